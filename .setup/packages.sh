@@ -1,0 +1,59 @@
+# shellcheck shell=bash disable=SC2154,SC2034  # sourced by setup.sh
+# What the machine must have before anything can be built, by Debian's names.
+
+packages_build=(build-essential cmake ninja-build pkg-config git libhwloc-dev libopenblas-dev
+    libluajit-5.1-dev lua-cjson zlib1g-dev)
+packages_tests=(catch2)
+packages_lint=(clang-format lua-check)
+packages_fetch=(ca-certificates curl)
+
+has() { command -v "$1" >/dev/null; }
+
+# Asks for the thing itself rather than for Debian's package: what another distribution, conda or a
+# cluster's modules brought serves as well.
+present() {
+    case $1 in
+    build-essential) has g++ && has make ;;
+    ninja-build) has ninja ;;
+    lua-check) has luacheck ;;
+    libhwloc-dev) pkg-config --exists hwloc ;;
+    libluajit-5.1-dev) pkg-config --exists luajit ;;
+    zlib1g-dev) pkg-config --exists zlib ;;
+    libopenblas-dev) PATH=$PATH:/sbin ldconfig -p | grep 'libopenblas\.so' ;;
+    lua-cjson) compgen -G '/usr/lib/*/lua/5.1/cjson.so' || compgen -G '/usr/local/lib/lua/5.1/cjson.so' ;;
+    catch2) [ -f /usr/include/catch2/catch.hpp ] ;;
+    ca-certificates) [ -s /etc/ssl/certs/ca-certificates.crt ] ;;
+    *) has "$1" ;;
+    esac >/dev/null 2>&1
+}
+
+# ensure_packages build|tests|lint|fetch
+ensure_packages() {
+    local -n wanted=packages_$1
+    local stamp=$deps/packages.$1 package missing=()
+    [ ! -f "$stamp" ] || [ "$(<"$stamp")" != "${wanted[*]}" ] || return 0
+    for package in "${wanted[@]}"; do
+        present "$package" || missing+=("$package")
+    done
+    [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
+    printf '%s' "${wanted[*]}" >"$stamp"
+}
+
+install_packages() {
+    has apt-get || die "these are missing (Debian's names), install them with your package manager: $*"
+    local install="apt-get update && apt-get install -y --no-install-recommends $*" as_root=()
+    if [ "$(id -u)" != 0 ]; then
+        has sudo || die "packages are missing and there is no sudo; run:  su -c '$install'"
+        # sudo asks for a password only where there is a terminal to ask on
+        sudo -n true 2>/dev/null || { : </dev/tty; } 2>/dev/null ||
+            die "packages are missing and sudo needs a password; run:  sudo sh -c '$install'"
+        as_root=(sudo)
+    fi
+    as_root+=(env DEBIAN_FRONTEND=noninteractive)
+    local advice="install them by hand:  sudo sh -c '$install'"
+    local wait=(-o DPkg::Lock::Timeout=300)
+    stage "reading apt's package lists" "$deps/log/apt-update.log" "$advice" \
+        "${as_root[@]}" apt-get "${wait[@]}" -q update
+    stage "installing $*" "$deps/log/apt-install.log" "$advice" \
+        "${as_root[@]}" apt-get "${wait[@]}" -qy install --no-install-recommends "$@"
+}

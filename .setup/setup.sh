@@ -1,0 +1,138 @@
+# shellcheck shell=bash
+# From a fresh checkout to a built binary, in four steps: packages, StarPU, CMake, ninja.
+# Sourced by ./nnlua, tests/run and .ci/run, which call `locked prepare TARGET...`.
+#
+# Every step but ninja leaves a stamp that says what it was done for, and is skipped while that still
+# holds: a start with nothing to do asks neither apt nor dpkg. Everything made here lies in .deps/ and
+# the build folder; deleting both is always safe.
+#
+# Settings, all optional: NNLUA_BUILD_DIR (the build folder), NN_CUDA=OFF (leave out an installed
+# CUDA), CUDA_HOME, STARPU_TARBALL (a StarPU source archive from disk), JOBS.
+
+root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
+deps=$root/.deps
+build=${NNLUA_BUILD_DIR:-$root/build}
+case $build in /*) ;; *) build=$PWD/$build ;; esac
+jobs=${JOBS:-$(nproc)}
+
+# shellcheck source=SCRIPTDIR/packages.sh
+. "$root/.setup/packages.sh"
+# shellcheck source=SCRIPTDIR/starpu.sh
+. "$root/.setup/starpu.sh"
+
+say() { printf 'nnlua: %s\n' "$*" >&2; }
+
+die() {
+    say "$@"
+    exit 1
+}
+
+# locked COMMAND...: one set-up at a time in this checkout. The lock's descriptor must not reach the
+# program that runs afterwards, or a long training run would hold it.
+locked() {
+    mkdir -p "$deps/log"
+    trap 'say "interrupted; the next start takes up where this one stopped"; exit 130' INT
+    {
+        flock -n 9 || {
+            say "waiting for another nnlua that is building in $root"
+            flock 9
+        }
+        "$@"
+    } 9>"$deps/lock" </dev/null
+    trap - INT
+}
+
+# Prints the end of a stage's log and leaves. stage_failed WHAT LOG ADVICE
+stage_failed() {
+    tail -n 20 "$2" >&2
+    say "$1 failed; the whole log is in $2"
+    die "$3"
+}
+
+# stage WHAT LOG ADVICE COMMAND...: runs a command that takes a while, its output going to LOG.
+# The subshell stands alone because bash ignores `set -e` inside any `if` or `||`.
+stage() {
+    local what=$1 log=$2 advice=$3 status
+    shift 3
+    say "$what; log in ${log#"$root/"}"
+    set +e
+    (
+        set -e
+        "$@"
+    ) >"$log" 2>&1
+    status=$?
+    set -e
+    [ $status = 0 ] || stage_failed "${what%%,*}" "$log" "$advice"
+}
+
+# The CUDA toolkit to build for, or nothing. nvcc is often installed without being on PATH.
+find_cuda() {
+    cuda_home=
+    [ "${NN_CUDA:-AUTO}" != OFF ] || return 0
+    local nvcc
+    for nvcc in "${CUDA_HOME:+$CUDA_HOME/bin/nvcc}" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
+        if [ -x "$nvcc" ]; then
+            cuda_home=${nvcc%/bin/nvcc}
+            return 0
+        fi
+    done
+}
+
+# prepare TARGET...: everything up to built targets in $build. tests=ON adds the C++ tests to the
+# build; sanitize=ON builds with the address and undefined-behaviour sanitizers, without CUDA and
+# over a StarPU that checks its assertions.
+prepare() {
+    local tests=${tests:-OFF} sanitize=${sanitize:-OFF}
+    find_cuda
+    [ "$sanitize" = OFF ] || cuda_home=
+    ensure_packages build
+    [ "$tests" = OFF ] || ensure_packages tests
+    if [ "$sanitize" = ON ]; then ensure_starpu check; else ensure_starpu fast; fi
+    configure "$tests" "$sanitize"
+    compile "$@"
+}
+
+# Configures when the build folder was made for something else: moved, other CUDA, other StarPU.
+# A build with tests also serves a caller that needs none, so the two do not undo each other.
+configure() {
+    local for="root=$root starpu=$starpu_made_for cuda=$cuda_home sanitize=$2" have=
+    [ ! -f "$build/.configured" ] || have=$(<"$build/.configured")
+    [ "$have" != "tests=ON $for" ] || return 0
+    [ "$have" != "tests=$1 $for" ] || return 0
+    mkdir -p "$build"
+    [ "$have" = "tests=OFF $for" ] || rm -rf "$build/CMakeCache.txt" "$build/CMakeFiles"
+    local args=(-S "$root" -B "$build" -G Ninja -DNN_TESTS="$1" -DNN_SANITIZE="$2"
+        -DNN_STARPU="$starpu_prefix")
+    if [ -n "$cuda_home" ]; then
+        args+=(-DNN_CUDA=AUTO -DCMAKE_CUDA_COMPILER="$cuda_home/bin/nvcc")
+    else
+        args+=(-DNN_CUDA=OFF)
+    fi
+    stage "configuring ${build##*/}/" "$deps/log/configure.log" \
+        "if a package is gone since the first start, delete $deps/packages.* and start again" \
+        cmake "${args[@]}"
+    printf '%s' "tests=$1 $for" >"$build/.configured"
+}
+
+# Runs ninja quietly: nothing when all is up to date, a counter on a terminal, one line elsewhere.
+compile() {
+    local log=$deps/log/${build##*/}.log
+    if ! NINJA_STATUS='[%f/%t] ' ninja -C "$build" -j "$jobs" "$@" 2>&1 | tee "$log" | show_progress; then
+        stage_failed "compiling" "$log" \
+            "this is an error in nnlua's sources or of the compiler; delete $build to start afresh"
+    fi
+}
+
+show_progress() {
+    local line shown=
+    while IFS= read -r line; do
+        case $line in '['*'] Building '* | '['*'] Linking '*) ;; *) continue ;; esac
+        if [ -t 2 ]; then
+            printf '\rnnlua: compiling %s ' "${line%%]*}]" >&2
+        elif [ -z "$shown" ]; then
+            say "compiling into ${build##*/}/; log in .deps/log/${build##*/}.log"
+        fi
+        shown=1
+    done
+    [ -z "$shown" ] || [ ! -t 2 ] || printf '\r%30s\r' '' >&2
+}

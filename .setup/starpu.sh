@@ -1,0 +1,204 @@
+# shellcheck shell=bash disable=SC2154,SC2164  # sourced by setup.sh; the build runs under set -e
+# StarPU, the task runtime the engine stands on: found on the system, or built into .deps/.
+#
+# One version is pinned, since StarPU changes its ABI between point releases. Its source comes from the
+# first of: STARPU_TARBALL, an earlier download, Debian's source package, upstream's release. Whichever
+# it is, it must have one of the two known checksums.
+
+starpu_version=1.4.10
+# The "recipe" number stands for how this file patches and builds; raise it to have everyone rebuild.
+starpu_recipe=1
+starpu_sha256=(
+    # Debian's starpu_1.4.10+dfsg.orig.tar.gz, as in its signed archive index
+    6b3bb9ec0d79f937882148b2da09ae6cb0ad4d1e83a104be45723dd70eba99c3
+    # upstream's starpu-1.4.10.tar.gz, as StarPU's maintainers state it in their Spack package
+    8f35f59c337ba109e5ef5fb4f6331b4845d524921e184fcc89f2ecac60faaf03
+)
+starpu_url=https://files.inria.fr/starpu/starpu-$starpu_version/starpu-$starpu_version.tar.gz
+starpu_archive=$deps/source/starpu-$starpu_version.tar.gz
+
+# ensure_starpu fast|check: leaves starpu_prefix (empty: the system's) and starpu_made_for.
+# `check` is for the tests: no CUDA, and StarPU's assertions on, which catch misuse of its API.
+ensure_starpu() {
+    starpu_prefix=$deps/starpu
+    [ "$1" = fast ] || starpu_prefix=$deps/starpu-$1
+    starpu_made_for="$starpu_version $1 recipe=$starpu_recipe cuda=${cuda_home:+$(readlink -f "$cuda_home")}"
+    [ ! -f "$starpu_prefix/made_for" ] || [ "$(<"$starpu_prefix/made_for")" != "$starpu_made_for" ] || return 0
+    if [ -z "${STARPU_TARBALL:-}" ] && system_starpu; then
+        starpu_prefix=
+        starpu_made_for=system-$(pkg-config --modversion starpu-1.4)
+        return 0
+    fi
+    [[ $deps != *[[:space:]]* ]] ||
+        die "StarPU cannot be built in a folder with a space in its name; move the checkout: $root"
+    get_starpu
+    rm -rf "$deps"/tmp.* # what an interrupted build left
+    local work
+    work=$(mktemp -d "$deps/tmp.XXXXXX")
+    stage "building StarPU $starpu_version, about a minute" "$deps/log/starpu.log" \
+        "if CUDA is the trouble, NN_CUDA=OFF builds without it" build_starpu "$1" "$work"
+    rm -rf "$starpu_prefix"
+    mv "$work/root$starpu_prefix" "$starpu_prefix"
+    rm -rf "$work"
+}
+
+# A system StarPU is taken as it is, unless that would leave an installed CUDA unused.
+system_starpu() {
+    pkg-config --exists 'starpu-1.4 >= 1.4.8' 2>/dev/null || return 1
+    [ -z "$cuda_home" ] ||
+        grep -q '#define STARPU_USE_CUDA 1' "$(pkg-config --variable=includedir starpu-1.4)/starpu/1.4/starpu_config.h"
+}
+
+known_starpu() {
+    local sum
+    sum=$(sha256sum <"$1")
+    [[ " ${starpu_sha256[*]} " == *" ${sum%% *} "* ]]
+}
+
+# Leaves a checked source archive in $starpu_archive.
+get_starpu() {
+    mkdir -p "${starpu_archive%/*}"
+    if [ -n "${STARPU_TARBALL:-}" ]; then
+        [ -r "$STARPU_TARBALL" ] || die "STARPU_TARBALL: cannot read $STARPU_TARBALL"
+        known_starpu "$STARPU_TARBALL" ||
+            die "STARPU_TARBALL: $STARPU_TARBALL is not StarPU $starpu_version: its sha256 is none of ${starpu_sha256[*]}"
+        cp "$STARPU_TARBALL" "$starpu_archive.part"
+        mv "$starpu_archive.part" "$starpu_archive"
+        return
+    fi
+    [ ! -f "$starpu_archive" ] || ! known_starpu "$starpu_archive" || return 0
+    say "getting StarPU $starpu_version"
+    starpu_from_debian >"$deps/log/starpu-debian.log" 2>&1 || starpu_from_upstream ||
+        die "could not get StarPU $starpu_version: neither from Debian's archive (see .deps/log/starpu-debian.log)" \
+            "nor from $starpu_url. Bring that file here and run again with STARPU_TARBALL=/its/path"
+}
+
+# Debian's source package, through whatever mirror this machine's apt uses, with apt checking the
+# signatures. apt's own lists and sources stay as they are: both are given private folders.
+# The steps are chained by && because callers test the result, which turns `set -e` off.
+starpu_from_debian() {
+    has apt-get || return 1
+    local work suite status=1
+    work=$(mktemp -d "$deps/tmp.XXXXXX") # apt refuses relative folders
+    mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
+    local private=(-o Dir::State::Lists="$work/lists" -o Dir::Cache="$work/cache" -o Acquire::Languages=none
+        -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any)
+    local mirror
+    mirror=$(debian_mirror)
+    # An image without package lists: read them into the private folder, which needs no root.
+    [ -n "$mirror" ] || { apt-get "${private[@]}" -q update && mirror=$(debian_mirror "${private[@]}"); }
+    if [ -n "$mirror" ]; then
+        private+=(-o Dir::Etc::SourceList="$work/sources.list" -o Dir::Etc::SourceParts=/dev/null)
+        for suite in forky sid; do
+            echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" \
+                >"$work/sources.list"
+            if apt-get "${private[@]}" -q update && debian_source "$work" "${private[@]}"; then
+                status=0
+                break
+            fi
+        done
+    fi
+    rm -rf "$work"
+    return $status
+}
+
+# The address of the first Debian archive in apt's configuration: debian_mirror [APT OPTION...]
+debian_mirror() {
+    # shellcheck disable=SC2016  # apt expands $(REPO_URI)
+    apt-get "$@" indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' \
+        "Codename: $(. /etc/os-release && echo "${VERSION_CODENAME:-}")" | sed -n 1p
+}
+
+# Downloads any Debian revision of the pinned version: debian_source FOLDER APT OPTION...
+debian_source() {
+    local folder=$1 version
+    shift
+    version=$(apt-cache "$@" showsrc --only-source starpu | sed -n "s/^Version: \($starpu_version+dfsg-.*\)/\1/p" | sed -n 1p)
+    [ -n "$version" ] && (cd "$folder" && apt-get "$@" -q source --download-only "starpu=$version") &&
+        known_starpu "$folder/starpu_$starpu_version+dfsg.orig.tar.gz" &&
+        mv "$folder/starpu_$starpu_version+dfsg.orig.tar.gz" "$starpu_archive"
+}
+
+starpu_from_upstream() {
+    say "Debian's archive does not have it; trying ${starpu_url}"
+    ensure_packages fetch
+    curl -fsSL --retry 2 --connect-timeout 20 -o "$starpu_archive.part" "$starpu_url" || return 1
+    if ! known_starpu "$starpu_archive.part"; then
+        rm -f "$starpu_archive.part"
+        say "what $starpu_url sent does not have the known sha256; it was deleted"
+        return 1
+    fi
+    mv "$starpu_archive.part" "$starpu_archive"
+}
+
+# build_starpu fast|check FOLDER: builds in FOLDER and installs to FOLDER/root, so that an
+# interrupted build leaves nothing that looks finished.
+build_starpu() {
+    local kind=$1 work=$2
+    mkdir "$work/src" "$work/obj"
+    tar -xzf "$starpu_archive" --strip-components=1 -C "$work/src"
+    cd "$work/src"
+    local flags='-O3 -g0' args=(--prefix="$starpu_prefix" --disable-mpi --enable-maxcpus=64
+        --enable-maxnumanodes=1 --enable-maxbuffers=16 --enable-blas-lib=none --disable-opencl --disable-hip
+        --disable-max-fpga --disable-fxt --disable-papi --disable-glpk --disable-hdf5 --disable-valgrind
+        --disable-build-doc --disable-build-examples --disable-build-tests --disable-starpufft
+        --disable-socl --disable-starpupy --disable-starpurm --disable-openmp --disable-openmp-llvm
+        --disable-fortran --disable-julia --disable-static)
+    # StarPU warns of a missing folder of sample measurements, which a moved library always lacks.
+    replace_in '/_perf_model_add_dir(STARPU_SAMPLING_DIR/d' src/core/perfmodel/perfmodel.c
+    if [ "$kind" = fast ]; then args+=(--enable-fast); else flags='-O1 -g'; fi
+    # A data handle costs memory quadratic in the number of memory nodes: RAM, a disk, and 8 GPUs.
+    if [ -n "$cuda_home" ]; then
+        args+=(--enable-maxnodes=12 --enable-maxcudadev=8)
+        patch_starpu_for_cuda
+    else
+        args+=(--enable-maxnodes=2 --disable-cuda)
+    fi
+    cd "$work/obj"
+    ../src/configure "${args[@]}" CFLAGS="$flags -Wno-deprecated-declarations" CXXFLAGS="$flags"
+    # Only the library and its headers: nothing here calls StarPU's tools.
+    make -C src -j"$jobs"
+    make -C src DESTDIR="$work/root" install-strip
+    make DESTDIR="$work/root" install-exec-am install-data-am
+    local made=$work/root$starpu_prefix
+    [ -z "$cuda_home" ] || grep -q '#define STARPU_USE_CUDA 1' "$made/include/starpu/1.4/starpu_config.h"
+    # Let the checkout be moved: pkg-config finds the prefix from the file's own place.
+    sed -i "s|$starpu_prefix|\${pcfiledir}/../..|g" "$made"/lib/pkgconfig/*.pc
+    rm -f "$made"/lib/*.la
+    printf '%s' "$starpu_made_for" >"$made/made_for"
+}
+
+# replace_in SED-SCRIPT FILE...: sed that fails where it changes nothing.
+replace_in() {
+    local script=$1 file
+    shift
+    for file in "$@"; do
+        sed -i.before "$script" "$file"
+        if cmp -s "$file.before" "$file"; then
+            echo "the patch does not fit $file: $script"
+            return 1
+        fi
+    done
+}
+
+# StarPU 1.4.10 with the CUDA toolkits of today. To be called in the source folder.
+patch_starpu_for_cuda() {
+    local drivers=src/drivers/cuda
+    args+=(--enable-cuda --with-cuda-dir="$cuda_home" LDFLAGS="-Wl,-rpath,$cuda_home/lib64"
+        ac_cv_lib_cublasLt_cublasLtCreate=no ac_cv_lib_cusparse_cusparseCreate=no
+        ac_cv_lib_cusolver_cusolverDnCreate=no)
+    export PATH=$cuda_home/bin:$PATH
+    # CUDA 13 dropped cudaDeviceProp::computeMode
+    replace_in 's/if (props\[devid\]\.computeMode == cudaComputeModeExclusive)/int computeMode = 0;\
+	if (cudaDeviceGetAttribute(\&computeMode, cudaDevAttrComputeMode, devid) == cudaSuccess \&\& computeMode == cudaComputeModeExclusive)/' \
+        $drivers/driver_cuda.c $drivers/driver_cuda1.c
+    # Need cudart alone: starpu_cublas_init and its like become empty (the engine has its own handles),
+    # and starpu.h no longer brings cuSPARSE's headers and their warnings into every file.
+    replace_in 's/#ifdef STARPU_USE_CUDA/#if 0/' $drivers/starpu_cublas.c $drivers/starpu_cublas_v2.c \
+        include/starpu_cusparse.h
+    replace_in 's/-lcudart -lcublas"/-lcudart"/' configure
+    # A failed kernel is only asserted upon, which --enable-fast compiles away: StarPU would wait for
+    # it for ever. Report it instead.
+    replace_in 's/STARPU_ASSERT_MSG(cures == cudaErrorNotReady, "CUDA error on task/if (cures != cudaErrorNotReady) STARPU_CUDA_REPORT_ERROR(cures);\
+			&/' $drivers/driver_cuda.c
+}

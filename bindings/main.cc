@@ -1,0 +1,220 @@
+// The program `nnlua`: command line, one lua_State, signals, and an orderly end. What users see of the language itself is
+// in lua/.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include <lauxlib.h>
+#include <lua.h>
+#include <lualib.h>
+}
+
+#include "bindings/nn.h"
+#include "engine/runtime.h"
+
+namespace {
+
+const char* const usage =
+    "usage: nnlua [options] [script [arguments]]\n"
+    "  nnlua                  an interactive session\n"
+    "  nnlua SCRIPT ARGS      run a script; '-' reads it from standard input\n"
+    "  -e CODE                run CODE\n"
+    "  -i                     go on interactively after the script or -e\n"
+    "  -l NAME                require NAME before anything else\n"
+    "  --version              what this program was built from\n"
+    "  --help                 this text\n"
+    "  --                     the end of nnlua's own options\n"
+    "A recipe's own options follow its name: nnlua recipes/gpt2_train.lua --help\n"
+    "Environment: NNLUA_CPUS (number of CPU workers), NNLUA_ISA (baseline, avx2, avx512), STARPU_SCHED,\n"
+    "OPENBLAS_CORETYPE.\n";
+
+lua_State* state = nullptr;
+volatile std::sig_atomic_t signals_seen = 0;
+
+// Runs inside Lua at its next step: raises where the script is. JIT-compiled loops never come here; engine calls test
+// the flag themselves.
+void interrupt_hook(lua_State* L, lua_Debug*) {
+    lua_sethook(L, nullptr, 0, 0);
+    if (!nn::interrupts_deferred() && nn::clear_interrupt()) luaL_error(L, "interrupted");
+}
+
+void on_signal(int signal) {
+    if (nn::interrupt_requested()) _exit(128 + signal);  // the second one: out at once
+    signals_seen = signal;
+    nn::request_interrupt();
+    if (state && !nn::interrupts_deferred())
+        lua_sethook(state, interrupt_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
+}
+
+void install_signal_handlers() {
+    struct sigaction action = {};
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    for (int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+}
+
+// Where lua/, models/ and recipes/ are: NNLUA_PATH, the source tree that was built, or beside the installed program.
+std::string library_root() {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    if (const char* path = std::getenv("NNLUA_PATH"); path && *path) return path;
+    const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+    const fs::path installed = (program.parent_path() / NN_INSTALL_SHARE).lexically_normal();
+    if (fs::exists(installed / "lua/nn/init.lua", ignored)) return installed.string();
+    return NN_SOURCE_DIR;
+}
+
+// An error for people (a table of lua/nn/ffi.lua with a __tostring) stands for itself; anything else gets a traceback.
+int add_traceback(lua_State* L) {
+    if (lua_istable(L, 1) && luaL_callmeta(L, 1, "__tostring")) return 1;
+    if (!lua_isstring(L, 1)) {
+        lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
+        return 1;
+    }
+    luaL_traceback(L, L, lua_tostring(L, 1), 1);
+    return 1;
+}
+
+int call(lua_State* L, int arguments) {
+    const int handler = lua_gettop(L) - arguments;
+    lua_pushcfunction(L, add_traceback);
+    lua_insert(L, handler);
+    const int status = lua_pcall(L, arguments, 0, handler);
+    lua_remove(L, handler);
+    if (status == 0) return 0;
+    const char* message = lua_tostring(L, -1);
+    std::fflush(stdout);
+    std::fprintf(stderr, "nnlua: %s\n", message ? message : "(no message)");
+    lua_pop(L, 1);
+    return signals_seen ? 128 + signals_seen : 1;
+}
+
+// os.exit runs finalizers: tensors are given back and the workers stopped.
+int exit_program(lua_State* L) {
+    const int code = lua_isboolean(L, 1) ? (lua_toboolean(L, 1) ? 0 : 1) : int(luaL_optinteger(L, 1, 0));
+    std::fflush(nullptr);
+    nn_shutdown();
+    std::exit(code);
+}
+
+void open_state(int argc, char** argv, int script) {
+    lua_State* L = state = luaL_newstate();
+    luaL_openlibs(L);
+    const std::string root = library_root();
+    lua_getglobal(L, "package");
+    lua_getfield(L, -1, "path");
+    const std::string path = root + "/lua/?.lua;" + root + "/lua/?/init.lua;" + root + "/?.lua;" + lua_tostring(L, -1);
+    lua_pushstring(L, path.c_str());
+    lua_setfield(L, -3, "path");
+    lua_getfield(L, -2, "loaded");
+    lua_newtable(L);  // package.loaded["nn.host"]: what the library needs to know of its host
+    lua_pushstring(L, root.c_str());
+    lua_setfield(L, -2, "root");
+    lua_setfield(L, -2, "nn.host");
+    lua_settop(L, 0);
+    lua_getglobal(L, "os");
+    lua_pushcfunction(L, exit_program);
+    lua_setfield(L, -2, "exit");
+    lua_newtable(L);
+    for (int i = 0; i < argc; ++i) {
+        lua_pushstring(L, argv[i]);
+        lua_rawseti(L, -2, i - script);
+    }
+    lua_setglobal(L, "arg");
+    lua_settop(L, 0);
+}
+
+int run_text(lua_State* L, const char* text, const char* name) {
+    if (luaL_loadbuffer(L, text, std::strlen(text), name) != 0) {
+        std::fprintf(stderr, "nnlua: %s\n", lua_tostring(L, -1));
+        lua_pop(L, 1);
+        return 1;
+    }
+    return call(L, 0);
+}
+
+int run_script(lua_State* L, const char* name, int argc, char** argv, int first) {
+    if (luaL_loadfile(L, std::strcmp(name, "-") == 0 ? nullptr : name) != 0) {
+        std::fprintf(stderr, "nnlua: %s\n", lua_tostring(L, -1));
+        lua_pop(L, 1);
+        return 1;
+    }
+    for (int i = first; i < argc; ++i) lua_pushstring(L, argv[i]);
+    return call(L, argc - first);
+}
+
+int complain(const std::string& text) {
+    std::fprintf(stderr, "nnlua: %s\n%s", text.c_str(), usage);
+    return 2;
+}
+
+struct Options {
+    std::vector<std::pair<char, const char*>> actions;  // e CODE, l NAME, in order
+    bool interactive = false, version = false, help = false;
+    int script = 0;  // index in argv, 0: none
+};
+
+// Returns an exit code, or -1 to go on.
+int parse(int argc, char** argv, Options* options) {
+    int i = 1;
+    for (; i < argc && argv[i][0] == '-' && argv[i][1] != '\0'; ++i) {
+        const std::string option = argv[i];
+        if (option == "--") {
+            ++i;
+            break;
+        }
+        if (option == "--help" || option == "-h") {
+            std::fputs(usage, stdout);
+            return 0;
+        }
+        if (option == "--version" || option == "-v") {
+            std::puts(nn_version());
+            return 0;
+        }
+        if (option == "-i")
+            options->interactive = true;
+        else if (option == "-e" || option == "-l") {
+            if (i + 1 == argc) return complain(option + " needs an argument");
+            options->actions.push_back({option[1], argv[++i]});
+        } else
+            return complain("there is no option " + option);
+    }
+    if (i < argc) options->script = i;
+    return -1;
+}
+
+int run(int argc, char** argv) {
+    Options options;
+    const int early = parse(argc, argv, &options);
+    if (early >= 0) return early;
+    open_state(argc, argv, options.script ? options.script : argc);
+    install_signal_handlers();
+    int code = 0;
+    for (const auto& [kind, text] : options.actions) {
+        const std::string code_text = kind == 'e' ? std::string("nn = require 'nn'; ") + text : std::string("require '") + text + "'";
+        if (code == 0) code = run_text(state, code_text.c_str(), kind == 'e' ? "=(command line)" : "=-l");
+    }
+    if (code == 0 && options.script) code = run_script(state, argv[options.script], argc, argv, options.script + 1);
+    const bool nothing_asked = options.actions.empty() && !options.script;
+    if (options.interactive || nothing_asked) code = run_text(state, "require('repl').run()", "=repl");
+    return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const int code = run(argc, argv);
+    if (state) lua_close(state);  // finalizers first, the engine after them
+    state = nullptr;
+    nn_shutdown();
+    std::fflush(nullptr);
+    return code;
+}

@@ -1,0 +1,135 @@
+#include "engine/memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace nn {
+namespace {
+
+constexpr size_t huge_page = size_t(2) << 20;
+
+struct Arena {
+    std::mutex mutex;
+    std::map<size_t, std::vector<void*>> free;  // by size class
+    int64_t in_use = 0, cached = 0, peak = 0, tensors = 0, budget = 0;
+};
+
+// Never destroyed: tiles may be freed while the process ends.
+Arena& arena() {
+    static Arena* const instance = new Arena;
+    return *instance;
+}
+
+// Sizes are rounded up by at most an eighth, so that tiles of nearly the same size share blocks.
+size_t size_class(size_t bytes) {
+    if (bytes <= 4096) return std::max<size_t>(64, (bytes + 63) / 64 * 64);
+    size_t step = 512;
+    while (step * 16 <= bytes) step *= 2;
+    if (bytes >= huge_page) step = std::max(step, size_t(64) << 10);
+    return (bytes + step - 1) / step * step;
+}
+
+void* system_allocate(size_t bytes) {
+    void* block = nullptr;
+    if (posix_memalign(&block, bytes >= huge_page ? huge_page : 64, bytes) != 0) return nullptr;
+    if (bytes >= huge_page) madvise(block, bytes, MADV_HUGEPAGE);
+    return block;
+}
+
+int64_t read_number(const char* path) {
+    std::ifstream file(path);
+    int64_t value = 0;
+    return file >> value ? value : 0;
+}
+
+void trim_locked(Arena& a) {
+    for (auto& [bytes, blocks] : a.free)
+        for (void* block : blocks) std::free(block);
+    a.free.clear();
+    a.cached = 0;
+}
+
+}  // namespace
+
+void* arena_allocate(size_t bytes) {
+    const size_t rounded = size_class(bytes);
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    auto it = a.free.find(rounded);
+    void* block = nullptr;
+    if (it != a.free.end() && !it->second.empty()) {
+        block = it->second.back();
+        it->second.pop_back();
+        a.cached -= int64_t(rounded);
+    } else {
+        // Cached blocks of other sizes count too: give them back before the machine swaps.
+        if (a.budget && a.in_use + a.cached + int64_t(rounded) > a.budget) trim_locked(a);
+        block = system_allocate(rounded);
+        if (!block) {
+            trim_locked(a);
+            block = system_allocate(rounded);
+        }
+        if (!block) return nullptr;
+    }
+    a.in_use += int64_t(rounded);
+    a.peak = std::max(a.peak, a.in_use);
+    return block;
+}
+
+void arena_free(void* block, size_t bytes) {
+    const size_t rounded = size_class(bytes);
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    a.free[rounded].push_back(block);
+    a.in_use -= int64_t(rounded);
+    a.cached += int64_t(rounded);
+}
+
+void arena_trim() {
+    std::lock_guard lock(arena().mutex);
+    trim_locked(arena());
+}
+
+int64_t default_budget() {
+    int64_t available = 0;
+    std::ifstream info("/proc/meminfo");
+    for (std::string line; std::getline(info, line);) {
+        long long kib;
+        if (std::sscanf(line.c_str(), "MemAvailable: %lld kB", &kib) == 1) available = kib * 1024;
+    }
+    const int64_t limit = read_number("/sys/fs/cgroup/memory.max");  // "max" reads as 0
+    if (limit > 0) available = std::min(available, limit - read_number("/sys/fs/cgroup/memory.current"));
+    return available / 10 * 9;
+}
+
+void set_budget(int64_t bytes) {
+    const int64_t budget = bytes > 0 ? bytes : default_budget();
+    std::lock_guard lock(arena().mutex);
+    arena().budget = budget;
+}
+
+MemoryInfo memory_info() {
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    return {a.budget, a.in_use, a.cached, a.peak, a.tensors};
+}
+
+void reset_peak() {
+    std::lock_guard lock(arena().mutex);
+    arena().peak = arena().in_use;
+}
+
+void count_tensor_bytes(int64_t delta) {
+    std::lock_guard lock(arena().mutex);
+    arena().tensors += delta;
+}
+
+}  // namespace nn

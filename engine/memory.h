@@ -1,0 +1,27 @@
+// Host memory for tiles: an arena behind StarPU's allocation hooks. Freed blocks are kept by size class and given out
+// again, because a fresh page costs more to fault in than most kernels cost to run. Also the byte budget.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace nn {
+
+struct MemoryInfo {
+    int64_t budget;       // bytes that tiles may take in host memory
+    int64_t in_use;       // bytes that StarPU holds now
+    int64_t cached;       // bytes free in the arena
+    int64_t peak;         // largest in_use since the last reset_peak()
+    int64_t tensors;      // logical bytes of all tiles that exist, whether written yet or not
+};
+
+void* arena_allocate(size_t bytes);  // 64-byte aligned; nullptr when the machine has no more
+void arena_free(void* block, size_t bytes);
+void arena_trim();  // returns every cached block to the system
+
+void set_budget(int64_t bytes);  // 0: what the machine can spare (see default_budget)
+int64_t default_budget();        // 90 % of the memory available at start, within the cgroup's limit
+MemoryInfo memory_info();
+void reset_peak();
+void count_tensor_bytes(int64_t delta);
+
+}  // namespace nn

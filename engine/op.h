@@ -1,0 +1,83 @@
+// An op is what users call: a name, its inputs and attributes, and a function that checks them, makes the outputs and
+// emits tile tasks. The registry is the only list of ops: the Lua names, help, completion, the reference and the
+// property tests (tiled = untiled, gradients, compiled = eager) are all made from it.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/tensor.h"
+
+namespace nn {
+
+class Call;
+
+// kind: int, number (a scalar slot will do), bool, text, ints (a list), dtype, axis (1-based, negative from the end),
+// axes (a list of those). fallback: the default as text; "" when the attribute must be given, "nil" when it may not be.
+struct Attribute {
+    std::string name, kind, fallback, doc;
+};
+
+struct Op {
+    std::string name;
+    std::string doc;                     // first line "name(x, {axis=-1}) -> y"
+    std::vector<std::string> inputs;     // "x", "bias?" (optional), "tensors*" (a list; then the only input)
+    std::vector<Attribute> attributes = {};
+    std::vector<std::string> samples;    // Lua tables of arguments for the tests, e.g. "{x={3,5}, axis=1}"
+    std::string no_gradient = "";        // the reason where there is none; else lua/nn/grad.lua has a rule
+    void (*run)(Call& call) = nullptr;
+    std::string category = "";           // heading in the reference
+};
+
+// An attribute as it was given.
+struct Value {
+    enum Kind { none, number, text, list, slot } kind = none;
+    double number_value = 0;
+    std::string text_value = {};
+    Dims list_value = {};
+    int32_t slot_id = 0;
+};
+
+class Call {
+  public:
+    Call(const Op& op, std::vector<Tensor> inputs, std::vector<Value> values);
+
+    const Op& op;
+    std::vector<Tensor> results;
+
+    const Tensor& in(const char* name) const;  // a null Tensor for an absent optional
+    const std::vector<Tensor>& all() const { return inputs_; }
+    bool given(const char* attribute) const;
+    int64_t integer(const char* attribute) const;
+    double number(const char* attribute) const;  // the present value of a slot
+    bool flag(const char* attribute) const { return number(attribute) != 0; }
+    std::string text(const char* attribute) const;
+    Dims ints(const char* attribute) const;
+    Dtype dtype(const char* attribute) const;
+    int axis(const char* attribute, size_t rank) const;  // 0-based
+    std::vector<int> axes(const char* attribute, size_t rank) const;  // sorted, 0-based; all of them when not given
+    // The patch that fills this attribute in at submission, if it came from a slot.
+    std::vector<Patch> patch(const char* attribute, size_t offset) const;
+
+    void result(Tensor tensor) { results.push_back(std::move(tensor)); }
+    void need(bool condition, const char* text, ...) const __attribute__((format(printf, 3, 4)));
+    void need_float(const char* input) const;
+    void need_dtype(const char* input, Dtype dtype) const;
+    void need_owner(const char* input) const;  // of an op that changes it in place
+
+  private:
+    size_t position(const char* attribute) const;
+    std::vector<Tensor> inputs_;
+    std::vector<Value> values_;
+};
+
+struct OpRegistrar {
+    OpRegistrar(Op op);
+};
+
+const std::map<std::string, Op>& all_ops();
+const Op* find_op(const std::string& name);
+std::vector<Tensor> apply(const Op& op, std::vector<Tensor> inputs, std::vector<Value> values);
+bool parse_dtype(const std::string& name, Dtype* out);
+
+}  // namespace nn

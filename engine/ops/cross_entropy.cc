@@ -1,0 +1,269 @@
+// Cross-entropy over vocabulary tiles: on given logits, and fused with the output projection so that the logits of all
+// tokens never exist at once.
+#include <algorithm>
+
+#include "engine/error.h"
+#include "engine/op.h"
+#include "engine/rules.h"
+#include "engine/runtime.h"
+
+namespace nn {
+namespace {
+
+const Attribute ignore_attribute = {"ignore_index", "int", "-100", "targets with this value do not count"};
+
+// Targets (...) of i32 or i64 as (rows), cut like the rows of the logits or hidden states.
+Tensor target_rows(const Call& c, const Tensor& rows) {
+    const Tensor& targets = c.in("targets");
+    c.need(targets.dtype() == Dtype::i32 || targets.dtype() == Dtype::i64, "targets are %s; token ids are i32 or i64",
+           dtype_name(targets.dtype()));
+    c.need(targets.count() == rows.dim(0), "%lld targets of shape %s for %lld rows", (long long)targets.count(),
+           to_string(targets.shape()).c_str(), (long long)rows.dim(0));
+    Grid grid;
+    grid.axes = {rows.grid().axes[0]};
+    return retile(reshape(targets, {targets.count()}), grid);
+}
+
+nn_cross_entropy_params params_of(const Call& c, const Tensor& targets, int64_t vocab) {
+    nn_cross_entropy_params p{};
+    p.vocab = vocab;
+    p.ignore_index = c.integer("ignore_index");
+    p.scale = 1;
+    p.targets_dtype = int32_t(targets.dtype());
+    return p;
+}
+
+Tensor scalar(Dtype dtype) { return Tensor(Grid(), dtype); }
+
+// Number of targets that count, as f64.
+Tensor count_targets(nn_cross_entropy_params p, const Tensor& targets) {
+    const Tensor count = scalar(Dtype::f64);
+    for (int64_t i = 0; i < targets.tiles(); ++i) {
+        p.rows = targets.block(i).extent[0];
+        p.first = i == 0;
+        task("ce_count", Dtype::f64)
+            .use(p.first ? writes(count.tile(0)) : updates(count.tile(0)))
+            .use(reads(targets.tile(i)))
+            .params(p)
+            .tile(i, targets.block(i).extent)
+            .emit();
+    }
+    return count;
+}
+
+// The kernels on one tile of logits: rows of token tile i, columns of vocabulary tile v.
+struct LogitsTile {
+    TilePtr logits, stats, targets;
+    Dtype dtype;
+    int64_t rows, cols, col_start, number;
+};
+
+void emit_stats(nn_cross_entropy_params p, const LogitsTile& t, bool first) {
+    p.rows = t.rows, p.cols = t.cols, p.col_start = t.col_start, p.first = first;
+    task("ce_stats", t.dtype)
+        .use(first ? writes(t.stats) : updates(t.stats))
+        .use({reads(t.logits), reads(t.targets)})
+        .params(p)
+        .flops(5.0 * double(t.rows * t.cols))
+        .tile(t.number, {t.rows, t.cols})
+        .emit();
+}
+
+void emit_loss(nn_cross_entropy_params p, const LogitsTile& t, const Tensor& loss, bool first) {
+    p.rows = t.rows, p.first = first;
+    task("ce_loss", t.dtype)
+        .use(first ? writes(loss.tile(0)) : updates(loss.tile(0)))
+        .use({reads(t.stats), reads(t.targets)})
+        .params(p)
+        .tile(t.number, {t.rows})
+        .emit();
+}
+
+void emit_grad(nn_cross_entropy_params p, const LogitsTile& t, const TilePtr& dlogits, const Tensor& count) {
+    p.rows = t.rows, p.cols = t.cols, p.col_start = t.col_start;
+    task("ce_grad", t.dtype)
+        .use(dlogits == t.logits ? updates(dlogits) : writes(dlogits))
+        .use({reads(t.logits), reads(t.stats), reads(t.targets), reads(count.tile(0))})
+        .params(p)
+        .flops(5.0 * double(t.rows * t.cols))
+        .tile(t.number, {t.rows, t.cols})
+        .emit();
+}
+
+// scale * sum / count as a scalar of the accumulator dtype; 0 when nothing counts, as its gradient is.
+Tensor mean_loss(const Tensor& sum, const Tensor& count, double scale, Dtype dtype) {
+    const Tensor at_least_one = pointwise("maximum", Dtype::f64, Dtype::f64, {count, 1.0});
+    const Tensor mean = pointwise("div", Dtype::f64, Dtype::f64, {sum, at_least_one});
+    return cast(scale == 1 ? mean : pointwise("mul", Dtype::f64, Dtype::f64, {mean, scale}), accumulator(dtype));
+}
+
+Grid stats_grid(const Tensor& rows) {
+    Grid grid;
+    grid.axes = {rows.grid().axes[0], whole(3)};
+    return grid;
+}
+
+const OpRegistrar cross_entropy = Op{
+    .name = "cross_entropy",
+    .doc = "cross_entropy(logits, targets, {ignore_index=-100}) -> loss, stats, count\n"
+           "Mean of -log softmax(logits)[target] over the targets that are not ignore_index, for logits (..., vocab) and "
+           "0-based targets (...). stats and count serve the backward pass. 0 when every target is ignored.",
+    .inputs = {"logits", "targets"},
+    .attributes = {ignore_attribute},
+    .samples = {"{logits={6,11}, targets={6,below=11}}", "{logits={2,3,7}, targets={2,3,below=7}, ignore_index=2}"},
+    .run =
+        [](Call& c) {
+            c.need_float("logits");
+            const Tensor& in = c.in("logits");
+            c.need(in.rank() >= 1, "logits need a last axis of vocabulary entries");
+            const Tensor logits = reshape(in, {in.count() / in.dim(-1), in.dim(-1)});
+            const Tensor targets = target_rows(c, logits);
+            const nn_cross_entropy_params p = params_of(c, targets, logits.dim(1));
+            const Tensor count = count_targets(p, targets), loss = scalar(Dtype::f64);
+            Tensor stats(stats_grid(logits), accumulator(logits.dtype()));
+            const int64_t columns = logits.grid().tiles(1);
+            for (int64_t i = 0; i < logits.tiles(); ++i) {
+                const Block block = logits.block(i);
+                const int64_t row = i / columns;
+                const LogitsTile t{logits.tile(i), stats.tile(row), targets.tile(row), logits.dtype(),
+                                   block.extent[0], block.extent[1], block.start[1], i};
+                emit_stats(p, t, i % columns == 0);
+                if (i % columns == columns - 1) emit_loss(p, t, loss, row == 0);
+            }
+            c.result(mean_loss(loss, count, 1, logits.dtype()));
+            c.result(stats);
+            c.result(count);
+        },
+    .category = "losses",
+};
+
+const OpRegistrar cross_entropy_backward = Op{
+    .name = "cross_entropy_backward",
+    .doc = "cross_entropy_backward(logits, targets, stats, count, {ignore_index=-100}) -> dlogits\n"
+           "(softmax(logits) - onehot(target)) / count, 0 in ignored rows: the gradient of cross_entropy for dloss = 1.",
+    .inputs = {"logits", "targets", "stats", "count"},
+    .attributes = {ignore_attribute},
+    .samples = {},
+    .no_gradient = "is itself a gradient",
+    .run =
+        [](Call& c) {
+            const Tensor& in = c.in("logits");
+            const Tensor logits = reshape(in, {in.count() / in.dim(-1), in.dim(-1)});
+            const Tensor targets = target_rows(c, logits), stats = retile(c.in("stats"), stats_grid(logits));
+            const nn_cross_entropy_params p = params_of(c, targets, logits.dim(1));
+            Tensor dlogits(logits.grid(), logits.dtype());
+            const int64_t columns = logits.grid().tiles(1);
+            for (int64_t i = 0; i < logits.tiles(); ++i) {
+                const Block block = logits.block(i);
+                emit_grad(p,
+                          {logits.tile(i), stats.tile(i / columns), targets.tile(i / columns), logits.dtype(),
+                           block.extent[0], block.extent[1], block.start[1], i},
+                          dlogits.tile(i), c.in("count"));
+            }
+            c.result(reshape(dlogits, in.shape()));
+        },
+    .category = "gradients",
+};
+
+// The fused head. Token tiles take turns in `window` sets of logits tiles, so their number bounds the memory: a task
+// that writes a logits tile waits for the last reader of what was there before.
+class FusedHead {
+  public:
+    FusedHead(Call& call, bool gradient)
+        : c(call), hidden(reshape(rows_of(c.in("hidden")), {c.in("hidden").count() / c.in("hidden").dim(-1), c.in("hidden").dim(-1)})),
+          weight(whole_axis(c.in("weight"), 1)), targets(target_rows(c, hidden)), p(params_of(c, targets, weight.dim(0))),
+          stats(stats_grid(hidden), accumulator(hidden.dtype())), loss(scalar(Dtype::f64)), gradient(gradient) {
+        p.scale = c.number("scale");
+        if (!gradient) return;
+        dhidden = Tensor(hidden.grid(), hidden.dtype());
+        into = bool(c.in("dweight"));
+        dweight = into ? c.in("dweight") : Tensor(weight.grid(), hidden.dtype());
+    }
+
+    void run() {
+        count = count_targets(p, targets);
+        for (int64_t i = 0; i < hidden.tiles(); ++i) {
+            for (int64_t v = 0; v < weight.tiles(); ++v) project(i, v);
+            emit_loss(p, logits_tile(i, 0), loss, i == 0);
+            for (int64_t v = 0; gradient && v < weight.tiles(); ++v) differentiate(i, v);
+        }
+        c.result(mean_loss(loss, count, p.scale, hidden.dtype()));
+        c.result(gradient ? reshape(dhidden, c.in("hidden").shape()) : Tensor());
+        c.result(dweight);
+    }
+
+  private:
+    LogitsTile logits_tile(int64_t i, int64_t v) {
+        const int64_t rows = hidden.block(i).extent[0];
+        const Block block = weight.block(v);
+        const size_t bytes = size_t(rows * block.extent[0]) * dtype_size(hidden.dtype());
+        TilePtr& scratch = scratch_tiles[{i % window, v, bytes}];
+        if (!scratch) scratch = std::make_shared<Tile>(bytes);
+        return {scratch, stats.tile(i), targets.tile(i), hidden.dtype(), rows, block.extent[0], block.start[0], i};
+    }
+
+    void gemm(const Use& to, const TilePtr& a, const TilePtr& b, nn_gemm_params q) {
+        q.batch = 1, q.alpha = 1;
+        q.beta = to.mode == Mode::write ? 0 : 1;
+        q.lda = q.trans_a ? q.m : q.k, q.ldb = q.trans_b ? q.k : q.n, q.ldc = q.n;
+        task("gemm", hidden.dtype())
+            .use({to, reads(a), reads(b), absent(), absent()})
+            .params(q)
+            .flops(2.0 * double(q.m) * double(q.n) * double(q.k))
+            .tile(0, {q.m, q.n})
+            .emit();
+    }
+
+    void project(int64_t i, int64_t v) {
+        const LogitsTile t = logits_tile(i, v);
+        nn_gemm_params q{};
+        q.m = t.rows, q.n = t.cols, q.k = hidden.dim(1), q.trans_b = 1;
+        gemm(writes(t.logits), hidden.tile(i), weight.tile(v), q);
+        emit_stats(p, t, v == 0);
+    }
+
+    void differentiate(int64_t i, int64_t v) {
+        const LogitsTile t = logits_tile(i, v);
+        emit_grad(p, t, t.logits, count);
+        nn_gemm_params q{};
+        q.m = t.rows, q.n = hidden.dim(1), q.k = t.cols;
+        gemm(v == 0 ? writes(dhidden.tile(i)) : updates(dhidden.tile(i)), t.logits, weight.tile(v), q);
+        nn_gemm_params r{};
+        r.m = t.cols, r.n = hidden.dim(1), r.k = t.rows, r.trans_a = 1;
+        gemm(i == 0 && !into ? writes(dweight.tile(v)) : updates(dweight.tile(v)), t.logits, hidden.tile(i), r);
+    }
+
+    Call& c;
+    const Tensor hidden, weight, targets;
+    nn_cross_entropy_params p;
+    Tensor stats, loss, count, dhidden, dweight;
+    const bool gradient;
+    bool into = false;
+    const int64_t window = 2 + planned_workers() / 8;
+    std::map<std::tuple<int64_t, int64_t, size_t>, TilePtr> scratch_tiles;
+};
+
+const OpRegistrar linear_cross_entropy = Op{
+    .name = "linear_cross_entropy",
+    .doc = "linear_cross_entropy(hidden, weight, targets, dweight, {ignore_index=-100, scale=1, gradient=true}) -> loss, dhidden, "
+           "dweight\n"
+           "scale * cross_entropy(hidden weight^T, targets) for hidden (..., embd), weight (vocab, embd), targets (...); with "
+           "gradient, also the gradients for dloss = 1, computed tile by tile in the same pass while the logits are there, so "
+           "that only those of two token tiles ever exist. Where dweight is given, its gradient is added in place.",
+    .inputs = {"hidden", "weight", "targets", "dweight?"},
+    .attributes = {ignore_attribute, {"scale", "number", "1", "factor of the loss"}, {"gradient", "bool", "true", "compute the gradients too"}},
+    .samples = {"{hidden={2,5,7}, weight={11,7}, targets={2,5,below=11}}", "{hidden={6,7}, weight={5,7}, targets={6,below=5}, ignore_index=1, scale=0.5}"},
+    .run =
+        [](Call& c) {
+            c.need_float("hidden");
+            c.need_dtype("weight", c.in("hidden").dtype());
+            const Dims &h = c.in("hidden").shape(), &w = c.in("weight").shape();
+            c.need(!h.empty() && w.size() == 2 && h.back() == w[1], "hidden is %s, weight is %s; the last sizes must be equal",
+                   to_string(h).c_str(), to_string(w).c_str());
+            FusedHead(c, c.flag("gradient")).run();
+        },
+    .category = "losses",
+};
+
+}  // namespace
+}  // namespace nn

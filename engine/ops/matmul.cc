@@ -1,0 +1,187 @@
+// Matrix products: matmul, and the linear layer with its bias and GELU fused, forward and backward.
+#include "engine/error.h"
+#include "engine/op.h"
+#include "engine/rules.h"
+
+namespace nn {
+namespace {
+
+// (..., n) seen as (rows, n).
+Tensor as_rows(const Tensor& x) { return reshape(x, {product(x.shape(), 0, x.rank() - 1), x.dim(-1)}); }
+
+Dims with_last(Dims shape, int64_t last) {
+    shape.back() = last;
+    return shape;
+}
+
+// Leading axes broadcast as in arithmetic.
+Tensor expand_batch(const Tensor& x, const Dims& batch) {
+    Dims shape = batch;
+    shape.push_back(x.dim(-2));
+    shape.push_back(x.dim(-1));
+    return expand(x, shape);
+}
+
+void run_matmul(Call& c) {
+    Tensor a = c.in("x"), b = c.in("w");
+    c.need_float("x");
+    c.need_dtype("w", a.dtype());
+    MatmulOptions o;
+    o.trans_a = c.flag("trans_x");
+    o.trans_b = c.flag("trans_w");
+    const bool vector_a = a.rank() == 1, vector_b = b.rank() == 1;
+    c.need(a.rank() > 0 && b.rank() > 0, "x is %s, w is %s; both need at least one axis", to_string(a.shape()).c_str(),
+           to_string(b.shape()).c_str());
+    if (vector_a) a = reshape(a, {1, a.dim(0)}), o.trans_a = false;
+    if (vector_b) b = reshape(b, {b.dim(0), 1}), o.trans_b = false;
+    const int64_t inner_a = a.dim(o.trans_a ? -2 : -1), inner_b = b.dim(o.trans_b ? -1 : -2);
+    c.need(inner_a == inner_b, "x is %s, w is %s; the inner sizes %lld and %lld differ",
+           to_string(c.in("x").shape()).c_str(), to_string(c.in("w").shape()).c_str(), (long long)inner_a,
+           (long long)inner_b);
+    const int64_t m = a.dim(o.trans_a ? -1 : -2), n = b.dim(o.trans_b ? -2 : -1);
+    Dims batch_a(a.shape().begin(), a.shape().end() - 2), batch_b(b.shape().begin(), b.shape().end() - 2), batch;
+    c.need(broadcast(batch_a, batch_b, &batch), "x is %s, w is %s; the leading axes do not broadcast",
+           to_string(a.shape()).c_str(), to_string(b.shape()).c_str());
+    Tensor y;
+    if (b.rank() == 2 && a.rank() > 2 && !o.trans_a) {  // one matrix for all: a plain product over more rows
+        y = reshape(matmul(as_rows(a), b, o), with_last(a.shape(), n));
+    } else {
+        y = matmul(expand_batch(a, batch), expand_batch(b, batch), o);
+    }
+    Dims shape = batch;
+    if (!vector_a) shape.push_back(m);
+    if (!vector_b) shape.push_back(n);
+    c.result(reshape(y, shape));
+}
+
+const OpRegistrar matmul_op = Op{
+    .name = "matmul",
+    .doc = "matmul(x, w, {trans_x=false, trans_w=false}) -> y\n"
+           "Matrix product over the last two axes, (..., m, k) by (..., k, n) -> (..., m, n); leading axes broadcast; a "
+           "tensor of one axis is a row on the left, a column on the right. trans_x and trans_w take the last two axes of "
+           "an operand in the other order, without a copy.",
+    .inputs = {"x", "w"},
+    .attributes = {{"trans_x", "bool", "false", "x is (..., k, m)"}, {"trans_w", "bool", "false", "w is (..., n, k)"}},
+    .samples = {"{x={5,7}, w={7,3}}", "{x={2,5,7}, w={7,3}}", "{x={2,3,5,7}, w={2,1,7,4}}", "{x={7,5}, w={3,7}, trans_x=true, trans_w=true}",
+                "{x={7}, w={7,3}}", "{x={5,7}, w={7}}", "{x={2,7,5}, w={2,7,3}, trans_x=true}", "{x={2,5,7}, w={2,3,7}, trans_w=true}"},
+    .run = run_matmul,
+    .category = "products",
+};
+
+void check_linear(Call& c, const Tensor& x, const Tensor& weight) {
+    c.need_float("weight");
+    c.need(weight.rank() == 2, "weight is %s; it must be (out, in)", to_string(weight.shape()).c_str());
+    c.need(x.rank() >= 1 && x.dim(-1) == weight.dim(1), "x is %s, weight is %s; the last size of x must be %lld",
+           to_string(x.shape()).c_str(), to_string(weight.shape()).c_str(), (long long)weight.dim(1));
+    c.need(x.dtype() == weight.dtype(), "x is %s, weight is %s; the dtypes must be equal", dtype_name(x.dtype()),
+           dtype_name(weight.dtype()));
+}
+
+const OpRegistrar linear = Op{
+    .name = "linear",
+    .doc = "linear(x, weight, bias, {gelu=false}) -> y, pre\n"
+           "y = x weight^T + bias for x (..., in), weight (out, in), bias (out) or none; with gelu, y = GELU(pre) by the "
+           "tanh formula, where pre is that sum (kept for the backward pass).",
+    .inputs = {"x", "weight", "bias?"},
+    .attributes = {{"gelu", "bool", "false", "apply GELU"}},
+    .samples = {"{x={2,5,7}, weight={3,7}, bias={3}}", "{x={5,7}, weight={3,7}}", "{x={4,7}, weight={6,7}, bias={6}, gelu=true}"},
+    .run =
+        [](Call& c) {
+            const Tensor &x = c.in("x"), &weight = c.in("weight"), &bias = c.in("bias");
+            check_linear(c, x, weight);
+            c.need(!bias || bias.shape() == Dims{weight.dim(0)}, "bias is %s; weight %s needs (%lld)",
+                   bias ? to_string(bias.shape()).c_str() : "", to_string(weight.shape()).c_str(),
+                   (long long)weight.dim(0));
+            c.need_dtype("bias", x.dtype());
+            c.need(bias || !c.flag("gelu"), "gelu comes with a bias");
+            MatmulOptions o;
+            o.trans_b = true;
+            o.bias = bias;
+            o.gelu = c.flag("gelu");
+            Tensor pre;
+            if (o.gelu) o.pre = &pre;
+            const Tensor y = matmul(as_rows(x), weight, o);
+            c.result(reshape(y, with_last(x.shape(), weight.dim(0))));
+            if (o.gelu) c.result(reshape(pre, with_last(x.shape(), weight.dim(0))));
+        },
+    .category = "products",
+};
+
+// dpre = dy GELU'(pre), and dbias += its column sums, tile by tile.
+Tensor gelu_bias_backward(const Tensor& dy, const Tensor& pre_in, const Tensor& dbias, bool into) {
+    const Tensor pre = retile(pre_in, dy.grid());
+    Tensor dpre(dy.grid(), dy.dtype());
+    for (int64_t i = 0; i < dy.tiles(); ++i) {
+        const Dims at = dy.grid().index(i);
+        const Block block = dy.block(i);
+        const bool first = at[0] == 0 && !into;
+        task("gelu_bias_backward", dy.dtype())
+            .use(writes(dpre.tile(i)))
+            .use(first ? writes(dbias.tile(at[1])) : updates(dbias.tile(at[1])))
+            .use({reads(dy.tile(i)), reads(pre.tile(i))})
+            .params(nn_gelu_bias_backward_params{block.extent[0], block.extent[1], first})
+            .flops(20.0 * double(block.count()))
+            .tile(i, block.extent)
+            .emit();
+    }
+    return dpre;
+}
+
+void column_sums(const Tensor& dy, const Tensor& dbias, bool into) {
+    for (int64_t i = 0; i < dy.tiles(); ++i) {
+        const Dims at = dy.grid().index(i);
+        const Block block = dy.block(i);
+        const bool first = at[0] == 0 && !into;
+        task("column_sum", dy.dtype())
+            .use(first ? writes(dbias.tile(at[1])) : updates(dbias.tile(at[1])))
+            .use(reads(dy.tile(i)))
+            .params(nn_column_sum_params{block.extent[0], block.extent[1], first})
+            .flops(double(block.count()))
+            .tile(i, block.extent)
+            .emit();
+    }
+}
+
+const OpRegistrar linear_backward = Op{
+    .name = "linear_backward",
+    .doc = "linear_backward(dy, x, weight, pre, dweight, dbias, {bias=true, need_dx=true}) -> dx, dweight, dbias\n"
+           "The gradients of linear. pre is given for a layer with GELU. Where dweight or dbias is given, the gradient is "
+           "added to it in place.",
+    .inputs = {"dy", "x", "weight", "pre?", "dweight?", "dbias?"},
+    .attributes = {{"bias", "bool", "true", "the layer has a bias"}, {"need_dx", "bool", "true", "dx is wanted"}},
+    .samples = {"{dy={2,5,3}, x={2,5,7}, weight={3,7}}", "{dy={5,3}, x={5,7}, weight={3,7}, pre={5,3}}",
+                "{dy={5,3}, x={5,7}, weight={3,7}, bias=false}"},
+    .no_gradient = "is itself a gradient",
+    .run =
+        [](Call& c) {
+            const Tensor &x = c.in("x"), &weight = c.in("weight");
+            check_linear(c, x, weight);
+            Tensor dy = as_rows(c.in("dy"));
+            const Tensor rows = as_rows(x);
+            Tensor dbias;
+            if (c.flag("bias")) {
+                const bool into = bool(c.in("dbias"));
+                Grid grid;
+                grid.axes = {dy.grid().axes[1]};
+                dbias = into ? c.in("dbias") : Tensor(grid, accumulator(dy.dtype()));
+                if (into) dy = recut(dy, 1, dbias.grid().axes[0]);
+                if (c.in("pre"))
+                    dy = gelu_bias_backward(dy, as_rows(c.in("pre")), dbias, into);
+                else
+                    column_sums(dy, dbias, into);
+            }
+            Tensor dx;
+            if (c.flag("need_dx")) dx = reshape(matmul(dy, weight), x.shape());
+            MatmulOptions o;
+            o.trans_a = true;
+            o.into = c.in("dweight");
+            const Tensor dweight = matmul(dy, rows, o);
+            c.result(dx);
+            c.result(dweight);
+            c.result(dbias);
+        },
+    .category = "gradients",
+};
+
+}  // namespace
+}  // namespace nn

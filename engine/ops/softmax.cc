@@ -1,0 +1,101 @@
+// Softmax and its relatives over the last axis.
+#include "engine/error.h"
+#include "engine/op.h"
+#include "engine/rules.h"
+
+namespace nn {
+namespace {
+
+// Row kernels that map tiles of equal shape to one: y = kernel(x, ...).
+Tensor map_rows(const char* kernel, const std::vector<Tensor>& inputs) {
+    std::vector<Tensor> rows;
+    for (const Tensor& t : inputs) rows.push_back(rows.empty() ? rows_of(t) : retile(t, rows[0].grid()));
+    const Tensor& x = rows[0];
+    Tensor y(x.grid(), x.dtype());
+    for (int64_t i = 0; i < x.tiles(); ++i) {
+        TaskBuilder builder = task(kernel, x.dtype());
+        builder.use(writes(y.tile(i)));
+        for (const Tensor& t : rows) builder.use(reads(t.tile(i)));
+        builder.params(nn_rows_params{rows_in(x, i), x.dim(-1)})
+            .flops(8.0 * double(x.block(i).count()))
+            .tile(i, x.block(i).extent)
+            .emit();
+    }
+    return y;
+}
+
+const OpRegistrar softmax = Op{
+    .name = "softmax",
+    .doc = "softmax(x) -> y\nexp(x - max x) / sum exp(x - max x) along the last axis.",
+    .inputs = {"x"},
+    .samples = {"{x={3,5}}", "{x={2,4,257}}"},
+    .run =
+        [](Call& c) {
+            c.need_float("x");
+            c.result(map_rows("softmax", {c.in("x")}));
+        },
+    .category = "rows",
+};
+
+const OpRegistrar softmax_backward = Op{
+    .name = "softmax_backward",
+    .doc = "softmax_backward(dy, y) -> dx\ny (dy - sum(dy y)) along the last axis.",
+    .inputs = {"dy", "y"},
+    .samples = {"{dy={3,5}, y={3,5,lo=0.1,hi=0.3}}"},
+    .no_gradient = "is itself a gradient",
+    .run = [](Call& c) { c.result(map_rows("softmax_backward", {c.in("dy"), c.in("y")})); },
+    .category = "gradients",
+};
+
+const OpRegistrar log_softmax = Op{
+    .name = "log_softmax",
+    .doc = "log_softmax(x) -> y\nx - logsumexp(x) along the last axis.",
+    .inputs = {"x"},
+    .samples = {"{x={3,5}}", "{x={2,4,65}}"},
+    .run =
+        [](Call& c) {
+            c.need_float("x");
+            c.result(map_rows("log_softmax", {c.in("x")}));
+        },
+    .category = "rows",
+};
+
+const OpRegistrar log_softmax_backward = Op{
+    .name = "log_softmax_backward",
+    .doc = "log_softmax_backward(dy, y) -> dx\ndy - exp(y) sum(dy) along the last axis.",
+    .inputs = {"dy", "y"},
+    .samples = {"{dy={3,5}, y={3,5,lo=-3,hi=-0.5}}"},
+    .no_gradient = "is itself a gradient",
+    .run = [](Call& c) { c.result(map_rows("log_softmax_backward", {c.in("dy"), c.in("y")})); },
+    .category = "gradients",
+};
+
+const OpRegistrar logsumexp = Op{
+    .name = "logsumexp",
+    .doc = "logsumexp(x, {keepdim=false}) -> y\nlog sum exp(x) along the last axis, without overflow.",
+    .inputs = {"x"},
+    .attributes = {{"keepdim", "bool", "false", "keep the last axis with size 1"}},
+    .samples = {"{x={3,5}}", "{x={2,4,65}, keepdim=true}"},
+    .run =
+        [](Call& c) {
+            c.need_float("x");
+            const Tensor x = rows_of(c.in("x"));
+            Grid grid = x.grid();
+            grid.axes.back() = whole(1);
+            Tensor y(grid, x.dtype());
+            for (int64_t i = 0; i < x.tiles(); ++i)
+                task("logsumexp", x.dtype())
+                    .use({writes(y.tile(i)), reads(x.tile(i))})
+                    .params(nn_rows_params{rows_in(x, i), x.dim(-1)})
+                    .flops(5.0 * double(x.block(i).count()))
+                    .tile(i, x.block(i).extent)
+                    .emit();
+            Dims shape = x.shape();
+            shape.pop_back();
+            c.result(c.flag("keepdim") ? y : reshape(y, shape));
+        },
+    .category = "rows",
+};
+
+}  // namespace
+}  // namespace nn

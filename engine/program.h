@@ -1,0 +1,66 @@
+// A program: the tasks of a function, recorded once and replayed without Lua. Because the whole of it is known before it
+// runs, the engine can say when each temporary is last used (and give its memory back there), how many bytes it will
+// take, and which tasks are on the critical path.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "engine/task.h"
+#include "engine/tensor.h"
+
+namespace nn {
+
+struct ProgramInfo {
+    int64_t tasks, tiles;
+    double flops;
+    int64_t persistent_bytes;  // of tiles that exist before and after
+    int64_t peak_bytes;        // largest sum of live temporaries, in submission order
+};
+
+class Program {
+  public:
+    Program() = default;
+    Program(const Program&) = delete;
+    ~Program();
+    void add(Task&& task) { tasks_.push_back(std::move(task)); }
+    void add_to_slot(int32_t slot, double delta) { slot_steps_.push_back({tasks_.size(), slot, delta}); }
+    uint64_t next_random() { return randoms_++; }
+
+    // Ends the recording: drops tasks whose results nobody uses, computes lifetimes and priorities.
+    void finish(std::vector<Tensor> inputs, std::vector<Tensor> outputs);
+    // Copies the inputs in, submits every task, and returns copies of the outputs. Does not wait, except to keep at
+    // most one earlier replay in flight.
+    std::vector<Tensor> run(const std::vector<Tensor>& inputs);
+    ProgramInfo info() const { return info_; }
+
+  private:
+    struct SlotStep {
+        size_t before_task;
+        int32_t slot;
+        double delta;
+    };
+    void drop_unused();
+    void find_lifetimes();
+    void find_priorities();
+    void submit_tasks();
+
+    std::vector<Task> tasks_;
+    std::vector<std::vector<TilePtr>> dies_after_;  // per task: temporaries whose last use it is
+    std::vector<SlotStep> slot_steps_;
+    std::vector<Tensor> inputs_, outputs_;
+    uint64_t randoms_ = 0;
+    ProgramInfo info_{};
+};
+
+// Recording. Only one at a time: a compiled function called while another records is recorded into it.
+void begin_recording();
+std::shared_ptr<Program> end_recording();
+void abort_recording();
+uint32_t recording_number();  // 0 when not recording
+Program* recording_program();  // null when not recording
+
+// The op being applied, for error messages; "task" outside of any.
+const char* current_op();
+const char* set_current_op(const char* op);  // returns the one before
+
+}  // namespace nn

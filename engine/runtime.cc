@@ -1,0 +1,269 @@
+#include "engine/runtime.h"
+
+#include <sched.h>
+#include <starpu.h>
+#include <time.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "engine/error.h"
+#include "engine/memory.h"
+#include "engine/program.h"
+
+namespace nn {
+namespace {
+
+struct Runtime {
+    RuntimeOptions options;
+    bool running = false, paused = false;
+    uint32_t number = 0;
+
+    std::mutex error_mutex;
+    std::string error;
+    std::atomic<bool> has_error{false};
+    bool interrupts_deferred = false;
+
+    std::vector<double> slots;
+    std::vector<int32_t> free_slots;
+    uint64_t seed = 0, counter = 0;
+    RuntimeStats stats{};
+};
+Runtime state;
+volatile std::sig_atomic_t interrupted = 0;
+
+int arena_malloc_hook(unsigned, void** block, size_t bytes, int) {
+    *block = arena_allocate(bytes);
+    return *block ? 0 : -ENOMEM;
+}
+int arena_free_hook(unsigned, void* block, size_t bytes, int) {
+    arena_free(block, bytes);
+    return 0;
+}
+
+void set_default_env(const char* name, const std::string& value) { setenv(name, value.c_str(), 0); }
+
+std::string cache_folder() {
+    const char* cache = std::getenv("XDG_CACHE_HOME");
+    const char* home = std::getenv("HOME");
+    const std::string base = cache && *cache ? cache : home && *home ? std::string(home) + "/.cache" : "/tmp";
+    return base + "/nnlua/starpu";
+}
+
+// StarPU's own settings keep precedence where the user made them.
+void prepare_environment() {
+    set_default_env("STARPU_SILENT", "1");
+    set_default_env("STARPU_FXT_TRACE", "0");
+    set_default_env("STARPU_LIMIT_CPU_MEM", "0");  // the budget is ours (engine/memory.h)
+    set_default_env("STARPU_WORKERS_GETBIND", "1");
+    std::error_code ignored;
+    std::filesystem::create_directories(cache_folder(), ignored);
+    set_default_env("STARPU_PERF_MODEL_DIR", cache_folder());
+}
+
+void pause_ns(long ns) {
+    const timespec t{0, ns};
+    nanosleep(&t, nullptr);
+}
+
+// Waits until done() holds; a signal ends the wait unless interrupts are deferred.
+template <class F> void wait_until(F done) {
+    for (int spins = 0; !done(); ++spins) {
+        if (interrupted && !state.interrupts_deferred) throw Interrupted();
+        pause_ns(spins < 50 ? 20'000 : 500'000);
+    }
+}
+
+void wait_for(Tile& tile, starpu_data_access_mode mode, void (*use)(void*, void*), void* context) {
+    starpu_data_handle_t handle = tile.handle();
+    ensure_awake();
+    static std::atomic<bool> ready;
+    ready = false;
+    const int status = starpu_data_acquire_on_node_cb(
+        handle, STARPU_MAIN_RAM, mode, [](void* flag) { *static_cast<std::atomic<bool>*>(flag) = true; }, &ready);
+    if (status != 0) fail("StarPU refuses to hand out a tile (%s)", std::strerror(-status));
+    // Not interruptible half-way: StarPU cannot take an acquisition back. Tasks end by themselves.
+    for (int spins = 0; !ready; ++spins) pause_ns(spins < 200 ? 20'000 : 500'000);
+    try {
+        check_pending();
+        use(starpu_data_get_local_ptr(handle), context);
+    } catch (...) {
+        starpu_data_release_on_node(handle, STARPU_MAIN_RAM);
+        throw;
+    }
+    starpu_data_release_on_node(handle, STARPU_MAIN_RAM);
+}
+
+}  // namespace
+
+void configure(const RuntimeOptions& options) {
+    if (state.running) fail("devices must be chosen before the first tensor is computed");
+    state.options = options;
+}
+
+int planned_workers() {
+    if (state.running) return int(starpu_cpu_worker_get_count());
+    if (state.options.cpus > 0) return state.options.cpus;
+    if (const char* cpus = std::getenv("NNLUA_CPUS"); cpus && std::atoi(cpus) > 0) return std::atoi(cpus);
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+void start() {
+    if (state.running) return;
+    prepare_environment();
+    if (!memory_info().budget) set_budget(0);
+    starpu_malloc_set_hooks(arena_malloc_hook, arena_free_hook);
+    starpu_conf conf;
+    starpu_conf_init(&conf);
+    conf.catch_signals = 0;
+    conf.ncpus = planned_workers();
+#if !defined(NN_CUDA)
+    conf.ncuda = 0;
+#endif
+    if (!state.options.scheduler.empty()) conf.sched_policy_name = state.options.scheduler.c_str();
+    // Signals belong to the main thread: workers inherit a mask that blocks them.
+    sigset_t signals, before;
+    sigemptyset(&signals);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGWINCH}) sigaddset(&signals, signal);
+    pthread_sigmask(SIG_BLOCK, &signals, &before);
+    const int status = starpu_init(&conf);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (status != 0)
+        fail("StarPU does not start (%s); nnlua --version shows what was built, STARPU_SILENT=0 what StarPU says",
+             std::strerror(-status));
+    state.running = true;
+    state.paused = false;
+    ++state.number;
+}
+
+void shutdown() {
+    if (!state.running) return;
+    ensure_awake();
+    starpu_task_wait_for_all();
+    state.running = false;  // from here on a tile's destructor leaves its handle to starpu_shutdown
+    starpu_shutdown();
+    arena_trim();
+}
+
+bool running() { return state.running; }
+uint32_t runtime_number() { return state.number; }
+
+int cpu_workers() {
+    start();
+    return int(starpu_cpu_worker_get_count());
+}
+
+int gpu_workers() {
+    start();
+    return int(starpu_cuda_worker_get_count());
+}
+
+std::string starpu_version() {
+    int major, minor, release;
+    starpu_get_version(&major, &minor, &release);
+    return format("%d.%d.%d", major, minor, release);
+}
+
+void check_pending() {
+    if (state.has_error) {
+        std::lock_guard lock(state.error_mutex);
+        const std::string message = std::move(state.error);
+        state.error.clear();
+        state.has_error = false;
+        throw Error(message);
+    }
+    if (interrupted && !state.interrupts_deferred) throw Interrupted();
+}
+
+void report_kernel_error(const TaskArg& arg, const std::string& message) {
+    Dims extent(arg.extent, arg.extent + arg.rank);
+    std::lock_guard lock(state.error_mutex);
+    if (state.has_error) return;  // the first one is the cause
+    const std::string where = arg.rank ? format(" (kernel %s, %s, tile %d of shape %s)", arg.kernel->name.c_str(),
+                                                dtype_name(arg.dtype), arg.tile + 1, to_string(extent).c_str())
+                                       : format(" (kernel %s, %s)", arg.kernel->name.c_str(), dtype_name(arg.dtype));
+    state.error = std::string(arg.op) + ": " + message + where;
+    state.has_error = true;
+}
+
+void request_interrupt() { interrupted = 1; }
+bool interrupt_requested() { return interrupted != 0; }
+bool clear_interrupt() {
+    const bool was = interrupted != 0;
+    interrupted = 0;
+    return was;
+}
+bool interrupts_deferred() { return state.interrupts_deferred; }
+void defer_interrupts(bool deferred) { state.interrupts_deferred = deferred; }
+
+void wait_all() {
+    if (!state.running) return;
+    ensure_awake();
+    wait_until([] { return starpu_task_nsubmitted() == 0; });
+    check_pending();
+}
+
+void wait_below(int64_t tasks) {
+    if (starpu_task_nsubmitted() > tasks) wait_until([=] { return starpu_task_nsubmitted() <= tasks; });
+}
+
+void wait_readable(Tile& tile, void (*use)(void*, void*), void* context) { wait_for(tile, STARPU_R, use, context); }
+void wait_writable(Tile& tile, void (*use)(void*, void*), void* context) { wait_for(tile, STARPU_W, use, context); }
+
+void idle() {
+    if (!state.running || state.paused) return;
+    wait_all();
+    starpu_pause();
+    state.paused = true;
+}
+
+void ensure_awake() {
+    if (!state.paused) return;
+    starpu_resume();
+    state.paused = false;
+}
+
+int32_t new_slot(double value) {
+    if (!state.free_slots.empty()) {
+        const int32_t slot = state.free_slots.back();
+        state.free_slots.pop_back();
+        state.slots[size_t(slot)] = value;
+        return slot;
+    }
+    state.slots.push_back(value);
+    return int32_t(state.slots.size()) - 1;
+}
+
+static double& slot_at(int32_t slot) {
+    if (slot < 0 || size_t(slot) >= state.slots.size()) fail("there is no scalar slot %d", slot);
+    return state.slots[size_t(slot)];
+}
+
+void free_slot(int32_t slot) {
+    slot_at(slot);
+    state.free_slots.push_back(slot);
+}
+double slot_value(int32_t slot) { return slot_at(slot); }
+void set_slot(int32_t slot, double value) { slot_at(slot) = value; }
+
+void seed_random(uint64_t seed) {
+    state.seed = seed;
+    state.counter = 0;
+}
+uint64_t random_seed() { return state.seed; }
+uint64_t random_counter() { return state.counter; }
+void set_random_counter(uint64_t counter) { state.counter = counter; }
+uint64_t next_random() {
+    if (Program* program = recording_program()) return program->next_random();
+    return state.counter++;
+}
+
+RuntimeStats runtime_stats() { return state.stats; }
+RuntimeStats& mutable_stats() { return state.stats; }
+
+}  // namespace nn

@@ -1,0 +1,73 @@
+// The one StarPU session of the process: start, stop, waiting, errors from kernels, Ctrl-C, scalar slots, the random
+// counter and the run-time statistics.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/task.h"
+
+namespace nn {
+
+struct RuntimeOptions {
+    int cpus = 0;           // CPU workers; 0: one per core that this process may use
+    std::string scheduler;  // empty: lws on CPUs, dmdas with GPUs
+};
+
+void configure(const RuntimeOptions& options);  // before the first task; an error afterwards
+void start();     // idempotent; called by the first submission
+void shutdown();  // waits for all tasks; idempotent; handles that still exist become inert
+bool running();
+uint32_t runtime_number();  // counts starts, so that a tile knows whether its handle is still alive
+int cpu_workers();          // starts the runtime
+int gpu_workers();
+int planned_workers();      // how many CPU workers there are or will be; starts nothing
+std::string starpu_version();
+
+// Every entry of the C API calls this: throws the error of a failed kernel, once, or Interrupted.
+void check_pending();
+void report_kernel_error(const TaskArg& arg, const std::string& message);
+
+void request_interrupt();             // async-signal-safe
+bool interrupt_requested();
+bool clear_interrupt();               // true if there was one
+bool interrupts_deferred();
+void defer_interrupts(bool deferred);  // while true, only interrupt_requested() tells
+
+void wait_all();   // until every submitted task is done
+void wait_below(int64_t tasks);
+void wait_readable(Tile& tile, void (*use)(void* data, void* context), void* context);
+void wait_writable(Tile& tile, void (*use)(void* data, void* context), void* context);
+void idle();       // nothing to do for a while: workers sleep until the next submission
+void ensure_awake();
+
+// Scalar slots: numbers that recorded tasks read at submission.
+int32_t new_slot(double value);
+void free_slot(int32_t slot);
+double slot_value(int32_t slot);
+void set_slot(int32_t slot, double value);
+
+// Randomness: a task's counter is the value of random_counter() when it is submitted eagerly; a recording counts from 0
+// and each replay adds the counter's value at its start.
+void seed_random(uint64_t seed);
+uint64_t random_seed();
+uint64_t random_counter();
+void set_random_counter(uint64_t counter);
+uint64_t next_random();
+
+struct KernelStat {
+    int64_t calls;
+    double seconds, flops, bytes;
+};
+struct RuntimeStats {
+    int64_t tasks, replayed_tasks;
+    double replay_seconds, starpu_seconds;  // submission of replayed tasks: all of it, and StarPU's part
+};
+void enable_profile(bool enabled);  // also clears
+bool profiling();
+void add_kernel_time(const Kernel* kernel, double seconds, double flops, double bytes);
+KernelStat kernel_stat(const Kernel* kernel);
+RuntimeStats runtime_stats();
+RuntimeStats& mutable_stats();
+
+}  // namespace nn

@@ -1,0 +1,135 @@
+// Shape arithmetic, error text and bytes for people.
+#include "engine/shape.h"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+
+#include "engine/error.h"
+
+namespace nn {
+
+static std::string vformat(const char* text, va_list args) {
+    va_list again;
+    va_copy(again, args);
+    std::string out(size_t(std::vsnprintf(nullptr, 0, text, again)), '\0');
+    va_end(again);
+    std::vsnprintf(out.data(), out.size() + 1, text, args);
+    return out;
+}
+
+std::string format(const char* text, ...) {
+    va_list args;
+    va_start(args, text);
+    std::string out = vformat(text, args);
+    va_end(args);
+    return out;
+}
+
+void fail(const char* text, ...) {
+    va_list args;
+    va_start(args, text);
+    const std::string message = vformat(text, args);
+    va_end(args);
+    throw Error(message);
+}
+
+std::string human_bytes(double bytes) {
+    static const char* const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    int unit = 0;
+    while (bytes >= 1000 && unit < 5) bytes /= 1000, ++unit;
+    return format(unit == 0 || bytes >= 100 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
+}
+
+int64_t product(const Dims& dims, size_t from, size_t to) {
+    int64_t out = 1;
+    for (size_t i = from; i < std::min(to, dims.size()); ++i) out *= dims[i];
+    return out;
+}
+
+std::string to_string(const Dims& dims) {
+    std::string out = "(";
+    for (size_t i = 0; i < dims.size(); ++i) {
+        if (i) out += ',';
+        out += std::to_string(dims[i]);
+    }
+    return out += ')';
+}
+
+Dims row_major_strides(const Dims& dims) {
+    Dims out(dims.size(), 1);
+    for (size_t i = dims.size(); i-- > 1;) out[i - 1] = out[i] * dims[i];
+    return out;
+}
+
+bool broadcast(const Dims& a, const Dims& b, Dims* out) {
+    out->assign(std::max(a.size(), b.size()), 1);
+    for (size_t i = 0; i < out->size(); ++i) {  // i counts from the last axis
+        const int64_t da = i < a.size() ? a[a.size() - 1 - i] : 1;
+        const int64_t db = i < b.size() ? b[b.size() - 1 - i] : 1;
+        if (da != db && da != 1 && db != 1) return false;
+        (*out)[out->size() - 1 - i] = da == 1 ? db : da;
+    }
+    return true;
+}
+
+Cuts whole(int64_t size) { return {0, size}; }
+
+Cuts cut_every(int64_t size, int64_t tile) {
+    Cuts out;
+    for (int64_t at = 0; at < size; at += tile) out.push_back(at);
+    out.push_back(size);
+    return out;
+}
+
+Cuts cut_evenly(int64_t size, int64_t tile) {
+    const int64_t parts = (size + tile - 1) / tile;
+    Cuts out;
+    for (int64_t i = 0; i <= parts; ++i) out.push_back(size * i / parts);
+    return out;
+}
+
+Grid Grid::whole(const Dims& shape) {
+    Grid grid;
+    for (int64_t size : shape) grid.axes.push_back(nn::whole(size));
+    return grid;
+}
+
+int64_t Grid::tiles() const {
+    int64_t out = 1;
+    for (size_t axis = 0; axis < rank(); ++axis) out *= tiles(axis);
+    return out;
+}
+
+Dims Grid::shape() const {
+    Dims out;
+    for (const Cuts& cuts : axes) out.push_back(cuts.back());
+    return out;
+}
+
+Dims Grid::index(int64_t tile) const {
+    Dims out(rank());
+    for (size_t axis = rank(); axis-- > 0;) {
+        out[axis] = tile % tiles(axis);
+        tile /= tiles(axis);
+    }
+    return out;
+}
+
+int64_t Grid::number(const Dims& index) const {
+    int64_t out = 0;
+    for (size_t axis = 0; axis < rank(); ++axis) out = out * tiles(axis) + index[axis];
+    return out;
+}
+
+Block Grid::block(int64_t tile) const {
+    const Dims at = index(tile);
+    Block out{Dims(rank()), Dims(rank())};
+    for (size_t axis = 0; axis < rank(); ++axis) {
+        out.start[axis] = axes[axis][size_t(at[axis])];
+        out.extent[axis] = axes[axis][size_t(at[axis]) + 1] - out.start[axis];
+    }
+    return out;
+}
+
+}  // namespace nn

@@ -1,0 +1,272 @@
+// Building tasks and handing them to StarPU or to the program being recorded.
+#include "engine/task.h"
+
+#include <starpu.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+
+#include "engine/error.h"
+#include "engine/memory.h"
+#include "engine/program.h"
+#include "engine/runtime.h"
+
+namespace nn {
+
+namespace {
+
+bool temporaries_visible = false;
+
+// Adds the time of StarPU's own calls to the statistics while profiling, for "microseconds a task beyond StarPU's".
+struct StarpuTime {
+    const bool on = profiling();
+    const double start = on ? starpu_timing_now() : 0;
+    ~StarpuTime() {
+        if (on) mutable_stats().starpu_seconds += (starpu_timing_now() - start) * 1e-6;
+    }
+};
+
+}  // namespace
+
+TemporariesVisible::TemporariesVisible() { temporaries_visible = true; }
+TemporariesVisible::~TemporariesVisible() { temporaries_visible = false; }
+
+Tile::Tile(size_t size) : bytes(size), recording(recording_number()) {
+    if (recording) return;
+    const MemoryInfo memory = memory_info();
+    if (memory.budget && memory.tensors + int64_t(size) > memory.budget)
+        throw OutOfMemory(format("out of memory: a tile of %s does not fit; %s of the budget of %s are taken",
+                                 human_bytes(double(size)).c_str(), human_bytes(double(memory.tensors)).c_str(),
+                                 human_bytes(double(memory.budget)).c_str()));
+    count_tensor_bytes(int64_t(size));
+}
+
+Tile::~Tile() {
+    if (!recording) count_tensor_bytes(-int64_t(bytes));
+    if (handle_ && running() && runtime_ == runtime_number()) starpu_data_unregister_submit(handle_);
+}
+
+starpu_data_handle_t Tile::handle() {
+    if (!handle_) {
+        start();
+        starpu_variable_data_register(&handle_, -1, 0, bytes);
+        runtime_ = runtime_number();
+    }
+    return handle_;
+}
+
+TaskBuilder::TaskBuilder(const char* kernel, Dtype dtype) {
+    std::memset(&task_.arg, 0, sizeof task_.arg);
+    task_.arg.kernel = find_kernel(kernel);
+    if (!task_.arg.kernel) fail("there is no kernel named '%s'", kernel);
+    task_.arg.op = current_op();
+    task_.arg.dtype = dtype;
+}
+
+// The same tile may serve several operands; StarPU wants it once, with the strongest access.
+TaskBuilder& TaskBuilder::use(const Use& use) {
+    TaskArg& arg = task_.arg;
+    if (arg.operands == max_operands) fail("%s: more than %d operands", arg.kernel->name.c_str(), max_operands);
+    int8_t& buffer = arg.buffer_of[arg.operands++];
+    buffer = -1;
+    if (!use.tile) return *this;
+    for (int i = 0; i < task_.handles; ++i)
+        if (task_.tiles[i] == use.tile) {
+            buffer = int8_t(i);
+            if (task_.modes[i] != use.mode) task_.modes[i] = Mode::read_write;
+            return *this;
+        }
+    buffer = int8_t(task_.handles);
+    task_.tiles[task_.handles] = use.tile;
+    task_.modes[task_.handles++] = use.mode;
+    arg.bytes += float(use.tile->bytes) * (use.mode == Mode::read_write ? 2 : 1);
+    return *this;
+}
+
+TaskBuilder& TaskBuilder::use(std::initializer_list<Use> uses) {
+    for (const Use& one : uses) use(one);
+    return *this;
+}
+
+TaskBuilder& TaskBuilder::raw_params(const void* params, size_t bytes) {
+    if (bytes != task_.arg.kernel->params_size)
+        fail("%s: its parameters are a %s of %zu bytes, not %zu", task_.arg.kernel->name.c_str(),
+             task_.arg.kernel->params_type.c_str(), task_.arg.kernel->params_size, bytes);
+    std::memcpy(task_.arg.params, params, bytes);
+    return *this;
+}
+
+TaskBuilder& TaskBuilder::flops(double count) {
+    task_.arg.flops = float(count);
+    return *this;
+}
+
+TaskBuilder& TaskBuilder::tile(int64_t number, const Dims& extent) {
+    task_.arg.tile = int32_t(number);
+    task_.arg.rank = int32_t(extent.size());
+    for (size_t i = 0; i < extent.size(); ++i) task_.arg.extent[i] = int32_t(extent[i]);
+    return *this;
+}
+
+TaskBuilder& TaskBuilder::patch(const std::vector<Patch>& patches) {
+    task_.patches.insert(task_.patches.end(), patches.begin(), patches.end());
+    return *this;
+}
+
+TaskBuilder& TaskBuilder::priority(int value) {
+    task_.priority = value;
+    return *this;
+}
+
+TaskBuilder& TaskBuilder::where(uint32_t where) {
+    task_.where = where;
+    return *this;
+}
+
+void TaskBuilder::emit() {
+    const uint32_t recording = recording_number();
+    for (int i = 0; i < task_.handles; ++i) {
+        Tile& tile = *task_.tiles[i];
+        if (tile.recording && tile.recording != recording && !temporaries_visible)
+            fail("%s: this tensor exists only inside the compiled function that made it; return it from there to use "
+                 "it outside",
+                 task_.arg.op);
+        if (task_.modes[i] != Mode::write && !tile.written)
+            fail("%s: reads a tensor that was never given a value", task_.arg.op);
+    }
+    for (int i = 0; i < task_.handles; ++i)
+        if (task_.modes[i] != Mode::read) task_.tiles[i]->written = true;
+    if (Program* program = recording_program())
+        program->add(std::move(task_));
+    else
+        submit_now(task_);
+}
+
+namespace {
+
+void run_on_worker(void* buffers[], const TaskArg& arg, KernelFn fn, void* stream) {
+    void* operands[max_operands];
+    for (int i = 0; i < arg.operands; ++i)
+        operands[i] = arg.buffer_of[i] < 0 ? nullptr
+                                           : reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[arg.buffer_of[i]]));
+    std::string error;
+    const bool timed = profiling();
+    const double start = timed ? starpu_timing_now() : 0;
+    try {
+        fn(KernelCall{operands, arg.params, arg.dtype, stream, &error});
+    } catch (const std::exception& e) {
+        error = e.what();
+    }
+    if (timed) add_kernel_time(arg.kernel, (starpu_timing_now() - start) * 1e-6, double(arg.flops), double(arg.bytes));
+    if (!error.empty()) report_kernel_error(arg, error);
+}
+
+void run_on_cpu(void* buffers[], void* cl_arg) {
+    const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
+    run_on_worker(buffers, arg, arg.kernel->cpu, nullptr);
+}
+
+#if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
+void run_on_cuda(void* buffers[], void* cl_arg) {
+    const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
+    run_on_worker(buffers, arg, arg.kernel->cuda, starpu_cuda_get_local_stream());
+}
+#endif
+
+// One codelet per kernel, all with the same function: the name serves profiles and traces. They live for ever, since
+// tasks may outlive anything else.
+starpu_codelet* codelet_of(const Kernel* kernel) {
+    static std::map<const Kernel*, starpu_codelet*> codelets;
+    starpu_codelet*& codelet = codelets[kernel];
+    if (codelet) return codelet;
+    codelet = static_cast<starpu_codelet*>(std::calloc(1, sizeof(starpu_codelet)));
+    starpu_codelet_init(codelet);
+    codelet->name = kernel->name.c_str();
+    codelet->nbuffers = STARPU_VARIABLE_NBUFFERS;
+    if (kernel->cpu) codelet->cpu_funcs[0] = run_on_cpu;
+#if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
+    if (kernel->cuda) {
+        codelet->cuda_funcs[0] = run_on_cuda;
+        codelet->cuda_flags[0] = STARPU_CUDA_ASYNC;
+    }
+#endif
+    return codelet;
+}
+
+starpu_data_access_mode starpu_mode(Mode mode) {
+    return mode == Mode::read ? STARPU_R : mode == Mode::write ? STARPU_W : STARPU_RW;
+}
+
+starpu_task* create_task() {
+    const StarpuTime time;
+    return starpu_task_create();
+}
+
+int submit_task(starpu_task* t) {
+    const StarpuTime time;
+    return starpu_task_submit(t);
+}
+
+}  // namespace
+
+void invalidate(Tile& tile) {
+    const StarpuTime time;
+    starpu_data_invalidate_submit(tile.handle());
+}
+
+void submit(const Task& task, TaskArg* arg, bool owned) {
+    starpu_task* t = create_task();
+    t->cl = codelet_of(task.arg.kernel);
+    t->cl_arg = arg;
+    t->cl_arg_size = sizeof(TaskArg);
+    t->cl_arg_free = owned;
+    t->nbuffers = task.handles;
+    for (int i = 0; i < task.handles; ++i) {
+        t->handles[i] = task.tiles[i]->handle();
+        t->modes[i] = starpu_mode(task.modes[i]);
+    }
+    t->priority = task.priority;
+    t->flops = double(task.arg.flops);
+    if (task.where) t->where = int32_t(task.where);
+    t->callback_func = nullptr;
+    const int status = submit_task(t);
+    if (status != 0) {
+        t->destroy = 0;
+        starpu_task_destroy(t);
+        fail("%s: no worker can run kernel %s here (StarPU says %s)", task.arg.op, task.arg.kernel->name.c_str(),
+             std::strerror(-status));
+    }
+}
+
+void apply_patches(const Task& task, TaskArg* arg) {
+    for (const Patch& patch : task.patches) {
+        unsigned char* at = arg->params + patch.offset;
+        if (patch.kind == Patch::slot) {
+            const double value = slot_value(patch.slot_id);
+            std::memcpy(at, &value, sizeof value);
+        } else {
+            uint64_t counter;
+            std::memcpy(&counter, at, sizeof counter);
+            counter += random_counter();
+            std::memcpy(at, &counter, sizeof counter);
+        }
+    }
+}
+
+void submit_now(const Task& task) {
+    start();
+    ensure_awake();
+    wait_below(8000);
+    TaskArg* arg = static_cast<TaskArg*>(std::malloc(sizeof(TaskArg)));
+    *arg = task.arg;
+    for (const Patch& patch : task.patches)
+        if (patch.kind == Patch::slot) {
+            const double value = slot_value(patch.slot_id);
+            std::memcpy(arg->params + patch.offset, &value, sizeof value);
+        }
+    submit(task, arg, true);
+    ++mutable_stats().tasks;
+}
+
+}  // namespace nn

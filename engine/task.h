@@ -1,0 +1,116 @@
+// A task: one kernel on a few tiles. Ops emit tasks; what becomes of them (run now, or kept in a program) is decided in
+// one place, emit(). Every kernel runs through one generic codelet.
+#pragma once
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <vector>
+
+#include "engine/shape.h"
+#include "kernels/kernel.h"
+
+struct _starpu_data_state;
+
+namespace nn {
+
+constexpr int max_operands = 16;  // StarPU is built with --enable-maxbuffers=16
+constexpr size_t max_params = 384;
+
+// A contiguous row-major block of one dtype behind one StarPU handle. The handle is registered at the first submission
+// and its memory allocated at the first write, so that planning a model costs nothing. Main thread only.
+class Tile {
+  public:
+    explicit Tile(size_t bytes);
+    ~Tile();
+    Tile(const Tile&) = delete;
+    Tile& operator=(const Tile&) = delete;
+
+    _starpu_data_state* handle();
+    bool registered() const { return handle_ != nullptr; }
+
+    const size_t bytes;
+    const uint32_t recording;  // number of the recording it is a temporary of, 0 for one that persists
+    bool written = false;
+    uint32_t version = 0;      // counts changes in place; a view remembers the version it was made at
+
+  private:
+    _starpu_data_state* handle_ = nullptr;
+    uint32_t runtime_ = 0;
+};
+using TilePtr = std::shared_ptr<Tile>;
+
+struct Use {
+    TilePtr tile;  // null for an absent optional operand
+    Mode mode;
+};
+inline Use reads(TilePtr tile) { return {std::move(tile), Mode::read}; }
+inline Use writes(TilePtr tile) { return {std::move(tile), Mode::write}; }
+inline Use updates(TilePtr tile) { return {std::move(tile), Mode::read_write}; }
+inline Use absent() { return {nullptr, Mode::read}; }
+
+// What the worker gets: plain data, so that StarPU may free it.
+struct TaskArg {
+    const Kernel* kernel;
+    const char* op;  // the op that emitted it, for errors
+    float flops, bytes;  // for profiles
+    Dtype dtype;
+    uint8_t operands;
+    int8_t buffer_of[max_operands];  // operand -> StarPU buffer; -1 when absent
+    int32_t tile, rank;              // which tile of the op's result, and its extents, for errors
+    int32_t extent[max_dims];
+    alignas(16) unsigned char params[max_params];
+};
+
+// A number in the params that is filled in at submission, not at recording.
+struct Patch {
+    enum Kind { slot, random_counter } kind;
+    int32_t offset;  // in the params
+    int32_t slot_id;
+};
+
+struct Task {
+    TaskArg arg;
+    uint8_t handles = 0;
+    TilePtr tiles[max_operands];  // distinct, with the accesses of all operands on each merged
+    Mode modes[max_operands];
+    int32_t priority = 0;
+    std::vector<Patch> patches;
+    uint32_t where = 0;  // 0: anywhere, else STARPU_CPU or STARPU_CUDA
+};
+
+// How an op emits: task("gemm", dtype).use(...).params(p).flops(f).emit();
+class TaskBuilder {
+  public:
+    TaskBuilder(const char* kernel, Dtype dtype);
+    TaskBuilder& use(const Use& use);
+    TaskBuilder& use(std::initializer_list<Use> uses);
+    template <class P> TaskBuilder& params(const P& params) {
+        static_assert(sizeof(P) <= max_params);
+        return raw_params(&params, sizeof(P));
+    }
+    TaskBuilder& raw_params(const void* params, size_t bytes);
+    TaskBuilder& flops(double count);
+    TaskBuilder& tile(int64_t number, const Dims& extent);
+    TaskBuilder& patch(const std::vector<Patch>& patches);
+    TaskBuilder& priority(int value);
+    TaskBuilder& where(uint32_t where);
+    void emit();
+
+  private:
+    Task task_;
+};
+inline TaskBuilder task(const char* kernel, Dtype dtype) { return TaskBuilder(kernel, dtype); }
+
+// Submits to StarPU; `arg` must outlive the task when it is not owned (malloc'd and then freed by StarPU).
+void submit(const Task& task, TaskArg* arg, bool owned);
+void submit_now(const Task& task);  // eager: with a copy of the arguments and the present values of its patches
+void apply_patches(const Task& task, TaskArg* arg);
+void invalidate(Tile& tile);  // its value is needed no more: StarPU gives the memory back after the last task that uses it
+
+// While one exists, tasks outside a recording may touch a program's temporaries: how inputs get in and outputs out.
+struct TemporariesVisible {
+    TemporariesVisible();
+    ~TemporariesVisible();
+};
+
+}  // namespace nn

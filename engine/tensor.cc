@@ -1,0 +1,154 @@
+#include "engine/tensor.h"
+
+#include <algorithm>
+#include <map>
+
+#include "engine/error.h"
+#include "engine/program.h"
+#include "engine/runtime.h"
+
+namespace nn {
+namespace {
+
+std::map<std::string, int64_t>& tile_sizes() {
+    static std::map<std::string, int64_t> sizes;
+    return sizes;
+}
+
+constexpr int64_t large_tile = int64_t(32) << 20;  // bytes; beyond twice this an unnamed tensor is cut
+constexpr int64_t vocab_tile = 8192;
+
+// Tokens per tile when the user says nothing: two tiles a worker keep both busy while GEMMs stay large.
+int64_t auto_tokens(int64_t tokens) {
+    const int64_t per_worker = (tokens + 2 * planned_workers() - 1) / (2 * planned_workers());
+    return std::clamp<int64_t>(per_worker, 128, 2048);
+}
+
+// Host layout of a tile: a callback of wait_readable/wait_writable copies between it and the user's row-major array.
+struct HostCopy {
+    Block block;
+    Dims host_strides;
+    size_t element;
+    char* host;
+    bool to_host;
+};
+
+void copy_rows(const HostCopy& c, size_t axis, char* host, char*& tile) {
+    if (axis + 1 >= c.block.extent.size()) {
+        const size_t bytes = size_t(c.block.extent.empty() ? 1 : c.block.extent.back()) * c.element;
+        if (c.to_host)
+            std::memcpy(host, tile, bytes);
+        else
+            std::memcpy(tile, host, bytes);
+        tile += bytes;
+        return;
+    }
+    for (int64_t i = 0; i < c.block.extent[axis]; ++i)
+        copy_rows(c, axis + 1, host + size_t(i * c.host_strides[axis]) * c.element, tile);
+}
+
+void copy_tile(void* data, void* context) {
+    const HostCopy& c = *static_cast<HostCopy*>(context);
+    int64_t offset = 0;
+    for (size_t i = 0; i < c.block.start.size(); ++i) offset += c.block.start[i] * c.host_strides[i];
+    char* tile = static_cast<char*>(data);
+    copy_rows(c, 0, c.host + size_t(offset) * c.element, tile);
+}
+
+void transfer(const Tensor& t, char* host, bool to_host) {
+    for (int64_t i = 0; i < t.tiles(); ++i) {
+        HostCopy copy{t.block(i), row_major_strides(t.shape()), dtype_size(t.dtype()), host, to_host};
+        if (to_host)
+            wait_readable(*t.tile(i), copy_tile, &copy);
+        else
+            wait_writable(*t.tile(i), copy_tile, &copy);
+    }
+}
+
+}  // namespace
+
+Tensor::Tensor(Grid grid, Dtype dtype) : data_(std::make_shared<TensorData>()) {
+    data_->shape = grid.shape();
+    if (data_->shape.size() > size_t(max_dims))
+        fail("shape %s has %zu axes; at most %d are possible", to_string(data_->shape).c_str(), data_->shape.size(),
+             max_dims);
+    for (int64_t size : data_->shape)
+        if (size < 1) fail("shape %s: every size must be at least 1", to_string(data_->shape).c_str());
+    data_->dtype = dtype;
+    data_->grid = std::move(grid);
+    for (int64_t i = 0; i < data_->grid.tiles(); ++i)
+        data_->tiles.push_back(std::make_shared<Tile>(size_t(data_->grid.block(i).count()) * dtype_size(dtype)));
+}
+
+Tensor::Tensor(Grid grid, Dtype dtype, std::vector<TilePtr> tiles) : data_(std::make_shared<TensorData>()) {
+    data_->shape = grid.shape();
+    data_->dtype = dtype;
+    data_->grid = std::move(grid);
+    for (const TilePtr& tile : tiles) data_->versions.push_back(tile->version);
+    data_->tiles = std::move(tiles);
+}
+
+bool Tensor::stale() const {
+    for (size_t i = 0; i < data_->versions.size(); ++i)
+        if (data_->versions[i] != data_->tiles[i]->version) return true;
+    return false;
+}
+
+void Tensor::changed() const {
+    for (const TilePtr& tile : data_->tiles) ++tile->version;
+}
+
+void set_tile_size(const std::string& axis_name, int64_t size) { tile_sizes()[axis_name] = size; }
+
+int64_t tile_size(const std::string& axis_name) {
+    const auto it = tile_sizes().find(axis_name);
+    return it == tile_sizes().end() ? 0 : it->second;
+}
+
+Grid choose_grid(const Dims& shape, Dtype dtype, const std::vector<std::string>& axis_names) {
+    Grid grid = Grid::whole(shape);
+    const int64_t element = int64_t(dtype_size(dtype));
+    bool named = false;
+    for (size_t axis = 0; axis < std::min(shape.size(), axis_names.size()); ++axis) {
+        const std::string& name = axis_names[axis];
+        if (name.empty()) continue;
+        named = true;
+        const int64_t inner = product(shape, axis + 1);
+        if (const int64_t size = tile_size(name)) {
+            grid.axes[axis] = cut_every(shape[axis], size);
+        } else if (name == "vocab" && shape[axis] > vocab_tile) {
+            grid.axes[axis] = cut_evenly(shape[axis], vocab_tile);
+        } else if (name == "batch" || name == "time") {  // ids (batch, time): cut by tokens
+            const int64_t wanted = tile_size("tokens");
+            const int64_t tokens = wanted ? wanted : auto_tokens(product(shape));
+            const int64_t rows = name == "batch" ? std::max<int64_t>(1, tokens / inner) : std::min(tokens, shape[axis]);
+            grid.axes[axis] = cut_evenly(shape[axis], rows);
+        }
+    }
+    if (!named && !shape.empty() && product(shape) * element > 2 * large_tile) {
+        const int64_t rows = std::max<int64_t>(1, large_tile / (product(shape, 1) * element));
+        grid.axes[0] = cut_evenly(shape[0], rows);
+    }
+    return grid;
+}
+
+void read_tensor(const Tensor& tensor, void* out) {
+    if (recording_number())
+        fail("a value cannot be read while a compiled function is being recorded; return the tensor from it instead");
+    for (int64_t i = 0; i < tensor.tiles(); ++i) {
+        if (tensor.tile(i)->recording)
+            fail("this tensor exists only inside the compiled function that made it; return it from there");
+        if (!tensor.tile(i)->written) fail("the tensor was never given a value");
+    }
+    transfer(tensor, static_cast<char*>(out), true);
+}
+
+void write_tensor(const Tensor& tensor, const void* in) {
+    if (recording_number()) fail("host data cannot be written while a compiled function is being recorded");
+    if (tensor.is_view()) fail("a view cannot be written; write to the tensor it was taken from");
+    transfer(tensor, static_cast<char*>(const_cast<void*>(in)), false);
+    for (int64_t i = 0; i < tensor.tiles(); ++i) tensor.tile(i)->written = true;
+    tensor.changed();
+}
+
+}  // namespace nn

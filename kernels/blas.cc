@@ -1,0 +1,114 @@
+// Opens OpenBLAS at run time and hands out its gemm. Linking it would let it choose its kernels before main(), and a
+// release older than the CPU chooses the slowest ones (34 instead of 160 GFLOP/s a core on Sapphire Rapids).
+#include "kernels/blas.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <stdexcept>
+
+#include "kernels/kernel.h"
+
+namespace nn::blas {
+namespace {
+
+constexpr int row_major = 101, no_transpose = 111, transpose = 112;  // CBLAS's enums
+
+template <class T>
+using GemmFn = void (*)(int order, int trans_a, int trans_b, int m, int n, int k, T alpha, const T* a, int lda,
+                        const T* b, int ldb, T beta, T* c, int ldc);
+
+struct Library {
+    GemmFn<float> sgemm;
+    GemmFn<double> dgemm;
+    std::string description;
+};
+
+// The kernel family for this CPU, or nullptr to let OpenBLAS choose. Cooperlake's sgemm is SkylakeX's (measured equal);
+// only its bf16 differs.
+const char* core_family() {
+#if defined(__x86_64__)
+    if (machine_isa() == Isa::avx512) return "SkylakeX";
+    if (machine_isa() == Isa::avx2) return __builtin_cpu_is("amd") ? "Zen" : "Haswell";
+#endif
+    return nullptr;
+}
+
+// Sets a variable for as long as the library reads its environment, unless the user has set it.
+class TemporaryEnv {
+  public:
+    TemporaryEnv(const char* name, const char* value) : name_(value && !std::getenv(name) ? name : nullptr) {
+        if (name_) setenv(name, value, 1);
+    }
+    ~TemporaryEnv() {
+        if (name_) unsetenv(name_);
+    }
+    TemporaryEnv(const TemporaryEnv&) = delete;
+    TemporaryEnv& operator=(const TemporaryEnv&) = delete;
+
+  private:
+    const char* name_;
+};
+
+void* open_shared_object() {
+    std::string tried;
+    for (const char* file : {"libopenblas.so.0", "libopenblas.so"}) {
+        if (void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL)) return handle;
+        tried += std::string(tried.empty() ? "" : "; ") + dlerror();
+    }
+    throw std::runtime_error("OpenBLAS cannot be loaded (" + tried +
+                             "); install it, on Debian: apt install libopenblas0-pthread");
+}
+
+// "OpenBLAS 0.3.21 (SkylakeX)" from "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..." and the core's name.
+std::string describe(void* handle) {
+    using TextFn = const char* (*)();
+    const auto config = reinterpret_cast<TextFn>(dlsym(handle, "openblas_get_config"));
+    const auto core = reinterpret_cast<TextFn>(dlsym(handle, "openblas_get_corename"));
+    std::string version = config ? config() : "OpenBLAS";
+    const size_t second_space = version.find(' ', version.find(' ') + 1);
+    if (second_space != std::string::npos) version.resize(second_space);
+    return version + " (" + (core ? core() : "unknown core") + ")";
+}
+
+Library open_library() {
+    const TemporaryEnv family("OPENBLAS_CORETYPE", core_family());
+    const TemporaryEnv threads("OPENBLAS_NUM_THREADS", "1");
+    void* handle = open_shared_object();
+    // StarPU's workers are the threads; this also holds where somebody else loaded the library before.
+    if (const auto set = reinterpret_cast<void (*)(int)>(dlsym(handle, "openblas_set_num_threads"))) set(1);
+    const auto sgemm = reinterpret_cast<GemmFn<float>>(dlsym(handle, "cblas_sgemm"));
+    const auto dgemm = reinterpret_cast<GemmFn<double>>(dlsym(handle, "cblas_dgemm"));
+    if (!sgemm || !dgemm) throw std::runtime_error("the OpenBLAS found here has no cblas_sgemm and cblas_dgemm");
+    return {sgemm, dgemm, describe(handle)};
+}
+
+const Library& library() {
+    static const Library opened = open_library();  // once, whichever thread comes first; again after a failure
+    return opened;
+}
+
+template <class T>
+void call(GemmFn<T> fn, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
+          const T* b, int64_t ldb, T beta, T* c, int64_t ldc) {
+    if (m == 0 || n == 0) return;
+    fn(row_major, trans_a ? transpose : no_transpose, trans_b ? transpose : no_transpose, int(m), int(n), int(k), alpha,
+       a, int(lda), b, int(ldb), beta, c, int(ldc));
+}
+
+}  // namespace
+
+void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda,
+          const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
+    call(library().sgemm, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda,
+          const double* b, int64_t ldb, double beta, double* c, int64_t ldc) {
+    call(library().dgemm, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+std::string description() { return library().description; }
+void load() { library(); }
+
+}  // namespace nn::blas

@@ -1,0 +1,154 @@
+// Copies between tiles of one dtype: slices, permuted axes, re-tiling. What StarPU moves between tilings and what
+// turns a view into a contiguous tile goes through here, so rows are memcpy and transposes are blocked.
+#include <algorithm>
+#include <utility>
+
+#include "kernels/cpu/cpu.h"
+
+namespace nn::NN_ISA {
+namespace {
+
+struct Axis {
+    int64_t extent, src_stride, dst_stride;
+};
+// Axes from the slowest in dst to the fastest, merged where both sides walk through two as one.
+struct Plan {
+    int ndim = 0;
+    Axis axis[8];
+};
+
+Plan make_plan(const nn_copy_params& p) {
+    Plan plan;
+    for (int64_t d = 0; d < p.ndim; ++d) {
+        if (p.extent[d] == 1) continue;
+        const Axis axis = {p.extent[d], p.src_stride[d], p.dst_stride[d]};
+        int at = plan.ndim++;
+        for (; at && plan.axis[at - 1].dst_stride < axis.dst_stride; --at) plan.axis[at] = plan.axis[at - 1];
+        plan.axis[at] = axis;
+    }
+    int merged = 0;
+    for (int d = 1; d < plan.ndim; ++d) {
+        Axis& slow = plan.axis[merged];
+        const Axis& fast = plan.axis[d];
+        if (slow.src_stride == fast.src_stride * fast.extent && slow.dst_stride == fast.dst_stride * fast.extent)
+            slow = {slow.extent * fast.extent, fast.src_stride, fast.dst_stride};
+        else
+            plan.axis[++merged] = fast;
+    }
+    if (plan.ndim) plan.ndim = merged + 1;
+    return plan;
+}
+
+// Calls f(src offset, dst offset) for every index of the first `ndim` axes.
+template <class F> void each_index(const Plan& plan, int ndim, F f) {
+    int64_t index[8] = {}, src = 0, dst = 0;
+    for (;;) {
+        f(src, dst);
+        int d = ndim - 1;
+        for (; d >= 0; --d) {
+            const Axis& axis = plan.axis[d];
+            src += axis.src_stride;
+            dst += axis.dst_stride;
+            if (++index[d] < axis.extent) break;
+            src -= axis.extent * axis.src_stride;
+            dst -= axis.extent * axis.dst_stride;
+            index[d] = 0;
+        }
+        if (d < 0) return;
+    }
+}
+
+template <class T> void copy_row(T* dst, const T* src, const Axis& row) {
+    if (row.src_stride == 1 && row.dst_stride == 1) {
+        std::memcpy(dst, src, size_t(row.extent) * sizeof(T));
+    } else {
+        for (int64_t i = 0; i < row.extent; ++i) dst[i * row.dst_stride] = src[i * row.src_stride];
+    }
+}
+
+// block[a][c] = from[c * stride + a] for 8 rows c: eight streams interleaved, which compiles to shuffles.
+template <class T> void interleave(T* block, const T* from, int64_t stride, int64_t n) {
+    const T *r0 = from, *r1 = r0 + stride, *r2 = r1 + stride, *r3 = r2 + stride;
+    const T *r4 = r3 + stride, *r5 = r4 + stride, *r6 = r5 + stride, *r7 = r6 + stride;
+#pragma omp simd
+    for (int64_t a = 0; a < n; ++a) {
+        block[8 * a] = r0[a];
+        block[8 * a + 1] = r1[a];
+        block[8 * a + 2] = r2[a];
+        block[8 * a + 3] = r3[a];
+        block[8 * a + 4] = r4[a];
+        block[8 * a + 5] = r5[a];
+        block[8 * a + 6] = r6[a];
+        block[8 * a + 7] = r7[a];
+    }
+}
+
+// to[a, b] = from[b, a] for a < na, b < nb, both at most `side`: two cache lines of every row.
+template <class T> constexpr int64_t side = sizeof(T) == 8 ? 16 : 128 / sizeof(T);
+template <class T>
+void transpose_block(T* to, int64_t to_stride, int64_t na, const T* from, int64_t from_stride, int64_t nb) {
+    if (na < side<T> || nb < side<T>) {
+        for (int64_t a = 0; a < na; ++a)
+            for (int64_t b = 0; b < nb; ++b) to[a * to_stride + b] = from[b * from_stride + a];
+        return;
+    }
+    alignas(64) T block[side<T> / 8][side<T>][8];
+    for (int64_t b = 0; b < side<T> / 8; ++b)
+        interleave(block[b][0], from + 8 * b * from_stride, from_stride, side<T>);
+    for (int64_t a = 0; a < side<T>; ++a)
+        for (int64_t b = 0; b < side<T> / 8; ++b)
+            std::memcpy(to + a * to_stride + 8 * b, block[b][a], 8 * sizeof(T));
+}
+
+// dst[i, j] = src[j, i] with j contiguous in dst and i in src. By way of a block in the first-level cache each cache
+// line of either side is touched once, however unlucky its stride.
+template <class T> void transpose(T* dst, const T* src, const Axis& i_axis, const Axis& j_axis) {
+    for (int64_t i = 0; i < i_axis.extent; i += side<T>)
+        for (int64_t j = 0; j < j_axis.extent; j += side<T>)
+            transpose_block(dst + i * i_axis.dst_stride + j, i_axis.dst_stride, std::min(side<T>, i_axis.extent - i),
+                            src + j * j_axis.src_stride + i, j_axis.src_stride,
+                            std::min(side<T>, j_axis.extent - j));
+}
+
+template <class T> void copy_elements(const nn_copy_params& p, T* dst, const T* src) {
+    for (int64_t d = 0; d < p.ndim; ++d)
+        if (p.extent[d] == 0) return;
+    Plan plan = make_plan(p);
+    dst += p.dst_offset;
+    src += p.src_offset;
+    if (plan.ndim == 0) {
+        *dst = *src;
+        return;
+    }
+    const int row = plan.ndim - 1;
+    int contiguous = row;  // the axis contiguous in src
+    for (int d = 0; d < row; ++d)
+        if (plan.axis[d].src_stride == 1) contiguous = d;
+    if (contiguous == row || plan.axis[row].src_stride == 1 || plan.axis[row].dst_stride != 1) {
+        each_index(plan, row, [&](int64_t s, int64_t d) { copy_row(dst + d, src + s, plan.axis[row]); });
+    } else {
+        std::swap(plan.axis[contiguous], plan.axis[row - 1]);
+        each_index(plan, row - 1, [&](int64_t s, int64_t d) {
+            transpose(dst + d, src + s, plan.axis[row - 1], plan.axis[row]);
+        });
+    }
+}
+
+void copy(const KernelCall& call) {
+    const auto& p = call.get<nn_copy_params>();
+    const auto as = [&](auto zero) {
+        using T = decltype(zero);
+        copy_elements<T>(p, call.operand<T>(0), call.operand<const T>(1));
+    };
+    switch (dtype_size(call.dtype)) {
+        case 1: return as(uint8_t());
+        case 2: return as(uint16_t());
+        case 4: return as(uint32_t());
+        default: return as(uint64_t());
+    }
+}
+
+NN_KERNEL(copy, "dst:rw src:r", nn_copy_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

@@ -1,0 +1,172 @@
+// Matrix products for linear layers, the tied head and plain matmul: OpenBLAS with a bias and GELU epilogue, bfloat16 by
+// blocks converted to float, and a streaming path for the few rows of text generation.
+#include <algorithm>
+
+#include "kernels/cpu/row.h"
+
+namespace nn::NN_ISA {
+namespace {
+
+// One matrix of the batch. aux and bias may be null.
+template <class T> struct Product {
+    const nn_gemm_params& p;
+    T* c;
+    const T* a;
+    const T* b;
+    const T* bias;
+    T* aux;
+    const T* a_at(int64_t i, int64_t l) const { return p.trans_a ? a + l * p.lda + i : a + i * p.lda + l; }
+    const T* b_at(int64_t l, int64_t j) const { return p.trans_b ? b + j * p.ldb + l : b + l * p.ldb + j; }
+};
+
+// out row i, columns [j, j + n): beta c + bias, which the product is then added to. With beta 0 c is not read: it may
+// hold NaN.
+template <class T> void start_row(const Product<T>& g, int64_t i, int64_t j, int64_t n, Acc<T>* out) {
+    const T* c = g.c + i * g.p.ldc + j;
+    const T* bias = g.p.epilogue && g.bias ? g.bias + j : nullptr;
+    const Acc<T> beta = Acc<T>(g.p.beta);
+    if (beta == 0 && !bias) {
+        row_fill(out, n, Acc<T>(0));
+    } else if (beta == 0) {
+        row_convert(bias, n, out);
+    } else if (!bias) {
+#pragma omp simd
+        for (int64_t l = 0; l < n; ++l) out[l] = beta * Acc<T>(c[l]);
+    } else {
+#pragma omp simd
+        for (int64_t l = 0; l < n; ++l) out[l] = beta * Acc<T>(c[l]) + Acc<T>(bias[l]);
+    }
+}
+
+// Stores the finished sums of row i, columns [j, j + n). `sum` may be the row of c or aux itself.
+template <class T> void finish_row(const Product<T>& g, int64_t i, int64_t j, int64_t n, const Acc<T>* sum) {
+    T* c = g.c + i * g.p.ldc + j;
+    T* aux = g.p.epilogue == 2 && g.aux ? g.aux + i * g.p.ldc + j : nullptr;
+    if (aux && static_cast<const void*>(aux) != sum) row_convert(sum, n, aux);
+    if (g.p.epilogue == 2) {
+#pragma omp simd
+        for (int64_t l = 0; l < n; ++l) c[l] = T(math::gelu(sum[l]));
+    } else if (static_cast<const void*>(c) != sum) {
+        row_convert(sum, n, c);
+    }
+}
+
+// float and double: OpenBLAS adds the product to beta c + bias in place, a panel of rows at a time, so that GELU finds
+// the panel in cache.
+template <class T> void product_blas(const Product<T>& g) {
+    const nn_gemm_params& p = g.p;
+    if (!p.epilogue) {
+        return blas::gemm(p.trans_a, p.trans_b, p.m, p.n, p.k, T(p.alpha), g.a, p.lda, g.b, p.ldb, T(p.beta), g.c,
+                          p.ldc);
+    }
+    T* out = p.epilogue == 2 && g.aux ? g.aux : g.c;
+    const int64_t panel = p.epilogue == 2 ? 256 : p.m;
+    for (int64_t i = 0; i < p.m; i += panel) {
+        const int64_t rows = std::min(panel, p.m - i);
+        for (int64_t r = i; r < i + rows; ++r) start_row(g, r, 0, p.n, out + r * p.ldc);
+        blas::gemm(p.trans_a, p.trans_b, rows, p.n, p.k, T(p.alpha), g.a_at(i, 0), p.lda, g.b, p.ldb, T(1),
+                   out + i * p.ldc, p.ldc);
+        for (int64_t r = i; r < i + rows; ++r) finish_row(g, r, 0, p.n, out + r * p.ldc);
+    }
+}
+
+// to (rows, cols) = a block of a stored matrix whose rows lie `ld` apart.
+void convert_block(const bf16* from, int64_t ld, int64_t rows, int64_t cols, float* to) {
+    for (int64_t i = 0; i < rows; ++i) row_convert(from + i * ld, cols, to + i * cols);
+}
+
+// bf16: blocks of a and b become float in scratch, sums stay float until the last block of k is in.
+void product_blocks(const Product<bf16>& g) {
+    constexpr int64_t row_block = 512, col_block = 1024, k_block = 1024;
+    static thread_local Scratch a_scratch, b_scratch, c_scratch;
+    const nn_gemm_params& p = g.p;
+    const int64_t m = std::min(row_block, p.m), n = std::min(col_block, p.n), k = std::min(k_block, p.k);
+    float* a = a_scratch.get<float>(m * k);
+    float* b = b_scratch.get<float>(k * n);
+    float* c = c_scratch.get<float>(p.m * n);  // a whole column panel, so that b is converted once
+    for (int64_t j = 0; j < p.n; j += n) {
+        const int64_t cols = std::min(n, p.n - j);
+        for (int64_t i = 0; i < p.m; ++i) start_row(g, i, j, cols, c + i * n);
+        for (int64_t l = 0; l < p.k; l += k) {
+            const int64_t depth = std::min(k, p.k - l), ldb = p.trans_b ? depth : cols;
+            convert_block(g.b_at(l, j), p.ldb, p.trans_b ? cols : depth, ldb, b);
+            for (int64_t i = 0; i < p.m; i += m) {
+                const int64_t rows = std::min(m, p.m - i), lda = p.trans_a ? rows : depth;
+                convert_block(g.a_at(i, l), p.lda, p.trans_a ? depth : rows, lda, a);
+                blas::gemm(p.trans_a, p.trans_b, rows, cols, depth, float(p.alpha), a, lda, b, ldb, 1.0f, c + i * n, n);
+            }
+        }
+        for (int64_t i = 0; i < p.m; ++i) finish_row(g, i, j, cols, c + i * n);
+    }
+}
+
+template <class T> Acc<T> dot(const Acc<T>* x, const T* y, int64_t n) {
+    Acc<T> sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t l = 0; l < n; ++l) sum += x[l] * Acc<T>(y[l]);
+    return sum;
+}
+
+// sum[i] (cols) += alpha x[i] B for columns [j, j + cols); x is (m, k). B is read once, as it lies in memory.
+template <class T>
+void stream_b(const Product<T>& g, const Acc<T>* x, int64_t j, int64_t cols, Acc<T>* sum) {
+    const nn_gemm_params& p = g.p;
+    const Acc<T> alpha = Acc<T>(p.alpha);
+    if (p.trans_b) {
+        for (int64_t l = 0; l < cols; ++l)
+            for (int64_t i = 0; i < p.m; ++i) sum[i * cols + l] += alpha * dot(x + i * p.k, g.b_at(0, j + l), p.k);
+        return;
+    }
+    for (int64_t l = 0; l < p.k; ++l)
+        for (int64_t i = 0; i < p.m; ++i) {
+            const Acc<T> factor = alpha * x[i * p.k + l];
+            const T* b = g.b_at(l, j);
+            Acc<T>* out = sum + i * cols;
+#pragma omp simd
+            for (int64_t q = 0; q < cols; ++q) out[q] += factor * Acc<T>(b[q]);
+        }
+}
+
+// A few rows: bound by reading B, which a packing gemm would read, write and read again.
+template <class T> void product_few_rows(const Product<T>& g) {
+    constexpr int64_t col_block = 1024;
+    static thread_local Scratch x_scratch, sum_scratch;
+    const nn_gemm_params& p = g.p;
+    Acc<T>* x = x_scratch.get<Acc<T>>(p.m * p.k);
+    Acc<T>* sum = sum_scratch.get<Acc<T>>(p.m * col_block);
+    for (int64_t i = 0; i < p.m; ++i)
+        for (int64_t l = 0; l < p.k; ++l) x[i * p.k + l] = Acc<T>(*g.a_at(i, l));
+    for (int64_t j = 0; j < p.n; j += col_block) {
+        const int64_t cols = std::min(col_block, p.n - j);
+        for (int64_t i = 0; i < p.m; ++i) start_row(g, i, j, cols, sum + i * cols);
+        stream_b(g, x, j, cols, sum);
+        for (int64_t i = 0; i < p.m; ++i) finish_row(g, i, j, cols, sum + i * cols);
+    }
+}
+
+void gemm(const KernelCall& call) {
+    const auto& p = call.get<nn_gemm_params>();
+    visit_float(call.dtype, [&](auto t) {
+        using T = decltype(t);
+        for (int64_t i = 0; i < p.batch; ++i) {
+            T* aux = call.operand<T>(4);
+            const Product<T> g{p,
+                               call.operand<T>(0) + i * p.stride_c,
+                               call.operand<const T>(1) + i * p.stride_a,
+                               call.operand<const T>(2) + i * p.stride_b,
+                               call.operand<const T>(3),
+                               aux ? aux + i * p.stride_c : nullptr};
+            if (p.m <= 4)
+                product_few_rows(g);
+            else if constexpr (std::is_same_v<T, bf16>)
+                product_blocks(g);
+            else
+                product_blas(g);
+        }
+    });
+}
+
+NN_KERNEL(gemm, "c:rw a:r b:r bias:r? aux:w?", nn_gemm_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

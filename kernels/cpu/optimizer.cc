@@ -1,0 +1,131 @@
+// AdamW and SGD with the update rules of torch.optim, gradient clipping by the global norm folded in, and the sum of
+// squares that norm is made of. All are bound by memory: one pass over parameter, state and gradient.
+#include "kernels/cpu/row.h"
+
+namespace nn::NN_ISA {
+namespace {
+
+// What gradients are multiplied with, as torch.nn.utils.clip_grad_norm_ does; NaN stays NaN.
+double clip_factor(double clip, const double* norm) {
+    const double factor = clip > 0 && norm ? clip / (*norm + 1e-6) : 1.0;
+    return factor > 1 ? 1.0 : factor;
+}
+
+bool skips(int32_t skip_nonfinite, const double* norm) { return skip_nonfinite && norm && !std::isfinite(*norm); }
+
+// The numbers of one AdamW step (Loshchilov and Hutter, arXiv:1711.05101), as A.
+template <class A> struct AdamW {
+    A grad_scale, beta1, beta2, decay, step_size, correction2, eps;
+    AdamW(const nn_adamw_params& p, double clip)
+        : grad_scale(A(clip)), beta1(A(p.beta1)), beta2(A(p.beta2)), decay(A(1 - p.lr * p.weight_decay)),
+          step_size(A(p.lr / (1 - std::pow(p.beta1, p.step)))),
+          correction2(A(std::sqrt(1 - std::pow(p.beta2, p.step)))), eps(A(p.eps)),
+          one_minus_beta1(A(1 - p.beta1)), one_minus_beta2(A(1 - p.beta2)) {}
+    A one_minus_beta1, one_minus_beta2;
+};
+
+// `value` is what the update is applied to: the parameter, or its float32 master, which `rounded` then follows.
+template <class V, class T, class A, class G>
+void adamw_loop(const AdamW<A>& s, int64_t n, V* value, T* rounded, A* m, A* v, const G* grad) {
+    constexpr bool has_master = !std::is_same_v<V, T>;
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) {
+        const A g = A(Acc<G>(grad[i])) * s.grad_scale;
+        const A mi = s.beta1 * m[i] + s.one_minus_beta1 * g;
+        const A vi = s.beta2 * v[i] + s.one_minus_beta2 * g * g;
+        const A w = A(Acc<V>(value[i])) * s.decay - s.step_size * mi / (std::sqrt(vi) / s.correction2 + s.eps);
+        m[i] = mi;
+        v[i] = vi;
+        value[i] = V(w);
+        if constexpr (has_master) rounded[i] = T(w);
+    }
+}
+
+void adamw(const KernelCall& call) {
+    const auto& p = call.get<nn_adamw_params>();
+    const auto* norm = call.operand<const double>(4);
+    if (skips(p.skip_nonfinite, norm)) return;
+    visit_float(call.dtype, [&](auto t) {
+        visit_float(Dtype(p.grad_dtype), [&](auto u) {
+            using T = decltype(t);
+            using A = Acc<T>;
+            const AdamW<A> step(p, clip_factor(p.clip, norm));
+            T* param = call.operand<T>(0);
+            A *m = call.operand<A>(1), *v = call.operand<A>(2);
+            const auto* grad = call.operand<const decltype(u)>(3);
+            float* master = call.operand<float>(5);
+            if constexpr (std::is_same_v<T, bf16>) {
+                if (master) return adamw_loop(step, p.n, master, param, m, v, grad);
+            }
+            adamw_loop(step, p.n, param, param, m, v, grad);
+        });
+    });
+}
+
+template <class T, class G>
+void sgd_loop(const nn_sgd_params& p, double clip, T* param, Acc<T>* momentum, const G* grad) {
+    using A = Acc<T>;
+    const A lr = A(p.lr), mu = A(p.momentum), decay = A(p.weight_decay), scale = A(clip);
+    const A keep = p.first ? A(0) : mu, direct = p.nesterov ? A(1) : A(0), through = p.nesterov ? mu : A(1);
+    if (!momentum) {
+#pragma omp simd
+        for (int64_t i = 0; i < p.n; ++i) {
+            const A w = A(param[i]), g = A(Acc<G>(grad[i])) * scale + decay * w;
+            param[i] = T(w - lr * g);
+        }
+        return;
+    }
+    if (p.first) row_fill(momentum, p.n, A(0));  // it may hold NaN
+#pragma omp simd
+    for (int64_t i = 0; i < p.n; ++i) {
+        const A w = A(param[i]), g = A(Acc<G>(grad[i])) * scale + decay * w;
+        const A buffer = keep * momentum[i] + g;
+        momentum[i] = buffer;
+        param[i] = T(w - lr * (direct * g + through * buffer));
+    }
+}
+
+void sgd(const KernelCall& call) {
+    const auto& p = call.get<nn_sgd_params>();
+    const auto* norm = call.operand<const double>(3);
+    if (skips(p.skip_nonfinite, norm)) return;
+    visit_float(call.dtype, [&](auto t) {
+        visit_float(Dtype(p.grad_dtype), [&](auto u) {
+            using T = decltype(t);
+            sgd_loop(p, clip_factor(p.clip, norm), call.operand<T>(0), call.operand<Acc<T>>(1),
+                     call.operand<const decltype(u)>(2));
+        });
+    });
+}
+
+// Squares and sums are double: the square of a large float is no float.
+template <class T> double sum_squares(const T* x, int64_t n) {
+    double total = 0;
+    for (int64_t start = 0; start < n; start += 4096) {
+        const int64_t end = start + 4096 < n ? start + 4096 : n;
+        double sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = start; i < end; ++i) {
+            const double value = double(Acc<T>(x[i]));
+            sum += value * value;
+        }
+        total += sum;
+    }
+    return total;
+}
+
+void sumsq(const KernelCall& call) {
+    const auto& p = call.get<nn_sumsq_params>();
+    auto* acc = call.operand<double>(0);
+    visit_float(call.dtype, [&](auto t) {
+        const double sum = sum_squares(call.operand<const decltype(t)>(1), p.n);
+        *acc = p.first ? sum : *acc + sum;
+    });
+}
+
+NN_KERNEL(adamw, "param:rw m:rw v:rw grad:r norm:r? master:rw?", nn_adamw_params);
+NN_KERNEL(sgd, "param:rw momentum:rw? grad:r norm:r?", nn_sgd_params);
+NN_KERNEL(sumsq, "acc:rw x:r", nn_sumsq_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

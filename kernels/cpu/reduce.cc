@@ -1,0 +1,198 @@
+// Sum, max, min and product over the middle of (outer, n, inner), and the positions of the largest and smallest.
+// Sums of floats add short runs in float and the runs in double, so that ten million elements lose nothing. NaN wins
+// max, min, argmax and argmin, as in PyTorch.
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/cpu/cpu.h"
+
+namespace nn::NN_ISA {
+namespace {
+
+constexpr int64_t lanes = 64;       // partial results of a contiguous row
+constexpr int64_t max_cols = 256;   // columns reduced at a time where inner > 1
+constexpr int64_t run = 64;         // terms added in the accumulator type
+
+enum Kind { sum, largest, smallest, product };
+
+template <class A> constexpr A infinity() {
+    using Limits = std::numeric_limits<A>;
+    return Limits::has_infinity ? Limits::infinity() : Limits::max();
+}
+template <Kind kind, class A> constexpr A identity() {
+    switch (kind) {
+        case sum: return A(0);
+        case product: return A(1);
+        case largest: return std::is_same_v<A, int64_t> ? std::numeric_limits<A>::lowest() : -infinity<A>();
+        default: return infinity<A>();
+    }
+}
+template <Kind kind, class A> A combine(A a, A b) {
+    switch (kind) {
+        case sum: return a + b;
+        case product: return a * b;
+        case largest: return math::maximum(a, b);
+        default: return math::minimum(a, b);
+    }
+}
+// What the partial results of many runs are gathered in.
+template <class A> using Total = std::conditional_t<std::is_same_v<A, float>, double, A>;
+
+// acc[c] = acc[c] op x[0, c] op ... op x[rows - 1, c]
+template <Kind kind, class A, class T>
+void reduce_rows(A* acc, const T* x, int64_t rows, int64_t cols, int64_t stride) {
+    for (; rows >= 4; rows -= 4, x += 4 * stride) {
+        const T *x1 = x + stride, *x2 = x1 + stride, *x3 = x2 + stride;
+#pragma omp simd
+        for (int64_t c = 0; c < cols; ++c) {
+            const A low = combine<kind>(A(x[c]), A(x1[c])), high = combine<kind>(A(x2[c]), A(x3[c]));
+            acc[c] = combine<kind>(acc[c], combine<kind>(low, high));
+        }
+    }
+    for (; rows; --rows, x += stride)
+#pragma omp simd
+        for (int64_t c = 0; c < cols; ++c) acc[c] = combine<kind>(acc[c], A(x[c]));
+}
+
+template <class A> void set(A* x, A value, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) x[i] = value;
+}
+
+template <Kind kind, class A, class T> Total<A> reduce_contiguous(const T* x, int64_t n) {
+    Total<A> total = identity<kind, Total<A>>();
+    alignas(64) A acc[lanes];
+    for (; n >= lanes; x += run * lanes, n -= run * lanes) {
+        set(acc, identity<kind, A>(), lanes);
+        const int64_t rows = std::min(run, n / lanes);
+        reduce_rows<kind>(acc, x, rows, lanes, lanes);
+        for (int64_t width = lanes / 2; width; width /= 2)
+            for (int64_t i = 0; i < width; ++i) acc[i] = combine<kind>(acc[i], acc[i + width]);
+        total = combine<kind>(total, Total<A>(acc[0]));
+        if (rows < run) {
+            x += rows * lanes;
+            n -= rows * lanes;
+            break;
+        }
+    }
+    for (int64_t i = 0; i < n; ++i) total = combine<kind>(total, Total<A>(A(x[i])));
+    return total;
+}
+
+// total[c], c < cols <= max_cols
+template <Kind kind, class A, class T>
+void reduce_columns(Total<A>* total, const T* x, int64_t n, int64_t cols, int64_t stride) {
+    alignas(64) A acc[max_cols];
+    set(total, identity<kind, Total<A>>(), cols);
+    for (int64_t r = 0; r < n; r += run) {
+        set(acc, identity<kind, A>(), cols);
+        reduce_rows<kind>(acc, x + r * stride, std::min(run, n - r), cols, stride);
+#pragma omp simd
+        for (int64_t c = 0; c < cols; ++c) total[c] = combine<kind>(total[c], Total<A>(acc[c]));
+    }
+}
+
+template <Kind kind, class Out, class A> void finish(Out* y, const nn_reduce_params& p, A total) {
+    const A scaled = p.scale == 1 ? total : A(double(total) * p.scale);
+    *y = Out(p.first ? scaled : combine<kind>(A(*y), scaled));
+}
+
+template <Kind kind, class T> void reduce_tile(const KernelCall& call) {
+    using A = Acc<T>;
+    using Out = std::conditional_t<kind == sum || kind == product, A, T>;
+    const auto& p = call.get<nn_reduce_params>();
+    Out* y = call.operand<Out>(0);
+    const T* x = call.operand<const T>(1);
+    alignas(64) Total<A> total[max_cols];
+    for (int64_t o = 0; o < p.outer; ++o, x += p.n * p.inner, y += p.inner) {
+        if (p.inner == 1) {
+            finish<kind>(y, p, reduce_contiguous<kind, A>(x, p.n));
+            continue;
+        }
+        for (int64_t c = 0; c < p.inner; c += max_cols) {
+            const int64_t cols = std::min(max_cols, p.inner - c);
+            reduce_columns<kind, A>(total, x + c, p.n, cols, p.inner);
+            for (int64_t i = 0; i < cols; ++i) finish<kind>(y + c + i, p, total[i]);
+        }
+    }
+}
+
+void reduce(const KernelCall& call) {
+    visit_any(call.dtype, [&](auto zero) {
+        using T = decltype(zero);
+        switch (call.get<nn_reduce_params>().kind) {
+            case sum: return reduce_tile<sum, T>(call);
+            case largest: return reduce_tile<largest, T>(call);
+            case smallest: return reduce_tile<smallest, T>(call);
+            default: return reduce_tile<product, T>(call);
+        }
+    });
+}
+
+// Whether x comes before `best` in the order looked for. At a tie the first found stays.
+template <Kind kind, class A> bool better(A x, A best) {
+    return (kind == largest ? x > best : x < best) || (x != x && best == best);
+}
+
+template <class A> struct Found {
+    A value;
+    int64_t index;
+};
+
+// Finds the winner of a block of a row before its place, since the first vectorises.
+template <Kind kind, class A, class T> Found<A> find_contiguous(const T* x, int64_t n) {
+    constexpr int64_t block = run * lanes;
+    Found<A> found = {A(x[0]), 0};
+    for (int64_t i = 0; i < n; i += block) {
+        const int64_t size = std::min(block, n - i);
+        const A candidate = A(reduce_contiguous<kind, A>(x + i, size));
+        if (!better<kind>(candidate, found.value)) continue;
+        int64_t j = i;
+        while (A(x[j]) != candidate && A(x[j]) == A(x[j])) ++j;  // the candidate is NaN where there is one
+        found = {candidate, j};
+    }
+    return found;
+}
+
+template <Kind kind, class A, class T> Found<A> find_strided(const T* x, int64_t n, int64_t stride) {
+    Found<A> found = {A(x[0]), 0};
+    for (int64_t i = 1; i < n; ++i)
+        if (better<kind>(A(x[i * stride]), found.value)) found = {A(x[i * stride]), i};
+    return found;
+}
+
+template <Kind kind, class T> void argreduce_tile(const KernelCall& call) {
+    using A = Acc<T>;
+    const auto& p = call.get<nn_argreduce_params>();
+    int64_t* index = call.operand<int64_t>(0);
+    T* value = call.operand<T>(1);
+    const T* x = call.operand<const T>(2);
+    if (p.n == 0) return call.fail("the axis is empty, so nothing is the %s", kind == largest ? "largest" : "smallest");
+    for (int64_t o = 0; o < p.outer; ++o, x += p.n * p.inner)
+        for (int64_t i = 0; i < p.inner; ++i, ++index, ++value) {
+            Found<A> found = p.inner == 1 ? find_contiguous<kind, A>(x, p.n)
+                                          : find_strided<kind, A>(x + i, p.n, p.inner);
+            found.index += p.start;
+            const A old = p.first ? A(0) : A(*value);
+            const bool tie = found.value == old || (found.value != found.value && old != old);
+            if (!p.first && (tie ? *index < found.index : !better<kind>(found.value, old))) continue;
+            *index = found.index;
+            *value = T(found.value);
+        }
+}
+
+void argreduce(const KernelCall& call) {
+    visit_any(call.dtype, [&](auto zero) {
+        using T = decltype(zero);
+        if (call.get<nn_argreduce_params>().kind == largest)
+            argreduce_tile<largest, T>(call);
+        else
+            argreduce_tile<smallest, T>(call);
+    });
+}
+
+NN_KERNEL(reduce, "y:rw x:r", nn_reduce_params);
+NN_KERNEL(argreduce, "index:rw value:rw x:r", nn_argreduce_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

@@ -1,0 +1,157 @@
+-- Checkpoints: folders OUT/checkpoint-000500 with model.safetensors, optimizer.safetensors and
+-- state.json. One is written under a temporary name, made durable, and renamed: whatever happens,
+-- a folder of that name is complete, and what was saved before is still there. Reading checks the
+-- length and CRC-32 of every file.
+local files = require "nn.files"
+local lib = require "nn.ffi"
+local safetensors = require "nn.safetensors"
+
+local M = {}
+local FORMAT = 1
+
+--- list(out) -> {{path=, step=}, ...} of a run's folder, oldest first.
+function M.list(out)
+  local found = {}
+  for _, name in ipairs(files.list(out) or {}) do
+    local step = name:match "^checkpoint%-(%d+)$"
+    if step then found[#found + 1] = {path = files.join(out, name), step = tonumber(step)} end
+  end
+  table.sort(found, function(a, b) return a.step < b.step end)
+  return found
+end
+
+-- state.json: a first line with the CRC-32 of all that follows, so that it can be checked too.
+local function write_state(path, state)
+  local text = files.json(state, ""):sub(2)
+  local writer = files.create(path)
+  writer:write(('{"crc32":"%08x",'):format(files.crc32(text)) .. text .. "\n")
+  writer:close()
+end
+
+-- The state of a folder, or nil and what is wrong with it. The files it names are checked too.
+local function read_state(folder)
+  local path = files.join(folder, "state.json")
+  if not files.exists(path) then return nil, "state.json is missing" end
+  local crc, text = files.read(path):match '^{"crc32":"(%x+)",(.*)\n$'
+  if not crc or tonumber(crc, 16) ~= files.crc32(text) then return nil, "state.json is damaged" end
+  local state = files.parse_json("{" .. text)
+  if not state or state.format ~= FORMAT then
+    return nil, "state.json is of another version of nnlua"
+  end
+  for name, expected in pairs(state.files) do
+    local full = files.join(folder, name)
+    if not files.exists(full) then return nil, name .. " is missing" end
+    local map = files.map(full)
+    if map.size ~= expected.bytes then
+      return nil, ("%s has %.0f bytes, not %.0f"):format(name, map.size, expected.bytes)
+    end
+    if files.crc32(map.data, map.size) ~= expected.crc32 then
+      return nil, name .. " is damaged (its CRC-32 is not the one noted at saving)"
+    end
+  end
+  return state
+end
+
+-- Writes a file of tensors and notes its length and CRC-32.
+local function write_tensors(state, folder, name, list)
+  local bytes, crc = safetensors.write(files.join(folder, name), list, {format = "pt"})
+  state.files[name] = {bytes = bytes, crc32 = crc}
+end
+
+-- Removes what interrupted saves left, and all but the newest `keep` checkpoints up to `step`.
+-- Later ones are of another course of this run, which was resumed from before them; they stay.
+local function prune(out, keep, step)
+  for _, name in ipairs(files.list(out) or {}) do
+    if name:find "^checkpoint%-%d+%.%a+$" then files.remove(files.join(out, name)) end
+  end
+  local all = M.list(out)
+  while #all > 0 and all[#all].step > step do all[#all] = nil end
+  for i = 1, #all - keep do files.remove(all[i].path) end
+end
+
+--- nn.save_checkpoint(out, {step=, model=, optim=, data=, vocabulary=, config=, keep=}) -> path
+--- Writes OUT/checkpoint-STEP; all but `step` and `model` may be left out. Afterwards only the
+--- newest `keep` (default: all) are kept. Errors: what the disk refused; older ones stay.
+function M.save_checkpoint(out, parts)
+  local nn = require "nn"
+  local path = files.join(out, ("checkpoint-%06d"):format(parts.step))
+  local temporary = path .. ".tmp"
+  files.remove(temporary)
+  files.make_folder(temporary, "the checkpoint's folder")
+  local state = {format = FORMAT, step = parts.step, files = {}, config = parts.config,
+                 random = nn.random_state(), version = nn.version():match "^[^\n]*",
+                 data = parts.data and parts.data:state(),
+                 vocabulary = parts.vocabulary and parts.vocabulary:state()}
+  write_tensors(state, temporary, "model.safetensors", parts.model:state())
+  if parts.optim then
+    write_tensors(state, temporary, "optimizer.safetensors", parts.optim:state())
+    state.optimizer = parts.optim:numbers()
+  end
+  write_state(files.join(temporary, "state.json"), state)
+  files.sync_folder(temporary)
+  if files.exists(path) then                        -- a damaged one that training went past again
+    files.remove(path .. ".old")
+    files.rename(path, path .. ".old")
+  end
+  files.rename(temporary, path)
+  files.sync_folder(out)
+  prune(out, parts.keep or math.huge, parts.step)
+  return path
+end
+
+local Checkpoint = {}
+Checkpoint.__index = Checkpoint
+
+--- nn.open_checkpoint(path) -> checkpoint with path, state (step, config, ...) and :restore(parts).
+--- Errors: a damaged or incomplete one, with the file and the reason.
+function M.open_checkpoint(path)
+  local state, reason = read_state(path)
+  if not state then lib.fail("the checkpoint '%s' cannot be used: %s", path, reason) end
+  return setmetatable({path = path, state = state}, Checkpoint)
+end
+
+--- find(out, resume, warn) -> checkpoint or nil. resume: "none"; "auto", the newest complete one of
+--- the folder `out` (warn(text) tells of damaged ones, which are passed over); or a path: of a
+--- checkpoint, or of a run's folder, whose newest is taken.
+function M.find(out, resume, warn)
+  if resume == "none" then return nil end
+  local folder = resume == "auto" and out or resume
+  if not files.list(folder) and resume ~= "auto" then lib.fail("there is no checkpoint '%s'", resume) end
+  if resume ~= "auto" and #M.list(folder) == 0 then return M.open_checkpoint(folder) end
+  local all = M.list(folder)
+  for i = #all, 1, -1 do
+    local state, reason = read_state(all[i].path)
+    if state then return setmetatable({path = all[i].path, state = state}, Checkpoint) end
+    warn(("'%s' cannot be used: %s"):format(all[i].path, reason))
+  end
+  if #all > 0 then
+    lib.fail("no checkpoint in '%s' can be used; another out= starts again", folder)
+  end
+end
+
+local function restore_tensors(path, list)
+  local file = safetensors.open(path)
+  for _, entry in ipairs(list) do file:copy_into(entry.path, entry.tensor) end
+  if #file.entries ~= #list then
+    lib.fail("%s has %d tensors, %d are needed", path, #file.entries, #list)
+  end
+end
+
+--- checkpoint:restore{model=, optim=, data=} -> the same_data: false where the data has changed.
+--- Puts back what was saved, to the bit: parameters, moments, step, random state, data position.
+--- Errors: tensors that the checkpoint does not have or that have another shape.
+function Checkpoint:restore(parts)
+  local nn = require "nn"
+  local state = self.state
+  nn.no_grad(function()
+    restore_tensors(files.join(self.path, "model.safetensors"), parts.model:state())
+    if parts.optim and state.optimizer then
+      restore_tensors(files.join(self.path, "optimizer.safetensors"), parts.optim:state())
+      parts.optim:set_numbers(state.optimizer)
+    end
+  end)
+  nn.set_random_state(state.random)
+  return not (parts.data and state.data) or parts.data:set_state(state.data)
+end
+
+return M

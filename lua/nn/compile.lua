@@ -1,0 +1,116 @@
+-- nn.compile: a function recorded once per shape of its arguments, then run by the engine alone.
+
+local ffi = require "ffi"
+local lib = require "nn.ffi"
+local grad = require "nn.grad"
+local layers = require "nn.layers"
+local tensor = require "nn.tensor"
+local C, check = lib.C, lib.check
+local is_tensor = tensor.is_tensor
+
+local M = {}
+local Compiled = {}
+Compiled.__index = Compiled
+
+--- Whether a compiled function is being recorded.
+function M.recording() return C.nn_recording() == 1 end
+
+-- Arguments that make another program: shapes, dtypes, tiling, whether dropout is on.
+local function key_of(arguments, n)
+  local parts = {tostring(layers.training())}
+  for i = 1, n do
+    local x = arguments[i]
+    if not is_tensor(x) then
+      lib.misuse("compiled function: argument %d is a %s; only tensors can be passed (a number that changes between calls "
+                 .. "is an nn.scalar that the function uses)", i, type(x))
+    end
+    parts[#parts + 1] = x.dtype
+    for axis = 1, #x.shape do parts[#parts + 1] = table.concat(x:cuts(axis), ",") end
+    parts[#parts + 1] = "/"
+  end
+  return table.concat(parts, " ")
+end
+
+local function refs_of(list, n)
+  local refs = ffi.new("nn_ref[?]", math.max(1, n))
+  for i = 1, n do refs[i - 1] = list[i].ref end
+  return refs
+end
+
+local function record(f, arguments, n)
+  check(C.nn_record_begin())
+  local ok, program = pcall(function()
+    local out = ffi.new "nn_ref[1]"
+    local inputs = {}
+    for i = 1, n do
+      check(C.nn_record_input(arguments[i].ref, out))
+      inputs[i] = tensor.wrap(out[0].slot, out[0].generation)
+    end
+    return grad.with_private_grads(function()
+      local results = {f(unpack(inputs, 1, n))}
+      local count = table.maxn(results)
+      for i = 1, count do
+        if not is_tensor(results[i]) then
+          lib.misuse("compiled function: result %d is a %s; only tensors can be returned", i, type(results[i]))
+        end
+      end
+      check(C.nn_record_end(refs_of(inputs, n), n, refs_of(results, count), count, out))
+      return {ref = ffi.gc(ffi.new("nn_ref", out[0].slot, out[0].generation), C.nn_release), results = count}
+    end)
+  end)
+  if not ok then
+    C.nn_record_abort()
+    error(program, 0)
+  end
+  return program
+end
+
+local function program_for(self, arguments, n)
+  local key = key_of(arguments, n)
+  local program = self.programs[key]
+  if not program then
+    program = record(self.f, arguments, n)
+    self.programs[key] = program
+  end
+  self.last = program
+  return program
+end
+
+--- nn.compile(f) -> a function of tensors that returns tensors. The first call with new shapes records f (which then runs
+--- only to emit its tasks: values cannot be read inside); every call submits the recorded tasks without Lua. Results come
+--- back at once and are computed in the background; item() or host() waits.
+---   step = nn.compile(function(x, y) local loss = model(x, y); loss:backward(); optim:step(); return loss end)
+function M.compile(f)
+  return setmetatable({f = f, programs = {}}, Compiled)
+end
+
+function Compiled:__call(...)
+  if M.recording() then return self.f(...) end   -- becomes a part of the function being recorded
+  local arguments, n = {...}, select("#", ...)
+  local program = program_for(self, arguments, n)
+  local out = ffi.new("nn_ref[?]", math.max(1, program.results))
+  check(C.nn_program_run(program.ref, refs_of(arguments, n), n, out, program.results))
+  local results = {}
+  for i = 1, program.results do results[i] = tensor.wrap(out[i - 1].slot, out[i - 1].generation) end
+  return unpack(results, 1, program.results)
+end
+
+local function info_of(program)
+  local info = ffi.new "nn_program_info_t"
+  check(C.nn_program_info(program.ref, info))
+  return {tasks = tonumber(info.tasks), tiles = tonumber(info.tiles), flops = info.flops,
+          persistent_bytes = tonumber(info.persistent_bytes), peak_bytes = tonumber(info.peak_bytes)}
+end
+
+--- f:plan(x, ...) records for these arguments without running and tells what a run takes: tasks, tiles, flops,
+--- persistent_bytes (tensors that exist before and after), peak_bytes (temporaries at their largest).
+function Compiled:plan(...)
+  return info_of(program_for(self, {...}, select("#", ...)))
+end
+
+--- f:info() -> the same for the shapes of the last call.
+function Compiled:info()
+  return info_of(self.last or lib.misuse("info: the function was not called yet"))
+end
+
+return M

@@ -1,0 +1,225 @@
+-- Training data: token ids of a mapped nanoGPT .bin file or of a text, cut into a training and a
+-- validation part. A training batch is random windows, as in nanoGPT; which ones depends only on
+-- the seed and a counter, so that the counter is all a checkpoint must keep.
+local bit = require "bit"
+local ffi = require "ffi"
+local config = require "nn.config"
+local files = require "nn.files"
+local host = require "nn.host"
+local lib = require "nn.ffi"
+local tensor = require "nn.tensor"
+local vocabulary = require "nn.vocabulary"
+
+local M = {}
+
+local function mix(z)
+  z = bit.bxor(z, bit.rshift(z, 30)) * 0xbf58476d1ce4e5b9ULL
+  z = bit.bxor(z, bit.rshift(z, 27)) * 0x94d049bb133111ebULL
+  return bit.bxor(z, bit.rshift(z, 31))
+end
+
+--- random(seed, counter) -> number in [0,1), the same for the same two whole numbers. SplitMix64
+--- (Steele et al. 2014) used as a counter-based generator.
+function M.random(seed, counter)
+  local z = mix(ffi.cast("uint64_t", seed) + 0x9e3779b97f4a7c15ULL)
+  z = mix(z + ffi.cast("uint64_t", counter + 1) * 0x9e3779b97f4a7c15ULL)
+  return tonumber(bit.rshift(z, 11)) * 2 ^ -53
+end
+
+local Loader = {}
+Loader.__index = Loader
+
+-- Copies the window of context + 1 tokens from `start` into row `row` of both host arrays.
+local function copy_window(self, start, row, ids, targets)
+  local tokens, context, vocab = self.tokens, self.context, self.vocab
+  local at = row * context
+  for t = 0, context do
+    local id = tokens[start + t]
+    if id >= vocab then
+      lib.fail("%s: token %d at position %d (from 0) is outside the vocabulary of %d; "
+               .. "set model.vocab to what the file was made with", self.name, id, start + t, vocab)
+    end
+    if t < context then ids[at + t] = id end
+    if t > 0 then targets[at + t - 1] = id end
+  end
+end
+
+-- Windows as two tensors (rows,T) i32; starts[1..rows] are positions in the data.
+local function windows_at(self, starts)
+  local rows, context = #starts, self.context
+  local ids = ffi.new("int32_t[?]", rows * context)
+  local targets = ffi.new("int32_t[?]", rows * context)
+  for row, start in ipairs(starts) do copy_window(self, start, row - 1, ids, targets) end
+  local shape, axes = {rows, context}, {axes = "batch,time"}
+  return tensor.from_host(ids, shape, "i32", axes), tensor.from_host(targets, shape, "i32", axes)
+end
+
+--- loader:batch() -> ids, targets: both (batch * accum, context) i32; targets are the ids one
+--- further. Windows are drawn at random, with replacement.
+--- Errors: a token id that the model's vocabulary does not have, with file and position.
+function Loader:batch()
+  local starts = {}
+  for row = 1, self.rows do
+    local drawn = M.random(self.seed, self.counter * self.rows + row)
+    starts[row] = self.first + math.floor(drawn * (self.count - self.context))
+  end
+  self.counter = self.counter + 1
+  return windows_at(self, starts)
+end
+
+--- loader:windows(batches) -> iterator of ids, targets, rows over the loader's part in order, in
+--- windows that do not overlap; the last ones may have fewer rows. With `batches` (0: all) only so
+--- many, spread evenly: always the same ones.
+function Loader:windows(batches)
+  local all = math.floor((self.count - 1) / self.context)
+  local used = batches and batches > 0 and math.min(all, batches * self.batch_size) or all
+  local done = 0
+  return function()
+    if done >= used then return nil end
+    local starts = {}
+    for row = 1, math.min(self.batch_size, used - done) do
+      local window = math.floor((done + row - 1) * all / used)
+      starts[row] = self.first + window * self.context
+    end
+    done = done + #starts
+    local ids, targets = windows_at(self, starts)
+    return ids, targets, #starts
+  end
+end
+
+--- loader:state() -> {counter=, fingerprint=}: how many batches were drawn, and of what data.
+function Loader:state() return {counter = self.counter, fingerprint = self.fingerprint} end
+
+--- loader:set_state(state) -> whether the data is the same; batch() goes on where state() was
+--- taken.
+function Loader:set_state(state)
+  self.counter = state.counter
+  return state.fingerprint == self.fingerprint
+end
+
+--- loader:batch_tokens() -> tokens that one batch() trains on.
+function Loader:batch_tokens() return self.rows * self.context end
+
+local function new_loader(source, first, count, options)
+  return setmetatable({
+    tokens = source.tokens, keep = source, name = source.name, fingerprint = source.fingerprint,
+    first = first, count = count, context = options.context, vocab = options.vocab,
+    batch_size = options.batch, rows = options.batch * (options.accum or 1),
+    seed = options.seed or 0, counter = 0,
+  }, Loader)
+end
+
+-- Cheap and good enough to notice another file: the size and the CRC of the first megabyte.
+local function fingerprint(data, bytes)
+  return ("%.0f-%08x"):format(bytes, files.crc32(data, math.min(bytes, 2 ^ 20)))
+end
+
+-- {tokens=, count=, name=, fingerprint=} of a .bin file.
+local function bin_source(path, field)
+  local name = ("%s '%s'"):format(field, path)
+  local map = files.map(path, field)
+  if map.size == 0 then lib.fail("%s is empty", name) end
+  if map.size % 2 ~= 0 then
+    lib.fail("%s has %.0f bytes, an odd number; a file of uint16 token ids is needed", name, map.size)
+  end
+  return {tokens = ffi.cast("const uint16_t *", map.data), count = map.size / 2, keep = map,
+          name = name, fingerprint = fingerprint(map.data, map.size)}
+end
+
+local function text_source(text, name, words)
+  if #text == 0 then lib.fail("%s is empty", name) end
+  local ids, count = words:encode(text, name)
+  return {tokens = ids, count = count, name = name, fingerprint = fingerprint(text, #text)}
+end
+
+local function add_files(folder, out)
+  for _, name in ipairs(files.list(folder) or {}) do
+    local path = files.join(folder, name)
+    if name:find "%.lua$" or name:find "%.md$" or name:find "%.cc$" or name:find "%.h$" then
+      out[#out + 1] = files.read(path)
+    elseif not name:find "%." then
+      add_files(path, out)
+    end
+  end
+end
+
+--- own_text() -> text: nnlua's own documents and sources, so that every clone has data to train on.
+function M.own_text()
+  local parts = {}
+  for _, folder in ipairs {"docs", "lua", "models", "recipes", "engine", "kernels", "bindings"} do
+    add_files(files.join(host.root, folder), parts)
+  end
+  return table.concat(parts, "\n")
+end
+
+-- The training source, the validation source if that is a file of its own, and the vocabulary.
+local function open_sources(cfg, known)
+  if cfg.text ~= "" and cfg.bin ~= "" then lib.fail("give data.text or data.bin, not both") end
+  if cfg.bin ~= "" then
+    return bin_source(cfg.bin, "data.bin"), cfg.val ~= "" and bin_source(cfg.val, "data.val") or nil
+  end
+  local own = cfg.text == ""
+  local name = own and "nnlua's own sources" or ("data.text '%s'"):format(cfg.text)
+  local text = own and M.own_text() or files.read(cfg.text, "data.text")
+  local words = known or vocabulary.vocabulary(cfg.vocabulary, text, name)
+  local val
+  if cfg.val ~= "" then
+    val = text_source(files.read(cfg.val, "data.val"), ("data.val '%s'"):format(cfg.val), words)
+  end
+  return text_source(text, name, words), val, words
+end
+
+local function need_length(name, count, context, hint)
+  if count < context + 1 then
+    lib.fail("%s: %d tokens are too few for a context of %d, which needs at least %d; %s", name,
+             count, context, context + 1, hint)
+  end
+end
+
+--- nn.data(cfg, {context=, vocab=0, seed=0, vocabulary=}) -> data with train and val (loaders),
+--- vocabulary (nil for a .bin file), vocab (its size) and name. Opens what the settings `cfg`
+--- (nn.data_fields) name: `text` (a UTF-8 file), `bin` (uint16 token ids), or neither: nnlua's own
+--- sources. `val` is a validation file of the same kind; without it the first `split` (0.9) of the
+--- tokens are for training and the rest for validation. `vocab`: ids must be below it; 0: the size
+--- of the text's vocabulary, 50257 for a .bin file. `vocabulary`: that of a checkpoint, instead of
+--- a new one from the text. Errors: files that are missing, empty, too short for a window of
+--- context + 1 tokens in either part, not UTF-8, or of an odd number of bytes; ids outside `vocab`
+--- when they are read.
+---     local data = nn.data(cfg.data, {context = 64}); local ids, targets = data.train:batch()
+function M.data(cfg, options)
+  local source, val, words = open_sources(cfg, options.vocabulary)
+  local vocab = options.vocab or 0
+  if vocab == 0 then vocab = words and words.size or 50257 end
+  if words and words.size > vocab then
+    lib.fail("%s has %d different symbols, but model.vocab is %d; leave model.vocab=0", source.name,
+             words.size, vocab)
+  end
+  local part = val and source.count or math.floor(source.count * cfg.split)
+  local rest = val and val.count or source.count - part
+  local context = options.context
+  need_length(source.name .. (val and "" or ", training part"), part, context,
+              "give more data or a smaller model.context")
+  need_length((val or source).name .. (val and "" or ", validation part"), rest, context,
+              "give more data, a smaller model.context, or a validation file (data.val)")
+  local all = {context = context, vocab = vocab, seed = options.seed, batch = cfg.batch,
+               accum = cfg.accum}
+  return {train = new_loader(source, 0, part, all), vocab = vocab, vocabulary = words,
+          val = new_loader(val or source, val and 0 or part, rest, all), name = source.name}
+end
+
+--- nn.data_fields{batch=12, ...} -> the settings that nn.data reads, for a recipe's schema; the
+--- table gives other defaults.
+function M.data_fields(defaults)
+  local field, own = config.field, defaults or {}
+  return {
+    text = field(own.text or "", "UTF-8 text to train on; without data: nnlua's own sources"),
+    bin = field(own.bin or "", "file of uint16 token ids, as nanoGPT writes it"),
+    val = field(own.val or "", "validation file of the same kind; else a part of the first"),
+    split = field(own.split or 0.9, "part for training where there is no val", {min = 0, max = 1}),
+    vocabulary = field(own.vocabulary or "char", "of a text", {choices = {"char", "byte"}}),
+    batch = field(own.batch or 12, "sequences in a batch", {min = 1}),
+    accum = field(own.accum or 1, "batches accumulated in a step", {min = 1}),
+  }
+end
+
+return M

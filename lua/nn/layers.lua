@@ -1,0 +1,81 @@
+-- The layers that GPT models are made of.
+
+local lib = require "nn.ffi"
+local module = require "nn.module"
+local ops = require "nn.op"
+
+local M = {}
+local training = true
+
+--- nn.training(on) switches dropout on or off; nn.training() tells which.
+function M.training(on)
+  if on ~= nil then training = on end
+  return training
+end
+
+local Linear = module.module "Linear"
+M.Linear = Linear
+--- nn.Linear(inputs, outputs, {bias=true, gelu=false, std=0.02}): y = x weight^T + bias over the last axis, weight
+--- (outputs, inputs); with gelu, GELU (tanh form) of that in the same kernel.
+function Linear:init(inputs, outputs, options)
+  options = options or {}
+  self.inputs, self.outputs, self.gelu = inputs, outputs, options.gelu or false
+  self.weight = module.parameter({outputs, inputs}, {std = options.std or 0.02, dtype = options.dtype})
+  if options.bias ~= false then self.bias = module.parameter({outputs}, {value = 0, dtype = options.dtype}) end
+end
+function Linear:forward(x)
+  return (ops.call("linear", x, self.weight, {bias = self.bias, gelu = self.gelu}))
+end
+
+local LayerNorm = module.module "LayerNorm"
+M.LayerNorm = LayerNorm
+--- nn.LayerNorm(size, {eps=1e-5}): norm(x) -> y. With norm(x, delta) the residual sum is fused: it returns x + delta and
+--- the norm of that sum.
+function LayerNorm:init(size, options)
+  self.size, self.eps = size, options and options.eps or 1e-5
+  self.weight = module.parameter({size}, {value = 1, dtype = options and options.dtype})
+  self.bias = module.parameter({size}, {value = 0, dtype = options and options.dtype})
+end
+function LayerNorm:forward(x, delta)
+  local y, s = ops.call("layernorm", x, self.weight, self.bias, delta, {eps = self.eps})
+  if delta then return s, y end
+  return y
+end
+
+local Embedding = module.module "Embedding"
+M.Embedding = Embedding
+--- nn.Embedding(rows, size, {std=0.02, axes="vocab,embd"}): a table of vectors. embedding(ids) looks ids (..., time) up;
+--- with embedding(ids, positions), positions (another Embedding) are added in the same kernel.
+function Embedding:init(rows, size, options)
+  options = options or {}
+  self.rows, self.size = rows, size
+  self.weight = module.parameter({rows, size}, {std = options.std or 0.02, axes = options.axes, dtype = options.dtype})
+end
+function Embedding:forward(ids, positions, start)
+  return ops.call("embedding", ids, self.weight, {positions = positions and positions.weight, start = start})
+end
+
+local Dropout = module.module "Dropout"
+M.Dropout = Dropout
+--- nn.Dropout(p): zeroes elements with probability p and scales the rest by 1/(1-p) while training; else nothing.
+function Dropout:init(p)
+  if type(p) ~= "number" or p < 0 or p >= 1 then lib.misuse("Dropout: p is %s; it must be in [0, 1)", tostring(p)) end
+  self.p = p
+end
+function Dropout:forward(x)
+  if self.p == 0 or not training then return x end
+  return (ops.call("dropout", x, self.p))
+end
+
+local Sequential = module.module "Sequential"
+M.Sequential = Sequential
+--- nn.Sequential{a, b, ...}: calls modules (or functions such as nn.gelu) one after the other.
+function Sequential:init(layers)
+  for i, layer in ipairs(layers) do self[i] = layer end
+end
+function Sequential:forward(x)
+  for _, layer in ipairs(self) do x = layer(x) end
+  return x
+end
+
+return M

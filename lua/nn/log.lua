@@ -1,0 +1,113 @@
+-- What a run tells: a progress line for people (one that updates on a terminal, plain lines
+-- elsewhere) and metrics.jsonl, one JSON object per event, for programs.
+local files = require "nn.files"
+
+local M = {}
+
+--- duration(seconds) -> "41s", "1:12" (minutes), "3:05:10" (hours) or "2d 04:10".
+function M.duration(seconds)
+  local s = math.floor(seconds + 0.5)
+  if s < 60 then return s .. "s" end
+  local minutes, hours = math.floor(s / 60), math.floor(s / 3600)
+  if hours == 0 then return ("%d:%02d"):format(minutes, s % 60) end
+  if hours < 24 then return ("%d:%02d:%02d"):format(hours, minutes % 60, s % 60) end
+  return ("%dd %02d:%02d"):format(math.floor(hours / 24), hours % 24, minutes % 60)
+end
+
+--- bytes(n) -> "812 MB", "1.4 GB".
+function M.bytes(n)
+  if n < 999.5e6 then return ("%.0f MB"):format(n / 1e6) end
+  if n < 9.995e12 then return ("%.1f GB"):format(n / 1e9) end
+  return ("%.1f TB"):format(n / 1e12)
+end
+
+--- number(n) -> "812", "16.4k", "1.56M", "124M", "1.56B": three digits.
+function M.number(n)
+  for _, unit in ipairs {{1e9, "B"}, {1e6, "M"}, {1e3, "k"}} do
+    if n >= unit[1] * 0.9995 then
+      local x = n / unit[1]
+      return ("%." .. (x < 9.995 and 2 or x < 99.95 and 1 or 0) .. "f%s"):format(x, unit[2])
+    end
+  end
+  return ("%.0f"):format(n)
+end
+
+local Log = {}
+Log.__index = Log
+
+--- new(folder) -> log. metrics.jsonl in the folder is added to, never overwritten.
+function M.new(folder)
+  local nn = require "nn"
+  local path = files.join(folder, "metrics.jsonl")
+  local metrics, reason = io.open(path, "a")
+  if not metrics then nn.fail("cannot write '%s'", reason) end
+  local tty = nn.is_tty(1)
+  local color = tty and (os.getenv "NO_COLOR" or "") == ""
+  return setmetatable({metrics = metrics, tty = tty, color = color, shown = 0, last = -1}, Log)
+end
+
+--- log:event(name, fields): a line of metrics.jsonl.
+function Log:event(name, fields)
+  local parts = {('{"event":%s'):format(files.json(name))}
+  local text = files.json(fields)
+  if #text > 2 then parts[2] = text:sub(2, -2) end
+  self.metrics:write(table.concat(parts, ","), "}\n")
+  self.metrics:flush()
+end
+
+local function clear(self)
+  if self.shown > 0 then io.write("\r\27[K") end
+  self.shown = 0
+end
+
+--- log:say(text, style): a line that stays. style "bold" or "dim", on terminals that have colours.
+function Log:say(text, style)
+  clear(self)
+  local code = self.color and ({bold = 1, dim = 2})[style]
+  io.write(code and ("\27[%dm%s\27[0m"):format(code, text) or text, "\n")
+  io.flush()
+end
+
+-- "step  120/2000  loss 2.3145 ..." of the fields of a step event.
+local function line_of(f)
+  local parts = {("step %" .. #tostring(f.steps) .. "d/%d"):format(f.step, f.steps),
+                 ("loss %.4f"):format(f.loss)}
+  local function add(format, value, ...)
+    if value then parts[#parts + 1] = format:format(value, ...) end
+  end
+  add("lr %.2e", f.lr)
+  add("norm %.2f", f.grad_norm)
+  add("%.1f ms", f.ms)
+  add("%s tok/s", f.tokens_per_s and M.number(f.tokens_per_s))
+  add("mfu %.0f%%", f.mfu and f.mfu * 100)
+  add("mem %s", f.memory and M.bytes(f.memory))
+  add("eta %s", f.eta and M.duration(f.eta))
+  return table.concat(parts, "  ")
+end
+
+--- log:progress(fields, keep): shows step, steps, loss, lr, grad_norm, ms, tokens_per_s, mfu, memory
+--- (bytes) and eta (seconds). On a terminal the line is replaced by the next one, at most ten times
+--- a second; elsewhere only lines with `keep` are written.
+function Log:progress(fields, keep)
+  if not self.tty then
+    if keep then self:say(line_of(fields)) end
+    return
+  end
+  local now = require("nn").now()
+  if not keep and now - self.last < 0.1 then return end
+  self.last = now
+  local line = line_of(fields)
+  io.write("\r", line, "\27[K")
+  io.flush()
+  self.shown = #line
+end
+
+--- log:close(): ends the progress line and the file.
+function Log:close()
+  if self.shown > 0 then io.write("\n") end
+  io.flush()
+  self.shown = 0
+  self.metrics:close()
+end
+
+return M

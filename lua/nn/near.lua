@@ -1,0 +1,43 @@
+-- "did you mean ...?" for names that do not exist.
+
+local M = {}
+
+-- Edit distance (insert, delete, replace, swap of neighbours).
+local function distance(a, b)
+  local rows = {}
+  for i = 0, #a do rows[i] = {[0] = i} end
+  for j = 0, #b do rows[0][j] = j end
+  for i = 1, #a do
+    for j = 1, #b do
+      local same = a:byte(i) == b:byte(j)
+      local best = math.min(rows[i - 1][j] + 1, rows[i][j - 1] + 1, rows[i - 1][j - 1] + (same and 0 or 1))
+      if i > 1 and j > 1 and a:byte(i) == b:byte(j - 1) and a:byte(i - 1) == b:byte(j) then
+        best = math.min(best, rows[i - 2][j - 2] + 1)
+      end
+      rows[i][j] = best
+    end
+  end
+  return rows[#a][#b]
+end
+
+--- The key of `names` (a table with string keys) nearest to `name`, or nil if none is near.
+function M.nearest(name, names)
+  local best, best_distance
+  for candidate in pairs(names) do
+    if type(candidate) == "string" and candidate:sub(1, 2) ~= "__" then
+      local d = distance(name, candidate)
+      if not best or d < best_distance or (d == best_distance and candidate < best) then
+        best, best_distance = candidate, d
+      end
+    end
+  end
+  if best and best_distance <= math.max(1, math.floor(#name / 3)) then return best end
+end
+
+--- "; did you mean 'x'?" or "".
+function M.suggestion(name, names)
+  local near = type(name) == "string" and M.nearest(name, names)
+  return near and ("; did you mean '" .. near .. "'?") or ""
+end
+
+return M

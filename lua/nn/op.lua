@@ -1,0 +1,248 @@
+-- The ops of the engine's registry as Lua functions and tensor methods. Nothing here knows a particular op: names,
+-- inputs, attributes and docs are read from the registry at start.
+
+local ffi = require "ffi"
+local lib = require "nn.ffi"
+local tensor = require "nn.tensor"
+local C, check = lib.C, lib.check
+local is_tensor, Tensor = tensor.is_tensor, tensor.Tensor
+
+local M = {}
+local ops, names = {}, {}   -- by name; sorted names
+M.ops, M.names = ops, names
+
+--- A number that may change between runs of a compiled function: tasks read it when they are submitted.
+---   lr = nn.scalar(1e-3); ... lr:set(5e-4)
+local Scalar = {}
+Scalar.__index = Scalar
+M.Scalar = Scalar
+function M.scalar(value)
+  local slot = ffi.new "int32_t[1]"
+  check(C.nn_slot_new(value, slot))
+  local owner = newproxy(true)   -- frees the slot with the table that holds it
+  local number = slot[0]
+  getmetatable(owner).__gc = function() C.nn_slot_free(number) end
+  return setmetatable({slot = number, owner = owner}, Scalar)
+end
+function Scalar:set(value) check(C.nn_slot_set(self.slot, value)) end
+function Scalar:get()
+  local out = ffi.new "double[1]"
+  check(C.nn_slot_get(self.slot, out))
+  return out[0]
+end
+--- Adds to the number; in a compiled function this happens at every run, in order with the tasks around it.
+function Scalar:add(delta) check(C.nn_slot_add(self.slot, delta)) end
+Scalar.__tostring = function(s) return "scalar(" .. s:get() .. ")" end
+
+local function load_ops()
+  local info, attribute = ffi.new "nn_op_info_t", ffi.new "nn_attribute_info"
+  local text = ffi.new "const char *[1]"
+  for index = 0, C.nn_op_count() - 1 do
+    check(C.nn_op_info(index, info))
+    local op = {index = index, name = ffi.string(info.name), doc = ffi.string(info.doc), inputs = {}, attributes = {},
+                samples = {}, category = ffi.string(info.category), no_gradient = ffi.string(info.no_gradient),
+                input_position = {}, attribute_position = {}}
+    for i = 0, info.inputs - 1 do
+      check(C.nn_op_input(index, i, text))
+      local name, mark = ffi.string(text[0]):match("^([%w_]+)([?*]?)$")
+      op.inputs[i + 1] = {name = name, optional = mark == "?"}
+      op.list = op.list or mark == "*"
+      op.input_position[name] = i + 1
+    end
+    for i = 0, info.attributes - 1 do
+      check(C.nn_op_attribute(index, i, attribute))
+      op.attributes[i + 1] = {name = ffi.string(attribute.name), kind = ffi.string(attribute.kind),
+                              fallback = ffi.string(attribute.fallback), doc = ffi.string(attribute.doc)}
+      op.attribute_position[op.attributes[i + 1].name] = i + 1
+    end
+    for i = 0, info.samples - 1 do
+      check(C.nn_op_sample(index, i, text))
+      op.samples[i + 1] = ffi.string(text[0])
+    end
+    ops[op.name] = op
+    names[#names + 1] = op.name
+  end
+  table.sort(names)
+end
+load_ops()
+
+-- An argument for input i: a tensor, or a number where the op takes one in its place.
+local function set_input(op, inputs, values, i, value)
+  local declared = op.inputs[i]
+  if is_tensor(value) then
+    inputs[i] = value
+  elseif type(value) == "number" and op.attribute_position[declared.name .. "_number"] then
+    values[op.attribute_position[declared.name .. "_number"]] = value
+  else
+    lib.misuse("%s: %s is a %s; a tensor is needed", op.name, declared.name, type(value))
+  end
+end
+
+local function set_named(op, inputs, values, name, value)
+  local input, attribute = op.input_position[name], op.attribute_position[name]
+  if input then
+    set_input(op, inputs, values, input, value)
+  elseif attribute then
+    values[attribute] = value
+  else
+    local known = {}
+    for key in pairs(op.input_position) do known[key] = true end
+    for key in pairs(op.attribute_position) do known[key] = true end
+    lib.misuse("%s: has no option '%s'%s", op.name, tostring(name), require("nn.near").suggestion(name, known))
+  end
+end
+
+local function is_options(value)
+  return type(value) == "table" and getmetatable(value) == nil and #value == 0
+end
+
+-- op(x, y, 3, {axis = 1}): first the inputs, then the attributes in order, last named ones. A list of numbers may be
+-- written out: x:reshape(2, 3).
+local function parse_arguments(op, ...)
+  local count = select("#", ...)
+  local arguments = {...}
+  local inputs, values = {}, {}
+  local at = 1
+  if op.list then
+    local list = arguments[1]
+    if type(list) ~= "table" or is_tensor(list) then lib.misuse("%s: takes a list of tensors, {a, b, ...}", op.name) end
+    for i, t in ipairs(list) do
+      inputs[i] = is_tensor(t) and t or lib.misuse("%s: element %d is a %s, not a tensor", op.name, i, type(t))
+    end
+    at = 2
+  else
+    for i = 1, #op.inputs do
+      local value = arguments[at]
+      if at > count or is_options(value) then break end
+      local takes_number = op.attribute_position[op.inputs[i].name .. "_number"]
+      if value ~= nil and not is_tensor(value) and not takes_number and op.inputs[i].optional then break end
+      if value ~= nil then set_input(op, inputs, values, i, value) end
+      at = at + 1
+    end
+  end
+  local attribute = 1
+  while at <= count do
+    local value = arguments[at]
+    if at == count and is_options(value) then
+      for name, v in pairs(value) do set_named(op, inputs, values, name, v) end
+      break
+    end
+    while op.attributes[attribute] and op.attributes[attribute].name:find("_number$") do attribute = attribute + 1 end
+    local declared = op.attributes[attribute]
+    if not declared then lib.misuse("%s: too many arguments; usage: %s", op.name, op.doc:match("^[^\n]*")) end
+    if type(value) == "number" and (declared.kind == "ints") then
+      local list = {}
+      while type(arguments[at]) == "number" do
+        list[#list + 1] = arguments[at]
+        at = at + 1
+      end
+      values[attribute] = list
+    else
+      values[attribute] = value
+      at = at + 1
+    end
+    attribute = attribute + 1
+  end
+  return inputs, values
+end
+
+local function fill_value(op, out, declared, value, keep)
+  local kind = declared.kind
+  if value == nil then
+    out.kind = 0
+  elseif getmetatable(value) == Scalar and kind == "number" then
+    out.kind, out.number = 4, value.slot
+  elseif type(value) == "number" and kind ~= "text" and kind ~= "dtype" and kind ~= "bool" then
+    out.kind, out.number = 1, value
+  elseif type(value) == "boolean" and (kind == "bool" or kind == "number") then
+    out.kind, out.number = 1, value and 1 or 0
+  elseif type(value) == "string" and (kind == "text" or kind == "dtype") then
+    out.kind, out.text = 2, value
+  elseif type(value) == "table" and getmetatable(value) == nil and (kind == "ints" or kind == "axes") then
+    for i, v in ipairs(value) do
+      if type(v) ~= "number" then lib.misuse("%s: %s[%d] is a %s, not a number", op.name, declared.name, i, type(v)) end
+    end
+    local list = ffi.new("int64_t[?]", math.max(1, #value), value)
+    keep[#keep + 1] = list
+    out.kind, out.count, out.list = 3, #value, list
+  else
+    lib.misuse("%s: %s is a %s; %s is needed (%s)", op.name, declared.name,
+               is_tensor(value) and "tensor" or type(value), kind, declared.doc)
+  end
+end
+
+local room = 8
+local outputs, n_outputs = ffi.new("nn_ref[?]", room), ffi.new "int32_t[1]"
+
+-- Applies an op to tensors (nil for absent ones) and attribute values, both by position. Returns a list of results and
+-- their number; absent results are nil.
+local function apply(op, inputs, values)
+  local n = op.list and #inputs or #op.inputs
+  local refs = ffi.new("nn_ref[?]", math.max(1, n))
+  for i = 1, n do
+    if inputs[i] then refs[i - 1] = inputs[i].ref end
+  end
+  local attributes = ffi.new("nn_value[?]", math.max(1, #op.attributes))
+  local keep = {}
+  for i, declared in ipairs(op.attributes) do fill_value(op, attributes[i - 1], declared, values[i], keep) end
+  n_outputs[0] = room
+  lib.check_making(C.nn_apply, op.index, refs, n, attributes, #op.attributes, outputs, n_outputs)
+  local count, results = n_outputs[0], {}
+  local made = {}
+  for i = 0, count - 1 do made[i] = {outputs[i].slot, outputs[i].generation} end
+  for i = 0, count - 1 do
+    if made[i][1] ~= 0 then results[i + 1] = tensor.wrap(made[i][1], made[i][2]) end
+  end
+  return results, count
+end
+
+local record   -- set by grad.lua: called with every differentiable application
+function M.set_recorder(f) record = f end
+
+-- A random op's counter is drawn here, not in the engine, so that the tape can draw the same mask again.
+local function draw_counter(op, values)
+  local counter, p = op.attribute_position.counter, op.attribute_position.p or op.attribute_position.dropout
+  if counter and not values[counter] and (values[p] or 0) ~= 0 then
+    local out = ffi.new "int64_t[1]"
+    check(C.nn_next_random(out))
+    values[counter] = tonumber(out[0])
+  end
+end
+
+local function invoke(op, inputs, values)
+  draw_counter(op, values)
+  local in_place = op.name:sub(-1) == "_"
+  if in_place and inputs[1] and inputs[1].requires_grad and M.grad_enabled() and op.category == "in place" then
+    lib.misuse("%s: the tensor needs a gradient; change it inside nn.no_grad(function() ... end)", op.name)
+  end
+  local results, count = apply(op, inputs, values)
+  if in_place then
+    local first = inputs[1]
+    return first
+  end
+  if record and op.no_gradient == "" then record(op, inputs, values, results, count) end
+  return unpack(results, 1, count)
+end
+
+M.grad_enabled = function() return false end   -- replaced by grad.lua
+
+--- Calls an op by name, with arguments as in nn.<name>.
+function M.call(name, ...)
+  local op = ops[name]
+  return invoke(op, parse_arguments(op, ...))
+end
+
+--- Calls an op with inputs and attributes by position: what gradient rules use.
+function M.invoke(name, inputs, values) return invoke(ops[name], inputs, values or {}) end
+
+--- Fills `nn` with a function for every op, and Tensor with a method for each whose first argument is a tensor.
+function M.install(nn)
+  for _, name in ipairs(names) do
+    local op = ops[name]
+    local function f(...) return invoke(op, parse_arguments(op, ...)) end
+    nn[name] = f
+    if #op.inputs > 0 and not op.list and rawget(Tensor, name) == nil then Tensor[name] = f end
+  end
+end
+
+return M

@@ -1,0 +1,158 @@
+-- Optimizers. The learning rate and the step number are scalars that recorded tasks read at submission, so a compiled
+-- step follows the schedule.
+
+local lib = require "nn.ffi"
+local grad = require "nn.grad"
+local ops = require "nn.op"
+
+local M = {}
+
+-- Matrices decay; biases and norms, which have one axis, do not (as in GPT-2's and nanoGPT's training).
+local function group_decay(parameter, options)
+  if options.decay_filter then return options.decay_filter(parameter) and options.weight_decay or 0 end
+  return #parameter.tensor.shape >= 2 and options.weight_decay or 0
+end
+
+local function number_option(name, options, key, default, low, high)
+  local value = options[key]
+  if value == nil then value = default end
+  if type(value) ~= "number" or value < low or value > (high or math.huge) then
+    lib.misuse("%s: %s is %s; a number from %g%s is needed", name, key, tostring(value), low,
+               high and (" to " .. high) or " on")
+  end
+  return value
+end
+
+-- `optim.lr` reads and sets the scalar; other fields are plain.
+local function class(methods)
+  methods.__index = function(self, key)
+    if key == "lr" then return rawget(self, "rate"):get() end
+    return methods[key]
+  end
+  methods.__newindex = function(self, key, value)
+    if key == "lr" then return rawget(self, "rate"):set(value) end
+    rawset(self, key, value)
+  end
+  return methods
+end
+
+local function new(methods, name, model, options)
+  options = options or {}
+  local known = {lr = 1, weight_decay = 1, clip = 1, skip_nonfinite = 1, decay_filter = 1}
+  for _, key in ipairs(methods.option_names) do known[key] = 1 end
+  for key in pairs(options) do
+    if not known[key] then
+      lib.misuse("%s: has no option '%s'%s", name, tostring(key), require("nn.near").suggestion(key, known))
+    end
+  end
+  local self = setmetatable({
+    parameters = model.parameters and model:parameters() or model,
+    rate = ops.scalar(number_option(name, options, "lr", methods.default_lr, 0)),
+    count = ops.scalar(0),
+    clip = number_option(name, options, "clip", 0, 0),
+    weight_decay = number_option(name, options, "weight_decay", 0, 0),
+    skip_nonfinite = options.skip_nonfinite or false,
+    slots = {},
+  }, methods)
+  for _, p in ipairs(self.parameters) do
+    local slot = {decay = group_decay(p, {weight_decay = self.weight_decay, decay_filter = options.decay_filter})}
+    for _, state_name in ipairs(methods.state_names) do
+      slot[state_name] = ops.call("full_like", p.tensor, 0, p.tensor.dtype == "bf16" and {dtype = "f32"} or {})
+    end
+    self.slots[#self.slots + 1] = slot
+  end
+  return self
+end
+
+-- Parameters with a gradient, and the global norm of those gradients.
+local function gradients(self, name)
+  local with, grads = {}, {}
+  for i, p in ipairs(self.parameters) do
+    if p.tensor.grad then
+      with[#with + 1] = {tensor = p.tensor, slot = self.slots[i]}
+      grads[#grads + 1] = p.tensor.grad
+    end
+  end
+  if #with == 0 then lib.misuse("%s: no parameter has a gradient; call loss:backward() first", name) end
+  return with, ops.call("grad_norm", grads)
+end
+
+local function zero_grad(self)
+  for _, p in ipairs(self.parameters) do grad.set_leaf_grad(p.tensor, nil) end
+end
+
+local function state(self)
+  local out = {}
+  for i, p in ipairs(self.parameters) do
+    for _, name in ipairs(self.state_names) do
+      if self.slots[i][name] then out[#out + 1] = {path = p.path .. "." .. name, tensor = self.slots[i][name]} end
+    end
+  end
+  return out
+end
+
+local function numbers(self) return {step = self.count:get(), lr = self.rate:get()} end
+local function set_numbers(self, values)
+  self.count:set(values.step)
+  self.rate:set(values.lr)
+end
+
+local AdamW = class {state_names = {"m", "v"}, option_names = {"beta1", "beta2", "eps"}, default_lr = 1e-3,
+                     zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers}
+
+--- nn.AdamW(model, {lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0, clip=0, skip_nonfinite=false, decay_filter})
+--- AdamW over model:parameters() (or such a list). weight_decay applies to parameters of two or more axes, or to those for
+--- which decay_filter{path, tensor} is true. clip bounds the global gradient norm. optim.lr may be set at any time.
+function M.AdamW(model, options)
+  local self = new(AdamW, "AdamW", model, options)
+  options = options or {}
+  self.beta1 = number_option("AdamW", options, "beta1", 0.9, 0, 1)
+  self.beta2 = number_option("AdamW", options, "beta2", 0.999, 0, 1)
+  self.eps = number_option("AdamW", options, "eps", 1e-8, 0)
+  return self
+end
+
+--- optim:step() -> the global gradient norm before clipping (a tensor). Updates every parameter that has a gradient.
+function AdamW:step()
+  return grad.no_grad(function()
+    local with, norm = gradients(self, "AdamW")
+    self.count:add(1)
+    local step = require("nn.compile").recording() and self.count or math.max(1, self.count:get())
+    for _, p in ipairs(with) do
+      ops.call("adamw_", p.tensor, p.slot.m, p.slot.v, p.tensor.grad, norm,
+        {lr = self.rate, step = step, beta1 = self.beta1, beta2 = self.beta2, eps = self.eps,
+         weight_decay = p.slot.decay, clip = self.clip, skip_nonfinite = self.skip_nonfinite})
+    end
+    return norm
+  end)
+end
+
+local SGD = class {state_names = {"velocity"}, option_names = {"momentum", "nesterov"}, default_lr = 0.01,
+                   zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers}
+
+--- nn.SGD(model, {lr=0.01, momentum=0, nesterov=false, weight_decay=0, clip=0, skip_nonfinite=false, decay_filter})
+--- Stochastic gradient descent; see nn.AdamW for the common options.
+function M.SGD(model, options)
+  options = options or {}
+  local self = new(SGD, "SGD", model, options)
+  self.momentum = number_option("SGD", options, "momentum", 0, 0, 1)
+  self.nesterov = options.nesterov or false
+  return self
+end
+
+--- optim:step() -> the global gradient norm before clipping (a tensor).
+function SGD:step()
+  return grad.no_grad(function()
+    local with, norm = gradients(self, "SGD")
+    self.count:add(1)
+    for _, p in ipairs(with) do
+      ops.call("sgd_", p.tensor, p.tensor.grad,
+        {velocity = self.momentum > 0 and p.slot.velocity or nil, norm = norm, lr = self.rate, momentum = self.momentum,
+         nesterov = self.nesterov, weight_decay = p.slot.decay, clip = self.clip,
+         skip_nonfinite = self.skip_nonfinite})
+    end
+    return norm
+  end)
+end
+
+return M

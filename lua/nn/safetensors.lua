@@ -1,0 +1,170 @@
+-- safetensors files (github.com/huggingface/safetensors): 8 bytes little-endian length, a JSON
+-- header, raw row-major data. Files come from anywhere, so a reader believes nothing unchecked.
+local ffi = require "ffi"
+local files = require "nn.files"
+local lib = require "nn.ffi"
+local near = require "nn.near"
+local tensor = require "nn.tensor"
+
+local M = {}
+local HEADER_LIMIT = 100e6
+local names = {f32 = "F32", f64 = "F64", bf16 = "BF16", i32 = "I32", i64 = "I64", u8 = "U8",
+               bool = "BOOL"}
+local dtypes = {}
+for dtype, name in pairs(names) do dtypes[name] = dtype end
+-- Bytes of an element, also of the dtypes that can be listed but not loaded.
+local sizes = {F32 = 4, F64 = 8, BF16 = 2, I32 = 4, I64 = 8, U8 = 1, BOOL = 1, F16 = 2, I8 = 1,
+               I16 = 2, U16 = 2, U32 = 4, U64 = 8, F8_E4M3 = 1, F8_E5M2 = 1}
+
+local function header_of(entries, metadata)
+  local parts, at = {}, 0
+  if metadata then parts[1] = '"__metadata__":' .. files.json(metadata) end
+  for _, entry in ipairs(entries) do
+    local t = entry.tensor
+    local last = at + t:bytes()
+    parts[#parts + 1] = ('%s:{"dtype":"%s","shape":[%s],"data_offsets":[%.0f,%.0f]}'):format(
+      files.json(entry.path), names[t.dtype], table.concat(t.shape, ","), at, last)
+    at = last
+  end
+  local text = "{" .. table.concat(parts, ",") .. "}"
+  return text .. (" "):rep(-#text % 8)                  -- data starts at a multiple of 8
+end
+
+--- write(path, entries, metadata) -> bytes, crc32. Writes {{path=, tensor=}, ...}, what
+--- model:state() gives, and waits until the file is on the disk. `metadata`: a table of texts.
+function M.write(path, entries, metadata)
+  local writer = files.create(path)
+  local header = header_of(entries, metadata)
+  writer:write(ffi.new("uint64_t[1]", #header), 8)
+  writer:write(header)
+  for _, entry in ipairs(entries) do
+    local data = entry.tensor:host()
+    writer:write(data, entry.tensor:bytes())
+  end
+  return writer:close()
+end
+
+--- nn.save_safetensors(path, tensors, metadata): writes a table of tensors by name, sorted by name.
+---     nn.save_safetensors("weights.safetensors", {weight = w, bias = b})
+function M.save_safetensors(path, tensors, metadata)
+  local entries = {}
+  for name, t in pairs(tensors) do entries[#entries + 1] = {path = name, tensor = t} end
+  table.sort(entries, function(a, b) return a.path < b.path end)
+  M.write(path, entries, metadata)
+end
+
+local function is_whole(x) return type(x) == "number" and x >= 0 and x % 1 == 0 and x <= 2 ^ 53 end
+
+-- {dtype=, shape=, first=, bytes=} of a header's entry. `wrong` raises.
+local function checked_entry(name, value, room, wrong)
+  if type(value) ~= "table" then wrong("the entry '%s' is no object", name) end
+  local size, shape, offsets = sizes[value.dtype], value.shape, value.data_offsets
+  if not size then wrong("'%s' has the unknown dtype '%s'", name, tostring(value.dtype)) end
+  local bytes = type(shape) == "table" and #shape <= 8 and size or math.huge
+  for _, extent in ipairs(bytes < math.huge and shape or {}) do
+    bytes = is_whole(extent) and bytes * extent or math.huge
+  end
+  if bytes > 2 ^ 53 then wrong("'%s' has no valid shape", name) end
+  if type(offsets) ~= "table" or #offsets ~= 2 or not is_whole(offsets[1])
+    or not is_whole(offsets[2]) or offsets[1] > offsets[2] then
+    wrong("'%s' has no valid data_offsets", name)
+  end
+  local first, last = offsets[1], offsets[2]
+  if last > room then wrong("'%s' ends at byte %.0f of the data's %.0f", name, last, room) end
+  if last - first ~= bytes then
+    wrong("'%s' has %.0f bytes; its shape and dtype need %.0f", name, last - first, bytes)
+  end
+  return {name = name, dtype = value.dtype, shape = shape, first = first, bytes = bytes}
+end
+
+-- The header as a Lua table, and where the data begins.
+local function parse_header(map, wrong)
+  if map.size < 8 then wrong("%d bytes are too few for a header", map.size) end
+  local length = 0
+  for i = 0, 7 do length = length + map.data[i] * 2 ^ (8 * i) end
+  if length > HEADER_LIMIT or length + 8 > map.size then
+    wrong("a header of %.0f bytes in a file of %.0f", length, map.size)
+  end
+  local header, reason = files.parse_json(ffi.string(map.data + 8, length))
+  if type(header) ~= "table" then wrong("its header is not JSON (%s)", reason or "no object") end
+  return header, 8 + length
+end
+
+local File = {}
+File.__index = File
+
+--- open(path) -> file with `entries` ({name=, dtype=, shape=, bytes=} in the order of the data),
+--- `metadata`, and file:tensor(name). Everything is checked: sizes, shapes, dtypes, and offsets,
+--- which must lie inside the file and neither overlap nor leave holes.
+--- Errors: the file and what is wrong with it.
+function M.open(path)
+  local function wrong(text, ...)
+    lib.fail("%s is no valid safetensors file: " .. text, path, ...)
+  end
+  local map = files.map(path)
+  local header, begin = parse_header(map, wrong)
+  local self = {path = path, map = map, begin = begin, entries = {}, by_name = {}, metadata = {}}
+  for name, value in pairs(header) do
+    if name == "__metadata__" then
+      self.metadata = type(value) == "table" and value or wrong "its __metadata__ is no object"
+    else
+      local entry = checked_entry(tostring(name), value, map.size - begin, wrong)
+      self.entries[#self.entries + 1], self.by_name[entry.name] = entry, entry
+    end
+  end
+  table.sort(self.entries, function(a, b)
+    if a.first ~= b.first then return a.first < b.first end
+    if a.bytes ~= b.bytes then return a.bytes < b.bytes end
+    return a.name < b.name
+  end)
+  local at = 0
+  for _, entry in ipairs(self.entries) do
+    if entry.first < at then wrong("'%s' overlaps the tensor before it", entry.name) end
+    if entry.first > at then wrong("there is a hole before '%s'", entry.name) end
+    at = at + entry.bytes
+  end
+  local rest = map.size - begin - at
+  if rest ~= 0 then wrong("%.0f bytes at its end belong to no tensor", rest) end
+  return setmetatable(self, File)
+end
+
+local function find(self, name)
+  return self.by_name[name] or lib.fail("%s holds no tensor '%s'%s", self.path, name,
+                                        near.suggestion(name, self.by_name))
+end
+
+--- file:data(name) -> the raw bytes (uint8_t*), valid as long as the file is referred to.
+function File:data(name) return self.map.data + self.begin + find(self, name).first end
+
+--- file:tensor(name) -> a new tensor.
+--- Errors: no such name, or a dtype that nnlua does not compute with.
+function File:tensor(name)
+  local entry = find(self, name)
+  local dtype = dtypes[entry.dtype]
+  if not dtype then
+    lib.fail("%s: '%s' is %s; nnlua does not compute with that", self.path, name, entry.dtype)
+  end
+  return tensor.from_host(self:data(name), entry.shape, dtype)
+end
+
+--- file:copy_into(name, tensor): fills a tensor of the same shape and dtype.
+--- Errors: where there is no such name, or shape or dtype differ.
+function File:copy_into(name, target)
+  local entry = find(self, name)
+  local there, here = tensor.shape_text(entry.shape), tensor.shape_text(target.shape)
+  if there ~= here or entry.dtype ~= names[target.dtype] then
+    lib.fail("%s: '%s' is %s %s, but %s %s is needed", self.path, name, entry.dtype, there,
+             names[target.dtype], here)
+  end
+  target:copy_from_host(self:data(name))
+end
+
+--- nn.load_safetensors(path) -> a table of tensors by name, and the file's metadata.
+--- Errors: the file and what is wrong with it.
+function M.load_safetensors(path)
+  local file, tensors = M.open(path), {}
+  for _, entry in ipairs(file.entries) do tensors[entry.name] = file:tensor(entry.name) end
+  return tensors, file.metadata
+end
+
+return M

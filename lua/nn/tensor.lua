@@ -1,0 +1,216 @@
+-- Tensors as scripts see them: a small table over an engine handle, with operators. Methods for every op of the registry
+-- are added by op.lua.
+
+local ffi = require "ffi"
+local lib = require "nn.ffi"
+local C, check = lib.C, lib.check
+
+local M = {}
+local Tensor = {}
+Tensor.__index = Tensor
+M.Tensor = Tensor
+
+--- Whether x is a tensor.
+function M.is_tensor(x) return getmetatable(x) == Tensor end
+local is_tensor = M.is_tensor
+
+local info = ffi.new "nn_tensor_info"
+local created = 0
+
+--- Wraps a handle that the engine made; the collector releases it.
+function M.wrap(slot, generation)
+  local ref = ffi.gc(ffi.new("nn_ref", slot, generation), C.nn_release)
+  check(C.nn_tensor_info_get(ref, info))
+  local shape = {}
+  for i = 1, info.rank do shape[i] = tonumber(info.shape[i - 1]) end
+  created = created + 1
+  lib.count_bytes(tonumber(info.bytes))
+  return setmetatable({ref = ref, shape = shape, dtype = lib.dtypes[info.dtype], order = created}, Tensor)
+end
+
+--- x:dims() -> sizes of all axes, as several results.
+function Tensor:dims() return unpack(self.shape) end
+
+--- x:dim(axis) -> its size; axis from 1, negative from the end.
+function Tensor:dim(axis)
+  local size = self.shape[axis < 0 and #self.shape + 1 + axis or axis]
+  return size or lib.misuse("dim: axis %d of a tensor of %d axes", axis, #self.shape)
+end
+
+--- x:count() -> number of elements.
+function Tensor:count()
+  local n = 1
+  for _, size in ipairs(self.shape) do n = n * size end
+  return n
+end
+
+--- x:bytes() -> its size in bytes.
+function Tensor:bytes() return self:count() * lib.dtype_size[self.dtype] end
+
+--- x:release() gives the tensor's memory back now instead of when the collector comes by.
+function Tensor:release()
+  check(C.nn_release(self.ref))
+end
+
+--- x:host() -> array, count. A copy in host memory, row-major: float* for f32, double*, uint16_t* (bf16), int32_t*,
+--- int64_t*, uint8_t* (u8, bool). Waits for the value. The array is 0-based and freed when no longer referred to.
+function Tensor:host()
+  local n = self:count()
+  local array = ffi.new(lib.host_type[self.dtype] .. "[?]", n)
+  check(C.nn_read(self.ref, array, n * lib.dtype_size[self.dtype]))
+  return array, n
+end
+
+--- x:copy_from_host(array) fills x from a row-major array of its own host type. Waits for x's last use.
+function Tensor:copy_from_host(array)
+  check(C.nn_write(self.ref, array, self:bytes()))
+  return self
+end
+
+--- x:numbers() -> a double array of all elements, whatever the dtype, and their count.
+function Tensor:numbers()
+  local array, n = self:host()
+  local out = ffi.new("double[?]", n)
+  check(C.nn_copy_f64(array, lib.dtype_number[self.dtype], n, out))
+  return out, n
+end
+
+--- x:item() -> the value of a tensor of one element, as a number (bool: true or false). Waits for it.
+function Tensor:item()
+  if self:count() ~= 1 then
+    lib.misuse("item: the tensor is %s; only one with a single element is a number", M.shape_text(self.shape))
+  end
+  local value = self:numbers()[0]
+  if self.dtype == "bool" then return value ~= 0 end
+  return value
+end
+
+--- x:at(i, j, ...) -> one element; indices from 1, negative from the end.
+function Tensor:at(...)
+  local y = self
+  for axis, index in ipairs {...} do y = y:slice(axis, index, index) end
+  return y:item()
+end
+
+--- x:table() -> nested Lua tables of numbers.
+function Tensor:table()
+  local numbers = self:numbers()
+  local at = -1
+  local function build(axis)
+    if axis > #self.shape then
+      at = at + 1
+      if self.dtype == "bool" then return numbers[at] ~= 0 end
+      return numbers[at]
+    end
+    local out = {}
+    for i = 1, self.shape[axis] do out[i] = build(axis + 1) end
+    return out
+  end
+  return build(1)
+end
+
+--- "(2,3)" of {2, 3}.
+function M.shape_text(shape) return "(" .. table.concat(shape, ",") .. ")" end
+
+--- nn.from_host(array, shape, dtype, {axes}) -> a tensor with the elements of a row-major C array of dtype's host type.
+function M.from_host(array, shape, dtype, options)
+  local op = require "nn.op"
+  local y = op.call("empty", shape, {dtype = dtype, axes = options and options.axes})
+  return y:copy_from_host(array)
+end
+
+-- Shape of a nested table, and its numbers in row-major order.
+local function flatten(value, depth, shape, out)
+  if type(value) ~= "table" then
+    if depth <= #shape then lib.misuse("tensor: rows of different depth") end
+    out[#out + 1] = value
+    return
+  end
+  if #value == 0 then lib.misuse("tensor: an empty table") end
+  if not shape[depth] then
+    if #out > 0 then lib.misuse("tensor: rows of different depth") end
+    shape[depth] = #value
+  end
+  if #value ~= shape[depth] then
+    lib.misuse("tensor: rows of %d and of %d elements", shape[depth], #value)
+  end
+  for _, element in ipairs(value) do flatten(element, depth + 1, shape, out) end
+end
+
+--- nn.tensor(values, {dtype="f32", grad=false}) -> a tensor from a number or nested tables of numbers or booleans.
+---   nn.tensor{{1, 2}, {3, 4}}   is 2 x 2
+function M.tensor(values, options)
+  local shape, list = {}, {}
+  flatten(values, 1, shape, list)
+  local dtype = options and options.dtype or (type(list[1]) == "boolean" and "bool" or "f32")
+  if not lib.dtype_number[dtype] then lib.misuse("tensor: there is no dtype '%s'", tostring(dtype)) end
+  local numbers = ffi.new("double[?]", #list)
+  for i, v in ipairs(list) do
+    if type(v) == "boolean" then v = v and 1 or 0 end
+    if type(v) ~= "number" then lib.misuse("tensor: element %d is a %s, not a number", i, type(v)) end
+    numbers[i - 1] = v
+  end
+  local array = ffi.new(lib.host_type[dtype] .. "[?]", #list)
+  check(C.nn_copy_from_f64(numbers, lib.dtype_number[dtype], #list, array))
+  local y = M.from_host(array, shape, dtype)
+  if options and options.grad then y.requires_grad = true end
+  return y
+end
+
+--- x:detach() -> the same values, cut off from the tape.
+function Tensor:detach()
+  return setmetatable({ref = self.ref, shape = self.shape, dtype = self.dtype, order = self.order}, Tensor)
+end
+
+--- x:cuts(axis) -> where the engine cuts an axis into tiles: 0, ..., its size.
+function Tensor:cuts(axis)
+  local n, room = ffi.new "int32_t[1]", self:dim(axis) + 1
+  local out = ffi.new("int64_t[?]", room)
+  check(C.nn_cuts(self.ref, axis - 1, out, room, n))
+  local list = {}
+  for i = 0, n[0] - 1 do list[i + 1] = tonumber(out[i]) end
+  return list
+end
+
+--- x:retile{rows, cols, ...} -> the same values cut into tiles of these sizes (0: whole). For tests and tuning only:
+--- results never depend on it beyond rounding.
+function Tensor:retile(sizes)
+  local out, list = ffi.new "nn_ref[1]", ffi.new("int64_t[?]", math.max(1, #sizes), sizes)
+  lib.check_making(C.nn_retile, self.ref, list, #sizes, out)
+  return M.wrap(out[0].slot, out[0].generation)
+end
+
+-- Operators. `*` is always elementwise; comparisons are methods, since Lua turns the results of < and == into booleans.
+local function operator(name)
+  return function(a, b)
+    if not (is_tensor(a) or type(a) == "number") or not (is_tensor(b) or type(b) == "number") then
+      lib.misuse("%s: cannot combine a %s and a %s", name, is_tensor(a) and "tensor" or type(a),
+                 is_tensor(b) and "tensor" or type(b))
+    end
+    return require("nn.op").call(name, a, b)
+  end
+end
+Tensor.__add, Tensor.__sub = operator "add", operator "sub"
+Tensor.__mul, Tensor.__div = operator "mul", operator "div"
+Tensor.__pow, Tensor.__mod = operator "pow", operator "remainder"
+Tensor.__unm = function(a) return require("nn.op").call("neg", a) end
+Tensor.__len = function(a) return a.shape[1] end
+Tensor.__tostring = function(a) return require("nn.show").tensor(a) end
+-- What the tape keeps on a tensor.
+local unset = {grad = true, grad_owned = true, requires_grad = true, node = true, output = true, name = true}
+
+-- x[i] is a row; x.name a field or method. A missing name is an error that names the nearest.
+Tensor.__index = function(self, key)
+  local method = Tensor[key]
+  if method ~= nil then return method end
+  if type(key) == "number" then
+    local row = self:slice(1, key, key)
+    local rest = {}
+    for i = 2, #self.shape do rest[i - 1] = self.shape[i] end
+    return row:reshape(rest)
+  end
+  if unset[key] then return nil end
+  lib.misuse("a tensor has no method '%s'%s", tostring(key), require("nn.near").suggestion(key, Tensor))
+end
+
+return M

@@ -1,0 +1,111 @@
+-- Vocabularies of plain text: "char" (the UTF-8 characters that a training text uses, sorted) and
+-- "byte" (all 256). A vocabulary is small and is saved with every checkpoint.
+local ffi = require "ffi"
+local lib = require "nn.ffi"
+
+local M = {}
+local Vocabulary = {}
+Vocabulary.__index = Vocabulary
+
+local function continues(text, at)
+  local byte = text:byte(at)
+  return byte and byte >= 0x80 and byte < 0xC0
+end
+
+-- Bytes of the UTF-8 character that starts at position `at`; nil where none does.
+local function character_length(text, at)
+  local byte = text:byte(at)
+  if byte < 0x80 then return 1 end
+  if byte < 0xC2 or byte > 0xF4 then return nil end
+  local length = byte < 0xE0 and 2 or byte < 0xF0 and 3 or 4
+  for i = at + 1, at + length - 1 do
+    if not continues(text, i) then return nil end
+  end
+  return length
+end
+
+-- Calls each(character, position) for every UTF-8 character.
+local function each_character(text, name, each)
+  local at, last = 1, #text
+  while at <= last do
+    local length = character_length(text, at)
+    if not length then
+      lib.fail("%s: byte %d is not UTF-8 text; convert the file, or use data.vocabulary=byte",
+               name, at - 1)
+    end
+    each(text:sub(at, at + length - 1), at - 1)
+    at = at + length
+  end
+end
+
+local function of_symbols(kind, symbols)
+  local self = setmetatable({kind = kind, symbols = symbols, size = #symbols, ids = {}}, Vocabulary)
+  for i, symbol in ipairs(symbols) do self.ids[symbol] = i - 1 end
+  return self
+end
+
+--- vocabulary(kind, text, name) -> vocabulary with :encode(text), :decode(ids), :state(), .size
+--- kind: "char", the UTF-8 characters of `text` sorted, or "byte", all 256. Ids count from 0.
+--- `name` says in errors where the text is from. Errors: text that is not UTF-8 ("char").
+---     local v = nn.vocabulary("char", "hello");  v:decode{0, 1}   --> "eh"
+function M.vocabulary(kind, text, name)
+  local symbols = {}
+  if kind == "byte" then
+    for byte = 0, 255 do symbols[byte + 1] = string.char(byte) end
+    return of_symbols(kind, symbols)
+  end
+  if kind ~= "char" then lib.fail("there is no vocabulary '%s'; there are char, byte", kind) end
+  local seen = {}
+  each_character(text, name or "the text", function(character)
+    if not seen[character] then
+      seen[character] = true
+      symbols[#symbols + 1] = character
+    end
+  end)
+  table.sort(symbols)
+  if #symbols > 65536 then
+    lib.fail("%s: %d different characters; at most 65536 can be told apart", name, #symbols)
+  end
+  return of_symbols(kind, symbols)
+end
+
+--- vocabulary:state() -> {kind=, symbols=}, what from_state() needs.
+function Vocabulary:state()
+  return {kind = self.kind, symbols = self.kind == "char" and table.concat(self.symbols) or nil}
+end
+
+--- from_state(state) -> vocabulary: the inverse of vocabulary:state().
+function M.from_state(state) return M.vocabulary(state.kind, state.symbols, "the vocabulary") end
+
+--- vocabulary:encode(text, name) -> array, count: ids as a uint16_t array from 0.
+--- Errors: a character that is not in the vocabulary, with its position in bytes.
+function Vocabulary:encode(text, name)
+  local ids, count, of = ffi.new("uint16_t[?]", math.max(1, #text)), 0, self.ids
+  if self.kind == "byte" then
+    for i = 1, #text do ids[i - 1] = text:byte(i) end
+    return ids, #text
+  end
+  each_character(text, name or "the text", function(character, at)
+    local id = of[character]
+    if not id then
+      lib.fail("%s: the character '%s' at byte %d is not in the vocabulary", name or "the text",
+               character, at)
+    end
+    ids[count] = id
+    count = count + 1
+  end)
+  return ids, count
+end
+
+--- vocabulary:decode(ids) -> text of a list of ids. An id that has no symbol shows as <id>.
+function Vocabulary:decode(ids)
+  local parts = {}
+  for i, id in ipairs(ids) do parts[i] = self.symbols[id + 1] or "<" .. id .. ">" end
+  return table.concat(parts)
+end
+
+Vocabulary.__tostring = function(self)
+  return ("%s vocabulary of %d symbols"):format(self.kind, self.size)
+end
+
+return M

@@ -1,0 +1,103 @@
+-- GPT-2 (Radford et al. 2019): pre-LayerNorm blocks, learned positions, tanh GELU, head tied to the token embedding.
+-- Shapes: B sequences, T tokens each, C = embd, V = vocab.
+
+local nn = require "nn"
+
+local Attention, MLP = nn.module "Attention", nn.module "MLP"
+local Block, GPT2 = nn.module "Block", nn.module "GPT2"
+
+-- Projections onto the residual stream start smaller, by the number of such additions.
+local function residual_std(c) return 0.02 / math.sqrt(2 * c.layers) end
+
+function Attention:init(c)
+  self.heads, self.dropout = c.heads, c.dropout
+  self.qkv = nn.Linear(c.embd, 3 * c.embd)
+  self.proj = nn.Linear(c.embd, c.embd, {std = residual_std(c)})
+end
+
+function Attention:forward(x)   -- (B,T,C) -> (B,T,C)
+  local dropout = nn.training() and self.dropout or 0
+  return self.proj((nn.attention(self.qkv(x), {heads = self.heads, dropout = dropout})))
+end
+
+function MLP:init(c)
+  self.up = nn.Linear(c.embd, 4 * c.embd, {gelu = true})
+  self.down = nn.Linear(4 * c.embd, c.embd, {std = residual_std(c)})
+end
+
+function MLP:forward(x) return self.down(self.up(x)) end
+
+function Block:init(c)
+  self.norm1, self.attn = nn.LayerNorm(c.embd), Attention(c)
+  self.norm2, self.mlp = nn.LayerNorm(c.embd), MLP(c)
+  self.drop = nn.Dropout(c.dropout)
+end
+
+-- x is the residual stream without what the layer before added, delta: a norm adds it on the way.
+function Block:forward(x, delta)
+  local h
+  if delta then x, h = self.norm1(x, delta) else h = self.norm1(x) end
+  x, h = self.norm2(x, self.drop(self.attn(h)))
+  return x, self.drop(self.mlp(h))
+end
+
+local sizes = {
+  ["gpt2"] = {layers = 12, heads = 12, embd = 768},
+  ["gpt2-medium"] = {layers = 24, heads = 16, embd = 1024},
+  ["gpt2-large"] = {layers = 36, heads = 20, embd = 1280},
+  ["gpt2-xl"] = {layers = 48, heads = 25, embd = 1600},
+}
+
+--- GPT2{layers, heads, embd, context=1024, vocab=50257, dropout=0}; GPT2.size "gpt2-xl" gives such a table.
+function GPT2:init(config)
+  local c = {layers = config.layers, heads = config.heads, embd = config.embd, context = config.context or 1024,
+             vocab = config.vocab or 50257, dropout = config.dropout or 0}
+  if c.embd % c.heads ~= 0 then
+    nn.fail("gpt2: embd = %d does not divide into heads = %d; choose a multiple, such as %d", c.embd, c.heads,
+            math.ceil(c.embd / c.heads) * c.heads)
+  end
+  self.config = c
+  self.tok = nn.Embedding(c.vocab, c.embd, {axes = "vocab,embd"})
+  self.pos = nn.Embedding(c.context, c.embd)
+  self.drop = nn.Dropout(c.dropout)
+  self.blocks = nn.list(c.layers, function() return Block(c) end)
+  self.norm = nn.LayerNorm(c.embd)
+end
+
+-- (B,T) ids -> (B,T,C) after the last norm.
+function GPT2:hidden(ids)
+  local time, context = ids:dim(2), self.config.context
+  if time > context then
+    nn.fail("gpt2: %d tokens are longer than the model's context of %d", time, context)
+  end
+  local x, delta = self.drop(self.tok(ids, self.pos)), nil
+  for _, block in ipairs(self.blocks) do x, delta = block(x, delta) end
+  local _, h = self.norm(x, delta)
+  return h
+end
+
+--- model(ids) -> logits (B,T,V). model(ids, targets, {scale=1, ignore_index=-100}) -> scale * mean cross-entropy, without
+--- ever holding all logits.
+function GPT2:forward(ids, targets, options)
+  local h = self:hidden(ids)
+  if not targets then return (nn.linear(h, self.tok.weight)) end
+  options = options or {}
+  return (nn.linear_cross_entropy(h, self.tok.weight, targets,
+    {scale = options.scale, ignore_index = options.ignore_index, gradient = nn.grad_enabled()}))
+end
+
+--- FLOPs per token, forward and backward: 6 N + 12 layers embd T, where N counts the matrices, the tied head once.
+function GPT2:flops_per_token(time)
+  local c = self.config
+  return 6 * (12 * c.layers * c.embd ^ 2 + c.vocab * c.embd) + 12 * c.layers * c.embd * time
+end
+
+--- The configuration of a released size, or an error that names them.
+function GPT2.size(name)
+  local size = sizes[name] or nn.fail("gpt2: there is no size '%s'; there are gpt2, gpt2-medium, gpt2-large, gpt2-xl", tostring(name))
+  local out = {context = 1024, vocab = 50257}
+  for key, value in pairs(size) do out[key] = value end
+  return out
+end
+
+return GPT2

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Is nnlua faster than PyTorch at training GPT-2 on this machine's CPU? One command, one answer.
+
+Both sides train the same model in float32 and take turns, so that a drift of the machine meets
+both. PyTorch gets its best number of threads and a tuned malloc; as it comes it is shown too.
+
+    python3 tests/bench/gpt2_vs_torch.py
+    python3 tests/bench/gpt2_vs_torch.py --model gpt2-medium --batch 2 --tokens 512 --compile
+"""
+import argparse
+import json
+
+from common import (BENCH, median, print_table, run_json, span, take_turns, torch_python,
+                    was_quiet)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", default="gpt2")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=256, help="tokens in a sequence")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--compile", action="store_true", help="torch.compile as a contender too")
+    parser.add_argument("--python", help="an interpreter that has PyTorch")
+    return parser.parse_args()
+
+
+def contenders(args):
+    sizes = {"model": args.model, "batch": args.batch, "tokens": args.tokens, "steps": args.steps}
+    ours = ["./nnlua", "recipes/bench_gpt2.lua", "--json"] + [f"{k}={v}" for k, v in sizes.items()]
+    python = torch_python(args.python)
+    theirs = [python, str(BENCH / "torch_gpt2.py"), "--json"]
+    theirs += [word for k, v in sizes.items() for word in (f"--{k}", str(v))]
+
+    def torch(*options):
+        best = []  # the number of threads, found in the first round
+
+        def turn(_):
+            result = run_json(theirs + ["--threads", best[0] if best else "best", *options])
+            best[:] = [str(result["threads"])]
+            return result
+        return turn
+
+    # "as it comes" tells nothing about us: it is there to show what the tuning is worth.
+    turns = {"nnlua": lambda _: run_json(ours), "torch": torch("--malloc", "keep"),
+             "torch as it comes": torch("--malloc", "default")}
+    if args.compile:
+        turns["torch.compile"] = torch("--malloc", "keep", "--compile")
+    return turns
+
+
+def main():
+    args = parse()
+    results = take_turns(contenders(args), args.rounds)
+    speed = {name: median(runs, "tokens_per_s") for name, runs in results.items()}
+    rival = max((name for name in speed if name != "nnlua"), key=speed.get)
+    ratio = speed["nnlua"] / speed[rival]
+
+    print(f"\n{args.model}, batch {args.batch} x {args.tokens} tokens, float32; "
+          f"median of {args.rounds} rounds, {args.steps} steps each\n")
+    print_table(["", "tokens/s", "GFLOP/s", "sgemm GFLOP/s", "threads"], [
+        [name, span(runs, "tokens_per_s", 1), f"{median(runs, 'gflops'):.0f}",
+         f"{median(runs, 'sgemm_gflops'):.0f}", str(runs[-1].get("threads", ""))]
+        for name, runs in results.items()])
+    print(f"\nnnlua / {rival}: {ratio:.3f}")
+    quiet = was_quiet(results)
+    print(json.dumps({"benchmark": "gpt2_vs_torch", "ratio": round(ratio, 3), "against": rival,
+                      "tokens_per_s": speed, "model": args.model, "batch": args.batch,
+                      "tokens": args.tokens, "steps": args.steps, "rounds": args.rounds,
+                      "torch": results["torch"][0]["torch"], "idle_machine": quiet}))
+
+
+if __name__ == "__main__":
+    main()

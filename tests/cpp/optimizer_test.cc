@@ -1,0 +1,147 @@
+// AdamW and SGD against PyTorch's update rules written out in double, over several steps; the sum of squares.
+#include "tests/cpp/kernel_test.h"
+
+using namespace nn;
+using namespace nn::test;
+
+namespace {
+
+const size_t sizes[] = {1, 3, 17, 64, 65, 1000};
+
+// torch.optim.AdamW (single tensor), then clip_grad_norm_'s factor in front.
+struct ReferenceAdamW {
+    Values param, m, v;
+    void step(const nn_adamw_params& p, const Values& grad, double clip) {
+        for (size_t i = 0; i < param.size(); ++i) {
+            const double g = grad[i] * clip;
+            param[i] *= 1 - p.lr * p.weight_decay;
+            m[i] += (1 - p.beta1) * (g - m[i]);
+            v[i] = p.beta2 * v[i] + (1 - p.beta2) * g * g;
+            const double correction1 = 1 - std::pow(p.beta1, p.step), correction2 = 1 - std::pow(p.beta2, p.step);
+            param[i] -= p.lr / correction1 * m[i] / (std::sqrt(v[i]) / std::sqrt(correction2) + p.eps);
+        }
+    }
+};
+
+nn_adamw_params adamw_params(size_t n, Dtype grad) {
+    return {int64_t(n), 0.01, 0.9, 0.95, 1e-8, 0.1, 1, 0, 1, int32_t(grad)};
+}
+double clip_factor(double clip, double norm) { return std::min(1.0, clip / (norm + 1e-6)); }
+
+}  // namespace
+
+TEST_CASE("adamw follows PyTorch over several steps, with clipping and any gradient dtype") {
+    Random random(1);
+    each_variant([&](const Variant& v) {
+        for (size_t n : sizes)
+            for (Dtype grad_dtype : {Dtype::f32, Dtype::f64, Dtype::bf16}) {
+                nn_adamw_params p = adamw_params(n, grad_dtype);
+                Tile param = v.tile(random.values(n)), m = v.sums(Values(n)), second = v.sums(Values(n));
+                ReferenceAdamW want{param.values(), Values(n), Values(n)};
+                for (p.step = 1; p.step <= 4; ++p.step) {
+                    p.clip = p.step == 1 ? 0 : p.step == 2 ? 100 : 0.25;
+                    Tile grad(grad_dtype, random.values(n)), norm(Dtype::f64, {2.5});
+                    CHECK(run(v, "adamw", p, {&param, &m, &second, &grad, p.step == 1 ? nullptr : &norm, nullptr}) == "");
+                    want.step(p, grad.values(), p.clip > 0 ? clip_factor(p.clip, 2.5) : 1);
+                    check_close("param", param, want.param, v.eps() + 10 * v.sum_eps());
+                    check_close("m", m, want.m, 10 * v.sum_eps());
+                    check_close("v", second, want.v, 10 * v.sum_eps());
+                    want.param = param.values();  // bf16 has rounded
+                }
+            }
+    });
+}
+
+TEST_CASE("adamw with a float32 master moves a bf16 parameter by steps smaller than its rounding") {
+    for (int isa = 0; isa <= int(machine_isa()); ++isa) {
+        const Variant v{Isa(isa), Dtype::bf16};
+        const size_t n = 65;
+        nn_adamw_params p = adamw_params(n, Dtype::bf16);
+        p.lr = 1e-4;
+        Tile param = v.tile(Values(n, 1)), master(Dtype::f32, Values(n, 1)), grad = v.tile(Values(n, 0.5));
+        Tile m = v.sums(Values(n)), second = v.sums(Values(n));
+        ReferenceAdamW want{Values(n, 1), Values(n), Values(n)};
+        for (p.step = 1; p.step <= 100; ++p.step) {
+            run(v, "adamw", p, {&param, &m, &second, &grad, nullptr, &master});
+            want.step(p, grad.values(), 1);
+        }
+        check_close("master", master, want.param, 1e-5);
+        check_close("param", param, want.param, v.eps());
+        CHECK(param[0] == Tile(Dtype::bf16, {master[0]})[0]);
+    }
+}
+
+TEST_CASE("a non-finite gradient norm leaves everything as it is when asked, else poisons") {
+    each_variant([&](const Variant& v) {
+        for (double norm_value : {double(INFINITY), double(NAN)}) {
+            nn_adamw_params p = adamw_params(3, v.dtype);
+            p.clip = 1;
+            nn_sgd_params q{3, 0.1, 0.9, 0, 1, 0, 1, 1, int32_t(v.dtype)};
+            Tile param = v.tile({1, 2, 3}), m = v.sums({1, 1, 1}), second = v.sums({2, 2, 2});
+            Tile grad = v.tile({NAN, 1, 1}), norm(Dtype::f64, {norm_value});
+            run(v, "adamw", p, {&param, &m, &second, &grad, &norm, nullptr});
+            run(v, "sgd", q, {&param, &m, &grad, &norm});
+            check_close("param", param, {1, 2, 3}, 0);
+            check_close("m", m, {1, 1, 1}, 0);
+            check_close("v", second, {2, 2, 2}, 0);
+            p.skip_nonfinite = 0;
+            run(v, "adamw", p, {&param, &m, &second, &grad, &norm, nullptr});
+            CHECK(std::isnan(param[0]));
+        }
+    });
+}
+
+TEST_CASE("sgd follows PyTorch: momentum, Nesterov, weight decay, clipping") {
+    Random random(2);
+    each_variant([&](const Variant& v) {
+        for (size_t n : sizes)
+            for (int flags = 0; flags < 8; ++flags) {
+                const bool has_momentum = flags & 1, nesterov = flags & 2, clipped = flags & 4;
+                Tile param = v.tile(random.values(n)), buffer = v.sum_output(n);
+                Values want = param.values(), want_buffer(n);
+                for (int step = 0; step < 3; ++step) {
+                    const nn_sgd_params p{int64_t(n), 0.1, 0.9, 0.01, clipped ? 0.5 : 0.0, nesterov, step == 0, 0, int32_t(v.dtype)};
+                    Tile grad = v.tile(random.values(n)), norm(Dtype::f64, {2.0});
+                    run(v, "sgd", p, {&param, has_momentum ? &buffer : nullptr, &grad, clipped ? &norm : nullptr});
+                    for (size_t i = 0; i < n; ++i) {
+                        double g = grad[i] * (clipped ? clip_factor(0.5, 2.0) : 1) + 0.01 * want[i];
+                        if (has_momentum) {
+                            want_buffer[i] = step == 0 ? g : 0.9 * want_buffer[i] + g;
+                            g = nesterov ? g + 0.9 * want_buffer[i] : want_buffer[i];
+                        }
+                        want[i] -= 0.1 * g;
+                    }
+                    check_close("param", param, want, v.eps() + 10 * v.sum_eps());
+                    if (has_momentum) check_close("momentum", buffer, want_buffer, 10 * v.sum_eps());
+                    want = param.values();
+                }
+            }
+    });
+}
+
+TEST_CASE("sumsq adds squares over tiles and does not overflow or lose small terms") {
+    Random random(3);
+    each_variant([&](const Variant& v) {
+        for (size_t n : {size_t(1), size_t(17), size_t(4096), size_t(10001)}) {
+            Tile acc = Tile::poisoned(Dtype::f64, 1);
+            double want = 0;
+            for (int first : {1, 0}) {
+                Tile x = v.tile(random.values(n));
+                for (size_t i = 0; i < n; ++i) want += x[i] * x[i];
+                run(v, "sumsq", nn_sumsq_params{int64_t(n), first}, {&acc, &x});
+            }
+            check_close("acc", acc, {want}, 1e-12);
+        }
+        Tile acc = Tile::poisoned(Dtype::f64, 1), x = v.tile({1e25, 1e25});
+        run(v, "sumsq", nn_sumsq_params{2, 1}, {&acc, &x});
+        CHECK(acc[0] == Approx(2 * x[0] * x[0]));
+    });
+}
+
+TEST_CASE("sumsq of 2^24 equal floats is exact to 1e-12") {
+    const Variant v{machine_isa(), Dtype::f32};
+    const size_t n = size_t(1) << 24;
+    Tile acc = Tile::poisoned(Dtype::f64, 1), x = v.tile(Values(n, 0.1));
+    run(v, "sumsq", nn_sumsq_params{int64_t(n), 1}, {&acc, &x});
+    CHECK(acc[0] == Approx(double(n) * x[0] * x[0]).epsilon(1e-12));
+}
