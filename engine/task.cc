@@ -246,10 +246,11 @@ void apply_patches(const Task& task, TaskArg* arg) {
             const double value = slot_value(patch.slot_id);
             std::memcpy(at, &value, sizeof value);
         } else {
-            uint64_t counter;
-            std::memcpy(&counter, at, sizeof counter);
-            counter += random_counter();
-            std::memcpy(at, &counter, sizeof counter);
+            uint64_t key[2];
+            std::memcpy(key, at, sizeof key);
+            key[0] = random_seed();
+            key[1] += random_counter();
+            std::memcpy(at, key, sizeof key);
         }
     }
 }

@@ -63,8 +63,8 @@ struct TaskArg {
 
 // A number in the params that is filled in at submission, not at recording.
 struct Patch {
-    enum Kind { slot, random_counter } kind;
-    int32_t offset;  // in the params
+    enum Kind { slot, random_key } kind;  // random_key: a seed, which is set, and the counter behind it, which is moved on
+    int32_t offset;                       // in the params
     int32_t slot_id;
 };
 

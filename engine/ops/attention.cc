@@ -35,14 +35,14 @@ nn_attention_params base_params(const Call& c, const Tensor& qkv, const Heads& h
     p.scale = c.given("scale") ? c.number("scale") : 1 / std::sqrt(double(h.head_dim));
     p.dropout = c.number("dropout");
     c.need(p.dropout >= 0 && p.dropout < 1, "dropout is %g; it must be in [0, 1)", p.dropout);
-    p.seed = random_seed();
+    p.seed = c.given("seed") ? uint64_t(c.integer("seed")) : random_seed();
     p.total_len = qkv.dim(1);
     return p;
 }
 
 std::vector<Patch> counter_patch(const nn_attention_params& p) {
     if (p.dropout == 0) return {};
-    return {{Patch::random_counter, int32_t(offsetof(nn_attention_params, counter)), 0}};
+    return {{Patch::random_key, int32_t(offsetof(nn_attention_params, seed)), 0}};
 }
 
 void place(nn_attention_params& p, const Block& q, const Block& k) {
@@ -68,16 +68,17 @@ const Attribute kv_heads_attribute = {"kv_heads", "int", "nil", "key/value heads
 const Attribute causal_attribute = {"causal", "bool", "true", "position t sees positions up to t"};
 const Attribute scale_attribute = {"scale", "number", "nil", "of the scores; 1 / sqrt(head_dim) when not given"};
 const Attribute dropout_attribute = {"dropout", "number", "0", "probability with which a weight is dropped"};
-const Attribute counter_attribute = {"counter", "int", "nil", "draws the dropout mask of an earlier call again"};
+const Attribute counter_attribute = {"counter", "int", "nil", "with seed: draws the dropout mask of an earlier call again"};
+const Attribute seed_attribute = {"seed", "int", "nil", "the session's when not given"};
 
 const OpRegistrar attention = Op{
     .name = "attention",
-    .doc = "attention(qkv, {heads, kv_heads, causal=true, scale, dropout=0, counter}) -> o, stats\n"
+    .doc = "attention(qkv, {heads, kv_heads, causal=true, scale, dropout=0, counter, seed}) -> o, stats\n"
            "softmax(q k^T scale + mask) v per head, for qkv (batch, time, (heads + 2 kv_heads) head_dim) that holds all q, "
            "then all k, then all v side by side. o is (batch, time, heads head_dim). The time x time matrix is never stored; "
            "stats (batch, heads, time, 2) keeps each row's log-sum-exp for the backward pass.",
     .inputs = {"qkv"},
-    .attributes = {heads_attribute, kv_heads_attribute, causal_attribute, scale_attribute, dropout_attribute, counter_attribute},
+    .attributes = {heads_attribute, kv_heads_attribute, causal_attribute, scale_attribute, dropout_attribute, counter_attribute, seed_attribute},
     .samples = {"{qkv={2,7,24}, heads=2}", "{qkv={1,9,16}, heads=2, kv_heads=1}", "{qkv={2,6,12}, heads=1, causal=false}",
                 "{qkv={2,7,24}, heads=2, dropout=0.3}"},
     .run =
@@ -119,10 +120,10 @@ const OpRegistrar attention = Op{
 
 const OpRegistrar attention_backward = Op{
     .name = "attention_backward",
-    .doc = "attention_backward(do, qkv, o, stats, {heads, kv_heads, causal=true, scale, dropout=0, counter}) -> dqkv\n"
+    .doc = "attention_backward(do, qkv, o, stats, {heads, kv_heads, causal=true, scale, dropout=0, counter, seed}) -> dqkv\n"
            "The gradient of attention; weights are computed again from stats.",
     .inputs = {"do", "qkv", "o", "stats"},
-    .attributes = {heads_attribute, kv_heads_attribute, causal_attribute, scale_attribute, dropout_attribute, counter_attribute},
+    .attributes = {heads_attribute, kv_heads_attribute, causal_attribute, scale_attribute, dropout_attribute, counter_attribute, seed_attribute},
     .samples = {},
     .no_gradient = "is itself a gradient",
     .run =

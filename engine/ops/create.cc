@@ -39,11 +39,12 @@ void fill(const Call& c, const Tensor& x, double value) {
 }
 
 // One random kernel over every tile of y; x is there for dropout.
-void randomise(const char* kernel, const Tensor& y, const Tensor& x, double a, double b, uint64_t counter) {
+void randomise(const char* kernel, const Tensor& y, const Tensor& x, double a, double b, uint64_t counter,
+               uint64_t seed = random_seed()) {
     for (int64_t i = 0; i < y.tiles(); ++i) {
         const Block block = y.block(i);
         nn_random_params p{};
-        p.seed = random_seed();
+        p.seed = seed;
         p.counter = counter;
         p.ndim = int64_t(y.rank());
         std::copy(block.extent.begin(), block.extent.end(), p.extent);
@@ -54,7 +55,7 @@ void randomise(const char* kernel, const Tensor& y, const Tensor& x, double a, d
         builder.use(writes(y.tile(i)));
         if (x) builder.use(reads(x.tile(i)));
         builder.params(p)
-            .patch({{Patch::random_counter, int32_t(offsetof(nn_random_params, counter)), 0}})
+            .patch({{Patch::random_key, int32_t(offsetof(nn_random_params, seed)), 0}})
             .flops(10.0 * double(block.count()))
             .tile(i, block.extent)
             .emit();
@@ -221,12 +222,13 @@ const OpRegistrar normal_ = Op{
 // The mask is never stored: backward draws it again from the same counter, which is why it is an attribute.
 const OpRegistrar dropout = Op{
     .name = "dropout",
-    .doc = "dropout(x, p, {counter}) -> y\n"
+    .doc = "dropout(x, p, {counter, seed}) -> y\n"
            "y = x / (1 - p) with probability 1 - p, else 0. The mask is a function of the seed, the counter (a new one each "
            "call when not given) and the element. While nn.training(false) holds, layers do not call it.",
     .inputs = {"x"},
     .attributes = {{"p", "number", "", "probability of a zero, in [0, 1)"},
-                   {"counter", "int", "nil", "draws the mask of an earlier call again"}},
+                   {"counter", "int", "nil", "with seed: draws the mask of an earlier call again"},
+                   {"seed", "int", "nil", "the session's when not given"}},
     .samples = {"{x={7,9}, p=0.25}"},
     .run =
         [](Call& c) {
@@ -235,7 +237,8 @@ const OpRegistrar dropout = Op{
             c.need(p >= 0 && p < 1, "p is %g; it must be in [0, 1)", p);
             const Tensor& x = c.in("x");
             Tensor y(x.grid(), x.dtype());
-            randomise("dropout", y, x, p, 0, c.given("counter") ? uint64_t(c.integer("counter")) : next_random());
+            randomise("dropout", y, x, p, 0, c.given("counter") ? uint64_t(c.integer("counter")) : next_random(),
+                      c.given("seed") ? uint64_t(c.integer("seed")) : random_seed());
             c.result(y);
         },
     .category = "random",

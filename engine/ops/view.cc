@@ -24,7 +24,8 @@ const OpRegistrar reshape_op = Op{
             c.need(unknown <= 1, "shape %s has more than one -1", to_string(shape).c_str());
             const int64_t known = product(shape) * (unknown ? -1 : 1);
             if (unknown && known > 0) std::replace(shape.begin(), shape.end(), int64_t(-1), x.count() / known);
-            c.need(product(shape) == x.count() && *std::min_element(shape.begin(), shape.end()) > 0,
+            const bool positive = std::all_of(shape.begin(), shape.end(), [](int64_t size) { return size > 0; });
+            c.need(positive && product(shape) == x.count(),
                    "x of shape %s has %lld elements, which %s does not hold", to_string(x.shape()).c_str(),
                    (long long)x.count(), to_string(c.ints("shape")).c_str());
             c.result(reshape(x, shape));

@@ -1,7 +1,8 @@
-// Attention over one pair of a query tile and a key tile, and its gradient. Scores exist only for a block of 64 queries
-// by 128 keys at a time, whatever the context: the running maximum and sum of a row rescale what earlier keys gave
+// Attention over one pair of a query tile and a key tile, and its gradient. Scores exist only for a block of 128 keys by
+// 64 queries at a time, whatever the context: the running maximum and sum of a query rescale what earlier keys gave
 // (Milakov and Gimelshein, arXiv:1805.02867), and the backward pass recomputes weights from their logarithm (Dao et al.,
-// arXiv:2205.14135). Blocks are this small because OpenBLAS multiplies up to 10^6 products without packing.
+// arXiv:2205.14135). A block has one row per key, so that queries are the lanes of a vector and nothing is summed across
+// lanes; and it is small because OpenBLAS multiplies up to 10^6 products without packing.
 #include <algorithm>
 
 #include "kernels/cpu/row.h"
@@ -10,25 +11,31 @@
 namespace nn::NN_ISA {
 namespace {
 
-constexpr int64_t query_block = 64;
+constexpr int64_t query_block = 64, max_key_block = 128;
 
 struct Tile {
     const nn_attention_params& p;
-    int64_t dim = p.head_dim, key_block = p.head_dim <= 96 ? 128 : 64;
-    int64_t width = (p.heads + 2 * p.kv_heads) * dim;         // of a row of qkv
-    int64_t group = p.heads / p.kv_heads;                     // query heads that share a kv head
+    int64_t dim = p.head_dim, key_block = p.head_dim <= 96 ? max_key_block : 64;
+    int64_t width = (p.heads + 2 * p.kv_heads) * dim;  // of a row of qkv
+    int64_t group = p.heads / p.kv_heads;              // query heads that share a kv head
     int64_t k_column(int64_t kv) const { return (p.heads + kv) * dim; }
     int64_t v_column(int64_t kv) const { return (p.heads + p.kv_heads + kv) * dim; }
-    // How many of the keys [k0, k0 + n) query i sees; both count from the tile's first.
-    int64_t visible(int64_t i, int64_t k0, int64_t n) const {
-        if (!p.causal) return n;
-        return std::clamp(p.q_start + i + 1 - (p.k_start + k0), int64_t(0), n);
+    // How many keys of the tile query i sees.
+    int64_t visible(int64_t i) const {
+        return p.causal ? std::clamp(p.q_start + i + 1 - p.k_start, int64_t(0), p.k_len) : p.k_len;
     }
 };
 
-// A block of queries of one head against a block of keys: [q0, q0 + rows) and [k0, k0 + keys) of the tile.
+// A block of queries of one head against a block of keys: [q0, q0 + rows) and [k0, k0 + keys) of their tiles. Blocks of
+// scores and the like are (keys, query_block); lanes is rows rounded up to whole vectors.
 struct Block {
     int64_t b, h, q0, rows, k0 = 0, keys = 0;
+    int64_t lanes = (rows + 15) / 16 * 16;
+    // How many of the block's first queries do not see key j.
+    int64_t hidden(const Tile& tile, int64_t j) const {
+        if (!tile.p.causal) return 0;
+        return std::clamp((tile.p.k_start + k0 + j) - (tile.p.q_start + q0), int64_t(0), rows);
+    }
 };
 
 // out (len, dim) = scale x, where the rows of x lie `stride` apart.
@@ -38,14 +45,12 @@ template <class T, class A> void load(const T* x, int64_t stride, int64_t len, i
         for (int64_t d = 0; d < dim; ++d) out[d] = A(x[d]) * scale;
 }
 
-// out (dim, len) with row stride ld = the transpose of x; 16 columns at a time, a cache line of out.
+// out (dim, query_block) = scale x transposed, with zeros in the lanes beyond len.
 template <class T, class A>
-void load_transposed(const T* x, int64_t stride, int64_t len, int64_t dim, A scale, A* out, int64_t ld) {
-    for (int64_t i = 0; i < len; i += 16) {
-        const int64_t n = std::min(int64_t(16), len - i);
-        for (int64_t d = 0; d < dim; ++d)
-#pragma omp simd
-            for (int64_t j = 0; j < n; ++j) out[d * ld + i + j] = A(x[(i + j) * stride + d]) * scale;
+void load_transposed(const T* x, int64_t stride, int64_t len, int64_t lanes, int64_t dim, A scale, A* out) {
+    for (int64_t d = 0; d < dim; ++d) {
+        for (int64_t i = 0; i < len; ++i) out[d * query_block + i] = A(x[i * stride + d]) * scale;
+        for (int64_t i = len; i < lanes; ++i) out[d * query_block + i] = 0;
     }
 }
 
@@ -63,24 +68,26 @@ void store(const A* from, A scale, bool overwrite, T* x, int64_t stride, int64_t
     }
 }
 
-// keep[i * row_stride + j * col_stride] = 1 / (1 - dropout) or 0 for query i and key j of the block: a function of the
-// seed and of the element's place in the whole (batch, heads, total_len, total_len) alone.
-template <class A> void dropout_mask(const Tile& tile, const Block& at, int64_t row_stride, int64_t col_stride, A* keep) {
+// keep (keys, query_block) = 1 or 0: a function of the seed and of the element's place in the whole (batch, heads,
+// total_len, total_len) alone. Bytes, since it is written along its columns.
+void dropout_mask(const Tile& tile, const Block& at, uint8_t* keep) {
     const nn_attention_params& p = tile.p;
     const uint32_t threshold = uint32_t(std::ceil(p.dropout * 16777216.0));  // of the 24 bits of unit_float
-    const A scale = A(1 / (1 - p.dropout));
-    alignas(64) uint32_t words[4 * 34];  // 128 keys lie in at most 33 groups of four
+    uint32_t words[4][48];  // word l of group g; 128 keys lie in at most 33 groups of four
     for (int64_t i = 0; i < at.rows; ++i) {
         const uint64_t row = uint64_t(((p.batch_start + at.b) * p.heads + at.h) * p.total_len + p.q_start + at.q0 + i);
-        const uint64_t first = row * uint64_t(p.total_len) + uint64_t(p.k_start + at.k0);
-        const int64_t groups = int64_t((first + uint64_t(at.keys) + 3) / 4 - first / 4);
+        const uint64_t first = row * uint64_t(p.total_len) + uint64_t(p.k_start + at.k0), offset = first % 4;
+        const int64_t groups = (at.keys + int64_t(offset) + 3) / 4;
 #pragma omp simd
         for (int64_t g = 0; g < groups; ++g) {
             const Philox4 random = philox(p.seed, p.counter, first / 4 + uint64_t(g));
-            for (int l = 0; l < 4; ++l) words[4 * g + l] = random.word[l];
+            words[0][g] = random.word[0], words[1][g] = random.word[1];
+            words[2][g] = random.word[2], words[3][g] = random.word[3];
         }
-        for (int64_t j = 0; j < at.keys; ++j)
-            keep[i * row_stride + j * col_stride] = (words[first % 4 + uint64_t(j)] >> 8) >= threshold ? scale : A(0);
+        for (int64_t j = 0; j < at.keys; ++j) {
+            const uint64_t word = uint64_t(j) + offset;
+            keep[j * query_block + i] = (words[word % 4][word / 4] >> 8) >= threshold;
+        }
     }
 }
 
@@ -90,19 +97,20 @@ template <class T> struct Forward {
     T* o;
     A *acc, *stats;
     const T *qkv_q, *qkv_k;
-    // Scratch: keys by blocks, each (dim, key_block); values (k_len, dim); one block of queries (rows, dim), of scores
-    // and of dropout (rows, key_block); the running output (rows, dim), maxima and sums (rows).
-    A *keys, *values, *query, *scores, *keep, *out, *m, *l;
+    // Scratch: keys and values (k_len, dim); a block of queries, transposed (dim, query_block); its weights
+    // (key_block, query_block), running output (rows, dim), maxima and sums.
+    A *keys, *values, *query_t, *weights, *out, *m, *l;
 
     Forward(const KernelCall& call, Scratch& scratch)
         : tile{call.get<nn_attention_params>()}, o(call.operand<T>(0)), acc(call.operand<A>(1)),
           stats(call.operand<A>(2)), qkv_q(call.operand<const T>(3)), qkv_k(call.operand<const T>(4)) {
-        const int64_t blocks = (tile.p.k_len + tile.key_block - 1) / tile.key_block;
-        const int64_t keys_size = blocks * tile.key_block * tile.dim, block = query_block * tile.key_block;
-        const int64_t rows_size = query_block * tile.dim;
-        keys = scratch.get<A>(2 * keys_size + 2 * block + 2 * rows_size + 2 * query_block);
-        values = keys + keys_size, scores = values + keys_size, keep = scores + block;
-        query = keep + block, out = query + rows_size, m = out + rows_size, l = m + query_block;
+        const int64_t keys_size = tile.p.k_len * tile.dim, rows_size = query_block * tile.dim;
+        const int64_t block = query_block * tile.key_block;
+        A* at = scratch.get<A>(2 * keys_size + 2 * rows_size + block + 2 * query_block);
+        for (A** part : {&query_t, &out}) *part = at, at += rows_size;
+        for (A** part : {&m, &l}) *part = at, at += query_block;
+        for (A** part : {&keys, &values}) *part = at, at += keys_size;
+        weights = at;
     }
     A* stat(const Block& at) const { return stats + ((at.b * tile.p.heads + at.h) * tile.p.q_len + at.q0) * 2; }
     int64_t out_offset(const Block& at) const {
@@ -114,70 +122,92 @@ template <class T> void start_block(const Forward<T>& f, const Block& at) {
     using A = Acc<T>;
     const int64_t dim = f.tile.dim;
     const T* q = f.qkv_q + (at.b * f.tile.p.q_len + at.q0) * f.tile.width + at.h * dim;
-    load(q, f.tile.width, at.rows, dim, A(f.tile.p.scale), f.query);
-    if (f.tile.p.first) {
-        row_fill(f.out, at.rows * dim, A(0));
-        row_fill(f.m, at.rows, -std::numeric_limits<A>::infinity());
-        row_fill(f.l, at.rows, A(0));
-        return;
-    }
+    load_transposed(q, f.tile.width, at.rows, at.lanes, dim, A(f.tile.p.scale), f.query_t);
+    row_fill(f.m, at.lanes, -std::numeric_limits<A>::infinity());
+    row_fill(f.l, at.lanes, A(0));
+    if (f.tile.p.first) return row_fill(f.out, at.rows * dim, A(0));
     load(f.acc + f.out_offset(at), f.tile.p.heads * dim, at.rows, dim, A(1), f.out);
     const A* stat = f.stat(at);
     for (int64_t i = 0; i < at.rows; ++i) f.m[i] = stat[2 * i], f.l[i] = stat[2 * i + 1];
 }
 
-// Scores of one block become unnormalised weights; m, l and the running output follow the new maximum.
-template <class T> void online_softmax(const Forward<T>& f, const Block& at) {
+// shift = the maximum over earlier keys and these; keep = e^(old maximum - shift).
+template <class T> void new_maxima(const Forward<T>& f, const Block& at, Acc<T>* shift, Acc<T>* keep) {
     using A = Acc<T>;
     constexpr A none = -std::numeric_limits<A>::infinity();
-    for (int64_t i = 0; i < at.rows; ++i) {
-        A* s = f.scores + i * f.tile.key_block;
-        const int64_t visible = f.tile.visible(at.q0 + i, at.k0, at.keys);
-        const A before = f.m[i], here = row_max(s, visible), m = here > before ? here : before;
-        const A sum = row_exp(s, visible, m == none ? A(0) : m, s);  // nothing seen yet: e^-inf = 0
-        row_fill(s + visible, at.keys - visible, A(0));
-        if (m == before) {
-            f.l[i] += sum;
-            continue;
-        }
-        const A kept = exp_negative(before - m);
-        f.m[i] = m;
-        f.l[i] = f.l[i] * kept + sum;
-        A* out = f.out + i * f.tile.dim;
+    row_convert(f.m, at.lanes, shift);
+    for (int64_t j = 0; j < at.keys; ++j) {
+        A* w = f.weights + j * query_block;
+        row_fill(w, at.hidden(f.tile, j), none);
 #pragma omp simd
-        for (int64_t d = 0; d < f.tile.dim; ++d) out[d] *= kept;
+        for (int64_t i = 0; i < at.lanes; ++i) shift[i] = w[i] > shift[i] ? w[i] : shift[i];
     }
+#pragma omp simd
+    for (int64_t i = 0; i < at.lanes; ++i) {
+        const A m = f.m[i];
+        f.m[i] = shift[i];
+        shift[i] = shift[i] == none ? A(0) : shift[i];  // nothing seen yet
+        keep[i] = exp_negative(m - shift[i]);
+    }
+}
+
+// Scores of a block become unnormalised weights; m, l and the running output follow the new maximum.
+template <class T> void online_softmax(const Forward<T>& f, const Block& at) {
+    using A = Acc<T>;
+    alignas(64) A shift[query_block], keep[query_block];
+    new_maxima(f, at, shift, keep);
+#pragma omp simd
+    for (int64_t i = 0; i < at.lanes; ++i) f.l[i] *= keep[i];
+    for (int64_t j = 0; j < at.keys; ++j) {
+        A* w = f.weights + j * query_block;
+#pragma omp simd
+        for (int64_t i = 0; i < at.lanes; ++i) {
+            w[i] = exp_negative(w[i] - shift[i]);
+            f.l[i] += w[i];
+        }
+    }
+    const int64_t dim = f.tile.dim;
+    for (int64_t i = 0; i < at.rows; ++i) {
+        if (keep[i] == A(1)) continue;
+#pragma omp simd
+        for (int64_t d = 0; d < dim; ++d) f.out[i * dim + d] *= keep[i];
+    }
+}
+
+template <class T> void drop_weights(const Forward<T>& f, const Block& at) {
+    using A = Acc<T>;
+    alignas(64) uint8_t keep[max_key_block * query_block];
+    dropout_mask(f.tile, at, keep);
+    const A scale = A(1 / (1 - f.tile.p.dropout));
+    for (int64_t j = 0; j < at.keys * query_block; j += query_block)
+#pragma omp simd
+        for (int64_t i = 0; i < at.rows; ++i) f.weights[j + i] *= keep[j + i] ? scale : A(0);
 }
 
 template <class T> void finish_block(const Forward<T>& f, const Block& at) {
     using A = Acc<T>;
     const int64_t dim = f.tile.dim, stride = f.tile.p.heads * dim;
+    const bool last = f.tile.p.last;
     A* stat = f.stat(at);
     for (int64_t i = 0; i < at.rows; ++i) {
-        stat[2 * i] = f.tile.p.last ? f.m[i] + std::log(f.l[i]) : f.m[i];
+        stat[2 * i] = last ? f.m[i] + math::log(f.l[i]) : f.m[i];
         stat[2 * i + 1] = f.l[i];
-        if (f.tile.p.last)
-            store(f.out + i * dim, A(1) / f.l[i], true, f.o + f.out_offset(at) + i * stride, stride, 1, dim);
+        if (last) store(f.out + i * dim, A(1) / f.l[i], true, f.o + f.out_offset(at) + i * stride, stride, 1, dim);
     }
-    if (!f.tile.p.last) store(f.out, A(1), true, f.acc + f.out_offset(at), stride, at.rows, dim);
+    if (!last) store(f.out, A(1), true, f.acc + f.out_offset(at), stride, at.rows, dim);
 }
 
 template <class T> void attend(const Forward<T>& f, Block at) {
     using A = Acc<T>;
-    const int64_t dim = f.tile.dim, ld = f.tile.key_block;
+    const int64_t dim = f.tile.dim, ld = query_block, limit = f.tile.visible(at.q0 + at.rows - 1);
     start_block(f, at);
-    const int64_t limit = f.tile.visible(at.q0 + at.rows - 1, 0, f.tile.p.k_len);
-    for (at.k0 = 0; at.k0 < limit; at.k0 += ld) {
-        at.keys = std::min(ld, limit - at.k0);
-        blas::gemm(false, false, at.rows, at.keys, dim, A(1), f.query, dim, f.keys + at.k0 * dim, ld, A(0), f.scores, ld);
+    for (at.k0 = 0; at.k0 < limit; at.k0 += f.tile.key_block) {
+        at.keys = std::min(f.tile.key_block, limit - at.k0);
+        const A *keys = f.keys + at.k0 * dim, *values = f.values + at.k0 * dim;
+        blas::gemm(false, false, at.keys, at.lanes, dim, A(1), keys, dim, f.query_t, ld, A(0), f.weights, ld);
         online_softmax(f, at);
-        if (f.tile.p.dropout > 0) {
-            dropout_mask(f.tile, at, ld, 1, f.keep);
-            for (int64_t i = 0; i < at.rows; ++i)
-#pragma omp simd
-                for (int64_t j = 0; j < at.keys; ++j) f.scores[i * ld + j] *= f.keep[i * ld + j];
-        }
-        blas::gemm(false, false, at.rows, dim, at.keys, A(1), f.scores, ld, f.values + at.k0 * dim, dim, A(1), f.out, dim);
+        if (f.tile.p.dropout > 0) drop_weights(f, at);
+        blas::gemm(true, false, at.rows, dim, at.keys, A(1), f.weights, ld, values, dim, A(1), f.out, dim);
     }
     finish_block(f, at);
 }
@@ -193,10 +223,7 @@ void attention(const KernelCall& call) {
         for (int64_t i = 0; i < p.batch * p.kv_heads; ++i) {
             const int64_t b = i / p.kv_heads, kv = i % p.kv_heads;
             const T* rows = f.qkv_k + b * p.k_len * tile.width;
-            for (int64_t k0 = 0; k0 < p.k_len; k0 += tile.key_block)
-                load_transposed(rows + k0 * tile.width + tile.k_column(kv), tile.width,
-                                std::min(tile.key_block, p.k_len - k0), tile.dim, A(1), f.keys + k0 * tile.dim,
-                                tile.key_block);
+            load(rows + tile.k_column(kv), tile.width, p.k_len, tile.dim, A(1), f.keys);
             load(rows + tile.v_column(kv), tile.width, p.k_len, tile.dim, A(1), f.values);
             for (int64_t h = kv * tile.group; h < (kv + 1) * tile.group; ++h)
                 for (int64_t q0 = 0; q0 < p.q_len; q0 += query_block)
@@ -212,9 +239,9 @@ template <class T> struct Backward {
     const T *qkv_q, *qkv_k, *o, *dout;
     const A* stats;
     // Scratch: keys, values and their gradients (k_len, dim); a block of queries and of dout (rows, dim) and transposed
-    // (dim, query_block); its dq (rows, dim); weights, their gradients and dropout, all (key_block, query_block) with
-    // the key first; the log-sum and rowsum(dout o) of its rows.
-    A *keys, *values, *dk, *dv, *query, *query_t, *dout_rows, *dout_t, *dq, *weights, *dscores, *keep, *lse, *delta;
+    // (dim, query_block); its dq (rows, dim); weights and their gradients (key_block, query_block); the log-sum and
+    // rowsum(dout o) of its rows.
+    A *keys, *values, *dk, *dv, *query, *query_t, *dout_rows, *dout_t, *dq, *weights, *dscores, *lse, *delta;
 
     Backward(const KernelCall& call, Scratch& scratch)
         : tile{call.get<nn_attention_params>()}, dqkv_q(call.operand<T>(0)), dqkv_k(call.operand<T>(1)),
@@ -222,11 +249,11 @@ template <class T> struct Backward {
           dout(call.operand<const T>(5)), stats(call.operand<const A>(6)) {
         const int64_t keys_size = tile.p.k_len * tile.dim, rows_size = query_block * tile.dim;
         const int64_t block = query_block * tile.key_block;
-        A* at = scratch.get<A>(4 * keys_size + 5 * rows_size + 3 * block + 2 * query_block);
-        for (A** part : {&keys, &values, &dk, &dv}) *part = at, at += keys_size;
+        A* at = scratch.get<A>(4 * keys_size + 5 * rows_size + 2 * block + 2 * query_block);
         for (A** part : {&query, &query_t, &dout_rows, &dout_t, &dq}) *part = at, at += rows_size;
-        for (A** part : {&weights, &dscores, &keep}) *part = at, at += block;
-        lse = at, delta = at + query_block;
+        for (A** part : {&weights, &dscores}) *part = at, at += block;
+        for (A** part : {&lse, &delta}) *part = at, at += query_block;
+        for (A** part : {&keys, &values, &dk, &dv}) *part = at, at += keys_size;
     }
 };
 
@@ -236,10 +263,12 @@ template <class T> void load_queries(const Backward<T>& g, const Block& at) {
     const T* q = g.qkv_q + row * g.tile.width + at.h * dim;
     const T *dout = g.dout + row * stride + at.h * dim, *o = g.o + row * stride + at.h * dim;
     load(q, g.tile.width, at.rows, dim, A(g.tile.p.scale), g.query);
-    load_transposed(q, g.tile.width, at.rows, dim, A(g.tile.p.scale), g.query_t, query_block);
+    load_transposed(q, g.tile.width, at.rows, at.lanes, dim, A(g.tile.p.scale), g.query_t);
     load(dout, stride, at.rows, dim, A(1), g.dout_rows);
-    load_transposed(dout, stride, at.rows, dim, A(1), g.dout_t, query_block);
+    load_transposed(dout, stride, at.rows, at.lanes, dim, A(1), g.dout_t);
     row_fill(g.dq, at.rows * dim, A(0));
+    row_fill(g.lse, at.lanes, A(0));
+    row_fill(g.delta, at.lanes, A(0));
     const A* stat = g.stats + ((at.b * g.tile.p.heads + at.h) * g.tile.p.q_len + at.q0) * 2;
     for (int64_t i = 0; i < at.rows; ++i) {
         g.lse[i] = stat[2 * i];
@@ -250,33 +279,33 @@ template <class T> void load_queries(const Backward<T>& g, const Block& at) {
     }
 }
 
-// From scores to the dropped-out weights P, and from dP to the gradient of the scores, P (dP - delta), in place. One
-// row per key: what a key sees of the block's queries is a tail.
+// From scores to the dropped-out weights P, and from dP to the gradient of the scores, P (dP - delta), in place.
 template <class T> void weight_gradients(const Backward<T>& g, const Block& at) {
     using A = Acc<T>;
     const bool dropout = g.tile.p.dropout > 0;
-    if (dropout) dropout_mask(g.tile, at, 1, query_block, g.keep);
+    const A scale = A(1 / (1 - g.tile.p.dropout));
+    alignas(64) uint8_t mask[max_key_block * query_block];
+    if (dropout) dropout_mask(g.tile, at, mask);
     for (int64_t j = 0; j < at.keys; ++j) {
         A *w = g.weights + j * query_block, *ds = g.dscores + j * query_block;
-        const A* keep = g.keep + j * query_block;
-        const int64_t hidden = g.tile.p.causal ? (g.tile.p.k_start + at.k0 + j) - (g.tile.p.q_start + at.q0) : 0;
-        const int64_t from = std::clamp(hidden, int64_t(0), at.rows);
-        row_fill(w, from, A(0));
-        row_fill(ds, from, A(0));
+        const uint8_t* kept = mask + j * query_block;
         if (dropout) {
 #pragma omp simd
-            for (int64_t i = from; i < at.rows; ++i) {
-                const A weight = exp_negative(w[i] - g.lse[i]);
-                ds[i] = weight * (ds[i] * keep[i] - g.delta[i]);
-                w[i] = weight * keep[i];
+            for (int64_t i = 0; i < at.rows; ++i) {
+                const A weight = exp_negative(w[i] - g.lse[i]), keep = kept[i] ? scale : A(0);
+                ds[i] = weight * (ds[i] * keep - g.delta[i]);
+                w[i] = weight * keep;
             }
         } else {
 #pragma omp simd
-            for (int64_t i = from; i < at.rows; ++i) {
+            for (int64_t i = 0; i < at.lanes; ++i) {
                 w[i] = exp_negative(w[i] - g.lse[i]);
                 ds[i] = w[i] * (ds[i] - g.delta[i]);
             }
         }
+        const int64_t hidden = at.hidden(g.tile, j);
+        row_fill(w, hidden, A(0));
+        row_fill(ds, hidden, A(0));
     }
 }
 
@@ -284,12 +313,12 @@ template <class T> void attend_backward(const Backward<T>& g, Block at) {
     using A = Acc<T>;
     const int64_t dim = g.tile.dim, ld = query_block, rows = at.rows;
     load_queries(g, at);
-    const int64_t limit = g.tile.visible(at.q0 + rows - 1, 0, g.tile.p.k_len);
+    const int64_t limit = g.tile.visible(at.q0 + rows - 1);
     for (at.k0 = 0; at.k0 < limit; at.k0 += g.tile.key_block) {
         at.keys = std::min(g.tile.key_block, limit - at.k0);
         const int64_t n = at.keys, offset = at.k0 * dim;
-        blas::gemm(false, false, n, rows, dim, A(1), g.keys + offset, dim, g.query_t, ld, A(0), g.weights, ld);
-        blas::gemm(false, false, n, rows, dim, A(1), g.values + offset, dim, g.dout_t, ld, A(0), g.dscores, ld);
+        blas::gemm(false, false, n, at.lanes, dim, A(1), g.keys + offset, dim, g.query_t, ld, A(0), g.weights, ld);
+        blas::gemm(false, false, n, at.lanes, dim, A(1), g.values + offset, dim, g.dout_t, ld, A(0), g.dscores, ld);
         weight_gradients(g, at);
         blas::gemm(false, false, n, dim, rows, A(1), g.weights, ld, g.dout_rows, dim, A(1), g.dv + offset, dim);
         blas::gemm(false, false, n, dim, rows, A(1), g.dscores, ld, g.query, dim, A(1), g.dk + offset, dim);

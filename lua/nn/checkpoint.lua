@@ -116,7 +116,9 @@ end
 function M.find(out, resume, warn)
   if resume == "none" then return nil end
   local folder = resume == "auto" and out or resume
-  if not files.list(folder) and resume ~= "auto" then lib.fail("there is no checkpoint '%s'", resume) end
+  if resume ~= "auto" and not files.list(folder) then
+    lib.fail("there is no checkpoint '%s'", resume)
+  end
   if resume ~= "auto" and #M.list(folder) == 0 then return M.open_checkpoint(folder) end
   local all = M.list(folder)
   for i = #all, 1, -1 do

@@ -28,7 +28,7 @@ local function flatten(schema)
   local function walk(group, path)
     for name, value in pairs(group) do
       if type(name) == "number" then
-        walk(value, path)                            -- a shared list of fields, such as nn.run_fields{}
+        walk(value, path)                            -- a list of fields, such as nn.run_fields{}
       else
         local full = path == "" and name or path .. "." .. name
         if getmetatable(value) ~= Field and type(value) == "table" then
@@ -193,7 +193,7 @@ local function split_arguments(arguments)
     local path, text = argument:match "^([%w_.]+)=(.*)$"
     if not path then path, text = argument:match "^%-%-([%w_]+)$", "true" end
     if not path then
-      lib.fail("'%s' is not understood; settings are written a.b=value (--help lists them)", argument)
+      lib.fail("'%s' is not understood; write settings as a.b=value (--help lists them)", argument)
     end
     settings[#settings + 1] = {path = path, text = text}
   end

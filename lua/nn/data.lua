@@ -67,6 +67,13 @@ function Loader:batch()
   return windows_at(self, starts)
 end
 
+--- loader:peek() -> what the next batch() returns, without moving on.
+function Loader:peek()
+  local ids, targets = self:batch()
+  self.counter = self.counter - 1
+  return ids, targets
+end
+
 --- loader:windows(batches) -> iterator of ids, targets, rows over the loader's part in order, in
 --- windows that do not overlap; the last ones may have fewer rows. With `batches` (0: all) only so
 --- many, spread evenly: always the same ones.
@@ -120,7 +127,7 @@ local function bin_source(path, field)
   local map = files.map(path, field)
   if map.size == 0 then lib.fail("%s is empty", name) end
   if map.size % 2 ~= 0 then
-    lib.fail("%s has %.0f bytes, an odd number; a file of uint16 token ids is needed", name, map.size)
+    lib.fail("%s has %.0f bytes, an odd number; it must hold uint16 token ids", name, map.size)
   end
   return {tokens = ffi.cast("const uint16_t *", map.data), count = map.size / 2, keep = map,
           name = name, fingerprint = fingerprint(map.data, map.size)}
@@ -177,7 +184,8 @@ local function need_length(name, count, context, hint)
 end
 
 --- nn.data(cfg, {context=, vocab=0, seed=0, vocabulary=}) -> data with train and val (loaders),
---- vocabulary (nil for a .bin file), vocab (its size) and name. Opens what the settings `cfg`
+--- vocabulary (nil for a .bin file), vocab (its size), name, and own (true for nnlua's sources).
+--- Opens what the settings `cfg`
 --- (nn.data_fields) name: `text` (a UTF-8 file), `bin` (uint16 token ids), or neither: nnlua's own
 --- sources. `val` is a validation file of the same kind; without it the first `split` (0.9) of the
 --- tokens are for training and the rest for validation. `vocab`: ids must be below it; 0: the size
@@ -204,7 +212,8 @@ function M.data(cfg, options)
   local all = {context = context, vocab = vocab, seed = options.seed, batch = cfg.batch,
                accum = cfg.accum}
   return {train = new_loader(source, 0, part, all), vocab = vocab, vocabulary = words,
-          val = new_loader(val or source, val and 0 or part, rest, all), name = source.name}
+          val = new_loader(val or source, val and 0 or part, rest, all), name = source.name,
+          own = cfg.text == "" and cfg.bin == ""}
 end
 
 --- nn.data_fields{batch=12, ...} -> the settings that nn.data reads, for a recipe's schema; the

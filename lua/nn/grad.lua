@@ -202,7 +202,7 @@ function rules.scatter_add(node, g)
   return {as_tensor(g, node.results[1]):gather(node.inputs[2], {axis = attribute(node, "axis") or -1})}
 end
 function rules.dropout(node, g)
-  return {as_tensor(g, node.results[1]):dropout {p = attribute(node, "p"), counter = attribute(node, "counter")}}
+  return {as_tensor(g, node.results[1]):dropout {p = attribute(node, "p"), counter = attribute(node, "counter"), seed = attribute(node, "seed")}}
 end
 
 local function matmul_batched(node, g)

@@ -1,6 +1,8 @@
 -- What a run tells: a progress line for people (one that updates on a terminal, plain lines
 -- elsewhere) and metrics.jsonl, one JSON object per event, for programs.
+local ffi = require "ffi"
 local files = require "nn.files"
+local lib = require "nn.ffi"
 
 local M = {}
 
@@ -35,23 +37,33 @@ end
 local Log = {}
 Log.__index = Log
 
---- new(folder) -> log. metrics.jsonl in the folder is added to, never overwritten.
-function M.new(folder)
-  local nn = require "nn"
-  local path = files.join(folder, "metrics.jsonl")
-  local metrics, reason = io.open(path, "a")
-  if not metrics then nn.fail("cannot write '%s'", reason) end
-  local tty = nn.is_tty(1)
-  local color = tty and (os.getenv "NO_COLOR" or "") == ""
-  return setmetatable({metrics = metrics, tty = tty, color = color, shown = 0, last = -1}, Log)
+ffi.cdef [[
+  typedef struct { unsigned short rows, columns, width, height; } nn_window;
+  int ioctl(int fd, unsigned long request, ...);
+]]
+local window = ffi.new "nn_window"
+
+local function columns()
+  local known = ffi.C.ioctl(1, 0x5413, window) == 0 and window.columns > 0     -- TIOCGWINSZ
+  return known and window.columns or 80
 end
 
---- log:event(name, fields): a line of metrics.jsonl.
+--- new(folder) -> log. metrics.jsonl in the folder is added to, never overwritten.
+function M.new(folder)
+  local tty = require("nn").is_tty(1)
+  local color = tty and (os.getenv "NO_COLOR" or "") == ""
+  return setmetatable({folder = folder, tty = tty, color = color, shown = 0, last = -1}, Log)
+end
+
+--- log:event(name, fields): a line of metrics.jsonl. Errors: where it cannot be written.
 function Log:event(name, fields)
-  local parts = {('{"event":%s'):format(files.json(name))}
-  local text = files.json(fields)
-  if #text > 2 then parts[2] = text:sub(2, -2) end
-  self.metrics:write(table.concat(parts, ","), "}\n")
+  if not self.metrics then
+    local file, reason = io.open(files.join(self.folder, "metrics.jsonl"), "a")
+    self.metrics = file or lib.fail("cannot write %s", reason)
+  end
+  local text = files.json(fields):sub(2)
+  local comma = text == "}" and "" or ","
+  self.metrics:write('{"event":', files.json(name), comma, text, "\n")
   self.metrics:flush()
 end
 
@@ -85,9 +97,9 @@ local function line_of(f)
   return table.concat(parts, "  ")
 end
 
---- log:progress(fields, keep): shows step, steps, loss, lr, grad_norm, ms, tokens_per_s, mfu, memory
---- (bytes) and eta (seconds). On a terminal the line is replaced by the next one, at most ten times
---- a second; elsewhere only lines with `keep` are written.
+--- log:progress(fields, keep): shows step, steps, loss, lr, grad_norm, ms, tokens_per_s, mfu,
+--- memory (bytes) and eta (seconds). On a terminal the line is replaced by the next one, at most
+--- ten times a second; elsewhere only lines with `keep` are written.
 function Log:progress(fields, keep)
   if not self.tty then
     if keep then self:say(line_of(fields)) end
@@ -96,7 +108,7 @@ function Log:progress(fields, keep)
   local now = require("nn").now()
   if not keep and now - self.last < 0.1 then return end
   self.last = now
-  local line = line_of(fields)
+  local line = line_of(fields):sub(1, columns() - 1)
   io.write("\r", line, "\27[K")
   io.flush()
   self.shown = #line
@@ -107,7 +119,8 @@ function Log:close()
   if self.shown > 0 then io.write("\n") end
   io.flush()
   self.shown = 0
-  self.metrics:close()
+  if self.metrics then self.metrics:close() end
+  self.metrics = nil
 end
 
 return M

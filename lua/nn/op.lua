@@ -123,7 +123,9 @@ local function parse_arguments(op, ...)
   local attribute = 1
   while at <= count do
     local value = arguments[at]
-    if at == count and is_options(value) then
+    local next_kind = op.attributes[attribute] and op.attributes[attribute].kind
+    local empty_list = type(value) == "table" and next(value) == nil and (next_kind == "ints" or next_kind == "axes")
+    if at == count and is_options(value) and not empty_list then
       for name, v in pairs(value) do set_named(op, inputs, values, name, v) end
       break
     end
@@ -199,18 +201,21 @@ end
 local record   -- set by grad.lua: called with every differentiable application
 function M.set_recorder(f) record = f end
 
--- A random op's counter is drawn here, not in the engine, so that the tape can draw the same mask again.
-local function draw_counter(op, values)
+-- The key of a random mask is drawn here, not in the engine, so that the tape can draw the same mask again. While
+-- recording, the counter is relative and the seed is that of the run.
+local function draw_mask_key(op, values)
   local counter, p = op.attribute_position.counter, op.attribute_position.p or op.attribute_position.dropout
   if counter and not values[counter] and (values[p] or 0) ~= 0 then
-    local out = ffi.new "int64_t[1]"
+    local out, seed, now = ffi.new "int64_t[1]", ffi.new "uint64_t[1]", ffi.new "uint64_t[1]"
+    check(C.nn_random_state(seed, now))
     check(C.nn_next_random(out))
     values[counter] = tonumber(out[0])
+    if C.nn_recording() == 0 then values[op.attribute_position.seed] = tonumber(seed[0]) end
   end
 end
 
 local function invoke(op, inputs, values)
-  draw_counter(op, values)
+  draw_mask_key(op, values)
   local in_place = op.name:sub(-1) == "_"
   if in_place and inputs[1] and inputs[1].requires_grad and M.grad_enabled() and op.category == "in place" then
     lib.misuse("%s: the tensor needs a gradient; change it inside nn.no_grad(function() ... end)", op.name)

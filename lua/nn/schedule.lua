@@ -19,7 +19,8 @@ function kinds.wsd(progress, options)
   return math.min(1, (1 - progress) / decay)
 end
 
-M.kinds = {"constant", "cosine", "linear", "wsd"}
+--- nn.schedules: the kinds there are.
+M.schedules = {"constant", "cosine", "linear", "wsd"}
 
 --- schedule{kind=, lr=, min_lr=0, warmup=0, steps=, decay=0.2} -> function(step) -> learning rate
 --- Steps count from 1 to `steps`. During the first `warmup` steps the rate rises linearly to `lr`;
@@ -32,7 +33,7 @@ function M.schedule(options)
   local warmup, min_lr = options.warmup or 0, options.min_lr or 0
   local shape = kinds[kind]
   local function need(given, ...) return given or lib.fail(...) end
-  need(shape, "schedule: there is no kind '%s'; there are %s", kind, table.concat(M.kinds, ", "))
+  need(shape, "schedule: no kind '%s'; there are %s", kind, table.concat(M.schedules, ", "))
   need(lr, "schedule: give lr, the learning rate at its peak")
   need(steps or kind == "constant", "schedule: the kind '%s' needs `steps`", kind)
   if min_lr > lr then lib.fail("schedule: min_lr=%g is larger than lr=%g", min_lr, lr) end

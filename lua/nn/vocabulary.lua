@@ -97,6 +97,14 @@ function Vocabulary:encode(text, name)
   return ids, count
 end
 
+--- vocabulary:ids(text) -> a list of ids. Errors: as encode().
+function Vocabulary:ids(text)
+  local array, count = self:encode(text)
+  local list = {}
+  for i = 1, count do list[i] = array[i - 1] end
+  return list
+end
+
 --- vocabulary:decode(ids) -> text of a list of ids. An id that has no symbol shows as <id>.
 function Vocabulary:decode(ids)
   local parts = {}

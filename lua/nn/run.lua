@@ -1,0 +1,386 @@
+-- A training run: output folder, seeds, resume, checkpoints, signals, metrics, the progress line.
+-- The recipe keeps the loop; this file keeps what every loop needs and is easy to get wrong. The
+-- loss of a step is read only after the next step was submitted, so that the engine never idles.
+local checkpoint = require "nn.checkpoint"
+local config = require "nn.config"
+local files = require "nn.files"
+local lib = require "nn.ffi"
+local log = require "nn.log"
+local vocabulary = require "nn.vocabulary"
+
+local M = {}
+local Run = {}
+Run.__index = Run
+local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in a row end the run
+
+--- nn.run_fields{steps=2000, ...} -> the settings that nn.run reads, for a recipe's schema; the
+--- table gives other defaults.
+function M.run_fields(defaults)
+  local own = defaults or {}
+  local function field(name, default, ...)
+    if own[name] ~= nil then default = own[name] end
+    return config.field(default, ...)
+  end
+  return {
+    steps = field("steps", 2000, "steps to train", {min = 1}),
+    seed = field("seed", 1, "of weights, dropout, data order and samples", {min = 0}),
+    out = field("out", "", "folder of this run; empty: runs/PRESET, then runs/PRESET-2, ..."),
+    resume = field("resume", "none", "none, auto (newest checkpoint in out), or a checkpoint"),
+    save_every = field("save_every", 500, "steps between checkpoints; 0: only the last", {min = 0}),
+    keep = field("keep", 2, "newest checkpoints that are kept", {min = 1}),
+    eval_every = field("eval_every", 250, "steps between validations; 0: only the last", {min = 0}),
+    eval_batches = field("eval_batches", 50, "batches of such a validation; 0: all", {min = 0}),
+    final_batches = field("final_batches", 0, "batches of the last validation; 0: all", {min = 0}),
+    sample_every = field("sample_every", 0, "steps between samples; 0: only the last", {min = 0}),
+    log_every = field("log_every", 10, "steps between lines of metrics.jsonl", {min = 1}),
+    on_nan = field("on_nan", "stop", "where loss or gradient is NaN or infinite",
+                   {choices = {"stop", "skip"}}),
+    memory_gb = field("memory_gb", 0, "memory to use; 0: what is free", {min = 0, real = true}),
+    plan = field("plan", false, "only tell what a step would cost, and whether it fits"),
+  }
+end
+
+-- The folder of a run that was given none: runs/NAME, runs/NAME-2, ...; resume=auto: the newest.
+local function default_folder(cfg)
+  local base, number = "runs/" .. (cfg.preset or "run"), 1
+  local function name(i) return i == 1 and base or base .. "-" .. i end
+  local function used(i) return #(files.list(name(i)) or {}) > 0 end
+  while used(number) do number = number + 1 end
+  return name(cfg.resume == "auto" and math.max(1, number - 1) or number)
+end
+
+local function prepare_folder(out, resume)
+  files.make_folder(out, "the output folder")
+  local probe = files.join(out, ".probe")
+  files.create(probe):close()
+  files.remove(probe)
+  if resume == "none" then
+    local saved = checkpoint.list(out)
+    if #saved > 0 then
+      lib.fail("'%s' holds a run already, up to step %d; go on with resume=auto, or choose "
+               .. "another out=", out, saved[#saved].step)
+    end
+  end
+end
+
+--- nn.run(cfg) -> run. Makes the output folder and finds out whether it can be written to, finds
+--- the checkpoint to resume from, sets seed and memory budget. `cfg`: settings with nn.run_fields.
+--- run.vocabulary is that of the checkpoint, if there is one.
+--- Errors: a folder that cannot be written to or holds a run already; a damaged checkpoint.
+---     local run = nn.run(cfg);  run:track{model = model, optim = optim, data = data.train}
+---     for step in run:steps() do run:record(train_step(data.train:batch())) end
+function M.run(cfg)
+  local nn = require "nn"
+  local out = cfg.out ~= "" and cfg.out or default_folder(cfg)
+  prepare_folder(out, cfg.resume)
+  local self = {cfg = cfg, out = out, step = 0, log = log.new(out), seconds = 0, skipped = 0}
+  setmetatable(self, Run)
+  if cfg.memory_gb > 0 then nn.memory_budget(cfg.memory_gb * 1e9) end
+  nn.seed(cfg.seed)
+  local function warn(text) self:say("warning: " .. text) end
+  self.checkpoint = checkpoint.find(out, cfg.resume, warn)
+  local state = self.checkpoint and self.checkpoint.state
+  if state and state.vocabulary then self.vocabulary = vocabulary.from_state(state.vocabulary) end
+  return self
+end
+
+--- run:say(text, style): a line for people, beside the progress line.
+function Run:say(text, style) self.log:say(text, style) end
+
+-- Settings that differ from those of the checkpoint: an error for the model's, else a remark.
+local function compare_settings(self)
+  local old = self.checkpoint.state.config
+  local free = {out = true, resume = true, preset = true, plan = true}
+  for _, setting in ipairs(config.settings(self.cfg)) do
+    local before = old
+    for part in setting.path:gmatch "[^.]+" do
+      before = type(before) == "table" and before[part]
+    end
+    if before ~= setting.value and before ~= nil and not free[setting.path] then
+      local text = ("%s=%s (it was %s)"):format(setting.path, setting.text, tostring(before))
+      if setting.path:find "^model%." then
+        lib.fail("'%s' is of another model: %s", self.checkpoint.path, text)
+      end
+      self:say("going on with " .. text)
+    end
+  end
+end
+
+--- run:build(class, options) -> class(options), once it is sure that its parameters, gradients and
+--- AdamW's moments (16 bytes a parameter) fit into memory. Errors: bytes needed and there.
+function Run:build(class, options)
+  local nn = require "nn"
+  local count
+  nn.compile(function() count = class(options):count() end):plan()     -- recorded: makes nothing
+  local need, there = 16 * count, nn.memory().budget
+  if need > there and not self.cfg.plan then
+    lib.fail("the model cannot fit: %s parameters with gradients and moments need %s (%.0f bytes), "
+             .. "there are %s (%.0f bytes); choose a smaller model", log.number(count),
+             log.bytes(need), need, log.bytes(there), there)
+  end
+  return class(options)
+end
+
+--- run:track{model=, optim=, data=, vocabulary=}: what checkpoints hold. Resumes here, if that was
+--- asked for, and writes config.json.
+function Run:track(parts)
+  self.parts = parts
+  self.first = 1
+  if self.checkpoint then
+    compare_settings(self)
+    if not self.checkpoint:restore(parts) then
+      self:say("warning: the training data is not what it was; the run goes on, but not exactly")
+    end
+    self.step = self.checkpoint.state.step
+    self.first = self.step + 1
+    self.saved = self.checkpoint.path
+    self:say(("resumed after step %d from %s"):format(self.step, self.saved))
+  end
+  files.write(files.join(self.out, "config.json"), files.json(self.cfg, "") .. "\n")
+end
+
+--- run:check(step, ids, targets) -> whether to go on: false with plan=true, which prints what a
+--- step takes. `step`: the compiled training step. Errors: a step that does not fit into memory,
+--- with the bytes needed and the bytes there are.
+function Run:check(step, ...)
+  local nn = require "nn"
+  local plan, there = step:plan(...), nn.memory().budget
+  local need = plan.persistent_bytes + plan.peak_bytes
+  local sizes = ("%s: %s of parameters and moments, %s of gradients and activations"):format(
+    log.bytes(need), log.bytes(plan.persistent_bytes), log.bytes(plan.peak_bytes))
+  if self.cfg.plan then
+    local function line(name, ...) self:say(("%-12s "):format(name) .. string.format(...)) end
+    line("parameters", "%s", log.number(self.parts.model:count()))
+    line("a step", "%s tasks, %.1f GFLOP", log.number(plan.tasks), plan.flops / 1e9)
+    line("its memory", "%s", sizes)
+    line("there are", "%s: it %s", log.bytes(there), need > there and "does not fit" or "fits")
+  elseif need > there then
+    lib.fail("the training step cannot fit: it needs %s (%.0f bytes), there are %s (%.0f bytes); "
+             .. "lower data.batch (data.accum makes up for it), model.context or model.layers",
+             sizes, need, log.bytes(there), there)
+  end
+  return not self.cfg.plan
+end
+
+-- Seconds of training so far in this process, without validation, samples and checkpoints.
+local function trained(self)
+  return self.seconds + (self.mark and require("nn").now() - self.mark or 0)
+end
+
+-- What to do about a loss or gradient norm that is no finite number.
+local function not_finite(self, step, what, value)
+  if self.cfg.on_nan == "skip" and self.skipped < SKIPS then
+    self.skipped = self.skipped + 1
+    self.log:event("skip", {step = step, [what] = tostring(value)})
+    self:say(("step %d: the %s is %s; this step changes nothing"):format(step, what, value))
+    return
+  end
+  require("nn").defer_interrupts(false)
+  self.log:event("nan", {step = step, [what] = tostring(value)})
+  self.log:close()
+  local advice = self.cfg.on_nan == "stop" and ", or skip such steps with on_nan=skip"
+    or (" (%d steps in a row were skipped)"):format(SKIPS)
+  lib.fail("the %s is %s at step %d; lower optim.lr or lengthen schedule.warmup%s. %s", what, value,
+           step, advice, self.saved and ("The last checkpoint is " .. self.saved)
+           or "No checkpoint was saved yet")
+end
+
+local function finite(x) return x == x and math.abs(x) < math.huge end
+
+-- The progress line and, every log_every steps, a line of metrics.
+local function report_step(self, step, loss, norm, lr)
+  local nn = require "nn"
+  local cfg, now = self.cfg, trained(self)
+  local per_step = (now - self.logged_at) / (step - self.logged)
+  local tokens = self.parts.data and self.parts.data:batch_tokens() / per_step
+  local fields = {step = step, steps = cfg.steps, loss = loss, grad_norm = norm, lr = lr,
+                  ms = per_step * 1e3, tokens_per_s = tokens, memory = nn.memory().peak,
+                  eta = (cfg.steps - step) * per_step}
+  if self.flops and tokens then fields.mfu = tokens * self.flops / self.rate end
+  local keep = step % cfg.log_every == 0 or step == cfg.steps
+  self.log:progress(fields, keep)
+  if keep then
+    fields.steps, fields.eta = nil, nil
+    fields.seconds = now
+    self.log:event("step", fields)
+    self.logged, self.logged_at = step, now
+  end
+end
+
+-- Waits for the loss of the step that was recorded last.
+local function settle(self)
+  local p = self.pending
+  if not p then return end
+  self.pending = nil
+  local loss, norm = p.loss:item(), p.norm and p.norm:item()
+  p.loss:release()
+  if p.norm then p.norm:release() end
+  if not finite(loss) then return not_finite(self, p.step, "loss", loss) end
+  if norm and not finite(norm) then return not_finite(self, p.step, "gradient norm", norm) end
+  self.skipped = 0
+  report_step(self, p.step, loss, norm, p.lr)
+end
+
+--- run:record(loss, grad_norm): the results of this step, as tensors. They are read when the next
+--- step has been submitted. Errors: NaN or infinite, with on_nan=stop.
+function Run:record(loss, norm)
+  local before = self.pending
+  local optim = self.parts.optim
+  local now = {step = self.step, loss = loss, norm = norm, lr = optim and optim.lr}
+  if before then settle(self) end
+  self.pending = now
+end
+
+local function pause(self)
+  settle(self)
+  require("nn").sync()
+  self.seconds, self.mark = trained(self), nil
+end
+
+local function resume(self) self.mark = require("nn").now() end
+
+--- run:every(n, f): calls f() after every n-th step (0: never); its time is not training time.
+function Run:every(n, f)
+  if n == 0 or self.step % n ~= 0 then return end
+  pause(self)
+  f()
+  resume(self)
+end
+
+-- "name 1.2345" of each number, sorted by name.
+local function text_of(values)
+  local parts = {}
+  for name, value in pairs(values) do parts[#parts + 1] = ("%s %.4f"):format(name, value) end
+  table.sort(parts)
+  return table.concat(parts, "  ")
+end
+
+--- run:report{val_loss=...}: numbers of this step, for people and metrics.jsonl. A nil is left out.
+function Run:report(values)
+  if not next(values) then return end
+  self:say(("step %d/%d  %s"):format(self.step, self.cfg.steps, text_of(values)), "bold")
+  values.step = self.step
+  self.log:event("eval", values)
+end
+
+local function save(self)
+  local parts = self.parts
+  if self.saved_step == self.step then return end
+  self.saved = checkpoint.save_checkpoint(self.out, {
+    step = self.step, model = parts.model, optim = parts.optim, data = parts.data,
+    vocabulary = parts.vocabulary, config = self.cfg, keep = self.cfg.keep})
+  self.saved_step = self.step
+  self.log:event("checkpoint", {step = self.step, path = self.saved})
+end
+
+-- The command that goes on from the last checkpoint.
+local function resume_command(self)
+  if not arg or not arg[0] then return ("resume=auto out=%s"):format(self.out) end
+  local first = 0
+  while arg[first - 1] do first = first - 1 end
+  local words = {arg[first], arg[0]}
+  for _, word in ipairs(arg) do
+    if not word:find "^resume=" and not word:find "^out=" then words[#words + 1] = word end
+  end
+  words[#words + 1] = "out=" .. self.out
+  words[#words + 1] = "resume=auto"
+  for i, word in ipairs(words) do
+    if word:find "[^%w_./=,:@%%+-]" then words[i] = "'" .. word:gsub("'", "'\\''") .. "'" end
+  end
+  return table.concat(words, " ")
+end
+
+-- Ctrl-C or SIGTERM: all is saved; the error ends the program with 128 + the signal's number.
+local function stop(self)
+  local nn = require "nn"
+  save(self)
+  self.log:event("stopped", {step = self.step, train_seconds = self.seconds})
+  self.log:close()
+  nn.clear_interrupt()
+  nn.defer_interrupts(false)
+  lib.fail("stopped after step %d, which is saved in %s; to go on:\n  %s", self.step, self.saved,
+           resume_command(self))
+end
+
+-- After the body of a step: signals and checkpoints.
+local function end_step(self)
+  local nn, n = require "nn", self.cfg.save_every
+  local last = self.step == self.cfg.steps
+  local stopping = nn.interrupted() and not last
+  if not stopping and not last and (n == 0 or self.step % n ~= 0) then return end
+  pause(self)
+  if stopping then stop(self) end
+  save(self)
+  resume(self)
+end
+
+local function begin(self)
+  local nn = require "nn"
+  local model, data, random = self.parts.model, self.parts.data, nn.random_state()
+  local rate = model.flops_per_token and data and nn.sgemm_gflops(1024)
+  nn.set_random_state(random)
+  if rate then self.flops, self.rate = model:flops_per_token(data.context), rate * 1e9 end
+  local cpus, gpus = nn.workers()
+  self.log:event(self.checkpoint and "resume" or "start", {
+    step = self.step, parameters = model:count(), cpus = cpus, gpus = gpus, sgemm_gflops = rate})
+  self:say(("%s parameters, %s: %s; steps %d to %d on %d CPU and %d GPU workers"):format(
+    log.number(model:count()), data and data.name or "no data", self.out, self.first,
+    self.cfg.steps, cpus, gpus))
+  self.logged, self.logged_at = self.step, 0
+  nn.defer_interrupts(true)
+  resume(self)
+end
+
+--- run:steps() -> iterator over the numbers of the steps to do, from 1 or where a checkpoint ended.
+--- Saves every save_every steps and after the last. Ctrl-C and SIGTERM let the step end, save, and
+--- end the program with status 128 + the signal's number and the command to go on; a second one
+--- ends it at once.
+function Run:steps()
+  begin(self)
+  local inside = false
+  return function()
+    if inside then end_step(self) end
+    if self.step >= self.cfg.steps then
+      pause(self)
+      require("nn").defer_interrupts(false)
+      return nil
+    end
+    inside = true
+    self.step = self.step + 1
+    collectgarbage "step"
+    return self.step
+  end
+end
+
+--- run:done{val_loss=...}: the last line of metrics.jsonl, {"event":"done", ...}, with
+--- train_seconds, the seconds of this process's training steps alone.
+function Run:done(values)
+  local text = text_of(values)
+  values.step, values.train_seconds = self.step, self.seconds
+  values.tokens_per_s = self.parts.data and (self.step - self.first + 1)
+    * self.parts.data:batch_tokens() / self.seconds
+  self:say(("done after %s of training: %s; saved in %s"):format(log.duration(self.seconds),
+           text, self.saved), "bold")
+  self.log:event("done", values)
+  self.log:close()
+end
+
+--- nn.accumulate(model, parts, ids, targets) -> mean loss. Forward and backward over the batch in
+--- that many parts, one after the other: the memory of one part, the gradient of all.
+function M.accumulate(model, parts, ids, targets)
+  local nn = require "nn"
+  local rows, total = ids:dim(1) / parts, nil
+  if rows % 1 ~= 0 then lib.fail("accumulate: %d rows in %d parts", ids:dim(1), parts) end
+  for i = 1, parts do
+    local first, last = (i - 1) * rows + 1, i * rows
+    local x, y = ids, targets
+    if parts > 1 then x, y = ids:slice(1, first, last), targets:slice(1, first, last) end
+    local loss = model(x, y, {scale = 1 / parts})
+    loss:backward()
+    loss = loss:detach()
+    total = total and nn.no_grad(function() return total + loss end) or loss
+  end
+  return total
+end
+
+return M

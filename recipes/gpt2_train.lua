@@ -1,0 +1,92 @@
+-- Trains GPT-2 on a text or on token ids: from a model that takes a minute on a laptop to GPT-2 XL.
+--   nnlua recipes/gpt2_train.lua                                   a minute, on nnlua's own sources
+--   nnlua recipes/gpt2_train.lua preset=char data.text=input.txt   nanoGPT's small CPU setting
+--   nnlua recipes/gpt2_train.lua preset=gpt2 data.bin=train.bin data.val=val.bin
+-- Any setting can be given as a.b=value; --help lists them, --plan tells what a step would cost.
+local nn, GPT2 = require "nn", require "models.gpt2"
+
+local field = nn.field
+local schema = {
+  preset = field("demo", "settings to start from"),
+  model = {
+    layers = field(4, "transformer blocks", {min = 1}),
+    heads = field(4, "attention heads; embd must be a multiple", {min = 1}),
+    embd = field(128, "width of the residual stream", {min = 1}),
+    context = field(64, "tokens that the model sees at once", {min = 1}),
+    vocab = field(0, "token ids; 0: the text's characters, or 50257 for a .bin", {min = 0}),
+    dropout = field(0, "probability, while training", {min = 0, max = 0.99, real = true}),
+  },
+  data = nn.data_fields {},
+  optim = {
+    lr = field(1e-3, "learning rate at its peak", {min = 0}),
+    beta1 = field(0.9, "decay of AdamW's mean", {min = 0, max = 1}),
+    beta2 = field(0.99, "decay of AdamW's mean square", {min = 0, max = 1}),
+    weight_decay = field(0.1, "of matrices", {min = 0}),
+    clip = field(1, "largest norm of the gradient; 0: any", {min = 0, real = true}),
+  },
+  schedule = {
+    kind = field("cosine", "of the learning rate", {choices = nn.schedules}),
+    min_lr = field(1e-4, "learning rate at the end", {min = 0}),
+    warmup = field(100, "steps of linear rise", {min = 0}),
+  },
+  sample = {
+    tokens = field(300, "length of a sample", {min = 0}),
+    temperature = field(0.8, "below 1: likelier tokens; 0: the likeliest only", {min = 0}),
+    top_k = field(200, "draw from that many; 0: all", {min = 0}),
+  },
+  nn.run_fields {},
+}
+
+-- A released size, as nanoGPT trains it: half a million tokens a step.
+local function released(name, lr, batch)
+  local size = GPT2.size(name)
+  local model = {layers = size.layers, heads = size.heads, embd = size.embd, context = size.context}
+  return {about = ("%d layers, %d wide"):format(model.layers, model.embd), model = model,
+          data = {batch = batch, accum = 480 / batch}, eval_every = 1000, final_batches = 200,
+          optim = {lr = lr, beta2 = 0.95}, schedule = {min_lr = lr / 10, warmup = 2000},
+          steps = 600000}
+end
+local cfg = nn.config(schema, arg, {presets = {
+  demo = {base = "char", about = "char with fewer steps: a minute on two cores", steps = 600},
+  char = {about = "nanoGPT's small CPU setting: 2000 steps of 12 x 64 characters"},
+  ["gpt2"] = released("gpt2", 6e-4, 12), ["gpt2-medium"] = released("gpt2-medium", 3e-4, 8),
+  ["gpt2-large"] = released("gpt2-large", 2.5e-4, 6), ["gpt2-xl"] = released("gpt2-xl", 2e-4, 4),
+}})
+
+local run = nn.run(cfg)              -- folder, seed, resume; also signals, checkpoints and metrics
+local data = nn.data(cfg.data, {context = cfg.model.context, vocab = cfg.model.vocab,
+                                seed = cfg.seed, vocabulary = run.vocabulary})
+if data.own then run:say "training on nnlua's own sources; data.text=FILE trains on yours" end
+cfg.model.vocab = data.vocab
+local model = run:build(GPT2, cfg.model)
+local optim = nn.AdamW(model, {lr = cfg.optim.lr, beta1 = cfg.optim.beta1, beta2 = cfg.optim.beta2,
+                               weight_decay = cfg.optim.weight_decay, clip = cfg.optim.clip,
+                               skip_nonfinite = true})
+local lr = nn.schedule {kind = cfg.schedule.kind, lr = cfg.optim.lr, min_lr = cfg.schedule.min_lr,
+                        warmup = cfg.schedule.warmup, steps = cfg.steps}
+local train_step = nn.compile(function(ids, targets)     -- recorded once, then run by the engine
+  local loss = nn.accumulate(model, cfg.data.accum, ids, targets)      -- forward and backward
+  return loss, optim:step()                                            -- and the gradient's norm
+end)
+
+local function sample()
+  local how = cfg.sample
+  local ids = nn.generate(model, {0}, {tokens = how.tokens, temperature = how.temperature,
+                                       top_k = how.top_k, seed = cfg.seed})
+  run:say(data.vocabulary and data.vocabulary:decode(ids) or table.concat(ids, " "))
+end
+
+run:track {model = model, optim = optim, data = data.train, vocabulary = data.vocabulary}
+if not run:check(train_step, data.train:peek()) then return end
+
+for step in run:steps() do
+  optim.lr = lr(step)
+  run:record(train_step(data.train:batch()))
+  run:every(cfg.eval_every, function()
+    run:report {val_loss = nn.evaluate(model, data.val, cfg.eval_batches)}
+  end)
+  run:every(cfg.sample_every, sample)
+end
+local val_loss = nn.evaluate(model, data.val, cfg.final_batches)
+sample()
+run:done {val_loss = val_loss}

@@ -1,0 +1,173 @@
+-- Properties of every op of the registry, on the samples in its declaration: results do not depend on the tiling, gradients
+-- equal finite differences, a compiled function gives the bits of an eager one. Everything is derived from the registry:
+-- a new op is tested without a line here.
+
+local nn = require "nn"
+local t = require "nn.test"
+package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
+local samples = require "samples"
+
+local is_float = {f32 = true, f64 = true, bf16 = true}
+
+local function near(a, b, tolerance, what)
+  t.near(a.shape, b.shape, {abs = 0}, what .. ": shapes")
+  local x, n = a:numbers()
+  local y = b:numbers()
+  local scale = 1e-300
+  for i = 0, n - 1 do scale = math.max(scale, math.abs(y[i])) end
+  for i = 0, n - 1 do
+    local same = x[i] == y[i] or (x[i] ~= x[i] and y[i] ~= y[i])
+    if not same and not (math.abs(x[i] - y[i]) <= tolerance * scale) then
+      error(("%s: element %d is %.17g, expected %.17g"):format(what, i + 1, x[i], y[i]), 0)
+    end
+  end
+end
+
+local function results_of(declared, inputs, values)
+  local list = {samples.apply(declared, inputs, values)}
+  list.n = table.maxn(list)
+  return list
+end
+
+-- In-place state such as Adam's moments must be cut like its parameter: all inputs of one shape get one cutting.
+local function cut_alike(declared, inputs, random)
+  local cut = samples.cut(inputs, random)
+  if declared.category == "optimizers" and not declared.list then
+    local first = cut[1]
+    for i = 2, table.maxn(inputs) do
+      if inputs[i] and #inputs[i].shape == #first.shape then
+        local sizes = {}
+        for axis = 1, #first.shape do sizes[axis] = first:cuts(axis)[2] end
+        cut[i] = inputs[i]:retile(sizes)
+      end
+    end
+  end
+  return cut
+end
+
+samples.each(function(declared, text)
+  t.case(declared.name .. " " .. text .. ": any tiling gives the same result", function()
+    local inputs, values = samples.arguments(declared, text, "f64")
+    local expected = results_of(declared, inputs, values)
+    local random = samples.random(#text + 11)
+    for trial = 1, 4 do
+      local got = results_of(declared, cut_alike(declared, inputs, random), values)
+      for i = 1, expected.n do
+        if expected[i] then near(got[i], expected[i], 1e-11, ("tiling %d, result %d"):format(trial, i)) end
+      end
+    end
+  end)
+
+  t.case(declared.name .. " " .. text .. ": compiled equals eager to the bit", function()
+    local inputs, values = samples.arguments(declared, text, "f32")
+    local list, position = {}, {}
+    for i = 1, table.maxn(inputs) do
+      if inputs[i] then
+        list[#list + 1] = inputs[i]
+        position[#list] = i
+      end
+    end
+    local expected = results_of(declared, inputs, values)
+    local f = nn.compile(function(...)
+      local mine, count = {}, select("#", ...)
+      for i = 1, count do
+        mine[position[i]] = select(i, ...)
+        if declared.name:sub(-1) == "_" then mine[position[i]] = mine[position[i]]:clone() end
+      end
+      local attributes = {}
+      for i = 1, table.maxn(values) do attributes[i] = values[i] end
+      local out, compact = {require("nn.op").invoke(declared.name, mine, attributes)}, {}
+      for i = 1, table.maxn(out) do compact[#compact + 1] = out[i] end
+      return unpack(compact)
+    end)
+    for round = 1, 2 do
+      nn.seed(7)
+      local got = {f(unpack(list))}
+      local k = 0
+      for i = 1, expected.n do
+        if expected[i] then
+          k = k + 1
+          near(got[k], expected[i], 0, ("run %d, result %d"):format(round, i))
+        end
+      end
+    end
+  end)
+end, function(declared) return declared.name ~= "empty" end)
+
+-- Gradients. The loss is a fixed random combination of the results that have gradients.
+local loss_results = {linear = 1, layernorm = 2, attention = 1, cross_entropy = 1, linear_cross_entropy = 1}
+
+local function loss_of(declared, inputs, values)
+  local results = results_of(declared, inputs, values)
+  local loss
+  for i = 1, math.min(results.n, loss_results[declared.name] or 1) do
+    local weights = nn.tensor(0.5, {dtype = "f64"})
+    if #results[i].shape > 0 then
+      nn.seed(100 + i)
+      weights = nn.uniform(results[i].shape, {low = -1, high = 1, dtype = "f64"})
+    end
+    local part = (results[i] * weights):sum()
+    loss = loss and loss + part or part
+  end
+  return loss
+end
+
+local function leaves_of(inputs)
+  local out = {}
+  for i = 1, table.maxn(inputs) do
+    if inputs[i] then
+      out[i] = inputs[i]:detach()
+      out[i].requires_grad = is_float[inputs[i].dtype] or nil
+    end
+  end
+  return out
+end
+
+local function numeric_slope(declared, inputs, values, i, direction, h)
+  local function at(sign)
+    local moved = {}
+    for k = 1, table.maxn(inputs) do moved[k] = inputs[k] end
+    moved[i] = inputs[i] + direction * (sign * h)
+    return nn.no_grad(function() return loss_of(declared, moved, values):item() end)
+  end
+  return (at(1) - at(-1)) / (2 * h)
+end
+
+samples.each(function(declared, text)
+  t.case(declared.name .. " " .. text .. ": its gradient equals finite differences, for any tiling", function()
+    local inputs, values = samples.arguments(declared, text, "f64")
+    local random = samples.random(#text + 3)
+    local leaves = leaves_of(inputs)
+    loss_of(declared, leaves, values):backward()
+    local tiled = leaves_of(samples.cut(inputs, random))
+    loss_of(declared, tiled, values):backward()
+    local checked = 0
+    for i = 1, table.maxn(inputs) do
+      if leaves[i] and leaves[i].requires_grad then
+        assert(leaves[i].grad, "input " .. i .. " got no gradient")
+        near(tiled[i].grad, leaves[i].grad, 1e-10, "tiled gradient of input " .. i)
+        for trial = 1, 3 do
+          nn.seed(1000 * i + trial)
+          local direction = nn.uniform(inputs[i].shape, {low = -1, high = 1, dtype = "f64"})
+          local expected = numeric_slope(declared, inputs, values, i, direction, 1e-6)
+          local got = (leaves[i].grad:to("f64") * direction):sum():item()
+          t.near(got, expected, {abs = 1e-7, rel = 1e-6}, ("slope in input %d"):format(i))
+        end
+        checked = checked + 1
+      end
+    end
+    assert(checked > 0, "nothing was checked")
+  end)
+end, function(declared) return declared.no_gradient == "" end, {"bf16", "i32"})
+
+t.case("every op has a docstring with its signature, and a sample or a reason for none", function()
+  local without = {empty = true, attention_backward = true, cross_entropy_backward = true}
+  for _, declared in ipairs(nn.ops()) do
+    local signature, text = declared.doc:match("^([^\n]+)\n(.+)$")
+    assert(signature and signature:find(declared.name, 1, true) and #text >= 2, declared.name .. " needs a docstring")
+    local derived = declared.category == "gradients"   -- checked through the gradients of their ops
+    assert(#declared.samples > 0 or derived or without[declared.name], declared.name .. " needs a sample")
+  end
+end)
+
+t.finish()

@@ -1,0 +1,95 @@
+-- Arguments for every op from the samples in its declaration: what the property tests run on. A sample is a Lua table of
+-- arguments by name. A tensor is its shape with hints: {3, 5}, {3, 5, lo=0.5, hi=2} (uniform), {4, below=11} (i32 ids),
+-- {3, 5, bool=true}.
+
+local nn = require "nn"
+local op = require "nn.op"
+
+local M = {}
+
+local function parse(text)
+  local chunk = assert(loadstring("return " .. text), "bad sample: " .. text)
+  return setfenv(chunk, {})()
+end
+
+local function make_tensor(spec, dtype)
+  local shape = {}
+  for i, size in ipairs(spec) do shape[i] = size end
+  if spec.below then return nn.uniform(shape, {low = 0, high = spec.below, dtype = "f64"}):to("i32") end
+  if spec.bool then return nn.uniform(shape, {dtype = "f64"}):gt(0.5) end
+  local low, high = spec.lo or -1, spec.hi or 1
+  return nn.uniform(shape, {low = low, high = high, dtype = "f64"}):to(dtype)
+end
+
+--- The declaration `declared` with one of its samples as inputs (tensors, by position) and attribute values (by position).
+function M.arguments(declared, text, dtype)
+  local inputs, values = {}, {}
+  for name, value in pairs(parse(text)) do
+    local attribute = declared.attribute_position[name]
+    if declared.list and name == declared.inputs[1].name then
+      for i, spec in ipairs(value) do inputs[i] = make_tensor(spec, dtype) end
+    elseif declared.input_position[name] and type(value) == "table" then
+      inputs[declared.input_position[name]] = make_tensor(value, dtype)
+    elseif declared.input_position[name] then
+      values[declared.attribute_position[name .. "_number"]] = value
+    else
+      values[assert(attribute, "no argument '" .. name .. "' in " .. declared.name)] = value
+    end
+  end
+  -- Made tensors take the dtype of the test too.
+  local own = declared.attribute_position.dtype
+  if own and #declared.inputs == 0 then values[own] = values[own] or dtype end
+  return inputs, values
+end
+
+--- Applies an op to copies of the inputs (an op that ends in '_' changes one) with the random sequence started again.
+function M.apply(declared, inputs, values, seed)
+  nn.seed(seed or 7)
+  local mine, attributes = {}, {}
+  for i = 1, table.maxn(inputs) do
+    mine[i] = inputs[i]
+    if declared.name:sub(-1) == "_" and inputs[i] then mine[i] = inputs[i]:clone() end
+  end
+  for i = 1, table.maxn(values) do attributes[i] = values[i] end
+  return op.invoke(declared.name, mine, attributes)
+end
+
+--- Calls f(declared, sample text) for every sample of every op that `wanted` accepts, but for samples that name one of
+--- the dtypes in `without`.
+function M.each(f, wanted, without)
+  for _, declared in ipairs(nn.ops()) do
+    if not wanted or wanted(declared) then
+      for _, text in ipairs(declared.samples) do
+        local left_out = false
+        for _, dtype in ipairs(without or {}) do left_out = left_out or text:find("'" .. dtype .. "'", 1, true) end
+        if not left_out then f(declared, text) end
+      end
+    end
+  end
+end
+
+--- The inputs cut into random tiles, ragged ones among them.
+function M.cut(inputs, random)
+  local out = {}
+  for i = 1, table.maxn(inputs) do
+    if inputs[i] and #inputs[i].shape > 0 then
+      local sizes = {}
+      for axis, size in ipairs(inputs[i].shape) do sizes[axis] = random(0, size) end
+      out[i] = inputs[i]:retile(sizes)
+    else
+      out[i] = inputs[i]
+    end
+  end
+  return out
+end
+
+--- A small generator of its own, so that tests repeat.
+function M.random(seed)
+  local state = seed
+  return function(low, high)
+    state = (state * 16807) % 2147483647
+    return low + state % (high - low + 1)
+  end
+end
+
+return M
