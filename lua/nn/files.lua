@@ -199,11 +199,16 @@ function M.write(path, text)
   M.rename(path .. ".tmp", path)
 end
 
---- number_text(x) -> the shortest of "%.15g" and "%.17g" that reads back as x.
+--- number_text(x) -> x with as few digits (15 to 17) as read back as x.
 function M.number_text(x)
-  local text = ("%.15g"):format(x)
-  return tonumber(text) == x and text or ("%.17g"):format(x)
+  for digits = 15, 17 do
+    local text = ("%." .. digits .. "g"):format(x)
+    if tonumber(text) == x then return text end
+  end
+  return tostring(x)                                -- NaN
 end
+
+local function json_text(value) return (cjson.encode(value):gsub("\\/", "/")) end
 
 --- json(value, indent) -> text. Names are sorted and numbers keep every bit, so that equal values
 --- give equal texts; NaN and infinities become null. With an `indent` (""), one member a line.
@@ -212,7 +217,7 @@ function M.json(value, indent)
     local finite = value == value and math.abs(value) ~= math.huge
     return finite and M.number_text(value) or "null"
   end
-  if type(value) ~= "table" then return cjson.encode(value) end
+  if type(value) ~= "table" then return json_text(value) end
   local parts, inner = {}, indent and indent .. "  "
   if #value > 0 then
     for i, element in ipairs(value) do parts[i] = M.json(element) end
@@ -222,7 +227,7 @@ function M.json(value, indent)
   for name in pairs(value) do names[#names + 1] = name end
   table.sort(names)
   for i, name in ipairs(names) do
-    parts[i] = cjson.encode(name) .. (indent and ": " or ":") .. M.json(value[name], inner)
+    parts[i] = json_text(name) .. (indent and ": " or ":") .. M.json(value[name], inner)
   end
   if not indent or #parts == 0 then return "{" .. table.concat(parts, ",") .. "}" end
   local line = "\n" .. inner

@@ -73,6 +73,7 @@ function M.run(cfg)
   local nn = require "nn"
   local out = cfg.out ~= "" and cfg.out or default_folder(cfg)
   prepare_folder(out, cfg.resume)
+  cfg.out = out
   local self = {cfg = cfg, out = out, step = 0, log = log.new(out), seconds = 0, skipped = 0}
   setmetatable(self, Run)
   if cfg.memory_gb > 0 then nn.memory_budget(cfg.memory_gb * 1e9) end
@@ -185,6 +186,8 @@ local function not_finite(self, step, what, value)
            or "No checkpoint was saved yet")
 end
 
+local function round(x, unit) return x and math.floor(x / unit + 0.5) * unit end
+
 local function finite(x) return x == x and math.abs(x) < math.huge end
 
 -- The progress line and, every log_every steps, a line of metrics.
@@ -194,14 +197,14 @@ local function report_step(self, step, loss, norm, lr)
   local per_step = (now - self.logged_at) / (step - self.logged)
   local tokens = self.parts.data and self.parts.data:batch_tokens() / per_step
   local fields = {step = step, steps = cfg.steps, loss = loss, grad_norm = norm, lr = lr,
-                  ms = per_step * 1e3, tokens_per_s = tokens, memory = nn.memory().peak,
-                  eta = (cfg.steps - step) * per_step}
-  if self.flops and tokens then fields.mfu = tokens * self.flops / self.rate end
+                  ms = round(per_step * 1e3, 1e-3), tokens_per_s = round(tokens, 1),
+                  memory = nn.memory().peak, eta = (cfg.steps - step) * per_step}
+  if self.flops and tokens then fields.mfu = round(tokens * self.flops / self.rate, 1e-4) end
   local keep = step % cfg.log_every == 0 or step == cfg.steps
   self.log:progress(fields, keep)
   if keep then
     fields.steps, fields.eta = nil, nil
-    fields.seconds = now
+    fields.seconds = round(now, 1e-3)
     self.log:event("step", fields)
     self.logged, self.logged_at = step, now
   end
@@ -322,7 +325,8 @@ local function begin(self)
   if rate then self.flops, self.rate = model:flops_per_token(data.context), rate * 1e9 end
   local cpus, gpus = nn.workers()
   self.log:event(self.checkpoint and "resume" or "start", {
-    step = self.step, parameters = model:count(), cpus = cpus, gpus = gpus, sgemm_gflops = rate})
+    step = self.step, parameters = model:count(), cpus = cpus, gpus = gpus, sgemm_gflops = rate,
+    time = os.date "!%Y-%m-%dT%H:%M:%SZ", version = nn.version():match "^[^\n]*"})
   self:say(("%s parameters, %s: %s; steps %d to %d on %d CPU and %d GPU workers"):format(
     log.number(model:count()), data and data.name or "no data", self.out, self.first,
     self.cfg.steps, cpus, gpus))

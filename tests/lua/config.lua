@@ -1,0 +1,111 @@
+-- Settings: types, presets, the nearest name, printing.
+local cjson = require "cjson"
+local config = require "nn.config"
+local files = require "nn.files"
+local nn = require "nn"
+local t = require "nn.test"
+
+local function schema()
+  return {
+    preset = nn.field("small", "settings to start from"),
+    model = {
+      layers = nn.field(12, "blocks", {min = 1, max = 200}),
+      dropout = nn.field(0, "probability", {real = true}),
+    },
+    optim = {
+      lr = nn.field(6e-4, "learning rate", {min = 0}),
+      kind = nn.field("adamw", "which one", {choices = {"adamw", "sgd"}}),
+    },
+    quiet = nn.field(false, "say less"),
+    out = nn.field("", "folder"),
+    {extra = nn.field(1, "from a shared list")},
+  }
+end
+local presets = {small = {model = {layers = 2}}, large = {base = "small", optim = {lr = 1e-4}},
+                 wrong = {optim = {lrr = 1}}, mistyped = {out = 3}}
+local function read(...) return nn.config(schema(), {...}, {presets = presets}) end
+
+t.case("a setting on the command line wins over the preset, and that over the default", function()
+  t.same(read().model.layers, 2)
+  t.same(read("model.layers=3").model.layers, 3)
+  t.same(read("model.layers=3", "preset=large").model.layers, 3)
+  t.same(read("preset=large").optim.lr, 1e-4)
+  t.same(read("preset=large").model.layers, 2)
+  t.same(read("model.layers=3", "model.layers=4").model.layers, 4)
+  t.same(read().extra, 1)
+end)
+
+t.case("values keep the type of the default", function()
+  local cfg = read("optim.lr=1e-3", "model.layers=1e2", "quiet=true", "out=a=b",
+                   "model.dropout=0.5")
+  t.same({cfg.optim.lr, cfg.model.layers, cfg.quiet, cfg.out, cfg.model.dropout},
+         {1e-3, 100, true, "a=b", 0.5})
+  t.same(read("--quiet").quiet, true)
+  t.same(read("out=7").out, "7")
+end)
+
+t.case("an unknown name is an error that says which is nearest", function()
+  local function says(setting, message)
+    t.same(t.fails(function() read(setting) end, ""), message)
+  end
+  says("optim.lrr=1", "there is no 'optim.lrr'; did you mean 'optim.lr'?")
+  says("lr=1", "there is no 'lr'; did you mean 'optim.lr'?")
+  says("model.layer=1", "there is no 'model.layer'; did you mean 'model.layers'?")
+  says("zzzzzz=1", "there is no 'zzzzzz' (--help lists what there is)")
+  says("optim=3", "'optim' is a group; set one of optim.lr, optim.kind")
+  says("optim.kind=adam", "'optim.kind' is one of adamw, sgd, not 'adam'; did you mean 'adamw'?")
+  says("preset=smal", "there is no preset 'smal'; did you mean 'small'? "
+       .. "(presets: large, mistyped, small, wrong)")
+  says("layers", "'layers' is not understood; write settings as a.b=value (--help lists them)")
+end)
+
+t.case("a value of the wrong type or out of range is an error", function()
+  local function says(setting, message)
+    t.same(t.fails(function() read(setting) end, ""), message)
+  end
+  says("optim.lr=fast", "'optim.lr' takes a number, not 'fast'")
+  says("optim.lr=nan", "'optim.lr' takes a number, not 'nan'")
+  says("optim.lr=", "'optim.lr' takes a number, not ''")
+  says("model.layers=0x10", "'model.layers' takes a whole number, not '0x10'")
+  says("model.layers=1.5", "'model.layers' takes a whole number, not '1.5'")
+  says("model.layers=0", "'model.layers' must be at least 1, not '0'")
+  says("model.layers=201", "'model.layers' must be at most 200, not '201'")
+  says("quiet=yes", "'quiet' takes true or false, not 'yes'")
+end)
+
+t.case("a preset is checked like the command line", function()
+  t.fails(function() read("preset=wrong") end, "there is no 'optim.lrr'; did you mean 'optim.lr'?")
+  t.fails(function() read("preset=mistyped") end, "preset mistyped: 'out' is a string, not '3'")
+end)
+
+t.case("settings print one a line and read back from what is printed", function()
+  local cfg = read("optim.lr=0.1", "out=x y")
+  local words = {}
+  for line in tostring(cfg):gmatch "[^\n]+" do words[#words + 1] = (line:gsub('=""$', "=")) end
+  t.same(words[2], "model.layers=2")
+  t.same(read(unpack(words)), cfg)
+end)
+
+t.case("settings are JSON that keeps every value", function()
+  local cfg = read("optim.lr=0.1", "out=a/\"b\"")
+  t.same(cjson.decode(files.json(cfg, "")), cfg)
+  t.same(cjson.decode(files.json(cfg)), cfg)
+  t.check(not files.json(cfg):find("\n"), "without an indent it is one line")
+end)
+
+t.case("--help lists every setting with its meaning and value", function()
+  local status, output = t.shell([[$NNLUA -e 'nn.config({model = {layers = nn.field(12, "blocks")},
+    rate = nn.field(0.5, "of change", {choices = {0.5, 1}})}, {"--help", "model.layers=7"})']])
+  t.same(status, 0)
+  t.check(output:find "model%.layers=7%s+blocks\n", output)
+  t.check(output:find "rate=0%.5%s+of change: 0%.5, 1\n", output)
+end)
+
+t.case("every setting has a meaning", function()
+  for _, fields in ipairs {nn.run_fields(), nn.data_fields()} do
+    for name, field in pairs(fields) do t.check(#field.meaning > 5, name) end
+  end
+  t.same(#config.settings(nn.config({nn.run_fields {steps = 7}}, {})) > 10, true)
+end)
+
+t.finish()
