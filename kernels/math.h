@@ -1,7 +1,8 @@
-// Elementary functions written so that a compiler's vectoriser (and nvcc) can take them: no branches, no tables, no
-// calls. The float versions are within a few ulp (the numbers are in tests/cpp/pointwise_test.cc); double takes the
-// library's, since mostly checks run in it. Infinities, NaN and signed zeros come out as in C's math library, except
-// that results below the smallest normal float may be flushed to zero.
+// Elementary functions written so that a compiler's vectoriser (and nvcc) can take them: no
+// branches, no tables, no calls. The float versions are within a few ulp (the numbers are in
+// tests/cpp/pointwise_test.cc); double takes the library's, since mostly checks run in it.
+// Infinities, NaN and signed zeros come out as in C's math library, except that results below the
+// smallest normal float may be flushed to zero.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -26,10 +27,12 @@ NN_HD static inline float float_of(uint32_t u) {
     return x;
 }
 
-// The nearest whole number of |x| < 2^22, ties to even; the compiler keeps the sum since no fast-math flag is set.
+// The nearest whole number of |x| < 2^22, ties to even; the compiler keeps the sum since no
+// fast-math flag is set.
 NN_HD static inline float nearest(float x) { return (x + 12582912.0f) - 12582912.0f; }
 
-// q with e^(x + low) = 2^n (1 + q), |q| < 0.42: Cody-Waite reduction and a polynomial of degree 6 (Cephes).
+// q with e^(x + low) = 2^n (1 + q), |q| < 0.42: Cody-Waite reduction and a polynomial of degree 6
+// (Cephes).
 NN_HD static inline float exp_minus_one_reduced(float x, float low, float* n) {
     *n = nearest(x * 1.44269504088896341f);
     const float r = ((x - *n * 0.693359375f) + *n * 2.12194440e-4f) + low;
@@ -45,9 +48,11 @@ NN_HD static inline float exp_minus_one_reduced(float x, float low, float* n) {
 NN_HD static inline float pow2(int32_t n) { return float_of(uint32_t(n + 127) << 23); }
 NN_HD static inline int32_t whole(float n) { return int32_t(n == n ? n : 0.0f); }
 
-// e^(x + low) where low is a correction of at most about 0.1; 0 below -87.3, infinity where float overflows.
+// e^(x + low) where low is a correction of at most about 0.1; 0 below -87.3, infinity where float
+// overflows.
 NN_HD static inline float exp_sum(float x, float low) {
-    const float clamped = x < -87.3f ? -87.3f : (x > 88.73f ? 88.73f : x);  // NaN compares false twice and stays
+    const float clamped =
+        x < -87.3f ? -87.3f : (x > 88.73f ? 88.73f : x);  // NaN compares false twice and stays
     float n;
     const float q = exp_minus_one_reduced(clamped, low, &n);
     const int32_t half = whole(n) >> 1;  // 2^n in two factors, since n may be 128
@@ -65,18 +70,20 @@ NN_HD static inline float exp_polynomial(float r) {
     p = p * r + 1.0f;
     return p * r + 1.0f;
 }
-// e^x within 1 ulp over the whole normal range, and the fastest form measured for all three instruction sets (0.21 ns an
-// element with AVX-512, 1.2 with SSE2): n stays in the low bits of the shifted sum and is added to the exponent.
+// e^x within 1 ulp over the whole normal range, and the fastest form measured for all three
+// instruction sets (0.21 ns an element with AVX-512, 1.2 with SSE2): n stays in the low bits of the
+// shifted sum and is added to the exponent.
 NN_HD static inline float fast_exp(float x) {
     const float shifted = x * 1.44269504088896341f + 12582912.0f, n = shifted - 12582912.0f;
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     const float y = float_of(bits_of(exp_polynomial(r)) + (bits_of(shifted) << 23));
-    return x <= 88.72283f ? (x < -87.3365f ? 0.0f : y) : x + INFINITY;  // NaN compares false and stays
+    return x <= 88.72283f ? (x < -87.3365f ? 0.0f : y)
+                          : x + INFINITY;  // NaN compares false and stays
 }
 NN_HD static inline double fast_exp(double x) { return std::exp(x); }
 
-// e^x for x <= 0 (differences from a maximum, -|z|): one comparison instead of two, 0.17 ns. At -88 2^n becomes 0; just
-// above, results are subnormal.
+// e^x for x <= 0 (differences from a maximum, -|z|): one comparison instead of two, 0.17 ns. At -88
+// 2^n becomes 0; just above, results are subnormal.
 NN_HD static inline float exp_negative(float x) {
     const float clamped = x < -88.0f ? -88.0f : x;
     const float shifted = clamped * 1.44269504088896341f + 12582912.0f, n = shifted - 12582912.0f;
@@ -99,7 +106,8 @@ NN_HD static inline float expm1(float x) {
 }
 NN_HD static inline double expm1(double x) { return std::expm1(x); }
 
-// ln of a positive normal float: x = 2^e (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2); polynomial from Cephes.
+// ln of a positive normal float: x = 2^e (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2); polynomial from
+// Cephes.
 NN_HD static inline float log_normal(float x) {
     const int32_t e = int32_t(bits_of(x) - 0x3F3504F3u) >> 23;
     const float f = float_of(bits_of(x) - (uint32_t(e) << 23)) - 1.0f, exponent = float(e);
@@ -140,7 +148,8 @@ NN_HD static inline float tanh(float x) {
 }
 NN_HD static inline double tanh(double x) { return std::tanh(x); }
 
-// e^(a^2) erfc(a) for 0 <= a <= 10: minimax-like fit of (1 + 2a) times it in (a - 2) / (a + 2), relative error 2e-8.
+// e^(a^2) erfc(a) for 0 <= a <= 10: minimax-like fit of (1 + 2a) times it in (a - 2) / (a + 2),
+// relative error 2e-8.
 NN_HD static inline float erfcx(float a) {
     const float q = (a - 2.0f) / (a + 2.0f);
     float p = -4.09181783e-4f;
@@ -155,7 +164,8 @@ NN_HD static inline float erfcx(float a) {
     p = p * q + 1.27697837f;
     return p / (1.0f + 2.0f * a);
 }
-// e^(-scale x^2) for scale 1 or 1/2: x^2 is split in two so that its rounding does not show up in the result.
+// e^(-scale x^2) for scale 1 or 1/2: x^2 is split in two so that its rounding does not show up in
+// the result.
 NN_HD static inline float exp_minus_square(float x, float scale) {
     const float head = float_of(bits_of(x) & 0xFFFFF000u);  // its square is exact
     return exp_sum(-scale * head * head, -scale * ((x - head) * (x + head)));
@@ -179,7 +189,8 @@ NN_HD static inline double erf(double x) { return std::erf(x); }
 // The normal distribution function, erfc(-x / sqrt 2) / 2, accurate in both tails.
 NN_HD static inline float normal_cdf(float x) {
     const float a = std::fabs(x), clamped = a > 14.0f ? 14.0f : a;
-    const float tail = 0.5f * erfcx(clamped * 0.70710678118654752f) * exp_minus_square(clamped, 0.5f);
+    const float tail =
+        0.5f * erfcx(clamped * 0.70710678118654752f) * exp_minus_square(clamped, 0.5f);
     return x < 0.0f ? tail : 1.0f - tail;
 }
 NN_HD static inline double normal_cdf(double x) {
@@ -230,15 +241,18 @@ NN_HD static inline int64_t remainder(int64_t a, int64_t b) {
 template <class T> NN_HD static inline T maximum(T a, T b) { return a > b || a != a ? a : b; }
 template <class T> NN_HD static inline T minimum(T a, T b) { return a < b || a != a ? a : b; }
 // The share of a's gradient in max(a, b): all of it, none, or half at a tie.
-template <class T> NN_HD static inline T share(T a, T b) { return a > b ? T(1) : a == b ? T(0.5) : T(0); }
+template <class T> NN_HD static inline T share(T a, T b) {
+    return a > b ? T(1) : a == b ? T(0.5) : T(0);
+}
 
 template <class T> NN_HD static inline T sigmoid(T x) { return T(1) / (T(1) + exp(-x)); }
 template <class T> NN_HD static inline T softplus(T x) {
     return (x > T(0) ? x : T(0)) + log1p(exp(-abs(x)));
 }
 
-// GPT-2's GELU, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), written as x sigmoid(z) with t = e^-|z|, so that nothing
-// overflows or cancels: sigmoid(z) is 1 / (1 + t) or t / (1 + t), and its derivative t / (1 + t)^2.
+// GPT-2's GELU, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), written as x sigmoid(z) with t =
+// e^-|z|, so that nothing overflows or cancels: sigmoid(z) is 1 / (1 + t) or t / (1 + t), and its
+// derivative t / (1 + t)^2.
 template <class T> NN_HD static inline T gelu(T x) {
     const T z = x * (T(1.5957691216057308) + T(0.07135481627260025) * x * x);
     const T t = exp_negative(-abs(z));
@@ -258,13 +272,15 @@ template <class T> NN_HD static inline T silu_slope(T x) {
     return s + s * (T(1) - s) * x;
 }
 
-// sin and cos of 2 pi t for 0 <= t < 1: t is brought to within an eighth of a turn, then Cephes' polynomials.
+// sin and cos of 2 pi t for 0 <= t < 1: t is brought to within an eighth of a turn, then Cephes'
+// polynomials.
 NN_HD static inline void sincos_turns(float t, float* sine, float* cosine) {
     const float quarter = nearest(4.0f * t);
     const float x = (t - 0.25f * quarter) * 6.2831853071795865f, z = x * x;
     const float s = x + x * z * (-1.6666654611e-1f + z * (8.3321608736e-3f - z * 1.9515295891e-4f));
-    const float c = 1.0f - 0.5f * z +
-                    z * z * (4.166664568298827e-2f + z * (-1.388731625493765e-3f + z * 2.443315711809948e-5f));
+    const float c =
+        1.0f - 0.5f * z +
+        z * z * (4.166664568298827e-2f + z * (-1.388731625493765e-3f + z * 2.443315711809948e-5f));
     const int32_t k = int32_t(quarter) & 3;
     const float odd_s = k & 1 ? c : s, odd_c = k & 1 ? s : c;
     *sine = k & 2 ? -odd_s : odd_s;
@@ -275,8 +291,10 @@ NN_HD static inline void sincos_turns(double t, double* sine, double* cosine) {
     *cosine = std::cos(t * 6.28318530717958647693);
 }
 
-// Two independent normal numbers from two random words (Box and Muller, 1958); 24 bits of each are used.
-template <class T> NN_HD static inline void box_muller(uint32_t word0, uint32_t word1, T* z0, T* z1) {
+// Two independent normal numbers from two random words (Box and Muller, 1958); 24 bits of each are
+// used.
+template <class T>
+NN_HD static inline void box_muller(uint32_t word0, uint32_t word1, T* z0, T* z1) {
     const T u = T(int32_t(word0 >> 8) + 1) * T(1.0 / 16777216.0);  // in (0, 1], for the logarithm
     const T radius = sqrt(T(-2) * log(u));
     T sine, cosine;

@@ -1,6 +1,6 @@
-// What the CPU and CUDA kernels of kernels/pointwise.inc share: the arithmetic of each op as a functor, compiled by
-// both from the same text; the forms in which a kernel calls it; and the merging of axes. Everything is computed in T =
-// float, double or int64_t.
+// What the CPU and CUDA kernels of kernels/pointwise.inc share: the arithmetic of each op as a
+// functor, compiled by both from the same text; the forms in which a kernel calls it; and the
+// merging of axes. Everything is computed in T = float, double or int64_t.
 #pragma once
 #include <type_traits>
 
@@ -45,8 +45,8 @@ using namespace math;
 #undef NN_FUNCTION
 #undef NN_UNUSED
 
-// A form is how a kernel uses a functor: `count` operands follow the output, of which apply() reads those whose bit is
-// set in `needed`; the first is a bool whatever the call's dtype if `condition`.
+// A form is how a kernel uses a functor: `count` operands follow the output, of which apply() reads
+// those whose bit is set in `needed`; the first is a bool whatever the call's dtype if `condition`.
 template <class Op> struct Unary {
     static constexpr int count = 1, needed = 1;
     static constexpr bool condition = false;
@@ -60,7 +60,9 @@ template <class Op> struct Binary {
 template <class Op> struct Select {
     static constexpr int count = 3, needed = 7;
     static constexpr bool condition = true;
-    template <class T> NN_HD static auto apply(T c, T a, T b, T) { return Op::value(c != T(0), a, b); }
+    template <class T> NN_HD static auto apply(T c, T a, T b, T) {
+        return Op::value(c != T(0), a, b);
+    }
 };
 template <class Op, int slope_needs> struct UnaryBackward {
     static constexpr int count = 3, needed = 1 | slope_needs << 1;
@@ -97,7 +99,8 @@ struct Source {
     Dtype dtype;
     int64_t stride[8];
 };
-// A call with its axes merged as far as all operands allow; axis ndim - 1, the row, is contiguous in the output.
+// A call with its axes merged as far as all operands allow; axis ndim - 1, the row, is contiguous
+// in the output.
 struct Plan {
     int ndim, count;
     Dtype out;
@@ -105,7 +108,8 @@ struct Plan {
     Source source[4];
 };
 
-static inline bool mergeable(const Plan& plan, int axis, const nn_pointwise_params& p, int64_t next) {
+static inline bool mergeable(const Plan& plan, int axis, const nn_pointwise_params& p,
+                             int64_t next) {
     for (int k = 0; k < plan.count; ++k)
         if (plan.source[k].stride[axis] != p.stride[k][next] * p.extent[next]) return false;
     return true;
@@ -137,8 +141,10 @@ template <class Form, bool integers> bool make_plan(const KernelCall& call, Plan
     for (int k = 0; k < Form::count; ++k) {
         const bool constant = (p.scalar_mask >> k & 1) || !(Form::needed >> k & 1);
         Source& source = plan.source[k];
-        source = {constant ? nullptr : call.operand<const char>(k + 1), p.scalar[k],
-                  Form::condition && k == 0 ? Dtype::boolean : call.dtype, {1}};
+        source = {constant ? nullptr : call.operand<const char>(k + 1),
+                  p.scalar[k],
+                  Form::condition && k == 0 ? Dtype::boolean : call.dtype,
+                  {1}};
         if (!constant && !source.data) {
             call.fail("operand %d is missing and no scalar stands for it", k + 1);
             return false;

@@ -38,21 +38,11 @@ struct Block {
     }
 };
 
-// A head's part of a row is a few cache lines, each row on a page of its own, where no hardware prefetcher follows: asks
-// for the row that is reached eight rows from now.
-template <int write, class T> void fetch_ahead(const T* x, int64_t stride, int64_t row, int64_t len, int64_t dim) {
-    if (row + 8 >= len) return;
-    const char* ahead = reinterpret_cast<const char*>(x + 8 * stride);
-    for (int64_t byte = 0; byte < dim * int64_t(sizeof(T)); byte += 64) __builtin_prefetch(ahead + byte, write);
-}
-
 // out (len, dim) = scale x, where the rows of x lie `stride` apart.
 template <class T, class A> void load(const T* x, int64_t stride, int64_t len, int64_t dim, A scale, A* out) {
-    for (int64_t i = 0; i < len; ++i, x += stride, out += dim) {
-        fetch_ahead<0>(x, stride, i, len, dim);
+    for (int64_t i = 0; i < len; ++i, x += stride, out += dim)
 #pragma omp simd
         for (int64_t d = 0; d < dim; ++d) out[d] = A(x[d]) * scale;
-    }
 }
 
 // out (dim, query_block) = scale x transposed, with zeros in the lanes beyond len.
@@ -68,7 +58,6 @@ void load_transposed(const T* x, int64_t stride, int64_t len, int64_t lanes, int
 template <class T, class A>
 void store(const A* from, A scale, bool overwrite, T* x, int64_t stride, int64_t len, int64_t dim) {
     for (int64_t i = 0; i < len; ++i, from += dim, x += stride) {
-        fetch_ahead<1>(x, stride, i, len, dim);
         if (overwrite) {
 #pragma omp simd
             for (int64_t d = 0; d < dim; ++d) x[d] = T(from[d] * scale);

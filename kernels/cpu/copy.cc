@@ -1,5 +1,6 @@
-// Copies between tiles of one dtype: slices, permuted axes, re-tiling. What StarPU moves between tilings and what
-// turns a view into a contiguous tile goes through here, so rows are memcpy and transposes are blocked.
+// Copies between tiles of one dtype: slices, permuted axes, re-tiling. What StarPU moves between
+// tilings and what turns a view into a contiguous tile goes through here, so rows are memcpy and
+// transposes are blocked.
 #include <algorithm>
 #include <utility>
 
@@ -23,14 +24,16 @@ Plan make_plan(const nn_copy_params& p) {
         if (p.extent[d] == 1) continue;
         const Axis axis = {p.extent[d], p.src_stride[d], p.dst_stride[d]};
         int at = plan.ndim++;
-        for (; at && plan.axis[at - 1].dst_stride < axis.dst_stride; --at) plan.axis[at] = plan.axis[at - 1];
+        for (; at && plan.axis[at - 1].dst_stride < axis.dst_stride; --at)
+            plan.axis[at] = plan.axis[at - 1];
         plan.axis[at] = axis;
     }
     int merged = 0;
     for (int d = 1; d < plan.ndim; ++d) {
         Axis& slow = plan.axis[merged];
         const Axis& fast = plan.axis[d];
-        if (slow.src_stride == fast.src_stride * fast.extent && slow.dst_stride == fast.dst_stride * fast.extent)
+        if (slow.src_stride == fast.src_stride * fast.extent &&
+            slow.dst_stride == fast.dst_stride * fast.extent)
             slow = {slow.extent * fast.extent, fast.src_stride, fast.dst_stride};
         else
             plan.axis[++merged] = fast;
@@ -66,7 +69,8 @@ template <class T> void copy_row(T* dst, const T* src, const Axis& row) {
     }
 }
 
-// block[a][c] = from[c * stride + a] for 8 rows c: eight streams interleaved, which compiles to shuffles.
+// block[a][c] = from[c * stride + a] for 8 rows c: eight streams interleaved, which compiles to
+// shuffles.
 template <class T> void interleave(T* block, const T* from, int64_t stride, int64_t n) {
     const T *r0 = from, *r1 = r0 + stride, *r2 = r1 + stride, *r3 = r2 + stride;
     const T *r4 = r3 + stride, *r5 = r4 + stride, *r6 = r5 + stride, *r7 = r6 + stride;
@@ -86,7 +90,8 @@ template <class T> void interleave(T* block, const T* from, int64_t stride, int6
 // to[a, b] = from[b, a] for a < na, b < nb, both at most `side`: two cache lines of every row.
 template <class T> constexpr int64_t side = sizeof(T) == 8 ? 16 : 128 / sizeof(T);
 template <class T>
-void transpose_block(T* to, int64_t to_stride, int64_t na, const T* from, int64_t from_stride, int64_t nb) {
+void transpose_block(T* to, int64_t to_stride, int64_t na, const T* from, int64_t from_stride,
+                     int64_t nb) {
     if (na < side<T> || nb < side<T>) {
         for (int64_t a = 0; a < na; ++a)
             for (int64_t b = 0; b < nb; ++b) to[a * to_stride + b] = from[b * from_stride + a];
@@ -100,14 +105,14 @@ void transpose_block(T* to, int64_t to_stride, int64_t na, const T* from, int64_
             std::memcpy(to + a * to_stride + 8 * b, block[b][a], 8 * sizeof(T));
 }
 
-// dst[i, j] = src[j, i] with j contiguous in dst and i in src. By way of a block in the first-level cache each cache
-// line of either side is touched once, however unlucky its stride.
+// dst[i, j] = src[j, i] with j contiguous in dst and i in src. By way of a block in the first-level
+// cache each cache line of either side is touched once, however unlucky its stride.
 template <class T> void transpose(T* dst, const T* src, const Axis& i_axis, const Axis& j_axis) {
     for (int64_t i = 0; i < i_axis.extent; i += side<T>)
         for (int64_t j = 0; j < j_axis.extent; j += side<T>)
-            transpose_block(dst + i * i_axis.dst_stride + j, i_axis.dst_stride, std::min(side<T>, i_axis.extent - i),
-                            src + j * j_axis.src_stride + i, j_axis.src_stride,
-                            std::min(side<T>, j_axis.extent - j));
+            transpose_block(dst + i * i_axis.dst_stride + j, i_axis.dst_stride,
+                            std::min(side<T>, i_axis.extent - i), src + j * j_axis.src_stride + i,
+                            j_axis.src_stride, std::min(side<T>, j_axis.extent - j));
 }
 
 template <class T> void copy_elements(const nn_copy_params& p, T* dst, const T* src) {
@@ -125,7 +130,8 @@ template <class T> void copy_elements(const nn_copy_params& p, T* dst, const T* 
     for (int d = 0; d < row; ++d)
         if (plan.axis[d].src_stride == 1) contiguous = d;
     if (contiguous == row || plan.axis[row].src_stride == 1 || plan.axis[row].dst_stride != 1) {
-        each_index(plan, row, [&](int64_t s, int64_t d) { copy_row(dst + d, src + s, plan.axis[row]); });
+        each_index(plan, row,
+                   [&](int64_t s, int64_t d) { copy_row(dst + d, src + s, plan.axis[row]); });
     } else {
         std::swap(plan.axis[contiguous], plan.axis[row - 1]);
         each_index(plan, row - 1, [&](int64_t s, int64_t d) {

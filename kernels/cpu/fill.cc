@@ -1,5 +1,6 @@
-// Tiles made from a number (fill), from a progression (arange) and from a tile of another dtype (cast). Integers and
-// booleans go through int64, so that 300 cast to u8 wraps as in PyTorch, and a bool is x != 0.
+// Tiles made from a number (fill), from a progression (arange) and from a tile of another dtype
+// (cast). Integers and booleans go through int64, so that 300 cast to u8 wraps as in PyTorch, and a
+// bool is x != 0.
 #include "kernels/cpu/cpu.h"
 
 namespace nn::NN_ISA {
@@ -22,7 +23,8 @@ template <class T> void fill_tile(T* y, int64_t n, T value) {
 
 void fill(const KernelCall& call) {
     const auto& p = call.get<nn_fill_params>();
-    if (call.dtype == Dtype::boolean) return fill_tile<uint8_t>(call.operand<uint8_t>(0), p.n, p.value != 0);
+    if (call.dtype == Dtype::boolean)
+        return fill_tile<uint8_t>(call.operand<uint8_t>(0), p.n, p.value != 0);
     visit_any(call.dtype, [&](auto zero) {
         using T = decltype(zero);
         fill_tile(call.operand<T>(0), p.n, convert<T>(p.value));

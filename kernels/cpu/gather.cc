@@ -1,5 +1,5 @@
-// gather: y[o, j, i] = x[o, index[o, j, i], i], and its adjoint scatter_add. An index that is out of range fails the
-// call; its element reads as 0 and adds to nothing.
+// gather: y[o, j, i] = x[o, index[o, j, i], i], and its adjoint scatter_add. An index that is out
+// of range fails the call; its element reads as 0 and adds to nothing.
 #include <cstdlib>
 
 #include "kernels/cpu/cpu.h"
@@ -26,15 +26,15 @@ template <class T, class I> void gather_tile(const KernelCall& call) {
 
 void gather(const KernelCall& call) {
     visit_any(call.dtype, [&](auto value) {
-        visit_index(Dtype(call.get<nn_gather_params>().index_dtype), [&](auto index) {
-            gather_tile<decltype(value), decltype(index)>(call);
-        });
+        visit_index(Dtype(call.get<nn_gather_params>().index_dtype),
+                    [&](auto index) { gather_tile<decltype(value), decltype(index)>(call); });
     });
 }
 
 // sum[row, i] += dy for the columns [0, cols) of one (n, inner) slice; `pitch` is sum's row length.
 template <class A, class T, class I>
-void scatter_columns(const KernelCall& call, A* sum, int64_t pitch, const T* dy, const I* index, int64_t cols) {
+void scatter_columns(const KernelCall& call, A* sum, int64_t pitch, const T* dy, const I* index,
+                     int64_t cols) {
     const auto& p = call.get<nn_gather_params>();
     for (int64_t j = 0; j < p.m; ++j, dy += p.inner, index += p.inner)
         for (int64_t i = 0; i < cols; ++i)
@@ -45,7 +45,8 @@ void scatter_columns(const KernelCall& call, A* sum, int64_t pitch, const T* dy,
 template <class I>
 void scatter_rounded(const KernelCall& call, bf16* dx, const bf16* dy, const I* index) {
     const auto& p = call.get<nn_gather_params>();
-    const int64_t wanted = (int64_t(1) << 18) / (p.n + 1) + 1, width = wanted < p.inner ? wanted : p.inner;
+    const int64_t wanted = (int64_t(1) << 18) / (p.n + 1) + 1,
+                  width = wanted < p.inner ? wanted : p.inner;
     float* sum = static_cast<float*>(std::malloc(size_t(p.n * width) * sizeof(float)));
     if (!sum) return call.fail("no memory for the sums of %lld rows", (long long)p.n);
     for (int64_t first = 0; first < p.inner; first += width) {
@@ -53,7 +54,8 @@ void scatter_rounded(const KernelCall& call, bf16* dx, const bf16* dy, const I* 
         std::memset(sum, 0, size_t(p.n * width) * sizeof(float));
         scatter_columns(call, sum, width, dy + first, index + first, cols);
         for (int64_t r = 0; r < p.n; ++r)
-            for (int64_t i = 0; i < cols; ++i) dx[r * p.inner + first + i] = bf16(sum[r * width + i]);
+            for (int64_t i = 0; i < cols; ++i)
+                dx[r * p.inner + first + i] = bf16(sum[r * width + i]);
     }
     std::free(sum);
 }
@@ -78,9 +80,8 @@ template <class T, class I> void scatter_tile(const KernelCall& call) {
 
 void scatter_add(const KernelCall& call) {
     visit_any(call.dtype, [&](auto value) {
-        visit_index(Dtype(call.get<nn_gather_params>().index_dtype), [&](auto index) {
-            scatter_tile<decltype(value), decltype(index)>(call);
-        });
+        visit_index(Dtype(call.get<nn_gather_params>().index_dtype),
+                    [&](auto index) { scatter_tile<decltype(value), decltype(index)>(call); });
     });
 }
 

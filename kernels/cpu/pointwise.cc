@@ -1,7 +1,8 @@
-// The CPU kernels of every op in kernels/pointwise.inc. An op is compiled once per type that is computed in (float,
-// double, int64) as a plain loop over contiguous arrays; what it is given (bfloat16, other integers, strides,
-// broadcast axes, scalars) is brought into that form a block at a time, in the first-level cache. Contiguous data of
-// the type itself is used where it lies, so f32 ops run at memory speed.
+// The CPU kernels of every op in kernels/pointwise.inc. An op is compiled once per type that is
+// computed in (float, double, int64) as a plain loop over contiguous arrays; what it is given
+// (bfloat16, other integers, strides, broadcast axes, scalars) is brought into that form a block at
+// a time, in the first-level cache. Contiguous data of the type itself is used where it lies, so
+// f32 ops run at memory speed.
 #include "kernels/pointwise.h"
 
 #include <algorithm>
@@ -11,7 +12,8 @@
 namespace nn::NN_ISA::pointwise {
 namespace {
 
-constexpr int64_t block = 1024;    // elements converted at a time: four blocks of float fit the first-level cache
+constexpr int64_t block =
+    1024;  // elements converted at a time: four blocks of float fit the first-level cache
 constexpr int64_t short_row = 96;  // rows shorter than this share a block
 
 struct Position {
@@ -48,7 +50,8 @@ template <class T, class S> void load_row(T* to, const S* from, int64_t stride, 
 }
 
 // Elements [at, at + n) in the order of the output, possibly several rows, converted into `to`.
-template <class T> void load(T* to, const Plan& plan, const Source& source, Position at, int64_t n) {
+template <class T>
+void load(T* to, const Plan& plan, const Source& source, Position at, int64_t n) {
     const int row = plan.ndim - 1;
     visit_any(source.dtype, [&](auto zero) {
         const auto* data = reinterpret_cast<const decltype(zero)*>(source.data);
@@ -131,7 +134,8 @@ template <class Form, bool integers> void kernel(const KernelCall& call) {
 
 #define NN_POINTWISE(name, operands, integers, ...)                                             \
     const KernelRegistrar registrar_##name(#name, Isa::NN_ISA, operands, "nn_pointwise_params", \
-                                           sizeof(nn_pointwise_params), &kernel<__VA_ARGS__, integers>);
+                                           sizeof(nn_pointwise_params),                         \
+                                           &kernel<__VA_ARGS__, integers>);
 #include "kernels/pointwise_kernels.inc"
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Random tiles and dropout. Element e of a tensor takes word e % 4 of Philox block e / 4, e being its row-major index in
-// the whole tensor: the numbers do not depend on how the tensor is cut into tiles. Whole runs of blocks are generated at
-// a time, since that is what vectorises.
+// Random tiles and dropout. Element e of a tensor takes word e % 4 of Philox block e / 4, e being
+// its row-major index in the whole tensor: the numbers do not depend on how the tensor is cut into
+// tiles. Whole runs of blocks are generated at a time, since that is what vectorises.
 #include <algorithm>
 
 #include "kernels/cpu/cpu.h"
@@ -23,12 +23,13 @@ void make_words(uint32_t* words, const nn_random_params& p, uint64_t first, int6
     }
 }
 
-// Calls f(words, offset in the tile, n, lead): element offset + i of the tile takes words[lead + i], and the words start
-// at a block. Axes that the tile spans whole are one with the axis before.
+// Calls f(words, offset in the tile, n, lead): element offset + i of the tile takes words[lead +
+// i], and the words start at a block. Axes that the tile spans whole are one with the axis before.
 template <class F> void each_run(const nn_random_params& p, F f) {
     alignas(64) uint32_t words[4 * batch];
     int64_t run = 1, runs = 1, axis = p.ndim;
-    for (bool whole = true; axis && whole; whole = p.extent[axis] == p.whole[axis]) run *= p.extent[--axis];
+    for (bool whole = true; axis && whole; whole = p.extent[axis] == p.whole[axis])
+        run *= p.extent[--axis];
     for (int64_t d = 0; d < axis; ++d) runs *= p.extent[d];
     for (int64_t r = 0, offset = 0; r < runs; ++r) {
         uint64_t element = 0, stride = 1;
@@ -58,7 +59,8 @@ void random_uniform(const KernelCall& call) {
         each_run(p, [&](const uint32_t* words, int64_t offset, int64_t n, int64_t lead) {
             T* y = call.operand<T>(0) + offset;
 #pragma omp simd
-            for (int64_t i = 0; i < n; ++i) y[i] = T(low + width * Acc<T>(unit_float(words[lead + i])));
+            for (int64_t i = 0; i < n; ++i)
+                y[i] = T(low + width * Acc<T>(unit_float(words[lead + i])));
         });
     });
 }
@@ -91,7 +93,8 @@ void dropout(const KernelCall& call) {
             const T* x = call.operand<const T>(1) + offset;
 #pragma omp simd
             for (int64_t i = 0; i < n; ++i) {
-                const Acc<T> kept = Acc<T>(x[i]) * scale;  // read always, or the loop would not vectorise
+                const Acc<T> kept =
+                    Acc<T>(x[i]) * scale;  // read always, or the loop would not vectorise
                 y[i] = T(unit_float(words[lead + i]) >= drop ? kept : Acc<T>(0));
             }
         });

@@ -1,6 +1,6 @@
-// Sum, max, min and product over the middle of (outer, n, inner), and the positions of the largest and smallest.
-// Sums of floats add short runs in float and the runs in double, so that ten million elements lose nothing. NaN wins
-// max, min, argmax and argmin, as in PyTorch.
+// Sum, max, min and product over the middle of (outer, n, inner), and the positions of the largest
+// and smallest. Sums of floats add short runs in float and the runs in double, so that ten million
+// elements lose nothing. NaN wins max, min, argmax and argmin, as in PyTorch.
 #include <algorithm>
 #include <type_traits>
 
@@ -9,9 +9,9 @@
 namespace nn::NN_ISA {
 namespace {
 
-constexpr int64_t lanes = 64;       // partial results of a contiguous row
-constexpr int64_t max_cols = 256;   // columns reduced at a time where inner > 1
-constexpr int64_t run = 64;         // terms added in the accumulator type
+constexpr int64_t lanes = 64;      // partial results of a contiguous row
+constexpr int64_t max_cols = 256;  // columns reduced at a time where inner > 1
+constexpr int64_t run = 64;        // terms added in the accumulator type
 
 enum Kind { sum, largest, smallest, product };
 
@@ -23,7 +23,8 @@ template <Kind kind, class A> constexpr A identity() {
     switch (kind) {
         case sum: return A(0);
         case product: return A(1);
-        case largest: return std::is_same_v<A, int64_t> ? std::numeric_limits<A>::lowest() : -infinity<A>();
+        case largest:
+            return std::is_same_v<A, int64_t> ? std::numeric_limits<A>::lowest() : -infinity<A>();
         default: return infinity<A>();
     }
 }
@@ -45,7 +46,8 @@ void reduce_rows(A* acc, const T* x, int64_t rows, int64_t cols, int64_t stride)
         const T *x1 = x + stride, *x2 = x1 + stride, *x3 = x2 + stride;
 #pragma omp simd
         for (int64_t c = 0; c < cols; ++c) {
-            const A low = combine<kind>(A(x[c]), A(x1[c])), high = combine<kind>(A(x2[c]), A(x3[c]));
+            const A low = combine<kind>(A(x[c]), A(x1[c])),
+                    high = combine<kind>(A(x2[c]), A(x3[c]));
             acc[c] = combine<kind>(acc[c], combine<kind>(low, high));
         }
     }
@@ -148,13 +150,15 @@ template <Kind kind, class A, class T> Found<A> find_contiguous(const T* x, int6
         const A candidate = A(reduce_contiguous<kind, A>(x + i, size));
         if (!better<kind>(candidate, found.value)) continue;
         int64_t j = i;
-        while (A(x[j]) != candidate && A(x[j]) == A(x[j])) ++j;  // the candidate is NaN where there is one
+        while (A(x[j]) != candidate && A(x[j]) == A(x[j]))
+            ++j;  // the candidate is NaN where there is one
         found = {candidate, j};
     }
     return found;
 }
 
-template <Kind kind, class A, class T> Found<A> find_strided(const T* x, int64_t n, int64_t stride) {
+template <Kind kind, class A, class T>
+Found<A> find_strided(const T* x, int64_t n, int64_t stride) {
     Found<A> found = {A(x[0]), 0};
     for (int64_t i = 1; i < n; ++i)
         if (better<kind>(A(x[i * stride]), found.value)) found = {A(x[i * stride]), i};
@@ -167,7 +171,9 @@ template <Kind kind, class T> void argreduce_tile(const KernelCall& call) {
     int64_t* index = call.operand<int64_t>(0);
     T* value = call.operand<T>(1);
     const T* x = call.operand<const T>(2);
-    if (p.n == 0) return call.fail("the axis is empty, so nothing is the %s", kind == largest ? "largest" : "smallest");
+    if (p.n == 0)
+        return call.fail("the axis is empty, so nothing is the %s",
+                         kind == largest ? "largest" : "smallest");
     for (int64_t o = 0; o < p.outer; ++o, x += p.n * p.inner)
         for (int64_t i = 0; i < p.inner; ++i, ++index, ++value) {
             Found<A> found = p.inner == 1 ? find_contiguous<kind, A>(x, p.n)
@@ -175,7 +181,8 @@ template <Kind kind, class T> void argreduce_tile(const KernelCall& call) {
             found.index += p.start;
             const A old = p.first ? A(0) : A(*value);
             const bool tie = found.value == old || (found.value != found.value && old != old);
-            if (!p.first && (tie ? *index < found.index : !better<kind>(found.value, old))) continue;
+            if (!p.first && (tie ? *index < found.index : !better<kind>(found.value, old)))
+                continue;
             *index = found.index;
             *value = T(found.value);
         }

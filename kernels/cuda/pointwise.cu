@@ -1,11 +1,11 @@
-// The CUDA kernels of every op in kernels/pointwise.inc, from the same functors as the CPU's. A kernel exists once per
-// type that is computed in; what the operands are stored as is looked up while loading, which memory hides and which
-// keeps the number of kernels to compile small.
+// The CUDA kernels of every op in kernels/pointwise.inc, from the same functors as the CPU's. A
+// kernel exists once per type that is computed in; what the operands are stored as is looked up
+// while loading, which memory hides and which keeps the number of kernels to compile small.
 #define NN_ISA cuda
-#include "kernels/pointwise.h"
-
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
+
+#include "kernels/pointwise.h"
 
 namespace nn::cuda::pointwise {
 namespace {
@@ -13,16 +13,15 @@ namespace {
 constexpr int threads = 256;
 constexpr int width = 4;  // elements a thread takes where all operands are contiguous
 
-template <class S> struct alignas(sizeof(S) * width) Pack {
-    S value[width];
-};
+template <class S> struct alignas(sizeof(S) * width) Pack { S value[width]; };
 
 __device__ inline float number(__nv_bfloat16 x) { return __bfloat162float(x); }
 template <class S> __device__ S number(S x) { return x; }
 __device__ inline void assign(__nv_bfloat16& y, float x) { y = __float2bfloat16_rn(x); }
 template <class S, class T> __device__ void assign(S& y, T x) { y = S(x); }
 
-// Calls f with a null pointer to the type behind `dtype`, of those that are computed in T (or a bool).
+// Calls f with a null pointer to the type behind `dtype`, of those that are computed in T (or a
+// bool).
 template <class T, class F> __device__ void visit(Dtype dtype, F f) {
     if constexpr (std::is_same_v<T, float>) {
         if (dtype == Dtype::f32) return f((float*)nullptr);
@@ -47,20 +46,23 @@ template <class T> __device__ T load(const Source& source, int64_t i) {
 template <class T> __device__ void load(const Source& source, int64_t i, T* x) {
     visit<T>(source.dtype, [&](auto* null) {
         using S = std::remove_pointer_t<decltype(null)>;
-        const Pack<S> pack = *reinterpret_cast<const Pack<S>*>(source.data + i * int64_t(sizeof(S)));
+        const Pack<S> pack =
+            *reinterpret_cast<const Pack<S>*>(source.data + i * int64_t(sizeof(S)));
 #pragma unroll
         for (int e = 0; e < width; ++e) x[e] = T(number(pack.value[e]));
     });
 }
 
-template <class Form, class T> __global__ void __launch_bounds__(threads) strided(const Plan plan, void* y) {
+template <class Form, class T>
+__global__ void __launch_bounds__(threads) strided(const Plan plan, void* y) {
     const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
     if (i >= plan.total) return;
     const bool small = plan.total <= 0x7FFFFFFF;  // then dividing takes a quarter of the time
     int64_t offset[4] = {}, rest = i;
     for (int axis = plan.ndim - 1; axis >= 0; --axis) {
         int64_t above = 0;
-        if (axis) above = small ? uint32_t(rest) / uint32_t(plan.extent[axis]) : rest / plan.extent[axis];
+        if (axis)
+            above = small ? uint32_t(rest) / uint32_t(plan.extent[axis]) : rest / plan.extent[axis];
         const int64_t index = rest - above * plan.extent[axis];
 #pragma unroll
         for (int k = 0; k < Form::count; ++k) offset[k] += index * plan.source[k].stride[axis];
@@ -70,13 +72,16 @@ template <class Form, class T> __global__ void __launch_bounds__(threads) stride
 #pragma unroll
     for (int k = 0; k < Form::count; ++k)
         if (Form::needed >> k & 1)
-            x[k] = plan.source[k].data ? load<T>(plan.source[k], offset[k]) : T(plan.source[k].scalar);
+            x[k] =
+                plan.source[k].data ? load<T>(plan.source[k], offset[k]) : T(plan.source[k].scalar);
     const auto result = Form::apply(x[0], x[1], x[2], x[3]);
     visit<T>(plan.out, [&](auto* null) { assign(static_cast<decltype(null)>(y)[i], result); });
 }
 
-// All operands are contiguous or scalars, aligned to a pack, and plan.total is a multiple of the pack's width.
-template <class Form, class T> __global__ void __launch_bounds__(threads) contiguous(const Plan plan, void* y) {
+// All operands are contiguous or scalars, aligned to a pack, and plan.total is a multiple of the
+// pack's width.
+template <class Form, class T>
+__global__ void __launch_bounds__(threads) contiguous(const Plan plan, void* y) {
     const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
     if (i >= plan.total) return;
     T x[4][width] = {};
@@ -92,12 +97,15 @@ template <class Form, class T> __global__ void __launch_bounds__(threads) contig
         using S = std::remove_pointer_t<decltype(null)>;
         Pack<S> pack;
 #pragma unroll
-        for (int e = 0; e < width; ++e) assign(pack.value[e], Form::apply(x[0][e], x[1][e], x[2][e], x[3][e]));
+        for (int e = 0; e < width; ++e)
+            assign(pack.value[e], Form::apply(x[0][e], x[1][e], x[2][e], x[3][e]));
         static_cast<Pack<S>*>(y)[i / width] = pack;
     });
 }
 
-bool packs(const void* data, Dtype dtype) { return reinterpret_cast<uintptr_t>(data) % (dtype_size(dtype) * width) == 0; }
+bool packs(const void* data, Dtype dtype) {
+    return reinterpret_cast<uintptr_t>(data) % (dtype_size(dtype) * width) == 0;
+}
 
 bool is_contiguous(const Plan& plan, const void* y) {
     bool yes = plan.ndim == 1 && plan.total % width == 0 && packs(y, plan.out);
@@ -112,7 +120,8 @@ template <class Form, class T> void launch(const KernelCall& call, const Plan& p
     void* y = call.operand<void>(0);
     const auto stream = static_cast<cudaStream_t>(call.stream);
     if (plan.total == 0) return;
-    const bool packed = std::is_same_v<T, float> && is_contiguous(plan, y);  // other types are rare and not in a hurry
+    const bool packed = std::is_same_v<T, float> &&
+                        is_contiguous(plan, y);  // other types are rare and not in a hurry
     const auto blocks = unsigned((plan.total / (packed ? width : 1) + threads - 1) / threads);
     if constexpr (std::is_same_v<T, float>)
         if (packed) contiguous<Form, T><<<blocks, threads, 0, stream>>>(plan, y);
@@ -129,9 +138,10 @@ template <class Form, bool integers> void kernel(const KernelCall& call) {
     if constexpr (integers) launch<Form, int64_t>(call, plan);
 }
 
-#define NN_POINTWISE(name, operands, integers, ...)                              \
+#define NN_POINTWISE(name, operands, integers, ...)                                \
     const KernelRegistrar registrar_##name(#name, operands, "nn_pointwise_params", \
-                                           sizeof(nn_pointwise_params), &kernel<__VA_ARGS__, integers>);
+                                           sizeof(nn_pointwise_params),            \
+                                           &kernel<__VA_ARGS__, integers>);
 #include "kernels/pointwise_kernels.inc"
 
 }  // namespace

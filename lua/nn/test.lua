@@ -77,20 +77,24 @@ local function show(x)
   return type(x) == "string" and ("%q"):format(x) or tostring(x)
 end
 
--- Where two values differ, and how: nil where they agree. equal(a, b) compares two leaves.
-local function difference(a, b, equal, path)
+-- How two values differ, and the path to there: nil where they agree. equal(a, b) compares leaves.
+local function difference(a, b, equal)
   a, b = plain(a), plain(b)
   if type(a) ~= "table" or type(b) ~= "table" then
     if equal(a, b) then return nil end
-    return ("%s%s, expected %s"):format(path ~= "" and path .. " is " or "", show(a), show(b))
+    return ("%s, expected %s"):format(show(a), show(b)), ""
   end
-  local keys = {}
-  for key in pairs(a) do keys[key] = true end
-  for key in pairs(b) do keys[key] = true end
-  for key in pairs(keys) do
-    local found = difference(a[key], b[key], equal, ("%s[%s]"):format(path, tostring(key)))
-    if found then return found end
+  for key, value in pairs(a) do
+    local found, path = difference(value, b[key], equal)
+    if found then return found, ("[%s]%s"):format(tostring(key), path) end
   end
+  for key, value in pairs(b) do
+    if a[key] == nil then return "nil, expected " .. show(value), ("[%s]"):format(tostring(key)) end
+  end
+end
+
+local function text_of(found, path)
+  return path == "" and found or ("%s is %s"):format(path, found)
 end
 
 --- near(a, b, {abs=1e-6, rel=1e-5}): numbers, nested tables or tensors of the same shape, every
@@ -99,17 +103,17 @@ function M.near(a, b, tolerance)
   local abs, rel = tolerance and tolerance.abs or 1e-6, tolerance and tolerance.rel or 1e-5
   if tolerance and not tolerance.abs then abs = 0 end
   if tolerance and not tolerance.rel then rel = 0 end
-  local found = difference(a, b, function(x, y)
+  local found, path = difference(a, b, function(x, y)
     if type(x) ~= "number" or type(y) ~= "number" then return x == y end
     return math.abs(x - y) <= abs + rel * math.abs(y) or x == y
-  end, "")
-  if found then fail("%s (tolerance %g + %g of it)", found, abs, rel) end
+  end)
+  if found then fail("%s (tolerance %g + %g of it)", text_of(found, path), abs, rel) end
 end
 
 --- same(a, b): equal numbers, texts, nested tables, or tensors to the bit.
 function M.same(a, b)
-  local found = difference(a, b, function(x, y) return x == y end, "")
-  if found then fail("%s", found) end
+  local found, path = difference(a, b, function(x, y) return x == y end)
+  if found then fail("%s", text_of(found, path)) end
 end
 
 --- fails(f, text) -> message: f() must raise an error whose message contains the text or matches it

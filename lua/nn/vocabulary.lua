@@ -39,8 +39,8 @@ local function each_character(text, name, each)
 end
 
 local function of_symbols(kind, symbols)
-  local self = setmetatable({kind = kind, symbols = symbols, size = #symbols, ids = {}}, Vocabulary)
-  for i, symbol in ipairs(symbols) do self.ids[symbol] = i - 1 end
+  local self = setmetatable({kind = kind, symbols = symbols, size = #symbols, id_of = {}}, Vocabulary)
+  for i, symbol in ipairs(symbols) do self.id_of[symbol] = i - 1 end
   return self
 end
 
@@ -80,7 +80,7 @@ function M.from_state(state) return M.vocabulary(state.kind, state.symbols, "the
 --- vocabulary:encode(text, name) -> array, count: ids as a uint16_t array from 0.
 --- Errors: a character that is not in the vocabulary, with its position in bytes.
 function Vocabulary:encode(text, name)
-  local ids, count, of = ffi.new("uint16_t[?]", math.max(1, #text)), 0, self.ids
+  local ids, count, of = ffi.new("uint16_t[?]", math.max(1, #text)), 0, self.id_of
   if self.kind == "byte" then
     for i = 1, #text do ids[i - 1] = text:byte(i) end
     return ids, #text

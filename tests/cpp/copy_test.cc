@@ -1,5 +1,6 @@
-// Tests of the kernels that move and make data: copy, cast, fill and arange. The oracle for copies is the same walk over
-// indices, element by element; for casts it is the C++ conversion of a double.
+// Tests of the kernels that move and make data: copy, cast, fill and arange. The oracle for copies
+// is the same walk over indices, element by element; for casts it is the C++ conversion of a
+// double.
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;
@@ -24,8 +25,10 @@ template <class F> void each_element(const nn_copy_params& p, F f) {
     }
 }
 
-// A block inside a larger tensor whose axes are stored in a random order; returns the tensor's size.
-int64_t random_block(int64_t ndim, const int64_t* extent, int64_t* stride, int64_t* offset, Random& random) {
+// A block inside a larger tensor whose axes are stored in a random order; returns the tensor's
+// size.
+int64_t random_block(int64_t ndim, const int64_t* extent, int64_t* stride, int64_t* offset,
+                     Random& random) {
     std::vector<int64_t> order;
     for (int64_t d = 0; d < ndim; ++d) order.insert(order.begin() + random.integer(0, d), d);
     int64_t size = 1;
@@ -39,7 +42,8 @@ int64_t random_block(int64_t ndim, const int64_t* extent, int64_t* stride, int64
     return size;
 }
 
-void check_copy(const Variant& v, const nn_copy_params& p, int64_t src_size, int64_t dst_size, Random& random) {
+void check_copy(const Variant& v, const nn_copy_params& p, int64_t src_size, int64_t dst_size,
+                Random& random) {
     Tile src = v.tile(random.integers(size_t(src_size), 0, 1 + 99 * (v.dtype != Dtype::boolean)));
     Tile dst = v.tile(Values(size_t(dst_size), 1));
     Values want = dst.values();
@@ -55,9 +59,12 @@ TEST_CASE("a copy moves any block between any two layouts and touches nothing el
             for (int trial = 0; trial < 60; ++trial) {
                 nn_copy_params p{};
                 p.ndim = random.integer(0, 5);
-                for (int64_t d = 0; d < p.ndim; ++d) p.extent[d] = random.integer(1, p.ndim < 3 ? 40 : 6);
-                const int64_t src = random_block(p.ndim, p.extent, p.src_stride, &p.src_offset, random);
-                const int64_t dst = random_block(p.ndim, p.extent, p.dst_stride, &p.dst_offset, random);
+                for (int64_t d = 0; d < p.ndim; ++d)
+                    p.extent[d] = random.integer(1, p.ndim < 3 ? 40 : 6);
+                const int64_t src =
+                    random_block(p.ndim, p.extent, p.src_stride, &p.src_offset, random);
+                const int64_t dst =
+                    random_block(p.ndim, p.extent, p.dst_stride, &p.dst_offset, random);
                 INFO("trial " << trial);
                 check_copy(v, p, src, dst, random);
             }
@@ -69,8 +76,13 @@ TEST_CASE("a copy transposes matrices of any ragged size, also many of them") {
     each_variant(
         [](const Variant& v) {
             Random random(2);
-            for (const auto& [batch, rows, cols] : {std::tuple<int64_t, int64_t, int64_t>{1, 128, 256}, {1, 129, 67},
-                                                    {3, 64, 40}, {1, 1, 300}, {1, 300, 1}, {2, 33, 130}}) {
+            for (const auto& [batch, rows, cols] :
+                 {std::tuple<int64_t, int64_t, int64_t>{1, 128, 256},
+                  {1, 129, 67},
+                  {3, 64, 40},
+                  {1, 1, 300},
+                  {1, 300, 1},
+                  {2, 33, 130}}) {
                 nn_copy_params p{};
                 p.ndim = 3;
                 p.extent[0] = batch, p.extent[1] = rows, p.extent[2] = cols;
@@ -109,14 +121,16 @@ TEST_CASE("a cast between any two dtypes rounds, truncates or tests for zero") {
             for (Dtype from : all_dtypes) {
                 Values in = numbers;
                 if (is_float(from) || from == Dtype::i32 || from == Dtype::i64)
-                    if (v.dtype != Dtype::u8) in.insert(in.end(), {-1, -100, -1.75, -65535, 65537, 16777215});
+                    if (v.dtype != Dtype::u8)
+                        in.insert(in.end(), {-1, -100, -1.75, -65535, 65537, 16777215});
                 while (in.size() < 67) in.push_back(in[in.size() - 11]);
                 for (double& x : in) x = stored(from, x);
                 Tile x(from, in), y = v.output(in.size());
                 Values want;
                 for (double value : in) want.push_back(stored(v.dtype, value));
                 INFO("from " << dtype_name(from));
-                CHECK(run(v, "cast", nn_cast_params{int64_t(in.size()), int32_t(from)}, {&y, &x}) == "");
+                CHECK(run(v, "cast", nn_cast_params{int64_t(in.size()), int32_t(from)}, {&y, &x}) ==
+                      "");
                 check_close("cast", y, want, 0);
             }
         },
@@ -124,7 +138,8 @@ TEST_CASE("a cast between any two dtypes rounds, truncates or tests for zero") {
 }
 
 TEST_CASE("casts round to nearest even, keep NaN and infinity, and wrap integers") {
-    const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+    const double inf = std::numeric_limits<double>::infinity(),
+                 nan = std::numeric_limits<double>::quiet_NaN();
     each_variant(
         [&](const Variant& v) {
             Tile x(Dtype::f32, {1.00390625, 1.01171875, nan, inf, -inf, 3.4e38}), y = v.output(6);

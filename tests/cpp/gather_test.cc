@@ -7,7 +7,8 @@ using namespace nn::test;
 
 namespace {
 
-const nn_gather_params shapes[] = {{1, 10, 7, 1, 0}, {3, 4, 9, 5, 0}, {2, 1, 3, 64, 0}, {1, 300, 1000, 3, 0}};
+const nn_gather_params shapes[] = {
+    {1, 10, 7, 1, 0}, {3, 4, 9, 5, 0}, {2, 1, 3, 64, 0}, {1, 300, 1000, 3, 0}};
 
 nn_gather_params with_index(nn_gather_params p, Dtype dtype) {
     p.index_dtype = int32_t(dtype);
@@ -21,8 +22,10 @@ TEST_CASE("gather picks the rows that the index names") {
             for (const auto& shape : shapes)
                 for (Dtype index_dtype : {Dtype::i32, Dtype::i64}) {
                     const auto p = with_index(shape, index_dtype);
-                    Tile x = v.tile(random.integers(size_t(p.outer * p.n * p.inner), 0, 1 + 99 * (v.dtype != Dtype::boolean)));
-                    Tile index(index_dtype, random.integers(size_t(p.outer * p.m * p.inner), 0, p.n - 1));
+                    Tile x = v.tile(random.integers(size_t(p.outer * p.n * p.inner), 0,
+                                                    1 + 99 * (v.dtype != Dtype::boolean)));
+                    Tile index(index_dtype,
+                               random.integers(size_t(p.outer * p.m * p.inner), 0, p.n - 1));
                     Tile y = v.output(index.size());
                     CHECK(run(v, "gather", p, {&y, &x, &index}) == "");
                     Values want;
@@ -66,7 +69,8 @@ TEST_CASE("scatter_add is the adjoint of gather") {
         Tile y = v.output(dy.size()), dx = v.output(x.size());
         CHECK(run(v, "gather", p, {&y, &x, &index}) == "");
         CHECK(run(v, "scatter_add", p, {&dx, &dy, &index}) == "");
-        CHECK(dot(y.values(), dy.values()) == Approx(dot(x.values(), dx.values())).epsilon(1e-12).margin(1e-12));
+        CHECK(dot(y.values(), dy.values()) ==
+              Approx(dot(x.values(), dx.values())).epsilon(1e-12).margin(1e-12));
     }
 }
 
@@ -74,7 +78,8 @@ TEST_CASE("scatter_add of many small numbers does not stall in bfloat16") {
     each_variant(
         [](const Variant& v) {
             Tile dy = v.tile(Values(4096, 1)), index(Dtype::i64, Values(4096, 1)), dx = v.output(2);
-            CHECK(run(v, "scatter_add", nn_gather_params{1, 2, 4096, 1, int32_t(Dtype::i64)}, {&dx, &dy, &index}) == "");
+            CHECK(run(v, "scatter_add", nn_gather_params{1, 2, 4096, 1, int32_t(Dtype::i64)},
+                      {&dx, &dy, &index}) == "");
             CHECK(dx.values() == Values{0, 4096});
         },
         {Dtype::bf16});

@@ -1,6 +1,7 @@
-// Tests of the ops of kernels/pointwise.inc. The oracle is the table below, written from the definitions and computed in
-// double by the C library; an op without a row there fails the first test. Derivatives are held against central
-// differences of the table, so neither test trusts the kernels.
+// Tests of the ops of kernels/pointwise.inc. The oracle is the table below, written from the
+// definitions and computed in double by the C library; an op without a row there fails the first
+// test. Derivatives are held against central differences of the table, so neither test trusts the
+// kernels.
 #include <functional>
 #include <map>
 
@@ -23,9 +24,11 @@ struct Entry {
 const std::vector<Entry>& entries() {
     constexpr bool ANY = true, FLOATS = false;
     static const std::vector<Entry> list = {
-#define UNARY(name, dtypes, lo, hi, f, df_dx, needs, doc) {#name, unary, dtypes, lo, hi, 0, 0, needs, "", doc},
+#define UNARY(name, dtypes, lo, hi, f, df_dx, needs, doc) \
+    {#name, unary, dtypes, lo, hi, 0, 0, needs, "", doc},
 #define FLAT(name, dtypes, lo, hi, f, doc) {#name, flat, dtypes, lo, hi, 0, 0, "", "", doc},
-#define PREDICATE(name, dtypes, lo, hi, f, doc) {#name, predicate, dtypes, lo, hi, 0, 0, "", "", doc},
+#define PREDICATE(name, dtypes, lo, hi, f, doc) \
+    {#name, predicate, dtypes, lo, hi, 0, 0, "", "", doc},
 #define BINARY(name, dtypes, a_lo, a_hi, b_lo, b_hi, f, df_da, needs_a, df_db, needs_b, doc) \
     {#name, binary, dtypes, a_lo, a_hi, b_lo, b_hi, needs_a, needs_b, doc},
 #define COMPARE(name, dtypes, f, doc) {#name, compare, dtypes, -2, 2, -2, 2, "", "", doc},
@@ -55,7 +58,8 @@ const std::map<std::string, Function>& references() {
         {"tanh", [](double x, double) { return std::tanh(x); }},
         {"erf", [](double x, double) { return std::erf(x); }},
         {"sigmoid", [](double x, double) { return 1 / (1 + std::exp(-x)); }},
-        {"softplus", [](double x, double) { return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))); }},
+        {"softplus",
+         [](double x, double) { return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))); }},
         {"relu", [](double x, double) { return x > 0 ? x : 0; }},
         {"silu", [](double x, double) { return x / (1 + std::exp(-x)); }},
         {"gelu",
@@ -64,7 +68,9 @@ const std::map<std::string, Function>& references() {
              return u < 0 ? x / (1 + std::exp(-2 * u)) : 0.5 * x * (1 + std::tanh(u));
          }},
         {"gelu_exact", [](double x, double) { return 0.5 * x * std::erfc(-x / std::sqrt(2)); }},
-        {"sign", [](double x, double) { return x > 0 ? 1 : x < 0 ? -1 : 0; }},
+        {"sign", [](double x, double) { return x > 0   ? 1
+                                               : x < 0 ? -1
+                                                       : 0; }},
         {"floor", [](double x, double) { return std::floor(x); }},
         {"ceil", [](double x, double) { return std::ceil(x); }},
         {"round", [](double x, double) { return x - std::remainder(x, 1); }},
@@ -120,7 +126,9 @@ Values apply(const Function& f, const Tile& a, const Tile& b) {
 }
 
 // A few roundings: of the result and of intermediate ones.
-double tolerance(Dtype dtype) { return dtype == Dtype::bf16 ? 0.004 : dtype == Dtype::f32 ? 1e-6 : 1e-14; }
+double tolerance(Dtype dtype) {
+    return dtype == Dtype::bf16 ? 0.004 : dtype == Dtype::f32 ? 1e-6 : 1e-14;
+}
 
 TEST_CASE("every pointwise op has a reference and a documented signature") {
     for (const Entry& e : entries()) {
@@ -142,8 +150,10 @@ TEST_CASE("pointwise ops equal their formulas in every float dtype") {
             if (e.form == selection) continue;
             Tile a = v.tile(random.values(1031, e.a_lo, e.a_hi));
             Tile b = v.tile(random.values(1031, e.b_lo, e.b_hi));
-            for (size_t i = 0; i < 1031; i += 7) a.set(i, e.form >= compare ? b[i] : a[i]);  // some are equal
-            check_close(e.name, forward(v, e, a, b), apply(references().at(e.name), a, b), tolerance(v.dtype), 1e-3);
+            for (size_t i = 0; i < 1031; i += 7)
+                a.set(i, e.form >= compare ? b[i] : a[i]);  // some are equal
+            check_close(e.name, forward(v, e, a, b), apply(references().at(e.name), a, b),
+                        tolerance(v.dtype), 1e-3);
         }
     });
 }
@@ -156,7 +166,8 @@ TEST_CASE("pointwise ops of integers are exact, and wrap") {
             for (const Entry& e : entries()) {
                 if (!e.any_dtype || e.form == selection) continue;
                 if (v.dtype == Dtype::u8 && (e.name == "neg" || e.name == "sub")) continue;
-                Tile a = v.tile(random.integers(200, low, 9)), b = v.tile(random.integers(200, low, 9));
+                Tile a = v.tile(random.integers(200, low, 9)),
+                     b = v.tile(random.integers(200, low, 9));
                 if (e.name == "pow") b = v.tile(random.integers(200, 0, 2));
                 for (size_t i = 0; i < 200; ++i)
                     if (e.name == "remainder" && b[i] == 0) b.set(i, 4);
@@ -178,8 +189,10 @@ TEST_CASE("integer arithmetic wraps, and its awkward cases have a value") {
         [](const Variant& v) {
             CHECK(integers(v, "add", {2147483647}, {1}) == Values{-2147483648.0});
             CHECK(integers(v, "mul", {65536, 3}, {65536, -4}) == Values{0, -12});
-            CHECK(integers(v, "remainder", {7, -7, 7, -7, 5}, {3, 3, -3, -3, 0}) == Values{1, 2, -2, -1, 0});
-            CHECK(integers(v, "pow", {2, 1, -1, -1, 0, 3}, {-1, -5, -3, -2, 0, 5}) == Values{0, 1, -1, 1, 1, 243});
+            CHECK(integers(v, "remainder", {7, -7, 7, -7, 5}, {3, 3, -3, -3, 0}) ==
+                  Values{1, 2, -2, -1, 0});
+            CHECK(integers(v, "pow", {2, 1, -1, -1, 0, 3}, {-1, -5, -3, -2, 0, 5}) ==
+                  Values{0, 1, -1, 1, 1, 243});
         },
         {Dtype::i32});
     each_variant(
@@ -188,14 +201,17 @@ TEST_CASE("integer arithmetic wraps, and its awkward cases have a value") {
             CHECK(integers(v, "add", {4294967296}, {4294967296}) == Values{8589934592});
         },
         {Dtype::i64});
-    each_variant([](const Variant& v) { CHECK(integers(v, "add", {250}, {10}) == Values{4}); }, {Dtype::u8});
+    each_variant([](const Variant& v) { CHECK(integers(v, "add", {250}, {10}) == Values{4}); },
+                 {Dtype::u8});
 }
 
 // dx of the backward kernel; operands that the derivative does not need are left out.
-Values backward(const Variant& v, const Entry& e, const std::string& kernel, const std::string& needs, Tile& dy,
-                Tile& a, Tile& b, Tile& y) {
+Values backward(const Variant& v, const Entry& e, const std::string& kernel,
+                const std::string& needs, Tile& dy, Tile& a, Tile& b, Tile& y) {
     const bool one = e.form == unary;
-    const auto given = [&](char name, Tile& tile) { return needs.find(name) == std::string::npos ? nullptr : &tile; };
+    const auto given = [&](char name, Tile& tile) {
+        return needs.find(name) == std::string::npos ? nullptr : &tile;
+    };
     Tile dx = v.output(a.size()), dx_all = v.output(a.size());
     std::vector<Tile*> needed = {&dx, &dy, given(one ? 'x' : 'a', a), given('b', b), given('y', y)};
     std::vector<Tile*> all = {&dx_all, &dy, &a, &b, &y};
@@ -213,7 +229,8 @@ TEST_CASE("pointwise derivatives equal central differences") {
         for (const Entry& e : entries()) {
             if (e.form != unary && e.form != binary) continue;
             const Function& f = references().at(e.name);
-            Tile a = v.tile(random.values(203, e.a_lo, e.a_hi)), b = v.tile(random.values(203, e.b_lo, e.b_hi));
+            Tile a = v.tile(random.values(203, e.a_lo, e.a_hi)),
+                 b = v.tile(random.values(203, e.b_lo, e.b_hi));
             Tile dy = v.tile(random.values(203, 0.5, 2)), y = v.tile(apply(f, a, b));
             Values da(203), db(203);
             const double h = 1e-5;
@@ -227,16 +244,20 @@ TEST_CASE("pointwise derivatives equal central differences") {
             if (e.form == unary) {
                 check_close(name, backward(v, e, name, e.needs_a, dy, a, b, y), da, tol);
             } else {
-                check_close(name + "_a", backward(v, e, name + "_a", e.needs_a, dy, a, b, y), da, tol);
-                check_close(name + "_b", backward(v, e, name + "_b", e.needs_b, dy, a, b, y), db, tol);
+                check_close(name + "_a", backward(v, e, name + "_a", e.needs_a, dy, a, b, y), da,
+                            tol);
+                check_close(name + "_b", backward(v, e, name + "_b", e.needs_b, dy, a, b, y), db,
+                            tol);
             }
         }
     });
 }
 
-TEST_CASE("relu and abs have the right slope on both sides of their kink, and maximum shares a tie") {
+TEST_CASE(
+    "relu and abs have the right slope on both sides of their kink, and maximum shares a tie") {
     each_variant([](const Variant& v) {
-        Tile dy = v.tile({1, 1, 1, 1}), x = v.tile({-2, 0, 3, 1}), y = v.tile({0, 0, 3, 1}), dx = v.output(4);
+        Tile dy = v.tile({1, 1, 1, 1}), x = v.tile({-2, 0, 3, 1}), y = v.tile({0, 0, 3, 1}),
+             dx = v.output(4);
         run(v, "relu_backward", contiguous(4), {&dx, &dy, &x, &y});
         CHECK(dx.values() == Values{0, 0, 1, 1});
         run(v, "abs_backward", contiguous(4), {&dx, &dy, &x, &y});

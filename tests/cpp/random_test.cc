@@ -1,5 +1,6 @@
-// Tests of the random kernels: the generator against the vectors published with it, the numbers against a direct
-// evaluation of their definition, their distribution by its moments, and their independence of tiling.
+// Tests of the random kernels: the generator against the vectors published with it, the numbers
+// against a direct evaluation of their definition, their distribution by its moments, and their
+// independence of tiling.
 #include "kernels/philox.h"
 #include "tests/cpp/kernel_test.h"
 
@@ -40,7 +41,8 @@ TEST_CASE("Philox4x32-10 gives the vectors published with Random123") {
         return std::vector<uint32_t>(block.word, block.word + 4);
     };
     CHECK(words(0, 0, 0) == std::vector<uint32_t>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
-    CHECK(words(~0ull, ~0ull, ~0ull) == std::vector<uint32_t>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+    CHECK(words(~0ull, ~0ull, ~0ull) ==
+          std::vector<uint32_t>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
     // counter 243f6a88 85a308d3 13198a2e 03707344, key a4093822 299f31d0, lowest word first
     CHECK(words(0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88) ==
           std::vector<uint32_t>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
@@ -61,8 +63,10 @@ TEST_CASE("element e takes word e mod 4 of Philox block e / 4") {
             kept.push_back(unit(e % 4) >= 0.25 ? 1 / 0.75 : 0);
         }
         check_close("uniform", numbers(v, "random_uniform", p), uniform, 2 * v.eps());
-        check_close("normal", numbers(v, "random_normal", p), normal, v.dtype == Dtype::f32 ? 2e-6 : 2 * v.eps());
-        check_close("dropout", numbers(v, "dropout", vector_params(2001, 0.25, 0)), kept, 2 * v.eps());
+        check_close("normal", numbers(v, "random_normal", p), normal,
+                    v.dtype == Dtype::f32 ? 2e-6 : 2 * v.eps());
+        check_close("dropout", numbers(v, "dropout", vector_params(2001, 0.25, 0)), kept,
+                    2 * v.eps());
     });
 }
 
@@ -88,7 +92,8 @@ TEST_CASE("random numbers do not depend on how the tensor is cut into tiles") {
                 Values want;
                 for (int64_t i = 0; i < int64_t(tile.size()); ++i) {
                     int64_t rest = i, at = 0, stride = 1;
-                    for (int64_t d = p.ndim - 1; d >= 0; stride *= p.whole[d], rest /= p.extent[d--])
+                    for (int64_t d = p.ndim - 1; d >= 0;
+                         stride *= p.whole[d], rest /= p.extent[d--])
                         at += (p.start[d] + rest % p.extent[d]) * stride;
                     want.push_back(whole[size_t(at)]);
                 }
@@ -99,7 +104,8 @@ TEST_CASE("random numbers do not depend on how the tensor is cut into tiles") {
 }
 
 TEST_CASE("random numbers have the moments of their distributions") {
-    // Four standard errors at n = 200000: of a mean 0.009 deviations, of a variance 0.013, of a fourth moment 0.09.
+    // Four standard errors at n = 200000: of a mean 0.009 deviations, of a variance 0.013, of a
+    // fourth moment 0.09.
     const int64_t n = 200000;
     each_variant(
         [&](const Variant& v) {

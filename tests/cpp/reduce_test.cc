@@ -1,4 +1,5 @@
-// Tests of the reductions. The oracle sums, multiplies and compares in double, one element after the other.
+// Tests of the reductions. The oracle sums, multiplies and compares in double, one element after
+// the other.
 #include <functional>
 
 #include "tests/cpp/kernel_test.h"
@@ -8,7 +9,8 @@ using namespace nn::test;
 
 namespace {
 
-const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+const double inf = std::numeric_limits<double>::infinity(),
+             nan = std::numeric_limits<double>::quiet_NaN();
 const std::initializer_list<Dtype> number_dtypes = {Dtype::f32, Dtype::f64, Dtype::bf16,
                                                     Dtype::i32, Dtype::i64, Dtype::u8};
 
@@ -34,7 +36,9 @@ Values reference(const Tile& x, int64_t outer, int64_t n, int64_t inner, int kin
     return y;
 }
 
-Dtype out_dtype(const Variant& v, int kind) { return kind == sum || kind == product ? v.sum() : v.dtype; }
+Dtype out_dtype(const Variant& v, int kind) {
+    return kind == sum || kind == product ? v.sum() : v.dtype;
+}
 
 // Small whole numbers, and for products numbers near 1 so that nothing overflows.
 Values inputs(const Variant& v, int kind, int64_t n, Random& random) {
@@ -48,8 +52,9 @@ Values inputs(const Variant& v, int kind, int64_t n, Random& random) {
 struct Shape {
     int64_t outer, n, inner;
 };
-const Shape shapes[] = {{1, 1, 1}, {5, 3, 1}, {3, 63, 1}, {2, 64, 1}, {1, 5000, 1}, {2, 9001, 1},
-                        {1, 1, 7}, {4, 5, 3}, {2, 70, 17}, {1, 130, 300}, {3, 2, 513}};
+const Shape shapes[] = {{1, 1, 1},    {5, 3, 1},     {3, 63, 1}, {2, 64, 1},
+                        {1, 5000, 1}, {2, 9001, 1},  {1, 1, 7},  {4, 5, 3},
+                        {2, 70, 17},  {1, 130, 300}, {3, 2, 513}};
 
 TEST_CASE("reductions over any axis equal the plain loop") {
     each_variant(
@@ -61,7 +66,8 @@ TEST_CASE("reductions over any axis equal the plain loop") {
                     Tile x = v.tile(inputs(v, kind, outer * n * inner, random));
                     Tile y = Tile::poisoned(out_dtype(v, kind), size_t(outer * inner));
                     INFO(kind_names[kind] << " of (" << outer << "," << n << "," << inner << ")");
-                    CHECK(run(v, "reduce", nn_reduce_params{outer, n, inner, 1, kind, 1}, {&y, &x}) == "");
+                    CHECK(run(v, "reduce", nn_reduce_params{outer, n, inner, 1, kind, 1},
+                              {&y, &x}) == "");
                     const double tol = is_float(v.dtype) && kind == product ? 1e-5 : 0;
                     check_close("y", y, reference(x, outer, n, inner, kind), tol);
                 }
@@ -81,7 +87,8 @@ TEST_CASE("reductions of tiles combine to the reduction of the whole") {
                     for (size_t part = 0; part < 4; ++part) {
                         Tile x = v.tile(inputs(v, kind, parts[part] * inner, random));
                         const Values here = reference(x, 1, parts[part], inner, kind);
-                        for (size_t c = 0; c < size_t(inner) && part; ++c) want[c] = combine(kind, want[c], here[c]);
+                        for (size_t c = 0; c < size_t(inner) && part; ++c)
+                            want[c] = combine(kind, want[c], here[c]);
                         if (part == 0) want = here;
                         const nn_reduce_params p{1, parts[part], inner, 1, kind, part == 0};
                         CHECK(run(v, "reduce", p, {&y, &x}) == "");
@@ -163,7 +170,8 @@ TEST_CASE("NaN wins max and min wherever it stands") {
 int64_t arg_reference(const Tile& x, int64_t first, int64_t n, int64_t stride, int kind) {
     int64_t best = 0;
     for (int64_t i = 0; i < n; ++i) {
-        const double value = x[size_t(first + i * stride)], record = x[size_t(first + best * stride)];
+        const double value = x[size_t(first + i * stride)],
+                     record = x[size_t(first + best * stride)];
         if (std::isnan(record)) break;
         if (std::isnan(value) || (kind == largest ? value > record : value < record)) best = i;
     }
@@ -187,7 +195,8 @@ TEST_CASE("argreduce finds the first largest and smallest along any axis") {
                         Values want_index, want_value;
                         for (int64_t o = 0; o < outer; ++o)
                             for (int64_t c = 0; c < inner; ++c) {
-                                const int64_t at = arg_reference(x, o * n * inner + c, n, inner, kind);
+                                const int64_t at =
+                                    arg_reference(x, o * n * inner + c, n, inner, kind);
                                 want_index.push_back(double(1000 + at));
                                 want_value.push_back(x[size_t((o * n + at) * inner + c)]);
                             }
@@ -212,7 +221,8 @@ TEST_CASE("argreduce of tiles, in any order, gives the first position in the who
             CHECK(value[0] == 7);
         }
         Tile index = Tile::poisoned(Dtype::i64, 1), value = v.output(1), empty = v.output(0);
-        const std::string error = run(v, "argreduce", nn_argreduce_params{1, 0, 1, 0, largest, 1}, {&index, &value, &empty});
+        const std::string error = run(v, "argreduce", nn_argreduce_params{1, 0, 1, 0, largest, 1},
+                                      {&index, &value, &empty});
         CHECK(error == "the axis is empty, so nothing is the largest");
     });
 }

@@ -1,0 +1,160 @@
+-- The interactive session: reads, evaluates, prints. `;` at the end silences, `ans` is the last value, `?name` shows help,
+-- `;command` at the start runs a shell command, locals stay, an error leaves everything as it was.
+
+local ffi = require "ffi"
+local nn = require "nn"
+local lib = require "nn.ffi"
+local near = require "nn.near"
+
+local M = {}
+local session = setmetatable({nn = nn, ans = nil}, {__index = _G})
+
+-- Line editing by libedit where it is installed; plain reading otherwise, and from a pipe.
+local readline
+local function open_editor()
+  if not nn.is_tty(0) or os.getenv "TERM" == "dumb" then return end
+  for _, name in ipairs {"libedit.so.2", "libedit.so.0"} do
+    local ok, library = pcall(ffi.load, name)
+    if ok then
+      ffi.cdef "char *readline(const char *prompt); int add_history(const char *line); void free(void *p);"
+      readline = library
+      return
+    end
+  end
+end
+
+local function read_line(prompt)
+  lib.C.nn_idle()   -- the workers sleep while a person thinks
+  if readline then
+    local line = readline.readline(prompt)
+    if line == nil then return nil end
+    local text = ffi.string(line)
+    ffi.C.free(line)
+    if text:match "%S" then readline.add_history(text) end
+    return text
+  end
+  if nn.is_tty(0) then
+    io.write(prompt)
+    io.flush()
+  end
+  return io.read "*l"
+end
+
+-- An expression if it is one, else statements. The second result tells that the text goes on in the next line.
+local function compile(text)
+  local chunk = loadstring("return " .. text, "=nn>")
+  if chunk then return chunk end
+  local err
+  chunk, err = loadstring(text, "=nn>")
+  return chunk, err and err:match "'<eof>'$" ~= nil, err
+end
+
+-- `local x = 1` at the prompt makes x a field of the session, so that it is there in the next line.
+local function keep_locals(text)
+  return (text:gsub("^%s*local%s+function%s+", "function "):gsub("^%s*local%s+([%w_, ]+=)", "%1"))
+end
+
+local function show(value)
+  if type(value) == "string" then return ("%q"):format(value) end
+  if type(value) == "table" and not getmetatable(value) then
+    local parts, count = {}, 0
+    for _, v in ipairs(value) do
+      count = count + 1
+      parts[#parts + 1] = #parts < 20 and tostring(v) or nil
+    end
+    for k, v in pairs(value) do
+      if not (type(k) == "number" and k >= 1 and k <= count) and #parts < 20 then
+        parts[#parts + 1] = tostring(k) .. " = " .. (type(v) == "table" and not getmetatable(v) and "{...}" or tostring(v))
+      end
+    end
+    return "{" .. table.concat(parts, ", ") .. "}"
+  end
+  return tostring(value)
+end
+
+local function evaluate(text)
+  local silent = text:match ";%s*$" ~= nil
+  local chunk, _, err = compile((keep_locals(text):gsub(";%s*$", "")))
+  if not chunk then return io.stderr:write(tostring(err), "\n") end
+  setfenv(chunk, session)
+  jit.off(chunk, true)   -- a compiled loop cannot be interrupted
+  local function handler(e)
+    if lib.is_error(e) then return tostring(e) end
+    return debug.traceback(tostring(e), 2):gsub("\n%s*%[C%]: in function 'xpcall'.*", "")
+  end
+  local results = {xpcall(chunk, handler)}
+  lib.C.nn_clear_interrupt()
+  if not results[1] then return io.stderr:write("error: ", tostring(results[2]), "\n") end
+  local n = table.maxn(results)
+  if n > 1 then session.ans = results[2] end
+  if silent then return end
+  for i = 2, n do
+    local ok, line = xpcall(function() return show(results[i]) end, handler)
+    print(ok and line or "error: " .. tostring(line))
+  end
+end
+
+local function help(name)
+  if name == "" then
+    print "Values print themselves; end a line with ; to silence it; `ans` is the last one."
+    print "?name  help on an op      ??word  search all docs      ;command  run a shell command      Ctrl-D  leave"
+    return
+  end
+  local op = require("nn.op").ops[name:match "([%w_]+)$" or ""]
+  if op then
+    print(op.doc)
+    for _, a in ipairs(op.attributes) do
+      local default = a.fallback ~= "" and a.fallback ~= "nil" and (" (default " .. a.fallback .. ")") or ""
+      print(("  %-14s %s%s"):format(a.name, a.doc, default))
+    end
+    print(op.no_gradient == "" and "has a gradient" or "no gradient: it " .. op.no_gradient)
+  else
+    print("there is no op '" .. name .. "'" .. near.suggestion(name, require("nn.op").ops))
+  end
+end
+
+local function search(word)
+  for _, op in ipairs(nn.ops()) do
+    if op.doc:lower():find(word:lower(), 1, true) then print(op.doc:match "^[^\n]*") end
+  end
+end
+
+local function handle(text)
+  local word = text:match "^%s*%?%?%s*(.-)%s*$"
+  if word then return search(word) end
+  word = text:match "^%s*%?%s*(.-)%s*$"
+  if word then return help(word) end
+  local command = text:match "^;%s*(.+)$"
+  if command then return os.execute(command) end
+  if text:match "%S" then evaluate(text) end
+end
+
+--- Runs the session until the end of input.
+function M.run()
+  open_editor()
+  getmetatable(session).__index = function(_, name)
+    local value = rawget(_G, name)
+    if value == nil and name ~= "ans" then
+      local known = setmetatable({}, nil)
+      for k in pairs(_G) do known[k] = true end
+      for k in pairs(session) do known[k] = true end
+      lib.misuse("there is no variable '%s'%s", tostring(name), near.suggestion(name, known))
+    end
+    return value
+  end
+  if nn.is_tty(0) then print((nn.version():gsub("\n.*", "")) .. ".  ? for help, Ctrl-D to leave.") end
+  while true do
+    local text = read_line "nn> "
+    if not text then break end
+    text = text:gsub("^nn> ", "")   -- pasted with its prompt
+    while text:match "%S" and not text:match "^%s*[?;]" and select(2, compile((text:gsub(";%s*$", "")))) do
+      local more = read_line "  > "
+      if not more then break end
+      text = text .. "\n" .. more
+    end
+    handle(text)
+  end
+  if nn.is_tty(0) then print() end
+end
+
+return M
