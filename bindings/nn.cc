@@ -26,7 +26,6 @@ namespace {
 
 struct Entry {
     int32_t generation = 1;
-    int32_t scope = 0;  // 0: outside of every scope
     std::variant<std::monostate, Tensor, std::shared_ptr<Program>> value;
 };
 
@@ -91,7 +90,6 @@ template <class T> nn_ref new_ref(T value) {
     }
     Entry& entry = h.entries[size_t(slot)];
     entry.value = std::move(value);
-    entry.scope = int32_t(h.scopes.size());
     const nn_ref ref{slot, entry.generation};
     if (std::holds_alternative<Tensor>(entry.value)) {
         ++h.tensors;
@@ -162,17 +160,21 @@ const Kernel* kernel_at(int32_t index) {
 
 Value value_of(const nn_value& v) {
     Value out;
+    if (v.kind < Value::none || v.kind > Value::slot) fail("an attribute of unknown kind %d", v.kind);
     out.kind = Value::Kind(v.kind);
-    switch (v.kind) {
+    switch (out.kind) {
         case Value::none: break;
         case Value::number: out.number_value = v.number; break;
-        case Value::text: out.text_value = given(v.text, "text of an attribute"), out.text_value = v.text; break;
+        case Value::text: out.text_value = &given(v.text, "text of an attribute"); break;
         case Value::list:
             if (v.count < 0 || v.count > 64 || (v.count > 0 && !v.list)) fail("a list attribute of %d numbers", v.count);
             out.list_value.assign(v.list, v.list + v.count);
             break;
-        case Value::slot: out.slot_id = int32_t(v.number), slot_value(out.slot_id); break;
-        default: fail("an attribute of unknown kind %d", v.kind);
+        case Value::slot:
+            if (!(v.number >= 0 && v.number <= INT32_MAX)) fail("there is no scalar slot %g", v.number);
+            out.slot_id = int32_t(v.number);
+            slot_value(out.slot_id);
+            break;
     }
     return out;
 }
@@ -228,14 +230,17 @@ int nn_configure(int32_t cpus, const char* scheduler) {
 
 int nn_workers(int32_t* cpus, int32_t* gpus) {
     return guard([&] {
-        given(cpus, "cpus") = cpu_workers();
-        given(gpus, "gpus") = gpu_workers();
+        given(cpus, "cpus"), given(gpus, "gpus");
+        *cpus = cpu_workers();
+        *gpus = gpu_workers();
     });
 }
 
 int nn_shutdown(void) {
     return guard([] {
         abort_recording();
+        const Handles& h = handles();
+        for (size_t slot = 1; slot < h.entries.size(); ++slot) release({int32_t(slot), h.entries[slot].generation});
         shutdown();
     });
 }
@@ -308,13 +313,14 @@ int nn_cuts(const nn_ref* tensor, int32_t axis, int64_t* out, int32_t capacity, 
 int nn_retile(const nn_ref* tensor, const int64_t* tile, int32_t rank, nn_ref* out) {
     return guard_pending([&] {
         const Tensor t = tensor_of(given(tensor, "tensor"));
+        given(out, "out");
         if (rank != int32_t(t.rank()) || (rank > 0 && !tile)) fail("retile: %d tile sizes for %zu axes", rank, t.rank());
         Grid grid;
         for (int32_t i = 0; i < rank; ++i) {
             if (tile[i] < 0) fail("retile: a tile size of %lld", (long long)tile[i]);
             grid.axes.push_back(tile[i] ? cut_every(t.dim(i), tile[i]) : whole(t.dim(i)));
         }
-        given(out, "out") = new_ref(retile(t, grid));
+        *out = new_ref(retile(t, grid));
     });
 }
 
@@ -358,12 +364,13 @@ int nn_apply(int32_t index, const nn_ref* inputs, int32_t n_inputs, const nn_val
              nn_ref* outputs, int32_t* n_outputs) {
     return guard_pending([&] {
         const Op& op = op_at(index);
+        given(outputs, "outputs"), given(n_outputs, "n_outputs");
         if (n_attributes < 0 || size_t(n_attributes) > op.attributes.size() || (n_attributes > 0 && !attributes))
             fail("%s: %d attributes given", op.name.c_str(), n_attributes);
         std::vector<Value> values;
         for (int32_t i = 0; i < n_attributes; ++i) values.push_back(value_of(attributes[i]));
         const std::vector<Tensor> results = apply(op, tensors_of(inputs, n_inputs, op.name.c_str()), std::move(values));
-        put_results(results, &given(outputs, "outputs"), given(n_outputs, "n_outputs"));
+        put_results(results, outputs, *n_outputs);
         *n_outputs = int32_t(results.size());
     });
 }
@@ -374,9 +381,10 @@ int nn_record_input(const nn_ref* like, nn_ref* out) {
     return guard([&] {
         if (!recording_number()) fail("compile: no recording is under way");
         const Tensor& t = tensor_of(given(like, "like"));
+        given(out, "out");
         Tensor input(t.grid(), t.dtype());
-        for (int64_t i = 0; i < input.tiles(); ++i) input.tile(i)->written = true;
-        given(out, "out") = new_ref(input);
+        for (int64_t i = 0; i < input.tiles(); ++i) input.tile(i)->set_recorded();
+        *out = new_ref(input);
     });
 }
 
@@ -397,7 +405,10 @@ int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs,
 
 int nn_program_run(const nn_ref* program, const nn_ref* inputs, int32_t n_inputs, nn_ref* outputs, int32_t n_outputs) {
     return guard_pending([&] {
-        put_results(program_of(program).run(tensors_of(inputs, n_inputs, "compiled function")), &given(outputs, "outputs"), n_outputs);
+        Program& p = program_of(program);
+        if (int64_t(p.outputs()) > n_outputs || (p.outputs() > 0 && !outputs))
+            fail("compiled function: %zu results, room for %d", p.outputs(), outputs ? n_outputs : 0);
+        put_results(p.run(tensors_of(inputs, n_inputs, "compiled function")), outputs, n_outputs);
     });
 }
 
@@ -409,7 +420,10 @@ int nn_program_info(const nn_ref* program, nn_program_info_t* out) {
 }
 
 int nn_slot_new(double value, int32_t* slot) {
-    return guard([&] { given(slot, "slot") = new_slot(value); });
+    return guard([&] {
+        given(slot, "slot");
+        *slot = new_slot(value);
+    });
 }
 int nn_slot_free(int32_t slot) {
     return guard([&] { free_slot(slot); });
@@ -438,11 +452,12 @@ int nn_scope_end(const nn_ref* keep, int32_t n_keep) {
     return guard([&] {
         Handles& h = handles();
         if (h.scopes.empty()) fail("scope: none is open");
+        if (n_keep < 0 || (n_keep > 0 && !keep)) fail("scope: bad list of tensors to keep");
         const std::vector<nn_ref> made = std::move(h.scopes.back());
         h.scopes.pop_back();
         for (const nn_ref& ref : made) {
             bool kept = false;
-            for (int32_t i = 0; keep && i < n_keep; ++i) kept |= keep[i].slot == ref.slot && keep[i].generation == ref.generation;
+            for (int32_t i = 0; i < n_keep; ++i) kept |= keep[i].slot == ref.slot && keep[i].generation == ref.generation;
             if (!kept)
                 release(ref);
             else if (!h.scopes.empty() && find_entry(ref))
@@ -470,15 +485,19 @@ int nn_seed(uint64_t seed) {
 }
 int nn_random_state(uint64_t* seed, uint64_t* counter) {
     return guard([&] {
-        given(seed, "seed") = random_seed();
-        given(counter, "counter") = random_counter();
+        given(seed, "seed"), given(counter, "counter");
+        *seed = random_seed();
+        *counter = random_counter();
     });
 }
 int nn_set_random_counter(uint64_t counter) {
     return guard([&] { set_random_counter(counter); });
 }
 int nn_next_random(int64_t* counter) {
-    return guard([&] { given(counter, "counter") = int64_t(next_random()); });
+    return guard([&] {
+        given(counter, "counter");
+        *counter = int64_t(next_random());
+    });
 }
 
 int nn_kernel_count(void) { return int(all_kernels().size()); }
@@ -522,6 +541,7 @@ int nn_stats(nn_stats_t* out) {
 int nn_task(const char* name, int32_t dtype, const nn_task_operand* operands, int32_t n_operands, const void* params,
             int64_t params_size, int32_t priority, int32_t where) {
     return guard_pending([&] {
+        if (where < 0 || where > 2) fail("task: where is %d; 0 is anywhere, 1 CPU, 2 GPU", where);
         TaskBuilder builder = task(&given(name, "kernel"), dtype_of(dtype));
         const Kernel* kernel = find_kernel(name);
         if (n_operands != int32_t(kernel->operands.size()) || !operands)
@@ -537,14 +557,17 @@ int nn_task(const char* name, int32_t dtype, const nn_task_operand* operands, in
             const Tensor t = tensor_of(operands[i].tensor, name);
             if (operands[i].tile < 0 || operands[i].tile >= t.tiles())
                 fail("task %s: %s has tiles 1 to %lld", name, declared.name.c_str(), (long long)t.tiles());
-            if (operands[i].mode < 0 || operands[i].mode > 2) fail("task %s: bad access to %s", name, declared.name.c_str());
+            if (operands[i].mode < 0 || operands[i].mode > 2 || (operands[i].mode == 0) != (declared.mode == Mode::read))
+                fail("task %s: bad access to %s, which it %s", name, declared.name.c_str(),
+                     declared.mode == Mode::read ? "reads" : "writes");
             builder.use({t.tile(operands[i].tile), Mode(operands[i].mode)});
             if (operands[i].mode != 0) {
                 if (t.is_view()) fail("task %s: writes to %s, which is a view", name, declared.name.c_str());
                 changed.push_back(t);
             }
         }
-        if (params_size > 0) builder.raw_params(&given(static_cast<const char*>(params), "params"), size_t(params_size));
+        if (params_size < 0) fail("task %s: parameters of %lld bytes", name, (long long)params_size);
+        builder.raw_params(&given(static_cast<const char*>(params), "params"), size_t(params_size));
         builder.priority(priority).where(where == 1 ? STARPU_CPU : where == 2 ? STARPU_CUDA : 0).emit();
         for (const Tensor& t : changed) t.changed();
     });
@@ -552,7 +575,7 @@ int nn_task(const char* name, int32_t dtype, const nn_task_operand* operands, in
 
 int nn_copy_f64(const void* in, int32_t dtype, int64_t count, double* out) {
     return guard([&] {
-        given(static_cast<const char*>(in), "in"), given(out, "out");
+        given(static_cast<const char*>(in), "in"), given(out, "out"), dtype_of(dtype);
         for (int64_t i = 0; i < count; ++i) switch (dtype_of(dtype)) {
                 case Dtype::f32: out[i] = double(static_cast<const float*>(in)[i]); break;
                 case Dtype::f64: out[i] = static_cast<const double*>(in)[i]; break;
@@ -572,7 +595,7 @@ int nn_copy_f64(const void* in, int32_t dtype, int64_t count, double* out) {
 
 int nn_copy_from_f64(const double* in, int32_t dtype, int64_t count, void* out) {
     return guard([&] {
-        given(in, "in"), given(static_cast<char*>(out), "out");
+        given(in, "in"), given(static_cast<char*>(out), "out"), dtype_of(dtype);
         for (int64_t i = 0; i < count; ++i) switch (dtype_of(dtype)) {
                 case Dtype::f32: static_cast<float*>(out)[i] = float(in[i]); break;
                 case Dtype::f64: static_cast<double*>(out)[i] = in[i]; break;

@@ -1,6 +1,7 @@
 #include "engine/op.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdarg>
 #include <cstdlib>
 
@@ -32,7 +33,7 @@ Value default_value(const Attribute& attribute) {
 }
 
 int64_t as_integer(const char* op, const char* name, double value) {
-    if (value != double(int64_t(value))) fail("%s: %s is %g; a whole number is needed", op, name, value);
+    if (!(std::fabs(value) < 0x1p63) || value != double(int64_t(value))) fail("%s: %s is %g; a whole number is needed", op, name, value);
     return int64_t(value);
 }
 

@@ -22,8 +22,7 @@ const char* op_in_progress = "task";
 
 void begin_recording() {
     if (recording) fail("compile: another recording is under way");
-    recording = std::make_shared<Program>();
-    ++recordings;
+    recording = std::make_shared<Program>(++recordings);
 }
 
 std::shared_ptr<Program> end_recording() {
@@ -42,9 +41,46 @@ const char* set_current_op(const char* op) {
     return before;
 }
 
+// Slots live as long as a program that reads them.
+void Program::hold_slot(int32_t slot) {
+    nn::hold_slot(slot);
+    held_slots_.push_back(slot);
+}
+
+void Program::add(Task&& task) {
+    for (const Patch& patch : task.patches)
+        if (patch.kind == Patch::slot) hold_slot(patch.slot_id);
+    tasks_.push_back(std::move(task));
+}
+
+void Program::add_to_slot(int32_t slot, double delta) {
+    hold_slot(slot);
+    slot_steps_.push_back({tasks_.size(), slot, delta});
+}
+
+void Program::check_ends() const {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+        if (!inputs_[i]) fail("compile: input %zu is missing", i + 1);
+        for (int64_t k = 0; k < inputs_[i].tiles(); ++k)
+            if (inputs_[i].tile(k)->recording != number_)
+                fail("compile: input %zu was not made for this recording", i + 1);
+    }
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+        if (!outputs_[i]) fail("compile: result %zu is missing", i + 1);
+        if (outputs_[i].stale()) fail("compile: result %zu is a view of a tensor that was changed in place since", i + 1);
+        for (int64_t k = 0; k < outputs_[i].tiles(); ++k) {
+            const Tile& tile = *outputs_[i].tile(k);
+            if (!tile.recording) continue;
+            if (tile.recording != number_) fail("compile: result %zu belongs to another compiled function", i + 1);
+            if (!tile.recorded()) fail("compile: result %zu was never given a value", i + 1);
+        }
+    }
+}
+
 void Program::finish(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
     inputs_ = std::move(inputs);
     outputs_ = std::move(outputs);
+    check_ends();
     drop_unused();
     find_lifetimes();
     find_priorities();
@@ -78,19 +114,31 @@ void Program::drop_unused() {
 void Program::find_lifetimes() {
     std::unordered_map<const Tile*, size_t> last_use;
     std::unordered_set<const Tile*> outputs, persistent;
-    for (const Tensor& output : outputs_)
-        for (int64_t i = 0; i < output.tiles(); ++i) outputs.insert(output.tile(i).get());
     for (size_t t = 0; t < tasks_.size(); ++t)
         for (int i = 0; i < tasks_[t].handles; ++i) {
-            Tile* tile = tasks_[t].tiles[i].get();
-            if (tile->recording)
-                last_use[tile] = t;
-            else if (persistent.insert(tile).second)
+            const TilePtr& tile = tasks_[t].tiles[i];
+            if (tile->recording) {
+                last_use[tile.get()] = t;
+            } else if (persistent.insert(tile.get()).second) {
                 info_.persistent_bytes += int64_t(tile->bytes);
+                if (tasks_[t].modes[i] != Mode::write) read_first_.push_back(tile);
+            }
         }
     dies_after_.assign(tasks_.size(), {});
     int64_t live = 0;
     std::unordered_set<const Tile*> born;
+    for (const Tensor& output : outputs_)
+        for (int64_t i = 0; i < output.tiles(); ++i)
+            if (output.tile(i)->recording && outputs.insert(output.tile(i).get()).second)
+                die_at_end_.push_back(output.tile(i));
+    for (const Tensor& input : inputs_)  // copied in before the first task
+        for (int64_t i = 0; i < input.tiles(); ++i) {
+            const TilePtr& tile = input.tile(i);
+            if (!born.insert(tile.get()).second) continue;
+            live += int64_t(tile->bytes);
+            if (!last_use.count(tile.get()) && outputs.insert(tile.get()).second) die_at_end_.push_back(tile);
+        }
+    info_.peak_bytes = live;
     for (size_t t = 0; t < tasks_.size(); ++t) {
         for (int i = 0; i < tasks_[t].handles; ++i) {
             const Tile* tile = tasks_[t].tiles[i].get();
@@ -135,11 +183,12 @@ void Program::find_priorities() {
         const TaskArg& arg = tasks_[t].arg;
         path[t] += 5 + std::max(double(arg.flops) * 1e-5, double(arg.bytes) * 1e-4);
         for (uint32_t earlier : before[t]) path[earlier] = std::max(path[earlier], path[t]);
-        tasks_[t].priority = int32_t(std::min(path[t] + 1e8 * tasks_[t].priority, 2e9));
+        tasks_[t].priority = int32_t(std::clamp(path[t] + 1e8 * tasks_[t].priority, -2e9, 2e9));
     }
 }
 
 void Program::submit_tasks() {
+    submitted_ = true;
     const double start = starpu_timing_now();
     size_t step = 0;
     for (size_t t = 0; t <= tasks_.size(); ++t) {
@@ -166,15 +215,29 @@ void Program::submit_tasks() {
 
 // Tasks in flight point at arguments that live here.
 Program::~Program() {
-    if (running()) {
+    if (submitted_ && running()) {
         ensure_awake();
         starpu_task_wait_for_all();
     }
+    for (int32_t slot : held_slots_) nn::release_slot(slot);
+}
+
+void Program::check_run(const std::vector<Tensor>& inputs) const {
+    if (recording_number()) fail("compiled function: cannot run while another is being recorded");
+    if (inputs.size() != inputs_.size())
+        fail("compiled function: %zu tensors given, %zu expected", inputs.size(), inputs_.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+        if (!inputs[i]) fail("compiled function: argument %zu is missing", i + 1);
+        if (inputs[i].stale())
+            fail("compiled function: argument %zu is a view of a tensor that was changed in place since", i + 1);
+        for (int64_t k = 0; k < inputs[i].tiles(); ++k)
+            if (inputs[i].tile(k)->recording) fail("compiled function: argument %zu exists only inside of another", i + 1);
+    }
+    for (const TilePtr& tile : read_first_) tile->check_readable("compiled function");
 }
 
 std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs) {
-    if (inputs.size() != inputs_.size())
-        fail("compiled function: %zu tensors given, %zu expected", inputs.size(), inputs_.size());
+    check_run(inputs);
     start();
     ensure_awake();
     wait_below(std::max<int64_t>(64, int64_t(tasks_.size())));
@@ -187,13 +250,14 @@ std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs) {
         bool temporary = false;
         for (int64_t i = 0; i < output.tiles(); ++i) temporary |= output.tile(i)->recording != 0;
         if (!temporary) {
-            results.push_back(output);
+            results.push_back(output.is_view() ? output.viewed_again() : output);
             continue;
         }
         Tensor copy(output.grid(), output.dtype());
         copy_into(copy, output);
         results.push_back(copy);
     }
+    for (const TilePtr& tile : die_at_end_) invalidate(*tile);
     return results;
 }
 

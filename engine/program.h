@@ -19,11 +19,11 @@ struct ProgramInfo {
 
 class Program {
   public:
-    Program() = default;
+    explicit Program(uint32_t number) : number_(number) {}
     Program(const Program&) = delete;
     ~Program();
-    void add(Task&& task) { tasks_.push_back(std::move(task)); }
-    void add_to_slot(int32_t slot, double delta) { slot_steps_.push_back({tasks_.size(), slot, delta}); }
+    void add(Task&& task);
+    void add_to_slot(int32_t slot, double delta);
     uint64_t next_random() { return randoms_++; }
 
     // Ends the recording: drops tasks whose results nobody uses, computes lifetimes and priorities.
@@ -32,6 +32,7 @@ class Program {
     // most one earlier replay in flight.
     std::vector<Tensor> run(const std::vector<Tensor>& inputs);
     ProgramInfo info() const { return info_; }
+    size_t outputs() const { return outputs_.size(); }
 
   private:
     struct SlotStep {
@@ -39,14 +40,22 @@ class Program {
         int32_t slot;
         double delta;
     };
+    void check_ends() const;
     void drop_unused();
     void find_lifetimes();
     void find_priorities();
+    void check_run(const std::vector<Tensor>& inputs) const;
+    void hold_slot(int32_t slot);
     void submit_tasks();
 
+    const uint32_t number_;  // of the recording: its temporaries have it
+    bool submitted_ = false;
     std::vector<Task> tasks_;
     std::vector<std::vector<TilePtr>> dies_after_;  // per task: temporaries whose last use it is
+    std::vector<TilePtr> die_at_end_;               // temporaries that the outputs are copied from, inputs nobody uses
+    std::vector<TilePtr> read_first_;               // persistent tiles that must have a value before a run
     std::vector<SlotStep> slot_steps_;
+    std::vector<int32_t> held_slots_;
     std::vector<Tensor> inputs_, outputs_;
     uint64_t randoms_ = 0;
     ProgramInfo info_{};

@@ -18,6 +18,12 @@
 namespace nn {
 namespace {
 
+struct Slot {
+    double value;
+    bool owned = true;  // until free_slot
+    int32_t held = 0;   // by programs
+};
+
 struct Runtime {
     RuntimeOptions options;
     bool running = false, paused = false;
@@ -28,7 +34,7 @@ struct Runtime {
     std::atomic<bool> has_error{false};
     bool interrupts_deferred = false;
 
-    std::vector<double> slots;
+    std::vector<Slot> slots;
     std::vector<int32_t> free_slots;
     uint64_t seed = 0, counter = 0;
     RuntimeStats stats{};
@@ -78,7 +84,7 @@ template <class F> void wait_until(F done) {
     }
 }
 
-void wait_for(Tile& tile, starpu_data_access_mode mode, void (*use)(void*, void*), void* context) {
+void acquire(Tile& tile, starpu_data_access_mode mode, void (*use)(void*, void*), void* context) {
     starpu_data_handle_t handle = tile.handle();
     ensure_awake();
     static std::atomic<bool> ready;
@@ -145,7 +151,8 @@ void shutdown() {
     if (!state.running) return;
     ensure_awake();
     starpu_task_wait_for_all();
-    state.running = false;  // from here on a tile's destructor leaves its handle to starpu_shutdown
+    drop_handles();
+    state.running = false;
     starpu_shutdown();
     arena_trim();
 }
@@ -212,8 +219,12 @@ void wait_below(int64_t tasks) {
     if (starpu_task_nsubmitted() > tasks) wait_until([=] { return starpu_task_nsubmitted() <= tasks; });
 }
 
-void wait_readable(Tile& tile, void (*use)(void*, void*), void* context) { wait_for(tile, STARPU_R, use, context); }
-void wait_writable(Tile& tile, void (*use)(void*, void*), void* context) { wait_for(tile, STARPU_W, use, context); }
+void wait_for(bool (*done)()) {
+    if (!done()) wait_until(done);
+}
+
+void wait_readable(Tile& tile, void (*use)(void*, void*), void* context) { acquire(tile, STARPU_R, use, context); }
+void wait_writable(Tile& tile, void (*use)(void*, void*), void* context) { acquire(tile, STARPU_W, use, context); }
 
 void idle() {
     if (!state.running || state.paused) return;
@@ -232,24 +243,38 @@ int32_t new_slot(double value) {
     if (!state.free_slots.empty()) {
         const int32_t slot = state.free_slots.back();
         state.free_slots.pop_back();
-        state.slots[size_t(slot)] = value;
+        state.slots[size_t(slot)] = {value};
         return slot;
     }
-    state.slots.push_back(value);
+    state.slots.push_back({value});
     return int32_t(state.slots.size()) - 1;
 }
 
-static double& slot_at(int32_t slot) {
-    if (slot < 0 || size_t(slot) >= state.slots.size()) fail("there is no scalar slot %d", slot);
-    return state.slots[size_t(slot)];
+static Slot& slot_at(int32_t slot) {
+    if (slot >= 0 && size_t(slot) < state.slots.size()) {
+        Slot& found = state.slots[size_t(slot)];
+        if (found.owned || found.held) return found;
+    }
+    fail("there is no scalar slot %d (or it was freed)", slot);
+}
+
+static void reuse_if_unused(int32_t slot) {
+    const Slot& s = state.slots[size_t(slot)];
+    if (!s.owned && !s.held) state.free_slots.push_back(slot);
 }
 
 void free_slot(int32_t slot) {
-    slot_at(slot);
-    state.free_slots.push_back(slot);
+    if (!slot_at(slot).owned) fail("scalar slot %d was freed before", slot);
+    slot_at(slot).owned = false;
+    reuse_if_unused(slot);
 }
-double slot_value(int32_t slot) { return slot_at(slot); }
-void set_slot(int32_t slot, double value) { slot_at(slot) = value; }
+void hold_slot(int32_t slot) { ++slot_at(slot).held; }
+void release_slot(int32_t slot) {
+    --slot_at(slot).held;
+    reuse_if_unused(slot);
+}
+double slot_value(int32_t slot) { return slot_at(slot).value; }
+void set_slot(int32_t slot, double value) { slot_at(slot).value = value; }
 
 void seed_random(uint64_t seed) {
     state.seed = seed;

@@ -36,6 +36,7 @@ void defer_interrupts(bool deferred);  // while true, only interrupt_requested()
 
 void wait_all();   // until every submitted task is done
 void wait_below(int64_t tasks);
+void wait_for(bool (*done)());  // interruptible, like all waits
 void wait_readable(Tile& tile, void (*use)(void* data, void* context), void* context);
 void wait_writable(Tile& tile, void (*use)(void* data, void* context), void* context);
 void idle();       // nothing to do for a while: workers sleep until the next submission
@@ -44,6 +45,8 @@ void ensure_awake();
 // Scalar slots: numbers that recorded tasks read at submission.
 int32_t new_slot(double value);
 void free_slot(int32_t slot);
+void hold_slot(int32_t slot);  // by a program: it stays readable after free_slot, until release_slot
+void release_slot(int32_t slot);
 double slot_value(int32_t slot);
 void set_slot(int32_t slot, double value);
 

@@ -43,7 +43,9 @@ std::string human_bytes(double bytes) {
 
 int64_t product(const Dims& dims, size_t from, size_t to) {
     int64_t out = 1;
-    for (size_t i = from; i < std::min(to, dims.size()); ++i) out *= dims[i];
+    for (size_t i = from; i < std::min(to, dims.size()); ++i)
+        if (__builtin_mul_overflow(out, dims[i], &out) || out > max_count || out < -max_count)
+            fail("shape %s has more elements than can be counted", to_string(dims).c_str());
     return out;
 }
 
@@ -75,17 +77,28 @@ bool broadcast(const Dims& a, const Dims& b, Dims* out) {
 
 Cuts whole(int64_t size) { return {0, size}; }
 
+// How many tiles of at most `tile` an axis takes.
+static int64_t tiles_needed(int64_t size, int64_t tile) {
+    const int64_t parts = size < 1 ? 0 : (size - 1) / tile + 1;
+    if (parts > max_tiles)
+        fail("tiles of %lld cut an axis of %lld into %lld tiles; at most %lld are possible", (long long)tile,
+             (long long)size, (long long)parts, (long long)max_tiles);
+    return parts;
+}
+
 Cuts cut_every(int64_t size, int64_t tile) {
+    const int64_t parts = tiles_needed(size, tile);
     Cuts out;
-    for (int64_t at = 0; at < size; at += tile) out.push_back(at);
+    for (int64_t i = 0; i < parts; ++i) out.push_back(i * tile);
     out.push_back(size);
     return out;
 }
 
 Cuts cut_evenly(int64_t size, int64_t tile) {
-    const int64_t parts = (size + tile - 1) / tile;
+    const int64_t parts = std::max<int64_t>(1, tiles_needed(size, tile));
+    const int64_t base = size / parts, rest = size % parts;  // size * i could overflow
     Cuts out;
-    for (int64_t i = 0; i <= parts; ++i) out.push_back(size * i / parts);
+    for (int64_t i = 0; i <= parts; ++i) out.push_back(base * i + rest * i / parts);
     return out;
 }
 
@@ -96,9 +109,9 @@ Grid Grid::whole(const Dims& shape) {
 }
 
 int64_t Grid::tiles() const {
-    int64_t out = 1;
-    for (size_t axis = 0; axis < rank(); ++axis) out *= tiles(axis);
-    return out;
+    Dims counts;
+    for (size_t axis = 0; axis < rank(); ++axis) counts.push_back(tiles(axis));
+    return product(counts);
 }
 
 Dims Grid::shape() const {

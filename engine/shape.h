@@ -8,11 +8,13 @@
 namespace nn {
 
 constexpr int max_dims = 8;  // as in kernels/params.h
+constexpr int64_t max_count = int64_t(1) << 59;  // elements of a tensor: their bytes must not overflow
+constexpr int64_t max_tiles = int64_t(1) << 24;  // of one tensor
 
 using Dims = std::vector<int64_t>;
 using Cuts = std::vector<int64_t>;  // 0 = cuts[0] < cuts[1] < ... < cuts.back() = size of the axis
 
-int64_t product(const Dims& dims, size_t from = 0, size_t to = SIZE_MAX);
+int64_t product(const Dims& dims, size_t from = 0, size_t to = SIZE_MAX);  // fails beyond max_count
 std::string to_string(const Dims& dims);  // "(2,3)"
 Dims row_major_strides(const Dims& dims);
 // The shape that both broadcast to, by PyTorch's rules; false if there is none.

@@ -4,8 +4,10 @@
 #include <starpu.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <map>
+#include <unordered_set>
 
 #include "engine/error.h"
 #include "engine/memory.h"
@@ -17,6 +19,12 @@ namespace nn {
 namespace {
 
 bool temporaries_visible = false;
+
+// Tiles with a handle. Never destroyed: tiles may be freed while the process ends.
+std::unordered_set<Tile*>& registered_tiles() {
+    static auto* const tiles = new std::unordered_set<Tile*>;
+    return *tiles;
+}
 
 // Adds the time of StarPU's own calls to the statistics while profiling, for "microseconds a task beyond StarPU's".
 struct StarpuTime {
@@ -44,16 +52,37 @@ Tile::Tile(size_t size) : bytes(size), recording(recording_number()) {
 
 Tile::~Tile() {
     if (!recording) count_tensor_bytes(-int64_t(bytes));
-    if (handle_ && running() && runtime_ == runtime_number()) starpu_data_unregister_submit(handle_);
+    if (!handle_) return;
+    registered_tiles().erase(this);
+    starpu_data_unregister_submit(handle_);
 }
 
 starpu_data_handle_t Tile::handle() {
     if (!handle_) {
         start();
+        registered_tiles().insert(this);
         starpu_variable_data_register(&handle_, -1, 0, bytes);
-        runtime_ = runtime_number();
     }
     return handle_;
+}
+
+void Tile::drop_handle() {
+    starpu_data_unregister_no_coherency(handle_);
+    handle_ = nullptr;
+}
+
+void drop_handles() {
+    for (Tile* tile : registered_tiles()) tile->drop_handle();
+    registered_tiles().clear();
+}
+
+bool Tile::has_value() const { return handle_ && written_in_ == runtime_number(); }
+void Tile::set_written() { written_in_ = runtime_number(); }
+
+void Tile::check_readable(const char* op) const {
+    if (has_value() || (recorded_ && recording_number())) return;
+    if (written_in_) fail("%s: reads a tensor whose value ended with the engine's shutdown", op);
+    fail("%s: reads a tensor that was never given a value", op);
 }
 
 TaskBuilder::TaskBuilder(const char* kernel, Dtype dtype) {
@@ -132,15 +161,15 @@ void TaskBuilder::emit() {
             fail("%s: this tensor exists only inside the compiled function that made it; return it from there to use "
                  "it outside",
                  task_.arg.op);
-        if (task_.modes[i] != Mode::write && !tile.written)
-            fail("%s: reads a tensor that was never given a value", task_.arg.op);
+        if (task_.modes[i] != Mode::write) tile.check_readable(task_.arg.op);
     }
-    for (int i = 0; i < task_.handles; ++i)
-        if (task_.modes[i] != Mode::read) task_.tiles[i]->written = true;
-    if (Program* program = recording_program())
+    if (Program* program = recording_program()) {
+        for (int i = 0; i < task_.handles; ++i)
+            if (task_.modes[i] != Mode::read) task_.tiles[i]->set_recorded();
         program->add(std::move(task_));
-    else
+    } else {
         submit_now(task_);
+    }
 }
 
 namespace {
@@ -215,6 +244,17 @@ void invalidate(Tile& tile) {
     starpu_data_invalidate_submit(tile.handle());
 }
 
+namespace {
+
+// Bytes that eager tasks in flight write anew. Submission is far ahead of the workers, and a scheduler likes to run what
+// was submitted together: without a bound, a loop over temporaries would hold all of them at once.
+std::atomic<int64_t> eager_bytes{0};
+constexpr int64_t eager_limit = int64_t(256) << 20;
+
+void eager_task_done(void* arg) { eager_bytes -= static_cast<TaskArg*>(arg)->fresh_bytes; }
+
+}  // namespace
+
 void submit(const Task& task, TaskArg* arg, bool owned) {
     starpu_task* t = create_task();
     t->cl = codelet_of(task.arg.kernel);
@@ -229,7 +269,10 @@ void submit(const Task& task, TaskArg* arg, bool owned) {
     t->priority = task.priority;
     t->flops = double(task.arg.flops);
     if (task.where) t->where = int32_t(task.where);
-    t->callback_func = nullptr;
+    if (arg->fresh_bytes) {
+        t->callback_func = eager_task_done;
+        t->callback_arg = arg;
+    }
     const int status = submit_task(t);
     if (status != 0) {
         t->destroy = 0;
@@ -237,6 +280,8 @@ void submit(const Task& task, TaskArg* arg, bool owned) {
         fail("%s: no worker can run kernel %s here (StarPU says %s)", task.arg.op, task.arg.kernel->name.c_str(),
              std::strerror(-status));
     }
+    for (int i = 0; i < task.handles; ++i)
+        if (task.modes[i] != Mode::read) task.tiles[i]->set_written();
 }
 
 void apply_patches(const Task& task, TaskArg* arg) {
@@ -259,6 +304,7 @@ void submit_now(const Task& task) {
     start();
     ensure_awake();
     wait_below(8000);
+    wait_for([] { return eager_bytes <= eager_limit; });
     TaskArg* arg = static_cast<TaskArg*>(std::malloc(sizeof(TaskArg)));
     *arg = task.arg;
     for (const Patch& patch : task.patches)
@@ -266,6 +312,9 @@ void submit_now(const Task& task) {
             const double value = slot_value(patch.slot_id);
             std::memcpy(arg->params + patch.offset, &value, sizeof value);
         }
+    for (int i = 0; i < task.handles; ++i)
+        if (task.modes[i] == Mode::write) arg->fresh_bytes += int64_t(task.tiles[i]->bytes);
+    eager_bytes += arg->fresh_bytes;
     submit(task, arg, true);
     ++mutable_stats().tasks;
 }

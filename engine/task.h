@@ -26,16 +26,24 @@ class Tile {
     Tile& operator=(const Tile&) = delete;
 
     _starpu_data_state* handle();
-    bool registered() const { return handle_ != nullptr; }
+    void drop_handle();  // and the value, which ends with the runtime
+
+    // A value exists from the submission of the first task that writes it. A recorded task writes nothing yet: later
+    // tasks of recordings may count on it, others may not.
+    bool has_value() const;
+    bool recorded() const { return recorded_; }
+    void set_written();
+    void set_recorded() { recorded_ = true; }
+    void check_readable(const char* op) const;  // throws where there is nothing to read
 
     const size_t bytes;
     const uint32_t recording;  // number of the recording it is a temporary of, 0 for one that persists
-    bool written = false;
     uint32_t version = 0;      // counts changes in place; a view remembers the version it was made at
 
   private:
     _starpu_data_state* handle_ = nullptr;
-    uint32_t runtime_ = 0;
+    uint32_t written_in_ = 0;  // number of the runtime that has the value, 0 before the first
+    bool recorded_ = false;
 };
 using TilePtr = std::shared_ptr<Tile>;
 
@@ -53,6 +61,7 @@ struct TaskArg {
     const Kernel* kernel;
     const char* op;  // the op that emitted it, for errors
     float flops, bytes;  // for profiles
+    int64_t fresh_bytes;  // of an eager task: what it writes anew
     Dtype dtype;
     uint8_t operands;
     int8_t buffer_of[max_operands];  // operand -> StarPU buffer; -1 when absent
@@ -105,6 +114,7 @@ inline TaskBuilder task(const char* kernel, Dtype dtype) { return TaskBuilder(ke
 void submit(const Task& task, TaskArg* arg, bool owned);
 void submit_now(const Task& task);  // eager: with a copy of the arguments and the present values of its patches
 void apply_patches(const Task& task, TaskArg* arg);
+void drop_handles();  // of all tiles that exist: part of shutdown
 void invalidate(Tile& tile);  // its value is needed no more: StarPU gives the memory back after the last task that uses it
 
 // While one exists, tasks outside a recording may touch a program's temporaries: how inputs get in and outputs out.

@@ -74,9 +74,14 @@ Tensor::Tensor(Grid grid, Dtype dtype) : data_(std::make_shared<TensorData>()) {
              max_dims);
     for (int64_t size : data_->shape)
         if (size < 1) fail("shape %s: every size must be at least 1", to_string(data_->shape).c_str());
+    product(data_->shape);  // must not overflow
     data_->dtype = dtype;
     data_->grid = std::move(grid);
-    for (int64_t i = 0; i < data_->grid.tiles(); ++i)
+    const int64_t count = data_->grid.tiles();
+    if (count > max_tiles)
+        fail("a tensor of shape %s in %lld tiles; at most %lld are possible", to_string(data_->shape).c_str(),
+             (long long)count, (long long)max_tiles);
+    for (int64_t i = 0; i < count; ++i)
         data_->tiles.push_back(std::make_shared<Tile>(size_t(data_->grid.block(i).count()) * dtype_size(dtype)));
 }
 
@@ -138,7 +143,7 @@ void read_tensor(const Tensor& tensor, void* out) {
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
         if (tensor.tile(i)->recording)
             fail("this tensor exists only inside the compiled function that made it; return it from there");
-        if (!tensor.tile(i)->written) fail("the tensor was never given a value");
+        tensor.tile(i)->check_readable("read");
     }
     transfer(tensor, static_cast<char*>(out), true);
 }
@@ -146,8 +151,10 @@ void read_tensor(const Tensor& tensor, void* out) {
 void write_tensor(const Tensor& tensor, const void* in) {
     if (recording_number()) fail("host data cannot be written while a compiled function is being recorded");
     if (tensor.is_view()) fail("a view cannot be written; write to the tensor it was taken from");
+    for (int64_t i = 0; i < tensor.tiles(); ++i)
+        if (tensor.tile(i)->recording) fail("host data cannot be written to a tensor of a compiled function");
     transfer(tensor, static_cast<char*>(const_cast<void*>(in)), false);
-    for (int64_t i = 0; i < tensor.tiles(); ++i) tensor.tile(i)->written = true;
+    for (int64_t i = 0; i < tensor.tiles(); ++i) tensor.tile(i)->set_written();
     tensor.changed();
 }
 

@@ -38,6 +38,7 @@ class Tensor {
     bool is_view() const { return !data_->versions.empty(); }
     bool stale() const;    // a view whose source was changed in place since
     void changed() const;  // an op has written to it in place
+    Tensor viewed_again() const { return Tensor(grid(), dtype(), data_->tiles); }  // of their present values
     const TensorData* identity() const { return data_.get(); }
 
   private:

@@ -1,5 +1,6 @@
-// Opens OpenBLAS at run time and hands out its gemm. Linking it would let it choose its kernels before main(), and a
-// release older than the CPU chooses the slowest ones (34 instead of 160 GFLOP/s a core on Sapphire Rapids).
+// Opens OpenBLAS at run time and hands out its gemm. Linking it would let it choose its kernels
+// before main(), and a release older than the CPU chooses the slowest ones (34 instead of 160
+// GFLOP/s a core on Sapphire Rapids).
 #include "kernels/blas.h"
 
 #include <dlfcn.h>
@@ -15,8 +16,8 @@ namespace {
 constexpr int row_major = 101, no_transpose = 111, transpose = 112;  // CBLAS's enums
 
 template <class T>
-using GemmFn = void (*)(int order, int trans_a, int trans_b, int m, int n, int k, T alpha, const T* a, int lda,
-                        const T* b, int ldb, T beta, T* c, int ldc);
+using GemmFn = void (*)(int order, int trans_a, int trans_b, int m, int n, int k, T alpha,
+                        const T* a, int lda, const T* b, int ldb, T beta, T* c, int ldc);
 
 struct Library {
     GemmFn<float> sgemm;
@@ -24,8 +25,8 @@ struct Library {
     std::string description;
 };
 
-// The kernel family for this CPU, or nullptr to let OpenBLAS choose. Cooperlake's sgemm is SkylakeX's (measured equal);
-// only its bf16 differs.
+// The kernel family for this CPU, or nullptr to let OpenBLAS choose. Cooperlake's sgemm is
+// SkylakeX's (measured equal); only its bf16 differs.
 const char* core_family() {
 #if defined(__x86_64__)
     if (machine_isa() == Isa::avx512) return "SkylakeX";
@@ -36,8 +37,9 @@ const char* core_family() {
 
 // Sets a variable for as long as the library reads its environment, unless the user has set it.
 class TemporaryEnv {
-  public:
-    TemporaryEnv(const char* name, const char* value) : name_(value && !std::getenv(name) ? name : nullptr) {
+public:
+    TemporaryEnv(const char* name, const char* value)
+        : name_(value && !std::getenv(name) ? name : nullptr) {
         if (name_) setenv(name, value, 1);
     }
     ~TemporaryEnv() {
@@ -46,7 +48,7 @@ class TemporaryEnv {
     TemporaryEnv(const TemporaryEnv&) = delete;
     TemporaryEnv& operator=(const TemporaryEnv&) = delete;
 
-  private:
+private:
     const char* name_;
 };
 
@@ -60,7 +62,7 @@ void* open_shared_object() {
                              "); install it, on Debian: apt install libopenblas0-pthread");
 }
 
-// "OpenBLAS 0.3.21 (SkylakeX)" from "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ..." and the core's name.
+// "OpenBLAS 0.3.21 (SkylakeX)", from "OpenBLAS 0.3.21 NO_LAPACKE ..." and the name of the core.
 std::string describe(void* handle) {
     using TextFn = const char* (*)();
     const auto config = reinterpret_cast<TextFn>(dlsym(handle, "openblas_get_config"));
@@ -75,36 +77,40 @@ Library open_library() {
     const TemporaryEnv family("OPENBLAS_CORETYPE", core_family());
     const TemporaryEnv threads("OPENBLAS_NUM_THREADS", "1");
     void* handle = open_shared_object();
-    // StarPU's workers are the threads; this also holds where somebody else loaded the library before.
-    if (const auto set = reinterpret_cast<void (*)(int)>(dlsym(handle, "openblas_set_num_threads"))) set(1);
+    // StarPU's workers are the threads. This also holds where somebody loaded the library before.
+    if (const auto set = reinterpret_cast<void (*)(int)>(dlsym(handle, "openblas_set_num_threads")))
+        set(1);
     const auto sgemm = reinterpret_cast<GemmFn<float>>(dlsym(handle, "cblas_sgemm"));
     const auto dgemm = reinterpret_cast<GemmFn<double>>(dlsym(handle, "cblas_dgemm"));
-    if (!sgemm || !dgemm) throw std::runtime_error("the OpenBLAS found here has no cblas_sgemm and cblas_dgemm");
+    if (!sgemm || !dgemm)
+        throw std::runtime_error("the OpenBLAS found here has no cblas_sgemm and cblas_dgemm");
     return {sgemm, dgemm, describe(handle)};
 }
 
+// Opened once, by whichever thread comes first; tried again after a failure.
 const Library& library() {
-    static const Library opened = open_library();  // once, whichever thread comes first; again after a failure
+    static const Library opened = open_library();
     return opened;
 }
 
 template <class T>
-void call(GemmFn<T> fn, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, T alpha, const T* a, int64_t lda,
-          const T* b, int64_t ldb, T beta, T* c, int64_t ldc) {
+void call(GemmFn<T> fn, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, T alpha,
+          const T* a, int64_t lda, const T* b, int64_t ldb, T beta, T* c, int64_t ldc) {
     if (m == 0 || n == 0) return;
-    fn(row_major, trans_a ? transpose : no_transpose, trans_b ? transpose : no_transpose, int(m), int(n), int(k), alpha,
-       a, int(lda), b, int(ldb), beta, c, int(ldc));
+    fn(row_major, trans_a ? transpose : no_transpose, trans_b ? transpose : no_transpose, int(m),
+       int(n), int(k), alpha, a, int(lda), b, int(ldb), beta, c, int(ldc));
 }
 
 }  // namespace
 
-void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda,
-          const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
+void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
+          int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
     call(library().sgemm, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
-void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, double alpha, const double* a, int64_t lda,
-          const double* b, int64_t ldb, double beta, double* c, int64_t ldc) {
+void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, double alpha,
+          const double* a, int64_t lda, const double* b, int64_t ldb, double beta, double* c,
+          int64_t ldc) {
     call(library().dgemm, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 

@@ -237,9 +237,15 @@ NN_HD static inline int64_t remainder(int64_t a, int64_t b) {
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
-// NaN wins, as in PyTorch.
-template <class T> NN_HD static inline T maximum(T a, T b) { return a > b || a != a ? a : b; }
-template <class T> NN_HD static inline T minimum(T a, T b) { return a < b || a != a ? a : b; }
+// NaN wins, as in PyTorch. Two selections vectorise where one with an || does not.
+template <class T> NN_HD static inline T maximum(T a, T b) {
+    const T larger = a > b ? a : b;  // b if that is NaN
+    return a != a ? a : larger;
+}
+template <class T> NN_HD static inline T minimum(T a, T b) {
+    const T smaller = a < b ? a : b;
+    return a != a ? a : smaller;
+}
 // The share of a's gradient in max(a, b): all of it, none, or half at a tie.
 template <class T> NN_HD static inline T share(T a, T b) {
     return a > b ? T(1) : a == b ? T(0.5) : T(0);

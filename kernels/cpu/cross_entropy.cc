@@ -1,5 +1,6 @@
-// Cross-entropy of logits that come in vocabulary tiles and are never all held at once: ce_count, then ce_stats over the
-// tiles of a row, then ce_loss, and ce_grad for one tile at a time. Rows whose target is ignore_index do not count.
+// Cross-entropy of logits that come in vocabulary tiles and are never all held at once: ce_count,
+// then ce_stats over the tiles of a row, then ce_loss, and ce_grad for one tile at a time. Rows
+// whose target is ignore_index do not count.
 #include "kernels/cpu/row.h"
 
 namespace nn::NN_ISA {
@@ -20,21 +21,23 @@ void ce_count(const KernelCall& call) {
             const int64_t target = int64_t(targets[i]);
             counted += target != p.ignore_index;
             if (target != p.ignore_index && (target < 0 || target >= p.vocab))
-                call.fail("target %lld is outside the vocabulary of %lld", (long long)target, (long long)p.vocab);
+                call.fail("target %lld is outside the vocabulary of %lld", (long long)target,
+                          (long long)p.vocab);
         }
         *count += double(counted);
     });
 }
 
-// Takes a few columns of a row into stat: running max and running sum of e^(logit - max). A NaN reaches the sum; while
-// all is -inf the sum stays 0, and the loss becomes NaN.
+// Takes a few columns of a row into stat: running max and running sum of e^(logit - max). A NaN
+// reaches the sum; while all is -inf the sum stays 0, and the loss becomes NaN.
 template <class T> void combine(Acc<T>* stat, const T* logits, int64_t n) {
+    constexpr Acc<T> none = -std::numeric_limits<Acc<T>>::infinity();
     const Acc<T> before = stat[0], here = row_max(logits, n);
     if (here > before) {
         stat[0] = here;
         stat[1] *= exp_negative(before - here);
     }
-    stat[1] += row_exp_sum(logits, n, std::isinf(stat[0]) && stat[0] < 0 ? Acc<T>(0) : stat[0]);
+    stat[1] += row_exp_sum(logits, n, stat[0] == none ? Acc<T>(0) : stat[0]);
 }
 
 void ce_stats(const KernelCall& call) {
@@ -45,7 +48,8 @@ void ce_stats(const KernelCall& call) {
             const T* logits = call.operand<const T>(1);
             Acc<T>* stat = call.operand<Acc<T>>(0);
             for (int64_t i = 0; i < p.rows; ++i, logits += p.cols, stat += 3) {
-                if (p.first) stat[0] = -std::numeric_limits<Acc<T>>::infinity(), stat[1] = stat[2] = 0;
+                if (p.first)
+                    stat[0] = -std::numeric_limits<Acc<T>>::infinity(), stat[1] = stat[2] = 0;
                 // By blocks, so that the next one arrives from memory meanwhile.
                 for (int64_t j = 0; j < p.cols; j += 1024)
                     combine(stat, logits + j, p.cols - j < 1024 ? p.cols - j : 1024);
@@ -72,12 +76,14 @@ void ce_loss(const KernelCall& call) {
     });
 }
 
-// d = factor (softmax - onehot); column < 0 or beyond: the target is in another tile. d may be logits.
+// d = factor (softmax - onehot); a column outside [0, n) means that the target is in another tile.
+// d may be logits.
 template <class T>
 void grad_row(T* d, const T* logits, int64_t n, const Acc<T>* stat, int64_t column, Acc<T> factor) {
     const Acc<T> largest = stat[0], weight = factor / stat[1];
     const bool here = column >= 0 && column < n;
-    const Acc<T> at_target = here ? weight * exp_negative(Acc<T>(logits[column]) - largest) - factor : Acc<T>(0);
+    const Acc<T> at_target =
+        here ? weight * exp_negative(Acc<T>(logits[column]) - largest) - factor : Acc<T>(0);
 #pragma omp simd
     for (int64_t j = 0; j < n; ++j) d[j] = T(weight * exp_negative(Acc<T>(logits[j]) - largest));
     if (here) d[column] = T(at_target);

@@ -1,5 +1,6 @@
-// Token and position embedding and their gradients. A tile of the token table holds some rows of the vocabulary; each
-// call handles the ids that fall into it. Gradients are added in the order of the rows: the same bits every time.
+// Token and position embedding and their gradients. A tile of the token table holds some rows of
+// the vocabulary; each call handles the ids that fall into it. Gradients are added in the order of
+// the rows: the same bits every time.
 #include <algorithm>
 
 #include "kernels/cpu/row.h"
@@ -15,8 +16,8 @@ template <class From, class A> void add_row(const From* x, int64_t n, A* y) {
 
 // y: (batch * len, cols) = position + token vector.
 template <class T, class Id>
-void embed(const KernelCall& call, const nn_embedding_params& p, T* y, const T* tokens, const T* positions,
-           const Id* ids) {
+void embed(const KernelCall& call, const nn_embedding_params& p, T* y, const T* tokens,
+           const T* positions, const Id* ids) {
     for (int64_t i = 0; i < p.batch * p.len; ++i, y += p.cols) {
         const int64_t position = p.start + i % p.len;
         if (p.first && positions && position < p.context)
@@ -25,7 +26,8 @@ void embed(const KernelCall& call, const nn_embedding_params& p, T* y, const T* 
             row_fill(y, p.cols, T(0));
         const int64_t id = int64_t(ids[i]), row = id - p.row_start;
         if (id < 0 || id >= p.vocab)
-            call.fail("token id %lld is outside the vocabulary of %lld", (long long)id, (long long)p.vocab);
+            call.fail("token id %lld is outside the vocabulary of %lld", (long long)id,
+                      (long long)p.vocab);
         else if (row >= 0 && row < p.rows)
             add_row(tokens + row * p.cols, p.cols, y);
     }
@@ -40,8 +42,8 @@ void embedding(const KernelCall& call) {
         visit_index(Dtype(p.ids_dtype), [&](auto u) {
             using T = decltype(t);
             using Id = decltype(u);
-            embed<T, Id>(call, p, call.operand<T>(0), call.operand<const T>(1), call.operand<const T>(2),
-                         call.operand<const Id>(3));
+            embed<T, Id>(call, p, call.operand<T>(0), call.operand<const T>(1),
+                         call.operand<const T>(2), call.operand<const Id>(3));
         });
     });
 }
@@ -57,7 +59,8 @@ void embedding_backward(const KernelCall& call) {
             if (p.first) row_fill(dtokens, p.rows * p.cols, Acc<T>(0));
             for (int64_t i = 0; i < p.batch * p.len; ++i) {
                 const int64_t row = int64_t(ids[i]) - p.row_start;
-                if (row >= 0 && row < p.rows) add_row(dy + i * p.cols, p.cols, dtokens + row * p.cols);
+                if (row >= 0 && row < p.rows)
+                    add_row(dy + i * p.cols, p.cols, dtokens + row * p.cols);
             }
         });
     });
@@ -70,7 +73,8 @@ void positions_backward(const KernelCall& call) {
         auto* dpositions = call.operand<Acc<T>>(0);
         const T* dy = call.operand<const T>(1);
         if (p.first) row_fill(dpositions, p.context * p.cols, Acc<T>(0));
-        const int64_t len = std::min(p.len, p.context - p.start);  // the forward pass has reported what is beyond
+        const int64_t len =
+            std::min(p.len, p.context - p.start);  // the forward pass has reported what is beyond
         for (int64_t b = 0; b < p.batch; ++b)
             for (int64_t i = 0; i < len; ++i)
                 add_row(dy + (b * p.len + i) * p.cols, p.cols, dpositions + (p.start + i) * p.cols);

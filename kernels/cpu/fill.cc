@@ -56,6 +56,7 @@ void cast(const KernelCall& call) {
         const From* x = call.operand<const From>(1);
         if (call.dtype == Dtype::boolean) {
             uint8_t* y = call.operand<uint8_t>(0);
+#pragma omp simd
             for (int64_t i = 0; i < p.n; ++i) y[i] = x[i] != From(0);
             return;
         }

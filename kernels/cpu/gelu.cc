@@ -1,5 +1,5 @@
-// The backward pass of linear's GELU epilogue and of its bias: one sweep gives dpre and the bias gradient. column_sum is
-// the bias gradient of a linear layer without GELU.
+// The backward pass of linear's GELU epilogue and of its bias: one sweep gives dpre and the bias
+// gradient. column_sum is the bias gradient of a linear layer without GELU.
 #include "kernels/cpu/row.h"
 
 namespace nn::NN_ISA {
@@ -7,7 +7,8 @@ namespace {
 
 // dpre, dy, pre: (rows, cols); dbias: (cols) or null.
 template <class T>
-void gelu_rows(const nn_gelu_bias_backward_params& p, T* dpre, Acc<T>* dbias, const T* dy, const T* pre) {
+void gelu_rows(const nn_gelu_bias_backward_params& p, T* dpre, Acc<T>* dbias, const T* dy,
+               const T* pre) {
     if (dbias && p.first) row_fill(dbias, p.cols, Acc<T>(0));
     for (int64_t i = 0; i < p.rows; ++i, dpre += p.cols, dy += p.cols, pre += p.cols) {
         if (dbias) {
@@ -28,8 +29,8 @@ void gelu_rows(const nn_gelu_bias_backward_params& p, T* dpre, Acc<T>* dbias, co
 void gelu_bias_backward(const KernelCall& call) {
     visit_float(call.dtype, [&](auto t) {
         using T = decltype(t);
-        gelu_rows<T>(call.get<nn_gelu_bias_backward_params>(), call.operand<T>(0), call.operand<Acc<T>>(1),
-                     call.operand<const T>(2), call.operand<const T>(3));
+        gelu_rows<T>(call.get<nn_gelu_bias_backward_params>(), call.operand<T>(0),
+                     call.operand<Acc<T>>(1), call.operand<const T>(2), call.operand<const T>(3));
     });
 }
 
@@ -51,7 +52,8 @@ template <class T> void sum_columns(const nn_column_sum_params& p, Acc<T>* y, co
 void column_sum(const KernelCall& call) {
     visit_float(call.dtype, [&](auto t) {
         using T = decltype(t);
-        sum_columns<T>(call.get<nn_column_sum_params>(), call.operand<Acc<T>>(0), call.operand<const T>(1));
+        sum_columns<T>(call.get<nn_column_sum_params>(), call.operand<Acc<T>>(0),
+                       call.operand<const T>(1));
     });
 }
 

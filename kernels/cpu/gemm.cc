@@ -1,5 +1,6 @@
-// Matrix products for linear layers, the tied head and plain matmul: OpenBLAS with a bias and GELU epilogue, bfloat16 by
-// blocks converted to float, and a streaming path for the few rows of text generation.
+// Matrix products for linear layers, the tied head and plain matmul: OpenBLAS with a bias and GELU
+// epilogue, bfloat16 by blocks converted to float, and a streaming path for the few rows of text
+// generation.
 #include <algorithm>
 
 #include "kernels/cpu/row.h"
@@ -15,13 +16,18 @@ template <class T> struct Product {
     const T* b;
     const T* bias;
     T* aux;
-    const T* a_at(int64_t i, int64_t l) const { return p.trans_a ? a + l * p.lda + i : a + i * p.lda + l; }
-    const T* b_at(int64_t l, int64_t j) const { return p.trans_b ? b + j * p.ldb + l : b + l * p.ldb + j; }
+    const T* a_at(int64_t i, int64_t l) const {
+        return p.trans_a ? a + l * p.lda + i : a + i * p.lda + l;
+    }
+    const T* b_at(int64_t l, int64_t j) const {
+        return p.trans_b ? b + j * p.ldb + l : b + l * p.ldb + j;
+    }
 };
 
-// out row i, columns [j, j + n): beta c + bias, which the product is then added to. With beta 0 c is not read: it may
-// hold NaN.
-template <class T> void start_row(const Product<T>& g, int64_t i, int64_t j, int64_t n, Acc<T>* out) {
+// out row i, columns [j, j + n): beta c + bias, which the product is then added to. With beta 0 c
+// is not read: it may hold NaN.
+template <class T>
+void start_row(const Product<T>& g, int64_t i, int64_t j, int64_t n, Acc<T>* out) {
     const T* c = g.c + i * g.p.ldc + j;
     const T* bias = g.p.epilogue && g.bias ? g.bias + j : nullptr;
     const Acc<T> beta = Acc<T>(g.p.beta);
@@ -39,7 +45,8 @@ template <class T> void start_row(const Product<T>& g, int64_t i, int64_t j, int
 }
 
 // Stores the finished sums of row i, columns [j, j + n). `sum` may be the row of c or aux itself.
-template <class T> void finish_row(const Product<T>& g, int64_t i, int64_t j, int64_t n, const Acc<T>* sum) {
+template <class T>
+void finish_row(const Product<T>& g, int64_t i, int64_t j, int64_t n, const Acc<T>* sum) {
     T* c = g.c + i * g.p.ldc + j;
     T* aux = g.p.epilogue == 2 && g.aux ? g.aux + i * g.p.ldc + j : nullptr;
     if (aux && static_cast<const void*>(aux) != sum) row_convert(sum, n, aux);
@@ -51,21 +58,21 @@ template <class T> void finish_row(const Product<T>& g, int64_t i, int64_t j, in
     }
 }
 
-// float and double: OpenBLAS adds the product to beta c + bias in place, a panel of rows at a time, so that GELU finds
-// the panel in cache.
+// float and double: OpenBLAS adds the product to beta c + bias in place, a panel of rows at a time,
+// so that GELU finds the panel in cache.
 template <class T> void product_blas(const Product<T>& g) {
     const nn_gemm_params& p = g.p;
     if (!p.epilogue) {
-        return blas::gemm(p.trans_a, p.trans_b, p.m, p.n, p.k, T(p.alpha), g.a, p.lda, g.b, p.ldb, T(p.beta), g.c,
-                          p.ldc);
+        return blas::gemm(p.trans_a, p.trans_b, p.m, p.n, p.k, T(p.alpha), g.a, p.lda, g.b, p.ldb,
+                          T(p.beta), g.c, p.ldc);
     }
     T* out = p.epilogue == 2 && g.aux ? g.aux : g.c;
     const int64_t panel = p.epilogue == 2 ? 256 : p.m;
     for (int64_t i = 0; i < p.m; i += panel) {
         const int64_t rows = std::min(panel, p.m - i);
         for (int64_t r = i; r < i + rows; ++r) start_row(g, r, 0, p.n, out + r * p.ldc);
-        blas::gemm(p.trans_a, p.trans_b, rows, p.n, p.k, T(p.alpha), g.a_at(i, 0), p.lda, g.b, p.ldb, T(1),
-                   out + i * p.ldc, p.ldc);
+        blas::gemm(p.trans_a, p.trans_b, rows, p.n, p.k, T(p.alpha), g.a_at(i, 0), p.lda, g.b,
+                   p.ldb, T(1), out + i * p.ldc, p.ldc);
         for (int64_t r = i; r < i + rows; ++r) finish_row(g, r, 0, p.n, out + r * p.ldc);
     }
 }
@@ -75,57 +82,87 @@ void convert_block(const bf16* from, int64_t ld, int64_t rows, int64_t cols, flo
     for (int64_t i = 0; i < rows; ++i) row_convert(from + i * ld, cols, to + i * cols);
 }
 
-// bf16: blocks of a and b become float in scratch, sums stay float until the last block of k is in.
+// bf16: blocks of a and b become float in scratch, and sums stay float until the last block of k is
+// in. Blocks of 4 MB: converting them costs a few percent of multiplying them.
 void product_blocks(const Product<bf16>& g) {
-    constexpr int64_t row_block = 512, col_block = 1024, k_block = 1024;
+    constexpr int64_t block = 1024;
     static thread_local Scratch a_scratch, b_scratch, c_scratch;
     const nn_gemm_params& p = g.p;
-    const int64_t m = std::min(row_block, p.m), n = std::min(col_block, p.n), k = std::min(k_block, p.k);
+    const int64_t m = std::min(block, p.m), n = std::min(block, p.n), k = std::min(block, p.k);
     float* a = a_scratch.get<float>(m * k);
     float* b = b_scratch.get<float>(k * n);
-    float* c = c_scratch.get<float>(p.m * n);  // a whole column panel, so that b is converted once
-    for (int64_t j = 0; j < p.n; j += n) {
-        const int64_t cols = std::min(n, p.n - j);
-        for (int64_t i = 0; i < p.m; ++i) start_row(g, i, j, cols, c + i * n);
-        for (int64_t l = 0; l < p.k; l += k) {
-            const int64_t depth = std::min(k, p.k - l), ldb = p.trans_b ? depth : cols;
-            convert_block(g.b_at(l, j), p.ldb, p.trans_b ? cols : depth, ldb, b);
-            for (int64_t i = 0; i < p.m; i += m) {
-                const int64_t rows = std::min(m, p.m - i), lda = p.trans_a ? rows : depth;
+    float* c = c_scratch.get<float>(m * n);
+    for (int64_t i = 0; i < p.m; i += m)
+        for (int64_t j = 0; j < p.n; j += n) {
+            const int64_t rows = std::min(m, p.m - i), cols = std::min(n, p.n - j);
+            for (int64_t r = 0; r < rows; ++r) start_row(g, i + r, j, cols, c + r * n);
+            for (int64_t l = 0; l < p.k; l += k) {
+                const int64_t depth = std::min(k, p.k - l);
+                const int64_t lda = p.trans_a ? rows : depth, ldb = p.trans_b ? depth : cols;
                 convert_block(g.a_at(i, l), p.lda, p.trans_a ? depth : rows, lda, a);
-                blas::gemm(p.trans_a, p.trans_b, rows, cols, depth, float(p.alpha), a, lda, b, ldb, 1.0f, c + i * n, n);
+                convert_block(g.b_at(l, j), p.ldb, p.trans_b ? cols : depth, ldb, b);
+                blas::gemm(p.trans_a, p.trans_b, rows, cols, depth, float(p.alpha), a, lda, b, ldb,
+                           1.0f, c, n);
             }
+            for (int64_t r = 0; r < rows; ++r) finish_row(g, i + r, j, cols, c + r * n);
         }
-        for (int64_t i = 0; i < p.m; ++i) finish_row(g, i, j, cols, c + i * n);
+}
+
+// out[r] += alpha x . y_r for `rows` (up to 4) rows of y, `stride` apart. Four sums at a time hide
+// the latency of one.
+template <class T>
+void add_dots(const Acc<T>* x, const T* y, int64_t stride, int64_t rows, int64_t n, Acc<T> alpha,
+              Acc<T>* out) {
+    const T *y1 = rows > 1 ? y + stride : y, *y2 = rows > 2 ? y + 2 * stride : y,
+            *y3 = rows > 3 ? y + 3 * stride : y;
+    Acc<T> a = 0, b = 0, c = 0, d = 0;
+#pragma omp simd reduction(+ : a, b, c, d)
+    for (int64_t l = 0; l < n; ++l) {
+        a += x[l] * Acc<T>(y[l]), b += x[l] * Acc<T>(y1[l]);
+        c += x[l] * Acc<T>(y2[l]), d += x[l] * Acc<T>(y3[l]);
     }
+    const Acc<T> sums[] = {a, b, c, d};
+    for (int64_t r = 0; r < rows; ++r) out[r] += alpha * sums[r];
 }
 
-template <class T> Acc<T> dot(const Acc<T>* x, const T* y, int64_t n) {
-    Acc<T> sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t l = 0; l < n; ++l) sum += x[l] * Acc<T>(y[l]);
-    return sum;
+// out (n) += the sum of `rows` (up to 4) rows of y, `stride` apart, each times its alpha x.
+template <class T>
+void add_rows(const Acc<T>* x, const T* y, int64_t stride, int64_t rows, int64_t n, Acc<T> alpha,
+              Acc<T>* out) {
+    const T *y1 = y + stride, *y2 = y + 2 * stride, *y3 = y + 3 * stride;
+    if (rows == 4) {
+        const Acc<T> a = alpha * x[0], b = alpha * x[1], c = alpha * x[2], d = alpha * x[3];
+#pragma omp simd
+        for (int64_t j = 0; j < n; ++j)
+            out[j] +=
+                (a * Acc<T>(y[j]) + b * Acc<T>(y1[j])) + (c * Acc<T>(y2[j]) + d * Acc<T>(y3[j]));
+        return;
+    }
+    for (int64_t r = 0; r < rows; ++r, y += stride)
+#pragma omp simd
+        for (int64_t j = 0; j < n; ++j) out[j] += alpha * x[r] * Acc<T>(y[j]);
 }
 
-// sum[i] (cols) += alpha x[i] B for columns [j, j + cols); x is (m, k). B is read once, as it lies in memory.
+// sum (m, cols) += alpha x B for columns [j, j + cols); x is (m, k). B is read once, in the order
+// of memory.
 template <class T>
 void stream_b(const Product<T>& g, const Acc<T>* x, int64_t j, int64_t cols, Acc<T>* sum) {
     const nn_gemm_params& p = g.p;
     const Acc<T> alpha = Acc<T>(p.alpha);
-    if (p.trans_b) {
-        for (int64_t l = 0; l < cols; ++l)
-            for (int64_t i = 0; i < p.m; ++i) sum[i * cols + l] += alpha * dot(x + i * p.k, g.b_at(0, j + l), p.k);
-        return;
-    }
-    for (int64_t l = 0; l < p.k; ++l)
+    const int64_t stored_rows = p.trans_b ? cols : p.k;
+    for (int64_t r = 0; r < stored_rows; r += 4) {
+        const int64_t rows = std::min(int64_t(4), stored_rows - r);
+        const T* b = p.trans_b ? g.b_at(0, j + r) : g.b_at(r, j);
         for (int64_t i = 0; i < p.m; ++i) {
-            const Acc<T> factor = alpha * x[i * p.k + l];
-            const T* b = g.b_at(l, j);
-            Acc<T>* out = sum + i * cols;
-#pragma omp simd
-            for (int64_t q = 0; q < cols; ++q) out[q] += factor * Acc<T>(b[q]);
+            if (p.trans_b)
+                add_dots(x + i * p.k, b, p.ldb, rows, p.k, alpha, sum + i * cols + r);
+            else
+                add_rows(x + i * p.k + r, b, p.ldb, rows, cols, alpha, sum + i * cols);
         }
+    }
 }
+
+constexpr int64_t few_rows = 16;
 
 // A few rows: bound by reading B, which a packing gemm would read, write and read again.
 template <class T> void product_few_rows(const Product<T>& g) {
@@ -156,7 +193,7 @@ void gemm(const KernelCall& call) {
                                call.operand<const T>(2) + i * p.stride_b,
                                call.operand<const T>(3),
                                aux ? aux + i * p.stride_c : nullptr};
-            if (p.m <= 4)
+            if (p.m <= few_rows)
                 product_few_rows(g);
             else if constexpr (std::is_same_v<T, bf16>)
                 product_blocks(g);

@@ -1,11 +1,12 @@
-// LayerNorm (Ba et al., arXiv:1607.06450) with the residual sum that precedes it in a transformer block, and its
-// gradient with the residual's own: each reads and writes every activation once.
+// LayerNorm (Ba et al., arXiv:1607.06450) with the residual sum that precedes it in a transformer
+// block, and its gradient with the residual's own: each reads and writes every activation once.
 #include "kernels/cpu/row.h"
 
 namespace nn::NN_ISA {
 namespace {
 
-// The operands of the forward pass; s, r and bias may be null. stats: (rows, 2), mean and 1/deviation.
+// The operands of the forward pass; s, r and bias may be null. stats: (rows, 2), mean and
+// 1/deviation.
 template <class T> struct Forward {
     T *y, *s;
     Acc<T>* stats;
@@ -37,7 +38,8 @@ template <class T> Acc<T> residual_row(const Forward<T>& f, int64_t at, int64_t 
 }
 
 // The variance is that of the differences from the mean: E[x^2] - E[x]^2 would cancel.
-template <class T> void forward_row(const Forward<T>& f, const nn_layernorm_params& p, int64_t i, Acc<T>* v) {
+template <class T>
+void forward_row(const Forward<T>& f, const nn_layernorm_params& p, int64_t i, Acc<T>* v) {
     const int64_t n = p.cols;
     const Acc<T> mean = residual_row(f, i * n, n, v) / Acc<T>(n);
     Acc<T> squares = 0;
@@ -50,12 +52,13 @@ template <class T> void forward_row(const Forward<T>& f, const nn_layernorm_para
     f.stats[2 * i] = mean;
     f.stats[2 * i + 1] = rstd;
     T* y = f.y + i * n;
-    if (f.bias) {
+    const T *weight = f.weight, *bias = f.bias;  // the vectoriser does not see that members stay
+    if (bias) {
 #pragma omp simd
-        for (int64_t j = 0; j < n; ++j) y[j] = T(v[j] * rstd * Acc<T>(f.weight[j]) + Acc<T>(f.bias[j]));
+        for (int64_t j = 0; j < n; ++j) y[j] = T(v[j] * rstd * Acc<T>(weight[j]) + Acc<T>(bias[j]));
     } else {
 #pragma omp simd
-        for (int64_t j = 0; j < n; ++j) y[j] = T(v[j] * rstd * Acc<T>(f.weight[j]));
+        for (int64_t j = 0; j < n; ++j) y[j] = T(v[j] * rstd * Acc<T>(weight[j]));
     }
 }
 
@@ -64,15 +67,17 @@ void layernorm(const KernelCall& call) {
     const auto& p = call.get<nn_layernorm_params>();
     visit_float(call.dtype, [&](auto t) {
         using T = decltype(t);
-        const Forward<T> f{call.operand<T>(0),       call.operand<T>(1),       call.operand<Acc<T>>(2),
-                           call.operand<const T>(3), call.operand<const T>(4), call.operand<const T>(5),
+        const Forward<T> f{call.operand<T>(0),       call.operand<T>(1),
+                           call.operand<Acc<T>>(2),  call.operand<const T>(3),
+                           call.operand<const T>(4), call.operand<const T>(5),
                            call.operand<const T>(6)};
         Acc<T>* v = scratch.get<Acc<T>>(p.cols);
         for (int64_t i = 0; i < p.rows; ++i) forward_row(f, p, i, v);
     });
 }
 
-// The operands of the backward pass; dbias and ds may be null. ds is the gradient that reaches s past the LayerNorm.
+// The operands of the backward pass; dbias and ds may be null. ds is the gradient that reaches s
+// past the LayerNorm.
 template <class T> struct Backward {
     T* dx;
     Acc<T>*dweight, *dbias;
@@ -81,29 +86,34 @@ template <class T> struct Backward {
     const T *weight, *ds;
 };
 
-// With h = (s - mean) rstd and g = dy w: dx = rstd (g - mean(g) - h mean(g h)) + ds. h and g are scratch rows.
-template <class T> void backward_row(const Backward<T>& b, int64_t n, int64_t i, Acc<T>* h, Acc<T>* g) {
-    const T *dy = b.dy + i * n, *s = b.s + i * n, *ds = b.ds ? b.ds + i * n : nullptr;
+// With h = (s - mean) rstd and g = dy w: dx = rstd (g - mean(g) - h mean(g h)) + ds. h and g are
+// scratch rows.
+template <class T>
+void backward_row(const Backward<T>& b, int64_t n, int64_t i, Acc<T>* h, Acc<T>* g) {
+    const T *dy = b.dy + i * n, *s = b.s + i * n, *ds = b.ds ? b.ds + i * n : nullptr,
+            *weight = b.weight;
+    Acc<T>*dweight = b.dweight, *dbias = b.dbias;
     const Acc<T> mean = b.stats[2 * i], rstd = b.stats[2 * i + 1];
     Acc<T> sum_g = 0, sum_gh = 0;
 #pragma omp simd reduction(+ : sum_g, sum_gh)
     for (int64_t j = 0; j < n; ++j) {
         const Acc<T> d = Acc<T>(dy[j]);
         h[j] = (Acc<T>(s[j]) - mean) * rstd;
-        g[j] = d * Acc<T>(b.weight[j]);
+        g[j] = d * Acc<T>(weight[j]);
         sum_g += g[j];
         sum_gh += g[j] * h[j];
-        b.dweight[j] += d * h[j];
+        dweight[j] += d * h[j];
     }
-    if (b.dbias) {
+    if (dbias) {
 #pragma omp simd
-        for (int64_t j = 0; j < n; ++j) b.dbias[j] += Acc<T>(dy[j]);
+        for (int64_t j = 0; j < n; ++j) dbias[j] += Acc<T>(dy[j]);
     }
     const Acc<T> mean_g = sum_g / Acc<T>(n), mean_gh = sum_gh / Acc<T>(n);
     T* dx = b.dx + i * n;
     if (ds) {
 #pragma omp simd
-        for (int64_t j = 0; j < n; ++j) dx[j] = T(rstd * (g[j] - mean_g - h[j] * mean_gh) + Acc<T>(ds[j]));
+        for (int64_t j = 0; j < n; ++j)
+            dx[j] = T(rstd * (g[j] - mean_g - h[j] * mean_gh) + Acc<T>(ds[j]));
     } else {
 #pragma omp simd
         for (int64_t j = 0; j < n; ++j) dx[j] = T(rstd * (g[j] - mean_g - h[j] * mean_gh));
@@ -115,8 +125,9 @@ void layernorm_backward(const KernelCall& call) {
     const auto& p = call.get<nn_layernorm_params>();
     visit_float(call.dtype, [&](auto t) {
         using T = decltype(t);
-        const Backward<T> b{call.operand<T>(0),       call.operand<Acc<T>>(1),  call.operand<Acc<T>>(2),
-                            call.operand<const T>(3), call.operand<const T>(4), call.operand<const Acc<T>>(5),
+        const Backward<T> b{call.operand<T>(0),       call.operand<Acc<T>>(1),
+                            call.operand<Acc<T>>(2),  call.operand<const T>(3),
+                            call.operand<const T>(4), call.operand<const Acc<T>>(5),
                             call.operand<const T>(6), call.operand<const T>(7)};
         if (p.first) {
             row_fill(b.dweight, p.cols, Acc<T>(0));
@@ -128,7 +139,8 @@ void layernorm_backward(const KernelCall& call) {
 }
 
 NN_KERNEL(layernorm, "y:w s:w? stats:w x:r r:r? weight:r bias:r?", nn_layernorm_params);
-NN_KERNEL(layernorm_backward, "dx:w dweight:rw dbias:rw? dy:r s:r stats:r weight:r ds:r?", nn_layernorm_params);
+NN_KERNEL(layernorm_backward, "dx:w dweight:rw dbias:rw? dy:r s:r stats:r weight:r ds:r?",
+          nn_layernorm_params);
 
 }  // namespace
 }  // namespace nn::NN_ISA

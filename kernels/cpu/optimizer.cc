@@ -1,5 +1,6 @@
-// AdamW and SGD with the update rules of torch.optim, gradient clipping by the global norm folded in, and the sum of
-// squares that norm is made of. All are bound by memory: one pass over parameter, state and gradient.
+// AdamW and SGD with the update rules of torch.optim, gradient clipping by the global norm folded
+// in, and the sum of squares that norm is made of. All are bound by memory: one pass over
+// parameter, state and gradient.
 #include "kernels/cpu/row.h"
 
 namespace nn::NN_ISA {
@@ -11,29 +12,40 @@ double clip_factor(double clip, const double* norm) {
     return factor > 1 ? 1.0 : factor;
 }
 
-bool skips(int32_t skip_nonfinite, const double* norm) { return skip_nonfinite && norm && !std::isfinite(*norm); }
+bool skips(int32_t skip_nonfinite, const double* norm) {
+    return skip_nonfinite && norm && !std::isfinite(*norm);
+}
 
-// The numbers of one AdamW step (Loshchilov and Hutter, arXiv:1711.05101), as A.
+// The numbers of one AdamW step (Loshchilov and Hutter, arXiv:1711.05101).
 template <class A> struct AdamW {
-    A grad_scale, beta1, beta2, decay, step_size, correction2, eps;
-    AdamW(const nn_adamw_params& p, double clip)
-        : grad_scale(A(clip)), beta1(A(p.beta1)), beta2(A(p.beta2)), decay(A(1 - p.lr * p.weight_decay)),
-          step_size(A(p.lr / (1 - std::pow(p.beta1, p.step)))),
-          correction2(A(std::sqrt(1 - std::pow(p.beta2, p.step)))), eps(A(p.eps)),
-          one_minus_beta1(A(1 - p.beta1)), one_minus_beta2(A(1 - p.beta2)) {}
-    A one_minus_beta1, one_minus_beta2;
+    A grad_scale, beta1, rest1, beta2, rest2, decay, step_size, correction2, eps;
 };
+template <class A> AdamW<A> adamw_step(const nn_adamw_params& p, double clip) {
+    const double correction1 = 1 - std::pow(p.beta1, p.step);
+    const double correction2 = 1 - std::pow(p.beta2, p.step);
+    return {.grad_scale = A(clip),
+            .beta1 = A(p.beta1),
+            .rest1 = A(1 - p.beta1),
+            .beta2 = A(p.beta2),
+            .rest2 = A(1 - p.beta2),
+            .decay = A(1 - p.lr * p.weight_decay),
+            .step_size = A(p.lr / correction1),
+            .correction2 = A(std::sqrt(correction2)),
+            .eps = A(p.eps)};
+}
 
-// `value` is what the update is applied to: the parameter, or its float32 master, which `rounded` then follows.
+// `value` is what the update is applied to: the parameter, or its float32 master, which `rounded`
+// then follows.
 template <class V, class T, class A, class G>
 void adamw_loop(const AdamW<A>& s, int64_t n, V* value, T* rounded, A* m, A* v, const G* grad) {
     constexpr bool has_master = !std::is_same_v<V, T>;
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
         const A g = A(Acc<G>(grad[i])) * s.grad_scale;
-        const A mi = s.beta1 * m[i] + s.one_minus_beta1 * g;
-        const A vi = s.beta2 * v[i] + s.one_minus_beta2 * g * g;
-        const A w = A(Acc<V>(value[i])) * s.decay - s.step_size * mi / (std::sqrt(vi) / s.correction2 + s.eps);
+        const A mi = s.beta1 * m[i] + s.rest1 * g;
+        const A vi = s.beta2 * v[i] + s.rest2 * g * g;
+        const A w = A(Acc<V>(value[i])) * s.decay -
+                    s.step_size * mi / (std::sqrt(vi) / s.correction2 + s.eps);
         m[i] = mi;
         v[i] = vi;
         value[i] = V(w);
@@ -49,7 +61,7 @@ void adamw(const KernelCall& call) {
         visit_float(Dtype(p.grad_dtype), [&](auto u) {
             using T = decltype(t);
             using A = Acc<T>;
-            const AdamW<A> step(p, clip_factor(p.clip, norm));
+            const AdamW<A> step = adamw_step<A>(p, clip_factor(p.clip, norm));
             T* param = call.operand<T>(0);
             A *m = call.operand<A>(1), *v = call.operand<A>(2);
             const auto* grad = call.operand<const decltype(u)>(3);
@@ -66,7 +78,8 @@ template <class T, class G>
 void sgd_loop(const nn_sgd_params& p, double clip, T* param, Acc<T>* momentum, const G* grad) {
     using A = Acc<T>;
     const A lr = A(p.lr), mu = A(p.momentum), decay = A(p.weight_decay), scale = A(clip);
-    const A keep = p.first ? A(0) : mu, direct = p.nesterov ? A(1) : A(0), through = p.nesterov ? mu : A(1);
+    const A keep = p.first ? A(0) : mu;
+    const A direct = p.nesterov ? A(1) : A(0), through = p.nesterov ? mu : A(1);
     if (!momentum) {
 #pragma omp simd
         for (int64_t i = 0; i < p.n; ++i) {

@@ -133,58 +133,69 @@ void reduce(const KernelCall& call) {
 
 // Whether x comes before `best` in the order looked for. At a tie the first found stays.
 template <Kind kind, class A> bool better(A x, A best) {
-    return (kind == largest ? x > best : x < best) || (x != x && best == best);
+    const bool ahead = kind == largest ? x > best : x < best;
+    return ahead | ((x != x) & (best == best));
 }
 
-template <class A> struct Found {
-    A value;
-    int64_t index;
-};
-
 // Finds the winner of a block of a row before its place, since the first vectorises.
-template <Kind kind, class A, class T> Found<A> find_contiguous(const T* x, int64_t n) {
+template <Kind kind, class A, class T>
+void find_contiguous(A* value, int64_t* index, const T* x, int64_t n) {
     constexpr int64_t block = run * lanes;
-    Found<A> found = {A(x[0]), 0};
+    *value = A(x[0]);
+    *index = 0;
     for (int64_t i = 0; i < n; i += block) {
-        const int64_t size = std::min(block, n - i);
-        const A candidate = A(reduce_contiguous<kind, A>(x + i, size));
-        if (!better<kind>(candidate, found.value)) continue;
-        int64_t j = i;
-        while (A(x[j]) != candidate && A(x[j]) == A(x[j]))
-            ++j;  // the candidate is NaN where there is one
-        found = {candidate, j};
+        const A winner = A(reduce_contiguous<kind, A>(x + i, std::min(block, n - i)));
+        if (!better<kind>(winner, *value)) continue;
+        *value = winner;
+        *index = i;
+        while (A(x[*index]) != winner && A(x[*index]) == A(x[*index])) ++*index;  // stops at NaN
     }
-    return found;
 }
 
 template <Kind kind, class A, class T>
-Found<A> find_strided(const T* x, int64_t n, int64_t stride) {
-    Found<A> found = {A(x[0]), 0};
-    for (int64_t i = 1; i < n; ++i)
-        if (better<kind>(A(x[i * stride]), found.value)) found = {A(x[i * stride]), i};
-    return found;
+void find_columns(A* value, int64_t* index, const T* x, int64_t n, int64_t cols, int64_t stride) {
+    set(index, int64_t(0), cols);
+    for (int64_t c = 0; c < cols; ++c) value[c] = A(x[c]);
+    for (int64_t i = 1; i < n; ++i) {
+        x += stride;
+#pragma omp simd
+        for (int64_t c = 0; c < cols; ++c) {
+            const bool wins = better<kind>(A(x[c]), value[c]);
+            value[c] = wins ? A(x[c]) : value[c];
+            index[c] = wins ? i : index[c];
+        }
+    }
+}
+
+// Where the tile's winner goes against that of earlier tiles, which may lie after it.
+template <Kind kind, class T>
+void record(int64_t* index, T* value, bool first, int64_t new_index, Acc<T> new_value) {
+    const Acc<T> old = first ? Acc<T>(0) : Acc<T>(*value);
+    const bool tie = new_value == old || (new_value != new_value && old != old);
+    if (!first && (tie ? *index < new_index : !better<kind>(new_value, old))) return;
+    *index = new_index;
+    *value = T(new_value);
 }
 
 template <Kind kind, class T> void argreduce_tile(const KernelCall& call) {
-    using A = Acc<T>;
     const auto& p = call.get<nn_argreduce_params>();
     int64_t* index = call.operand<int64_t>(0);
     T* value = call.operand<T>(1);
     const T* x = call.operand<const T>(2);
+    alignas(64) Acc<T> values[lanes];
+    alignas(64) int64_t indices[lanes];
     if (p.n == 0)
         return call.fail("the axis is empty, so nothing is the %s",
                          kind == largest ? "largest" : "smallest");
     for (int64_t o = 0; o < p.outer; ++o, x += p.n * p.inner)
-        for (int64_t i = 0; i < p.inner; ++i, ++index, ++value) {
-            Found<A> found = p.inner == 1 ? find_contiguous<kind, A>(x, p.n)
-                                          : find_strided<kind, A>(x + i, p.n, p.inner);
-            found.index += p.start;
-            const A old = p.first ? A(0) : A(*value);
-            const bool tie = found.value == old || (found.value != found.value && old != old);
-            if (!p.first && (tie ? *index < found.index : !better<kind>(found.value, old)))
-                continue;
-            *index = found.index;
-            *value = T(found.value);
+        for (int64_t c = 0; c < p.inner; c += lanes) {
+            const int64_t cols = std::min(lanes, p.inner - c);
+            if (p.inner == 1)
+                find_contiguous<kind>(values, indices, x, p.n);
+            else
+                find_columns<kind>(values, indices, x + c, p.n, cols, p.inner);
+            for (int64_t i = 0; i < cols; ++i)
+                record<kind, T>(index++, value++, p.first, p.start + indices[i], values[i]);
         }
 }
 

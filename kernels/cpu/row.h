@@ -1,5 +1,5 @@
-// What the kernels that work on rows share: scratch memory and loops over one row. Loops state their
-// independence with `#pragma omp simd`; sums of T are kept in Acc<T>.
+// What the kernels that work on rows share: scratch memory and loops over one row. Loops state
+// their independence with `#pragma omp simd`; sums of T are kept in Acc<T>.
 #pragma once
 #include <cstdlib>
 #include <new>
@@ -9,10 +9,11 @@
 
 namespace nn::NN_ISA {
 
-// Memory of one thread that grows to the largest size asked for and is kept. Its contents are undefined. A std::vector
-// would not do: its functions are shared by all instruction sets, whichever the linker picks.
+// Memory of one thread that grows to the largest size asked for and is kept. Its contents are
+// undefined. A std::vector would not do: its functions are shared by all instruction sets,
+// whichever the linker picks.
 class Scratch {
-  public:
+public:
     Scratch() = default;
     ~Scratch() { std::free(data_); }
     Scratch(const Scratch&) = delete;
@@ -28,7 +29,7 @@ class Scratch {
         return static_cast<A*>(data_);
     }
 
-  private:
+private:
     void* data_ = nullptr;
     size_t size_ = 0;
 };
@@ -67,13 +68,6 @@ template <class From, class To> static inline void row_convert(const From* x, in
 template <class A> static inline void row_fill(A* y, int64_t n, A value) {
 #pragma omp simd
     for (int64_t j = 0; j < n; ++j) y[j] = value;
-}
-
-template <class A> static inline A row_sum(const A* x, int64_t n) {
-    A sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < n; ++j) sum += x[j];
-    return sum;
 }
 
 }  // namespace nn::NN_ISA

@@ -1,6 +1,6 @@
-// Softmax, its logarithm and logsumexp over the last axis, with their gradients, for attention written out by hand,
-// sampling and small classifiers. Infinities and NaN behave as in PyTorch: a row of -inf has softmax NaN and logsumexp
-// -inf.
+// Softmax, its logarithm and logsumexp over the last axis, with their gradients, for attention
+// written out by hand, sampling and small classifiers. Infinities and NaN behave as in PyTorch: a
+// row of -inf has softmax NaN and logsumexp -inf.
 #include "kernels/cpu/row.h"
 
 namespace nn::NN_ISA {
@@ -54,7 +54,8 @@ void softmax(const KernelCall& call) {
     const int64_t n = call.get<nn_rows_params>().cols;
     each_row(call, [&](int64_t i, auto t) {
         using T = decltype(t);
-        softmax_row(call.operand<T>(0) + i * n, call.operand<const T>(1) + i * n, n, scratch.get<Acc<T>>(n));
+        softmax_row(call.operand<T>(0) + i * n, call.operand<const T>(1) + i * n, n,
+                    scratch.get<Acc<T>>(n));
     });
 }
 

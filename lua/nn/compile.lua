@@ -65,6 +65,22 @@ local function record(f, arguments, n)
   return program
 end
 
+local function info_of(program)
+  local info = ffi.new "nn_program_info_t"
+  check(C.nn_program_info(program.ref, info))
+  return {tasks = tonumber(info.tasks), tiles = tonumber(info.tiles), flops = info.flops,
+          persistent_bytes = tonumber(info.persistent_bytes), peak_bytes = tonumber(info.peak_bytes)}
+end
+
+--- nn.plan(f) runs f without computing anything, so that a model of any size costs neither memory nor time, and tells what
+--- it would take: {tasks, tiles, flops, peak_bytes, ...}. Tensors that f returns count to the end (parameters, optimizer
+--- state); all others only while they are needed.
+---   nn.plan(function() local m = GPT2(GPT2.size "gpt2-xl"); print(m:count()); return m.tok.weight end).peak_bytes
+function M.plan(f)
+  local program = record(f, {}, 0)
+  return info_of(program)
+end
+
 local function program_for(self, arguments, n)
   local key = key_of(arguments, n)
   local program = self.programs[key]
@@ -93,13 +109,6 @@ function Compiled:__call(...)
   local results = {}
   for i = 1, program.results do results[i] = tensor.wrap(out[i - 1].slot, out[i - 1].generation) end
   return unpack(results, 1, program.results)
-end
-
-local function info_of(program)
-  local info = ffi.new "nn_program_info_t"
-  check(C.nn_program_info(program.ref, info))
-  return {tasks = tonumber(info.tasks), tiles = tonumber(info.tiles), flops = info.flops,
-          persistent_bytes = tonumber(info.persistent_bytes), peak_bytes = tonumber(info.peak_bytes)}
 end
 
 --- f:plan(x, ...) records for these arguments without running and tells what a run takes: tasks, tiles, flops,

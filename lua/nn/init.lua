@@ -187,7 +187,7 @@ end
 
 -- Files that are loaded at the first use of one of their names.
 local lazy = {
-  compile = "nn.compile", AdamW = "nn.optim", SGD = "nn.optim", task = "nn.task", kernels = "nn.task",
+  compile = "nn.compile", plan = "nn.compile", AdamW = "nn.optim", SGD = "nn.optim", task = "nn.task", kernels = "nn.task",
   profile = "nn.profile", sgemm_gflops = "nn.profile",
   load_safetensors = "nn.safetensors", save_safetensors = "nn.safetensors",
   config = "nn.config", field = "nn.config", schedule = "nn.schedule", run = "nn.run", generate = "nn.generate",

@@ -16,10 +16,11 @@ function M.duration(seconds)
   return ("%dd %02d:%02d"):format(math.floor(hours / 24), hours % 24, minutes % 60)
 end
 
---- bytes(n) -> "812 MB", "1.4 GB".
+--- bytes(n) -> "12 kB", "812 MB", "1.4 GB".
 function M.bytes(n)
+  if n < 999.5e3 then return ("%.0f kB"):format(n / 1e3) end
   if n < 999.5e6 then return ("%.0f MB"):format(n / 1e6) end
-  if n < 9.995e12 then return ("%.1f GB"):format(n / 1e9) end
+  if n < 999.5e9 then return ("%.1f GB"):format(n / 1e9) end
   return ("%.1f TB"):format(n / 1e12)
 end
 

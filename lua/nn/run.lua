@@ -72,7 +72,7 @@ end
 function M.run(cfg)
   local nn = require "nn"
   local out = cfg.out ~= "" and cfg.out or default_folder(cfg)
-  prepare_folder(out, cfg.resume)
+  if not cfg.plan then prepare_folder(out, cfg.resume) end
   cfg.out = out
   local self = {cfg = cfg, out = out, step = 0, log = log.new(out), seconds = 0, skipped = 0}
   setmetatable(self, Run)
@@ -114,7 +114,7 @@ function Run:build(class, options)
   local count
   nn.compile(function() count = class(options):count() end):plan()     -- recorded: makes nothing
   local need, there = 16 * count, nn.memory().budget
-  if need > there and not self.cfg.plan then
+  if need > there then
     lib.fail("the model cannot fit: %s parameters with gradients and moments need %s (%.0f bytes), "
              .. "there are %s (%.0f bytes); choose a smaller model", log.number(count),
              log.bytes(need), need, log.bytes(there), there)
@@ -137,7 +137,9 @@ function Run:track(parts)
     self.saved = self.checkpoint.path
     self:say(("resumed after step %d from %s"):format(self.step, self.saved))
   end
-  files.write(files.join(self.out, "config.json"), files.json(self.cfg, "") .. "\n")
+  if not self.cfg.plan then
+    files.write(files.join(self.out, "config.json"), files.json(self.cfg, "") .. "\n")
+  end
 end
 
 --- run:check(step, ids, targets) -> whether to go on: false with plan=true, which prints what a
@@ -152,7 +154,7 @@ function Run:check(step, ...)
   if self.cfg.plan then
     local function line(name, ...) self:say(("%-12s "):format(name) .. string.format(...)) end
     line("parameters", "%s", log.number(self.parts.model:count()))
-    line("a step", "%s tasks, %.1f GFLOP", log.number(plan.tasks), plan.flops / 1e9)
+    line("a step", "%s tasks, %.3g GFLOP", log.number(plan.tasks), plan.flops / 1e9)
     line("its memory", "%s", sizes)
     line("there are", "%s: it %s", log.bytes(there), need > there and "does not fit" or "fits")
   elseif need > there then

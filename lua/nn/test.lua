@@ -2,6 +2,7 @@
 -- last line `N passed, N failed, N skipped`. Words on the command line pick cases by their names.
 local ffi = require "ffi"
 local files = require "nn.files"
+local nn = require "nn"
 local tensor = require "nn.tensor"
 
 ffi.cdef "long readlink(const char *path, char *out, size_t size);"
@@ -36,11 +37,11 @@ end
 ---     t.case("softmax rows sum to one", function() t.near(x:softmax():sum(-1), nn.ones(3)) end)
 function M.case(name, f)
   if not chosen(name) then return end
-  local start = os.clock()
+  local start = nn.now()
   local good, problem = xpcall(f, explain)
   if good then
     passed = passed + 1
-    print(("ok      %s (%.1f s)"):format(name, os.clock() - start))
+    print(("ok      %s (%.1f s)"):format(name, nn.now() - start))
   elseif getmetatable(problem) == Skip then
     skipped = skipped + 1
     print(("skipped %s: %s"):format(name, problem.why))

@@ -39,9 +39,9 @@ local function each_character(text, name, each)
 end
 
 local function of_symbols(kind, symbols)
-  local self = setmetatable({kind = kind, symbols = symbols, size = #symbols, id_of = {}}, Vocabulary)
+  local self = {kind = kind, symbols = symbols, size = #symbols, id_of = {}}
   for i, symbol in ipairs(symbols) do self.id_of[symbol] = i - 1 end
-  return self
+  return setmetatable(self, Vocabulary)
 end
 
 --- vocabulary(kind, text, name) -> vocabulary with :encode(text), :decode(ids), :state(), .size

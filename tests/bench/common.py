@@ -15,6 +15,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BENCH = pathlib.Path("tests/bench")
 VENV = ROOT / ".deps" / "torch-venv"
+ENVIRONMENT = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # CPUs only, on both sides
 QUIET = 0.1  # cores: more than this in use by others, and the numbers mean little
 
 
@@ -59,7 +60,8 @@ def run(command):
     """Runs a command at the root; gives its output and how many cores others used meanwhile."""
     say("  " + " ".join(command))
     busy, own, start = busy_seconds(), own_seconds(), time.perf_counter()
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE,
+                          text=True)
     if done.returncode != 0:
         sys.exit(f"{done.stdout}\n{' '.join(command)}\nended with status {done.returncode}; "
                  "run it by itself, the reason is above")

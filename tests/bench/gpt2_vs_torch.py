@@ -61,7 +61,8 @@ def main():
           f"median of {args.rounds} rounds, {args.steps} steps each\n")
     print_table(["", "tokens/s", "GFLOP/s", "sgemm GFLOP/s", "threads"], [
         [name, span(runs, "tokens_per_s", 1), f"{median(runs, 'gflops'):.0f}",
-         f"{median(runs, 'sgemm_gflops'):.0f}", str(runs[-1].get("threads", ""))]
+         f"{median(runs, 'sgemm_gflops'):.0f}",
+         str(runs[-1].get("threads", runs[-1].get("workers")))]
         for name, runs in results.items()])
     print(f"\nnnlua / {rival}: {ratio:.3f}")
     quiet = was_quiet(results)

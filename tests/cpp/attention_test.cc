@@ -1,5 +1,6 @@
-// Attention against the textbook formula in double, its gradient against the formula and finite differences, and the
-// split of a sequence into query and key tiles against the whole. The reference holds the whole (B, H, T, T).
+// Attention against the textbook formula in double, its gradient against the formula and finite
+// differences, and the split of a sequence into query and key tiles against the whole. The
+// reference holds the whole (B, H, T, T).
 #include "kernels/philox.h"
 #include "tests/cpp/kernel_test.h"
 
@@ -20,9 +21,11 @@ constexpr int64_t batch_start = 2;
 
 nn_attention_params params(const Shape& s) {
     nn_attention_params p{};
-    p.batch = s.batch, p.heads = s.heads, p.kv_heads = s.kv_heads, p.head_dim = s.dim, p.q_len = p.k_len = s.len;
+    p.batch = s.batch, p.heads = s.heads, p.kv_heads = s.kv_heads, p.head_dim = s.dim,
+    p.q_len = p.k_len = s.len;
     p.scale = s.scale(), p.causal = s.causal, p.first = p.last = p.first_q = p.first_kv = 1;
-    p.dropout = s.dropout, p.seed = seed, p.counter = counter, p.batch_start = batch_start, p.total_len = s.len;
+    p.dropout = s.dropout, p.seed = seed, p.counter = counter, p.batch_start = batch_start,
+    p.total_len = s.len;
     return p;
 }
 
@@ -30,7 +33,7 @@ double kept(const Shape& s, int64_t b, int64_t h, int64_t i, int64_t j) {
     if (s.dropout == 0) return 1;
     const uint64_t index = uint64_t((((batch_start + b) * s.heads + h) * s.len + i) * s.len + j);
     const uint32_t word = philox(seed, counter, index / 4).word[index % 4];
-    return double(unit_float(word)) >= s.dropout ? 1 / (1 - s.dropout) : 0;
+    return unit_float(word) >= float(s.dropout) ? 1 / (1 - s.dropout) : 0;
 }
 
 struct Reference {
@@ -39,18 +42,23 @@ struct Reference {
 // One row of weights at a time; `dout` may be empty.
 Reference reference(const Shape& s, const Values& qkv, const Values& dout) {
     const int64_t width = s.width(), out_width = s.heads * s.dim, group = s.heads / s.kv_heads;
-    Reference out{Values(s.batch * s.len * out_width), Values(s.batch * s.heads * s.len), Values(qkv.size())};
+    Reference out{Values(s.batch * s.len * out_width), Values(s.batch * s.heads * s.len),
+                  Values(qkv.size())};
     for (int64_t b = 0; b < s.batch; ++b)
         for (int64_t h = 0; h < s.heads; ++h)
             for (int64_t i = 0; i < s.len; ++i) {
                 const int64_t keys = s.causal ? i + 1 : s.len, kv = h / group;
-                const int64_t q = (b * s.len + i) * width + h * s.dim, o = (b * s.len + i) * out_width + h * s.dim;
-                const auto k = [&](int64_t j) { return (b * s.len + j) * width + (s.heads + kv) * s.dim; };
+                const int64_t q = (b * s.len + i) * width + h * s.dim,
+                              o = (b * s.len + i) * out_width + h * s.dim;
+                const auto k = [&](int64_t j) {
+                    return (b * s.len + j) * width + (s.heads + kv) * s.dim;
+                };
                 const int64_t k_to_v = s.kv_heads * s.dim;
                 Values weight(keys), dweight(keys);
                 double largest = -INFINITY, sum = 0, delta = 0;
                 for (int64_t j = 0; j < keys; ++j) {
-                    for (int64_t d = 0; d < s.dim; ++d) weight[j] += s.scale() * qkv[q + d] * qkv[k(j) + d];
+                    for (int64_t d = 0; d < s.dim; ++d)
+                        weight[j] += s.scale() * qkv[q + d] * qkv[k(j) + d];
                     largest = std::max(largest, weight[j]);
                 }
                 for (double& w : weight) sum += w = std::exp(w - largest);
@@ -83,7 +91,8 @@ Values tokens(const Values& all, const Shape& s, int64_t from, int64_t to) {
     const int64_t cols = int64_t(all.size()) / (s.batch * s.len);
     Values out;
     for (int64_t b = 0; b < s.batch; ++b)
-        out.insert(out.end(), all.begin() + (b * s.len + from) * cols, all.begin() + (b * s.len + to) * cols);
+        out.insert(out.end(), all.begin() + (b * s.len + from) * cols,
+                   all.begin() + (b * s.len + to) * cols);
     return out;
 }
 
@@ -96,7 +105,8 @@ struct Tiled {
     int64_t last_key(int64_t q) const { return s.causal ? q : count - 1; }
     nn_attention_params pair(int64_t q, int64_t k) const {
         nn_attention_params p = params(s);
-        p.q_len = to(q) - from(q), p.k_len = to(k) - from(k), p.q_start = from(q), p.k_start = from(k);
+        p.q_len = to(q) - from(q), p.k_len = to(k) - from(k), p.q_start = from(q),
+        p.k_start = from(k);
         p.first = k == 0, p.last = k == last_key(q);
         p.first_q = k == 0, p.first_kv = q == (s.causal ? k : 0);
         return p;
@@ -105,14 +115,16 @@ struct Tiled {
 
 void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread = 1) {
     const Shape& s = t.s;
-    INFO("batch " << s.batch << " heads " << s.heads << "/" << s.kv_heads << " dim " << s.dim << " len " << s.len
-                  << " causal " << s.causal << " dropout " << s.dropout << " tile " << t.tile);
+    INFO("batch " << s.batch << " heads " << s.heads << "/" << s.kv_heads << " dim " << s.dim
+                  << " len " << s.len << " causal " << s.causal << " dropout " << s.dropout
+                  << " tile " << t.tile);
     const Values qkv = v.tile(random.values(s.batch * s.len * s.width(), -spread, spread)).values();
     const Values dout = v.tile(random.values(s.batch * s.len * s.heads * s.dim)).values();
     const Reference want = reference(s, qkv, dout);
     // bf16 keeps o, rounded, for the backward pass, and adds up dq, dk and dv over tiles in bf16
     const double tolerance = v.eps() * (1 + double(t.count)) + 30 * v.sum_eps() * spread * spread;
-    const double grad_tolerance = 3 * v.eps() * double(t.count) + 100 * v.sum_eps() * spread * spread;
+    const double grad_tolerance =
+        3 * v.eps() * double(t.count) + 100 * v.sum_eps() * spread * spread;
 
     std::vector<Tile> qkv_tiles, dqkv_tiles, o_tiles, dout_tiles, stats_tiles;
     for (int64_t i = 0; i < t.count; ++i) {
@@ -128,7 +140,9 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
         for (int64_t k = 0; k <= t.last_key(q); ++k) {
             const nn_attention_params p = t.pair(q, k);
             Tile* acc_operand = p.first && p.last ? nullptr : &acc;
-            CHECK(run(v, "attention", p, {&o_tiles[q], acc_operand, &stats_tiles[q], &qkv_tiles[q], &qkv_tiles[k]}) == "");
+            CHECK(run(v, "attention", p,
+                      {&o_tiles[q], acc_operand, &stats_tiles[q], &qkv_tiles[q], &qkv_tiles[k]}) ==
+                  "");
         }
         check_close("o", o_tiles[q], tokens(want.o, s, t.from(q), t.to(q)), tolerance);
         const int64_t len = t.to(q) - t.from(q);
@@ -143,9 +157,11 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
     for (int64_t q = 0; q < t.count; ++q)
         for (int64_t k = 0; k <= t.last_key(q); ++k)
             run(v, "attention_backward", t.pair(q, k),
-                {&dqkv_tiles[q], &dqkv_tiles[k], &qkv_tiles[q], &qkv_tiles[k], &o_tiles[q], &dout_tiles[q], &stats_tiles[q]});
+                {&dqkv_tiles[q], &dqkv_tiles[k], &qkv_tiles[q], &qkv_tiles[k], &o_tiles[q],
+                 &dout_tiles[q], &stats_tiles[q]});
     for (int64_t i = 0; i < t.count; ++i)
-        check_close("dqkv", dqkv_tiles[i], tokens(want.dqkv, s, t.from(i), t.to(i)), grad_tolerance);
+        check_close("dqkv", dqkv_tiles[i], tokens(want.dqkv, s, t.from(i), t.to(i)),
+                    grad_tolerance);
 }
 
 }  // namespace
@@ -153,8 +169,9 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
 TEST_CASE("attention and its gradient agree with the textbook formula") {
     Random random(1);
     each_variant([&](const Variant& v) {
-        for (const Shape& s : {Shape{1, 1, 1, 1, 1, true}, Shape{2, 3, 3, 3, 17, true}, Shape{1, 2, 2, 65, 64, true},
-                               Shape{2, 1, 1, 8, 65, false}, Shape{1, 2, 2, 64, 130, true}, Shape{1, 1, 1, 128, 70, true},
+        for (const Shape& s : {Shape{1, 1, 1, 1, 1, true}, Shape{2, 3, 3, 3, 17, true},
+                               Shape{1, 2, 2, 65, 64, true}, Shape{2, 1, 1, 8, 65, false},
+                               Shape{1, 2, 2, 64, 130, true}, Shape{1, 1, 1, 128, 70, true},
                                Shape{1, 1, 1, 5, 300, true}, Shape{1, 1, 1, 5, 300, false}})
             check_tiled(v, {s, s.len}, random);
     });
@@ -181,7 +198,8 @@ TEST_CASE("attention does not depend on how the sequence is cut into tiles") {
 TEST_CASE("dropout of attention is a function of the element alone, not of the tiling") {
     Random random(4);
     each_variant([&](const Variant& v) {
-        for (int64_t tile : {150, 64, 37}) check_tiled(v, {{2, 2, 1, 8, 150, true, 0.25}, tile}, random);
+        for (int64_t tile : {150, 64, 37})
+            check_tiled(v, {{2, 2, 1, 8, 150, true, 0.25}, tile}, random);
         check_tiled(v, {{1, 1, 1, 4, 67, false, 0.6}, 30}, random);
     });
 }
@@ -200,7 +218,8 @@ TEST_CASE("the gradient of attention is that of finite differences") {
         const Shape s{2, 2, 1, 3, 5, true, dropout};
         Values qkv = random.values(s.batch * s.len * s.width());
         const Values dout = random.values(s.batch * s.len * s.heads * s.dim);
-        Tile o = v.output(dout.size()), stats = v.output(s.batch * s.heads * s.len * 2), dqkv = v.output(qkv.size());
+        Tile o = v.output(dout.size()), stats = v.output(s.batch * s.heads * s.len * 2),
+             dqkv = v.output(qkv.size());
         const auto forward = [&] {
             Tile tile = v.tile(qkv);
             run(v, "attention", params(s), {&o, nullptr, &stats, &tile, &tile});
@@ -209,7 +228,8 @@ TEST_CASE("the gradient of attention is that of finite differences") {
         const Values want = finite_difference(qkv, forward);
         forward();
         Tile tile = v.tile(qkv), dout_tile = v.tile(dout);
-        run(v, "attention_backward", params(s), {&dqkv, &dqkv, &tile, &tile, &o, &dout_tile, &stats});
+        run(v, "attention_backward", params(s),
+            {&dqkv, &dqkv, &tile, &tile, &o, &dout_tile, &stats});
         check_close("dqkv", dqkv, want, 1e-8);
     }
 }

@@ -1,5 +1,5 @@
-// Cross-entropy in its four steps, against the definition in double and finite differences, whole and over tiles of
-// the vocabulary and of the rows.
+// Cross-entropy in its four steps, against the definition in double and finite differences, whole
+// and over tiles of the vocabulary and of the rows.
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;
@@ -15,7 +15,8 @@ struct Problem {
 };
 
 Problem make_problem(Random& random, int64_t rows, int64_t vocab, double spread) {
-    Problem problem{rows, vocab, random.values(rows * vocab, -spread, spread), random.integers(rows, 0, vocab - 1)};
+    Problem problem{rows, vocab, random.values(rows * vocab, -spread, spread),
+                    random.integers(rows, 0, vocab - 1)};
     for (int64_t i = 1; i < rows; i += 3) problem.targets[i] = double(ignored);
     return problem;
 }
@@ -54,10 +55,13 @@ struct Outcome {
     double count, loss;
     Values gradient;
 };
-// The four kernels over vocabulary tiles of tile_cols columns; gradients in place of the logits when asked.
-Outcome run_tiled(const Variant& v, const Problem& problem, int64_t tile_cols, double scale, Dtype ids, bool in_place) {
+// The four kernels over vocabulary tiles of tile_cols columns; gradients in place of the logits
+// when asked.
+Outcome run_tiled(const Variant& v, const Problem& problem, int64_t tile_cols, double scale,
+                  Dtype ids, bool in_place) {
     nn_cross_entropy_params p{problem.rows, 0, 0, problem.vocab, ignored, scale, 1, int32_t(ids)};
-    Tile count = Tile::poisoned(Dtype::f64, 1), loss = Tile::poisoned(Dtype::f64, 1), targets(ids, problem.targets);
+    Tile count = Tile::poisoned(Dtype::f64, 1), loss = Tile::poisoned(Dtype::f64, 1),
+         targets(ids, problem.targets);
     Tile stats = v.sum_output(3 * problem.rows);
     std::vector<Tile> tiles;
     CHECK(run(v, "ce_count", p, {&count, &targets}) == "");
@@ -71,7 +75,8 @@ Outcome run_tiled(const Variant& v, const Problem& problem, int64_t tile_cols, d
     run(v, "ce_loss", p, {&loss, &stats, &targets});
     Outcome out{count[0], loss[0], Values(problem.rows * problem.vocab)};
     for (size_t t = 0; t < tiles.size(); ++t) {
-        p.col_start = int64_t(t) * tile_cols, p.cols = std::min(tile_cols, problem.vocab - p.col_start);
+        p.col_start = int64_t(t) * tile_cols,
+        p.cols = std::min(tile_cols, problem.vocab - p.col_start);
         Tile fresh = v.output(tiles[t].size());
         Tile& d = in_place ? tiles[t] : fresh;
         run(v, "ce_grad", p, {&d, &tiles[t], &stats, &targets, &count});
@@ -87,18 +92,23 @@ Outcome run_tiled(const Variant& v, const Problem& problem, int64_t tile_cols, d
 TEST_CASE("cross-entropy and its gradient agree with the definition for any vocabulary tiling") {
     Random random(1);
     each_variant([&](const Variant& v) {
-        for (const auto& [rows, vocab] : {std::pair<int64_t, int64_t>{1, 1}, {3, 17}, {17, 3}, {5, 65}, {2, 1000}})
+        for (const auto& [rows, vocab] :
+             {std::pair<int64_t, int64_t>{1, 1}, {3, 17}, {17, 3}, {5, 65}, {2, 1000}})
             for (int64_t tile_cols : {vocab, int64_t(7), int64_t(64)})
                 for (double spread : {3.0, 300.0}) {
-                    INFO("rows " << rows << " vocab " << vocab << " tile " << tile_cols << " spread " << spread);
+                    INFO("rows " << rows << " vocab " << vocab << " tile " << tile_cols
+                                 << " spread " << spread);
                     Problem problem = make_problem(random, rows, vocab, spread);
-                    problem.logits = v.tile(problem.logits).values();  // as the kernel will see them
+                    problem.logits =
+                        v.tile(problem.logits).values();  // as the kernel will see them
                     const Solution want = solve(problem, 0.5);
                     const Outcome got =
-                        run_tiled(v, problem, tile_cols, 0.5, tile_cols == 7 ? Dtype::i32 : Dtype::i64, tile_cols == 64);
+                        run_tiled(v, problem, tile_cols, 0.5,
+                                  tile_cols == 7 ? Dtype::i32 : Dtype::i64, tile_cols == 64);
                     CHECK(got.count == want.count);
                     check_close("loss", {got.loss}, {want.loss}, 10 * v.sum_eps(), 1 + spread * 4);
-                    check_close("gradient", got.gradient, want.gradient, v.eps() + 30 * v.sum_eps(), 0.01);
+                    check_close("gradient", got.gradient, want.gradient, v.eps() + 30 * v.sum_eps(),
+                                0.01);
                 }
     });
 }
@@ -143,11 +153,13 @@ TEST_CASE("a logit of minus infinity has no weight, whichever tile it is in") {
     each_variant([&](const Variant& v) {
         const double none = -INFINITY;
         const Problem problem{2, 4, {none, none, 1, 2, 3, 1, none, none}, {3, 0}};
-        const Outcome got = run_tiled(v, problem, 2, 1, Dtype::i64, false), whole = run_tiled(v, problem, 4, 1, Dtype::i64, false);
+        const Outcome got = run_tiled(v, problem, 2, 1, Dtype::i64, false),
+                      whole = run_tiled(v, problem, 4, 1, Dtype::i64, false);
         const double p1 = 1 / (1 + std::exp(1.0)), p2 = 1 / (1 + std::exp(2.0));
         CHECK(got.loss == Approx(-std::log(1 - p1) - std::log(1 - p2)));
         check_close("loss", {got.loss}, {whole.loss}, 4 * v.sum_eps());
-        check_close("gradient", got.gradient, {0, 0, p1 / 2, -p1 / 2, -p2 / 2, p2 / 2, 0, 0}, v.eps() + 8 * v.sum_eps());
+        check_close("gradient", got.gradient, {0, 0, p1 / 2, -p1 / 2, -p2 / 2, p2 / 2, 0, 0},
+                    v.eps() + 8 * v.sum_eps());
     });
 }
 
@@ -155,7 +167,8 @@ TEST_CASE("ce_count names a target outside the vocabulary") {
     each_variant([&](const Variant& v) {
         for (int64_t wrong : {int64_t(4), int64_t(-1)}) {
             const nn_cross_entropy_params p{3, 4, 0, 4, ignored, 1, 1, int32_t(Dtype::i64)};
-            Tile count = Tile::poisoned(Dtype::f64, 1), targets(Dtype::i64, {0, double(wrong), double(ignored)});
+            Tile count = Tile::poisoned(Dtype::f64, 1),
+                 targets(Dtype::i64, {0, double(wrong), double(ignored)});
             CHECK(run(v, "ce_count", p, {&count, &targets}) ==
                   "target " + std::to_string(wrong) + " is outside the vocabulary of 4");
         }

@@ -1,5 +1,6 @@
-// gemm against a plain double product, with everything that can vary: sizes, transposes, leading dimensions, alpha and
-// beta, the bias and GELU epilogues, batches. A sum of k terms in [-1, 1] may be off by k/2 roundings.
+// gemm against a plain double product, with everything that can vary: sizes, transposes, leading
+// dimensions, alpha and beta, the bias and GELU epilogues, batches. A sum of k terms in [-1, 1] may
+// be off by k/2 roundings.
 #include "kernels/blas.h"
 #include "tests/cpp/kernel_test.h"
 
@@ -20,15 +21,18 @@ struct Case {
 };
 
 // lda, ldb and ldc are the least possible plus `pad`.
-Case make_case(int64_t m, int64_t n, int64_t k, int trans, double beta, int epilogue, int64_t pad = 0) {
+Case make_case(int64_t m, int64_t n, int64_t k, int trans, double beta, int epilogue,
+               int64_t pad = 0) {
     const int32_t ta = trans & 1, tb = trans >> 1;
-    return {{m, n, k, (ta ? m : k) + pad, (tb ? k : n) + pad, n + pad, 1, 0, 0, 0, 0.75, beta, ta, tb, epilogue},
+    return {{m, n, k, (ta ? m : k) + pad, (tb ? k : n) + pad, n + pad, 1, 0, 0, 0, 0.75, beta, ta,
+             tb, epilogue},
             epilogue > 0,
             epilogue == 2};
 }
 
 // Expected sums (before GELU) of one matrix, at ldc's layout; what lies between rows of c stays.
-Values product(const Case& c, const Values& a, const Values& b, const Values& c0, const Values& bias) {
+Values product(const Case& c, const Values& a, const Values& b, const Values& c0,
+               const Values& bias) {
     Values out = c0;
     for (int64_t i = 0; i < c.p.m; ++i)
         for (int64_t j = 0; j < c.p.n; ++j) {
@@ -45,15 +49,19 @@ Values product(const Case& c, const Values& a, const Values& b, const Values& c0
 
 void check_case(const Variant& v, const Case& c, Random& random) {
     const nn_gemm_params& p = c.p;
-    INFO("m " << p.m << " n " << p.n << " k " << p.k << " trans " << p.trans_a << p.trans_b << " beta " << p.beta
-              << " epilogue " << p.epilogue << " bias " << c.has_bias << " aux " << c.has_aux << " ldc " << p.ldc);
-    Tile a = v.tile(random.values(c.rows_a() * p.lda)), b = v.tile(random.values(c.rows_b() * p.ldb));
-    Tile bias = v.tile(random.values(p.n)), aux = v.output(p.m * p.ldc), out = v.tile(random.values(p.m * p.ldc));
+    INFO("m " << p.m << " n " << p.n << " k " << p.k << " trans " << p.trans_a << p.trans_b
+              << " beta " << p.beta << " epilogue " << p.epilogue << " bias " << c.has_bias
+              << " aux " << c.has_aux << " ldc " << p.ldc);
+    Tile a = v.tile(random.values(c.rows_a() * p.lda)),
+         b = v.tile(random.values(c.rows_b() * p.ldb));
+    Tile bias = v.tile(random.values(p.n)), aux = v.output(p.m * p.ldc),
+         out = v.tile(random.values(p.m * p.ldc));
     const Values before = out.values();
     if (p.beta == 0)
         for (int64_t i = 0; i < p.m; ++i)
             for (int64_t j = 0; j < p.n; ++j) out.set(i * p.ldc + j, NAN);
-    CHECK(run(v, "gemm", p, {&out, &a, &b, c.has_bias ? &bias : nullptr, c.has_aux ? &aux : nullptr}) == "");
+    CHECK(run(v, "gemm", p,
+              {&out, &a, &b, c.has_bias ? &bias : nullptr, c.has_aux ? &aux : nullptr}) == "");
 
     const Values sums = product(c, a.values(), b.values(), before, bias.values());
     const double tolerance = 2 * v.eps() + v.sum_eps() * (4 + 0.5 * double(p.k));
@@ -62,7 +70,9 @@ void check_case(const Variant& v, const Case& c, Random& random) {
         for (int64_t j = 0; j < p.n; ++j) {
             const int64_t at = i * p.ldc + j;
             if (p.epilogue == 2) want[at] = reference_gelu(sums[at]);
-            if (c.has_aux && !(std::fabs(aux[at] - sums[at]) <= tolerance * (1 + std::fabs(sums[at])))) CHECK(aux[at] == sums[at]);
+            if (c.has_aux &&
+                !(std::fabs(aux[at] - sums[at]) <= tolerance * (1 + std::fabs(sums[at]))))
+                CHECK(aux[at] == sums[at]);
         }
     check_close("c", out, want, tolerance);
 }
@@ -71,13 +81,15 @@ void check_case(const Variant& v, const Case& c, Random& random) {
 
 TEST_CASE("gemm equals the plain product for ragged sizes, transposes and leading dimensions") {
     Random random(1);
-    const int64_t sizes[][3] = {{1, 1, 1},  {1, 17, 5},   {2, 3, 65},   {3, 64, 17},  {4, 65, 64},  {5, 1, 33},
-                                {17, 3, 1}, {64, 64, 64}, {65, 130, 7}, {33, 7, 129}, {7, 100, 64}, {128, 65, 96}};
+    const int64_t sizes[][3] = {{1, 1, 1},    {1, 17, 5},   {2, 3, 65},   {3, 64, 17},
+                                {4, 65, 64},  {5, 1, 33},   {17, 3, 1},   {64, 64, 64},
+                                {65, 130, 7}, {33, 7, 129}, {7, 100, 64}, {128, 65, 96}};
     each_variant([&](const Variant& v) {
         for (const auto& size : sizes)
             for (int trans = 0; trans < 4; ++trans)
                 for (double beta : {0.0, 1.0, -0.5})
-                    check_case(v, make_case(size[0], size[1], size[2], trans, beta, 0, trans), random);
+                    check_case(v, make_case(size[0], size[1], size[2], trans, beta, 0, trans),
+                               random);
     });
 }
 
@@ -89,7 +101,8 @@ TEST_CASE("gemm adds the bias and applies GELU, keeping the sum where asked") {
             for (int epilogue : {1, 2})
                 for (int flags = 0; flags < 4; ++flags)
                     for (double beta : {0.0, 0.5}) {
-                        Case c = make_case(size[0], size[1], size[2], flags, beta, epilogue, flags & 1);
+                        Case c =
+                            make_case(size[0], size[1], size[2], flags, beta, epilogue, flags & 1);
                         c.has_bias = flags & 1;
                         c.has_aux = epilogue == 2 && (flags & 2);
                         check_case(v, c, random);
@@ -101,7 +114,8 @@ TEST_CASE("gemm splits large bf16 products into blocks without losing any") {
     Random random(3);
     each_variant(
         [&](const Variant& v) {
-            for (int trans = 0; trans < 4; ++trans) check_case(v, make_case(9, 1030, 1029, trans, 1, 1), random);
+            for (int trans = 0; trans < 4; ++trans)
+                check_case(v, make_case(9, 1030, 1029, trans, 1, 1), random);
             check_case(v, make_case(515, 33, 40, 2, 0, 2), random);
         },
         {Dtype::bf16});
@@ -119,7 +133,8 @@ TEST_CASE("gemm multiplies a batch by its strides, where stride 0 repeats a matr
             run(v, "gemm", c.p, {&out, &a, &b, &bias, nullptr});
             Values want, all = a.values(), got = out.values();
             for (int64_t i = 0; i < batch; ++i) {
-                const Values part(all.begin() + i * c.p.stride_a, all.begin() + i * c.p.stride_a + m * k);
+                const Values part(all.begin() + i * c.p.stride_a,
+                                  all.begin() + i * c.p.stride_a + m * k);
                 const Values one = product(c, part, b.values(), Values(m * n), bias.values());
                 want.insert(want.end(), one.begin(), one.end());
             }
@@ -144,6 +159,7 @@ TEST_CASE("OpenBLAS runs the kernels made for this CPU") {
     const std::string text = blas::description();
     INFO(text);
     CHECK(text.find("OpenBLAS") == 0);
-    if (machine_isa() == Isa::avx512 && !std::getenv("OPENBLAS_CORETYPE")) CHECK(text.find("SkylakeX") != std::string::npos);
+    if (machine_isa() == Isa::avx512 && !std::getenv("OPENBLAS_CORETYPE"))
+        CHECK(text.find("SkylakeX") != std::string::npos);
     if (machine_isa() >= Isa::avx2) CHECK(text.find("Prescott") == std::string::npos);
 }

@@ -1,6 +1,7 @@
-// What the kernel tests share: tiles filled from and read back as doubles, a call of a kernel by name on every
-// instruction set of this machine and every dtype, and comparison with a reference computed in double. A call poisons
-// pure outputs with NaN first and afterwards checks that inputs and the memory around every tile are as they were.
+// What the kernel tests share: tiles filled from and read back as doubles, a call of a kernel by
+// name on every instruction set of this machine and every dtype, and comparison with a reference
+// computed in double. A call poisons pure outputs with NaN first and afterwards checks that inputs
+// and the memory around every tile are as they were.
 #pragma once
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -18,10 +19,13 @@ namespace nn::test {
 
 using Values = std::vector<double>;
 
-// Relative rounding error of one operation whose result is stored as `dtype`; more than that for f64, where the
-// reference rounds as well.
+// Relative rounding error of one operation whose result is stored as `dtype`; more than that for
+// f64, where the reference rounds as well.
 inline double unit_roundoff(Dtype dtype) {
-    return dtype == Dtype::f64 ? 4e-16 : dtype == Dtype::f32 ? 6e-8 : dtype == Dtype::bf16 ? 3.92e-3 : 0;
+    return dtype == Dtype::f64    ? 4e-16
+           : dtype == Dtype::f32  ? 6e-8
+           : dtype == Dtype::bf16 ? 3.92e-3
+                                  : 0;
 }
 
 inline uint16_t bf16_from(float value) {
@@ -34,7 +38,7 @@ inline uint16_t bf16_from(float value) {
 
 // A contiguous buffer of one dtype with guard bytes on both sides.
 class Tile {
-  public:
+public:
     Tile(Dtype dtype, const Values& values) : Tile(values.size(), dtype) {
         for (size_t i = 0; i < values.size(); ++i) set(i, values[i]);
     }
@@ -43,7 +47,9 @@ class Tile {
         tile.poison();
         return tile;
     }
-    void poison() { std::memset(data(), 0xFF, size_ * dtype_size(dtype_)); }  // NaN in every float dtype
+    void poison() {
+        std::memset(data(), 0xFF, size_ * dtype_size(dtype_));
+    }  // NaN in every float dtype
 
     void* data() { return bytes_.data() + guard; }
     const void* data() const { return bytes_.data() + guard; }
@@ -87,9 +93,10 @@ class Tile {
     }
     const std::vector<uint8_t>& bytes() const { return bytes_; }
 
-  private:
+private:
     static constexpr size_t guard = 64 + 8;  // 8: a tile need not be aligned to a vector
-    Tile(size_t size, Dtype dtype) : dtype_(dtype), size_(size), bytes_(size * dtype_size(dtype) + 2 * guard, 0xA5) {}
+    Tile(size_t size, Dtype dtype)
+        : dtype_(dtype), size_(size), bytes_(size * dtype_size(dtype) + 2 * guard, 0xA5) {}
     template <class T> void put(size_t i, T value) {
         std::memcpy(bytes_.data() + guard + i * sizeof(T), &value, sizeof(T));
     }
@@ -108,7 +115,7 @@ struct Variant {
     Isa isa;
     Dtype dtype;
     Dtype sum() const { return accumulator(dtype); }
-    double eps() const { return unit_roundoff(dtype); }       // of outputs
+    double eps() const { return unit_roundoff(dtype); }      // of outputs
     double sum_eps() const { return unit_roundoff(sum()); }  // of arithmetic and sums
     Tile tile(const Values& values) const { return Tile(dtype, values); }
     Tile sums(const Values& values) const { return Tile(sum(), values); }
@@ -117,7 +124,9 @@ struct Variant {
 };
 
 // Calls f(variant) for every instruction set this machine runs and every float dtype.
-template <class F> void each_variant(F f, std::initializer_list<Dtype> dtypes = {Dtype::f32, Dtype::f64, Dtype::bf16}) {
+template <class F>
+void each_variant(F f,
+                  std::initializer_list<Dtype> dtypes = {Dtype::f32, Dtype::f64, Dtype::bf16}) {
     for (int isa = 0; isa <= int(machine_isa()); ++isa)
         for (Dtype dtype : dtypes) {
             INFO(isa_name(Isa(isa)) << ", " << dtype_name(dtype));
@@ -125,10 +134,11 @@ template <class F> void each_variant(F f, std::initializer_list<Dtype> dtypes = 
         }
 }
 
-// Runs a kernel and returns its failure message, "" when it succeeded. Operands are in declaration order, nullptr where
-// absent; one tile given twice is an operation in place.
+// Runs a kernel and returns its failure message, "" when it succeeded. Operands are in declaration
+// order, nullptr where absent; one tile given twice is an operation in place.
 template <class P>
-std::string run(const Variant& variant, const std::string& name, const P& params, std::vector<Tile*> operands) {
+std::string run(const Variant& variant, const std::string& name, const P& params,
+                std::vector<Tile*> operands) {
     const Kernel* kernel = find_kernel(name);
     if (!kernel) FAIL("there is no kernel " << name);
     if (sizeof(P) != kernel->params_size || operands.size() != kernel->operands.size())
@@ -139,9 +149,11 @@ std::string run(const Variant& variant, const std::string& name, const P& params
     std::vector<void*> pointers;
     std::vector<std::vector<uint8_t>> before;
     for (size_t i = 0; i < operands.size(); ++i) {
-        if (!operands[i] && !kernel->operands[i].optional) FAIL(name << " needs " << kernel->operands[i].name);
+        if (!operands[i] && !kernel->operands[i].optional)
+            FAIL(name << " needs " << kernel->operands[i].name);
         const bool shared = std::count(operands.begin(), operands.end(), operands[i]) > 1;
-        if (operands[i] && kernel->operands[i].mode == Mode::write && !shared) operands[i]->poison();
+        if (operands[i] && kernel->operands[i].mode == Mode::write && !shared)
+            operands[i]->poison();
         pointers.push_back(operands[i] ? operands[i]->data() : nullptr);
         before.push_back(operands[i] && !shared ? operands[i]->bytes() : std::vector<uint8_t>());
     }
@@ -150,14 +162,16 @@ std::string run(const Variant& variant, const std::string& name, const P& params
     for (size_t i = 0; i < operands.size(); ++i) {
         INFO(name << ", operand " << kernel->operands[i].name);
         if (operands[i]) CHECK(operands[i]->guards_intact());
-        if (kernel->operands[i].mode == Mode::read && !before[i].empty()) CHECK(before[i] == operands[i]->bytes());
+        if (kernel->operands[i].mode == Mode::read && !before[i].empty())
+            CHECK(before[i] == operands[i]->bytes());
     }
     return error;
 }
 
-// |got - want| <= tolerance (scale + |want|) everywhere, equal infinities, NaN exactly where NaN is wanted.
-inline void check_close(const std::string& what, const Values& got, const Values& want, double tolerance,
-                        double scale = 1) {
+// |got - want| <= tolerance (scale + |want|) everywhere, equal infinities, NaN exactly where NaN is
+// wanted.
+inline void check_close(const std::string& what, const Values& got, const Values& want,
+                        double tolerance, double scale = 1) {
     INFO(what << ", tolerance " << tolerance);
     REQUIRE(got.size() == want.size());
     size_t worst = 0;
@@ -169,20 +183,25 @@ inline void check_close(const std::string& what, const Values& got, const Values
         if (std::isnan(error)) break;
     }
     if (got.empty()) return;
-    INFO("error " << worst_error << " at element " << worst << ": got " << got[worst] << ", want " << want[worst]);
+    INFO("error " << worst_error << " at element " << worst << ": got " << got[worst] << ", want "
+                  << want[worst]);
     CHECK(worst_error <= tolerance);
 }
-inline void check_close(const std::string& what, const Tile& got, const Values& want, double tolerance,
-                        double scale = 1) {
+inline void check_close(const std::string& what, const Tile& got, const Values& want,
+                        double tolerance, double scale = 1) {
     check_close(what, got.values(), want, tolerance, scale);
 }
 
 // Random numbers that are the same on every machine.
 class Random {
-  public:
+public:
     explicit Random(uint64_t seed) : engine_(seed) {}
-    double uniform(double low, double high) { return low + (high - low) * double(engine_() >> 11) * 0x1p-53; }
-    int64_t integer(int64_t low, int64_t high) { return low + int64_t(engine_() % uint64_t(high - low + 1)); }
+    double uniform(double low, double high) {
+        return low + (high - low) * double(engine_() >> 11) * 0x1p-53;
+    }
+    int64_t integer(int64_t low, int64_t high) {
+        return low + int64_t(engine_() % uint64_t(high - low + 1));
+    }
     Values values(size_t n, double low = -1, double high = 1) {
         Values out(n);
         for (double& value : out) value = uniform(low, high);
@@ -194,7 +213,7 @@ class Random {
         return out;
     }
 
-  private:
+private:
     std::mt19937_64 engine_;
 };
 

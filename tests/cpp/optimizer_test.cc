@@ -1,4 +1,5 @@
-// AdamW and SGD against PyTorch's update rules written out in double, over several steps; the sum of squares.
+// AdamW and SGD against PyTorch's update rules written out in double, over several steps; the sum
+// of squares.
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;
@@ -17,8 +18,10 @@ struct ReferenceAdamW {
             param[i] *= 1 - p.lr * p.weight_decay;
             m[i] += (1 - p.beta1) * (g - m[i]);
             v[i] = p.beta2 * v[i] + (1 - p.beta2) * g * g;
-            const double correction1 = 1 - std::pow(p.beta1, p.step), correction2 = 1 - std::pow(p.beta2, p.step);
-            param[i] -= p.lr / correction1 * m[i] / (std::sqrt(v[i]) / std::sqrt(correction2) + p.eps);
+            const double correction1 = 1 - std::pow(p.beta1, p.step),
+                         correction2 = 1 - std::pow(p.beta2, p.step);
+            param[i] -=
+                p.lr / correction1 * m[i] / (std::sqrt(v[i]) / std::sqrt(correction2) + p.eps);
         }
     }
 };
@@ -36,12 +39,15 @@ TEST_CASE("adamw follows PyTorch over several steps, with clipping and any gradi
         for (size_t n : sizes)
             for (Dtype grad_dtype : {Dtype::f32, Dtype::f64, Dtype::bf16}) {
                 nn_adamw_params p = adamw_params(n, grad_dtype);
-                Tile param = v.tile(random.values(n)), m = v.sums(Values(n)), second = v.sums(Values(n));
+                Tile param = v.tile(random.values(n)), m = v.sums(Values(n)),
+                     second = v.sums(Values(n));
                 ReferenceAdamW want{param.values(), Values(n), Values(n)};
                 for (p.step = 1; p.step <= 4; ++p.step) {
                     p.clip = p.step == 1 ? 0 : p.step == 2 ? 100 : 0.25;
                     Tile grad(grad_dtype, random.values(n)), norm(Dtype::f64, {2.5});
-                    CHECK(run(v, "adamw", p, {&param, &m, &second, &grad, p.step == 1 ? nullptr : &norm, nullptr}) == "");
+                    CHECK(run(v, "adamw", p,
+                              {&param, &m, &second, &grad, p.step == 1 ? nullptr : &norm,
+                               nullptr}) == "");
                     want.step(p, grad.values(), p.clip > 0 ? clip_factor(p.clip, 2.5) : 1);
                     check_close("param", param, want.param, v.eps() + 10 * v.sum_eps());
                     check_close("m", m, want.m, 10 * v.sum_eps());
@@ -58,7 +64,8 @@ TEST_CASE("adamw with a float32 master moves a bf16 parameter by steps smaller t
         const size_t n = 65;
         nn_adamw_params p = adamw_params(n, Dtype::bf16);
         p.lr = 1e-4;
-        Tile param = v.tile(Values(n, 1)), master(Dtype::f32, Values(n, 1)), grad = v.tile(Values(n, 0.5));
+        Tile param = v.tile(Values(n, 1)), master(Dtype::f32, Values(n, 1)),
+             grad = v.tile(Values(n, 0.5));
         Tile m = v.sums(Values(n)), second = v.sums(Values(n));
         ReferenceAdamW want{Values(n, 1), Values(n), Values(n)};
         for (p.step = 1; p.step <= 100; ++p.step) {
@@ -100,9 +107,13 @@ TEST_CASE("sgd follows PyTorch: momentum, Nesterov, weight decay, clipping") {
                 Tile param = v.tile(random.values(n)), buffer = v.sum_output(n);
                 Values want = param.values(), want_buffer(n);
                 for (int step = 0; step < 3; ++step) {
-                    const nn_sgd_params p{int64_t(n), 0.1, 0.9, 0.01, clipped ? 0.5 : 0.0, nesterov, step == 0, 0, int32_t(v.dtype)};
+                    const nn_sgd_params p{int64_t(n),          0.1,      0.9,       0.01,
+                                          clipped ? 0.5 : 0.0, nesterov, step == 0, 0,
+                                          int32_t(v.dtype)};
                     Tile grad = v.tile(random.values(n)), norm(Dtype::f64, {2.0});
-                    run(v, "sgd", p, {&param, has_momentum ? &buffer : nullptr, &grad, clipped ? &norm : nullptr});
+                    run(v, "sgd", p,
+                        {&param, has_momentum ? &buffer : nullptr, &grad,
+                         clipped ? &norm : nullptr});
                     for (size_t i = 0; i < n; ++i) {
                         double g = grad[i] * (clipped ? clip_factor(0.5, 2.0) : 1) + 0.01 * want[i];
                         if (has_momentum) {
@@ -112,7 +123,8 @@ TEST_CASE("sgd follows PyTorch: momentum, Nesterov, weight decay, clipping") {
                         want[i] -= 0.1 * g;
                     }
                     check_close("param", param, want, v.eps() + 10 * v.sum_eps());
-                    if (has_momentum) check_close("momentum", buffer, want_buffer, 10 * v.sum_eps());
+                    if (has_momentum)
+                        check_close("momentum", buffer, want_buffer, 10 * v.sum_eps());
                     want = param.values();
                 }
             }

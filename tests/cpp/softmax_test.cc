@@ -1,5 +1,5 @@
-// Softmax, log-softmax and logsumexp with their gradients, and the gradient of GELU with its bias sum, against plain
-// double formulas and finite differences.
+// Softmax, log-softmax and logsumexp with their gradients, and the gradient of GELU with its bias
+// sum, against plain double formulas and finite differences.
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;
@@ -23,7 +23,8 @@ Values softmax_of(const Values& x, int64_t n) {
 double reference_gelu(double x) {
     return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
 }
-// With s = (1 + tanh u) / 2 and 1 - tanh^2 u = 4 s (1 - s), each written so that it does not cancel.
+// With s = (1 + tanh u) / 2 and 1 - tanh^2 u = 4 s (1 - s), each written so that it does not
+// cancel.
 double gelu_slope(double x) {
     const double u = 0.7978845608028654 * (x + 0.044715 * x * x * x);
     const double s = 1 / (1 + std::exp(-2 * u)), rest = 1 / (1 + std::exp(2 * u));
@@ -64,8 +65,10 @@ TEST_CASE("softmax treats infinities and NaN as PyTorch does") {
         run(v, "log_softmax", p, {&log_y, &x});
         run(v, "logsumexp", p, {&lse, &x});
         const double half = std::log(0.5);
-        check_close("softmax", y, {0, .5, .5, none, none, none, none, none, none, none, none, none}, 2 * v.eps());
-        check_close("log_softmax", log_y, {-inf, half, half, none, none, none, none, none, none, none, none, none},
+        check_close("softmax", y, {0, .5, .5, none, none, none, none, none, none, none, none, none},
+                    2 * v.eps());
+        check_close("log_softmax", log_y,
+                    {-inf, half, half, none, none, none, none, none, none, none, none, none},
                     2 * v.eps());
         check_close("logsumexp", lse, {-half, -inf, inf, none}, 2 * v.eps());
     });
@@ -82,7 +85,8 @@ TEST_CASE("softmax and its relatives work in place") {
             check_close(name, x, y.values(), 0);
         }
         for (const char* name : {"softmax_backward", "log_softmax_backward"}) {
-            Tile dy = v.tile(random.values(3 * 37)), y = v.tile(random.values(3 * 37)), dx = v.output(3 * 37);
+            Tile dy = v.tile(random.values(3 * 37)), y = v.tile(random.values(3 * 37)),
+                 dx = v.output(3 * 37);
             run(v, name, p, {&dx, &dy, &y});
             run(v, name, p, {&dy, &dy, &y});
             check_close(name, dy, dx.values(), 0);
@@ -117,14 +121,17 @@ TEST_CASE("the gradients of softmax and log_softmax agree with their formulas in
     each_variant([&](const Variant& v) {
         for (const auto& [rows, cols] : shapes) {
             const nn_rows_params p{rows, cols};
-            Tile dy = v.tile(random.values(rows * cols)), x = v.tile(random.values(rows * cols, -3, 3));
-            Tile y = v.output(rows * cols), log_y = v.output(rows * cols), dx = v.output(rows * cols);
+            Tile dy = v.tile(random.values(rows * cols)),
+                 x = v.tile(random.values(rows * cols, -3, 3));
+            Tile y = v.output(rows * cols), log_y = v.output(rows * cols),
+                 dx = v.output(rows * cols);
             run(v, "softmax", p, {&y, &x});
             run(v, "log_softmax", p, {&log_y, &x});
             Values want(rows * cols), log_want(rows * cols);
             for (int64_t i = 0; i < rows; ++i) {
                 double weighted = 0, sum = 0;
-                for (int64_t at = i * cols; at < (i + 1) * cols; ++at) weighted += dy[at] * y[at], sum += dy[at];
+                for (int64_t at = i * cols; at < (i + 1) * cols; ++at)
+                    weighted += dy[at] * y[at], sum += dy[at];
                 for (int64_t at = i * cols; at < (i + 1) * cols; ++at) {
                     want[at] = y[at] * (dy[at] - weighted);
                     log_want[at] = dy[at] - std::exp(log_y[at]) * sum;
@@ -138,7 +145,8 @@ TEST_CASE("the gradients of softmax and log_softmax agree with their formulas in
     });
 }
 
-TEST_CASE("gelu_bias_backward multiplies by the slope of GELU and sums the bias gradient over tiles") {
+TEST_CASE(
+    "gelu_bias_backward multiplies by the slope of GELU and sums the bias gradient over tiles") {
     Random random(5);
     each_variant([&](const Variant& v) {
         for (const auto& [rows, cols] : shapes) {
@@ -146,7 +154,8 @@ TEST_CASE("gelu_bias_backward multiplies by the slope of GELU and sums the bias 
             Values dbias_want(cols);
             for (int first : {1, 0}) {
                 const nn_gelu_bias_backward_params p{rows, cols, first};
-                Tile dy = v.tile(random.values(rows * cols)), pre = v.tile(random.values(rows * cols, -6, 6));
+                Tile dy = v.tile(random.values(rows * cols)),
+                     pre = v.tile(random.values(rows * cols, -6, 6));
                 Tile dpre = v.output(rows * cols), alone = v.output(rows * cols);
                 Values want(rows * cols);
                 for (int64_t i = 0; i < rows * cols; ++i) {
@@ -173,12 +182,14 @@ TEST_CASE("GELU's slope is that of finite differences and does not overflow far 
     Tile dy = v.tile(Values(x.size(), 1)), pre = v.tile(x), dpre = v.output(x.size());
     run(v, "gelu_bias_backward", p, {&dpre, nullptr, &dy, &pre});
     Values want;
-    for (double at : x) want.push_back((reference_gelu(at + 1e-5) - reference_gelu(at - 1e-5)) / 2e-5);
+    for (double at : x)
+        want.push_back((reference_gelu(at + 1e-5) - reference_gelu(at - 1e-5)) / 2e-5);
     check_close("slope", dpre, want, 1e-9);
 
     each_variant([&](const Variant& far) {
         const nn_gelu_bias_backward_params four{1, 4, 1};
-        Tile ones = far.tile({1, 1, 1, 1}), ends = far.tile({-1e4, -40, 40, 1e4}), slope = far.output(4);
+        Tile ones = far.tile({1, 1, 1, 1}), ends = far.tile({-1e4, -40, 40, 1e4}),
+             slope = far.output(4);
         run(far, "gelu_bias_backward", four, {&slope, nullptr, &ones, &ends});
         check_close("slope", slope, {0, 0, 1, 1}, 0);
     });

@@ -23,8 +23,11 @@ end
 
 --- The declaration `declared` with one of its samples as inputs (tensors, by position) and attribute values (by position).
 function M.arguments(declared, text, dtype)
-  local inputs, values = {}, {}
-  for name, value in pairs(parse(text)) do
+  local inputs, values, names, given = {}, {}, {}, parse(text)
+  for name in pairs(given) do names[#names + 1] = name end
+  table.sort(names)   -- so that random inputs are the same in every process
+  for _, name in ipairs(names) do
+    local value = given[name]
     local attribute = declared.attribute_position[name]
     if declared.list and name == declared.inputs[1].name then
       for i, spec in ipairs(value) do inputs[i] = make_tensor(spec, dtype) end

@@ -1,0 +1,188 @@
+-- What people get wrong, and the one line that tells them: no traceback, no C++ frames, the status 1.
+-- Most cases run the recipe as a user does; the last ones call the library.
+local ffi = require "ffi"
+local files = require "nn.files"
+local host = require "nn.host"
+local nn = require "nn"
+local t = require "nn.test"
+local GPT2 = require "models.gpt2"
+
+local folder = t.folder()
+local fox = ("the quick brown fox jumps over the lazy dog.\n"):rep(50)
+local function write(name, text) files.write(files.join(folder, name), text) end
+local function write_ids(name, count, value)
+  local ids = ffi.new("uint16_t[?]", count)
+  for i = 0, count - 1 do ids[i] = value or i % 8 end
+  write(name, ffi.string(ids, 2 * count))
+end
+write("text.txt", fox)
+
+local small = "model.layers=1 model.embd=32 model.heads=2 model.context=16 data.batch=4 steps=4 "
+  .. "eval_every=0 final_batches=2 sample.tokens=4 schedule.warmup=1 log_every=1 "
+local function train(arguments)
+  return t.shell(("cd %s && $NNLUA %s/recipes/gpt2_train.lua %s%s"):format(folder, host.root, small,
+                                                                         arguments))
+end
+-- The recipe with these settings must print exactly this line on its error output, with status 1.
+local function says(arguments, message)
+  local status, output = train(arguments .. " 2>&1 >/dev/null")
+  t.same(output, "nnlua: " .. message .. "\n")
+  t.same(status, 1)
+end
+
+t.case("unknown and mistyped settings", function()
+  says("optim.lrr=1", "there is no 'optim.lrr'; did you mean 'optim.lr'?")
+  says("model.layers=many", "'model.layers' takes a whole number, not 'many'")
+  says("model.layers=1.5", "'model.layers' takes a whole number, not '1.5'")
+  says("preset=gtp2", "there is no preset 'gtp2'; did you mean 'gpt2'? "
+       .. "(presets: char, demo, gpt2, gpt2-large, gpt2-medium, gpt2-xl)")
+  says("--plam", "there is no 'plam'; did you mean 'plan'?")
+  t.same(files.list(folder), {"text.txt"})              -- nothing was made
+end)
+
+t.case("missing, empty and too short data", function()
+  write("empty.txt", "")
+  write("short.txt", ("x"):rep(100))
+  write_ids("short.bin", 17)
+  write_ids("enough.bin", 100)
+  write("odd.bin", "abc")
+  says("data.text=none.txt", "cannot read data.text 'none.txt': No such file or directory")
+  says("data.text=/tmp", "cannot read data.text '/tmp': it is a folder")
+  says("data.text=empty.txt", "data.text 'empty.txt' is empty")
+  says("data.text=short.txt", "data.text 'short.txt', validation part: 10 tokens are too few for a "
+       .. "context of 16, which needs at least 17; give more data, a smaller model.context, or a "
+       .. "validation file (data.val)")
+  says("data.text=text.txt model.context=4000", "data.text 'text.txt', training part: 2025 tokens "
+       .. "are too few for a context of 4000, which needs at least 4001; give more data or a smaller "
+       .. "model.context")
+  says("data.bin=none.bin", "cannot read data.bin 'none.bin': No such file or directory")
+  says("data.bin=empty.txt", "data.bin 'empty.txt' is empty")
+  says("data.bin=odd.bin", "data.bin 'odd.bin' has 3 bytes, an odd number; it must hold uint16 token "
+       .. "ids")
+  says("data.bin=enough.bin data.val=empty.txt", "data.val 'empty.txt' is empty")
+  write_ids("sixteen.bin", 16)
+  says("data.bin=enough.bin data.val=sixteen.bin", "data.val 'sixteen.bin': 16 tokens are too few "
+       .. "for a context of 16, which needs at least 17; give more data, a smaller model.context, or "
+       .. "a validation file (data.val)")
+  local status = train "data.bin=short.bin data.val=short.bin model.vocab=8"
+  t.same(status, 0)                                     -- 17 tokens are just enough
+  says("data.text=text.txt data.bin=enough.bin", "give data.text or data.bin, not both")
+  says("data.text=odd.bin data.val=text.txt", "data.val 'text.txt': the character 't' at byte 0 is "
+       .. "not in the vocabulary")
+end)
+
+t.case("token ids outside the vocabulary", function()
+  local count = 2000
+  local ids = ffi.new("uint16_t[?]", count)
+  ids[1950] = 50300                                     -- in the validation part
+  write("high.bin", ffi.string(ids, 2 * count))
+  write_ids("all.bin", 400, 9)
+  local status, output = train "data.bin=high.bin final_batches=0 2>&1 >/dev/null"
+  t.same(output, "nnlua: data.bin 'high.bin': token 50300 at position 1950 (from 0) is outside the "
+         .. "vocabulary of 50257; set model.vocab to what the file was made with\n")
+  t.same(status, 1)
+  status, output = train "data.bin=all.bin model.vocab=9 2>&1 >/dev/null"
+  t.check(output:find("^nnlua: data.bin 'all.bin': token 9 at position %d+ %(from 0%) is outside the "
+          .. "vocabulary of 9; set model.vocab to what the file was made with\n$"), output)
+  t.same(status, 1)
+  says("data.text=text.txt model.vocab=5", "data.text 'text.txt' has 29 different symbols, but "
+       .. "model.vocab is 5; leave model.vocab=0")
+end)
+
+t.case("text that is not UTF-8", function()
+  write("latin1.txt", fox .. "na\239ve " .. fox)
+  says("data.text=latin1.txt", "data.text 'latin1.txt': byte 2252 is not UTF-8 text; convert the "
+       .. "file, or use data.vocabulary=byte")
+  t.same(train "data.text=latin1.txt data.vocabulary=byte", 0)
+end)
+
+t.case("heads that do not divide the width", function()
+  says("data.text=text.txt model.heads=5", "gpt2: embd = 32 does not divide into heads = 5; choose a "
+       .. "multiple, such as 35")
+end)
+
+t.case("a model or a step that cannot fit is refused before anything is computed", function()
+  local status, output = train "data.text=text.txt preset=gpt2-xl memory_gb=2 model.layers=48 "
+    .. "model.embd=1600 model.heads=25 2>&1 >/dev/null"
+  t.same(status, 1)
+  t.check(output:find("^nnlua: the model cannot fit: 1%.4%dB parameters with gradients and moments "
+          .. "need 23%.6 GB %(236%d+ bytes%), there are 2%.0 GB %(2000000000 bytes%); choose a smaller "
+          .. "model\n$"), output)
+  status, output = train "data.text=text.txt data.batch=4096 memory_gb=0.05 2>&1 >/dev/null"
+  t.same(status, 1)
+  t.check(output:find("^nnlua: the training step cannot fit: it needs %d+ MB: %d+ kB of parameters "
+          .. "and moments, %d+ MB of gradients and activations %(%d+ bytes%), there are 50 MB "
+          .. "%(50000000 bytes%); lower data%.batch %(data%.accum makes up for it%), model%.context "
+          .. "or model%.layers\n$"), output)
+end)
+
+t.case("an output folder that cannot be written to is found before training", function()
+  says("data.text=text.txt out=text.txt/run", "cannot make the output folder 'text.txt/run': Not a "
+       .. "directory")
+  says("out=text.txt", "the output folder 'text.txt' is not a folder")
+  says("out=/proc/nnlua", "cannot make the output folder '/proc/nnlua': No such file or directory")
+  says("out=/proc/self", "cannot write '/proc/self/.probe': No such file or directory")
+end)
+
+t.case("a learning rate that blows up stops the run at the step, with what to do", function()
+  local status, output = train "data.text=text.txt optim.lr=1e38 steps=20 out=nan 2>&1 >/dev/null"
+  t.same(status, 1)
+  t.check(output:find("^nnlua: the [%w ]+ is %-?[naif]+ at step %d; lower optim.lr or lengthen "
+          .. "schedule.warmup, or skip such steps with on_nan=skip. No checkpoint was saved yet\n$"),
+          output)
+  status, output = train "data.text=text.txt optim.lr=1e38 steps=60 out=nan2 on_nan=skip 2>&1"
+  t.same(status, 1)
+  t.check(output:find "step %d: the [%w ]+ is %-?[naif]+; this step changes nothing\n", output)
+  t.check(output:find "%(20 steps in a row were skipped%)%. No checkpoint was saved yet\n$", output)
+end)
+
+t.case("a damaged checkpoint stops resume=PATH; resume=auto takes the one before", function()
+  t.same(train "data.text=text.txt out=saved save_every=2 keep=5", 0)
+  local path = files.join(folder, "saved/checkpoint-000004/model.safetensors")
+  local text = files.read(path)
+  files.write(path, text:sub(1, 500) .. "\1" .. text:sub(502))
+  local why = "model.safetensors is damaged (its CRC-32 is not the one noted at saving)"
+  says("data.text=text.txt out=other resume=saved/checkpoint-000004",
+       "the checkpoint 'saved/checkpoint-000004' cannot be used: " .. why)
+  local status, output = train "data.text=text.txt out=saved resume=auto save_every=2 keep=5"
+  t.same(status, 0)
+  t.check(output:find("warning: 'saved/checkpoint-000004' cannot be used: " .. why .. "\n", 1, true)
+          and output:find("resumed after step 2 from saved/checkpoint-000002", 1, true), output)
+  files.remove(files.join(folder, "saved/checkpoint-000002/optimizer.safetensors"))
+  files.remove(files.join(folder, "saved/checkpoint-000004/state.json"))
+  says("data.text=text.txt out=saved resume=auto",
+       "no checkpoint in 'saved' can be used; another out= starts again")
+  says("data.text=text.txt out=new resume=nowhere", "there is no checkpoint 'nowhere'")
+  says("data.text=text.txt out=saved", "'saved' holds a run already, up to step 4; go on with "
+       .. "resume=auto, or choose another out=")
+end)
+
+t.case("a checkpoint of another model is refused", function()
+  t.same(train "data.text=text.txt out=narrow", 0)
+  says("data.text=text.txt out=narrow resume=auto model.embd=64", "'narrow/checkpoint-000004' is of "
+       .. "another model: model.embd=64 (it was 32)")
+end)
+
+t.case("more tokens than the model's context", function()
+  local model = GPT2 {layers = 1, heads = 1, embd = 8, context = 4, vocab = 10}
+  local ids = nn.tensor({{1, 2, 3, 4, 5}}, {dtype = "i32"})
+  t.same(t.fails(function() model(ids) end, ""), "gpt2: 5 tokens are longer than the model's context "
+         .. "of 4")
+end)
+
+t.case("shapes and dtypes that do not match name both", function()
+  local function message(code)
+    local status, output = t.shell("$NNLUA -e '" .. code .. "' 2>&1")
+    t.same(status, 1)
+    t.check(not output:find("\n.", 1), output)          -- one line
+    return output
+  end
+  local shapes = message "return nn.ones(2, 3):matmul(nn.ones(4, 5))"
+  t.check(shapes:find "matmul: .*%(2,3%).*%(4,5%)", shapes)
+  local dtypes = message "return nn.ones(2) + nn.ones(2, {dtype = \"i32\"})"
+  t.check(dtypes:find "add: .*f32.*i32", dtypes)
+  local ids = message "nn.Embedding(4, 2)(nn.ones(1, 3))"
+  t.check(ids:find "embedding: .*f32", ids)
+end)
+
+t.finish()

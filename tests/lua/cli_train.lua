@@ -1,0 +1,155 @@
+-- recipes/gpt2_train.lua as people run it: from a shell, with signals, resumed, on a terminal.
+local files = require "nn.files"
+local t = require "nn.test"
+local host = require "nn.host"
+
+local folder = t.folder()
+local small = "model.layers=1 model.embd=32 model.heads=2 model.context=16 data.batch=4 "
+  .. "eval_every=0 final_batches=2 sample.tokens=10 schedule.warmup=2"
+local fox, script = "the quick brown fox jumps over the lazy dog.\n", "%s/recipes/gpt2_train.lua %s"
+files.write(files.join(folder, "text.txt"), fox:rep(50))
+files.write(files.join(folder, "train"), ('#!/bin/bash\nexec %s ' .. script .. ' "$@"\n'):format(
+  t.program(), host.root, small))
+
+-- Runs a script in the test's folder; `train` there is the recipe with small settings. `await FILE
+-- TEXT` waits until a log has it.
+local function shell(text)
+  return t.shell(([[
+    cd %s; chmod +x train; PATH=$PWD:$PATH; set -m
+    await() { for i in $(seq 900); do grep -q "$2" $1 2>/dev/null && break; sleep 0.1; done; }
+  ]]):format(folder) .. text)
+end
+local function events(out)
+  local list = {}
+  for line in files.read(files.join(folder, out .. "/metrics.jsonl")):gmatch "[^\n]+" do
+    list[#list + 1] = files.parse_json(line)
+  end
+  return list
+end
+local function weights(out, step)
+  return files.read(("%s/%s/checkpoint-%06d/model.safetensors"):format(folder, out, step))
+end
+local function moments(out, step)
+  return files.read(("%s/%s/checkpoint-%06d/optimizer.safetensors"):format(folder, out, step))
+end
+
+t.case("with nothing given it trains on nnlua's own sources and says how to use others", function()
+  local status, output = shell "train steps=3"
+  t.same(status, 0)
+  t.check(output:find("training on nnlua's own sources; data.text=FILE trains on yours\n", 1, true))
+  t.check(output:find "\ndone after %d+s of training: val_loss %d%.%d+; saved in runs/demo/", output)
+  local list = events "runs/demo"
+  local last = list[#list]
+  t.same({last.event, last.step}, {"done", 3})
+  t.check(last.val_loss > 3 and last.val_loss < 6 and last.train_seconds > 0, "val_loss, seconds")
+end)
+
+t.case("it learns: the loss on a repeated sentence falls below 1", function()
+  local status, output = shell [[train data.text=text.txt steps=150 optim.lr=1e-2 out=learn]]
+  t.same(status, 0)
+  local list = events "learn"
+  t.check(list[#list].val_loss < 1, output)
+end)
+
+t.case("a run resumed in another process is the uninterrupted run to the bit", function()
+  local same = "data.text=text.txt steps=8 save_every=4 keep=9 log_every=1 model.dropout=0.1 "
+    .. "data.accum=2"
+  local status, output = shell(([[
+    train %s out=whole && mkdir part && cp -r whole/checkpoint-000004 part/ &&
+    train %s out=part resume=auto]]):format(same, same))
+  t.same(status, 0)
+  t.check(output:find("resumed after step 4 from part/checkpoint-000004", 1, true), output)
+  t.check(weights("whole", 8) == weights("part", 8), "the weights differ")
+  t.check(moments("whole", 8) == moments("part", 8), "the moments differ")
+  local losses = {whole = {}, part = {}}
+  for name, list in pairs(losses) do
+    for _, event in ipairs(events(name)) do
+      if event.event == "step" and event.step > 4 then list[event.step] = event.loss end
+    end
+  end
+  t.same(losses.part, losses.whole)
+end)
+
+-- Starts a long run, sends a signal once it trains, and goes on with the command it prints.
+local function interrupt(signal, number)
+  local out = "stop" .. number
+  local status, output = shell(([[
+    train data.text=text.txt steps=100000 log_every=1 out=%s >%s.log 2>&1 &
+    await %s/metrics.jsonl '"step":3'; kill -%s $!; wait $!
+    echo "ended with $?"; cat %s.log]]):format(out, out, out, signal, out))
+  t.same(status, 0)
+  t.check(output:find("ended with " .. number .. "\n", 1, true), output)
+  local step, path, command = output:match(
+    "\nnnlua: stopped after step (%d+), which is saved in (%S+); to go on:\n  ([^\n]+)\n$")
+  t.check(step and tonumber(step) >= 3, output)
+  t.same(path, ("%s/checkpoint-%06d"):format(out, step))
+  local arguments = "data.text=text.txt steps=100000 log_every=1 out=" .. out .. " resume=auto"
+  t.check(command:find(arguments, 1, true), command)
+  return tonumber(step), command
+end
+
+t.case("Ctrl-C ends the step, saves, and prints the command that goes on", function()
+  local step, command = interrupt("INT", 130)
+  local status, output = shell(("%s steps=%d"):format(command, step + 3))
+  t.same(status, 0)
+  t.check(output:find("resumed after step " .. step .. " from stop130/checkpoint-", 1, true), output)
+  local list = events "stop130"
+  t.same({list[#list].event, list[#list].step}, {"done", step + 3})
+end)
+
+t.case("SIGTERM does the same", function() interrupt("TERM", 143) end)
+
+t.case("an interrupted and resumed run is the uninterrupted run to the bit", function()
+  local same = "data.text=text.txt steps=400 log_every=1"
+  local _, output = shell(([[
+    train %s out=broken >broken.log 2>&1 &
+    await broken/metrics.jsonl '"step":7'; kill -INT $!; wait $!
+    train %s out=broken resume=auto; train %s out=unbroken]]):format(same, same, same))
+  t.check(output:find "resumed after step %d+ from broken/", output)
+  t.check(weights("broken", 400) == weights("unbroken", 400), "the weights differ")
+end)
+
+t.case("a second Ctrl-C ends the program at once", function()
+  local _, output = shell [[
+    train data.text=text.txt data.batch=2048 steps=1000 log_every=1 out=twice >twice.log 2>&1 &
+    await twice/metrics.jsonl '"step":1'; kill -INT $!; sleep 0.01; kill -INT $!; wait $!
+    echo "ended with $?"; ls twice]]
+  t.check(output:find("ended with 130\n", 1, true), output)
+  t.check(not output:find "checkpoint", output)
+end)
+
+t.case("--plan tells what a step costs and trains nothing", function()
+  local status, output = shell "train --plan out=plan"
+  t.same(status, 0)
+  t.check(output:find "\nparameters +%d+%.%dk\n", output)
+  t.check(output:find "\na step +%d+ tasks, 0%.%d+ GFLOP\n", output)
+  t.check(output:find "\nits memory +.*activations\n" and output:find ": it fits\n$", output)
+  t.same(files.exists(files.join(folder, "plan")), false)
+  status, output = shell "train --plan data.batch=4096 memory_gb=0.05"
+  t.same(status, 0)
+  t.check(output:find "\nthere are +50 MB: it does not fit\n$", output)
+end)
+
+t.case("a .bin file trains without a vocabulary; the sample is token ids", function()
+  local status, output = shell [[
+    printf '\1\0\2\0\3\0\4\0%.0s' $(seq 200) >ids.bin
+    train data.bin=ids.bin model.vocab=8 steps=3 out=bin]]
+  t.same(status, 0)
+  t.check(output:find "\n0 %d[%d ]+\ndone", output)
+end)
+
+t.case("on a terminal one line is updated; elsewhere there are plain lines", function()
+  local status, output = shell [[
+    command -v script >/dev/null || exit 77
+    train data.text=text.txt steps=30 out=plain
+    script -qec "stty cols 200; train data.text=text.txt steps=30 out=tty" /dev/null
+    NO_COLOR=1 script -qec "train data.text=text.txt steps=30 out=tty2" /dev/null]]
+  if status == 77 then t.skip "there is no script(1) to make a terminal" end
+  t.same(status, 0)
+  local plain, tty, bare = output:match "^(.-saved in plain/%S+\n)(.-saved in tty/%S+\r?\n)(.*)$"
+  t.check(plain and not plain:find "[\r\27]" and plain:find "\nstep 10/30  loss %d", output)
+  t.check(tty:find "\rstep +%d+/30  loss [^\r\n]+eta %d+s\27%[K" and tty:find "\27%[1mdone", tty)
+  t.check(bare:find "\rstep " and not bare:find "\27%[1m", bare)
+end)
+
+t.finish()

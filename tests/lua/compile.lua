@@ -1,0 +1,90 @@
+-- Compiled functions: recorded once per shape, replayed with what changes (data, scalars, randomness).
+
+local nn = require "nn"
+local t = require "nn.test"
+
+t.case("a compiled function gives what the function gives, for every shape", function()
+  local f = nn.compile(function(x, y) return (x * 2 + y):sum(1), x:matmul(y:t()) end)
+  for rows = 2, 4 do
+    local x, y = nn.randn(rows, 3), nn.randn(rows, 3)
+    local a, b = f(x, y)
+    t.near(a:table(), ((x * 2 + y):sum(1)):table(), {abs = 0})
+    t.near(b:table(), x:matmul(y:t()):table(), {abs = 0})
+  end
+end)
+
+t.case("scalars are read at each call, even with calls in flight", function()
+  local s = nn.scalar(1)
+  local w = nn.zeros(4)
+  local f = nn.compile(function(g)
+    w:sgd_(g, {lr = s})
+    return w * 1
+  end)
+  local g, results, expected = nn.ones(4), {}, 0
+  for i = 1, 50 do
+    s:set(i)
+    results[i] = f(g)
+  end
+  for i = 1, 50 do
+    expected = expected - i
+    t.near(results[i]:at(1), expected, {abs = 0})
+  end
+end)
+
+t.case("a scalar that the function adds to counts the calls", function()
+  local s = nn.scalar(0)
+  local w = nn.zeros(1)
+  local f = nn.compile(function(g)
+    s:add(1)
+    w:sgd_(g, {lr = s})
+    return w * 1
+  end)
+  for _ = 1, 4 do f(nn.ones(1)) end
+  t.near(s:get(), 4, {abs = 0})
+  t.near(w:item(), -(1 + 2 + 3 + 4), {abs = 0})
+end)
+
+t.case("values cannot be read while recording, and the session goes on", function()
+  local f = nn.compile(function(x) return x * x:sum():item() end)
+  t.fails(function() f(nn.ones(2)) end, "a value cannot be read while a compiled function is being recorded")
+  t.near((nn.ones(2) * 3):sum():item(), 6, {abs = 0})
+end)
+
+t.case("a tensor of the inside is refused outside", function()
+  local leaked
+  local f = nn.compile(function(x)
+    leaked = x * 2
+    return leaked + 1
+  end)
+  t.near(f(nn.ones(2)):at(1), 3, {abs = 0})
+  t.fails(function() return (leaked + 1):item() end, "this tensor exists only inside the compiled function that made it")
+end)
+
+t.case("numbers as arguments are refused with a hint", function()
+  local f = nn.compile(function(x) return x end)
+  t.fails(function() f(3) end, "a number that changes between calls is an nn.scalar")
+end)
+
+t.case("a compiled function inside another becomes a part of it", function()
+  local inner = nn.compile(function(x) return x * 2 end)
+  local outer = nn.compile(function(x) return inner(x) + 1 end)
+  t.near(outer(nn.ones(3)):table(), {3, 3, 3}, {abs = 0})
+  t.near(inner(nn.ones(3)):table(), {2, 2, 2}, {abs = 0})
+end)
+
+t.case("gradients of a compiled step stay inside, those of before stay as they were", function()
+  local w = nn.tensor({1, 2}, {grad = true})
+  local f = nn.compile(function(x)
+    local loss = (w * x):sum()
+    loss:backward()
+    return loss
+  end)
+  f(nn.ones(2))
+  assert(w.grad == nil)
+end)
+
+t.case("a wrong number of results, or a result that is no tensor, is refused", function()
+  t.fails(function() nn.compile(function(x) return x, 3 end)(nn.ones(1)) end, "result 2 is a number")
+end)
+
+t.finish()

@@ -1,0 +1,247 @@
+-- The run loop, evaluation, accumulation and generation, within one process.
+local ffi = require "ffi"
+local files = require "nn.files"
+local log = require "nn.log"
+local nn = require "nn"
+local t = require "nn.test"
+local GPT2 = require "models.gpt2"
+
+local folder = t.folder()
+local tokens = files.join(folder, "tokens.bin")
+local ids = ffi.new "uint16_t[2000]"
+for i = 0, 1999 do ids[i] = (i * i) % 23 end
+files.write(tokens, ffi.string(ids, 4000))
+
+local function settings(...)
+  local schema = {nn.run_fields {steps = 6, out = t.folder(), eval_every = 2, log_every = 1},
+                  data = nn.data_fields {bin = tokens, batch = 2}}
+  return nn.config(schema, {...})
+end
+local function parts_of(cfg, dropout)
+  local data = nn.data(cfg.data, {context = 8, vocab = 23, seed = cfg.seed})
+  local model = GPT2 {layers = 1, heads = 2, embd = 16, context = 8, vocab = 23, dropout = dropout}
+  return {model = model, optim = nn.AdamW(model, {lr = 1e-2}), data = data.train}, data
+end
+local function events(cfg)
+  local list = {}
+  for line in files.read(files.join(cfg.out, "metrics.jsonl")):gmatch "[^\n]+" do
+    list[#list + 1] = files.parse_json(line)
+  end
+  return list
+end
+-- What f() prints goes to a file, whose text comes back.
+local function quietly(f)
+  local before, name = io.output(), files.join(folder, "printed")
+  io.output(name)
+  local good, problem = pcall(f)
+  io.output():close()
+  io.output(before)
+  if not good then error(problem, 0) end
+  return files.read(name)
+end
+
+t.case("a run logs its events in order and counts only training as training", function()
+  local cfg, elapsed = settings("save_every=4"), nil
+  quietly(function()
+    local run = nn.run(cfg)
+    local parts, data = parts_of(cfg)
+    local step = nn.compile(function(x, y)
+      return nn.accumulate(parts.model, 1, x, y), parts.optim:step()
+    end)
+    run:track(parts)
+    t.same(run:check(step, parts.data:peek()), true)
+    local seen, start = {}, nn.now()
+    for number in run:steps() do
+      seen[#seen + 1] = number
+      run:record(step(parts.data:batch()))
+      run:every(cfg.eval_every, function()
+        os.execute "sleep 0.2"
+        run:report {val_loss = nn.evaluate(parts.model, data.val, 2)}
+      end)
+    end
+    t.same(seen, {1, 2, 3, 4, 5, 6})
+    elapsed = nn.now() - start
+    run:done {val_loss = 1.5}
+  end)
+  local names, last = {}, nil
+  for i, event in ipairs(events(cfg)) do
+    names[i], last = event.event .. (event.step or ""), event
+  end
+  t.same(table.concat(names, " "), "start0 step1 step2 eval2 step3 step4 eval4 checkpoint4 step5 "
+         .. "step6 eval6 checkpoint6 done6")
+  t.same(last.val_loss, 1.5)
+  t.check(last.train_seconds < elapsed - 0.6, "three evaluations slept for 0.6 s")
+  t.check(files.read(files.join(cfg.out, "config.json")):find('"batch": 2', 1, true), "config.json")
+end)
+
+t.case("the loss of a step is read when the next has been submitted", function()
+  local cfg, order = settings("steps=3", "eval_every=0"), {}
+  local function result(step)
+    order[#order + 1] = "submit " .. step
+    return {item = function() order[#order + 1] = "read " .. step return step end,
+            release = function() end}
+  end
+  quietly(function()
+    local run = nn.run(cfg)
+    run:track {model = GPT2 {layers = 1, heads = 1, embd = 4, context = 4, vocab = 4}}
+    for step in run:steps() do run:record(result(step)) end
+  end)
+  t.same(table.concat(order, ", "), "submit 1, submit 2, read 1, submit 3, read 2, read 3")
+end)
+
+-- Runs steps whose losses and gradient norms are given.
+local function run_with(cfg, losses, norms)
+  return quietly(function()
+    local run = nn.run(cfg)
+    run:track {model = GPT2 {layers = 1, heads = 1, embd = 4, context = 4, vocab = 4}}
+    for step in run:steps() do
+      run:record(nn.tensor(losses[step] or 1), norms and nn.tensor(norms[step] or 1))
+    end
+  end)
+end
+
+t.case("NaN or Inf in the loss or gradient stops the run, and says where and what to do", function()
+  local cfg = settings("steps=5", "save_every=2")
+  local said = t.fails(function() run_with(cfg, {1, 1, 1, 0 / 0}) end, "")
+  t.same(said, "the loss is nan at step 4; lower optim.lr or lengthen schedule.warmup, or skip such "
+         .. "steps with on_nan=skip. The last checkpoint is " .. cfg.out .. "/checkpoint-000002")
+  t.same(files.exists(cfg.out .. "/checkpoint-000004"), false)
+  said = t.fails(function() run_with(settings("steps=5"), {1}, {1, math.huge}) end, "")
+  t.check(said:find("the gradient norm is inf at step 2; ", 1, true), said)
+  t.check(said:find("No checkpoint was saved yet", 1, true), said)
+end)
+
+t.case("with on_nan=skip the run goes on, but not for ever", function()
+  local cfg = settings("steps=5", "on_nan=skip")
+  local printed = run_with(cfg, {1, 0 / 0, 1})
+  t.check(printed:find("step 2: the loss is nan; this step changes nothing\n", 1, true), printed)
+  t.same(files.exists(cfg.out .. "/checkpoint-000005"), true)
+  local all = {}
+  for i = 1, 30 do all[i] = 0 / 0 end
+  t.fails(function() run_with(settings("steps=30", "on_nan=skip"), all) end,
+          "the loss is nan at step 21; lower optim.lr or lengthen schedule.warmup (20 steps in a")
+end)
+
+t.case("a step with a NaN gradient leaves the weights alone", function()
+  local w = nn.tensor({1, 2}, {grad = true})
+  local optim = nn.AdamW({{path = "w", tensor = w}}, {lr = 0.1, skip_nonfinite = true})
+  local step = nn.compile(function(x)
+    (w * x):sum():backward()
+    return optim:step()
+  end)
+  t.check(step(nn.tensor {0 / 0, 1}):item() ~= 1, "NaN")
+  t.same(w, {1, 2})
+  step(nn.tensor {1, 1})
+  t.check(w:table()[1] < 1 and w:table()[2] < 2, "the next step changes them")
+end)
+
+t.case("a folder that holds a run is not written over", function()
+  local cfg = settings("steps=1")
+  run_with(cfg, {1})
+  t.fails(function() nn.run(settings("steps=1", "out=" .. cfg.out)) end,
+          "holds a run already, up to step 1; go on with resume=auto, or choose another out=")
+  local before = #events(cfg)
+  run_with(settings("steps=2", "resume=auto", "out=" .. cfg.out), {1, 1})
+  t.check(#events(cfg) > before, "metrics are added to")
+end)
+
+t.case("a run without a folder takes runs/PRESET, then runs/PRESET-2", function()
+  local _, output = t.shell(([[cd %s
+    for resume in none none auto; do $NNLUA -e '
+      local cfg = nn.config({preset = "x", nn.run_fields {}}, {"resume='$resume'"})
+      local run = nn.run(cfg)
+      run.log:event("start", {})
+      print(run.out, cfg.out)'
+    done]]):format(t.folder()))
+  t.same(output, "runs/x\truns/x\nruns/x-2\truns/x-2\nruns/x-2\truns/x-2\n")
+end)
+
+t.case("settings that changed since the checkpoint are named; the model's are refused", function()
+  local out = t.folder()
+  local function start(...)
+    local cfg = nn.config({nn.run_fields {out = out, steps = 1}, model = {embd = 4}}, {...})
+    return quietly(function()
+      local run = nn.run(cfg)
+      run:track {model = GPT2 {layers = 1, heads = 1, embd = 4, context = 4, vocab = 4}}
+      for _ in run:steps() do run:record(nn.tensor(1)) end
+    end)
+  end
+  start()
+  local printed = start("resume=auto", "steps=2")
+  t.check(printed:find("going on with steps=2 (it was 1)\n", 1, true), printed)
+  t.fails(function() start("resume=auto", "model.embd=8", "steps=3") end,
+          "checkpoint-000002' is of another model: model.embd=8 (it was 4)")
+  t.fails(function() start("resume=nowhere") end, "there is no checkpoint 'nowhere'")
+end)
+
+t.case("accumulation gives the loss and the gradient of the whole batch", function()
+  local parts = parts_of(settings())
+  local x, y = parts.data:batch()
+  local wide, tall = nn.cat({x, x, y}, 1), nn.cat({y, y, x}, 1)      -- 6 rows
+  local results = {}
+  for _, pieces in ipairs {1, 2, 3, 6} do
+    local run = nn.compile(function(a, b)
+      parts.model:zero_grad()
+      local loss = nn.accumulate(parts.model, pieces, a, b)
+      return loss, parts.model.tok.weight.grad, parts.model.blocks[1].attn.qkv.weight.grad
+    end)
+    local loss, token_grad, qkv_grad = run(wide, tall)
+    results[#results + 1] = {loss:item(), token_grad:table(), qkv_grad:table()}
+  end
+  for i = 2, 4 do t.near(results[i], results[1], {rel = 1e-4, abs = 1e-6}) end
+  t.fails(function() nn.accumulate(parts.model, 4, wide, tall) end, "6 rows in 4 parts")
+end)
+
+t.case("evaluation is the mean loss, without dropout, and leaves the random state alone", function()
+  local parts, data = parts_of(settings(), 0.5)
+  local state = nn.random_state()
+  local loss = nn.evaluate(parts.model, data.val, 0)
+  t.same(nn.evaluate(parts.model, data.val, 0), loss)
+  t.same({nn.random_state(), nn.training()}, {state, true})
+  nn.training(false)
+  local sum, rows = 0, 0
+  for x, y, count in data.val:windows() do
+    sum, rows = sum + parts.model(x, y):item() * count, rows + count
+  end
+  nn.training(true)
+  t.near(loss, sum / rows, {rel = 1e-6})
+  t.same(rows, math.floor(199 / 8))
+end)
+
+t.case("generation depends on the seed alone and sees the last tokens of the context", function()
+  local model = parts_of(settings(), 0.5).model
+  local state = nn.random_state()
+  local function draw(prompt, options) return nn.generate(model, prompt, options) end
+  local a = draw({3, 4}, {tokens = 20, seed = 1})
+  t.same({#a, a[1], a[2]}, {22, 3, 4})
+  t.same(draw({3, 4}, {tokens = 20, seed = 1}), a)
+  t.check(table.concat(draw({3, 4}, {tokens = 20, seed = 2}), " ") ~= table.concat(a, " "), "seeds")
+  local likeliest = draw({3, 4}, {tokens = 20, temperature = 0})
+  t.same(draw({3, 4}, {tokens = 20, top_k = 1, seed = 7}), likeliest)
+  local long, short = draw({9, 1, 2, 3, 4, 5, 6, 7, 8}, {tokens = 4, seed = 3}),
+    draw({1, 2, 3, 4, 5, 6, 7, 8}, {tokens = 4, seed = 3})
+  t.same({unpack(long, 10)}, {unpack(short, 9)})
+  t.same({nn.random_state(), nn.training()}, {state, true})
+  t.fails(function() draw({}, {}) end, "give at least one token")
+end)
+
+t.case("generation draws in proportion to the probabilities", function()
+  local function model() return nn.tensor({{{math.log(1), math.log(2), math.log(5)}}}) end
+  local counts, draws = {0, 0, 0}, 2000
+  local ids_drawn = nn.generate(setmetatable({config = {context = 1}}, {__call = model}), {0},
+                                {tokens = draws})
+  for i = 2, #ids_drawn do counts[ids_drawn[i] + 1] = counts[ids_drawn[i] + 1] + 1 end
+  t.near(counts, {draws / 8, draws / 4, draws * 5 / 8}, {abs = 100})     -- 5 standard deviations
+end)
+
+t.case("numbers for people are short", function()
+  local duration, bytes, number = log.duration, log.bytes, log.number
+  t.same({duration(41.2), duration(72), duration(11110), duration(187800)},
+         {"41s", "1:12", "3:05:10", "2d 04:10"})
+  t.same({bytes(12e3), bytes(812e6), bytes(1.44e9), bytes(3e12)},
+         {"12 kB", "812 MB", "1.4 GB", "3.0 TB"})
+  t.same({number(812), number(16400), number(1557611200), number(124439808), number(999950)},
+         {"812", "16.4k", "1.56B", "124M", "1.00M"})
+end)
+
+t.finish()

@@ -1,0 +1,40 @@
+-- Prints the bits of everything: every op on its samples, and a short training. Run by tests/lua/workers.lua in processes
+-- with different numbers of workers.
+
+local nn = require "nn"
+local GPT2 = require "models.gpt2"
+package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
+local samples = require "samples"
+local files = require "nn.files"
+
+local function print_bits(name, x)
+  print(name, files.crc32(x:host(), x:bytes()))
+end
+
+samples.each(function(declared, text)
+  local inputs, values = samples.arguments(declared, text, "f32")
+  local cut = samples.cut(inputs, samples.random(#text))
+  if declared.category == "optimizers" then cut = inputs end
+  local results = {samples.apply(declared, cut, values)}
+  for i = 1, table.maxn(results) do
+    if results[i] then print_bits(declared.name .. text .. i, results[i]) end
+  end
+end)
+
+nn.tiles {tokens = 20, vocab = 30}
+nn.seed(1)
+local model = GPT2 {layers = 2, heads = 4, embd = 64, vocab = 101, context = 48, dropout = 0.1}
+local optim = nn.AdamW(model, {lr = 1e-3, clip = 1, weight_decay = 0.1})
+local step = nn.compile(function(ids, targets)
+  optim:zero_grad()
+  local loss = model(ids, targets)
+  loss:backward()
+  return loss, optim:step()
+end)
+for i = 1, 20 do
+  local function tokens() return nn.uniform({5, 48}, {low = 0, high = 101, axes = "batch,time"}):to("i32") end
+  local loss, norm = step(tokens(), tokens())
+  print_bits("loss " .. i, loss)
+  print_bits("norm " .. i, norm)
+end
+for _, p in ipairs(model:parameters()) do print_bits(p.path, p.tensor) end
