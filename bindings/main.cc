@@ -1,5 +1,5 @@
-// The program `nnlua`: command line, one lua_State, signals, and an orderly end. What users see of the language itself is
-// in lua/.
+// The program `nnlua`: command line, one lua_State, signals, and an orderly end. What users see of
+// the language itself is in lua/.
 #include <unistd.h>
 
 #include <csignal>
@@ -32,14 +32,15 @@ const char* const usage =
     "  --help                 this text\n"
     "  --                     the end of nnlua's own options\n"
     "A recipe's own options follow its name: nnlua recipes/gpt2_train.lua --help\n"
-    "Environment: NNLUA_CPUS (number of CPU workers), NNLUA_ISA (baseline, avx2, avx512), STARPU_SCHED,\n"
+    "Environment: NNLUA_CPUS (number of CPU workers), NNLUA_ISA (baseline, avx2, avx512), "
+    "STARPU_SCHED,\n"
     "OPENBLAS_CORETYPE.\n";
 
 lua_State* state = nullptr;
 volatile std::sig_atomic_t signals_seen = 0;
 
-// Runs inside Lua at its next step: raises where the script is. JIT-compiled loops never come here; engine calls test
-// the flag themselves.
+// Runs inside Lua at its next step: raises where the script is. JIT-compiled loops never come here;
+// engine calls test the flag themselves.
 void interrupt_hook(lua_State* L, lua_Debug*) {
     lua_sethook(L, nullptr, 0, 0);
     if (!nn::interrupts_deferred() && nn::clear_interrupt()) luaL_error(L, "interrupted");
@@ -61,7 +62,8 @@ void install_signal_handlers() {
     std::signal(SIGPIPE, SIG_IGN);
 }
 
-// Where lua/, models/ and recipes/ are: NNLUA_PATH, the source tree that was built, or beside the installed program.
+// Where lua/, models/ and recipes/ are: NNLUA_PATH, the source tree that was built, or beside the
+// installed program.
 std::string library_root() {
     namespace fs = std::filesystem;
     std::error_code ignored;
@@ -72,7 +74,8 @@ std::string library_root() {
     return NN_SOURCE_DIR;
 }
 
-// An error for people (a table of lua/nn/ffi.lua with a __tostring) stands for itself; anything else gets a traceback.
+// An error for people (a table of lua/nn/ffi.lua with a __tostring) stands for itself; anything
+// else gets a traceback.
 int add_traceback(lua_State* L) {
     if (lua_istable(L, 1) && luaL_callmeta(L, 1, "__tostring")) return 1;
     if (!lua_isstring(L, 1)) {
@@ -99,7 +102,8 @@ int call(lua_State* L, int arguments) {
 
 // os.exit runs finalizers: tensors are given back and the workers stopped.
 int exit_program(lua_State* L) {
-    const int code = lua_isboolean(L, 1) ? (lua_toboolean(L, 1) ? 0 : 1) : int(luaL_optinteger(L, 1, 0));
+    const int code =
+        lua_isboolean(L, 1) ? (lua_toboolean(L, 1) ? 0 : 1) : int(luaL_optinteger(L, 1, 0));
     std::fflush(nullptr);
     nn_shutdown();
     std::exit(code);
@@ -111,7 +115,8 @@ void open_state(int argc, char** argv, int script) {
     const std::string root = library_root();
     lua_getglobal(L, "package");
     lua_getfield(L, -1, "path");
-    const std::string path = root + "/lua/?.lua;" + root + "/lua/?/init.lua;" + root + "/?.lua;" + lua_tostring(L, -1);
+    const std::string path =
+        root + "/lua/?.lua;" + root + "/lua/?/init.lua;" + root + "/?.lua;" + lua_tostring(L, -1);
     lua_pushstring(L, path.c_str());
     lua_setfield(L, -3, "path");
     lua_getfield(L, -2, "loaded");
@@ -199,12 +204,16 @@ int run(int argc, char** argv) {
     install_signal_handlers();
     int code = 0;
     for (const auto& [kind, text] : options.actions) {
-        const std::string code_text = kind == 'e' ? std::string("nn = require 'nn'; ") + text : std::string("require '") + text + "'";
-        if (code == 0) code = run_text(state, code_text.c_str(), kind == 'e' ? "=(command line)" : "=-l");
+        const std::string code_text = kind == 'e' ? std::string("nn = require 'nn'; ") + text
+                                                  : std::string("require '") + text + "'";
+        if (code == 0)
+            code = run_text(state, code_text.c_str(), kind == 'e' ? "=(command line)" : "=-l");
     }
-    if (code == 0 && options.script) code = run_script(state, argv[options.script], argc, argv, options.script + 1);
+    if (code == 0 && options.script)
+        code = run_script(state, argv[options.script], argc, argv, options.script + 1);
     const bool nothing_asked = options.actions.empty() && !options.script;
-    if (options.interactive || nothing_asked) code = run_text(state, "require('repl').run()", "=repl");
+    if (options.interactive || nothing_asked)
+        code = run_text(state, "require('repl').run()", "=repl");
     return code;
 }
 

@@ -1,5 +1,5 @@
-// The C API: handles, exceptions turned into statuses, and nothing else. Handles are slots of a table with a generation
-// each, so that a stale one is noticed.
+// The C API: handles, exceptions turned into statuses, and nothing else. Handles are slots of a
+// table with a generation each, so that a stale one is noticed.
 #include "bindings/nn.h"
 
 #include <dlfcn.h>
@@ -102,14 +102,16 @@ Entry* find_entry(nn_ref ref) {
     Handles& h = handles();
     if (ref.slot <= 0 || size_t(ref.slot) >= h.entries.size()) return nullptr;
     Entry& entry = h.entries[size_t(ref.slot)];
-    if (entry.generation != ref.generation || std::holds_alternative<std::monostate>(entry.value)) return nullptr;
+    if (entry.generation != ref.generation || std::holds_alternative<std::monostate>(entry.value))
+        return nullptr;
     return &entry;
 }
 
 Tensor& tensor_of(const nn_ref& ref, const char* what = "tensor") {
     Entry* entry = find_entry(ref);
     Tensor* tensor = entry ? std::get_if<Tensor>(&entry->value) : nullptr;
-    if (!tensor) fail("%s: this handle is not a live tensor (it was freed, or its scope has ended)", what);
+    if (!tensor)
+        fail("%s: this handle is not a live tensor (it was freed, or its scope has ended)", what);
     return *tensor;
 }
 
@@ -133,13 +135,15 @@ void release(nn_ref ref) {
 std::vector<Tensor> tensors_of(const nn_ref* refs, int32_t count, const char* what) {
     if (count < 0 || (count > 0 && !refs)) fail("%s: bad list of tensors", what);
     std::vector<Tensor> out;
-    for (int32_t i = 0; i < count; ++i) out.push_back(refs[i].slot == 0 ? Tensor() : tensor_of(refs[i], what));
+    for (int32_t i = 0; i < count; ++i)
+        out.push_back(refs[i].slot == 0 ? Tensor() : tensor_of(refs[i], what));
     return out;
 }
 
 void put_results(const std::vector<Tensor>& results, nn_ref* outputs, int32_t room) {
     if (int32_t(results.size()) > room) fail("%zu results, room for %d", results.size(), room);
-    for (size_t i = 0; i < results.size(); ++i) outputs[i] = results[i] ? new_ref(results[i]) : nn_ref{0, 0};
+    for (size_t i = 0; i < results.size(); ++i)
+        outputs[i] = results[i] ? new_ref(results[i]) : nn_ref{0, 0};
 }
 
 const Op& op_at(int32_t index) {
@@ -160,18 +164,21 @@ const Kernel* kernel_at(int32_t index) {
 
 Value value_of(const nn_value& v) {
     Value out;
-    if (v.kind < Value::none || v.kind > Value::slot) fail("an attribute of unknown kind %d", v.kind);
+    if (v.kind < Value::none || v.kind > Value::slot)
+        fail("an attribute of unknown kind %d", v.kind);
     out.kind = Value::Kind(v.kind);
     switch (out.kind) {
         case Value::none: break;
         case Value::number: out.number_value = v.number; break;
         case Value::text: out.text_value = &given(v.text, "text of an attribute"); break;
         case Value::list:
-            if (v.count < 0 || v.count > 64 || (v.count > 0 && !v.list)) fail("a list attribute of %d numbers", v.count);
+            if (v.count < 0 || v.count > 64 || (v.count > 0 && !v.list))
+                fail("a list attribute of %d numbers", v.count);
             out.list_value.assign(v.list, v.list + v.count);
             break;
         case Value::slot:
-            if (!(v.number >= 0 && v.number <= INT32_MAX)) fail("there is no scalar slot %g", v.number);
+            if (!(v.number >= 0 && v.number <= INT32_MAX))
+                fail("there is no scalar slot %g", v.number);
             out.slot_id = int32_t(v.number);
             slot_value(out.slot_id);
             break;
@@ -214,8 +221,9 @@ const char* nn_version(void) {
             } catch (const std::exception& e) {
                 blas_text = e.what();
             }
-            text = format("nnlua %s (%s)\n%s\nStarPU %s\nBLAS %s, kernels %s\nCUDA %s", NN_VERSION, NN_VERSION_GIT,
-                          LUAJIT_VERSION, starpu_version().c_str(), blas_text.c_str(), isa_name(machine_isa()), cuda_description().c_str());
+            text = format("nnlua %s (%s)\n%s\nStarPU %s\nBLAS %s, kernels %s\nCUDA %s", NN_VERSION,
+                          NN_VERSION_GIT, LUAJIT_VERSION, starpu_version().c_str(),
+                          blas_text.c_str(), isa_name(machine_isa()), cuda_description().c_str());
         }) != NN_OK)
         return nn_error();
     return text.c_str();
@@ -240,7 +248,8 @@ int nn_shutdown(void) {
     return guard([] {
         abort_recording();
         const Handles& h = handles();
-        for (size_t slot = 1; slot < h.entries.size(); ++slot) release({int32_t(slot), h.entries[slot].generation});
+        for (size_t slot = 1; slot < h.entries.size(); ++slot)
+            release({int32_t(slot), h.entries[slot].generation});
         shutdown();
     });
 }
@@ -286,8 +295,10 @@ int nn_tensor_info_get(const nn_ref* tensor, nn_tensor_info* out) {
 int nn_read(const nn_ref* tensor, void* out, int64_t bytes) {
     return guard_pending([&] {
         const Tensor t = tensor_of(given(tensor, "tensor"));
-        if (!out || bytes != t.bytes()) fail("read: %lld bytes given for %lld", (long long)bytes, (long long)t.bytes());
-        if (t.stale()) fail("read: a view of a tensor that was changed in place since; take the view again");
+        if (!out || bytes != t.bytes())
+            fail("read: %lld bytes given for %lld", (long long)bytes, (long long)t.bytes());
+        if (t.stale())
+            fail("read: a view of a tensor that was changed in place since; take the view again");
         read_tensor(t, out);
         check_pending();
     });
@@ -296,7 +307,8 @@ int nn_read(const nn_ref* tensor, void* out, int64_t bytes) {
 int nn_write(const nn_ref* tensor, const void* in, int64_t bytes) {
     return guard_pending([&] {
         const Tensor t = tensor_of(given(tensor, "tensor"));
-        if (!in || bytes != t.bytes()) fail("write: %lld bytes given for %lld", (long long)bytes, (long long)t.bytes());
+        if (!in || bytes != t.bytes())
+            fail("write: %lld bytes given for %lld", (long long)bytes, (long long)t.bytes());
         write_tensor(t, in);
     });
 }
@@ -314,7 +326,8 @@ int nn_retile(const nn_ref* tensor, const int64_t* tile, int32_t rank, nn_ref* o
     return guard_pending([&] {
         const Tensor t = tensor_of(given(tensor, "tensor"));
         given(out, "out");
-        if (rank != int32_t(t.rank()) || (rank > 0 && !tile)) fail("retile: %d tile sizes for %zu axes", rank, t.rank());
+        if (rank != int32_t(t.rank()) || (rank > 0 && !tile))
+            fail("retile: %d tile sizes for %zu axes", rank, t.rank());
         Grid grid;
         for (int32_t i = 0; i < rank; ++i) {
             if (tile[i] < 0) fail("retile: a tile size of %lld", (long long)tile[i]);
@@ -326,7 +339,9 @@ int nn_retile(const nn_ref* tensor, const int64_t* tile, int32_t rank, nn_ref* o
 
 int nn_tile_size(const char* axis, int64_t size) {
     return guard([&] {
-        if (size < 0) fail("tiles: %s is %lld; a size of at least 1, or 0 for automatic", &given(axis, "axis"), (long long)size);
+        if (size < 0)
+            fail("tiles: %s is %lld; a size of at least 1, or 0 for automatic",
+                 &given(axis, "axis"), (long long)size);
         set_tile_size(&given(axis, "axis"), size);
     });
 }
@@ -340,8 +355,10 @@ int nn_op_count(void) { return int(all_ops().size()); }
 int nn_op_info(int32_t index, nn_op_info_t* out) {
     return guard([&] {
         const Op& op = op_at(index);
-        given(out, "out") = {op.name.c_str(), op.doc.c_str(), op.category.c_str(), op.no_gradient.c_str(),
-                             int32_t(op.inputs.size()), int32_t(op.attributes.size()), int32_t(op.samples.size())};
+        given(out, "out") = {op.name.c_str(),           op.doc.c_str(),
+                             op.category.c_str(),       op.no_gradient.c_str(),
+                             int32_t(op.inputs.size()), int32_t(op.attributes.size()),
+                             int32_t(op.samples.size())};
     });
 }
 
@@ -360,16 +377,18 @@ int nn_op_sample(int32_t op, int32_t i, const char** text) {
     return guard([&] { given(text, "text") = element(op_at(op).samples, i, "sample").c_str(); });
 }
 
-int nn_apply(int32_t index, const nn_ref* inputs, int32_t n_inputs, const nn_value* attributes, int32_t n_attributes,
-             nn_ref* outputs, int32_t* n_outputs) {
+int nn_apply(int32_t index, const nn_ref* inputs, int32_t n_inputs, const nn_value* attributes,
+             int32_t n_attributes, nn_ref* outputs, int32_t* n_outputs) {
     return guard_pending([&] {
         const Op& op = op_at(index);
         given(outputs, "outputs"), given(n_outputs, "n_outputs");
-        if (n_attributes < 0 || size_t(n_attributes) > op.attributes.size() || (n_attributes > 0 && !attributes))
+        if (n_attributes < 0 || size_t(n_attributes) > op.attributes.size() ||
+            (n_attributes > 0 && !attributes))
             fail("%s: %d attributes given", op.name.c_str(), n_attributes);
         std::vector<Value> values;
         for (int32_t i = 0; i < n_attributes; ++i) values.push_back(value_of(attributes[i]));
-        const std::vector<Tensor> results = apply(op, tensors_of(inputs, n_inputs, op.name.c_str()), std::move(values));
+        const std::vector<Tensor> results =
+            apply(op, tensors_of(inputs, n_inputs, op.name.c_str()), std::move(values));
         put_results(results, outputs, *n_outputs);
         *n_outputs = int32_t(results.size());
     });
@@ -393,9 +412,11 @@ int nn_record_abort(void) {
 }
 int nn_recording(void) { return recording_number() != 0; }
 
-int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs, int32_t n_outputs, nn_ref* program) {
+int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs, int32_t n_outputs,
+                  nn_ref* program) {
     return guard([&] {
-        const std::vector<Tensor> in = tensors_of(inputs, n_inputs, "compile"), out = tensors_of(outputs, n_outputs, "compile");
+        const std::vector<Tensor> in = tensors_of(inputs, n_inputs, "compile"),
+                                  out = tensors_of(outputs, n_outputs, "compile");
         given(program, "program") = {0, 0};
         std::shared_ptr<Program> recorded = end_recording();
         recorded->finish(in, out);
@@ -403,11 +424,13 @@ int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs,
     });
 }
 
-int nn_program_run(const nn_ref* program, const nn_ref* inputs, int32_t n_inputs, nn_ref* outputs, int32_t n_outputs) {
+int nn_program_run(const nn_ref* program, const nn_ref* inputs, int32_t n_inputs, nn_ref* outputs,
+                   int32_t n_outputs) {
     return guard_pending([&] {
         Program& p = program_of(program);
         if (int64_t(p.outputs()) > n_outputs || (p.outputs() > 0 && !outputs))
-            fail("compiled function: %zu results, room for %d", p.outputs(), outputs ? n_outputs : 0);
+            fail("compiled function: %zu results, room for %d", p.outputs(),
+                 outputs ? n_outputs : 0);
         put_results(p.run(tensors_of(inputs, n_inputs, "compiled function")), outputs, n_outputs);
     });
 }
@@ -415,7 +438,8 @@ int nn_program_run(const nn_ref* program, const nn_ref* inputs, int32_t n_inputs
 int nn_program_info(const nn_ref* program, nn_program_info_t* out) {
     return guard([&] {
         const ProgramInfo info = program_of(program).info();
-        given(out, "out") = {info.tasks, info.tiles, info.flops, info.persistent_bytes, info.peak_bytes};
+        given(out, "out") = {info.tasks, info.tiles, info.flops, info.persistent_bytes,
+                             info.peak_bytes};
     });
 }
 
@@ -457,7 +481,8 @@ int nn_scope_end(const nn_ref* keep, int32_t n_keep) {
         h.scopes.pop_back();
         for (const nn_ref& ref : made) {
             bool kept = false;
-            for (int32_t i = 0; i < n_keep; ++i) kept |= keep[i].slot == ref.slot && keep[i].generation == ref.generation;
+            for (int32_t i = 0; i < n_keep; ++i)
+                kept |= keep[i].slot == ref.slot && keep[i].generation == ref.generation;
             if (!kept)
                 release(ref);
             else if (!h.scopes.empty() && find_entry(ref))
@@ -505,7 +530,8 @@ int nn_kernel_count(void) { return int(all_kernels().size()); }
 int nn_kernel_info(int32_t index, nn_kernel_info_t* out) {
     return guard([&] {
         const Kernel* k = kernel_at(index);
-        given(out, "out") = {k->name.c_str(), k->params_type.c_str(), int64_t(k->params_size), int32_t(k->operands.size()), k->cuda != nullptr};
+        given(out, "out") = {k->name.c_str(), k->params_type.c_str(), int64_t(k->params_size),
+                             int32_t(k->operands.size()), k->cuda != nullptr};
     });
 }
 
@@ -538,37 +564,47 @@ int nn_stats(nn_stats_t* out) {
     });
 }
 
-int nn_task(const char* name, int32_t dtype, const nn_task_operand* operands, int32_t n_operands, const void* params,
-            int64_t params_size, int32_t priority, int32_t where) {
+int nn_task(const char* name, int32_t dtype, const nn_task_operand* operands, int32_t n_operands,
+            const void* params, int64_t params_size, int32_t priority, int32_t where) {
     return guard_pending([&] {
         if (where < 0 || where > 2) fail("task: where is %d; 0 is anywhere, 1 CPU, 2 GPU", where);
         TaskBuilder builder = task(&given(name, "kernel"), dtype_of(dtype));
         const Kernel* kernel = find_kernel(name);
         if (n_operands != int32_t(kernel->operands.size()) || !operands)
-            fail("task %s: %d operands given, it has %zu", name, n_operands, kernel->operands.size());
+            fail("task %s: %d operands given, it has %zu", name, n_operands,
+                 kernel->operands.size());
         std::vector<Tensor> changed;
         for (int32_t i = 0; i < n_operands; ++i) {
             const OperandDecl& declared = kernel->operands[size_t(i)];
             if (operands[i].tensor.slot == 0) {
-                if (!declared.optional) fail("task %s: operand '%s' is missing", name, declared.name.c_str());
+                if (!declared.optional)
+                    fail("task %s: operand '%s' is missing", name, declared.name.c_str());
                 builder.use(absent());
                 continue;
             }
             const Tensor t = tensor_of(operands[i].tensor, name);
             if (operands[i].tile < 0 || operands[i].tile >= t.tiles())
-                fail("task %s: %s has tiles 1 to %lld", name, declared.name.c_str(), (long long)t.tiles());
-            if (operands[i].mode < 0 || operands[i].mode > 2 || (operands[i].mode == 0) != (declared.mode == Mode::read))
+                fail("task %s: %s has tiles 1 to %lld", name, declared.name.c_str(),
+                     (long long)t.tiles());
+            if (operands[i].mode < 0 || operands[i].mode > 2 ||
+                (operands[i].mode == 0) != (declared.mode == Mode::read))
                 fail("task %s: bad access to %s, which it %s", name, declared.name.c_str(),
                      declared.mode == Mode::read ? "reads" : "writes");
             builder.use({t.tile(operands[i].tile), Mode(operands[i].mode)});
             if (operands[i].mode != 0) {
-                if (t.is_view()) fail("task %s: writes to %s, which is a view", name, declared.name.c_str());
+                if (t.is_view())
+                    fail("task %s: writes to %s, which is a view", name, declared.name.c_str());
                 changed.push_back(t);
             }
         }
-        if (params_size < 0) fail("task %s: parameters of %lld bytes", name, (long long)params_size);
+        if (params_size < 0)
+            fail("task %s: parameters of %lld bytes", name, (long long)params_size);
         builder.raw_params(&given(static_cast<const char*>(params), "params"), size_t(params_size));
-        builder.priority(priority).where(where == 1 ? STARPU_CPU : where == 2 ? STARPU_CUDA : 0).emit();
+        builder.priority(priority)
+            .where(where == 1   ? STARPU_CPU
+                   : where == 2 ? STARPU_CUDA
+                                : 0)
+            .emit();
         for (const Tensor& t : changed) t.changed();
     });
 }
@@ -606,10 +642,13 @@ int nn_copy_from_f64(const double* in, int32_t dtype, int64_t count, void* out) 
                     uint32_t bits;
                     std::memcpy(&bits, &value, 4);
                     static_cast<uint16_t*>(out)[i] =
-                        std::isnan(value) ? uint16_t((bits >> 16) | 0x40) : uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+                        std::isnan(value) ? uint16_t((bits >> 16) | 0x40)
+                                          : uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
                     break;
                 }
-                default: static_cast<uint8_t*>(out)[i] = dtype_of(dtype) == Dtype::boolean ? in[i] != 0 : uint8_t(in[i]);
+                default:
+                    static_cast<uint8_t*>(out)[i] =
+                        dtype_of(dtype) == Dtype::boolean ? in[i] != 0 : uint8_t(in[i]);
             }
     });
 }

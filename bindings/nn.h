@@ -1,6 +1,7 @@
-// nnlua's C API: flat, and never throws. The text between the markers is also what LuaJIT's ffi.cdef reads, so it is plain
-// C without preprocessor lines. Every function returns a status: NN_OK (0), or a negative number with a message for
-// people in nn_error(). All of it belongs to one thread, the one that called first.
+// nnlua's C API: flat, and never throws. The text between the markers is also what LuaJIT's
+// ffi.cdef reads, so it is plain C without preprocessor lines. Every function returns a status:
+// NN_OK (0), or a negative number with a message for people in nn_error(). All of it belongs to one
+// thread, the one that called first.
 #ifndef NN_H
 #define NN_H
 #include <stdint.h>
@@ -12,106 +13,139 @@ extern "C" {
 enum { NN_OK = 0, NN_ERROR = -1, NN_OUT_OF_MEMORY = -2, NN_INTERRUPTED = -4 };
 
 // A tensor, or a program. A stale, released, zero or forged one is an error, never a crash.
-typedef struct { int32_t slot; int32_t generation; } nn_ref;
+typedef struct {
+    int32_t slot;
+    int32_t generation;
+} nn_ref;
 
 typedef struct {
-  int32_t rank, dtype;          // dtype: 0 f32, 1 f64, 2 bf16, 3 i32, 4 i64, 5 u8, 6 bool
-  int64_t shape[8];
-  int64_t tiles[8];             // number of tiles along each axis
-  int64_t count, bytes;
-  int32_t is_view, temporary;   // temporary: exists only inside the program being recorded
+    int32_t rank, dtype;  // dtype: 0 f32, 1 f64, 2 bf16, 3 i32, 4 i64, 5 u8, 6 bool
+    int64_t shape[8];
+    int64_t tiles[8];  // number of tiles along each axis
+    int64_t count, bytes;
+    int32_t is_view, temporary;  // temporary: exists only inside the program being recorded
 } nn_tensor_info;
 
-// An attribute of an op, in the order of its declaration. kind: 0 not given, 1 number (also bool and int), 2 text,
-// 3 list of ints, 4 scalar slot (its number in `number`).
+// An attribute of an op, in the order of its declaration. kind: 0 not given, 1 number (also bool
+// and int), 2 text, 3 list of ints, 4 scalar slot (its number in `number`).
 typedef struct {
-  int32_t kind, count;
-  double number;
-  const char *text;
-  const int64_t *list;
+    int32_t kind, count;
+    double number;
+    const char* text;
+    const int64_t* list;
 } nn_value;
 
 typedef struct {
-  const char *name, *doc, *category, *no_gradient;
-  int32_t inputs, attributes, samples;
+    const char *name, *doc, *category, *no_gradient;
+    int32_t inputs, attributes, samples;
 } nn_op_info_t;
-typedef struct { const char *name, *kind, *fallback, *doc; } nn_attribute_info;
 typedef struct {
-  const char *name, *params_type;
-  int64_t params_size;
-  int32_t operands, cuda;
+    const char *name, *kind, *fallback, *doc;
+} nn_attribute_info;
+typedef struct {
+    const char *name, *params_type;
+    int64_t params_size;
+    int32_t operands, cuda;
 } nn_kernel_info_t;
-typedef struct { const char *name; int32_t mode, optional; } nn_operand_info;   // mode: 0 read, 1 write, 2 both
-typedef struct { nn_ref tensor; int64_t tile; int32_t mode; } nn_task_operand;   // tile: 0-based; slot 0: absent
+typedef struct {
+    const char* name;
+    int32_t mode, optional;
+} nn_operand_info;  // mode: 0 read, 1 write, 2 both
+typedef struct {
+    nn_ref tensor;
+    int64_t tile;
+    int32_t mode;
+} nn_task_operand;  // tile: 0-based; slot 0: absent
 
-typedef struct { int64_t tasks, tiles; double flops; int64_t persistent_bytes, peak_bytes; } nn_program_info_t;
-typedef struct { int64_t budget, in_use, cached, peak, tensors, available; } nn_memory_info_t;
-typedef struct { int64_t calls; double seconds, flops, bytes; } nn_kernel_stat_t;
-typedef struct { int64_t tasks, replayed_tasks; double replay_seconds, starpu_seconds; } nn_stats_t;
+typedef struct {
+    int64_t tasks, tiles;
+    double flops;
+    int64_t persistent_bytes, peak_bytes;
+} nn_program_info_t;
+typedef struct {
+    int64_t budget, in_use, cached, peak, tensors, available;
+} nn_memory_info_t;
+typedef struct {
+    int64_t calls;
+    double seconds, flops, bytes;
+} nn_kernel_stat_t;
+typedef struct {
+    int64_t tasks, replayed_tasks;
+    double replay_seconds, starpu_seconds;
+} nn_stats_t;
 
-const char *nn_error(void);                  // the last message
-const char *nn_version(void);                // several lines: nnlua, LuaJIT, StarPU, BLAS, CUDA
-int nn_configure(int32_t cpus, const char *scheduler);   // before the first task; 0 and NULL or "": choose
-int nn_workers(int32_t *cpus, int32_t *gpus);
-int nn_shutdown(void);                       // waits; refs become stale
-int nn_sync(void);                           // waits for every task
-int nn_idle(void);                           // waits, then lets the workers sleep until the next task
-int nn_interrupted(int32_t *flag);           // Ctrl-C or SIGTERM came; never fails
+const char* nn_error(void);    // the last message
+const char* nn_version(void);  // several lines: nnlua, LuaJIT, StarPU, BLAS, CUDA
+int nn_configure(int32_t cpus,
+                 const char* scheduler);  // before the first task; 0 and NULL or "": choose
+int nn_workers(int32_t* cpus, int32_t* gpus);
+int nn_shutdown(void);              // waits; refs become stale
+int nn_sync(void);                  // waits for every task
+int nn_idle(void);                  // waits, then lets the workers sleep until the next task
+int nn_interrupted(int32_t* flag);  // Ctrl-C or SIGTERM came; never fails
 int nn_clear_interrupt(void);
-int nn_defer_interrupts(int32_t deferred);   // 1: calls go on, only nn_interrupted tells
+int nn_defer_interrupts(int32_t deferred);  // 1: calls go on, only nn_interrupted tells
 
-int nn_release(const nn_ref *ref);           // NULL and stale refs are fine
-int nn_tensor_info_get(const nn_ref *tensor, nn_tensor_info *out);
-int nn_read(const nn_ref *tensor, void *out, int64_t bytes);        // row-major; waits
-int nn_write(const nn_ref *tensor, const void *in, int64_t bytes);
-int nn_cuts(const nn_ref *tensor, int32_t axis, int64_t *out, int32_t capacity, int32_t *count);   // axis from 0
-int nn_retile(const nn_ref *tensor, const int64_t *tile, int32_t rank, nn_ref *out);   // tile sizes; 0: whole
-int nn_tile_size(const char *axis, int64_t size);   // 0: automatic
-int nn_tensors_alive(int64_t *count);
+int nn_release(const nn_ref* ref);  // NULL and stale refs are fine
+int nn_tensor_info_get(const nn_ref* tensor, nn_tensor_info* out);
+int nn_read(const nn_ref* tensor, void* out, int64_t bytes);  // row-major; waits
+int nn_write(const nn_ref* tensor, const void* in, int64_t bytes);
+int nn_cuts(const nn_ref* tensor, int32_t axis, int64_t* out, int32_t capacity,
+            int32_t* count);  // axis from 0
+int nn_retile(const nn_ref* tensor, const int64_t* tile, int32_t rank,
+              nn_ref* out);                        // tile sizes; 0: whole
+int nn_tile_size(const char* axis, int64_t size);  // 0: automatic
+int nn_tensors_alive(int64_t* count);
 
 int nn_op_count(void);
-int nn_op_info(int32_t op, nn_op_info_t *out);
-int nn_op_input(int32_t op, int32_t i, const char **name);
-int nn_op_attribute(int32_t op, int32_t i, nn_attribute_info *out);
-int nn_op_sample(int32_t op, int32_t i, const char **text);
-// Applies an op. Absent optional inputs have slot 0. *n_outputs: room in, number made out; absent results have slot 0.
-int nn_apply(int32_t op, const nn_ref *inputs, int32_t n_inputs, const nn_value *attributes, int32_t n_attributes,
-             nn_ref *outputs, int32_t *n_outputs);
+int nn_op_info(int32_t op, nn_op_info_t* out);
+int nn_op_input(int32_t op, int32_t i, const char** name);
+int nn_op_attribute(int32_t op, int32_t i, nn_attribute_info* out);
+int nn_op_sample(int32_t op, int32_t i, const char** text);
+// Applies an op. Absent optional inputs have slot 0. *n_outputs: room in, number made out; absent
+// results have slot 0.
+int nn_apply(int32_t op, const nn_ref* inputs, int32_t n_inputs, const nn_value* attributes,
+             int32_t n_attributes, nn_ref* outputs, int32_t* n_outputs);
 
 int nn_record_begin(void);
-int nn_record_input(const nn_ref *like, nn_ref *out);   // a tensor cut like this one, to be filled at every replay
-int nn_record_end(const nn_ref *inputs, int32_t n_inputs, const nn_ref *outputs, int32_t n_outputs, nn_ref *program);
+int nn_record_input(const nn_ref* like,
+                    nn_ref* out);  // a tensor cut like this one, to be filled at every replay
+int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs, int32_t n_outputs,
+                  nn_ref* program);
 int nn_record_abort(void);
-int nn_recording(void);                      // 1 while recording
-int nn_program_run(const nn_ref *program, const nn_ref *inputs, int32_t n_inputs, nn_ref *outputs, int32_t n_outputs);
-int nn_program_info(const nn_ref *program, nn_program_info_t *out);
-int nn_slot_new(double value, int32_t *slot);
+int nn_recording(void);  // 1 while recording
+int nn_program_run(const nn_ref* program, const nn_ref* inputs, int32_t n_inputs, nn_ref* outputs,
+                   int32_t n_outputs);
+int nn_program_info(const nn_ref* program, nn_program_info_t* out);
+int nn_slot_new(double value, int32_t* slot);
 int nn_slot_free(int32_t slot);
 int nn_slot_set(int32_t slot, double value);
-int nn_slot_get(int32_t slot, double *value);
+int nn_slot_get(int32_t slot, double* value);
 int nn_slot_add(int32_t slot, double delta);  // while recording: at every replay, at this point
 
 int nn_scope_begin(void);
-int nn_scope_end(const nn_ref *keep, int32_t n_keep);   // releases what was made since and is not kept
-int nn_memory(nn_memory_info_t *out);
-int nn_memory_budget(int64_t bytes);          // 0: 90 % of what the machine has free
+int nn_scope_end(const nn_ref* keep,
+                 int32_t n_keep);  // releases what was made since and is not kept
+int nn_memory(nn_memory_info_t* out);
+int nn_memory_budget(int64_t bytes);  // 0: 90 % of what the machine has free
 int nn_reset_peak(void);
 int nn_seed(uint64_t seed);
-int nn_random_state(uint64_t *seed, uint64_t *counter);
+int nn_random_state(uint64_t* seed, uint64_t* counter);
 int nn_set_random_counter(uint64_t counter);
-int nn_next_random(int64_t *counter);         // takes one, as a random op does
+int nn_next_random(int64_t* counter);  // takes one, as a random op does
 
 int nn_kernel_count(void);
-int nn_kernel_info(int32_t kernel, nn_kernel_info_t *out);
-int nn_kernel_operand(int32_t kernel, int32_t i, nn_operand_info *out);
-int nn_kernel_stat(int32_t kernel, nn_kernel_stat_t *out);
-int nn_profile(int32_t enabled);              // also clears
-int nn_stats(nn_stats_t *out);
+int nn_kernel_info(int32_t kernel, nn_kernel_info_t* out);
+int nn_kernel_operand(int32_t kernel, int32_t i, nn_operand_info* out);
+int nn_kernel_stat(int32_t kernel, nn_kernel_stat_t* out);
+int nn_profile(int32_t enabled);  // also clears
+int nn_stats(nn_stats_t* out);
 // Submits one kernel on tiles: StarPU's submitter for scripts. where: 0 anywhere, 1 CPU, 2 GPU.
-int nn_task(const char *kernel, int32_t dtype, const nn_task_operand *operands, int32_t n_operands, const void *params,
-            int64_t params_size, int32_t priority, int32_t where);
-int nn_copy_f64(const void *in, int32_t dtype, int64_t count, double *out);   // host memory of any dtype, as doubles
-int nn_copy_from_f64(const double *in, int32_t dtype, int64_t count, void *out);
+int nn_task(const char* kernel, int32_t dtype, const nn_task_operand* operands, int32_t n_operands,
+            const void* params, int64_t params_size, int32_t priority, int32_t where);
+int nn_copy_f64(const void* in, int32_t dtype, int64_t count,
+                double* out);  // host memory of any dtype, as doubles
+int nn_copy_from_f64(const double* in, int32_t dtype, int64_t count, void* out);
 // </cdef>
 
 #ifdef __cplusplus

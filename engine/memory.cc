@@ -106,7 +106,8 @@ int64_t default_budget() {
         if (std::sscanf(line.c_str(), "MemAvailable: %lld kB", &kib) == 1) available = kib * 1024;
     }
     const int64_t limit = read_number("/sys/fs/cgroup/memory.max");  // "max" reads as 0
-    if (limit > 0) available = std::min(available, limit - read_number("/sys/fs/cgroup/memory.current"));
+    if (limit > 0)
+        available = std::min(available, limit - read_number("/sys/fs/cgroup/memory.current"));
     return available / 10 * 9;
 }
 

@@ -1,5 +1,6 @@
-// Host memory for tiles: an arena behind StarPU's allocation hooks. Freed blocks are kept by size class and given out
-// again, because a fresh page costs more to fault in than most kernels cost to run. Also the byte budget.
+// Host memory for tiles: an arena behind StarPU's allocation hooks. Freed blocks are kept by size
+// class and given out again, because a fresh page costs more to fault in than most kernels cost to
+// run. Also the byte budget.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,11 +8,11 @@
 namespace nn {
 
 struct MemoryInfo {
-    int64_t budget;       // bytes that tiles may take in host memory
-    int64_t in_use;       // bytes that StarPU holds now
-    int64_t cached;       // bytes free in the arena
-    int64_t peak;         // largest in_use since the last reset_peak()
-    int64_t tensors;      // logical bytes of all tiles that exist, whether written yet or not
+    int64_t budget;   // bytes that tiles may take in host memory
+    int64_t in_use;   // bytes that StarPU holds now
+    int64_t cached;   // bytes free in the arena
+    int64_t peak;     // largest in_use since the last reset_peak()
+    int64_t tensors;  // logical bytes of all tiles that exist, whether written yet or not
 };
 
 void* arena_allocate(size_t bytes);  // 64-byte aligned; nullptr when the machine has no more

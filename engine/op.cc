@@ -26,22 +26,24 @@ Value default_value(const Attribute& attribute) {
     const std::string& text = attribute.fallback;
     Value value;
     if (text.empty() || text == "nil") return value;
-    value.kind = attribute.kind == "text" || attribute.kind == "dtype" ? Value::text : Value::number;
+    value.kind =
+        attribute.kind == "text" || attribute.kind == "dtype" ? Value::text : Value::number;
     value.text_value = text;
     value.number_value = text == "true" ? 1 : std::strtod(text.c_str(), nullptr);
     return value;
 }
 
 int64_t as_integer(const char* op, const char* name, double value) {
-    if (!(std::fabs(value) < 0x1p63) || value != double(int64_t(value))) fail("%s: %s is %g; a whole number is needed", op, name, value);
+    if (!(std::fabs(value) < 0x1p63) || value != double(int64_t(value)))
+        fail("%s: %s is %g; a whole number is needed", op, name, value);
     return int64_t(value);
 }
 
 int checked_axis(const char* op, const char* name, int64_t value, size_t rank) {
     const int64_t n = int64_t(rank);
     if (value == 0 || value > n || value < -n)
-        fail("%s: %s is %lld; a tensor of %zu axes has axes 1 to %zu (or -1 to -%zu from the end)", op, name,
-             (long long)value, rank, rank, rank);
+        fail("%s: %s is %lld; a tensor of %zu axes has axes 1 to %zu (or -1 to -%zu from the end)",
+             op, name, (long long)value, rank, rank, rank);
     return int(value > 0 ? value - 1 : value + n);
 }
 
@@ -87,20 +89,25 @@ Call::Call(const Op& o, std::vector<Tensor> inputs, std::vector<Value> values)
     if (list) {
         need(!inputs_.empty(), "needs at least one tensor");
     } else {
-        need(inputs_.size() <= op.inputs.size(), "takes %zu tensors, %zu were given", op.inputs.size(), inputs_.size());
+        need(inputs_.size() <= op.inputs.size(), "takes %zu tensors, %zu were given",
+             op.inputs.size(), inputs_.size());
         inputs_.resize(op.inputs.size());
         for (size_t i = 0; i < op.inputs.size(); ++i)
-            need(inputs_[i] || op.inputs[i].back() == '?', "tensor '%s' is missing", op.inputs[i].c_str());
+            need(inputs_[i] || op.inputs[i].back() == '?', "tensor '%s' is missing",
+                 op.inputs[i].c_str());
     }
     for (size_t i = 0; i < inputs_.size(); ++i)
         need(!inputs_[i] || !inputs_[i].stale(),
-             "input %zu is a view of a tensor that was changed in place since; take the view again, or clone() it", i + 1);
+             "input %zu is a view of a tensor that was changed in place since; take the view "
+             "again, or clone() it",
+             i + 1);
     values_.resize(op.attributes.size());
     for (size_t i = 0; i < op.attributes.size(); ++i)
         if (values_[i].kind == Value::none) {
             values_[i] = default_value(op.attributes[i]);
-            need(values_[i].kind != Value::none || op.attributes[i].fallback == "nil", "'%s' must be given (%s)",
-                 op.attributes[i].name.c_str(), op.attributes[i].doc.c_str());
+            need(values_[i].kind != Value::none || op.attributes[i].fallback == "nil",
+                 "'%s' must be given (%s)", op.attributes[i].name.c_str(),
+                 op.attributes[i].doc.c_str());
         }
 }
 
@@ -126,11 +133,14 @@ size_t Call::position(const char* attribute) const {
     fail("%s: declares no attribute '%s'", op.name.c_str(), attribute);
 }
 
-bool Call::given(const char* attribute) const { return values_[position(attribute)].kind != Value::none; }
+bool Call::given(const char* attribute) const {
+    return values_[position(attribute)].kind != Value::none;
+}
 
 double Call::number(const char* attribute) const {
     const Value& value = values_[position(attribute)];
-    need(value.kind == Value::number || value.kind == Value::slot, "'%s' must be a number", attribute);
+    need(value.kind == Value::number || value.kind == Value::slot, "'%s' must be a number",
+         attribute);
     return value.kind == Value::slot ? slot_value(value.slot_id) : value.number_value;
 }
 
@@ -146,7 +156,8 @@ std::string Call::text(const char* attribute) const {
 
 Dims Call::ints(const char* attribute) const {
     const Value& value = values_[position(attribute)];
-    if (value.kind == Value::number) return {as_integer(op.name.c_str(), attribute, value.number_value)};
+    if (value.kind == Value::number)
+        return {as_integer(op.name.c_str(), attribute, value.number_value)};
     need(value.kind == Value::list, "'%s' must be a list of whole numbers", attribute);
     return value.list_value;
 }
@@ -154,8 +165,8 @@ Dims Call::ints(const char* attribute) const {
 Dtype Call::dtype(const char* attribute) const {
     Dtype out = Dtype::f32;
     const std::string name = text(attribute);
-    need(parse_dtype(name, &out), "there is no dtype '%s'; there are f32, f64, bf16, i32, i64, u8 and bool",
-         name.c_str());
+    need(parse_dtype(name, &out),
+         "there is no dtype '%s'; there are f32, f64, bf16, i32, i64, u8 and bool", name.c_str());
     return out;
 }
 
@@ -169,9 +180,11 @@ std::vector<int> Call::axes(const char* attribute, size_t rank) const {
         for (size_t i = 0; i < rank; ++i) out.push_back(int(i));
         return out;
     }
-    for (int64_t value : ints(attribute)) out.push_back(checked_axis(op.name.c_str(), attribute, value, rank));
+    for (int64_t value : ints(attribute))
+        out.push_back(checked_axis(op.name.c_str(), attribute, value, rank));
     std::sort(out.begin(), out.end());
-    need(std::adjacent_find(out.begin(), out.end()) == out.end(), "'%s' names an axis twice", attribute);
+    need(std::adjacent_find(out.begin(), out.end()) == out.end(), "'%s' names an axis twice",
+         attribute);
     return out;
 }
 
@@ -184,19 +197,20 @@ std::vector<Patch> Call::patch(const char* attribute, size_t offset) const {
 void Call::need_float(const char* input) const {
     const Tensor& t = in(input);
     if (!t) return;
-    need(is_float(t.dtype()), "%s is %s; a float dtype (f32, f64, bf16) is needed: %s:to('f32')", input,
-         dtype_name(t.dtype()), input);
+    need(is_float(t.dtype()), "%s is %s; a float dtype (f32, f64, bf16) is needed: %s:to('f32')",
+         input, dtype_name(t.dtype()), input);
 }
 
 void Call::need_dtype(const char* input, Dtype dtype) const {
     const Tensor& t = in(input);
     if (!t) return;
-    need(t.dtype() == dtype, "%s is %s where %s is needed: %s:to('%s')", input, dtype_name(t.dtype()),
-         dtype_name(dtype), input, dtype_name(dtype));
+    need(t.dtype() == dtype, "%s is %s where %s is needed: %s:to('%s')", input,
+         dtype_name(t.dtype()), dtype_name(dtype), input, dtype_name(dtype));
 }
 
 void Call::need_owner(const char* input) const {
-    need(!in(input).is_view(), "%s is a view; an op that changes it in place needs the tensor itself (or a clone())",
+    need(!in(input).is_view(),
+         "%s is a view; an op that changes it in place needs the tensor itself (or a clone())",
          input);
 }
 

@@ -1,6 +1,7 @@
-// An op is what users call: a name, its inputs and attributes, and a function that checks them, makes the outputs and
-// emits tile tasks. The registry is the only list of ops: the Lua names, help, completion, the reference and the
-// property tests (tiled = untiled, gradients, compiled = eager) are all made from it.
+// An op is what users call: a name, its inputs and attributes, and a function that checks them,
+// makes the outputs and emits tile tasks. The registry is the only list of ops: the Lua names,
+// help, completion, the reference and the property tests (tiled = untiled, gradients, compiled =
+// eager) are all made from it.
 #pragma once
 #include <map>
 #include <string>
@@ -12,21 +13,25 @@ namespace nn {
 
 class Call;
 
-// kind: int, number (a scalar slot will do), bool, text, ints (a list), dtype, axis (1-based, negative from the end),
-// axes (a list of those). fallback: the default as text; "" when the attribute must be given, "nil" when it may not be.
+// kind: int, number (a scalar slot will do), bool, text, ints (a list), dtype, axis (1-based,
+// negative from the end), axes (a list of those). fallback: the default as text; "" when the
+// attribute must be given, "nil" when it may not be.
 struct Attribute {
     std::string name, kind, fallback, doc;
 };
 
 struct Op {
     std::string name;
-    std::string doc;                     // first line "name(x, {axis=-1}) -> y"
-    std::vector<std::string> inputs;     // "x", "bias?" (optional), "tensors*" (a list; then the only input)
+    std::string doc;  // first line "name(x, {axis=-1}) -> y"
+    std::vector<std::string>
+        inputs;  // "x", "bias?" (optional), "tensors*" (a list; then the only input)
     std::vector<Attribute> attributes = {};
-    std::vector<std::string> samples;    // Lua tables of arguments for the tests, e.g. "{x={3,5}, axis=1}"
-    std::string no_gradient = "";        // the reason where there is none; else lua/nn/grad.lua has a rule
+    std::vector<std::string>
+        samples;  // Lua tables of arguments for the tests, e.g. "{x={3,5}, axis=1}"
+    std::string no_gradient =
+        "";  // the reason where there is none; else lua/nn/grad.lua has a rule
     void (*run)(Call& call) = nullptr;
-    std::string category = "";           // heading in the reference
+    std::string category = "";  // heading in the reference
 };
 
 // An attribute as it was given.
@@ -39,7 +44,7 @@ struct Value {
 };
 
 class Call {
-  public:
+public:
     Call(const Op& op, std::vector<Tensor> inputs, std::vector<Value> values);
 
     const Op& op;
@@ -55,7 +60,8 @@ class Call {
     Dims ints(const char* attribute) const;
     Dtype dtype(const char* attribute) const;
     int axis(const char* attribute, size_t rank) const;  // 0-based
-    std::vector<int> axes(const char* attribute, size_t rank) const;  // sorted, 0-based; all of them when not given
+    std::vector<int> axes(const char* attribute,
+                          size_t rank) const;  // sorted, 0-based; all of them when not given
     // The patch that fills this attribute in at submission, if it came from a slot.
     std::vector<Patch> patch(const char* attribute, size_t offset) const;
 
@@ -65,7 +71,7 @@ class Call {
     void need_dtype(const char* input, Dtype dtype) const;
     void need_owner(const char* input) const;  // of an op that changes it in place
 
-  private:
+private:
     size_t position(const char* attribute) const;
     std::vector<Tensor> inputs_;
     std::vector<Value> values_;

@@ -15,7 +15,8 @@ namespace nn {
 namespace {
 
 std::shared_ptr<Program> recording;
-uint32_t recordings = 0;  // numbers are never used twice, so a temporary never passes for another program's
+uint32_t recordings =
+    0;  // numbers are never used twice, so a temporary never passes for another program's
 const char* op_in_progress = "task";
 
 }  // namespace
@@ -67,11 +68,14 @@ void Program::check_ends() const {
     }
     for (size_t i = 0; i < outputs_.size(); ++i) {
         if (!outputs_[i]) fail("compile: result %zu is missing", i + 1);
-        if (outputs_[i].stale()) fail("compile: result %zu is a view of a tensor that was changed in place since", i + 1);
+        if (outputs_[i].stale())
+            fail("compile: result %zu is a view of a tensor that was changed in place since",
+                 i + 1);
         for (int64_t k = 0; k < outputs_[i].tiles(); ++k) {
             const Tile& tile = *outputs_[i].tile(k);
             if (!tile.recording) continue;
-            if (tile.recording != number_) fail("compile: result %zu belongs to another compiled function", i + 1);
+            if (tile.recording != number_)
+                fail("compile: result %zu belongs to another compiled function", i + 1);
             if (!tile.recorded()) fail("compile: result %zu was never given a value", i + 1);
         }
     }
@@ -86,7 +90,8 @@ void Program::finish(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
     find_priorities();
 }
 
-// A task is needed if it writes something that persists, an output, or a temporary that a needed task reads later.
+// A task is needed if it writes something that persists, an output, or a temporary that a needed
+// task reads later.
 void Program::drop_unused() {
     std::unordered_set<const Tile*> wanted;
     for (const Tensor& output : outputs_)
@@ -95,7 +100,8 @@ void Program::drop_unused() {
     for (size_t t = tasks_.size(); t-- > 0;) {
         const Task& task = tasks_[t];
         for (int i = 0; i < task.handles; ++i)
-            if (task.modes[i] != Mode::read && (!task.tiles[i]->recording || wanted.count(task.tiles[i].get())))
+            if (task.modes[i] != Mode::read &&
+                (!task.tiles[i]->recording || wanted.count(task.tiles[i].get())))
                 needed[t] = 1;
         if (!needed[t]) continue;
         for (int i = 0; i < task.handles; ++i) wanted.insert(task.tiles[i].get());
@@ -136,7 +142,8 @@ void Program::find_lifetimes() {
             const TilePtr& tile = input.tile(i);
             if (!born.insert(tile.get()).second) continue;
             live += int64_t(tile->bytes);
-            if (!last_use.count(tile.get()) && outputs.insert(tile.get()).second) die_at_end_.push_back(tile);
+            if (!last_use.count(tile.get()) && outputs.insert(tile.get()).second)
+                die_at_end_.push_back(tile);
         }
     info_.peak_bytes = live;
     for (size_t t = 0; t < tasks_.size(); ++t) {
@@ -147,7 +154,8 @@ void Program::find_lifetimes() {
         info_.peak_bytes = std::max(info_.peak_bytes, live);
         for (int i = 0; i < tasks_[t].handles; ++i) {
             const TilePtr& tile = tasks_[t].tiles[i];
-            if (!tile->recording || last_use[tile.get()] != t || outputs.count(tile.get())) continue;
+            if (!tile->recording || last_use[tile.get()] != t || outputs.count(tile.get()))
+                continue;
             dies_after_[t].push_back(tile);
             live -= int64_t(tile->bytes);
         }
@@ -157,8 +165,9 @@ void Program::find_lifetimes() {
     info_.tiles = int64_t(born.size() + persistent.size());
 }
 
-// Priority: the longest path from a task to the end of the program, by an estimate of time (FLOPs at 100 GFLOP/s, bytes
-// at 10 GB/s, 5 us a task), in microseconds. Only the order matters. Tasks that were given one keep it on top.
+// Priority: the longest path from a task to the end of the program, by an estimate of time (FLOPs
+// at 100 GFLOP/s, bytes at 10 GB/s, 5 us a task), in microseconds. Only the order matters. Tasks
+// that were given one keep it on top.
 void Program::find_priorities() {
     std::vector<std::vector<uint32_t>> before(tasks_.size());
     struct Access {
@@ -193,7 +202,8 @@ void Program::submit_tasks() {
     size_t step = 0;
     for (size_t t = 0; t <= tasks_.size(); ++t) {
         for (; step < slot_steps_.size() && slot_steps_[step].before_task == t; ++step)
-            set_slot(slot_steps_[step].slot, slot_value(slot_steps_[step].slot) + slot_steps_[step].delta);
+            set_slot(slot_steps_[step].slot,
+                     slot_value(slot_steps_[step].slot) + slot_steps_[step].delta);
         if (t == tasks_.size()) break;
         Task& task = tasks_[t];
         TaskArg* arg = &task.arg;
@@ -229,9 +239,13 @@ void Program::check_run(const std::vector<Tensor>& inputs) const {
     for (size_t i = 0; i < inputs.size(); ++i) {
         if (!inputs[i]) fail("compiled function: argument %zu is missing", i + 1);
         if (inputs[i].stale())
-            fail("compiled function: argument %zu is a view of a tensor that was changed in place since", i + 1);
+            fail(
+                "compiled function: argument %zu is a view of a tensor that was changed in place "
+                "since",
+                i + 1);
         for (int64_t k = 0; k < inputs[i].tiles(); ++k)
-            if (inputs[i].tile(k)->recording) fail("compiled function: argument %zu exists only inside of another", i + 1);
+            if (inputs[i].tile(k)->recording)
+                fail("compiled function: argument %zu exists only inside of another", i + 1);
     }
     for (const TilePtr& tile : read_first_) tile->check_readable("compiled function");
 }

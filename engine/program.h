@@ -1,6 +1,6 @@
-// A program: the tasks of a function, recorded once and replayed without Lua. Because the whole of it is known before it
-// runs, the engine can say when each temporary is last used (and give its memory back there), how many bytes it will
-// take, and which tasks are on the critical path.
+// A program: the tasks of a function, recorded once and replayed without Lua. Because the whole of
+// it is known before it runs, the engine can say when each temporary is last used (and give its
+// memory back there), how many bytes it will take, and which tasks are on the critical path.
 #pragma once
 #include <memory>
 #include <vector>
@@ -18,7 +18,7 @@ struct ProgramInfo {
 };
 
 class Program {
-  public:
+public:
     explicit Program(uint32_t number) : number_(number) {}
     Program(const Program&) = delete;
     ~Program();
@@ -28,13 +28,13 @@ class Program {
 
     // Ends the recording: drops tasks whose results nobody uses, computes lifetimes and priorities.
     void finish(std::vector<Tensor> inputs, std::vector<Tensor> outputs);
-    // Copies the inputs in, submits every task, and returns copies of the outputs. Does not wait, except to keep at
-    // most one earlier replay in flight.
+    // Copies the inputs in, submits every task, and returns copies of the outputs. Does not wait,
+    // except to keep at most one earlier replay in flight.
     std::vector<Tensor> run(const std::vector<Tensor>& inputs);
     ProgramInfo info() const { return info_; }
     size_t outputs() const { return outputs_.size(); }
 
-  private:
+private:
     struct SlotStep {
         size_t before_task;
         int32_t slot;
@@ -52,8 +52,9 @@ class Program {
     bool submitted_ = false;
     std::vector<Task> tasks_;
     std::vector<std::vector<TilePtr>> dies_after_;  // per task: temporaries whose last use it is
-    std::vector<TilePtr> die_at_end_;               // temporaries that the outputs are copied from, inputs nobody uses
-    std::vector<TilePtr> read_first_;               // persistent tiles that must have a value before a run
+    std::vector<TilePtr>
+        die_at_end_;  // temporaries that the outputs are copied from, inputs nobody uses
+    std::vector<TilePtr> read_first_;  // persistent tiles that must have a value before a run
     std::vector<SlotStep> slot_steps_;
     std::vector<int32_t> held_slots_;
     std::vector<Tensor> inputs_, outputs_;
@@ -61,11 +62,12 @@ class Program {
     ProgramInfo info_{};
 };
 
-// Recording. Only one at a time: a compiled function called while another records is recorded into it.
+// Recording. Only one at a time: a compiled function called while another records is recorded into
+// it.
 void begin_recording();
 std::shared_ptr<Program> end_recording();
 void abort_recording();
-uint32_t recording_number();  // 0 when not recording
+uint32_t recording_number();   // 0 when not recording
 Program* recording_program();  // null when not recording
 
 // The op being applied, for error messages; "task" outside of any.

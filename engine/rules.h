@@ -1,5 +1,6 @@
-// The tile rules: how an operation on tensors becomes tasks on tiles. Each is written once here and used by the ops.
-// Where operands are cut differently, a rule first cuts them alike (retile), so every op works for every tiling.
+// The tile rules: how an operation on tensors becomes tasks on tiles. Each is written once here and
+// used by the ops. Where operands are cut differently, a rule first cuts them alike (retile), so
+// every op works for every tiling.
 #pragma once
 #include <functional>
 
@@ -9,18 +10,19 @@
 namespace nn {
 
 // --- cutting and copying ---
-Tensor retile(const Tensor& x, const Grid& grid);                // x itself when it is cut that way already
-Tensor recut(const Tensor& x, int axis, const Cuts& cuts);       // one axis
+Tensor retile(const Tensor& x, const Grid& grid);  // x itself when it is cut that way already
+Tensor recut(const Tensor& x, int axis, const Cuts& cuts);  // one axis
 Tensor whole_axis(const Tensor& x, int axis);
 Tensor whole_axes(const Tensor& x, int from, int to);  // axes [from, to)
 Tensor whole_tensor(const Tensor& x);
 Tensor cast(const Tensor& x, Dtype dtype);  // x itself when it has the dtype
 Tensor filled(const Grid& grid, Dtype dtype, double value);
 void fill_tile(const Tensor& x, int64_t tile, double value);
-void copy_into(const Tensor& dst, const Tensor& src);            // same shape and dtype
+void copy_into(const Tensor& dst, const Tensor& src);  // same shape and dtype
 
-// dst[dst_start + i] = src[j], where j[a] = src_start[a] + i[k] for the k with from[k] == a. i runs over `extent`, in
-// the order of dst's axes; from[k] is the axis of src that axis k of dst follows, or -1 where src is broadcast.
+// dst[dst_start + i] = src[j], where j[a] = src_start[a] + i[k] for the k with from[k] == a. i runs
+// over `extent`, in the order of dst's axes; from[k] is the axis of src that axis k of dst follows,
+// or -1 where src is broadcast.
 struct Region {
     Dims dst_start, src_start, extent;
     std::vector<int> from;
@@ -28,7 +30,8 @@ struct Region {
 void copy_region(const Tensor& dst, const Tensor& src, const Region& region);
 
 // --- view ---
-Tensor reshape(const Tensor& x, const Dims& shape);  // shares tiles where every tile stays one contiguous run
+Tensor reshape(const Tensor& x,
+               const Dims& shape);  // shares tiles where every tile stays one contiguous run
 Tensor slice(const Tensor& x, int axis, int64_t start, int64_t length);
 Tensor permute(const Tensor& x, const std::vector<int>& order);
 Tensor expand(const Tensor& x, const Dims& shape);
@@ -42,11 +45,13 @@ struct Operand {
     Operand(double n) : number(n) {}
 };
 // y = kernel(operands...) broadcast to their common shape, in `kernel_dtype`, written as `out`.
-Tensor pointwise(const char* kernel, Dtype kernel_dtype, Dtype out, const std::vector<Operand>& operands);
+Tensor pointwise(const char* kernel, Dtype kernel_dtype, Dtype out,
+                 const std::vector<Operand>& operands);
 
 // --- reduce ---
 enum ReduceKind { reduce_sum, reduce_max, reduce_min, reduce_product };
-Tensor reduce(const Tensor& x, const std::vector<int>& axes, ReduceKind kind, bool keepdim, double scale = 1);
+Tensor reduce(const Tensor& x, const std::vector<int>& axes, ReduceKind kind, bool keepdim,
+              double scale = 1);
 Tensor sum_to(const Tensor& x, const Dims& shape);  // the adjoint of broadcasting
 
 // --- whole last axis ---
@@ -55,14 +60,15 @@ Tensor rows_of(const Tensor& x);
 int64_t rows_in(const Tensor& x, int64_t tile);  // product of all extents but the last
 
 // --- contract ---
-// C = alpha op(A) op(B) over matrices in the last two axes; leading axes must agree. Accumulates over k tiles in order.
+// C = alpha op(A) op(B) over matrices in the last two axes; leading axes must agree. Accumulates
+// over k tiles in order.
 struct MatmulOptions {
     bool trans_a = false, trans_b = false;
     double alpha = 1;
-    Tensor bias = {};         // (n)
-    bool gelu = false;        // with bias: C = GELU(product + bias)
-    Tensor* pre = nullptr;    // and the sum before it
-    Tensor into = {};         // accumulate there instead of into a new tensor
+    Tensor bias = {};       // (n)
+    bool gelu = false;      // with bias: C = GELU(product + bias)
+    Tensor* pre = nullptr;  // and the sum before it
+    Tensor into = {};       // accumulate there instead of into a new tensor
     int priority = 0;
 };
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options = {});

@@ -26,7 +26,8 @@ Tensor cut_alike(const Tensor& x, const Grid& grid) {
     Grid mine = x.grid();
     const size_t extra = grid.rank() - x.rank();
     for (size_t axis = 0; axis < x.rank(); ++axis)
-        if (x.shape()[axis] == grid.axes[axis + extra].back()) mine.axes[axis] = grid.axes[axis + extra];
+        if (x.shape()[axis] == grid.axes[axis + extra].back())
+            mine.axes[axis] = grid.axes[axis + extra];
     return retile(x, mine);
 }
 
@@ -48,14 +49,17 @@ void fill_strides(const Block& block, const Dims& extent, int64_t* strides) {
 
 }  // namespace
 
-Tensor pointwise(const char* kernel, Dtype kernel_dtype, Dtype out, const std::vector<Operand>& operands) {
+Tensor pointwise(const char* kernel, Dtype kernel_dtype, Dtype out,
+                 const std::vector<Operand>& operands) {
     Dims shape;
     for (const Operand& o : operands)
         if (o.tensor) {
             const Dims before = shape;
             if (!broadcast(before, o.tensor.shape(), &shape))
-                fail("%s: shapes %s and %s do not broadcast: sizes must be equal or 1, counted from the last axis",
-                     current_op(), to_string(before).c_str(), to_string(o.tensor.shape()).c_str());
+                fail(
+                    "%s: shapes %s and %s do not broadcast: sizes must be equal or 1, counted from "
+                    "the last axis",
+                    current_op(), to_string(before).c_str(), to_string(o.tensor.shape()).c_str());
         }
     const Grid grid = broadcast_grid(shape, operands);
     std::vector<Operand> cut = operands;
@@ -123,7 +127,8 @@ Tensor reduce_group(const Tensor& x, Group group, ReduceKind kind, double scale)
             .use(reads(x.tile(i)))
             .params(nn_reduce_params{product(block.extent, 0, size_t(group.from)),
                                      product(block.extent, size_t(group.from), size_t(group.to)),
-                                     product(block.extent, size_t(group.to)), scale, int32_t(kind), first})
+                                     product(block.extent, size_t(group.to)), scale, int32_t(kind),
+                                     first})
             .flops(double(block.count()))
             .tile(i, block.extent)
             .emit();
@@ -133,15 +138,18 @@ Tensor reduce_group(const Tensor& x, Group group, ReduceKind kind, double scale)
 
 }  // namespace
 
-Tensor reduce(const Tensor& x, const std::vector<int>& axes, ReduceKind kind, bool keepdim, double scale) {
+Tensor reduce(const Tensor& x, const std::vector<int>& axes, ReduceKind kind, bool keepdim,
+              double scale) {
     Tensor out = x;
     std::vector<Group> groups = groups_of(axes);
-    for (size_t g = groups.size(); g-- > 0;) out = reduce_group(out, groups[g], kind, g == 0 ? scale : 1);
+    for (size_t g = groups.size(); g-- > 0;)
+        out = reduce_group(out, groups[g], kind, g == 0 ? scale : 1);
     if (x.dtype() == Dtype::bf16) out = cast(out, Dtype::bf16);
     if (keepdim) return out;
     Dims shape;
     for (size_t axis = 0; axis < x.rank(); ++axis)
-        if (std::find(axes.begin(), axes.end(), int(axis)) == axes.end()) shape.push_back(x.shape()[axis]);
+        if (std::find(axes.begin(), axes.end(), int(axis)) == axes.end())
+            shape.push_back(x.shape()[axis]);
     return reshape(out, shape);
 }
 
@@ -150,7 +158,8 @@ Tensor sum_to(const Tensor& x, const Dims& shape) {
     std::vector<int> axes;
     const size_t extra = x.rank() - shape.size();
     for (size_t axis = 0; axis < x.rank(); ++axis)
-        if (axis < extra || (shape[axis - extra] == 1 && x.shape()[axis] != 1)) axes.push_back(int(axis));
+        if (axis < extra || (shape[axis - extra] == 1 && x.shape()[axis] != 1))
+            axes.push_back(int(axis));
     return reshape(axes.empty() ? x : reduce(x, axes, reduce_sum, true), shape);
 }
 
@@ -177,21 +186,24 @@ MatmulAxes matmul_axes(const Tensor& a, const MatmulOptions& o) {
             o.trans_b ? r - 2 : r - 1};
 }
 
-// Both operands cut alike: batch and k as in A, m and n as in the tensor accumulated into, where there is one.
+// Both operands cut alike: batch and k as in A, m and n as in the tensor accumulated into, where
+// there is one.
 void cut_for_matmul(Tensor& a, Tensor& b, const MatmulAxes& ax, const MatmulOptions& o) {
     Grid ga = a.grid(), gb = b.grid();
     if (o.into) {
         ga.axes[ax.a_m] = o.into.grid().axes[ax.batch];
         gb.axes[ax.b_n] = o.into.grid().axes[ax.batch + 1];
     }
-    if (a.dtype() == Dtype::bf16) ga.axes[ax.a_k] = whole(a.shape()[ax.a_k]);  // keeps the sum in float
+    if (a.dtype() == Dtype::bf16)
+        ga.axes[ax.a_k] = whole(a.shape()[ax.a_k]);  // keeps the sum in float
     for (size_t axis = 0; axis < ax.batch; ++axis) gb.axes[axis] = ga.axes[axis];
     gb.axes[ax.b_k] = ga.axes[ax.a_k];
     a = retile(a, ga);
     b = retile(b, gb);
 }
 
-nn_gemm_params gemm_params(const Block& ca, const Block& cb, const MatmulAxes& ax, const MatmulOptions& o) {
+nn_gemm_params gemm_params(const Block& ca, const Block& cb, const MatmulAxes& ax,
+                           const MatmulOptions& o) {
     nn_gemm_params p{};
     p.m = ca.extent[ax.a_m], p.k = ca.extent[ax.a_k], p.n = cb.extent[ax.b_n];
     p.lda = o.trans_a ? p.m : p.k, p.ldb = o.trans_b ? p.k : p.n, p.ldc = p.n;

@@ -1,4 +1,5 @@
-// The tile rules that move data: cutting anew, views that share tiles where they can, and copies where they cannot.
+// The tile rules that move data: cutting anew, views that share tiles where they can, and copies
+// where they cannot.
 #include <algorithm>
 
 #include "engine/error.h"
@@ -42,17 +43,20 @@ struct Piece {
 
 Piece intersect(const Region& region, const Block& dst, const Block& src) {
     Piece piece;
-    const Dims dst_strides = row_major_strides(dst.extent), src_strides = row_major_strides(src.extent);
+    const Dims dst_strides = row_major_strides(dst.extent),
+               src_strides = row_major_strides(src.extent);
     piece.params.ndim = int64_t(region.extent.size());
     for (size_t a = 0; a < src.start.size(); ++a)
         piece.params.src_offset += (region.src_start[a] - src.start[a]) * src_strides[a];
     for (size_t k = 0; k < region.extent.size(); ++k) {
         int64_t low = std::max<int64_t>(0, dst.start[k] - region.dst_start[k]);
-        int64_t high = std::min(region.extent[k], dst.start[k] + dst.extent[k] - region.dst_start[k]);
+        int64_t high =
+            std::min(region.extent[k], dst.start[k] + dst.extent[k] - region.dst_start[k]);
         const int a = region.from[k];
         if (a >= 0) {
             low = std::max(low, src.start[size_t(a)] - region.src_start[size_t(a)]);
-            high = std::min(high, src.start[size_t(a)] + src.extent[size_t(a)] - region.src_start[size_t(a)]);
+            high = std::min(
+                high, src.start[size_t(a)] + src.extent[size_t(a)] - region.src_start[size_t(a)]);
         }
         if (low >= high) piece.empty = true;
         piece.params.extent[k] = high - low;
@@ -72,7 +76,8 @@ std::vector<Range> source_tiles(const Tensor& src, const Region& region, const B
         for (size_t k = 0; k < region.extent.size(); ++k)
             if (region.from[k] == int(a)) {
                 const int64_t from = std::max<int64_t>(0, dst.start[k] - region.dst_start[k]);
-                const int64_t to = std::min(region.extent[k], dst.start[k] + dst.extent[k] - region.dst_start[k]);
+                const int64_t to =
+                    std::min(region.extent[k], dst.start[k] + dst.extent[k] - region.dst_start[k]);
                 low = region.src_start[a] + from;
                 high = region.src_start[a] + to;
             }
@@ -98,8 +103,8 @@ Region whole_region(const Dims& shape) {
 void copy_region(const Tensor& dst, const Tensor& src, const Region& region) {
     std::vector<Range> dst_ranges;
     for (size_t k = 0; k < dst.rank(); ++k)
-        dst_ranges.push_back(
-            tiles_meeting(dst.grid().axes[k], region.dst_start[k], region.dst_start[k] + region.extent[k]));
+        dst_ranges.push_back(tiles_meeting(dst.grid().axes[k], region.dst_start[k],
+                                           region.dst_start[k] + region.extent[k]));
     for_each_index(dst_ranges, [&](const Dims& at) {
         const int64_t number = dst.grid().number(at);
         const Block block = dst.block(number);
@@ -126,7 +131,8 @@ void copy_region(const Tensor& dst, const Tensor& src, const Region& region) {
 void copy_into(const Tensor& dst, const Tensor& src) {
     if (dst.shape() != src.shape() || dst.dtype() != src.dtype())
         fail("a %s tensor of shape %s is needed, not %s of shape %s", dtype_name(dst.dtype()),
-             to_string(dst.shape()).c_str(), dtype_name(src.dtype()), to_string(src.shape()).c_str());
+             to_string(dst.shape()).c_str(), dtype_name(src.dtype()),
+             to_string(src.shape()).c_str());
     copy_region(dst, src, whole_region(dst.shape()));
 }
 
@@ -184,14 +190,16 @@ Tensor filled(const Grid& grid, Dtype dtype, double value) {
 
 namespace {
 
-// Axes of the old and the new shape fall into groups of equal products; inside a group a tile stays one contiguous run
-// of elements only if it is "1, ..., 1, any, whole, ..., whole". Cuts of the group seen as one axis, or empty.
+// Axes of the old and the new shape fall into groups of equal products; inside a group a tile stays
+// one contiguous run of elements only if it is "1, ..., 1, any, whole, ..., whole". Cuts of the
+// group seen as one axis, or empty.
 Cuts merged_cuts(const Grid& grid, size_t from, size_t to) {
     size_t split = from;  // the last axis that is cut
     for (size_t axis = from; axis < to; ++axis)
         if (grid.tiles(axis) > 1) split = axis;
     for (size_t axis = from; axis < split; ++axis)
-        if (grid.tiles(axis) != grid.axes[axis].back()) return {};  // must be cut into single elements
+        if (grid.tiles(axis) != grid.axes[axis].back())
+            return {};  // must be cut into single elements
     const Dims shape = grid.shape();
     const int64_t outer = product(shape, from, split), inner = product(shape, split + 1, to);
     Cuts out{0};
@@ -202,13 +210,16 @@ Cuts merged_cuts(const Grid& grid, size_t from, size_t to) {
     return out;
 }
 
-// The inverse: cuts for the axes of `shape` [from, to) such that their merged cuts are `merged`; false if there are none.
-bool split_cuts(const Cuts& merged, const Dims& shape, size_t from, size_t to, std::vector<Cuts>* out) {
+// The inverse: cuts for the axes of `shape` [from, to) such that their merged cuts are `merged`;
+// false if there are none.
+bool split_cuts(const Cuts& merged, const Dims& shape, size_t from, size_t to,
+                std::vector<Cuts>* out) {
     if (from == to) return merged.size() == 2;
     for (size_t split = from; split < to; ++split) {
         Grid candidate;
         const int64_t inner = product(shape, split + 1, to);
-        for (size_t axis = from; axis < split; ++axis) candidate.axes.push_back(cut_every(shape[axis], 1));
+        for (size_t axis = from; axis < split; ++axis)
+            candidate.axes.push_back(cut_every(shape[axis], 1));
         Cuts cuts{0};
         for (size_t i = 1; i < merged.size() && merged[i] <= shape[split] * inner; ++i) {
             if (merged[i] % inner != 0) break;
@@ -216,7 +227,8 @@ bool split_cuts(const Cuts& merged, const Dims& shape, size_t from, size_t to, s
         }
         if (cuts.back() != shape[split]) continue;
         candidate.axes.push_back(cuts);
-        for (size_t axis = split + 1; axis < to; ++axis) candidate.axes.push_back(whole(shape[axis]));
+        for (size_t axis = split + 1; axis < to; ++axis)
+            candidate.axes.push_back(whole(shape[axis]));
         if (merged_cuts(candidate, 0, candidate.rank()) != merged) continue;
         out->insert(out->end(), candidate.axes.begin(), candidate.axes.end());
         return true;
@@ -231,7 +243,8 @@ bool shared_grid(const Tensor& x, const Dims& shape, Grid* out) {
     while (a < old.size() || b < shape.size()) {
         size_t a_end = a, b_end = b;
         int64_t pa = 1, pb = 1;
-        do {  // the smallest group of axes with equal products; trailing sizes of 1 join the last group
+        do {  // the smallest group of axes with equal products; trailing sizes of 1 join the last
+              // group
             if (pa <= pb && a_end < old.size())
                 pa *= old[a_end++];
             else if (b_end < shape.size())

@@ -56,7 +56,9 @@ void set_default_env(const char* name, const std::string& value) { setenv(name, 
 std::string cache_folder() {
     const char* cache = std::getenv("XDG_CACHE_HOME");
     const char* home = std::getenv("HOME");
-    const std::string base = cache && *cache ? cache : home && *home ? std::string(home) + "/.cache" : "/tmp";
+    const std::string base = cache && *cache ? cache
+                             : home && *home ? std::string(home) + "/.cache"
+                                             : "/tmp";
     return base + "/nnlua/starpu";
 }
 
@@ -90,7 +92,8 @@ void acquire(Tile& tile, starpu_data_access_mode mode, void (*use)(void*, void*)
     static std::atomic<bool> ready;
     ready = false;
     const int status = starpu_data_acquire_on_node_cb(
-        handle, STARPU_MAIN_RAM, mode, [](void* flag) { *static_cast<std::atomic<bool>*>(flag) = true; }, &ready);
+        handle, STARPU_MAIN_RAM, mode,
+        [](void* flag) { *static_cast<std::atomic<bool>*>(flag) = true; }, &ready);
     if (status != 0) fail("StarPU refuses to hand out a tile (%s)", std::strerror(-status));
     // Not interruptible half-way: StarPU cannot take an acquisition back. Tasks end by themselves.
     for (int spins = 0; !ready; ++spins) pause_ns(spins < 200 ? 20'000 : 500'000);
@@ -114,7 +117,8 @@ void configure(const RuntimeOptions& options) {
 int planned_workers() {
     if (state.running) return int(starpu_cpu_worker_get_count());
     if (state.options.cpus > 0) return state.options.cpus;
-    if (const char* cpus = std::getenv("NNLUA_CPUS"); cpus && std::atoi(cpus) > 0) return std::atoi(cpus);
+    if (const char* cpus = std::getenv("NNLUA_CPUS"); cpus && std::atoi(cpus) > 0)
+        return std::atoi(cpus);
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
@@ -140,8 +144,10 @@ void start() {
     const int status = starpu_init(&conf);
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (status != 0)
-        fail("StarPU does not start (%s); nnlua --version shows what was built, STARPU_SILENT=0 what StarPU says",
-             std::strerror(-status));
+        fail(
+            "StarPU does not start (%s); nnlua --version shows what was built, STARPU_SILENT=0 "
+            "what StarPU says",
+            std::strerror(-status));
     state.running = true;
     state.paused = false;
     ++state.number;
@@ -191,9 +197,10 @@ void report_kernel_error(const TaskArg& arg, const std::string& message) {
     Dims extent(arg.extent, arg.extent + arg.rank);
     std::lock_guard lock(state.error_mutex);
     if (state.has_error) return;  // the first one is the cause
-    const std::string where = arg.rank ? format(" (kernel %s, %s, tile %d of shape %s)", arg.kernel->name.c_str(),
-                                                dtype_name(arg.dtype), arg.tile + 1, to_string(extent).c_str())
-                                       : format(" (kernel %s, %s)", arg.kernel->name.c_str(), dtype_name(arg.dtype));
+    const std::string where =
+        arg.rank ? format(" (kernel %s, %s, tile %d of shape %s)", arg.kernel->name.c_str(),
+                          dtype_name(arg.dtype), arg.tile + 1, to_string(extent).c_str())
+                 : format(" (kernel %s, %s)", arg.kernel->name.c_str(), dtype_name(arg.dtype));
     state.error = std::string(arg.op) + ": " + message + where;
     state.has_error = true;
 }
@@ -216,15 +223,20 @@ void wait_all() {
 }
 
 void wait_below(int64_t tasks) {
-    if (starpu_task_nsubmitted() > tasks) wait_until([=] { return starpu_task_nsubmitted() <= tasks; });
+    if (starpu_task_nsubmitted() > tasks)
+        wait_until([=] { return starpu_task_nsubmitted() <= tasks; });
 }
 
 void wait_for(bool (*done)()) {
     if (!done()) wait_until(done);
 }
 
-void wait_readable(Tile& tile, void (*use)(void*, void*), void* context) { acquire(tile, STARPU_R, use, context); }
-void wait_writable(Tile& tile, void (*use)(void*, void*), void* context) { acquire(tile, STARPU_W, use, context); }
+void wait_readable(Tile& tile, void (*use)(void*, void*), void* context) {
+    acquire(tile, STARPU_R, use, context);
+}
+void wait_writable(Tile& tile, void (*use)(void*, void*), void* context) {
+    acquire(tile, STARPU_W, use, context);
+}
 
 void idle() {
     if (!state.running || state.paused) return;

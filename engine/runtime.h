@@ -1,5 +1,5 @@
-// The one StarPU session of the process: start, stop, waiting, errors from kernels, Ctrl-C, scalar slots, the random
-// counter and the run-time statistics.
+// The one StarPU session of the process: start, stop, waiting, errors from kernels, Ctrl-C, scalar
+// slots, the random counter and the run-time statistics.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -15,43 +15,44 @@ struct RuntimeOptions {
 };
 
 void configure(const RuntimeOptions& options);  // before the first task; an error afterwards
-void start();     // idempotent; called by the first submission
+void start();                                   // idempotent; called by the first submission
 void shutdown();  // waits for all tasks; idempotent; handles that still exist become inert
 bool running();
 uint32_t runtime_number();  // counts starts, so that a tile knows whether its handle is still alive
 int cpu_workers();          // starts the runtime
 int gpu_workers();
-int planned_workers();      // how many CPU workers there are or will be; starts nothing
+int planned_workers();  // how many CPU workers there are or will be; starts nothing
 std::string starpu_version();
 
 // Every entry of the C API calls this: throws the error of a failed kernel, once, or Interrupted.
 void check_pending();
 void report_kernel_error(const TaskArg& arg, const std::string& message);
 
-void request_interrupt();             // async-signal-safe
+void request_interrupt();  // async-signal-safe
 bool interrupt_requested();
-bool clear_interrupt();               // true if there was one
+bool clear_interrupt();  // true if there was one
 bool interrupts_deferred();
 void defer_interrupts(bool deferred);  // while true, only interrupt_requested() tells
 
-void wait_all();   // until every submitted task is done
+void wait_all();  // until every submitted task is done
 void wait_below(int64_t tasks);
 void wait_for(bool (*done)());  // interruptible, like all waits
 void wait_readable(Tile& tile, void (*use)(void* data, void* context), void* context);
 void wait_writable(Tile& tile, void (*use)(void* data, void* context), void* context);
-void idle();       // nothing to do for a while: workers sleep until the next submission
+void idle();  // nothing to do for a while: workers sleep until the next submission
 void ensure_awake();
 
 // Scalar slots: numbers that recorded tasks read at submission.
 int32_t new_slot(double value);
 void free_slot(int32_t slot);
-void hold_slot(int32_t slot);  // by a program: it stays readable after free_slot, until release_slot
+void hold_slot(
+    int32_t slot);  // by a program: it stays readable after free_slot, until release_slot
 void release_slot(int32_t slot);
 double slot_value(int32_t slot);
 void set_slot(int32_t slot, double value);
 
-// Randomness: a task's counter is the value of random_counter() when it is submitted eagerly; a recording counts from 0
-// and each replay adds the counter's value at its start.
+// Randomness: a task's counter is the value of random_counter() when it is submitted eagerly; a
+// recording counts from 0 and each replay adds the counter's value at its start.
 void seed_random(uint64_t seed);
 uint64_t random_seed();
 uint64_t random_counter();
@@ -64,7 +65,8 @@ struct KernelStat {
 };
 struct RuntimeStats {
     int64_t tasks, replayed_tasks;
-    double replay_seconds, starpu_seconds;  // submission of replayed tasks: all of it, and StarPU's part
+    double replay_seconds,
+        starpu_seconds;  // submission of replayed tasks: all of it, and StarPU's part
 };
 void enable_profile(bool enabled);  // also clears
 bool profiling();

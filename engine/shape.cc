@@ -81,8 +81,8 @@ Cuts whole(int64_t size) { return {0, size}; }
 static int64_t tiles_needed(int64_t size, int64_t tile) {
     const int64_t parts = size < 1 ? 0 : (size - 1) / tile + 1;
     if (parts > max_tiles)
-        fail("tiles of %lld cut an axis of %lld into %lld tiles; at most %lld are possible", (long long)tile,
-             (long long)size, (long long)parts, (long long)max_tiles);
+        fail("tiles of %lld cut an axis of %lld into %lld tiles; at most %lld are possible",
+             (long long)tile, (long long)size, (long long)parts, (long long)max_tiles);
     return parts;
 }
 

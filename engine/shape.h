@@ -1,5 +1,5 @@
-// Shapes and their cutting into tiles. A Grid cuts every axis of a shape at given positions; tiles are numbered
-// row-major. Ragged tiles are nothing special: cuts may lie anywhere.
+// Shapes and their cutting into tiles. A Grid cuts every axis of a shape at given positions; tiles
+// are numbered row-major. Ragged tiles are nothing special: cuts may lie anywhere.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,20 +8,22 @@
 namespace nn {
 
 constexpr int max_dims = 8;  // as in kernels/params.h
-constexpr int64_t max_count = int64_t(1) << 59;  // elements of a tensor: their bytes must not overflow
+constexpr int64_t max_count = int64_t(1)
+                              << 59;  // elements of a tensor: their bytes must not overflow
 constexpr int64_t max_tiles = int64_t(1) << 24;  // of one tensor
 
 using Dims = std::vector<int64_t>;
 using Cuts = std::vector<int64_t>;  // 0 = cuts[0] < cuts[1] < ... < cuts.back() = size of the axis
 
 int64_t product(const Dims& dims, size_t from = 0, size_t to = SIZE_MAX);  // fails beyond max_count
-std::string to_string(const Dims& dims);  // "(2,3)"
+std::string to_string(const Dims& dims);                                   // "(2,3)"
 Dims row_major_strides(const Dims& dims);
 // The shape that both broadcast to, by PyTorch's rules; false if there is none.
 bool broadcast(const Dims& a, const Dims& b, Dims* out);
 
 Cuts whole(int64_t size);
-Cuts cut_every(int64_t size, int64_t tile);   // the last tile is smaller when `tile` does not divide `size`
+Cuts cut_every(int64_t size,
+               int64_t tile);  // the last tile is smaller when `tile` does not divide `size`
 Cuts cut_evenly(int64_t size, int64_t tile);  // as few tiles of at most `tile`, equal to within one
 
 // One tile's place in its tensor.
@@ -42,7 +44,7 @@ struct Grid {
     int64_t tiles() const;
     Dims shape() const;
     Block block(int64_t tile) const;
-    Dims index(int64_t tile) const;          // tile number -> position per axis
+    Dims index(int64_t tile) const;           // tile number -> position per axis
     int64_t number(const Dims& index) const;  // and back
     bool operator==(const Grid& other) const { return axes == other.axes; }
 };

@@ -26,7 +26,8 @@ std::unordered_set<Tile*>& registered_tiles() {
     return *tiles;
 }
 
-// Adds the time of StarPU's own calls to the statistics while profiling, for "microseconds a task beyond StarPU's".
+// Adds the time of StarPU's own calls to the statistics while profiling, for "microseconds a task
+// beyond StarPU's".
 struct StarpuTime {
     const bool on = profiling();
     const double start = on ? starpu_timing_now() : 0;
@@ -44,9 +45,10 @@ Tile::Tile(size_t size) : bytes(size), recording(recording_number()) {
     if (recording) return;
     const MemoryInfo memory = memory_info();
     if (memory.budget && memory.tensors + int64_t(size) > memory.budget)
-        throw OutOfMemory(format("out of memory: a tile of %s does not fit; %s of the budget of %s are taken",
-                                 human_bytes(double(size)).c_str(), human_bytes(double(memory.tensors)).c_str(),
-                                 human_bytes(double(memory.budget)).c_str()));
+        throw OutOfMemory(
+            format("out of memory: a tile of %s does not fit; %s of the budget of %s are taken",
+                   human_bytes(double(size)).c_str(), human_bytes(double(memory.tensors)).c_str(),
+                   human_bytes(double(memory.budget)).c_str()));
     count_tensor_bytes(int64_t(size));
 }
 
@@ -96,7 +98,8 @@ TaskBuilder::TaskBuilder(const char* kernel, Dtype dtype) {
 // The same tile may serve several operands; StarPU wants it once, with the strongest access.
 TaskBuilder& TaskBuilder::use(const Use& use) {
     TaskArg& arg = task_.arg;
-    if (arg.operands == max_operands) fail("%s: more than %d operands", arg.kernel->name.c_str(), max_operands);
+    if (arg.operands == max_operands)
+        fail("%s: more than %d operands", arg.kernel->name.c_str(), max_operands);
     int8_t& buffer = arg.buffer_of[arg.operands++];
     buffer = -1;
     if (!use.tile) return *this;
@@ -158,9 +161,11 @@ void TaskBuilder::emit() {
     for (int i = 0; i < task_.handles; ++i) {
         Tile& tile = *task_.tiles[i];
         if (tile.recording && tile.recording != recording && !temporaries_visible)
-            fail("%s: this tensor exists only inside the compiled function that made it; return it from there to use "
-                 "it outside",
-                 task_.arg.op);
+            fail(
+                "%s: this tensor exists only inside the compiled function that made it; return it "
+                "from there to use "
+                "it outside",
+                task_.arg.op);
         if (task_.modes[i] != Mode::write) tile.check_readable(task_.arg.op);
     }
     if (Program* program = recording_program()) {
@@ -177,8 +182,10 @@ namespace {
 void run_on_worker(void* buffers[], const TaskArg& arg, KernelFn fn, void* stream) {
     void* operands[max_operands];
     for (int i = 0; i < arg.operands; ++i)
-        operands[i] = arg.buffer_of[i] < 0 ? nullptr
-                                           : reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[arg.buffer_of[i]]));
+        operands[i] =
+            arg.buffer_of[i] < 0
+                ? nullptr
+                : reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[arg.buffer_of[i]]));
     std::string error;
     const bool timed = profiling();
     const double start = timed ? starpu_timing_now() : 0;
@@ -187,7 +194,9 @@ void run_on_worker(void* buffers[], const TaskArg& arg, KernelFn fn, void* strea
     } catch (const std::exception& e) {
         error = e.what();
     }
-    if (timed) add_kernel_time(arg.kernel, (starpu_timing_now() - start) * 1e-6, double(arg.flops), double(arg.bytes));
+    if (timed)
+        add_kernel_time(arg.kernel, (starpu_timing_now() - start) * 1e-6, double(arg.flops),
+                        double(arg.bytes));
     if (!error.empty()) report_kernel_error(arg, error);
 }
 
@@ -203,8 +212,8 @@ void run_on_cuda(void* buffers[], void* cl_arg) {
 }
 #endif
 
-// One codelet per kernel, all with the same function: the name serves profiles and traces. They live for ever, since
-// tasks may outlive anything else.
+// One codelet per kernel, all with the same function: the name serves profiles and traces. They
+// live for ever, since tasks may outlive anything else.
 starpu_codelet* codelet_of(const Kernel* kernel) {
     static std::map<const Kernel*, starpu_codelet*> codelets;
     starpu_codelet*& codelet = codelets[kernel];
@@ -246,8 +255,9 @@ void invalidate(Tile& tile) {
 
 namespace {
 
-// Bytes that eager tasks in flight write anew. Submission is far ahead of the workers, and a scheduler likes to run what
-// was submitted together: without a bound, a loop over temporaries would hold all of them at once.
+// Bytes that eager tasks in flight write anew. Submission is far ahead of the workers, and a
+// scheduler likes to run what was submitted together: without a bound, a loop over temporaries
+// would hold all of them at once.
 std::atomic<int64_t> eager_bytes{0};
 constexpr int64_t eager_limit = int64_t(256) << 20;
 
@@ -277,8 +287,8 @@ void submit(const Task& task, TaskArg* arg, bool owned) {
     if (status != 0) {
         t->destroy = 0;
         starpu_task_destroy(t);
-        fail("%s: no worker can run kernel %s here (StarPU says %s)", task.arg.op, task.arg.kernel->name.c_str(),
-             std::strerror(-status));
+        fail("%s: no worker can run kernel %s here (StarPU says %s)", task.arg.op,
+             task.arg.kernel->name.c_str(), std::strerror(-status));
     }
     for (int i = 0; i < task.handles; ++i)
         if (task.modes[i] != Mode::read) task.tiles[i]->set_written();

@@ -1,5 +1,5 @@
-// A task: one kernel on a few tiles. Ops emit tasks; what becomes of them (run now, or kept in a program) is decided in
-// one place, emit(). Every kernel runs through one generic codelet.
+// A task: one kernel on a few tiles. Ops emit tasks; what becomes of them (run now, or kept in a
+// program) is decided in one place, emit(). Every kernel runs through one generic codelet.
 #pragma once
 #include <cstring>
 #include <initializer_list>
@@ -16,10 +16,11 @@ namespace nn {
 constexpr int max_operands = 16;  // StarPU is built with --enable-maxbuffers=16
 constexpr size_t max_params = 384;
 
-// A contiguous row-major block of one dtype behind one StarPU handle. The handle is registered at the first submission
-// and its memory allocated at the first write, so that planning a model costs nothing. Main thread only.
+// A contiguous row-major block of one dtype behind one StarPU handle. The handle is registered at
+// the first submission and its memory allocated at the first write, so that planning a model costs
+// nothing. Main thread only.
 class Tile {
-  public:
+public:
     explicit Tile(size_t bytes);
     ~Tile();
     Tile(const Tile&) = delete;
@@ -28,8 +29,8 @@ class Tile {
     _starpu_data_state* handle();
     void drop_handle();  // and the value, which ends with the runtime
 
-    // A value exists from the submission of the first task that writes it. A recorded task writes nothing yet: later
-    // tasks of recordings may count on it, others may not.
+    // A value exists from the submission of the first task that writes it. A recorded task writes
+    // nothing yet: later tasks of recordings may count on it, others may not.
     bool has_value() const;
     bool recorded() const { return recorded_; }
     void set_written();
@@ -37,10 +38,11 @@ class Tile {
     void check_readable(const char* op) const;  // throws where there is nothing to read
 
     const size_t bytes;
-    const uint32_t recording;  // number of the recording it is a temporary of, 0 for one that persists
-    uint32_t version = 0;      // counts changes in place; a view remembers the version it was made at
+    const uint32_t
+        recording;         // number of the recording it is a temporary of, 0 for one that persists
+    uint32_t version = 0;  // counts changes in place; a view remembers the version it was made at
 
-  private:
+private:
     _starpu_data_state* handle_ = nullptr;
     uint32_t written_in_ = 0;  // number of the runtime that has the value, 0 before the first
     bool recorded_ = false;
@@ -59,8 +61,8 @@ inline Use absent() { return {nullptr, Mode::read}; }
 // What the worker gets: plain data, so that StarPU may free it.
 struct TaskArg {
     const Kernel* kernel;
-    const char* op;  // the op that emitted it, for errors
-    float flops, bytes;  // for profiles
+    const char* op;       // the op that emitted it, for errors
+    float flops, bytes;   // for profiles
     int64_t fresh_bytes;  // of an eager task: what it writes anew
     Dtype dtype;
     uint8_t operands;
@@ -72,8 +74,11 @@ struct TaskArg {
 
 // A number in the params that is filled in at submission, not at recording.
 struct Patch {
-    enum Kind { slot, random_key } kind;  // random_key: a seed, which is set, and the counter behind it, which is moved on
-    int32_t offset;                       // in the params
+    enum Kind {
+        slot,
+        random_key
+    } kind;  // random_key: a seed, which is set, and the counter behind it, which is moved on
+    int32_t offset;  // in the params
     int32_t slot_id;
 };
 
@@ -89,7 +94,7 @@ struct Task {
 
 // How an op emits: task("gemm", dtype).use(...).params(p).flops(f).emit();
 class TaskBuilder {
-  public:
+public:
     TaskBuilder(const char* kernel, Dtype dtype);
     TaskBuilder& use(const Use& use);
     TaskBuilder& use(std::initializer_list<Use> uses);
@@ -105,19 +110,23 @@ class TaskBuilder {
     TaskBuilder& where(uint32_t where);
     void emit();
 
-  private:
+private:
     Task task_;
 };
 inline TaskBuilder task(const char* kernel, Dtype dtype) { return TaskBuilder(kernel, dtype); }
 
-// Submits to StarPU; `arg` must outlive the task when it is not owned (malloc'd and then freed by StarPU).
+// Submits to StarPU; `arg` must outlive the task when it is not owned (malloc'd and then freed by
+// StarPU).
 void submit(const Task& task, TaskArg* arg, bool owned);
-void submit_now(const Task& task);  // eager: with a copy of the arguments and the present values of its patches
+void submit_now(
+    const Task& task);  // eager: with a copy of the arguments and the present values of its patches
 void apply_patches(const Task& task, TaskArg* arg);
-void drop_handles();  // of all tiles that exist: part of shutdown
-void invalidate(Tile& tile);  // its value is needed no more: StarPU gives the memory back after the last task that uses it
+void drop_handles();          // of all tiles that exist: part of shutdown
+void invalidate(Tile& tile);  // its value is needed no more: StarPU gives the memory back after the
+                              // last task that uses it
 
-// While one exists, tasks outside a recording may touch a program's temporaries: how inputs get in and outputs out.
+// While one exists, tasks outside a recording may touch a program's temporaries: how inputs get in
+// and outputs out.
 struct TemporariesVisible {
     TemporariesVisible();
     ~TemporariesVisible();

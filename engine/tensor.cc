@@ -15,16 +15,19 @@ std::map<std::string, int64_t>& tile_sizes() {
     return sizes;
 }
 
-constexpr int64_t large_tile = int64_t(32) << 20;  // bytes; beyond twice this an unnamed tensor is cut
+constexpr int64_t large_tile = int64_t(32)
+                               << 20;  // bytes; beyond twice this an unnamed tensor is cut
 constexpr int64_t vocab_tile = 8192;
 
-// Tokens per tile when the user says nothing: two tiles a worker keep both busy while GEMMs stay large.
+// Tokens per tile when the user says nothing: two tiles a worker keep both busy while GEMMs stay
+// large.
 int64_t auto_tokens(int64_t tokens) {
     const int64_t per_worker = (tokens + 2 * planned_workers() - 1) / (2 * planned_workers());
     return std::clamp<int64_t>(per_worker, 128, 2048);
 }
 
-// Host layout of a tile: a callback of wait_readable/wait_writable copies between it and the user's row-major array.
+// Host layout of a tile: a callback of wait_readable/wait_writable copies between it and the user's
+// row-major array.
 struct HostCopy {
     Block block;
     Dims host_strides;
@@ -50,14 +53,16 @@ void copy_rows(const HostCopy& c, size_t axis, char* host, char*& tile) {
 void copy_tile(void* data, void* context) {
     const HostCopy& c = *static_cast<HostCopy*>(context);
     int64_t offset = 0;
-    for (size_t i = 0; i < c.block.start.size(); ++i) offset += c.block.start[i] * c.host_strides[i];
+    for (size_t i = 0; i < c.block.start.size(); ++i)
+        offset += c.block.start[i] * c.host_strides[i];
     char* tile = static_cast<char*>(data);
     copy_rows(c, 0, c.host + size_t(offset) * c.element, tile);
 }
 
 void transfer(const Tensor& t, char* host, bool to_host) {
     for (int64_t i = 0; i < t.tiles(); ++i) {
-        HostCopy copy{t.block(i), row_major_strides(t.shape()), dtype_size(t.dtype()), host, to_host};
+        HostCopy copy{t.block(i), row_major_strides(t.shape()), dtype_size(t.dtype()), host,
+                      to_host};
         if (to_host)
             wait_readable(*t.tile(i), copy_tile, &copy);
         else
@@ -70,22 +75,25 @@ void transfer(const Tensor& t, char* host, bool to_host) {
 Tensor::Tensor(Grid grid, Dtype dtype) : data_(std::make_shared<TensorData>()) {
     data_->shape = grid.shape();
     if (data_->shape.size() > size_t(max_dims))
-        fail("shape %s has %zu axes; at most %d are possible", to_string(data_->shape).c_str(), data_->shape.size(),
-             max_dims);
+        fail("shape %s has %zu axes; at most %d are possible", to_string(data_->shape).c_str(),
+             data_->shape.size(), max_dims);
     for (int64_t size : data_->shape)
-        if (size < 1) fail("shape %s: every size must be at least 1", to_string(data_->shape).c_str());
+        if (size < 1)
+            fail("shape %s: every size must be at least 1", to_string(data_->shape).c_str());
     product(data_->shape);  // must not overflow
     data_->dtype = dtype;
     data_->grid = std::move(grid);
     const int64_t count = data_->grid.tiles();
     if (count > max_tiles)
-        fail("a tensor of shape %s in %lld tiles; at most %lld are possible", to_string(data_->shape).c_str(),
-             (long long)count, (long long)max_tiles);
+        fail("a tensor of shape %s in %lld tiles; at most %lld are possible",
+             to_string(data_->shape).c_str(), (long long)count, (long long)max_tiles);
     for (int64_t i = 0; i < count; ++i)
-        data_->tiles.push_back(std::make_shared<Tile>(size_t(data_->grid.block(i).count()) * dtype_size(dtype)));
+        data_->tiles.push_back(
+            std::make_shared<Tile>(size_t(data_->grid.block(i).count()) * dtype_size(dtype)));
 }
 
-Tensor::Tensor(Grid grid, Dtype dtype, std::vector<TilePtr> tiles) : data_(std::make_shared<TensorData>()) {
+Tensor::Tensor(Grid grid, Dtype dtype, std::vector<TilePtr> tiles)
+    : data_(std::make_shared<TensorData>()) {
     data_->shape = grid.shape();
     data_->dtype = dtype;
     data_->grid = std::move(grid);
@@ -126,7 +134,8 @@ Grid choose_grid(const Dims& shape, Dtype dtype, const std::vector<std::string>&
         } else if (name == "batch" || name == "time") {  // ids (batch, time): cut by tokens
             const int64_t wanted = tile_size("tokens");
             const int64_t tokens = wanted ? wanted : auto_tokens(product(shape));
-            const int64_t rows = name == "batch" ? std::max<int64_t>(1, tokens / inner) : std::min(tokens, shape[axis]);
+            const int64_t rows = name == "batch" ? std::max<int64_t>(1, tokens / inner)
+                                                 : std::min(tokens, shape[axis]);
             grid.axes[axis] = cut_evenly(shape[axis], rows);
         }
     }
@@ -139,20 +148,26 @@ Grid choose_grid(const Dims& shape, Dtype dtype, const std::vector<std::string>&
 
 void read_tensor(const Tensor& tensor, void* out) {
     if (recording_number())
-        fail("a value cannot be read while a compiled function is being recorded; return the tensor from it instead");
+        fail(
+            "a value cannot be read while a compiled function is being recorded; return the tensor "
+            "from it instead");
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
         if (tensor.tile(i)->recording)
-            fail("this tensor exists only inside the compiled function that made it; return it from there");
+            fail(
+                "this tensor exists only inside the compiled function that made it; return it from "
+                "there");
         tensor.tile(i)->check_readable("read");
     }
     transfer(tensor, static_cast<char*>(out), true);
 }
 
 void write_tensor(const Tensor& tensor, const void* in) {
-    if (recording_number()) fail("host data cannot be written while a compiled function is being recorded");
+    if (recording_number())
+        fail("host data cannot be written while a compiled function is being recorded");
     if (tensor.is_view()) fail("a view cannot be written; write to the tensor it was taken from");
     for (int64_t i = 0; i < tensor.tiles(); ++i)
-        if (tensor.tile(i)->recording) fail("host data cannot be written to a tensor of a compiled function");
+        if (tensor.tile(i)->recording)
+            fail("host data cannot be written to a tensor of a compiled function");
     transfer(tensor, static_cast<char*>(const_cast<void*>(in)), false);
     for (int64_t i = 0; i < tensor.tiles(); ++i) tensor.tile(i)->set_written();
     tensor.changed();

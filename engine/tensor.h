@@ -1,6 +1,7 @@
-// A tensor: shape, dtype and tiles. Tensors are values: an op makes new ones, only ops whose name ends in '_' change one
-// in place. A view (reshape, slice, ...) shares tiles where the grids allow and is a copy where they do not; so that
-// this cannot be seen, using a view after its source changed in place is an error.
+// A tensor: shape, dtype and tiles. Tensors are values: an op makes new ones, only ops whose name
+// ends in '_' change one in place. A view (reshape, slice, ...) shares tiles where the grids allow
+// and is a copy where they do not; so that this cannot be seen, using a view after its source
+// changed in place is an error.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,18 +16,21 @@ struct TensorData {
     Dtype dtype;
     Grid grid;
     std::vector<TilePtr> tiles;
-    std::vector<uint32_t> versions;  // of the tiles when the view was made; empty for a tensor that owns its tiles
+    std::vector<uint32_t>
+        versions;  // of the tiles when the view was made; empty for a tensor that owns its tiles
 };
 
 class Tensor {
-  public:
+public:
     Tensor() = default;
-    Tensor(Grid grid, Dtype dtype);  // new, not yet written
+    Tensor(Grid grid, Dtype dtype);                              // new, not yet written
     Tensor(Grid grid, Dtype dtype, std::vector<TilePtr> tiles);  // a view of these tiles
 
     explicit operator bool() const { return data_ != nullptr; }
     const Dims& shape() const { return data_->shape; }
-    int64_t dim(int axis) const { return data_->shape[size_t(axis < 0 ? axis + int(rank()) : axis)]; }
+    int64_t dim(int axis) const {
+        return data_->shape[size_t(axis < 0 ? axis + int(rank()) : axis)];
+    }
     size_t rank() const { return data_->shape.size(); }
     int64_t count() const { return product(data_->shape); }
     int64_t bytes() const { return count() * int64_t(dtype_size(dtype())); }
@@ -38,14 +42,17 @@ class Tensor {
     bool is_view() const { return !data_->versions.empty(); }
     bool stale() const;    // a view whose source was changed in place since
     void changed() const;  // an op has written to it in place
-    Tensor viewed_again() const { return Tensor(grid(), dtype(), data_->tiles); }  // of their present values
+    Tensor viewed_again() const {
+        return Tensor(grid(), dtype(), data_->tiles);
+    }  // of their present values
     const TensorData* identity() const { return data_.get(); }
 
-  private:
+private:
     std::shared_ptr<TensorData> data_;
 };
 
-// Tiles for a new tensor: axis names (may be empty) find their sizes in set_tile_size(), or else "auto" (docs/tiling).
+// Tiles for a new tensor: axis names (may be empty) find their sizes in set_tile_size(), or else
+// "auto" (docs/tiling).
 Grid choose_grid(const Dims& shape, Dtype dtype, const std::vector<std::string>& axis_names);
 void set_tile_size(const std::string& axis_name, int64_t size);  // 0: auto again
 int64_t tile_size(const std::string& axis_name);                 // 0 when not set

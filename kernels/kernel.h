@@ -1,5 +1,6 @@
-// What a kernel is: arithmetic on raw pointers, found by name. The engine calls kernels through this header alone; a
-// kernel file includes it and registers itself. Nothing here knows of tensors, StarPU or Lua.
+// What a kernel is: arithmetic on raw pointers, found by name. The engine calls kernels through
+// this header alone; a kernel file includes it and registers itself. Nothing here knows of tensors,
+// StarPU or Lua.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,14 +23,16 @@ constexpr Dtype accumulator(Dtype d) {
     return d == Dtype::bf16 ? Dtype::f32 : is_float(d) ? d : Dtype::i64;
 }
 
-// One call of a kernel on one tile. Operands come in the order of the kernel's declaration; an absent optional operand
-// is nullptr. Tiles are contiguous and row-major.
+// One call of a kernel on one tile. Operands come in the order of the kernel's declaration; an
+// absent optional operand is nullptr. Tiles are contiguous and row-major.
 struct KernelCall {
     void* const* operands;
     const void* params;  // the kernel's own struct of params.h
-    Dtype dtype;         // of the data the kernel is named after; params name other dtypes where there are any
-    void* stream;        // cudaStream_t on a GPU, nullptr on a CPU
-    mutable std::string* error;  // set by fail(); the engine turns it into an error with op, tile and shape
+    Dtype dtype;  // of the data the kernel is named after; params name other dtypes where there are
+                  // any
+    void* stream;  // cudaStream_t on a GPU, nullptr on a CPU
+    mutable std::string*
+        error;  // set by fail(); the engine turns it into an error with op, tile and shape
 
     template <class T> T* operand(int i) const { return static_cast<T*>(operands[i]); }
     template <class P> const P& get() const { return *static_cast<const P*>(params); }
@@ -48,7 +51,8 @@ struct OperandDecl {
     bool optional;
 };
 
-// A registered kernel. `cpu` is the variant for the machine at hand, chosen once at the first look-up.
+// A registered kernel. `cpu` is the variant for the machine at hand, chosen once at the first
+// look-up.
 struct Kernel {
     std::string name;
     std::vector<OperandDecl> operands;
@@ -61,19 +65,21 @@ struct Kernel {
 
 const Kernel* find_kernel(const std::string& name);  // nullptr when there is none
 std::vector<const Kernel*> all_kernels();            // sorted by name
-Isa machine_isa();             // the best that this CPU runs; NNLUA_ISA=baseline|avx2|avx512 lowers it
+Isa machine_isa();  // the best that this CPU runs; NNLUA_ISA=baseline|avx2|avx512 lowers it
 const char* isa_name(Isa isa);
 
 // `operands` reads like "y:w x:r bias:r?": name, access (r, w, rw), ? for optional.
 struct KernelRegistrar {
-    KernelRegistrar(const char* name, Isa isa, const char* operands, const char* params_type, size_t params_size,
-                    KernelFn fn);
+    KernelRegistrar(const char* name, Isa isa, const char* operands, const char* params_type,
+                    size_t params_size, KernelFn fn);
     // The CUDA variant; `operands` and the params must match the CPU one's.
-    KernelRegistrar(const char* name, const char* operands, const char* params_type, size_t params_size, KernelFn fn);
+    KernelRegistrar(const char* name, const char* operands, const char* params_type,
+                    size_t params_size, KernelFn fn);
 };
 
 }  // namespace nn
 
 // In a kernels/cpu file, inside namespace nn::NN_ISA: registers function `name` under its own name.
-#define NN_KERNEL(name, operands, params) \
-    const ::nn::KernelRegistrar registrar_##name(#name, ::nn::Isa::NN_ISA, operands, #params, sizeof(params), &name)
+#define NN_KERNEL(name, operands, params)                                                     \
+    const ::nn::KernelRegistrar registrar_##name(#name, ::nn::Isa::NN_ISA, operands, #params, \
+                                                 sizeof(params), &name)

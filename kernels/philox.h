@@ -1,5 +1,5 @@
-// Philox4x32-10 (Salmon et al., SC 2011): a counter-based generator. The same (seed, counter, index) gives the same bits
-// on every device, tiling and worker count.
+// Philox4x32-10 (Salmon et al., SC 2011): a counter-based generator. The same (seed, counter,
+// index) gives the same bits on every device, tiling and worker count.
 #pragma once
 #include <cstdint>
 
@@ -17,7 +17,8 @@ struct Philox4 {
 
 // Static on purpose: every instruction set compiles its own copy.
 NN_HD static inline Philox4 philox(uint64_t seed, uint64_t counter, uint64_t index) {
-    uint32_t c0 = uint32_t(index), c1 = uint32_t(index >> 32), c2 = uint32_t(counter), c3 = uint32_t(counter >> 32);
+    uint32_t c0 = uint32_t(index), c1 = uint32_t(index >> 32), c2 = uint32_t(counter),
+             c3 = uint32_t(counter >> 32);
     uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
     for (int round = 0; round < 10; ++round) {
         const uint64_t p0 = uint64_t(0xD2511F53u) * c0, p1 = uint64_t(0xCD9E8D57u) * c2;
@@ -29,6 +30,8 @@ NN_HD static inline Philox4 philox(uint64_t seed, uint64_t counter, uint64_t ind
 }
 
 // 24 random bits as a float in [0, 1).
-NN_HD static inline float unit_float(uint32_t word) { return float(int32_t(word >> 8)) * (1.0f / 16777216.0f); }
+NN_HD static inline float unit_float(uint32_t word) {
+    return float(int32_t(word >> 8)) * (1.0f / 16777216.0f);
+}
 
 }  // namespace nn

@@ -1,4 +1,5 @@
-// The list of kernels, filled by static registrars in every kernel file, and the choice of the variant for this CPU.
+// The list of kernels, filled by static registrars in every kernel file, and the choice of the
+// variant for this CPU.
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -24,20 +25,24 @@ std::vector<OperandDecl> parse_operands(const char* text) {
         std::string access = word.substr(colon + 1);
         const bool optional = access.back() == '?';
         if (optional) access.pop_back();
-        const Mode mode = access == "r" ? Mode::read : access == "w" ? Mode::write : Mode::read_write;
+        const Mode mode = access == "r"   ? Mode::read
+                          : access == "w" ? Mode::write
+                                          : Mode::read_write;
         out.push_back({word.substr(0, colon), mode, optional});
     }
     return out;
 }
 
-Kernel& declare(const char* name, const char* operands, const char* params_type, size_t params_size) {
+Kernel& declare(const char* name, const char* operands, const char* params_type,
+                size_t params_size) {
     Kernel& kernel = registry()[name];
     if (kernel.name.empty()) {
         kernel.name = name;
         kernel.operands = parse_operands(operands);
         kernel.params_type = params_type;
         kernel.params_size = params_size;
-    } else if (kernel.params_type != params_type || kernel.operands.size() != parse_operands(operands).size()) {
+    } else if (kernel.params_type != params_type ||
+               kernel.operands.size() != parse_operands(operands).size()) {
         std::fprintf(stderr, "nnlua: kernel %s is declared in two ways\n", name);
         std::abort();  // a mistake in the build, found by the first start
     }
@@ -46,13 +51,13 @@ Kernel& declare(const char* name, const char* operands, const char* params_type,
 
 }  // namespace
 
-KernelRegistrar::KernelRegistrar(const char* name, Isa isa, const char* operands, const char* params_type,
-                                 size_t params_size, KernelFn fn) {
+KernelRegistrar::KernelRegistrar(const char* name, Isa isa, const char* operands,
+                                 const char* params_type, size_t params_size, KernelFn fn) {
     declare(name, operands, params_type, params_size).by_isa[int(isa)] = fn;
 }
 
-KernelRegistrar::KernelRegistrar(const char* name, const char* operands, const char* params_type, size_t params_size,
-                                 KernelFn fn) {
+KernelRegistrar::KernelRegistrar(const char* name, const char* operands, const char* params_type,
+                                 size_t params_size, KernelFn fn) {
     declare(name, operands, params_type, params_size).cuda = fn;
 }
 
@@ -66,8 +71,9 @@ Isa machine_isa() {
         Isa best = Isa::baseline;
 #if defined(__x86_64__)
         if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) best = Isa::avx2;
-        if (best == Isa::avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        if (best == Isa::avx2 && __builtin_cpu_supports("avx512f") &&
+            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+            __builtin_cpu_supports("avx512vl"))
             best = Isa::avx512;
 #endif
         if (const char* wanted = std::getenv("NNLUA_ISA"))
@@ -82,7 +88,8 @@ const Kernel* find_kernel(const std::string& name) {
     const auto it = registry().find(name);
     if (it == registry().end()) return nullptr;
     Kernel& kernel = it->second;
-    for (int isa = int(machine_isa()); !kernel.cpu && isa >= 0; --isa) kernel.cpu = kernel.by_isa[isa];
+    for (int isa = int(machine_isa()); !kernel.cpu && isa >= 0; --isa)
+        kernel.cpu = kernel.by_isa[isa];
     return &kernel;
 }
 

@@ -1,5 +1,6 @@
--- The interactive session: reads, evaluates, prints. `;` at the end silences, `ans` is the last value, `?name` shows help,
--- `;command` at the start runs a shell command, locals stay, an error leaves everything as it was.
+-- The interactive session: reads, evaluates, prints. `;` at the end silences, `ans` is the last
+-- value, `?name` shows help, `;command` at the start runs a shell command, locals stay, an error
+-- leaves everything as it was.
 
 local ffi = require "ffi"
 local nn = require "nn"
@@ -40,7 +41,8 @@ local function read_line(prompt)
   return io.read "*l"
 end
 
--- An expression if it is one, else statements. The second result tells that the text goes on in the next line.
+-- An expression if it is one, else statements. The second result tells that the text goes on in the
+-- next line.
 local function compile(text)
   local chunk = loadstring("return " .. text, "=nn>")
   if chunk then return chunk end

@@ -1,5 +1,5 @@
--- GPT-2 (Radford et al. 2019): pre-LayerNorm blocks, learned positions, tanh GELU, head tied to the token embedding.
--- Shapes: B sequences, T tokens each, C = embd, V = vocab.
+-- GPT-2 (Radford et al. 2019): pre-LayerNorm blocks, learned positions, tanh GELU, head tied to the
+-- token embedding. Shapes: B sequences, T tokens each, C = embd, V = vocab.
 
 local nn = require "nn"
 
@@ -48,7 +48,8 @@ local sizes = {
   ["gpt2-xl"] = {layers = 48, heads = 25, embd = 1600},
 }
 
---- GPT2{layers, heads, embd, context=1024, vocab=50257, dropout=0}; GPT2.size "gpt2-xl" gives such a table.
+--- GPT2{layers, heads, embd, context=1024, vocab=50257, dropout=0}; GPT2.size "gpt2-xl" gives such
+--- a table.
 function GPT2:init(config)
   local c = {layers = config.layers, heads = config.heads, embd = config.embd, context = config.context or 1024,
              vocab = config.vocab or 50257, dropout = config.dropout or 0}
@@ -76,8 +77,8 @@ function GPT2:hidden(ids)
   return h
 end
 
---- model(ids) -> logits (B,T,V). model(ids, targets, {scale=1, ignore_index=-100}) -> scale * mean cross-entropy, without
---- ever holding all logits.
+--- model(ids) -> logits (B,T,V). model(ids, targets, {scale=1, ignore_index=-100}) -> scale * mean
+--- cross-entropy, without ever holding all logits.
 function GPT2:forward(ids, targets, options)
   local h = self:hidden(ids)
   if not targets then return (nn.linear(h, self.tok.weight)) end
@@ -86,7 +87,8 @@ function GPT2:forward(ids, targets, options)
     {scale = options.scale, ignore_index = options.ignore_index, gradient = nn.grad_enabled()}))
 end
 
---- FLOPs per token, forward and backward: 6 N + 12 layers embd T, where N counts the matrices, the tied head once.
+--- FLOPs per token, forward and backward: 6 N + 12 layers embd T, where N counts the matrices, the
+--- tied head once.
 function GPT2:flops_per_token(time)
   local c = self.config
   return 6 * (12 * c.layers * c.embd ^ 2 + c.vocab * c.embd) + 12 * c.layers * c.embd * time

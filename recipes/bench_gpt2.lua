@@ -1,4 +1,5 @@
--- How fast a GPT-2 step is on this machine: steps on random tokens, compared with the machine's own matrix-product rate.
+-- How fast a GPT-2 step is on this machine: steps on random tokens, compared with the machine's own
+-- matrix-product rate.
 --   nnlua recipes/bench_gpt2.lua model=gpt2 batch=4 tokens=256 steps=5 [--json]
 
 local nn = require "nn"

@@ -1,5 +1,6 @@
-// Attention over packed queries, keys and values, by pairs of a query tile and a key tile with an online softmax; pairs
-// wholly above the diagonal are never made. (Dao et al. 2022, arXiv 2205.14135, for the recurrences.)
+// Attention over packed queries, keys and values, by pairs of a query tile and a key tile with an
+// online softmax; pairs wholly above the diagonal are never made. (Dao et al. 2022, arXiv
+// 2205.14135, for the recurrences.)
 #include <cmath>
 
 #include "engine/error.h"
@@ -20,8 +21,8 @@ Heads check_heads(const Call& c, const Tensor& qkv) {
            to_string(qkv.shape()).c_str());
     const int64_t heads = c.integer("heads");
     const int64_t kv_heads = c.given("kv_heads") ? c.integer("kv_heads") : heads;
-    c.need(heads >= 1 && kv_heads >= 1 && heads % kv_heads == 0, "%lld heads cannot share %lld key/value heads",
-           (long long)heads, (long long)kv_heads);
+    c.need(heads >= 1 && kv_heads >= 1 && heads % kv_heads == 0,
+           "%lld heads cannot share %lld key/value heads", (long long)heads, (long long)kv_heads);
     c.need(qkv.dim(-1) % (heads + 2 * kv_heads) == 0,
            "the last size %lld of qkv does not divide into %lld query and 2 x %lld key/value heads",
            (long long)qkv.dim(-1), (long long)heads, (long long)kv_heads);
@@ -64,30 +65,40 @@ int64_t key_tiles(const Tensor& qkv, const nn_attention_params& p, int64_t query
 }
 
 const Attribute heads_attribute = {"heads", "int", "", "query heads"};
-const Attribute kv_heads_attribute = {"kv_heads", "int", "nil", "key/value heads, when fewer (grouped queries)"};
+const Attribute kv_heads_attribute = {"kv_heads", "int", "nil",
+                                      "key/value heads, when fewer (grouped queries)"};
 const Attribute causal_attribute = {"causal", "bool", "true", "position t sees positions up to t"};
-const Attribute scale_attribute = {"scale", "number", "nil", "of the scores; 1 / sqrt(head_dim) when not given"};
-const Attribute dropout_attribute = {"dropout", "number", "0", "probability with which a weight is dropped"};
-const Attribute counter_attribute = {"counter", "int", "nil", "with seed: draws the dropout mask of an earlier call again"};
+const Attribute scale_attribute = {"scale", "number", "nil",
+                                   "of the scores; 1 / sqrt(head_dim) when not given"};
+const Attribute dropout_attribute = {"dropout", "number", "0",
+                                     "probability with which a weight is dropped"};
+const Attribute counter_attribute = {"counter", "int", "nil",
+                                     "with seed: draws the dropout mask of an earlier call again"};
 const Attribute seed_attribute = {"seed", "int", "nil", "the session's when not given"};
 
 const OpRegistrar attention = Op{
     .name = "attention",
-    .doc = "attention(qkv, {heads, kv_heads, causal=true, scale, dropout=0, counter, seed}) -> o, stats\n"
-           "softmax(q k^T scale + mask) v per head, for qkv (batch, time, (heads + 2 kv_heads) head_dim) that holds all q, "
-           "then all k, then all v side by side. o is (batch, time, heads head_dim). The time x time matrix is never stored; "
-           "stats (batch, heads, time, 2) keeps each row's log-sum-exp for the backward pass.",
+    .doc =
+        "attention(qkv, {heads, kv_heads, causal=true, scale, dropout=0, counter, seed}) -> o, "
+        "stats\n"
+        "softmax(q k^T scale + mask) v per head, for qkv (batch, time, (heads + 2 kv_heads) "
+        "head_dim) that holds all q, "
+        "then all k, then all v side by side. o is (batch, time, heads head_dim). The time x time "
+        "matrix is never stored; "
+        "stats (batch, heads, time, 2) keeps each row's log-sum-exp for the backward pass.",
     .inputs = {"qkv"},
-    .attributes = {heads_attribute, kv_heads_attribute, causal_attribute, scale_attribute, dropout_attribute, counter_attribute, seed_attribute},
-    .samples = {"{qkv={2,7,24}, heads=2}", "{qkv={1,9,16}, heads=2, kv_heads=1}", "{qkv={2,6,12}, heads=1, causal=false}",
-                "{qkv={2,7,24}, heads=2, dropout=0.3}"},
+    .attributes = {heads_attribute, kv_heads_attribute, causal_attribute, scale_attribute,
+                   dropout_attribute, counter_attribute, seed_attribute},
+    .samples = {"{qkv={2,7,24}, heads=2}", "{qkv={1,9,16}, heads=2, kv_heads=1}",
+                "{qkv={2,6,12}, heads=1, causal=false}", "{qkv={2,7,24}, heads=2, dropout=0.3}"},
     .run =
         [](Call& c) {
             c.need_float("qkv");
             const Tensor qkv = whole_axis(c.in("qkv"), 2);
             const Heads h = check_heads(c, qkv);
             nn_attention_params p = base_params(c, qkv, h);
-            if (p.dropout > 0) p.counter = c.given("counter") ? uint64_t(c.integer("counter")) : next_random();
+            if (p.dropout > 0)
+                p.counter = c.given("counter") ? uint64_t(c.integer("counter")) : next_random();
             Grid grid = qkv.grid(), stats_grid = qkv.grid();
             grid.axes[2] = whole(h.heads * h.head_dim);
             stats_grid.axes = {qkv.grid().axes[0], whole(h.heads), qkv.grid().axes[1], whole(2)};
@@ -102,7 +113,9 @@ const OpRegistrar attention = Op{
                     p.first = k == 0, p.last = k == keys - 1;
                     task("attention", qkv.dtype())
                         .use(p.last ? writes(o.tile(i)) : absent())
-                        .use(!acc ? absent() : p.first ? writes(acc.tile(i)) : updates(acc.tile(i)))
+                        .use(!acc      ? absent()
+                             : p.first ? writes(acc.tile(i))
+                                       : updates(acc.tile(i)))
                         .use(p.first ? writes(stats.tile(i)) : updates(stats.tile(i)))
                         .use({reads(qkv.tile(i)), reads(qkv.tile(row + k))})
                         .params(p)
@@ -120,10 +133,13 @@ const OpRegistrar attention = Op{
 
 const OpRegistrar attention_backward = Op{
     .name = "attention_backward",
-    .doc = "attention_backward(do, qkv, o, stats, {heads, kv_heads, causal=true, scale, dropout=0, counter, seed}) -> dqkv\n"
-           "The gradient of attention; weights are computed again from stats.",
+    .doc =
+        "attention_backward(do, qkv, o, stats, {heads, kv_heads, causal=true, scale, dropout=0, "
+        "counter, seed}) -> dqkv\n"
+        "The gradient of attention; weights are computed again from stats.",
     .inputs = {"do", "qkv", "o", "stats"},
-    .attributes = {heads_attribute, kv_heads_attribute, causal_attribute, scale_attribute, dropout_attribute, counter_attribute, seed_attribute},
+    .attributes = {heads_attribute, kv_heads_attribute, causal_attribute, scale_attribute,
+                   dropout_attribute, counter_attribute, seed_attribute},
     .samples = {},
     .no_gradient = "is itself a gradient",
     .run =
@@ -144,14 +160,17 @@ const OpRegistrar attention_backward = Op{
                 for (int64_t k = 0; k < keys; ++k) {
                     const int64_t j = row + k;
                     place(p, qkv.block(i), qkv.block(j));
-                    // Tile i is first written by its pair with key tile 0, which sets dq only; the k and v part of tile
-                    // j is first written by the first query tile that sees it.
+                    // Tile i is first written by its pair with key tile 0, which sets dq only; the
+                    // k and v part of tile j is first written by the first query tile that sees it.
                     p.first_q = k == 0, p.first_kv = p.causal ? i == j : i == row;
-                    const bool fresh_q = k == 0 && (p.causal || i == row), fresh_kv = !p.causal && i == row;
+                    const bool fresh_q = k == 0 && (p.causal || i == row),
+                               fresh_kv = !p.causal && i == row;
                     task("attention_backward", qkv.dtype())
                         .use(fresh_q ? writes(dqkv.tile(i)) : updates(dqkv.tile(i)))
-                        .use(fresh_kv || (i == j && fresh_q) ? writes(dqkv.tile(j)) : updates(dqkv.tile(j)))
-                        .use({reads(qkv.tile(i)), reads(qkv.tile(j)), reads(o.tile(i)), reads(dout.tile(i))})
+                        .use(fresh_kv || (i == j && fresh_q) ? writes(dqkv.tile(j))
+                                                             : updates(dqkv.tile(j)))
+                        .use({reads(qkv.tile(i)), reads(qkv.tile(j)), reads(o.tile(i)),
+                              reads(dout.tile(i))})
                         .use(reads(stats.tile(i)))
                         .params(p)
                         .patch(counter_patch(p))

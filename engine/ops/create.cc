@@ -8,7 +8,8 @@ namespace {
 
 const Attribute shape_attribute = {"shape", "ints", "", "sizes of the axes"};
 const Attribute dtype_attribute = {"dtype", "dtype", "f32", "f32, f64, bf16, i32, i64, u8 or bool"};
-const Attribute axes_attribute = {"axes", "text", "nil", "axis names, comma-separated, that nn.tiles knows"};
+const Attribute axes_attribute = {"axes", "text", "nil",
+                                  "axis names, comma-separated, that nn.tiles knows"};
 
 std::vector<std::string> split_names(const std::string& text) {
     std::vector<std::string> names;
@@ -29,8 +30,8 @@ Tensor new_tensor(const Call& c) {
 }
 
 void check_representable(const Call& c, Dtype dtype, double value) {
-    c.need(is_float(dtype) || value == double(int64_t(value)), "%g is not a whole number, as dtype %s needs", value,
-           dtype_name(dtype));
+    c.need(is_float(dtype) || value == double(int64_t(value)),
+           "%g is not a whole number, as dtype %s needs", value, dtype_name(dtype));
 }
 
 void fill(const Call& c, const Tensor& x, double value) {
@@ -39,8 +40,8 @@ void fill(const Call& c, const Tensor& x, double value) {
 }
 
 // One random kernel over every tile of y; x is there for dropout.
-void randomise(const char* kernel, const Tensor& y, const Tensor& x, double a, double b, uint64_t counter,
-               uint64_t seed = random_seed()) {
+void randomise(const char* kernel, const Tensor& y, const Tensor& x, double a, double b,
+               uint64_t counter, uint64_t seed = random_seed()) {
     for (int64_t i = 0; i < y.tiles(); ++i) {
         const Block block = y.block(i);
         nn_random_params p{};
@@ -64,8 +65,10 @@ void randomise(const char* kernel, const Tensor& y, const Tensor& x, double a, d
 
 const OpRegistrar empty = Op{
     .name = "empty",
-    .doc = "empty(shape, {dtype=\"f32\", axes}) -> y\n"
-           "A tensor without values, to be filled by an op that ends in '_'. Reading it before is an error.",
+    .doc =
+        "empty(shape, {dtype=\"f32\", axes}) -> y\n"
+        "A tensor without values, to be filled by an op that ends in '_'. Reading it before is an "
+        "error.",
     .inputs = {},
     .attributes = {shape_attribute, dtype_attribute, axes_attribute},
     .samples = {},
@@ -76,9 +79,13 @@ const OpRegistrar empty = Op{
 
 const OpRegistrar full = Op{
     .name = "full",
-    .doc = "full(shape, value, {dtype=\"f32\", axes}) -> y\nA tensor with the same value everywhere.",
+    .doc =
+        "full(shape, value, {dtype=\"f32\", axes}) -> y\nA tensor with the same value everywhere.",
     .inputs = {},
-    .attributes = {shape_attribute, {"value", "number", "", "the value"}, dtype_attribute, axes_attribute},
+    .attributes = {shape_attribute,
+                   {"value", "number", "", "the value"},
+                   dtype_attribute,
+                   axes_attribute},
     .samples = {"{shape={3,5}, value=2.5}"},
     .no_gradient = "makes a leaf",
     .run =
@@ -92,9 +99,12 @@ const OpRegistrar full = Op{
 
 const OpRegistrar full_like = Op{
     .name = "full_like",
-    .doc = "full_like(x, value, {dtype}) -> y\nA tensor of x's shape and tiling with the same value everywhere.",
+    .doc =
+        "full_like(x, value, {dtype}) -> y\nA tensor of x's shape and tiling with the same value "
+        "everywhere.",
     .inputs = {"x"},
-    .attributes = {{"value", "number", "", "the value"}, {"dtype", "dtype", "nil", "x's when not given"}},
+    .attributes = {{"value", "number", "", "the value"},
+                   {"dtype", "dtype", "nil", "x's when not given"}},
     .samples = {"{x={3,5}, value=-1}"},
     .no_gradient = "its result does not depend on x's values",
     .run =
@@ -125,7 +135,9 @@ const OpRegistrar fill_ = Op{
 
 const OpRegistrar arange = Op{
     .name = "arange",
-    .doc = "arange(count, {start=0, step=1, dtype=\"f32\", axes}) -> y\ny[i] = start + (i - 1) * step, `count` of them.",
+    .doc =
+        "arange(count, {start=0, step=1, dtype=\"f32\", axes}) -> y\ny[i] = start + (i - 1) * "
+        "step, `count` of them.",
     .inputs = {},
     .attributes = {{"count", "int", "", "how many"},
                    {"start", "number", "0", "the first value"},
@@ -141,7 +153,9 @@ const OpRegistrar arange = Op{
             const Dtype dtype = c.dtype("dtype");
             check_representable(c, dtype, c.number("start"));
             check_representable(c, dtype, c.number("step"));
-            Tensor y(choose_grid({count}, dtype, c.given("axes") ? split_names(c.text("axes")) : std::vector<std::string>()),
+            Tensor y(choose_grid({count}, dtype,
+                                 c.given("axes") ? split_names(c.text("axes"))
+                                                 : std::vector<std::string>()),
                      dtype);
             for (int64_t i = 0; i < y.tiles(); ++i) {
                 const Block block = y.block(i);
@@ -159,8 +173,10 @@ const OpRegistrar arange = Op{
 
 const OpRegistrar uniform = Op{
     .name = "uniform",
-    .doc = "uniform(shape, {low=0, high=1, dtype=\"f32\", axes}) -> y\n"
-           "Independent values, uniform in [low, high). Philox: the seed, the call and the element decide, not the tiling.",
+    .doc =
+        "uniform(shape, {low=0, high=1, dtype=\"f32\", axes}) -> y\n"
+        "Independent values, uniform in [low, high). Philox: the seed, the call and the element "
+        "decide, not the tiling.",
     .inputs = {},
     .attributes = {shape_attribute,
                    {"low", "number", "0", "lower end"},
@@ -181,8 +197,10 @@ const OpRegistrar uniform = Op{
 
 const OpRegistrar normal = Op{
     .name = "normal",
-    .doc = "normal(shape, {mean=0, std=1, dtype=\"f32\", axes}) -> y\n"
-           "Independent normal values (Box-Muller over Philox: the seed, the call and the element decide, not the tiling).",
+    .doc =
+        "normal(shape, {mean=0, std=1, dtype=\"f32\", axes}) -> y\n"
+        "Independent normal values (Box-Muller over Philox: the seed, the call and the element "
+        "decide, not the tiling).",
     .inputs = {},
     .attributes = {shape_attribute,
                    {"mean", "number", "0", "mean"},
@@ -212,19 +230,24 @@ const OpRegistrar normal_ = Op{
         [](Call& c) {
             c.need_owner("x");
             c.need_float("x");
-            randomise("random_normal", c.in("x"), {}, c.number("mean"), c.number("std"), next_random());
+            randomise("random_normal", c.in("x"), {}, c.number("mean"), c.number("std"),
+                      next_random());
             c.in("x").changed();
             c.result(c.in("x"));
         },
     .category = "in place",
 };
 
-// The mask is never stored: backward draws it again from the same counter, which is why it is an attribute.
+// The mask is never stored: backward draws it again from the same counter, which is why it is an
+// attribute.
 const OpRegistrar dropout = Op{
     .name = "dropout",
-    .doc = "dropout(x, p, {counter, seed}) -> y\n"
-           "y = x / (1 - p) with probability 1 - p, else 0. The mask is a function of the seed, the counter (a new one each "
-           "call when not given) and the element. While nn.training(false) holds, layers do not call it.",
+    .doc =
+        "dropout(x, p, {counter, seed}) -> y\n"
+        "y = x / (1 - p) with probability 1 - p, else 0. The mask is a function of the seed, the "
+        "counter (a new one each "
+        "call when not given) and the element. While nn.training(false) holds, layers do not call "
+        "it.",
     .inputs = {"x"},
     .attributes = {{"p", "number", "", "probability of a zero, in [0, 1)"},
                    {"counter", "int", "nil", "with seed: draws the mask of an earlier call again"},
@@ -237,7 +260,8 @@ const OpRegistrar dropout = Op{
             c.need(p >= 0 && p < 1, "p is %g; it must be in [0, 1)", p);
             const Tensor& x = c.in("x");
             Tensor y(x.grid(), x.dtype());
-            randomise("dropout", y, x, p, 0, c.given("counter") ? uint64_t(c.integer("counter")) : next_random(),
+            randomise("dropout", y, x, p, 0,
+                      c.given("counter") ? uint64_t(c.integer("counter")) : next_random(),
                       c.given("seed") ? uint64_t(c.integer("seed")) : random_seed());
             c.result(y);
         },

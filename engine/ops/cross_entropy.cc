@@ -1,5 +1,5 @@
-// Cross-entropy over vocabulary tiles: on given logits, and fused with the output projection so that the logits of all
-// tokens never exist at once.
+// Cross-entropy over vocabulary tiles: on given logits, and fused with the output projection so
+// that the logits of all tokens never exist at once.
 #include <algorithm>
 
 #include "engine/error.h"
@@ -10,15 +10,16 @@
 namespace nn {
 namespace {
 
-const Attribute ignore_attribute = {"ignore_index", "int", "-100", "targets with this value do not count"};
+const Attribute ignore_attribute = {"ignore_index", "int", "-100",
+                                    "targets with this value do not count"};
 
 // Targets (...) of i32 or i64 as (rows), cut like the rows of the logits or hidden states.
 Tensor target_rows(const Call& c, const Tensor& rows) {
     const Tensor& targets = c.in("targets");
-    c.need(targets.dtype() == Dtype::i32 || targets.dtype() == Dtype::i64, "targets are %s; token ids are i32 or i64",
-           dtype_name(targets.dtype()));
-    c.need(targets.count() == rows.dim(0), "%lld targets of shape %s for %lld rows", (long long)targets.count(),
-           to_string(targets.shape()).c_str(), (long long)rows.dim(0));
+    c.need(targets.dtype() == Dtype::i32 || targets.dtype() == Dtype::i64,
+           "targets are %s; token ids are i32 or i64", dtype_name(targets.dtype()));
+    c.need(targets.count() == rows.dim(0), "%lld targets of shape %s for %lld rows",
+           (long long)targets.count(), to_string(targets.shape()).c_str(), (long long)rows.dim(0));
     Grid grid;
     grid.axes = {rows.grid().axes[0]};
     return retile(reshape(targets, {targets.count()}), grid);
@@ -79,7 +80,8 @@ void emit_loss(nn_cross_entropy_params p, const LogitsTile& t, const Tensor& los
         .emit();
 }
 
-void emit_grad(nn_cross_entropy_params p, const LogitsTile& t, const TilePtr& dlogits, const Tensor& count) {
+void emit_grad(nn_cross_entropy_params p, const LogitsTile& t, const TilePtr& dlogits,
+               const Tensor& count) {
     p.rows = t.rows, p.cols = t.cols, p.col_start = t.col_start;
     task("ce_grad", t.dtype)
         .use(dlogits == t.logits ? updates(dlogits) : writes(dlogits))
@@ -90,11 +92,13 @@ void emit_grad(nn_cross_entropy_params p, const LogitsTile& t, const TilePtr& dl
         .emit();
 }
 
-// scale * sum / count as a scalar of the accumulator dtype; 0 when nothing counts, as its gradient is.
+// scale * sum / count as a scalar of the accumulator dtype; 0 when nothing counts, as its gradient
+// is.
 Tensor mean_loss(const Tensor& sum, const Tensor& count, double scale, Dtype dtype) {
     const Tensor at_least_one = pointwise("maximum", Dtype::f64, Dtype::f64, {count, 1.0});
     const Tensor mean = pointwise("div", Dtype::f64, Dtype::f64, {sum, at_least_one});
-    return cast(scale == 1 ? mean : pointwise("mul", Dtype::f64, Dtype::f64, {mean, scale}), accumulator(dtype));
+    return cast(scale == 1 ? mean : pointwise("mul", Dtype::f64, Dtype::f64, {mean, scale}),
+                accumulator(dtype));
 }
 
 Grid stats_grid(const Tensor& rows) {
@@ -105,12 +109,16 @@ Grid stats_grid(const Tensor& rows) {
 
 const OpRegistrar cross_entropy = Op{
     .name = "cross_entropy",
-    .doc = "cross_entropy(logits, targets, {ignore_index=-100}) -> loss, stats, count\n"
-           "Mean of -log softmax(logits)[target] over the targets that are not ignore_index, for logits (..., vocab) and "
-           "0-based targets (...). stats and count serve the backward pass. 0 when every target is ignored.",
+    .doc =
+        "cross_entropy(logits, targets, {ignore_index=-100}) -> loss, stats, count\n"
+        "Mean of -log softmax(logits)[target] over the targets that are not ignore_index, for "
+        "logits (..., vocab) and "
+        "0-based targets (...). stats and count serve the backward pass. 0 when every target is "
+        "ignored.",
     .inputs = {"logits", "targets"},
     .attributes = {ignore_attribute},
-    .samples = {"{logits={6,11}, targets={6,below=11}}", "{logits={2,3,7}, targets={2,3,below=7}, ignore_index=2}"},
+    .samples = {"{logits={6,11}, targets={6,below=11}}",
+                "{logits={2,3,7}, targets={2,3,below=7}, ignore_index=2}"},
     .run =
         [](Call& c) {
             c.need_float("logits");
@@ -125,8 +133,9 @@ const OpRegistrar cross_entropy = Op{
             for (int64_t i = 0; i < logits.tiles(); ++i) {
                 const Block block = logits.block(i);
                 const int64_t row = i / columns;
-                const LogitsTile t{logits.tile(i), stats.tile(row), targets.tile(row), logits.dtype(),
-                                   block.extent[0], block.extent[1], block.start[1], i};
+                const LogitsTile t{
+                    logits.tile(i),  stats.tile(row), targets.tile(row), logits.dtype(),
+                    block.extent[0], block.extent[1], block.start[1],    i};
                 emit_stats(p, t, i % columns == 0);
                 if (i % columns == columns - 1) emit_loss(p, t, loss, row == 0);
             }
@@ -139,8 +148,10 @@ const OpRegistrar cross_entropy = Op{
 
 const OpRegistrar cross_entropy_backward = Op{
     .name = "cross_entropy_backward",
-    .doc = "cross_entropy_backward(logits, targets, stats, count, {ignore_index=-100}) -> dlogits\n"
-           "(softmax(logits) - onehot(target)) / count, 0 in ignored rows: the gradient of cross_entropy for dloss = 1.",
+    .doc =
+        "cross_entropy_backward(logits, targets, stats, count, {ignore_index=-100}) -> dlogits\n"
+        "(softmax(logits) - onehot(target)) / count, 0 in ignored rows: the gradient of "
+        "cross_entropy for dloss = 1.",
     .inputs = {"logits", "targets", "stats", "count"},
     .attributes = {ignore_attribute},
     .samples = {},
@@ -149,15 +160,16 @@ const OpRegistrar cross_entropy_backward = Op{
         [](Call& c) {
             const Tensor& in = c.in("logits");
             const Tensor logits = reshape(in, {in.count() / in.dim(-1), in.dim(-1)});
-            const Tensor targets = target_rows(c, logits), stats = retile(c.in("stats"), stats_grid(logits));
+            const Tensor targets = target_rows(c, logits),
+                         stats = retile(c.in("stats"), stats_grid(logits));
             const nn_cross_entropy_params p = params_of(c, targets, logits.dim(1));
             Tensor dlogits(logits.grid(), logits.dtype());
             const int64_t columns = logits.grid().tiles(1);
             for (int64_t i = 0; i < logits.tiles(); ++i) {
                 const Block block = logits.block(i);
                 emit_grad(p,
-                          {logits.tile(i), stats.tile(i / columns), targets.tile(i / columns), logits.dtype(),
-                           block.extent[0], block.extent[1], block.start[1], i},
+                          {logits.tile(i), stats.tile(i / columns), targets.tile(i / columns),
+                           logits.dtype(), block.extent[0], block.extent[1], block.start[1], i},
                           dlogits.tile(i), c.in("count"));
             }
             c.result(reshape(dlogits, in.shape()));
@@ -165,14 +177,20 @@ const OpRegistrar cross_entropy_backward = Op{
     .category = "gradients",
 };
 
-// The fused head. Token tiles take turns in `window` sets of logits tiles, so their number bounds the memory: a task
-// that writes a logits tile waits for the last reader of what was there before.
+// The fused head. Token tiles take turns in `window` sets of logits tiles, so their number bounds
+// the memory: a task that writes a logits tile waits for the last reader of what was there before.
 class FusedHead {
-  public:
+public:
     FusedHead(Call& call, bool gradient)
-        : c(call), hidden(reshape(rows_of(c.in("hidden")), {c.in("hidden").count() / c.in("hidden").dim(-1), c.in("hidden").dim(-1)})),
-          weight(whole_axis(c.in("weight"), 1)), targets(target_rows(c, hidden)), p(params_of(c, targets, weight.dim(0))),
-          stats(stats_grid(hidden), accumulator(hidden.dtype())), loss(scalar(Dtype::f64)), gradient(gradient) {
+        : c(call),
+          hidden(reshape(rows_of(c.in("hidden")), {c.in("hidden").count() / c.in("hidden").dim(-1),
+                                                   c.in("hidden").dim(-1)})),
+          weight(whole_axis(c.in("weight"), 1)),
+          targets(target_rows(c, hidden)),
+          p(params_of(c, targets, weight.dim(0))),
+          stats(stats_grid(hidden), accumulator(hidden.dtype())),
+          loss(scalar(Dtype::f64)),
+          gradient(gradient) {
         p.scale = c.number("scale");
         if (!gradient) return;
         dhidden = Tensor(hidden.grid(), hidden.dtype());
@@ -192,14 +210,15 @@ class FusedHead {
         c.result(dweight);
     }
 
-  private:
+private:
     LogitsTile logits_tile(int64_t i, int64_t v) {
         const int64_t rows = hidden.block(i).extent[0];
         const Block block = weight.block(v);
         const size_t bytes = size_t(rows * block.extent[0]) * dtype_size(hidden.dtype());
         TilePtr& scratch = scratch_tiles[{i % window, v, bytes}];
         if (!scratch) scratch = std::make_shared<Tile>(bytes);
-        return {scratch, stats.tile(i), targets.tile(i), hidden.dtype(), rows, block.extent[0], block.start[0], i};
+        return {scratch, stats.tile(i),   targets.tile(i), hidden.dtype(),
+                rows,    block.extent[0], block.start[0],  i};
     }
 
     void gemm(const Use& to, const TilePtr& a, const TilePtr& b, nn_gemm_params q) {
@@ -227,10 +246,12 @@ class FusedHead {
         emit_grad(p, t, t.logits, count);
         nn_gemm_params q{};
         q.m = t.rows, q.n = hidden.dim(1), q.k = t.cols;
-        gemm(v == 0 ? writes(dhidden.tile(i)) : updates(dhidden.tile(i)), t.logits, weight.tile(v), q);
+        gemm(v == 0 ? writes(dhidden.tile(i)) : updates(dhidden.tile(i)), t.logits, weight.tile(v),
+             q);
         nn_gemm_params r{};
         r.m = t.cols, r.n = hidden.dim(1), r.k = t.rows, r.trans_a = 1;
-        gemm(i == 0 && !into ? writes(dweight.tile(v)) : updates(dweight.tile(v)), t.logits, hidden.tile(i), r);
+        gemm(i == 0 && !into ? writes(dweight.tile(v)) : updates(dweight.tile(v)), t.logits,
+             hidden.tile(i), r);
     }
 
     Call& c;
@@ -245,21 +266,30 @@ class FusedHead {
 
 const OpRegistrar linear_cross_entropy = Op{
     .name = "linear_cross_entropy",
-    .doc = "linear_cross_entropy(hidden, weight, targets, dweight, {ignore_index=-100, scale=1, gradient=true}) -> loss, dhidden, "
-           "dweight\n"
-           "scale * cross_entropy(hidden weight^T, targets) for hidden (..., embd), weight (vocab, embd), targets (...); with "
-           "gradient, also the gradients for dloss = 1, computed tile by tile in the same pass while the logits are there, so "
-           "that only those of two token tiles ever exist. Where dweight is given, its gradient is added in place.",
+    .doc =
+        "linear_cross_entropy(hidden, weight, targets, dweight, {ignore_index=-100, scale=1, "
+        "gradient=true}) -> loss, dhidden, "
+        "dweight\n"
+        "scale * cross_entropy(hidden weight^T, targets) for hidden (..., embd), weight (vocab, "
+        "embd), targets (...); with "
+        "gradient, also the gradients for dloss = 1, computed tile by tile in the same pass while "
+        "the logits are there, so "
+        "that only those of two token tiles ever exist. Where dweight is given, its gradient is "
+        "added in place.",
     .inputs = {"hidden", "weight", "targets", "dweight?"},
-    .attributes = {ignore_attribute, {"scale", "number", "1", "factor of the loss"}, {"gradient", "bool", "true", "compute the gradients too"}},
-    .samples = {"{hidden={2,5,7}, weight={11,7}, targets={2,5,below=11}}", "{hidden={6,7}, weight={5,7}, targets={6,below=5}, ignore_index=1, scale=0.5}"},
+    .attributes = {ignore_attribute,
+                   {"scale", "number", "1", "factor of the loss"},
+                   {"gradient", "bool", "true", "compute the gradients too"}},
+    .samples = {"{hidden={2,5,7}, weight={11,7}, targets={2,5,below=11}}",
+                "{hidden={6,7}, weight={5,7}, targets={6,below=5}, ignore_index=1, scale=0.5}"},
     .run =
         [](Call& c) {
             c.need_float("hidden");
             c.need_dtype("weight", c.in("hidden").dtype());
             const Dims &h = c.in("hidden").shape(), &w = c.in("weight").shape();
-            c.need(!h.empty() && w.size() == 2 && h.back() == w[1], "hidden is %s, weight is %s; the last sizes must be equal",
-                   to_string(h).c_str(), to_string(w).c_str());
+            c.need(!h.empty() && w.size() == 2 && h.back() == w[1],
+                   "hidden is %s, weight is %s; the last sizes must be equal", to_string(h).c_str(),
+                   to_string(w).c_str());
             FusedHead(c, c.flag("gradient")).run();
         },
     .category = "losses",

@@ -8,13 +8,14 @@ namespace {
 
 void check_ids(const Call& c, const char* name) {
     const Tensor& ids = c.in(name);
-    c.need(ids.dtype() == Dtype::i32 || ids.dtype() == Dtype::i64, "%s is %s; token ids are i32 or i64", name,
-           dtype_name(ids.dtype()));
+    c.need(ids.dtype() == Dtype::i32 || ids.dtype() == Dtype::i64,
+           "%s is %s; token ids are i32 or i64", name, dtype_name(ids.dtype()));
     c.need(ids.rank() >= 1, "%s needs at least one axis, (..., time)", name);
 }
 
 // Ids cut so that every tile is (batch, time): whole sequences side by side, or a part of one.
-nn_embedding_params params_of(const Tensor& ids, int64_t tile, int64_t vocab, int64_t context, int64_t cols, int64_t start) {
+nn_embedding_params params_of(const Tensor& ids, int64_t tile, int64_t vocab, int64_t context,
+                              int64_t cols, int64_t start) {
     const Block block = ids.block(tile);
     nn_embedding_params p{};
     p.len = block.extent.back();
@@ -29,12 +30,16 @@ Tensor whole_columns(const Tensor& table) { return whole_axis(table, 1); }
 
 const OpRegistrar embedding = Op{
     .name = "embedding",
-    .doc = "embedding(ids, tokens, positions, {start=0}) -> y\n"
-           "y[..., t, :] = tokens[ids[..., t]] + positions[start + t] (0-based) for ids (..., time) of i32 or i64, tokens "
-           "(vocab, embd), positions (context, embd) or none. An id outside the vocabulary is an error.",
+    .doc =
+        "embedding(ids, tokens, positions, {start=0}) -> y\n"
+        "y[..., t, :] = tokens[ids[..., t]] + positions[start + t] (0-based) for ids (..., time) "
+        "of i32 or i64, tokens "
+        "(vocab, embd), positions (context, embd) or none. An id outside the vocabulary is an "
+        "error.",
     .inputs = {"ids", "tokens", "positions?"},
     .attributes = {{"start", "int", "0", "position of the first column of ids"}},
-    .samples = {"{ids={3,7,below=11}, tokens={11,5}, positions={9,5}}", "{ids={2,4,below=11}, tokens={11,6}}"},
+    .samples = {"{ids={3,7,below=11}, tokens={11,5}, positions={9,5}}",
+                "{ids={2,4,below=11}, tokens={11,6}}"},
     .run =
         [](Call& c) {
             check_ids(c, "ids");
@@ -42,14 +47,16 @@ const OpRegistrar embedding = Op{
             const Tensor &ids = c.in("ids"), &positions_in = c.in("positions");
             const Tensor tokens = whole_columns(c.in("tokens"));
             const int64_t cols = tokens.dim(1), start = c.integer("start");
-            c.need(tokens.rank() == 2, "tokens is %s; it must be (vocab, embd)", to_string(tokens.shape()).c_str());
+            c.need(tokens.rank() == 2, "tokens is %s; it must be (vocab, embd)",
+                   to_string(tokens.shape()).c_str());
             if (positions_in) {
                 c.need_dtype("positions", tokens.dtype());
-                c.need(positions_in.rank() == 2 && positions_in.dim(1) == cols, "positions is %s, tokens is %s",
-                       to_string(positions_in.shape()).c_str(), to_string(tokens.shape()).c_str());
+                c.need(positions_in.rank() == 2 && positions_in.dim(1) == cols,
+                       "positions is %s, tokens is %s", to_string(positions_in.shape()).c_str(),
+                       to_string(tokens.shape()).c_str());
                 c.need(start >= 0 && start + ids.dim(-1) <= positions_in.dim(0),
-                       "%lld tokens from position %lld on; the context has %lld positions", (long long)ids.dim(-1),
-                       (long long)start, (long long)positions_in.dim(0));
+                       "%lld tokens from position %lld on; the context has %lld positions",
+                       (long long)ids.dim(-1), (long long)start, (long long)positions_in.dim(0));
             }
             const Tensor positions = positions_in ? whole_tensor(positions_in) : Tensor();
             Grid grid = ids.grid();
@@ -57,7 +64,8 @@ const OpRegistrar embedding = Op{
             Tensor y(grid, tokens.dtype());
             for (int64_t i = 0; i < ids.tiles(); ++i)
                 for (int64_t v = 0; v < tokens.tiles(); ++v) {
-                    nn_embedding_params p = params_of(ids, i, tokens.dim(0), positions ? positions.dim(0) : 0, cols, start);
+                    nn_embedding_params p = params_of(
+                        ids, i, tokens.dim(0), positions ? positions.dim(0) : 0, cols, start);
                     p.row_start = tokens.block(v).start[0], p.rows = tokens.block(v).extent[0];
                     p.first = v == 0;
                     task("embedding", tokens.dtype())
@@ -76,8 +84,11 @@ const OpRegistrar embedding = Op{
 
 const OpRegistrar embedding_backward = Op{
     .name = "embedding_backward",
-    .doc = "embedding_backward(dy, ids, tokens, positions, dtokens, dpositions, {start=0}) -> dtokens, dpositions\n"
-           "The gradients of embedding. Where dtokens or dpositions is given, the gradient is added to it in place.",
+    .doc =
+        "embedding_backward(dy, ids, tokens, positions, dtokens, dpositions, {start=0}) -> "
+        "dtokens, dpositions\n"
+        "The gradients of embedding. Where dtokens or dpositions is given, the gradient is added "
+        "to it in place.",
     .inputs = {"dy", "ids", "tokens", "positions?", "dtokens?", "dpositions?"},
     .attributes = {{"start", "int", "0", "position of the first column of ids"}},
     .samples = {"{dy={3,7,5}, ids={3,7,below=11}, tokens={11,5}, positions={9,5}}"},
@@ -85,7 +96,8 @@ const OpRegistrar embedding_backward = Op{
     .run =
         [](Call& c) {
             check_ids(c, "ids");
-            const Tensor &ids = c.in("ids"), &tokens = c.in("tokens"), &positions = c.in("positions");
+            const Tensor &ids = c.in("ids"), &tokens = c.in("tokens"),
+                         &positions = c.in("positions");
             const int64_t cols = tokens.dim(1), start = c.integer("start");
             const Dtype sums = accumulator(tokens.dtype());
             Grid grid = ids.grid(), table = tokens.grid();
@@ -95,9 +107,12 @@ const OpRegistrar embedding_backward = Op{
             const bool into = bool(c.in("dtokens")), into_positions = bool(c.in("dpositions"));
             const Tensor dtokens = into ? c.in("dtokens") : Tensor(table, sums);
             Tensor dpositions;
-            if (positions) dpositions = into_positions ? c.in("dpositions") : Tensor(Grid::whole(positions.shape()), sums);
+            if (positions)
+                dpositions = into_positions ? c.in("dpositions")
+                                            : Tensor(Grid::whole(positions.shape()), sums);
             for (int64_t i = 0; i < ids.tiles(); ++i) {
-                nn_embedding_params p = params_of(ids, i, tokens.dim(0), positions ? positions.dim(0) : 0, cols, start);
+                nn_embedding_params p =
+                    params_of(ids, i, tokens.dim(0), positions ? positions.dim(0) : 0, cols, start);
                 for (int64_t v = 0; v < dtokens.tiles(); ++v) {
                     p.row_start = dtokens.block(v).start[0], p.rows = dtokens.block(v).extent[0];
                     p.first = i == 0 && !into;

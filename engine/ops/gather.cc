@@ -1,4 +1,5 @@
-// PyTorch's gather and its adjoint. The searched axis is made whole; the others are cut as the index is.
+// PyTorch's gather and its adjoint. The searched axis is made whole; the others are cut as the
+// index is.
 #include "engine/error.h"
 #include "engine/op.h"
 #include "engine/rules.h"
@@ -16,14 +17,16 @@ void check_index(const Call& c, const Tensor& x, const Tensor& index, int axis) 
     if (index.rank() == x.rank()) expected[size_t(axis)] = index.dim(axis);
     c.need(index.shape() == expected, "x is %s, index is %s; only the size of axis %d may differ",
            to_string(x.shape()).c_str(), to_string(index.shape()).c_str(), axis + 1);
-    c.need(index.dtype() == Dtype::i32 || index.dtype() == Dtype::i64, "index is %s; i32 or i64 is needed",
-           dtype_name(index.dtype()));
+    c.need(index.dtype() == Dtype::i32 || index.dtype() == Dtype::i64,
+           "index is %s; i32 or i64 is needed", dtype_name(index.dtype()));
 }
 
 const OpRegistrar gather = Op{
     .name = "gather",
-    .doc = "gather(x, index, {axis=-1}) -> y\ny[i, j, k] = x[i, index[i, j, k], k] for axis 2 of three, and so on; index is 0-based "
-           "data of x's shape but for that axis.",
+    .doc =
+        "gather(x, index, {axis=-1}) -> y\ny[i, j, k] = x[i, index[i, j, k], k] for axis 2 of "
+        "three, and so on; index is 0-based "
+        "data of x's shape but for that axis.",
     .inputs = {"x", "index"},
     .attributes = {{"axis", "axis", "-1", "the axis that index runs over"}},
     .samples = {"{x={3,7}, index={3,4,below=7}}", "{x={5,4}, index={2,4,below=5}, axis=1}"},
@@ -50,18 +53,23 @@ const OpRegistrar gather = Op{
 
 const OpRegistrar scatter_add = Op{
     .name = "scatter_add",
-    .doc = "scatter_add(dy, index, {size, axis=-1}) -> x\nThe adjoint of gather: zeros with `size` along the axis, to which every "
-           "dy[i, j, k] is added at [i, index[i, j, k], k].",
+    .doc =
+        "scatter_add(dy, index, {size, axis=-1}) -> x\nThe adjoint of gather: zeros with `size` "
+        "along the axis, to which every "
+        "dy[i, j, k] is added at [i, index[i, j, k], k].",
     .inputs = {"dy", "index"},
-    .attributes = {{"size", "int", "", "size of the axis of the result"}, {"axis", "axis", "-1", "the axis that index runs over"}},
-    .samples = {"{dy={3,4}, index={3,4,below=7}, size=7}", "{dy={2,4}, index={2,4,below=5}, size=5, axis=1}"},
+    .attributes = {{"size", "int", "", "size of the axis of the result"},
+                   {"axis", "axis", "-1", "the axis that index runs over"}},
+    .samples = {"{dy={3,4}, index={3,4,below=7}, size=7}",
+                "{dy={2,4}, index={2,4,below=5}, size=5, axis=1}"},
     .run =
         [](Call& c) {
             const Tensor& dy_in = c.in("dy");
             const int axis = c.axis("axis", dy_in.rank());
             check_index(c, dy_in, c.in("index"), axis);
-            c.need(c.in("index").shape() == dy_in.shape(), "dy is %s, index is %s; they must be equal",
-                   to_string(dy_in.shape()).c_str(), to_string(c.in("index").shape()).c_str());
+            c.need(c.in("index").shape() == dy_in.shape(),
+                   "dy is %s, index is %s; they must be equal", to_string(dy_in.shape()).c_str(),
+                   to_string(c.in("index").shape()).c_str());
             const Tensor dy = whole_axis(dy_in, axis);
             const Tensor index = retile(c.in("index"), dy.grid());
             Grid grid = dy.grid();

@@ -14,29 +14,36 @@ Grid with_last_axis(const Grid& grid, int64_t size) {
 
 const OpRegistrar layernorm = Op{
     .name = "layernorm",
-    .doc = "layernorm(x, weight, bias, delta, {eps=1e-5}) -> y, s, stats\n"
-           "s = x + delta (x itself without delta); y = (s - mean) / sqrt(var + eps) * weight + bias over the last axis, with "
-           "the biased variance. stats holds mean and 1/std of every row for the backward pass.",
+    .doc =
+        "layernorm(x, weight, bias, delta, {eps=1e-5}) -> y, s, stats\n"
+        "s = x + delta (x itself without delta); y = (s - mean) / sqrt(var + eps) * weight + bias "
+        "over the last axis, with "
+        "the biased variance. stats holds mean and 1/std of every row for the backward pass.",
     .inputs = {"x", "weight", "bias?", "delta?"},
     .attributes = {{"eps", "number", "1e-5", "added to the variance"}},
-    .samples = {"{x={2,5,7}, weight={7}, bias={7}, delta={2,5,7}}", "{x={5,7}, weight={7}, bias={7}}", "{x={5,7}, weight={7}}"},
+    .samples = {"{x={2,5,7}, weight={7}, bias={7}, delta={2,5,7}}",
+                "{x={5,7}, weight={7}, bias={7}}", "{x={5,7}, weight={7}}"},
     .run =
         [](Call& c) {
             c.need_float("x");
             const Tensor x = rows_of(c.in("x"));
             for (const char* name : {"weight", "bias"}) {
                 const Tensor& t = c.in(name);
-                c.need(!t || t.shape() == Dims{x.dim(-1)}, "%s is %s, x is %s; %s must be (%lld)", name,
-                       t ? to_string(t.shape()).c_str() : "", to_string(x.shape()).c_str(), name, (long long)x.dim(-1));
+                c.need(!t || t.shape() == Dims{x.dim(-1)}, "%s is %s, x is %s; %s must be (%lld)",
+                       name, t ? to_string(t.shape()).c_str() : "", to_string(x.shape()).c_str(),
+                       name, (long long)x.dim(-1));
                 c.need_dtype(name, x.dtype());
             }
-            c.need(!c.in("delta") || c.in("delta").shape() == x.shape(), "delta is %s, x is %s; they must be equal",
-                   c.in("delta") ? to_string(c.in("delta").shape()).c_str() : "", to_string(x.shape()).c_str());
+            c.need(!c.in("delta") || c.in("delta").shape() == x.shape(),
+                   "delta is %s, x is %s; they must be equal",
+                   c.in("delta") ? to_string(c.in("delta").shape()).c_str() : "",
+                   to_string(x.shape()).c_str());
             c.need_dtype("delta", x.dtype());
             const Tensor delta = c.in("delta") ? retile(c.in("delta"), x.grid()) : Tensor();
             const Tensor weight = whole_tensor(c.in("weight"));
             const Tensor bias = c.in("bias") ? whole_tensor(c.in("bias")) : Tensor();
-            Tensor y(x.grid(), x.dtype()), stats(with_last_axis(x.grid(), 2), accumulator(x.dtype()));
+            Tensor y(x.grid(), x.dtype()),
+                stats(with_last_axis(x.grid(), 2), accumulator(x.dtype()));
             const Tensor s = delta ? Tensor(x.grid(), x.dtype()) : x;
             for (int64_t i = 0; i < x.tiles(); ++i)
                 task("layernorm", x.dtype())
@@ -59,9 +66,12 @@ const OpRegistrar layernorm = Op{
 
 const OpRegistrar layernorm_backward = Op{
     .name = "layernorm_backward",
-    .doc = "layernorm_backward(dy, s, stats, weight, ds, dweight, dbias, {bias=true}) -> dx, dweight, dbias\n"
-           "The gradients of layernorm; dx is that of x and of delta. ds is the gradient that reaches s from elsewhere. Where "
-           "dweight or dbias is given, the gradient is added to it in place.",
+    .doc =
+        "layernorm_backward(dy, s, stats, weight, ds, dweight, dbias, {bias=true}) -> dx, dweight, "
+        "dbias\n"
+        "The gradients of layernorm; dx is that of x and of delta. ds is the gradient that reaches "
+        "s from elsewhere. Where "
+        "dweight or dbias is given, the gradient is added to it in place.",
     .inputs = {"dy", "s", "stats", "weight", "ds?", "dweight?", "dbias?"},
     .attributes = {{"bias", "bool", "true", "the layer has a bias"}},
     .samples = {"{dy={5,7}, s={5,7}, stats={5,2,lo=0.5,hi=1.5}, weight={7}, ds={5,7}}"},
@@ -75,16 +85,20 @@ const OpRegistrar layernorm_backward = Op{
             const Tensor weight = whole_tensor(c.in("weight"));
             const bool bias = c.flag("bias"), into = bool(c.in("dweight"));
             const Dtype sums = accumulator(s.dtype());
-            const Tensor dweight = into ? c.in("dweight") : Tensor(Grid::whole(weight.shape()), sums);
+            const Tensor dweight =
+                into ? c.in("dweight") : Tensor(Grid::whole(weight.shape()), sums);
             Tensor dbias;
             if (bias) dbias = into ? c.in("dbias") : Tensor(Grid::whole(weight.shape()), sums);
             Tensor dx(s.grid(), s.dtype());
             for (int64_t i = 0; i < s.tiles(); ++i) {
                 const bool first = i == 0 && !into;
-                const auto sum = [&](const Tensor& t) { return first ? writes(t.tile(0)) : updates(t.tile(0)); };
+                const auto sum = [&](const Tensor& t) {
+                    return first ? writes(t.tile(0)) : updates(t.tile(0));
+                };
                 task("layernorm_backward", s.dtype())
                     .use({writes(dx.tile(i)), sum(dweight), bias ? sum(dbias) : absent()})
-                    .use({reads(dy.tile(i)), reads(s.tile(i)), reads(stats.tile(i)), reads(weight.tile(0))})
+                    .use({reads(dy.tile(i)), reads(s.tile(i)), reads(stats.tile(i)),
+                          reads(weight.tile(0))})
                     .use(ds ? reads(ds.tile(i)) : absent())
                     .params(nn_layernorm_params{rows_in(s, i), s.dim(-1), 0, first})
                     .flops(15.0 * double(s.block(i).count()))

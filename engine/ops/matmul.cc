@@ -7,7 +7,9 @@ namespace nn {
 namespace {
 
 // (..., n) seen as (rows, n).
-Tensor as_rows(const Tensor& x) { return reshape(x, {product(x.shape(), 0, x.rank() - 1), x.dim(-1)}); }
+Tensor as_rows(const Tensor& x) {
+    return reshape(x, {product(x.shape(), 0, x.rank() - 1), x.dim(-1)});
+}
 
 Dims with_last(Dims shape, int64_t last) {
     shape.back() = last;
@@ -30,20 +32,23 @@ void run_matmul(Call& c) {
     o.trans_a = c.flag("trans_x");
     o.trans_b = c.flag("trans_w");
     const bool vector_a = a.rank() == 1, vector_b = b.rank() == 1;
-    c.need(a.rank() > 0 && b.rank() > 0, "x is %s, w is %s; both need at least one axis", to_string(a.shape()).c_str(),
-           to_string(b.shape()).c_str());
+    c.need(a.rank() > 0 && b.rank() > 0, "x is %s, w is %s; both need at least one axis",
+           to_string(a.shape()).c_str(), to_string(b.shape()).c_str());
     if (vector_a) a = reshape(a, {1, a.dim(0)}), o.trans_a = false;
     if (vector_b) b = reshape(b, {b.dim(0), 1}), o.trans_b = false;
     const int64_t inner_a = a.dim(o.trans_a ? -2 : -1), inner_b = b.dim(o.trans_b ? -1 : -2);
     c.need(inner_a == inner_b, "x is %s, w is %s; the inner sizes %lld and %lld differ",
-           to_string(c.in("x").shape()).c_str(), to_string(c.in("w").shape()).c_str(), (long long)inner_a,
-           (long long)inner_b);
+           to_string(c.in("x").shape()).c_str(), to_string(c.in("w").shape()).c_str(),
+           (long long)inner_a, (long long)inner_b);
     const int64_t m = a.dim(o.trans_a ? -1 : -2), n = b.dim(o.trans_b ? -2 : -1);
-    Dims batch_a(a.shape().begin(), a.shape().end() - 2), batch_b(b.shape().begin(), b.shape().end() - 2), batch;
-    c.need(broadcast(batch_a, batch_b, &batch), "x is %s, w is %s; the leading axes do not broadcast",
-           to_string(a.shape()).c_str(), to_string(b.shape()).c_str());
+    Dims batch_a(a.shape().begin(), a.shape().end() - 2),
+        batch_b(b.shape().begin(), b.shape().end() - 2), batch;
+    c.need(broadcast(batch_a, batch_b, &batch),
+           "x is %s, w is %s; the leading axes do not broadcast", to_string(a.shape()).c_str(),
+           to_string(b.shape()).c_str());
     Tensor y;
-    if (b.rank() == 2 && a.rank() > 2 && !o.trans_a) {  // one matrix for all: a plain product over more rows
+    if (b.rank() == 2 && a.rank() > 2 &&
+        !o.trans_a) {  // one matrix for all: a plain product over more rows
         y = reshape(matmul(as_rows(a), b, o), with_last(a.shape(), n));
     } else {
         y = matmul(expand_batch(a, batch), expand_batch(b, batch), o);
@@ -56,40 +61,52 @@ void run_matmul(Call& c) {
 
 const OpRegistrar matmul_op = Op{
     .name = "matmul",
-    .doc = "matmul(x, w, {trans_x=false, trans_w=false}) -> y\n"
-           "Matrix product over the last two axes, (..., m, k) by (..., k, n) -> (..., m, n); leading axes broadcast; a "
-           "tensor of one axis is a row on the left, a column on the right. trans_x and trans_w take the last two axes of "
-           "an operand in the other order, without a copy.",
+    .doc =
+        "matmul(x, w, {trans_x=false, trans_w=false}) -> y\n"
+        "Matrix product over the last two axes, (..., m, k) by (..., k, n) -> (..., m, n); leading "
+        "axes broadcast; a "
+        "tensor of one axis is a row on the left, a column on the right. trans_x and trans_w take "
+        "the last two axes of "
+        "an operand in the other order, without a copy.",
     .inputs = {"x", "w"},
-    .attributes = {{"trans_x", "bool", "false", "x is (..., k, m)"}, {"trans_w", "bool", "false", "w is (..., n, k)"}},
-    .samples = {"{x={5,7}, w={7,3}}", "{x={2,5,7}, w={7,3}}", "{x={2,3,5,7}, w={2,1,7,4}}", "{x={7,5}, w={3,7}, trans_x=true, trans_w=true}",
-                "{x={7}, w={7,3}}", "{x={5,7}, w={7}}", "{x={2,7,5}, w={2,7,3}, trans_x=true}", "{x={2,5,7}, w={2,3,7}, trans_w=true}"},
+    .attributes = {{"trans_x", "bool", "false", "x is (..., k, m)"},
+                   {"trans_w", "bool", "false", "w is (..., n, k)"}},
+    .samples = {"{x={5,7}, w={7,3}}", "{x={2,5,7}, w={7,3}}", "{x={2,3,5,7}, w={2,1,7,4}}",
+                "{x={7,5}, w={3,7}, trans_x=true, trans_w=true}", "{x={7}, w={7,3}}",
+                "{x={5,7}, w={7}}", "{x={2,7,5}, w={2,7,3}, trans_x=true}",
+                "{x={2,5,7}, w={2,3,7}, trans_w=true}"},
     .run = run_matmul,
     .category = "products",
 };
 
 void check_linear(Call& c, const Tensor& x, const Tensor& weight) {
     c.need_float("weight");
-    c.need(weight.rank() == 2, "weight is %s; it must be (out, in)", to_string(weight.shape()).c_str());
-    c.need(x.rank() >= 1 && x.dim(-1) == weight.dim(1), "x is %s, weight is %s; the last size of x must be %lld",
-           to_string(x.shape()).c_str(), to_string(weight.shape()).c_str(), (long long)weight.dim(1));
-    c.need(x.dtype() == weight.dtype(), "x is %s, weight is %s; the dtypes must be equal", dtype_name(x.dtype()),
-           dtype_name(weight.dtype()));
+    c.need(weight.rank() == 2, "weight is %s; it must be (out, in)",
+           to_string(weight.shape()).c_str());
+    c.need(x.rank() >= 1 && x.dim(-1) == weight.dim(1),
+           "x is %s, weight is %s; the last size of x must be %lld", to_string(x.shape()).c_str(),
+           to_string(weight.shape()).c_str(), (long long)weight.dim(1));
+    c.need(x.dtype() == weight.dtype(), "x is %s, weight is %s; the dtypes must be equal",
+           dtype_name(x.dtype()), dtype_name(weight.dtype()));
 }
 
 const OpRegistrar linear = Op{
     .name = "linear",
-    .doc = "linear(x, weight, bias, {gelu=false}) -> y, pre\n"
-           "y = x weight^T + bias for x (..., in), weight (out, in), bias (out) or none; with gelu, y = GELU(pre) by the "
-           "tanh formula, where pre is that sum (kept for the backward pass).",
+    .doc =
+        "linear(x, weight, bias, {gelu=false}) -> y, pre\n"
+        "y = x weight^T + bias for x (..., in), weight (out, in), bias (out) or none; with gelu, y "
+        "= GELU(pre) by the "
+        "tanh formula, where pre is that sum (kept for the backward pass).",
     .inputs = {"x", "weight", "bias?"},
     .attributes = {{"gelu", "bool", "false", "apply GELU"}},
-    .samples = {"{x={2,5,7}, weight={3,7}, bias={3}}", "{x={5,7}, weight={3,7}}", "{x={4,7}, weight={6,7}, bias={6}, gelu=true}"},
+    .samples = {"{x={2,5,7}, weight={3,7}, bias={3}}", "{x={5,7}, weight={3,7}}",
+                "{x={4,7}, weight={6,7}, bias={6}, gelu=true}"},
     .run =
         [](Call& c) {
             const Tensor &x = c.in("x"), &weight = c.in("weight"), &bias = c.in("bias");
             check_linear(c, x, weight);
-            c.need(!bias || bias.shape() == Dims{weight.dim(0)}, "bias is %s; weight %s needs (%lld)",
+            c.need(!bias || bias.shape() == Dims{weight.dim(0)},
+                   "bias is %s; weight %s needs (%lld)",
                    bias ? to_string(bias.shape()).c_str() : "", to_string(weight.shape()).c_str(),
                    (long long)weight.dim(0));
             c.need_dtype("bias", x.dtype());
@@ -144,12 +161,17 @@ void column_sums(const Tensor& dy, const Tensor& dbias, bool into) {
 
 const OpRegistrar linear_backward = Op{
     .name = "linear_backward",
-    .doc = "linear_backward(dy, x, weight, pre, dweight, dbias, {bias=true, need_dx=true}) -> dx, dweight, dbias\n"
-           "The gradients of linear. pre is given for a layer with GELU. Where dweight or dbias is given, the gradient is "
-           "added to it in place.",
+    .doc =
+        "linear_backward(dy, x, weight, pre, dweight, dbias, {bias=true, need_dx=true}) -> dx, "
+        "dweight, dbias\n"
+        "The gradients of linear. pre is given for a layer with GELU. Where dweight or dbias is "
+        "given, the gradient is "
+        "added to it in place.",
     .inputs = {"dy", "x", "weight", "pre?", "dweight?", "dbias?"},
-    .attributes = {{"bias", "bool", "true", "the layer has a bias"}, {"need_dx", "bool", "true", "dx is wanted"}},
-    .samples = {"{dy={2,5,3}, x={2,5,7}, weight={3,7}}", "{dy={5,3}, x={5,7}, weight={3,7}, pre={5,3}}",
+    .attributes = {{"bias", "bool", "true", "the layer has a bias"},
+                   {"need_dx", "bool", "true", "dx is wanted"}},
+    .samples = {"{dy={2,5,3}, x={2,5,7}, weight={3,7}}",
+                "{dy={5,3}, x={5,7}, weight={3,7}, pre={5,3}}",
                 "{dy={5,3}, x={5,7}, weight={3,7}, bias=false}"},
     .no_gradient = "is itself a gradient",
     .run =

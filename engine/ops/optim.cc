@@ -1,5 +1,5 @@
-// Optimizer updates in place, the global gradient norm, and axpy. Learning rate and step number may be scalar slots, so
-// that a compiled step reads their present values.
+// Optimizer updates in place, the global gradient norm, and axpy. Learning rate and step number may
+// be scalar slots, so that a compiled step reads their present values.
 #include <cstddef>
 
 #include "engine/error.h"
@@ -17,28 +17,43 @@ void check_same(const Call& c, const char* name) {
 
 Tensor norm_of(const Call& c) {
     const Tensor& norm = c.in("norm");
-    c.need(!norm || (norm.count() == 1 && norm.dtype() == Dtype::f64), "norm must be the scalar that grad_norm returns");
+    c.need(!norm || (norm.count() == 1 && norm.dtype() == Dtype::f64),
+           "norm must be the scalar that grad_norm returns");
     return norm;
 }
 
-void append(std::vector<Patch>& to, const std::vector<Patch>& from) { to.insert(to.end(), from.begin(), from.end()); }
+void append(std::vector<Patch>& to, const std::vector<Patch>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+}
 
 const Attribute lr_attribute = {"lr", "number", "", "learning rate"};
 const Attribute decay_attribute = {"weight_decay", "number", "0", "weight decay"};
-const Attribute clip_attribute = {"clip", "number", "0", "largest global gradient norm; 0: no clipping. Needs norm."};
-const Attribute skip_attribute = {"skip_nonfinite", "bool", "false", "change nothing when norm is NaN or Inf"};
+const Attribute clip_attribute = {"clip", "number", "0",
+                                  "largest global gradient norm; 0: no clipping. Needs norm."};
+const Attribute skip_attribute = {"skip_nonfinite", "bool", "false",
+                                  "change nothing when norm is NaN or Inf"};
 
 const OpRegistrar adamw_ = Op{
     .name = "adamw_",
-    .doc = "adamw_(param, m, v, grad, norm, master, {lr, step, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0, clip=0, "
-           "skip_nonfinite=false}) -> param\n"
-           "One AdamW step in place (Loshchilov & Hutter 2019, arXiv 1711.05101; bias correction by step = 1, 2, ...). The "
-           "gradient is scaled by min(1, clip / (norm + 1e-6)) on the way. master: f32 copy of a bf16 parameter, updated too.",
+    .doc =
+        "adamw_(param, m, v, grad, norm, master, {lr, step, beta1=0.9, beta2=0.999, eps=1e-8, "
+        "weight_decay=0, clip=0, "
+        "skip_nonfinite=false}) -> param\n"
+        "One AdamW step in place (Loshchilov & Hutter 2019, arXiv 1711.05101; bias correction by "
+        "step = 1, 2, ...). The "
+        "gradient is scaled by min(1, clip / (norm + 1e-6)) on the way. master: f32 copy of a bf16 "
+        "parameter, updated too.",
     .inputs = {"param", "m", "v", "grad", "norm?", "master?"},
-    .attributes = {lr_attribute, {"step", "number", "", "number of this step, from 1"}, {"beta1", "number", "0.9", "decay of the mean"},
-                   {"beta2", "number", "0.999", "decay of the mean square"}, {"eps", "number", "1e-8", "added to the root"},
-                   decay_attribute, clip_attribute, skip_attribute},
-    .samples = {"{param={5,7}, m={5,7}, v={5,7,lo=0,hi=1}, grad={5,7}, lr=0.01, step=3, weight_decay=0.1}"},
+    .attributes = {lr_attribute,
+                   {"step", "number", "", "number of this step, from 1"},
+                   {"beta1", "number", "0.9", "decay of the mean"},
+                   {"beta2", "number", "0.999", "decay of the mean square"},
+                   {"eps", "number", "1e-8", "added to the root"},
+                   decay_attribute,
+                   clip_attribute,
+                   skip_attribute},
+    .samples = {"{param={5,7}, m={5,7}, v={5,7,lo=0,hi=1}, grad={5,7}, lr=0.01, step=3, "
+                "weight_decay=0.1}"},
     .no_gradient = "changes param in place",
     .run =
         [](Call& c) {
@@ -47,17 +62,26 @@ const OpRegistrar adamw_ = Op{
             const Tensor& param = c.in("param");
             const Tensor m = c.in("m"), v = c.in("v"), master = c.in("master"), norm = norm_of(c);
             for (const Tensor& t : {m, v, master})
-                c.need(!t || t.grid() == param.grid(), "the state must be cut like param: make it with full_like(param, 0)");
+                c.need(!t || t.grid() == param.grid(),
+                       "the state must be cut like param: make it with full_like(param, 0)");
             const Tensor grad = retile(c.in("grad"), param.grid());
-            nn_adamw_params p{0, c.number("lr"), c.number("beta1"), c.number("beta2"), c.number("eps"),
-                              c.number("weight_decay"), c.number("step"), c.number("clip"), c.flag("skip_nonfinite"),
+            nn_adamw_params p{0,
+                              c.number("lr"),
+                              c.number("beta1"),
+                              c.number("beta2"),
+                              c.number("eps"),
+                              c.number("weight_decay"),
+                              c.number("step"),
+                              c.number("clip"),
+                              c.flag("skip_nonfinite"),
                               int32_t(grad.dtype())};
             std::vector<Patch> patches = c.patch("lr", offsetof(nn_adamw_params, lr));
             append(patches, c.patch("step", offsetof(nn_adamw_params, step)));
             for (int64_t i = 0; i < param.tiles(); ++i) {
                 p.n = param.block(i).count();
                 task("adamw", param.dtype())
-                    .use({updates(param.tile(i)), updates(m.tile(i)), updates(v.tile(i)), reads(grad.tile(i))})
+                    .use({updates(param.tile(i)), updates(m.tile(i)), updates(v.tile(i)),
+                          reads(grad.tile(i))})
                     .use(norm ? reads(norm.tile(0)) : absent())
                     .use(master ? updates(master.tile(i)) : absent())
                     .params(p)
@@ -74,13 +98,22 @@ const OpRegistrar adamw_ = Op{
 
 const OpRegistrar sgd_ = Op{
     .name = "sgd_",
-    .doc = "sgd_(param, grad, velocity, norm, {lr, momentum=0, nesterov=false, weight_decay=0, first=false, clip=0, "
-           "skip_nonfinite=false}) -> param\n"
-           "One step of stochastic gradient descent in place; velocity is needed with momentum, and overwritten when first.",
+    .doc =
+        "sgd_(param, grad, velocity, norm, {lr, momentum=0, nesterov=false, weight_decay=0, "
+        "first=false, clip=0, "
+        "skip_nonfinite=false}) -> param\n"
+        "One step of stochastic gradient descent in place; velocity is needed with momentum, and "
+        "overwritten when first.",
     .inputs = {"param", "grad", "velocity?", "norm?"},
-    .attributes = {lr_attribute, {"momentum", "number", "0", "of the velocity"}, {"nesterov", "bool", "false", "look ahead"},
-                   decay_attribute, {"first", "bool", "false", "velocity holds nothing yet"}, clip_attribute, skip_attribute},
-    .samples = {"{param={5,7}, grad={5,7}, velocity={5,7}, lr=0.1, momentum=0.9}", "{param={5,7}, grad={5,7}, lr=0.1}"},
+    .attributes = {lr_attribute,
+                   {"momentum", "number", "0", "of the velocity"},
+                   {"nesterov", "bool", "false", "look ahead"},
+                   decay_attribute,
+                   {"first", "bool", "false", "velocity holds nothing yet"},
+                   clip_attribute,
+                   skip_attribute},
+    .samples = {"{param={5,7}, grad={5,7}, velocity={5,7}, lr=0.1, momentum=0.9}",
+                "{param={5,7}, grad={5,7}, lr=0.1}"},
     .no_gradient = "changes param in place",
     .run =
         [](Call& c) {
@@ -88,10 +121,19 @@ const OpRegistrar sgd_ = Op{
             c.need_owner("param");
             const Tensor &param = c.in("param"), velocity = c.in("velocity"), norm = norm_of(c);
             const Tensor grad = retile(c.in("grad"), param.grid());
-            c.need(c.number("momentum") == 0 || velocity, "momentum needs a velocity: full_like(param, 0)");
-            c.need(!velocity || velocity.grid() == param.grid(), "velocity must be cut like param: full_like(param, 0)");
-            nn_sgd_params p{0, c.number("lr"), c.number("momentum"), c.number("weight_decay"), c.number("clip"),
-                            c.flag("nesterov"), c.flag("first"), c.flag("skip_nonfinite"), int32_t(grad.dtype())};
+            c.need(c.number("momentum") == 0 || velocity,
+                   "momentum needs a velocity: full_like(param, 0)");
+            c.need(!velocity || velocity.grid() == param.grid(),
+                   "velocity must be cut like param: full_like(param, 0)");
+            nn_sgd_params p{0,
+                            c.number("lr"),
+                            c.number("momentum"),
+                            c.number("weight_decay"),
+                            c.number("clip"),
+                            c.flag("nesterov"),
+                            c.flag("first"),
+                            c.flag("skip_nonfinite"),
+                            int32_t(grad.dtype())};
             for (int64_t i = 0; i < param.tiles(); ++i) {
                 p.n = param.block(i).count();
                 task("sgd", param.dtype())
@@ -114,15 +156,19 @@ const OpRegistrar sgd_ = Op{
 
 const OpRegistrar grad_norm = Op{
     .name = "grad_norm",
-    .doc = "grad_norm(tensors) -> norm\nsqrt of the sum of squares of all elements of all tensors, an f64 scalar.",
+    .doc =
+        "grad_norm(tensors) -> norm\nsqrt of the sum of squares of all elements of all tensors, an "
+        "f64 scalar.",
     .inputs = {"tensors*"},
     .samples = {"{tensors={{3,5},{7}}}"},
     .no_gradient = "serves clipping, which is not differentiated",
     .run =
         [](Call& c) {
-            std::vector<Tensor> squares;  // one partial sum a tensor, so that they proceed independently
+            std::vector<Tensor>
+                squares;  // one partial sum a tensor, so that they proceed independently
             for (const Tensor& x : c.all()) {
-                c.need(is_float(x.dtype()), "a tensor is %s; floats are needed", dtype_name(x.dtype()));
+                c.need(is_float(x.dtype()), "a tensor is %s; floats are needed",
+                       dtype_name(x.dtype()));
                 const Tensor sum(Grid(), Dtype::f64);
                 for (int64_t i = 0; i < x.tiles(); ++i)
                     task("sumsq", x.dtype())
@@ -140,8 +186,12 @@ const OpRegistrar grad_norm = Op{
                 const size_t to = std::min(from + at_once, squares.size());
                 TaskBuilder builder = task("sum_scalars", Dtype::f64);
                 builder.use(from == 0 ? writes(norm.tile(0)) : updates(norm.tile(0)));
-                for (size_t i = from; i < from + at_once; ++i) builder.use(i < to ? reads(squares[i].tile(0)) : absent());
-                builder.params(nn_sum_scalars_params{int32_t(to - from), from == 0, to == squares.size()}).emit();
+                for (size_t i = from; i < from + at_once; ++i)
+                    builder.use(i < to ? reads(squares[i].tile(0)) : absent());
+                builder
+                    .params(
+                        nn_sum_scalars_params{int32_t(to - from), from == 0, to == squares.size()})
+                    .emit();
             }
             c.result(norm);
         },
@@ -158,9 +208,11 @@ const OpRegistrar add_ = Op{
         [](Call& c) {
             c.need_owner("x");
             const Tensor &x = c.in("x"), &y = c.in("y");
-            c.need(x.dtype() == y.dtype(), "x is %s, y is %s; the dtypes must be equal", dtype_name(x.dtype()), dtype_name(y.dtype()));
+            c.need(x.dtype() == y.dtype(), "x is %s, y is %s; the dtypes must be equal",
+                   dtype_name(x.dtype()), dtype_name(y.dtype()));
             Dims both;
-            c.need(broadcast(x.shape(), y.shape(), &both) && both == x.shape(), "y of shape %s does not broadcast to x of shape %s",
+            c.need(broadcast(x.shape(), y.shape(), &both) && both == x.shape(),
+                   "y of shape %s does not broadcast to x of shape %s",
                    to_string(y.shape()).c_str(), to_string(x.shape()).c_str());
             copy_into(x, pointwise("add", x.dtype(), x.dtype(), {x, y}));
             x.changed();

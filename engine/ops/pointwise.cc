@@ -1,4 +1,5 @@
-// The ops of kernels/pointwise.inc: every line there becomes an op here, and another for each of its derivatives.
+// The ops of kernels/pointwise.inc: every line there becomes an op here, and another for each of
+// its derivatives.
 #include <algorithm>
 
 #include "engine/error.h"
@@ -18,7 +19,8 @@ Dtype promote(Dtype a, Dtype b) {
 }
 
 // An input is a tensor or, by the attribute "<name>_number", a number.
-std::vector<Operand> operands_of(const Call& c, const std::vector<std::string>& names, Dtypes allowed, Dtype* dtype) {
+std::vector<Operand> operands_of(const Call& c, const std::vector<std::string>& names,
+                                 Dtypes allowed, Dtype* dtype) {
     std::vector<Operand> operands;
     bool any = false;
     for (const std::string& name : names) {
@@ -35,7 +37,8 @@ std::vector<Operand> operands_of(const Call& c, const std::vector<std::string>& 
     }
     c.need(any, "at least one operand must be a tensor");
     for (const Operand& o : operands)
-        if (!o.tensor && !is_float(*dtype) && o.number != double(int64_t(o.number))) *dtype = Dtype::f32;
+        if (!o.tensor && !is_float(*dtype) && o.number != double(int64_t(o.number)))
+            *dtype = Dtype::f32;
     if (allowed == FLOATS && !is_float(*dtype)) *dtype = Dtype::f32;
     return operands;
 }
@@ -56,7 +59,8 @@ void run_backward(Call& c, const std::string& all) {
     for (char name : all) {
         const std::string text(1, name);
         const auto declared = [&](const std::string& n) {
-            return std::any_of(c.op.inputs.begin(), c.op.inputs.end(), [&](const std::string& i) { return i.substr(0, i.find('?')) == n; });
+            return std::any_of(c.op.inputs.begin(), c.op.inputs.end(),
+                               [&](const std::string& i) { return i.substr(0, i.find('?')) == n; });
         };
         if (!declared(text)) {
             operands.push_back(0.0);
@@ -106,15 +110,17 @@ Op binary(const char* name, const char* doc, double a_lo, double a_hi, double b_
     op.inputs = {"a?", "b?"};
     op.attributes = {number_attribute("a"), number_attribute("b")};
     const double number = b_lo > 0 ? b_lo : 1.5;
-    op.samples = {"{" + sample("a", "3,5", a_lo, a_hi) + "," + sample("b", "3,5", b_lo, b_hi) + "}",
-                  "{" + sample("a", "2,3,5", a_lo, a_hi) + "," + sample("b", "3,1", b_lo, b_hi) + "}",
-                  "{" + sample("a", "5", a_lo, a_hi) + "," + sample("b", "3,1", b_lo, b_hi) + "}",
-                  "{" + sample("a", "4,3", a_lo, a_hi) + format(", b=%g}", number)};
+    op.samples = {
+        "{" + sample("a", "3,5", a_lo, a_hi) + "," + sample("b", "3,5", b_lo, b_hi) + "}",
+        "{" + sample("a", "2,3,5", a_lo, a_hi) + "," + sample("b", "3,1", b_lo, b_hi) + "}",
+        "{" + sample("a", "5", a_lo, a_hi) + "," + sample("b", "3,1", b_lo, b_hi) + "}",
+        "{" + sample("a", "4,3", a_lo, a_hi) + format(", b=%g}", number)};
     return op;
 }
 
 // The derivative `name`_backward`suffix` with inputs dy and those of `needs`.
-Op backward(const char* name, const char* suffix, const char* needs, const char* slope, bool numbers) {
+Op backward(const char* name, const char* suffix, const char* needs, const char* slope,
+            bool numbers) {
     Op op = base((std::string(name) + "_backward" + suffix).c_str(), "");
     op.doc = op.name + "(dy";
     op.inputs = {"dy"};
@@ -123,7 +129,8 @@ Op backward(const char* name, const char* suffix, const char* needs, const char*
         op.inputs.push_back(std::string(1, *c) + (numbers ? "?" : ""));
         if (numbers) op.attributes.push_back(number_attribute(std::string(1, *c)));
     }
-    op.doc += std::string(") -> dx\ndy times the slope of ") + name + (*suffix ? std::string(" in ") + (suffix + 1) : "") + ", " + slope + ".";
+    op.doc += std::string(") -> dx\ndy times the slope of ") + name +
+              (*suffix ? std::string(" in ") + (suffix + 1) : "") + ", " + slope + ".";
     op.category = "gradients";
     op.no_gradient = "is itself a gradient";
     return op;
@@ -139,30 +146,39 @@ Op flat_op(Op op, const char* why) {
     return op;
 }
 
-#define UNARY(name, dtypes, lo, hi, f, slope, needs, doc)                                                              \
-    const OpRegistrar name##_op = with_run(unary(#name, doc, lo, hi), RUN(run_pointwise(c, dtypes, Result::like_input, {"x"}))); \
-    const OpRegistrar name##_backward_op = with_run(backward(#name, "", needs, #slope, false), RUN(run_backward(c, "xy")));
-#define FLAT(name, dtypes, lo, hi, f, doc) \
-    const OpRegistrar name##_op =          \
-        with_run(flat_op(unary(#name, doc, lo, hi), flat), RUN(run_pointwise(c, dtypes, Result::like_input, {"x"})));
-#define PREDICATE(name, dtypes, lo, hi, f, doc) \
-    const OpRegistrar name##_op =               \
-        with_run(flat_op(unary(#name, doc, lo, hi), "gives booleans"), RUN(run_pointwise(c, dtypes, Result::boolean, {"x"})));
-#define BINARY(name, dtypes, a_lo, a_hi, b_lo, b_hi, f, slope_a, needs_a, slope_b, needs_b, doc)                           \
-    const OpRegistrar name##_op =                                                                                          \
-        with_run(binary(#name, doc, a_lo, a_hi, b_lo, b_hi), RUN(run_pointwise(c, dtypes, Result::like_input, {"a", "b"}))); \
-    const OpRegistrar name##_backward_a_op = with_run(backward(#name, "_a", needs_a, #slope_a, true), RUN(run_backward(c, "aby"))); \
-    const OpRegistrar name##_backward_b_op = with_run(backward(#name, "_b", needs_b, #slope_b, true), RUN(run_backward(c, "aby")));
-#define COMPARE(name, dtypes, f, doc) \
-    const OpRegistrar name##_op =     \
-        with_run(flat_op(binary(#name, doc, -3, 3, -3, 3), "gives booleans"), RUN(run_pointwise(c, dtypes, Result::boolean, {"a", "b"})));
-#define SELECT(name, dtypes, f, doc) const OpRegistrar name##_op = with_run(select(#name, doc), RUN(run_select(c)));
+#define UNARY(name, dtypes, lo, hi, f, slope, needs, doc)                                     \
+    const OpRegistrar name##_op = with_run(                                                   \
+        unary(#name, doc, lo, hi), RUN(run_pointwise(c, dtypes, Result::like_input, {"x"}))); \
+    const OpRegistrar name##_backward_op =                                                    \
+        with_run(backward(#name, "", needs, #slope, false), RUN(run_backward(c, "xy")));
+#define FLAT(name, dtypes, lo, hi, f, doc)                 \
+    const OpRegistrar name##_op =                          \
+        with_run(flat_op(unary(#name, doc, lo, hi), flat), \
+                 RUN(run_pointwise(c, dtypes, Result::like_input, {"x"})));
+#define PREDICATE(name, dtypes, lo, hi, f, doc)                                                  \
+    const OpRegistrar name##_op = with_run(flat_op(unary(#name, doc, lo, hi), "gives booleans"), \
+                                           RUN(run_pointwise(c, dtypes, Result::boolean, {"x"})));
+#define BINARY(name, dtypes, a_lo, a_hi, b_lo, b_hi, f, slope_a, needs_a, slope_b, needs_b, doc) \
+    const OpRegistrar name##_op =                                                                \
+        with_run(binary(#name, doc, a_lo, a_hi, b_lo, b_hi),                                     \
+                 RUN(run_pointwise(c, dtypes, Result::like_input, {"a", "b"})));                 \
+    const OpRegistrar name##_backward_a_op =                                                     \
+        with_run(backward(#name, "_a", needs_a, #slope_a, true), RUN(run_backward(c, "aby")));   \
+    const OpRegistrar name##_backward_b_op =                                                     \
+        with_run(backward(#name, "_b", needs_b, #slope_b, true), RUN(run_backward(c, "aby")));
+#define COMPARE(name, dtypes, f, doc)                                         \
+    const OpRegistrar name##_op =                                             \
+        with_run(flat_op(binary(#name, doc, -3, 3, -3, 3), "gives booleans"), \
+                 RUN(run_pointwise(c, dtypes, Result::boolean, {"a", "b"})));
+#define SELECT(name, dtypes, f, doc) \
+    const OpRegistrar name##_op = with_run(select(#name, doc), RUN(run_select(c)));
 
 Op select(const char* name, const char* doc) {
     Op op = base(name, doc);
     op.inputs = {"cond", "a?", "b?"};
     op.attributes = {number_attribute("a"), number_attribute("b")};
-    op.samples = {"{cond={3,5,bool=true}, a={3,5}, b={3,5}}", "{cond={3,1,bool=true}, a={3,5}, b=-1}", "{cond={5,bool=true}, a=0, b={3,5}}"};
+    op.samples = {"{cond={3,5,bool=true}, a={3,5}, b={3,5}}",
+                  "{cond={3,1,bool=true}, a={3,5}, b=-1}", "{cond={5,bool=true}, a=0, b={3,5}}"};
     return op;
 }
 

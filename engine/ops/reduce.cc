@@ -5,7 +5,8 @@
 namespace nn {
 namespace {
 
-const Attribute axes_attribute = {"axis", "axes", "nil", "an axis or a list of them; all when not given"};
+const Attribute axes_attribute = {"axis", "axes", "nil",
+                                  "an axis or a list of them; all when not given"};
 const Attribute keepdim_attribute = {"keepdim", "bool", "false", "keep reduced axes with size 1"};
 
 template <ReduceKind kind> void run_reduce(Call& c) {
@@ -15,7 +16,8 @@ template <ReduceKind kind> void run_reduce(Call& c) {
 
 const OpRegistrar sum = Op{
     .name = "sum",
-    .doc = "sum(x, {axis, keepdim=false}) -> y\nSum over axes; integers and booleans add up in i64.",
+    .doc =
+        "sum(x, {axis, keepdim=false}) -> y\nSum over axes; integers and booleans add up in i64.",
     .inputs = {"x"},
     .attributes = {axes_attribute, keepdim_attribute},
     .samples = {"{x={3,5}}", "{x={3,5,4}, axis=2}", "{x={3,5,4}, axis={1,3}, keepdim=true}"},
@@ -43,7 +45,9 @@ const OpRegistrar mean = Op{
 
 const OpRegistrar amax = Op{
     .name = "max",
-    .doc = "max(x, {axis, keepdim=false}) -> y\nLargest element over axes; NaN wins. Ties share the gradient equally.",
+    .doc =
+        "max(x, {axis, keepdim=false}) -> y\nLargest element over axes; NaN wins. Ties share the "
+        "gradient equally.",
     .inputs = {"x"},
     .attributes = {axes_attribute, keepdim_attribute},
     .samples = {"{x={3,5}}", "{x={3,5,4}, axis=2}"},
@@ -53,7 +57,9 @@ const OpRegistrar amax = Op{
 
 const OpRegistrar amin = Op{
     .name = "min",
-    .doc = "min(x, {axis, keepdim=false}) -> y\nSmallest element over axes; NaN wins. Ties share the gradient equally.",
+    .doc =
+        "min(x, {axis, keepdim=false}) -> y\nSmallest element over axes; NaN wins. Ties share the "
+        "gradient equally.",
     .inputs = {"x"},
     .attributes = {axes_attribute, keepdim_attribute},
     .samples = {"{x={3,5}}", "{x={3,5,4}, axis=1}"},
@@ -63,7 +69,9 @@ const OpRegistrar amin = Op{
 
 const OpRegistrar prod = Op{
     .name = "prod",
-    .doc = "prod(x, {axis, keepdim=false}) -> y\nProduct over axes. The gradient is y / x, so it needs elements other than 0.",
+    .doc =
+        "prod(x, {axis, keepdim=false}) -> y\nProduct over axes. The gradient is y / x, so it "
+        "needs elements other than 0.",
     .inputs = {"x"},
     .attributes = {axes_attribute, keepdim_attribute},
     .samples = {"{x={3,5,lo=0.5,hi=1.5}}", "{x={3,5,4,lo=0.5,hi=1.5}, axis=2}"},
@@ -71,7 +79,8 @@ const OpRegistrar prod = Op{
     .category = "reductions",
 };
 
-// Index of the largest or smallest element along one axis; tiles are visited in order, so the first of equals wins.
+// Index of the largest or smallest element along one axis; tiles are visited in order, so the first
+// of equals wins.
 template <ReduceKind kind> void run_arg(Call& c) {
     const Tensor& x = c.in("x");
     c.need(x.rank() > 0, "x needs at least one axis");
@@ -85,8 +94,12 @@ template <ReduceKind kind> void run_arg(Call& c) {
         at[size_t(axis)] = 0;
         const int64_t to = grid.number(at);
         const Block block = x.block(i);
-        nn_argreduce_params p{product(block.extent, 0, size_t(axis)), block.extent[size_t(axis)],
-                              product(block.extent, size_t(axis) + 1), block.start[size_t(axis)], kind, first};
+        nn_argreduce_params p{product(block.extent, 0, size_t(axis)),
+                              block.extent[size_t(axis)],
+                              product(block.extent, size_t(axis) + 1),
+                              block.start[size_t(axis)],
+                              kind,
+                              first};
         task("argreduce", x.dtype())
             .use(first ? writes(index.tile(to)) : updates(index.tile(to)))
             .use(first ? writes(value.tile(to)) : updates(value.tile(to)))
@@ -103,8 +116,10 @@ template <ReduceKind kind> void run_arg(Call& c) {
 
 const OpRegistrar argmax = Op{
     .name = "argmax",
-    .doc = "argmax(x, {axis=-1, keepdim=false}) -> index\n0-based position (it is data, like a token id) of the first largest "
-           "element along an axis, as i64.",
+    .doc =
+        "argmax(x, {axis=-1, keepdim=false}) -> index\n0-based position (it is data, like a token "
+        "id) of the first largest "
+        "element along an axis, as i64.",
     .inputs = {"x"},
     .attributes = {{"axis", "axis", "-1", "the axis to search"}, keepdim_attribute},
     .samples = {"{x={3,7}}", "{x={3,5,4}, axis=2, keepdim=true}"},
@@ -115,7 +130,9 @@ const OpRegistrar argmax = Op{
 
 const OpRegistrar argmin = Op{
     .name = "argmin",
-    .doc = "argmin(x, {axis=-1, keepdim=false}) -> index\n0-based position of the first smallest element along an axis, as i64.",
+    .doc =
+        "argmin(x, {axis=-1, keepdim=false}) -> index\n0-based position of the first smallest "
+        "element along an axis, as i64.",
     .inputs = {"x"},
     .attributes = {{"axis", "axis", "-1", "the axis to search"}, keepdim_attribute},
     .samples = {"{x={3,7}}"},

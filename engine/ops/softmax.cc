@@ -9,7 +9,8 @@ namespace {
 // Row kernels that map tiles of equal shape to one: y = kernel(x, ...).
 Tensor map_rows(const char* kernel, const std::vector<Tensor>& inputs) {
     std::vector<Tensor> rows;
-    for (const Tensor& t : inputs) rows.push_back(rows.empty() ? rows_of(t) : retile(t, rows[0].grid()));
+    for (const Tensor& t : inputs)
+        rows.push_back(rows.empty() ? rows_of(t) : retile(t, rows[0].grid()));
     const Tensor& x = rows[0];
     Tensor y(x.grid(), x.dtype());
     for (int64_t i = 0; i < x.tiles(); ++i) {
@@ -43,7 +44,10 @@ const OpRegistrar softmax_backward = Op{
     .inputs = {"dy", "y"},
     .samples = {"{dy={3,5}, y={3,5,lo=0.1,hi=0.3}}"},
     .no_gradient = "is itself a gradient",
-    .run = [](Call& c) { c.result(map_rows("softmax_backward", {c.in("dy"), c.in("y")})); },
+    .run =
+        [](Call& c) {
+            c.result(map_rows("softmax_backward", {c.in("dy"), c.in("y")}));
+        },
     .category = "gradients",
 };
 
@@ -66,13 +70,17 @@ const OpRegistrar log_softmax_backward = Op{
     .inputs = {"dy", "y"},
     .samples = {"{dy={3,5}, y={3,5,lo=-3,hi=-0.5}}"},
     .no_gradient = "is itself a gradient",
-    .run = [](Call& c) { c.result(map_rows("log_softmax_backward", {c.in("dy"), c.in("y")})); },
+    .run =
+        [](Call& c) {
+            c.result(map_rows("log_softmax_backward", {c.in("dy"), c.in("y")}));
+        },
     .category = "gradients",
 };
 
 const OpRegistrar logsumexp = Op{
     .name = "logsumexp",
-    .doc = "logsumexp(x, {keepdim=false}) -> y\nlog sum exp(x) along the last axis, without overflow.",
+    .doc =
+        "logsumexp(x, {keepdim=false}) -> y\nlog sum exp(x) along the last axis, without overflow.",
     .inputs = {"x"},
     .attributes = {{"keepdim", "bool", "false", "keep the last axis with size 1"}},
     .samples = {"{x={3,5}}", "{x={2,4,65}, keepdim=true}"},

@@ -1,6 +1,7 @@
-// What every CPU kernel file shares. Each file is compiled once per instruction set (NN_ISA is baseline, avx2 or
-// avx512) with everything in namespace nn::NN_ISA, so that no inline function built for one CPU is linked into the code
-// for another. Loops are written for the compiler's vectoriser (`#pragma omp simd`), never with intrinsics.
+// What every CPU kernel file shares. Each file is compiled once per instruction set (NN_ISA is
+// baseline, avx2 or avx512) with everything in namespace nn::NN_ISA, so that no inline function
+// built for one CPU is linked into the code for another. Loops are written for the compiler's
+// vectoriser (`#pragma omp simd`), never with intrinsics.
 #pragma once
 #include <cmath>
 #include <cstring>
@@ -40,14 +41,16 @@ struct bf16 {
     }
 };
 
-// What arithmetic on T is done in, and what its sums are stored as (nn::accumulator says the same of dtypes).
+// What arithmetic on T is done in, and what its sums are stored as (nn::accumulator says the same
+// of dtypes).
 template <class T> struct Accumulator { using type = int64_t; };
 template <> struct Accumulator<float> { using type = float; };
 template <> struct Accumulator<double> { using type = double; };
 template <> struct Accumulator<bf16> { using type = float; };
 template <class T> using Acc = typename Accumulator<T>::type;
 
-// Calls f with a value of the C++ type behind a dtype: visit_float(dtype, [&](auto t) { using T = decltype(t); ... }).
+// Calls f with a value of the C++ type behind a dtype: visit_float(dtype, [&](auto t) { using T =
+// decltype(t); ... }).
 template <class F> void visit_float(Dtype dtype, F f) {
     switch (dtype) {
         case Dtype::f32: return f(float());

@@ -12,7 +12,8 @@ void sum_scalars(const KernelCall& call) {
     for (int i = 1; i <= p.count; ++i) sum += *call.operand<double>(i);
     *y = p.sqrt ? std::sqrt(sum) : sum;
 }
-NN_KERNEL(sum_scalars, "y:rw a:r b:r? c:r? d:r? e:r? f:r? g:r? h:r? i:r? j:r? k:r? l:r? m:r? n:r?", nn_sum_scalars_params);
+NN_KERNEL(sum_scalars, "y:rw a:r b:r? c:r? d:r? e:r? f:r? g:r? h:r? i:r? j:r? k:r? l:r? m:r? n:r?",
+          nn_sum_scalars_params);
 
 }  // namespace
 }  // namespace nn::NN_ISA

@@ -72,9 +72,9 @@ local function info_of(program)
           persistent_bytes = tonumber(info.persistent_bytes), peak_bytes = tonumber(info.peak_bytes)}
 end
 
---- nn.plan(f) runs f without computing anything, so that a model of any size costs neither memory nor time, and tells what
---- it would take: {tasks, tiles, flops, peak_bytes, ...}. Tensors that f returns count to the end (parameters, optimizer
---- state); all others only while they are needed.
+--- nn.plan(f) runs f without computing anything, so that a model of any size costs neither memory
+--- nor time, and tells what it would take: {tasks, tiles, flops, peak_bytes, ...}. Tensors that f
+--- returns count to the end (parameters, optimizer state); all others only while they are needed.
 ---   nn.plan(function() local m = GPT2(GPT2.size "gpt2-xl"); print(m:count()); return m.tok.weight end).peak_bytes
 function M.plan(f)
   local program = record(f, {}, 0)
@@ -92,9 +92,10 @@ local function program_for(self, arguments, n)
   return program
 end
 
---- nn.compile(f) -> a function of tensors that returns tensors. The first call with new shapes records f (which then runs
---- only to emit its tasks: values cannot be read inside); every call submits the recorded tasks without Lua. Results come
---- back at once and are computed in the background; item() or host() waits.
+--- nn.compile(f) -> a function of tensors that returns tensors. The first call with new shapes
+--- records f (which then runs only to emit its tasks: values cannot be read inside); every call
+--- submits the recorded tasks without Lua. Results come back at once and are computed in the
+--- background; item() or host() waits.
 ---   step = nn.compile(function(x, y) local loss = model(x, y); loss:backward(); optim:step(); return loss end)
 function M.compile(f)
   return setmetatable({f = f, programs = {}}, Compiled)
@@ -111,8 +112,9 @@ function Compiled:__call(...)
   return unpack(results, 1, program.results)
 end
 
---- f:plan(x, ...) records for these arguments without running and tells what a run takes: tasks, tiles, flops,
---- persistent_bytes (tensors that exist before and after), peak_bytes (temporaries at their largest).
+--- f:plan(x, ...) records for these arguments without running and tells what a run takes: tasks,
+--- tiles, flops, persistent_bytes (tensors that exist before and after), peak_bytes (temporaries at
+--- their largest).
 function Compiled:plan(...)
   return info_of(program_for(self, {...}, select("#", ...)))
 end

@@ -1,5 +1,6 @@
--- The door to the C API. bindings/nn.h and kernels/params.h are the declarations: their text between markers goes to
--- ffi.cdef as it stands. Also: errors for people, and the memory that LuaJIT's collector cannot see.
+-- The door to the C API. bindings/nn.h and kernels/params.h are the declarations: their text
+-- between markers goes to ffi.cdef as it stands. Also: errors for people, and the memory that
+-- LuaJIT's collector cannot see.
 
 local ffi = require "ffi"
 local host = require "nn.host"
@@ -36,7 +37,8 @@ local function user_frame()
   end
 end
 
---- Raises an error that is meant for a person: its text stands alone, without position or traceback.
+--- Raises an error that is meant for a person: its text stands alone, without position or
+--- traceback.
 function M.fail(format, ...)
   error(setmetatable({message = select("#", ...) > 0 and format:format(...) or format}, Error), 0)
 end
@@ -61,12 +63,13 @@ function M.check(status)
   return status
 end
 
--- Tensor bytes made since the last collection. LuaJIT sees 16 bytes where there are megabytes, so the library collects
--- by the engine's bytes.
+-- Tensor bytes made since the last collection. LuaJIT sees 16 bytes where there are megabytes, so
+-- the library collects by the engine's bytes.
 local made = 0
 local collect_after = 512e6
 
---- Calls a C function that makes tensors; when memory is short, collects garbage, waits for the engine, and tries again.
+--- Calls a C function that makes tensors; when memory is short, collects garbage, waits for the
+--- engine, and tries again.
 function M.check_making(call, ...)
   local status = call(...)
   if status == C.NN_OUT_OF_MEMORY then

@@ -1,5 +1,6 @@
--- The tape: every differentiable application is noted, and backward() walks the notes in reverse. Gradient rules stand
--- next to each other in one table, written with ordinary tensor calls; a fused op's rule calls its backward op.
+-- The tape: every differentiable application is noted, and backward() walks the notes in reverse.
+-- Gradient rules stand next to each other in one table, written with ordinary tensor calls; a fused
+-- op's rule calls its backward op.
 
 local lib = require "nn.ffi"
 local ops = require "nn.op"
@@ -36,7 +37,8 @@ ops.set_recorder(function(op, inputs, values, results, count)
   local node = {op = op, inputs = inputs, values = values, results = {}, count = count, sequence = sequence}
   for i = 1, count do
     if results[i] then
-      -- The node keeps its results without their own node: no cycle holds tensors longer than the tape does.
+      -- The node keeps its results without their own node: no cycle holds tensors longer than the
+      -- tape does.
       node.results[i] = results[i]:detach()
       if results[i].dtype:match("f") then results[i].node, results[i].output = node, i end
     end
@@ -57,7 +59,8 @@ local function sum_to(g, x)
   return sum_to(g:sum {axis = axes}, x)
 end
 
--- A gradient may be a plain number (that of the loss itself is 1), which spares a pass over large tensors.
+-- A gradient may be a plain number (that of the loss itself is 1), which spares a pass over large
+-- tensors.
 local function as_tensor(g, like)
   if is_tensor(g) then return g end
   return ops.call("full_like", like, g)
@@ -97,8 +100,9 @@ end
 
 local function attribute(node, name) return node.values[node.op.attribute_position[name]] end
 
--- A rule gets the node, the gradients of its results (tensor, number or nil) and into(i): the gradient that input i has
--- already, if a backward op may add to it in place. It returns the gradients of the inputs by position.
+-- A rule gets the node, the gradients of its results (tensor, number or nil) and into(i): the
+-- gradient that input i has already, if a backward op may add to it in place. It returns the
+-- gradients of the inputs by position.
 local function both(_, g) return {g, g} end
 
 function rules.add(node, g)
@@ -291,7 +295,8 @@ function rules.linear_cross_entropy(node, g)
   return {dhidden * g, dweight * g}
 end
 
--- Gradients (by input) that belong to the tape alone, so that later ones may be added to them in place.
+-- Gradients (by input) that belong to the tape alone, so that later ones may be added to them in
+-- place.
 local fresh = {
   linear = {false, true, true}, layernorm = {false, true, true}, embedding = {false, true, true},
   linear_cross_entropy = {false, true},
@@ -357,8 +362,8 @@ local function accumulate(x, g, is_fresh)
   end
 end
 
---- loss:backward({retain=false}) computes the gradient of a one-element tensor in every leaf it depends on and adds it to
---- their .grad. The tape behind it is freed unless retain is set.
+--- loss:backward({retain=false}) computes the gradient of a one-element tensor in every leaf it
+--- depends on and adds it to their .grad. The tape behind it is freed unless retain is set.
 function Tensor:backward(options)
   if self:count() ~= 1 then
     lib.misuse("backward: the tensor is %s; only a loss of one element has a gradient", tensor.shape_text(self.shape))
@@ -390,8 +395,9 @@ function Tensor:backward(options)
   end)
 end
 
---- nn.grad(f)(x, ...) -> value, gradients: f's value and the gradient in each argument (tensors, or nested tables of
---- tensors, which give tables of the same shape). f must return a tensor of one element.
+--- nn.grad(f)(x, ...) -> value, gradients: f's value and the gradient in each argument (tensors, or
+--- nested tables of tensors, which give tables of the same shape). f must return a tensor of one
+--- element.
 function M.grad(f)
   local function leaves(value)
     if is_tensor(value) then

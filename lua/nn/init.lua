@@ -1,5 +1,5 @@
--- The table `nn`: everything a script uses. Ops come from the engine's registry (op.lua), the rest from the files beside
--- this one, loaded when first asked for.
+-- The table `nn`: everything a script uses. Ops come from the engine's registry (op.lua), the rest
+-- from the files beside this one, loaded when first asked for.
 
 local ffi = require "ffi"
 local lib = require "nn.ffi"
@@ -21,7 +21,8 @@ nn.grad_enabled = grad.enabled
 nn.module, nn.is_module, nn.parameter, nn.list = module.module, module.is_module, module.parameter, module.list
 for name, value in pairs(layers) do nn[name] = value end
 
---- nn.ops() -> the registry: a sorted list of {name, doc, inputs, attributes, samples, no_gradient, category}.
+--- nn.ops() -> the registry: a sorted list of {name, doc, inputs, attributes, samples, no_gradient,
+--- category}.
 function nn.ops()
   local out = {}
   for i, name in ipairs(ops.names) do out[i] = ops.ops[name] end
@@ -49,7 +50,8 @@ local function creator(name, fixed)
     return y
   end
 end
---- nn.zeros(3, 4, {dtype="f32", grad=false}), nn.ones, nn.rand (uniform in [0,1)), nn.randn (normal).
+--- nn.zeros(3, 4, {dtype="f32", grad=false}), nn.ones, nn.rand (uniform in [0,1)), nn.randn
+--- (normal).
 nn.zeros, nn.ones = creator("full", {value = 0}), creator("full", {value = 1})
 nn.rand, nn.randn = creator("uniform", {}), creator("normal", {})
 --- nn.zeros_like(x), nn.ones_like(x).
@@ -81,7 +83,8 @@ function Tensor:squeeze(axis)
   table.remove(shape, axis)
   return self:reshape(shape)
 end
---- x:split(parts, axis=-1) -> that many tensors of equal size along an axis (or of the sizes in a list).
+--- x:split(parts, axis=-1) -> that many tensors of equal size along an axis (or of the sizes in a
+--- list).
 function Tensor:split(parts, axis)
   axis = axis or -1
   local size, sizes = self:dim(axis), parts
@@ -123,7 +126,8 @@ function nn.set_random_state(state)
   check(C.nn_set_random_counter(state.counter))
 end
 
---- nn.devices{cpus=4, scheduler="lws"}: workers, before the first tensor is computed. nn.workers() -> cpus, gpus.
+--- nn.devices{cpus=4, scheduler="lws"}: workers, before the first tensor is computed. nn.workers()
+--- -> cpus, gpus.
 function nn.devices(options) check(C.nn_configure(options.cpus or 0, options.scheduler)) end
 function nn.workers()
   local cpus, gpus = ffi.new "int32_t[1]", ffi.new "int32_t[1]"
@@ -131,13 +135,14 @@ function nn.workers()
   return cpus[0], gpus[0]
 end
 
---- nn.tiles{tokens=1024, vocab=8192}: tile sizes by axis name, for tensors made from now on; 0 is automatic. A schedule,
---- not a part of the model: results do not depend on it beyond rounding.
+--- nn.tiles{tokens=1024, vocab=8192}: tile sizes by axis name, for tensors made from now on; 0 is
+--- automatic. A schedule, not a part of the model: results do not depend on it beyond rounding.
 function nn.tiles(sizes)
   for axis, size in pairs(sizes) do check(C.nn_tile_size(axis, size)) end
 end
 
---- nn.memory() -> {budget, in_use, cached, peak, tensors, available} in bytes. nn.memory_budget(bytes) sets the budget.
+--- nn.memory() -> {budget, in_use, cached, peak, tensors, available} in bytes.
+--- nn.memory_budget(bytes) sets the budget.
 function nn.memory()
   local m = ffi.new "nn_memory_info_t"
   check(C.nn_memory(m))
@@ -147,7 +152,8 @@ end
 function nn.memory_budget(bytes) check(C.nn_memory_budget(bytes)) end
 function nn.reset_peak() check(C.nn_reset_peak()) end
 
---- nn.scope(f, ...) -> f(...). Every tensor made inside is freed at its end, but for those returned.
+--- nn.scope(f, ...) -> f(...). Every tensor made inside is freed at its end, but for those
+--- returned.
 function nn.scope(f, ...)
   check(C.nn_scope_begin())
   local results = {pcall(f, ...)}
@@ -186,12 +192,16 @@ function nn.now()
 end
 
 -- Files that are loaded at the first use of one of their names.
-local lazy = {
-  compile = "nn.compile", plan = "nn.compile", AdamW = "nn.optim", SGD = "nn.optim", task = "nn.task", kernels = "nn.task",
-  profile = "nn.profile", sgemm_gflops = "nn.profile",
-  load_safetensors = "nn.safetensors", save_safetensors = "nn.safetensors",
-  config = "nn.config", field = "nn.config", schedule = "nn.schedule", run = "nn.run", generate = "nn.generate",
-}
+local lazy = {}
+for file, names in pairs {
+  checkpoint = "open_checkpoint save_checkpoint", compile = "compile plan",
+  config = "config field", data = "data data_fields", generate = "generate evaluate",
+  optim = "AdamW SGD", profile = "profile sgemm_gflops", run = "run run_fields accumulate",
+  safetensors = "load_safetensors save_safetensors", schedule = "schedule schedules",
+  task = "task kernels", vocabulary = "vocabulary",
+} do
+  for name in names:gmatch "%S+" do lazy[name] = "nn." .. file end
+end
 setmetatable(nn, {
   __index = function(_, name)
     local file = lazy[name]

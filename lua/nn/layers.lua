@@ -15,8 +15,8 @@ end
 
 local Linear = module.module "Linear"
 M.Linear = Linear
---- nn.Linear(inputs, outputs, {bias=true, gelu=false, std=0.02}): y = x weight^T + bias over the last axis, weight
---- (outputs, inputs); with gelu, GELU (tanh form) of that in the same kernel.
+--- nn.Linear(inputs, outputs, {bias=true, gelu=false, std=0.02}): y = x weight^T + bias over the
+--- last axis, weight (outputs, inputs); with gelu, GELU (tanh form) of that in the same kernel.
 function Linear:init(inputs, outputs, options)
   options = options or {}
   self.inputs, self.outputs, self.gelu = inputs, outputs, options.gelu or false
@@ -29,8 +29,8 @@ end
 
 local LayerNorm = module.module "LayerNorm"
 M.LayerNorm = LayerNorm
---- nn.LayerNorm(size, {eps=1e-5}): norm(x) -> y. With norm(x, delta) the residual sum is fused: it returns x + delta and
---- the norm of that sum.
+--- nn.LayerNorm(size, {eps=1e-5}): norm(x) -> y. With norm(x, delta) the residual sum is fused: it
+--- returns x + delta and the norm of that sum.
 function LayerNorm:init(size, options)
   self.size, self.eps = size, options and options.eps or 1e-5
   self.weight = module.parameter({size}, {value = 1, dtype = options and options.dtype})
@@ -44,8 +44,9 @@ end
 
 local Embedding = module.module "Embedding"
 M.Embedding = Embedding
---- nn.Embedding(rows, size, {std=0.02, axes="vocab,embd"}): a table of vectors. embedding(ids) looks ids (..., time) up;
---- with embedding(ids, positions), positions (another Embedding) are added in the same kernel.
+--- nn.Embedding(rows, size, {std=0.02, axes="vocab,embd"}): a table of vectors. embedding(ids)
+--- looks ids (..., time) up; with embedding(ids, positions), positions (another Embedding) are
+--- added in the same kernel.
 function Embedding:init(rows, size, options)
   options = options or {}
   self.rows, self.size = rows, size
@@ -57,7 +58,8 @@ end
 
 local Dropout = module.module "Dropout"
 M.Dropout = Dropout
---- nn.Dropout(p): zeroes elements with probability p and scales the rest by 1/(1-p) while training; else nothing.
+--- nn.Dropout(p): zeroes elements with probability p and scales the rest by 1/(1-p) while training;
+--- else nothing.
 function Dropout:init(p)
   if type(p) ~= "number" or p < 0 or p >= 1 then lib.misuse("Dropout: p is %s; it must be in [0, 1)", tostring(p)) end
   self.p = p

@@ -1,5 +1,5 @@
--- Modules: tables with parameters, called like functions. A class is made by nn.module "Name" and defines init (called by
--- the constructor) and forward (called by the object).
+-- Modules: tables with parameters, called like functions. A class is made by nn.module "Name" and
+-- defines init (called by the constructor) and forward (called by the object).
 
 local lib = require "nn.ffi"
 local ops = require "nn.op"
@@ -10,7 +10,8 @@ local M = {}
 local Module = {}
 Module.__index = Module
 
---- nn.module(name) -> a class. Objects: Class(...) calls Class.init(self, ...); object(...) calls Class.forward.
+--- nn.module(name) -> a class. Objects: Class(...) calls Class.init(self, ...); object(...) calls
+--- Class.forward.
 ---   local Twice = nn.module "Twice"
 ---   function Twice:forward(x) return x * 2 end
 function M.module(name)
@@ -34,8 +35,8 @@ function M.is_module(x)
   return type(x) == "table" and type(class) == "table" and rawget(class, "class_name") ~= nil
 end
 
---- nn.parameter(shape, {std | value, dtype="f32", axes}) -> a tensor that needs a gradient, normal with standard deviation
---- std, or filled with value.
+--- nn.parameter(shape, {std | value, dtype="f32", axes}) -> a tensor that needs a gradient, normal
+--- with standard deviation std, or filled with value.
 function M.parameter(shape, options)
   local x = ops.call("empty", shape, {dtype = options.dtype, axes = options.axes})
   if options.std and options.std > 0 then
@@ -47,7 +48,8 @@ function M.parameter(shape, options)
   return x
 end
 
---- nn.list(count, make) -> a list of `count` objects made by make(i), for use as a field of a module.
+--- nn.list(count, make) -> a list of `count` objects made by make(i), for use as a field of a
+--- module.
 function M.list(count, make)
   local out = {}
   for i = 1, count do out[i] = make(i) end
@@ -69,8 +71,9 @@ local function collect(value, path, seen, out)
   end
 end
 
---- model:parameters() -> {{path = "blocks.1.norm1.weight", tensor = ...}, ...} in the order they were made. A parameter
---- that is used in two places (a tied head) comes once, under the path that sorts first.
+--- model:parameters() -> {{path = "blocks.1.norm1.weight", tensor = ...}, ...} in the order they
+--- were made. A parameter that is used in two places (a tied head) comes once, under the path that
+--- sorts first.
 function Module:parameters()
   local out = {}
   collect(self, "", {}, out)
@@ -93,7 +96,8 @@ function Module:zero_grad()
   for _, p in ipairs(self:parameters()) do require("nn.grad").set_leaf_grad(p.tensor, nil) end
 end
 
---- model:load(state) copies tensors, by path, into the parameters. Every path must be there, with the right shape.
+--- model:load(state) copies tensors, by path, into the parameters. Every path must be there, with
+--- the right shape.
 function Module:load(state)
   local by_path = {}
   for _, entry in ipairs(state) do by_path[entry.path] = entry.tensor end

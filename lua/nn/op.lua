@@ -1,5 +1,5 @@
--- The ops of the engine's registry as Lua functions and tensor methods. Nothing here knows a particular op: names,
--- inputs, attributes and docs are read from the registry at start.
+-- The ops of the engine's registry as Lua functions and tensor methods. Nothing here knows a
+-- particular op: names, inputs, attributes and docs are read from the registry at start.
 
 local ffi = require "ffi"
 local lib = require "nn.ffi"
@@ -11,7 +11,8 @@ local M = {}
 local ops, names = {}, {}   -- by name; sorted names
 M.ops, M.names = ops, names
 
---- A number that may change between runs of a compiled function: tasks read it when they are submitted.
+--- A number that may change between runs of a compiled function: tasks read it when they are
+--- submitted.
 ---   lr = nn.scalar(1e-3); ... lr:set(5e-4)
 local Scalar = {}
 Scalar.__index = Scalar
@@ -30,7 +31,8 @@ function Scalar:get()
   check(C.nn_slot_get(self.slot, out))
   return out[0]
 end
---- Adds to the number; in a compiled function this happens at every run, in order with the tasks around it.
+--- Adds to the number; in a compiled function this happens at every run, in order with the tasks
+--- around it.
 function Scalar:add(delta) check(C.nn_slot_add(self.slot, delta)) end
 Scalar.__tostring = function(s) return "scalar(" .. s:get() .. ")" end
 
@@ -96,8 +98,8 @@ local function is_options(value)
   return type(value) == "table" and getmetatable(value) == nil and #value == 0
 end
 
--- op(x, y, 3, {axis = 1}): first the inputs, then the attributes in order, last named ones. A list of numbers may be
--- written out: x:reshape(2, 3).
+-- op(x, y, 3, {axis = 1}): first the inputs, then the attributes in order, last named ones. A list
+-- of numbers may be written out: x:reshape(2, 3).
 local function parse_arguments(op, ...)
   local count = select("#", ...)
   local arguments = {...}
@@ -176,8 +178,8 @@ end
 local room = 8
 local outputs, n_outputs = ffi.new("nn_ref[?]", room), ffi.new "int32_t[1]"
 
--- Applies an op to tensors (nil for absent ones) and attribute values, both by position. Returns a list of results and
--- their number; absent results are nil.
+-- Applies an op to tensors (nil for absent ones) and attribute values, both by position. Returns a
+-- list of results and their number; absent results are nil.
 local function apply(op, inputs, values)
   local n = op.list and #inputs or #op.inputs
   local refs = ffi.new("nn_ref[?]", math.max(1, n))
@@ -201,8 +203,8 @@ end
 local record   -- set by grad.lua: called with every differentiable application
 function M.set_recorder(f) record = f end
 
--- The key of a random mask is drawn here, not in the engine, so that the tape can draw the same mask again. While
--- recording, the counter is relative and the seed is that of the run.
+-- The key of a random mask is drawn here, not in the engine, so that the tape can draw the same
+-- mask again. While recording, the counter is relative and the seed is that of the run.
 local function draw_mask_key(op, values)
   local counter, p = op.attribute_position.counter, op.attribute_position.p or op.attribute_position.dropout
   if counter and not values[counter] and (values[p] or 0) ~= 0 then
@@ -240,7 +242,8 @@ end
 --- Calls an op with inputs and attributes by position: what gradient rules use.
 function M.invoke(name, inputs, values) return invoke(ops[name], inputs, values or {}) end
 
---- Fills `nn` with a function for every op, and Tensor with a method for each whose first argument is a tensor.
+--- Fills `nn` with a function for every op, and Tensor with a method for each whose first argument
+--- is a tensor.
 function M.install(nn)
   for _, name in ipairs(names) do
     local op = ops[name]

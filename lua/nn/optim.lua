@@ -1,5 +1,5 @@
--- Optimizers. The learning rate and the step number are scalars that recorded tasks read at submission, so a compiled
--- step follows the schedule.
+-- Optimizers. The learning rate and the step number are scalars that recorded tasks read at
+-- submission, so a compiled step follows the schedule.
 
 local lib = require "nn.ffi"
 local grad = require "nn.grad"
@@ -7,7 +7,8 @@ local ops = require "nn.op"
 
 local M = {}
 
--- Matrices decay; biases and norms, which have one axis, do not (as in GPT-2's and nanoGPT's training).
+-- Matrices decay; biases and norms, which have one axis, do not (as in GPT-2's and nanoGPT's
+-- training).
 local function group_decay(parameter, options)
   if options.decay_filter then return options.decay_filter(parameter) and options.weight_decay or 0 end
   return #parameter.tensor.shape >= 2 and options.weight_decay or 0
@@ -100,9 +101,10 @@ end
 local AdamW = class {state_names = {"m", "v"}, option_names = {"beta1", "beta2", "eps"}, default_lr = 1e-3,
                      zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers}
 
---- nn.AdamW(model, {lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0, clip=0, skip_nonfinite=false, decay_filter})
---- AdamW over model:parameters() (or such a list). weight_decay applies to parameters of two or more axes, or to those for
---- which decay_filter{path, tensor} is true. clip bounds the global gradient norm. optim.lr may be set at any time.
+--- nn.AdamW(model, {lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0, clip=0,
+--- skip_nonfinite=false, decay_filter}) AdamW over model:parameters() (or such a list).
+--- weight_decay applies to parameters of two or more axes, or to those for which decay_filter{path,
+--- tensor} is true. clip bounds the global gradient norm. optim.lr may be set at any time.
 function M.AdamW(model, options)
   local self = new(AdamW, "AdamW", model, options)
   options = options or {}
@@ -112,7 +114,8 @@ function M.AdamW(model, options)
   return self
 end
 
---- optim:step() -> the global gradient norm before clipping (a tensor). Updates every parameter that has a gradient.
+--- optim:step() -> the global gradient norm before clipping (a tensor). Updates every parameter
+--- that has a gradient.
 function AdamW:step()
   return grad.no_grad(function()
     local with, norm = gradients(self, "AdamW")
@@ -130,8 +133,9 @@ end
 local SGD = class {state_names = {"velocity"}, option_names = {"momentum", "nesterov"}, default_lr = 0.01,
                    zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers}
 
---- nn.SGD(model, {lr=0.01, momentum=0, nesterov=false, weight_decay=0, clip=0, skip_nonfinite=false, decay_filter})
---- Stochastic gradient descent; see nn.AdamW for the common options.
+--- nn.SGD(model, {lr=0.01, momentum=0, nesterov=false, weight_decay=0, clip=0,
+--- skip_nonfinite=false, decay_filter}) Stochastic gradient descent; see nn.AdamW for the common
+--- options.
 function M.SGD(model, options)
   options = options or {}
   local self = new(SGD, "SGD", model, options)

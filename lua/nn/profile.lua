@@ -1,4 +1,5 @@
--- Where time goes: by kernel, measured on the workers; and the machine's own matrix-product rate to compare with.
+-- Where time goes: by kernel, measured on the workers; and the machine's own matrix-product rate to
+-- compare with.
 
 local ffi = require "ffi"
 local lib = require "nn.ffi"
@@ -6,8 +7,8 @@ local C, check = lib.C, lib.check
 
 local M = {}
 
---- nn.profile(f, ...) runs f and returns {kernels = {{name, calls, seconds, flops, bytes}, ...} (most seconds first),
---- seconds, tasks, replayed_tasks, replay_seconds, starpu_seconds}.
+--- nn.profile(f, ...) runs f and returns {kernels = {{name, calls, seconds, flops, bytes}, ...}
+--- (most seconds first), seconds, tasks, replayed_tasks, replay_seconds, starpu_seconds}.
 function M.profile(f, ...)
   local nn = require "nn"
   check(C.nn_profile(1))
@@ -32,8 +33,8 @@ function M.profile(f, ...)
   return out
 end
 
---- nn.sgemm_gflops(size=2048) -> GFLOP/s of f32 matrix products of that size, one on every worker at once: the best of
---- five rounds after a warm-up.
+--- nn.sgemm_gflops(size=2048) -> GFLOP/s of f32 matrix products of that size, one on every worker
+--- at once: the best of five rounds after a warm-up.
 function M.sgemm_gflops(size)
   local nn = require "nn"
   size = size or 2048

@@ -1,4 +1,5 @@
--- How values look at the prompt: tensors aligned with elided middles, modules as a tree with parameter counts.
+-- How values look at the prompt: tensors aligned with elided middles, modules as a tree with
+-- parameter counts.
 
 
 local M = {}

@@ -1,5 +1,5 @@
--- nn.task: StarPU's submitter for scripts. One kernel on tiles of tensors, with the accesses that order it among all other
--- tasks.
+-- nn.task: StarPU's submitter for scripts. One kernel on tiles of tensors, with the accesses that
+-- order it among all other tasks.
 
 local ffi = require "ffi"
 local lib = require "nn.ffi"
@@ -26,7 +26,8 @@ end
 
 local kernels
 
---- nn.kernels() -> {name = {operands = {{name, mode, optional}}, params = "nn_..._params", cuda = bool}}.
+--- nn.kernels() -> {name = {operands = {{name, mode, optional}}, params = "nn_..._params", cuda =
+--- bool}}.
 function M.kernels()
   if kernels then return kernels end
   kernels = {}
@@ -46,9 +47,10 @@ end
 
 local places = {any = 0, cpu = 1, gpu = 2}
 
---- nn.task{kernel, read = {name = tile, ...}, write = {...}, update = {...}, params = {...}, priority = 0, where = "any"}
---- Submits one kernel. Tiles are x:tile(i, j); operand names and the fields of params are the kernel's (nn.kernels(), and
---- the struct in kernels/params.h). Tasks on the same tile run in the order of submission as their accesses require.
+--- nn.task{kernel, read = {name = tile, ...}, write = {...}, update = {...}, params = {...},
+--- priority = 0, where = "any"} Submits one kernel. Tiles are x:tile(i, j); operand names and the
+--- fields of params are the kernel's (nn.kernels(), and the struct in kernels/params.h). Tasks on
+--- the same tile run in the order of submission as their accesses require.
 ---   nn.task{"fill", write = {y = x:tile(1, 1)}, params = {n = x:count(), value = 3}}
 function M.task(t)
   local name = t[1]

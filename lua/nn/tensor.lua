@@ -1,5 +1,5 @@
--- Tensors as scripts see them: a small table over an engine handle, with operators. Methods for every op of the registry
--- are added by op.lua.
+-- Tensors as scripts see them: a small table over an engine handle, with operators. Methods for
+-- every op of the registry are added by op.lua.
 
 local ffi = require "ffi"
 local lib = require "nn.ffi"
@@ -52,8 +52,9 @@ function Tensor:release()
   check(C.nn_release(self.ref))
 end
 
---- x:host() -> array, count. A copy in host memory, row-major: float* for f32, double*, uint16_t* (bf16), int32_t*,
---- int64_t*, uint8_t* (u8, bool). Waits for the value. The array is 0-based and freed when no longer referred to.
+--- x:host() -> array, count. A copy in host memory, row-major: float* for f32, double*, uint16_t*
+--- (bf16), int32_t*, int64_t*, uint8_t* (u8, bool). Waits for the value. The array is 0-based and
+--- freed when no longer referred to.
 function Tensor:host()
   local n = self:count()
   local array = ffi.new(lib.host_type[self.dtype] .. "[?]", n)
@@ -61,7 +62,8 @@ function Tensor:host()
   return array, n
 end
 
---- x:copy_from_host(array) fills x from a row-major array of its own host type. Waits for x's last use.
+--- x:copy_from_host(array) fills x from a row-major array of its own host type. Waits for x's last
+--- use.
 function Tensor:copy_from_host(array)
   check(C.nn_write(self.ref, array, self:bytes()))
   return self
@@ -75,7 +77,8 @@ function Tensor:numbers()
   return out, n
 end
 
---- x:item() -> the value of a tensor of one element, as a number (bool: true or false). Waits for it.
+--- x:item() -> the value of a tensor of one element, as a number (bool: true or false). Waits for
+--- it.
 function Tensor:item()
   if self:count() ~= 1 then
     lib.misuse("item: the tensor is %s; only one with a single element is a number", M.shape_text(self.shape))
@@ -112,7 +115,8 @@ end
 --- "(2,3)" of {2, 3}.
 function M.shape_text(shape) return "(" .. table.concat(shape, ",") .. ")" end
 
---- nn.from_host(array, shape, dtype, {axes}) -> a tensor with the elements of a row-major C array of dtype's host type.
+--- nn.from_host(array, shape, dtype, {axes}) -> a tensor with the elements of a row-major C array
+--- of dtype's host type.
 function M.from_host(array, shape, dtype, options)
   local op = require "nn.op"
   local y = op.call("empty", shape, {dtype = dtype, axes = options and options.axes})
@@ -137,7 +141,8 @@ local function flatten(value, depth, shape, out)
   for _, element in ipairs(value) do flatten(element, depth + 1, shape, out) end
 end
 
---- nn.tensor(values, {dtype="f32", grad=false}) -> a tensor from a number or nested tables of numbers or booleans.
+--- nn.tensor(values, {dtype="f32", grad=false}) -> a tensor from a number or nested tables of
+--- numbers or booleans.
 ---   nn.tensor{{1, 2}, {3, 4}}   is 2 x 2
 function M.tensor(values, options)
   local shape, list = {}, {}
@@ -172,15 +177,16 @@ function Tensor:cuts(axis)
   return list
 end
 
---- x:retile{rows, cols, ...} -> the same values cut into tiles of these sizes (0: whole). For tests and tuning only:
---- results never depend on it beyond rounding.
+--- x:retile{rows, cols, ...} -> the same values cut into tiles of these sizes (0: whole). For tests
+--- and tuning only: results never depend on it beyond rounding.
 function Tensor:retile(sizes)
   local out, list = ffi.new "nn_ref[1]", ffi.new("int64_t[?]", math.max(1, #sizes), sizes)
   lib.check_making(C.nn_retile, self.ref, list, #sizes, out)
   return M.wrap(out[0].slot, out[0].generation)
 end
 
--- Operators. `*` is always elementwise; comparisons are methods, since Lua turns the results of < and == into booleans.
+-- Operators. `*` is always elementwise; comparisons are methods, since Lua turns the results of <
+-- and == into booleans.
 local function operator(name)
   return function(a, b)
     if not (is_tensor(a) or type(a) == "number") or not (is_tensor(b) or type(b) == "number") then

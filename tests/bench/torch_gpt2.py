@@ -27,7 +27,7 @@ def parse():
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=256, help="tokens in a sequence")
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--warmup", type=int, default=2, help="steps before those that count")
+    parser.add_argument("--warmup", type=int, default=3, help="steps before those that count")
     parser.add_argument("--threads", default="best", help="a number, or best: try, keep the best")
     parser.add_argument("--malloc", choices=("keep", "default"), default="keep",
                         help="keep: freed memory stays with the process, which is faster")

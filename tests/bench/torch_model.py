@@ -113,8 +113,8 @@ def keep_freed_memory():
     """Tells glibc not to hand big buffers back to the system after each use.
 
     PyTorch's CPU allocator is malloc, which maps and unmaps each large tensor, so that every step
-    faults all its pages in anew. This is a quarter more speed for GPT-2 124M, and users of PyTorch
-    on CPUs know it (as jemalloc or MALLOC_* settings); a fair comparison has it on.
+    faults all its pages in anew. Users of PyTorch on CPUs know this (as jemalloc or MALLOC_*
+    settings); a fair comparison has it on. README.md tells what it is worth.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

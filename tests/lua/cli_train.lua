@@ -37,7 +37,7 @@ t.case("with nothing given it trains on nnlua's own sources and says how to use 
   local status, output = shell "train steps=3"
   t.same(status, 0)
   t.check(output:find("training on nnlua's own sources; data.text=FILE trains on yours\n", 1, true))
-  t.check(output:find "\ndone after %d+s of training: val_loss %d%.%d+; saved in runs/demo/", output)
+  t.check(output:find "\ndone after %d+s of training: val_loss %d%.%d+; saved in runs/demo/")
   local list = events "runs/demo"
   local last = list[#list]
   t.same({last.event, last.step}, {"done", 3})
@@ -92,7 +92,7 @@ t.case("Ctrl-C ends the step, saves, and prints the command that goes on", funct
   local step, command = interrupt("INT", 130)
   local status, output = shell(("%s steps=%d"):format(command, step + 3))
   t.same(status, 0)
-  t.check(output:find("resumed after step " .. step .. " from stop130/checkpoint-", 1, true), output)
+  t.check(output:find("resumed after step " .. step .. " from stop130/", 1, true), output)
   local list = events "stop130"
   t.same({list[#list].event, list[#list].step}, {"done", step + 3})
 end)

@@ -1,4 +1,5 @@
--- Compiled functions: recorded once per shape, replayed with what changes (data, scalars, randomness).
+-- Compiled functions: recorded once per shape, replayed with what changes (data, scalars,
+-- randomness).
 
 local nn = require "nn"
 local t = require "nn.test"

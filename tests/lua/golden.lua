@@ -1,5 +1,6 @@
--- GPT-2 against numbers that PyTorch and transformers computed in float64 (tests/golden): logits, losses, every gradient,
--- and 20 steps of AdamW with clipping; whole and cut into ragged tiles, eager and compiled.
+-- GPT-2 against numbers that PyTorch and transformers computed in float64 (tests/golden): logits,
+-- losses, every gradient, and 20 steps of AdamW with clipping; whole and cut into ragged tiles,
+-- eager and compiled.
 
 local nn = require "nn"
 local t = require "nn.test"

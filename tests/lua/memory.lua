@@ -1,4 +1,5 @@
--- Memory: flat over compiled steps, bounded by the budget, given back by scopes and by the collector.
+-- Memory: flat over compiled steps, bounded by the budget, given back by scopes and by the
+-- collector.
 
 local ffi = require "ffi"
 local nn = require "nn"

@@ -1,4 +1,5 @@
--- GPT-2 as a model: parameter counts of the released sizes, names, decay groups, dropout, errors, and that it learns.
+-- GPT-2 as a model: parameter counts of the released sizes, names, decay groups, dropout, errors,
+-- and that it learns.
 
 local nn = require "nn"
 local t = require "nn.test"

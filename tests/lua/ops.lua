@@ -1,6 +1,6 @@
--- Properties of every op of the registry, on the samples in its declaration: results do not depend on the tiling, gradients
--- equal finite differences, a compiled function gives the bits of an eager one. Everything is derived from the registry:
--- a new op is tested without a line here.
+-- Properties of every op of the registry, on the samples in its declaration: results do not depend
+-- on the tiling, gradients equal finite differences, a compiled function gives the bits of an eager
+-- one. Everything is derived from the registry: a new op is tested without a line here.
 
 local nn = require "nn"
 local t = require "nn.test"
@@ -29,7 +29,8 @@ local function results_of(declared, inputs, values)
   return list
 end
 
--- In-place state such as Adam's moments must be cut like its parameter: all inputs of one shape get one cutting.
+-- In-place state such as Adam's moments must be cut like its parameter: all inputs of one shape get
+-- one cutting.
 local function cut_alike(declared, inputs, random)
   local cut = samples.cut(inputs, random)
   if declared.category == "optimizers" and not declared.list then

@@ -103,8 +103,9 @@ end
 t.case("NaN or Inf in the loss or gradient stops the run, and says where and what to do", function()
   local cfg = settings("steps=5", "save_every=2")
   local said = t.fails(function() run_with(cfg, {1, 1, 1, 0 / 0}) end, "")
-  t.same(said, "the loss is nan at step 4; lower optim.lr or lengthen schedule.warmup, or skip such "
-         .. "steps with on_nan=skip. The last checkpoint is " .. cfg.out .. "/checkpoint-000002")
+  t.same(said, "the loss is nan at step 4; lower optim.lr or lengthen schedule.warmup, or skip "
+         .. "such steps with on_nan=skip. The last checkpoint is "
+         .. files.join(cfg.out, "checkpoint-000002"))
   t.same(files.exists(cfg.out .. "/checkpoint-000004"), false)
   said = t.fails(function() run_with(settings("steps=5"), {1}, {1, math.huge}) end, "")
   t.check(said:find("the gradient norm is inf at step 2; ", 1, true), said)

@@ -1,6 +1,6 @@
--- Arguments for every op from the samples in its declaration: what the property tests run on. A sample is a Lua table of
--- arguments by name. A tensor is its shape with hints: {3, 5}, {3, 5, lo=0.5, hi=2} (uniform), {4, below=11} (i32 ids),
--- {3, 5, bool=true}.
+-- Arguments for every op from the samples in its declaration: what the property tests run on. A
+-- sample is a Lua table of arguments by name. A tensor is its shape with hints: {3, 5}, {3, 5,
+-- lo=0.5, hi=2} (uniform), {4, below=11} (i32 ids), {3, 5, bool=true}.
 
 local nn = require "nn"
 local op = require "nn.op"
@@ -21,7 +21,8 @@ local function make_tensor(spec, dtype)
   return nn.uniform(shape, {low = low, high = high, dtype = "f64"}):to(dtype)
 end
 
---- The declaration `declared` with one of its samples as inputs (tensors, by position) and attribute values (by position).
+--- The declaration `declared` with one of its samples as inputs (tensors, by position) and
+--- attribute values (by position).
 function M.arguments(declared, text, dtype)
   local inputs, values, names, given = {}, {}, {}, parse(text)
   for name in pairs(given) do names[#names + 1] = name end
@@ -45,7 +46,8 @@ function M.arguments(declared, text, dtype)
   return inputs, values
 end
 
---- Applies an op to copies of the inputs (an op that ends in '_' changes one) with the random sequence started again.
+--- Applies an op to copies of the inputs (an op that ends in '_' changes one) with the random
+--- sequence started again.
 function M.apply(declared, inputs, values, seed)
   nn.seed(seed or 7)
   local mine, attributes = {}, {}
@@ -57,8 +59,8 @@ function M.apply(declared, inputs, values, seed)
   return op.invoke(declared.name, mine, attributes)
 end
 
---- Calls f(declared, sample text) for every sample of every op that `wanted` accepts, but for samples that name one of
---- the dtypes in `without`.
+--- Calls f(declared, sample text) for every sample of every op that `wanted` accepts, but for
+--- samples that name one of the dtypes in `without`.
 function M.each(f, wanted, without)
   for _, declared in ipairs(nn.ops()) do
     if not wanted or wanted(declared) then
