@@ -285,6 +285,7 @@ void submit(const Task& task, TaskArg* arg, bool owned) {
     }
     const int status = submit_task(t);
     if (status != 0) {
+        eager_bytes -= arg->fresh_bytes;
         t->destroy = 0;
         starpu_task_destroy(t);
         fail("%s: no worker can run kernel %s here (StarPU says %s)", task.arg.op,

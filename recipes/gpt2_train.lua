@@ -58,16 +58,20 @@ local data = nn.data(cfg.data, {context = cfg.model.context, vocab = cfg.model.v
                                 seed = cfg.seed, vocabulary = run.vocabulary})
 if data.own then run:say "training on nnlua's own sources; data.text=FILE trains on yours" end
 cfg.model.vocab = data.vocab
-local model = run:build(GPT2, cfg.model)
-local optim = nn.AdamW(model, {lr = cfg.optim.lr, beta1 = cfg.optim.beta1, beta2 = cfg.optim.beta2,
-                               weight_decay = cfg.optim.weight_decay, clip = cfg.optim.clip,
-                               skip_nonfinite = true})
+
+local function build()
+  local model, o = GPT2(cfg.model), cfg.optim
+  local optim = nn.AdamW(model, {lr = o.lr, beta1 = o.beta1, beta2 = o.beta2, clip = o.clip,
+                                 weight_decay = o.weight_decay, skip_nonfinite = true})
+  return model, optim, nn.compile(function(ids, targets)   -- recorded once, then run by the engine
+    local loss = nn.accumulate(model, cfg.data.accum, ids, targets)        -- forward and backward
+    return loss, optim:step()                              -- and the norm of the gradient
+  end)
+end
+if not run:plan(build, data.train) then return end         -- does it fit?
+local model, optim, train_step = build()
 local lr = nn.schedule {kind = cfg.schedule.kind, lr = cfg.optim.lr, min_lr = cfg.schedule.min_lr,
                         warmup = cfg.schedule.warmup, steps = cfg.steps}
-local train_step = nn.compile(function(ids, targets)     -- recorded once, then run by the engine
-  local loss = nn.accumulate(model, cfg.data.accum, ids, targets)      -- forward and backward
-  return loss, optim:step()                                            -- and the gradient's norm
-end)
 
 local function sample()
   local how = cfg.sample
@@ -77,7 +81,6 @@ local function sample()
 end
 
 run:track {model = model, optim = optim, data = data.train, vocabulary = data.vocabulary}
-if not run:check(train_step, data.train:peek()) then return end
 
 for step in run:steps() do
   optim.lr = lr(step)

@@ -107,21 +107,6 @@ local function compare_settings(self)
   end
 end
 
---- run:build(class, options) -> class(options), once it is sure that its parameters, gradients and
---- AdamW's moments (16 bytes a parameter) fit into memory. Errors: bytes needed and there.
-function Run:build(class, options)
-  local nn = require "nn"
-  local count
-  nn.compile(function() count = class(options):count() end):plan()     -- recorded: makes nothing
-  local need, there = 16 * count, nn.memory().budget
-  if need > there then
-    lib.fail("the model cannot fit: %s parameters with gradients and moments need %s (%.0f bytes), "
-             .. "there are %s (%.0f bytes); choose a smaller model", log.number(count),
-             log.bytes(need), need, log.bytes(there), there)
-  end
-  return class(options)
-end
-
 --- run:track{model=, optim=, data=, vocabulary=}: what checkpoints hold. Resumes here, if that was
 --- asked for, and writes config.json.
 function Run:track(parts)
@@ -137,32 +122,54 @@ function Run:track(parts)
     self.saved = self.checkpoint.path
     self:say(("resumed after step %d from %s"):format(self.step, self.saved))
   end
-  if not self.cfg.plan then
-    files.write(files.join(self.out, "config.json"), files.json(self.cfg, "") .. "\n")
-  end
+  files.write(files.join(self.out, "config.json"), files.json(self.cfg, "") .. "\n")
 end
 
---- run:check(step, ids, targets) -> whether to go on: false with plan=true, which prints what a
---- step takes. `step`: the compiled training step. Errors: a step that does not fit into memory,
---- with the bytes needed and the bytes there are.
-function Run:check(step, ...)
+-- What build() and one step would take, without computing or allocating anything.
+local function plan_of(build, loader)
   local nn = require "nn"
-  local plan, there = step:plan(...), nn.memory().budget
-  local need = plan.persistent_bytes + plan.peak_bytes
-  local sizes = ("%s: %s of parameters and moments, %s of gradients and activations"):format(
-    log.bytes(need), log.bytes(plan.persistent_bytes), log.bytes(plan.peak_bytes))
-  if self.cfg.plan then
-    local function line(name, ...) self:say(("%-12s "):format(name) .. string.format(...)) end
-    line("parameters", "%s", log.number(self.parts.model:count()))
-    line("a step", "%s tasks, %.3g GFLOP", log.number(plan.tasks), plan.flops / 1e9)
-    line("its memory", "%s", sizes)
-    line("there are", "%s: it %s", log.bytes(there), need > there and "does not fit" or "fits")
-  elseif need > there then
-    lib.fail("the training step cannot fit: it needs %s (%.0f bytes), there are %s (%.0f bytes); "
-             .. "lower data.batch (data.accum makes up for it), model.context or model.layers",
-             sizes, need, log.bytes(there), there)
+  local ids, targets = loader:peek()
+  local count
+  local function made(with_step)
+    return nn.plan(function()
+      local model, optim, step = build()
+      local kept = {}
+      for _, list in ipairs {model:state(), optim:state()} do
+        for _, entry in ipairs(list) do kept[#kept + 1] = entry.tensor end
+      end
+      count = model:count()
+      if with_step then kept[#kept + 1] = step(ids, targets) end
+      return unpack(kept)
+    end)
   end
-  return not self.cfg.plan
+  local state, all = made(false), made(true)
+  return {parameters = count, tasks = all.tasks - state.tasks, flops = all.flops - state.flops,
+          state = state.peak_bytes, need = all.peak_bytes + all.persistent_bytes,
+          there = nn.memory().budget}
+end
+
+--- run:plan(build, loader) -> whether to go on: false with plan=true, which prints what a step would
+--- take. build() makes and returns the model, the optimizer and the step, a function of the
+--- loader's ids and targets; it is run here without computing or allocating anything.
+--- Errors: where that does not fit into memory, with the bytes needed and the bytes there are.
+---     if not run:plan(build, data.train) then return end
+function Run:plan(build, loader)
+  local plan = plan_of(build, loader)
+  local fits = plan.need <= plan.there
+  local parts = ("%s of parameters and moments, %s of gradients and activations"):format(
+    log.bytes(plan.state), log.bytes(plan.need - plan.state))
+  if not self.cfg.plan then
+    if fits then return true end
+    lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s), there are %s (%.0f bytes); "
+             .. "lower data.batch (data.accum makes up for it), model.context or model.layers",
+             log.bytes(plan.need), plan.need, parts, log.bytes(plan.there), plan.there)
+  end
+  local function line(name, ...) self:say(("%-12s "):format(name) .. string.format(...)) end
+  line("parameters", "%s", log.number(plan.parameters))
+  line("a step", "%s tasks, %.3g GFLOP", log.number(plan.tasks), plan.flops / 1e9)
+  line("its memory", "%s: %s", log.bytes(plan.need), parts)
+  line("there are", "%s: it %s", log.bytes(plan.there), fits and "fits" or "does not fit")
+  return false
 end
 
 -- Seconds of training so far in this process, without validation, samples and checkpoints.

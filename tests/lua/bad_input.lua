@@ -105,9 +105,9 @@ t.case("a model or a step that cannot fit is refused before anything is computed
   local status, output = train("data.text=text.txt memory_gb=2 model.layers=48 model.embd=1600 "
                                .. "model.heads=25 2>&1 >/dev/null")
   t.same(status, 1)
-  t.check(output:find("^nnlua: the model cannot fit: 1%.48B parameters with gradients and moments "
-          .. "need 23%.6 GB %(236%d+ bytes%), there are 2%.0 GB %(2000000000 bytes%); choose a "
-          .. "smaller model\n$"), output)
+  t.check(output:find("^nnlua: the training cannot fit: a step needs 2%d%.%d GB %(2%d+ bytes: "
+          .. "17%.7 GB of parameters and moments, %d+%.%d GB of gradients and activations%), there "
+          .. "are 2%.0 GB %(2000000000 bytes%); lower"), output)
   status, output = train "data.text=text.txt data.batch=4096 memory_gb=0.05 2>&1 >/dev/null"
   t.same(status, 1)
   t.check(output:find("^nnlua: the training step cannot fit: it needs %d+ MB: %d+ kB of parameters "

@@ -1,0 +1,126 @@
+-- Tensors as scripts use them: literals, operators, indexing, views, dtypes, errors, printing; and
+-- the submitter of single tasks.
+
+local nn = require "nn"
+local t = require "nn.test"
+
+local x = nn.tensor {{1, 2, 3}, {4, 5, 6}}
+
+t.case("literals, shapes and values", function()
+  t.near({x:dims()}, {2, 3}, {abs = 0})
+  t.near(x:table(), {{1, 2, 3}, {4, 5, 6}}, {abs = 0})
+  t.near(nn.tensor(7):item(), 7, {abs = 0})
+  assert(nn.tensor({true, false}).dtype == "bool" and nn.tensor({true, false}):at(1) == true)
+  t.fails(function() nn.tensor {{1, 2}, {3}} end, "tensor: rows of 2 and of 1 elements")
+  t.fails(function() nn.tensor {1, "a"} end, "element 2 is a string")
+end)
+
+t.case("operators are elementwise and broadcast", function()
+  t.near((x + 1):table(), {{2, 3, 4}, {5, 6, 7}}, {abs = 0})
+  t.near((2 - x):table(), {{1, 0, -1}, {-2, -3, -4}}, {abs = 0})
+  t.near((x * nn.tensor {{10}, {100}}):table(), {{10, 20, 30}, {400, 500, 600}}, {abs = 0})
+  t.near((x / 2 ^ nn.tensor {1, 2, 3}):table(), {{0.5, 0.5, 0.375}, {2, 1.25, 0.75}}, {abs = 0})
+  t.near((-x % 4):table(), {{3, 2, 1}, {0, 3, 2}}, {abs = 0})
+  t.near(x:gt(3):to("i32"):table(), {{0, 0, 0}, {1, 1, 1}}, {abs = 0})
+end)
+
+t.case("dtypes are promoted as in PyTorch: integers give way to floats", function()
+  local i = nn.tensor({1, 2}, {dtype = "i32"})
+  assert((i + 1).dtype == "i32" and (i + 0.5).dtype == "f32" and (i / 2).dtype == "f32")
+  assert((i + nn.tensor({1, 2}, {dtype = "f64"})).dtype == "f64")
+  assert(i:sum().dtype == "i64" and i:eq(1).dtype == "bool")
+end)
+
+t.case("indexing counts from 1, and from the end with negative numbers", function()
+  t.near(x[2]:table(), {4, 5, 6}, {abs = 0})
+  t.near(x:at(-1, -1), 6, {abs = 0})
+  t.near(x:slice(2, 2, 3):table(), {{2, 3}, {5, 6}}, {abs = 0})
+  t.fails(function() return x:slice(2, 3, 4) end, "elements 3 to 4 of an axis of size 3")
+  t.fails(function() return x:sum(3) end, "a tensor of 2 axes has axes 1 to 2")
+end)
+
+t.case("views: reshape, transpose, split, cat, stack, squeeze", function()
+  t.near(x:reshape(3, 2):table(), {{1, 2}, {3, 4}, {5, 6}}, {abs = 0})
+  t.near(x:t():table(), {{1, 4}, {2, 5}, {3, 6}}, {abs = 0})
+  local a, b, c = x:split(3)
+  t.near(nn.cat({a, b, c}, 2):table(), x:table(), {abs = 0})
+  t.near(nn.stack {x[1], x[2]}:table(), x:table(), {abs = 0})
+  t.near(#x:unsqueeze(1).shape, 3, {abs = 0})
+  t.near(x:unsqueeze(-1):squeeze(-1).shape, {2, 3}, {abs = 0})
+  t.fails(function() return x:reshape(4, 2) end, "x of shape (2,3) has 6 elements, which (4,2)")
+end)
+
+t.case("a view of a tensor that changed in place is refused, a clone is not", function()
+  local w = nn.ones(4, 4)
+  local view, copy = w:reshape(16), w:clone()
+  w:fill_(2)
+  t.fails(function() return view:sum() end, "changed in place since; take the view again, or clone()")
+  t.near(copy:sum():item(), 16, {abs = 0})
+  t.near(w:reshape(16):sum():item(), 32, {abs = 0})
+end)
+
+t.case("masks, where, gather and argmax", function()
+  t.near(x:masked_fill(x:gt(4), 0):table(), {{1, 2, 3}, {4, 0, 0}}, {abs = 0})
+  t.near(x:argmax(1):table(), {1, 1, 1}, {abs = 0})   -- 0-based: it is data
+  local index = nn.tensor({{2}, {0}}, {dtype = "i64"})
+  t.near(x:gather(index):table(), {{3}, {4}}, {abs = 0})
+  t.fails(function()
+    x:gather(nn.tensor({{3}, {0}}, {dtype = "i64"})):host()
+    nn.sync()
+  end, "index 3 is outside [0,3)")
+end)
+
+t.case("shape and dtype errors name the op, the argument and what to do", function()
+  t.fails(function() return x:matmul(nn.zeros(4, 5)) end,
+          "matmul: x is (2,3), w is (4,5); the inner sizes 3 and 4 differ")
+  t.fails(function() return x + nn.zeros(4) end,
+          "add: shapes (2,3) and (4) do not broadcast")
+  t.fails(function() return x:to("i32"):softmax() end,
+          "softmax: x is i32; a float dtype (f32, f64, bf16) is needed")
+  t.fails(function() return x:matmul(nn.zeros(3, 2, {dtype = "f64"})) end,
+          "matmul: w is f64 where f32 is needed")
+  t.fails(function() return nn.zeros(0, 3) end, "every size must be at least 1")
+  t.fails(function() return x:softmaxx() end, "did you mean 'softmax'?")
+  t.fails(function() return x:sum {axs = 1} end, "sum: has no option 'axs'; did you mean 'axis'?")
+  t.fails(function() return nn.full({2}, 1, {dtype = "f16"}) end, "there is no dtype 'f16'")
+end)
+
+t.case("backward needs one element and something that wants a gradient", function()
+  t.fails(function() x:backward() end, "only a loss of one element has a gradient")
+  t.fails(function() x:sum():backward() end, "does not depend on anything that needs a gradient")
+  local w = nn.tensor({1, 2}, {grad = true})
+  local loss = (w * w):sum()
+  loss:backward()
+  t.near(w.grad:table(), {2, 4}, {abs = 0})
+  t.fails(function() loss:backward() end, "already walked")
+  t.fails(function() w:fill_(0) end, "change it inside nn.no_grad")
+end)
+
+t.case("nn.grad gives value and gradients of a function, in tables of the same shape", function()
+  local function loss(p, input) return nn.mse(input:matmul(p.w) + p.b, nn.ones(2, 1)) end
+  local value, g = nn.grad(loss)({w = nn.zeros(3, 1), b = nn.zeros(1)}, x)
+  t.near(value:item(), 1, {abs = 0})
+  t.near(g.w:table(), {{-5}, {-7}, {-9}}, {abs = 1e-6})
+  t.near(g.b:table(), {-2}, {abs = 1e-6})
+end)
+
+t.case("tensors print aligned, with elided middles", function()
+  assert(tostring(x) == "2x3 tensor f32\n  1.0000  2.0000  3.0000\n  4.0000  5.0000  6.0000")
+  assert(tostring(nn.zeros(100, 100)):find "%.%.%.")
+  assert(tostring(nn.tensor({1, 2}, {dtype = "i64"})) == "2 tensor i64\n  1  2")
+end)
+
+t.case("a script submits its own tile tasks", function()
+  local y = nn.zeros(4, 6):retile {2, 6}:clone()
+  nn.task {"fill", write = {y = y:tile(2, 1)}, params = {n = 12, value = 3}, priority = 5}
+  t.near(y:sum(2):table(), {0, 0, 18, 18}, {abs = 0})
+  nn.task {"copy", update = {dst = y:tile(1, 1)}, read = {src = y:tile(2, 1)}, where = "cpu",
+           params = {ndim = 1, extent = {6}, src_stride = {1}, dst_stride = {1}}}
+  t.near(y:sum(2):table(), {18, 0, 18, 18}, {abs = 0})
+  t.fails(function() nn.task {"fil", write = {}} end, "there is no kernel 'fil'; did you mean 'fill'?")
+  t.fails(function() nn.task {"fill", params = {n = 1}} end, "operand 'y' is missing")
+  t.fails(function() y:tile(3, 1) end, "axis 1 has tiles 1 to 2, not 3")
+  t.fails(function() nn.task {"fill", write = {z = y:tile(1, 1)}} end, "has no operand 'z'")
+end)
+
+t.finish()
