@@ -104,7 +104,11 @@ void Program::drop_unused() {
                 (!task.tiles[i]->recording || wanted.count(task.tiles[i].get())))
                 needed[t] = 1;
         if (!needed[t]) continue;
-        for (int i = 0; i < task.handles; ++i) wanted.insert(task.tiles[i].get());
+        for (int i = 0; i < task.handles; ++i)
+            if (task.modes[i] == Mode::write)
+                wanted.erase(task.tiles[i].get());  // what it held before is of no use
+            else
+                wanted.insert(task.tiles[i].get());
     }
     std::vector<Task> kept;
     std::vector<size_t> new_index(tasks_.size() + 1);

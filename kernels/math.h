@@ -1,6 +1,6 @@
 // Elementary functions written so that a compiler's vectoriser (and nvcc) can take them: no
 // branches, no tables, no calls. The float versions are within a few ulp (the numbers are in
-// tests/cpp/pointwise_test.cc); double takes the library's, since mostly checks run in it.
+// tests/cpp/pointwise_layout_test.cc); double takes the library's, since mostly checks run in it.
 // Infinities, NaN and signed zeros come out as in C's math library, except that results below the
 // smallest normal float may be flushed to zero.
 #pragma once

@@ -17,7 +17,11 @@ local function open_editor()
   for _, name in ipairs {"libedit.so.2", "libedit.so.0"} do
     local ok, library = pcall(ffi.load, name)
     if ok then
-      ffi.cdef "char *readline(const char *prompt); int add_history(const char *line); void free(void *p);"
+      ffi.cdef [[
+        char *readline(const char *prompt);
+        int add_history(const char *line);
+        void free(void *p);
+      ]]
       readline = library
       return
     end
@@ -41,8 +45,8 @@ local function read_line(prompt)
   return io.read "*l"
 end
 
--- An expression if it is one, else statements. The second result tells that the text goes on in the
--- next line.
+-- A chunk from an expression if it is one, else from statements. The second result tells that the
+-- text goes on in the next line.
 local function compile(text)
   local chunk = loadstring("return " .. text, "=nn>")
   if chunk then return chunk end
@@ -56,22 +60,23 @@ local function keep_locals(text)
   return (text:gsub("^%s*local%s+function%s+", "function "):gsub("^%s*local%s+([%w_, ]+=)", "%1"))
 end
 
+local function is_plain_table(value) return type(value) == "table" and not getmetatable(value) end
+
 local function show(value)
   if type(value) == "string" then return ("%q"):format(value) end
-  if type(value) == "table" and not getmetatable(value) then
-    local parts, count = {}, 0
-    for _, v in ipairs(value) do
-      count = count + 1
-      parts[#parts + 1] = #parts < 20 and tostring(v) or nil
-    end
-    for k, v in pairs(value) do
-      if not (type(k) == "number" and k >= 1 and k <= count) and #parts < 20 then
-        parts[#parts + 1] = tostring(k) .. " = " .. (type(v) == "table" and not getmetatable(v) and "{...}" or tostring(v))
-      end
-    end
-    return "{" .. table.concat(parts, ", ") .. "}"
+  if not is_plain_table(value) then return tostring(value) end
+  local parts, count = {}, 0
+  for _, v in ipairs(value) do
+    count = count + 1
+    parts[#parts + 1] = #parts < 20 and tostring(v) or nil
   end
-  return tostring(value)
+  for k, v in pairs(value) do
+    local listed = type(k) == "number" and k >= 1 and k <= count
+    if not listed and #parts < 20 then
+      parts[#parts + 1] = tostring(k) .. " = " .. (is_plain_table(v) and "{...}" or tostring(v))
+    end
+  end
+  return "{" .. table.concat(parts, ", ") .. "}"
 end
 
 local function evaluate(text)
@@ -99,14 +104,16 @@ end
 local function help(name)
   if name == "" then
     print "Values print themselves; end a line with ; to silence it; `ans` is the last one."
-    print "?name  help on an op      ??word  search all docs      ;command  run a shell command      Ctrl-D  leave"
+    print("?name  help on an op      ??word  search all docs      "
+          .. ";command  run a shell command      Ctrl-D  leave")
     return
   end
   local op = require("nn.op").ops[name:match "([%w_]+)$" or ""]
   if op then
     print(op.doc)
     for _, a in ipairs(op.attributes) do
-      local default = a.fallback ~= "" and a.fallback ~= "nil" and (" (default " .. a.fallback .. ")") or ""
+      local has_default = a.fallback ~= "" and a.fallback ~= "nil"
+      local default = has_default and (" (default " .. a.fallback .. ")") or ""
       print(("  %-14s %s%s"):format(a.name, a.doc, default))
     end
     print(op.no_gradient == "" and "has a gradient" or "no gradient: it " .. op.no_gradient)
@@ -131,25 +138,35 @@ local function handle(text)
   if text:match "%S" then evaluate(text) end
 end
 
+-- Whether the text is code that goes on in the next line.
+local function is_unfinished(text)
+  if not text:match "%S" or text:match "^%s*[?;]" then return false end
+  local _, unfinished = compile((text:gsub(";%s*$", "")))
+  return unfinished
+end
+
 --- Runs the session until the end of input.
 function M.run()
   open_editor()
   getmetatable(session).__index = function(_, name)
     local value = rawget(_G, name)
     if value == nil and name ~= "ans" then
-      local known = setmetatable({}, nil)
+      local known = {}
       for k in pairs(_G) do known[k] = true end
       for k in pairs(session) do known[k] = true end
       lib.misuse("there is no variable '%s'%s", tostring(name), near.suggestion(name, known))
     end
     return value
   end
-  if nn.is_tty(0) then print((nn.version():gsub("\n.*", "")) .. ".  ? for help, Ctrl-D to leave.") end
+  if nn.is_tty(0) then
+    local version = nn.version():match "^[^\n]*"
+    print(version .. ".  ? for help, Ctrl-D to leave.")
+  end
   while true do
     local text = read_line "nn> "
     if not text then break end
     text = text:gsub("^nn> ", "")   -- pasted with its prompt
-    while text:match "%S" and not text:match "^%s*[?;]" and select(2, compile((text:gsub(";%s*$", "")))) do
+    while is_unfinished(text) do
       local more = read_line "  > "
       if not more then break end
       text = text .. "\n" .. more

@@ -48,14 +48,16 @@ local sizes = {
   ["gpt2-xl"] = {layers = 48, heads = 25, embd = 1600},
 }
 
---- GPT2{layers, heads, embd, context=1024, vocab=50257, dropout=0}; GPT2.size "gpt2-xl" gives such
---- a table.
+--- GPT2{layers, heads, embd, context=1024, vocab=50257, dropout=0} -> a model with fresh weights.
+--- GPT2.size "gpt2-xl" gives such a table.
 function GPT2:init(config)
-  local c = {layers = config.layers, heads = config.heads, embd = config.embd, context = config.context or 1024,
-             vocab = config.vocab or 50257, dropout = config.dropout or 0}
+  local c = {
+    layers = config.layers, heads = config.heads, embd = config.embd,
+    context = config.context or 1024, vocab = config.vocab or 50257, dropout = config.dropout or 0,
+  }
   if c.embd % c.heads ~= 0 then
-    nn.fail("gpt2: embd = %d does not divide into heads = %d; choose a multiple, such as %d", c.embd, c.heads,
-            math.ceil(c.embd / c.heads) * c.heads)
+    nn.fail("gpt2: embd = %d does not divide into heads = %d; choose a multiple, such as %d",
+            c.embd, c.heads, math.ceil(c.embd / c.heads) * c.heads)
   end
   self.config = c
   self.tok = nn.Embedding(c.vocab, c.embd, {axes = "vocab,embd"})
@@ -77,8 +79,9 @@ function GPT2:hidden(ids)
   return h
 end
 
---- model(ids) -> logits (B,T,V). model(ids, targets, {scale=1, ignore_index=-100}) -> scale * mean
---- cross-entropy, without ever holding all logits.
+--- model(ids) -> logits (B,T,V).
+--- model(ids, targets, {scale=1, ignore_index=-100}) -> scale * mean cross-entropy, without ever
+--- holding all logits.
 function GPT2:forward(ids, targets, options)
   local h = self:hidden(ids)
   if not targets then return (nn.linear(h, self.tok.weight)) end
@@ -87,8 +90,8 @@ function GPT2:forward(ids, targets, options)
     {scale = options.scale, ignore_index = options.ignore_index, gradient = nn.grad_enabled()}))
 end
 
---- FLOPs per token, forward and backward: 6 N + 12 layers embd T, where N counts the matrices, the
---- tied head once.
+--- FLOPs per token, forward and backward: 6 N + 12 layers embd T, where N counts the elements of
+--- the matrices (the tied head once).
 function GPT2:flops_per_token(time)
   local c = self.config
   return 6 * (12 * c.layers * c.embd ^ 2 + c.vocab * c.embd) + 12 * c.layers * c.embd * time
@@ -96,7 +99,11 @@ end
 
 --- The configuration of a released size, or an error that names them.
 function GPT2.size(name)
-  local size = sizes[name] or nn.fail("gpt2: there is no size '%s'; there are gpt2, gpt2-medium, gpt2-large, gpt2-xl", tostring(name))
+  local size = sizes[name]
+  if not size then
+    nn.fail("gpt2: there is no size '%s'; there are gpt2, gpt2-medium, gpt2-large, gpt2-xl",
+            tostring(name))
+  end
   local out = {context = 1024, vocab = 50257}
   for key, value in pairs(size) do out[key] = value end
   return out

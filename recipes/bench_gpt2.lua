@@ -11,7 +11,8 @@ for _, word in ipairs(arg) do
   if word == "--json" then json = true else options[#options + 1] = word end
 end
 local cfg = nn.config({
-  model = nn.field("gpt2", "gpt2, gpt2-medium, gpt2-large, gpt2-xl; or custom, with the sizes below"),
+  model = nn.field("gpt2",
+    "gpt2, gpt2-medium, gpt2-large, gpt2-xl; or custom, with the sizes below"),
   layers = nn.field(12, "layers of a custom model", {min = 1}),
   heads = nn.field(12, "heads of a custom model", {min = 1}),
   embd = nn.field(768, "width of a custom model", {min = 1}),
@@ -30,7 +31,8 @@ local function model_config()
     size.context = math.max(size.context, cfg.tokens)
     return size
   end
-  return {layers = cfg.layers, heads = cfg.heads, embd = cfg.embd, vocab = cfg.vocab, context = cfg.tokens}
+  return {layers = cfg.layers, heads = cfg.heads, embd = cfg.embd, vocab = cfg.vocab,
+          context = cfg.tokens}
 end
 
 nn.seed(cfg.seed)
@@ -76,14 +78,19 @@ local tokens = cfg.batch * cfg.tokens
 local flops = model:flops_per_token(cfg.tokens) * tokens
 local kinds = {}
 for _, k in ipairs(profile.kernels) do
-  kinds[k.name] = {calls = k.calls / 2, ms = k.seconds / 2 * 1e3, gflops = k.flops / k.seconds / 1e9,
-                   gb_per_s = k.bytes / k.seconds / 1e9, share = k.seconds / profile.seconds / (cpus + gpus)}
+  kinds[k.name] = {
+    calls = k.calls / 2, ms = k.seconds / 2 * 1e3,
+    gflops = k.flops / k.seconds / 1e9, gb_per_s = k.bytes / k.seconds / 1e9,
+    share = k.seconds / profile.seconds / (cpus + gpus),
+  }
 end
 local per_task = 1e6 / profile.replayed_tasks
 local result = {
-  model = cfg.model, parameters = model:count(), workers = cpus, gpus = gpus, batch = cfg.batch, tokens = cfg.tokens,
-  ms_per_step = seconds * 1e3, tokens_per_s = tokens / seconds, gflops = flops / seconds / 1e9, sgemm_gflops = sgemm,
-  ratio = flops / seconds / 1e9 / sgemm, loss = loss:item(), tasks_per_step = step:info().tasks,
+  model = cfg.model, parameters = model:count(), workers = cpus, gpus = gpus,
+  batch = cfg.batch, tokens = cfg.tokens,
+  ms_per_step = seconds * 1e3, tokens_per_s = tokens / seconds,
+  gflops = flops / seconds / 1e9, sgemm_gflops = sgemm, ratio = flops / seconds / 1e9 / sgemm,
+  loss = loss:item(), tasks_per_step = step:info().tasks,
   submit_us_per_task = profile.replay_seconds * per_task,
   starpu_us_per_task = profile.starpu_seconds * per_task,
   own_us_per_task = (profile.replay_seconds - profile.starpu_seconds) * per_task,
@@ -102,12 +109,15 @@ print(("%-28s %10.1f  (6 N + 12 L C T a token)"):format("GFLOP/s", result.gflops
 print(("%-28s %10.1f  (2048^3 on every worker)"):format("sgemm GFLOP/s", sgemm))
 print(("%-28s %10.3f"):format("ratio", result.ratio))
 print(("%-28s %10d"):format("tasks a step", result.tasks_per_step))
-print(("%-28s %10.2f  of which StarPU %.2f, ours %.2f"):format("submission, us a task", result.submit_us_per_task,
-                                                               result.starpu_us_per_task, result.own_us_per_task))
+print(("%-28s %10.2f  of which StarPU %.2f, ours %.2f"):format(
+  "submission, us a task", result.submit_us_per_task, result.starpu_us_per_task,
+  result.own_us_per_task))
 print(("%-28s %10.1f"):format("peak of tiles, MB", result.peak_tiles_mb))
 print(("%-28s %10.1f"):format("peak RSS, MB", result.peak_rss_mb))
-print(("\n%-24s %8s %10s %10s %8s %7s"):format("kind of task", "a step", "ms a step", "GFLOP/s", "GB/s", "share"))
+print(("\n%-24s %8s %10s %10s %8s %7s"):format(
+  "kind of task", "a step", "ms a step", "GFLOP/s", "GB/s", "share"))
 for _, k in ipairs(profile.kernels) do
   local kind = kinds[k.name]
-  print(("%-24s %8d %10.1f %10.1f %8.1f %6.1f%%"):format(k.name, kind.calls, kind.ms, kind.gflops, kind.gb_per_s, 100 * kind.share))
+  print(("%-24s %8d %10.1f %10.1f %8.1f %6.1f%%"):format(
+    k.name, kind.calls, kind.ms, kind.gflops, kind.gb_per_s, 100 * kind.share))
 end

@@ -58,23 +58,16 @@ void finish_row(const Product<T>& g, int64_t i, int64_t j, int64_t n, const Acc<
     }
 }
 
-// float and double: OpenBLAS adds the product to beta c + bias in place, a panel of rows at a time,
-// so that GELU finds the panel in cache.
+// float and double: OpenBLAS adds the product to beta c + bias, where it would have written beta c.
 template <class T> void product_blas(const Product<T>& g) {
     const nn_gemm_params& p = g.p;
-    if (!p.epilogue) {
-        return blas::gemm(p.trans_a, p.trans_b, p.m, p.n, p.k, T(p.alpha), g.a, p.lda, g.b, p.ldb,
-                          T(p.beta), g.c, p.ldc);
-    }
     T* out = p.epilogue == 2 && g.aux ? g.aux : g.c;
-    const int64_t panel = p.epilogue == 2 ? 256 : p.m;
-    for (int64_t i = 0; i < p.m; i += panel) {
-        const int64_t rows = std::min(panel, p.m - i);
-        for (int64_t r = i; r < i + rows; ++r) start_row(g, r, 0, p.n, out + r * p.ldc);
-        blas::gemm(p.trans_a, p.trans_b, rows, p.n, p.k, T(p.alpha), g.a_at(i, 0), p.lda, g.b,
-                   p.ldb, T(1), out + i * p.ldc, p.ldc);
-        for (int64_t r = i; r < i + rows; ++r) finish_row(g, r, 0, p.n, out + r * p.ldc);
-    }
+    if (p.epilogue)
+        for (int64_t i = 0; i < p.m; ++i) start_row(g, i, 0, p.n, out + i * p.ldc);
+    blas::gemm(p.trans_a, p.trans_b, p.m, p.n, p.k, T(p.alpha), g.a, p.lda, g.b, p.ldb,
+               p.epilogue ? T(1) : T(p.beta), out, p.ldc);
+    if (p.epilogue)
+        for (int64_t i = 0; i < p.m; ++i) finish_row(g, i, 0, p.n, out + i * p.ldc);
 }
 
 // to (rows, cols) = a block of a stored matrix whose rows lie `ld` apart.
@@ -162,7 +155,7 @@ void stream_b(const Product<T>& g, const Acc<T>* x, int64_t j, int64_t cols, Acc
     }
 }
 
-constexpr int64_t few_rows = 16;
+constexpr int64_t few_rows = 12;  // beyond, OpenBLAS is faster
 
 // A few rows: bound by reading B, which a packing gemm would read, write and read again.
 template <class T> void product_few_rows(const Product<T>& g) {

@@ -78,7 +78,6 @@ template <class T, class G>
 void sgd_loop(const nn_sgd_params& p, double clip, T* param, Acc<T>* momentum, const G* grad) {
     using A = Acc<T>;
     const A lr = A(p.lr), mu = A(p.momentum), decay = A(p.weight_decay), scale = A(clip);
-    const A keep = p.first ? A(0) : mu;
     const A direct = p.nesterov ? A(1) : A(0), through = p.nesterov ? mu : A(1);
     if (!momentum) {
 #pragma omp simd
@@ -92,7 +91,7 @@ void sgd_loop(const nn_sgd_params& p, double clip, T* param, Acc<T>* momentum, c
 #pragma omp simd
     for (int64_t i = 0; i < p.n; ++i) {
         const A w = A(param[i]), g = A(Acc<G>(grad[i])) * scale + decay * w;
-        const A buffer = keep * momentum[i] + g;
+        const A buffer = mu * momentum[i] + g;
         momentum[i] = buffer;
         param[i] = T(w - lr * (direct * g + through * buffer));
     }

@@ -21,8 +21,9 @@ local function key_of(arguments, n)
   for i = 1, n do
     local x = arguments[i]
     if not is_tensor(x) then
-      lib.misuse("compiled function: argument %d is a %s; only tensors can be passed (a number that changes between calls "
-                 .. "is an nn.scalar that the function uses)", i, type(x))
+      lib.misuse("compiled function: argument %d is a %s; only tensors can be passed (a number "
+                 .. "that changes between calls is an nn.scalar that the function uses)",
+                 i, type(x))
     end
     parts[#parts + 1] = x.dtype
     for axis = 1, #x.shape do parts[#parts + 1] = table.concat(x:cuts(axis), ",") end
@@ -51,11 +52,13 @@ local function record(f, arguments, n)
       local count = table.maxn(results)
       for i = 1, count do
         if not is_tensor(results[i]) then
-          lib.misuse("compiled function: result %d is a %s; only tensors can be returned", i, type(results[i]))
+          lib.misuse("compiled function: result %d is a %s; only tensors can be returned", i,
+                     type(results[i]))
         end
       end
       check(C.nn_record_end(refs_of(inputs, n), n, refs_of(results, count), count, out))
-      return {ref = ffi.gc(ffi.new("nn_ref", out[0].slot, out[0].generation), C.nn_release), results = count}
+      local ref = ffi.gc(ffi.new("nn_ref", out[0].slot, out[0].generation), C.nn_release)
+      return {ref = ref, results = count}
     end)
   end)
   if not ok then
@@ -69,13 +72,18 @@ local function info_of(program)
   local info = ffi.new "nn_program_info_t"
   check(C.nn_program_info(program.ref, info))
   return {tasks = tonumber(info.tasks), tiles = tonumber(info.tiles), flops = info.flops,
-          persistent_bytes = tonumber(info.persistent_bytes), peak_bytes = tonumber(info.peak_bytes)}
+          persistent_bytes = tonumber(info.persistent_bytes),
+          peak_bytes = tonumber(info.peak_bytes)}
 end
 
 --- nn.plan(f) runs f without computing anything, so that a model of any size costs neither memory
 --- nor time, and tells what it would take: {tasks, tiles, flops, peak_bytes, ...}. Tensors that f
 --- returns count to the end (parameters, optimizer state); all others only while they are needed.
----   nn.plan(function() local m = GPT2(GPT2.size "gpt2-xl"); print(m:count()); return m.tok.weight end).peak_bytes
+---   nn.plan(function()
+---     local model = GPT2(GPT2.size "gpt2-xl")
+---     print(model:count())
+---     return model.tok.weight
+---   end).peak_bytes
 function M.plan(f)
   local program = record(f, {}, 0)
   return info_of(program)
@@ -96,7 +104,12 @@ end
 --- records f (which then runs only to emit its tasks: values cannot be read inside); every call
 --- submits the recorded tasks without Lua. Results come back at once and are computed in the
 --- background; item() or host() waits.
----   step = nn.compile(function(x, y) local loss = model(x, y); loss:backward(); optim:step(); return loss end)
+---   step = nn.compile(function(x, y)
+---     local loss = model(x, y)
+---     loss:backward()
+---     optim:step()
+---     return loss
+---   end)
 function M.compile(f)
   return setmetatable({f = f, programs = {}}, Compiled)
 end

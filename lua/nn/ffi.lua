@@ -9,7 +9,8 @@ local M = {}
 
 local function declare(file)
   local path = host.root .. "/" .. file
-  local f = assert(io.open(path), "nnlua: " .. path .. " is missing; the installation is incomplete")
+  local f = assert(io.open(path),
+                   "nnlua: " .. path .. " is missing; the installation is incomplete")
   local text = f:read("*a")
   f:close()
   ffi.cdef((assert(text:match("// <cdef>\n(.-)// </cdef>"), path .. " has no <cdef> markers")))
@@ -37,7 +38,7 @@ local function user_frame()
   end
 end
 
---- Raises an error that is meant for a person: its text stands alone, without position or
+--- Raises an error that is meant for a person: its text stands alone, with neither position nor
 --- traceback.
 function M.fail(format, ...)
   error(setmetatable({message = select("#", ...) > 0 and format:format(...) or format}, Error), 0)
@@ -53,8 +54,10 @@ function M.is_error(e) return getmetatable(e) == Error end
 
 local function raise(status)
   local message = ffi.string(C.nn_error())
-  if status == C.NN_INTERRUPTED then C.nn_clear_interrupt() end
-  error(setmetatable({message = message, where = user_frame(), interrupted = status == C.NN_INTERRUPTED}, Error), 0)
+  local interrupted = status == C.NN_INTERRUPTED
+  if interrupted then C.nn_clear_interrupt() end
+  local e = {message = message, where = user_frame(), interrupted = interrupted}
+  error(setmetatable(e, Error), 0)
 end
 
 --- Raises if a C call failed.
@@ -82,6 +85,7 @@ function M.check_making(call, ...)
   if status < 0 then raise(status) end
 end
 
+--- Notes bytes of tensors made, and collects garbage when enough of them have come together.
 function M.count_bytes(bytes)
   made = made + bytes
   if made > collect_after then
@@ -91,9 +95,12 @@ function M.count_bytes(bytes)
 end
 
 M.dtypes = {[0] = "f32", "f64", "bf16", "i32", "i64", "u8", "bool"}
-M.dtype_number, M.dtype_size = {}, {f32 = 4, f64 = 8, bf16 = 2, i32 = 4, i64 = 8, u8 = 1, bool = 1}
+M.dtype_number = {}
 for number, name in pairs(M.dtypes) do M.dtype_number[name] = number end
-M.host_type = {f32 = "float", f64 = "double", bf16 = "uint16_t", i32 = "int32_t", i64 = "int64_t", u8 = "uint8_t",
-               bool = "uint8_t"}
+M.dtype_size = {f32 = 4, f64 = 8, bf16 = 2, i32 = 4, i64 = 8, u8 = 1, bool = 1}
+M.host_type = {
+  f32 = "float", f64 = "double", bf16 = "uint16_t", i32 = "int32_t", i64 = "int64_t",
+  u8 = "uint8_t", bool = "uint8_t",
+}
 
 return M

@@ -14,11 +14,13 @@ local nn = {}
 package.loaded["nn"] = nn
 
 ops.install(nn)
-nn.tensor, nn.from_host, nn.is_tensor, nn.Tensor = tensor.tensor, tensor.from_host, tensor.is_tensor, tensor.Tensor
+nn.tensor, nn.from_host = tensor.tensor, tensor.from_host
+nn.is_tensor, nn.Tensor = tensor.is_tensor, tensor.Tensor
 nn.scalar, nn.fail = ops.scalar, lib.fail
 nn.no_grad, nn.grad, nn.gradient_rule = grad.no_grad, grad.grad, grad.gradient_rule
 nn.grad_enabled = grad.enabled
-nn.module, nn.is_module, nn.parameter, nn.list = module.module, module.is_module, module.parameter, module.list
+nn.module, nn.is_module = module.module, module.is_module
+nn.parameter, nn.list = module.parameter, module.list
 for name, value in pairs(layers) do nn[name] = value end
 
 --- nn.ops() -> the registry: a sorted list of {name, doc, inputs, attributes, samples, no_gradient,
@@ -50,8 +52,8 @@ local function creator(name, fixed)
     return y
   end
 end
---- nn.zeros(3, 4, {dtype="f32", grad=false}), nn.ones, nn.rand (uniform in [0,1)), nn.randn
---- (normal).
+--- nn.zeros(3, 4, {dtype="f32", grad=false}), and likewise nn.ones, nn.rand (uniform in [0,1)) and
+--- nn.randn (normal).
 nn.zeros, nn.ones = creator("full", {value = 0}), creator("full", {value = 1})
 nn.rand, nn.randn = creator("uniform", {}), creator("normal", {})
 --- nn.zeros_like(x), nn.ones_like(x).
@@ -64,7 +66,9 @@ function Tensor:transpose(a, b)
   local order, n = {}, #self.shape
   for i = 1, n do order[i] = i end
   a, b = a < 0 and n + 1 + a or a, b < 0 and n + 1 + b or b
-  if not order[a] or not order[b] then lib.misuse("transpose: axes %d and %d of a tensor of %d", a, b, n) end
+  if not order[a] or not order[b] then
+    lib.misuse("transpose: axes %d and %d of a tensor of %d", a, b, n)
+  end
   order[a], order[b] = order[b], order[a]
   return self:permute(order)
 end
@@ -79,17 +83,21 @@ end
 function Tensor:squeeze(axis)
   local shape = {unpack(self.shape)}
   axis = axis < 0 and #shape + 1 + axis or axis
-  if shape[axis] ~= 1 then lib.misuse("squeeze: axis %d has size %s, not 1", axis, tostring(shape[axis])) end
+  if shape[axis] ~= 1 then
+    lib.misuse("squeeze: axis %d has size %s, not 1", axis, tostring(shape[axis]))
+  end
   table.remove(shape, axis)
   return self:reshape(shape)
 end
---- x:split(parts, axis=-1) -> that many tensors of equal size along an axis (or of the sizes in a
---- list).
+--- x:split(parts, axis=-1) -> that many tensors of equal size along an axis; parts may also be a
+--- list of sizes.
 function Tensor:split(parts, axis)
   axis = axis or -1
   local size, sizes = self:dim(axis), parts
   if type(parts) == "number" then
-    if size % parts ~= 0 then lib.misuse("split: size %d does not divide into %d parts", size, parts) end
+    if size % parts ~= 0 then
+      lib.misuse("split: size %d does not divide into %d parts", size, parts)
+    end
     sizes = {}
     for i = 1, parts do sizes[i] = size / parts end
   end
@@ -98,7 +106,9 @@ function Tensor:split(parts, axis)
     out[i] = self:slice(axis, at, at + n - 1)
     at = at + n
   end
-  if at ~= size + 1 then lib.misuse("split: the sizes add up to %d, the axis has %d", at - 1, size) end
+  if at ~= size + 1 then
+    lib.misuse("split: the sizes add up to %d, the axis has %d", at - 1, size)
+  end
   return unpack(out)
 end
 --- x:masked_fill(mask, value): value where the mask is true, x elsewhere.
@@ -126,8 +136,8 @@ function nn.set_random_state(state)
   check(C.nn_set_random_counter(state.counter))
 end
 
---- nn.devices{cpus=4, scheduler="lws"}: workers, before the first tensor is computed. nn.workers()
---- -> cpus, gpus.
+--- nn.devices{cpus=4, scheduler="lws"} chooses the workers, before the first tensor is computed.
+--- nn.workers() -> cpus, gpus.
 function nn.devices(options) check(C.nn_configure(options.cpus or 0, options.scheduler)) end
 function nn.workers()
   local cpus, gpus = ffi.new "int32_t[1]", ffi.new "int32_t[1]"
@@ -146,14 +156,15 @@ end
 function nn.memory()
   local m = ffi.new "nn_memory_info_t"
   check(C.nn_memory(m))
-  return {budget = tonumber(m.budget), in_use = tonumber(m.in_use), cached = tonumber(m.cached), peak = tonumber(m.peak),
-          tensors = tonumber(m.tensors), available = tonumber(m.available)}
+  return {budget = tonumber(m.budget), in_use = tonumber(m.in_use), cached = tonumber(m.cached),
+          peak = tonumber(m.peak), tensors = tonumber(m.tensors),
+          available = tonumber(m.available)}
 end
 function nn.memory_budget(bytes) check(C.nn_memory_budget(bytes)) end
 function nn.reset_peak() check(C.nn_reset_peak()) end
 
---- nn.scope(f, ...) -> f(...). Every tensor made inside is freed at its end, but for those
---- returned.
+--- nn.scope(f, ...) -> f(...). Every tensor made inside is freed at the end, except those that f
+--- returns.
 function nn.scope(f, ...)
   check(C.nn_scope_begin())
   local results = {pcall(f, ...)}

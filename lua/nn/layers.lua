@@ -20,8 +20,11 @@ M.Linear = Linear
 function Linear:init(inputs, outputs, options)
   options = options or {}
   self.inputs, self.outputs, self.gelu = inputs, outputs, options.gelu or false
-  self.weight = module.parameter({outputs, inputs}, {std = options.std or 0.02, dtype = options.dtype})
-  if options.bias ~= false then self.bias = module.parameter({outputs}, {value = 0, dtype = options.dtype}) end
+  local std, dtype = options.std or 0.02, options.dtype
+  self.weight = module.parameter({outputs, inputs}, {std = std, dtype = dtype})
+  if options.bias ~= false then
+    self.bias = module.parameter({outputs}, {value = 0, dtype = dtype})
+  end
 end
 function Linear:forward(x)
   return (ops.call("linear", x, self.weight, {bias = self.bias, gelu = self.gelu}))
@@ -50,18 +53,23 @@ M.Embedding = Embedding
 function Embedding:init(rows, size, options)
   options = options or {}
   self.rows, self.size = rows, size
-  self.weight = module.parameter({rows, size}, {std = options.std or 0.02, axes = options.axes, dtype = options.dtype})
+  self.weight = module.parameter({rows, size}, {
+    std = options.std or 0.02, axes = options.axes, dtype = options.dtype,
+  })
 end
 function Embedding:forward(ids, positions, start)
-  return ops.call("embedding", ids, self.weight, {positions = positions and positions.weight, start = start})
+  local position_weight = positions and positions.weight
+  return ops.call("embedding", ids, self.weight, {positions = position_weight, start = start})
 end
 
 local Dropout = module.module "Dropout"
 M.Dropout = Dropout
---- nn.Dropout(p): zeroes elements with probability p and scales the rest by 1/(1-p) while training;
---- else nothing.
+--- nn.Dropout(p): while training, zeroes elements with probability p and scales the rest by
+--- 1/(1-p); else nothing.
 function Dropout:init(p)
-  if type(p) ~= "number" or p < 0 or p >= 1 then lib.misuse("Dropout: p is %s; it must be in [0, 1)", tostring(p)) end
+  if type(p) ~= "number" or p < 0 or p >= 1 then
+    lib.misuse("Dropout: p is %s; it must be in [0, 1)", tostring(p))
+  end
   self.p = p
 end
 function Dropout:forward(x)

@@ -98,21 +98,21 @@ local function line_of(f)
   return table.concat(parts, "  ")
 end
 
---- log:progress(fields, keep): shows step, steps, loss, lr, grad_norm, ms, tokens_per_s, mfu,
---- memory (bytes) and eta (seconds). On a terminal the line is replaced by the next one, at most
---- ten times a second; elsewhere only lines with `keep` are written.
-function Log:progress(fields, keep)
-  if not self.tty then
-    if keep then self:say(line_of(fields)) end
-    return
-  end
-  local now = require("nn").now()
-  if not keep and now - self.last < 0.1 then return end
-  self.last = now
-  local line = line_of(fields):sub(1, columns() - 1)
+--- log:wants_progress() -> whether to call progress() for a step that is not logged: on a terminal,
+--- ten times a second.
+function Log:wants_progress()
+  return self.tty and require("nn").now() - self.last > 0.1
+end
+
+--- log:progress(fields): shows step, steps, loss, lr, grad_norm, ms, tokens_per_s, mfu, memory
+--- (bytes) and eta (seconds). On a terminal the line is replaced by the next one.
+function Log:progress(fields)
+  local line = line_of(fields)
+  if not self.tty then return self:say(line) end
+  line = line:sub(1, columns() - 1)
   io.write("\r", line, "\27[K")
   io.flush()
-  self.shown = #line
+  self.shown, self.last = #line, require("nn").now()
 end
 
 --- log:close(): ends the progress line and the file.

@@ -10,8 +10,8 @@ local M = {}
 local Module = {}
 Module.__index = Module
 
---- nn.module(name) -> a class. Objects: Class(...) calls Class.init(self, ...); object(...) calls
---- Class.forward.
+--- nn.module(name) -> a class. Class(...) makes an object and calls its init(...), object(...) its
+--- forward(...).
 ---   local Twice = nn.module "Twice"
 ---   function Twice:forward(x) return x * 2 end
 function M.module(name)
@@ -48,8 +48,7 @@ function M.parameter(shape, options)
   return x
 end
 
---- nn.list(count, make) -> a list of `count` objects made by make(i), for use as a field of a
---- module.
+--- nn.list(count, make) -> a list of `count` objects made by make(i), to be a field of a module.
 function M.list(count, make)
   local out = {}
   for i = 1, count do out[i] = make(i) end
@@ -64,7 +63,8 @@ local function collect(value, path, seen, out)
         seen[field] = true
         out[#out + 1] = {path = here, tensor = field}
       end
-    elseif type(field) == "table" and not seen[field] and (M.is_module(field) or getmetatable(field) == nil) then
+    elseif type(field) == "table" and not seen[field]
+           and (M.is_module(field) or getmetatable(field) == nil) then
       seen[field] = true
       collect(field, here, seen, out)
     end

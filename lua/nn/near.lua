@@ -10,7 +10,8 @@ local function distance(a, b)
   for i = 1, #a do
     for j = 1, #b do
       local same = a:byte(i) == b:byte(j)
-      local best = math.min(rows[i - 1][j] + 1, rows[i][j - 1] + 1, rows[i - 1][j - 1] + (same and 0 or 1))
+      local replaced = rows[i - 1][j - 1] + (same and 0 or 1)
+      local best = math.min(rows[i - 1][j] + 1, rows[i][j - 1] + 1, replaced)
       if i > 1 and j > 1 and a:byte(i) == b:byte(j - 1) and a:byte(i - 1) == b:byte(j) then
         best = math.min(best, rows[i - 2][j - 2] + 1)
       end

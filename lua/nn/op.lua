@@ -41,9 +41,11 @@ local function load_ops()
   local text = ffi.new "const char *[1]"
   for index = 0, C.nn_op_count() - 1 do
     check(C.nn_op_info(index, info))
-    local op = {index = index, name = ffi.string(info.name), doc = ffi.string(info.doc), inputs = {}, attributes = {},
-                samples = {}, category = ffi.string(info.category), no_gradient = ffi.string(info.no_gradient),
-                input_position = {}, attribute_position = {}}
+    local op = {
+      index = index, name = ffi.string(info.name), doc = ffi.string(info.doc),
+      category = ffi.string(info.category), no_gradient = ffi.string(info.no_gradient),
+      inputs = {}, attributes = {}, samples = {}, input_position = {}, attribute_position = {},
+    }
     for i = 0, info.inputs - 1 do
       check(C.nn_op_input(index, i, text))
       local name, mark = ffi.string(text[0]):match("^([%w_]+)([?*]?)$")
@@ -53,9 +55,12 @@ local function load_ops()
     end
     for i = 0, info.attributes - 1 do
       check(C.nn_op_attribute(index, i, attribute))
-      op.attributes[i + 1] = {name = ffi.string(attribute.name), kind = ffi.string(attribute.kind),
-                              fallback = ffi.string(attribute.fallback), doc = ffi.string(attribute.doc)}
-      op.attribute_position[op.attributes[i + 1].name] = i + 1
+      local name = ffi.string(attribute.name)
+      op.attributes[i + 1] = {
+        name = name, kind = ffi.string(attribute.kind), fallback = ffi.string(attribute.fallback),
+        doc = ffi.string(attribute.doc),
+      }
+      op.attribute_position[name] = i + 1
     end
     for i = 0, info.samples - 1 do
       check(C.nn_op_sample(index, i, text))
@@ -90,7 +95,8 @@ local function set_named(op, inputs, values, name, value)
     local known = {}
     for key in pairs(op.input_position) do known[key] = true end
     for key in pairs(op.attribute_position) do known[key] = true end
-    lib.misuse("%s: has no option '%s'%s", op.name, tostring(name), require("nn.near").suggestion(name, known))
+    lib.misuse("%s: has no option '%s'%s", op.name, tostring(name),
+               require("nn.near").suggestion(name, known))
   end
 end
 
@@ -98,56 +104,94 @@ local function is_options(value)
   return type(value) == "table" and getmetatable(value) == nil and #value == 0
 end
 
--- op(x, y, 3, {axis = 1}): first the inputs, then the attributes in order, last named ones. A list
--- of numbers may be written out: x:reshape(2, 3).
-local function parse_arguments(op, ...)
-  local count = select("#", ...)
-  local arguments = {...}
-  local inputs, values = {}, {}
-  local at = 1
-  if op.list then
-    local list = arguments[1]
-    if type(list) ~= "table" or is_tensor(list) then lib.misuse("%s: takes a list of tensors, {a, b, ...}", op.name) end
-    for i, t in ipairs(list) do
-      inputs[i] = is_tensor(t) and t or lib.misuse("%s: element %d is a %s, not a tensor", op.name, i, type(t))
-    end
-    at = 2
-  else
-    for i = 1, #op.inputs do
-      local value = arguments[at]
-      if at > count or is_options(value) then break end
-      local takes_number = op.attribute_position[op.inputs[i].name .. "_number"]
-      if value ~= nil and not is_tensor(value) and not takes_number and op.inputs[i].optional then break end
-      if value ~= nil then set_input(op, inputs, values, i, value) end
-      at = at + 1
-    end
+-- The one list of tensors that an op like cat takes.
+local function parse_list(op, list, inputs)
+  if type(list) ~= "table" or is_tensor(list) then
+    lib.misuse("%s: takes a list of tensors, {a, b, ...}", op.name)
   end
-  local attribute = 1
+  for i, t in ipairs(list) do
+    if not is_tensor(t) then
+      lib.misuse("%s: element %d is a %s, not a tensor", op.name, i, type(t))
+    end
+    inputs[i] = t
+  end
+end
+
+-- Takes inputs from the front of the arguments; returns the position of the first that is none.
+local function parse_inputs(op, arguments, count, inputs, values)
+  local at = 1
+  for i, declared in ipairs(op.inputs) do
+    local value = arguments[at]
+    if at > count or is_options(value) then break end
+    if value ~= nil then
+      local takes_number = op.attribute_position[declared.name .. "_number"]
+      if declared.optional and not is_tensor(value) and not takes_number then break end
+      set_input(op, inputs, values, i, value)
+    end
+    at = at + 1
+  end
+  return at
+end
+
+-- Takes the arguments from `at` on: attributes in order, last a table of named ones.
+local function parse_attributes(op, arguments, count, at, inputs, values)
+  local position = 1
   while at <= count do
     local value = arguments[at]
-    local next_kind = op.attributes[attribute] and op.attributes[attribute].kind
-    local empty_list = type(value) == "table" and next(value) == nil and (next_kind == "ints" or next_kind == "axes")
+    local declared = op.attributes[position]
+    local wants_list = declared and (declared.kind == "ints" or declared.kind == "axes")
+    local empty_list = wants_list and type(value) == "table" and next(value) == nil
     if at == count and is_options(value) and not empty_list then
       for name, v in pairs(value) do set_named(op, inputs, values, name, v) end
       break
     end
-    while op.attributes[attribute] and op.attributes[attribute].name:find("_number$") do attribute = attribute + 1 end
-    local declared = op.attributes[attribute]
-    if not declared then lib.misuse("%s: too many arguments; usage: %s", op.name, op.doc:match("^[^\n]*")) end
-    if type(value) == "number" and (declared.kind == "ints") then
+    while declared and declared.name:find("_number$") do
+      position = position + 1
+      declared = op.attributes[position]
+    end
+    if not declared then
+      lib.misuse("%s: too many arguments; usage: %s", op.name, op.doc:match("^[^\n]*"))
+    end
+    if type(value) == "number" and declared.kind == "ints" then
       local list = {}
       while type(arguments[at]) == "number" do
         list[#list + 1] = arguments[at]
         at = at + 1
       end
-      values[attribute] = list
+      values[position] = list
     else
-      values[attribute] = value
+      values[position] = value
       at = at + 1
     end
-    attribute = attribute + 1
+    position = position + 1
   end
+end
+
+-- op(x, y, 3, {axis = 1}): first the inputs, then the attributes in order, last named ones. A list
+-- of numbers may be written out: x:reshape(2, 3).
+local function parse_arguments(op, ...)
+  local arguments, count = {...}, select("#", ...)
+  local inputs, values = {}, {}
+  local at = 2
+  if op.list then
+    parse_list(op, arguments[1], inputs)
+  else
+    at = parse_inputs(op, arguments, count, inputs, values)
+  end
+  parse_attributes(op, arguments, count, at, inputs, values)
   return inputs, values
+end
+
+-- A list of numbers as an array for the engine; `keep` holds it until the call is over.
+local function int_list(op, declared, value, keep)
+  for i, v in ipairs(value) do
+    if type(v) ~= "number" then
+      lib.misuse("%s: %s[%d] is a %s, not a number", op.name, declared.name, i, type(v))
+    end
+  end
+  local list = ffi.new("int64_t[?]", math.max(1, #value), value)
+  keep[#keep + 1] = list
+  return list
 end
 
 local function fill_value(op, out, declared, value, keep)
@@ -162,12 +206,9 @@ local function fill_value(op, out, declared, value, keep)
     out.kind, out.number = 1, value and 1 or 0
   elseif type(value) == "string" and (kind == "text" or kind == "dtype") then
     out.kind, out.text = 2, value
-  elseif type(value) == "table" and getmetatable(value) == nil and (kind == "ints" or kind == "axes") then
-    for i, v in ipairs(value) do
-      if type(v) ~= "number" then lib.misuse("%s: %s[%d] is a %s, not a number", op.name, declared.name, i, type(v)) end
-    end
-    local list = ffi.new("int64_t[?]", math.max(1, #value), value)
-    keep[#keep + 1] = list
+  elseif type(value) == "table" and getmetatable(value) == nil
+         and (kind == "ints" or kind == "axes") then
+    local list = int_list(op, declared, value, keep)
     out.kind, out.count, out.list = 3, #value, list
   else
     lib.misuse("%s: %s is a %s; %s is needed (%s)", op.name, declared.name,
@@ -188,7 +229,9 @@ local function apply(op, inputs, values)
   end
   local attributes = ffi.new("nn_value[?]", math.max(1, #op.attributes))
   local keep = {}
-  for i, declared in ipairs(op.attributes) do fill_value(op, attributes[i - 1], declared, values[i], keep) end
+  for i, declared in ipairs(op.attributes) do
+    fill_value(op, attributes[i - 1], declared, values[i], keep)
+  end
   n_outputs[0] = room
   lib.check_making(C.nn_apply, op.index, refs, n, attributes, #op.attributes, outputs, n_outputs)
   local count, results = n_outputs[0], {}
@@ -206,27 +249,27 @@ function M.set_recorder(f) record = f end
 -- The key of a random mask is drawn here, not in the engine, so that the tape can draw the same
 -- mask again. While recording, the counter is relative and the seed is that of the run.
 local function draw_mask_key(op, values)
-  local counter, p = op.attribute_position.counter, op.attribute_position.p or op.attribute_position.dropout
+  local position = op.attribute_position
+  local counter, p = position.counter, position.p or position.dropout
   if counter and not values[counter] and (values[p] or 0) ~= 0 then
     local out, seed, now = ffi.new "int64_t[1]", ffi.new "uint64_t[1]", ffi.new "uint64_t[1]"
     check(C.nn_random_state(seed, now))
     check(C.nn_next_random(out))
     values[counter] = tonumber(out[0])
-    if C.nn_recording() == 0 then values[op.attribute_position.seed] = tonumber(seed[0]) end
+    if C.nn_recording() == 0 then values[position.seed] = tonumber(seed[0]) end
   end
 end
 
 local function invoke(op, inputs, values)
   draw_mask_key(op, values)
-  local in_place = op.name:sub(-1) == "_"
-  if in_place and inputs[1] and inputs[1].requires_grad and M.grad_enabled() and op.category == "in place" then
-    lib.misuse("%s: the tensor needs a gradient; change it inside nn.no_grad(function() ... end)", op.name)
+  local in_place, first = op.name:sub(-1) == "_", inputs[1]
+  local writes_leaf = in_place and op.category == "in place" and first and first.requires_grad
+  if writes_leaf and M.grad_enabled() then
+    lib.misuse("%s: the tensor needs a gradient; change it inside nn.no_grad(function() ... end)",
+               op.name)
   end
   local results, count = apply(op, inputs, values)
-  if in_place then
-    local first = inputs[1]
-    return first
-  end
+  if in_place then return first end
   if record and op.no_gradient == "" then record(op, inputs, values, results, count) end
   return unpack(results, 1, count)
 end

@@ -7,11 +7,11 @@ local ops = require "nn.op"
 
 local M = {}
 
--- Matrices decay; biases and norms, which have one axis, do not (as in GPT-2's and nanoGPT's
--- training).
+-- Matrices decay; biases and norms, which have one axis, do not (as nanoGPT does it for GPT-2).
 local function group_decay(parameter, options)
-  if options.decay_filter then return options.decay_filter(parameter) and options.weight_decay or 0 end
-  return #parameter.tensor.shape >= 2 and options.weight_decay or 0
+  local filter, decays = options.decay_filter, #parameter.tensor.shape >= 2
+  if filter then decays = filter(parameter) end
+  return decays and options.weight_decay or 0
 end
 
 local function number_option(name, options, key, default, low, high)
@@ -43,7 +43,8 @@ local function new(methods, name, model, options)
   for _, key in ipairs(methods.option_names) do known[key] = 1 end
   for key in pairs(options) do
     if not known[key] then
-      lib.misuse("%s: has no option '%s'%s", name, tostring(key), require("nn.near").suggestion(key, known))
+      lib.misuse("%s: has no option '%s'%s", name, tostring(key),
+                 require("nn.near").suggestion(key, known))
     end
   end
   local self = setmetatable({
@@ -55,10 +56,12 @@ local function new(methods, name, model, options)
     skip_nonfinite = options.skip_nonfinite or false,
     slots = {},
   }, methods)
+  local decay_options = {weight_decay = self.weight_decay, decay_filter = options.decay_filter}
   for _, p in ipairs(self.parameters) do
-    local slot = {decay = group_decay(p, {weight_decay = self.weight_decay, decay_filter = options.decay_filter})}
+    local slot = {decay = group_decay(p, decay_options)}
+    local state_options = p.tensor.dtype == "bf16" and {dtype = "f32"} or {}
     for _, state_name in ipairs(methods.state_names) do
-      slot[state_name] = ops.call("full_like", p.tensor, 0, p.tensor.dtype == "bf16" and {dtype = "f32"} or {})
+      slot[state_name] = ops.call("full_like", p.tensor, 0, state_options)
     end
     self.slots[#self.slots + 1] = slot
   end
@@ -74,7 +77,9 @@ local function gradients(self, name)
       grads[#grads + 1] = p.tensor.grad
     end
   end
-  if #with == 0 then lib.misuse("%s: no parameter has a gradient; call loss:backward() first", name) end
+  if #with == 0 then
+    lib.misuse("%s: no parameter has a gradient; call loss:backward() first", name)
+  end
   return with, ops.call("grad_norm", grads)
 end
 
@@ -86,7 +91,8 @@ local function state(self)
   local out = {}
   for i, p in ipairs(self.parameters) do
     for _, name in ipairs(self.state_names) do
-      if self.slots[i][name] then out[#out + 1] = {path = p.path .. "." .. name, tensor = self.slots[i][name]} end
+      local value = self.slots[i][name]
+      if value then out[#out + 1] = {path = p.path .. "." .. name, tensor = value} end
     end
   end
   return out
@@ -98,13 +104,16 @@ local function set_numbers(self, values)
   self.rate:set(values.lr)
 end
 
-local AdamW = class {state_names = {"m", "v"}, option_names = {"beta1", "beta2", "eps"}, default_lr = 1e-3,
-                     zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers}
+local AdamW = class {
+  state_names = {"m", "v"}, option_names = {"beta1", "beta2", "eps"}, default_lr = 1e-3,
+  zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers,
+}
 
 --- nn.AdamW(model, {lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0, clip=0,
---- skip_nonfinite=false, decay_filter}) AdamW over model:parameters() (or such a list).
---- weight_decay applies to parameters of two or more axes, or to those for which decay_filter{path,
---- tensor} is true. clip bounds the global gradient norm. optim.lr may be set at any time.
+--- skip_nonfinite=false, decay_filter}): AdamW over model:parameters() (or such a list).
+--- weight_decay applies to parameters of two or more axes, or to those for which
+--- decay_filter{path, tensor} is true. clip bounds the global gradient norm. optim.lr may be set at
+--- any time.
 function M.AdamW(model, options)
   local self = new(AdamW, "AdamW", model, options)
   options = options or {}
@@ -130,12 +139,14 @@ function AdamW:step()
   end)
 end
 
-local SGD = class {state_names = {"velocity"}, option_names = {"momentum", "nesterov"}, default_lr = 0.01,
-                   zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers}
+local SGD = class {
+  state_names = {"velocity"}, option_names = {"momentum", "nesterov"}, default_lr = 0.01,
+  zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers,
+}
 
 --- nn.SGD(model, {lr=0.01, momentum=0, nesterov=false, weight_decay=0, clip=0,
---- skip_nonfinite=false, decay_filter}) Stochastic gradient descent; see nn.AdamW for the common
---- options.
+--- skip_nonfinite=false, decay_filter}): stochastic gradient descent; see nn.AdamW for the options
+--- that they share.
 function M.SGD(model, options)
   options = options or {}
   local self = new(SGD, "SGD", model, options)
@@ -150,8 +161,9 @@ function SGD:step()
     local with, norm = gradients(self, "SGD")
     self.count:add(1)
     for _, p in ipairs(with) do
+      local velocity = self.momentum > 0 and p.slot.velocity or nil
       ops.call("sgd_", p.tensor, p.tensor.grad,
-        {velocity = self.momentum > 0 and p.slot.velocity or nil, norm = norm, lr = self.rate, momentum = self.momentum,
+        {velocity = velocity, norm = norm, lr = self.rate, momentum = self.momentum,
          nesterov = self.nesterov, weight_decay = p.slot.decay, clip = self.clip,
          skip_nonfinite = self.skip_nonfinite})
     end

@@ -20,8 +20,10 @@ function M.profile(f, ...)
   for name, kernel in pairs(nn.kernels()) do
     check(C.nn_kernel_stat(kernel.index, stat))
     if stat.calls > 0 then
-      out.kernels[#out.kernels + 1] = {name = name, calls = tonumber(stat.calls), seconds = stat.seconds,
-                                       flops = stat.flops, bytes = stat.bytes}
+      out.kernels[#out.kernels + 1] = {
+        name = name, calls = tonumber(stat.calls), seconds = stat.seconds, flops = stat.flops,
+        bytes = stat.bytes,
+      }
     end
   end
   table.sort(out.kernels, function(a, b) return a.seconds > b.seconds end)

@@ -1,6 +1,7 @@
 -- A training run: output folder, seeds, resume, checkpoints, signals, metrics, the progress line.
 -- The recipe keeps the loop; this file keeps what every loop needs and is easy to get wrong. The
--- loss of a step is read only after the next step was submitted, so that the engine never idles.
+-- results of a step are read only when the second step after it has been submitted, which is when
+-- they are there in any case: reading earlier would let the engine run dry.
 local checkpoint = require "nn.checkpoint"
 local config = require "nn.config"
 local files = require "nn.files"
@@ -11,6 +12,7 @@ local vocabulary = require "nn.vocabulary"
 local M = {}
 local Run = {}
 Run.__index = Run
+local LAG = 2                    -- steps submitted after one before its results are read
 local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in a row end the run
 
 --- nn.run_fields{steps=2000, ...} -> the settings that nn.run reads, for a recipe's schema; the
@@ -74,7 +76,8 @@ function M.run(cfg)
   local out = cfg.out ~= "" and cfg.out or default_folder(cfg)
   if not cfg.plan then prepare_folder(out, cfg.resume) end
   cfg.out = out
-  local self = {cfg = cfg, out = out, step = 0, log = log.new(out), seconds = 0, skipped = 0}
+  local self = {cfg = cfg, out = out, step = 0, log = log.new(out), seconds = 0, skipped = 0,
+                pending = {}}
   setmetatable(self, Run)
   if cfg.memory_gb > 0 then nn.memory_budget(cfg.memory_gb * 1e9) end
   nn.seed(cfg.seed)
@@ -148,10 +151,11 @@ local function plan_of(build, loader)
           there = nn.memory().budget}
 end
 
---- run:plan(build, loader) -> whether to go on: false with plan=true, which prints what a step would
+--- run:plan(build, loader) -> whether to go on: false with plan=true, which prints what a step
+--- would
 --- take. build() makes and returns the model, the optimizer and the step, a function of the
---- loader's ids and targets; it is run here without computing or allocating anything.
---- Errors: where that does not fit into memory, with the bytes needed and the bytes there are.
+--- loader's ids and targets; it is run here without computing or allocating anything. Errors: where
+--- that does not fit into memory, with the bytes needed and the bytes there are.
 ---     if not run:plan(build, data.train) then return end
 function Run:plan(build, loader)
   local plan = plan_of(build, loader)
@@ -160,8 +164,8 @@ function Run:plan(build, loader)
     log.bytes(plan.state), log.bytes(plan.need - plan.state))
   if not self.cfg.plan then
     if fits then return true end
-    lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s), there are %s (%.0f bytes); "
-             .. "lower data.batch (data.accum makes up for it), model.context or model.layers",
+    lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s), there are %s (%.0f bytes)"
+             .. "; lower data.batch (data.accum makes up for it), model.context or model.layers",
              log.bytes(plan.need), plan.need, parts, log.bytes(plan.there), plan.there)
   end
   local function line(name, ...) self:say(("%-12s "):format(name) .. string.format(...)) end
@@ -201,29 +205,26 @@ local function finite(x) return x == x and math.abs(x) < math.huge end
 
 -- The progress line and, every log_every steps, a line of metrics.
 local function report_step(self, step, loss, norm, lr)
-  local nn = require "nn"
-  local cfg, now = self.cfg, trained(self)
+  local nn, cfg = require "nn", self.cfg
+  local keep = step % cfg.log_every == 0 or step == cfg.steps
+  if not keep and not self.log:wants_progress() then return end
+  local now = trained(self)
   local per_step = (now - self.logged_at) / (step - self.logged)
   local tokens = self.parts.data and self.parts.data:batch_tokens() / per_step
   local fields = {step = step, steps = cfg.steps, loss = loss, grad_norm = norm, lr = lr,
                   ms = round(per_step * 1e3, 1e-3), tokens_per_s = round(tokens, 1),
                   memory = nn.memory().peak, eta = (cfg.steps - step) * per_step}
   if self.flops and tokens then fields.mfu = round(tokens * self.flops / self.rate, 1e-4) end
-  local keep = step % cfg.log_every == 0 or step == cfg.steps
-  self.log:progress(fields, keep)
-  if keep then
-    fields.steps, fields.eta = nil, nil
-    fields.seconds = round(now, 1e-3)
-    self.log:event("step", fields)
-    self.logged, self.logged_at = step, now
-  end
+  self.log:progress(fields)
+  if not keep then return end
+  fields.steps, fields.eta, fields.seconds = nil, nil, round(now, 1e-3)
+  self.log:event("step", fields)
+  self.logged, self.logged_at = step, now
 end
 
--- Waits for the loss of the step that was recorded last.
-local function settle(self)
-  local p = self.pending
-  if not p then return end
-  self.pending = nil
+-- Reads the results of the oldest step that was recorded and not read.
+local function read_oldest(self)
+  local p = table.remove(self.pending, 1)
   local loss, norm = p.loss:item(), p.norm and p.norm:item()
   p.loss:release()
   if p.norm then p.norm:release() end
@@ -233,18 +234,17 @@ local function settle(self)
   report_step(self, p.step, loss, norm, p.lr)
 end
 
---- run:record(loss, grad_norm): the results of this step, as tensors. They are read when the next
---- step has been submitted. Errors: NaN or infinite, with on_nan=stop.
+--- run:record(loss, grad_norm): the results of this step, as tensors. They are read some steps
+--- later. Errors: NaN or infinite, with on_nan=stop.
 function Run:record(loss, norm)
-  local before = self.pending
   local optim = self.parts.optim
-  local now = {step = self.step, loss = loss, norm = norm, lr = optim and optim.lr}
-  if before then settle(self) end
-  self.pending = now
+  self.pending[#self.pending + 1] = {step = self.step, loss = loss, norm = norm,
+                                     lr = optim and optim.lr}
+  if #self.pending > LAG then read_oldest(self) end
 end
 
 local function pause(self)
-  settle(self)
+  while #self.pending > 0 do read_oldest(self) end
   require("nn").sync()
   self.seconds, self.mark = trained(self), nil
 end

@@ -1,7 +1,6 @@
 -- How values look at the prompt: tensors aligned with elided middles, modules as a tree with
 -- parameter counts.
 
-
 local M = {}
 local edge = 3   -- rows and columns shown at either end of a long axis
 
@@ -24,11 +23,15 @@ local function number_format(values, dtype)
   local largest, smallest = 0, math.huge
   for _, v in ipairs(values) do
     local a = math.abs(v)
-    if a == a and a < math.huge and a > 0 then largest, smallest = math.max(largest, a), math.min(smallest, a) end
+    if a == a and a < math.huge and a > 0 then
+      largest, smallest = math.max(largest, a), math.min(smallest, a)
+    end
   end
   local plain = largest < 1e5 and (smallest >= 1e-4 or smallest == math.huge)
   return function(v)
-    if v ~= v then return "nan" elseif v == math.huge then return "inf" elseif v == -math.huge then return "-inf" end
+    if v ~= v then return "nan" end
+    if v == math.huge then return "inf" end
+    if v == -math.huge then return "-inf" end
     return (plain and "%.4f" or "%.4e"):format(v)
   end
 end
@@ -106,17 +109,21 @@ end
 local function describe(value, name, indent, lines)
   local module, tensor = require "nn.module", require "nn.tensor"
   local title = module.is_module(value) and getmetatable(value).class_name or ("list of " .. #value)
-  lines[#lines + 1] = ("%s%s%s  %s parameters"):format(indent, name and name .. ": " or "", title, M.thousands(count_of(value)))
+  if name then title = name .. ": " .. title end
+  lines[#lines + 1] = ("%s%s  %s parameters"):format(indent, title, M.thousands(count_of(value)))
   local keys = {}
   for key, field in pairs(value) do
-    if tensor.is_tensor(field) or module.is_module(field) or
-       (type(field) == "table" and module.is_module(field[1])) then keys[#keys + 1] = key end
+    if tensor.is_tensor(field) or module.is_module(field)
+       or (type(field) == "table" and module.is_module(field[1])) then
+      keys[#keys + 1] = key
+    end
   end
   table.sort(keys, function(a, b) return tostring(a) < tostring(b) end)
   for _, key in ipairs(keys) do
     local field = value[key]
     if tensor.is_tensor(field) then
-      lines[#lines + 1] = ("%s  %s: %s %s"):format(indent, key, tensor.shape_text(field.shape), field.dtype)
+      local shape = tensor.shape_text(field.shape)
+      lines[#lines + 1] = ("%s  %s: %s %s"):format(indent, key, shape, field.dtype)
     elseif not module.is_module(field) and #field > 1 then   -- equal items are shown once
       lines[#lines + 1] = ("%s  %s: %d x"):format(indent, key, #field)
       describe(field[1], nil, indent .. "    ", lines)

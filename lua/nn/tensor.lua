@@ -25,7 +25,8 @@ function M.wrap(slot, generation)
   for i = 1, info.rank do shape[i] = tonumber(info.shape[i - 1]) end
   created = created + 1
   lib.count_bytes(tonumber(info.bytes))
-  return setmetatable({ref = ref, shape = shape, dtype = lib.dtypes[info.dtype], order = created}, Tensor)
+  local x = {ref = ref, shape = shape, dtype = lib.dtypes[info.dtype], order = created}
+  return setmetatable(x, Tensor)
 end
 
 --- x:dims() -> sizes of all axes, as several results.
@@ -62,8 +63,8 @@ function Tensor:host()
   return array, n
 end
 
---- x:copy_from_host(array) fills x from a row-major array of its own host type. Waits for x's last
---- use.
+--- x:copy_from_host(array) fills x from a row-major array of its own host type, once all earlier
+--- uses of x are done.
 function Tensor:copy_from_host(array)
   check(C.nn_write(self.ref, array, self:bytes()))
   return self
@@ -77,11 +78,12 @@ function Tensor:numbers()
   return out, n
 end
 
---- x:item() -> the value of a tensor of one element, as a number (bool: true or false). Waits for
---- it.
+--- x:item() -> the value of a tensor of one element, as a number (bool: true or false). Waits until
+--- it is computed.
 function Tensor:item()
   if self:count() ~= 1 then
-    lib.misuse("item: the tensor is %s; only one with a single element is a number", M.shape_text(self.shape))
+    lib.misuse("item: the tensor is %s; only one with a single element is a number",
+               M.shape_text(self.shape))
   end
   local value = self:numbers()[0]
   if self.dtype == "bool" then return value ~= 0 end
@@ -148,11 +150,15 @@ function M.tensor(values, options)
   local shape, list = {}, {}
   flatten(values, 1, shape, list)
   local dtype = options and options.dtype or (type(list[1]) == "boolean" and "bool" or "f32")
-  if not lib.dtype_number[dtype] then lib.misuse("tensor: there is no dtype '%s'", tostring(dtype)) end
+  if not lib.dtype_number[dtype] then
+    lib.misuse("tensor: there is no dtype '%s'", tostring(dtype))
+  end
   local numbers = ffi.new("double[?]", #list)
   for i, v in ipairs(list) do
     if type(v) == "boolean" then v = v and 1 or 0 end
-    if type(v) ~= "number" then lib.misuse("tensor: element %d is a %s, not a number", i, type(v)) end
+    if type(v) ~= "number" then
+      lib.misuse("tensor: element %d is a %s, not a number", i, type(v))
+    end
     numbers[i - 1] = v
   end
   local array = ffi.new(lib.host_type[dtype] .. "[?]", #list)
@@ -164,7 +170,8 @@ end
 
 --- x:detach() -> the same values, cut off from the tape.
 function Tensor:detach()
-  return setmetatable({ref = self.ref, shape = self.shape, dtype = self.dtype, order = self.order}, Tensor)
+  local x = {ref = self.ref, shape = self.shape, dtype = self.dtype, order = self.order}
+  return setmetatable(x, Tensor)
 end
 
 --- x:cuts(axis) -> where the engine cuts an axis into tiles: 0, ..., its size.
@@ -202,8 +209,11 @@ Tensor.__pow, Tensor.__mod = operator "pow", operator "remainder"
 Tensor.__unm = function(a) return require("nn.op").call("neg", a) end
 Tensor.__len = function(a) return a.shape[1] end
 Tensor.__tostring = function(a) return require("nn.show").tensor(a) end
+
 -- What the tape keeps on a tensor.
-local unset = {grad = true, grad_owned = true, requires_grad = true, node = true, output = true, name = true}
+local unset = {
+  grad = true, grad_owned = true, requires_grad = true, node = true, output = true, name = true,
+}
 
 -- x[i] is a row; x.name a field or method. A missing name is an error that names the nearest.
 Tensor.__index = function(self, key)
@@ -216,7 +226,8 @@ Tensor.__index = function(self, key)
     return row:reshape(rest)
   end
   if unset[key] then return nil end
-  lib.misuse("a tensor has no method '%s'%s", tostring(key), require("nn.near").suggestion(key, Tensor))
+  lib.misuse("a tensor has no method '%s'%s", tostring(key),
+             require("nn.near").suggestion(key, Tensor))
 end
 
 return M

@@ -65,11 +65,14 @@ Outcome run_tiled(const Variant& v, const Problem& problem, int64_t tile_cols, d
     Tile stats = v.sum_output(3 * problem.rows);
     std::vector<Tile> tiles;
     CHECK(run(v, "ce_count", p, {&count, &targets}) == "");
-    for (int64_t from = 0; from < problem.vocab; from += tile_cols) {
-        const int64_t n = std::min(tile_cols, problem.vocab - from);
-        tiles.push_back(v.tile(columns(problem.logits, problem.rows, problem.vocab, from, n)));
-        p.cols = n, p.col_start = from, p.first = from == 0;
-        run(v, "ce_stats", p, {&stats, &tiles.back(), &targets});
+    for (int64_t from = 0; from < problem.vocab; from += tile_cols)
+        tiles.push_back(v.tile(columns(problem.logits, problem.rows, problem.vocab, from,
+                                       std::min(tile_cols, problem.vocab - from))));
+    for (size_t t = 0; t < tiles.size(); ++t) {
+        const size_t i = in_place ? tiles.size() - 1 - t : t;  // the order does not matter
+        p.col_start = int64_t(i) * tile_cols, p.cols = int64_t(tiles[i].size()) / p.rows;
+        p.first = t == 0;
+        run(v, "ce_stats", p, {&stats, &tiles[i], &targets});
     }
     p.first = 1;
     run(v, "ce_loss", p, {&loss, &stats, &targets});

@@ -110,8 +110,8 @@ t.case("a model or a step that cannot fit is refused before anything is computed
           .. "are 2%.0 GB %(2000000000 bytes%); lower"), output)
   status, output = train "data.text=text.txt data.batch=4096 memory_gb=0.05 2>&1 >/dev/null"
   t.same(status, 1)
-  t.check(output:find("^nnlua: the training step cannot fit: it needs %d+ MB: %d+ kB of parameters "
-          .. "and moments, %d+ MB of gradients and activations %(%d+ bytes%), there are 50 MB "
+  t.check(output:find("^nnlua: the training cannot fit: a step needs %d+ MB %(%d+ bytes: %d+ kB of "
+          .. "parameters and moments, %d+ MB of gradients and activations%), there are 50 MB "
           .. "%(50000000 bytes%); lower data%.batch %(data%.accum makes up for it%), "
           .. "model%.context or model%.layers\n$"), output)
 end)

@@ -1,5 +1,5 @@
--- Compiled functions: recorded once per shape, replayed with what changes (data, scalars,
--- randomness).
+-- Compiled functions: recorded once per shape, then replayed with whatever changes between calls:
+-- data, scalars, randomness.
 
 local nn = require "nn"
 local t = require "nn.test"
@@ -47,7 +47,8 @@ end)
 
 t.case("values cannot be read while recording, and the session goes on", function()
   local f = nn.compile(function(x) return x * x:sum():item() end)
-  t.fails(function() f(nn.ones(2)) end, "a value cannot be read while a compiled function is being recorded")
+  t.fails(function() f(nn.ones(2)) end,
+          "a value cannot be read while a compiled function is being recorded")
   t.near((nn.ones(2) * 3):sum():item(), 6, {abs = 0})
 end)
 
@@ -58,7 +59,8 @@ t.case("a tensor of the inside is refused outside", function()
     return leaked + 1
   end)
   t.near(f(nn.ones(2)):at(1), 3, {abs = 0})
-  t.fails(function() return (leaked + 1):item() end, "this tensor exists only inside the compiled function that made it")
+  t.fails(function() return (leaked + 1):item() end,
+          "this tensor exists only inside the compiled function that made it")
 end)
 
 t.case("numbers as arguments are refused with a hint", function()
@@ -85,7 +87,8 @@ t.case("gradients of a compiled step stay inside, those of before stay as they w
 end)
 
 t.case("a wrong number of results, or a result that is no tensor, is refused", function()
-  t.fails(function() nn.compile(function(x) return x, 3 end)(nn.ones(1)) end, "result 2 is a number")
+  local f = nn.compile(function(x) return x, 3 end)
+  t.fails(function() f(nn.ones(1)) end, "result 2 is a number")
 end)
 
 t.finish()

@@ -1,5 +1,5 @@
--- Memory: flat over compiled steps, bounded by the budget, given back by scopes and by the
--- collector.
+-- Memory: it stays flat over compiled steps, is bounded by the budget, and is given back by scopes
+-- and by the collector.
 
 local ffi = require "ffi"
 local nn = require "nn"
@@ -36,7 +36,8 @@ t.case("memory stays flat over 1000 compiled steps", function()
   local before = run(500)   -- the C library's heap and LuaJIT's find their size
   local after = run(1000)
   print(("RSS after 500 steps %.1f MB, after 1500 %.1f MB"):format(before / 1e6, after / 1e6))
-  assert(math.abs(after - before) <= 0.02 * before, ("RSS went from %d to %d"):format(before, after))
+  assert(math.abs(after - before) <= 0.02 * before,
+         ("RSS went from %d to %d"):format(before, after))
   local in_use = nn.memory().in_use
   assert(in_use < 3 * 16 * model:count(), "tiles hold " .. in_use .. " bytes")
 end)
@@ -79,7 +80,8 @@ t.case("dropped tensors do not pile up: gigabytes pass through a small arena", f
   assert(peak < 1.2e9, "peak of " .. peak)
 end)
 
-t.case("what does not fit the budget is refused with the bytes, after collecting; then work goes on", function()
+t.case("what does not fit the budget is refused with the bytes, after collecting; "
+       .. "then work goes on", function()
   collectgarbage()
   collectgarbage()
   nn.memory_budget(64e6)

@@ -17,7 +17,8 @@ local function near(a, b, tolerance, what)
   for i = 0, n - 1 do scale = math.max(scale, math.abs(y[i])) end
   for i = 0, n - 1 do
     local same = x[i] == y[i] or (x[i] ~= x[i] and y[i] ~= y[i])
-    if not same and not (math.abs(x[i] - y[i]) <= tolerance * scale) then
+    local within = math.abs(x[i] - y[i]) <= tolerance * scale
+    if not (same or within) then
       error(("%s: element %d is %.17g, expected %.17g"):format(what, i + 1, x[i], y[i]), 0)
     end
   end
@@ -54,7 +55,9 @@ samples.each(function(declared, text)
     for trial = 1, 4 do
       local got = results_of(declared, cut_alike(declared, inputs, random), values)
       for i = 1, expected.n do
-        if expected[i] then near(got[i], expected[i], 1e-11, ("tiling %d, result %d"):format(trial, i)) end
+        if expected[i] then
+          near(got[i], expected[i], 1e-11, ("tiling %d, result %d"):format(trial, i))
+        end
       end
     end
   end)
@@ -96,7 +99,9 @@ samples.each(function(declared, text)
 end, function(declared) return declared.name ~= "empty" end)
 
 -- Gradients. The loss is a fixed random combination of the results that have gradients.
-local loss_results = {linear = 1, layernorm = 2, attention = 1, cross_entropy = 1, linear_cross_entropy = 1}
+local loss_results = {
+  linear = 1, layernorm = 2, attention = 1, cross_entropy = 1, linear_cross_entropy = 1,
+}
 
 local function loss_of(declared, inputs, values)
   local results = results_of(declared, inputs, values)
@@ -135,7 +140,8 @@ local function numeric_slope(declared, inputs, values, i, direction, h)
 end
 
 samples.each(function(declared, text)
-  t.case(declared.name .. " " .. text .. ": its gradient equals finite differences, for any tiling", function()
+  local title = "%s %s: its gradient equals finite differences, for any tiling"
+  t.case(title:format(declared.name, text), function()
     local inputs, values = samples.arguments(declared, text, "f64")
     local random = samples.random(#text + 3)
     local leaves = leaves_of(inputs)
@@ -165,9 +171,11 @@ t.case("every op has a docstring with its signature, and a sample or a reason fo
   local without = {empty = true, attention_backward = true, cross_entropy_backward = true}
   for _, declared in ipairs(nn.ops()) do
     local signature, text = declared.doc:match("^([^\n]+)\n(.+)$")
-    assert(signature and signature:find(declared.name, 1, true) and #text >= 2, declared.name .. " needs a docstring")
+    assert(signature and signature:find(declared.name, 1, true) and #text >= 2,
+           declared.name .. " needs a docstring")
     local derived = declared.category == "gradients"   -- checked through the gradients of their ops
-    assert(#declared.samples > 0 or derived or without[declared.name], declared.name .. " needs a sample")
+    assert(#declared.samples > 0 or derived or without[declared.name],
+           declared.name .. " needs a sample")
   end
 end)
 

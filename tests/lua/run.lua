@@ -73,8 +73,8 @@ t.case("a run logs its events in order and counts only training as training", fu
   t.check(files.read(files.join(cfg.out, "config.json")):find('"batch": 2', 1, true), "config.json")
 end)
 
-t.case("the loss of a step is read when the next has been submitted", function()
-  local cfg, order = settings("steps=3", "eval_every=0"), {}
+t.case("the loss of a step is read when the second after it has been submitted", function()
+  local cfg, order = settings("steps=4", "eval_every=0"), {}
   local function result(step)
     order[#order + 1] = "submit " .. step
     return {item = function() order[#order + 1] = "read " .. step return step end,
@@ -85,7 +85,8 @@ t.case("the loss of a step is read when the next has been submitted", function()
     run:track {model = GPT2 {layers = 1, heads = 1, embd = 4, context = 4, vocab = 4}}
     for step in run:steps() do run:record(result(step)) end
   end)
-  t.same(table.concat(order, ", "), "submit 1, submit 2, read 1, submit 3, read 2, read 3")
+  t.same(table.concat(order, ", "), "submit 1, submit 2, submit 3, read 1, submit 4, read 2, "
+         .. "read 3, read 4")
 end)
 
 -- Runs steps whose losses and gradient norms are given.

@@ -19,9 +19,13 @@ t.case("the process with one worker ran to its end", function()
   assert(one:find "norm.bias" and one:find "loss 20", one:sub(-300))
 end)
 
-for name, environment in pairs {["two workers"] = "NNLUA_CPUS=2", ["three workers"] = "NNLUA_CPUS=3",
-                                ["the eager scheduler"] = "NNLUA_CPUS=2 STARPU_SCHED=eager",
-                                ["the prio scheduler"] = "NNLUA_CPUS=2 STARPU_SCHED=prio"} do
+local environments = {
+  ["two workers"] = "NNLUA_CPUS=2",
+  ["three workers"] = "NNLUA_CPUS=3",
+  ["the eager scheduler"] = "NNLUA_CPUS=2 STARPU_SCHED=eager",
+  ["the prio scheduler"] = "NNLUA_CPUS=2 STARPU_SCHED=prio",
+}
+for name, environment in pairs(environments) do
   t.case(name .. " gives the bits of one worker", function()
     local other = bits(environment)
     if other == one then return end

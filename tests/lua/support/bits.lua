@@ -32,7 +32,9 @@ local step = nn.compile(function(ids, targets)
   return loss, optim:step()
 end)
 for i = 1, 20 do
-  local function tokens() return nn.uniform({5, 48}, {low = 0, high = 101, axes = "batch,time"}):to("i32") end
+  local function tokens()
+    return nn.uniform({5, 48}, {low = 0, high = 101, axes = "batch,time"}):to("i32")
+  end
   local loss, norm = step(tokens(), tokens())
   print_bits("loss " .. i, loss)
   print_bits("norm " .. i, norm)

@@ -1,6 +1,6 @@
 -- Arguments for every op from the samples in its declaration: what the property tests run on. A
--- sample is a Lua table of arguments by name. A tensor is its shape with hints: {3, 5}, {3, 5,
--- lo=0.5, hi=2} (uniform), {4, below=11} (i32 ids), {3, 5, bool=true}.
+-- sample is a Lua table of arguments by name. A tensor is its shape with hints: {3, 5} or
+-- {3, 5, lo=0.5, hi=2} (uniform), {4, below=11} (i32 ids), {3, 5, bool=true}.
 
 local nn = require "nn"
 local op = require "nn.op"
@@ -15,7 +15,9 @@ end
 local function make_tensor(spec, dtype)
   local shape = {}
   for i, size in ipairs(spec) do shape[i] = size end
-  if spec.below then return nn.uniform(shape, {low = 0, high = spec.below, dtype = "f64"}):to("i32") end
+  if spec.below then
+    return nn.uniform(shape, {low = 0, high = spec.below, dtype = "f64"}):to("i32")
+  end
   if spec.bool then return nn.uniform(shape, {dtype = "f64"}):gt(0.5) end
   local low, high = spec.lo or -1, spec.hi or 1
   return nn.uniform(shape, {low = low, high = high, dtype = "f64"}):to(dtype)
@@ -66,7 +68,9 @@ function M.each(f, wanted, without)
     if not wanted or wanted(declared) then
       for _, text in ipairs(declared.samples) do
         local left_out = false
-        for _, dtype in ipairs(without or {}) do left_out = left_out or text:find("'" .. dtype .. "'", 1, true) end
+        for _, dtype in ipairs(without or {}) do
+          left_out = left_out or text:find("'" .. dtype .. "'", 1, true)
+        end
         if not left_out then f(declared, text) end
       end
     end

@@ -1,0 +1,165 @@
+// The handle table behind the C API: a table of slots whose generation tells stale handles.
+#include "bindings/handles.h"
+
+#include <new>
+#include <utility>
+#include <variant>
+
+namespace nn::capi {
+
+namespace {
+
+struct Entry {
+    int32_t generation = 1;
+    std::variant<std::monostate, Tensor, std::shared_ptr<Program>> value;
+};
+
+struct Handles {
+    std::vector<Entry> entries{Entry{}};  // slot 0 stays empty: it means "absent"
+    std::vector<int32_t> free;
+    std::vector<std::vector<nn_ref>> scopes;
+    int64_t tensors = 0;
+};
+
+// Never destroyed: finalizers may come after everything else.
+Handles& handles() {
+    static Handles* const instance = new Handles;
+    return *instance;
+}
+
+thread_local std::string message;  // of the last error
+
+template <class T> nn_ref add_entry(T value) {
+    Handles& h = handles();
+    int32_t slot;
+    if (h.free.empty()) {
+        slot = int32_t(h.entries.size());
+        h.entries.emplace_back();
+    } else {
+        slot = h.free.back();
+        h.free.pop_back();
+    }
+    Entry& entry = h.entries[size_t(slot)];
+    entry.value = std::move(value);
+    const nn_ref ref{slot, entry.generation};
+    if (std::holds_alternative<Tensor>(entry.value)) {
+        ++h.tensors;
+        if (!h.scopes.empty()) h.scopes.back().push_back(ref);
+    }
+    return ref;
+}
+
+Entry* find_entry(nn_ref ref) {
+    Handles& h = handles();
+    if (ref.slot <= 0 || size_t(ref.slot) >= h.entries.size()) return nullptr;
+    Entry& entry = h.entries[size_t(ref.slot)];
+    if (entry.generation != ref.generation || std::holds_alternative<std::monostate>(entry.value))
+        return nullptr;
+    return &entry;
+}
+
+}  // namespace
+
+const std::string& last_error() { return message; }
+
+int caught() noexcept {
+    try {
+        throw;
+    } catch (const Interrupted& e) {
+        message = e.what();
+        return NN_INTERRUPTED;
+    } catch (const OutOfMemory& e) {
+        message = e.what();
+        return NN_OUT_OF_MEMORY;
+    } catch (const std::bad_alloc&) {
+        message = "out of memory";
+        return NN_OUT_OF_MEMORY;
+    } catch (const std::exception& e) {
+        message = e.what();
+        return NN_ERROR;
+    } catch (...) {
+        message = "an unknown error";
+        return NN_ERROR;
+    }
+}
+
+nn_ref new_ref(Tensor tensor) { return add_entry(std::move(tensor)); }
+nn_ref new_ref(std::shared_ptr<Program> program) { return add_entry(std::move(program)); }
+
+Tensor& tensor_of(const nn_ref& ref, const char* what) {
+    Entry* entry = find_entry(ref);
+    Tensor* tensor = entry ? std::get_if<Tensor>(&entry->value) : nullptr;
+    if (!tensor)
+        fail("%s: this handle is not a live tensor (it was freed, or its scope has ended)", what);
+    return *tensor;
+}
+
+Program& program_of(const nn_ref* ref) {
+    Entry* entry = find_entry(given(ref, "program"));
+    auto* program = entry ? std::get_if<std::shared_ptr<Program>>(&entry->value) : nullptr;
+    if (!program) fail("this handle is not a live program");
+    return **program;
+}
+
+std::vector<Tensor> tensors_of(const nn_ref* refs, int32_t count, const char* what) {
+    if (count < 0 || (count > 0 && !refs)) fail("%s: bad list of tensors", what);
+    std::vector<Tensor> out;
+    for (int32_t i = 0; i < count; ++i)
+        out.push_back(refs[i].slot == 0 ? Tensor() : tensor_of(refs[i], what));
+    return out;
+}
+
+void put_results(const std::vector<Tensor>& results, nn_ref* outputs, int32_t room) {
+    if (int32_t(results.size()) > room) fail("%zu results, room for %d", results.size(), room);
+    for (size_t i = 0; i < results.size(); ++i)
+        outputs[i] = results[i] ? new_ref(results[i]) : nn_ref{0, 0};
+}
+
+void release(nn_ref ref) {
+    Entry* entry = find_entry(ref);
+    if (!entry) return;
+    if (std::holds_alternative<Tensor>(entry->value)) --handles().tensors;
+    const auto value = std::move(entry->value);  // destroyed last: the table is consistent by then
+    entry->value = std::monostate{};
+    ++entry->generation;
+    handles().free.push_back(ref.slot);
+}
+
+void release_all() {
+    const Handles& h = handles();
+    for (size_t slot = 1; slot < h.entries.size(); ++slot)
+        release({int32_t(slot), h.entries[slot].generation});
+}
+
+int64_t tensors_alive() { return handles().tensors; }
+
+void begin_scope() { handles().scopes.emplace_back(); }
+
+void end_scope(const nn_ref* keep, int32_t n_keep) {
+    Handles& h = handles();
+    if (h.scopes.empty()) fail("scope: none is open");
+    if (n_keep < 0 || (n_keep > 0 && !keep)) fail("scope: bad list of tensors to keep");
+    const std::vector<nn_ref> made = std::move(h.scopes.back());
+    h.scopes.pop_back();
+    for (const nn_ref& ref : made) {
+        bool kept = false;
+        for (int32_t i = 0; i < n_keep; ++i)
+            kept |= keep[i].slot == ref.slot && keep[i].generation == ref.generation;
+        if (!kept)
+            release(ref);
+        else if (!h.scopes.empty() && find_entry(ref))
+            h.scopes.back().push_back(ref);
+    }
+}
+
+const Op& op_at(int32_t index) {
+    static const std::vector<const Op*> list = [] {
+        std::vector<const Op*> out;
+        for (const auto& [name, op] : all_ops()) out.push_back(&op);
+        return out;
+    }();
+    if (index < 0 || size_t(index) >= list.size()) fail("there is no op %d", index);
+    return *list[size_t(index)];
+}
+
+}  // namespace nn::capi

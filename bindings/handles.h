@@ -1,0 +1,64 @@
+// What the files of the C API share: the table of handles, where a stale one is noticed; exceptions
+// turned into statuses; and checks of arguments.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bindings/nn.h"
+#include "engine/error.h"
+#include "engine/op.h"
+#include "engine/program.h"
+#include "engine/runtime.h"
+#include "engine/tensor.h"
+
+namespace nn::capi {
+
+const std::string& last_error();
+// Turns the exception being handled into a status, and its text into last_error().
+int caught() noexcept;
+
+template <class F> int guard(F body) noexcept {
+    try {
+        body();
+        return NN_OK;
+    } catch (...) {
+        return caught();
+    }
+}
+// For calls that touch tensors: an error from an earlier kernel, or Ctrl-C, comes first.
+template <class F> int guard_pending(F body) noexcept {
+    return guard([&] {
+        check_pending();
+        body();
+    });
+}
+
+template <class P> P& given(P* pointer, const char* what) {
+    if (!pointer) fail("%s is NULL", what);
+    return *pointer;
+}
+
+template <class T> const T& element(const std::vector<T>& list, int32_t i, const char* what) {
+    if (i < 0 || size_t(i) >= list.size()) fail("there is no %s %d", what, i);
+    return list[size_t(i)];
+}
+
+nn_ref new_ref(Tensor tensor);  // it also belongs to the innermost open scope
+nn_ref new_ref(std::shared_ptr<Program> program);
+// The reference is into the table: good until the next handle is made or this one released.
+Tensor& tensor_of(const nn_ref& ref, const char* what = "tensor");
+Program& program_of(const nn_ref* ref);
+std::vector<Tensor> tensors_of(const nn_ref* refs, int32_t count, const char* what);
+void put_results(const std::vector<Tensor>& results, nn_ref* outputs, int32_t room);
+void release(nn_ref ref);  // stale ones are fine
+void release_all();
+int64_t tensors_alive();
+
+void begin_scope();
+void end_scope(const nn_ref* keep, int32_t n_keep);  // what is kept moves to the scope around it
+
+const Op& op_at(int32_t index);  // ops are numbered in the order of their names
+
+}  // namespace nn::capi

@@ -1,0 +1,222 @@
+// The C API, functions that tell: versions, ops, kernels, measurements. Also single tasks, and
+// numbers of any dtype in host memory.
+#include <dlfcn.h>
+#include <luajit.h>
+#include <starpu.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "bindings/handles.h"
+#include "bindings/nn.h"
+#include "kernels/blas.h"
+#include "nn_version.h"
+
+using namespace nn;
+using namespace nn::capi;
+
+namespace {
+
+const Kernel* kernel_at(int32_t index) {
+    static const std::vector<const Kernel*> list = all_kernels();
+    if (index < 0 || size_t(index) >= list.size()) fail("there is no kernel %d", index);
+    return list[size_t(index)];
+}
+
+Dtype dtype_of(int32_t number) {
+    if (number < 0 || number >= dtype_count) fail("there is no dtype %d", number);
+    return Dtype(number);
+}
+
+std::string cuda_description() {
+#if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
+    void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (driver) dlclose(driver);
+    return driver ? "built in, driver found" : "built in, no driver on this machine";
+#else
+    return "not built in";
+#endif
+}
+
+// Checks one operand that a script gave a task and adds it; `changed` collects what is written.
+void use_operand(TaskBuilder& builder, const char* name, const OperandDecl& declared,
+                 const nn_task_operand& use, std::vector<Tensor>& changed) {
+    if (use.tensor.slot == 0) {
+        if (!declared.optional)
+            fail("task %s: operand '%s' is missing", name, declared.name.c_str());
+        builder.use(absent());
+        return;
+    }
+    const Tensor t = tensor_of(use.tensor, name);
+    if (use.tile < 0 || use.tile >= t.tiles())
+        fail("task %s: %s has tiles 1 to %lld", name, declared.name.c_str(), (long long)t.tiles());
+    if (use.mode < 0 || use.mode > 2 || (use.mode == 0) != (declared.mode == Mode::read))
+        fail("task %s: bad access to %s, which it %s", name, declared.name.c_str(),
+             declared.mode == Mode::read ? "reads" : "writes");
+    builder.use({t.tile(use.tile), Mode(use.mode)});
+    if (use.mode != 0) {
+        if (t.is_view())
+            fail("task %s: writes to %s, which is a view", name, declared.name.c_str());
+        changed.push_back(t);
+    }
+}
+
+float from_bf16(uint16_t upper_half) {
+    const uint32_t bits = uint32_t(upper_half) << 16;
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+
+// To the nearest, ties to even; a NaN stays one.
+uint16_t to_bf16(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    return std::isnan(value) ? uint16_t((bits >> 16) | 0x40)
+                             : uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
+
+}  // namespace
+
+extern "C" {
+
+const char* nn_version(void) {
+    static std::string text;
+    if (guard([] {
+            std::string blas_text;
+            try {
+                blas_text = blas::description();
+            } catch (const std::exception& e) {
+                blas_text = e.what();
+            }
+            text = format("nnlua %s (%s)\n%s\nStarPU %s\nBLAS %s, kernels %s\nCUDA %s", NN_VERSION,
+                          NN_VERSION_GIT, LUAJIT_VERSION, starpu_version().c_str(),
+                          blas_text.c_str(), isa_name(machine_isa()), cuda_description().c_str());
+        }) != NN_OK)
+        return nn_error();
+    return text.c_str();
+}
+
+int nn_op_count(void) { return int(all_ops().size()); }
+
+int nn_op_info(int32_t index, nn_op_info_t* out) {
+    return guard([&] {
+        const Op& op = op_at(index);
+        given(out, "out") = {op.name.c_str(),           op.doc.c_str(),
+                             op.category.c_str(),       op.no_gradient.c_str(),
+                             int32_t(op.inputs.size()), int32_t(op.attributes.size()),
+                             int32_t(op.samples.size())};
+    });
+}
+
+int nn_op_input(int32_t op, int32_t i, const char** name) {
+    return guard([&] { given(name, "name") = element(op_at(op).inputs, i, "input").c_str(); });
+}
+
+int nn_op_attribute(int32_t op, int32_t i, nn_attribute_info* out) {
+    return guard([&] {
+        const Attribute& a = element(op_at(op).attributes, i, "attribute");
+        given(out, "out") = {a.name.c_str(), a.kind.c_str(), a.fallback.c_str(), a.doc.c_str()};
+    });
+}
+
+int nn_op_sample(int32_t op, int32_t i, const char** text) {
+    return guard([&] { given(text, "text") = element(op_at(op).samples, i, "sample").c_str(); });
+}
+
+int nn_kernel_count(void) { return int(all_kernels().size()); }
+
+int nn_kernel_info(int32_t index, nn_kernel_info_t* out) {
+    return guard([&] {
+        const Kernel* k = kernel_at(index);
+        given(out, "out") = {k->name.c_str(), k->params_type.c_str(), int64_t(k->params_size),
+                             int32_t(k->operands.size()), k->cuda != nullptr};
+    });
+}
+
+int nn_kernel_operand(int32_t kernel, int32_t i, nn_operand_info* out) {
+    return guard([&] {
+        const OperandDecl& o = element(kernel_at(kernel)->operands, i, "operand");
+        given(out, "out") = {o.name.c_str(), int32_t(o.mode), o.optional};
+    });
+}
+
+int nn_kernel_stat(int32_t kernel, nn_kernel_stat_t* out) {
+    return guard([&] {
+        const KernelStat s = kernel_stat(kernel_at(kernel));
+        given(out, "out") = {s.calls, s.seconds, s.flops, s.bytes};
+    });
+}
+
+int nn_profile(int32_t enabled) {
+    return guard([&] {
+        wait_all();
+        enable_profile(enabled != 0);
+        mutable_stats() = {};
+    });
+}
+
+int nn_stats(nn_stats_t* out) {
+    return guard([&] {
+        const RuntimeStats s = runtime_stats();
+        given(out, "out") = {s.tasks, s.replayed_tasks, s.replay_seconds, s.starpu_seconds};
+    });
+}
+
+int nn_task(const char* name, int32_t dtype, const nn_task_operand* operands, int32_t n_operands,
+            const void* params, int64_t params_size, int32_t priority, int32_t where) {
+    return guard_pending([&] {
+        if (where < 0 || where > 2) fail("task: where is %d; 0 is anywhere, 1 CPU, 2 GPU", where);
+        TaskBuilder builder = task(&given(name, "kernel"), dtype_of(dtype));
+        const Kernel* kernel = find_kernel(name);
+        if (n_operands != int32_t(kernel->operands.size()) || !operands)
+            fail("task %s: %d operands given, it has %zu", name, n_operands,
+                 kernel->operands.size());
+        std::vector<Tensor> changed;
+        for (int32_t i = 0; i < n_operands; ++i)
+            use_operand(builder, name, kernel->operands[size_t(i)], operands[i], changed);
+        if (params_size < 0)
+            fail("task %s: parameters of %lld bytes", name, (long long)params_size);
+        builder.raw_params(&given(static_cast<const char*>(params), "params"), size_t(params_size));
+        builder.priority(priority)
+            .where(where == 1   ? STARPU_CPU
+                   : where == 2 ? STARPU_CUDA
+                                : 0)
+            .emit();
+        for (const Tensor& t : changed) t.changed();
+    });
+}
+
+int nn_copy_f64(const void* in, int32_t dtype, int64_t count, double* out) {
+    return guard([&] {
+        given(static_cast<const char*>(in), "in"), given(out, "out"), dtype_of(dtype);
+        for (int64_t i = 0; i < count; ++i) switch (dtype_of(dtype)) {
+                case Dtype::f32: out[i] = double(static_cast<const float*>(in)[i]); break;
+                case Dtype::f64: out[i] = static_cast<const double*>(in)[i]; break;
+                case Dtype::i32: out[i] = static_cast<const int32_t*>(in)[i]; break;
+                case Dtype::i64: out[i] = double(static_cast<const int64_t*>(in)[i]); break;
+                case Dtype::bf16:
+                    out[i] = double(from_bf16(static_cast<const uint16_t*>(in)[i]));
+                    break;
+                default: out[i] = static_cast<const uint8_t*>(in)[i];
+            }
+    });
+}
+
+int nn_copy_from_f64(const double* in, int32_t dtype, int64_t count, void* out) {
+    return guard([&] {
+        given(in, "in"), given(static_cast<char*>(out), "out"), dtype_of(dtype);
+        for (int64_t i = 0; i < count; ++i) switch (dtype_of(dtype)) {
+                case Dtype::f32: static_cast<float*>(out)[i] = float(in[i]); break;
+                case Dtype::f64: static_cast<double*>(out)[i] = in[i]; break;
+                case Dtype::i32: static_cast<int32_t*>(out)[i] = int32_t(in[i]); break;
+                case Dtype::i64: static_cast<int64_t*>(out)[i] = int64_t(in[i]); break;
+                case Dtype::bf16: static_cast<uint16_t*>(out)[i] = to_bf16(float(in[i])); break;
+                default:
+                    static_cast<uint8_t*>(out)[i] =
+                        dtype_of(dtype) == Dtype::boolean ? in[i] != 0 : uint8_t(in[i]);
+            }
+    });
+}
+
+}  // extern "C"
