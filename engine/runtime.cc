@@ -3,12 +3,15 @@
 #include <sched.h>
 #include <starpu.h>
 #include <time.h>
+#if defined(NN_CUDA)
+#include <cuda_runtime_api.h>
+#endif
 
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
+#include <memory>
 #include <mutex>
 
 #include "engine/error.h"
@@ -73,6 +76,16 @@ void prepare_environment() {
     set_default_env("STARPU_PERF_MODEL_DIR", cache_folder());
 }
 
+// On CPUs one queue by priority. StarPU 1.4.10's work stealing (lws) now and then never runs what
+// an idle worker was left to fetch: seen within 10,000 small tasks, with one worker too.
+const char* default_scheduler() {
+#if defined(NN_CUDA)
+    int gpus = 0;
+    if (cudaGetDeviceCount(&gpus) == cudaSuccess && gpus > 0) return "dmdas";
+#endif
+    return "prio";
+}
+
 void pause_ns(long ns) {
     const timespec t{0, ns};
     nanosleep(&t, nullptr);
@@ -86,17 +99,40 @@ template <class F> void wait_until(F done) {
     }
 }
 
+// An acquisition cannot be taken back. One that an interrupt left behind releases itself when it
+// comes.
+struct Acquisition {
+    enum { waiting, ready, abandoned };
+    std::atomic<int> state{waiting};
+    starpu_data_handle_t handle;
+};
+
+void on_acquired(void* context) {
+    Acquisition* a = static_cast<Acquisition*>(context);
+    int expected = Acquisition::waiting;
+    if (a->state.compare_exchange_strong(expected, Acquisition::ready)) return;
+    starpu_data_release_on_node(a->handle, STARPU_MAIN_RAM);
+    delete a;
+}
+
 void acquire(Tile& tile, starpu_data_access_mode mode, void (*use)(void*, void*), void* context) {
     starpu_data_handle_t handle = tile.handle();
     ensure_awake();
-    static std::atomic<bool> ready;
-    ready = false;
-    const int status = starpu_data_acquire_on_node_cb(
-        handle, STARPU_MAIN_RAM, mode,
-        [](void* flag) { *static_cast<std::atomic<bool>*>(flag) = true; }, &ready);
+    auto acquisition = std::make_unique<Acquisition>();
+    acquisition->handle = handle;
+    const int status = starpu_data_acquire_on_node_cb(handle, STARPU_MAIN_RAM, mode, on_acquired,
+                                                      acquisition.get());
     if (status != 0) fail("StarPU refuses to hand out a tile (%s)", std::strerror(-status));
-    // Not interruptible half-way: StarPU cannot take an acquisition back. Tasks end by themselves.
-    for (int spins = 0; !ready; ++spins) pause_ns(spins < 200 ? 20'000 : 500'000);
+    try {
+        wait_until([&] { return acquisition->state == Acquisition::ready; });
+    } catch (...) {
+        int expected = Acquisition::waiting;
+        if (acquisition->state.compare_exchange_strong(expected, Acquisition::abandoned))
+            acquisition.release();  // on_acquired deletes it
+        else
+            starpu_data_release_on_node(handle, STARPU_MAIN_RAM);
+        throw;
+    }
     try {
         check_pending();
         use(starpu_data_get_local_ptr(handle), context);
@@ -135,7 +171,8 @@ void start() {
 #if !defined(NN_CUDA)
     conf.ncuda = 0;
 #endif
-    if (!state.options.scheduler.empty()) conf.sched_policy_name = state.options.scheduler.c_str();
+    conf.sched_policy_name =
+        state.options.scheduler.empty() ? default_scheduler() : state.options.scheduler.c_str();
     // Signals belong to the main thread: workers inherit a mask that blocks them.
     sigset_t signals, before;
     sigemptyset(&signals);

@@ -11,7 +11,7 @@ namespace nn {
 
 struct RuntimeOptions {
     int cpus = 0;           // CPU workers; 0: one per core that this process may use
-    std::string scheduler;  // empty: lws on CPUs, dmdas with GPUs
+    std::string scheduler;  // empty: prio on CPUs, dmdas with GPUs
 };
 
 void configure(const RuntimeOptions& options);  // before the first task; an error afterwards

@@ -215,8 +215,8 @@ void run_on_cuda(void* buffers[], void* cl_arg) {
 // One codelet per kernel, all with the same function: the name serves profiles and traces. They
 // live for ever, since tasks may outlive anything else.
 starpu_codelet* codelet_of(const Kernel* kernel) {
-    static std::map<const Kernel*, starpu_codelet*> codelets;
-    starpu_codelet*& codelet = codelets[kernel];
+    static auto* const codelets = new std::map<const Kernel*, starpu_codelet*>;
+    starpu_codelet*& codelet = (*codelets)[kernel];
     if (codelet) return codelet;
     codelet = static_cast<starpu_codelet*>(std::calloc(1, sizeof(starpu_codelet)));
     starpu_codelet_init(codelet);

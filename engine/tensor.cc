@@ -102,6 +102,13 @@ Tensor::Tensor(Grid grid, Dtype dtype, std::vector<TilePtr> tiles)
     data_->tiles = std::move(tiles);
 }
 
+int64_t Tensor::dim(int axis) const {
+    const int64_t at = axis < 0 ? axis + int64_t(rank()) : axis;
+    if (at < 0 || at >= int64_t(rank()))
+        fail("%s: a tensor of shape %s has too few axes", current_op(), to_string(shape()).c_str());
+    return shape()[size_t(at)];
+}
+
 bool Tensor::stale() const {
     for (size_t i = 0; i < data_->versions.size(); ++i)
         if (data_->versions[i] != data_->tiles[i]->version) return true;

@@ -28,9 +28,7 @@ public:
 
     explicit operator bool() const { return data_ != nullptr; }
     const Dims& shape() const { return data_->shape; }
-    int64_t dim(int axis) const {
-        return data_->shape[size_t(axis < 0 ? axis + int(rank()) : axis)];
-    }
+    int64_t dim(int axis) const;  // from 0, negative from the end
     size_t rank() const { return data_->shape.size(); }
     int64_t count() const { return product(data_->shape); }
     int64_t bytes() const { return count() * int64_t(dtype_size(dtype())); }

@@ -9,8 +9,8 @@ ffi.cdef [[
   int open(const char *path, int flags, ...);
   int close(int fd);
   long write(int fd, const void *data, size_t size);
-  int64_t lseek64(int fd, int64_t offset, int whence);
-  void *mmap64(void *address, size_t size, int protection, int flags, int fd, int64_t offset);
+  long lseek(int fd, long offset, int whence);
+  void *mmap(void *address, size_t size, int protection, int flags, int fd, long offset);
   int munmap(void *address, size_t size);
   int fsync(int fd);
   int rename(const char *from, const char *to);
@@ -26,7 +26,7 @@ ffi.cdef [[
     char name[256];
   } nn_dirent;
   void *opendir(const char *path);
-  nn_dirent *readdir64(void *folder);
+  nn_dirent *readdir(void *folder);
   int closedir(void *folder);
   unsigned long crc32_z(unsigned long crc, const void *data, size_t size);
 ]]
@@ -68,7 +68,7 @@ function M.list(folder)
   if handle == nil then return nil, (reason()) end
   local names = {}
   while true do
-    local entry = C.readdir64(handle)
+    local entry = C.readdir(handle)
     if entry == nil then break end
     local name = ffi.string(entry.name)
     if name ~= "." and name ~= ".." then names[#names + 1] = name end
@@ -166,7 +166,7 @@ end
 function M.map(path, what)
   local fd = open(path, O_RDONLY)
   if fd < 0 then lib.fail("cannot read %s '%s': %s", what or "the file", path, (reason())) end
-  local size = tonumber(C.lseek64(fd, 0, 2))         -- SEEK_END
+  local size = tonumber(C.lseek(fd, 0, 2))         -- SEEK_END
   if M.list(path) then
     C.close(fd)
     lib.fail("cannot read %s '%s': it is a folder", what or "the file", path)
@@ -175,7 +175,7 @@ function M.map(path, what)
     C.close(fd)
     return {data = ffi.new("uint8_t[1]"), size = 0}
   end
-  local address = C.mmap64(nil, size, 1, 2, fd, 0)   -- PROT_READ, MAP_PRIVATE
+  local address = C.mmap(nil, size, 1, 2, fd, 0)   -- PROT_READ, MAP_PRIVATE
   C.close(fd)
   if ffi.cast("intptr_t", address) == -1 then
     lib.fail("cannot read %s '%s': %s", what or "the file", path, (reason()))

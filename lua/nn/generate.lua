@@ -90,12 +90,10 @@ local function draw(logits, size, temperature, top_k, u)
   return order[kept]
 end
 
---- nn.generate(model, ids, {tokens=100, temperature=1, top_k=0, seed=0, each=}) -> ids with
---- `tokens`
---- more at the end. `ids`: a list of at least one token id; the model sees the last `context` of
---- them. temperature 0 takes the likeliest token; top_k > 0 draws from the k likeliest. The same
---- seed gives the same text. each(id) is called for every new one. Errors: an empty list; logits
---- that are not numbers.
+--- nn.generate(model, ids, {tokens=100, temperature=1, top_k=0, seed=0}) -> ids, more by `tokens`
+--- `ids`: a list of at least one token id; the model sees the last `context` of them. temperature 0
+--- takes the likeliest token; top_k > 0 draws from the k likeliest. The same seed gives the same
+--- text. Errors: an empty list; logits that are not numbers.
 ---     print(words:decode(nn.generate(model, words:ids "\n", {tokens = 200, top_k = 50})))
 function M.generate(model, ids, options)
   options = options or {}
@@ -107,9 +105,8 @@ function M.generate(model, ids, options)
     for i = 1, options.tokens or 100 do
       local logits, size = next_logits(model, out)
       if logits[0] ~= logits[0] then lib.fail("generate: the model's logits are NaN") end
-      local id = draw(logits, size, temperature, top_k, data.random(options.seed or 0, i))
-      out[#out + 1] = id
-      if options.each then options.each(id) end
+      local u = data.random(options.seed or 0, i)
+      out[#out + 1] = draw(logits, size, temperature, top_k, u)
       if require("nn").interrupted() then break end
     end
     return out

@@ -76,9 +76,8 @@ function M.run(cfg)
   local out = cfg.out ~= "" and cfg.out or default_folder(cfg)
   if not cfg.plan then prepare_folder(out, cfg.resume) end
   cfg.out = out
-  local self = {cfg = cfg, out = out, step = 0, log = log.new(out), seconds = 0, skipped = 0,
-                pending = {}}
-  setmetatable(self, Run)
+  local self = setmetatable({cfg = cfg, out = out, log = log.new(out), step = 0, seconds = 0,
+                             skipped = 0, pending = {}}, Run)
   if cfg.memory_gb > 0 then nn.memory_budget(cfg.memory_gb * 1e9) end
   nn.seed(cfg.seed)
   local function warn(text) self:say("warning: " .. text) end
@@ -249,20 +248,20 @@ local function pause(self)
   self.seconds, self.mark = trained(self), nil
 end
 
-local function resume(self) self.mark = require("nn").now() end
+local function go_on(self) self.mark = require("nn").now() end
 
 --- run:every(n, f): calls f() after every n-th step (0: never); its time is not training time.
 function Run:every(n, f)
   if n == 0 or self.step % n ~= 0 then return end
   pause(self)
   f()
-  resume(self)
+  go_on(self)
 end
 
 -- "name 1.2345" of each number, sorted by name.
 local function text_of(values)
   local parts = {}
-  for name, value in pairs(values) do parts[#parts + 1] = ("%s %.4f"):format(name, value) end
+  for name, value in pairs(values) do table.insert(parts, ("%s %.4f"):format(name, value)) end
   table.sort(parts)
   return table.concat(parts, "  ")
 end
@@ -323,7 +322,7 @@ local function end_step(self)
   pause(self)
   if stopping then stop(self) end
   save(self)
-  resume(self)
+  go_on(self)
 end
 
 local function begin(self)
@@ -336,12 +335,13 @@ local function begin(self)
   self.log:event(self.checkpoint and "resume" or "start", {
     step = self.step, parameters = model:count(), cpus = cpus, gpus = gpus, sgemm_gflops = rate,
     time = os.date "!%Y-%m-%dT%H:%M:%SZ", version = nn.version():match "^[^\n]*"})
-  self:say(("%s parameters, %s: %s; steps %d to %d on %d CPU and %d GPU workers"):format(
-    log.number(model:count()), data and data.name or "no data", self.out, self.first,
-    self.cfg.steps, cpus, gpus))
+  local todo = ("steps %d to %d"):format(self.first, self.cfg.steps)
+  if self.first > self.cfg.steps then todo = "no step is left to do" end
+  self:say(("%s parameters, %s, %d CPU and %d GPU workers, %s: %s"):format(
+    log.number(model:count()), data and data.name or "no data", cpus, gpus, self.out, todo))
   self.logged, self.logged_at = self.step, 0
   nn.defer_interrupts(true)
-  resume(self)
+  go_on(self)
 end
 
 --- run:steps() -> iterator over the numbers of the steps to do, from 1 or where a checkpoint ended.
@@ -379,7 +379,8 @@ function Run:done(values)
 end
 
 --- nn.accumulate(model, parts, ids, targets) -> mean loss. Forward and backward over the batch in
---- that many parts, one after the other: the memory of one part, the gradient of all.
+--- that many parts, one after the other: the memory of one part, the gradient of all. Calls
+--- model(ids, targets, {scale = 1 / parts}) for the scaled loss of a part.
 function M.accumulate(model, parts, ids, targets)
   local nn = require "nn"
   local rows, total = ids:dim(1) / parts, nil
@@ -387,7 +388,7 @@ function M.accumulate(model, parts, ids, targets)
   for i = 1, parts do
     local first, last = (i - 1) * rows + 1, i * rows
     local x, y = ids, targets
-    if parts > 1 then x, y = ids:slice(1, first, last), targets:slice(1, first, last) end
+    if parts > 1 then x, y = x:slice(1, first, last), y:slice(1, first, last) end
     local loss = model(x, y, {scale = 1 / parts})
     loss:backward()
     loss = loss:detach()

@@ -1,6 +1,8 @@
 // gemm against a plain double product, with everything that can vary: sizes, transposes, leading
 // dimensions, alpha and beta, the bias and GELU epilogues, batches. A sum of k terms in [-1, 1] may
 // be off by k/2 roundings.
+#include <thread>
+
 #include "kernels/blas.h"
 #include "tests/cpp/kernel_test.h"
 
@@ -154,6 +156,29 @@ TEST_CASE("a gemm over no terms leaves beta c and the bias") {
             for (int64_t i = 0; i < m * 3; ++i) CHECK(out[i] == double(i % 3 + 1));
         }
     });
+}
+
+TEST_CASE("gemm gives the same bits from several threads at once") {
+    Random random(5);
+    const Variant v{machine_isa(), Dtype::f32};
+    const Case c = make_case(150, 70, 130, 2, 0, 2);
+    const Values a = random.values(c.rows_a() * c.p.lda), b = random.values(c.rows_b() * c.p.ldb);
+    const Values bias = random.values(c.p.n);
+    const KernelFn gemm = find_kernel("gemm")->by_isa[int(v.isa)];
+    const auto multiply = [&](Values& out) {
+        Tile a_tile = v.tile(a), b_tile = v.tile(b), bias_tile = v.tile(bias);
+        Tile c_tile = v.output(c.p.m * c.p.ldc);
+        void* operands[] = {c_tile.data(), a_tile.data(), b_tile.data(), bias_tile.data(), nullptr};
+        std::string error;
+        for (int i = 0; i < 50; ++i) gemm({operands, &c.p, v.dtype, nullptr, &error});
+        out = c_tile.values();
+    };
+    Values alone, together[4];
+    multiply(alone);
+    std::vector<std::thread> threads;
+    for (Values& out : together) threads.emplace_back([&] { multiply(out); });
+    for (std::thread& thread : threads) thread.join();
+    for (const Values& out : together) CHECK(out == alone);
 }
 
 TEST_CASE("OpenBLAS runs the kernels made for this CPU") {

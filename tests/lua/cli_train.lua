@@ -109,9 +109,26 @@ t.case("an interrupted and resumed run is the uninterrupted run to the bit", fun
   t.check(weights("broken", 400) == weights("unbroken", 400), "the weights differ")
 end)
 
+t.case("Ctrl-C during a validation does not wait for its end", function()
+  local status, output = shell [[
+    train steps=9 eval_every=1 eval_batches=0 data.batch=1 out=validating >validating.log 2>&1 &
+    await validating/metrics.jsonl start; sleep 0.5; kill -INT $!; wait $!
+    echo "ended with $?"; cat validating.log]]
+  t.same(status, 0)
+  t.check(output:find("ended with 130\n", 1, true), output)
+  t.check(output:find("stopped after step 1, which is saved in validating/", 1, true), output)
+end)
+
+t.case("a finished run has nothing left to train", function()
+  local same = "data.text=text.txt steps=2 out=finished"
+  local status, output = shell(("train %s >/dev/null; train %s resume=auto"):format(same, same))
+  t.same(status, 0)
+  t.check(output:find("finished: no step is left to do\n", 1, true), output)
+end)
+
 t.case("a second Ctrl-C ends the program at once", function()
   local _, output = shell [[
-    train data.text=text.txt data.batch=2048 steps=1000 log_every=1 out=twice >twice.log 2>&1 &
+    train data.text=text.txt data.batch=8192 steps=1000 log_every=1 out=twice >twice.log 2>&1 &
     await twice/metrics.jsonl '"step":1'; kill -INT $!; sleep 0.01; kill -INT $!; wait $!
     echo "ended with $?"; ls twice]]
   t.check(output:find("ended with 130\n", 1, true), output)
