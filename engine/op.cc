@@ -88,7 +88,8 @@ Call::Call(const Op& o, std::vector<Tensor> inputs, std::vector<Value> values)
     const bool list = op.inputs.size() == 1 && op.inputs[0].back() == '*';
     if (list) {
         need(!inputs_.empty(), "needs at least one tensor");
-        for (size_t i = 0; i < inputs_.size(); ++i) need(bool(inputs_[i]), "tensor %zu is missing", i + 1);
+        for (size_t i = 0; i < inputs_.size(); ++i)
+            need(bool(inputs_[i]), "tensor %zu is missing", i + 1);
     } else {
         need(inputs_.size() <= op.inputs.size(), "takes %zu tensors, %zu were given",
              op.inputs.size(), inputs_.size());

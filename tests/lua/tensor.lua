@@ -54,7 +54,8 @@ t.case("a view of a tensor that changed in place is refused, a clone is not", fu
   local w = nn.ones(4, 4)
   local view, copy = w:reshape(16), w:clone()
   w:fill_(2)
-  t.fails(function() return view:sum() end, "changed in place since; take the view again, or clone()")
+  t.fails(function() return view:sum() end,
+          "changed in place since; take the view again, or clone()")
   t.near(copy:sum():item(), 16, {abs = 0})
   t.near(w:reshape(16):sum():item(), 32, {abs = 0})
 end)
@@ -117,7 +118,8 @@ t.case("a script submits its own tile tasks", function()
   nn.task {"copy", update = {dst = y:tile(1, 1)}, read = {src = y:tile(2, 1)}, where = "cpu",
            params = {ndim = 1, extent = {6}, src_stride = {1}, dst_stride = {1}}}
   t.near(y:sum(2):table(), {18, 0, 18, 18}, {abs = 0})
-  t.fails(function() nn.task {"fil", write = {}} end, "there is no kernel 'fil'; did you mean 'fill'?")
+  t.fails(function() nn.task {"fil", write = {}} end,
+          "there is no kernel 'fil'; did you mean 'fill'?")
   t.fails(function() nn.task {"fill", params = {n = 1}} end, "operand 'y' is missing")
   t.fails(function() y:tile(3, 1) end, "axis 1 has tiles 1 to 2, not 3")
   t.fails(function() nn.task {"fill", write = {z = y:tile(1, 1)}} end, "has no operand 'z'")
