@@ -183,18 +183,26 @@ local function need_length(name, count, context, hint)
   end
 end
 
+-- Settings that were not given.
+local defaults = {text = "", bin = "", val = "", split = 0.9, vocabulary = "char", batch = 12,
+                  accum = 1}
+
 --- nn.data(cfg, {context=, vocab=0, seed=0, vocabulary=}) -> data with train and val (loaders),
 --- vocabulary (nil for a .bin file), vocab (its size), name, and own (true for nnlua's sources).
---- Opens what the settings `cfg`
---- (nn.data_fields) name: `text` (a UTF-8 file), `bin` (uint16 token ids), or neither: nnlua's own
---- sources. `val` is a validation file of the same kind; without it the first `split` (0.9) of the
+--- Opens what the settings `cfg` (nn.data_fields) name: `text` (a UTF-8 file), `bin` (uint16 token
+--- ids), or neither: nnlua's own sources. `val` is a validation file of the same kind; without it the first `split` (0.9) of the
 --- tokens are for training and the rest for validation. `vocab`: ids must be below it; 0: the size
 --- of the text's vocabulary, 50257 for a .bin file. `vocabulary`: that of a checkpoint, instead of
 --- a new one from the text. Errors: files that are missing, empty, too short for a window of
 --- context + 1 tokens in either part, not UTF-8, or of an odd number of bytes; ids outside `vocab`
 --- when they are read.
 ---     local data = nn.data(cfg.data, {context = 64}); local ids, targets = data.train:batch()
-function M.data(cfg, options)
+function M.data(given, options)
+  local cfg = {}
+  for name, default in pairs(defaults) do
+    cfg[name] = default
+    if given[name] ~= nil then cfg[name] = given[name] end
+  end
   local source, val, words = open_sources(cfg, options.vocabulary)
   local vocab = options.vocab or 0
   if vocab == 0 then vocab = words and words.size or 50257 end
@@ -218,16 +226,16 @@ end
 
 --- nn.data_fields{batch=12, ...} -> the settings that nn.data reads, for a recipe's schema; the
 --- table gives other defaults.
-function M.data_fields(defaults)
-  local field, own = config.field, defaults or {}
+function M.data_fields(others)
+  local field, own = config.field, setmetatable(others or {}, {__index = defaults})
   return {
-    text = field(own.text or "", "UTF-8 text to train on; without data: nnlua's own sources"),
-    bin = field(own.bin or "", "file of uint16 token ids, as nanoGPT writes it"),
-    val = field(own.val or "", "validation file of the same kind; else a part of the first"),
-    split = field(own.split or 0.9, "part for training where there is no val", {min = 0, max = 1}),
-    vocabulary = field(own.vocabulary or "char", "of a text", {choices = {"char", "byte"}}),
-    batch = field(own.batch or 12, "sequences in a batch", {min = 1}),
-    accum = field(own.accum or 1, "batches accumulated in a step", {min = 1}),
+    text = field(own.text, "UTF-8 text to train on; without data: nnlua's own sources"),
+    bin = field(own.bin, "file of uint16 token ids, as nanoGPT writes it"),
+    val = field(own.val, "validation file of the same kind; else a part of the first"),
+    split = field(own.split, "part for training where there is no val", {min = 0, max = 1}),
+    vocabulary = field(own.vocabulary, "of a text", {choices = {"char", "byte"}}),
+    batch = field(own.batch, "sequences in a batch", {min = 1}),
+    accum = field(own.accum, "batches accumulated in a step", {min = 1}),
   }
 end
 
