@@ -190,12 +190,12 @@ local defaults = {text = "", bin = "", val = "", split = 0.9, vocabulary = "char
 --- nn.data(cfg, {context=, vocab=0, seed=0, vocabulary=}) -> data with train and val (loaders),
 --- vocabulary (nil for a .bin file), vocab (its size), name, and own (true for nnlua's sources).
 --- Opens what the settings `cfg` (nn.data_fields) name: `text` (a UTF-8 file), `bin` (uint16 token
---- ids), or neither: nnlua's own sources. `val` is a validation file of the same kind; without it the first `split` (0.9) of the
---- tokens are for training and the rest for validation. `vocab`: ids must be below it; 0: the size
---- of the text's vocabulary, 50257 for a .bin file. `vocabulary`: that of a checkpoint, instead of
---- a new one from the text. Errors: files that are missing, empty, too short for a window of
---- context + 1 tokens in either part, not UTF-8, or of an odd number of bytes; ids outside `vocab`
---- when they are read.
+--- ids), or neither: nnlua's own sources. `val` is a validation file of the same kind; without it
+--- the first `split` (0.9) of the tokens are for training and the rest for validation. `vocab`: ids
+--- must be below it; 0: the size of the text's vocabulary, 50257 for a .bin file. `vocabulary`:
+--- that of a checkpoint, instead of a new one from the text. Errors: files that are missing, empty,
+--- too short for a window of context + 1 tokens in either part, not UTF-8, or of an odd number of
+--- bytes; ids outside `vocab` when they are read.
 ---     local data = nn.data(cfg.data, {context = 64}); local ids, targets = data.train:batch()
 function M.data(given, options)
   local cfg = {}
