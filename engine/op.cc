@@ -210,6 +210,13 @@ void Call::need_dtype(const char* input, Dtype dtype) const {
          dtype_name(t.dtype()), dtype_name(dtype), input, dtype_name(dtype));
 }
 
+void Call::need_shape(const char* input, const Dims& shape) const {
+    const Tensor& t = in(input);
+    if (!t) return;
+    need(t.shape() == shape, "%s is %s where %s is needed", input, to_string(t.shape()).c_str(),
+         to_string(shape).c_str());
+}
+
 void Call::need_owner(const char* input) const {
     need(!in(input).is_view(),
          "%s is a view; an op that changes it in place needs the tensor itself (or a clone())",

@@ -69,6 +69,7 @@ public:
     void need(bool condition, const char* text, ...) const __attribute__((format(printf, 3, 4)));
     void need_float(const char* input) const;
     void need_dtype(const char* input, Dtype dtype) const;
+    void need_shape(const char* input, const Dims& shape) const;
     void need_owner(const char* input) const;  // of an op that changes it in place
 
 private:

@@ -21,7 +21,7 @@ Heads check_heads(const Call& c, const Tensor& qkv) {
            to_string(qkv.shape()).c_str());
     const int64_t heads = c.integer("heads");
     const int64_t kv_heads = c.given("kv_heads") ? c.integer("kv_heads") : heads;
-    c.need(heads >= 1 && kv_heads >= 1 && heads % kv_heads == 0,
+    c.need(heads >= 1 && kv_heads >= 1 && heads <= qkv.dim(-1) && heads % kv_heads == 0,
            "%lld heads cannot share %lld key/value heads", (long long)heads, (long long)kv_heads);
     c.need(qkv.dim(-1) % (heads + 2 * kv_heads) == 0,
            "the last size %lld of qkv does not divide into %lld query and 2 x %lld key/value heads",
@@ -94,8 +94,8 @@ const OpRegistrar attention = Op{
     .run =
         [](Call& c) {
             c.need_float("qkv");
+            const Heads h = check_heads(c, c.in("qkv"));
             const Tensor qkv = whole_axis(c.in("qkv"), 2);
-            const Heads h = check_heads(c, qkv);
             nn_attention_params p = base_params(c, qkv, h);
             if (p.dropout > 0)
                 p.counter = c.given("counter") ? uint64_t(c.integer("counter")) : next_random();
@@ -144,8 +144,16 @@ const OpRegistrar attention_backward = Op{
     .no_gradient = "is itself a gradient",
     .run =
         [](Call& c) {
+            c.need_float("qkv");
+            const Heads h = check_heads(c, c.in("qkv"));
             const Tensor qkv = whole_axis(c.in("qkv"), 2);
-            const Heads h = check_heads(c, qkv);
+            const int64_t batch = qkv.dim(0), time = qkv.dim(1);
+            for (const char* name : {"do", "o"}) {
+                c.need_shape(name, {batch, time, h.heads * h.head_dim});
+                c.need_dtype(name, qkv.dtype());
+            }
+            c.need_shape("stats", {batch, h.heads, time, 2});
+            c.need_dtype("stats", accumulator(qkv.dtype()));
             nn_attention_params p = base_params(c, qkv, h);
             if (p.dropout > 0) p.counter = uint64_t(c.integer("counter"));
             Grid grid = qkv.grid(), stats_grid = qkv.grid();

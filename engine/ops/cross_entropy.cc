@@ -158,8 +158,13 @@ const OpRegistrar cross_entropy_backward = Op{
     .no_gradient = "is itself a gradient",
     .run =
         [](Call& c) {
+            c.need_float("logits");
             const Tensor& in = c.in("logits");
             const Tensor logits = reshape(in, {in.count() / in.dim(-1), in.dim(-1)});
+            c.need_shape("stats", {logits.dim(0), 3});
+            c.need_dtype("stats", accumulator(in.dtype()));
+            c.need_shape("count", {});
+            c.need_dtype("count", Dtype::f64);
             const Tensor targets = target_rows(c, logits),
                          stats = retile(c.in("stats"), stats_grid(logits));
             const nn_cross_entropy_params p = params_of(c, targets, logits.dim(1));
@@ -195,6 +200,9 @@ public:
         if (!gradient) return;
         dhidden = Tensor(hidden.grid(), hidden.dtype());
         into = bool(c.in("dweight"));
+        c.need_dtype("dweight", hidden.dtype());
+        c.need(!into || c.in("dweight").grid() == weight.grid(),
+               "dweight must have weight's shape and cuts: full_like(weight, 0)");
         dweight = into ? c.in("dweight") : Tensor(weight.grid(), hidden.dtype());
     }
 

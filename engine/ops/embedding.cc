@@ -26,6 +26,23 @@ nn_embedding_params params_of(const Tensor& ids, int64_t tile, int64_t vocab, in
     return p;
 }
 
+void check_tables(const Call& c) {
+    const Tensor &ids = c.in("ids"), &tokens = c.in("tokens"), &positions = c.in("positions");
+    c.need_float("tokens");
+    c.need(tokens.rank() == 2, "tokens is %s; it must be (vocab, embd)",
+           to_string(tokens.shape()).c_str());
+    const int64_t start = c.integer("start");
+    c.need(start >= 0 && start <= max_count, "start is %lld", (long long)start);
+    if (!positions) return;
+    c.need_dtype("positions", tokens.dtype());
+    c.need(positions.rank() == 2 && positions.dim(1) == tokens.dim(1),
+           "positions is %s, tokens is %s", to_string(positions.shape()).c_str(),
+           to_string(tokens.shape()).c_str());
+    c.need(start <= positions.dim(0) - ids.dim(-1),
+           "%lld tokens from position %lld on; the context has %lld positions",
+           (long long)ids.dim(-1), (long long)start, (long long)positions.dim(0));
+}
+
 Tensor whole_columns(const Tensor& table) { return whole_axis(table, 1); }
 
 const OpRegistrar embedding = Op{
@@ -43,21 +60,10 @@ const OpRegistrar embedding = Op{
     .run =
         [](Call& c) {
             check_ids(c, "ids");
-            c.need_float("tokens");
+            check_tables(c);
             const Tensor &ids = c.in("ids"), &positions_in = c.in("positions");
             const Tensor tokens = whole_columns(c.in("tokens"));
             const int64_t cols = tokens.dim(1), start = c.integer("start");
-            c.need(tokens.rank() == 2, "tokens is %s; it must be (vocab, embd)",
-                   to_string(tokens.shape()).c_str());
-            if (positions_in) {
-                c.need_dtype("positions", tokens.dtype());
-                c.need(positions_in.rank() == 2 && positions_in.dim(1) == cols,
-                       "positions is %s, tokens is %s", to_string(positions_in.shape()).c_str(),
-                       to_string(tokens.shape()).c_str());
-                c.need(start >= 0 && start + ids.dim(-1) <= positions_in.dim(0),
-                       "%lld tokens from position %lld on; the context has %lld positions",
-                       (long long)ids.dim(-1), (long long)start, (long long)positions_in.dim(0));
-            }
             const Tensor positions = positions_in ? whole_tensor(positions_in) : Tensor();
             Grid grid = ids.grid();
             grid.axes.push_back(whole(cols));
@@ -96,6 +102,7 @@ const OpRegistrar embedding_backward = Op{
     .run =
         [](Call& c) {
             check_ids(c, "ids");
+            check_tables(c);
             const Tensor &ids = c.in("ids"), &tokens = c.in("tokens"),
                          &positions = c.in("positions");
             const int64_t cols = tokens.dim(1), start = c.integer("start");
@@ -103,6 +110,15 @@ const OpRegistrar embedding_backward = Op{
             Grid grid = ids.grid(), table = tokens.grid();
             grid.axes.push_back(whole(cols));
             table.axes[1] = whole(cols);
+            c.need_shape("dy", grid.shape());
+            c.need_dtype("dy", tokens.dtype());
+            for (const char* name : {"dtokens", "dpositions"}) c.need_dtype(name, sums);
+            c.need_shape("dtokens", tokens.shape());
+            c.need(!c.in("dtokens") || c.in("dtokens").grid().tiles(1) == 1,
+                   "dtokens must not be cut along its columns");
+            if (positions) c.need_shape("dpositions", positions.shape());
+            c.need(!c.in("dpositions") || c.in("dpositions").tiles() == 1,
+                   "dpositions must be one tile");
             const Tensor dy = retile(c.in("dy"), grid);
             const bool into = bool(c.in("dtokens")), into_positions = bool(c.in("dpositions"));
             const Tensor dtokens = into ? c.in("dtokens") : Tensor(table, sums);

@@ -64,6 +64,25 @@ const OpRegistrar layernorm = Op{
     .category = "layers",
 };
 
+void check_backward(const Call& c, const Tensor& s) {
+    const Dtype sums = accumulator(s.dtype());
+    for (const char* name : {"dy", "ds"}) {
+        c.need_shape(name, s.shape());
+        c.need_dtype(name, s.dtype());
+    }
+    c.need_shape("stats", with_last_axis(s.grid(), 2).shape());
+    c.need_dtype("stats", sums);
+    c.need_shape("weight", {s.dim(-1)});
+    c.need_dtype("weight", s.dtype());
+    for (const char* name : {"dweight", "dbias"}) {
+        c.need_shape(name, {s.dim(-1)});
+        c.need_dtype(name, sums);
+        c.need(!c.in(name) || c.in(name).tiles() == 1, "%s must be one tile", name);
+    }
+    c.need(!c.in("dweight") || c.in("dbias") || !c.flag("bias"),
+           "dweight is given; dbias must be as well");
+}
+
 const OpRegistrar layernorm_backward = Op{
     .name = "layernorm_backward",
     .doc =
@@ -78,7 +97,9 @@ const OpRegistrar layernorm_backward = Op{
     .no_gradient = "is itself a gradient",
     .run =
         [](Call& c) {
+            c.need_float("s");
             const Tensor s = rows_of(c.in("s"));
+            check_backward(c, s);
             const Tensor dy = retile(c.in("dy"), s.grid());
             const Tensor stats = retile(c.in("stats"), with_last_axis(s.grid(), 2));
             const Tensor ds = c.in("ds") ? retile(c.in("ds"), s.grid()) : Tensor();

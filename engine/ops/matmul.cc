@@ -178,6 +178,14 @@ const OpRegistrar linear_backward = Op{
         [](Call& c) {
             const Tensor &x = c.in("x"), &weight = c.in("weight");
             check_linear(c, x, weight);
+            for (const char* name : {"dy", "pre"}) {
+                c.need_shape(name, with_last(x.shape(), weight.dim(0)));
+                c.need_dtype(name, x.dtype());
+            }
+            c.need_shape("dweight", weight.shape());
+            c.need_dtype("dweight", x.dtype());
+            c.need_shape("dbias", {weight.dim(0)});
+            c.need_dtype("dbias", accumulator(x.dtype()));
             Tensor dy = as_rows(c.in("dy"));
             const Tensor rows = as_rows(x);
             Tensor dbias;

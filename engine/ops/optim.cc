@@ -58,8 +58,11 @@ const OpRegistrar adamw_ = Op{
     .run =
         [](Call& c) {
             for (const char* name : {"m", "v", "grad", "master"}) check_same(c, name);
+            for (const char* name : {"param", "grad"}) c.need_float(name);
             c.need_owner("param");
             const Tensor& param = c.in("param");
+            for (const char* name : {"m", "v"}) c.need_dtype(name, accumulator(param.dtype()));
+            c.need_dtype("master", Dtype::f32);
             const Tensor m = c.in("m"), v = c.in("v"), master = c.in("master"), norm = norm_of(c);
             for (const Tensor& t : {m, v, master})
                 c.need(!t || t.grid() == param.grid(),
@@ -118,7 +121,9 @@ const OpRegistrar sgd_ = Op{
     .run =
         [](Call& c) {
             for (const char* name : {"grad", "velocity"}) check_same(c, name);
+            for (const char* name : {"param", "grad"}) c.need_float(name);
             c.need_owner("param");
+            c.need_dtype("velocity", accumulator(c.in("param").dtype()));
             const Tensor &param = c.in("param"), velocity = c.in("velocity"), norm = norm_of(c);
             const Tensor grad = retile(c.in("grad"), param.grid());
             c.need(c.number("momentum") == 0 || velocity,

@@ -54,6 +54,7 @@ void run_pointwise(Call& c, Dtypes allowed, Result result, const std::vector<std
 
 // Derivatives take only the operands they need: their kernels' other operands stay absent.
 void run_backward(Call& c, const std::string& all) {
+    c.need_float("dy");
     const Tensor& dy = c.in("dy");
     std::vector<Operand> operands{dy};
     for (char name : all) {

@@ -46,6 +46,8 @@ const OpRegistrar softmax_backward = Op{
     .no_gradient = "is itself a gradient",
     .run =
         [](Call& c) {
+            c.need_float("dy");
+            c.need_dtype("y", c.in("dy").dtype());
             c.result(map_rows("softmax_backward", {c.in("dy"), c.in("y")}));
         },
     .category = "gradients",
@@ -72,6 +74,8 @@ const OpRegistrar log_softmax_backward = Op{
     .no_gradient = "is itself a gradient",
     .run =
         [](Call& c) {
+            c.need_float("dy");
+            c.need_dtype("y", c.in("dy").dtype());
             c.result(map_rows("log_softmax_backward", {c.in("dy"), c.in("y")}));
         },
     .category = "gradients",

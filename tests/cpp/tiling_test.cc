@@ -1,0 +1,321 @@
+// The rules that move elements: cutting anew, views and region copies, for random shapes and cuts
+// against plain row-major arithmetic. Elements are numbered and moved, never computed with, so
+// every comparison is exact.
+#include <numeric>
+#include <set>
+
+#include "tests/cpp/engine_test.h"
+
+namespace nn::engine_test {
+namespace {
+
+std::string describe(const Tensor& x) { return to_string(x.grid()); }
+
+// Factors of `count` in random order, with some ones among them: a shape of that many elements.
+Dims random_factors(Random& random, int64_t count, size_t most) {
+    Dims out;
+    while (count > 1 && out.size() + 1 < most) {
+        Dims divisors;
+        for (int64_t d = 2; d <= count; ++d)
+            if (count % d == 0) divisors.push_back(d);
+        out.push_back(divisors[size_t(random.integer(0, int64_t(divisors.size()) - 1))]);
+        count /= out.back();
+    }
+    if (count > 1) out.push_back(count);
+    while (out.size() < most && random.integer(0, 2) == 0)
+        out.insert(out.begin() + random.integer(0, int64_t(out.size())), 1);
+    for (size_t i = out.size(); i-- > 1;)
+        std::swap(out[i], out[size_t(random.integer(0, int64_t(i)))]);
+    return out;
+}
+
+// The elements of every tile of a grid, each list in the order in which the tile holds them.
+std::vector<Integers> elements_by_tile(const Grid& grid) {
+    const Dims shape = grid.shape();
+    std::vector<Integers> out;
+    for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
+        const Block block = grid.block(tile);
+        out.emplace_back();
+        each_index(block.extent, [&](Dims index) {
+            for (size_t axis = 0; axis < index.size(); ++axis) index[axis] += block.start[axis];
+            out.back().push_back(int64_t(offset_of(shape, index)));
+        });
+    }
+    return out;
+}
+
+// Whether any grid at all gives `shape` the same tiles. Tries every way to cut it.
+bool can_share(const Grid& old, const Dims& shape) {
+    const std::vector<Integers> wanted = elements_by_tile(old);
+    int64_t positions = 0;
+    for (int64_t size : shape) positions += size - 1;
+    for (int64_t choice = 0; choice < int64_t(1) << positions; ++choice) {
+        Grid grid;
+        int64_t bit = 0;
+        for (int64_t size : shape) {
+            Cuts cuts{0};
+            for (int64_t at = 1; at < size; ++at)
+                if (choice >> bit++ & 1) cuts.push_back(at);
+            cuts.push_back(size);
+            grid.axes.push_back(cuts);
+        }
+        if (grid.tiles() == old.tiles() && elements_by_tile(grid) == wanted) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+TEST_CASE("a tensor written to and read back is the same for any cuts") {
+    const Session session;
+    Random random(10);
+    for (int round = 0; round < 200; ++round) {
+        const Dims shape = random_shape(random, size_t(round % 6));
+        const Tensor x = numbered_tensor(random_grid(random, shape));
+        INFO(describe(x));
+        REQUIRE(values_of(x) == numbered(product(shape)));
+    }
+}
+
+TEST_CASE("retile keeps every element, and the tensor itself where nothing changes") {
+    const Session session;
+    Random random(11);
+    for (int round = 0; round < 200; ++round) {
+        const Dims shape = random_shape(random, size_t(round % 6));
+        const Tensor x = numbered_tensor(random_grid(random, shape));
+        const Grid grid = random_grid(random, shape);
+        INFO(describe(x) << " to " << to_string(grid));
+        const Tensor y = retile(x, grid);
+        REQUIRE(y.grid() == grid);
+        REQUIRE(values_of(y) == numbered(product(shape)));
+        REQUIRE((y.identity() == x.identity()) == (x.grid() == grid));
+        REQUIRE(retile(x, x.grid()).identity() == x.identity());
+        REQUIRE(whole_tensor(x).grid() == Grid::whole(shape));
+        REQUIRE(values_of(whole_tensor(x)) == numbered(product(shape)));
+    }
+}
+
+TEST_CASE("one axis or some axes are made whole and the others stay as they are cut") {
+    const Session session;
+    const Tensor x = numbered_tensor(grid_of({6, 6, 6}, {4, 4, 4}));
+    CHECK(whole_axis(x, 1).grid() == grid_of({6, 6, 6}, {4, 6, 4}));
+    CHECK(whole_axes(x, 0, 2).grid() == grid_of({6, 6, 6}, {6, 6, 4}));
+    CHECK(recut(x, 2, {0, 1, 6}).grid() == Grid({{0, 4, 6}, {0, 4, 6}, {0, 1, 6}}));
+    CHECK(values_of(recut(whole_axes(x, 0, 2), 2, {0, 1, 6})) == numbered(216));
+}
+
+TEST_CASE("reshape keeps the row-major order of elements for random shapes and cuts") {
+    const Session session;
+    Random random(12);
+    int shared = 0, copied = 0;
+    for (int round = 0; round < 500; ++round) {
+        const Dims shape =
+            random_factors(random, random.integer(1, 60), size_t(random.integer(0, 5)));
+        const Tensor x = numbered_tensor(random_grid(random, shape));
+        const Dims to = random_factors(random, x.count(), 5);
+        if (product(to) != x.count()) continue;
+        INFO(describe(x) << " to " << nn::to_string(to));
+        const Tensor y = reshape(x, to);
+        REQUIRE(y.shape() == to);
+        REQUIRE(values_of(y) == numbered(x.count()));
+        (tiles_of(y) == tiles_of(x) ? shared : copied) += 1;
+    }
+    CHECK(shared > 100);
+    CHECK(copied > 50);
+}
+
+// The oracle tries every grid of the new shape: some grid gives it the very same tiles or none
+// does.
+TEST_CASE("reshape shares its tiles exactly where some grid allows it") {
+    const Session session;
+    Random random(13);
+    int possible = 0, impossible = 0;
+    for (int round = 0; round < 400; ++round) {
+        const Dims shape = random_factors(random, random.integer(1, 16), 4);
+        const Grid grid = random_grid(random, shape);
+        const Tensor x(grid, Dtype::i64);
+        write_tensor(x, numbered(x.count()).data());
+        const Dims to = random_factors(random, x.count(), 4);
+        INFO(describe(x) << " to " << nn::to_string(to));
+        const Tensor y = reshape(x, to);
+        const bool want = can_share(grid, to);
+        (want ? possible : impossible) += 1;
+        REQUIRE((tiles_of(y) == tiles_of(x)) == want);
+        if (to != shape) REQUIRE(y.is_view());
+    }
+    CHECK(possible > 100);
+    CHECK(impossible > 20);
+}
+
+TEST_CASE("reshape there and back gives the same tiles where both ways share") {
+    const Session session;
+    const Tensor x = numbered_tensor(grid_of({4, 6}, {1, 3}));
+    const Tensor y = reshape(x, {24});
+    CHECK(y.grid() == grid_of({24}, {3}));
+    CHECK(tiles_of(y) == tiles_of(x));
+    CHECK(tiles_of(reshape(y, {4, 6})) == tiles_of(x));
+    CHECK(reshape(y, {4, 6}).grid() == x.grid());
+    CHECK(tiles_of(reshape(x, {1, 4, 1, 6, 1})) == tiles_of(x));
+    CHECK(tiles_of(reshape(numbered_tensor(Grid::whole({1, 1})), {})).size() == 1);
+}
+
+TEST_CASE("slice takes the elements asked for and shares tiles where it begins and ends on cuts") {
+    const Session session;
+    Random random(14);
+    int shared = 0;
+    for (int round = 0; round < 300; ++round) {
+        const Dims shape = random_shape(random, size_t(random.integer(1, 5)));
+        const Tensor x = numbered_tensor(random_grid(random, shape));
+        const int axis = int(random.integer(0, int64_t(shape.size()) - 1));
+        const int64_t start = random.integer(0, x.dim(axis) - 1);
+        const int64_t length = random.integer(1, x.dim(axis) - start);
+        INFO(describe(x) << ", axis " << axis << " from " << start << ", " << length
+                         << " elements");
+        const Tensor y = slice(x, axis, start, length);
+        Integers want;
+        each_index(y.shape(), [&](Dims index) {
+            index[size_t(axis)] += start;
+            want.push_back(int64_t(offset_of(shape, index)));
+        });
+        REQUIRE(y.dim(axis) == length);
+        REQUIRE(values_of(y) == want);
+        const Cuts& cuts = x.grid().axes[size_t(axis)];
+        const bool on_cuts = std::count(cuts.begin(), cuts.end(), start) &&
+                             std::count(cuts.begin(), cuts.end(), start + length);
+        const auto mine = tiles_of(x), theirs = tiles_of(y);
+        const std::set<const nn::Tile*> all(mine.begin(), mine.end());
+        REQUIRE(std::all_of(theirs.begin(), theirs.end(), [&](const nn::Tile* tile) {
+            return bool(all.count(tile)) == on_cuts;
+        }));
+        shared += on_cuts;
+    }
+    CHECK(shared > 50);
+    CHECK(shared < 250);
+}
+
+TEST_CASE("permute moves element (i,j,k) to the permuted place for random orders") {
+    const Session session;
+    Random random(15);
+    for (int round = 0; round < 200; ++round) {
+        const Dims shape = random_shape(random, size_t(round % 6));
+        const Tensor x = numbered_tensor(random_grid(random, shape));
+        std::vector<int> order(shape.size());
+        std::iota(order.begin(), order.end(), 0);
+        for (size_t i = order.size(); i-- > 1;)
+            std::swap(order[i], order[size_t(random.integer(0, int64_t(i)))]);
+        INFO(describe(x));
+        const Tensor y = permute(x, order);
+        Integers want;
+        each_index(y.shape(), [&](const Dims& index) {
+            Dims from(index.size());
+            for (size_t k = 0; k < index.size(); ++k) from[size_t(order[k])] = index[k];
+            want.push_back(int64_t(offset_of(shape, from)));
+        });
+        for (size_t k = 0; k < order.size(); ++k) REQUIRE(y.dim(int(k)) == x.dim(order[k]));
+        REQUIRE(values_of(y) == want);
+    }
+}
+
+TEST_CASE("expand repeats axes of size 1 and adds leading ones") {
+    const Session session;
+    Random random(16);
+    for (int round = 0; round < 200; ++round) {
+        const Dims to = random_shape(random, size_t(round % 6), 4);
+        Dims shape(to.end() - random.integer(0, int64_t(to.size())), to.end());
+        for (int64_t& size : shape)
+            if (random.integer(0, 1)) size = 1;
+        const Tensor x = numbered_tensor(random_grid(random, shape));
+        INFO(describe(x) << " to " << nn::to_string(to));
+        const Tensor y = expand(x, to);
+        Integers want;
+        each_index(to, [&](const Dims& index) {
+            Dims from(index.end() - int64_t(shape.size()), index.end());
+            for (size_t k = 0; k < from.size(); ++k)
+                if (shape[k] == 1) from[k] = 0;
+            want.push_back(int64_t(offset_of(shape, from)));
+        });
+        REQUIRE(y.shape() == to);
+        REQUIRE(values_of(y) == want);
+    }
+}
+
+// dst[dst_start + i] = src[j] as engine/rules.h has it: axes of src that no axis of dst follows
+// stay at src_start, axes of dst that follow none repeat.
+TEST_CASE("copy_region moves a random box between random grids and leaves the rest as it was") {
+    const Session session;
+    Random random(17);
+    for (int round = 0; round < 400; ++round) {
+        const Dims dst_shape = random_shape(random, size_t(random.integer(0, 4)));
+        const Dims src_shape = random_shape(random, size_t(random.integer(0, 4)));
+        const Tensor src = numbered_tensor(random_grid(random, src_shape), 1000);
+        const Tensor dst = numbered_tensor(random_grid(random, dst_shape));
+        Region region;
+        std::vector<int> unused(src_shape.size());
+        std::iota(unused.begin(), unused.end(), 0);
+        for (size_t a = 0; a < src_shape.size(); ++a)
+            region.src_start.push_back(random.integer(0, src_shape[a] - 1));
+        for (int64_t size : dst_shape) {
+            int from = -1;
+            if (!unused.empty() && random.integer(0, 3)) {
+                const size_t pick = size_t(random.integer(0, int64_t(unused.size()) - 1));
+                from = unused[pick];
+                unused.erase(unused.begin() + int64_t(pick));
+            }
+            region.dst_start.push_back(random.integer(0, size - 1));
+            int64_t room = size - region.dst_start.back();
+            if (from >= 0)
+                room = std::min(room, src_shape[size_t(from)] - region.src_start[size_t(from)]);
+            region.extent.push_back(random.integer(1, room));
+            region.from.push_back(from);
+        }
+        Integers want = numbered(dst.count());
+        each_index(region.extent, [&](const Dims& i) {
+            Dims to = region.dst_start, from = region.src_start;
+            for (size_t k = 0; k < i.size(); ++k) {
+                to[k] += i[k];
+                if (region.from[k] >= 0) from[size_t(region.from[k])] += i[k];
+            }
+            want[offset_of(dst_shape, to)] = 1000 + int64_t(offset_of(src_shape, from));
+        });
+        INFO(describe(src) << " into " << describe(dst));
+        copy_region(dst, src, region);
+        REQUIRE(values_of(dst) == want);
+    }
+}
+
+TEST_CASE("copy_into refuses another shape or dtype and names both") {
+    const Session session;
+    const Tensor x = numbered_tensor(Grid::whole({2, 3}));
+    const Tensor y(Grid::whole({3, 2}), Dtype::i64), z(Grid::whole({2, 3}), Dtype::f32);
+    const std::string shapes = error_of([&] { copy_into(y, x); });
+    CHECK_THAT(shapes, contains("(2,3)") && contains("(3,2)"));
+    CHECK_THAT(error_of([&] { copy_into(z, x); }), contains("f32") && contains("i64"));
+}
+
+TEST_CASE("a view is stale once its source changes in place, a copy is not") {
+    const Session session;
+    const Tensor x = numbered_tensor(grid_of({4, 2}, {2, 2}));
+    const Tensor view = slice(x, 0, 0, 2), copy = retile(x, grid_of({4, 2}, {1, 2}));
+    CHECK(view.is_view());
+    CHECK_FALSE(copy.is_view());
+    CHECK_FALSE(view.stale());
+    write_tensor(x, numbered(8, 100).data());
+    CHECK(view.stale());
+    CHECK_FALSE(copy.stale());
+    CHECK_FALSE(x.stale());
+    CHECK(values_of(copy) == numbered(8));
+    CHECK(values_of(view.viewed_again()) == numbered(4, 100));
+    CHECK_THAT(error_of([&] { write_tensor(view, numbered(4).data()); }), contains("view"));
+}
+
+TEST_CASE("source written into itself arrives as it was before, for any cuts") {
+    const Session session;
+    for (int64_t tile : {1, 2, 3, 6}) {
+        const Tensor x = numbered_tensor(grid_of({6}, {tile}));
+        INFO("tiles of " << tile);
+        op("assign_", {x, slice(x, 0, 0, 4)}, {list({3})});
+        CHECK(values_of(x) == Integers{0, 1, 0, 1, 2, 3});
+    }
+}
+
+}  // namespace nn::engine_test
