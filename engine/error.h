@@ -1,6 +1,6 @@
 // Errors are for a person: what was given, what was expected, what to do. Inside the engine they
-// are exceptions; the C API (bindings/nn.cc) turns them into a status and a message, so none ever
-// leaves it.
+// are exceptions; the C API (bindings/handles.cc) turns them into a status and a message, so none
+// ever leaves it.
 #pragma once
 #include <stdexcept>
 #include <string>
