@@ -17,6 +17,7 @@
 #include "engine/error.h"
 #include "engine/memory.h"
 #include "engine/program.h"
+#include "kernels/blas.h"
 
 namespace nn {
 namespace {
@@ -162,6 +163,7 @@ int planned_workers() {
 void start() {
     if (state.running) return;
     prepare_environment();
+    blas::load();  // before there are workers, since it changes the environment for a moment
     if (!memory_info().budget) set_budget(0);
     starpu_malloc_set_hooks(arena_malloc_hook, arena_free_hook);
     starpu_conf conf;

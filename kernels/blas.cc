@@ -74,6 +74,7 @@ std::string describe(void* handle) {
 }
 
 Library open_library() {
+    const bool chosen_by_user = std::getenv("OPENBLAS_CORETYPE");
     const TemporaryEnv family("OPENBLAS_CORETYPE", core_family());
     const TemporaryEnv threads("OPENBLAS_NUM_THREADS", "1");
     void* handle = open_shared_object();
@@ -84,7 +85,8 @@ Library open_library() {
     const auto dgemm = reinterpret_cast<GemmFn<double>>(dlsym(handle, "cblas_dgemm"));
     if (!sgemm || !dgemm)
         throw std::runtime_error("the OpenBLAS found here has no cblas_sgemm and cblas_dgemm");
-    return {sgemm, dgemm, describe(handle)};
+    return {sgemm, dgemm,
+            describe(handle) + (chosen_by_user ? " as OPENBLAS_CORETYPE says" : "")};
 }
 
 // Opened once, by whichever thread comes first; tried again after a failure.

@@ -42,7 +42,8 @@ const OpRegistrar adamw_ = Op{
         "One AdamW step in place (Loshchilov & Hutter 2019, arXiv 1711.05101; bias correction by "
         "step = 1, 2, ...). The "
         "gradient is scaled by min(1, clip / (norm + 1e-6)) on the way. master: f32 copy of a bf16 "
-        "parameter, updated too.",
+        "parameter, updated too. A step that skip_nonfinite leaves out still counts in the "
+        "bias correction.",
     .inputs = {"param", "m", "v", "grad", "norm?", "master?"},
     .attributes = {lr_attribute,
                    {"step", "number", "", "number of this step, from 1"},
@@ -93,7 +94,8 @@ const OpRegistrar adamw_ = Op{
                     .tile(i, param.block(i).extent)
                     .emit();
             }
-            for (const Tensor& t : {param, m, v}) t.changed();
+            for (const Tensor& t : {param, m, v, master})
+                if (t) t.changed();
             c.result(param);
         },
     .category = "optimizers",

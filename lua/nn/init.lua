@@ -136,7 +136,7 @@ function nn.set_random_state(state)
   check(C.nn_set_random_counter(state.counter))
 end
 
---- nn.devices{cpus=4, scheduler="lws"} chooses the workers, before the first tensor is computed.
+--- nn.devices{cpus=4, scheduler="prio"} chooses the workers, before the first tensor is computed.
 --- nn.workers() -> cpus, gpus.
 function nn.devices(options) check(C.nn_configure(options.cpus or 0, options.scheduler)) end
 function nn.workers()

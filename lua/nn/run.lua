@@ -151,8 +151,7 @@ local function plan_of(build, loader)
 end
 
 --- run:plan(build, loader) -> whether to go on: false with plan=true, which prints what a step
---- would
---- take. build() makes and returns the model, the optimizer and the step, a function of the
+--- would take. build() makes and returns the model, the optimizer and the step, a function of the
 --- loader's ids and targets; it is run here without computing or allocating anything. Errors: where
 --- that does not fit into memory, with the bytes needed and the bytes there are.
 ---     if not run:plan(build, data.train) then return end

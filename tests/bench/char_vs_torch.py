@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Does nnlua learn a small character model as well as PyTorch, and in less time?
 
-Both train nanoGPT's CPU setting on the same text, in turns. PyTorch's seed is the round's number;
-settings for nnlua can follow "--", where {round} stands for it:
+Both train nanoGPT's CPU setting on the same text, in turns; the seed is the round's number. Further
+settings for nnlua can follow "--":
 
-    python3 tests/bench/char_vs_torch.py --text input.txt -- seed={round}
+    python3 tests/bench/char_vs_torch.py --text input.txt -- optim.beta2=0.95
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ def parse():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--python", help="an interpreter that has PyTorch")
     parser.add_argument("settings", nargs="*", metavar="a.b=v",
-                        help="further settings for nnlua; {round} is the round's number")
+                        help="further settings for nnlua")
     args = parser.parse_args()
     if not args.text.is_file():
         parser.error(f"--text {args.text}: no such file; give the path of a text")
@@ -35,7 +35,7 @@ def train_nnlua(text, settings, number):
     with tempfile.TemporaryDirectory(prefix="nnlua-char-") as folder:
         out = pathlib.Path(folder, "run")
         _, others = run(["./nnlua", "recipes/gpt2_train.lua", "preset=char", f"data.text={text}",
-                         f"out={out}"] + [s.replace("{round}", str(number)) for s in settings])
+                         f"out={out}", f"seed={number}", *settings])
         lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     done = [line for line in lines if line.get("event") == "done"]
     if not done:

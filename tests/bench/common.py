@@ -15,7 +15,10 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BENCH = pathlib.Path("tests/bench")
 VENV = ROOT / ".deps" / "torch-venv"
-ENVIRONMENT = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # CPUs only, on both sides
+# CPUs only, and kernels and threads as each side chooses them, whatever a machine's image says.
+ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "",
+               **{name: value for name, value in os.environ.items()
+                  if not name.startswith(("OPENBLAS_", "MKL_", "OMP_", "CUDA_VISIBLE"))}}
 QUIET = 0.1  # cores: more than this in use by others, and the numbers mean little
 
 

@@ -1,0 +1,146 @@
+// The gradient of attention over one pair of a query tile and a key tile: weights are recomputed
+// from their logarithm (Dao et al., arXiv:2205.14135).
+#include "kernels/cpu/attention.h"
+
+namespace nn::NN_ISA {
+namespace {
+
+template <class T> struct Backward {
+    using A = Acc<T>;
+    Tile tile;
+    T *dqkv_q, *dqkv_k;
+    const T *qkv_q, *qkv_k, *o, *dout;
+    const A* stats;
+    // Scratch: keys, values and their gradients (k_len, dim); a block of queries and of dout (rows,
+    // dim) and transposed (dim, query_block); its dq (rows, dim); weights and their gradients
+    // (key_block, query_block); the log-sum and rowsum(dout o) of its rows.
+    A *keys, *values, *dk, *dv, *query, *query_t, *dout_rows, *dout_t, *dq, *weights, *dscores,
+        *lse, *delta;
+
+    Backward(const KernelCall& call, Scratch& scratch)
+        : tile{call.get<nn_attention_params>()},
+          dqkv_q(call.operand<T>(0)),
+          dqkv_k(call.operand<T>(1)),
+          qkv_q(call.operand<const T>(2)),
+          qkv_k(call.operand<const T>(3)),
+          o(call.operand<const T>(4)),
+          dout(call.operand<const T>(5)),
+          stats(call.operand<const A>(6)) {
+        const int64_t keys_size = tile.p.k_len * tile.dim, rows_size = query_block * tile.dim;
+        const int64_t block = query_block * tile.key_block;
+        A* at = scratch.get<A>(4 * keys_size + 5 * rows_size + 2 * block + 2 * query_block);
+        for (A** part : {&query, &query_t, &dout_rows, &dout_t, &dq}) *part = at, at += rows_size;
+        for (A** part : {&weights, &dscores}) *part = at, at += block;
+        for (A** part : {&lse, &delta}) *part = at, at += query_block;
+        for (A** part : {&keys, &values, &dk, &dv}) *part = at, at += keys_size;
+    }
+};
+
+template <class T> void load_queries(const Backward<T>& g, const Block& at) {
+    using A = Acc<T>;
+    const int64_t dim = g.tile.dim, stride = g.tile.p.heads * dim;
+    const int64_t row = at.b * g.tile.p.q_len + at.q0;
+    const T* q = g.qkv_q + row * g.tile.width + at.h * dim;
+    const T *dout = g.dout + row * stride + at.h * dim, *o = g.o + row * stride + at.h * dim;
+    load(q, g.tile.width, at.rows, dim, A(g.tile.p.scale), g.query);
+    load_transposed(q, g.tile.width, at.rows, at.lanes, dim, A(g.tile.p.scale), g.query_t);
+    load(dout, stride, at.rows, dim, A(1), g.dout_rows);
+    load_transposed(dout, stride, at.rows, at.lanes, dim, A(1), g.dout_t);
+    row_fill(g.dq, at.rows * dim, A(0));
+    row_fill(g.lse, at.lanes, A(0));
+    row_fill(g.delta, at.lanes, A(0));
+    const A* stat = g.stats + ((at.b * g.tile.p.heads + at.h) * g.tile.p.q_len + at.q0) * 2;
+    for (int64_t i = 0; i < at.rows; ++i) {
+        g.lse[i] = stat[2 * i];
+        A sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t d = 0; d < dim; ++d) sum += g.dout_rows[i * dim + d] * A(o[i * stride + d]);
+        g.delta[i] = sum;
+    }
+}
+
+// In place: from scores to the weights P (dropped out), and from dP to the gradient of the scores,
+// P (dP - delta).
+template <class T> void weight_gradients(const Backward<T>& g, const Block& at) {
+    using A = Acc<T>;
+    const bool dropout = g.tile.p.dropout > 0;
+    const A scale = A(1 / (1 - g.tile.p.dropout));
+    alignas(64) uint8_t mask[max_key_block * query_block];
+    if (dropout) dropout_mask(g.tile, at, mask);
+    for (int64_t j = 0; j < at.keys; ++j) {
+        A *w = g.weights + j * query_block, *ds = g.dscores + j * query_block;
+        const uint8_t* kept = mask + j * query_block;
+        if (dropout) {
+#pragma omp simd
+            for (int64_t i = 0; i < at.rows; ++i) {
+                const A weight = exp_negative(w[i] - g.lse[i]), keep = kept[i] ? scale : A(0);
+                ds[i] = weight * (ds[i] * keep - g.delta[i]);
+                w[i] = weight * keep;
+            }
+        } else {
+#pragma omp simd
+            for (int64_t i = 0; i < at.lanes; ++i) {
+                w[i] = exp_negative(w[i] - g.lse[i]);
+                ds[i] = w[i] * (ds[i] - g.delta[i]);
+            }
+        }
+        const int64_t hidden = at.hidden(g.tile, j);
+        row_fill(w, hidden, A(0));
+        row_fill(ds, hidden, A(0));
+    }
+}
+
+template <class T> void attend_backward(const Backward<T>& g, Block at) {
+    using A = Acc<T>;
+    const int64_t dim = g.tile.dim, ld = query_block, rows = at.rows;
+    load_queries(g, at);
+    const int64_t limit = g.tile.visible(at.q0 + rows - 1);
+    for (at.k0 = 0; at.k0 < limit; at.k0 += g.tile.key_block) {
+        at.keys = std::min(g.tile.key_block, limit - at.k0);
+        const int64_t n = at.keys, offset = at.k0 * dim;
+        blas::gemm(false, false, n, at.lanes, dim, A(1), g.keys + offset, dim, g.query_t, ld, A(0),
+                   g.weights, ld);
+        blas::gemm(false, false, n, at.lanes, dim, A(1), g.values + offset, dim, g.dout_t, ld, A(0),
+                   g.dscores, ld);
+        weight_gradients(g, at);
+        blas::gemm(false, false, n, dim, rows, A(1), g.weights, ld, g.dout_rows, dim, A(1),
+                   g.dv + offset, dim);
+        blas::gemm(false, false, n, dim, rows, A(1), g.dscores, ld, g.query, dim, A(1),
+                   g.dk + offset, dim);
+        blas::gemm(true, false, rows, dim, n, A(1), g.dscores, ld, g.keys + offset, dim, A(1), g.dq,
+                   dim);
+    }
+    T* dq = g.dqkv_q + (at.b * g.tile.p.q_len + at.q0) * g.tile.width + at.h * dim;
+    store(g.dq, A(g.tile.p.scale), g.tile.p.first_q, dq, g.tile.width, rows, dim);
+}
+
+void attention_backward(const KernelCall& call) {
+    static thread_local Scratch scratch;
+    const auto& p = call.get<nn_attention_params>();
+    visit_float(call.dtype, [&](auto t) {
+        using T = decltype(t);
+        using A = Acc<T>;
+        const Backward<T> g(call, scratch);
+        const Tile& tile = g.tile;
+        for (int64_t i = 0; i < p.batch * p.kv_heads; ++i) {
+            const int64_t b = i / p.kv_heads, kv = i % p.kv_heads, row = b * p.k_len * tile.width;
+            load(g.qkv_k + row + tile.k_column(kv), tile.width, p.k_len, tile.dim, A(1), g.keys);
+            load(g.qkv_k + row + tile.v_column(kv), tile.width, p.k_len, tile.dim, A(1), g.values);
+            row_fill(g.dk, p.k_len * tile.dim, A(0));
+            row_fill(g.dv, p.k_len * tile.dim, A(0));
+            for (int64_t h = kv * tile.group; h < (kv + 1) * tile.group; ++h)
+                for (int64_t q0 = 0; q0 < p.q_len; q0 += query_block)
+                    attend_backward(g, {b, h, q0, std::min(query_block, p.q_len - q0)});
+            T* dk = g.dqkv_k + row + tile.k_column(kv);
+            T* dv = g.dqkv_k + row + tile.v_column(kv);
+            store(g.dk, A(1), p.first_kv, dk, tile.width, p.k_len, tile.dim);
+            store(g.dv, A(1), p.first_kv, dv, tile.width, p.k_len, tile.dim);
+        }
+    });
+}
+
+NN_KERNEL(attention_backward, "dqkv_q:rw dqkv_k:rw qkv_q:r qkv_k:r o:r do:r stats:r",
+          nn_attention_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA
