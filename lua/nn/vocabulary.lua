@@ -75,7 +75,10 @@ function Vocabulary:state()
 end
 
 --- from_state(state) -> vocabulary: the inverse of vocabulary:state().
-function M.from_state(state) return M.vocabulary(state.kind, state.symbols, "the vocabulary") end
+function M.from_state(state)
+  if state.kind == "bpe" then return require("nn.bpe").from_state(state) end
+  return M.vocabulary(state.kind, state.symbols, "the vocabulary")
+end
 
 --- vocabulary:encode(text, name) -> array, count: ids as a uint16_t array from 0.
 --- Errors: a character that is not in the vocabulary, with its position in bytes.
@@ -111,6 +114,8 @@ function Vocabulary:decode(ids)
   for i, id in ipairs(ids) do parts[i] = self.symbols[id + 1] or "<" .. id .. ">" end
   return table.concat(parts)
 end
+
+M.ids, M.decode = Vocabulary.ids, Vocabulary.decode      -- as nn.bpe's tokenizers have them
 
 Vocabulary.__tostring = function(self)
   return ("%s vocabulary of %d symbols"):format(self.kind, self.size)

@@ -1,0 +1,179 @@
+-- Learning a byte-level BPE: the pair of neighbouring tokens that a text has most often becomes a
+-- token, again and again. Counts are kept per different piece and changed only where a merge
+-- happened. Of pairs equally frequent the one of smaller ids comes first, as in the tokenizers
+-- library, so both learn the same merges.
+local ffi = require "ffi"
+local bpe = require "nn.bpe"
+local files = require "nn.files"
+local lib = require "nn.ffi"
+local pieces = require "nn.pieces"
+
+local M = {}
+local PAIR = 2 ^ 21                -- a pair of ids as one number: left * PAIR + right
+
+-- How often each piece occurs in p[0 .. size - 1], added to `counts`.
+local function count_pieces(p, size, counts)
+  local at = 0
+  while at < size do
+    local stop = pieces.piece_end(p, at, size)
+    local piece = ffi.string(p + at, stop - at)
+    counts[piece] = (counts[piece] or 0) + 1
+    at = stop
+  end
+end
+
+-- ### A heap of pairs, the most frequent first
+
+local function before(a, b)
+  if a.count ~= b.count then return a.count > b.count end
+  return a.pair < b.pair
+end
+
+local function push(heap, entry)
+  local at = #heap + 1
+  while at > 1 do
+    local parent = math.floor(at / 2)
+    if not before(entry, heap[parent]) then break end
+    heap[at] = heap[parent]
+    at = parent
+  end
+  heap[at] = entry
+end
+
+local function pop(heap)
+  local top, entry = heap[1], heap[#heap]
+  heap[#heap] = nil
+  local size, at = #heap, 1
+  if size == 0 then return top end
+  while true do
+    local child = 2 * at
+    if child > size then break end
+    if child < size and before(heap[child + 1], heap[child]) then child = child + 1 end
+    if not before(heap[child], entry) then break end
+    heap[at] = heap[child]
+    at = child
+  end
+  heap[at] = entry
+  return top
+end
+
+-- ### Learning
+
+local Learner = {}
+Learner.__index = Learner
+
+local function add_pair(self, pair, word, change)
+  self.counts[pair] = (self.counts[pair] or 0) + change
+  local words = self.words_of[pair]
+  if not words then
+    words = {}
+    self.words_of[pair] = words
+  end
+  words[word] = true
+end
+
+-- symbols: the 256 bytes in the order of their ids; texts: pieces with their counts.
+local function new_learner(symbols, texts)
+  local self = setmetatable({symbols = symbols, id_of = {}, merges = {}, words = {}, often = {},
+                             counts = {}, words_of = {}, heap = {}}, Learner)
+  for i, symbol in ipairs(symbols) do self.id_of[symbol] = i - 1 end
+  for piece, often in pairs(texts) do
+    local word = {}
+    for i = 1, #piece do word[i] = self.id_of[piece:sub(i, i)] end
+    local number = #self.words + 1
+    self.words[number], self.often[number] = word, often
+    for i = 1, #word - 1 do add_pair(self, word[i] * PAIR + word[i + 1], number, often) end
+  end
+  for pair, count in pairs(self.counts) do push(self.heap, {pair = pair, count = count}) end
+  return self
+end
+
+-- Joins the pair in one word; pairs that became more frequent are noted in `grown`.
+local function join(self, number, left, right, joined, grown)
+  local word, often, i = self.words[number], self.often[number], 1
+  local function change(a, b, by)
+    local pair = a * PAIR + b
+    add_pair(self, pair, number, by)
+    if by > 0 then grown[pair] = true end
+  end
+  while i < #word do
+    if word[i] == left and word[i + 1] == right then
+      local last, further = word[i - 1], word[i + 2]
+      if last then
+        change(last, left, -often)
+        change(last, joined, often)
+      end
+      if further then
+        change(right, further, -often)
+        change(joined, further, often)
+      end
+      word[i] = joined
+      table.remove(word, i + 1)
+    end
+    i = i + 1
+  end
+end
+
+-- The most frequent pair as it stands now: entries of older counts go back with the new one.
+local function most_frequent(self)
+  while #self.heap > 0 do
+    local top = pop(self.heap)
+    local count = self.counts[top.pair]
+    if top.count == count then return top.pair, count end
+    if count and count > 0 then push(self.heap, {pair = top.pair, count = count}) end
+  end
+end
+
+-- Learns one merge; false where no pair is as frequent as min_count.
+function Learner:step(min_count)
+  local pair, count = most_frequent(self)
+  if not pair or count < min_count then return false end
+  local left, right = math.floor(pair / PAIR), pair % PAIR
+  local text = self.symbols[left + 1] .. self.symbols[right + 1]
+  local joined = self.id_of[text]
+  if not joined then
+    joined = #self.symbols
+    self.symbols[joined + 1], self.id_of[text] = text, joined
+  end
+  self.merges[#self.merges + 1] = {left, right, joined}
+  local grown = {}
+  for number in pairs(self.words_of[pair]) do join(self, number, left, right, joined, grown) end
+  self.counts[pair], self.words_of[pair] = nil, nil
+  for other in pairs(grown) do
+    if self.counts[other] then push(self.heap, {pair = other, count = self.counts[other]}) end
+  end
+  return true
+end
+
+--- nn.train_tokenizer(text, {size=8192, min_count=2, special={"<|endoftext|>"}}) -> tokenizer
+--- Learns a byte-level BPE of `size` tokens: the 256 bytes, merges, and last the special tokens.
+--- Pairs that occur less than min_count times are not joined, so a short text may give fewer.
+--- `text`: a string, or {files = {path, ...}}. Errors: a size that leaves no room for bytes.
+---     local t = nn.train_tokenizer({files = {"input.txt"}}, {size = 4096});  t:save "out"
+function M.train_tokenizer(text, options)
+  options = options or {}
+  local size, special = options.size or 8192, options.special or {"<|endoftext|>"}
+  if type(size) ~= "number" or size % 1 ~= 0 or size < 256 + #special or size >= 2 ^ 20 then
+    lib.misuse("train_tokenizer: size is %s; a whole number from %d (bytes and special tokens) to "
+               .. "2^20 - 1 is needed", tostring(size), 256 + #special)
+  end
+  local counts = {}
+  if type(text) == "string" then
+    count_pieces(ffi.cast("const uint8_t *", text), #text, counts)
+  else
+    for _, path in ipairs(text.files) do
+      local map = files.map(path)
+      count_pieces(map.data, map.size, counts)
+    end
+  end
+  local learner = new_learner(bpe.byte_symbols(), counts)
+  while #learner.symbols < size - #special and learner:step(options.min_count or 2) do end
+  local ids = {}
+  for _, name in ipairs(special) do
+    ids[name] = #learner.symbols
+    learner.symbols[ids[name] + 1] = name
+  end
+  return bpe.new(learner.symbols, learner.merges, ids)
+end
+
+return M

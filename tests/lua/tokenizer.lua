@@ -1,0 +1,178 @@
+-- Byte-level BPE against the tokenizers library (tests/golden/make_bpe.py): learning, splitting,
+-- merging; any bytes come back; files; what is refused.
+local files = require "nn.files"
+local host = require "nn.host"
+local nn = require "nn"
+local t = require "nn.test"
+
+local golden = files.parse_json(files.read(host.root .. "/tests/golden/bpe.json"))
+local folder = t.folder()
+
+local function learned()
+  return nn.train_tokenizer(golden.text, {size = golden.size, special = {}})
+end
+
+local function utf8(code)
+  if code < 0x80 then return string.char(code) end
+  local bytes, lead = {}, 0x40
+  repeat
+    table.insert(bytes, 1, string.char(0x80 + code % 64))
+    code, lead = math.floor(code / 64), lead / 2
+  until code < lead
+  return string.char(256 - 2 * lead + code) .. table.concat(bytes)
+end
+
+-- Number of ids and their CRC-32 as uint16, as make_bpe.py sums them up.
+local function summary(tokenizer, text)
+  local ids, count = tokenizer:encode(text)
+  return {count, files.crc32(ids, 2 * count)}
+end
+
+local function unicode_text(first)
+  local lines = {}
+  for code = first, first + golden.chunk - 1 do
+    if code < 0xD800 or code >= 0xE000 then
+      local c = utf8(code)
+      lines[#lines + 1] = ("a%s1%s! %s %s%sb\n"):gsub("%%s", function() return c end)
+    end
+  end
+  return table.concat(lines)
+end
+
+local function check_unicode(tokenizer, expected)
+  for i, sums in ipairs(expected) do
+    local first = (i - 1) * golden.chunk
+    t.same(summary(tokenizer, unicode_text(first)), sums, ("code points from %X on"):format(first))
+  end
+end
+
+local function gpt2()
+  local path = host.root .. "/../shared/data/gpt2"
+  if not files.exists(path) then t.skip("there is no ../shared/data/gpt2") end
+  return nn.tokenizer(path)
+end
+
+t.case("the merges learned from a text are those that the tokenizers library learns", function()
+  local tokenizer = learned()
+  t.same(tokenizer.size, golden.size)
+  tokenizer:save(folder .. "/learned")
+  local names = {}
+  for line in files.read(folder .. "/learned/merges.txt"):gmatch "[^\n]+" do
+    names[#names + 1] = line
+  end
+  table.remove(names, 1)                            -- #version
+  t.same(names, golden.merges)
+end)
+
+t.case("hard texts have the ids that the tokenizers library gives them", function()
+  local tokenizer = learned()
+  for _, case in ipairs(golden.cases) do
+    t.same(tokenizer:ids(case.text), case.ids, case.text)
+    t.same(tokenizer:decode(case.ids), case.text)
+  end
+end)
+
+t.case("every code point is split as the tokenizers library splits it", function()
+  check_unicode(learned(), golden.unicode)
+end)
+
+t.case("GPT-2's vocabulary gives the reference's ids", function()
+  local tokenizer = gpt2()
+  t.same(tokenizer.size, 50257)
+  for i, case in ipairs(golden.cases) do
+    t.same(tokenizer:ids(case.text), golden.gpt2.cases[i], case.text)
+  end
+  check_unicode(tokenizer, golden.gpt2.unicode)
+  local path = host.root .. "/../shared/data/shakespeare/input.txt"
+  if files.exists(path) then t.same(summary(tokenizer, files.read(path)), golden.gpt2.shakespeare) end
+end)
+
+t.case("10,000 random byte strings come back", function()
+  local tokenizer = learned()
+  local data = require "nn.data"
+  local drawn = 0
+  local function below(n)
+    drawn = drawn + 1
+    return math.floor(data.random(7, drawn) * n)
+  end
+  local alphabets = {"\0\255", " \n'sa1\195\169", "\127\128\191\192\194\224\237\240\244\245\160"}
+  for i = 1, 10000 do
+    local bytes, alphabet = {}, alphabets[i % 4]
+    for j = 1, below(40) do
+      local at = alphabet and below(#alphabet) + 1
+      bytes[j] = at and alphabet:sub(at, at) or string.char(below(256))
+    end
+    local text = table.concat(bytes)
+    local back = tokenizer:decode(tokenizer:ids(text))
+    if back ~= text then t.same(back, text) end
+  end
+end)
+
+t.case("special tokens are text unless they are asked for", function()
+  local tokenizer = nn.train_tokenizer(golden.text, {size = 300})
+  local last = tokenizer.special["<|endoftext|>"]
+  t.same(last, 299)
+  local text = "<|endoftext|>tile<|endoftext|>"
+  local ids, count = tokenizer:encode(text, nil, {special = true})
+  t.same({ids[0], ids[count - 1]}, {last, last})
+  for _, id in ipairs(tokenizer:ids(text)) do assert(id ~= last) end
+  t.same(tokenizer:decode {last}, "<|endoftext|>")
+end)
+
+t.case("a long piece takes time that grows with its length, not its square", function()
+  local tokenizer = learned()
+  local text = ("tile"):rep(250000)
+  t.same(tokenizer:decode(tokenizer:ids(text)), text)
+end)
+
+t.case("a tokenizer is the same after saving and loading, in each form", function()
+  local tokenizer = nn.train_tokenizer(golden.text, {size = 350})
+  tokenizer:save(folder .. "/tok")
+  local from_json = nn.tokenizer(folder .. "/tok/tokenizer.json")
+  files.remove(folder .. "/tok/tokenizer.json")
+  local from_two = nn.tokenizer(folder .. "/tok")
+  local from_state = require("nn.vocabulary").from_state(tokenizer:state())
+  for _, other in ipairs {from_json, from_two, from_state} do
+    t.same(other.symbols, tokenizer.symbols)
+    t.same(other.merges, tokenizer.merges)
+    t.same(other.special, tokenizer.special)
+  end
+end)
+
+t.case("a large vocabulary has 32-bit ids", function()
+  local tokenizer = learned()
+  local symbols = {}
+  for i, symbol in ipairs(tokenizer.symbols) do symbols[i] = symbol end
+  for i = #symbols + 1, 70000 do symbols[i] = "unused " .. i end
+  local large = require("nn.bpe").new(symbols, tokenizer.merges, {["<|x|>"] = 69999})
+  local ids, count = large:encode("<|x|>", nil, {special = true})
+  t.same({count, ids[0], large.id_type}, {1, 69999, "uint32_t"})
+end)
+
+t.case("files that are missing, malformed or of another kind are refused by name", function()
+  local function write(name, text)
+    files.make_folder(folder .. "/bad")
+    files.write(folder .. "/bad/" .. name, text)
+    return folder .. "/bad/" .. name
+  end
+  t.fails(function() nn.tokenizer(folder .. "/none") end, "there is no such folder")
+  t.fails(function() nn.tokenizer(write("a.json", "{")) end, "a.json is not JSON")
+  t.fails(function() nn.tokenizer(write("a.json", '{"model":{"type":"Unigram"}}')) end,
+          "its model is no BPE")
+  local json = learned():json()
+  local function changed(from, to)
+    local first, last = json:find(from, 1, true)
+    return write("b.json", json:sub(1, first - 1) .. to .. json:sub(last + 1))
+  end
+  t.fails(function() nn.tokenizer(changed('"use_regex":true', '"use_regex":false')) end,
+          "splits text otherwise than GPT-2")
+  t.fails(function() nn.tokenizer(changed('"A":32', '"A":33')) end, "have the id 33")
+  t.fails(function() nn.tokenizer(changed('"A":32', '"A":-1')) end, "whole number")
+  t.fails(function() nn.tokenizer(changed('"A":32', '"A":9999')) end, "none may be left out")
+  t.fails(function() nn.tokenizer(changed('"A":32', '"€€":32')) end, "not byte-level")
+  t.fails(function() nn.tokenizer(changed('"merges":[\n"', '"merges":[\n"nothing ')) end,
+          "merge 1")
+  t.fails(function() nn.train_tokenizer("x", {size = 100}) end, "size is 100")
+end)
+
+t.finish()
