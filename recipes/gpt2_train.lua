@@ -47,7 +47,7 @@ local function released(name, lr, batch)
           steps = 600000}
 end
 local cfg = nn.config(schema, arg, {presets = {
-  demo = {base = "char", about = "char with fewer steps: under a minute on two cores", steps = 1500},
+  demo = {base = "char", about = "char with fewer steps: less than a minute", steps = 1500},
   char = {about = "nanoGPT's small CPU setting: 2000 steps of 12 x 64 characters"},
   ["gpt2"] = released("gpt2", 6e-4, 12), ["gpt2-medium"] = released("gpt2-medium", 3e-4, 8),
   ["gpt2-large"] = released("gpt2-large", 2.5e-4, 6), ["gpt2-xl"] = released("gpt2-xl", 2e-4, 4),

@@ -166,7 +166,7 @@ function M.train_tokenizer(text, options)
       count_pieces(map.data, map.size, counts)
     end
   end
-  local learner = new_learner(bpe.byte_symbols(), counts)
+  local learner = new_learner(require("nn.bpe_files").byte_symbols(), counts)
   while #learner.symbols < size - #special and learner:step(options.min_count or 2) do end
   local ids = {}
   for _, name in ipairs(special) do

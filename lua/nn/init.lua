@@ -205,7 +205,8 @@ end
 -- Files that are loaded at the first use of one of their names.
 local lazy = {}
 for file, names in pairs {
-  bpe = "tokenizer", bpe_train = "train_tokenizer", checkpoint = "open_checkpoint save_checkpoint", compile = "compile plan",
+  bpe_files = "tokenizer", bpe_train = "train_tokenizer",
+  checkpoint = "open_checkpoint save_checkpoint", compile = "compile plan",
   config = "config field", data = "data data_fields", generate = "generate evaluate",
   optim = "AdamW SGD", profile = "profile sgemm_gflops", run = "run run_fields accumulate",
   safetensors = "load_safetensors save_safetensors", schedule = "schedule schedules",

@@ -76,7 +76,7 @@ end
 
 --- from_state(state) -> vocabulary: the inverse of vocabulary:state().
 function M.from_state(state)
-  if state.kind == "bpe" then return require("nn.bpe").from_state(state) end
+  if state.kind == "bpe" then return require("nn.bpe_files").from_state(state) end
   return M.vocabulary(state.kind, state.symbols, "the vocabulary")
 end
 

@@ -84,7 +84,8 @@ t.case("GPT-2's vocabulary gives the reference's ids", function()
   end
   check_unicode(tokenizer, golden.gpt2.unicode)
   local path = host.root .. "/../shared/data/shakespeare/input.txt"
-  if files.exists(path) then t.same(summary(tokenizer, files.read(path)), golden.gpt2.shakespeare) end
+  if not files.exists(path) then return end
+  t.same(summary(tokenizer, files.read(path)), golden.gpt2.shakespeare)
 end)
 
 t.case("10,000 random byte strings come back", function()
