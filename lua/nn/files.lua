@@ -38,6 +38,7 @@ local NOT_THERE, EXISTS = 2, 17                    -- ENOENT, EEXIST
 
 local loaded, zlib = pcall(ffi.load, "libz.so.1")
 if not loaded then zlib = ffi.load("z") end
+M.zlib = zlib
 
 -- The system's reason for the last failure, and its number.
 local function reason()
@@ -153,6 +154,15 @@ function Writer:write(data, size)
       at, size = at + done, size - done
     end
   end
+end
+
+--- writer:overwrite(offset, data, size): replaces bytes written before; the crc32 of close() is then
+--- of no use.
+function Writer:overwrite(offset, data, size)
+  C.lseek(self.fd, offset, 0)
+  self:write(data, size)
+  self.bytes = self.bytes - size
+  C.lseek(self.fd, 0, 2)
 end
 
 function Writer:close()
