@@ -28,6 +28,10 @@ Dtype dtype_of(int32_t number) {
     return Dtype(number);
 }
 
+void check_count(int64_t count) {
+    if (count < 0) fail("copy: %lld numbers", (long long)count);
+}
+
 std::string cuda_description() {
 #if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
     void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -190,6 +194,7 @@ int nn_task(const char* name, int32_t dtype, const nn_task_operand* operands, in
 int nn_copy_f64(const void* in, int32_t dtype, int64_t count, double* out) {
     return guard([&] {
         given(static_cast<const char*>(in), "in"), given(out, "out"), dtype_of(dtype);
+        check_count(count);
         for (int64_t i = 0; i < count; ++i) switch (dtype_of(dtype)) {
                 case Dtype::f32: out[i] = double(static_cast<const float*>(in)[i]); break;
                 case Dtype::f64: out[i] = static_cast<const double*>(in)[i]; break;
@@ -206,6 +211,7 @@ int nn_copy_f64(const void* in, int32_t dtype, int64_t count, double* out) {
 int nn_copy_from_f64(const double* in, int32_t dtype, int64_t count, void* out) {
     return guard([&] {
         given(in, "in"), given(static_cast<char*>(out), "out"), dtype_of(dtype);
+        check_count(count);
         for (int64_t i = 0; i < count; ++i) switch (dtype_of(dtype)) {
                 case Dtype::f32: static_cast<float*>(out)[i] = float(in[i]); break;
                 case Dtype::f64: static_cast<double*>(out)[i] = in[i]; break;

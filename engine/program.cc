@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "engine/error.h"
+#include "engine/memory.h"
 #include "engine/rules.h"
 #include "engine/runtime.h"
 
@@ -76,7 +77,6 @@ void Program::check_ends() const {
             if (!tile.recording) continue;
             if (tile.recording != number_)
                 fail("compile: result %zu belongs to another compiled function", i + 1);
-            if (!tile.recorded()) fail("compile: result %zu was never given a value", i + 1);
         }
     }
 }
@@ -86,8 +86,32 @@ void Program::finish(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
     outputs_ = std::move(outputs);
     check_ends();
     drop_unused();
+    check_values();
     find_lifetimes();
     find_priorities();
+}
+
+// The inputs are filled at the start of a run; any other temporary must be written before it is
+// read.
+void Program::check_values() const {
+    std::unordered_set<const Tile*> filled;
+    const auto has_value = [&](const TilePtr& tile) {
+        return !tile->recording || filled.count(tile.get());
+    };
+    for (const Tensor& input : inputs_)
+        for (int64_t i = 0; i < input.tiles(); ++i) filled.insert(input.tile(i).get());
+    for (const Task& task : tasks_) {
+        for (int i = 0; i < task.handles; ++i)
+            if (task.modes[i] != Mode::write && !has_value(task.tiles[i]))
+                fail("compile: %s reads an input that is not among those given at the end",
+                     task.arg.op);
+        for (int i = 0; i < task.handles; ++i)
+            if (task.modes[i] != Mode::read) filled.insert(task.tiles[i].get());
+    }
+    for (size_t i = 0; i < outputs_.size(); ++i)
+        for (int64_t k = 0; k < outputs_[i].tiles(); ++k)
+            if (!has_value(outputs_[i].tile(k)))
+                fail("compile: result %zu was never given a value", i + 1);
 }
 
 // A task is needed if it writes something that persists, an output, or a temporary that a needed
@@ -252,6 +276,14 @@ void Program::check_run(const std::vector<Tensor>& inputs) const {
                 fail("compiled function: argument %zu exists only inside of another", i + 1);
     }
     for (const TilePtr& tile : read_first_) tile->check_readable("compiled function");
+    const MemoryInfo memory = memory_info();
+    if (memory.budget && memory.tensors + info_.peak_bytes > memory.budget)
+        throw OutOfMemory(format(
+            "out of memory: a compiled function needs %s beside its arguments and parameters; %s "
+            "of the budget of %s are taken",
+            human_bytes(double(info_.peak_bytes)).c_str(),
+            human_bytes(double(memory.tensors)).c_str(),
+            human_bytes(double(memory.budget)).c_str()));
 }
 
 std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs) {

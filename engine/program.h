@@ -42,6 +42,7 @@ private:
     };
     void check_ends() const;
     void drop_unused();
+    void check_values() const;
     void find_lifetimes();
     void find_priorities();
     void check_run(const std::vector<Tensor>& inputs) const;

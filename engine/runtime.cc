@@ -87,6 +87,19 @@ const char* default_scheduler() {
     return "prio";
 }
 
+// StarPU itself would only warn, and take its own default.
+void check_scheduler(const std::string& name) {
+    if (name.empty() || std::getenv("STARPU_SCHED_LIB")) return;
+    std::string known;
+    for (starpu_sched_policy** policy = starpu_sched_get_predefined_policies(); *policy; ++policy) {
+        const std::string there = (*policy)->policy_name;
+        if (name == there) return;
+        if (there.rfind("modular-", 0) != 0) known += (known.empty() ? "" : ", ") + there;
+    }
+    fail("there is no scheduler '%s'; there are %s, and StarPU's modular ones", name.c_str(),
+         known.c_str());
+}
+
 void pause_ns(long ns) {
     const timespec t{0, ns};
     nanosleep(&t, nullptr);
@@ -148,6 +161,7 @@ void acquire(Tile& tile, starpu_data_access_mode mode, void (*use)(void*, void*)
 
 void configure(const RuntimeOptions& options) {
     if (state.running) fail("devices must be chosen before the first tensor is computed");
+    check_scheduler(options.scheduler);
     state.options = options;
 }
 
@@ -162,6 +176,7 @@ int planned_workers() {
 
 void start() {
     if (state.running) return;
+    if (const char* scheduler = std::getenv("STARPU_SCHED")) check_scheduler(scheduler);
     prepare_environment();
     blas::load();  // before there are workers, since it changes the environment for a moment
     if (!memory_info().budget) set_budget(0);

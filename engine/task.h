@@ -32,7 +32,6 @@ public:
     // A value exists from the submission of the first task that writes it. A recorded task writes
     // nothing yet: later tasks of recordings may count on it, others may not.
     bool has_value() const;
-    bool recorded() const { return recorded_; }
     void set_written();
     void set_recorded() { recorded_ = true; }
     void check_readable(const char* op) const;  // throws where there is nothing to read

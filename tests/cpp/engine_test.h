@@ -64,6 +64,7 @@ inline Tensor tensor_of(const Grid& grid, const Integers& values) {
 inline Tensor numbered_tensor(const Grid& grid, int64_t first = 0) {
     return tensor_of(grid, numbered(product(grid.shape()), first));
 }
+inline Tensor scalar_of(int64_t value) { return tensor_of(Grid(), {value}); }
 inline Integers values_of(const Tensor& x) {
     Integers out(size_t(x.count()), -1);
     REQUIRE(x.dtype() == Dtype::i64);

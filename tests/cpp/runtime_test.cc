@@ -1,0 +1,292 @@
+// The session: how it starts, what choosing devices means, how it ends while things live, Ctrl-C,
+// scalar slots, the random counter, statistics.
+#include <starpu.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "tests/cpp/engine_test.h"
+
+namespace nn::engine_test {
+namespace {
+
+std::atomic<bool> handled{false};
+void note_signal(int) { handled = true; }
+
+std::string scheduler_in_use() { return starpu_sched_get_sched_policy()->policy_name; }
+
+// A program in flight, its input and its result: what a shutdown may meet.
+struct Work {
+    Tensor x = scalar_of(1), y;
+    std::shared_ptr<Program> program = compile({x}, [this](const std::vector<Tensor>& in) {
+        return std::vector<Tensor>{op("add", {in[0], x})};
+    });
+    Work() { y = program->run({x})[0]; }
+};
+
+}  // namespace
+
+TEST_CASE("StarPU starts with the number of workers asked for, at the first task") {
+    for (int cpus : {1, 2}) {
+        const Session session(cpus);
+        CHECK_FALSE(running());
+        const Tensor x(Grid::whole({1000}), Dtype::f32);
+        CHECK_FALSE(running());
+        fill_tile(x, 0, 1);
+        CHECK(running());
+        CHECK(cpu_workers() == std::min(cpus, int(std::thread::hardware_concurrency())));
+    }
+}
+
+TEST_CASE("devices are chosen before the first task only, and again after a shutdown") {
+    const Session session(1);
+    const Tensor x = scalar_of(1);
+    CHECK_THAT(error_of([] { configure({2, ""}); }), contains("before the first tensor"));
+    CHECK(cpu_workers() == 1);
+    CHECK(values_of(x)[0] == 1);
+    shutdown();
+    configure({1, "eager"});
+    CHECK(values_of(scalar_of(2))[0] == 2);
+    CHECK(scheduler_in_use() == "eager");
+}
+
+TEST_CASE("the scheduler is chosen by its name") {
+    unsetenv("STARPU_SCHED");
+    for (const char* name : {"eager", "prio", "dmdas"}) {
+        const Session session(1, name);
+        CHECK(values_of(scalar_of(1))[0] == 1);
+        CHECK(scheduler_in_use() == name);
+    }
+}
+
+TEST_CASE("an unknown scheduler is refused with those there are, and the choice before stands") {
+    const Session session(1, "eager");
+    const std::string error = error_of([] { configure({1, "eagre"}); });
+    CHECK_THAT(error, contains("'eagre'") && contains("eager") && contains("dmdas"));
+    CHECK(values_of(scalar_of(1))[0] == 1);
+    CHECK(scheduler_in_use() == "eager");
+    shutdown();
+    setenv("STARPU_SCHED", "eagre", 1);
+    CHECK_THAT(error_of([] { start(); }), contains("'eagre'"));
+    unsetenv("STARPU_SCHED");
+    CHECK(values_of(scalar_of(1))[0] == 1);
+}
+
+TEST_CASE("start, idle and shutdown may come twice, and a task wakes idle workers") {
+    const Session session;
+    shutdown();
+    start(), start();
+    const uint32_t number = runtime_number();
+    idle(), idle();
+    const Tensor x = scalar_of(3);
+    CHECK(values_of(x)[0] == 3);
+    idle();
+    CHECK(values_of(op("neg", {x}))[0] == -3);
+    idle();
+    shutdown(), shutdown();
+    CHECK_FALSE(running());
+    CHECK(runtime_number() == number);
+    idle();
+    CHECK_FALSE(running());
+}
+
+TEST_CASE("shutdown waits for what was submitted") {
+    const Session session;
+    const Tensor x = scalar_of(1);
+    const Gate closed;
+    emit_gate(x.tile(0));
+    emit_note(x.tile(0), 1);
+    REQUIRE(Gate::reached());
+    std::thread opener([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        Gate::open();
+    });
+    shutdown();
+    CHECK_FALSE(Gate::closed);
+    opener.join();
+    CHECK(Notes::take() == std::vector<double>{1});
+}
+
+TEST_CASE("a shutdown ends values and not tensors") {
+    const Session session;
+    const Tensor x = scalar_of(1);
+    shutdown();
+    const char* const ended = "value ended with the engine's shutdown";
+    CHECK_FALSE(x.tile(0)->has_value());
+    CHECK_THAT(error_of([&] { values_of(x); }), contains(ended));
+    CHECK_THAT(error_of([&] { op("neg", {x}); }), contains(ended));
+    start();  // another session has no older value either
+    CHECK_THAT(error_of([&] { values_of(x); }), contains(ended));
+    write_tensor(x, Integers{2}.data());
+    CHECK(values_of(op("neg", {x}))[0] == -2);
+}
+
+TEST_CASE("tensors and programs end before or after a shutdown, in every order") {
+    const Session session;
+    for (int order = 0; order < 16; ++order) {
+        INFO(order);
+        auto work = std::make_unique<Work>();
+        const auto end = [&](bool now) {
+            if (!now || !work) return;
+            if (order & 1) work->x = Tensor();
+            if (order & 2) work->program.reset();
+            if (order & 4) work->y = Tensor();
+        };
+        end(order & 8);
+        shutdown();
+        end(!(order & 8));
+        if (order == 0) {  // a program is as good as before once its tensors have values again
+            write_tensor(work->x, Integers{5}.data());
+            CHECK(values_of(work->program->run({work->x})[0])[0] == 10);
+        }
+        work.reset();
+    }
+    CHECK(memory_info().tensors == 0);
+}
+
+TEST_CASE("a program whose tensors lost their values at a shutdown says so") {
+    const Session session;
+    Work work;
+    shutdown();
+    CHECK_THAT(error_of([&] { work.program->run({work.x}); }), contains("engine's shutdown"));
+    CHECK_THAT(error_of([&] { work.program->run({scalar_of(1)}); }), contains("engine's shutdown"));
+}
+
+TEST_CASE("many sessions follow each other with any workers and schedulers") {
+    const char* const schedulers[] = {"prio", "eager", "dmdas", "ws", ""};
+    std::vector<Tensor> left;  // from ended sessions
+    for (int i = 0; i < 40; ++i) {
+        const Session session(1 + i % 2, schedulers[i % 5]);
+        const Tensor x = numbered_tensor(grid_of({30}, {7}), i);
+        REQUIRE(values_of(op("sum", {x}))[0] == 30 * i + 29 * 30 / 2);
+        if (i % 3 == 0) left.push_back(x);
+        if (i % 4 == 0) idle();
+        if (i % 7 == 0) left.clear();
+    }
+}
+
+TEST_CASE("signals wait for the thread that started the engine and never reach a worker") {
+    const Session session;
+    start();
+    handled = false;
+    const auto before = std::signal(SIGTERM, note_signal);
+    sigset_t term, old;
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &term, &old);  // a thread that does not block it would be taken
+    kill(getpid(), SIGTERM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const bool handled_elsewhere = handled;
+    pthread_sigmask(SIG_SETMASK, &old, nullptr);
+    std::signal(SIGTERM, before);
+    CHECK_FALSE(handled_elsewhere);
+    CHECK(handled);
+}
+
+TEST_CASE("an interrupt is an error of every check until it is cleared") {
+    const Session session;
+    CHECK_NOTHROW(check_pending());
+    CHECK_FALSE(clear_interrupt());
+    request_interrupt();
+    CHECK(interrupt_requested());
+    CHECK_THROWS_AS(check_pending(), Interrupted);
+    CHECK_THROWS_AS(check_pending(), Interrupted);
+    defer_interrupts(true);
+    CHECK_NOTHROW(check_pending());
+    CHECK(interrupt_requested());
+    defer_interrupts(false);
+    CHECK(clear_interrupt());
+    CHECK_FALSE(interrupt_requested());
+    CHECK_NOTHROW(check_pending());
+}
+
+TEST_CASE("an interrupt ends a wait at once, unless interrupts are deferred; the tasks go on") {
+    const Session session;
+    const Tensor x = scalar_of(1);
+    const Gate closed;
+    emit_gate(x.tile(0));
+    emit_note(x.tile(0), 1);
+    std::thread signaller([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        request_interrupt();
+    });
+    CHECK_THROWS_AS(wait_all(), Interrupted);
+    signaller.join();
+    CHECK(Gate::closed);
+    defer_interrupts(true);
+    std::thread opener([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        Gate::open();
+    });
+    CHECK_NOTHROW(wait_all());
+    CHECK_FALSE(Gate::closed);
+    opener.join();
+    clear_interrupt();
+    CHECK(Notes::take() == std::vector<double>{1});
+}
+
+TEST_CASE("a scalar slot keeps its value until it is freed, and an unknown one is an error") {
+    const int32_t a = new_slot(1.5), b = new_slot(2.5);
+    CHECK(a != b);
+    set_slot(a, -1);
+    CHECK(slot_value(a) == -1);
+    CHECK(slot_value(b) == 2.5);
+    free_slot(a);
+    for (int32_t slot : {a, -1, INT32_MIN, INT32_MAX}) {
+        INFO(slot);
+        CHECK_THAT(error_of([&] { slot_value(slot); }), contains("no scalar slot"));
+        CHECK_THROWS_AS(set_slot(slot, 0), Error);
+        CHECK_THROWS_AS(free_slot(slot), Error);
+        CHECK_THROWS_AS(hold_slot(slot), Error);
+    }
+    CHECK(new_slot(4) == a);  // slots are reused
+    free_slot(a), free_slot(b);
+}
+
+TEST_CASE("a slot that is held stays readable after its owner freed it, and is not given away") {
+    const int32_t slot = new_slot(3);
+    hold_slot(slot);
+    free_slot(slot);
+    CHECK(slot_value(slot) == 3);
+    CHECK_THAT(error_of([&] { free_slot(slot); }), contains("freed before"));
+    const int32_t other = new_slot(4);
+    CHECK(other != slot);
+    release_slot(slot);
+    CHECK_THROWS_AS(slot_value(slot), Error);
+    free_slot(other);
+}
+
+TEST_CASE("the random counter starts at 0 with a seed and counts what is drawn") {
+    const Session session;
+    seed_random(17);
+    CHECK(random_seed() == 17);
+    const auto draw = [] { return bytes_of(op("uniform", {}, {list({50})})); };
+    const auto first = draw(), second = draw();
+    CHECK(first != second);
+    CHECK(random_counter() == 2);
+    set_random_counter(1);
+    CHECK(draw() == second);
+    seed_random(17);
+    CHECK(draw() == first);
+    seed_random(18);
+    CHECK(draw() != first);
+}
+
+TEST_CASE("a profile counts the calls of each kernel while it is on") {
+    const Session session;
+    const Kernel* neg = find_kernel("neg");
+    const Tensor x = numbered_tensor(grid_of({6}, {2}));
+    enable_profile(true);
+    for (int i = 0; i < 5; ++i) op("neg", {x});
+    wait_all();
+    CHECK(kernel_stat(neg).calls == 15);
+    CHECK(kernel_stat(neg).flops == 30);
+    CHECK(kernel_stat(find_kernel("fill")).calls == 0);
+    enable_profile(false);
+    op("neg", {x});
+    wait_all();
+    CHECK(kernel_stat(neg).calls == 0);
+}
+
+}  // namespace nn::engine_test

@@ -1,0 +1,264 @@
+// Tasks: the order of accesses to a tile, what one task may ask for, how far eager submission runs
+// ahead, and what errors and interrupts leave behind.
+#include <starpu.h>
+
+#include "tests/cpp/engine_test.h"
+
+namespace nn::engine_test {
+namespace {
+
+void fail_with_number(const KernelCall& call) {
+    call.fail("%g is a bad number", call.get<note_params>().value);
+}
+const KernelRegistrar fail_kernel("test_fail", Isa::baseline, "y:rw", "note_params",
+                                  sizeof(note_params), fail_with_number);
+const KernelRegistrar throw_kernel("test_throw", Isa::baseline, "y:rw", "empty_params",
+                                   sizeof(empty_params),
+                                   [](const KernelCall&) { throw Error("thrown by a kernel"); });
+
+// Writes a tile anew without touching its memory, after `after`.
+const KernelRegistrar claim_kernel("test_claim", Isa::baseline, "y:w after:r?", "empty_params",
+                                   sizeof(empty_params), [](const KernelCall&) {});
+
+constexpr int64_t large = int64_t(16) << 20;  // bytes of a tile
+constexpr int most_in_flight = 256 / 16 + 1;  // the last one is let in at the limit
+Tensor large_tensor() { return Tensor(Grid::whole({large / 8}), Dtype::i64); }
+
+void emit_claim(const Tensor& y, const Tensor& after = {}) {
+    task("test_claim", Dtype::i64)
+        .use({writes(y.tile(0)), after ? reads(after.tile(0)) : absent()})
+        .params(empty_params{})
+        .emit();
+}
+
+void emit_mix(const Tensor& y, const Tensor& a, uint64_t value, int priority = 0) {
+    task("test_mix", Dtype::i64)
+        .use({updates(y.tile(0)), a ? reads(a.tile(0)) : absent()})
+        .params(mix_params{value})
+        .priority(priority)
+        .emit();
+}
+
+// Fills the room that eager tasks have, with tasks that wait for `gate`.
+void fill_room(const Tensor& gate) {
+    for (int i = 0; i < most_in_flight; ++i) emit_claim(large_tensor(), gate);
+}
+
+}  // namespace
+
+TEST_CASE("tasks on random tiles leave what they would leave one after the other") {
+    const char* const scheduler = GENERATE("prio", "eager", "ws");
+    const Session session(2, scheduler);
+    INFO(scheduler);
+    Random random(1);
+    std::vector<Tensor> tiles;
+    std::vector<uint64_t> expected;
+    for (int i = 0; i < 6; ++i) {
+        tiles.push_back(scalar_of(i));
+        expected.push_back(uint64_t(i));
+    }
+    for (int i = 0; i < 3000; ++i) {
+        const size_t y = size_t(random.integer(0, 5)), a = size_t(random.integer(0, 6));
+        const bool given = a < 6;  // a == y: one tile for both operands
+        emit_mix(tiles[y], given ? tiles[a] : Tensor(), uint64_t(i), int(random.integer(-9, 9)));
+        expected[y] = expected[y] * 31 + (given ? expected[a] : 0) + uint64_t(i);
+    }
+    for (size_t i = 0; i < 6; ++i) CHECK(uint64_t(values_of(tiles[i])[0]) == expected[i]);
+}
+
+TEST_CASE("a reader sees the value before a later write, however late the reader runs") {
+    const Session session;
+    const Tensor x = scalar_of(7), y = scalar_of(0);
+    {
+        const Gate closed;
+        emit_gate(y.tile(0));
+        emit_mix(y, x, 0);
+        emit_mix(x, {}, 1);
+        emit_mix(y, x, 0);
+    }
+    CHECK(values_of(y)[0] == 7 * 31 + (7 * 31 + 1));
+}
+
+TEST_CASE("a value exists from the submission of its first writer on") {
+    const Session session;
+    const Tensor gate = scalar_of(0), y(Grid(), Dtype::i64);
+    const Gate closed;
+    emit_gate(gate.tile(0));
+    CHECK_FALSE(y.tile(0)->has_value());
+    emit_claim(y, gate);
+    CHECK(y.tile(0)->has_value());
+}
+
+TEST_CASE("a task that cannot be is refused with the reason and the next one runs") {
+    const Session session;
+    const Tensor x = scalar_of(1), empty(Grid(), Dtype::i64);
+    CHECK(error_of([] { task("no_such_kernel", Dtype::f32); }) ==
+          "there is no kernel named 'no_such_kernel'");
+    CHECK_THAT(error_of([&] { task("test_mix", Dtype::i64).params(int32_t(1)); }),
+               contains("mix_params of 8 bytes, not 4"));
+    CHECK_THAT(error_of([&] {
+                   TaskBuilder builder = task("test_mix", Dtype::i64);
+                   for (int i = 0; i <= max_operands; ++i) builder.use(absent());
+               }),
+               contains("more than 16 operands"));
+    CHECK_THAT(error_of([&] { emit_mix(empty, x, 0); }), contains("never given a value"));
+    CHECK_THAT(error_of([&] { emit_mix(x, empty, 0); }), contains("never given a value"));
+    CHECK_FALSE(empty.tile(0)->has_value());
+    emit_mix(x, {}, 3);
+    CHECK(values_of(x)[0] == 34);
+}
+
+// Were the bytes of a refused task kept as if in flight, the last task would wait for ever.
+TEST_CASE("tasks that no worker can run are refused and leave no value and no bytes in flight") {
+    const Session session;
+    const Tensor y = large_tensor(), x = scalar_of(1);
+    for (int i = 0; i < 2 * most_in_flight; ++i)
+        REQUIRE_THAT(error_of([&] {
+                         task("test_claim", Dtype::i64)
+                             .use({writes(y.tile(0)), absent()})
+                             .params(empty_params{})
+                             .where(STARPU_CUDA)
+                             .emit();
+                     }),
+                     contains("no worker can run kernel test_claim"));
+    CHECK_FALSE(y.tile(0)->has_value());
+    emit_claim(y);
+    emit_mix(x, {}, 0);
+    CHECK(values_of(x)[0] == 31);
+}
+
+TEST_CASE("the error of a kernel comes once, says where, and what follows runs") {
+    const Session session;
+    const Tensor x = scalar_of(1);
+    for (double value : {1.5, 2.5})
+        task("test_fail", Dtype::i64)
+            .use(updates(x.tile(0)))
+            .params(note_params{value})
+            .tile(4, {3, 5})
+            .emit();
+    CHECK(error_of(wait_all) ==
+          "task: 1.5 is a bad number (kernel test_fail, i64, tile 5 of shape (3,5))");
+    CHECK_NOTHROW(check_pending());
+    task("test_throw", Dtype::i64).use(updates(x.tile(0))).params(empty_params{}).emit();
+    CHECK(error_of(wait_all) == "task: thrown by a kernel (kernel test_throw, i64)");
+    emit_mix(x, {}, 2);
+    CHECK(values_of(x)[0] == 33);
+}
+
+TEST_CASE("an op refused half-way leaves the engine and its inputs usable") {
+    const Session session;
+    const Tensor x = op("full", {}, {list({3, 4}), number(2)});
+    const int64_t before = memory_info().tensors;
+    CHECK_THAT(error_of([&] { op("reshape", {x}, {list({5, 5})}); }), contains("has 12 elements"));
+    CHECK_THAT(error_of([&] { op("linear", {x, x, x}); }), contains("linear: "));
+    CHECK_THAT(error_of([&] { op("gather", {x, x}); }), contains("i32 or i64"));
+    CHECK(memory_info().tensors == before);
+    CHECK(std::string(current_op()) == "task");
+    const Tensor sum = op("to", {op("sum", {x})}, {text("i64")});
+    CHECK(values_of(sum)[0] == 24);
+}
+
+TEST_CASE("eager tasks that write 256 MB anew are in flight at most") {
+    const Session session;
+    const Tensor gate = scalar_of(0);
+    std::atomic<int> submitted{0}, when_opened{0};
+    Gate closed;
+    emit_gate(gate.tile(0));
+    reset_peak();
+    std::thread opener([&] {
+        for (int before = -1; before != submitted;) {  // until submission stands still
+            before = submitted;
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        }
+        when_opened = submitted.load();
+        Gate::open();
+    });
+    for (int i = 0; i < 3 * most_in_flight; ++i, ++submitted) emit_claim(large_tensor(), gate);
+    opener.join();
+    wait_all();
+    CHECK(when_opened <= most_in_flight);
+    CHECK(memory_info().peak <= (most_in_flight + 1) * large);
+}
+
+TEST_CASE("tasks that change what is there wait for no room") {
+    const Session session;
+    const Tensor gate = scalar_of(0), x = large_tensor();
+    emit_claim(x);
+    wait_all();
+    Gate closed;
+    emit_gate(gate.tile(0));
+    std::thread opener([] {  // only a mistake needs it
+        for (int i = 0; i < 500 && Gate::closed; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        Gate::open();
+    });
+    for (int i = 0; i < 3 * most_in_flight; ++i)
+        task("test_mix", Dtype::i64)
+            .use({updates(x.tile(0)), reads(gate.tile(0))})
+            .params(mix_params{0})
+            .emit();
+    CHECK(Gate::closed);
+    Gate::open();
+    opener.join();
+}
+
+TEST_CASE("an operation that is interrupted before its tasks are submitted leaves no value") {
+    const Session session;
+    const Tensor gate = scalar_of(0), x = scalar_of(1), y = large_tensor();
+    {
+        const Gate closed;
+        emit_gate(gate.tile(0));
+        fill_room(gate);
+        request_interrupt();
+        CHECK_THROWS_AS(emit_claim(y), Interrupted);
+        CHECK_THROWS_AS(emit_mix(x, {}, 0), Interrupted);
+        CHECK_FALSE(y.tile(0)->has_value());
+        CHECK(clear_interrupt());
+    }
+    CHECK(values_of(x)[0] == 1);
+    CHECK_THAT(error_of([&] { values_of(y); }), contains("never given a value"));
+    emit_claim(y);
+    emit_mix(x, {}, 0);
+    CHECK(values_of(x)[0] == 31);
+}
+
+TEST_CASE("an interrupted wait leaves values as they are and the tile to the next one") {
+    const Session session;
+    const Tensor x = scalar_of(5);
+    const Integers nine{9};
+    for (bool write : {false, true}) {
+        {
+            const Gate closed;
+            emit_gate(x.tile(0));
+            REQUIRE(Gate::reached());
+            request_interrupt();
+            if (write)
+                CHECK_THROWS_AS(write_tensor(x, nine.data()), Interrupted);
+            else
+                CHECK_THROWS_AS(values_of(x), Interrupted);
+            CHECK_THROWS_AS(wait_all(), Interrupted);
+            clear_interrupt();
+        }
+        if (!write) CHECK(values_of(x)[0] == 5);
+    }
+    write_tensor(x, nine.data());
+    emit_mix(x, {}, 0);
+    CHECK(values_of(x)[0] == 9 * 31);
+}
+
+TEST_CASE("a tensor may go while tasks on it are in flight") {
+    const Session session;
+    const Tensor y = scalar_of(0);
+    const int64_t before = memory_info().tensors;
+    {
+        const Gate closed;
+        Tensor x = scalar_of(3);
+        emit_gate(x.tile(0));
+        emit_mix(y, x, 0);
+        x = Tensor();
+        CHECK(memory_info().tensors == before);
+    }
+    CHECK(values_of(y)[0] == 3);
+}
+
+}  // namespace nn::engine_test
