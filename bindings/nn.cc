@@ -143,7 +143,8 @@ int nn_retile(const nn_ref* tensor, const int64_t* tile, int32_t rank, nn_ref* o
             if (tile[i] < 0) fail("retile: a tile size of %lld", (long long)tile[i]);
             grid.axes.push_back(tile[i] ? cut_every(t.dim(i), tile[i]) : whole(t.dim(i)));
         }
-        *out = new_ref(retile(t, grid));
+        const Tensor cut = retile(t, grid);
+        *out = new_ref(cut.identity() == t.identity() ? t.viewed_again() : cut);
     });
 }
 

@@ -140,7 +140,8 @@ int nn_kernel_operand(int32_t kernel, int32_t i, nn_operand_info* out);
 int nn_kernel_stat(int32_t kernel, nn_kernel_stat_t* out);
 int nn_profile(int32_t enabled);  // also clears
 int nn_stats(nn_stats_t* out);
-// Submits one kernel on tiles: StarPU's submitter for scripts. where: 0 anywhere, 1 CPU, 2 GPU.
+// Submits one kernel on tiles: StarPU's submitter for scripts. where: 0 anywhere, 1 CPU, 2 GPU. The
+// kernel believes its params: sizes beyond the tiles are read and written beyond them.
 int nn_task(const char* kernel, int32_t dtype, const nn_task_operand* operands, int32_t n_operands,
             const void* params, int64_t params_size, int32_t priority, int32_t where);
 int nn_copy_f64(const void* in, int32_t dtype, int64_t count,

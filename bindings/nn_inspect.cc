@@ -52,6 +52,9 @@ void use_operand(TaskBuilder& builder, const char* name, const OperandDecl& decl
         return;
     }
     const Tensor t = tensor_of(use.tensor, name);
+    if (t.stale())
+        fail("task %s: %s is a view of a tensor that was changed in place since", name,
+             declared.name.c_str());
     if (use.tile < 0 || use.tile >= t.tiles())
         fail("task %s: %s has tiles 1 to %lld", name, declared.name.c_str(), (long long)t.tiles());
     if (use.mode < 0 || use.mode > 2 || (use.mode == 0) != (declared.mode == Mode::read))
@@ -212,6 +215,10 @@ int nn_copy_from_f64(const double* in, int32_t dtype, int64_t count, void* out) 
     return guard([&] {
         given(in, "in"), given(static_cast<char*>(out), "out"), dtype_of(dtype);
         check_count(count);
+        for (int64_t i = 0; i < count; ++i)
+            if (!representable(in[i], dtype_of(dtype)))
+                fail("number %lld is %g, which dtype %s cannot hold", (long long)i + 1, in[i],
+                     dtype_name(dtype_of(dtype)));
         for (int64_t i = 0; i < count; ++i) switch (dtype_of(dtype)) {
                 case Dtype::f32: static_cast<float*>(out)[i] = float(in[i]); break;
                 case Dtype::f64: static_cast<double*>(out)[i] = in[i]; break;

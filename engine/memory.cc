@@ -3,12 +3,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <mutex>
-#include <string>
 #include <vector>
 
 namespace nn {
@@ -42,12 +39,6 @@ void* system_allocate(size_t bytes) {
     if (posix_memalign(&block, bytes >= huge_page ? huge_page : 64, bytes) != 0) return nullptr;
     if (bytes >= huge_page) madvise(block, bytes, MADV_HUGEPAGE);
     return block;
-}
-
-int64_t read_number(const char* path) {
-    std::ifstream file(path);
-    int64_t value = 0;
-    return file >> value ? value : 0;
 }
 
 void trim_locked(Arena& a) {
@@ -96,19 +87,6 @@ void arena_free(void* block, size_t bytes) {
 void arena_trim() {
     std::lock_guard lock(arena().mutex);
     trim_locked(arena());
-}
-
-int64_t default_budget() {
-    int64_t available = 0;
-    std::ifstream info("/proc/meminfo");
-    for (std::string line; std::getline(info, line);) {
-        long long kib;
-        if (std::sscanf(line.c_str(), "MemAvailable: %lld kB", &kib) == 1) available = kib * 1024;
-    }
-    const int64_t limit = read_number("/sys/fs/cgroup/memory.max");  // "max" reads as 0
-    if (limit > 0)
-        available = std::min(available, limit - read_number("/sys/fs/cgroup/memory.current"));
-    return available / 10 * 9;
 }
 
 void set_budget(int64_t bytes) {

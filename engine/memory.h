@@ -20,7 +20,7 @@ void arena_free(void* block, size_t bytes);
 void arena_trim();  // returns every cached block to the system
 
 void set_budget(int64_t bytes);  // 0: what the machine can spare (see default_budget)
-int64_t default_budget();        // 90 % of the memory available at start, within the cgroup's limit
+int64_t default_budget();  // 90 % of the memory available now, within the control groups' limits
 MemoryInfo memory_info();
 void reset_peak();
 void count_tensor_bytes(int64_t delta);

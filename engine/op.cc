@@ -79,7 +79,9 @@ bool parse_dtype(const std::string& name, Dtype* out) {
 std::vector<Tensor> apply(const Op& op, std::vector<Tensor> inputs, std::vector<Value> values) {
     const CurrentOp in_progress(op.name.c_str());
     Call call(op, std::move(inputs), std::move(values));
+    Emission tasks;
     op.run(call);
+    tasks.submit();
     return std::move(call.results);
 }
 
@@ -139,11 +141,19 @@ bool Call::given(const char* attribute) const {
     return values_[position(attribute)].kind != Value::none;
 }
 
-double Call::number(const char* attribute) const {
+double Call::number_or_slot(const char* attribute) const {
     const Value& value = values_[position(attribute)];
     need(value.kind == Value::number || value.kind == Value::slot, "'%s' must be a number",
          attribute);
     return value.kind == Value::slot ? slot_value(value.slot_id) : value.number_value;
+}
+
+// A recorded task keeps this number, so a scalar that may change later is refused.
+double Call::number(const char* attribute) const {
+    need(values_[position(attribute)].kind != Value::slot || !recording_number(),
+         "'%s' is a scalar, which a compiled function cannot follow here; give a number",
+         attribute);
+    return number_or_slot(attribute);
 }
 
 int64_t Call::integer(const char* attribute) const {
@@ -215,6 +225,12 @@ void Call::need_shape(const char* input, const Dims& shape) const {
     if (!t) return;
     need(t.shape() == shape, "%s is %s where %s is needed", input, to_string(t.shape()).c_str(),
          to_string(shape).c_str());
+}
+
+void Call::accumulates_into(const char* input) const {
+    if (!in(input)) return;
+    need_owner(input);
+    in(input).changed();
 }
 
 void Call::need_owner(const char* input) const {

@@ -13,7 +13,7 @@ namespace nn {
 
 class Call;
 
-// kind: int, number (a scalar slot will do), bool, text, ints (a list), dtype, axis (1-based,
+// kind: int, number, bool, text, ints (a list), dtype, axis (1-based,
 // negative from the end), axes (a list of those). fallback: the default as text; "" when the
 // attribute must be given, "nil" when it may not be.
 struct Attribute {
@@ -28,8 +28,7 @@ struct Op {
     std::vector<Attribute> attributes = {};
     std::vector<std::string>
         samples;  // Lua tables of arguments for the tests, e.g. "{x={3,5}, axis=1}"
-    std::string no_gradient =
-        "";  // the reason where there is none; else lua/nn/grad.lua has a rule
+    std::string no_gradient = "";  // the reason where there is none; else lua/nn/rules.lua has one
     void (*run)(Call& call) = nullptr;
     std::string category = "";  // heading in the reference
 };
@@ -54,7 +53,9 @@ public:
     const std::vector<Tensor>& all() const { return inputs_; }
     bool given(const char* attribute) const;
     int64_t integer(const char* attribute) const;
-    double number(const char* attribute) const;  // the present value of a slot
+    double number(const char* attribute) const;
+    // Of an attribute that patch() follows: the present value where it is a slot.
+    double number_or_slot(const char* attribute) const;
     bool flag(const char* attribute) const { return number(attribute) != 0; }
     std::string text(const char* attribute) const;
     Dims ints(const char* attribute) const;
@@ -66,11 +67,17 @@ public:
     std::vector<Patch> patch(const char* attribute, size_t offset) const;
 
     void result(Tensor tensor) { results.push_back(std::move(tensor)); }
+    // Of an op that may have nothing to do: its input as a view, so that a later change in place of
+    // one is not taken for a change of the other.
+    void result_of(const Tensor& input, const Tensor& tensor) {
+        result(tensor.identity() == input.identity() ? tensor.viewed_again() : tensor);
+    }
     void need(bool condition, const char* text, ...) const __attribute__((format(printf, 3, 4)));
     void need_float(const char* input) const;
     void need_dtype(const char* input, Dtype dtype) const;
     void need_shape(const char* input, const Dims& shape) const;
-    void need_owner(const char* input) const;  // of an op that changes it in place
+    void need_owner(const char* input) const;        // of an op that changes it in place
+    void accumulates_into(const char* input) const;  // likewise, of an optional gradient
 
 private:
     size_t position(const char* attribute) const;

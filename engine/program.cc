@@ -20,6 +20,12 @@ uint32_t recordings =
     0;  // numbers are never used twice, so a temporary never passes for another program's
 const char* op_in_progress = "task";
 
+bool is_temporary(const Tensor& tensor) {
+    for (int64_t i = 0; i < tensor.tiles(); ++i)
+        if (tensor.tile(i)->recording) return true;
+    return false;
+}
+
 }  // namespace
 
 void begin_recording() {
@@ -85,10 +91,25 @@ void Program::finish(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
     inputs_ = std::move(inputs);
     outputs_ = std::move(outputs);
     check_ends();
+    check_inputs_kept();
     drop_unused();
     check_values();
     find_lifetimes();
     find_priorities();
+}
+
+// What is recorded works on copies of the inputs, so a change in place would be lost.
+void Program::check_inputs_kept() const {
+    std::unordered_set<const Tile*> given;
+    for (const Tensor& input : inputs_)
+        for (int64_t i = 0; i < input.tiles(); ++i) given.insert(input.tile(i).get());
+    for (const Task& task : tasks_)
+        for (int i = 0; i < task.handles; ++i)
+            if (task.modes[i] != Mode::read && given.count(task.tiles[i].get()))
+                fail(
+                    "compile: %s changes an argument of the compiled function in place; change a "
+                    "clone() of it and return that, or use a tensor from outside",
+                    task.arg.op);
 }
 
 // The inputs are filled at the start of a run; any other temporary must be written before it is
@@ -291,22 +312,19 @@ std::vector<Tensor> Program::run(const std::vector<Tensor>& inputs) {
     start();
     ensure_awake();
     wait_below(std::max<int64_t>(64, int64_t(tasks_.size())));
+    std::vector<Tensor> results;  // made first: what can fail comes before anything is changed
+    for (const Tensor& output : outputs_)
+        results.push_back(is_temporary(output) ? Tensor(output.grid(), output.dtype()) : output);
+    const InterruptsDeferred until_all_is_submitted;
     const TemporariesVisible visible;
     for (size_t i = 0; i < inputs.size(); ++i) copy_into(inputs_[i], inputs[i]);
     submit_tasks();
     set_random_counter(random_counter() + randoms_);
-    std::vector<Tensor> results;
-    for (const Tensor& output : outputs_) {
-        bool temporary = false;
-        for (int64_t i = 0; i < output.tiles(); ++i) temporary |= output.tile(i)->recording != 0;
-        if (!temporary) {
-            results.push_back(output.is_view() ? output.viewed_again() : output);
-            continue;
-        }
-        Tensor copy(output.grid(), output.dtype());
-        copy_into(copy, output);
-        results.push_back(copy);
-    }
+    for (size_t i = 0; i < results.size(); ++i)
+        if (is_temporary(outputs_[i]))
+            copy_into(results[i], outputs_[i]);
+        else if (results[i].is_view())
+            results[i] = results[i].viewed_again();
     for (const TilePtr& tile : die_at_end_) invalidate(*tile);
     return results;
 }

@@ -41,6 +41,7 @@ private:
         double delta;
     };
     void check_ends() const;
+    void check_inputs_kept() const;
     void drop_unused();
     void check_values() const;
     void find_lifetimes();

@@ -2,8 +2,6 @@
 // used by the ops. Where operands are cut differently, a rule first cuts them alike (retile), so
 // every op works for every tiling.
 #pragma once
-#include <functional>
-
 #include "engine/op.h"
 #include "engine/tensor.h"
 
@@ -19,6 +17,7 @@ Tensor cast(const Tensor& x, Dtype dtype);  // x itself when it has the dtype
 Tensor filled(const Grid& grid, Dtype dtype, double value);
 void fill_tile(const Tensor& x, int64_t tile, double value);
 void copy_into(const Tensor& dst, const Tensor& src);  // same shape and dtype
+Tensor copied(const Tensor& x);
 
 // dst[dst_start + i] = src[j], where j[a] = src_start[a] + i[k] for the k with from[k] == a. i runs
 // over `extent`, in the order of dst's axes; from[k] is the axis of src that axis k of dst follows,
@@ -47,29 +46,28 @@ struct Operand {
 // y = kernel(operands...) broadcast to their common shape, in `kernel_dtype`, written as `out`.
 Tensor pointwise(const char* kernel, Dtype kernel_dtype, Dtype out,
                  const std::vector<Operand>& operands);
+// The same into y, which may be an operand too and must have their common shape.
+void pointwise_into(const Tensor& y, const char* kernel, Dtype kernel_dtype,
+                    const std::vector<Operand>& operands);
 
 // --- reduce ---
 enum ReduceKind { reduce_sum, reduce_max, reduce_min, reduce_product };
 Tensor reduce(const Tensor& x, const std::vector<int>& axes, ReduceKind kind, bool keepdim,
               double scale = 1);
-Tensor sum_to(const Tensor& x, const Dims& shape);  // the adjoint of broadcasting
 
 // --- whole last axis ---
-// Calls emit(tile number, rows, cols) for every tile of x, whose last axis is made whole first.
-Tensor rows_of(const Tensor& x);
+Tensor rows_of(const Tensor& x);                 // with its last axis in one piece
 int64_t rows_in(const Tensor& x, int64_t tile);  // product of all extents but the last
 
 // --- contract ---
-// C = alpha op(A) op(B) over matrices in the last two axes; leading axes must agree. Accumulates
+// C = op(A) op(B) over matrices in the last two axes; leading axes must agree. Accumulates
 // over k tiles in order.
 struct MatmulOptions {
     bool trans_a = false, trans_b = false;
-    double alpha = 1;
     Tensor bias = {};       // (n)
     bool gelu = false;      // with bias: C = GELU(product + bias)
     Tensor* pre = nullptr;  // and the sum before it
     Tensor into = {};       // accumulate there instead of into a new tensor
-    int priority = 0;
 };
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options = {});
 

@@ -61,11 +61,18 @@ Tensor pointwise(const char* kernel, Dtype kernel_dtype, Dtype out,
                     "the last axis",
                     current_op(), to_string(before).c_str(), to_string(o.tensor.shape()).c_str());
         }
-    const Grid grid = broadcast_grid(shape, operands);
+    const Tensor result(broadcast_grid(shape, operands), out);
+    pointwise_into(result, kernel, kernel_dtype, operands);
+    return result;
+}
+
+void pointwise_into(const Tensor& result, const char* kernel, Dtype kernel_dtype,
+                    const std::vector<Operand>& operands) {
+    const Dims& shape = result.shape();
+    const Grid& grid = result.grid();
     std::vector<Operand> cut = operands;
     for (Operand& o : cut)
         if (o.tensor) o.tensor = cut_alike(o.tensor, grid);
-    Tensor result(grid, out);
     for (int64_t i = 0; i < result.tiles(); ++i) {
         const Block block = result.block(i);
         const Dims index = grid.index(i);
@@ -87,7 +94,6 @@ Tensor pointwise(const char* kernel, Dtype kernel_dtype, Dtype out,
         }
         builder.params(params).flops(double(block.count())).tile(i, block.extent).emit();
     }
-    return result;
 }
 
 namespace {
@@ -153,16 +159,6 @@ Tensor reduce(const Tensor& x, const std::vector<int>& axes, ReduceKind kind, bo
     return reshape(out, shape);
 }
 
-Tensor sum_to(const Tensor& x, const Dims& shape) {
-    if (x.shape() == shape) return x;
-    std::vector<int> axes;
-    const size_t extra = x.rank() - shape.size();
-    for (size_t axis = 0; axis < x.rank(); ++axis)
-        if (axis < extra || (shape[axis - extra] == 1 && x.shape()[axis] != 1))
-            axes.push_back(int(axis));
-    return reshape(axes.empty() ? x : reduce(x, axes, reduce_sum, true), shape);
-}
-
 Tensor rows_of(const Tensor& x) {
     if (x.rank() == 0) fail("%s: needs a tensor of at least one axis", current_op());
     return whole_axis(x, int(x.rank()) - 1);
@@ -210,7 +206,7 @@ nn_gemm_params gemm_params(const Block& ca, const Block& cb, const MatmulAxes& a
     p.batch = product(ca.extent, 0, ax.batch);
     p.stride_a = p.m * p.k, p.stride_b = p.k * p.n, p.stride_c = p.m * p.n;
     p.trans_a = o.trans_a, p.trans_b = o.trans_b;
-    p.alpha = o.alpha;
+    p.alpha = 1;
     return p;
 }
 
@@ -247,7 +243,6 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, const MatmulOptions& o) {
                 .params(p)
                 .flops(2.0 * double(p.m) * double(p.n) * double(p.k) * double(p.batch))
                 .tile(i, c.block(i).extent)
-                .priority(o.priority)
                 .emit();
         }
     }

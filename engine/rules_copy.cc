@@ -136,6 +136,12 @@ void copy_into(const Tensor& dst, const Tensor& src) {
     copy_region(dst, src, whole_region(dst.shape()));
 }
 
+Tensor copied(const Tensor& x) {
+    Tensor out(x.grid(), x.dtype());
+    copy_into(out, x);
+    return out;
+}
+
 Tensor retile(const Tensor& x, const Grid& grid) {
     if (x.grid() == grid) return x;
     Tensor out(grid, x.dtype());
@@ -216,16 +222,18 @@ bool split_cuts(const Cuts& merged, const Dims& shape, size_t from, size_t to,
                 std::vector<Cuts>* out) {
     if (from == to) return merged.size() == 2;
     for (size_t split = from; split < to; ++split) {
-        Grid candidate;
         const int64_t inner = product(shape, split + 1, to);
-        for (size_t axis = from; axis < split; ++axis)
-            candidate.axes.push_back(cut_every(shape[axis], 1));
         Cuts cuts{0};
         for (size_t i = 1; i < merged.size() && merged[i] <= shape[split] * inner; ++i) {
             if (merged[i] % inner != 0) break;
             cuts.push_back(merged[i] / inner);
         }
         if (cuts.back() != shape[split]) continue;
+        const int64_t outer = product(shape, from, split);
+        if (outer * int64_t(cuts.size() - 1) != int64_t(merged.size() - 1)) continue;
+        Grid candidate;
+        for (size_t axis = from; axis < split; ++axis)
+            candidate.axes.push_back(cut_every(shape[axis], 1));
         candidate.axes.push_back(cuts);
         for (size_t axis = split + 1; axis < to; ++axis)
             candidate.axes.push_back(whole(shape[axis]));

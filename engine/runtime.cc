@@ -11,8 +11,10 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "engine/error.h"
 #include "engine/memory.h"
@@ -105,6 +107,22 @@ void pause_ns(long ns) {
     nanosleep(&t, nullptr);
 }
 
+// Cores that this process may run on: of hardware threads that share one, one counts. A kernel
+// fills a core's vector units by itself.
+int usable_cores() {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    std::set<std::string> cores;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (!CPU_ISSET(cpu, &set)) continue;
+        std::ifstream file(
+            format("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu));
+        std::string siblings;
+        cores.insert(std::getline(file, siblings) ? siblings : std::to_string(cpu));
+    }
+    return int(cores.size());
+}
+
 // Waits until done() holds; a signal ends the wait unless interrupts are deferred.
 template <class F> void wait_until(F done) {
     for (int spins = 0; !done(); ++spins) {
@@ -168,10 +186,12 @@ void configure(const RuntimeOptions& options) {
 int planned_workers() {
     if (state.running) return int(starpu_cpu_worker_get_count());
     if (state.options.cpus > 0) return state.options.cpus;
-    if (const char* cpus = std::getenv("NNLUA_CPUS"); cpus && std::atoi(cpus) > 0)
-        return std::atoi(cpus);
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    if (const char* cpus = std::getenv("NNLUA_CPUS"); cpus && *cpus) {
+        const int number = std::atoi(cpus);
+        if (number < 1) fail("NNLUA_CPUS is '%s'; a number of workers from 1 is needed", cpus);
+        return number;
+    }
+    return usable_cores();
 }
 
 void start() {
@@ -294,7 +314,7 @@ void wait_writable(Tile& tile, void (*use)(void*, void*), void* context) {
 
 void idle() {
     if (!state.running || state.paused) return;
-    wait_all();
+    wait_until([] { return starpu_task_nsubmitted() == 0; });
     starpu_pause();
     state.paused = true;
 }

@@ -33,6 +33,11 @@ bool interrupt_requested();
 bool clear_interrupt();  // true if there was one
 bool interrupts_deferred();
 void defer_interrupts(bool deferred);  // while true, only interrupt_requested() tells
+struct InterruptsDeferred {            // for as long as it exists
+    const bool before = interrupts_deferred();
+    InterruptsDeferred() { defer_interrupts(true); }
+    ~InterruptsDeferred() { defer_interrupts(before); }
+};
 
 void wait_all();  // until every submitted task is done
 void wait_below(int64_t tasks);

@@ -20,6 +20,11 @@ namespace {
 
 bool temporaries_visible = false;
 
+// Tasks of the op in progress, and the tiles that only these tasks give a value.
+bool emission = false;
+std::vector<Task> emitted;
+std::vector<std::pair<TilePtr, uint32_t>> first_written;
+
 // Tiles with a handle. Never destroyed: tiles may be freed while the process ends.
 std::unordered_set<Tile*>& registered_tiles() {
     static auto* const tiles = new std::unordered_set<Tile*>;
@@ -38,13 +43,16 @@ struct StarpuTime {
 
 }  // namespace
 
+static void submit_now(const Task& task);
+
 TemporariesVisible::TemporariesVisible() { temporaries_visible = true; }
 TemporariesVisible::~TemporariesVisible() { temporaries_visible = false; }
 
 Tile::Tile(size_t size) : bytes(size), recording(recording_number()) {
     if (recording) return;
+    if (!memory_info().budget) set_budget(0);
     const MemoryInfo memory = memory_info();
-    if (memory.budget && memory.tensors + int64_t(size) > memory.budget)
+    if (memory.tensors + int64_t(size) > memory.budget)
         throw OutOfMemory(
             format("out of memory: a tile of %s does not fit; %s of the budget of %s are taken",
                    human_bytes(double(size)).c_str(), human_bytes(double(memory.tensors)).c_str(),
@@ -172,9 +180,34 @@ void TaskBuilder::emit() {
         for (int i = 0; i < task_.handles; ++i)
             if (task_.modes[i] != Mode::read) task_.tiles[i]->set_recorded();
         program->add(std::move(task_));
+    } else if (emission) {
+        start();
+        for (int i = 0; i < task_.handles; ++i) {
+            if (task_.modes[i] == Mode::read || task_.tiles[i]->has_value()) continue;
+            first_written.push_back({task_.tiles[i], task_.tiles[i]->written_in()});
+            task_.tiles[i]->handle();
+            task_.tiles[i]->set_written();
+        }
+        emitted.push_back(std::move(task_));
     } else {
         submit_now(task_);
     }
+}
+
+Emission::Emission() { emission = true; }
+
+Emission::~Emission() {
+    emission = false;
+    for (const auto& [tile, runtime] : first_written) tile->set_written_in(runtime);
+    first_written.clear();
+    emitted.clear();
+}
+
+void Emission::submit() {
+    const InterruptsDeferred until_all_are_submitted;
+    for (const Task& task : emitted) submit_now(task);
+    first_written.clear();
+    emitted.clear();
 }
 
 namespace {
@@ -211,6 +244,9 @@ void run_on_cuda(void* buffers[], void* cl_arg) {
     run_on_worker(buffers, arg, arg.kernel->cuda, starpu_cuda_get_local_stream());
 }
 #endif
+
+static_assert(max_operands <= STARPU_NMAXBUFS,
+              "StarPU must be configured with --enable-maxbuffers=16");
 
 // One codelet per kernel, all with the same function: the name serves profiles and traces. They
 // live for ever, since tasks may outlive anything else.
@@ -311,7 +347,8 @@ void apply_patches(const Task& task, TaskArg* arg) {
     }
 }
 
-void submit_now(const Task& task) {
+// With a copy of the arguments and the present values of its patches.
+static void submit_now(const Task& task) {
     start();
     ensure_awake();
     wait_below(8000);

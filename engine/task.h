@@ -33,6 +33,8 @@ public:
     // nothing yet: later tasks of recordings may count on it, others may not.
     bool has_value() const;
     void set_written();
+    uint32_t written_in() const { return written_in_; }
+    void set_written_in(uint32_t runtime) { written_in_ = runtime; }
     void set_recorded() { recorded_ = true; }
     void check_readable(const char* op) const;  // throws where there is nothing to read
 
@@ -112,13 +114,21 @@ public:
 private:
     Task task_;
 };
+
+// Eager tasks emitted while one exists wait in it until submit(), so that an op which fails
+// half-way has changed nothing, and one that ran out of memory can be tried again.
+class Emission {
+public:
+    Emission();
+    ~Emission();
+    Emission(const Emission&) = delete;
+    void submit();
+};
 inline TaskBuilder task(const char* kernel, Dtype dtype) { return TaskBuilder(kernel, dtype); }
 
 // Submits to StarPU; `arg` must outlive the task when it is not owned (malloc'd and then freed by
 // StarPU).
 void submit(const Task& task, TaskArg* arg, bool owned);
-void submit_now(
-    const Task& task);  // eager: with a copy of the arguments and the present values of its patches
 void apply_patches(const Task& task, TaskArg* arg);
 void drop_handles();          // of all tiles that exist: part of shutdown
 void invalidate(Tile& tile);  // its value is needed no more: StarPU gives the memory back after the

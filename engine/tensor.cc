@@ -64,20 +64,26 @@ void transfer(const Tensor& t, char* host, bool to_host) {
     for (int64_t i = 0; i < t.tiles(); ++i) {
         HostCopy copy{t.block(i), row_major_strides(t.shape()), dtype_size(t.dtype()), host,
                       to_host};
-        if (to_host)
+        if (to_host) {
             wait_readable(*t.tile(i), copy_tile, &copy);
-        else
+        } else {
             wait_writable(*t.tile(i), copy_tile, &copy);
+            t.tile(i)->set_written();
+        }
     }
+}
+
+void check_rank(const Dims& shape) {
+    if (shape.size() > size_t(max_dims))
+        fail("shape %s has %zu axes; at most %d are possible", to_string(shape).c_str(),
+             shape.size(), max_dims);
 }
 
 }  // namespace
 
 Tensor::Tensor(Grid grid, Dtype dtype) : data_(std::make_shared<TensorData>()) {
     data_->shape = grid.shape();
-    if (data_->shape.size() > size_t(max_dims))
-        fail("shape %s has %zu axes; at most %d are possible", to_string(data_->shape).c_str(),
-             data_->shape.size(), max_dims);
+    check_rank(data_->shape);
     for (int64_t size : data_->shape)
         if (size < 1)
             fail("shape %s: every size must be at least 1", to_string(data_->shape).c_str());
@@ -96,6 +102,7 @@ Tensor::Tensor(Grid grid, Dtype dtype) : data_(std::make_shared<TensorData>()) {
 Tensor::Tensor(Grid grid, Dtype dtype, std::vector<TilePtr> tiles)
     : data_(std::make_shared<TensorData>()) {
     data_->shape = grid.shape();
+    check_rank(data_->shape);
     data_->dtype = dtype;
     data_->grid = std::move(grid);
     for (const TilePtr& tile : tiles) data_->versions.push_back(tile->version);
@@ -176,9 +183,8 @@ void write_tensor(const Tensor& tensor, const void* in) {
     for (int64_t i = 0; i < tensor.tiles(); ++i)
         if (tensor.tile(i)->recording)
             fail("host data cannot be written to a tensor of a compiled function");
+    tensor.changed();  // also where an interrupt ends the writing half-way
     transfer(tensor, static_cast<char*>(const_cast<void*>(in)), false);
-    for (int64_t i = 0; i < tensor.tiles(); ++i) tensor.tile(i)->set_written();
-    tensor.changed();
 }
 
 }  // namespace nn

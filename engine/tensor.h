@@ -50,7 +50,7 @@ private:
 };
 
 // Tiles for a new tensor: axis names (may be empty) find their sizes in set_tile_size(), or else
-// "auto" (docs/tiling).
+// automatic ones.
 Grid choose_grid(const Dims& shape, Dtype dtype, const std::vector<std::string>& axis_names);
 void set_tile_size(const std::string& axis_name, int64_t size);  // 0: auto again
 int64_t tile_size(const std::string& axis_name);                 // 0 when not set

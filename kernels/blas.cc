@@ -85,8 +85,7 @@ Library open_library() {
     const auto dgemm = reinterpret_cast<GemmFn<double>>(dlsym(handle, "cblas_dgemm"));
     if (!sgemm || !dgemm)
         throw std::runtime_error("the OpenBLAS found here has no cblas_sgemm and cblas_dgemm");
-    return {sgemm, dgemm,
-            describe(handle) + (chosen_by_user ? " as OPENBLAS_CORETYPE says" : "")};
+    return {sgemm, dgemm, describe(handle) + (chosen_by_user ? " as OPENBLAS_CORETYPE says" : "")};
 }
 
 // Opened once, by whichever thread comes first; tried again after a failure.

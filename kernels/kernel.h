@@ -16,6 +16,7 @@ enum class Dtype : uint8_t { f32, f64, bf16, i32, i64, u8, boolean };
 constexpr int dtype_count = 7;
 
 size_t dtype_size(Dtype dtype);
+bool representable(double value, Dtype dtype);  // integers hold whole numbers of their range only
 const char* dtype_name(Dtype dtype);
 constexpr bool is_float(Dtype d) { return d == Dtype::f32 || d == Dtype::f64 || d == Dtype::bf16; }
 // What sums of a dtype are kept in: f32 for bf16, i64 for integers and booleans, itself otherwise.

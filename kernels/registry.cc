@@ -1,11 +1,13 @@
 // The list of kernels, filled by static registrars in every kernel file, and the choice of the
 // variant for this CPU.
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <sstream>
+#include <stdexcept>
 
 #include "kernels/kernel.h"
 
@@ -76,10 +78,12 @@ Isa machine_isa() {
             __builtin_cpu_supports("avx512vl"))
             best = Isa::avx512;
 #endif
-        if (const char* wanted = std::getenv("NNLUA_ISA"))
-            for (int i = 0; i < int(best); ++i)
-                if (!std::strcmp(wanted, isa_name(Isa(i)))) best = Isa(i);
-        return best;
+        const char* wanted = std::getenv("NNLUA_ISA");
+        if (!wanted || !*wanted) return best;
+        for (int i = 0; i <= int(best); ++i)
+            if (!std::strcmp(wanted, isa_name(Isa(i)))) return Isa(i);
+        throw std::runtime_error("NNLUA_ISA is '" + std::string(wanted) +
+                                 "'; this machine has baseline to " + isa_name(best));
     }();
     return isa;
 }
@@ -112,6 +116,19 @@ void KernelCall::fail(const char* format, ...) const {
 size_t dtype_size(Dtype dtype) {
     static const size_t sizes[] = {4, 8, 2, 4, 8, 1, 1};
     return sizes[int(dtype)];
+}
+
+bool representable(double value, Dtype dtype) {
+    const auto whole_within = [value](double low, double high) {
+        return value >= low && value <= high && value == std::floor(value);
+    };
+    switch (dtype) {
+        case Dtype::i32: return whole_within(-0x1p31, 0x1p31 - 1);
+        case Dtype::i64: return whole_within(-0x1p63, 0x1p63 - 1024);
+        case Dtype::u8: return whole_within(0, 255);
+        case Dtype::boolean: return whole_within(0, 1);
+        default: return true;
+    }
 }
 
 const char* dtype_name(Dtype dtype) {

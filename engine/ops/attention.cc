@@ -41,8 +41,9 @@ nn_attention_params base_params(const Call& c, const Tensor& qkv, const Heads& h
     return p;
 }
 
-std::vector<Patch> counter_patch(const nn_attention_params& p) {
-    if (p.dropout == 0) return {};
+// A mask whose seed was given stays the same whenever a recording runs again.
+std::vector<Patch> counter_patch(const Call& c, const nn_attention_params& p) {
+    if (p.dropout == 0 || c.given("seed")) return {};
     return {{Patch::random_key, int32_t(offsetof(nn_attention_params, seed)), 0}};
 }
 
@@ -119,7 +120,7 @@ const OpRegistrar attention = Op{
                         .use(p.first ? writes(stats.tile(i)) : updates(stats.tile(i)))
                         .use({reads(qkv.tile(i)), reads(qkv.tile(row + k))})
                         .params(p)
-                        .patch(counter_patch(p))
+                        .patch(counter_patch(c, p))
                         .flops(2 * pair_flops(p))
                         .tile(i, o.block(i).extent)
                         .emit();
@@ -181,7 +182,7 @@ const OpRegistrar attention_backward = Op{
                               reads(dout.tile(i))})
                         .use(reads(stats.tile(i)))
                         .params(p)
-                        .patch(counter_patch(p))
+                        .patch(counter_patch(c, p))
                         .flops(5 * pair_flops(p))
                         .tile(i, o.block(i).extent)
                         .emit();

@@ -30,8 +30,7 @@ Tensor new_tensor(const Call& c) {
 }
 
 void check_representable(const Call& c, Dtype dtype, double value) {
-    c.need(is_float(dtype) || value == double(int64_t(value)),
-           "%g is not a whole number, as dtype %s needs", value, dtype_name(dtype));
+    c.need(representable(value, dtype), "dtype %s cannot hold %g", dtype_name(dtype), value);
 }
 
 void fill(const Call& c, const Tensor& x, double value) {
@@ -40,8 +39,10 @@ void fill(const Call& c, const Tensor& x, double value) {
 }
 
 // One random kernel over every tile of y; x is there for dropout.
+// Not fixed: a recording that runs again takes the next key.
 void randomise(const char* kernel, const Tensor& y, const Tensor& x, double a, double b,
-               uint64_t counter, uint64_t seed = random_seed()) {
+               uint64_t counter, uint64_t seed = random_seed(), bool fixed = false) {
+    const std::vector<Patch> key{{Patch::random_key, int32_t(offsetof(nn_random_params, seed)), 0}};
     for (int64_t i = 0; i < y.tiles(); ++i) {
         const Block block = y.block(i);
         nn_random_params p{};
@@ -56,7 +57,7 @@ void randomise(const char* kernel, const Tensor& y, const Tensor& x, double a, d
         builder.use(writes(y.tile(i)));
         if (x) builder.use(reads(x.tile(i)));
         builder.params(p)
-            .patch({{Patch::random_key, int32_t(offsetof(nn_random_params, seed)), 0}})
+            .patch(fixed ? std::vector<Patch>() : key)
             .flops(10.0 * double(block.count()))
             .tile(i, block.extent)
             .emit();
@@ -175,7 +176,8 @@ const OpRegistrar uniform = Op{
     .name = "uniform",
     .doc =
         "uniform(shape, {low=0, high=1, dtype=\"f32\", axes}) -> y\n"
-        "Independent values, uniform in [low, high). Philox: the seed, the call and the element "
+        "Independent values, uniform in [low, high); in bf16 one may round to high. Philox: the "
+        "seed, the call and the element "
         "decide, not the tiling.",
     .inputs = {},
     .attributes = {shape_attribute,
@@ -262,7 +264,8 @@ const OpRegistrar dropout = Op{
             Tensor y(x.grid(), x.dtype());
             randomise("dropout", y, x, p, 0,
                       c.given("counter") ? uint64_t(c.integer("counter")) : next_random(),
-                      c.given("seed") ? uint64_t(c.integer("seed")) : random_seed());
+                      c.given("seed") ? uint64_t(c.integer("seed")) : random_seed(),
+                      c.given("seed"));
             c.result(y);
         },
     .category = "random",

@@ -13,13 +13,15 @@ namespace {
 const Attribute ignore_attribute = {"ignore_index", "int", "-100",
                                     "targets with this value do not count"};
 
-// Targets (...) of i32 or i64 as (rows), cut like the rows of the logits or hidden states.
-Tensor target_rows(const Call& c, const Tensor& rows) {
+// Targets (...) of i32 or i64 for x (..., n) as (rows), cut like `rows`, which is x as (rows, n).
+Tensor target_rows(const Call& c, const Tensor& x, const Tensor& rows) {
     const Tensor& targets = c.in("targets");
+    const Dims leading(x.shape().begin(), x.shape().end() - 1);
     c.need(targets.dtype() == Dtype::i32 || targets.dtype() == Dtype::i64,
            "targets are %s; token ids are i32 or i64", dtype_name(targets.dtype()));
-    c.need(targets.count() == rows.dim(0), "%lld targets of shape %s for %lld rows",
-           (long long)targets.count(), to_string(targets.shape()).c_str(), (long long)rows.dim(0));
+    c.need(targets.shape() == leading || targets.shape() == Dims{rows.dim(0)},
+           "targets are %s; for %s they must be %s", to_string(targets.shape()).c_str(),
+           to_string(x.shape()).c_str(), to_string(leading).c_str());
     Grid grid;
     grid.axes = {rows.grid().axes[0]};
     return retile(reshape(targets, {targets.count()}), grid);
@@ -125,7 +127,7 @@ const OpRegistrar cross_entropy = Op{
             const Tensor& in = c.in("logits");
             c.need(in.rank() >= 1, "logits need a last axis of vocabulary entries");
             const Tensor logits = reshape(in, {in.count() / in.dim(-1), in.dim(-1)});
-            const Tensor targets = target_rows(c, logits);
+            const Tensor targets = target_rows(c, in, logits);
             const nn_cross_entropy_params p = params_of(c, targets, logits.dim(1));
             const Tensor count = count_targets(p, targets), loss = scalar(Dtype::f64);
             Tensor stats(stats_grid(logits), accumulator(logits.dtype()));
@@ -165,7 +167,7 @@ const OpRegistrar cross_entropy_backward = Op{
             c.need_dtype("stats", accumulator(in.dtype()));
             c.need_shape("count", {});
             c.need_dtype("count", Dtype::f64);
-            const Tensor targets = target_rows(c, logits),
+            const Tensor targets = target_rows(c, in, logits),
                          stats = retile(c.in("stats"), stats_grid(logits));
             const nn_cross_entropy_params p = params_of(c, targets, logits.dim(1));
             Tensor dlogits(logits.grid(), logits.dtype());
@@ -191,7 +193,7 @@ public:
           hidden(reshape(rows_of(c.in("hidden")), {c.in("hidden").count() / c.in("hidden").dim(-1),
                                                    c.in("hidden").dim(-1)})),
           weight(whole_axis(c.in("weight"), 1)),
-          targets(target_rows(c, hidden)),
+          targets(target_rows(c, c.in("hidden"), hidden)),
           p(params_of(c, targets, weight.dim(0))),
           stats(stats_grid(hidden), accumulator(hidden.dtype())),
           loss(scalar(Dtype::f64)),
@@ -201,6 +203,7 @@ public:
         dhidden = Tensor(hidden.grid(), hidden.dtype());
         into = bool(c.in("dweight"));
         c.need_dtype("dweight", hidden.dtype());
+        c.accumulates_into("dweight");
         c.need(!into || c.in("dweight").grid() == weight.grid(),
                "dweight must have weight's shape and cuts: full_like(weight, 0)");
         dweight = into ? c.in("dweight") : Tensor(weight.grid(), hidden.dtype());

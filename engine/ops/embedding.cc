@@ -119,6 +119,7 @@ const OpRegistrar embedding_backward = Op{
             if (positions) c.need_shape("dpositions", positions.shape());
             c.need(!c.in("dpositions") || c.in("dpositions").tiles() == 1,
                    "dpositions must be one tile");
+            for (const char* name : {"dtokens", "dpositions"}) c.accumulates_into(name);
             const Tensor dy = retile(c.in("dy"), grid);
             const bool into = bool(c.in("dtokens")), into_positions = bool(c.in("dpositions"));
             const Tensor dtokens = into ? c.in("dtokens") : Tensor(table, sums);

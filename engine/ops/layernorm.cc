@@ -58,7 +58,7 @@ const OpRegistrar layernorm = Op{
                     .tile(i, x.block(i).extent)
                     .emit();
             c.result(y);
-            c.result(s);
+            c.result_of(c.in("x"), s);
             c.result(stats);
         },
     .category = "layers",
@@ -79,8 +79,9 @@ void check_backward(const Call& c, const Tensor& s) {
         c.need_dtype(name, sums);
         c.need(!c.in(name) || c.in(name).tiles() == 1, "%s must be one tile", name);
     }
-    c.need(!c.in("dweight") || c.in("dbias") || !c.flag("bias"),
-           "dweight is given; dbias must be as well");
+    c.need(bool(c.in("dweight")) == bool(c.in("dbias")) || !c.flag("bias"),
+           "dweight and dbias must both be given, or neither");
+    for (const char* name : {"dweight", "dbias"}) c.accumulates_into(name);
 }
 
 const OpRegistrar layernorm_backward = Op{

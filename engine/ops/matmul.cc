@@ -186,6 +186,7 @@ const OpRegistrar linear_backward = Op{
             c.need_dtype("dweight", x.dtype());
             c.need_shape("dbias", {weight.dim(0)});
             c.need_dtype("dbias", accumulator(x.dtype()));
+            for (const char* name : {"dweight", "dbias"}) c.accumulates_into(name);
             Tensor dy = as_rows(c.in("dy"));
             const Tensor rows = as_rows(x);
             Tensor dbias;

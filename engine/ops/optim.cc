@@ -19,6 +19,8 @@ Tensor norm_of(const Call& c) {
     const Tensor& norm = c.in("norm");
     c.need(!norm || (norm.count() == 1 && norm.dtype() == Dtype::f64),
            "norm must be the scalar that grad_norm returns");
+    c.need(norm || (c.number("clip") == 0 && !c.flag("skip_nonfinite")),
+           "clip and skip_nonfinite need norm, the result of grad_norm");
     return norm;
 }
 
@@ -70,12 +72,12 @@ const OpRegistrar adamw_ = Op{
                        "the state must be cut like param: make it with full_like(param, 0)");
             const Tensor grad = retile(c.in("grad"), param.grid());
             nn_adamw_params p{0,
-                              c.number("lr"),
+                              c.number_or_slot("lr"),
                               c.number("beta1"),
                               c.number("beta2"),
                               c.number("eps"),
                               c.number("weight_decay"),
-                              c.number("step"),
+                              c.number_or_slot("step"),
                               c.number("clip"),
                               c.flag("skip_nonfinite"),
                               int32_t(grad.dtype())};
@@ -133,7 +135,7 @@ const OpRegistrar sgd_ = Op{
             c.need(!velocity || velocity.grid() == param.grid(),
                    "velocity must be cut like param: full_like(param, 0)");
             nn_sgd_params p{0,
-                            c.number("lr"),
+                            c.number_or_slot("lr"),
                             c.number("momentum"),
                             c.number("weight_decay"),
                             c.number("clip"),
@@ -221,7 +223,10 @@ const OpRegistrar add_ = Op{
             c.need(broadcast(x.shape(), y.shape(), &both) && both == x.shape(),
                    "y of shape %s does not broadcast to x of shape %s",
                    to_string(y.shape()).c_str(), to_string(x.shape()).c_str());
-            copy_into(x, pointwise("add", x.dtype(), x.dtype(), {x, y}));
+            bool overlaps = false;  // y reads tiles of x at other places than it changes them
+            for (int64_t i = 0; i < y.tiles() && y.grid() != x.grid(); ++i)
+                for (int64_t k = 0; k < x.tiles(); ++k) overlaps |= y.tile(i) == x.tile(k);
+            pointwise_into(x, "add", x.dtype(), {x, overlaps ? copied(y) : y});
             x.changed();
             c.result(x);
         },

@@ -1,6 +1,7 @@
 // The ops of kernels/pointwise.inc: every line there becomes an op here, and another for each of
 // its derivatives.
 #include <algorithm>
+#include <cmath>
 
 #include "engine/error.h"
 #include "engine/op.h"
@@ -12,7 +13,7 @@ namespace {
 enum class Result { like_input, boolean };
 enum Dtypes { FLOATS, ANY };
 
-// Integers give way to floats, narrow to wide.
+// Integers give way to floats, narrow to wide; arithmetic counts booleans (i64).
 Dtype promote(Dtype a, Dtype b) {
     static const int order[] = {5, 6, 4, 2, 3, 1, 0};  // f32 f64 bf16 i32 i64 u8 bool
     return order[int(a)] > order[int(b)] ? a : b;
@@ -36,9 +37,14 @@ std::vector<Operand> operands_of(const Call& c, const std::vector<std::string>& 
         any = true;
     }
     c.need(any, "at least one operand must be a tensor");
-    for (const Operand& o : operands)
-        if (!o.tensor && !is_float(*dtype) && o.number != double(int64_t(o.number)))
+    for (const Operand& o : operands) {
+        if (o.tensor || is_float(*dtype)) continue;
+        const bool whole = std::fabs(o.number) < 0x1p53 && o.number == double(int64_t(o.number));
+        if (!whole)
             *dtype = Dtype::f32;
+        else if (*dtype == Dtype::boolean && o.number != 0 && o.number != 1)
+            *dtype = Dtype::i64;
+    }
     if (allowed == FLOATS && !is_float(*dtype)) *dtype = Dtype::f32;
     return operands;
 }
@@ -46,6 +52,8 @@ std::vector<Operand> operands_of(const Call& c, const std::vector<std::string>& 
 void run_pointwise(Call& c, Dtypes allowed, Result result, const std::vector<std::string>& names) {
     Dtype dtype = Dtype::f32;
     std::vector<Operand> operands = operands_of(c, names, allowed, &dtype);
+    const bool keeps_bool = c.op.name == "maximum" || c.op.name == "minimum";
+    if (dtype == Dtype::boolean && result == Result::like_input && !keeps_bool) dtype = Dtype::i64;
     for (Operand& o : operands)
         if (o.tensor) o.tensor = cast(o.tensor, dtype);
     const Dtype out = result == Result::boolean ? Dtype::boolean : dtype;

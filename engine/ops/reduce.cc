@@ -11,7 +11,7 @@ const Attribute keepdim_attribute = {"keepdim", "bool", "false", "keep reduced a
 
 template <ReduceKind kind> void run_reduce(Call& c) {
     const Tensor& x = c.in("x");
-    c.result(reduce(x, c.axes("axis", x.rank()), kind, c.flag("keepdim")));
+    c.result_of(x, reduce(x, c.axes("axis", x.rank()), kind, c.flag("keepdim")));
 }
 
 const OpRegistrar sum = Op{
@@ -38,7 +38,7 @@ const OpRegistrar mean = Op{
             const std::vector<int> axes = c.axes("axis", x.rank());
             double count = 1;
             for (int axis : axes) count *= double(x.dim(axis));
-            c.result(reduce(x, axes, reduce_sum, c.flag("keepdim"), 1 / count));
+            c.result_of(x, reduce(x, axes, reduce_sum, c.flag("keepdim"), 1 / count));
         },
     .category = "reductions",
 };

@@ -35,7 +35,7 @@ const OpRegistrar reshape_op = Op{
                    "x of shape %s has %lld elements, which %s does not hold",
                    to_string(x.shape()).c_str(), (long long)x.count(),
                    to_string(c.ints("shape")).c_str());
-            c.result(reshape(x, shape));
+            c.result_of(x, reshape(x, shape));
         },
     .category = "views",
 };
@@ -142,7 +142,7 @@ const OpRegistrar expand_op = Op{
             c.need(broadcast(x.shape(), shape, &both) && both == shape,
                    "x of shape %s does not broadcast to %s", to_string(x.shape()).c_str(),
                    to_string(shape).c_str());
-            c.result(expand(x, shape));
+            c.result_of(x, expand(x, shape));
         },
     .category = "views",
 };
@@ -155,7 +155,7 @@ const OpRegistrar to = Op{
     .inputs = {"x"},
     .attributes = {{"dtype", "dtype", "", "f32, f64, bf16, i32, i64, u8 or bool"}},
     .samples = {"{x={3,5}, dtype='f64'}", "{x={3,5}, dtype='bf16'}", "{x={3,5}, dtype='i32'}"},
-    .run = [](Call& c) { c.result(cast(c.in("x"), c.dtype("dtype"))); },
+    .run = [](Call& c) { c.result_of(c.in("x"), cast(c.in("x"), c.dtype("dtype"))); },
     .category = "views",
 };
 

@@ -119,7 +119,7 @@ function Compiled:__call(...)
   local arguments, n = {...}, select("#", ...)
   local program = program_for(self, arguments, n)
   local out = ffi.new("nn_ref[?]", math.max(1, program.results))
-  check(C.nn_program_run(program.ref, refs_of(arguments, n), n, out, program.results))
+  lib.check_making(C.nn_program_run, program.ref, refs_of(arguments, n), n, out, program.results)
   local results = {}
   for i = 1, program.results do results[i] = tensor.wrap(out[i - 1].slot, out[i - 1].generation) end
   return unpack(results, 1, program.results)
