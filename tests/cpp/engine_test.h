@@ -32,6 +32,10 @@ struct Session {
         clear_interrupt();
         defer_interrupts(false);
         shutdown();
+        try {
+            check_pending();  // the error of a kernel that nobody asked for
+        } catch (const Error&) {
+        }
         set_budget(0);
         configure({});
     }

@@ -201,7 +201,7 @@ TEST_CASE("an interrupt is an error of every check until it is cleared") {
     CHECK_NOTHROW(check_pending());
 }
 
-TEST_CASE("an interrupt ends a wait at once, unless interrupts are deferred; the tasks go on") {
+TEST_CASE("an interrupt ends a wait at once, unless deferred, and the tasks go on") {
     const Session session;
     const Tensor x = scalar_of(1);
     const Gate closed;

@@ -103,6 +103,12 @@ TEST_CASE("a task that cannot be is refused with the reason and the next one run
                contains("more than 16 operands"));
     CHECK_THAT(error_of([&] { emit_mix(empty, x, 0); }), contains("never given a value"));
     CHECK_THAT(error_of([&] { emit_mix(x, empty, 0); }), contains("never given a value"));
+    for (const auto& [a, b] : {std::pair{writes(empty.tile(0)), reads(empty.tile(0))},
+                               std::pair{reads(empty.tile(0)), writes(empty.tile(0))}})
+        CHECK_THAT(error_of([&] {
+                       task("test_mix", Dtype::i64).use({a, b}).params(mix_params{}).emit();
+                   }),
+                   contains("never given a value"));  // one tile, read and written
     CHECK_FALSE(empty.tile(0)->has_value());
     emit_mix(x, {}, 3);
     CHECK(values_of(x)[0] == 34);
