@@ -216,7 +216,7 @@ int nn_copy_from_f64(const double* in, int32_t dtype, int64_t count, void* out) 
         given(in, "in"), given(static_cast<char*>(out), "out"), dtype_of(dtype);
         check_count(count);
         for (int64_t i = 0; i < count; ++i)
-            if (!representable(in[i], dtype_of(dtype)))
+            if (dtype_of(dtype) != Dtype::boolean && !representable(in[i], dtype_of(dtype)))
                 fail("number %lld is %g, which dtype %s cannot hold", (long long)i + 1, in[i],
                      dtype_name(dtype_of(dtype)));
         for (int64_t i = 0; i < count; ++i) switch (dtype_of(dtype)) {
