@@ -45,8 +45,11 @@ ensure_starpu() {
 # A system StarPU is taken as it is, unless that would leave an installed CUDA unused.
 system_starpu() {
     pkg-config --exists 'starpu-1.4 >= 1.4.8' 2>/dev/null || return 1
-    [ -z "$cuda_home" ] ||
-        grep -q '#define STARPU_USE_CUDA 1' "$(pkg-config --variable=includedir starpu-1.4)/starpu/1.4/starpu_config.h"
+    local config buffers
+    config=$(pkg-config --variable=includedir starpu-1.4)/starpu/1.4/starpu_config.h
+    buffers=$(sed -n 's/^#define STARPU_NMAXBUFS \([0-9]*\).*/\1/p' "$config")
+    [ "${buffers:-0}" -ge 16 ] || return 1 # the most operands of a task
+    [ -z "$cuda_home" ] || grep -q '#define STARPU_USE_CUDA 1' "$config"
 }
 
 known_starpu() {

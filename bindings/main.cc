@@ -50,8 +50,19 @@ void on_signal(int signal) {
     if (nn::interrupt_requested()) _exit(128 + signal);  // the second one: out at once
     signals_seen = signal;
     nn::request_interrupt();
-    if (state && !nn::interrupts_deferred())
+    if (nn::interrupts_deferred()) {
+        const char text[] = "\nfinishing this step and saving; once more to quit at once\n";
+        if (write(STDERR_FILENO, text, sizeof text - 1) < 0) return;
+    } else if (state) {
         lua_sethook(state, interrupt_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
+    }
+}
+
+// Nobody reads our output any more: a training run saves and ends, anything else ends.
+void on_broken_pipe(int signal) {
+    if (!nn::interrupts_deferred()) _exit(128 + signal);
+    signals_seen = signal;
+    nn::request_interrupt();
 }
 
 void install_signal_handlers() {
@@ -59,7 +70,8 @@ void install_signal_handlers() {
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;
     for (int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
-    std::signal(SIGPIPE, SIG_IGN);
+    action.sa_handler = on_broken_pipe;
+    sigaction(SIGPIPE, &action, nullptr);
 }
 
 // Where lua/, models/ and recipes/ are: NNLUA_PATH, the source tree that was built, or beside the
@@ -94,16 +106,25 @@ int call(lua_State* L, int arguments) {
     lua_remove(L, handler);
     if (status == 0) return 0;
     const char* message = lua_tostring(L, -1);
+    if (signals_seen && message && std::strstr(message, "interrupted")) message = "interrupted";
     std::fflush(stdout);
     std::fprintf(stderr, "nnlua: %s\n", message ? message : "(no message)");
     lua_pop(L, 1);
     return signals_seen ? 128 + signals_seen : 1;
 }
 
-// os.exit runs finalizers: tensors are given back and the workers stopped.
+// What a script leaves running may still fail: then it is told, and `code` is not 0.
+int code_after_tasks(int code) {
+    if (nn_sync() == NN_OK) return code;
+    std::fflush(stdout);
+    std::fprintf(stderr, "nnlua: %s\n", nn_error());
+    return code ? code : signals_seen ? 128 + signals_seen : 1;
+}
+
+// os.exit waits for all tasks and stops the workers.
 int exit_program(lua_State* L) {
-    const int code =
-        lua_isboolean(L, 1) ? (lua_toboolean(L, 1) ? 0 : 1) : int(luaL_optinteger(L, 1, 0));
+    int code = lua_isboolean(L, 1) ? (lua_toboolean(L, 1) ? 0 : 1) : int(luaL_optinteger(L, 1, 0));
+    code = code_after_tasks(code);
     std::fflush(nullptr);
     nn_shutdown();
     std::exit(code);
@@ -220,7 +241,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const int code = run(argc, argv);
+    const int code = code_after_tasks(run(argc, argv));
     if (state) lua_close(state);  // finalizers first, the engine after them
     state = nullptr;
     nn_shutdown();

@@ -258,6 +258,9 @@ std::string starpu_version() {
 
 void check_pending() {
     if (state.has_error) {
+        ensure_awake();
+        starpu_task_wait_for_all();
+        forget_failed_values();
         std::lock_guard lock(state.error_mutex);
         const std::string message = std::move(state.error);
         state.error.clear();

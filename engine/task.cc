@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <unordered_set>
 
 #include "engine/error.h"
@@ -87,10 +88,14 @@ void drop_handles() {
 }
 
 bool Tile::has_value() const { return handle_ && written_in_ == runtime_number(); }
-void Tile::set_written() { written_in_ = runtime_number(); }
+void Tile::set_written() {
+    written_in_ = runtime_number();
+    failed_ = false;
+}
 
 void Tile::check_readable(const char* op) const {
     if (has_value() || (recorded_ && recording_number())) return;
+    if (failed_) fail("%s: needs a tensor that was not computed, since a task before it failed", op);
     if (written_in_) fail("%s: reads a tensor whose value ended with the engine's shutdown", op);
     fail("%s: reads a tensor that was never given a value", op);
 }
@@ -212,7 +217,47 @@ void Emission::submit() {
 
 namespace {
 
+// Handles whose values failed tasks were to give. A task that needs one of them is not run, and its
+// results fail too; only a change in place (an op that ends in '_') leaves the value that was
+// there. So an error in the forward pass reaches no parameter.
+struct Failures {
+    std::mutex mutex;
+    std::unordered_set<starpu_data_handle_t> handles;
+    std::atomic<bool> any{false};
+};
+Failures& failures() {
+    static auto* const instance = new Failures;
+    return *instance;
+}
+
+void note_failure(const TaskArg& arg, bool has_run) {
+    const starpu_task* t = starpu_task_get_current();
+    const bool keeps = !has_run && arg.op[std::strlen(arg.op) - 1] == '_';
+    std::lock_guard lock(failures().mutex);
+    for (int i = 0; i < t->nbuffers; ++i)
+        if (t->modes[i] == STARPU_W || (t->modes[i] == STARPU_RW && !keeps))
+            failures().handles.insert(t->handles[i]);
+    failures().any = true;
+}
+
+bool needs_failed_value() {
+    const starpu_task* t = starpu_task_get_current();
+    std::lock_guard lock(failures().mutex);
+    for (int i = 0; i < t->nbuffers; ++i)
+        if (t->modes[i] != STARPU_W && failures().handles.count(t->handles[i])) return true;
+    return false;
+}
+
+// A value that is written anew is good again.
+void note_success() {
+    const starpu_task* t = starpu_task_get_current();
+    std::lock_guard lock(failures().mutex);
+    for (int i = 0; i < t->nbuffers; ++i)
+        if (t->modes[i] == STARPU_W) failures().handles.erase(t->handles[i]);
+}
+
 void run_on_worker(void* buffers[], const TaskArg& arg, KernelFn fn, void* stream) {
+    if (failures().any && needs_failed_value()) return note_failure(arg, false);
     void* operands[max_operands];
     for (int i = 0; i < arg.operands; ++i)
         operands[i] =
@@ -230,7 +275,12 @@ void run_on_worker(void* buffers[], const TaskArg& arg, KernelFn fn, void* strea
     if (timed)
         add_kernel_time(arg.kernel, (starpu_timing_now() - start) * 1e-6, double(arg.flops),
                         double(arg.bytes));
-    if (!error.empty()) report_kernel_error(arg, error);
+    if (error.empty()) {
+        if (failures().any) note_success();
+        return;
+    }
+    note_failure(arg, true);
+    report_kernel_error(arg, error);
 }
 
 void run_on_cpu(void* buffers[], void* cl_arg) {
@@ -283,6 +333,14 @@ int submit_task(starpu_task* t) {
 }
 
 }  // namespace
+
+void forget_failed_values() {
+    Failures& f = failures();
+    for (Tile* tile : registered_tiles())
+        if (!tile->recording && f.handles.count(tile->handle())) tile->set_failed();
+    f.handles.clear();
+    f.any = false;
+}
 
 void invalidate(Tile& tile) {
     const StarpuTime time;

@@ -35,6 +35,7 @@ public:
     void set_written();
     uint32_t written_in() const { return written_in_; }
     void set_written_in(uint32_t runtime) { written_in_ = runtime; }
+    void set_failed() { written_in_ = 0, failed_ = true; }
     void set_recorded() { recorded_ = true; }
     void check_readable(const char* op) const;  // throws where there is nothing to read
 
@@ -46,7 +47,7 @@ public:
 private:
     _starpu_data_state* handle_ = nullptr;
     uint32_t written_in_ = 0;  // number of the runtime that has the value, 0 before the first
-    bool recorded_ = false;
+    bool recorded_ = false, failed_ = false;
 };
 using TilePtr = std::shared_ptr<Tile>;
 
@@ -130,7 +131,10 @@ inline TaskBuilder task(const char* kernel, Dtype dtype) { return TaskBuilder(ke
 // StarPU).
 void submit(const Task& task, TaskArg* arg, bool owned);
 void apply_patches(const Task& task, TaskArg* arg);
-void drop_handles();          // of all tiles that exist: part of shutdown
+void drop_handles();  // of all tiles that exist: part of shutdown
+// Tiles lose the values that failed tasks, or tasks that needed these, were to give them. To be
+// called when no task is left.
+void forget_failed_values();
 void invalidate(Tile& tile);  // its value is needed no more: StarPU gives the memory back after the
                               // last task that uses it
 

@@ -263,10 +263,14 @@ end
 local function invoke(op, inputs, values)
   draw_mask_key(op, values)
   local in_place, first = op.name:sub(-1) == "_", inputs[1]
-  local writes_leaf = in_place and op.category == "in place" and first and first.requires_grad
-  if writes_leaf and M.grad_enabled() then
-    lib.misuse("%s: the tensor needs a gradient; change it inside nn.no_grad(function() ... end)",
-               op.name)
+  if in_place and op.category == "in place" and M.grad_enabled() then
+    for i = 1, table.maxn(inputs) do
+      local x = inputs[i]
+      if x and (x.requires_grad or x.node) then
+        lib.misuse("%s: changes in place what has to do with a gradient, which cannot follow; "
+                   .. "make a new tensor, or do it inside nn.no_grad(function() ... end)", op.name)
+      end
+    end
   end
   local results, count = apply(op, inputs, values)
   if in_place then return first end

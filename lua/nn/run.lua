@@ -354,7 +354,6 @@ function Run:steps()
     if inside then end_step(self) end
     if self.step >= self.cfg.steps then
       pause(self)
-      require("nn").defer_interrupts(false)
       return nil
     end
     inside = true
@@ -375,6 +374,12 @@ function Run:done(values)
            text, self.saved), "bold")
   self.log:event("done", values)
   self.log:close()
+  local nn = require "nn"
+  nn.defer_interrupts(false)
+  if nn.interrupted() then
+    nn.clear_interrupt()
+    lib.fail("interrupted after the last step, which is saved in %s", self.saved)
+  end
 end
 
 --- nn.accumulate(model, parts, ids, targets) -> mean loss. Forward and backward over the batch in

@@ -1,0 +1,117 @@
+-- What goes wrong inside a task, an op, or a compiled function: the error comes up once, nothing
+-- wrong is ever read, and parameters stay as they were.
+local nn = require "nn"
+local t = require "nn.test"
+local GPT2 = require "models.gpt2"
+
+local function index_outside()
+  return nn.tensor({9, 0, 0}, {dtype = "i64"}), nn.ones(3)
+end
+
+t.case("the value of a failed task cannot be read, nor what follows from it", function()
+  local index, x = index_outside()
+  local y = x:gather(index)
+  t.fails(nn.sync, "gather: index 9 is outside [0,3)")
+  t.fails(function() return y:table() end, "not computed, since a task before it failed")
+  t.fails(function() return (y * 2):table() end, "not computed, since a task before it failed")
+end)
+
+t.case("tasks that were under way and need a failed value fail too, others do not", function()
+  local index, x = index_outside()
+  local f = nn.compile(function(a, b)
+    local y = b:gather(a)
+    return y, y * 2, b * 3
+  end)
+  local y, twice, other = f(index, x)
+  t.fails(nn.sync, "gather: index 9 is outside [0,3)")
+  t.fails(function() return y:table() end, "not computed")
+  t.fails(function() return twice:table() end, "not computed")
+  t.same(other, nn.ones(3) * 3)
+end)
+
+t.case("a tensor that failed is good again once it was written", function()
+  local index, x = index_outside()
+  local y = x:gather(index)
+  t.fails(nn.sync, "outside")
+  y:fill_(4)
+  t.same(y:table(), {4, 4, 4})
+end)
+
+t.case("a step with a wrong token id changes no parameter, eager and compiled", function()
+  nn.seed(1)
+  local model = GPT2 {layers = 1, heads = 2, embd = 16, vocab = 20, context = 8}
+  local optim = nn.AdamW(model, {lr = 1e-2, clip = 1})
+  local function eager(ids, targets)
+    optim:zero_grad()
+    local loss = model(ids, targets)
+    loss:backward()
+    return loss, optim:step()
+  end
+  local good, bad = nn.full({2, 8}, 3, {dtype = "i32"}), nn.full({2, 8}, 25, {dtype = "i32"})
+  for _, step in ipairs {eager, nn.compile(eager)} do
+    step(good, good):item()
+    local before = {}
+    for i, p in ipairs(model:parameters()) do before[i] = p.tensor:table() end
+    t.fails(function() step(bad, bad):item() end, "token id 25 is outside the vocabulary of 20")
+    for i, p in ipairs(model:parameters()) do t.same(p.tensor:table(), before[i]) end
+    local first, last = step(good, good):item(), nil
+    for _ = 1, 3 do last = step(good, good):item() end
+    t.check(last < first, "training goes on")
+  end
+end)
+
+t.case("an op that fails half-way has changed nothing", function()
+  local x, weight = nn.ones(4, 1000), nn.ones(1000, 1000)
+  local dweight, dbias = nn.zeros(1000, 1000), nn.zeros(1000)
+  nn.sync()
+  local op = require "nn.op"
+  nn.memory_budget(nn.memory().tensors + 8000)
+  local function backward() return op.call("linear_backward", x, weight, nn.ones(4, 1000), nil,
+                                           dweight, dbias) end
+  t.check(not pcall(backward), "it must not fit")
+  nn.memory_budget(0)
+  t.same(dbias:sum():item(), 0)
+end)
+
+t.case("a compiled function that changes an argument in place is refused", function()
+  local function run(f) return function() return nn.compile(f)(nn.ones(3)) end end
+  t.fails(run(function(a)
+    a:fill_(7)
+    return nn.ones(1)
+  end), "fill_ changes an argument of the compiled function in place")
+  t.fails(run(function(a)
+    a:add_(1 + a)
+    return a
+  end), "add_ changes an argument of the compiled function in place")
+end)
+
+t.case("a scalar that a compiled function cannot follow is refused, not frozen", function()
+  local s = nn.scalar(2)
+  t.fails(function() return nn.compile(function() return nn.full({2}, s) end)() end,
+          "'value' is a scalar, which a compiled function cannot follow here")
+  t.same(nn.full({2}, s):table(), {2, 2})
+end)
+
+t.case("changing in place what has to do with a gradient is refused", function()
+  local x = nn.tensor({1, 2, 3}, {grad = true})
+  local y = x * 2
+  t.fails(function() y:add_(x) end, "changes in place what has to do with a gradient")
+  t.fails(function() nn.zeros(3):copy_(y) end, "changes in place what has to do with a gradient")
+  nn.no_grad(function() x:add_(x) end)
+  t.same(x:table(), {2, 4, 6})
+end)
+
+t.case("what a script leaves running is waited for, and its error ends the program", function()
+  local status, output = t.shell(
+    [[$NNLUA -e 'local y = nn.zeros(3):gather(nn.tensor({9}, {dtype = "i64"}))']])
+  t.same(status, 1)
+  t.check(output:find("gather: index 9 is outside", 1, true), output)
+end)
+
+t.case("a program whose output nobody reads any more ends", function()
+  local _, output = t.shell [[
+    timeout 20 $NNLUA -e 'for i = 1, 1e9 do print(i) end' | head -1; echo ${PIPESTATUS[0]}]]
+  t.same(output, "1\n141\n")
+end)
+
+t.finish()
