@@ -8,6 +8,8 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/error.h"
+
 namespace nn {
 namespace {
 
@@ -99,6 +101,20 @@ MemoryInfo memory_info() {
     Arena& a = arena();
     std::lock_guard lock(a.mutex);
     return {a.budget, a.in_use, a.cached, a.peak, a.tensors};
+}
+
+bool has_memory(int64_t bytes) {
+    if (!memory_info().budget) set_budget(0);
+    const MemoryInfo memory = memory_info();
+    return memory.tensors + bytes <= memory.budget;
+}
+
+void out_of_memory(int64_t bytes, const std::string& what) {
+    const MemoryInfo memory = memory_info();
+    throw OutOfMemory(format(
+        "out of memory: %s of %s does not fit; %s of the budget of %s are taken", what.c_str(),
+        human_bytes(double(bytes)).c_str(), human_bytes(double(memory.tensors)).c_str(),
+        human_bytes(double(memory.budget)).c_str()));
 }
 
 void reset_peak() {

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace nn {
 
@@ -19,6 +20,8 @@ void* arena_allocate(size_t bytes);  // 64-byte aligned; nullptr when the machin
 void arena_free(void* block, size_t bytes);
 void arena_trim();  // returns every cached block to the system
 
+bool has_memory(int64_t bytes);  // whether so many more bytes of tensors are within the budget
+[[noreturn]] void out_of_memory(int64_t bytes, const std::string& what);
 void set_budget(int64_t bytes);  // 0: what the machine can spare (see default_budget)
 int64_t default_budget();  // 90 % of the memory available now, within the control groups' limits
 MemoryInfo memory_info();

@@ -51,13 +51,7 @@ TemporariesVisible::~TemporariesVisible() { temporaries_visible = false; }
 
 Tile::Tile(size_t size) : bytes(size), recording(recording_number()) {
     if (recording) return;
-    if (!memory_info().budget) set_budget(0);
-    const MemoryInfo memory = memory_info();
-    if (memory.tensors + int64_t(size) > memory.budget)
-        throw OutOfMemory(
-            format("out of memory: a tile of %s does not fit; %s of the budget of %s are taken",
-                   human_bytes(double(size)).c_str(), human_bytes(double(memory.tensors)).c_str(),
-                   human_bytes(double(memory.budget)).c_str()));
+    if (!has_memory(int64_t(size))) out_of_memory(int64_t(size), "a tile");
     count_tensor_bytes(int64_t(size));
 }
 
@@ -95,7 +89,8 @@ void Tile::set_written() {
 
 void Tile::check_readable(const char* op) const {
     if (has_value() || (recorded_ && recording_number())) return;
-    if (failed_) fail("%s: needs a tensor that was not computed, since a task before it failed", op);
+    if (failed_)
+        fail("%s: needs a tensor that was not computed, since a task before it failed", op);
     if (written_in_) fail("%s: reads a tensor whose value ended with the engine's shutdown", op);
     fail("%s: reads a tensor that was never given a value", op);
 }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "engine/error.h"
+#include "engine/memory.h"
 #include "engine/program.h"
 #include "engine/runtime.h"
 
@@ -87,13 +88,17 @@ Tensor::Tensor(Grid grid, Dtype dtype) : data_(std::make_shared<TensorData>()) {
     for (int64_t size : data_->shape)
         if (size < 1)
             fail("shape %s: every size must be at least 1", to_string(data_->shape).c_str());
-    product(data_->shape);  // must not overflow
+    if (product(data_->shape) > int64_t(1) << 56)
+        fail("shape %s has too many elements", to_string(data_->shape).c_str());
     data_->dtype = dtype;
     data_->grid = std::move(grid);
     const int64_t count = data_->grid.tiles();
     if (count > max_tiles)
         fail("a tensor of shape %s in %lld tiles; at most %lld are possible",
              to_string(data_->shape).c_str(), (long long)count, (long long)max_tiles);
+    if (!recording_number() && !has_memory(bytes()))
+        out_of_memory(bytes(), format("%s's result %s %s", current_op(), to_string(shape()).c_str(),
+                                      dtype_name(dtype)));
     for (int64_t i = 0; i < count; ++i)
         data_->tiles.push_back(
             std::make_shared<Tile>(size_t(data_->grid.block(i).count()) * dtype_size(dtype)));

@@ -113,7 +113,8 @@ TEST_CASE("a tensor beyond the budget is refused with the bytes needed and those
     set_budget(1'000'000);
     Tensor first = bytes_tensor(600'000);
     CHECK(error_of([] { bytes_tensor(500'000); }) ==
-          "out of memory: a tile of 500 kB does not fit; 600 kB of the budget of 1.0 MB are taken");
+          "out of memory: task's result (500000) u8 of 500 kB does not fit; 600 kB of the budget "
+          "of 1.0 MB are taken");
     CHECK_THROWS_AS(bytes_tensor(500'000), OutOfMemory);
     CHECK(memory_info().tensors == 600'000);
     // Some of its tiles would fit, and are given back with the rest.
