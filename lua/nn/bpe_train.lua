@@ -148,7 +148,8 @@ end
 --- nn.train_tokenizer(text, {size=8192, min_count=2, special={"<|endoftext|>"}}) -> tokenizer
 --- Learns a byte-level BPE of `size` tokens: the 256 bytes, merges, and last the special tokens.
 --- Pairs that occur less than min_count times are not joined, so a short text may give fewer.
---- `text`: a string, or {files = {path, ...}}. Errors: a size that leaves no room for bytes.
+--- `text`: a string, {files = {path, ...}}, or a function(visit) that calls visit(pointer, bytes)
+--- for each part. Errors: a size that leaves no room for bytes.
 ---     local t = nn.train_tokenizer({files = {"input.txt"}}, {size = 4096});  t:save "out"
 function M.train_tokenizer(text, options)
   options = options or {}
@@ -160,6 +161,8 @@ function M.train_tokenizer(text, options)
   local counts = {}
   if type(text) == "string" then
     count_pieces(ffi.cast("const uint8_t *", text), #text, counts)
+  elseif type(text) == "function" then
+    text(function(p, bytes) count_pieces(p, bytes, counts) end)
   else
     for _, path in ipairs(text.files) do
       local map = files.map(path)

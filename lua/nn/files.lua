@@ -156,8 +156,8 @@ function Writer:write(data, size)
   end
 end
 
---- writer:overwrite(offset, data, size): replaces bytes written before; the crc32 of close() is then
---- of no use.
+--- writer:overwrite(offset, data, size): replaces bytes written before; the crc32 that close()
+--- gives is of no use then.
 function Writer:overwrite(offset, data, size)
   C.lseek(self.fd, offset, 0)
   self:write(data, size)

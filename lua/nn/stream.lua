@@ -59,13 +59,16 @@ end
 local Zstd = {}
 Zstd.__index = Zstd
 
+local zstd                        -- kept: the library must outlive its streams
+
 local function open_zstd(path, map)
-  local found, zstd = pcall(ffi.load, "libzstd.so.1")
-  if not found then
-    lib.fail("cannot unpack '%s': there is no libzstd.so.1; on Debian: apt install libzstd1", path)
+  if not zstd then
+    local found, library = pcall(ffi.load, "libzstd.so.1")
+    zstd = found and library or lib.fail("cannot unpack '%s': there is no libzstd.so.1; on Debian: "
+                                         .. "apt install libzstd1", path)
   end
   local stream = ffi.gc(zstd.ZSTD_createDStream(), zstd.ZSTD_freeDStream)
-  return setmetatable({path = path, size = map.size, map = map, zstd = zstd, stream = stream,
+  return setmetatable({path = path, size = map.size, map = map, stream = stream,
                        input = ffi.new("nn_zstd_in", map.data, map.size, 0),
                        output = ffi.new "nn_zstd_out", within = false}, Zstd)
 end
@@ -75,10 +78,10 @@ function Zstd:read(out, room)
   output.data, output.size, output.at = out, room, 0
   while output.at < room and (input.at < input.size or self.within) do
     local before = output.at
-    local code = self.zstd.ZSTD_decompressStream(self.stream, output, input)
-    if self.zstd.ZSTD_isError(code) ~= 0 then
+    local code = zstd.ZSTD_decompressStream(self.stream, output, input)
+    if zstd.ZSTD_isError(code) ~= 0 then
       lib.fail("cannot unpack '%s': %s", self.path,
-               ffi.string(self.zstd.ZSTD_getErrorName(code)))
+               ffi.string(zstd.ZSTD_getErrorName(code)))
     end
     self.within = code ~= 0                          -- in the middle of a frame
     if self.within and input.at == input.size and output.at == before then
@@ -96,8 +99,8 @@ function Zstd:close() self.stream, self.map = nil, nil end
 --- Errors: no such file; packed data that is damaged or ends too early.
 function M.open(path)
   local map = files.map(path)
-  local zstd = map.size >= 4 and ffi.string(map.data, 4) == "\40\181\47\253"
-  return zstd and open_zstd(path, map) or open_gzip(path, map.size)
+  local is_zstd = map.size >= 4 and ffi.string(map.data, 4) == "\40\181\47\253"
+  return is_zstd and open_zstd(path, map) or open_gzip(path, map.size)
 end
 
 --- unpacked_size(path) -> bytes of the text; reads all of a packed file.

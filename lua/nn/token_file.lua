@@ -44,8 +44,8 @@ local Writer = {}
 Writer.__index = Writer
 
 --- create(path, format, vocab) -> writer with :write(ids, count), :close() -> tokens. format:
---- "nanogpt" or "llmc". `ids` is an array of writer.id_type, which `vocab` decides. The file has its
---- name only after close(); until then it is PATH.tmp, and writer:discard() removes it.
+--- "nanogpt" or "llmc". `ids` is an array of writer.id_type, which `vocab` decides. The file has
+--- its name only after close(); until then it is PATH.tmp, and writer:discard() removes it.
 --- Errors: a vocabulary of more than 65536 in nanoGPT's format; what the disk refuses.
 function M.create(path, format, vocab)
   local kind = kinds[vocab > 65536 and 2 or 1]

@@ -1,0 +1,38 @@
+-- Turns texts into token files for training: text files, folders of them, lines of JSON, each plain
+-- or packed as .gz or .zst.
+--   nnlua recipes/tokens_prepare.lua input=corpus/ tokenizer=gpt2/ out=data
+--   nnlua recipes/tokens_prepare.lua input=docs.jsonl.zst field=text learn=8192 out=data
+--   nnlua recipes/gpt2_train.lua data.bin=data/train.bin data.val=data/val.bin
+local nn = require "nn"
+local log, prepare = require "nn.log", require "nn.prepare"
+
+local cfg = nn.config({
+  input = nn.field("", "files and folders, separated by commas"),
+  out = nn.field("data", "folder for train.bin, val.bin and the tokenizer"),
+  tokenizer = nn.field("byte", "folder of a GPT-2 tokenizer, its tokenizer.json, or byte"),
+  learn = nn.field(0, "tokens of a tokenizer to learn from the input instead; 0: none", {min = 0}),
+  val = nn.field(0.1, "part for validation: the end of a text, some of a JSON file's documents",
+                 {min = 0, max = 0.9}),
+  field = nn.field("text", "of the JSON objects, that holds a document"),
+  separator = nn.field("<|endoftext|>", "special token behind each document; empty: none"),
+  format = nn.field("nanogpt", "of the token files", {choices = {"nanogpt", "llmc"}}),
+  types = nn.field("txt,md,jsonl,ndjson", "endings of the files that are taken from folders"),
+  seed = nn.field(1, "of the documents drawn for validation", {min = 0}),
+}, arg)
+if cfg.input == "" then nn.fail "give input=FILE or input=FOLDER" end
+
+local sources = prepare.sources(cfg.input, cfg.types)
+local tokenizer
+if cfg.learn > 0 then
+  tokenizer = nn.train_tokenizer(prepare.texts(sources, cfg.field), {size = cfg.learn})
+elseif cfg.tokenizer == "byte" then
+  tokenizer = nn.vocabulary("byte")
+else
+  tokenizer = nn.tokenizer(cfg.tokenizer)
+end
+print(("%d files, %s"):format(#sources, tostring(tokenizer)))
+local counts = prepare.prepare {
+  sources = sources, tokenizer = tokenizer, out = cfg.out, format = cfg.format, val = cfg.val,
+  seed = cfg.seed, field = cfg.field, separator = cfg.separator}
+print(("%s tokens for training and %s for validation in %s"):format(
+  log.number(counts.train), log.number(counts.val), cfg.out))

@@ -1,0 +1,162 @@
+-- Token files, packed input, and the way from texts to token files.
+local ffi = require "ffi"
+local files = require "nn.files"
+local host = require "nn.host"
+local nn = require "nn"
+local prepare = require "nn.prepare"
+local stream = require "nn.stream"
+local t = require "nn.test"
+local token_file = require "nn.token_file"
+
+local folder = t.folder()
+local function path(name) return files.join(folder, name) end
+local function ids_of(name)
+  local file, list = token_file.open(path(name)), {}
+  for i = 1, file.count do list[i] = file.tokens[i - 1] end
+  return list
+end
+local sentence = "The quick brown fox, aged 7, doesn't jump over  the lazy dog;\nit sleeps.\n"
+local text = sentence:rep(40)
+local tokenizer = nn.train_tokenizer(text, {size = 300})
+local last = tokenizer.special["<|endoftext|>"]
+
+-- Runs prepare with the settings given and the tokenizer above.
+local function run(settings)
+  local cfg = {tokenizer = tokenizer, out = path "out", format = "nanogpt", val = 0, seed = 1,
+               field = "text", separator = "<|endoftext|>"}
+  for name, value in pairs(settings) do cfg[name] = value end
+  cfg.sources = prepare.sources(cfg.input, "txt,jsonl")
+  return prepare.prepare(cfg)
+end
+
+local function expected(...)
+  local list = {}
+  for _, document in ipairs {...} do
+    for _, id in ipairs(tokenizer:ids(document)) do list[#list + 1] = id end
+    list[#list + 1] = last
+  end
+  return list
+end
+
+t.case("ids written in each format come back", function()
+  for _, case in ipairs {{"nanogpt", 300}, {"llmc", 300}, {"llmc", 70000}} do
+    local format, vocab = case[1], case[2]
+    local writer = token_file.create(path "ids.bin", format, vocab)
+    for i = 1, 3 do
+      writer:write(ffi.new(writer.id_type .. "[2]", i, vocab - i), 2)
+    end
+    t.check(not files.exists(path "ids.bin"), "the name comes last")
+    t.same(writer:close(), 6)
+    t.same(ids_of "ids.bin", {1, vocab - 1, 2, vocab - 2, 3, vocab - 3})
+    files.remove(path "ids.bin")
+  end
+end)
+
+t.case("llm.c's header is as llm.c has it", function()
+  local writer = token_file.create(path "header.bin", "llmc", 50257)
+  writer:write(ffi.new("uint16_t[3]", 7, 8, 9), 3)
+  writer:close()
+  local map = files.map(path "header.bin")
+  local header = ffi.cast("const int32_t *", map.data)
+  t.same({header[0], header[1], header[2], map.size}, {20240520, 1, 3, 1024 + 6})
+end)
+
+t.case("token files that are damaged or cannot hold the ids are refused", function()
+  files.write(path "odd.bin", "abc")
+  t.fails(function() token_file.open(path "odd.bin", "data.bin") end,
+          "data.bin '.*' has 3 bytes, an odd number")
+  files.write(path "short.bin", files.read(path "header.bin"):sub(1, -3))
+  t.fails(function() token_file.open(path "short.bin") end, "its header says 3 tokens")
+  t.fails(function() token_file.create(path "large.bin", "nanogpt", 70000) end,
+          "use format=llmc")
+end)
+
+t.case("plain, gzip and zstd files are read alike, several frames too", function()
+  files.write(path "a.txt", text)
+  local status = t.shell(("cd %s && gzip -k a.txt && cat a.txt.gz >> a.txt.gz.tmp"):format(folder))
+  t.same(status, 0)
+  local names = {"a.txt", "a.txt.gz"}
+  if t.shell(("cd %s && zstd -q a.txt"):format(folder)) == 0 then names[3] = "a.txt.zst" end
+  for _, name in ipairs(names) do
+    t.same(stream.unpacked_size(path(name)), #text)
+    local once = files.read(path(name))
+    files.write(path "twice", name == "a.txt" and text .. text or once .. once)
+    t.same(stream.unpacked_size(path "twice"), 2 * #text)
+    if name ~= "a.txt" then
+      files.write(path "cut", once:sub(1, -9))
+      t.fails(function() stream.unpacked_size(path "cut") end, "it ends too early")
+      files.write(path "flipped", once:sub(1, 20) .. "\255\0\255\0" .. once:sub(25))
+      t.fails(function() stream.unpacked_size(path "flipped") end, "cannot unpack")
+    end
+  end
+end)
+
+t.case("a text's last part, from a line's start on, is for validation", function()
+  files.write(path "a.txt", text)
+  t.same(run {input = path "a.txt"}, {train = #expected(text), val = 0})
+  t.same(ids_of "out/train.bin", expected(text))
+  run {input = path "a.txt", val = 0.25}
+  local train, val = sentence:rep(30), sentence:rep(10)
+  t.same(ids_of "out/train.bin", expected(train))
+  t.same(ids_of "out/val.bin", expected(val))
+end)
+
+t.case("a long text read in parts has the tokens of the whole", function()
+  local long = text:rep(2500)                       -- more than one part of 4 MB
+  files.write(path "long.txt", long)
+  run {input = path "long.txt"}
+  local file = token_file.open(path "out/train.bin")
+  local ids, count = tokenizer:encode(long)
+  t.same(file.count, count + 1)
+  t.same(files.crc32(file.map.data, 2 * count), files.crc32(ids, 2 * count))
+end)
+
+t.case("lines of JSON are documents, some of them for validation, the same for the same seed",
+       function()
+  local lines, documents = {}, {}
+  for i = 1, 200 do
+    documents[i] = ("Document %d:\n\"été\" %s"):format(i, ("x"):rep(i % 9))
+    lines[i] = files.json {id = i, text = documents[i]}
+  end
+  files.write(path "d.jsonl", table.concat(lines, "\n") .. "\n\n")
+  run {input = path "d.jsonl"}
+  t.same(ids_of "out/train.bin", expected(unpack(documents)))
+  local counts = run {input = path "d.jsonl", val = 0.3}
+  local first = ids_of "out/val.bin"
+  t.check(counts.val > 0.2 * (counts.train + counts.val), "about 0.3 of them")
+  t.check(counts.val < 0.4 * (counts.train + counts.val), "about 0.3 of them")
+  t.same(counts.train + counts.val, #expected(unpack(documents)))
+  run {input = path "d.jsonl", val = 0.3}
+  t.same(ids_of "out/val.bin", first)
+end)
+
+t.case("what is wrong with the input is told with file and line, and no file is left", function()
+  local function refused(name, content, message)
+    files.write(path(name), content)
+    files.remove(path "none")
+    t.fails(function() run {input = path(name), out = path "none"} end, message)
+    t.same(files.list(path "none"), {})
+  end
+  refused("b.jsonl", '{"text":"a"}\n{"text":', "b.jsonl', line 2 is no JSON object")
+  refused("b.jsonl", '{"text":"a"}\n\n{"body":"b"}\n', "line 3 has no text 'text'; it has body")
+  t.fails(function() run {input = path "nothing"} end, "No such file")
+  t.fails(function() prepare.sources(path "", "xyz") end, "holds no file that ends in one of xyz")
+  t.fails(function() run {input = path "a.txt", separator = "<|x|>"} end,
+          "has no special token '<|x|>'")
+end)
+
+t.case("the recipe makes files that training reads, with the tokenizer beside them", function()
+  local status, output = t.shell(([[
+    cd %s && mkdir corpus && cp a.txt d.jsonl corpus/ &&
+    $NNLUA %s/recipes/tokens_prepare.lua input=corpus learn=320 val=0.2 out=made 2>/dev/null
+  ]]):format(folder, host.root))
+  t.same(status, 0)
+  t.check(output:find "2 files, byte%-level BPE of 320 tokens\n", output)
+  local made = nn.tokenizer(path "made")
+  t.same(made.size, 320)
+  local counts = files.parse_json(files.read(path "made/tokens.json"))
+  t.same(token_file.open(path "made/train.bin").count, counts.train)
+  t.same(token_file.open(path "made/val.bin").count, counts.val)
+end)
+
+t.finish()
