@@ -16,6 +16,12 @@ for dtype, name in pairs(names) do dtypes[name] = dtype end
 local sizes = {F32 = 4, F64 = 8, BF16 = 2, I32 = 4, I64 = 8, U8 = 1, BOOL = 1, F16 = 2, I8 = 1,
                I16 = 2, U16 = 2, U32 = 4, U64 = 8, F8_E4M3 = 1, F8_E5M2 = 1}
 
+-- The shape in the file; an entry that is `transposed` has its two axes in the other order there.
+local function shape_of(entry)
+  local shape = entry.tensor.shape
+  return entry.transposed and {shape[2], shape[1]} or shape
+end
+
 local function header_of(entries, metadata)
   local parts, at = {}, 0
   if metadata then parts[1] = '"__metadata__":' .. files.json(metadata) end
@@ -23,7 +29,7 @@ local function header_of(entries, metadata)
     local t = entry.tensor
     local last = at + t:bytes()
     parts[#parts + 1] = ('%s:{"dtype":"%s","shape":[%s],"data_offsets":[%.0f,%.0f]}'):format(
-      files.json(entry.path), names[t.dtype], table.concat(t.shape, ","), at, last)
+      files.json(entry.path), names[t.dtype], table.concat(shape_of(entry), ","), at, last)
     at = last
   end
   local text = "{" .. table.concat(parts, ",") .. "}"
@@ -38,10 +44,44 @@ function M.write(path, entries, metadata)
   writer:write(ffi.new("uint64_t[1]", #header), 8)
   writer:write(header)
   for _, entry in ipairs(entries) do
-    local data = entry.tensor:host()
-    writer:write(data, entry.tensor:bytes())
+    local source = entry.transposed and entry.tensor:detach():t() or entry.tensor
+    writer:write(source:host(), source:bytes())
+    if source ~= entry.tensor then source:release() end
   end
   return writer:close()
+end
+
+-- Consecutive entries of at most `limit` bytes together, at least one.
+local function shards_of(entries, limit)
+  local shards, bytes = {}, math.huge
+  for _, entry in ipairs(entries) do
+    bytes = bytes + entry.tensor:bytes()
+    if bytes > limit then
+      shards[#shards + 1] = {}
+      bytes = entry.tensor:bytes()
+    end
+    table.insert(shards[#shards], entry)
+  end
+  return shards
+end
+
+--- write_shards(folder, name, entries, metadata, limit): writes NAME.safetensors, or files of at
+--- most `limit` bytes of tensors and NAME.safetensors.index.json, which says where each is.
+function M.write_shards(folder, name, entries, metadata, limit)
+  local shards, total, where = shards_of(entries, limit), 0, {}
+  for i, shard in ipairs(shards) do
+    local file = #shards == 1 and name .. ".safetensors"
+      or ("%s-%05d-of-%05d.safetensors"):format(name, i, #shards)
+    local path = files.join(folder, file)
+    M.write(path .. ".tmp", shard, metadata)
+    files.rename(path .. ".tmp", path)
+    for _, entry in ipairs(shard) do
+      total, where[entry.path] = total + entry.tensor:bytes(), file
+    end
+  end
+  local index = files.join(folder, name .. ".safetensors.index.json")
+  if #shards == 1 then return files.remove(index) end
+  files.write(index, files.json({metadata = {total_size = total}, weight_map = where}, "") .. "\n")
 end
 
 --- nn.save_safetensors(path, tensors, metadata): writes a table of tensors by name, sorted by name.
@@ -93,8 +133,8 @@ end
 local File = {}
 File.__index = File
 
---- open(path) -> file with `entries` ({name=, dtype=, shape=, bytes=} in the order of the data),
---- `metadata`, and file:tensor(name). Everything is checked: sizes, shapes, dtypes, and offsets,
+--- open(path) -> file with `entries` ({name=, dtype=, shape=, bytes=, file=} in the order of the
+--- data), `metadata`, and file:tensor(name). Everything is checked: sizes, shapes, dtypes, and offsets,
 --- which must lie inside the file and neither overlap nor leave holes.
 --- Errors: the file and what is wrong with it.
 function M.open(path)
@@ -109,6 +149,7 @@ function M.open(path)
       self.metadata = type(value) == "table" and value or wrong "its __metadata__ is no object"
     else
       local entry = checked_entry(tostring(name), value, map.size - begin, wrong)
+      entry.file = self
       self.entries[#self.entries + 1], self.by_name[entry.name] = entry, entry
     end
   end

@@ -133,7 +133,7 @@ TEST_CASE("tasks that no worker can run are refused and leave no value and no by
     CHECK(values_of(x)[0] == 31);
 }
 
-TEST_CASE("the error of a kernel comes once and says where; only what needs its result fails") {
+TEST_CASE("the error of a kernel comes once and says where, and only what needs its result fails") {
     const Session session;
     const Tensor x = scalar_of(1), y = scalar_of(1);
     for (double value : {1.5, 2.5})

@@ -1,0 +1,159 @@
+-- GPT-2 as Hugging Face's transformers saves it: config.json, model.safetensors (or shards with an
+-- index) and the tokenizer's files. Its Conv1D keeps weights as (in, out), ours are (out, in).
+local bpe_files = require "nn.bpe_files"
+local files = require "nn.files"
+local lib = require "nn.ffi"
+local safetensors = require "nn.safetensors"
+
+local M = {}
+
+-- ### Names
+
+local outside = {["tok.weight"] = "wte.weight", ["pos.weight"] = "wpe.weight",
+                 ["norm.weight"] = "ln_f.weight", ["norm.bias"] = "ln_f.bias"}
+local inside = {norm1 = "ln_1", norm2 = "ln_2", ["attn.qkv"] = "attn.c_attn",
+                ["attn.proj"] = "attn.c_proj", ["mlp.up"] = "mlp.c_fc", ["mlp.down"] = "mlp.c_proj"}
+
+-- Their name (without a prefix) of our parameter, and whether the matrix lies transposed there.
+local function their_name(path)
+  if outside[path] then return outside[path], false end
+  local block, layer, kind = path:match "^blocks%.(%d+)%.(.+)%.(%w+)$"
+  return ("h.%d.%s.%s"):format(block - 1, inside[layer], kind),
+         kind == "weight" and layer:find "%." ~= nil
+end
+
+-- ### Loading
+
+-- What config.json must say for models/gpt2.lua to be the same function.
+local fixed = {model_type = "gpt2", activation_function = "gelu_new", layer_norm_epsilon = 1e-5,
+               scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false,
+               reorder_and_upcast_attn = false, add_cross_attention = false,
+               tie_word_embeddings = true}
+
+local function read_config(folder)
+  local path = files.join(folder, "config.json")
+  local config, reason = files.parse_json(files.read(path))
+  if type(config) ~= "table" then lib.fail("%s is not JSON (%s)", path, reason or "no object") end
+  for name, value in pairs(fixed) do
+    if config[name] ~= nil and config[name] ~= value then
+      lib.fail("%s: %s is %s; nnlua's GPT-2 has %s", path, name, tostring(config[name]),
+               tostring(value))
+    end
+  end
+  local inner = type(config.n_inner) == "number" and config.n_inner
+  for _, name in ipairs {"n_layer", "n_head", "n_embd", "n_positions", "vocab_size"} do
+    local value = config[name]
+    if type(value) ~= "number" or value < 1 or value % 1 ~= 0 then
+      lib.fail("%s: %s is %s; a whole number from 1 is needed", path, name, tostring(value))
+    end
+  end
+  if inner and inner ~= 4 * config.n_embd then
+    lib.fail("%s: n_inner is %d; nnlua's GPT-2 has 4 n_embd = %d", path, inner, 4 * config.n_embd)
+  end
+  return config
+end
+
+-- A function name -> file, entry over one model.safetensors or the shards of an index.
+local function open_weights(folder)
+  local index = files.join(folder, "model.safetensors.index.json")
+  if not files.exists(index) then
+    return safetensors.open(files.join(folder, "model.safetensors")).by_name
+  end
+  local json = files.parse_json(files.read(index))
+  local map = type(json) == "table" and json.weight_map
+  if type(map) ~= "table" then lib.fail("%s has no weight_map", index) end
+  local opened, by_name = {}, {}
+  for name, shard in pairs(map) do
+    if type(shard) ~= "string" or shard:find "[/\\]" then
+      lib.fail("%s: '%s' is in '%s', which is no file name", index, name, tostring(shard))
+    end
+    opened[shard] = opened[shard] or safetensors.open(files.join(folder, shard))
+    by_name[name] = opened[shard].by_name[name]
+      or lib.fail("%s: '%s' is not in %s", index, name, shard)
+  end
+  return by_name
+end
+
+local function find(by_name, name, folder)
+  return by_name["transformer." .. name] or by_name[name]
+    or lib.fail("'%s' has no tensor '%s' (nor with the prefix 'transformer.')", folder, name)
+end
+
+local function copy_parameter(p, by_name, folder)
+  local name, transposed = their_name(p.path)
+  local entry = find(by_name, name, folder)
+  if entry.dtype == "F32" and not transposed and p.tensor.dtype == "f32" then
+    return entry.file:copy_into(entry.name, p.tensor)       -- from the mapped file into the tiles
+  end
+  local source = entry.file:tensor(entry.name)
+  local right = transposed and source:t() or source
+  local a, b = table.concat(right.shape, ","), table.concat(p.tensor.shape, ",")
+  if a ~= b then
+    lib.fail("%s: '%s' is (%s), config.json makes it (%s)", entry.file.path, entry.name,
+             table.concat(source.shape, ","), transposed
+             and table.concat({p.tensor.shape[2], p.tensor.shape[1]}, ",") or b)
+  end
+  p.tensor:copy_(right)
+  if right ~= source then right:release() end
+  source:release()
+end
+
+--- nn.load_hf(folder, {dropout=0}) -> model, tokenizer (nil where there are no tokenizer files). A
+--- GPT-2 of transformers: config.json, model.safetensors or shards, with or without the prefix
+--- "transformer.". Weights go from the mapped file into tiles one by one. Errors: what is missing,
+--- or is not GPT-2 as models/gpt2.lua computes it, by name.
+---     local model, tokenizer = nn.load_hf "gpt2"
+---     print(tokenizer:decode(nn.generate(model, tokenizer:ids "Once", {tokens = 20})))
+function M.load_hf(folder, options)
+  local nn, GPT2 = require "nn", require "models.gpt2"
+  if not files.list(folder) then lib.fail("there is no folder '%s'", folder) end
+  local config = read_config(folder)
+  local by_name = open_weights(folder)
+  local model = GPT2 {layers = config.n_layer, heads = config.n_head, embd = config.n_embd,
+                      context = config.n_positions, vocab = config.vocab_size,
+                      dropout = options and options.dropout}
+  nn.no_grad(function()
+    for _, p in ipairs(model:parameters()) do copy_parameter(p, by_name, folder) end
+  end)
+  local tokenizer
+  for _, name in ipairs {"tokenizer.json", "vocab.json"} do
+    if not tokenizer and files.exists(files.join(folder, name)) then
+      tokenizer = bpe_files.tokenizer(folder)
+    end
+  end
+  return model, tokenizer
+end
+
+-- ### Saving
+
+local function config_of(model, tokenizer)
+  local c = model.config
+  local last = tokenizer and tokenizer.special and tokenizer.special["<|endoftext|>"]
+  local config = {
+    architectures = {"GPT2LMHeadModel"}, n_layer = c.layers, n_head = c.heads, n_embd = c.embd,
+    n_positions = c.context, vocab_size = c.vocab, dtype = "float32", bos_token_id = last,
+    eos_token_id = last, attn_pdrop = c.dropout, embd_pdrop = c.dropout, resid_pdrop = c.dropout}
+  for name, value in pairs(fixed) do config[name] = value end
+  return config
+end
+
+--- nn.save_hf(folder, model, tokenizer, {shard_bytes=5e9}): writes a GPT-2 as transformers'
+--- from_pretrained loads it: config.json, model.safetensors (or shards of at most shard_bytes with
+--- their index), and the tokenizer's files if it is given and is a BPE.
+---     nn.save_hf("out/model", model, tokenizer)
+function M.save_hf(folder, model, tokenizer, options)
+  files.make_folder(folder, "the model's folder")
+  local entries = {}
+  for i, p in ipairs(model:parameters()) do
+    local name, transposed = their_name(p.path)
+    entries[i] = {path = "transformer." .. name, tensor = p.tensor, transposed = transposed}
+  end
+  table.sort(entries, function(a, b) return a.path < b.path end)
+  safetensors.write_shards(folder, "model", entries, {format = "pt"},
+                           options and options.shard_bytes or 5e9)
+  if tokenizer and tokenizer.save then tokenizer:save(folder) end
+  local config = files.json(config_of(model, tokenizer), "")
+  files.write(files.join(folder, "config.json"), config .. "\n")
+end
+
+return M

@@ -1,0 +1,113 @@
+-- Models of transformers in and out (tests/golden/make_hf.py).
+local files = require "nn.files"
+local host = require "nn.host"
+local nn = require "nn"
+local safetensors = require "nn.safetensors"
+local t = require "nn.test"
+
+local given = host.root .. "/tests/golden/hf_gpt2"
+local expected = safetensors.open(given .. "/expected.safetensors")
+local folder = t.folder()
+
+-- A copy of the given folder with config.json or one tensor changed.
+local function changed(name, from, to)
+  local copy = folder .. "/" .. name
+  files.make_folder(copy)
+  for _, file in ipairs {"config.json", "model.safetensors"} do
+    local text = files.read(given .. "/" .. file)
+    local first, last = text:find(from, 1, true)
+    if first then text = text:sub(1, first - 1) .. to .. text:sub(last + 1) end
+    files.write(copy .. "/" .. file, text)
+  end
+  return copy
+end
+
+t.case("a model that transformers saved has its logits", function()
+  local model = nn.load_hf(given)
+  local logits = nn.no_grad(function() return model(expected:tensor "ids") end)
+  t.near(logits, expected:tensor "logits", {abs = 1e-4})
+end)
+
+t.case("its likeliest tokens are those that transformers generates", function()
+  local model = nn.load_hf(given)
+  local greedy = expected:tensor("greedy"):table()
+  local prompt = {unpack(greedy, 1, 5)}
+  t.same(nn.generate(model, prompt, {tokens = 40, temperature = 0}), greedy)
+end)
+
+t.case("saved again, every tensor is the same to the bit, under the same name", function()
+  local model = nn.load_hf(given)
+  nn.save_hf(folder .. "/saved", model)
+  local before = safetensors.open(given .. "/model.safetensors")
+  local after = safetensors.open(folder .. "/saved/model.safetensors")
+  t.same(after.metadata, before.metadata)
+  t.same(#after.entries, #before.entries)
+  for i, a in ipairs(after.entries) do
+    local b = before.entries[i]
+    t.same({a.name, a.dtype, a.shape}, {b.name, b.dtype, b.shape})
+    t.same(files.crc32(after:data(a.name), a.bytes), files.crc32(before:data(b.name), b.bytes))
+  end
+  local function config(path) return files.parse_json(files.read(path .. "/config.json")) end
+  local ours, theirs = config(folder .. "/saved"), config(given)
+  for _, name in ipairs {"model_type", "n_layer", "n_head", "n_embd", "n_positions", "vocab_size",
+                         "activation_function", "layer_norm_epsilon", "tie_word_embeddings"} do
+    t.same(ours[name], theirs[name], name)
+  end
+end)
+
+t.case("a model in shards is the model in one file", function()
+  local model = nn.load_hf(given)
+  nn.save_hf(folder .. "/shards", model, nil, {shard_bytes = 20000})
+  t.check(#files.list(folder .. "/shards") > 4, "several shards, an index, config.json")
+  local again = nn.load_hf(folder .. "/shards")
+  local function sums(m)
+    local list = {}
+    for i, p in ipairs(m:parameters()) do
+      list[i] = files.crc32(p.tensor:host(), p.tensor:bytes())
+    end
+    return list
+  end
+  t.same(sums(again), sums(model))
+end)
+
+t.case("names without the prefix and bf16 weights are read too", function()
+  local model = nn.load_hf(given)
+  local file, tensors = safetensors.open(given .. "/model.safetensors"), {}
+  for _, entry in ipairs(file.entries) do
+    tensors[entry.name:match "^transformer%.(.*)$"] = file:tensor(entry.name):to "bf16"
+  end
+  files.make_folder(folder .. "/bare")
+  nn.save_safetensors(folder .. "/bare/model.safetensors", tensors)
+  files.write(folder .. "/bare/config.json", files.read(given .. "/config.json"))
+  local again = nn.load_hf(folder .. "/bare")
+  for i, p in ipairs(again:parameters()) do
+    t.near(p.tensor, model:parameters()[i].tensor, {rel = 2 ^ -8, abs = 1e-30})
+  end
+end)
+
+t.case("the tokenizer comes and goes with the model", function()
+  local golden = files.parse_json(files.read(host.root .. "/tests/golden/bpe.json"))
+  local model, none = nn.load_hf(given)
+  t.same(none, nil)
+  local tokenizer = nn.train_tokenizer(golden.text, {size = 370})
+  nn.save_hf(folder .. "/both", model, tokenizer)
+  local _, again = nn.load_hf(folder .. "/both")
+  t.same(again.symbols, tokenizer.symbols)
+end)
+
+t.case("what is missing or is not this GPT-2 is refused by name", function()
+  local function refused(path, message) t.fails(function() nn.load_hf(path) end, message) end
+  refused(folder .. "/nothing", "there is no folder")
+  refused(changed("a", '"gelu_new"', '"relu"'),
+          "activation_function is relu; nnlua's GPT-2 has gelu_new")
+  refused(changed("b", '"n_inner": null', '"n_inner": 100'), "n_inner is 100")
+  refused(changed("c", '"n_layer": 4', '"n_layer": 5'), "has no tensor 'h.4.ln_1.weight'")
+  refused(changed("d", '"n_embd": 16', '"n_embd": 32'), "'transformer.")
+  refused(changed("e", '"n_head": 2', '"n_head": 0'), "n_head is 0; a whole number")
+  refused(changed("f", "transformer.h.3.mlp.c_fc.bias", "transformer.h.3.mlp.c_fc.bia_"),
+          "has no tensor 'h.3.mlp.c_fc.bias'")
+  files.write(folder .. "/shards/model.safetensors.index.json", '{"weight_map":{"x":"../y"}}')
+  refused(folder .. "/shards", "is in '../y', which is no file name")
+end)
+
+t.finish()
