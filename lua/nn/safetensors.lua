@@ -81,7 +81,8 @@ function M.write_shards(folder, name, entries, metadata, limit)
   end
   local index = files.join(folder, name .. ".safetensors.index.json")
   if #shards == 1 then return files.remove(index) end
-  files.write(index, files.json({metadata = {total_size = total}, weight_map = where}, "") .. "\n")
+  local text = files.json({metadata = {total_size = total}, weight_map = where}, "")
+  files.write(index, text .. "\n")
 end
 
 --- nn.save_safetensors(path, tensors, metadata): writes a table of tensors by name, sorted by name.
@@ -134,8 +135,8 @@ local File = {}
 File.__index = File
 
 --- open(path) -> file with `entries` ({name=, dtype=, shape=, bytes=, file=} in the order of the
---- data), `metadata`, and file:tensor(name). Everything is checked: sizes, shapes, dtypes, and offsets,
---- which must lie inside the file and neither overlap nor leave holes.
+--- data), `metadata`, and file:tensor(name). Everything is checked: sizes, shapes, dtypes, and
+--- offsets, which must lie inside the file and neither overlap nor leave holes.
 --- Errors: the file and what is wrong with it.
 function M.open(path)
   local function wrong(text, ...)
