@@ -182,8 +182,8 @@ MatmulAxes matmul_axes(const Tensor& a, const MatmulOptions& o) {
             o.trans_b ? r - 2 : r - 1};
 }
 
-// Both operands cut alike: batch and k as in A, m and n as in the tensor accumulated into, where
-// there is one.
+// Both operands cut alike: batch as in A, k as in the larger one, m and n as in the tensor
+// accumulated into, where there is one.
 void cut_for_matmul(Tensor& a, Tensor& b, const MatmulAxes& ax, const MatmulOptions& o) {
     Grid ga = a.grid(), gb = b.grid();
     if (o.into) {
@@ -192,6 +192,8 @@ void cut_for_matmul(Tensor& a, Tensor& b, const MatmulAxes& ax, const MatmulOpti
     }
     if (a.dtype() == Dtype::bf16)
         ga.axes[ax.a_k] = whole(a.shape()[ax.a_k]);  // keeps the sum in float
+    else if (a.count() < b.count())
+        ga.axes[ax.a_k] = gb.axes[ax.b_k];  // a few rows rather than a weight are copied
     for (size_t axis = 0; axis < ax.batch; ++axis) gb.axes[axis] = ga.axes[axis];
     gb.axes[ax.b_k] = ga.axes[ax.a_k];
     a = retile(a, ga);

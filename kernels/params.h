@@ -121,6 +121,14 @@ typedef struct {
         total_len;  // with heads: where this tile lies in (B, heads, T, T), for dropout
 } nn_attention_params;
 
+// Attention with a cache of keys and values, (batch, 2 kv_heads, context, head_dim): all keys of a
+// head, then its values. `len` new tokens a sequence; how many the cache holds before them is data.
+typedef struct {
+    int64_t batch, heads, kv_heads, head_dim, len, context;
+    double scale;
+    int32_t start_dtype;
+} nn_cache_params;
+
 // tokens: rows of ids in this tile, seen as (batch, len) with positions starting at start. The
 // weight tile holds the vocabulary rows [row_start, row_start + rows). vocab: whole vocabulary, for
 // the range check.

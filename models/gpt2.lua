@@ -15,9 +15,15 @@ function Attention:init(c)
   self.proj = nn.Linear(c.embd, c.embd, {std = residual_std(c)})
 end
 
-function Attention:forward(x)   -- (B,T,C) -> (B,T,C)
-  local dropout = nn.training() and self.dropout or 0
-  return self.proj((nn.attention(self.qkv(x), {heads = self.heads, dropout = dropout})))
+-- (B,T,C) -> (B,T,C). memory: {cache=, start=, first=} while generating, see GPT2:next.
+function Attention:forward(x, memory)
+  local qkv, dropout = self.qkv(x), nn.training() and self.dropout or 0
+  if memory then nn.cache_write_(memory.cache, qkv, memory.start, {heads = self.heads}) end
+  if memory and not memory.first then
+    local o = nn.attention_cached(qkv, memory.cache, memory.start, {heads = self.heads})
+    return self.proj(o)
+  end
+  return self.proj((nn.attention(qkv, {heads = self.heads, dropout = dropout})))
 end
 
 function MLP:init(c)
@@ -34,10 +40,10 @@ function Block:init(c)
 end
 
 -- x is the residual stream without what the layer before added, delta: a norm adds it on the way.
-function Block:forward(x, delta)
+function Block:forward(x, delta, memory)
   local h
   if delta then x, h = self.norm1(x, delta) else h = self.norm1(x) end
-  x, h = self.norm2(x, self.drop(self.attn(h)))
+  x, h = self.norm2(x, self.drop(self.attn(h, memory)))
   return x, self.drop(self.mlp(h))
 end
 
@@ -88,6 +94,32 @@ function GPT2:forward(ids, targets, options)
   options = options or {}
   return (nn.linear_cross_entropy(h, self.tok.weight, targets,
     {scale = options.scale, ignore_index = options.ignore_index, gradient = nn.grad_enabled()}))
+end
+
+--- model:caches(batch) -> what next() needs: for each block a tensor of keys and values,
+--- (batch, 2 heads, context, embd / heads).
+function GPT2:caches(batch)
+  local c = self.config
+  return nn.list(c.layers, function()
+    return nn.zeros {batch, 2 * c.heads, c.context, c.embd / c.heads}
+  end)
+end
+
+--- model:next(ids, caches, start, last) -> logits (B,V) of the token that follows.
+--- ids (B,T) i32: the next tokens of each sequence, of which the caches hold the first `start` (B)
+--- i32. Several at once are prompts, from start 0 on: `last` (B) says in which of the B x T rows
+--- each ends.
+function GPT2:next(ids, caches, start, last)
+  local batch, time = ids:dim(1), ids:dim(2)
+  local places = start:reshape(batch, 1) + nn.arange(time, {dtype = "i32"})
+  local x, delta = self.tok(ids) + self.pos(places), nil
+  for i, block in ipairs(self.blocks) do
+    x, delta = block(x, delta, {cache = caches[i], start = start, first = last ~= nil})
+  end
+  local _, h = self.norm(x, delta)
+  h = h:reshape(batch * time, self.config.embd)
+  if last then h = (nn.embedding(last, h)) end
+  return (nn.linear(h, self.tok.weight))
 end
 
 --- FLOPs per token, forward and backward: 6 N + 12 layers embd T, where N counts the elements of

@@ -101,41 +101,6 @@ void product_blocks(const Product<bf16>& g) {
         }
 }
 
-// out[r] += alpha x . y_r for `rows` (up to 4) rows of y, `stride` apart. Four sums at a time hide
-// the latency of one.
-template <class T>
-void add_dots(const Acc<T>* x, const T* y, int64_t stride, int64_t rows, int64_t n, Acc<T> alpha,
-              Acc<T>* out) {
-    const T *y1 = rows > 1 ? y + stride : y, *y2 = rows > 2 ? y + 2 * stride : y,
-            *y3 = rows > 3 ? y + 3 * stride : y;
-    Acc<T> a = 0, b = 0, c = 0, d = 0;
-#pragma omp simd reduction(+ : a, b, c, d)
-    for (int64_t l = 0; l < n; ++l) {
-        a += x[l] * Acc<T>(y[l]), b += x[l] * Acc<T>(y1[l]);
-        c += x[l] * Acc<T>(y2[l]), d += x[l] * Acc<T>(y3[l]);
-    }
-    const Acc<T> sums[] = {a, b, c, d};
-    for (int64_t r = 0; r < rows; ++r) out[r] += alpha * sums[r];
-}
-
-// out (n) += the sum of `rows` (up to 4) rows of y, `stride` apart, each times its alpha x.
-template <class T>
-void add_rows(const Acc<T>* x, const T* y, int64_t stride, int64_t rows, int64_t n, Acc<T> alpha,
-              Acc<T>* out) {
-    const T *y1 = y + stride, *y2 = y + 2 * stride, *y3 = y + 3 * stride;
-    if (rows == 4) {
-        const Acc<T> a = alpha * x[0], b = alpha * x[1], c = alpha * x[2], d = alpha * x[3];
-#pragma omp simd
-        for (int64_t j = 0; j < n; ++j)
-            out[j] +=
-                (a * Acc<T>(y[j]) + b * Acc<T>(y1[j])) + (c * Acc<T>(y2[j]) + d * Acc<T>(y3[j]));
-        return;
-    }
-    for (int64_t r = 0; r < rows; ++r, y += stride)
-#pragma omp simd
-        for (int64_t j = 0; j < n; ++j) out[j] += alpha * x[r] * Acc<T>(y[j]);
-}
-
 // sum (m, cols) += alpha x B for columns [j, j + cols); x is (m, k). B is read once, in the order
 // of memory.
 template <class T>

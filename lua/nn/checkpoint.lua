@@ -139,19 +139,26 @@ local function restore_tensors(path, list)
   end
 end
 
+--- checkpoint:restore_model(model) puts back its parameters alone.
+function Checkpoint:restore_model(model)
+  require("nn").no_grad(function()
+    restore_tensors(files.join(self.path, "model.safetensors"), model:state())
+  end)
+end
+
 --- checkpoint:restore{model=, optim=, data=} -> the same_data: false where the data has changed.
 --- Puts back what was saved, to the bit: parameters, moments, step, random state, data position.
 --- Errors: tensors that the checkpoint does not have or that have another shape.
 function Checkpoint:restore(parts)
   local nn = require "nn"
   local state = self.state
-  nn.no_grad(function()
-    restore_tensors(files.join(self.path, "model.safetensors"), parts.model:state())
-    if parts.optim and state.optimizer then
+  self:restore_model(parts.model)
+  if parts.optim and state.optimizer then
+    nn.no_grad(function()
       restore_tensors(files.join(self.path, "optimizer.safetensors"), parts.optim:state())
-      parts.optim:set_numbers(state.optimizer)
-    end
-  end)
+    end)
+    parts.optim:set_numbers(state.optimizer)
+  end
   nn.set_random_state(state.random)
   return not (parts.data and state.data) or parts.data:set_state(state.data)
 end

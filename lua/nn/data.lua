@@ -3,11 +3,13 @@
 -- the seed and a counter, so that the counter is all a checkpoint must keep.
 local bit = require "bit"
 local ffi = require "ffi"
+local bpe_files = require "nn.bpe_files"
 local config = require "nn.config"
 local files = require "nn.files"
 local host = require "nn.host"
 local lib = require "nn.ffi"
 local tensor = require "nn.tensor"
+local token_file = require "nn.token_file"
 local vocabulary = require "nn.vocabulary"
 
 local M = {}
@@ -121,16 +123,22 @@ local function fingerprint(data, bytes)
   return ("%.0f-%08x"):format(bytes, files.crc32(data, math.min(bytes, 2 ^ 20)))
 end
 
--- {tokens=, count=, name=, fingerprint=} of a .bin file.
+-- {tokens=, count=, name=, fingerprint=} of a token file.
 local function bin_source(path, field)
-  local name = ("%s '%s'"):format(field, path)
-  local map = files.map(path, field)
-  if map.size == 0 then lib.fail("%s is empty", name) end
-  if map.size % 2 ~= 0 then
-    lib.fail("%s has %.0f bytes, an odd number; it must hold uint16 token ids", name, map.size)
+  local source = token_file.open(path, field)
+  source.fingerprint = fingerprint(source.map.data, source.map.size)
+  return source
+end
+
+-- The tokenizer whose folder is the vocabulary; for a token file also one that lies beside it.
+local function tokenizer_of(cfg)
+  if cfg.vocabulary ~= "char" and cfg.vocabulary ~= "byte" then
+    return bpe_files.tokenizer(cfg.vocabulary)
   end
-  return {tokens = ffi.cast("const uint16_t *", map.data), count = map.size / 2, keep = map,
-          name = name, fingerprint = fingerprint(map.data, map.size)}
+  local beside = (cfg.bin:match "^(.*)/" or ".")
+  if cfg.bin ~= "" and files.exists(files.join(beside, "tokenizer.json")) then
+    return bpe_files.tokenizer(beside)
+  end
 end
 
 local function text_source(text, name, words)
@@ -163,12 +171,13 @@ end
 local function open_sources(cfg, known)
   if cfg.text ~= "" and cfg.bin ~= "" then lib.fail("give data.text or data.bin, not both") end
   if cfg.bin ~= "" then
-    return bin_source(cfg.bin, "data.bin"), cfg.val ~= "" and bin_source(cfg.val, "data.val") or nil
+    return bin_source(cfg.bin, "data.bin"),
+           cfg.val ~= "" and bin_source(cfg.val, "data.val") or nil, known or tokenizer_of(cfg)
   end
   local own = cfg.text == ""
   local name = own and "nnlua's own sources" or ("data.text '%s'"):format(cfg.text)
   local text = own and M.own_text() or files.read(cfg.text, "data.text")
-  local words = known or vocabulary.vocabulary(cfg.vocabulary, text, name)
+  local words = known or tokenizer_of(cfg) or vocabulary.vocabulary(cfg.vocabulary, text, name)
   local val
   if cfg.val ~= "" then
     val = text_source(files.read(cfg.val, "data.val"), ("data.val '%s'"):format(cfg.val), words)
@@ -188,14 +197,15 @@ local defaults = {text = "", bin = "", val = "", split = 0.9, vocabulary = "char
                   accum = 1}
 
 --- nn.data(cfg, {context=, vocab=0, seed=0, vocabulary=}) -> data with train and val (loaders),
---- vocabulary (nil for a .bin file), vocab (its size), name, and own (true for nnlua's sources).
---- Opens what the settings `cfg` (nn.data_fields) name: `text` (a UTF-8 file), `bin` (uint16 token
---- ids), or neither: nnlua's own sources. `val` is a validation file of the same kind; without it
---- the first `split` (0.9) of the tokens are for training and the rest for validation. `vocab`: ids
---- must be below it; 0: the size of the text's vocabulary, 50257 for a .bin file. `vocabulary`:
---- that of a checkpoint, instead of a new one from the text. Errors: files that are missing, empty,
---- too short for a window of context + 1 tokens in either part, not UTF-8, or of an odd number of
---- bytes; ids outside `vocab` when they are read.
+--- vocabulary (nil where none is known), vocab (its size), name, and own (true for nnlua's sources).
+--- Opens what the settings `cfg` (nn.data_fields) name: `text` (a UTF-8 file), `bin` (a token file),
+--- or neither: nnlua's own sources. cfg.vocabulary: "char", "byte", or the folder of a tokenizer,
+--- which for a token file may also lie beside it. `val` is a validation file of the same kind;
+--- without it the first `split` (0.9) of the tokens are for training and the rest for validation.
+--- `vocab`: ids must be below it; 0: the size of the vocabulary, 50257 where none is known.
+--- `vocabulary`: that of a checkpoint, instead of a new one from the text. Errors: files that are
+--- missing, empty, damaged, too short for a window of context + 1 tokens in either part, or not
+--- UTF-8 ("char"); ids outside `vocab` when they are read.
 ---     local data = nn.data(cfg.data, {context = 64}); local ids, targets = data.train:batch()
 function M.data(given, options)
   local cfg = {}
@@ -230,10 +240,10 @@ function M.data_fields(others)
   local field, own = config.field, setmetatable(others or {}, {__index = defaults})
   return {
     text = field(own.text, "UTF-8 text to train on; without data: nnlua's own sources"),
-    bin = field(own.bin, "file of uint16 token ids, as nanoGPT writes it"),
+    bin = field(own.bin, "or a token file as nanoGPT, llm.c or tokens_prepare.lua write it"),
     val = field(own.val, "validation file of the same kind; else a part of the first"),
     split = field(own.split, "part for training where there is no val", {min = 0, max = 1}),
-    vocabulary = field(own.vocabulary, "of a text", {choices = {"char", "byte"}}),
+    vocabulary = field(own.vocabulary, "of a text: char, byte, or the folder of a tokenizer"),
     batch = field(own.batch, "sequences in a batch", {min = 1}),
     accum = field(own.accum, "batches accumulated in a step", {min = 1}),
   }

@@ -3,6 +3,7 @@
 local ffi = require "ffi"
 local data = require "nn.data"
 local lib = require "nn.ffi"
+local sample = require "nn.sample"
 local tensor = require "nn.tensor"
 
 local M = {}
@@ -52,65 +53,188 @@ function M.evaluate(model, loader, batches)
   end)
 end
 
--- The ids' logits after the last one, as a host array, and their number.
-local function next_logits(model, ids)
-  local context = model.config and model.config.context or #ids
-  local first = math.max(1, #ids - context + 1)
-  local count = #ids - first + 1
-  local array = ffi.new("int32_t[?]", count)
-  for i = 1, count do array[i - 1] = ids[first + i - 1] end
-  local input = tensor.from_host(array, {1, count}, "i32", {axes = "batch,time"})
-  local logits = model(input)
-  local last = logits:slice(2, count, count)
-  local numbers, size = last:numbers()
-  for _, t in ipairs {last, logits, input} do t:release() end
-  return numbers, size
+-- ### Generation. A row is one sequence on its way: {ids=, prompt= (its number of ids), ...}.
+
+local function tensor_of(rows, columns, value)
+  local array = ffi.new("int32_t[?]", #rows * columns)
+  for r, row in ipairs(rows) do
+    for c = 1, columns do array[(r - 1) * columns + c - 1] = value(row, c, r) end
+  end
+  return array
 end
 
--- Draws an id (from 0) from logits[0..size-1]; u is uniform in [0,1).
-local function draw(logits, size, temperature, top_k, u)
-  local order = {}
-  for i = 0, size - 1 do order[i + 1] = i end
-  local function above(a, b) return logits[a] > logits[b] or logits[a] == logits[b] and a < b end
-  if top_k > 0 and top_k < size or temperature == 0 then table.sort(order, above) end
-  if temperature == 0 then return order[1] end
-  local kept = top_k > 0 and math.min(top_k, size) or size
-  local largest = -math.huge
-  for i = 1, kept do largest = math.max(largest, logits[order[i]]) end
-  local sum, weights = 0, {}
-  for i = 1, kept do
-    weights[i] = math.exp((logits[order[i]] - largest) / temperature)
-    sum = sum + weights[i]
-  end
-  local left = u * sum
-  for i = 1, kept do
-    left = left - weights[i]
-    if left < 0 then return order[i] end
-  end
-  return order[kept]
+local function ids_tensor(rows, columns, value)
+  local array = tensor_of(rows, columns, value)
+  return tensor.from_host(array, {#rows, columns}, "i32", {axes = "batch,time"})
 end
 
---- nn.generate(model, ids, {tokens=100, temperature=1, top_k=0, seed=0}) -> ids, more by `tokens`
---- `ids`: a list of at least one token id; the model sees the last `context` of them. temperature 0
---- takes the likeliest token; top_k > 0 draws from the k likeliest. The same seed gives the same
---- text. Errors: an empty list; logits that are not numbers.
+local function vector(rows, value)
+  return tensor.from_host(tensor_of(rows, 1, value), {#rows}, "i32")
+end
+
+-- Logits (rows,V) as a host array that may be changed, and V.
+local function to_host(logits)
+  local size = logits:dim(-1)
+  local array = logits.dtype == "f32" and logits:host() or (logits:numbers())
+  logits:release()
+  return array, size
+end
+
+-- Without a cache: the whole sequence again for each token, or as much of it as the model sees.
+local function plain_reader(model)
+  local context = model.config and model.config.context or math.huge
+  return function(rows)
+    local all, size
+    for r, row in ipairs(rows) do
+      local first = math.max(1, #row.ids - context + 1)
+      local count = #row.ids - first + 1
+      local input = ids_tensor({row}, count, function(_, c) return row.ids[first + c - 1] end)
+      local logits = model(input)
+      local last = logits:slice(2, count, count)
+      local numbers
+      numbers, size = to_host(last:reshape(1, last:dim(-1)))
+      all = all or ffi.new("double[?]", #rows * size)
+      for i = 0, size - 1 do all[(r - 1) * size + i] = numbers[i] end
+      for _, x in ipairs {last, logits, input} do x:release() end
+    end
+    return all, size
+  end
+end
+
+-- With a cache: all prompts at once, shorter ones padded at their end, then a token at a time.
+-- Padding does no harm: what it wrote into the cache is written over before it is seen.
+local function cached_reader(model, count)
+  local nn = require "nn"
+  local caches = model:caches(count)
+  local step = nn.compile(function(ids, start) return model:next(ids, caches, start) end)
+  local prompts_read = false
+  return function(rows)
+    if prompts_read then
+      local ids = ids_tensor(rows, 1, function(row) return row.ids[#row.ids] end)
+      return to_host(step(ids, vector(rows, function(row) return #row.ids - 1 end)))
+    end
+    prompts_read = true
+    local longest = 0
+    for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
+    local ids = ids_tensor(rows, longest, function(row, c) return row.ids[c] or 0 end)
+    local last = vector(rows, function(row, _, r) return (r - 1) * longest + #row.ids - 1 end)
+    return to_host(model:next(ids, caches, vector(rows, function() return 0 end), last))
+  end
+end
+
+-- Why a row ends with its newest id: a stop id, or a stop text in what was generated; nil: it goes
+-- on.
+local function reason_to_stop(row, options, id)
+  for _, stop in ipairs(options.stop_ids or {}) do
+    if stop == id then return "stop" end
+  end
+  if not options.stop then return nil end
+  row.text = (row.text or "") .. options.tokenizer:decode {id}
+  for _, stop in ipairs(options.stop) do
+    if row.text:find(stop, 1, true) then return "stop" end
+  end
+end
+
+-- The row's logits with the penalty on ids that it has; the log-probabilities stay the model's own.
+local function penalised(row, logits, size, options)
+  local penalty = options.repetition_penalty or 1
+  if penalty == 1 then return logits end
+  local copy = ffi.new("double[?]", size)
+  for i = 0, size - 1 do copy[i] = logits[i] end
+  sample.penalise(copy, row.ids, penalty)
+  return copy
+end
+
+-- Takes the next id of every row that goes on; logits: (rows,V) on the host.
+local function extend(rows, logits, size, options, step)
+  local going = false
+  for r, row in ipairs(rows) do
+    local own = logits + (r - 1) * size
+    if own[0] ~= own[0] then lib.fail("generate: the model's logits are NaN") end
+    if not row.reason then
+      local u = data.random((options.seed or 0) + r - 1, step)
+      local id = sample.draw(penalised(row, own, size, options), size, options, u)
+      if options.logprobs then
+        row.logprobs[#row.logprobs + 1] = sample.log_probability(own, size, id)
+      end
+      row.ids[#row.ids + 1] = id
+      if options.on_token then options.on_token(id, r) end
+      row.reason = reason_to_stop(row, options, id)
+      going = going or not row.reason
+    end
+  end
+  return going
+end
+
+local function run(model, rows, options)
+  local nn = require "nn"
+  local context = model.config and model.config.context or math.huge
+  local longest, read, with_cache = 0, nil, model.caches ~= nil
+  for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
+  for step = 1, options.tokens or 100 do
+    if with_cache and longest + step - 1 > context then with_cache, read = false, nil end
+    read = read or (with_cache and cached_reader(model, #rows) or plain_reader(model))
+    local logits, size = read(rows)
+    if not extend(rows, logits, size, options, step) or nn.interrupted() then break end
+  end
+end
+
+local known = {tokens = 1, temperature = 1, top_k = 1, top_p = 1, repetition_penalty = 1,
+               seed = 1, stop = 1, stop_ids = 1, tokenizer = 1, on_token = 1, logprobs = 1}
+
+local function check_options(options)
+  for name in pairs(options) do
+    if not known[name] then
+      lib.misuse("generate: there is no option '%s'%s", tostring(name),
+                 require("nn.near").suggestion(name, known))
+    end
+  end
+  local function number(name, low, high)
+    local value = options[name]
+    if value ~= nil and (type(value) ~= "number" or value < low or value > high) then
+      lib.misuse("generate: %s is %s; a number from %g to %g is needed", name, tostring(value),
+                 low, high)
+    end
+  end
+  number("tokens", 0, 2 ^ 31)
+  number("temperature", 0, math.huge)
+  number("top_k", 0, 2 ^ 31)
+  number("top_p", 0, 1)
+  number("repetition_penalty", 1e-3, 1e3)
+  if options.stop and not options.tokenizer then
+    lib.misuse("generate: stop texts need the tokenizer too")
+  end
+end
+
+--- nn.generate(model, ids, {tokens=100, temperature=1, top_k=0, top_p=1, repetition_penalty=1,
+--- seed=0, stop, stop_ids, tokenizer, on_token, logprobs=false}) -> ids with new ones, info
+--- `ids`: a list of token ids (at least one), or a list of such lists, which may differ in length;
+--- the result is alike. temperature 0 takes the likeliest token; top_k > 0 draws from the k
+--- likeliest, top_p < 1 from the likeliest that hold this part of the probability. The same seed
+--- gives the same text. A sequence ends behind an id of `stop_ids`, or where what was generated
+--- holds a text of `stop` (which needs `tokenizer`). on_token(id, row) is called for each new id.
+--- info: reason ("stop" or "length") and, with logprobs, their natural logarithms under the model;
+--- lists of these for a list of lists. A model with caches() and next() reads each token once, as
+--- long as its context lasts; beyond, it sees the last `context` ids.
 ---     print(words:decode(nn.generate(model, words:ids "\n", {tokens = 200, top_k = 50})))
 function M.generate(model, ids, options)
   options = options or {}
-  local out = {}
-  for i, id in ipairs(ids) do out[i] = id end
-  if #out == 0 then lib.fail("generate: give at least one token to go on from") end
-  local temperature, top_k = options.temperature or 1, options.top_k or 0
-  return as_it_is(function()
-    for i = 1, options.tokens or 100 do
-      local logits, size = next_logits(model, out)
-      if logits[0] ~= logits[0] then lib.fail("generate: the model's logits are NaN") end
-      local u = data.random(options.seed or 0, i)
-      out[#out + 1] = draw(logits, size, temperature, top_k, u)
-      if require("nn").interrupted() then break end
-    end
-    return out
-  end)
+  check_options(options)
+  local many = type(ids[1]) == "table"
+  local rows = {}
+  for r, list in ipairs(many and ids or {ids}) do
+    if #list == 0 then lib.fail("generate: give at least one token to go on from") end
+    rows[r] = {ids = {}, logprobs = {}}
+    for i, id in ipairs(list) do rows[r].ids[i] = id end
+  end
+  as_it_is(run, model, rows, options)
+  local out, info = {}, {reason = {}, logprobs = options.logprobs and {} or nil}
+  for r, row in ipairs(rows) do
+    out[r], info.reason[r] = row.ids, row.reason or "length"
+    if options.logprobs then info.logprobs[r] = row.logprobs end
+  end
+  if many then return out, info end
+  return out[1], {reason = info.reason[1], logprobs = info.logprobs and info.logprobs[1]}
 end
 
 return M

@@ -208,7 +208,7 @@ for file, names in pairs {
   bpe_files = "tokenizer", bpe_train = "train_tokenizer",
   checkpoint = "open_checkpoint save_checkpoint", compile = "compile plan",
   config = "config field", data = "data data_fields", generate = "generate evaluate",
-  hf = "load_hf save_hf",
+  hf = "load_hf save_hf", model_file = "load_model",
   optim = "AdamW SGD", profile = "profile sgemm_gflops", run = "run run_fields accumulate",
   safetensors = "load_safetensors save_safetensors", schedule = "schedule schedules",
   task = "task kernels", vocabulary = "vocabulary",

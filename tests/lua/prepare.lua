@@ -157,6 +157,24 @@ t.case("the recipe makes files that training reads, with the tokenizer beside th
   local counts = files.parse_json(files.read(path "made/tokens.json"))
   t.same(token_file.open(path "made/train.bin").count, counts.train)
   t.same(token_file.open(path "made/val.bin").count, counts.val)
+  local data = nn.data({bin = path "made/train.bin", val = path "made/val.bin"}, {context = 8})
+  t.same({data.vocab, data.vocabulary.size}, {320, 320})
+  t.same(data.vocabulary:decode(made:ids "lazy dog"), "lazy dog")
+end)
+
+t.case("a model trained on token files generates text and is evaluated, from its run's folder",
+       function()
+  local status, output = t.shell(([[
+    cd %s && R=%s/recipes && set -e
+    $NNLUA $R/gpt2_train.lua data.bin=made/train.bin data.val=made/val.bin steps=60 out=run       model.layers=1 model.embd=32 model.heads=2 model.context=16 data.batch=8 optim.lr=1e-2       schedule.warmup=2 sample.tokens=5 > log
+    $NNLUA $R/gpt2_generate.lua model=run prompt="The quick" tokens=8 logprobs=true 2>/dev/null
+    $NNLUA $R/gpt2_eval.lua model=run text=a.txt
+    $NNLUA $R/gpt2_eval.lua model=run bin=made/val.bin stride=16
+  ]]):format(folder, host.root))
+  t.check(output:find "^The quick", output)
+  t.check(output:find "\nmean log%-probability %-%d+%.%d+\n", output)
+  t.check(output:find "loss %d%.%d+  perplexity %d+%.%d+  bits per byte %d%.%d+\n", output)
+  t.same(status, 0)
 end)
 
 t.finish()

@@ -1,0 +1,120 @@
+// Attention with a cache of keys and values, for generating text: the new tokens' keys and values
+// are written into the cache in place, and their queries attend to all that it holds.
+#include <cmath>
+
+#include "engine/error.h"
+#include "engine/op.h"
+#include "engine/rules.h"
+
+namespace nn {
+namespace {
+
+const Attribute heads_attribute = {"heads", "int", "", "query heads"};
+const Attribute scale_attribute = {"scale", "number", "nil",
+                                   "of the scores; 1 / sqrt(head_dim) when not given"};
+
+nn_cache_params params_of(const Call& c) {
+    const Tensor &cache = c.in("cache"), &qkv = c.in("qkv"), &start = c.in("start");
+    c.need_float("qkv");
+    c.need_dtype("cache", qkv.dtype());
+    c.need(cache.rank() == 4 && cache.dim(1) % 2 == 0,
+           "cache is %s; it must be (batch, 2 kv_heads, context, head_dim)",
+           to_string(cache.shape()).c_str());
+    nn_cache_params p{};
+    p.batch = cache.dim(0), p.kv_heads = cache.dim(1) / 2;
+    p.context = cache.dim(2), p.head_dim = cache.dim(3), p.heads = c.integer("heads");
+    c.need(p.heads >= 1 && p.heads % p.kv_heads == 0,
+           "%lld heads cannot share the cache's %lld key/value heads", (long long)p.heads,
+           (long long)p.kv_heads);
+    const int64_t width = (p.heads + 2 * p.kv_heads) * p.head_dim;
+    c.need(qkv.rank() == 3 && qkv.dim(0) == p.batch && qkv.dim(2) == width,
+           "qkv is %s; for this cache it must be (%lld, tokens, %lld)",
+           to_string(qkv.shape()).c_str(), (long long)p.batch, (long long)width);
+    p.len = qkv.dim(1);
+    c.need_shape("start", {p.batch});
+    c.need(start.dtype() == Dtype::i32 || start.dtype() == Dtype::i64,
+           "start is %s; i32 or i64 is needed", dtype_name(start.dtype()));
+    p.start_dtype = int32_t(start.dtype());
+    return p;
+}
+
+// Cut along the batch only, as the cache is.
+Grid batch_grid(const Tensor& cache, const Dims& shape) {
+    Grid grid = Grid::whole(shape);
+    grid.axes[0] = cache.grid().axes[0];
+    return grid;
+}
+
+const OpRegistrar cache_write = Op{
+    .name = "cache_write_",
+    .doc =
+        "cache_write_(cache, qkv, start, {heads}) -> cache\n"
+        "Writes the keys and values of new tokens, packed in qkv (batch, tokens, (heads + 2 "
+        "kv_heads) head_dim) as attention takes them, into cache (batch, 2 kv_heads, context, "
+        "head_dim), from position start (batch) on in each sequence.",
+    .inputs = {"cache", "qkv", "start"},
+    .attributes = {heads_attribute},
+    .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}"},
+    .no_gradient = "changes cache in place",
+    .run =
+        [](Call& c) {
+            nn_cache_params p = params_of(c);
+            c.need_owner("cache");
+            const Tensor& cache = c.in("cache");
+            const Tensor whole = retile(cache, batch_grid(cache, cache.shape()));
+            const Tensor qkv = retile(c.in("qkv"), batch_grid(cache, c.in("qkv").shape()));
+            const Tensor start = retile(c.in("start"), batch_grid(cache, {p.batch}));
+            for (int64_t i = 0; i < whole.tiles(); ++i) {
+                p.batch = whole.block(i).extent[0];
+                task("cache_write", whole.dtype())
+                    .use({updates(whole.tile(i)), reads(qkv.tile(i)), reads(start.tile(i))})
+                    .params(p)
+                    .tile(i, whole.block(i).extent)
+                    .emit();
+            }
+            if (whole.identity() != cache.identity()) copy_into(cache, whole);
+            cache.changed();
+            c.result(cache);
+        },
+    .category = "in place",
+};
+
+const OpRegistrar attention_cached = Op{
+    .name = "attention_cached",
+    .doc =
+        "attention_cached(qkv, cache, start, {heads, scale}) -> o\n"
+        "Causal attention of the queries of new tokens, packed in qkv (batch, tokens, (heads + 2 "
+        "kv_heads) head_dim), over the keys and values in cache (batch, 2 kv_heads, context, "
+        "head_dim), where cache_write_ has put theirs from position start (batch) on. o is "
+        "(batch, tokens, heads head_dim).",
+    .inputs = {"qkv", "cache", "start"},
+    .attributes = {heads_attribute, scale_attribute},
+    .samples = {"{qkv={2,3,18}, cache={2,4,9,3}, start={2,below=6}, heads=2}",
+                "{qkv={3,1,16}, cache={3,2,5,2}, start={3,below=5}, heads=6}"},
+    .no_gradient = "serves generation, where none is wanted",
+    .run =
+        [](Call& c) {
+            nn_cache_params p = params_of(c);
+            p.scale = c.given("scale") ? c.number("scale") : 1 / std::sqrt(double(p.head_dim));
+            const Tensor cache =
+                retile(c.in("cache"), batch_grid(c.in("cache"), c.in("cache").shape()));
+            const Tensor qkv = retile(c.in("qkv"), batch_grid(cache, c.in("qkv").shape()));
+            const Tensor start = retile(c.in("start"), batch_grid(cache, {p.batch}));
+            const Tensor o(batch_grid(cache, {p.batch, p.len, p.heads * p.head_dim}), qkv.dtype());
+            for (int64_t i = 0; i < o.tiles(); ++i) {
+                p.batch = o.block(i).extent[0];
+                task("attention_cached", qkv.dtype())
+                    .use({writes(o.tile(i)), reads(qkv.tile(i)), reads(cache.tile(i)),
+                          reads(start.tile(i))})
+                    .params(p)
+                    .flops(4.0 * double(p.batch * p.len * p.heads * p.head_dim * p.context))
+                    .tile(i, o.block(i).extent)
+                    .emit();
+            }
+            c.result(o);
+        },
+    .category = "layers",
+};
+
+}  // namespace
+}  // namespace nn

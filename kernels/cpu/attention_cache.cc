@@ -1,0 +1,93 @@
+// Attention of a few new tokens over a cache of keys and values, as text generation needs it: bound
+// by reading the cache, which lies contiguous for each head.
+#include "kernels/cpu/row.h"
+
+namespace nn::NN_ISA {
+namespace {
+
+// Where the new tokens of sequence b begin in the cache; -1, and the call fails, where they do not
+// fit.
+template <class I> int64_t start_of(const KernelCall& call, const I* start, int64_t b) {
+    const auto& p = call.get<nn_cache_params>();
+    const int64_t at = int64_t(start[b]);
+    if (at >= 0 && at <= p.context - p.len) return at;
+    call.fail("%lld tokens from position %lld on do not fit a cache of %lld", (long long)p.len,
+              (long long)at, (long long)p.context);
+    return -1;
+}
+
+template <class T, class I> void write_tile(const KernelCall& call) {
+    const auto& p = call.get<nn_cache_params>();
+    T* cache = call.operand<T>(0);
+    const T* qkv = call.operand<const T>(1);
+    const I* start = call.operand<const I>(2);
+    const int64_t dim = p.head_dim, width = (p.heads + 2 * p.kv_heads) * dim;
+    for (int64_t b = 0; b < p.batch; ++b) {
+        const int64_t at = start_of(call, start, b);
+        if (at < 0) continue;
+        for (int64_t h = 0; h < 2 * p.kv_heads; ++h) {  // keys, then values
+            T* to = cache + ((b * 2 * p.kv_heads + h) * p.context + at) * dim;
+            const T* from = qkv + b * p.len * width + (p.heads + h) * dim;
+            for (int64_t t = 0; t < p.len; ++t, to += dim, from += width)
+                row_convert(from, dim, to);
+        }
+    }
+}
+
+// out (dim) = softmax(scale q k^T) v over `keys` keys.
+template <class T>
+void attend(const Acc<T>* q, const T* k, const T* v, int64_t keys, int64_t dim, Acc<T> scale,
+            Acc<T>* weights, Acc<T>* out) {
+    row_fill(weights, keys, Acc<T>(0));
+    for (int64_t j = 0; j < keys; j += 4)
+        add_dots(q, k + j * dim, dim, std::min<int64_t>(4, keys - j), dim, scale, weights + j);
+    const Acc<T> inverse = 1 / row_exp(weights, keys, row_max(weights, keys), weights);
+    row_fill(out, dim, Acc<T>(0));
+    for (int64_t j = 0; j < keys; j += 4)
+        add_rows(weights + j, v + j * dim, dim, std::min<int64_t>(4, keys - j), dim, inverse, out);
+}
+
+template <class T, class I> void attend_tile(const KernelCall& call) {
+    static thread_local Scratch scratch;
+    const auto& p = call.get<nn_cache_params>();
+    T* o = call.operand<T>(0);
+    const T *qkv = call.operand<const T>(1), *cache = call.operand<const T>(2);
+    const I* start = call.operand<const I>(3);
+    const int64_t dim = p.head_dim, width = (p.heads + 2 * p.kv_heads) * dim;
+    const int64_t matrix = p.context * dim;
+    Acc<T>* q = scratch.get<Acc<T>>(p.context + 2 * dim);
+    Acc<T>*out = q + dim, *weights = out + dim;
+    for (int64_t b = 0; b < p.batch; ++b) {
+        const int64_t at = start_of(call, start, b);
+        if (at < 0) continue;
+        const T* keys = cache + b * 2 * p.kv_heads * matrix;
+        for (int64_t t = 0; t < p.len; ++t)
+            for (int64_t h = 0; h < p.heads; ++h) {
+                const T* k = keys + h / (p.heads / p.kv_heads) * matrix;
+                row_convert(qkv + (b * p.len + t) * width + h * dim, dim, q);
+                attend(q, k, k + p.kv_heads * matrix, at + t + 1, dim, Acc<T>(p.scale), weights,
+                       out);
+                row_convert(out, dim, o + ((b * p.len + t) * p.heads + h) * dim);
+            }
+    }
+}
+
+void cache_write(const KernelCall& call) {
+    visit_float(call.dtype, [&](auto value) {
+        visit_index(Dtype(call.get<nn_cache_params>().start_dtype),
+                    [&](auto index) { write_tile<decltype(value), decltype(index)>(call); });
+    });
+}
+
+void attention_cached(const KernelCall& call) {
+    visit_float(call.dtype, [&](auto value) {
+        visit_index(Dtype(call.get<nn_cache_params>().start_dtype),
+                    [&](auto index) { attend_tile<decltype(value), decltype(index)>(call); });
+    });
+}
+
+NN_KERNEL(cache_write, "cache:rw qkv:r start:r", nn_cache_params);
+NN_KERNEL(attention_cached, "o:w qkv:r cache:r start:r", nn_cache_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

@@ -1,0 +1,149 @@
+-- Text from a model: with a cache as without, drawing, stopping, and what is refused.
+local nn = require "nn"
+local sample = require "nn.sample"
+local t = require "nn.test"
+local GPT2 = require "models.gpt2"
+
+local function new_model()
+  nn.seed(1)
+  local model = GPT2 {layers = 2, heads = 2, embd = 32, vocab = 100, context = 24}
+  nn.no_grad(function()
+    for _, p in ipairs(model:parameters()) do p.tensor:add_(nn.randn(p.tensor.shape) * 0.2) end
+  end)
+  return model
+end
+
+-- The same model without caches: every token is computed from the whole sequence.
+local function without_cache(model)
+  return setmetatable({config = model.config}, {__call = function(_, ids) return model(ids) end})
+end
+
+local prompts = {{1, 2, 3}, {7}, {9, 8, 7, 6, 5, 4}}
+
+t.case("with a cache, and for prompts of different lengths at once, the tokens are the same, "
+       .. "beyond the context too", function()
+  local model = new_model()
+  for _, options in ipairs {
+    {temperature = 0}, {temperature = 0.9, seed = 5}, {top_k = 7, seed = 5},
+    {top_p = 0.6, seed = 5}, {temperature = 0, repetition_penalty = 1.3},
+  } do
+    options.tokens, options.logprobs = 30, true
+    local all, info = nn.generate(model, prompts, options)
+    for i, prompt in ipairs(prompts) do
+      local alone = {}
+      for name, value in pairs(options) do alone[name] = value end
+      alone.seed = (options.seed or 0) + i - 1
+      local one, about = nn.generate(without_cache(model), prompt, alone)
+      t.same(one, all[i])
+      t.near(about.logprobs, info.logprobs[i], {abs = 1e-4})
+      t.same(info.reason[i], "length")
+    end
+  end
+end)
+
+t.case("log-probabilities are those of the model", function()
+  local model = new_model()
+  local ids, info = nn.generate(model, {1, 2}, {tokens = 5, seed = 3, logprobs = true})
+  local logits = nn.no_grad(function() return model(nn.tensor({ids}, {dtype = "i32"})) end)
+  local logp = logits:log_softmax():table()[1]
+  for i = 1, 5 do t.near(info.logprobs[i], logp[i + 1][ids[i + 2] + 1], {abs = 1e-4}) end
+end)
+
+t.case("top_k and top_p draw from the likeliest tokens only, in the right proportions", function()
+  local probabilities = {[0] = 0.1, 0.5, 0.04, 0.3, 0.06}
+  local logits = {}
+  for id = 0, 4 do logits[id] = math.log(probabilities[id]) end
+  local function shares(options)
+    local counts = {0, 0, 0, 0, 0}
+    for i = 0, 9999 do
+      local id = sample.draw(logits, 5, options, (i + 0.5) / 10000)
+      counts[id + 1] = counts[id + 1] + 1e-4
+    end
+    return counts
+  end
+  t.near(shares {}, {0.1, 0.5, 0.04, 0.3, 0.06}, {abs = 1e-3})
+  t.near(shares {top_k = 2}, {0, 0.625, 0, 0.375, 0}, {abs = 1e-3})
+  t.near(shares {top_p = 0.85}, {1 / 9, 5 / 9, 0, 3 / 9, 0}, {abs = 1e-3})
+  t.near(shares {top_p = 0.5}, {0, 1, 0, 0, 0}, {abs = 1e-3})
+  t.near(shares {top_k = 3, top_p = 0.5}, {0, 1, 0, 0, 0}, {abs = 1e-3})
+  t.near(shares {temperature = 0}, {0, 1, 0, 0, 0}, {abs = 1e-9})
+  local root = math.sqrt(0.1) + math.sqrt(0.5) + math.sqrt(0.04) + math.sqrt(0.3) + math.sqrt(0.06)
+  t.near(shares({temperature = 2})[2], math.sqrt(0.5) / root, {abs = 1e-3})
+end)
+
+t.case("the k largest of many are found", function()
+  local logits, order = {}, {}
+  for id = 0, 999 do
+    logits[id] = (id * 7919) % 1009
+    order[id + 1] = id
+  end
+  table.sort(order, function(a, b) return logits[a] > logits[b] end)
+  for _, k in ipairs {1, 2, 10, 999} do
+    local least = math.huge
+    for i = 0, 499 do
+      local id = sample.draw(logits, 1000, {top_k = k, temperature = 1e4}, (i + 0.5) / 500)
+      least = math.min(least, logits[id])
+    end
+    t.check(least >= logits[order[k]], "only of the k largest")
+  end
+end)
+
+t.case("a stop id or a stop text ends a sequence, the others go on", function()
+  local model, words = new_model(), nn.vocabulary("byte")
+  local plain = nn.generate(model, {1}, {tokens = 20, temperature = 0})
+  local stop = plain[8]
+  local first
+  for i = 2, #plain do first = first or plain[i] == stop and i or nil end
+  local ids, info = nn.generate(model, {1}, {tokens = 20, temperature = 0, stop_ids = {stop}})
+  t.same({#ids, info.reason}, {first, "stop"})
+  local text = words:decode {plain[5], plain[6]}
+  ids, info = nn.generate(model, {1}, {tokens = 20, temperature = 0, stop = {text},
+                                       tokenizer = words})
+  t.same(info.reason, "stop")
+  t.check(words:decode(ids):sub(-2) == text, "it ends on the text")
+  local all, about = nn.generate(model, {{1}, {2}}, {tokens = 20, temperature = 0,
+                                                     stop_ids = {stop}})
+  t.same({#all[1], about.reason[1]}, {first, "stop"})
+  t.check(#all[2] > #all[1] or about.reason[2] == "stop", "the second goes on")
+end)
+
+t.case("on_token sees every token as it comes", function()
+  local seen = {}
+  local ids = nn.generate(new_model(), {1, 2}, {tokens = 6, on_token = function(id, row)
+    t.same(row, 1)
+    seen[#seen + 1] = id
+  end})
+  t.same(seen, {unpack(ids, 3)})
+end)
+
+t.case("generation changes neither the random state nor the training mode", function()
+  local model = new_model()
+  local before = nn.random_state()
+  nn.generate(model, {1}, {tokens = 3})
+  t.same(nn.random_state(), before)
+  t.same(nn.training(), true)
+end)
+
+t.case("wrong options are refused", function()
+  local model = new_model()
+  local function refused(options, message)
+    t.fails(function() nn.generate(model, {1}, options) end, message)
+  end
+  refused({token = 5}, "there is no option 'token'; did you mean 'tokens'?")
+  refused({top_p = 2}, "top_p is 2; a number from 0 to 1 is needed")
+  refused({temperature = -1}, "temperature is -1")
+  refused({stop = {"x"}}, "stop texts need the tokenizer too")
+  t.fails(function() nn.generate(model, {}, {}) end, "give at least one token to go on from")
+end)
+
+t.case("a cache that is full, or of another model, is refused", function()
+  local cache, start = nn.zeros {1, 4, 5, 3}, nn.tensor({4}, {dtype = "i32"})
+  t.fails(function()
+    nn.cache_write_(cache, nn.ones(1, 2, 18), start, {heads = 2})
+    nn.sync()
+  end, "2 tokens from position 4 on do not fit a cache of 5")
+  t.fails(function() nn.cache_write_(cache, nn.ones(1, 1, 12), start, {heads = 2}) end,
+          "qkv is (1,1,12); for this cache it must be (1, tokens, 18)")
+end)
+
+t.finish()
