@@ -197,15 +197,15 @@ local defaults = {text = "", bin = "", val = "", split = 0.9, vocabulary = "char
                   accum = 1}
 
 --- nn.data(cfg, {context=, vocab=0, seed=0, vocabulary=}) -> data with train and val (loaders),
---- vocabulary (nil where none is known), vocab (its size), name, and own (true for nnlua's sources).
---- Opens what the settings `cfg` (nn.data_fields) name: `text` (a UTF-8 file), `bin` (a token file),
---- or neither: nnlua's own sources. cfg.vocabulary: "char", "byte", or the folder of a tokenizer,
---- which for a token file may also lie beside it. `val` is a validation file of the same kind;
---- without it the first `split` (0.9) of the tokens are for training and the rest for validation.
---- `vocab`: ids must be below it; 0: the size of the vocabulary, 50257 where none is known.
---- `vocabulary`: that of a checkpoint, instead of a new one from the text. Errors: files that are
---- missing, empty, damaged, too short for a window of context + 1 tokens in either part, or not
---- UTF-8 ("char"); ids outside `vocab` when they are read.
+--- vocabulary (nil where none is known), vocab (its size), name, and own (true for nnlua's
+--- sources). Opens what the settings `cfg` (nn.data_fields) name: `text` (a UTF-8 file), `bin` (a
+--- token file), or neither: nnlua's own sources. cfg.vocabulary: "char", "byte", or the folder of a
+--- tokenizer, which for a token file may also lie beside it. `val` is a validation file of the same
+--- kind; without it the first `split` (0.9) of the tokens are for training and the rest for
+--- validation. `vocab`: ids must be below it; 0: the size of the vocabulary, 50257 where none is
+--- known. `vocabulary`: that of a checkpoint, instead of a new one from the text. Errors: files
+--- that are missing, empty, damaged, too short for a window of context + 1 tokens in either part,
+--- or not UTF-8 ("char"); ids outside `vocab` when they are read.
 ---     local data = nn.data(cfg.data, {context = 64}); local ids, targets = data.train:batch()
 function M.data(given, options)
   local cfg = {}
