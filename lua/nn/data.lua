@@ -3,6 +3,7 @@
 -- the seed and a counter, so that the counter is all a checkpoint must keep.
 local bit = require "bit"
 local ffi = require "ffi"
+local arguments = require "nn.arguments"
 local config = require "nn.config"
 local files = require "nn.files"
 local host = require "nn.host"
@@ -186,6 +187,7 @@ end
 -- Settings that were not given.
 local defaults = {text = "", bin = "", val = "", split = 0.9, vocabulary = "char", batch = 12,
                   accum = 1}
+local data_options = arguments.names "context vocab seed vocabulary"
 
 --- nn.data(cfg, {context=, vocab=0, seed=0, vocabulary=}) -> data with train and val (loaders),
 --- vocabulary (nil for a .bin file), vocab (its size), name, and own (true for nnlua's sources).
@@ -199,6 +201,9 @@ local defaults = {text = "", bin = "", val = "", split = 0.9, vocabulary = "char
 ---     local data = nn.data(cfg.data, {context = 64}); local ids, targets = data.train:batch()
 function M.data(given, options)
   local cfg = {}
+  given = arguments.options("data", given, defaults)
+  options = arguments.options("data", options, data_options)
+  local context = arguments.whole("data", "context", options.context)
   for name, default in pairs(defaults) do
     cfg[name] = default
     if given[name] ~= nil then cfg[name] = given[name] end
@@ -212,7 +217,6 @@ function M.data(given, options)
   end
   local part = val and source.count or math.floor(source.count * cfg.split)
   local rest = val and val.count or source.count - part
-  local context = options.context
   need_length(source.name .. (val and "" or ", training part"), part, context,
               "give more data or a smaller model.context")
   need_length((val or source).name .. (val and "" or ", validation part"), rest, context,

@@ -1,6 +1,7 @@
 -- A model in use: its mean loss on data, and text drawn from it. Neither changes the random state
 -- or the data position of a training run.
 local ffi = require "ffi"
+local arguments = require "nn.arguments"
 local data = require "nn.data"
 local lib = require "nn.ffi"
 local tensor = require "nn.tensor"
@@ -90,19 +91,24 @@ local function draw(logits, size, temperature, top_k, u)
   return order[kept]
 end
 
+local generate_options = arguments.names "tokens temperature top_k seed"
+
 --- nn.generate(model, ids, {tokens=100, temperature=1, top_k=0, seed=0}) -> ids, more by `tokens`
 --- `ids`: a list of at least one token id; the model sees the last `context` of them. temperature 0
 --- takes the likeliest token; top_k > 0 draws from the k likeliest. The same seed gives the same
 --- text. Errors: an empty list; logits that are not numbers.
 ---     print(words:decode(nn.generate(model, words:ids "\n", {tokens = 200, top_k = 50})))
 function M.generate(model, ids, options)
-  options = options or {}
+  options = arguments.options("generate", options, generate_options)
+  local count = arguments.whole("generate", "tokens", options.tokens or 100, 0)
   local out = {}
-  for i, id in ipairs(ids) do out[i] = id end
+  for i = 1, arguments.list("generate", "the ids", ids) do
+    out[i] = arguments.whole("generate", "an id", ids[i], 0)
+  end
   if #out == 0 then lib.fail("generate: give at least one token to go on from") end
   local temperature, top_k = options.temperature or 1, options.top_k or 0
   return as_it_is(function()
-    for i = 1, options.tokens or 100 do
+    for i = 1, count do
       local logits, size = next_logits(model, out)
       if logits[0] ~= logits[0] then lib.fail("generate: the model's logits are NaN") end
       local u = data.random(options.seed or 0, i)

@@ -12,7 +12,7 @@ t.case("literals, shapes and values", function()
   t.near(nn.tensor(7):item(), 7, {abs = 0})
   assert(nn.tensor({true, false}).dtype == "bool" and nn.tensor({true, false}):at(1) == true)
   t.fails(function() nn.tensor {{1, 2}, {3}} end, "tensor: rows of 2 and of 1 elements")
-  t.fails(function() nn.tensor {1, "a"} end, "element 2 is a string")
+  t.fails(function() nn.tensor {1, "a"} end, "element 2 is 'a'")
 end)
 
 t.case("operators are elementwise and broadcast", function()
@@ -80,7 +80,9 @@ t.case("shape and dtype errors name the op, the argument and what to do", functi
           "softmax: x is i32; a float dtype (f32, f64, bf16) is needed")
   t.fails(function() return x:matmul(nn.zeros(3, 2, {dtype = "f64"})) end,
           "matmul: w is f64 where f32 is needed")
-  t.fails(function() return nn.zeros(0, 3) end, "every size must be at least 1")
+  t.fails(function() return nn.zeros(0, 3) end,
+          "zeros: size 1 is 0; a whole number from 1 on is needed")
+  t.fails(function() return nn.zeros({0}) end, "every size must be at least 1")
   t.fails(function() return x:softmaxx() end, "did you mean 'softmax'?")
   t.fails(function() return x:sum {axs = 1} end, "sum: has no option 'axs'; did you mean 'axis'?")
   t.fails(function() return nn.full({2}, 1, {dtype = "f16"}) end, "there is no dtype 'f16'")
@@ -103,6 +105,29 @@ t.case("nn.grad gives value and gradients of a function, in tables of the same s
   t.near(value:item(), 1, {abs = 0})
   t.near(g.w:table(), {{-5}, {-7}, {-9}}, {abs = 1e-6})
   t.near(g.b:table(), {-2}, {abs = 1e-6})
+end)
+
+t.case("the gradient of a product is the product of the others, with zeros too", function()
+  local values = {{0, 2, 3}, {0, 0, 4}, {1, 2, 4}}
+  local function gradient(...)
+    local w = nn.tensor(values, {grad = true})
+    w:prod(...):sum():backward()
+    return w.grad
+  end
+  t.same(gradient(2), {{6, 0, 0}, {0, 0, 0}, {8, 4, 2}})
+  t.same(gradient {axis = {-2}, keepdim = true}, {{0, 0, 16}, {0, 4, 12}, {0, 0, 12}})
+  t.same(gradient(), {{0, 0, 0}, {0, 0, 0}, {0, 0, 0}})
+end)
+
+t.case("squeeze drops one axis of size 1 or all, and axes must be there", function()
+  t.same(nn.zeros(1, 3, 1):squeeze().shape, {3})
+  t.same(nn.zeros(1, 3, 1):squeeze(1).shape, {3, 1})
+  t.same({x:unsqueeze(3).shape, x:unsqueeze(-3).shape}, {{2, 3, 1}, {1, 2, 3}})
+  t.fails(function() x:squeeze(1) end, "squeeze: axis 1 has size 2, not 1")
+  for _, axis in ipairs {0, 4, -4, 1.5} do
+    local message = "unsqueeze: there is no axis %g; axes are 1 to 3, or -1 to -3 from the end"
+    t.fails(function() x:unsqueeze(axis) end, message:format(axis))
+  end
 end)
 
 t.case("tensors print aligned, with elided middles", function()
