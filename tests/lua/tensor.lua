@@ -148,6 +148,18 @@ t.case("a script submits its own tile tasks", function()
   t.fails(function() nn.task {"fill", params = {n = 1}} end, "operand 'y' is missing")
   t.fails(function() y:tile(3, 1) end, "axis 1 has tiles 1 to 2, not 3")
   t.fails(function() nn.task {"fill", write = {z = y:tile(1, 1)}} end, "has no operand 'z'")
+  local function refused(change, message)
+    local task = {"fill", write = {y = y:tile(1, 1)}, params = {n = 12, value = 3}}
+    for key, value in pairs(change) do task[key] = value end
+    t.fails(function() nn.task(task) end, message)
+  end
+  refused({params = {n = 12, vale = 3}}, "params has no field 'vale'; see nn_fill_params in")
+  refused({params = {n = "x"}}, "task fill: params do not fit nn_fill_params: ")
+  refused({params = {n = 13}}, "task fill: n is 13, the largest tile has 12 elements")
+  refused({read = {y = y:tile(1, 1)}}, "task fill: 'y' is given twice; an operand that is read and")
+  refused({priority = "high"}, "task fill: priority is 'high'; a whole number from")
+  refused({dtype = "f33"}, "task fill: there is no dtype 'f33'")
+  refused({were = "cpu"}, "task fill: has no option 'were'; did you mean 'where'?")
 end)
 
 t.finish()
