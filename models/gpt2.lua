@@ -54,9 +54,15 @@ local sizes = {
   ["gpt2-xl"] = {layers = 48, heads = 25, embd = 1600},
 }
 
+local settings = {layers = 1, heads = 1, embd = 1, context = 1, vocab = 1, dropout = 1}
+
 --- GPT2{layers, heads, embd, context=1024, vocab=50257, dropout=0} -> a model with fresh weights.
 --- GPT2.size "gpt2-xl" gives such a table.
 function GPT2:init(config)
+  config = nn.options("gpt2", config, settings)
+  for _, name in ipairs {"layers", "heads", "embd"} do
+    if not config[name] then nn.fail("gpt2: '%s' is missing; GPT2{%s = 4, ...}", name, name) end
+  end
   local c = {
     layers = config.layers, heads = config.heads, embd = config.embd,
     context = config.context or 1024, vocab = config.vocab or 50257, dropout = config.dropout or 0,

@@ -52,6 +52,8 @@ local cfg = nn.config(schema, arg, {presets = {
   ["gpt2"] = released("gpt2", 6e-4, 12), ["gpt2-medium"] = released("gpt2-medium", 3e-4, 8),
   ["gpt2-large"] = released("gpt2-large", 2.5e-4, 6), ["gpt2-xl"] = released("gpt2-xl", 2e-4, 4),
 }})
+local lr = nn.schedule {kind = cfg.schedule.kind, lr = cfg.optim.lr, min_lr = cfg.schedule.min_lr,
+                        warmup = cfg.schedule.warmup, steps = cfg.steps}
 
 local run = nn.run(cfg)              -- folder, seed, resume; also signals, checkpoints and metrics
 local data = nn.data(cfg.data, {context = cfg.model.context, vocab = cfg.model.vocab,
@@ -70,8 +72,6 @@ local function build()
 end
 if not run:plan(build, data.train) then return end         -- does it fit?
 local model, optim, train_step = build()
-local lr = nn.schedule {kind = cfg.schedule.kind, lr = cfg.optim.lr, min_lr = cfg.schedule.min_lr,
-                        warmup = cfg.schedule.warmup, steps = cfg.steps}
 
 local function sample()
   local how = cfg.sample

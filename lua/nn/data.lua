@@ -3,6 +3,7 @@
 -- the seed and a counter, so that the counter is all a checkpoint must keep.
 local bit = require "bit"
 local ffi = require "ffi"
+local arguments = require "nn.arguments"
 local bpe_files = require "nn.bpe_files"
 local config = require "nn.config"
 local files = require "nn.files"
@@ -13,6 +14,7 @@ local token_file = require "nn.token_file"
 local vocabulary = require "nn.vocabulary"
 
 local M = {}
+local SCAN_SECONDS = 3           -- at most, on looking for wrong ids
 
 local function mix(z)
   z = bit.bxor(z, bit.rshift(z, 30)) * 0xbf58476d1ce4e5b9ULL
@@ -31,16 +33,18 @@ end
 local Loader = {}
 Loader.__index = Loader
 
+local function wrong_id(self, id, position)
+  lib.fail("%s: token %d at position %d (from 0) is outside the vocabulary of %d; set model.vocab "
+           .. "to what the file was made with", self.name, id, position, self.vocab)
+end
+
 -- Copies the window of context + 1 tokens from `start` into row `row` of both host arrays.
 local function copy_window(self, start, row, ids, targets)
   local tokens, context, vocab = self.tokens, self.context, self.vocab
   local at = row * context
   for t = 0, context do
     local id = tokens[start + t]
-    if id >= vocab then
-      lib.fail("%s: token %d at position %d (from 0) is outside the vocabulary of %d; "
-               .. "set model.vocab to what the file was made with", self.name, id, start + t, vocab)
-    end
+    if id >= vocab then wrong_id(self, id, start + t) end
     if t < context then ids[at + t] = id end
     if t > 0 then targets[at + t - 1] = id end
   end
@@ -116,6 +120,21 @@ local function new_loader(source, first, count, options)
     batch_size = options.batch, rows = options.batch * (options.accum or 1),
     seed = options.seed or 0, counter = 0,
   }, Loader)
+end
+
+-- Looks for ids outside the vocabulary before training instead of in its last validation. At a
+-- billion ids a second most files are read whole; `deadline` (of nn.now()) bounds it, and what is
+-- left is looked at when it is read.
+local function check_ids(loader, deadline)
+  local tokens, vocab, now = loader.tokens, loader.vocab, require("nn").now
+  local last, at = loader.first + loader.count, loader.first
+  while at < last and now() < deadline do
+    local stop = math.min(last, at + 2 ^ 22)
+    for i = at, stop - 1 do
+      if tokens[i] >= vocab then wrong_id(loader, tokens[i], i) end
+    end
+    at = stop
+  end
 end
 
 -- Cheap and good enough to notice another file: the size and the CRC of the first megabyte.
@@ -195,6 +214,7 @@ end
 -- Settings that were not given.
 local defaults = {text = "", bin = "", val = "", split = 0.9, vocabulary = "char", batch = 12,
                   accum = 1}
+local data_options = arguments.names "context vocab seed vocabulary"
 
 --- nn.data(cfg, {context=, vocab=0, seed=0, vocabulary=}) -> data with train and val (loaders),
 --- vocabulary (nil where none is known), vocab (its size), name, and own (true for nnlua's
@@ -205,10 +225,14 @@ local defaults = {text = "", bin = "", val = "", split = 0.9, vocabulary = "char
 --- validation. `vocab`: ids must be below it; 0: the size of the vocabulary, 50257 where none is
 --- known. `vocabulary`: that of a checkpoint, instead of a new one from the text. Errors: files
 --- that are missing, empty, damaged, too short for a window of context + 1 tokens in either part,
---- or not UTF-8 ("char"); ids outside `vocab` when they are read.
+--- or not UTF-8 ("char"); ids outside `vocab`, which some seconds are spent to find here, the rest
+--- when they are read.
 ---     local data = nn.data(cfg.data, {context = 64}); local ids, targets = data.train:batch()
 function M.data(given, options)
   local cfg = {}
+  given = arguments.options("data", given, defaults)
+  options = arguments.options("data", options, data_options)
+  local context = arguments.whole("data", "context", options.context)
   for name, default in pairs(defaults) do
     cfg[name] = default
     if given[name] ~= nil then cfg[name] = given[name] end
@@ -222,15 +246,20 @@ function M.data(given, options)
   end
   local part = val and source.count or math.floor(source.count * cfg.split)
   local rest = val and val.count or source.count - part
-  local context = options.context
   need_length(source.name .. (val and "" or ", training part"), part, context,
               "give more data or a smaller model.context")
   need_length((val or source).name .. (val and "" or ", validation part"), rest, context,
               "give more data, a smaller model.context, or a validation file (data.val)")
   local all = {context = context, vocab = vocab, seed = options.seed, batch = cfg.batch,
                accum = cfg.accum}
-  return {train = new_loader(source, 0, part, all), vocab = vocab, vocabulary = words,
-          val = new_loader(val or source, val and 0 or part, rest, all), name = source.name,
+  local train = new_loader(source, 0, part, all)
+  local validation = new_loader(val or source, val and 0 or part, rest, all)
+  if not words then
+    local deadline = require("nn").now() + SCAN_SECONDS
+    check_ids(validation, deadline)
+    check_ids(train, deadline)
+  end
+  return {train = train, vocab = vocab, vocabulary = words, val = validation, name = source.name,
           own = cfg.text == "" and cfg.bin == ""}
 end
 

@@ -1,6 +1,7 @@
 -- A model in use: its mean loss on data, and text drawn from it. Neither changes the random state
 -- or the data position of a training run.
 local ffi = require "ffi"
+local arguments = require "nn.arguments"
 local data = require "nn.data"
 local lib = require "nn.ffi"
 local sample = require "nn.sample"
@@ -179,16 +180,10 @@ local function run(model, rows, options)
   end
 end
 
-local known = {tokens = 1, temperature = 1, top_k = 1, top_p = 1, repetition_penalty = 1,
-               seed = 1, stop = 1, stop_ids = 1, tokenizer = 1, on_token = 1, logprobs = 1}
+local known = arguments.names([[tokens temperature top_k top_p repetition_penalty seed stop stop_ids
+                               tokenizer on_token logprobs]])
 
 local function check_options(options)
-  for name in pairs(options) do
-    if not known[name] then
-      lib.misuse("generate: there is no option '%s'%s", tostring(name),
-                 require("nn.near").suggestion(name, known))
-    end
-  end
   local function number(name, low, high)
     local value = options[name]
     if value ~= nil and (type(value) ~= "number" or value < low or value > high) then
@@ -218,14 +213,17 @@ end
 --- long as its context lasts; beyond, it sees the last `context` ids.
 ---     print(words:decode(nn.generate(model, words:ids "\n", {tokens = 200, top_k = 50})))
 function M.generate(model, ids, options)
-  options = options or {}
+  options = arguments.options("generate", options, known)
   check_options(options)
+  arguments.need(type(ids) == "table", "generate", "the ids", ids, "a list is needed")
   local many = type(ids[1]) == "table"
   local rows = {}
   for r, list in ipairs(many and ids or {ids}) do
-    if #list == 0 then lib.fail("generate: give at least one token to go on from") end
     rows[r] = {ids = {}, logprobs = {}}
-    for i, id in ipairs(list) do rows[r].ids[i] = id end
+    for i = 1, arguments.list("generate", "the ids", list) do
+      rows[r].ids[i] = arguments.whole("generate", "an id", list[i], 0)
+    end
+    if #list == 0 then lib.fail("generate: give at least one token to go on from") end
   end
   as_it_is(run, model, rows, options)
   local out, info = {}, {reason = {}, logprobs = options.logprobs and {} or nil}

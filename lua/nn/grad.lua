@@ -1,6 +1,7 @@
 -- The tape: every differentiable application is noted, and backward() walks the notes in reverse,
 -- asking the rules of rules.lua for the gradients of each op's inputs.
 
+local arguments = require "nn.arguments"
 local lib = require "nn.ffi"
 local ops = require "nn.op"
 local rules = require "nn.rules"
@@ -134,7 +135,7 @@ function Tensor:backward(options)
     lib.misuse("backward: the tensor does not depend on anything that needs a gradient "
                .. "(grad = true)")
   end
-  local retain = options and options.retain
+  local retain = arguments.options("backward", options, {retain = true}).retain
   M.no_grad(function()
     local list = nodes_behind(self.node)
     for _, node in ipairs(list) do node.grads = {} end
@@ -174,13 +175,15 @@ end
 --- nested tables of tensors, which give tables of the same shape). f must return a tensor of one
 --- element.
 function M.grad(f)
+  arguments.callable("grad", f)
   return function(...)
-    local arguments, n = {...}, select("#", ...)
-    for i = 1, n do arguments[i] = leaves(arguments[i]) end
-    local loss = f(unpack(arguments, 1, n))
+    local given, n = {...}, select("#", ...)
+    for i = 1, n do given[i] = leaves(given[i]) end
+    local loss = f(unpack(given, 1, n))
+    arguments.need(is_tensor(loss), "grad", "the result", loss, "a tensor of one element is needed")
     loss:backward()
     local out = {}
-    for i = 1, n do out[i] = gradients(arguments[i]) end
+    for i = 1, n do out[i] = gradients(given[i]) end
     return loss:detach(), unpack(out, 1, n)
   end
 end
@@ -188,6 +191,13 @@ end
 --- nn.gradient_rule(name, rule) sets the rule of a user's own op: function(node, g), where g is the
 --- gradient of the op's result, returns the gradients of its inputs (see rules.lua).
 ---   nn.gradient_rule("twice", function(node, g) return {g * 2} end)
-function M.gradient_rule(name, rule) rules.set(name, rule) end
+--- Errors: an op that there is not.
+function M.gradient_rule(name, rule)
+  if not ops.ops[name] then
+    lib.misuse("gradient_rule: there is no op '%s'%s", tostring(name),
+               require("nn.near").suggestion(name, ops.ops))
+  end
+  rules.set(name, arguments.callable("gradient_rule", rule))
+end
 
 return M

@@ -2,6 +2,7 @@
 -- from the files beside this one, loaded when first asked for.
 
 local ffi = require "ffi"
+local arguments = require "nn.arguments"
 local lib = require "nn.ffi"
 local ops = require "nn.op"
 local tensor = require "nn.tensor"
@@ -17,6 +18,9 @@ ops.install(nn)
 nn.tensor, nn.from_host = tensor.tensor, tensor.from_host
 nn.is_tensor, nn.Tensor = tensor.is_tensor, tensor.Tensor
 nn.scalar, nn.fail = ops.scalar, lib.fail
+--- nn.options(who, given, known) -> given (a table of options), or {} for nil. Errors: a name that
+--- is no key of `known`, with the nearest; `who` is the function in that error.
+nn.options = arguments.options
 nn.no_grad, nn.grad, nn.gradient_rule = grad.no_grad, grad.grad, grad.gradient_rule
 nn.grad_enabled = grad.enabled
 nn.module, nn.is_module = module.module, module.is_module
@@ -31,31 +35,48 @@ function nn.ops()
   return out
 end
 
-local function split_shape(...)
-  local shape, options = {}, nil
-  for _, value in ipairs {...} do
-    if type(value) == "table" and #value == 0 then options = value
-    elseif type(value) == "table" then shape = value
-    else shape[#shape + 1] = value end
+-- (3, 4, {dtype="i32"}) or ({3, 4}, {dtype="i32"}) -> a list of sizes, the options or nil.
+local function split_shape(who, ...)
+  local given, n, options = {...}, select("#", ...), nil
+  local last = given[n]
+  if type(last) == "table" and getmetatable(last) == nil and last[1] == nil then
+    given[n], n, options = nil, n - 1, last
   end
-  return shape, options or {}
+  if n == 1 and type(given[1]) == "table" then
+    arguments.list(who, "the shape", given[1])
+    return given[1], options
+  end
+  for i = 1, n do arguments.whole(who, "size " .. i, given[i]) end
+  return given, options
 end
 
-local function creator(name, fixed)
+local function creator(name, op, value, known)
+  known = arguments.names(known)
   return function(...)
-    local shape, options = split_shape(...)
-    local all = {dtype = options.dtype, axes = options.axes}
-    for key, value in pairs(options) do if key ~= "grad" then all[key] = value end end
-    for key, value in pairs(fixed) do all[key] = value end
-    local y = ops.call(name, shape, all)
+    local shape, options = split_shape(name, ...)
+    options = arguments.options(name, options, known)
+    local all = {value = value}
+    for key, v in pairs(options) do if key ~= "grad" then all[key] = v end end
+    local y = ops.call(op, shape, all)
     y.requires_grad = options.grad or nil
     return y
   end
 end
---- nn.zeros(3, 4, {dtype="f32", grad=false}), and likewise nn.ones, nn.rand (uniform in [0,1)) and
---- nn.randn (normal).
-nn.zeros, nn.ones = creator("full", {value = 0}), creator("full", {value = 1})
-nn.rand, nn.randn = creator("uniform", {}), creator("normal", {})
+--- nn.zeros(3, 4, {dtype="f32", axes, grad=false}) or nn.zeros({3, 4}, {...}); likewise nn.ones,
+--- nn.rand (uniform in [0,1), or from low to high) and nn.randn (normal with mean and std).
+nn.zeros = creator("zeros", "full", 0, "dtype axes grad")
+nn.ones = creator("ones", "full", 1, "dtype axes grad")
+nn.rand = creator("rand", "uniform", nil, "dtype axes grad low high")
+nn.randn = creator("randn", "normal", nil, "dtype axes grad mean std")
+--- nn.arange(count, {start=0, step=1, dtype="f32", axes}) -> start, start + step, ...: `count`
+--- numbers. Unlike PyTorch's it takes no end, so further numbers are refused.
+function nn.arange(count, options, ...)
+  if type(options) == "number" or select("#", ...) > 0 then
+    lib.misuse("arange: takes how many numbers, not first and last: nn.arange(count, {start = %s, "
+               .. "step = ...})", tostring(count))
+  end
+  return ops.call("arange", arguments.whole("arange", "the count", count), options or {})
+end
 --- nn.zeros_like(x), nn.ones_like(x).
 function nn.zeros_like(x) return nn.full_like(x, 0) end
 function nn.ones_like(x) return nn.full_like(x, 1) end
@@ -65,28 +86,29 @@ local Tensor = tensor.Tensor
 function Tensor:transpose(a, b)
   local order, n = {}, #self.shape
   for i = 1, n do order[i] = i end
-  a, b = a < 0 and n + 1 + a or a, b < 0 and n + 1 + b or b
-  if not order[a] or not order[b] then
-    lib.misuse("transpose: axes %d and %d of a tensor of %d", a, b, n)
-  end
+  a, b = arguments.axis("transpose", a, n), arguments.axis("transpose", b, n)
   order[a], order[b] = order[b], order[a]
   return self:permute(order)
 end
 function Tensor:t() return self:transpose(-2, -1) end
 Tensor.view = Tensor.reshape
---- x:unsqueeze(axis) adds an axis of size 1 there; x:squeeze(axis) takes one away.
+--- x:unsqueeze(axis) adds an axis of size 1 there; x:squeeze(axis) takes one away, x:squeeze() all
+--- of them.
 function Tensor:unsqueeze(axis)
   local shape = {unpack(self.shape)}
-  table.insert(shape, axis < 0 and #shape + 2 + axis or axis, 1)
+  table.insert(shape, arguments.axis("unsqueeze", axis, #shape + 1), 1)
   return self:reshape(shape)
 end
 function Tensor:squeeze(axis)
-  local shape = {unpack(self.shape)}
-  axis = axis < 0 and #shape + 1 + axis or axis
-  if shape[axis] ~= 1 then
-    lib.misuse("squeeze: axis %d has size %s, not 1", axis, tostring(shape[axis]))
+  local shape = {}
+  axis = axis and arguments.axis("squeeze", axis, #self.shape)
+  if axis and self.shape[axis] ~= 1 then
+    lib.misuse("squeeze: axis %d has size %d, not 1", axis, self.shape[axis])
   end
-  table.remove(shape, axis)
+  for i, size in ipairs(self.shape) do
+    local dropped = size == 1 and (axis == nil or axis == i)
+    if not dropped then shape[#shape + 1] = size end
+  end
   return self:reshape(shape)
 end
 --- x:split(parts, axis=-1) -> that many tensors of equal size along an axis; parts may also be a
@@ -94,7 +116,8 @@ end
 function Tensor:split(parts, axis)
   axis = axis or -1
   local size, sizes = self:dim(axis), parts
-  if type(parts) == "number" then
+  if type(parts) ~= "table" then
+    arguments.whole("split", "the number of parts", parts)
     if size % parts ~= 0 then
       lib.misuse("split: size %d does not divide into %d parts", size, parts)
     end
@@ -112,19 +135,27 @@ function Tensor:split(parts, axis)
   return unpack(out)
 end
 --- x:masked_fill(mask, value): value where the mask is true, x elsewhere.
-function Tensor:masked_fill(mask, value) return mask:where(value, self) end
+function Tensor:masked_fill(mask, value)
+  arguments.need(tensor.is_tensor(mask), "masked_fill", "the mask", mask, "a tensor is needed")
+  return mask:where(value, self)
+end
 function nn.masked_fill(x, mask, value) return x:masked_fill(mask, value) end
 --- nn.stack{a, b, ...} joins tensors of one shape along a new first axis.
 function nn.stack(list)
+  if tensor.is_tensor(list) then lib.misuse("stack: takes a list of tensors, {a, b, ...}") end
   local out = {}
-  for i, t in ipairs(list) do out[i] = t:unsqueeze(1) end
+  for i = 1, arguments.list("stack", "the argument", list) do
+    local t = list[i]
+    arguments.need(tensor.is_tensor(t), "stack", "element " .. i, t, "a tensor is needed")
+    out[i] = t:unsqueeze(1)
+  end
   return nn.cat(out, 1)
 end
 --- nn.mse(x, y) -> mean of (x - y)^2.
 function nn.mse(x, y) return (x - y):square():mean() end
 
 --- nn.seed(n) starts the random sequence again.
-function nn.seed(seed) check(C.nn_seed(seed)) end
+function nn.seed(seed) check(C.nn_seed(arguments.whole("seed", "the seed", seed, 0))) end
 --- nn.random_state() -> {seed, counter}; nn.set_random_state(t) goes back there.
 function nn.random_state()
   local seed, counter = ffi.new "uint64_t[1]", ffi.new "uint64_t[1]"
@@ -138,7 +169,11 @@ end
 
 --- nn.devices{cpus=4, scheduler="prio"} chooses the workers, before the first tensor is computed.
 --- nn.workers() -> cpus, gpus.
-function nn.devices(options) check(C.nn_configure(options.cpus or 0, options.scheduler)) end
+function nn.devices(options)
+  options = arguments.options("devices", options, {cpus = true, scheduler = true})
+  local cpus = arguments.whole("devices", "cpus", options.cpus or 0, 0)
+  check(C.nn_configure(cpus, options.scheduler))
+end
 function nn.workers()
   local cpus, gpus = ffi.new "int32_t[1]", ffi.new "int32_t[1]"
   check(C.nn_workers(cpus, gpus))
@@ -148,7 +183,10 @@ end
 --- nn.tiles{tokens=1024, vocab=8192}: tile sizes by axis name, for tensors made from now on; 0 is
 --- automatic. A schedule, not a part of the model: results do not depend on it beyond rounding.
 function nn.tiles(sizes)
-  for axis, size in pairs(sizes) do check(C.nn_tile_size(axis, size)) end
+  for axis, size in pairs(sizes) do
+    arguments.need(type(axis) == "string", "tiles", "an axis", axis, "write {tokens = 1024}")
+    check(C.nn_tile_size(axis, arguments.whole("tiles", axis, size, 0)))
+  end
 end
 
 --- nn.memory() -> {budget, in_use, cached, peak, tensors, available} in bytes.

@@ -1,5 +1,6 @@
 -- The layers that GPT models are made of.
 
+local arguments = require "nn.arguments"
 local lib = require "nn.ffi"
 local module = require "nn.module"
 local ops = require "nn.op"
@@ -13,13 +14,19 @@ function M.training(on)
   return training
 end
 
+local linear_options = arguments.names "bias gelu std dtype"
+local norm_options = arguments.names "eps dtype"
+local embedding_options = arguments.names "std axes dtype"
+
 local Linear = module.module "Linear"
 M.Linear = Linear
 --- nn.Linear(inputs, outputs, {bias=true, gelu=false, std=0.02}): y = x weight^T + bias over the
 --- last axis, weight (outputs, inputs); with gelu, GELU (tanh form) of that in the same kernel.
 function Linear:init(inputs, outputs, options)
-  options = options or {}
-  self.inputs, self.outputs, self.gelu = inputs, outputs, options.gelu or false
+  options = arguments.options("Linear", options, linear_options)
+  self.inputs = arguments.whole("Linear", "the number of inputs", inputs)
+  self.outputs = arguments.whole("Linear", "the number of outputs", outputs)
+  self.gelu = options.gelu or false
   local std, dtype = options.std or 0.02, options.dtype
   self.weight = module.parameter({outputs, inputs}, {std = std, dtype = dtype})
   if options.bias ~= false then
@@ -35,9 +42,10 @@ M.LayerNorm = LayerNorm
 --- nn.LayerNorm(size, {eps=1e-5}): norm(x) -> y. With norm(x, delta) the residual sum is fused: it
 --- returns x + delta and the norm of that sum.
 function LayerNorm:init(size, options)
-  self.size, self.eps = size, options and options.eps or 1e-5
-  self.weight = module.parameter({size}, {value = 1, dtype = options and options.dtype})
-  self.bias = module.parameter({size}, {value = 0, dtype = options and options.dtype})
+  options = arguments.options("LayerNorm", options, norm_options)
+  self.size, self.eps = arguments.whole("LayerNorm", "the size", size), options.eps or 1e-5
+  self.weight = module.parameter({size}, {value = 1, dtype = options.dtype})
+  self.bias = module.parameter({size}, {value = 0, dtype = options.dtype})
 end
 function LayerNorm:forward(x, delta)
   local y, s = ops.call("layernorm", x, self.weight, self.bias, delta, {eps = self.eps})
@@ -51,8 +59,9 @@ M.Embedding = Embedding
 --- looks ids (..., time) up; with embedding(ids, positions), positions (another Embedding) are
 --- added in the same kernel.
 function Embedding:init(rows, size, options)
-  options = options or {}
-  self.rows, self.size = rows, size
+  options = arguments.options("Embedding", options, embedding_options)
+  self.rows = arguments.whole("Embedding", "the number of rows", rows)
+  self.size = arguments.whole("Embedding", "the size", size)
   self.weight = module.parameter({rows, size}, {
     std = options.std or 0.02, axes = options.axes, dtype = options.dtype,
   })
@@ -68,7 +77,7 @@ M.Dropout = Dropout
 --- 1/(1-p); else nothing.
 function Dropout:init(p)
   if type(p) ~= "number" or p < 0 or p >= 1 then
-    lib.misuse("Dropout: p is %s; it must be in [0, 1)", tostring(p))
+    lib.misuse("Dropout: p is %s; it must be in [0, 1)", arguments.describe(p))
   end
   self.p = p
 end
@@ -81,7 +90,12 @@ local Sequential = module.module "Sequential"
 M.Sequential = Sequential
 --- nn.Sequential{a, b, ...}: calls modules (or functions such as nn.gelu) one after the other.
 function Sequential:init(layers)
-  for i, layer in ipairs(layers) do self[i] = layer end
+  if module.is_module(layers) or type(layers) == "function" then
+    lib.misuse("Sequential: takes one list, nn.Sequential{a, b, ...}")
+  end
+  for i = 1, arguments.list("Sequential", "the argument", layers) do
+    self[i] = arguments.callable("Sequential", layers[i])
+  end
 end
 function Sequential:forward(x)
   for _, layer in ipairs(self) do x = layer(x) end

@@ -1,6 +1,7 @@
 -- Modules: tables with parameters, called like functions. A class is made by nn.module "Name" and
 -- defines init (called by the constructor) and forward (called by the object).
 
+local arguments = require "nn.arguments"
 local lib = require "nn.ffi"
 local ops = require "nn.op"
 local tensor = require "nn.tensor"
@@ -35,9 +36,12 @@ function M.is_module(x)
   return type(x) == "table" and type(class) == "table" and rawget(class, "class_name") ~= nil
 end
 
+local parameter_options = arguments.names "std value dtype axes"
+
 --- nn.parameter(shape, {std | value, dtype="f32", axes}) -> a tensor that needs a gradient, normal
 --- with standard deviation std, or filled with value.
 function M.parameter(shape, options)
+  options = arguments.options("parameter", options, parameter_options)
   local x = ops.call("empty", shape, {dtype = options.dtype, axes = options.axes})
   if options.std and options.std > 0 then
     x:normal_ {std = options.std}
@@ -50,13 +54,27 @@ end
 
 --- nn.list(count, make) -> a list of `count` objects made by make(i), to be a field of a module.
 function M.list(count, make)
+  arguments.whole("list", "the count", count, 0)
+  arguments.callable("list", make)
   local out = {}
   for i = 1, count do out[i] = make(i) end
   return out
 end
 
+local function sorted_keys(value)
+  local keys = {}
+  for key in pairs(value) do keys[#keys + 1] = key end
+  table.sort(keys, function(a, b)
+    if type(a) == "number" and type(b) == "number" then return a < b end
+    return tostring(a) < tostring(b)
+  end)
+  return keys
+end
+
 local function collect(value, path, seen, out)
-  for key, field in pairs(value) do
+  seen[value] = true
+  for _, key in ipairs(sorted_keys(value)) do
+    local field = value[key]
     local here = path == "" and tostring(key) or (path .. "." .. tostring(key))
     if is_tensor(field) then
       if field.requires_grad and not seen[field] then
@@ -65,7 +83,6 @@ local function collect(value, path, seen, out)
       end
     elseif type(field) == "table" and not seen[field]
            and (M.is_module(field) or getmetatable(field) == nil) then
-      seen[field] = true
       collect(field, here, seen, out)
     end
   end
@@ -73,7 +90,7 @@ end
 
 --- model:parameters() -> {{path = "blocks.1.norm1.weight", tensor = ...}, ...} in the order they
 --- were made. A parameter that is used in two places (a tied head) comes once, under the path that
---- sorts first.
+--- sorts first (name by name; the elements of a list by number).
 function Module:parameters()
   local out = {}
   collect(self, "", {}, out)
@@ -96,11 +113,33 @@ function Module:zero_grad()
   for _, p in ipairs(self:parameters()) do require("nn.grad").set_leaf_grad(p.tensor, nil) end
 end
 
+--- entries(who, tensors) -> {{path=, tensor=}, ...} of a model, of such a list, of a list of
+--- tensors (paths "1", "2", ...), or of a table of tensors by name (sorted).
+function M.entries(who, tensors)
+  if M.is_module(tensors) then return tensors:parameters() end
+  if type(tensors) ~= "table" or getmetatable(tensors) then
+    lib.misuse("%s: %s is given; a model, a list {{path = ..., tensor = ...}, ...} or a table of "
+               .. "tensors by name is needed", who, arguments.describe(tensors))
+  end
+  local out = {}
+  for i, key in ipairs(sorted_keys(tensors)) do
+    local value = tensors[key]
+    local entry = is_tensor(value) and {path = tostring(key), tensor = value} or value
+    if type(entry) ~= "table" or type(entry.path) ~= "string" or not is_tensor(entry.tensor) then
+      lib.misuse("%s: the element '%s' is %s; a tensor or {path = ..., tensor = ...} is needed",
+                 who, tostring(key), arguments.describe(value))
+    end
+    out[i] = entry
+  end
+  return out
+end
+
 --- model:load(state) copies tensors, by path, into the parameters. Every path must be there, with
---- the right shape.
+--- the right shape. `state`: what model:state() gives, or a table of tensors by path such as
+--- nn.load_safetensors gives.
 function Module:load(state)
   local by_path = {}
-  for _, entry in ipairs(state) do by_path[entry.path] = entry.tensor end
+  for _, entry in ipairs(M.entries("load", state)) do by_path[entry.path] = entry.tensor end
   local own = self:parameters()
   for _, p in ipairs(own) do
     local source = by_path[p.path]

@@ -2,6 +2,7 @@
 -- particular op: names, inputs, attributes and docs are read from the registry at start.
 
 local ffi = require "ffi"
+local arguments = require "nn.arguments"
 local lib = require "nn.ffi"
 local tensor = require "nn.tensor"
 local C, check = lib.C, lib.check
@@ -18,6 +19,7 @@ local Scalar = {}
 Scalar.__index = Scalar
 M.Scalar = Scalar
 function M.scalar(value)
+  arguments.need(type(value) == "number", "scalar", "the value", value, "a number is needed")
   local slot = ffi.new "int32_t[1]"
   check(C.nn_slot_new(value, slot))
   local owner = newproxy(true)   -- frees the slot with the table that holds it
@@ -25,7 +27,10 @@ function M.scalar(value)
   getmetatable(owner).__gc = function() C.nn_slot_free(number) end
   return setmetatable({slot = number, owner = owner}, Scalar)
 end
-function Scalar:set(value) check(C.nn_slot_set(self.slot, value)) end
+function Scalar:set(value)
+  arguments.need(type(value) == "number", "scalar", "the value", value, "a number is needed")
+  check(C.nn_slot_set(self.slot, value))
+end
 function Scalar:get()
   local out = ffi.new "double[1]"
   check(C.nn_slot_get(self.slot, out))
@@ -109,7 +114,8 @@ local function parse_list(op, list, inputs)
   if type(list) ~= "table" or is_tensor(list) then
     lib.misuse("%s: takes a list of tensors, {a, b, ...}", op.name)
   end
-  for i, t in ipairs(list) do
+  for i = 1, arguments.list(op.name, op.inputs[1].name, list) do
+    local t = list[i]
     if not is_tensor(t) then
       lib.misuse("%s: element %d is a %s, not a tensor", op.name, i, type(t))
     end
@@ -118,10 +124,10 @@ local function parse_list(op, list, inputs)
 end
 
 -- Takes inputs from the front of the arguments; returns the position of the first that is none.
-local function parse_inputs(op, arguments, count, inputs, values)
+local function parse_inputs(op, given, count, inputs, values)
   local at = 1
   for i, declared in ipairs(op.inputs) do
-    local value = arguments[at]
+    local value = given[at]
     if at > count or is_options(value) then break end
     if value ~= nil then
       local takes_number = op.attribute_position[declared.name .. "_number"]
@@ -134,10 +140,10 @@ local function parse_inputs(op, arguments, count, inputs, values)
 end
 
 -- Takes the arguments from `at` on: attributes in order, last a table of named ones.
-local function parse_attributes(op, arguments, count, at, inputs, values)
+local function parse_attributes(op, given, count, at, inputs, values)
   local position = 1
   while at <= count do
-    local value = arguments[at]
+    local value = given[at]
     local declared = op.attributes[position]
     local wants_list = declared and (declared.kind == "ints" or declared.kind == "axes")
     local empty_list = wants_list and type(value) == "table" and next(value) == nil
@@ -154,8 +160,8 @@ local function parse_attributes(op, arguments, count, at, inputs, values)
     end
     if type(value) == "number" and declared.kind == "ints" then
       local list = {}
-      while type(arguments[at]) == "number" do
-        list[#list + 1] = arguments[at]
+      while type(given[at]) == "number" do
+        list[#list + 1] = given[at]
         at = at + 1
       end
       values[position] = list
@@ -170,28 +176,33 @@ end
 -- op(x, y, 3, {axis = 1}): first the inputs, then the attributes in order, last named ones. A list
 -- of numbers may be written out: x:reshape(2, 3).
 local function parse_arguments(op, ...)
-  local arguments, count = {...}, select("#", ...)
+  local given, count = {...}, select("#", ...)
   local inputs, values = {}, {}
   local at = 2
   if op.list then
-    parse_list(op, arguments[1], inputs)
+    parse_list(op, given[1], inputs)
   else
-    at = parse_inputs(op, arguments, count, inputs, values)
+    at = parse_inputs(op, given, count, inputs, values)
   end
-  parse_attributes(op, arguments, count, at, inputs, values)
+  parse_attributes(op, given, count, at, inputs, values)
   return inputs, values
 end
 
--- A list of numbers as an array for the engine; `keep` holds it until the call is over.
+-- A list of whole numbers as an array for the engine, and its length; `keep` holds it until the
+-- call is over.
 local function int_list(op, declared, value, keep)
-  for i, v in ipairs(value) do
-    if type(v) ~= "number" then
-      lib.misuse("%s: %s[%d] is a %s, not a number", op.name, declared.name, i, type(v))
+  local n = arguments.list_length(value) or arguments.list(op.name, declared.name, value)
+  local list = ffi.new("int64_t[?]", math.max(1, n))
+  for i = 1, n do
+    local v = value[i]
+    if type(v) ~= "number" or v % 1 ~= 0 then
+      lib.misuse("%s: %s[%d] is %s; a whole number is needed", op.name, declared.name, i,
+                 arguments.describe(v))
     end
+    list[i - 1] = v
   end
-  local list = ffi.new("int64_t[?]", math.max(1, #value), value)
   keep[#keep + 1] = list
-  return list
+  return list, n
 end
 
 local function fill_value(op, out, declared, value, keep)
@@ -201,6 +212,9 @@ local function fill_value(op, out, declared, value, keep)
   elseif getmetatable(value) == Scalar and kind == "number" then
     out.kind, out.number = 4, value.slot
   elseif type(value) == "number" and kind ~= "text" and kind ~= "dtype" and kind ~= "bool" then
+    if kind ~= "number" and value % 1 ~= 0 then
+      lib.misuse("%s: %s is %s; a whole number is needed", op.name, declared.name, value)
+    end
     out.kind, out.number = 1, value
   elseif type(value) == "boolean" and (kind == "bool" or kind == "number") then
     out.kind, out.number = 1, value and 1 or 0
@@ -208,8 +222,8 @@ local function fill_value(op, out, declared, value, keep)
     out.kind, out.text = 2, value
   elseif type(value) == "table" and getmetatable(value) == nil
          and (kind == "ints" or kind == "axes") then
-    local list = int_list(op, declared, value, keep)
-    out.kind, out.count, out.list = 3, #value, list
+    local list, n = int_list(op, declared, value, keep)
+    out.kind, out.count, out.list = 3, n, list
   else
     lib.misuse("%s: %s is a %s; %s is needed (%s)", op.name, declared.name,
                is_tensor(value) and "tensor" or type(value), kind, declared.doc)

@@ -1,11 +1,16 @@
 -- Optimizers. The learning rate and the step number are scalars that recorded tasks read at
 -- submission, so a compiled step follows the schedule.
 
+local arguments = require "nn.arguments"
 local lib = require "nn.ffi"
 local grad = require "nn.grad"
+local module = require "nn.module"
 local ops = require "nn.op"
 
 local M = {}
+local shared = "lr weight_decay clip skip_nonfinite decay_filter "
+local adamw_options = arguments.names(shared .. "beta1 beta2 eps")
+local sgd_options = arguments.names(shared .. "momentum nesterov")
 
 -- Matrices decay; biases and norms, which have one axis, do not (as nanoGPT does it for GPT-2).
 local function group_decay(parameter, options)
@@ -24,38 +29,45 @@ local function number_option(name, options, key, default, low, high)
   return value
 end
 
--- `optim.lr` reads and sets the scalar; other fields are plain.
+-- `optim.lr` reads and sets the scalar. The other settings are read only: recorded steps hold them
+-- as constants.
 local function class(methods)
+  local name = methods.type_name
   methods.__index = function(self, key)
     if key == "lr" then return rawget(self, "rate"):get() end
+    local setting = rawget(self, "settings")[key]
+    if setting ~= nil then return setting end
     return methods[key]
   end
   methods.__newindex = function(self, key, value)
-    if key == "lr" then return rawget(self, "rate"):set(value) end
-    rawset(self, key, value)
+    if key == "lr" then
+      return self.rate:set(number_option(name, {lr = value}, "lr", nil, 0))
+    end
+    lib.misuse("%s: '%s' cannot be set; only lr can, all else is given at the start: nn.%s(model, "
+               .. "{...})", name, tostring(key), name)
+  end
+  methods.__tostring = function(self)
+    local parts = {("lr=%g"):format(self.lr)}
+    for key, value in pairs(self.settings) do parts[#parts + 1] = key .. "=" .. tostring(value) end
+    table.sort(parts)
+    return ("%s of %d parameters: %s"):format(name, #self.parameters, table.concat(parts, ", "))
   end
   return methods
 end
 
 local function new(methods, name, model, options)
-  options = options or {}
-  local known = {lr = 1, weight_decay = 1, clip = 1, skip_nonfinite = 1, decay_filter = 1}
-  for _, key in ipairs(methods.option_names) do known[key] = 1 end
-  for key in pairs(options) do
-    if not known[key] then
-      lib.misuse("%s: has no option '%s'%s", name, tostring(key),
-                 require("nn.near").suggestion(key, known))
-    end
-  end
   local self = setmetatable({
-    parameters = model.parameters and model:parameters() or model,
+    parameters = module.entries(name, model),
     rate = ops.scalar(number_option(name, options, "lr", methods.default_lr, 0)),
     count = ops.scalar(0),
-    clip = number_option(name, options, "clip", 0, 0),
-    weight_decay = number_option(name, options, "weight_decay", 0, 0),
-    skip_nonfinite = options.skip_nonfinite or false,
+    settings = {
+      clip = number_option(name, options, "clip", 0, 0),
+      weight_decay = number_option(name, options, "weight_decay", 0, 0),
+      skip_nonfinite = options.skip_nonfinite or false,
+    },
     slots = {},
   }, methods)
+  if #self.parameters == 0 then lib.misuse("%s: there are no parameters to train", name) end
   local decay_options = {weight_decay = self.weight_decay, decay_filter = options.decay_filter}
   for _, p in ipairs(self.parameters) do
     local slot = {decay = group_decay(p, decay_options)}
@@ -105,21 +117,22 @@ local function set_numbers(self, values)
 end
 
 local AdamW = class {
-  state_names = {"m", "v"}, option_names = {"beta1", "beta2", "eps"}, default_lr = 1e-3,
+  type_name = "AdamW", state_names = {"m", "v"}, default_lr = 1e-3,
   zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers,
 }
 
 --- nn.AdamW(model, {lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0, clip=0,
---- skip_nonfinite=false, decay_filter}): AdamW over model:parameters() (or such a list).
---- weight_decay applies to parameters of two or more axes, or to those for which
---- decay_filter{path, tensor} is true. clip bounds the global gradient norm. optim.lr may be set at
---- any time.
+--- skip_nonfinite=false, decay_filter}): AdamW over model:parameters(), or such
+--- a list, a list of tensors, or a table of them by name. weight_decay applies to parameters of two
+--- or more axes, or to those for which decay_filter{path, tensor} is true. clip bounds the global
+--- gradient norm. optim.lr may be set at any time, the other options only here.
 function M.AdamW(model, options)
+  options = arguments.options("AdamW", options, adamw_options)
   local self = new(AdamW, "AdamW", model, options)
-  options = options or {}
-  self.beta1 = number_option("AdamW", options, "beta1", 0.9, 0, 1)
-  self.beta2 = number_option("AdamW", options, "beta2", 0.999, 0, 1)
-  self.eps = number_option("AdamW", options, "eps", 1e-8, 0)
+  local settings = self.settings
+  settings.beta1 = number_option("AdamW", options, "beta1", 0.9, 0, 1)
+  settings.beta2 = number_option("AdamW", options, "beta2", 0.999, 0, 1)
+  settings.eps = number_option("AdamW", options, "eps", 1e-8, 0)
   return self
 end
 
@@ -140,7 +153,7 @@ function AdamW:step()
 end
 
 local SGD = class {
-  state_names = {"velocity"}, option_names = {"momentum", "nesterov"}, default_lr = 0.01,
+  type_name = "SGD", state_names = {"velocity"}, default_lr = 0.01,
   zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers,
 }
 
@@ -148,10 +161,10 @@ local SGD = class {
 --- skip_nonfinite=false, decay_filter}): stochastic gradient descent; see nn.AdamW for the options
 --- that they share.
 function M.SGD(model, options)
-  options = options or {}
+  options = arguments.options("SGD", options, sgd_options)
   local self = new(SGD, "SGD", model, options)
-  self.momentum = number_option("SGD", options, "momentum", 0, 0, 1)
-  self.nesterov = options.nesterov or false
+  self.settings.momentum = number_option("SGD", options, "momentum", 0, 0, 1)
+  self.settings.nesterov = options.nesterov or false
   return self
 end
 

@@ -162,9 +162,14 @@ function rules.max(node, g)
   return {hit * (keepdim(node, as_tensor(g, y)) / hit:sum {axis = axes, keepdim = true})}
 end
 rules.min = rules.max
+-- The product of the others: y / x, but for zeros. Where x is the only zero it is the product of
+-- all that are not zero; where another is zero it is 0.
 function rules.prod(node, g)
-  local x, y = node.inputs[1], node.results[1]
-  return {keepdim(node, as_tensor(g, y) * y) / x}
+  local x, reduced = node.inputs[1], {axis = attribute(node, "axis"), keepdim = true}
+  local is_zero = x:eq(0)
+  local zeros, nonzero = is_zero:to(x.dtype), is_zero:where(1, x)
+  local others = (zeros:sum(reduced) - zeros):eq(0):where(nonzero:prod(reduced) / nonzero, 0)
+  return {keepdim(node, as_tensor(g, node.results[1])) * others}
 end
 
 function rules.softmax(node, g)

@@ -1,8 +1,10 @@
 -- safetensors files (github.com/huggingface/safetensors): 8 bytes little-endian length, a JSON
 -- header, raw row-major data. Files come from anywhere, so a reader believes nothing unchecked.
 local ffi = require "ffi"
+local arguments = require "nn.arguments"
 local files = require "nn.files"
 local lib = require "nn.ffi"
+local module = require "nn.module"
 local near = require "nn.near"
 local tensor = require "nn.tensor"
 
@@ -85,13 +87,12 @@ function M.write_shards(folder, name, entries, metadata, limit)
   files.write(index, text .. "\n")
 end
 
---- nn.save_safetensors(path, tensors, metadata): writes a table of tensors by name, sorted by name.
+--- nn.save_safetensors(path, tensors, metadata): writes a table of tensors by name, sorted by name,
+--- or what model:state() gives, in its order.
 ---     nn.save_safetensors("weights.safetensors", {weight = w, bias = b})
 function M.save_safetensors(path, tensors, metadata)
-  local entries = {}
-  for name, t in pairs(tensors) do entries[#entries + 1] = {path = name, tensor = t} end
-  table.sort(entries, function(a, b) return a.path < b.path end)
-  M.write(path, entries, metadata)
+  arguments.need(type(path) == "string", "save_safetensors", "the path", path, "a text is needed")
+  M.write(path, module.entries("save_safetensors", tensors), metadata)
 end
 
 local function is_whole(x) return type(x) == "number" and x >= 0 and x % 1 == 0 and x <= 2 ^ 53 end
@@ -204,6 +205,7 @@ end
 --- nn.load_safetensors(path) -> a table of tensors by name, and the file's metadata.
 --- Errors: the file and what is wrong with it.
 function M.load_safetensors(path)
+  arguments.need(type(path) == "string", "load_safetensors", "the path", path, "a text is needed")
   local file, tensors = M.open(path), {}
   for _, entry in ipairs(file.entries) do tensors[entry.name] = file:tensor(entry.name) end
   return tensors, file.metadata

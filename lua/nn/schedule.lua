@@ -1,5 +1,6 @@
 -- Learning-rate schedules: functions of the step number, nothing else, so that a resumed run goes
 -- on exactly.
+local arguments = require "nn.arguments"
 local lib = require "nn.ffi"
 
 local M = {}
@@ -22,6 +23,8 @@ end
 --- nn.schedules: the kinds there are.
 M.schedules = {"constant", "cosine", "linear", "wsd"}
 
+local known = arguments.names "kind lr min_lr warmup steps decay"
+
 --- schedule{kind=, lr=, min_lr=0, warmup=0, steps=, decay=0.2} -> function(step) -> learning rate
 --- Steps count from 1 to `steps`. During the first `warmup` steps the rate rises linearly to `lr`;
 --- from there to `steps` it falls to `min_lr` along a "cosine" or "linear"ly, stays ("constant"),
@@ -29,6 +32,7 @@ M.schedules = {"constant", "cosine", "linear", "wsd"}
 --- Errors: an unknown kind, no lr, or no steps where the kind needs them.
 ---     local lr = nn.schedule{kind = "cosine", lr = 1e-3, warmup = 100, steps = 2000}
 function M.schedule(options)
+  options = arguments.options("schedule", options, known)
   local kind, lr, steps = options.kind or "cosine", options.lr, options.steps
   local warmup, min_lr = options.warmup or 0, options.min_lr or 0
   local shape = kinds[kind]
@@ -36,7 +40,10 @@ function M.schedule(options)
   need(shape, "schedule: no kind '%s'; there are %s", kind, table.concat(M.schedules, ", "))
   need(lr, "schedule: give lr, the learning rate at its peak")
   need(steps or kind == "constant", "schedule: the kind '%s' needs `steps`", kind)
-  if min_lr > lr then lib.fail("schedule: min_lr=%g is larger than lr=%g", min_lr, lr) end
+  if min_lr > lr then
+    lib.fail("schedule: min_lr=%g is larger than lr=%g; lower schedule.min_lr or raise optim.lr",
+             min_lr, lr)
+  end
   return function(step)
     if step <= warmup then return lr * step / (warmup + 1) end
     local progress = kind == "constant" and 0 or (step - 1 - warmup) / math.max(1, steps - warmup)

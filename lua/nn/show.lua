@@ -106,10 +106,16 @@ local function count_of(value)
   return n
 end
 
-local function describe(value, name, indent, lines)
+-- `seen`: modules described before; one that comes again (shared, or its owner) is only named.
+local function describe(value, name, indent, lines, seen)
   local module, tensor = require "nn.module", require "nn.tensor"
   local title = module.is_module(value) and getmetatable(value).class_name or ("list of " .. #value)
   if name then title = name .. ": " .. title end
+  if seen[value] then
+    lines[#lines + 1] = indent .. title .. " (see above)"
+    return
+  end
+  seen[value] = true
   lines[#lines + 1] = ("%s%s  %s parameters"):format(indent, title, M.thousands(count_of(value)))
   local keys = {}
   for key, field in pairs(value) do
@@ -126,9 +132,9 @@ local function describe(value, name, indent, lines)
       lines[#lines + 1] = ("%s  %s: %s %s"):format(indent, key, shape, field.dtype)
     elseif not module.is_module(field) and #field > 1 then   -- equal items are shown once
       lines[#lines + 1] = ("%s  %s: %d x"):format(indent, key, #field)
-      describe(field[1], nil, indent .. "    ", lines)
+      describe(field[1], nil, indent .. "    ", lines, seen)
     else
-      describe(field, tostring(key), indent .. "  ", lines)
+      describe(field, tostring(key), indent .. "  ", lines, seen)
     end
   end
 end
@@ -136,7 +142,7 @@ end
 --- A module as a tree.
 function M.module(object)
   local lines = {}
-  describe(object, nil, "", lines)
+  describe(object, nil, "", lines, {})
   return table.concat(lines, "\n")
 end
 

@@ -2,11 +2,12 @@
 -- every op of the registry are added by op.lua.
 
 local ffi = require "ffi"
+local arguments = require "nn.arguments"
 local lib = require "nn.ffi"
 local C, check = lib.C, lib.check
 
 local M = {}
-local Tensor = {}
+local Tensor = {type_name = "tensor"}
 Tensor.__index = Tensor
 M.Tensor = Tensor
 
@@ -33,10 +34,7 @@ end
 function Tensor:dims() return unpack(self.shape) end
 
 --- x:dim(axis) -> its size; axis from 1, negative from the end.
-function Tensor:dim(axis)
-  local size = self.shape[axis < 0 and #self.shape + 1 + axis or axis]
-  return size or lib.misuse("dim: axis %d of a tensor of %d axes", axis, #self.shape)
-end
+function Tensor:dim(axis) return self.shape[arguments.axis("dim", axis, #self.shape)] end
 
 --- x:count() -> number of elements.
 function Tensor:count()
@@ -63,9 +61,36 @@ function Tensor:host()
   return array, n
 end
 
---- x:copy_from_host(array) fills x from a row-major array of its own host type, once all earlier
---- uses of x are done.
+local function element_type(array)
+  return tostring(ffi.typeof(array)):gsub("const ", ""):match "^ctype<(.-) [%[%(&]*%[.*%]>$"
+end
+
+-- What is wrong with host memory for a tensor, or nil. A pointer's room cannot be known.
+local function mismatch(x, array)
+  local needed = x:bytes()
+  if type(array) == "string" then
+    return #array ~= needed and ("a text of %d bytes"):format(#array)
+  elseif type(array) ~= "cdata" then
+    return arguments.describe(array)
+  end
+  local element = element_type(array)
+  if not element then return not tostring(ffi.typeof(array)):find "%*" and "no array" end
+  local own = element_type(ffi.typeof(lib.host_type[x.dtype] .. "[1]"))
+  if element ~= own and not element:find "char$" then return "an array of " .. element end
+  local bytes = ffi.sizeof(array)
+  return bytes < needed and ("an array of %d bytes"):format(bytes)
+end
+
+--- x:copy_from_host(array) fills x from a row-major array of its own host type (see host()), once
+--- all earlier uses of x are done. Bytes (a string, a char array) are taken as they are.
+--- Errors: too few bytes, or elements of another type. A pointer is believed.
 function Tensor:copy_from_host(array)
+  local wrong = mismatch(self, array)
+  if wrong then
+    lib.misuse("copy_from_host: %s is given; %s %s needs %d bytes, as %s or as a text", wrong,
+               self.dtype, M.shape_text(self.shape), self:bytes(),
+               lib.host_type[self.dtype] .. "[?]")
+  end
   check(C.nn_write(self.ref, array, self:bytes()))
   return self
 end
@@ -127,44 +152,52 @@ end
 
 -- Shape of a nested table, and its numbers in row-major order.
 local function flatten(value, depth, shape, out)
-  if type(value) ~= "table" then
+  if type(value) == "boolean" then value = value and 1 or 0 end
+  if type(value) == "number" then
     if depth <= #shape then lib.misuse("tensor: rows of different depth") end
     out[#out + 1] = value
     return
   end
-  if #value == 0 then lib.misuse("tensor: an empty table") end
+  if type(value) ~= "table" or getmetatable(value) then
+    lib.misuse("tensor: element %d is %s; numbers, booleans and tables of them are needed",
+               #out + 1, arguments.describe(value))
+  end
+  local count = arguments.list("tensor", "the table", value)
+  if count == 0 then lib.misuse("tensor: an empty table") end
   if not shape[depth] then
     if #out > 0 then lib.misuse("tensor: rows of different depth") end
-    shape[depth] = #value
+    shape[depth] = count
   end
-  if #value ~= shape[depth] then
-    lib.misuse("tensor: rows of %d and of %d elements", shape[depth], #value)
+  if count ~= shape[depth] then
+    lib.misuse("tensor: rows of %d and of %d elements", shape[depth], count)
   end
-  for _, element in ipairs(value) do flatten(element, depth + 1, shape, out) end
+  for i = 1, count do flatten(value[i], depth + 1, shape, out) end
 end
+
+local function first_element(value)
+  while type(value) == "table" do value = value[1] end
+  return value
+end
+
+local creation_options = arguments.names "dtype grad"
 
 --- nn.tensor(values, {dtype="f32", grad=false}) -> a tensor from a number or nested tables of
 --- numbers or booleans.
 ---   nn.tensor{{1, 2}, {3, 4}}   is 2 x 2
 function M.tensor(values, options)
+  options = arguments.options("tensor", options, creation_options)
   local shape, list = {}, {}
   flatten(values, 1, shape, list)
-  local dtype = options and options.dtype or (type(list[1]) == "boolean" and "bool" or "f32")
+  local is_bool = type(first_element(values)) == "boolean"
+  local dtype = options.dtype or (is_bool and "bool" or "f32")
   if not lib.dtype_number[dtype] then
     lib.misuse("tensor: there is no dtype '%s'", tostring(dtype))
   end
-  local numbers = ffi.new("double[?]", #list)
-  for i, v in ipairs(list) do
-    if type(v) == "boolean" then v = v and 1 or 0 end
-    if type(v) ~= "number" then
-      lib.misuse("tensor: element %d is a %s, not a number", i, type(v))
-    end
-    numbers[i - 1] = v
-  end
+  local numbers = ffi.new("double[?]", #list, list)
   local array = ffi.new(lib.host_type[dtype] .. "[?]", #list)
   check(C.nn_copy_from_f64(numbers, lib.dtype_number[dtype], #list, array))
   local y = M.from_host(array, shape, dtype)
-  if options and options.grad then y.requires_grad = true end
+  if options.grad then y.requires_grad = true end
   return y
 end
 
@@ -187,13 +220,14 @@ end
 --- x:retile{rows, cols, ...} -> the same values cut into tiles of these sizes (0: whole). For tests
 --- and tuning only: results never depend on it beyond rounding.
 function Tensor:retile(sizes)
-  local out, list = ffi.new "nn_ref[1]", ffi.new("int64_t[?]", math.max(1, #sizes), sizes)
-  lib.check_making(C.nn_retile, self.ref, list, #sizes, out)
+  local n = arguments.list("retile", "sizes", sizes)
+  local out, list = ffi.new "nn_ref[1]", ffi.new("int64_t[?]", math.max(1, n), sizes)
+  lib.check_making(C.nn_retile, self.ref, list, n, out)
   return M.wrap(out[0].slot, out[0].generation)
 end
 
 -- Operators. `*` is always elementwise; comparisons are methods, since Lua turns the results of <
--- and == into booleans.
+-- and == into booleans. There is no #x: LuaJIT counts a table's fields there; x:dim(1) is the size.
 local function operator(name)
   return function(a, b)
     if not (is_tensor(a) or type(a) == "number") or not (is_tensor(b) or type(b) == "number") then
@@ -207,7 +241,13 @@ Tensor.__add, Tensor.__sub = operator "add", operator "sub"
 Tensor.__mul, Tensor.__div = operator "mul", operator "div"
 Tensor.__pow, Tensor.__mod = operator "pow", operator "remainder"
 Tensor.__unm = function(a) return require("nn.op").call("neg", a) end
-Tensor.__len = function(a) return a.shape[1] end
+local function compare(sign, name)
+  return function()
+    lib.misuse("two tensors cannot be compared by %s; a:%s(b) gives a tensor of booleans", sign,
+               name)
+  end
+end
+Tensor.__lt, Tensor.__le = compare("< or >", "lt"), compare("<= or >=", "le")
 Tensor.__tostring = function(a) return require("nn.show").tensor(a) end
 
 -- What the tape keeps on a tensor.
@@ -228,6 +268,19 @@ Tensor.__index = function(self, key)
   if unset[key] then return nil end
   lib.misuse("a tensor has no method '%s'%s", tostring(key),
              require("nn.near").suggestion(key, Tensor))
+end
+
+-- Only what the tape and scripts keep on a tensor can be set; x[1] = 5 would change no element.
+Tensor.__newindex = function(self, key, value)
+  if type(key) == "number" then
+    lib.misuse("x[%g] = ... changes no tensor; use x:assign_(source, {first, ...})", key)
+  elseif not unset[key] then
+    lib.misuse("a tensor has no field '%s' to set%s", tostring(key),
+               require("nn.near").suggestion(key, unset))
+  elseif key == "requires_grad" and value and not self.dtype:match "f" then
+    lib.misuse("a gradient needs a float dtype (f32, f64, bf16), this tensor is %s", self.dtype)
+  end
+  rawset(self, key, value)
 end
 
 return M

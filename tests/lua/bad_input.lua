@@ -40,6 +40,14 @@ t.case("unknown and mistyped settings", function()
   t.same(files.list(folder), {"text.txt"})              -- nothing was made
 end)
 
+t.case("a learning rate below the schedule's end", function()
+  for _, more in ipairs {"", " --plan"} do
+    says("optim.lr=1e-5" .. more, "schedule: min_lr=0.0001 is larger than lr=1e-05; lower "
+         .. "schedule.min_lr or raise optim.lr")
+  end
+  t.same(files.list(folder), {"text.txt"})              -- nothing was made
+end)
+
 t.case("missing, empty and too short data", function()
   write("empty.txt", "")
   write("short.txt", ("x"):rep(100))
@@ -84,6 +92,12 @@ t.case("token ids outside the vocabulary", function()
   status, output = train "data.bin=all.bin model.vocab=9 2>&1 >/dev/null"
   t.check(output:find("^nnlua: data.bin 'all.bin': token 9 at position %d+ %(from 0%) is outside "
           .. "the vocabulary of 9; set model.vocab to what the file was made with\n$"), output)
+  t.same(status, 1)
+  write_ids("good.bin", 400)
+  status, output = train "data.bin=good.bin data.val=all.bin model.vocab=9 final_batches=1 2>&1"
+  t.check(output:find("nnlua: data.val 'all.bin': token 9 at position 0 (from 0) is outside the "
+          .. "vocabulary of 9; set model.vocab to what the file was made with\n", 1, true), output)
+  t.check(not output:find("step ", 1, true), "it is found before the first step")
   t.same(status, 1)
   says("data.text=text.txt model.vocab=5", "data.text 'text.txt' has 29 different symbols, but "
        .. "model.vocab is 5; leave model.vocab=0")

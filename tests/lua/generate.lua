@@ -129,7 +129,7 @@ t.case("wrong options are refused", function()
   local function refused(options, message)
     t.fails(function() nn.generate(model, {1}, options) end, message)
   end
-  refused({token = 5}, "there is no option 'token'; did you mean 'tokens'?")
+  refused({token = 5}, "has no option 'token'; did you mean 'tokens'?")
   refused({top_p = 2}, "top_p is 2; a number from 0 to 1 is needed")
   refused({temperature = -1}, "temperature is -1")
   refused({stop = {"x"}}, "stop texts need the tokenizer too")

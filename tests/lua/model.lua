@@ -51,6 +51,39 @@ t.case("parameters have their paths, in the order of their making, the tied head
   t.near(#paths, 2 + 12 * 2 + 2, {abs = 0})
 end)
 
+t.case("a shared parameter has the path that sorts first; references back do no harm", function()
+  local Shared = nn.module "Shared"
+  local model, layer = Shared(), nn.Linear(2, 2, {bias = false})
+  for _, name in ipairs {"mm", "kk", "cc", "aa", "zz"} do model[name] = layer end
+  model.again, layer.parent = model, model
+  model.list = {}
+  for i = 1, 11 do model.list[i] = nn.LayerNorm(1) end
+  local paths = {}
+  for _, p in ipairs(model:parameters()) do
+    paths[#paths + 1] = not p.path:find "bias" and p.path or nil
+  end
+  t.same({#paths, paths[1], paths[3], paths[12]},
+         {12, "aa.weight", "list.2.weight", "list.11.weight"})
+  t.check(tostring(model):find("parent: Shared (see above)", 1, true), tostring(model))
+end)
+
+t.case("a model loads what it saved: its state, a table by name, a safetensors file", function()
+  local path = t.folder() .. "/weights.safetensors"
+  local a, b = nn.Linear(3, 2), nn.Linear(3, 2)
+  for _, state in ipairs {a:state(), {weight = a.weight, bias = a.bias}} do
+    nn.save_safetensors(path, state)
+    b.weight = nn.zeros(2, 3, {grad = true})
+    b:load((nn.load_safetensors(path)))
+    t.same(b.weight, a.weight)
+    b.weight = nn.zeros(2, 3, {grad = true})
+    b:load(state)
+    t.same(b.weight, a.weight)
+  end
+  t.fails(function() b:load {weight = a.weight} end, "load: 'bias' is missing")
+  t.fails(function() nn.save_safetensors(path, {3}) end, "the element '1' is 3; a tensor or")
+  t.fails(function() nn.load_safetensors() end, "load_safetensors: the path is nil")
+end)
+
 t.case("initial weights follow GPT-2: 0.02, residual projections smaller, biases 0, "
        .. "norms 1", function()
   nn.seed(5)

@@ -12,7 +12,7 @@ t.case("literals, shapes and values", function()
   t.near(nn.tensor(7):item(), 7, {abs = 0})
   assert(nn.tensor({true, false}).dtype == "bool" and nn.tensor({true, false}):at(1) == true)
   t.fails(function() nn.tensor {{1, 2}, {3}} end, "tensor: rows of 2 and of 1 elements")
-  t.fails(function() nn.tensor {1, "a"} end, "element 2 is a string")
+  t.fails(function() nn.tensor {1, "a"} end, "element 2 is 'a'")
 end)
 
 t.case("operators are elementwise and broadcast", function()
@@ -80,7 +80,9 @@ t.case("shape and dtype errors name the op, the argument and what to do", functi
           "softmax: x is i32; a float dtype (f32, f64, bf16) is needed")
   t.fails(function() return x:matmul(nn.zeros(3, 2, {dtype = "f64"})) end,
           "matmul: w is f64 where f32 is needed")
-  t.fails(function() return nn.zeros(0, 3) end, "every size must be at least 1")
+  t.fails(function() return nn.zeros(0, 3) end,
+          "zeros: size 1 is 0; a whole number from 1 on is needed")
+  t.fails(function() return nn.zeros({0}) end, "every size must be at least 1")
   t.fails(function() return x:softmaxx() end, "did you mean 'softmax'?")
   t.fails(function() return x:sum {axs = 1} end, "sum: has no option 'axs'; did you mean 'axis'?")
   t.fails(function() return nn.full({2}, 1, {dtype = "f16"}) end, "there is no dtype 'f16'")
@@ -94,7 +96,7 @@ t.case("backward needs one element and something that wants a gradient", functio
   loss:backward()
   t.near(w.grad:table(), {2, 4}, {abs = 0})
   t.fails(function() loss:backward() end, "already walked")
-  t.fails(function() w:fill_(0) end, "change it inside nn.no_grad")
+  t.fails(function() w:fill_(0) end, "or do it inside nn.no_grad")
 end)
 
 t.case("nn.grad gives value and gradients of a function, in tables of the same shape", function()
@@ -103,6 +105,29 @@ t.case("nn.grad gives value and gradients of a function, in tables of the same s
   t.near(value:item(), 1, {abs = 0})
   t.near(g.w:table(), {{-5}, {-7}, {-9}}, {abs = 1e-6})
   t.near(g.b:table(), {-2}, {abs = 1e-6})
+end)
+
+t.case("the gradient of a product is the product of the others, with zeros too", function()
+  local values = {{0, 2, 3}, {0, 0, 4}, {1, 2, 4}}
+  local function gradient(...)
+    local w = nn.tensor(values, {grad = true})
+    w:prod(...):sum():backward()
+    return w.grad
+  end
+  t.same(gradient(2), {{6, 0, 0}, {0, 0, 0}, {8, 4, 2}})
+  t.same(gradient {axis = {-2}, keepdim = true}, {{0, 0, 16}, {0, 4, 12}, {0, 0, 12}})
+  t.same(gradient(), {{0, 0, 0}, {0, 0, 0}, {0, 0, 0}})
+end)
+
+t.case("squeeze drops one axis of size 1 or all, and axes must be there", function()
+  t.same(nn.zeros(1, 3, 1):squeeze().shape, {3})
+  t.same(nn.zeros(1, 3, 1):squeeze(1).shape, {3, 1})
+  t.same({x:unsqueeze(3).shape, x:unsqueeze(-3).shape}, {{2, 3, 1}, {1, 2, 3}})
+  t.fails(function() x:squeeze(1) end, "squeeze: axis 1 has size 2, not 1")
+  for _, axis in ipairs {0, 4, -4, 1.5} do
+    local message = "unsqueeze: there is no axis %g; axes are 1 to 3, or -1 to -3 from the end"
+    t.fails(function() x:unsqueeze(axis) end, message:format(axis))
+  end
 end)
 
 t.case("tensors print aligned, with elided middles", function()
@@ -123,6 +148,18 @@ t.case("a script submits its own tile tasks", function()
   t.fails(function() nn.task {"fill", params = {n = 1}} end, "operand 'y' is missing")
   t.fails(function() y:tile(3, 1) end, "axis 1 has tiles 1 to 2, not 3")
   t.fails(function() nn.task {"fill", write = {z = y:tile(1, 1)}} end, "has no operand 'z'")
+  local function refused(change, message)
+    local task = {"fill", write = {y = y:tile(1, 1)}, params = {n = 12, value = 3}}
+    for key, value in pairs(change) do task[key] = value end
+    t.fails(function() nn.task(task) end, message)
+  end
+  refused({params = {n = 12, vale = 3}}, "params has no field 'vale'; see nn_fill_params in")
+  refused({params = {n = "x"}}, "task fill: params do not fit nn_fill_params: ")
+  refused({params = {n = 13}}, "task fill: n is 13, the largest tile has 12 elements")
+  refused({read = {y = y:tile(1, 1)}}, "task fill: 'y' is given twice; an operand that is read and")
+  refused({priority = "high"}, "task fill: priority is 'high'; a whole number from")
+  refused({dtype = "f33"}, "task fill: there is no dtype 'f33'")
+  refused({were = "cpu"}, "task fill: has no option 'were'; did you mean 'where'?")
 end)
 
 t.finish()

@@ -1,0 +1,134 @@
+-- Mistakes in scripts that used to pass silently or to end in the library's own code: each is one
+-- line that names what was given. And the right values beside them.
+local ffi = require "ffi"
+local nn = require "nn"
+local t = require "nn.test"
+local GPT2 = require "models.gpt2"
+
+local x = nn.tensor {{1, 2, 3}, {4, 5, 6}}
+local tiny = {layers = 1, heads = 1, embd = 4, context = 4, vocab = 5}
+
+-- f() must raise an error whose text starts behind this file's own line.
+local function says(f, text)
+  local message = t.fails(f, "")
+  t.check(message:find(text, 1, true), ("the error is: %s\n  expected: %s"):format(message, text))
+  t.check(not message:find("/lua/nn/", 1, true), "it names the library's code: " .. message)
+end
+
+t.case("nil and holes among a tensor's values are refused", function()
+  says(function() nn.tensor() end, "tensor: element 1 is nil; numbers, booleans and tables of them")
+  says(function() nn.tensor {1, nil, 3} end, "tensor: the table has a nil")
+  says(function() nn.tensor {{1, 2}, {nil, 4}} end, "tensor: the table has a nil")
+  says(function() nn.tensor {[0] = 1, 2} end, "the table has an element [0]; lists count from 1")
+  says(function() nn.tensor {{1, 2}, nn.zeros(2)} end, "tensor: element 3 is a tensor")
+  t.near(nn.tensor {{true, 1}, {0, false}}:table(), {{true, true}, {false, false}})
+end)
+
+t.case("lists of sizes and axes are whole numbers from 1 on, without holes", function()
+  says(function() x:reshape {3, nil, 2} end, "reshape: shape has a nil")
+  says(function() x:reshape {[0] = 9, 3, 2} end, "reshape: shape has an element [0]")
+  says(function() x:reshape(1.5, 4) end, "reshape: shape[1] is 1.5; a whole number is needed")
+  says(function() x:reshape {3, 2, axis = 1} end, "reshape: shape has the name 'axis' among")
+  says(function() x:sum(1.5) end, "sum: axis is 1.5; a whole number is needed")
+  says(function() x:slice(1, 1.5, 2) end, "slice: first is 1.5; a whole number is needed")
+  says(function() nn.cat {x, nil, x} end, "cat: tensors has a nil")
+end)
+
+t.case("layers check their sizes", function()
+  says(function() nn.Linear(3) end, "Linear: the number of outputs is nil; a whole number from 1")
+  says(function() nn.LayerNorm() end, "LayerNorm: the size is nil; a whole number from 1 on")
+  says(function() nn.Embedding(3, 0) end, "Embedding: the size is 0; a whole number from 1 on")
+  says(function() GPT2 {} end, "gpt2: 'layers' is missing")
+end)
+
+t.case("setting elements and unknown fields of a tensor is refused", function()
+  local w = nn.zeros(2)
+  says(function() w[1] = 5 end, "x[1] = ... changes no tensor; use x:assign_(source, {first, ...})")
+  says(function() w.requires_gard = true end, "has no field 'requires_gard' to set; did you mean")
+  says(function() nn.zeros(2, {dtype = "i32"}).requires_grad = true end, "needs a float dtype")
+  w.requires_grad = true
+  t.same(w.requires_grad, true)
+end)
+
+t.case("tensors are made from sizes and options, and nothing else", function()
+  says(function() nn.zeros {2, 3, dtype = "i32"} end, "zeros: the shape has the name 'dtype'")
+  says(function() nn.zeros(2.5) end, "zeros: size 1 is 2.5; a whole number from 1 on is needed")
+  says(function() nn.zeros(nil, 3) end, "zeros: size 1 is nil")
+  says(function() nn.zeros({2, 3}, 4) end, "zeros: size 1 is a table")
+  says(function() nn.zeros(2, {dtpe = "i32"}) end, "zeros: has no option 'dtpe'; did you mean")
+  says(function() nn.zeros(2, {dtype = "i32", grad = true}) end, "needs a float dtype")
+  says(function() nn.tensor({1, 2}, "f64") end, "tensor: options are a table {name = value, ...}")
+  says(function() nn.tensor({1, 2}, {gard = true}) end, "tensor: has no option 'gard'")
+  says(function() nn.tensor({1}, {dtype = "i32", grad = true}) end, "needs a float dtype")
+  local shape = {2, 3}
+  t.same({nn.zeros(shape).shape, nn.ones(shape, {dtype = "i32"}).dtype, shape},
+         {{2, 3}, "i32", {2, 3}})
+  t.same({#nn.zeros().shape, nn.rand(3, {low = 2, high = 2})}, {0, {2, 2, 2}})
+end)
+
+t.case("arange takes a count; first and last are refused with the way to write them", function()
+  says(function() nn.arange(1, 5) end, "arange: takes how many numbers, not first and last: "
+       .. "nn.arange(count, {start = 1, step = ...})")
+  says(function() nn.arange(2.5) end, "arange: the count is 2.5")
+  t.same(nn.arange(3, {start = 5, step = -2}), {5, 3, 1})
+end)
+
+t.case("misspelt options are refused, with the nearest name", function()
+  local model = GPT2(tiny)
+  says(function() nn.Linear(3, 4, {bais = false}) end, "Linear: has no option 'bais'; did you mean")
+  says(function() nn.LayerNorm(3, {epsilon = 1}) end, "LayerNorm: has no option 'epsilon'")
+  says(function() nn.Embedding(3, 4, {sdt = 1}) end, "Embedding: has no option 'sdt'")
+  says(function() nn.parameter({2}, {vlaue = 1}) end, "parameter: has no option 'vlaue'")
+  says(function() nn.generate(model, {1}, {token = 5}) end, "generate: has no option 'token'; did")
+  says(function() nn.schedule {warm_up = 5} end, "schedule: has no option 'warm_up'; did you mean")
+  says(function() nn.data({batc = 3}, {context = 4}) end, "data: has no option 'batc'; did you")
+  says(function() nn.data({batch = 3}, {contxt = 4}) end, "data: has no option 'contxt'")
+  says(function() nn.data {batch = 3} end, "data: context is nil; a whole number from 1 on")
+  says(function() GPT2 {layer = 3} end, "gpt2: has no option 'layer'; did you mean 'layers'?")
+  says(function() nn.gradient_rule("nosuch", print) end, "gradient_rule: there is no op 'nosuch'")
+  says(function() nn.devices {cpu = 1} end, "devices: has no option 'cpu'; did you mean 'cpus'?")
+  local loss = model(nn.zeros(1, 2):to "i32"):sum()
+  says(function() loss:backward {retian = true} end, "backward: has no option 'retian'")
+end)
+
+t.case("of an optimizer's settings only lr can be changed later", function()
+  local optim = nn.AdamW(nn.Linear(2, 2), {weight_decay = 0.1, clip = 1})
+  says(function() optim.learning_rate = 3 end, "AdamW: 'learning_rate' cannot be set; only lr can")
+  says(function() optim.weight_decay = 0 end, "AdamW: 'weight_decay' cannot be set")
+  says(function() optim.lr = nil end, "AdamW: lr is nil; a number from 0 on is needed")
+  optim.lr = 0.5
+  t.same({optim.lr, optim.weight_decay, optim.clip, optim.beta1}, {0.5, 0.1, 1, 0.9})
+  t.same(tostring(optim), "AdamW of 2 parameters: beta1=0.9, beta2=0.999, clip=1, eps=1e-08, "
+         .. "lr=0.5, skip_nonfinite=false, weight_decay=0.1")
+end)
+
+t.case("an optimizer takes a model, tensors in a list or by name, and nothing else", function()
+  local w = nn.ones(2, {grad = true})
+  for _, parameters in ipairs {{w}, {w = w}, {{path = "w", tensor = w}}} do
+    local optim = nn.SGD(parameters, {lr = 1})
+    optim:zero_grad()
+    w:sum():backward()
+    t.near(optim:step():item(), math.sqrt(2), {rel = 1e-6})
+  end
+  t.same(w, {-2, -2})
+  says(function() nn.AdamW() end, "AdamW: nil is given; a model, a list")
+  says(function() nn.AdamW(w) end, "AdamW: a tensor is given; a model, a list")
+  says(function() nn.AdamW {3} end, "AdamW: the element '1' is 3; a tensor or")
+  says(function() nn.AdamW {} end, "AdamW: there are no parameters to train")
+end)
+
+t.case("host memory must have the tensor's bytes and elements", function()
+  local w = nn.zeros(2)
+  says(function() w:copy_from_host "abc" end, "copy_from_host: a text of 3 bytes is given; f32 (2)"
+       .. " needs 8 bytes, as float[?] or as a text")
+  says(function() w:copy_from_host(ffi.new "float[1]") end, "an array of 4 bytes is given")
+  says(function() w:copy_from_host(ffi.new "double[2]") end, "an array of double is given")
+  says(function() w:copy_from_host {1, 2} end, "copy_from_host: a table is given")
+  says(function() w:copy_from_host() end, "copy_from_host: nil is given")
+  t.same(w:copy_from_host(ffi.new("float[2]", 1, 2)), {1, 2})
+  t.same(w:copy_from_host(ffi.string(ffi.new("float[2]", 3, 4), 8)), {3, 4})
+  local bytes = ffi.new "float[2]"
+  t.same(w:copy_from_host(ffi.cast("const uint8_t *", bytes)), {0, 0})
+end)
+
+t.finish()
