@@ -18,9 +18,10 @@ ops.grad_enabled = M.enabled
 
 --- nn.no_grad(f, ...) -> f(...), with nothing noted on the tape.
 function M.no_grad(f, ...)
+  arguments.callable("no_grad", f)
   local before = enabled
   enabled = false
-  local results = {pcall(f, ...)}
+  local results = {lib.protected(f, ...)}
   enabled = before
   if not results[1] then error(results[2], 0) end
   return unpack(results, 2, table.maxn(results))
@@ -51,7 +52,7 @@ local touched   -- inside with_private_grads: what the leaves whose gradient was
 function M.with_private_grads(f)
   local outer = touched
   touched = {}
-  local ok, result = pcall(f)
+  local ok, result = lib.protected(f)
   for leaf, before in pairs(touched) do
     leaf.grad, leaf.grad_owned = before.grad, before.owned
   end

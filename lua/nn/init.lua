@@ -204,8 +204,9 @@ function nn.reset_peak() check(C.nn_reset_peak()) end
 --- nn.scope(f, ...) -> f(...). Every tensor made inside is freed at the end, except those that f
 --- returns.
 function nn.scope(f, ...)
+  arguments.callable("scope", f)
   check(C.nn_scope_begin())
-  local results = {pcall(f, ...)}
+  local results = {lib.protected(f, ...)}
   local count, kept = table.maxn(results), {}
   for i = 2, count do
     if tensor.is_tensor(results[i]) then kept[#kept + 1] = results[i] end
@@ -261,6 +262,7 @@ setmetatable(nn, {
     nn[name] = require(file)[name]
     return nn[name]
   end,
+  __tostring = function() return "the library nn, " .. nn.version():match "^[^\n]*" end,
 })
 require "nn.task"   -- adds Tensor:tile
 
