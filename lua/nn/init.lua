@@ -22,7 +22,7 @@ nn.scalar, nn.fail = ops.scalar, lib.fail
 --- is no key of `known`, with the nearest; `who` is the function in that error.
 nn.options = arguments.options
 nn.no_grad, nn.grad, nn.gradient_rule = grad.no_grad, grad.grad, grad.gradient_rule
-nn.grad_enabled = grad.enabled
+nn.grad_enabled, nn.custom = grad.enabled, grad.custom
 nn.module, nn.is_module = module.module, module.is_module
 nn.parameter, nn.list = module.parameter, module.list
 for name, value in pairs(layers) do nn[name] = value end
