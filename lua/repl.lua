@@ -9,6 +9,8 @@ local near = require "nn.near"
 
 local M = {}
 local session = setmetatable({nn = nn, ans = nil}, {__index = _G})
+local declared = {}      -- names of `local x` without a value: they read as nil
+local failed = false     -- whether a line ended in an error
 
 -- Line editing by libedit where it is installed; plain reading otherwise, and from a pipe.
 local readline
@@ -48,15 +50,27 @@ end
 -- A chunk from an expression if it is one, else from statements. The second result tells that the
 -- text goes on in the next line.
 local function compile(text)
-  local chunk = loadstring("return " .. text, "=nn>")
+  local chunk, expression_err = loadstring("return " .. text, "=nn>")
   if chunk then return chunk end
   local err
   chunk, err = loadstring(text, "=nn>")
-  return chunk, err and err:match "'<eof>'$" ~= nil, err
+  if chunk then return chunk end
+  local unfinished = err:match "'<eof>'$" or expression_err:match "'<eof>'$"
+  return nil, unfinished ~= nil, err
+end
+
+local function complain(text)
+  failed = true
+  io.stderr:write(text, "\n")
 end
 
 -- `local x = 1` at the prompt makes x a field of the session, so that it is there in the next line.
 local function keep_locals(text)
+  local names, rest = text:match "^%s*local%s+([%w_, ]+)(.*)$"
+  if names and not names:find "^function%s" and (rest == "" or rest:find "^[=;]") then
+    for name in names:gmatch "[%w_]+" do declared[name] = true end
+    if rest:find "^;?%s*$" then return names:gsub("%s+$", "") .. " = nil" end
+  end
   return (text:gsub("^%s*local%s+function%s+", "function "):gsub("^%s*local%s+([%w_, ]+=)", "%1"))
 end
 
@@ -82,16 +96,17 @@ end
 local function evaluate(text)
   local silent = text:match ";%s*$" ~= nil
   local chunk, _, err = compile((keep_locals(text):gsub(";%s*$", "")))
-  if not chunk then return io.stderr:write(tostring(err), "\n") end
+  if not chunk then return complain(err) end
   setfenv(chunk, session)
   jit.off(chunk, true)   -- a compiled loop cannot be interrupted
   local function handler(e)
-    if lib.is_error(e) then return tostring(e) end
-    return debug.traceback(tostring(e), 2):gsub("\n%s*%[C%]: in function 'xpcall'.*", "")
+    local class = type(e) == "table" and getmetatable(e)
+    local has_text = type(e) == "string" or class and class.__tostring
+    return tostring(lib.traced(has_text and e or ("error value: " .. show(e))))
   end
   local results = {xpcall(chunk, handler)}
   lib.C.nn_clear_interrupt()
-  if not results[1] then return io.stderr:write("error: ", tostring(results[2]), "\n") end
+  if not results[1] then return complain("error: " .. results[2]) end
   local n = table.maxn(results)
   if n > 1 then session.ans = results[2] end
   if silent then return end
@@ -104,33 +119,16 @@ end
 local function help(name)
   if name == "" then
     print "Values print themselves; end a line with ; to silence it; `ans` is the last one."
-    print("?name  help on an op      ??word  search all docs      "
+    print("?name  help on an op or function      ??word  search all docs      "
           .. ";command  run a shell command      Ctrl-D  leave")
     return
   end
-  local op = require("nn.op").ops[name:match "([%w_]+)$" or ""]
-  if op then
-    print(op.doc)
-    for _, a in ipairs(op.attributes) do
-      local has_default = a.fallback ~= "" and a.fallback ~= "nil"
-      local default = has_default and (" (default " .. a.fallback .. ")") or ""
-      print(("  %-14s %s%s"):format(a.name, a.doc, default))
-    end
-    print(op.no_gradient == "" and "has a gradient" or "no gradient: it " .. op.no_gradient)
-  else
-    print("there is no op '" .. name .. "'" .. near.suggestion(name, require("nn.op").ops))
-  end
-end
-
-local function search(word)
-  for _, op in ipairs(nn.ops()) do
-    if op.doc:lower():find(word:lower(), 1, true) then print(op.doc:match "^[^\n]*") end
-  end
+  print(require("nn.help").about(name))
 end
 
 local function handle(text)
   local word = text:match "^%s*%?%?%s*(.-)%s*$"
-  if word then return search(word) end
+  if word then return print(require("nn.help").search(word)) end
   word = text:match "^%s*%?%s*(.-)%s*$"
   if word then return help(word) end
   local command = text:match "^;%s*(.+)$"
@@ -145,12 +143,13 @@ local function is_unfinished(text)
   return unfinished
 end
 
---- Runs the session until the end of input.
+--- Runs the session until the end of input. Input that is no terminal ends the program with status
+--- 1 where a line of it failed.
 function M.run()
   open_editor()
   getmetatable(session).__index = function(_, name)
     local value = rawget(_G, name)
-    if value == nil and name ~= "ans" then
+    if value == nil and name ~= "ans" and not declared[name] then
       local known = {}
       for k in pairs(_G) do known[k] = true end
       for k in pairs(session) do known[k] = true end
@@ -173,7 +172,7 @@ function M.run()
     end
     handle(text)
   end
-  if nn.is_tty(0) then print() end
+  if nn.is_tty(0) then print() elseif failed then os.exit(1) end
 end
 
 return M

@@ -1,6 +1,7 @@
 -- nn.compile: a function recorded once per shape of its arguments, then run by the engine alone.
 
 local ffi = require "ffi"
+local arguments = require "nn.arguments"
 local lib = require "nn.ffi"
 local grad = require "nn.grad"
 local layers = require "nn.layers"
@@ -9,17 +10,17 @@ local C, check = lib.C, lib.check
 local is_tensor = tensor.is_tensor
 
 local M = {}
-local Compiled = {}
+local Compiled = {type_name = "compiled function"}
 Compiled.__index = Compiled
 
 --- Whether a compiled function is being recorded.
 function M.recording() return C.nn_recording() == 1 end
 
 -- Arguments that make another program: shapes, dtypes, tiling, whether dropout is on.
-local function key_of(arguments, n)
+local function key_of(given, n)
   local parts = {tostring(layers.training())}
   for i = 1, n do
-    local x = arguments[i]
+    local x = given[i]
     if not is_tensor(x) then
       lib.misuse("compiled function: argument %d is a %s; only tensors can be passed (a number "
                  .. "that changes between calls is an nn.scalar that the function uses)",
@@ -38,13 +39,13 @@ local function refs_of(list, n)
   return refs
 end
 
-local function record(f, arguments, n)
+local function record(f, given, n)
   check(C.nn_record_begin())
-  local ok, program = pcall(function()
+  local ok, program = lib.protected(function()
     local out = ffi.new "nn_ref[1]"
     local inputs = {}
     for i = 1, n do
-      check(C.nn_record_input(arguments[i].ref, out))
+      check(C.nn_record_input(given[i].ref, out))
       inputs[i] = tensor.wrap(out[0].slot, out[0].generation)
     end
     return grad.with_private_grads(function()
@@ -85,15 +86,15 @@ end
 ---     return model.tok.weight
 ---   end).peak_bytes
 function M.plan(f)
-  local program = record(f, {}, 0)
+  local program = record(arguments.callable("plan", f), {}, 0)
   return info_of(program)
 end
 
-local function program_for(self, arguments, n)
-  local key = key_of(arguments, n)
+local function program_for(self, given, n)
+  local key = key_of(given, n)
   local program = self.programs[key]
   if not program then
-    program = record(self.f, arguments, n)
+    program = record(self.f, given, n)
     self.programs[key] = program
   end
   self.last = program
@@ -111,15 +112,15 @@ end
 ---     return loss
 ---   end)
 function M.compile(f)
-  return setmetatable({f = f, programs = {}}, Compiled)
+  return setmetatable({f = arguments.callable("compile", f), programs = {}}, Compiled)
 end
 
 function Compiled:__call(...)
   if M.recording() then return self.f(...) end   -- becomes a part of the function being recorded
-  local arguments, n = {...}, select("#", ...)
-  local program = program_for(self, arguments, n)
+  local given, n = {...}, select("#", ...)
+  local program = program_for(self, given, n)
   local out = ffi.new("nn_ref[?]", math.max(1, program.results))
-  lib.check_making(C.nn_program_run, program.ref, refs_of(arguments, n), n, out, program.results)
+  lib.check_making(C.nn_program_run, program.ref, refs_of(given, n), n, out, program.results)
   local results = {}
   for i = 1, program.results do results[i] = tensor.wrap(out[i - 1].slot, out[i - 1].generation) end
   return unpack(results, 1, program.results)
@@ -130,6 +131,14 @@ end
 --- their largest).
 function Compiled:plan(...)
   return info_of(program_for(self, {...}, select("#", ...)))
+end
+
+function Compiled:__tostring()
+  local count = 0
+  for _ in pairs(self.programs) do count = count + 1 end
+  local info = debug.getinfo(type(self.f) == "function" and self.f or 1, "S")
+  return ("compiled function of %s:%d, recorded for %d shapes of its arguments"):format(
+    info.short_src, info.linedefined, count)
 end
 
 --- f:info() -> the same for the shapes of the last call.

@@ -110,6 +110,11 @@ function Loader:set_state(state)
   return state.fingerprint == self.fingerprint
 end
 
+function Loader:__tostring()
+  local text = "loader of %.0f tokens of %s, %d x %d in a batch"
+  return text:format(self.count, self.name, self.rows, self.context)
+end
+
 --- loader:batch_tokens() -> tokens that one batch() trains on.
 function Loader:batch_tokens() return self.rows * self.context end
 

@@ -24,7 +24,12 @@ M.C = C
 
 local Error = {}
 Error.__index = Error
-Error.__tostring = function(e) return e.where and (e.where .. ": " .. e.message) or e.message end
+Error.__tostring = function(e)
+  local text = e.where and (e.where .. ": " .. e.message) or e.message
+  return e.trace and text .. "\n" .. e.trace or text
+end
+
+Error.__concat = function(a, b) return tostring(a) .. tostring(b) end
 
 -- "script.lua:12" of the innermost frame that is neither the library nor C.
 local function user_frame()
@@ -32,7 +37,8 @@ local function user_frame()
   for level = 3, 60 do
     local info = debug.getinfo(level, "Sl")
     if not info then return nil end
-    if info.what ~= "C" and info.currentline > 0 and info.source:sub(1, #library) ~= library then
+    local own = info.source:sub(1, #library) == library or info.source == "=repl"
+    if info.what ~= "C" and info.currentline > 0 and not own then
       return info.short_src .. ":" .. info.currentline
     end
   end
@@ -51,6 +57,29 @@ end
 
 --- Whether a caught error is a message for people.
 function M.is_error(e) return getmetatable(e) == Error end
+
+-- Lines of a traceback that say nothing: C's and LuaJIT's own functions, this file and the prompt.
+local function is_noise(line)
+  for _, text in ipairs {"[C]:", "[builtin#", "lua/nn/ffi.lua:", "lua/repl.lua:", "\trepl:1:"} do
+    if line:find(text, 1, true) then return true end
+  end
+end
+
+--- traced(e) -> the error text e with a traceback from here, for xpcall. Messages for people and
+--- other error values stay what they are.
+function M.traced(e)
+  if type(e) ~= "string" then return e end
+  local lines = {}
+  for line in debug.traceback("", 2):gmatch "[^\n]+" do
+    if not is_noise(line) then lines[#lines + 1] = line end
+  end
+  local trace = #lines > 1 and table.concat(lines, "\n") or nil
+  return setmetatable({message = e, trace = trace}, Error)
+end
+
+--- protected(f, ...) -> true and f's results, or false and the error with the traceback of where it
+--- came from: for callers that clean up and raise it again by error(e, 0).
+function M.protected(f, ...) return xpcall(f, M.traced, ...) end
 
 local function raise(status)
   local message = ffi.string(C.nn_error())

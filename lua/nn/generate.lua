@@ -14,7 +14,7 @@ local function as_it_is(f, ...)
   local nn = require "nn"
   local before = nn.training()
   nn.training(false)
-  local results = {pcall(nn.no_grad, f, ...)}
+  local results = {lib.protected(nn.no_grad, f, ...)}
   nn.training(before)
   if not results[1] then error(results[2], 0) end
   return unpack(results, 2, table.maxn(results))

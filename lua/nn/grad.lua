@@ -18,19 +18,24 @@ ops.grad_enabled = M.enabled
 
 --- nn.no_grad(f, ...) -> f(...), with nothing noted on the tape.
 function M.no_grad(f, ...)
+  arguments.callable("no_grad", f)
   local before = enabled
   enabled = false
-  local results = {pcall(f, ...)}
+  local results = {lib.protected(f, ...)}
   enabled = before
   if not results[1] then error(results[2], 0) end
   return unpack(results, 2, table.maxn(results))
 end
 
+local function is_wanted(inputs)
+  for i = 1, enabled and table.maxn(inputs) or 0 do
+    if needs_grad(inputs[i]) then return true end
+  end
+  return false
+end
+
 ops.set_recorder(function(op, inputs, values, results, count)
-  if not enabled then return end
-  local wanted = false
-  for i = 1, table.maxn(inputs) do wanted = wanted or needs_grad(inputs[i]) end
-  if not wanted then return end
+  if not is_wanted(inputs) then return end
   sequence = sequence + 1
   local node = {op = op, inputs = inputs, values = values, results = {}, count = count,
                 sequence = sequence}
@@ -51,7 +56,7 @@ local touched   -- inside with_private_grads: what the leaves whose gradient was
 function M.with_private_grads(f)
   local outer = touched
   touched = {}
-  local ok, result = pcall(f)
+  local ok, result = lib.protected(f)
   for leaf, before in pairs(touched) do
     leaf.grad, leaf.grad_owned = before.grad, before.owned
   end
@@ -117,7 +122,8 @@ local function propagate(node)
     local x = node.inputs[i]
     if x.node == nil and x.grad and x.grad_owned and x.grad.dtype ~= "bf16" then return x.grad end
   end
-  local grads = rules.rule_of(name)(node, node.grads[1], into, node.grads[2])
+  local rule = node.rule or rules.rule_of(name)
+  local grads = rule(node, node.grads[1], into, node.grads[2])
   for i = 1, table.maxn(node.inputs) do
     local x = node.inputs[i]
     if grads[i] and needs_grad(x) then accumulate(x, grads[i], rules.is_owned(name, i)) end
@@ -143,7 +149,7 @@ function Tensor:backward(options)
     for _, node in ipairs(list) do
       if next(node.grads) then propagate(node) end
       node.grads = nil
-      if not retain then node.freed, node.inputs, node.results = true, {}, {} end
+      if not retain then node.freed, node.inputs, node.results, node.rule = true, {}, {}, nil end
     end
   end)
 end
@@ -188,9 +194,69 @@ function M.grad(f)
   end
 end
 
---- nn.gradient_rule(name, rule) sets the rule of a user's own op: function(node, g), where g is the
---- gradient of the op's result, returns the gradients of its inputs (see rules.lua).
----   nn.gradient_rule("twice", function(node, g) return {g * 2} end)
+local custom_op = {name = "custom", inputs = {}, attributes = {}}
+local custom_options = arguments.names "name forward backward"
+
+-- The gradients that a custom function's backward returned: tensors shaped like the inputs.
+local function checked_gradients(who, inputs, ...)
+  local grads = {...}
+  for i = 1, table.maxn(inputs) do
+    local x, g = inputs[i], grads[i]
+    if g ~= nil and needs_grad(x) then
+      arguments.need(is_tensor(g), who, "gradient " .. i, g, "a tensor or nil is needed")
+      local given, wanted = tensor.shape_text(g.shape), tensor.shape_text(x.shape)
+      if given ~= wanted then
+        lib.misuse("%s: gradient %d is %s, argument %d is %s", who, i, given, i, wanted)
+      end
+    end
+  end
+  return grads
+end
+
+--- nn.custom{forward = function(...) -> y, saved..., backward = function(g, saved...) -> gradients,
+--- name = "custom"} -> a function of tensors (and other values) with a gradient of its own, as
+--- torch.autograd.Function or JAX's custom_vjp. It gives y, one tensor. forward runs without a
+--- tape; what it returns behind y is handed to backward with g, the gradient of y. backward returns
+--- a gradient for each argument in order, shaped like it; nil for none.
+---   local clipped = nn.custom{forward = function(x) return x end,
+---                             backward = function(g) return g:maximum(-1):minimum(1) end}
+--- Errors: y or a gradient that is no tensor, or a gradient of another shape.
+function M.custom(options)
+  options = arguments.options("custom", options, custom_options)
+  local who = options.name or "custom"
+  local forward, backward = options.forward, options.backward
+  arguments.need(type(forward) == "function", who, "forward", forward, "a function is needed")
+  arguments.need(type(backward) == "function", who, "backward", backward, "a function is needed")
+  return function(...)
+    local saved, inputs = {M.no_grad(forward, ...)}, {}
+    for i = 1, select("#", ...) do
+      local x = select(i, ...)
+      inputs[i] = is_tensor(x) and x or nil
+    end
+    arguments.need(is_tensor(saved[1]), who, "forward's result", saved[1], "a tensor is needed")
+    local y = saved[1]:detach()   -- which may be an input
+    if not is_wanted(inputs) or not y.dtype:match "f" then return y end
+    local n = table.maxn(saved)
+    for i = 2, n do
+      if saved[i] == saved[1] then saved[i] = y:detach() end   -- without y's node, no cycle
+    end
+    sequence = sequence + 1
+    y.output, y.node = 1, {
+      op = custom_op, inputs = inputs, values = {}, results = {y:detach()}, count = 1,
+      sequence = sequence,
+      rule = function(node, g)
+        g = rules.as_tensor(g, node.results[1])
+        return checked_gradients(who, inputs, backward(g, unpack(saved, 2, n)))
+      end,
+    }
+    return y
+  end
+end
+
+--- nn.gradient_rule(name, rule) replaces the rule of an op: function(node, g), where g is the
+--- gradient of the op's result, returns the gradients of its inputs (see rules.lua). For functions
+--- of your own there is nn.custom.
+---   nn.gradient_rule("round", function(node, g) return {g} end)
 --- Errors: an op that there is not.
 function M.gradient_rule(name, rule)
   if not ops.ops[name] then

@@ -22,7 +22,7 @@ nn.scalar, nn.fail = ops.scalar, lib.fail
 --- is no key of `known`, with the nearest; `who` is the function in that error.
 nn.options = arguments.options
 nn.no_grad, nn.grad, nn.gradient_rule = grad.no_grad, grad.grad, grad.gradient_rule
-nn.grad_enabled = grad.enabled
+nn.grad_enabled, nn.custom = grad.enabled, grad.custom
 nn.module, nn.is_module = module.module, module.is_module
 nn.parameter, nn.list = module.parameter, module.list
 for name, value in pairs(layers) do nn[name] = value end
@@ -204,8 +204,9 @@ function nn.reset_peak() check(C.nn_reset_peak()) end
 --- nn.scope(f, ...) -> f(...). Every tensor made inside is freed at the end, except those that f
 --- returns.
 function nn.scope(f, ...)
+  arguments.callable("scope", f)
   check(C.nn_scope_begin())
-  local results = {pcall(f, ...)}
+  local results = {lib.protected(f, ...)}
   local count, kept = table.maxn(results), {}
   for i = 2, count do
     if tensor.is_tensor(results[i]) then kept[#kept + 1] = results[i] end
@@ -262,6 +263,7 @@ setmetatable(nn, {
     nn[name] = require(file)[name]
     return nn[name]
   end,
+  __tostring = function() return "the library nn, " .. nn.version():match "^[^\n]*" end,
 })
 require "nn.task"   -- adds Tensor:tile
 

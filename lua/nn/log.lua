@@ -81,21 +81,30 @@ function Log:say(text, style)
   io.flush()
 end
 
--- "step  120/2000  loss 2.3145 ..." of the fields of a step event.
-local function line_of(f)
-  local parts = {("step %" .. #tostring(f.steps) .. "d/%d"):format(f.step, f.steps),
-                 ("loss %.4f"):format(f.loss)}
-  local function add(format, value, ...)
-    if value then parts[#parts + 1] = format:format(value, ...) end
+--- line(fields, width) -> "step  120/2000  loss 2.3145 ..." of a step event. Where `width` columns
+--- (nil: any) are too few, whole fields go, the least wanted first: norm, lr, mfu, ms, mem.
+function M.line(f, width)
+  local parts = {}
+  local function add(keep, format, value, ...)
+    if value then parts[#parts + 1] = {text = format:format(value, ...), keep = keep} end
   end
-  add("lr %.2e", f.lr)
-  add("norm %.2f", f.grad_norm)
-  add("%.1f ms", f.ms)
-  add("%s tok/s", f.tokens_per_s and M.number(f.tokens_per_s))
-  add("mfu %.0f%%", f.mfu and f.mfu * 100)
-  add("mem %s", f.memory and M.bytes(f.memory))
-  add("eta %s", f.eta and M.duration(f.eta))
-  return table.concat(parts, "  ")
+  add(9, "step %" .. #tostring(f.steps) .. "d/%d", f.step, f.steps)
+  add(8, "loss %.4f", f.loss)
+  add(2, "lr %.2e", f.lr)
+  add(1, "norm %.2f", f.grad_norm)
+  add(4, "%.1f ms", f.ms)
+  add(7, "%s tok/s", f.tokens_per_s and M.number(f.tokens_per_s))
+  add(3, "mfu %.0f%%", f.mfu and f.mfu * 100)
+  add(5, "mem %s", f.memory and M.bytes(f.memory))
+  add(6, "eta %s", f.eta and M.duration(f.eta))
+  for least = 1, 9 do
+    local texts = {}
+    for _, part in ipairs(parts) do
+      if part.keep >= least then texts[#texts + 1] = part.text end
+    end
+    local line = table.concat(texts, "  ")
+    if not width or #line <= width or least == 9 then return line:sub(1, width or -1) end
+  end
 end
 
 --- log:wants_progress() -> whether to call progress() for a step that is not logged: on a terminal,
@@ -107,9 +116,8 @@ end
 --- log:progress(fields): shows step, steps, loss, lr, grad_norm, ms, tokens_per_s, mfu, memory
 --- (bytes) and eta (seconds). On a terminal the line is replaced by the next one.
 function Log:progress(fields)
-  local line = line_of(fields)
-  if not self.tty then return self:say(line) end
-  line = line:sub(1, columns() - 1)
+  if not self.tty then return self:say(M.line(fields)) end
+  local line = M.line(fields, columns() - 1)
   io.write("\r", line, "\27[K")
   io.flush()
   self.shown, self.last = #line, require("nn").now()

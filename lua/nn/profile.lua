@@ -2,6 +2,7 @@
 -- compare with.
 
 local ffi = require "ffi"
+local arguments = require "nn.arguments"
 local lib = require "nn.ffi"
 local C, check = lib.C, lib.check
 
@@ -11,6 +12,7 @@ local M = {}
 --- (most seconds first), seconds, tasks, replayed_tasks, replay_seconds, starpu_seconds}.
 function M.profile(f, ...)
   local nn = require "nn"
+  arguments.callable("profile", f)
   check(C.nn_profile(1))
   local start = nn.now()
   f(...)

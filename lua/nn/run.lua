@@ -1,7 +1,7 @@
 -- A training run: output folder, seeds, resume, checkpoints, signals, metrics, the progress line.
 -- The recipe keeps the loop; this file keeps what every loop needs and is easy to get wrong. The
--- results of a step are read only when the second step after it has been submitted, which is when
--- they are there in any case: reading earlier would let the engine run dry.
+-- results of a step are read only when the second step after it has been submitted, when they are
+-- there in any case: reading earlier would let the engine run dry.
 local checkpoint = require "nn.checkpoint"
 local config = require "nn.config"
 local files = require "nn.files"
@@ -69,7 +69,7 @@ end
 --- the checkpoint to resume from, sets seed and memory budget. `cfg`: settings with nn.run_fields.
 --- run.vocabulary is that of the checkpoint, if there is one.
 --- Errors: a folder that cannot be written to or holds a run already; a damaged checkpoint.
----     local run = nn.run(cfg);  run:track{model = model, optim = optim, data = data.train}
+---     local run = nn.run(cfg); run:track{model = model, optim = optim, data = data.train}
 ---     for step in run:steps() do run:record(train_step(data.train:batch())) end
 function M.run(cfg)
   local nn = require "nn"
@@ -235,6 +235,7 @@ end
 --- run:record(loss, grad_norm): the results of this step, as tensors. They are read some steps
 --- later. Errors: NaN or infinite, with on_nan=stop.
 function Run:record(loss, norm)
+  if type(loss) ~= "table" then lib.misuse("record: the loss is a %s, no tensor", type(loss)) end
   local optim = self.parts.optim
   self.pending[#self.pending + 1] = {step = self.step, loss = loss, norm = norm,
                                      lr = optim and optim.lr}

@@ -131,4 +131,29 @@ t.case("host memory must have the tensor's bytes and elements", function()
   t.same(w:copy_from_host(ffi.cast("const uint8_t *", bytes)), {0, 0})
 end)
 
+t.case("functions that take a function or a tensor say so", function()
+  for name, f in pairs {compile = nn.compile, no_grad = nn.no_grad, scope = nn.scope,
+                        plan = nn.plan, profile = nn.profile, grad = nn.grad} do
+    says(function() f(nil) end, name .. ": the argument is nil; a function is needed")
+  end
+  says(function() nn.grad(function() return 3 end)(x) end, "grad: the result is 3; a tensor of one")
+  says(function() nn.Sequential(nn.Linear(2, 2), nn.gelu) end, "Sequential: takes one list, nn.Seq")
+  says(function() nn.Sequential {nn.gelu, 3} end, "Sequential: the argument is 3; a function is")
+  says(function() nn.stack(x, x) end, "stack: takes a list of tensors, {a, b, ...}")
+  says(function() nn.stack {x, 3} end, "stack: element 2 is 3; a tensor is needed")
+  says(function() x:masked_fill(true, 5) end, "masked_fill: the mask is true; a tensor is needed")
+end)
+
+t.case("numbers, axes and comparisons are checked before they are computed with", function()
+  says(function() x:dim() end, "dim: there is no axis nil; axes are 1 to 2, or -1 to -2 from")
+  says(function() x:transpose() end, "transpose: there is no axis nil")
+  says(function() x:split() end, "split: the number of parts is nil")
+  says(function() x:split(0) end, "split: the number of parts is 0")
+  says(function() nn.seed "a" end, "seed: the seed is 'a'; a whole number from 0 on is needed")
+  says(function() nn.tiles {tokens = "a"} end, "tiles: tokens is 'a'; a whole number from 0 on")
+  says(function() nn.scalar(1):set "a" end, "scalar: the value is 'a'; a number is needed")
+  says(function() return x < x end, "two tensors cannot be compared by < or >; a:lt(b) gives")
+  says(function() return x >= x end, "two tensors cannot be compared by <= or >=; a:le(b) gives")
+end)
+
 t.finish()

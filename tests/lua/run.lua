@@ -235,6 +235,18 @@ t.case("generation draws in proportion to the probabilities", function()
   t.near(counts, {draws / 8, draws / 4, draws * 5 / 8}, {abs = 100})     -- 5 standard deviations
 end)
 
+t.case("a narrow terminal loses whole fields, the least wanted first", function()
+  local fields = {step = 120, steps = 2000, loss = 2.3145, lr = 1e-3, grad_norm = 1.25, ms = 123.4,
+                  tokens_per_s = 16400, mfu = 0.42, memory = 1.44e9, eta = 11110}
+  t.same(log.line(fields), "step  120/2000  loss 2.3145  lr 1.00e-03  norm 1.25  123.4 ms  "
+         .. "16.4k tok/s  mfu 42%  mem 1.4 GB  eta 3:05:10")
+  t.same(log.line(fields, 79), "step  120/2000  loss 2.3145  123.4 ms  16.4k tok/s  mem 1.4 GB  "
+         .. "eta 3:05:10")
+  t.same(log.line(fields, 60), "step  120/2000  loss 2.3145  16.4k tok/s  eta 3:05:10")
+  t.same(log.line(fields, 20), "step  120/2000")
+  t.same(log.line(fields, 9), "step  120")
+end)
+
 t.case("numbers for people are short", function()
   local duration, bytes, number = log.duration, log.bytes, log.number
   t.same({duration(41.2), duration(72), duration(11110), duration(187800)},

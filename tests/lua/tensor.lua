@@ -130,6 +130,57 @@ t.case("squeeze drops one axis of size 1 or all, and axes must be there", functi
   end
 end)
 
+t.case("a custom function has the gradient it was given, eager and compiled", function()
+  local calls = 0
+  local cube = nn.custom {
+    name = "cube",
+    forward = function(a, scale)
+      assert(not nn.grad_enabled())
+      local y = a * a * a * scale
+      return y, a, scale, y
+    end,
+    backward = function(g, a, scale, y)
+      calls = calls + 1
+      assert(y.node == nil and y.shape[1] == a.shape[1])
+      return g * a * a * (3 * scale)
+    end,
+  }
+  local function loss(a) return (cube(a * 2, 0.5):sin() + cube(a, 1)):sum() end
+  local a = nn.tensor({0.3, -0.7, 1.1}, {dtype = "f64", grad = true})
+  loss(a):backward()
+  t.same(calls, 2)
+  for i = 1, 3 do
+    local step = nn.tensor({i == 1 and 1 or 0, i == 2 and 1 or 0, i == 3 and 1 or 0}) * 1e-6
+    local slope = nn.no_grad(function() return (loss(a + step) - loss(a - step)):item() end) / 2e-6
+    t.near(a.grad:at(i), slope, {rel = 1e-7, abs = 1e-8})    -- central differences in f64
+  end
+  local compiled = nn.compile(function(w)
+    local leaf = w:detach()
+    leaf.requires_grad = true
+    loss(leaf):backward()
+    return leaf.grad
+  end)
+  t.same(compiled(a), a.grad)
+end)
+
+t.case("a custom function may return its argument; wrong gradients are refused", function()
+  local function custom(backward)
+    local w = nn.tensor({3, -4}, {grad = true})
+    local f = nn.custom {forward = function(v) return v end, backward = backward}
+    f(w):sum():backward()
+    return w.grad, w.node
+  end
+  t.same(custom(function(g) return g * 7 end), {7, 7})
+  t.same({custom(function() end)}, {})                     -- nil: no gradient
+  t.fails(function() custom(function() return 3 end) end, "custom: gradient 1 is 3; a tensor or")
+  t.fails(function() custom(function(g) return g:reshape(2, 1) end) end,
+          "custom: gradient 1 is (2,1), argument 1 is (2)")
+  t.fails(function() nn.custom {forward = print} end, "custom: backward is nil; a function is")
+  t.fails(function() nn.custom {forwards = print} end, "custom: has no option 'forwards'; did you")
+  t.fails(function() nn.custom {forward = function() end, backward = print} () end,
+          "custom: forward's result is nil; a tensor is needed")
+end)
+
 t.case("tensors print aligned, with elided middles", function()
   assert(tostring(x) == "2x3 tensor f32\n  1.0000  2.0000  3.0000\n  4.0000  5.0000  6.0000")
   assert(tostring(nn.zeros(100, 100)):find "%.%.%.")

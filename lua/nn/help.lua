@@ -1,0 +1,94 @@
+-- Help at the prompt: the docs of ops, from the registry, and of the library's functions and
+-- methods, from the `---` comments of its own source files, read when first asked for.
+
+local files = require "nn.files"
+local host = require "nn.host"
+local near = require "nn.near"
+
+local M = {}
+local library     -- {names = {name = true, ...}, text=, where=}, in the order of files and lines
+
+-- Names that a comment is about: what its first line calls, and what the code behind it defines.
+local function names_of(text, code)
+  local names, first = {}, text:match "^[^\n]*"
+  for name in first:gmatch "[%w_]+[.:]([%a_][%w_]*)[%s]*[%({]" do names[name] = true end
+  local called = first:match "^([%a_][%w_]*)%s*[%({]"
+  local defined = code:match "^function%s+[%w_]+[.:]([%w_]+)"
+  if called then names[called] = true end
+  if defined and not next(names) then names[defined] = true end
+  return names
+end
+
+local function add_docs(out, folder, file)
+  local block, start, number = {}, nil, 0
+  for line in (files.read(files.join(host.root, folder .. "/" .. file)) .. "\n"):gmatch "(.-)\n" do
+    number = number + 1
+    local comment = line:match "^%-%-%- ?(.*)$"
+    if comment then
+      block[#block + 1], start = comment, start or number
+    elseif #block > 0 then
+      local text = table.concat(block, "\n")
+      out[#out + 1] = {names = names_of(text, line), text = text,
+                       where = ("%s/%s:%d"):format(folder, file, start)}
+      block, start = {}, nil
+    end
+  end
+end
+
+local function read_library()
+  if library then return library end
+  library = {}
+  for _, folder in ipairs {"lua/nn", "models"} do
+    for _, file in ipairs(files.list(files.join(host.root, folder)) or {}) do
+      if file:find "%.lua$" then add_docs(library, folder, file) end
+    end
+  end
+  return library
+end
+
+local function op_text(op)
+  local lines = {op.doc}
+  for _, a in ipairs(op.attributes) do
+    local has_default = a.fallback ~= "" and a.fallback ~= "nil"
+    local default = has_default and (" (default " .. a.fallback .. ")") or ""
+    lines[#lines + 1] = ("  %-14s %s%s"):format(a.name, a.doc, default)
+  end
+  lines[#lines + 1] = op.no_gradient == "" and "has a gradient"
+    or "no gradient: it " .. op.no_gradient
+  return table.concat(lines, "\n")
+end
+
+--- about(name) -> what there is to say about an op, a function or a method ("nn.compile", "AdamW",
+--- "x:dim"), or that there is none, with the nearest name.
+function M.about(name)
+  local ops = require("nn.op").ops
+  local last = name:match "([%a_][%w_]*)%W*$" or ""
+  local parts, known = {}, {}
+  if ops[last] then parts[1] = op_text(ops[last]) end
+  for key in pairs(ops) do known[key] = true end
+  for _, entry in ipairs(read_library()) do
+    if entry.names[last] then parts[#parts + 1] = entry.text .. "\n(" .. entry.where .. ")" end
+    for key in pairs(entry.names) do known[key] = true end
+  end
+  if #parts > 0 then return table.concat(parts, "\n\n") end
+  return ("there is no help on '%s'%s"):format(name, near.suggestion(last, known))
+end
+
+--- search(word) -> the first lines of all docs that contain a word.
+function M.search(word)
+  local lines = {}
+  local function look(text, first)
+    if text:lower():find(word:lower(), 1, true) then lines[#lines + 1] = first end
+  end
+  local registry = require "nn.op"
+  for _, name in ipairs(registry.names) do
+    local doc = registry.ops[name].doc
+    look(doc, doc:match "^[^\n]*")
+  end
+  for _, entry in ipairs(read_library()) do
+    if next(entry.names) then look(entry.text, entry.text:match "^[^\n]*") end
+  end
+  return #lines > 0 and table.concat(lines, "\n") or ("no doc has '%s'"):format(word)
+end
+
+return M
