@@ -30,7 +30,7 @@ local function open_editor()
   end
 end
 
-local function read_line(prompt)
+local function read_plain_or_edited(prompt)
   lib.C.nn_idle()   -- the workers sleep while a person thinks
   if readline then
     local line = readline.readline(prompt)
@@ -44,7 +44,21 @@ local function read_line(prompt)
     io.write(prompt)
     io.flush()
   end
-  return io.read "*l"
+  local text = io.read "*l"     -- no tail call: an interrupt must be raised in here
+  return text
+end
+
+ffi.cdef "int siginterrupt(int signal, int flag);"
+
+-- A line without its end; nil at the end of input; false where Ctrl-C dropped it.
+local function read_line(prompt)
+  ffi.C.siginterrupt(2, 1)       -- SIGINT ends the waiting for a key
+  local good, text = pcall(read_plain_or_edited, prompt)
+  ffi.C.siginterrupt(2, 0)
+  if good and not nn.interrupted() then return text end
+  nn.clear_interrupt()
+  if nn.is_tty(0) then print() end
+  return false
 end
 
 -- A chunk from an expression if it is one, else from statements. The second result tells that the
@@ -107,6 +121,7 @@ local function evaluate(text)
   local results = {xpcall(chunk, handler)}
   lib.C.nn_clear_interrupt()
   if not results[1] then return complain("error: " .. results[2]) end
+  if lib.C.nn_sync() < 0 then return complain("error: " .. ffi.string(lib.C.nn_error())) end
   local n = table.maxn(results)
   if n > 1 then session.ans = results[2] end
   if silent then return end
@@ -163,12 +178,12 @@ function M.run()
   end
   while true do
     local text = read_line "nn> "
-    if not text then break end
-    text = text:gsub("^nn> ", "")   -- pasted with its prompt
+    if text == nil then break end
+    text = (text or ""):gsub("^nn> ", "")   -- pasted with its prompt
     while is_unfinished(text) do
       local more = read_line "  > "
+      text = more and text .. "\n" .. more or more == nil and text or ""
       if not more then break end
-      text = text .. "\n" .. more
     end
     handle(text)
   end

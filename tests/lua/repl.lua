@@ -34,6 +34,40 @@ t.case("an error shows the user's lines only, and ends piped input with status 1
   t.same(select(2, session ")"), 1)
 end)
 
+t.case("a task that fails is told at its own line, and the session goes on", function()
+  t.same(session("y = nn.zeros(3):gather(nn.tensor({9}, {dtype = 'i64'}))", "1 + 1"),
+         "error: gather: index 9 is outside [0,3) (kernel gather, f32, tile 1 of shape (1))\n2\n")
+end)
+
+t.case("Ctrl-C at the prompt drops the line and nothing else", function()
+  if t.shell "command -v python3 >/dev/null" ~= 0 then t.skip "there is no python3" end
+  local _, output = t.shell [[
+    python3 - <<'END'
+import os, pty, re, select, time
+pid, terminal = pty.fork()
+if pid == 0:
+    os.environ["TERM"] = "dumb"
+    os.execv(os.environ["NNLUA"], ["nnlua"])
+seen = b""
+def wait(text, more=b""):
+    global seen
+    os.write(terminal, more)
+    end = time.time() + 20
+    while text not in seen and time.time() < end:
+        if select.select([terminal], [], [], 0.1)[0]:
+            seen += os.read(terminal, 4096)
+    print(text in seen)
+    seen = b""
+wait(b"nn> ")
+wait(b"\r\nnn> ", b"abc\x03")
+wait(b"  > ", b"for i = 1, 2 do\r")
+wait(b"\r\nnn> ", b"\x03")
+wait(b"42\r\n", b"6 * 7\r")
+os.write(terminal, b"\x04")
+END]]
+  t.same(output, ("True\n"):rep(5))
+end)
+
 t.case("a mistake inside no_grad, scope or compile shows the line that made it", function()
   local path = t.folder() .. "/mistake.lua"
   files.write(path, [[local nn = require "nn"
