@@ -235,7 +235,8 @@ local data_options = arguments.names "context vocab seed vocabulary"
 ---     local data = nn.data(cfg.data, {context = 64}); local ids, targets = data.train:batch()
 function M.data(given, options)
   local cfg = {}
-  given = arguments.options("data", given, defaults)
+  local checked = type(given) == "table" and getmetatable(given) ~= nil     -- settings of nn.config
+  given = checked and given or arguments.options("data", given, defaults)
   options = arguments.options("data", options, data_options)
   local context = arguments.whole("data", "context", options.context)
   for name, default in pairs(defaults) do

@@ -35,7 +35,7 @@ t.case("memory stays flat over 1000 compiled steps", function()
   end
   -- The heaps of the C library and of LuaJIT find their size first, on a busy machine later. What
   -- leaks grows every time.
-  local before, after = run(500), nil
+  local before, after = run(1000), nil
   for _ = 1, 3 do
     after = run(1000)
     print(("RSS %.1f MB, 1000 steps later %.1f MB"):format(before / 1e6, after / 1e6))
