@@ -94,7 +94,12 @@ int add_traceback(lua_State* L) {
         lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
         return 1;
     }
-    luaL_traceback(L, L, lua_tostring(L, 1), 1);
+    const std::string message = lua_tostring(L, 1), hook = ": interrupted";
+    if (message.size() > hook.size() &&
+        message.compare(message.size() - hook.size(), hook.size(), hook) == 0)
+        lua_pushliteral(L, "interrupted");
+    else
+        luaL_traceback(L, L, message.c_str(), 1);
     return 1;
 }
 
@@ -106,7 +111,6 @@ int call(lua_State* L, int arguments) {
     lua_remove(L, handler);
     if (status == 0) return 0;
     const char* message = lua_tostring(L, -1);
-    if (signals_seen && message && std::strstr(message, "interrupted")) message = "interrupted";
     std::fflush(stdout);
     std::fprintf(stderr, "nnlua: %s\n", message ? message : "(no message)");
     lua_pop(L, 1);

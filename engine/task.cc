@@ -1,13 +1,8 @@
-// Building tasks and handing them to StarPU or to the program being recorded.
+// Tiles, and building tasks: into the program being recorded, or for submission.
 #include "engine/task.h"
 
 #include <starpu.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cstdlib>
-#include <map>
-#include <mutex>
 #include <unordered_set>
 
 #include "engine/error.h"
@@ -32,19 +27,7 @@ std::unordered_set<Tile*>& registered_tiles() {
     return *tiles;
 }
 
-// Adds the time of StarPU's own calls to the statistics while profiling, for "microseconds a task
-// beyond StarPU's".
-struct StarpuTime {
-    const bool on = profiling();
-    const double start = on ? starpu_timing_now() : 0;
-    ~StarpuTime() {
-        if (on) mutable_stats().starpu_seconds += (starpu_timing_now() - start) * 1e-6;
-    }
-};
-
 }  // namespace
-
-static void submit_now(const Task& task);
 
 TemporariesVisible::TemporariesVisible() { temporaries_visible = true; }
 TemporariesVisible::~TemporariesVisible() { temporaries_visible = false; }
@@ -74,6 +57,11 @@ starpu_data_handle_t Tile::handle() {
 void Tile::drop_handle() {
     starpu_data_unregister_no_coherency(handle_);
     handle_ = nullptr;
+}
+
+void forget_values(const std::unordered_set<starpu_data_handle_t>& failed) {
+    for (Tile* tile : registered_tiles())
+        if (!tile->recording && failed.count(tile->handle())) tile->set_failed();
 }
 
 void drop_handles() {
@@ -208,216 +196,6 @@ void Emission::submit() {
     for (const Task& task : emitted) submit_now(task);
     first_written.clear();
     emitted.clear();
-}
-
-namespace {
-
-// Handles whose values failed tasks were to give. A task that needs one of them is not run, and its
-// results fail too; only a change in place (an op that ends in '_') leaves the value that was
-// there. So an error in the forward pass reaches no parameter.
-struct Failures {
-    std::mutex mutex;
-    std::unordered_set<starpu_data_handle_t> handles;
-    std::atomic<bool> any{false};
-};
-Failures& failures() {
-    static auto* const instance = new Failures;
-    return *instance;
-}
-
-void note_failure(const TaskArg& arg, bool has_run) {
-    const starpu_task* t = starpu_task_get_current();
-    const bool keeps = !has_run && arg.op[std::strlen(arg.op) - 1] == '_';
-    std::lock_guard lock(failures().mutex);
-    for (int i = 0; i < t->nbuffers; ++i)
-        if (t->modes[i] == STARPU_W || (t->modes[i] == STARPU_RW && !keeps))
-            failures().handles.insert(t->handles[i]);
-    failures().any = true;
-}
-
-bool needs_failed_value() {
-    const starpu_task* t = starpu_task_get_current();
-    std::lock_guard lock(failures().mutex);
-    for (int i = 0; i < t->nbuffers; ++i)
-        if (t->modes[i] != STARPU_W && failures().handles.count(t->handles[i])) return true;
-    return false;
-}
-
-// A value that is written anew is good again.
-void note_success() {
-    const starpu_task* t = starpu_task_get_current();
-    std::lock_guard lock(failures().mutex);
-    for (int i = 0; i < t->nbuffers; ++i)
-        if (t->modes[i] == STARPU_W) failures().handles.erase(t->handles[i]);
-}
-
-void run_on_worker(void* buffers[], const TaskArg& arg, KernelFn fn, void* stream) {
-    if (failures().any && needs_failed_value()) return note_failure(arg, false);
-    void* operands[max_operands];
-    for (int i = 0; i < arg.operands; ++i)
-        operands[i] =
-            arg.buffer_of[i] < 0
-                ? nullptr
-                : reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[arg.buffer_of[i]]));
-    std::string error;
-    const bool timed = profiling();
-    const double start = timed ? starpu_timing_now() : 0;
-    try {
-        fn(KernelCall{operands, arg.params, arg.dtype, stream, &error});
-    } catch (const std::exception& e) {
-        error = e.what();
-    }
-    if (timed)
-        add_kernel_time(arg.kernel, (starpu_timing_now() - start) * 1e-6, double(arg.flops),
-                        double(arg.bytes));
-    if (error.empty()) {
-        if (failures().any) note_success();
-        return;
-    }
-    note_failure(arg, true);
-    report_kernel_error(arg, error);
-}
-
-void run_on_cpu(void* buffers[], void* cl_arg) {
-    const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
-    run_on_worker(buffers, arg, arg.kernel->cpu, nullptr);
-}
-
-#if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
-void run_on_cuda(void* buffers[], void* cl_arg) {
-    const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
-    run_on_worker(buffers, arg, arg.kernel->cuda, starpu_cuda_get_local_stream());
-}
-#endif
-
-static_assert(max_operands <= STARPU_NMAXBUFS,
-              "StarPU must be configured with --enable-maxbuffers=16");
-
-// One codelet per kernel, all with the same function: the name serves profiles and traces. They
-// live for ever, since tasks may outlive anything else.
-starpu_codelet* codelet_of(const Kernel* kernel) {
-    static auto* const codelets = new std::map<const Kernel*, starpu_codelet*>;
-    starpu_codelet*& codelet = (*codelets)[kernel];
-    if (codelet) return codelet;
-    codelet = static_cast<starpu_codelet*>(std::calloc(1, sizeof(starpu_codelet)));
-    starpu_codelet_init(codelet);
-    codelet->name = kernel->name.c_str();
-    codelet->nbuffers = STARPU_VARIABLE_NBUFFERS;
-    if (kernel->cpu) codelet->cpu_funcs[0] = run_on_cpu;
-#if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
-    if (kernel->cuda) {
-        codelet->cuda_funcs[0] = run_on_cuda;
-        codelet->cuda_flags[0] = STARPU_CUDA_ASYNC;
-    }
-#endif
-    return codelet;
-}
-
-starpu_data_access_mode starpu_mode(Mode mode) {
-    return mode == Mode::read ? STARPU_R : mode == Mode::write ? STARPU_W : STARPU_RW;
-}
-
-starpu_task* create_task() {
-    const StarpuTime time;
-    return starpu_task_create();
-}
-
-int submit_task(starpu_task* t) {
-    const StarpuTime time;
-    return starpu_task_submit(t);
-}
-
-}  // namespace
-
-void forget_failed_values() {
-    Failures& f = failures();
-    for (Tile* tile : registered_tiles())
-        if (!tile->recording && f.handles.count(tile->handle())) tile->set_failed();
-    f.handles.clear();
-    f.any = false;
-}
-
-void invalidate(Tile& tile) {
-    const StarpuTime time;
-    starpu_data_invalidate_submit(tile.handle());
-}
-
-namespace {
-
-// Bytes that eager tasks in flight write anew. Submission is far ahead of the workers, and a
-// scheduler likes to run what was submitted together: without a bound, a loop over temporaries
-// would hold all of them at once.
-std::atomic<int64_t> eager_bytes{0};
-constexpr int64_t eager_limit = int64_t(256) << 20;
-
-void eager_task_done(void* arg) { eager_bytes -= static_cast<TaskArg*>(arg)->fresh_bytes; }
-
-}  // namespace
-
-void submit(const Task& task, TaskArg* arg, bool owned) {
-    starpu_task* t = create_task();
-    t->cl = codelet_of(task.arg.kernel);
-    t->cl_arg = arg;
-    t->cl_arg_size = sizeof(TaskArg);
-    t->cl_arg_free = owned;
-    t->nbuffers = task.handles;
-    for (int i = 0; i < task.handles; ++i) {
-        t->handles[i] = task.tiles[i]->handle();
-        t->modes[i] = starpu_mode(task.modes[i]);
-    }
-    t->priority = task.priority;
-    t->flops = double(task.arg.flops);
-    if (task.where) t->where = int32_t(task.where);
-    if (arg->fresh_bytes) {
-        t->callback_func = eager_task_done;
-        t->callback_arg = arg;
-    }
-    const int status = submit_task(t);
-    if (status != 0) {
-        eager_bytes -= arg->fresh_bytes;
-        t->destroy = 0;
-        starpu_task_destroy(t);
-        fail("%s: no worker can run kernel %s here (StarPU says %s)", task.arg.op,
-             task.arg.kernel->name.c_str(), std::strerror(-status));
-    }
-    for (int i = 0; i < task.handles; ++i)
-        if (task.modes[i] != Mode::read) task.tiles[i]->set_written();
-}
-
-void apply_patches(const Task& task, TaskArg* arg) {
-    for (const Patch& patch : task.patches) {
-        unsigned char* at = arg->params + patch.offset;
-        if (patch.kind == Patch::slot) {
-            const double value = slot_value(patch.slot_id);
-            std::memcpy(at, &value, sizeof value);
-        } else {
-            uint64_t key[2];
-            std::memcpy(key, at, sizeof key);
-            key[0] = random_seed();
-            key[1] += random_counter();
-            std::memcpy(at, key, sizeof key);
-        }
-    }
-}
-
-// With a copy of the arguments and the present values of its patches.
-static void submit_now(const Task& task) {
-    start();
-    ensure_awake();
-    wait_below(8000);
-    wait_for([] { return eager_bytes <= eager_limit; });
-    TaskArg* arg = static_cast<TaskArg*>(std::malloc(sizeof(TaskArg)));
-    *arg = task.arg;
-    for (const Patch& patch : task.patches)
-        if (patch.kind == Patch::slot) {
-            const double value = slot_value(patch.slot_id);
-            std::memcpy(arg->params + patch.offset, &value, sizeof value);
-        }
-    for (int i = 0; i < task.handles; ++i)
-        if (task.modes[i] == Mode::write) arg->fresh_bytes += int64_t(task.tiles[i]->bytes);
-    eager_bytes += arg->fresh_bytes;
-    submit(task, arg, true);
-    ++mutable_stats().tasks;
 }
 
 }  // namespace nn

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/shape.h"
@@ -130,11 +131,13 @@ inline TaskBuilder task(const char* kernel, Dtype dtype) { return TaskBuilder(ke
 // Submits to StarPU; `arg` must outlive the task when it is not owned (malloc'd and then freed by
 // StarPU).
 void submit(const Task& task, TaskArg* arg, bool owned);
+void submit_now(const Task& task);  // eager: with a copy of the arguments, patches filled in
 void apply_patches(const Task& task, TaskArg* arg);
 void drop_handles();  // of all tiles that exist: part of shutdown
 // Tiles lose the values that failed tasks, or tasks that needed these, were to give them. To be
 // called when no task is left.
 void forget_failed_values();
+void forget_values(const std::unordered_set<_starpu_data_state*>& failed);  // of these handles
 void invalidate(Tile& tile);  // its value is needed no more: StarPU gives the memory back after the
                               // last task that uses it
 

@@ -14,11 +14,9 @@ local cfg = nn.config({
   batch = nn.field(4, "windows at a time", {min = 1}),
   tokens = nn.field(0, "only the first so many; 0: all", {min = 0}),
 }, arg)
-if cfg.model == "" then nn.fail "give model=FOLDER" end
 if (cfg.text == "") == (cfg.bin == "") then nn.fail "give text=FILE or bin=FILE" end
 
-local model, words = nn.load_model(cfg.model)
-if cfg.tokenizer ~= "" then words = nn.tokenizer(cfg.tokenizer) end
+local model, words = nn.load_model(cfg.model, cfg.tokenizer)
 local source, bytes
 if cfg.bin ~= "" then
   source = token_file.open(cfg.bin, "bin")

@@ -18,10 +18,8 @@ local cfg = nn.config({
   seed = nn.field(1, "of the samples", {min = 0}),
   logprobs = nn.field(false, "print the mean log-probability of each sample's tokens"),
 }, arg)
-if cfg.model == "" then nn.fail "give model=FOLDER" end
 
-local model, words = nn.load_model(cfg.model)
-if cfg.tokenizer ~= "" then words = nn.tokenizer(cfg.tokenizer) end
+local model, words = nn.load_model(cfg.model, cfg.tokenizer)
 if not words then nn.fail("'%s' has no tokenizer; give tokenizer=FOLDER", cfg.model) end
 local last = words.special and words.special["<|endoftext|>"]
 local prompt = words:ids(cfg.prompt)

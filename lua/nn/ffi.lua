@@ -68,7 +68,7 @@ end
 --- traced(e) -> the error text e with a traceback from here, for xpcall. Messages for people and
 --- other error values stay what they are.
 function M.traced(e)
-  if type(e) ~= "string" then return e end
+  if type(e) ~= "string" or e:find ": interrupted$" then return e end
   local lines = {}
   for line in debug.traceback("", 2):gmatch "[^\n]+" do
     if not is_noise(line) then lines[#lines + 1] = line end

@@ -17,13 +17,14 @@ local function from_checkpoint(found)
   return model, state.vocabulary and vocabulary.from_state(state.vocabulary)
 end
 
---- nn.load_model(path) -> model, vocabulary (nil where none is known). `path`: a folder that
---- transformers or nn.save_hf wrote, a checkpoint of recipes/gpt2_train.lua, or its run's folder,
---- whose newest checkpoint is taken. The random state stays as it is. Errors: a path that holds no
---- model.
+--- nn.load_model(path, tokenizer) -> model, vocabulary (nil where none is known). `path`: a folder
+--- that transformers or nn.save_hf wrote, a checkpoint of recipes/gpt2_train.lua, or its run's
+--- folder, whose newest checkpoint is taken. `tokenizer`: a path for nn.tokenizer, instead of what
+--- lies there. The random state stays as it is. Errors: a path that holds no model.
 ---     local model, words = nn.load_model "runs/char"
-function M.load_model(path)
-  if path == "" or not files.list(path) then lib.fail("there is no folder '%s'", path) end
+function M.load_model(path, tokenizer)
+  if path == "" then lib.fail "give model=FOLDER" end
+  if not files.list(path) then lib.fail("there is no folder '%s'", path) end
   local nn = require "nn"
   local random = nn.random_state()
   local results
@@ -38,6 +39,7 @@ function M.load_model(path)
              path)
   end
   nn.set_random_state(random)
+  if tokenizer and tokenizer ~= "" then results[2] = nn.tokenizer(tokenizer) end
   return results[1], results[2]
 end
 

@@ -7,6 +7,7 @@ local config = require "nn.config"
 local files = require "nn.files"
 local lib = require "nn.ffi"
 local log = require "nn.log"
+local run_plan = require "nn.run_plan"
 local vocabulary = require "nn.vocabulary"
 
 local M = {}
@@ -127,36 +128,13 @@ function Run:track(parts)
   files.write(files.join(self.out, "config.json"), files.json(self.cfg, "") .. "\n")
 end
 
--- What build() and one step would take, without computing or allocating anything.
-local function plan_of(build, loader)
-  local nn = require "nn"
-  local ids, targets = loader:peek()
-  local count
-  local function made(with_step)
-    return nn.plan(function()
-      local model, optim, step = build()
-      local kept = {}
-      for _, list in ipairs {model:state(), optim:state()} do
-        for _, entry in ipairs(list) do kept[#kept + 1] = entry.tensor end
-      end
-      count = model:count()
-      if with_step then kept[#kept + 1] = step(ids, targets) end
-      return unpack(kept)
-    end)
-  end
-  local state, all = made(false), made(true)
-  return {parameters = count, tasks = all.tasks - state.tasks, flops = all.flops - state.flops,
-          state = state.peak_bytes, need = all.peak_bytes + all.persistent_bytes,
-          there = nn.memory().budget}
-end
-
 --- run:plan(build, loader) -> whether to go on: false with plan=true, which prints what a step
 --- would take. build() makes and returns the model, the optimizer and the step, a function of the
 --- loader's ids and targets; it is run here without computing or allocating anything. Errors: where
 --- that does not fit into memory, with the bytes needed and the bytes there are.
 ---     if not run:plan(build, data.train) then return end
 function Run:plan(build, loader)
-  local plan = plan_of(build, loader)
+  local plan = run_plan.plan(build, loader)
   local fits = plan.need <= plan.there
   local parts = ("%s of parameters and moments, %s of gradients and activations"):format(
     log.bytes(plan.state), log.bytes(plan.need - plan.state))
@@ -335,10 +313,10 @@ local function begin(self)
   self.log:event(self.checkpoint and "resume" or "start", {
     step = self.step, parameters = model:count(), cpus = cpus, gpus = gpus, sgemm_gflops = rate,
     time = os.date "!%Y-%m-%dT%H:%M:%SZ", version = nn.version():match "^[^\n]*"})
-  local todo = ("steps %d to %d"):format(self.first, self.cfg.steps)
-  if self.first > self.cfg.steps then todo = "no step is left to do" end
+  local steps = ("steps %d to %d"):format(self.first, self.cfg.steps)
+  if self.first > self.cfg.steps then steps = "all steps are done" end
   self:say(("%s parameters, %s, %d CPU and %d GPU workers, %s: %s"):format(
-    log.number(model:count()), data and data.name or "no data", cpus, gpus, self.out, todo))
+    log.number(model:count()), data and data.name or "no data", cpus, gpus, self.out, steps))
   self.logged, self.logged_at = self.step, 0
   nn.defer_interrupts(true)
   go_on(self)

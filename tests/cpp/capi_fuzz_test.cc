@@ -389,12 +389,12 @@ TEST_CASE("100,000 random calls are answered and leave a library that works") {
     for (const char* axis : {"tokens", "vocab", "batch", "time", ""}) nn_tile_size(axis, 0);
     nn_record_abort();
     nn_sync();
-    OK(nn_memory_budget(0));
+    REQUIRE_OK(nn_memory_budget(0));
     check_usable();
-    OK(nn_shutdown());
+    REQUIRE_OK(nn_shutdown());
     CHECK(tensors_alive() == 0);
     nn_memory_info_t memory;
-    OK(nn_memory(&memory));
+    REQUIRE_OK(nn_memory(&memory));
     CHECK(memory.tensors == 0);
     CHECK(memory.in_use == 0);
 }

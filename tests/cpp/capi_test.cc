@@ -23,26 +23,26 @@ TEST_CASE("the C API says what it is made of") {
 TEST_CASE("every op and every kernel can be described to its last part, and no further") {
     for (int op = 0; op < nn_op_count(); ++op) {
         nn_op_info_t info;
-        OK(nn_op_info(op, &info));
+        REQUIRE_OK(nn_op_info(op, &info));
         INFO(info.name);
         const char* part = nullptr;
         nn_attribute_info attribute;
-        for (int i = 0; i < info.inputs; ++i) OK(nn_op_input(op, i, &part));
-        for (int i = 0; i < info.attributes; ++i) OK(nn_op_attribute(op, i, &attribute));
-        for (int i = 0; i < info.samples; ++i) OK(nn_op_sample(op, i, &part));
-        REFUSED(nn_op_input(op, info.inputs, &part), "there is no input");
-        REFUSED(nn_op_attribute(op, info.attributes, &attribute), "there is no attribute");
-        REFUSED(nn_op_sample(op, info.samples, &part), "there is no sample");
+        for (int i = 0; i < info.inputs; ++i) REQUIRE_OK(nn_op_input(op, i, &part));
+        for (int i = 0; i < info.attributes; ++i) REQUIRE_OK(nn_op_attribute(op, i, &attribute));
+        for (int i = 0; i < info.samples; ++i) REQUIRE_OK(nn_op_sample(op, i, &part));
+        CHECK_REFUSED(nn_op_input(op, info.inputs, &part), "there is no input");
+        CHECK_REFUSED(nn_op_attribute(op, info.attributes, &attribute), "there is no attribute");
+        CHECK_REFUSED(nn_op_sample(op, info.samples, &part), "there is no sample");
         CHECK(std::strlen(info.doc) > 0);
     }
     for (int kernel = 0; kernel < nn_kernel_count(); ++kernel) {
         nn_kernel_info_t info;
         nn_operand_info operand;
-        OK(nn_kernel_info(kernel, &info));
+        REQUIRE_OK(nn_kernel_info(kernel, &info));
         INFO(info.name);
-        for (int i = 0; i < info.operands; ++i) OK(nn_kernel_operand(kernel, i, &operand));
-        REFUSED(nn_kernel_operand(kernel, info.operands, &operand), "there is no operand");
-        REFUSED(nn_kernel_operand(kernel, -1, &operand), "there is no operand -1");
+        for (int i = 0; i < info.operands; ++i) REQUIRE_OK(nn_kernel_operand(kernel, i, &operand));
+        CHECK_REFUSED(nn_kernel_operand(kernel, info.operands, &operand), "there is no operand");
+        CHECK_REFUSED(nn_kernel_operand(kernel, -1, &operand), "there is no operand -1");
     }
 }
 
@@ -58,17 +58,17 @@ TEST_CASE("numbers of ops and kernels out of range are errors") {
         const char* name;
         nn_ref out;
         int32_t room = 1;
-        REFUSED(nn_op_info(bad, &op), "there is no op");
-        REFUSED(nn_op_input(bad, 0, &name), "there is no op");
-        REFUSED(nn_op_input(op_index("neg"), bad, &name), "there is no input");
-        REFUSED(nn_op_attribute(bad, 0, &attribute), "there is no op");
-        REFUSED(nn_op_attribute(op_index("full"), bad, &attribute), "there is no attribute");
-        REFUSED(nn_op_sample(bad, 0, &name), "there is no op");
-        REFUSED(nn_op_sample(op_index("neg"), bad, &name), "there is no sample");
-        REFUSED(nn_kernel_info(bad, &kernel), "there is no kernel");
-        REFUSED(nn_kernel_operand(bad, 0, &operand), "there is no kernel");
-        REFUSED(nn_kernel_stat(bad, &stat), "there is no kernel");
-        REFUSED(nn_apply(bad, nullptr, 0, nullptr, 0, &out, &room), "there is no op");
+        CHECK_REFUSED(nn_op_info(bad, &op), "there is no op");
+        CHECK_REFUSED(nn_op_input(bad, 0, &name), "there is no op");
+        CHECK_REFUSED(nn_op_input(op_index("neg"), bad, &name), "there is no input");
+        CHECK_REFUSED(nn_op_attribute(bad, 0, &attribute), "there is no op");
+        CHECK_REFUSED(nn_op_attribute(op_index("full"), bad, &attribute), "there is no attribute");
+        CHECK_REFUSED(nn_op_sample(bad, 0, &name), "there is no op");
+        CHECK_REFUSED(nn_op_sample(op_index("neg"), bad, &name), "there is no sample");
+        CHECK_REFUSED(nn_kernel_info(bad, &kernel), "there is no kernel");
+        CHECK_REFUSED(nn_kernel_operand(bad, 0, &operand), "there is no kernel");
+        CHECK_REFUSED(nn_kernel_stat(bad, &stat), "there is no kernel");
+        CHECK_REFUSED(nn_apply(bad, nullptr, 0, nullptr, 0, &out, &room), "there is no op");
     }
 }
 
@@ -79,56 +79,56 @@ TEST_CASE("a missing place for a result is an error of every function that has o
     int32_t n = 1;
     uint64_t u;
     nn_ref out;
-    REFUSED(nn_workers(nullptr, &n), "cpus is NULL");
-    REFUSED(nn_workers(&n, nullptr), "gpus is NULL");
-    REFUSED(nn_interrupted(nullptr), "flag is NULL");
-    REFUSED(nn_tensor_info_get(&x, nullptr), "out is NULL");
-    REFUSED(nn_cuts(&x, 0, nullptr, 0, nullptr), "count is NULL");
-    REFUSED(nn_retile(&x, &whole, 1, nullptr), "out is NULL");
-    REFUSED(nn_tensors_alive(nullptr), "count is NULL");
-    REFUSED(nn_op_info(0, nullptr), "out is NULL");
-    REFUSED(nn_op_input(op_index("neg"), 0, nullptr), "name is NULL");
-    REFUSED(nn_op_attribute(op_index("full"), 0, nullptr), "out is NULL");
-    REFUSED(nn_op_sample(op_index("neg"), 0, nullptr), "text is NULL");
-    REFUSED(nn_apply(op_index("neg"), &x, 1, nullptr, 0, nullptr, &n), "outputs is NULL");
-    REFUSED(nn_apply(op_index("neg"), &x, 1, nullptr, 0, &out, nullptr), "n_outputs is NULL");
-    REFUSED(nn_slot_new(1, nullptr), "slot is NULL");
-    OK(nn_slot_new(1, &n));
-    REFUSED(nn_slot_get(n, nullptr), "value is NULL");
-    OK(nn_slot_free(n));
-    REFUSED(nn_memory(nullptr), "out is NULL");
-    REFUSED(nn_random_state(nullptr, &u), "seed is NULL");
-    REFUSED(nn_random_state(&u, nullptr), "counter is NULL");
-    REFUSED(nn_next_random(nullptr), "counter is NULL");
-    REFUSED(nn_kernel_info(0, nullptr), "out is NULL");
-    REFUSED(nn_kernel_operand(0, 0, nullptr), "out is NULL");
-    REFUSED(nn_kernel_stat(0, nullptr), "out is NULL");
-    REFUSED(nn_stats(nullptr), "out is NULL");
-    REFUSED(nn_tile_size(nullptr, 1), "axis is NULL");
-    REFUSED(nn_tile_size(nullptr, -1), "axis is NULL");
+    CHECK_REFUSED(nn_workers(nullptr, &n), "cpus is NULL");
+    CHECK_REFUSED(nn_workers(&n, nullptr), "gpus is NULL");
+    CHECK_REFUSED(nn_interrupted(nullptr), "flag is NULL");
+    CHECK_REFUSED(nn_tensor_info_get(&x, nullptr), "out is NULL");
+    CHECK_REFUSED(nn_cuts(&x, 0, nullptr, 0, nullptr), "count is NULL");
+    CHECK_REFUSED(nn_retile(&x, &whole, 1, nullptr), "out is NULL");
+    CHECK_REFUSED(nn_tensors_alive(nullptr), "count is NULL");
+    CHECK_REFUSED(nn_op_info(0, nullptr), "out is NULL");
+    CHECK_REFUSED(nn_op_input(op_index("neg"), 0, nullptr), "name is NULL");
+    CHECK_REFUSED(nn_op_attribute(op_index("full"), 0, nullptr), "out is NULL");
+    CHECK_REFUSED(nn_op_sample(op_index("neg"), 0, nullptr), "text is NULL");
+    CHECK_REFUSED(nn_apply(op_index("neg"), &x, 1, nullptr, 0, nullptr, &n), "outputs is NULL");
+    CHECK_REFUSED(nn_apply(op_index("neg"), &x, 1, nullptr, 0, &out, nullptr), "n_outputs is NULL");
+    CHECK_REFUSED(nn_slot_new(1, nullptr), "slot is NULL");
+    REQUIRE_OK(nn_slot_new(1, &n));
+    CHECK_REFUSED(nn_slot_get(n, nullptr), "value is NULL");
+    REQUIRE_OK(nn_slot_free(n));
+    CHECK_REFUSED(nn_memory(nullptr), "out is NULL");
+    CHECK_REFUSED(nn_random_state(nullptr, &u), "seed is NULL");
+    CHECK_REFUSED(nn_random_state(&u, nullptr), "counter is NULL");
+    CHECK_REFUSED(nn_next_random(nullptr), "counter is NULL");
+    CHECK_REFUSED(nn_kernel_info(0, nullptr), "out is NULL");
+    CHECK_REFUSED(nn_kernel_operand(0, 0, nullptr), "out is NULL");
+    CHECK_REFUSED(nn_kernel_stat(0, nullptr), "out is NULL");
+    CHECK_REFUSED(nn_stats(nullptr), "out is NULL");
+    CHECK_REFUSED(nn_tile_size(nullptr, 1), "axis is NULL");
+    CHECK_REFUSED(nn_tile_size(nullptr, -1), "axis is NULL");
     check_usable();
 }
 
 TEST_CASE("devices out of range, and schedulers that do not exist, are errors") {
     const Library library;
     for (int32_t bad : {-1, INT32_MIN, INT32_MAX, 1025})
-        REFUSED(nn_configure(bad, ""), "CPU workers");
-    REFUSED(nn_configure(1, "no such scheduler"), "there is no scheduler");
-    OK(nn_configure(1, nullptr));
+        CHECK_REFUSED(nn_configure(bad, ""), "CPU workers");
+    CHECK_REFUSED(nn_configure(1, "no such scheduler"), "there is no scheduler");
+    REQUIRE_OK(nn_configure(1, nullptr));
     int32_t cpus = 0, gpus = -1;
-    OK(nn_workers(&cpus, &gpus));
+    REQUIRE_OK(nn_workers(&cpus, &gpus));
     CHECK(cpus == 1);
     CHECK(gpus >= 0);
-    REFUSED(nn_configure(1, nullptr), "before the first tensor");
+    CHECK_REFUSED(nn_configure(1, nullptr), "before the first tensor");
 }
 
 TEST_CASE("a tensor says its shape, dtype, cuts and bytes") {
     const Library library;
     const nn_ref x = full({4, 6}, 1, "f32");
     nn_ref y;
-    OK(nn_retile(&x, Numbers{3, 0}.data(), 2, &y));
+    REQUIRE_OK(nn_retile(&x, Numbers{3, 0}.data(), 2, &y));
     nn_tensor_info info;
-    OK(nn_tensor_info_get(&y, &info));
+    REQUIRE_OK(nn_tensor_info_get(&y, &info));
     CHECK(info.rank == 2);
     CHECK(info.dtype == f32);
     CHECK(Numbers(info.shape, info.shape + 2) == Numbers{4, 6});
@@ -139,13 +139,13 @@ TEST_CASE("a tensor says its shape, dtype, cuts and bytes") {
     CHECK(info.temporary == 0);
     int32_t count = 0;
     int64_t cuts[3] = {9, 9, 9};
-    OK(nn_cuts(&y, 0, nullptr, 0, &count));
+    REQUIRE_OK(nn_cuts(&y, 0, nullptr, 0, &count));
     CHECK(count == 3);
-    OK(nn_cuts(&y, 0, cuts, 2, &count));
+    REQUIRE_OK(nn_cuts(&y, 0, cuts, 2, &count));
     CHECK(Numbers(cuts, cuts + 3) == Numbers{0, 3, 9});
-    OK(nn_cuts(&y, 0, cuts, -1, &count));
+    REQUIRE_OK(nn_cuts(&y, 0, cuts, -1, &count));
     for (int32_t bad : {-1, 2, INT32_MAX, INT32_MIN})
-        REFUSED(nn_cuts(&y, bad, cuts, 3, &count), "there is no axis");
+        CHECK_REFUSED(nn_cuts(&y, bad, cuts, 3, &count), "there is no axis");
 }
 
 TEST_CASE("reading and writing need a place and the exact number of bytes") {
@@ -153,12 +153,12 @@ TEST_CASE("reading and writing need a place and the exact number of bytes") {
     const nn_ref x = full({2}, 1);
     double buffer[2] = {3, 4};
     for (int64_t bad : {int64_t(0), int64_t(-16), int64_t(15), int64_t(17), INT64_MAX, INT64_MIN}) {
-        REFUSED(nn_read(&x, buffer, bad), "for 16");
-        REFUSED(nn_write(&x, buffer, bad), "for 16");
+        CHECK_REFUSED(nn_read(&x, buffer, bad), "for 16");
+        CHECK_REFUSED(nn_write(&x, buffer, bad), "for 16");
     }
-    REFUSED(nn_read(&x, nullptr, 16), "read: ");
-    REFUSED(nn_write(&x, nullptr, 16), "write: ");
-    OK(nn_write(&x, buffer, 16));
+    CHECK_REFUSED(nn_read(&x, nullptr, 16), "read: ");
+    CHECK_REFUSED(nn_write(&x, nullptr, 16), "write: ");
+    REQUIRE_OK(nn_write(&x, buffer, 16));
     CHECK(values(x) == std::vector<double>{3, 4});
 }
 
@@ -167,12 +167,12 @@ TEST_CASE("tile sizes must be there for every axis and not negative") {
     const nn_ref x = full({4, 6}, 1);
     nn_ref y;
     const int64_t sizes[] = {2, -1, 3};
-    REFUSED(nn_retile(&x, nullptr, 2, &y), "2 tile sizes");
-    REFUSED(nn_retile(&x, sizes, 1, &y), "1 tile sizes for 2 axes");
-    REFUSED(nn_retile(&x, sizes, -2, &y), "-2 tile sizes");
-    REFUSED(nn_retile(&x, sizes, 2, &y), "a tile size of -1");
-    REFUSED(nn_tile_size("tokens", -5), "tokens is -5");
-    OK(nn_retile(&x, Numbers{INT64_MAX, 1}.data(), 2, &y));
+    CHECK_REFUSED(nn_retile(&x, nullptr, 2, &y), "2 tile sizes");
+    CHECK_REFUSED(nn_retile(&x, sizes, 1, &y), "1 tile sizes for 2 axes");
+    CHECK_REFUSED(nn_retile(&x, sizes, -2, &y), "-2 tile sizes");
+    CHECK_REFUSED(nn_retile(&x, sizes, 2, &y), "a tile size of -1");
+    CHECK_REFUSED(nn_tile_size("tokens", -5), "tokens is -5");
+    REQUIRE_OK(nn_retile(&x, Numbers{INT64_MAX, 1}.data(), 2, &y));
     CHECK(values(y) == values(x));
 }
 
@@ -183,18 +183,21 @@ TEST_CASE("an op with wrong counts, kinds or values of arguments is refused by n
     nn_ref out[2] = {};
     int32_t room = 2;
     const nn_ref two[] = {x, x};
-    REFUSED(nn_apply(neg_op, two, 2, nullptr, 0, out, &room), "neg: takes 1 tensors, 2");
-    REFUSED(nn_apply(neg_op, two, -1, nullptr, 0, out, &room), "neg: bad list of tensors");
-    REFUSED(nn_apply(neg_op, nullptr, 1, nullptr, 0, out, &room), "neg: bad list of tensors");
-    REFUSED(nn_apply(neg_op, nullptr, 0, nullptr, 0, out, &room), "neg: tensor 'x' is missing");
+    CHECK_REFUSED(nn_apply(neg_op, two, 2, nullptr, 0, out, &room), "neg: takes 1 tensors, 2");
+    CHECK_REFUSED(nn_apply(neg_op, two, -1, nullptr, 0, out, &room), "neg: bad list of tensors");
+    CHECK_REFUSED(nn_apply(neg_op, nullptr, 1, nullptr, 0, out, &room), "neg: bad list of tensors");
+    CHECK_REFUSED(nn_apply(neg_op, nullptr, 0, nullptr, 0, out, &room),
+                  "neg: tensor 'x' is missing");
     const nn_value one = number(1);
-    REFUSED(nn_apply(neg_op, &x, 1, &one, 1, out, &room), "neg: 1 attributes given");
-    REFUSED(nn_apply(neg_op, &x, 1, nullptr, -1, out, &room), "neg: -1 attributes given");
-    REFUSED(nn_apply(full_op, nullptr, 0, nullptr, 1, out, &room), "full: 1 attributes given");
-    REFUSED(nn_apply(full_op, nullptr, 0, nullptr, 0, out, &room), "full: 'shape' must be given");
+    CHECK_REFUSED(nn_apply(neg_op, &x, 1, &one, 1, out, &room), "neg: 1 attributes given");
+    CHECK_REFUSED(nn_apply(neg_op, &x, 1, nullptr, -1, out, &room), "neg: -1 attributes given");
+    CHECK_REFUSED(nn_apply(full_op, nullptr, 0, nullptr, 1, out, &room),
+                  "full: 1 attributes given");
+    CHECK_REFUSED(nn_apply(full_op, nullptr, 0, nullptr, 0, out, &room),
+                  "full: 'shape' must be given");
     for (int32_t bad : {0, -1, INT32_MIN}) {
         room = bad;
-        REFUSED(nn_apply(neg_op, &x, 1, nullptr, 0, out, &room), "1 results, room for");
+        CHECK_REFUSED(nn_apply(neg_op, &x, 1, nullptr, 0, out, &room), "1 results, room for");
     }
     check_usable();
 }
@@ -210,56 +213,58 @@ TEST_CASE("an attribute of a wrong kind, or with a wrong list or slot, is refuse
     nn_value odd = shape;
     for (int32_t kind : {-1, 5, INT32_MAX, INT32_MIN}) {
         odd.kind = kind;
-        REFUSED(full_of(odd, one, dtype), "unknown kind");
+        CHECK_REFUSED(full_of(odd, one, dtype), "unknown kind");
     }
     for (int32_t count : {-1, 65, INT32_MAX, INT32_MIN})
-        REFUSED(full_of({3, count, 0, nullptr, shape.list}, one, dtype), "a list attribute of");
-    REFUSED(full_of({3, 1, 0, nullptr, nullptr}, one, dtype), "a list attribute of");
-    REFUSED(full_of(shape, one, {2, 0, 0, nullptr, nullptr}), "is NULL");
-    REFUSED(full_of(shape, text("1"), dtype), "'value' must be a number");
-    REFUSED(full_of(text("2"), one, dtype), "'shape' must be a list");
-    REFUSED(full_of(shape, one, one), "'dtype' must be a text");
-    REFUSED(full_of(shape, one, text("f16")), "there is no dtype 'f16'");
-    REFUSED(full_of(number(1.5), one, dtype), "a whole number is needed");
-    REFUSED(full_of(number(NAN), one, dtype), "a whole number is needed");
-    REFUSED(full_of(list({0}), one, dtype), "at least 1");
-    REFUSED(full_of(list({2, -3}), one, dtype), "at least 1");
-    REFUSED(full_of(list({INT64_MAX, INT64_MAX}), one, dtype), "more elements than can be counted");
-    REFUSED(full_of(list(Numbers(9, 1)), one, dtype), "at most 8");
+        CHECK_REFUSED(full_of({3, count, 0, nullptr, shape.list}, one, dtype),
+                      "a list attribute of");
+    CHECK_REFUSED(full_of({3, 1, 0, nullptr, nullptr}, one, dtype), "a list attribute of");
+    CHECK_REFUSED(full_of(shape, one, {2, 0, 0, nullptr, nullptr}), "is NULL");
+    CHECK_REFUSED(full_of(shape, text("1"), dtype), "'value' must be a number");
+    CHECK_REFUSED(full_of(text("2"), one, dtype), "'shape' must be a list");
+    CHECK_REFUSED(full_of(shape, one, one), "'dtype' must be a text");
+    CHECK_REFUSED(full_of(shape, one, text("f16")), "there is no dtype 'f16'");
+    CHECK_REFUSED(full_of(number(1.5), one, dtype), "a whole number is needed");
+    CHECK_REFUSED(full_of(number(NAN), one, dtype), "a whole number is needed");
+    CHECK_REFUSED(full_of(list({0}), one, dtype), "at least 1");
+    CHECK_REFUSED(full_of(list({2, -3}), one, dtype), "at least 1");
+    CHECK_REFUSED(full_of(list({INT64_MAX, INT64_MAX}), one, dtype),
+                  "more elements than can be counted");
+    CHECK_REFUSED(full_of(list(Numbers(9, 1)), one, dtype), "at most 8");
     for (double bad : {-1.0, 1e300, double(NAN), double(INT32_MAX)})
-        REFUSED(full_of(shape, {4, 0, bad, nullptr, nullptr}, dtype), "no scalar slot");
-    OK(full_of(number(2), one, {}));
+        CHECK_REFUSED(full_of(shape, {4, 0, bad, nullptr, nullptr}, dtype), "no scalar slot");
+    REQUIRE_OK(full_of(number(2), one, {}));
 }
 
 TEST_CASE("the error of a kernel comes with the next call that touches tensors, once") {
     const Library library;
     const nn_ref x = full({3}, 1), index = full({1}, 7, "i64");
     nn_ref y;
-    OK(apply("gather", {x, index}, {}, &y));
-    REFUSED(nn_sync(), "gather: ");
-    OK(nn_sync());
+    REQUIRE_OK(apply("gather", {x, index}, {}, &y));
+    CHECK_REFUSED(nn_sync(), "gather: ");
+    REQUIRE_OK(nn_sync());
     check_usable();
-    OK(apply("gather", {x, index}, {}, &y));
+    REQUIRE_OK(apply("gather", {x, index}, {}, &y));
     double value;
-    REFUSED(nn_read(&y, &value, 8), "gather: ");
+    CHECK_REFUSED(nn_read(&y, &value, 8), "gather: ");
     check_usable();
 }
 
 TEST_CASE("what does not fit the budget is NN_OUT_OF_MEMORY, and a negative budget an error") {
     const Library library;
     nn_ref out;
-    REFUSED(nn_memory_budget(-1), "-1 bytes");
-    OK(nn_memory_budget(1'000'000));
+    CHECK_REFUSED(nn_memory_budget(-1), "-1 bytes");
+    REQUIRE_OK(nn_memory_budget(1'000'000));
     CHECK(apply("full", {}, {list({1'000'000}), number(1)}, &out) == NN_OUT_OF_MEMORY);
     CHECK_THAT(nn_error(), says("4.0 MB does not fit") && says("1.0 MB"));
     nn_memory_info_t info;
-    OK(nn_memory(&info));
+    REQUIRE_OK(nn_memory(&info));
     CHECK(info.budget == 1'000'000);
     CHECK(info.tensors == 0);
-    OK(nn_memory_budget(0));
-    OK(nn_memory(&info));
+    REQUIRE_OK(nn_memory_budget(0));
+    REQUIRE_OK(nn_memory(&info));
     CHECK(info.budget > 1'000'000);
-    OK(nn_reset_peak());
+    REQUIRE_OK(nn_reset_peak());
     check_usable();
 }
 
@@ -277,16 +282,16 @@ TEST_CASE("an interrupt stops the calls that work, until it is cleared or deferr
     CHECK(nn_sync() == NN_INTERRUPTED);
     CHECK(nn_record_begin() == NN_INTERRUPTED);
     CHECK(nn_recording() == 0);
-    OK(nn_interrupted(&flag));
+    REQUIRE_OK(nn_interrupted(&flag));
     CHECK(flag == 1);
-    OK(nn_defer_interrupts(1));
+    REQUIRE_OK(nn_defer_interrupts(1));
     CHECK(values(neg(x))[0] == -1);
-    OK(nn_interrupted(&flag));
+    REQUIRE_OK(nn_interrupted(&flag));
     CHECK(flag == 1);
-    OK(nn_defer_interrupts(0));
+    REQUIRE_OK(nn_defer_interrupts(0));
     CHECK(nn_sync() == NN_INTERRUPTED);
-    OK(nn_clear_interrupt());
-    OK(nn_interrupted(&flag));
+    REQUIRE_OK(nn_clear_interrupt());
+    REQUIRE_OK(nn_interrupted(&flag));
     CHECK(flag == 0);
     check_usable();
 }
@@ -295,20 +300,20 @@ TEST_CASE("scalar slots hold numbers, and unknown ones are errors") {
     const Library library;
     int32_t id = -1;
     double value = 0;
-    OK(nn_slot_new(1.5, &id));
-    OK(nn_slot_set(id, 2.5));
-    OK(nn_slot_add(id, 1));
-    OK(nn_slot_get(id, &value));
+    REQUIRE_OK(nn_slot_new(1.5, &id));
+    REQUIRE_OK(nn_slot_set(id, 2.5));
+    REQUIRE_OK(nn_slot_add(id, 1));
+    REQUIRE_OK(nn_slot_get(id, &value));
     CHECK(value == 3.5);
     nn_ref x;
-    OK(apply("full", {}, {list({1}), slot(id), text("f64")}, &x));
+    REQUIRE_OK(apply("full", {}, {list({1}), slot(id), text("f64")}, &x));
     CHECK(values(x)[0] == 3.5);
-    OK(nn_slot_free(id));
+    REQUIRE_OK(nn_slot_free(id));
     for (int32_t bad : {id, -1, INT32_MIN, INT32_MAX}) {
-        REFUSED(nn_slot_get(bad, &value), "no scalar slot");
-        REFUSED(nn_slot_set(bad, 1), "no scalar slot");
-        REFUSED(nn_slot_add(bad, 1), "no scalar slot");
-        REFUSED(nn_slot_free(bad), "no scalar slot");
+        CHECK_REFUSED(nn_slot_get(bad, &value), "no scalar slot");
+        CHECK_REFUSED(nn_slot_set(bad, 1), "no scalar slot");
+        CHECK_REFUSED(nn_slot_add(bad, 1), "no scalar slot");
+        CHECK_REFUSED(nn_slot_free(bad), "no scalar slot");
     }
 }
 
@@ -316,14 +321,14 @@ TEST_CASE("the random state can be read, set and moved on") {
     const Library library;
     uint64_t seed = 0, counter = 9;
     int64_t drawn = -1;
-    OK(nn_seed(UINT64_MAX));
-    OK(nn_random_state(&seed, &counter));
+    REQUIRE_OK(nn_seed(UINT64_MAX));
+    REQUIRE_OK(nn_random_state(&seed, &counter));
     CHECK(seed == UINT64_MAX);
     CHECK(counter == 0);
-    OK(nn_next_random(&drawn));
+    REQUIRE_OK(nn_next_random(&drawn));
     CHECK(drawn == 0);
-    OK(nn_set_random_counter(41));
-    OK(nn_next_random(&drawn));
+    REQUIRE_OK(nn_set_random_counter(41));
+    REQUIRE_OK(nn_next_random(&drawn));
     CHECK(drawn == 41);
 }
 
@@ -333,43 +338,43 @@ TEST_CASE("host numbers of every dtype go to doubles and back") {
         INFO(dtype_name(Dtype(dtype)));
         unsigned char bytes[32] = {};
         double out[4] = {};
-        OK(nn_copy_from_f64(in, dtype, 4, bytes));
-        OK(nn_copy_f64(bytes, dtype, 4, out));
+        REQUIRE_OK(nn_copy_from_f64(in, dtype, 4, bytes));
+        REQUIRE_OK(nn_copy_f64(bytes, dtype, 4, out));
         for (int i = 0; i < 4; ++i)
             CHECK(out[i] == (Dtype(dtype) == Dtype::boolean ? in[i] != 0 : in[i]));
-        OK(nn_copy_f64(bytes, dtype, 0, out));
-        REFUSED(nn_copy_f64(bytes, dtype, -1, out), "-1 numbers");
-        REFUSED(nn_copy_from_f64(in, dtype, INT64_MIN, bytes), "numbers");
-        REFUSED(nn_copy_f64(nullptr, dtype, 1, out), "in is NULL");
-        REFUSED(nn_copy_f64(bytes, dtype, 1, nullptr), "out is NULL");
-        REFUSED(nn_copy_from_f64(nullptr, dtype, 1, bytes), "in is NULL");
-        REFUSED(nn_copy_from_f64(in, dtype, 1, nullptr), "out is NULL");
+        REQUIRE_OK(nn_copy_f64(bytes, dtype, 0, out));
+        CHECK_REFUSED(nn_copy_f64(bytes, dtype, -1, out), "-1 numbers");
+        CHECK_REFUSED(nn_copy_from_f64(in, dtype, INT64_MIN, bytes), "numbers");
+        CHECK_REFUSED(nn_copy_f64(nullptr, dtype, 1, out), "in is NULL");
+        CHECK_REFUSED(nn_copy_f64(bytes, dtype, 1, nullptr), "out is NULL");
+        CHECK_REFUSED(nn_copy_from_f64(nullptr, dtype, 1, bytes), "in is NULL");
+        CHECK_REFUSED(nn_copy_from_f64(in, dtype, 1, nullptr), "out is NULL");
     }
     double out;
     for (int32_t bad : {-1, dtype_count, INT32_MAX, INT32_MIN}) {
-        REFUSED(nn_copy_f64(in, bad, 1, &out), "there is no dtype");
-        REFUSED(nn_copy_from_f64(in, bad, 1, &out), "there is no dtype");
+        CHECK_REFUSED(nn_copy_f64(in, bad, 1, &out), "there is no dtype");
+        CHECK_REFUSED(nn_copy_from_f64(in, bad, 1, &out), "there is no dtype");
     }
 }
 
 TEST_CASE("profiles and statistics count") {
     const Library library;
-    OK(nn_profile(1));
+    REQUIRE_OK(nn_profile(1));
     neg(full({2}, 1));
-    OK(nn_sync());
+    REQUIRE_OK(nn_sync());
     nn_kernel_info_t info;
     nn_kernel_stat_t stat;
     for (int i = 0; i < nn_kernel_count(); ++i) {
-        OK(nn_kernel_info(i, &info));
-        OK(nn_kernel_stat(i, &stat));
+        REQUIRE_OK(nn_kernel_info(i, &info));
+        REQUIRE_OK(nn_kernel_stat(i, &stat));
         const std::string name = info.name;
         CHECK(stat.calls == (name == "neg" || name == "fill"));
     }
     nn_stats_t stats;
-    OK(nn_stats(&stats));
+    REQUIRE_OK(nn_stats(&stats));
     CHECK(stats.tasks == 2);
-    OK(nn_profile(0));
-    OK(nn_idle());
+    REQUIRE_OK(nn_profile(0));
+    REQUIRE_OK(nn_idle());
     check_usable();
 }
 

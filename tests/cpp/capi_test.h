@@ -39,8 +39,8 @@ inline std::string refusal(int status) {
 }
 inline auto says(const std::string& text) { return Catch::Matchers::Contains(text); }
 // A call that must fail, with a message that contains `text`.
-#define REFUSED(call, text) CHECK_THAT(refusal(call), says(text))
-#define OK(call)                           \
+#define CHECK_REFUSED(call, text) CHECK_THAT(refusal(call), says(text))
+#define REQUIRE_OK(call)                   \
     do {                                   \
         const int status = (call);         \
         INFO(#call << ": " << nn_error()); \
@@ -73,34 +73,34 @@ inline int apply(const char* op, const std::vector<nn_ref>& inputs,
 }
 inline nn_ref full(const Numbers& shape, double value, const char* dtype = "f64") {
     nn_ref out{};
-    OK(apply("full", {}, {list(shape), number(value), text(dtype)}, &out));
+    REQUIRE_OK(apply("full", {}, {list(shape), number(value), text(dtype)}, &out));
     return out;
 }
 inline nn_ref neg(nn_ref x) {
     nn_ref out{};
-    OK(apply("neg", {x}, {}, &out));
+    REQUIRE_OK(apply("neg", {x}, {}, &out));
     return out;
 }
 inline std::vector<double> values(nn_ref x) {
     nn_tensor_info info;
-    OK(nn_tensor_info_get(&x, &info));
+    REQUIRE_OK(nn_tensor_info_get(&x, &info));
     REQUIRE(info.dtype == f64);
     std::vector<double> out(size_t(info.count));
-    OK(nn_read(&x, out.data(), info.bytes));
+    REQUIRE_OK(nn_read(&x, out.data(), info.bytes));
     return out;
 }
 inline int64_t tensors_alive() {
     int64_t count = -1;
-    OK(nn_tensors_alive(&count));
+    REQUIRE_OK(nn_tensors_alive(&count));
     return count;
 }
 // The library still computes.
 inline void check_usable() {
-    OK(nn_sync());
+    REQUIRE_OK(nn_sync());
     const nn_ref x = full({3}, 2), y = neg(x);
     CHECK(values(y) == std::vector<double>{-2, -2, -2});
-    OK(nn_release(&x));
-    OK(nn_release(&y));
+    REQUIRE_OK(nn_release(&x));
+    REQUIRE_OK(nn_release(&y));
 }
 
 }  // namespace nn::capi_test
