@@ -1,8 +1,8 @@
 -- GPT-2's byte-level BPE (Sennrich et al. 2016; Radford et al. 2019): text is split into pieces
 -- (pieces.lua), and in every piece the pair of neighbours that was learned first is joined until no
 -- learned pair is left. bpe_files.lua reads and writes such tokenizers, bpe_train.lua learns them.
-local bit = require "bit"
 local ffi = require "ffi"
+local heap = require "nn.heap"
 local lib = require "nn.ffi"
 local pieces = require "nn.pieces"
 local vocabulary = require "nn.vocabulary"
@@ -49,7 +49,7 @@ end
 -- One piece on its way: the tokens left to right as a linked list (-1: the end), and a heap of
 -- pairs as rank * 2^32 + place of the left one, so that the first learned pair comes first and of
 -- equal ones the leftmost. Pairs that have changed since are passed over when they come up.
-local scratch = {room = 0, heap = {}}
+local scratch = {room = 0, queue = {}}
 
 local function make_room(n)
   if n <= scratch.room then return end
@@ -59,51 +59,25 @@ local function make_room(n)
   end
 end
 
-local function push(heap, size, value)
-  local at = size + 1
-  while at > 1 do
-    local parent = bit.rshift(at, 1)
-    if heap[parent] <= value then break end
-    heap[at] = heap[parent]
-    at = parent
-  end
-  heap[at] = value
-  return size + 1
-end
-
-local function pop(heap, size)
-  local top, value = heap[1], heap[size]
-  size = size - 1
-  local at = 1
-  while true do
-    local child = 2 * at
-    if child > size then break end
-    if child < size and heap[child + 1] < heap[child] then child = child + 1 end
-    if heap[child] >= value then break end
-    heap[at] = heap[child]
-    at = child
-  end
-  heap[at] = value
-  return top, size
-end
+local function earlier(a, b) return a < b end
 
 -- The tokens of the piece p[first .. last - 1] in scratch: from 0 on along scratch.after.
 local function merge(self, p, first, last)
   local count = last - first
   make_room(count)
-  local id, after, before, heap = scratch.id, scratch.after, scratch.before, scratch.heap
-  local ranks, joined, size = self.ranks, self.joined, 0
+  local id, after, before, queue = scratch.id, scratch.after, scratch.before, scratch.queue
+  local ranks, joined = self.ranks, self.joined
+  for i = #queue, 1, -1 do queue[i] = nil end        -- what an interrupt left
   for i = 0, count - 1 do
     id[i], before[i], after[i] = self.byte_ids[p[first + i]], i - 1, i + 1
     if i > 0 then
       local rank = ranks[pair_key(id[i - 1], id[i])]
-      if rank then size = push(heap, size, rank * 2 ^ 32 + i - 1) end
+      if rank then heap.push(queue, rank * 2 ^ 32 + i - 1, earlier) end
     end
   end
   after[count - 1] = -1
-  while size > 0 do
-    local top
-    top, size = pop(heap, size)
+  while #queue > 0 do
+    local top = heap.pop(queue, earlier)
     local rank = math.floor(top / 2 ^ 32)
     local at = top - rank * 2 ^ 32
     local right = id[at] >= 0 and after[at] or -1
@@ -113,11 +87,11 @@ local function merge(self, p, first, last)
       if further >= 0 then
         before[further] = at
         local next_rank = ranks[pair_key(id[at], id[further])]
-        if next_rank then size = push(heap, size, next_rank * 2 ^ 32 + at) end
+        if next_rank then heap.push(queue, next_rank * 2 ^ 32 + at, earlier) end
       end
       if left >= 0 then
         local next_rank = ranks[pair_key(id[left], id[at])]
-        if next_rank then size = push(heap, size, next_rank * 2 ^ 32 + left) end
+        if next_rank then heap.push(queue, next_rank * 2 ^ 32 + left, earlier) end
       end
     end
   end

@@ -5,6 +5,7 @@
 local ffi = require "ffi"
 local bpe = require "nn.bpe"
 local files = require "nn.files"
+local heap = require "nn.heap"
 local lib = require "nn.ffi"
 local pieces = require "nn.pieces"
 
@@ -22,39 +23,10 @@ local function count_pieces(p, size, counts)
   end
 end
 
--- ### A heap of pairs, the most frequent first
-
+-- Pairs come the most frequent first.
 local function before(a, b)
   if a.count ~= b.count then return a.count > b.count end
   return a.pair < b.pair
-end
-
-local function push(heap, entry)
-  local at = #heap + 1
-  while at > 1 do
-    local parent = math.floor(at / 2)
-    if not before(entry, heap[parent]) then break end
-    heap[at] = heap[parent]
-    at = parent
-  end
-  heap[at] = entry
-end
-
-local function pop(heap)
-  local top, entry = heap[1], heap[#heap]
-  heap[#heap] = nil
-  local size, at = #heap, 1
-  if size == 0 then return top end
-  while true do
-    local child = 2 * at
-    if child > size then break end
-    if child < size and before(heap[child + 1], heap[child]) then child = child + 1 end
-    if not before(heap[child], entry) then break end
-    heap[at] = heap[child]
-    at = child
-  end
-  heap[at] = entry
-  return top
 end
 
 -- ### Learning
@@ -84,7 +56,9 @@ local function new_learner(symbols, texts)
     self.words[number], self.often[number] = word, often
     for i = 1, #word - 1 do add_pair(self, word[i] * PAIR + word[i + 1], number, often) end
   end
-  for pair, count in pairs(self.counts) do push(self.heap, {pair = pair, count = count}) end
+  for pair, count in pairs(self.counts) do
+    heap.push(self.heap, {pair = pair, count = count}, before)
+  end
   return self
 end
 
@@ -117,10 +91,10 @@ end
 -- The most frequent pair as it stands now: entries of older counts go back with the new one.
 local function most_frequent(self)
   while #self.heap > 0 do
-    local top = pop(self.heap)
+    local top = heap.pop(self.heap, before)
     local count = self.counts[top.pair]
     if top.count == count then return top.pair, count end
-    if count and count > 0 then push(self.heap, {pair = top.pair, count = count}) end
+    if count and count > 0 then heap.push(self.heap, {pair = top.pair, count = count}, before) end
   end
 end
 
@@ -140,7 +114,8 @@ function Learner:step(min_count)
   for number in pairs(self.words_of[pair]) do join(self, number, left, right, joined, grown) end
   self.counts[pair], self.words_of[pair] = nil, nil
   for other in pairs(grown) do
-    if self.counts[other] then push(self.heap, {pair = other, count = self.counts[other]}) end
+    local now = self.counts[other]
+    if now then heap.push(self.heap, {pair = other, count = now}, before) end
   end
   return true
 end

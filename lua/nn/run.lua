@@ -314,7 +314,7 @@ local function begin(self)
     step = self.step, parameters = model:count(), cpus = cpus, gpus = gpus, sgemm_gflops = rate,
     time = os.date "!%Y-%m-%dT%H:%M:%SZ", version = nn.version():match "^[^\n]*"})
   local steps = ("steps %d to %d"):format(self.first, self.cfg.steps)
-  if self.first > self.cfg.steps then steps = "all steps are done" end
+  if self.first > self.cfg.steps then steps = "no step is left to do" end
   self:say(("%s parameters, %s, %d CPU and %d GPU workers, %s: %s"):format(
     log.number(model:count()), data and data.name or "no data", cpus, gpus, self.out, steps))
   self.logged, self.logged_at = self.step, 0

@@ -1,5 +1,7 @@
 -- Drawing a token from logits on the host: temperature, the k likeliest, the likeliest that hold a
 -- part of the probability, and a penalty on what was there before.
+local heap = require "nn.heap"
+
 local M = {}
 
 -- Whether id a comes before id b: by logit, equal ones by id.
@@ -10,29 +12,14 @@ end
 
 -- Ids of the k largest logits, the largest first: a heap with the least of them on top.
 local function largest(logits, size, k)
-  local heap = {}
-  local function sink(at)
-    local id = heap[at]
-    while true do
-      local child = 2 * at
-      if child > #heap then break end
-      if child < #heap and above(logits, heap[child], heap[child + 1]) then child = child + 1 end
-      if not above(logits, id, heap[child]) then break end
-      heap[at] = heap[child]
-      at = child
-    end
-    heap[at] = id
-  end
-  for id = 0, k - 1 do heap[id + 1] = id end
-  for at = math.floor(k / 2), 1, -1 do sink(at) end
+  local found = {}
+  local function below(a, b) return above(logits, b, a) end
+  for id = 0, k - 1 do heap.push(found, id, below) end
   for id = k, size - 1 do
-    if logits[id] > logits[heap[1]] then
-      heap[1] = id
-      sink(1)
-    end
+    if logits[id] > logits[found[1]] then heap.replace(found, id, below) end
   end
-  table.sort(heap, function(a, b) return above(logits, a, b) end)
-  return heap
+  table.sort(found, function(a, b) return above(logits, a, b) end)
+  return found
 end
 
 local function maximum(logits, size)

@@ -126,6 +126,15 @@ t.case("a finished run has nothing left to train", function()
   t.check(output:find("finished: no step is left to do\n", 1, true), output)
 end)
 
+t.case("Ctrl-C during the last sample tells where the run is saved", function()
+  local _, output = shell [[
+    train data.text=text.txt steps=2 sample.tokens=1000000 out=sampling >sampling.log 2>&1 &
+    await sampling/metrics.jsonl checkpoint; sleep 0.5; kill -INT $!; wait $!
+    echo "ended with $?"; cat sampling.log]]
+  t.check(output:find("ended with 130\n", 1, true), output)
+  local text = "nnlua: interrupted after the last step, which is saved in sampling/"
+  t.check(output:find(text, 1, true), output)
+end)
 t.case("a second Ctrl-C ends the program at once", function()
   local _, output = shell [[
     train data.text=text.txt data.batch=8192 steps=1000 log_every=1 out=twice >twice.log 2>&1 &
