@@ -11,7 +11,8 @@ namespace {
 
 struct Entry {
     int32_t generation = 1;
-    std::variant<std::monostate, Tensor, std::shared_ptr<Program>> value;
+    std::variant<std::monostate, Tensor, std::shared_ptr<Program>, std::shared_ptr<TensorFile>>
+        value;
 };
 
 struct Handles {
@@ -85,6 +86,7 @@ int caught() noexcept {
 
 nn_ref new_ref(Tensor tensor) { return add_entry(std::move(tensor)); }
 nn_ref new_ref(std::shared_ptr<Program> program) { return add_entry(std::move(program)); }
+nn_ref new_ref(std::shared_ptr<TensorFile> file) { return add_entry(std::move(file)); }
 
 Tensor& tensor_of(const nn_ref& ref, const char* what) {
     Entry* entry = find_entry(ref);
@@ -94,12 +96,15 @@ Tensor& tensor_of(const nn_ref& ref, const char* what) {
     return *tensor;
 }
 
-Program& program_of(const nn_ref* ref) {
-    Entry* entry = find_entry(given(ref, "program"));
-    auto* program = entry ? std::get_if<std::shared_ptr<Program>>(&entry->value) : nullptr;
-    if (!program) fail("this handle is not a live program");
-    return **program;
+// Of what the table shares with others: a program or a file.
+template <class T> static T& shared_of(const nn_ref* ref, const char* what) {
+    Entry* entry = find_entry(given(ref, what));
+    auto* value = entry ? std::get_if<std::shared_ptr<T>>(&entry->value) : nullptr;
+    if (!value) fail("this handle is not a live %s", what);
+    return **value;
 }
+Program& program_of(const nn_ref* ref) { return shared_of<Program>(ref, "program"); }
+TensorFile& file_of(const nn_ref* ref) { return shared_of<TensorFile>(ref, "file"); }
 
 std::vector<Tensor> tensors_of(const nn_ref* refs, int32_t count, const char* what) {
     if (count < 0 || (count > 0 && !refs)) fail("%s: bad list of tensors", what);

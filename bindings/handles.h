@@ -12,6 +12,7 @@
 #include "engine/program.h"
 #include "engine/runtime.h"
 #include "engine/tensor.h"
+#include "engine/tensor_file.h"
 
 namespace nn::capi {
 
@@ -47,9 +48,11 @@ template <class T> const T& element(const std::vector<T>& list, int32_t i, const
 
 nn_ref new_ref(Tensor tensor);  // it also belongs to the innermost open scope
 nn_ref new_ref(std::shared_ptr<Program> program);
+nn_ref new_ref(std::shared_ptr<TensorFile> file);
 // The reference is into the table: good until the next handle is made or this one released.
 Tensor& tensor_of(const nn_ref& ref, const char* what = "tensor");
 Program& program_of(const nn_ref* ref);
+TensorFile& file_of(const nn_ref* ref);
 std::vector<Tensor> tensors_of(const nn_ref* refs, int32_t count, const char* what);
 void put_results(const std::vector<Tensor>& results, nn_ref* outputs, int32_t room);
 void release(nn_ref ref);  // stale ones are fine

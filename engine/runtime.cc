@@ -304,7 +304,7 @@ void wait_below(int64_t tasks) {
         wait_until([=] { return starpu_task_nsubmitted() <= tasks; });
 }
 
-void wait_for(bool (*done)()) {
+void wait_for(const std::function<bool()>& done) {
     if (!done()) wait_until(done);
 }
 

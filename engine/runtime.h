@@ -2,6 +2,7 @@
 // slots, the random counter and the run-time statistics.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,7 @@ struct InterruptsDeferred {            // for as long as it exists
 
 void wait_all();  // until every submitted task is done
 void wait_below(int64_t tasks);
-void wait_for(bool (*done)());  // interruptible, like all waits
+void wait_for(const std::function<bool()>& done);  // interruptible, like all waits
 void wait_readable(Tile& tile, void (*use)(void* data, void* context), void* context);
 void wait_writable(Tile& tile, void (*use)(void* data, void* context), void* context);
 void idle();  // nothing to do for a while: workers sleep until the next submission

@@ -48,14 +48,6 @@ void note_failure(const TaskArg& arg, bool has_run) {
     failures().any = true;
 }
 
-bool needs_failed_value() {
-    const starpu_task* t = starpu_task_get_current();
-    std::lock_guard lock(failures().mutex);
-    for (int i = 0; i < t->nbuffers; ++i)
-        if (t->modes[i] != STARPU_W && failures().handles.count(t->handles[i])) return true;
-    return false;
-}
-
 // A value that is written anew is good again.
 void note_success() {
     const starpu_task* t = starpu_task_get_current();
@@ -65,7 +57,7 @@ void note_success() {
 }
 
 void run_on_worker(void* buffers[], const TaskArg& arg, KernelFn fn, void* stream) {
-    if (failures().any && needs_failed_value()) return note_failure(arg, false);
+    if (needs_failed_value()) return note_failure(arg, false);
     void* operands[max_operands];
     for (int i = 0; i < arg.operands; ++i)
         operands[i] =
@@ -141,6 +133,16 @@ int submit_task(starpu_task* t) {
 }
 
 }  // namespace
+
+bool needs_failed_value() {
+    if (!failures().any) return false;
+    const starpu_task* t = starpu_task_get_current();
+    std::lock_guard lock(failures().mutex);
+    for (int i = 0; i < t->nbuffers; ++i)
+        if (STARPU_TASK_GET_MODE(t, i) != STARPU_W && failures().handles.count(t->handles[i]))
+            return true;
+    return false;
+}
 
 void forget_failed_values() {
     Failures& f = failures();

@@ -28,17 +28,12 @@ ffi.cdef [[
   void *opendir(const char *path);
   nn_dirent *readdir(void *folder);
   int closedir(void *folder);
-  unsigned long crc32_z(unsigned long crc, const void *data, size_t size);
 ]]
 
 local M = {}
 local C = ffi.C
 local O_RDONLY, O_CREATE = 0, 1 + 64 + 512        -- O_WRONLY | O_CREAT | O_TRUNC on Linux
 local NOT_THERE, EXISTS = 2, 17                    -- ENOENT, EEXIST
-
-local loaded, zlib = pcall(ffi.load, "libz.so.1")
-if not loaded then zlib = ffi.load("z") end
-M.zlib = zlib
 
 -- The system's reason for the last failure, and its number.
 local function reason()
@@ -121,7 +116,9 @@ end
 --- crc32(data, size, crc) -> number: CRC-32 of a string, or of `size` bytes at a pointer; `crc`
 --- goes on from an earlier one.
 function M.crc32(data, size, crc)
-  return tonumber(zlib.crc32_z(crc or 0, data, size or #data))
+  local out = ffi.new "uint32_t[1]"
+  lib.check(lib.C.nn_crc32(data, size or #data, crc or 0, out))
+  return out[0]
 end
 
 local Writer = {}

@@ -7,6 +7,7 @@ local lib = require "nn.ffi"
 local module = require "nn.module"
 local near = require "nn.near"
 local tensor = require "nn.tensor"
+local C, check = lib.C, lib.check
 
 local M = {}
 local HEADER_LIMIT = 100e6
@@ -24,6 +25,7 @@ local function shape_of(entry)
   return entry.transposed and {shape[2], shape[1]} or shape
 end
 
+-- The header, and the length of the whole file.
 local function header_of(entries, metadata)
   local parts, at = {}, 0
   if metadata then parts[1] = '"__metadata__":' .. files.json(metadata) end
@@ -35,23 +37,58 @@ local function header_of(entries, metadata)
     at = last
   end
   local text = "{" .. table.concat(parts, ",") .. "}"
-  return text .. (" "):rep(-#text % 8)                  -- data starts at a multiple of 8
+  text = text .. (" "):rep(-#text % 8)                  -- data starts at a multiple of 8
+  return text, 8 + #text + at
 end
 
---- write(path, entries, metadata) -> bytes, crc32. Writes {{path=, tensor=}, ...}, what
---- model:state() gives, and waits until the file is on the disk. `metadata`: a table of texts.
-function M.write(path, entries, metadata)
-  local writer = files.create(path)
-  local header = header_of(entries, metadata)
-  writer:write(ffi.new("uint64_t[1]", #header), 8)
-  writer:write(header)
+local Writing = {}
+Writing.__index = Writing
+
+--- start(path, entries, metadata) -> writing. Begins to write {{path=, tensor=}, ...}, what
+--- model:state() gives, as the values are now: tasks of the lowest priority read them while other
+--- work goes on, and what changes a tile later waits for that tile alone. `metadata`: a table of
+--- texts. Errors: what the disk refused; a full one shows here, or in writing:finish().
+function M.start(path, entries, metadata)
+  local header, at = header_of(entries, metadata)
+  local length, ref = ffi.new("uint64_t[1]", #header), ffi.new "nn_ref"
+  check(C.nn_file_create(path, at, ref))
+  local self = setmetatable({ref = ffi.gc(ref, C.nn_release), bytes = at}, Writing)
+  check(C.nn_file_write(ref, 0, length, 8))
+  check(C.nn_file_write(ref, 8, header, #header))
+  at = 8 + #header
   for _, entry in ipairs(entries) do
     local source = entry.transposed and entry.tensor:detach():t() or entry.tensor
-    writer:write(source:host(), source:bytes())
-    if source ~= entry.tensor then source:release() end
+    check(C.nn_file_write_tensor(ref, at, source.ref))
+    at = at + source:bytes()
+    if source ~= entry.tensor then
+      require("nn").sync()                              -- one such copy at a time
+      source:release()
+    end
   end
-  return writer:close()
+  check(C.nn_file_close(ref))
+  return self
 end
+
+--- writing:done() -> whether the file is complete and on the disk, or has failed.
+function Writing:done()
+  local done = ffi.new "int32_t[1]"
+  check(C.nn_file_done(self.ref, done))
+  return done[0] ~= 0
+end
+
+--- writing:finish() -> bytes, crc32, once the file is on the disk. Errors: what the disk refused.
+function Writing:finish()
+  local crc = ffi.new "uint32_t[1]"
+  check(C.nn_file_wait(self.ref, crc))
+  self:abandon()
+  return self.bytes, crc[0]
+end
+
+--- writing:abandon(): what is not written yet stays unwritten.
+function Writing:abandon() check(C.nn_release(self.ref)) end
+
+--- write(path, entries, metadata) -> bytes, crc32: start() and finish().
+function M.write(path, entries, metadata) return M.start(path, entries, metadata):finish() end
 
 -- Consecutive entries of at most `limit` bytes together, at least one.
 local function shards_of(entries, limit)

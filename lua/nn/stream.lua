@@ -22,6 +22,7 @@ ffi.cdef [[
 ]]
 
 local M = {}
+local C = ffi.C
 
 -- ### gzip and plain files
 
@@ -29,17 +30,16 @@ local Gzip = {}
 Gzip.__index = Gzip
 
 local function open_gzip(path, size)
-  local zlib = files.zlib
-  local file = zlib.gzopen(path, "rb")
+  local file = C.gzopen(path, "rb")
   if file == nil then lib.fail("cannot read '%s'", path) end
-  zlib.gzbuffer(file, 2 ^ 18)
-  return setmetatable({path = path, size = size, zlib = zlib, file = ffi.gc(file, zlib.gzclose),
+  C.gzbuffer(file, 2 ^ 18)
+  return setmetatable({path = path, size = size, file = ffi.gc(file, C.gzclose),
                        number = ffi.new "int[1]"}, Gzip)
 end
 
 function Gzip:read(out, room)
-  local count = self.zlib.gzread(self.file, out, room)
-  local text = self.zlib.gzerror(self.file, self.number)
+  local count = C.gzread(self.file, out, room)
+  local text = C.gzerror(self.file, self.number)
   if count < 0 or self.number[0] < 0 then
     local reason = self.number[0] == -5 and "it ends too early" or ffi.string(text)
     lib.fail("cannot unpack '%s': %s", self.path, reason)
@@ -47,10 +47,10 @@ function Gzip:read(out, room)
   return count
 end
 
-function Gzip:position() return tonumber(self.zlib.gzoffset(self.file)) end
+function Gzip:position() return tonumber(C.gzoffset(self.file)) end
 
 function Gzip:close()
-  self.zlib.gzclose(ffi.gc(self.file, nil))
+  C.gzclose(ffi.gc(self.file, nil))
   self.file = nil
 end
 
