@@ -1,7 +1,7 @@
 -- Checkpoints: folders OUT/checkpoint-000500 with model.safetensors, optimizer.safetensors and
 -- state.json. One is written under a temporary name, made durable, and renamed: whatever happens,
 -- a folder of that name is complete, and what was saved before is still there. Reading checks the
--- length and CRC-32 of every file.
+-- length and CRC-32 of every file. Tensors are written in the background, while training goes on.
 local files = require "nn.files"
 local lib = require "nn.ffi"
 local safetensors = require "nn.safetensors"
@@ -52,52 +52,102 @@ local function read_state(folder)
   return state
 end
 
--- Writes a file of tensors and notes its length and CRC-32.
-local function write_tensors(state, folder, name, list)
-  local bytes, crc = safetensors.write(files.join(folder, name), list, {format = "pt"})
-  state.files[name] = {bytes = bytes, crc32 = crc}
-end
-
--- Removes what interrupted saves left, and all but the newest `keep` checkpoints up to `step`.
--- Later ones are of another course of this run, which was resumed from before them; they stay.
-local function prune(out, keep, step)
+-- Removes what interrupted saves left, and all but the newest `keep` checkpoints up to `step` and
+-- the best. Later ones are of another course of this run, which was resumed from before them; they
+-- stay.
+local function prune(out, keep, step, best)
   for _, name in ipairs(files.list(out) or {}) do
     if name:find "^checkpoint%-%d+%.%a+$" then files.remove(files.join(out, name)) end
   end
   local all = M.list(out)
   while #all > 0 and all[#all].step > step do all[#all] = nil end
-  for i = 1, #all - keep do files.remove(all[i].path) end
+  for i = 1, #all - keep do
+    if all[i].step ~= best then files.remove(all[i].path) end
+  end
 end
 
---- nn.save_checkpoint(out, {step=, model=, optim=, data=, vocabulary=, config=, keep=}) -> path
---- Writes OUT/checkpoint-STEP; all but `step` and `model` may be left out. Afterwards only the
---- newest `keep` (default: all) are kept. Errors: what the disk refused; older ones stay.
-function M.save_checkpoint(out, parts)
+local function name_of(step) return ("checkpoint-%06d"):format(step) end
+
+local Saving = {}
+Saving.__index = Saving
+
+--- start(out, parts) -> saving: begins to write OUT/checkpoint-STEP, as everything is now; `parts`
+--- as for nn.save_checkpoint. It becomes a checkpoint by saving:finish().
+function M.start(out, parts)
   local nn = require "nn"
-  local path = files.join(out, ("checkpoint-%06d"):format(parts.step))
-  local temporary = path .. ".tmp"
-  files.remove(temporary)
-  files.make_folder(temporary, "the checkpoint's folder")
-  local state = {format = FORMAT, step = parts.step, files = {}, config = parts.config,
-                 random = nn.random_state(), version = nn.version():match "^[^\n]*",
-                 data = parts.data and parts.data:state(),
-                 vocabulary = parts.vocabulary and parts.vocabulary:state()}
-  write_tensors(state, temporary, "model.safetensors", parts.model:state())
-  if parts.optim then
-    write_tensors(state, temporary, "optimizer.safetensors", parts.optim:state())
-    state.optimizer = parts.optim:numbers()
-  end
-  write_state(files.join(temporary, "state.json"), state)
-  files.sync_folder(temporary)
-  if files.exists(path) then                        -- a damaged one that training went past again
-    files.remove(path .. ".old")
-    files.rename(path, path .. ".old")
-  end
-  files.rename(temporary, path)
-  files.sync_folder(out)
-  prune(out, parts.keep or math.huge, parts.step)
-  return path
+  local self = setmetatable({out = out, parts = parts, writing = {}}, Saving)
+  self.path = files.join(out, name_of(parts.step))
+  self.temporary = self.path .. ".tmp"
+  files.remove(self.temporary)
+  files.make_folder(self.temporary, "the checkpoint's folder")
+  self.state = {format = FORMAT, step = parts.step, files = {}, config = parts.config,
+                random = nn.random_state(), version = nn.version():match "^[^\n]*",
+                data = parts.data and parts.data:state(), best = parts.best,
+                vocabulary = parts.vocabulary and parts.vocabulary:state(),
+                optimizer = parts.optim and parts.optim:numbers()}
+  self:guarded(function()
+    local function write(name, list)
+      local path = files.join(self.temporary, name)
+      self.writing[name] = safetensors.start(path, list, {format = "pt"})
+    end
+    write("model.safetensors", parts.model:state())
+    if parts.optim then write("optimizer.safetensors", parts.optim:state()) end
+  end)
+  return self
 end
+
+-- f(); where it fails, nothing of this checkpoint stays.
+function Saving:guarded(f)
+  local good, problem = lib.protected(f)
+  if good then return end
+  self:abandon()
+  error(problem, 0)
+end
+
+--- saving:done() -> whether finish() would not have to wait for the tensors.
+function Saving:done()
+  for _, writing in pairs(self.writing) do
+    if not writing:done() then return false end
+  end
+  return true
+end
+
+--- saving:finish() -> path, once it is complete and durable. Errors: what the disk refused.
+function Saving:finish()
+  self:guarded(function()
+    for name, writing in pairs(self.writing) do
+      local bytes, crc = writing:finish()
+      self.state.files[name] = {bytes = bytes, crc32 = crc}
+    end
+    write_state(files.join(self.temporary, "state.json"), self.state)
+    files.sync_folder(self.temporary)
+    if files.exists(self.path) then                 -- a damaged one that training went past again
+      files.remove(self.path .. ".old")
+      files.rename(self.path, self.path .. ".old")
+    end
+    files.rename(self.temporary, self.path)
+  end)
+  local best = self.parts.best
+  if best and best.step == self.parts.step then
+    files.link(name_of(best.step), files.join(self.out, "best"))
+  end
+  files.sync_folder(self.out)
+  prune(self.out, self.parts.keep or math.huge, self.parts.step, best and best.step)
+  return self.path
+end
+
+--- saving:abandon(): gives it up; nothing of it stays on the disk.
+function Saving:abandon()
+  for _, writing in pairs(self.writing) do writing:abandon() end
+  files.remove(self.temporary)
+end
+
+--- nn.save_checkpoint(out, {step=, model=, optim=, data=, vocabulary=, config=, keep=, best=})
+---   -> path
+--- Writes OUT/checkpoint-STEP; all but `step` and `model` may be left out. Afterwards only the
+--- newest `keep` (default: all) are kept, and the best one: best={step=, val_loss=}; OUT/best is a
+--- link to it. Errors: what the disk refused; older ones stay.
+function M.save_checkpoint(out, parts) return M.start(out, parts):finish() end
 
 local Checkpoint = {}
 Checkpoint.__index = Checkpoint

@@ -17,6 +17,7 @@ ffi.cdef [[
   int mkdir(const char *path, unsigned mode);
   int rmdir(const char *path);
   int unlink(const char *path);
+  int symlink(const char *target, const char *path);
   char *strerror(int number);
   typedef struct {
     uint64_t inode;
@@ -103,6 +104,13 @@ function M.rename(from, to)
   if C.rename(from, to) ~= 0 then
     lib.fail("cannot rename '%s' to '%s': %s", from, to, (reason()))
   end
+end
+
+--- link(target, path): makes or replaces the symbolic link `path`. Some file systems have none:
+--- then there is none.
+function M.link(target, path)
+  C.unlink(path .. ".tmp")
+  if C.symlink(target, path .. ".tmp") == 0 then M.rename(path .. ".tmp", path) end
 end
 
 --- sync_folder(path): makes the names in a folder durable.

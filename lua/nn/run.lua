@@ -8,6 +8,7 @@ local files = require "nn.files"
 local lib = require "nn.ffi"
 local log = require "nn.log"
 local run_plan = require "nn.run_plan"
+local saver = require "nn.saver"
 local vocabulary = require "nn.vocabulary"
 
 local M = {}
@@ -31,6 +32,7 @@ function M.run_fields(defaults)
     resume = field("resume", "none", "none, auto (newest checkpoint in out), or a checkpoint"),
     save_every = field("save_every", 500, "steps between checkpoints; 0: only the last", {min = 0}),
     keep = field("keep", 2, "newest checkpoints that are kept", {min = 1}),
+    keep_best = field("keep_best", true, "keep the one with the lowest val_loss too, as OUT/best"),
     eval_every = field("eval_every", 250, "steps between validations; 0: only the last", {min = 0}),
     eval_batches = field("eval_batches", 50, "batches of such a validation; 0: all", {min = 0}),
     final_batches = field("final_batches", 0, "batches of the last validation; 0: all", {min = 0}),
@@ -79,6 +81,9 @@ function M.run(cfg)
   cfg.out = out
   local self = setmetatable({cfg = cfg, out = out, log = log.new(out), step = 0, seconds = 0,
                              skipped = 0, pending = {}}, Run)
+  self.saver = saver.new(out, cfg, function(step, path)
+    self.log:event("checkpoint", {step = step, path = path})
+  end)
   if cfg.memory_gb > 0 then nn.memory_budget(cfg.memory_gb * 1e9) end
   nn.seed(cfg.seed)
   local function warn(text) self:say("warning: " .. text) end
@@ -122,8 +127,8 @@ function Run:track(parts)
     end
     self.step = self.checkpoint.state.step
     self.first = self.step + 1
-    self.saved = self.checkpoint.path
-    self:say(("resumed after step %d from %s"):format(self.step, self.saved))
+    self.saver:resumed(self.checkpoint)
+    self:say(("resumed after step %d from %s"):format(self.step, self.checkpoint.path))
   end
   files.write(files.join(self.out, "config.json"), files.json(self.cfg, "") .. "\n")
 end
@@ -165,13 +170,14 @@ local function not_finite(self, step, what, value)
     self:say(("step %d: the %s is %s; this step changes nothing"):format(step, what, value))
     return
   end
+  self.saver:settle(step - 1)
   require("nn").defer_interrupts(false)
   self.log:event("nan", {step = step, [what] = tostring(value)})
   self.log:close()
   local advice = self.cfg.on_nan == "stop" and ", or skip such steps with on_nan=skip"
     or (" (%d steps in a row were skipped)"):format(SKIPS)
   lib.fail("the %s is %s at step %d; lower optim.lr or lengthen schedule.warmup%s. %s", what, value,
-           step, advice, self.saved and ("The last checkpoint is " .. self.saved)
+           step, advice, self.saver.path and ("The last checkpoint is " .. self.saver.path)
            or "No checkpoint was saved yet")
 end
 
@@ -250,16 +256,25 @@ function Run:report(values)
   self:say(("step %d/%d  %s"):format(self.step, self.cfg.steps, text_of(values)), "bold")
   values.step = self.step
   self.log:event("eval", values)
+  if values.val_loss then self.saver:judge(self.step, values.val_loss) end
 end
 
+-- The last step whose results were read.
+local function good(self) return self.step - #self.pending end
+
+-- Begins to save what is now, once the save before it is done with.
+local function start_save(self)
+  local before = self.saver:in_progress()
+  while before and good(self) < before do read_oldest(self) end
+  self.saver:settle(good(self))
+  self.saver:start(self.step, self.parts)
+end
+
+-- Saves what is now, and waits for that.
 local function save(self)
-  local parts = self.parts
-  if self.saved_step == self.step then return end
-  self.saved = checkpoint.save_checkpoint(self.out, {
-    step = self.step, model = parts.model, optim = parts.optim, data = parts.data,
-    vocabulary = parts.vocabulary, config = self.cfg, keep = self.cfg.keep})
-  self.saved_step = self.step
-  self.log:event("checkpoint", {step = self.step, path = self.saved})
+  pause(self)
+  start_save(self)
+  self.saver:settle(self.step)
 end
 
 -- The command that goes on from the last checkpoint.
@@ -279,28 +294,26 @@ local function resume_command(self)
   return table.concat(words, " ")
 end
 
--- Ctrl-C or SIGTERM: all is saved; the error ends the program with 128 + the signal's number.
+-- Ctrl-C or SIGTERM, all being saved: the error ends the program with 128 + the signal's number.
 local function stop(self)
   local nn = require "nn"
-  save(self)
   self.log:event("stopped", {step = self.step, train_seconds = self.seconds})
   self.log:close()
   nn.clear_interrupt()
   nn.defer_interrupts(false)
-  lib.fail("stopped after step %d, which is saved in %s; to go on:\n  %s", self.step, self.saved,
-           resume_command(self))
+  lib.fail("stopped after step %d, which is saved in %s; to go on:\n  %s", self.step,
+           self.saver.path, resume_command(self))
 end
 
--- After the body of a step: signals and checkpoints.
+-- After the body of a step: signals and checkpoints. Only the last checkpoint is waited for.
 local function end_step(self)
-  local nn, n = require "nn", self.cfg.save_every
   local last = self.step == self.cfg.steps
-  local stopping = nn.interrupted() and not last
-  if not stopping and not last and (n == 0 or self.step % n ~= 0) then return end
-  pause(self)
-  if stopping then stop(self) end
-  save(self)
-  go_on(self)
+  if last or require("nn").interrupted() then
+    save(self)
+    return last or stop(self)
+  end
+  self.saver:poll(good(self))
+  if self.saver:wants(self.step) then start_save(self) end
 end
 
 local function begin(self)
@@ -350,14 +363,14 @@ function Run:done(values)
   values.tokens_per_s = self.parts.data and (self.step - self.first + 1)
     * self.parts.data:batch_tokens() / self.seconds
   self:say(("done after %s of training: %s; saved in %s"):format(log.duration(self.seconds),
-           text, self.saved), "bold")
+           text, self.saver.path), "bold")
   self.log:event("done", values)
   self.log:close()
   local nn = require "nn"
   nn.defer_interrupts(false)
   if nn.interrupted() then
     nn.clear_interrupt()
-    lib.fail("interrupted after the last step, which is saved in %s", self.saved)
+    lib.fail("interrupted after the last step, which is saved in %s", self.saver.path)
   end
 end
 

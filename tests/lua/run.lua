@@ -41,7 +41,7 @@ local function quietly(f)
 end
 
 t.case("a run logs its events in order and counts only training as training", function()
-  local cfg, elapsed = settings("save_every=4"), nil
+  local cfg, elapsed = settings("save_every=4", "keep_best=false"), nil
   quietly(function()
     local run = nn.run(cfg)
     local parts, data = parts_of(cfg)
@@ -62,12 +62,14 @@ t.case("a run logs its events in order and counts only training as training", fu
     elapsed = nn.now() - start
     run:done {val_loss = 1.5}
   end)
-  local names, last = {}, nil
-  for i, event in ipairs(events(cfg)) do
-    names[i], last = event.event .. (event.step or ""), event
+  local names, saved, last = {}, {}, nil
+  for _, event in ipairs(events(cfg)) do
+    local list = event.event == "checkpoint" and saved or names       -- written in the background
+    list[#list + 1], last = event.event .. event.step, event
   end
-  t.same(table.concat(names, " "), "start0 step1 step2 eval2 step3 step4 eval4 checkpoint4 step5 "
-         .. "step6 eval6 checkpoint6 done6")
+  t.same(table.concat(names, " "), "start0 step1 step2 eval2 step3 step4 eval4 step5 step6 eval6 "
+         .. "done6")
+  t.same(saved, {"checkpoint4", "checkpoint6"})
   t.same(last.val_loss, 1.5)
   t.check(last.train_seconds < elapsed - 0.6, "three evaluations slept for 0.6 s")
   t.check(files.read(files.join(cfg.out, "config.json")):find('"batch": 2', 1, true), "config.json")
@@ -134,6 +136,43 @@ t.case("a step with a NaN gradient leaves the weights alone", function()
   t.same(w, {1, 2})
   step(nn.tensor {1, 1})
   t.check(w:table()[1] < 1 and w:table()[2] < 2, "the next step changes them")
+end)
+
+-- Trains for 6 steps with a checkpoint after each; step 4 has the lowest validation loss.
+local function run_to_best(cfg)
+  local losses = {5, 4, 3, 1, 2, 3}
+  quietly(function()
+    local run = nn.run(cfg)
+    local parts = parts_of(cfg)
+    run:track(parts)
+    for step in run:steps() do
+      local x, y = parts.data:batch()
+      local loss = parts.model(x, y)
+      loss:backward()
+      run:record(loss, parts.optim:step())
+      run:every(1, function() run:report {val_loss = losses[step]} end)
+    end
+  end)
+end
+
+t.case("the checkpoint with the lowest validation loss is kept beside the newest", function()
+  local cfg = settings("save_every=0", "keep=1")
+  run_to_best(cfg)
+  local state = nn.open_checkpoint(cfg.out .. "/best").state
+  t.same({state.step, state.best}, {4, {step = 4, val_loss = 1}})
+  local folders = {}
+  for _, name in ipairs(files.list(cfg.out)) do
+    if name:find "^checkpoint" then folders[#folders + 1] = name end
+  end
+  t.same(folders, {"checkpoint-000004", "checkpoint-000006"})
+  t.same(nn.open_checkpoint(cfg.out .. "/checkpoint-000006").state.best.step, 4)
+  local more = settings("steps=7", "save_every=0", "keep=1", "resume=auto", "out=" .. cfg.out)
+  run_to_best(more)
+  t.same(nn.open_checkpoint(cfg.out .. "/best").state.step, 4)
+  t.same(files.exists(cfg.out .. "/checkpoint-000006"), false)
+  cfg = settings("save_every=0", "keep=1", "keep_best=false")
+  run_to_best(cfg)
+  t.same(files.exists(cfg.out .. "/checkpoint-000004"), false)
 end)
 
 t.case("a folder that holds a run is not written over", function()
