@@ -58,7 +58,7 @@ struct TensorFile::State {
     int fd = -1;
     std::mutex mutex;
     std::condition_variable changed;
-    std::string error;  // the first one
+    std::string error;    // the first one
     int64_t pending = 0;  // pieces given to tasks
     bool abandoned = false, done = false;
     std::vector<Part> parts;
@@ -112,9 +112,9 @@ namespace {
 // that are contiguous there.
 struct Piece {
     std::shared_ptr<TensorFile::State> file;
-    int64_t first, last;   // bytes of the tile
-    int64_t run, base;     // bytes of a run; where the tensor begins in the file
-    int axes;              // that tell the runs apart
+    int64_t first, last;  // bytes of the tile
+    int64_t run, base;    // bytes of a run; where the tensor begins in the file
+    int axes;             // that tell the runs apart
     int64_t extent[max_dims], start[max_dims], stride[max_dims];  // of these; strides in bytes
 
     int64_t offset_of(int64_t index) const {

@@ -18,7 +18,7 @@ public:
     void write(int64_t offset, const void* data, int64_t bytes);  // at once
     // Row-major, as the values are after all that was submitted so far.
     void write(int64_t offset, const Tensor& tensor);
-    void close();  // nothing more comes: once all is written it is made durable, by a thread
+    void close();       // nothing more comes: once all is written it is made durable, by a thread
     bool done() const;  // durable, or failed
     void wait() const;  // until done(); throws what went wrong
     uint32_t crc32() const;  // of the whole file, once it is done

@@ -1,0 +1,197 @@
+// Files that tensors are written to in the background: what lies in them, what waits for what, and
+// what goes wrong.
+#include "engine/tensor_file.h"
+
+#include <zlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tests/cpp/capi_test.h"
+#include "tests/cpp/engine_test.h"
+
+namespace nn::engine_test {
+namespace {
+
+// A folder that is gone at the end of the test.
+struct Folder {
+    std::string path;
+    Folder() : path(std::filesystem::temp_directory_path() / "nnlua-XXXXXX") {
+        REQUIRE(mkdtemp(path.data()) != nullptr);
+    }
+    ~Folder() { std::filesystem::remove_all(path); }
+    std::string file(const char* name = "file") const { return path + "/" + name; }
+};
+
+std::vector<uint8_t> bytes_in(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+TEST_CASE("a file holds its tensors row-major, however they are cut, and its checksum is zlib's") {
+    const Session session;
+    const Folder folder;
+    Random random(1);
+    for (int round = 0; round < 60; ++round) {
+        const Dims shape = random_shape(random, size_t(random.integer(0, 4)), 7);
+        const Tensor x = numbered_tensor(random_grid(random, shape)), y = op("neg", {x});
+        const std::string head = "head" + std::string(size_t(random.integer(0, 9)), '.');
+        const int64_t first = int64_t(head.size()), second = first + x.bytes();
+        INFO(to_string(x.grid()));
+        TensorFile file(folder.file(), second + y.bytes());
+        file.write(second, y);
+        file.write(0, head.data(), first);
+        file.write(first, x);
+        file.close();
+        file.wait();
+        std::vector<uint8_t> expected(head.begin(), head.end());
+        for (const Tensor& t : {x, y})
+            for (const uint8_t byte : bytes_of(t)) expected.push_back(byte);
+        const std::vector<uint8_t> found = bytes_in(folder.file());
+        REQUIRE(found == expected);
+        REQUIRE(file.crc32() == ::crc32(0, found.data(), unsigned(found.size())));
+    }
+}
+
+TEST_CASE("tiles larger than a piece are written whole, cut along rows or columns") {
+    const Session session;
+    const Folder folder;
+    const int64_t rows = 3, cols = (int64_t(5) << 20) / 8 + 3;
+    for (const Dims& tile : {Dims{rows, cols}, Dims{2, cols}, Dims{rows, cols / 2}}) {
+        const Tensor x = numbered_tensor(grid_of({rows, cols}, tile));
+        TensorFile file(folder.file(), x.bytes());
+        file.write(0, x);
+        file.close();
+        file.wait();
+        CHECK(bytes_in(folder.file()) == bytes_of(x));
+    }
+}
+
+TEST_CASE("a file has the values of the moment it was asked for; later changes wait for it") {
+    const Session session(1);
+    const Folder folder;
+    const Tensor x = numbered_tensor(grid_of({64}, {8})), gate_tile = scalar_of(0);
+    const std::vector<uint8_t> before = bytes_of(x);
+    TensorFile file(folder.file(), x.bytes());
+    {
+        const Gate gate;
+        emit_gate(gate_tile.tile(0));
+        REQUIRE(Gate::reached());
+        file.write(0, x);
+        file.close();
+        op("add_", {x, scalar_of(100)});
+        CHECK(!file.done());
+    }
+    CHECK(values_of(x) == numbered(64, 100));
+    file.wait();
+    CHECK(bytes_in(folder.file()) == before);
+}
+
+TEST_CASE("a file with a failed tensor, bytes left out or written twice is an error") {
+    const Session session;
+    const Folder folder;
+    const Tensor x = numbered_tensor(grid_of({6}, {2}));
+    const auto problem = [&](const std::function<void(TensorFile&)>& write) {
+        TensorFile file(folder.file(), 2 * x.bytes());
+        write(file);
+        file.close();
+        return error_of([&] { file.wait(); });
+    };
+    CHECK(problem([&](TensorFile& f) { f.write(0, x), f.write(x.bytes(), x); }) == "");
+    CHECK_THAT(problem([&](TensorFile& f) { f.write(0, x); }), contains("were left out"));
+    CHECK_THAT(problem([&](TensorFile& f) { f.write(0, x), f.write(8, x), f.write(48, x); }),
+               contains("written twice"));
+    CHECK_THAT(problem([&](TensorFile& f) { f.write(8, x); }), contains("were left out"));
+}
+
+TEST_CASE("what a file cannot take is refused") {
+    const Session session;
+    const Folder folder;
+    const Tensor x = numbered_tensor(grid_of({6}, {2}));
+    CHECK_THAT(error_of([&] { TensorFile(folder.file("none/file"), 8); }),
+               contains("cannot write '" + folder.file("none/file") + "': No such file"));
+    CHECK_THAT(error_of([&] { TensorFile(folder.path, 8); }), contains("Is a directory"));
+    CHECK_THAT(error_of([&] { TensorFile(folder.file(), -1); }), contains("-1 bytes"));
+    TensorFile file(folder.file(), x.bytes());
+    for (const int64_t offset : {int64_t(-1), int64_t(1), INT64_MAX, INT64_MIN})
+        CHECK_THAT(error_of([&] { file.write(offset, x); }), contains("are not inside"));
+    CHECK_THAT(error_of([&] { file.wait(); }), contains("is not closed yet"));
+    CHECK_THAT(error_of([&] { file.write(0, Tensor(Grid::whole({6}), Dtype::i64)); }),
+               contains("never given a value"));
+    begin_recording();
+    CHECK_THAT(error_of([&] { file.write(0, x); }), contains("while a compiled function"));
+    abort_recording();
+    file.write(0, x);
+    file.close();
+    CHECK_THAT(error_of([&] { file.close(); }), contains("is closed already"));
+    CHECK_THAT(error_of([&] { file.write(0, x); }), contains("is closed already"));
+    file.wait();
+    file.wait();
+}
+
+TEST_CASE("a file that is given up waits for nothing and leaves the tensors alone") {
+    const Session session(1);
+    const Folder folder;
+    const Tensor x = numbered_tensor(grid_of({64}, {8})), gate_tile = scalar_of(0);
+    {
+        const Gate gate;
+        emit_gate(gate_tile.tile(0));
+        REQUIRE(Gate::reached());
+        for (const bool closed : {false, true}) {
+            TensorFile file(folder.file(), x.bytes());
+            file.write(0, x);
+            if (closed) file.close();
+        }
+    }
+    wait_all();
+    CHECK(values_of(x) == numbered(64));
+}
+
+}  // namespace nn::engine_test
+
+namespace nn::capi_test {
+
+TEST_CASE("files over the C API: written, waited for, and refused where the handle is wrong") {
+    const Library library;
+    const engine_test::Folder folder;
+    const nn_ref x = full({4}, 2.5);
+    nn_ref file{};
+    REQUIRE_OK(nn_file_create(folder.file().c_str(), 40, &file));
+    REQUIRE_OK(nn_file_write(&file, 0, "12345678", 8));
+    REQUIRE_OK(nn_file_write_tensor(&file, 8, &x));
+    uint32_t crc = 0, expected = 0;
+    int32_t done = -1;
+    CHECK_REFUSED(nn_file_wait(&file, &crc), "is not closed yet");
+    REQUIRE_OK(nn_file_close(&file));
+    REQUIRE_OK(nn_file_wait(&file, &crc));
+    REQUIRE_OK(nn_file_done(&file, &done));
+    CHECK(done == 1);
+    const std::vector<uint8_t> bytes = engine_test::bytes_in(folder.file());
+    REQUIRE(bytes.size() == 40);
+    REQUIRE_OK(nn_crc32(bytes.data(), 10, 0, &expected));
+    REQUIRE_OK(nn_crc32(bytes.data() + 10, 30, expected, &expected));
+    CHECK(crc == expected);
+    REQUIRE_OK(nn_release(&file));
+    for (const nn_ref bad : {file, x, nn_ref{0, 0}, nn_ref{-1, 1}}) {
+        const char* const why = "not a live file";
+        CHECK_REFUSED(nn_file_write(&bad, 0, "1", 1), why);
+        CHECK_REFUSED(nn_file_write_tensor(&bad, 0, &x), why);
+        CHECK_REFUSED(nn_file_close(&bad), why);
+        CHECK_REFUSED(nn_file_done(&bad, &done), why);
+        CHECK_REFUSED(nn_file_wait(&bad, &crc), why);
+    }
+    CHECK_REFUSED(nn_file_create(nullptr, 8, &file), "path is NULL");
+    CHECK_REFUSED(nn_file_create(folder.file().c_str(), 8, nullptr), "file is NULL");
+    CHECK_REFUSED(nn_file_wait(nullptr, &crc), "file is NULL");
+    CHECK_REFUSED(nn_crc32(nullptr, 8, 0, &crc), "8 bytes of NULL");
+    REQUIRE_OK(nn_file_create(folder.file().c_str(), 32, &file));
+    CHECK_REFUSED(nn_file_write_tensor(&file, 0, &file), "not a live tensor");
+    CHECK_REFUSED(nn_file_write(&file, 0, nullptr, 8), "data is NULL");
+    REQUIRE_OK(nn_file_write_tensor(&file, 0, &x));
+    REQUIRE_OK(nn_file_close(&file));  // given up by the shutdown
+}
+
+}  // namespace nn::capi_test
