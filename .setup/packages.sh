@@ -2,7 +2,7 @@
 # What the machine must have before anything can be built, by Debian's names.
 
 packages_build=(build-essential cmake ninja-build pkg-config git libhwloc-dev libopenblas-dev
-    libluajit-5.1-dev lua-cjson zlib1g-dev libdeflate-dev)
+    libluajit-5.1-dev lua-cjson libdeflate-dev)
 packages_tests=(catch2)
 packages_lint=(clang-format lua-check)
 packages_fetch=(ca-certificates curl)
@@ -18,7 +18,6 @@ present() {
     lua-check) has luacheck ;;
     libhwloc-dev) pkg-config --exists hwloc ;;
     libluajit-5.1-dev) pkg-config --exists luajit ;;
-    zlib1g-dev) pkg-config --exists zlib ;;
     libdeflate-dev) pkg-config --exists libdeflate ;;
     libopenblas-dev) PATH=$PATH:/sbin ldconfig -p | grep 'libopenblas\.so' ;;
     lua-cjson) compgen -G '/usr/lib/*/lua/5.1/cjson.so' || compgen -G '/usr/local/lib/lua/5.1/cjson.so' ;;

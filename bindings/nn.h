@@ -123,12 +123,12 @@ int nn_slot_set(int32_t slot, double value);
 int nn_slot_get(int32_t slot, double* value);
 int nn_slot_add(int32_t slot, double delta);  // while recording: at every replay, at this point
 
-// A file of so many bytes that is written in the background: bytes at once, tensors as they are
-// when this is called, by tasks of the lowest priority. After nn_file_close() it is made durable; a
-// file that is released before it is done is given up. nn_file_wait() says what went wrong.
+// A file of so many bytes that is written in the background, from its beginning on: bytes, and
+// tensors as they are when this is called. After nn_file_close() it is made durable; a file that is
+// released before it is done is given up. nn_file_wait() says what went wrong.
 int nn_file_create(const char* path, int64_t bytes, nn_ref* file);
-int nn_file_write(const nn_ref* file, int64_t offset, const void* data, int64_t bytes);
-int nn_file_write_tensor(const nn_ref* file, int64_t offset, const nn_ref* tensor);
+int nn_file_append(const nn_ref* file, const void* data, int64_t bytes);
+int nn_file_append_tensor(const nn_ref* file, const nn_ref* tensor);
 int nn_file_close(const nn_ref* file);
 int nn_file_done(const nn_ref* file, int32_t* done);
 int nn_file_wait(const nn_ref* file, uint32_t* crc32);

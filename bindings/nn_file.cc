@@ -13,19 +13,19 @@ int nn_file_create(const char* path, int64_t bytes, nn_ref* file) {
     });
 }
 
-int nn_file_write(const nn_ref* file, int64_t offset, const void* data, int64_t bytes) {
+int nn_file_append(const nn_ref* file, const void* data, int64_t bytes) {
     return guard([&] {
         if (!data && bytes) fail("data is NULL");
-        file_of(file).write(offset, data, bytes);
+        file_of(file).append(data, bytes);
     });
 }
 
-int nn_file_write_tensor(const nn_ref* file, int64_t offset, const nn_ref* tensor) {
+int nn_file_append_tensor(const nn_ref* file, const nn_ref* tensor) {
     return guard_pending([&] {
         const Tensor t = tensor_of(given(tensor, "tensor"));
         if (t.stale())
             fail("write: a view of a tensor that was changed in place since; take the view again");
-        file_of(file).write(offset, t);
+        file_of(file).append(t);
     });
 }
 

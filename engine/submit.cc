@@ -48,6 +48,14 @@ void note_failure(const TaskArg& arg, bool has_run) {
     failures().any = true;
 }
 
+bool needs_failed_value() {
+    const starpu_task* t = starpu_task_get_current();
+    std::lock_guard lock(failures().mutex);
+    for (int i = 0; i < t->nbuffers; ++i)
+        if (t->modes[i] != STARPU_W && failures().handles.count(t->handles[i])) return true;
+    return false;
+}
+
 // A value that is written anew is good again.
 void note_success() {
     const starpu_task* t = starpu_task_get_current();
@@ -57,7 +65,7 @@ void note_success() {
 }
 
 void run_on_worker(void* buffers[], const TaskArg& arg, KernelFn fn, void* stream) {
-    if (needs_failed_value()) return note_failure(arg, false);
+    if (failures().any && needs_failed_value()) return note_failure(arg, false);
     void* operands[max_operands];
     for (int i = 0; i < arg.operands; ++i)
         operands[i] =
@@ -134,14 +142,10 @@ int submit_task(starpu_task* t) {
 
 }  // namespace
 
-bool needs_failed_value() {
+bool has_failed_value(starpu_data_handle_t handle) {
     if (!failures().any) return false;
-    const starpu_task* t = starpu_task_get_current();
     std::lock_guard lock(failures().mutex);
-    for (int i = 0; i < t->nbuffers; ++i)
-        if (STARPU_TASK_GET_MODE(t, i) != STARPU_W && failures().handles.count(t->handles[i]))
-            return true;
-    return false;
+    return failures().handles.count(handle) > 0;
 }
 
 void forget_failed_values() {

@@ -4,15 +4,16 @@
 #include <libdeflate.h>
 #include <starpu.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <condition_variable>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <mutex>
+#include <utility>
 
 #include "engine/error.h"
 #include "engine/program.h"
@@ -26,190 +27,228 @@ uint32_t crc32_of(const void* data, size_t bytes, uint32_t crc) {
 
 namespace {
 
-constexpr int64_t piece_bytes = int64_t(8) << 20;
+constexpr size_t page = 4096;  // what writing past the page cache wants its memory aligned to
+constexpr size_t buffer_bytes = size_t(8) << 20;
 
-// Bytes of the file that were written in one go.
-struct Part {
-    int64_t offset, bytes;
-    uint32_t crc;
+// The file itself, written from its beginning on by one thread.
+class Output {
+public:
+    Output(const char* path, int64_t bytes) {
+        constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+        fd_ = open(path, flags | O_DIRECT, 0644);
+        if (fd_ < 0 && errno == EINVAL) fd_ = open(path, flags, 0644);
+        if (fd_ < 0) throw Error(std::strerror(errno));
+        // Room is taken first, where the file system can do that: a full disk shows at once.
+        if (bytes && fallocate(fd_, 0, 0, bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS) {
+            const int status = errno;
+            ::close(fd_);
+            throw Error(std::strerror(status));
+        }
+    }
+    ~Output() {
+        ::close(fd_);
+        std::free(buffer_);
+    }
+    Output(const Output&) = delete;
+
+    void append(const char* data, size_t bytes) {
+        if (!buffer_) buffer_ = static_cast<char*>(std::aligned_alloc(page, buffer_bytes));
+        if (!buffer_) throw Error("no memory for a buffer of 8 MB");
+        crc_ = crc32_of(data, bytes, crc_);
+        while (bytes) {
+            const size_t count = std::min(bytes, buffer_bytes - filled_);
+            std::memcpy(buffer_ + filled_, data, count);
+            data += count, bytes -= count, filled_ += count;
+            if (filled_ == buffer_bytes) flush();
+        }
+    }
+    void finish() {
+        past_cache(false);  // the rest is no whole number of pages
+        flush();
+        if (fsync(fd_) != 0) throw Error(std::strerror(errno));
+    }
+    uint32_t crc() const { return crc_; }
+
+private:
+    void past_cache(bool wanted) {
+        const int flags = fcntl(fd_, F_GETFL);
+        fcntl(fd_, F_SETFL, wanted ? flags | O_DIRECT : flags & ~O_DIRECT);
+    }
+    void flush() {
+        for (size_t at = 0; at < filled_;) {
+            const ssize_t written = write(fd_, buffer_ + at, filled_ - at);
+            if (written >= 0) {
+                at += size_t(written);
+                if (at % page) past_cache(false);
+            } else if (errno == EINVAL && fcntl(fd_, F_GETFL) & O_DIRECT) {
+                past_cache(false);
+            } else if (errno != EINTR) {
+                throw Error(std::strerror(errno));
+            }
+        }
+        filled_ = 0;
+    }
+
+    int fd_;
+    char* buffer_ = nullptr;
+    size_t filled_ = 0;
+    uint32_t crc_ = 0;
+};
+
+// One tile on its way: asked for, there (held for reading), or let go of.
+struct Held {
+    explicit Held(starpu_data_handle_t h) : handle(h) {}
+    const starpu_data_handle_t handle;
+    enum { asked, there, gone } state = asked;
+    bool failed = false;
+    int64_t runs = 0;  // that are still to be copied
+};
+
+// What comes next in the file: bytes, or a tensor. A run is what is contiguous in a tile and in the
+// file: one index of the last axis that is cut, with all axes behind it, for the length of a tile.
+struct Item {
+    std::string bytes;
+    std::vector<Cuts> axes;  // up to the last one that is cut
+    int64_t step = 0;        // bytes of one index of that one
+    std::vector<std::shared_ptr<Held>> tiles;
 };
 
 }  // namespace
 
 struct TensorFile::State {
-    State(const std::string& name, int64_t size) : path(name), bytes(size) {}
-    ~State() {
-        if (fd >= 0) ::close(fd);
-    }
+    State(const std::string& name, int64_t bytes) : path(name), output(name.c_str(), bytes) {}
 
-    void failed(const std::string& reason) {
+    void give(Item item) {
         std::lock_guard lock(mutex);
-        if (error.empty()) error = reason;
+        items.push_back(std::move(item));
+        changed.notify_all();
     }
-    bool useless() {
-        std::lock_guard lock(mutex);
-        return abandoned || !error.empty();
-    }
-    void put(int64_t offset, const char* data, int64_t count);
-    void finish();  // on a thread of its own
+    void write_items();  // the thread
+    void write(const Item& item);
+    void write_runs(const Item& item, size_t axis, int64_t tile, int64_t within);
+    void copy(Held& held, int64_t offset, int64_t bytes);
+    void let_go(Held& held);
 
     const std::string path;
-    const int64_t bytes;
-    int fd = -1;
+    Output output;  // the thread's
     std::mutex mutex;
     std::condition_variable changed;
-    std::string error;    // the first one
-    int64_t pending = 0;  // pieces given to tasks
-    bool abandoned = false, done = false;
-    std::vector<Part> parts;
-    uint32_t crc = 0;
+    std::deque<Item> items;
+    std::string error;
+    bool closed = false, abandoned = false, done = false;
 };
-
-void TensorFile::State::put(int64_t offset, const char* data, int64_t count) {
-    const Part part{offset, count, crc32_of(data, size_t(count))};
-    while (count > 0) {
-        const ssize_t written = pwrite(fd, data, size_t(count), offset);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return failed(std::strerror(errno));
-        data += written, offset += written, count -= written;
-    }
-    std::lock_guard lock(mutex);
-    parts.push_back(part);
-}
-
-// Waits for the pieces, puts the checksums of the parts together and makes the file durable.
-void TensorFile::State::finish() {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return abandoned || pending == 0; });
-    if (abandoned) return;
-    if (error.empty()) {
-        std::sort(parts.begin(), parts.end(),
-                  [](const Part& a, const Part& b) { return a.offset < b.offset; });
-        int64_t at = 0;
-        for (const Part& part : parts) {
-            if (part.offset != at) {
-                error = "bytes were left out or written twice";
-                break;
-            }
-            crc = uint32_t(crc32_combine(crc, part.crc, part.bytes));
-            at += part.bytes;
-        }
-        if (error.empty() && at != bytes) error = "bytes were left out";
-    }
-    if (error.empty()) {
-        lock.unlock();
-        const int status = fsync(fd) == 0 ? 0 : errno;
-        lock.lock();
-        if (status) error = std::strerror(status);
-    }
-    done = true;
-    changed.notify_all();
-}
 
 namespace {
 
-// A range of the bytes of one tile, and where they lie in the file: the tile is a sequence of runs
-// that are contiguous there.
-struct Piece {
+struct Request {
     std::shared_ptr<TensorFile::State> file;
-    int64_t first, last;  // bytes of the tile
-    int64_t run, base;    // bytes of a run; where the tensor begins in the file
-    int axes;             // that tell the runs apart
-    int64_t extent[max_dims], start[max_dims], stride[max_dims];  // of these; strides in bytes
-
-    int64_t offset_of(int64_t index) const {
-        int64_t offset = base;
-        for (int axis = axes - 1; axis >= 0; --axis) {
-            offset += (start[axis] + index % extent[axis]) * stride[axis];
-            index /= extent[axis];
-        }
-        return offset;
-    }
-    void write(const char* tile) const {
-        for (int64_t at = first; at < last;) {
-            const int64_t within = at % run, count = std::min(run - within, last - at);
-            file->put(offset_of(at / run) + within, tile + at, count);
-            at += count;
-        }
-    }
+    std::shared_ptr<Held> held;
 };
 
-// The runs of a tile: all axes behind the last one that is cut belong to one run with it.
-Piece runs_of(const Tensor& t, int64_t tile) {
-    const Block block = t.block(tile);
-    const Dims strides = row_major_strides(t.shape());
-    const int64_t element = int64_t(dtype_size(t.dtype()));
-    int axes = int(t.rank());
-    Piece piece{};
-    piece.run = element;
-    // Axis by axis from the last one, as long as what is behind is whole.
-    for (bool whole = true; axes > 0 && whole;) {
-        const size_t axis = size_t(axes - 1);
-        whole = block.extent[axis] == t.shape()[axis];
-        piece.run *= block.extent[axis];
-        piece.base += block.start[axis] * strides[axis] * element;
-        --axes;
-    }
-    piece.axes = axes;
-    for (int axis = 0; axis < axes; ++axis) {
-        piece.extent[axis] = block.extent[size_t(axis)];
-        piece.start[axis] = block.start[size_t(axis)];
-        piece.stride[axis] = strides[size_t(axis)] * element;
-    }
-    return piece;
-}
-
-void write_piece(void* buffers[], void* arg) {
-    const std::unique_ptr<Piece> piece(static_cast<Piece*>(arg));
-    TensorFile::State& file = *piece->file;
-    if (needs_failed_value())
-        file.failed("a tensor was not computed, since a task before it failed");
-    else if (!file.useless())
-        piece->write(reinterpret_cast<const char*>(STARPU_VARIABLE_GET_PTR(buffers[0])));
-    std::lock_guard lock(file.mutex);
-    if (--file.pending == 0) file.changed.notify_all();
-}
-
-// Lives for ever, since tasks may outlive anything else.
-starpu_codelet* write_codelet() {
-    static starpu_codelet* const codelet = [] {
-        auto* made = static_cast<starpu_codelet*>(std::calloc(1, sizeof(starpu_codelet)));
-        starpu_codelet_init(made);
-        made->name = "write_file";
-        made->nbuffers = 1;
-        made->modes[0] = STARPU_R;
-        made->cpu_funcs[0] = write_piece;
-        return made;
-    }();
-    return codelet;
-}
-
-void submit_piece(const Piece& piece, Tile& tile) {
+// StarPU has a tile: at once, or when the task before is done. Where the file was given up by then,
+// nobody waits for it.
+void on_acquired(void* context) {
+    const std::unique_ptr<Request> request(static_cast<Request*>(context));
+    Held& held = *request->held;
     {
-        std::lock_guard lock(piece.file->mutex);
-        ++piece.file->pending;
+        std::lock_guard lock(request->file->mutex);
+        held.failed = has_failed_value(held.handle);
+        if (held.state == Held::asked) {
+            held.state = Held::there;
+            request->file->changed.notify_all();
+            return;
+        }
     }
-    starpu_task* t = starpu_task_create();
-    t->cl = write_codelet();
-    t->cl_arg = new Piece(piece);
-    t->handles[0] = tile.handle();
-    t->priority = INT_MIN / 2;  // whatever else is ready comes first
-    if (const int status = starpu_task_submit(t))
-        fail("StarPU refuses to write a tile to '%s' (%s)", piece.file->path.c_str(),
-             std::strerror(-status));
+    starpu_data_release_on_node(held.handle, STARPU_MAIN_RAM);
 }
 
 }  // namespace
 
-TensorFile::TensorFile(const std::string& path, int64_t bytes)
-    : state_(std::make_shared<State>(path, bytes)) {
+void TensorFile::State::let_go(Held& held) {
+    {
+        std::lock_guard lock(mutex);
+        if (std::exchange(held.state, Held::gone) != Held::there) return;
+    }
+    starpu_data_release_on_node(held.handle, STARPU_MAIN_RAM);
+}
+
+void TensorFile::State::copy(Held& held, int64_t offset, int64_t bytes) {
+    {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return abandoned || held.state == Held::there; });
+        if (abandoned) throw Error("given up");
+        if (held.failed) throw Error("a tensor was not computed, since a task before it failed");
+    }
+    const void* data = starpu_data_get_local_ptr(held.handle);
+    output.append(static_cast<const char*>(data) + offset, size_t(bytes));
+    if (--held.runs == 0) let_go(held);
+}
+
+// The runs of all indices along `axis` and those behind it, in the order of the file. `tile` and
+// `within` number the tile and the index in it along the axes before.
+void TensorFile::State::write_runs(const Item& item, size_t axis, int64_t tile, int64_t within) {
+    const Cuts& cuts = item.axes[axis];
+    for (size_t cut = 0; cut + 1 < cuts.size(); ++cut) {
+        const int64_t extent = cuts[cut + 1] - cuts[cut];
+        const int64_t number = tile * int64_t(cuts.size() - 1) + int64_t(cut);
+        if (axis + 1 == item.axes.size()) {
+            const int64_t bytes = extent * item.step;
+            copy(*item.tiles[size_t(number)], within * bytes, bytes);
+        } else {
+            for (int64_t i = 0; i < extent; ++i)
+                write_runs(item, axis + 1, number, within * extent + i);
+        }
+    }
+}
+
+void TensorFile::State::write(const Item& item) {
+    if (item.tiles.empty()) return output.append(item.bytes.data(), item.bytes.size());
+    write_runs(item, 0, 0, 0);
+}
+
+void TensorFile::State::write_items() {
+    std::string problem;
+    std::unique_lock lock(mutex);
+    for (;;) {
+        changed.wait(lock, [&] { return abandoned || closed || !items.empty(); });
+        if (items.empty()) break;
+        const Item item = std::move(items.front());
+        items.pop_front();
+        lock.unlock();
+        try {
+            if (problem.empty()) write(item);
+        } catch (const std::exception& e) {
+            problem = e.what();
+        }
+        for (const auto& held : item.tiles) let_go(*held);
+        lock.lock();
+        if (abandoned) problem = "given up";
+    }
+    lock.unlock();
+    try {
+        if (problem.empty()) output.finish();
+    } catch (const std::exception& e) {
+        problem = e.what();
+    }
+    lock.lock();
+    error = problem;
+    done = true;
+    changed.notify_all();
+}
+
+TensorFile::TensorFile(const std::string& path, int64_t bytes) : bytes_(bytes) {
     if (bytes < 0) fail("cannot write '%s': %lld bytes", path.c_str(), (long long)bytes);
-    const auto refused = [&] { fail("cannot write '%s': %s", path.c_str(), std::strerror(errno)); };
-    state_->fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (state_->fd < 0) refused();
-    // Room is taken first, where the file system can do that, so that a full disk shows at once.
-    if (bytes && fallocate(state_->fd, 0, 0, bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
-        refused();
+    try {
+        state_ = std::make_shared<State>(path, bytes);
+    } catch (const Error& e) {
+        fail("cannot write '%s': %s", path.c_str(), e.what());
+    }
+    // Signals belong to the main thread.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    writer_ = std::thread([state = state_] { state->write_items(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 TensorFile::~TensorFile() {
@@ -218,50 +257,62 @@ TensorFile::~TensorFile() {
         state_->abandoned = true;
         state_->changed.notify_all();
     }
-    if (finisher_.joinable()) finisher_.join();
+    writer_.join();
 }
 
-void TensorFile::check(int64_t offset, int64_t bytes) const {
-    if (finisher_.joinable()) fail("'%s' is closed already", state_->path.c_str());
-    if (offset < 0 || bytes < 0 || offset > state_->bytes - bytes)
-        fail("bytes %lld to %lld are not inside '%s' of %lld bytes", (long long)offset,
-             (long long)(offset + bytes), state_->path.c_str(), (long long)state_->bytes);
+void TensorFile::take(int64_t bytes) {
+    if (closed_) fail("'%s' is closed already", state_->path.c_str());
+    if (bytes < 0 || bytes > bytes_ - appended_)
+        fail("%lld bytes more do not fit into '%s', %lld of its %lld bytes are there",
+             (long long)bytes, state_->path.c_str(), (long long)appended_, (long long)bytes_);
+    appended_ += bytes;
 }
 
-void TensorFile::write(int64_t offset, const void* data, int64_t bytes) {
-    check(offset, bytes);
-    state_->put(offset, static_cast<const char*>(data), bytes);
+void TensorFile::append(const void* data, int64_t bytes) {
+    take(bytes);
+    state_->give({std::string(static_cast<const char*>(data), size_t(bytes)), {}, 0, {}});
 }
 
-void TensorFile::write(int64_t offset, const Tensor& tensor) {
-    check(offset, tensor.bytes());
+void TensorFile::append(const Tensor& tensor) {
     if (recording_number()) fail("a file cannot be written while a compiled function is recorded");
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
         if (tensor.tile(i)->recording) fail("a tensor of a compiled function cannot be written");
         tensor.tile(i)->check_readable("write");
     }
-    start();
+    take(tensor.bytes());
+    const Grid& grid = tensor.grid();
+    size_t axes = tensor.rank();
+    while (axes > 1 && grid.tiles(axes - 1) == 1) --axes;
+    Item item;
+    item.axes.assign(grid.axes.begin(), grid.axes.begin() + std::ptrdiff_t(axes));
+    if (axes == 0) item.axes = {{0, 1}};  // a scalar
+    item.step =
+        product(tensor.shape(), std::max<size_t>(axes, 1)) * int64_t(dtype_size(tensor.dtype()));
     ensure_awake();
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
-        Piece piece = runs_of(tensor, i);
-        piece.file = state_;
-        piece.base += offset;
-        const int64_t bytes = int64_t(tensor.tile(i)->bytes);
-        for (piece.first = 0; piece.first < bytes; piece.first = piece.last) {
-            piece.last = std::min(piece.first + piece_bytes, bytes);
-            submit_piece(piece, *tensor.tile(i));
-        }
+        const auto held = std::make_shared<Held>(tensor.tile(i)->handle());
+        const Dims extent = tensor.block(i).extent;
+        held->runs = product(extent, 0, axes ? axes - 1 : 0);
+        item.tiles.push_back(held);
     }
+    // Asked for now, whatever the thread is at: what is submitted later comes after.
+    for (const auto& held : item.tiles) {
+        const int status = starpu_data_acquire_on_node_cb(held->handle, STARPU_MAIN_RAM, STARPU_R,
+                                                          on_acquired, new Request{state_, held});
+        if (status != 0) fail("StarPU refuses to hand out a tile (%s)", std::strerror(-status));
+    }
+    state_->give(std::move(item));
 }
 
 void TensorFile::close() {
-    check(0, 0);
-    // Signals belong to the main thread.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    finisher_ = std::thread([state = state_] { state->finish(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    take(0);
+    if (appended_ != bytes_)
+        fail("'%s' is to have %lld bytes, but %lld were given", state_->path.c_str(),
+             (long long)bytes_, (long long)appended_);
+    closed_ = true;
+    std::lock_guard lock(state_->mutex);
+    state_->closed = true;
+    state_->changed.notify_all();
 }
 
 bool TensorFile::done() const {
@@ -270,15 +321,16 @@ bool TensorFile::done() const {
 }
 
 void TensorFile::wait() const {
-    if (!finisher_.joinable()) fail("'%s' is not closed yet", state_->path.c_str());
+    if (!closed_) fail("'%s' is not closed yet", state_->path.c_str());
     wait_for([&] { return done(); });
+    check_pending();  // the error of a task says more than that its result is missing
     if (!state_->error.empty())
         fail("cannot write '%s': %s", state_->path.c_str(), state_->error.c_str());
 }
 
 uint32_t TensorFile::crc32() const {
     wait();
-    return state_->crc;
+    return state_->output.crc();
 }
 
 }  // namespace nn

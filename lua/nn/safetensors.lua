@@ -45,25 +45,19 @@ local Writing = {}
 Writing.__index = Writing
 
 --- start(path, entries, metadata) -> writing. Begins to write {{path=, tensor=}, ...}, what
---- model:state() gives, as the values are now: tasks of the lowest priority read them while other
---- work goes on, and what changes a tile later waits for that tile alone. `metadata`: a table of
---- texts. Errors: what the disk refused; a full one shows here, or in writing:finish().
+--- model:state() gives, as the values are now, while other work goes on: what changes a tile later
+--- waits for that tile alone. `metadata`: a table of texts. Errors: what the disk refused; a full one shows here, or in writing:finish().
 function M.start(path, entries, metadata)
-  local header, at = header_of(entries, metadata)
+  local header, bytes = header_of(entries, metadata)
   local length, ref = ffi.new("uint64_t[1]", #header), ffi.new "nn_ref"
-  check(C.nn_file_create(path, at, ref))
-  local self = setmetatable({ref = ffi.gc(ref, C.nn_release), bytes = at}, Writing)
-  check(C.nn_file_write(ref, 0, length, 8))
-  check(C.nn_file_write(ref, 8, header, #header))
-  at = 8 + #header
+  check(C.nn_file_create(path, bytes, ref))
+  local self = setmetatable({ref = ffi.gc(ref, C.nn_release), bytes = bytes}, Writing)
+  check(C.nn_file_append(ref, length, 8))
+  check(C.nn_file_append(ref, header, #header))
   for _, entry in ipairs(entries) do
     local source = entry.transposed and entry.tensor:detach():t() or entry.tensor
-    check(C.nn_file_write_tensor(ref, at, source.ref))
-    at = at + source:bytes()
-    if source ~= entry.tensor then
-      require("nn").sync()                              -- one such copy at a time
-      source:release()
-    end
+    check(C.nn_file_append_tensor(ref, source.ref))
+    if source ~= entry.tensor then source:release() end -- as soon as it is written
   end
   check(C.nn_file_close(ref))
   return self

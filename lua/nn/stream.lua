@@ -22,7 +22,8 @@ ffi.cdef [[
 ]]
 
 local M = {}
-local C = ffi.C
+local loaded, zlib = pcall(ffi.load, "libz.so.1")
+if not loaded then zlib = ffi.load "z" end
 
 -- ### gzip and plain files
 
@@ -30,16 +31,16 @@ local Gzip = {}
 Gzip.__index = Gzip
 
 local function open_gzip(path, size)
-  local file = C.gzopen(path, "rb")
+  local file = zlib.gzopen(path, "rb")
   if file == nil then lib.fail("cannot read '%s'", path) end
-  C.gzbuffer(file, 2 ^ 18)
-  return setmetatable({path = path, size = size, file = ffi.gc(file, C.gzclose),
+  zlib.gzbuffer(file, 2 ^ 18)
+  return setmetatable({path = path, size = size, file = ffi.gc(file, zlib.gzclose),
                        number = ffi.new "int[1]"}, Gzip)
 end
 
 function Gzip:read(out, room)
-  local count = C.gzread(self.file, out, room)
-  local text = C.gzerror(self.file, self.number)
+  local count = zlib.gzread(self.file, out, room)
+  local text = zlib.gzerror(self.file, self.number)
   if count < 0 or self.number[0] < 0 then
     local reason = self.number[0] == -5 and "it ends too early" or ffi.string(text)
     lib.fail("cannot unpack '%s': %s", self.path, reason)
@@ -47,10 +48,10 @@ function Gzip:read(out, room)
   return count
 end
 
-function Gzip:position() return tonumber(C.gzoffset(self.file)) end
+function Gzip:position() return tonumber(zlib.gzoffset(self.file)) end
 
 function Gzip:close()
-  C.gzclose(ffi.gc(self.file, nil))
+  zlib.gzclose(ffi.gc(self.file, nil))
   self.file = nil
 end
 

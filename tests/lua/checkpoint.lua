@@ -152,6 +152,45 @@ t.case("a resumed run goes on to the bit, with dropout and another seed at the s
   for i, p in ipairs(parts.optim:state()) do t.same(others.optim:state()[i].tensor, p.tensor) end
 end)
 
+t.case("a checkpoint written while training goes on is the one that training waits for", function()
+  for _, tiles in ipairs {{}, {tokens = 3, vocab = 7}} do
+    nn.tiles {tokens = tiles.tokens or 0, vocab = tiles.vocab or 0}
+    local out = t.folder()
+    local parts, train = training(1)
+    train(3)
+    local waited = save(files.join(out, "waited"), parts, 3)
+    local saving = checkpoint.start(out, {model = parts.model, optim = parts.optim, step = 3,
+                                          data = parts.data, config = {model = config}})
+    t.same(#checkpoint.list(out), 0)
+    train(5)
+    local path = saving:finish()
+    for _, name in ipairs(files.list(waited)) do
+      t.check(files.read(files.join(path, name)) == files.read(files.join(waited, name)), name)
+    end
+    local others, go_on = training(5)
+    nn.open_checkpoint(path):restore(others)
+    go_on(5)
+    for i, p in ipairs(parts.model:state()) do t.same(others.model:state()[i].tensor, p.tensor) end
+  end
+  nn.tiles {tokens = 0, vocab = 0}
+end)
+
+t.case("a checkpoint that is given up leaves nothing", function()
+  local out = t.folder()
+  local parts = training(1)
+  checkpoint.start(out, {model = parts.model, optim = parts.optim, step = 1}):abandon()
+  t.same(files.list(out), {})
+end)
+
+t.case("a tensor that was not computed is not written, and the error says so", function()
+  local path = files.join(folder, "failed.safetensors")
+  local weight = nn.randn(5, 4)
+  local x = nn.embedding(nn.tensor({1, 9}, {dtype = "i32"}), weight)
+  t.fails(function() nn.save_safetensors(path, {x = x}) end, "embedding")
+  nn.sync()
+  t.fails(function() nn.save_safetensors(path, {x = x}) end, "a task before it failed")
+end)
+
 t.case("only the newest are kept, and nothing half-written is left", function()
   local out = t.folder()
   local parts = training(1)

@@ -1,0 +1,102 @@
+-- What checkpoints cost: training steps with and without one being written meanwhile, in turns, and
+-- whether it is to the bit the one that is written while training waits.
+--   nnlua recipes/bench_checkpoint.lua model=gpt2 batch=4 tokens=256 every=10 rounds=3
+local ffi = require "ffi"
+local checkpoint = require "nn.checkpoint"
+local files = require "nn.files"
+local log = require "nn.log"
+local nn, GPT2 = require "nn", require "models.gpt2"
+
+ffi.cdef "int memcmp(const void *a, const void *b, size_t count);"
+local cfg = nn.config({
+  model = nn.field("gpt2", "gpt2, gpt2-medium, gpt2-large or gpt2-xl"),
+  batch = nn.field(4, "sequences a step", {min = 1}),
+  tokens = nn.field(256, "tokens of a sequence", {min = 1}),
+  every = nn.field(10, "steps between checkpoints", {min = 1}),
+  rounds = nn.field(3, "of as many steps with and without", {min = 1}),
+  out = nn.field("", "folder to write to, removed afterwards; empty: a new one in /tmp"),
+}, arg)
+local out = cfg.out
+if out == "" then
+  out = os.tmpname()
+  os.remove(out)
+end
+files.make_folder(out, "the output folder")
+
+local size = GPT2.size(cfg.model)
+local model = GPT2(size)
+local optim = nn.AdamW(model, {lr = 1e-4, weight_decay = 0.1, clip = 1})
+local step = nn.compile(function(ids, targets)
+  optim:zero_grad()
+  local loss = model(ids, targets)
+  loss:backward()
+  return loss, optim:step()
+end)
+local function tokens()
+  local options = {low = 0, high = size.vocab, axes = "batch,time"}
+  return nn.uniform({cfg.batch, cfg.tokens}, options):to("i32")
+end
+local ids, targets = tokens(), tokens()
+
+-- Seconds of f(), with all that it submitted.
+local function seconds(f)
+  local start = nn.now()
+  f()
+  nn.sync()
+  return nn.now() - start
+end
+local function train(after_each)
+  for _ = 1, cfg.every do
+    step(ids, targets):item()
+    if after_each then after_each() end
+  end
+end
+local function parts(number) return {step = number, model = model, optim = optim, config = cfg} end
+
+local function median(list)
+  table.sort(list)
+  return list[math.floor((#list + 1) / 2)]
+end
+
+local function same_bytes(a, b)
+  for _, name in ipairs {"model.safetensors", "optimizer.safetensors"} do
+    local x, y = files.map(files.join(a, name)), files.map(files.join(b, name))
+    if x.size ~= y.size or ffi.C.memcmp(x.data, y.data, x.size) ~= 0 then return false end
+  end
+  return true
+end
+
+train()
+local plain, saving, waiting, finishing, equal = {}, {}, {}, {}, true
+for round = 1, cfg.rounds do
+  plain[round] = seconds(train)
+  local waited, overlapped
+  waiting[round] = seconds(function() waited = nn.save_checkpoint(out, parts(2 * round)) end)
+  saving[round] = seconds(function()
+    local writing, start = checkpoint.start(out, parts(2 * round + 1)), nn.now()
+    train(function()
+      if not finishing[round] and writing:done() then finishing[round] = nn.now() - start end
+    end)
+    overlapped = writing:finish()
+    finishing[round] = finishing[round] or nn.now() - start
+  end)
+  equal = equal and same_bytes(waited, overlapped)
+  files.remove(waited)
+  files.remove(overlapped)
+end
+files.remove(out)
+
+local bytes, ratios = 0, {}
+for _, list in ipairs {model:state(), optim:state()} do
+  for _, entry in ipairs(list) do bytes = bytes + entry.tensor:bytes() end
+end
+for i = 1, cfg.rounds do ratios[i] = plain[i] / saving[i] end
+local function line(name, ...) print(("%-44s "):format(name) .. string.format(...)) end
+line("a checkpoint", "%s", log.bytes(bytes))
+line(("%d steps, medians of %d"):format(cfg.every, cfg.rounds), "%.2f s", median(plain))
+line("the same with a checkpoint written meanwhile", "%.2f s, on the disk after %.1f s",
+     median(saving), median(finishing))
+line("throughput with, of that without", "%.3f", median(ratios))
+line("a checkpoint that training waits for", "%.2f s", median(waiting))
+line("both have the same bytes", "%s", equal)
+if not equal then os.exit(1) end
