@@ -129,6 +129,7 @@ int nn_slot_add(int32_t slot, double delta);  // while recording: at every repla
 int nn_file_create(const char* path, int64_t bytes, nn_ref* file);
 int nn_file_append(const nn_ref* file, const void* data, int64_t bytes);
 int nn_file_append_tensor(const nn_ref* file, const nn_ref* tensor);
+int nn_file_drain(const nn_ref* file);  // waits until all that was given is copied
 int nn_file_close(const nn_ref* file);
 int nn_file_done(const nn_ref* file, int32_t* done);
 int nn_file_wait(const nn_ref* file, uint32_t* crc32);

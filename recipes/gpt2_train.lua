@@ -77,7 +77,7 @@ local function sample()
   local how = cfg.sample
   local ids = nn.generate(model, {0}, {tokens = how.tokens, temperature = how.temperature,
                                        top_k = how.top_k, seed = cfg.seed})
-  run:say(data.vocabulary and data.vocabulary:decode(ids) or table.concat(ids, " "))
+  run:sample(data.vocabulary and data.vocabulary:decode(ids) or table.concat(ids, " "))
 end
 
 run:track {model = model, optim = optim, data = data.train, vocabulary = data.vocabulary}
@@ -91,5 +91,5 @@ for step in run:steps() do
   run:every(cfg.sample_every, sample)
 end
 local val_loss = nn.evaluate(model, data.val, cfg.final_batches)
-sample()
+if cfg.sample_every == 0 or cfg.steps % cfg.sample_every > 0 then sample() end
 run:done {val_loss = val_loss}

@@ -46,7 +46,8 @@ Writing.__index = Writing
 
 --- start(path, entries, metadata) -> writing. Begins to write {{path=, tensor=}, ...}, what
 --- model:state() gives, as the values are now, while other work goes on: what changes a tile later
---- waits for that tile alone. `metadata`: a table of texts. Errors: what the disk refused; a full one shows here, or in writing:finish().
+--- waits for that tile alone. `metadata`: a table of texts. Errors: what the disk refused; a full
+--- one shows here, or in writing:finish().
 function M.start(path, entries, metadata)
   local header, bytes = header_of(entries, metadata)
   local length, ref = ffi.new("uint64_t[1]", #header), ffi.new "nn_ref"
@@ -57,7 +58,10 @@ function M.start(path, entries, metadata)
   for _, entry in ipairs(entries) do
     local source = entry.transposed and entry.tensor:detach():t() or entry.tensor
     check(C.nn_file_append_tensor(ref, source.ref))
-    if source ~= entry.tensor then source:release() end -- as soon as it is written
+    if source ~= entry.tensor then
+      check(C.nn_file_drain(ref))                       -- one such copy at a time
+      source:release()
+    end
   end
   check(C.nn_file_close(ref))
   return self

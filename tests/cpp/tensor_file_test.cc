@@ -53,6 +53,7 @@ TEST_CASE(
         TensorFile file(folder.file(), int64_t(head.size()) + x.bytes() + y.bytes());
         file.append(head.data(), int64_t(head.size()));
         file.append(x);
+        if (round % 2) file.drain();
         file.append(y);
         file.close();
         file.wait();
@@ -172,6 +173,7 @@ TEST_CASE("files over the C API: written, waited for, and refused where the hand
         const char* const why = "not a live file";
         CHECK_REFUSED(nn_file_append(&bad, "1", 1), why);
         CHECK_REFUSED(nn_file_append_tensor(&bad, &x), why);
+        CHECK_REFUSED(nn_file_drain(&bad), why);
         CHECK_REFUSED(nn_file_close(&bad), why);
         CHECK_REFUSED(nn_file_done(&bad, &done), why);
         CHECK_REFUSED(nn_file_wait(&bad, &crc), why);
