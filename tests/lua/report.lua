@@ -107,7 +107,7 @@ t.case("a curve as text has the highest value above and the lowest below", funct
   for i = 1, 100 do values[i] = 101 - i end
   local lines = curve.draw(values, 29, 4)
   t.same(#lines, 4)
-  t.check(lines[1]:find "^   99.5  " and lines[4]:find "^    1.5  ", lines[1])
+  t.same({lines[1]:sub(1, 9), lines[4]:sub(1, 9)}, {"   99.5  ", "      2  "})
   t.check(lines[1]:sub(-3) == "⠀" and lines[4]:sub(-3) ~= "⠀", "it falls")
   t.same(curve.draw({4, 3, 2, 1}, 11, 1), {"      4  ⠑⢄"})
   t.same(curve.draw({1}, 29, 4), nil)
