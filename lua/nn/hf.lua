@@ -102,23 +102,23 @@ local function copy_parameter(p, by_name, folder)
   if entry.dtype == "F32" and not transposed and p.tensor.dtype == "f32" then
     return entry.file:copy_into(entry.name, p.tensor)       -- from the mapped file into the tiles
   end
-  local source = entry.file:tensor(entry.name)
-  local right = transposed and source:t() or source
-  local a, b = table.concat(right.shape, ","), table.concat(p.tensor.shape, ",")
-  if a ~= b then
-    lib.fail("%s: '%s' is (%s), config.json makes it (%s)", entry.file.path, entry.name,
-             table.concat(source.shape, ","), transposed
-             and table.concat({p.tensor.shape[2], p.tensor.shape[1]}, ",") or b)
+  local here, there = p.tensor.shape, table.concat(entry.shape, ",")
+  local wanted = table.concat(transposed and {here[2], here[1]} or here, ",")
+  if there ~= wanted then
+    lib.fail("%s: '%s' is (%s), config.json makes it (%s)", entry.file.path, entry.name, there,
+             wanted)
   end
-  p.tensor:copy_(right)
-  if right ~= source then right:release() end
+  local source = entry.file:tensor(entry.name)
+  p.tensor:copy_(source, {transposed = transposed})
   source:release()
+  require("nn").sync()                             -- so that only one such copy is there at a time
 end
 
 --- nn.load_hf(folder, {dropout=0}) -> model, tokenizer (nil where there are no tokenizer files). A
 --- GPT-2 of transformers: config.json, model.safetensors or shards, with or without the prefix
---- "transformer.". Weights go from the mapped file into tiles one by one. Errors: what is missing,
---- or is not GPT-2 as models/gpt2.lua computes it, by name.
+--- "transformer.". Weights go from the mapped file into tiles one by one; those that are transposed
+--- there, or of another dtype, through a copy of one at a time. Errors: what is missing, or is not
+--- GPT-2 as models/gpt2.lua computes it, by name.
 ---     local model, tokenizer = nn.load_hf "gpt2"
 ---     print(tokenizer:decode(nn.generate(model, tokenizer:ids "Once", {tokens = 20})))
 function M.load_hf(folder, options)
