@@ -4,6 +4,7 @@
 #include "engine/error.h"
 #include "engine/program.h"
 #include "engine/rules.h"
+#include "kernels/team.h"
 
 namespace nn {
 namespace {
@@ -244,6 +245,7 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, const MatmulOptions& o) {
                 .use(p.epilogue == 2 && o.pre ? writes(o.pre->tile(i)) : absent())
                 .params(p)
                 .flops(2.0 * double(p.m) * double(p.n) * double(p.k) * double(p.batch))
+                .splits(p.m <= team::few_rows)
                 .tile(i, c.block(i).extent)
                 .emit();
         }

@@ -152,6 +152,11 @@ TaskBuilder& TaskBuilder::where(uint32_t where) {
     return *this;
 }
 
+TaskBuilder& TaskBuilder::splits(bool splits) {
+    task_.splits = splits;
+    return *this;
+}
+
 void TaskBuilder::emit() {
     const uint32_t recording = recording_number();
     for (int i = 0; i < task_.handles; ++i) {

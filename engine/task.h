@@ -67,6 +67,7 @@ struct TaskArg {
     const char* op;       // the op that emitted it, for errors
     float flops, bytes;   // for profiles
     int64_t fresh_bytes;  // of an eager task: what it writes anew
+    bool helped;          // of a program whose tasks other workers help with
     Dtype dtype;
     uint8_t operands;
     int8_t buffer_of[max_operands];  // operand -> StarPU buffer; -1 when absent
@@ -93,6 +94,7 @@ struct Task {
     int32_t priority = 0;
     std::vector<Patch> patches;
     uint32_t where = 0;  // 0: anywhere, else STARPU_CPU or STARPU_CUDA
+    bool splits = false;  // the kernel can split it among workers that help (kernels/team.h)
 };
 
 // How an op emits: task("gemm", dtype).use(...).params(p).flops(f).emit();
@@ -111,6 +113,7 @@ public:
     TaskBuilder& patch(const std::vector<Patch>& patches);
     TaskBuilder& priority(int value);
     TaskBuilder& where(uint32_t where);
+    TaskBuilder& splits(bool splits);
     void emit();
 
 private:
@@ -131,6 +134,9 @@ inline TaskBuilder task(const char* kernel, Dtype dtype) { return TaskBuilder(ke
 // Submits to StarPU; `arg` must outlive the task when it is not owned (malloc'd and then freed by
 // StarPU).
 void submit(const Task& task, TaskArg* arg, bool owned);
+// Makes all workers but one help with the `tasks` submitted next, which have `helped` in their
+// arguments, until the last of them has run.
+void submit_helpers(int64_t tasks);
 void submit_now(const Task& task);  // eager: with a copy of the arguments, patches filled in
 void apply_patches(const Task& task, TaskArg* arg);
 void drop_handles();  // of all tiles that exist: part of shutdown

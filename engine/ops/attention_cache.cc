@@ -108,6 +108,7 @@ const OpRegistrar attention_cached = Op{
                           reads(start.tile(i))})
                     .params(p)
                     .flops(4.0 * double(p.batch * p.len * p.heads * p.head_dim * p.context))
+                    .splits(true)
                     .tile(i, o.block(i).extent)
                     .emit();
             }

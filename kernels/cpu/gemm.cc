@@ -113,30 +113,36 @@ void stream_b(const Product<T>& g, const Acc<T>* x, int64_t j, int64_t cols, Acc
         const T* b = p.trans_b ? g.b_at(0, j + r) : g.b_at(r, j);
         for (int64_t i = 0; i < p.m; ++i) {
             if (p.trans_b)
-                add_dots(x + i * p.k, b, p.ldb, rows, p.k, alpha, sum + i * cols + r);
+                add_dots(x + i * p.k, b, p.ldb, rows, p.k, alpha, sum + i * cols + r,
+                         r + 4 < stored_rows);
             else
                 add_rows(x + i * p.k + r, b, p.ldb, rows, cols, alpha, sum + i * cols);
         }
     }
 }
 
-constexpr int64_t few_rows = 12;  // beyond, OpenBLAS is faster
-
-// A few rows: bound by reading B, which a packing gemm would read, write and read again.
+// A few rows: bound by reading B, which a packing gemm would read, write and read again. Columns
+// are split by blocks of about 64 kB of B, 3 us of one core, where they are rows of B as it is
+// stored.
 template <class T> void product_few_rows(const Product<T>& g) {
-    constexpr int64_t col_block = 1024;
-    static thread_local Scratch x_scratch, sum_scratch;
+    static thread_local Scratch x_scratch;
     const nn_gemm_params& p = g.p;
-    Acc<T>* x = x_scratch.get<Acc<T>>(p.m * p.k);
-    Acc<T>* sum = sum_scratch.get<Acc<T>>(p.m * col_block);
+    const int64_t row_bytes = std::max<int64_t>(1, p.k * int64_t(sizeof(T)));
+    const int64_t block = p.trans_b ? std::clamp<int64_t>(65536 / row_bytes & ~3, 4, 1024) : 1024;
+    Acc<T>* const x = x_scratch.get<Acc<T>>(p.m * p.k);
     for (int64_t i = 0; i < p.m; ++i)
         for (int64_t l = 0; l < p.k; ++l) x[i * p.k + l] = Acc<T>(*g.a_at(i, l));
-    for (int64_t j = 0; j < p.n; j += col_block) {
-        const int64_t cols = std::min(col_block, p.n - j);
-        for (int64_t i = 0; i < p.m; ++i) start_row(g, i, j, cols, sum + i * cols);
-        stream_b(g, x, j, cols, sum);
-        for (int64_t i = 0; i < p.m; ++i) finish_row(g, i, j, cols, sum + i * cols);
-    }
+    split((p.n + block - 1) / block, [=, &g](int64_t begin, int64_t end) {
+        static thread_local Scratch sum_scratch;
+        const int64_t last = std::min(end * block, g.p.n);
+        for (int64_t j = begin * block; j < last; j += 1024) {
+            const int64_t cols = std::min<int64_t>(1024, last - j);
+            Acc<T>* const sum = sum_scratch.get<Acc<T>>(g.p.m * cols);
+            for (int64_t i = 0; i < g.p.m; ++i) start_row(g, i, j, cols, sum + i * cols);
+            stream_b(g, x, j, cols, sum);
+            for (int64_t i = 0; i < g.p.m; ++i) finish_row(g, i, j, cols, sum + i * cols);
+        }
+    });
 }
 
 void gemm(const KernelCall& call) {
@@ -151,7 +157,7 @@ void gemm(const KernelCall& call) {
                                call.operand<const T>(2) + i * p.stride_b,
                                call.operand<const T>(3),
                                aux ? aux + i * p.stride_c : nullptr};
-            if (p.m <= few_rows)
+            if (p.m <= team::few_rows)
                 product_few_rows(g);
             else if constexpr (std::is_same_v<T, bf16>)
                 product_blocks(g);
