@@ -15,6 +15,8 @@ local schema = {
     context = field(64, "tokens that the model sees at once", {min = 1}),
     vocab = field(0, "token ids; 0: the text's characters, or 50257 for a .bin", {min = 0}),
     dropout = field(0, "probability, while training", {min = 0, max = 0.99, real = true}),
+    dtype = field("f32", "of weights and activations; bf16 keeps masters, moments and sums in f32",
+                  {choices = {"f32", "bf16"}}),
   },
   data = nn.data_fields {},
   optim = {
