@@ -128,7 +128,8 @@ local AdamW = class {
 --- skip_nonfinite=false, decay_filter}): AdamW over model:parameters(), or such
 --- a list, a list of tensors, or a table of them by name. weight_decay applies to parameters of two
 --- or more axes, or to those for which decay_filter{path, tensor} is true. clip bounds the global
---- gradient norm. A bf16 parameter has a master in f32, which is what the steps change. optim.lr may be set at any time, the other options only here.
+--- gradient norm. A bf16 parameter has a master in f32, which is what the steps change. optim.lr
+--- may be set at any time, the other options only here.
 function M.AdamW(model, options)
   options = arguments.options("AdamW", options, adamw_options)
   local self = new(AdamW, "AdamW", model, options)
@@ -148,8 +149,9 @@ function AdamW:step()
     local step = require("nn.compile").recording() and self.count or math.max(1, self.count:get())
     for _, p in ipairs(with) do
       ops.call("adamw_", p.tensor, p.slot.m, p.slot.v, p.tensor.grad, norm,
-        {master = p.slot.master, lr = self.rate, step = step, beta1 = self.beta1, beta2 = self.beta2, eps = self.eps,
-         weight_decay = p.slot.decay, clip = self.clip, skip_nonfinite = self.skip_nonfinite})
+        {master = p.slot.master, lr = self.rate, step = step, beta1 = self.beta1,
+         beta2 = self.beta2, eps = self.eps, weight_decay = p.slot.decay, clip = self.clip,
+         skip_nonfinite = self.skip_nonfinite})
     end
     return norm
   end)
