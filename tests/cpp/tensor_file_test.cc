@@ -80,7 +80,7 @@ TEST_CASE("tiles larger than the buffer are written whole, cut along rows or col
     }
 }
 
-TEST_CASE("a file has the values of the moment it was asked for; later changes wait for it") {
+TEST_CASE("a file has the values of the moment it was asked for, and later changes wait for it") {
     const Session session(1);
     const Folder folder;
     const Tensor x = numbered_tensor(grid_of({64}, {8})), gate_tile = scalar_of(0);
