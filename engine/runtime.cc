@@ -256,6 +256,14 @@ std::string starpu_version() {
     return format("%d.%d.%d", major, minor, release);
 }
 
+int places() { return state.running ? int(starpu_memory_nodes_get_count()) : 1; }
+
+std::string place_name(int number) {
+    if (number < 0 || number >= places()) fail("there is no memory %d", number);
+    if (!state.running || starpu_node_get_kind(unsigned(number)) == STARPU_CPU_RAM) return "RAM";
+    return format("GPU %d", starpu_memory_node_get_devid(unsigned(number)));
+}
+
 void check_pending() {
     if (state.has_error) {
         ensure_awake();
@@ -291,6 +299,8 @@ bool clear_interrupt() {
 }
 bool interrupts_deferred() { return state.interrupts_deferred; }
 void defer_interrupts(bool deferred) { state.interrupts_deferred = deferred; }
+
+int64_t unfinished_tasks() { return state.running ? starpu_task_nsubmitted() : 0; }
 
 void wait_all() {
     if (!state.running) return;

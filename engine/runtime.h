@@ -23,6 +23,8 @@ int cpu_workers();          // starts the runtime
 int gpu_workers();
 int planned_workers();  // how many CPU workers there are or will be; starts nothing
 std::string starpu_version();
+int places();                        // memories: RAM first, then the GPUs'; 1 until tasks have run
+std::string place_name(int number);  // "RAM", "GPU 0"
 
 // Every entry of the C API calls this: throws the error of a failed kernel, once, or Interrupted.
 void check_pending();
@@ -39,6 +41,7 @@ struct InterruptsDeferred {            // for as long as it exists
     ~InterruptsDeferred() { defer_interrupts(before); }
 };
 
+int64_t unfinished_tasks();
 void wait_all();  // until every submitted task is done
 void wait_below(int64_t tasks);
 void wait_for(bool (*done)());  // interruptible, like all waits

@@ -1,8 +1,8 @@
 -- What a run tells: a progress line for people (one that updates on a terminal, plain lines
 -- elsewhere) and metrics.jsonl, one JSON object per event, for programs.
-local ffi = require "ffi"
 local files = require "nn.files"
 local lib = require "nn.ffi"
+local terminal = require "nn.terminal"
 
 local M = {}
 
@@ -37,17 +37,6 @@ end
 
 local Log = {}
 Log.__index = Log
-
-ffi.cdef [[
-  typedef struct { unsigned short rows, columns, width, height; } nn_window;
-  int ioctl(int fd, unsigned long request, ...);
-]]
-local window = ffi.new "nn_window"
-
-local function columns()
-  local known = ffi.C.ioctl(1, 0x5413, window) == 0 and window.columns > 0     -- TIOCGWINSZ
-  return known and window.columns or 80
-end
 
 --- new(folder) -> log. metrics.jsonl in the folder is added to, never overwritten.
 function M.new(folder)
@@ -117,7 +106,7 @@ end
 --- (bytes) and eta (seconds). On a terminal the line is replaced by the next one.
 function Log:progress(fields)
   if not self.tty then return self:say(M.line(fields)) end
-  local line = M.line(fields, columns() - 1)
+  local line = M.line(fields, (terminal.size()) - 1)
   io.write("\r", line, "\27[K")
   io.flush()
   self.shown, self.last = #line, require("nn").now()
