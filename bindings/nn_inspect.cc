@@ -183,15 +183,17 @@ int nn_profile(int32_t enabled) {
     return guard([&] {
         wait_all();
         enable_profile(enabled != 0);
-        mutable_stats() = {};
+        RuntimeStats cleared{};
+        cleared.earlier_tasks = runtime_stats().earlier_tasks + runtime_stats().tasks;
+        mutable_stats() = cleared;
     });
 }
 
 int nn_stats(nn_stats_t* out) {
     return guard([&] {
         const RuntimeStats s = runtime_stats();
-        given(out, "out") = {s.tasks, s.replayed_tasks, s.replay_seconds, s.starpu_seconds,
-                             unfinished_tasks()};
+        given(out, "out") = {s.tasks,          s.replayed_tasks, s.replay_seconds,
+                             s.starpu_seconds, s.earlier_tasks,  unfinished_tasks()};
     });
 }
 

@@ -74,7 +74,8 @@ struct KernelStat {
 struct RuntimeStats {
     int64_t tasks, replayed_tasks;
     double replay_seconds,
-        starpu_seconds;  // submission of replayed tasks: all of it, and StarPU's part
+        starpu_seconds;         // submission of replayed tasks: all of it, and StarPU's part
+    int64_t earlier_tasks = 0;  // before the others were cleared
 };
 void enable_profile(bool enabled);  // also clears
 bool profiling();

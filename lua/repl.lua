@@ -77,12 +77,12 @@ local function reader()
 end
 
 local tour = [[
-Values print themselves and the last one is `ans`; a line that ends in ; stays silent.
-?name        help on an op, a function, a method          ??word     search all docs
-;command     a shell command                              %help      time, memory, profile, ...
-Tab          completes names, options, files              Ctrl-R     search what was entered
-Ctrl-C       drop the line, or stop what runs             Ctrl-D     leave
-Up           the entry before that starts like this line  Alt-Enter  another line]]
+Values print themselves; the last one is `ans`; a line that ends in ; is silent.
+?name       help on an op, a function    ??word     search all docs
+;command    a shell command              %help      time, memory, profile, ...
+Tab         complete names, options      Ctrl-R     search what was entered
+Up          entries that start so        Alt-Enter  one more line
+Ctrl-C      drop the line, stop the code Ctrl-D     leave]]
 
 local function help(name)
   if name == "" then return print(tour) end

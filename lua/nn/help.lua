@@ -115,7 +115,14 @@ function M.about(name)
   end
   for _, key in ipairs(M.names()) do known[key] = true end
   if #parts > 0 then return table.concat(parts, "\n\n") end
-  return ("there is no help on '%s'%s"):format(name, near.suggestion(last, known))
+  local longer = {}
+  for key in pairs(known) do
+    if #last > 1 and key:sub(1, #last) == last then longer[#longer + 1] = key end
+  end
+  table.sort(longer)
+  local hint = #longer > 1 and "; these begin so: " .. table.concat(longer, ", ")
+    or near.suggestion(last, known)
+  return ("there is no help on '%s'%s"):format(name, hint)
 end
 
 --- search(word) -> the first lines of all docs that contain a word.

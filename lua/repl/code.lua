@@ -4,6 +4,17 @@ local lexer = require "repl.lexer"
 
 local M = {}
 
+-- The text with its last expression returned: "x = 1; x" -> "x = 1; return x"; nil where no ";"
+-- stands outside of blocks.
+local function with_result(text)
+  local depth, at = 0, nil
+  for _, token in ipairs(lexer.tokens(text)) do
+    depth = depth + lexer.depth_change(token)
+    if depth == 0 and token.text == ";" and token.kind == "operator" then at = token.to end
+  end
+  return at and text:sub(1, at) .. "return " .. text:sub(at + 1)
+end
+
 -- A chunk of an expression if it is one, else of statements; or nil, whether the text goes on in
 -- the next line, and the error.
 local function load(text)
@@ -11,6 +22,9 @@ local function load(text)
   if chunk then return chunk end
   local err
   chunk, err = loadstring(text, "=nn>")
+  if chunk then return chunk end
+  local last = with_result(text)
+  chunk = last and loadstring(last, "=nn>")
   if chunk then return chunk end
   local unfinished = err:match "'<eof>'$" or expression_err:match "'<eof>'$"
   return nil, unfinished ~= nil, err

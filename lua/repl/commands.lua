@@ -84,9 +84,10 @@ function(text)
   local cpus, gpus = require("nn").workers()
   local lines, busy = kernel_lines(p, cpus + gpus)
   print(table.concat(lines, "\n"))
-  print(("%s in all; %d workers busy %.0f%% of it; submitting recorded tasks took %s"):format(
-    M.seconds(p.seconds), cpus + gpus, 100 * busy / p.seconds / (cpus + gpus),
-    M.seconds(p.replay_seconds)))
+  local submission = p.replayed_tasks == 0 and "" or
+    ("; submitting recorded tasks took %s"):format(M.seconds(p.replay_seconds))
+  print(("%s in all; %d workers busy %.0f%% of it%s"):format(M.seconds(p.seconds), cpus + gpus,
+    100 * busy / p.seconds / (cpus + gpus), submission))
 end)
 
 command("%tasks", "[CODE]", "tasks so far and still running; with CODE, those that it submits",
@@ -104,7 +105,7 @@ function(text)
   end
   local s = stats()
   print(("%s tasks so far, %s not done yet; workers: %d CPU, %d GPU"):format(
-    show.thousands(tonumber(s.tasks)), show.thousands(tonumber(s.unfinished)), cpus, gpus))
+    show.thousands(tonumber(s.tasks + s.earlier_tasks)), show.thousands(tonumber(s.unfinished)), cpus, gpus))
 end)
 
 command("%memory", "[NUMBER]", "the largest tensors, where their values are, and what is free",

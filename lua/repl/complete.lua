@@ -6,12 +6,18 @@ local lexer = require "repl.lexer"
 
 local M = {}
 
--- Items that start as typed, each once, sorted. What starts with "_" is shown only when asked for.
+-- Names that start with "_", and ops that only gradients use, are shown when asked for.
+local function is_hidden(name, typed)
+  local op = require("nn.op").ops[name]
+  return name:sub(1, 1) == "_" and typed == ""
+    or op and op.category == "gradients" and not typed:find "_b"
+end
+
+-- Items that start as typed, each once, sorted.
 local function matching(names, typed)
   local items, seen = {}, {}
   for _, name in ipairs(names) do
-    local hidden = name:sub(1, 1) == "_" and typed:sub(1, 1) ~= "_"
-    if name:sub(1, #typed) == typed and not hidden and not seen[name] then
+    if name:sub(1, #typed) == typed and not seen[name] and not is_hidden(name, typed) then
       seen[name] = true
       items[#items + 1] = name
     end

@@ -99,7 +99,7 @@ end
 --- history:find(from, step, matches) -> the position of the next entry from there for which
 --- matches(entry), going back (step -1) or forth (1); nil where there is none.
 function History:find(from, step, matches)
-  local i = from + step
+  local i = step < 0 and math.min(from + step, #self.entries) or math.max(from + step, 1)
   while i >= 1 and i <= #self.entries do
     if matches(self.entries[i]) then return i end
     i = i + step

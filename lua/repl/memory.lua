@@ -88,7 +88,7 @@ local function rows_of(found)
         if entry.tape then tapes[entry.tape] = row end
       end
       row.count = row.count + 1
-      row.bytes = row.bytes + (is_view and 0 or x:bytes())
+      row.bytes = row.bytes + x:bytes()
       row.what = row.count > 1 and row.count .. " tensors"
         or ("%s %s%s"):format(x.dtype, tensor.shape_text(x.shape), is_view and " view" or "")
       for _, place in ipairs(x:places()) do

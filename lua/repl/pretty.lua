@@ -4,7 +4,7 @@ local terminal = require "nn.terminal"
 
 local M = {}
 
-local most_items, most_lines, most_depth, most_text = 40, 200, 6, 2000
+local most_items, most_depth, most_text = {[0] = 40, 20, 10}, 5, 2000     -- items by depth
 local keywords = require("repl.lexer").keywords
 
 local escapes = {["\n"] = "\\n", ["\t"] = "\\t", ["\r"] = "\\r", ["\\"] = "\\\\", ['"'] = '\\"'}
@@ -25,7 +25,7 @@ end
 --- signature(f) -> "function(a, b) at file.lua:12", or "a built-in function".
 function M.signature(f)
   local info, names = debug.getinfo(f, "Su"), {}
-  if info.what == "C" then return "a built-in function" end
+  if info.what == "C" or info.source:find "^=%[builtin" then return "a built-in function" end
   for i = 1, info.nparams do names[i] = debug.getlocal(f, i) end
   if info.isvararg then names[#names + 1] = "..." end
   return ("function(%s) at %s:%d"):format(table.concat(names, ", "), info.short_src,
@@ -78,10 +78,10 @@ local render
 
 -- The texts of a table's items, as many as are shown, and how many are not.
 local function items_of(value, state, depth)
-  local listed, items = #value, {}
+  local listed, items, most = #value, {}, most_items[depth - 1] or 6
   local keys = other_keys(value, listed)
-  for i = 1, math.min(listed, most_items) do items[i] = render(value[i], state, depth) end
-  for i = 1, math.min(#keys, most_items - #items) do
+  for i = 1, math.min(listed, most) do items[i] = render(value[i], state, depth) end
+  for i = 1, math.min(#keys, most - #items) do
     local key = keys[i]
     items[#items + 1] = key_text(key) .. " = " .. render(rawget(value, key), state, depth)
   end
@@ -131,14 +131,16 @@ function M.line(x)
   return (short(x) or render(x, {path = {}, width = math.huge}, 0)):gsub("\n.*", " ...")
 end
 
+-- No more lines than a screen shows.
 local function cut_lines(text)
-  local at, count = 0, 0
+  local _, rows = terminal.size()
+  local at, count, most_lines = 0, 0, math.max(20, rows - 3)
   while count < most_lines do
     at = text:find("\n", at + 1, true)
     if not at then return text end
     count = count + 1
   end
-  local left = select(2, text:sub(at):gsub("\n", "\n"))
+  local left = select(2, text:sub(at + 1):gsub("\n", "\n")) + 1
   return text:sub(1, at) .. ("... %d more lines"):format(left)
 end
 

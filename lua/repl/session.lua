@@ -66,7 +66,8 @@ end
 
 -- What an error says to a person at the prompt.
 local function explain(e)
-  if type(e) == "string" and (e == "interrupted" or e:find ": interrupted$") then return "interrupted" end
+  local stopped = type(e) == "string" and (e == "interrupted" or e:find ": interrupted$")
+  if stopped then return "interrupted" end
   local class = type(e) == "table" and getmetatable(e)
   local has_text = type(e) == "string" or class and class.__tostring
   local traced = lib.traced(has_text and e or "error value: " .. pretty.value(e))
