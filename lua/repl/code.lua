@@ -26,8 +26,11 @@ local function load(text)
   local last = with_result(text)
   chunk = last and loadstring(last, "=nn>")
   if chunk then return chunk end
-  local unfinished = err:match "'<eof>'$" or expression_err:match "'<eof>'$"
-  return nil, unfinished ~= nil, err
+  local function goes_on(message)          -- a quoted string never does, but for "\" at the end
+    return message:find "'<eof>'$" and (not message:find "unfinished string near" or
+                                        text:find "\\$")
+  end
+  return nil, (goes_on(err) or goes_on(expression_err)) ~= nil, err
 end
 
 -- Whether a text ends in ";", and the text without it.

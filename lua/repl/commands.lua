@@ -105,7 +105,8 @@ function(text)
   end
   local s = stats()
   print(("%s tasks so far, %s not done yet; workers: %d CPU, %d GPU"):format(
-    show.thousands(tonumber(s.tasks + s.earlier_tasks)), show.thousands(tonumber(s.unfinished)), cpus, gpus))
+    show.thousands(tonumber(s.tasks + s.earlier_tasks)),
+    show.thousands(tonumber(s.unfinished)), cpus, gpus))
 end)
 
 command("%memory", "[NUMBER]", "the largest tensors, where their values are, and what is free",

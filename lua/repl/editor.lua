@@ -147,6 +147,8 @@ function Editor:key(key)
   end
   local before, at = self.text, self.at
   local ask, kind = self:act(key)
+  local start = text_of.previous(self.text, self.at)
+  if self.at > 0 then self.at = text_of.next(self.text, start) end     -- never inside a character
   if key ~= "C-_" then self:note_undo(before, at, kind) end
   self.last = kind
   return ask

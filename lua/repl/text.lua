@@ -51,7 +51,7 @@ function M.next(text, at)
   if at >= #text then return #text, 0 end
   local code, length = decode(text, at)
   local width, last = columns_of(code), at + length
-  while last < #text do
+  while last < #text and (code or 0) >= 32 do
     local mark
     mark, length = decode(text, last)
     if not mark or mark < 128 or wide(mark) ~= 0 then break end
