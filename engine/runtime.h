@@ -35,10 +35,9 @@ bool interrupt_requested();
 bool clear_interrupt();  // true if there was one
 bool interrupts_deferred();
 void defer_interrupts(bool deferred);  // while true, only interrupt_requested() tells
-struct InterruptsDeferred {            // for as long as it exists
-    const bool before = interrupts_deferred();
-    InterruptsDeferred() { defer_interrupts(true); }
-    ~InterruptsDeferred() { defer_interrupts(before); }
+struct InterruptsDeferred {  // the same for as long as it exists, within one call of the engine
+    InterruptsDeferred();
+    ~InterruptsDeferred();
 };
 
 int64_t unfinished_tasks();

@@ -84,8 +84,7 @@ function M.signature(name)
   local found = entries(name)[1]
   local text = op and op.doc or found and found.text
   if not text then return nil end
-  text = text:gsub("\n%s*", " ")
-  return text:match "^.-[.:] " or text
+  return text:match "^.-[.:]%f[%s%z]" or text
 end
 
 --- options(name) -> names of the options that the signature of a function shows: {lr=1e-3, ...}.

@@ -76,10 +76,12 @@ local function matrix(number, rows, cols, dtype)
     end
   end
   for r, cells in ipairs(lines) do
-    for c, cell in ipairs(cells) do cells[c] = (" "):rep(width - #cell) .. cell end
+    for c, cell in ipairs(cells) do
+      cells[c] = (" "):rep((cols[c] and width or 3) - #cell) .. cell
+    end
     lines[r] = "  " .. table.concat(cells, "  ")
   end
-  return table.concat(lines, "\n"), (width + 2) * #cols
+  return table.concat(lines, "\n"), #lines[1]
 end
 
 -- A matrix with as many columns as fit the terminal.

@@ -26,6 +26,9 @@ local function load(text)
   local last = with_result(text)
   chunk = last and loadstring(last, "=nn>")
   if chunk then return chunk end
+  -- what fails at its first word was meant as an expression
+  local word = err:match "unexpected symbol near '(.-)'$"
+  if word and text:match "^%s*(.*)":sub(1, #word) == word then err = expression_err end
   local function goes_on(message)          -- a quoted string never does, but for "\" at the end
     return message:find "'<eof>'$" and (not message:find "unfinished string near" or
                                         text:find "\\$")

@@ -278,7 +278,7 @@ local function shown(text, columns, height)
   return table.concat(rows, "/"), cursor.row, cursor.column
 end
 
-t.case("long lines wrap, wide characters never in two, and the cursor is where it should", function()
+t.case("long lines wrap, wide characters never in two, and the cursor goes along", function()
   t.same({shown("abc|", 8)}, {"> abc", 1, 5})
   t.same({shown("abcdefgh|i", 8)}, {"> abcdef/ghi", 2, 2})
   t.same({shown("abcdef|", 8)}, {"> abcdef/", 2, 0})              -- behind a full row
@@ -347,7 +347,7 @@ t.case("tables print nested, filled, elided, and cycles are told", function()
   same(cyclic, "{1, me = {a table around this one}}")
   local list = {}
   for i = 1, 100 do list[i] = i end
-  t.check(pretty.value(list, 40):find "\n  1, 2, 3.*\n.*39, 40,%s+%.%.%. 60 more,\n}$")
+  t.check(pretty.value(list, 40):find "\n  1, 2, 3.*\n.*39,%s+40,%s+%.%.%. 60 more,\n}$")
   local long = ("x"):rep(30)
   same({first = long, second = 2}, '{\n  first = "' .. long .. '",\n  second = 2,\n}')
   same("a\n\"b\"\\ é\1", [["a\n\"b\"\\ é\001"]])
