@@ -137,7 +137,7 @@ int nn_tensor_places(const nn_ref* tensor, int64_t* bytes, int32_t* count) {
         const Tensor& t = tensor_of(given(tensor, "tensor"));
         given(bytes, "bytes");
         const int room = given(count, "count");
-        *count = std::min(room, places());
+        *count = std::clamp(room, 0, places());
         for (int place = 0; place < *count; ++place) {
             bytes[place] = 0;
             for (int64_t i = 0; i < t.tiles(); ++i)

@@ -139,7 +139,7 @@ function M.run(text)
   local name, rest = text:match "^%s*(%%[%w_]*)%s*(.-)%s*$"
   local found = all[name]
   if not found then
-    return session.complain(("error: there is no command %s%s; %%help lists them"):format(
+    return session.complain(("error: there is no command %s%s (%%help lists them)"):format(
       name, require("nn.near").suggestion(name, all)))
   end
   if found.usage:find " CODE" and rest == "" then
