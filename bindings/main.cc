@@ -65,6 +65,9 @@ void on_broken_pipe(int signal) {
     nn::request_interrupt();
 }
 
+// A resized terminal, or one that is back in front: only ends the wait for a key, which then looks.
+void on_terminal(int) {}
+
 void install_signal_handlers() {
     struct sigaction action = {};
     action.sa_handler = on_signal;
@@ -72,6 +75,14 @@ void install_signal_handlers() {
     for (int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
     action.sa_handler = on_broken_pipe;
     sigaction(SIGPIPE, &action, nullptr);
+    action.sa_handler = on_terminal;
+    for (int signal : {SIGWINCH, SIGCONT}) sigaction(signal, &action, nullptr);
+}
+
+// SIGINT, SIGTERM or SIGPIPE if one came last, else 0: package.loaded["nn.host"].signal().
+int last_signal(lua_State* L) {
+    lua_pushinteger(L, signals_seen);
+    return 1;
 }
 
 // Where lua/, models/ and recipes/ are: NNLUA_PATH, the source tree that was built, or beside the
@@ -148,6 +159,8 @@ void open_state(int argc, char** argv, int script) {
     lua_newtable(L);  // package.loaded["nn.host"]: what the library needs to know of its host
     lua_pushstring(L, root.c_str());
     lua_setfield(L, -2, "root");
+    lua_pushcfunction(L, last_signal);
+    lua_setfield(L, -2, "signal");
     lua_setfield(L, -2, "nn.host");
     lua_settop(L, 0);
     lua_getglobal(L, "os");
@@ -228,6 +241,8 @@ int run(int argc, char** argv) {
     open_state(argc, argv, options.script ? options.script : argc);
     install_signal_handlers();
     int code = 0;
+    // what is loaded for a session shall be interruptible
+    if (options.interactive) code = run_text(state, "require('repl').prepare()", "=repl");
     for (const auto& [kind, text] : options.actions) {
         const std::string code_text = kind == 'e' ? std::string("nn = require 'nn'; ") + text
                                                   : std::string("require '") + text + "'";

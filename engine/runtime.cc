@@ -38,7 +38,8 @@ struct Runtime {
     std::mutex error_mutex;
     std::string error;
     std::atomic<bool> has_error{false};
-    bool interrupts_deferred = false;
+    bool interrupts_deferred = false;  // by the caller
+    int undivided = 0;                 // calls in progress that an interrupt must not cut short
 
     std::vector<Slot> slots;
     std::vector<int32_t> free_slots;
@@ -123,10 +124,14 @@ int usable_cores() {
     return int(cores.size());
 }
 
+void check_interrupt() {
+    if (interrupted && !state.interrupts_deferred && state.undivided == 0) throw Interrupted();
+}
+
 // Waits until done() holds; a signal ends the wait unless interrupts are deferred.
 template <class F> void wait_until(F done) {
     for (int spins = 0; !done(); ++spins) {
-        if (interrupted && !state.interrupts_deferred) throw Interrupted();
+        check_interrupt();
         pause_ns(spins < 50 ? 20'000 : 500'000);
     }
 }
@@ -256,6 +261,14 @@ std::string starpu_version() {
     return format("%d.%d.%d", major, minor, release);
 }
 
+int places() { return state.running ? int(starpu_memory_nodes_get_count()) : 1; }
+
+std::string place_name(int number) {
+    if (number < 0 || number >= places()) fail("there is no memory %d", number);
+    if (!state.running || starpu_node_get_kind(unsigned(number)) == STARPU_CPU_RAM) return "RAM";
+    return format("GPU %d", starpu_memory_node_get_devid(unsigned(number)));
+}
+
 void check_pending() {
     if (state.has_error) {
         ensure_awake();
@@ -267,7 +280,7 @@ void check_pending() {
         state.has_error = false;
         throw Error(message);
     }
-    if (interrupted && !state.interrupts_deferred) throw Interrupted();
+    check_interrupt();
 }
 
 void report_kernel_error(const TaskArg& arg, const std::string& message) {
@@ -291,6 +304,10 @@ bool clear_interrupt() {
 }
 bool interrupts_deferred() { return state.interrupts_deferred; }
 void defer_interrupts(bool deferred) { state.interrupts_deferred = deferred; }
+InterruptsDeferred::InterruptsDeferred() { ++state.undivided; }
+InterruptsDeferred::~InterruptsDeferred() { --state.undivided; }
+
+int64_t unfinished_tasks() { return state.running ? starpu_task_nsubmitted() : 0; }
 
 void wait_all() {
     if (!state.running) return;

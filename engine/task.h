@@ -39,6 +39,7 @@ public:
     void set_failed() { written_in_ = 0, failed_ = true; }
     void set_recorded() { recorded_ = true; }
     void check_readable(const char* op) const;  // throws where there is nothing to read
+    bool is_valid_at(int place) const;          // whether a memory node of StarPU holds the value
 
     const size_t bytes;
     const uint32_t

@@ -58,6 +58,50 @@ local function op_text(op)
   return table.concat(lines, "\n")
 end
 
+-- Entries about a name, by its last word.
+local function entries(name)
+  local list = {}
+  for _, entry in ipairs(read_library()) do
+    if entry.names[name] then list[#list + 1] = entry end
+  end
+  return list
+end
+
+--- names() -> every name that there is help on.
+function M.names()
+  local seen, list = {}, {}
+  for name in pairs(require("nn.op").ops) do seen[name] = true end
+  for _, entry in ipairs(read_library()) do
+    for name in pairs(entry.names) do seen[name] = true end
+  end
+  for name in pairs(seen) do list[#list + 1] = name end
+  return list
+end
+
+--- signature(name) -> the first sentence on an op or a function; nil where there is nothing.
+function M.signature(name)
+  local op = require("nn.op").ops[name]
+  local found = entries(name)[1]
+  local text = op and op.doc or found and found.text
+  if not text then return nil end
+  return text:match "^.-[.:]%f[%s%z]" or text
+end
+
+--- options(name) -> names of the options that the signature of a function shows: {lr=1e-3, ...}.
+function M.options(name)
+  local list = {}
+  for _, entry in ipairs(entries(name)) do
+    local text = entry.text:gsub("\n%s*", " ")
+    local call = text:match "^(.-) %->" or text:match "^.-%. " or text
+    for group in call:gmatch "%b{}" do
+      for option in (group:sub(2, -2) .. ","):gmatch "%s*([%a_][%w_]*)%s*=?[^,]*," do
+        list[#list + 1] = option
+      end
+    end
+  end
+  return list
+end
+
 --- about(name) -> what there is to say about an op, a function or a method ("nn.compile", "AdamW",
 --- "x:dim"), or that there is none, with the nearest name.
 function M.about(name)
@@ -65,13 +109,19 @@ function M.about(name)
   local last = name:match "([%a_][%w_]*)%W*$" or ""
   local parts, known = {}, {}
   if ops[last] then parts[1] = op_text(ops[last]) end
-  for key in pairs(ops) do known[key] = true end
-  for _, entry in ipairs(read_library()) do
-    if entry.names[last] then parts[#parts + 1] = entry.text .. "\n(" .. entry.where .. ")" end
-    for key in pairs(entry.names) do known[key] = true end
+  for _, entry in ipairs(entries(last)) do
+    parts[#parts + 1] = entry.text .. "\n(" .. entry.where .. ")"
   end
+  for _, key in ipairs(M.names()) do known[key] = true end
   if #parts > 0 then return table.concat(parts, "\n\n") end
-  return ("there is no help on '%s'%s"):format(name, near.suggestion(last, known))
+  local longer = {}
+  for key in pairs(known) do
+    if #last > 1 and key:sub(1, #last) == last then longer[#longer + 1] = key end
+  end
+  table.sort(longer)
+  local hint = #longer > 1 and "; these begin so: " .. table.concat(longer, ", ")
+    or near.suggestion(last, known)
+  return ("there is no help on '%s'%s"):format(name, hint)
 end
 
 --- search(word) -> the first lines of all docs that contain a word.

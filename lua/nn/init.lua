@@ -255,6 +255,7 @@ for file, names in pairs {
   for name in names:gmatch "%S+" do lazy[name] = "nn." .. file end
 end
 setmetatable(nn, {
+  names = function() return lazy end,      -- for completion at the prompt
   __index = function(_, name)
     local file = lazy[name]
     if not file then

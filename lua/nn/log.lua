@@ -2,29 +2,18 @@
 -- elsewhere), metrics.jsonl, one JSON object per event, for programs, event files for TensorBoard,
 -- and report.html.
 local curve = require "nn.curve"
-local ffi = require "ffi"
 local files = require "nn.files"
 local lib = require "nn.ffi"
 local metrics = require "nn.metrics"
 local report = require "nn.report"
 local tensorboard = require "nn.tensorboard"
+local terminal = require "nn.terminal"
 local units = require "nn.units"
 
 local M = {}
 
 local Log = {}
 Log.__index = Log
-
-ffi.cdef [[
-  typedef struct { unsigned short rows, columns, width, height; } nn_window;
-  int ioctl(int fd, unsigned long request, ...);
-]]
-local window = ffi.new "nn_window"
-
-local function columns()
-  local known = ffi.C.ioctl(1, 0x5413, window) == 0 and window.columns > 0     -- TIOCGWINSZ
-  return known and window.columns or 80
-end
 
 --- new(folder) -> log. metrics.jsonl in the folder is added to, never overwritten.
 function M.new(folder)
@@ -131,7 +120,7 @@ end
 --- (bytes) and eta (seconds). On a terminal the line is replaced by the next one.
 function Log:progress(fields)
   if not self.tty then return self:say(M.line(fields)) end
-  local line = M.line(fields, columns() - 1)
+  local line = M.line(fields, (terminal.size()) - 1)
   io.write("\r", line, "\27[K")
   io.flush()
   self.shown, self.last = #line, require("nn").now()
@@ -156,7 +145,7 @@ function Log:show_curve(name)
   local locale = os.getenv "LC_ALL" or os.getenv "LC_CTYPE" or os.getenv "LANG" or ""
   if not self.tty or not locale:lower():find "utf%-?8" then return end
   local series = metrics.read(self.folder).series[name]
-  local lines = curve.draw(series and series.value or {}, math.min(columns() - 1, 100), 8)
+  local lines = curve.draw(series and series.value or {}, math.min((terminal.size()) - 1, 100), 8)
   if not lines then return end
   local first, last = series.step[1], series.step[#series.step]
   self:say(("%s of steps %d to %d"):format(name, first, last), "dim")
