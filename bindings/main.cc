@@ -29,6 +29,8 @@ const char* const usage =
     "  -i                     go on interactively after the script or -e\n"
     "  -l NAME                require NAME before anything else\n"
     "  --version              what this program was built from\n"
+    "  --health               what it uses of this machine, and what to do where something is "
+    "wrong\n"
     "  --help                 this text\n"
     "  --                     the end of nnlua's own options\n"
     "A recipe's own options follow its name: nnlua recipes/gpt2_train.lua --help\n"
@@ -201,7 +203,7 @@ int complain(const std::string& text) {
 
 struct Options {
     std::vector<std::pair<char, const char*>> actions;  // e CODE, l NAME, in order
-    bool interactive = false, version = false, help = false;
+    bool interactive = false, health = false;
     int script = 0;  // index in argv, 0: none
 };
 
@@ -224,6 +226,8 @@ int parse(int argc, char** argv, Options* options) {
         }
         if (option == "-i")
             options->interactive = true;
+        else if (option == "--health")
+            options->health = true;
         else if (option == "-e" || option == "-l") {
             if (i + 1 == argc) return complain(option + " needs an argument");
             options->actions.push_back({option[1], argv[++i]});
@@ -240,6 +244,7 @@ int run(int argc, char** argv) {
     if (early >= 0) return early;
     open_state(argc, argv, options.script ? options.script : argc);
     install_signal_handlers();
+    if (options.health) return run_text(state, "require('health').run()", "=health");
     int code = 0;
     // what is loaded for a session shall be interruptible
     if (options.interactive) code = run_text(state, "require('repl').prepare()", "=repl");

@@ -4,17 +4,6 @@ local lexer = require "repl.lexer"
 
 local M = {}
 
--- The text with its last expression returned: "x = 1; x" -> "x = 1; return x"; nil where no ";"
--- stands outside of blocks.
-local function with_result(text)
-  local depth, at = 0, nil
-  for _, token in ipairs(lexer.tokens(text)) do
-    depth = depth + lexer.depth_change(token)
-    if depth == 0 and token.text == ";" and token.kind == "operator" then at = token.to end
-  end
-  return at and text:sub(1, at) .. "return " .. text:sub(at + 1)
-end
-
 -- A chunk of an expression if it is one, else of statements; or nil, whether the text goes on in
 -- the next line, and the error.
 local function load(text)
@@ -22,9 +11,6 @@ local function load(text)
   if chunk then return chunk end
   local err
   chunk, err = loadstring(text, "=nn>")
-  if chunk then return chunk end
-  local last = with_result(text)
-  chunk = last and loadstring(last, "=nn>")
   if chunk then return chunk end
   -- what fails at its first word was meant as an expression
   local word = err:match "unexpected symbol near '(.-)'$"
@@ -94,10 +80,46 @@ local function unit(text, declare)
   return {chunk = chunk, silent = silent}
 end
 
+-- What stands between the ";" outside of blocks, on the lines where it stands.
+local function pieces(text)
+  local list, depth, at, lines = {}, 0, 1, 0
+  local function add(to)
+    local piece = text:sub(at, to)
+    if piece:find "%S" then list[#list + 1] = ("\n"):rep(lines) .. piece end
+    lines = lines + select(2, piece:gsub("\n", ""))
+  end
+  for _, token in ipairs(lexer.tokens(text)) do
+    depth = depth + lexer.depth_change(token)
+    if depth == 0 and token.text == ";" and token.kind == "operator" then
+      add(token.from - 1)
+      at = token.to + 1
+    end
+  end
+  add(#text)
+  return list
+end
+
+-- Units of a text that is one chunk, or several with ";" between them, of which only the last shows
+-- its value: "x = 1; x". Else nil, whether the text goes on, and the error.
+local function units_of(text, declare)
+  local whole, unfinished, err = unit(text, declare)
+  if whole then return {whole} end
+  local list, parts = {}, pieces(text)
+  if #parts < 2 then return nil, unfinished, err end
+  for i, part in ipairs(parts) do
+    local piece, goes_on = unit(part, declare)
+    if not piece then return nil, i == #parts and goes_on, err end
+    piece.silent = i < #parts or split_end(text)
+    list[i] = piece
+  end
+  return list
+end
+
+local function ignore() end
+
 --- unfinished(text) -> whether the text is code that goes on in the next line.
 function M.unfinished(text)
-  local _, code = split_end(text)
-  local _, unfinished = load(code)
+  local _, unfinished = units_of(text, ignore)
   return unfinished or false
 end
 
@@ -105,23 +127,20 @@ end
 --- as if typed one after the other; the whole text where only that makes sense. Or nil and the
 --- error.
 function M.units(text, declare)
-  local list, pending, first_err = {}, nil, nil
+  local list, pending, failed = {}, nil, false
   for line in (text .. "\n"):gmatch "(.-)\n" do
     pending = pending and pending .. "\n" .. line or line
     if pending:find "%S" then
-      local made, unfinished, err = unit(pending, declare)
-      if made then
-        list[#list + 1], pending = made, nil
-      elseif not unfinished then
-        first_err = err
-        break
-      end
+      local made, unfinished = units_of(pending, declare)
+      for _, one in ipairs(made or {}) do list[#list + 1] = one end
+      if made then pending = nil end
+      failed = not made and not unfinished
+      if failed then break end
     end
   end
-  if not first_err and not (pending and pending:find "%S") then return list end
-  local whole, _, err = unit(text, declare)
-  if whole then return {whole} end
-  return nil, err
+  if not failed and not (pending and pending:find "%S") then return list end
+  local whole, _, err = units_of(text, declare)
+  return whole, err
 end
 
 return M
