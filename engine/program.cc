@@ -270,7 +270,7 @@ void Program::submit_tasks() {
     submitted_ = true;
     const double start = starpu_timing_now();
     size_t step = 0;
-    if (helped_) submit_helpers(int64_t(tasks_.size()));
+    if (helped_) expect_helped(int64_t(tasks_.size()));
     for (size_t t = 0; t <= tasks_.size(); ++t) {
         for (; step < slot_steps_.size() && slot_steps_[step].before_task == t; ++step)
             set_slot(slot_steps_[step].slot,
@@ -288,6 +288,7 @@ void Program::submit_tasks() {
         for (int i = 0; i < task.handles; ++i)
             if (task.modes[i] != Mode::read && !task.tiles[i]->recording) ++task.tiles[i]->version;
     }
+    if (helped_) submit_helpers();
     RuntimeStats& stats = mutable_stats();
     stats.tasks += int64_t(tasks_.size());
     stats.replayed_tasks += int64_t(tasks_.size());
