@@ -224,13 +224,15 @@ double estimated_time(const TaskArg& arg) {
 
 }  // namespace
 
-// Where most of the time goes into tasks that can be split, workers help instead of taking tasks of
-// their own.
+// Where most of the time goes into tasks that can be split, and are worth it, workers help instead
+// of taking tasks of their own.
 void Program::find_help() {
+    constexpr double worth_it = 20;
     double all = 0, split = 0;
     for (const Task& task : tasks_) {
-        all += estimated_time(task.arg);
-        if (task.splits) split += estimated_time(task.arg);
+        const double time = estimated_time(task.arg);
+        all += time;
+        if (task.splits && time > worth_it) split += time;
     }
     helped_ = split > all / 2;
     for (Task& task : tasks_) task.arg.helped = helped_;
