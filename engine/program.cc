@@ -224,13 +224,15 @@ double estimated_time(const TaskArg& arg) {
 
 }  // namespace
 
-// Where most of the time goes into tasks that can be split, workers help instead of taking tasks of
-// their own.
+// Where most of the time goes into tasks that can be split, and are worth it, workers help instead
+// of taking tasks of their own.
 void Program::find_help() {
+    constexpr double worth_it = 20;
     double all = 0, split = 0;
     for (const Task& task : tasks_) {
-        all += estimated_time(task.arg);
-        if (task.splits) split += estimated_time(task.arg);
+        const double time = estimated_time(task.arg);
+        all += time;
+        if (task.splits && time > worth_it) split += time;
     }
     helped_ = split > all / 2;
     for (Task& task : tasks_) task.arg.helped = helped_;
@@ -270,7 +272,7 @@ void Program::submit_tasks() {
     submitted_ = true;
     const double start = starpu_timing_now();
     size_t step = 0;
-    if (helped_) submit_helpers(int64_t(tasks_.size()));
+    if (helped_) expect_helped(int64_t(tasks_.size()));
     for (size_t t = 0; t <= tasks_.size(); ++t) {
         for (; step < slot_steps_.size() && slot_steps_[step].before_task == t; ++step)
             set_slot(slot_steps_[step].slot,
@@ -288,6 +290,7 @@ void Program::submit_tasks() {
         for (int i = 0; i < task.handles; ++i)
             if (task.modes[i] != Mode::read && !task.tiles[i]->recording) ++task.tiles[i]->version;
     }
+    if (helped_) submit_helpers();
     RuntimeStats& stats = mutable_stats();
     stats.tasks += int64_t(tasks_.size());
     stats.replayed_tasks += int64_t(tasks_.size());

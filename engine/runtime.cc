@@ -1,6 +1,7 @@
 #include "engine/runtime.h"
 
 #include <sched.h>
+#include <semaphore.h>
 #include <starpu.h>
 #include <time.h>
 #if defined(NN_CUDA)
@@ -142,12 +143,31 @@ struct Acquisition {
     enum { waiting, ready, abandoned };
     std::atomic<int> state{waiting};
     starpu_data_handle_t handle;
+    sem_t came;  // the last that on_acquired touches
+    Acquisition() { sem_init(&came, 0, 0); }
+    ~Acquisition() { sem_destroy(&came); }
 };
+
+// Woken when it comes: sleeping and looking again would cost generated text a part of each token. A
+// signal ends the wait unless interrupts are deferred; one that comes just before is seen later.
+void wait_for_acquisition(Acquisition& a) {
+    while (true) {
+        if (interrupted && !state.interrupts_deferred) throw Interrupted();
+        timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 20'000'000;
+        until.tv_sec += until.tv_nsec / 1'000'000'000, until.tv_nsec %= 1'000'000'000;
+        if (sem_timedwait(&a.came, &until) == 0) return;
+    }
+}
 
 void on_acquired(void* context) {
     Acquisition* a = static_cast<Acquisition*>(context);
     int expected = Acquisition::waiting;
-    if (a->state.compare_exchange_strong(expected, Acquisition::ready)) return;
+    if (a->state.compare_exchange_strong(expected, Acquisition::ready)) {
+        sem_post(&a->came);
+        return;
+    }
     starpu_data_release_on_node(a->handle, STARPU_MAIN_RAM);
     delete a;
 }
@@ -161,13 +181,16 @@ void acquire(Tile& tile, starpu_data_access_mode mode, void (*use)(void*, void*)
                                                       acquisition.get());
     if (status != 0) fail("StarPU refuses to hand out a tile (%s)", std::strerror(-status));
     try {
-        wait_until([&] { return acquisition->state == Acquisition::ready; });
+        wait_for_acquisition(*acquisition);
     } catch (...) {
         int expected = Acquisition::waiting;
-        if (acquisition->state.compare_exchange_strong(expected, Acquisition::abandoned))
+        if (acquisition->state.compare_exchange_strong(expected, Acquisition::abandoned)) {
             acquisition.release();  // on_acquired deletes it
-        else
+        } else {
+            while (sem_wait(&acquisition->came) != 0) {
+            }
             starpu_data_release_on_node(handle, STARPU_MAIN_RAM);
+        }
         throw;
     }
     try {

@@ -231,8 +231,10 @@ void apply_patches(const Task& task, TaskArg* arg) {
     }
 }
 
-// On GPUs, where tasks would not be split, nobody helps.
-void submit_helpers(int64_t tasks) {
+void expect_helped(int64_t tasks) { helped_tasks += tasks; }
+
+// With GPUs, on which no task is split, nobody helps.
+void submit_helpers() {
     static starpu_codelet* const codelet = [] {
         auto* made = static_cast<starpu_codelet*>(std::calloc(1, sizeof(starpu_codelet)));
         starpu_codelet_init(made);
@@ -240,7 +242,6 @@ void submit_helpers(int64_t tasks) {
         made->cpu_funcs[0] = help_on_cpu;
         return made;
     }();
-    helped_tasks += tasks;
     if (gpu_workers() > 0) return;
     for (int i = 1; i < cpu_workers(); ++i) {
         starpu_task* t = create_task();

@@ -94,7 +94,7 @@ struct Task {
     Mode modes[max_operands];
     int32_t priority = 0;
     std::vector<Patch> patches;
-    uint32_t where = 0;  // 0: anywhere, else STARPU_CPU or STARPU_CUDA
+    uint32_t where = 0;   // 0: anywhere, else STARPU_CPU or STARPU_CUDA
     bool splits = false;  // the kernel can split it among workers that help (kernels/team.h)
 };
 
@@ -135,9 +135,11 @@ inline TaskBuilder task(const char* kernel, Dtype dtype) { return TaskBuilder(ke
 // Submits to StarPU; `arg` must outlive the task when it is not owned (malloc'd and then freed by
 // StarPU).
 void submit(const Task& task, TaskArg* arg, bool owned);
-// Makes all workers but one help with the `tasks` submitted next, which have `helped` in their
-// arguments, until the last of them has run.
-void submit_helpers(int64_t tasks);
+// The `tasks` submitted next have `helped` in their arguments. Once they are submitted, which takes
+// a core's time too, submit_helpers() makes all workers but one help until the last of them has
+// run.
+void expect_helped(int64_t tasks);
+void submit_helpers();
 void submit_now(const Task& task);  // eager: with a copy of the arguments, patches filled in
 void apply_patches(const Task& task, TaskArg* arg);
 void drop_handles();  // of all tiles that exist: part of shutdown

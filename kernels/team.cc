@@ -77,7 +77,8 @@ void split(int64_t length, Body body, void* context) {
     const uint64_t number = (shared.ticket.load(std::memory_order_relaxed) >> 2 * index_bits) + 1;
     shared.ticket.store(number << 2 * index_bits | uint64_t(length) << index_bits,
                         std::memory_order_release);
-    while (take()) {}
+    while (take()) {
+    }
     for (int spins = 0; shared.done.load(std::memory_order_acquire) != length; ++spins)
         pause(spins);
     const bool failed = shared.out_of_memory;

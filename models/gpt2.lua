@@ -18,11 +18,11 @@ end
 -- (B,T,C) -> (B,T,C). memory: {cache=, start=, first=} while generating, see GPT2:next.
 function Attention:forward(x, memory)
   local qkv, dropout = self.qkv(x), nn.training() and self.dropout or 0
-  if memory then nn.cache_write_(memory.cache, qkv, memory.start, {heads = self.heads}) end
   if memory and not memory.first then
-    local o = nn.attention_cached(qkv, memory.cache, memory.start, {heads = self.heads})
+    local _, o = nn.attention_cached_(memory.cache, qkv, memory.start, {heads = self.heads})
     return self.proj(o)
   end
+  if memory then nn.cache_write_(memory.cache, qkv, memory.start, {heads = self.heads}) end
   return self.proj((nn.attention(qkv, {heads = self.heads, dropout = dropout})))
 end
 

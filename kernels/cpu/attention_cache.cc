@@ -48,12 +48,14 @@ void attend(const Acc<T>* q, const T* k, const T* v, int64_t keys, int64_t dim, 
         add_rows(weights + j, v + j * dim, dim, std::min<int64_t>(4, keys - j), dim, inverse, out);
 }
 
-// Queries and heads are the parts that workers share out: a head of a long text reads 0.5 MB.
+// Writes the new keys and values, then attends. Queries and heads are the parts that workers share
+// out: a head of a long text reads 0.5 MB.
 template <class T, class I> void attend_tile(const KernelCall& call) {
     const auto& p = call.get<nn_cache_params>();
-    T* const o = call.operand<T>(0);
-    const T *qkv = call.operand<const T>(1), *cache = call.operand<const T>(2);
-    const I* start = call.operand<const I>(3);
+    write_tile<T, I>(call);
+    const T *cache = call.operand<const T>(0), *qkv = call.operand<const T>(1);
+    const I* start = call.operand<const I>(2);
+    T* const o = call.operand<T>(3);
     const int64_t dim = p.head_dim, width = (p.heads + 2 * p.kv_heads) * dim;
     const int64_t matrix = p.context * dim;
     for (int64_t b = 0; b < p.batch; ++b)
@@ -88,7 +90,7 @@ void attention_cached(const KernelCall& call) {
 }
 
 NN_KERNEL(cache_write, "cache:rw qkv:r start:r", nn_cache_params);
-NN_KERNEL(attention_cached, "o:w qkv:r cache:r start:r", nn_cache_params);
+NN_KERNEL(attention_cached, "cache:rw qkv:r start:r o:w", nn_cache_params);
 
 }  // namespace
 }  // namespace nn::NN_ISA

@@ -124,7 +124,9 @@ static inline void add_rows(const Acc<T>* x, const T* y, int64_t stride, int64_t
 
 // Calls body(begin, end) for parts of [0, length), on other workers too where some help.
 template <class F> static inline void split(int64_t length, F body) {
-    const auto call = [](void* f, int64_t begin, int64_t end) { (*static_cast<F*>(f))(begin, end); };
+    const auto call = [](void* f, int64_t begin, int64_t end) {
+        (*static_cast<F*>(f))(begin, end);
+    };
     team::split(length, call, &body);
 }
 

@@ -50,10 +50,9 @@ local function repeated_name(text)
   end
 end
 
---- object(text, path, what) -> the table of a JSON object or list. Errors: path and `what` ("its
---- header"; nothing for the whole file), and why this is none.
-function M.object(text, path, what)
-  local subject = path .. (what and ": " .. what or "")
+--- object(text, subject) -> the table of a JSON object or list. Errors: `subject` (a file's name),
+--- and why this is none.
+function M.object(text, subject)
   local good, value = pcall(strict.decode, text)
   if not good then lib.fail("%s is not JSON (%s)", subject, tostring(value)) end
   if type(value) ~= "table" then lib.fail("%s is not JSON (no object)", subject) end

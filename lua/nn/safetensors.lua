@@ -171,8 +171,8 @@ local function parse_header(path, map, wrong)
   if length > HEADER_LIMIT or length + 8 > map.size then
     wrong("a header of %.0f bytes in a file of %.0f", length, map.size)
   end
-  local text = ffi.string(map.data + 8, length)
-  return json.object(text, path .. " is no valid safetensors file", "its header"), 8 + length
+  local subject = path .. " is no valid safetensors file: its header"
+  return json.object(ffi.string(map.data + 8, length), subject), 8 + length
 end
 
 local File = {}

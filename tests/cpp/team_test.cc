@@ -1,10 +1,11 @@
 // Threads that help with one loop: every index is computed once, whoever computes it; and programs
 // whose tasks are helped give what they give alone.
+#include "kernels/team.h"
+
 #include <atomic>
 #include <new>
 #include <thread>
 
-#include "kernels/team.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
