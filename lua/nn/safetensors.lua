@@ -46,7 +46,8 @@ Writing.__index = Writing
 
 --- start(path, entries, metadata) -> writing. Begins to write {{path=, tensor=}, ...}, what
 --- model:state() gives, as the values are now, while other work goes on: what changes a tile later
---- waits for that tile alone. `metadata`: a table of texts. Errors: what the disk refused; a full one shows here, or in writing:finish().
+--- waits for that tile alone. `metadata`: a table of texts. Errors: what the disk refused; a full
+--- one shows here, or in writing:finish().
 function M.start(path, entries, metadata)
   local header, bytes = header_of(entries, metadata)
   local length, ref = ffi.new("uint64_t[1]", #header), ffi.new "nn_ref"
@@ -120,7 +121,8 @@ end
 
 --- nn.save_safetensors(path, tensors, metadata): writes a table of tensors by name, sorted by name,
 --- or what model:state() gives, in its order.
----     nn.save_safetensors("weights.safetensors", {weight = w, bias = b})
+---     nn.save_safetensors("weights.safetensors", {weight = x, bias = nn.zeros(3)})
+---     nn.load_safetensors("weights.safetensors").weight:sum()  --> 21
 function M.save_safetensors(path, tensors, metadata)
   arguments.need(type(path) == "string", "save_safetensors", "the path", path, "a text is needed")
   M.write(path, module.entries("save_safetensors", tensors), metadata)
@@ -235,6 +237,9 @@ end
 
 --- nn.load_safetensors(path) -> a table of tensors by name, and the file's metadata.
 --- Errors: the file and what is wrong with it.
+---     nn.save_safetensors("a.safetensors", {x = x}, {made_by = "me"})
+---     local tensors, metadata = nn.load_safetensors "a.safetensors"
+---     tensors.x:dim(2), metadata.made_by  --> 3, "me"
 function M.load_safetensors(path)
   arguments.need(type(path) == "string", "load_safetensors", "the path", path, "a text is needed")
   local file, tensors = M.open(path), {}
