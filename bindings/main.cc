@@ -28,6 +28,7 @@ const char* const usage =
     "  -e CODE                run CODE\n"
     "  -i                     go on interactively after the script or -e\n"
     "  -l NAME                require NAME before anything else\n"
+    "  --doc                  write docs/reference.md of this source tree\n"
     "  --version              what this program was built from\n"
     "  --health               what it uses of this machine, and what to do where something is "
     "wrong\n"
@@ -203,7 +204,7 @@ int complain(const std::string& text) {
 
 struct Options {
     std::vector<std::pair<char, const char*>> actions;  // e CODE, l NAME, in order
-    bool interactive = false, health = false;
+    bool interactive = false, health = false, reference = false;
     int script = 0;  // index in argv, 0: none
 };
 
@@ -228,6 +229,8 @@ int parse(int argc, char** argv, Options* options) {
             options->interactive = true;
         else if (option == "--health")
             options->health = true;
+        else if (option == "--doc")
+            options->reference = true;
         else if (option == "-e" || option == "-l") {
             if (i + 1 == argc) return complain(option + " needs an argument");
             options->actions.push_back({option[1], argv[++i]});
@@ -254,9 +257,11 @@ int run(int argc, char** argv) {
         if (code == 0)
             code = run_text(state, code_text.c_str(), kind == 'e' ? "=(command line)" : "=-l");
     }
+    if (code == 0 && options.reference)
+        code = run_text(state, "require('nn'); require('nn.reference').write()", "=--doc");
     if (code == 0 && options.script)
         code = run_script(state, argv[options.script], argc, argv, options.script + 1);
-    const bool nothing_asked = options.actions.empty() && !options.script;
+    const bool nothing_asked = options.actions.empty() && !options.script && !options.reference;
     if (options.interactive || nothing_asked)
         code = run_text(state, "require('repl').run()", "=repl");
     return code;

@@ -59,7 +59,9 @@ local settings = {layers = 1, heads = 1, embd = 1, context = 1, vocab = 1, dropo
 
 --- GPT2{layers, heads, embd, context=1024, vocab=50257, dropout=0, dtype="f32"} -> a model with
 --- fresh weights. dtype "bf16": weights and activations are stored in half the bytes; sums are kept
---- in f32. GPT2.size "gpt2-xl" gives such a table.
+--- in f32. GPT2.size "gpt2-xl" gives such a table. Errors: settings that are missing or unknown;
+--- embd that heads does not divide.
+---     GPT2({layers = 2, heads = 2, embd = 32, context = 64, vocab = 65}):count()  --> 29600
 function GPT2:init(config)
   config = nn.options("gpt2", config, settings)
   for _, name in ipairs {"layers", "heads", "embd"} do
@@ -82,7 +84,8 @@ function GPT2:init(config)
   self.norm = nn.LayerNorm(c.embd, {dtype = c.dtype})
 end
 
--- (B,T) ids -> (B,T,C) after the last norm.
+--- model:hidden(ids) -> (B,T,C), what the last norm gives, for ids (B,T).
+---     model:hidden(data.train:batch()):dims()  --> 2, 16, 16
 function GPT2:hidden(ids)
   local time, context = ids:dim(2), self.config.context
   if time > context then
@@ -96,7 +99,10 @@ end
 
 --- model(ids) -> logits (B,T,V).
 --- model(ids, targets, {scale=1, ignore_index=-100}) -> scale * mean cross-entropy, without ever
---- holding all logits.
+--- holding all logits. Errors: more tokens than the context; ids outside the vocabulary.
+---     local ids, targets = data.train:batch()
+---     model(ids):dims()  --> 2, 16, 256
+---     model(ids, targets):item()  --> 5.6
 function GPT2:forward(ids, targets, options)
   local h = self:hidden(ids)
   if not targets then return (nn.linear(h, self.tok.weight)) end
@@ -107,6 +113,7 @@ end
 
 --- model:caches(batch) -> what next() needs: for each block a tensor of keys and values,
 --- (batch, 2 heads, context, embd / heads).
+---     model:caches(3)[1]:dims()  --> 3, 4, 16, 8
 function GPT2:caches(batch)
   local c = self.config
   return nn.list(c.layers, function()
@@ -118,6 +125,10 @@ end
 --- ids (B,T) i32: the next tokens of each sequence, of which the caches hold the first `start` (B)
 --- i32. Several at once are prompts, from start 0 on: `last` (B) says in which of the B x T rows
 --- each ends.
+---     local caches, i32 = model:caches(1), {dtype = "i32"}
+---     local start, last = nn.tensor({0}, i32), nn.tensor({2}, i32)
+---     local ids = nn.tensor({{7, 8, 9}}, i32)
+---     nn.no_grad(model.next, model, ids, caches, start, last):dims()  --> 1, 256
 function GPT2:next(ids, caches, start, last)
   local batch, time = ids:dim(1), ids:dim(2)
   local places = start:reshape(batch, 1) + nn.arange(time, {dtype = "i32"})
@@ -131,14 +142,17 @@ function GPT2:next(ids, caches, start, last)
   return (nn.linear(h, self.tok.weight))
 end
 
---- FLOPs per token, forward and backward: 6 N + 12 layers embd T, where N counts the elements of
---- the matrices (the tied head once).
+--- model:flops_per_token(T) -> FLOPs per token, forward and backward: 6 N + 12 layers embd T, where
+--- N counts the elements of the matrices (the tied head once).
+---     GPT2(GPT2.size "gpt2"):flops_per_token(1024)  --> 854438400
 function GPT2:flops_per_token(time)
   local c = self.config
   return 6 * (12 * c.layers * c.embd ^ 2 + c.vocab * c.embd) + 12 * c.layers * c.embd * time
 end
 
---- The configuration of a released size, or an error that names them.
+--- GPT2.size(name) -> the configuration of a released size: "gpt2", "gpt2-medium", "gpt2-large",
+--- "gpt2-xl". Errors: another name.
+---     GPT2.size("gpt2").layers  --> 12
 function GPT2.size(name)
   local size = sizes[name]
   if not size then

@@ -86,7 +86,11 @@ const OpRegistrar attention = Op{
         "head_dim) that holds all q, "
         "then all k, then all v side by side. o is (batch, time, heads head_dim). The time x time "
         "matrix is never stored; "
-        "stats (batch, heads, time, 2) keeps each row's log-sum-exp for the backward pass.",
+        "stats (batch, heads, time, 2) keeps each row's log-sum-exp for the backward pass."
+        " Error: a last axis that (heads + 2 kv_heads) does not divide."
+        "\n    local qkv = nn.randn(2, 8, 3 * 16)   -- 2 sequences of 8 tokens, 4 heads of 4"
+        "\n    local o = nn.attention(qkv, {heads = 4})"
+        "\n    o:dims()  --> 2, 8, 16",
     .inputs = {"qkv"},
     .attributes = {heads_attribute, kv_heads_attribute, causal_attribute, scale_attribute,
                    dropout_attribute, counter_attribute, seed_attribute},
@@ -137,7 +141,12 @@ const OpRegistrar attention_backward = Op{
     .doc =
         "attention_backward(do, qkv, o, stats, {heads, kv_heads, causal=true, scale, dropout=0, "
         "counter, seed}) -> dqkv\n"
-        "The gradient of attention; weights are computed again from stats.",
+        "The gradient of attention; weights are computed again from stats."
+        " dqkv has the shape of qkv."
+        "\n    local qkv = nn.randn(1, 3, 12)"
+        "\n    local o, stats = nn.attention(qkv, {heads = 2})"
+        "\n    nn.attention_backward(nn.ones(1, 3, 4), qkv, o, stats, {heads = 2}):dims()  --> 1, "
+        "3, 12",
     .inputs = {"do", "qkv", "o", "stats"},
     .attributes = {heads_attribute, kv_heads_attribute, causal_attribute, scale_attribute,
                    dropout_attribute, counter_attribute, seed_attribute},

@@ -73,7 +73,10 @@ const OpRegistrar cache_write = Op{
         "cache_write_(cache, qkv, start, {heads}) -> cache\n"
         "Writes the keys and values of new tokens, packed in qkv (batch, tokens, (heads + 2 "
         "kv_heads) head_dim) as attention takes them, into cache (batch, 2 kv_heads, context, "
-        "head_dim), from position start (batch) on in each sequence.",
+        "head_dim), from position start (batch) on in each sequence."
+        " Error: a cache without room for them."
+        "\n    local cache, start = nn.zeros(1, 4, 8, 2), nn.tensor({0}, {dtype = \"i32\"})"
+        "\n    nn.cache_write_(cache, nn.ones(1, 3, 12), start, {heads = 2}):sum()  --> 24",
     .inputs = {"cache", "qkv", "start"},
     .attributes = {heads_attribute},
     .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}"},
@@ -91,7 +94,13 @@ const OpRegistrar attention_cached = Op{
     .doc =
         "attention_cached_(cache, qkv, start, {heads, scale}) -> cache, o\n"
         "cache_write_, and causal attention of the queries of the new tokens over all keys and "
-        "values that the cache then holds. o is (batch, tokens, heads head_dim).",
+        "values that the cache then holds. o is (batch, tokens, heads head_dim)."
+        " Error: a cache without room for the new tokens."
+        "\n    local cache, qkv = nn.zeros(1, 4, 8, 2), nn.randn(1, 1, 12)   -- 2 heads of 2, room "
+        "for 8 tokens"
+        "\n    local start = nn.tensor({0}, {dtype = \"i32\"})"
+        "\n    local _, o = nn.attention_cached_(cache, qkv, start, {heads = 2})"
+        "\n    o:dims()  --> 1, 1, 4",
     .inputs = {"cache", "qkv", "start"},
     .attributes = {heads_attribute, scale_attribute},
     .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}",

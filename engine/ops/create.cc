@@ -69,7 +69,8 @@ const OpRegistrar empty = Op{
     .doc =
         "empty(shape, {dtype=\"f32\", axes}) -> y\n"
         "A tensor without values, to be filled by an op that ends in '_'. Reading it before is an "
-        "error.",
+        "error."
+        "\n    nn.empty(2, 3):fill_(1):sum()  --> 6",
     .inputs = {},
     .attributes = {shape_attribute, dtype_attribute, axes_attribute},
     .samples = {},
@@ -81,7 +82,8 @@ const OpRegistrar empty = Op{
 const OpRegistrar full = Op{
     .name = "full",
     .doc =
-        "full(shape, value, {dtype=\"f32\", axes}) -> y\nA tensor with the same value everywhere.",
+        "full(shape, value, {dtype=\"f32\", axes}) -> y\nA tensor with the same value everywhere."
+        "\n    nn.full({2, 2}, 7)  --> {{7, 7}, {7, 7}}",
     .inputs = {},
     .attributes = {shape_attribute,
                    {"value", "number", "", "the value"},
@@ -102,7 +104,8 @@ const OpRegistrar full_like = Op{
     .name = "full_like",
     .doc =
         "full_like(x, value, {dtype}) -> y\nA tensor of x's shape and tiling with the same value "
-        "everywhere.",
+        "everywhere."
+        "\n    nn.full_like(nn.zeros(2), 3)  --> {3, 3}",
     .inputs = {"x"},
     .attributes = {{"value", "number", "", "the value"},
                    {"dtype", "dtype", "nil", "x's when not given"}},
@@ -119,7 +122,9 @@ const OpRegistrar full_like = Op{
 
 const OpRegistrar fill_ = Op{
     .name = "fill_",
-    .doc = "fill_(x, value) -> x\nSets every element of x.",
+    .doc =
+        "fill_(x, value) -> x\nSets every element of x."
+        "\n    nn.empty(2):fill_(7)  --> {7, 7}",
     .inputs = {"x"},
     .attributes = {{"value", "number", "", "the value"}},
     .samples = {"{x={3,5}, value=7}"},
@@ -138,7 +143,9 @@ const OpRegistrar arange = Op{
     .name = "arange",
     .doc =
         "arange(count, {start=0, step=1, dtype=\"f32\", axes}) -> y\ny[i] = start + (i - 1) * "
-        "step, `count` of them.",
+        "step, `count` of them."
+        " Unlike PyTorch's it takes no end; further numbers are refused."
+        "\n    nn.arange(4, {start = 1, step = 0.5})  --> {1, 1.5, 2, 2.5}",
     .inputs = {},
     .attributes = {{"count", "int", "", "how many"},
                    {"start", "number", "0", "the first value"},
@@ -178,7 +185,8 @@ const OpRegistrar uniform = Op{
         "uniform(shape, {low=0, high=1, dtype=\"f32\", axes}) -> y\n"
         "Independent values, uniform in [low, high); in bf16 one may round to high. Philox: the "
         "seed, the call and the element "
-        "decide, not the tiling.",
+        "decide, not the tiling."
+        "\n    nn.uniform({2, 3}, {low = -1, high = 1}):dims()  --> 2, 3",
     .inputs = {},
     .attributes = {shape_attribute,
                    {"low", "number", "0", "lower end"},
@@ -202,7 +210,8 @@ const OpRegistrar normal = Op{
     .doc =
         "normal(shape, {mean=0, std=1, dtype=\"f32\", axes}) -> y\n"
         "Independent normal values (Box-Muller over Philox: the seed, the call and the element "
-        "decide, not the tiling).",
+        "decide, not the tiling)."
+        "\n    nn.normal({2, 3}, {std = 0.02}):dims()  --> 2, 3",
     .inputs = {},
     .attributes = {shape_attribute,
                    {"mean", "number", "0", "mean"},
@@ -223,7 +232,9 @@ const OpRegistrar normal = Op{
 
 const OpRegistrar normal_ = Op{
     .name = "normal_",
-    .doc = "normal_(x, {mean=0, std=1}) -> x\nFills x with independent normal values; see normal.",
+    .doc =
+        "normal_(x, {mean=0, std=1}) -> x\nFills x with independent normal values; see normal."
+        "\n    nn.empty(2, 3):normal_{std = 0.02}:dims()  --> 2, 3",
     .inputs = {"x"},
     .attributes = {{"mean", "number", "0", "mean"}, {"std", "number", "1", "standard deviation"}},
     .samples = {"{x={3,5}}"},
@@ -249,7 +260,8 @@ const OpRegistrar dropout = Op{
         "y = x / (1 - p) with probability 1 - p, else 0. The mask is a function of the seed, the "
         "counter (a new one each "
         "call when not given) and the element. While nn.training(false) holds, layers do not call "
-        "it.",
+        "it."
+        "\n    nn.ones(100):dropout(0.5):max()  --> 2",
     .inputs = {"x"},
     .attributes = {{"p", "number", "", "probability of a zero, in [0, 1)"},
                    {"counter", "int", "nil", "with seed: draws the mask of an earlier call again"},

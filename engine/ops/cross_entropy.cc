@@ -116,7 +116,10 @@ const OpRegistrar cross_entropy = Op{
         "Mean of -log softmax(logits)[target] over the targets that are not ignore_index, for "
         "logits (..., vocab) and "
         "0-based targets (...). stats and count serve the backward pass. 0 when every target is "
-        "ignored.",
+        "ignored."
+        " Error: a target outside the vocabulary."
+        "\n    local logits, targets = nn.zeros(2, 4), nn.tensor({3, 0}, {dtype = \"i32\"})"
+        "\n    nn.cross_entropy(logits, targets):item()  --> 1.3863",
     .inputs = {"logits", "targets"},
     .attributes = {ignore_attribute},
     .samples = {"{logits={6,11}, targets={6,below=11}}",
@@ -153,7 +156,10 @@ const OpRegistrar cross_entropy_backward = Op{
     .doc =
         "cross_entropy_backward(logits, targets, stats, count, {ignore_index=-100}) -> dlogits\n"
         "(softmax(logits) - onehot(target)) / count, 0 in ignored rows: the gradient of "
-        "cross_entropy for dloss = 1.",
+        "cross_entropy for dloss = 1."
+        "\n    local logits, targets = nn.zeros(1, 2), nn.tensor({1}, {dtype = \"i32\"})"
+        "\n    local _, stats, count = nn.cross_entropy(logits, targets)"
+        "\n    nn.cross_entropy_backward(logits, targets, stats, count)  --> {{0.5, -0.5}}",
     .inputs = {"logits", "targets", "stats", "count"},
     .attributes = {ignore_attribute},
     .samples = {},
@@ -288,7 +294,10 @@ const OpRegistrar linear_cross_entropy = Op{
         "gradient, also the gradients for dloss = 1, computed tile by tile in the same pass while "
         "the logits are there, so "
         "that only those of two token tiles ever exist. Where dweight is given, its gradient is "
-        "added in place.",
+        "added in place."
+        "\n    local hidden, head = nn.zeros(2, 8), nn.randn(50, 8)"
+        "\n    nn.linear_cross_entropy(hidden, head, nn.tensor({7, 9}, {dtype = \"i32\"})):item()  "
+        "--> 3.9120",
     .inputs = {"hidden", "weight", "targets", "dweight?"},
     .attributes = {ignore_attribute,
                    {"scale", "number", "1", "factor of the loss"},

@@ -52,7 +52,10 @@ const OpRegistrar embedding = Op{
         "y[..., t, :] = tokens[ids[..., t]] + positions[start + t] (0-based) for ids (..., time) "
         "of i32 or i64, tokens "
         "(vocab, embd), positions (context, embd) or none. An id outside the vocabulary is an "
-        "error.",
+        "error."
+        "\n    local ids, rows = nn.tensor({2, 0}, {dtype = \"i32\"}), nn.tensor{{1, 2}, {3, 4}, "
+        "{5, 6}}"
+        "\n    (nn.embedding(ids, rows))  --> {{5, 6}, {1, 2}}",
     .inputs = {"ids", "tokens", "positions?"},
     .attributes = {{"start", "int", "0", "position of the first column of ids"}},
     .samples = {"{ids={3,7,below=11}, tokens={11,5}, positions={9,5}}",
@@ -94,7 +97,10 @@ const OpRegistrar embedding_backward = Op{
         "embedding_backward(dy, ids, tokens, positions, dtokens, dpositions, {start=0}) -> "
         "dtokens, dpositions\n"
         "The gradients of embedding. Where dtokens or dpositions is given, the gradient is added "
-        "to it in place.",
+        "to it in place."
+        "\n    local ids = nn.tensor({{1, 1}}, {dtype = \"i32\"})"
+        "\n    (nn.embedding_backward(nn.ones(1, 2, 3), ids, nn.zeros(2, 3)))  --> {{0, 0, 0}, {2, "
+        "2, 2}}",
     .inputs = {"dy", "ids", "tokens", "positions?", "dtokens?", "dpositions?"},
     .attributes = {{"start", "int", "0", "position of the first column of ids"}},
     .samples = {"{dy={3,7,5}, ids={3,7,below=11}, tokens={11,5}, positions={9,5}}"},

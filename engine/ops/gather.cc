@@ -26,7 +26,10 @@ const OpRegistrar gather = Op{
     .doc =
         "gather(x, index, {axis=-1}) -> y\ny[i, j, k] = x[i, index[i, j, k], k] for axis 2 of "
         "three, and so on; index is 0-based "
-        "data of x's shape but for that axis.",
+        "data of x's shape but for that axis."
+        " Error: an index outside the axis."
+        "\n    nn.tensor{{10, 20, 30}}:gather(nn.tensor({{2, 0}}, {dtype = \"i64\"}))  --> {{30, "
+        "10}}",
     .inputs = {"x", "index"},
     .attributes = {{"axis", "axis", "-1", "the axis that index runs over"}},
     .samples = {"{x={3,7}, index={3,4,below=7}}", "{x={5,4}, index={2,4,below=5}, axis=1}"},
@@ -56,7 +59,10 @@ const OpRegistrar scatter_add = Op{
     .doc =
         "scatter_add(dy, index, {size, axis=-1}) -> x\nThe adjoint of gather: zeros with `size` "
         "along the axis, to which every "
-        "dy[i, j, k] is added at [i, index[i, j, k], k].",
+        "dy[i, j, k] is added at [i, index[i, j, k], k]."
+        " Error: an index outside the axis."
+        "\n    local index = nn.tensor({0, 2, 0}, {dtype = \"i64\"})"
+        "\n    nn.scatter_add(nn.tensor{1, 2, 3}, index, {size = 4})  --> {4, 0, 2, 0}",
     .inputs = {"dy", "index"},
     .attributes = {{"size", "int", "", "size of the axis of the result"},
                    {"axis", "axis", "-1", "the axis that index runs over"}},

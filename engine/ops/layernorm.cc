@@ -18,7 +18,9 @@ const OpRegistrar layernorm = Op{
         "layernorm(x, weight, bias, delta, {eps=1e-5}) -> y, s, stats\n"
         "s = x + delta (x itself without delta); y = (s - mean) / sqrt(var + eps) * weight + bias "
         "over the last axis, with "
-        "the biased variance. stats holds mean and 1/std of every row for the backward pass.",
+        "the biased variance. stats holds mean and 1/std of every row for the backward pass."
+        " Error: weight, bias or delta that do not fit x."
+        "\n    (nn.layernorm(nn.tensor{{1, 3}}, nn.ones(2), nn.zeros(2)))  --> {{-1.00, 1.00}}",
     .inputs = {"x", "weight", "bias?", "delta?"},
     .attributes = {{"eps", "number", "1e-5", "added to the variance"}},
     .samples = {"{x={2,5,7}, weight={7}, bias={7}, delta={2,5,7}}",
@@ -91,7 +93,10 @@ const OpRegistrar layernorm_backward = Op{
         "dbias\n"
         "The gradients of layernorm; dx is that of x and of delta. ds is the gradient that reaches "
         "s from elsewhere. Where "
-        "dweight or dbias is given, the gradient is added to it in place.",
+        "dweight or dbias is given, the gradient is added to it in place."
+        "\n    local weight = nn.ones(4)"
+        "\n    local _, s, stats = nn.layernorm(nn.randn(2, 4), weight, nn.zeros(4))"
+        "\n    nn.layernorm_backward(nn.ones(2, 4), s, stats, weight):dims()  --> 2, 4",
     .inputs = {"dy", "s", "stats", "weight", "ds?", "dweight?", "dbias?"},
     .attributes = {{"bias", "bool", "true", "the layer has a bias"}},
     .samples = {"{dy={5,7}, s={5,7}, stats={5,2,lo=0.5,hi=1.5}, weight={7}, ds={5,7}}"},

@@ -67,7 +67,9 @@ const OpRegistrar matmul_op = Op{
         "axes broadcast; a "
         "tensor of one axis is a row on the left, a column on the right. trans_x and trans_w take "
         "the last two axes of "
-        "an operand in the other order, without a copy.",
+        "an operand in the other order, without a copy."
+        " Error: inner sizes that differ."
+        "\n    nn.tensor{{1, 2}, {3, 4}}:matmul(nn.tensor{1, 1})  --> {3, 7}",
     .inputs = {"x", "w"},
     .attributes = {{"trans_x", "bool", "false", "x is (..., k, m)"},
                    {"trans_w", "bool", "false", "w is (..., n, k)"}},
@@ -96,7 +98,10 @@ const OpRegistrar linear = Op{
         "linear(x, weight, bias, {gelu=false}) -> y, pre\n"
         "y = x weight^T + bias for x (..., in), weight (out, in), bias (out) or none; with gelu, y "
         "= GELU(pre) by the "
-        "tanh formula, where pre is that sum (kept for the backward pass).",
+        "tanh formula, where pre is that sum (kept for the backward pass)."
+        " Error: a weight or bias that does not fit."
+        "\n    (nn.linear(nn.tensor{{1, 2}}, nn.tensor{{3, 4}, {5, 6}}, nn.tensor{0.5, 0}))  --> "
+        "{{11.5, 17}}",
     .inputs = {"x", "weight", "bias?"},
     .attributes = {{"gelu", "bool", "false", "apply GELU"}},
     .samples = {"{x={2,5,7}, weight={3,7}, bias={3}}", "{x={5,7}, weight={3,7}}",
@@ -165,7 +170,8 @@ const OpRegistrar linear_backward = Op{
         "linear_backward(dy, x, weight, pre, dweight, dbias, {bias=true, need_dx=true}) -> dx, "
         "dweight, dbias\n"
         "The gradients of linear. pre is given for a layer with GELU. dweight and dbias of a bf16 "
-        "layer are f32. Where one of them is given, the gradient is added to it in place.",
+        "layer are f32. Where one of them is given, the gradient is added to it in place."
+        "\n    nn.linear_backward(nn.ones(2, 3), nn.randn(2, 4), nn.randn(3, 4)):dims()  --> 2, 4",
     .inputs = {"dy", "x", "weight", "pre?", "dweight?", "dbias?"},
     .attributes = {{"bias", "bool", "true", "the layer has a bias"},
                    {"need_dx", "bool", "true", "dx is wanted"}},

@@ -45,7 +45,10 @@ const OpRegistrar adamw_ = Op{
         "step = 1, 2, ...). The "
         "gradient is scaled by min(1, clip / (norm + 1e-6)) on the way. master: f32 copy of a bf16 "
         "parameter, updated too. A step that skip_nonfinite leaves out still counts in the "
-        "bias correction.",
+        "bias correction."
+        " Error: m, v or grad of another shape than param."
+        "\n    local w, m, v = nn.ones(2), nn.zeros(2), nn.zeros(2)"
+        "\n    nn.adamw_(w, m, v, nn.tensor{0.5, -2}, {lr = 0.1, step = 1})  --> {0.9, 1.1}",
     .inputs = {"param", "m", "v", "grad", "norm?", "master?"},
     .attributes = {lr_attribute,
                    {"step", "number", "", "number of this step, from 1"},
@@ -110,7 +113,9 @@ const OpRegistrar sgd_ = Op{
         "first=false, clip=0, "
         "skip_nonfinite=false}) -> param\n"
         "One step of stochastic gradient descent in place; velocity is needed with momentum, and "
-        "overwritten when first.",
+        "overwritten when first."
+        " Error: a grad of another shape than param."
+        "\n    nn.sgd_(nn.tensor{1, 2}, nn.tensor{5, 0}, {lr = 0.1})  --> {0.5, 2}",
     .inputs = {"param", "grad", "velocity?", "norm?"},
     .attributes = {lr_attribute,
                    {"momentum", "number", "0", "of the velocity"},
@@ -167,7 +172,8 @@ const OpRegistrar grad_norm = Op{
     .name = "grad_norm",
     .doc =
         "grad_norm(tensors) -> norm\nsqrt of the sum of squares of all elements of all tensors, an "
-        "f64 scalar.",
+        "f64 scalar."
+        "\n    nn.grad_norm {nn.tensor{3}, nn.tensor{4}}  --> 5",
     .inputs = {"tensors*"},
     .samples = {"{tensors={{3,5},{7}}}"},
     .no_gradient = "serves clipping, which is not differentiated",
@@ -209,7 +215,10 @@ const OpRegistrar grad_norm = Op{
 
 const OpRegistrar add_ = Op{
     .name = "add_",
-    .doc = "add_(x, y) -> x\nx = x + y in place; y broadcasts to x's shape.",
+    .doc =
+        "add_(x, y) -> x\nx = x + y in place; y broadcasts to x's shape."
+        " Error: y that does not."
+        "\n    nn.zeros(2, 2):add_(nn.tensor{1, 2})  --> {{1, 2}, {1, 2}}",
     .inputs = {"x", "y"},
     .samples = {"{x={5,7}, y={5,7}}"},
     .no_gradient = "changes x in place",

@@ -82,21 +82,28 @@ void run_backward(Call& c, const std::string& all) {
     c.result(pointwise(c.op.name.c_str(), dy.dtype(), dy.dtype(), operands));
 }
 
-// "name(x) -> y: text" as a signature line and a text.
-std::string doc_of(const char* text) {
-    std::string doc = text;
-    const size_t colon = doc.find(": ");
-    return colon == std::string::npos ? doc : doc.substr(0, colon) + "\n" + doc.substr(colon + 2);
+// "name(x) -> y: text | {1}, 2 --> {3}" as a signature, the text with what is said of `operands`,
+// and an example, in which a list in braces becomes a tensor.
+std::string doc_of(const std::string& name, const std::string& text, const char* operands) {
+    const size_t colon = text.find(": "), bar = text.find(" | "), arrow = text.find(" --> ");
+    if (bar == text.npos || arrow == text.npos) return text;  // which tests/lua/docs.lua refuses
+    std::string example;
+    for (const char c : text.substr(bar + 3, arrow - bar - 3)) {
+        if (c == '{') example += "nn.tensor";
+        example += c;
+    }
+    return text.substr(0, colon) + "\n" + text.substr(colon + 2, bar - colon - 2) + ". " +
+           operands + "\n    nn." + name + "(" + example + ")  " + text.substr(arrow + 1);
 }
 
 std::string sample(const char* name, const char* shape, double lo, double hi) {
     return format("%s={%s,lo=%g,hi=%g}", name, shape, lo, hi);
 }
 
-Op base(const char* name, const char* doc) {
+Op base(const char* name, const char* doc, const char* operands) {
     Op op;
     op.name = name;
-    op.doc = doc_of(doc);
+    op.doc = doc_of(name, doc, operands);
     op.category = "pointwise";
     return op;
 }
@@ -105,17 +112,19 @@ Attribute number_attribute(const std::string& input) {
     return {input + "_number", "number", "nil", "the number, where " + input + " is one"};
 }
 
+const char* const broadcasting =
+    "Operands broadcast; one may be a number. Error: shapes that do not broadcast.";
 const char* const flat = "is flat wherever it has a derivative";
 
 Op unary(const char* name, const char* doc, double lo, double hi) {
-    Op op = base(name, doc);
+    Op op = base(name, doc, "y has x's shape; dtypes without a function of their own become f32.");
     op.inputs = {"x"};
     op.samples = {"{" + sample("x", "3,5", lo, hi) + "}"};
     return op;
 }
 
 Op binary(const char* name, const char* doc, double a_lo, double a_hi, double b_lo, double b_hi) {
-    Op op = base(name, doc);
+    Op op = base(name, doc, broadcasting);
     op.inputs = {"a?", "b?"};
     op.attributes = {number_attribute("a"), number_attribute("b")};
     const double number = b_lo > 0 ? b_lo : 1.5;
@@ -127,19 +136,27 @@ Op binary(const char* name, const char* doc, double a_lo, double a_hi, double b_
     return op;
 }
 
-// The derivative `name`_backward`suffix` with inputs dy and those of `needs`.
+// The derivative `name`_backward`suffix` with inputs dy and those of `needs`. Its example lies
+// where every op is smooth: at 0.5, or a = 0.5 and b = 2.
 Op backward(const char* name, const char* suffix, const char* needs, const char* slope,
             bool numbers) {
-    Op op = base((std::string(name) + "_backward" + suffix).c_str(), "");
+    Op op;
+    op.name = std::string(name) + "_backward" + suffix;
     op.doc = op.name + "(dy";
     op.inputs = {"dy"};
+    const std::string first = "nn.tensor{0.5}";
+    std::string example = "    nn." + op.name + "(nn.tensor{1}";
     for (const char* c = needs; *c; ++c) {
         op.doc += std::string(", ") + *c;
         op.inputs.push_back(std::string(1, *c) + (numbers ? "?" : ""));
         if (numbers) op.attributes.push_back(number_attribute(std::string(1, *c)));
+        const std::string result =
+            std::string("nn.") + name + "(" + first + (numbers ? ", 2)" : ")");
+        example += ", " + (*c == 'y' ? result : *c == 'b' ? "nn.tensor{2}" : first);
     }
     op.doc += std::string(") -> dx\ndy times the slope of ") + name +
-              (*suffix ? std::string(" in ") + (suffix + 1) : "") + ", " + slope + ".";
+              (*suffix ? std::string(" in ") + (suffix + 1) : "") + ", " + slope +
+              ". Operands broadcast.\n" + example + ")";
     op.category = "gradients";
     op.no_gradient = "is itself a gradient";
     return op;
@@ -183,7 +200,7 @@ Op flat_op(Op op, const char* why) {
     const OpRegistrar name##_op = with_run(select(#name, doc), RUN(run_select(c)));
 
 Op select(const char* name, const char* doc) {
-    Op op = base(name, doc);
+    Op op = base(name, doc, broadcasting);
     op.inputs = {"cond", "a?", "b?"};
     op.attributes = {number_attribute("a"), number_attribute("b")};
     op.samples = {"{cond={3,5,bool=true}, a={3,5}, b={3,5}}",

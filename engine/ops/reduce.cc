@@ -17,7 +17,8 @@ template <ReduceKind kind> void run_reduce(Call& c) {
 const OpRegistrar sum = Op{
     .name = "sum",
     .doc =
-        "sum(x, {axis, keepdim=false}) -> y\nSum over axes; integers and booleans add up in i64.",
+        "sum(x, {axis, keepdim=false}) -> y\nSum over axes; integers and booleans add up in i64."
+        "\n    x:sum {axis = 2}  --> {6, 15}",
     .inputs = {"x"},
     .attributes = {axes_attribute, keepdim_attribute},
     .samples = {"{x={3,5}}", "{x={3,5,4}, axis=2}", "{x={3,5,4}, axis={1,3}, keepdim=true}"},
@@ -27,7 +28,9 @@ const OpRegistrar sum = Op{
 
 const OpRegistrar mean = Op{
     .name = "mean",
-    .doc = "mean(x, {axis, keepdim=false}) -> y\nArithmetic mean over axes, of floats.",
+    .doc =
+        "mean(x, {axis, keepdim=false}) -> y\nArithmetic mean over axes, of floats."
+        "\n    x:mean {axis = 1}  --> {2.5, 3.5, 4.5}",
     .inputs = {"x"},
     .attributes = {axes_attribute, keepdim_attribute},
     .samples = {"{x={3,5}}", "{x={3,5,4}, axis=-1}"},
@@ -47,7 +50,8 @@ const OpRegistrar amax = Op{
     .name = "max",
     .doc =
         "max(x, {axis, keepdim=false}) -> y\nLargest element over axes; NaN wins. Ties share the "
-        "gradient equally.",
+        "gradient equally."
+        "\n    x:max {axis = 2}  --> {3, 6}",
     .inputs = {"x"},
     .attributes = {axes_attribute, keepdim_attribute},
     .samples = {"{x={3,5}}", "{x={3,5,4}, axis=2}"},
@@ -59,7 +63,8 @@ const OpRegistrar amin = Op{
     .name = "min",
     .doc =
         "min(x, {axis, keepdim=false}) -> y\nSmallest element over axes; NaN wins. Ties share the "
-        "gradient equally.",
+        "gradient equally."
+        "\n    x:min {axis = 2}  --> {1, 4}",
     .inputs = {"x"},
     .attributes = {axes_attribute, keepdim_attribute},
     .samples = {"{x={3,5}}", "{x={3,5,4}, axis=1}"},
@@ -71,7 +76,8 @@ const OpRegistrar prod = Op{
     .name = "prod",
     .doc =
         "prod(x, {axis, keepdim=false}) -> y\nProduct over axes. The gradient is y / x, so it "
-        "needs elements other than 0.",
+        "needs elements other than 0."
+        "\n    nn.tensor{2, 3, 4}:prod()  --> 24",
     .inputs = {"x"},
     .attributes = {axes_attribute, keepdim_attribute},
     .samples = {"{x={3,5,lo=0.5,hi=1.5}}", "{x={3,5,4,lo=0.5,hi=1.5}, axis=2}"},
@@ -119,7 +125,8 @@ const OpRegistrar argmax = Op{
     .doc =
         "argmax(x, {axis=-1, keepdim=false}) -> index\n0-based position (it is data, like a token "
         "id) of the first largest "
-        "element along an axis, as i64.",
+        "element along an axis, as i64."
+        "\n    nn.tensor{{1, 5, 2}, {7, 0, 7}}:argmax()  --> {1, 0}",
     .inputs = {"x"},
     .attributes = {{"axis", "axis", "-1", "the axis to search"}, keepdim_attribute},
     .samples = {"{x={3,7}}", "{x={3,5,4}, axis=2, keepdim=true}"},
@@ -132,7 +139,8 @@ const OpRegistrar argmin = Op{
     .name = "argmin",
     .doc =
         "argmin(x, {axis=-1, keepdim=false}) -> index\n0-based position of the first smallest "
-        "element along an axis, as i64.",
+        "element along an axis, as i64."
+        "\n    nn.tensor{{1, 5, 2}, {7, 0, 7}}:argmin()  --> {0, 1}",
     .inputs = {"x"},
     .attributes = {{"axis", "axis", "-1", "the axis to search"}, keepdim_attribute},
     .samples = {"{x={3,7}}"},

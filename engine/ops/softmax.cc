@@ -27,7 +27,10 @@ Tensor map_rows(const char* kernel, const std::vector<Tensor>& inputs) {
 
 const OpRegistrar softmax = Op{
     .name = "softmax",
-    .doc = "softmax(x) -> y\nexp(x - max x) / sum exp(x - max x) along the last axis.",
+    .doc =
+        "softmax(x) -> y\nexp(x - max x) / sum exp(x - max x) along the last axis."
+        " y has the shape of x."
+        "\n    nn.softmax(nn.tensor{0, 1})  --> {0.2689, 0.7311}",
     .inputs = {"x"},
     .samples = {"{x={3,5}}", "{x={2,4,257}}"},
     .run =
@@ -40,7 +43,9 @@ const OpRegistrar softmax = Op{
 
 const OpRegistrar softmax_backward = Op{
     .name = "softmax_backward",
-    .doc = "softmax_backward(dy, y) -> dx\ny (dy - sum(dy y)) along the last axis.",
+    .doc =
+        "softmax_backward(dy, y) -> dx\ny (dy - sum(dy y)) along the last axis."
+        "\n    nn.softmax_backward(nn.tensor{1, 0}, nn.tensor{0.5, 0.5})  --> {0.25, -0.25}",
     .inputs = {"dy", "y"},
     .samples = {"{dy={3,5}, y={3,5,lo=0.1,hi=0.3}}"},
     .no_gradient = "is itself a gradient",
@@ -55,7 +60,9 @@ const OpRegistrar softmax_backward = Op{
 
 const OpRegistrar log_softmax = Op{
     .name = "log_softmax",
-    .doc = "log_softmax(x) -> y\nx - logsumexp(x) along the last axis.",
+    .doc =
+        "log_softmax(x) -> y\nx - logsumexp(x) along the last axis."
+        "\n    nn.log_softmax(nn.tensor{0, 0})  --> {-0.6931, -0.6931}",
     .inputs = {"x"},
     .samples = {"{x={3,5}}", "{x={2,4,65}}"},
     .run =
@@ -68,7 +75,10 @@ const OpRegistrar log_softmax = Op{
 
 const OpRegistrar log_softmax_backward = Op{
     .name = "log_softmax_backward",
-    .doc = "log_softmax_backward(dy, y) -> dx\ndy - exp(y) sum(dy) along the last axis.",
+    .doc =
+        "log_softmax_backward(dy, y) -> dx\ndy - exp(y) sum(dy) along the last axis."
+        "\n    nn.log_softmax_backward(nn.tensor{1, 0}, nn.log_softmax(nn.zeros(2)))  --> {0.5, "
+        "-0.5}",
     .inputs = {"dy", "y"},
     .samples = {"{dy={3,5}, y={3,5,lo=-3,hi=-0.5}}"},
     .no_gradient = "is itself a gradient",
@@ -84,7 +94,8 @@ const OpRegistrar log_softmax_backward = Op{
 const OpRegistrar logsumexp = Op{
     .name = "logsumexp",
     .doc =
-        "logsumexp(x, {keepdim=false}) -> y\nlog sum exp(x) along the last axis, without overflow.",
+        "logsumexp(x, {keepdim=false}) -> y\nlog sum exp(x) along the last axis, without overflow."
+        "\n    nn.logsumexp(nn.tensor{{0, 0}, {1000, 0}})  --> {0.6931, 1000}",
     .inputs = {"x"},
     .attributes = {{"keepdim", "bool", "false", "keep the last axis with size 1"}},
     .samples = {"{x={3,5}}", "{x={2,4,65}, keepdim=true}"},

@@ -15,7 +15,9 @@ const OpRegistrar reshape_op = Op{
     .name = "reshape",
     .doc =
         "reshape(x, shape) -> y\nThe same elements in row-major order under another shape; one "
-        "size may be -1.",
+        "size may be -1."
+        " Error: another number of elements."
+        "\n    x:reshape(3, -1)  --> {{1, 2}, {3, 4}, {5, 6}}",
     .inputs = {"x"},
     .attributes = {{"shape", "ints", "", "the new sizes; -1 for the one to work out"}},
     .samples = {"{x={4,6}, shape={2,2,6}}", "{x={3,4,5}, shape={12,-1}}", "{x={3,4,5}, shape={60}}",
@@ -42,7 +44,9 @@ const OpRegistrar reshape_op = Op{
 
 const OpRegistrar permute_op = Op{
     .name = "permute",
-    .doc = "permute(x, order) -> y\nAxis i of y is axis order[i] of x.",
+    .doc =
+        "permute(x, order) -> y\nAxis i of y is axis order[i] of x."
+        "\n    x:permute(2, 1)  --> {{1, 4}, {2, 5}, {3, 6}}",
     .inputs = {"x"},
     .attributes = {{"order", "ints", "", "every axis of x once"}},
     .samples = {"{x={3,4,5}, order={3,1,2}}", "{x={3,4}, order={2,1}}",
@@ -66,7 +70,9 @@ const OpRegistrar slice_op = Op{
     .name = "slice",
     .doc =
         "slice(x, axis, first, last) -> y\nElements first to last (both included, 1-based, "
-        "negative from the end) of an axis.",
+        "negative from the end) of an axis."
+        " Error: an index outside the axis."
+        "\n    x:slice(2, 2, 3)  --> {{2, 3}, {5, 6}}",
     .inputs = {"x"},
     .attributes = {{"axis", "axis", "", "the axis to cut"},
                    {"first", "int", "", "first index kept"},
@@ -92,7 +98,8 @@ const OpRegistrar cat = Op{
     .name = "cat",
     .doc =
         "cat(tensors, {axis=1}) -> y\nThe tensors one after the other along an axis; other sizes "
-        "must agree.",
+        "must agree."
+        "\n    nn.cat({nn.zeros(1, 2), nn.ones(2, 2)}, {axis = 1})  --> {{0, 0}, {1, 1}, {1, 1}}",
     .inputs = {"tensors*"},
     .attributes = {{"axis", "axis", "1", "the axis to join along"}},
     .samples = {"{tensors={{3,4},{2,4}}, axis=1}", "{tensors={{3,4},{3,1},{3,2}}, axis=-1}"},
@@ -131,7 +138,10 @@ const OpRegistrar cat = Op{
 
 const OpRegistrar expand_op = Op{
     .name = "expand",
-    .doc = "expand(x, shape) -> y\nx broadcast to a shape, as arithmetic would do it.",
+    .doc =
+        "expand(x, shape) -> y\nx broadcast to a shape, as arithmetic would do it."
+        " Error: a size of x that is neither 1 nor that of the shape."
+        "\n    nn.tensor{{1}, {2}}:expand(2, 3)  --> {{1, 1, 1}, {2, 2, 2}}",
     .inputs = {"x"},
     .attributes = {{"shape", "ints", "", "the sizes to broadcast to"}},
     .samples = {"{x={3,1}, shape={2,3,4}}", "{x={4}, shape={3,4}}"},
@@ -151,7 +161,8 @@ const OpRegistrar to = Op{
     .name = "to",
     .doc =
         "to(x, dtype) -> y\nx in another dtype; floats to integers truncate towards zero, to bool "
-        "is x ~= 0.",
+        "is x ~= 0."
+        "\n    nn.tensor{1.7, -1.7}:to \"i32\"  --> {1, -1}",
     .inputs = {"x"},
     .attributes = {{"dtype", "dtype", "", "f32, f64, bf16, i32, i64, u8 or bool"}},
     .samples = {"{x={3,5}, dtype='f64'}", "{x={3,5}, dtype='bf16'}", "{x={3,5}, dtype='i32'}"},
@@ -161,7 +172,10 @@ const OpRegistrar to = Op{
 
 const OpRegistrar clone = Op{
     .name = "clone",
-    .doc = "clone(x) -> y\nA copy with tiles of its own.",
+    .doc =
+        "clone(x) -> y\nA copy with tiles of its own."
+        "\n    x:clone():fill_(0)"
+        "\n    x:sum()  --> 21",
     .inputs = {"x"},
     .samples = {"{x={3,5}}"},
     .run =
@@ -190,7 +204,9 @@ const OpRegistrar copy_ = Op{
     .name = "copy_",
     .doc =
         "copy_(x, source, {transposed=false}) -> x\nWrites the elements of source, of the same "
-        "shape, into x; dtypes are converted. transposed: source is (n, m) where x is (m, n).",
+        "shape, into x; dtypes are converted. transposed: source is (n, m) where x is (m, n)."
+        " Error: another shape."
+        "\n    nn.zeros(2):copy_(nn.tensor({1, 2}, {dtype = \"i32\"}))  --> {1, 2}",
     .inputs = {"x", "source"},
     .attributes = {{"transposed", "bool", "false", "source has its two axes in the other order"}},
     .samples = {"{x={3,5}, source={3,5}}", "{x={3,5}, source={5,3}, transposed=true}"},
@@ -222,7 +238,9 @@ const OpRegistrar assign_ = Op{
     .name = "assign_",
     .doc =
         "assign_(x, source, start) -> x\nWrites source into the part of x that begins at `start` "
-        "(1-based, one index an axis).",
+        "(1-based, one index an axis)."
+        " Error: source reaches beyond x."
+        "\n    nn.zeros(2, 3):assign_(nn.ones(1, 2), {2, 1})  --> {{0, 0, 0}, {1, 1, 0}}",
     .inputs = {"x", "source"},
     .attributes = {{"start", "ints", "", "where source's first element goes"}},
     .samples = {"{x={5,6}, source={2,3}, start={2,4}}"},

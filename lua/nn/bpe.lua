@@ -120,6 +120,9 @@ end
 --- tokenizer:encode_bytes(p, first, last, out, count) -> the new count: appends the ids of the
 --- bytes p[first .. last - 1] (a uint8_t pointer) to the array `out` of tokenizer.id_type, which
 --- must have room for one id per byte. Special tokens are plain text here.
+---     local tokenizer, ffi = nn.train_tokenizer("aaaa", {size = 258}), require "ffi"
+---     local ids = ffi.new(tokenizer.id_type .. "[2]")
+---     tokenizer:encode_bytes(ffi.cast("const uint8_t *", "aa"), 0, 2, ids, 0)  --> 1
 function Tokenizer:encode_bytes(p, first, last, out, count)
   local piece_end, text_of = pieces.piece_end, ffi.string
   while first < last do
@@ -159,7 +162,9 @@ end
 --- uint16_t, or uint32_t for more than 65536 tokens. With `special`, the texts of special tokens
 --- such as <|endoftext|> become those tokens; else they are text like any other, as data of unknown
 --- origin wants it. Any bytes can be encoded.
----     local ids, count = tokenizer:encode "Hello, world"
+---     local tokenizer = nn.train_tokenizer("to be or not to be", {size = 260})
+---     local ids, count = tokenizer:encode "to be"
+---     count < 5  --> true
 function Tokenizer:encode(text, _, options)
   local out = ffi.new(self.id_type .. "[?]", math.max(1, #text))
   local p, count, at = ffi.cast("const uint8_t *", text), 0, 1

@@ -87,6 +87,7 @@ local BYTE_LEVEL = '{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":
   .. '"use_regex":true}'
 
 --- tokenizer:json() -> the text of a tokenizer.json as the tokenizers library reads it.
+---     #nn.train_tokenizer("aaaa", {size = 258}):json() > 1000  --> true
 function Tokenizer:json()
   local vocab, merges, added = json_parts(self)
   for i, line in ipairs(merges) do merges[i] = files.json(line) end
@@ -101,6 +102,8 @@ end
 
 --- tokenizer:save(folder): writes tokenizer.json, vocab.json, merges.txt and tokenizer_config.json,
 --- which transformers' AutoTokenizer loads. Errors: what the disk refused.
+---     nn.train_tokenizer("to be or not to be", {size = 260}):save "my-tokenizer"
+---     nn.tokenizer("my-tokenizer").size  --> 260
 function Tokenizer:save(folder)
   files.make_folder(folder, "the tokenizer's folder")
   local vocab, merges = json_parts(self)
@@ -114,7 +117,8 @@ function Tokenizer:save(folder)
   files.write(files.join(folder, "tokenizer_config.json"), files.json(config, "") .. "\n")
 end
 
---- tokenizer:state() -> {kind="bpe", json=}, what nn.vocabulary's from_state() needs.
+--- tokenizer:state() -> {kind="bpe", json=}: what a checkpoint holds of it.
+---     nn.train_tokenizer("aaaa", {size = 258}):state().kind  --> "bpe"
 function Tokenizer:state() return {kind = "bpe", json = self:json()} end
 
 -- ### Reading
@@ -227,7 +231,9 @@ end
 --- .size, .special (ids by text): GPT-2's byte-level BPE. `path`: a folder with tokenizer.json, or
 --- with vocab.json and merges.txt; or a tokenizer.json. Errors: files that are missing or
 --- malformed, or of a tokenizer of another kind.
----     local tokenizer = nn.tokenizer "gpt2";  tokenizer:ids "Hello"
+---     nn.train_tokenizer("hello hello", {size = 262}):save "words"
+---     local tokenizer = nn.tokenizer "words"
+---     tokenizer:decode(tokenizer:ids "hello")  --> "hello"
 function M.tokenizer(path)
   local file = path:find "%.json$" and path or files.join(path, "tokenizer.json")
   if file == path or files.exists(file) then return from_json(json.read(file), file) end

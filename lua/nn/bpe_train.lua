@@ -125,7 +125,8 @@ end
 --- Pairs that occur less than min_count times are not joined, so a short text may give fewer.
 --- `text`: a string, {files = {path, ...}}, or a function(visit) that calls visit(pointer, bytes)
 --- for each part. Errors: a size that leaves no room for bytes.
----     local t = nn.train_tokenizer({files = {"input.txt"}}, {size = 4096});  t:save "out"
+---     local tokenizer = nn.train_tokenizer({files = {"input.txt"}}, {size = 280})
+---     #tokenizer:ids "The quick brown fox"  --> 8
 function M.train_tokenizer(text, options)
   options = options or {}
   local size, special = options.size or 8192, options.special or {"<|endoftext|>"}

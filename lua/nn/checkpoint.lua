@@ -147,6 +147,7 @@ end
 --- Writes OUT/checkpoint-STEP; all but `step` and `model` may be left out. Afterwards only the
 --- newest `keep` (default: all) are kept, and the best one: best={step=, val_loss=}; OUT/best is a
 --- link to it. Errors: what the disk refused; older ones stay.
+---     nn.save_checkpoint("saved", {step = 10, model = model})  --> "saved/checkpoint-000010"
 function M.save_checkpoint(out, parts) return M.start(out, parts):finish() end
 
 local Checkpoint = {}
@@ -154,6 +155,8 @@ Checkpoint.__index = Checkpoint
 
 --- nn.open_checkpoint(path) -> checkpoint with path, state (step, config, ...) and :restore(parts).
 --- Errors: a damaged or incomplete one, with the file and the reason.
+---     local path = nn.save_checkpoint("out/opened", {step = 10, model = model})
+---     nn.open_checkpoint(path).state.step  --> 10
 function M.open_checkpoint(path)
   local state, reason = read_state(path)
   if not state then lib.fail("the checkpoint '%s' cannot be used: %s", path, reason) end
@@ -189,7 +192,11 @@ local function restore_tensors(path, list)
   end
 end
 
---- checkpoint:restore_model(model) puts back its parameters alone.
+--- checkpoint:restore_model(model) puts back its parameters alone. Errors: as restore().
+---     local path = nn.save_checkpoint("out/model-only", {step = 1, model = model})
+---     nn.no_grad(function() model.tok.weight:fill_(0) end)
+---     nn.open_checkpoint(path):restore_model(model)
+---     model.tok.weight:abs():max():item() > 0  --> true
 function Checkpoint:restore_model(model)
   require("nn").no_grad(function()
     restore_tensors(files.join(self.path, "model.safetensors"), model:state())
@@ -199,6 +206,9 @@ end
 --- checkpoint:restore{model=, optim=, data=} -> the same_data: false where the data has changed.
 --- Puts back what was saved, to the bit: parameters, moments, step, random state, data position.
 --- Errors: tensors that the checkpoint does not have or that have another shape.
+---     local path = nn.save_checkpoint("out/all", {step = 1, model = model, optim = optim,
+---                                                 data = data.train})
+---     nn.open_checkpoint(path):restore{model = model, optim = optim, data = data.train}  --> true
 function Checkpoint:restore(parts)
   local nn = require "nn"
   local state = self.state

@@ -80,11 +80,10 @@ end
 --- nn.plan(f) runs f without computing anything, so that a model of any size costs neither memory
 --- nor time, and tells what it would take: {tasks, tiles, flops, peak_bytes, ...}. Tensors that f
 --- returns count to the end (parameters, optimizer state); all others only while they are needed.
----   nn.plan(function()
----     local model = GPT2(GPT2.size "gpt2-xl")
----     print(model:count())
----     return model.tok.weight
----   end).peak_bytes
+---     nn.plan(function()
+---       local big = GPT2(GPT2.size "gpt2-xl")
+---       return big:parameters()[1].tensor
+---     end).persistent_bytes > 1e9  --> ...
 function M.plan(f)
   local program = record(arguments.callable("plan", f), {}, 0)
   return info_of(program)
@@ -104,13 +103,10 @@ end
 --- nn.compile(f) -> a function of tensors that returns tensors. The first call with new shapes
 --- records f (which then runs only to emit its tasks: values cannot be read inside); every call
 --- submits the recorded tasks without Lua. Results come back at once and are computed in the
---- background; item() or host() waits.
----   step = nn.compile(function(x, y)
----     local loss = model(x, y)
----     loss:backward()
----     optim:step()
----     return loss
----   end)
+--- background; item() or host() waits. Numbers are frozen at recording; what changes is an argument
+--- (a tensor) or an nn.scalar. Errors: arguments or results that are no tensors.
+---     local f = nn.compile(function(a, b) return (a * b):sum() end)
+---     f(x, x):item()  --> 91
 function M.compile(f)
   return setmetatable({f = arguments.callable("compile", f), programs = {}}, Compiled)
 end
@@ -129,6 +125,7 @@ end
 --- f:plan(x, ...) records for these arguments without running and tells what a run takes: tasks,
 --- tiles, flops, persistent_bytes (tensors that exist before and after), peak_bytes (temporaries at
 --- their largest).
+---     nn.compile(function(a) return a:matmul(a:t()) end):plan(x).flops > 0  --> true
 function Compiled:plan(...)
   return info_of(program_for(self, {...}, select("#", ...)))
 end
@@ -141,7 +138,9 @@ function Compiled:__tostring()
     info.short_src, info.linedefined, count)
 end
 
---- f:info() -> the same for the shapes of the last call.
+--- f:info() -> what f:plan() tells, for the shapes of the last call.
+---     step(data.train:batch())
+---     step:info().tasks > 50  --> true
 function Compiled:info()
   return info_of(self.last or lib.misuse("info: the function was not called yet"))
 end

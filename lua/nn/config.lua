@@ -9,11 +9,12 @@ local M = {}
 local Field = {}
 local made = 0       -- counts fields, so that they are listed in the order they were written
 
---- field(default, meaning, {choices=, min=, max=, real=}) -> field
+--- nn.field(default, meaning, {choices=, min=, max=, real=}) -> field
 --- One setting of nn.config's schema. Its type is the default's: text, true/false or number. A
 --- number whose default is whole takes whole numbers only, unless `real`. `choices`: the list of
 --- values allowed.
----     lr = nn.field(6e-4, "learning rate at its peak", {min = 0})
+---     local schema = {lr = nn.field(6e-4, "learning rate at its peak", {min = 0})}
+---     nn.config(schema, {"lr=-1"})  --> error: 'lr' must be at least 0, not '-1'
 function M.field(default, meaning, limits)
   made = made + 1
   local field = setmetatable({default = default, meaning = meaning or "", order = made}, Field)
@@ -200,12 +201,13 @@ local function split_arguments(arguments)
   return settings
 end
 
---- settings(cfg) -> list of {path=, value=, text=}, in the order of declaration.
+--- settings(cfg) -> {{path=, value=, text=, meaning=, choices=}, ...} in the order of declaration.
 function M.settings(cfg)
   local list = {}
   for i, leaf in ipairs(getmetatable(cfg).schema.leaves) do
     local value = get(cfg, leaf.path)
-    list[i] = {path = leaf.path, value = value, text = shown(value)}
+    list[i] = {path = leaf.path, value = value, text = shown(value),
+               meaning = leaf.field.meaning, choices = leaf.field.choices}
   end
   return list
 end
@@ -216,7 +218,7 @@ local function print_settings(cfg)
   return table.concat(lines, "\n")
 end
 
---- config(schema, arguments, {presets=, about=}) -> cfg
+--- nn.config(schema, arguments, {presets=, about=}) -> cfg
 --- A recipe's settings: the defaults of the schema, then the preset that its field `preset` names,
 --- then `a.b=value` from the list of arguments. `--name` is short for `name=true`; `--help` prints
 --- what there is and ends the program. The result is a plain nested table that prints as all of its
@@ -224,7 +226,9 @@ end
 --- nn.run_fields{}. A preset is a nested table of values, with `about` and `base` (another preset
 --- to start from). Errors: unknown names (with the nearest), wrong types, values out of range, each
 --- in one line.
----     local cfg = nn.config({steps = 100, model = {layers = nn.field(12, "blocks")}}, arg)
+---     local schema = {steps = 100, model = {layers = nn.field(12, "blocks")}}
+---     nn.config(schema, {"model.layers=2"}).model.layers  --> 2
+---     nn.config(schema, {"model.layer=2"})  --> error: ...did you mean 'model.layers'?
 function M.config(schema, arguments, options)
   options = options or {}
   local self = {values = {}, presets = options.presets or {}, about = options.about}

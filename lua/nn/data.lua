@@ -63,6 +63,9 @@ end
 --- loader:batch() -> ids, targets: both (batch * accum, context) i32; targets are the ids one
 --- further. Windows are drawn at random, with replacement.
 --- Errors: a token id that the model's vocabulary does not have, with file and position.
+---     local ids, targets = data.train:batch()
+---     ids:dims()  --> 2, 16
+---     ids:slice(2, 2, 16):eq(targets:slice(2, 1, 15)):sum()  --> 30
 function Loader:batch()
   local starts = {}
   for row = 1, self.rows do
@@ -74,6 +77,8 @@ function Loader:batch()
 end
 
 --- loader:peek() -> what the next batch() returns, without moving on.
+---     local first = data.train:peek()
+---     data.train:batch():eq(first):sum()  --> 32
 function Loader:peek()
   local ids, targets = self:batch()
   self.counter = self.counter - 1
@@ -83,6 +88,9 @@ end
 --- loader:windows(batches) -> iterator of ids, targets, rows over the loader's part in order, in
 --- windows that do not overlap; the last ones may have fewer rows. With `batches` (0: all) only so
 --- many, spread evenly: always the same ones.
+---     local rows = 0
+---     for ids, targets, count in data.val:windows(3) do rows = rows + count end
+---     rows  --> 6
 function Loader:windows(batches)
   local all = math.floor((self.count - 1) / self.context)
   local used = batches and batches > 0 and math.min(all, batches * self.batch_size) or all
@@ -101,10 +109,15 @@ function Loader:windows(batches)
 end
 
 --- loader:state() -> {counter=, fingerprint=}: how many batches were drawn, and of what data.
+---     data.train:batch()
+---     data.train:state().counter  --> 1
 function Loader:state() return {counter = self.counter, fingerprint = self.fingerprint} end
 
 --- loader:set_state(state) -> whether the data is the same; batch() goes on where state() was
 --- taken.
+---     local state, first = data.train:state(), data.train:batch()
+---     data.train:set_state(state)  --> true
+---     data.train:batch():eq(first):sum()  --> 32
 function Loader:set_state(state)
   self.counter = state.counter
   return state.fingerprint == self.fingerprint
@@ -116,6 +129,7 @@ function Loader:__tostring()
 end
 
 --- loader:batch_tokens() -> tokens that one batch() trains on.
+---     data.train:batch_tokens()  --> 32
 function Loader:batch_tokens() return self.rows * self.context end
 
 local function new_loader(source, first, count, options)
@@ -232,7 +246,9 @@ local data_options = arguments.names "context vocab seed vocabulary"
 --- that are missing, empty, damaged, too short for a window of context + 1 tokens in either part,
 --- or not UTF-8 ("char"); ids outside `vocab`, which some seconds are spent to find here, the rest
 --- when they are read.
----     local data = nn.data(cfg.data, {context = 64}); local ids, targets = data.train:batch()
+---     local d = nn.data({text = "input.txt", batch = 4}, {context = 8})
+---     d.train:batch():dims()  --> 4, 8
+---     d.vocabulary:decode{3, 11, 8}, d.vocab  --> "The", 30
 function M.data(given, options)
   local cfg = {}
   local checked = type(given) == "table" and getmetatable(given) ~= nil     -- settings of nn.config
@@ -271,6 +287,7 @@ end
 
 --- nn.data_fields{batch=12, ...} -> the settings that nn.data reads, for a recipe's schema; the
 --- table gives other defaults.
+---     nn.config({data = nn.data_fields {batch = 4}}, {}).data.batch  --> 4
 function M.data_fields(others)
   local field, own = config.field, setmetatable(others or {}, {__index = defaults})
   return {

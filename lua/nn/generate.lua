@@ -31,7 +31,7 @@ end
 
 --- nn.evaluate(model, loader, batches) -> mean loss over the windows of the loader's part, always
 --- the same ones; `batches` (0 or nil: all) bounds their number. nil when a signal to stop came.
----     local val_loss = nn.evaluate(model, data.val, 20)
+---     nn.evaluate(model, data.val, 4)  --> 5.6
 function M.evaluate(model, loader, batches)
   local nn = require "nn"
   local f, sum, rows = loss_function(model), 0, 0
@@ -258,7 +258,8 @@ end
 --- info: reason ("stop" or "length") and, with logprobs, their natural logarithms under the model;
 --- lists of these for a list of lists. A model with caches() and next() reads each token once, as
 --- long as its context lasts; beyond, it sees the last `context` ids.
----     print(words:decode(nn.generate(model, words:ids "\n", {tokens = 200, top_k = 50})))
+---     local ids, info = nn.generate(model, {72, 105}, {tokens = 5, top_k = 50, seed = 3})
+---     #ids, info.reason  --> 7, "length"
 function M.generate(model, ids, options)
   options = arguments.options("generate", options, known)
   check_options(options)

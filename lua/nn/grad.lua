@@ -13,10 +13,15 @@ local M = {}
 local enabled, sequence = true, 0
 
 --- nn.grad_enabled() -> whether ops are noted on the tape (false inside nn.no_grad).
+---     nn.grad_enabled(), nn.no_grad(nn.grad_enabled)  --> true, false
 function M.enabled() return enabled end
 ops.grad_enabled = M.enabled
 
---- nn.no_grad(f, ...) -> f(...), with nothing noted on the tape.
+--- nn.no_grad(f, ...) -> f(...), with nothing noted on the tape: no memory is kept for gradients,
+--- and tensors that have one may be changed in place.
+---     local w = nn.tensor({1, 2}, {grad = true})
+---     nn.no_grad(function() w:fill_(3) end)
+---     w  --> {3, 3}
 function M.no_grad(f, ...)
   arguments.callable("no_grad", f)
   local before = enabled
@@ -130,8 +135,12 @@ local function propagate(node)
   end
 end
 
---- loss:backward({retain=false}) computes the gradient of a one-element tensor in every leaf it
+--- x:backward({retain=false}) computes the gradient of a one-element tensor in every leaf it
 --- depends on and adds it to their .grad. The tape behind it is freed unless retain is set.
+--- Errors: more elements than one; nothing behind it that wants a gradient; a second call.
+---     local w = nn.tensor({1, 2}, {grad = true})
+---     w:square():sum():backward()
+---     w.grad  --> {2, 4}
 function Tensor:backward(options)
   if self:count() ~= 1 then
     lib.misuse("backward: the tensor is %s; only a loss of one element has a gradient",
@@ -180,6 +189,7 @@ end
 --- nn.grad(f)(x, ...) -> value, gradients: f's value and the gradient in each argument (tensors, or
 --- nested tables of tensors, which give tables of the same shape). f must return a tensor of one
 --- element.
+---     nn.grad(function(w) return w:square():sum() end)(nn.tensor{1, 2})  --> 5, {2, 4}
 function M.grad(f)
   arguments.callable("grad", f)
   return function(...)
@@ -218,9 +228,10 @@ end
 --- torch.autograd.Function or JAX's custom_vjp. It gives y, one tensor. forward runs without a
 --- tape; what it returns behind y is handed to backward with g, the gradient of y. backward returns
 --- a gradient for each argument in order, shaped like it; nil for none.
----   local clipped = nn.custom{forward = function(x) return x end,
----                             backward = function(g) return g:maximum(-1):minimum(1) end}
 --- Errors: y or a gradient that is no tensor, or a gradient of another shape.
+---     local clipped = nn.custom{forward = function(v) return v end,
+---                               backward = function(g) return g:maximum(-1):minimum(1) end}
+---     nn.grad(function(v) return (clipped(v) * 5):sum() end)(nn.tensor{1, 2})  --> 15, {1, 1}
 function M.custom(options)
   options = arguments.options("custom", options, custom_options)
   local who = options.name or "custom"
@@ -255,9 +266,8 @@ end
 
 --- nn.gradient_rule(name, rule) replaces the rule of an op: function(node, g), where g is the
 --- gradient of the op's result, returns the gradients of its inputs (see rules.lua). For functions
---- of your own there is nn.custom.
----   nn.gradient_rule("round", function(node, g) return {g} end)
---- Errors: an op that there is not.
+--- of your own there is nn.custom. Errors: an op that there is not.
+---     nn.gradient_rule("floor", function(node, g) return {g} end)
 function M.gradient_rule(name, rule)
   if not ops.ops[name] then
     lib.misuse("gradient_rule: there is no op '%s'%s", tostring(name),

@@ -119,8 +119,8 @@ end
 --- "transformer.". Weights go from the mapped file into tiles one by one; those that are transposed
 --- there, or of another dtype, through a copy of one at a time. Errors: what is missing, or is not
 --- GPT-2 as models/gpt2.lua computes it, by name.
----     local model, tokenizer = nn.load_hf "gpt2"
----     print(tokenizer:decode(nn.generate(model, tokenizer:ids "Once", {tokens = 20})))
+---     nn.save_hf("another", model)
+---     nn.load_hf("another").config.embd  --> 16
 function M.load_hf(folder, options)
   local nn, GPT2 = require "nn", require "models.gpt2"
   if not files.list(folder) then lib.fail("there is no folder '%s'", folder) end
@@ -158,7 +158,7 @@ end
 --- nn.save_hf(folder, model, tokenizer, {shard_bytes=5e9}): writes a GPT-2 as transformers'
 --- from_pretrained loads it: config.json, model.safetensors (or shards of at most shard_bytes with
 --- their index), and the tokenizer's files if it is given and is a BPE.
----     nn.save_hf("out/model", model, tokenizer)
+---     nn.save_hf("out/model", model, nn.train_tokenizer("aaaa", {size = 258}))
 function M.save_hf(folder, model, tokenizer, options)
   files.make_folder(folder, "the model's folder")
   local entries = {}

@@ -17,9 +17,14 @@ package.loaded["nn"] = nn
 ops.install(nn)
 nn.tensor, nn.from_host = tensor.tensor, tensor.from_host
 nn.is_tensor, nn.Tensor = tensor.is_tensor, tensor.Tensor
-nn.scalar, nn.fail = ops.scalar, lib.fail
+nn.scalar = ops.scalar
+--- nn.fail(format, ...) raises an error for people, its text made as by string.format: it is shown
+--- without position and traceback.
+---     nn.fail("%d is too many", 7)  --> error: 7 is too many
+nn.fail = lib.fail
 --- nn.options(who, given, known) -> given (a table of options), or {} for nil. Errors: a name that
 --- is no key of `known`, with the nearest; `who` is the function in that error.
+---     nn.options("rotate", {angel = 1}, {angle = true})  --> error: ...did you mean 'angle'?
 nn.options = arguments.options
 nn.no_grad, nn.grad, nn.gradient_rule = grad.no_grad, grad.grad, grad.gradient_rule
 nn.grad_enabled, nn.custom = grad.enabled, grad.custom
@@ -29,6 +34,7 @@ for name, value in pairs(layers) do nn[name] = value end
 
 --- nn.ops() -> the registry: a sorted list of {name, doc, inputs, attributes, samples, no_gradient,
 --- category}.
+---     nn.ops()[1].name  --> "abs"
 function nn.ops()
   local out = {}
   for i, name in ipairs(ops.names) do out[i] = ops.ops[name] end
@@ -62,14 +68,26 @@ local function creator(name, op, value, known)
     return y
   end
 end
---- nn.zeros(3, 4, {dtype="f32", axes, grad=false}) or nn.zeros({3, 4}, {...}); likewise nn.ones,
---- nn.rand (uniform in [0,1), or from low to high) and nn.randn (normal with mean and std).
+
+-- ## Making tensors
+
+--- nn.zeros(3, 4, {dtype="f32", axes, grad=false}) or nn.zeros({3, 4}, {...}) -> a tensor of zeros.
+--- dtype: f32, f64, bf16, i32, i64, u8 or bool; axes: names that nn.tiles knows; grad: its gradient
+--- is wanted. Errors: sizes that are no whole numbers from 1 on.
+---     nn.zeros(2, 3, {dtype = "i32"})  --> {{0, 0, 0}, {0, 0, 0}}
 nn.zeros = creator("zeros", "full", 0, "dtype axes grad")
+--- nn.ones(3, 4, {dtype="f32", axes, grad=false}) -> a tensor of ones; see nn.zeros.
+---     nn.ones(2, 3):sum()  --> 6
 nn.ones = creator("ones", "full", 1, "dtype axes grad")
+--- nn.rand(3, 4, {low=0, high=1, dtype="f32", axes, grad=false}) -> independent values, uniform in
+--- [low, high); see nn.zeros, and nn.seed for what decides them.
+---     nn.rand(2, 3):lt(1):sum()  --> 6
 nn.rand = creator("rand", "uniform", nil, "dtype axes grad low high")
+--- nn.randn(3, 4, {mean=0, std=1, dtype="f32", axes, grad=false}) -> independent normal values; see
+--- nn.zeros, and nn.seed for what decides them.
+---     nn.randn(100, 100, {std = 0.02}):square():mean():sqrt()  --> 0.02
 nn.randn = creator("randn", "normal", nil, "dtype axes grad mean std")
---- nn.arange(count, {start=0, step=1, dtype="f32", axes}) -> start, start + step, ...: `count`
---- numbers. Unlike PyTorch's it takes no end, so further numbers are refused.
+-- The op, which further numbers are refused to: many expect them from PyTorch.
 function nn.arange(count, options, ...)
   if type(options) == "number" or select("#", ...) > 0 then
     lib.misuse("arange: takes how many numbers, not first and last: nn.arange(count, {start = %s, "
@@ -77,12 +95,19 @@ function nn.arange(count, options, ...)
   end
   return ops.call("arange", arguments.whole("arange", "the count", count), options or {})
 end
---- nn.zeros_like(x), nn.ones_like(x).
+--- nn.zeros_like(x) -> zeros of x's shape, dtype and tiling.
+---     nn.zeros_like(x):dims()  --> 2, 3
 function nn.zeros_like(x) return nn.full_like(x, 0) end
+--- nn.ones_like(x) -> ones of x's shape, dtype and tiling.
+---     nn.ones_like(x):sum()  --> 6
 function nn.ones_like(x) return nn.full_like(x, 1) end
 
+
+-- ## Shapes
+
 local Tensor = tensor.Tensor
---- x:transpose(a, b) swaps two axes; x:t() the last two.
+--- x:transpose(a, b) swaps two axes.
+---     x:transpose(1, 2)  --> {{1, 4}, {2, 5}, {3, 6}}
 function Tensor:transpose(a, b)
   local order, n = {}, #self.shape
   for i = 1, n do order[i] = i end
@@ -90,15 +115,21 @@ function Tensor:transpose(a, b)
   order[a], order[b] = order[b], order[a]
   return self:permute(order)
 end
+--- x:t() swaps the last two axes.
+---     x:t():dims()  --> 3, 2
 function Tensor:t() return self:transpose(-2, -1) end
+--- x:view(shape) is x:reshape(shape).
+---     x:view(-1)  --> {1, 2, 3, 4, 5, 6}
 Tensor.view = Tensor.reshape
---- x:unsqueeze(axis) adds an axis of size 1 there; x:squeeze(axis) takes one away, x:squeeze() all
---- of them.
+--- x:unsqueeze(axis) adds an axis of size 1 there.
+---     x:unsqueeze(1):dims()  --> 1, 2, 3
 function Tensor:unsqueeze(axis)
   local shape = {unpack(self.shape)}
   table.insert(shape, arguments.axis("unsqueeze", axis, #shape + 1), 1)
   return self:reshape(shape)
 end
+--- x:squeeze(axis) takes an axis of size 1 away, x:squeeze() all of them. Errors: another size.
+---     nn.zeros(1, 3, 1):squeeze():dims()  --> 3
 function Tensor:squeeze(axis)
   local shape = {}
   axis = axis and arguments.axis("squeeze", axis, #self.shape)
@@ -112,7 +143,9 @@ function Tensor:squeeze(axis)
   return self:reshape(shape)
 end
 --- x:split(parts, axis=-1) -> that many tensors of equal size along an axis; parts may also be a
---- list of sizes.
+--- list of sizes. Errors: parts that do not add up to the axis.
+---     local a, b = x:split({1, 2})
+---     b  --> {{2, 3}, {5, 6}}
 function Tensor:split(parts, axis)
   axis = axis or -1
   local size, sizes = self:dim(axis), parts
@@ -134,13 +167,17 @@ function Tensor:split(parts, axis)
   end
   return unpack(out)
 end
---- x:masked_fill(mask, value): value where the mask is true, x elsewhere.
+--- x:masked_fill(mask, value): value where the mask is true, x elsewhere. The mask broadcasts.
+---     x:masked_fill(x:gt(4), 0)  --> {{1, 2, 3}, {4, 0, 0}}
 function Tensor:masked_fill(mask, value)
   arguments.need(tensor.is_tensor(mask), "masked_fill", "the mask", mask, "a tensor is needed")
   return mask:where(value, self)
 end
+--- nn.masked_fill(x, mask, value) is x:masked_fill(mask, value).
+---     nn.masked_fill(nn.ones(2), nn.tensor{true, false}, 5)  --> {5, 1}
 function nn.masked_fill(x, mask, value) return x:masked_fill(mask, value) end
---- nn.stack{a, b, ...} joins tensors of one shape along a new first axis.
+--- nn.stack{a, b, ...} joins tensors of one shape along a new first axis. Errors: other shapes.
+---     nn.stack{nn.zeros(2), nn.ones(2)}  --> {{0, 0}, {1, 1}}
 function nn.stack(list)
   if tensor.is_tensor(list) then lib.misuse("stack: takes a list of tensors, {a, b, ...}") end
   local out = {}
@@ -151,29 +188,47 @@ function nn.stack(list)
   end
   return nn.cat(out, 1)
 end
---- nn.mse(x, y) -> mean of (x - y)^2.
+--- nn.mse(x, y) -> mean of (x - y)^2 over all elements; shapes broadcast.
+---     nn.mse(x, 0):item()  --> 15.1667
 function nn.mse(x, y) return (x - y):square():mean() end
 
---- nn.seed(n) starts the random sequence again.
+
+-- ## The session
+
+--- nn.seed(n) starts the random sequence again. Random numbers depend on the seed, on how many
+--- random ops came before, and on the element: not on tiling or workers.
+---     nn.seed(7)
+---     local a = nn.rand(3)
+---     nn.seed(7)
+---     nn.rand(3):eq(a):sum()  --> 3
 function nn.seed(seed) check(C.nn_seed(arguments.whole("seed", "the seed", seed, 0))) end
---- nn.random_state() -> {seed, counter}; nn.set_random_state(t) goes back there.
+--- nn.random_state() -> {seed=, counter=}, which nn.set_random_state takes.
+---     nn.random_state().seed  --> 1
 function nn.random_state()
   local seed, counter = ffi.new "uint64_t[1]", ffi.new "uint64_t[1]"
   check(C.nn_random_state(seed, counter))
   return {seed = tonumber(seed[0]), counter = tonumber(counter[0])}
 end
+--- nn.set_random_state(state) goes back to where nn.random_state() was called.
+---     local before, a = nn.random_state(), nn.rand(3)
+---     nn.set_random_state(before)
+---     nn.rand(3):eq(a):sum()  --> 3
 function nn.set_random_state(state)
   check(C.nn_seed(state.seed))
   check(C.nn_set_random_counter(state.counter))
 end
 
---- nn.devices{cpus=4, scheduler="prio"} chooses the workers, before the first tensor is computed.
---- nn.workers() -> cpus, gpus.
+--- nn.devices{cpus=4, scheduler="prio"} chooses the workers, before the first tensor is computed:
+--- how many CPU cores (0: all), and which of StarPU's schedulers. Errors: when it is too late.
+---     nn.zeros(1):item()
+---     nn.devices{cpus = 2}  --> error: ...
 function nn.devices(options)
   options = arguments.options("devices", options, {cpus = true, scheduler = true})
   local cpus = arguments.whole("devices", "cpus", options.cpus or 0, 0)
   check(C.nn_configure(cpus, options.scheduler))
 end
+--- nn.workers() -> the number of CPU cores and of GPUs that compute.
+---     nn.workers() >= 1  --> ...
 function nn.workers()
   local cpus, gpus = ffi.new "int32_t[1]", ffi.new "int32_t[1]"
   check(C.nn_workers(cpus, gpus))
@@ -182,6 +237,8 @@ end
 
 --- nn.tiles{tokens=1024, vocab=8192}: tile sizes by axis name, for tensors made from now on; 0 is
 --- automatic. A schedule, not a part of the model: results do not depend on it beyond rounding.
+---     nn.tiles{rows = 4}
+---     nn.zeros(10, 3, {axes = "rows,cols"}):cuts(1)  --> {0, 4, 8, 10}
 function nn.tiles(sizes)
   for axis, size in pairs(sizes) do
     arguments.need(type(axis) == "string", "tiles", "an axis", axis, "write {tokens = 1024}")
@@ -189,8 +246,9 @@ function nn.tiles(sizes)
   end
 end
 
---- nn.memory() -> {budget, in_use, cached, peak, tensors, available} in bytes.
---- nn.memory_budget(bytes) sets the budget.
+--- nn.memory() -> {budget, in_use, cached, peak, tensors, available} in bytes: what nnlua may use
+--- and does; `peak` since nn.reset_peak(), `available` as the system says.
+---     nn.memory().budget > 0  --> true
 function nn.memory()
   local m = ffi.new "nn_memory_info_t"
   check(C.nn_memory(m))
@@ -198,11 +256,17 @@ function nn.memory()
           peak = tonumber(m.peak), tensors = tonumber(m.tensors),
           available = tonumber(m.available)}
 end
+--- nn.memory_budget(bytes) sets how much memory tensors may take; what does not fit is an error.
+---     nn.memory_budget(nn.memory().budget)
 function nn.memory_budget(bytes) check(C.nn_memory_budget(bytes)) end
+--- nn.reset_peak() starts nn.memory().peak again, from what is in use now.
+---     nn.reset_peak()
+---     nn.memory().peak == nn.memory().in_use  --> true
 function nn.reset_peak() check(C.nn_reset_peak()) end
 
 --- nn.scope(f, ...) -> f(...). Every tensor made inside is freed at the end, except those that f
 --- returns.
+---     nn.scope(function() return x:square():sum() end)  --> 91
 function nn.scope(f, ...)
   arguments.callable("scope", f)
   check(C.nn_scope_begin())
@@ -218,16 +282,29 @@ function nn.scope(f, ...)
   return unpack(results, 2, count)
 end
 
---- nn.sync() waits until everything submitted is done.
+--- nn.sync() waits until everything submitted is done. Errors: of tasks that failed.
+---     local y = nn.randn(100, 100):matmul(nn.randn(100, 100))
+---     nn.sync()
 function nn.sync() check(C.nn_sync()) end
+--- nn.interrupted() -> whether a signal to stop (Ctrl-C, SIGTERM) came and was not dealt with.
+---     nn.interrupted()  --> false
 function nn.interrupted()
   local flag = ffi.new "int32_t[1]"
   C.nn_interrupted(flag)
   return flag[0] ~= 0
 end
+--- nn.clear_interrupt() forgets such a signal.
+---     nn.clear_interrupt()
 function nn.clear_interrupt() C.nn_clear_interrupt() end
+--- nn.defer_interrupts(deferred): with true, signals to stop raise no error; the script looks at
+--- nn.interrupted() where it can stop. With false they raise "interrupted" again.
+---     nn.defer_interrupts(false)
 function nn.defer_interrupts(deferred) C.nn_defer_interrupts(deferred and 1 or 0) end
+--- nn.version() -> what nnlua was built from, in lines.
+---     nn.version():match "^nnlua"  --> "nnlua"
 function nn.version() return ffi.string(C.nn_version()) end
+--- nn.is_tty(fd) -> whether file descriptor 0, 1 or 2 is a terminal.
+---     nn.is_tty(2)  --> ...
 function nn.is_tty(fd) return C.isatty(fd) == 1 end
 
 ffi.cdef [[
@@ -235,7 +312,9 @@ typedef struct { long sec, nsec; } nn_timespec;
 int clock_gettime(int clock, nn_timespec *t);
 ]]
 local now = ffi.new "nn_timespec"
---- nn.now() -> seconds of a clock that never jumps.
+--- nn.now() -> seconds of a clock that never jumps; only differences mean something.
+---     local start = nn.now()
+---     nn.now() - start < 60  --> true
 function nn.now()
   C.clock_gettime(1, now)
   return tonumber(now.sec) + tonumber(now.nsec) * 1e-9

@@ -21,7 +21,8 @@ end
 --- that transformers or nn.save_hf wrote, a checkpoint of recipes/gpt2_train.lua, or its run's
 --- folder, whose newest checkpoint is taken. `tokenizer`: a path for nn.tokenizer, instead of what
 --- lies there. The random state stays as it is. Errors: a path that holds no model.
----     local model, words = nn.load_model "runs/char"
+---     nn.save_hf("a-model", model)
+---     nn.load_model("a-model"):count() == model:count()  --> true
 function M.load_model(path, tokenizer)
   if path == "" then lib.fail "give model=FOLDER" end
   if not files.list(path) then lib.fail("there is no folder '%s'", path) end

@@ -12,9 +12,11 @@ local Module = {}
 Module.__index = Module
 
 --- nn.module(name) -> a class. Class(...) makes an object and calls its init(...), object(...) its
---- forward(...).
----   local Twice = nn.module "Twice"
----   function Twice:forward(x) return x * 2 end
+--- forward(...). Its tensors with requires_grad, and those of modules and lists in its fields, are
+--- its parameters; it prints as a tree of them.
+---     local Twice = nn.module "Twice"
+---     function Twice:forward(v) return v * 2 end
+---     Twice()(x):sum()  --> 42
 function M.module(name)
   local class = setmetatable({class_name = name}, {
     __index = Module,
@@ -30,7 +32,8 @@ function M.module(name)
   return class
 end
 
---- Whether x is an object of a module class.
+--- nn.is_module(value) -> whether it is an object of a class of nn.module.
+---     nn.is_module(model), nn.is_module(x)  --> true, false
 function M.is_module(x)
   local class = getmetatable(x)
   return type(x) == "table" and type(class) == "table" and rawget(class, "class_name") ~= nil
@@ -39,7 +42,8 @@ end
 local parameter_options = arguments.names "std value dtype axes"
 
 --- nn.parameter(shape, {std | value, dtype="f32", axes}) -> a tensor that needs a gradient, normal
---- with standard deviation std, or filled with value.
+--- with standard deviation std, or filled with value (0).
+---     nn.parameter({2, 3}, {value = 1}):sum()  --> 6
 function M.parameter(shape, options)
   options = arguments.options("parameter", options, parameter_options)
   local x = ops.call("empty", shape, {dtype = options.dtype, axes = options.axes})
@@ -53,6 +57,7 @@ function M.parameter(shape, options)
 end
 
 --- nn.list(count, make) -> a list of `count` objects made by make(i), to be a field of a module.
+---     #nn.list(3, function(i) return nn.Linear(i, i) end)  --> 3
 function M.list(count, make)
   arguments.whole("list", "the count", count, 0)
   arguments.callable("list", make)
@@ -91,6 +96,7 @@ end
 --- model:parameters() -> {{path = "blocks.1.norm1.weight", tensor = ...}, ...} in the order they
 --- were made. A parameter that is used in two places (a tied head) comes once, under the path that
 --- sorts first (name by name; the elements of a list by number).
+---     nn.Linear(3, 2):parameters()[1].path  --> "weight"
 function Module:parameters()
   local out = {}
   collect(self, "", {}, out)
@@ -98,17 +104,23 @@ function Module:parameters()
   return out
 end
 
---- model:state() -> the same list: what a checkpoint holds of a model.
+--- model:state() -> the list of parameters(): what a checkpoint holds of a model.
+---     model:state()[1].path  --> "tok.weight"
 function Module:state() return self:parameters() end
 
 --- model:count() -> number of parameters.
+---     nn.Linear(3, 2):count()  --> 8
 function Module:count()
   local n = 0
   for _, p in ipairs(self:parameters()) do n = n + p.tensor:count() end
   return n
 end
 
---- model:zero_grad() forgets the gradients of all parameters.
+--- model:zero_grad() forgets the gradients of all parameters; optimizers have it too.
+---     local layer = nn.Linear(3, 2)
+---     layer(x):sum():backward()
+---     layer:zero_grad()
+---     layer.bias.grad  --> nil
 function Module:zero_grad()
   for _, p in ipairs(self:parameters()) do require("nn.grad").set_leaf_grad(p.tensor, nil) end
 end
@@ -136,7 +148,9 @@ end
 
 --- model:load(state) copies tensors, by path, into the parameters. Every path must be there, with
 --- the right shape. `state`: what model:state() gives, or a table of tensors by path such as
---- nn.load_safetensors gives.
+--- nn.load_safetensors gives. Errors: a path that is missing or of another shape.
+---     local twin = GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}
+---     twin:load(model:state())
 function Module:load(state)
   local by_path = {}
   for _, entry in ipairs(M.entries("load", state)) do by_path[entry.path] = entry.tensor end

@@ -98,10 +98,17 @@ local function gradients(self, name)
   return with, ops.call("grad_norm", grads)
 end
 
+--- optim:zero_grad() forgets the gradients of all its parameters.
+---     step(data.train:batch())
+---     optim:zero_grad()
+---     model.tok.weight.grad  --> nil
 local function zero_grad(self)
   for _, p in ipairs(self.parameters) do grad.set_leaf_grad(p.tensor, nil) end
 end
 
+--- optim:state() -> {{path=, tensor=}, ...}: its moments, under the parameters' paths: what a
+--- checkpoint holds of them.
+---     optim:state()[1].path  --> "tok.weight.m"
 local function state(self)
   local out = {}
   for i, p in ipairs(self.parameters) do
@@ -128,8 +135,12 @@ local AdamW = class {
 --- skip_nonfinite=false, decay_filter}): AdamW over model:parameters(), or such
 --- a list, a list of tensors, or a table of them by name. weight_decay applies to parameters of two
 --- or more axes, or to those for which decay_filter{path, tensor} is true. clip bounds the global
---- gradient norm. A bf16 parameter has a master in f32, which is what the steps change. optim.lr
---- may be set at any time, the other options only here.
+--- gradient norm. skip_nonfinite: a step whose gradient is NaN or infinite changes nothing. A bf16
+--- parameter has a master in f32, which is what the steps change. optim.lr may be set at any time,
+--- the other options only here. Errors: options out of range.
+---     local layer = nn.Linear(3, 1)
+---     local optim = nn.AdamW(layer, {lr = 0.01, weight_decay = 0.1, clip = 1})
+---     optim.lr = 0.005
 function M.AdamW(model, options)
   options = arguments.options("AdamW", options, adamw_options)
   local self = new(AdamW, "AdamW", model, options)
@@ -141,7 +152,11 @@ function M.AdamW(model, options)
 end
 
 --- optim:step() -> the global gradient norm before clipping (a tensor). Updates every parameter
---- that has a gradient.
+--- that has a gradient; gradients stay until zero_grad(). Errors: no parameter has one.
+---     local w = nn.tensor({3, 4}, {grad = true})
+---     local optim = nn.SGD({w}, {lr = 0.5})
+---     w:square():sum():backward()
+---     optim:step(), w  --> 10, {0, 0}
 function AdamW:step()
   return grad.no_grad(function()
     local with, norm = gradients(self, "AdamW")
@@ -165,6 +180,7 @@ local SGD = class {
 --- nn.SGD(model, {lr=0.01, momentum=0, nesterov=false, weight_decay=0, clip=0,
 --- skip_nonfinite=false, decay_filter}): stochastic gradient descent; see nn.AdamW for the options
 --- that they share.
+---     nn.SGD(nn.Linear(3, 1), {lr = 0.1, momentum = 0.9}).momentum  --> 0.9
 function M.SGD(model, options)
   options = arguments.options("SGD", options, sgd_options)
   local self = new(SGD, "SGD", model, options)
@@ -173,7 +189,7 @@ function M.SGD(model, options)
   return self
 end
 
---- optim:step() -> the global gradient norm before clipping (a tensor).
+-- As AdamW:step().
 function SGD:step()
   return grad.no_grad(function()
     local with, norm = gradients(self, "SGD")

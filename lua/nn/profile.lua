@@ -10,6 +10,7 @@ local M = {}
 
 --- nn.profile(f, ...) runs f and returns {kernels = {{name, calls, seconds, flops, bytes}, ...}
 --- (most seconds first), seconds, tasks, replayed_tasks, replay_seconds, starpu_seconds}.
+---     nn.profile(function() return x:matmul(x:t()) end).seconds > 0  --> true
 function M.profile(f, ...)
   local nn = require "nn"
   arguments.callable("profile", f)
@@ -39,6 +40,7 @@ end
 
 --- nn.sgemm_gflops(size=2048) -> GFLOP/s of f32 matrix products of that size, one on every worker
 --- at once: the best of five rounds after a warm-up.
+---     nn.sgemm_gflops(256) > 0  --> true
 function M.sgemm_gflops(size)
   local nn = require "nn"
   size = size or 2048

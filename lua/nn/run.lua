@@ -21,6 +21,7 @@ local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in
 
 --- nn.run_fields{steps=2000, ...} -> the settings that nn.run reads, for a recipe's schema; the
 --- table gives other defaults.
+---     nn.config({nn.run_fields {steps = 50}}, {"keep=1"}).steps  --> 50
 function M.run_fields(defaults)
   local own = defaults or {}
   local function field(name, default, ...)
@@ -74,8 +75,10 @@ end
 --- the checkpoint to resume from, sets seed and memory budget. `cfg`: settings with nn.run_fields.
 --- run.vocabulary is that of the checkpoint, if there is one.
 --- Errors: a folder that cannot be written to or holds a run already; a damaged checkpoint.
----     local run = nn.run(cfg); run:track{model = model, optim = optim, data = data.train}
----     for step in run:steps() do run:record(train_step(data.train:batch())) end
+---     local run = nn.run(cfg)
+---     run:track{model = model, optim = optim, data = data.train, vocabulary = data.vocabulary}
+---     for _ in run:steps() do run:record(step(data.train:batch())) end
+---     run:done {val_loss = nn.evaluate(model, data.val, 2)}
 function M.run(cfg)
   local nn = require "nn"
   local out = cfg.out ~= "" and cfg.out or default_folder(cfg)
@@ -96,12 +99,14 @@ function M.run(cfg)
 end
 
 --- run:sample(text): what the model writes at this step, for people, metrics.jsonl and the report.
+---     run:sample(words:decode(ids))
 function Run:sample(text)
   self:say(text)
   self.log:event("sample", {step = self.step, text = text})
 end
 
---- run:say(text, style): a line for people, beside the progress line.
+--- run:say(text, style): a line for people, beside the progress line. style: "bold" or "dim".
+---     nn.run(cfg):say "nearly there"
 function Run:say(text, style) self.log:say(text, style) end
 
 -- Settings that differ from those of the checkpoint: an error for the model's, else a remark.
@@ -124,7 +129,8 @@ local function compare_settings(self)
 end
 
 --- run:track{model=, optim=, data=, vocabulary=}: what checkpoints hold. Resumes here, if that was
---- asked for, and writes config.json.
+--- asked for, and writes config.json. Errors: settings of another model than the checkpoint's.
+---     nn.run(cfg):track{model = model, optim = optim, data = data.train}
 function Run:track(parts)
   self.parts = parts
   self.first = 1
@@ -145,7 +151,12 @@ end
 --- would take. build() makes and returns the model, the optimizer and the step, a function of the
 --- loader's ids and targets; it is run here without computing or allocating anything. Errors: where
 --- that does not fit into memory, with the bytes needed and the bytes there are.
----     if not run:plan(build, data.train) then return end
+---     local function build()
+---       local m = GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}
+---       local o = nn.AdamW(m)
+---       return m, o, function(ids, targets) m(ids, targets):backward() return o:step() end
+---     end
+---     nn.run(cfg):plan(build, data.train)  --> true
 function Run:plan(build, loader)
   local plan = run_plan.plan(build, loader)
   local fits = plan.need <= plan.there
@@ -226,6 +237,9 @@ end
 
 --- run:record(loss, grad_norm): the results of this step, as tensors. They are read some steps
 --- later. Errors: NaN or infinite, with on_nan=stop.
+---     local run = nn.run(cfg)
+---     run:track{model = model, optim = optim, data = data.train}
+---     for _ in run:steps() do run:record(step(data.train:batch())) end
 function Run:record(loss, norm)
   if type(loss) ~= "table" then lib.misuse("record: the loss is a %s, no tensor", type(loss)) end
   local optim = self.parts.optim
@@ -243,6 +257,10 @@ end
 local function go_on(self) self.mark = require("nn").now() end
 
 --- run:every(n, f): calls f() after every n-th step (0: never); its time is not training time.
+---     local run, calls = nn.run(cfg), 0
+---     run:track{model = model}
+---     for _ in run:steps() do run:every(2, function() calls = calls + 1 end) end
+---     calls  --> 2
 function Run:every(n, f)
   if n == 0 or self.step % n ~= 0 then return end
   pause(self)
@@ -259,6 +277,9 @@ local function text_of(values)
 end
 
 --- run:report{val_loss=...}: numbers of this step, for people and metrics.jsonl. A nil is left out.
+---     local run = nn.run(cfg)
+---     run:track{model = model}
+---     run:report {val_loss = nn.evaluate(model, data.val, 2)}
 function Run:report(values)
   if not next(values) then return end
   self:say(("step %d/%d  %s"):format(self.step, self.cfg.steps, text_of(values)), "bold")
@@ -348,6 +369,10 @@ end
 --- Saves every save_every steps and after the last. Ctrl-C and SIGTERM let the step end, save, and
 --- end the program with status 128 + the signal's number and the command to go on; a second one
 --- ends it at once.
+---     local run, last = nn.run(cfg), nil
+---     run:track{model = model}
+---     for n in run:steps() do last = n end
+---     last  --> 4
 function Run:steps()
   begin(self)
   local inside = false
@@ -366,6 +391,10 @@ end
 
 --- run:done{val_loss=...}: the last line of metrics.jsonl, {"event":"done", ...}, with
 --- train_seconds, the seconds of this process's training steps alone.
+---     local run = nn.run(cfg)
+---     run:track{model = model, optim = optim, data = data.train}
+---     for _ in run:steps() do run:record(step(data.train:batch())) end
+---     run:done {val_loss = 1}
 function Run:done(values)
   local text = text_of(values)
   values.step, values.train_seconds = self.step, self.seconds
@@ -386,7 +415,10 @@ end
 
 --- nn.accumulate(model, parts, ids, targets) -> mean loss. Forward and backward over the batch in
 --- that many parts, one after the other: the memory of one part, the gradient of all. Calls
---- model(ids, targets, {scale = 1 / parts}) for the scaled loss of a part.
+--- model(ids, targets, {scale = 1 / parts}) for the scaled loss of a part. Errors: a number of rows
+--- that does not divide.
+---     local ids, targets = data.train:batch()
+---     nn.accumulate(model, 2, ids, targets):item()  --> 5.6
 function M.accumulate(model, parts, ids, targets)
   local nn = require "nn"
   local rows, total = ids:dim(1) / parts, nil

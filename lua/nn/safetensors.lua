@@ -125,7 +125,8 @@ end
 
 --- nn.save_safetensors(path, tensors, metadata): writes a table of tensors by name, sorted by name,
 --- or what model:state() gives, in its order.
----     nn.save_safetensors("weights.safetensors", {weight = w, bias = b})
+---     nn.save_safetensors("weights.safetensors", {weight = x, bias = nn.zeros(3)})
+---     nn.load_safetensors("weights.safetensors").weight:sum()  --> 21
 function M.save_safetensors(path, tensors, metadata)
   arguments.need(type(path) == "string", "save_safetensors", "the path", path, "a text is needed")
   M.write(path, module.entries("save_safetensors", tensors), metadata)
@@ -251,6 +252,9 @@ end
 
 --- nn.load_safetensors(path) -> a table of tensors by name, and the file's metadata.
 --- Errors: the file and what is wrong with it.
+---     nn.save_safetensors("a.safetensors", {x = x}, {made_by = "me"})
+---     local tensors, metadata = nn.load_safetensors "a.safetensors"
+---     tensors.x:dim(2), metadata.made_by  --> 3, "me"
 function M.load_safetensors(path)
   arguments.need(type(path) == "string", "load_safetensors", "the path", path, "a text is needed")
   local file, tensors = M.open(path), {}

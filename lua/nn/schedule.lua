@@ -20,17 +20,20 @@ function kinds.wsd(progress, options)
   return math.min(1, (1 - progress) / decay)
 end
 
---- nn.schedules: the kinds there are.
+--- nn.schedules: the kinds of nn.schedule.
+---     table.concat(nn.schedules, " ")  --> "constant cosine linear wsd"
 M.schedules = {"constant", "cosine", "linear", "wsd"}
 
 local known = arguments.names "kind lr min_lr warmup steps decay"
 
---- schedule{kind=, lr=, min_lr=0, warmup=0, steps=, decay=0.2} -> function(step) -> learning rate
+--- nn.schedule{kind="cosine", lr=, min_lr=0, warmup=0, steps=, decay=0.2}
+---   -> function(step) -> learning rate
 --- Steps count from 1 to `steps`. During the first `warmup` steps the rate rises linearly to `lr`;
 --- from there to `steps` it falls to `min_lr` along a "cosine" or "linear"ly, stays ("constant"),
 --- or ("wsd") stays and falls linearly in the last `decay` part of the steps after the warm-up.
 --- Errors: an unknown kind, no lr, or no steps where the kind needs them.
 ---     local lr = nn.schedule{kind = "cosine", lr = 1e-3, warmup = 100, steps = 2000}
+---     lr(1), lr(101), lr(2000)  --> 9.90e-6, 1e-3, 6.8e-10
 function M.schedule(options)
   options = arguments.options("schedule", options, known)
   local kind, lr, steps = options.kind or "cosine", options.lr, options.steps

@@ -11,7 +11,9 @@ local M = {}
 local Tile = {type_name = "tile"}
 Tile.__index = Tile
 
---- x:tile(i, j, ...) -> the tile at that place of x's grid (indices from 1), for nn.task.
+--- x:tile(i, j, ...) -> the tile at that place of x's grid (indices from 1), for nn.task. Errors:
+--- too few indices, a place that the grid has not.
+---     x:retile{1, 3}:tile(2, 1).elements  --> 3
 function tensor.Tensor:tile(...)
   local index, number = {...}, 0
   if #index ~= #self.shape then
@@ -32,7 +34,8 @@ end
 local kernels
 
 --- nn.kernels() -> {name = {operands = {{name, mode, optional}}, params = "nn_..._params",
---- params_size, cuda, index}}.
+--- params_size, cuda, index}}: what nn.task can submit. mode: 0 read, 1 write, 2 both.
+---     nn.kernels().fill.operands[1].name  --> "y"
 function M.kernels()
   if kernels then return kernels end
   kernels = {}
@@ -98,7 +101,8 @@ end
 --- the same tile run in the order of submission as their accesses require. Errors: kernels,
 --- operands, options and fields of params that there are not; n beyond the largest tile. Other
 --- sizes and strides in params are believed.
----   nn.task{"fill", write = {y = x:tile(1, 1)}, params = {n = x:count(), value = 3}}
+---     nn.task{"fill", write = {y = x:tile(1, 1)}, params = {n = x:count(), value = 3}}
+---     x:sum()  --> 18
 function M.task(t)
   local name = type(t) == "table" and t[1]
   local kernel = M.kernels()[name]

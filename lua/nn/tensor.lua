@@ -11,7 +11,8 @@ local Tensor = {type_name = "tensor"}
 Tensor.__index = Tensor
 M.Tensor = Tensor
 
---- Whether x is a tensor.
+--- nn.is_tensor(value) -> whether it is a tensor.
+---     nn.is_tensor(x), nn.is_tensor(1)  --> true, false
 function M.is_tensor(x) return getmetatable(x) == Tensor end
 local is_tensor = M.is_tensor
 
@@ -31,12 +32,15 @@ function M.wrap(slot, generation)
 end
 
 --- x:dims() -> sizes of all axes, as several results.
+---     x:dims()  --> 2, 3
 function Tensor:dims() return unpack(self.shape) end
 
---- x:dim(axis) -> its size; axis from 1, negative from the end.
+--- x:dim(axis) -> its size; axis from 1, negative from the end. Errors: an axis that x has not.
+---     x:dim(-1)  --> 3
 function Tensor:dim(axis) return self.shape[arguments.axis("dim", axis, #self.shape)] end
 
 --- x:count() -> number of elements.
+---     x:count()  --> 6
 function Tensor:count()
   local n = 1
   for _, size in ipairs(self.shape) do n = n * size end
@@ -44,6 +48,7 @@ function Tensor:count()
 end
 
 --- x:bytes() -> its size in bytes.
+---     x:bytes()  --> 24
 function Tensor:bytes() return self:count() * lib.dtype_size[self.dtype] end
 
 --- x:places() -> {{name = "RAM", bytes = 4096}, {name = "GPU 0", bytes = 0}}: how much of its value
@@ -61,7 +66,11 @@ function Tensor:places()
   return list
 end
 
---- x:release() gives the tensor's memory back now instead of when the collector comes by.
+--- x:release() gives the tensor's memory back now instead of when the collector comes by. Using it
+--- afterwards is an error.
+---     local y = nn.zeros(1000, 1000)
+---     y:release()
+---     y:sum()  --> error: ...
 function Tensor:release()
   check(C.nn_release(self.ref))
 end
@@ -69,6 +78,8 @@ end
 --- x:host() -> array, count. A copy in host memory, row-major: float* for f32, double*, uint16_t*
 --- (bf16), int32_t*, int64_t*, uint8_t* (u8, bool). Waits for the value. The array is 0-based and
 --- freed when no longer referred to.
+---     local array, count = x:host()
+---     array[0], array[count - 1]  --> 1, 6
 function Tensor:host()
   local n = self:count()
   local array = ffi.new(lib.host_type[self.dtype] .. "[?]", n)
@@ -99,6 +110,7 @@ end
 --- x:copy_from_host(array) fills x from a row-major array of its own host type (see host()), once
 --- all earlier uses of x are done. Bytes (a string, a char array) are taken as they are.
 --- Errors: too few bytes, or elements of another type. A pointer is believed.
+---     nn.empty(2):copy_from_host(require("ffi").new("float[2]", 7, 8))  --> {7, 8}
 function Tensor:copy_from_host(array)
   local wrong = mismatch(self, array)
   if wrong then
@@ -111,6 +123,8 @@ function Tensor:copy_from_host(array)
 end
 
 --- x:numbers() -> a double array of all elements, whatever the dtype, and their count.
+---     local array, count = x:to("bf16"):numbers()
+---     array[0], count  --> 1, 6
 function Tensor:numbers()
   local array, n = self:host()
   local out = ffi.new("double[?]", n)
@@ -119,7 +133,8 @@ function Tensor:numbers()
 end
 
 --- x:item() -> the value of a tensor of one element, as a number (bool: true or false). Waits until
---- it is computed.
+--- it is computed. Errors: more elements than one.
+---     x:mean():item()  --> 3.5
 function Tensor:item()
   if self:count() ~= 1 then
     lib.misuse("item: the tensor is %s; only one with a single element is a number",
@@ -130,14 +145,16 @@ function Tensor:item()
   return value
 end
 
---- x:at(i, j, ...) -> one element; indices from 1, negative from the end.
+--- x:at(i, j, ...) -> one element, as item() gives it; indices from 1, negative from the end.
+---     x:at(2, -1)  --> 6
 function Tensor:at(...)
   local y = self
   for axis, index in ipairs {...} do y = y:slice(axis, index, index) end
   return y:item()
 end
 
---- x:table() -> nested Lua tables of numbers.
+--- x:table() -> nested Lua tables of numbers or booleans; of a scalar its value.
+---     x:table()[2][1]  --> 4
 function Tensor:table()
   local numbers = self:numbers()
   local at = -1
@@ -158,7 +175,8 @@ end
 function M.shape_text(shape) return "(" .. table.concat(shape, ",") .. ")" end
 
 --- nn.from_host(array, shape, dtype, {axes}) -> a tensor with the elements of a row-major C array
---- of dtype's host type.
+--- of dtype's host type (see x:host). Errors: as x:copy_from_host.
+---     nn.from_host(require("ffi").new("int32_t[2]", 7, 8), {1, 2}, "i32")  --> {{7, 8}}
 function M.from_host(array, shape, dtype, options)
   local op = require "nn.op"
   local y = op.call("empty", shape, {dtype = dtype, axes = options and options.axes})
@@ -197,8 +215,11 @@ end
 local creation_options = arguments.names "dtype grad"
 
 --- nn.tensor(values, {dtype="f32", grad=false}) -> a tensor from a number or nested tables of
---- numbers or booleans.
----   nn.tensor{{1, 2}, {3, 4}}   is 2 x 2
+--- numbers or booleans, which make a tensor of bool. `grad`: its gradient is wanted. Errors: rows
+--- of different lengths, elements that are neither.
+---     nn.tensor{{1, 2}, {3, 4}}:dims()  --> 2, 2
+---     nn.tensor{true, false}.dtype  --> "bool"
+---     nn.tensor({1, 2.5}, {dtype = "i32"})  --> error: ...which dtype i32 cannot hold
 function M.tensor(values, options)
   options = arguments.options("tensor", options, creation_options)
   local shape, list = {}, {}
@@ -216,13 +237,17 @@ function M.tensor(values, options)
   return y
 end
 
---- x:detach() -> the same values, cut off from the tape.
+--- x:detach() -> the same values, cut off from the tape: no gradient goes through it.
+---     local w = nn.tensor({3}, {grad = true})
+---     (w * w:detach()):sum():backward()
+---     w.grad  --> {3}
 function Tensor:detach()
   local x = {ref = self.ref, shape = self.shape, dtype = self.dtype, order = self.order}
   return setmetatable(x, Tensor)
 end
 
 --- x:cuts(axis) -> where the engine cuts an axis into tiles: 0, ..., its size.
+---     x:retile{2, 2}:cuts(2)  --> {0, 2, 3}
 function Tensor:cuts(axis)
   local n, room = ffi.new "int32_t[1]", self:dim(axis) + 1
   local out = ffi.new("int64_t[?]", room)
@@ -234,6 +259,7 @@ end
 
 --- x:retile{rows, cols, ...} -> the same values cut into tiles of these sizes (0: whole). For tests
 --- and tuning only: results never depend on it beyond rounding.
+---     x:retile{1, 2}:sum()  --> 21
 function Tensor:retile(sizes)
   local n = arguments.list("retile", "sizes", sizes)
   local out, list = ffi.new "nn_ref[1]", ffi.new("int64_t[?]", math.max(1, n), sizes)

@@ -1,7 +1,14 @@
--- The test runner of tests/lua: cases named as sentences, comparisons that say what differs, and a
--- last line `N passed, N failed, N skipped`. Words on the command line pick cases by their names.
+-- Test scripts: cases named as sentences, comparisons that say what differs, gradients checked, and
+-- a last line `N passed, N failed, N skipped`. A test is a Lua file like
+--     local nn, t = require "nn", require "nn.test"
+--     t.case("softmax rows sum to one", function()
+--       t.near(nn.randn(3, 5):softmax():sum{axis = -1}, nn.ones(3))
+--     end)
+--     t.finish()
+-- and `nnlua FILE [--junit=REPORT.xml] [--times] [PART OF A NAME ...]` runs it.
 local ffi = require "ffi"
 local files = require "nn.files"
+local lib = require "nn.ffi"
 local nn = require "nn"
 local tensor = require "nn.tensor"
 
@@ -9,15 +16,29 @@ ffi.cdef "long readlink(const char *path, char *out, size_t size);"
 
 local M = {}
 local passed, failed, skipped = 0, 0, 0
+local results = {}   -- {name=, seconds=, status=, text=} of each case
 local folders = {}
-local Skip = {}
+local Skip = {__tostring = function(self) return self.why end}
+
+-- What the command line asks for: options by name, and words that pick cases.
+local function read_command_line()
+  local options, words = {}, {}
+  for _, word in ipairs(arg or {}) do
+    local name, value = word:match "^%-%-(%a+)=?(.*)$"
+    if name and name ~= "junit" and name ~= "times" or name == "junit" and value == "" then
+      lib.fail("a test takes --junit=FILE, --times and parts of names, not '%s'", word)
+    end
+    if name then options[name] = value else words[#words + 1] = word end
+  end
+  return options, words
+end
+local options, words = read_command_line()
 
 local function chosen(name)
-  if not arg or #arg == 0 then return true end
-  for _, word in ipairs(arg) do
+  for _, word in ipairs(words) do
     if name:find(word, 1, true) then return true end
   end
-  return false
+  return #words == 0
 end
 
 -- The message, and for mistakes in code (not for messages to people) where they happened.
@@ -32,40 +53,88 @@ local function explain(problem)
   return tostring(problem) .. "\n" .. table.concat(lines, "\n")
 end
 
---- case(sentence, f): runs f() as a test, unless words on the command line pick others. The test
---- fails if f raises an error.
----     t.case("softmax rows sum to one", function() t.near(x:softmax():sum(-1), nn.ones(3)) end)
+--- t.case(sentence, f): runs f() as a test, unless words on the command line pick others. The test
+--- fails if f raises an error. Prints how it went and the seconds it took.
+---     t.case("softmax rows sum to one", function()
+---       t.near(x:softmax():sum{axis = -1}, nn.ones(2))
+---     end)
 function M.case(name, f)
   if not chosen(name) then return end
   local start = nn.now()
   local good, problem = xpcall(f, explain)
+  local result = {name = name, seconds = nn.now() - start, status = "passed"}
   if good then
     passed = passed + 1
-    print(("ok      %s (%.1f s)"):format(name, nn.now() - start))
+    print(("ok      %s (%.1f s)"):format(name, result.seconds))
   elseif getmetatable(problem) == Skip then
     skipped = skipped + 1
+    result.status, result.text = "skipped", problem.why
     print(("skipped %s: %s"):format(name, problem.why))
   else
     failed = failed + 1
+    result.status, result.text = "failed", problem
     print(("FAILED  %s\n  %s"):format(name, problem))
   end
+  results[#results + 1] = result
   io.flush()
 end
 
---- skip(why): ends the case; it counts as skipped.
+--- t.skip(why): ends the case; it counts as skipped.
+---     t.skip "there is no GPU"  --> error: there is no GPU
 function M.skip(why) error(setmetatable({why = why}, Skip), 0) end
 
---- finish(): prints the summary as the last line and ends the program, with status 1 where a test
+local entities = {["<"] = "&lt;", [">"] = "&gt;", ["&"] = "&amp;", ['"'] = "&quot;"}
+-- Text as XML takes it: without control characters, which it has no way to write.
+local function xml(text)
+  return (text:gsub('[<>&"]', entities):gsub("[%z\1-\8\11-\31]", "?"))
+end
+
+-- The report that continuous integration servers read: JUnit's XML.
+local function write_junit(path)
+  local suite = (arg[0] or "test"):gsub("%.lua$", "")
+  local lines, seconds = {}, 0
+  for _, case in ipairs(results) do
+    seconds = seconds + case.seconds
+    lines[#lines + 1] = ('  <testcase classname="%s" name="%s" time="%.3f">'):format(
+      xml(suite), xml(case.name), case.seconds)
+    local first = xml((case.text or ""):match "^[^\n]*")
+    if case.status == "failed" then
+      lines[#lines + 1] = ('    <failure message="%s">%s</failure>'):format(first, xml(case.text))
+    elseif case.status == "skipped" then
+      lines[#lines + 1] = ('    <skipped message="%s"/>'):format(first)
+    end
+    lines[#lines + 1] = "  </testcase>"
+  end
+  local head = '<?xml version="1.0" encoding="UTF-8"?>\n'
+    .. '<testsuite name="%s" tests="%d" failures="%d" skipped="%d" time="%.3f">\n'
+  files.write(path, head:format(xml(suite), #results, failed, skipped, seconds)
+              .. table.concat(lines, "\n") .. "\n</testsuite>\n")
+end
+
+-- The ten slowest cases.
+local function print_times()
+  table.sort(results, function(a, b) return a.seconds > b.seconds end)
+  for i = 1, math.min(10, #results) do
+    print(("%7.2f s  %s"):format(results[i].seconds, results[i].name))
+  end
+end
+
+--- t.finish(): ends the program: the last line of a test. Prints the summary, with --times the
+--- slowest cases before it; with --junit=FILE writes a report in JUnit's XML. Status 1 where a test
 --- failed.
+---     t.finish  --> function...
 function M.finish()
   for _, folder in ipairs(folders) do files.remove(folder) end
+  if options.junit then write_junit(options.junit) end
+  if options.times then print_times() end
   print(("%d passed, %d failed, %d skipped"):format(passed, failed, skipped))
   os.exit(failed > 0 and 1 or 0)
 end
 
 local function fail(...) error(string.format(...), 3) end
 
---- check(condition, message): fails with the message unless the condition holds.
+--- t.check(condition, message): fails with the message unless the condition holds.
+---     t.check(x:dim(1) > 2, "too few rows")  --> error: too few rows
 function M.check(condition, message)
   if not condition then fail("%s", message or "the condition does not hold") end
 end
@@ -98,8 +167,11 @@ local function text_of(found, path)
   return path == "" and found or ("%s is %s"):format(path, found)
 end
 
---- near(a, b, {abs=1e-6, rel=1e-5}): numbers, nested tables or tensors of the same shape, every
---- element with |a - b| <= abs + rel |b|. NaN is near nothing.
+--- t.near(a, b, {abs=1e-6, rel=1e-5}): numbers, nested tables or tensors of the same shape, every
+--- element with |a - b| <= abs + rel |b|; of the two, one that is not given is then 0. NaN is near
+--- nothing.
+---     t.near(x:mean(), 3.5)
+---     t.near(nn.tensor{1, 2.1}, {1, 2}, {rel = 0.01})  --> error: [2] is 2.0999..., expected 2...
 function M.near(a, b, tolerance)
   local abs, rel = tolerance and tolerance.abs or 1e-6, tolerance and tolerance.rel or 1e-5
   if tolerance and not tolerance.abs then abs = 0 end
@@ -111,14 +183,17 @@ function M.near(a, b, tolerance)
   if found then fail("%s (tolerance %g + %g of it)", text_of(found, path), abs, rel) end
 end
 
---- same(a, b): equal numbers, texts, nested tables, or tensors to the bit.
+--- t.same(a, b): equal numbers, texts, nested tables, or tensors to the bit.
+---     t.same({x:dims()}, {2, 3})
+---     t.same(nn.tensor{1, 2}, {1, 3})  --> error: [2] is 2, expected 3
 function M.same(a, b)
   local found, path = difference(a, b, function(x, y) return x == y end)
   if found then fail("%s", text_of(found, path)) end
 end
 
---- fails(f, text) -> message: f() must raise an error whose message contains the text or matches it
---- as a Lua pattern.
+--- t.fails(f, text) -> message: f() must raise an error whose message contains the text or matches
+--- it as a Lua pattern.
+---     t.fails(function() x:dim(3) end, "there is no axis 3")
 function M.fails(f, text)
   local good, problem = pcall(f)
   if good then fail("no error came; expected: %s", text) end
@@ -128,7 +203,21 @@ function M.fails(f, text)
   return message
 end
 
---- folder() -> path of a new, empty folder that finish() removes.
+--- t.gradcheck(f, inputs, {abs=1e-7, rel=1e-6}): the gradient of f(unpack(inputs)) in every float
+--- tensor of the inputs equals finite differences. Computed in f64: inputs are converted, and
+--- parameters that f brings along should be f64 for that tolerance. f gives a tensor of any shape,
+--- whose elements are summed with random weights; the slopes are along three random directions.
+--- Random numbers that f draws are the same in every call.
+---     t.gradcheck(function(a, b) return a:matmul(b):tanh() end, {nn.randn(3, 4), nn.randn(4, 2)})
+---     local wrong = nn.custom{forward = function(v) return v * 2 end,
+---                             backward = function(g) return g end}
+---     t.gradcheck(wrong, {x})  --> error: the slope in input 1 is ..., finite differences give ...
+function M.gradcheck(f, inputs, tolerance)
+  require("nn.gradcheck").check(fail, f, inputs, tolerance)
+end
+
+--- t.folder() -> path of a new, empty folder that finish() removes.
+---     #t.folder() > 1  --> true
 function M.folder()
   local name = os.tmpname()
   os.remove(name)
@@ -137,14 +226,16 @@ function M.folder()
   return name
 end
 
---- program() -> path of this nnlua.
+--- t.program() -> path of this nnlua.
+---     t.program():match "[^/]*$"  --> "nnlua"
 function M.program()
   local path = ffi.new "char[4096]"
   return ffi.string(path, ffi.C.readlink("/proc/self/exe", path, 4096))
 end
 
---- shell(command) -> exit status, everything it printed. $NNLUA in the command is this nnlua; the
+--- t.shell(command) -> exit status, everything it printed. $NNLUA in the command is this nnlua; the
 --- status of a command that a signal ended is 128 + its number.
+---     t.shell "$NNLUA -e 'print(1)'; exit 3"  --> 3, "1\n"
 function M.shell(command)
   local name = os.tmpname()
   local script = io.open(name, "w")

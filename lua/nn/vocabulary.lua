@@ -44,10 +44,11 @@ local function of_symbols(kind, symbols)
   return setmetatable(self, Vocabulary)
 end
 
---- vocabulary(kind, text, name) -> vocabulary with :encode(text), :decode(ids), :state(), .size
+--- nn.vocabulary(kind, text, name) -> vocabulary with :ids(text), :decode(ids), .size, ...
 --- kind: "char", the UTF-8 characters of `text` sorted, or "byte", all 256. Ids count from 0.
 --- `name` says in errors where the text is from. Errors: text that is not UTF-8 ("char").
----     local v = nn.vocabulary("char", "hello");  v:decode{0, 1}   --> "eh"
+---     local v = nn.vocabulary("char", "hello")
+---     v:decode{0, 1}, v.size  --> "eh", 4
 function M.vocabulary(kind, text, name)
   local symbols = {}
   if kind == "byte" then
@@ -69,12 +70,13 @@ function M.vocabulary(kind, text, name)
   return of_symbols(kind, symbols)
 end
 
---- vocabulary:state() -> {kind=, symbols=}, what from_state() needs.
+--- vocabulary:state() -> {kind=, symbols=}: what a checkpoint holds of it.
+---     nn.vocabulary("char", "hello"):state().symbols  --> "ehlo"
 function Vocabulary:state()
   return {kind = self.kind, symbols = self.kind == "char" and table.concat(self.symbols) or nil}
 end
 
---- from_state(state) -> vocabulary: the inverse of vocabulary:state().
+--- from_state(state) -> vocabulary or tokenizer: the inverse of vocabulary:state().
 function M.from_state(state)
   if state.kind == "bpe" then return require("nn.bpe_files").from_state(state) end
   return M.vocabulary(state.kind, state.symbols, "the vocabulary")
@@ -82,6 +84,8 @@ end
 
 --- vocabulary:encode(text, name) -> array, count: ids as a uint16_t array from 0.
 --- Errors: a character that is not in the vocabulary, with its position in bytes.
+---     local ids, count = nn.vocabulary("byte"):encode "abc"
+---     ids[0], count  --> 97, 3
 function Vocabulary:encode(text, name)
   local ids, count, of = ffi.new("uint16_t[?]", math.max(1, #text)), 0, self.id_of
   if self.kind == "byte" then
@@ -100,7 +104,9 @@ function Vocabulary:encode(text, name)
   return ids, count
 end
 
---- vocabulary:ids(text) -> a list of ids. Errors: as encode().
+--- vocabulary:ids(text), tokenizer:ids(text) -> a list of ids. Errors: as encode().
+---     nn.vocabulary("char", "hello"):ids "hell"  --> {1, 0, 2, 2}
+---     nn.vocabulary("char", "hello"):ids "help"  --> error: ...'p' at byte 3 is not in...
 function Vocabulary:ids(text)
   local array, count = self:encode(text)
   local list = {}
@@ -108,7 +114,9 @@ function Vocabulary:ids(text)
   return list
 end
 
---- vocabulary:decode(ids) -> text of a list of ids. An id that has no symbol shows as <id>.
+--- vocabulary:decode(ids), tokenizer:decode(ids) -> text of a list of ids. An id that has no symbol
+--- shows as <id>.
+---     nn.vocabulary("byte"):decode{72, 105, 300}  --> "Hi<300>"
 function Vocabulary:decode(ids)
   local parts = {}
   for i, id in ipairs(ids) do parts[i] = self.symbols[id + 1] or "<" .. id .. ">" end
