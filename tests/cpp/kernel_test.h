@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <initializer_list>
 #include <limits>
@@ -92,9 +93,10 @@ public:
                std::all_of(bytes_.end() - guard, bytes_.end(), is_guard);
     }
     const std::vector<uint8_t>& bytes() const { return bytes_; }
+    void set_bytes(const uint8_t* from) { std::copy(from, from + bytes_.size(), bytes_.begin()); }
+    static constexpr size_t guard = 64 + 8;  // 8: a tile need not be aligned to a vector
 
 private:
-    static constexpr size_t guard = 64 + 8;  // 8: a tile need not be aligned to a vector
     Tile(size_t size, Dtype dtype)
         : dtype_(dtype), size_(size), bytes_(size * dtype_size(dtype) + 2 * guard, 0xA5) {}
     template <class T> void put(size_t i, T value) {
@@ -110,10 +112,19 @@ private:
     std::vector<uint8_t> bytes_;
 };
 
-// One compiled form of the kernels: an instruction set and the dtype of the data.
+// In tests/emulated/emulate.cc: the CUDA kernels, run on a CPU.
+KernelFn emulated_kernel(const std::string& name);
+
+// One compiled form of the kernels: an instruction set, or the CUDA kernels, and the dtype of the
+// data.
 struct Variant {
     Isa isa;
     Dtype dtype;
+    bool cuda = false;
+    KernelFn of(const Kernel& kernel) const {
+        return cuda ? emulated_kernel(kernel.name) : kernel.by_isa[int(isa)];
+    }
+    const char* name() const { return cuda ? "emulated CUDA" : isa_name(isa); }
     Dtype sum() const { return accumulator(dtype); }
     double eps() const { return unit_roundoff(dtype); }      // of outputs
     double sum_eps() const { return unit_roundoff(sum()); }  // of arithmetic and sums
@@ -123,16 +134,71 @@ struct Variant {
     Tile sum_output(size_t size) const { return Tile::poisoned(sum(), size); }
 };
 
-// Calls f(variant) for every instruction set this machine runs and every float dtype.
+// Calls f(variant) for every instruction set this machine runs, for CUDA, and every float dtype.
 template <class F>
 void each_variant(F f,
                   std::initializer_list<Dtype> dtypes = {Dtype::f32, Dtype::f64, Dtype::bf16}) {
-    for (int isa = 0; isa <= int(machine_isa()); ++isa)
+    for (int isa = 0; isa <= int(machine_isa()) + 1; ++isa)
         for (Dtype dtype : dtypes) {
-            INFO(isa_name(Isa(isa)) << ", " << dtype_name(dtype));
-            f(Variant{Isa(isa), dtype});
+            const bool cuda = isa > int(machine_isa());
+            const Variant variant{cuda ? Isa::baseline : Isa(isa), dtype, cuda};
+            INFO(variant.name() << ", " << dtype_name(dtype));
+            f(variant);
         }
 }
+
+// Calls a kernel; what it finds wrong with its data becomes a message, as the engine makes it.
+inline std::string call_kernel(const Variant& variant, KernelFn fn, void* const* operands,
+                               const void* params) {
+    static std::vector<uint8_t> workspace(4 << 20);
+    std::fill(workspace.begin(), workspace.end(), uint8_t(0xFF));
+    const Gpu gpu{0, workspace.data(), workspace.size(), nullptr};
+    Fault fault{};
+    std::string error;
+    fn({operands, params, variant.dtype, nullptr, &error, variant.cuda ? &gpu : nullptr,
+        variant.cuda ? &fault : nullptr});
+    if (error.empty() && fault.failed) {
+        char text[256];
+        std::snprintf(text, sizeof text, fault.format, (long long)fault.value);
+        error = text;
+    }
+    return error;
+}
+
+// The tiles of a call where a GPU would have them: in other memory, aligned to 256 bytes. One tile
+// given twice is there once.
+class Mirror {
+public:
+    explicit Mirror(const std::vector<Tile*>& tiles) : tiles_(tiles) {
+        for (Tile* tile : tiles) {
+            const size_t first =
+                size_t(std::find(tiles.begin(), tiles.end(), tile) - tiles.begin());
+            if (!tile || first < at_.size()) {
+                at_.push_back(tile ? at_[first] : nullptr);
+                continue;
+            }
+            memory_.emplace_back(tile->bytes().size() + 512);
+            const uintptr_t start =
+                reinterpret_cast<uintptr_t>(memory_.back().data()) + Tile::guard;
+            at_.push_back(reinterpret_cast<uint8_t*>((start + 255) / 256 * 256) - Tile::guard);
+            std::copy(tile->bytes().begin(), tile->bytes().end(), at_.back());
+        }
+    }
+    std::vector<void*> pointers() const {
+        std::vector<void*> out;
+        for (uint8_t* at : at_) out.push_back(at ? at + Tile::guard : nullptr);
+        return out;
+    }
+    void copy_back() const {
+        for (size_t i = 0; i < tiles_.size(); ++i)
+            if (tiles_[i]) tiles_[i]->set_bytes(at_[i]);
+    }
+
+private:
+    std::vector<Tile*> tiles_;
+    std::vector<std::vector<uint8_t>> memory_;
+    std::vector<uint8_t*> at_;
+};
 
 // Runs a kernel and returns its failure message, "" when it succeeded. Operands are in declaration
 // order, nullptr where absent; one tile given twice is an operation in place.
@@ -143,8 +209,8 @@ std::string run(const Variant& variant, const std::string& name, const P& params
     if (!kernel) FAIL("there is no kernel " << name);
     if (sizeof(P) != kernel->params_size || operands.size() != kernel->operands.size())
         FAIL(name << " is called with the wrong parameters or number of operands");
-    const KernelFn fn = kernel->by_isa[int(variant.isa)];
-    if (!fn) FAIL(name << " has no variant for " << isa_name(variant.isa));
+    const KernelFn fn = variant.of(*kernel);
+    if (!fn) FAIL(name << " has no variant for " << variant.name());
 
     std::vector<void*> pointers;
     std::vector<std::vector<uint8_t>> before;
@@ -158,7 +224,13 @@ std::string run(const Variant& variant, const std::string& name, const P& params
         before.push_back(operands[i] && !shared ? operands[i]->bytes() : std::vector<uint8_t>());
     }
     std::string error;
-    fn({pointers.data(), &params, variant.dtype, nullptr, &error});
+    if (variant.cuda) {
+        const Mirror mirror(operands);
+        error = call_kernel(variant, fn, mirror.pointers().data(), &params);
+        mirror.copy_back();
+    } else {
+        error = call_kernel(variant, fn, pointers.data(), &params);
+    }
     for (size_t i = 0; i < operands.size(); ++i) {
         INFO(name << ", operand " << kernel->operands[i].name);
         if (operands[i]) CHECK(operands[i]->guards_intact());
