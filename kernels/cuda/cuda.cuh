@@ -199,9 +199,13 @@ struct Max {
 
 // The same in every lane, whatever the order of execution: op must commute.
 template <class A, class Op> __device__ A warp_reduce(A x, Op op) {
+#ifdef __CUDACC__
 #pragma unroll
     for (int step = 16; step; step /= 2) x = op(x, __shfl_xor_sync(all_lanes, x, step));
     return x;
+#else
+    return test::butterfly(x, op);  // the same sums, with fewer turns of the fibers
+#endif
 }
 
 // Over a block of up to 1024 threads, a multiple of 32, all of which get the result.

@@ -16,6 +16,10 @@
 
 #include "kernels/kernel.h"
 
+namespace nn::emulated {
+void* open_blas();  // of kernels/cuda/device.h
+}
+
 namespace nn::test {
 
 using Values = std::vector<double>;
@@ -152,7 +156,9 @@ inline std::string call_kernel(const Variant& variant, KernelFn fn, void* const*
                                const void* params) {
     static std::vector<uint8_t> workspace(4 << 20);
     std::fill(workspace.begin(), workspace.end(), uint8_t(0xFF));
-    const Gpu gpu{0, workspace.data(), workspace.size(), nullptr};
+    static void* const blas = emulated::open_blas();
+    const uintptr_t start = (reinterpret_cast<uintptr_t>(workspace.data()) + 255) / 256 * 256;
+    const Gpu gpu{0, reinterpret_cast<void*>(start), workspace.size() - 256, blas};
     Fault fault{};
     std::string error;
     fn({operands, params, variant.dtype, nullptr, &error, variant.cuda ? &gpu : nullptr,

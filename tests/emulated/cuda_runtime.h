@@ -65,9 +65,27 @@ template <class T> T exchange(T value, unsigned from) {
     std::memcpy(&slots[lane()], &value, sizeof(T));
     warp_barrier();
     std::memcpy(&value, &slots[from % 32], sizeof(T));
-    warp_barrier();
     return value;
 }
+
+// x of all lanes combined as by exchanges with lane ^ 16, 8, 4, 2, 1.
+template <class T, class Op> T butterfly(T x, Op op) {
+    static_assert(sizeof(T) <= 8);
+    uint64_t* slots = warp_slots();
+    std::memcpy(&slots[lane()], &x, sizeof(T));
+    warp_barrier();
+    T values[32], next[32];
+    for (unsigned i = 0; i < 32; ++i) std::memcpy(&values[i], &slots[i], sizeof(T));
+    for (unsigned step = 16; step; step /= 2) {
+        for (unsigned i = 0; i < 32; ++i) next[i] = op(values[i], values[i ^ step]);
+        std::memcpy(values, next, sizeof values);
+    }
+    return values[lane()];
+}
+
+// Tensor cores, as the PTX ISA describes mma.m16n8k16 and ldmatrix.x4 for bf16.
+void emulated_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+void emulated_ldmatrix(uint32_t (&r)[4], const void* row, bool transposed);
 
 }  // namespace nn::test
 #define NN_CUDA_REGISTRAR ::nn::test::EmulatedRegistrar

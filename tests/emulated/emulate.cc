@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 #include <map>
@@ -24,10 +25,14 @@ struct Fiber {
     jmp_buf resume;
     bool started, done;
     dim3 index;
+    const Barrier* at;  // the barrier it waits at, in that barrier's generation
+    unsigned generation;
+    bool waits() const { return at && at->generation == generation; }
 };
 struct Warp {
     Barrier barrier;
-    uint64_t slots[32];
+    uint64_t slots[2][32];  // by turns, so that one barrier an exchange is enough
+    uint32_t registers[2][32][6];
 };
 
 struct Device {
@@ -57,14 +62,18 @@ void yield() {
 }
 
 void wait(Barrier& barrier, unsigned expected) {
-    const unsigned generation = barrier.generation;
+    Fiber& fiber = device.fibers[device.current];
+    fiber.at = &barrier, fiber.generation = barrier.generation;
     if (++barrier.arrived == expected) {
         barrier.arrived = 0;
         ++barrier.generation;
         ++device.events;
     }
-    while (barrier.generation == generation) yield();
+    while (fiber.waits()) yield();
 }
+
+// Which of its two sets of slots a warp uses now: both are free again after two barriers.
+unsigned turn() { return device.warps[device.current / 32].barrier.generation % 2; }
 
 void resume(unsigned i) {
     Fiber& fiber = device.fibers[i];
@@ -87,6 +96,7 @@ void prepare_block() {
         fiber.start.uc_link = nullptr;
         makecontext(&fiber.start, fiber_main, 0);
         fiber.started = fiber.done = false;
+        fiber.at = nullptr;
         fiber.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
     }
 }
@@ -97,7 +107,7 @@ void run_block() {
         const uint64_t before = device.events;
         for (unsigned k = 0; k < device.threads; ++k) {
             const unsigned i = device.backwards ? device.threads - 1 - k : k;
-            if (device.fibers[i].done) continue;
+            if (device.fibers[i].done || device.fibers[i].waits()) continue;
             resume(i);
             left -= device.fibers[i].done;
         }
@@ -122,7 +132,7 @@ std::map<std::string, KernelFn>& kernels() {
 void block_barrier() { wait(device.barrier, device.threads); }
 void warp_barrier() { wait(device.warps[device.current / 32].barrier, 32); }
 void* shared_memory() { return device.shared.data(); }
-uint64_t* warp_slots() { return device.warps[device.current / 32].slots; }
+uint64_t* warp_slots() { return device.warps[device.current / 32].slots[turn()]; }
 
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, void (*thread)(void*), void* context) {
     gridDim = grid, blockDim = block;
@@ -142,6 +152,56 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, void (*thread)(void*),
                 device.shared.assign(shared_bytes + 16, 0xFF);  // NaN until it is written
                 run_block();
             }
+}
+
+namespace {
+
+// Element `half` (0 or 1) of a register that holds two bf16.
+float element(uint32_t word, unsigned half) {
+    const uint32_t bits = half ? word & 0xFFFF0000u : word << 16;
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+
+}  // namespace
+
+void emulated_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    auto& registers = device.warps[device.current / 32].registers[turn()];
+    const unsigned me = lane(), g = me / 4, t = me % 4;
+    uint32_t* mine = registers[me];
+    std::copy(a, a + 4, mine);
+    mine[4] = b0, mine[5] = b1;
+    warp_barrier();
+    for (unsigned i = 0; i < 4; ++i) {
+        const unsigned row = g + i / 2 * 8, column = 2 * t + i % 2;
+        double sum = 0;
+        for (unsigned k = 0; k < 16; ++k) {
+            const unsigned a_lane = row % 8 * 4 + k % 8 / 2, b_lane = column * 4 + k % 8 / 2;
+            sum += double(element(registers[a_lane][row / 8 + k / 8 * 2], k % 2)) *
+                   double(element(registers[b_lane][4 + k / 8], k % 2));
+        }
+        c[i] += float(sum);
+    }
+}
+
+void emulated_ldmatrix(uint32_t (&r)[4], const void* row, bool transposed) {
+    uint64_t* slots = warp_slots();
+    const unsigned me = lane(), g = me / 4, t = me % 4;
+    if (reinterpret_cast<uintptr_t>(row) % 16 != 0) {
+        std::fprintf(stderr, "emulated CUDA: ldmatrix from an address that is no multiple of 16\n");
+        std::abort();
+    }
+    slots[me] = reinterpret_cast<uintptr_t>(row);
+    warp_barrier();
+    for (unsigned block = 0; block < 4; ++block) {
+        uint16_t two[2];
+        for (unsigned k = 0; k < 2; ++k) {
+            const unsigned i = transposed ? 2 * t + k : g, j = transposed ? g : 2 * t + k;
+            two[k] = reinterpret_cast<const uint16_t*>(slots[8 * block + i])[j];
+        }
+        r[block] = uint32_t(two[0]) | uint32_t(two[1]) << 16;
+    }
 }
 
 EmulatedRegistrar::EmulatedRegistrar(const char* name, const char*, const char*, size_t,
