@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 
 #include "kernels/kernel.h"
@@ -11,16 +12,23 @@ namespace {
 
 struct Plan {
     std::string kernel;
-    long call = 0;
+    long call = 0;  // 0: none
 };
 
-// Without a number it is the first call.
-Plan read_plan() {
-    const char* text = std::getenv("NNLUA_FAIL_KERNEL");
+Plan parse(const char* text) {
     if (!text || !*text) return {};
     const char* colon = std::strchr(text, ':');
-    if (!colon) return {text, 1};
-    return {std::string(text, colon), std::atol(colon + 1)};
+    const std::string kernel = colon ? std::string(text, colon) : text;
+    const long call = colon ? std::atol(colon + 1) : 1;
+    if (call < 1 || !find_kernel(kernel))
+        throw std::runtime_error("NNLUA_FAIL_KERNEL is '" + std::string(text) +
+                                 "'; the name of a kernel and which call, like gemm:3, is needed");
+    return {kernel, call};
+}
+
+Plan& plan() {
+    static Plan planned = parse(std::getenv("NNLUA_FAIL_KERNEL"));
+    return planned;
 }
 
 std::atomic<long> calls{0};
@@ -28,10 +36,14 @@ thread_local bool due = false;
 
 }  // namespace
 
-bool announce_call(const char* kernel) {
-    static const Plan plan = read_plan();
-    due = plan.call > 0 && plan.kernel == kernel && ++calls == plan.call;
-    return due;
+void plan_failure(const char* text) {
+    plan() = parse(text);
+    calls = 0;
+}
+
+void announce_call(const char* kernel) {
+    const Plan& planned = plan();
+    due = planned.call > 0 && planned.kernel == kernel && ++calls == planned.call;
 }
 
 bool take_failure() {

@@ -98,10 +98,11 @@ struct KernelRegistrar {
 };
 
 // For tests of what becomes of failures: NNLUA_FAIL_KERNEL=name:n lets the n-th call of a kernel
-// fail, on a GPU as if CUDA had reported a failure of its launch. The engine announces every call;
-// true: this one is to fail. take_failure() tells the same once more, to whoever asks for CUDA's
-// status first.
-bool announce_call(const char* kernel);
+// fail, on a GPU as if CUDA had reported a failure of its launch. The engine announces every call
+// on the worker's thread; take_failure() is then true, once, for whoever asks for CUDA's status
+// first.
+void plan_failure(const char* text);  // instead of the environment's; "" for none
+void announce_call(const char* kernel);
 bool take_failure();
 
 }  // namespace nn

@@ -96,6 +96,7 @@ const OpRegistrar full = Op{
             c.result(y);
         },
     .category = "creation",
+    .kernels = {"fill"},
 };
 
 const OpRegistrar full_like = Op{
@@ -115,6 +116,7 @@ const OpRegistrar full_like = Op{
             c.result(y);
         },
     .category = "creation",
+    .kernels = {"fill"},
 };
 
 const OpRegistrar fill_ = Op{
@@ -132,6 +134,7 @@ const OpRegistrar fill_ = Op{
             c.result(c.in("x"));
         },
     .category = "in place",
+    .kernels = {"fill"},
 };
 
 const OpRegistrar arange = Op{
@@ -195,6 +198,7 @@ const OpRegistrar uniform = Op{
             c.result(y);
         },
     .category = "random",
+    .kernels = {"random_uniform"},
 };
 
 const OpRegistrar normal = Op{
@@ -219,6 +223,7 @@ const OpRegistrar normal = Op{
             c.result(y);
         },
     .category = "random",
+    .kernels = {"random_normal"},
 };
 
 const OpRegistrar normal_ = Op{
@@ -238,6 +243,7 @@ const OpRegistrar normal_ = Op{
             c.result(c.in("x"));
         },
     .category = "in place",
+    .kernels = {"random_normal"},
 };
 
 // The mask is never stored: backward draws it again from the same counter, which is why it is an

@@ -187,7 +187,7 @@ __device__ void finish(const Tile& tile, const Operands& o, const Place& at, Sta
 }
 
 // blockIdx: query block, head, sequence.
-template <int dim>
+template <int dim, bool dropout>
 __global__ void __launch_bounds__(threads) attention_mma_kernel(const Tile tile, const Operands o) {
     // The last queries see the most keys, so they go first.
     const Place at{blockIdx.z, blockIdx.y, blockIdx.y / tile.group,
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(threads) attention_mma_kernel(const Tile tile,
         multiply_keys<dim>(q, stages.k(number), scores);
         if ((number + 1) * keys > tile.visible(at.q0)) mask(tile, at, number, scores);
         online_softmax<dim>(scale, scores, s);
-        if (tile.p.dropout > 0) drop(tile, at, number, scores);
+        if constexpr (dropout) drop(tile, at, number, scores);
         accumulate<dim, keys>(scores, stages.v(number), s.out);
         copies_wait<0>();
         __syncthreads();  // the next stage is there for all warps, and all are done with this one
@@ -226,7 +226,9 @@ __global__ void __launch_bounds__(threads) attention_mma_kernel(const Tile tile,
 template <int dim> bool run(const KernelCall& call, const Operands& o) {
     const auto& p = call.get<nn_attention_params>();
     const dim3 grid(unsigned(ceil_div(p.q_len, rows)), unsigned(p.heads), unsigned(p.batch));
-    launch(call, {grid, threads, shared_bytes<dim>}, attention_mma_kernel<dim>, tile_of(call), o);
+    const auto kernel =
+        p.dropout > 0 ? attention_mma_kernel<dim, true> : attention_mma_kernel<dim, false>;
+    launch(call, {grid, threads, shared_bytes<dim>}, kernel, tile_of(call), o);
     return true;
 }
 

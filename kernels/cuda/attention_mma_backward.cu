@@ -90,7 +90,7 @@ __device__ void copy_queries(const Tile& tile, const Operands& o, int64_t b, con
 }
 
 // P^T in `weights` and dS^T in `dweights`: rows are keys, columns queries.
-template <int dim>
+template <int dim, bool dropout>
 __device__ void differentiate_keys(const Tile& tile, int64_t b, const Step& step, int64_t k0,
                                    const Memory<dim>& memory, int64_t stage,
                                    float (&weights)[columns<dim> / 8][4],
@@ -105,8 +105,8 @@ __device__ void differentiate_keys(const Tile& tile, int64_t b, const Step& step
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
                 const int i = 8 * n + 2 * int(threadIdx.x % 4) + e;
-                const float keep =
-                    tile.p.dropout > 0 ? tile.kept<float>(b, step.h, step.q0 + i, j) : 1.0f;
+                float keep = 1;
+                if constexpr (dropout) keep = tile.kept<float>(b, step.h, step.q0 + i, j);
                 differentiate(scale, lse[i], delta[i], i < first, keep, &weights[n][2 * half + e],
                               &dweights[n][2 * half + e]);
             }
@@ -134,7 +134,7 @@ __device__ void store_keys(const Tile& tile, const Operands& o, int64_t b, int64
 }
 
 // blockIdx: block of keys, key and value head, sequence.
-template <int dim>
+template <int dim, bool dropout>
 __global__ void __launch_bounds__(threads) dkdv_mma_kernel(const Tile tile, const Operands o) {
     constexpr int count = columns<dim>;
     const int64_t b = blockIdx.z, kv = blockIdx.y, k0 = int64_t(blockIdx.x) * rows;
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(threads) dkdv_mma_kernel(const Tile tile, cons
         float weights[count / 8][4], dweights[count / 8][4];
         multiply_rows<dim, count>(memory.own(0), row, q, weights);
         multiply_rows<dim, count>(memory.own(1), row, dout, dweights);
-        differentiate_keys<dim>(tile, b, step_at(s), k0, memory, s, weights, dweights);
+        differentiate_keys<dim, dropout>(tile, b, step_at(s), k0, memory, s, weights, dweights);
         accumulate<dim, count>(weights, dout, dv);
         accumulate<dim, count>(dweights, q, dk);
         copies_wait<0>();
@@ -180,7 +180,7 @@ __device__ void copy_keys(const Tile& tile, const Operands& o, int64_t b, int64_
 }
 
 // blockIdx: block of queries, head, sequence.
-template <int dim>
+template <int dim, bool dropout>
 __global__ void __launch_bounds__(threads) dq_mma_kernel(const Tile tile, const Operands o) {
     constexpr int count = columns<dim>;
     const int64_t b = blockIdx.z, h = blockIdx.y, kv = h / tile.group;
@@ -218,8 +218,8 @@ __global__ void __launch_bounds__(threads) dq_mma_kernel(const Tile tile, const 
             for (int e = 0; e < 4; ++e) {
                 const int64_t j = s * count + 8 * n + 2 * int(threadIdx.x % 4) + e % 2;
                 const int half = e / 2;
-                const float keep =
-                    tile.p.dropout > 0 ? tile.kept<float>(b, h, q0 + my_row(half), j) : 1.0f;
+                float keep = 1;
+                if constexpr (dropout) keep = tile.kept<float>(b, h, q0 + my_row(half), j);
                 differentiate(scale, lse[half], delta[half], j >= visible[half], keep,
                               &weights[n][e], &dweights[n][e]);
             }
@@ -239,13 +239,14 @@ __global__ void __launch_bounds__(threads) dq_mma_kernel(const Tile tile, const 
     }
 }
 
-template <int dim> bool run(const KernelCall& call, const Operands& o) {
+template <int dim, bool dropout> void run(const KernelCall& call, const Operands& o) {
     const auto& p = call.get<nn_attention_params>();
     const dim3 keys(unsigned(ceil_div(p.k_len, rows)), unsigned(p.kv_heads), unsigned(p.batch));
     const dim3 queries(unsigned(ceil_div(p.q_len, rows)), unsigned(p.heads), unsigned(p.batch));
-    if (launch(call, {keys, threads, shared_bytes<dim>}, dkdv_mma_kernel<dim>, tile_of(call), o))
-        launch(call, {queries, threads, shared_bytes<dim>}, dq_mma_kernel<dim>, tile_of(call), o);
-    return true;
+    if (launch(call, {keys, threads, shared_bytes<dim>}, dkdv_mma_kernel<dim, dropout>,
+               tile_of(call), o))
+        launch(call, {queries, threads, shared_bytes<dim>}, dq_mma_kernel<dim, dropout>,
+               tile_of(call), o);
 }
 
 }  // namespace
@@ -261,10 +262,11 @@ bool attention_backward_mma(const KernelCall& call, const float* delta) {
                      delta};
     const bool fits = aligned(o.dqkv_q) && aligned(o.dqkv_k) && aligned(o.qkv_q) &&
                       aligned(o.qkv_k) && aligned(o.dout) && p.heads <= 65535 && p.batch <= 65535;
-    if (!fits) return false;
-    if (p.head_dim == 64) return run<64>(call, o);
-    if (p.head_dim == 128) return run<128>(call, o);
-    return false;
+    if (!fits || (p.head_dim != 64 && p.head_dim != 128)) return false;
+    const auto chosen = p.head_dim == 64 ? (p.dropout > 0 ? run<64, true> : run<64, false>)
+                                         : (p.dropout > 0 ? run<128, true> : run<128, false>);
+    chosen(call, o);
+    return true;
 }
 
 }  // namespace nn::NN_ISA

@@ -15,10 +15,7 @@
 #include <vector>
 
 #include "kernels/kernel.h"
-
-namespace nn::emulated {
-void* open_blas();  // of kernels/cuda/device.h
-}
+#include "tests/cpp/cuda_device.h"
 
 namespace nn::test {
 
@@ -116,19 +113,16 @@ private:
     std::vector<uint8_t> bytes_;
 };
 
-// In tests/emulated/emulate.cc: the CUDA kernels, run on a CPU.
-KernelFn emulated_kernel(const std::string& name);
-
-// One compiled form of the kernels: an instruction set, or the CUDA kernels, and the dtype of the
-// data.
+// One compiled form of the kernels: an instruction set, or the CUDA kernels on a device, and the
+// dtype of the data.
 struct Variant {
     Isa isa;
     Dtype dtype;
-    bool cuda = false;
+    const CudaDevice* cuda = nullptr;
     KernelFn of(const Kernel& kernel) const {
-        return cuda ? emulated_kernel(kernel.name) : kernel.by_isa[int(isa)];
+        return cuda ? cuda->kernel(kernel.name) : kernel.by_isa[int(isa)];
     }
-    const char* name() const { return cuda ? "emulated CUDA" : isa_name(isa); }
+    const char* name() const { return cuda ? cuda->name : isa_name(isa); }
     Dtype sum() const { return accumulator(dtype); }
     double eps() const { return unit_roundoff(dtype); }      // of outputs
     double sum_eps() const { return unit_roundoff(sum()); }  // of arithmetic and sums
@@ -138,72 +132,76 @@ struct Variant {
     Tile sum_output(size_t size) const { return Tile::poisoned(sum(), size); }
 };
 
-// Calls f(variant) for every instruction set this machine runs, for CUDA, and every float dtype.
+// Calls f(variant) for every instruction set this machine runs, every CUDA device, and every float
+// dtype.
 template <class F>
 void each_variant(F f,
                   std::initializer_list<Dtype> dtypes = {Dtype::f32, Dtype::f64, Dtype::bf16}) {
-    for (int isa = 0; isa <= int(machine_isa()) + 1; ++isa)
+    std::vector<Variant> forms;
+    for (int isa = 0; isa <= int(machine_isa()); ++isa) forms.push_back({Isa(isa), Dtype::f32});
+    for (const CudaDevice* device : cuda_devices())
+        forms.push_back({Isa::baseline, Dtype::f32, device});
+    for (Variant variant : forms)
         for (Dtype dtype : dtypes) {
-            const bool cuda = isa > int(machine_isa());
-            const Variant variant{cuda ? Isa::baseline : Isa(isa), dtype, cuda};
+            variant.dtype = dtype;
             INFO(variant.name() << ", " << dtype_name(dtype));
             f(variant);
         }
 }
 
-// Calls a kernel; what it finds wrong with its data becomes a message, as the engine makes it.
-inline std::string call_kernel(const Variant& variant, KernelFn fn, void* const* operands,
-                               const void* params) {
-    static std::vector<uint8_t> workspace(4 << 20);
-    std::fill(workspace.begin(), workspace.end(), uint8_t(0xFF));
-    static void* const blas = emulated::open_blas();
-    const uintptr_t start = (reinterpret_cast<uintptr_t>(workspace.data()) + 255) / 256 * 256;
-    const Gpu gpu{0, reinterpret_cast<void*>(start), workspace.size() - 256, blas};
-    Fault fault{};
+// Calls a CUDA kernel; what it finds wrong with its data becomes a message, as the engine makes it.
+inline std::string call_on_device(const Variant& variant, KernelFn fn, void* const* operands,
+                                  const void* params) {
+    const CudaDevice& device = *variant.cuda;
+    device.fill(device.gpu.workspace, 0xFF, device.gpu.workspace_bytes);
+    *device.fault = {};
     std::string error;
-    fn({operands, params, variant.dtype, nullptr, &error, variant.cuda ? &gpu : nullptr,
-        variant.cuda ? &fault : nullptr});
-    if (error.empty() && fault.failed) {
-        char text[256];
-        std::snprintf(text, sizeof text, fault.format, (long long)fault.value);
-        error = text;
-    }
-    return error;
+    fn({operands, params, variant.dtype, nullptr, &error, &device.gpu, device.fault});
+    const std::string late = device.finish();
+    if (error.empty()) error = late;
+    if (!error.empty() || !device.fault->failed) return error;
+    char text[256];
+    std::snprintf(text, sizeof text, device.fault->format, (long long)device.fault->value);
+    return text;
 }
 
-// The tiles of a call where a GPU would have them: in other memory, aligned to 256 bytes. One tile
-// given twice is there once.
+// The tiles of a call in a device's memory, aligned to 256 bytes. One tile given twice is there
+// once.
 class Mirror {
 public:
-    explicit Mirror(const std::vector<Tile*>& tiles) : tiles_(tiles) {
+    Mirror(const CudaDevice& device, const std::vector<Tile*>& tiles)
+        : device_(device), tiles_(tiles) {
         for (Tile* tile : tiles) {
             const size_t first =
                 size_t(std::find(tiles.begin(), tiles.end(), tile) - tiles.begin());
-            if (!tile || first < at_.size()) {
-                at_.push_back(tile ? at_[first] : nullptr);
+            if (!tile || first < data_.size()) {
+                data_.push_back(tile ? data_[first] : nullptr);
                 continue;
             }
-            memory_.emplace_back(tile->bytes().size() + 512);
-            const uintptr_t start =
-                reinterpret_cast<uintptr_t>(memory_.back().data()) + Tile::guard;
-            at_.push_back(reinterpret_cast<uint8_t*>((start + 255) / 256 * 256) - Tile::guard);
-            std::copy(tile->bytes().begin(), tile->bytes().end(), at_.back());
+            memory_.push_back(device.allocate(tile->bytes().size() + 256));
+            data_.push_back(static_cast<char*>(memory_.back()) + 256);
+            device.copy(with_guards(data_.back()), tile->bytes().data(), tile->bytes().size());
         }
     }
-    std::vector<void*> pointers() const {
-        std::vector<void*> out;
-        for (uint8_t* at : at_) out.push_back(at ? at + Tile::guard : nullptr);
-        return out;
+    ~Mirror() {
+        for (void* memory : memory_) device_.release(memory);
     }
+    Mirror(const Mirror&) = delete;
+    void* const* operands() const { return data_.data(); }
     void copy_back() const {
-        for (size_t i = 0; i < tiles_.size(); ++i)
-            if (tiles_[i]) tiles_[i]->set_bytes(at_[i]);
+        for (size_t i = 0; i < tiles_.size(); ++i) {
+            if (!tiles_[i]) continue;
+            std::vector<uint8_t> bytes(tiles_[i]->bytes().size());
+            device_.copy(bytes.data(), with_guards(data_[i]), bytes.size());
+            tiles_[i]->set_bytes(bytes.data());
+        }
     }
 
 private:
+    static char* with_guards(void* data) { return static_cast<char*>(data) - Tile::guard; }
+    const CudaDevice& device_;
     std::vector<Tile*> tiles_;
-    std::vector<std::vector<uint8_t>> memory_;
-    std::vector<uint8_t*> at_;
+    std::vector<void*> memory_, data_;
 };
 
 // Runs a kernel and returns its failure message, "" when it succeeded. Operands are in declaration
@@ -231,11 +229,11 @@ std::string run(const Variant& variant, const std::string& name, const P& params
     }
     std::string error;
     if (variant.cuda) {
-        const Mirror mirror(operands);
-        error = call_kernel(variant, fn, mirror.pointers().data(), &params);
+        const Mirror mirror(*variant.cuda, operands);
+        error = call_on_device(variant, fn, mirror.operands(), &params);
         mirror.copy_back();
     } else {
-        error = call_kernel(variant, fn, pointers.data(), &params);
+        fn({pointers.data(), &params, variant.dtype, nullptr, &error});
     }
     for (size_t i = 0; i < operands.size(); ++i) {
         INFO(name << ", operand " << kernel->operands[i].name);
