@@ -272,6 +272,13 @@ int nn_memory_budget(int64_t bytes) {
     });
 }
 int nn_reset_peak(void) { return guard(reset_peak); }
+int nn_matmul_tf32(int32_t allowed, int32_t* was) {
+    return guard([&] {
+        if (allowed < -1 || allowed > 1) fail("matmul precision: TF32 allowed %d", allowed);
+        if (was) *was = tf32_allowed();
+        if (allowed >= 0) allow_tf32(allowed == 1);
+    });
+}
 int nn_seed(uint64_t seed) {
     return guard([&] { seed_random(seed); });
 }

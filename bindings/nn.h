@@ -37,7 +37,7 @@ typedef struct {
 
 typedef struct {
     const char *name, *doc, *category, *no_gradient;
-    int32_t inputs, attributes, samples;
+    int32_t inputs, attributes, samples, kernels;
 } nn_op_info_t;
 typedef struct {
     const char *name, *kind, *fallback, *doc;
@@ -108,6 +108,7 @@ int nn_op_info(int32_t op, nn_op_info_t* out);
 int nn_op_input(int32_t op, int32_t i, const char** name);
 int nn_op_attribute(int32_t op, int32_t i, nn_attribute_info* out);
 int nn_op_sample(int32_t op, int32_t i, const char** text);
+int nn_op_kernel(int32_t op, int32_t i, const char** name);
 // Applies an op. Absent optional inputs have slot 0. *n_outputs: room in, number made out; absent
 // results have slot 0.
 int nn_apply(int32_t op, const nn_ref* inputs, int32_t n_inputs, const nn_value* attributes,
@@ -147,6 +148,8 @@ int nn_scope_end(const nn_ref* keep,
 int nn_memory(nn_memory_info_t* out);
 int nn_memory_budget(int64_t bytes);  // 0: 90 % of what the machine has free
 int nn_reset_peak(void);
+int nn_matmul_tf32(int32_t allowed, int32_t* was);  // 1, 0, or -1: leave it; was may be NULL
+int nn_place(int32_t where);  // of tasks submitted from now on: 0 anywhere, 1 CPU, 2 GPU
 int nn_seed(uint64_t seed);
 int nn_random_state(uint64_t* seed, uint64_t* counter);
 int nn_set_random_counter(uint64_t counter);

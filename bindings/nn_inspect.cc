@@ -11,6 +11,7 @@
 #include "bindings/handles.h"
 #include "bindings/nn.h"
 #include "kernels/blas.h"
+#include "kernels/cuda/device.h"
 #include "nn_version.h"
 
 using namespace nn;
@@ -36,11 +37,21 @@ void check_count(int64_t count) {
 std::string cuda_description() {
 #if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
     void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-    if (driver) dlclose(driver);
-    return driver ? "built in, driver found" : "built in, no driver on this machine";
+    if (!driver) return "built in, no driver on this machine";
+    dlclose(driver);
+    try {
+        return "built in, driver found, " + cuda::blas_description();
+    } catch (const std::exception& e) {
+        return format("built in, driver found; %s", e.what());
+    }
 #else
     return "not built in";
 #endif
+}
+
+uint32_t starpu_place(int32_t where) {
+    if (where < 0 || where > 2) fail("task: where is %d; 0 is anywhere, 1 CPU, 2 GPU", where);
+    return where == 1 ? STARPU_CPU : where == 2 ? STARPU_CUDA : 0;
 }
 
 // Checks one operand that a script gave a task and adds it; `changed` collects what is written.
@@ -110,10 +121,14 @@ int nn_op_count(void) { return int(all_ops().size()); }
 int nn_op_info(int32_t index, nn_op_info_t* out) {
     return guard([&] {
         const Op& op = op_at(index);
-        given(out, "out") = {op.name.c_str(),           op.doc.c_str(),
-                             op.category.c_str(),       op.no_gradient.c_str(),
-                             int32_t(op.inputs.size()), int32_t(op.attributes.size()),
-                             int32_t(op.samples.size())};
+        given(out, "out") = {op.name.c_str(),
+                             op.doc.c_str(),
+                             op.category.c_str(),
+                             op.no_gradient.c_str(),
+                             int32_t(op.inputs.size()),
+                             int32_t(op.attributes.size()),
+                             int32_t(op.samples.size()),
+                             int32_t(kernels_of(op).size())};
     });
 }
 
@@ -152,6 +167,13 @@ int nn_place_name(int32_t place, const char** name) {
         given(name, "name") = nullptr;
         text = place_name(place);
         *name = text.c_str();
+    });
+}
+
+int nn_op_kernel(int32_t op, int32_t i, const char** name) {
+    return guard([&] {
+        const std::vector<const Kernel*> kernels = kernels_of(op_at(op));
+        given(name, "name") = element(kernels, i, "kernel")->name.c_str();
     });
 }
 
@@ -197,10 +219,14 @@ int nn_stats(nn_stats_t* out) {
     });
 }
 
+int nn_place(int32_t where) {
+    return guard([&] { place_tasks(starpu_place(where)); });
+}
+
 int nn_task(const char* name, int32_t dtype, const nn_task_operand* operands, int32_t n_operands,
             const void* params, int64_t params_size, int32_t priority, int32_t where) {
     return guard_pending([&] {
-        if (where < 0 || where > 2) fail("task: where is %d; 0 is anywhere, 1 CPU, 2 GPU", where);
+        const uint32_t place = starpu_place(where);
         TaskBuilder builder = task(&given(name, "kernel"), dtype_of(dtype));
         const Kernel* kernel = find_kernel(name);
         if (n_operands != int32_t(kernel->operands.size()) || !operands)
@@ -212,11 +238,7 @@ int nn_task(const char* name, int32_t dtype, const nn_task_operand* operands, in
         if (params_size < 0)
             fail("task %s: parameters of %lld bytes", name, (long long)params_size);
         builder.raw_params(&given(static_cast<const char*>(params), "params"), size_t(params_size));
-        builder.priority(priority)
-            .where(where == 1   ? STARPU_CPU
-                   : where == 2 ? STARPU_CUDA
-                                : 0)
-            .emit();
+        builder.priority(priority).where(place).emit();
         for (const Tensor& t : changed) t.changed();
     });
 }

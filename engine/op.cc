@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdarg>
 #include <cstdlib>
+#include <set>
 
 #include "engine/error.h"
 #include "engine/program.h"
@@ -83,6 +84,21 @@ std::vector<Tensor> apply(const Op& op, std::vector<Tensor> inputs, std::vector<
     op.run(call);
     tasks.submit();
     return std::move(call.results);
+}
+
+std::vector<const Kernel*> kernels_of(const Op& op) {
+    std::set<std::string> names(op.kernels.begin(), op.kernels.end());
+    names.insert({"copy", "cast", "fill"});
+    const std::string own = op.name.back() == '_' ? op.name.substr(0, op.name.size() - 1) : op.name;
+    if (find_kernel(own)) names.insert(own);
+    std::vector<const Kernel*> out;
+    for (const std::string& name : names) {
+        const Kernel* kernel = find_kernel(name);
+        if (!kernel)
+            fail("%s: declares a kernel '%s', which there is not", op.name.c_str(), name.c_str());
+        out.push_back(kernel);
+    }
+    return out;
 }
 
 Call::Call(const Op& o, std::vector<Tensor> inputs, std::vector<Value> values)

@@ -31,6 +31,8 @@ struct Op {
     std::string no_gradient = "";  // the reason where there is none; else lua/nn/rules.lua has one
     void (*run)(Call& call) = nullptr;
     std::string category = "";  // heading in the reference
+    // Kernels that its tasks run, beside the one called like the op and those that cut and copy.
+    std::vector<std::string> kernels = {};
 };
 
 // An attribute as it was given.
@@ -92,6 +94,7 @@ struct OpRegistrar {
 const std::map<std::string, Op>& all_ops();
 const Op* find_op(const std::string& name);
 std::vector<Tensor> apply(const Op& op, std::vector<Tensor> inputs, std::vector<Value> values);
+std::vector<const Kernel*> kernels_of(const Op& op);  // sorted by name
 bool parse_dtype(const std::string& name, Dtype* out);
 
 }  // namespace nn

@@ -4,6 +4,7 @@
 #include "engine/error.h"
 #include "engine/program.h"
 #include "engine/rules.h"
+#include "engine/runtime.h"
 #include "kernels/team.h"
 
 namespace nn {
@@ -209,6 +210,7 @@ nn_gemm_params gemm_params(const Block& ca, const Block& cb, const MatmulAxes& a
     p.batch = product(ca.extent, 0, ax.batch);
     p.stride_a = p.m * p.k, p.stride_b = p.k * p.n, p.stride_c = p.m * p.n;
     p.trans_a = o.trans_a, p.trans_b = o.trans_b;
+    p.tf32 = tf32_allowed();
     p.alpha = 1;
     p.wide = o.wide;
     return p;

@@ -18,6 +18,7 @@
 #include <set>
 
 #include "engine/error.h"
+#include "engine/gpu.h"
 #include "engine/memory.h"
 #include "engine/program.h"
 #include "kernels/blas.h"
@@ -46,6 +47,8 @@ struct Runtime {
     std::vector<int32_t> free_slots;
     uint64_t seed = 0, counter = 0;
     RuntimeStats stats{};
+    bool tf32 = false;
+    uint32_t place = 0;
 };
 Runtime state;
 volatile std::sig_atomic_t interrupted = 0;
@@ -250,6 +253,12 @@ void start() {
             "StarPU does not start (%s); nnlua --version shows what was built, STARPU_SILENT=0 "
             "what StarPU says",
             std::strerror(-status));
+    try {
+        start_gpus();
+    } catch (...) {
+        starpu_shutdown();
+        throw;
+    }
     state.running = true;
     state.paused = false;
     ++state.number;
@@ -260,6 +269,7 @@ void shutdown() {
     ensure_awake();
     starpu_task_wait_for_all();
     drop_handles();
+    stop_gpus();
     state.running = false;
     starpu_shutdown();
     arena_trim();
@@ -416,6 +426,18 @@ uint64_t next_random() {
     if (Program* program = recording_program()) return program->next_random();
     return state.counter++;
 }
+
+void allow_tf32(bool allowed) { state.tf32 = allowed; }
+bool tf32_allowed() { return state.tf32; }
+
+void place_tasks(uint32_t where) {
+    if (where == STARPU_CUDA && gpu_workers() == 0)
+        fail("tasks cannot be placed on GPUs: there is none that this build can use");
+    if (where == STARPU_CPU && cpu_workers() == 0)
+        fail("tasks cannot be placed on CPU cores: there is no CPU worker");
+    state.place = where;
+}
+uint32_t tasks_place() { return state.place; }
 
 RuntimeStats runtime_stats() { return state.stats; }
 RuntimeStats& mutable_stats() { return state.stats; }

@@ -67,6 +67,15 @@ uint64_t random_counter();
 void set_random_counter(uint64_t counter);
 uint64_t next_random();
 
+// Whether products of f32 emitted from now on may be rounded to TF32 on GPUs.
+void allow_tf32(bool allowed);
+bool tf32_allowed();
+
+// Where tasks submitted from now on run that do not say so themselves: 0 anywhere, else STARPU_CPU
+// or STARPU_CUDA.
+void place_tasks(uint32_t where);
+uint32_t tasks_place();
+
 struct KernelStat {
     int64_t calls;
     double seconds, flops, bytes;

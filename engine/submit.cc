@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "engine/error.h"
+#include "engine/gpu.h"
 #include "engine/runtime.h"
 #include "engine/task.h"
 #include "kernels/team.h"
@@ -65,25 +66,8 @@ void note_success() {
         if (t->modes[i] == STARPU_W) failures().handles.erase(t->handles[i]);
 }
 
-void run_on_worker(void* buffers[], const TaskArg& arg, KernelFn fn, void* stream) {
-    if (failures().any && needs_failed_value()) return note_failure(arg, false);
-    void* operands[max_operands];
-    for (int i = 0; i < arg.operands; ++i)
-        operands[i] =
-            arg.buffer_of[i] < 0
-                ? nullptr
-                : reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[arg.buffer_of[i]]));
-    std::string error;
-    const bool timed = profiling();
-    const double start = timed ? starpu_timing_now() : 0;
-    try {
-        fn(KernelCall{operands, arg.params, arg.dtype, stream, &error});
-    } catch (const std::exception& e) {
-        error = e.what();
-    }
-    if (timed)
-        add_kernel_time(arg.kernel, (starpu_timing_now() - start) * 1e-6, double(arg.flops),
-                        double(arg.bytes));
+// What becomes of a task whose kernel is done: `error` is "" when it succeeded.
+void note_result(const TaskArg& arg, const std::string& error) {
     if (error.empty()) {
         if (failures().any) note_success();
         return;
@@ -94,9 +78,59 @@ void run_on_worker(void* buffers[], const TaskArg& arg, KernelFn fn, void* strea
 
 std::atomic<int64_t> helped_tasks{0};  // submitted and not yet run
 
+// NNLUA_POISON=1, for tests: what a task writes anew is all NaN before (-1 for integers).
+bool poisons() {
+    static const bool on = std::getenv("NNLUA_POISON") != nullptr;
+    return on;
+}
+void poison(void* buffers[], bool gpu) {
+    const starpu_task* t = starpu_task_get_current();
+    for (int i = 0; i < t->nbuffers; ++i) {
+        if (t->modes[i] != STARPU_W) continue;
+        void* data = reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[i]));
+        const size_t bytes = STARPU_VARIABLE_GET_ELEMSIZE(buffers[i]);
+        if (gpu)
+            poison_on_gpu(data, bytes);
+        else
+            std::memset(data, 0xFF, bytes);
+    }
+}
+
+std::string run_kernel_on_cpu(const TaskArg& arg, void* const* operands) {
+    if (take_failure()) return "fails, as NNLUA_FAIL_KERNEL asks";
+    std::string error;
+    const bool timed = profiling();
+    const double start = timed ? starpu_timing_now() : 0;
+    arg.kernel->cpu(KernelCall{operands, arg.params, arg.dtype, nullptr, &error});
+    if (timed)
+        add_kernel_time(arg.kernel, (starpu_timing_now() - start) * 1e-6, double(arg.flops),
+                        double(arg.bytes));
+    return error;
+}
+
+// On a GPU the kernel has only been started when this returns; note_result comes again at its end.
+void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
+    if (failures().any && needs_failed_value()) return note_failure(arg, false);
+    void* operands[max_operands];
+    for (int i = 0; i < arg.operands; ++i)
+        operands[i] =
+            arg.buffer_of[i] < 0
+                ? nullptr
+                : reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[arg.buffer_of[i]]));
+    std::string error;
+    try {
+        if (poisons()) poison(buffers, gpu);
+        announce_call(arg.kernel->name.c_str());
+        error = gpu ? run_on_gpu(arg, operands, note_result) : run_kernel_on_cpu(arg, operands);
+    } catch (const std::exception& e) {
+        error = e.what();
+    }
+    if (!gpu || !error.empty()) note_result(arg, error);
+}
+
 void run_on_cpu(void* buffers[], void* cl_arg) {
     const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
-    run_on_worker(buffers, arg, arg.kernel->cpu, nullptr);
+    run_on_worker(buffers, arg, false);
     if (arg.helped) --helped_tasks;
 }
 
@@ -107,8 +141,7 @@ void help_on_cpu(void*[], void*) {
 
 #if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
 void run_on_cuda(void* buffers[], void* cl_arg) {
-    const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
-    run_on_worker(buffers, arg, arg.kernel->cuda, starpu_cuda_get_local_stream());
+    run_on_worker(buffers, *static_cast<TaskArg*>(cl_arg), true);
 }
 #endif
 
@@ -194,7 +227,7 @@ void submit(const Task& task, TaskArg* arg, bool owned) {
     }
     t->priority = task.priority;
     t->flops = double(task.arg.flops);
-    if (task.where) t->where = int32_t(task.where);
+    if (const uint32_t where = task.where ? task.where : tasks_place()) t->where = int32_t(where);
     if (arg->fresh_bytes) {
         t->callback_func = eager_task_done;
         t->callback_arg = arg;

@@ -24,6 +24,23 @@ constexpr Dtype accumulator(Dtype d) {
     return d == Dtype::bf16 ? Dtype::f32 : is_float(d) ? d : Dtype::i64;
 }
 
+// Where a kernel that runs on a GPU says that its data are wrong (a token id outside the
+// vocabulary): the call returns before they were looked at. Lies in memory that both sides see. The
+// engine reads it when the task is over.
+struct Fault {
+    int64_t value;     // set by the device, of whichever element came first
+    int32_t failed;    // likewise
+    char format[116];  // set by the kernel before its launch: printf text with one %lld, for value
+};
+
+// What a GPU worker lends its kernels. Calls on one stream use the workspace one after the other.
+struct Gpu {
+    int device;       // CUDA's number
+    void* workspace;  // device memory, aligned to 256 bytes
+    size_t workspace_bytes;
+    void* blas;  // a cublasLtHandle_t
+};
+
 // One call of a kernel on one tile. Operands come in the order of the kernel's declaration; an
 // absent optional operand is nullptr. Tiles are contiguous and row-major.
 struct KernelCall {
@@ -34,6 +51,8 @@ struct KernelCall {
     void* stream;  // cudaStream_t on a GPU, nullptr on a CPU
     mutable std::string*
         error;  // set by fail(); the engine turns it into an error with op, tile and shape
+    const Gpu* gpu = nullptr;  // on a GPU
+    Fault* fault = nullptr;    // likewise; failed is 0
 
     template <class T> T* operand(int i) const { return static_cast<T*>(operands[i]); }
     template <class P> const P& get() const { return *static_cast<const P*>(params); }
@@ -77,6 +96,14 @@ struct KernelRegistrar {
     KernelRegistrar(const char* name, const char* operands, const char* params_type,
                     size_t params_size, KernelFn fn);
 };
+
+// For tests of what becomes of failures: NNLUA_FAIL_KERNEL=name:n lets the n-th call of a kernel
+// fail, on a GPU as if CUDA had reported a failure of its launch. The engine announces every call
+// on the worker's thread; take_failure() is then true, once, for whoever asks for CUDA's status
+// first.
+void plan_failure(const char* text);  // instead of the environment's; "" for none
+void announce_call(const char* kernel);
+bool take_failure();
 
 }  // namespace nn
 

@@ -81,11 +81,12 @@ typedef struct {
 
 // C (m,n) = alpha op(A) op(B) + beta C, `batch` times with the given strides between matrices.
 // Row-major. epilogue: 0 none, 1 + bias(n), 2 tanh-GELU(. + bias) with the sum kept in `aux` where
-// given. bias may be absent. wide: c holds the accumulator dtype, f32 for bf16; no epilogue.
+// given. bias may be absent. wide: c holds the accumulator dtype, f32 for bf16; no epilogue. tf32:
+// f32 operands may be rounded to TF32 where the device multiplies that faster.
 typedef struct {
     int64_t m, n, k, lda, ldb, ldc, batch, stride_a, stride_b, stride_c;
     double alpha, beta;
-    int32_t trans_a, trans_b, epilogue, wide;
+    int32_t trans_a, trans_b, epilogue, wide, tf32;
 } nn_gemm_params;
 
 // dpre = dy * GELU'(pre) over (rows, cols), and dbias (cols) (+)= its sum over rows; first: dbias

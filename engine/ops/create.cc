@@ -98,6 +98,7 @@ const OpRegistrar full = Op{
             c.result(y);
         },
     .category = "creation",
+    .kernels = {"fill"},
 };
 
 const OpRegistrar full_like = Op{
@@ -118,6 +119,7 @@ const OpRegistrar full_like = Op{
             c.result(y);
         },
     .category = "creation",
+    .kernels = {"fill"},
 };
 
 const OpRegistrar fill_ = Op{
@@ -137,6 +139,7 @@ const OpRegistrar fill_ = Op{
             c.result(c.in("x"));
         },
     .category = "in place",
+    .kernels = {"fill"},
 };
 
 const OpRegistrar arange = Op{
@@ -203,6 +206,7 @@ const OpRegistrar uniform = Op{
             c.result(y);
         },
     .category = "random",
+    .kernels = {"random_uniform"},
 };
 
 const OpRegistrar normal = Op{
@@ -228,6 +232,7 @@ const OpRegistrar normal = Op{
             c.result(y);
         },
     .category = "random",
+    .kernels = {"random_normal"},
 };
 
 const OpRegistrar normal_ = Op{
@@ -249,6 +254,7 @@ const OpRegistrar normal_ = Op{
             c.result(c.in("x"));
         },
     .category = "in place",
+    .kernels = {"random_normal"},
 };
 
 // The mask is never stored: backward draws it again from the same counter, which is why it is an

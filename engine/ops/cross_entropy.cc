@@ -149,6 +149,7 @@ const OpRegistrar cross_entropy = Op{
             c.result(count);
         },
     .category = "losses",
+    .kernels = {"ce_count", "ce_stats", "ce_loss", "maximum", "div", "mul"},
 };
 
 const OpRegistrar cross_entropy_backward = Op{
@@ -188,6 +189,7 @@ const OpRegistrar cross_entropy_backward = Op{
             c.result(reshape(dlogits, in.shape()));
         },
     .category = "gradients",
+    .kernels = {"ce_grad"},
 };
 
 // The fused head. Token tiles take turns in `window` sets of logits tiles, so their number bounds
@@ -241,7 +243,7 @@ private:
     }
 
     void gemm(const Use& to, const TilePtr& a, const TilePtr& b, nn_gemm_params q) {
-        q.batch = 1, q.alpha = 1;
+        q.batch = 1, q.alpha = 1, q.tf32 = tf32_allowed();
         q.beta = to.mode == Mode::write ? 0 : 1;
         q.lda = q.trans_a ? q.m : q.k, q.ldb = q.trans_b ? q.k : q.n, q.ldc = q.n;
         task("gemm", hidden.dtype())
@@ -315,6 +317,7 @@ const OpRegistrar linear_cross_entropy = Op{
             FusedHead(c, c.flag("gradient")).run();
         },
     .category = "losses",
+    .kernels = {"gemm", "ce_count", "ce_stats", "ce_loss", "ce_grad", "maximum", "div", "mul"},
 };
 
 }  // namespace

@@ -159,6 +159,7 @@ const OpRegistrar embedding_backward = Op{
             c.result(dpositions);
         },
     .category = "gradients",
+    .kernels = {"positions_backward"},
 };
 
 }  // namespace

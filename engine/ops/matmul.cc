@@ -79,6 +79,7 @@ const OpRegistrar matmul_op = Op{
                 "{x={2,5,7}, w={2,3,7}, trans_w=true}"},
     .run = run_matmul,
     .category = "products",
+    .kernels = {"gemm"},
 };
 
 void check_linear(Call& c, const Tensor& x, const Tensor& weight) {
@@ -127,6 +128,7 @@ const OpRegistrar linear = Op{
             if (o.gelu) c.result(reshape(pre, with_last(x.shape(), weight.dim(0))));
         },
     .category = "products",
+    .kernels = {"gemm"},
 };
 
 // dpre = dy GELU'(pre), and dbias += its column sums, tile by tile.
@@ -218,6 +220,7 @@ const OpRegistrar linear_backward = Op{
             c.result(dbias);
         },
     .category = "gradients",
+    .kernels = {"gemm", "gelu_bias_backward", "column_sum"},
 };
 
 }  // namespace

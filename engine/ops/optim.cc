@@ -211,6 +211,7 @@ const OpRegistrar grad_norm = Op{
             c.result(norm);
         },
     .category = "optimizers",
+    .kernels = {"sumsq", "sum_scalars"},
 };
 
 const OpRegistrar add_ = Op{
@@ -240,6 +241,7 @@ const OpRegistrar add_ = Op{
             c.result(x);
         },
     .category = "in place",
+    .kernels = {"add"},
 };
 
 }  // namespace

@@ -24,6 +24,7 @@ const OpRegistrar sum = Op{
     .samples = {"{x={3,5}}", "{x={3,5,4}, axis=2}", "{x={3,5,4}, axis={1,3}, keepdim=true}"},
     .run = run_reduce<reduce_sum>,
     .category = "reductions",
+    .kernels = {"reduce"},
 };
 
 const OpRegistrar mean = Op{
@@ -44,6 +45,7 @@ const OpRegistrar mean = Op{
             c.result_of(x, reduce(x, axes, reduce_sum, c.flag("keepdim"), 1 / count));
         },
     .category = "reductions",
+    .kernels = {"reduce"},
 };
 
 const OpRegistrar amax = Op{
@@ -57,6 +59,7 @@ const OpRegistrar amax = Op{
     .samples = {"{x={3,5}}", "{x={3,5,4}, axis=2}"},
     .run = run_reduce<reduce_max>,
     .category = "reductions",
+    .kernels = {"reduce"},
 };
 
 const OpRegistrar amin = Op{
@@ -70,6 +73,7 @@ const OpRegistrar amin = Op{
     .samples = {"{x={3,5}}", "{x={3,5,4}, axis=1}"},
     .run = run_reduce<reduce_min>,
     .category = "reductions",
+    .kernels = {"reduce"},
 };
 
 const OpRegistrar prod = Op{
@@ -83,6 +87,7 @@ const OpRegistrar prod = Op{
     .samples = {"{x={3,5,lo=0.5,hi=1.5}}", "{x={3,5,4,lo=0.5,hi=1.5}, axis=2}"},
     .run = run_reduce<reduce_product>,
     .category = "reductions",
+    .kernels = {"reduce"},
 };
 
 // Index of the largest or smallest element along one axis; tiles are visited in order, so the first
@@ -133,6 +138,7 @@ const OpRegistrar argmax = Op{
     .no_gradient = "an index is piecewise constant",
     .run = run_arg<reduce_max>,
     .category = "reductions",
+    .kernels = {"argreduce"},
 };
 
 const OpRegistrar argmin = Op{
@@ -147,6 +153,7 @@ const OpRegistrar argmin = Op{
     .no_gradient = "an index is piecewise constant",
     .run = run_arg<reduce_min>,
     .category = "reductions",
+    .kernels = {"argreduce"},
 };
 
 }  // namespace

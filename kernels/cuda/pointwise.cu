@@ -1,31 +1,21 @@
 // The CUDA kernels of every op in kernels/pointwise.inc, from the same functors as the CPU's. A
 // kernel exists once per type that is computed in; what the operands are stored as is looked up
 // while loading, which memory hides and which keeps the number of kernels to compile small.
-#define NN_ISA cuda
-#include <cuda_bf16.h>
-#include <cuda_runtime.h>
-
+#include "kernels/cuda/cuda.cuh"
 #include "kernels/pointwise.h"
 
-namespace nn::cuda::pointwise {
+namespace nn::NN_ISA::pointwise {
 namespace {
 
-constexpr int threads = 256;
+constexpr unsigned threads = 256;
 constexpr int width = 4;  // elements a thread takes where all operands are contiguous
-
-template <class S> struct alignas(sizeof(S) * width) Pack { S value[width]; };
-
-__device__ inline float number(__nv_bfloat16 x) { return __bfloat162float(x); }
-template <class S> __device__ S number(S x) { return x; }
-__device__ inline void assign(__nv_bfloat16& y, float x) { y = __float2bfloat16_rn(x); }
-template <class S, class T> __device__ void assign(S& y, T x) { y = S(x); }
 
 // Calls f with a null pointer to the type behind `dtype`, of those that are computed in T (or a
 // bool).
 template <class T, class F> __device__ void visit(Dtype dtype, F f) {
     if constexpr (std::is_same_v<T, float>) {
         if (dtype == Dtype::f32) return f((float*)nullptr);
-        if (dtype == Dtype::bf16) return f((__nv_bfloat16*)nullptr);
+        if (dtype == Dtype::bf16) return f((bf16*)nullptr);
     } else if constexpr (std::is_same_v<T, double>) {
         if (dtype == Dtype::f64) return f((double*)nullptr);
     } else {
@@ -38,16 +28,16 @@ template <class T, class F> __device__ void visit(Dtype dtype, F f) {
 template <class T> __device__ T load(const Source& source, int64_t i) {
     T x;
     visit<T>(source.dtype, [&](auto* null) {
-        using S = std::remove_pointer_t<decltype(null)>;
+        using S = Pointee<decltype(null)>;
         x = T(number(reinterpret_cast<const S*>(source.data)[i]));
     });
     return x;
 }
 template <class T> __device__ void load(const Source& source, int64_t i, T* x) {
     visit<T>(source.dtype, [&](auto* null) {
-        using S = std::remove_pointer_t<decltype(null)>;
-        const Pack<S> pack =
-            *reinterpret_cast<const Pack<S>*>(source.data + i * int64_t(sizeof(S)));
+        using S = Pointee<decltype(null)>;
+        const auto pack =
+            *reinterpret_cast<const Pack<S, width>*>(source.data + i * int64_t(sizeof(S)));
 #pragma unroll
         for (int e = 0; e < width; ++e) x[e] = T(number(pack.value[e]));
     });
@@ -75,7 +65,10 @@ __global__ void __launch_bounds__(threads) strided(const Plan plan, void* y) {
             x[k] =
                 plan.source[k].data ? load<T>(plan.source[k], offset[k]) : T(plan.source[k].scalar);
     const auto result = Form::apply(x[0], x[1], x[2], x[3]);
-    visit<T>(plan.out, [&](auto* null) { assign(static_cast<decltype(null)>(y)[i], result); });
+    visit<T>(plan.out, [&](auto* null) {
+        using S = Pointee<decltype(null)>;
+        static_cast<S*>(y)[i] = stored<S>(result);
+    });
 }
 
 // All operands are contiguous or scalars, aligned to a pack, and plan.total is a multiple of the
@@ -94,18 +87,16 @@ __global__ void __launch_bounds__(threads) contiguous(const Plan plan, void* y) 
             for (int e = 0; e < width; ++e) x[k][e] = T(plan.source[k].scalar);
     }
     visit<T>(plan.out, [&](auto* null) {
-        using S = std::remove_pointer_t<decltype(null)>;
-        Pack<S> pack;
+        using S = Pointee<decltype(null)>;
+        Pack<S, width> pack;
 #pragma unroll
         for (int e = 0; e < width; ++e)
-            assign(pack.value[e], Form::apply(x[0][e], x[1][e], x[2][e], x[3][e]));
-        static_cast<Pack<S>*>(y)[i / width] = pack;
+            pack.value[e] = stored<S>(Form::apply(x[0][e], x[1][e], x[2][e], x[3][e]));
+        static_cast<Pack<S, width>*>(y)[i / width] = pack;
     });
 }
 
-bool packs(const void* data, Dtype dtype) {
-    return reinterpret_cast<uintptr_t>(data) % (dtype_size(dtype) * width) == 0;
-}
+bool packs(const void* data, Dtype dtype) { return aligned(data, dtype_size(dtype) * width); }
 
 bool is_contiguous(const Plan& plan, const void* y) {
     bool yes = plan.ndim == 1 && plan.total % width == 0 && packs(y, plan.out);
@@ -116,33 +107,29 @@ bool is_contiguous(const Plan& plan, const void* y) {
     return yes;
 }
 
-template <class Form, class T> void launch(const KernelCall& call, const Plan& plan) {
+template <class Form, class T> void compute(const KernelCall& call, const Plan& plan) {
     void* y = call.operand<void>(0);
-    const auto stream = static_cast<cudaStream_t>(call.stream);
     if (plan.total == 0) return;
-    const bool packed = std::is_same_v<T, float> &&
-                        is_contiguous(plan, y);  // other types are rare and not in a hurry
-    const auto blocks = unsigned((plan.total / (packed ? width : 1) + threads - 1) / threads);
-    if constexpr (std::is_same_v<T, float>)
-        if (packed) contiguous<Form, T><<<blocks, threads, 0, stream>>>(plan, y);
-    if (!packed) strided<Form, T><<<blocks, threads, 0, stream>>>(plan, y);
-    const cudaError_t status = cudaGetLastError();
-    if (status != cudaSuccess) call.fail("CUDA: %s", cudaGetErrorString(status));
+    if constexpr (std::is_same_v<T, float>)  // other types are rare and not in a hurry
+        if (is_contiguous(plan, y))
+            return void(launch(call, {blocks_for(plan.total, threads * width), threads},
+                               contiguous<Form, T>, plan, y));
+    launch(call, {blocks_for(plan.total, threads), threads}, strided<Form, T>, plan, y);
 }
 
 template <class Form, bool integers> void kernel(const KernelCall& call) {
     Plan plan;
     if (!make_plan<Form, integers>(call, plan)) return;
-    if (call.dtype == Dtype::f64) return launch<Form, double>(call, plan);
-    if (is_float(call.dtype)) return launch<Form, float>(call, plan);
-    if constexpr (integers) launch<Form, int64_t>(call, plan);
+    if (call.dtype == Dtype::f64) return compute<Form, double>(call, plan);
+    if (is_float(call.dtype)) return compute<Form, float>(call, plan);
+    if constexpr (integers) compute<Form, int64_t>(call, plan);
 }
 
-#define NN_POINTWISE(name, operands, integers, ...)                                \
-    const KernelRegistrar registrar_##name(#name, operands, "nn_pointwise_params", \
-                                           sizeof(nn_pointwise_params),            \
-                                           &kernel<__VA_ARGS__, integers>);
+#define NN_POINTWISE(name, operands, integers, ...)                                  \
+    const NN_CUDA_REGISTRAR registrar_##name(#name, operands, "nn_pointwise_params", \
+                                             sizeof(nn_pointwise_params),            \
+                                             &kernel<__VA_ARGS__, integers>);
 #include "kernels/pointwise_kernels.inc"
 
 }  // namespace
-}  // namespace nn::cuda::pointwise
+}  // namespace nn::NN_ISA::pointwise

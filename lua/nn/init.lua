@@ -33,11 +33,17 @@ nn.parameter, nn.list = module.parameter, module.list
 for name, value in pairs(layers) do nn[name] = value end
 
 --- nn.ops() -> the registry: a sorted list of {name, doc, inputs, attributes, samples, no_gradient,
---- category}.
+--- category, kernels, cuda}. kernels: names of those that the op's tasks run; cuda: whether this
+--- build has all of them for GPUs.
 ---     nn.ops()[1].name  --> "abs"
 function nn.ops()
-  local out = {}
-  for i, name in ipairs(ops.names) do out[i] = ops.ops[name] end
+  local out, kernels = {}, nn.kernels()
+  for i, name in ipairs(ops.names) do
+    local op = ops.ops[name]
+    op.cuda = true
+    for _, kernel in ipairs(op.kernels) do op.cuda = op.cuda and kernels[kernel].cuda end
+    out[i] = op
+  end
   return out
 end
 
@@ -233,6 +239,31 @@ function nn.workers()
   local cpus, gpus = ffi.new "int32_t[1]", ffi.new "int32_t[1]"
   check(C.nn_workers(cpus, gpus))
   return cpus[0], gpus[0]
+end
+
+local places = {any = 0, cpu = 1, gpu = 2}
+--- nn.place(where) says where tasks run from now on: "any" (as at the start), "cpu" or "gpu", for
+--- tests and measurements. Errors: a kind of worker that there is not.
+function nn.place(where)
+  if not places[where] then
+    lib.misuse('place: "any", "cpu" or "gpu" is needed, not %s', arguments.describe(where))
+  end
+  check(C.nn_place(places[where]))
+end
+
+local precisions = {highest = 0, high = 1}
+--- nn.matmul_precision(precision) says how GPUs multiply f32 matrices from now on: "highest" (as at
+--- the start) in f32, "high" with operands rounded to TF32 (10 bits of mantissa), several times
+--- faster. Sums are f32 in both. CPUs always multiply in f32. Returns what held before; without an
+--- argument it changes nothing.
+function nn.matmul_precision(precision)
+  if precision ~= nil and not precisions[precision] then
+    lib.misuse('matmul_precision: "highest" or "high" is needed, not %s',
+               arguments.describe(precision))
+  end
+  local was = ffi.new "int32_t[1]"
+  check(C.nn_matmul_tf32(precisions[precision] or -1, was))
+  return was[0] == 1 and "high" or "highest"
 end
 
 --- nn.tiles{tokens=1024, vocab=8192}: tile sizes by axis name, for tensors made from now on; 0 is

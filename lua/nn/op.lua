@@ -86,6 +86,11 @@ local function load_ops()
       check(C.nn_op_sample(index, i, text))
       op.samples[i + 1] = ffi.string(text[0])
     end
+    op.kernels = {}
+    for i = 0, info.kernels - 1 do
+      check(C.nn_op_kernel(index, i, text))
+      op.kernels[i + 1] = ffi.string(text[0])
+    end
     ops[op.name] = op
     names[#names + 1] = op.name
   end

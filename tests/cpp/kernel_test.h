@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <initializer_list>
 #include <limits>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "kernels/kernel.h"
+#include "tests/cpp/cuda_device.h"
 
 namespace nn::test {
 
@@ -92,9 +94,10 @@ public:
                std::all_of(bytes_.end() - guard, bytes_.end(), is_guard);
     }
     const std::vector<uint8_t>& bytes() const { return bytes_; }
+    void set_bytes(const uint8_t* from) { std::copy(from, from + bytes_.size(), bytes_.begin()); }
+    static constexpr size_t guard = 64 + 8;  // 8: a tile need not be aligned to a vector
 
 private:
-    static constexpr size_t guard = 64 + 8;  // 8: a tile need not be aligned to a vector
     Tile(size_t size, Dtype dtype)
         : dtype_(dtype), size_(size), bytes_(size * dtype_size(dtype) + 2 * guard, 0xA5) {}
     template <class T> void put(size_t i, T value) {
@@ -110,10 +113,16 @@ private:
     std::vector<uint8_t> bytes_;
 };
 
-// One compiled form of the kernels: an instruction set and the dtype of the data.
+// One compiled form of the kernels: an instruction set, or the CUDA kernels on a device, and the
+// dtype of the data.
 struct Variant {
     Isa isa;
     Dtype dtype;
+    const CudaDevice* cuda = nullptr;
+    KernelFn of(const Kernel& kernel) const {
+        return cuda ? cuda->kernel(kernel.name) : kernel.by_isa[int(isa)];
+    }
+    const char* name() const { return cuda ? cuda->name : isa_name(isa); }
     Dtype sum() const { return accumulator(dtype); }
     double eps() const { return unit_roundoff(dtype); }      // of outputs
     double sum_eps() const { return unit_roundoff(sum()); }  // of arithmetic and sums
@@ -123,16 +132,77 @@ struct Variant {
     Tile sum_output(size_t size) const { return Tile::poisoned(sum(), size); }
 };
 
-// Calls f(variant) for every instruction set this machine runs and every float dtype.
+// Calls f(variant) for every instruction set this machine runs, every CUDA device, and every float
+// dtype.
 template <class F>
 void each_variant(F f,
                   std::initializer_list<Dtype> dtypes = {Dtype::f32, Dtype::f64, Dtype::bf16}) {
-    for (int isa = 0; isa <= int(machine_isa()); ++isa)
+    std::vector<Variant> forms;
+    for (int isa = 0; isa <= int(machine_isa()); ++isa) forms.push_back({Isa(isa), Dtype::f32});
+    for (const CudaDevice* device : cuda_devices())
+        forms.push_back({Isa::baseline, Dtype::f32, device});
+    for (Variant variant : forms)
         for (Dtype dtype : dtypes) {
-            INFO(isa_name(Isa(isa)) << ", " << dtype_name(dtype));
-            f(Variant{Isa(isa), dtype});
+            variant.dtype = dtype;
+            INFO(variant.name() << ", " << dtype_name(dtype));
+            f(variant);
         }
 }
+
+// Calls a CUDA kernel; what it finds wrong with its data becomes a message, as the engine makes it.
+inline std::string call_on_device(const Variant& variant, KernelFn fn, void* const* operands,
+                                  const void* params) {
+    const CudaDevice& device = *variant.cuda;
+    device.fill(device.gpu.workspace, 0xFF, device.gpu.workspace_bytes);
+    *device.fault = {};
+    std::string error;
+    fn({operands, params, variant.dtype, nullptr, &error, &device.gpu, device.fault});
+    const std::string late = device.finish();
+    if (error.empty()) error = late;
+    if (!error.empty() || !device.fault->failed) return error;
+    char text[256];
+    std::snprintf(text, sizeof text, device.fault->format, (long long)device.fault->value);
+    return text;
+}
+
+// The tiles of a call in a device's memory, aligned to 256 bytes. One tile given twice is there
+// once.
+class Mirror {
+public:
+    Mirror(const CudaDevice& device, const std::vector<Tile*>& tiles)
+        : device_(device), tiles_(tiles) {
+        for (Tile* tile : tiles) {
+            const size_t first =
+                size_t(std::find(tiles.begin(), tiles.end(), tile) - tiles.begin());
+            if (!tile || first < data_.size()) {
+                data_.push_back(tile ? data_[first] : nullptr);
+                continue;
+            }
+            memory_.push_back(device.allocate(tile->bytes().size() + 256));
+            data_.push_back(static_cast<char*>(memory_.back()) + 256);
+            device.copy(with_guards(data_.back()), tile->bytes().data(), tile->bytes().size());
+        }
+    }
+    ~Mirror() {
+        for (void* memory : memory_) device_.release(memory);
+    }
+    Mirror(const Mirror&) = delete;
+    void* const* operands() const { return data_.data(); }
+    void copy_back() const {
+        for (size_t i = 0; i < tiles_.size(); ++i) {
+            if (!tiles_[i]) continue;
+            std::vector<uint8_t> bytes(tiles_[i]->bytes().size());
+            device_.copy(bytes.data(), with_guards(data_[i]), bytes.size());
+            tiles_[i]->set_bytes(bytes.data());
+        }
+    }
+
+private:
+    static char* with_guards(void* data) { return static_cast<char*>(data) - Tile::guard; }
+    const CudaDevice& device_;
+    std::vector<Tile*> tiles_;
+    std::vector<void*> memory_, data_;
+};
 
 // Runs a kernel and returns its failure message, "" when it succeeded. Operands are in declaration
 // order, nullptr where absent; one tile given twice is an operation in place.
@@ -143,8 +213,8 @@ std::string run(const Variant& variant, const std::string& name, const P& params
     if (!kernel) FAIL("there is no kernel " << name);
     if (sizeof(P) != kernel->params_size || operands.size() != kernel->operands.size())
         FAIL(name << " is called with the wrong parameters or number of operands");
-    const KernelFn fn = kernel->by_isa[int(variant.isa)];
-    if (!fn) FAIL(name << " has no variant for " << isa_name(variant.isa));
+    const KernelFn fn = variant.of(*kernel);
+    if (!fn) FAIL(name << " has no variant for " << variant.name());
 
     std::vector<void*> pointers;
     std::vector<std::vector<uint8_t>> before;
@@ -158,7 +228,13 @@ std::string run(const Variant& variant, const std::string& name, const P& params
         before.push_back(operands[i] && !shared ? operands[i]->bytes() : std::vector<uint8_t>());
     }
     std::string error;
-    fn({pointers.data(), &params, variant.dtype, nullptr, &error});
+    if (variant.cuda) {
+        const Mirror mirror(*variant.cuda, operands);
+        error = call_on_device(variant, fn, mirror.operands(), &params);
+        mirror.copy_back();
+    } else {
+        fn({pointers.data(), &params, variant.dtype, nullptr, &error});
+    }
     for (size_t i = 0; i < operands.size(); ++i) {
         INFO(name << ", operand " << kernel->operands[i].name);
         if (operands[i]) CHECK(operands[i]->guards_intact());

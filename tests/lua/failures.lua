@@ -101,6 +101,24 @@ t.case("changing in place what has to do with a gradient is refused", function()
   t.same(x:table(), {2, 4, 6})
 end)
 
+t.case("a kernel made to fail is one error with op and tile, and the program goes on", function()
+  local status, output = t.shell [[NNLUA_FAIL_KERNEL=gemm:2 $NNLUA -e '
+    local x = nn.ones(4, 5)
+    local first = x:matmul(x:t()):sum():item()
+    local good, message = pcall(function() return x:matmul(x:t()):table() end)
+    local again = x:matmul(x:t()):sum():item()
+    print(first, good, message, again)']]
+  t.same(status, 0)
+  t.check(output:find("^80\tfalse\t.*matmul: fails, as NNLUA_FAIL_KERNEL asks %(kernel gemm, f32, "
+                      .. "tile 1 of shape %(4,4%)%)\t80\n$"), output)
+end)
+
+t.case("a failure on purpose of a kernel that there is not is refused", function()
+  local status, output = t.shell [[NNLUA_FAIL_KERNEL=gem:2 $NNLUA -e 'nn.ones(3):sum():item()']]
+  t.same(status, 1)
+  t.check(output:find("NNLUA_FAIL_KERNEL is 'gem:2'; the name of a kernel", 1, true), output)
+end)
+
 t.case("what a script leaves running is waited for, and its error ends the program", function()
   local status, output = t.shell(
     [[$NNLUA -e 'local y = nn.zeros(3):gather(nn.tensor({9}, {dtype = "i64"}))']])

@@ -1,0 +1,156 @@
+#include "engine/gpu.h"
+
+#if defined(NN_CUDA)
+#include <cuda_runtime_api.h>
+#include <starpu.h>
+
+#include <array>
+#include <mutex>
+
+#include "engine/error.h"
+#include "engine/runtime.h"
+#include "kernels/cuda/device.h"
+
+namespace nn {
+namespace {
+
+// Room for cuBLASLt (32 MB on Hopper) and for the parts of sums; see kernels/cuda.
+constexpr size_t workspace_bytes = size_t(64) << 20;
+// More than StarPU keeps under way on a worker (STARPU_CUDA_PIPELINE, at most 4).
+constexpr int slots_per_worker = 16;
+
+struct Slot {
+    Fault* fault;  // in memory that the device sees
+    cudaEvent_t begin, end;
+    const TaskArg* arg;
+    GpuTaskFinish finish;
+    bool busy, timed;
+};
+struct Worker {
+    Gpu gpu{};
+    Fault* faults = nullptr;
+    std::array<Slot, slots_per_worker> slots{};
+};
+
+std::array<Worker, STARPU_NMAXWORKERS> workers;
+std::mutex error_mutex;
+std::string start_error;
+
+void need(cudaError_t status, const char* what) {
+    if (status != cudaSuccess) fail("%s failed: %s", what, cudaGetErrorString(status));
+}
+
+void prepare(Worker& worker) {
+    need(cudaGetDevice(&worker.gpu.device), "cudaGetDevice");
+    need(cudaMalloc(&worker.gpu.workspace, workspace_bytes), "cudaMalloc of the workspace");
+    worker.gpu.workspace_bytes = workspace_bytes;
+    void* faults = nullptr;
+    need(cudaHostAlloc(&faults, slots_per_worker * sizeof(Fault), cudaHostAllocDefault),
+         "cudaHostAlloc");
+    worker.faults = static_cast<Fault*>(faults);
+    for (int i = 0; i < slots_per_worker; ++i) {
+        worker.slots[size_t(i)].fault = worker.faults + i;
+        need(cudaEventCreate(&worker.slots[size_t(i)].begin), "cudaEventCreate");
+        need(cudaEventCreate(&worker.slots[size_t(i)].end), "cudaEventCreate");
+    }
+    worker.gpu.blas = cuda::open_blas();
+}
+
+// On every GPU worker, with its device current. Nothing may be thrown into StarPU.
+void start_worker(void*) {
+    const int id = starpu_worker_get_id();
+    try {
+        prepare(workers[size_t(id)]);
+    } catch (const std::exception& e) {
+        std::lock_guard lock(error_mutex);
+        start_error = format("GPU %d: %s", starpu_worker_get_devid(id), e.what());
+    }
+}
+
+void stop_worker(void*) {
+    Worker& worker = workers[size_t(starpu_worker_get_id())];
+    cuda::close_blas(worker.gpu.blas);
+    for (Slot& slot : worker.slots)
+        for (cudaEvent_t event : {slot.begin, slot.end})
+            if (event) cudaEventDestroy(event);
+    cudaFreeHost(worker.faults);
+    cudaFree(worker.gpu.workspace);
+    worker = {};
+}
+
+std::string message_of(const Fault& fault) {
+    if (!fault.failed) return "";
+    char text[256];
+    std::snprintf(text, sizeof text, fault.format, static_cast<long long>(fault.value));
+    return text;
+}
+
+// StarPU calls this on the worker when the device is done with a task, before tasks that depend on
+// it may start.
+void task_over(void* context) {
+    Slot& slot = *static_cast<Slot*>(context);
+    float milliseconds = 0;
+    if (slot.timed && cudaEventElapsedTime(&milliseconds, slot.begin, slot.end) == cudaSuccess)
+        add_kernel_time(slot.arg->kernel, double(milliseconds) * 1e-3, double(slot.arg->flops),
+                        double(slot.arg->bytes));
+    slot.finish(*slot.arg, message_of(*slot.fault));
+    slot.busy = false;
+}
+
+Slot* free_slot(Worker& worker) {
+    for (Slot& slot : worker.slots)
+        if (!slot.busy) return &slot;
+    return nullptr;
+}
+
+}  // namespace
+
+void start_gpus() {
+    if (starpu_cuda_worker_get_count() == 0) return;
+    start_error.clear();
+    starpu_execute_on_each_worker(start_worker, nullptr, STARPU_CUDA);
+    if (!start_error.empty()) fail("%s", start_error.c_str());
+}
+
+void stop_gpus() {
+    if (starpu_cuda_worker_get_count() == 0) return;
+    starpu_execute_on_each_worker(stop_worker, nullptr, STARPU_CUDA);
+}
+
+void poison_on_gpu(void* data, size_t bytes) {
+    need(cudaMemsetAsync(data, 0xFF, bytes, starpu_cuda_get_local_stream()), "cudaMemsetAsync");
+}
+
+std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish finish) {
+    Worker& worker = workers[size_t(starpu_worker_get_id())];
+    const cudaStream_t stream = starpu_cuda_get_local_stream();
+    Slot* slot = free_slot(worker);
+    if (!slot)
+        return format("more than %d tasks are under way on this GPU worker", slots_per_worker);
+    *slot->fault = Fault{};
+    slot->arg = &arg, slot->finish = finish, slot->timed = profiling();
+    std::string error;
+    if (slot->timed && cudaEventRecord(slot->begin, stream) != cudaSuccess) slot->timed = false;
+    arg.kernel->cuda(
+        KernelCall{operands, arg.params, arg.dtype, stream, &error, &worker.gpu, slot->fault});
+    if (slot->timed && cudaEventRecord(slot->end, stream) != cudaSuccess) slot->timed = false;
+    if (!error.empty()) return error;
+    slot->busy = true;
+    starpu_task* task = starpu_task_get_current();
+    task->epilogue_callback_func = task_over;
+    task->epilogue_callback_arg = slot;
+    return "";
+}
+
+}  // namespace nn
+
+#else
+
+namespace nn {
+void start_gpus() {}
+void stop_gpus() {}
+void poison_on_gpu(void*, size_t) {}
+std::string run_on_gpu(const TaskArg&, void* const*, GpuTaskFinish) { return ""; }
+}  // namespace nn
+
+#endif

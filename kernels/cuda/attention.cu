@@ -1,0 +1,211 @@
+// Attention and its gradient for any dtype and head size, over one pair of a query tile and a key
+// tile: a warp takes one query (or, for dk and dv, one key) and walks along the other axis. Weights
+// are computed again in the backward pass, for dq and for dk and dv each, so that every sum belongs
+// to one warp and has a fixed order.
+#include "kernels/cuda/attention.cuh"
+
+namespace nn::NN_ISA {
+namespace {
+
+constexpr unsigned threads = 128;
+constexpr int warps = int(threads) / 32;
+
+// Sum over the head of a[d] * b[d], in all lanes.
+template <class A, class T> __device__ A dot(const A* a, const T* b, int64_t dim) {
+    A sum = 0;
+    for (int64_t d = threadIdx.x % 32; d < dim; d += 32) sum += a[d] * A(number(b[d]));
+    return warp_reduce(sum, Sum());
+}
+template <class A, class T> __device__ void fetch(const T* from, int64_t dim, A scale, A* to) {
+    for (int64_t d = threadIdx.x % 32; d < dim; d += 32) to[d] = A(number(from[d])) * scale;
+}
+// to[d] += factor * from[d]
+template <class A, class T> __device__ void add(const T* from, int64_t dim, A factor, A* to) {
+    for (int64_t d = threadIdx.x % 32; d < dim; d += 32) to[d] += factor * A(number(from[d]));
+}
+
+// This warp's number of a row (batch, heads, len) and its place; false beyond the last.
+struct Place {
+    int64_t b, h, i;
+};
+__device__ inline bool my_place(int64_t batch, int64_t heads, int64_t len, Place* at) {
+    const int64_t n = int64_t(blockIdx.x) * warps + threadIdx.x / 32;
+    *at = {n / (heads * len), n / len % heads, n % len};
+    return n < batch * heads * len;
+}
+Shape shape_for(int64_t rows, int64_t numbers, size_t size) {
+    return {blocks_for(rows, warps), threads, size_t(warps * numbers) * size};
+}
+
+// Shared: the query and the output of each warp.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    attention_kernel(const Tile tile, T* o, Acc<T>* acc, Acc<T>* stats, const T* qkv_q,
+                     const T* qkv_k) {
+    using A = Acc<T>;
+    Place at;
+    if (!my_place(tile.p.batch, tile.p.heads, tile.p.q_len, &at)) return;  // no barriers below
+    const int64_t dim = tile.p.head_dim, kv = at.h / tile.group,
+                  out_at = tile.out(at.b, at.h, at.i);
+    A *q = dynamic_shared<A>() + (threadIdx.x / 32) * 2 * dim, *out = q + dim;
+    A* stat = stats + tile.row(at.b, at.h, at.i) * 2;
+    fetch(qkv_q + tile.query(at.b, at.h, at.i), dim, A(tile.p.scale), q);
+    A m = -A(INFINITY), l = 0;
+    if (tile.p.first) {
+        for (int64_t d = threadIdx.x % 32; d < dim; d += 32) out[d] = 0;
+    } else {
+        fetch(acc + out_at, dim, A(1), out);
+        m = stat[0], l = stat[1];
+    }
+    const int64_t keys = tile.visible(at.i);
+    for (int64_t j = 0; j < keys; ++j) {
+        const A score = dot(q, qkv_k + tile.key(at.b, kv, j), dim);
+        const A top = Max()(m, score), shift = top == -A(INFINITY) ? A(0) : top;
+        const A keep = exp_negative(m - shift), weight = exp_negative(score - shift);
+        l = l * keep + weight;
+        m = top;
+        const A used = tile.p.dropout > 0 ? weight * tile.kept<A>(at.b, at.h, at.i, j) : weight;
+        const T* v = qkv_k + tile.value(at.b, kv, j);
+        for (int64_t d = threadIdx.x % 32; d < dim; d += 32)
+            out[d] = out[d] * keep + used * A(number(v[d]));
+    }
+    __syncwarp();  // every lane has read the statistics
+    if (threadIdx.x % 32 == 0) stat[0] = tile.p.last ? m + math::log(l) : m, stat[1] = l;
+    for (int64_t d = threadIdx.x % 32; d < dim; d += 32) {
+        if (tile.p.last)
+            o[out_at + d] = stored<T>(out[d] * (A(1) / l));
+        else
+            acc[out_at + d] = out[d];
+    }
+}
+
+void attention(const KernelCall& call) {
+    const auto& p = call.get<nn_attention_params>();
+    const int64_t rows = p.batch * p.heads * p.q_len;
+    if (rows == 0 || attention_mma(call)) return;
+    visit_float(call.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        using A = Acc<T>;
+        launch(call, shape_for(rows, 2 * p.head_dim, sizeof(A)), attention_kernel<T>, tile_of(call),
+               call.operand<T>(0), call.operand<A>(1), call.operand<A>(2), call.operand<const T>(3),
+               call.operand<const T>(4));
+    });
+}
+
+// --- backward ---
+
+template <class T> struct Backward {
+    Tile tile;
+    T *dqkv_q, *dqkv_k;
+    const T *qkv_q, *qkv_k, *o, *dout;
+    const Acc<T>* stats;
+    Acc<T>* delta;  // rowsum(do o)
+};
+
+template <class T> __global__ void __launch_bounds__(threads) delta_kernel(const Backward<T> g) {
+    Place at;
+    if (!my_place(g.tile.p.batch, g.tile.p.heads, g.tile.p.q_len, &at)) return;
+    const int64_t from = g.tile.out(at.b, at.h, at.i);
+    Acc<T> sum = 0;
+    for (int64_t d = threadIdx.x % 32; d < g.tile.p.head_dim; d += 32)
+        sum += number(g.dout[from + d]) * number(g.o[from + d]);
+    sum = warp_reduce(sum, Sum());
+    if (threadIdx.x % 32 == 0) g.delta[g.tile.row(at.b, at.h, at.i)] = sum;
+}
+
+// The weight of a key for a query, dropped out, and the gradient of its score (before the scale).
+template <class A> struct Pair { A weight, dscore; };
+template <class T>
+__device__ Pair<Acc<T>> pair(const Backward<T>& g, int64_t b, int64_t h, int64_t i, int64_t j,
+                             Acc<T> score, Acc<T> dweight) {
+    using A = Acc<T>;
+    const int64_t row = g.tile.row(b, h, i);
+    const A weight = exp_negative(score - g.stats[2 * row]);
+    const A keep = g.tile.p.dropout > 0 ? g.tile.template kept<A>(b, h, i, j) : A(1);
+    return {weight * keep, weight * (dweight * keep - g.delta[row])};
+}
+
+// to = or += scale * sum, rounded once.
+template <class T>
+__device__ void deliver(T* to, const Acc<T>* sum, int64_t dim, Acc<T> scale, bool overwrite) {
+    for (int64_t d = threadIdx.x % 32; d < dim; d += 32)
+        to[d] = stored<T>((overwrite ? Acc<T>(0) : number(to[d])) + sum[d] * scale);
+}
+
+// A warp a query. Shared: query, do, dq.
+template <class T> __global__ void __launch_bounds__(threads) dq_kernel(const Backward<T> g) {
+    using A = Acc<T>;
+    const Tile& tile = g.tile;
+    Place at;
+    if (!my_place(tile.p.batch, tile.p.heads, tile.p.q_len, &at)) return;
+    const int64_t dim = tile.p.head_dim, kv = at.h / tile.group;
+    A *q = dynamic_shared<A>() + (threadIdx.x / 32) * 3 * dim, *dout = q + dim, *dq = dout + dim;
+    fetch(g.qkv_q + tile.query(at.b, at.h, at.i), dim, A(tile.p.scale), q);
+    fetch(g.dout + tile.out(at.b, at.h, at.i), dim, A(1), dout);
+    for (int64_t d = threadIdx.x % 32; d < dim; d += 32) dq[d] = 0;
+    const int64_t keys = tile.visible(at.i);
+    for (int64_t j = 0; j < keys; ++j) {
+        const T* k = g.qkv_k + tile.key(at.b, kv, j);
+        const A score = dot(q, k, dim), dweight = dot(dout, g.qkv_k + tile.value(at.b, kv, j), dim);
+        add(k, dim, pair(g, at.b, at.h, at.i, j, score, dweight).dscore, dq);
+    }
+    deliver(g.dqkv_q + tile.query(at.b, at.h, at.i), dq, dim, A(tile.p.scale), tile.p.first_q != 0);
+}
+
+// A warp a key. Shared: key, value, dk, dv.
+template <class T> __global__ void __launch_bounds__(threads) dkdv_kernel(const Backward<T> g) {
+    using A = Acc<T>;
+    const Tile& tile = g.tile;
+    Place at;  // h: of keys and values
+    if (!my_place(tile.p.batch, tile.p.kv_heads, tile.p.k_len, &at)) return;
+    const int64_t dim = tile.p.head_dim, j = at.i;
+    A *k = dynamic_shared<A>() + (threadIdx.x / 32) * 4 * dim, *v = k + dim, *dk = v + dim,
+      *dv = dk + dim;
+    fetch(g.qkv_k + tile.key(at.b, at.h, j), dim, A(tile.p.scale), k);
+    fetch(g.qkv_k + tile.value(at.b, at.h, j), dim, A(1), v);
+    for (int64_t d = threadIdx.x % 32; d < dim; d += 32) dk[d] = dv[d] = 0;
+    for (int64_t h = at.h * tile.group; h < (at.h + 1) * tile.group; ++h)
+        for (int64_t i = tile.first_query(j); i < tile.p.q_len; ++i) {
+            const T *q = g.qkv_q + tile.query(at.b, h, i), *dout = g.dout + tile.out(at.b, h, i);
+            const Pair<A> both = pair(g, at.b, h, i, j, dot(k, q, dim), dot(v, dout, dim));
+            add(dout, dim, both.weight, dv);
+            add(q, dim, both.dscore, dk);
+        }
+    const bool overwrite = tile.p.first_kv != 0;
+    deliver(g.dqkv_k + tile.key(at.b, at.h, j), dk, dim, A(tile.p.scale), overwrite);
+    deliver(g.dqkv_k + tile.value(at.b, at.h, j), dv, dim, A(1), overwrite);
+}
+
+template <class T> void run_backward(const KernelCall& call) {
+    using A = Acc<T>;
+    const auto& p = call.get<nn_attention_params>();
+    const int64_t rows = p.batch * p.heads * p.q_len, keys = p.batch * p.kv_heads * p.k_len;
+    A* delta = workspace<A>(call, rows);
+    if (!delta) return;
+    const Backward<T> g{tile_of(call),
+                        call.operand<T>(0),
+                        call.operand<T>(1),
+                        call.operand<const T>(2),
+                        call.operand<const T>(3),
+                        call.operand<const T>(4),
+                        call.operand<const T>(5),
+                        call.operand<const A>(6),
+                        delta};
+    if (rows > 0 && !launch(call, shape_for(rows, 0, 0), delta_kernel<T>, g)) return;
+    if constexpr (std::is_same_v<T, bf16>)
+        if (rows > 0 && keys > 0 && attention_backward_mma(call, delta)) return;
+    if (rows > 0 && !launch(call, shape_for(rows, 3 * p.head_dim, sizeof(A)), dq_kernel<T>, g))
+        return;
+    if (keys > 0) launch(call, shape_for(keys, 4 * p.head_dim, sizeof(A)), dkdv_kernel<T>, g);
+}
+
+void attention_backward(const KernelCall& call) {
+    visit_float(call.dtype, [&](auto* null) { run_backward<Pointee<decltype(null)>>(call); });
+}
+
+NN_CUDA_KERNEL(attention, "o:w acc:rw? stats:rw qkv_q:r qkv_k:r", nn_attention_params);
+NN_CUDA_KERNEL(attention_backward, "dqkv_q:rw dqkv_k:rw qkv_q:r qkv_k:r o:r do:r stats:r",
+               nn_attention_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

@@ -1,0 +1,136 @@
+// Attention of a few new tokens over a cache of keys and values, as text generation needs it. A
+// block takes one query of one head; its warps take turns with the keys, each with a running
+// maximum, sum and output, which are merged in the end. (To be measured: cutting long caches over
+// several blocks.)
+#include "kernels/cuda/cuda.cuh"
+
+namespace nn::NN_ISA {
+namespace {
+
+constexpr unsigned threads = 128;
+constexpr int warps = int(threads) / 32;
+
+// Where the new tokens of sequence b begin in the cache; -1, and the call fails, where they do not
+// fit.
+__device__ inline int64_t start_of(const nn_cache_params& p, const void* start, int64_t b,
+                                   Fault* fault) {
+    const int64_t at = load_index(start, Dtype(p.start_dtype), b);
+    if (at >= 0 && at <= p.context - p.len) return at;
+    report(fault, at);
+    return -1;
+}
+
+Fault* expect_start(const KernelCall& call) {
+    const auto& p = call.get<nn_cache_params>();
+    return expect(call, "%lld tokens from position %%lld on do not fit a cache of %lld",
+                  (long long)p.len, (long long)p.context);
+}
+
+// A thread an element of the new keys and values.
+template <class U>
+__global__ void __launch_bounds__(threads)
+    cache_write_kernel(U* cache, const U* qkv, const void* start, nn_cache_params p, Fault* fault) {
+    const int64_t heads = 2 * p.kv_heads, i = int64_t(blockIdx.x) * threads + threadIdx.x;
+    if (i >= p.batch * p.len * heads * p.head_dim) return;
+    const int64_t d = i % p.head_dim, h = i / p.head_dim % heads;
+    const int64_t t = i / (p.head_dim * heads) % p.len, b = i / (p.head_dim * heads * p.len);
+    const int64_t at = start_of(p, start, b, fault);
+    if (at < 0) return;
+    const int64_t width = (p.heads + heads) * p.head_dim;
+    cache[((b * heads + h) * p.context + at + t) * p.head_dim + d] =
+        qkv[(b * p.len + t) * width + (p.heads + h) * p.head_dim + d];
+}
+
+template <class U> void run_write(const KernelCall& call) {
+    const auto& p = call.get<nn_cache_params>();
+    const int64_t n = p.batch * p.len * 2 * p.kv_heads * p.head_dim;
+    if (n == 0) return;
+    launch(call, {blocks_for(n, threads), threads}, cache_write_kernel<U>, call.operand<U>(0),
+           call.operand<const U>(1), call.operand<const void>(2), p, expect_start(call));
+}
+
+void cache_write(const KernelCall& call) {
+    switch (dtype_size(call.dtype)) {
+        case 2: return run_write<uint16_t>(call);
+        case 4: return run_write<uint32_t>(call);
+        default: return run_write<uint64_t>(call);
+    }
+}
+
+// A warp's part: keys warp, warp + warps, ... The output (dim) grows in shared memory, each element
+// by the lane that owns it.
+template <class T>
+__device__ void attend_part(const Acc<T>* q, const T* k, const T* v, int64_t keys, int64_t dim,
+                            Acc<T>* out, Acc<T>* maximum, Acc<T>* sum) {
+    using A = Acc<T>;
+    const unsigned lane = threadIdx.x % 32;
+    A m = -A(INFINITY), l = 0;
+    for (int64_t d = lane; d < dim; d += 32) out[d] = 0;
+    for (int64_t j = threadIdx.x / 32; j < keys; j += warps) {
+        A score = 0;
+        for (int64_t d = lane; d < dim; d += 32) score += q[d] * number(k[j * dim + d]);
+        score = warp_reduce(score, Sum());
+        const A top = Max()(m, score), keep = m == top ? A(1) : exp_negative(m - top);
+        const A weight = exp_negative(score - top);
+        l = l * keep + weight;
+        for (int64_t d = lane; d < dim; d += 32)
+            out[d] = out[d] * keep + weight * number(v[j * dim + d]);
+        m = top;
+    }
+    *maximum = m, *sum = l;
+}
+
+// blockIdx.x = (b * len + t) * heads + h. Shared: the query, scaled, and an output for each warp.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    attention_cached_kernel(T* o, const T* qkv, const T* cache, const void* start,
+                            nn_cache_params p, Fault* fault) {
+    using A = Acc<T>;
+    __shared__ A maxima[warps], sums[warps];
+    const int64_t dim = p.head_dim, h = blockIdx.x % p.heads, token = blockIdx.x / p.heads;
+    const int64_t b = token / p.len, t = token % p.len, at = start_of(p, start, b, fault);
+    if (at < 0) return;  // all threads
+    A *q = dynamic_shared<A>(), *outs = q + dim;
+    const int64_t width = (p.heads + 2 * p.kv_heads) * dim;
+    for (int64_t d = threadIdx.x; d < dim; d += threads)
+        q[d] = number(qkv[token * width + h * dim + d]) * A(p.scale);
+    __syncthreads();
+    const int64_t kv = h / (p.heads / p.kv_heads), matrix = p.context * dim;
+    const T* k = cache + (b * 2 * p.kv_heads + kv) * matrix;
+    const unsigned warp = threadIdx.x / 32;
+    A m, l;
+    attend_part(q, k, k + p.kv_heads * matrix, at + t + 1, dim, outs + warp * dim, &m, &l);
+    if (threadIdx.x % 32 == 0) maxima[warp] = m, sums[warp] = l;
+    __syncthreads();
+    A top = maxima[0], total = 0, keep[warps];
+    for (int w = 1; w < warps; ++w) top = Max()(top, maxima[w]);
+    for (int w = 0; w < warps; ++w) {
+        keep[w] = maxima[w] == top ? A(1) : exp_negative(maxima[w] - top);
+        total += sums[w] * keep[w];
+    }
+    const A inverse = A(1) / total;
+    for (int64_t d = threadIdx.x; d < dim; d += threads) {
+        A sum = 0;
+        for (int w = 0; w < warps; ++w) sum += outs[w * dim + d] * keep[w];
+        o[(token * p.heads + h) * dim + d] = stored<T>(sum * inverse);
+    }
+}
+
+void attention_cached(const KernelCall& call) {
+    const auto& p = call.get<nn_cache_params>();
+    const int64_t queries = p.batch * p.len * p.heads;
+    if (queries == 0) return;
+    visit_float(call.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        const size_t shared = size_t((1 + warps) * p.head_dim) * sizeof(Acc<T>);
+        launch(call, {blocks_for(queries, 1), threads, shared}, attention_cached_kernel<T>,
+               call.operand<T>(0), call.operand<const T>(1), call.operand<const T>(2),
+               call.operand<const void>(3), p, expect_start(call));
+    });
+}
+
+NN_CUDA_KERNEL(cache_write, "cache:rw qkv:r start:r", nn_cache_params);
+NN_CUDA_KERNEL(attention_cached, "o:w qkv:r cache:r start:r", nn_cache_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

@@ -1,0 +1,272 @@
+// The gradient of attention for bf16 and heads of 64 and 128 on tensor cores. Two kernels compute
+// the weights again from their logarithm: one takes 64 keys of a head and walks over the queries
+// that see them (dk and dv), the other 64 queries and walks over their keys (dq). Seven products
+// instead of five, but no sum is shared between blocks: no atomics, and the same bits every time. P
+// and dS are rounded to bf16 for their products; sums stay in float until the tile's gradient is
+// written.
+//
+// To be measured on a GPU: one kernel with dS kept for dq, register use against occupancy for heads
+// of 128, wgmma on Hopper.
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/mma.cuh"
+
+namespace nn::NN_ISA {
+namespace {
+
+constexpr unsigned threads = 128;
+constexpr int rows = 64;  // of a block: the keys of dk and dv, the queries of dq; 16 a warp
+// Queries, or keys, of one step: what the registers hold beside the sums.
+template <int dim> constexpr int columns = dim == 64 ? 64 : 32;
+
+struct Operands {
+    bf16 *dqkv_q, *dqkv_k;
+    const bf16 *qkv_q, *qkv_k, *dout;
+    const float *stats, *delta;
+};
+
+// Memory of a launch: the block's own two matrices, and two stages of the two it walks over.
+template <int dim> struct Memory {
+    bf16* start;
+    __device__ SharedRows<dim> own(int which) const { return {start + which * rows * dim}; }
+    __device__ SharedRows<dim> other(int64_t stage, int which) const {
+        return {start + 2 * rows * dim + (stage % 2 * 2 + which) * columns<dim> * dim};
+    }
+    // Per query of a stage: log-sum times log2 e, and delta.
+    __device__ float* numbers(int64_t stage, int which) const {
+        return reinterpret_cast<float*>(start + (2 * rows + 4 * columns<dim>)*dim) +
+               (stage % 2 * 2 + which) * columns<dim>;
+    }
+};
+template <int dim>
+constexpr size_t shared_bytes = size_t(2 * rows + 4 * columns<dim>) * dim * sizeof(bf16) +
+                                4 * columns<dim> * sizeof(float);
+
+// From a score and the gradient of its weight: the weight used (dropped out), and the score's
+// gradient before the scale.
+__device__ inline void differentiate(float scale, float lse, float delta, bool hidden, float keep,
+                                     float* score, float* dweight) {
+    const float weight = hidden ? 0.0f : exp2_fast(*score * scale - lse);
+    *score = weight * keep;
+    *dweight = weight * (*dweight * keep - delta);
+}
+
+// Two neighbours of a row of a gradient = or += scale times the sums.
+__device__ inline void deliver(bf16* to, float low, float high, float scale, bool overwrite) {
+    low *= scale, high *= scale;
+    if (!overwrite) {
+        const Pack<bf16, 2> before = *reinterpret_cast<const Pack<bf16, 2>*>(to);
+        low += number(before.value[0]), high += number(before.value[1]);
+    }
+    *reinterpret_cast<uint32_t*>(to) = pack2(low, high);
+}
+
+// This lane's two rows of the block, g and g + 8 of its warp's 16.
+__device__ inline int my_row(int half) {
+    return int(threadIdx.x / 32) * 16 + int(threadIdx.x % 32) / 4 + half * 8;
+}
+
+// --- dk and dv ---
+
+// One step: a block of queries of one of the heads that share this key and value head.
+struct Step {
+    int64_t h, q0;
+};
+
+template <int dim>
+__device__ void copy_queries(const Tile& tile, const Operands& o, int64_t b, const Step& step,
+                             const Memory<dim>& memory, int64_t stage) {
+    constexpr int count = columns<dim>;
+    const int64_t valid = tile.p.q_len - step.q0;
+    memory.other(stage, 0).copy(o.qkv_q + tile.query(b, step.h, step.q0), tile.width, count, valid);
+    memory.other(stage, 1).copy(o.dout + tile.out(b, step.h, step.q0), tile.p.heads * dim, count,
+                                valid);
+    copies_end();
+    for (int i = int(threadIdx.x); i < count; i += int(threads)) {
+        const bool good = i < valid;  // beyond, weights become e^-infinity = 0
+        const int64_t row = tile.row(b, step.h, step.q0) + i;
+        memory.numbers(stage, 0)[i] = good ? o.stats[2 * row] * float(log2_e) : INFINITY;
+        memory.numbers(stage, 1)[i] = good ? o.delta[row] : 0.0f;
+    }
+}
+
+// P^T in `weights` and dS^T in `dweights`: rows are keys, columns queries.
+template <int dim, bool dropout>
+__device__ void differentiate_keys(const Tile& tile, int64_t b, const Step& step, int64_t k0,
+                                   const Memory<dim>& memory, int64_t stage,
+                                   float (&weights)[columns<dim> / 8][4],
+                                   float (&dweights)[columns<dim> / 8][4]) {
+    const float scale = float(tile.p.scale * log2_e);
+    const float *lse = memory.numbers(stage, 0), *delta = memory.numbers(stage, 1);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int64_t j = k0 + my_row(half), first = tile.first_query(j) - step.q0;
+#pragma unroll
+        for (int n = 0; n < columns<dim> / 8; ++n)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                const int i = 8 * n + 2 * int(threadIdx.x % 4) + e;
+                float keep = 1;
+                if constexpr (dropout) keep = tile.kept<float>(b, step.h, step.q0 + i, j);
+                differentiate(scale, lse[i], delta[i], i < first, keep, &weights[n][2 * half + e],
+                              &dweights[n][2 * half + e]);
+            }
+    }
+}
+
+template <int dim>
+__device__ void store_keys(const Tile& tile, const Operands& o, int64_t b, int64_t kv, int64_t k0,
+                           const float (&dk)[dim / 8][4], const float (&dv)[dim / 8][4]) {
+    const bool overwrite = tile.p.first_kv != 0;
+    const int t = int(threadIdx.x % 4);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int64_t j = k0 + my_row(half);
+        if (j >= tile.p.k_len) continue;
+        bf16 *to_k = o.dqkv_k + tile.key(b, kv, j) + 2 * t,
+             *to_v = o.dqkv_k + tile.value(b, kv, j) + 2 * t;
+#pragma unroll
+        for (int n = 0; n < dim / 8; ++n) {
+            deliver(to_k + 8 * n, dk[n][2 * half], dk[n][2 * half + 1], float(tile.p.scale),
+                    overwrite);
+            deliver(to_v + 8 * n, dv[n][2 * half], dv[n][2 * half + 1], 1.0f, overwrite);
+        }
+    }
+}
+
+// blockIdx: block of keys, key and value head, sequence.
+template <int dim, bool dropout>
+__global__ void __launch_bounds__(threads) dkdv_mma_kernel(const Tile tile, const Operands o) {
+    constexpr int count = columns<dim>;
+    const int64_t b = blockIdx.z, kv = blockIdx.y, k0 = int64_t(blockIdx.x) * rows;
+    const Memory<dim> memory{dynamic_shared<bf16>()};
+    const int64_t first = tile.first_query(k0) / count, end = ceil_div(tile.p.q_len, count);
+    const int64_t per_head = larger<int64_t>(0, end - first), steps = tile.group * per_head;
+    const auto step_at = [&](int64_t s) {
+        return Step{kv * tile.group + s / per_head, (first + s % per_head) * count};
+    };
+    memory.own(0).copy(o.qkv_k + tile.key(b, kv, k0), tile.width, rows, tile.p.k_len - k0);
+    memory.own(1).copy(o.qkv_k + tile.value(b, kv, k0), tile.width, rows, tile.p.k_len - k0);
+    if (steps > 0) copy_queries(tile, o, b, step_at(0), memory, 0);
+    copies_end();
+    float dk[dim / 8][4] = {}, dv[dim / 8][4] = {};
+    copies_wait<0>();
+    __syncthreads();
+    const int row = int(threadIdx.x / 32) * 16;
+    for (int64_t s = 0; s < steps; ++s) {
+        if (s + 1 < steps) copy_queries(tile, o, b, step_at(s + 1), memory, s + 1);
+        const SharedRows<dim> q = memory.other(s, 0), dout = memory.other(s, 1);
+        float weights[count / 8][4], dweights[count / 8][4];
+        multiply_rows<dim, count>(memory.own(0), row, q, weights);
+        multiply_rows<dim, count>(memory.own(1), row, dout, dweights);
+        differentiate_keys<dim, dropout>(tile, b, step_at(s), k0, memory, s, weights, dweights);
+        accumulate<dim, count>(weights, dout, dv);
+        accumulate<dim, count>(dweights, q, dk);
+        copies_wait<0>();
+        __syncthreads();  // the next stage is there for all warps, and all are done with this one
+    }
+    store_keys<dim>(tile, o, b, kv, k0, dk, dv);
+}
+
+// --- dq ---
+
+template <int dim>
+__device__ void copy_keys(const Tile& tile, const Operands& o, int64_t b, int64_t kv, int64_t k0,
+                          const Memory<dim>& memory, int64_t stage) {
+    constexpr int count = columns<dim>;
+    const int64_t valid = tile.p.k_len - k0;
+    memory.other(stage, 0).copy(o.qkv_k + tile.key(b, kv, k0), tile.width, count, valid);
+    memory.other(stage, 1).copy(o.qkv_k + tile.value(b, kv, k0), tile.width, count, valid);
+    copies_end();
+}
+
+// blockIdx: block of queries, head, sequence.
+template <int dim, bool dropout>
+__global__ void __launch_bounds__(threads) dq_mma_kernel(const Tile tile, const Operands o) {
+    constexpr int count = columns<dim>;
+    const int64_t b = blockIdx.z, h = blockIdx.y, kv = h / tile.group;
+    const int64_t q0 = int64_t(gridDim.x - 1 - blockIdx.x) * rows;  // the longest first
+    const Memory<dim> memory{dynamic_shared<bf16>()};
+    const int64_t last = smaller<int64_t>(q0 + rows, tile.p.q_len) - 1;
+    const int64_t steps = ceil_div(tile.visible(last), count);
+    memory.own(0).copy(o.qkv_q + tile.query(b, h, q0), tile.width, rows, tile.p.q_len - q0);
+    memory.own(1).copy(o.dout + tile.out(b, h, q0), tile.p.heads * dim, rows, tile.p.q_len - q0);
+    if (steps > 0) copy_keys(tile, o, b, kv, 0, memory, 0);
+    copies_end();
+    const float scale = float(tile.p.scale * log2_e);
+    float lse[2], delta[2], dq[dim / 8][4] = {};
+    int64_t visible[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int64_t i = q0 + my_row(half);
+        const bool good = i < tile.p.q_len;
+        lse[half] = good ? o.stats[2 * tile.row(b, h, i)] * float(log2_e) : INFINITY;
+        delta[half] = good ? o.delta[tile.row(b, h, i)] : 0.0f;
+        visible[half] = good ? tile.visible(i) : 0;
+    }
+    copies_wait<0>();
+    __syncthreads();
+    const int row = int(threadIdx.x / 32) * 16;
+    for (int64_t s = 0; s < steps; ++s) {
+        if (s + 1 < steps) copy_keys(tile, o, b, kv, (s + 1) * count, memory, s + 1);
+        const SharedRows<dim> k = memory.other(s, 0), v = memory.other(s, 1);
+        float weights[count / 8][4], dweights[count / 8][4];
+        multiply_rows<dim, count>(memory.own(0), row, k, weights);
+        multiply_rows<dim, count>(memory.own(1), row, v, dweights);
+#pragma unroll
+        for (int n = 0; n < count / 8; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const int64_t j = s * count + 8 * n + 2 * int(threadIdx.x % 4) + e % 2;
+                const int half = e / 2;
+                float keep = 1;
+                if constexpr (dropout) keep = tile.kept<float>(b, h, q0 + my_row(half), j);
+                differentiate(scale, lse[half], delta[half], j >= visible[half], keep,
+                              &weights[n][e], &dweights[n][e]);
+            }
+        accumulate<dim, count>(dweights, k, dq);
+        copies_wait<0>();
+        __syncthreads();  // as above
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int64_t i = q0 + my_row(half);
+        if (i >= tile.p.q_len) continue;
+        bf16* to = o.dqkv_q + tile.query(b, h, i) + 2 * int(threadIdx.x % 4);
+#pragma unroll
+        for (int n = 0; n < dim / 8; ++n)
+            deliver(to + 8 * n, dq[n][2 * half], dq[n][2 * half + 1], float(tile.p.scale),
+                    tile.p.first_q != 0);
+    }
+}
+
+template <int dim, bool dropout> void run(const KernelCall& call, const Operands& o) {
+    const auto& p = call.get<nn_attention_params>();
+    const dim3 keys(unsigned(ceil_div(p.k_len, rows)), unsigned(p.kv_heads), unsigned(p.batch));
+    const dim3 queries(unsigned(ceil_div(p.q_len, rows)), unsigned(p.heads), unsigned(p.batch));
+    if (launch(call, {keys, threads, shared_bytes<dim>}, dkdv_mma_kernel<dim, dropout>,
+               tile_of(call), o))
+        launch(call, {queries, threads, shared_bytes<dim>}, dq_mma_kernel<dim, dropout>,
+               tile_of(call), o);
+}
+
+}  // namespace
+
+bool attention_backward_mma(const KernelCall& call, const float* delta) {
+    const auto& p = call.get<nn_attention_params>();
+    const Operands o{call.operand<bf16>(0),
+                     call.operand<bf16>(1),
+                     call.operand<const bf16>(2),
+                     call.operand<const bf16>(3),
+                     call.operand<const bf16>(5),
+                     call.operand<const float>(6),
+                     delta};
+    const bool fits = aligned(o.dqkv_q) && aligned(o.dqkv_k) && aligned(o.qkv_q) &&
+                      aligned(o.qkv_k) && aligned(o.dout) && p.heads <= 65535 && p.batch <= 65535;
+    if (!fits || (p.head_dim != 64 && p.head_dim != 128)) return false;
+    const auto chosen = p.head_dim == 64 ? (p.dropout > 0 ? run<64, true> : run<64, false>)
+                                         : (p.dropout > 0 ? run<128, true> : run<128, false>);
+    chosen(call, o);
+    return true;
+}
+
+}  // namespace nn::NN_ISA

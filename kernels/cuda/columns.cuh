@@ -1,0 +1,86 @@
+// Sums over the rows of a matrix, for the gradients of biases and of LayerNorm's weights. A block
+// takes a stripe of columns and a chunk of rows, each of its warps every eighth row; the parts of
+// the warps and then those of the chunks are added in order, so the bits depend on the shape alone.
+#pragma once
+#include "kernels/cuda/rows.cuh"
+
+namespace nn::NN_ISA {
+namespace {
+
+constexpr unsigned column_threads = 256;
+constexpr int column_warps = int(column_threads) / 32;
+
+// Adds to `sums[output][column of the pack]` what `source` gives for its columns. Source:
+//   static constexpr int outputs; template <int width> void add(row, column, A
+//   (&sums)[outputs][width])
+// part: (chunks, outputs, cols), or nullptr where the sums are not wanted.
+template <class A, int width, class Source>
+__global__ void __launch_bounds__(column_threads)
+    column_parts(const Source source, int64_t rows, int64_t cols, int64_t chunk, A* part) {
+    constexpr int outputs = Source::outputs;
+    __shared__ A shared[column_warps][outputs][width][32];
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int64_t column = (int64_t(blockIdx.x) * 32 + lane) * width;
+    const int64_t begin = int64_t(blockIdx.y) * chunk, end = smaller(rows, begin + chunk);
+    A sums[outputs][width] = {};
+    if (column < cols)
+        for (int64_t row = begin + warp; row < end; row += column_warps)
+            source.template add<width>(row, column, sums);
+    if (!part) return;  // all threads
+#pragma unroll
+    for (int o = 0; o < outputs; ++o)
+#pragma unroll
+        for (int e = 0; e < width; ++e) shared[warp][o][e][lane] = sums[o][e];
+    __syncthreads();
+    if (warp != 0 || column >= cols) return;
+    for (int o = 0; o < outputs; ++o)
+        for (int e = 0; e < width; ++e) {
+            A total = shared[0][o][e][lane];
+            for (int w = 1; w < column_warps; ++w) total += shared[w][o][e][lane];
+            part[(int64_t(blockIdx.y) * outputs + o) * cols + column + e] = total;
+        }
+}
+
+template <class A> struct Outputs { A* y[2]; };
+
+// y[o] (cols) = or += the parts of output o, in order.
+template <class A>
+__global__ void __launch_bounds__(column_threads)
+    add_column_parts(const Outputs<A> to, const A* part, int64_t chunks, int64_t cols, int outputs,
+                     bool first) {
+    const int64_t column = int64_t(blockIdx.x) * column_threads + threadIdx.x;
+    const int o = int(blockIdx.y);
+    A* y = to.y[o];
+    if (column >= cols || !y) return;
+    A total = 0;
+    for (int64_t c = 0; c < chunks; ++c) total += part[(c * outputs + o) * cols + column];
+    y[column] = first ? total : y[column] + total;
+}
+
+// y[o] = or += the sums over rows of what source gives. packed: columns may be taken 16 bytes of T
+// at a time.
+template <class T, class Source>
+void sum_columns(const KernelCall& call, const Source& source, int64_t rows, int64_t cols,
+                 bool packed, bool first, Outputs<Acc<T>> to) {
+    using A = Acc<T>;
+    if (cols == 0) return;
+    const bool wanted = to.y[0] || to.y[1];
+    const int width = packed ? lanes16<T> : 1;
+    const int64_t stripes = ceil_div(cols, 32 * width);
+    // About a thousand blocks, of at least 32 rows each.
+    const int64_t chunk =
+        larger<int64_t>(32, ceil_div(rows, larger<int64_t>(1, ceil_div(1024, stripes))));
+    const int64_t chunks = larger<int64_t>(1, ceil_div(rows, chunk));
+    A* part = wanted ? workspace<A>(call, chunks * Source::outputs * cols) : nullptr;
+    if (wanted && !part) return;
+    const Shape shape{dim3(unsigned(stripes), unsigned(chunks)), column_threads};
+    const auto kernel = packed ? column_parts<A, lanes16<T>, Source> : column_parts<A, 1, Source>;
+    if (!launch(call, shape, kernel, source, rows, cols, chunk, part) || !wanted) return;
+    launch(
+        call,
+        {dim3(unsigned(ceil_div(cols, column_threads)), unsigned(Source::outputs)), column_threads},
+        add_column_parts<A>, to, part, chunks, cols, int(Source::outputs), first);
+}
+
+}  // namespace
+}  // namespace nn::NN_ISA

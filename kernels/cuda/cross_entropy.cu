@@ -1,0 +1,152 @@
+// Cross-entropy of logits that come in vocabulary tiles: ce_count, then ce_stats over the tiles of
+// a row, ce_loss, and ce_grad for one tile at a time, as kernels/cpu/cross_entropy.cc defines them.
+// A tile of logits is read once by ce_stats, and read and written once by ce_grad.
+#include "kernels/cuda/rows.cuh"
+
+namespace nn::NN_ISA {
+namespace {
+
+constexpr unsigned threads = 256;
+
+__global__ void __launch_bounds__(1024)
+    ce_count_kernel(double* count, const void* targets, nn_cross_entropy_params p, Fault* fault) {
+    int64_t counted = 0;
+    for (int64_t i = threadIdx.x; i < p.rows; i += blockDim.x) {
+        const int64_t target = load_index(targets, Dtype(p.targets_dtype), i);
+        if (target == p.ignore_index) continue;
+        ++counted;
+        if (target < 0 || target >= p.vocab) report(fault, target);
+    }
+    counted = block_reduce(counted, Sum());
+    if (threadIdx.x == 0) *count = (p.first ? 0 : *count) + double(counted);
+}
+
+void ce_count(const KernelCall& call) {
+    const auto& p = call.get<nn_cross_entropy_params>();
+    launch(call, {dim3(1), threads_for(p.rows, 1, 1024)}, ce_count_kernel, call.operand<double>(0),
+           call.operand<const void>(1), p,
+           expect(call, "target %%lld is outside the vocabulary of %lld", (long long)p.vocab));
+}
+
+// e^(x - shift) where x is a maximum that may be -infinity like the shift.
+template <class A> __device__ A decay(A x, A shift) {
+    return x == shift ? A(1) : exp_negative(x - shift);
+}
+
+// A block a row; each thread keeps a running maximum m and the sum l of e^(logit - m). A NaN
+// reaches the sum; while all is -infinity the sum stays 0.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    ce_stats_kernel(Acc<T>* stats, const T* logits, const void* targets, nn_cross_entropy_params p,
+                    bool packed) {
+    using A = Acc<T>;
+    constexpr A none = -A(INFINITY);
+    const int64_t row = blockIdx.x;
+    logits += row * p.cols, stats += row * 3;
+    A m = none, l = 0;
+    each_pack<T>(p.cols, packed, [&](int64_t j, auto width) {
+        A v[width], largest = m;
+        load_pack<width>(logits + j, v);
+        for (int e = 0; e < width; ++e) largest = Max()(largest, v[e]);
+        if (largest > m) {
+            l *= exp_negative(m - largest);
+            m = largest;
+        }
+        const A shift = m == none ? A(0) : m;
+        for (int e = 0; e < width; ++e) l += exp_negative(v[e] - shift);
+    });
+    const A all = block_reduce(m, Max());
+    l = block_reduce(l * decay(m, all), Sum());
+    if (threadIdx.x != 0) return;
+    const A before = p.first ? none : stats[0], sum = p.first ? A(0) : stats[1];
+    const A both = Max()(before, all);
+    stats[0] = both;
+    stats[1] = sum * decay(before, both) + l * decay(all, both);
+    const int64_t column = load_index(targets, Dtype(p.targets_dtype), row) - p.col_start;
+    if (column >= 0 && column < p.cols)
+        stats[2] = number(logits[column]);
+    else if (p.first)
+        stats[2] = 0;
+}
+
+void ce_stats(const KernelCall& call) {
+    const auto& p = call.get<nn_cross_entropy_params>();
+    if (p.rows == 0) return;
+    visit_float(call.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        const T* logits = call.operand<const T>(1);
+        const bool packed = rows_packed<T>(p.cols, logits);
+        launch(call, rows_shape<T>(p.rows, p.cols, packed), ce_stats_kernel<T>,
+               call.operand<Acc<T>>(0), logits, call.operand<const void>(2), p, packed);
+    });
+}
+
+template <class A>
+__global__ void __launch_bounds__(1024)
+    ce_loss_kernel(double* loss, const A* stats, const void* targets, nn_cross_entropy_params p) {
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < p.rows; i += blockDim.x) {
+        const A* stat = stats + 3 * i;
+        if (load_index(targets, Dtype(p.targets_dtype), i) != p.ignore_index)
+            sum += double(stat[0]) + std::log(double(stat[1])) - double(stat[2]);
+    }
+    sum = block_reduce(sum, Sum());
+    if (threadIdx.x == 0) *loss = (p.first ? 0 : *loss) + sum;
+}
+
+void ce_loss(const KernelCall& call) {
+    const auto& p = call.get<nn_cross_entropy_params>();
+    const Shape shape{dim3(1), threads_for(p.rows, 1, 1024)};
+    double* loss = call.operand<double>(0);
+    const void* targets = call.operand<const void>(2);
+    if (call.dtype == Dtype::f64)
+        launch(call, shape, ce_loss_kernel<double>, loss, call.operand<const double>(1), targets,
+               p);
+    else
+        launch(call, shape, ce_loss_kernel<float>, loss, call.operand<const float>(1), targets, p);
+}
+
+// A block a row: d = factor (softmax - onehot), or 0 where the row does not count. d may be logits.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    ce_grad_kernel(T* d, const T* logits, const Acc<T>* stats, const void* targets,
+                   const double* count, nn_cross_entropy_params p, bool packed) {
+    using A = Acc<T>;
+    const int64_t row = blockIdx.x, target = load_index(targets, Dtype(p.targets_dtype), row);
+    const int64_t column = target - p.col_start;
+    const bool counts = target != p.ignore_index;
+    const A factor = A(p.scale / (*count > 1 ? *count : 1.0));
+    const A largest = stats[3 * row], weight = factor / stats[3 * row + 1];
+    d += row * p.cols, logits += row * p.cols;
+    each_pack<T>(p.cols, packed, [&](int64_t j, auto width) {
+        A v[width] = {};
+        if (counts) {
+            load_pack<width>(logits + j, v);
+            for (int e = 0; e < width; ++e)
+                v[e] = weight * exp_negative(v[e] - largest) - (j + e == column ? factor : A(0));
+        }
+        store_pack<width>(d + j, v);
+    });
+}
+
+void ce_grad(const KernelCall& call) {
+    const auto& p = call.get<nn_cross_entropy_params>();
+    if (p.rows == 0) return;
+    visit_float(call.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        T* d = call.operand<T>(0);
+        const T* logits = call.operand<const T>(1);
+        const bool packed = rows_packed<T>(p.cols, d, logits);
+        launch(call, rows_shape<T>(p.rows, p.cols, packed), ce_grad_kernel<T>, d, logits,
+               call.operand<const Acc<T>>(2), call.operand<const void>(3),
+               call.operand<const double>(4), p, packed);
+    });
+}
+
+NN_CUDA_KERNEL(ce_count, "count:rw targets:r", nn_cross_entropy_params);
+NN_CUDA_KERNEL(ce_stats, "stats:rw logits:r targets:r", nn_cross_entropy_params);
+NN_CUDA_KERNEL(ce_loss, "loss:rw stats:r targets:r", nn_cross_entropy_params);
+NN_CUDA_KERNEL(ce_grad, "dlogits:w logits:r stats:r targets:r count:r", nn_cross_entropy_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

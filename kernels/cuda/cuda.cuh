@@ -1,0 +1,232 @@
+// What every CUDA kernel file shares: launching with every status checked, storage types, loads and
+// stores of 16 bytes, and reductions whose order is fixed, so that a run gives the same bits each
+// time. Kernels never allocate: what they need beside their operands lies in the worker's
+// workspace.
+//
+// The files are also compiled by g++ against tests/emulated/cuda_runtime.h, which runs them on a
+// CPU. For this, kernels are launched with launch(), barriers are reached by every thread of a
+// block, and warp operations by every lane.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdio>
+#include <type_traits>
+
+#include "kernels/kernel.h"
+#include "kernels/math.h"
+
+#ifndef NN_CUDA_REGISTRAR
+#define NN_CUDA_REGISTRAR ::nn::KernelRegistrar
+#endif
+#define NN_CUDA_KERNEL(name, operands, params) \
+    const NN_CUDA_REGISTRAR registrar_##name(#name, operands, #params, sizeof(params), &name)
+
+namespace nn::NN_ISA {
+namespace {
+
+// --- launching ---
+
+inline cudaStream_t stream_of(const KernelCall& call) {
+    return static_cast<cudaStream_t>(call.stream);
+}
+
+// False, with the failure noted, unless `status` is success.
+inline bool check(const KernelCall& call, cudaError_t status, const char* what) {
+    if (take_failure()) status = cudaErrorLaunchFailure;
+    if (status == cudaSuccess) return true;
+    call.fail("CUDA device %d: %s failed: %s", call.gpu ? call.gpu->device : 0, what,
+              cudaGetErrorString(status));
+    return false;
+}
+
+struct Shape {
+    dim3 blocks;
+    unsigned threads;
+    size_t shared = 0;  // bytes of dynamic shared memory
+};
+
+// Arguments are converted to the kernel's parameter types. More shared memory than 48 KB must be
+// asked for beforehand.
+template <class... P, class... A>
+bool launch(const KernelCall& call, const Shape& shape, void (*kernel)(P...),
+            const A&... arguments) {
+    if (shape.shared > 48 * 1024 &&
+        !check(call,
+               cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    int(shape.shared)),
+               "asking for shared memory"))
+        return false;
+    const auto start = [&](P... values) {
+        void* pointers[] = {const_cast<void*>(static_cast<const void*>(&values))...};
+        return cudaLaunchKernel(kernel, shape.blocks, dim3(shape.threads), pointers, shape.shared,
+                                stream_of(call));
+    };
+    return check(call, start(P(arguments)...), "the launch");
+}
+
+NN_HD constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+template <class T> NN_HD constexpr T smaller(T a, T b) { return a < b ? a : b; }
+template <class T> NN_HD constexpr T larger(T a, T b) { return a > b ? a : b; }
+
+// Blocks for n items, `each` per block; n > 0. More than 2^31 - 1 are not possible.
+inline dim3 blocks_for(int64_t n, int64_t each) { return dim3(unsigned(ceil_div(n, each))); }
+
+// Memory of the workspace for n values of T; nullptr, with the failure noted, when it is too small.
+template <class T> T* workspace(const KernelCall& call, int64_t n) {
+    if (call.gpu && size_t(n) * sizeof(T) <= call.gpu->workspace_bytes)
+        return static_cast<T*>(call.gpu->workspace);
+    call.fail("needs %lld bytes of workspace on the GPU, which has %lld",
+              (long long)(n * int64_t(sizeof(T))),
+              (long long)(call.gpu ? call.gpu->workspace_bytes : 0));
+    return nullptr;
+}
+
+// Text with one %lld for the value that a kernel finds wrong; returns where it is to be put.
+template <class... A> Fault* expect(const KernelCall& call, const char* format, A... arguments) {
+    std::snprintf(call.fault->format, sizeof call.fault->format, format, arguments...);
+    return call.fault;
+}
+__device__ inline void report(Fault* fault, int64_t value) {
+    fault->value = value;
+    fault->failed = 1;
+}
+
+template <class T> __device__ T* dynamic_shared() {
+#ifdef __CUDACC__
+    extern __shared__ __align__(128) unsigned char shared_bytes[];
+    return reinterpret_cast<T*>(shared_bytes);
+#else
+    return static_cast<T*>(test::shared_memory());
+#endif
+}
+
+// --- storage ---
+
+// Storage only: arithmetic happens in float.
+struct bf16 {
+    uint16_t bits;
+};
+
+template <class T> struct Accumulator { using type = int64_t; };
+template <> struct Accumulator<float> { using type = float; };
+template <> struct Accumulator<double> { using type = double; };
+template <> struct Accumulator<bf16> { using type = float; };
+template <class T> using Acc = typename Accumulator<T>::type;
+
+NN_HD inline float number(bf16 x) { return float_of(uint32_t(x.bits) << 16); }
+template <class T> NN_HD T number(T x) { return x; }
+
+// To the nearest, ties to even; NaN stays one.
+NN_HD inline bf16 round_to_bf16(float x) {
+#ifdef __CUDA_ARCH__
+    bf16 y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+#else
+    const uint32_t u = bits_of(x);
+    const uint32_t rounded = u + 0x7FFF + ((u >> 16) & 1);
+    return {uint16_t((x != x ? (u | 0x400000) : rounded) >> 16)};
+#endif
+}
+template <class T, class A> NN_HD T stored(A x) {
+    if constexpr (std::is_same_v<T, bf16>)
+        return round_to_bf16(float(x));
+    else
+        return T(x);
+}
+
+// Calls f with a null pointer to the C++ type behind `dtype`, on the host.
+template <class F> void visit_float(Dtype dtype, F f) {
+    if (dtype == Dtype::f32) return f((float*)nullptr);
+    if (dtype == Dtype::bf16) return f((bf16*)nullptr);
+    f((double*)nullptr);
+}
+// The same in a kernel, of those types that are computed in T: float, double or int64_t.
+template <class T, class F> __device__ void visit_computed(Dtype dtype, F f) {
+    if constexpr (std::is_same_v<T, float>) {
+        if (dtype == Dtype::f32) return f((float*)nullptr);
+        f((bf16*)nullptr);
+    } else if constexpr (std::is_same_v<T, double>) {
+        f((double*)nullptr);
+    } else {
+        if (dtype == Dtype::i64) return f((int64_t*)nullptr);
+        if (dtype == Dtype::i32) return f((int32_t*)nullptr);
+        f((uint8_t*)nullptr);
+    }
+}
+template <class Null> using Pointee = std::remove_pointer_t<Null>;
+
+__device__ inline int64_t load_index(const void* data, Dtype dtype, int64_t i) {
+    return dtype == Dtype::i32 ? int64_t(static_cast<const int32_t*>(data)[i])
+                               : static_cast<const int64_t*>(data)[i];
+}
+
+// --- packs: several neighbours at once ---
+
+template <class T, int n> struct alignas(sizeof(T) * n > 16 ? 16 : sizeof(T) * n) Pack {
+    T value[n];
+};
+// Elements of T in 16 bytes.
+template <class T> constexpr int lanes16 = 16 / int(sizeof(T));
+
+inline bool aligned(const void* p, size_t bytes = 16) {
+    return reinterpret_cast<uintptr_t>(p) % bytes == 0;
+}
+
+template <int n, class T> __device__ void load_pack(const T* from, Acc<T>* x) {
+    const Pack<T, n> pack = *reinterpret_cast<const Pack<T, n>*>(from);
+#pragma unroll
+    for (int e = 0; e < n; ++e) x[e] = number(pack.value[e]);
+}
+template <int n, class T> __device__ void store_pack(T* to, const Acc<T>* x) {
+    Pack<T, n> pack;
+#pragma unroll
+    for (int e = 0; e < n; ++e) pack.value[e] = stored<T>(x[e]);
+    *reinterpret_cast<Pack<T, n>*>(to) = pack;
+}
+
+// --- reductions ---
+
+constexpr unsigned all_lanes = 0xFFFFFFFFu;
+
+struct Sum {
+    template <class A> __device__ A operator()(A a, A b) const { return a + b; }
+};
+// NaN is passed over.
+struct Max {
+    template <class A> __device__ A operator()(A a, A b) const { return b > a ? b : a; }
+};
+
+// The same in every lane, whatever the order of execution: op must commute.
+template <class A, class Op> __device__ A warp_reduce(A x, Op op) {
+#ifdef __CUDACC__
+#pragma unroll
+    for (int step = 16; step; step /= 2) x = op(x, __shfl_xor_sync(all_lanes, x, step));
+    return x;
+#else
+    return test::butterfly(x, op);  // the same sums, with fewer turns of the fibers
+#endif
+}
+
+// Over a block of up to 1024 threads, a multiple of 32, all of which get the result.
+template <class A, class Op> __device__ A block_reduce(A x, Op op) {
+    __shared__ A parts[32];
+    x = warp_reduce(x, op);
+    const unsigned warps = blockDim.x / 32;
+    if (warps == 1) return x;
+    __syncthreads();  // the parts of an earlier reduction have been read
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = parts[0];
+    for (unsigned w = 1; w < warps; ++w) x = op(x, parts[w]);
+    return x;
+}
+
+// Threads for a row of n items, `each` a thread: a multiple of 32, at most `most`.
+inline unsigned threads_for(int64_t n, int64_t each, unsigned most = 256) {
+    const int64_t wanted = ceil_div(ceil_div(n, each), 32) * 32;
+    return unsigned(wanted < 32 ? 32 : wanted < int64_t(most) ? wanted : int64_t(most));
+}
+
+}  // namespace
+}  // namespace nn::NN_ISA

@@ -1,0 +1,158 @@
+// Token and position embedding and their gradients. A tile of the token table holds some rows of
+// the vocabulary; each call handles the ids that fall into it. The gradient of a row is added up by
+// one block in the order of the tokens: no atomics, and the same bits every time.
+#include <climits>
+
+#include "kernels/cuda/rows.cuh"
+
+namespace nn::NN_ISA {
+namespace {
+
+constexpr unsigned threads = 256;
+
+struct Embedding {
+    int64_t len, start, row_start, rows, vocab, context, cols, tokens;  // tokens: batch * len
+    Dtype ids_dtype;
+    bool first, packed;
+};
+Embedding make(const nn_embedding_params& p, bool packed) {
+    return {p.len,  p.start,         p.row_start,        p.rows,       p.vocab, p.context,
+            p.cols, p.batch * p.len, Dtype(p.ids_dtype), p.first != 0, packed};
+}
+
+// A block a token: y = position + token vector.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    embedding_kernel(const Embedding s, T* y, const T* tokens, const T* positions, const void* ids,
+                     Fault* fault) {
+    const int64_t i = blockIdx.x, id = load_index(ids, s.ids_dtype, i), row = id - s.row_start;
+    const int64_t position = s.start + i % s.len;
+    const bool known = id >= 0 && id < s.vocab, here = known && row >= 0 && row < s.rows;
+    if (!known && threadIdx.x == 0) report(fault, id);
+    if (!s.first && !here) return;
+    y += i * s.cols;
+    const T* add = tokens + row * s.cols;  // only read when here
+    const T* base =
+        s.first ? (positions && position < s.context ? positions + position * s.cols : nullptr) : y;
+    each_pack<T>(s.cols, s.packed, [&](int64_t j, auto width) {
+        Acc<T> v[width] = {}, w[width] = {};
+        if (base) load_pack<width>(base + j, v);
+        if (here) load_pack<width>(add + j, w);
+        for (int e = 0; e < width; ++e) v[e] += w[e];
+        store_pack<width>(y + j, v);
+    });
+}
+
+void embedding(const KernelCall& call) {
+    const auto& p = call.get<nn_embedding_params>();
+    if (call.operand<void>(2) && p.start + p.len > p.context)
+        call.fail("position %lld is outside the context of %lld", (long long)(p.start + p.len - 1),
+                  (long long)p.context);
+    if (p.batch * p.len == 0) return;
+    visit_float(call.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        T* y = call.operand<T>(0);
+        const T *tokens = call.operand<const T>(1), *positions = call.operand<const T>(2);
+        const bool packed = rows_packed<T>(p.cols, y, tokens, positions);
+        launch(
+            call, rows_shape<T>(p.batch * p.len, p.cols, packed), embedding_kernel<T>,
+            make(p, packed), y, tokens, positions, call.operand<const void>(3),
+            expect(call, "token id %%lld is outside the vocabulary of %lld", (long long)p.vocab));
+    });
+}
+
+// Places in [begin, begin + threads) whose id is `id`, in order, into `places`; their number. Every
+// thread of the block must come here.
+__device__ inline int matches(const Embedding& s, const void* ids, int64_t id, int64_t begin,
+                              int64_t* places) {
+    __shared__ int counts[threads / 32];
+    const int64_t at = begin + threadIdx.x;
+    const bool mine = at < s.tokens && load_index(ids, s.ids_dtype, at) == id;
+    const unsigned votes = __ballot_sync(all_lanes, mine), lane = threadIdx.x % 32;
+    __syncthreads();  // the counts and places of the last call have been read
+    if (lane == 0) counts[threadIdx.x / 32] = __popc(votes);
+    __syncthreads();
+    int before = 0, total = 0;
+    for (unsigned w = 0; w < threads / 32; ++w) {
+        before += w < threadIdx.x / 32 ? counts[w] : 0;
+        total += counts[w];
+    }
+    if (mine) places[before + __popc(votes & ((1u << lane) - 1))] = at;
+    __syncthreads();
+    return total;
+}
+
+// A block a token. The block of the first token with an id adds the gradients of all of them, in
+// order, to the id's row; the others have nothing to do. Reading the ids is quadratic in their
+// number; they are few beside the gradients (measure with more than 32,768 tokens in a tile).
+template <class T>
+__global__ void __launch_bounds__(threads)
+    embedding_backward_kernel(const Embedding s, Acc<T>* dtokens, const void* ids, const T* dy) {
+    __shared__ int64_t places[threads];
+    const int64_t i = blockIdx.x, id = load_index(ids, s.ids_dtype, i), row = id - s.row_start;
+    if (row < 0 || row >= s.rows) return;  // all threads of the block
+    bool repeats = false;
+    for (int64_t j = threadIdx.x; j < i; j += threads)
+        repeats = repeats || load_index(ids, s.ids_dtype, j) == id;
+    if (block_reduce(int(repeats), Max())) return;  // likewise
+    Acc<T>* sum = dtokens + row * s.cols;
+    for (int64_t begin = i / threads * threads; begin < s.tokens; begin += threads) {
+        const int found = matches(s, ids, id, begin, places);
+        for (int64_t c = threadIdx.x; c < s.cols && found; c += threads) {
+            Acc<T> total = sum[c];
+#pragma unroll 4
+            for (int k = 0; k < found; ++k) total += number(dy[places[k] * s.cols + c]);
+            sum[c] = total;
+        }
+    }
+}
+
+void embedding_backward(const KernelCall& call) {
+    const auto& p = call.get<nn_embedding_params>();
+    visit_float(call.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        using A = Acc<T>;
+        A* dtokens = call.operand<A>(0);
+        if (p.first && !check(call,
+                              cudaMemsetAsync(dtokens, 0, size_t(p.rows * p.cols) * sizeof(A),
+                                              stream_of(call)),
+                              "clearing the gradient"))
+            return;
+        if (p.batch * p.len == 0) return;
+        launch(call, {blocks_for(p.batch * p.len, 1), threads}, embedding_backward_kernel<T>,
+               make(p, false), dtokens, call.operand<const void>(1), call.operand<const T>(2));
+    });
+}
+
+// A thread an element of the table of positions.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    positions_backward_kernel(const Embedding s, Acc<T>* dpositions, const T* dy) {
+    const int64_t at = int64_t(blockIdx.x) * threads + threadIdx.x;
+    if (at >= s.context * s.cols) return;
+    const int64_t i = at / s.cols - s.start, c = at % s.cols;
+    const bool here = i >= 0 && i < s.len;
+    if (!s.first && !here) return;
+    Acc<T> total = s.first ? Acc<T>(0) : dpositions[at];
+    if (here)
+        for (int64_t row = i; row < s.tokens; row += s.len) total += number(dy[row * s.cols + c]);
+    dpositions[at] = total;
+}
+
+void positions_backward(const KernelCall& call) {
+    const auto& p = call.get<nn_embedding_params>();
+    if (p.context * p.cols == 0) return;
+    visit_float(call.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        launch(call, {blocks_for(p.context * p.cols, threads), threads},
+               positions_backward_kernel<T>, make(p, false), call.operand<Acc<T>>(0),
+               call.operand<const T>(1));
+    });
+}
+
+NN_CUDA_KERNEL(embedding, "y:rw tokens:r positions:r? ids:r", nn_embedding_params);
+NN_CUDA_KERNEL(embedding_backward, "dtokens:rw ids:r dy:r", nn_embedding_params);
+NN_CUDA_KERNEL(positions_backward, "dpositions:rw dy:r", nn_embedding_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

@@ -1,0 +1,154 @@
+// Tiles made from a number (fill), from a progression (arange) and from a tile of another dtype
+// (cast), with the conversions of kernels/cpu/fill.cc.
+#include <cstring>
+
+#include "kernels/cuda/cuda.cuh"
+
+namespace nn::NN_ISA {
+namespace {
+
+constexpr unsigned threads = 256;
+
+template <class T, class A> NN_HD T converted(A x) {
+    if constexpr (std::is_integral_v<A> || !std::is_integral_v<T>)
+        return stored<T>(x);
+    else if constexpr (sizeof(T) == 4)
+        return T(x);
+    else
+        return T(int64_t(x));
+}
+
+// --- fill ---
+
+template <class U> __global__ void fill_kernel(U* y, int64_t n, U value, bool packed) {
+    constexpr int width = lanes16<U>;
+    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
+    if (packed && i + width <= n) {
+        Pack<U, width> pack;
+        for (int e = 0; e < width; ++e) pack.value[e] = value;
+        *reinterpret_cast<Pack<U, width>*>(y + i) = pack;
+        return;
+    }
+    for (int64_t e = i; e < i + width && e < n; ++e) y[e] = value;
+}
+
+template <class U, class T> void fill_with(const KernelCall& call, T value) {
+    const int64_t n = call.get<nn_fill_params>().n;
+    if (n == 0) return;
+    U bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    U* y = call.operand<U>(0);
+    launch(call, {blocks_for(n, threads * lanes16<U>), threads}, fill_kernel<U>, y, n, bits,
+           aligned(y));
+}
+
+void fill(const KernelCall& call) {
+    const double value = call.get<nn_fill_params>().value;
+    switch (call.dtype) {
+        case Dtype::f32: return fill_with<uint32_t>(call, float(value));
+        case Dtype::f64: return fill_with<uint64_t>(call, value);
+        case Dtype::bf16: return fill_with<uint16_t>(call, round_to_bf16(float(value)));
+        case Dtype::i32: return fill_with<uint32_t>(call, converted<int32_t>(value));
+        case Dtype::i64: return fill_with<uint64_t>(call, converted<int64_t>(value));
+        case Dtype::u8: return fill_with<uint8_t>(call, converted<uint8_t>(value));
+        default: return fill_with<uint8_t>(call, uint8_t(value != 0));
+    }
+}
+
+// --- arange ---
+
+__device__ inline void store_any(void* y, Dtype dtype, int64_t i, double value) {
+    if (dtype == Dtype::f64)
+        static_cast<double*>(y)[i] = value;
+    else if (dtype == Dtype::f32)
+        static_cast<float*>(y)[i] = float(value);
+    else
+        static_cast<bf16*>(y)[i] = round_to_bf16(float(value));
+}
+__device__ inline void store_any(void* y, Dtype dtype, int64_t i, int64_t value) {
+    visit_computed<int64_t>(dtype, [&](auto* null) {
+        static_cast<decltype(null)>(y)[i] = Pointee<decltype(null)>(value);
+    });
+}
+
+template <class Step>
+__global__ void arange_kernel(void* y, Dtype dtype, int64_t n, Step start, Step step) {
+    const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+    if (i < n) store_any(y, dtype, i, start + step * Step(i));
+}
+
+void arange(const KernelCall& call) {
+    const auto& p = call.get<nn_arange_params>();
+    if (p.n == 0) return;
+    const Shape shape{blocks_for(p.n, threads), threads};
+    if (is_float(call.dtype))
+        launch(call, shape, arange_kernel<double>, call.operand<void>(0), call.dtype, p.n, p.start,
+               p.step);
+    else
+        launch(call, shape, arange_kernel<int64_t>, call.operand<void>(0), call.dtype, p.n,
+               int64_t(p.start), int64_t(p.step));
+}
+
+// --- cast ---
+
+template <class A> __device__ void store_cast(void* y, Dtype to, int64_t i, A x) {
+    switch (to) {
+        case Dtype::f32: static_cast<float*>(y)[i] = float(x); break;
+        case Dtype::f64: static_cast<double*>(y)[i] = double(x); break;
+        case Dtype::bf16: static_cast<bf16*>(y)[i] = round_to_bf16(float(x)); break;
+        case Dtype::i32: static_cast<int32_t*>(y)[i] = converted<int32_t>(x); break;
+        case Dtype::i64: static_cast<int64_t*>(y)[i] = converted<int64_t>(x); break;
+        case Dtype::u8: static_cast<uint8_t*>(y)[i] = converted<uint8_t>(x); break;
+        default: static_cast<uint8_t*>(y)[i] = x != A(0);
+    }
+}
+
+// A: float, double or int64_t, what elements of `from` are exact in.
+template <class A>
+__global__ void cast_kernel(void* y, Dtype to, const void* x, Dtype from, int64_t n) {
+    const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+    if (i >= n) return;
+    visit_computed<A>(from, [&](auto* null) {
+        store_cast(y, to, i, A(number(static_cast<const Pointee<decltype(null)>*>(x)[i])));
+    });
+}
+
+// The conversions of mixed precision, 16 bytes of bf16 at a time; n is a multiple of that.
+template <class T, class S> __global__ void cast_packs(T* y, const S* x, int64_t n) {
+    constexpr int width = 8;
+    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
+    if (i >= n) return;
+    float value[width];
+    constexpr int s = lanes16<S>, t = lanes16<T>;
+    for (int e = 0; e < width; e += s) load_pack<s>(x + i + e, value + e);
+    for (int e = 0; e < width; e += t) store_pack<t>(y + i + e, value + e);
+}
+
+void cast(const KernelCall& call) {
+    const auto& p = call.get<nn_cast_params>();
+    const Dtype from = Dtype(p.from);
+    void* y = call.operand<void>(0);
+    const void* x = call.operand<const void>(1);
+    if (p.n == 0) return;
+    if (p.n % 8 == 0 && aligned(x) && aligned(y)) {
+        const Shape shape{blocks_for(p.n, threads * 8), threads};
+        if (from == Dtype::f32 && call.dtype == Dtype::bf16)
+            return void(launch(call, shape, cast_packs<bf16, float>, static_cast<bf16*>(y),
+                               static_cast<const float*>(x), p.n));
+        if (from == Dtype::bf16 && call.dtype == Dtype::f32)
+            return void(launch(call, shape, cast_packs<float, bf16>, static_cast<float*>(y),
+                               static_cast<const bf16*>(x), p.n));
+    }
+    const Shape shape{blocks_for(p.n, threads), threads};
+    const auto kernel = from == Dtype::f64 ? cast_kernel<double>
+                        : is_float(from)   ? cast_kernel<float>
+                                           : cast_kernel<int64_t>;
+    launch(call, shape, kernel, y, call.dtype, x, from, p.n);
+}
+
+NN_CUDA_KERNEL(fill, "y:w", nn_fill_params);
+NN_CUDA_KERNEL(arange, "y:w", nn_arange_params);
+NN_CUDA_KERNEL(cast, "y:w x:r", nn_cast_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

@@ -1,0 +1,125 @@
+// gather: y[o, j, i] = x[o, index[o, j, i], i], and its adjoint scatter_add. An index that is out
+// of range fails the call; its element reads as 0 and adds to nothing. scatter_add gives every
+// column (o, i) to one thread, which adds in the order of j: the same bits as on a CPU, without
+// atomics, and slow where there are few columns.
+#include "kernels/cuda/cuda.cuh"
+
+namespace nn::NN_ISA {
+namespace {
+
+constexpr unsigned threads = 256;
+
+template <class U>
+__global__ void gather_kernel(U* y, const U* x, const void* index, nn_gather_params p,
+                              Fault* fault) {
+    const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+    if (i >= p.outer * p.m * p.inner) return;
+    const int64_t o = i / (p.m * p.inner), column = i % p.inner;
+    const int64_t at = load_index(index, Dtype(p.index_dtype), i);
+    const bool good = at >= 0 && at < p.n;
+    if (!good) report(fault, at);
+    y[i] = good ? x[(o * p.n + at) * p.inner + column] : U(0);
+}
+
+template <class U> void run_gather(const KernelCall& call) {
+    const auto& p = call.get<nn_gather_params>();
+    const int64_t n = p.outer * p.m * p.inner;
+    if (n == 0) return;
+    launch(call, {blocks_for(n, threads), threads}, gather_kernel<U>, call.operand<U>(0),
+           call.operand<const U>(1), call.operand<const void>(2), p,
+           expect(call, "index %%lld is outside [0,%lld)", (long long)p.n));
+}
+
+void gather(const KernelCall& call) {
+    switch (dtype_size(call.dtype)) {
+        case 1: return run_gather<uint8_t>(call);
+        case 2: return run_gather<uint16_t>(call);
+        case 4: return run_gather<uint32_t>(call);
+        default: return run_gather<uint64_t>(call);
+    }
+}
+
+// sum[(c, r)] += dy for the columns [first, first + columns) of outer * inner, which lie at
+// sum + (c / inner * n + r) * inner + c % inner, or where `compact` at sum + r * columns + c -
+// first.
+template <class S, class T>
+__global__ void scatter_kernel(S* sum, const T* dy, const void* index, nn_gather_params p,
+                               int64_t first, int64_t columns, bool compact, Fault* fault) {
+    const int64_t thread = int64_t(blockIdx.x) * threads + threadIdx.x;
+    if (thread >= columns) return;
+    const int64_t o = (first + thread) / p.inner, i = (first + thread) % p.inner;
+    S* to = compact ? sum + thread : sum + o * p.n * p.inner + i;
+    const int64_t pitch = compact ? columns : p.inner;
+    for (int64_t j = 0; j < p.m; ++j) {
+        const int64_t from = (o * p.m + j) * p.inner + i;
+        const int64_t at = load_index(index, Dtype(p.index_dtype), from);
+        if (at < 0 || at >= p.n)
+            report(fault, at);
+        else
+            to[at * pitch] = S(to[at * pitch] + S(number(dy[from])));
+    }
+}
+
+__global__ void round_columns(bf16* dx, const float* sum, nn_gather_params p, int64_t first,
+                              int64_t columns) {
+    const int64_t thread = int64_t(blockIdx.x) * threads + threadIdx.x;
+    if (thread >= columns * p.n) return;
+    const int64_t r = thread / columns, column = first + thread % columns;
+    const int64_t o = column / p.inner, i = column % p.inner;
+    dx[(o * p.n + r) * p.inner + i] = round_to_bf16(sum[thread]);
+}
+
+// bfloat16 would lose what is added to a large sum: some columns at a time are summed in float.
+void scatter_rounded(const KernelCall& call, Fault* fault) {
+    const auto& p = call.get<nn_gather_params>();
+    const int64_t all = p.outer * p.inner;
+    const int64_t room = call.gpu ? int64_t(call.gpu->workspace_bytes / sizeof(float)) / p.n : 0;
+    const int64_t width = smaller(all, larger<int64_t>(room, 1));
+    float* sum = workspace<float>(call, p.n * width);
+    if (!sum) return;
+    for (int64_t first = 0; first < all; first += width) {
+        const int64_t columns = smaller(width, all - first);
+        const bool good =
+            check(call,
+                  cudaMemsetAsync(sum, 0, size_t(p.n * columns) * sizeof(float), stream_of(call)),
+                  "clearing the sums") &&
+            launch(call, {blocks_for(columns, threads), threads}, scatter_kernel<float, bf16>, sum,
+                   call.operand<const bf16>(1), call.operand<const void>(2), p, first, columns,
+                   true, fault) &&
+            launch(call, {blocks_for(columns * p.n, threads), threads}, round_columns,
+                   call.operand<bf16>(0), sum, p, first, columns);
+        if (!good) return;
+    }
+}
+
+template <class T> void run_scatter(const KernelCall& call, Fault* fault) {
+    const auto& p = call.get<nn_gather_params>();
+    const int64_t columns = p.outer * p.inner;
+    T* dx = call.operand<T>(0);
+    if (!check(call, cudaMemsetAsync(dx, 0, size_t(columns * p.n) * sizeof(T), stream_of(call)),
+               "clearing the result"))
+        return;
+    launch(call, {blocks_for(columns, threads), threads}, scatter_kernel<T, T>, dx,
+           call.operand<const T>(1), call.operand<const void>(2), p, int64_t(0), columns, false,
+           fault);
+}
+
+void scatter_add(const KernelCall& call) {
+    const auto& p = call.get<nn_gather_params>();
+    if (p.outer * p.inner * p.n == 0) return;
+    Fault* fault = expect(call, "index %%lld is outside [0,%lld)", (long long)p.n);
+    switch (call.dtype) {
+        case Dtype::f32: return run_scatter<float>(call, fault);
+        case Dtype::f64: return run_scatter<double>(call, fault);
+        case Dtype::bf16: return scatter_rounded(call, fault);
+        case Dtype::i32: return run_scatter<int32_t>(call, fault);
+        case Dtype::i64: return run_scatter<int64_t>(call, fault);
+        default: return run_scatter<uint8_t>(call, fault);
+    }
+}
+
+NN_CUDA_KERNEL(gather, "y:w x:r index:r", nn_gather_params);
+NN_CUDA_KERNEL(scatter_add, "dx:rw dy:r index:r", nn_gather_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

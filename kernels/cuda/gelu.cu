@@ -1,0 +1,68 @@
+// The backward pass of linear's GELU epilogue and of its bias, in one sweep; column_sum is the bias
+// gradient of a linear layer without GELU.
+#include "kernels/cuda/columns.cuh"
+
+namespace nn::NN_ISA {
+namespace {
+
+// dpre = dy GELU'(pre); its sums over rows are the gradient of the bias.
+template <class T> struct GeluSource {
+    static constexpr int outputs = 1;
+    T* dpre;
+    const T *dy, *pre;
+    int64_t cols;
+    template <int width>
+    __device__ void add(int64_t row, int64_t column, Acc<T> (&sums)[1][width]) const {
+        const int64_t at = row * cols + column;
+        Acc<T> d[width], x[width];
+        load_pack<width>(dy + at, d);
+        load_pack<width>(pre + at, x);
+#pragma unroll
+        for (int e = 0; e < width; ++e) {
+            d[e] *= math::gelu_slope(x[e]);
+            sums[0][e] += d[e];
+        }
+        store_pack<width>(dpre + at, d);
+    }
+};
+
+void gelu_bias_backward(const KernelCall& call) {
+    const auto& p = call.get<nn_gelu_bias_backward_params>();
+    visit_float(call.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        const GeluSource<T> source{call.operand<T>(0), call.operand<const T>(2),
+                                   call.operand<const T>(3), p.cols};
+        const bool packed = rows_packed<T>(p.cols, source.dpre, source.dy, source.pre);
+        sum_columns<T>(call, source, p.rows, p.cols, packed, p.first != 0,
+                       {call.operand<Acc<T>>(1), nullptr});
+    });
+}
+
+template <class T> struct PlainSource {
+    static constexpr int outputs = 1;
+    const T* x;
+    int64_t cols;
+    template <int width>
+    __device__ void add(int64_t row, int64_t column, Acc<T> (&sums)[1][width]) const {
+        Acc<T> v[width];
+        load_pack<width>(x + row * cols + column, v);
+#pragma unroll
+        for (int e = 0; e < width; ++e) sums[0][e] += v[e];
+    }
+};
+
+void column_sum(const KernelCall& call) {
+    const auto& p = call.get<nn_column_sum_params>();
+    visit_float(call.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        const PlainSource<T> source{call.operand<const T>(1), p.cols};
+        sum_columns<T>(call, source, p.rows, p.cols, rows_packed<T>(p.cols, source.x), p.first != 0,
+                       {call.operand<Acc<T>>(0), nullptr});
+    });
+}
+
+NN_CUDA_KERNEL(gelu_bias_backward, "dpre:w dbias:rw? dy:r pre:r", nn_gelu_bias_backward_params);
+NN_CUDA_KERNEL(column_sum, "y:rw x:r", nn_column_sum_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

@@ -1,0 +1,311 @@
+// Matrix products by cuBLASLt, with the bias and GELU in its epilogue where it takes them and in a
+// kernel of ours where not (f64, rows of C that are no multiple of 8, no product at all for k = 0).
+// cuBLASLt is column-major: our row-major C (m, n) is its C^T (n, m) = op(B)^T op(A)^T, so the
+// operands change places and a bias of n is the bias by rows that it knows.
+#include <cstring>
+#include <map>
+#include <memory>
+#include <stdexcept>
+
+#include "kernels/cuda/blaslt.h"
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/device.h"
+
+namespace nn::NN_ISA {
+namespace {
+
+constexpr unsigned threads = 256;
+constexpr int64_t most_workspace = int64_t(32) << 20;  // what NVIDIA advises for Hopper
+
+bool check_blas(const KernelCall& call, cublasStatus_t status, const char* what) {
+    if (take_failure()) status = CUBLAS_STATUS_EXECUTION_FAILED;
+    if (status == CUBLAS_STATUS_SUCCESS) return true;
+    call.fail("CUDA device %d: %s failed: %s", call.gpu ? call.gpu->device : 0, what,
+              blaslt().status_string(status));
+    return false;
+}
+
+// All that an algorithm is chosen by. Compared as bytes, so it has no gaps.
+struct Key {
+    nn_gemm_params p;
+    int64_t dtype, with_bias, with_aux, align_a, align_b, align_c;
+    bool operator<(const Key& other) const { return std::memcmp(this, &other, sizeof *this) < 0; }
+};
+
+// How to run the products of one key. `fused`: with the epilogue.
+struct Plan {
+    cublasLtMatmulDesc_t desc = nullptr;
+    cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+    cublasLtMatmulAlgo_t algo{};
+    bool found = false, fused = false;
+    Plan() = default;
+    Plan(const Plan&) = delete;
+    ~Plan() {
+        if (desc) blaslt().desc_destroy(desc);
+        for (cublasLtMatrixLayout_t layout : {a, b, c})
+            if (layout) blaslt().layout_destroy(layout);
+    }
+};
+
+struct BlasLt {
+    cublasLtHandle_t handle = nullptr;
+    std::map<Key, Plan> plans;
+};
+
+cudaDataType_t data_type(Dtype dtype) {
+    return dtype == Dtype::f64 ? CUDA_R_64F : dtype == Dtype::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+// The largest power of two, up to 256, that an address and the distance to the next matrix share.
+int64_t alignment(const void* p, int64_t stride_bytes) {
+    const uint64_t bits = reinterpret_cast<uintptr_t>(p) | uint64_t(stride_bytes) | 256;
+    return int64_t(bits & (~bits + 1));
+}
+
+Dtype dtype_of_c(Dtype dtype, const nn_gemm_params& p) {
+    return p.wide ? accumulator(dtype) : dtype;
+}
+
+// One product as cuBLASLt sees it, with whatever status comes first that is not success.
+class Builder {
+public:
+    Builder(const KernelCall& call, const Key& key, Plan& plan)
+        : call_(call), key_(key), plan_(plan) {}
+
+    bool describe(bool fused) {
+        const nn_gemm_params& p = key_.p;
+        const Dtype dtype = Dtype(key_.dtype);
+        const cudaDataType_t scale = dtype == Dtype::f64 ? CUDA_R_64F : CUDA_R_32F;
+        const cublasComputeType_t compute = dtype == Dtype::f64 ? CUBLAS_COMPUTE_64F
+                                            : dtype == Dtype::f32 && p.tf32
+                                                ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                : CUBLAS_COMPUTE_32F;
+        return check_blas(call_, blaslt().desc_create(&plan_.desc, compute, scale),
+                          "cublasLtMatmulDescCreate") &&
+               set(CUBLASLT_MATMUL_DESC_TRANSA, p.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N) &&
+               set(CUBLASLT_MATMUL_DESC_TRANSB, p.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N) &&
+               layout(&plan_.a, dtype, p.trans_b ? p.k : p.n, p.trans_b ? p.n : p.k, p.ldb,
+                      p.stride_b) &&
+               layout(&plan_.b, dtype, p.trans_a ? p.m : p.k, p.trans_a ? p.k : p.m, p.lda,
+                      p.stride_a) &&
+               layout(&plan_.c, dtype_of_c(dtype, p), p.n, p.m, p.ldc, p.stride_c) &&
+               (!fused || epilogue());
+    }
+
+    // Fills in the algorithm; false where there is none.
+    bool choose(cublasLtHandle_t handle, size_t workspace_bytes) {
+        cublasLtMatmulPreference_t preference;
+        if (!check_blas(call_, blaslt().preference_create(&preference),
+                        "cublasLtMatmulPreferenceCreate"))
+            return false;
+        const uint64_t bytes = workspace_bytes;
+        // Parts of a sum are added in float, in a step of their own: the same bits every time.
+        const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        const uint32_t a = uint32_t(key_.align_b), b = uint32_t(key_.align_a),
+                       c = uint32_t(key_.align_c);
+        prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, bytes);
+        prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
+        prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a);
+        prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b);
+        prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c);
+        prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c);
+        cublasLtMatmulHeuristicResult_t result{};
+        int count = 0;
+        const cublasStatus_t status = blaslt().heuristic(
+            handle, plan_.desc, plan_.a, plan_.b, plan_.c, plan_.c, preference, 1, &result, &count);
+        blaslt().preference_destroy(preference);
+        plan_.algo = result.algo;
+        return status == CUBLAS_STATUS_SUCCESS && count > 0 &&
+               result.state == CUBLAS_STATUS_SUCCESS;
+    }
+
+private:
+    template <class T> bool set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+        return check_blas(call_, blaslt().desc_set(plan_.desc, attribute, &value, sizeof value),
+                          "cublasLtMatmulDescSetAttribute");
+    }
+    template <class T>
+    void prefer(cublasLtMatmulPreference_t preference,
+                cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+        check_blas(call_, blaslt().preference_set(preference, attribute, &value, sizeof value),
+                   "cublasLtMatmulPreferenceSetAttribute");
+    }
+    bool layout(cublasLtMatrixLayout_t* to, Dtype dtype, int64_t rows, int64_t cols, int64_t ld,
+                int64_t stride) {
+        if (!check_blas(
+                call_,
+                blaslt().layout_create(to, data_type(dtype), uint64_t(rows), uint64_t(cols), ld),
+                "cublasLtMatrixLayoutCreate"))
+            return false;
+        const int32_t batch = int32_t(key_.p.batch);
+        return batch == 1 ||
+               (check_blas(call_,
+                           blaslt().layout_set(*to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
+                                               sizeof batch),
+                           "cublasLtMatrixLayoutSetAttribute") &&
+                check_blas(call_,
+                           blaslt().layout_set(*to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                               &stride, sizeof stride),
+                           "cublasLtMatrixLayoutSetAttribute"));
+    }
+    bool epilogue() {
+        const nn_gemm_params& p = key_.p;
+        const bool gelu = p.epilogue == 2;
+        const cublasLtEpilogue_t kind =
+            !gelu ? CUBLASLT_EPILOGUE_BIAS
+            : key_.with_aux
+                ? (key_.with_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX)
+                : (key_.with_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU);
+        if (!set(CUBLASLT_MATMUL_DESC_EPILOGUE, kind)) return false;
+        return !key_.with_aux ||
+               (set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc) &&
+                (p.batch == 1 || set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, p.stride_c)));
+    }
+
+    const KernelCall& call_;
+    const Key& key_;
+    Plan& plan_;
+};
+
+// The operands of a call; bias and aux only where the epilogue uses them.
+struct Operands {
+    void* c;
+    const void *a, *b, *bias;
+    void* aux;
+};
+
+Operands operands_of(const KernelCall& call) {
+    const int epilogue = call.get<nn_gemm_params>().epilogue;
+    return {call.operand<void>(0), call.operand<const void>(1), call.operand<const void>(2),
+            epilogue ? call.operand<const void>(3) : nullptr,
+            epilogue == 2 ? call.operand<void>(4) : nullptr};
+}
+
+// Whether cuBLASLt's layout rules allow the epilogue to be fused.
+bool can_fuse(const KernelCall& call, const Operands& o) {
+    const auto& p = call.get<nn_gemm_params>();
+    if (p.epilogue == 0) return true;
+    if (p.epilogue == 1 && !o.bias) return false;
+    return call.dtype != Dtype::f64 && aligned(o.c) && aligned(o.bias) && aligned(o.aux) &&
+           p.ldc % 8 == 0 && p.stride_c % 8 == 0;
+}
+
+Key key_of(const KernelCall& call, const Operands& o, bool fused) {
+    const auto& p = call.get<nn_gemm_params>();
+    const int64_t size = int64_t(dtype_size(call.dtype));
+    Key key;
+    std::memset(&key, 0, sizeof key);
+    std::memcpy(&key.p, &p, sizeof p);
+    key.p.alpha = 0, key.p.beta = p.beta != 0;  // only whether C is read matters
+    if (!fused) key.p.epilogue = 0;
+    if (p.batch == 1) key.p.stride_a = key.p.stride_b = key.p.stride_c = 0;
+    key.dtype = int64_t(call.dtype);
+    key.with_bias = fused && o.bias, key.with_aux = fused && o.aux;
+    key.align_a = alignment(o.a, key.p.stride_a * size);
+    key.align_b = alignment(o.b, key.p.stride_b * size);
+    key.align_c = alignment(o.c, key.p.stride_c * int64_t(dtype_size(dtype_of_c(call.dtype, p))));
+    return key;
+}
+
+size_t workspace_bytes(const KernelCall& call) {
+    return size_t(smaller<int64_t>(int64_t(call.gpu->workspace_bytes), most_workspace));
+}
+
+// The plan for a call, made at its first time; not `found` where cuBLASLt has no algorithm.
+Plan* find_plan(const KernelCall& call, const Operands& o, bool fused) {
+    BlasLt& blas = *static_cast<BlasLt*>(call.gpu->blas);
+    const Key key = key_of(call, o, fused);
+    const auto known = blas.plans.find(key);
+    if (known != blas.plans.end()) return &known->second;
+    Plan& plan = blas.plans[key];
+    plan.fused = fused;
+    Builder builder(call, key, plan);
+    plan.found = builder.describe(fused && key.p.epilogue != 0) &&
+                 builder.choose(blas.handle, workspace_bytes(call));
+    if (call.error->empty()) return &plan;
+    blas.plans.erase(key);  // to be tried again
+    return nullptr;
+}
+
+bool multiply(const KernelCall& call, const Operands& o, const Plan& plan) {
+    const auto& p = call.get<nn_gemm_params>();
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* pointer) {
+        return check_blas(call, blaslt().desc_set(plan.desc, attribute, &pointer, sizeof pointer),
+                          "cublasLtMatmulDescSetAttribute");
+    };
+    if (plan.fused && o.bias && !set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias)) return false;
+    if (plan.fused && o.aux && !set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.aux)) return false;
+    const float alpha = float(p.alpha), beta = float(p.beta);
+    const bool f64 = call.dtype == Dtype::f64;
+    const void* alpha_at = f64 ? static_cast<const void*>(&p.alpha) : &alpha;
+    const void* beta_at = f64 ? static_cast<const void*>(&p.beta) : &beta;
+    return check_blas(
+        call,
+        blaslt().matmul(static_cast<BlasLt*>(call.gpu->blas)->handle, plan.desc, alpha_at, o.b,
+                        plan.a, o.a, plan.b, beta_at, o.c, plan.c, o.c, plan.c, &plan.algo,
+                        call.gpu->workspace, workspace_bytes(call), stream_of(call)),
+        "cublasLtMatmul");
+}
+
+// c = epilogue(beta c), where the product is in c already (beta 1) or there is none. With beta 0 c
+// is not read: it may hold NaN.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    epilogue_kernel(T* c, const T* bias, T* aux, nn_gemm_params p, Acc<T> beta) {
+    const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+    if (i >= p.batch * p.m * p.n) return;
+    const int64_t j = i % p.n, row = i / p.n % p.m;
+    const int64_t at = i / (p.m * p.n) * p.stride_c + row * p.ldc + j;
+    Acc<T> value = beta == Acc<T>(0) ? Acc<T>(0) : beta * number(c[at]);
+    if (bias) value += number(bias[j]);
+    if (aux) aux[at] = stored<T>(value);
+    c[at] = stored<T>(p.epilogue == 2 ? math::gelu(value) : value);
+}
+
+void run_epilogue(const KernelCall& call, const Operands& o, double beta) {
+    const auto& p = call.get<nn_gemm_params>();
+    visit_float(dtype_of_c(call.dtype, p), [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        launch(call, {blocks_for(p.batch * p.m * p.n, threads), threads}, epilogue_kernel<T>,
+               static_cast<T*>(o.c), static_cast<const T*>(o.bias), static_cast<T*>(o.aux), p,
+               Acc<T>(beta));
+    });
+}
+
+void gemm(const KernelCall& call) {
+    const auto& p = call.get<nn_gemm_params>();
+    const Operands o = operands_of(call);
+    if (p.batch * p.m * p.n == 0) return;
+    if (p.k == 0) return run_epilogue(call, o, p.beta);
+    if (!call.gpu || !call.gpu->blas) return call.fail("this GPU worker has no cuBLASLt");
+    Plan* plan = nullptr;
+    if (can_fuse(call, o) && !(plan = find_plan(call, o, true))) return;
+    if (plan && plan->found) return void(multiply(call, o, *plan));
+    if (!(plan = find_plan(call, o, false))) return;
+    if (!plan->found)
+        return call.fail("cuBLASLt has no algorithm for (%lld,%lld) by (%lld,%lld)", (long long)p.m,
+                         (long long)p.k, (long long)p.k, (long long)p.n);
+    if (multiply(call, o, *plan) && p.epilogue) run_epilogue(call, o, 1);
+}
+
+NN_CUDA_KERNEL(gemm, "c:rw a:r b:r bias:r? aux:w?", nn_gemm_params);
+
+}  // namespace
+
+void* open_blas() {
+    auto blas = std::make_unique<BlasLt>();
+    const cublasStatus_t status = blaslt().create(&blas->handle);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        throw std::runtime_error(std::string("cublasLtCreate failed: ") +
+                                 blaslt().status_string(status));
+    return blas.release();
+}
+
+void close_blas(void* blas) {
+    std::unique_ptr<BlasLt> owner(static_cast<BlasLt*>(blas));
+    if (owner) blaslt().destroy(owner->handle);
+}
+
+std::string blas_description() { return blaslt().description; }
+
+}  // namespace nn::NN_ISA

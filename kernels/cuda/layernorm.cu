@@ -1,0 +1,168 @@
+// LayerNorm (Ba et al., arXiv:1607.06450) with the residual sum that precedes it, and its gradient
+// with the residual's own. Forward, and dx: a block a row; the loops after the first find the row
+// in the cache. The gradients of weight and bias are a second sweep over dy and s (to be measured
+// against one sweep that keeps them in shared memory).
+#include "kernels/cuda/columns.cuh"
+
+namespace nn::NN_ISA {
+namespace {
+
+// The operands of the forward pass; s, r and bias may be null. stats: (rows, 2), mean and
+// 1/deviation.
+template <class T> struct Forward {
+    T *y, *s;
+    Acc<T>* stats;
+    const T *x, *r, *weight, *bias;
+    int64_t cols;
+    Acc<T> eps;
+    bool packed;
+    // x + r as T holds it
+    template <int width> __device__ void sum(int64_t at, Acc<T>* v) const {
+        load_pack<width>(x + at, v);
+        if (!r) return;
+        Acc<T> w[width];
+        load_pack<width>(r + at, w);
+#pragma unroll
+        for (int e = 0; e < width; ++e) v[e] = number(stored<T>(v[e] + w[e]));
+    }
+};
+
+template <class T> __global__ void __launch_bounds__(256) layernorm_kernel(const Forward<T> f) {
+    using A = Acc<T>;
+    const int64_t row = blockIdx.x, start = row * f.cols;
+    A sum = 0;
+    each_pack<T>(f.cols, f.packed, [&](int64_t j, auto width) {
+        A v[width];
+        f.template sum<width>(start + j, v);
+        for (int e = 0; e < width; ++e) sum += v[e];
+        if (f.s) store_pack<width>(f.s + start + j, v);
+    });
+    const A mean = block_reduce(sum, Sum()) / A(f.cols);
+    // The variance is that of the differences from the mean: E[x^2] - E[x]^2 would cancel.
+    A squares = 0;
+    each_pack<T>(f.cols, f.packed, [&](int64_t j, auto width) {
+        A v[width];
+        f.template sum<width>(start + j, v);
+        for (int e = 0; e < width; ++e) squares += (v[e] - mean) * (v[e] - mean);
+    });
+    const A rstd = A(1) / math::sqrt(block_reduce(squares, Sum()) / A(f.cols) + f.eps);
+    if (threadIdx.x == 0) f.stats[2 * row] = mean, f.stats[2 * row + 1] = rstd;
+    each_pack<T>(f.cols, f.packed, [&](int64_t j, auto width) {
+        A v[width], w[width], b[width] = {};
+        f.template sum<width>(start + j, v);
+        load_pack<width>(f.weight + j, w);
+        if (f.bias) load_pack<width>(f.bias + j, b);
+        for (int e = 0; e < width; ++e) v[e] = (v[e] - mean) * rstd * w[e] + b[e];
+        store_pack<width>(f.y + start + j, v);
+    });
+}
+
+void layernorm(const KernelCall& call) {
+    const auto& p = call.get<nn_layernorm_params>();
+    if (p.rows == 0) return;
+    visit_float(call.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        Forward<T> f{call.operand<T>(0),
+                     call.operand<T>(1),
+                     call.operand<Acc<T>>(2),
+                     call.operand<const T>(3),
+                     call.operand<const T>(4),
+                     call.operand<const T>(5),
+                     call.operand<const T>(6),
+                     p.cols,
+                     Acc<T>(p.eps),
+                     false};
+        if (!f.r) f.s = nullptr;
+        f.packed = rows_packed<T>(p.cols, f.y, f.s, f.x, f.r, f.weight, f.bias);
+        launch(call, rows_shape<T>(p.rows, p.cols, f.packed), layernorm_kernel<T>, f);
+    });
+}
+
+// The operands of the backward pass; ds may be null. It is the gradient that reaches s past the
+// LayerNorm.
+template <class T> struct Backward {
+    static constexpr int outputs = 2;  // dweight, dbias
+    T* dx;
+    const T *dy, *s;
+    const Acc<T>* stats;
+    const T *weight, *ds;
+    int64_t cols;
+    bool packed;
+    // h = (s - mean) rstd, and dy
+    template <int width>
+    __device__ void normalised(int64_t row, int64_t column, Acc<T>* h, Acc<T>* d) const {
+        const Acc<T> mean = stats[2 * row], rstd = stats[2 * row + 1];
+        load_pack<width>(s + row * cols + column, h);
+        load_pack<width>(dy + row * cols + column, d);
+#pragma unroll
+        for (int e = 0; e < width; ++e) h[e] = (h[e] - mean) * rstd;
+    }
+    // For column_parts.
+    template <int width>
+    __device__ void add(int64_t row, int64_t column, Acc<T> (&sums)[2][width]) const {
+        Acc<T> h[width], d[width];
+        normalised<width>(row, column, h, d);
+#pragma unroll
+        for (int e = 0; e < width; ++e) {
+            sums[0][e] += d[e] * h[e];
+            sums[1][e] += d[e];
+        }
+    }
+};
+
+// With g = dy w: dx = rstd (g - mean(g) - h mean(g h)) + ds.
+template <class T> __global__ void __launch_bounds__(256) layernorm_dx_kernel(const Backward<T> b) {
+    using A = Acc<T>;
+    const int64_t row = blockIdx.x;
+    A sum_g = 0, sum_gh = 0;
+    each_pack<T>(b.cols, b.packed, [&](int64_t j, auto width) {
+        A h[width], g[width], w[width];
+        b.template normalised<width>(row, j, h, g);
+        load_pack<width>(b.weight + j, w);
+        for (int e = 0; e < width; ++e) {
+            sum_g += g[e] * w[e];
+            sum_gh += g[e] * w[e] * h[e];
+        }
+    });
+    const A mean_g = block_reduce(sum_g, Sum()) / A(b.cols);
+    const A mean_gh = block_reduce(sum_gh, Sum()) / A(b.cols);
+    const A rstd = b.stats[2 * row + 1];
+    each_pack<T>(b.cols, b.packed, [&](int64_t j, auto width) {
+        A h[width], g[width], w[width], past[width] = {};
+        b.template normalised<width>(row, j, h, g);
+        load_pack<width>(b.weight + j, w);
+        if (b.ds) load_pack<width>(b.ds + row * b.cols + j, past);
+        for (int e = 0; e < width; ++e)
+            g[e] = rstd * (g[e] * w[e] - mean_g - h[e] * mean_gh) + past[e];
+        store_pack<width>(b.dx + row * b.cols + j, g);
+    });
+}
+
+void layernorm_backward(const KernelCall& call) {
+    const auto& p = call.get<nn_layernorm_params>();
+    visit_float(call.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        using A = Acc<T>;
+        Backward<T> b{call.operand<T>(0),
+                      call.operand<const T>(3),
+                      call.operand<const T>(4),
+                      call.operand<const A>(5),
+                      call.operand<const T>(6),
+                      call.operand<const T>(7),
+                      p.cols,
+                      false};
+        b.packed = rows_packed<T>(p.cols, b.dx, b.dy, b.s, b.weight, b.ds);
+        if (p.rows > 0 &&
+            !launch(call, rows_shape<T>(p.rows, p.cols, b.packed), layernorm_dx_kernel<T>, b))
+            return;
+        sum_columns<T>(call, b, p.rows, p.cols, b.packed, p.first != 0,
+                       {call.operand<A>(1), call.operand<A>(2)});
+    });
+}
+
+NN_CUDA_KERNEL(layernorm, "y:w s:w? stats:w x:r r:r? weight:r bias:r?", nn_layernorm_params);
+NN_CUDA_KERNEL(layernorm_backward, "dx:w dweight:rw dbias:rw? dy:r s:r stats:r weight:r ds:r?",
+               nn_layernorm_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

@@ -1,0 +1,263 @@
+// AdamW and SGD with the update rules of torch.optim, clipping by the global norm folded in, the
+// sum of squares that norm is made of, and sums of a few scalars. All are bound by memory: one pass
+// over parameter, state and gradient. What the operands are stored as is looked up while loading.
+#include "kernels/cuda/cuda.cuh"
+
+namespace nn::NN_ISA {
+namespace {
+
+constexpr unsigned threads = 256;
+constexpr int width = 8;  // elements a thread takes: 16 bytes of bf16, 32 of f32
+
+// x[e] = element i + e for those below n. packed: the data are aligned to 16 bytes.
+template <class A>
+__device__ void load(const void* from, Dtype dtype, int64_t i, int64_t n, bool packed, A* x) {
+    visit_computed<A>(dtype, [&](auto* null) {
+        using S = Pointee<decltype(null)>;
+        const S* at = static_cast<const S*>(from) + i;
+        if (packed && i + width <= n) {
+#pragma unroll
+            for (int e = 0; e < width; e += smaller(width, lanes16<S>))
+                load_pack<smaller(width, lanes16<S>)>(at + e, x + e);
+        } else {
+#pragma unroll
+            for (int e = 0; e < width; ++e) x[e] = i + e < n ? A(number(at[e])) : A(0);
+        }
+    });
+}
+template <class A>
+__device__ void store(void* to, Dtype dtype, int64_t i, int64_t n, bool packed, const A* x) {
+    visit_computed<A>(dtype, [&](auto* null) {
+        using S = Pointee<decltype(null)>;
+        S* at = static_cast<S*>(to) + i;
+        if (packed && i + width <= n) {
+#pragma unroll
+            for (int e = 0; e < width; e += smaller(width, lanes16<S>))
+                store_pack<smaller(width, lanes16<S>)>(at + e, x + e);
+        } else {
+#pragma unroll
+            for (int e = 0; e < width; ++e)
+                if (i + e < n) at[e] = stored<S>(x[e]);
+        }
+    });
+}
+
+// What gradients are multiplied with, as torch.nn.utils.clip_grad_norm_ does; NaN stays NaN.
+__device__ inline double clip_factor(double clip, const double* norm) {
+    const double factor = clip > 0 && norm ? clip / (*norm + 1e-6) : 1.0;
+    return factor > 1 ? 1.0 : factor;
+}
+__device__ inline bool skips(bool skip_nonfinite, const double* norm) {
+    return skip_nonfinite && norm && !(*norm - *norm == 0);
+}
+
+// --- AdamW (Loshchilov and Hutter, arXiv:1711.05101) ---
+
+template <class A> struct AdamW {
+    A beta1, rest1, beta2, rest2, decay, step_size, correction2, eps;
+    double clip;
+    int64_t n;
+    bool skip_nonfinite, packed;
+    Dtype param_dtype, grad_dtype;
+};
+
+// master: the f32 copy that the update is applied to where there is one; param then follows it.
+template <class A>
+__global__ void __launch_bounds__(threads)
+    adamw_kernel(const AdamW<A> s, void* param, A* m, A* v, const void* grad, const double* norm,
+                 float* master) {
+    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
+    if (i >= s.n || skips(s.skip_nonfinite, norm)) return;
+    constexpr Dtype state = std::is_same_v<A, double> ? Dtype::f64 : Dtype::f32;
+    const A scale = A(clip_factor(s.clip, norm));
+    A w[width], g[width], mean[width], square[width];
+    void* value = master ? static_cast<void*>(master) : param;
+    const Dtype value_dtype = master ? Dtype::f32 : s.param_dtype;
+    load<A>(value, value_dtype, i, s.n, s.packed, w);
+    if constexpr (std::is_same_v<A, float>) {
+        if (s.grad_dtype == Dtype::f64) {
+            double exact[width];
+            load<double>(grad, Dtype::f64, i, s.n, s.packed, exact);
+            for (int e = 0; e < width; ++e) g[e] = A(exact[e]);
+        } else {
+            load<A>(grad, s.grad_dtype, i, s.n, s.packed, g);
+        }
+    } else if (s.grad_dtype == Dtype::f64) {
+        load<A>(grad, Dtype::f64, i, s.n, s.packed, g);
+    } else {
+        float rounded[width];
+        load<float>(grad, s.grad_dtype, i, s.n, s.packed, rounded);
+        for (int e = 0; e < width; ++e) g[e] = A(rounded[e]);
+    }
+    load<A>(m, state, i, s.n, s.packed, mean);
+    load<A>(v, state, i, s.n, s.packed, square);
+#pragma unroll
+    for (int e = 0; e < width; ++e) {
+        const A gradient = g[e] * scale;
+        mean[e] = s.beta1 * mean[e] + s.rest1 * gradient;
+        square[e] = s.beta2 * square[e] + s.rest2 * gradient * gradient;
+        w[e] = w[e] * s.decay -
+               s.step_size * mean[e] / (math::sqrt(square[e]) / s.correction2 + s.eps);
+    }
+    store<A>(m, state, i, s.n, s.packed, mean);
+    store<A>(v, state, i, s.n, s.packed, square);
+    store<A>(value, value_dtype, i, s.n, s.packed, w);
+    if (master) store<A>(param, s.param_dtype, i, s.n, s.packed, w);
+}
+
+template <class A> void run_adamw(const KernelCall& call) {
+    const auto& p = call.get<nn_adamw_params>();
+    const double correction1 = 1 - std::pow(p.beta1, p.step);
+    const double correction2 = 1 - std::pow(p.beta2, p.step);
+    void* param = call.operand<void>(0);
+    A *m = call.operand<A>(1), *v = call.operand<A>(2);
+    const void* grad = call.operand<const void>(3);
+    float* master = call.dtype == Dtype::bf16 ? call.operand<float>(5) : nullptr;
+    const bool packed =
+        aligned(param) && aligned(m) && aligned(v) && aligned(grad) && aligned(master);
+    const AdamW<A> step{.beta1 = A(p.beta1),
+                        .rest1 = A(1 - p.beta1),
+                        .beta2 = A(p.beta2),
+                        .rest2 = A(1 - p.beta2),
+                        .decay = A(1 - p.lr * p.weight_decay),
+                        .step_size = A(p.lr / correction1),
+                        .correction2 = A(std::sqrt(correction2)),
+                        .eps = A(p.eps),
+                        .clip = p.clip,
+                        .n = p.n,
+                        .skip_nonfinite = p.skip_nonfinite != 0,
+                        .packed = packed,
+                        .param_dtype = call.dtype,
+                        .grad_dtype = Dtype(p.grad_dtype)};
+    launch(call, {blocks_for(p.n, threads * width), threads}, adamw_kernel<A>, step, param, m, v,
+           grad, call.operand<const double>(4), master);
+}
+
+void adamw(const KernelCall& call) {
+    if (call.get<nn_adamw_params>().n == 0) return;
+    if (call.dtype == Dtype::f64) return run_adamw<double>(call);
+    run_adamw<float>(call);
+}
+
+// --- SGD ---
+
+template <class A> struct Sgd {
+    A lr, mu, decay, direct, through;
+    double clip;
+    int64_t n;
+    bool first, skip_nonfinite;
+};
+
+template <class T, class G>
+__global__ void __launch_bounds__(threads)
+    sgd_kernel(const Sgd<Acc<T>> s, T* param, Acc<T>* momentum, const G* grad, const double* norm) {
+    using A = Acc<T>;
+    const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+    if (i >= s.n || skips(s.skip_nonfinite, norm)) return;
+    const A w = number(param[i]);
+    const A g = A(number(grad[i])) * A(clip_factor(s.clip, norm)) + s.decay * w;
+    A buffer = g;
+    if (momentum) {
+        buffer = s.first ? s.mu * A(0) + g : s.mu * momentum[i] + g;  // it may hold NaN at first
+        momentum[i] = buffer;
+        param[i] = stored<T>(w - s.lr * (s.direct * g + s.through * buffer));
+    } else {
+        param[i] = stored<T>(w - s.lr * g);
+    }
+}
+
+void sgd(const KernelCall& call) {
+    const auto& p = call.get<nn_sgd_params>();
+    if (p.n == 0) return;
+    visit_float(call.dtype, [&](auto* t) {
+        visit_float(Dtype(p.grad_dtype), [&](auto* g) {
+            using T = Pointee<decltype(t)>;
+            using G = Pointee<decltype(g)>;
+            using A = Acc<T>;
+            const Sgd<A> step{A(p.lr),
+                              A(p.momentum),
+                              A(p.weight_decay),
+                              p.nesterov ? A(1) : A(0),
+                              p.nesterov ? A(p.momentum) : A(1),
+                              p.clip,
+                              p.n,
+                              p.first != 0,
+                              p.skip_nonfinite != 0};
+            launch(call, {blocks_for(p.n, threads), threads}, sgd_kernel<T, G>, step,
+                   call.operand<T>(0), call.operand<A>(1), call.operand<const G>(2),
+                   call.operand<const double>(3));
+        });
+    });
+}
+
+// --- sums ---
+
+// part[block] = sum of squares of every gridDim.x-th run of threads * width elements, in double:
+// the square of a large float is no float.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    sumsq_kernel(const T* x, int64_t n, bool packed, double* part) {
+    constexpr Dtype dtype = std::is_same_v<T, double>  ? Dtype::f64
+                            : std::is_same_v<T, float> ? Dtype::f32
+                                                       : Dtype::bf16;
+    const int64_t step = int64_t(gridDim.x) * threads * width;
+    double sum = 0;
+    for (int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width; i < n; i += step) {
+        Acc<T> value[width];
+        load<Acc<T>>(x, dtype, i, n, packed, value);
+#pragma unroll
+        for (int e = 0; e < width; ++e) sum += double(value[e]) * double(value[e]);
+    }
+    sum = block_reduce(sum, Sum());
+    if (threadIdx.x == 0) part[blockIdx.x] = sum;
+}
+
+// acc = (first ? 0 : acc) + the parts, in an order that depends on their number alone.
+__global__ void add_parts_kernel(double* acc, const double* part, int64_t parts, bool first) {
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < parts; i += threads) sum += part[i];
+    sum = block_reduce(sum, Sum());
+    if (threadIdx.x == 0) *acc = first ? sum : *acc + sum;
+}
+
+void sumsq(const KernelCall& call) {
+    const auto& p = call.get<nn_sumsq_params>();
+    const int64_t blocks =
+        larger<int64_t>(1, smaller<int64_t>(1024, ceil_div(p.n, threads * width)));
+    double* part = workspace<double>(call, blocks);
+    if (!part) return;
+    visit_float(call.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        const T* x = call.operand<const T>(1);
+        launch(call, {dim3(unsigned(blocks)), threads}, sumsq_kernel<T>, x, p.n, aligned(x), part);
+    });
+    launch(call, {dim3(1), threads}, add_parts_kernel, call.operand<double>(0), part, blocks,
+           p.first != 0);
+}
+
+struct Scalars {
+    const double* at[14];
+};
+__global__ void sum_scalars_kernel(double* y, const Scalars scalars, nn_sum_scalars_params p) {
+    double sum = p.first ? 0 : *y;
+    for (int i = 0; i < p.count; ++i) sum += *scalars.at[i];
+    *y = p.sqrt ? math::sqrt(sum) : sum;
+}
+
+// y = (first ? 0 : y) + the scalars given; then its square root, if asked for.
+void sum_scalars(const KernelCall& call) {
+    const auto& p = call.get<nn_sum_scalars_params>();
+    Scalars scalars{};
+    for (int i = 0; i < p.count; ++i) scalars.at[i] = call.operand<const double>(i + 1);
+    launch(call, {dim3(1), 1}, sum_scalars_kernel, call.operand<double>(0), scalars, p);
+}
+
+NN_CUDA_KERNEL(adamw, "param:rw m:rw v:rw grad:r norm:r? master:rw?", nn_adamw_params);
+NN_CUDA_KERNEL(sgd, "param:rw momentum:rw? grad:r norm:r?", nn_sgd_params);
+NN_CUDA_KERNEL(sumsq, "acc:rw x:r", nn_sumsq_params);
+NN_CUDA_KERNEL(sum_scalars,
+               "y:rw a:r b:r? c:r? d:r? e:r? f:r? g:r? h:r? i:r? j:r? k:r? l:r? m:r? n:r?",
+               nn_sum_scalars_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

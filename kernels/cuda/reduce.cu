@@ -1,0 +1,261 @@
+// Sum, max, min and product over the middle of (outer, n, inner), and the positions of the largest
+// and smallest. The axis is cut into chunks where there are few results, so that all of the GPU has
+// work; the parts are combined in order. Sums of floats are kept in double. NaN wins max, min,
+// argmax and argmin, as in PyTorch.
+#include "kernels/cuda/cuda.cuh"
+
+namespace nn::NN_ISA {
+namespace {
+
+constexpr unsigned threads = 256;
+
+enum Kind { sum, largest, smallest, product };
+
+// A: what elements become exactly (float, double or int64_t). Total: what results are gathered in.
+template <class A> using Total = std::conditional_t<std::is_same_v<A, float>, double, A>;
+
+template <class A> __device__ A identity(int kind) {
+    if (kind == sum) return A(0);
+    if (kind == product) return A(1);
+    if constexpr (std::is_same_v<A, int64_t>)
+        return kind == largest ? A(-0x7FFFFFFFFFFFFFFF - 1) : A(0x7FFFFFFFFFFFFFFF);
+    else
+        return kind == largest ? -A(INFINITY) : A(INFINITY);
+}
+// Integers wrap where they overflow.
+template <class A> __device__ A wrapping_sum(A a, A b) {
+    if constexpr (std::is_same_v<A, int64_t>)
+        return A(uint64_t(a) + uint64_t(b));
+    else
+        return a + b;
+}
+template <class A> __device__ A wrapping_product(A a, A b) {
+    if constexpr (std::is_same_v<A, int64_t>)
+        return A(uint64_t(a) * uint64_t(b));
+    else
+        return a * b;
+}
+struct Combine {
+    int kind;
+    template <class A> __device__ A operator()(A a, A b) const {
+        switch (kind) {
+            case sum: return wrapping_sum(a, b);
+            case product: return wrapping_product(a, b);
+            case largest: return math::maximum(a, b);
+            default: return math::minimum(a, b);
+        }
+    }
+};
+
+template <class A> __device__ A load(const void* x, Dtype dtype, int64_t i) {
+    A value;
+    visit_computed<A>(dtype, [&](auto* null) {
+        value = A(number(static_cast<const Pointee<decltype(null)>*>(x)[i]));
+    });
+    return value;
+}
+
+struct Reduction {
+    int64_t outer, n, inner, chunk, chunks;  // chunk: length of a part of the axis
+    double scale;
+    int kind;
+    bool first;
+    Dtype in, out;
+};
+
+// y[i] becomes, or is combined with, scale * total.
+template <class A> __device__ void finish(const Reduction& r, void* y, int64_t i, Total<A> total) {
+    if (r.scale != 1) total = Total<A>(double(total) * r.scale);
+    visit_computed<A>(r.out, [&](auto* null) {
+        using Out = Pointee<decltype(null)>;
+        Out& at = static_cast<Out*>(y)[i];
+        at = stored<Out>(r.first ? total : Combine{r.kind}(Total<A>(number(at)), total));
+    });
+}
+
+template <class A>
+__device__ void deliver(const Reduction& r, void* y, Total<A>* part, int64_t i, Total<A> total) {
+    if (part)
+        part[int64_t(blockIdx.y) * r.outer * r.inner + i] = total;
+    else
+        finish<A>(r, y, i, total);
+}
+
+// inner = 1: a block reduces a part of a row.
+template <class A>
+__global__ void __launch_bounds__(threads)
+    reduce_rows(const Reduction r, void* y, const void* x, Total<A>* part) {
+    const int64_t row = blockIdx.x, begin = int64_t(blockIdx.y) * r.chunk,
+                  end = smaller(r.n, begin + r.chunk);
+    const Combine combine{r.kind};
+    Total<A> total = identity<Total<A>>(r.kind);
+    for (int64_t j = begin + threadIdx.x; j < end; j += blockDim.x)
+        total = combine(total, Total<A>(load<A>(x, r.in, row * r.n + j)));
+    total = block_reduce(total, combine);
+    if (threadIdx.x == 0) deliver<A>(r, y, part, row, total);
+}
+
+// inner > 1: a thread reduces a part of a column.
+template <class A>
+__global__ void __launch_bounds__(threads)
+    reduce_columns(const Reduction r, void* y, const void* x, Total<A>* part) {
+    const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+    if (i >= r.outer * r.inner) return;
+    const int64_t begin = int64_t(blockIdx.y) * r.chunk, end = smaller(r.n, begin + r.chunk);
+    const int64_t at = i / r.inner * r.n * r.inner + i % r.inner;
+    const Combine combine{r.kind};
+    Total<A> total = identity<Total<A>>(r.kind);
+    for (int64_t j = begin; j < end; ++j)
+        total = combine(total, Total<A>(load<A>(x, r.in, at + j * r.inner)));
+    deliver<A>(r, y, part, i, total);
+}
+
+template <class A>
+__global__ void __launch_bounds__(threads)
+    combine_parts(const Reduction r, void* y, const Total<A>* part) {
+    const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x, results = r.outer * r.inner;
+    if (i >= results) return;
+    const Combine combine{r.kind};
+    Total<A> total = part[i];
+    for (int64_t c = 1; c < r.chunks; ++c) total = combine(total, part[c * results + i]);
+    finish<A>(r, y, i, total);
+}
+
+template <class A> void run_reduce(const KernelCall& call) {
+    const auto& p = call.get<nn_reduce_params>();
+    const bool sums = p.kind == sum || p.kind == product;
+    Reduction r{p.outer,    p.n,
+                p.inner,    larger<int64_t>(p.n, 1),
+                1,          p.scale,
+                p.kind,     p.first != 0,
+                call.dtype, sums ? accumulator(call.dtype) : call.dtype};
+    const int64_t results = r.outer * r.inner;
+    if (results == 0) return;
+    // A chunk keeps a block busy for a while; about a thousand blocks are enough for any GPU.
+    const int64_t least = r.inner == 1 ? 4096 : 64;
+    const int64_t blocks = r.inner == 1 ? results : ceil_div(results, threads);
+    r.chunks = smaller(ceil_div(1024, blocks), ceil_div(r.chunk, least));
+    r.chunk = ceil_div(r.chunk, r.chunks);
+    r.chunks = larger<int64_t>(1, ceil_div(p.n, r.chunk));
+    Total<A>* part = nullptr;
+    if (r.chunks > 1 && !(part = workspace<Total<A>>(call, r.chunks * results))) return;
+    void* y = call.operand<void>(0);
+    const void* x = call.operand<const void>(1);
+    const unsigned parts = unsigned(r.chunks);
+    if (r.inner == 1)
+        launch(call, {dim3(unsigned(r.outer), parts), threads_for(r.chunk, 4, threads)},
+               reduce_rows<A>, r, y, x, part);
+    else
+        launch(call, {dim3(unsigned(blocks), parts), threads}, reduce_columns<A>, r, y, x, part);
+    if (part) launch(call, {blocks_for(results, threads), threads}, combine_parts<A>, r, y, part);
+}
+
+void reduce(const KernelCall& call) {
+    if (call.dtype == Dtype::f64) return run_reduce<double>(call);
+    if (is_float(call.dtype)) return run_reduce<float>(call);
+    run_reduce<int64_t>(call);
+}
+
+// --- positions ---
+
+template <class A> struct Best {
+    A value;
+    int64_t index;  // -1: none yet
+};
+
+// Whether x comes before y in the order looked for: NaN first, and of equals the first.
+template <class A> __device__ bool ahead(int kind, const Best<A>& x, const Best<A>& y) {
+    if (x.index < 0 || y.index < 0) return y.index < 0 && x.index >= 0;
+    const bool x_nan = x.value != x.value, y_nan = y.value != y.value;
+    if (x_nan || y_nan) return x_nan && (!y_nan || x.index < y.index);
+    if (x.value == y.value) return x.index < y.index;
+    return kind == largest ? x.value > y.value : x.value < y.value;
+}
+
+struct Search {
+    int64_t outer, n, inner, start;
+    int kind;
+    bool first;
+    Dtype dtype;
+};
+
+// The tile's winner against that of earlier tiles, which may lie after it.
+template <class A>
+__device__ void record(const Search& s, int64_t* index, void* value, int64_t i, Best<A> best) {
+    best.index += s.start;
+    visit_computed<A>(s.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        T& at = static_cast<T*>(value)[i];
+        if (!s.first && !ahead(s.kind, best, Best<A>{A(number(at)), index[i]})) return;
+        at = stored<T>(best.value);
+        index[i] = best.index;
+    });
+}
+
+template <class A>
+__global__ void __launch_bounds__(threads)
+    search_rows(const Search s, int64_t* index, void* value, const void* x) {
+    __shared__ A values[threads];
+    __shared__ int64_t indices[threads];
+    const int64_t row = blockIdx.x;
+    Best<A> best{A(0), -1};
+    for (int64_t j = threadIdx.x; j < s.n; j += threads) {
+        const Best<A> here{load<A>(x, s.dtype, row * s.n + j), j};
+        if (ahead(s.kind, here, best)) best = here;
+    }
+    values[threadIdx.x] = best.value, indices[threadIdx.x] = best.index;
+    for (unsigned step = threads / 2; step; step /= 2) {
+        __syncthreads();
+        if (threadIdx.x >= step) continue;
+        const Best<A> other{values[threadIdx.x + step], indices[threadIdx.x + step]};
+        if (!ahead(s.kind, other, best)) continue;
+        best = other;
+        values[threadIdx.x] = best.value, indices[threadIdx.x] = best.index;
+    }
+    if (threadIdx.x == 0) record(s, index, value, row, best);
+}
+
+template <class A>
+__global__ void __launch_bounds__(threads)
+    search_columns(const Search s, int64_t* index, void* value, const void* x) {
+    const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+    if (i >= s.outer * s.inner) return;
+    const int64_t at = i / s.inner * s.n * s.inner + i % s.inner;
+    Best<A> best{A(0), -1};
+    for (int64_t j = 0; j < s.n; ++j) {
+        const Best<A> here{load<A>(x, s.dtype, at + j * s.inner), j};
+        if (ahead(s.kind, here, best)) best = here;
+    }
+    record(s, index, value, i, best);
+}
+
+template <class A> void run_search(const KernelCall& call) {
+    const auto& p = call.get<nn_argreduce_params>();
+    const Search s{p.outer, p.n, p.inner, p.start, p.kind, p.first != 0, call.dtype};
+    const int64_t results = p.outer * p.inner;
+    if (results == 0) return;
+    int64_t* index = call.operand<int64_t>(0);
+    void* value = call.operand<void>(1);
+    const void* x = call.operand<const void>(2);
+    if (p.inner == 1)
+        launch(call, {blocks_for(results, 1), threads}, search_rows<A>, s, index, value, x);
+    else
+        launch(call, {blocks_for(results, threads), threads}, search_columns<A>, s, index, value,
+               x);
+}
+
+void argreduce(const KernelCall& call) {
+    const auto& p = call.get<nn_argreduce_params>();
+    if (p.n == 0)
+        return call.fail("the axis is empty, so nothing is the %s",
+                         p.kind == largest ? "largest" : "smallest");
+    if (call.dtype == Dtype::f64) return run_search<double>(call);
+    if (is_float(call.dtype)) return run_search<float>(call);
+    run_search<int64_t>(call);
+}
+
+NN_CUDA_KERNEL(reduce, "y:rw x:r", nn_reduce_params);
+NN_CUDA_KERNEL(argreduce, "index:rw value:rw x:r", nn_argreduce_params);
+
+}  // namespace
+}  // namespace nn::NN_ISA

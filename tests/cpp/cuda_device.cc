@@ -1,0 +1,89 @@
+#include "tests/cpp/cuda_device.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
+#include "kernels/cuda/device.h"
+#if defined(NN_CUDA)
+#include <cuda_runtime_api.h>
+#endif
+
+namespace nn::emulated {
+void* open_blas();  // as in kernels/cuda/device.h
+}
+
+namespace nn::test {
+
+KernelFn emulated_kernel(const std::string& name);  // in tests/emulated/emulate.cc
+
+namespace {
+
+constexpr size_t workspace_bytes = 4
+                                   << 20;  // small, so that what is done in several goes is tested
+
+void* host_allocate(size_t bytes) { return std::aligned_alloc(256, (bytes + 255) / 256 * 256); }
+
+CudaDevice make_emulated() {
+    static Fault fault{};
+    return {"emulated CUDA",
+            emulated_kernel,
+            host_allocate,
+            std::free,
+            [](void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },
+            [](void* memory, int byte, size_t bytes) { std::memset(memory, byte, bytes); },
+            [] { return std::string(); },
+            {0, host_allocate(workspace_bytes), workspace_bytes, emulated::open_blas()},
+            &fault};
+}
+
+#if defined(NN_CUDA)
+void need(cudaError_t status) {
+    if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
+}
+
+void* device_allocate(size_t bytes) {
+    void* memory = nullptr;
+    need(cudaMalloc(&memory, bytes));
+    return memory;
+}
+
+CudaDevice make_gpu() {
+    void* fault = nullptr;
+    need(cudaHostAlloc(&fault, sizeof(Fault), cudaHostAllocDefault));
+    return {"GPU",
+            [](const std::string& name) { return find_kernel(name)->cuda; },
+            device_allocate,
+            [](void* memory) { need(cudaFree(memory)); },
+            [](void* to, const void* from, size_t bytes) {
+                need(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+            },
+            [](void* memory, int byte, size_t bytes) { need(cudaMemset(memory, byte, bytes)); },
+            [] {
+                const cudaError_t status = cudaDeviceSynchronize();
+                return std::string(status == cudaSuccess ? "" : cudaGetErrorString(status));
+            },
+            {0, device_allocate(workspace_bytes), workspace_bytes, cuda::open_blas()},
+            static_cast<Fault*>(fault)};
+}
+
+bool has_gpu() {
+    int count = 0;
+    return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+#endif
+
+}  // namespace
+
+const std::vector<const CudaDevice*>& cuda_devices() {
+    static const std::vector<const CudaDevice*> devices = [] {
+        std::vector<const CudaDevice*> found{new CudaDevice(make_emulated())};
+#if defined(NN_CUDA)
+        if (has_gpu()) found.push_back(new CudaDevice(make_gpu()));
+#endif
+        return found;
+    }();
+    return devices;
+}
+
+}  // namespace nn::test

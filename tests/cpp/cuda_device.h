@@ -1,0 +1,25 @@
+// Devices that the kernel tests run the CUDA kernels on: the emulated one of tests/emulated, and
+// the machine's first GPU where there is one.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "kernels/kernel.h"
+
+namespace nn::test {
+
+struct CudaDevice {
+    const char* name;
+    KernelFn (*kernel)(const std::string& name);  // nullptr where there is none
+    void* (*allocate)(size_t bytes);              // device memory, aligned to 256 bytes
+    void (*release)(void* memory);
+    void (*copy)(void* to, const void* from, size_t bytes);  // between any two memories; waits
+    void (*fill)(void* memory, int byte, size_t bytes);
+    std::string (*finish)();  // waits for the device; the failure it reports, or ""
+    Gpu gpu;
+    Fault* fault;
+};
+const std::vector<const CudaDevice*>& cuda_devices();
+inline const CudaDevice& emulated_device() { return *cuda_devices()[0]; }
+
+}  // namespace nn::test

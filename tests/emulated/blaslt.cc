@@ -1,0 +1,244 @@
+// cuBLASLt by plain loops, column-major as NVIDIA documents it, with its rules checked: sizes that
+// fit, leading dimensions and alignments as announced, and epilogues only where it has them.
+#include "kernels/cuda/blaslt.h"
+
+#include <map>
+#include <stdexcept>
+#include <vector>
+
+struct EmulatedLt {};
+struct EmulatedDesc {
+    cublasComputeType_t compute;
+    cudaDataType_t scale;
+    int32_t trans_a = 0, trans_b = 0, epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    const void* bias = nullptr;
+    void* aux = nullptr;
+    int64_t aux_ld = 0, aux_stride = 0;
+};
+struct EmulatedLayout {
+    cudaDataType_t type;
+    int64_t rows, cols, ld;
+    int32_t batch = 1;
+    int64_t stride = 0;
+};
+struct EmulatedPreference {
+    std::map<int, uint64_t> values;
+};
+
+namespace {
+
+double load(const void* data, cudaDataType_t type, int64_t i) {
+    if (type == CUDA_R_64F) return static_cast<const double*>(data)[i];
+    if (type == CUDA_R_32F) return double(static_cast<const float*>(data)[i]);
+    const uint32_t bits = uint32_t(static_cast<const uint16_t*>(data)[i]) << 16;
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return double(value);
+}
+
+void store(void* data, cudaDataType_t type, int64_t i, double value) {
+    if (type == CUDA_R_64F) {
+        static_cast<double*>(data)[i] = value;
+    } else if (type == CUDA_R_32F) {
+        static_cast<float*>(data)[i] = float(value);
+    } else {
+        const float single = float(value);
+        uint32_t bits;
+        std::memcpy(&bits, &single, 4);
+        static_cast<uint16_t*>(data)[i] =
+            std::isnan(single) ? 0x7FFF : uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+    }
+}
+
+template <class T> bool take(const void* from, size_t bytes, T* to) {
+    if (bytes != sizeof(T)) return false;
+    std::memcpy(to, from, bytes);
+    return true;
+}
+
+cublasStatus_t status(bool good) {
+    return good ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+bool fits(const EmulatedDesc& desc, const EmulatedLayout& a, const EmulatedLayout& b,
+          const EmulatedLayout& d) {
+    const int64_t m = desc.trans_a ? a.cols : a.rows, k = desc.trans_a ? a.rows : a.cols;
+    const int64_t k_b = desc.trans_b ? b.cols : b.rows, n = desc.trans_b ? b.rows : b.cols;
+    bool good = m == d.rows && n == d.cols && k == k_b && m > 0 && n > 0 && k > 0;
+    for (const EmulatedLayout* layout : {&a, &b, &d})
+        good = good && layout->ld >= layout->rows && layout->batch == d.batch;
+    const bool wide = a.type == CUDA_R_16BF && d.type == CUDA_R_32F;
+    good = good && a.type == b.type && (a.type == d.type || wide);
+    return good;
+}
+
+// What cuBLASLt's documentation says of the epilogues used here.
+bool has_epilogue(const EmulatedDesc& desc, const EmulatedLayout& d) {
+    if (desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return true;
+    if (d.type == CUDA_R_64F) return false;
+    return !(desc.epilogue & 128) ||
+           (desc.aux_ld % 8 == 0 && desc.aux_ld >= d.rows && desc.aux_stride % 8 == 0);
+}
+
+double finished(const EmulatedDesc& desc, cudaDataType_t type, double sum, int64_t row,
+                int64_t at_aux) {
+    if (desc.epilogue & 4) sum += load(desc.bias, type, row);
+    if (desc.epilogue & 128) store(desc.aux, type, at_aux, sum);
+    if (desc.epilogue & 32)
+        sum = 0.5 * sum * (1 + std::tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
+    return sum;
+}
+
+double number(const EmulatedDesc& desc, const void* scalar) { return load(scalar, desc.scale, 0); }
+
+bool has_alignment(const void* p, uint64_t bytes) {
+    return reinterpret_cast<uintptr_t>(p) % bytes == 0;
+}
+
+nn::emulated::BlasLtApi make_api() {
+    return {cublasLtCreate,
+            cublasLtDestroy,
+            cublasLtGetStatusString,
+            cublasLtMatmul,
+            cublasLtMatmulAlgoGetHeuristic,
+            cublasLtMatmulDescCreate,
+            cublasLtMatmulDescDestroy,
+            cublasLtMatmulDescSetAttribute,
+            cublasLtMatrixLayoutCreate,
+            cublasLtMatrixLayoutDestroy,
+            cublasLtMatrixLayoutSetAttribute,
+            cublasLtMatmulPreferenceCreate,
+            cublasLtMatmulPreferenceDestroy,
+            cublasLtMatmulPreferenceSetAttribute,
+            "emulated"};
+}
+
+}  // namespace
+
+const nn::emulated::BlasLtApi& nn::emulated::blaslt() {
+    static const BlasLtApi api = make_api();
+    return api;
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+    *handle = new EmulatedLt;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    delete handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+const char* cublasLtGetStatusString(cublasStatus_t code) {
+    return code == CUBLAS_STATUS_EXECUTION_FAILED ? "CUBLAS_STATUS_EXECUTION_FAILED"
+           : code == CUBLAS_STATUS_NOT_SUPPORTED  ? "CUBLAS_STATUS_NOT_SUPPORTED"
+                                                  : "CUBLAS_STATUS_INVALID_VALUE";
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+    *desc = new EmulatedDesc{.compute = compute, .scale = scale};
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+    delete desc;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t bytes) {
+    switch (attribute) {
+        case CUBLASLT_MATMUL_DESC_TRANSA: return status(take(value, bytes, &desc->trans_a));
+        case CUBLASLT_MATMUL_DESC_TRANSB: return status(take(value, bytes, &desc->trans_b));
+        case CUBLASLT_MATMUL_DESC_EPILOGUE: return status(take(value, bytes, &desc->epilogue));
+        case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return status(take(value, bytes, &desc->bias));
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+            return status(take(value, bytes, &desc->aux));
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return status(take(value, bytes, &desc->aux_ld));
+        default: return status(take(value, bytes, &desc->aux_stride));
+    }
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
+                                          uint64_t rows, uint64_t cols, int64_t ld) {
+    *layout = new EmulatedLayout{type, int64_t(rows), int64_t(cols), ld};
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+    delete layout;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, size_t bytes) {
+    return attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT
+               ? status(take(value, bytes, &layout->batch))
+               : status(take(value, bytes, &layout->stride));
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+    *preference = new EmulatedPreference;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+    delete preference;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void* value, size_t bytes) {
+    uint64_t number = 0;
+    const bool wide = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+    if (bytes != (wide ? 8 : 4)) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(&number, value, bytes);
+    preference->values[attribute] = number;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+// The algorithm remembers the alignments that it was chosen for.
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulHeuristicResult_t results[],
+                                              int* count) {
+    *count = 0;
+    if (!fits(*desc, *a, *b, *c) || !fits(*desc, *a, *b, *d)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!has_epilogue(*desc, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    results[0] = {};
+    for (int i = 0; i < 4; ++i)
+        results[0].algo.data[i] =
+            preference->values.at(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i);
+    *count = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t la, const void* b,
+                              cublasLtMatrixLayout_t lb, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t lc, void* d, cublasLtMatrixLayout_t ld,
+                              const cublasLtMatmulAlgo_t* algo, void*, size_t, cudaStream_t) {
+    const void* pointers[] = {a, b, c, d};
+    for (int i = 0; i < 4; ++i)
+        if (!has_alignment(pointers[i], algo->data[i])) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!fits(*desc, *la, *lb, *lc) || !has_epilogue(*desc, *ld) ||
+        ((desc->epilogue & 4) && !desc->bias) || ((desc->epilogue & 128) && !desc->aux))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    const double alpha_value = number(*desc, alpha), beta_value = number(*desc, beta);
+    const int64_t k = desc->trans_a ? la->rows : la->cols;
+    for (int64_t batch = 0; batch < ld->batch; ++batch)
+        for (int64_t j = 0; j < ld->cols; ++j)
+            for (int64_t i = 0; i < ld->rows; ++i) {
+                double sum = 0;
+                for (int64_t l = 0; l < k; ++l)
+                    sum += load(a, la->type,
+                                batch * la->stride +
+                                    (desc->trans_a ? i * la->ld + l : l * la->ld + i)) *
+                           load(b, lb->type,
+                                batch * lb->stride +
+                                    (desc->trans_b ? l * lb->ld + j : j * lb->ld + l));
+                const int64_t at = batch * ld->stride + j * ld->ld + i;
+                sum *= alpha_value;
+                if (beta_value != 0) sum += beta_value * load(c, lc->type, at);
+                store(d, ld->type, at,
+                      finished(*desc, ld->type, sum, i,
+                               batch * desc->aux_stride + j * desc->aux_ld + i));
+            }
+    return CUBLAS_STATUS_SUCCESS;
+}

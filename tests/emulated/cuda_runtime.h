@@ -1,0 +1,133 @@
+// A CUDA device made of one CPU thread: what kernels/cuda needs of the CUDA runtime, so that g++
+// compiles the kernels and the tests run them on machines without a GPU. The threads of a block are
+// fibers that take turns at barriers and warp operations; blocks run one after the other. A barrier
+// that not every thread of the block (or lane of the warp) reaches ends the process with a message.
+// Threads take their turns forwards and backwards by turns, so that a missing barrier shows.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "kernels/kernel.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+using cudaStream_t = void*;
+enum cudaError_t { cudaSuccess, cudaErrorInvalidConfiguration, cudaErrorLaunchFailure };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+inline const char* cudaGetErrorString(cudaError_t status) {
+    return status == cudaErrorLaunchFailure ? "unspecified launch failure"
+           : status == cudaSuccess          ? "no error"
+                                            : "invalid configuration argument";
+}
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+    std::memset(to, value, bytes);
+    return cudaSuccess;
+}
+
+namespace nn::test {
+
+// Kernels register here rather than as the CUDA variants of the engine's kernels.
+struct EmulatedRegistrar {
+    EmulatedRegistrar(const char* name, const char* operands, const char* params_type,
+                      size_t params_size, KernelFn fn);
+};
+KernelFn emulated_kernel(const std::string& name);  // nullptr where there is none
+
+// The scheduler of fibers, in emulate.cc.
+void run_grid(dim3 grid, dim3 block, size_t shared_bytes, void (*thread)(void*), void* context);
+void block_barrier();
+void warp_barrier();
+void* shared_memory();   // of the block: what the launch asked for
+uint64_t* warp_slots();  // one a lane, to exchange values through
+inline unsigned lane() { return threadIdx.x % 32; }
+
+template <class T> T exchange(T value, unsigned from) {
+    static_assert(sizeof(T) <= 8);
+    uint64_t* slots = warp_slots();
+    std::memcpy(&slots[lane()], &value, sizeof(T));
+    warp_barrier();
+    std::memcpy(&value, &slots[from % 32], sizeof(T));
+    return value;
+}
+
+// x of all lanes combined as by exchanges with lane ^ 16, 8, 4, 2, 1.
+template <class T, class Op> T butterfly(T x, Op op) {
+    static_assert(sizeof(T) <= 8);
+    uint64_t* slots = warp_slots();
+    std::memcpy(&slots[lane()], &x, sizeof(T));
+    warp_barrier();
+    T values[32], next[32];
+    for (unsigned i = 0; i < 32; ++i) std::memcpy(&values[i], &slots[i], sizeof(T));
+    for (unsigned step = 16; step; step /= 2) {
+        for (unsigned i = 0; i < 32; ++i) next[i] = op(values[i], values[i ^ step]);
+        std::memcpy(values, next, sizeof values);
+    }
+    return values[lane()];
+}
+
+// Tensor cores, as the PTX ISA describes mma.m16n8k16 and ldmatrix.x4 for bf16.
+void emulated_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+void emulated_ldmatrix(uint32_t (&r)[4], const void* row, bool transposed);
+
+}  // namespace nn::test
+#define NN_CUDA_REGISTRAR ::nn::test::EmulatedRegistrar
+
+template <class... P, size_t... i>
+void call_with(void (*kernel)(P...), void** arguments, std::index_sequence<i...>) {
+    kernel(*static_cast<P*>(arguments[i])...);
+}
+template <class... P>
+cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments,
+                             size_t shared, cudaStream_t) {
+    const bool fits = grid.x && grid.y && grid.z && grid.y <= 65535 && grid.z <= 65535 && block.x &&
+                      block.x * block.y * block.z <= 1024 && shared <= 227 * 1024;
+    if (!fits) return cudaErrorInvalidConfiguration;
+    struct Launch {
+        void (*kernel)(P...);
+        void** arguments;
+    } launch{kernel, arguments};
+    nn::test::run_grid(
+        grid, block, shared,
+        [](void* context) {
+            const Launch& l = *static_cast<Launch*>(context);
+            call_with(l.kernel, l.arguments, std::index_sequence_for<P...>());
+        },
+        &launch);
+    return cudaSuccess;
+}
+template <class F> cudaError_t cudaFuncSetAttribute(F*, cudaFuncAttribute, int) {
+    return cudaSuccess;
+}
+
+inline void __syncthreads() { nn::test::block_barrier(); }
+inline void __syncwarp() { nn::test::warp_barrier(); }
+template <class T> T __shfl_xor_sync(unsigned, T value, int mask) {
+    return nn::test::exchange(value, nn::test::lane() ^ unsigned(mask));
+}
+template <class T> T __shfl_sync(unsigned, T value, int from) {
+    return nn::test::exchange(value, unsigned(from));
+}
+inline unsigned __ballot_sync(unsigned, bool vote) {
+    unsigned votes = 0;
+    for (unsigned i = 0; i < 32; ++i) votes |= unsigned(nn::test::exchange(uint32_t(vote), i)) << i;
+    return votes;
+}
+inline int __popc(unsigned x) { return __builtin_popcount(x); }

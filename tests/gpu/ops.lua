@@ -1,0 +1,81 @@
+-- Every op on a GPU, on the samples in its declaration: in f32, f32 with TF32 products, and bf16,
+-- held against the same op in f64 on a CPU. An op may be as far from that as the CPU's own result
+-- in the same dtype is, times four, and a few roundings. Run with NNLUA_POISON=1 (tests/gpu/run
+-- does), so that an element that is never written shows.
+local nn = require "nn"
+local t = require "nn.test"
+package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
+local samples = require "samples"
+
+local _, gpus = nn.workers()
+if gpus == 0 then
+  t.case("ops on a GPU", function() t.skip "no GPU" end)
+  t.finish()
+  return
+end
+
+local is_float = {f32 = true, bf16 = true}
+local roundoff = {f32 = 1.2e-6, tf32 = 2e-3, bf16 = 1.6e-2}
+
+-- The largest difference over the largest element, with equal infinities and NaN.
+local function distance(a, b)
+  local x, n = a:numbers()
+  local y = b:numbers()
+  local scale, worst = 1e-30, 0
+  for i = 0, n - 1 do
+    if math.abs(y[i]) < math.huge then scale = math.max(scale, math.abs(y[i])) end
+  end
+  for i = 0, n - 1 do
+    local same = x[i] == y[i] or (x[i] ~= x[i] and y[i] ~= y[i])
+    if not same then
+      local gap = math.abs(x[i] - y[i]) / scale
+      worst = gap == gap and math.max(worst, gap) or math.huge
+    end
+  end
+  return worst
+end
+
+-- Results of an op in `place`, from inputs with the same values; random ops start alike.
+local function results(declared, text, dtype, place, rounded_to)
+  nn.seed(11)
+  nn.place "cpu"
+  local inputs, values = samples.arguments(declared, text, dtype)
+  for i = 1, table.maxn(inputs) do
+    if inputs[i] and rounded_to and inputs[i].dtype == "f64" then
+      inputs[i] = inputs[i]:to(rounded_to):to "f64"
+    end
+  end
+  nn.seed(12)
+  nn.place(place)
+  local list = {samples.apply(declared, inputs, values)}
+  nn.sync()
+  nn.place "any"
+  return list, table.maxn(list)
+end
+
+for _, precision in ipairs {"f32", "tf32", "bf16"} do
+  local dtype = precision == "tf32" and "f32" or precision
+  samples.each(function(declared, text)
+    t.case(("%s %s in %s: GPU = CPU"):format(declared.name, text, precision), function()
+      local want, n = results(declared, text, "f64", "cpu", dtype)
+      local good, cpu = pcall(results, declared, text, dtype, "cpu")
+      if not good then t.skip("the sample has no form in " .. dtype .. ": " .. tostring(cpu)) end
+      nn.matmul_precision(precision == "tf32" and "high" or "highest")
+      local gpu = results(declared, text, dtype, "gpu")
+      nn.matmul_precision "highest"
+      for i = 1, n do
+        if want[i] then
+          t.same(gpu[i].dtype, cpu[i].dtype)
+          local allowed = is_float[gpu[i].dtype]
+            and 4 * distance(cpu[i], want[i]) + roundoff[precision] or 0
+          local reference = is_float[gpu[i].dtype] and want[i] or cpu[i]
+          local far = distance(gpu[i], reference)
+          t.check(far <= allowed,
+                  ("result %d is off by %g, allowed are %g"):format(i, far, allowed))
+        end
+      end
+    end)
+  end)
+end
+
+t.finish()

@@ -1,0 +1,45 @@
+-- A few steps of a small GPT-2 on a GPU against the same steps on a CPU: losses and gradient norms.
+local nn = require "nn"
+local t = require "nn.test"
+local GPT2 = require "models.gpt2"
+
+local _, gpus = nn.workers()
+
+local function train(place, compiled)
+  nn.place(place)
+  nn.seed(1)
+  local model = GPT2 {layers = 2, heads = 2, embd = 128, vocab = 101, context = 96}
+  local optim = nn.AdamW(model, {lr = 1e-3, clip = 1, weight_decay = 0.1})
+  local function step(ids, targets)
+    optim:zero_grad()
+    local loss = model(ids, targets)
+    loss:backward()
+    return loss, optim:step()
+  end
+  if compiled then step = nn.compile(step) end
+  local losses = {}
+  for i = 1, 8 do
+    local function tokens()
+      return nn.uniform({4, 96}, {low = 0, high = 101, axes = "batch,time"}):to("i32")
+    end
+    local loss, norm = step(tokens(), tokens())
+    losses[i] = {loss:item(), norm:item()}
+  end
+  nn.place "any"
+  return losses
+end
+
+for _, compiled in ipairs {false, true} do
+  local how = compiled and "compiled" or "eager"
+  t.case("eight steps on a GPU give the CPU's losses, " .. how, function()
+    if gpus == 0 then t.skip "no GPU" end
+    t.near(train("gpu", compiled), train("cpu", compiled), {rel = 1e-4})
+  end)
+end
+
+t.case("two runs on a GPU give the same bits", function()
+  if gpus == 0 then t.skip "no GPU" end
+  t.same(train("gpu", true), train("gpu", true))
+end)
+
+t.finish()

@@ -1,0 +1,61 @@
+-- Every op can run on a GPU: all kernels that its tasks may run are there for CUDA. What an op
+-- declares is held against what its samples really run.
+local nn = require "nn"
+local t = require "nn.test"
+package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
+local samples = require "samples"
+
+local built_with_cuda = not nn.version():find("CUDA not built in", 1, true)
+
+t.case("every kernel of a build with CUDA has its CUDA form", function()
+  if not built_with_cuda then t.skip "built without CUDA" end
+  local missing = {}
+  for name, kernel in pairs(nn.kernels()) do
+    if not kernel.cuda then missing[#missing + 1] = name end
+  end
+  t.same(missing, {})
+end)
+
+t.case("nn.ops() finds no op without CUDA", function()
+  if not built_with_cuda then t.skip "built without CUDA" end
+  local missing = {}
+  for _, op in ipairs(nn.ops()) do
+    if not op.cuda then missing[#missing + 1] = op.name end
+  end
+  t.same(missing, {})
+end)
+
+t.case("in a build without CUDA, nn.ops() finds none that has it", function()
+  if built_with_cuda then t.skip "built with CUDA" end
+  for _, op in ipairs(nn.ops()) do t.check(not op.cuda, op.name) end
+end)
+
+t.case("the samples of every op run no kernel that it does not declare", function()
+  local undeclared = {}
+  samples.each(function(declared, text)
+    local known = {}
+    for _, name in ipairs(declared.kernels) do known[name] = true end
+    local inputs, values = samples.arguments(declared, text, "f32")
+    local cut = declared.category == "optimizers" and inputs
+      or samples.cut(inputs, samples.random(#text))
+    nn.sync()
+    local profile = nn.profile(function() samples.apply(declared, cut, values) end)
+    for _, kernel in ipairs(profile.kernels) do
+      if not known[kernel.name] then
+        undeclared[#undeclared + 1] = declared.name .. ": " .. kernel.name
+      end
+    end
+  end)
+  t.same(undeclared, {})
+end)
+
+t.case("the precision of f32 products on GPUs is highest until it is set", function()
+  t.same(nn.matmul_precision(), "highest")
+  t.same(nn.matmul_precision "high", "highest")
+  t.same(nn.matmul_precision(), "high")
+  t.same(nn.matmul_precision "highest", "high")
+  t.fails(function() nn.matmul_precision "medium" end,
+          'matmul_precision: "highest" or "high" is needed, not \'medium\'')
+end)
+
+t.finish()
