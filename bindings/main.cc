@@ -30,6 +30,8 @@ const char* const usage =
     "  -l NAME                require NAME before anything else\n"
     "  --doc                  write docs/reference.md of this source tree\n"
     "  --version              what this program was built from\n"
+    "  --health               what it uses of this machine, and what to do where something is "
+    "wrong\n"
     "  --help                 this text\n"
     "  --                     the end of nnlua's own options\n"
     "A recipe's own options follow its name: nnlua recipes/gpt2_train.lua --help\n"
@@ -66,6 +68,9 @@ void on_broken_pipe(int signal) {
     nn::request_interrupt();
 }
 
+// A resized terminal, or one that is back in front: only ends the wait for a key, which then looks.
+void on_terminal(int) {}
+
 void install_signal_handlers() {
     struct sigaction action = {};
     action.sa_handler = on_signal;
@@ -73,6 +78,14 @@ void install_signal_handlers() {
     for (int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
     action.sa_handler = on_broken_pipe;
     sigaction(SIGPIPE, &action, nullptr);
+    action.sa_handler = on_terminal;
+    for (int signal : {SIGWINCH, SIGCONT}) sigaction(signal, &action, nullptr);
+}
+
+// SIGINT, SIGTERM or SIGPIPE if one came last, else 0: package.loaded["nn.host"].signal().
+int last_signal(lua_State* L) {
+    lua_pushinteger(L, signals_seen);
+    return 1;
 }
 
 // Where lua/, models/ and recipes/ are: NNLUA_PATH, the source tree that was built, or beside the
@@ -149,6 +162,8 @@ void open_state(int argc, char** argv, int script) {
     lua_newtable(L);  // package.loaded["nn.host"]: what the library needs to know of its host
     lua_pushstring(L, root.c_str());
     lua_setfield(L, -2, "root");
+    lua_pushcfunction(L, last_signal);
+    lua_setfield(L, -2, "signal");
     lua_setfield(L, -2, "nn.host");
     lua_settop(L, 0);
     lua_getglobal(L, "os");
@@ -189,7 +204,7 @@ int complain(const std::string& text) {
 
 struct Options {
     std::vector<std::pair<char, const char*>> actions;  // e CODE, l NAME, in order
-    bool interactive = false, reference = false;
+    bool interactive = false, health = false, reference = false;
     int script = 0;  // index in argv, 0: none
 };
 
@@ -214,6 +229,8 @@ int parse(int argc, char** argv, Options* options) {
             options->interactive = true;
         else if (option == "--doc")
             options->reference = true;
+        else if (option == "--health")
+            options->health = true;
         else if (option == "-e" || option == "-l") {
             if (i + 1 == argc) return complain(option + " needs an argument");
             options->actions.push_back({option[1], argv[++i]});
@@ -230,7 +247,10 @@ int run(int argc, char** argv) {
     if (early >= 0) return early;
     open_state(argc, argv, options.script ? options.script : argc);
     install_signal_handlers();
+    if (options.health) return run_text(state, "require('health').run()", "=health");
     int code = 0;
+    // what is loaded for a session shall be interruptible
+    if (options.interactive) code = run_text(state, "require('repl').prepare()", "=repl");
     for (const auto& [kind, text] : options.actions) {
         const std::string code_text = kind == 'e' ? std::string("nn = require 'nn'; ") + text
                                                   : std::string("require '") + text + "'";

@@ -72,6 +72,8 @@ typedef struct {
 typedef struct {
     int64_t tasks, replayed_tasks;
     double replay_seconds, starpu_seconds;
+    int64_t earlier_tasks;  // before nn_profile cleared the numbers above
+    int64_t unfinished;     // tasks submitted that are not done yet
 } nn_stats_t;
 
 const char* nn_error(void);    // the last message
@@ -96,6 +98,10 @@ int nn_retile(const nn_ref* tensor, const int64_t* tile, int32_t rank,
               nn_ref* out);                        // tile sizes; 0: whole
 int nn_tile_size(const char* axis, int64_t size);  // 0: automatic
 int nn_tensors_alive(int64_t* count);
+// Bytes of a tensor whose value is in each memory of the machine: bytes[0] RAM, then each GPU's. A
+// value may be in several, or, before it is computed, in none. *count: room in, memories out.
+int nn_tensor_places(const nn_ref* tensor, int64_t* bytes, int32_t* count);
+int nn_place_name(int32_t place, const char** name);  // "RAM", "GPU 0"; good until the next call
 
 int nn_op_count(void);
 int nn_op_info(int32_t op, nn_op_info_t* out);
@@ -129,6 +135,7 @@ int nn_slot_add(int32_t slot, double delta);  // while recording: at every repla
 int nn_file_create(const char* path, int64_t bytes, nn_ref* file);
 int nn_file_append(const nn_ref* file, const void* data, int64_t bytes);
 int nn_file_append_tensor(const nn_ref* file, const nn_ref* tensor);
+int nn_file_drain(const nn_ref* file);  // waits until all that was given is copied
 int nn_file_close(const nn_ref* file);
 int nn_file_done(const nn_ref* file, int32_t* done);
 int nn_file_wait(const nn_ref* file, uint32_t* crc32);

@@ -29,6 +29,10 @@ int nn_file_append_tensor(const nn_ref* file, const nn_ref* tensor) {
     });
 }
 
+int nn_file_drain(const nn_ref* file) {
+    return guard_pending([&] { file_of(file).drain(); });
+}
+
 int nn_file_close(const nn_ref* file) {
     return guard([&] { file_of(file).close(); });
 }

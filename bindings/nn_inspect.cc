@@ -4,6 +4,7 @@
 #include <luajit.h>
 #include <starpu.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -131,6 +132,29 @@ int nn_op_sample(int32_t op, int32_t i, const char** text) {
     return guard([&] { given(text, "text") = element(op_at(op).samples, i, "sample").c_str(); });
 }
 
+int nn_tensor_places(const nn_ref* tensor, int64_t* bytes, int32_t* count) {
+    return guard([&] {
+        const Tensor& t = tensor_of(given(tensor, "tensor"));
+        given(bytes, "bytes");
+        const int room = given(count, "count");
+        *count = std::clamp(room, 0, places());
+        for (int place = 0; place < *count; ++place) {
+            bytes[place] = 0;
+            for (int64_t i = 0; i < t.tiles(); ++i)
+                if (t.tile(i)->is_valid_at(place)) bytes[place] += int64_t(t.tile(i)->bytes);
+        }
+    });
+}
+
+int nn_place_name(int32_t place, const char** name) {
+    static std::string text;
+    return guard([&] {
+        given(name, "name") = nullptr;
+        text = place_name(place);
+        *name = text.c_str();
+    });
+}
+
 int nn_kernel_count(void) { return int(all_kernels().size()); }
 
 int nn_kernel_info(int32_t index, nn_kernel_info_t* out) {
@@ -159,14 +183,17 @@ int nn_profile(int32_t enabled) {
     return guard([&] {
         wait_all();
         enable_profile(enabled != 0);
-        mutable_stats() = {};
+        RuntimeStats cleared{};
+        cleared.earlier_tasks = runtime_stats().earlier_tasks + runtime_stats().tasks;
+        mutable_stats() = cleared;
     });
 }
 
 int nn_stats(nn_stats_t* out) {
     return guard([&] {
         const RuntimeStats s = runtime_stats();
-        given(out, "out") = {s.tasks, s.replayed_tasks, s.replay_seconds, s.starpu_seconds};
+        given(out, "out") = {s.tasks,          s.replayed_tasks, s.replay_seconds,
+                             s.starpu_seconds, s.earlier_tasks,  unfinished_tasks()};
     });
 }
 

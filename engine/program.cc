@@ -96,6 +96,7 @@ void Program::finish(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
     check_values();
     find_lifetimes();
     find_priorities();
+    find_help();
 }
 
 // What is recorded works on copies of the inputs, so a change in place would be lost.
@@ -214,8 +215,30 @@ void Program::find_lifetimes() {
     info_.tiles = int64_t(born.size() + persistent.size());
 }
 
-// Priority: the longest path from a task to the end of the program, by an estimate of time (FLOPs
-// at 100 GFLOP/s, bytes at 10 GB/s, 5 us a task), in microseconds. Only the order matters. Tasks
+namespace {
+
+// An estimate in microseconds: FLOPs at 100 GFLOP/s, bytes at 10 GB/s, 5 us a task.
+double estimated_time(const TaskArg& arg) {
+    return 5 + std::max(double(arg.flops) * 1e-5, double(arg.bytes) * 1e-4);
+}
+
+}  // namespace
+
+// Where most of the time goes into tasks that can be split, and are worth it, workers help instead
+// of taking tasks of their own.
+void Program::find_help() {
+    constexpr double worth_it = 20;
+    double all = 0, split = 0;
+    for (const Task& task : tasks_) {
+        const double time = estimated_time(task.arg);
+        all += time;
+        if (task.splits && time > worth_it) split += time;
+    }
+    helped_ = split > all / 2;
+    for (Task& task : tasks_) task.arg.helped = helped_;
+}
+
+// Priority: the longest path from a task to the end of the program. Only the order matters. Tasks
 // that were given one keep it on top.
 void Program::find_priorities() {
     std::vector<std::vector<uint32_t>> before(tasks_.size());
@@ -239,7 +262,7 @@ void Program::find_priorities() {
     std::vector<double> path(tasks_.size(), 0);
     for (size_t t = tasks_.size(); t-- > 0;) {
         const TaskArg& arg = tasks_[t].arg;
-        path[t] += 5 + std::max(double(arg.flops) * 1e-5, double(arg.bytes) * 1e-4);
+        path[t] += estimated_time(arg);
         for (uint32_t earlier : before[t]) path[earlier] = std::max(path[earlier], path[t]);
         tasks_[t].priority = int32_t(std::clamp(path[t] + 1e8 * tasks_[t].priority, -2e9, 2e9));
     }
@@ -249,6 +272,7 @@ void Program::submit_tasks() {
     submitted_ = true;
     const double start = starpu_timing_now();
     size_t step = 0;
+    if (helped_) expect_helped(int64_t(tasks_.size()));
     for (size_t t = 0; t <= tasks_.size(); ++t) {
         for (; step < slot_steps_.size() && slot_steps_[step].before_task == t; ++step)
             set_slot(slot_steps_[step].slot,
@@ -266,6 +290,7 @@ void Program::submit_tasks() {
         for (int i = 0; i < task.handles; ++i)
             if (task.modes[i] != Mode::read && !task.tiles[i]->recording) ++task.tiles[i]->version;
     }
+    if (helped_) submit_helpers();
     RuntimeStats& stats = mutable_stats();
     stats.tasks += int64_t(tasks_.size());
     stats.replayed_tasks += int64_t(tasks_.size());

@@ -46,12 +46,14 @@ private:
     void check_values() const;
     void find_lifetimes();
     void find_priorities();
+    void find_help();
     void check_run(const std::vector<Tensor>& inputs) const;
     void hold_slot(int32_t slot);
     void submit_tasks();
 
     const uint32_t number_;  // of the recording: its temporaries have it
     bool submitted_ = false;
+    bool helped_ = false;  // workers help each other with single tasks
     std::vector<Task> tasks_;
     std::vector<std::vector<TilePtr>> dies_after_;  // per task: temporaries whose last use it is
     std::vector<TilePtr>

@@ -68,6 +68,7 @@ struct MatmulOptions {
     bool gelu = false;      // with bias: C = GELU(product + bias)
     Tensor* pre = nullptr;  // and the sum before it
     Tensor into = {};       // accumulate there instead of into a new tensor
+    bool wide = false;      // the result (and `into`) has the accumulator dtype
 };
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options = {});
 

@@ -4,6 +4,7 @@
 #include "engine/error.h"
 #include "engine/program.h"
 #include "engine/rules.h"
+#include "kernels/team.h"
 
 namespace nn {
 namespace {
@@ -190,7 +191,7 @@ void cut_for_matmul(Tensor& a, Tensor& b, const MatmulAxes& ax, const MatmulOpti
         ga.axes[ax.a_m] = o.into.grid().axes[ax.batch];
         gb.axes[ax.b_n] = o.into.grid().axes[ax.batch + 1];
     }
-    if (a.dtype() == Dtype::bf16)
+    if (a.dtype() == Dtype::bf16 && !o.wide)
         ga.axes[ax.a_k] = whole(a.shape()[ax.a_k]);  // keeps the sum in float
     else if (a.count() < b.count())
         ga.axes[ax.a_k] = gb.axes[ax.b_k];  // a few rows rather than a weight are copied
@@ -209,6 +210,7 @@ nn_gemm_params gemm_params(const Block& ca, const Block& cb, const MatmulAxes& a
     p.stride_a = p.m * p.k, p.stride_b = p.k * p.n, p.stride_c = p.m * p.n;
     p.trans_a = o.trans_a, p.trans_b = o.trans_b;
     p.alpha = 1;
+    p.wide = o.wide;
     return p;
 }
 
@@ -222,7 +224,7 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, const MatmulOptions& o) {
     for (size_t axis = 0; axis < ax.batch; ++axis) grid.axes.push_back(a.grid().axes[axis]);
     grid.axes.push_back(a.grid().axes[ax.a_m]);
     grid.axes.push_back(b.grid().axes[ax.b_n]);
-    const Tensor c = o.into ? o.into : Tensor(grid, a.dtype());
+    const Tensor c = o.into ? o.into : Tensor(grid, o.wide ? accumulator(a.dtype()) : a.dtype());
     if (o.pre) *o.pre = Tensor(grid, a.dtype());
     const Tensor bias = o.bias ? recut(o.bias, 0, b.grid().axes[ax.b_n]) : Tensor();
     const int64_t k_tiles = a.grid().tiles(ax.a_k);
@@ -237,13 +239,14 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, const MatmulOptions& o) {
             const bool first = k == 0 && !o.into, last = k == k_tiles - 1;
             p.beta = first ? 0 : 1;
             p.epilogue = last && bias ? (o.gelu ? 2 : 1) : 0;
-            task("gemm", c.dtype())
+            task("gemm", a.dtype())
                 .use(first ? writes(c.tile(i)) : updates(c.tile(i)))
                 .use({reads(a.tile(from_a)), reads(b.tile(from_b))})
                 .use(p.epilogue ? reads(bias.tile(at[ax.batch + 1])) : absent())
                 .use(p.epilogue == 2 && o.pre ? writes(o.pre->tile(i)) : absent())
                 .params(p)
                 .flops(2.0 * double(p.m) * double(p.n) * double(p.k) * double(p.batch))
+                .splits(p.m <= team::few_rows)
                 .tile(i, c.block(i).extent)
                 .emit();
         }

@@ -1,6 +1,7 @@
 #include "engine/runtime.h"
 
 #include <sched.h>
+#include <semaphore.h>
 #include <starpu.h>
 #include <time.h>
 #if defined(NN_CUDA)
@@ -38,7 +39,8 @@ struct Runtime {
     std::mutex error_mutex;
     std::string error;
     std::atomic<bool> has_error{false};
-    bool interrupts_deferred = false;
+    bool interrupts_deferred = false;  // by the caller
+    int undivided = 0;                 // calls in progress that an interrupt must not cut short
 
     std::vector<Slot> slots;
     std::vector<int32_t> free_slots;
@@ -123,10 +125,14 @@ int usable_cores() {
     return int(cores.size());
 }
 
+void check_interrupt() {
+    if (interrupted && !state.interrupts_deferred && state.undivided == 0) throw Interrupted();
+}
+
 // Waits until done() holds; a signal ends the wait unless interrupts are deferred.
 template <class F> void wait_until(F done) {
     for (int spins = 0; !done(); ++spins) {
-        if (interrupted && !state.interrupts_deferred) throw Interrupted();
+        check_interrupt();
         pause_ns(spins < 50 ? 20'000 : 500'000);
     }
 }
@@ -137,12 +143,31 @@ struct Acquisition {
     enum { waiting, ready, abandoned };
     std::atomic<int> state{waiting};
     starpu_data_handle_t handle;
+    sem_t came;  // the last that on_acquired touches
+    Acquisition() { sem_init(&came, 0, 0); }
+    ~Acquisition() { sem_destroy(&came); }
 };
+
+// Woken when it comes: sleeping and looking again would cost generated text a part of each token. A
+// signal ends the wait unless interrupts are deferred; one that comes just before is seen later.
+void wait_for_acquisition(Acquisition& a) {
+    while (true) {
+        if (interrupted && !state.interrupts_deferred) throw Interrupted();
+        timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 20'000'000;
+        until.tv_sec += until.tv_nsec / 1'000'000'000, until.tv_nsec %= 1'000'000'000;
+        if (sem_timedwait(&a.came, &until) == 0) return;
+    }
+}
 
 void on_acquired(void* context) {
     Acquisition* a = static_cast<Acquisition*>(context);
     int expected = Acquisition::waiting;
-    if (a->state.compare_exchange_strong(expected, Acquisition::ready)) return;
+    if (a->state.compare_exchange_strong(expected, Acquisition::ready)) {
+        sem_post(&a->came);
+        return;
+    }
     starpu_data_release_on_node(a->handle, STARPU_MAIN_RAM);
     delete a;
 }
@@ -156,13 +181,16 @@ void acquire(Tile& tile, starpu_data_access_mode mode, void (*use)(void*, void*)
                                                       acquisition.get());
     if (status != 0) fail("StarPU refuses to hand out a tile (%s)", std::strerror(-status));
     try {
-        wait_until([&] { return acquisition->state == Acquisition::ready; });
+        wait_for_acquisition(*acquisition);
     } catch (...) {
         int expected = Acquisition::waiting;
-        if (acquisition->state.compare_exchange_strong(expected, Acquisition::abandoned))
+        if (acquisition->state.compare_exchange_strong(expected, Acquisition::abandoned)) {
             acquisition.release();  // on_acquired deletes it
-        else
+        } else {
+            while (sem_wait(&acquisition->came) != 0) {
+            }
             starpu_data_release_on_node(handle, STARPU_MAIN_RAM);
+        }
         throw;
     }
     try {
@@ -256,6 +284,14 @@ std::string starpu_version() {
     return format("%d.%d.%d", major, minor, release);
 }
 
+int places() { return state.running ? int(starpu_memory_nodes_get_count()) : 1; }
+
+std::string place_name(int number) {
+    if (number < 0 || number >= places()) fail("there is no memory %d", number);
+    if (!state.running || starpu_node_get_kind(unsigned(number)) == STARPU_CPU_RAM) return "RAM";
+    return format("GPU %d", starpu_memory_node_get_devid(unsigned(number)));
+}
+
 void check_pending() {
     if (state.has_error) {
         ensure_awake();
@@ -267,7 +303,7 @@ void check_pending() {
         state.has_error = false;
         throw Error(message);
     }
-    if (interrupted && !state.interrupts_deferred) throw Interrupted();
+    check_interrupt();
 }
 
 void report_kernel_error(const TaskArg& arg, const std::string& message) {
@@ -291,6 +327,10 @@ bool clear_interrupt() {
 }
 bool interrupts_deferred() { return state.interrupts_deferred; }
 void defer_interrupts(bool deferred) { state.interrupts_deferred = deferred; }
+InterruptsDeferred::InterruptsDeferred() { ++state.undivided; }
+InterruptsDeferred::~InterruptsDeferred() { --state.undivided; }
+
+int64_t unfinished_tasks() { return state.running ? starpu_task_nsubmitted() : 0; }
 
 void wait_all() {
     if (!state.running) return;

@@ -24,6 +24,8 @@ int cpu_workers();          // starts the runtime
 int gpu_workers();
 int planned_workers();  // how many CPU workers there are or will be; starts nothing
 std::string starpu_version();
+int places();                        // memories: RAM first, then the GPUs'; 1 until tasks have run
+std::string place_name(int number);  // "RAM", "GPU 0"
 
 // Every entry of the C API calls this: throws the error of a failed kernel, once, or Interrupted.
 void check_pending();
@@ -34,12 +36,12 @@ bool interrupt_requested();
 bool clear_interrupt();  // true if there was one
 bool interrupts_deferred();
 void defer_interrupts(bool deferred);  // while true, only interrupt_requested() tells
-struct InterruptsDeferred {            // for as long as it exists
-    const bool before = interrupts_deferred();
-    InterruptsDeferred() { defer_interrupts(true); }
-    ~InterruptsDeferred() { defer_interrupts(before); }
+struct InterruptsDeferred {  // the same for as long as it exists, within one call of the engine
+    InterruptsDeferred();
+    ~InterruptsDeferred();
 };
 
+int64_t unfinished_tasks();
 void wait_all();  // until every submitted task is done
 void wait_below(int64_t tasks);
 void wait_for(const std::function<bool()>& done);  // interruptible, like all waits
@@ -72,7 +74,8 @@ struct KernelStat {
 struct RuntimeStats {
     int64_t tasks, replayed_tasks;
     double replay_seconds,
-        starpu_seconds;  // submission of replayed tasks: all of it, and StarPU's part
+        starpu_seconds;         // submission of replayed tasks: all of it, and StarPU's part
+    int64_t earlier_tasks = 0;  // before the others were cleared
 };
 void enable_profile(bool enabled);  // also clears
 bool profiling();

@@ -11,6 +11,7 @@
 #include "engine/error.h"
 #include "engine/runtime.h"
 #include "engine/task.h"
+#include "kernels/team.h"
 
 namespace nn {
 namespace {
@@ -91,9 +92,17 @@ void run_on_worker(void* buffers[], const TaskArg& arg, KernelFn fn, void* strea
     report_kernel_error(arg, error);
 }
 
+std::atomic<int64_t> helped_tasks{0};  // submitted and not yet run
+
 void run_on_cpu(void* buffers[], void* cl_arg) {
     const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
     run_on_worker(buffers, arg, arg.kernel->cpu, nullptr);
+    if (arg.helped) --helped_tasks;
+}
+
+// Ends with the last task, so that a worker is never kept from what comes after.
+void help_on_cpu(void*[], void*) {
+    team::help(int(starpu_cpu_worker_get_count()) - 1, [] { return helped_tasks > 0; });
 }
 
 #if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
@@ -219,6 +228,26 @@ void apply_patches(const Task& task, TaskArg* arg) {
             key[1] += random_counter();
             std::memcpy(at, key, sizeof key);
         }
+    }
+}
+
+void expect_helped(int64_t tasks) { helped_tasks += tasks; }
+
+// With GPUs, on which no task is split, nobody helps.
+void submit_helpers() {
+    static starpu_codelet* const codelet = [] {
+        auto* made = static_cast<starpu_codelet*>(std::calloc(1, sizeof(starpu_codelet)));
+        starpu_codelet_init(made);
+        made->name = "help";
+        made->cpu_funcs[0] = help_on_cpu;
+        return made;
+    }();
+    if (gpu_workers() > 0) return;
+    for (int i = 1; i < cpu_workers(); ++i) {
+        starpu_task* t = create_task();
+        t->cl = codelet;
+        t->priority = INT32_MAX;
+        submit_task(t);
     }
 }
 

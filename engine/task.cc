@@ -75,6 +75,12 @@ void Tile::set_written() {
     failed_ = false;
 }
 
+bool Tile::is_valid_at(int place) const {
+    int allocated, valid = 0, loading, requested;
+    if (has_value())
+        starpu_data_query_status2(handle_, place, &allocated, &valid, &loading, &requested);
+    return valid != 0;
+}
 void Tile::check_readable(const char* op) const {
     if (has_value() || (recorded_ && recording_number())) return;
     if (failed_)
@@ -149,6 +155,11 @@ TaskBuilder& TaskBuilder::priority(int value) {
 
 TaskBuilder& TaskBuilder::where(uint32_t where) {
     task_.where = where;
+    return *this;
+}
+
+TaskBuilder& TaskBuilder::splits(bool splits) {
+    task_.splits = splits;
     return *this;
 }
 

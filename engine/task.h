@@ -39,6 +39,7 @@ public:
     void set_failed() { written_in_ = 0, failed_ = true; }
     void set_recorded() { recorded_ = true; }
     void check_readable(const char* op) const;  // throws where there is nothing to read
+    bool is_valid_at(int place) const;          // whether a memory node of StarPU holds the value
 
     const size_t bytes;
     const uint32_t
@@ -67,6 +68,7 @@ struct TaskArg {
     const char* op;       // the op that emitted it, for errors
     float flops, bytes;   // for profiles
     int64_t fresh_bytes;  // of an eager task: what it writes anew
+    bool helped;          // of a program whose tasks other workers help with
     Dtype dtype;
     uint8_t operands;
     int8_t buffer_of[max_operands];  // operand -> StarPU buffer; -1 when absent
@@ -92,7 +94,8 @@ struct Task {
     Mode modes[max_operands];
     int32_t priority = 0;
     std::vector<Patch> patches;
-    uint32_t where = 0;  // 0: anywhere, else STARPU_CPU or STARPU_CUDA
+    uint32_t where = 0;   // 0: anywhere, else STARPU_CPU or STARPU_CUDA
+    bool splits = false;  // the kernel can split it among workers that help (kernels/team.h)
 };
 
 // How an op emits: task("gemm", dtype).use(...).params(p).flops(f).emit();
@@ -111,6 +114,7 @@ public:
     TaskBuilder& patch(const std::vector<Patch>& patches);
     TaskBuilder& priority(int value);
     TaskBuilder& where(uint32_t where);
+    TaskBuilder& splits(bool splits);
     void emit();
 
 private:
@@ -131,6 +135,11 @@ inline TaskBuilder task(const char* kernel, Dtype dtype) { return TaskBuilder(ke
 // Submits to StarPU; `arg` must outlive the task when it is not owned (malloc'd and then freed by
 // StarPU).
 void submit(const Task& task, TaskArg* arg, bool owned);
+// The `tasks` submitted next have `helped` in their arguments. Once they are submitted, which takes
+// a core's time too, submit_helpers() makes all workers but one help until the last of them has
+// run.
+void expect_helped(int64_t tasks);
+void submit_helpers();
 void submit_now(const Task& task);  // eager: with a copy of the arguments, patches filled in
 void apply_patches(const Task& task, TaskArg* arg);
 void drop_handles();  // of all tiles that exist: part of shutdown

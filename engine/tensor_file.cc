@@ -135,7 +135,7 @@ struct TensorFile::State {
     std::condition_variable changed;
     std::deque<Item> items;
     std::string error;
-    bool closed = false, abandoned = false, done = false;
+    bool busy = false, closed = false, abandoned = false, done = false;
 };
 
 namespace {
@@ -214,6 +214,7 @@ void TensorFile::State::write_items() {
         if (items.empty()) break;
         const Item item = std::move(items.front());
         items.pop_front();
+        busy = true;
         lock.unlock();
         try {
             if (problem.empty()) write(item);
@@ -222,6 +223,7 @@ void TensorFile::State::write_items() {
         }
         for (const auto& held : item.tiles) let_go(*held);
         lock.lock();
+        busy = false;
         if (abandoned) problem = "given up";
     }
     lock.unlock();
@@ -313,6 +315,13 @@ void TensorFile::close() {
     std::lock_guard lock(state_->mutex);
     state_->closed = true;
     state_->changed.notify_all();
+}
+
+void TensorFile::drain() const {
+    wait_for([&] {
+        std::lock_guard lock(state_->mutex);
+        return state_->items.empty() && !state_->busy;
+    });
 }
 
 bool TensorFile::done() const {

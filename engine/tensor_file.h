@@ -20,6 +20,7 @@ public:
     // What the file holds, from its beginning on.
     void append(const void* data, int64_t bytes);
     void append(const Tensor& tensor);  // row-major, as it is after all that was submitted so far
+    void drain() const;                 // until all that was given is copied
     void close();                       // nothing more comes: once written it is made durable
     bool done() const;                  // durable, or failed
     void wait() const;                  // until done(); throws what went wrong

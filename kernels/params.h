@@ -81,11 +81,11 @@ typedef struct {
 
 // C (m,n) = alpha op(A) op(B) + beta C, `batch` times with the given strides between matrices.
 // Row-major. epilogue: 0 none, 1 + bias(n), 2 tanh-GELU(. + bias) with the sum kept in `aux` where
-// given. bias may be absent.
+// given. bias may be absent. wide: c holds the accumulator dtype, f32 for bf16; no epilogue.
 typedef struct {
     int64_t m, n, k, lda, ldb, ldc, batch, stride_a, stride_b, stride_c;
     double alpha, beta;
-    int32_t trans_a, trans_b, epilogue;
+    int32_t trans_a, trans_b, epilogue, wide;
 } nn_gemm_params;
 
 // dpre = dy * GELU'(pre) over (rows, cols), and dbias (cols) (+)= its sum over rows; first: dbias

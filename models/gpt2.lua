@@ -11,31 +11,31 @@ local function residual_std(c) return 0.02 / math.sqrt(2 * c.layers) end
 
 function Attention:init(c)
   self.heads, self.dropout = c.heads, c.dropout
-  self.qkv = nn.Linear(c.embd, 3 * c.embd)
-  self.proj = nn.Linear(c.embd, c.embd, {std = residual_std(c)})
+  self.qkv = nn.Linear(c.embd, 3 * c.embd, {dtype = c.dtype})
+  self.proj = nn.Linear(c.embd, c.embd, {std = residual_std(c), dtype = c.dtype})
 end
 
 -- (B,T,C) -> (B,T,C). memory: {cache=, start=, first=} while generating, see GPT2:next.
 function Attention:forward(x, memory)
   local qkv, dropout = self.qkv(x), nn.training() and self.dropout or 0
-  if memory then nn.cache_write_(memory.cache, qkv, memory.start, {heads = self.heads}) end
   if memory and not memory.first then
-    local o = nn.attention_cached(qkv, memory.cache, memory.start, {heads = self.heads})
+    local _, o = nn.attention_cached_(memory.cache, qkv, memory.start, {heads = self.heads})
     return self.proj(o)
   end
+  if memory then nn.cache_write_(memory.cache, qkv, memory.start, {heads = self.heads}) end
   return self.proj((nn.attention(qkv, {heads = self.heads, dropout = dropout})))
 end
 
 function MLP:init(c)
-  self.up = nn.Linear(c.embd, 4 * c.embd, {gelu = true})
-  self.down = nn.Linear(4 * c.embd, c.embd, {std = residual_std(c)})
+  self.up = nn.Linear(c.embd, 4 * c.embd, {gelu = true, dtype = c.dtype})
+  self.down = nn.Linear(4 * c.embd, c.embd, {std = residual_std(c), dtype = c.dtype})
 end
 
 function MLP:forward(x) return self.down(self.up(x)) end
 
 function Block:init(c)
-  self.norm1, self.attn = nn.LayerNorm(c.embd), Attention(c)
-  self.norm2, self.mlp = nn.LayerNorm(c.embd), MLP(c)
+  self.norm1, self.attn = nn.LayerNorm(c.embd, {dtype = c.dtype}), Attention(c)
+  self.norm2, self.mlp = nn.LayerNorm(c.embd, {dtype = c.dtype}), MLP(c)
   self.drop = nn.Dropout(c.dropout)
 end
 
@@ -54,11 +54,13 @@ local sizes = {
   ["gpt2-xl"] = {layers = 48, heads = 25, embd = 1600},
 }
 
-local settings = {layers = 1, heads = 1, embd = 1, context = 1, vocab = 1, dropout = 1}
+local settings = {layers = 1, heads = 1, embd = 1, context = 1, vocab = 1, dropout = 1,
+                  dtype = "f32"}
 
---- GPT2{layers, heads, embd, context=1024, vocab=50257, dropout=0} -> a model with fresh weights.
---- GPT2.size "gpt2-xl" gives such a table. Errors: settings that are missing or unknown; embd that
---- heads does not divide.
+--- GPT2{layers, heads, embd, context=1024, vocab=50257, dropout=0, dtype="f32"} -> a model with
+--- fresh weights. dtype "bf16": weights and activations are stored in half the bytes; sums are kept
+--- in f32. GPT2.size "gpt2-xl" gives such a table. Errors: settings that are missing or unknown;
+--- embd that heads does not divide.
 ---     GPT2({layers = 2, heads = 2, embd = 32, context = 64, vocab = 65}):count()  --> 29600
 function GPT2:init(config)
   config = nn.options("gpt2", config, settings)
@@ -68,17 +70,18 @@ function GPT2:init(config)
   local c = {
     layers = config.layers, heads = config.heads, embd = config.embd,
     context = config.context or 1024, vocab = config.vocab or 50257, dropout = config.dropout or 0,
+    dtype = config.dtype or "f32",
   }
   if c.embd % c.heads ~= 0 then
     nn.fail("gpt2: embd = %d does not divide into heads = %d; choose a multiple, such as %d",
             c.embd, c.heads, math.ceil(c.embd / c.heads) * c.heads)
   end
   self.config = c
-  self.tok = nn.Embedding(c.vocab, c.embd, {axes = "vocab,embd"})
-  self.pos = nn.Embedding(c.context, c.embd)
+  self.tok = nn.Embedding(c.vocab, c.embd, {axes = "vocab,embd", dtype = c.dtype})
+  self.pos = nn.Embedding(c.context, c.embd, {dtype = c.dtype})
   self.drop = nn.Dropout(c.dropout)
   self.blocks = nn.list(c.layers, function() return Block(c) end)
-  self.norm = nn.LayerNorm(c.embd)
+  self.norm = nn.LayerNorm(c.embd, {dtype = c.dtype})
 end
 
 --- model:hidden(ids) -> (B,T,C), what the last norm gives, for ids (B,T).
@@ -114,7 +117,7 @@ end
 function GPT2:caches(batch)
   local c = self.config
   return nn.list(c.layers, function()
-    return nn.zeros {batch, 2 * c.heads, c.context, c.embd / c.heads}
+    return nn.zeros({batch, 2 * c.heads, c.context, c.embd / c.heads}, {dtype = c.dtype})
   end)
 end
 

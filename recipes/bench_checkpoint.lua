@@ -4,7 +4,7 @@
 local ffi = require "ffi"
 local checkpoint = require "nn.checkpoint"
 local files = require "nn.files"
-local log = require "nn.log"
+local units = require "nn.units"
 local nn, GPT2 = require "nn", require "models.gpt2"
 
 ffi.cdef "int memcmp(const void *a, const void *b, size_t count);"
@@ -92,7 +92,7 @@ for _, list in ipairs {model:state(), optim:state()} do
 end
 for i = 1, cfg.rounds do ratios[i] = plain[i] / saving[i] end
 local function line(name, ...) print(("%-44s "):format(name) .. string.format(...)) end
-line("a checkpoint", "%s", log.bytes(bytes))
+line("a checkpoint", "%s", units.bytes(bytes))
 line(("%d steps, medians of %d"):format(cfg.every, cfg.rounds), "%.2f s", median(plain))
 line("the same with a checkpoint written meanwhile", "%.2f s, on the disk after %.1f s",
      median(saving), median(finishing))

@@ -15,6 +15,8 @@ local schema = {
     context = field(64, "tokens that the model sees at once", {min = 1}),
     vocab = field(0, "token ids; 0: the text's characters, or 50257 for a .bin", {min = 0}),
     dropout = field(0, "probability, while training", {min = 0, max = 0.99, real = true}),
+    dtype = field("f32", "of weights and activations; bf16 keeps masters, moments and sums in f32",
+                  {choices = {"f32", "bf16"}}),
   },
   data = nn.data_fields {},
   optim = {
@@ -77,7 +79,7 @@ local function sample()
   local how = cfg.sample
   local ids = nn.generate(model, {0}, {tokens = how.tokens, temperature = how.temperature,
                                        top_k = how.top_k, seed = cfg.seed})
-  run:say(data.vocabulary and data.vocabulary:decode(ids) or table.concat(ids, " "))
+  run:sample(data.vocabulary and data.vocabulary:decode(ids) or table.concat(ids, " "))
 end
 
 run:track {model = model, optim = optim, data = data.train, vocabulary = data.vocabulary}
@@ -91,5 +93,5 @@ for step in run:steps() do
   run:every(cfg.sample_every, sample)
 end
 local val_loss = nn.evaluate(model, data.val, cfg.final_batches)
-sample()
+if cfg.sample_every == 0 or cfg.steps % cfg.sample_every > 0 then sample() end
 run:done {val_loss = val_loss}

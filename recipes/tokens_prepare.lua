@@ -4,7 +4,7 @@
 --   nnlua recipes/tokens_prepare.lua input=docs.jsonl.zst field=text learn=8192 out=data
 --   nnlua recipes/gpt2_train.lua data.bin=data/train.bin data.val=data/val.bin
 local nn = require "nn"
-local log, prepare = require "nn.log", require "nn.prepare"
+local prepare, units = require "nn.prepare", require "nn.units"
 
 local cfg = nn.config({
   input = nn.field("", "files and folders, separated by commas"),
@@ -35,4 +35,4 @@ local counts = prepare.prepare {
   sources = sources, tokenizer = tokenizer, out = cfg.out, format = cfg.format, val = cfg.val,
   seed = cfg.seed, field = cfg.field, separator = cfg.separator}
 print(("%s tokens for training and %s for validation in %s"):format(
-  log.number(counts.train), log.number(counts.val), cfg.out))
+  units.number(counts.train), units.number(counts.val), cfg.out))

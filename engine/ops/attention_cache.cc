@@ -45,6 +45,28 @@ Grid batch_grid(const Tensor& cache, const Dims& shape) {
     return grid;
 }
 
+// Emits a task of `kernel` for each part of the batch; `o`, where there is one, is cut like the
+// cache.
+void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o) {
+    c.need_owner("cache");
+    const Tensor& cache = c.in("cache");
+    const Tensor whole = retile(cache, batch_grid(cache, cache.shape()));
+    const Tensor qkv = retile(c.in("qkv"), batch_grid(cache, c.in("qkv").shape()));
+    const Tensor start = retile(c.in("start"), batch_grid(cache, {p.batch}));
+    for (int64_t i = 0; i < whole.tiles(); ++i) {
+        p.batch = whole.block(i).extent[0];
+        TaskBuilder builder = task(kernel, whole.dtype());
+        builder.use({updates(whole.tile(i)), reads(qkv.tile(i)), reads(start.tile(i))});
+        if (o)
+            builder.use(writes(o.tile(i)))
+                .flops(4.0 * double(p.batch * p.len * p.heads * p.head_dim * p.context))
+                .splits(true);
+        builder.params(p).tile(i, whole.block(i).extent).emit();
+    }
+    if (whole.identity() != cache.identity()) copy_into(cache, whole);
+    cache.changed();
+}
+
 const OpRegistrar cache_write = Op{
     .name = "cache_write_",
     .doc =
@@ -61,68 +83,40 @@ const OpRegistrar cache_write = Op{
     .no_gradient = "changes cache in place",
     .run =
         [](Call& c) {
-            nn_cache_params p = params_of(c);
-            c.need_owner("cache");
-            const Tensor& cache = c.in("cache");
-            const Tensor whole = retile(cache, batch_grid(cache, cache.shape()));
-            const Tensor qkv = retile(c.in("qkv"), batch_grid(cache, c.in("qkv").shape()));
-            const Tensor start = retile(c.in("start"), batch_grid(cache, {p.batch}));
-            for (int64_t i = 0; i < whole.tiles(); ++i) {
-                p.batch = whole.block(i).extent[0];
-                task("cache_write", whole.dtype())
-                    .use({updates(whole.tile(i)), reads(qkv.tile(i)), reads(start.tile(i))})
-                    .params(p)
-                    .tile(i, whole.block(i).extent)
-                    .emit();
-            }
-            if (whole.identity() != cache.identity()) copy_into(cache, whole);
-            cache.changed();
-            c.result(cache);
+            emit_tasks(c, "cache_write", params_of(c), Tensor());
+            c.result(c.in("cache"));
         },
     .category = "in place",
 };
 
 const OpRegistrar attention_cached = Op{
-    .name = "attention_cached",
+    .name = "attention_cached_",
     .doc =
-        "attention_cached(qkv, cache, start, {heads, scale}) -> o\n"
-        "Causal attention of the queries of new tokens, packed in qkv (batch, tokens, (heads + 2 "
-        "kv_heads) head_dim), over the keys and values in cache (batch, 2 kv_heads, context, "
-        "head_dim), where cache_write_ has put theirs from position start (batch) on. o is "
-        "(batch, tokens, heads head_dim)."
-        " Error: a cache without room for the new tokens."
+        "attention_cached_(cache, qkv, start, {heads, scale}) -> cache, o\n"
+        "cache_write_, and causal attention of the queries of the new tokens over all keys and "
+        "values that the cache then holds. o is (batch, tokens, heads head_dim). Error: a cache "
+        "without room for them."
         "\n    local cache, qkv = nn.zeros(1, 4, 8, 2), nn.randn(1, 1, 12)   -- 2 heads of 2, room "
         "for 8 tokens"
         "\n    local start = nn.tensor({0}, {dtype = \"i32\"})"
-        "\n    nn.cache_write_(cache, qkv, start, {heads = 2})"
-        "\n    nn.attention_cached(qkv, cache, start, {heads = 2}):dims()  --> 1, 1, 4",
-    .inputs = {"qkv", "cache", "start"},
+        "\n    local _, o = nn.attention_cached_(cache, qkv, start, {heads = 2})"
+        "\n    o:dims()  --> 1, 1, 4",
+    .inputs = {"cache", "qkv", "start"},
     .attributes = {heads_attribute, scale_attribute},
-    .samples = {"{qkv={2,3,18}, cache={2,4,9,3}, start={2,below=6}, heads=2}",
-                "{qkv={3,1,16}, cache={3,2,5,2}, start={3,below=5}, heads=6}"},
+    .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}",
+                "{cache={3,2,5,2}, qkv={3,1,16}, start={3,below=5}, heads=6}"},
     .no_gradient = "serves generation, where none is wanted",
     .run =
         [](Call& c) {
             nn_cache_params p = params_of(c);
             p.scale = c.given("scale") ? c.number("scale") : 1 / std::sqrt(double(p.head_dim));
-            const Tensor cache =
-                retile(c.in("cache"), batch_grid(c.in("cache"), c.in("cache").shape()));
-            const Tensor qkv = retile(c.in("qkv"), batch_grid(cache, c.in("qkv").shape()));
-            const Tensor start = retile(c.in("start"), batch_grid(cache, {p.batch}));
-            const Tensor o(batch_grid(cache, {p.batch, p.len, p.heads * p.head_dim}), qkv.dtype());
-            for (int64_t i = 0; i < o.tiles(); ++i) {
-                p.batch = o.block(i).extent[0];
-                task("attention_cached", qkv.dtype())
-                    .use({writes(o.tile(i)), reads(qkv.tile(i)), reads(cache.tile(i)),
-                          reads(start.tile(i))})
-                    .params(p)
-                    .flops(4.0 * double(p.batch * p.len * p.heads * p.head_dim * p.context))
-                    .tile(i, o.block(i).extent)
-                    .emit();
-            }
+            const Dims shape = {p.batch, p.len, p.heads * p.head_dim};
+            const Tensor o(batch_grid(c.in("cache"), shape), c.in("qkv").dtype());
+            emit_tasks(c, "attention_cached", p, o);
+            c.result(c.in("cache"));
             c.result(o);
         },
-    .category = "layers",
+    .category = "in place",
 };
 
 }  // namespace

@@ -206,13 +206,14 @@ public:
           gradient(gradient) {
         p.scale = c.number("scale");
         if (!gradient) return;
-        dhidden = Tensor(hidden.grid(), hidden.dtype());
+        const Dtype sums = accumulator(hidden.dtype());
+        dhidden = Tensor(hidden.grid(), sums);
         into = bool(c.in("dweight"));
-        c.need_dtype("dweight", hidden.dtype());
+        c.need_dtype("dweight", sums);
         c.accumulates_into("dweight");
         c.need(!into || c.in("dweight").grid() == weight.grid(),
                "dweight must have weight's shape and cuts: full_like(weight, 0)");
-        dweight = into ? c.in("dweight") : Tensor(weight.grid(), hidden.dtype());
+        dweight = into ? c.in("dweight") : Tensor(weight.grid(), sums);
     }
 
     void run() {
@@ -223,7 +224,8 @@ public:
             for (int64_t v = 0; gradient && v < weight.tiles(); ++v) differentiate(i, v);
         }
         c.result(mean_loss(loss, count, p.scale, hidden.dtype()));
-        c.result(gradient ? reshape(dhidden, c.in("hidden").shape()) : Tensor());
+        c.result(gradient ? reshape(cast(dhidden, hidden.dtype()), c.in("hidden").shape())
+                          : Tensor());
         c.result(dweight);
     }
 
@@ -262,11 +264,11 @@ private:
         const LogitsTile t = logits_tile(i, v);
         emit_grad(p, t, t.logits, count);
         nn_gemm_params q{};
-        q.m = t.rows, q.n = hidden.dim(1), q.k = t.cols;
+        q.m = t.rows, q.n = hidden.dim(1), q.k = t.cols, q.wide = 1;
         gemm(v == 0 ? writes(dhidden.tile(i)) : updates(dhidden.tile(i)), t.logits, weight.tile(v),
              q);
         nn_gemm_params r{};
-        r.m = t.cols, r.n = hidden.dim(1), r.k = t.rows, r.trans_a = 1;
+        r.m = t.cols, r.n = hidden.dim(1), r.k = t.rows, r.trans_a = 1, r.wide = 1;
         gemm(i == 0 && !into ? writes(dweight.tile(v)) : updates(dweight.tile(v)), t.logits,
              hidden.tile(i), r);
     }

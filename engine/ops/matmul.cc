@@ -169,9 +169,8 @@ const OpRegistrar linear_backward = Op{
     .doc =
         "linear_backward(dy, x, weight, pre, dweight, dbias, {bias=true, need_dx=true}) -> dx, "
         "dweight, dbias\n"
-        "The gradients of linear. pre is given for a layer with GELU. Where dweight or dbias is "
-        "given, the gradient is "
-        "added to it in place."
+        "The gradients of linear. pre is given for a layer with GELU. dweight and dbias of a bf16 "
+        "layer are f32. Where one of them is given, the gradient is added to it in place."
         "\n    nn.linear_backward(nn.ones(2, 3), nn.randn(2, 4), nn.randn(3, 4)):dims()  --> 2, 4",
     .inputs = {"dy", "x", "weight", "pre?", "dweight?", "dbias?"},
     .attributes = {{"bias", "bool", "true", "the layer has a bias"},
@@ -189,7 +188,7 @@ const OpRegistrar linear_backward = Op{
                 c.need_dtype(name, x.dtype());
             }
             c.need_shape("dweight", weight.shape());
-            c.need_dtype("dweight", x.dtype());
+            c.need_dtype("dweight", accumulator(x.dtype()));
             c.need_shape("dbias", {weight.dim(0)});
             c.need_dtype("dbias", accumulator(x.dtype()));
             for (const char* name : {"dweight", "dbias"}) c.accumulates_into(name);
@@ -212,6 +211,7 @@ const OpRegistrar linear_backward = Op{
             MatmulOptions o;
             o.trans_a = true;
             o.into = c.in("dweight");
+            o.wide = true;
             const Tensor dweight = matmul(dy, rows, o);
             c.result(dx);
             c.result(dweight);

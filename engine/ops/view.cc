@@ -187,29 +187,6 @@ const OpRegistrar clone = Op{
     .category = "views",
 };
 
-const OpRegistrar copy_ = Op{
-    .name = "copy_",
-    .doc =
-        "copy_(x, source) -> x\nWrites the elements of source, of the same shape, into x; dtypes "
-        "are converted."
-        " Error: another shape."
-        "\n    nn.zeros(2):copy_(nn.tensor({1, 2}, {dtype = \"i32\"}))  --> {1, 2}",
-    .inputs = {"x", "source"},
-    .samples = {"{x={3,5}, source={3,5}}"},
-    .no_gradient = "changes x in place",
-    .run =
-        [](Call& c) {
-            c.need_owner("x");
-            c.need(c.in("x").shape() == c.in("source").shape(),
-                   "x is %s, source is %s; the shapes must be equal",
-                   to_string(c.in("x").shape()).c_str(), to_string(c.in("source").shape()).c_str());
-            copy_into(c.in("x"), cast(c.in("source"), c.in("x").dtype()));
-            c.in("x").changed();
-            c.result(c.in("x"));
-        },
-    .category = "in place",
-};
-
 // source, or a copy of it where it shares a tile with x: reading and writing must not mix.
 Tensor apart(const Tensor& source, const Tensor& x) {
     std::unordered_set<const Tile*> mine;
@@ -222,6 +199,40 @@ Tensor apart(const Tensor& source, const Tensor& x) {
         }
     return source;
 }
+
+const OpRegistrar copy_ = Op{
+    .name = "copy_",
+    .doc =
+        "copy_(x, source, {transposed=false}) -> x\nWrites the elements of source, of the same "
+        "shape, into x; dtypes are converted. transposed: source is (n, m) where x is (m, n)."
+        " Error: another shape."
+        "\n    nn.zeros(2):copy_(nn.tensor({1, 2}, {dtype = \"i32\"}))  --> {1, 2}",
+    .inputs = {"x", "source"},
+    .attributes = {{"transposed", "bool", "false", "source has its two axes in the other order"}},
+    .samples = {"{x={3,5}, source={3,5}}", "{x={3,5}, source={5,3}, transposed=true}"},
+    .no_gradient = "changes x in place",
+    .run =
+        [](Call& c) {
+            c.need_owner("x");
+            const Tensor &x = c.in("x"), &source = c.in("source");
+            const bool transposed = c.flag("transposed");
+            c.need(!transposed || (x.rank() == 2 && source.rank() == 2),
+                   "x is %s, source is %s; transposed needs two axes", to_string(x.shape()).c_str(),
+                   to_string(source.shape()).c_str());
+            const Dims shape = transposed ? Dims{source.dim(1), source.dim(0)} : source.shape();
+            c.need(x.shape() == shape, "x is %s, source is %s; the shapes must be %s",
+                   to_string(x.shape()).c_str(), to_string(source.shape()).c_str(),
+                   transposed ? "each other's transposed" : "equal");
+            const Tensor alike = cast(apart(source, x), x.dtype());
+            if (transposed)
+                copy_region(x, alike, {{0, 0}, {0, 0}, x.shape(), {1, 0}});
+            else
+                copy_into(x, alike);
+            x.changed();
+            c.result(x);
+        },
+    .category = "in place",
+};
 
 const OpRegistrar assign_ = Op{
     .name = "assign_",

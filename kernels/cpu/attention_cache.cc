@@ -40,36 +40,39 @@ void attend(const Acc<T>* q, const T* k, const T* v, int64_t keys, int64_t dim, 
             Acc<T>* weights, Acc<T>* out) {
     row_fill(weights, keys, Acc<T>(0));
     for (int64_t j = 0; j < keys; j += 4)
-        add_dots(q, k + j * dim, dim, std::min<int64_t>(4, keys - j), dim, scale, weights + j);
+        add_dots(q, k + j * dim, dim, std::min<int64_t>(4, keys - j), dim, scale, weights + j,
+                 j + 4 < keys);
     const Acc<T> inverse = 1 / row_exp(weights, keys, row_max(weights, keys), weights);
     row_fill(out, dim, Acc<T>(0));
     for (int64_t j = 0; j < keys; j += 4)
         add_rows(weights + j, v + j * dim, dim, std::min<int64_t>(4, keys - j), dim, inverse, out);
 }
 
+// Writes the new keys and values, then attends. Queries and heads are the parts that workers share
+// out: a head of a long text reads 0.5 MB.
 template <class T, class I> void attend_tile(const KernelCall& call) {
-    static thread_local Scratch scratch;
     const auto& p = call.get<nn_cache_params>();
-    T* o = call.operand<T>(0);
-    const T *qkv = call.operand<const T>(1), *cache = call.operand<const T>(2);
-    const I* start = call.operand<const I>(3);
+    write_tile<T, I>(call);
+    const T *cache = call.operand<const T>(0), *qkv = call.operand<const T>(1);
+    const I* start = call.operand<const I>(2);
+    T* const o = call.operand<T>(3);
     const int64_t dim = p.head_dim, width = (p.heads + 2 * p.kv_heads) * dim;
     const int64_t matrix = p.context * dim;
-    Acc<T>* q = scratch.get<Acc<T>>(p.context + 2 * dim);
-    Acc<T>*out = q + dim, *weights = out + dim;
-    for (int64_t b = 0; b < p.batch; ++b) {
-        const int64_t at = start_of(call, start, b);
-        if (at < 0) continue;
-        const T* keys = cache + b * 2 * p.kv_heads * matrix;
-        for (int64_t t = 0; t < p.len; ++t)
-            for (int64_t h = 0; h < p.heads; ++h) {
-                const T* k = keys + h / (p.heads / p.kv_heads) * matrix;
-                row_convert(qkv + (b * p.len + t) * width + h * dim, dim, q);
-                attend(q, k, k + p.kv_heads * matrix, at + t + 1, dim, Acc<T>(p.scale), weights,
-                       out);
-                row_convert(out, dim, o + ((b * p.len + t) * p.heads + h) * dim);
-            }
-    }
+    for (int64_t b = 0; b < p.batch; ++b)
+        if (start_of(call, start, b) < 0) return;
+    split(p.batch * p.len * p.heads, [=, &p](int64_t begin, int64_t end) {
+        static thread_local Scratch scratch;
+        Acc<T>* const q = scratch.get<Acc<T>>(p.context + 2 * dim);
+        Acc<T>*const out = q + dim, *const weights = out + dim;
+        for (int64_t i = begin; i < end; ++i) {
+            const int64_t h = i % p.heads, row = i / p.heads, b = row / p.len;
+            const int64_t seen = int64_t(start[b]) + row % p.len + 1;
+            const T* k = cache + (b * 2 * p.kv_heads + h / (p.heads / p.kv_heads)) * matrix;
+            row_convert(qkv + row * width + h * dim, dim, q);
+            attend(q, k, k + p.kv_heads * matrix, seen, dim, Acc<T>(p.scale), weights, out);
+            row_convert(out, dim, o + i * dim);
+        }
+    });
 }
 
 void cache_write(const KernelCall& call) {
@@ -87,7 +90,7 @@ void attention_cached(const KernelCall& call) {
 }
 
 NN_KERNEL(cache_write, "cache:rw qkv:r start:r", nn_cache_params);
-NN_KERNEL(attention_cached, "o:w qkv:r cache:r start:r", nn_cache_params);
+NN_KERNEL(attention_cached, "cache:rw qkv:r start:r o:w", nn_cache_params);
 
 }  // namespace
 }  // namespace nn::NN_ISA

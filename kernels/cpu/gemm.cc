@@ -8,10 +8,10 @@
 namespace nn::NN_ISA {
 namespace {
 
-// One matrix of the batch. aux and bias may be null.
-template <class T> struct Product {
+// One matrix of the batch. aux and bias may be null. C is T, or Acc<T> where sums are kept wide.
+template <class T, class C = T> struct Product {
     const nn_gemm_params& p;
-    T* c;
+    C* c;
     const T* a;
     const T* b;
     const T* bias;
@@ -26,9 +26,9 @@ template <class T> struct Product {
 
 // out row i, columns [j, j + n): beta c + bias, which the product is then added to. With beta 0 c
 // is not read: it may hold NaN.
-template <class T>
-void start_row(const Product<T>& g, int64_t i, int64_t j, int64_t n, Acc<T>* out) {
-    const T* c = g.c + i * g.p.ldc + j;
+template <class T, class C>
+void start_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, Acc<T>* out) {
+    const C* c = g.c + i * g.p.ldc + j;
     const T* bias = g.p.epilogue && g.bias ? g.bias + j : nullptr;
     const Acc<T> beta = Acc<T>(g.p.beta);
     if (beta == 0 && !bias) {
@@ -45,14 +45,14 @@ void start_row(const Product<T>& g, int64_t i, int64_t j, int64_t n, Acc<T>* out
 }
 
 // Stores the finished sums of row i, columns [j, j + n). `sum` may be the row of c or aux itself.
-template <class T>
-void finish_row(const Product<T>& g, int64_t i, int64_t j, int64_t n, const Acc<T>* sum) {
-    T* c = g.c + i * g.p.ldc + j;
+template <class T, class C>
+void finish_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, const Acc<T>* sum) {
+    C* c = g.c + i * g.p.ldc + j;
     T* aux = g.p.epilogue == 2 && g.aux ? g.aux + i * g.p.ldc + j : nullptr;
     if (aux && static_cast<const void*>(aux) != sum) row_convert(sum, n, aux);
     if (g.p.epilogue == 2) {
 #pragma omp simd
-        for (int64_t l = 0; l < n; ++l) c[l] = T(math::gelu(sum[l]));
+        for (int64_t l = 0; l < n; ++l) c[l] = C(math::gelu(sum[l]));
     } else if (static_cast<const void*>(c) != sum) {
         row_convert(sum, n, c);
     }
@@ -77,7 +77,7 @@ void convert_block(const bf16* from, int64_t ld, int64_t rows, int64_t cols, flo
 
 // bf16: blocks of a and b become float in scratch, and sums stay float until the last block of k is
 // in. Blocks of 4 MB: converting them costs a few percent of multiplying them.
-void product_blocks(const Product<bf16>& g) {
+template <class C> void product_blocks(const Product<bf16, C>& g) {
     constexpr int64_t block = 1024;
     static thread_local Scratch a_scratch, b_scratch, c_scratch;
     const nn_gemm_params& p = g.p;
@@ -103,8 +103,8 @@ void product_blocks(const Product<bf16>& g) {
 
 // sum (m, cols) += alpha x B for columns [j, j + cols); x is (m, k). B is read once, in the order
 // of memory.
-template <class T>
-void stream_b(const Product<T>& g, const Acc<T>* x, int64_t j, int64_t cols, Acc<T>* sum) {
+template <class T, class C>
+void stream_b(const Product<T, C>& g, const Acc<T>* x, int64_t j, int64_t cols, Acc<T>* sum) {
     const nn_gemm_params& p = g.p;
     const Acc<T> alpha = Acc<T>(p.alpha);
     const int64_t stored_rows = p.trans_b ? cols : p.k;
@@ -113,51 +113,63 @@ void stream_b(const Product<T>& g, const Acc<T>* x, int64_t j, int64_t cols, Acc
         const T* b = p.trans_b ? g.b_at(0, j + r) : g.b_at(r, j);
         for (int64_t i = 0; i < p.m; ++i) {
             if (p.trans_b)
-                add_dots(x + i * p.k, b, p.ldb, rows, p.k, alpha, sum + i * cols + r);
+                add_dots(x + i * p.k, b, p.ldb, rows, p.k, alpha, sum + i * cols + r,
+                         r + 4 < stored_rows);
             else
                 add_rows(x + i * p.k + r, b, p.ldb, rows, cols, alpha, sum + i * cols);
         }
     }
 }
 
-constexpr int64_t few_rows = 12;  // beyond, OpenBLAS is faster
-
-// A few rows: bound by reading B, which a packing gemm would read, write and read again.
-template <class T> void product_few_rows(const Product<T>& g) {
-    constexpr int64_t col_block = 1024;
-    static thread_local Scratch x_scratch, sum_scratch;
+// A few rows: bound by reading B, which a packing gemm would read, write and read again. Columns
+// are split by blocks of about 64 kB of B, 3 us of one core, where they are rows of B as it is
+// stored.
+template <class T, class C> void product_few_rows(const Product<T, C>& g) {
+    static thread_local Scratch x_scratch;
     const nn_gemm_params& p = g.p;
-    Acc<T>* x = x_scratch.get<Acc<T>>(p.m * p.k);
-    Acc<T>* sum = sum_scratch.get<Acc<T>>(p.m * col_block);
+    const int64_t row_bytes = std::max<int64_t>(1, p.k * int64_t(sizeof(T)));
+    const int64_t block = p.trans_b ? std::clamp<int64_t>(65536 / row_bytes & ~3, 4, 1024) : 1024;
+    Acc<T>* const x = x_scratch.get<Acc<T>>(p.m * p.k);
     for (int64_t i = 0; i < p.m; ++i)
         for (int64_t l = 0; l < p.k; ++l) x[i * p.k + l] = Acc<T>(*g.a_at(i, l));
-    for (int64_t j = 0; j < p.n; j += col_block) {
-        const int64_t cols = std::min(col_block, p.n - j);
-        for (int64_t i = 0; i < p.m; ++i) start_row(g, i, j, cols, sum + i * cols);
-        stream_b(g, x, j, cols, sum);
-        for (int64_t i = 0; i < p.m; ++i) finish_row(g, i, j, cols, sum + i * cols);
+    split((p.n + block - 1) / block, [=, &g](int64_t begin, int64_t end) {
+        static thread_local Scratch sum_scratch;
+        const int64_t last = std::min(end * block, g.p.n);
+        for (int64_t j = begin * block; j < last; j += 1024) {
+            const int64_t cols = std::min<int64_t>(1024, last - j);
+            Acc<T>* const sum = sum_scratch.get<Acc<T>>(g.p.m * cols);
+            for (int64_t i = 0; i < g.p.m; ++i) start_row(g, i, j, cols, sum + i * cols);
+            stream_b(g, x, j, cols, sum);
+            for (int64_t i = 0; i < g.p.m; ++i) finish_row(g, i, j, cols, sum + i * cols);
+        }
+    });
+}
+
+template <class T, class C> void products(const KernelCall& call) {
+    const auto& p = call.get<nn_gemm_params>();
+    for (int64_t i = 0; i < p.batch; ++i) {
+        T* aux = call.operand<T>(4);
+        const Product<T, C> g{p,
+                              call.operand<C>(0) + i * p.stride_c,
+                              call.operand<const T>(1) + i * p.stride_a,
+                              call.operand<const T>(2) + i * p.stride_b,
+                              call.operand<const T>(3),
+                              aux ? aux + i * p.stride_c : nullptr};
+        if (p.m <= team::few_rows)
+            product_few_rows(g);
+        else if constexpr (std::is_same_v<T, bf16>)
+            product_blocks(g);
+        else
+            product_blas(g);
     }
 }
 
 void gemm(const KernelCall& call) {
-    const auto& p = call.get<nn_gemm_params>();
     visit_float(call.dtype, [&](auto t) {
         using T = decltype(t);
-        for (int64_t i = 0; i < p.batch; ++i) {
-            T* aux = call.operand<T>(4);
-            const Product<T> g{p,
-                               call.operand<T>(0) + i * p.stride_c,
-                               call.operand<const T>(1) + i * p.stride_a,
-                               call.operand<const T>(2) + i * p.stride_b,
-                               call.operand<const T>(3),
-                               aux ? aux + i * p.stride_c : nullptr};
-            if (p.m <= few_rows)
-                product_few_rows(g);
-            else if constexpr (std::is_same_v<T, bf16>)
-                product_blocks(g);
-            else
-                product_blas(g);
-        }
+        if constexpr (std::is_same_v<T, bf16>)
+            if (call.get<nn_gemm_params>().wide) return products<T, float>(call);
+        products<T, T>(call);
     });
 }
 

@@ -19,8 +19,8 @@ local function pair_key(a, b) return a * LARGEST + b end
 
 --- new(symbols, merges, special) -> tokenizer. symbols[id + 1]: the bytes of a token; merges: a
 --- list of {left id, right id, joined id} in the order of learning; special: ids by text.
---- Every one of the 256 bytes must be a symbol.
-function M.new(symbols, merges, special)
+--- Every one of the 256 bytes must be a symbol; `name` is of the file, for the error where not.
+function M.new(symbols, merges, special, name)
   local self = setmetatable({kind = "bpe", symbols = symbols, size = #symbols, merges = merges,
                              special = special, byte_ids = ffi.new "int32_t[256]", ranks = {},
                              joined = ffi.new("int32_t[?]", #merges + 1), cache = {}, cached = 0},
@@ -33,7 +33,7 @@ function M.new(symbols, merges, special)
   self.id_of = id_of
   for byte = 0, 255 do
     local id = id_of[string.char(byte)]
-    if not id then lib.fail("the vocabulary has no token for byte %d", byte) end
+    if not id then lib.fail("%s: the vocabulary has no token for byte %d", name, byte) end
     self.byte_ids[byte] = id
   end
   for rank, merge in ipairs(merges) do

@@ -3,6 +3,7 @@
 local bit = require "bit"
 local bpe = require "nn.bpe"
 local files = require "nn.files"
+local json = require "nn.json"
 local lib = require "nn.ffi"
 
 local M = {}
@@ -139,6 +140,7 @@ local function build(path, vocab, pairs_of_names, added)
     place(token.id, token.content, token.content)
   end
   for name, id in pairs(vocab) do
+    if type(name) ~= "string" then lib.fail("%s: its vocabulary is a list, no object", path) end
     if not special[name] then
       local symbol = bytes_of(name)
         or lib.fail("%s: the token '%s' is not byte-level", path, name)
@@ -161,15 +163,7 @@ local function build(path, vocab, pairs_of_names, added)
     end
     merges[i] = {left, right, joined}
   end
-  return bpe.new(symbols, merges, special)
-end
-
-local function read_json(path)
-  local value, reason = files.parse_json(files.read(path))
-  if type(value) ~= "table" then
-    lib.fail("%s is not JSON (%s)", path, reason or "no object")
-  end
-  return value
+  return bpe.new(symbols, merges, special, path)
 end
 
 local function need(condition, path, text, ...)
@@ -177,8 +171,8 @@ local function need(condition, path, text, ...)
 end
 
 -- The kinds of tokenizer.json that this file computes: GPT-2's, and no other.
-local function check_kind(json, path)
-  local model, before = json.model, json.pre_tokenizer
+local function check_kind(content, path)
+  local model, before = content.model, content.pre_tokenizer
   need(type(model) == "table" and (model.type == nil or model.type == "BPE"), path,
        "its model is no BPE")
   need(type(model.vocab) == "table" and type(model.merges) == "table", path,
@@ -187,28 +181,29 @@ local function check_kind(json, path)
        and before.add_prefix_space ~= true, path,
        "it splits text otherwise than GPT-2 (pre_tokenizer must be ByteLevel, without a prefix "
        .. "space); only GPT-2's way is known")
-  need(type(json.normalizer) ~= "table", path, "it has a normalizer; GPT-2 has none")
+  need(type(content.normalizer) ~= "table", path, "it has a normalizer; GPT-2 has none")
   need(model.ignore_merges ~= true, path, "it has model.ignore_merges; GPT-2 has not")
 end
 
-local function from_json(json, path)
-  check_kind(json, path)
+local function from_json(content, path)
+  check_kind(content, path)
   local list, added = {}, {}
-  for i, line in ipairs(json.model.merges) do
+  for i, line in ipairs(content.model.merges) do
     if type(line) == "string" then line = {line:match "^(%S+) (%S+)$"} end
-    need(type(line) == "table" and #line == 2, path, "merge %d is no pair", i)
+    need(type(line) == "table" and type(line[1]) == "string" and type(line[2]) == "string"
+         and #line == 2, path, "merge %d is no pair", i)
     list[i] = line
   end
-  for _, token in ipairs(type(json.added_tokens) == "table" and json.added_tokens or {}) do
+  for _, token in ipairs(type(content.added_tokens) == "table" and content.added_tokens or {}) do
     need(type(token) == "table" and type(token.content) == "string" and token.content ~= "", path,
          "an entry of added_tokens has no content")
     added[#added + 1] = token
   end
-  return build(path, json.model.vocab, list, added)
+  return build(path, content.model.vocab, list, added)
 end
 
 local function from_two_files(vocab_path, merges_path)
-  local vocab, list, number = read_json(vocab_path), {}, 0
+  local vocab, list, number = json.read(vocab_path), {}, 0
   for line in files.read(merges_path):gmatch "([^\r\n]*)\r?\n?" do
     number = number + 1
     if line ~= "" and not (number == 1 and line:find "^#version") then
@@ -219,14 +214,17 @@ local function from_two_files(vocab_path, merges_path)
   end
   local added = {}
   for name, id in pairs(vocab) do
-    if name:find "^<|.*|>$" then added[#added + 1] = {content = name, id = id} end
+    if type(name) == "string" and name:find "^<|.*|>$" then
+      added[#added + 1] = {content = name, id = id}
+    end
   end
   return build(vocab_path, vocab, list, added)
 end
 
 --- from_state(state) -> tokenizer: the inverse of tokenizer:state().
 function M.from_state(state)
-  return from_json(files.parse_json(state.json), "the checkpoint's tokenizer")
+  local name = "the checkpoint's tokenizer"
+  return from_json(json.object(state.json, name), name)
 end
 
 --- nn.tokenizer(path) -> tokenizer with :encode(text), :ids(text), :decode(ids), :save(folder),
@@ -237,8 +235,8 @@ end
 ---     local tokenizer = nn.tokenizer "words"
 ---     tokenizer:decode(tokenizer:ids "hello")  --> "hello"
 function M.tokenizer(path)
-  local json = path:find "%.json$" and path or files.join(path, "tokenizer.json")
-  if json == path or files.exists(json) then return from_json(read_json(json), json) end
+  local file = path:find "%.json$" and path or files.join(path, "tokenizer.json")
+  if file == path or files.exists(file) then return from_json(json.read(file), file) end
   local vocab, merges = files.join(path, "vocab.json"), files.join(path, "merges.txt")
   if files.exists(vocab) and files.exists(merges) then return from_two_files(vocab, merges) end
   lib.fail("'%s' holds no tokenizer: neither tokenizer.json nor vocab.json and merges.txt%s", path,

@@ -60,7 +60,7 @@ function M.is_error(e) return getmetatable(e) == Error end
 
 -- Lines of a traceback that say nothing: C's and LuaJIT's own functions, this file and the prompt.
 local function is_noise(line)
-  for _, text in ipairs {"[C]:", "[builtin#", "lua/nn/ffi.lua:", "lua/repl.lua:", "\trepl:1:"} do
+  for _, text in ipairs {"[C]:", "[builtin#", "lua/nn/ffi.lua:", "lua/repl", "\trepl:1:"} do
     if line:find(text, 1, true) then return true end
   end
 end

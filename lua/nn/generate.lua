@@ -104,9 +104,8 @@ end
 
 -- With a cache: all prompts at once, shorter ones padded at their end, then a token at a time.
 -- Padding does no harm: what it wrote into the cache is written over before it is seen.
-local function cached_reader(model, count)
+local function cached_reader(model, caches)
   local nn = require "nn"
-  local caches = model:caches(count)
   local step = nn.compile(function(ids, start) return model:next(ids, caches, start) end)
   local prompts_read = false
   return function(rows)
@@ -146,37 +145,85 @@ local function penalised(row, logits, size, options)
   return copy
 end
 
+local function need_numbers(logit)
+  if logit ~= logit then lib.fail("generate: the model's logits are NaN") end
+end
+
+-- Appends an id to row number r and tells whether it goes on.
+local function accept(row, r, id, options)
+  row.ids[#row.ids + 1] = id
+  if options.on_token then options.on_token(id, r) end
+  row.reason = reason_to_stop(row, options, id)
+  return not row.reason
+end
+
 -- Takes the next id of every row that goes on; logits: (rows,V) on the host.
 local function extend(rows, logits, size, options, step)
   local going = false
   for r, row in ipairs(rows) do
     local own = logits + (r - 1) * size
-    if own[0] ~= own[0] then lib.fail("generate: the model's logits are NaN") end
+    need_numbers(own[0])
     if not row.reason then
       local u = data.random((options.seed or 0) + r - 1, step)
       local id = sample.draw(penalised(row, own, size, options), size, options, u)
       if options.logprobs then
         row.logprobs[#row.logprobs + 1] = sample.log_probability(own, size, id)
       end
-      row.ids[#row.ids + 1] = id
-      if options.on_token then options.on_token(id, r) end
-      row.reason = reason_to_stop(row, options, id)
-      going = going or not row.reason
+      going = accept(row, r, id, options) or going
     end
   end
   return going
 end
 
+-- Up to `most` likeliest tokens of every row, which the engine finds and reads again by itself: the
+-- next step is submitted before the ids of this one are looked at. Returns whether rows go on.
+local function extend_ahead(model, caches, rows, options, most)
+  local nn = require "nn"
+  local step = nn.compile(function(ids, start)
+    local logits = model:next(ids, caches, start)
+    return logits:argmax {axis = -1, keepdim = true}:to "i32", start + 1, logits:slice(2, 1, 1)
+  end)
+  local ids = ids_tensor(rows, 1, function(row) return row.ids[#row.ids] end)
+  local start = vector(rows, function(row) return #row.ids - 1 end)
+  local function look(found, first)
+    local numbers, checks, going = found:host(), first:host(), false
+    for r, row in ipairs(rows) do
+      need_numbers(checks[r - 1])
+      if not row.reason then going = accept(row, r, numbers[r - 1], options) or going end
+    end
+    first:release()
+    return going
+  end
+  local before, before_first
+  for _ = 1, most do
+    local found, next_start, first = step(ids, start)
+    start:release()
+    if before and (not look(before, before_first) or nn.interrupted()) then return false end
+    if before then before:release() end
+    ids, start, before, before_first = found, next_start, found, first
+  end
+  return before == nil or look(before, before_first)
+end
+
 local function run(model, rows, options)
   local nn = require "nn"
   local context = model.config and model.config.context or math.huge
-  local longest, read, with_cache = 0, nil, model.caches ~= nil
+  local longest, tokens, caches = 0, options.tokens or 100, nil
   for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
-  for step = 1, options.tokens or 100 do
-    if with_cache and longest + step - 1 > context then with_cache, read = false, nil end
-    read = read or (with_cache and cached_reader(model, #rows) or plain_reader(model))
+  if model.caches and longest <= context then caches = model:caches(#rows) end
+  local read, step = caches and cached_reader(model, caches) or plain_reader(model), 1
+  local likeliest = options.temperature == 0 and not options.logprobs
+    and (options.repetition_penalty or 1) == 1
+  while step <= tokens do
+    if caches and longest + step - 1 > context then caches, read = nil, plain_reader(model) end
     local logits, size = read(rows)
     if not extend(rows, logits, size, options, step) or nn.interrupted() then break end
+    step = step + 1
+    if caches and likeliest then
+      local most = math.min(tokens, context - longest + 1) - step + 1
+      if not extend_ahead(model, caches, rows, options, most) or nn.interrupted() then break end
+      step, caches, read = step + math.max(0, most), nil, plain_reader(model)
+    end
   end
 end
 

@@ -115,8 +115,8 @@ local function accumulate(x, g, owned)
   if not x.grad then
     set_leaf_grad(x, g, owned)
   elseif x.grad ~= g then
-    local sum = x.grad_owned and x.grad:add_(g) or x.grad + g
-    set_leaf_grad(x, sum, true)
+    local in_place = x.grad_owned and x.grad.dtype == g.dtype
+    set_leaf_grad(x, in_place and x.grad:add_(g) or x.grad + g, true)
   end
 end
 

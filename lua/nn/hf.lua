@@ -2,6 +2,7 @@
 -- index) and the tokenizer's files. Its Conv1D keeps weights as (in, out), ours are (out, in).
 local bpe_files = require "nn.bpe_files"
 local files = require "nn.files"
+local json = require "nn.json"
 local lib = require "nn.ffi"
 local safetensors = require "nn.safetensors"
 
@@ -32,8 +33,7 @@ local fixed = {model_type = "gpt2", activation_function = "gelu_new", layer_norm
 
 local function read_config(folder)
   local path = files.join(folder, "config.json")
-  local config, reason = files.parse_json(files.read(path))
-  if type(config) ~= "table" then lib.fail("%s is not JSON (%s)", path, reason or "no object") end
+  local config = json.read(path)
   for name, value in pairs(fixed) do
     if config[name] ~= nil and config[name] ~= value then
       lib.fail("%s: %s is %s; nnlua's GPT-2 has %s", path, name, tostring(config[name]),
@@ -48,7 +48,12 @@ local function read_config(folder)
     end
   end
   if inner and inner ~= 4 * config.n_embd then
-    lib.fail("%s: n_inner is %d; nnlua's GPT-2 has 4 n_embd = %d", path, inner, 4 * config.n_embd)
+    lib.fail("%s: n_inner is %s; nnlua's GPT-2 has 4 n_embd = %.0f", path, tostring(inner),
+             4 * config.n_embd)
+  end
+  if config.n_embd % config.n_head ~= 0 then
+    lib.fail("%s: n_embd = %.0f does not divide into n_head = %.0f", path, config.n_embd,
+             config.n_head)
   end
   return config
 end
@@ -59,8 +64,7 @@ local function open_weights(folder)
   if not files.exists(index) then
     return safetensors.open(files.join(folder, "model.safetensors")).by_name
   end
-  local json = files.parse_json(files.read(index))
-  local map = type(json) == "table" and json.weight_map
+  local map = json.read(index).weight_map
   if type(map) ~= "table" then lib.fail("%s has no weight_map", index) end
   local opened, by_name = {}, {}
   for name, shard in pairs(map) do
@@ -79,29 +83,42 @@ local function find(by_name, name, folder)
     or lib.fail("'%s' has no tensor '%s' (nor with the prefix 'transformer.')", folder, name)
 end
 
+-- Before a model of that size is made: the files must have its last layer and its embeddings.
+local function check_size(config, by_name, folder)
+  find(by_name, ("h.%.0f.ln_1.weight"):format(config.n_layer - 1), folder)
+  local sizes = {["wte.weight"] = config.vocab_size, ["wpe.weight"] = config.n_positions}
+  for name, rows in pairs(sizes) do
+    local entry = find(by_name, name, folder)
+    if #entry.shape ~= 2 or entry.shape[1] ~= rows or entry.shape[2] ~= config.n_embd then
+      lib.fail("%s: '%s' is (%s), config.json makes it (%.0f,%.0f)", entry.file.path, entry.name,
+               table.concat(entry.shape, ","), rows, config.n_embd)
+    end
+  end
+end
+
 local function copy_parameter(p, by_name, folder)
   local name, transposed = their_name(p.path)
   local entry = find(by_name, name, folder)
   if entry.dtype == "F32" and not transposed and p.tensor.dtype == "f32" then
     return entry.file:copy_into(entry.name, p.tensor)       -- from the mapped file into the tiles
   end
-  local source = entry.file:tensor(entry.name)
-  local right = transposed and source:t() or source
-  local a, b = table.concat(right.shape, ","), table.concat(p.tensor.shape, ",")
-  if a ~= b then
-    lib.fail("%s: '%s' is (%s), config.json makes it (%s)", entry.file.path, entry.name,
-             table.concat(source.shape, ","), transposed
-             and table.concat({p.tensor.shape[2], p.tensor.shape[1]}, ",") or b)
+  local here, there = p.tensor.shape, table.concat(entry.shape, ",")
+  local wanted = table.concat(transposed and {here[2], here[1]} or here, ",")
+  if there ~= wanted then
+    lib.fail("%s: '%s' is (%s), config.json makes it (%s)", entry.file.path, entry.name, there,
+             wanted)
   end
-  p.tensor:copy_(right)
-  if right ~= source then right:release() end
+  local source = entry.file:tensor(entry.name)
+  p.tensor:copy_(source, {transposed = transposed})
   source:release()
+  require("nn").sync()                             -- so that only one such copy is there at a time
 end
 
 --- nn.load_hf(folder, {dropout=0}) -> model, tokenizer (nil where there are no tokenizer files). A
 --- GPT-2 of transformers: config.json, model.safetensors or shards, with or without the prefix
---- "transformer.". Weights go from the mapped file into tiles one by one. Errors: what is missing,
---- or is not GPT-2 as models/gpt2.lua computes it, by name.
+--- "transformer.". Weights go from the mapped file into tiles one by one; those that are transposed
+--- there, or of another dtype, through a copy of one at a time. Errors: what is missing, or is not
+--- GPT-2 as models/gpt2.lua computes it, by name.
 ---     nn.save_hf("another", model)
 ---     nn.load_hf("another").config.embd  --> 16
 function M.load_hf(folder, options)
@@ -109,6 +126,7 @@ function M.load_hf(folder, options)
   if not files.list(folder) then lib.fail("there is no folder '%s'", folder) end
   local config = read_config(folder)
   local by_name = open_weights(folder)
+  check_size(config, by_name, folder)
   local model = GPT2 {layers = config.n_layer, heads = config.n_head, embd = config.n_embd,
                       context = config.n_positions, vocab = config.vocab_size,
                       dropout = options and options.dropout}

@@ -1,53 +1,19 @@
 -- What a run tells: a progress line for people (one that updates on a terminal, plain lines
--- elsewhere) and metrics.jsonl, one JSON object per event, for programs.
-local ffi = require "ffi"
+-- elsewhere), metrics.jsonl, one JSON object per event, for programs, event files for TensorBoard,
+-- and report.html.
+local curve = require "nn.curve"
 local files = require "nn.files"
 local lib = require "nn.ffi"
+local metrics = require "nn.metrics"
+local report = require "nn.report"
+local tensorboard = require "nn.tensorboard"
+local terminal = require "nn.terminal"
+local units = require "nn.units"
 
 local M = {}
 
---- duration(seconds) -> "41s", "1:12" (minutes), "3:05:10" (hours) or "2d 04:10".
-function M.duration(seconds)
-  local s = math.floor(seconds + 0.5)
-  if s < 60 then return s .. "s" end
-  local minutes, hours = math.floor(s / 60), math.floor(s / 3600)
-  if hours == 0 then return ("%d:%02d"):format(minutes, s % 60) end
-  if hours < 24 then return ("%d:%02d:%02d"):format(hours, minutes % 60, s % 60) end
-  return ("%dd %02d:%02d"):format(math.floor(hours / 24), hours % 24, minutes % 60)
-end
-
---- bytes(n) -> "12 kB", "812 MB", "1.4 GB".
-function M.bytes(n)
-  if n < 999.5e3 then return ("%.0f kB"):format(n / 1e3) end
-  if n < 999.5e6 then return ("%.0f MB"):format(n / 1e6) end
-  if n < 999.5e9 then return ("%.1f GB"):format(n / 1e9) end
-  return ("%.1f TB"):format(n / 1e12)
-end
-
---- number(n) -> "812", "16.4k", "1.56M", "124M", "1.56B": three digits.
-function M.number(n)
-  for _, unit in ipairs {{1e9, "B"}, {1e6, "M"}, {1e3, "k"}} do
-    if n >= unit[1] * 0.9995 then
-      local x = n / unit[1]
-      return ("%." .. (x < 9.995 and 2 or x < 99.95 and 1 or 0) .. "f%s"):format(x, unit[2])
-    end
-  end
-  return ("%.0f"):format(n)
-end
-
 local Log = {}
 Log.__index = Log
-
-ffi.cdef [[
-  typedef struct { unsigned short rows, columns, width, height; } nn_window;
-  int ioctl(int fd, unsigned long request, ...);
-]]
-local window = ffi.new "nn_window"
-
-local function columns()
-  local known = ffi.C.ioctl(1, 0x5413, window) == 0 and window.columns > 0     -- TIOCGWINSZ
-  return known and window.columns or 80
-end
 
 --- new(folder) -> log. metrics.jsonl in the folder is added to, never overwritten.
 function M.new(folder)
@@ -66,6 +32,43 @@ function Log:event(name, fields)
   local comma = text == "}" and "" or ","
   self.metrics:write('{"event":', files.json(name), comma, text, "\n")
   self.metrics:flush()
+  self:tell_tensorboard(name, fields)
+  self:refresh_report(name ~= "step")
+end
+
+-- What TensorBoard shows of an event: the names of its numbers, or all of them.
+local shown = {step = {"loss", "lr", "grad_norm", "tokens_per_s", "mfu", "memory"}, eval = "all"}
+
+function Log:tell_tensorboard(name, fields)
+  if not self.board then self.board = tensorboard.new(self.folder, fields.step or 0, os.time()) end
+  if name == "sample" then return self.board:text(fields.step, "sample", fields.text) end
+  local names, values = shown[name], {}
+  if names == "all" then
+    for key, value in pairs(fields) do
+      if key ~= "step" and type(value) == "number" then values[key] = value end
+    end
+  else
+    for _, key in ipairs(names or {}) do values[key] = fields[key] end
+  end
+  if next(values) then self.board:scalars(fields.step, values) end
+end
+
+local REPORT_SECONDS, REPORT_SHARE = 10, 300     -- not more often, and at most 1/300 of the time
+
+-- Writes report.html anew, now and then, or `at_once` where that is cheap. A run does not end
+-- because its report cannot be written.
+function Log:refresh_report(at_once)
+  local nn = require "nn"
+  local start = nn.now()
+  if start < (self.report_from or 0) or (not at_once and start < (self.report_due or 0)) then
+    return
+  end
+  local good, problem = lib.protected(report.write, files.join(self.folder, "report.html"),
+                                      {self.folder}, self.folder)
+  local took = nn.now() - start
+  self.report_from = good and start + REPORT_SHARE * took or math.huge
+  self.report_due = start + math.max(REPORT_SECONDS, REPORT_SHARE * took)
+  if not good then self:say("warning: no report.html: " .. tostring(problem)) end
 end
 
 local function clear(self)
@@ -93,10 +96,10 @@ function M.line(f, width)
   add(2, "lr %.2e", f.lr)
   add(1, "norm %.2f", f.grad_norm)
   add(4, "%.1f ms", f.ms)
-  add(7, "%s tok/s", f.tokens_per_s and M.number(f.tokens_per_s))
+  add(7, "%s tok/s", f.tokens_per_s and units.number(f.tokens_per_s))
   add(3, "mfu %.0f%%", f.mfu and f.mfu * 100)
-  add(5, "mem %s", f.memory and M.bytes(f.memory))
-  add(6, "eta %s", f.eta and M.duration(f.eta))
+  add(5, "mem %s", f.memory and units.bytes(f.memory))
+  add(6, "eta %s", f.eta and units.duration(f.eta))
   for least = 1, 9 do
     local texts = {}
     for _, part in ipairs(parts) do
@@ -117,7 +120,7 @@ end
 --- (bytes) and eta (seconds). On a terminal the line is replaced by the next one.
 function Log:progress(fields)
   if not self.tty then return self:say(M.line(fields)) end
-  local line = M.line(fields, columns() - 1)
+  local line = M.line(fields, (terminal.size()) - 1)
   io.write("\r", line, "\27[K")
   io.flush()
   self.shown, self.last = #line, require("nn").now()
@@ -128,8 +131,25 @@ function Log:close()
   if self.shown > 0 then io.write("\n") end
   io.flush()
   self.shown = 0
-  if self.metrics then self.metrics:close() end
-  self.metrics = nil
+  if self.metrics then
+    self.report_from = self.report_from ~= math.huge and 0 or nil
+    self:refresh_report(true)
+    self.metrics:close()
+    self.board:close()
+  end
+  self.metrics, self.board = nil, nil
+end
+
+--- log:show_curve(name): the curve of a series of metrics.jsonl, on a terminal that shows UTF-8.
+function Log:show_curve(name)
+  local locale = os.getenv "LC_ALL" or os.getenv "LC_CTYPE" or os.getenv "LANG" or ""
+  if not self.tty or not locale:lower():find "utf%-?8" then return end
+  local series = metrics.read(self.folder).series[name]
+  local lines = curve.draw(series and series.value or {}, math.min((terminal.size()) - 1, 100), 8)
+  if not lines then return end
+  local first, last = series.step[1], series.step[#series.step]
+  self:say(("%s of steps %d to %d"):format(name, first, last), "dim")
+  self:say(table.concat(lines, "\n"))
 end
 
 return M

@@ -302,7 +302,7 @@ local function invoke(op, inputs, values)
     end
   end
   local results, count = apply(op, inputs, values)
-  if in_place then return first end
+  if in_place then return first, unpack(results, 2, count) end
   if record and op.no_gradient == "" then record(op, inputs, values, results, count) end
   return unpack(results, 1, count)
 end

@@ -75,6 +75,9 @@ local function new(methods, name, model, options)
     for _, state_name in ipairs(methods.state_names) do
       slot[state_name] = ops.call("full_like", p.tensor, 0, state_options)
     end
+    if methods.masters and p.tensor.dtype == "bf16" then
+      slot.master = grad.no_grad(function() return p.tensor:to "f32" end)
+    end
     self.slots[#self.slots + 1] = slot
   end
   return self
@@ -109,7 +112,7 @@ end
 local function state(self)
   local out = {}
   for i, p in ipairs(self.parameters) do
-    for _, name in ipairs(self.state_names) do
+    for _, name in ipairs {"m", "v", "velocity", "master"} do
       local value = self.slots[i][name]
       if value then out[#out + 1] = {path = p.path .. "." .. name, tensor = value} end
     end
@@ -124,7 +127,7 @@ local function set_numbers(self, values)
 end
 
 local AdamW = class {
-  type_name = "AdamW", state_names = {"m", "v"}, default_lr = 1e-3,
+  type_name = "AdamW", state_names = {"m", "v"}, masters = true, default_lr = 1e-3,
   zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers,
 }
 
@@ -132,7 +135,8 @@ local AdamW = class {
 --- skip_nonfinite=false, decay_filter}): AdamW over model:parameters(), or such
 --- a list, a list of tensors, or a table of them by name. weight_decay applies to parameters of two
 --- or more axes, or to those for which decay_filter{path, tensor} is true. clip bounds the global
---- gradient norm. skip_nonfinite: a step whose gradient is NaN or infinite changes nothing.
+--- gradient norm. skip_nonfinite: a step whose gradient is NaN or infinite changes nothing. A
+--- bf16 parameter has a master in f32, which is what the steps change.
 --- optim.lr may be set at any time, the other options only here. Errors: options out of range.
 ---     local layer = nn.Linear(3, 1)
 ---     local optim = nn.AdamW(layer, {lr = 0.01, weight_decay = 0.1, clip = 1})
@@ -160,8 +164,9 @@ function AdamW:step()
     local step = require("nn.compile").recording() and self.count or math.max(1, self.count:get())
     for _, p in ipairs(with) do
       ops.call("adamw_", p.tensor, p.slot.m, p.slot.v, p.tensor.grad, norm,
-        {lr = self.rate, step = step, beta1 = self.beta1, beta2 = self.beta2, eps = self.eps,
-         weight_decay = p.slot.decay, clip = self.clip, skip_nonfinite = self.skip_nonfinite})
+        {master = p.slot.master, lr = self.rate, step = step, beta1 = self.beta1,
+         beta2 = self.beta2, eps = self.eps, weight_decay = p.slot.decay, clip = self.clip,
+         skip_nonfinite = self.skip_nonfinite})
     end
     return norm
   end)

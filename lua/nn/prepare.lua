@@ -5,7 +5,7 @@ local ffi = require "ffi"
 local data = require "nn.data"
 local files = require "nn.files"
 local lib = require "nn.ffi"
-local log = require "nn.log"
+local units = require "nn.units"
 local stream = require "nn.stream"
 local token_file = require "nn.token_file"
 
@@ -211,8 +211,8 @@ local function progress_of(sources)
     shown = now
     local rate = bytes / math.max(1e-9, now - start)
     local text = ("%3.0f%%  %s of %s  %s/s  eta %s"):format(100 * bytes / math.max(1, total),
-      log.bytes(bytes), log.bytes(total), log.bytes(rate),
-      log.duration((total - bytes) / math.max(1, rate)))
+      units.bytes(bytes), units.bytes(total), units.bytes(rate),
+      units.duration((total - bytes) / math.max(1, rate)))
     io.stderr:write(tty and "\r" or "", text, tty and "\27[K" or "\n")
     if last and tty then io.stderr:write "\n" end
   end

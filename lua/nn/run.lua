@@ -7,6 +7,8 @@ local config = require "nn.config"
 local files = require "nn.files"
 local lib = require "nn.ffi"
 local log = require "nn.log"
+local units = require "nn.units"
+local metrics = require "nn.metrics"
 local run_plan = require "nn.run_plan"
 local saver = require "nn.saver"
 local vocabulary = require "nn.vocabulary"
@@ -96,6 +98,15 @@ function M.run(cfg)
   return self
 end
 
+--- run:sample(text): what the model writes at this step, for people, metrics.jsonl and the report.
+---     local run = nn.run(cfg)
+---     run:track{model = model}
+---     run:sample "To be, or not to be"
+function Run:sample(text)
+  self:say(text)
+  self.log:event("sample", {step = self.step, text = text})
+end
+
 --- run:say(text, style): a line for people, beside the progress line. style: "bold" or "dim".
 ---     nn.run(cfg):say "nearly there"
 function Run:say(text, style) self.log:say(text, style) end
@@ -152,18 +163,18 @@ function Run:plan(build, loader)
   local plan = run_plan.plan(build, loader)
   local fits = plan.need <= plan.there
   local parts = ("%s of parameters and moments, %s of gradients and activations"):format(
-    log.bytes(plan.state), log.bytes(plan.need - plan.state))
+    units.bytes(plan.state), units.bytes(plan.need - plan.state))
   if not self.cfg.plan then
     if fits then return true end
     lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s), there are %s (%.0f bytes)"
              .. "; lower data.batch (data.accum makes up for it), model.context or model.layers",
-             log.bytes(plan.need), plan.need, parts, log.bytes(plan.there), plan.there)
+             units.bytes(plan.need), plan.need, parts, units.bytes(plan.there), plan.there)
   end
   local function line(name, ...) self:say(("%-12s "):format(name) .. string.format(...)) end
-  line("parameters", "%s", log.number(plan.parameters))
-  line("a step", "%s tasks, %.3g GFLOP", log.number(plan.tasks), plan.flops / 1e9)
-  line("its memory", "%s: %s", log.bytes(plan.need), parts)
-  line("there are", "%s: it %s", log.bytes(plan.there), fits and "fits" or "does not fit")
+  line("parameters", "%s", units.number(plan.parameters))
+  line("a step", "%s tasks, %.3g GFLOP", units.number(plan.tasks), plan.flops / 1e9)
+  line("its memory", "%s: %s", units.bytes(plan.need), parts)
+  line("there are", "%s: it %s", units.bytes(plan.there), fits and "fits" or "does not fit")
   return false
 end
 
@@ -345,11 +356,12 @@ local function begin(self)
   local cpus, gpus = nn.workers()
   self.log:event(self.checkpoint and "resume" or "start", {
     step = self.step, parameters = model:count(), cpus = cpus, gpus = gpus, sgemm_gflops = rate,
-    time = os.date "!%Y-%m-%dT%H:%M:%SZ", version = nn.version():match "^[^\n]*"})
+    time = os.date "!%Y-%m-%dT%H:%M:%SZ", version = nn.version():match "^[^\n]*",
+    process = metrics.process()})
   local steps = ("steps %d to %d"):format(self.first, self.cfg.steps)
   if self.first > self.cfg.steps then steps = "no step is left to do" end
   self:say(("%s parameters, %s, %d CPU and %d GPU workers, %s: %s"):format(
-    log.number(model:count()), data and data.name or "no data", cpus, gpus, self.out, steps))
+    units.number(model:count()), data and data.name or "no data", cpus, gpus, self.out, steps))
   self.logged, self.logged_at = self.step, 0
   nn.defer_interrupts(true)
   go_on(self)
@@ -390,9 +402,10 @@ function Run:done(values)
   values.step, values.train_seconds = self.step, self.seconds
   values.tokens_per_s = self.parts.data and (self.step - self.first + 1)
     * self.parts.data:batch_tokens() / self.seconds
-  self:say(("done after %s of training: %s; saved in %s"):format(log.duration(self.seconds),
+  self:say(("done after %s of training: %s; saved in %s"):format(units.duration(self.seconds),
            text, self.saver.path), "bold")
   self.log:event("done", values)
+  self.log:show_curve "loss"
   self.log:close()
   local nn = require "nn"
   nn.defer_interrupts(false)

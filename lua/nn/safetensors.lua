@@ -3,6 +3,7 @@
 local ffi = require "ffi"
 local arguments = require "nn.arguments"
 local files = require "nn.files"
+local json = require "nn.json"
 local lib = require "nn.ffi"
 local module = require "nn.module"
 local near = require "nn.near"
@@ -58,7 +59,10 @@ function M.start(path, entries, metadata)
   for _, entry in ipairs(entries) do
     local source = entry.transposed and entry.tensor:detach():t() or entry.tensor
     check(C.nn_file_append_tensor(ref, source.ref))
-    if source ~= entry.tensor then source:release() end -- as soon as it is written
+    if source ~= entry.tensor then
+      check(C.nn_file_drain(ref))                       -- one such copy at a time
+      source:release()
+    end
   end
   check(C.nn_file_close(ref))
   return self
@@ -135,12 +139,12 @@ local function checked_entry(name, value, room, wrong)
   if type(value) ~= "table" then wrong("the entry '%s' is no object", name) end
   local size, shape, offsets = sizes[value.dtype], value.shape, value.data_offsets
   if not size then wrong("'%s' has the unknown dtype '%s'", name, tostring(value.dtype)) end
-  local bytes = type(shape) == "table" and #shape <= 8 and size or math.huge
+  local bytes = json.is_list(shape) and #shape <= 8 and size or math.huge
   for _, extent in ipairs(bytes < math.huge and shape or {}) do
     bytes = is_whole(extent) and bytes * extent or math.huge
   end
   if bytes > 2 ^ 53 then wrong("'%s' has no valid shape", name) end
-  if type(offsets) ~= "table" or #offsets ~= 2 or not is_whole(offsets[1])
+  if not json.is_list(offsets) or #offsets ~= 2 or not is_whole(offsets[1])
     or not is_whole(offsets[2]) or offsets[1] > offsets[2] then
     wrong("'%s' has no valid data_offsets", name)
   end
@@ -152,17 +156,24 @@ local function checked_entry(name, value, room, wrong)
   return {name = name, dtype = value.dtype, shape = shape, first = first, bytes = bytes}
 end
 
+local function checked_metadata(value, wrong)
+  if type(value) ~= "table" then wrong "its __metadata__ is no object" end
+  for name, text in pairs(value) do
+    if type(text) ~= "string" then wrong("'%s' of its __metadata__ is no text", tostring(name)) end
+  end
+  return value
+end
+
 -- The header as a Lua table, and where the data begins.
-local function parse_header(map, wrong)
+local function parse_header(path, map, wrong)
   if map.size < 8 then wrong("%d bytes are too few for a header", map.size) end
   local length = 0
   for i = 0, 7 do length = length + map.data[i] * 2 ^ (8 * i) end
   if length > HEADER_LIMIT or length + 8 > map.size then
     wrong("a header of %.0f bytes in a file of %.0f", length, map.size)
   end
-  local header, reason = files.parse_json(ffi.string(map.data + 8, length))
-  if type(header) ~= "table" then wrong("its header is not JSON (%s)", reason or "no object") end
-  return header, 8 + length
+  local subject = path .. " is no valid safetensors file: its header"
+  return json.object(ffi.string(map.data + 8, length), subject), 8 + length
 end
 
 local File = {}
@@ -177,11 +188,11 @@ function M.open(path)
     lib.fail("%s is no valid safetensors file: " .. text, path, ...)
   end
   local map = files.map(path)
-  local header, begin = parse_header(map, wrong)
+  local header, begin = parse_header(path, map, wrong)
   local self = {path = path, map = map, begin = begin, entries = {}, by_name = {}, metadata = {}}
   for name, value in pairs(header) do
     if name == "__metadata__" then
-      self.metadata = type(value) == "table" and value or wrong "its __metadata__ is no object"
+      self.metadata = checked_metadata(value, wrong)
     else
       local entry = checked_entry(tostring(name), value, map.size - begin, wrong)
       entry.file = self
@@ -219,6 +230,10 @@ function File:tensor(name)
   local dtype = dtypes[entry.dtype]
   if not dtype then
     lib.fail("%s: '%s' is %s; nnlua does not compute with that", self.path, name, entry.dtype)
+  end
+  if entry.bytes == 0 then
+    lib.fail("%s: '%s' is %s: a tensor of nnlua has at least one element", self.path, name,
+             tensor.shape_text(entry.shape))
   end
   return tensor.from_host(self:data(name), entry.shape, dtype)
 end

@@ -1,88 +1,164 @@
 -- How values look at the prompt: tensors aligned with elided middles, modules as a tree with
 -- parameter counts.
 
+local terminal = require "nn.terminal"
+
 local M = {}
 local edge = 3   -- rows and columns shown at either end of a long axis
 
--- Positions of an axis that are shown; 0 stands for "...".
-local function shown(size)
+local large = 1e5   -- elements beyond which only what is shown is fetched
+
+-- Positions of an axis that are shown, as {at=, label=}: `at` in the numbers that were fetched,
+-- `label` in the tensor. false stands for "...". ends: how many at either end of a long axis.
+local function shown(size, cut, ends)
   local out = {}
-  if size <= 2 * edge + 1 then
-    for i = 1, size do out[i] = i end
+  if size <= 2 * ends + 1 then
+    for i = 1, size do out[i] = {at = i, label = i} end
     return out
   end
-  for i = 1, edge do out[i] = i end
-  out[edge + 1] = 0
-  for i = size - edge + 1, size do out[#out + 1] = i end
+  cut = cut and size > 2 * edge + 1
+  for i = 1, ends do out[i] = {at = i, label = i} end
+  out[ends + 1] = false
+  for i = ends - 1, 0, -1 do
+    out[#out + 1] = {at = cut and 2 * edge - i or size - i, label = size - i}
+  end
   return out
+end
+
+-- Of a large tensor, the elements that are shown: the edges of its long axes.
+local function cut_edges(x)
+  local nn = require "nn"
+  return nn.no_grad(function()
+    for axis, size in ipairs(x.shape) do
+      if size > 2 * edge + 1 then
+        x = nn.cat({x:slice(axis, 1, edge), x:slice(axis, size - edge + 1, size)}, axis)
+      end
+    end
+    return x
+  end)
 end
 
 local function number_format(values, dtype)
   if dtype == "bool" then return function(v) return v ~= 0 and "true" or "false" end end
   if not dtype:match("f") then return function(v) return ("%d"):format(v) end end
-  local largest, smallest = 0, math.huge
+  local largest, smallest, whole = 0, math.huge, true
   for _, v in ipairs(values) do
     local a = math.abs(v)
+    whole = whole and v % 1 == 0
     if a == a and a < math.huge and a > 0 then
       largest, smallest = math.max(largest, a), math.min(smallest, a)
     end
   end
   local plain = largest < 1e5 and (smallest >= 1e-4 or smallest == math.huge)
+  local format = plain and "%.4f" or whole and largest < 1e8 and "%.0f." or "%.4e"
   return function(v)
     if v ~= v then return "nan" end
     if v == math.huge then return "inf" end
     if v == -math.huge then return "-inf" end
-    return (plain and "%.4f" or "%.4e"):format(v)
+    return format:format(v)
   end
 end
 
--- Text of a matrix whose elements lie at offset + (i - 1) * cols + (j - 1).
-local function matrix(numbers, offset, rows, cols, dtype)
-  local row_list, col_list, visible = shown(rows), shown(cols), {}
-  for _, i in ipairs(row_list) do
-    for _, j in ipairs(col_list) do
-      if i > 0 and j > 0 then visible[#visible + 1] = numbers[offset + (i - 1) * cols + j - 1] end
+-- Text of a matrix, and how wide it is; number(i, j) is an element, rows and cols lists of shown().
+local function matrix(number, rows, cols, dtype)
+  local visible = {}
+  for _, row in ipairs(rows) do
+    for _, col in ipairs(cols) do
+      if row and col then visible[#visible + 1] = number(row.at, col.at) end
     end
   end
-  local text, width, cells = number_format(visible, dtype), 0, {}
-  for r, i in ipairs(row_list) do
-    cells[r] = {}
-    for c, j in ipairs(col_list) do
-      local cell = (i == 0 or j == 0) and "..." or text(numbers[offset + (i - 1) * cols + j - 1])
-      cells[r][c], width = cell, math.max(width, #cell)
+  local text, width, lines = number_format(visible, dtype), 0, {}
+  for r, row in ipairs(rows) do
+    lines[r] = {}
+    for c, col in ipairs(cols) do
+      local cell = row and col and text(number(row.at, col.at)) or "..."
+      lines[r][c], width = cell, math.max(width, #cell)
     end
   end
-  local lines = {}
-  for r, row in ipairs(cells) do
-    for c, cell in ipairs(row) do row[c] = (" "):rep(width - #cell) .. cell end
-    lines[r] = "  " .. table.concat(row, "  ")
+  for r, cells in ipairs(lines) do
+    for c, cell in ipairs(cells) do
+      cells[c] = (" "):rep((cols[c] and width or 3) - #cell) .. cell
+    end
+    lines[r] = "  " .. table.concat(cells, "  ")
   end
-  return table.concat(lines, "\n")
+  return table.concat(lines, "\n"), #lines[1]
 end
 
---- "3x4 tensor f32" and its elements.
+-- A matrix with as many columns as fit the terminal.
+local function fitting(number, rows, shape, cut, dtype)
+  local room = terminal.size()
+  for ends = edge, 1, -1 do
+    local text, width = matrix(number, rows, shown(shape[#shape], cut, ends), dtype)
+    if width <= room or ends == 1 then return text end
+  end
+end
+
+-- Which matrices of a tensor of more than two axes are shown: {at=, labels=}, `at` counted from 0
+-- in what was fetched; false for "...". axes: shown() of each outer axis; sizes: as fetched.
+local function matrices(axes, sizes)
+  local list = {{at = 0, labels = {}}}
+  for axis, positions in ipairs(axes) do
+    local longer = {}
+    for _, outer in ipairs(list) do
+      for _, p in ipairs(positions) do
+        if outer and p then
+          local labels = {unpack(outer.labels)}
+          labels[axis] = p.label
+          longer[#longer + 1] = {at = outer.at * sizes[axis] + p.at - 1, labels = labels}
+        elseif longer[#longer] ~= false then
+          longer[#longer + 1] = false
+        end
+      end
+    end
+    list = longer
+  end
+  if #list <= 2 * edge + 1 then return list end
+  local few = {}
+  for i = 1, edge do few[i] = list[i] or nil end
+  few[#few + 1] = false
+  for i = #list - edge + 1, #list do few[#few + 1] = list[i] or nil end
+  return few
+end
+
+-- Where the value lies, on a machine with more than one memory: " in GPU 0".
+local function place_text(x)
+  local names = {}
+  local places = x:places()
+  if #places < 2 then return "" end
+  for _, place in ipairs(places) do
+    if place.bytes > 0 then names[#names + 1] = place.name end
+  end
+  return #names > 0 and " in " .. table.concat(names, " and ") or ", not computed yet"
+end
+
+--- tensor_title(x) -> "3x4 tensor f32", and with GPUs where it is.
+function M.tensor_title(x)
+  local size = #x.shape == 0 and "scalar" or table.concat(x.shape, "x")
+  return size .. " tensor " .. x.dtype .. place_text(x)
+end
+
+--- tensor(x) -> its title and its elements, or the edges of long axes.
 function M.tensor(x)
-  local shape = x.shape
-  local header = (#shape == 0 and "scalar" or table.concat(shape, "x")) .. " tensor " .. x.dtype
+  local shape, header = x.shape, M.tensor_title(x)
   if require("nn.compile").recording() then return header .. " (being recorded)" end
-  local numbers = x:numbers()
+  local cut = x:count() > large
+  local fetched = cut and cut_edges(x) or x
+  local numbers, sizes = fetched:numbers(), fetched.shape
   if #shape == 0 then return header .. "  " .. number_format({numbers[0]}, x.dtype)(numbers[0]) end
-  local rows, cols = #shape > 1 and shape[#shape - 1] or 1, shape[#shape]
-  local lines, outer = {header}, 1
-  for i = 1, #shape - 2 do outer = outer * shape[i] end
-  for _, o in ipairs(shown(outer)) do
-    if o == 0 then
-      lines[#lines + 1] = "  ..."
+  local axes, lines = {}, {header}
+  for axis = 1, #shape - 1 do axes[axis] = shown(shape[axis], cut, edge) end
+  local rows = table.remove(axes) or {{at = 1, label = 1}}
+  local height, width = sizes[#sizes - 1] or 1, sizes[#sizes]
+  for _, outer in ipairs(matrices(axes, sizes)) do
+    if not outer then
+      lines[#lines + 1] = "..."
     else
       if #shape > 2 then
-        local index, rest = {}, o - 1
-        for i = #shape - 2, 1, -1 do
-          index[i] = rest % shape[i] + 1
-          rest = math.floor(rest / shape[i])
-        end
-        lines[#lines + 1] = "[" .. table.concat(index, ",") .. ",:,:]"
+        lines[#lines + 1] = "[" .. table.concat(outer.labels, ",") .. ",:,:]"
       end
-      lines[#lines + 1] = matrix(numbers, (o - 1) * rows * cols, rows, cols, x.dtype)
+      lines[#lines + 1] = fitting(function(i, j)
+        return numbers[outer.at * height * width + (i - 1) * width + j - 1]
+      end, rows, shape, cut, x.dtype)
     end
   end
   return table.concat(lines, "\n")
@@ -137,6 +213,12 @@ local function describe(value, name, indent, lines, seen)
       describe(field, tostring(key), indent .. "  ", lines, seen)
     end
   end
+end
+
+--- module_title(object) -> "Linear, 12,345 parameters".
+function M.module_title(object)
+  local class = getmetatable(object).class_name
+  return ("%s, %s parameters"):format(class, M.thousands(object:count()))
 end
 
 --- A module as a tree.

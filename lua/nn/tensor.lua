@@ -51,6 +51,22 @@ end
 ---     x:bytes()  --> 24
 function Tensor:bytes() return self:count() * lib.dtype_size[self.dtype] end
 
+--- x:places() -> {{name = "RAM", bytes = 4096}, {name = "GPU 0", bytes = 0}}: how much of its value
+--- each memory of the machine holds now. One value may be in several; one that is not computed yet
+--- is in none.
+---     x:places()[1].name, x:places()[1].bytes  --> "RAM", 24
+function Tensor:places()
+  local room = 64
+  local bytes, count = ffi.new("int64_t[?]", room), ffi.new("int32_t[1]", room)
+  check(C.nn_tensor_places(self.ref, bytes, count))
+  local list, name = {}, ffi.new "const char *[1]"
+  for i = 0, count[0] - 1 do
+    check(C.nn_place_name(i, name))
+    list[i + 1] = {name = ffi.string(name[0]), bytes = tonumber(bytes[i])}
+  end
+  return list
+end
+
 --- x:release() gives the tensor's memory back now instead of when the collector comes by. Using it
 --- afterwards is an error.
 ---     local y = nn.zeros(1000, 1000)

@@ -4,6 +4,7 @@
 
 #include <climits>
 #include <cmath>
+#include <numeric>
 
 namespace nn::capi_test {
 namespace {
@@ -72,10 +73,52 @@ TEST_CASE("numbers of ops and kernels out of range are errors") {
     }
 }
 
+TEST_CASE("the bytes of a tensor in each memory are told, none before it has a value") {
+    const Library library;
+    int64_t bytes[8];
+    int32_t count = 8;
+    const char* name = nullptr;
+    nn_ref empty;
+    REQUIRE_OK(apply("empty", {}, {list({1000})}, &empty));
+    REQUIRE_OK(nn_tensor_places(&empty, bytes, &count));
+    REQUIRE(count >= 1);
+    for (int32_t place = 0; place < count; ++place) CHECK(bytes[place] == 0);
+    const nn_ref x = full({1000}, 1);
+    REQUIRE_OK(nn_sync());
+    count = 8;
+    REQUIRE_OK(nn_tensor_places(&x, bytes, &count));
+    CHECK(std::accumulate(bytes, bytes + count, int64_t(0)) == 4000);
+    REQUIRE_OK(nn_place_name(0, &name));
+    CHECK(name == std::string("RAM"));
+    CHECK_REFUSED(nn_place_name(count, &name), "there is no memory");
+    CHECK_REFUSED(nn_place_name(-1, &name), "there is no memory");
+    for (int32_t room : {0, -3}) {
+        count = room;
+        REQUIRE_OK(nn_tensor_places(&x, bytes, &count));
+        CHECK(count == 0);
+    }
+    CHECK_REFUSED(nn_tensor_places(nullptr, bytes, &count), "tensor is NULL");
+}
+
+TEST_CASE("clearing the profile keeps the count of all tasks") {
+    const Library library;
+    nn_stats_t before, after;
+    full({2}, 1);
+    REQUIRE_OK(nn_sync());
+    REQUIRE_OK(nn_stats(&before));
+    REQUIRE_OK(nn_profile(0));
+    REQUIRE_OK(nn_stats(&after));
+    CHECK(before.tasks > 0);
+    CHECK(after.tasks == 0);
+    CHECK(after.earlier_tasks == before.earlier_tasks + before.tasks);
+    CHECK(after.unfinished == 0);
+}
+
 TEST_CASE("a missing place for a result is an error of every function that has one") {
     const Library library;
     const nn_ref x = full({2}, 1);
     const int64_t whole = 0;
+    int64_t whole_out[1];
     int32_t n = 1;
     uint64_t u;
     nn_ref out;
@@ -86,6 +129,9 @@ TEST_CASE("a missing place for a result is an error of every function that has o
     CHECK_REFUSED(nn_cuts(&x, 0, nullptr, 0, nullptr), "count is NULL");
     CHECK_REFUSED(nn_retile(&x, &whole, 1, nullptr), "out is NULL");
     CHECK_REFUSED(nn_tensors_alive(nullptr), "count is NULL");
+    CHECK_REFUSED(nn_tensor_places(&x, nullptr, &n), "bytes is NULL");
+    CHECK_REFUSED(nn_tensor_places(&x, whole_out, nullptr), "count is NULL");
+    CHECK_REFUSED(nn_place_name(0, nullptr), "name is NULL");
     CHECK_REFUSED(nn_op_info(0, nullptr), "out is NULL");
     CHECK_REFUSED(nn_op_input(op_index("neg"), 0, nullptr), "name is NULL");
     CHECK_REFUSED(nn_op_attribute(op_index("full"), 0, nullptr), "out is NULL");

@@ -27,7 +27,7 @@ Case make_case(int64_t m, int64_t n, int64_t k, int trans, double beta, int epil
                int64_t pad = 0) {
     const int32_t ta = trans & 1, tb = trans >> 1;
     return {{m, n, k, (ta ? m : k) + pad, (tb ? k : n) + pad, n + pad, 1, 0, 0, 0, 0.75, beta, ta,
-             tb, epilogue},
+             tb, epilogue, 0},
             epilogue > 0,
             epilogue == 2};
 }
@@ -120,6 +120,34 @@ TEST_CASE("gemm splits large bf16 products into blocks without losing any") {
             for (int trans = 0; trans < 4; ++trans)
                 check_case(v, make_case(14, 1030, 1029, trans, 1, 1), random);
             check_case(v, make_case(1027, 33, 40, 2, 0, 2), random);
+        },
+        {Dtype::bf16});
+}
+
+TEST_CASE("gemm keeps sums of bf16 wide where asked, from call to call") {
+    Random random(6);
+    each_variant(
+        [&](const Variant& v) {
+            for (int64_t m : {3, 65})
+                for (int trans = 0; trans < 4; ++trans) {
+                    Case c = make_case(m, 33, 70, trans, 0, 0, 2);
+                    c.p.wide = 1;
+                    Tile a = v.tile(random.values(c.rows_a() * c.p.lda));
+                    Tile b = v.tile(random.values(c.rows_b() * c.p.ldb));
+                    Tile out = Tile::poisoned(Dtype::f32, size_t(m * c.p.ldc));
+                    const Values once = product(c, a.values(), b.values(), Values(m * c.p.ldc), {});
+                    Values want = out.values();
+                    for (int64_t i = 0; i < m; ++i)
+                        for (int64_t j = 0; j < 33; ++j)
+                            want[i * c.p.ldc + j] = 3 * once[i * c.p.ldc + j];
+                    for (int call = 0; call < 3; ++call, c.p.beta = 1)
+                        CHECK(run(v, "gemm", c.p, {&out, &a, &b, nullptr, nullptr}) == "");
+                    for (int64_t i = 0; i < m; ++i)
+                        for (int64_t j = 0; j < 33; ++j) {
+                            const int64_t at = i * c.p.ldc + j;
+                            REQUIRE(out[at] == Approx(want[at]).epsilon(1e-5).margin(1e-5));
+                        }
+                }
         },
         {Dtype::bf16});
 }

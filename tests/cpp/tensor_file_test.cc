@@ -53,6 +53,7 @@ TEST_CASE(
         TensorFile file(folder.file(), int64_t(head.size()) + x.bytes() + y.bytes());
         file.append(head.data(), int64_t(head.size()));
         file.append(x);
+        if (round % 2) file.drain();
         file.append(y);
         file.close();
         file.wait();
@@ -79,7 +80,7 @@ TEST_CASE("tiles larger than the buffer are written whole, cut along rows or col
     }
 }
 
-TEST_CASE("a file has the values of the moment it was asked for; later changes wait for it") {
+TEST_CASE("a file has the values of the moment it was asked for, and later changes wait for it") {
     const Session session(1);
     const Folder folder;
     const Tensor x = numbered_tensor(grid_of({64}, {8})), gate_tile = scalar_of(0);
@@ -172,6 +173,7 @@ TEST_CASE("files over the C API: written, waited for, and refused where the hand
         const char* const why = "not a live file";
         CHECK_REFUSED(nn_file_append(&bad, "1", 1), why);
         CHECK_REFUSED(nn_file_append_tensor(&bad, &x), why);
+        CHECK_REFUSED(nn_file_drain(&bad), why);
         CHECK_REFUSED(nn_file_close(&bad), why);
         CHECK_REFUSED(nn_file_done(&bad, &done), why);
         CHECK_REFUSED(nn_file_wait(&bad, &crc), why);

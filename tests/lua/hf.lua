@@ -95,6 +95,32 @@ t.case("the tokenizer comes and goes with the model", function()
   t.same(again.symbols, tokenizer.symbols)
 end)
 
+t.case("a model that is loaded is in memory once, and one transposed matrix beside it", function()
+  local path = folder .. "/medium"
+  nn.save_hf(path, require "models.gpt2" {layers = 6, heads = 8, embd = 512, vocab = 8000,
+                                          context = 512})
+  local status, output = t.shell(([[cd %s && "$NNLUA" -e '
+    nn.zeros(4):host()
+    local function anonymous()
+      for line in io.lines "/proc/self/status" do
+        local kilobytes = line:match "^RssAnon:%%s+(%%d+)"
+        if kilobytes then return 1024 * tonumber(kilobytes) end
+      end
+    end
+    local before, model, bytes = anonymous(), nn.load_hf "%s", 0
+    nn.sync()
+    for _, p in ipairs(model:parameters()) do bytes = bytes + p.tensor:bytes() end
+    print(bytes, nn.memory().peak, anonymous() - before)']]):format(host.root, path))
+  t.same(status, 0)
+  local bytes, peak, resident = output:match "(%d+)%s+(%d+)%s+(%d+)"
+  bytes, peak, resident = tonumber(bytes), tonumber(peak), tonumber(resident)
+  local largest = 4 * 512 * 4 * 512
+  t.check(bytes > 90e6, "a model that counts")
+  t.check(peak < 1.04 * bytes + largest, ("tiles took %d of %d bytes"):format(peak, bytes))
+  t.check(resident < 1.1 * bytes + largest + 16e6,
+          ("%d bytes became resident for %d"):format(resident, bytes))
+end)
+
 t.case("what is missing or is not this GPT-2 is refused by name", function()
   local function refused(path, message) t.fails(function() nn.load_hf(path) end, message) end
   refused(folder .. "/nothing", "there is no folder")

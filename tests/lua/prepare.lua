@@ -174,9 +174,87 @@ t.case("a model trained on token files generates text and is evaluated, from its
     $NNLUA $R/gpt2_eval.lua model=run bin=made/val.bin stride=16
   ]]):format(folder, host.root))
   t.check(output:find "^The quick", output)
-  t.check(output:find "\nmean log%-probability %-%d+%.%d+\n", output)
+  local sum, tokens = 0, 0
+  for logprob in output:match("(.-)mean log"):gmatch '\n +(%-%d+%.%d+)  "' do
+    sum, tokens = sum + tonumber(logprob), tokens + 1
+  end
+  t.same(tokens, 8)
+  t.near(tonumber(output:match "\nmean log%-probability (%-%d+%.%d+)\n"), sum / 8, {abs = 1e-4})
   t.check(output:find "loss %d%.%d+  perplexity %d+%.%d+  bits per byte %d%.%d+\n", output)
   t.same(status, 0)
+end)
+
+t.case("several prompts, of different lengths, are gone on from at once, each as by itself",
+       function()
+  files.write(path "prompts.txt", "The quick\nIt sleeps, over the lazy dog; \nThe\n")
+  local function generated(settings)
+    local status, output = t.shell(([[cd %s && $NNLUA %s/recipes/gpt2_generate.lua model=run \
+      tokens=10 temperature=0 %s 2>/dev/null]]):format(folder, host.root, settings))
+    t.same(status, 0)
+    return output
+  end
+  local all = generated "prompts=prompts.txt"
+  for line in io.lines(path "prompts.txt") do
+    local one = generated(("prompt=%q"):format(line))
+    t.check(all:find("---%s%d\n" .. one:gsub("%p", "%%%0")), all .. "\n" .. one)
+  end
+  local whole = generated 'prompt="The quick"'
+  local stop = whole:sub(-3, -2)
+  local stopped = generated(([[prompt="The quick" stop='||zzz||%s']]):format(stop))
+  local from, to = whole:find(stop, #"The quick" + 1, true)
+  t.check(from and stopped == whole:sub(1, #stopped - 1) .. "\n" and #stopped - 1 >= to, stopped)
+end)
+
+-- The mean loss where every token is predicted from the window that the recipe documents.
+local function expected_loss(model, ids, stride)
+  local context, sum, scored = model.config.context, 0, 1
+  for start = 0, #ids, stride do
+    local count = math.min(context, #ids - start)
+    if count < 1 or scored >= #ids then break end
+    local input = nn.tensor({{unpack(ids, start + 1, start + count)}}, {dtype = "i32"})
+    local logp = nn.no_grad(function() return model(input):log_softmax() end):table()[1]
+    for at = math.max(scored, start + 1), math.min(start + count, #ids - 1) do
+      sum = sum - logp[at - start][ids[at + 1] + 1]
+    end
+    scored = math.max(scored, start + context + 1)
+  end
+  return sum / (#ids - 1)
+end
+
+t.case("the loss that the recipe evaluates is that of each token in its window", function()
+  nn.training(false)
+  local model, words = nn.load_model(path "run")
+  files.write(path "short.txt", text:sub(1, 300))
+  local ids = words:ids(text:sub(1, 300))
+  for _, stride in ipairs {1, 7, 8, 16} do
+    local _, output = t.shell(("cd %s && $NNLUA %s/recipes/gpt2_eval.lua model=run text=short.txt "
+                               .. "stride=%d batch=3"):format(folder, host.root, stride))
+    t.near(tonumber(output:match "loss (%d+%.%d+)"), expected_loss(model, ids, stride),
+           {abs = 6e-5})
+  end
+end)
+
+t.case("memory does not grow with the input: text, lines of JSON, gzip", function()
+  local line = sentence:gsub("\n", " ")
+  local made = t.shell(([[cd %s && set -e
+    yes '%s' | head -c 4000000 > small.txt;  yes '%s' | head -c 60000000 > large.txt
+    yes '{"text":"%s"}' | head -n 60000 > small.jsonl; gzip -1 -k small.jsonl
+    for i in 1 2 3 4 5 6 7 8; do cat small.jsonl.gz; done > large.jsonl.gz
+  ]]):format(folder, line:gsub("'", "'\\''"), line:gsub("'", "'\\''"), line:gsub("'", "")))
+  t.same(made, 0)
+  local function peak(name)
+    local status, output = t.shell(([[cd %s && $NNLUA -e 'arg = {"input=%s", "out=grown"}
+      dofile "%s/recipes/tokens_prepare.lua"
+      for line in io.lines "/proc/self/status" do print(line) end' 2>/dev/null]]):format(folder,
+      name, host.root))
+    t.same(status, 0)
+    return tonumber(output:match "VmHWM:%s+(%d+) kB") / 1024
+  end
+  for small, large in pairs {["small.txt"] = "large.txt", ["small.jsonl.gz"] = "large.jsonl.gz"} do
+    local before, after = peak(small), peak(large)
+    t.check(after < before + 24, ("%.0f MB for %s, %.0f MB for %s"):format(before, small, after,
+                                                                           large))
+  end
 end)
 
 t.finish()

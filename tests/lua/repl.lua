@@ -39,6 +39,97 @@ t.case("a task that fails is told at its own line, and the session goes on", fun
          "error: gather: index 9 is outside [0,3) (kernel gather, f32, tile 1 of shape (1))\n2\n")
 end)
 
+t.case("statements end in a value, in one line or several", function()
+  t.same(session("local q = 7; q + 1"), "8\n")
+  t.same(session("x = 3 -- why", "x -- so;", "(x)"), "3\n3\n")
+  t.same(session("x = 5; -- silent", "x;", "ans"), "5\n")
+  t.same(session("if true then local hidden = 1 end", "y = 1; local z = y; return z"), "1\n")
+end)
+
+t.case("typed names are globals; unknown ones are an error in typed code only", function()
+  t.same(session("g = 4", "loadstring('return g')()", "rawget(_G, 'g')"), "4\n4\n")
+  t.same(session("loadstring('return never_set')() == nil"), "true\n")
+  t.same(session("gg = 1", "g = 1", "print(gf)"),
+         "error: nn>:1: there is no variable 'gf'; did you mean 'g'?\n")
+end)
+
+t.case("what is wrong with an expression is told, not that it is no statement", function()
+  t.same(session "1 +* 2", "error: nn>:1: unexpected symbol near '*'\n")
+end)
+
+t.case("%time tells the time until all tasks are done, after the value", function()
+  local output = session "%time nn.ones(3):sum()"
+  t.check(output:find "^scalar tensor f32  3.0000\n[%d.]+ m?u?s, 2 tasks, memory of tensors: ",
+          output)
+  t.same(session "%time", "error: usage: %time CODE\n")
+  t.same(session "%tme 1",
+         "error: there is no command %tme; did you mean '%time'? (%help lists them)\n")
+  t.same(session("%time error 'x'"), "error: x\n")
+end)
+
+t.case("%time and the like go on in the next line as code does", function()
+  t.check(session("%time (function()", "  return 5", "end)()"):find "^5\n[%d.]+ ")
+end)
+
+t.case("%profile and %tasks count the kernels that code runs", function()
+  local output = session "%profile nn.ones(64, 64):matmul(nn.ones(64, 64)):at(1, 1)"
+  t.check(output:find "^64\n", output)
+  t.check(output:find "\ngemm +1 +", output)
+  t.check(output:find "\nfill +2 +", output)
+  t.check(output:find "workers? busy", output)
+  output = session("for i = 1, 5 do nn.zeros(2) end", "%tasks nn.zeros(2) + 1; nn.zeros(3)",
+                   "%tasks")
+  t.check(output:find "\n +2  fill +mean", output)
+  t.check(output:find "\n +3  tasks, of them 0 recorded\n", output)
+  t.check(output:find "\n8 tasks so far, 0 not done yet; workers: %d+ CPU, %d+ GPU\n$", output)
+end)
+
+t.case("%memory lists tensors by size under the names that lead to them", function()
+  local output = session(
+    "w = nn.zeros(1000, 1000)", "box = {deep = {small = nn.ones(10)}}",
+    "model = nn.Linear(100, 50)", "f = function() return w, hidden end",
+    "do local held = nn.ones(5000); function keep() return held end end",
+    "x = nn.ones({4}, {grad = true}); (x * x):sum():backward()", "e = nn.empty(123)", "%memory")
+  local function row(pattern)
+    t.check(output:find("\n +" .. pattern), pattern .. " in\n" .. output)
+  end
+  t.check(output:find "4.0 MB +f32 %(1000,1000%) +RAM +w\n", output)
+  row "40 B +f32 %(10%) +RAM +box.deep.small\n"
+  row "20.0 kB +f32 %(50,100%) +RAM +model.weight\n"
+  row "20.0 kB +f32 %(5000%) +RAM +keep %-> held\n"
+  row "16 B +f32 %(4%) +RAM +x.grad\n"
+  row "492 B +f32 %(123%) +not computed +e\n"
+  t.check(output:find "in use of a budget of", output)
+  t.check(not output:find("(1000,1000).*(1000,1000)"), output)
+  t.check(session("a = nn.ones(3)", "b = nn.ones(2)", "%memory 1"):find "\n +8 B +in 1 more\n")
+end)
+
+t.case("%who lists variables, %help the commands", function()
+  t.same(session("a = {1, 2}", "%who"), "a                {1, 2}\n")
+  local help = session "%help"
+  for _, name in ipairs {"%time CODE", "%memory", "%tasks", "%profile CODE", "%who"} do
+    t.check(help:find(name, 1, true), help)
+  end
+  t.check(session "?%time":find("%time CODE: runs CODE", 1, true))
+end)
+
+t.case("; runs a shell command, and cd stays", function()
+  local folder = t.folder()
+  t.same(session(";echo hi"), "hi\n")
+  t.same(session(";cd " .. folder, ";pwd"), folder .. "\n")
+  t.same(session ";cd /nowhere", "error: there is no folder /nowhere\n")
+end)
+
+t.case("-i keeps what the script made", function()
+  local path = t.folder() .. "/script.lua"
+  files.write(path, "made = 5; function double() return made * 2 end")
+  files.write(input, "double();\n%who\n")
+  local status, output = t.shell(("$NNLUA -i %s < %s"):format(path, input))
+  t.same(status, 0)
+  t.same(output, "ans              10\ndouble           function() at " .. path
+                 .. ":1\nmade             5\n")
+end)
+
 t.case("Ctrl-C at the prompt drops the line and nothing else", function()
   if t.shell "command -v python3 >/dev/null" ~= 0 then t.skip "there is no python3" end
   local _, output = t.shell [[

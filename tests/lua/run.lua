@@ -4,6 +4,7 @@ local files = require "nn.files"
 local log = require "nn.log"
 local nn = require "nn"
 local t = require "nn.test"
+local units = require "nn.units"
 local GPT2 = require "models.gpt2"
 
 local folder = t.folder()
@@ -287,7 +288,7 @@ t.case("a narrow terminal loses whole fields, the least wanted first", function(
 end)
 
 t.case("numbers for people are short", function()
-  local duration, bytes, number = log.duration, log.bytes, log.number
+  local duration, bytes, number = units.duration, units.bytes, units.number
   t.same({duration(41.2), duration(72), duration(11110), duration(187800)},
          {"41s", "1:12", "3:05:10", "2d 04:10"})
   t.same({bytes(12e3), bytes(812e6), bytes(1.44e9), bytes(3e12)},

@@ -1,5 +1,6 @@
 -- Byte-level BPE against the tokenizers library (tests/golden/make_bpe.py): learning, splitting,
 -- merging; any bytes come back; files; what is refused.
+local ffi = require "ffi"
 local files = require "nn.files"
 local host = require "nn.host"
 local nn = require "nn"
@@ -46,6 +47,54 @@ local function check_unicode(tokenizer, expected)
   end
 end
 
+-- Random texts as make_bpe.py draws them, in bunches of 1000, and what their ids sum up to.
+local function check_random(tokenizer, expected, seed, draw)
+  local state = seed
+  local function below(n)
+    state = (1664525 * state + 1013904223) % 2 ^ 32
+    return math.floor(state * n / 2 ^ 32)
+  end
+  for number, sums in ipairs(expected) do
+    local all, count = ffi.new "uint16_t[200000]", 0
+    for i = 1, 1000 do
+      local text = draw(below)
+      local ids, n = tokenizer:encode(text)
+      ffi.copy(all + count, ids, 2 * n)
+      count = count + n
+      local back = tokenizer:decode(tokenizer:ids(text))
+      if back ~= text then t.same(back, text, ("text %d of bunch %d"):format(i, number)) end
+    end
+    t.same({count, files.crc32(all, 2 * count)}, sums, ("bunch %d"):format(number))
+  end
+end
+
+local function random_text(below)
+  local kind, characters = below(4), {}
+  for i = 1, below(40) do
+    local code
+    if kind < 2 then
+      code = below(kind == 0 and 0x110000 - 0x800 or 0x3000)
+      if code >= 0xD800 then code = code + 0x800 end
+    elseif kind == 3 and below(3) > 0 then
+      code = 97 + below(26)
+    else
+      code = golden.alphabet[below(#golden.alphabet) + 1]
+    end
+    characters[i] = utf8(code)
+  end
+  return table.concat(characters)
+end
+
+local function invalid_text(below)
+  local units = {}
+  for i = 1, 1 + below(20) do
+    units[i] = golden.units[below(#golden.units) + 1]:gsub("..", function(digits)
+      return string.char(tonumber(digits, 16))
+    end)
+  end
+  return table.concat(units)
+end
+
 local function gpt2()
   local path = host.root .. "/../shared/data/gpt2"
   if not files.exists(path) then t.skip("there is no ../shared/data/gpt2") end
@@ -86,6 +135,18 @@ t.case("GPT-2's vocabulary gives the reference's ids", function()
   local path = host.root .. "/../shared/data/shakespeare/input.txt"
   if not files.exists(path) then return end
   t.same(summary(tokenizer, files.read(path)), golden.gpt2.shakespeare)
+end)
+
+t.case("10,000 random texts have the ids that the tokenizers library gives them, and come back",
+       function() check_random(learned(), golden.random, 1, random_text) end)
+
+t.case("10,000 texts of signs and bytes that are no UTF-8 have tiktoken's ids, and come back",
+       function() check_random(learned(), golden.invalid, 2, invalid_text) end)
+
+t.case("the same with GPT-2's vocabulary", function()
+  local tokenizer = gpt2()
+  check_random(tokenizer, golden.gpt2.random, 1, random_text)
+  check_random(tokenizer, golden.gpt2.invalid, 2, invalid_text)
 end)
 
 t.case("10,000 random byte strings come back", function()

@@ -134,7 +134,8 @@ t.case("the recipe runs from the shell as it says", function()
     elseif block.kind == "sh" then
       local all = {}
       for _, line in ipairs(lines_of(block.code)) do
-        local command = line:gsub("^%./nnlua", "$NNLUA"):gsub(" recipes/", " " .. root .. "/recipes/")
+        local command = line:gsub("^%./nnlua", "$NNLUA")
+        command = command:gsub(" recipes/", " " .. root .. "/recipes/")
         all[#all + 1] = select(2, t.shell(("cd %s; %s"):format(folder, command)))
         commands = commands + 1
       end

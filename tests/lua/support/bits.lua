@@ -40,3 +40,13 @@ for i = 1, 20 do
   print_bits("norm " .. i, norm)
 end
 for _, p in ipairs(model:parameters()) do print_bits(p.path, p.tensor) end
+
+-- Workers help each other with these products of one row.
+nn.tiles {tokens = 0, vocab = 0}
+local large = GPT2 {layers = 2, heads = 4, embd = 256, vocab = 3001, context = 48}
+local ids, info = nn.generate(large, {{1, 2, 3}, {4}}, {tokens = 44, seed = 1, logprobs = true})
+for i = 1, 2 do
+  for j, logprob in ipairs(info.logprobs[i]) do
+    print("token", ids[i][j], ("%.17g"):format(logprob))
+  end
+end

@@ -1,0 +1,33 @@
+-- Numbers for people.
+local M = {}
+
+--- duration(seconds) -> "41s", "1:12" (minutes), "3:05:10" (hours) or "2d 04:10".
+function M.duration(seconds)
+  local s = math.floor(seconds + 0.5)
+  if s < 60 then return s .. "s" end
+  local minutes, hours = math.floor(s / 60), math.floor(s / 3600)
+  if hours == 0 then return ("%d:%02d"):format(minutes, s % 60) end
+  if hours < 24 then return ("%d:%02d:%02d"):format(hours, minutes % 60, s % 60) end
+  return ("%dd %02d:%02d"):format(math.floor(hours / 24), hours % 24, minutes % 60)
+end
+
+--- bytes(n) -> "12 kB", "812 MB", "1.4 GB".
+function M.bytes(n)
+  if n < 999.5e3 then return ("%.0f kB"):format(n / 1e3) end
+  if n < 999.5e6 then return ("%.0f MB"):format(n / 1e6) end
+  if n < 999.5e9 then return ("%.1f GB"):format(n / 1e9) end
+  return ("%.1f TB"):format(n / 1e12)
+end
+
+--- number(n) -> "812", "16.4k", "1.56M", "124M", "1.56B": three digits.
+function M.number(n)
+  for _, unit in ipairs {{1e9, "B"}, {1e6, "M"}, {1e3, "k"}} do
+    if n >= unit[1] * 0.9995 then
+      local x = n / unit[1]
+      return ("%." .. (x < 9.995 and 2 or x < 99.95 and 1 or 0) .. "f%s"):format(x, unit[2])
+    end
+  end
+  return ("%.0f"):format(n)
+end
+
+return M

@@ -1,0 +1,168 @@
+-- The line editor as a state machine: keys in (see keys.lua), text and cursor out. It touches no
+-- terminal; prompt.lua shows its state and does what the results of key() ask for.
+local editing = require "repl.editing"
+local indent = require "repl.indent"
+local search = require "repl.search"
+local text_of = require "repl.text"
+
+local M = {}
+local Editor = {}
+Editor.__index = Editor
+
+--- new{history=, unfinished=, complete=} -> editor. history: see history.lua; unfinished(text):
+--- whether Enter starts a new line; complete(text, at): see complete.lua.
+function M.new(options)
+  local self = setmetatable({options = options, history = options.history, kills = {}}, Editor)
+  self:start()
+  return self
+end
+
+--- editor:start(text): empty, or with a text to be edited; what was killed stays.
+function Editor:start(text)
+  self.text, self.at = text or "", #(text or "")
+  self.undos, self.place, self.draft = {}, nil, nil
+  self.search, self.list, self.last = nil, nil, nil
+end
+
+--- editor:set(text, at): replaces the text; `at`: the cursor, else the end.
+function Editor:set(text, at) self.text, self.at = text, at or #text end
+
+--- editor:insert(piece) at the cursor.
+function Editor:insert(piece)
+  self:set(self.text:sub(1, self.at) .. piece .. self.text:sub(self.at + 1), self.at + #piece)
+end
+
+--- editor:delete(from, to): the bytes between two offsets; the cursor goes there.
+function Editor:delete(from, to)
+  self:set(self.text:sub(1, from) .. self.text:sub(to + 1), from)
+end
+
+-- A paste: prompts that were copied along are taken off, and a last line's end.
+local function pasted(text)
+  text = text:gsub("\r\n?", "\n"):gsub("\n$", ""):gsub("[%z\1-\8\11-\31\127]", "")
+  if not text:find "^nn> " then return text end
+  local lines, inside = {}, false
+  for _, line in ipairs(text_of.lines(text)) do
+    local first, more = line:match "^nn> (.*)", line:match "^    (.*)" or line:match "^  > (.*)"
+    inside = first ~= nil or inside and more ~= nil
+    if inside then lines[#lines + 1] = first or more end
+  end
+  return table.concat(lines, "\n")
+end
+
+function Editor:new_line()
+  self:set(indent.close(self.text, self.at))
+  self:insert("\n" .. (" "):rep(indent.new_line(self.text, self.at)))
+end
+
+function Editor:enter()
+  if self.text:find "%S" and self.options.unfinished(self.text) then return self:new_line() end
+  self:set((indent.close(self.text, #self.text)))
+  return "submit"
+end
+
+local function common_start(items)
+  local start = items[1]
+  for _, item in ipairs(items) do
+    while item:sub(1, #start) ~= start do start = start:sub(1, #start - 1) end
+  end
+  return start
+end
+
+function Editor:complete()
+  local line = self.text:sub(text_of.line_start(self.text, self.at) + 1, self.at)
+  if not line:find "%S" then return self:insert((" "):rep(indent.step)) end
+  local found = self.options.complete(self.text, self.at)
+  local items = found.items
+  if #items == 0 then
+    self.note = found.note
+    return
+  end
+  local typed, start = self.text:sub(found.from + 1, self.at), common_start(items)
+  if #start > #typed or #items == 1 then
+    self:delete(found.from, self.at)
+    self:insert(#items == 1 and start .. (found.behind or "") or start)
+  else
+    self.list = items
+  end
+end
+
+-- The entry before (step -1) or after, of those that start as the text before the cursor did.
+function Editor:go_history(step)
+  local entries = self.history.entries
+  local fresh = self.last ~= "history"
+  if fresh then
+    self.start_of_search = self.text:sub(1, self.at)
+    if not self.place then self.draft = self.text end
+  end
+  local start = self.start_of_search
+  local place = self.history:find(self.place or #entries + 1, step, function(entry)
+    return entry:sub(1, #start) == start and entry ~= self.text
+  end)
+  if place then
+    self.place = place
+    self:set(entries[place])
+  elseif step > 0 and self.place then
+    self.place = nil
+    self:set(self.draft)
+  end
+  return "history"
+end
+
+-- What is typed is one step of undo up to the next space.
+function Editor:note_undo(before, at, kind)
+  if self.text == before then return end
+  local word = kind == "text" and self.last == "text" and not self.text:find("^%s", self.at)
+  if not word then self.undos[#self.undos + 1] = {before, at} end
+end
+
+function Editor:undo()
+  local state = table.remove(self.undos)
+  if state then self:set(state[1], state[2]) end
+end
+
+-- One key: its result, and what kind of key it was for the next one. Bindings return such a kind,
+-- or the name of something for the caller to do.
+local asks = {}
+for word in ("submit eof interrupt suspend clear edit"):gmatch "%a+" do asks[word] = true end
+
+function Editor:act(key)
+  if type(key) == "table" then
+    self:insert(key[1] == "paste" and pasted(key[2]) or key[2])
+    return nil, key[1]
+  end
+  local binding = editing.bindings[key]
+  local kind = binding and binding(self)
+  if asks[kind] then return kind end
+  return nil, kind or "other"
+end
+
+--- editor:key(key) -> nil, or what the caller is asked for: "submit", "eof", "interrupt",
+--- "suspend", "clear" (the screen), "edit" (the text in another editor).
+function Editor:key(key)
+  self.list, self.note = nil, nil
+  if self.search then
+    key = search.key(self, key)
+    if not key then return nil end
+  end
+  local before, at = self.text, self.at
+  local ask, kind = self:act(key)
+  local start = text_of.previous(self.text, self.at)
+  if self.at > 0 then self.at = text_of.next(self.text, start) end     -- never inside a character
+  if key ~= "C-_" then self:note_undo(before, at, kind) end
+  self.last = kind
+  return ask
+end
+
+--- editor:hint() -> the rest of the newest entry that starts with the text, where the cursor is at
+--- its end.
+function Editor:hint()
+  local text = self.text
+  if text == "" or self.at < #text or self.search or self.place then return nil end
+  local place = self.history:find(#self.history.entries + 1, -1, function(entry)
+    return #entry > #text and entry:sub(1, #text) == text
+  end)
+  return place and self.history.entries[place]:sub(#text + 1)
+end
+
+return M

@@ -1,0 +1,157 @@
+-- How Lua values look at the prompt: tables nested and indented, long and cyclic ones elided;
+-- strings quoted; functions with their arguments and place.
+local terminal = require "nn.terminal"
+
+local M = {}
+
+local most_items, most_depth, most_text = {[0] = 40, 20, 10}, 5, 2000     -- items by depth
+local keywords = require("repl.lexer").keywords
+
+local escapes = {["\n"] = "\\n", ["\t"] = "\\t", ["\r"] = "\\r", ["\\"] = "\\\\", ['"'] = '\\"'}
+
+--- text(s) -> it as Lua reads it back, on one line; the middle of a long one is left out.
+function M.text(s)
+  local cut = #s - most_text
+  if cut > 0 then
+    local half = math.floor(most_text / 2)
+    return ("%s ... %d bytes ... %s"):format(M.text(s:sub(1, half)), cut, M.text(s:sub(-half)))
+  end
+  s = s:gsub('[%z\1-\31\\"\127]', function(c)
+    return escapes[c] or ("\\%03d"):format(c:byte())
+  end)
+  return '"' .. s .. '"'
+end
+
+--- signature(f) -> "function(a, b) at file.lua:12", or "a built-in function".
+function M.signature(f)
+  local info, names = debug.getinfo(f, "Su"), {}
+  if info.what == "C" or info.source:find "^=%[builtin" then return "a built-in function" end
+  for i = 1, info.nparams do names[i] = debug.getlocal(f, i) end
+  if info.isvararg then names[#names + 1] = "..." end
+  return ("function(%s) at %s:%d"):format(table.concat(names, ", "), info.short_src,
+                                          info.linedefined)
+end
+
+local function has_text(value)
+  local class = getmetatable(value)
+  return type(class) == "table" and rawget(class, "__tostring") ~= nil
+end
+
+-- What stands for a value inside a table, on one line; nil for a table that is shown itself.
+local function short(value)
+  local kind = type(value)
+  if kind == "string" then return M.text(value) end
+  if kind == "function" then return M.signature(value) end
+  if kind ~= "table" then return tostring(value) end
+  local tensor, module = require "nn.tensor", require "nn.module"
+  if tensor.is_tensor(value) then
+    if value:count() == 1 then return tostring(value) end
+    return require("nn.show").tensor_title(value)
+  end
+  if module.is_module(value) then return require("nn.show").module_title(value) end
+  if has_text(value) then return (tostring(value):gsub("\n.*", " ...")) end
+  return nil
+end
+
+-- The keys behind the list part, sorted: numbers, then texts, then the rest.
+local function other_keys(value, listed)
+  local keys, rank = {}, {number = 1, string = 2}
+  for key in pairs(value) do
+    local in_list = type(key) == "number" and key >= 1 and key <= listed and key % 1 == 0
+    if not in_list then keys[#keys + 1] = key end
+  end
+  table.sort(keys, function(a, b)
+    local ra, rb = rank[type(a)] or 3, rank[type(b)] or 3
+    if ra ~= rb then return ra < rb end
+    if ra == 3 then return tostring(a) < tostring(b) end
+    return a < b
+  end)
+  return keys
+end
+
+local function key_text(key)
+  if type(key) == "string" and key:find "^[%a_][%w_]*$" and not keywords[key] then return key end
+  return "[" .. (type(key) == "table" and tostring(key) or short(key)) .. "]"
+end
+
+local render
+
+-- The texts of a table's items, as many as are shown, and how many are not.
+local function items_of(value, state, depth)
+  local listed, items, most = #value, {}, most_items[depth - 1] or 6
+  local keys = other_keys(value, listed)
+  for i = 1, math.min(listed, most) do items[i] = render(value[i], state, depth) end
+  for i = 1, math.min(#keys, most - #items) do
+    local key = keys[i]
+    items[#items + 1] = key_text(key) .. " = " .. render(rawget(value, key), state, depth)
+  end
+  return items, listed + #keys - #items
+end
+
+-- Long lists of short items fill lines, as numbers do.
+local function fill(items, indent, width)
+  local lines, line = {}, ""
+  for _, item in ipairs(items) do
+    if line ~= "" and #indent + #line + #item + 2 > width then
+      lines[#lines + 1], line = line, ""
+    end
+    line = line .. (line ~= "" and " " or "") .. item .. ","
+  end
+  lines[#lines + 1] = line
+  return lines
+end
+
+local function shown_table(value, state, depth)
+  if next(value) == nil then return "{}" end
+  if state.path[value] then return "{a table around this one}" end
+  if depth > most_depth then return "{...}" end
+  state.path[value] = true
+  local items, left = items_of(value, state, depth + 1)
+  state.path[value] = nil
+  if left > 0 then items[#items + 1] = ("... %d more"):format(left) end
+  local line, long = "{" .. table.concat(items, ", ") .. "}", 0
+  for _, item in ipairs(items) do long = math.max(long, item:find "\n" and 99 or #item) end
+  local indent = ("  "):rep(depth)
+  if long < 99 and #indent + #line <= state.width then return line end
+  local lines = long <= 16 and fill(items, indent .. "  ", state.width) or nil
+  if not lines then
+    lines = {}
+    for i, item in ipairs(items) do lines[i] = item .. "," end
+  end
+  return "{\n" .. indent .. "  " .. table.concat(lines, "\n" .. indent .. "  ") .. "\n"
+    .. indent .. "}"
+end
+
+function render(value, state, depth)
+  return short(value) or shown_table(value, state, depth)
+end
+
+--- line(x) -> x on one line.
+function M.line(x)
+  return (short(x) or render(x, {path = {}, width = math.huge}, 0)):gsub("\n.*", " ...")
+end
+
+-- No more lines than a screen shows.
+local function cut_lines(text)
+  local _, rows = terminal.size()
+  local at, count, most_lines = 0, 0, math.max(20, rows - 3)
+  while count < most_lines do
+    at = text:find("\n", at + 1, true)
+    if not at then return text end
+    count = count + 1
+  end
+  local left = select(2, text:sub(at + 1):gsub("\n", "\n")) + 1
+  return text:sub(1, at) .. ("... %d more lines"):format(left)
+end
+
+--- value(x, width) -> x as the prompt shows it, in lines of `width` columns (default: the
+--- terminal's) where that is possible.
+function M.value(x, width)
+  local kind = type(x)
+  if kind == "table" and has_text(x) then return tostring(x) end
+  if kind ~= "table" then return short(x) end
+  local text = render(x, {path = {}, width = width or (terminal.size()) - 1}, 0)
+  return cut_lines(text)
+end
+
+return M

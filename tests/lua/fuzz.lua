@@ -1,0 +1,193 @@
+-- Files of others, damaged at random: each either loads, and then is what it says, or is refused by
+-- one message that names it. Nothing crashes, no Lua error of the library's own comes through, and
+-- memory does not grow. tests/run --sanitize runs this with the address sanitizer; FUZZ_MUTANTS
+-- says how many files there are in all, FUZZ_SEED where their random choices begin.
+local ffi = require "ffi"
+local files = require "nn.files"
+local host = require "nn.host"
+local lib = require "nn.ffi"
+local nn = require "nn"
+local safetensors = require "nn.safetensors"
+local t = require "nn.test"
+package.path = host.root .. "/tests/lua/support/?.lua;" .. package.path
+local mutate = require "mutate"
+
+local mutants = tonumber(os.getenv "FUZZ_MUTANTS") or 10000
+local seed = tonumber(os.getenv "FUZZ_SEED") or 1
+local folder = t.folder()
+local random = math.random
+
+local function write(path, text)
+  local file = assert(io.open(path, "wb"))
+  file:write(text)
+  file:close()
+end
+
+local function resident()
+  local file = io.open "/proc/self/statm"
+  local pages = file:read("*a"):match "^%d+ (%d+)"
+  file:close()
+  return tonumber(pages) * 4096
+end
+
+-- Loads `share` of all mutants: make(number) writes one, load() reads it and raises where what it
+-- read contradicts itself. Part of what is made must load, part must be refused.
+local function fuzz(share, make, load)
+  local count, loaded = math.ceil(mutants * share), 0
+  local before, checked_at = nil, math.ceil(count / 3)
+  for number = 1, count do
+    math.randomseed(seed * 1e6 + number)
+    make(number)
+    local good, problem = pcall(load)
+    loaded = loaded + (good and 1 or 0)
+    if not good and not (lib.is_error(problem) and problem.message:find(folder, 1, true)) then
+      error(("mutant %d (FUZZ_SEED=%d) of %s: %s"):format(number, seed, folder,
+                                                         tostring(problem)), 0)
+    end
+    if number == checked_at then
+      collectgarbage()
+      collectgarbage()
+      before = resident()
+    end
+  end
+  collectgarbage()
+  collectgarbage()
+  local grown = resident() - before
+  print(("        %d files, %d loaded; %.1f MB more in two thirds of them"):format(count, loaded,
+                                                                              grown / 1e6))
+  t.check(loaded > count / 100 and loaded < count * 0.9, "some load and some are refused")
+  t.check(grown < 32e6, "memory grew")
+end
+
+-- ### safetensors
+
+local sizes = {F32 = 4, F64 = 8, BF16 = 2, I32 = 4, I64 = 8, U8 = 1, BOOL = 1, F16 = 2, I8 = 1,
+               I16 = 2, U16 = 2, U32 = 4, U64 = 8, F8_E4M3 = 1, F8_E5M2 = 1}
+
+-- What a file that was opened says of itself holds, and every byte of it can be read.
+local function check_safetensors(path, make_tensors)
+  local file = safetensors.open(path)
+  local size, room = file.map.size, 0
+  for _, entry in ipairs(file.entries) do
+    local bytes = sizes[entry.dtype]
+    for _, extent in ipairs(entry.shape) do bytes = bytes * extent end
+    local first = file:data(entry.name) - file.map.data
+    if bytes ~= entry.bytes or first < 8 or first + bytes > size then
+      error("what is read lies outside of " .. entry.name)
+    end
+    room = room + bytes
+    files.crc32(file:data(entry.name), entry.bytes)
+    if make_tensors then
+      local x = file:tensor(entry.name)
+      if x:bytes() ~= entry.bytes then error("another size: " .. entry.name) end
+      if ffi.string(x:host(), x:bytes()) ~= ffi.string(file:data(entry.name), entry.bytes) then
+        error("other bytes: " .. entry.name)
+      end
+      x:release()
+    end
+  end
+  if file.begin + room ~= size then error "bytes of nobody" end
+end
+
+local function little_endian(number)
+  local bytes = {}
+  for i = 1, 8 do
+    bytes[i] = string.char(number % 256)
+    number = math.floor(number / 256)
+  end
+  return table.concat(bytes)
+end
+
+local function base_file()
+  local path = folder .. "/base.safetensors"
+  nn.save_safetensors(path, {
+    a = nn.arange(6):reshape(2, 3), b = nn.tensor({1, 2, 3}, {dtype = "i32"}), c = nn.zeros {1, 4},
+    ["with \"quotes\" and \226\130\172"] = nn.ones(4):to "bf16", scalar = nn.zeros {},
+    flags = nn.tensor({1, 0, 1}, {dtype = "u8"}),
+  }, {format = "pt", note = "x"})
+  local text = files.read(path)
+  local length = text:byte(1) + 256 * text:byte(2)
+  return text:sub(9, 8 + length), text:sub(9 + length)
+end
+
+t.case("a damaged safetensors file is refused by name, or is what its header says", function()
+  local header, data = base_file()
+  local path, number = folder .. "/x.safetensors", 0
+  fuzz(0.7, function(i)
+    number = i
+    local text, rest = random(4) == 1 and mutate.bytes(header) or mutate.json(header), data
+    local length = #text
+    if random(8) == 1 then
+      length = ({0, 1, 8, length - 1, length + 1, length + #rest, 2 ^ 31, 2 ^ 32 + length, 2 ^ 52,
+                 2 ^ 63})[random(10)]
+    end
+    local whole = little_endian(length) .. text .. rest
+    if random(8) == 1 then whole = mutate.bytes(whole) end
+    write(path, whole)
+  end, function() check_safetensors(path, number % 10 == 0) end)
+end)
+
+-- ### A folder of transformers
+
+local function copy_model(name)
+  local from, to = host.root .. "/tests/golden/hf_gpt2", folder .. "/" .. name
+  files.make_folder(to)
+  nn.save_hf(to, (nn.load_hf(from)), nil, {shard_bytes = 30000})
+  return to
+end
+
+local function check_model(path)
+  local model = nn.load_hf(path)
+  local logits = nn.no_grad(function() return model(nn.tensor({{1, 2, 3}}, {dtype = "i32"})) end)
+  if #logits:table()[1] ~= 3 then error "no logits" end
+  for _, p in ipairs(model:parameters()) do p.tensor:release() end
+end
+
+for name, share in pairs {["config.json"] = 0.015, ["model.safetensors.index.json"] = 0.015} do
+  t.case("a damaged " .. name .. " is refused by name, or the model computes", function()
+    local path = copy_model(name:gsub("%W", "_"))
+    local text = files.read(path .. "/" .. name)
+    fuzz(share, function()
+      write(path .. "/" .. name, random(4) == 1 and mutate.bytes(text) or mutate.json(text))
+    end, function() check_model(path) end)
+  end)
+end
+
+-- ### Tokenizers
+
+-- Any text comes back through a tokenizer that was loaded.
+local function check_tokenizer(path)
+  local tokenizer = nn.tokenizer(path)
+  for _, text in ipairs {"the other then", "\0\255\226\130 \n", "<|endoftext|> \195\164"} do
+    local ids = tokenizer:ids(text)
+    for _, id in ipairs(ids) do
+      if id < 0 or id >= tokenizer.size then error("an id of " .. id) end
+    end
+    if tokenizer:decode(ids) ~= text then error "another text came back" end
+  end
+end
+
+local function saved_tokenizer(name)
+  local path = folder .. "/" .. name
+  nn.train_tokenizer(("the other then there, these "):rep(20), {size = 270}):save(path)
+  return path
+end
+
+t.case("a damaged tokenizer.json is refused by name, or any text comes back", function()
+  local path = saved_tokenizer "json" .. "/tokenizer.json"
+  local text = files.read(path)
+  fuzz(0.09, function() write(path, random(4) == 1 and mutate.bytes(text) or mutate.json(text)) end,
+       function() check_tokenizer(path) end)
+end)
+
+for name, change in pairs {["vocab.json"] = mutate.json, ["merges.txt"] = mutate.lines} do
+  t.case("a damaged " .. name .. " is refused by name, or any text comes back", function()
+    local path = saved_tokenizer(name:gsub("%W", "_"))
+    files.remove(path .. "/tokenizer.json")
+    local text = files.read(path .. "/" .. name)
+    fuzz(0.09, function() write(path .. "/" .. name, change(text)) end,
+         function() check_tokenizer(path) end)
+  end)
+end
+
+t.finish()

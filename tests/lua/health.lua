@@ -1,0 +1,40 @@
+-- `nnlua --health` tells what is there, and what to do where something is wrong.
+local t = require "nn.test"
+
+local function health(settings)
+  local status, output = t.shell(("env -u OPENBLAS_CORETYPE %s $NNLUA --health"):format(settings))
+  return output, status
+end
+
+t.case("every part of the machine is looked at, and the status says whether all is well", function()
+  local output, status = health ""
+  for _, part in ipairs {"Processor", "Matrix products", "StarPU", "GPUs", "Memory", "Disk",
+                         "Terminal"} do
+    t.check(output:find("\n" .. part .. "\n  [oW]"), part .. " in\n" .. output)
+  end
+  t.check(output:find "sgemm %d+ GFLOP/s, %d+%% of what %d+ workers at [%d.]+ GHz could do")
+  t.check(output:find "\n  ok    %d models of task times")
+  local problems = select(2, output:gsub("\n  WRONG ", ""))
+  t.same(select(2, output:gsub("\n        %-> ", "")), problems)         -- each with its advice
+  local verdict = problems == 0 and "All is well." or problems .. " to look at."
+  t.check(output:find("\n" .. verdict .. "\n", 1, true), output)
+  t.same(status, problems == 0 and 0 or 1)
+end)
+
+t.case("what is wrong is named, with what to do", function()
+  local output, status = health "OPENBLAS_CORETYPE=Prescott STARPU_HOME=/nowhere TMPDIR=/nowhere"
+  t.same(status, 1)
+  for _, text in ipairs {
+    "OPENBLAS_CORETYPE=Prescott is set\n        -> unset OPENBLAS_CORETYPE",
+    "keeps its models in /nowhere/.starpu\n        -> set STARPU_HOME",
+    "/nowhere is not there (temporary files)\n        -> make the folder",
+  } do
+    t.check(output:find(text, 1, true), text .. " in\n" .. output)
+  end
+end)
+
+t.case("workers beyond NNLUA_CPUS are not used", function()
+  t.check(health "NNLUA_CPUS=1":find "\n  %a+ +1 workers")
+end)
+
+t.finish()

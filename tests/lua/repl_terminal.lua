@@ -1,0 +1,240 @@
+-- A session in a real terminal (tmux), looked at as a user sees it.
+local files = require "nn.files"
+local ffi = require "ffi"
+local t = require "nn.test"
+
+ffi.cdef "int usleep(unsigned microseconds);"
+
+local folder = t.folder()
+local has_tmux = t.shell "command -v tmux >/dev/null" == 0
+local socket, sessions = nil, 0
+
+local function tmux(command)
+  local status, output = t.shell(("tmux -f /dev/null -S %s %s"):format(socket, command))
+  t.check(status == 0, output)
+  return output
+end
+
+-- The screen's lines up to the last that is not empty, joined by newlines.
+local function screen() return (tmux "capture-pane -p":gsub("%s+$", "")) end
+
+-- Waits until the screen ends in `text`; fails after 20 seconds, showing what there is instead.
+local function wait(text)
+  local now
+  for _ = 1, 200 do
+    now = screen()
+    if now:sub(-#text) == text then return now end
+    ffi.C.usleep(100000)
+  end
+  t.check(false, ("the screen ends otherwise than in\n%s\nit is\n%s"):format(text, now))
+end
+
+local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
+local function type(text) tmux("send-keys -l " .. quote((text:gsub(";$", "\\;")))) end
+local function press(keys) tmux("send-keys " .. keys) end
+local function enter(text)
+  type(text)
+  press "Enter"
+end
+local function paste(text)
+  files.write(folder .. "/paste", text)
+  tmux("load-buffer " .. folder .. "/paste")
+  tmux "paste-buffer -p"
+end
+
+-- A case with a fresh terminal; `command` runs there in a shell.
+local function case(name, command, f)
+  t.case(name, function()
+    if not has_tmux then t.skip "there is no tmux" end
+    local script = folder .. "/start"
+    files.write(script, ("export XDG_STATE_HOME=%s/state TERM=screen PS1='$ '\n%s\n")
+                        :format(folder, command:gsub("NNLUA", (t.program():gsub("%%", "%%%%")))))
+    sessions = sessions + 1
+    socket = ("%s/socket%d"):format(folder, sessions)      -- a server takes a while to end
+    tmux("new-session -d -x 60 -y 20 bash --norc " .. script)
+    local good, problem = pcall(f)
+    t.shell(("tmux -S %s kill-server"):format(socket))
+    if not good then error(problem, 0) end
+  end)
+end
+
+local welcome = "Ctrl-D to leave.\nnn>"
+
+case("values print, blocks are indented, Ctrl-D leaves", "NNLUA; echo left; read -r", function()
+  wait(welcome)
+  enter "1 + 1"
+  wait "\nnn> 1 + 1\n2\nnn>"
+  for _, line in ipairs {"for i = 1, 2 do", "if i == 2 then", "print(i)", "end", "end"} do
+    enter(line)
+  end
+  wait [[
+nn> for i = 1, 2 do
+      if i == 2 then
+        print(i)
+      end
+    end
+2
+nn>]]
+  press "C-d"
+  wait "\nleft"
+end)
+
+case("history reaches over sessions and keeps entries of several lines whole", "NNLUA; NNLUA",
+function()
+  wait(welcome)
+  enter "first = 1"
+  wait "nn> first = 1\nnn>"
+  enter "second = {"
+  enter "2}"
+  wait "nn> second = {\n      2}\nnn>"
+  press "C-d"
+  wait(welcome)
+  press "Up"
+  wait "nn> second = {\n      2}"
+  press "Up"
+  wait(welcome .. " first = 1")
+  press "C-c"
+  type "sec"
+  press "Up"
+  wait "nn> second = {\n      2}"
+  press "C-e"
+  type "[1]"
+  press "C-c"
+  wait "^C\nnn>"
+  press "C-r"
+  type "rst ="
+  wait "nn> first = 1\nsearch back: rst ="
+  press "Enter"
+  wait "nn> first = 1\nnn>"
+  enter "first + 1"
+  wait "\n2\nnn>"
+end)
+
+case("Tab lists, completes and tells signatures; ? helps", "NNLUA", function()
+  wait(welcome)
+  type "nn.log_"
+  press "Tab"
+  wait "nn> nn.log_softmax"
+  press "C-u"
+  type "string.re"
+  press "Tab"
+  wait "nn> string.re\nrep      reverse"
+  type "v"
+  press "Tab"
+  wait "\nnn> string.reverse"
+  press "C-c"
+  type "nn.softmax("
+  press "Tab"
+  t.check(wait "last axis.":find("nn> nn.softmax(\nsoftmax(x) -> y\n", 1, true))
+  press "C-u"
+  enter "?nn.mse"
+  local help = "nn> ?nn.mse\nnn.mse(x, y) -> mean of (x - y)^2.\n(lua/nn/init.lua"
+  t.check(wait ")\nnn>":find(help, 1, true))
+  enter "?sofmax"
+  wait "there is no help on 'sofmax'; did you mean 'softmax'?\nnn>"
+end)
+
+case("a paste of several lines stays text until Enter", "NNLUA", function()
+  wait(welcome)
+  paste "nn> function add(a, b)\n      return a + b\n    end\nnn> add(1, 2)\n3\n"
+  wait "nn> function add(a, b)\n      return a + b\n    end\n    add(1, 2)"
+  press "Enter"
+  wait "add(1, 2)\n3\nnn>"
+end)
+
+case("Ctrl-C stops code, compiled loops and tasks, and clears a line; the session goes on", "NNLUA",
+function()
+  files.write(folder .. "/spin.lua", "function spin() local n = 0 while true do n = n + 1 end end")
+  wait(welcome)
+  for _, code in ipairs {
+    "while true do end", ("dofile '%s/spin.lua'; spin()"):format(folder),
+    "while true do pcall(error) end", "x = nn.rand(8); while true do x = x * 1.5 end",
+    "while true do nn.zeros(1):item() end",
+  } do
+    press "C-l"
+    enter(code .. " -- \\n")
+    ffi.C.usleep(300000)
+    press "C-c"
+    wait "^Cinterrupted\nnn>"
+  end
+  type "half a line"
+  press "C-c"
+  wait "nn> half a line^C\nnn>"
+  enter "6 * 7"
+  wait "\n42\nnn>"
+end)
+
+case("errors are told and leave everything as it was", "NNLUA", function()
+  wait(welcome)
+  enter "kept = 5"
+  enter "local function f(x) return x.y.z end"
+  enter "f {}"
+  wait [[
+error: nn>:1: attempt to index field 'y' (a nil value)
+stack traceback:
+        nn>:1: in function <nn>:1>
+nn>]]
+  enter "kepd"
+  wait "error: nn>:1: there is no variable 'kepd'; did you mean 'kep\nt'?\nnn>"
+  enter "1 +* 2"
+  wait "error: nn>:1: unexpected symbol near '*'\nnn>"
+  enter "kept"
+  wait "\n5\nnn>"
+end)
+
+case("a tensor larger than the screen shows its edges", "NNLUA", function()
+  wait(welcome)
+  enter "nn.arange(4e6, {dtype = 'i64'}):reshape(1000, 4000)"
+  wait [[
+1000x4000 tensor i64
+        0        1        2  ...     3997     3998     3999
+     4000     4001     4002  ...     7997     7998     7999
+     8000     8001     8002  ...    11997    11998    11999
+      ...      ...      ...  ...      ...      ...      ...
+  3988000  3988001  3988002  ...  3991997  3991998  3991999
+  3992000  3992001  3992002  ...  3995997  3995998  3995999
+  3996000  3996001  3996002  ...  3999997  3999998  3999999
+nn>]]
+end)
+
+case("wide characters, long lines and another size of the terminal", "NNLUA", function()
+  wait(welcome)
+  type "s = '日本語 and a line that is longer than the terminal is wide: é日本'"
+  wait "nn> s = '日本語 and a line that is longer than the terminal\nis wide: é日本'"
+  tmux "resize-window -x 40 -y 20"
+  wait "nn> s = '日本語 and a line that is longe\nr than the terminal is wide: é日本'"
+  press "C-a"
+  type "t, "
+  press "Enter"
+  wait "nn> t, s = '日本語 and a line that is lo\nnger than the terminal is wide: é日本'\nnn>"
+end)
+
+case("Ctrl-Z stops the program, fg goes on with the line", "set -m; NNLUA; fg; read -r", function()
+  wait(welcome)
+  type "1 + "
+  press "C-z"
+  wait "nn> 1 +"
+  type "2"
+  press "Enter"
+  wait "\n3\nnn>"
+end)
+
+case("a program's last line without an end stays, and what is typed ahead is kept", "NNLUA",
+function()
+  wait(welcome)
+  enter "io.write 'no end';"
+  wait "\nno end%\nnn>"
+  enter "os.execute 'sleep 0.5'; "
+  enter "'ahead'"
+  wait '\nnn> \'ahead\'\n"ahead"\nnn>'
+end)
+
+case("a dumb terminal reads plain lines", "TERM=dumb NNLUA", function()
+  wait(welcome)
+  enter "for i = 1, 2 do"
+  wait "nn> for i = 1, 2 do\n  >"
+  enter "print(i) end"
+  wait "\n  > print(i) end\n1\n2\nnn>"
+end)
+
+t.finish()

@@ -1,0 +1,154 @@
+-- What a run leaves for people to look at: states, curves, report.html, TensorBoard's event files.
+local files = require "nn.files"
+local curve = require "nn.curve"
+local host = require "nn.host"
+local metrics = require "nn.metrics"
+local report = require "nn.report"
+local t = require "nn.test"
+local tensorboard = require "nn.tensorboard"
+
+-- A folder with these lines as metrics.jsonl, and these settings.
+local function run_of(lines, config)
+  local folder = t.folder()
+  files.write(files.join(folder, "metrics.jsonl"), table.concat(lines, "\n") .. "\n")
+  files.write(files.join(folder, "config.json"), files.json(config or {steps = 40}))
+  return folder
+end
+local function step(number, loss, seconds)
+  local text = '{"event":"step","step":%d,"loss":%s,"lr":0.001,"seconds":%g,"tokens_per_s":1000}'
+  return text:format(number, loss, seconds)
+end
+local function start(kind, number, process)
+  local text = '{"event":"%s","step":%d,"parameters":814000,"time":"2026-01-02T03:04:05Z"%s}'
+  return text:format(kind, number, process and ',"process":' .. files.json(process) or "")
+end
+
+t.case("a run is read with its curves, its best step and its state", function()
+  local run = metrics.read(run_of {
+    start("start", 0), step(10, 3.5, 1), '{"event":"eval","step":10,"val_loss":3.25}',
+    step(20, 3, 2), '{"event":"eval","step":20,"val_loss":3.75}',
+    '{"event":"sample","step":20,"text":"so"}', '{"event":"done","step":20,"val_loss":3.7}',
+    '{"event":"st'})
+  t.same(run.series.loss, {step = {10, 20}, seconds = {1, 2}, value = {3.5, 3}})
+  t.same(run.series.val_loss.value, {3.25, 3.75})
+  t.same({run.best, run.state, run.step, run.steps}, {{value = 3.25, step = 10}, "done", 20, 40})
+  t.same(run.samples, {{step = 20, text = "so"}})
+  t.fails(function() metrics.read(t.folder()) end, "holds no run (no metrics.jsonl)")
+end)
+
+t.case("a resumed run forgets what came after its checkpoint, and its time adds up", function()
+  local run = metrics.read(run_of {
+    start("start", 0), step(10, 3, 1), step(20, 2.5, 2), step(30, 2, 3),
+    '{"event":"sample","step":30,"text":"lost"}', start("resume", 20), step(30, 2.25, 1),
+    step(40, "null", 2)})
+  t.same(run.series.loss, {step = {10, 20, 30}, seconds = {1, 2, 4}, value = {3, 2.5, 2.25}})
+  t.same({run.samples, run.seconds, run.step}, {{}, 5, 40})
+end)
+
+t.case("running and dead runs are told apart", function()
+  local function state(process) return metrics.read(run_of {start("start", 0, process)}).state end
+  t.same(state(metrics.process()), "running")
+  t.same(state {pid = metrics.process().pid, start = "1"}, "ended early")
+  t.same(state {pid = 2 ^ 22 + 5, start = "1"}, "ended early")
+  t.same(metrics.read(run_of {start("start", 0), '{"event":"stopped","step":3}'}).state, "stopped")
+  t.same(metrics.read(run_of {start("start", 0), '{"event":"nan","step":3}'}).state, "failed")
+end)
+
+-- What the page's script reads.
+local function data_of(page)
+  local json = page:match '<script id="data" type="application/json">(.-)</script>'
+  return files.parse_json(json) or error("no JSON: " .. json:sub(1, 200))
+end
+
+t.case("report.html holds the run, whatever its texts are, and fetches nothing", function()
+  local evil = "</script><script>alert(1)</script><!-- $DATA $TITLE %1 \"\\ é"
+  local folder = run_of({start("start", 0), step(10, 3.5, 1),
+    '{"event":"sample","step":10,"text":' .. files.json(evil) .. "}"},
+    {steps = 40, optim = {lr = 0.001}, data = {text = evil}})
+  local page = report.page({metrics.read(folder)}, "a <b> & $DATA")
+  t.check(page:find("<title>a &lt;b&gt; &amp; $DATA</title>", 1, true), page:sub(1, 300))
+  t.same(select(2, page:gsub("<script", "")), 2)
+  local data = data_of(page)
+  t.same(data[1].samples[1].text, evil)
+  t.same(data[1].series.loss, {step = {10}, seconds = {1}, value = {3.5}})
+  t.same(data[1].config, {{"data.text", evil}, {"optim.lr", "0.001"}, {"steps", "40"}})
+  for address in page:gmatch "https?://[^\"'%s]*" do
+    t.same(address, "http://www.w3.org/2000/svg")                     -- a name, not a place
+  end
+  t.check(not page:find "src=" and not page:find "@import", "nothing is fetched")
+end)
+
+t.case("a long curve is thinned to means of equal parts", function()
+  local lines = {start("start", 0)}
+  for i = 1, 3000 do lines[i + 1] = step(i, i % 5, i) end
+  local data = data_of(report.page({metrics.read(run_of(lines))}, "long"))[1].series.loss
+  t.same({#data.step, #data.value}, {600, 600})
+  t.same({data.step[1], data.step[600]}, {5, 3000})
+  for _, value in ipairs(data.value) do t.same(value, 2) end
+end)
+
+t.case("records are TensorBoard's own, byte for byte", function()
+  local golden = files.parse_json(files.read(host.root .. "/tests/golden/events.json"))
+  local function hex(text)
+    return (text:gsub(".", function(c) return ("%02x"):format(c:byte()) end))
+  end
+  local made = {
+    version = tensorboard.event(1.5e9, 0, tensorboard.version()),
+    start = tensorboard.event(1.5e9 + 0.25, 301, tensorboard.start()),
+    scalars = tensorboard.event(1795253348, 70000,
+                                tensorboard.scalars {loss = 2.3125, norm = 0, lr = 6e-4}),
+    text = tensorboard.event(1795253348, 300, tensorboard.text("sample", "To be,\nor “not”")),
+  }
+  for name, record in pairs(golden) do t.same(hex(made[name]), record) end
+end)
+
+t.case("a curve as text has the highest value above and the lowest below", function()
+  local values = {}
+  for i = 1, 100 do values[i] = 101 - i end
+  local lines = curve.draw(values, 29, 4)
+  t.same(#lines, 4)
+  t.same({lines[1]:sub(1, 9), lines[4]:sub(1, 9)}, {"   99.5  ", "      2  "})
+  t.check(lines[1]:sub(-3) == "⠀" and lines[4]:sub(-3) ~= "⠀", "it falls")
+  t.same(curve.draw({4, 3, 2, 1}, 11, 1), {"      4  ⠑⢄"})
+  t.same(curve.draw({1}, 29, 4), nil)
+  t.same(#curve.draw({2, 2, 2}, 29, 4), 4)
+end)
+
+t.case("a run writes all of them; the recipes list and compare runs", function()
+  local folder = t.folder()
+  local status, output = t.shell(([[
+    cd %s
+    train() { $NNLUA %s/recipes/gpt2_train.lua model.layers=1 model.embd=16 model.heads=1 steps=4 \
+      model.context=8 data.batch=2 eval_every=2 final_batches=1 sample.tokens=5 log_every=1 "$@"; }
+    train out=runs/a >/dev/null && train out=runs/b optim.lr=1e-4 >/dev/null || exit 1
+    mkdir runs/other; ls runs/a | sed 's/\..*//'
+    $NNLUA %s/recipes/runs.lua
+    $NNLUA %s/recipes/report.lua runs/a runs/b out=both.html
+  ]]):format(folder, host.root, host.root, host.root))
+  t.same(status, 0)
+  for _, name in ipairs {"best", "config", "events", "metrics", "report"} do
+    t.check(output:find("\n" .. name .. "\n") or output:find("^" .. name .. "\n"), output)
+  end
+  t.check(output:find "\na    done   4/4   %d%.%d+  %d%.%d+ at %d  ", output)
+  t.check(output:find("both.html: 2 runs", 1, true), output)
+  local both = data_of(files.read(folder .. "/both.html"))
+  t.same({both[1].name, both[2].name}, {"runs/a", "runs/b"})
+  local one = data_of(files.read(folder .. "/runs/a/report.html"))[1]
+  t.same({#one.series.loss.step, #one.series.val_loss.step, #one.samples, one.state},
+         {4, 2, 1, "done"})
+end)
+
+t.case("a browser draws the page without an error", function()
+  if select(2, t.shell "command -v chromium || true") == "" then t.skip "there is no chromium" end
+  local folder = run_of {start("start", 0), step(10, 3.5, 1), step(20, 3, 2),
+                         '{"event":"eval","step":20,"val_loss":3.25}'}
+  report.write(folder .. "/report.html", {folder}, "a run")
+  local _, output = t.shell(([[cd %s; chromium --headless --no-sandbox --disable-gpu \
+    --enable-logging=stderr --dump-dom file://$PWD/report.html 2>log
+    grep -i console log]]):format(folder))
+  t.check(output:find "<svg.*<path d=\"M", output:sub(-500))
+  t.check(output:find "val_loss 3.25", output:sub(-500))
+  t.check(not output:find "CONSOLE", output:match "[^\n]*CONSOLE[^\n]*" or "")
+end)
+
+t.finish()

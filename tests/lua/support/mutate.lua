@@ -1,0 +1,198 @@
+-- Damaged copies of files, for tests/lua/fuzz.lua: bytes changed as a disk or a cut connection
+-- would, and JSON changed as a careless or hostile writer would. All choices come from math.random,
+-- which the caller seeds.
+local M = {}
+local random = math.random
+
+local function pick(list) return list[random(#list)] end
+
+-- ### JSON: spans of values and members, found in valid text
+
+-- {first, last, comma = whether one follows} of every value, member and element of a JSON text;
+-- nil where it is not valid.
+local function spans(text)
+  local values, members, at = {}, {}, 1
+  local function skip() at = text:find("[^ \t\r\n]", at) or #text + 1 end
+  local value
+
+  local function string()
+    local c, _
+    repeat
+      at, _, c = text:find('(["\\])', at + 1)
+      if c == "\\" then at = at + 1 end
+    until c ~= "\\"
+    if not c then error "no end" end
+    at = at + 1
+  end
+
+  local function members_until(close, named)
+    at = at + 1
+    skip()
+    while text:sub(at, at) ~= close do
+      local member = {at}
+      if named then
+        string()
+        skip()
+        if text:sub(at, at) ~= ":" then error "colon" end
+        at = at + 1
+        skip()
+      end
+      value()
+      member[2] = at - 1
+      members[#members + 1] = member
+      skip()
+      local c = text:sub(at, at)
+      if c == "," then
+        member.comma = at
+        at = at + 1
+        skip()
+      elseif c ~= close then
+        error "comma"
+      end
+    end
+    at = at + 1
+  end
+
+  function value()
+    local first, c = at, text:sub(at, at)
+    if c == "{" then
+      members_until("}", true)
+    elseif c == "[" then
+      members_until("]", false)
+    elseif c == '"' then
+      string()
+    else
+      at = select(2, text:find("^[%w%.%-+]+", at))
+      if not at then error "literal" end
+      at = at + 1
+    end
+    values[#values + 1] = {first, at - 1}
+  end
+
+  skip()
+  local good = pcall(value)
+  return good and values or nil, members
+end
+
+local odd_values = {
+  "-1", "0", "1", "2", "4", "0.5", "1e999", "-1e999", "1e308", "9007199254740993", "4294967296",
+  "18446744073709551616", "-9223372036854775808", "NaN", "-Infinity", "0x10", "null", "true",
+  "false", '""', '"x"', '"F32"', '"BF16"', '"F8_E4M3"', "[]", "{}", "[0]", "[1,2]", "[[1,2]]",
+  '{"a":1}', "[null]", '["a","b"]', "[0,0,0,0,0,0,0,0,0]", '"\\u0000"', '"\\ud800"', '"\255\254"',
+  '"a\nb"', '"%s%n"', '"../../etc/passwd"', "",
+}
+
+local function splice(text, first, last, by)
+  return text:sub(1, first - 1) .. by .. text:sub(last + 1)
+end
+
+local json_changes = {
+  function(text, values)                                   -- another value
+    local at = pick(values)
+    return splice(text, at[1], at[2], pick(odd_values))
+  end,
+  function(text, values)                                   -- a number a little off
+    local at
+    for _ = 1, 20 do
+      at = pick(values)
+      local number = tonumber(text:sub(at[1], at[2]))
+      if number then
+        return splice(text, at[1], at[2], ("%.0f"):format(number + pick {-8, -4, -1, 1, 4, 8, 64}))
+      end
+    end
+    return text
+  end,
+  function(text, _, members)                               -- a member or element twice
+    local from, to = pick(members), pick(members)
+    return splice(text, to[1], to[1] - 1, text:sub(from[1], from[2]) .. ",")
+  end,
+  function(text, _, members)                               -- one left out
+    local at = pick(members)
+    return splice(text, at[1], at.comma or at[2], "")
+  end,
+  function(text, values)                                   -- two values swapped
+    local a, b = pick(values), pick(values)
+    if a[1] > b[1] then a, b = b, a end
+    if b[1] <= a[2] then return text end
+    return text:sub(1, a[1] - 1) .. text:sub(b[1], b[2]) .. text:sub(a[2] + 1, b[1] - 1)
+      .. text:sub(a[1], a[2]) .. text:sub(b[2] + 1)
+  end,
+  function(text, values)                                   -- nested
+    local at, depth = pick(values), pick {1, 2, 10, 999, 1001, 5000}
+    local open, close = "[", "]"
+    if random(2) == 1 then open, close = '{"a":', "}" end
+    return splice(text, at[1], at[2],
+                  open:rep(depth) .. text:sub(at[1], at[2]) .. close:rep(depth))
+  end,
+  function(text, values)                                   -- a text with something in it
+    for _ = 1, 20 do
+      local at = pick(values)
+      if text:sub(at[1], at[1]) == '"' and at[2] > at[1] then
+        local place = random(at[1] + 1, at[2])
+        return splice(text, place, place - 1, pick {"\\", "\0", "\255", "\\u00", "\\ud834", "\195",
+                                                    "\237\160\128", '\\"', "\\u0120", " ", "/"})
+      end
+    end
+    return text
+  end,
+}
+
+local known = {}                     -- the spans of the last text that was given
+
+--- json(text) -> the text with one or two changes to its values, names or structure. Where it is
+--- no JSON any more after the first, bytes are changed.
+function M.json(text)
+  if known.text ~= text then
+    known = {text = text}
+    known.values, known.members = spans(text)
+  end
+  local values, members = known.values, known.members
+  for time = 1, random(4) == 1 and 2 or 1 do
+    if time == 2 then values, members = spans(text) end
+    if not values or #members == 0 then return M.bytes(text) end
+    text = pick(json_changes)(text, values, members)
+  end
+  return text
+end
+
+local byte_changes = {
+  function(text, at)                                       -- a bit
+    local byte = text:byte(at)
+    local bit = 2 ^ random(0, 7)
+    local has = math.floor(byte / bit) % 2 == 1
+    return splice(text, at, at, string.char(has and byte - bit or byte + bit))
+  end,
+  function(text, at) return splice(text, at, at, string.char(random(0, 255))) end,
+  function(text, at) return text:sub(1, at - 1) end,       -- cut off
+  function(text, at) return splice(text, at, at + random(0, 16), "") end,
+  function(text, at)                                       -- a run twice
+    return splice(text, at, at - 1, text:sub(at, at + random(0, 100)))
+  end,
+  function(text, at)                                       -- something between
+    return splice(text, at, at - 1, string.char(random(0, 255)):rep(random(9)))
+  end,
+}
+
+--- bytes(text) -> the text with one to four changes to its bytes.
+function M.bytes(text)
+  for _ = 1, random(4) do
+    if #text == 0 then return text end
+    text = pick(byte_changes)(text, random(#text))
+  end
+  return text
+end
+
+--- lines(text) -> the text with lines swapped, doubled or left out, or with bytes changed.
+function M.lines(text)
+  if random(2) == 1 then return M.bytes(text) end
+  local list = {}
+  for line in text:gmatch "[^\n]*\n" do list[#list + 1] = line end
+  local a, b = random(#list), random(#list)
+  local how = random(3)
+  if how == 1 then list[a], list[b] = list[b], list[a] end
+  if how == 2 then table.insert(list, a, list[b]) end
+  if how == 3 then table.remove(list, a) end
+  return table.concat(list)
+end
+
+return M
