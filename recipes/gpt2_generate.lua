@@ -76,4 +76,5 @@ for i, ids in ipairs(all) do
   end
   if cfg.logprobs then print_logprobs(new, info.logprobs[i]) end
 end
+io.flush()
 io.stderr:write(("%d tokens, %.1f tokens/s\n"):format(count, count / seconds))

@@ -23,8 +23,7 @@ end
 function M.signature(name)
   local entry = docs.about(name)[1]
   if not entry then return nil end
-  local text = entry.prose:gsub("\n%s*", " ")
-  return text:match "^.-[.:] " or text
+  return entry.prose:match "^.-[.:]%f[%s%z]" or entry.prose
 end
 
 --- options(name) -> names of the options that the signature of a function shows: {lr=1e-3, ...}.

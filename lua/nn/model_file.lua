@@ -12,7 +12,10 @@ local function from_checkpoint(found)
   if not state.config or not state.config.model then
     lib.fail("'%s' does not say what model it is of (no config.model in state.json)", found.path)
   end
-  local model = require "models.gpt2"(state.config.model)
+  local good, model = pcall(require "models.gpt2", state.config.model)
+  if not good then
+    lib.fail("'%s': its settings `model` make no GPT-2: %s", found.path, tostring(model))
+  end
   found:restore_model(model)
   return model, state.vocabulary and vocabulary.from_state(state.vocabulary)
 end

@@ -42,6 +42,7 @@ local function add_function(lines, entry)
   local text = entry.prose
   local call = text:match "^[%w_.:]+%s*%b()" or text:match "^[%w_.:]+%s*%b{}" or entry.key
   local rest = text:sub(#call + 1):gsub("^[:%s]+", ""):gsub("^%->%s*", "→ ")
+  rest = rest:gsub("^%l", string.upper)
   lines[#lines + 1] = ("### `%s`\n\n%s\n"):format(call:gsub("%s*\n%s*", " "), plain(rest))
 end
 

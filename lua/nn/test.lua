@@ -54,7 +54,8 @@ local function explain(problem)
 end
 
 --- t.case(sentence, f): runs f() as a test, unless words on the command line pick others. The test
---- fails if f raises an error. Prints how it went and the seconds it took.
+--- fails if f raises an error. Prints how it went and the seconds it took. A file of cases ends on
+--- t.finish() and is run by `nnlua FILE [PART OF A NAME ...] [--times] [--junit=REPORT.xml]`.
 ---     t.case("softmax rows sum to one", function()
 ---       t.near(x:softmax():sum{axis = -1}, nn.ones(2))
 ---     end)
