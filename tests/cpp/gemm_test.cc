@@ -27,7 +27,7 @@ Case make_case(int64_t m, int64_t n, int64_t k, int trans, double beta, int epil
                int64_t pad = 0) {
     const int32_t ta = trans & 1, tb = trans >> 1;
     return {{m, n, k, (ta ? m : k) + pad, (tb ? k : n) + pad, n + pad, 1, 0, 0, 0, 0.75, beta, ta,
-             tb, epilogue, 0},
+             tb, epilogue, 0, 0},
             epilogue > 0,
             epilogue == 2};
 }
