@@ -244,6 +244,9 @@ end
 local places = {any = 0, cpu = 1, gpu = 2}
 --- nn.place(where) says where tasks run from now on: "any" (as at the start), "cpu" or "gpu", for
 --- tests and measurements. Errors: a kind of worker that there is not.
+---     nn.place "cpu"
+---     nn.ones(2):sum():item()  --> 2
+---     nn.place "any"
 function nn.place(where)
   if not places[where] then
     lib.misuse('place: "any", "cpu" or "gpu" is needed, not %s', arguments.describe(where))
@@ -256,6 +259,7 @@ local precisions = {highest = 0, high = 1}
 --- the start) in f32, "high" with operands rounded to TF32 (10 bits of mantissa), several times
 --- faster. Sums are f32 in both. CPUs always multiply in f32. Returns what held before; without an
 --- argument it changes nothing.
+---     nn.matmul_precision()  --> "highest"
 function nn.matmul_precision(precision)
   if precision ~= nil and not precisions[precision] then
     lib.misuse('matmul_precision: "highest" or "high" is needed, not %s',

@@ -164,6 +164,9 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
                     grad_tolerance);
 }
 
+// The emulated device gets a smaller share of the cases: it takes its time.
+bool slow(const Variant& v) { return v.cuda == &emulated_device(); }
+
 }  // namespace
 
 TEST_CASE("attention and its gradient agree with the textbook formula") {
@@ -173,7 +176,7 @@ TEST_CASE("attention and its gradient agree with the textbook formula") {
                                Shape{1, 2, 2, 65, 64, true}, Shape{2, 1, 1, 8, 65, false},
                                Shape{1, 2, 2, 64, 130, true}, Shape{1, 1, 1, 128, 70, true},
                                Shape{1, 1, 1, 5, 300, true}, Shape{1, 1, 1, 5, 300, false}})
-            check_tiled(v, {s, s.len}, random);
+            if (!slow(v) || s.len < 200) check_tiled(v, {s, s.len}, random);
     });
 }
 
@@ -190,7 +193,7 @@ TEST_CASE("attention does not depend on how the sequence is cut into tiles") {
     each_variant([&](const Variant& v) {
         for (int64_t tile : {1, 7, 64, 65, 128, 150})
             for (bool causal : {true, false})
-                if (tile > 1 && (v.cuda != &emulated_device() || tile < 65))  // it is slow
+                if (tile > 1 && (!slow(v) || tile == 64))
                     check_tiled(v, {{2, 2, 2, 8, 150, causal}, tile}, random);
         check_tiled(v, {{2, 2, 1, 3, 9, true}, 1}, random);
     });
@@ -200,7 +203,8 @@ TEST_CASE("dropout of attention is a function of the element alone, not of the t
     Random random(4);
     each_variant([&](const Variant& v) {
         for (int64_t tile : {150, 64, 37})
-            check_tiled(v, {{2, 2, 1, 8, 150, true, 0.25}, tile}, random);
+            if (!slow(v) || tile == 64)
+                check_tiled(v, {{2, 2, 1, 8, 150, true, 0.25}, tile}, random);
         check_tiled(v, {{1, 1, 1, 4, 67, false, 0.6}, 30}, random);
     });
 }

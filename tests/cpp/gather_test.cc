@@ -86,13 +86,17 @@ TEST_CASE("scatter_add of many small numbers does not stall in bfloat16") {
 }
 
 TEST_CASE("an index out of range fails the call, and leaves the rest in order") {
-    each_variant([](const Variant& v) {
+    // On a GPU any of the wrong ones is named.
+    const auto names_one = [](const std::string& error) {
+        return error == "index 3 is outside [0,3)" || error == "index -1 is outside [0,3)";
+    };
+    each_variant([&](const Variant& v) {
         const nn_gather_params p{1, 3, 4, 1, int32_t(Dtype::i64)};
         Tile x = v.tile({5, 6, 7}), index(Dtype::i64, {2, 3, -1, 0}), y = v.output(4);
-        CHECK(run(v, "gather", p, {&y, &x, &index}) == "index 3 is outside [0,3)");
+        CHECK(names_one(run(v, "gather", p, {&y, &x, &index})));
         CHECK(y.values() == Values{7, 0, 0, 5});
         Tile dy = v.tile({1, 2, 4, 8}), dx = v.output(3);
-        CHECK(run(v, "scatter_add", p, {&dx, &dy, &index}) == "index 3 is outside [0,3)");
+        CHECK(names_one(run(v, "scatter_add", p, {&dx, &dy, &index})));
         CHECK(dx.values() == Values{8, 0, 1});
     });
 }
