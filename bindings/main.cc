@@ -227,10 +227,10 @@ int parse(int argc, char** argv, Options* options) {
         }
         if (option == "-i")
             options->interactive = true;
-        else if (option == "--doc")
-            options->reference = true;
         else if (option == "--health")
             options->health = true;
+        else if (option == "--doc")
+            options->reference = true;
         else if (option == "-e" || option == "-l") {
             if (i + 1 == argc) return complain(option + " needs an argument");
             options->actions.push_back({option[1], argv[++i]});

@@ -135,9 +135,9 @@ local AdamW = class {
 --- skip_nonfinite=false, decay_filter}): AdamW over model:parameters(), or such
 --- a list, a list of tensors, or a table of them by name. weight_decay applies to parameters of two
 --- or more axes, or to those for which decay_filter{path, tensor} is true. clip bounds the global
---- gradient norm. skip_nonfinite: a step whose gradient is NaN or infinite changes nothing. A
---- bf16 parameter has a master in f32, which is what the steps change.
---- optim.lr may be set at any time, the other options only here. Errors: options out of range.
+--- gradient norm. skip_nonfinite: a step whose gradient is NaN or infinite changes nothing. A bf16
+--- parameter has a master in f32, which is what the steps change. optim.lr may be set at any time,
+--- the other options only here. Errors: options out of range.
 ---     local layer = nn.Linear(3, 1)
 ---     local optim = nn.AdamW(layer, {lr = 0.01, weight_decay = 0.1, clip = 1})
 ---     optim.lr = 0.005

@@ -99,9 +99,7 @@ function M.run(cfg)
 end
 
 --- run:sample(text): what the model writes at this step, for people, metrics.jsonl and the report.
----     local run = nn.run(cfg)
----     run:track{model = model}
----     run:sample "To be, or not to be"
+---     nn.run(cfg):sample "To be, or"
 function Run:sample(text)
   self:say(text)
   self.log:event("sample", {step = self.step, text = text})

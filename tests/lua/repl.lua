@@ -193,7 +193,7 @@ t.case("? knows ops, functions, layers, methods and models; ?? searches them", f
   has("?GPT2", "GPT2{layers, heads, embd")
   has("?flops_per_token", "FLOPs per token")
   has("?compil", "there is no help on 'compil'; did you mean 'compile'?")
-  has("??warm-up", "schedule{kind=, lr=")
+  has("??warm-up", "schedule{kind=")
   has("??softmax", "softmax(x) -> y\n")
   has("??nowhereatall", "no doc has 'nowhereatall'")
 end)
