@@ -94,8 +94,8 @@ const OpRegistrar attention_cached = Op{
     .doc =
         "attention_cached_(cache, qkv, start, {heads, scale}) -> cache, o\n"
         "cache_write_, and causal attention of the queries of the new tokens over all keys and "
-        "values that the cache then holds. o is (batch, tokens, heads head_dim)."
-        " Error: a cache without room for the new tokens."
+        "values that the cache then holds. o is (batch, tokens, heads head_dim). Error: a cache "
+        "without room for them."
         "\n    local cache, qkv = nn.zeros(1, 4, 8, 2), nn.randn(1, 1, 12)   -- 2 heads of 2, room "
         "for 8 tokens"
         "\n    local start = nn.tensor({0}, {dtype = \"i32\"})"

@@ -99,7 +99,9 @@ function M.run(cfg)
 end
 
 --- run:sample(text): what the model writes at this step, for people, metrics.jsonl and the report.
----     nn.run(cfg):sample "To be, or"
+---     local run = nn.run(cfg)
+---     run:track{model = model}
+---     run:sample "To be, or not to be"
 function Run:sample(text)
   self:say(text)
   self.log:event("sample", {step = self.step, text = text})

@@ -54,7 +54,7 @@ function Tensor:bytes() return self:count() * lib.dtype_size[self.dtype] end
 --- x:places() -> {{name = "RAM", bytes = 4096}, {name = "GPU 0", bytes = 0}}: how much of its value
 --- each memory of the machine holds now. One value may be in several; one that is not computed yet
 --- is in none.
----     x:places()[1].bytes  --> 24
+---     x:places()[1].name, x:places()[1].bytes  --> "RAM", 24
 function Tensor:places()
   local room = 64
   local bytes, count = ffi.new("int64_t[?]", room), ffi.new("int32_t[1]", room)

@@ -51,8 +51,8 @@ function(text)
     signed_bytes(nn.memory().in_use - held)))
 end)
 
-local header = "%-24s %8s %10s %10s %7s %9s %8s"
-local row = "%-24s %8d %10s %10s %6.1f%% %9.1f %8.1f"
+local header = "%-20s %8s %10s %10s %7s %9s %7s"
+local row = "%-20s %8d %10s %10s %6.1f%% %9.1f %7.1f"
 
 local function kernel_lines(p, workers)
   local lines = {header:format("kernel", "tasks", "time", "mean", "share", "GFLOP/s", "GB/s")}

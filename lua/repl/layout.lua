@@ -110,8 +110,9 @@ function M.rows(view)
   local out, cursor = M.text(view.prompt, view.text, view.at, view.columns, view.spans)
   local hint = view.hint and view.hint:match "^[^\n]*"
   if hint and hint ~= "" then
-    hint = text_of.clip(hint, view.columns - out.used - 1)
-    if #hint > 3 then out:put(hint, text_of.width(hint), "2") end
+    local room = view.columns - out.used - 1
+    hint = room > 3 and text_of.clip(hint, room) or ""
+    out:put(hint, text_of.width(hint), "2")
   end
   out:finish()
   local rows, at = window(out.list, cursor, view.height)

@@ -2,6 +2,7 @@
 -- in which memory their values lie.
 local ffi = require "ffi"
 local lib = require "nn.ffi"
+local module = require "nn.module"
 local show = require "nn.show"
 local tensor = require "nn.tensor"
 
@@ -44,16 +45,8 @@ end
 
 local walked = {table = true, ["function"] = true}
 
---- reachable(roots) -> {{tensor=, path=}, ...}: every tensor that names lead to, each under its
---- shortest path. roots: {name = value}.
-function M.reachable(roots)
-  local seen, queue, found = library_tables(), {}, {}
-  local names = {}
-  for name in pairs(roots) do names[#names + 1] = name end
-  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
-  for _, name in ipairs(names) do
-    queue[#queue + 1] = {value = roots[name], path = tostring(name)}
-  end
+-- Adds every tensor that the queue's values lead to, each under its shortest path.
+local function walk(queue, seen, found)
   local at = 1
   while queue[at] do
     local item = queue[at]
@@ -66,6 +59,20 @@ function M.reachable(roots)
       for _, other in ipairs(next_of(item)) do queue[#queue + 1] = other end
     end
   end
+end
+
+--- reachable(roots) -> {{tensor=, path=, tape=}, ...}: every tensor that names lead to. roots:
+--- {name = value}. A parameter goes by its place in the model, not by that in an optimizer.
+function M.reachable(roots)
+  local seen, found, names, models, others = library_tables(), {}, {}, {}, {}
+  for name in pairs(roots) do names[#names + 1] = name end
+  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
+  for _, name in ipairs(names) do
+    local queue = module.is_module(roots[name]) and models or others
+    queue[#queue + 1] = {value = roots[name], path = tostring(name)}
+  end
+  walk(models, seen, found)
+  walk(others, seen, found)
   return found
 end
 
@@ -88,7 +95,7 @@ local function rows_of(found)
         if entry.tape then tapes[entry.tape] = row end
       end
       row.count = row.count + 1
-      row.bytes = row.bytes + x:bytes()
+      row.bytes = row.bytes + (entry.tape and is_view and 0 or x:bytes())
       row.what = row.count > 1 and row.count .. " tensors"
         or ("%s %s%s"):format(x.dtype, tensor.shape_text(x.shape), is_view and " view" or "")
       for _, place in ipairs(x:places()) do

@@ -13,8 +13,9 @@ t.case("an installed nnlua runs from anywhere, a recipe too", function()
     cmake --install %s --prefix usr >/dev/null
     usr/bin/nnlua -e 'print(package.loaded["nn.host"].root, (nn.ones(2) + 1):sum():item())'
     usr/bin/nnlua usr/share/nnlua/recipes/gpt2_train.lua --plan | grep -c "^parameters"
+    echo '%%time 6 * 7' | usr/bin/nnlua | head -1
   ]]):format(build, build))
-  t.same(output, folder .. "/usr/share/nnlua\t4\n1\n")
+  t.same(output, folder .. "/usr/share/nnlua\t4\n1\n42\n")
   t.same(status, 0)
 end)
 

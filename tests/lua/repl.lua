@@ -87,7 +87,7 @@ end)
 t.case("%memory lists tensors by size under the names that lead to them", function()
   local output = session(
     "w = nn.zeros(1000, 1000)", "box = {deep = {small = nn.ones(10)}}",
-    "model = nn.Linear(100, 50)", "f = function() return w, hidden end",
+    "model = nn.Linear(100, 50)", "adam = nn.AdamW(model)", "f = function() return w, hidden end",
     "do local held = nn.ones(5000); function keep() return held end end",
     "x = nn.ones({4}, {grad = true}); (x * x):sum():backward()", "e = nn.empty(123)", "%memory")
   local function row(pattern)
