@@ -116,8 +116,10 @@ const char* const broadcasting =
     "Operands broadcast; one may be a number. Error: shapes that do not broadcast.";
 const char* const flat = "is flat wherever it has a derivative";
 
-Op unary(const char* name, const char* doc, double lo, double hi) {
-    Op op = base(name, doc, "y has x's shape; dtypes without a function of their own become f32.");
+Op unary(const char* name, Dtypes dtypes, const char* doc, double lo, double hi) {
+    Op op = base(
+        name, doc,
+        dtypes == ANY ? "y has x's shape." : "y has x's shape; integers and booleans become f32.");
     op.inputs = {"x"};
     op.samples = {"{" + sample("x", "3,5", lo, hi) + "}"};
     return op;
@@ -172,18 +174,20 @@ Op flat_op(Op op, const char* why) {
     return op;
 }
 
-#define UNARY(name, dtypes, lo, hi, f, slope, needs, doc)                                     \
-    const OpRegistrar name##_op = with_run(                                                   \
-        unary(#name, doc, lo, hi), RUN(run_pointwise(c, dtypes, Result::like_input, {"x"}))); \
-    const OpRegistrar name##_backward_op =                                                    \
+#define UNARY(name, dtypes, lo, hi, f, slope, needs, doc)                   \
+    const OpRegistrar name##_op =                                           \
+        with_run(unary(#name, dtypes, doc, lo, hi),                         \
+                 RUN(run_pointwise(c, dtypes, Result::like_input, {"x"}))); \
+    const OpRegistrar name##_backward_op =                                  \
         with_run(backward(#name, "", needs, #slope, false), RUN(run_backward(c, "xy")));
-#define FLAT(name, dtypes, lo, hi, f, doc)                 \
-    const OpRegistrar name##_op =                          \
-        with_run(flat_op(unary(#name, doc, lo, hi), flat), \
+#define FLAT(name, dtypes, lo, hi, f, doc)                         \
+    const OpRegistrar name##_op =                                  \
+        with_run(flat_op(unary(#name, dtypes, doc, lo, hi), flat), \
                  RUN(run_pointwise(c, dtypes, Result::like_input, {"x"})));
-#define PREDICATE(name, dtypes, lo, hi, f, doc)                                                  \
-    const OpRegistrar name##_op = with_run(flat_op(unary(#name, doc, lo, hi), "gives booleans"), \
-                                           RUN(run_pointwise(c, dtypes, Result::boolean, {"x"})));
+#define PREDICATE(name, dtypes, lo, hi, f, doc)                                \
+    const OpRegistrar name##_op =                                              \
+        with_run(flat_op(unary(#name, dtypes, doc, lo, hi), "gives booleans"), \
+                 RUN(run_pointwise(c, dtypes, Result::boolean, {"x"})));
 #define BINARY(name, dtypes, a_lo, a_hi, b_lo, b_hi, f, slope_a, needs_a, slope_b, needs_b, doc) \
     const OpRegistrar name##_op =                                                                \
         with_run(binary(#name, doc, a_lo, a_hi, b_lo, b_hi),                                     \
