@@ -147,7 +147,7 @@ void drop_handles();  // of all tiles that exist: part of shutdown
 // called when no task is left.
 void forget_failed_values();
 void forget_values(const std::unordered_set<_starpu_data_state*>& failed);  // of these handles
-bool has_failed_value(_starpu_data_state* handle);  // on any thread
+bool has_failed_value(_starpu_data_state* handle);                          // on any thread
 void invalidate(Tile& tile);  // its value is needed no more: StarPU gives the memory back after the
                               // last task that uses it
 
