@@ -26,12 +26,6 @@
 namespace nn {
 namespace {
 
-struct Slot {
-    double value;
-    bool owned = true;  // until free_slot
-    int32_t held = 0;   // by programs
-};
-
 struct Runtime {
     RuntimeOptions options;
     bool running = false, paused = false;
@@ -43,9 +37,6 @@ struct Runtime {
     bool interrupts_deferred = false;  // by the caller
     int undivided = 0;                 // calls in progress that an interrupt must not cut short
 
-    std::vector<Slot> slots;
-    std::vector<int32_t> free_slots;
-    uint64_t seed = 0, counter = 0;
     RuntimeStats stats{};
     bool tf32 = false;
     uint32_t place = 0;
@@ -376,55 +367,6 @@ void ensure_awake() {
     if (!state.paused) return;
     starpu_resume();
     state.paused = false;
-}
-
-int32_t new_slot(double value) {
-    if (!state.free_slots.empty()) {
-        const int32_t slot = state.free_slots.back();
-        state.free_slots.pop_back();
-        state.slots[size_t(slot)] = {value};
-        return slot;
-    }
-    state.slots.push_back({value});
-    return int32_t(state.slots.size()) - 1;
-}
-
-static Slot& slot_at(int32_t slot) {
-    if (slot >= 0 && size_t(slot) < state.slots.size()) {
-        Slot& found = state.slots[size_t(slot)];
-        if (found.owned || found.held) return found;
-    }
-    fail("there is no scalar slot %d (or it was freed)", slot);
-}
-
-static void reuse_if_unused(int32_t slot) {
-    const Slot& s = state.slots[size_t(slot)];
-    if (!s.owned && !s.held) state.free_slots.push_back(slot);
-}
-
-void free_slot(int32_t slot) {
-    if (!slot_at(slot).owned) fail("scalar slot %d was freed before", slot);
-    slot_at(slot).owned = false;
-    reuse_if_unused(slot);
-}
-void hold_slot(int32_t slot) { ++slot_at(slot).held; }
-void release_slot(int32_t slot) {
-    --slot_at(slot).held;
-    reuse_if_unused(slot);
-}
-double slot_value(int32_t slot) { return slot_at(slot).value; }
-void set_slot(int32_t slot, double value) { slot_at(slot).value = value; }
-
-void seed_random(uint64_t seed) {
-    state.seed = seed;
-    state.counter = 0;
-}
-uint64_t random_seed() { return state.seed; }
-uint64_t random_counter() { return state.counter; }
-void set_random_counter(uint64_t counter) { state.counter = counter; }
-uint64_t next_random() {
-    if (Program* program = recording_program()) return program->next_random();
-    return state.counter++;
 }
 
 void allow_tf32(bool allowed) { state.tf32 = allowed; }

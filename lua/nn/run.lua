@@ -3,14 +3,14 @@
 -- results of a step are read only when the second step after it has been submitted, when they are
 -- there in any case: reading earlier would let the engine run dry.
 local checkpoint = require "nn.checkpoint"
-local config = require "nn.config"
 local files = require "nn.files"
 local lib = require "nn.ffi"
 local log = require "nn.log"
-local units = require "nn.units"
 local metrics = require "nn.metrics"
 local run_plan = require "nn.run_plan"
+local run_settings = require "nn.run_settings"
 local saver = require "nn.saver"
+local units = require "nn.units"
 local vocabulary = require "nn.vocabulary"
 
 local M = {}
@@ -18,58 +18,6 @@ local Run = {}
 Run.__index = Run
 local LAG = 2                    -- steps submitted after one before its results are read
 local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in a row end the run
-
---- nn.run_fields{steps=2000, ...} -> the settings that nn.run reads, for a recipe's schema; the
---- table gives other defaults.
----     nn.config({nn.run_fields {steps = 50}}, {"keep=1"}).steps  --> 50
-function M.run_fields(defaults)
-  local own = defaults or {}
-  local function field(name, default, ...)
-    if own[name] ~= nil then default = own[name] end
-    return config.field(default, ...)
-  end
-  return {
-    steps = field("steps", 2000, "steps to train", {min = 1}),
-    seed = field("seed", 1, "of weights, dropout, data order and samples", {min = 0}),
-    out = field("out", "", "folder of this run; empty: runs/PRESET, then runs/PRESET-2, ..."),
-    resume = field("resume", "none", "none, auto (newest checkpoint in out), or a checkpoint"),
-    save_every = field("save_every", 500, "steps between checkpoints; 0: only the last", {min = 0}),
-    keep = field("keep", 2, "newest checkpoints that are kept", {min = 1}),
-    keep_best = field("keep_best", true, "keep the one with the lowest val_loss too, as OUT/best"),
-    eval_every = field("eval_every", 250, "steps between validations; 0: only the last", {min = 0}),
-    eval_batches = field("eval_batches", 50, "batches of such a validation; 0: all", {min = 0}),
-    final_batches = field("final_batches", 0, "batches of the last validation; 0: all", {min = 0}),
-    sample_every = field("sample_every", 0, "steps between samples; 0: only the last", {min = 0}),
-    log_every = field("log_every", 10, "steps between lines of metrics.jsonl", {min = 1}),
-    on_nan = field("on_nan", "stop", "where loss or gradient is NaN or infinite",
-                   {choices = {"stop", "skip"}}),
-    memory_gb = field("memory_gb", 0, "memory to use; 0: what is free", {min = 0, real = true}),
-    plan = field("plan", false, "only tell what a step would cost, and whether it fits"),
-  }
-end
-
--- The folder of a run that was given none: runs/NAME, runs/NAME-2, ...; resume=auto: the newest.
-local function default_folder(cfg)
-  local base, number = "runs/" .. (cfg.preset or "run"), 1
-  local function name(i) return i == 1 and base or base .. "-" .. i end
-  local function used(i) return #(files.list(name(i)) or {}) > 0 end
-  while used(number) do number = number + 1 end
-  return name(cfg.resume == "auto" and math.max(1, number - 1) or number)
-end
-
-local function prepare_folder(out, resume)
-  files.make_folder(out, "the output folder")
-  local probe = files.join(out, ".probe")
-  files.create(probe):close()
-  files.remove(probe)
-  if resume == "none" then
-    local saved = checkpoint.list(out)
-    if #saved > 0 then
-      lib.fail("'%s' holds a run already, up to step %d; go on with resume=auto, or choose "
-               .. "another out=", out, saved[#saved].step)
-    end
-  end
-end
 
 --- nn.run(cfg) -> run. Makes the output folder and finds out whether it can be written to, finds
 --- the checkpoint to resume from, sets seed and memory budget. `cfg`: settings with nn.run_fields.
@@ -81,8 +29,8 @@ end
 ---     run:done {val_loss = nn.evaluate(model, data.val, 2)}
 function M.run(cfg)
   local nn = require "nn"
-  local out = cfg.out ~= "" and cfg.out or default_folder(cfg)
-  if not cfg.plan then prepare_folder(out, cfg.resume) end
+  local out = cfg.out ~= "" and cfg.out or run_settings.default_folder(cfg)
+  if not cfg.plan then run_settings.prepare_folder(out, cfg.resume) end
   cfg.out = out
   local self = setmetatable({cfg = cfg, out = out, log = log.new(out), step = 0, seconds = 0,
                              skipped = 0, pending = {}}, Run)
@@ -111,25 +59,6 @@ end
 ---     nn.run(cfg):say "nearly there"
 function Run:say(text, style) self.log:say(text, style) end
 
--- Settings that differ from those of the checkpoint: an error for the model's, else a remark.
-local function compare_settings(self)
-  local old = self.checkpoint.state.config
-  local free = {out = true, resume = true, preset = true, plan = true}
-  for _, setting in ipairs(config.settings(self.cfg)) do
-    local before = old
-    for part in setting.path:gmatch "[^.]+" do
-      before = type(before) == "table" and before[part]
-    end
-    if before ~= setting.value and before ~= nil and not free[setting.path] then
-      local text = ("%s=%s (it was %s)"):format(setting.path, setting.text, tostring(before))
-      if setting.path:find "^model%." then
-        lib.fail("'%s' is of another model: %s", self.checkpoint.path, text)
-      end
-      self:say("going on with " .. text)
-    end
-  end
-end
-
 --- run:track{model=, optim=, data=, vocabulary=}: what checkpoints hold. Resumes here, if that was
 --- asked for, and writes config.json. Errors: settings of another model than the checkpoint's.
 ---     nn.run(cfg):track{model = model, optim = optim, data = data.train}
@@ -137,7 +66,7 @@ function Run:track(parts)
   self.parts = parts
   self.first = 1
   if self.checkpoint then
-    compare_settings(self)
+    run_settings.compare(self.cfg, self.checkpoint, function(text) self:say(text) end)
     if not self.checkpoint:restore(parts) then
       self:say("warning: the training data is not what it was; the run goes on, but not exactly")
     end

@@ -34,7 +34,7 @@ TEST_CASE("a launch that fails becomes an error with the device and CUDA's words
 
 TEST_CASE("a failure of cuBLASLt becomes an error with its words") {
     Tile a(Dtype::f32, {1, 2}), b(Dtype::f32, {3, 4}), c(Dtype::f32, {0});
-    const nn_gemm_params p{1, 1, 2, 2, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0};
+    const nn_gemm_params p{1, 1, 2, 2, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0};
     CHECK(failing("gemm", "gemm", p, {&c, &a, &b, nullptr, nullptr})
               .find("CUDA device 0: cublasLt") == 0);
     CHECK(failing("", "gemm", p, {&c, &a, &b, nullptr, nullptr}) == "");
