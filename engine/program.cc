@@ -268,11 +268,18 @@ void Program::find_priorities() {
     }
 }
 
+// Tells helpers how many tasks to wait for; where a submission fails, of those that came about.
+struct Expected {
+    int64_t missing;
+    explicit Expected(int64_t tasks) : missing(tasks) { expect_helped(tasks); }
+    ~Expected() { expect_helped(-missing); }
+};
+
 void Program::submit_tasks() {
     submitted_ = true;
     const double start = starpu_timing_now();
     size_t step = 0;
-    if (helped_) expect_helped(int64_t(tasks_.size()));
+    Expected expected(helped_ ? int64_t(tasks_.size()) : 0);
     for (size_t t = 0; t <= tasks_.size(); ++t) {
         for (; step < slot_steps_.size() && slot_steps_[step].before_task == t; ++step)
             set_slot(slot_steps_[step].slot,
@@ -286,6 +293,7 @@ void Program::submit_tasks() {
             apply_patches(task, arg);
         }
         submit(task, arg, arg != &task.arg);
+        if (helped_) --expected.missing;
         for (const TilePtr& tile : dies_after_[t]) invalidate(*tile);
         for (int i = 0; i < task.handles; ++i)
             if (task.modes[i] != Mode::read && !task.tiles[i]->recording) ++task.tiles[i]->version;

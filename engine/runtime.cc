@@ -146,7 +146,7 @@ struct Acquisition {
 // signal ends the wait unless interrupts are deferred; one that comes just before is seen later.
 void wait_for_acquisition(Acquisition& a) {
     while (true) {
-        if (interrupted && !state.interrupts_deferred) throw Interrupted();
+        if (interrupted && !state.interrupts_deferred && state.undivided == 0) throw Interrupted();
         timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += 20'000'000;

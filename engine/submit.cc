@@ -141,7 +141,9 @@ void help_on_cpu(void*[], void*) {
 
 #if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
 void run_on_cuda(void* buffers[], void* cl_arg) {
-    run_on_worker(buffers, *static_cast<TaskArg*>(cl_arg), true);
+    const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
+    run_on_worker(buffers, arg, true);
+    if (arg.helped) --helped_tasks;
 }
 #endif
 
@@ -192,9 +194,13 @@ bool has_failed_value(starpu_data_handle_t handle) {
 
 void forget_failed_values() {
     Failures& f = failures();
-    forget_values(f.handles);
-    f.handles.clear();
-    f.any = false;
+    std::unordered_set<starpu_data_handle_t> handles;
+    {
+        std::lock_guard lock(f.mutex);
+        handles.swap(f.handles);
+        f.any = false;
+    }
+    forget_values(handles);
 }
 
 void invalidate(Tile& tile) {

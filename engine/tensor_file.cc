@@ -38,12 +38,14 @@ public:
         fd_ = open(path, flags | O_DIRECT, 0644);
         if (fd_ < 0 && errno == EINVAL) fd_ = open(path, flags, 0644);
         if (fd_ < 0) throw Error(std::strerror(errno));
-        // Room is taken first, where the file system can do that: a full disk shows at once.
-        if (bytes && fallocate(fd_, 0, 0, bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS) {
-            const int status = errno;
-            ::close(fd_);
-            throw Error(std::strerror(status));
-        }
+        // Room is taken first, where the file system can do that: a full disk shows at once. The
+        // file becomes longer only as it is written, so that one cut short is noticed.
+        int status = 0;
+        do status = bytes && fallocate(fd_, FALLOC_FL_KEEP_SIZE, 0, bytes) != 0 ? errno : 0;
+        while (status == EINTR);
+        if (status != ENOSPC && status != EDQUOT && status != EFBIG && status != EIO) return;
+        ::close(fd_);
+        throw Error(std::strerror(status));
     }
     ~Output() {
         ::close(fd_);
@@ -121,6 +123,11 @@ struct TensorFile::State {
     void give(Item item) {
         std::lock_guard lock(mutex);
         items.push_back(std::move(item));
+        changed.notify_all();
+    }
+    void abandon() {
+        std::lock_guard lock(mutex);
+        abandoned = true;
         changed.notify_all();
     }
     void write_items();  // the thread
@@ -238,6 +245,16 @@ void TensorFile::State::write_items() {
     changed.notify_all();
 }
 
+struct SignalsBlocked {
+    sigset_t before;
+    SignalsBlocked() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, &before);
+    }
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+};
+
 TensorFile::TensorFile(const std::string& path, int64_t bytes) : bytes_(bytes) {
     if (bytes < 0) fail("cannot write '%s': %lld bytes", path.c_str(), (long long)bytes);
     try {
@@ -245,20 +262,12 @@ TensorFile::TensorFile(const std::string& path, int64_t bytes) : bytes_(bytes) {
     } catch (const Error& e) {
         fail("cannot write '%s': %s", path.c_str(), e.what());
     }
-    // Signals belong to the main thread.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
+    const SignalsBlocked in_the_thread;  // they belong to the main thread
     writer_ = std::thread([state = state_] { state->write_items(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 TensorFile::~TensorFile() {
-    {
-        std::lock_guard lock(state_->mutex);
-        state_->abandoned = true;
-        state_->changed.notify_all();
-    }
+    state_->abandon();
     writer_.join();
 }
 
@@ -297,13 +306,20 @@ void TensorFile::append(const Tensor& tensor) {
         held->runs = product(extent, 0, axes ? axes - 1 : 0);
         item.tiles.push_back(held);
     }
-    // Asked for now, whatever the thread is at: what is submitted later comes after.
-    for (const auto& held : item.tiles) {
-        const int status = starpu_data_acquire_on_node_cb(held->handle, STARPU_MAIN_RAM, STARPU_R,
-                                                          on_acquired, new Request{state_, held});
-        if (status != 0) fail("StarPU refuses to hand out a tile (%s)", std::strerror(-status));
-    }
+    // Asked for now, whatever the thread is at: what is submitted later comes after. The thread has
+    // the item already, so that whatever is asked for is let go of, also where this fails half-way.
+    const std::vector<std::shared_ptr<Held>> tiles = item.tiles;
     state_->give(std::move(item));
+    for (const auto& held : tiles) {
+        auto request = std::make_unique<Request>(Request{state_, held});
+        const int status = starpu_data_acquire_on_node_cb(held->handle, STARPU_MAIN_RAM, STARPU_R,
+                                                          on_acquired, request.get());
+        if (status != 0) {
+            state_->abandon();
+            fail("StarPU refuses to hand out a tile (%s)", std::strerror(-status));
+        }
+        request.release();  // on_acquired deletes it
+    }
 }
 
 void TensorFile::close() {

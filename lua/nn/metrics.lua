@@ -80,7 +80,8 @@ function readers.nan(run, event) run.state, run.step = "failed", event.step end
 local function state_of(run)
   if run.state then return run.state end
   local process = run.process
-  local alive = process and process.start == start_of(process.pid)
+  local known = process and type(process.pid) == "number" and process.start
+  local alive = known and process.start == start_of(process.pid)
   return alive and "running" or "ended early"
 end
 

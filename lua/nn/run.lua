@@ -327,6 +327,8 @@ end
 ---     for _ in run:steps() do run:record(step(data.train:batch())) end
 ---     run:done {val_loss = 1}
 function Run:done(values)
+  pause(self)                            -- also where the loop was left before the last step
+  self.saver:settle(good(self))
   local text = text_of(values)
   values.step, values.train_seconds = self.step, self.seconds
   values.tokens_per_s = self.parts.data and (self.step - self.first + 1)

@@ -129,7 +129,13 @@ end
 ---     nn.load_safetensors("weights.safetensors").weight:sum()  --> 21
 function M.save_safetensors(path, tensors, metadata)
   arguments.need(type(path) == "string", "save_safetensors", "the path", path, "a text is needed")
-  M.write(path, module.entries("save_safetensors", tensors), metadata)
+  local entries, temporary = module.entries("save_safetensors", tensors), path .. ".tmp"
+  local good, problem = lib.protected(M.write, temporary, entries, metadata)
+  if not good then
+    files.remove(temporary)
+    error(problem, 0)
+  end
+  files.rename(temporary, path)                       -- what was there stays until all is written
 end
 
 local function is_whole(x) return type(x) == "number" and x >= 0 and x % 1 == 0 and x <= 2 ^ 53 end

@@ -20,8 +20,9 @@ end
 --- saver:judge(step, val_loss): a step with the lowest validation loss is worth a checkpoint.
 function Saver:judge(step, val_loss)
   local lowest = self.best and self.best.val_loss or math.huge
-  if not self.cfg.keep_best or val_loss >= lowest then return end
-  self.best = {step = step, val_loss = val_loss}
+  if self.cfg.keep_best and val_loss < lowest then          -- NaN is never
+    self.best = {step = step, val_loss = val_loss}
+  end
 end
 
 --- saver:wants(step) -> whether a checkpoint is due.

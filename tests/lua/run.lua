@@ -140,8 +140,8 @@ t.case("a step with a NaN gradient leaves the weights alone", function()
 end)
 
 -- Trains for 6 steps with a checkpoint after each; step 4 has the lowest validation loss.
-local function run_to_best(cfg)
-  local losses = {5, 4, 3, 1, 2, 3}
+local function run_to_best(cfg, losses, last)
+  losses = losses or {5, 4, 3, 1, 2, 3}
   quietly(function()
     local run = nn.run(cfg)
     local parts = parts_of(cfg)
@@ -152,7 +152,9 @@ local function run_to_best(cfg)
       loss:backward()
       run:record(loss, parts.optim:step())
       run:every(1, function() run:report {val_loss = losses[step]} end)
+      if step == last then break end
     end
+    if last then run:done {} end
   end)
 end
 
@@ -174,6 +176,20 @@ t.case("the checkpoint with the lowest validation loss is kept beside the newest
   cfg = settings("save_every=0", "keep=1", "keep_best=false")
   run_to_best(cfg)
   t.same(files.exists(cfg.out .. "/checkpoint-000004"), false)
+end)
+
+t.case("a validation loss that is NaN is never the best", function()
+  local cfg = settings("save_every=0", "keep=1")
+  run_to_best(cfg, {5, 4, 0 / 0, 6, 0 / 0, 7})
+  t.same(nn.open_checkpoint(cfg.out .. "/best").state.best, {step = 2, val_loss = 4})
+end)
+
+t.case("a loop that is left early keeps the checkpoint that was being written", function()
+  local cfg = settings("steps=9", "save_every=2", "keep_best=false")
+  run_to_best(cfg, {5, 4, 3, 2, 1, 1}, 5)
+  t.same(nn.open_checkpoint(cfg.out .. "/checkpoint-000004").state.step, 4)
+  local list = events(cfg)
+  t.same(list[#list].event, "done")
 end)
 
 t.case("a folder that holds a run is not written over", function()
