@@ -9,19 +9,24 @@
 #include <cuda_runtime_api.h>
 #endif
 
+#if defined(NN_EMULATED)
 namespace nn::emulated {
 void* open_blas();  // as in kernels/cuda/device.h
 }
+#endif
 
 namespace nn::test {
 
+#if defined(NN_EMULATED)
 KernelFn emulated_kernel(const std::string& name);  // in tests/emulated/emulate.cc
+#endif
 
 namespace {
 
-constexpr size_t workspace_bytes = 4
-                                   << 20;  // small, so that what is done in several goes is tested
+[[maybe_unused]] constexpr size_t workspace_bytes =
+    4 << 20;  // small, so that what is done in several goes is tested
 
+#if defined(NN_EMULATED)
 void* host_allocate(size_t bytes) { return std::aligned_alloc(256, (bytes + 255) / 256 * 256); }
 
 CudaDevice make_emulated() {
@@ -36,6 +41,7 @@ CudaDevice make_emulated() {
             {0, host_allocate(workspace_bytes), workspace_bytes, emulated::open_blas()},
             &fault};
 }
+#endif
 
 #if defined(NN_CUDA)
 void need(cudaError_t status) {
@@ -75,9 +81,19 @@ bool has_gpu() {
 
 }  // namespace
 
+const CudaDevice* emulated_device() {
+#if defined(NN_EMULATED)
+    static const CudaDevice* const device = new CudaDevice(make_emulated());
+    return device;
+#else
+    return nullptr;
+#endif
+}
+
 const std::vector<const CudaDevice*>& cuda_devices() {
     static const std::vector<const CudaDevice*> devices = [] {
-        std::vector<const CudaDevice*> found{new CudaDevice(make_emulated())};
+        std::vector<const CudaDevice*> found;
+        if (const CudaDevice* device = emulated_device()) found.push_back(device);
 #if defined(NN_CUDA)
         if (has_gpu()) found.push_back(new CudaDevice(make_gpu()));
 #endif

@@ -12,7 +12,7 @@ namespace {
 template <class P>
 std::string failing(const char* plan, const char* name, const P& params,
                     std::vector<Tile*> operands) {
-    const Variant cuda{Isa::baseline, Dtype::f32, &emulated_device()};
+    const Variant cuda{Isa::baseline, Dtype::f32, emulated_device()};
     plan_failure(plan);
     announce_call(name);
     const std::string error = run(cuda, name, params, operands);
@@ -45,7 +45,7 @@ TEST_CASE("every kernel of the CPU has its CUDA form, with the same declaration"
     for (const Kernel* kernel : all_kernels()) {
         if (kernel->name.rfind("test_", 0) == 0) continue;  // made by other tests
         INFO(kernel->name);
-        CHECK(emulated_device().kernel(kernel->name));
+        CHECK(emulated_device()->kernel(kernel->name));
     }
 }
 
