@@ -4,52 +4,20 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/copy_plan.h"
 #include "kernels/cpu/cpu.h"
 
 namespace nn::NN_ISA {
 namespace {
 
-struct Axis {
-    int64_t extent, src_stride, dst_stride;
-};
-// Axes from the slowest in dst to the fastest, merged where both sides walk through two as one.
-struct Plan {
-    int ndim = 0;
-    Axis axis[8];
-};
-
-Plan make_plan(const nn_copy_params& p) {
-    Plan plan;
-    for (int64_t d = 0; d < p.ndim; ++d) {
-        if (p.extent[d] == 1) continue;
-        const Axis axis = {p.extent[d], p.src_stride[d], p.dst_stride[d]};
-        int at = plan.ndim++;
-        for (; at && plan.axis[at - 1].dst_stride < axis.dst_stride; --at)
-            plan.axis[at] = plan.axis[at - 1];
-        plan.axis[at] = axis;
-    }
-    int merged = 0;
-    for (int d = 1; d < plan.ndim; ++d) {
-        Axis& slow = plan.axis[merged];
-        const Axis& fast = plan.axis[d];
-        if (slow.src_stride == fast.src_stride * fast.extent &&
-            slow.dst_stride == fast.dst_stride * fast.extent)
-            slow = {slow.extent * fast.extent, fast.src_stride, fast.dst_stride};
-        else
-            plan.axis[++merged] = fast;
-    }
-    if (plan.ndim) plan.ndim = merged + 1;
-    return plan;
-}
-
 // Calls f(src offset, dst offset) for every index of the first `ndim` axes.
-template <class F> void each_index(const Plan& plan, int ndim, F f) {
+template <class F> void each_index(const CopyPlan& plan, int ndim, F f) {
     int64_t index[8] = {}, src = 0, dst = 0;
     for (;;) {
         f(src, dst);
         int d = ndim - 1;
         for (; d >= 0; --d) {
-            const Axis& axis = plan.axis[d];
+            const CopyAxis& axis = plan.axis[d];
             src += axis.src_stride;
             dst += axis.dst_stride;
             if (++index[d] < axis.extent) break;
@@ -61,7 +29,7 @@ template <class F> void each_index(const Plan& plan, int ndim, F f) {
     }
 }
 
-template <class T> void copy_row(T* dst, const T* src, const Axis& row) {
+template <class T> void copy_row(T* dst, const T* src, const CopyAxis& row) {
     if (row.src_stride == 1 && row.dst_stride == 1) {
         std::memcpy(dst, src, size_t(row.extent) * sizeof(T));
     } else {
@@ -107,7 +75,8 @@ void transpose_block(T* to, int64_t to_stride, int64_t na, const T* from, int64_
 
 // dst[i, j] = src[j, i] with j contiguous in dst and i in src. By way of a block in the first-level
 // cache each cache line of either side is touched once, however unlucky its stride.
-template <class T> void transpose(T* dst, const T* src, const Axis& i_axis, const Axis& j_axis) {
+template <class T>
+void transpose(T* dst, const T* src, const CopyAxis& i_axis, const CopyAxis& j_axis) {
     for (int64_t i = 0; i < i_axis.extent; i += side<T>)
         for (int64_t j = 0; j < j_axis.extent; j += side<T>)
             transpose_block(dst + i * i_axis.dst_stride + j, i_axis.dst_stride,
@@ -118,7 +87,7 @@ template <class T> void transpose(T* dst, const T* src, const Axis& i_axis, cons
 template <class T> void copy_elements(const nn_copy_params& p, T* dst, const T* src) {
     for (int64_t d = 0; d < p.ndim; ++d)
         if (p.extent[d] == 0) return;
-    Plan plan = make_plan(p);
+    CopyPlan plan = make_copy_plan(p);
     dst += p.dst_offset;
     src += p.src_offset;
     if (plan.ndim == 0) {

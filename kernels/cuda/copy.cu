@@ -3,6 +3,7 @@
 // where the fastest axes differ, blocks are transposed in shared memory.
 #include <utility>
 
+#include "kernels/copy_plan.h"
 #include "kernels/cuda/cuda.cuh"
 
 namespace nn::NN_ISA {
@@ -11,46 +12,11 @@ namespace {
 constexpr unsigned threads = 256;
 constexpr int side = 32;  // of a block of a transpose
 
-struct Axis {
-    int64_t extent, src_stride, dst_stride;
-};
-// Axes from the slowest in dst to the fastest, in units of the type that is moved.
-struct Plan {
-    int ndim = 0;
-    Axis axis[8];
-    int64_t total = 1;
-};
-
-Plan make_plan(const nn_copy_params& p) {
-    Plan plan;
-    for (int64_t d = 0; d < p.ndim; ++d) {
-        plan.total *= p.extent[d];
-        if (p.extent[d] == 1) continue;
-        const Axis axis = {p.extent[d], p.src_stride[d], p.dst_stride[d]};
-        int at = plan.ndim++;
-        for (; at && plan.axis[at - 1].dst_stride < axis.dst_stride; --at)
-            plan.axis[at] = plan.axis[at - 1];
-        plan.axis[at] = axis;
-    }
-    int merged = 0;
-    for (int d = 1; d < plan.ndim; ++d) {
-        Axis& slow = plan.axis[merged];
-        const Axis& fast = plan.axis[d];
-        if (slow.src_stride == fast.src_stride * fast.extent &&
-            slow.dst_stride == fast.dst_stride * fast.extent)
-            slow = {slow.extent * fast.extent, fast.src_stride, fast.dst_stride};
-        else
-            plan.axis[++merged] = fast;
-    }
-    if (plan.ndim) plan.ndim = merged + 1;
-    return plan;
-}
-
 // Offsets of element i of the axes [0, ndim), the last of which is the fastest.
-__device__ inline void offsets(const Plan& plan, int ndim, int64_t i, bool small, int64_t* src,
+__device__ inline void offsets(const CopyPlan& plan, int ndim, int64_t i, bool small, int64_t* src,
                                int64_t* dst) {
     for (int d = ndim - 1; d >= 0; --d) {
-        const Axis& axis = plan.axis[d];
+        const CopyAxis& axis = plan.axis[d];
         const int64_t above = small ? uint32_t(i) / uint32_t(axis.extent) : i / axis.extent;
         const int64_t index = i - above * axis.extent;
         *src += index * axis.src_stride;
@@ -59,7 +25,7 @@ __device__ inline void offsets(const Plan& plan, int ndim, int64_t i, bool small
     }
 }
 
-template <class U> __global__ void copy_kernel(const Plan plan, U* dst, const U* src) {
+template <class U> __global__ void copy_kernel(const CopyPlan plan, U* dst, const U* src) {
     const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
     if (i >= plan.total) return;
     int64_t s = 0, d = 0;
@@ -69,9 +35,9 @@ template <class U> __global__ void copy_kernel(const Plan plan, U* dst, const U*
 
 // The last axis (j) is contiguous in dst, the one before it (i) in src. A block of threads moves
 // side x side elements; blockIdx.x counts them over all other axes, j and i.
-template <class U> __global__ void transpose_kernel(const Plan plan, U* dst, const U* src) {
+template <class U> __global__ void transpose_kernel(const CopyPlan plan, U* dst, const U* src) {
     __shared__ U block[side][side + 1];
-    const Axis i_axis = plan.axis[plan.ndim - 2], j_axis = plan.axis[plan.ndim - 1];
+    const CopyAxis i_axis = plan.axis[plan.ndim - 2], j_axis = plan.axis[plan.ndim - 1];
     const int64_t i_blocks = (i_axis.extent + side - 1) / side,
                   j_blocks = (j_axis.extent + side - 1) / side;
     const int64_t number = blockIdx.x, outer = number / (i_blocks * j_blocks),
@@ -91,8 +57,8 @@ template <class U> __global__ void transpose_kernel(const Plan plan, U* dst, con
 
 // How many elements (a power of two, at most 16 bytes of them) may move as one: the last axis is
 // contiguous on both sides, and everything is a multiple of that many.
-int64_t together(const Plan& plan, const void* dst, const void* src, int64_t element) {
-    const Axis& row = plan.axis[plan.ndim - 1];
+int64_t together(const CopyPlan& plan, const void* dst, const void* src, int64_t element) {
+    const CopyAxis& row = plan.axis[plan.ndim - 1];
     if (row.src_stride != 1 || row.dst_stride != 1) return 1;
     int64_t n = 16 / element;
     const auto fits = [&](int64_t value) { return value % n == 0; };
@@ -107,12 +73,13 @@ int64_t together(const Plan& plan, const void* dst, const void* src, int64_t ele
 }
 
 template <class U>
-void run_copy(const KernelCall& call, const Plan& plan, void* dst, const void* src) {
+void run_copy(const KernelCall& call, const CopyPlan& plan, void* dst, const void* src) {
     launch(call, {blocks_for(plan.total, threads), threads}, copy_kernel<U>, plan,
            static_cast<U*>(dst), static_cast<const U*>(src));
 }
 
-void copy_by(const KernelCall& call, const Plan& plan, void* dst, const void* src, int64_t bytes) {
+void copy_by(const KernelCall& call, const CopyPlan& plan, void* dst, const void* src,
+             int64_t bytes) {
     switch (bytes) {
         case 1: return run_copy<uint8_t>(call, plan, dst, src);
         case 2: return run_copy<uint16_t>(call, plan, dst, src);
@@ -123,7 +90,7 @@ void copy_by(const KernelCall& call, const Plan& plan, void* dst, const void* sr
 }
 
 template <class U>
-void run_transpose(const KernelCall& call, const Plan& plan, void* dst, const void* src) {
+void run_transpose(const KernelCall& call, const CopyPlan& plan, void* dst, const void* src) {
     int64_t blocks = ceil_div(plan.axis[plan.ndim - 2].extent, side) *
                      ceil_div(plan.axis[plan.ndim - 1].extent, side);
     for (int d = 0; d < plan.ndim - 2; ++d) blocks *= plan.axis[d].extent;
@@ -131,7 +98,7 @@ void run_transpose(const KernelCall& call, const Plan& plan, void* dst, const vo
            static_cast<const U*>(src));
 }
 
-void transpose_by(const KernelCall& call, const Plan& plan, void* dst, const void* src,
+void transpose_by(const KernelCall& call, const CopyPlan& plan, void* dst, const void* src,
                   int64_t bytes) {
     switch (bytes) {
         case 1: return run_transpose<uint8_t>(call, plan, dst, src);
@@ -143,7 +110,7 @@ void transpose_by(const KernelCall& call, const Plan& plan, void* dst, const voi
 
 void copy(const KernelCall& call) {
     const auto& p = call.get<nn_copy_params>();
-    Plan plan = make_plan(p);
+    CopyPlan plan = make_copy_plan(p);
     if (plan.total == 0) return;
     const int64_t element = int64_t(dtype_size(call.dtype));
     char* dst = call.operand<char>(0) + p.dst_offset * element;

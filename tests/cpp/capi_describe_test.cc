@@ -1,0 +1,73 @@
+// The C API's descriptions of itself: versions, ops and kernels.
+#include <climits>
+
+#include "tests/cpp/capi_test.h"
+
+namespace nn::capi_test {
+namespace {
+
+const int32_t bad_numbers[] = {-1, INT32_MIN, INT32_MAX, 1000};
+
+}  // namespace
+
+TEST_CASE("the C API says what it is made of") {
+    const std::string version = nn_version();
+    for (const char* part : {"nnlua ", "LuaJIT ", "StarPU ", "BLAS ", "CUDA "})
+        CHECK_THAT(version, says(part));
+    CHECK(nn_op_count() > 100);
+    CHECK(nn_kernel_count() > 100);
+}
+
+TEST_CASE("every op and every kernel can be described to its last part, and no further") {
+    for (int op = 0; op < nn_op_count(); ++op) {
+        nn_op_info_t info;
+        REQUIRE_OK(nn_op_info(op, &info));
+        INFO(info.name);
+        const char* part = nullptr;
+        nn_attribute_info attribute;
+        for (int i = 0; i < info.inputs; ++i) REQUIRE_OK(nn_op_input(op, i, &part));
+        for (int i = 0; i < info.attributes; ++i) REQUIRE_OK(nn_op_attribute(op, i, &attribute));
+        for (int i = 0; i < info.samples; ++i) REQUIRE_OK(nn_op_sample(op, i, &part));
+        CHECK_REFUSED(nn_op_input(op, info.inputs, &part), "there is no input");
+        CHECK_REFUSED(nn_op_attribute(op, info.attributes, &attribute), "there is no attribute");
+        CHECK_REFUSED(nn_op_sample(op, info.samples, &part), "there is no sample");
+        CHECK(std::strlen(info.doc) > 0);
+    }
+    for (int kernel = 0; kernel < nn_kernel_count(); ++kernel) {
+        nn_kernel_info_t info;
+        nn_operand_info operand;
+        REQUIRE_OK(nn_kernel_info(kernel, &info));
+        INFO(info.name);
+        for (int i = 0; i < info.operands; ++i) REQUIRE_OK(nn_kernel_operand(kernel, i, &operand));
+        CHECK_REFUSED(nn_kernel_operand(kernel, info.operands, &operand), "there is no operand");
+        CHECK_REFUSED(nn_kernel_operand(kernel, -1, &operand), "there is no operand -1");
+    }
+}
+
+TEST_CASE("numbers of ops and kernels out of range are errors") {
+    const Library library;
+    for (int32_t bad : bad_numbers) {
+        INFO(bad);
+        nn_op_info_t op;
+        nn_attribute_info attribute;
+        nn_kernel_info_t kernel;
+        nn_operand_info operand;
+        nn_kernel_stat_t stat;
+        const char* name;
+        nn_ref out;
+        int32_t room = 1;
+        CHECK_REFUSED(nn_op_info(bad, &op), "there is no op");
+        CHECK_REFUSED(nn_op_input(bad, 0, &name), "there is no op");
+        CHECK_REFUSED(nn_op_input(op_index("neg"), bad, &name), "there is no input");
+        CHECK_REFUSED(nn_op_attribute(bad, 0, &attribute), "there is no op");
+        CHECK_REFUSED(nn_op_attribute(op_index("full"), bad, &attribute), "there is no attribute");
+        CHECK_REFUSED(nn_op_sample(bad, 0, &name), "there is no op");
+        CHECK_REFUSED(nn_op_sample(op_index("neg"), bad, &name), "there is no sample");
+        CHECK_REFUSED(nn_kernel_info(bad, &kernel), "there is no kernel");
+        CHECK_REFUSED(nn_kernel_operand(bad, 0, &operand), "there is no kernel");
+        CHECK_REFUSED(nn_kernel_stat(bad, &stat), "there is no kernel");
+        CHECK_REFUSED(nn_apply(bad, nullptr, 0, nullptr, 0, &out, &room), "there is no op");
+    }
+}
+
+}  // namespace nn::capi_test
