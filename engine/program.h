@@ -32,6 +32,13 @@ public:
     // except to keep at most one earlier replay in flight.
     std::vector<Tensor> run(const std::vector<Tensor>& inputs);
     ProgramInfo info() const { return info_; }
+    // While recording: what came before makes what a step works on (weights, moments). A plan is
+    // about the tasks from here on.
+    void begin_step() { step_begin_ = tasks_.size(); }
+    size_t step_begin() const { return step_begin_; }
+    const std::vector<Task>& tasks() const { return tasks_; }
+    const std::vector<Tensor>& inputs() const { return inputs_; }
+    const std::vector<Tensor>& results() const { return outputs_; }
     size_t outputs() const { return outputs_.size(); }
 
 private:
@@ -53,6 +60,7 @@ private:
 
     const uint32_t number_;  // of the recording: its temporaries have it
     bool submitted_ = false;
+    size_t step_begin_ = 0;
     bool helped_ = false;  // workers help each other with single tasks
     std::vector<Task> tasks_;
     std::vector<std::vector<TilePtr>> dies_after_;  // per task: temporaries whose last use it is

@@ -89,6 +89,33 @@ function M.plan(f)
   return info_of(program)
 end
 
+local kinds = {"other", "weights", "gradients", "optimizer", "activations"}
+
+--- kind(tensor, name): what a tensor is, for simulated(): "weights", "gradients", "optimizer",
+--- "activations" or "other".
+function M.kind(x, name)
+  for number, known in ipairs(kinds) do
+    if known == name then check(C.nn_tensor_kind(x.ref, number - 1)) end
+  end
+end
+
+--- simulated(f, measured) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=, workers=} of
+--- what f records behind its call of step_begins(): see nn_program_plan_t in nn.h. f returns the
+--- tensors that last. measured: with times of kernels on this machine.
+function M.simulated(f, measured)
+  local program = record(f, {}, 0)
+  local plan = ffi.new "nn_program_plan_t"
+  check(C.nn_program_plan(program.ref, measured and 1 or 0, plan))
+  local out = {tasks = tonumber(plan.tasks), flops = plan.flops, seconds = plan.seconds,
+               busy = plan.busy, peak = tonumber(plan.peak), lasting = tonumber(plan.lasting),
+               workers = plan.workers, kinds = {}}
+  for number, name in ipairs(kinds) do out.kinds[name] = tonumber(plan.kinds[number - 1]) end
+  return out
+end
+
+--- step_begins(): for simulated().
+function M.step_begins() check(C.nn_record_step()) end
+
 local function program_for(self, given, n)
   local key = key_of(given, n)
   local program = self.programs[key]
