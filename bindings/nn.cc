@@ -235,6 +235,13 @@ int nn_record_step(void) {
     });
 }
 
+int nn_record_part(void) {
+    return guard([] {
+        if (!recording_program()) fail("record_part: no recording is under way");
+        recording_program()->begin_part();
+    });
+}
+
 int nn_tensor_kind(const nn_ref* tensor, int32_t kind) {
     return guard([&] {
         if (kind < 0 || kind >= tile_kinds) fail("there is no kind %d of tensors", kind);

@@ -115,7 +115,6 @@ PlanResult simulate(const PlanGraph& g, int workers, int steps, double submissio
     std::priority_queue<Ready> ready;
     std::priority_queue<Running> running;
     std::vector<uint32_t> left(size_t(steps), count);
-    std::vector<double> end(size_t(steps), 0);
     uint32_t submitted = 0, since = 0;
     double now = 0, next_submission = 0;
     const auto becomes_ready = [&](uint32_t id) {
@@ -142,10 +141,7 @@ PlanResult simulate(const PlanGraph& g, int workers, int steps, double submissio
             for (uint32_t e = dependencies.first[id]; e < dependencies.first[id + 1]; ++e)
                 if (--dependencies.missing[dependencies.next[e]] == 0)
                     becomes_ready(dependencies.next[e]);
-            if (--left[id / count] == 0) {
-                end[id / count] = now;
-                next_submission = std::max(next_submission, now);
-            }
+            if (--left[id / count] == 0) next_submission = std::max(next_submission, now);
             if (may_submit() && next_submission <= now) continue;
         }
         while (!ready.empty() && int(running.size()) < workers) {
@@ -157,7 +153,7 @@ PlanResult simulate(const PlanGraph& g, int workers, int steps, double submissio
     }
     PlanResult out = ledger.result;
     out.peak = std::max(out.peak, out.lasting);
-    if (count) out.seconds = steps > 1 ? (end.back() - end.front()) / (steps - 1) : end.back();
+    out.seconds = now / steps;
     for (const PlanGraph::Node& node : g.nodes) out.busy += node.seconds;
     return out;
 }

@@ -39,10 +39,10 @@ struct PlanGraph {
 };
 
 struct PlanResult {
-    double seconds = 0;  // of one step among others, from the end of one to the end of the next
+    double seconds = 0;  // of one step among others
     double busy = 0;     // seconds that the workers compute in a step, summed over them
-    int64_t peak = 0, lasting = 0;       // bytes: at most, and between steps
-    int64_t by_kind[tile_kinds] = {};    // of `peak`
+    int64_t peak = 0, lasting = 0;     // bytes: at most, and between steps
+    int64_t by_kind[tile_kinds] = {};  // of `peak`
 };
 
 // Plays the graph `steps` times in a row, as replays follow each other: at most one earlier one is

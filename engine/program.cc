@@ -166,6 +166,7 @@ void Program::drop_unused() {
     new_index[tasks_.size()] = kept.size();
     for (SlotStep& step : slot_steps_) step.before_task = new_index[step.before_task];
     step_begin_ = new_index[step_begin_];
+    for (size_t& begin : part_begins_) begin = new_index[begin];
     tasks_ = std::move(kept);
 }
 
@@ -232,7 +233,7 @@ void Program::find_help() {
 }
 
 // Priority: the longest path from a task to the end of the program. Only the order matters. Tasks
-// that were given one keep it on top.
+// that were given one keep it on top; see begin_part() for the parts of a step.
 void Program::find_priorities() {
     std::vector<std::vector<uint32_t>> before(tasks_.size());
     struct Access {
@@ -257,7 +258,23 @@ void Program::find_priorities() {
         const TaskArg& arg = tasks_[t].arg;
         path[t] += guessed_time(arg);
         for (uint32_t earlier : before[t]) path[earlier] = std::max(path[earlier], path[t]);
-        tasks_[t].priority = int32_t(std::clamp(path[t] + 1e8 * tasks_[t].priority, -2e9, 2e9));
+    }
+    set_priorities(path);
+}
+
+// Where there are parts, every task of one comes before all of the next.
+void Program::set_priorities(const std::vector<double>& path) {
+    double band = 0, scale = 1;
+    if (!part_begins_.empty()) {
+        band = *std::max_element(path.begin(), path.end());
+        scale = std::min(1.0, 2e9 / (band * double(part_begins_.size() + 1)));
+    }
+    size_t part = 0;
+    for (size_t t = 0; t < tasks_.size(); ++t) {
+        while (part < part_begins_.size() && part_begins_[part] <= t) ++part;
+        const double later = double(part_begins_.size() - part) * band;
+        const double priority = (path[t] + later) * scale + 1e8 * tasks_[t].priority;
+        tasks_[t].priority = int32_t(std::clamp(priority, -2e9, 2e9));
     }
 }
 

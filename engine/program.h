@@ -35,6 +35,10 @@ public:
     // While recording: what came before makes what a step works on (weights, moments). A plan is
     // about the tasks from here on.
     void begin_step() { step_begin_ = tasks_.size(); }
+    // While recording: the next part of a step that works on one part of its batch after the other
+    // begins. Workers take a later part's tasks only where an earlier one has none, or else all
+    // parts would be in memory at once.
+    void begin_part() { part_begins_.push_back(tasks_.size()); }
     size_t step_begin() const { return step_begin_; }
     const std::vector<Task>& tasks() const { return tasks_; }
     const std::vector<Tensor>& inputs() const { return inputs_; }
@@ -53,6 +57,7 @@ private:
     void check_values() const;
     void find_lifetimes();
     void find_priorities();
+    void set_priorities(const std::vector<double>& path);
     void find_help();
     void check_run(const std::vector<Tensor>& inputs) const;
     void hold_slot(int32_t slot);
@@ -61,6 +66,7 @@ private:
     const uint32_t number_;  // of the recording: its temporaries have it
     bool submitted_ = false;
     size_t step_begin_ = 0;
+    std::vector<size_t> part_begins_;
     bool helped_ = false;  // workers help each other with single tasks
     std::vector<Task> tasks_;
     std::vector<std::vector<TilePtr>> dies_after_;  // per task: temporaries whose last use it is

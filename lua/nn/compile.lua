@@ -116,6 +116,12 @@ end
 --- step_begins(): for simulated().
 function M.step_begins() check(C.nn_record_step()) end
 
+--- part_begins(): where a compiled step begins with a part of its batch. Workers prefer the tasks
+--- of earlier parts, so that not all of them are in memory at once.
+function M.part_begins()
+  if M.recording() then check(C.nn_record_part()) end
+end
+
 local function program_for(self, given, n)
   local key = key_of(given, n)
   local program = self.programs[key]

@@ -148,12 +148,17 @@ t.case("--plan tells what a step costs and trains nothing", function()
   local status, output = shell "train --plan out=plan"
   t.same(status, 0)
   t.check(output:find "\nparameters +%d+%.%dk\n", output)
-  t.check(output:find "\na step +%d+ tasks, 0%.%d+ GFLOP\n", output)
-  t.check(output:find "\nits memory +.*activations\n" and output:find ": it fits\n$", output)
+  t.check(output:find "\nFLOPs +%S+ a token, %S+ a step of %S+ tokens\n", output)
+  t.check(output:find "\ntasks +%d+ a step\nmemory +%d+ MB of RAM at most", output)
+  for _, kind in ipairs {"weights", "gradients", "optimizer", "activations", "workspace"} do
+    t.check(output:find("\n  " .. kind .. " +%d+ [kM]B\n"), output)
+  end
+  t.check(output:find ": it fits\nlargest batch +data.batch=%d+", output)
+  t.check(output:find "\ntime +about %S+ m?s a step, %S+ tokens/s; %d+ CPU workers, ", output)
   t.same(files.exists(files.join(folder, "plan")), false)
   status, output = shell "train --plan data.batch=4096 memory_gb=0.05"
   t.same(status, 0)
-  t.check(output:find "\nthere are +50 MB: it does not fit\n$", output)
+  t.check(output:find "\nthere are +50 MB: it does not fit\nlargest batch +data.batch=%d+, ", output)
 end)
 
 t.case("a .bin file trains without a vocabulary; the sample is token ids", function()
