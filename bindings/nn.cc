@@ -235,10 +235,11 @@ int nn_record_step(void) {
     });
 }
 
-int nn_record_part(void) {
-    return guard([] {
+int nn_record_part(int32_t tiles) {
+    return guard([&] {
         if (!recording_program()) fail("record_part: no recording is under way");
-        recording_program()->begin_part();
+        if (tiles < 1) fail("record_part: %d tiles", tiles);
+        recording_program()->begin_part(tiles);
     });
 }
 

@@ -134,8 +134,9 @@ int nn_program_run(const nn_ref* program, const nn_ref* inputs, int32_t n_inputs
 int nn_program_info(const nn_ref* program, nn_program_info_t* out);
 // While recording: what came before only makes what a step works on; plans are about what follows.
 int nn_record_step(void);
-// While recording: what follows is the next part of a step that takes its batch in parts.
-int nn_record_part(void);
+// While recording: what follows is the next part of a step that takes its batch in parts, the
+// tokens of which are cut into so many tiles.
+int nn_record_part(int32_t tiles);
 // What a tensor is, for plans: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations.
 int nn_tensor_kind(const nn_ref* tensor, int32_t kind);
 // Plays the program on imaginary workers. measured: 1: kernels are timed for it on this machine,

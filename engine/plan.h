@@ -39,9 +39,9 @@ struct PlanGraph {
 };
 
 struct PlanResult {
-    double seconds = 0;  // of one step among others
-    double busy = 0;     // seconds that the workers compute in a step, summed over them
-    int64_t peak = 0, lasting = 0;     // bytes: at most, and between steps
+    double seconds = 0;             // of one step among others
+    double busy = 0;                // seconds that the workers compute in a step, summed over them
+    int64_t peak = 0, lasting = 0;  // bytes: at most, and between steps
     int64_t by_kind[tile_kinds] = {};  // of `peak`
 };
 

@@ -95,6 +95,7 @@ void Program::finish(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
     check_inputs_kept();
     drop_unused();
     check_values();
+    order_parts();
     find_lifetimes();
     find_priorities();
     find_help();
@@ -166,7 +167,7 @@ void Program::drop_unused() {
     new_index[tasks_.size()] = kept.size();
     for (SlotStep& step : slot_steps_) step.before_task = new_index[step.before_task];
     step_begin_ = new_index[step_begin_];
-    for (size_t& begin : part_begins_) begin = new_index[begin];
+    for (Part& part : parts_) part.begin = new_index[part.begin];
     tasks_ = std::move(kept);
 }
 
@@ -260,22 +261,6 @@ void Program::find_priorities() {
         for (uint32_t earlier : before[t]) path[earlier] = std::max(path[earlier], path[t]);
     }
     set_priorities(path);
-}
-
-// Where there are parts, every task of one comes before all of the next.
-void Program::set_priorities(const std::vector<double>& path) {
-    double band = 0, scale = 1;
-    if (!part_begins_.empty()) {
-        band = *std::max_element(path.begin(), path.end());
-        scale = std::min(1.0, 2e9 / (band * double(part_begins_.size() + 1)));
-    }
-    size_t part = 0;
-    for (size_t t = 0; t < tasks_.size(); ++t) {
-        while (part < part_begins_.size() && part_begins_[part] <= t) ++part;
-        const double later = double(part_begins_.size() - part) * band;
-        const double priority = (path[t] + later) * scale + 1e8 * tasks_[t].priority;
-        tasks_[t].priority = int32_t(std::clamp(priority, -2e9, 2e9));
-    }
 }
 
 // Tells helpers how many tasks to wait for; where a submission fails, of those that came about.

@@ -40,7 +40,8 @@ size_t operand_bytes(const Task& task) {
 class Scratch {
 public:
     explicit Scratch(size_t bytes) : bytes_(bytes) {
-        void* got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void* got =
+            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (got == MAP_FAILED) return;
         data_ = static_cast<char*>(got);
         madvise(data_, bytes, MADV_HUGEPAGE);
@@ -73,8 +74,7 @@ double call_once(const Task& task, Scratch& scratch) {
         if (task.arg.buffer_of[i] >= 0) operands[i] = handles[task.arg.buffer_of[i]];
     std::string error;
     const double start = now();
-    task.arg.kernel->cpu(
-        KernelCall{operands, task.arg.params, task.arg.dtype, nullptr, &error});
+    task.arg.kernel->cpu(KernelCall{operands, task.arg.params, task.arg.dtype, nullptr, &error});
     return error.empty() ? now() - start : -1;
 }
 
@@ -217,7 +217,8 @@ double TaskTimes::seconds(const Task& task) const {
     const Key key = key_of(task);
     if (const auto at = measured_.find(key); at != measured_.end()) return overhead + at->second;
     if (bytes_per_second_ == 0) return guessed_seconds(task);
-    // Of the same kernel, what has most nearly as much to do; beyond a factor of 32 the fixed rates.
+    // Of the same kernel, what has most nearly as much to do; beyond a factor of 32 the fixed
+    // rates.
     const double work = guessed_seconds(task);
     double nearest = 32, out = 0;
     for (auto at = measured_.lower_bound({key.first, {key.second.first, {0, 0}}});

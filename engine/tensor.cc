@@ -16,8 +16,8 @@ std::map<std::string, int64_t>& tile_sizes() {
     return sizes;
 }
 
-// Bytes; beyond twice this an unnamed tensor is cut, into a few tiles: where such weights meet, each
-// product is one task per pair of tiles.
+// Bytes; beyond twice this an unnamed tensor is cut, into a few tiles: where such weights meet,
+// each product is one task per pair of tiles.
 constexpr int64_t large_tile = int64_t(32) << 20;
 int64_t large_tiles() { return std::max(12, 2 * planned_workers()); }
 constexpr int64_t vocab_tile = 8192;

@@ -1,5 +1,6 @@
 -- How well --plan foretells a step: for several models and batches, memory and time as planned and
--- as measured. Exits with 1 where memory is not within 5 % of the plan, or 2 % above it.
+-- as measured. A run's peak is that of its worst step: the largest of all rounds counts. Exits with
+-- 1 where that is not within 5 % of the plan, or more than 2 % above it.
 --   nnlua recipes/bench_plan.lua              all of them, about a minute on two cores
 --   nnlua recipes/bench_plan.lua only=accum   those with that word in their name
 
@@ -78,16 +79,16 @@ local function compare(c)
   return plan, median(peaks), peaks[1], peaks[#peaks], seconds
 end
 
-print(("%-20s %9s %9s %9s %9s %7s %7s | %8s %8s %6s | %6s"):format("memory in MB, time in ms", "plan",
-  "measured", "least", "most", "of plan", "to", "plan", "measured", "ratio", "plan s"))
+print "memory in MB: planned, measured (least, median and most of the rounds), most / planned"
+print "time of a step in ms: planned, measured (median), ratio; seconds that planning took"
 local good, count = true, 0
 for _, c in ipairs(all) do
   if c[1]:find(cfg.only, 1, true) then
     local plan, middle, least, most, seconds = compare(c)
     count = count + 1
-    good = good and least >= 0.95 * plan.peak and most <= 1.02 * plan.peak
-    print(("%-20s %13.2f %9.2f %9.2f %9.2f %7.3f %7.3f | %8.1f %8.1f %6.2f | %6.2f"):format(c[1],
-      plan.peak / 1e6, middle / 1e6, least / 1e6, most / 1e6, least / plan.peak, most / plan.peak,
+    good = good and most >= 0.95 * plan.peak and most <= 1.02 * plan.peak
+    print(("%-20s %9.2f %9.2f %9.2f %9.2f %8.3f | %8.1f %8.1f %6.2f | %6.2f"):format(c[1],
+      plan.peak / 1e6, least / 1e6, middle / 1e6, most / 1e6, most / plan.peak,
       plan.seconds * 1e3, seconds * 1e3, plan.seconds / seconds, plan.took))
   end
 end

@@ -99,8 +99,8 @@ function M.kind(x, name)
   end
 end
 
---- simulated(f, measured) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=, workers=} of
---- what f records behind its call of step_begins(): see nn_program_plan_t in nn.h. f returns the
+--- simulated(f, measured) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=, workers=}
+--- of what f records behind its call of step_begins(): see nn_program_plan_t in nn.h. f returns the
 --- tensors that last. measured: with times of kernels on this machine.
 function M.simulated(f, measured)
   local program = record(f, {}, 0)
@@ -116,10 +116,13 @@ end
 --- step_begins(): for simulated().
 function M.step_begins() check(C.nn_record_step()) end
 
---- part_begins(): where a compiled step begins with a part of its batch. Workers prefer the tasks
---- of earlier parts, so that not all of them are in memory at once.
-function M.part_begins()
-  if M.recording() then check(C.nn_record_part()) end
+--- part_begins(ids): where a compiled step begins with a part of its batch. Workers take no more
+--- parts at once than they need to be busy, so that not all are in memory.
+function M.part_begins(ids)
+  if not M.recording() then return end
+  local tiles = 1
+  for axis = 1, #ids.shape do tiles = tiles * (#ids:cuts(axis) - 1) end
+  check(C.nn_record_part(tiles))
 end
 
 local function program_for(self, given, n)

@@ -354,10 +354,12 @@ function M.accumulate(model, parts, ids, targets)
   local rows, total = ids:dim(1) / parts, nil
   if rows % 1 ~= 0 then lib.fail("accumulate: %d rows in %d parts", ids:dim(1), parts) end
   for i = 1, run_plan.parts_to_record(parts) do
-    if parts > 1 then compile.part_begins() end
     local first, last = (i - 1) * rows + 1, i * rows
     local x, y = ids, targets
-    if parts > 1 then x, y = x:slice(1, first, last), y:slice(1, first, last) end
+    if parts > 1 then
+      x, y = x:slice(1, first, last), y:slice(1, first, last)
+      compile.part_begins(x)
+    end
     local loss = model(x, y, {scale = 1 / parts})
     loss:backward()
     loss = loss:detach()

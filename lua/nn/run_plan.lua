@@ -6,7 +6,6 @@ local units = require "nn.units"
 
 local M = {}
 local SEARCH_SECONDS = 4         -- for the largest batch
-local FEW = 3                    -- parts of a batch that are recorded; all others are like the last
 
 local few, seen                  -- while a step is recorded for a plan: parts to record, and all
 
@@ -68,10 +67,12 @@ end
 --- and optimizer state), `parts` (of nn.accumulate). build() makes and returns the model, the
 --- optimizer and the step.
 function M.step(build, rows, context, measured)
-  local plan = simulated(build, rows, context, measured, FEW)
-  local more = plan.parts - FEW
+  -- Parts of a batch that are recorded: more than are worked on at once; others are like the last.
+  local enough = require("nn").workers() + 4
+  local plan = simulated(build, rows, context, measured, enough)
+  local more = plan.parts - enough
   if more <= 0 then return plan end
-  local fewer = simulated(build, rows, context, measured, FEW - 1)
+  local fewer = simulated(build, rows, context, measured, enough - 1)
   for _, name in ipairs {"tasks", "flops", "seconds", "busy"} do
     plan[name] = plan[name] + more * (plan[name] - fewer[name])
   end
@@ -122,7 +123,7 @@ function M.largest_batch(needs, batch, there, seconds)
   return fits, bytes
 end
 
-local function table_of(plan, rows)
+local function table_of(rows)
   local lines = {}
   for _, row in ipairs(rows) do
     lines[#lines + 1] = ("%-15s %s"):format(row[1], row[2])
@@ -182,7 +183,7 @@ function M.report(build, loader)
     rows[#rows + 1] = {"GPUs", ("%d, not in these numbers: tiles pass through their memory, which "
       .. "does not lower what RAM holds; time and GPU memory are not estimated"):format(gpus)}
   end
-  return table_of(plan, rows)
+  return table_of(rows)
 end
 
 return M

@@ -105,10 +105,11 @@ TEST_CASE("submission holds tasks back, and a graph of nothing takes nothing") {
     CHECK(none.peak == 0);
 }
 
-TEST_CASE("a plan is about what follows the beginning of the step, with tiles as the arena rounds") {
+TEST_CASE(
+    "a plan is about what follows the beginning of the step, with tiles as the arena rounds") {
     const Session session;
     const auto program = compile({}, [&](const std::vector<Tensor>&) {
-        const Tensor weight = op("zeros", {}, {list({1000})});
+        const Tensor weight = op("full", {}, {list({1000}), number(0)});
         for (int64_t i = 0; i < weight.tiles(); ++i) weight.tile(i)->kind = weights;
         recording_program()->begin_step();
         return std::vector<Tensor>{weight, op("neg", {op("neg", {weight})})};
@@ -124,27 +125,35 @@ TEST_CASE("a plan is about what follows the beginning of the step, with tiles as
     CHECK(memory_info().in_use == 0);
 }
 
-TEST_CASE("tasks of an earlier part of a step come first, and keep their order") {
-    const Session session;
-    const Tensor x = numbered_tensor(Grid::whole({10}));
-    const auto program = compile({x}, [&](const std::vector<Tensor>& in) {
-        std::vector<Tensor> out;
-        for (int part = 0; part < 3; ++part) {
-            recording_program()->begin_part();
-            out.push_back(op("neg", {op("neg", {in[0]})}));
-        }
-        return out;
-    });
-    const std::vector<Task>& tasks = program->tasks();
-    REQUIRE(tasks.size() == 6);
-    for (size_t t = 1; t < tasks.size(); ++t) CHECK(tasks[t].priority < tasks[t - 1].priority);
+TEST_CASE("tasks of an earlier part of a step come first, and parts wait for those before") {
+    const Session session(2);
+    for (const int tiles : {1, 2}) {  // with one tile two parts are under way, to keep two workers
+        const auto program = compile({}, [&](const std::vector<Tensor>&) {
+            const Tensor x = op("full", {}, {list({1000}), number(1)});
+            recording_program()->begin_step();
+            std::vector<Tensor> sums;
+            for (int part = 0; part < 4; ++part) {
+                recording_program()->begin_part(tiles);
+                sums.push_back(op("sum", {op("neg", {op("neg", {x})})}));
+            }
+            return sums;
+        });
+        const std::vector<Task>& tasks = program->tasks();
+        REQUIRE(tasks.size() == 13);
+        for (size_t t = 2; t < tasks.size(); ++t) CHECK(tasks[t].priority < tasks[t - 1].priority);
+        const int64_t one = int64_t(arena_bytes(4000)), scalars = 9 * 64;
+        const PlanResult r = plan(*program, false);
+        CHECK(r.peak >= one * (1 + 4 / tiles));
+        CHECK(r.peak <= one * (1 + 4 / tiles) + scalars);
+        CHECK(program->run({}).size() == 4);
+    }
 }
 
 TEST_CASE("kernels are timed on zeros, and what is too large is scaled from what is measured") {
     const Session session;
     const auto product = [](int64_t n) {
         return compile({}, [&](const std::vector<Tensor>&) {
-            const Tensor a = op("zeros", {}, {list({n, n})});
+            const Tensor a = op("full", {}, {list({n, n}), number(0)});
             recording_program()->begin_step();
             return std::vector<Tensor>{op("matmul", {a, a})};
         });

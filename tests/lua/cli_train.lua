@@ -158,7 +158,14 @@ t.case("--plan tells what a step costs and trains nothing", function()
   t.same(files.exists(files.join(folder, "plan")), false)
   status, output = shell "train --plan data.batch=4096 memory_gb=0.05"
   t.same(status, 0)
-  t.check(output:find "\nthere are +50 MB: it does not fit\nlargest batch +data.batch=%d+, ", output)
+  t.check(output:find "\nthere are +50 MB: it does not fit\nlargest batch +data.batch=%d+", output)
+end)
+
+t.case("--plan tells of GPT-3 175B, whatever memory there is", function()
+  local status, output = shell "train preset=gpt3-175b memory_gb=0.1 --plan"
+  t.same(status, 0)
+  t.check(output:find "\nparameters +175B\n" and output:find "\nmemory +%d%.%d TB of RAM", output)
+  t.check(output:find "it does not fit\nlargest batch +none fits: parameters and moments", output)
 end)
 
 t.case("a .bin file trains without a vocabulary; the sample is token ids", function()
