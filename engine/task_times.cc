@@ -200,7 +200,7 @@ void TaskTimes::measure(const std::vector<const Task*>& tasks, int workers) {
     if (bytes_per_second_ == 0) {
         const Task copy = fixed_copy();
         bytes_per_second_ = double(copy.arg.bytes) / crew.measure(copy, 5);
-        for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f64}) {
+        for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
             const Task product = fixed_product(dtype);
             flops_per_second_[int(dtype)] = double(product.arg.flops) / crew.measure(product, 5);
         }

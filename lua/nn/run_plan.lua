@@ -2,6 +2,7 @@
 -- computed and no tensor is allocated.
 local compile = require "nn.compile"
 local grad = require "nn.grad"
+local lib = require "nn.ffi"
 local units = require "nn.units"
 
 local M = {}
@@ -52,7 +53,7 @@ end
 local function simulated(build, rows, context, measured, parts)
   local out, before = {}, few
   few, seen = parts, 1
-  local ok, plan = require("nn.ffi").protected(compile.simulated, function()
+  local ok, plan = lib.protected(compile.simulated, function()
     return record(build, rows, context, out)
   end, measured)
   few = before
@@ -69,12 +70,14 @@ end
 function M.step(build, rows, context, measured)
   -- Parts of a batch that are recorded: more than are worked on at once; others are like the last.
   local enough = require("nn").workers() + 4
+  lib.check(lib.C.nn_idle())               -- or the workers, waiting for tasks, would be in the way
   local plan = simulated(build, rows, context, measured, enough)
   local more = plan.parts - enough
   if more <= 0 then return plan end
-  local fewer = simulated(build, rows, context, measured, enough - 1)
+  local half = math.floor(enough / 2)
+  local fewer = simulated(build, rows, context, measured, half)
   for _, name in ipairs {"tasks", "flops", "seconds", "busy"} do
-    plan[name] = plan[name] + more * (plan[name] - fewer[name])
+    plan[name] = plan[name] + more * (plan[name] - fewer[name]) / (enough - half)
   end
   return plan
 end
