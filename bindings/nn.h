@@ -140,7 +140,7 @@ int nn_record_part(int32_t tiles);
 // What a tensor is, for plans: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations.
 int nn_tensor_kind(const nn_ref* tensor, int32_t kind);
 // Plays the program on imaginary workers. measured: 1: kernels are timed for it on this machine,
-// for a second or two at most; 0: their times are guesses.
+// for a second or two at most; 2: with the times that are known from before; 0: with guesses.
 int nn_program_plan(const nn_ref* program, int32_t measured, nn_program_plan_t* out);
 int nn_slot_new(double value, int32_t* slot);
 int nn_slot_free(int32_t slot);

@@ -203,12 +203,12 @@ double drawn(uint64_t seed, uint64_t i) {
 
 // The course that tasks take varies with their times from step to step, and memory with it. A run's
 // peak is that of its worst step: so a few courses are played.
-PlanResult plan(const Program& program, bool measured) {
+PlanResult plan(const Program& program, Times kind) {
     constexpr double submission = 3e-6;  // seconds a task
     constexpr size_t many = 100000;
     TaskTimes guesses;
-    TaskTimes& times = measured ? task_times() : guesses;
-    if (measured) {
+    TaskTimes& times = kind == Times::guessed ? guesses : task_times();
+    if (kind == Times::measured) {
         std::vector<const Task*> tasks;
         for (size_t t = program.step_begin(); t < program.tasks().size(); ++t)
             tasks.push_back(&program.tasks()[t]);

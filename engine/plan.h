@@ -74,6 +74,7 @@ double guessed_time(const TaskArg& arg);
 
 // The part of a program from Program::begin_step on.
 PlanGraph plan_graph(const Program& program, const TaskTimes& times);
-PlanResult plan(const Program& program, bool measured);
+enum class Times { guessed, measured, known };  // known: with what is measured already
+PlanResult plan(const Program& program, Times times);
 
 }  // namespace nn

@@ -75,7 +75,7 @@ function M.step(build, rows, context, measured)
   local more = plan.parts - enough
   if more <= 0 then return plan end
   local half = math.floor(enough / 2)
-  local fewer = simulated(build, rows, context, measured, half)
+  local fewer = simulated(build, rows, context, measured and "known", half)
   for _, name in ipairs {"tasks", "flops", "seconds", "busy"} do
     plan[name] = plan[name] + more * (plan[name] - fewer[name]) / (enough - half)
   end

@@ -114,7 +114,7 @@ TEST_CASE(
         recording_program()->begin_step();
         return std::vector<Tensor>{weight, op("neg", {op("neg", {weight})})};
     });
-    const PlanResult r = plan(*program, false);
+    const PlanResult r = plan(*program, Times::guessed);
     const int64_t one = int64_t(arena_bytes(4000));
     CHECK(program->tasks().size() == 3);
     CHECK(program->step_begin() == 1);
@@ -142,7 +142,7 @@ TEST_CASE("tasks of an earlier part of a step come first, and parts wait for tho
         REQUIRE(tasks.size() == 13);
         for (size_t t = 2; t < tasks.size(); ++t) CHECK(tasks[t].priority < tasks[t - 1].priority);
         const int64_t one = int64_t(arena_bytes(4000)), scalars = 9 * 64;
-        const PlanResult r = plan(*program, false);
+        const PlanResult r = plan(*program, Times::guessed);
         CHECK(r.peak >= one * (1 + 4 / tiles));
         CHECK(r.peak <= one * (1 + 4 / tiles) + scalars);
         CHECK(program->run({}).size() == 4);
