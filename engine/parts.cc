@@ -12,9 +12,7 @@
 namespace nn {
 
 // How many parts are under way at most: as many as it takes to give every worker something to do.
-static size_t parts_at_once(int tiles) {
-    return size_t(std::max(1, (planned_workers() + tiles - 1) / std::max(1, tiles)));
-}
+static size_t parts_at_once(int tiles) { return size_t((planned_workers() + tiles - 1) / tiles); }
 
 // The tasks of one part that wait for none of its others, and the one that ends its longest path.
 struct PartEnds {
@@ -46,9 +44,11 @@ static PartEnds ends_of(const std::vector<Task>& tasks, size_t begin, size_t end
 // the latter's last one writes.
 void Program::order_parts() {
     std::vector<TilePtr> gates(parts_.size());
+    int tiles = 1;  // where a batch is cut across its parts, some have more
+    for (const Part& part : parts_) tiles = std::max(tiles, part.tiles);
+    const size_t ahead = parts_at_once(tiles);
     for (size_t p = 0; p < parts_.size(); ++p) {
         const size_t end = p + 1 < parts_.size() ? parts_[p + 1].begin : tasks_.size();
-        const size_t ahead = parts_at_once(parts_[p].tiles);
         const PartEnds ends = ends_of(tasks_, parts_[p].begin, end);
         const auto add = [&](size_t t, const TilePtr& gate, Mode mode) {
             Task& task = tasks_[t];

@@ -101,13 +101,13 @@ end
 
 --- simulated(f, measured) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=, workers=}
 --- of what f records behind its call of step_begins(): see nn_program_plan_t in nn.h. f returns the
---- tensors that last. measured: with times of kernels on this machine;
---- "known": with those that were measured before.
+--- tensors that last. measured: with times of kernels on this machine; "known": with those that were
+--- measured before.
 function M.simulated(f, measured)
   local program = record(f, {}, 0)
   local plan = ffi.new "nn_program_plan_t"
-  check(C.nn_program_plan(program.ref,
-                          measured == "known" and 2 or measured and 1 or 0, plan))
+  local times = measured == "known" and 2 or measured and 1 or 0
+  check(C.nn_program_plan(program.ref, times, plan))
   local out = {tasks = tonumber(plan.tasks), flops = plan.flops, seconds = plan.seconds,
                busy = plan.busy, peak = tonumber(plan.peak), lasting = tonumber(plan.lasting),
                workers = plan.workers, kinds = {}}
