@@ -19,7 +19,7 @@ struct MemoryInfo {
 void* arena_allocate(size_t bytes);  // 64-byte aligned; nullptr when the machine has no more
 void arena_free(void* block, size_t bytes);
 size_t arena_bytes(size_t bytes);  // what a block of so many takes
-void arena_trim();  // returns every cached block to the system
+void arena_trim();                 // returns every cached block to the system
 
 bool has_memory(int64_t bytes);  // whether so many more bytes of tensors are within the budget
 [[noreturn]] void out_of_memory(int64_t bytes, const std::string& what);
