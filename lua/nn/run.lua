@@ -276,8 +276,10 @@ end
 local function begin(self)
   local nn = require "nn"
   local model, data, random = self.parts.model, self.parts.data, nn.random_state()
-  local rate = model.flops_per_token and data and nn.sgemm_gflops(1024)
+  local rate = model.flops_per_token and data and nn.scope(nn.sgemm_gflops, 1024)
   nn.set_random_state(random)
+  nn.sync()
+  nn.reset_peak()                        -- the memory that is reported is the training's
   if rate then self.flops, self.rate = model:flops_per_token(data.context), rate * 1e9 end
   local cpus, gpus = nn.workers()
   self.log:event(self.checkpoint and "resume" or "start", {
