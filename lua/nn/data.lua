@@ -243,10 +243,10 @@ local data_options = arguments.names "context vocab seed vocabulary"
 --- kind; without it the first `split` (0.9) of the tokens are for training and the rest for
 --- validation. `vocab`: ids must be below it; 0: the size of the vocabulary, 50257 where none is
 --- known. Windows are of `context` tokens, or of cfg.context where that is given, for training a
---- model on shorter ones than it could see. `vocabulary`: that of a checkpoint, instead of a new one from the text. Errors: files
---- that are missing, empty, damaged, too short for a window of context + 1 tokens in either part,
---- or not UTF-8 ("char"); ids outside `vocab`, which some seconds are spent to find here, the rest
---- when they are read.
+--- model on shorter ones than it could see. `vocabulary`: that of a checkpoint, instead of a new
+--- one from the text. Errors: files that are missing, empty, damaged, too short for a window of
+--- context + 1 tokens in either part, or not UTF-8 ("char"); ids outside `vocab`, which some
+--- seconds are spent to find here, the rest when they are read.
 ---     local d = nn.data({text = "input.txt", batch = 4}, {context = 8})
 ---     d.train:batch():dims()  --> 4, 8
 ---     d.vocabulary:decode{3, 11, 8}, d.vocab  --> "The", 30

@@ -50,7 +50,7 @@ local function settings(name, accept)
   for _, recipe in ipairs(docs.recipes()) do
     local cfg = config.config(recipe.schema, {}, recipe.options)
     for _, setting in ipairs(config.settings(cfg)) do
-      local path, wanted = setting.path, nil
+      local path, wanted = setting.path
       if accept then
         wanted = accept(path, setting.meaning)
       else
@@ -103,7 +103,8 @@ function M.search(word)
   end
   for _, recipe in ipairs(docs.recipes()) do
     if recipe.about:lower():find(word:lower(), 1, true) then
-      lines[#lines + 1] = recipe.path .. ": " .. recipe.about:gsub("\n", " "):match "^.-[.:]%f[%s%z]"
+      local first = recipe.about:gsub("\n", " "):match "^.-[.:]%f[%s%z]"
+      lines[#lines + 1] = recipe.path .. ": " .. first
     end
   end
   local function accept(path, meaning)

@@ -17,7 +17,8 @@ local function looks_like_text(map)
   local bytes, count = ffi.cast("const uint8_t *", map.data), math.min(map.size, 4096)
   for i = 0, count - 1 do
     local byte = bytes[i]
-    if not (byte >= 32 and byte < 127 or byte == 9 or byte == 10 or byte == 13) then return false end
+    local printed = byte >= 32 and byte < 127 or byte == 9 or byte == 10 or byte == 13
+    if not printed then return false end
   end
   return count >= 32
 end

@@ -56,6 +56,8 @@ t.case("tensors are made from sizes and options, and nothing else", function()
   says(function() nn.zeros(nil, 3) end, "zeros: size 1 is nil")
   says(function() nn.zeros({2, 3}, 4) end, "zeros: size 1 is a table")
   says(function() nn.zeros(2, {dtpe = "i32"}) end, "zeros: has no option 'dtpe'; did you mean")
+  says(function() nn.zeros(2):sum {dim = 1} end,
+       "sum: has no option 'dim'; there are axis, keepdim")
   says(function() nn.zeros(2, {dtype = "i32", grad = true}) end, "needs a float dtype")
   says(function() nn.tensor({1, 2}, "f64") end, "tensor: options are a table {name = value, ...}")
   says(function() nn.tensor({1, 2}, {gard = true}) end, "tensor: has no option 'gard'")
