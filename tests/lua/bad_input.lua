@@ -184,6 +184,18 @@ t.case("more tokens than the model's context", function()
          .. "context of 4")
 end)
 
+t.case("a number of workers that is none, and a script without its ending", function()
+  for _, number in ipairs {"x", "0", "-1", "1.5", "2x"} do
+    local _, output = t.shell(("NNLUA_CPUS=%s $NNLUA -e 'nn.ones(3):sum():item()' 2>&1"):format(
+      number))
+    t.check(output:find(("NNLUA_CPUS is '%s'; a number of workers from 1 is needed"):format(number),
+                        1, true), output)
+  end
+  local status, output = t.shell(("cd %s; $NNLUA recipes/runs 2>&1"):format(host.root))
+  t.same({status, output}, {1, "nnlua: cannot open recipes/runs: No such file or directory; did "
+                            .. "you mean 'recipes/runs.lua'?\n"})
+end)
+
 t.case("shapes and dtypes that do not match name both", function()
   local function message(code)
     local status, output = t.shell("$NNLUA -e '" .. code .. "' 2>&1")
