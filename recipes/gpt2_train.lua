@@ -65,11 +65,15 @@ local cfg = nn.config(schema, arg, {presets = {
 local lr = nn.schedule {kind = cfg.schedule.kind, lr = cfg.optim.lr, min_lr = cfg.schedule.min_lr,
                         warmup = cfg.schedule.warmup, steps = cfg.steps}
 
+if cfg.preset == "finetune" and cfg.init == "" then
+  nn.fail "preset finetune needs init=FOLDER: a run, a checkpoint or a folder of transformers"
+end
 local run = nn.run(cfg)              -- folder, seed, resume; also signals, checkpoints and metrics
 local words = run.vocabulary
 if cfg.init ~= "" then
   local sizes, known = model_file.sizes(run.checkpoint and run.checkpoint.path or cfg.init)
   for name, value in pairs(sizes) do cfg.model[name] = value end
+  cfg.data.context = math.min(cfg.data.context, sizes.context)
   words = words or known
   if not words and cfg.data.bin == "" and not files.list(cfg.data.vocabulary) then
     nn.fail("init '%s' has no tokenizer; give data.vocabulary=FOLDER, or a token file by data.bin",

@@ -78,8 +78,10 @@ t.case("a recipe begins with weights, sizes and vocabulary of a folder of transf
   t.check(status == 0 and output:find("resumed after step 2", 1, true), output)
   status, output = train "out=half model.dtype=bf16"
   t.check(status == 0 and output:find "val_loss %d", output)
-  t.check(select(2, train "data.context=65 out=long"):find(
-    "data.context=65 is more than the model's context of 64", 1, true))
+  t.check(select(2, train "data.context=99 out=all"):find "done after", "all that it sees")
+  t.fails(function() nn.data({text = folder .. "/words.txt", context = 65}, {context = 64}) end,
+          "data.context=65 is more than the model's context of 64")
+  t.check(select(2, train "init="):find("preset finetune needs init=FOLDER", 1, true))
   files.remove(folder .. "/start/tokenizer.json")
   files.remove(folder .. "/start/vocab.json")
   t.check(select(2, train "out=none"):find("init 'start' has no tokenizer", 1, true))
