@@ -1,4 +1,5 @@
--- Trains GPT-2 on a text or on token ids: from a model that takes a minute on a laptop to GPT-2 XL.
+-- Trains GPT-2 on a text or on token ids, from a model that takes a minute on a laptop to GPT-2 XL;
+-- or fine-tunes one that is there.
 --   nnlua recipes/gpt2_train.lua                                   a minute, on nnlua's own sources
 --   nnlua recipes/gpt2_train.lua preset=char data.text=input.txt   nanoGPT's small CPU setting
 --   nnlua recipes/gpt2_train.lua preset=gpt2 data.bin=train.bin data.val=val.bin

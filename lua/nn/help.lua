@@ -91,13 +91,17 @@ function M.about(name)
 end
 
 --- search(word) -> the first lines of all docs that contain a word, and the recipes and settings
---- that do.
+--- that do; last, with the place in the source, what is the library's own.
 function M.search(word)
-  local lines = {}
+  local lines, own = {}, {}
   for _, list in ipairs {docs.ops(), docs.library()} do
     for _, entry in ipairs(list) do
       if next(entry.names) and entry.text:lower():find(word:lower(), 1, true) then
-        lines[#lines + 1] = entry.signature
+        if entry.key then
+          lines[#lines + 1] = entry.signature
+        else
+          own[#own + 1] = ("%s  (%s)"):format(entry.signature, entry.where)
+        end
       end
     end
   end
@@ -111,6 +115,7 @@ function M.search(word)
     return (path .. " " .. meaning):lower():find(word:lower(), 1, true)
   end
   for _, line in ipairs(settings("", accept)) do lines[#lines + 1] = line end
+  for _, line in ipairs(own) do lines[#lines + 1] = line end
   return #lines > 0 and table.concat(lines, "\n") or ("no doc has '%s'"):format(word)
 end
 

@@ -203,6 +203,8 @@ t.case("? knows ops, functions, layers, methods and models; ?? searches them", f
   has("?flops_per_token", "FLOPs per token")
   has("?data.accum", "data.accum=1  batches accumulated in a step\n  a setting of recipes/")
   has("?optim.clip", "optim.clip=1  largest norm of the gradient; 0: any")
+  has("??fine-tune", "recipes/gpt2_train.lua: Trains GPT-2 on a text")
+  has("??show_curve", "log:show_curve(name): the curve of a series")
   has("??perplexity", "recipes/gpt2_eval.lua: Loss and perplexity")
   has("?compil", "there is no help on 'compil'; did you mean 'compile'?")
   has("??warm-up", "schedule{kind=")
