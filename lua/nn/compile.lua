@@ -101,8 +101,8 @@ end
 
 --- simulated(f, measured) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=, workers=}
 --- of what f records behind its call of step_begins(): see nn_program_plan_t in nn.h. f returns the
---- tensors that last. measured: with times of kernels on this machine; "known": with those that were
---- measured before.
+--- tensors that last. measured: true for times of kernels on this machine, "known" for those that
+--- were measured before, else guesses.
 function M.simulated(f, measured)
   local program = record(f, {}, 0)
   local plan = ffi.new "nn_program_plan_t"
