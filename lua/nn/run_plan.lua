@@ -164,7 +164,7 @@ local function time_text(plan, tokens)
     or units.duration(s)
   return ("about %s a step, %s tokens/s; %d CPU workers, %.0f %% busy"):format(text,
     tokens / s < 1 and ("%.2g"):format(tokens / s) or units.number(tokens / s), plan.workers,
-    100 * plan.busy / plan.workers / s)
+    math.min(100, 100 * plan.busy / plan.workers / s))
 end
 
 --- report(build, loader) -> lines for people: what a step would take on this machine.
