@@ -346,6 +346,13 @@ function Run:done(values)
   end
 end
 
+-- Rows of a batch, cut as a batch of their own is: the tiles of the whole one may be larger.
+local function part_of(batch, first, last)
+  local part = batch:slice(1, first, last)
+  local alone = require("nn").zeros(part.shape, {dtype = part.dtype, axes = "batch,time"})
+  return part:retile {alone:cuts(1)[2], alone:cuts(2)[2]}
+end
+
 --- nn.accumulate(model, parts, ids, targets) -> mean loss. Forward and backward over the batch in
 --- that many parts, one after the other: the memory of one part, the gradient of all. Calls
 --- model(ids, targets, {scale = 1 / parts}) for the scaled loss of a part. Errors: a number of rows
@@ -360,7 +367,7 @@ function M.accumulate(model, parts, ids, targets)
     local first, last = (i - 1) * rows + 1, i * rows
     local x, y = ids, targets
     if parts > 1 then
-      x, y = x:slice(1, first, last), y:slice(1, first, last)
+      x, y = part_of(x, first, last), part_of(y, first, last)
       compile.part_begins(x)
     end
     local loss = model(x, y, {scale = 1 / parts})
