@@ -36,7 +36,8 @@ const char* const usage =
     "  --help                 this text\n"
     "  --                     the end of nnlua's own options\n"
     "A recipe's own options follow its name: nnlua recipes/gpt2_train.lua --help\n"
-    "Environment: NNLUA_CPUS (number of CPU workers), NNLUA_ISA (baseline, avx2, avx512), "
+    "Environment: NNLUA_CPUS (number of CPU workers), NNLUA_ISA (baseline, avx2, avx512),\n"
+    "NNLUA_WATCHDOG (seconds after which a task that does not end is an error; 0: never), "
     "STARPU_SCHED,\n"
     "OPENBLAS_CORETYPE.\n";
 

@@ -4,6 +4,7 @@
 #include <starpu.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -158,7 +159,8 @@ int planned_workers() {
         if (number < 1) fail("NNLUA_CPUS is '%s'; a number of workers from 1 is needed", cpus);
         return number;
     }
-    return usable_cores();
+    // Each GPU keeps a core busy with handing it its tasks.
+    return std::max(1, usable_cores() - gpus_for(state.options));
 }
 
 void start() {
@@ -175,8 +177,7 @@ void start() {
     starpu_conf_init(&conf);
     conf.catch_signals = 0;
     conf.ncpus = planned_workers();
-    if (usable_gpus() == 0 || state.options.gpus >= 0)
-        conf.ncuda = state.options.gpus > 0 ? state.options.gpus : 0;
+    conf.ncuda = gpus_for(state.options) == 0 ? 0 : state.options.gpus;  // -1: all
     conf.sched_policy_name = scheduler.c_str();
     if (conf.ncuda != 0) pin_host_memory();
     // Signals belong to the main thread: workers inherit a mask that blocks them.

@@ -46,18 +46,26 @@ void prepare_environment(const RuntimeOptions& options) {
 }
 
 int usable_gpus() {
-    int gpus = 0;
 #if defined(NN_CUDA)
-    if (cudaGetDeviceCount(&gpus) != cudaSuccess) return 0;
-#endif
+    static const int gpus = [] {
+        int count = 0;
+        return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+    }();
     return gpus;
+#else
+    return 0;
+#endif
+}
+
+int gpus_for(const RuntimeOptions& options) {
+    return options.gpus < 0 ? usable_gpus() : options.gpus;
 }
 
 // On CPUs one queue by priority. StarPU 1.4.10's work stealing (lws) now and then never runs what
 // an idle worker was left to fetch: seen within 10,000 small tasks, with one worker too.
 std::string scheduler_for(const RuntimeOptions& options) {
     if (!options.scheduler.empty()) return options.scheduler;
-    return options.gpus != 0 && usable_gpus() > 0 ? "dmdas" : "prio";
+    return gpus_for(options) > 0 ? "dmdas" : "prio";
 }
 
 void check_devices(const RuntimeOptions& options) {

@@ -54,7 +54,7 @@ end)
 t.case("a part that runs out of time is reported, and the status tells", function()
   need_programs()
   local status, output = t.shell(("cd %s; python3 tests/gpu/run --rehearse --binaries %s "
-    .. "--only ops,budget --seconds 0.105"):format(root, binaries))
+    .. "--only ops,budget --seconds 0.2"):format(root, binaries))
   t.same(status, 1)
   t.check(output:find("| ops | out of time |", 1, true), output)
   t.check(output:find("| budget | not started: time is up |", 1, true), output)
