@@ -25,7 +25,7 @@ struct Sizes {
     int64_t bytes;  // of a copy
     int repeats;
 };
-constexpr Sizes cpu_sizes = {384, int64_t(32) << 20, 2}, gpu_sizes = {2048, int64_t(256) << 20, 10};
+constexpr Sizes cpu_sizes = {384, int64_t(16) << 20, 2}, gpu_sizes = {2048, int64_t(256) << 20, 10};
 
 // Memory of a worker's device.
 class Buffer {

@@ -15,7 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CARRY = ROOT / ".deps/carry"
 PACKAGES = ("libhwloc-dev libhwloc15 libluajit-5.1-dev libluajit-5.1-2 libluajit-5.1-common lua-cjson "
             "libdeflate-dev libdeflate0 libopenblas0-pthread catch2 pkgconf-bin pkgconf libpkgconf3").split()
-KEPT = re.compile(r"/usr/(include|lib|bin/pkgconf|share/lua|share/luajit)")
+KEPT = re.compile(r"/usr/(include/|lib/|bin/pkgconf$|share/luajit)")
+LEFT = re.compile(r"liblapack|libblas|/lua/5\.[234]/|/lib(luajit|deflate|hwloc)[^/]*\.a$")  # not used
 # Part of every system that has a compiler.
 SYSTEM = re.compile(r"^(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|libgcc_s|libstdc\+\+)\.so")
 
@@ -30,7 +31,7 @@ def copy_package(name, prefix):
     done = subprocess.run(["dpkg", "-L", name], capture_output=True, text=True)
     for line in done.stdout.splitlines():
         source = pathlib.Path(line)
-        if not KEPT.match(line) or source.is_dir() or source.suffix == ".a" or not source.exists():
+        if not KEPT.match(line) or LEFT.search(line) or not source.is_file():
             continue
         target = prefix / source.relative_to("/usr")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -49,16 +50,15 @@ def pack():
     absent = [name for name in PACKAGES if not copy_package(name, prefix)]
     if absent:
         print("not installed, so left out:", ", ".join(absent))
-    shutil.copytree(starpu, CARRY / "starpu")
+    shutil.copytree(starpu, CARRY / "starpu", symlinks=True)
     libraries = prefix / "lib/carried"
     libraries.mkdir(parents=True)
     for file in list(prefix.rglob("*.so*")) + list((CARRY / "starpu/lib").glob("*.so*")):
         for name, path in needed_libraries(file):
             if not SYSTEM.match(name) and "cuda" not in path:
                 shutil.copy(path, libraries / name)
-    openblas = next(prefix.rglob("libopenblas.so.0"), None)
-    if openblas:  # opened by its name
-        shutil.copy(openblas, libraries / openblas.name)
+    for file in prefix.rglob("libopenblas*.so*"):  # opened by its name
+        shutil.move(file, libraries / "libopenblas.so.0")
     for file in prefix.rglob("*.pc"):  # relative to where they lie, whatever the folder is called
         up = "/".join([".."] * (len(file.parent.relative_to(prefix).parts)))
         text = file.read_text().replace("/usr", "${pcfiledir}/" + up)
@@ -75,10 +75,11 @@ def environment():
         return {}
     prefix = CARRY / "usr"
     paths = [str(p.parent) for p in prefix.rglob("*.pc")] + [str(CARRY / "starpu/lib/pkgconfig")]
-    lua = next(prefix.rglob("cjson.so"), None)
+    lua = next(prefix.rglob("lua/5.1/cjson.so"), None)
+    folders = sorted({str(f.parent) for f in prefix.rglob("lib*.so*")})
     result = {
         "PKG_CONFIG_LIBDIR": ":".join(sorted(set(paths))), "CMAKE_PREFIX_PATH": str(prefix),
-        "LD_LIBRARY_PATH": ":".join([str(prefix / "lib/carried"), str(CARRY / "starpu/lib"),
+        "LD_LIBRARY_PATH": ":".join([*folders, str(CARRY / "starpu/lib"),
                                      os.environ.get("LD_LIBRARY_PATH", "")]).rstrip(":"),
         "CPATH": str(prefix / "include"),
     }
