@@ -166,7 +166,7 @@ int planned_workers() {
 void start() {
     if (state.running) return;
     if (const char* scheduler = std::getenv("STARPU_SCHED")) check_scheduler(scheduler);
-    watchdog_seconds();
+    start_watchdog();
     check_devices(state.options);
     prepare_environment(state.options);
     const std::string scheduler = scheduler_for(state.options);

@@ -34,7 +34,7 @@ struct Seen {
 };
 Seen seen[STARPU_NMAXWORKERS][watched_places];
 Seen progress;  // the sum of all sequence numbers
-double last_look = 0;
+double limit = default_seconds, last_look = 0;
 bool found = false;
 
 double now() { return starpu_timing_now() * 1e-6; }
@@ -59,9 +59,9 @@ std::string describe(int worker, const Record& record, uint64_t sequence) {
     return record.sequence.load(std::memory_order_acquire) == sequence ? text : "";
 }
 
-// What has been under way for longer than `limit`; the sum of all sequence numbers in *sum, and
+// What has been under way for longer than the limit; the sum of all sequence numbers in *sum, and
 // whether anything is under way.
-std::string find_overdue(double limit, uint64_t* sum, bool* busy) {
+std::string find_overdue(uint64_t* sum, bool* busy) {
     constexpr int most_named = 4;
     int number = 0;
     std::string names;
@@ -102,31 +102,30 @@ void watch_ends(int place) {
     record.sequence.store(sequence + sequence % 2, std::memory_order_release);
 }
 
-double watchdog_seconds() {
+void start_watchdog() {
     const char* text = std::getenv("NNLUA_WATCHDOG");
-    if (!text || !*text) return default_seconds;
+    limit = default_seconds;
+    if (!text || !*text) return;
     char* end = nullptr;
-    const double seconds = std::strtod(text, &end);
-    if (*end || !(seconds >= 0))
+    limit = std::strtod(text, &end);
+    if (*end || !(limit >= 0))
         fail("NNLUA_WATCHDOG is '%s'; a number of seconds is needed, 0 for no watchdog", text);
-    return seconds;
 }
 
 void look_for_hangs() {
-    static const double limit = watchdog_seconds();
     const double before = last_look, at = now();
     if (limit == 0 || at - before < between_looks) return;
     last_look = at;
     uint64_t sum = 0;
     bool busy = false;
-    const std::string overdue = find_overdue(limit, &sum, &busy);
+    const std::string overdue = find_overdue(&sum, &busy);
     found = true;
     if (!overdue.empty())
         fail("a task hangs, or takes more than %g s: %s%s", limit, overdue.c_str(), advice);
     // Nobody looked for a while: what moved meanwhile is not known.
     if (sum != progress.sequence || busy || at - before > 10 * between_looks) progress = {sum, at};
     if (at - progress.since >= limit && starpu_task_nsubmitted() > 0)
-        fail("nothing has moved for %g s: %d tasks are submitted, none is under way%s", limit,
+        fail("nothing has moved for %g s: of %d submitted tasks none is under way%s", limit,
              starpu_task_nsubmitted(), advice);
     found = false;
 }

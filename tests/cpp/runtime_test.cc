@@ -98,6 +98,24 @@ TEST_CASE("schedulers that choose by time are told it, from FLOPs and bytes and 
     starpu_task_destroy(task);
 }
 
+TEST_CASE("tasks that nothing lets begin are an error for whoever waits, until they can") {
+    setenv("NNLUA_WATCHDOG", "0.3", 1);
+    {
+        const Session session(1);
+        const Tensor x = scalar_of(1);
+        wait_all();
+        const starpu_data_handle_t handle = x.tile(0)->handle();
+        REQUIRE(starpu_data_acquire(handle, STARPU_RW) == 0);
+        const Tensor y = op("add", {x, x});
+        CHECK_THAT(error_of([] { wait_all(); }),
+                   contains("nothing has moved for 0.3 s: of 1 submitted tasks none is under way"));
+        starpu_data_release(handle);
+        wait_all();
+        CHECK(values_of(y)[0] == 2);
+    }
+    unsetenv("NNLUA_WATCHDOG");
+}
+
 TEST_CASE("the scheduler is chosen by its name") {
     unsetenv("STARPU_SCHED");
     for (const char* name : {"eager", "prio", "dmdas"}) {
