@@ -18,7 +18,7 @@ struct Watched {  // what the calling worker's thread runs
 
 // Called again and again by the main thread while it waits; throws where something hangs.
 void look_for_hangs();
-bool hangs();               // whether it threw at its last look
+bool hangs();           // whether it threw at its last look
 void start_watchdog();  // reads NNLUA_WATCHDOG; throws where that is no number
 
 }  // namespace nn
