@@ -4,6 +4,7 @@
 
 #include "bindings/handles.h"
 #include "engine/memory.h"
+#include "engine/plan.h"
 #include "engine/rules.h"
 
 using namespace nn;
@@ -230,6 +231,44 @@ int nn_program_info(const nn_ref* program, nn_program_info_t* out) {
         const ProgramInfo info = program_of(program).info();
         given(out, "out") = {info.tasks, info.tiles, info.flops, info.persistent_bytes,
                              info.peak_bytes};
+    });
+}
+
+int nn_record_step(void) {
+    return guard([] {
+        if (!recording_program()) fail("record_step: no recording is under way");
+        recording_program()->begin_step();
+    });
+}
+
+int nn_record_part(int32_t tiles) {
+    return guard([&] {
+        if (!recording_program()) fail("record_part: no recording is under way");
+        if (tiles < 1) fail("record_part: %d tiles", tiles);
+        recording_program()->begin_part(tiles);
+    });
+}
+
+int nn_tensor_kind(const nn_ref* tensor, int32_t kind) {
+    return guard([&] {
+        if (kind < 0 || kind >= tile_kinds) fail("there is no kind %d of tensors", kind);
+        const Tensor& t = tensor_of(given(tensor, "tensor"));
+        for (int64_t i = 0; i < t.tiles(); ++i) t.tile(i)->kind = uint8_t(kind);
+    });
+}
+
+int nn_program_plan(const nn_ref* program, int32_t measured, nn_program_plan_t* out) {
+    return guard([&] {
+        const Program& p = program_of(program);
+        if (measured < 0 || measured > 2) fail("plan: measured is %d, not 0, 1 or 2", measured);
+        const PlanResult r = plan(p, Times(measured));
+        nn_program_plan_t& to = given(out, "out");
+        to = {};
+        for (size_t t = p.step_begin(); t < p.tasks().size(); ++t, ++to.tasks)
+            to.flops += double(p.tasks()[t].arg.flops);
+        to.seconds = r.seconds, to.busy = r.busy, to.peak = r.peak, to.lasting = r.lasting;
+        std::copy(r.by_kind, r.by_kind + tile_kinds, to.kinds);
+        to.workers = planned_workers();
     });
 }
 

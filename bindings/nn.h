@@ -62,6 +62,14 @@ typedef struct {
     double flops;
     int64_t persistent_bytes, peak_bytes;
 } nn_program_info_t;
+// A step as it would run: seconds from one step's end to the next one's, seconds that workers
+// compute, bytes at the peak and between steps; kinds: of the peak, by nn_tensor_kind.
+typedef struct {
+    int64_t tasks;
+    double flops, seconds, busy;
+    int64_t peak, lasting, kinds[5];
+    int32_t workers;
+} nn_program_plan_t;
 typedef struct {
     int64_t budget, in_use, cached, peak, tensors, available;
 } nn_memory_info_t;
@@ -129,6 +137,16 @@ int nn_recording(void);  // 1 while recording
 int nn_program_run(const nn_ref* program, const nn_ref* inputs, int32_t n_inputs, nn_ref* outputs,
                    int32_t n_outputs);
 int nn_program_info(const nn_ref* program, nn_program_info_t* out);
+// While recording: what came before only makes what a step works on; plans are about what follows.
+int nn_record_step(void);
+// While recording: what follows is the next part of a step that takes its batch in parts, the
+// tokens of which are cut into so many tiles.
+int nn_record_part(int32_t tiles);
+// What a tensor is, for plans: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations.
+int nn_tensor_kind(const nn_ref* tensor, int32_t kind);
+// Plays the program on imaginary workers. measured: 1: kernels are timed for it on this machine,
+// for a second or two at most; 2: with the times that are known from before; 0: with guesses.
+int nn_program_plan(const nn_ref* program, int32_t measured, nn_program_plan_t* out);
 int nn_slot_new(double value, int32_t* slot);
 int nn_slot_free(int32_t slot);
 int nn_slot_set(int32_t slot, double value);

@@ -35,15 +35,6 @@ Arena& arena() {
     return *instance;
 }
 
-// Sizes are rounded up by at most an eighth, so that tiles of nearly the same size share blocks.
-size_t size_class(size_t bytes) {
-    if (bytes <= 4096) return std::max<size_t>(64, (bytes + 63) / 64 * 64);
-    size_t step = 512;
-    while (step * 16 <= bytes) step *= 2;
-    if (bytes >= huge_page) step = std::max(step, size_t(64) << 10);
-    return (bytes + step - 1) / step * step;
-}
-
 void* system_allocate(size_t bytes) {
     void* block = nullptr;
     if (posix_memalign(&block, bytes >= huge_page ? huge_page : 64, bytes) != 0) return nullptr;
@@ -93,8 +84,17 @@ void trim_locked(Arena& a) {
 
 }  // namespace
 
+// Sizes are rounded up by at most an eighth, so that tiles of nearly the same size share blocks.
+size_t arena_bytes(size_t bytes) {
+    if (bytes <= 4096) return std::max<size_t>(64, (bytes + 63) / 64 * 64);
+    size_t step = 512;
+    while (step * 16 <= bytes) step *= 2;
+    if (bytes >= huge_page) step = std::max(step, size_t(64) << 10);
+    return (bytes + step - 1) / step * step;
+}
+
 void* arena_allocate(size_t bytes) {
-    const size_t rounded = size_class(bytes);
+    const size_t rounded = arena_bytes(bytes);
     Arena& a = arena();
     std::lock_guard lock(a.mutex);
     auto it = a.free.find(rounded);
@@ -119,7 +119,7 @@ void* arena_allocate(size_t bytes) {
 }
 
 void arena_free(void* block, size_t bytes) {
-    const size_t rounded = size_class(bytes);
+    const size_t rounded = arena_bytes(bytes);
     Arena& a = arena();
     std::lock_guard lock(a.mutex);
     a.free[rounded].push_back(block);

@@ -18,7 +18,8 @@ struct MemoryInfo {
 
 void* arena_allocate(size_t bytes);  // 64-byte aligned; nullptr when the machine has no more
 void arena_free(void* block, size_t bytes);
-void arena_trim();  // returns every cached block to the system
+size_t arena_bytes(size_t bytes);  // what a block of so many takes
+void arena_trim();                 // returns every cached block to the system
 
 // How memory is made known to GPUs, so that it can be copied while they work. Pinning costs about
 // as much as copying, so it happens once for what the arena keeps; where it fails, memory is used

@@ -9,6 +9,7 @@
 
 #include "engine/error.h"
 #include "engine/memory.h"
+#include "engine/plan.h"
 #include "engine/rules.h"
 #include "engine/runtime.h"
 
@@ -94,6 +95,7 @@ void Program::finish(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
     check_inputs_kept();
     drop_unused();
     check_values();
+    order_parts();
     find_lifetimes();
     find_priorities();
     find_help();
@@ -164,6 +166,8 @@ void Program::drop_unused() {
     }
     new_index[tasks_.size()] = kept.size();
     for (SlotStep& step : slot_steps_) step.before_task = new_index[step.before_task];
+    step_begin_ = new_index[step_begin_];
+    for (Part& part : parts_) part.begin = new_index[part.begin];
     tasks_ = std::move(kept);
 }
 
@@ -215,22 +219,13 @@ void Program::find_lifetimes() {
     info_.tiles = int64_t(born.size() + persistent.size());
 }
 
-namespace {
-
-// An estimate in microseconds: FLOPs at 100 GFLOP/s, bytes at 10 GB/s, 5 us a task.
-double estimated_time(const TaskArg& arg) {
-    return 5 + std::max(double(arg.flops) * 1e-5, double(arg.bytes) * 1e-4);
-}
-
-}  // namespace
-
 // Where most of the time goes into tasks that can be split, and are worth it, workers help instead
 // of taking tasks of their own.
 void Program::find_help() {
     constexpr double worth_it = 20;
     double all = 0, split = 0;
     for (const Task& task : tasks_) {
-        const double time = estimated_time(task.arg);
+        const double time = guessed_time(task.arg);
         all += time;
         if (task.splits && time > worth_it) split += time;
     }
@@ -239,7 +234,7 @@ void Program::find_help() {
 }
 
 // Priority: the longest path from a task to the end of the program. Only the order matters. Tasks
-// that were given one keep it on top.
+// that were given one keep it on top; see begin_part() for the parts of a step.
 void Program::find_priorities() {
     std::vector<std::vector<uint32_t>> before(tasks_.size());
     struct Access {
@@ -262,10 +257,10 @@ void Program::find_priorities() {
     std::vector<double> path(tasks_.size(), 0);
     for (size_t t = tasks_.size(); t-- > 0;) {
         const TaskArg& arg = tasks_[t].arg;
-        path[t] += estimated_time(arg);
+        path[t] += guessed_time(arg);
         for (uint32_t earlier : before[t]) path[earlier] = std::max(path[earlier], path[t]);
-        tasks_[t].priority = int32_t(std::clamp(path[t] + 1e8 * tasks_[t].priority, -2e9, 2e9));
     }
+    set_priorities(path);
 }
 
 // Tells helpers how many tasks to wait for; where a submission fails, of those that came about.

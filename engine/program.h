@@ -32,6 +32,16 @@ public:
     // except to keep at most one earlier replay in flight.
     std::vector<Tensor> run(const std::vector<Tensor>& inputs);
     ProgramInfo info() const { return info_; }
+    // While recording: what came before makes what a step works on (weights, moments). A plan is
+    // about the tasks from here on.
+    void begin_step() { step_begin_ = tasks_.size(); }
+    // While recording: the next part of a step that works on one part of its batch after the other
+    // begins; `tiles`: into how many tiles its tokens are cut. See engine/parts.cc.
+    void begin_part(int tiles) { parts_.push_back({tasks_.size(), tiles}); }
+    size_t step_begin() const { return step_begin_; }
+    const std::vector<Task>& tasks() const { return tasks_; }
+    const std::vector<Tensor>& inputs() const { return inputs_; }
+    const std::vector<Tensor>& results() const { return outputs_; }
     size_t outputs() const { return outputs_.size(); }
 
 private:
@@ -40,12 +50,18 @@ private:
         int32_t slot;
         double delta;
     };
+    struct Part {
+        size_t begin;
+        int tiles;
+    };
     void check_ends() const;
     void check_inputs_kept() const;
     void drop_unused();
     void check_values() const;
     void find_lifetimes();
+    void order_parts();
     void find_priorities();
+    void set_priorities(const std::vector<double>& path);
     void find_help();
     void check_run(const std::vector<Tensor>& inputs) const;
     void hold_slot(int32_t slot);
@@ -53,6 +69,8 @@ private:
 
     const uint32_t number_;  // of the recording: its temporaries have it
     bool submitted_ = false;
+    size_t step_begin_ = 0;
+    std::vector<Part> parts_;
     bool helped_ = false;  // workers help each other with single tasks
     std::vector<Task> tasks_;
     std::vector<std::vector<TilePtr>> dies_after_;  // per task: temporaries whose last use it is

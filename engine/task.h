@@ -44,6 +44,7 @@ public:
     const size_t bytes;
     const uint32_t
         recording;         // number of the recording it is a temporary of, 0 for one that persists
+    uint8_t kind = 0;      // for plans: a TileKind (engine/plan.h)
     uint32_t version = 0;  // counts changes in place; a view remembers the version it was made at
 
 private:

@@ -16,8 +16,10 @@ std::map<std::string, int64_t>& tile_sizes() {
     return sizes;
 }
 
-constexpr int64_t large_tile = int64_t(32)
-                               << 20;  // bytes; beyond twice this an unnamed tensor is cut
+// Bytes; beyond twice this an unnamed tensor is cut, into a few tiles: where such weights meet,
+// each product is one task per pair of tiles.
+constexpr int64_t large_tile = int64_t(32) << 20;
+int64_t large_tiles() { return std::max(12, 2 * planned_workers()); }
 constexpr int64_t vocab_tile = 8192;
 
 // Tokens per tile when the user says nothing: one tile a worker. Two a worker would balance better,
@@ -160,7 +162,8 @@ Grid choose_grid(const Dims& shape, Dtype dtype, const std::vector<std::string>&
         }
     }
     if (!named && !shape.empty() && product(shape) * element > 2 * large_tile) {
-        const int64_t rows = std::max<int64_t>(1, large_tile / (product(shape, 1) * element));
+        const int64_t tile = std::max(large_tile, product(shape) * element / large_tiles());
+        const int64_t rows = std::max<int64_t>(1, tile / (product(shape, 1) * element));
         grid.axes[0] = cut_evenly(shape[0], rows);
     }
     return grid;

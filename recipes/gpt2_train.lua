@@ -4,6 +4,7 @@
 --   nnlua recipes/gpt2_train.lua preset=char data.text=input.txt   nanoGPT's small CPU setting
 --   nnlua recipes/gpt2_train.lua preset=gpt2 data.bin=train.bin data.val=val.bin
 --   nnlua recipes/gpt2_train.lua preset=finetune init=gpt2/ data.text=input.txt
+--   nnlua recipes/gpt2_train.lua preset=gpt3-175b --plan           what would that take?
 -- Any setting can be given as a.b=value; --help lists them, --plan tells what a step would cost.
 local nn, GPT2 = require "nn", require "models.gpt2"
 local files, model_file = require "nn.files", require "nn.model_file"
@@ -55,6 +56,12 @@ local function released(name, lr, batch)
           optim = {lr = lr, beta2 = 0.95}, schedule = {min_lr = lr / 10, warmup = 2000},
           steps = 600000}
 end
+-- GPT-3 175B (Brown et al. 2020, table 2.1): 3.2 million tokens a step.
+local gpt3 = {about = "96 layers, 12288 wide",
+              model = {layers = 96, heads = 96, embd = 12288, context = 2048, vocab = 50257},
+              data = {batch = 1, accum = 1600}, eval_every = 1000, final_batches = 200,
+              optim = {lr = 6e-5, beta2 = 0.95}, schedule = {min_lr = 6e-6, warmup = 117},
+              steps = 94000}
 local cfg = nn.config(schema, arg, {presets = {
   demo = {base = "char", about = "char with fewer steps: less than a minute", steps = 1500},
   char = {about = "nanoGPT's small CPU setting: 2000 steps of 12 x 64 characters"},
@@ -64,6 +71,7 @@ local cfg = nn.config(schema, arg, {presets = {
               optim = {lr = 3e-5, beta2 = 0.95}, schedule = {warmup = 20, min_lr = 3e-6}},
   ["gpt2"] = released("gpt2", 6e-4, 12), ["gpt2-medium"] = released("gpt2-medium", 3e-4, 8),
   ["gpt2-large"] = released("gpt2-large", 2.5e-4, 6), ["gpt2-xl"] = released("gpt2-xl", 2e-4, 4),
+  ["gpt3-175b"] = gpt3,
 }})
 local lr = nn.schedule {kind = cfg.schedule.kind, lr = cfg.optim.lr, min_lr = cfg.schedule.min_lr,
                         warmup = cfg.schedule.warmup, steps = cfg.steps}

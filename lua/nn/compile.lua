@@ -89,6 +89,44 @@ function M.plan(f)
   return info_of(program)
 end
 
+local kinds = {"other", "weights", "gradients", "optimizer", "activations"}
+
+--- kind(tensor, name): what a tensor is, for simulated(): "weights", "gradients", "optimizer",
+--- "activations" or "other".
+function M.kind(x, name)
+  for number, known in ipairs(kinds) do
+    if known == name then check(C.nn_tensor_kind(x.ref, number - 1)) end
+  end
+end
+
+--- simulated(f, measured) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=, workers=}
+--- of what f records behind its call of step_begins(): see nn_program_plan_t in nn.h. f returns the
+--- tensors that last. measured: true for times of kernels on this machine, "known" for those that
+--- were measured before, else guesses.
+function M.simulated(f, measured)
+  local program = record(f, {}, 0)
+  local plan = ffi.new "nn_program_plan_t"
+  local times = measured == "known" and 2 or measured and 1 or 0
+  check(C.nn_program_plan(program.ref, times, plan))
+  local out = {tasks = tonumber(plan.tasks), flops = plan.flops, seconds = plan.seconds,
+               busy = plan.busy, peak = tonumber(plan.peak), lasting = tonumber(plan.lasting),
+               workers = plan.workers, kinds = {}}
+  for number, name in ipairs(kinds) do out.kinds[name] = tonumber(plan.kinds[number - 1]) end
+  return out
+end
+
+--- step_begins(): for simulated().
+function M.step_begins() check(C.nn_record_step()) end
+
+--- part_begins(ids): where a compiled step begins with a part of its batch. Workers take no more
+--- parts at once than they need to be busy, so that not all are in memory.
+function M.part_begins(ids)
+  if not M.recording() then return end
+  local tiles = 1
+  for axis = 1, #ids.shape do tiles = tiles * (#ids:cuts(axis) - 1) end
+  check(C.nn_record_part(tiles))
+end
+
 local function program_for(self, given, n)
   local key = key_of(given, n)
   local program = self.programs[key]

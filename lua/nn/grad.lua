@@ -79,6 +79,28 @@ local function set_leaf_grad(leaf, g, owned)
 end
 M.set_leaf_grad = set_leaf_grad
 
+local watcher   -- inside on_backward
+
+--- Calls f; watch(list) is told the results {{tensor=}, ...} that each backward() inside finds kept
+--- for it.
+function M.on_backward(watch, f)
+  local outer = watcher
+  watcher = watch
+  local ok, message = lib.protected(f)
+  watcher = outer
+  if not ok then error(message, 0) end
+end
+
+local function show_kept(list)
+  local kept = {}
+  for _, node in ipairs(list) do
+    for i = 1, node.count do
+      if node.results[i] then kept[#kept + 1] = {tensor = node.results[i]} end
+    end
+  end
+  watcher(kept)
+end
+
 -- Nodes that the result depends on, newest first.
 local function nodes_behind(root)
   local seen, list, stack = {}, {}, {root}
@@ -153,6 +175,7 @@ function Tensor:backward(options)
   local retain = arguments.options("backward", options, {retain = true}).retain
   M.no_grad(function()
     local list = nodes_behind(self.node)
+    if watcher then show_kept(list) end
     for _, node in ipairs(list) do node.grads = {} end
     self.node.grads[self.output] = 1
     for _, node in ipairs(list) do

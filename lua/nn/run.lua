@@ -3,6 +3,7 @@
 -- results of a step are read only when the second step after it has been submitted, when they are
 -- there in any case: reading earlier would let the engine run dry.
 local checkpoint = require "nn.checkpoint"
+local compile = require "nn.compile"
 local files = require "nn.files"
 local lib = require "nn.ffi"
 local log = require "nn.log"
@@ -79,9 +80,10 @@ function Run:track(parts)
 end
 
 --- run:plan(build, loader) -> whether to go on: false with plan=true, which prints what a step
---- would take. build() makes and returns the model, the optimizer and the step, a function of the
---- loader's ids and targets; it is run here without computing or allocating anything. Errors: where
---- that does not fit into memory, with the bytes needed and the bytes there are.
+--- would take: its memory by kind, whether that fits, the largest batch that would, its time.
+--- build() makes and returns the model, the optimizer and the step, a function of the loader's ids
+--- and targets; it is run here without computing or allocating anything. Errors: where that does
+--- not fit into memory, with the bytes needed and the bytes there are.
 ---     local function build()
 ---       local m = GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}
 ---       local o = nn.AdamW(m)
@@ -89,22 +91,17 @@ end
 ---     end
 ---     nn.run(cfg):plan(build, data.train)  --> true
 function Run:plan(build, loader)
-  local plan = run_plan.plan(build, loader)
-  local fits = plan.need <= plan.there
-  local parts = ("%s of parameters and moments, %s of gradients and activations"):format(
-    units.bytes(plan.state), units.bytes(plan.need - plan.state))
-  if not self.cfg.plan then
-    if fits then return true end
-    lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s), there are %s (%.0f bytes)"
-             .. "; lower data.batch (data.accum makes up for it), model.context or model.layers",
-             units.bytes(plan.need), plan.need, parts, units.bytes(plan.there), plan.there)
+  if self.cfg.plan then
+    for _, line in ipairs(run_plan.report(build, loader)) do self:say(line) end
+    return false
   end
-  local function line(name, ...) self:say(("%-12s "):format(name) .. string.format(...)) end
-  line("parameters", "%s", units.number(plan.parameters))
-  line("a step", "%s tasks, %.3g GFLOP", units.number(plan.tasks), plan.flops / 1e9)
-  line("its memory", "%s: %s", units.bytes(plan.need), parts)
-  line("there are", "%s: it %s", units.bytes(plan.there), fits and "fits" or "does not fit")
-  return false
+  local plan = run_plan.plan(build, loader)
+  if plan.peak <= plan.there then return true end
+  lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s of parameters and moments, %s "
+           .. "of gradients and activations), there are %s (%.0f bytes); lower data.batch "
+           .. "(data.accum makes up for it), model.context or model.layers", units.bytes(plan.peak),
+           plan.peak, units.bytes(plan.state), units.bytes(plan.peak - plan.state),
+           units.bytes(plan.there), plan.there)
 end
 
 -- Seconds of training so far in this process, without validation, samples and checkpoints.
@@ -279,8 +276,10 @@ end
 local function begin(self)
   local nn = require "nn"
   local model, data, random = self.parts.model, self.parts.data, nn.random_state()
-  local rate = model.flops_per_token and data and nn.sgemm_gflops(1024)
+  local rate = model.flops_per_token and data and nn.scope(nn.sgemm_gflops, 1024)
   nn.set_random_state(random)
+  nn.sync()
+  nn.reset_peak()                        -- the memory that is reported is the training's
   if rate then self.flops, self.rate = model:flops_per_token(data.context), rate * 1e9 end
   local cpus, gpus = nn.workers()
   self.log:event(self.checkpoint and "resume" or "start", {
@@ -357,10 +356,13 @@ function M.accumulate(model, parts, ids, targets)
   local nn = require "nn"
   local rows, total = ids:dim(1) / parts, nil
   if rows % 1 ~= 0 then lib.fail("accumulate: %d rows in %d parts", ids:dim(1), parts) end
-  for i = 1, parts do
+  for i = 1, run_plan.parts_to_record(parts) do
     local first, last = (i - 1) * rows + 1, i * rows
     local x, y = ids, targets
-    if parts > 1 then x, y = x:slice(1, first, last), y:slice(1, first, last) end
+    if parts > 1 then
+      x, y = x:slice(1, first, last), y:slice(1, first, last)
+      compile.part_begins(x)
+    end
     local loss = model(x, y, {scale = 1 / parts})
     loss:backward()
     loss = loss:detach()

@@ -26,7 +26,8 @@ function M.wrap(slot, generation)
   local shape = {}
   for i = 1, info.rank do shape[i] = tonumber(info.shape[i - 1]) end
   created = created + 1
-  lib.count_bytes(tonumber(info.bytes))
+  -- A recording holds no memory, whatever its tensors' sizes.
+  if info.temporary == 0 then lib.count_bytes(tonumber(info.bytes)) end
   local x = {ref = ref, shape = shape, dtype = lib.dtypes[info.dtype], order = created}
   return setmetatable(x, Tensor)
 end

@@ -35,7 +35,7 @@ t.case("unknown and mistyped settings", function()
   says("model.layers=many", "'model.layers' takes a whole number, not 'many'")
   says("model.layers=1.5", "'model.layers' takes a whole number, not '1.5'")
   says("preset=gtp2", "there is no preset 'gtp2'; did you mean 'gpt2'? "
-       .. "(presets: char, demo, finetune, gpt2, gpt2-large, gpt2-medium, gpt2-xl)")
+       .. "(presets: char, demo, finetune, gpt2, gpt2-large, gpt2-medium, gpt2-xl, gpt3-175b)")
   says("--plam", "there is no 'plam'; did you mean 'plan'?")
   t.same(files.list(folder), {"text.txt"})              -- nothing was made
 end)

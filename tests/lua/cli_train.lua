@@ -148,12 +148,25 @@ t.case("--plan tells what a step costs and trains nothing", function()
   local status, output = shell "train --plan out=plan"
   t.same(status, 0)
   t.check(output:find "\nparameters +%d+%.%dk\n", output)
-  t.check(output:find "\na step +%d+ tasks, 0%.%d+ GFLOP\n", output)
-  t.check(output:find "\nits memory +.*activations\n" and output:find ": it fits\n$", output)
+  t.check(output:find "\nFLOPs +%S+ a token, %S+ a step of %S+ tokens\n", output)
+  t.check(output:find "\ntasks +%d+ a step\nmemory +%d+ [kM]B of RAM at most", output)
+  for _, kind in ipairs {"weights", "gradients", "optimizer", "activations", "workspace"} do
+    t.check(output:find("\n  " .. kind .. " +%d+ [kM]B\n"), output)
+  end
+  t.check(output:find ": it fits\nlargest batch +data.batch=%d+", output)
+  t.check(output:find "\ntime +about %S+ m?s a step, %S+ tokens/s; %d+ CPU workers, ", output)
   t.same(files.exists(files.join(folder, "plan")), false)
   status, output = shell "train --plan data.batch=4096 memory_gb=0.05"
   t.same(status, 0)
-  t.check(output:find "\nthere are +50 MB: it does not fit\n$", output)
+  t.check(output:find "\nthere are +50 MB: it does not fit\nlargest batch +data.batch=%d+", output)
+end)
+
+t.case("--plan tells of GPT-3 175B, whatever memory there is", function()
+  local status, output = shell([[train --plan preset=gpt3-175b model.layers=96 model.heads=96 \
+    model.embd=12288 model.context=2048 data.batch=1 memory_gb=0.1]])
+  t.same(status, 0)
+  t.check(output:find "\nparameters +175B\n" and output:find "\nmemory +%d%.%d TB of RAM", output)
+  t.check(output:find "it does not fit\nlargest batch +none fits: parameters and moments", output)
 end)
 
 t.case("a .bin file trains without a vocabulary; the sample is token ids", function()

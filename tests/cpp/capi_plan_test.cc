@@ -1,0 +1,50 @@
+// The C API's part in plans: where a step and its parts begin, what tensors are, and the result.
+#include "tests/cpp/capi_test.h"
+
+namespace nn::capi_test {
+namespace {
+
+TEST_CASE("a plan counts what follows the beginning of the step, by kind") {
+    const Library library;
+    nn_ref weight, program, result;
+    REQUIRE_OK(nn_record_begin());
+    weight = full({1000}, 3);
+    REQUIRE_OK(nn_tensor_kind(&weight, 1));
+    REQUIRE_OK(nn_record_step());
+    REQUIRE_OK(nn_record_part(1));
+    result = neg(neg(weight));
+    const nn_ref kept[] = {weight, result};
+    REQUIRE_OK(nn_record_end(nullptr, 0, kept, 2, &program));
+    nn_program_plan_t plan{};
+    REQUIRE_OK(nn_program_plan(&program, 0, &plan));
+    CHECK(plan.tasks == 2);
+    CHECK(plan.flops == 2000);
+    CHECK(plan.kinds[1] == 8192);
+    CHECK(plan.lasting == 16384);
+    CHECK(plan.peak == 24576);
+    CHECK(plan.kinds[0] + plan.kinds[1] == plan.peak);
+    CHECK(plan.seconds > 0);
+    CHECK(plan.busy > 0);
+    CHECK(plan.workers >= 1);
+    REQUIRE_OK(nn_program_plan(&program, 1, &plan));
+    CHECK(plan.peak == 24576);
+}
+
+TEST_CASE("marks outside of a recording, unknown kinds and stale programs are refused") {
+    const Library library;
+    const nn_ref x = full({2}, 1);
+    nn_program_plan_t plan;
+    CHECK_REFUSED(nn_record_step(), "no recording is under way");
+    CHECK_REFUSED(nn_record_part(1), "no recording is under way");
+    CHECK_REFUSED(nn_tensor_kind(&x, 5), "there is no kind 5");
+    CHECK_REFUSED(nn_tensor_kind(&x, -1), "there is no kind -1");
+    CHECK_REFUSED(nn_tensor_kind(nullptr, 1), "tensor is NULL");
+    CHECK_REFUSED(nn_program_plan(&x, 0, &plan), "not a live program");
+    CHECK_REFUSED(nn_program_plan(nullptr, 0, &plan), "program is NULL");
+    REQUIRE_OK(nn_record_begin());
+    CHECK_REFUSED(nn_record_part(0), "0 tiles");
+    REQUIRE_OK(nn_record_abort());
+}
+
+}  // namespace
+}  // namespace nn::capi_test

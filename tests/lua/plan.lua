@@ -1,0 +1,120 @@
+-- Plans of training steps: what they foretell is what happens, their kinds add up, the largest
+-- batch is the largest, and nothing is allocated for them.
+
+local nn = require "nn"
+local t = require "nn.test"
+local run_plan = require "nn.run_plan"
+local GPT2 = require "models.gpt2"
+
+local function builder(c, accum)
+  return function()
+    local model = GPT2(c)
+    local optim = nn.AdamW(model, {lr = 1e-3, clip = 1})
+    return model, optim, nn.compile(function(ids, targets)
+      local loss = nn.accumulate(model, accum or 1, ids, targets)
+      return loss, optim:step()
+    end)
+  end
+end
+
+local function measured(build, rows, context, vocab)
+  local _, _, step = build()
+  local function random_ids()
+    return nn.uniform({rows, context}, {low = 0, high = vocab, axes = "batch,time"}):to "i32"
+  end
+  local ids, targets = random_ids(), random_ids()
+  collectgarbage()
+  nn.sync()
+  nn.reset_peak()
+  local loss
+  for _ = 1, 4 do loss = step(ids, targets) end
+  loss:item()
+  nn.sync()
+  return nn.memory().peak
+end
+
+local small = {layers = 4, heads = 4, embd = 128, context = 64, vocab = 100}
+local bf16 = {layers = 4, heads = 4, embd = 128, context = 64, vocab = 100, dtype = "bf16"}
+local cases = {
+  {"the plain step", small, 12}, {"a batch of 1", small, 1},
+  {"tiles of 128 tokens", small, 12, 128},
+  {"gradient accumulation", small, 6, 0, 3}, {"bf16", bf16, 12},
+}
+for _, case in ipairs(cases) do
+  local name, c, batch, tokens, accum = unpack(case, 1, 5)
+  t.case("measured memory is within 5 % of the plan and at most 2 % above it: " .. name, function()
+    nn.tiles {tokens = tokens or 0}
+    local build, rows = builder(c, accum), batch * (accum or 1)
+    for _ = 1, 2 do collectgarbage() end
+    nn.sync()
+    local others = nn.memory().in_use
+    local plan = run_plan.step(build, rows, c.context, true)
+    local peak = nn.scope(measured, build, rows, c.context, c.vocab) - others
+    nn.tiles {tokens = 0}
+    t.check(peak >= 0.95 * plan.peak and peak <= 1.02 * plan.peak,
+            ("%d planned, %d measured"):format(plan.peak, peak))
+  end)
+end
+
+t.case("kinds of memory add up to the peak, and weights and moments are what they are", function()
+  local plan = run_plan.step(builder(small), 12, 64)
+  local sum = 0
+  for _, bytes in pairs(plan.kinds) do sum = sum + bytes end
+  t.same(sum, plan.peak)
+  t.near(plan.kinds.weights, 4 * plan.parameters, {rel = 0.02})
+  t.near(plan.kinds.optimizer, 8 * plan.parameters, {rel = 0.02})
+  t.same(plan.state, 12 * plan.parameters)
+  t.check(plan.kinds.activations > plan.kinds.gradients and plan.kinds.gradients > 0)
+  t.check(plan.seconds > 0 and plan.busy > 0 and plan.busy <= plan.workers * plan.seconds)
+end)
+
+t.case("a plan allocates nothing, however large the model", function()
+  nn.sync()
+  local before = nn.memory().in_use
+  local large = {layers = 4, heads = 96, embd = 12288, context = 2048}
+  local plan = run_plan.step(builder(large), 1, 2048)
+  t.check(plan.peak > 16 * plan.parameters * 0.9, plan.peak)
+  t.same(nn.memory().in_use, before)
+end)
+
+t.case("parts of a batch that are not recorded count all the same", function()
+  local workers = nn.workers()
+  nn.tiles {tokens = 128}
+  local function of(accum) return run_plan.step(builder(small, accum), 2 * accum, 64) end
+  local some, more, most = of(workers + 4), of(workers + 7), of(workers + 13)
+  t.same(most.tasks - more.tasks, 2 * (more.tasks - some.tasks))
+  t.near(most.flops, (workers + 13) * of(1).flops, {rel = 0.05})
+  nn.tiles {tokens = 0}
+end)
+
+t.case("the largest batch fits and the next one does not", function()
+  for _, there in ipairs {20e6, 60e6, 200e6} do
+    local function needs(batch) return run_plan.step(builder(small), batch, 64).peak end
+    local batch, bytes = run_plan.largest_batch(needs, 12, there, 60)
+    t.same(needs(batch), bytes)
+    t.check(bytes <= there and needs(batch + 1) > there, batch)
+  end
+end)
+
+t.case("the search needs few plans, and finds out where no batch fits", function()
+  local calls
+  local function line(fixed, slope)
+    return function(batch) calls = calls + 1 return fixed + slope * batch end
+  end
+  for _, batch in ipairs {1, 7, 1000, 123456} do
+    calls = 0
+    t.same(run_plan.largest_batch(line(1000, 8), 12, 1000 + 8 * batch, 60), batch)
+    t.check(calls <= 12, calls)
+  end
+  t.same({run_plan.largest_batch(line(1000, 8), 12, 1007, 60)}, {0, 0})
+  t.same({run_plan.largest_batch(line(1000, 8), 12, 1e9, 0)}, {0})
+end)
+
+t.case("a model that cannot be built is one clear error, and plans work after it", function()
+  t.fails(function()
+    run_plan.step(builder {layers = 1, heads = 3, embd = 16, context = 8, vocab = 9}, 1, 8)
+  end, "embd = 16 does not divide into heads = 3")
+  t.check(run_plan.step(builder(small), 1, 64).peak > 0)
+end)
+
+t.finish()
