@@ -18,6 +18,7 @@ extern "C" {
 
 #include "bindings/nn.h"
 #include "engine/runtime.h"
+#include "engine/watchdog.h"
 
 namespace {
 
@@ -35,7 +36,8 @@ const char* const usage =
     "  --help                 this text\n"
     "  --                     the end of nnlua's own options\n"
     "A recipe's own options follow its name: nnlua recipes/gpt2_train.lua --help\n"
-    "Environment: NNLUA_CPUS (number of CPU workers), NNLUA_ISA (baseline, avx2, avx512), "
+    "Environment: NNLUA_CPUS (number of CPU workers), NNLUA_ISA (baseline, avx2, avx512),\n"
+    "NNLUA_WATCHDOG (seconds after which a task that does not end is an error; 0: never), "
     "STARPU_SCHED,\n"
     "OPENBLAS_CORETYPE.\n";
 
@@ -133,18 +135,24 @@ int call(lua_State* L, int arguments) {
 
 // What a script leaves running may still fail: then it is told, and `code` is not 0.
 int code_after_tasks(int code) {
+    if (code != 0 && nn::hangs()) return code;  // it was told
     if (nn_sync() == NN_OK) return code;
     std::fflush(stdout);
     std::fprintf(stderr, "nnlua: %s\n", nn_error());
     return code ? code : signals_seen ? 128 + signals_seen : 1;
 }
 
+// Stops the workers; one that hangs is left to the system.
+void stop_engine(int code) {
+    std::fflush(nullptr);
+    if (nn_shutdown() != NN_OK && nn::hangs()) _exit(code ? code : 1);
+}
+
 // os.exit waits for all tasks and stops the workers.
 int exit_program(lua_State* L) {
     int code = lua_isboolean(L, 1) ? (lua_toboolean(L, 1) ? 0 : 1) : int(luaL_optinteger(L, 1, 0));
     code = code_after_tasks(code);
-    std::fflush(nullptr);
-    nn_shutdown();
+    stop_engine(code);
     std::exit(code);
 }
 
@@ -276,7 +284,6 @@ int main(int argc, char** argv) {
     const int code = code_after_tasks(run(argc, argv));
     if (state) lua_close(state);  // finalizers first, the engine after them
     state = nullptr;
-    nn_shutdown();
-    std::fflush(nullptr);
+    stop_engine(code);
     return code;
 }

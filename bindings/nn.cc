@@ -42,10 +42,16 @@ extern "C" {
 
 const char* nn_error(void) { return last_error().c_str(); }
 
-int nn_configure(int32_t cpus, const char* scheduler) {
+int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory) {
     return guard([&] {
         if (cpus < 0 || cpus > 1024) fail("devices: %d CPU workers", cpus);
-        configure({cpus, scheduler ? scheduler : ""});
+        if (gpus < -1 || gpus > 1024) fail("devices: %d GPUs", gpus);
+        constexpr int64_t least = int64_t(64) << 20;
+        if (gpu_memory != 0 && (gpu_memory < least || gpu_memory > int64_t(1) << 50))
+            fail(
+                "devices: gpu_memory is %lld bytes; 0 (what there is) or 64 MB and more are needed",
+                (long long)gpu_memory);
+        configure({cpus, scheduler ? scheduler : "", gpus, gpu_memory});
     });
 }
 

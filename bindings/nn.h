@@ -86,8 +86,9 @@ typedef struct {
 
 const char* nn_error(void);    // the last message
 const char* nn_version(void);  // several lines: nnlua, LuaJIT, StarPU, BLAS, CUDA
-int nn_configure(int32_t cpus,
-                 const char* scheduler);  // before the first task; 0 and NULL or "": choose
+// Before the first task. cpus 0, scheduler NULL or "": chosen; gpus: at most so many, -1: all;
+// gpu_memory: bytes that tiles may take on each, 0: 90 % of what it has.
+int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory);
 int nn_workers(int32_t* cpus, int32_t* gpus);
 int nn_shutdown(void);              // waits; refs become stale
 int nn_sync(void);                  // waits for every task
@@ -109,6 +110,10 @@ int nn_tensors_alive(int64_t* count);
 // Bytes of a tensor whose value is in each memory of the machine: bytes[0] RAM, then each GPU's. A
 // value may be in several, or, before it is computed, in none. *count: room in, memories out.
 int nn_tensor_places(const nn_ref* tensor, int64_t* bytes, int32_t* count);
+// Of every memory, RAM first: bytes in use or kept for reuse, and how many there may be. *count:
+// room in, memories out.
+int nn_place_memory(int64_t* used, int64_t* limit, int32_t* count);
+int nn_bytes_moved(int64_t* bytes);                   // between memories, since the engine started
 int nn_place_name(int32_t place, const char** name);  // "RAM", "GPU 0"; good until the next call
 
 int nn_op_count(void);

@@ -161,6 +161,20 @@ int nn_tensor_places(const nn_ref* tensor, int64_t* bytes, int32_t* count) {
     });
 }
 
+int nn_place_memory(int64_t* used, int64_t* limit, int32_t* count) {
+    return guard([&] {
+        given(used, "used"), given(limit, "limit");
+        *count = std::clamp(int(given(count, "count")), 0, places());
+        for (int place = 0; place < *count; ++place) {
+            const PlaceMemory memory = place_memory(place);
+            used[place] = memory.used, limit[place] = memory.limit;
+        }
+    });
+}
+int nn_bytes_moved(int64_t* bytes) {
+    return guard([&] { given(bytes, "bytes") = bytes_moved(); });
+}
+
 int nn_place_name(int32_t place, const char** name) {
     static std::string text;
     return guard([&] {

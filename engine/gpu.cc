@@ -8,7 +8,9 @@
 #include <mutex>
 
 #include "engine/error.h"
+#include "engine/memory.h"
 #include "engine/runtime.h"
+#include "engine/watchdog.h"
 #include "kernels/cuda/device.h"
 
 namespace nn {
@@ -17,7 +19,7 @@ namespace {
 // Room for cuBLASLt (32 MB on Hopper) and for the parts of sums; see kernels/cuda.
 constexpr size_t workspace_bytes = size_t(64) << 20;
 // More than StarPU keeps under way on a worker (STARPU_CUDA_PIPELINE, at most 4).
-constexpr int slots_per_worker = 16;
+constexpr int slots_per_worker = watched_places - 1;
 
 struct Slot {
     Fault* fault;  // in memory that the device sees
@@ -25,6 +27,7 @@ struct Slot {
     const TaskArg* arg;
     GpuTaskFinish finish;
     bool busy, timed;
+    int place;  // of the watchdog
 };
 struct Worker {
     Gpu gpu{};
@@ -50,6 +53,7 @@ void prepare(Worker& worker) {
     worker.faults = static_cast<Fault*>(faults);
     for (int i = 0; i < slots_per_worker; ++i) {
         worker.slots[size_t(i)].fault = worker.faults + i;
+        worker.slots[size_t(i)].place = 1 + i;
         need(cudaEventCreate(&worker.slots[size_t(i)].begin), "cudaEventCreate");
         need(cudaEventCreate(&worker.slots[size_t(i)].end), "cudaEventCreate");
     }
@@ -94,6 +98,7 @@ void task_over(void* context) {
         add_kernel_time(slot.arg->kernel, double(milliseconds) * 1e-3, double(slot.arg->flops),
                         double(slot.arg->bytes));
     slot.finish(*slot.arg, message_of(*slot.fault));
+    watch_ends(slot.place);
     slot.busy = false;
 }
 
@@ -105,6 +110,13 @@ Slot* free_slot(Worker& worker) {
 
 }  // namespace
 
+void pin_host_memory() {
+    set_pinning({[](void* block, size_t bytes) {
+                     return cudaHostRegister(block, bytes, cudaHostRegisterPortable) == cudaSuccess;
+                 },
+                 [](void* block) { cudaHostUnregister(block); }});
+}
+
 void start_gpus() {
     if (starpu_cuda_worker_get_count() == 0) return;
     start_error.clear();
@@ -115,6 +127,29 @@ void start_gpus() {
 void stop_gpus() {
     if (starpu_cuda_worker_get_count() == 0) return;
     starpu_execute_on_each_worker(stop_worker, nullptr, STARPU_CUDA);
+}
+
+void* gpu_allocate(size_t bytes) {
+    void* memory = nullptr;
+    return cudaMalloc(&memory, bytes) == cudaSuccess ? memory : nullptr;
+}
+void gpu_free(void* memory) { cudaFree(memory); }
+
+double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats) {
+    Worker& worker = workers[size_t(starpu_worker_get_id())];
+    const Slot& slot = worker.slots[0];
+    const cudaStream_t stream = starpu_cuda_get_local_stream();
+    KernelCall here = call;
+    here.stream = stream, here.gpu = &worker.gpu, here.fault = slot.fault;
+    for (int i = -1; i < repeats; ++i) {
+        if (i == 0) need(cudaEventRecord(slot.begin, stream), "cudaEventRecord");
+        kernel.cuda(here);
+    }
+    need(cudaEventRecord(slot.end, stream), "cudaEventRecord");
+    need(cudaEventSynchronize(slot.end), "cudaEventSynchronize");
+    float milliseconds = 0;
+    need(cudaEventElapsedTime(&milliseconds, slot.begin, slot.end), "cudaEventElapsedTime");
+    return double(milliseconds) * 1e-3 / repeats;
 }
 
 void poison_on_gpu(void* data, size_t bytes) {
@@ -136,6 +171,7 @@ std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish 
     if (slot->timed && cudaEventRecord(slot->end, stream) != cudaSuccess) slot->timed = false;
     if (!error.empty()) return error;
     slot->busy = true;
+    watch_begins(arg, slot->place);
     starpu_task* task = starpu_task_get_current();
     task->epilogue_callback_func = task_over;
     task->epilogue_callback_arg = slot;
@@ -147,8 +183,12 @@ std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish 
 #else
 
 namespace nn {
+void pin_host_memory() {}
 void start_gpus() {}
 void stop_gpus() {}
+void* gpu_allocate(size_t) { return nullptr; }
+void gpu_free(void*) {}
+double time_on_gpu(const Kernel&, const KernelCall&, int) { return 0; }
 void poison_on_gpu(void*, size_t) {}
 std::string run_on_gpu(const TaskArg&, void* const*, GpuTaskFinish) { return ""; }
 }  // namespace nn

@@ -8,6 +8,8 @@
 
 namespace nn {
 
+void pin_host_memory();  // from now on, for copies that overlap with work; before StarPU starts
+
 // Called by start() and shutdown(), while StarPU runs. start_gpus throws where a GPU fails.
 void start_gpus();
 void stop_gpus();
@@ -17,6 +19,12 @@ void stop_gpus();
 // finish(arg, message), with "" when nothing was.
 using GpuTaskFinish = void (*)(const TaskArg& arg, const std::string& message);
 std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish finish);
+
+// On a GPU worker: device memory (nullptr where there is none left), and the seconds of one of
+// `repeats` calls, after one that is not counted. For measuring, before there are tasks.
+void* gpu_allocate(size_t bytes);
+void gpu_free(void* memory);
+double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats);
 
 void poison_on_gpu(void* data, size_t bytes);  // sets every bit, on the calling worker's stream
 

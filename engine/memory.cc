@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "engine/error.h"
@@ -15,9 +16,16 @@ namespace {
 
 constexpr size_t huge_page = size_t(2) << 20;
 
+// Pinned memory goes by pages: smaller blocks are cut from larger ones, and stay until the end.
+constexpr size_t least_pinned = size_t(64) << 10;
+
 struct Arena {
     std::mutex mutex;
     std::map<size_t, std::vector<void*>> free;  // by size class
+    Pinning pinning;
+    std::set<void*> pinned;
+    std::vector<void*> slabs;  // of a huge page each, for blocks below least_pinned
+    size_t slab_used = huge_page;
     int64_t in_use = 0, cached = 0, peak = 0, tensors = 0, budget = 0;
 };
 
@@ -34,11 +42,44 @@ void* system_allocate(size_t bytes) {
     return block;
 }
 
+void* pinned_block(Arena& a, size_t bytes) {
+    void* block = nullptr;
+    const size_t page = bytes >= huge_page ? huge_page : 4096;
+    if (posix_memalign(&block, page, bytes) != 0) return nullptr;
+    if (bytes >= huge_page) madvise(block, bytes, MADV_HUGEPAGE);
+    if (a.pinning.pin(block, bytes)) a.pinned.insert(block);
+    return block;
+}
+
+void* from_slab(Arena& a, size_t bytes) {
+    if (a.slab_used + bytes > huge_page) {
+        void* slab = pinned_block(a, huge_page);
+        if (!slab) return nullptr;
+        a.slabs.push_back(slab);
+        a.slab_used = 0;
+    }
+    void* block = static_cast<char*>(a.slabs.back()) + a.slab_used;
+    a.slab_used += bytes;
+    return block;
+}
+
+void* new_block(Arena& a, size_t bytes) {
+    if (!a.pinning.pin) return system_allocate(bytes);
+    return bytes < least_pinned ? from_slab(a, bytes) : pinned_block(a, bytes);
+}
+
+void release(Arena& a, void* block) {
+    if (a.pinned.erase(block)) a.pinning.unpin(block);
+    std::free(block);
+}
+
 void trim_locked(Arena& a) {
-    for (auto& [bytes, blocks] : a.free)
-        for (void* block : blocks) std::free(block);
-    a.free.clear();
-    a.cached = 0;
+    for (auto& [bytes, blocks] : a.free) {
+        if (a.pinning.pin && bytes < least_pinned) continue;
+        for (void* block : blocks) release(a, block);
+        a.cached -= int64_t(bytes * blocks.size());
+        blocks.clear();
+    }
 }
 
 }  // namespace
@@ -65,10 +106,10 @@ void* arena_allocate(size_t bytes) {
     } else {
         // Cached blocks of other sizes count too: give them back before the machine swaps.
         if (a.budget && a.in_use + a.cached + int64_t(rounded) > a.budget) trim_locked(a);
-        block = system_allocate(rounded);
+        block = new_block(a, rounded);
         if (!block) {
             trim_locked(a);
-            block = system_allocate(rounded);
+            block = new_block(a, rounded);
         }
         if (!block) return nullptr;
     }
@@ -89,6 +130,18 @@ void arena_free(void* block, size_t bytes) {
 void arena_trim() {
     std::lock_guard lock(arena().mutex);
     trim_locked(arena());
+}
+
+void set_pinning(const Pinning& pinning) {
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    trim_locked(a);
+    a.free.clear();
+    a.cached = 0;
+    for (void* slab : a.slabs) release(a, slab);
+    a.slabs.clear();
+    a.slab_used = huge_page;
+    a.pinning = pinning;
 }
 
 void set_budget(int64_t bytes) {

@@ -21,6 +21,15 @@ void arena_free(void* block, size_t bytes);
 size_t arena_bytes(size_t bytes);  // what a block of so many takes
 void arena_trim();                 // returns every cached block to the system
 
+// How memory is made known to GPUs, so that it can be copied while they work. Pinning costs about
+// as much as copying, so it happens once for what the arena keeps; where it fails, memory is used
+// as it is. To be set while no block is in use.
+struct Pinning {
+    bool (*pin)(void* block, size_t bytes) = nullptr;
+    void (*unpin)(void* block) = nullptr;
+};
+void set_pinning(const Pinning& pinning);
+
 bool has_memory(int64_t bytes);  // whether so many more bytes of tensors are within the budget
 [[noreturn]] void out_of_memory(int64_t bytes, const std::string& what);
 void set_budget(int64_t bytes);  // 0: what the machine can spare (see default_budget)

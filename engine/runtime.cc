@@ -1,26 +1,23 @@
 #include "engine/runtime.h"
 
-#include <sched.h>
 #include <semaphore.h>
 #include <starpu.h>
 #include <time.h>
-#if defined(NN_CUDA)
-#include <cuda_runtime_api.h>
-#endif
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <mutex>
-#include <set>
 
+#include "engine/costs.h"
 #include "engine/error.h"
 #include "engine/gpu.h"
 #include "engine/memory.h"
 #include "engine/program.h"
+#include "engine/startup.h"
+#include "engine/watchdog.h"
 #include "kernels/blas.h"
 
 namespace nn {
@@ -53,70 +50,9 @@ int arena_free_hook(unsigned, void* block, size_t bytes, int) {
     return 0;
 }
 
-void set_default_env(const char* name, const std::string& value) { setenv(name, value.c_str(), 0); }
-
-std::string cache_folder() {
-    const char* cache = std::getenv("XDG_CACHE_HOME");
-    const char* home = std::getenv("HOME");
-    const std::string base = cache && *cache ? cache
-                             : home && *home ? std::string(home) + "/.cache"
-                                             : "/tmp";
-    return base + "/nnlua/starpu";
-}
-
-// StarPU's own settings keep precedence where the user made them.
-void prepare_environment() {
-    set_default_env("STARPU_SILENT", "1");
-    set_default_env("STARPU_FXT_TRACE", "0");
-    set_default_env("STARPU_LIMIT_CPU_MEM", "0");  // the budget is ours (engine/memory.h)
-    set_default_env("STARPU_WORKERS_GETBIND", "1");
-    std::error_code ignored;
-    std::filesystem::create_directories(cache_folder(), ignored);
-    set_default_env("STARPU_PERF_MODEL_DIR", cache_folder());
-}
-
-// On CPUs one queue by priority. StarPU 1.4.10's work stealing (lws) now and then never runs what
-// an idle worker was left to fetch: seen within 10,000 small tasks, with one worker too.
-const char* default_scheduler() {
-#if defined(NN_CUDA)
-    int gpus = 0;
-    if (cudaGetDeviceCount(&gpus) == cudaSuccess && gpus > 0) return "dmdas";
-#endif
-    return "prio";
-}
-
-// StarPU itself would only warn, and take its own default.
-void check_scheduler(const std::string& name) {
-    if (name.empty() || std::getenv("STARPU_SCHED_LIB")) return;
-    std::string known;
-    for (starpu_sched_policy** policy = starpu_sched_get_predefined_policies(); *policy; ++policy) {
-        const std::string there = (*policy)->policy_name;
-        if (name == there) return;
-        if (there.rfind("modular-", 0) != 0) known += (known.empty() ? "" : ", ") + there;
-    }
-    fail("there is no scheduler '%s'; there are %s, and StarPU's modular ones", name.c_str(),
-         known.c_str());
-}
-
 void pause_ns(long ns) {
     const timespec t{0, ns};
     nanosleep(&t, nullptr);
-}
-
-// Cores that this process may run on: of hardware threads that share one, one counts. A kernel
-// fills a core's vector units by itself.
-int usable_cores() {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    std::set<std::string> cores;
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-        if (!CPU_ISSET(cpu, &set)) continue;
-        std::ifstream file(
-            format("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu));
-        std::string siblings;
-        cores.insert(std::getline(file, siblings) ? siblings : std::to_string(cpu));
-    }
-    return int(cores.size());
 }
 
 void check_interrupt() {
@@ -127,6 +63,15 @@ void check_interrupt() {
 template <class F> void wait_until(F done) {
     for (int spins = 0; !done(); ++spins) {
         check_interrupt();
+        look_for_hangs();
+        pause_ns(spins < 50 ? 20'000 : 500'000);
+    }
+}
+
+// Until no task is left, whatever signals come.
+void wait_for_the_end() {
+    for (int spins = 0; starpu_task_nsubmitted() > 0; ++spins) {
+        look_for_hangs();
         pause_ns(spins < 50 ? 20'000 : 500'000);
     }
 }
@@ -152,6 +97,7 @@ void wait_for_acquisition(Acquisition& a) {
         until.tv_nsec += 20'000'000;
         until.tv_sec += until.tv_nsec / 1'000'000'000, until.tv_nsec %= 1'000'000'000;
         if (sem_timedwait(&a.came, &until) == 0) return;
+        look_for_hangs();
     }
 }
 
@@ -215,13 +161,17 @@ int planned_workers() {
             fail("NNLUA_CPUS is '%s'; a number of workers from 1 is needed", cpus);
         return int(number);
     }
-    return usable_cores();
+    // Each GPU keeps a core busy with handing it its tasks.
+    return std::max(1, usable_cores() - gpus_for(state.options));
 }
 
 void start() {
     if (state.running) return;
     if (const char* scheduler = std::getenv("STARPU_SCHED")) check_scheduler(scheduler);
-    prepare_environment();
+    start_watchdog();
+    check_devices(state.options);
+    prepare_environment(state.options);
+    const std::string scheduler = scheduler_for(state.options);
     blas::load();  // before there are workers, since it changes the environment for a moment
     if (!memory_info().budget) set_budget(0);
     starpu_malloc_set_hooks(arena_malloc_hook, arena_free_hook);
@@ -229,11 +179,9 @@ void start() {
     starpu_conf_init(&conf);
     conf.catch_signals = 0;
     conf.ncpus = planned_workers();
-#if !defined(NN_CUDA)
-    conf.ncuda = 0;
-#endif
-    conf.sched_policy_name =
-        state.options.scheduler.empty() ? default_scheduler() : state.options.scheduler.c_str();
+    conf.ncuda = gpus_for(state.options) == 0 ? 0 : state.options.gpus;  // -1: all
+    conf.sched_policy_name = scheduler.c_str();
+    if (conf.ncuda != 0) pin_host_memory();
     // Signals belong to the main thread: workers inherit a mask that blocks them.
     sigset_t signals, before;
     sigemptyset(&signals);
@@ -248,8 +196,10 @@ void start() {
             std::strerror(-status));
     try {
         start_gpus();
+        start_costs();
     } catch (...) {
         starpu_shutdown();
+        set_pinning({});
         throw;
     }
     state.running = true;
@@ -260,12 +210,12 @@ void start() {
 void shutdown() {
     if (!state.running) return;
     ensure_awake();
-    starpu_task_wait_for_all();
+    wait_for_the_end();
     drop_handles();
     stop_gpus();
     state.running = false;
     starpu_shutdown();
-    arena_trim();
+    set_pinning({});
 }
 
 bool running() { return state.running; }
@@ -287,18 +237,10 @@ std::string starpu_version() {
     return format("%d.%d.%d", major, minor, release);
 }
 
-int places() { return state.running ? int(starpu_memory_nodes_get_count()) : 1; }
-
-std::string place_name(int number) {
-    if (number < 0 || number >= places()) fail("there is no memory %d", number);
-    if (!state.running || starpu_node_get_kind(unsigned(number)) == STARPU_CPU_RAM) return "RAM";
-    return format("GPU %d", starpu_memory_node_get_devid(unsigned(number)));
-}
-
 void check_pending() {
     if (state.has_error) {
         ensure_awake();
-        starpu_task_wait_for_all();
+        wait_for_the_end();
         forget_failed_values();
         std::lock_guard lock(state.error_mutex);
         const std::string message = std::move(state.error);

@@ -11,8 +11,10 @@
 namespace nn {
 
 struct RuntimeOptions {
-    int cpus = 0;           // CPU workers; 0: one per core that this process may use
-    std::string scheduler;  // empty: prio on CPUs, dmdas with GPUs
+    int cpus = 0;            // CPU workers; 0: one per core that this process may use
+    std::string scheduler;   // empty: prio on CPUs, dmdas with GPUs
+    int gpus = -1;           // at most so many; -1: all
+    int64_t gpu_memory = 0;  // bytes that tiles may take on each GPU; 0: 90 % of its memory
 };
 
 void configure(const RuntimeOptions& options);  // before the first task; an error afterwards
@@ -26,6 +28,11 @@ int planned_workers();  // how many CPU workers there are or will be; starts not
 std::string starpu_version();
 int places();                        // memories: RAM first, then the GPUs'; 1 until tasks have run
 std::string place_name(int number);  // "RAM", "GPU 0"
+struct PlaceMemory {
+    int64_t used, limit;  // bytes; what is kept for reuse counts as used
+};
+PlaceMemory place_memory(int number);
+int64_t bytes_moved();  // between memories, so far
 
 // Every entry of the C API calls this: throws the error of a failed kernel, once, or Interrupted.
 void check_pending();

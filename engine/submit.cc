@@ -8,10 +8,12 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "engine/costs.h"
 #include "engine/error.h"
 #include "engine/gpu.h"
 #include "engine/runtime.h"
 #include "engine/task.h"
+#include "engine/watchdog.h"
 #include "kernels/team.h"
 
 namespace nn {
@@ -118,6 +120,7 @@ void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
                 ? nullptr
                 : reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[arg.buffer_of[i]]));
     std::string error;
+    const Watched watched(arg);
     try {
         if (poisons()) poison(buffers, gpu);
         announce_call(arg.kernel->name.c_str());
@@ -155,10 +158,14 @@ static_assert(max_operands <= STARPU_NMAXBUFS,
 starpu_codelet* codelet_of(const Kernel* kernel) {
     static auto* const codelets = new std::map<const Kernel*, starpu_codelet*>;
     starpu_codelet*& codelet = (*codelets)[kernel];
-    if (codelet) return codelet;
+    if (codelet) {
+        codelet->model = cost_model();
+        return codelet;
+    }
     codelet = static_cast<starpu_codelet*>(std::calloc(1, sizeof(starpu_codelet)));
     starpu_codelet_init(codelet);
     codelet->name = kernel->name.c_str();
+    codelet->model = cost_model();
     codelet->nbuffers = STARPU_VARIABLE_NBUFFERS;
     if (kernel->cpu) codelet->cpu_funcs[0] = run_on_cpu;
 #if defined(NN_CUDA) && defined(STARPU_USE_CUDA)

@@ -100,7 +100,8 @@ struct KernelRegistrar {
 // For tests of what becomes of failures: NNLUA_FAIL_KERNEL=name:n lets the n-th call of a kernel
 // fail, on a GPU as if CUDA had reported a failure of its launch. The engine announces every call
 // on the worker's thread; take_failure() is then true, once, for whoever asks for CUDA's status
-// first.
+// first, or with name:n:status:k for whoever asks k-th. With name:n:hang, or name:n:seconds, that
+// call stalls, in announce_call, and does not fail.
 void plan_failure(const char* text);  // instead of the environment's; "" for none
 void announce_call(const char* kernel);
 bool take_failure();

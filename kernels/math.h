@@ -27,6 +27,15 @@ NN_HD static inline float float_of(uint32_t u) {
     return x;
 }
 
+// x as one of its two neighbours in bf16, the upper with the probability that makes the mean x: the
+// upper 16 bits of noise are added below bf16's last bit.
+NN_HD static inline float round_by_chance(float x, uint32_t noise) {
+    const uint32_t u = bits_of(x);
+    const bool finite = (u & 0x7F800000u) != 0x7F800000u;
+    const float rounded = float_of((u + (noise >> 16)) & 0xFFFF0000u);
+    return finite ? rounded : x;
+}
+
 // The nearest whole number of |x| < 2^22, ties to even; the compiler keeps the sum since no
 // fast-math flag is set.
 NN_HD static inline float nearest(float x) { return (x + 12582912.0f) - 12582912.0f; }

@@ -148,11 +148,13 @@ typedef struct {
 
 // Optimizers. clip: largest allowed global gradient norm, or 0 for none; skip_nonfinite: leave
 // everything as it is when the norm is not finite. AdamW as in PyTorch (decoupled weight decay,
-// bias correction by step = 1, 2, ...).
+// bias correction by step = 1, 2, ...). stochastic: a bf16 parameter without a master is rounded up
+// or down by chance, with the numbers that `noise` names (a and b are not used).
 typedef struct {
     int64_t n;
     double lr, beta1, beta2, eps, weight_decay, step, clip;
-    int32_t skip_nonfinite, grad_dtype;
+    int32_t skip_nonfinite, grad_dtype, stochastic;
+    nn_random_params noise;
 } nn_adamw_params;
 typedef struct {
     int64_t n;

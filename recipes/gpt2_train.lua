@@ -31,6 +31,8 @@ local schema = {
     beta2 = field(0.99, "decay of AdamW's mean square", {min = 0, max = 1}),
     weight_decay = field(0.1, "of matrices", {min = 0}),
     clip = field(1, "largest norm of the gradient; 0: any", {min = 0, real = true}),
+    rounding = field("nearest", "of bf16 weights; stochastic: by chance, without masters",
+                     {choices = {"nearest", "stochastic"}}),
   },
   schedule = {
     kind = field("cosine", "of the learning rate", {choices = nn.schedules}),
@@ -98,7 +100,8 @@ local function build(from_init)
   local model, o = GPT2(cfg.model), cfg.optim
   if from_init then model:load(nn.load_model(cfg.init):state()) end
   local optim = nn.AdamW(model, {lr = o.lr, beta1 = o.beta1, beta2 = o.beta2, clip = o.clip,
-                                 weight_decay = o.weight_decay, skip_nonfinite = true})
+                                 weight_decay = o.weight_decay, rounding = o.rounding,
+                                 skip_nonfinite = true})
   return model, optim, nn.compile(function(ids, targets)   -- recorded once, then run by the engine
     local loss = nn.accumulate(model, cfg.data.accum, ids, targets)        -- forward and backward
     return loss, optim:step()                              -- and the norm of the gradient

@@ -1,10 +1,12 @@
 // Optimizer updates in place, the global gradient norm, and axpy. Learning rate and step number may
 // be scalar slots, so that a compiled step reads their present values.
+#include <algorithm>
 #include <cstddef>
 
 #include "engine/error.h"
 #include "engine/op.h"
 #include "engine/rules.h"
+#include "engine/runtime.h"
 
 namespace nn {
 namespace {
@@ -24,6 +26,14 @@ Tensor norm_of(const Call& c) {
     return norm;
 }
 
+// Where a tile lies in its tensor, which random numbers depend on.
+void set_place(nn_random_params& noise, const Block& block, const Dims& whole) {
+    noise.ndim = int64_t(whole.size());
+    std::copy(block.extent.begin(), block.extent.end(), noise.extent);
+    std::copy(block.start.begin(), block.start.end(), noise.start);
+    std::copy(whole.begin(), whole.end(), noise.whole);
+}
+
 void append(std::vector<Patch>& to, const std::vector<Patch>& from) {
     to.insert(to.end(), from.begin(), from.end());
 }
@@ -40,12 +50,13 @@ const OpRegistrar adamw_ = Op{
     .doc =
         "adamw_(param, m, v, grad, norm, master, {lr, step, beta1=0.9, beta2=0.999, eps=1e-8, "
         "weight_decay=0, clip=0, "
-        "skip_nonfinite=false}) -> param\n"
+        "skip_nonfinite=false, stochastic=false}) -> param\n"
         "One AdamW step in place (Loshchilov & Hutter 2019, arXiv 1711.05101; bias correction by "
         "step = 1, 2, ...). The "
         "gradient is scaled by min(1, clip / (norm + 1e-6)) on the way. master: f32 copy of a bf16 "
-        "parameter, updated too. A step that skip_nonfinite leaves out still counts in the "
-        "bias correction."
+        "parameter, updated too. stochastic: a bf16 parameter without master is rounded up or "
+        "down by chance, so that its mean is exact. A step that skip_nonfinite leaves out still "
+        "counts in the bias correction."
         " Error: m, v or grad of another shape than param."
         "\n    local w, m, v = nn.ones(2), nn.zeros(2), nn.zeros(2)"
         "\n    nn.adamw_(w, m, v, nn.tensor{0.5, -2}, {lr = 0.1, step = 1})  --> {0.9, 1.1}",
@@ -57,7 +68,8 @@ const OpRegistrar adamw_ = Op{
                    {"eps", "number", "1e-8", "added to the root"},
                    decay_attribute,
                    clip_attribute,
-                   skip_attribute},
+                   skip_attribute,
+                   {"stochastic", "bool", "false", "round a bf16 param by chance"}},
     .samples = {"{param={5,7}, m={5,7}, v={5,7,lo=0,hi=1}, grad={5,7}, lr=0.01, step=3, "
                 "weight_decay=0.1}"},
     .no_gradient = "changes param in place",
@@ -83,11 +95,23 @@ const OpRegistrar adamw_ = Op{
                               c.number_or_slot("step"),
                               c.number("clip"),
                               c.flag("skip_nonfinite"),
-                              int32_t(grad.dtype())};
+                              int32_t(grad.dtype()),
+                              c.flag("stochastic"),
+                              {}};
             std::vector<Patch> patches = c.patch("lr", offsetof(nn_adamw_params, lr));
             append(patches, c.patch("step", offsetof(nn_adamw_params, step)));
+            if (p.stochastic) {
+                c.need(param.dtype() == Dtype::bf16 && !master,
+                       "stochastic is for a bf16 param without a master; param is %s%s",
+                       dtype_name(param.dtype()), master ? " with one" : "");
+                p.noise.seed = random_seed(), p.noise.counter = next_random();
+                patches.push_back(
+                    {Patch::random_key, int32_t(offsetof(nn_adamw_params, noise.seed)), 0});
+            }
             for (int64_t i = 0; i < param.tiles(); ++i) {
-                p.n = param.block(i).count();
+                const Block block = param.block(i);
+                p.n = block.count();
+                if (p.stochastic) set_place(p.noise, block, param.shape());
                 task("adamw", param.dtype())
                     .use({updates(param.tile(i)), updates(m.tile(i)), updates(v.tile(i)),
                           reads(grad.tile(i))})

@@ -1,6 +1,7 @@
 // AdamW and SGD with the update rules of torch.optim, gradient clipping by the global norm folded
 // in, and the sum of squares that norm is made of. All are bound by memory: one pass over
 // parameter, state and gradient.
+#include "kernels/cpu/random.h"
 #include "kernels/cpu/row.h"
 
 namespace nn::NN_ISA {
@@ -34,6 +35,16 @@ template <class A> AdamW<A> adamw_step(const nn_adamw_params& p, double clip) {
             .eps = A(p.eps)};
 }
 
+// m and v move on; returns the parameter's new value.
+template <class A> A adamw_element(const AdamW<A>& s, A w, A g, A& m, A& v) {
+    g *= s.grad_scale;
+    const A mi = s.beta1 * m + s.rest1 * g;
+    const A vi = s.beta2 * v + s.rest2 * g * g;
+    m = mi;
+    v = vi;
+    return w * s.decay - s.step_size * mi / (std::sqrt(vi) / s.correction2 + s.eps);
+}
+
 // `value` is what the update is applied to: the parameter, or its float32 master, which `rounded`
 // then follows.
 template <class V, class T, class A, class G>
@@ -41,16 +52,27 @@ void adamw_loop(const AdamW<A>& s, int64_t n, V* value, T* rounded, A* m, A* v, 
     constexpr bool has_master = !std::is_same_v<V, T>;
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
-        const A g = A(Acc<G>(grad[i])) * s.grad_scale;
-        const A mi = s.beta1 * m[i] + s.rest1 * g;
-        const A vi = s.beta2 * v[i] + s.rest2 * g * g;
-        const A w = A(Acc<V>(value[i])) * s.decay -
-                    s.step_size * mi / (std::sqrt(vi) / s.correction2 + s.eps);
-        m[i] = mi;
-        v[i] = vi;
+        const A w = adamw_element(s, A(Acc<V>(value[i])), A(Acc<G>(grad[i])), m[i], v[i]);
         value[i] = V(w);
         if constexpr (has_master) rounded[i] = T(w);
     }
+}
+
+// A bf16 parameter without a master: rounded up or down by chance, so that steps smaller than its
+// spacing add up in the mean.
+template <class G>
+void adamw_stochastic(const AdamW<float>& s, const nn_random_params& noise, bf16* param, float* m,
+                      float* v, const G* grad) {
+    each_run(noise, [&](const uint32_t* words, int64_t offset, int64_t n, int64_t lead) {
+        bf16* to = param + offset;
+        float *mean = m + offset, *square = v + offset;
+        const G* g = grad + offset;
+#pragma omp simd
+        for (int64_t i = 0; i < n; ++i) {
+            const float w = adamw_element(s, float(to[i]), float(Acc<G>(g[i])), mean[i], square[i]);
+            to[i] = bf16(round_by_chance(w, words[lead + i]));
+        }
+    });
 }
 
 void adamw(const KernelCall& call) {
@@ -68,6 +90,7 @@ void adamw(const KernelCall& call) {
             float* master = call.operand<float>(5);
             if constexpr (std::is_same_v<T, bf16>) {
                 if (master) return adamw_loop(step, p.n, master, param, m, v, grad);
+                if (p.stochastic) return adamw_stochastic(step, p.noise, param, m, v, grad);
             }
             adamw_loop(step, p.n, param, param, m, v, grad);
         });

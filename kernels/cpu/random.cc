@@ -1,55 +1,8 @@
-// Random tiles and dropout. Element e of a tensor takes word e % 4 of Philox block e / 4, e being
-// its row-major index in the whole tensor: the numbers do not depend on how the tensor is cut into
-// tiles. Whole runs of blocks are generated at a time, since that is what vectorises.
-#include <algorithm>
-
-#include "kernels/cpu/cpu.h"
+// Random tiles and dropout, from the numbers of kernels/cpu/random.h.
+#include "kernels/cpu/random.h"
 
 namespace nn::NN_ISA {
 namespace {
-
-constexpr int64_t batch = 256;  // Philox blocks made at a time
-
-// words[4 i + k] = word k of block first + i
-void make_words(uint32_t* words, const nn_random_params& p, uint64_t first, int64_t blocks) {
-    const uint64_t seed = p.seed, counter = p.counter;
-#pragma omp simd
-    for (int64_t i = 0; i < blocks; ++i) {
-        const Philox4 block = philox(seed, counter, first + uint64_t(i));
-        words[4 * i] = block.word[0];
-        words[4 * i + 1] = block.word[1];
-        words[4 * i + 2] = block.word[2];
-        words[4 * i + 3] = block.word[3];
-    }
-}
-
-// Calls f(words, offset in the tile, n, lead): element offset + i of the tile takes words[lead +
-// i], and the words start at a block. Axes that the tile spans whole are one with the axis before.
-template <class F> void each_run(const nn_random_params& p, F f) {
-    alignas(64) uint32_t words[4 * batch];
-    int64_t run = 1, runs = 1, axis = p.ndim;
-    for (bool whole = true; axis && whole; whole = p.extent[axis] == p.whole[axis])
-        run *= p.extent[--axis];
-    for (int64_t d = 0; d < axis; ++d) runs *= p.extent[d];
-    for (int64_t r = 0, offset = 0; r < runs; ++r) {
-        uint64_t element = 0, stride = 1;
-        int64_t index = r;
-        for (int64_t d = p.ndim - 1; d >= 0; --d) {
-            element += uint64_t(p.start[d]) * stride;
-            if (d < axis) {
-                element += uint64_t(index % p.extent[d]) * stride;
-                index /= p.extent[d];
-            }
-            stride *= uint64_t(p.whole[d]);
-        }
-        for (int64_t rest = run, n; rest; rest -= n, offset += n, element += uint64_t(n)) {
-            const int64_t lead = int64_t(element % 4);
-            n = std::min(rest, 4 * batch - lead);
-            make_words(words, p, element / 4, (lead + n + 3) / 4);
-            f(words, offset, n, lead);
-        }
-    }
-}
 
 void random_uniform(const KernelCall& call) {
     const auto& p = call.get<nn_random_params>();

@@ -15,8 +15,9 @@ namespace {
 
 constexpr unsigned threads = 128;
 constexpr int rows = 64;  // of a block: the keys of dk and dv, the queries of dq; 16 a warp
-// Queries, or keys, of one step: what the registers hold beside the sums.
-template <int dim> constexpr int columns = dim == 64 ? 64 : 32;
+// Queries, or keys, of one step: what the registers hold beside the sums, and, with dropout, the
+// random numbers.
+template <int dim, bool dropout> constexpr int columns = dim == 64 && !dropout ? 64 : 32;
 
 struct Operands {
     bf16 *dqkv_q, *dqkv_k;
@@ -25,21 +26,21 @@ struct Operands {
 };
 
 // Memory of a launch: the block's own two matrices, and two stages of the two it walks over.
-template <int dim> struct Memory {
+template <int dim, int count> struct Memory {
     bf16* start;
     __device__ SharedRows<dim> own(int which) const { return {start + which * rows * dim}; }
     __device__ SharedRows<dim> other(int64_t stage, int which) const {
-        return {start + 2 * rows * dim + (stage % 2 * 2 + which) * columns<dim> * dim};
+        return {start + 2 * rows * dim + (stage % 2 * 2 + which) * count * dim};
     }
     // Per query of a stage: log-sum times log2 e, and delta.
     __device__ float* numbers(int64_t stage, int which) const {
-        return reinterpret_cast<float*>(start + (2 * rows + 4 * columns<dim>)*dim) +
-               (stage % 2 * 2 + which) * columns<dim>;
+        return reinterpret_cast<float*>(start + (2 * rows + 4 * count) * dim) +
+               (stage % 2 * 2 + which) * count;
     }
 };
-template <int dim>
-constexpr size_t shared_bytes = size_t(2 * rows + 4 * columns<dim>) * dim * sizeof(bf16) +
-                                4 * columns<dim> * sizeof(float);
+template <int dim, int count>
+constexpr size_t shared_bytes = size_t(2 * rows + 4 * count) * dim * sizeof(bf16) +
+                                4 * count * sizeof(float);
 
 // From a score and the gradient of its weight: the weight used (dropped out), and the score's
 // gradient before the scale.
@@ -72,10 +73,9 @@ struct Step {
     int64_t h, q0;
 };
 
-template <int dim>
+template <int dim, int count>
 __device__ void copy_queries(const Tile& tile, const Operands& o, int64_t b, const Step& step,
-                             const Memory<dim>& memory, int64_t stage) {
-    constexpr int count = columns<dim>;
+                             const Memory<dim, count>& memory, int64_t stage) {
     const int64_t valid = tile.p.q_len - step.q0;
     memory.other(stage, 0).copy(o.qkv_q + tile.query(b, step.h, step.q0), tile.width, count, valid);
     memory.other(stage, 1).copy(o.dout + tile.out(b, step.h, step.q0), tile.p.heads * dim, count,
@@ -90,18 +90,18 @@ __device__ void copy_queries(const Tile& tile, const Operands& o, int64_t b, con
 }
 
 // P^T in `weights` and dS^T in `dweights`: rows are keys, columns queries.
-template <int dim, bool dropout>
+template <bool dropout, int dim, int count>
 __device__ void differentiate_keys(const Tile& tile, int64_t b, const Step& step, int64_t k0,
-                                   const Memory<dim>& memory, int64_t stage,
-                                   float (&weights)[columns<dim> / 8][4],
-                                   float (&dweights)[columns<dim> / 8][4]) {
+                                   const Memory<dim, count>& memory, int64_t stage,
+                                   float (&weights)[count / 8][4],
+                                   float (&dweights)[count / 8][4]) {
     const float scale = float(tile.p.scale * log2_e);
     const float *lse = memory.numbers(stage, 0), *delta = memory.numbers(stage, 1);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int64_t j = k0 + my_row(half), first = tile.first_query(j) - step.q0;
 #pragma unroll
-        for (int n = 0; n < columns<dim> / 8; ++n)
+        for (int n = 0; n < count / 8; ++n)
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
                 const int i = 8 * n + 2 * int(threadIdx.x % 4) + e;
@@ -136,9 +136,9 @@ __device__ void store_keys(const Tile& tile, const Operands& o, int64_t b, int64
 // blockIdx: block of keys, key and value head, sequence.
 template <int dim, bool dropout>
 __global__ void __launch_bounds__(threads) dkdv_mma_kernel(const Tile tile, const Operands o) {
-    constexpr int count = columns<dim>;
+    constexpr int count = columns<dim, dropout>;
     const int64_t b = blockIdx.z, kv = blockIdx.y, k0 = int64_t(blockIdx.x) * rows;
-    const Memory<dim> memory{dynamic_shared<bf16>()};
+    const Memory<dim, count> memory{dynamic_shared<bf16>()};
     const int64_t first = tile.first_query(k0) / count, end = ceil_div(tile.p.q_len, count);
     const int64_t per_head = larger<int64_t>(0, end - first), steps = tile.group * per_head;
     const auto step_at = [&](int64_t s) {
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(threads) dkdv_mma_kernel(const Tile tile, cons
         float weights[count / 8][4], dweights[count / 8][4];
         multiply_rows<dim, count>(memory.own(0), row, q, weights);
         multiply_rows<dim, count>(memory.own(1), row, dout, dweights);
-        differentiate_keys<dim, dropout>(tile, b, step_at(s), k0, memory, s, weights, dweights);
+        differentiate_keys<dropout>(tile, b, step_at(s), k0, memory, s, weights, dweights);
         accumulate<dim, count>(weights, dout, dv);
         accumulate<dim, count>(dweights, q, dk);
         copies_wait<0>();
@@ -169,10 +169,9 @@ __global__ void __launch_bounds__(threads) dkdv_mma_kernel(const Tile tile, cons
 
 // --- dq ---
 
-template <int dim>
+template <int dim, int count>
 __device__ void copy_keys(const Tile& tile, const Operands& o, int64_t b, int64_t kv, int64_t k0,
-                          const Memory<dim>& memory, int64_t stage) {
-    constexpr int count = columns<dim>;
+                          const Memory<dim, count>& memory, int64_t stage) {
     const int64_t valid = tile.p.k_len - k0;
     memory.other(stage, 0).copy(o.qkv_k + tile.key(b, kv, k0), tile.width, count, valid);
     memory.other(stage, 1).copy(o.qkv_k + tile.value(b, kv, k0), tile.width, count, valid);
@@ -182,10 +181,10 @@ __device__ void copy_keys(const Tile& tile, const Operands& o, int64_t b, int64_
 // blockIdx: block of queries, head, sequence.
 template <int dim, bool dropout>
 __global__ void __launch_bounds__(threads) dq_mma_kernel(const Tile tile, const Operands o) {
-    constexpr int count = columns<dim>;
+    constexpr int count = columns<dim, dropout>;
     const int64_t b = blockIdx.z, h = blockIdx.y, kv = h / tile.group;
     const int64_t q0 = int64_t(gridDim.x - 1 - blockIdx.x) * rows;  // the longest first
-    const Memory<dim> memory{dynamic_shared<bf16>()};
+    const Memory<dim, count> memory{dynamic_shared<bf16>()};
     const int64_t last = smaller<int64_t>(q0 + rows, tile.p.q_len) - 1;
     const int64_t steps = ceil_div(tile.visible(last), count);
     memory.own(0).copy(o.qkv_q + tile.query(b, h, q0), tile.width, rows, tile.p.q_len - q0);
@@ -243,10 +242,9 @@ template <int dim, bool dropout> void run(const KernelCall& call, const Operands
     const auto& p = call.get<nn_attention_params>();
     const dim3 keys(unsigned(ceil_div(p.k_len, rows)), unsigned(p.kv_heads), unsigned(p.batch));
     const dim3 queries(unsigned(ceil_div(p.q_len, rows)), unsigned(p.heads), unsigned(p.batch));
-    if (launch(call, {keys, threads, shared_bytes<dim>}, dkdv_mma_kernel<dim, dropout>,
-               tile_of(call), o))
-        launch(call, {queries, threads, shared_bytes<dim>}, dq_mma_kernel<dim, dropout>,
-               tile_of(call), o);
+    constexpr size_t shared = shared_bytes<dim, columns<dim, dropout>>;
+    if (launch(call, {keys, threads, shared}, dkdv_mma_kernel<dim, dropout>, tile_of(call), o))
+        launch(call, {queries, threads, shared}, dq_mma_kernel<dim, dropout>, tile_of(call), o);
 }
 
 }  // namespace

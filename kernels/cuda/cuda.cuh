@@ -68,8 +68,10 @@ NN_HD constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b;
 template <class T> NN_HD constexpr T smaller(T a, T b) { return a < b ? a : b; }
 template <class T> NN_HD constexpr T larger(T a, T b) { return a > b ? a : b; }
 
-// Blocks for n items, `each` per block; n > 0. More than 2^31 - 1 are not possible.
-inline dim3 blocks_for(int64_t n, int64_t each) { return dim3(unsigned(ceil_div(n, each))); }
+// Blocks for n items, `each` per block; n > 0. A launch of more than 2^31 - 1 fails.
+inline dim3 blocks_for(int64_t n, int64_t each) {
+    return dim3(unsigned(smaller<int64_t>(ceil_div(n, each), 0xFFFFFFFF)));
+}
 
 // Memory of the workspace for n values of T; nullptr, with the failure noted, when it is too small.
 template <class T> T* workspace(const KernelCall& call, int64_t n) {

@@ -66,13 +66,24 @@ Dtype dtype_of_c(Dtype dtype, const nn_gemm_params& p) {
     return p.wide ? accumulator(dtype) : dtype;
 }
 
+// What an epilogue reads and writes beside C. It may be asked for when an algorithm is chosen too.
+bool point_to(const KernelCall& call, const Plan& plan, const void* bias, const void* aux) {
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* pointer) {
+        return !pointer ||
+               check_blas(call, blaslt().desc_set(plan.desc, attribute, &pointer, sizeof pointer),
+                          "cublasLtMatmulDescSetAttribute");
+    };
+    return set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias) &&
+           set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+}
+
 // One product as cuBLASLt sees it, with whatever status comes first that is not success.
 class Builder {
 public:
     Builder(const KernelCall& call, const Key& key, Plan& plan)
         : call_(call), key_(key), plan_(plan) {}
 
-    bool describe(bool fused) {
+    bool describe(bool fused, const void* bias, const void* aux) {
         const nn_gemm_params& p = key_.p;
         const Dtype dtype = Dtype(key_.dtype);
         const cudaDataType_t scale = dtype == Dtype::f64 ? CUDA_R_64F : CUDA_R_32F;
@@ -89,7 +100,7 @@ public:
                layout(&plan_.b, dtype, p.trans_a ? p.m : p.k, p.trans_a ? p.k : p.m, p.lda,
                       p.stride_a) &&
                layout(&plan_.c, dtype_of_c(dtype, p), p.n, p.m, p.ldc, p.stride_c) &&
-               (!fused || epilogue());
+               (!fused || (epilogue() && point_to(call_, plan_, bias, aux)));
     }
 
     // Fills in the algorithm; false where there is none.
@@ -220,7 +231,7 @@ Plan* find_plan(const KernelCall& call, const Operands& o, bool fused) {
     Plan& plan = blas.plans[key];
     plan.fused = fused;
     Builder builder(call, key, plan);
-    plan.found = builder.describe(fused && key.p.epilogue != 0) &&
+    plan.found = builder.describe(fused && key.p.epilogue != 0, o.bias, o.aux) &&
                  builder.choose(blas.handle, workspace_bytes(call));
     if (call.error->empty()) return &plan;
     blas.plans.erase(key);  // to be tried again
@@ -229,12 +240,7 @@ Plan* find_plan(const KernelCall& call, const Operands& o, bool fused) {
 
 bool multiply(const KernelCall& call, const Operands& o, const Plan& plan) {
     const auto& p = call.get<nn_gemm_params>();
-    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* pointer) {
-        return check_blas(call, blaslt().desc_set(plan.desc, attribute, &pointer, sizeof pointer),
-                          "cublasLtMatmulDescSetAttribute");
-    };
-    if (plan.fused && o.bias && !set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias)) return false;
-    if (plan.fused && o.aux && !set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.aux)) return false;
+    if (plan.fused && !point_to(call, plan, o.bias, o.aux)) return false;
     const float alpha = float(p.alpha), beta = float(p.beta);
     const bool f64 = call.dtype == Dtype::f64;
     const void* alpha_at = f64 ? static_cast<const void*>(&p.alpha) : &alpha;

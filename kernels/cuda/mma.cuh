@@ -70,14 +70,9 @@ inline void load_blocks(uint32_t (&r)[4], const bf16* row) {
 inline void load_blocks_transposed(uint32_t (&r)[4], const bf16* row) {
     test::emulated_ldmatrix(r, row, true);
 }
-inline void copy16(bf16* to, const bf16* from, bool valid) {
-    if (valid)
-        std::memcpy(to, from, 16);
-    else
-        std::memset(to, 0, 16);
-}
-inline void copies_end() {}
-template <int pending> void copies_wait() {}
+inline void copy16(bf16* to, const bf16* from, bool valid) { test::async_copy(to, from, valid); }
+inline void copies_end() { test::async_commit(); }
+template <int pending> void copies_wait() { test::async_wait(pending); }
 inline float exp2_fast(float x) { return std::exp2(x); }
 inline uint32_t pack2(float low, float high) {
     return uint32_t(round_to_bf16(low).bits) | uint32_t(round_to_bf16(high).bits) << 16;

@@ -1,7 +1,7 @@
 // AdamW and SGD with the update rules of torch.optim, clipping by the global norm folded in, the
 // sum of squares that norm is made of, and sums of a few scalars. All are bound by memory: one pass
 // over parameter, state and gradient. What the operands are stored as is looked up while loading.
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/random.cuh"
 
 namespace nn::NN_ISA {
 namespace {
@@ -62,10 +62,11 @@ template <class A> struct AdamW {
 };
 
 // master: the f32 copy that the update is applied to where there is one; param then follows it.
-template <class A>
+// stochastic: param is bf16 without a master, rounded up or down by chance.
+template <class A, bool stochastic>
 __global__ void __launch_bounds__(threads)
-    adamw_kernel(const AdamW<A> s, void* param, A* m, A* v, const void* grad, const double* norm,
-                 float* master) {
+    adamw_kernel(const AdamW<A> s, const Runs runs, void* param, A* m, A* v, const void* grad,
+                 const double* norm, float* master) {
     const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
     if (i >= s.n || skips(s.skip_nonfinite, norm)) return;
     constexpr Dtype state = std::is_same_v<A, double> ? Dtype::f64 : Dtype::f32;
@@ -99,6 +100,12 @@ __global__ void __launch_bounds__(threads)
         w[e] = w[e] * s.decay -
                s.step_size * mean[e] / (math::sqrt(square[e]) / s.correction2 + s.eps);
     }
+    if constexpr (stochastic) {  // to what bf16 holds exactly
+        Words words(runs, i);
+#pragma unroll
+        for (int e = 0; e < width; ++e)
+            if (i + e < s.n) w[e] = round_by_chance(w[e], words.next());
+    }
     store<A>(m, state, i, s.n, s.packed, mean);
     store<A>(v, state, i, s.n, s.packed, square);
     store<A>(value, value_dtype, i, s.n, s.packed, w);
@@ -129,8 +136,12 @@ template <class A> void run_adamw(const KernelCall& call) {
                         .packed = packed,
                         .param_dtype = call.dtype,
                         .grad_dtype = Dtype(p.grad_dtype)};
-    launch(call, {blocks_for(p.n, threads * width), threads}, adamw_kernel<A>, step, param, m, v,
-           grad, call.operand<const double>(4), master);
+    auto kernel = adamw_kernel<A, false>;
+    if constexpr (std::is_same_v<A, float>)
+        if (p.stochastic && call.dtype == Dtype::bf16 && !master) kernel = adamw_kernel<A, true>;
+    launch(call, {blocks_for(p.n, threads * width), threads}, kernel, step,
+           p.stochastic ? make_runs(p.noise) : Runs{}, param, m, v, grad,
+           call.operand<const double>(4), master);
 }
 
 void adamw(const KernelCall& call) {

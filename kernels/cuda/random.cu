@@ -1,46 +1,11 @@
-// Random tiles and dropout: the numbers of kernels/cpu/random.cc. Element e of a tensor takes word
-// e % 4 of Philox block e / 4, e being its row-major index in the whole tensor. A thread makes one
-// block and the elements of one run that lie in it; a run is what of the tile is contiguous in the
-// tensor.
-#include "kernels/cuda/cuda.cuh"
+// Random tiles and dropout: the numbers of kernels/cpu/random.h. A thread makes one Philox block
+// and the elements of one run that lie in it.
+#include "kernels/cuda/random.cuh"
 
 namespace nn::NN_ISA {
 namespace {
 
 constexpr unsigned threads = 256;
-
-struct Runs {
-    uint64_t seed, counter;
-    int64_t ndim, length, groups, count;  // elements and at most how many blocks of a run; runs
-    int64_t extent[8], start[8], whole[8];
-    int64_t outer;  // axes before those that the run covers
-};
-
-Runs make_runs(const nn_random_params& p) {
-    Runs r{p.seed, p.counter, p.ndim, 1, 0, 1, {}, {}, {}, p.ndim};
-    for (bool whole = true; r.outer && whole; whole = p.extent[r.outer] == p.whole[r.outer])
-        r.length *= p.extent[--r.outer];
-    for (int64_t d = 0; d < p.ndim; ++d) {
-        r.extent[d] = p.extent[d], r.start[d] = p.start[d], r.whole[d] = p.whole[d];
-        if (d < r.outer) r.count *= p.extent[d];
-    }
-    r.groups = r.length / 4 + 2;
-    return r;
-}
-
-// Index in the whole tensor of the first element of run number `run`.
-__device__ inline uint64_t first_element(const Runs& r, int64_t run) {
-    uint64_t element = 0, stride = 1;
-    for (int64_t d = r.ndim - 1; d >= 0; --d) {
-        element += uint64_t(r.start[d]) * stride;
-        if (d < r.outer) {
-            element += uint64_t(run % r.extent[d]) * stride;
-            run /= r.extent[d];
-        }
-        stride *= uint64_t(r.whole[d]);
-    }
-    return element;
-}
 
 enum Kind { uniform, normal, drop };
 

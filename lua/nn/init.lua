@@ -224,14 +224,21 @@ function nn.set_random_state(state)
   check(C.nn_set_random_counter(state.counter))
 end
 
---- nn.devices{cpus=4, scheduler="prio"} chooses the workers, before the first tensor is computed:
---- how many CPU cores (0: all), and which of StarPU's schedulers. Errors: when it is too late.
+--- nn.devices{cpus=4, scheduler="prio", gpus=1, gpu_memory=8e9} chooses the workers, before the
+--- first tensor is computed: how many CPU cores (0: all), which of StarPU's schedulers, how many
+--- GPUs (all unless given), and how many bytes of each GPU's memory tensors may take (0: 90 % of
+--- it). What does not fit stays in RAM and is copied when a task needs it, so a smaller budget
+--- costs time and nothing else; the tiles of any one task must fit. Errors: when it is too late;
+--- more GPUs than there are.
 ---     nn.zeros(1):item()
 ---     nn.devices{cpus = 2}  --> error: ...
 function nn.devices(options)
-  options = arguments.options("devices", options, {cpus = true, scheduler = true})
+  options = arguments.options("devices", options,
+                              {cpus = true, scheduler = true, gpus = true, gpu_memory = true})
   local cpus = arguments.whole("devices", "cpus", options.cpus or 0, 0)
-  check(C.nn_configure(cpus, options.scheduler))
+  local gpus = options.gpus and arguments.whole("devices", "gpus", options.gpus, 0) or -1
+  local memory = arguments.whole("devices", "gpu_memory", options.gpu_memory or 0, 0)
+  check(C.nn_configure(cpus, options.scheduler, gpus, memory))
 end
 --- nn.workers() -> the number of CPU cores and of GPUs that compute.
 ---     nn.workers() >= 1  --> ...
@@ -280,24 +287,6 @@ function nn.tiles(sizes)
     check(C.nn_tile_size(axis, arguments.whole("tiles", axis, size, 0)))
   end
 end
-
---- nn.memory() -> {budget, in_use, cached, peak, tensors, available} in bytes: what nnlua may use
---- and does; `peak` since nn.reset_peak(), `available` as the system says.
----     nn.memory().budget > 0  --> true
-function nn.memory()
-  local m = ffi.new "nn_memory_info_t"
-  check(C.nn_memory(m))
-  return {budget = tonumber(m.budget), in_use = tonumber(m.in_use), cached = tonumber(m.cached),
-          peak = tonumber(m.peak), tensors = tonumber(m.tensors),
-          available = tonumber(m.available)}
-end
---- nn.memory_budget(bytes) sets how much memory tensors may take; what does not fit is an error.
----     nn.memory_budget(nn.memory().budget)
-function nn.memory_budget(bytes) check(C.nn_memory_budget(bytes)) end
---- nn.reset_peak() starts nn.memory().peak again, from what is in use now.
----     nn.reset_peak()
----     nn.memory().peak == nn.memory().in_use  --> true
-function nn.reset_peak() check(C.nn_reset_peak()) end
 
 --- nn.scope(f, ...) -> f(...). Every tensor made inside is freed at the end, except those that f
 --- returns.
@@ -361,7 +350,7 @@ for file, names in pairs {
   bpe_files = "tokenizer", bpe_train = "train_tokenizer",
   checkpoint = "open_checkpoint save_checkpoint", compile = "compile plan",
   config = "config field", data = "data data_fields", generate = "generate evaluate",
-  hf = "load_hf save_hf", model_file = "load_model",
+  hf = "load_hf save_hf", memory = "memory memory_budget reset_peak", model_file = "load_model",
   optim = "AdamW SGD", profile = "profile sgemm_gflops", run = "run accumulate",
   run_settings = "run_fields",
   safetensors = "load_safetensors save_safetensors", schedule = "schedule schedules",

@@ -9,7 +9,7 @@ local ops = require "nn.op"
 
 local M = {}
 local shared = "lr weight_decay clip skip_nonfinite decay_filter "
-local adamw_options = arguments.names(shared .. "beta1 beta2 eps")
+local adamw_options = arguments.names(shared .. "beta1 beta2 eps rounding")
 local sgd_options = arguments.names(shared .. "momentum nesterov")
 
 -- Matrices decay; biases and norms, which have one axis, do not (as nanoGPT does it for GPT-2).
@@ -75,7 +75,8 @@ local function new(methods, name, model, options)
     for _, state_name in ipairs(methods.state_names) do
       slot[state_name] = ops.call("full_like", p.tensor, 0, state_options)
     end
-    if methods.masters and p.tensor.dtype == "bf16" then
+    slot.stochastic = options.rounding == "stochastic" and p.tensor.dtype == "bf16"
+    if methods.masters and p.tensor.dtype == "bf16" and not slot.stochastic then
       slot.master = grad.no_grad(function() return p.tensor:to "f32" end)
     end
     self.slots[#self.slots + 1] = slot
@@ -132,19 +133,26 @@ local AdamW = class {
 }
 
 --- nn.AdamW(model, {lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0, clip=0,
---- skip_nonfinite=false, decay_filter}): AdamW over model:parameters(), or such
+--- skip_nonfinite=false, rounding="nearest", decay_filter}): AdamW over model:parameters(), or such
 --- a list, a list of tensors, or a table of them by name. weight_decay applies to parameters of two
 --- or more axes, or to those for which decay_filter{path, tensor} is true. clip bounds the global
 --- gradient norm. skip_nonfinite: a step whose gradient is NaN or infinite changes nothing. A bf16
---- parameter has a master in f32, which is what the steps change. optim.lr may be set at any time,
---- the other options only here. Errors: options out of range.
+--- parameter has a master in f32, which is what the steps change; with rounding="stochastic" it has
+--- none (4 bytes less a parameter), and is rounded up or down by chance, a function of the seed and
+--- of the number of optimizer steps and other uses of randomness before. optim.lr may be set at any
+--- time, the other options only here. Errors: options out of range.
 ---     local layer = nn.Linear(3, 1)
 ---     local optim = nn.AdamW(layer, {lr = 0.01, weight_decay = 0.1, clip = 1})
 ---     optim.lr = 0.005
 function M.AdamW(model, options)
   options = arguments.options("AdamW", options, adamw_options)
+  local rounding = options.rounding or "nearest"
+  if rounding ~= "nearest" and rounding ~= "stochastic" then
+    lib.misuse('AdamW: rounding is %s; "nearest" or "stochastic" is needed', tostring(rounding))
+  end
   local self = new(AdamW, "AdamW", model, options)
   local settings = self.settings
+  settings.rounding = rounding
   settings.beta1 = number_option("AdamW", options, "beta1", 0.9, 0, 1)
   settings.beta2 = number_option("AdamW", options, "beta2", 0.999, 0, 1)
   settings.eps = number_option("AdamW", options, "eps", 1e-8, 0)
@@ -166,7 +174,7 @@ function AdamW:step()
       ops.call("adamw_", p.tensor, p.slot.m, p.slot.v, p.tensor.grad, norm,
         {master = p.slot.master, lr = self.rate, step = step, beta1 = self.beta1,
          beta2 = self.beta2, eps = self.eps, weight_decay = p.slot.decay, clip = self.clip,
-         skip_nonfinite = self.skip_nonfinite})
+         skip_nonfinite = self.skip_nonfinite, stochastic = p.slot.stochastic})
     end
     return norm
   end)

@@ -23,7 +23,8 @@ local titles = {
   {"lua/nn/model_file.lua", "Model files"}, {"lua/nn/hf.lua", "Models of transformers"},
   {"lua/nn/safetensors.lua", "Files of tensors"}, {"lua/nn/checkpoint.lua", "Checkpoints"},
   {"lua/nn/config.lua", "Settings"}, {"lua/nn/run.lua", "Runs"}, {"lua/nn/task.lua", "Tasks"},
-  {"lua/nn/profile.lua", "Measuring"}, {"lua/nn/test.lua", "Tests"},
+  {"lua/nn/profile.lua", "Measuring"}, {"lua/nn/memory.lua", "Memory"},
+  {"lua/nn/test.lua", "Tests"},
 }
 local categories = {
   "creation", "random", "pointwise", "reductions", "rows", "products", "views", "indexing",

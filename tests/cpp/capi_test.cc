@@ -26,6 +26,13 @@ TEST_CASE("the bytes of a tensor in each memory are told, none before it has a v
     CHECK(name == std::string("RAM"));
     CHECK_REFUSED(nn_place_name(count, &name), "there is no memory");
     CHECK_REFUSED(nn_place_name(-1, &name), "there is no memory");
+    int64_t used[64], limit[64], moved;
+    REQUIRE_OK(nn_place_memory(used, limit, &count));
+    CHECK(used[0] > 0);
+    CHECK(limit[0] > used[0]);
+    CHECK_REFUSED(nn_place_memory(used, nullptr, &count), "limit is NULL");
+    REQUIRE_OK(nn_bytes_moved(&moved));
+    CHECK(moved >= 0);
     for (int32_t room : {0, -3}) {
         count = room;
         REQUIRE_OK(nn_tensor_places(&x, bytes, &count));
@@ -92,14 +99,16 @@ TEST_CASE("a missing place for a result is an error of every function that has o
 TEST_CASE("devices out of range, and schedulers that do not exist, are errors") {
     const Library library;
     for (int32_t bad : {-1, INT32_MIN, INT32_MAX, 1025})
-        CHECK_REFUSED(nn_configure(bad, ""), "CPU workers");
-    CHECK_REFUSED(nn_configure(1, "no such scheduler"), "there is no scheduler");
-    REQUIRE_OK(nn_configure(1, nullptr));
+        CHECK_REFUSED(nn_configure(bad, "", -1, 0), "CPU workers");
+    CHECK_REFUSED(nn_configure(1, "no such scheduler", -1, 0), "there is no scheduler");
+    CHECK_REFUSED(nn_configure(1, nullptr, -2, 0), "-2 GPUs");
+    CHECK_REFUSED(nn_configure(1, nullptr, -1, 1000), "gpu_memory is 1000 bytes");
+    REQUIRE_OK(nn_configure(1, nullptr, -1, 0));
     int32_t cpus = 0, gpus = -1;
     REQUIRE_OK(nn_workers(&cpus, &gpus));
     CHECK(cpus == 1);
     CHECK(gpus >= 0);
-    CHECK_REFUSED(nn_configure(1, nullptr), "before the first tensor");
+    CHECK_REFUSED(nn_configure(1, nullptr, -1, 0), "before the first tensor");
 }
 
 TEST_CASE("a tensor says its shape, dtype, cuts and bytes") {

@@ -32,6 +32,13 @@ TEST_CASE("a launch that fails becomes an error with the device and CUDA's words
     CHECK(failing("cast", "fill", p, {&y}) == "");
 }
 
+TEST_CASE("more blocks than a launch can have are an error, not a part of the work") {
+    Tile y(Dtype::f32, {5, 5, 5});
+    const nn_fill_params p{int64_t(1) << 45, 1};
+    CHECK(failing("", "fill", p, {&y}) ==
+          "CUDA device 0: the launch failed: invalid configuration argument");
+}
+
 TEST_CASE("a failure of cuBLASLt becomes an error with its words") {
     Tile a(Dtype::f32, {1, 2}), b(Dtype::f32, {3, 4}), c(Dtype::f32, {0});
     const nn_gemm_params p{1, 1, 2, 2, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0};
@@ -39,6 +46,68 @@ TEST_CASE("a failure of cuBLASLt becomes an error with its words") {
               .find("CUDA device 0: cublasLt") == 0);
     CHECK(failing("", "gemm", p, {&c, &a, &b, nullptr, nullptr}) == "");
     CHECK(c[0] == 11);
+}
+
+namespace {
+
+// Lets each status of a call fail, one after the other, and then none: every failure is an error
+// that begins like `start`, and the next call is as if nothing had been. Returns how many there
+// are.
+template <class P>
+int fail_each_status(const char* name, const P& params, const std::vector<Tile*>& operands,
+                     const std::string& start) {
+    for (int k = 1;; ++k) {
+        const std::string plan = std::string(name) + ":1:status:" + std::to_string(k);
+        const std::string error = failing(plan.c_str(), name, params, operands);
+        if (error.empty()) return k - 1;
+        INFO(plan << ": " << error);
+        CHECK(error.find(start) == 0);
+        CHECK(error.find(" failed: ") != std::string::npos);
+        CHECK(failing("", name, params, operands) == "");
+    }
+}
+
+}  // namespace
+
+TEST_CASE("each status of cuBLASLt that fails is one error, and the product is tried again") {
+    const size_t n = 8;
+    Tile a(Dtype::f32, Values(n * n, 1)), b(Dtype::f32, Values(n * n, 2)),
+        c(Dtype::f32, Values(n * n)), bias(Dtype::f32, Values(n, 3)),
+        aux(Dtype::f32, Values(n * n));
+    const std::vector<Tile*> operands{&c, &a, &b, &bias, &aux};
+    nn_gemm_params p{n, n, n, n, n, n, 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0};
+    // A failure while the product is described leaves no plan behind, so each comes at a first
+    // call.
+    int described = 0;
+    for (std::string error; described < 100; ++described, ++p.lda) {  // another plan each time
+        const std::string plan = "gemm:1:status:" + std::to_string(described + 1);
+        Tile wide(Dtype::f32, Values(size_t(n * p.lda), 1));
+        error = failing(plan.c_str(), "gemm", p, {&c, &wide, &b, &bias, &aux});
+        if (error.empty()) break;
+        INFO(plan << ": " << error);
+        CHECK(error.find("CUDA device 0: cublasLt") == 0);
+        CHECK(failing("", "gemm", p, {&c, &wide, &b, &bias, &aux}) == "");
+        CHECK(aux[0] == Approx(19));
+    }
+    CHECK(described >= 15);
+    // Once it is known, only the pointers and the product itself are left.
+    p.lda = n;
+    CHECK(failing("", "gemm", p, operands) == "");
+    CHECK(fail_each_status("gemm", p, operands, "CUDA device 0: cublasLtMatmul") == 3);
+}
+
+TEST_CASE("each launch and each call of the CUDA runtime that fails is one error") {
+    Tile x(Dtype::f32, Values(5000, 1)), y(Dtype::f32, Values(5)), sum(Dtype::f64, {0});
+    CHECK(fail_each_status("column_sum", nn_column_sum_params{1000, 5, 1}, {&y, &x},
+                           "CUDA device 0: the launch failed: ") == 2);
+    CHECK(y[0] == 1000);
+    CHECK(fail_each_status("sumsq", nn_sumsq_params{5000, 1}, {&sum, &x},
+                           "CUDA device 0: the launch failed: ") == 2);
+    CHECK(sum[0] == 5000);
+    Tile index(Dtype::i64, {0, 1}), dx(Dtype::f32, Values(3)), dy(Dtype::f32, {4, 5});
+    CHECK(fail_each_status("scatter_add", nn_gather_params{1, 3, 2, 1, int32_t(Dtype::i64)},
+                           {&dx, &dy, &index}, "CUDA device 0: ") == 2);
+    CHECK(dx.values() == Values{4, 5, 0});
 }
 
 TEST_CASE("every kernel of the CPU has its CUDA form, with the same declaration") {

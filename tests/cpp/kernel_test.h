@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <limits>
@@ -133,14 +134,19 @@ struct Variant {
 };
 
 // Calls f(variant) for every instruction set this machine runs, every CUDA device, and every float
-// dtype.
+// dtype; NNLUA_TEST_DEVICES=gpu or emulated leaves out all but that device.
 template <class F>
 void each_variant(F f,
                   std::initializer_list<Dtype> dtypes = {Dtype::f32, Dtype::f64, Dtype::bf16}) {
     std::vector<Variant> forms;
-    for (int isa = 0; isa <= int(machine_isa()); ++isa) forms.push_back({Isa(isa), Dtype::f32});
+    const char* set = std::getenv("NNLUA_TEST_DEVICES");
+    const std::string only = set ? set : "";
+    for (int isa = 0; only.empty() && isa <= int(machine_isa()); ++isa)
+        forms.push_back({Isa(isa), Dtype::f32});
     for (const CudaDevice* device : cuda_devices())
-        forms.push_back({Isa::baseline, Dtype::f32, device});
+        if (only.empty() || (only == "emulated") == (device == emulated_device()))
+            forms.push_back({Isa::baseline, Dtype::f32, device});
+    if (forms.empty()) FAIL("there is no device for NNLUA_TEST_DEVICES=" << only);
     for (Variant variant : forms)
         for (Dtype dtype : dtypes) {
             variant.dtype = dtype;

@@ -1,6 +1,8 @@
 // The arena behind StarPU's allocations, the counting of bytes, and the budget.
 #include <sys/sysinfo.h>
 
+#include <map>
+
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
@@ -43,6 +45,67 @@ TEST_CASE("blocks of the arena are aligned and never overlap") {
     }
     CHECK(memory_info().in_use == before.in_use);
     arena_trim();
+    CHECK(memory_info().cached == 0);
+}
+
+namespace {
+
+// What a GPU's driver would know: address and length of what was pinned.
+std::map<char*, size_t> known;
+bool refuse = false;
+bool pin(void* block, size_t bytes) {
+    if (refuse) return false;
+    return uintptr_t(block) % 4096 == 0 && known.emplace(static_cast<char*>(block), bytes).second;
+}
+void unpin(void* block) { REQUIRE(known.erase(static_cast<char*>(block)) == 1); }
+
+bool is_pinned(void* block, size_t bytes) {
+    auto it = known.upper_bound(static_cast<char*>(block));
+    if (it == known.begin()) return false;
+    --it;
+    return static_cast<char*>(block) + bytes <= it->first + it->second;
+}
+
+}  // namespace
+
+TEST_CASE("all that the arena gives out is pinned where there are GPUs, and let go of at the end") {
+    refuse = false;
+    set_pinning({pin, unpin});
+    Random random(3);
+    std::vector<Filled> live;
+    for (int i = 0; i < 600; ++i) {
+        const size_t bytes = size_t(random.integer(1, int64_t(1) << random.integer(1, 22)));
+        auto* block = static_cast<unsigned char*>(arena_allocate(bytes));
+        REQUIRE(is_pinned(block, bytes));
+        live.push_back({block, bytes, static_cast<unsigned char>(i)});
+        std::memset(block, live.back().value, bytes);
+        if (random.integer(0, 1)) {
+            REQUIRE(live.front().intact());
+            arena_free(live.front().block, live.front().bytes);
+            live.erase(live.begin());
+        }
+        if (i == 300) arena_trim();
+    }
+    for (const Filled& f : live) {
+        REQUIRE(f.intact());
+        arena_free(f.block, f.bytes);
+    }
+    CHECK_FALSE(known.empty());
+    set_pinning({});
+    CHECK(known.empty());
+    CHECK(memory_info().cached == 0);
+}
+
+TEST_CASE("memory that cannot be pinned is used as it is") {
+    refuse = true;
+    set_pinning({pin, unpin});
+    for (size_t bytes : {size_t(100), size_t(1) << 20}) {
+        void* block = arena_allocate(bytes);
+        REQUIRE(block);
+        std::memset(block, 1, bytes);
+        arena_free(block, bytes);
+    }
+    set_pinning({});
     CHECK(memory_info().cached == 0);
 }
 

@@ -27,7 +27,7 @@ struct ReferenceAdamW {
 };
 
 nn_adamw_params adamw_params(size_t n, Dtype grad) {
-    return {int64_t(n), 0.01, 0.9, 0.95, 1e-8, 0.1, 1, 0, 1, int32_t(grad)};
+    return {int64_t(n), 0.01, 0.9, 0.95, 1e-8, 0.1, 1, 0, 1, int32_t(grad), 0, {}};
 }
 double clip_factor(double clip, double norm) { return std::min(1.0, clip / (norm + 1e-6)); }
 
@@ -76,6 +76,79 @@ TEST_CASE("adamw with a float32 master moves a bf16 parameter by steps smaller t
         check_close("param", param, want.param, v.eps());
         CHECK(param[0] == Tile(Dtype::bf16, {master[0]})[0]);
     }
+}
+
+namespace {
+
+// The random numbers of the block of (rows, cols) at (row, col) of a (wide, wide) tensor.
+nn_random_params noise_of(int64_t row, int64_t col, int64_t rows, int64_t cols, int64_t wide) {
+    return {7, 3, 2, {rows, cols}, {row, col}, {wide, wide}, 0, 0};
+}
+
+// Decays a bf16 parameter by a factor, stochastically rounded: no gradient, no moments.
+Values decayed(const Variant& v, const Values& values, double decay,
+               const nn_random_params& noise) {
+    const size_t n = values.size();
+    nn_adamw_params p = adamw_params(n, Dtype::f32);
+    p.lr = 1, p.weight_decay = 1 - decay;
+    p.stochastic = 1, p.noise = noise;
+    Tile param = v.tile(values), m = v.sums(Values(n)), second = v.sums(Values(n));
+    Tile grad(Dtype::f32, Values(n));
+    CHECK(run(v, "adamw", p, {&param, &m, &second, &grad, nullptr, nullptr}) == "");
+    return param.values();
+}
+
+}  // namespace
+
+TEST_CASE("a bf16 parameter rounded by chance is one of its neighbours, and exact in the mean") {
+    constexpr int64_t side = 300;
+    constexpr size_t n = side * side;
+    const double below = 0.99609375, above = 1, exact = double(float(0.999));
+    each_variant(
+        [&](const Variant& v) {
+            double sum = 0;
+            for (double x : decayed(v, Values(n, 1), 0.999, noise_of(0, 0, side, side, side))) {
+                REQUIRE((x == below || x == above));
+                sum += x;
+            }
+            const double up = (exact - below) / (above - below);
+            const double deviation = (above - below) * std::sqrt(up * (1 - up) / double(n));
+            CHECK(std::fabs(sum / double(n) - exact) < 4 * deviation);
+        },
+        {Dtype::bf16});
+}
+
+TEST_CASE("rounding by chance depends on the element of the tensor, not on how it is cut") {
+    constexpr int64_t wide = 23, cut = 9;
+    Random random(5);
+    const Values values = random.values(size_t(wide * wide));
+    each_variant(
+        [&](const Variant& v) {
+            const Values whole = decayed(v, values, 0.997, noise_of(0, 0, wide, wide, wide));
+            for (int64_t row : {int64_t(0), cut})
+                for (int64_t col : {int64_t(0), cut}) {
+                    const int64_t rows = row ? wide - cut : cut, cols = col ? wide - cut : cut;
+                    Values part, want;
+                    for (int64_t i = 0; i < rows; ++i)
+                        for (int64_t j = 0; j < cols; ++j) {
+                            const size_t at = size_t((row + i) * wide + col + j);
+                            part.push_back(values[at]);
+                            want.push_back(whole[at]);
+                        }
+                    CHECK(decayed(v, part, 0.997, noise_of(row, col, rows, cols, wide)) == want);
+                }
+        },
+        {Dtype::bf16});
+}
+
+TEST_CASE("rounding by chance leaves infinities, NaN and what bf16 holds exactly") {
+    const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+    const Values values = {inf, -inf, nan, 0, 1.5, -3.390625};
+    each_variant(
+        [&](const Variant& v) {
+            check_close("param", decayed(v, values, 1, noise_of(0, 0, 2, 3, 3)), values, 0);
+        },
+        {Dtype::bf16});
 }
 
 TEST_CASE("a non-finite gradient norm leaves everything as it is when asked, else poisons") {

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "engine/costs.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
@@ -49,6 +50,70 @@ TEST_CASE("devices are chosen before the first task only, and again after a shut
     configure({1, "eager"});
     CHECK(values_of(scalar_of(2))[0] == 2);
     CHECK(scheduler_in_use() == "eager");
+}
+
+TEST_CASE(
+    "more GPUs than the machine has are refused when the engine starts, none are always fine") {
+    {
+        const Session session(1);
+        configure({1, "", 1000, 0});
+        CHECK_THAT(error_of([] { start(); }), contains("asks for 1000 GPUs"));
+        CHECK_FALSE(running());
+        configure({1, "", 0, int64_t(1) << 30});
+        CHECK(values_of(scalar_of(2))[0] == 2);
+        CHECK(gpu_workers() == 0);
+        CHECK(std::string(getenv("STARPU_LIMIT_CUDA_MEM")) == "1024");
+    }
+    const Session session(1);
+    CHECK(values_of(scalar_of(2))[0] == 2);
+    CHECK(getenv("STARPU_LIMIT_CUDA_MEM") == nullptr);
+}
+
+TEST_CASE("schedulers that choose by time are told it, from FLOPs and bytes and measured rates") {
+    {
+        const Session session(1);
+        start();
+        CHECK(cost_model() == nullptr);
+        CHECK(rates_of(0).f32 == 0);
+    }
+    const Session session(1, "dmdas");
+    start();
+    const Rates r = rates_of(0);
+    for (double rate : {r.f32, r.f64, r.bf16, r.tf32, r.bytes}) CHECK(rate > 1e6);
+    TaskArg arg{};
+    arg.kernel = find_kernel("add");
+    arg.dtype = Dtype::f32, arg.flops = 1, arg.bytes = 1e9f;
+    CHECK(seconds_of(arg, r) == Approx(r.start + 1e9 / r.bytes));
+    arg.flops = 1e15f, arg.dtype = Dtype::bf16;
+    CHECK(seconds_of(arg, r) == Approx(r.start + double(1e15f) / r.bf16));
+    // What StarPU gets to know of a task is that.
+    starpu_codelet codelet;
+    starpu_codelet_init(&codelet);
+    codelet.cpu_funcs[0] = [](void**, void*) {};
+    codelet.model = cost_model();
+    starpu_task* task = starpu_task_create();
+    task->cl = &codelet, task->cl_arg = &arg, task->cl_arg_size = sizeof arg;
+    CHECK(starpu_task_worker_expected_length(task, 0, 0, 0) == Approx(seconds_of(arg, r) * 1e6));
+    task->destroy = 0;
+    starpu_task_destroy(task);
+}
+
+TEST_CASE("tasks that nothing lets begin are an error for whoever waits, until they can") {
+    setenv("NNLUA_WATCHDOG", "0.3", 1);
+    {
+        const Session session(1);
+        const Tensor x = scalar_of(1);
+        wait_all();
+        const starpu_data_handle_t handle = x.tile(0)->handle();
+        REQUIRE(starpu_data_acquire(handle, STARPU_RW) == 0);
+        const Tensor y = op("add", {x, x});
+        CHECK_THAT(error_of([] { wait_all(); }),
+                   contains("nothing has moved for 0.3 s: of 1 submitted tasks none is under way"));
+        starpu_data_release(handle);
+        wait_all();
+        CHECK(values_of(y)[0] == 2);
+    }
+    unsetenv("NNLUA_WATCHDOG");
 }
 
 TEST_CASE("the scheduler is chosen by its name") {

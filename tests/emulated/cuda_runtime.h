@@ -87,6 +87,11 @@ template <class T, class Op> T butterfly(T x, Op op) {
 void emulated_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 void emulated_ldmatrix(uint32_t (&r)[4], const void* row, bool transposed);
 
+// cp.async of 16 bytes, or of zeros: what is copied is there after the wait and not before.
+void async_copy(void* to, const void* from, bool valid);
+void async_commit();
+void async_wait(unsigned pending);
+
 }  // namespace nn::test
 #define NN_CUDA_REGISTRAR ::nn::test::EmulatedRegistrar
 
@@ -97,8 +102,9 @@ void call_with(void (*kernel)(P...), void** arguments, std::index_sequence<i...>
 template <class... P>
 cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments,
                              size_t shared, cudaStream_t) {
-    const bool fits = grid.x && grid.y && grid.z && grid.y <= 65535 && grid.z <= 65535 && block.x &&
-                      block.x * block.y * block.z <= 1024 && shared <= 227 * 1024;
+    const bool fits = grid.x && grid.y && grid.z && grid.x <= 0x7FFFFFFF && grid.y <= 65535 &&
+                      grid.z <= 65535 && block.x && block.x * block.y * block.z <= 1024 &&
+                      shared <= 227 * 1024;
     if (!fits) return cudaErrorInvalidConfiguration;
     struct Launch {
         void (*kernel)(P...);

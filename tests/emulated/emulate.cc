@@ -20,7 +20,12 @@ constexpr size_t stack_bytes = 128 << 10;
 struct Barrier {
     unsigned arrived = 0, generation = 0;
 };
+struct Copy {
+    void* to;
+    const void* from;
+};
 struct Fiber {
+    std::vector<std::vector<Copy>> copies;  // by group; the last group is open
     ucontext_t start;
     jmp_buf resume;
     bool started, done;
@@ -75,7 +80,7 @@ void wait(Barrier& barrier, unsigned expected) {
 // Which of its two sets of slots a warp uses now: both are free again after two barriers.
 unsigned turn() { return device.warps[device.current / 32].barrier.generation % 2; }
 
-void resume(unsigned i) {
+__attribute__((noinline)) void resume(unsigned i) {
     Fiber& fiber = device.fibers[i];
     device.current = i;
     threadIdx = fiber.index;
@@ -85,19 +90,25 @@ void resume(unsigned i) {
     setcontext(&fiber.start);
 }
 
+// Not inlined, like resume: both return twice.
+__attribute__((noinline)) void prepare_fiber(unsigned i) {
+    Fiber& fiber = device.fibers[i];
+    getcontext(&fiber.start);
+    fiber.start.uc_stack.ss_sp = device.stacks[i];
+    fiber.start.uc_stack.ss_size = stack_bytes;
+    fiber.start.uc_link = nullptr;
+    makecontext(&fiber.start, fiber_main, 0);
+    fiber.started = fiber.done = false;
+    fiber.at = nullptr;
+    fiber.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
+}
+
 void prepare_block() {
     device.barrier = {};
     for (Warp& warp : device.warps) warp.barrier = {};
     for (unsigned i = 0; i < device.threads; ++i) {
-        Fiber& fiber = device.fibers[i];
-        getcontext(&fiber.start);
-        fiber.start.uc_stack.ss_sp = device.stacks[i];
-        fiber.start.uc_stack.ss_size = stack_bytes;
-        fiber.start.uc_link = nullptr;
-        makecontext(&fiber.start, fiber_main, 0);
-        fiber.started = fiber.done = false;
-        fiber.at = nullptr;
-        fiber.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
+        prepare_fiber(i);
+        device.fibers[i].copies.assign(1, {});
     }
 }
 
@@ -164,7 +175,30 @@ float element(uint32_t word, unsigned half) {
     return value;
 }
 
+void need_multiple_of_16(const void* address, const char* what) {
+    if (reinterpret_cast<uintptr_t>(address) % 16 == 0) return;
+    std::fprintf(stderr, "emulated CUDA: %s at an address that is no multiple of 16\n", what);
+    std::abort();
+}
+
 }  // namespace
+
+void async_copy(void* to, const void* from, bool valid) {
+    need_multiple_of_16(to, "cp.async");
+    need_multiple_of_16(from, "cp.async");
+    device.fibers[device.current].copies.back().push_back({to, valid ? from : nullptr});
+}
+void async_commit() { device.fibers[device.current].copies.emplace_back(); }
+void async_wait(unsigned pending) {
+    auto& groups = device.fibers[device.current].copies;
+    for (; groups.size() > 1 + pending; groups.erase(groups.begin()))
+        for (const Copy& copy : groups[0]) {
+            if (copy.from)
+                std::memcpy(copy.to, copy.from, 16);
+            else
+                std::memset(copy.to, 0, 16);
+        }
+}
 
 void emulated_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     auto& registers = device.warps[device.current / 32].registers[turn()];
@@ -188,10 +222,7 @@ void emulated_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
 void emulated_ldmatrix(uint32_t (&r)[4], const void* row, bool transposed) {
     uint64_t* slots = warp_slots();
     const unsigned me = lane(), g = me / 4, t = me % 4;
-    if (reinterpret_cast<uintptr_t>(row) % 16 != 0) {
-        std::fprintf(stderr, "emulated CUDA: ldmatrix from an address that is no multiple of 16\n");
-        std::abort();
-    }
+    need_multiple_of_16(row, "ldmatrix");
     slots[me] = reinterpret_cast<uintptr_t>(row);
     warp_barrier();
     for (unsigned block = 0; block < 4; ++block) {

@@ -7,8 +7,11 @@ local t = require "nn.test"
 package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
 local samples = require "samples"
 
+-- NNLUA_REHEARSE=1: the CPU plays the GPU, so that this script itself is tested.
+local rehearsal = os.getenv "NNLUA_REHEARSE" ~= nil
+local seed = tonumber(os.getenv "NNLUA_TEST_SEED" or 11)
 local _, gpus = nn.workers()
-if gpus == 0 then
+if gpus == 0 and not rehearsal then
   t.case("ops on a GPU", function() t.skip "no GPU" end)
   t.finish()
   return
@@ -37,7 +40,7 @@ end
 
 -- Results of an op in `place`, from inputs with the same values; random ops start alike.
 local function results(declared, text, dtype, place, rounded_to)
-  nn.seed(11)
+  nn.seed(seed)
   nn.place "cpu"
   local inputs, values = samples.arguments(declared, text, dtype)
   for i = 1, table.maxn(inputs) do
@@ -45,8 +48,8 @@ local function results(declared, text, dtype, place, rounded_to)
       inputs[i] = inputs[i]:to(rounded_to):to "f64"
     end
   end
-  nn.seed(12)
-  nn.place(place)
+  nn.seed(seed + 1)
+  nn.place(rehearsal and "cpu" or place)
   local list = {samples.apply(declared, inputs, values)}
   nn.sync()
   nn.place "any"

@@ -49,6 +49,27 @@ t.case("the samples of every op run no kernel that it does not declare", functio
   t.same(undeclared, {})
 end)
 
+t.case("docs/cuda.md tells the registers of every kernel in kernels/cuda", function()
+  local root, missing = package.loaded["nn.host"].root, {}
+  local function read(path)
+    local file = assert(io.open(path))
+    local text = file:read "*a"
+    file:close()
+    return text
+  end
+  local docs, count = read(root .. "/docs/cuda.md"), 0
+  local _, list = t.shell("cd " .. root .. "/kernels/cuda; ls *.cu *.cuh")
+  for file in list:gmatch "%S+" do
+    local text = read(root .. "/kernels/cuda/" .. file):gsub("__launch_bounds__%b()", "")
+    for name in text:gmatch "__global__%s+void%s+([%w_]+)" do
+      count = count + 1
+      if not docs:find("| `" .. name .. "` |", 1, true) then missing[#missing + 1] = name end
+    end
+  end
+  t.check(count > 40, count .. " kernels are found")
+  t.same(missing, {}, "run tests/gpu/resources --markdown")
+end)
+
 t.case("the precision of f32 products on GPUs is highest until it is set", function()
   t.same(nn.matmul_precision(), "highest")
   t.same(nn.matmul_precision "high", "highest")

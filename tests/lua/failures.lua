@@ -119,6 +119,57 @@ t.case("a failure on purpose of a kernel that there is not is refused", function
   t.check(output:find("NNLUA_FAIL_KERNEL is 'gem:2'; the name of a kernel", 1, true), output)
 end)
 
+local hang = [[NNLUA_WATCHDOG=0.5 NNLUA_FAIL_KERNEL=%s NNLUA_CPUS=2 timeout 60 $NNLUA -e '
+  local x, w = nn.ones(4, 5), nn.ones(7)
+  %s']]
+
+t.case("a kernel that hangs is one error with op, tile and worker, and the program ends", function()
+  local status, output = t.shell(hang:format("gemm:2:hang", [[
+    x:matmul(x:t()):table()
+    x:matmul(x:t()):table()]]))
+  t.same(status, 1)
+  t.check(output:find("^nnlua: [^\n]*a task hangs, or takes more than 0.5 s: matmul %(kernel gemm, "
+                      .. "f32, tile 1 of shape %(4,4%)%) on CPU worker %d; NNLUA_WATCHDOG="),
+          output)
+  local _, times = output:gsub("a task hangs", "")
+  t.same(times, 1)
+end)
+
+t.case("a hang is an error for every kind of wait, and os.exit ends the program too", function()
+  for _, wait in ipairs {"nn.sync()", "y:item()", "print(pcall(nn.sync)); os.exit(3)"} do
+    local status, output = t.shell(hang:format("reduce:1:hang", "local y = w:sum() " .. wait))
+    t.same(status, wait:find "os.exit" and 3 or 1)
+    local _, times = output:gsub("a task hangs", "")
+    t.same(times, 1)
+  end
+end)
+
+t.case("a task that was only slow is reported, and then the program goes on", function()
+  local status, output = t.shell(hang:format("reduce:1:2", [[
+    local y = w:sum()
+    local good, message = pcall(nn.sync)
+    print(good, tostring(message):match "reduce, f32")
+    while not pcall(nn.sync) do end
+    print(y:item())]]))
+  t.same(status, 0)
+  t.same(output, "false\treduce, f32\n7\n")
+end)
+
+t.case("a task below the limit is not reported, nor are many behind each other", function()
+  local status, output = t.shell(hang:format("reduce:1:0.3", [[
+    local y, start = w:sum(), nn.now()
+    repeat w = w + 0 until nn.now() - start > 1.2
+    print(y:item(), w:sum():item())]]))
+  t.same(status, 0)
+  t.same(output, "7\t7\n")
+end)
+
+t.case("a wrong NNLUA_WATCHDOG is refused", function()
+  local status, output = t.shell [[NNLUA_WATCHDOG=soon $NNLUA -e 'nn.ones(3):sum():item()']]
+  t.same(status, 1)
+  t.check(output:find("NNLUA_WATCHDOG is 'soon'; a number of seconds is needed", 1, true), output)
+end)
+
 t.case("what a script leaves running is waited for, and its error ends the program", function()
   local status, output = t.shell(
     [[$NNLUA -e 'local y = nn.zeros(3):gather(nn.tensor({9}, {dtype = "i64"}))']])

@@ -104,7 +104,7 @@ t.case("of an optimizer's settings only lr can be changed later", function()
   optim.lr = 0.5
   t.same({optim.lr, optim.weight_decay, optim.clip, optim.beta1}, {0.5, 0.1, 1, 0.9})
   t.same(tostring(optim), "AdamW of 2 parameters: beta1=0.9, beta2=0.999, clip=1, eps=1e-08, "
-         .. "lr=0.5, skip_nonfinite=false, weight_decay=0.1")
+         .. "lr=0.5, rounding=nearest, skip_nonfinite=false, weight_decay=0.1")
 end)
 
 t.case("an optimizer takes a model, tensors in a list or by name, and nothing else", function()

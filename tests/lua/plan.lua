@@ -69,6 +69,8 @@ t.case("kinds of memory add up to the peak, and weights and moments are what the
 end)
 
 t.case("a plan allocates nothing, however large the model", function()
+  collectgarbage()                       -- what the cases before left
+  collectgarbage()
   nn.sync()
   local before = nn.memory().in_use
   local large = {layers = 4, heads = 96, embd = 12288, context = 2048}

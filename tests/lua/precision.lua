@@ -56,15 +56,61 @@ t.case("a bf16 weight follows its master, which holds what bf16 cannot", functio
   t.same(w:item(), master.tensor:to("bf16"):item())
 end)
 
+-- A bf16 weight of 1 in n places under a gradient of 1, with steps of 1/8 of its spacing below 1.
+local function drift(n, tile, compiled)
+  nn.seed(3)
+  nn.tiles {wide = tile}
+  local w = nn.ones({n}, {dtype = "bf16", axes = "wide"})
+  nn.tiles {wide = 0}
+  w.requires_grad = true
+  local optim = nn.AdamW({w = w}, {lr = 2 ^ -11, rounding = "stochastic"})
+  local function step()
+    optim:zero_grad()
+    local loss = w:sum()
+    loss:backward()
+    optim:step()
+    return loss
+  end
+  if compiled then step = nn.compile(step) end
+  for _ = 1, 16 do step() end
+  return w, optim
+end
+
+t.case("weights rounded by chance move by less than bf16 can hold, exactly in the mean", function()
+  local n = 20000
+  local w, optim = drift(n, 0)
+  t.same({#optim:state(), optim.rounding}, {2, "stochastic"})
+  -- Each of 16 steps adds less than a quarter of the square of the spacing 2^-8 to the variance.
+  local deviation = 2 ^ -8 * (16 / 4 / n) ^ 0.5
+  t.near(w:to("f64"):mean():item(), 1 - 16 * 2 ^ -11, {abs = 4 * deviation})
+  t.check(w:to("f64"):max():item() > w:to("f64"):min():item(), "they were rounded alike")
+end)
+
+t.case("rounding by chance gives the same bits for other tiles, and compiled", function()
+  local whole = drift(1000, 0):table()
+  t.same(drift(1000, 77):table(), whole)
+  local other = drift(1000, 0, true):table()
+  t.same(drift(1000, 77, true):table(), other)
+end)
+
+t.case("rounding by chance is for bf16, and one of two words", function()
+  t.fails(function() nn.AdamW(nn.Linear(2, 2), {rounding = "up"}) end, 'rounding is up; "nearest"')
+  local x = nn.ones(3)
+  t.fails(function()
+    nn.adamw_(x, nn.zeros(3), nn.zeros(3), nn.ones(3), {lr = 1, step = 1, stochastic = true})
+  end, "stochastic is for a bf16 param without a master; param is f32")
+end)
+
 -- The losses of 200 steps of the recipe's Shakespeare setting.
-local function losses(folder, dtype, text)
+local function losses(folder, dtype, text, rounding)
+  local name = dtype .. "-" .. rounding
   local status, output = t.shell(([[cd %s
-    $NNLUA %s/recipes/gpt2_train.lua preset=char %s steps=200 eval_every=0 \
-      final_batches=1 sample.tokens=1 log_every=1 model.dtype=%s out=%s]]):format(
-    folder, host.root, text, dtype, dtype))
+    $NNLUA %s/recipes/gpt2_train.lua preset=char %s steps=200 eval_every=0 final_batches=1 \
+      sample.tokens=1 log_every=1 model.dtype=%s optim.rounding=%s out=%s]]):format(
+    folder, host.root, text, dtype, rounding, name))
   t.check(status == 0, output)
   local list = {}
-  for line in files.read(("%s/%s/metrics.jsonl"):format(folder, dtype)):gmatch "[^\n]+" do
+  for line in files.read(("%s/%s/metrics.jsonl"):format(folder, name)):gmatch "[^\n]+" do
     local event = files.parse_json(line)
     if event.event == "step" then list[event.step] = event.loss end
   end
@@ -72,23 +118,30 @@ local function losses(folder, dtype, text)
   return list
 end
 
-t.case("200 steps in bf16 keep within 0.05 of the f32 loss", function()
-  local folder, text = t.folder(), host.root .. "/../shared/data/shakespeare/input.txt"
-  text = files.exists(text) and "data.text=" .. text or ""        -- else on nnlua's own sources
-  local exact, rounded, worst = losses(folder, "f32", text), losses(folder, "bf16", text), 0
-  for step = 1, 200 do worst = math.max(worst, math.abs(rounded[step] - exact[step])) end
-  t.check(exact[200] < exact[1] - 1, "it learns")
-  t.check(worst < 0.05, ("they are %.4f apart"):format(worst))
-  t.check(worst > 0, "they are the same run")
-  print(("  at most %.4f apart"):format(worst))
-  local state = nn.open_checkpoint(folder .. "/bf16/checkpoint-000200").state
-  t.same(state.config.model.dtype, "bf16")
-  local status, output = t.shell(([[cd %s; for end in 201 202; do
-      $NNLUA %s/recipes/gpt2_train.lua preset=char %s steps=$end eval_every=0 final_batches=1 \
-        sample.tokens=1 model.dtype=bf16 out=bf16 resume=auto || exit 1
-    done; $NNLUA %s/recipes/gpt2_generate.lua model=bf16 prompt=a tokens=5]]):format(
-    folder, host.root, text, host.root))
-  t.check(status == 0 and output:find "resumed after step 201", output)
-end)
+local folder, text = t.folder(), host.root .. "/../shared/data/shakespeare/input.txt"
+text = files.exists(text) and "data.text=" .. text or ""          -- else on nnlua's own sources
+local exact
+
+for _, rounding in ipairs {"nearest", "stochastic"} do
+  t.case(("200 steps in bf16, rounding %s, keep within 0.05 of the f32 loss"):format(rounding),
+         function()
+    exact = exact or losses(folder, "f32", text, "nearest")
+    local rounded, worst = losses(folder, "bf16", text, rounding), 0
+    for step = 1, 200 do worst = math.max(worst, math.abs(rounded[step] - exact[step])) end
+    t.check(exact[200] < exact[1] - 1, "it learns")
+    t.check(worst < 0.05, ("they are %.4f apart"):format(worst))
+    t.check(worst > 0, "they are the same run")
+    print(("  at most %.4f apart"):format(worst))
+    local name = "bf16-" .. rounding
+    local state = nn.open_checkpoint(("%s/%s/checkpoint-000200"):format(folder, name)).state
+    t.same({state.config.model.dtype, state.config.optim.rounding}, {"bf16", rounding})
+    local status, output = t.shell(([[cd %s; for end in 201 202; do
+        $NNLUA %s/recipes/gpt2_train.lua preset=char %s steps=$end eval_every=0 final_batches=1 \
+          sample.tokens=1 model.dtype=bf16 optim.rounding=%s out=%s resume=auto || exit 1
+      done; $NNLUA %s/recipes/gpt2_generate.lua model=%s prompt=a tokens=5]]):format(
+      folder, host.root, text, rounding, name, host.root, name))
+    t.check(status == 0 and output:find "resumed after step 201", output)
+  end)
+end
 
 t.finish()

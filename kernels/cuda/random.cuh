@@ -1,0 +1,75 @@
+// Where the elements of a tile lie in the whole tensor, which their random numbers depend on:
+// element e of the tensor takes word e % 4 of Philox block e / 4, e being its row-major index. A
+// run is what of the tile is contiguous in the tensor.
+#pragma once
+#include "kernels/cuda/cuda.cuh"
+
+namespace nn::NN_ISA {
+namespace {
+
+struct Runs {
+    uint64_t seed, counter;
+    int64_t ndim, length, groups, count;  // elements and at most how many blocks of a run; runs
+    int64_t extent[8], start[8], whole[8];
+    int64_t outer;  // axes before those that the run covers
+};
+
+Runs make_runs(const nn_random_params& p) {
+    Runs r{p.seed, p.counter, p.ndim, 1, 0, 1, {}, {}, {}, p.ndim};
+    for (bool whole = true; r.outer && whole; whole = p.extent[r.outer] == p.whole[r.outer])
+        r.length *= p.extent[--r.outer];
+    for (int64_t d = 0; d < p.ndim; ++d) {
+        r.extent[d] = p.extent[d], r.start[d] = p.start[d], r.whole[d] = p.whole[d];
+        if (d < r.outer) r.count *= p.extent[d];
+    }
+    r.groups = r.length / 4 + 2;
+    return r;
+}
+
+// Index in the whole tensor of the first element of run number `run`.
+__device__ inline uint64_t first_element(const Runs& r, int64_t run) {
+    uint64_t element = 0, stride = 1;
+    for (int64_t d = r.ndim - 1; d >= 0; --d) {
+        element += uint64_t(r.start[d]) * stride;
+        if (d < r.outer) {
+            element += uint64_t(run % r.extent[d]) * stride;
+            run /= r.extent[d];
+        }
+        stride *= uint64_t(r.whole[d]);
+    }
+    return element;
+}
+
+// The random words of a thread's elements, which follow each other in the tile.
+class Words {
+public:
+    __device__ Words(const Runs& runs, int64_t i)
+        : runs_(runs), run_(i / runs.length), at_(i % runs.length) {
+        first_ = first_element(runs_, run_);
+    }
+    __device__ uint32_t next() {
+        const uint64_t element = first_ + uint64_t(at_);
+        if (element / 4 != made_) {
+            made_ = element / 4;
+            block_ = philox(runs_.seed, runs_.counter, made_);
+        }
+        if (++at_ == runs_.length) {
+            at_ = 0;
+            first_ = first_element(runs_, ++run_);
+        }
+        const unsigned k = unsigned(element % 4);
+        return k == 0   ? block_.word[0]
+               : k == 1 ? block_.word[1]
+               : k == 2 ? block_.word[2]
+                        : block_.word[3];
+    }
+
+private:
+    const Runs& runs_;
+    int64_t run_, at_;
+    uint64_t first_, made_ = ~uint64_t(0);
+    Philox4 block_{};
+};
+
+}  // namespace
+}  // namespace nn::NN_ISA

@@ -1,0 +1,91 @@
+"""What a machine without a package registry needs to build nnlua: the folder .deps/carry.
+
+`tests/gpu/run --pack`, on a machine where ./nnlua has been built with nvcc, copies StarPU and the
+libraries that ./nnlua installs (Debian's packages) into it; tests/gpu/run uses it where it is there. The
+C library is not in it: the machine's must be as new as the one that packed.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CARRY = ROOT / ".deps/carry"
+PACKAGES = ("libhwloc-dev libhwloc15 libluajit-5.1-dev libluajit-5.1-2 libluajit-5.1-common lua-cjson "
+            "libdeflate-dev libdeflate0 libopenblas0-pthread catch2 pkgconf-bin pkgconf libpkgconf3").split()
+KEPT = re.compile(r"/usr/(include/|lib/|bin/pkgconf$|share/luajit)")
+LEFT = re.compile(r"liblapack|libblas|/lua/5\.[234]/|/lib(luajit|deflate|hwloc)[^/]*\.a$")  # not used
+# Part of every system that has a compiler.
+SYSTEM = re.compile(r"^(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|libgcc_s|libstdc\+\+)\.so")
+
+
+def needed_libraries(file):
+    """What a library or program loads: (name, path)."""
+    done = subprocess.run(["ldd", str(file)], capture_output=True, text=True)
+    return re.findall(r"(\S+) => (/\S+)", done.stdout)
+
+
+def copy_package(name, prefix):
+    done = subprocess.run(["dpkg", "-L", name], capture_output=True, text=True)
+    for line in done.stdout.splitlines():
+        source = pathlib.Path(line)
+        if not KEPT.match(line) or LEFT.search(line) or not source.is_file():
+            continue
+        target = prefix / source.relative_to("/usr")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
+    return done.returncode == 0
+
+
+def pack():
+    """Makes .deps/carry anew and says how large it is, plain and compressed."""
+    starpu = ROOT / ".deps/starpu"
+    if not (starpu / "made_for").exists():
+        sys.exit("tests/gpu/run: there is no .deps/starpu; ./nnlua builds it (CUDA's nvcc must be there)")
+    shutil.rmtree(CARRY, ignore_errors=True)
+    prefix = CARRY / "usr"
+    prefix.mkdir(parents=True)
+    absent = [name for name in PACKAGES if not copy_package(name, prefix)]
+    if absent:
+        print("not installed, so left out:", ", ".join(absent))
+    shutil.copytree(starpu, CARRY / "starpu", symlinks=True)
+    libraries = prefix / "lib/carried"
+    libraries.mkdir(parents=True)
+    for file in list(prefix.rglob("*.so*")) + list((CARRY / "starpu/lib").glob("*.so*")):
+        for name, path in needed_libraries(file):
+            if not SYSTEM.match(name) and "cuda" not in path:
+                shutil.copy(path, libraries / name)
+    for file in prefix.rglob("libopenblas*.so*"):  # opened by its name
+        shutil.move(file, libraries / "libopenblas.so.0")
+    for file in prefix.rglob("*.pc"):  # relative to where they lie, whatever the folder is called
+        up = "/".join([".."] * (len(file.parent.relative_to(prefix).parts)))
+        text = file.read_text().replace("/usr", "${pcfiledir}/" + up)
+        file.write_text(text)
+    archive = ROOT / ".deps/carry.tar.xz"
+    subprocess.run(["tar", "-C", ROOT / ".deps", "-cJf", archive, "carry"], check=True)
+    size = sum(f.stat().st_size for f in CARRY.rglob("*") if f.is_file() and not f.is_symlink())
+    print(f".deps/carry: {size / 1e6:.1f} MB; .deps/carry.tar.xz: {archive.stat().st_size / 1e6:.1f} MB")
+
+
+def environment():
+    """Variables for building and running against .deps/carry; {} where there is none."""
+    if not CARRY.exists():
+        return {}
+    prefix = CARRY / "usr"
+    paths = [str(p.parent) for p in prefix.rglob("*.pc")] + [str(CARRY / "starpu/lib/pkgconfig")]
+    lua = next(prefix.rglob("lua/5.1/cjson.so"), None)
+    folders = sorted({str(f.parent) for f in prefix.rglob("lib*.so*")})
+    result = {
+        "PKG_CONFIG_LIBDIR": ":".join(sorted(set(paths))), "CMAKE_PREFIX_PATH": str(prefix),
+        "LD_LIBRARY_PATH": ":".join([*folders, str(CARRY / "starpu/lib"),
+                                     os.environ.get("LD_LIBRARY_PATH", "")]).rstrip(":"),
+        "CPATH": str(prefix / "include"),
+    }
+    program = prefix / "bin/pkgconf"
+    if program.exists():
+        result["PKG_CONFIG"] = str(program)
+    if lua:
+        result["LUA_CPATH"] = f"{lua.parent}/?.so;;"
+    return result

@@ -1,0 +1,90 @@
+-- How fast GPT-2 trains here, as one line of JSON: the other side of torch_speed.py.
+--   nnlua tests/gpu/speed.lua model=gpt2 batch=16 tokens=1024 steps=10 [dtype=bf16] [place=gpu]
+local nn = require "nn"
+local GPT2 = require "models.gpt2"
+
+local cfg = nn.config({
+  model = nn.field("gpt2", "gpt2 ... gpt2-xl; or custom, with the sizes below"),
+  layers = nn.field(2, "of a custom model", {min = 1}),
+  heads = nn.field(2, "of a custom model", {min = 1}),
+  embd = nn.field(64, "of a custom model", {min = 1}),
+  vocab = nn.field(96, "of a custom model", {min = 1}),
+  batch = nn.field(16, "sequences a step", {min = 1}),
+  tokens = nn.field(1024, "tokens of a sequence", {min = 1}),
+  tile = nn.field(0, "tokens of a tile; 0: all of a step in one", {min = 0}),
+  dtype = nn.field("bf16", "of weights and activations", {choices = {"f32", "bf16"}}),
+  steps = nn.field(10, "measured steps", {min = 1}),
+  warmup = nn.field(4, "steps before", {min = 1}),
+  product = nn.field(8192, "side of the matrices that tell the rate of products", {min = 1}),
+  place = nn.field("gpu", "where tasks run", {choices = {"gpu", "cpu"}}),
+}, arg)
+
+local per_step = cfg.batch * cfg.tokens
+nn.place(cfg.place)
+nn.seed(1)
+nn.tiles {tokens = cfg.tile > 0 and cfg.tile or per_step}
+
+local function median(list)
+  table.sort(list)
+  return list[math.floor((#list + 1) / 2)]
+end
+
+-- FLOP/s of a bf16 product, the best of ten.
+local function product_rate()
+  local n, best = cfg.product, math.huge
+  local a = nn.rand({n, n}):to(cfg.dtype):retile {0, 0}
+  for _ = 1, 10 do
+    nn.sync()
+    local start = nn.now()
+    local c = a:matmul(a)
+    nn.sync()
+    best = math.min(best, nn.now() - start)
+    c:release()
+  end
+  return 2 * n ^ 3 / best
+end
+
+local size = cfg.model ~= "custom" and GPT2.size(cfg.model)
+  or {layers = cfg.layers, heads = cfg.heads, embd = cfg.embd, vocab = cfg.vocab,
+      context = cfg.tokens}
+size.dtype = cfg.dtype
+local model = GPT2(size)
+local optim = nn.AdamW(model, {lr = 3e-4, beta2 = 0.95, weight_decay = 0.1, clip = 1})
+local step = nn.compile(function(ids, targets)
+  optim:zero_grad()
+  local loss = model(ids, targets)
+  loss:backward()
+  return loss, optim:step()
+end)
+local function tokens()
+  local ids = nn.uniform({cfg.batch, cfg.tokens},
+                         {low = 0, high = model.config.vocab, axes = "batch,time"})
+  return ids:to "i32"
+end
+local ids, targets = tokens(), tokens()
+for _ = 1, cfg.warmup do step(ids, targets) end
+nn.sync()
+local times = {}
+for i = 1, cfg.steps do
+  local start = nn.now()
+  step(ids, targets):item()
+  nn.sync()
+  times[i] = nn.now() - start
+end
+local seconds, peak = median(times), nn.memory().in_use
+for _, gpu in ipairs(nn.memory().gpus) do peak = math.max(peak, gpu.used) end
+local profiled = 2
+local profile = nn.profile(function() for _ = 1, profiled do step(ids, targets) end end)
+local kinds, busy = {}, 0
+for _, k in ipairs(profile.kernels) do
+  kinds[k.name] = {calls = k.calls / profiled, ms = k.seconds / profiled * 1e3}
+  busy = busy + k.seconds / profiled
+end
+local flops = model:flops_per_token(cfg.tokens) * per_step / seconds
+local rate = product_rate()
+print(require("cjson").encode {
+  tokens_per_s = per_step / seconds, ms_per_step = seconds * 1e3, flops_per_s = flops,
+  product_flops_per_s = rate, peak_bytes = peak, parameters = model:count(),
+  loss = step(ids, targets):item(), tasks = step:info().tasks, busy = busy / seconds,
+  host_us_per_task = profile.replay_seconds * 1e6 / profile.replayed_tasks, kinds = kinds,
+})
