@@ -18,6 +18,10 @@ void stop_gpus();
 using GpuTaskFinish = void (*)(const TaskArg& arg, const std::string& message);
 std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish finish);
 
+// Events of the GPUs are timed from now on as microseconds of profile_now(). No task may be in
+// flight.
+void anchor_gpu_times();
+
 void poison_on_gpu(void* data, size_t bytes);  // sets every bit, on the calling worker's stream
 
 }  // namespace nn
