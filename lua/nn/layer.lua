@@ -8,7 +8,7 @@ local C, check = lib.C, lib.check
 
 local M = {named = false, now = nil}   -- now: the number of the layer at work; nil while not named
 local numbers, paths = {}, {}          -- by path; the other way
-local names                            -- inside a module: the paths of the modules in the outermost
+local root, names                      -- the outermost module at work; the paths of those in it
 
 local function number_of(path)
   local number = numbers[path]
@@ -34,13 +34,13 @@ end
 
 --- start() -> what stop() needs: from now on layers are named.
 function M.start()
-  local before = {named = M.named, now = M.now, names = names}
+  local before = {named = M.named, now = M.now, root = root, names = names}
   M.named = true
   return before
 end
 
 function M.stop(before)
-  M.named, names = before.named, before.names
+  M.named, root, names = before.named, before.root, before.names
   M.set(before.now)
 end
 
@@ -50,7 +50,7 @@ local function restore(before, ...)
 end
 
 local function leave(before, good, ...)
-  names = nil
+  root, names = nil, nil
   M.set(before)
   if not good then error((...), 0) end
   return ...
@@ -58,7 +58,8 @@ end
 
 -- A module that is in no field of the outermost one is named after its class.
 local function path_of(object)
-  if not names then return object.class_name or "model" end
+  if not root then return object.class_name or "model" end
+  names = names or require("nn.module").paths(root)
   local around = paths[M.now]
   return names[object] or (around and around .. "." or "") .. object.class_name
 end
@@ -68,12 +69,9 @@ end
 function M.call(object, f, ...)
   if not M.named then return f(object, ...) end
   local before, path = M.now, path_of(object)
-  if names then
-    M.set(number_of(path))
-    return restore(before, f(object, ...))
-  end
-  names = require("nn.module").paths(object)
   M.set(number_of(path))
+  if root then return restore(before, f(object, ...)) end
+  root = object
   return leave(before, lib.protected(f, object, ...))
 end
 

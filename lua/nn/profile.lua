@@ -71,11 +71,14 @@ end
 
 local running   -- layer.start()'s, while a profile is on
 
---- start(): records from now on. Errors: a profile is on already.
-function M.start()
+--- start(owner): records from now on. A profile that is on already is an error, or, with the same
+--- owner, one that was left by an error.
+function M.start(owner)
+  if running and owner and running.owner == owner then M.cancel() end
   if running then lib.misuse "profile: one is on already; profiles do not nest" end
   check(C.nn_profile(1))
   running = layer.start()
+  running.owner = owner
 end
 
 --- cancel(): gives up the profile that is on, if one is.
