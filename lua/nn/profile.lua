@@ -194,8 +194,9 @@ function Profile.__tostring(self)
   for i, w in ipairs(self.workers) do
     busy[i] = ("%s %.0f%%"):format(w.name, 100 * w.busy / self.seconds)
   end
-  out[#out + 1] = ("%s on %d workers, busy: %s\n"):format(
-    units.seconds(self.seconds), #self.workers, table.concat(busy, ", "))
+  out[#out + 1] = ("%s on %d worker%s, busy: %s\n"):format(
+    units.seconds(self.seconds), #self.workers, #self.workers == 1 and "" or "s",
+    table.concat(busy, ", "))
   out[#out + 1] = ("main thread: submitting %s, waiting %s"):format(
     units.seconds(self.main.submitting), units.seconds(self.main.waiting))
   if self.lost > 0 then
