@@ -3,7 +3,7 @@
 
 packages_build=(build-essential cmake ninja-build pkg-config git libhwloc-dev libopenblas-dev
     libluajit-5.1-dev lua-cjson libdeflate-dev)
-packages_tests=(catch2 tmux)
+packages_tests=(catch2 tmux file)
 packages_lint=(clang-format lua-check)
 packages_fetch=(ca-certificates curl)
 
