@@ -126,7 +126,8 @@ end
 --- submitted that no worker can begin yet; for nothing, while nothing is submitted; or for the
 --- engine, while a task is ready: that is the scheduler's and StarPU's own time. Layers are named
 --- in what f calls and records: a function that was compiled before has the names of then. At most
---- 1,048,576 tasks are recorded; the profile ends where one more comes, and `lost` counts those.
+--- 1,048,576 tasks are recorded (`recorded`); the profile ends where one more comes, and `lost`
+--- counts those.
 --- Errors: those of f; a profile within another.
 ---     local p = nn.profile(function() return x:matmul(x:t()) end)
 ---     p.seconds > 0, p.ops[1].calls >= 1  --> true, true
@@ -139,7 +140,7 @@ end
 --- https://ui.perfetto.dev or chrome://tracing, with a row for each worker and the submitting
 --- thread, a bar for each task, named by op and layer, and arrows from what a task waited for.
 --- Errors: those of nn.profile; a file that cannot be written.
----     nn.trace("trace.json", function() return nn.Linear(3, 2)(x) end).layers[1].name --> "Linear"
+---     nn.trace("trace.json", function() return nn.Linear(3, 2)(x) end).recorded > 2  --> true
 function M.trace(file, f, ...)
   arguments.need(type(file) == "string" and file ~= "", "trace", "the file", file,
                  "a name is needed: nn.trace(\"trace.json\", f)")
