@@ -135,19 +135,16 @@ KernelTimer::KernelTimer() : record_(profiling() ? current_record() : nullptr) {
     record_->start = record_->launched = profile_now();
 }
 
-ProfileSpan::ProfileSpan(Kind kind, const char* op) : kind_(kind) {
-    if (profiling()) begin(kind, op);
-}
-
-void ProfileSpan::begin(Kind kind, const char* op) {
-    if (kind == submit && submissions > 0) return;
-    on_ = true;
-    submissions += kind == submit;
-    span_ = {kind == submit ? "submit" : "wait", op, profile().count, profile_now(), 0};
-}
-
-ProfileSpan::~ProfileSpan() {
+void ProfileSpan::begin(Kind kind, const TaskArg* first) {
+    on_ = kind == wait || submissions == 0;
     if (!on_) return;
+    kind_ = kind;
+    submissions += kind == submit;
+    span_ = {kind == submit ? "submit" : "wait", first ? op_of(*first) : "", profile().count,
+             profile_now(), 0};
+}
+
+void ProfileSpan::end() {
     submissions -= kind_ == submit;
     Profile& p = profile();
     if (!profiling()) return;

@@ -81,15 +81,21 @@ private:
 class ProfileSpan {
 public:
     enum Kind { submit, wait };
-    explicit ProfileSpan(Kind kind, const char* op = "");
-    ~ProfileSpan();
+    // first: a task of the op that is submitted; null for a program, and where nothing is.
+    explicit ProfileSpan(Kind kind, const TaskArg* first = nullptr) : on_(profiling()) {
+        if (on_) begin(kind, first);
+    }
+    ~ProfileSpan() {
+        if (on_) end();
+    }
     ProfileSpan(const ProfileSpan&) = delete;
 
 private:
-    void begin(Kind kind, const char* op);
-    SpanRecord span_{};
+    void begin(Kind kind, const TaskArg* first);
+    void end();
+    SpanRecord span_;
     Kind kind_;
-    bool on_ = false;
+    bool on_;
 };
 // While one exists, the tasks that are recorded are those of a run of a program.
 struct ProfileRun {

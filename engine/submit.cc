@@ -300,7 +300,7 @@ void submit_helpers() {
 }
 
 void submit_now(const Task& task) {
-    const ProfileSpan span(ProfileSpan::submit, op_of(task.arg));
+    const ProfileSpan span(ProfileSpan::submit, &task.arg);
     start();
     ensure_awake();
     wait_below(8000);

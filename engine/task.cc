@@ -207,7 +207,7 @@ Emission::~Emission() {
 
 void Emission::submit() {
     const InterruptsDeferred until_all_are_submitted;
-    const ProfileSpan span(ProfileSpan::submit, emitted.empty() ? "" : op_of(emitted.front().arg));
+    const ProfileSpan span(ProfileSpan::submit, emitted.empty() ? nullptr : &emitted.front().arg);
     for (const Task& task : emitted) submit_now(task);
     first_written.clear();
     emitted.clear();
