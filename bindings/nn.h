@@ -77,6 +77,40 @@ typedef struct {
     int64_t calls;
     double seconds, flops, bytes;
 } nn_kernel_stat_t;
+// Where a worker's time went, in seconds. It is busy, or it waits: for data of its next task to be
+// copied; for tasks on which all depend that was submitted; since nothing was submitted; or for the
+// engine, while a task is ready.
+typedef struct {
+    const char* name;  // "CPU 0", "GPU 1"; good until the next call
+    int32_t gpu;
+    int64_t tasks;
+    double busy, data, dependencies, nothing, engine;
+} nn_profile_worker_t;
+typedef struct {
+    double seconds;
+    int64_t tasks, lost;  // lost: submitted when the profile was full, where its time ends
+    int32_t workers, groups[3];
+    int64_t spans;
+} nn_profile_info_t;
+typedef struct {
+    const char* name;
+    int64_t calls;
+    double seconds, flops, bytes;
+} nn_profile_group_t;
+// A task; times in seconds since the profile began. popped: taken by the worker; launched: its data
+// are there. worker: -1 if it never ran. run, index: which run of a program, from 1, and its
+// how-manieth task; run 0: eager.
+typedef struct {
+    const char *kernel, *op, *layer;
+    double submitted, ready, popped, launched, start, end, flops, bytes;
+    int32_t worker, dtype, run, index, tile, rank, shape[8];
+} nn_profile_task_t;
+// What the submitting thread did: what is "submit" or "wait".
+typedef struct {
+    const char *what, *op;
+    int64_t tasks;
+    double start, end;
+} nn_profile_span_t;
 typedef struct {
     int64_t tasks, replayed_tasks;
     double replay_seconds, starpu_seconds;
@@ -182,7 +216,21 @@ int nn_kernel_count(void);
 int nn_kernel_info(int32_t kernel, nn_kernel_info_t* out);
 int nn_kernel_operand(int32_t kernel, int32_t i, nn_operand_info* out);
 int nn_kernel_stat(int32_t kernel, nn_kernel_stat_t* out);
-int nn_profile(int32_t enabled);  // also clears
+// 1 starts a profile, once all tasks are done; 0 ends it. Both clear what was recorded.
+int nn_profile(int32_t enabled);
+// Waits for all tasks and ends the profile, of which the following tell until it is cleared.
+int nn_profile_stop(nn_profile_info_t* out);
+int nn_profile_worker(int32_t worker, nn_profile_worker_t* out);  // sums of one, from 0
+int nn_profile_group(int32_t by, int32_t i,
+                     nn_profile_group_t* out);  // by 0 kernel, 1 op, 2 layer; most seconds first
+int nn_profile_task(int64_t i, nn_profile_task_t* out);  // in the order of submission
+// The tasks that task i had to wait for, of those recorded. *count: room in, tasks out.
+int nn_profile_before(int64_t i, int64_t* tasks, int32_t* count);
+int nn_profile_span(int64_t i, nn_profile_span_t* out);
+// A number for the name of a layer ("blocks.3.mlp"), 0 for "". Tasks emitted after nn_layer_set
+// belong to that layer; before may be NULL.
+int nn_layer(const char* name, int32_t* id);
+int nn_layer_set(int32_t id, int32_t* before);
 int nn_stats(nn_stats_t* out);
 // Submits one kernel on tiles: StarPU's submitter for scripts. where: 0 anywhere, 1 CPU, 2 GPU. The
 // kernel believes its params: sizes beyond the tiles are read and written beyond them.

@@ -208,23 +208,6 @@ int nn_kernel_operand(int32_t kernel, int32_t i, nn_operand_info* out) {
     });
 }
 
-int nn_kernel_stat(int32_t kernel, nn_kernel_stat_t* out) {
-    return guard([&] {
-        const KernelStat s = kernel_stat(kernel_at(kernel));
-        given(out, "out") = {s.calls, s.seconds, s.flops, s.bytes};
-    });
-}
-
-int nn_profile(int32_t enabled) {
-    return guard([&] {
-        wait_all();
-        enable_profile(enabled != 0);
-        RuntimeStats cleared{};
-        cleared.earlier_tasks = runtime_stats().earlier_tasks + runtime_stats().tasks;
-        mutable_stats() = cleared;
-    });
-}
-
 int nn_stats(nn_stats_t* out) {
     return guard([&] {
         const RuntimeStats s = runtime_stats();

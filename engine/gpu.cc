@@ -4,11 +4,14 @@
 #include <cuda_runtime_api.h>
 #include <starpu.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
+#include <utility>
 
 #include "engine/error.h"
 #include "engine/memory.h"
+#include "engine/profile.h"
 #include "engine/runtime.h"
 #include "engine/watchdog.h"
 #include "kernels/cuda/device.h"
@@ -26,12 +29,15 @@ struct Slot {
     cudaEvent_t begin, end;
     const TaskArg* arg;
     GpuTaskFinish finish;
-    bool busy, timed;
+    TaskRecord* record;  // null where it is not timed
+    bool busy;
     int place;  // of the watchdog
 };
 struct Worker {
     Gpu gpu{};
     Fault* faults = nullptr;
+    cudaEvent_t anchor = nullptr;  // an event whose time on the host is known
+    double anchor_time = 0;
     std::array<Slot, slots_per_worker> slots{};
 };
 
@@ -57,6 +63,7 @@ void prepare(Worker& worker) {
         need(cudaEventCreate(&worker.slots[size_t(i)].begin), "cudaEventCreate");
         need(cudaEventCreate(&worker.slots[size_t(i)].end), "cudaEventCreate");
     }
+    need(cudaEventCreate(&worker.anchor), "cudaEventCreate");
     worker.gpu.blas = cuda::open_blas();
 }
 
@@ -77,6 +84,7 @@ void stop_worker(void*) {
     for (Slot& slot : worker.slots)
         for (cudaEvent_t event : {slot.begin, slot.end})
             if (event) cudaEventDestroy(event);
+    if (worker.anchor) cudaEventDestroy(worker.anchor);
     cudaFreeHost(worker.faults);
     cudaFree(worker.gpu.workspace);
     worker = {};
@@ -89,17 +97,48 @@ std::string message_of(const Fault& fault) {
     return text;
 }
 
+void set_anchor(void*) {
+    Worker& worker = workers[size_t(starpu_worker_get_id())];
+    cudaEventRecord(worker.anchor, starpu_cuda_get_local_stream());
+    cudaEventSynchronize(worker.anchor);
+    worker.anchor_time = profile_now();
+}
+
+// The device's times of a task on the host's clock. Times between events are floats: after a second
+// the anchor moves on. What the host saw bounds them, so that no task seems to end after those that
+// waited for it have begun.
+void set_times(Worker& worker, Slot& slot) {
+    const double now = profile_now();
+    TaskRecord& r = *slot.record;
+    float to_begin = 0, length = 0;
+    r.start = r.launched, r.end = now;
+    if (cudaEventElapsedTime(&to_begin, worker.anchor, slot.begin) != cudaSuccess ||
+        cudaEventElapsedTime(&length, slot.begin, slot.end) != cudaSuccess)
+        return;
+    const double begin = worker.anchor_time + double(to_begin) * 1e3;
+    r.start = std::clamp(begin, r.launched, now);
+    r.end = std::clamp(begin + double(length) * 1e3, r.start, now);
+    if (to_begin < 1000) return;
+    std::swap(worker.anchor, slot.begin);
+    worker.anchor_time = begin;
+}
+
 // StarPU calls this on the worker when the device is done with a task, before tasks that depend on
 // it may start.
 void task_over(void* context) {
     Slot& slot = *static_cast<Slot*>(context);
-    float milliseconds = 0;
-    if (slot.timed && cudaEventElapsedTime(&milliseconds, slot.begin, slot.end) == cudaSuccess)
-        add_kernel_time(slot.arg->kernel, double(milliseconds) * 1e-3, double(slot.arg->flops),
-                        double(slot.arg->bytes));
+    if (slot.record) set_times(workers[size_t(starpu_worker_get_id())], slot);
     slot.finish(*slot.arg, message_of(*slot.fault));
     watch_ends(slot.place);
     slot.busy = false;
+}
+
+TaskRecord* start_of_gpu_task() {
+    TaskRecord* record = profiling() ? current_record() : nullptr;
+    if (!record) return nullptr;
+    record->worker = int16_t(starpu_worker_get_id());
+    record->launched = profile_now();
+    return record;
 }
 
 Slot* free_slot(Worker& worker) {
@@ -152,6 +191,11 @@ double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats) {
     return double(milliseconds) * 1e-3 / repeats;
 }
 
+void anchor_gpu_times() {
+    if (starpu_cuda_worker_get_count() == 0) return;
+    starpu_execute_on_each_worker(set_anchor, nullptr, STARPU_CUDA);
+}
+
 void poison_on_gpu(void* data, size_t bytes) {
     need(cudaMemsetAsync(data, 0xFF, bytes, starpu_cuda_get_local_stream()), "cudaMemsetAsync");
 }
@@ -163,12 +207,13 @@ std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish 
     if (!slot)
         return format("more than %d tasks are under way on this GPU worker", slots_per_worker);
     *slot->fault = Fault{};
-    slot->arg = &arg, slot->finish = finish, slot->timed = profiling();
+    slot->arg = &arg, slot->finish = finish;
+    slot->record = start_of_gpu_task();
     std::string error;
-    if (slot->timed && cudaEventRecord(slot->begin, stream) != cudaSuccess) slot->timed = false;
+    if (slot->record && cudaEventRecord(slot->begin, stream) != cudaSuccess) slot->record = nullptr;
     arg.kernel->cuda(
         KernelCall{operands, arg.params, arg.dtype, stream, &error, &worker.gpu, slot->fault});
-    if (slot->timed && cudaEventRecord(slot->end, stream) != cudaSuccess) slot->timed = false;
+    if (slot->record && cudaEventRecord(slot->end, stream) != cudaSuccess) slot->record = nullptr;
     if (!error.empty()) return error;
     slot->busy = true;
     watch_begins(arg, slot->place);
@@ -186,6 +231,7 @@ namespace nn {
 void pin_host_memory() {}
 void start_gpus() {}
 void stop_gpus() {}
+void anchor_gpu_times() {}
 void* gpu_allocate(size_t) { return nullptr; }
 void gpu_free(void*) {}
 double time_on_gpu(const Kernel&, const KernelCall&, int) { return 0; }

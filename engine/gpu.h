@@ -26,6 +26,10 @@ void* gpu_allocate(size_t bytes);
 void gpu_free(void* memory);
 double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats);
 
+// Events of the GPUs are timed from now on as microseconds of profile_now(). No task may be in
+// flight.
+void anchor_gpu_times();
+
 void poison_on_gpu(void* data, size_t bytes);  // sets every bit, on the calling worker's stream
 
 }  // namespace nn

@@ -10,6 +10,7 @@
 #include "engine/error.h"
 #include "engine/memory.h"
 #include "engine/plan.h"
+#include "engine/profile.h"
 #include "engine/rules.h"
 #include "engine/runtime.h"
 
@@ -272,6 +273,8 @@ struct Expected {
 
 void Program::submit_tasks() {
     submitted_ = true;
+    const ProfileSpan span(ProfileSpan::submit);
+    const ProfileRun run;
     const double start = starpu_timing_now();
     size_t step = 0;
     Expected expected(helped_ ? int64_t(tasks_.size()) : 0);

@@ -15,6 +15,7 @@
 #include "engine/error.h"
 #include "engine/gpu.h"
 #include "engine/memory.h"
+#include "engine/profile.h"
 #include "engine/program.h"
 #include "engine/startup.h"
 #include "engine/watchdog.h"
@@ -61,6 +62,8 @@ void check_interrupt() {
 
 // Waits until done() holds; a signal ends the wait unless interrupts are deferred.
 template <class F> void wait_until(F done) {
+    if (done()) return;
+    const ProfileSpan span(ProfileSpan::wait);
     for (int spins = 0; !done(); ++spins) {
         check_interrupt();
         look_for_hangs();
@@ -90,6 +93,7 @@ struct Acquisition {
 // Woken when it comes: sleeping and looking again would cost generated text a part of each token. A
 // signal ends the wait unless interrupts are deferred; one that comes just before is seen later.
 void wait_for_acquisition(Acquisition& a) {
+    const ProfileSpan span(ProfileSpan::wait);
     while (true) {
         if (interrupted && !state.interrupts_deferred && state.undivided == 0) throw Interrupted();
         timespec until;
@@ -211,6 +215,7 @@ void shutdown() {
     if (!state.running) return;
     ensure_awake();
     wait_for_the_end();
+    enable_profile(false);
     drop_handles();
     stop_gpus();
     state.running = false;
@@ -277,10 +282,15 @@ InterruptsDeferred::~InterruptsDeferred() { --state.undivided; }
 
 int64_t unfinished_tasks() { return state.running ? starpu_task_nsubmitted() : 0; }
 
-void wait_all() {
+void wait_done() {
     if (!state.running) return;
     ensure_awake();
     wait_until([] { return starpu_task_nsubmitted() == 0; });
+}
+
+void wait_all() {
+    if (!state.running) return;
+    wait_done();
     check_pending();
 }
 

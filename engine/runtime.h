@@ -49,7 +49,8 @@ struct InterruptsDeferred {  // the same for as long as it exists, within one ca
 };
 
 int64_t unfinished_tasks();
-void wait_all();  // until every submitted task is done
+void wait_all();   // until every submitted task is done
+void wait_done();  // the same, and leaves it to others to report errors
 void wait_below(int64_t tasks);
 void wait_for(const std::function<bool()>& done);  // interruptible, like all waits
 void wait_readable(Tile& tile, void (*use)(void* data, void* context), void* context);
@@ -83,20 +84,12 @@ bool tf32_allowed();
 void place_tasks(uint32_t where);
 uint32_t tasks_place();
 
-struct KernelStat {
-    int64_t calls;
-    double seconds, flops, bytes;
-};
 struct RuntimeStats {
     int64_t tasks, replayed_tasks;
     double replay_seconds,
         starpu_seconds;         // submission of replayed tasks: all of it, and StarPU's part
     int64_t earlier_tasks = 0;  // before the others were cleared
 };
-void enable_profile(bool enabled);  // also clears
-bool profiling();
-void add_kernel_time(const Kernel* kernel, double seconds, double flops, double bytes);
-KernelStat kernel_stat(const Kernel* kernel);
 RuntimeStats runtime_stats();
 RuntimeStats& mutable_stats();
 

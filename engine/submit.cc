@@ -11,6 +11,7 @@
 #include "engine/costs.h"
 #include "engine/error.h"
 #include "engine/gpu.h"
+#include "engine/profile.h"
 #include "engine/runtime.h"
 #include "engine/task.h"
 #include "engine/watchdog.h"
@@ -101,18 +102,19 @@ void poison(void* buffers[], bool gpu) {
 std::string run_kernel_on_cpu(const TaskArg& arg, void* const* operands) {
     if (take_failure()) return "fails, as NNLUA_FAIL_KERNEL asks";
     std::string error;
-    const bool timed = profiling();
-    const double start = timed ? starpu_timing_now() : 0;
     arg.kernel->cpu(KernelCall{operands, arg.params, arg.dtype, nullptr, &error});
-    if (timed)
-        add_kernel_time(arg.kernel, (starpu_timing_now() - start) * 1e-6, double(arg.flops),
-                        double(arg.bytes));
     return error;
+}
+
+void skip(const TaskArg& arg) {
+    note_failure(arg, false);
+    if (!profiling()) return;
+    if (TaskRecord* record = current_record()) record->skipped = true;
 }
 
 // On a GPU the kernel has only been started when this returns; note_result comes again at its end.
 void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
-    if (failures().any && needs_failed_value()) return note_failure(arg, false);
+    if (failures().any && needs_failed_value()) return skip(arg);
     void* operands[max_operands];
     for (int i = 0; i < arg.operands; ++i)
         operands[i] =
@@ -133,12 +135,16 @@ void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
 
 void run_on_cpu(void* buffers[], void* cl_arg) {
     const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
-    run_on_worker(buffers, arg, false);
+    {
+        const KernelTimer timer;
+        run_on_worker(buffers, arg, false);
+    }
     if (arg.helped) --helped_tasks;
 }
 
 // Ends with the last task, so that a worker is never kept from what comes after.
 void help_on_cpu(void*[], void*) {
+    const KernelTimer timer;
     team::help(int(starpu_cpu_worker_get_count()) - 1, [] { return helped_tasks > 0; });
 }
 
@@ -245,8 +251,10 @@ void submit(const Task& task, TaskArg* arg, bool owned) {
         t->callback_func = eager_task_done;
         t->callback_arg = arg;
     }
+    if (profiling()) record_task(task, t);
     const int status = submit_task(t);
     if (status != 0) {
+        withdraw_record(t);
         eager_bytes -= arg->fresh_bytes;
         t->destroy = 0;
         starpu_task_destroy(t);
@@ -293,11 +301,13 @@ void submit_helpers() {
         starpu_task* t = create_task();
         t->cl = codelet;
         t->priority = INT32_MAX;
+        if (profiling()) record_helper(t);
         submit_task(t);
     }
 }
 
 void submit_now(const Task& task) {
+    const ProfileSpan span(ProfileSpan::submit, &task.arg);
     start();
     ensure_awake();
     wait_below(8000);

@@ -7,6 +7,7 @@
 
 #include "engine/error.h"
 #include "engine/memory.h"
+#include "engine/profile.h"
 #include "engine/program.h"
 #include "engine/runtime.h"
 
@@ -15,6 +16,7 @@ namespace nn {
 namespace {
 
 bool temporaries_visible = false;
+uint64_t tiles_made = 0;
 
 // Tasks of the op in progress, and the tiles that only these tasks give a value.
 bool emission = false;
@@ -32,7 +34,7 @@ std::unordered_set<Tile*>& registered_tiles() {
 TemporariesVisible::TemporariesVisible() { temporaries_visible = true; }
 TemporariesVisible::~TemporariesVisible() { temporaries_visible = false; }
 
-Tile::Tile(size_t size) : bytes(size), recording(recording_number()) {
+Tile::Tile(size_t size) : bytes(size), number(++tiles_made), recording(recording_number()) {
     if (recording) return;
     if (!has_memory(int64_t(size))) out_of_memory(int64_t(size), "a tile");
     count_tensor_bytes(int64_t(size));
@@ -94,6 +96,7 @@ TaskBuilder::TaskBuilder(const char* kernel, Dtype dtype) {
     task_.arg.kernel = find_kernel(kernel);
     if (!task_.arg.kernel) fail("there is no kernel named '%s'", kernel);
     task_.arg.op = current_op();
+    task_.arg.layer = current_layer();
     task_.arg.dtype = dtype;
 }
 
@@ -204,6 +207,7 @@ Emission::~Emission() {
 
 void Emission::submit() {
     const InterruptsDeferred until_all_are_submitted;
+    const ProfileSpan span(ProfileSpan::submit, emitted.empty() ? nullptr : &emitted.front().arg);
     for (const Task& task : emitted) submit_now(task);
     first_written.clear();
     emitted.clear();

@@ -42,6 +42,7 @@ public:
     bool is_valid_at(int place) const;          // whether a memory node of StarPU holds the value
 
     const size_t bytes;
+    const uint64_t number;  // of no other tile
     const uint32_t
         recording;         // number of the recording it is a temporary of, 0 for one that persists
     uint8_t kind = 0;      // for plans: a TileKind (engine/plan.h)
@@ -67,6 +68,7 @@ inline Use absent() { return {nullptr, Mode::read}; }
 struct TaskArg {
     const Kernel* kernel;
     const char* op;       // the op that emitted it, for errors
+    const char* layer;    // the module that did, for profiles: "blocks.3.mlp", or ""
     float flops, bytes;   // for profiles
     int64_t fresh_bytes;  // of an eager task: what it writes anew
     bool helped;          // of a program whose tasks other workers help with

@@ -4,6 +4,7 @@ local ffi = require "ffi"
 local arguments = require "nn.arguments"
 local lib = require "nn.ffi"
 local grad = require "nn.grad"
+local layer = require "nn.layer"
 local layers = require "nn.layers"
 local tensor = require "nn.tensor"
 local C, check = lib.C, lib.check
@@ -41,6 +42,7 @@ end
 
 local function record(f, given, n)
   check(C.nn_record_begin())
+  local around = layer.start()
   local ok, program = lib.protected(function()
     local out = ffi.new "nn_ref[1]"
     local inputs = {}
@@ -62,6 +64,7 @@ local function record(f, given, n)
       return {ref = ref, results = count}
     end)
   end)
+  layer.stop(around)
   if not ok then
     C.nn_record_abort()
     error(program, 0)

@@ -3,6 +3,7 @@
 local ffi = require "ffi"
 local arguments = require "nn.arguments"
 local data = require "nn.data"
+local layer = require "nn.layer"
 local lib = require "nn.ffi"
 local sample = require "nn.sample"
 local tensor = require "nn.tensor"
@@ -106,7 +107,9 @@ end
 -- Padding does no harm: what it wrote into the cache is written over before it is seen.
 local function cached_reader(model, caches)
   local nn = require "nn"
-  local step = nn.compile(function(ids, start) return model:next(ids, caches, start) end)
+  local step = nn.compile(function(ids, start)
+    return layer.call(model, model.next, ids, caches, start)
+  end)
   local prompts_read = false
   return function(rows)
     if prompts_read then
@@ -118,7 +121,8 @@ local function cached_reader(model, caches)
     for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
     local ids = ids_tensor(rows, longest, function(row, c) return row.ids[c] or 0 end)
     local last = vector(rows, function(row, _, r) return (r - 1) * longest + #row.ids - 1 end)
-    return to_host(model:next(ids, caches, vector(rows, function() return 0 end), last))
+    return to_host(layer.call(model, model.next, ids, caches,
+                              vector(rows, function() return 0 end), last))
   end
 end
 
@@ -180,7 +184,7 @@ end
 local function extend_ahead(model, caches, rows, options, most)
   local nn = require "nn"
   local step = nn.compile(function(ids, start)
-    local logits = model:next(ids, caches, start)
+    local logits = layer.call(model, model.next, ids, caches, start)
     return logits:argmax {axis = -1, keepdim = true}:to "i32", start + 1, logits:slice(2, 1, 1)
   end)
   local ids = ids_tensor(rows, 1, function(row) return row.ids[#row.ids] end)

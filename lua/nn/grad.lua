@@ -2,6 +2,7 @@
 -- asking the rules of rules.lua for the gradients of each op's inputs.
 
 local arguments = require "nn.arguments"
+local layer = require "nn.layer"
 local lib = require "nn.ffi"
 local ops = require "nn.op"
 local rules = require "nn.rules"
@@ -43,7 +44,7 @@ ops.set_recorder(function(op, inputs, values, results, count)
   if not is_wanted(inputs) then return end
   sequence = sequence + 1
   local node = {op = op, inputs = inputs, values = values, results = {}, count = count,
-                sequence = sequence}
+                sequence = sequence, layer = layer.now}
   for i = 1, count do
     if results[i] then
       -- The node keeps its results without their own node: no cycle holds tensors longer than the
@@ -178,11 +179,14 @@ function Tensor:backward(options)
     if watcher then show_kept(list) end
     for _, node in ipairs(list) do node.grads = {} end
     self.node.grads[self.output] = 1
+    local before = layer.now
     for _, node in ipairs(list) do
+      if node.layer ~= layer.now then layer.set(node.layer) end
       if next(node.grads) then propagate(node) end
       node.grads = nil
       if not retain then node.freed, node.inputs, node.results, node.rule = true, {}, {}, nil end
     end
+    if layer.now ~= before then layer.set(before) end
   end)
 end
 
@@ -277,7 +281,7 @@ function M.custom(options)
     sequence = sequence + 1
     y.output, y.node = 1, {
       op = custom_op, inputs = inputs, values = {}, results = {y:detach()}, count = 1,
-      sequence = sequence,
+      sequence = sequence, layer = layer.now,
       rule = function(node, g)
         g = rules.as_tensor(g, node.results[1])
         return checked_gradients(who, inputs, backward(g, unpack(saved, 2, n)))

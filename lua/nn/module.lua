@@ -2,6 +2,7 @@
 -- defines init (called by the constructor) and forward (called by the object).
 
 local arguments = require "nn.arguments"
+local layer = require "nn.layer"
 local lib = require "nn.ffi"
 local ops = require "nn.op"
 local tensor = require "nn.tensor"
@@ -27,7 +28,10 @@ function M.module(name)
     end,
   })
   class.__index = class
-  class.__call = function(object, ...) return object:forward(...) end
+  class.__call = function(object, ...)
+    if layer.named then return layer.call(object, object.forward, ...) end
+    return object:forward(...)
+  end
   class.__tostring = function(object) return require("nn.show").module(object) end
   return class
 end
@@ -91,6 +95,25 @@ local function collect(value, path, seen, out)
       collect(field, here, seen, out)
     end
   end
+end
+
+--- paths(object) -> {[module] = "blocks.1.mlp", ...} of the modules in its fields.
+function M.paths(object)
+  local out, seen = {}, {}
+  local function walk(value, path)
+    seen[value] = true
+    for _, key in ipairs(sorted_keys(value)) do
+      local field = value[key]
+      local here = path == "" and tostring(key) or path .. "." .. tostring(key)
+      if type(field) == "table" and not seen[field]
+         and (M.is_module(field) or getmetatable(field) == nil) then
+        if M.is_module(field) then out[field] = here end
+        walk(field, here)
+      end
+    end
+  end
+  walk(object, "")
+  return out
 end
 
 --- model:parameters() -> {{path = "blocks.1.norm1.weight", tensor = ...}, ...} in the order they

@@ -4,6 +4,7 @@
 local arguments = require "nn.arguments"
 local lib = require "nn.ffi"
 local grad = require "nn.grad"
+local layer = require "nn.layer"
 local module = require "nn.module"
 local ops = require "nn.op"
 
@@ -89,7 +90,7 @@ local function gradients(self, name)
   local with, grads = {}, {}
   for i, p in ipairs(self.parameters) do
     if p.tensor.grad then
-      with[#with + 1] = {tensor = p.tensor, slot = self.slots[i]}
+      with[#with + 1] = {path = p.path, tensor = p.tensor, slot = self.slots[i]}
       grads[#grads + 1] = p.tensor.grad
     end
   end
@@ -170,12 +171,15 @@ function AdamW:step()
     local with, norm = gradients(self, "AdamW")
     self.count:add(1)
     local step = require("nn.compile").recording() and self.count or math.max(1, self.count:get())
+    local before = layer.now
     for _, p in ipairs(with) do
+      layer.at_parameter(p.path)
       ops.call("adamw_", p.tensor, p.slot.m, p.slot.v, p.tensor.grad, norm,
         {master = p.slot.master, lr = self.rate, step = step, beta1 = self.beta1,
          beta2 = self.beta2, eps = self.eps, weight_decay = p.slot.decay, clip = self.clip,
          skip_nonfinite = self.skip_nonfinite, stochastic = p.slot.stochastic})
     end
+    layer.set(before)
     return norm
   end)
 end
@@ -202,13 +206,16 @@ function SGD:step()
   return grad.no_grad(function()
     local with, norm = gradients(self, "SGD")
     self.count:add(1)
+    local before = layer.now
     for _, p in ipairs(with) do
+      layer.at_parameter(p.path)
       local velocity = self.momentum > 0 and p.slot.velocity or nil
       ops.call("sgd_", p.tensor, p.tensor.grad,
         {velocity = velocity, norm = norm, lr = self.rate, momentum = self.momentum,
          nesterov = self.nesterov, weight_decay = p.slot.decay, clip = self.clip,
          skip_nonfinite = self.skip_nonfinite})
     end
+    layer.set(before)
     return norm
   end)
 end

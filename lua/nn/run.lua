@@ -9,6 +9,7 @@ local lib = require "nn.ffi"
 local log = require "nn.log"
 local metrics = require "nn.metrics"
 local run_plan = require "nn.run_plan"
+local run_profile = require "nn.run_profile"
 local run_settings = require "nn.run_settings"
 local saver = require "nn.saver"
 local units = require "nn.units"
@@ -275,6 +276,7 @@ end
 
 local function begin(self)
   local nn = require "nn"
+  self.profile = run_profile.new(self.cfg, self.out, self.first)
   local model, data, random = self.parts.model, self.parts.data, nn.random_state()
   local rate = model.flops_per_token and data and nn.scope(nn.sgemm_gflops, 1024)
   nn.set_random_state(random)
@@ -305,15 +307,23 @@ end
 ---     last  --> 4
 function Run:steps()
   begin(self)
-  local inside = false
+  local inside, profile = false, self.profile
+  local function stop_clock() pause(self) end
+  local function start_clock() go_on(self) end
   return function()
-    if inside then end_step(self) end
+    if inside then
+      local text = profile and profile:end_step(self.step, require("nn").interrupted(), stop_clock,
+                                                start_clock)
+      if text then self:say(text) end
+      end_step(self)
+    end
     if self.step >= self.cfg.steps then
       pause(self)
       return nil
     end
     inside = true
     self.step = self.step + 1
+    if profile then profile:begin_step(self.step, stop_clock, start_clock) end
     collectgarbage "step"
     return self.step
   end

@@ -32,6 +32,9 @@ function M.run_fields(defaults)
                    {choices = {"stop", "skip"}}),
     memory_gb = field("memory_gb", 0, "memory to use; 0: what is free", {min = 0, real = true}),
     plan = field("plan", false, "only tell what a step would cost, and whether it fits"),
+    profile = field("profile", "",
+                    "where the time of some steps goes: true (a trace OUT/trace.json) or a file"),
+    profile_steps = field("profile_steps", "", "which, as 10-12; empty: the fourth to the sixth"),
   }
 end
 
@@ -65,7 +68,8 @@ end
 --- model's, else a remark.
 function M.compare(cfg, found, say)
   local old = found.state.config
-  local free = {out = true, resume = true, preset = true, plan = true}
+  local free = {out = true, resume = true, preset = true, plan = true,
+                profile = true, profile_steps = true}
   for _, setting in ipairs(config.settings(cfg)) do
     local before = old
     for part in setting.path:gmatch "[^.]+" do

@@ -11,6 +11,14 @@ function M.duration(seconds)
   return ("%dd %02d:%02d"):format(math.floor(hours / 24), hours % 24, minutes % 60)
 end
 
+--- seconds(s) -> "1.23 s", "45.6 ms", "7.89 us": three digits.
+function M.seconds(s)
+  if s == 0 then return "0 s" end
+  local unit = s >= 1 and {1, "s"} or s >= 1e-3 and {1e-3, "ms"} or {1e-6, "us"}
+  local x = s / unit[1]
+  return ("%." .. (x < 9.995 and 2 or x < 99.95 and 1 or 0) .. "f %s"):format(x, unit[2])
+end
+
 --- bytes(n) -> "12 kB", "812 MB", "1.4 GB".
 function M.bytes(n)
   if n < 999.5e3 then return ("%.0f kB"):format(n / 1e3) end

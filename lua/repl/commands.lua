@@ -5,6 +5,7 @@ local pretty = require "repl.pretty"
 local session = require "repl.session"
 local show = require "nn.show"
 local text_of = require "repl.text"
+local units = require "nn.units"
 
 local M = {}
 local all = {}
@@ -12,13 +13,6 @@ M.all = all        -- {["%time"] = {usage=, about=, run=}}
 
 local function command(name, arguments, about, run)
   all[name] = {usage = name .. (arguments and " " .. arguments or ""), about = about, run = run}
-end
-
---- seconds(s) -> "1.23 s", "45.6 ms", "7.89 us": three digits.
-function M.seconds(s)
-  local unit = s >= 1 and {1, "s"} or s >= 1e-3 and {1e-3, "ms"} or {1e-6, "us"}
-  local x = s / unit[1]
-  return ("%." .. (x < 9.995 and 2 or x < 99.95 and 1 or 0) .. "f %s"):format(x, unit[2])
 end
 
 local function stats()
@@ -29,11 +23,11 @@ end
 
 -- Runs code and shows its values; true if all of it went well.
 local function run_code(text)
-  local units = session.compile(text)
-  for _, unit in ipairs(units or {}) do
+  local parts = session.compile(text)
+  for _, unit in ipairs(parts or {}) do
     if not session.run(unit) then return false end
   end
-  return units ~= nil
+  return parts ~= nil
 end
 
 local function signed_bytes(n)
@@ -47,47 +41,22 @@ function(text)
   if not run_code(text) then return end
   local seconds = nn.now() - start
   print(("%s, %s tasks, memory of tensors: %s"):format(
-    M.seconds(seconds), show.thousands(tonumber(stats().tasks - tasks)),
+    units.seconds(seconds), show.thousands(tonumber(stats().tasks - tasks)),
     signed_bytes(nn.memory().in_use - held)))
 end)
-
-local header = "%-20s %8s %10s %10s %7s %9s %7s"
-local row = "%-20s %8d %10s %10s %6.1f%% %9.1f %7.1f"
-
-local function kernel_lines(p, workers)
-  local lines = {header:format("kernel", "tasks", "time", "mean", "share", "GFLOP/s", "GB/s")}
-  local busy = 0
-  for _, k in ipairs(p.kernels) do
-    busy = busy + k.seconds
-    lines[#lines + 1] = row:format(k.name, k.calls, M.seconds(k.seconds),
-      M.seconds(k.seconds / k.calls), 100 * k.seconds / p.seconds / workers,
-      k.flops / k.seconds / 1e9, k.bytes / k.seconds / 1e9)
-  end
-  return lines, busy
-end
 
 -- Runs code with the engine's clocks on; its profile (see nn.profile), or nil where it failed.
 local function profiled(text)
   local ran
-  local good, profile = pcall(require("nn").profile, function() ran = run_code(text) end)
-  if not good then
-    lib.C.nn_profile(0)
-    error(profile, 0)
-  end
+  local profile = require("nn").profile(function() ran = run_code(text) end)
   return ran and profile or nil
 end
 
-command("%profile", "CODE", "runs CODE and tells where the workers' time went, by kernel",
+command("%profile", "CODE", "runs CODE and tells where the workers' time went, by op",
 function(text)
   local p = profiled(text)
   if not p then return end
-  local cpus, gpus = require("nn").workers()
-  local lines, busy = kernel_lines(p, cpus + gpus)
-  print(table.concat(lines, "\n"))
-  local submission = p.replayed_tasks == 0 and "" or
-    ("; submitting recorded tasks took %s"):format(M.seconds(p.replay_seconds))
-  print(("%s in all; %d workers busy %.0f%% of it%s"):format(M.seconds(p.seconds), cpus + gpus,
-    100 * busy / p.seconds / (cpus + gpus), submission))
+  print(p)
 end)
 
 command("%tasks", "[CODE]", "tasks so far and still running; with CODE, those that it submits",
@@ -98,7 +67,7 @@ function(text)
     if not p then return end
     local count = 0
     for _, k in ipairs(p.kernels) do
-      print(("%8d  %-24s mean %s"):format(k.calls, k.name, M.seconds(k.seconds / k.calls)))
+      print(("%8d  %-24s mean %s"):format(k.calls, k.name, units.seconds(k.seconds / k.calls)))
       count = count + k.calls
     end
     return print(("%8d  tasks, of them %d recorded"):format(count, p.replayed_tasks))

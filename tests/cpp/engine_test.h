@@ -12,6 +12,7 @@
 #include "engine/error.h"
 #include "engine/memory.h"
 #include "engine/op.h"
+#include "engine/profile.h"
 #include "engine/program.h"
 #include "engine/rules.h"
 #include "engine/runtime.h"

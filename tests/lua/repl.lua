@@ -71,12 +71,13 @@ t.case("%time and the like go on in the next line as code does", function()
   t.check(session("%time (function()", "  return 5", "end)()"):find "^5\n[%d.]+ ")
 end)
 
-t.case("%profile and %tasks count the kernels that code runs", function()
+t.case("%profile tells of the ops that code runs, %tasks of the kernels", function()
   local output = session "%profile nn.ones(64, 64):matmul(nn.ones(64, 64)):at(1, 1)"
   t.check(output:find "^64\n", output)
-  t.check(output:find "\ngemm +1 +", output)
-  t.check(output:find "\nfill +2 +", output)
-  t.check(output:find "workers? busy", output)
+  t.check(output:find "\nmatmul +1 +", output)
+  t.check(output:find "\nfull +2 +", output)
+  t.check(output:find "\nnothing submitted +", output)
+  t.check(output:find "workers?, busy: CPU 0 %d+%%", output)
   output = session("for i = 1, 5 do nn.zeros(2) end", "%tasks nn.zeros(2) + 1; nn.zeros(3)",
                    "%tasks")
   t.check(output:find "\n +2  fill +mean", output)

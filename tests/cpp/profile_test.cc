@@ -1,0 +1,289 @@
+// Profiles: a record of every task, what is found from the records, and that there are none when
+// profiling is off.
+#include "engine/profile.h"
+
+#include <cmath>
+
+#include "tests/cpp/engine_test.h"
+
+namespace nn::engine_test {
+namespace {
+
+// A profile for the length of one test, in a session.
+struct Profiled {
+    explicit Profiled(int64_t limit = default_profile_limit) { enable_profile(true, limit); }
+    ~Profiled() {
+        set_layer(0);
+        wait_done();
+        enable_profile(false);
+    }
+    ProfileTotals stop() {
+        wait_done();
+        stop_profile();
+        return profile_totals();
+    }
+};
+
+double waited(const WorkerTimes& w) { return w.data + w.dependencies + w.nothing + w.engine; }
+
+// Busy and idle time add up to the time of the clock, for each worker.
+void check_sums(const ProfileTotals& totals, size_t workers) {
+    REQUIRE(totals.workers.size() == workers);
+    for (const WorkerTimes& w : totals.workers) {
+        INFO(w.name << ": busy " << w.busy << ", data " << w.data << ", dependencies "
+                    << w.dependencies << ", nothing " << w.nothing << ", engine " << w.engine);
+        CHECK(std::abs(w.busy + waited(w) - totals.seconds) < 1e-6);
+        for (double time : {w.busy, w.data, w.dependencies, w.nothing, w.engine})
+            CHECK(time >= -1e-9);
+    }
+}
+
+double sum(const ProfileTotals& totals, double WorkerTimes::*time) {
+    double out = 0;
+    for (const WorkerTimes& w : totals.workers) out += w.*time;
+    return out;
+}
+
+std::vector<uint32_t> before(int64_t i) { return tasks_before(i); }
+
+}  // namespace
+
+TEST_CASE("a profile keeps what each task was, and its times in order") {
+    const Session session;
+    const Tensor x = numbered_tensor(grid_of({6}, {2}));
+    Profiled profile;
+    set_layer(layer_id("blocks.1.mlp"));
+    op("neg", {x});
+    set_layer(0);
+    emit_note(x.tile(1), 1);
+    const ProfileTotals totals = profile.stop();
+    CHECK(totals.tasks == 4);
+    CHECK(totals.lost == 0);
+    double last = profile_begin();
+    for (int i = 0; i < 4; ++i) {
+        const TaskRecord& r = profile_task(i);
+        INFO("task " << i);
+        CHECK(std::string(r.name()) == (i < 3 ? "neg" : "test_note"));
+        CHECK(std::string(r.op) == (i < 3 ? "neg" : "test_note"));
+        CHECK(std::string(r.layer) == (i < 3 ? "blocks.1.mlp" : ""));
+        CHECK(r.flops == (i < 3 ? 2 : 0));
+        CHECK(r.bytes == (i < 3 ? 32 : 32));
+        CHECK(r.run == 0);
+        if (i < 3) CHECK(r.tile == i);
+        if (i < 3) CHECK((r.rank == 1 && r.extent[0] == 2));
+        CHECK(r.submitted >= last);
+        CHECK(r.ready >= r.submitted);
+        CHECK(r.popped >= r.ready);
+        CHECK(r.launched >= r.popped);
+        CHECK(r.start == r.launched);
+        CHECK(r.end >= r.start);
+        CHECK((r.worker == 0 || r.worker == 1));
+        last = r.submitted;
+    }
+    check_sums(totals, 2);
+}
+
+TEST_CASE("without a profile nothing is kept, and an ended one keeps nothing more") {
+    const Session session;
+    const Tensor x = numbered_tensor(grid_of({4}, {1}));
+    op("neg", {x});
+    wait_all();
+    CHECK(profile_tasks() == 0);
+    CHECK(profile_spans().empty());
+    Profiled profile;
+    op("neg", {x});
+    profile.stop();
+    op("neg", {x});
+    wait_all();
+    CHECK(profile_tasks() == 4);
+    enable_profile(false);
+    CHECK(profile_tasks() == 0);
+    CHECK(profile_groups(GroupBy::kernel).empty());
+}
+
+TEST_CASE("a profile holds thousands of tasks, each once") {
+    const Session session;
+    const Tensor x = numbered_tensor(grid_of({1}, {1}));
+    Profiled profile;
+    for (int i = 0; i < 5000; ++i) emit_note(x.tile(0), i);
+    const ProfileTotals totals = profile.stop();
+    REQUIRE(totals.tasks == 5000);
+    CHECK(Notes::take().size() == 5000);
+    int64_t wrong = 0;
+    for (int64_t i = 1; i < 5000; ++i) {
+        if (before(i) != std::vector<uint32_t>{uint32_t(i - 1)}) ++wrong;
+        if (profile_task(i).start < profile_task(i - 1).end) ++wrong;
+    }
+    CHECK(wrong == 0);
+    CHECK(kernel_stat(find_kernel("test_note")).calls == 5000);
+    check_sums(totals, 2);
+}
+
+TEST_CASE("a full profile counts what it does not keep, and its time ends there") {
+    const Session session;
+    const Tensor x = numbered_tensor(grid_of({1}, {1}));
+    Profiled profile(10);
+    for (int i = 0; i < 25; ++i) emit_note(x.tile(0), i);
+    wait_all();
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    const double now = profile_now();
+    const ProfileTotals totals = profile.stop();
+    CHECK(totals.tasks == 10);
+    CHECK(totals.lost >= 15);
+    CHECK(Notes::take().size() == 25);
+    CHECK(totals.seconds * 1e6 <= now - profile_begin() - 30e3);
+    check_sums(totals, 2);
+}
+
+TEST_CASE("a task waits for the last that wrote what it uses, and for readers of what it writes") {
+    const Session session;
+    const Tensor a = scalar_of(1), b = scalar_of(2), c = scalar_of(3);
+    const auto mix = [](const Tensor& y, const Tensor& x) {
+        task("test_mix", Dtype::i64)
+            .use({updates(y.tile(0)), reads(x.tile(0))})
+            .params(mix_params{1})
+            .emit();
+    };
+    Profiled profile;
+    mix(a, b);  // 0
+    mix(c, b);  // 1: reads b as 0 does
+    mix(b, a);  // 2: reads what 0 wrote, writes what 0 and 1 read
+    mix(c, a);  // 3: changes what 1 wrote, reads a as 2 does
+    mix(a, c);  // 4: reads what 3 wrote, writes what 0 wrote and 2 and 3 read
+    profile.stop();
+    CHECK(before(0).empty());
+    CHECK(before(1).empty());
+    CHECK(before(2) == std::vector<uint32_t>{0, 1});
+    CHECK(before(3) == std::vector<uint32_t>{0, 1});
+    CHECK(before(4) == std::vector<uint32_t>{0, 2, 3});
+    for (int64_t i = 0; i < 5; ++i)
+        for (uint32_t k : before(i)) CHECK(profile_task(k).end <= profile_task(i).start);
+    CHECK_THROWS_WITH(profile_task(5), "profile: there is no task 5");
+    CHECK_THROWS_WITH(profile_task(-1), "profile: there is no task -1");
+}
+
+TEST_CASE("a worker that can only wait for another's task waits for tasks before") {
+    const Session session;
+    const Tensor x = scalar_of(0);
+    Profiled profile;
+    Gate gate;
+    emit_gate(x.tile(0));
+    emit_note(x.tile(0), 1);
+    REQUIRE(Gate::reached());
+    std::this_thread::sleep_for(std::chrono::milliseconds(40));
+    Gate::open();
+    Notes::take();
+    const ProfileTotals totals = profile.stop();
+    CHECK(sum(totals, &WorkerTimes::dependencies) > 0.039);
+    CHECK(sum(totals, &WorkerTimes::busy) > 0.039);
+    CHECK(sum(totals, &WorkerTimes::data) == 0);
+    check_sums(totals, 2);
+}
+
+TEST_CASE("workers that nothing was submitted for wait for that") {
+    const Session session;
+    const Tensor x = scalar_of(0);
+    Profiled profile;
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    Gate gate;
+    emit_gate(x.tile(0));
+    REQUIRE(Gate::reached());
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    Gate::open();
+    const ProfileTotals totals = profile.stop();
+    CHECK(sum(totals, &WorkerTimes::nothing) > 2 * 0.03 + 0.02 - 0.002);
+    CHECK(sum(totals, &WorkerTimes::dependencies) < 0.001);
+    check_sums(totals, 2);
+}
+
+TEST_CASE("tasks of a program know their run and their place in it") {
+    const Session session;
+    const Tensor x = numbered_tensor(grid_of({2}, {1}));
+    const auto program = compile({x}, [](const std::vector<Tensor>& in) {
+        return std::vector<Tensor>{op("neg", {op("neg", {in[0]})})};
+    });
+    Profiled profile;
+    program->run({x});
+    program->run({x});
+    profile.stop();
+    Integers runs;
+    for (int64_t i = 0; i < profile_tasks(); ++i) {
+        const TaskRecord& r = profile_task(i);
+        if (std::string(r.op) != "neg") CHECK((std::string(r.op) == "copy" && r.run == 0));
+        if (std::string(r.op) == "neg") runs.push_back(r.run * 10 + r.index);
+    }
+    CHECK(runs == Integers{10, 11, 12, 13, 20, 21, 22, 23});
+    int64_t submitted = 0;
+    for (const SpanRecord& s : profile_spans())
+        if (std::string(s.what) == "submit") submitted += s.tasks;
+    CHECK(submitted == profile_tasks());
+}
+
+TEST_CASE("groups add up by kernel, op and layer") {
+    const Session session;
+    const Tensor x = numbered_tensor(grid_of({3}, {1}));
+    Profiled profile;
+    op("neg", {x});
+    set_layer(layer_id("a"));
+    op("neg", {x});
+    op("add", {x, x});
+    profile.stop();
+    for (GroupBy by : {GroupBy::kernel, GroupBy::op, GroupBy::layer}) {
+        std::map<std::string, int64_t> calls;
+        double last = 1e9;
+        for (const ProfileGroup& g : profile_groups(by)) {
+            calls[g.name] += g.stat.calls;
+            CHECK(g.stat.seconds <= last);
+            last = g.stat.seconds;
+        }
+        const std::map<std::string, int64_t> expected =
+            by == GroupBy::layer ? std::map<std::string, int64_t>{{"", 3}, {"a", 6}}
+                                 : std::map<std::string, int64_t>{{"neg", 6}, {"add", 3}};
+        CHECK(calls == expected);
+    }
+}
+
+TEST_CASE("tasks that a failed one keeps from running are in no sum") {
+    const Session session;
+    plan_failure("neg:1");
+    const Tensor x = scalar_of(1);
+    Profiled profile;
+    op("add", {op("neg", {x}), x});
+    const ProfileTotals totals = profile.stop();
+    CHECK(contains("fails, as NNLUA_FAIL_KERNEL asks").match(error_of(wait_all)));
+    plan_failure("");
+    CHECK(kernel_stat(find_kernel("neg")).calls == 1);
+    CHECK(kernel_stat(find_kernel("add")).calls == 0);
+    check_sums(totals, 2);
+}
+
+TEST_CASE("the same layer has the same number, and others are refused") {
+    const int32_t a = layer_id("tests.layer");
+    CHECK(layer_id("tests.layer") == a);
+    CHECK(layer_id("tests.other") != a);
+    CHECK(layer_id("") == 0);
+    CHECK(set_layer(a) == 0);
+    CHECK(std::string(current_layer()) == "tests.layer");
+    CHECK_THROWS_WITH(set_layer(1 << 30), "there is no layer 1073741824");
+    CHECK_THROWS_WITH(set_layer(-1), "there is no layer -1");
+    CHECK(set_layer(0) == a);
+    CHECK(std::string(current_layer()).empty());
+}
+
+TEST_CASE("a profile is gone after a shutdown, and another session has one of its own") {
+    {
+        const Session session;
+        enable_profile(true);
+        emit_note(scalar_of(1).tile(0), 1);
+        Notes::take();
+        CHECK(profile_tasks() > 0);
+    }
+    CHECK(!profiling());
+    CHECK(profile_tasks() == 0);
+    const Session session(1);
+    Profiled profile;
+    op("neg", {scalar_of(1)});
+    check_sums(profile.stop(), 1);
+}
+
+}  // namespace nn::engine_test
