@@ -2,7 +2,8 @@
 --   nnlua recipes/gpt2_train.lua                                   a minute, on nnlua's own sources
 --   nnlua recipes/gpt2_train.lua preset=char data.text=input.txt   nanoGPT's small CPU setting
 --   nnlua recipes/gpt2_train.lua preset=gpt2 data.bin=train.bin data.val=val.bin
--- Any setting can be given as a.b=value; --help lists them, --plan tells what a step would cost.
+-- Any setting can be given as a.b=value; --help lists them, --plan tells what a step would cost,
+-- --profile where the time of some steps goes.
 local nn, GPT2 = require "nn", require "models.gpt2"
 
 local field = nn.field
