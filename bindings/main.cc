@@ -189,7 +189,10 @@ int run_text(lua_State* L, const char* text, const char* name) {
 
 int run_script(lua_State* L, const char* name, int argc, char** argv, int first) {
     if (luaL_loadfile(L, std::strcmp(name, "-") == 0 ? nullptr : name) != 0) {
-        std::fprintf(stderr, "nnlua: %s\n", lua_tostring(L, -1));
+        const std::string longer = std::string(name) + ".lua";
+        const bool meant = access(name, F_OK) != 0 && access(longer.c_str(), F_OK) == 0;
+        std::fprintf(stderr, "nnlua: %s%s\n", lua_tostring(L, -1),
+                     meant ? ("; did you mean '" + longer + "'?").c_str() : "");
         lua_pop(L, 1);
         return 1;
     }

@@ -213,9 +213,11 @@ int planned_workers() {
     if (state.running) return int(starpu_cpu_worker_get_count());
     if (state.options.cpus > 0) return state.options.cpus;
     if (const char* cpus = std::getenv("NNLUA_CPUS"); cpus && *cpus) {
-        const int number = std::atoi(cpus);
-        if (number < 1) fail("NNLUA_CPUS is '%s'; a number of workers from 1 is needed", cpus);
-        return number;
+        char* end = nullptr;
+        const long number = std::strtol(cpus, &end, 10);
+        if (*end || number < 1 || number > 1 << 20)
+            fail("NNLUA_CPUS is '%s'; a number of workers from 1 is needed", cpus);
+        return int(number);
     }
     return usable_cores();
 }

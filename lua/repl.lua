@@ -88,7 +88,14 @@ local function help(name)
   if name == "" then return print(tour) end
   local command = name:sub(1, 1) == "%" and require("repl.commands").all[name]
   if command then return print(command.usage .. ": " .. command.about) end
-  print(require("nn.help").about(name))
+  local found, about = require("nn.help").about(name)
+  local value = not found and name:find "^[%a_][%w_]*$" and rawget(_G, name)
+  if value then                                  -- a variable of the user's
+    local kind = nn.is_tensor(value) and "; its methods: x:abs and so on, by Tab behind " .. name
+      .. ":" or ""
+    about = ("%s is %s%s"):format(name, require("repl.pretty").line(value), kind)
+  end
+  print(about)
 end
 
 -- `cd` has to happen here to last.

@@ -3,7 +3,7 @@
 --   nnlua recipes/gpt2_generate.lua model=gpt2 prompt="Once upon a time" top_k=50 samples=3
 --   nnlua recipes/gpt2_generate.lua model=gpt2 prompts=questions.txt temperature=0
 local nn = require "nn"
-local files = require "nn.files"
+local files, units = require "nn.files", require "nn.units"
 
 local cfg = nn.config({
   model = nn.field("", "folder of a run, of a checkpoint, or of a model of transformers"),
@@ -59,7 +59,7 @@ local seconds, count = nn.now() - start, 0
 local function print_logprobs(new, logprobs)
   local sum = 0
   for i, logprob in ipairs(logprobs) do
-    print(("%9.4f  %q"):format(logprob, words:decode {new[i]}))
+    print((("%9.4f  %q"):format(logprob, words:decode {new[i]}):gsub("\\\n", "\\n")))
     sum = sum + logprob
   end
   print(("mean log-probability %.4f"):format(sum / #logprobs))
@@ -77,4 +77,4 @@ for i, ids in ipairs(all) do
   if cfg.logprobs then print_logprobs(new, info.logprobs[i]) end
 end
 io.flush()
-io.stderr:write(("%d tokens, %.1f tokens/s\n"):format(count, count / seconds))
+io.stderr:write(("%s, %.1f tokens/s\n"):format(units.count(count, "token"), count / seconds))

@@ -1,14 +1,19 @@
--- Trains GPT-2 on a text or on token ids: from a model that takes a minute on a laptop to GPT-2 XL.
+-- Trains GPT-2 on a text or on token ids, from a model that takes a minute on a laptop to GPT-2 XL;
+-- or fine-tunes one that is there.
 --   nnlua recipes/gpt2_train.lua                                   a minute, on nnlua's own sources
 --   nnlua recipes/gpt2_train.lua preset=char data.text=input.txt   nanoGPT's small CPU setting
 --   nnlua recipes/gpt2_train.lua preset=gpt2 data.bin=train.bin data.val=val.bin
+--   nnlua recipes/gpt2_train.lua preset=finetune init=gpt2/ data.text=input.txt
 -- Any setting can be given as a.b=value; --help lists them, --plan tells what a step would cost,
 -- --profile where the time of some steps goes.
 local nn, GPT2 = require "nn", require "models.gpt2"
+local files, model_file = require "nn.files", require "nn.model_file"
 
 local field = nn.field
 local schema = {
   preset = field("demo", "settings to start from"),
+  init = field("", "a run, a checkpoint or a folder of transformers: begin with its weights, sizes "
+               .. "and vocabulary"),
   model = {
     layers = field(4, "transformer blocks", {min = 1}),
     heads = field(4, "attention heads; embd must be a multiple", {min = 1}),
@@ -52,20 +57,39 @@ end
 local cfg = nn.config(schema, arg, {presets = {
   demo = {base = "char", about = "char with fewer steps: less than a minute", steps = 1500},
   char = {about = "nanoGPT's small CPU setting: 2000 steps of 12 x 64 characters"},
+  finetune = {about = "for init=FOLDER: 200 steps of 8 x 128 tokens, at a low learning rate",
+              steps = 200, data = {batch = 8, context = 128}, eval_every = 50, eval_batches = 10,
+              final_batches = 50, save_every = 100, sample = {tokens = 100},
+              optim = {lr = 3e-5, beta2 = 0.95}, schedule = {warmup = 20, min_lr = 3e-6}},
   ["gpt2"] = released("gpt2", 6e-4, 12), ["gpt2-medium"] = released("gpt2-medium", 3e-4, 8),
   ["gpt2-large"] = released("gpt2-large", 2.5e-4, 6), ["gpt2-xl"] = released("gpt2-xl", 2e-4, 4),
 }})
 local lr = nn.schedule {kind = cfg.schedule.kind, lr = cfg.optim.lr, min_lr = cfg.schedule.min_lr,
                         warmup = cfg.schedule.warmup, steps = cfg.steps}
 
+if cfg.preset == "finetune" and cfg.init == "" then
+  nn.fail "preset finetune needs init=FOLDER: a run, a checkpoint or a folder of transformers"
+end
 local run = nn.run(cfg)              -- folder, seed, resume; also signals, checkpoints and metrics
+local words = run.vocabulary
+if cfg.init ~= "" then
+  local sizes, known = model_file.sizes(run.checkpoint and run.checkpoint.path or cfg.init)
+  for name, value in pairs(sizes) do cfg.model[name] = value end
+  cfg.data.context = math.min(cfg.data.context, sizes.context)
+  words = words or known
+  if not words and cfg.data.bin == "" and not files.list(cfg.data.vocabulary) then
+    nn.fail("init '%s' has no tokenizer; give data.vocabulary=FOLDER, or a token file by data.bin",
+            cfg.init)
+  end
+end
 local data = nn.data(cfg.data, {context = cfg.model.context, vocab = cfg.model.vocab,
-                                seed = cfg.seed, vocabulary = run.vocabulary})
+                                seed = cfg.seed, vocabulary = words})
 if data.own then run:say "training on nnlua's own sources; data.text=FILE trains on yours" end
 cfg.model.vocab = data.vocab
 
-local function build()
+local function build(from_init)
   local model, o = GPT2(cfg.model), cfg.optim
+  if from_init then model:load(nn.load_model(cfg.init):state()) end
   local optim = nn.AdamW(model, {lr = o.lr, beta1 = o.beta1, beta2 = o.beta2, clip = o.clip,
                                  weight_decay = o.weight_decay, skip_nonfinite = true})
   return model, optim, nn.compile(function(ids, targets)   -- recorded once, then run by the engine
@@ -74,12 +98,16 @@ local function build()
   end)
 end
 if not run:plan(build, data.train) then return end         -- does it fit?
-local model, optim, train_step = build()
+local model, optim, train_step = build(cfg.init ~= "" and not run.checkpoint)
+collectgarbage()
 
 local function sample()
   local how = cfg.sample
-  local ids = nn.generate(model, {0}, {tokens = how.tokens, temperature = how.temperature,
+  local special = data.vocabulary and data.vocabulary.special
+  local first = special and special["<|endoftext|>"]       -- what documents begin behind
+  local ids = nn.generate(model, {first or 0}, {tokens = how.tokens, temperature = how.temperature,
                                        top_k = how.top_k, seed = cfg.seed})
+  if first then table.remove(ids, 1) end
   run:sample(data.vocabulary and data.vocabulary:decode(ids) or table.concat(ids, " "))
 end
 

@@ -1,7 +1,7 @@
 -- Compares runs on one page: curves over each other, what differs in their settings, samples.
 --   nnlua recipes/report.lua runs/char runs/char-2 out=compare.html
 local nn = require "nn"
-local report = require "nn.report"
+local report, units = require "nn.report", require "nn.units"
 
 local folders, settings = {}, {}
 for _, word in ipairs(arg) do
@@ -9,8 +9,8 @@ for _, word in ipairs(arg) do
   table.insert(is_setting and settings or folders, word)
 end
 local cfg = nn.config({out = nn.field("compare.html", "the page")}, settings,
-                      {about = "nnlua recipes/report.lua RUN... [out=compare.html]"})
+                      {usage = "RUN... [out=compare.html]"})
 if #folders == 0 then nn.fail "give the folders of runs, such as runs/char runs/char-2" end
 
 report.write(cfg.out, folders, #folders == 1 and folders[1] or ("%d runs"):format(#folders))
-print(("%s: %d runs"):format(cfg.out, #folders))
+print(("%s: %s"):format(cfg.out, units.count(#folders, "run")))

@@ -1,12 +1,21 @@
 -- Lists runs with their state, the newest last.
---   nnlua recipes/runs.lua [FOLDER]        (runs/ unless another is given)
+--   nnlua recipes/runs.lua                 those in runs/
+--   nnlua recipes/runs.lua FOLDER          those in another folder
 local nn = require "nn"
 local files, metrics = require "nn.files", require "nn.metrics"
 local units = require "nn.units"
 
-local folder = arg[1] or "runs"
+local words = {unpack(arg)}
+if words[1] and not words[1]:find "^%-" and not words[1]:find "=" then
+  words[1] = "folder=" .. words[1]
+end
+local folder = nn.config({folder = nn.field("runs", "what holds the runs")}, words,
+                         {usage = "[FOLDER]"}).folder
 local names, reason = files.list(folder)
-if not names then nn.fail("cannot list '%s': %s", folder, reason) end
+if not names then
+  nn.fail("cannot list '%s': %s%s", folder, reason,
+          arg[1] and "" or "; give the folder that holds the runs, or begin one")
+end
 
 local runs = {}
 for _, name in ipairs(names) do

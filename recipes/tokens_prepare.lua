@@ -30,7 +30,7 @@ elseif cfg.tokenizer == "byte" then
 else
   tokenizer = nn.tokenizer(cfg.tokenizer)
 end
-print(("%d files, %s"):format(#sources, tostring(tokenizer)))
+print(("%s, %s"):format(units.count(#sources, "file"), tostring(tokenizer)))
 local counts = prepare.prepare {
   sources = sources, tokenizer = tokenizer, out = cfg.out, format = cfg.format, val = cfg.val,
   seed = cfg.seed, field = cfg.field, separator = cfg.separator}

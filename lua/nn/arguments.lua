@@ -48,7 +48,7 @@ function M.options(who, given, known)
   end
   for name in pairs(given) do
     if not known[name] then
-      lib.misuse("%s: has no option '%s'%s", who, tostring(name), near.suggestion(name, known))
+      lib.misuse("%s: has no option '%s'%s", who, tostring(name), near.choices(name, known))
     end
   end
   return given

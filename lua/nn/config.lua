@@ -170,15 +170,29 @@ local function shown(value)
   return type(value) == "number" and files.number_text(value) or tostring(value)
 end
 
+-- The comment at the head of the script that runs, without its dashes; nil where there is none.
+local function head_comment()
+  local file, lines = arg and arg[0] and io.open(arg[0]), {}
+  for line in file and file:lines() or function() end do
+    local text = line:match "^%-%- ?(.*)$"
+    if not text then break end
+    lines[#lines + 1] = text
+  end
+  if file then file:close() end
+  return #lines > 0 and table.concat(lines, "\n") or nil
+end
+
 local function help(self)
-  local lines = {"usage: nnlua " .. (arg and arg[0] or "recipe.lua") .. " [a.b=value ...]"}
+  local lines = {("usage: nnlua %s %s"):format(arg and arg[0] or "recipe.lua",
+                                               self.usage or "[a.b=value ...]")}
   local function add(...) lines[#lines + 1] = string.format(...) end
-  if self.about then add("%s", self.about) end
+  local about = self.about or head_comment()
+  if about then add("%s", about) end
   if next(self.presets) then add("\npresets (preset=NAME):") end
   for _, name in ipairs(preset_names(self)) do
     add("  %-14s %s", name, self.presets[name].about or "")
   end
-  add("\nsettings and their values:")
+  add("\nsettings and their values (--name is short for name=true):")
   for _, leaf in ipairs(self.leaves) do
     local setting = leaf.path .. "=" .. shown(get(self.values, leaf.path))
     local choices = leaf.field.choices and ": " .. words(leaf.field.choices) or ""
@@ -188,13 +202,20 @@ local function help(self)
 end
 
 -- The command line as path and text pairs. "--name" is short for "name=true".
-local function split_arguments(arguments)
-  local settings = {}
-  for _, argument in ipairs(arguments or {}) do
+local function split_arguments(self, arguments)
+  local settings, known = {}, {}
+  for _, name in ipairs(leaf_names(self)) do known[name] = true end
+  for i, argument in ipairs(arguments or {}) do
     local path, text = argument:match "^([%w_.]+)=(.*)$"
     if not path then path, text = argument:match "^%-%-([%w_]+)$", "true" end
     if not path then
-      lib.fail("'%s' is not understood; write settings as a.b=value (--help lists them)", argument)
+      local name, value = argument:match "^%-*([%w_.]+)(.*)$"
+      local before = i > 1 and arguments[i - 1]:match "^%-%-([%w_.]+)$"
+      local meant = known[name] and value:find "^=" and name .. value
+        or known[name] and value == "" and name .. "=VALUE"
+        or known[before] and before .. "=" .. argument
+      lib.fail("'%s' is not understood; write settings as %s (--help lists them)", argument,
+               meant or "a.b=value")
     end
     settings[#settings + 1] = {path = path, text = text}
   end
@@ -218,23 +239,25 @@ local function print_settings(cfg)
   return table.concat(lines, "\n")
 end
 
---- nn.config(schema, arguments, {presets=, about=}) -> cfg
+--- nn.config(schema, arguments, {presets=, about=, usage=}) -> cfg
 --- A recipe's settings: the defaults of the schema, then the preset that its field `preset` names,
 --- then `a.b=value` from the list of arguments. `--name` is short for `name=true`; `--help` prints
---- what there is and ends the program. The result is a plain nested table that prints as all of its
---- settings. A group of the schema may start with lists of fields to include, such as
---- nn.run_fields{}. A preset is a nested table of values, with `about` and `base` (another preset
---- to start from). Errors: unknown names (with the nearest), wrong types, values out of range, each
---- in one line.
+--- what there is, below `about` or the comment at the head of the script, and ends the program;
+--- `usage` is what its first line says behind the script's name. The result is a plain nested table
+--- that prints as all of its settings. A group of the schema may start with lists of fields to
+--- include, such as nn.run_fields{}. A preset is a nested table of values, with `about` and `base`
+--- (another preset to start from). Errors: unknown names (with the nearest), wrong types, values
+--- out of range, each in one line.
 ---     local schema = {steps = 100, model = {layers = nn.field(12, "blocks")}}
 ---     nn.config(schema, {"model.layers=2"}).model.layers  --> 2
 ---     nn.config(schema, {"model.layer=2"})  --> error: ...did you mean 'model.layers'?
 function M.config(schema, arguments, options)
   options = options or {}
-  local self = {values = {}, presets = options.presets or {}, about = options.about}
+  local self = {values = {}, presets = options.presets or {}, about = options.about,
+                usage = options.usage}
   self.leaves, self.groups = flatten(schema)
   for _, leaf in ipairs(self.leaves) do set(self, leaf.path, leaf.field.default) end
-  local settings, want_help = split_arguments(arguments), false
+  local settings, want_help = split_arguments(self, arguments), false
   for _, setting in ipairs(settings) do
     if setting.path == "preset" then set(self, "preset", setting.text) end
   end

@@ -31,10 +31,12 @@ local function range(values)
   return low, high
 end
 
+local FEWEST = 4      -- values that make a curve
+
 --- draw(values, width, height) -> lines of text of that many characters each, or nil where there
 --- are too few values to draw. The first line names the highest value, the last one the lowest.
 function M.draw(values, width, height)
-  if #values < 2 then return nil end
+  if #values < FEWEST then return nil end
   local margin = 9
   local columns, rows = 2 * (width - margin), 4 * height
   local points = means(values, columns)

@@ -232,7 +232,7 @@ end
 
 -- Settings that were not given.
 local defaults = {text = "", bin = "", val = "", split = 0.9, vocabulary = "char", batch = 12,
-                  accum = 1}
+                  accum = 1, context = 0}
 local data_options = arguments.names "context vocab seed vocabulary"
 
 --- nn.data(cfg, {context=, vocab=0, seed=0, vocabulary=}) -> data with train and val (loaders),
@@ -242,10 +242,11 @@ local data_options = arguments.names "context vocab seed vocabulary"
 --- tokenizer, which for a token file may also lie beside it. `val` is a validation file of the same
 --- kind; without it the first `split` (0.9) of the tokens are for training and the rest for
 --- validation. `vocab`: ids must be below it; 0: the size of the vocabulary, 50257 where none is
---- known. `vocabulary`: that of a checkpoint, instead of a new one from the text. Errors: files
---- that are missing, empty, damaged, too short for a window of context + 1 tokens in either part,
---- or not UTF-8 ("char"); ids outside `vocab`, which some seconds are spent to find here, the rest
---- when they are read.
+--- known. Windows are of `context` tokens, or of cfg.context where that is given, for training a
+--- model on shorter ones than it could see. `vocabulary`: that of a checkpoint, instead of a new
+--- one from the text. Errors: files that are missing, empty, damaged, too short for a window of
+--- context + 1 tokens in either part, or not UTF-8 ("char"); ids outside `vocab`, which some
+--- seconds are spent to find here, the rest when they are read.
 ---     local d = nn.data({text = "input.txt", batch = 4}, {context = 8})
 ---     d.train:batch():dims()  --> 4, 8
 ---     d.vocabulary:decode{3, 11, 8}, d.vocab  --> "The", 30
@@ -259,6 +260,10 @@ function M.data(given, options)
     cfg[name] = default
     if given[name] ~= nil then cfg[name] = given[name] end
   end
+  if cfg.context > context then
+    lib.fail("data.context=%d is more than the model's context of %d", cfg.context, context)
+  end
+  if cfg.context > 0 then context = cfg.context end
   local source, val, words = open_sources(cfg, options.vocabulary)
   local vocab = options.vocab or 0
   if vocab == 0 then vocab = words and words.size or 50257 end
@@ -297,6 +302,7 @@ function M.data_fields(others)
     split = field(own.split, "part for training where there is no val", {min = 0, max = 1}),
     vocabulary = field(own.vocabulary, "of a text: char, byte, or the folder of a tokenizer"),
     batch = field(own.batch, "sequences in a batch", {min = 1}),
+    context = field(own.context, "tokens of a sequence; 0: as many as the model sees", {min = 0}),
     accum = field(own.accum, "batches accumulated in a step", {min = 1}),
   }
 end

@@ -1,5 +1,7 @@
--- Help at the prompt: docs of ops, functions and methods as docs.lua gathers them.
+-- Help at the prompt: docs of ops, functions and methods as docs.lua gathers them, and the settings
+-- of the recipes.
 
+local config = require "nn.config"
 local docs = require "nn.docs"
 local near = require "nn.near"
 
@@ -41,15 +43,42 @@ function M.options(name)
   return list
 end
 
---- about(name) -> what there is to say about an op, a function or a method ("nn.compile", "AdamW",
---- "x:dim"), or that there is none, with the nearest name.
+-- Settings of the recipes whose path is `name` or, where that is one word, ends in it, as lines;
+-- accept(path, meaning), if it is given, decides instead.
+local function settings(name, accept)
+  local lines, at = {}, {}
+  for _, recipe in ipairs(docs.recipes()) do
+    local cfg = config.config(recipe.schema, {}, recipe.options)
+    for _, setting in ipairs(config.settings(cfg)) do
+      local path, wanted = setting.path
+      if accept then
+        wanted = accept(path, setting.meaning)
+      else
+        wanted = path == name or not name:find(".", 1, true) and path:match "[^.]*$" == name
+      end
+      local line = ("%s=%s  %s"):format(path, setting.text, setting.meaning)
+      if setting.choices then line = line .. ": " .. table.concat(setting.choices, ", ") end
+      if wanted and not at[line] then
+        lines[#lines + 1], at[line] = line .. "\n  a setting of " .. recipe.path, #lines + 1
+      elseif wanted then
+        lines[at[line]] = lines[at[line]] .. ", " .. recipe.path
+      end
+    end
+  end
+  return lines
+end
+
+--- about(name) -> whether there is something, and what there is to say about an op, a function, a
+--- method ("nn.compile", "AdamW", "x:dim") or a setting of recipes ("data.batch"); else that there
+--- is none, with the nearest name.
 function M.about(name)
   local last = name:match "([%a_][%w_]*)%W*$" or ""
   local parts = {}
   for _, entry in ipairs(docs.about(last)) do
     parts[#parts + 1] = entry.where and entry.text .. "\n(" .. entry.where .. ")" or entry.text
   end
-  if #parts > 0 then return table.concat(parts, "\n\n") end
+  for _, line in ipairs(settings(name:match "^%s*([%w_.]+)" or "")) do parts[#parts + 1] = line end
+  if #parts > 0 then return true, table.concat(parts, "\n\n") end
   local known, longer = {}, {}
   for _, key in ipairs(M.names()) do
     known[key] = true
@@ -58,19 +87,35 @@ function M.about(name)
   table.sort(longer)
   local hint = #longer > 1 and "; these begin so: " .. table.concat(longer, ", ")
     or near.suggestion(last, known)
-  return ("there is no help on '%s'%s"):format(name, hint)
+  return false, ("there is no help on '%s'%s"):format(name, hint)
 end
 
---- search(word) -> the first lines of all docs that contain a word.
+--- search(word) -> the first lines of all docs that contain a word, and the recipes and settings
+--- that do; last, with the place in the source, what is the library's own.
 function M.search(word)
-  local lines = {}
+  local lines, own = {}, {}
   for _, list in ipairs {docs.ops(), docs.library()} do
     for _, entry in ipairs(list) do
       if next(entry.names) and entry.text:lower():find(word:lower(), 1, true) then
-        lines[#lines + 1] = entry.signature
+        if entry.key then
+          lines[#lines + 1] = entry.signature
+        else
+          own[#own + 1] = ("%s  (%s)"):format(entry.signature, entry.where)
+        end
       end
     end
   end
+  for _, recipe in ipairs(docs.recipes()) do
+    if recipe.about:lower():find(word:lower(), 1, true) then
+      local first = recipe.about:gsub("\n", " "):match "^.-[.:]%f[%s%z]"
+      lines[#lines + 1] = recipe.path .. ": " .. first
+    end
+  end
+  local function accept(path, meaning)
+    return (path .. " " .. meaning):lower():find(word:lower(), 1, true)
+  end
+  for _, line in ipairs(settings("", accept)) do lines[#lines + 1] = line end
+  for _, line in ipairs(own) do lines[#lines + 1] = line end
   return #lines > 0 and table.concat(lines, "\n") or ("no doc has '%s'"):format(word)
 end
 

@@ -114,6 +114,19 @@ local function copy_parameter(p, by_name, folder)
   require("nn").sync()                             -- so that only one such copy is there at a time
 end
 
+--- sizes(folder) -> {layers=, heads=, embd=, context=, vocab=} as config.json has them, and the
+--- tokenizer (nil where there are no tokenizer files).
+function M.sizes(folder)
+  local config, tokenizer = read_config(folder), nil
+  for _, name in ipairs {"tokenizer.json", "vocab.json"} do
+    if not tokenizer and files.exists(files.join(folder, name)) then
+      tokenizer = bpe_files.tokenizer(folder)
+    end
+  end
+  return {layers = config.n_layer, heads = config.n_head, embd = config.n_embd,
+          context = config.n_positions, vocab = config.vocab_size}, tokenizer
+end
+
 --- nn.load_hf(folder, {dropout=0}) -> model, tokenizer (nil where there are no tokenizer files). A
 --- GPT-2 of transformers: config.json, model.safetensors or shards, with or without the prefix
 --- "transformer.". Weights go from the mapped file into tiles one by one; those that are transposed
@@ -127,18 +140,12 @@ function M.load_hf(folder, options)
   local config = read_config(folder)
   local by_name = open_weights(folder)
   check_size(config, by_name, folder)
-  local model = GPT2 {layers = config.n_layer, heads = config.n_head, embd = config.n_embd,
-                      context = config.n_positions, vocab = config.vocab_size,
-                      dropout = options and options.dropout}
+  local sizes, tokenizer = M.sizes(folder)
+  sizes.dropout = options and options.dropout
+  local model = GPT2(sizes)
   nn.no_grad(function()
     for _, p in ipairs(model:parameters()) do copy_parameter(p, by_name, folder) end
   end)
-  local tokenizer
-  for _, name in ipairs {"tokenizer.json", "vocab.json"} do
-    if not tokenizer and files.exists(files.join(folder, name)) then
-      tokenizer = bpe_files.tokenizer(folder)
-    end
-  end
   return model, tokenizer
 end
 

@@ -1,6 +1,6 @@
 -- What a run tells: a progress line for people (one that updates on a terminal, plain lines
--- elsewhere), metrics.jsonl, one JSON object per event, for programs, event files for TensorBoard,
--- and report.html.
+-- elsewhere and with TERM=dumb), metrics.jsonl, one JSON object per event, for programs, event
+-- files for TensorBoard, and report.html.
 local curve = require "nn.curve"
 local files = require "nn.files"
 local lib = require "nn.ffi"
@@ -17,7 +17,7 @@ Log.__index = Log
 
 --- new(folder) -> log. metrics.jsonl in the folder is added to, never overwritten.
 function M.new(folder)
-  local tty = require("nn").is_tty(1)
+  local tty = require("nn").is_tty(1) and os.getenv "TERM" ~= "dumb"
   local color = tty and (os.getenv "NO_COLOR" or "") == ""
   return setmetatable({folder = folder, tty = tty, color = color, shown = 0, last = -1}, Log)
 end

@@ -7,17 +7,47 @@ local vocabulary = require "nn.vocabulary"
 
 local M = {}
 
-local function from_checkpoint(found)
-  local state = found.state
-  if not state.config or not state.config.model then
+-- The newest good checkpoint of a run's folder, or of its own; nil where `path` is neither.
+local function find_checkpoint(path)
+  if not files.list(path) then lib.fail("there is no folder '%s'", path) end
+  if not files.exists(files.join(path, "state.json")) and #checkpoint.list(path) == 0 then
+    if files.exists(files.join(path, "config.json")) then return nil end
+    lib.fail("'%s' holds no model: neither config.json and model.safetensors nor a checkpoint",
+             path)
+  end
+  local found = checkpoint.find(path, path, function(text)
+    io.stderr:write("warning: ", text, "\n")
+  end)
+  if not found.state.config or not found.state.config.model then
     lib.fail("'%s' does not say what model it is of (no config.model in state.json)", found.path)
   end
+  return found
+end
+
+local function vocabulary_of(found)
+  return found.state.vocabulary and vocabulary.from_state(found.state.vocabulary)
+end
+
+--- sizes(path) -> {layers=, heads=, embd=, context=, vocab=}, vocabulary: of what load_model would
+--- give, without reading its weights.
+function M.sizes(path)
+  local found = find_checkpoint(path)
+  if not found then return require("nn.hf").sizes(path) end
+  local model, out = found.state.config.model, {}
+  for _, name in ipairs {"layers", "heads", "embd", "context", "vocab"} do
+    out[name] = model[name]
+  end
+  return out, vocabulary_of(found)
+end
+
+local function from_checkpoint(found)
+  local state = found.state
   local good, model = pcall(require "models.gpt2", state.config.model)
   if not good then
     lib.fail("'%s': its settings `model` make no GPT-2: %s", found.path, tostring(model))
   end
   found:restore_model(model)
-  return model, state.vocabulary and vocabulary.from_state(state.vocabulary)
+  return model, vocabulary_of(found)
 end
 
 --- nn.load_model(path, tokenizer) -> model, vocabulary (nil where none is known). `path`: a folder
@@ -28,19 +58,13 @@ end
 ---     nn.load_model("a-model"):count() == model:count()  --> true
 function M.load_model(path, tokenizer)
   if path == "" then lib.fail "give model=FOLDER" end
-  if not files.list(path) then lib.fail("there is no folder '%s'", path) end
-  local nn = require "nn"
+  local nn, found = require "nn", find_checkpoint(path)
   local random = nn.random_state()
-  local results
-  if files.exists(files.join(path, "state.json")) or #checkpoint.list(path) > 0 then
-    results = {from_checkpoint(checkpoint.find(path, path, function(text)
-      io.stderr:write("warning: ", text, "\n")
-    end))}
-  elseif files.exists(files.join(path, "config.json")) then
-    results = {nn.load_hf(path)}
+  local results = {}
+  if found then
+    results[1], results[2] = from_checkpoint(found)
   else
-    lib.fail("'%s' holds no model: neither config.json and model.safetensors nor a checkpoint",
-             path)
+    results[1], results[2] = nn.load_hf(path)
   end
   nn.set_random_state(random)
   if tokenizer and tokenizer ~= "" then results[2] = nn.tokenizer(tokenizer) end

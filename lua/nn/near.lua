@@ -21,7 +21,8 @@ local function distance(a, b)
   return rows[#a][#b]
 end
 
---- The key of `names` (a table with string keys) nearest to `name`, or nil if none is near.
+--- The key of `names` (a table with string keys) nearest to `name`, or nil if none is near: one
+--- letter is near to nothing.
 function M.nearest(name, names)
   local best, best_distance
   for candidate in pairs(names) do
@@ -32,13 +33,24 @@ function M.nearest(name, names)
       end
     end
   end
-  if best and best_distance <= math.max(1, math.floor(#name / 3)) then return best end
+  if best and #name > 1 and best_distance <= math.max(1, math.floor(#name / 3)) then
+    return best
+  end
 end
 
 --- "; did you mean 'x'?" or "".
 function M.suggestion(name, names)
   local near = type(name) == "string" and M.nearest(name, names)
   return near and ("; did you mean '" .. near .. "'?") or ""
+end
+
+--- For a name that is none of a few: "; did you mean 'x'?", else all of them: "; there are a, b".
+function M.choices(name, names)
+  local hint, list = M.suggestion(name, names), {}
+  if hint ~= "" then return hint end
+  for key in pairs(names) do list[#list + 1] = key end
+  table.sort(list)
+  return #list == 0 and "; it has none" or "; there are " .. table.concat(list, ", ")
 end
 
 return M

@@ -119,9 +119,11 @@ local function set_named(op, inputs, values, name, value)
   else
     local known = {}
     for key in pairs(op.input_position) do known[key] = true end
-    for key in pairs(op.attribute_position) do known[key] = true end
+    for key in pairs(op.attribute_position) do
+      if not key:find "_number$" then known[key] = true end
+    end
     lib.misuse("%s: has no option '%s'%s", op.name, tostring(name),
-               require("nn.near").suggestion(name, known))
+               require("nn.near").choices(name, known))
   end
 end
 

@@ -345,6 +345,7 @@ function Run:done(values)
     * self.parts.data:batch_tokens() / self.seconds
   self:say(("done after %s of training: %s; saved in %s"):format(units.duration(self.seconds),
            text, self.saver.path), "bold")
+  self:say("curves in " .. files.join(self.out, "report.html"))
   self.log:event("done", values)
   self.log:show_curve "loss"
   self.log:close()

@@ -5,18 +5,20 @@ local terminal = require "nn.terminal"
 
 local M = {}
 local edge = 3   -- rows and columns shown at either end of a long axis
+local most = 10  -- the longest axis of which all is shown, where the terminal is wide enough
 
 local large = 1e5   -- elements beyond which only what is shown is fetched
 
 -- Positions of an axis that are shown, as {at=, label=}: `at` in the numbers that were fetched,
--- `label` in the tensor. false stands for "...". ends: how many at either end of a long axis.
-local function shown(size, cut, ends)
+-- `label` in the tensor. false stands for "...". ends: how many at either end of an axis that is
+-- longer than `limit`.
+local function shown(size, cut, ends, limit)
   local out = {}
-  if size <= 2 * ends + 1 then
+  if size <= (limit or 2 * ends + 1) then
     for i = 1, size do out[i] = {at = i, label = i} end
     return out
   end
-  cut = cut and size > 2 * edge + 1
+  cut = cut and size > most
   for i = 1, ends do out[i] = {at = i, label = i} end
   out[ends + 1] = false
   for i = ends - 1, 0, -1 do
@@ -30,7 +32,7 @@ local function cut_edges(x)
   local nn = require "nn"
   return nn.no_grad(function()
     for axis, size in ipairs(x.shape) do
-      if size > 2 * edge + 1 then
+      if size > most then
         x = nn.cat({x:slice(axis, 1, edge), x:slice(axis, size - edge + 1, size)}, axis)
       end
     end
@@ -86,7 +88,11 @@ end
 
 -- A matrix with as many columns as fit the terminal.
 local function fitting(number, rows, shape, cut, dtype)
-  local room = terminal.size()
+  local room, size = terminal.size(), shape[#shape]
+  if size <= most then
+    local text, width = matrix(number, rows, shown(size, cut, edge, most), dtype)
+    if width <= room then return text end
+  end
   for ends = edge, 1, -1 do
     local text, width = matrix(number, rows, shown(shape[#shape], cut, ends), dtype)
     if width <= room or ends == 1 then return text end
@@ -146,7 +152,7 @@ function M.tensor(x)
   local numbers, sizes = fetched:numbers(), fetched.shape
   if #shape == 0 then return header .. "  " .. number_format({numbers[0]}, x.dtype)(numbers[0]) end
   local axes, lines = {}, {header}
-  for axis = 1, #shape - 1 do axes[axis] = shown(shape[axis], cut, edge) end
+  for axis = 1, #shape - 1 do axes[axis] = shown(shape[axis], cut, edge, most) end
   local rows = table.remove(axes) or {{at = 1, label = 1}}
   local height, width = sizes[#sizes - 1] or 1, sizes[#sizes]
   for _, outer in ipairs(matrices(axes, sizes)) do

@@ -114,7 +114,7 @@ function M.task(t)
   for key in pairs(t) do
     if not task_options[key] then
       lib.misuse("%s: has no option '%s'%s", who, tostring(key),
-                 require("nn.near").suggestion(key, task_options))
+                 require("nn.near").choices(key, task_options))
     end
   end
   local given, dtype, elements = accesses(who, t), t.dtype, 0

@@ -147,10 +147,22 @@ function Tensor:item()
 end
 
 --- x:at(i, j, ...) -> one element, as item() gives it; indices from 1, negative from the end.
+--- Errors: another number of indices than of axes; an index outside its axis.
 ---     x:at(2, -1)  --> 6
+---     x:at(3, 1)  --> error: at: there is no element 3 on axis 1 of (2,3); they count from 1
 function Tensor:at(...)
-  local y = self
-  for axis, index in ipairs {...} do y = y:slice(axis, index, index) end
+  local y, shape = self, self.shape
+  if select("#", ...) ~= #shape then
+    lib.misuse("at: %d indices are given for %s, which has %d axes", select("#", ...),
+               M.shape_text(shape), #shape)
+  end
+  for axis, index in ipairs {...} do
+    if type(index) ~= "number" or index % 1 ~= 0 or index == 0 or math.abs(index) > shape[axis] then
+      lib.misuse("at: there is no element %s on axis %d of %s; they count from 1", tostring(index),
+                 axis, M.shape_text(shape))
+    end
+    y = y:slice(axis, index, index)
+  end
   return y:item()
 end
 

@@ -11,9 +11,21 @@ local kinds = {
   {magic = 20240801, version = 7, type = "uint32_t", bytes = 4},
 }
 
+-- Whether the bytes are a text: then nothing but printable ASCII, which as uint16 would be ids from
+-- 2336 on and never a frequent token.
+local function looks_like_text(map)
+  local bytes, count = ffi.cast("const uint8_t *", map.data), math.min(map.size, 4096)
+  for i = 0, count - 1 do
+    local byte = bytes[i]
+    local printed = byte >= 32 and byte < 127 or byte == 9 or byte == 10 or byte == 13
+    if not printed then return false end
+  end
+  return count >= 32
+end
+
 --- open(path, what) -> {tokens=, count=, name=, map=}: a mapped file of ids; tokens is a pointer to
 --- uint16_t or uint32_t and valid while map is kept. `what` names the setting in errors.
---- Errors: a file that is missing, empty, or shorter than its header says.
+--- Errors: a file that is missing, empty, a text, or shorter than its header says.
 function M.open(path, what)
   local name = ("%s '%s'"):format(what or "the token file", path)
   local map = files.map(path, what)
@@ -32,6 +44,10 @@ function M.open(path, what)
       return {tokens = ffi.cast("const " .. kind.type .. " *", map.data + 4 * HEADER),
               count = count, name = name, map = map}
     end
+  end
+  if looks_like_text(map) then
+    lib.fail("%s is a text and no token file; give it as %s", name,
+             what and what:find "^data%." and "data.text=FILE" or "text=FILE")
   end
   if map.size % 2 ~= 0 then
     lib.fail("%s has %.0f bytes, an odd number; it must hold uint16 token ids", name, map.size)

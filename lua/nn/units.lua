@@ -38,4 +38,7 @@ function M.number(n)
   return ("%.0f"):format(n)
 end
 
+--- count(n, word) -> "1 token", "2 tokens".
+function M.count(n, word) return ("%d %s%s"):format(n, word, n == 1 and "" or "s") end
+
 return M

@@ -30,12 +30,17 @@ function M.prepare()
   end, "bc")
 end
 
+-- What other prompts call by these names.
+local leave, tour = "; Ctrl-D leaves", "; ? shows what there is, ?NAME helps on a name"
+local meant = {exit = leave, quit = leave, help = tour, dir = "; %who lists your variables",
+               torch = "; the library is nn", import = "; modules are loaded by require \"NAME\""}
+
 -- Unknown names are errors in code that is typed; elsewhere they are nil, as always in Lua.
 local function unknown(_, name)
   if declared[name] or name == "ans" or type(name) ~= "string" then return nil end
   local caller = debug.getinfo(2, "S")
   if not caller or caller.source ~= "=nn>" then return nil end
-  lib.misuse("there is no variable '%s'%s", name, near.suggestion(name, _G))
+  lib.misuse("there is no variable '%s'%s", name, meant[name] or near.suggestion(name, _G))
 end
 
 --- open(): makes `nn` and unknown names known to typed code.

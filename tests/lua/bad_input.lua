@@ -35,7 +35,7 @@ t.case("unknown and mistyped settings", function()
   says("model.layers=many", "'model.layers' takes a whole number, not 'many'")
   says("model.layers=1.5", "'model.layers' takes a whole number, not '1.5'")
   says("preset=gtp2", "there is no preset 'gtp2'; did you mean 'gpt2'? "
-       .. "(presets: char, demo, gpt2, gpt2-large, gpt2-medium, gpt2-xl)")
+       .. "(presets: char, demo, finetune, gpt2, gpt2-large, gpt2-medium, gpt2-xl)")
   says("--plam", "there is no 'plam'; did you mean 'plan'?")
   t.same(files.list(folder), {"text.txt"})              -- nothing was made
 end)
@@ -182,6 +182,18 @@ t.case("more tokens than the model's context", function()
   local ids = nn.tensor({{1, 2, 3, 4, 5}}, {dtype = "i32"})
   t.same(t.fails(function() model(ids) end, ""), "gpt2: 5 tokens are longer than the model's "
          .. "context of 4")
+end)
+
+t.case("a number of workers that is none, and a script without its ending", function()
+  for _, number in ipairs {"x", "0", "-1", "1.5", "2x"} do
+    local _, output = t.shell(("NNLUA_CPUS=%s $NNLUA -e 'nn.ones(3):sum():item()' 2>&1"):format(
+      number))
+    t.check(output:find(("NNLUA_CPUS is '%s'; a number of workers from 1 is needed"):format(number),
+                        1, true), output)
+  end
+  local status, output = t.shell(("cd %s; $NNLUA recipes/runs 2>&1"):format(host.root))
+  t.same({status, output}, {1, "nnlua: cannot open recipes/runs: No such file or directory; did "
+                            .. "you mean 'recipes/runs.lua'?\n"})
 end)
 
 t.case("shapes and dtypes that do not match name both", function()

@@ -167,12 +167,17 @@ end)
 t.case("on a terminal one line is updated; elsewhere there are plain lines", function()
   local status, output = shell [[
     command -v script >/dev/null || exit 77
+    export TERM=xterm
     train data.text=text.txt steps=30 out=plain
     script -qec "stty cols 200; train data.text=text.txt steps=30 out=tty" /dev/null
     NO_COLOR=1 script -qec "train data.text=text.txt steps=30 out=tty2" /dev/null]]
   if status == 77 then t.skip "there is no script(1) to make a terminal" end
+  local _, dumb = shell [[
+    TERM=dumb script -qec "train data.text=text.txt steps=30 out=dumb" /dev/null]]
+  t.check(dumb:find "\nstep 10/30  loss %d" and not dumb:find "\rstep", dumb)
   t.same(status, 0)
-  local plain, tty, bare = output:match "^(.-saved in plain/%S+\n)(.-saved in tty/%S+\r?\n)(.*)$"
+  local pattern = "^(.-\ncurves in plain/%S+\n)(.-\ncurves in tty/%S+\r?\n)(.*)$"
+  local plain, tty, bare = output:match(pattern)
   t.check(plain and not plain:find "[\r\27]" and plain:find "\nstep 10/30  loss %d", output)
   t.check(tty:find "\rstep +%d+/30  loss [^\r\n]+eta %d+s\27%[K" and tty:find "\27%[1mdone", tty)
   t.check(bare:find "\rstep " and not bare:find "\27%[1m", bare)

@@ -57,6 +57,10 @@ t.case("an unknown name is an error that says which is nearest", function()
   says("preset=smal", "there is no preset 'smal'; did you mean 'small'? "
        .. "(presets: large, mistyped, small, wrong)")
   says("layers", "'layers' is not understood; write settings as a.b=value (--help lists them)")
+  says("--optim.lr=3", "'--optim.lr=3' is not understood; write settings as optim.lr=3 "
+       .. "(--help lists them)")
+  says("optim.lr", "'optim.lr' is not understood; write settings as optim.lr=VALUE "
+       .. "(--help lists them)")
 end)
 
 t.case("a value of the wrong type or out of range is an error", function()

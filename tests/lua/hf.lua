@@ -55,6 +55,38 @@ t.case("saved again, every tensor is the same to the bit, under the same name", 
   end
 end)
 
+t.case("a recipe begins with weights, sizes and vocabulary of a folder of transformers",
+       function()
+  local model = nn.load_hf(given)
+  local words = nn.train_tokenizer(("some words to learn from, "):rep(200), {size = 270})
+  nn.save_hf(folder .. "/start", model, words)
+  files.write(folder .. "/words.txt", ("some words to learn from, "):rep(200))
+  local function train(settings)
+    return t.shell(("cd %s; $NNLUA %s/recipes/gpt2_train.lua preset=finetune init=start "
+      .. "data.text=words.txt data.context=16 data.batch=2 steps=2 sample.tokens=5 %s"):format(
+      folder, host.root, settings))
+  end
+  local status, output = train "optim.lr=0 schedule.min_lr=0 out=same"
+  t.same({status, output}, {0, output})
+  local same, known = nn.load_model(folder .. "/same")
+  for i, p in ipairs(same:parameters()) do
+    t.same(p.tensor:table(), model:parameters()[i].tensor:table(), p.path)
+  end
+  t.same(known:ids "words to learn", words:ids "words to learn")
+  t.check(select(2, train "out=tuned"):find "done after", "a run that learns")
+  status, output = train "out=tuned resume=auto steps=3"
+  t.check(status == 0 and output:find("resumed after step 2", 1, true), output)
+  status, output = train "out=half model.dtype=bf16"
+  t.check(status == 0 and output:find "val_loss %d", output)
+  t.check(select(2, train "data.context=99 out=all"):find "done after", "all that it sees")
+  t.fails(function() nn.data({text = folder .. "/words.txt", context = 65}, {context = 64}) end,
+          "data.context=65 is more than the model's context of 64")
+  t.check(select(2, train "init="):find("preset finetune needs init=FOLDER", 1, true))
+  files.remove(folder .. "/start/tokenizer.json")
+  files.remove(folder .. "/start/vocab.json")
+  t.check(select(2, train "out=none"):find("init 'start' has no tokenizer", 1, true))
+end)
+
 t.case("a model in shards is the model in one file", function()
   local model = nn.load_hf(given)
   nn.save_hf(folder .. "/shards", model, nil, {shard_bytes = 20000})

@@ -181,6 +181,15 @@ t.case("a mistake inside no_grad, scope or compile shows the line that made it",
   t.same(select(2, pcall(nn.no_grad, error, {5})), {5})
 end)
 
+t.case("what other prompts have is answered with what is here", function()
+  t.same(session "exit()", "error: nn>:1: there is no variable 'exit'; Ctrl-D leaves\n")
+  t.check(session "help(nn.sum)":find("'help'; ? shows what there is", 1, true))
+  t.same(session("tall = nn.ones(3)", "?tall"),
+         "tall is 3 tensor f32; its methods: x:abs and so on, by Tab behind tall:\n")
+  t.check(session "nn.ones(2) > 1":find("compared by methods: x:gt(2), x:le(2)", 1, true))
+  t.same(session "?q", "there is no help on 'q'\n")
+end)
+
 t.case("? knows ops, functions, layers, methods and models; ?? searches them", function()
   local function has(line, text)
     local output = session(line)
@@ -193,6 +202,11 @@ t.case("? knows ops, functions, layers, methods and models; ?? searches them", f
   has("?x:dim", "x:dim(axis) -> its size")
   has("?GPT2", "GPT2{layers, heads, embd")
   has("?flops_per_token", "FLOPs per token")
+  has("?data.accum", "data.accum=1  batches accumulated in a step\n  a setting of recipes/")
+  has("?optim.clip", "optim.clip=1  largest norm of the gradient; 0: any")
+  has("??fine-tune", "recipes/gpt2_train.lua: Trains GPT-2 on a text")
+  has("??show_curve", "log:show_curve(name): the curve of a series")
+  has("??perplexity", "recipes/gpt2_eval.lua: Loss and perplexity")
   has("?compil", "there is no help on 'compil'; did you mean 'compile'?")
   has("??warm-up", "schedule{kind=")
   has("??softmax", "softmax(x) -> y\n")

@@ -111,7 +111,8 @@ t.case("a curve as text has the highest value above and the lowest below", funct
   t.check(lines[1]:sub(-3) == "⠀" and lines[4]:sub(-3) ~= "⠀", "it falls")
   t.same(curve.draw({4, 3, 2, 1}, 11, 1), {"      4  ⠑⢄"})
   t.same(curve.draw({1}, 29, 4), nil)
-  t.same(#curve.draw({2, 2, 2}, 29, 4), 4)
+  t.same(curve.draw({3, 2, 1}, 29, 4), nil)
+  t.same(#curve.draw({2, 2, 2, 2}, 29, 4), 4)
 end)
 
 t.case("a run writes all of them; the recipes list and compare runs", function()
@@ -122,10 +123,11 @@ t.case("a run writes all of them; the recipes list and compare runs", function()
       model.context=8 data.batch=2 eval_every=2 final_batches=1 sample.tokens=5 log_every=1 "$@"; }
     train out=runs/a >/dev/null && train out=runs/b optim.lr=1e-4 >/dev/null || exit 1
     mkdir runs/other; ls runs/a | sed 's/\..*//'
-    $NNLUA %s/recipes/runs.lua
+    $NNLUA %s/recipes/runs.lua; $NNLUA %s/recipes/runs.lua --help
     $NNLUA %s/recipes/report.lua runs/a runs/b out=both.html
-  ]]):format(folder, host.root, host.root, host.root))
+  ]]):format(folder, host.root, host.root, host.root, host.root))
   t.same(status, 0)
+  t.check(output:find("recipes/runs.lua [FOLDER]\nLists runs with their state", 1, true), output)
   for _, name in ipairs {"best", "config", "events", "metrics", "report"} do
     t.check(output:find("\n" .. name .. "\n") or output:find("^" .. name .. "\n"), output)
   end
