@@ -5,7 +5,8 @@
 --   nnlua recipes/gpt2_train.lua preset=gpt2 data.bin=train.bin data.val=val.bin
 --   nnlua recipes/gpt2_train.lua preset=finetune init=gpt2/ data.text=input.txt
 --   nnlua recipes/gpt2_train.lua preset=gpt3-175b --plan           what would that take?
--- Any setting can be given as a.b=value; --help lists them, --plan tells what a step would cost.
+-- Any setting can be given as a.b=value; --help lists them, --plan tells what a step would cost,
+-- --profile where the time of some steps goes.
 local nn, GPT2 = require "nn", require "models.gpt2"
 local files, model_file = require "nn.files", require "nn.model_file"
 
