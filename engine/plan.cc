@@ -124,6 +124,14 @@ PlanResult simulate(const PlanGraph& g, int workers, int steps, double submissio
     const auto may_submit = [&] {
         return submitted < all && (submitted / count < 2 || left[submitted / count - 2] == 0);
     };
+    const auto start_on = [&](int busy_workers) {
+        while (!ready.empty() && int(running.size()) < busy_workers) {
+            const uint32_t id = ready.top().id;
+            ready.pop();
+            ledger.task_starts(g.nodes[id % count]);
+            running.push({now + g.nodes[id % count].seconds, id});
+        }
+    };
     for (uint32_t id = 0; id < all; ++id) ++dependencies.missing[id];  // the submission of it
     while (submitted < all || !running.empty()) {
         if (may_submit() && (running.empty() || next_submission <= running.top().end)) {
@@ -136,19 +144,16 @@ PlanResult simulate(const PlanGraph& g, int workers, int steps, double submissio
             const uint32_t id = running.top().id;
             now = running.top().end;
             running.pop();
-            ledger.task_ends(g.nodes[id % count]);
             for (uint32_t e = dependencies.first[id]; e < dependencies.first[id + 1]; ++e)
                 if (--dependencies.missing[dependencies.next[e]] == 0)
                     becomes_ready(dependencies.next[e]);
+            // Workers that idle are quicker than the one that ends the task and gives memory back.
+            start_on(workers - 1);
+            ledger.task_ends(g.nodes[id % count]);
             if (--left[id / count] == 0) next_submission = std::max(next_submission, now);
             if (may_submit() && next_submission <= now) continue;
         }
-        while (!ready.empty() && int(running.size()) < workers) {
-            const uint32_t id = ready.top().id;
-            ready.pop();
-            ledger.task_starts(g.nodes[id % count]);
-            running.push({now + g.nodes[id % count].seconds, id});
-        }
+        start_on(workers);
     }
     PlanResult out = ledger.result;
     out.peak = std::max(out.peak, out.lasting);
@@ -202,9 +207,11 @@ double drawn(uint64_t seed, uint64_t i) {
 }  // namespace
 
 // The course that tasks take varies with their times from step to step, and memory with it. A run's
-// peak is that of its worst step: so a few courses are played.
+// peak is that of its worst step: so a few courses are played, one of them with a worker less, as
+// where another program has its core for a while.
 PlanResult plan(const Program& program, Times kind) {
-    constexpr double submission = 3e-6;  // seconds a task
+    constexpr double submission = 3e-6;             // seconds a task
+    constexpr double stalled = 0.02, stall = 5e-3;  // tasks that lose their core, and for how long
     constexpr size_t many = 100000;
     TaskTimes guesses;
     TaskTimes& times = kind == Times::guessed ? guesses : task_times();
@@ -215,15 +222,24 @@ PlanResult plan(const Program& program, Times kind) {
         times.measure(tasks, planned_workers());
     }
     const PlanGraph graph = plan_graph(program, times);
-    PlanResult out = simulate(graph, planned_workers(), 3, submission);
-    for (uint64_t course = 1; course <= (graph.nodes.size() < many ? 4 : 0); ++course) {
-        PlanGraph varied = graph;
-        for (size_t i = 0; i < varied.nodes.size(); ++i)
-            varied.nodes[i].seconds *= 0.9 + 0.4 * drawn(course, i);
-        const PlanResult other = simulate(varied, planned_workers(), 3, submission);
-        if (other.peak <= out.peak) continue;
+    const int workers = planned_workers();
+    PlanResult out = simulate(graph, workers, 3, submission);
+    const auto play = [&](const PlanGraph& course, int present) {
+        const PlanResult other = simulate(course, present, 3, submission);
+        if (other.peak <= out.peak) return;
         out.peak = other.peak;
         std::copy(other.by_kind, other.by_kind + tile_kinds, out.by_kind);
+    };
+    if (graph.nodes.size() >= many) return out;
+    if (workers > 1) play(graph, workers - 1);
+    for (uint64_t course = 1; course <= 6; ++course) {
+        PlanGraph varied = graph;
+        for (size_t i = 0; i < varied.nodes.size(); ++i) {
+            varied.nodes[i].seconds *= 0.9 + 0.4 * drawn(course, i);
+            if (course % 2 == 0 && drawn(course + 100, i) < stalled)
+                varied.nodes[i].seconds += stall;
+        }
+        play(varied, workers);
     }
     return out;
 }
