@@ -29,14 +29,10 @@ local step = nn.compile(function(ids, targets)
   return loss, optim:step()
 end)
 
-ffi.cdef [[
-  typedef struct { long seconds, nanoseconds; } bench_timespec;
-  int clock_gettime(int clock, bench_timespec *now);
-]]
-local THREAD_CPU, clock = 3, ffi.new "bench_timespec"       -- CLOCK_THREAD_CPUTIME_ID of Linux
+local THREAD_CPU, clock = 3, ffi.new "nn_timespec"          -- CLOCK_THREAD_CPUTIME_ID of Linux
 local function on_core()
   ffi.C.clock_gettime(THREAD_CPU, clock)
-  return tonumber(clock.seconds) + tonumber(clock.nanoseconds) * 1e-9
+  return tonumber(clock.sec) + tonumber(clock.nsec) * 1e-9
 end
 
 -- Seconds and calls of the log's methods, each call counted once, in the outermost.
