@@ -87,18 +87,21 @@ double copy_rate(bool gpu, const Sizes& sizes) {
            time_of(gpu, "copy", Dtype::f32, p, {to.data(), from.data()}, sizes.repeats);
 }
 
-void measure(void*) {
-    const int worker = starpu_worker_get_id();
-    const bool gpu = starpu_worker_get_type(worker) == STARPU_CUDA_WORKER;
+Rates measured_rates(bool gpu) {
     const Sizes& sizes = gpu ? gpu_sizes : cpu_sizes;
+    Rates r;
+    r.f32 = product_rate(gpu, sizes, Dtype::f32, false);
+    r.f64 = product_rate(gpu, sizes, Dtype::f64, false);
+    r.bf16 = product_rate(gpu, sizes, Dtype::bf16, false);
+    r.tf32 = gpu ? product_rate(gpu, sizes, Dtype::f32, true) : r.f32;
+    r.bytes = copy_rate(gpu, sizes);
+    r.start = gpu ? 5e-6 : 1e-6;  // about what a launch, or taking a task, costs
+    return r;
+}
+
+void measure_gpu(void*) {
     try {
-        Rates& r = rates[size_t(worker)];
-        r.f32 = product_rate(gpu, sizes, Dtype::f32, false);
-        r.f64 = product_rate(gpu, sizes, Dtype::f64, false);
-        r.bf16 = product_rate(gpu, sizes, Dtype::bf16, false);
-        r.tf32 = gpu ? product_rate(gpu, sizes, Dtype::f32, true) : r.f32;
-        r.bytes = copy_rate(gpu, sizes);
-        r.start = gpu ? 5e-6 : 1e-6;  // about what a launch, or taking a task, costs
+        rates[size_t(starpu_worker_get_id())] = measured_rates(true);
     } catch (const std::exception& e) {
         std::lock_guard lock(mutex);
         failure = e.what();
@@ -131,8 +134,12 @@ void start_costs() {
                asks_for_times(starpu_sched_get_sched_policy()->policy_name);
     rates.fill({});
     if (!measured) return;
+    const Rates cpu = measured_rates(false);  // on this thread: all cores are taken as equal
+    for (int w = 0; w < int(starpu_worker_get_count()); ++w)
+        if (starpu_worker_get_type(w) == STARPU_CPU_WORKER) rates[size_t(w)] = cpu;
     failure.clear();
-    starpu_execute_on_each_worker(measure, nullptr, STARPU_CPU | STARPU_CUDA);
+    if (starpu_cuda_worker_get_count() > 0)
+        starpu_execute_on_each_worker(measure_gpu, nullptr, STARPU_CUDA);
     if (!failure.empty()) fail("measuring the workers' rates: %s", failure.c_str());
 }
 

@@ -1,6 +1,6 @@
 // How long tasks take, for schedulers that choose a worker by it (dmdas): from FLOPs and bytes,
-// with rates measured once on each worker when the engine starts. Schedulers that ask for no times,
-// the CPUs' default among them, measure nothing.
+// with rates measured when the engine starts: once for all CPU workers, on each GPU. Schedulers
+// that ask for no times, the CPUs' default among them, measure nothing.
 #pragma once
 #include "engine/task.h"
 
