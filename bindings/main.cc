@@ -25,7 +25,8 @@ namespace {
 const char* const usage =
     "usage: nnlua [options] [script [arguments]]\n"
     "  nnlua                  an interactive session\n"
-    "  nnlua SCRIPT ARGS      run a script; '-' reads it from standard input\n"
+    "  nnlua SCRIPT ARGS      run a script; '-' reads it from standard input, recipes/NAME.lua\n"
+    "                         is nnlua's own where this folder has none\n"
     "  -e CODE                run CODE\n"
     "  -i                     go on interactively after the script or -e\n"
     "  -l NAME                require NAME before anything else\n"
@@ -102,6 +103,16 @@ std::string library_root() {
     return NN_SOURCE_DIR;
 }
 
+// The message on the stack with the advice and the traceback of lua/nn/ffi.lua, if that is loaded.
+bool add_advice(lua_State* L) {
+    lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
+    lua_getfield(L, -1, "nn.ffi");
+    if (!lua_istable(L, -1)) return false;
+    lua_getfield(L, -1, "traced");
+    lua_pushvalue(L, 1);
+    return lua_pcall(L, 1, 1, 0) == 0 && luaL_callmeta(L, -1, "__tostring");
+}
+
 // An error for people (a table of lua/nn/ffi.lua with a __tostring) stands for itself; anything
 // else gets a traceback.
 int add_traceback(lua_State* L) {
@@ -114,7 +125,7 @@ int add_traceback(lua_State* L) {
     if (message.size() > hook.size() &&
         message.compare(message.size() - hook.size(), hook.size(), hook) == 0)
         lua_pushliteral(L, "interrupted");
-    else
+    else if (!add_advice(L))
         luaL_traceback(L, L, message.c_str(), 1);
     return 1;
 }
@@ -195,6 +206,13 @@ int run_text(lua_State* L, const char* text, const char* name) {
     return call(L, 0);
 }
 
+// The file that a script's name means: what is not here may be one of nnlua's own recipes.
+std::string script_file(const char* name) {
+    const std::string own = library_root() + "/" + name;
+    const bool here = access(name, F_OK) == 0 || std::strncmp(name, "recipes/", 8) != 0;
+    return here || access(own.c_str(), F_OK) != 0 ? name : own;
+}
+
 int run_script(lua_State* L, const char* name, int argc, char** argv, int first) {
     if (luaL_loadfile(L, std::strcmp(name, "-") == 0 ? nullptr : name) != 0) {
         const std::string longer = std::string(name) + ".lua";
@@ -256,6 +274,11 @@ int run(int argc, char** argv) {
     Options options;
     const int early = parse(argc, argv, &options);
     if (early >= 0) return early;
+    std::string script;
+    if (options.script) {
+        script = script_file(argv[options.script]);
+        argv[options.script] = script.data();
+    }
     open_state(argc, argv, options.script ? options.script : argc);
     install_signal_handlers();
     if (options.health) return run_text(state, "require('health').run()", "=health");

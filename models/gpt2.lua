@@ -87,6 +87,10 @@ end
 --- model:hidden(ids) -> (B,T,C), what the last norm gives, for ids (B,T).
 ---     model:hidden(data.train:batch()):dims()  --> 2, 16, 16
 function GPT2:hidden(ids)
+  if not nn.is_tensor(ids) or #ids.shape ~= 2 then
+    nn.fail("gpt2: the ids are %s; a tensor (batch, tokens) of i32 is needed",
+            nn.is_tensor(ids) and "(" .. table.concat(ids.shape, ",") .. ")" or "a " .. type(ids))
+  end
   local time, context = ids:dim(2), self.config.context
   if time > context then
     nn.fail("gpt2: %d tokens are longer than the model's context of %d", time, context)

@@ -86,7 +86,7 @@ const OpRegistrar slice_op = Op{
             const auto from_end = [&](int64_t i) { return i < 0 ? i + size + 1 : i; };
             const int64_t first = from_end(c.integer("first")), last = from_end(c.integer("last"));
             c.need(1 <= first && first <= last && last <= size,
-                   "elements %lld to %lld of an axis of size %lld (x is %s)",
+                   "elements %lld to %lld of an axis of size %lld, which count from 1 (x is %s)",
                    (long long)c.integer("first"), (long long)c.integer("last"), (long long)size,
                    to_string(x.shape()).c_str());
             c.result(slice(x, axis, first - 1, last - first + 1));

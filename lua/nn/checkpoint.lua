@@ -28,8 +28,8 @@ local function write_state(path, state)
   writer:close()
 end
 
--- The state of a folder, or nil and what is wrong with it. The files it names are checked too.
-local function read_state(folder)
+-- The state of a folder, or nil and what is wrong with it.
+local function parse_state(folder)
   local path = files.join(folder, "state.json")
   if not files.exists(path) then return nil, "state.json is missing" end
   local crc, text = files.read(path):match '^{"crc32":"(%x+)",(.*)\n$'
@@ -38,6 +38,13 @@ local function read_state(folder)
   if not state or state.format ~= FORMAT then
     return nil, "state.json is of another version of nnlua"
   end
+  return state
+end
+
+-- The same, the files it names being checked too.
+local function read_state(folder)
+  local state, reason = parse_state(folder)
+  if not state then return nil, reason end
   for name, expected in pairs(state.files) do
     local full = files.join(folder, name)
     if not files.exists(full) then return nil, name .. " is missing" end
@@ -163,6 +170,16 @@ function M.open_checkpoint(path)
   return setmetatable({path = path, state = state}, Checkpoint)
 end
 
+--- config(folder) -> the settings in the newest checkpoint of a run's folder, or in a checkpoint
+--- itself; nil where none can be read. Its weights are not looked at.
+function M.config(folder)
+  local list = M.list(folder)
+  for i = #list, 0, -1 do
+    local state = parse_state(list[i] and list[i].path or folder)
+    if state and type(state.config) == "table" then return state.config end
+  end
+end
+
 --- find(out, resume, warn) -> checkpoint or nil. resume: "none"; "auto", the newest complete one of
 --- the folder `out` (warn(text) tells of damaged ones, which are passed over); or a path: of a
 --- checkpoint, or of a run's folder, whose newest is taken.
@@ -170,7 +187,8 @@ function M.find(out, resume, warn)
   if resume == "none" then return nil end
   local folder = resume == "auto" and out or resume
   if resume ~= "auto" and not files.list(folder) then
-    lib.fail("there is no checkpoint '%s'", resume)
+    lib.fail("there is no checkpoint '%s'; resume is none, auto, or the folder of one or of a run",
+             resume)
   end
   if resume ~= "auto" and #M.list(folder) == 0 then return M.open_checkpoint(folder) end
   local all = M.list(folder)

@@ -1,6 +1,7 @@
 -- Configuration of a recipe: a nested table of fields with a meaning and a default each, presets,
 -- and settings from the command line. Everything is checked before anything runs; an unknown name
 -- is an error that says which is nearest.
+local elsewhere = require "nn.elsewhere"
 local files = require "nn.files"
 local lib = require "nn.ffi"
 local near = require "nn.near"
@@ -114,7 +115,9 @@ local function find(self, path)
     end
     lib.fail("'%s' is a group; set one of %s", path, table.concat(inside, ", "))
   end
-  local hint = suggestion(path, leaf_names(self))
+  local names = leaf_names(self)
+  local same = elsewhere.setting(path, names)
+  local hint = same and ("; nanoGPT's is '%s' here"):format(same) or suggestion(path, names)
   lib.fail("there is no '%s'%s", path, hint ~= "" and hint or " (--help lists what there is)")
 end
 
@@ -201,6 +204,22 @@ local function help(self)
   return table.concat(lines, "\n")
 end
 
+-- Settings of the run that is resumed, under what the command line says. What an older version
+-- called otherwise, or allowed, is left at its default.
+local function take_over(self, settings)
+  local given = {}
+  for _, setting in ipairs(settings) do given[setting.path] = setting.text end
+  if not self.values.resume or (given.resume or self.values.resume) == "none" then return end
+  local saved = require("nn.run_settings").saved(given, self.values)
+  for _, leaf in ipairs(self.leaves) do
+    local value = saved(leaf.path)
+    if type(value) == type(leaf.field.default)
+       and pcall(check, leaf.path, leaf.field, value, value) then
+      set(self, leaf.path, value)
+    end
+  end
+end
+
 -- The command line as path and text pairs. "--name" is short for "name=true".
 local function split_arguments(self, arguments)
   local settings, known = {}, {}
@@ -241,7 +260,8 @@ end
 
 --- nn.config(schema, arguments, {presets=, about=, usage=}) -> cfg
 --- A recipe's settings: the defaults of the schema, then the preset that its field `preset` names,
---- then `a.b=value` from the list of arguments. `--name` is short for `name=true`; `--help` prints
+--- then, where nn.run_fields' resume is given, those of the run that goes on (unless another preset
+--- is given), then `a.b=value` from the list of arguments. `--name` is short for `name=true`; `--help` prints
 --- what there is, below `about` or the comment at the head of the script, and ends the program;
 --- `usage` is what its first line says behind the script's name. The result is a plain nested table
 --- that prints as all of its settings. A group of the schema may start with lists of fields to
@@ -262,6 +282,7 @@ function M.config(schema, arguments, options)
     if setting.path == "preset" then set(self, "preset", setting.text) end
   end
   if next(self.presets) and self.values.preset then apply_preset(self, self.values.preset) end
+  take_over(self, settings)
   for _, setting in ipairs(settings) do
     if setting.path == "help" then
       want_help = true

@@ -281,7 +281,7 @@ function M.data(given, options)
                accum = cfg.accum}
   local train = new_loader(source, 0, part, all)
   local validation = new_loader(val or source, val and 0 or part, rest, all)
-  if not words then
+  if cfg.bin ~= "" then
     local deadline = require("nn").now() + SCAN_SECONDS
     check_ids(validation, deadline)
     check_ids(train, deadline)

@@ -3,6 +3,7 @@
 -- LuaJIT's collector cannot see.
 
 local ffi = require "ffi"
+local elsewhere = require "nn.elsewhere"
 local host = require "nn.host"
 
 local M = {}
@@ -69,9 +70,7 @@ end
 --- other error values stay what they are.
 function M.traced(e)
   if type(e) ~= "string" or e:find ": interrupted$" then return e end
-  if e:find "attempt to compare %w+ with table$" or e:find "attempt to compare table with %w+$" then
-    e = e .. "; elements of a tensor are compared by methods: x:gt(2), x:le(2)"
-  end
+  e = e .. elsewhere.advice(e)
   local lines = {}
   for line in debug.traceback("", 2):gmatch "[^\n]+" do
     if not is_noise(line) then lines[#lines + 1] = line end

@@ -124,6 +124,13 @@ local function nodes_behind(root)
   return list
 end
 
+-- The gradient a leaf has so far: in a function that is being recorded none from outside, which
+-- would be that of the recording in every call.
+local function leaf_grad(x)
+  if touched and not touched[x] and x.grad then set_leaf_grad(x, nil) end
+  return x.grad
+end
+
 -- Adds a gradient to what an input has: on its node for a result, in .grad for a leaf. An owned one
 -- belongs to the tape alone, so that later ones may be added to it in place.
 local function accumulate(x, g, owned)
@@ -135,7 +142,7 @@ local function accumulate(x, g, owned)
   end
   if not x.requires_grad then return end
   g = rules.as_tensor(g, x)
-  if not x.grad then
+  if not leaf_grad(x) then
     set_leaf_grad(x, g, owned)
   elseif x.grad ~= g then
     local in_place = x.grad_owned and x.grad.dtype == g.dtype
@@ -148,7 +155,8 @@ local function propagate(node)
   local name = node.op.name
   local function into(i)
     local x = node.inputs[i]
-    if x.node == nil and x.grad and x.grad_owned and x.grad.dtype ~= "bf16" then return x.grad end
+    if x.node ~= nil or not leaf_grad(x) then return nil end
+    if x.grad_owned and x.grad.dtype ~= "bf16" then return x.grad end
   end
   local rule = node.rule or rules.rule_of(name)
   local grads = rule(node, node.grads[1], into, node.grads[2])

@@ -3,6 +3,7 @@
 
 local ffi = require "ffi"
 local arguments = require "nn.arguments"
+local elsewhere = require "nn.elsewhere"
 local lib = require "nn.ffi"
 local ops = require "nn.op"
 local tensor = require "nn.tensor"
@@ -363,7 +364,8 @@ setmetatable(nn, {
   __index = function(_, name)
     local file = lazy[name]
     if not file then
-      lib.misuse("nn has no '%s'%s", tostring(name), require("nn.near").suggestion(name, nn))
+      lib.misuse("nn has no '%s'%s", tostring(name),
+                 elsewhere.here("library", name) or require("nn.near").suggestion(name, nn))
     end
     nn[name] = require(file)[name]
     return nn[name]

@@ -29,6 +29,9 @@ function M.module(name)
   })
   class.__index = class
   class.__call = function(object, ...)
+    if not object.forward then
+      lib.misuse("%s has no forward; write function %s:forward(x) ... end", name, name)
+    end
     if layer.named then return layer.call(object, object.forward, ...) end
     return object:forward(...)
   end

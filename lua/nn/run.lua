@@ -44,6 +44,9 @@ function M.run(cfg)
   local function warn(text) self:say("warning: " .. text) end
   self.checkpoint = checkpoint.find(out, cfg.resume, warn)
   local state = self.checkpoint and self.checkpoint.state
+  if cfg.resume == "auto" and not state and not cfg.plan then
+    self:say(("there is no checkpoint in %s yet: beginning at step 1"):format(out))
+  end
   if state and state.vocabulary then self.vocabulary = vocabulary.from_state(state.vocabulary) end
   return self
 end
@@ -53,6 +56,7 @@ end
 ---     run:track{model = model}
 ---     run:sample "To be, or not to be"
 function Run:sample(text)
+  self:say(("a sample after step %d:"):format(self.step), "dim")
   self:say(text)
   self.log:event("sample", {step = self.step, text = text})
 end
@@ -206,6 +210,7 @@ local function text_of(values)
 end
 
 --- run:report{val_loss=...}: numbers of this step, for people and metrics.jsonl. A nil is left out.
+--- A val_loss of at most the setting stop_at ends the loop behind this step.
 ---     local run = nn.run(cfg)
 ---     run:track{model = model}
 ---     run:report {val_loss = nn.evaluate(model, data.val, 2)}
@@ -214,7 +219,10 @@ function Run:report(values)
   self:say(("step %d/%d  %s"):format(self.step, self.cfg.steps, text_of(values)), "bold")
   values.step = self.step
   self.log:event("eval", values)
-  if values.val_loss then self.saver:judge(self.step, values.val_loss) end
+  if not values.val_loss then return end
+  self.saver:judge(self.step, values.val_loss)
+  self.reached = values.val_loss <= self.cfg.stop_at
+  if self.reached then self:say(("ends here: stop_at=%g is reached"):format(self.cfg.stop_at)) end
 end
 
 -- The last step whose results were read.
@@ -265,7 +273,7 @@ end
 
 -- After the body of a step: signals and checkpoints. Only the last checkpoint is waited for.
 local function end_step(self)
-  local last = self.step == self.cfg.steps
+  local last = self.step == self.cfg.steps or self.reached
   if last or require("nn").interrupted() then
     save(self)
     return last or stop(self)
@@ -298,7 +306,7 @@ local function begin(self)
 end
 
 --- run:steps() -> iterator over the numbers of the steps to do, from 1 or where a checkpoint ended.
---- Saves every save_every steps and after the last. Ctrl-C and SIGTERM let the step end, save, and
+--- Saves every save_every steps and after the last, in run:done where `break` leaves it. Ctrl-C and SIGTERM let the step end, save, and
 --- end the program with status 128 + the signal's number and the command to go on; a second one
 --- ends it at once.
 ---     local run, last = nn.run(cfg), nil
@@ -317,7 +325,7 @@ function Run:steps()
       if text then self:say(text) end
       end_step(self)
     end
-    if self.step >= self.cfg.steps then
+    if self.step >= self.cfg.steps or self.reached then
       pause(self)
       return nil
     end
@@ -336,8 +344,7 @@ end
 ---     for _ in run:steps() do run:record(step(data.train:batch())) end
 ---     run:done {val_loss = 1}
 function Run:done(values)
-  pause(self)                            -- also where the loop was left before the last step
-  self.saver:settle(good(self))
+  save(self)                             -- if the loop was left before the last step
   local text = text_of(values)
   values.step, values.train_seconds = self.step, self.seconds
   values.tokens_per_s = self.parts.data and (self.step - self.first + 1)

@@ -17,9 +17,12 @@ function M.run_fields(defaults)
   end
   return {
     steps = field("steps", 2000, "steps to train", {min = 1}),
+    stop_at = field("stop_at", 0, "val_loss at which training ends before; 0: never",
+                    {min = 0, real = true}),
     seed = field("seed", 1, "of weights, dropout, data order and samples", {min = 0}),
     out = field("out", "", "folder of this run; empty: runs/PRESET, then runs/PRESET-2, ..."),
-    resume = field("resume", "none", "none, auto (newest checkpoint in out), or a checkpoint"),
+    resume = field("resume", "none", "none, auto (newest checkpoint in out), or a checkpoint: with "
+                   .. "its settings, but for those that are given"),
     save_every = field("save_every", 500, "steps between checkpoints; 0: only the last", {min = 0}),
     keep = field("keep", 2, "newest checkpoints that are kept", {min = 1}),
     keep_best = field("keep_best", true, "keep the one with the lowest val_loss too, as OUT/best"),
@@ -64,18 +67,45 @@ function M.prepare_folder(out, resume)
   end
 end
 
+-- Settings of one start of a run, not of the run.
+local own = {out = true, resume = true, plan = true, profile = true, profile_steps = true}
+
+--- saved(given, values) -> path -> its value in the run that is to be resumed, or nil. given: the
+--- command line's settings as texts by path; values: the recipe's others. A preset that is given and
+--- is not the run's means other settings: then there are none.
+function M.saved(given, values)
+  local function setting(name) return given[name] or values[name] end
+  local resume = setting "resume"
+  local from = resume
+  if resume == "auto" then
+    from = setting "out"
+    if from == "" then from = M.default_folder {preset = setting "preset", resume = resume} end
+  end
+  local config = resume ~= "none" and checkpoint.config(from)
+  if not config or given.preset and given.preset ~= config.preset then
+    return function() return nil end
+  end
+  return function(path)
+    if own[path] then return nil end
+    local value = config
+    for part in path:gmatch "[^.]+" do
+      value = type(value) == "table" and value[part]
+    end
+    return value
+  end
+end
+
 --- compare(cfg, found, say): settings that differ from those of a checkpoint: an error for the
 --- model's, else a remark.
 function M.compare(cfg, found, say)
   local old = found.state.config
-  local free = {out = true, resume = true, preset = true, plan = true,
-                profile = true, profile_steps = true}
   for _, setting in ipairs(config.settings(cfg)) do
     local before = old
     for part in setting.path:gmatch "[^.]+" do
       before = type(before) == "table" and before[part]
     end
-    if before ~= setting.value and before ~= nil and not free[setting.path] then
+    if before ~= setting.value and before ~= nil and setting.path ~= "preset"
+       and not own[setting.path] then
       local text = ("%s=%s (it was %s)"):format(setting.path, setting.text, tostring(before))
       if setting.path:find "^model%." then
         lib.fail("'%s' is of another model: %s", found.path, text)

@@ -3,6 +3,7 @@
 
 local ffi = require "ffi"
 local arguments = require "nn.arguments"
+local elsewhere = require "nn.elsewhere"
 local lib = require "nn.ffi"
 local C, check = lib.C, lib.check
 
@@ -321,8 +322,12 @@ Tensor.__index = function(self, key)
     return row:reshape(rest)
   end
   if unset[key] then return nil end
-  lib.misuse("a tensor has no method '%s'%s", tostring(key),
-             require("nn.near").suggestion(key, Tensor))
+  if type(key) ~= "string" then
+    lib.misuse("x[i] is row i, counted from 1; %s is given (by a mask, nn.where(mask, x, 0) selects)",
+               is_tensor(key) and "a tensor" or arguments.describe(key))
+  end
+  lib.misuse("a tensor has no method '%s'%s", key,
+             elsewhere.here("tensor", key) or require("nn.near").suggestion(key, Tensor))
 end
 
 -- Only what the tape and scripts keep on a tensor can be set; x[1] = 5 would change no element.

@@ -1,0 +1,93 @@
+-- What names of PyTorch and nanoGPT are called here. Whoever comes from there types them by habit;
+-- the error about a name that does not exist then says the one that does.
+
+local M = {}
+
+local no_devices = "not needed: there are no devices"
+
+local tensor = {
+  size = "x:dims(), or x:dim(axis)", ndim = "#x.shape", numel = "x:count()", T = "x:t()",
+  mT = "x:t()", cpu = no_devices, cuda = no_devices, device = no_devices,
+  numpy = "x:table(), or x:host()", tolist = "x:table()", data = "x:detach()",
+  float = 'x:to "f32"', double = 'x:to "f64"', half = 'x:to "bf16"', bfloat16 = 'x:to "bf16"',
+  int = 'x:to "i32"', long = 'x:to "i64"', type = "x.dtype, or x:to(dtype)", mm = "x:matmul(y)",
+  bmm = "x:matmul(y)", dot = "(x * y):sum()", zero_ = "x:fill_(0)", flatten = "x:reshape(-1)",
+  requires_grad_ = "x.requires_grad = true", contiguous = "not needed: every tensor is",
+}
+
+local library = {
+  mm = "nn.matmul", bmm = "nn.matmul", concat = "nn.cat", einsum = "nn.matmul and reshape",
+  load = "nn.load_safetensors, nn.load_model or nn.load_hf",
+  save = "nn.save_safetensors, nn.save_hf, or a checkpoint", manual_seed = "nn.seed",
+  from_pretrained = "nn.load_hf", Parameter = "nn.parameter(shape, {std = 0.02})",
+  Module = 'nn.module "Name"', ModuleList = "nn.list, or a table as a field",
+  GELU = "nn.gelu, a function", ReLU = "nn.relu, a function", SiLU = "nn.silu, a function",
+  Tanh = "nn.tanh, a function", Sigmoid = "nn.sigmoid, a function",
+  Softmax = "nn.softmax, a function", CrossEntropyLoss = "nn.cross_entropy, a function",
+  MSELoss = "nn.mse, a function", Adam = "nn.AdamW with weight_decay = 0",
+  clip_grad_norm_ = "the optimizer's `clip`", scaled_dot_product_attention = "nn.attention",
+  MultiheadAttention = "nn.attention; models/gpt2.lua has such a layer",
+  functional = "nn itself", DataLoader = "nn.data", cuda = no_devices,
+  float32 = 'the dtype "f32"', float64 = 'the dtype "f64"', bfloat16 = 'the dtype "bf16"',
+  inference_mode = "nn.no_grad(function() ... end)", int64 = 'the dtype "i64"',
+}
+
+local model = {
+  train = "nn.training(true), as it is at the start",
+  eval = "nn.training(false), which nn.evaluate and nn.generate do by themselves",
+  to = "not needed: there are no devices; a model's dtype is given when it is made",
+  cuda = no_devices, state_dict = "model:state()",
+  load_state_dict = "model:load(state)", named_parameters = "model:parameters()",
+  register_buffer = "a tensor in a field", generate = "nn.generate(model, ids, {tokens = 100})",
+  from_pretrained = "nn.load_hf(folder)", save_pretrained = "nn.save_hf(folder, model)",
+}
+
+local settings = {
+  batch_size = "data.batch", block_size = "model.context", n_layer = "model.layers",
+  n_head = "model.heads", n_embd = "model.embd", vocab_size = "model.vocab",
+  gradient_accumulation_steps = "data.accum", learning_rate = "optim.lr",
+  min_lr = "schedule.min_lr", warmup_iters = "schedule.warmup", max_iters = "steps", max_steps = "steps",
+  epochs = "steps", lr_decay_iters = "steps", eval_interval = "eval_every",
+  eval_iters = "eval_batches", log_interval = "log_every", grad_clip = "optim.clip",
+  out_dir = "out", dataset = "data.bin", init_from = "init", max_new_tokens = "tokens",
+  num_samples = "samples", start = "prompt",
+}
+
+local kinds = {tensor = tensor, library = library, model = model}
+
+--- here(kind, name) -> "; here that is x:dims()" for a name of PyTorch that is another one here, or
+--- nil. kind: "tensor", "library" or "model".
+function M.here(kind, name)
+  local known = kinds[kind][name]
+  if not known then return nil end
+  if known:find "^not needed" then return "; it is " .. known end
+  return "; here that is " .. known
+end
+
+--- setting(name, known) -> the setting that nanoGPT's `name` is, if it is one of the list `known`.
+function M.setting(name, known)
+  for _, path in ipairs(known) do
+    if path == settings[name] then return path end
+  end
+end
+
+-- What a Lua error says of a habit that fails here, and what to do instead.
+local habits = {
+  {"attempt to compare %w+ with table$",
+   "elements of a tensor are compared by methods: x:gt(2), x:le(2)"},
+  {"attempt to compare table with %w+$",
+   "elements of a tensor are compared by methods: x:gt(2), x:le(2)"},
+  {"attempt to index local 'self' %(a nil value%)$",
+   "was a method called with '.' instead of ':'?"},
+}
+
+--- advice(text) -> what to add to the text of a Lua error, or "".
+function M.advice(text)
+  for _, habit in ipairs(habits) do
+    if text:find(habit[1]) then return "; " .. habit[2] end
+  end
+  local name = text:match "attempt to call method '([%w_]+)' %(a nil value%)$"
+  return name and M.here("model", name) or ""
+end
+
+return M
