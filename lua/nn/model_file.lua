@@ -9,7 +9,10 @@ local M = {}
 
 -- The newest good checkpoint of a run's folder, or of its own; nil where `path` is neither.
 local function find_checkpoint(path)
-  if not files.list(path) then lib.fail("there is no folder '%s'", path) end
+  if not files.list(path) then
+    lib.fail("there is no folder '%s'; give a run's, a checkpoint's, or one of transformers, as "
+             .. "`huggingface-cli download gpt2 --local-dir gpt2` makes it", path)
+  end
   if not files.exists(files.join(path, "state.json")) and #checkpoint.list(path) == 0 then
     if files.exists(files.join(path, "config.json")) then return nil end
     lib.fail("'%s' holds no model: neither config.json and model.safetensors nor a checkpoint",

@@ -153,7 +153,7 @@ local function batch_text(build, loader, plan)
     return M.step(build, batch * parts, loader.context, false).peak
   end
   local batch, bytes = M.largest_batch(needs, loader.batch_size, plan.there, SEARCH_SECONDS)
-  if batch == 0 then return "none fits" end
+  if batch == 0 then return "none fits: data.batch=1 takes " .. units.bytes(needs(1)) end
   if not bytes then return ("data.batch=%d fits; larger ones were not tried"):format(batch) end
   return ("data.batch=%d, which needs %s"):format(batch, units.bytes(bytes))
 end

@@ -166,7 +166,8 @@ t.case("a damaged checkpoint stops resume=PATH; resume=auto takes the one before
   files.remove(files.join(folder, "saved/checkpoint-000004/state.json"))
   says("data.text=text.txt out=saved resume=auto",
        "no checkpoint in 'saved' can be used; another out= starts again")
-  says("data.text=text.txt out=new resume=nowhere", "there is no checkpoint 'nowhere'")
+  says("data.text=text.txt out=new resume=nowhere", "there is no checkpoint 'nowhere'; resume "
+       .. "is none, auto, or the folder of one or of a run")
   says("data.text=text.txt out=saved", "'saved' holds a run already, up to step 4; go on with "
        .. "resume=auto, or choose another out=")
 end)

@@ -86,6 +86,22 @@ t.case("gradients of a compiled step stay inside, those of before stay as they w
   assert(w.grad == nil)
 end)
 
+t.case("each call of a compiled step begins without gradients, whatever there was before", function()
+  local w, v = nn.tensor({1, 2}, {grad = true}), nn.tensor({3, 4}, {grad = true})
+  for _ = 1, 2 do ((w * w):sum() + v:sum()):backward() end
+  local f = nn.compile(function(x)
+    (w * x + v):sum():backward()
+    return w.grad, v.grad
+  end)
+  for _ = 1, 3 do
+    local w_grad, v_grad = f(nn.tensor {5, 6})
+    t.same({w_grad:table(), v_grad:table()}, {{5, 6}, {1, 1}})
+  end
+  t.same({w.grad:table(), v.grad:table()}, {{4, 8}, {2, 2}})
+  t.fails(function() nn.SGD({nn.ones(2, {grad = true})}, {lr = 1}):step() end,
+          "gradients of a backward() in nn.compile stay there")
+end)
+
 t.case("a wrong number of results, or a result that is no tensor, is refused", function()
   local f = nn.compile(function(x) return x, 3 end)
   t.fails(function() f(nn.ones(1)) end, "result 2 is a number")

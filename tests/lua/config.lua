@@ -52,6 +52,8 @@ t.case("an unknown name is an error that says which is nearest", function()
   says("lr=1", "there is no 'lr'; did you mean 'optim.lr'?")
   says("model.layer=1", "there is no 'model.layer'; did you mean 'model.layers'?")
   says("zzzzzz=1", "there is no 'zzzzzz' (--help lists what there is)")
+  says("learning_rate=1", "there is no 'learning_rate'; nanoGPT's is 'optim.lr' here")
+  says("block_size=1", "there is no 'block_size' (--help lists what there is)")
   says("optim=3", "'optim' is a group; set one of optim.lr, optim.kind")
   says("optim.kind=adam", "'optim.kind' is one of adamw, sgd, not 'adam'; did you mean 'adamw'?")
   says("preset=smal", "there is no preset 'smal'; did you mean 'small'? "

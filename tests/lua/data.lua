@@ -1,6 +1,7 @@
 -- Data: windows and splits, vocabularies, the state of a loader, and what is refused.
 local ffi = require "ffi"
 local data_file = require "nn.data"
+local files = require "nn.files"
 local nn = require "nn"
 local t = require "nn.test"
 
@@ -160,6 +161,20 @@ t.case("without data, nnlua's own sources are there", function()
   local data = nn.data(settings(), {context = 64})
   t.check(data.own and data.train.count > 100000 and data.vocab > 80, "some hundred kB of text")
   t.check(data_file.own_text():find("GPT-2 (Radford", 1, true), "models/gpt2.lua is part of it")
+end)
+
+t.case("ids of a validation file that the training file's tokenizer lacks are found at once", function()
+  local folder = t.folder()
+  nn.train_tokenizer("abab abab", {size = 258}):save(folder)
+  for name, ids in pairs {train = {1, 2, 3, 257, 5}, val = {1, 2, 258, 4, 5}} do
+    files.write(files.join(folder, name .. ".bin"),
+                ffi.string(ffi.new("uint16_t[5]", ids), 10))
+  end
+  local function open(val)
+    return nn.data({bin = folder .. "/train.bin", val = folder .. "/" .. val}, {context = 4})
+  end
+  t.same(open("train.bin").vocab, 258)
+  t.fails(function() open "val.bin" end, "val.bin': token 258 at position 2 (from 0) is outside")
 end)
 
 t.case("a .bin file of any size is mapped, not read", function()

@@ -7,15 +7,18 @@ local folder = t.folder()
 local build = t.program():match "^(.*)/"
 local function shell(text) return t.shell(("set -e; cd %s\n"):format(folder) .. text) end
 
-t.case("an installed nnlua runs from anywhere, a recipe too", function()
+t.case("an installed nnlua runs from anywhere, a recipe too, its own where there is none", function()
   local status, output = shell(([[
     cmake --build %s --target libnnlua nnlua >/dev/null
     cmake --install %s --prefix usr >/dev/null
     usr/bin/nnlua -e 'print(package.loaded["nn.host"].root, (nn.ones(2) + 1):sum():item())'
     usr/bin/nnlua usr/share/nnlua/recipes/gpt2_train.lua --plan | grep -c "^parameters"
+    usr/bin/nnlua recipes/runs.lua --help | sed -n 2p
+    mkdir recipes; echo 'print("mine")' >recipes/runs.lua; usr/bin/nnlua recipes/runs.lua
     echo '%%time 6 * 7' | usr/bin/nnlua | head -1
   ]]):format(build, build))
-  t.same(output, folder .. "/usr/share/nnlua\t4\n1\n42\n")
+  t.same(output, folder .. "/usr/share/nnlua\t4\n1\n"
+         .. "Lists runs with their state, the newest last.\nmine\n42\n")
   t.same(status, 0)
 end)
 

@@ -41,6 +41,44 @@ t.case("layers check their sizes", function()
   says(function() GPT2 {} end, "gpt2: 'layers' is missing")
 end)
 
+t.case("names of PyTorch that are others here are told", function()
+  says(function() return x.T end, "a tensor has no method 'T'; here that is x:t()")
+  says(function() x:size(1) end, "no method 'size'; here that is x:dims(), or x:dim(axis)")
+  says(function() x:cuda() end, "no method 'cuda'; it is not needed: there are no devices")
+  says(function() x:summ() end, "a tensor has no method 'summ'; did you mean 'sum'?")
+  says(function() nn.CrossEntropyLoss() end, "nn has no 'CrossEntropyLoss'; here that is nn.cross_")
+  local function script(text)
+    return select(2, t.shell(("$NNLUA -e 'local nn = require \"nn\" %s' 2>&1"):format(text)))
+  end
+  t.check(script("nn.Linear(1, 1):eval()"):find("'eval' (a nil value); here that is nn.training(f",
+                                               1, true), "eval")
+  t.check(script("print(nn.ones(1).item())"):find("; was a method called with '.' instead of ':'?",
+                                                  1, true), "a dot")
+  t.check(script("print(nn.ones(1) > 2)"):find("; elements of a tensor are compared by methods",
+                                               1, true), "a comparison")
+end)
+
+t.case("every name that is recommended instead of PyTorch's exists", function()
+  local text = require("nn.files").read(require("nn.host").root .. "/lua/nn/elsewhere.lua")
+  local count = 0
+  for name in text:gmatch "nn%.([%a_]+)" do
+    if name ~= "elsewhere" then t.check(nn[name] ~= nil, name) end
+    count = count + 1
+  end
+  for name in text:gmatch "x:([%a_]+)" do t.check(x[name] ~= nil, name) end
+  for name in text:gmatch "model:([%a_]+)" do t.check(GPT2(tiny)[name] ~= nil, name) end
+  t.check(count > 30, "names")
+end)
+
+t.case("rows are numbers, ids are two-dimensional, and a module has a forward", function()
+  says(function() return x[x:gt(2)] end, "x[i] is row i, counted from 1; a tensor is given")
+  says(function() return x[0] end, "elements 0 to 0 of an axis of size 2, which count from 1")
+  t.fails(function() GPT2(tiny)(nn.zeros(3):to "i32") end, "gpt2: the ids are (3); a tensor (batch,")
+  t.fails(function() GPT2(tiny)({{1, 2}}) end, "gpt2: the ids are a table; a tensor (batch, tokens)")
+  local Empty = nn.module "Empty"
+  says(function() Empty()(x) end, "Empty has no forward; write function Empty:forward(x) ... end")
+end)
+
 t.case("setting elements and unknown fields of a tensor is refused", function()
   local w = nn.zeros(2)
   says(function() w[1] = 5 end, "x[1] = ... changes no tensor; use x:assign_(source, {first, ...})")

@@ -184,12 +184,42 @@ t.case("a validation loss that is NaN is never the best", function()
   t.same(nn.open_checkpoint(cfg.out .. "/best").state.best, {step = 2, val_loss = 4})
 end)
 
-t.case("a loop that is left early keeps the checkpoint that was being written", function()
+t.case("a loop that is left early keeps the checkpoint being written, and done saves the last step", function()
   local cfg = settings("steps=9", "save_every=2", "keep_best=false")
   run_to_best(cfg, {5, 4, 3, 2, 1, 1}, 5)
   t.same(nn.open_checkpoint(cfg.out .. "/checkpoint-000004").state.step, 4)
+  t.same(nn.open_checkpoint(cfg.out .. "/checkpoint-000005").state.step, 5)
   local list = events(cfg)
   t.same(list[#list].event, "done")
+end)
+
+t.case("a validation loss of stop_at ends the run, which is saved", function()
+  local cfg = settings("steps=9", "save_every=0", "keep_best=false", "stop_at=2.5")
+  run_to_best(cfg, {5, 4, 2.5, 2, 1, 1})
+  t.same(nn.open_checkpoint(cfg.out .. "/checkpoint-000003").state.step, 3)
+  t.same(files.exists(cfg.out .. "/checkpoint-000004"), false)
+end)
+
+t.case("a run that goes on keeps its settings, but for those that are given", function()
+  local out = t.folder()
+  local function read(...)
+    return nn.config({preset = "a", nn.run_fields {}, lr = nn.field(1, "rate", {real = true}),
+                      text = nn.field("", "file")}, {...}, {presets = {a = {lr = 2}, b = {lr = 3}}})
+  end
+  local cfg = read("out=" .. out, "steps=1", "lr=0.5", "text=x", "save_every=7")
+  nn.save_checkpoint(out, {step = 1, model = nn.Linear(1, 1), config = cfg})
+  local function of(...)
+    local c = read("out=" .. out, ...)
+    return {c.steps, c.lr, c.text, c.save_every, c.resume}
+  end
+  t.same(of(), {2000, 2, "", 500, "none"})
+  t.same(of "resume=auto", {1, 0.5, "x", 7, "auto"})
+  t.same(of("lr=4", "resume=auto", "steps=2"), {2, 4, "x", 7, "auto"})
+  t.same(of("resume=auto", "preset=a"), of("resume=auto"))
+  t.same(of("resume=auto", "preset=b"), {2000, 3, "", 500, "auto"})
+  local other = read("resume=" .. out, "out=elsewhere")
+  t.same({other.lr, other.out}, {0.5, "elsewhere"})
+  t.same(read("resume=auto", "out=nowhere").lr, 2)
 end)
 
 t.case("a folder that holds a run is not written over", function()
@@ -210,7 +240,8 @@ t.case("a run without a folder takes runs/PRESET, then runs/PRESET-2", function(
       run.log:event("start", {})
       print(run.out, cfg.out)'
     done]]):format(t.folder()))
-  t.same(output, "runs/x\truns/x\nruns/x-2\truns/x-2\nruns/x-2\truns/x-2\n")
+  t.same(output, "runs/x\truns/x\nruns/x-2\truns/x-2\n"
+         .. "there is no checkpoint in runs/x-2 yet: beginning at step 1\nruns/x-2\truns/x-2\n")
 end)
 
 t.case("settings that changed since the checkpoint are named; the model's are refused", function()
