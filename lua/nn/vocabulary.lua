@@ -1,6 +1,7 @@
 -- Vocabularies of plain text: "char" (the UTF-8 characters that a training text uses, sorted) and
 -- "byte" (all 256). A vocabulary is small and is saved with every checkpoint.
 local ffi = require "ffi"
+local files = require "nn.files"
 local lib = require "nn.ffi"
 
 local M = {}
@@ -74,6 +75,22 @@ end
 ---     nn.vocabulary("char", "hello"):state().symbols  --> "ehlo"
 function Vocabulary:state()
   return {kind = self.kind, symbols = self.kind == "char" and table.concat(self.symbols) or nil}
+end
+
+--- vocabulary:save(folder): writes what nn.tokenizer(folder) reads: a byte vocabulary as the files
+--- of a BPE without merges, which transformers loads; a char vocabulary as vocabulary.json.
+--- Errors: what the disk refused.
+---     nn.vocabulary("char", "hello"):save "letters"
+---     nn.tokenizer("letters"):ids "hell"  --> {1, 0, 2, 2}
+function Vocabulary:save(folder)
+  if self.kind == "byte" then
+    return require("nn.bpe").new(self.symbols, {}, {}, "the byte vocabulary"):save(folder)
+  end
+  files.make_folder(folder, "the vocabulary's folder")
+  files.write(files.join(folder, "vocabulary.json"), files.json(self:state(), "") .. "\n")
+  for _, name in ipairs {"tokenizer.json", "vocab.json", "merges.txt"} do
+    files.remove(files.join(folder, name))                    -- of another vocabulary
+  end
 end
 
 --- from_state(state) -> vocabulary or tokenizer: the inverse of vocabulary:state().

@@ -277,6 +277,17 @@ t.case("a checkpoint of another model names the tensor", function()
           "holds no tensor 'blocks.2.norm1.weight'")
 end)
 
+t.case("what is no folder, step or model is refused by name", function()
+  local model = nn.Linear(2, 2)
+  t.fails(function() nn.save_checkpoint(nil, {step = 1, model = model}) end, "the folder is nil")
+  t.fails(function() nn.save_checkpoint(folder, {model = model}) end, "step is nil")
+  t.fails(function() nn.save_checkpoint(folder, {step = 1}) end, "model is nil; a module")
+  t.fails(function() nn.save_checkpoint(folder, {step = 1, modl = model}) end, "no option 'modl'")
+  t.fails(function() nn.open_checkpoint(nil) end, "the path is nil; a text is needed")
+  t.fails(function() files.list(nil) end, "the path is nil")
+  t.fails(function() files.read "a\0b" end, "holds a zero byte")
+end)
+
 t.case("a full disk is an error, and what was saved stays", function()
   local status, output = t.shell(([[
     cd %s && mkdir small && mount -t tmpfs -o size=300k tmpfs small 2>/dev/null || exit 77

@@ -181,6 +181,19 @@ t.case("special tokens are text unless they are asked for", function()
   t.same(tokenizer:decode {last}, "<|endoftext|>")
 end)
 
+t.case("of several special tokens the first counts, at one place the longest", function()
+  local words = nn.train_tokenizer("aaaa", {size = 262, special = {"<a>", "<a><b>", "<c>"}})
+  local ids = words.special
+  local function encode(text)
+    local array, count = words:encode(text, "", {special = true})
+    local list = {}
+    for i = 1, count do list[i] = array[i - 1] end
+    return list
+  end
+  t.same(encode "<c><a><b><a><c>", {ids["<c>"], ids["<a><b>"], ids["<a>"], ids["<c>"]})
+  t.same(words:decode(encode "x<a>y<c><b>"), "x<a>y<c><b>")
+end)
+
 t.case("a long piece takes time that grows with its length, not its square", function()
   local tokenizer = learned()
   local text = ("tile"):rep(250000)
