@@ -238,12 +238,17 @@ function M.read(path, what)
 end
 
 --- write(path, text): replaces a file at once: readers see the old text or the new, even after a
---- crash.
+--- crash. What cannot be written changes nothing.
 function M.write(path, text)
   local writer = M.create(path .. ".tmp")
-  writer:write(text)
-  writer:close()
-  M.rename(path .. ".tmp", path)
+  local good, problem = lib.protected(function()
+    writer:write(text)
+    writer:close()
+    M.rename(path .. ".tmp", path)
+  end)
+  if good then return end
+  M.remove(path .. ".tmp")
+  error(problem, 0)
 end
 
 --- number_text(x) -> x with as few digits (15 to 17) as read back as x.
