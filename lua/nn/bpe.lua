@@ -1,6 +1,7 @@
 -- GPT-2's byte-level BPE (Sennrich et al. 2016; Radford et al. 2019): text is split into pieces
 -- (pieces.lua), and in every piece the pair of neighbours that was learned first is joined until no
 -- learned pair is left. bpe_files.lua reads and writes such tokenizers, bpe_train.lua learns them.
+local arguments = require "nn.arguments"
 local ffi = require "ffi"
 local heap = require "nn.heap"
 local lib = require "nn.ffi"
@@ -166,6 +167,8 @@ local function special_finder(self, text)
   end
 end
 
+local encode_options = arguments.names "special"
+
 --- tokenizer:encode(text, name, {special=false}) -> array, count: ids as a C array from 0, of
 --- uint16_t, or uint32_t for more than 65536 tokens. With `special`, the texts of special tokens
 --- such as <|endoftext|> become those tokens; else they are text like any other, as data of unknown
@@ -174,9 +177,11 @@ end
 ---     local ids, count = tokenizer:encode "to be"
 ---     count < 5  --> true
 function Tokenizer:encode(text, _, options)
+  vocabulary.need_text(text)
+  options = arguments.options("encode", options, encode_options)
   local out = ffi.new(self.id_type .. "[?]", math.max(1, #text))
   local p, count, at = ffi.cast("const uint8_t *", text), 0, 1
-  if options and options.special then
+  if options.special then
     local next_special = special_finder(self, text)
     local first, last, id = next_special(at)
     while first do

@@ -221,6 +221,13 @@ local function from_two_files(vocab_path, merges_path)
       added[#added + 1] = {content = name, id = id}
     end
   end
+  local added_path = vocab_path:gsub("vocab%.json$", "added_tokens.json")
+  if files.exists(added_path) then
+    for name, id in pairs(json.read(added_path)) do
+      need(type(name) == "string" and name ~= "", added_path, "it is a list, no object")
+      added[#added + 1] = {content = name, id = id}
+    end
+  end
   return build(vocab_path, vocab, list, added)
 end
 

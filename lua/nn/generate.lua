@@ -35,6 +35,9 @@ end
 ---     nn.evaluate(model, data.val, 4)  --> 5.6
 function M.evaluate(model, loader, batches)
   local nn = require "nn"
+  arguments.need(type(model) == "table", "evaluate", "the model", model, "a module is needed")
+  arguments.need(type(loader) == "table" and loader.windows, "evaluate", "the loader", loader,
+                 "data.train or data.val of nn.data is needed")
   local f, sum, rows = loss_function(model), 0, 0
   local waiting                            -- the batch before: read while this one is computed
   local function read()
@@ -277,7 +280,8 @@ end
 --- the result is alike. temperature 0 takes the likeliest token; top_k > 0 draws from the k
 --- likeliest, top_p < 1 from the likeliest that hold this part of the probability. The same seed
 --- gives the same text. A sequence ends behind an id of `stop_ids`, or where what was generated
---- holds a text of `stop` (which needs `tokenizer`); either is one or a list. on_token(id, row) is called for each new id.
+--- holds a text of `stop` (which needs `tokenizer`); either is one or a list. on_token(id, row) is
+--- called for each new id.
 --- info: reason ("stop" or "length") and, with logprobs, their natural logarithms under the model;
 --- lists of these for a list of lists. A model with caches() and next() reads each token once, as
 --- long as its context lasts; beyond, it sees the last `context` ids.

@@ -21,7 +21,7 @@ local inside = {norm1 = "ln_1", norm2 = "ln_2", ["attn.qkv"] = "attn.c_attn",
 local function their_name(path)
   if outside[path] then return outside[path], false end
   local block, layer, kind = path:match "^blocks%.(%d+)%.(.+)%.(%w+)$"
-  if not inside[layer] then lib.fail("'%s' is no parameter that GPT-2 has in transformers", path) end
+  if not inside[layer] then lib.fail("'%s' is no parameter of transformers' GPT-2", path) end
   return ("h.%d.%s.%s"):format(block - 1, inside[layer], kind),
          kind == "weight" and layer:find "%." ~= nil
 end
@@ -125,11 +125,12 @@ end
 
 local load_options = arguments.names "dropout dtype"
 
---- nn.load_hf(folder, {dropout=0, dtype="f32"}) -> model, tokenizer (nil where there are no tokenizer files). A
---- GPT-2 of transformers: config.json, model.safetensors or shards, with or without the prefix
---- "transformer.". Weights go from the mapped file into tiles one by one; those that are transposed
---- there, or of another dtype, through a copy of one at a time. Errors: what is missing, or is not
---- GPT-2 as models/gpt2.lua computes it, by name.
+--- nn.load_hf(folder, {dropout=0, dtype="f32"}) -> model, tokenizer (nil where there are no files
+--- of one). A GPT-2 of transformers: config.json, model.safetensors or shards, with or without the
+--- prefix "transformer.". Weights go from the mapped file into tiles one by one; those that are
+--- transposed there, or of another dtype, through a copy of one at a time. `dtype` is that of the
+--- model, f32 or bf16. Errors: what is missing, or is not GPT-2 as models/gpt2.lua computes it, by
+--- name.
 ---     nn.save_hf("another", model)
 ---     nn.load_hf("another").config.embd  --> 16
 function M.load_hf(folder, options)
@@ -156,8 +157,9 @@ local function config_of(model, tokenizer)
   local last = tokenizer and tokenizer.special and tokenizer.special["<|endoftext|>"]
   local config = {
     architectures = {"GPT2LMHeadModel"}, n_layer = c.layers, n_head = c.heads, n_embd = c.embd,
-    n_positions = c.context, vocab_size = c.vocab, dtype = c.dtype == "bf16" and "bfloat16" or "float32", bos_token_id = last,
-    eos_token_id = last, attn_pdrop = c.dropout, embd_pdrop = c.dropout, resid_pdrop = c.dropout}
+    n_positions = c.context, vocab_size = c.vocab, bos_token_id = last, eos_token_id = last,
+    dtype = c.dtype == "bf16" and "bfloat16" or "float32", attn_pdrop = c.dropout,
+    embd_pdrop = c.dropout, resid_pdrop = c.dropout}
   for name, value in pairs(fixed) do config[name] = value end
   return config
 end

@@ -115,8 +115,8 @@ local function remove_others(folder, name, files_now)
 end
 
 --- write_shards(folder, name, entries, metadata, limit): writes NAME.safetensors, or files of at
---- most `limit` bytes of tensors and NAME.safetensors.index.json, which says where each is. What was
---- there stays until all is written, and then goes.
+--- most `limit` bytes of tensors and NAME.safetensors.index.json, which says where each is. What
+--- was there stays until all is written, and then goes.
 function M.write_shards(folder, name, entries, metadata, limit)
   local shards, total, where, now = shards_of(entries, limit), 0, {}, {}
   local good, problem = lib.protected(function()
@@ -260,7 +260,8 @@ function File:tensor(name)
   local entry = find(self, name)
   local dtype = dtypes[entry.dtype]
   if not dtype then
-    lib.fail("%s: '%s' is %s; nnlua does not compute with that", self.path, name, entry.dtype)
+    lib.fail("%s: '%s' is %s; nnlua computes with F32, F64, BF16, I32, I64, U8 and BOOL", self.path,
+             name, entry.dtype)
   end
   if entry.bytes == 0 then
     lib.fail("%s: '%s' is %s: a tensor of nnlua has at least one element", self.path, name,
