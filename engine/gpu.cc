@@ -65,6 +65,7 @@ void prepare(Worker& worker) {
     }
     need(cudaEventCreate(&worker.anchor), "cudaEventCreate");
     worker.gpu.blas = cuda::open_blas();
+    worker.gpu.cudnn = cuda::open_cudnn();
 }
 
 // On every GPU worker, with its device current. Nothing may be thrown into StarPU.
@@ -80,6 +81,7 @@ void start_worker(void*) {
 
 void stop_worker(void*) {
     Worker& worker = workers[size_t(starpu_worker_get_id())];
+    cuda::close_cudnn(worker.gpu.cudnn);
     cuda::close_blas(worker.gpu.blas);
     for (Slot& slot : worker.slots)
         for (cudaEvent_t event : {slot.begin, slot.end})
