@@ -69,8 +69,6 @@ template <class F> cudnnStatus_t guarded(F f) {
     }
 }
 
-// --- tensors ---
-
 struct View {
     std::vector<int64_t> dim, stride;
     cudnnDataType_t type;
@@ -125,8 +123,6 @@ uint16_t narrow(double x) {
 double rounded(double x, cudnnDataType_t type) {
     return type == CUDNN_DATA_BFLOAT16 ? double(wide(narrow(x))) : double(float(x));
 }
-
-// --- running a graph ---
 
 class Run {
 public:
