@@ -20,6 +20,9 @@ namespace nn::NN_ISA {
 namespace {
 
 constexpr unsigned threads = 256;
+// From Blackwell on, the same bits take a kernel that cuDNN does not suggest by itself (cudnn-
+// frontend names it by number).
+constexpr int last_same_bits = 9;
 
 // How much is done in one go; none where cuDNN refuses.
 struct Goes {
@@ -27,6 +30,7 @@ struct Goes {
 };
 struct Cudnn {
     cudnnHandle_t handle = nullptr;
+    int generation = 0;  // of the GPU: 9 for Hopper
     std::map<AttentionCase, CudnnPlan> plans;
     std::map<AttentionCase, Goes> goes;  // of whole tiles
     ~Cudnn() {
@@ -114,6 +118,8 @@ const Goes* find_goes(const KernelCall& call, const AttentionCase& whole) {
     Goes goes{whole.batch, whole.kv_heads};
     CudnnFailure failure;
     std::string why;
+    if (whole.same_bits && state.generation > last_same_bits)
+        why = "on this GPU it does not give the same bits each time";
     while (why.empty()) {
         const AttentionCase part = part_of(whole, goes);
         const CudnnPlan* plan = find_plan(call, part, failure);
@@ -275,6 +281,11 @@ void* open_cudnn() {
     auto state = std::make_unique<Cudnn>();
     std::string why;
     try {
+        int device = 0;
+        if (cudaGetDevice(&device) != cudaSuccess ||
+            cudaDeviceGetAttribute(&state->generation, cudaDevAttrComputeCapabilityMajor, device) !=
+                cudaSuccess)
+            throw std::runtime_error("the GPU's generation cannot be asked for");
         const cudnnStatus_t status = cudnn().create(&state->handle);
         if (status == CUDNN_STATUS_SUCCESS) return state.release();
         why = std::string("cudnnCreate failed: ") + cudnn().status_string(status);
