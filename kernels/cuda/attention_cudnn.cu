@@ -111,9 +111,11 @@ const Goes* find_goes(const KernelCall& call, const AttentionCase& whole) {
     const auto known = state.goes.find(whole);
     if (known != state.goes.end()) return &known->second;
     const int64_t room = int64_t(call.gpu->workspace_bytes);
+    // What of `count` fits, and as few more goes as possible of nearly that size.
     const auto share = [](int64_t count, int64_t have, int64_t need) {
-        return larger<int64_t>(
-            1, smaller<int64_t>(count - 1, int64_t(double(count) * double(have) / double(need))));
+        const int64_t fits = int64_t(double(count) * double(have) / double(need));
+        const int64_t most = larger<int64_t>(1, smaller<int64_t>(count - 1, fits));
+        return ceil_div(count, ceil_div(count, most));
     };
     Goes goes{whole.batch, whole.kv_heads};
     CudnnFailure failure;

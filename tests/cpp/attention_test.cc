@@ -236,7 +236,7 @@ TEST_CASE("attention by cuDNN agrees, in one go and in several, and leaves other
     Random random(8);
     each_variant(
         [&](const Variant& v) {
-            if (!v.cuda) return;
+            if (!v.cuda || !v.cuda->gpu.cudnn) return;
             for (int32_t backend : {int32_t(nn_attention_auto), int32_t(nn_attention_cudnn)}) {
                 check_tiled(v, {{2, 4, 2, 64, 60, true, 0, backend}, 60}, random);
                 check_tiled(v, {{5, 2, 2, 64, 70, true, 0, backend}, 70}, random);
