@@ -42,9 +42,10 @@ locked() {
     trap - INT
 }
 
-# Prints the end of a stage's log and leaves. stage_failed WHAT LOG ADVICE
+# Prints the compiler's first errors, or the end of a stage's log, and leaves.
+# stage_failed WHAT LOG ADVICE
 stage_failed() {
-    tail -n 20 "$2" >&2
+    grep -m 8 -A 4 -E '(^|[: ])(fatal )?error: ' "$2" >&2 || tail -n 20 "$2" >&2
     say "$1 failed; the whole log is in $2"
     die "$3"
 }
@@ -119,7 +120,7 @@ compile() {
     local log=$deps/log/${build##*/}.log
     if ! NINJA_STATUS='[%f/%t] ' ninja -C "$build" -j "$jobs" "$@" 2>&1 | tee "$log" | show_progress; then
         stage_failed "compiling" "$log" \
-            "this is an error in nnlua's sources or of the compiler; delete $build to start afresh"
+            "this is an error in the sources, or of the compiler; delete $build to start afresh"
     fi
 }
 

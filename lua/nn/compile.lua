@@ -146,8 +146,8 @@ end
 --- submits the recorded tasks without Lua. Results come back at once and are computed in the
 --- background; item() or host() waits. Numbers are frozen at recording; what changes is an argument
 --- (a tensor) or an nn.scalar. Gradients live within a call: each begins without any, as after
---- zero_grad(), and leaves .grad outside as it was, so backward() and the optimizer's step() go into
---- one function (nn.accumulate for a batch in parts). Errors: arguments or results that are no
+--- zero_grad(), and leaves .grad outside as it was, so backward() and the optimizer's step() go
+--- into one function (nn.accumulate for a batch in parts). Errors: arguments or results that are no
 --- tensors.
 ---     local f = nn.compile(function(a, b) return (a * b):sum() end)
 ---     f(x, x):item()  --> 91

@@ -261,13 +261,13 @@ end
 --- nn.config(schema, arguments, {presets=, about=, usage=}) -> cfg
 --- A recipe's settings: the defaults of the schema, then the preset that its field `preset` names,
 --- then, where nn.run_fields' resume is given, those of the run that goes on (unless another preset
---- is given), then `a.b=value` from the list of arguments. `--name` is short for `name=true`; `--help` prints
---- what there is, below `about` or the comment at the head of the script, and ends the program;
---- `usage` is what its first line says behind the script's name. The result is a plain nested table
---- that prints as all of its settings. A group of the schema may start with lists of fields to
---- include, such as nn.run_fields{}. A preset is a nested table of values, with `about` and `base`
---- (another preset to start from). Errors: unknown names (with the nearest), wrong types, values
---- out of range, each in one line.
+--- is given), then `a.b=value` from the list of arguments. `--name` is short for `name=true`;
+--- `--help` prints what there is, below `about` or the comment at the head of the script, and ends
+--- the program; `usage` is what its first line says behind the script's name. The result is a plain
+--- nested table that prints as all of its settings. A group of the schema may start with lists of
+--- fields to include, such as nn.run_fields{}. A preset is a nested table of values, with `about`
+--- and `base` (another preset to start from). Errors: unknown names (with the nearest), values of
+--- the wrong type or out of range, each in one line.
 ---     local schema = {steps = 100, model = {layers = nn.field(12, "blocks")}}
 ---     nn.config(schema, {"model.layers=2"}).model.layers  --> 2
 ---     nn.config(schema, {"model.layer=2"})  --> error: ...did you mean 'model.layers'?

@@ -96,7 +96,7 @@ local function gradients(self, name)
   end
   if #with == 0 then
     lib.misuse("%s: no parameter has a gradient; call loss:backward() first (gradients of a "
-               .. "backward() in nn.compile stay there: %s's step() belongs inside too)", name, name)
+               .. "backward() in nn.compile stay there: step() belongs inside too)", name)
   end
   return with, ops.call("grad_norm", grads)
 end

@@ -305,9 +305,9 @@ local function begin(self)
 end
 
 --- run:steps() -> iterator over the numbers of the steps to do, from 1 or where a checkpoint ended.
---- Saves every save_every steps and after the last, in run:done where `break` leaves it. Ctrl-C and SIGTERM let the step end, save, and
---- end the program with status 128 + the signal's number and the command to go on; a second one
---- ends it at once.
+--- Saves every save_every steps and after the last; run:done saves where `break` left. Ctrl-C and
+--- SIGTERM let the step end, save, and end the program with status 128 + the signal's number and
+--- the command to go on; a second one ends it at once.
 ---     local run, last = nn.run(cfg), nil
 ---     run:track{model = model}
 ---     for n in run:steps() do last = n end

@@ -71,8 +71,8 @@ end
 local own = {out = true, resume = true, plan = true, profile = true, profile_steps = true}
 
 --- saved(given, values) -> path -> its value in the run that is to be resumed, or nil. given: the
---- command line's settings as texts by path; values: the recipe's others. A preset that is given and
---- is not the run's means other settings: then there are none.
+--- command line's settings as texts by path; values: the recipe's others. A preset that is given
+--- and is not the run's means other settings: then there are none.
 function M.saved(given, values)
   local function setting(name) return given[name] or values[name] end
   local resume = setting "resume"
@@ -81,13 +81,13 @@ function M.saved(given, values)
     from = setting "out"
     if from == "" then from = M.default_folder {preset = setting "preset", resume = resume} end
   end
-  local config = resume ~= "none" and checkpoint.config(from)
-  if not config or given.preset and given.preset ~= config.preset then
+  local found = resume ~= "none" and checkpoint.config(from)
+  if not found or given.preset and given.preset ~= found.preset then
     return function() return nil end
   end
   return function(path)
     if own[path] then return nil end
-    local value = config
+    local value = found
     for part in path:gmatch "[^.]+" do
       value = type(value) == "table" and value[part]
     end

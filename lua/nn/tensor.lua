@@ -323,8 +323,8 @@ Tensor.__index = function(self, key)
   end
   if unset[key] then return nil end
   if type(key) ~= "string" then
-    lib.misuse("x[i] is row i, counted from 1; %s is given (by a mask, nn.where(mask, x, 0) selects)",
-               is_tensor(key) and "a tensor" or arguments.describe(key))
+    lib.misuse("x[i] is row i, counted from 1; %s is given (by a mask, nn.where(m, x, 0) selects)",
+               arguments.describe(key))
   end
   lib.misuse("a tensor has no method '%s'%s", key,
              elsewhere.here("tensor", key) or require("nn.near").suggestion(key, Tensor))

@@ -86,7 +86,7 @@ t.case("gradients of a compiled step stay inside, those of before stay as they w
   assert(w.grad == nil)
 end)
 
-t.case("each call of a compiled step begins without gradients, whatever there was before", function()
+t.case("each call of a compiled step begins without gradients, whatever was before", function()
   local w, v = nn.tensor({1, 2}, {grad = true}), nn.tensor({3, 4}, {grad = true})
   for _ = 1, 2 do ((w * w):sum() + v:sum()):backward() end
   local f = nn.compile(function(x)

@@ -140,7 +140,6 @@ t.case("a byte vocabulary takes anything", function()
 end)
 
 t.case("a vocabulary comes back from its state", function()
-  local files = require "nn.files"
   local vocabulary = require "nn.vocabulary"
   for _, words in ipairs {nn.vocabulary("char", 'a"\\/\n漢b'), nn.vocabulary "byte"} do
     local back = vocabulary.from_state(files.parse_json(files.json(words:state())))
@@ -163,15 +162,15 @@ t.case("without data, nnlua's own sources are there", function()
   t.check(data_file.own_text():find("GPT-2 (Radford", 1, true), "models/gpt2.lua is part of it")
 end)
 
-t.case("ids of a validation file that the training file's tokenizer lacks are found at once", function()
-  local folder = t.folder()
-  nn.train_tokenizer("abab abab", {size = 258}):save(folder)
+t.case("ids of a validation file that the tokenizer lacks are found at once", function()
+  local own = t.folder()
+  nn.train_tokenizer("abab abab", {size = 258}):save(own)
   for name, ids in pairs {train = {1, 2, 3, 257, 5}, val = {1, 2, 258, 4, 5}} do
-    files.write(files.join(folder, name .. ".bin"),
+    files.write(files.join(own, name .. ".bin"),
                 ffi.string(ffi.new("uint16_t[5]", ids), 10))
   end
   local function open(val)
-    return nn.data({bin = folder .. "/train.bin", val = folder .. "/" .. val}, {context = 4})
+    return nn.data({bin = own .. "/train.bin", val = own .. "/" .. val}, {context = 4})
   end
   t.same(open("train.bin").vocab, 258)
   t.fails(function() open "val.bin" end, "val.bin': token 258 at position 2 (from 0) is outside")

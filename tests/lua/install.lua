@@ -7,7 +7,7 @@ local folder = t.folder()
 local build = t.program():match "^(.*)/"
 local function shell(text) return t.shell(("set -e; cd %s\n"):format(folder) .. text) end
 
-t.case("an installed nnlua runs from anywhere, a recipe too, its own where there is none", function()
+t.case("an installed nnlua runs from anywhere, its own recipes too", function()
   local status, output = shell(([[
     cmake --build %s --target libnnlua nnlua >/dev/null
     cmake --install %s --prefix usr >/dev/null

@@ -184,7 +184,7 @@ t.case("a validation loss that is NaN is never the best", function()
   t.same(nn.open_checkpoint(cfg.out .. "/best").state.best, {step = 2, val_loss = 4})
 end)
 
-t.case("a loop that is left early keeps the checkpoint being written, and done saves the last step", function()
+t.case("a loop left early keeps the checkpoint being written; done saves its last step", function()
   local cfg = settings("steps=9", "save_every=2", "keep_best=false")
   run_to_best(cfg, {5, 4, 3, 2, 1, 1}, 5)
   t.same(nn.open_checkpoint(cfg.out .. "/checkpoint-000004").state.step, 4)
@@ -204,7 +204,8 @@ t.case("a run that goes on keeps its settings, but for those that are given", fu
   local out = t.folder()
   local function read(...)
     return nn.config({preset = "a", nn.run_fields {}, lr = nn.field(1, "rate", {real = true}),
-                      text = nn.field("", "file")}, {...}, {presets = {a = {lr = 2}, b = {lr = 3}}})
+                      text = nn.field("", "file")}, {...},
+                     {presets = {a = {lr = 2}, b = {lr = 3}}})
   end
   local cfg = read("out=" .. out, "steps=1", "lr=0.5", "text=x", "save_every=7")
   nn.save_checkpoint(out, {step = 1, model = nn.Linear(1, 1), config = cfg})
