@@ -122,8 +122,9 @@ int add_traceback(lua_State* L) {
         return 1;
     }
     const std::string message = lua_tostring(L, 1), hook = ": interrupted";
-    if (message.size() > hook.size() &&
-        message.compare(message.size() - hook.size(), hook.size(), hook) == 0)
+    const bool hooked = message.size() > hook.size() &&
+                        message.compare(message.size() - hook.size(), hook.size(), hook) == 0;
+    if (hooked || message == "interrupted")
         lua_pushliteral(L, "interrupted");
     else if (!add_advice(L))
         luaL_traceback(L, L, message.c_str(), 1);

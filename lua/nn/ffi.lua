@@ -69,7 +69,7 @@ end
 --- traced(e) -> the error text e with a traceback from here, for xpcall. Messages for people and
 --- other error values stay what they are.
 function M.traced(e)
-  if type(e) ~= "string" or e:find ": interrupted$" then return e end
+  if type(e) ~= "string" or e == "interrupted" or e:find ": interrupted$" then return e end
   e = e .. elsewhere.advice(e)
   local lines = {}
   for line in debug.traceback("", 2):gmatch "[^\n]+" do
