@@ -157,6 +157,7 @@ function Compiled:__call(...)
   local given, n = {...}, select("#", ...)
   local program = program_for(self, given, n)
   local out = ffi.new("nn_ref[?]", math.max(1, program.results))
+  if layer.named then layer.tell() end
   lib.check_making(C.nn_program_run, program.ref, refs_of(given, n), n, out, program.results)
   local results = {}
   for i = 1, program.results do results[i] = tensor.wrap(out[i - 1].slot, out[i - 1].generation) end

@@ -3,6 +3,7 @@
 
 local ffi = require "ffi"
 local arguments = require "nn.arguments"
+local layer = require "nn.layer"
 local lib = require "nn.ffi"
 local tensor = require "nn.tensor"
 local C, check = lib.C, lib.check
@@ -269,6 +270,7 @@ local function apply(op, inputs, values)
     fill_value(op, attributes[i - 1], declared, values[i], keep)
   end
   n_outputs[0] = room
+  if layer.named then layer.tell() end
   lib.check_making(C.nn_apply, op.index, refs, n, attributes, #op.attributes, outputs, n_outputs)
   local count, results = n_outputs[0], {}
   local made = {}
