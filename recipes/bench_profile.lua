@@ -10,7 +10,7 @@ local cfg = nn.config({
   batch = nn.field(1, "sequences a step", {min = 1}),
   tokens = nn.field(256, "tokens of a sequence", {min = 1}),
   rounds = nn.field(7, "of each with and without", {min = 1}),
-  tiny_rounds = nn.field(400, "likewise, of the tiny tasks; five times as many of the eager ones", {min = 1}),
+  tiny_rounds = nn.field(400, "of the tiny compiled tasks; 5 times that of eager ones", {min = 1}),
 }, arg)
 
 local function training()
