@@ -26,7 +26,7 @@ struct Arena {
     std::set<void*> pinned;
     std::vector<void*> slabs;  // of a huge page each, for blocks below least_pinned
     size_t slab_used = huge_page;
-    int64_t in_use = 0, cached = 0, peak = 0, tensors = 0, budget = 0;
+    int64_t in_use = 0, cached = 0, staged = 0, peak = 0, tensors = 0, budget = 0;
 };
 
 // Never destroyed: tiles may be freed while the process ends.
@@ -82,6 +82,22 @@ void trim_locked(Arena& a) {
     }
 }
 
+void* block_locked(Arena& a, size_t rounded) {
+    auto it = a.free.find(rounded);
+    if (it != a.free.end() && !it->second.empty()) {
+        void* block = it->second.back();
+        it->second.pop_back();
+        a.cached -= int64_t(rounded);
+        return block;
+    }
+    // Cached blocks of other sizes count too: give them back before the machine swaps.
+    const int64_t taken = a.in_use + a.staged + a.cached;
+    if (a.budget && taken + int64_t(rounded) > a.budget) trim_locked(a);
+    if (void* block = new_block(a, rounded)) return block;
+    trim_locked(a);
+    return new_block(a, rounded);
+}
+
 }  // namespace
 
 // Sizes are rounded up by at most an eighth, so that tiles of nearly the same size share blocks.
@@ -97,22 +113,8 @@ void* arena_allocate(size_t bytes) {
     const size_t rounded = arena_bytes(bytes);
     Arena& a = arena();
     std::lock_guard lock(a.mutex);
-    auto it = a.free.find(rounded);
-    void* block = nullptr;
-    if (it != a.free.end() && !it->second.empty()) {
-        block = it->second.back();
-        it->second.pop_back();
-        a.cached -= int64_t(rounded);
-    } else {
-        // Cached blocks of other sizes count too: give them back before the machine swaps.
-        if (a.budget && a.in_use + a.cached + int64_t(rounded) > a.budget) trim_locked(a);
-        block = new_block(a, rounded);
-        if (!block) {
-            trim_locked(a);
-            block = new_block(a, rounded);
-        }
-        if (!block) return nullptr;
-    }
+    void* block = block_locked(a, rounded);
+    if (!block) return nullptr;
     a.in_use += int64_t(rounded);
     a.peak = std::max(a.peak, a.in_use);
     return block;
@@ -124,6 +126,25 @@ void arena_free(void* block, size_t bytes) {
     std::lock_guard lock(a.mutex);
     a.free[rounded].push_back(block);
     a.in_use -= int64_t(rounded);
+    a.cached += int64_t(rounded);
+}
+
+void* staging_allocate(size_t bytes, bool needed) {
+    const auto rounded = int64_t(arena_bytes(bytes));
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    if (!needed && a.budget && a.peak + a.staged + rounded > a.budget) return nullptr;
+    void* block = block_locked(a, size_t(rounded));
+    if (block) a.staged += rounded;
+    return block;
+}
+
+void staging_free(void* block, size_t bytes) {
+    const size_t rounded = arena_bytes(bytes);
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    a.free[rounded].push_back(block);
+    a.staged -= int64_t(rounded);
     a.cached += int64_t(rounded);
 }
 

@@ -21,6 +21,11 @@ void arena_free(void* block, size_t bytes);
 size_t arena_bytes(size_t bytes);  // what a block of so many takes
 void arena_trim();                 // returns every cached block to the system
 
+// Blocks for what waits for a disk, from the arena but outside of what tiles have in use: nullptr
+// where tiles, as many as there ever were, would not fit beside it into the budget.
+void* staging_allocate(size_t bytes, bool needed);  // needed: whatever the budget
+void staging_free(void* block, size_t bytes);
+
 // How memory is made known to GPUs, so that it can be copied while they work. Pinning costs about
 // as much as copying, so it happens once for what the arena keeps; where it fails, memory is used
 // as it is. To be set while no block is in use.

@@ -1,101 +1,22 @@
 #include "engine/tensor_file.h"
 
-#include <fcntl.h>
-#include <libdeflate.h>
 #include <starpu.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <condition_variable>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <mutex>
 #include <utility>
 
 #include "engine/error.h"
+#include "engine/output_file.h"
 #include "engine/program.h"
 #include "engine/runtime.h"
 
 namespace nn {
 
-uint32_t crc32_of(const void* data, size_t bytes, uint32_t crc) {
-    return libdeflate_crc32(crc, data, bytes);
-}
-
 namespace {
-
-constexpr size_t page = 4096;  // what writing past the page cache wants its memory aligned to
-constexpr size_t buffer_bytes = size_t(8) << 20;
-
-// The file itself, written from its beginning on by one thread.
-class Output {
-public:
-    Output(const char* path, int64_t bytes) {
-        constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
-        fd_ = open(path, flags | O_DIRECT, 0644);
-        if (fd_ < 0 && errno == EINVAL) fd_ = open(path, flags, 0644);
-        if (fd_ < 0) throw Error(std::strerror(errno));
-        // Room is taken first, where the file system can do that: a full disk shows at once. The
-        // file becomes longer only as it is written, so that one cut short is noticed.
-        int status = 0;
-        do status = bytes && fallocate(fd_, FALLOC_FL_KEEP_SIZE, 0, bytes) != 0 ? errno : 0;
-        while (status == EINTR);
-        if (status != ENOSPC && status != EDQUOT && status != EFBIG && status != EIO) return;
-        ::close(fd_);
-        throw Error(std::strerror(status));
-    }
-    ~Output() {
-        ::close(fd_);
-        std::free(buffer_);
-    }
-    Output(const Output&) = delete;
-
-    void append(const char* data, size_t bytes) {
-        if (!buffer_) buffer_ = static_cast<char*>(std::aligned_alloc(page, buffer_bytes));
-        if (!buffer_) throw Error("no memory for a buffer of 8 MB");
-        crc_ = crc32_of(data, bytes, crc_);
-        while (bytes) {
-            const size_t count = std::min(bytes, buffer_bytes - filled_);
-            std::memcpy(buffer_ + filled_, data, count);
-            data += count, bytes -= count, filled_ += count;
-            if (filled_ == buffer_bytes) flush();
-        }
-    }
-    void finish() {
-        past_cache(false);  // the rest is no whole number of pages
-        flush();
-        if (fsync(fd_) != 0) throw Error(std::strerror(errno));
-    }
-    uint32_t crc() const { return crc_; }
-
-private:
-    void past_cache(bool wanted) {
-        const int flags = fcntl(fd_, F_GETFL);
-        fcntl(fd_, F_SETFL, wanted ? flags | O_DIRECT : flags & ~O_DIRECT);
-    }
-    void flush() {
-        for (size_t at = 0; at < filled_;) {
-            const ssize_t written = write(fd_, buffer_ + at, filled_ - at);
-            if (written >= 0) {
-                at += size_t(written);
-                if (at % page) past_cache(false);
-            } else if (errno == EINVAL && fcntl(fd_, F_GETFL) & O_DIRECT) {
-                past_cache(false);
-            } else if (errno != EINTR) {
-                throw Error(std::strerror(errno));
-            }
-        }
-        filled_ = 0;
-    }
-
-    int fd_;
-    char* buffer_ = nullptr;
-    size_t filled_ = 0;
-    uint32_t crc_ = 0;
-};
 
 // One tile on its way: asked for, there (held for reading), or let go of.
 struct Held {
@@ -118,7 +39,7 @@ struct Item {
 }  // namespace
 
 struct TensorFile::State {
-    State(const std::string& name, int64_t bytes) : path(name), output(name.c_str(), bytes) {}
+    State(const std::string& name, int64_t bytes) : path(name), output(name, bytes) {}
 
     void give(Item item) {
         std::lock_guard lock(mutex);
@@ -137,7 +58,7 @@ struct TensorFile::State {
     void let_go(Held& held);
 
     const std::string path;
-    Output output;  // the thread's
+    OutputFile output;  // the thread's
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<Item> items;
@@ -257,12 +178,12 @@ struct SignalsBlocked {
 
 TensorFile::TensorFile(const std::string& path, int64_t bytes) : bytes_(bytes) {
     if (bytes < 0) fail("cannot write '%s': %lld bytes", path.c_str(), (long long)bytes);
+    const SignalsBlocked in_the_threads;  // they belong to the main thread
     try {
         state_ = std::make_shared<State>(path, bytes);
     } catch (const Error& e) {
         fail("cannot write '%s': %s", path.c_str(), e.what());
     }
-    const SignalsBlocked in_the_thread;  // they belong to the main thread
     writer_ = std::thread([state = state_] { state->write_items(); });
 }
 

@@ -1,7 +1,6 @@
 // A file that tensors are written to while other work goes on. Every tile is held for reading from
 // the moment it is given, so that a later change of it waits for that tile alone, until a thread
-// has copied it into its buffer. The buffer goes to the disk past the page cache where the file
-// system can do that: filling the cache takes more of the processor's time than all the rest.
+// has copied it (engine/output_file.h).
 #pragma once
 #include <memory>
 #include <string>
@@ -37,8 +36,5 @@ private:
     int64_t appended_ = 0;
     bool closed_ = false;
 };
-
-// CRC-32 as zlib's; `crc` goes on from an earlier one.
-uint32_t crc32_of(const void* data, size_t bytes, uint32_t crc = 0);
 
 }  // namespace nn

@@ -2,10 +2,18 @@
 // what goes wrong.
 #include "engine/tensor_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
+#include "engine/output_file.h"
 #include "tests/cpp/capi_test.h"
 #include "tests/cpp/engine_test.h"
 
@@ -98,6 +106,63 @@ TEST_CASE("a file has the values of the moment it was asked for, and later chang
     CHECK(values_of(x) == numbered(64, 100));
     file.wait();
     CHECK(bytes_in(folder.file()) == before);
+}
+
+TEST_CASE("tiles are free before the disk has taken them, as long as there is memory for them") {
+    const Session session;
+    const Folder folder;
+    const int64_t count = (int64_t(40) << 20) / 8;
+    const Tensor x = numbered_tensor(grid_of({count}, {count / 8}));
+    const std::vector<uint8_t> before = bytes_of(x);
+    REQUIRE(mkfifo(folder.file().c_str(), 0600) == 0);
+    const int fd = open(folder.file().c_str(), O_RDWR);  // nobody reads yet
+    REQUIRE(fd >= 0);
+    TensorFile file(folder.file(), x.bytes());
+    file.append(x);
+    file.close();
+    file.drain();  // a pipe takes 64 KB
+    op("add_", {x, scalar_of(1)});
+    CHECK(values_of(x) == numbered(count, 1));
+    CHECK(!file.done());
+    std::vector<uint8_t> found(before.size());
+    for (size_t at = 0; at < found.size();) {
+        const ssize_t got = read(fd, found.data() + at, found.size() - at);
+        REQUIRE(got > 0);
+        at += size_t(got);
+    }
+    file.wait();
+    CHECK(found == before);
+    close(fd);
+}
+
+TEST_CASE("who gives more than memory may wait for the disk waits for it") {
+    const Folder folder;
+    REQUIRE(mkfifo(folder.file().c_str(), 0600) == 0);
+    const int fd = open(folder.file().c_str(), O_RDWR);
+    REQUIRE(fd >= 0);
+    set_budget(memory_info().peak + 1);
+    const std::vector<char> bytes(size_t(100) << 20, 'n');
+    std::atomic<bool> given = false;
+    std::thread giver([&] {
+        OutputFile file(folder.file(), 0);
+        file.append(bytes.data(), bytes.size());
+        given = true;
+        file.finish();
+    });
+    std::vector<char> found(size_t(1) << 20);
+    size_t total = 0;
+    while (total < bytes.size()) {
+        // 16 MB may wait, and 64 KB are in the pipe.
+        if (total + (size_t(20) << 20) < bytes.size()) CHECK(!given);
+        const ssize_t got = read(fd, found.data(), found.size());
+        REQUIRE(got > 0);
+        REQUIRE(std::count(found.begin(), found.begin() + got, 'n') == got);
+        total += size_t(got);
+    }
+    giver.join();
+    set_budget(0);
+    CHECK(total == bytes.size());
+    close(fd);
 }
 
 TEST_CASE("what a file cannot take is refused") {

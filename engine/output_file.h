@@ -1,0 +1,60 @@
+// A file that is written from its beginning on, as fast as the disk takes it, by a thread of its
+// own, past the page cache where the file system can do that: filling the cache takes more of the
+// processor's time than all the rest. Who gives bytes does not wait for the disk, as long as the
+// budget has memory for what the disk has not taken yet.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace nn {
+
+class OutputFile {
+public:
+    OutputFile(const std::string& path, int64_t bytes);  // makes it, with room for so many
+    ~OutputFile();  // what is not on the disk by then stays unwritten
+    OutputFile(const OutputFile&) = delete;
+
+    void append(const char* data, size_t bytes);  // copies
+    void finish();                                // returns when all is durable
+    uint32_t crc() const { return crc_; }         // CRC-32 of what was appended
+
+private:
+    struct Free {
+        void operator()(char* block) const;
+    };
+    using Block = std::unique_ptr<char, Free>;
+    struct Piece {
+        Block block;
+        size_t bytes = 0;
+    };
+
+    Block block();  // waits for the disk if there is no memory for one more
+    void hand_over();
+    void write_pieces();  // the thread
+    void write_piece(const Piece& piece);
+    void through_cache();  // from now on
+
+    int fd_;
+    Piece filling_;
+    uint32_t crc_ = 0;
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Piece> pieces_;  // for the disk
+    std::vector<Block> empty_;
+    size_t blocks_ = 0;  // that exist
+    std::string error_;
+    bool closed_ = false, given_up_ = false;
+    std::thread thread_;
+};
+
+// CRC-32 as zlib's; `crc` goes on from an earlier one.
+uint32_t crc32_of(const void* data, size_t bytes, uint32_t crc = 0);
+
+}  // namespace nn
