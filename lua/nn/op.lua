@@ -65,6 +65,7 @@ local function load_ops()
     local op = {
       index = index, name = ffi.string(info.name), doc = ffi.string(info.doc),
       category = ffi.string(info.category), no_gradient = ffi.string(info.no_gradient),
+      source = ffi.string(info.source),
       inputs = {}, attributes = {}, samples = {}, input_position = {}, attribute_position = {},
     }
     for i = 0, info.inputs - 1 do
