@@ -324,6 +324,13 @@ int nn_matmul_tf32(int32_t allowed, int32_t* was) {
         if (allowed >= 0) allow_tf32(allowed == 1);
     });
 }
+int nn_attention_backend(int32_t backend, int32_t* was) {
+    return guard([&] {
+        if (backend < -1 || backend > 2) fail("attention: there is no backend %d", backend);
+        if (was) *was = attention_choice();
+        if (backend >= 0) choose_attention(backend);
+    });
+}
 int nn_seed(uint64_t seed) {
     return guard([&] { seed_random(seed); });
 }

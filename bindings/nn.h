@@ -207,6 +207,8 @@ int nn_memory(nn_memory_info_t* out);
 int nn_memory_budget(int64_t bytes);  // 0: 90 % of what the machine has free
 int nn_reset_peak(void);
 int nn_matmul_tf32(int32_t allowed, int32_t* was);  // 1, 0, or -1: leave it; was may be NULL
+// Who computes attention on GPUs: 0 whoever is best, 1 cuDNN, 2 nnlua; or -1: leave it.
+int nn_attention_backend(int32_t backend, int32_t* was);
 int nn_place(int32_t where);  // of tasks submitted from now on: 0 anywhere, 1 CPU, 2 GPU
 int nn_seed(uint64_t seed);
 int nn_random_state(uint64_t* seed, uint64_t* counter);

@@ -40,7 +40,8 @@ std::string cuda_description() {
     if (!driver) return "built in, no driver on this machine";
     dlclose(driver);
     try {
-        return "built in, driver found, " + cuda::blas_description();
+        return "built in, driver found, " + cuda::blas_description() + ", " +
+               cuda::cudnn_description();
     } catch (const std::exception& e) {
         return format("built in, driver found; %s", e.what());
     }

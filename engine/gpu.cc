@@ -19,8 +19,9 @@
 namespace nn {
 namespace {
 
-// Room for cuBLASLt (32 MB on Hopper) and for the parts of sums; see kernels/cuda.
-constexpr size_t workspace_bytes = size_t(64) << 20;
+// Room for cuBLASLt (32 MB on Hopper), the parts of sums, and cuDNN's attention, which takes as
+// many sequences at once as fit: a 256th of the GPU's memory, within these.
+constexpr size_t least_workspace = size_t(64) << 20, most_workspace = size_t(256) << 20;
 // More than StarPU keeps under way on a worker (STARPU_CUDA_PIPELINE, at most 4).
 constexpr int slots_per_worker = watched_places - 1;
 
@@ -51,8 +52,11 @@ void need(cudaError_t status, const char* what) {
 
 void prepare(Worker& worker) {
     need(cudaGetDevice(&worker.gpu.device), "cudaGetDevice");
-    need(cudaMalloc(&worker.gpu.workspace, workspace_bytes), "cudaMalloc of the workspace");
-    worker.gpu.workspace_bytes = workspace_bytes;
+    size_t free = 0, total = 0;
+    need(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    worker.gpu.workspace_bytes = std::clamp(total / 256, least_workspace, most_workspace);
+    need(cudaMalloc(&worker.gpu.workspace, worker.gpu.workspace_bytes),
+         "cudaMalloc of the workspace");
     void* faults = nullptr;
     need(cudaHostAlloc(&faults, slots_per_worker * sizeof(Fault), cudaHostAllocDefault),
          "cudaHostAlloc");
@@ -65,6 +69,7 @@ void prepare(Worker& worker) {
     }
     need(cudaEventCreate(&worker.anchor), "cudaEventCreate");
     worker.gpu.blas = cuda::open_blas();
+    worker.gpu.cudnn = cuda::open_cudnn();
 }
 
 // On every GPU worker, with its device current. Nothing may be thrown into StarPU.
@@ -80,6 +85,7 @@ void start_worker(void*) {
 
 void stop_worker(void*) {
     Worker& worker = workers[size_t(starpu_worker_get_id())];
+    cuda::close_cudnn(worker.gpu.cudnn);
     cuda::close_blas(worker.gpu.blas);
     for (Slot& slot : worker.slots)
         for (cudaEvent_t event : {slot.begin, slot.end})

@@ -38,6 +38,7 @@ struct Runtime {
 
     RuntimeStats stats{};
     bool tf32 = false;
+    int32_t attention = 0;
     uint32_t place = 0;
 };
 Runtime state;
@@ -343,6 +344,8 @@ void ensure_awake() {
 
 void allow_tf32(bool allowed) { state.tf32 = allowed; }
 bool tf32_allowed() { return state.tf32; }
+void choose_attention(int32_t backend) { state.attention = backend; }
+int32_t attention_choice() { return state.attention; }
 
 void place_tasks(uint32_t where) {
     if (where == STARPU_CUDA && gpu_workers() == 0)

@@ -78,6 +78,9 @@ uint64_t next_random();
 // Whether products of f32 emitted from now on may be rounded to TF32 on GPUs.
 void allow_tf32(bool allowed);
 bool tf32_allowed();
+// Who computes attention on GPUs: a number of nn_attention_params::backend.
+void choose_attention(int32_t backend);
+int32_t attention_choice();
 
 // Where tasks submitted from now on run that do not say so themselves: 0 anywhere, else STARPU_CPU
 // or STARPU_CUDA.

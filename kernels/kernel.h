@@ -38,7 +38,8 @@ struct Gpu {
     int device;       // CUDA's number
     void* workspace;  // device memory, aligned to 256 bytes
     size_t workspace_bytes;
-    void* blas;  // a cublasLtHandle_t
+    void* blas;   // cuBLASLt's handle and plans
+    void* cudnn;  // cuDNN's, or nullptr where there is none
 };
 
 // One call of a kernel on one tile. Operands come in the order of the kernel's declaration; an

@@ -111,7 +111,9 @@ typedef struct {
 // One (query tile, key tile) pair. A tile holds `batch` sequences of q_len (k_len) tokens, starting
 // at position q_start (k_start) of the sequence; a row of qkv is q (heads * head_dim), then k and v
 // (kv_heads * head_dim each). first/last: this is the first/last key tile of the query tile
-// (forward), or the first write to dq / to dk and dv (backward: first_q, first_kv).
+// (forward), or the first write to dq / to dk and dv (backward: first_q, first_kv). stats: (batch,
+// heads, q_len, 2) keep the largest score and the sum of the weights relative to it; behind the
+// last key tile the log-sum-exp and 1, which say the same.
 typedef struct {
     int64_t batch, heads, kv_heads, head_dim, q_len, k_len, q_start, k_start;
     double scale;
@@ -119,7 +121,8 @@ typedef struct {
     double dropout;
     uint64_t seed, counter;
     int64_t batch_start,
-        total_len;  // with heads: where this tile lies in (B, heads, T, T), for dropout
+        total_len;    // with heads: where this tile lies in (B, heads, T, T), for dropout
+    int32_t backend;  // on GPUs: 0 auto, 1 cuDNN's fastest, 2 ours (nn.attention_backend)
 } nn_attention_params;
 
 // Attention with a cache of keys and values, (batch, 2 kv_heads, context, head_dim): all keys of a
@@ -170,3 +173,5 @@ typedef struct {
     int32_t count, first, sqrt;
 } nn_sum_scalars_params;
 // </cdef>
+
+enum { nn_attention_auto, nn_attention_cudnn, nn_attention_nnlua };

@@ -35,8 +35,15 @@ if cfg.prompts ~= "" then
 else
   texts[1] = cfg.prompt
 end
+local vocab = model.config.vocab
 for _, text in ipairs(texts) do
   local ids = words:ids(text)
+  for _, id in ipairs(ids) do
+    if id >= vocab then
+      nn.fail("the %s gives token %d, the model has %d: it is another model's", tostring(words),
+              id, vocab)
+    end
+  end
   for _ = 1, cfg.samples do prompts[#prompts + 1] = #ids > 0 and ids or {last or 0} end
 end
 for text in (cfg.stop .. "||"):gmatch "(.-)||" do
@@ -56,10 +63,11 @@ local all, info = nn.generate(model, prompts, {
   end or nil})
 local seconds, count = nn.now() - start, 0
 
-local function print_logprobs(new, logprobs)
-  local sum = 0
+local function print_logprobs(ids, logprobs)
+  local sum, before = 0, #ids - #logprobs
   for i, logprob in ipairs(logprobs) do
-    print((("%9.4f  %q"):format(logprob, words:decode {new[i]}):gsub("\\\n", "\\n")))
+    local text = words:decode {ids[before + i]}
+    print((("%9.4f  %q"):format(logprob, text):gsub("\\\n", "\\n")))
     sum = sum + logprob
   end
   print(("mean log-probability %.4f"):format(sum / #logprobs))
@@ -67,14 +75,12 @@ end
 
 if stream then print() end
 for i, ids in ipairs(all) do
-  local new = {unpack(ids, #prompts[i] + 1)}
-  count = count + #new
+  count = count + #ids - #prompts[i]
   if not stream then
-    if ids[#ids] == last then ids[#ids] = nil end
     print(("--- %d"):format(i))
-    print(words:decode(ids))
+    print((words:decode(ids):gsub("^<|endoftext|>", ""):gsub("<|endoftext|>$", "")))
   end
-  if cfg.logprobs then print_logprobs(new, info.logprobs[i]) end
+  if cfg.logprobs then print_logprobs(ids, info.logprobs[i]) end
 end
 io.flush()
 io.stderr:write(("%s, %.1f tokens/s\n"):format(units.count(count, "token"), count / seconds))

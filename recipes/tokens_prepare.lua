@@ -1,5 +1,5 @@
--- Turns texts into token files for training: text files, folders of them, lines of JSON, each plain
--- or packed as .gz or .zst.
+-- Turns texts into token files for training: text files, folders of them, lines of JSON (.jsonl,
+-- .ndjson, .json), each plain or packed as .gz or .zst.
 --   nnlua recipes/tokens_prepare.lua input=corpus/ tokenizer=gpt2/ out=data
 --   nnlua recipes/tokens_prepare.lua input=docs.jsonl.zst field=text learn=8192 out=data
 --   nnlua recipes/gpt2_train.lua data.bin=data/train.bin data.val=data/val.bin

@@ -38,6 +38,7 @@ nn_attention_params base_params(const Call& c, const Tensor& qkv, const Heads& h
     c.need(p.dropout >= 0 && p.dropout < 1, "dropout is %g; it must be in [0, 1)", p.dropout);
     p.seed = c.given("seed") ? uint64_t(c.integer("seed")) : random_seed();
     p.total_len = qkv.dim(1);
+    p.backend = attention_choice();
     return p;
 }
 

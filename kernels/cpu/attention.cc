@@ -111,7 +111,7 @@ template <class T> void finish_block(const Forward<T>& f, const Block& at) {
     A* stat = f.stat(at);
     for (int64_t i = 0; i < at.rows; ++i) {
         stat[2 * i] = f.tile.p.last ? f.m[i] + math::log(f.l[i]) : f.m[i];
-        stat[2 * i + 1] = f.l[i];
+        stat[2 * i + 1] = f.tile.p.last ? A(1) : f.l[i];
     }
     if (!f.tile.p.last)
         return store(f.out, A(1), true, f.acc + f.out_offset(at), stride, at.rows, dim);

@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(threads)
             out[d] = out[d] * keep + used * A(number(v[d]));
     }
     __syncwarp();  // every lane has read the statistics
-    if (threadIdx.x % 32 == 0) stat[0] = tile.p.last ? m + math::log(l) : m, stat[1] = l;
+    if (threadIdx.x % 32 == 0)
+        stat[0] = tile.p.last ? m + math::log(l) : m, stat[1] = tile.p.last ? A(1) : l;
     for (int64_t d = threadIdx.x % 32; d < dim; d += 32) {
         if (tile.p.last)
             o[out_at + d] = stored<T>(out[d] * (A(1) / l));
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(threads)
 void attention(const KernelCall& call) {
     const auto& p = call.get<nn_attention_params>();
     const int64_t rows = p.batch * p.heads * p.q_len;
-    if (rows == 0 || attention_mma(call)) return;
+    if (rows == 0 || attention_cudnn(call, false) || attention_mma(call)) return;
     visit_float(call.dtype, [&](auto* null) {
         using T = Pointee<decltype(null)>;
         using A = Acc<T>;
@@ -200,6 +201,7 @@ template <class T> void run_backward(const KernelCall& call) {
 }
 
 void attention_backward(const KernelCall& call) {
+    if (attention_cudnn(call, true)) return;
     visit_float(call.dtype, [&](auto* null) { run_backward<Pointee<decltype(null)>>(call); });
 }
 

@@ -1,13 +1,14 @@
 // What the kernels of attention share: where heads lie in the packed rows, which keys a query sees,
-// the dropout mask, and the two families: tensor cores for bf16 with heads of 64 and 128
-// (attention_mma*.cu), a warp a query or key for the rest (attention.cu).
+// the dropout mask, and the three families: cuDNN (attention_cudnn.cu), tensor cores for bf16 with
+// heads of 64 and 128 (attention_mma*.cu), a warp a query or key for the rest (attention.cu).
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 
 namespace nn::NN_ISA {
 
-// Launch the tensor-core kernels; false where the call is none of theirs. delta: rowsum(do o),
-// (batch, heads, q_len).
+// Have cuDNN do it, or launch the tensor-core kernels; false where the call is none of theirs.
+// delta: rowsum(do o), (batch, heads, q_len).
+bool attention_cudnn(const KernelCall& call, bool backward);
 bool attention_mma(const KernelCall& call);
 bool attention_backward_mma(const KernelCall& call, const float* delta);
 

@@ -170,7 +170,7 @@ __device__ void finish(const Tile& tile, const Operands& o, const Place& at, Sta
         if (t == 0) {
             float* stat = o.stats + tile.row(at.b, at.h, i) * 2;
             stat[0] = tile.p.last ? m + math::log(l) : m;
-            stat[1] = l;
+            stat[1] = tile.p.last ? 1.0f : l;
         }
         const int64_t to = tile.out(at.b, at.h, i) + 2 * t;
         const float inverse = 1 / l;

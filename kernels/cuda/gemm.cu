@@ -2,6 +2,7 @@
 // kernel of ours where not (f64, rows of C that are no multiple of 8, no product at all for k = 0).
 // cuBLASLt is column-major: our row-major C (m, n) is its C^T (n, m) = op(B)^T op(A)^T, so the
 // operands change places and a bias of n is the bias by rows that it knows.
+#include <cstddef>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -25,7 +26,7 @@ bool check_blas(const KernelCall& call, cublasStatus_t status, const char* what)
     return false;
 }
 
-// All that an algorithm is chosen by. Compared as bytes, so it has no gaps.
+// All that an algorithm is chosen by. Compared as bytes, so its gaps are zeros.
 struct Key {
     nn_gemm_params p;
     int64_t dtype, with_bias, with_aux, align_a, align_b, align_c;
@@ -206,7 +207,7 @@ Key key_of(const KernelCall& call, const Operands& o, bool fused) {
     const int64_t size = int64_t(dtype_size(call.dtype));
     Key key;
     std::memset(&key, 0, sizeof key);
-    std::memcpy(&key.p, &p, sizeof p);
+    std::memcpy(&key.p, &p, offsetof(nn_gemm_params, tf32) + sizeof p.tf32);  // then a gap
     key.p.alpha = 0, key.p.beta = p.beta != 0;  // only whether C is read matters
     if (!fused) key.p.epilogue = 0;
     if (p.batch == 1) key.p.stride_a = key.p.stride_b = key.p.stride_c = 0;

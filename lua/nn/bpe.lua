@@ -1,6 +1,7 @@
 -- GPT-2's byte-level BPE (Sennrich et al. 2016; Radford et al. 2019): text is split into pieces
 -- (pieces.lua), and in every piece the pair of neighbours that was learned first is joined until no
 -- learned pair is left. bpe_files.lua reads and writes such tokenizers, bpe_train.lua learns them.
+local arguments = require "nn.arguments"
 local ffi = require "ffi"
 local heap = require "nn.heap"
 local lib = require "nn.ffi"
@@ -145,18 +146,28 @@ function Tokenizer:encode_bytes(p, first, last, out, count)
   return count
 end
 
--- The first special token in the text from `at` on: its first and last byte and its id. Of several
--- at one place the longest.
-local function next_special(self, text, at)
-  local first, last, id
-  for name, number in pairs(self.special) do
-    local from, to = text:find(name, at, true)
-    if from and (not first or from < first or from == first and to > last) then
-      first, last, id = from, to, number
+-- A function(at) that finds the first special token in the text from `at` on: its first and last
+-- byte and its id. Of several at one place the longest. `at` must not go back.
+local function special_finder(self, text)
+  local places = {}                       -- where each of them comes next; false: nowhere
+  return function(at)
+    local first, last, id
+    for name, number in pairs(self.special) do
+      local place = places[name]
+      if place == nil or place and place < at then
+        place = text:find(name, at, true) or false
+        places[name] = place
+      end
+      local stop = place and place + #name - 1
+      if place and (not first or place < first or place == first and stop > last) then
+        first, last, id = place, stop, number
+      end
     end
+    return first, last, id
   end
-  return first, last, id
 end
+
+local encode_options = arguments.names "special"
 
 --- tokenizer:encode(text, name, {special=false}) -> array, count: ids as a C array from 0, of
 --- uint16_t, or uint32_t for more than 65536 tokens. With `special`, the texts of special tokens
@@ -166,15 +177,18 @@ end
 ---     local ids, count = tokenizer:encode "to be"
 ---     count < 5  --> true
 function Tokenizer:encode(text, _, options)
+  vocabulary.need_text(text)
+  options = arguments.options("encode", options, encode_options)
   local out = ffi.new(self.id_type .. "[?]", math.max(1, #text))
   local p, count, at = ffi.cast("const uint8_t *", text), 0, 1
-  if options and options.special then
-    local first, last, id = next_special(self, text, at)
+  if options.special then
+    local next_special = special_finder(self, text)
+    local first, last, id = next_special(at)
     while first do
       count = self:encode_bytes(p, at - 1, first - 1, out, count)
       out[count] = id
       count, at = count + 1, last + 1
-      first, last, id = next_special(self, text, at)
+      first, last, id = next_special(at)
     end
   end
   return out, self:encode_bytes(p, at - 1, #text, out, count)

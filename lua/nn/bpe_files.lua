@@ -1,10 +1,12 @@
 -- Files of byte-level BPE tokenizers, as Hugging Face's libraries read and write them:
 -- tokenizer.json, or vocab.json and merges.txt.
+local arguments = require "nn.arguments"
 local bit = require "bit"
 local bpe = require "nn.bpe"
 local files = require "nn.files"
 local json = require "nn.json"
 local lib = require "nn.ffi"
+local vocabulary = require "nn.vocabulary"
 
 local M = {}
 local Tokenizer = bpe.Tokenizer
@@ -107,6 +109,7 @@ end
 function Tokenizer:save(folder)
   files.make_folder(folder, "the tokenizer's folder")
   local vocab, merges = json_parts(self)
+  files.remove(files.join(folder, "vocabulary.json"))           -- of another vocabulary
   files.write(files.join(folder, "tokenizer.json"), self:json())
   files.write(files.join(folder, "vocab.json"), json_lines("{", vocab, "}\n"))
   files.write(files.join(folder, "merges.txt"),
@@ -218,6 +221,13 @@ local function from_two_files(vocab_path, merges_path)
       added[#added + 1] = {content = name, id = id}
     end
   end
+  local added_path = vocab_path:gsub("vocab%.json$", "added_tokens.json")
+  if files.exists(added_path) then
+    for name, id in pairs(json.read(added_path)) do
+      need(type(name) == "string" and name ~= "", added_path, "it is a list, no object")
+      added[#added + 1] = {content = name, id = id}
+    end
+  end
   return build(vocab_path, vocab, list, added)
 end
 
@@ -227,16 +237,26 @@ function M.from_state(state)
   return from_json(json.object(state.json, name), name)
 end
 
+local function from_characters(path)
+  local state = json.read(path)
+  need(state.kind == "char" and type(state.symbols) == "string", path,
+       "it is no char vocabulary as nnlua writes it")
+  return vocabulary.from_state(state)
+end
+
 --- nn.tokenizer(path) -> tokenizer with :encode(text), :ids(text), :decode(ids), :save(folder),
 --- .size, .special (ids by text): GPT-2's byte-level BPE. `path`: a folder with tokenizer.json, or
---- with vocab.json and merges.txt; or a tokenizer.json. Errors: files that are missing or
---- malformed, or of a tokenizer of another kind.
+--- with vocab.json and merges.txt; or a tokenizer.json. A folder that a vocabulary was saved to
+--- gives that. Errors: files that are missing or malformed, or of a tokenizer of another kind.
 ---     nn.train_tokenizer("hello hello", {size = 262}):save "words"
 ---     local tokenizer = nn.tokenizer "words"
 ---     tokenizer:decode(tokenizer:ids "hello")  --> "hello"
 function M.tokenizer(path)
+  arguments.need(type(path) == "string", "tokenizer", "the path", path, "a text is needed")
   local file = path:find "%.json$" and path or files.join(path, "tokenizer.json")
   if file == path or files.exists(file) then return from_json(json.read(file), file) end
+  local characters = files.join(path, "vocabulary.json")
+  if files.exists(characters) then return from_characters(characters) end
   local vocab, merges = files.join(path, "vocab.json"), files.join(path, "merges.txt")
   if files.exists(vocab) and files.exists(merges) then return from_two_files(vocab, merges) end
   lib.fail("'%s' holds no tokenizer: neither tokenizer.json nor vocab.json and merges.txt%s", path,

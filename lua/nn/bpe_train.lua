@@ -3,6 +3,7 @@
 -- happened. Of pairs equally frequent the one of smaller ids comes first, as in the tokenizers
 -- library, so both learn the same merges.
 local ffi = require "ffi"
+local arguments = require "nn.arguments"
 local bpe = require "nn.bpe"
 local files = require "nn.files"
 local heap = require "nn.heap"
@@ -120,6 +121,20 @@ function Learner:step(min_count)
   return true
 end
 
+local known = arguments.names "size min_count special"
+
+local function check_special(special)
+  arguments.need(type(special) == "table", "train_tokenizer", "special", special,
+                 "a list of texts is needed")
+  local seen = {}
+  for _, name in ipairs(special) do
+    arguments.need(type(name) == "string" and #name > 1 and not seen[name], "train_tokenizer",
+                   "a special token", name,
+                   "texts of two bytes or more, each another, are needed")
+    seen[name] = true
+  end
+end
+
 --- nn.train_tokenizer(text, {size=8192, min_count=2, special={"<|endoftext|>"}}) -> tokenizer
 --- Learns a byte-level BPE of `size` tokens: the 256 bytes, merges, and last the special tokens.
 --- Pairs that occur less than min_count times are not joined, so a short text may give fewer.
@@ -128,8 +143,13 @@ end
 ---     local tokenizer = nn.train_tokenizer({files = {"input.txt"}}, {size = 280})
 ---     #tokenizer:ids "The quick brown fox"  --> 8
 function M.train_tokenizer(text, options)
-  options = options or {}
+  options = arguments.options("train_tokenizer", options, known)
+  arguments.need(type(text) == "string" or type(text) == "function"
+                 or type(text) == "table" and type(text.files) == "table", "train_tokenizer",
+                 "the text", text, "a string, {files = {path, ...}} or a function is needed")
   local size, special = options.size or 8192, options.special or {"<|endoftext|>"}
+  local least = arguments.whole("train_tokenizer", "min_count", options.min_count or 2)
+  check_special(special)
   if type(size) ~= "number" or size % 1 ~= 0 or size < 256 + #special or size >= 2 ^ 20 then
     lib.misuse("train_tokenizer: size is %s; a whole number from %d (bytes and special tokens) to "
                .. "2^20 - 1 is needed", tostring(size), 256 + #special)
@@ -146,7 +166,7 @@ function M.train_tokenizer(text, options)
     end
   end
   local learner = new_learner(require("nn.bpe_files").byte_symbols(), counts)
-  while #learner.symbols < size - #special and learner:step(options.min_count or 2) do end
+  while #learner.symbols < size - #special and learner:step(least) do end
   local ids = {}
   for _, name in ipairs(special) do
     ids[name] = #learner.symbols

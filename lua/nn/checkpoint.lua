@@ -2,8 +2,10 @@
 -- state.json. One is written under a temporary name, made durable, and renamed: whatever happens,
 -- a folder of that name is complete, and what was saved before is still there. Reading checks the
 -- length and CRC-32 of every file. Tensors are written in the background, while training goes on.
+local arguments = require "nn.arguments"
 local files = require "nn.files"
 local lib = require "nn.ffi"
+local module = require "nn.module"
 local safetensors = require "nn.safetensors"
 
 local M = {}
@@ -45,7 +47,9 @@ local function read_state(folder)
     if map.size ~= expected.bytes then
       return nil, ("%s has %.0f bytes, not %.0f"):format(name, map.size, expected.bytes)
     end
-    if files.crc32(map.data, map.size) ~= expected.crc32 then
+    local crc_now = files.crc32(map.data, map.size)
+    files.forget(map, 0, map.size)
+    if crc_now ~= expected.crc32 then
       return nil, name .. " is damaged (its CRC-32 is not the one noted at saving)"
     end
   end
@@ -142,13 +146,23 @@ function Saving:abandon()
   files.remove(self.temporary)
 end
 
+local known = arguments.names "step model optim data vocabulary config keep best"
+
 --- nn.save_checkpoint(out, {step=, model=, optim=, data=, vocabulary=, config=, keep=, best=})
 ---   -> path
 --- Writes OUT/checkpoint-STEP; all but `step` and `model` may be left out. Afterwards only the
 --- newest `keep` (default: all) are kept, and the best one: best={step=, val_loss=}; OUT/best is a
 --- link to it. Errors: what the disk refused; older ones stay.
 ---     nn.save_checkpoint("saved", {step = 10, model = model})  --> "saved/checkpoint-000010"
-function M.save_checkpoint(out, parts) return M.start(out, parts):finish() end
+function M.save_checkpoint(out, parts)
+  arguments.need(type(out) == "string", "save_checkpoint", "the folder", out, "a text is needed")
+  parts = arguments.options("save_checkpoint", parts, known)
+  arguments.whole("save_checkpoint", "step", parts.step, 0)
+  arguments.need(module.is_module(parts.model), "save_checkpoint", "model", parts.model,
+                 "a module is needed")
+  if parts.keep ~= nil then arguments.whole("save_checkpoint", "keep", parts.keep) end
+  return M.start(out, parts):finish()
+end
 
 local Checkpoint = {}
 Checkpoint.__index = Checkpoint
@@ -158,6 +172,7 @@ Checkpoint.__index = Checkpoint
 ---     local path = nn.save_checkpoint("out/opened", {step = 10, model = model})
 ---     nn.open_checkpoint(path).state.step  --> 10
 function M.open_checkpoint(path)
+  arguments.need(type(path) == "string", "open_checkpoint", "the path", path, "a text is needed")
   local state, reason = read_state(path)
   if not state then lib.fail("the checkpoint '%s' cannot be used: %s", path, reason) end
   return setmetatable({path = path, state = state}, Checkpoint)

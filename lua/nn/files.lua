@@ -1,6 +1,7 @@
 -- Host files through libc: what Lua's io cannot do and checkpoints, data and logs need. Mapped
 -- reading, durable writing (fsync), folders, CRC-32, JSON. Every failure is a one-line error that
 -- names the path and the system's reason.
+local arguments = require "nn.arguments"
 local cjson = require "cjson"
 local ffi = require "ffi"
 local lib = require "nn.ffi"
@@ -12,6 +13,7 @@ ffi.cdef [[
   long lseek(int fd, long offset, int whence);
   void *mmap(void *address, size_t size, int protection, int flags, int fd, long offset);
   int munmap(void *address, size_t size);
+  int madvise(void *address, size_t size, int advice);
   int fsync(int fd);
   int rename(const char *from, const char *to);
   int mkdir(const char *path, unsigned mode);
@@ -42,8 +44,17 @@ local function reason()
   return ffi.string(C.strerror(number)), number
 end
 
+-- A path as C may take it: nil would be a null pointer, and a zero byte its end.
+local function checked(path)
+  arguments.need(type(path) == "string", "files", "the path", path, "a text is needed")
+  if path:find("\0", 1, true) then
+    lib.fail("'%s' is no path: it holds a zero byte", (path:gsub("%z", "\\0")))
+  end
+  return path
+end
+
 local function open(path, flags)
-  return C.open(path, flags, ffi.cast("int", 420))  -- rw-r--r--
+  return C.open(checked(path), flags, ffi.cast("int", 420))  -- rw-r--r--
 end
 
 --- join(folder, name) -> path
@@ -61,7 +72,7 @@ end
 --- list(folder) -> names, sorted, without "." and ".."; nil and the reason where it is no readable
 --- folder.
 function M.list(folder)
-  local handle = C.opendir(folder)
+  local handle = C.opendir(checked(folder))
   if handle == nil then return nil, (reason()) end
   local names = {}
   while true do
@@ -77,7 +88,7 @@ end
 
 --- make_folder(path, what): makes a folder and those above it. Errors: where that is impossible.
 function M.make_folder(path, what)
-  local made = path:sub(1, 1) == "/" and "/" or ""
+  local made = checked(path):sub(1, 1) == "/" and "/" or ""
   for part in path:gmatch("[^/]+") do
     made = made .. part .. "/"
     if C.mkdir(made, 493) ~= 0 then                 -- rwxr-xr-x
@@ -176,9 +187,8 @@ function Writer:close()
   return self.bytes, self.crc
 end
 
---- map(path, what) -> {data=, size=}: a file's bytes (uint8_t*), read as they are used. Kept while
---- `data` is. Errors: `what` (such as "data.bin") and the path, where there is no such file.
-function M.map(path, what)
+-- A file opened for reading, and its size. Errors: as map().
+local function open_sized(path, what)
   local fd = open(path, O_RDONLY)
   if fd < 0 then lib.fail("cannot read %s '%s': %s", what or "the file", path, (reason())) end
   local size = tonumber(C.lseek(fd, 0, 2))         -- SEEK_END
@@ -186,7 +196,21 @@ function M.map(path, what)
     C.close(fd)
     lib.fail("cannot read %s '%s': it is a folder", what or "the file", path)
   end
-  if size <= 0 then
+  return fd, math.max(0, size)
+end
+
+--- size(path, what) -> bytes of a file. Errors: as map().
+function M.size(path, what)
+  local fd, size = open_sized(path, what)
+  C.close(fd)
+  return size
+end
+
+--- map(path, what) -> {data=, size=}: a file's bytes (uint8_t*), read as they are used. Kept while
+--- `data` is. Errors: `what` (such as "data.bin") and the path, where there is no such file.
+function M.map(path, what)
+  local fd, size = open_sized(path, what)
+  if size == 0 then
     C.close(fd)
     return {data = ffi.new("uint8_t[1]"), size = 0}
   end
@@ -199,6 +223,14 @@ function M.map(path, what)
   return {data = data, size = size}
 end
 
+--- forget(map, first, bytes): these bytes need not stay in this process's memory; whoever reads
+--- them again gets them from the file.
+function M.forget(map, first, bytes)
+  local page = 4096
+  local from = math.floor(first / page) * page
+  if map.size > 0 and bytes > 0 then C.madvise(map.data + from, first + bytes - from, 4) end
+end                                                -- MADV_DONTNEED
+
 --- read(path, what) -> string: a whole file. Errors: as map().
 function M.read(path, what)
   local map = M.map(path, what)
@@ -206,12 +238,17 @@ function M.read(path, what)
 end
 
 --- write(path, text): replaces a file at once: readers see the old text or the new, even after a
---- crash.
+--- crash. What cannot be written changes nothing.
 function M.write(path, text)
   local writer = M.create(path .. ".tmp")
-  writer:write(text)
-  writer:close()
-  M.rename(path .. ".tmp", path)
+  local good, problem = lib.protected(function()
+    writer:write(text)
+    writer:close()
+    M.rename(path .. ".tmp", path)
+  end)
+  if good then return end
+  M.remove(path .. ".tmp")
+  error(problem, 0)
 end
 
 --- number_text(x) -> x with as few digits (15 to 17) as read back as x.

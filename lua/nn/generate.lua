@@ -35,6 +35,9 @@ end
 ---     nn.evaluate(model, data.val, 4)  --> 5.6
 function M.evaluate(model, loader, batches)
   local nn = require "nn"
+  arguments.need(type(model) == "table", "evaluate", "the model", model, "a module is needed")
+  arguments.need(type(loader) == "table" and loader.windows, "evaluate", "the loader", loader,
+                 "data.train or data.val of nn.data is needed")
   local f, sum, rows = loss_function(model), 0, 0
   local waiting                            -- the batch before: read while this one is computed
   local function read()
@@ -234,22 +237,41 @@ end
 local known = arguments.names([[tokens temperature top_k top_p repetition_penalty seed stop stop_ids
                                tokenizer on_token logprobs]])
 
-local function check_options(options)
+-- The options, checked; `stop` and `stop_ids` as lists.
+local function checked_options(given)
+  local options = {}
+  for name, value in pairs(arguments.options("generate", given, known)) do options[name] = value end
   local function number(name, low, high)
     local value = options[name]
-    if value ~= nil and (type(value) ~= "number" or value < low or value > high) then
+    if value ~= nil and not (type(value) == "number" and value >= low and value <= high) then
       lib.misuse("generate: %s is %s; a number from %g to %g is needed", name, tostring(value),
                  low, high)
     end
   end
-  number("tokens", 0, 2 ^ 31)
+  local function whole(name, value, low)
+    if value ~= nil then arguments.whole("generate", name, value, low) end
+  end
+  whole("tokens", options.tokens, 0)
+  whole("top_k", options.top_k, 0)
+  whole("seed", options.seed, 0)
   number("temperature", 0, math.huge)
-  number("top_k", 0, 2 ^ 31)
   number("top_p", 0, 1)
   number("repetition_penalty", 1e-3, 1e3)
-  if options.stop and not options.tokenizer then
-    lib.misuse("generate: stop texts need the tokenizer too")
+  if options.on_token ~= nil then arguments.callable("generate: on_token", options.on_token) end
+  for _, name in ipairs {"stop", "stop_ids"} do
+    local value = options[name]
+    if value ~= nil and type(value) ~= "table" then options[name] = {value} end
   end
+  for _, id in ipairs(options.stop_ids or {}) do whole("a stop id", id, 0) end
+  for _, text in ipairs(options.stop or {}) do
+    arguments.need(type(text) == "string" and text ~= "", "generate", "a stop text", text,
+                   "a text of at least a byte is needed")
+  end
+  local words = options.tokenizer
+  arguments.need(words == nil or type(words) == "table" and words.decode, "generate",
+                 "the tokenizer", words, "one of nn.tokenizer or nn.vocabulary is needed")
+  if options.stop and not words then lib.misuse("generate: stop texts need the tokenizer too") end
+  return options
 end
 
 --- nn.generate(model, ids, {tokens=100, temperature=1, top_k=0, top_p=1, repetition_penalty=1,
@@ -258,15 +280,18 @@ end
 --- the result is alike. temperature 0 takes the likeliest token; top_k > 0 draws from the k
 --- likeliest, top_p < 1 from the likeliest that hold this part of the probability. The same seed
 --- gives the same text. A sequence ends behind an id of `stop_ids`, or where what was generated
---- holds a text of `stop` (which needs `tokenizer`). on_token(id, row) is called for each new id.
+--- holds a text of `stop` (which needs `tokenizer`); either is one or a list. on_token(id, row) is
+--- called for each new id.
 --- info: reason ("stop" or "length") and, with logprobs, their natural logarithms under the model;
 --- lists of these for a list of lists. A model with caches() and next() reads each token once, as
 --- long as its context lasts; beyond, it sees the last `context` ids.
 ---     local ids, info = nn.generate(model, {72, 105}, {tokens = 5, top_k = 50, seed = 3})
 ---     #ids, info.reason  --> 7, "length"
 function M.generate(model, ids, options)
-  options = arguments.options("generate", options, known)
-  check_options(options)
+  options = checked_options(options)
+  local class = type(model) == "table" and getmetatable(model)
+  arguments.need(class and class.__call, "generate", "the model", model,
+                 "a module that gives logits is needed")
   arguments.need(type(ids) == "table", "generate", "the ids", ids, "a list is needed")
   local many = type(ids[1]) == "table"
   local rows = {}

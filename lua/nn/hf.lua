@@ -1,9 +1,11 @@
 -- GPT-2 as Hugging Face's transformers saves it: config.json, model.safetensors (or shards with an
 -- index) and the tokenizer's files. Its Conv1D keeps weights as (in, out), ours are (out, in).
+local arguments = require "nn.arguments"
 local bpe_files = require "nn.bpe_files"
 local files = require "nn.files"
 local json = require "nn.json"
 local lib = require "nn.ffi"
+local module = require "nn.module"
 local safetensors = require "nn.safetensors"
 
 local M = {}
@@ -19,6 +21,7 @@ local inside = {norm1 = "ln_1", norm2 = "ln_2", ["attn.qkv"] = "attn.c_attn",
 local function their_name(path)
   if outside[path] then return outside[path], false end
   local block, layer, kind = path:match "^blocks%.(%d+)%.(.+)%.(%w+)$"
+  if not inside[layer] then lib.fail("'%s' is no parameter of transformers' GPT-2", path) end
   return ("h.%d.%s.%s"):format(block - 1, inside[layer], kind),
          kind == "weight" and layer:find "%." ~= nil
 end
@@ -58,24 +61,17 @@ local function read_config(folder)
   return config
 end
 
--- A function name -> file, entry over one model.safetensors or the shards of an index.
+-- Entries by name of one model.safetensors (which transformers prefers, too) or of an index.
 local function open_weights(folder)
-  local index = files.join(folder, "model.safetensors.index.json")
-  if not files.exists(index) then
-    return safetensors.open(files.join(folder, "model.safetensors")).by_name
-  end
-  local map = json.read(index).weight_map
-  if type(map) ~= "table" then lib.fail("%s has no weight_map", index) end
-  local opened, by_name = {}, {}
-  for name, shard in pairs(map) do
-    if type(shard) ~= "string" or shard:find "[/\\]" then
-      lib.fail("%s: '%s' is in '%s', which is no file name", index, name, tostring(shard))
-    end
-    opened[shard] = opened[shard] or safetensors.open(files.join(folder, shard))
-    by_name[name] = opened[shard].by_name[name]
-      or lib.fail("%s: '%s' is not in %s", index, name, shard)
-  end
-  return by_name
+  local whole = files.join(folder, "model.safetensors")
+  local index = whole .. ".index.json"
+  if files.exists(whole) then return safetensors.open(whole).by_name end
+  if files.exists(index) then return safetensors.open_index(index) end
+  local pickled = files.exists(files.join(folder, "pytorch_model.bin"))
+  lib.fail("'%s' has neither model.safetensors nor model.safetensors.index.json%s", folder,
+           pickled and "; pytorch_model.bin can run any code and is not read: in Python, "
+           .. "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(OTHER) writes "
+           .. "safetensors" or "")
 end
 
 local function find(by_name, name, folder)
@@ -118,7 +114,7 @@ end
 --- tokenizer (nil where there are no tokenizer files).
 function M.sizes(folder)
   local config, tokenizer = read_config(folder), nil
-  for _, name in ipairs {"tokenizer.json", "vocab.json"} do
+  for _, name in ipairs {"tokenizer.json", "vocab.json", "vocabulary.json"} do
     if not tokenizer and files.exists(files.join(folder, name)) then
       tokenizer = bpe_files.tokenizer(folder)
     end
@@ -127,21 +123,26 @@ function M.sizes(folder)
           context = config.n_positions, vocab = config.vocab_size}, tokenizer
 end
 
---- nn.load_hf(folder, {dropout=0}) -> model, tokenizer (nil where there are no tokenizer files). A
---- GPT-2 of transformers: config.json, model.safetensors or shards, with or without the prefix
---- "transformer.". Weights go from the mapped file into tiles one by one; those that are transposed
---- there, or of another dtype, through a copy of one at a time. Errors: what is missing, or is not
---- GPT-2 as models/gpt2.lua computes it, by name.
+local load_options = arguments.names "dropout dtype"
+
+--- nn.load_hf(folder, {dropout=0, dtype="f32"}) -> model, tokenizer (nil where there are no files
+--- of one). A GPT-2 of transformers: config.json, model.safetensors or shards, with or without the
+--- prefix "transformer.". Weights go from the mapped file into tiles one by one; those that are
+--- transposed there, or of another dtype, through a copy of one at a time. `dtype` is that of the
+--- model, f32 or bf16. Errors: what is missing, or is not GPT-2 as models/gpt2.lua computes it, by
+--- name.
 ---     nn.save_hf("another", model)
 ---     nn.load_hf("another").config.embd  --> 16
 function M.load_hf(folder, options)
   local nn, GPT2 = require "nn", require "models.gpt2"
+  arguments.need(type(folder) == "string", "load_hf", "the folder", folder, "a text is needed")
+  options = arguments.options("load_hf", options, load_options)
   if not files.list(folder) then lib.fail("there is no folder '%s'", folder) end
   local config = read_config(folder)
   local by_name = open_weights(folder)
   check_size(config, by_name, folder)
   local sizes, tokenizer = M.sizes(folder)
-  sizes.dropout = options and options.dropout
+  sizes.dropout, sizes.dtype = options.dropout, options.dtype
   local model = GPT2(sizes)
   nn.no_grad(function()
     for _, p in ipairs(model:parameters()) do copy_parameter(p, by_name, folder) end
@@ -156,17 +157,26 @@ local function config_of(model, tokenizer)
   local last = tokenizer and tokenizer.special and tokenizer.special["<|endoftext|>"]
   local config = {
     architectures = {"GPT2LMHeadModel"}, n_layer = c.layers, n_head = c.heads, n_embd = c.embd,
-    n_positions = c.context, vocab_size = c.vocab, dtype = "float32", bos_token_id = last,
-    eos_token_id = last, attn_pdrop = c.dropout, embd_pdrop = c.dropout, resid_pdrop = c.dropout}
+    n_positions = c.context, vocab_size = c.vocab, bos_token_id = last, eos_token_id = last,
+    dtype = c.dtype == "bf16" and "bfloat16" or "float32", attn_pdrop = c.dropout,
+    embd_pdrop = c.dropout, resid_pdrop = c.dropout}
   for name, value in pairs(fixed) do config[name] = value end
   return config
 end
 
+local save_options = arguments.names "shard_bytes"
+
 --- nn.save_hf(folder, model, tokenizer, {shard_bytes=5e9}): writes a GPT-2 as transformers'
 --- from_pretrained loads it: config.json, model.safetensors (or shards of at most shard_bytes with
---- their index), and the tokenizer's files if it is given and is a BPE.
+--- their index), and the tokenizer's files if it is given (those of a char vocabulary are nnlua's
+--- own). Other weights that lay there go. Errors: a model with other parameters than GPT-2's.
 ---     nn.save_hf("out/model", model, nn.train_tokenizer("aaaa", {size = 258}))
 function M.save_hf(folder, model, tokenizer, options)
+  arguments.need(type(folder) == "string", "save_hf", "the folder", folder, "a text is needed")
+  arguments.need(module.is_module(model) and type(model.config) == "table", "save_hf", "the model",
+                 model, "a GPT2 of models/gpt2.lua is needed")
+  options = arguments.options("save_hf", options, save_options)
+  local limit = arguments.whole("save_hf", "shard_bytes", options.shard_bytes or 5e9)
   files.make_folder(folder, "the model's folder")
   local entries = {}
   for i, p in ipairs(model:parameters()) do
@@ -174,9 +184,8 @@ function M.save_hf(folder, model, tokenizer, options)
     entries[i] = {path = "transformer." .. name, tensor = p.tensor, transposed = transposed}
   end
   table.sort(entries, function(a, b) return a.path < b.path end)
-  safetensors.write_shards(folder, "model", entries, {format = "pt"},
-                           options and options.shard_bytes or 5e9)
-  if tokenizer and tokenizer.save then tokenizer:save(folder) end
+  safetensors.write_shards(folder, "model", entries, {format = "pt"}, limit)
+  if tokenizer then tokenizer:save(folder) end
   local config = files.json(config_of(model, tokenizer), "")
   files.write(files.join(folder, "config.json"), config .. "\n")
 end

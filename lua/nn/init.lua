@@ -277,6 +277,26 @@ function nn.matmul_precision(precision)
   return was[0] == 1 and "high" or "highest"
 end
 
+local backends = {auto = 0, cudnn = 1, nnlua = 2}
+local backend_names = {[0] = "auto", "cudnn", "nnlua"}
+--- nn.attention_backend(which) says who computes attention on GPUs in bf16 with heads of 64 or 128,
+--- in what is recorded or run from now on: "auto" (as at the start) cuDNN where it is installed,
+--- with kernels that give the same bits each time, "cudnn" its fastest kernels, whose gradient of
+--- the queries is summed in an order of chance, "nnlua" our own. Ours also take over, and say so
+--- once, where cuDNN refuses a shape, and always with dropout, in other dtypes, and where tiles cut
+--- sequences. "cudnn" without cuDNN is an error of the first such task on a GPU. Returns what held
+--- before; without an argument it changes nothing.
+---     nn.attention_backend()  --> "auto"
+function nn.attention_backend(which)
+  if which ~= nil and not backends[which] then
+    lib.misuse('attention_backend: "auto", "cudnn" or "nnlua" is needed, not %s',
+               arguments.describe(which))
+  end
+  local was = ffi.new "int32_t[1]"
+  check(C.nn_attention_backend(backends[which] or -1, was))
+  return backend_names[was[0]]
+end
+
 --- nn.tiles{tokens=1024, vocab=8192}: tile sizes by axis name, for tensors made from now on; 0 is
 --- automatic. A schedule, not a part of the model: results do not depend on it beyond rounding.
 ---     nn.tiles{rows = 4}

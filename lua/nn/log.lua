@@ -22,7 +22,20 @@ function M.new(folder)
   return setmetatable({folder = folder, tty = tty, color = color, shown = 0, last = -1}, Log)
 end
 
---- log:event(name, fields): a line of metrics.jsonl. Errors: where it cannot be written.
+-- Appends a line to metrics.jsonl, and says once what prevents it: a run does not end for that.
+local function append(self, ...)
+  local written, reason = self.metrics:write(...)
+  local flushed, why = self.metrics:flush()
+  if not (written and flushed) and not self.unwritten then
+    self.unwritten = true
+    self:say(("warning: not all can be written to metrics.jsonl: %s; the run goes on"):format(
+      written and why or reason))
+  end
+end
+jit.off(append)     -- compiled, a flush that fails is tried again, with nothing left to write
+
+--- log:event(name, fields): a line of metrics.jsonl. Errors: where that cannot be opened; a full
+--- disk is told, once.
 function Log:event(name, fields)
   if not self.metrics then
     local file, reason = io.open(files.join(self.folder, "metrics.jsonl"), "a")
@@ -30,8 +43,7 @@ function Log:event(name, fields)
   end
   local text = files.json(fields):sub(2)
   local comma = text == "}" and "" or ","
-  self.metrics:write('{"event":', files.json(name), comma, text, "\n")
-  self.metrics:flush()
+  append(self, '{"event":', files.json(name), comma, text, "\n")
   self:tell_tensorboard(name, fields)
   self:refresh_report(name ~= "step")
 end

@@ -1,5 +1,6 @@
 -- Opening a trained model from whatever holds one: a folder of transformers, a checkpoint, or the
 -- folder of a run.
+local arguments = require "nn.arguments"
 local checkpoint = require "nn.checkpoint"
 local files = require "nn.files"
 local lib = require "nn.ffi"
@@ -57,6 +58,7 @@ end
 ---     nn.save_hf("a-model", model)
 ---     nn.load_model("a-model"):count() == model:count()  --> true
 function M.load_model(path, tokenizer)
+  arguments.need(type(path) == "string", "load_model", "the path", path, "a text is needed")
   if path == "" then lib.fail "give model=FOLDER" end
   local nn, found = require "nn", find_checkpoint(path)
   local random = nn.random_state()

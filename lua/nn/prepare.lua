@@ -18,7 +18,7 @@ local LONGEST = 2 ^ 28             -- of a line of JSON, or of text without a pl
 local function plain_name(name) return (name:gsub("%.gz$", ""):gsub("%.zst$", "")) end
 local function is_json(name)
   name = plain_name(name)
-  return name:find "%.jsonl$" ~= nil or name:find "%.ndjson$" ~= nil
+  return name:find "%.jsonl$" ~= nil or name:find "%.ndjson$" ~= nil or name:find "%.json$" ~= nil
 end
 
 local function add_folder(folder, endings, out)
@@ -49,7 +49,7 @@ function M.sources(input, endings)
     lib.fail("input '%s' holds no file that ends in one of %s", input, endings)
   end
   for i, path in ipairs(paths) do
-    out[i] = {path = path, json = is_json(path), size = files.map(path, "input").size}
+    out[i] = {path = path, json = is_json(path), size = files.size(path, "input")}
   end
   return out
 end
@@ -71,11 +71,14 @@ local function last_line_end(p, size)
   end
 end
 
+local spare      -- the buffer of the file before: of many small ones, each would need its own
+
 -- Calls each(p, size) for parts of a file that end where cut(p, size) says; the last one at its
 -- end. `moved(bytes)` is told how much of the file was read.
 local function each_part(path, cut, each, moved)
   local input, room, filled = stream.open(path), CHUNK, 0
-  local buffer = ffi.new("uint8_t[?]", room)
+  local buffer = spare or ffi.new("uint8_t[?]", room)
+  spare = nil
   while true do
     local count = input:read(buffer + filled, room - filled)
     local ended = filled + count < room
@@ -96,6 +99,7 @@ local function each_part(path, cut, each, moved)
     if ended then break end
   end
   input:close()
+  if room == CHUNK then spare = buffer end
 end
 
 local function document_of(line, source, number, field)
@@ -105,6 +109,10 @@ local function document_of(line, source, number, field)
   end
   local text = value[field]
   if type(text) == "string" then return text end
+  if text ~= nil then
+    lib.fail("'%s', line %d: '%s' is %s; a text is needed", source.path, number, field,
+             files.json(text))
+  end
   local names = {}
   for name in pairs(value) do names[#names + 1] = tostring(name) end
   table.sort(names)
@@ -118,6 +126,7 @@ local function each_document(source, field, each, moved)
   each_part(source.path, last_line_end, function(p, size)
     for line in ffi.string(p, size):gmatch "([^\n]*)\n?" do
       number = number + 1
+      if number == 1 then line = line:gsub("^\239\187\191", "") end      -- a byte order mark
       if line:find "%S" then
         local text = document_of(line, source, number, field)
         each(ffi.cast("const uint8_t *", text), #text)
@@ -149,6 +158,7 @@ Output.__index = Output
 -- Appends the ids of p[0 .. size - 1] to a writer.
 function Output:text(writer, p, size)
   if size == 0 then return end
+  self.has_text[writer] = true
   if size > self.room then
     self.room = size
     self.ids = ffi.new(writer.id_type .. "[?]", size)
@@ -231,35 +241,58 @@ local function write_all(self, sources)
   done()
 end
 
+-- Both parts must have text, or training would fail on what was made here.
+local function need_text(self)
+  if not self.has_text[self.train] then lib.fail "the input holds no text; no file was made" end
+  if self.validation and not self.has_text[self.validation] then
+    lib.fail("val=%g leaves no text for validation: %s; give more, or a larger val, or val=0 "
+             .. "for none; no file was made", self.val, self.documents == 0
+             and "no file has a line that begins in that part of it"
+             or ("none of the %d documents was drawn"):format(self.documents))
+  end
+end
+
+-- The tokenizer's files, the tokens, and last what says how they were made.
+local function publish(self, cfg)
+  need_text(self)
+  self.train:complete()
+  if self.validation then self.validation:complete() end
+  cfg.tokenizer:save(cfg.out)
+  local counts = {val = self.validation and self.validation:close() or 0,
+                  train = self.train:close()}
+  files.write(files.join(cfg.out, "tokens.json"), files.json({
+    train = counts.train, val = counts.val, vocab = cfg.tokenizer.size, format = cfg.format,
+    separator = self.separator_id and cfg.separator or nil}, "") .. "\n")
+  return counts
+end
+
 --- prepare(cfg) -> {train=, val=}, the numbers of tokens. Writes train.bin, val.bin (unless val is
 --- 0), the tokenizer, and tokens.json, which says how they were made, into cfg.out. cfg: sources
 --- (see sources()), tokenizer (of nn.tokenizer, or a "byte" vocabulary), out, format, val, seed,
---- field, separator. Errors leave no file behind.
+--- field, separator. Errors leave no file behind; an input without text, or with none for
+--- validation, is one.
 function M.prepare(cfg)
   files.make_folder(cfg.out, "the output folder")
   local tokenizer = cfg.tokenizer
-  local self = setmetatable({tokenizer = tokenizer, val = cfg.val, seed = cfg.seed,
+  local self = setmetatable({tokenizer = tokenizer, val = cfg.val, seed = cfg.seed, has_text = {},
                              field = cfg.field, documents = 0, room = 0}, Output)
   if cfg.separator ~= "" and tokenizer.special then
     self.separator_id = tokenizer.special[cfg.separator]
       or lib.fail("the tokenizer has no special token '%s'; choose with separator=", cfg.separator)
   end
-  self.train = token_file.create(files.join(cfg.out, "train.bin"), cfg.format, tokenizer.size)
-  self.validation = cfg.val > 0
-    and token_file.create(files.join(cfg.out, "val.bin"), cfg.format, tokenizer.size)
-  local good, problem = pcall(write_all, self, cfg.sources)
-  if not good then
-    self.train:discard()
-    if self.validation then self.validation:discard() end
-    error(problem, 0)
-  end
-  local counts = {val = self.validation and self.validation:close() or 0,
-                  train = self.train:close()}
-  if tokenizer.save then tokenizer:save(cfg.out) end
-  files.write(files.join(cfg.out, "tokens.json"), files.json({
-    train = counts.train, val = counts.val, vocab = tokenizer.size, format = cfg.format,
-    separator = self.separator_id and cfg.separator or nil}, "") .. "\n")
-  return counts
+  local good, result = lib.protected(function()
+    local function create(name)
+      return token_file.create(files.join(cfg.out, name), cfg.format, tokenizer.size)
+    end
+    self.train = create "train.bin"
+    self.validation = cfg.val > 0 and create "val.bin"
+    write_all(self, cfg.sources)
+    return publish(self, cfg)
+  end)
+  if good then return result end
+  if self.train then self.train:discard() end
+  if self.validation then self.validation:discard() end
+  error(result, 0)
 end
 
 return M

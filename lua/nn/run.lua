@@ -125,8 +125,7 @@ local function not_finite(self, step, what, value)
   local advice = self.cfg.on_nan == "stop" and ", or skip such steps with on_nan=skip"
     or (" (%d steps in a row were skipped)"):format(SKIPS)
   lib.fail("the %s is %s at step %d; lower optim.lr or lengthen schedule.warmup%s. %s", what, value,
-           step, advice, self.saver.path and ("The last checkpoint is " .. self.saver.path)
-           or "No checkpoint was saved yet")
+           step, advice, self.saver:newest())
 end
 
 local function round(x, unit) return x and math.floor(x / unit + 0.5) * unit end

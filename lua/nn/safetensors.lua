@@ -103,24 +103,46 @@ local function shards_of(entries, limit)
   return shards
 end
 
---- write_shards(folder, name, entries, metadata, limit): writes NAME.safetensors, or files of at
---- most `limit` bytes of tensors and NAME.safetensors.index.json, which says where each is.
-function M.write_shards(folder, name, entries, metadata, limit)
-  local shards, total, where = shards_of(entries, limit), 0, {}
-  for i, shard in ipairs(shards) do
-    local file = #shards == 1 and name .. ".safetensors"
-      or ("%s-%05d-of-%05d.safetensors"):format(name, i, #shards)
-    local path = files.join(folder, file)
-    M.write(path .. ".tmp", shard, metadata)
-    files.rename(path .. ".tmp", path)
-    for _, entry in ipairs(shard) do
-      total, where[entry.path] = total + entry.tensor:bytes(), file
-    end
+-- Removes what an earlier model of this name left beside the files that are there now: a reader
+-- would take that one, or carry it along.
+local function remove_others(folder, name, files_now)
+  for _, file in ipairs(files.list(folder)) do
+    local shard = file:sub(1, #name + 1) == name .. "-" and file:sub(#name + 1)
+    local ours = file == name .. ".safetensors"
+      or shard and shard:find "^%-%d%d%d%d%d%-of%-%d%d%d%d%d%.safetensors$"
+    if ours and not files_now[file] then files.remove(files.join(folder, file)) end
   end
+end
+
+--- write_shards(folder, name, entries, metadata, limit): writes NAME.safetensors, or files of at
+--- most `limit` bytes of tensors and NAME.safetensors.index.json, which says where each is. What
+--- was there stays until all is written, and then goes.
+function M.write_shards(folder, name, entries, metadata, limit)
+  local shards, total, where, now = shards_of(entries, limit), 0, {}, {}
+  local good, problem = lib.protected(function()
+    for i, shard in ipairs(shards) do
+      local file = #shards == 1 and name .. ".safetensors"
+        or ("%s-%05d-of-%05d.safetensors"):format(name, i, #shards)
+      now[file] = files.join(folder, file)
+      M.write(now[file] .. ".tmp", shard, metadata)
+      for _, entry in ipairs(shard) do
+        total, where[entry.path] = total + entry.tensor:bytes(), file
+      end
+    end
+  end)
+  if not good then
+    for _, path in pairs(now) do files.remove(path .. ".tmp") end
+    error(problem, 0)
+  end
+  for _, path in pairs(now) do files.rename(path .. ".tmp", path) end
   local index = files.join(folder, name .. ".safetensors.index.json")
-  if #shards == 1 then return files.remove(index) end
-  local text = files.json({metadata = {total_size = total}, weight_map = where}, "")
-  files.write(index, text .. "\n")
+  if #shards == 1 then
+    files.remove(index)
+  else
+    local text = files.json({metadata = {total_size = total}, weight_map = where}, "")
+    files.write(index, text .. "\n")
+  end
+  remove_others(folder, name, now)
 end
 
 --- nn.save_safetensors(path, tensors, metadata): writes a table of tensors by name, sorted by name,
@@ -173,6 +195,9 @@ end
 -- The header as a Lua table, and where the data begins.
 local function parse_header(path, map, wrong)
   if map.size < 8 then wrong("%d bytes are too few for a header", map.size) end
+  if ffi.string(map.data, math.min(map.size, 22)) == "version https://git-lf" then
+    wrong "it is a pointer of Git LFS to the file; `git lfs pull` in that folder gets it"
+  end
   local length = 0
   for i = 0, 7 do length = length + map.data[i] * 2 ^ (8 * i) end
   if length > HEADER_LIMIT or length + 8 > map.size then
@@ -235,13 +260,16 @@ function File:tensor(name)
   local entry = find(self, name)
   local dtype = dtypes[entry.dtype]
   if not dtype then
-    lib.fail("%s: '%s' is %s; nnlua does not compute with that", self.path, name, entry.dtype)
+    lib.fail("%s: '%s' is %s; nnlua computes with F32, F64, BF16, I32, I64, U8 and BOOL", self.path,
+             name, entry.dtype)
   end
   if entry.bytes == 0 then
     lib.fail("%s: '%s' is %s: a tensor of nnlua has at least one element", self.path, name,
              tensor.shape_text(entry.shape))
   end
-  return tensor.from_host(self:data(name), entry.shape, dtype)
+  local made = tensor.from_host(self:data(name), entry.shape, dtype)
+  files.forget(self.map, self.begin + entry.first, entry.bytes)
+  return made
 end
 
 --- file:copy_into(name, tensor): fills a tensor of the same shape and dtype.
@@ -254,17 +282,45 @@ function File:copy_into(name, target)
              names[target.dtype], here)
   end
   target:copy_from_host(self:data(name))
+  files.forget(self.map, self.begin + entry.first, entry.bytes)
 end
 
---- nn.load_safetensors(path) -> a table of tensors by name, and the file's metadata.
+--- open_index(path) -> entries by name (as open()'s, whose `file` has :tensor() and :copy_into())
+--- of the files that a NAME.safetensors.index.json names. Errors: an index that is malformed, or
+--- names a file that is not beside it or does not hold the tensor.
+function M.open_index(path)
+  local map, folder = json.read(path).weight_map, path:match "^(.*)/[^/]*$" or "."
+  if type(map) ~= "table" then lib.fail("%s has no weight_map", path) end
+  local opened, by_name = {}, {}
+  for name, shard in pairs(map) do
+    if type(shard) ~= "string" or shard:find "[/\\%z]" or shard:find "^%.*$" then
+      lib.fail("%s: '%s' is in '%s', which is no file name", path, name, tostring(shard))
+    end
+    if not opened[shard] then
+      local full = files.join(folder, shard)
+      if not files.exists(full) then
+        lib.fail("%s: '%s' is in '%s', which is missing", path, name, shard)
+      end
+      opened[shard] = M.open(full)
+    end
+    by_name[name] = opened[shard].by_name[name]
+      or lib.fail("%s: '%s' is not in %s", path, name, shard)
+  end
+  return by_name
+end
+
+--- nn.load_safetensors(path) -> a table of tensors by name, and the file's metadata. Of tensors in
+--- several files, the path is that of their NAME.safetensors.index.json.
 --- Errors: the file and what is wrong with it.
 ---     nn.save_safetensors("a.safetensors", {x = x}, {made_by = "me"})
 ---     local tensors, metadata = nn.load_safetensors "a.safetensors"
 ---     tensors.x:dim(2), metadata.made_by  --> 3, "me"
 function M.load_safetensors(path)
   arguments.need(type(path) == "string", "load_safetensors", "the path", path, "a text is needed")
-  local file, tensors = M.open(path), {}
-  for _, entry in ipairs(file.entries) do tensors[entry.name] = file:tensor(entry.name) end
+  local file = path:find "%.index%.json$" and {by_name = M.open_index(path), metadata = {}}
+    or M.open(path)
+  local tensors = {}
+  for name, entry in pairs(file.by_name) do tensors[name] = entry.file:tensor(name) end
   return tensors, file.metadata
 end
 

@@ -1,6 +1,7 @@
 -- The checkpoints of a run. One is written while training goes on; it counts once it is on the disk
 -- and the results of all steps up to its own were found good.
 local checkpoint = require "nn.checkpoint"
+local lib = require "nn.ffi"
 
 local M = {}
 local Saver = {}
@@ -34,23 +35,36 @@ end
 --- saver:in_progress() -> the step of the checkpoint that is being written, or nil.
 function Saver:in_progress() return self.saving and self.saving.parts.step end
 
---- saver:start(step, parts): begins one of the present state, none being in progress.
+--- saver:newest() -> a sentence that says which checkpoint there is to go on from.
+function Saver:newest()
+  return self.path and "The last checkpoint is " .. self.path or "No checkpoint was saved yet"
+end
+
+-- f(...); its error says what there is to go on from.
+local function or_newest(self, f, ...)
+  local good, result = lib.protected(f, ...)
+  if good then return result end
+  lib.fail("%s. %s", lib.is_error(result) and result.message or tostring(result), self:newest())
+end
+
+--- saver:start(step, parts): begins one of the present state, none being in progress. Errors: what
+--- the disk refused.
 function Saver:start(step, parts)
   if self.step == step then return end
-  self.saving = checkpoint.start(self.out, {
+  self.saving = or_newest(self, checkpoint.start, self.out, {
     step = step, model = parts.model, optim = parts.optim, data = parts.data,
     vocabulary = parts.vocabulary, config = self.cfg, keep = self.cfg.keep, best = self.best})
   self.step = step
 end
 
 --- saver:settle(good): waits for the checkpoint in progress and counts it, if all steps up to
---- `good` were; else gives it up.
+--- `good` were; else gives it up. Errors: what the disk refused.
 function Saver:settle(good)
   local saving = self.saving
   if not saving then return end
   self.saving = nil
   if saving.parts.step > good then return saving:abandon() end
-  self.path = saving:finish()
+  self.path = or_newest(self, saving.finish, saving)
   self.written(saving.parts.step, self.path)
 end
 

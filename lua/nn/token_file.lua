@@ -61,8 +61,10 @@ Writer.__index = Writer
 
 --- create(path, format, vocab) -> writer with :write(ids, count), :close() -> tokens. format:
 --- "nanogpt" or "llmc". `ids` is an array of writer.id_type, which `vocab` decides. The file has
---- its name only after close(); until then it is PATH.tmp, and writer:discard() removes it.
---- Errors: a vocabulary of more than 65536 in nanoGPT's format; what the disk refuses.
+--- its name only after close(); until then it is PATH.tmp, and writer:discard() removes it;
+--- writer:complete() is the part of close() that may fail for want of room.
+--- Errors: a vocabulary of more than 65536 in nanoGPT's format; 2^31 tokens or more in llm.c's;
+--- what the disk refuses.
 function M.create(path, format, vocab)
   local kind = kinds[vocab > 65536 and 2 or 1]
   if format == "nanogpt" and vocab > 65536 then
@@ -77,20 +79,26 @@ function M.create(path, format, vocab)
 end
 
 function Writer:write(ids, count)
-  self.file:write(ids, count * self.kind.bytes)
   self.count = self.count + count
+  if self.header and self.count >= 2 ^ 31 then
+    lib.fail("llm.c's token files hold less than 2^31 tokens, '%s' would have more; split the "
+             .. "input", self.path)
+  end
+  self.file:write(ids, count * self.kind.bytes)
 end
 
-function Writer:close()
+function Writer:complete()
+  if self.completed then return end
   if self.header then
-    if self.count >= 2 ^ 31 then
-      lib.fail("llm.c's token files hold less than 2^31 tokens, '%s' would have %.0f; split the "
-               .. "input", self.path, self.count)
-    end
     local header = ffi.new("int32_t[?]", 3, self.kind.magic, self.kind.version, self.count)
     self.file:overwrite(0, header, 12)
   end
   self.file:close()
+  self.completed = true
+end
+
+function Writer:close()
+  self:complete()
   files.rename(self.path .. ".tmp", self.path)
   return self.count
 end

@@ -13,6 +13,7 @@ struct Shape {
     int64_t batch, heads, kv_heads, dim, len;
     bool causal;
     double dropout = 0;
+    int32_t backend = nn_attention_auto;
     int64_t width() const { return (heads + 2 * kv_heads) * dim; }
     double scale() const { return 1 / std::sqrt(double(dim)); }
 };
@@ -25,7 +26,7 @@ nn_attention_params params(const Shape& s) {
     p.q_len = p.k_len = s.len;
     p.scale = s.scale(), p.causal = s.causal, p.first = p.last = p.first_q = p.first_kv = 1;
     p.dropout = s.dropout, p.seed = seed, p.counter = counter, p.batch_start = batch_start,
-    p.total_len = s.len;
+    p.total_len = s.len, p.backend = s.backend;
     return p;
 }
 
@@ -147,12 +148,15 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
         check_close("o", o_tiles[q], tokens(want.o, s, t.from(q), t.to(q)), tolerance);
         const int64_t len = t.to(q) - t.from(q);
         Values lse, lse_want;
+        int64_t rests = 0;  // statistics that say more than the log-sum-exp
         for (int64_t bh = 0; bh < s.batch * s.heads; ++bh)
             for (int64_t i = 0; i < len; ++i) {
                 lse.push_back(stats_tiles[q][(bh * len + i) * 2]);
+                rests += stats_tiles[q][(bh * len + i) * 2 + 1] != 1;
                 lse_want.push_back(want.lse[bh * s.len + t.from(q) + i]);
             }
         check_close("logsumexp", lse, lse_want, 30 * v.sum_eps() * spread * spread);
+        CHECK(rests == 0);
     }
     for (int64_t q = 0; q < t.count; ++q)
         for (int64_t k = 0; k <= t.last_key(q); ++k)
@@ -211,14 +215,111 @@ TEST_CASE("dropout of attention is a function of the element alone, not of the t
 
 TEST_CASE("attention by tensor cores agrees for tiles, shared heads and dropout") {
     Random random(7);
+    const int32_t ours = nn_attention_nnlua;
     each_variant(
         [&](const Variant& v) {
             check_tiled(v, {{2, 4, 2, 64, 150, true}, 70}, random);
             check_tiled(v, {{1, 2, 1, 128, 100, true, 0.25}, 45}, random);
             check_tiled(v, {{1, 2, 2, 64, 90, false, 0.4}, 64}, random);
-            check_tiled(v, {{1, 1, 1, 128, 130, false}, 130}, random);
+            check_tiled(v, {{1, 1, 1, 128, 130, false, 0, ours}, 130}, random);
+            check_tiled(v, {{1, 2, 1, 64, 130, true, 0, ours}, 130}, random);
         },
         {Dtype::bf16});
+}
+
+namespace {
+Variant emulated_bf16() { return {Isa::baseline, Dtype::bf16, emulated_device()}; }
+void skip() { std::puts("skipped: this build has no emulated device"); }
+}  // namespace
+
+TEST_CASE("attention by cuDNN agrees, in one go and in several, and leaves other tiles to ours") {
+    Random random(8);
+    each_variant(
+        [&](const Variant& v) {
+            if (!v.cuda || !v.cuda->gpu.cudnn) return;
+            for (int32_t backend : {int32_t(nn_attention_auto), int32_t(nn_attention_cudnn)}) {
+                check_tiled(v, {{2, 4, 2, 64, 60, true, 0, backend}, 60}, random);
+                check_tiled(v, {{5, 2, 2, 64, 70, true, 0, backend}, 70}, random);
+                check_tiled(v, {{1, 9, 3, 64, 100, true, 0, backend}, 100}, random);
+                check_tiled(v, {{2, 2, 2, 64, 90, true, 0, backend}, 64}, random);
+            }
+            check_tiled(v, {{1, 2, 1, 128, 50, false}, 50}, random);
+            check_tiled(v, {{1, 2, 1, 64, 90, false}, 64}, random);
+        },
+        {Dtype::bf16});
+    const Variant emulated = emulated_bf16();
+    if (!emulated.cuda) return skip();
+    // emulated cuDNN works in 8 KB a query and head, of 4 MB
+    const auto runs = [&](const Shape& s, int64_t tile) {
+        const int64_t before = cudnn_executions();
+        check_tiled(emulated, {s, tile}, random);
+        return cudnn_executions() - before;
+    };
+    CHECK(runs({2, 4, 2, 64, 60, true}, 60) == 2);    // 480 queries at once
+    CHECK(runs({5, 2, 2, 64, 70, true}, 70) == 4);    // 3 and 2 sequences
+    CHECK(runs({1, 9, 3, 64, 100, true}, 100) == 6);  // 3 heads, with their keys, at a time
+    CHECK(runs({2, 2, 2, 64, 90, true}, 64) == 2);    // the first pair of tiles
+    CHECK(runs({2, 2, 2, 32, 60, true}, 60) == 0);
+    CHECK(runs({2, 2, 2, 64, 60, true, 0.1}, 60) == 0);
+    CHECK(runs({2, 2, 2, 64, 60, true, 0, nn_attention_nnlua}, 60) == 0);
+    CHECK(runs({1, 1, 1, 64, 210, true}, 210) == 0);  // longer than it has kernels for
+}
+
+TEST_CASE("each status of cuDNN that fails is one error, and attention is tried again") {
+    const Variant emulated = emulated_bf16();
+    if (!emulated.cuda) return skip();
+    Random random(9);
+    const Shape s{1, 1, 1, 64, 3, true};
+    Tile qkv = emulated.tile(random.values(s.len * s.width())),
+         dout = emulated.tile(random.values(s.len * s.dim)), o = emulated.output(dout.size()),
+         stats = emulated.sum_output(size_t(s.len * 2)), dqkv = emulated.output(qkv.size());
+    const std::vector<Tile*> forward{&o, nullptr, &stats, &qkv, &qkv},
+        backward{&dqkv, &dqkv, &qkv, &qkv, &o, &dout, &stats};
+    const auto failing = [&](const std::string& plan, const nn_attention_params& p,
+                             const char* name, const std::vector<Tile*>& operands) {
+        plan_failure((std::string(name) + ":1:status:" + plan).c_str());
+        announce_call(name);
+        const std::string error = run(emulated, name, p, operands);
+        plan_failure("");
+        take_failure();
+        return error;
+    };
+    for (const char* name : {"attention", "attention_backward"}) {
+        const auto& operands = name == std::string("attention") ? forward : backward;
+        nn_attention_params p = params(s);
+        int failures = 0, later = 0;
+        // what fails before there is a plan leaves none; then only the call itself is left
+        for (std::string error = "-"; !error.empty(); ++failures) {
+            error = failing(std::to_string(failures + 1), p, name, operands);
+            if (error.empty()) break;
+            INFO(name << ", status " << failures + 1 << ": " << error);
+            const bool known = error.find("CUDA device 0: cudnn") == 0 ||
+                               error.find("CUDA device 0: the launch failed: ") == 0;
+            CHECK(known);
+        }
+        CHECK(failures > 150);
+        for (; !failing(std::to_string(later + 1), p, name, operands).empty(); ++later) {
+        }
+        CHECK(later == 8);
+    }
+    check_close("o", tokens(o.values(), s, 0, 3), reference(s, qkv.values(), {}).o, 0.01);
+}
+
+TEST_CASE("attention that is asked of cuDNN where there is none is an error") {
+    const Variant emulated = emulated_bf16();
+    if (!emulated.cuda) return skip();
+    CudaDevice without = *emulated.cuda;
+    without.gpu.cudnn = nullptr;
+    const Variant v{Isa::baseline, Dtype::bf16, &without};
+    Random random(10);
+    const Shape s{1, 1, 1, 64, 5, true, 0, nn_attention_cudnn};
+    Tile qkv = v.tile(random.values(s.len * s.width())), o = v.output(size_t(s.len * s.dim)),
+         stats = v.sum_output(size_t(s.len * 2));
+    const auto attend = [&](const Shape& shape) {
+        return run(v, "attention", params(shape), {&o, nullptr, &stats, &qkv, &qkv});
+    };
+    CHECK(attend(s).find("nn.attention_backend is \"cudnn\", but ") == 0);
+    CHECK(attend({1, 1, 1, 64, 5, true}) == "");
 }
 
 TEST_CASE("large scores neither overflow nor lose the rest") {

@@ -12,13 +12,16 @@
 #if defined(NN_EMULATED)
 namespace nn::emulated {
 void* open_blas();  // as in kernels/cuda/device.h
-}
+void* open_cudnn();
+}  // namespace nn::emulated
 #endif
 
 namespace nn::test {
 
 #if defined(NN_EMULATED)
 KernelFn emulated_kernel(const std::string& name);  // in tests/emulated/emulate.cc
+#else
+int64_t cudnn_executions() { return 0; }
 #endif
 
 namespace {
@@ -38,7 +41,8 @@ CudaDevice make_emulated() {
             [](void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },
             [](void* memory, int byte, size_t bytes) { std::memset(memory, byte, bytes); },
             [] { return std::string(); },
-            {0, host_allocate(workspace_bytes), workspace_bytes, emulated::open_blas()},
+            {0, host_allocate(workspace_bytes), workspace_bytes, emulated::open_blas(),
+             emulated::open_cudnn()},
             &fault};
 }
 #endif
@@ -69,7 +73,8 @@ CudaDevice make_gpu() {
                 const cudaError_t status = cudaDeviceSynchronize();
                 return std::string(status == cudaSuccess ? "" : cudaGetErrorString(status));
             },
-            {0, device_allocate(workspace_bytes), workspace_bytes, cuda::open_blas()},
+            {0, device_allocate(workspace_bytes), workspace_bytes, cuda::open_blas(),
+             cuda::open_cudnn()},
             static_cast<Fault*>(fault)};
 }
 

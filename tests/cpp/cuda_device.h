@@ -21,5 +21,6 @@ struct CudaDevice {
 };
 const std::vector<const CudaDevice*>& cuda_devices();
 const CudaDevice* emulated_device();  // nullptr in a build for the sanitizers
+int64_t cudnn_executions();           // of the emulated cuDNN so far
 
 }  // namespace nn::test

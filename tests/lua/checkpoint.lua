@@ -2,6 +2,7 @@
 local ffi = require "ffi"
 local checkpoint = require "nn.checkpoint"
 local files = require "nn.files"
+local host = require "nn.host"
 local nn = require "nn"
 local t = require "nn.test"
 local GPT2 = require "models.gpt2"
@@ -277,6 +278,17 @@ t.case("a checkpoint of another model names the tensor", function()
           "holds no tensor 'blocks.2.norm1.weight'")
 end)
 
+t.case("what is no folder, step or model is refused by name", function()
+  local model = nn.Linear(2, 2)
+  t.fails(function() nn.save_checkpoint(nil, {step = 1, model = model}) end, "the folder is nil")
+  t.fails(function() nn.save_checkpoint(folder, {model = model}) end, "step is nil")
+  t.fails(function() nn.save_checkpoint(folder, {step = 1}) end, "model is nil; a module")
+  t.fails(function() nn.save_checkpoint(folder, {step = 1, modl = model}) end, "no option 'modl'")
+  t.fails(function() nn.open_checkpoint(nil) end, "the path is nil; a text is needed")
+  t.fails(function() files.list(nil) end, "the path is nil")
+  t.fails(function() files.read "a\0b" end, "holds a zero byte")
+end)
+
 t.case("a full disk is an error, and what was saved stays", function()
   local status, output = t.shell(([[
     cd %s && mkdir small && mount -t tmpfs -o size=300k tmpfs small 2>/dev/null || exit 77
@@ -291,6 +303,27 @@ END
   t.check(output:find "cannot write 'small/checkpoint%-00000%d%.tmp/%S+': No space left on device",
           output)
   t.check(output:find "\ncheckpoint%-000001\n" and output:find "\nopens\n", output)
+end)
+
+t.case("a run whose disk is full says where to go on from, and that its log has a hole", function()
+  local status, output = t.shell(([[
+    cd %s && mkdir -p tiny && mount -t tmpfs -o size=3m tmpfs tiny 2>/dev/null || exit 77
+    yes "some words to learn from" | head -n 400 > words.txt
+    $NNLUA %s/recipes/gpt2_train.lua data.text=words.txt model.layers=2 model.embd=64 steps=60 \
+      model.context=32 data.batch=4 eval_every=0 save_every=10 keep=10 out=tiny/run
+    $NNLUA -e 'print("kept", nn.open_checkpoint("tiny/run/checkpoint-000020").state.step)'
+    ls tiny/run; umount tiny; mount -t tmpfs -o size=16k tmpfs tiny
+    $NNLUA - <<'END'
+      local log = require "nn.log".new "tiny"
+      for step = 1, 200 do log:event("step", {step = step, loss = 1 / 3}) end
+END
+    umount tiny]]):format(folder, host.root))
+  if status == 77 then t.skip "mounting a small file system needs rights" end
+  t.check(output:find("No space left on device. The last checkpoint is tiny/run/checkpoint-000020",
+                      1, true), output)
+  t.check(output:find "kept%s+20\n" and not output:find "%.tmp\n", output)
+  local _, warnings = output:gsub("not all can be written to metrics.jsonl: No space left", "")
+  t.same(warnings, 1)
 end)
 
 t.finish()

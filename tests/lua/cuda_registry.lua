@@ -79,4 +79,13 @@ t.case("the precision of f32 products on GPUs is highest until it is set", funct
           'matmul_precision: "highest" or "high" is needed, not \'medium\'')
 end)
 
+t.case("who computes attention on GPUs is auto until it is set", function()
+  t.same(nn.attention_backend(), "auto")
+  t.same(nn.attention_backend "nnlua", "auto")
+  t.same(nn.attention_backend "cudnn", "nnlua")
+  t.same(nn.attention_backend "auto", "cudnn")
+  t.fails(function() nn.attention_backend "flash" end,
+          'attention_backend: "auto", "cudnn" or "nnlua" is needed, not \'flash\'')
+end)
+
 t.finish()

@@ -107,6 +107,19 @@ t.case("a stop id or a stop text ends a sequence, the others go on", function()
   t.check(#all[2] > #all[1] or about.reason[2] == "stop", "the second goes on")
 end)
 
+t.case("one stop text or id is as good as a list of one", function()
+  local model, words = new_model(), nn.vocabulary "byte"
+  local plain = nn.generate(model, {1}, {tokens = 20, temperature = 0})
+  local function ends(options)
+    options.tokens, options.temperature, options.tokenizer = 20, 0, words
+    return (nn.generate(model, {1}, options))
+  end
+  local text = words:decode {plain[5]}
+  t.same(ends {stop = text}, ends {stop = {text}})
+  t.same(ends {stop_ids = plain[5]}, ends {stop_ids = {plain[5]}})
+  t.check(#ends {stop = text} < #plain, "it ends there")
+end)
+
 t.case("on_token sees every token as it comes", function()
   local seen = {}
   local ids = nn.generate(new_model(), {1, 2}, {tokens = 6, on_token = function(id, row)
@@ -133,6 +146,13 @@ t.case("wrong options are refused", function()
   refused({top_p = 2}, "top_p is 2; a number from 0 to 1 is needed")
   refused({temperature = -1}, "temperature is -1")
   refused({stop = {"x"}}, "stop texts need the tokenizer too")
+  refused({stop = {""}, tokenizer = nn.vocabulary "byte"}, "a stop text is ''")
+  refused({tokenizer = "gpt2"}, "the tokenizer is 'gpt2'; one of nn.tokenizer or nn.vocabulary")
+  refused({temperature = 0 / 0}, "temperature is %-?nan")
+  refused({top_k = 2.5}, "top_k is 2.5; a whole number from 0 on is needed")
+  refused({seed = "x"}, "seed is 'x'; a whole number")
+  refused({on_token = 3}, "on_token: the argument is 3; a function is needed")
+  t.fails(function() nn.generate(nil, {1}) end, "generate: the model is nil")
   t.fails(function() nn.generate(model, {}, {}) end, "give at least one token to go on from")
 end)
 

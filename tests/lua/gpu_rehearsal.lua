@@ -33,8 +33,11 @@ end
 
 t.case("the parts that need no PyTorch come to their ends, with a table and JSON", function()
   need_programs()
-  local result, output = rehearse "ops,step,memcheck,racecheck,budget,gpt2 nnlua"
-  t.same(#result.rows, 6)
+  local result, output = rehearse "ops,attention,step,memcheck,racecheck,budget,gpt2 nnlua"
+  t.same(#result.rows, 7)
+  t.same(#result.attention, 12)
+  for _, row in ipairs(result.attention) do t.check(row.forward_ms > 0 and row.backward_ms > 0) end
+  t.check(output:find "| gpt2%-xl | nnlua | [%d.]+ | [%d.]+ | [%d.]+ | [%d.]+ |", output)
   t.check(output:find "| ops | ok | %d+ | 0 |", output)
   local speed = result.speeds["gpt2 nnlua"]
   t.check(speed.tokens_per_s > 0 and speed.host_us_per_task > 0 and speed.product_flops_per_s > 0)

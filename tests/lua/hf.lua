@@ -157,9 +157,80 @@ t.case("a model that is loaded is in memory once, and one transposed matrix besi
           ("%d bytes became resident for %d"):format(resident, bytes))
 end)
 
+t.case("what is saved over another model replaces all of it", function()
+  local model, other = nn.load_hf(given), nn.load_hf(given)
+  nn.no_grad(function() other.tok.weight:fill_(0.25) end)
+  local path = folder .. "/again"
+  local function loads(expected_model)
+    t.same(nn.load_hf(path).tok.weight:table(), expected_model.tok.weight:table())
+  end
+  nn.save_hf(path, other)
+  nn.save_hf(path, model, nil, {shard_bytes = 20000})
+  t.check(not files.exists(path .. "/model.safetensors"), "transformers would take that one")
+  loads(model)
+  nn.save_hf(path, other, nil, {shard_bytes = 40000})
+  loads(other)
+  nn.save_hf(path, model)
+  t.same(files.list(path), {"config.json", "model.safetensors"})
+  loads(model)
+end)
+
+t.case("a save that fails leaves the model that was there", function()
+  local path, model = folder .. "/kept", nn.load_hf(given)
+  nn.save_hf(path, model)
+  files.make_folder(path .. "/model-00002-of-00005.safetensors.tmp")
+  t.fails(function() nn.save_hf(path, model, nil, {shard_bytes = 20000}) end, "cannot write")
+  t.same(files.list(path), {"config.json", "model.safetensors"})
+  t.same(nn.load_hf(path):count(), model:count())
+end)
+
+t.case("a model is loaded and saved in bf16", function()
+  local model = nn.load_hf(given, {dtype = "bf16"})
+  t.same(model.blocks[1].attn.qkv.weight.dtype, "bf16")
+  nn.save_hf(folder .. "/half", model)
+  t.same(files.parse_json(files.read(folder .. "/half/config.json")).dtype, "bfloat16")
+  local again, whole = nn.load_hf(folder .. "/half"), nn.load_hf(given)
+  for i, p in ipairs(again:parameters()) do
+    t.near(p.tensor, whole:parameters()[i].tensor, {rel = 2 ^ -8, abs = 1e-30})
+  end
+end)
+
+t.case("byte and char vocabularies come and go with the model too", function()
+  local model, path = nn.load_hf(given), folder .. "/letters"
+  nn.save_hf(path, model, nn.vocabulary("char", "hello"))
+  local _, words = nn.load_hf(path)
+  t.same(words:ids "hello", {1, 0, 2, 2, 3})
+  local all = {}
+  for byte = 0, 255 do all[byte + 1] = string.char(byte) end
+  nn.save_hf(path, model, nn.vocabulary "byte")
+  _, words = nn.load_hf(path)
+  t.same(words:ids(table.concat(all)), nn.vocabulary("byte"):ids(table.concat(all)))
+end)
+
+t.case("an index is read tensor by tensor, and refused where it names what is not there", function()
+  local path, model = folder .. "/parts", nn.load_hf(given)
+  nn.save_hf(path, model, nil, {shard_bytes = 20000})
+  local index = path .. "/model.safetensors.index.json"
+  local tensors = nn.load_safetensors(index)
+  t.same(tensors["transformer.wte.weight"]:table(), model.tok.weight:table())
+  local text = files.read(index)
+  local function refused(from, to, message)
+    files.write(index, (text:gsub(from, to)))
+    t.fails(function() nn.load_safetensors(index) end, message)
+  end
+  refused('"model%-00002%-of', '"model-00007-of', "00007-of-00005.safetensors', which is missing")
+  for _, name in ipairs {"..", ".", "", "/etc/passwd", "../model.safetensors", "a\\u0000b"} do
+    refused('(wte.weight": ")[^"]*', "%1" .. name, "which is no file name")
+  end
+  refused('(wte.weight": ")[^"]*', "%1model-00001-of-00005.safetensors",
+          "'transformer.wte.weight' is not in model-00001-of-00005.safetensors")
+  refused("weight_map", "weights", "has no weight_map")
+end)
+
 t.case("what is missing or is not this GPT-2 is refused by name", function()
   local function refused(path, message) t.fails(function() nn.load_hf(path) end, message) end
   refused(folder .. "/nothing", "there is no folder")
+  refused(nil, "load_hf: the folder is nil; a text is needed")
   refused(changed("a", '"gelu_new"', '"relu"'),
           "activation_function is relu; nnlua's GPT-2 has gelu_new")
   refused(changed("b", '"n_inner": null', '"n_inner": 100'), "n_inner is 100")
@@ -168,8 +239,14 @@ t.case("what is missing or is not this GPT-2 is refused by name", function()
   refused(changed("e", '"n_head": 2', '"n_head": 0'), "n_head is 0; a whole number")
   refused(changed("f", "transformer.h.3.mlp.c_fc.bias", "transformer.h.3.mlp.c_fc.bia_"),
           "has no tensor 'h.3.mlp.c_fc.bias'")
-  files.write(folder .. "/shards/model.safetensors.index.json", '{"weight_map":{"x":"../y"}}')
-  refused(folder .. "/shards", "is in '../y', which is no file name")
+  local empty = changed("g", "none", "")
+  files.rename(empty .. "/model.safetensors", empty .. "/pytorch_model.bin")
+  refused(empty, "neither model.safetensors nor model.safetensors.index.json; pytorch_model.bin")
+  files.write(empty .. "/model.safetensors", "version https://git-lfs.github.com/spec/v1\n")
+  refused(empty, "a pointer of Git LFS to the file; `git lfs pull`")
+  t.fails(function() nn.save_hf(folder .. "/linear", nn.Linear(2, 2)) end, "the model is a Linear")
+  t.fails(function() nn.save_hf(folder .. "/x", nn.load_hf(given), nil, {shards = 2}) end,
+          "save_hf: has no option 'shards'")
 end)
 
 t.finish()

@@ -142,10 +142,59 @@ t.case("what is wrong with the input is told with file and line, and no file is 
   end
   refused("b.jsonl", '{"text":"a"}\n{"text":', "b.jsonl', line 2 is no JSON object")
   refused("b.jsonl", '{"text":"a"}\n\n{"body":"b"}\n', "line 3 has no text 'text'; it has body")
+  refused("b.jsonl", '{"text":"a"}\n{"text":null}\n', "line 2: 'text' is null; a text is needed")
+  refused("b.jsonl", "\n\n", "the input holds no text")
+  refused("b.json", "[1,\n2]", "b.json', line 1 is no JSON object")
+  t.fails(function() run {input = path "a.txt", val = 1e-6, out = path "none"} end,
+          "val=1e-06 leaves no text for validation")
+  t.same(files.list(path "none"), {})
   t.fails(function() run {input = path "nothing"} end, "No such file")
   t.fails(function() prepare.sources(path "", "xyz") end, "holds no file that ends in one of xyz")
   t.fails(function() run {input = path "a.txt", separator = "<|x|>"} end,
           "has no special token '<|x|>'")
+end)
+
+t.case("where the tokenizer cannot be written, the tokens that were there stay", function()
+  run {input = path "a.txt", val = 0.2, out = path "both"}
+  local before = files.list(path "both")
+  local train, val = files.read(path "both/train.bin"), files.read(path "both/val.bin")
+  local full = setmetatable({save = function() nn.fail "no room" end}, {__index = tokenizer})
+  t.fails(function()
+    run {input = path "a.txt", val = 0.5, out = path "both", tokenizer = full}
+  end, "no room")
+  t.same(files.list(path "both"), before)
+  t.same({files.read(path "both/train.bin") == train, files.read(path "both/val.bin") == val},
+         {true, true})
+end)
+
+t.case("a byte order mark, a line without its end, and a JSON file's other ending", function()
+  files.write(path "mark.json", '\239\187\191{"text":"one"}\r\n{"text":"two"}')
+  run {input = path "mark.json"}
+  t.same(ids_of "out/train.bin", expected("one", "two"))
+end)
+
+t.case("a byte vocabulary lies beside its tokens, and training finds it", function()
+  run {input = path "a.txt", tokenizer = nn.vocabulary "byte", val = 0.2, out = path "bytes"}
+  local data = nn.data({bin = path "bytes/train.bin", val = path "bytes/val.bin"}, {context = 8})
+  t.same({data.vocab, data.vocabulary:decode {72, 105}}, {256, "Hi"})
+end)
+
+t.case("thousands of small files take neither memory nor maps that stay", function()
+  files.make_folder(path "many")
+  for i = 1, 3000 do
+    local file = io.open(path(("many/%d.txt"):format(i)), "w")
+    file:write("file ", i, "\n")
+    file:close()
+  end
+  local status, output = t.shell(([[cd %s && $NNLUA -e 'arg = {"input=many", "val=0", "out=few"}
+    dofile "%s/recipes/tokens_prepare.lua"
+    local maps = 0
+    for _ in io.lines "/proc/self/maps" do maps = maps + 1 end
+    for line in io.lines "/proc/self/status" do print(line) end
+    print("maps", maps)' 2>/dev/null]]):format(folder, host.root))
+  t.same(status, 0)
+  t.check(tonumber(output:match "VmHWM:%s+(%d+) kB") < 200e3, "memory of one file")
+  t.check(tonumber(output:match "maps%s+(%d+)") < 2000, "no map of each")
 end)
 
 t.case("the recipe makes files that training reads, with the tokenizer beside them", function()

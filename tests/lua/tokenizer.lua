@@ -181,6 +181,19 @@ t.case("special tokens are text unless they are asked for", function()
   t.same(tokenizer:decode {last}, "<|endoftext|>")
 end)
 
+t.case("of several special tokens the first counts, at one place the longest", function()
+  local words = nn.train_tokenizer("aaaa", {size = 262, special = {"<a>", "<a><b>", "<c>"}})
+  local ids = words.special
+  local function encode(text)
+    local array, count = words:encode(text, "", {special = true})
+    local list = {}
+    for i = 1, count do list[i] = array[i - 1] end
+    return list
+  end
+  t.same(encode "<c><a><b><a><c>", {ids["<c>"], ids["<a><b>"], ids["<a>"], ids["<c>"]})
+  t.same(words:decode(encode "x<a>y<c><b>"), "x<a>y<c><b>")
+end)
+
 t.case("a long piece takes time that grows with its length, not its square", function()
   local tokenizer = learned()
   local text = ("tile"):rep(250000)
@@ -209,6 +222,49 @@ t.case("a large vocabulary has 32-bit ids", function()
   local large = require("nn.bpe").new(symbols, tokenizer.merges, {["<|x|>"] = 69999})
   local ids, count = large:encode("<|x|>", nil, {special = true})
   t.same({count, ids[0], large.id_type}, {1, 69999, "uint32_t"})
+end)
+
+t.case("tokens that were added beside vocab.json and merges.txt are there", function()
+  local words, path = nn.train_tokenizer("to be or not to be", {size = 260}), folder .. "/added"
+  words:save(path)
+  files.remove(path .. "/tokenizer.json")
+  files.write(path .. "/added_tokens.json", '{"<pad>": 260}')
+  local again = nn.tokenizer(path)
+  t.same({again.size, again.special["<pad>"]}, {261, 260})
+  t.same(again:ids "to be or", words:ids "to be or")
+  files.write(path .. "/added_tokens.json", '{"<pad>": 999}')
+  t.fails(function() nn.tokenizer(path) end, "none may be left out")
+end)
+
+t.case("wrong arguments are refused by name", function()
+  local words = nn.train_tokenizer("aaaa", {size = 258})
+  local function refused(message, f, ...)
+    local arguments = {...}
+    t.fails(function() f(unpack(arguments)) end, message)
+  end
+  refused("the text is nil", nn.train_tokenizer)
+  refused("has no option 'sise'", nn.train_tokenizer, "a", {sise = 300})
+  for _, special in ipairs {{""}, {"a"}, {1}, {"<a>", "<a>"}} do
+    refused("a special token is", nn.train_tokenizer, "aaaa", {size = 300, special = special})
+  end
+  refused("special is '<x>'; a list", nn.train_tokenizer, "aaaa", {size = 300, special = "<x>"})
+  refused("encode: the text is nil", words.encode, words)
+  refused("has no option 'specal'", words.encode, words, "a", "", {specal = true})
+  refused("decode: the argument is 'a'", words.decode, words, "a")
+  refused("decode: an id is 'x'", words.decode, words, {1, "x"})
+  refused("the text is empty", nn.vocabulary, "char", "")
+  refused("tokenizer: the path is nil", nn.tokenizer)
+end)
+
+t.case("a char vocabulary takes UTF-8 as the standard has it, and nothing else", function()
+  local good = {"\0", "\127", "\194\128", "\223\191", "\224\160\128", "\237\159\191",
+                "\238\128\128", "\239\191\191", "\240\144\128\128", "\244\143\191\191"}
+  for _, text in ipairs(good) do t.same(nn.vocabulary("char", text).size, 1) end
+  local bad = {"\128", "\192\128", "\193\191", "\194", "\224\159\191", "\237\160\128", "\226\130",
+               "\240\143\191\191", "\244\144\128\128", "\245\128\128\128", "\255"}
+  for _, text in ipairs(bad) do
+    t.fails(function() nn.vocabulary("char", "ab" .. text) end, "byte 2 is not UTF-8")
+  end
 end)
 
 t.case("files that are missing, malformed or of another kind are refused by name", function()
