@@ -234,6 +234,8 @@ local function split_arguments(self, arguments)
       local meant = known[name] and value:find "^=" and name .. value
         or known[name] and value == "" and name .. "=VALUE"
         or known[before] and before .. "=" .. argument
+        or self.leaves[1].field.default == "" and files.exists(argument)
+           and self.leaves[1].path .. "=" .. argument
       lib.fail("'%s' is not understood; write settings as %s (--help lists them)", argument,
                meant or "a.b=value")
     end

@@ -214,6 +214,11 @@ local function open_sources(cfg, known)
   end
   local own = cfg.text == ""
   local name = own and "nnlua's own sources" or ("data.text '%s'"):format(cfg.text)
+  local packed = cfg.text:find "%.gz$" or cfg.text:find "%.zst$"
+  if packed or not own and files.list(cfg.text) then
+    lib.fail("data.text '%s' is %s; recipes/tokens_prepare.lua makes token files of such",
+             cfg.text, packed and "packed" or "a folder")
+  end
   local text = own and M.own_text() or files.read(cfg.text, "data.text")
   local words = known or tokenizer_of(cfg) or vocabulary.vocabulary(cfg.vocabulary, text, name)
   local val

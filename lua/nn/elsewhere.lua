@@ -1,5 +1,5 @@
--- What names of PyTorch and nanoGPT are called here. Whoever comes from there types them by habit;
--- the error about a name that does not exist then says the one that does.
+-- What names of PyTorch and nanoGPT, and Python's syntax, are here. Whoever comes from there types
+-- them by habit; the error then says how it is written.
 
 local M = {}
 
@@ -88,6 +88,27 @@ function M.advice(text)
   end
   local name = text:match "attempt to call method '([%w_]+)' %(a nil value%)$"
   return name and M.here("model", name) or ""
+end
+
+-- Python that is no Lua, and how to write it.
+local python = {
+  {"!=", "'not equal' is ~="},
+  {"[%w_%]]%s*[-+*/]=%s", "there is no +=; write x = x + 1"},
+  {"^%s*import%s", 'modules are loaded by local m = require "NAME"'},
+  {"^%s*from%s+%S+%s+import", 'modules are loaded by local m = require "NAME"'},
+  {"^%s*def%s", "functions are function f(x) ... end"},
+  {"^%s*for%s.*:%s*$", "a loop is for i = 1, n do ... end"},
+  {"^%s*if%s.*:%s*$", "a condition is if a then ... end"},
+  {"%[[^%]]*:[^%]]*%]", "a part of a tensor is x:slice(axis, first, last)"},
+  {"%(%[", "lists are in braces: {1, 2}"}, {"%(%(", "lists are in braces: {1, 2}"},
+}
+
+--- syntax(code) -> what to add to the error about code that is no Lua but looks like Python, or "".
+function M.syntax(code)
+  for _, habit in ipairs(python) do
+    if code:find(habit[1]) then return "; " .. habit[2] end
+  end
+  return ""
 end
 
 return M

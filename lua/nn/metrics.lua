@@ -73,7 +73,13 @@ function readers.sample(run, event)
   table.insert(run.samples, {step = event.step, text = event.text})
 end
 
-function readers.done(run, event) run.state, run.step, run.done = "done", event.step, event end
+function readers.done(run, event)
+  run.state, run.step, run.done = "done", event.step, event
+  local on_the_way = run.series.val_loss
+  if not on_the_way or on_the_way.step[#on_the_way.step] ~= event.step then
+    readers.eval(run, event)
+  end
+end
 function readers.stopped(run, event) run.state, run.step = "stopped", event.step end
 function readers.nan(run, event) run.state, run.step = "failed", event.step end
 

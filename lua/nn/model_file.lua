@@ -23,8 +23,8 @@ local function find_checkpoint(path)
     io.stderr:write("warning: ", text, "\n")
   end)
   if not found.state.config or not found.state.config.model then
-    lib.fail("'%s' does not say what model it is of (no config.model in state.json); a model of your "
-             .. "own is read by nn.open_checkpoint(PATH):restore {model = model}", found.path)
+    lib.fail("'%s' does not say what model it is of (no config.model in state.json); a model of "
+             .. "your own is read by nn.open_checkpoint(PATH):restore {model = model}", found.path)
   end
   return found
 end

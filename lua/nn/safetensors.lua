@@ -254,20 +254,44 @@ end
 --- file:data(name) -> the raw bytes (uint8_t*), valid as long as the file is referred to.
 function File:data(name) return self.map.data + self.begin + find(self, name).first end
 
---- file:tensor(name) -> a new tensor.
+-- The values of F16 (IEEE 754 binary16: sign, 5 bits of exponent, 10 of fraction), by their bits.
+local halves
+
+local function half(bits)
+  local exponent, fraction = math.floor(bits / 1024) % 32, bits % 1024
+  if exponent == 31 then return fraction == 0 and math.huge or 0 / 0 end
+  if exponent == 0 then return fraction * 2 ^ -24 end
+  return (1 + fraction / 1024) * 2 ^ (exponent - 15)
+end
+
+-- The same numbers as floats, which hold every F16.
+local function floats_of(data, count)
+  if not halves then
+    halves = ffi.new "float[65536]"
+    for bits = 0, 32767 do halves[bits], halves[bits + 32768] = half(bits), -half(bits) end
+  end
+  local from, out = ffi.cast("const uint16_t *", data), ffi.new("float[?]", count)
+  for i = 0, count - 1 do out[i] = halves[from[i]] end
+  return out
+end
+
+--- file:tensor(name) -> a new tensor; of F16 one of f32, with the same values.
 --- Errors: no such name, or a dtype that nnlua does not compute with.
 function File:tensor(name)
   local entry = find(self, name)
-  local dtype = dtypes[entry.dtype]
+  local is_half = entry.dtype == "F16"
+  local dtype = is_half and "f32" or dtypes[entry.dtype]
   if not dtype then
-    lib.fail("%s: '%s' is %s; nnlua computes with F32, F64, BF16, I32, I64, U8 and BOOL", self.path,
+    lib.fail("%s: '%s' is %s; nnlua reads F32, F64, BF16, F16, I32, I64, U8 and BOOL", self.path,
              name, entry.dtype)
   end
   if entry.bytes == 0 then
     lib.fail("%s: '%s' is %s: a tensor of nnlua has at least one element", self.path, name,
              tensor.shape_text(entry.shape))
   end
-  local made = tensor.from_host(self:data(name), entry.shape, dtype)
+  local data = self:data(name)
+  local made = tensor.from_host(is_half and floats_of(data, entry.bytes / 2) or data, entry.shape,
+                                dtype)
   files.forget(self.map, self.begin + entry.first, entry.bytes)
   return made
 end

@@ -1,5 +1,6 @@
 -- Runs what is typed: values print themselves and become `ans`, errors leave everything as it was,
 -- Ctrl-C stops the running code and nothing else.
+local elsewhere = require "nn.elsewhere"
 local ffi = require "ffi"
 local code = require "repl.code"
 local host = require "nn.host"
@@ -33,7 +34,10 @@ end
 -- What other prompts call by these names.
 local leave, tour = "; Ctrl-D leaves", "; ? shows what there is, ?NAME helps on a name"
 local meant = {exit = leave, quit = leave, help = tour, dir = "; %who lists your variables",
-               torch = "; the library is nn", import = "; modules are loaded by require \"NAME\""}
+               torch = "; the library is nn", import = "; modules are loaded by require \"NAME\"",
+               None = "; it is nil", True = "; it is true", False = "; it is false",
+               len = "; the length of a list is #list, a tensor's size x:dim(1)",
+               range = "; Lua counts by for i = 1, n do ... end"}
 
 -- Unknown names are errors in code that is typed; elsewhere they are nil, as always in Lua.
 local function unknown(_, name)
@@ -125,7 +129,7 @@ local function declare(name) declared[name] = true end
 --- compile(text) -> list of units (see code.lua); nil where it is no code, which has been told.
 function M.compile(text)
   local units, err = code.units(text, declare)
-  if not units then M.complain("error: " .. err) end
+  if not units then M.complain("error: " .. err .. elsewhere.syntax(text)) end
   return units
 end
 

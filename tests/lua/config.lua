@@ -61,6 +61,8 @@ t.case("an unknown name is an error that says which is nearest", function()
   says("layers", "'layers' is not understood; write settings as a.b=value (--help lists them)")
   says("--optim.lr=3", "'--optim.lr=3' is not understood; write settings as optim.lr=3 "
        .. "(--help lists them)")
+  t.same(t.fails(function() nn.config({model = nn.field("", "folder")}, {"/tmp"}) end, ""),
+         "'/tmp' is not understood; write settings as model=/tmp (--help lists them)")
   says("optim.lr", "'optim.lr' is not understood; write settings as optim.lr=VALUE "
        .. "(--help lists them)")
 end)

@@ -1,4 +1,5 @@
 -- Models of transformers in and out (tests/golden/make_hf.py).
+local ffi = require "ffi"
 local files = require "nn.files"
 local host = require "nn.host"
 local nn = require "nn"
@@ -26,6 +27,17 @@ t.case("a model that transformers saved has its logits", function()
   local model = nn.load_hf(given)
   local logits = nn.no_grad(function() return model(expected:tensor "ids") end)
   t.near(logits, expected:tensor "logits", {abs = 1e-4})
+end)
+
+t.case("weights in F16 are read as f32, each to the bit", function()
+  local bits, values = {0x3c00, 0xc000, 0x0001, 0x7bff, 0x8000, 0x3555},
+    {1, -2, 2 ^ -24, 65504, 0, 0.333251953125}
+  local header = '{"v":{"dtype":"F16","shape":[2,3],"data_offsets":[0,12]}}'
+  local size = ffi.string(ffi.new("uint64_t[1]", #header), 8)
+  files.write(folder .. "/half.safetensors",
+              size .. header .. ffi.string(ffi.new("uint16_t[6]", bits), 12))
+  local v = nn.load_safetensors(folder .. "/half.safetensors").v
+  t.same({v.dtype, v:dim(1), v:reshape(-1):table()}, {"f32", 2, values})
 end)
 
 t.case("its likeliest tokens are those that transformers generates", function()

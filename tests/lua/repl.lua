@@ -188,6 +188,16 @@ t.case("what other prompts have is answered with what is here", function()
          "tall is 3 tensor f32; its methods: x:abs and so on, by Tab behind tall:\n")
   t.check(session "nn.ones(2) > 1":find("compared by methods: x:gt(2), x:le(2)", 1, true))
   t.same(session "?q", "there is no help on 'q'\n")
+  t.same(session "print(None)", "error: nn>:1: there is no variable 'None'; it is nil\n")
+  for code, advice in pairs {
+    ["q = 1; q != 2"] = "'not equal' is ~=", ["q += 1"] = "write x = x + 1",
+    ["import torch"] = "modules are loaded by local m = require",
+    ["q = nn.tensor([1, 2])"] = "lists are in braces: {1, 2}",
+    ["q[1:2]"] = "a part of a tensor is x:slice(axis, first, last)",
+  } do
+    t.check(session(code):find(advice, 1, true), code .. ": " .. session(code))
+  end
+  t.same(session "1 +* 2", "error: nn>:1: unexpected symbol near '*'\n")
 end)
 
 t.case("? knows ops, functions, layers, methods and models; ?? searches them", function()

@@ -33,6 +33,9 @@ t.case("a run is read with its curves, its best step and its state", function()
   t.same(run.series.val_loss.value, {3.25, 3.75})
   t.same({run.best, run.state, run.step, run.steps}, {{value = 3.25, step = 10}, "done", 20, 40})
   t.same(run.samples, {{step = 20, text = "so"}})
+  run = metrics.read(run_of {start("start", 0), step(10, 3.5, 1), '{"event":"eval","step":10,'
+    .. '"val_loss":3.25}', step(15, 3, 2), '{"event":"done","step":15,"val_loss":3.125}'})
+  t.same({run.best, run.series.val_loss.step}, {{value = 3.125, step = 15}, {10, 15}})
   t.fails(function() metrics.read(t.folder()) end, "holds no run (no metrics.jsonl)")
 end)
 
