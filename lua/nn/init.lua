@@ -372,8 +372,8 @@ for file, names in pairs {
   checkpoint = "open_checkpoint save_checkpoint", compile = "compile plan",
   config = "config field", data = "data data_fields", generate = "generate evaluate",
   hf = "load_hf save_hf", memory = "memory memory_budget reset_peak", model_file = "load_model",
-  optim = "AdamW SGD", profile = "profile trace sgemm_gflops", run = "run accumulate",
-  run_settings = "run_fields",
+  optim = "AdamW SGD", profile = "profile trace sgemm_gflops", run = "run",
+  accumulate = "accumulate", run_settings = "run_fields",
   safetensors = "load_safetensors save_safetensors", schedule = "schedule schedules",
   task = "task kernels", vocabulary = "vocabulary",
 } do

@@ -22,7 +22,8 @@ local titles = {
   {"lua/nn/bpe_train.lua", "Learning a tokenizer"}, {"lua/nn/generate.lua", "Models in use"},
   {"lua/nn/model_file.lua", "Model files"}, {"lua/nn/hf.lua", "Models of transformers"},
   {"lua/nn/safetensors.lua", "Files of tensors"}, {"lua/nn/checkpoint.lua", "Checkpoints"},
-  {"lua/nn/config.lua", "Settings"}, {"lua/nn/run.lua", "Runs"}, {"lua/nn/task.lua", "Tasks"},
+  {"lua/nn/config.lua", "Settings"}, {"lua/nn/run.lua", "Runs"},
+  {"lua/nn/accumulate.lua", "Batches in parts"}, {"lua/nn/task.lua", "Tasks"},
   {"lua/nn/profile.lua", "Measuring"}, {"lua/nn/memory.lua", "Memory"},
   {"lua/nn/test.lua", "Tests"},
 }

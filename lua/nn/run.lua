@@ -2,12 +2,13 @@
 -- The recipe keeps the loop; this file keeps what every loop needs and is easy to get wrong. The
 -- results of a step are read only when the second step after it has been submitted, when they are
 -- there in any case: reading earlier would let the engine run dry.
+local arguments = require "nn.arguments"
 local checkpoint = require "nn.checkpoint"
-local compile = require "nn.compile"
 local files = require "nn.files"
 local lib = require "nn.ffi"
 local log = require "nn.log"
 local metrics = require "nn.metrics"
+local module = require "nn.module"
 local run_plan = require "nn.run_plan"
 local run_profile = require "nn.run_profile"
 local run_settings = require "nn.run_settings"
@@ -19,6 +20,7 @@ local M = {}
 local Run = {}
 Run.__index = Run
 local LAG = 2                    -- steps submitted after one before its results are read
+local tracked = arguments.names "model optim data vocabulary"
 local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in a row end the run
 
 --- nn.run(cfg) -> run. Makes the output folder and finds out whether it can be written to, finds
@@ -31,6 +33,7 @@ local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in
 ---     run:done {val_loss = nn.evaluate(model, data.val, 2)}
 function M.run(cfg)
   local nn = require "nn"
+  run_settings.need(cfg)
   local out = cfg.out ~= "" and cfg.out or run_settings.default_folder(cfg)
   if not cfg.plan then run_settings.prepare_folder(out, cfg.resume) end
   cfg.out = out
@@ -69,6 +72,9 @@ function Run:say(text, style) self.log:say(text, style) end
 --- asked for, and writes config.json. Errors: settings of another model than the checkpoint's.
 ---     nn.run(cfg):track{model = model, optim = optim, data = data.train}
 function Run:track(parts)
+  parts = arguments.options("track", parts, tracked)
+  arguments.need(module.is_module(parts.model), "track", "model", parts.model,
+                 "a model of nn.module is needed")
   self.parts = parts
   self.first = 1
   if self.checkpoint then
@@ -174,6 +180,9 @@ end
 ---     for _ in run:steps() do run:record(step(data.train:batch())) end
 function Run:record(loss, norm)
   if type(loss) ~= "table" then lib.misuse("record: the loss is a %s, no tensor", type(loss)) end
+  if loss.shape and loss:count() ~= 1 then
+    lib.misuse("record: the loss has %d elements; its mean or sum is needed", loss:count())
+  end
   local optim = self.parts.optim
   self.pending[#self.pending + 1] = {step = self.step, loss = loss, norm = norm,
                                      lr = optim and optim.lr}
@@ -194,10 +203,22 @@ local function go_on(self) self.mark = require("nn").now() end
 ---     for _ in run:steps() do run:every(2, function() calls = calls + 1 end) end
 ---     calls  --> 2
 function Run:every(n, f)
+  arguments.whole("every", "the number of steps", n, 0)
+  arguments.callable("every", f)
   if n == 0 or self.step % n ~= 0 then return end
   pause(self)
   f()
   go_on(self)
+end
+
+-- Numbers by name, of report or done; a tensor of one element is one.
+local function numbers(who, values)
+  arguments.need(type(values) == "table", who, "the argument", values,
+                 "numbers by name are needed, {val_loss = 1}")
+  for name, value in pairs(values) do
+    if type(value) == "table" and value.item then values[name] = value:item() end
+    arguments.need(type(values[name]) == "number", who, name, value, "a number is needed")
+  end
 end
 
 -- "name 1.2345" of each number, sorted by name.
@@ -214,6 +235,7 @@ end
 ---     run:track{model = model}
 ---     run:report {val_loss = nn.evaluate(model, data.val, 2)}
 function Run:report(values)
+  numbers("report", values)
   if not next(values) then return end
   self:say(("step %d/%d  %s"):format(self.step, self.cfg.steps, text_of(values)), "bold")
   values.step = self.step
@@ -313,6 +335,7 @@ end
 ---     for n in run:steps() do last = n end
 ---     last  --> 4
 function Run:steps()
+  if not self.parts then lib.misuse "steps: call run:track {model = model, ...} first" end
   begin(self)
   local inside, profile = false, self.profile
   local function stop_clock() pause(self) end
@@ -343,6 +366,7 @@ end
 ---     for _ in run:steps() do run:record(step(data.train:batch())) end
 ---     run:done {val_loss = 1}
 function Run:done(values)
+  numbers("done", values)
   save(self)                             -- if the loop was left before the last step
   local text = text_of(values)
   values.step, values.train_seconds = self.step, self.seconds
@@ -360,38 +384,6 @@ function Run:done(values)
     nn.clear_interrupt()
     lib.fail("interrupted after the last step, which is saved in %s", self.saver.path)
   end
-end
-
--- Rows of a batch, cut as a batch of their own is: the tiles of the whole one may be larger.
-local function part_of(batch, first, last)
-  local part = batch:slice(1, first, last)
-  local alone = require("nn").zeros(part.shape, {dtype = part.dtype, axes = "batch,time"})
-  return part:retile {alone:cuts(1)[2], alone:cuts(2)[2]}
-end
-
---- nn.accumulate(model, parts, ids, targets) -> mean loss. Forward and backward over the batch in
---- that many parts, one after the other: the memory of one part, the gradient of all. Calls
---- model(ids, targets, {scale = 1 / parts}) for the scaled loss of a part. Errors: a number of rows
---- that does not divide.
----     local ids, targets = data.train:batch()
----     nn.accumulate(model, 2, ids, targets):item()  --> 5.6
-function M.accumulate(model, parts, ids, targets)
-  local nn = require "nn"
-  local rows, total = ids:dim(1) / parts, nil
-  if rows % 1 ~= 0 then lib.fail("accumulate: %d rows in %d parts", ids:dim(1), parts) end
-  for i = 1, run_plan.parts_to_record(parts) do
-    local first, last = (i - 1) * rows + 1, i * rows
-    local x, y = ids, targets
-    if parts > 1 then
-      x, y = part_of(x, first, last), part_of(y, first, last)
-      compile.part_begins(x)
-    end
-    local loss = model(x, y, {scale = 1 / parts})
-    loss:backward()
-    loss = loss:detach()
-    total = total and nn.no_grad(function() return total + loss end) or loss
-  end
-  return total
 end
 
 return M

@@ -41,6 +41,16 @@ function M.run_fields(defaults)
   }
 end
 
+--- need(cfg): an error where a setting of run_fields is missing.
+function M.need(cfg)
+  for name in pairs(M.run_fields()) do
+    if type(cfg) ~= "table" or cfg[name] == nil then
+      lib.misuse("run: the settings have no '%s'; nn.config({nn.run_fields {}, ...}, arg) makes "
+                 .. "them", name)
+    end
+  end
+end
+
 --- default_folder(cfg) -> the folder of a run that was given none: runs/NAME, runs/NAME-2, ...;
 --- resume=auto: the newest.
 function M.default_folder(cfg)

@@ -233,6 +233,27 @@ t.case("a folder that holds a run is not written over", function()
   t.check(#events(cfg) > before, "metrics are added to")
 end)
 
+t.case("mistakes in a loop of one's own are told before anything is computed with them", function()
+  local function tracked()
+    local run = nn.run(settings("steps=1"))
+    run:track(parts_of(run.cfg))
+    return run
+  end
+  t.fails(function() nn.run {steps = 3} end, "run: the settings have no '")
+  t.fails(function() nn.run(settings()):steps() end, "steps: call run:track {model = model, ...}")
+  t.fails(function() nn.run(settings()):track {} end, "track: model is nil; a model of nn.module")
+  t.fails(function() nn.run(settings()):track {modle = 1} end, "did you mean 'model'?")
+  t.fails(function() tracked():record(3) end, "record: the loss is a number, no tensor")
+  t.fails(function() tracked():record(nn.ones(3)) end, "record: the loss has 3 elements; its mean")
+  t.fails(function() tracked():every(2) end, "every: the argument is nil; a function is needed")
+  t.fails(function() tracked():report() end, "report: the argument is nil; numbers by name")
+  t.fails(function() tracked():report {val_loss = "low"} end, "report: val_loss is 'low'; a number")
+  t.fails(function() nn.accumulate(nn.Linear(1, 1), 2) end, "accumulate: a batch is nil; tensors")
+  local run = tracked()
+  quietly(function() run:report {val_loss = nn.tensor(2)} end)
+  t.same(events(run.cfg)[1].val_loss, 2)
+end)
+
 t.case("a run without a folder takes runs/PRESET, then runs/PRESET-2", function()
   local _, output = t.shell(([[cd %s
     for resume in none none auto; do $NNLUA -e '
