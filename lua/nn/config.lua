@@ -116,8 +116,7 @@ local function find(self, path)
     lib.fail("'%s' is a group; set one of %s", path, table.concat(inside, ", "))
   end
   local names = leaf_names(self)
-  local same = elsewhere.setting(path, names)
-  local hint = same and ("; nanoGPT's is '%s' here"):format(same) or suggestion(path, names)
+  local hint = elsewhere.setting(path, names) or suggestion(path, names)
   lib.fail("there is no '%s'%s", path, hint ~= "" and hint or " (--help lists what there is)")
 end
 

@@ -64,11 +64,19 @@ function M.here(kind, name)
   return "; here that is " .. known
 end
 
---- setting(name, known) -> the setting that nanoGPT's `name` is, if it is one of the list `known`.
+local no_settings = {
+  device = "; nothing to choose: all cores compute (NNLUA_CPUS limits them)",
+  compile = "; nothing to choose: steps are always compiled",
+  wandb_log = "; curves are in OUT/report.html, and in files for TensorBoard",
+}
+
+--- setting(name, known) -> what to say of a setting that nanoGPT has: the one that it is of the list
+--- `known`, or why there is none; nil for other names.
 function M.setting(name, known)
   for _, path in ipairs(known) do
-    if path == settings[name] then return path end
+    if path == settings[name] then return ("; here that is '%s'"):format(path) end
   end
+  return no_settings[name]
 end
 
 -- What a Lua error says of a habit that fails here, and what to do instead.
