@@ -70,7 +70,7 @@ local no_settings = {
   wandb_log = "; curves are in OUT/report.html, and in files for TensorBoard",
 }
 
---- setting(name, known) -> what to say of a setting that nanoGPT has: the one that it is of the list
+--- setting(name, known) -> what to say of a setting that nanoGPT has: which it is of the list
 --- `known`, or why there is none; nil for other names.
 function M.setting(name, known)
   for _, path in ipairs(known) do
