@@ -4,7 +4,8 @@ local host = require "nn.host"
 local t = require "nn.test"
 
 local folder = t.folder()
-local build = t.program():match "^(.*)/"
+local program = t.program()              -- before `cmake --build` puts another in its place
+local build = program:match "^(.*)/"
 local function shell(text) return t.shell(("set -e; cd %s\n"):format(folder) .. text) end
 
 t.case("an installed nnlua runs from anywhere, its own recipes too", function()
@@ -49,7 +50,7 @@ t.case("the shell completes options, scripts, presets and settings", function()
       source %s/.setup/completion.bash
       COMP_WORDS=(%s %s); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
       _nnlua; printf '%%s\n' "${COMPREPLY[@]}" | sort | tr '\n' ' ']]):format(
-        host.root, t.program(), table.concat(words, " ")))
+        host.root, program, table.concat(words, " ")))
     local status, output = shell(("mkdir -p recipes; cp %s/recipes/gpt2_train.lua recipes/; "
                                   .. "bash complete"):format(host.root))
     t.same(status, 0)
