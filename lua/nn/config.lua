@@ -209,7 +209,8 @@ end
 local function take_over(self, settings)
   local given = {}
   for _, setting in ipairs(settings) do given[setting.path] = setting.text end
-  if not self.values.resume or (given.resume or self.values.resume) == "none" then return end
+  local resume, out = self.values.resume, self.values.out
+  if type(resume) ~= "string" or type(out) ~= "string" then return end       -- no nn.run_fields
   local saved = require("nn.run_settings").saved(given, self.values)
   for _, leaf in ipairs(self.leaves) do
     local value = saved(leaf.path)

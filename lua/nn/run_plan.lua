@@ -167,9 +167,18 @@ local function time_text(plan, tokens)
     math.min(100, 100 * plan.busy / plan.workers / s))
 end
 
+-- How many programs were computing in the last minute, as the system counts them.
+local function load_now()
+  local file = io.open "/proc/loadavg"
+  local load = file and tonumber(file:read "*l":match "^[%d.]+")
+  if file then file:close() end
+  return load or 0
+end
+
 --- report(build, loader) -> lines for people: what a step would take on this machine.
 function M.report(build, loader)
   local nn = require "nn"
+  local load = load_now()
   local plan, tokens = M.plan(build, loader, true), loader:batch_tokens()
   local flops = plan.flops_per_token and plan.flops_per_token * tokens or plan.flops
   local rows = {
@@ -181,6 +190,10 @@ function M.report(build, loader)
   memory_rows(plan, rows)
   rows[#rows + 1] = {"largest batch", batch_text(build, loader, plan)}
   rows[#rows + 1] = {"time", time_text(plan, tokens)}
+  if load >= 0.5 * plan.workers + 0.5 then
+    rows[#rows + 1] = {"", ("measured beside other programs (load %.1f): alone it may be shorter")
+      :format(load)}
+  end
   local _, gpus = nn.workers()
   if gpus > 0 then
     rows[#rows + 1] = {"GPUs", ("%d, not in these numbers: tiles pass through their memory, which "

@@ -83,6 +83,11 @@ t.case("a value of the wrong type or out of range is an error", function()
   says("quiet=yes", "'quiet' takes true or false, not 'yes'")
 end)
 
+t.case("settings of a recipe's own that are called resume or out are just settings", function()
+  t.same(nn.config({resume = true, out = 3}, {"resume=false"}).resume, false)
+  t.same(nn.config({resume = "x"}, {"resume=auto"}).resume, "auto")
+end)
+
 t.case("a preset is checked like the command line", function()
   t.fails(function() read("preset=wrong") end, "there is no 'optim.lrr'; did you mean 'optim.lr'?")
   t.fails(function() read("preset=mistyped") end, "preset mistyped: 'out' is a string, not '3'")
