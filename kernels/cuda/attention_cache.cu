@@ -26,7 +26,7 @@ Fault* expect_start(const KernelCall& call) {
                   (long long)p.len, (long long)p.context);
 }
 
-// A thread an element of the new keys and values.
+// A thread a U of the new keys and values; p.head_dim counts these.
 template <class U>
 __global__ void __launch_bounds__(threads)
     cache_write_kernel(U* cache, const U* qkv, const void* start, nn_cache_params p, Fault* fault) {
@@ -41,8 +41,7 @@ __global__ void __launch_bounds__(threads)
         qkv[(b * p.len + t) * width + (p.heads + h) * p.head_dim + d];
 }
 
-template <class U> void run_write(const KernelCall& call) {
-    const auto& p = call.get<nn_cache_params>();
+template <class U> void run_write(const KernelCall& call, nn_cache_params p) {
     const int64_t n = p.batch * p.len * 2 * p.kv_heads * p.head_dim;
     if (n == 0) return;
     launch(call, {blocks_for(n, threads), threads}, cache_write_kernel<U>, call.operand<U>(0),
@@ -50,10 +49,17 @@ template <class U> void run_write(const KernelCall& call) {
 }
 
 void cache_write(const KernelCall& call) {
-    switch (dtype_size(call.dtype)) {
-        case 2: return run_write<uint16_t>(call);
-        case 4: return run_write<uint32_t>(call);
-        default: return run_write<uint64_t>(call);
+    auto p = call.get<nn_cache_params>();
+    const int64_t size = int64_t(dtype_size(call.dtype)), lanes = 16 / size;
+    if (p.head_dim % lanes == 0 && aligned(call.operand<void>(0)) &&
+        aligned(call.operand<const void>(1))) {
+        p.head_dim /= lanes;
+        return run_write<uint4>(call, p);
+    }
+    switch (size) {
+        case 2: return run_write<uint16_t>(call, p);
+        case 4: return run_write<uint32_t>(call, p);
+        default: return run_write<uint64_t>(call, p);
     }
 }
 
