@@ -180,11 +180,27 @@ template <int n, class T, class A> __device__ void load_pack(const T* from, A* x
 #pragma unroll
     for (int e = 0; e < n; ++e) x[e] = A(number(pack.value[e]));
 }
+// One store of 16 bytes to global memory. nvcc cuts the assignment of a struct in a loop into four.
+__device__ inline void store16(void* to, uint4 x) {
+#ifdef __CUDA_ARCH__
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+                 "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+#else
+    *static_cast<uint4*>(to) = x;
+#endif
+}
 template <int n, class T, class A> __device__ void store_pack(T* to, const A* x) {
     Pack<T, n> pack;
 #pragma unroll
     for (int e = 0; e < n; ++e) pack.value[e] = stored<T>(x[e]);
-    *reinterpret_cast<Pack<T, n>*>(to) = pack;
+    if constexpr (sizeof pack == 16) {
+        uint4 bits;
+        memcpy(&bits, &pack, 16);
+        store16(to, bits);
+    } else {
+        *reinterpret_cast<Pack<T, n>*>(to) = pack;
+    }
 }
 
 // A thread's `width` elements of a tile of which n are left: packs of 16 bytes where the tile is
