@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(threads)
     visit_computed<A>(r.in, [&](auto* null) {
         using T = Pointee<decltype(null)>;
         if (r.packed)
-            reduce_column<A, T, lanes16<T>>(r, y, static_cast<const T*>(x), part);
+            reduce_column<A, T, smaller(8, lanes16<T>)>(r, y, static_cast<const T*>(x), part);
         else
             reduce_column<A, T, 1>(r, y, static_cast<const T*>(x), part);
     });
@@ -155,7 +155,7 @@ template <class A> void run_reduce(const KernelCall& call) {
     // A chunk keeps a block busy for a while; about a thousand blocks are enough for any GPU.
     const int64_t least = r.inner == 1 ? 4096 : 64;
     const void* x = call.operand<const void>(1);
-    const int64_t lanes = 16 / int64_t(dtype_size(call.dtype));
+    const int64_t lanes = smaller<int64_t>(8, 16 / int64_t(dtype_size(call.dtype)));
     r.packed = aligned(x) && (r.inner == 1 || r.inner % lanes == 0);
     const int64_t columns = threads * (r.packed ? lanes : 1);  // of a block
     const int64_t blocks = r.inner == 1 ? results : ceil_div(results, columns);
@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(threads)
     visit_computed<A>(s.dtype, [&](auto* null) {
         using T = Pointee<decltype(null)>;
         if (s.packed)
-            search_column<A, T, lanes16<T>>(s, index, value, static_cast<const T*>(x));
+            search_column<A, T, smaller(8, lanes16<T>)>(s, index, value, static_cast<const T*>(x));
         else
             search_column<A, T, 1>(s, index, value, static_cast<const T*>(x));
     });
@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(threads)
 template <class A> void run_search(const KernelCall& call) {
     const auto& p = call.get<nn_argreduce_params>();
     const void* x = call.operand<const void>(2);
-    const int64_t lanes = 16 / int64_t(dtype_size(call.dtype));
+    const int64_t lanes = smaller<int64_t>(8, 16 / int64_t(dtype_size(call.dtype)));
     const bool packed = aligned(x) && (p.inner == 1 || p.inner % lanes == 0);
     const Search s{p.outer, p.n, p.inner, p.start, p.kind, p.first != 0, packed, call.dtype};
     const int64_t results = p.outer * p.inner;
