@@ -38,6 +38,7 @@ typedef struct {
 typedef struct {
     const char *name, *doc, *category, *no_gradient;
     int32_t inputs, attributes, samples, kernels;
+    const char* source;  // "engine/ops/softmax.cc:40"
 } nn_op_info_t;
 typedef struct {
     const char *name, *kind, *fallback, *doc;

@@ -129,7 +129,8 @@ int nn_op_info(int32_t index, nn_op_info_t* out) {
                              int32_t(op.inputs.size()),
                              int32_t(op.attributes.size()),
                              int32_t(op.samples.size()),
-                             int32_t(kernels_of(op).size())};
+                             int32_t(kernels_of(op).size()),
+                             op.source.c_str()};
     });
 }
 

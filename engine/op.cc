@@ -56,8 +56,13 @@ struct CurrentOp {
 
 }  // namespace
 
-OpRegistrar::OpRegistrar(Op op) {
-    const std::string name = op.name;
+// The compiler gives whole paths; what is told begins at the folder of the sources.
+OpRegistrar::OpRegistrar(Op op, const char* file, int line) {
+    const std::string name = op.name, path = file;
+    size_t begin = path.rfind("engine/ops/");
+    if (begin == std::string::npos) begin = path.rfind("kernels/");
+    op.source = path.substr(begin == std::string::npos ? path.rfind('/') + 1 : begin) + ":" +
+                std::to_string(line);
     registry()[name] = std::move(op);
 }
 

@@ -33,6 +33,7 @@ struct Op {
     std::string category = "";  // heading in the reference
     // Kernels that its tasks run, beside the one called like the op and those that cut and copy.
     std::vector<std::string> kernels = {};
+    std::string source = "";  // where it is declared: "engine/ops/softmax.cc:40"
 };
 
 // An attribute as it was given.
@@ -87,8 +88,9 @@ private:
     std::vector<Value> values_;
 };
 
+// An op is declared where its registrar is.
 struct OpRegistrar {
-    OpRegistrar(Op op);
+    OpRegistrar(Op op, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 };
 
 const std::map<std::string, Op>& all_ops();

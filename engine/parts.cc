@@ -12,7 +12,7 @@
 namespace nn {
 
 // How many parts are under way at most: as many as it takes to give every worker something to do.
-static size_t parts_at_once(int tiles) { return size_t((planned_workers() + tiles - 1) / tiles); }
+static size_t parts_at_once(int tiles) { return size_t((planned_workers() - 1) / tiles) + 1; }
 
 // The tasks of one part that wait for none of its others, and the one that ends its longest path.
 struct PartEnds {

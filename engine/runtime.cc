@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -170,9 +171,26 @@ int planned_workers() {
     return std::max(1, usable_cores() - gpus_for(state.options));
 }
 
+namespace {
+
+// More workers than cores take turns, and wait for each other at the end of every step.
+void warn_of_workers() {
+    static bool warned = false;
+    const int workers = planned_workers(), cores = usable_cores();
+    if (workers <= cores || state.options.cpus > 0 || warned) return;
+    warned = true;
+    std::fprintf(stderr,
+                 "nnlua: warning: NNLUA_CPUS=%d asks for more workers than the %d core%s that this "
+                 "process may use; they take turns, which is slower\n",
+                 workers, cores, cores == 1 ? "" : "s");
+}
+
+}  // namespace
+
 void start() {
     if (state.running) return;
     if (const char* scheduler = std::getenv("STARPU_SCHED")) check_scheduler(scheduler);
+    warn_of_workers();
     start_watchdog();
     check_devices(state.options);
     prepare_environment(state.options);

@@ -28,6 +28,11 @@ local function warn(advice, format, ...)
   print("  WRONG " .. format:format(...))
   print("        -> " .. advice)
 end
+-- Something that is nobody's mistake, but explains figures that are lower than usual.
+local function note(advice, format, ...)
+  print("  note  " .. format:format(...))
+  print("        -> " .. advice)
+end
 local function judge(good, advice, format, ...)
   if good then fine(format, ...) else warn(advice, format, ...) end
 end
@@ -74,15 +79,19 @@ local function check_processor()
   local fields, count, ghz = processor()
   local workers = nn.workers()
   fine("%s, %d hardware threads, %.1f GHz", fields["model name"] or "unknown", count, ghz)
-  local allowed = allowed_cores()
-  judge(not allowed or allowed >= workers - 0.01,
+  local allowed = math.min(allowed_cores() or math.huge, count)
+  judge(allowed >= workers - 0.01,
         ("start with NNLUA_CPUS=%d, or allow the container more"):format(
-          math.max(1, math.floor(allowed or 1))),
-        "%d workers%s", workers,
-        allowed and (", the control group allows %.1f cores"):format(allowed) or "")
+          math.max(1, math.floor(allowed))),
+        "%d workers%s", workers, allowed < count
+        and (", the control group allows %.1f cores"):format(allowed) or "")
   local load = tonumber(line_of("/proc/loadavg"):match "^[%d.]+") or 0
-  judge(load < 0.5 * workers + 0.5, "`top` tells who else is computing; measured rates will vary",
-        "load of the last minute %.1f", load)
+  if load < 0.5 * workers + 0.5 then
+    fine("load of the last minute %.1f", load)
+  else
+    note("other programs compute: rates measured now are low; `top` tells which they are",
+         "load of the last minute %.1f", load)
+  end
   local governor = line_of "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
   if governor ~= "" then
     judge(governor ~= "powersave" or (fields.vendor_id or "") == "GenuineIntel",

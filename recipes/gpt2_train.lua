@@ -84,7 +84,16 @@ local run = nn.run(cfg)              -- folder, seed, resume; also signals, chec
 local words = run.vocabulary
 if cfg.init ~= "" then
   local sizes, known = model_file.sizes(run.checkpoint and run.checkpoint.path or cfg.init)
-  for name, value in pairs(sizes) do cfg.model[name] = value end
+  for name, value in pairs(sizes) do
+    local path, wanted = "model." .. name, cfg.model[name]
+    local source = require("nn.config").given(cfg, path)
+    if source and wanted ~= value and not (name == "vocab" and wanted == 0) then
+      nn.fail("%s=%d of %s does not go with init=%s, a model with %s=%d: leave it out%s, or train "
+              .. "a new model without init", path, wanted, source, cfg.init, path, value,
+              name == "context" and " (data.context sets the length of the sequences)" or "")
+    end
+    cfg.model[name] = value
+  end
   cfg.data.context = math.min(cfg.data.context, sizes.context)
   words = words or known
   if not words and cfg.data.bin == "" and not files.list(cfg.data.vocabulary) then
@@ -119,7 +128,9 @@ local function sample()
   local ids = nn.generate(model, {first or 0}, {tokens = how.tokens, temperature = how.temperature,
                                        top_k = how.top_k, seed = cfg.seed})
   if first then table.remove(ids, 1) end
-  run:sample(data.vocabulary and data.vocabulary:decode(ids) or table.concat(ids, " "))
+  run:sample(data.vocabulary and data.vocabulary:decode(ids)
+             or "token ids (data.vocabulary=FOLDER with a tokenizer would give text): "
+                .. table.concat(ids, " "))
 end
 
 run:track {model = model, optim = optim, data = data.train, vocabulary = data.vocabulary}

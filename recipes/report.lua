@@ -12,5 +12,5 @@ local cfg = nn.config({out = nn.field("compare.html", "the page")}, settings,
                       {usage = "RUN... [out=compare.html]"})
 if #folders == 0 then nn.fail "give the folders of runs, such as runs/char runs/char-2" end
 
-report.write(cfg.out, folders, #folders == 1 and folders[1] or ("%d runs"):format(#folders))
+report.write(cfg.out, folders)
 print(("%s: %s"):format(cfg.out, units.count(#folders, "run")))

@@ -40,7 +40,8 @@ local function refs_of(list, n)
   return refs
 end
 
-local function record(f, given, n)
+-- takes_list: f returns a list of tensors, which may be longer than what a function can return.
+local function record(f, given, n, takes_list)
   check(C.nn_record_begin())
   local around = layer.start()
   local ok, program = lib.protected(function()
@@ -51,7 +52,7 @@ local function record(f, given, n)
       inputs[i] = tensor.wrap(out[0].slot, out[0].generation)
     end
     return grad.with_private_grads(function()
-      local results = {f(unpack(inputs, 1, n))}
+      local results = takes_list and f() or {f(unpack(inputs, 1, n))}
       local count = table.maxn(results)
       for i = 1, count do
         if not is_tensor(results[i]) then
@@ -103,11 +104,11 @@ function M.kind(x, name)
 end
 
 --- simulated(f, measured) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=, workers=}
---- of what f records behind its call of step_begins(): see nn_program_plan_t in nn.h. f returns the
---- tensors that last. measured: true for times of kernels on this machine, "known" for those that
---- were measured before, else guesses.
+--- of what f records behind its call of step_begins(): see nn_program_plan_t in nn.h. f returns a
+--- list of the tensors that last. measured: true for times of kernels on this machine, "known" for
+--- those that were measured before, else guesses.
 function M.simulated(f, measured)
-  local program = record(f, {}, 0)
+  local program = record(f, {}, 0, true)
   local plan = ffi.new "nn_program_plan_t"
   local times = measured == "known" and 2 or measured and 1 or 0
   check(C.nn_program_plan(program.ref, times, plan))
@@ -157,6 +158,7 @@ function Compiled:__call(...)
   local given, n = {...}, select("#", ...)
   local program = program_for(self, given, n)
   local out = ffi.new("nn_ref[?]", math.max(1, program.results))
+  if layer.named then layer.tell() end
   lib.check_making(C.nn_program_run, program.ref, refs_of(given, n), n, out, program.results)
   local results = {}
   for i = 1, program.results do results[i] = tensor.wrap(out[i - 1].slot, out[i - 1].generation) end

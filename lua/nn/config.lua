@@ -159,6 +159,7 @@ local function apply_preset(self, name)
           lib.fail("preset %s: '%s' is a %s, not '%s'", name, full, type(field.default), value)
         end
         set(self, full, check(full, field, value, value))
+        self.given[full] = "preset " .. name
       end
     end
   end
@@ -233,6 +234,9 @@ function M.settings(cfg)
   return list
 end
 
+--- given(cfg, path) -> what set it, "preset char" or "the command line"; nil: it has its default.
+function M.given(cfg, path) return getmetatable(cfg).schema.given[path] end
+
 local function print_settings(cfg)
   local lines = {}
   for i, setting in ipairs(M.settings(cfg)) do lines[i] = setting.path .. "=" .. setting.text end
@@ -254,7 +258,7 @@ end
 function M.config(schema, arguments, options)
   options = options or {}
   local self = {values = {}, presets = options.presets or {}, about = options.about,
-                usage = options.usage}
+                usage = options.usage, given = {}}
   self.leaves, self.groups = flatten(schema)
   for _, leaf in ipairs(self.leaves) do set(self, leaf.path, leaf.field.default) end
   local settings, want_help = split_arguments(self, arguments), false
@@ -267,6 +271,7 @@ function M.config(schema, arguments, options)
       want_help = true
     else
       set(self, setting.path, parse(setting.path, find(self, setting.path), setting.text))
+      self.given[setting.path] = "the command line"
     end
   end
   if want_help then

@@ -95,7 +95,7 @@ function M.ops()
   for i, name in ipairs(registry.names) do
     local op = registry.ops[name]
     op_docs[i] = new_entry {key = "nn." .. name, op = op, names = {[name] = true},
-                            text = op_text(op), section = op.category}
+                            text = op_text(op), section = op.category, where = op.source}
   end
   return op_docs
 end

@@ -43,6 +43,22 @@ function M.options(name)
   return list
 end
 
+-- Text with lines of at most 100 columns, as the library's own docs have; what a long line goes on
+-- with is indented like its beginning. Examples stay as they are.
+local function wrapped(text)
+  local lines = {}
+  for line in (text .. "\n"):gmatch "(.-)\n" do
+    local indent = line:match "^ *"
+    while #line > 100 and #indent < 4 do
+      local head = line:sub(1, 101):match "^(.*%S) "
+      if not head or #head <= #indent then break end
+      lines[#lines + 1], line = head, indent .. line:sub(#head + 2)
+    end
+    lines[#lines + 1] = line
+  end
+  return table.concat(lines, "\n")
+end
+
 -- Settings of the recipes whose path is `name` or, where that is one word, ends in it, as lines;
 -- accept(path, meaning), if it is given, decides instead.
 local function settings(name, accept)
@@ -75,7 +91,7 @@ function M.about(name)
   local last = name:match "([%a_][%w_]*)%W*$" or ""
   local parts = {}
   for _, entry in ipairs(docs.about(last)) do
-    parts[#parts + 1] = entry.where and entry.text .. "\n(" .. entry.where .. ")" or entry.text
+    parts[#parts + 1] = wrapped(entry.text) .. "\n(" .. entry.where .. ")"
   end
   for _, line in ipairs(settings(name:match "^%s*([%w_.]+)" or "")) do parts[#parts + 1] = line end
   if #parts > 0 then return true, table.concat(parts, "\n\n") end

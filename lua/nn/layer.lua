@@ -7,6 +7,7 @@ local lib = require "nn.ffi"
 local C, check = lib.C, lib.check
 
 local M = {named = false, now = nil}   -- now: the number of the layer at work; nil while not named
+local told                             -- the one that the engine knows
 local numbers, paths = {}, {}          -- by path; the other way
 local root, names                      -- the outermost module at work; the paths of those in it
 
@@ -22,9 +23,14 @@ local function number_of(path)
 end
 
 --- set(number): the layer at work from now on; nil: none.
-function M.set(number)
-  M.now = number
-  check(C.nn_layer_set(number or 0, nil))
+function M.set(number) M.now = number end
+
+--- tell(): before every call that makes tasks, while `named`. Most modules have no op of their own,
+--- and the same one is often called again: the engine hears only of changes that matter.
+function M.tell()
+  if M.now == told then return end
+  told = M.now
+  check(C.nn_layer_set(told or 0, nil))
 end
 
 --- at_parameter(path): the layer that a parameter belongs to is at work from now on.
@@ -42,6 +48,7 @@ end
 function M.stop(before)
   M.named, root, names = before.named, before.root, before.names
   M.set(before.now)
+  M.tell()
 end
 
 local function restore(before, ...)

@@ -3,6 +3,7 @@
 
 local ffi = require "ffi"
 local arguments = require "nn.arguments"
+local layer = require "nn.layer"
 local lib = require "nn.ffi"
 local tensor = require "nn.tensor"
 local C, check = lib.C, lib.check
@@ -64,6 +65,7 @@ local function load_ops()
     local op = {
       index = index, name = ffi.string(info.name), doc = ffi.string(info.doc),
       category = ffi.string(info.category), no_gradient = ffi.string(info.no_gradient),
+      source = ffi.string(info.source),
       inputs = {}, attributes = {}, samples = {}, input_position = {}, attribute_position = {},
     }
     for i = 0, info.inputs - 1 do
@@ -269,6 +271,7 @@ local function apply(op, inputs, values)
     fill_value(op, attributes[i - 1], declared, values[i], keep)
   end
   n_outputs[0] = room
+  if layer.named then layer.tell() end
   lib.check_making(C.nn_apply, op.index, refs, n, attributes, #op.attributes, outputs, n_outputs)
   local count, results = n_outputs[0], {}
   local made = {}

@@ -78,11 +78,15 @@ function M.page(runs, title)
   return (template:gsub("%$(%u+)", fill))
 end
 
---- write(path, folders, title): makes the page of these runs. Errors: a folder that holds no run.
+--- write(path, folders, title): makes the page of these runs; without a title it is their names.
+--- Errors: a folder that holds no run.
 function M.write(path, folders, title)
-  local runs = {}
-  for i, folder in ipairs(folders) do runs[i] = metrics.read(folder) end
-  files.write(path, M.page(runs, title))
+  local runs, names = {}, {}
+  for i, folder in ipairs(folders) do
+    runs[i] = metrics.read(folder)
+    names[i] = runs[i].name
+  end
+  files.write(path, M.page(runs, title or table.concat(names, ", ")))
 end
 
 return M

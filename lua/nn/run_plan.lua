@@ -47,7 +47,7 @@ local function record(build, rows, context, out)
   for _, p in ipairs(model:state()) do
     if p.tensor.grad then compile.kind(p.tensor.grad, "gradients") end
   end
-  return unpack(kept)
+  return kept
 end
 
 local function simulated(build, rows, context, measured, parts)

@@ -3,6 +3,7 @@
 
 local ffi = require "ffi"
 local arguments = require "nn.arguments"
+local layer = require "nn.layer"
 local lib = require "nn.ffi"
 local tensor = require "nn.tensor"
 local C, check = lib.C, lib.check
@@ -135,6 +136,7 @@ function M.task(t)
   local number = lib.dtype_number[dtype or "f32"]
     or lib.misuse("%s: there is no dtype '%s'", who, tostring(dtype))
   local priority = arguments.whole(who, "priority", t.priority or 0, -2 ^ 31, 2 ^ 31 - 1)
+  if layer.named then layer.tell() end
   check(C.nn_task(name, number, operands, #kernel.operands, params, ffi.sizeof(params), priority,
                   where))
 end

@@ -3,6 +3,7 @@
 
 local ffi = require "ffi"
 local arguments = require "nn.arguments"
+local layer = require "nn.layer"
 local lib = require "nn.ffi"
 local C, check = lib.C, lib.check
 
@@ -277,6 +278,7 @@ end
 function Tensor:retile(sizes)
   local n = arguments.list("retile", "sizes", sizes)
   local out, list = ffi.new "nn_ref[1]", ffi.new("int64_t[?]", math.max(1, n), sizes)
+  if layer.named then layer.tell() end
   lib.check_making(C.nn_retile, self.ref, list, n, out)
   return M.wrap(out[0].slot, out[0].generation)
 end

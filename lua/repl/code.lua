@@ -15,11 +15,12 @@ local function load(text)
   -- what fails at its first word was meant as an expression
   local word = err:match "unexpected symbol near '(.-)'$"
   if word and text:match "^%s*(.*)":sub(1, #word) == word then err = expression_err end
-  local function goes_on(message)          -- a quoted string never does, but for "\" at the end
-    return message:find "'<eof>'$" and (not message:find "unfinished string near" or
-                                        text:find "\\$")
+  -- a quoted string never does, but for "\" at the end; nor does the name of a method
+  local function goes_on(message)
+    return message:find "'<eof>'$" and not message:find "function arguments expected"
+           and (not message:find "unfinished string near" or text:find "\\$")
   end
-  return nil, (goes_on(err) or goes_on(expression_err)) ~= nil, err
+  return nil, (goes_on(err) or goes_on(expression_err)) and true or false, err
 end
 
 -- Whether a text ends in ";", and the text without it.
@@ -117,8 +118,26 @@ end
 
 local function ignore() end
 
+-- The units of each line, or of the lines that belong together, as if typed one after the other;
+-- what is left at the end; and whether that can never be code.
+local function by_lines(text, declare)
+  local list, pending = {}, nil
+  for line in (text .. "\n"):gmatch "(.-)\n" do
+    pending = pending and pending .. "\n" .. line or line
+    if pending:find "%S" then
+      local made, unfinished = units_of(pending, declare)
+      for _, one in ipairs(made or {}) do list[#list + 1] = one end
+      if made then pending = nil end
+      if not made and not unfinished then return list, pending, true end
+    end
+  end
+  return list, pending and pending:find "%S" and pending, false
+end
+
 --- unfinished(text) -> whether the text is code that goes on in the next line.
 function M.unfinished(text)
+  local _, pending, failed = by_lines(text, ignore)
+  if not failed then return pending ~= nil end
   local _, unfinished = units_of(text, ignore)
   return unfinished or false
 end
@@ -127,18 +146,8 @@ end
 --- as if typed one after the other; the whole text where only that makes sense. Or nil and the
 --- error.
 function M.units(text, declare)
-  local list, pending, failed = {}, nil, false
-  for line in (text .. "\n"):gmatch "(.-)\n" do
-    pending = pending and pending .. "\n" .. line or line
-    if pending:find "%S" then
-      local made, unfinished = units_of(pending, declare)
-      for _, one in ipairs(made or {}) do list[#list + 1] = one end
-      if made then pending = nil end
-      failed = not made and not unfinished
-      if failed then break end
-    end
-  end
-  if not failed and not (pending and pending:find "%S") then return list end
+  local list, pending, failed = by_lines(text, declare)
+  if not failed and not pending then return list end
   local whole, _, err = units_of(text, declare)
   return whole, err
 end

@@ -4,19 +4,16 @@
 // pointer points at as much memory as its count says, and the parameters of kernels run directly.
 // NNLUA_FUZZ_SEED=1000 makes other calls; NNLUA_FUZZ_LOG=1 prints each before it is made, to find a
 // crash.
-#include <climits>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
+#include "tests/cpp/capi_fuzz.h"
 
-#include "tests/cpp/capi_test.h"
+#include <cstdio>
 
 namespace nn::capi_test {
 namespace {
 
-class Fuzzer {
+class Fuzzer : FuzzInspection {
 public:
-    explicit Fuzzer(uint64_t seed) : random(seed) {
+    explicit Fuzzer(uint64_t seed) : FuzzInspection(seed) {
         for (int i = 0; i < nn_op_count(); ++i) {
             nn_op_info(i, &ops.emplace_back());
             attributes.emplace_back(size_t(ops.back().attributes));
@@ -33,7 +30,7 @@ public:
             judge((this->*call.make)());
         }
     }
-    int refused = 0, accepted = 0;
+    using FuzzArguments::accepted, FuzzArguments::refused;
 
 private:
     struct Call {
@@ -42,8 +39,6 @@ private:
         int (Fuzzer::*make)();
     };
     static const std::vector<Call> calls;
-    static constexpr int64_t budget = 4 << 20;
-
     const Call& pick_call() {
         static const int total = [] {
             int sum = 0;
@@ -55,50 +50,6 @@ private:
             if ((at -= call.weight) < 0) return call;
         return calls[0];
     }
-    void judge(int status) {
-        (status == NN_OK ? accepted : refused) += 1;
-        if (status == NN_OK) return;
-        REQUIRE((status == NN_ERROR || status == NN_OUT_OF_MEMORY || status == NN_INTERRUPTED));
-        REQUIRE(std::strlen(nn_error()) > 0);
-    }
-
-    // --- random arguments ---
-    bool one_in(int n) { return random.integer(1, n) == 1; }
-    int64_t small() { return random.integer(-1, 5); }
-    int64_t any() {
-        static const int64_t odd[] = {INT64_MIN, INT64_MAX, INT32_MIN, INT32_MAX,
-                                      1LL << 58, -1,        100};
-        return one_in(12) ? odd[random.integer(0, 6)] : small();
-    }
-    int32_t any32() { return int32_t(any()); }
-    double real() {
-        static const double odd[] = {NAN, INFINITY, -1e300, 0.5, 1e18, -0.25};
-        return one_in(8) ? odd[random.integer(0, 5)] : double(any());
-    }
-    template <class P> P* perhaps(P* pointer) { return one_in(40) ? nullptr : pointer; }
-
-    nn_ref tensor() {
-        if (refs.empty() || one_in(30)) return {any32(), any32()};
-        nn_ref ref = refs[size_t(random.integer(0, int64_t(refs.size()) - 1))];
-        if (one_in(60)) ref.generation += any32() % 100;
-        return ref;
-    }
-    nn_ref program() {
-        if (programs.empty() || one_in(20)) return tensor();
-        return programs[size_t(random.integer(0, int64_t(programs.size()) - 1))];
-    }
-    std::vector<nn_ref> tensors(int64_t count) {
-        std::vector<nn_ref> out;
-        for (int64_t i = 0; i < count; ++i) out.push_back(one_in(10) ? nn_ref{0, 0} : tensor());
-        return out;
-    }
-    void keep(nn_ref ref) {
-        if (refs.size() < 40) return refs.push_back(ref);
-        nn_ref& old = refs[size_t(random.integer(0, 39))];
-        nn_release(&old);
-        old = ref;
-    }
-
     // Mostly of the kind declared; lists live in `lists`, which the call outlives.
     nn_value value(const nn_attribute_info& a) {
         static const char* const dtypes[] = {"f32", "f64", "bf16", "i32",
@@ -288,27 +239,6 @@ private:
             default: return nn_next_random(perhaps(&drawn));
         }
     }
-    int descriptions() {
-        nn_op_info_t op;
-        nn_attribute_info attribute;
-        nn_kernel_info_t kernel;
-        nn_operand_info operand;
-        nn_kernel_stat_t stat;
-        nn_stats_t stats;
-        const char* name;
-        switch (random.integer(0, 9)) {
-            case 0: return nn_op_info(any32(), perhaps(&op));
-            case 1: return nn_op_input(any32(), any32(), perhaps(&name));
-            case 2: return nn_op_attribute(any32(), any32(), perhaps(&attribute));
-            case 3: return nn_op_sample(any32(), any32(), perhaps(&name));
-            case 4: return nn_kernel_info(any32(), perhaps(&kernel));
-            case 5: return nn_kernel_operand(any32(), any32(), perhaps(&operand));
-            case 6: return nn_kernel_stat(any32(), perhaps(&stat));
-            case 7: return nn_stats(perhaps(&stats));
-            case 8: return nn_profile(any32());
-            default: return nn_reset_peak();
-        }
-    }
     int tile_size() {
         static const char* const axes[] = {"tokens", "vocab", "batch", "time", ""};
         return nn_tile_size(perhaps(axes[random.integer(0, 4)]), any());
@@ -340,13 +270,11 @@ private:
         return status;
     }
 
-    test::Random random;
     const bool log = std::getenv("NNLUA_FUZZ_LOG") != nullptr;
     std::vector<nn_op_info_t> ops;
     std::vector<std::vector<nn_attribute_info>> attributes;
     std::vector<Numbers> lists;
-    std::vector<nn_ref> refs, programs, recorded_inputs;
-    std::vector<uint8_t> host = std::vector<uint8_t>(size_t(budget));
+    std::vector<nn_ref> recorded_inputs;
     int open_scopes = 0;
 };
 
@@ -369,6 +297,13 @@ const std::vector<Fuzzer::Call> Fuzzer::calls = {
     {"interrupts", 60, &Fuzzer::interrupts},
     {"randomness", 60, &Fuzzer::randomness},
     {"descriptions", 150, &Fuzzer::descriptions},
+    {"profile", 100, &Fuzzer::profile},
+    {"plans", 150, &Fuzzer::plans},
+    {"places", 100, &Fuzzer::places},
+    {"layers", 60, &Fuzzer::layers},
+    {"open_file", 20, &Fuzzer::open_file},
+    {"write_file", 150, &Fuzzer::write_file},
+    {"sums", 20, &Fuzzer::sums},
     {"tile_size", 30, &Fuzzer::tile_size},
     {"copies", 60, &Fuzzer::copies},
     {"task", 200, &Fuzzer::task},
@@ -388,6 +323,9 @@ TEST_CASE("100,000 random calls are answered and leave a library that works") {
     CHECK(fuzzer.refused > 5000);
     for (const char* axis : {"tokens", "vocab", "batch", "time", ""}) nn_tile_size(axis, 0);
     nn_record_abort();
+    nn_layer_set(0, nullptr);
+    nn_matmul_tf32(0, nullptr);
+    nn_profile(0);
     nn_sync();
     REQUIRE_OK(nn_memory_budget(0));
     check_usable();

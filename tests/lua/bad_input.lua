@@ -196,6 +196,16 @@ t.case("a number of workers that is none, and a script without its ending", func
                             .. "you mean 'recipes/runs.lua'?\n"})
 end)
 
+t.case("more workers than cores are remarked on once", function()
+  local status, output = t.shell [[
+    NNLUA_CPUS=$((2 * $(nproc))) $NNLUA -e '
+      nn.ones(3):sum():item(); print(nn.ones(2):sum():item())' 2>&1]]
+  t.same(status, 0)
+  local said = "nnlua: warning: NNLUA_CPUS=%d+ asks for more workers than the %d+ cores? "
+  t.same(select(2, output:gsub(said, "")), 1, output)
+  t.check(output:find "2\n$", output)
+end)
+
 t.case("shapes and dtypes that do not match name both", function()
   local function message(code)
     local status, output = t.shell("$NNLUA -e '" .. code .. "' 2>&1")

@@ -174,7 +174,9 @@ t.case("a .bin file trains without a vocabulary; the sample is token ids", funct
     printf '\1\0\2\0\3\0\4\0%.0s' $(seq 200) >ids.bin
     train data.bin=ids.bin model.vocab=8 steps=3 out=bin]]
   t.same(status, 0)
-  t.check(output:find "\n0 %d[%d ]+\ndone", output)
+  t.check(output:find("token ids (data.vocabulary=FOLDER with a tokenizer would give text): 0", 1,
+                      true), output)
+  t.check(output:find ": 0 %d[%d ]+\ndone", output)
 end)
 
 t.case("on a terminal one line is updated; elsewhere there are plain lines", function()

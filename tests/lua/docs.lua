@@ -89,7 +89,7 @@ for _, entry in ipairs(public()) do
       local good, problem = pcall(examples.run, entry.example)
       ran, checked = ran + 1, checked + (good and problem or 0)
       if not good then
-        error(("%s: %s\n%s"):format(entry.where or "engine/ops", problem, entry.example), 0)
+        error(("%s: %s\n%s"):format(entry.where, problem, entry.example), 0)
       end
     end)
   end

@@ -79,6 +79,12 @@ t.case("a plan allocates nothing, however large the model", function()
   t.same(nn.memory().in_use, before)
 end)
 
+t.case("a model of more tensors than a function can return", function()
+  local deep = {layers = 480, heads = 2, embd = 16, context = 16, vocab = 50}
+  local plan = run_plan.step(builder(deep), 1, 16)
+  t.check(plan.tasks > 480 * 20 and plan.kinds.weights > 0, plan.tasks)
+end)
+
 t.case("parts of a batch that are not recorded count all the same", function()
   local workers = nn.workers()
   nn.tiles {tokens = 128}

@@ -196,6 +196,8 @@ t.case("? knows ops, functions, layers, methods and models; ?? searches them", f
     t.check(output:find(text, 1, true), ("%s prints %s, not %s"):format(line, output, text))
   end
   has("?softmax", "softmax(x) -> y\n")
+  has("?softmax", "(engine/ops/softmax.cc:")
+  has("?gelu", "(kernels/pointwise.inc:")
   has("?nn.compile", "nn.compile(f) -> a function of tensors that returns tensors.")
   has("?AdamW", "nn.AdamW(model, {lr=1e-3")
   has("?Linear", "nn.Linear(inputs, outputs, {bias=true")

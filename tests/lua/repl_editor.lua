@@ -137,6 +137,16 @@ t.case("a paste is text, without the prompts and output that were copied along",
   t.same(after "\27[200~a\27[31mb\tc\27[201~", "a[31mb\tc|")
 end)
 
+t.case("lines that are done run at Enter, whatever the last one is", function()
+  local loop = "x = 1\nfor i = 1, 2 do\n  x = x + i\nend\nx"
+  for _, text in ipairs {loop, "x = 1\nx", "x:sum", "x = 1\n+ 2"} do
+    t.same(code.unfinished(text), false, text)
+  end
+  for _, text in ipairs {"x = 1\nfor i = 1, 2 do", "f(\n1", "x = {", "x = 1\ny =", "s = [[a"} do
+    t.same(code.unfinished(text), true, text)
+  end
+end)
+
 t.case("Up finds what starts like the text before the cursor, and Down comes back", function()
   local entries = {"print(1)", "x = 2", "print(3)", "y\n= 4"}
   t.same(after(up, unpack(entries)), "y\n= 4|")

@@ -135,6 +135,7 @@ t.case("a run writes all of them; the recipes list and compare runs", function()
   t.check(output:find("both.html: 2 runs", 1, true), output)
   local both = data_of(files.read(folder .. "/both.html"))
   t.same({both[1].name, both[2].name}, {"runs/a", "runs/b"})
+  t.check(files.read(folder .. "/both.html"):find("<h1>runs/a, runs/b</h1>", 1, true), "its title")
   local one = data_of(files.read(folder .. "/runs/a/report.html"))[1]
   t.same({#one.series.loss.step, #one.series.val_loss.step, #one.samples, one.state},
          {4, 2, 1, "done"})
