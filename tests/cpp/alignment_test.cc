@@ -140,3 +140,33 @@ TEST_CASE("kernels of rows give the same wherever rows begin and end") {
         }
     });
 }
+
+TEST_CASE("attention over a cache gives on CUDA devices what it gives on a CPU") {
+    Random random(10);
+    each_displaced([&](const Variant& v, const Variant& displaced) {
+        for (int64_t dim : {4, 24, 64, 80})
+            for (int64_t kv_heads : {1, 2}) {
+                INFO("dim " << dim << ", kv heads " << kv_heads);
+                const int64_t batch = 2, heads = 4, len = 3, context = 70;
+                const nn_cache_params p{batch, heads,   kv_heads, dim,
+                                        len,   context, 0.3,      int32_t(Dtype::i64)};
+                const Tile start(Dtype::i64, {0, 61});
+                const Tile qkv =
+                    v.tile(random.values(size_t(batch * len * (heads + 2 * kv_heads) * dim)));
+                const Tile cache =
+                    v.tile(random.values(size_t(batch * 2 * kv_heads * context * dim)));
+                const auto attended = [&](const Variant& by) {
+                    Tile held = cache, in = qkv, at = start,
+                         o = by.output(size_t(batch * len * heads * dim));
+                    CHECK(run(by, "attention_cached", p, {&held, &in, &at, &o}) == "");
+                    return std::pair{held.values(), o.values()};
+                };
+                const auto [held, o] = attended({machine_isa(), v.dtype});
+                for (const Variant& by : {v, displaced}) {
+                    const auto [got_held, got_o] = attended(by);
+                    check_close("cache", got_held, held, 0);
+                    check_close("o", got_o, o, 2 * v.eps() + 2e-5);
+                }
+            }
+    });
+}
