@@ -109,6 +109,15 @@ size_t arena_bytes(size_t bytes) {
     return (bytes + step - 1) / step * step;
 }
 
+static void keep(void* block, size_t bytes, int64_t Arena::*counted_as) {
+    const size_t rounded = arena_bytes(bytes);
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    a.free[rounded].push_back(block);
+    a.*counted_as -= int64_t(rounded);
+    a.cached += int64_t(rounded);
+}
+
 void* arena_allocate(size_t bytes) {
     const size_t rounded = arena_bytes(bytes);
     Arena& a = arena();
@@ -120,14 +129,7 @@ void* arena_allocate(size_t bytes) {
     return block;
 }
 
-void arena_free(void* block, size_t bytes) {
-    const size_t rounded = arena_bytes(bytes);
-    Arena& a = arena();
-    std::lock_guard lock(a.mutex);
-    a.free[rounded].push_back(block);
-    a.in_use -= int64_t(rounded);
-    a.cached += int64_t(rounded);
-}
+void arena_free(void* block, size_t bytes) { keep(block, bytes, &Arena::in_use); }
 
 void* staging_allocate(size_t bytes, bool needed) {
     const auto rounded = int64_t(arena_bytes(bytes));
@@ -139,14 +141,7 @@ void* staging_allocate(size_t bytes, bool needed) {
     return block;
 }
 
-void staging_free(void* block, size_t bytes) {
-    const size_t rounded = arena_bytes(bytes);
-    Arena& a = arena();
-    std::lock_guard lock(a.mutex);
-    a.free[rounded].push_back(block);
-    a.staged -= int64_t(rounded);
-    a.cached += int64_t(rounded);
-}
+void staging_free(void* block, size_t bytes) { keep(block, bytes, &Arena::staged); }
 
 void arena_trim() {
     std::lock_guard lock(arena().mutex);

@@ -105,6 +105,7 @@ TEST_CASE("a profile holds thousands of tasks, each once") {
     const Session session;
     const Tensor x = numbered_tensor(grid_of({1}, {1}));
     Profiled profile;
+    Notes::take();
     for (int i = 0; i < 5000; ++i) emit_note(x.tile(0), i);
     const ProfileTotals totals = profile.stop();
     REQUIRE(totals.tasks == 5000);

@@ -119,7 +119,7 @@ t.case("a failure on purpose of a kernel that there is not is refused", function
   t.check(output:find("NNLUA_FAIL_KERNEL is 'gem:2'; the name of a kernel", 1, true), output)
 end)
 
-local hang = [[NNLUA_WATCHDOG=0.5 NNLUA_FAIL_KERNEL=%s NNLUA_CPUS=2 timeout 60 $NNLUA -e '
+local hang = [[NNLUA_WATCHDOG=1.5 NNLUA_FAIL_KERNEL=%s NNLUA_CPUS=2 timeout 60 $NNLUA -e '
   local x, w = nn.ones(4, 5), nn.ones(7)
   %s']]
 
@@ -128,7 +128,7 @@ t.case("a kernel that hangs is one error with op, tile and worker, and the progr
     x:matmul(x:t()):table()
     x:matmul(x:t()):table()]]))
   t.same(status, 1)
-  t.check(output:find("^nnlua: [^\n]*a task hangs, or takes more than 0.5 s: matmul %(kernel gemm, "
+  t.check(output:find("^nnlua: [^\n]*a task hangs, or takes more than 1.5 s: matmul %(kernel gemm, "
                       .. "f32, tile 1 of shape %(4,4%)%) on CPU worker %d; NNLUA_WATCHDOG="),
           output)
   local _, times = output:gsub("a task hangs", "")
@@ -145,7 +145,7 @@ t.case("a hang is an error for every kind of wait, and os.exit ends the program 
 end)
 
 t.case("a task that was only slow is reported, and then the program goes on", function()
-  local status, output = t.shell(hang:format("reduce:1:2", [[
+  local status, output = t.shell(hang:format("reduce:1:4", [[
     local y = w:sum()
     local good, message = pcall(nn.sync)
     print(good, tostring(message):match "reduce, f32")
@@ -158,7 +158,7 @@ end)
 t.case("a task below the limit is not reported, nor are many behind each other", function()
   local status, output = t.shell(hang:format("reduce:1:0.3", [[
     local y, start = w:sum(), nn.now()
-    repeat w = w + 0 until nn.now() - start > 1.2
+    repeat w = w + 0 until nn.now() - start > 3
     print(y:item(), w:sum():item())]]))
   t.same(status, 0)
   t.same(output, "7\t7\n")
