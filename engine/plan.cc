@@ -210,8 +210,7 @@ double drawn(uint64_t seed, uint64_t i) {
 
 // The course that tasks take varies with their times from step to step, and memory with it. A run's
 // peak is that of its worst step: so a few courses are played, one of them with a worker less, as
-// where another program has its core for a while (a worker that comes back finds as much to do only
-// where the next step is there already).
+// where another program has its core for a while. Steps that do not overlap vary less.
 PlanResult plan(const Program& program, Times kind, int steps) {
     constexpr double submission = 3e-6;             // seconds a task
     constexpr double stalled = 0.02, stall = 5e-3;  // tasks that lose their core, and for how long
@@ -241,7 +240,7 @@ PlanResult plan(const Program& program, Times kind, int steps) {
         PlanGraph varied = graph;
         for (size_t i = 0; i < varied.nodes.size(); ++i) {
             varied.nodes[i].seconds *= 0.9 + 0.4 * drawn(course, i);
-            if (course % 2 == 0 && drawn(course + 100, i) < stalled)
+            if (steps > 1 && course % 2 == 0 && drawn(course + 100, i) < stalled)
                 varied.nodes[i].seconds += stall;
         }
         play(varied, workers);

@@ -95,9 +95,12 @@ function M.largest_batch(needs, batch, there, seconds)
   local fits, bytes, slope = 0, 0, nil         -- known to fit, with so many bytes
   local fails, too_much = math.huge, nil       -- known not to
   local try, gap, bisect = batch, 1, false
+  local per_row = 0                            -- seconds that a plan takes for each row
   while fails - fits > 1 do
-    if nn.now() > deadline then return fits, nil end
+    local start = nn.now()
+    if start + per_row * try > deadline then return fits, nil end
     local need = needs(try)
+    per_row = (nn.now() - start) / try
     if need > there then
       fails, too_much = try, need
     else
@@ -151,9 +154,9 @@ function M.rate_text(tokens, s)
   return (rate < 1 and ("%.2g"):format(rate) or units.number(rate)) .. " tokens/s"
 end
 
---- report(plan, o) -> lines for people. plan: of step(), with `there`. o: tokens of a step; flops of
---- one (else those that were recorded); the batch that was planned, `name` of the setting for it,
---- and needs(batch), the bytes that another takes; `rows` {{name, text}, ...} to show more.
+--- report(plan, o) -> lines for people. plan: of step(), with `there`. o: tokens of a step; flops
+--- of one (else those that were recorded); the batch that was planned, `name` of the setting for
+--- it, and needs(batch), the bytes that another takes; `rows` {{name, text}, ...} to show more.
 function M.report(plan, o)
   local flops, tokens = o.flops or plan.flops, units.number(o.tokens)
   local rows = {
@@ -200,7 +203,7 @@ end}
 ---       return function() return nn.no_grad(layer, input):sum() end,
 ---              {weights = layer, other = {input}}
 ---     end, {batch = 64})
----     plan.parameters, plan.kinds.weights  --> 1001000, 4004096
+---     plan.parameters, plan.peak > 4004000  --> 1001000, true
 function M.plan_step(build, given)
   arguments.callable("plan_step", build)
   local o = {}
