@@ -106,9 +106,9 @@ end
 
 --- simulated(f, measured, alone) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=,
 --- workers=} of what f records behind its call of step_begins(): see nn_program_plan_t in nn.h. f
---- returns a list of the tensors that last. measured: true for times of kernels on this machine, "known" for
---- those that were measured before, else guesses. alone: each step is waited for before the next is
---- submitted.
+--- returns a list of the tensors that last. measured: true for times of kernels on this machine,
+--- "known" for those that were measured before, else guesses. alone: each step is waited for before
+--- the next is submitted.
 function M.simulated(f, measured, alone)
   local program = record(f, {}, 0, true)
   local plan = ffi.new "nn_program_plan_t"
