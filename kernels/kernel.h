@@ -70,6 +70,7 @@ struct OperandDecl {
     std::string name;
     Mode mode;
     bool optional;
+    bool operator==(const OperandDecl&) const = default;
 };
 
 // A registered kernel. `cpu` is the variant for the machine at hand, chosen once at the first

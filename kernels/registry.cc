@@ -43,8 +43,7 @@ Kernel& declare(const char* name, const char* operands, const char* params_type,
         kernel.operands = parse_operands(operands);
         kernel.params_type = params_type;
         kernel.params_size = params_size;
-    } else if (kernel.params_type != params_type ||
-               kernel.operands.size() != parse_operands(operands).size()) {
+    } else if (kernel.params_type != params_type || kernel.operands != parse_operands(operands)) {
         std::fprintf(stderr, "nnlua: kernel %s is declared in two ways\n", name);
         std::abort();  // a mistake in the build, found by the first start
     }

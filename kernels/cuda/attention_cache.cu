@@ -1,14 +1,13 @@
 // Attention of a few new tokens over a cache of keys and values, as text generation needs it. A
-// block takes one query of one head; its warps take turns with the keys, each with a running
-// maximum, sum and output, which are merged in the end. (To be measured: cutting long caches over
-// several blocks.)
+// block takes one query of one head; its parts (a warp, or as many threads as 16 bytes each of a
+// key take) take turns with the keys, each with a running maximum, sum and output, merged in the
+// end. (To be measured: cutting long caches over several blocks.)
 #include "kernels/cuda/cuda.cuh"
 
 namespace nn::NN_ISA {
 namespace {
 
 constexpr unsigned threads = 128;
-constexpr int warps = int(threads) / 32;
 
 // Where the new tokens of sequence b begin in the cache; -1, and the call fails, where they do not
 // fit.
@@ -26,7 +25,7 @@ Fault* expect_start(const KernelCall& call) {
                   (long long)p.len, (long long)p.context);
 }
 
-// A thread an element of the new keys and values.
+// A thread a U of the new keys and values; p.head_dim counts these.
 template <class U>
 __global__ void __launch_bounds__(threads)
     cache_write_kernel(U* cache, const U* qkv, const void* start, nn_cache_params p, Fault* fault) {
@@ -41,8 +40,7 @@ __global__ void __launch_bounds__(threads)
         qkv[(b * p.len + t) * width + (p.heads + h) * p.head_dim + d];
 }
 
-template <class U> void run_write(const KernelCall& call) {
-    const auto& p = call.get<nn_cache_params>();
+template <class U> void run_write(const KernelCall& call, nn_cache_params p) {
     const int64_t n = p.batch * p.len * 2 * p.kv_heads * p.head_dim;
     if (n == 0) return;
     launch(call, {blocks_for(n, threads), threads}, cache_write_kernel<U>, call.operand<U>(0),
@@ -50,87 +48,120 @@ template <class U> void run_write(const KernelCall& call) {
 }
 
 void cache_write(const KernelCall& call) {
-    switch (dtype_size(call.dtype)) {
-        case 2: return run_write<uint16_t>(call);
-        case 4: return run_write<uint32_t>(call);
-        default: return run_write<uint64_t>(call);
+    auto p = call.get<nn_cache_params>();
+    const int64_t size = int64_t(dtype_size(call.dtype)), lanes = 16 / size;
+    if (p.head_dim % lanes == 0 && aligned(call.operand<void>(0)) &&
+        aligned(call.operand<const void>(1))) {
+        p.head_dim /= lanes;
+        return run_write<uint4>(call, p);
+    }
+    switch (size) {
+        case 2: return run_write<uint16_t>(call, p);
+        case 4: return run_write<uint32_t>(call, p);
+        default: return run_write<uint64_t>(call, p);
     }
 }
 
-// A warp's part: keys warp, warp + warps, ... The output (dim) grows in shared memory, each element
-// by the lane that owns it.
-template <class T>
+// The keys of a part, part, part + parts, ..., for `lanes` neighbouring threads that share each
+// key; all threads of the block must come here. The output (dim) is kept in registers where each
+// thread has `width` > 1 elements of it, else in shared memory, each element by the thread that
+// owns it.
+template <int width, class T>
 __device__ void attend_part(const Acc<T>* q, const T* k, const T* v, int64_t keys, int64_t dim,
-                            Acc<T>* out, Acc<T>* maximum, Acc<T>* sum) {
+                            unsigned lanes, Acc<T>* out, Acc<T>* maximum, Acc<T>* sum) {
     using A = Acc<T>;
-    const unsigned lane = threadIdx.x % 32;
-    A m = -A(INFINITY), l = 0;
-    for (int64_t d = lane; d < dim; d += 32) out[d] = 0;
-    for (int64_t j = threadIdx.x / 32; j < keys; j += warps) {
+    const unsigned lane = threadIdx.x % lanes;
+    const int64_t part = threadIdx.x / lanes, parts = threads / lanes, first = lane * width;
+    A m = -A(INFINITY), l = 0, x[width], held[width] = {};
+    for (int64_t d = first; d < dim; d += lanes * width)
+        for (int e = 0; e < width; ++e) out[d + e] = 0;
+    for (int64_t j = part; j - part < keys; j += parts) {  // as often for each part
         A score = 0;
-        for (int64_t d = lane; d < dim; d += 32) score += q[d] * number(k[j * dim + d]);
-        score = warp_reduce(score, Sum());
+        for (int64_t d = first; d < dim && j < keys; d += lanes * width) {
+            load_pack<width>(k + j * dim + d, x);
+            for (int e = 0; e < width; ++e) score += q[d + e] * x[e];
+        }
+        for (unsigned step = lanes / 2; step; step /= 2)
+            score += __shfl_xor_sync(all_lanes, score, int(step));
+        if (j >= keys) continue;
         const A top = Max()(m, score), keep = m == top ? A(1) : exp_negative(m - top);
         const A weight = exp_negative(score - top);
         l = l * keep + weight;
-        for (int64_t d = lane; d < dim; d += 32)
-            out[d] = out[d] * keep + weight * number(v[j * dim + d]);
+        for (int64_t d = first; d < dim; d += lanes * width) {
+            load_pack<width>(v + j * dim + d, x);
+            A* sums = width > 1 ? held : out + d;
+            for (int e = 0; e < width; ++e) sums[e] = sums[e] * keep + weight * x[e];
+        }
         m = top;
     }
+    if (width > 1)
+        for (int e = 0; e < width; ++e) out[first + e] = held[e];
     *maximum = m, *sum = l;
 }
 
-// blockIdx.x = (b * len + t) * heads + h. Shared: the query, scaled, and an output for each warp.
-template <class T>
+// blockIdx.x = (b * len + t) * heads + h. lanes * width = dim, or width is 1. Shared: the query,
+// scaled, and an output for each part.
+template <class T, int width>
 __global__ void __launch_bounds__(threads)
     attention_cached_kernel(T* o, const T* qkv, const T* cache, const void* start,
-                            nn_cache_params p, Fault* fault) {
+                            nn_cache_params p, unsigned lanes, Fault* fault) {
     using A = Acc<T>;
-    __shared__ A maxima[warps], sums[warps];
+    __shared__ A maxima[threads], sums[threads];
     const int64_t dim = p.head_dim, h = blockIdx.x % p.heads, token = blockIdx.x / p.heads;
     const int64_t b = token / p.len, t = token % p.len, at = start_of(p, start, b, fault);
     if (at < 0) return;  // all threads
     A *q = dynamic_shared<A>(), *outs = q + dim;
-    const int64_t width = (p.heads + 2 * p.kv_heads) * dim;
+    const int64_t qkv_width = (p.heads + 2 * p.kv_heads) * dim;
     for (int64_t d = threadIdx.x; d < dim; d += threads)
-        q[d] = number(qkv[token * width + h * dim + d]) * A(p.scale);
+        q[d] = number(qkv[token * qkv_width + h * dim + d]) * A(p.scale);
     __syncthreads();
     const int64_t kv = h / (p.heads / p.kv_heads), matrix = p.context * dim;
     const T* k = cache + (b * 2 * p.kv_heads + kv) * matrix;
-    const unsigned warp = threadIdx.x / 32;
+    const unsigned part = threadIdx.x / lanes, parts = threads / lanes;
     A m, l;
-    attend_part(q, k, k + p.kv_heads * matrix, at + t + 1, dim, outs + warp * dim, &m, &l);
-    if (threadIdx.x % 32 == 0) maxima[warp] = m, sums[warp] = l;
+    attend_part<width>(q, k, k + p.kv_heads * matrix, at + t + 1, dim, lanes, outs + part * dim, &m,
+                       &l);
+    if (threadIdx.x % lanes == 0) maxima[part] = m, sums[part] = l;
     __syncthreads();
-    A top = maxima[0], total = 0, keep[warps];
-    for (int w = 1; w < warps; ++w) top = Max()(top, maxima[w]);
-    for (int w = 0; w < warps; ++w) {
-        keep[w] = maxima[w] == top ? A(1) : exp_negative(maxima[w] - top);
-        total += sums[w] * keep[w];
-    }
+    A top = maxima[0], total = 0;
+    for (unsigned w = 1; w < parts; ++w) top = Max()(top, maxima[w]);
+    const auto keep = [&](unsigned w) {
+        return maxima[w] == top ? A(1) : exp_negative(maxima[w] - top);
+    };
+    for (unsigned w = 0; w < parts; ++w) total += sums[w] * keep(w);
     const A inverse = A(1) / total;
     for (int64_t d = threadIdx.x; d < dim; d += threads) {
         A sum = 0;
-        for (int w = 0; w < warps; ++w) sum += outs[w * dim + d] * keep[w];
+        for (unsigned w = 0; w < parts; ++w) sum += outs[w * dim + d] * keep(w);
         o[(token * p.heads + h) * dim + d] = stored<T>(sum * inverse);
     }
 }
 
+// Writes the new keys and values, then attends.
 void attention_cached(const KernelCall& call) {
+    cache_write(call);
+    if (!call.error->empty()) return;
     const auto& p = call.get<nn_cache_params>();
     const int64_t queries = p.batch * p.len * p.heads;
     if (queries == 0) return;
     visit_float(call.dtype, [&](auto* null) {
         using T = Pointee<decltype(null)>;
-        const size_t shared = size_t((1 + warps) * p.head_dim) * sizeof(Acc<T>);
-        launch(call, {blocks_for(queries, 1), threads, shared}, attention_cached_kernel<T>,
-               call.operand<T>(0), call.operand<const T>(1), call.operand<const T>(2),
-               call.operand<const void>(3), p, expect_start(call));
+        const T* cache = call.operand<const T>(0);
+        // A pack a thread, as many threads as that takes, where they divide a warp.
+        const int64_t packs = p.head_dim / lanes16<T>;
+        const bool packed = p.head_dim % lanes16<T> == 0 && packs <= 32 && 32 % packs == 0;
+        const bool wide = packed && aligned(cache);
+        const unsigned lanes = wide ? unsigned(packs) : 32;
+        const size_t shared = size_t((1 + threads / lanes) * p.head_dim) * sizeof(Acc<T>);
+        launch(call, {blocks_for(queries, 1), threads, shared},
+               wide ? attention_cached_kernel<T, lanes16<T>> : attention_cached_kernel<T, 1>,
+               call.operand<T>(3), call.operand<const T>(1), cache, call.operand<const void>(2), p,
+               lanes, expect_start(call));
     });
 }
 
 NN_CUDA_KERNEL(cache_write, "cache:rw qkv:r start:r", nn_cache_params);
-NN_CUDA_KERNEL(attention_cached, "o:w qkv:r cache:r start:r", nn_cache_params);
+NN_CUDA_KERNEL(attention_cached, "cache:rw qkv:r start:r o:w", nn_cache_params);
 
 }  // namespace
 }  // namespace nn::NN_ISA

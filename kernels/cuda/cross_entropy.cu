@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(threads)
     const int64_t row = blockIdx.x;
     logits += row * p.cols, stats += row * 3;
     A m = none, l = 0;
-    each_pack<T>(p.cols, packed, [&](int64_t j, auto width) {
+    each_pack<T>(row * p.cols, p.cols, packed, [&](int64_t j, auto width) {
         A v[width], largest = m;
         load_pack<width>(logits + j, v);
         for (int e = 0; e < width; ++e) largest = Max()(largest, v[e]);
@@ -75,7 +75,7 @@ void ce_stats(const KernelCall& call) {
     visit_float(call.dtype, [&](auto* null) {
         using T = Pointee<decltype(null)>;
         const T* logits = call.operand<const T>(1);
-        const bool packed = rows_packed<T>(p.cols, logits);
+        const bool packed = aligned(logits);
         launch(call, rows_shape<T>(p.rows, p.cols, packed), ce_stats_kernel<T>,
                call.operand<Acc<T>>(0), logits, call.operand<const void>(2), p, packed);
     });
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(threads)
     const A factor = A(p.scale / (*count > 1 ? *count : 1.0));
     const A largest = stats[3 * row], weight = factor / stats[3 * row + 1];
     d += row * p.cols, logits += row * p.cols;
-    each_pack<T>(p.cols, packed, [&](int64_t j, auto width) {
+    each_pack<T>(row * p.cols, p.cols, packed, [&](int64_t j, auto width) {
         A v[width] = {};
         if (counts) {
             load_pack<width>(logits + j, v);
@@ -136,7 +136,7 @@ void ce_grad(const KernelCall& call) {
         using T = Pointee<decltype(null)>;
         T* d = call.operand<T>(0);
         const T* logits = call.operand<const T>(1);
-        const bool packed = rows_packed<T>(p.cols, d, logits);
+        const bool packed = aligned(d) && aligned(logits);
         launch(call, rows_shape<T>(p.rows, p.cols, packed), ce_grad_kernel<T>, d, logits,
                call.operand<const Acc<T>>(2), call.operand<const void>(3),
                call.operand<const double>(4), p, packed);

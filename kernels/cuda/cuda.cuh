@@ -175,16 +175,58 @@ inline bool aligned(const void* p, size_t bytes = 16) {
     return reinterpret_cast<uintptr_t>(p) % bytes == 0;
 }
 
-template <int n, class T> __device__ void load_pack(const T* from, Acc<T>* x) {
+template <int n, class T, class A> __device__ void load_pack(const T* from, A* x) {
     const Pack<T, n> pack = *reinterpret_cast<const Pack<T, n>*>(from);
 #pragma unroll
-    for (int e = 0; e < n; ++e) x[e] = number(pack.value[e]);
+    for (int e = 0; e < n; ++e) x[e] = A(number(pack.value[e]));
 }
-template <int n, class T> __device__ void store_pack(T* to, const Acc<T>* x) {
+// One store of 16 bytes to global memory. nvcc cuts the assignment of a struct in a loop into four.
+__device__ inline void store16(void* to, uint4 x) {
+#ifdef __CUDA_ARCH__
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+                 "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                 : "memory");
+#else
+    *static_cast<uint4*>(to) = x;
+#endif
+}
+template <int n, class T, class A> __device__ void store_pack(T* to, const A* x) {
     Pack<T, n> pack;
 #pragma unroll
     for (int e = 0; e < n; ++e) pack.value[e] = stored<T>(x[e]);
-    *reinterpret_cast<Pack<T, n>*>(to) = pack;
+    if constexpr (sizeof pack == 16) {
+        uint4 bits;
+        memcpy(&bits, &pack, 16);
+        store16(to, bits);
+    } else {
+        *reinterpret_cast<Pack<T, n>*>(to) = pack;
+    }
+}
+
+// A thread's `width` elements of a tile of which n are left: packs of 16 bytes where the tile is
+// aligned (packed), single elements where not and at the tile's end. Those past it read as 0.
+template <int width, class T, class A>
+__device__ void load_run(const T* from, int64_t n, bool packed, A* x) {
+    constexpr int each = smaller(width, lanes16<T>);
+    if (packed && n >= width) {
+#pragma unroll
+        for (int e = 0; e < width; e += each) load_pack<each>(from + e, x + e);
+    } else {
+#pragma unroll
+        for (int e = 0; e < width; ++e) x[e] = e < n ? A(number(from[e])) : A(0);
+    }
+}
+template <int width, class T, class A>
+__device__ void store_run(T* to, int64_t n, bool packed, const A* x) {
+    constexpr int each = smaller(width, lanes16<T>);
+    if (packed && n >= width) {
+#pragma unroll
+        for (int e = 0; e < width; e += each) store_pack<each>(to + e, x + e);
+    } else {
+#pragma unroll
+        for (int e = 0; e < width; ++e)
+            if (e < n) to[e] = stored<T>(x[e]);
+    }
 }
 
 // --- reductions ---

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(threads)
     const T* add = tokens + row * s.cols;  // only read when here
     const T* base =
         s.first ? (positions && position < s.context ? positions + position * s.cols : nullptr) : y;
-    each_pack<T>(s.cols, s.packed, [&](int64_t j, auto width) {
+    each_pack<T>(0, s.cols, s.packed, [&](int64_t j, auto width) {
         Acc<T> v[width] = {}, w[width] = {};
         if (base) load_pack<width>(base + j, v);
         if (here) load_pack<width>(add + j, w);
@@ -98,12 +98,17 @@ __global__ void __launch_bounds__(threads)
     Acc<T>* sum = dtokens + row * s.cols;
     for (int64_t begin = i / threads * threads; begin < s.tokens; begin += threads) {
         const int found = matches(s, ids, id, begin, places);
-        for (int64_t c = threadIdx.x; c < s.cols && found; c += threads) {
-            Acc<T> total = sum[c];
+        if (!found) continue;
+        each_pack<T>(0, s.cols, s.packed, [&](int64_t c, auto width) {
+            Acc<T> total[width], d[width];
+            load_run<width>(sum + c, width, s.packed, total);
 #pragma unroll 4
-            for (int k = 0; k < found; ++k) total += number(dy[places[k] * s.cols + c]);
-            sum[c] = total;
-        }
+            for (int k = 0; k < found; ++k) {
+                load_pack<width>(dy + places[k] * s.cols + c, d);
+                for (int e = 0; e < width; ++e) total[e] += d[e];
+            }
+            store_run<width>(sum + c, width, s.packed, total);
+        });
     }
 }
 
@@ -119,24 +124,29 @@ void embedding_backward(const KernelCall& call) {
                               "clearing the gradient"))
             return;
         if (p.batch * p.len == 0) return;
+        const T* dy = call.operand<const T>(2);
         launch(call, {blocks_for(p.batch * p.len, 1), threads}, embedding_backward_kernel<T>,
-               make(p, false), dtokens, call.operand<const void>(1), call.operand<const T>(2));
+               make(p, rows_packed<T>(p.cols, dtokens, dy)), dtokens, call.operand<const void>(1),
+               dy);
     });
 }
 
-// A thread an element of the table of positions.
-template <class T>
+// A thread `width` neighbours of the table of positions.
+template <class T, int width>
 __global__ void __launch_bounds__(threads)
     positions_backward_kernel(const Embedding s, Acc<T>* dpositions, const T* dy) {
-    const int64_t at = int64_t(blockIdx.x) * threads + threadIdx.x;
+    const int64_t at = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
     if (at >= s.context * s.cols) return;
     const int64_t i = at / s.cols - s.start, c = at % s.cols;
     const bool here = i >= 0 && i < s.len;
     if (!s.first && !here) return;
-    Acc<T> total = s.first ? Acc<T>(0) : dpositions[at];
-    if (here)
-        for (int64_t row = i; row < s.tokens; row += s.len) total += number(dy[row * s.cols + c]);
-    dpositions[at] = total;
+    Acc<T> total[width] = {}, d[width];
+    if (!s.first) load_run<width>(dpositions + at, width, s.packed, total);
+    for (int64_t row = i; here && row < s.tokens; row += s.len) {
+        load_pack<width>(dy + row * s.cols + c, d);
+        for (int e = 0; e < width; ++e) total[e] += d[e];
+    }
+    store_run<width>(dpositions + at, width, s.packed, total);
 }
 
 void positions_backward(const KernelCall& call) {
@@ -144,9 +154,13 @@ void positions_backward(const KernelCall& call) {
     if (p.context * p.cols == 0) return;
     visit_float(call.dtype, [&](auto* null) {
         using T = Pointee<decltype(null)>;
-        launch(call, {blocks_for(p.context * p.cols, threads), threads},
-               positions_backward_kernel<T>, make(p, false), call.operand<Acc<T>>(0),
-               call.operand<const T>(1));
+        auto* dpositions = call.operand<Acc<T>>(0);
+        const T* dy = call.operand<const T>(1);
+        const bool packed = rows_packed<T>(p.cols, dpositions, dy);
+        const int width = packed ? lanes16<T> : 1;
+        launch(call, {blocks_for(p.context * p.cols, threads * width), threads},
+               packed ? positions_backward_kernel<T, lanes16<T>> : positions_backward_kernel<T, 1>,
+               make(p, packed), dpositions, dy);
     });
 }
 

@@ -9,24 +9,43 @@ namespace {
 
 constexpr unsigned threads = 256;
 
+template <class U> constexpr int width = smaller(8, lanes16<U>);  // elements a thread takes
+
+// packed: index and y are aligned to 16 bytes.
 template <class U>
-__global__ void gather_kernel(U* y, const U* x, const void* index, nn_gather_params p,
-                              Fault* fault) {
-    const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
-    if (i >= p.outer * p.m * p.inner) return;
-    const int64_t o = i / (p.m * p.inner), column = i % p.inner;
-    const int64_t at = load_index(index, Dtype(p.index_dtype), i);
-    const bool good = at >= 0 && at < p.n;
-    if (!good) report(fault, at);
-    y[i] = good ? x[(o * p.n + at) * p.inner + column] : U(0);
+__global__ void __launch_bounds__(threads)
+    gather_kernel(U* y, const U* x, const void* index, nn_gather_params p, bool packed,
+                  Fault* fault) {
+    constexpr int wide = width<U>;
+    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * wide;
+    const int64_t left = p.outer * p.m * p.inner - i;
+    if (left <= 0) return;
+    int64_t at[wide];
+    if (Dtype(p.index_dtype) == Dtype::i32)
+        load_run<wide>(static_cast<const int32_t*>(index) + i, left, packed, at);
+    else
+        load_run<wide>(static_cast<const int64_t*>(index) + i, left, packed, at);
+    U value[wide] = {};
+#pragma unroll
+    for (int e = 0; e < wide; ++e) {
+        if (e >= left) continue;
+        const int64_t o = (i + e) / (p.m * p.inner), column = (i + e) % p.inner;
+        if (at[e] >= 0 && at[e] < p.n)
+            value[e] = x[(o * p.n + at[e]) * p.inner + column];
+        else
+            report(fault, at[e]);
+    }
+    store_run<wide>(y + i, left, packed, value);
 }
 
 template <class U> void run_gather(const KernelCall& call) {
     const auto& p = call.get<nn_gather_params>();
     const int64_t n = p.outer * p.m * p.inner;
     if (n == 0) return;
-    launch(call, {blocks_for(n, threads), threads}, gather_kernel<U>, call.operand<U>(0),
-           call.operand<const U>(1), call.operand<const void>(2), p,
+    U* y = call.operand<U>(0);
+    const void* index = call.operand<const void>(2);
+    launch(call, {blocks_for(n, threads * width<U>), threads}, gather_kernel<U>, y,
+           call.operand<const U>(1), index, p, aligned(y) && aligned(index),
            expect(call, "index %%lld is outside [0,%lld)", (long long)p.n));
 }
 

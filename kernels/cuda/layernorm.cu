@@ -31,7 +31,7 @@ template <class T> __global__ void __launch_bounds__(256) layernorm_kernel(const
     using A = Acc<T>;
     const int64_t row = blockIdx.x, start = row * f.cols;
     A sum = 0;
-    each_pack<T>(f.cols, f.packed, [&](int64_t j, auto width) {
+    each_pack<T>(0, f.cols, f.packed, [&](int64_t j, auto width) {
         A v[width];
         f.template sum<width>(start + j, v);
         for (int e = 0; e < width; ++e) sum += v[e];
@@ -40,14 +40,14 @@ template <class T> __global__ void __launch_bounds__(256) layernorm_kernel(const
     const A mean = block_reduce(sum, Sum()) / A(f.cols);
     // The variance is that of the differences from the mean: E[x^2] - E[x]^2 would cancel.
     A squares = 0;
-    each_pack<T>(f.cols, f.packed, [&](int64_t j, auto width) {
+    each_pack<T>(0, f.cols, f.packed, [&](int64_t j, auto width) {
         A v[width];
         f.template sum<width>(start + j, v);
         for (int e = 0; e < width; ++e) squares += (v[e] - mean) * (v[e] - mean);
     });
     const A rstd = A(1) / math::sqrt(block_reduce(squares, Sum()) / A(f.cols) + f.eps);
     if (threadIdx.x == 0) f.stats[2 * row] = mean, f.stats[2 * row + 1] = rstd;
-    each_pack<T>(f.cols, f.packed, [&](int64_t j, auto width) {
+    each_pack<T>(0, f.cols, f.packed, [&](int64_t j, auto width) {
         A v[width], w[width], b[width] = {};
         f.template sum<width>(start + j, v);
         load_pack<width>(f.weight + j, w);
@@ -115,7 +115,7 @@ template <class T> __global__ void __launch_bounds__(256) layernorm_dx_kernel(co
     using A = Acc<T>;
     const int64_t row = blockIdx.x;
     A sum_g = 0, sum_gh = 0;
-    each_pack<T>(b.cols, b.packed, [&](int64_t j, auto width) {
+    each_pack<T>(0, b.cols, b.packed, [&](int64_t j, auto width) {
         A h[width], g[width], w[width];
         b.template normalised<width>(row, j, h, g);
         load_pack<width>(b.weight + j, w);
@@ -127,7 +127,7 @@ template <class T> __global__ void __launch_bounds__(256) layernorm_dx_kernel(co
     const A mean_g = block_reduce(sum_g, Sum()) / A(b.cols);
     const A mean_gh = block_reduce(sum_gh, Sum()) / A(b.cols);
     const A rstd = b.stats[2 * row + 1];
-    each_pack<T>(b.cols, b.packed, [&](int64_t j, auto width) {
+    each_pack<T>(0, b.cols, b.packed, [&](int64_t j, auto width) {
         A h[width], g[width], w[width], past[width] = {};
         b.template normalised<width>(row, j, h, g);
         load_pack<width>(b.weight + j, w);

@@ -13,32 +13,13 @@ constexpr int width = 8;  // elements a thread takes: 16 bytes of bf16, 32 of f3
 template <class A>
 __device__ void load(const void* from, Dtype dtype, int64_t i, int64_t n, bool packed, A* x) {
     visit_computed<A>(dtype, [&](auto* null) {
-        using S = Pointee<decltype(null)>;
-        const S* at = static_cast<const S*>(from) + i;
-        if (packed && i + width <= n) {
-#pragma unroll
-            for (int e = 0; e < width; e += smaller(width, lanes16<S>))
-                load_pack<smaller(width, lanes16<S>)>(at + e, x + e);
-        } else {
-#pragma unroll
-            for (int e = 0; e < width; ++e) x[e] = i + e < n ? A(number(at[e])) : A(0);
-        }
+        load_run<width>(static_cast<const Pointee<decltype(null)>*>(from) + i, n - i, packed, x);
     });
 }
 template <class A>
 __device__ void store(void* to, Dtype dtype, int64_t i, int64_t n, bool packed, const A* x) {
     visit_computed<A>(dtype, [&](auto* null) {
-        using S = Pointee<decltype(null)>;
-        S* at = static_cast<S*>(to) + i;
-        if (packed && i + width <= n) {
-#pragma unroll
-            for (int e = 0; e < width; e += smaller(width, lanes16<S>))
-                store_pack<smaller(width, lanes16<S>)>(at + e, x + e);
-        } else {
-#pragma unroll
-            for (int e = 0; e < width; ++e)
-                if (i + e < n) at[e] = stored<S>(x[e]);
-        }
+        store_run<width>(static_cast<decltype(null)>(to) + i, n - i, packed, x);
     });
 }
 
@@ -101,7 +82,7 @@ __global__ void __launch_bounds__(threads)
                s.step_size * mean[e] / (math::sqrt(square[e]) / s.correction2 + s.eps);
     }
     if constexpr (stochastic) {  // to what bf16 holds exactly
-        Words words(runs, i);
+        Draws<RandomWords> words(runs, i);
 #pragma unroll
         for (int e = 0; e < width; ++e)
             if (i + e < s.n) w[e] = round_by_chance(w[e], words.next());
@@ -156,25 +137,32 @@ template <class A> struct Sgd {
     A lr, mu, decay, direct, through;
     double clip;
     int64_t n;
-    bool first, skip_nonfinite;
+    bool first, skip_nonfinite, packed;
 };
+
+template <class T, class G>
+constexpr int sgd_width = larger(lanes16<T>, lanes16<G>);  // elements a thread takes
 
 template <class T, class G>
 __global__ void __launch_bounds__(threads)
     sgd_kernel(const Sgd<Acc<T>> s, T* param, Acc<T>* momentum, const G* grad, const double* norm) {
     using A = Acc<T>;
-    const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
-    if (i >= s.n || skips(s.skip_nonfinite, norm)) return;
-    const A w = number(param[i]);
-    const A g = A(number(grad[i])) * A(clip_factor(s.clip, norm)) + s.decay * w;
-    A buffer = g;
-    if (momentum) {
-        buffer = s.first ? s.mu * A(0) + g : s.mu * momentum[i] + g;  // it may hold NaN at first
-        momentum[i] = buffer;
-        param[i] = stored<T>(w - s.lr * (s.direct * g + s.through * buffer));
-    } else {
-        param[i] = stored<T>(w - s.lr * g);
+    constexpr int width = sgd_width<T, G>;
+    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width, left = s.n - i;
+    if (left <= 0 || skips(s.skip_nonfinite, norm)) return;
+    const A scale = A(clip_factor(s.clip, norm));
+    A w[width], g[width], buffer[width] = {};  // momentum may hold NaN at first
+    load_run<width>(param + i, left, s.packed, w);
+    load_run<width>(grad + i, left, s.packed, g);
+    if (momentum && !s.first) load_run<width>(momentum + i, left, s.packed, buffer);
+#pragma unroll
+    for (int e = 0; e < width; ++e) {
+        const A gradient = g[e] * scale + s.decay * w[e];
+        buffer[e] = s.mu * buffer[e] + gradient;
+        w[e] -= s.lr * (momentum ? s.direct * gradient + s.through * buffer[e] : gradient);
     }
+    if (momentum) store_run<width>(momentum + i, left, s.packed, buffer);
+    store_run<width>(param + i, left, s.packed, w);
 }
 
 void sgd(const KernelCall& call) {
@@ -185,6 +173,9 @@ void sgd(const KernelCall& call) {
             using T = Pointee<decltype(t)>;
             using G = Pointee<decltype(g)>;
             using A = Acc<T>;
+            T* param = call.operand<T>(0);
+            A* momentum = call.operand<A>(1);
+            const G* grad = call.operand<const G>(2);
             const Sgd<A> step{A(p.lr),
                               A(p.momentum),
                               A(p.weight_decay),
@@ -193,10 +184,10 @@ void sgd(const KernelCall& call) {
                               p.clip,
                               p.n,
                               p.first != 0,
-                              p.skip_nonfinite != 0};
-            launch(call, {blocks_for(p.n, threads), threads}, sgd_kernel<T, G>, step,
-                   call.operand<T>(0), call.operand<A>(1), call.operand<const G>(2),
-                   call.operand<const double>(3));
+                              p.skip_nonfinite != 0,
+                              aligned(param) && aligned(momentum) && aligned(grad)};
+            launch(call, {blocks_for(p.n, threads * sgd_width<T, G>), threads}, sgd_kernel<T, G>,
+                   step, param, momentum, grad, call.operand<const double>(3));
         });
     });
 }

@@ -1,6 +1,7 @@
 // The CUDA kernels of every op in kernels/pointwise.inc, from the same functors as the CPU's. A
 // kernel exists once per type that is computed in; what the operands are stored as is looked up
-// while loading, which memory hides and which keeps the number of kernels to compile small.
+// while loading, which memory hides and which keeps the number of kernels to compile small. f32 and
+// bf16 have one more each, for rows that can be taken 16 bytes at a time.
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/pointwise.h"
 
@@ -8,7 +9,6 @@ namespace nn::NN_ISA::pointwise {
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr int width = 4;  // elements a thread takes where all operands are contiguous
 
 // Calls f with a null pointer to the type behind `dtype`, of those that are computed in T (or a
 // bool).
@@ -33,31 +33,26 @@ template <class T> __device__ T load(const Source& source, int64_t i) {
     });
     return x;
 }
-template <class T> __device__ void load(const Source& source, int64_t i, T* x) {
-    visit<T>(source.dtype, [&](auto* null) {
-        using S = Pointee<decltype(null)>;
-        const auto pack =
-            *reinterpret_cast<const Pack<S, width>*>(source.data + i * int64_t(sizeof(S)));
+
+// Where element i of the output lies in each operand.
+template <int count> __device__ void locate(const Plan& plan, int64_t i, int64_t (&offset)[4]) {
+    const bool small = plan.total <= 0x7FFFFFFF;  // then dividing takes a quarter of the time
+    for (int axis = plan.ndim - 1; axis >= 0; --axis) {
+        int64_t above = 0;
+        if (axis) above = small ? uint32_t(i) / uint32_t(plan.extent[axis]) : i / plan.extent[axis];
+        const int64_t index = i - above * plan.extent[axis];
 #pragma unroll
-        for (int e = 0; e < width; ++e) x[e] = T(number(pack.value[e]));
-    });
+        for (int k = 0; k < count; ++k) offset[k] += index * plan.source[k].stride[axis];
+        i = above;
+    }
 }
 
 template <class Form, class T>
 __global__ void __launch_bounds__(threads) strided(const Plan plan, void* y) {
     const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
     if (i >= plan.total) return;
-    const bool small = plan.total <= 0x7FFFFFFF;  // then dividing takes a quarter of the time
-    int64_t offset[4] = {}, rest = i;
-    for (int axis = plan.ndim - 1; axis >= 0; --axis) {
-        int64_t above = 0;
-        if (axis)
-            above = small ? uint32_t(rest) / uint32_t(plan.extent[axis]) : rest / plan.extent[axis];
-        const int64_t index = rest - above * plan.extent[axis];
-#pragma unroll
-        for (int k = 0; k < Form::count; ++k) offset[k] += index * plan.source[k].stride[axis];
-        rest = above;
-    }
+    int64_t offset[4] = {};
+    locate<Form::count>(plan, i, offset);
     T x[4] = {};
 #pragma unroll
     for (int k = 0; k < Form::count; ++k)
@@ -71,38 +66,57 @@ __global__ void __launch_bounds__(threads) strided(const Plan plan, void* y) {
     });
 }
 
-// All operands are contiguous or scalars, aligned to a pack, and plan.total is a multiple of the
-// pack's width.
-template <class Form, class T>
-__global__ void __launch_bounds__(threads) contiguous(const Plan plan, void* y) {
-    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
-    if (i >= plan.total) return;
-    T x[4][width] = {};
+// n elements of a row of the output, from element i on, whose operands are stored as S (or bool).
+template <class Form, class S, int n> __device__ void take(const Plan& plan, void* y, int64_t i) {
+    int64_t offset[4] = {};
+    locate<Form::count>(plan, i, offset);
+    float x[4][n] = {};
 #pragma unroll
     for (int k = 0; k < Form::count; ++k) {
         if (!(Form::needed >> k & 1)) continue;
-        if (plan.source[k].data)
-            load(plan.source[k], i, x[k]);
+        using Stored = std::conditional_t<Form::condition, uint8_t, S>;
+        const Source& source = plan.source[k];
+        const auto load = [&](auto* data) {
+            if (source.stride[plan.ndim - 1]) return load_pack<n>(data + offset[k], x[k]);
+            for (int e = 0; e < n; ++e) x[k][e] = number(data[offset[k]]);
+        };
+        if (!source.data)
+            for (int e = 0; e < n; ++e) x[k][e] = float(source.scalar);
+        else if (k == 0)
+            load(reinterpret_cast<const Stored*>(source.data));
         else
-            for (int e = 0; e < width; ++e) x[k][e] = T(plan.source[k].scalar);
+            load(reinterpret_cast<const S*>(source.data));
     }
-    visit<T>(plan.out, [&](auto* null) {
-        using S = Pointee<decltype(null)>;
-        Pack<S, width> pack;
+    using Result = decltype(Form::apply(0.0f, 0.0f, 0.0f, 0.0f));
+    Result result[n];
 #pragma unroll
-        for (int e = 0; e < width; ++e)
-            pack.value[e] = stored<S>(Form::apply(x[0][e], x[1][e], x[2][e], x[3][e]));
-        static_cast<Pack<S, width>*>(y)[i / width] = pack;
-    });
+    for (int e = 0; e < n; ++e) result[e] = Form::apply(x[0][e], x[1][e], x[2][e], x[3][e]);
+    using Out = std::conditional_t<std::is_same_v<Result, bool>, uint8_t, S>;
+    store_pack<n>(static_cast<Out*>(y) + i, result);
 }
 
-bool packs(const void* data, Dtype dtype) { return aligned(data, dtype_size(dtype) * width); }
+// 16 bytes of S a thread; only where the output is one row may its length be no multiple of that.
+template <class Form, class S>
+__global__ void __launch_bounds__(threads) packs(const Plan plan, void* y) {
+    constexpr int width = lanes16<S>;
+    int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
+    if (i + width <= plan.total) return take<Form, S, width>(plan, y, i);
+    for (; i < plan.total; ++i) take<Form, S, 1>(plan, y, i);
+}
 
-bool is_contiguous(const Plan& plan, const void* y) {
-    bool yes = plan.ndim == 1 && plan.total % width == 0 && packs(y, plan.out);
+// Whether packs of `width` elements lie together in the output and in every operand, or are the
+// same element of it.
+bool is_packed(const Plan& plan, const void* y, int width) {
+    const auto fits = [&](const void* data, Dtype dtype) {
+        return aligned(data, dtype_size(dtype) * size_t(width));
+    };
+    const int row = plan.ndim - 1;
+    bool yes = fits(y, plan.out) && (row == 0 || plan.extent[row] % width == 0);
     for (int k = 0; k < plan.count; ++k) {
         const Source& source = plan.source[k];
-        yes = yes && (!source.data || (source.stride[0] == 1 && packs(source.data, source.dtype)));
+        if (!source.data || source.stride[row] == 0) continue;
+        yes = yes && source.stride[row] == 1 && fits(source.data, source.dtype);
+        for (int axis = 0; axis < row; ++axis) yes = yes && source.stride[axis] % width == 0;
     }
     return yes;
 }
@@ -110,10 +124,13 @@ bool is_contiguous(const Plan& plan, const void* y) {
 template <class Form, class T> void compute(const KernelCall& call, const Plan& plan) {
     void* y = call.operand<void>(0);
     if (plan.total == 0) return;
-    if constexpr (std::is_same_v<T, float>)  // other types are rare and not in a hurry
-        if (is_contiguous(plan, y))
+    if constexpr (std::is_same_v<T, float>) {  // other types are rare and not in a hurry
+        const bool half = call.dtype == Dtype::bf16;
+        const int width = half ? lanes16<bf16> : lanes16<float>;
+        if (is_packed(plan, y, width))
             return void(launch(call, {blocks_for(plan.total, threads * width), threads},
-                               contiguous<Form, T>, plan, y));
+                               half ? packs<Form, bf16> : packs<Form, float>, plan, y));
+    }
     launch(call, {blocks_for(plan.total, threads), threads}, strided<Form, T>, plan, y);
 }
 

@@ -1,5 +1,5 @@
-// Random tiles and dropout: the numbers of kernels/cpu/random.h. A thread makes one Philox block
-// and the elements of one run that lie in it.
+// Random tiles and dropout: the numbers of kernels/cpu/random.h. A thread makes 16 bytes of the
+// tile, from whole Philox blocks where these begin and end with it.
 #include "kernels/cuda/random.cuh"
 
 namespace nn::NN_ISA {
@@ -9,46 +9,58 @@ constexpr unsigned threads = 256;
 
 enum Kind { uniform, normal, drop };
 
+// The numbers of a Philox block: in [0, 1), or normal ones computed in A.
+template <Kind kind, class A> struct Numbers {
+    using Value = std::conditional_t<kind == normal, A, float>;
+    __device__ void operator()(const Philox4& random, Value (&value)[4]) const {
+        if constexpr (kind == normal) {
+            math::box_muller(random.word[0], random.word[1], &value[0], &value[1]);
+            math::box_muller(random.word[2], random.word[3], &value[2], &value[3]);
+        } else {
+            for (int e = 0; e < 4; ++e) value[e] = unit_float(random.word[e]);
+        }
+    }
+};
+
+template <class T> constexpr int width = larger(4, lanes16<T>);  // elements a thread takes
+
 // a, b: lowest value and width; mean and deviation; or the scale of what is kept. `p` is the
-// probability of a drop.
+// probability of a drop. n: elements of y and x, which are aligned if `packed`.
 template <Kind kind, class T>
-__global__ void random_kernel(const Runs r, T* y, const T* x, Acc<T> a, Acc<T> b, float p) {
+__global__ void __launch_bounds__(threads) random_kernel(const Runs r, int64_t n, bool packed, T* y,
+                                                         const T* x, Acc<T> a, Acc<T> b, float p) {
     using A = Acc<T>;
-    const int64_t thread = int64_t(blockIdx.x) * threads + threadIdx.x;
-    const int64_t run = thread / r.groups, group = thread % r.groups;
-    if (run >= r.count) return;
-    const uint64_t first = first_element(r, run);
-    const int64_t lead = int64_t(first % 4),
-                  from = 4 * group - lead;  // the block's first in the run
-    if (from >= r.length) return;
-    const Philox4 random = philox(r.seed, r.counter, first / 4 + uint64_t(group));
-    A value[4];
-    if (kind == normal) {
-        math::box_muller(random.word[0], random.word[1], &value[0], &value[1]);
-        math::box_muller(random.word[2], random.word[3], &value[2], &value[3]);
-    }
+    constexpr int wide = width<T>;
+    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * wide;
+    if (i >= n) return;
+    Draws<Numbers<kind, A>> draws(r, i);
+    const auto finish = [&](auto value, A from) {
+        return kind == drop ? (value >= p ? from * a : A(0)) : a + b * A(value);
+    };
+    typename Numbers<kind, A>::Value drawn[wide / 4][4];
+    if (packed && draws.template next_blocks<wide>(drawn)) {
+        A value[wide] = {};
+        if (kind == drop) load_run<wide>(x + i, wide, true, value);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-        const int64_t at = run * r.length + from + e;
-        if (from + e < 0 || from + e >= r.length) continue;
-        const float unit = unit_float(random.word[e]);
-        if (kind == uniform)
-            y[at] = stored<T>(a + b * A(unit));
-        else if (kind == normal)
-            y[at] = stored<T>(a + b * value[e]);
-        else
-            y[at] = stored<T>(unit >= p ? A(number(x[at])) * a : A(0));
+        for (int e = 0; e < wide; ++e) value[e] = finish(drawn[e / 4][e % 4], value[e]);
+        return store_run<wide>(y + i, wide, true, value);
     }
+    const int64_t end = smaller(n, i + wide);
+#pragma unroll 1
+    for (int64_t at = i; at < end; ++at)
+        y[at] = stored<T>(finish(draws.next(), kind == drop ? A(number(x[at])) : A(0)));
 }
 
 template <Kind kind> void run_random(const KernelCall& call, double a, double b, float p) {
     const Runs runs = make_runs(call.get<nn_random_params>());
-    if (runs.count * runs.length == 0) return;
+    const int64_t n = runs.count * runs.length;
+    if (n == 0) return;
     visit_float(call.dtype, [&](auto* null) {
         using T = Pointee<decltype(null)>;
-        launch(call, {blocks_for(runs.count * runs.groups, threads), threads},
-               random_kernel<kind, T>, runs, call.operand<T>(0),
-               kind == drop ? call.operand<const T>(1) : nullptr, Acc<T>(a), Acc<T>(b), p);
+        T* y = call.operand<T>(0);
+        const T* x = kind == drop ? call.operand<const T>(1) : nullptr;
+        launch(call, {blocks_for(n, threads * width<T>), threads}, random_kernel<kind, T>, runs, n,
+               aligned(y) && aligned(x), y, x, Acc<T>(a), Acc<T>(b), p);
     });
 }
 

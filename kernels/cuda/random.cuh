@@ -9,20 +9,19 @@ namespace {
 
 struct Runs {
     uint64_t seed, counter;
-    int64_t ndim, length, groups, count;  // elements and at most how many blocks of a run; runs
+    int64_t ndim, length, count;  // elements of a run; runs
     int64_t extent[8], start[8], whole[8];
     int64_t outer;  // axes before those that the run covers
 };
 
 Runs make_runs(const nn_random_params& p) {
-    Runs r{p.seed, p.counter, p.ndim, 1, 0, 1, {}, {}, {}, p.ndim};
+    Runs r{p.seed, p.counter, p.ndim, 1, 1, {}, {}, {}, p.ndim};
     for (bool whole = true; r.outer && whole; whole = p.extent[r.outer] == p.whole[r.outer])
         r.length *= p.extent[--r.outer];
     for (int64_t d = 0; d < p.ndim; ++d) {
         r.extent[d] = p.extent[d], r.start[d] = p.start[d], r.whole[d] = p.whole[d];
         if (d < r.outer) r.count *= p.extent[d];
     }
-    r.groups = r.length / 4 + 2;
     return r;
 }
 
@@ -40,35 +39,53 @@ __device__ inline uint64_t first_element(const Runs& r, int64_t run) {
     return element;
 }
 
-// The random words of a thread's elements, which follow each other in the tile.
-class Words {
+// Draws as they are.
+struct RandomWords {
+    using Value = uint32_t;
+    __device__ void operator()(const Philox4& random, uint32_t (&value)[4]) const {
+        for (int e = 0; e < 4; ++e) value[e] = random.word[e];
+    }
+};
+
+// What Make makes of the random words of a thread's elements, which follow each other in the tile
+// from element i on.
+template <class Make> class Draws {
 public:
-    __device__ Words(const Runs& runs, int64_t i)
+    using Value = typename Make::Value;
+    __device__ Draws(const Runs& runs, int64_t i)
         : runs_(runs), run_(i / runs.length), at_(i % runs.length) {
         first_ = first_element(runs_, run_);
     }
-    __device__ uint32_t next() {
+    __device__ Value next() {
         const uint64_t element = first_ + uint64_t(at_);
         if (element / 4 != made_) {
             made_ = element / 4;
-            block_ = philox(runs_.seed, runs_.counter, made_);
+            make(made_, value_);
         }
         if (++at_ == runs_.length) {
             at_ = 0;
             first_ = first_element(runs_, ++run_);
         }
         const unsigned k = unsigned(element % 4);
-        return k == 0   ? block_.word[0]
-               : k == 1 ? block_.word[1]
-               : k == 2 ? block_.word[2]
-                        : block_.word[3];
+        return k == 0 ? value_[0] : k == 1 ? value_[1] : k == 2 ? value_[2] : value_[3];
+    }
+    // The next n, where these are whole Philox blocks of one run; else false, and nothing is taken.
+    template <int n> __device__ bool next_blocks(Value (&value)[n / 4][4]) {
+        const uint64_t element = first_ + uint64_t(at_);
+        if (element % 4 != 0 || at_ + n > runs_.length) return false;
+#pragma unroll
+        for (int b = 0; b < n / 4; ++b) make(element / 4 + uint64_t(b), value[b]);
+        return true;
     }
 
 private:
+    __device__ void make(uint64_t block, Value (&value)[4]) const {
+        Make()(philox(runs_.seed, runs_.counter, block), value);
+    }
     const Runs& runs_;
     int64_t run_, at_;
     uint64_t first_, made_ = ~uint64_t(0);
-    Philox4 block_{};
+    Value value_[4] = {};
 };
 
 }  // namespace

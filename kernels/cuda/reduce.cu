@@ -2,7 +2,7 @@
 // and smallest. The axis is cut into chunks where there are few results, so that all of the GPU has
 // work; the parts are combined in order. Sums of floats are kept in double. NaN wins max, min,
 // argmax and argmin, as in PyTorch.
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/rows.cuh"
 
 namespace nn::NN_ISA {
 namespace {
@@ -47,19 +47,11 @@ struct Combine {
     }
 };
 
-template <class A> __device__ A load(const void* x, Dtype dtype, int64_t i) {
-    A value;
-    visit_computed<A>(dtype, [&](auto* null) {
-        value = A(number(static_cast<const Pointee<decltype(null)>*>(x)[i]));
-    });
-    return value;
-}
-
 struct Reduction {
     int64_t outer, n, inner, chunk, chunks;  // chunk: length of a part of the axis
     double scale;
     int kind;
-    bool first;
+    bool first, packed;
     Dtype in, out;
 };
 
@@ -89,25 +81,48 @@ __global__ void __launch_bounds__(threads)
                   end = smaller(r.n, begin + r.chunk);
     const Combine combine{r.kind};
     Total<A> total = identity<Total<A>>(r.kind);
-    for (int64_t j = begin + threadIdx.x; j < end; j += blockDim.x)
-        total = combine(total, Total<A>(load<A>(x, r.in, row * r.n + j)));
+    visit_computed<A>(r.in, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        const int64_t start = row * r.n + begin;
+        const T* from = static_cast<const T*>(x) + start;
+        each_pack<T>(start, end - begin, r.packed, [&](int64_t j, auto width) {
+            Total<A> v[width];
+            load_pack<width>(from + j, v);
+            for (int e = 0; e < width; ++e) total = combine(total, v[e]);
+        });
+    });
     total = block_reduce(total, combine);
     if (threadIdx.x == 0) deliver<A>(r, y, part, row, total);
 }
 
-// inner > 1: a thread reduces a part of a column.
+// inner > 1: a thread reduces a part of `width` neighbouring columns, whose elements are stored as
+// T.
+template <class A, class T, int width>
+__device__ void reduce_column(const Reduction& r, void* y, const T* x, Total<A>* part) {
+    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
+    if (i >= r.outer * r.inner) return;
+    const int64_t begin = int64_t(blockIdx.y) * r.chunk, end = smaller(r.n, begin + r.chunk);
+    const T* from = x + (i / r.inner * r.n * r.inner + i % r.inner);
+    const Combine combine{r.kind};
+    Total<A> total[width], v[width];
+    for (int e = 0; e < width; ++e) total[e] = identity<Total<A>>(r.kind);
+    for (int64_t j = begin; j < end; ++j) {
+        load_pack<width>(from + j * r.inner, v);
+        for (int e = 0; e < width; ++e) total[e] = combine(total[e], v[e]);
+    }
+    for (int e = 0; e < width; ++e) deliver<A>(r, y, part, i + e, total[e]);
+}
+
 template <class A>
 __global__ void __launch_bounds__(threads)
     reduce_columns(const Reduction r, void* y, const void* x, Total<A>* part) {
-    const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
-    if (i >= r.outer * r.inner) return;
-    const int64_t begin = int64_t(blockIdx.y) * r.chunk, end = smaller(r.n, begin + r.chunk);
-    const int64_t at = i / r.inner * r.n * r.inner + i % r.inner;
-    const Combine combine{r.kind};
-    Total<A> total = identity<Total<A>>(r.kind);
-    for (int64_t j = begin; j < end; ++j)
-        total = combine(total, Total<A>(load<A>(x, r.in, at + j * r.inner)));
-    deliver<A>(r, y, part, i, total);
+    visit_computed<A>(r.in, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        if (r.packed)
+            reduce_column<A, T, smaller(8, lanes16<T>)>(r, y, static_cast<const T*>(x), part);
+        else
+            reduce_column<A, T, 1>(r, y, static_cast<const T*>(x), part);
+    });
 }
 
 template <class A>
@@ -124,23 +139,32 @@ __global__ void __launch_bounds__(threads)
 template <class A> void run_reduce(const KernelCall& call) {
     const auto& p = call.get<nn_reduce_params>();
     const bool sums = p.kind == sum || p.kind == product;
-    Reduction r{p.outer,    p.n,
-                p.inner,    larger<int64_t>(p.n, 1),
-                1,          p.scale,
-                p.kind,     p.first != 0,
-                call.dtype, sums ? accumulator(call.dtype) : call.dtype};
+    Reduction r{p.outer,
+                p.n,
+                p.inner,
+                larger<int64_t>(p.n, 1),
+                1,
+                p.scale,
+                p.kind,
+                p.first != 0,
+                false,
+                call.dtype,
+                sums ? accumulator(call.dtype) : call.dtype};
     const int64_t results = r.outer * r.inner;
     if (results == 0) return;
     // A chunk keeps a block busy for a while; about a thousand blocks are enough for any GPU.
     const int64_t least = r.inner == 1 ? 4096 : 64;
-    const int64_t blocks = r.inner == 1 ? results : ceil_div(results, threads);
+    const void* x = call.operand<const void>(1);
+    const int64_t lanes = smaller<int64_t>(8, 16 / int64_t(dtype_size(call.dtype)));
+    r.packed = aligned(x) && (r.inner == 1 || r.inner % lanes == 0);
+    const int64_t columns = threads * (r.packed ? lanes : 1);  // of a block
+    const int64_t blocks = r.inner == 1 ? results : ceil_div(results, columns);
     r.chunks = smaller(ceil_div(1024, blocks), ceil_div(r.chunk, least));
     r.chunk = ceil_div(r.chunk, r.chunks);
     r.chunks = larger<int64_t>(1, ceil_div(p.n, r.chunk));
     Total<A>* part = nullptr;
     if (r.chunks > 1 && !(part = workspace<Total<A>>(call, r.chunks * results))) return;
     void* y = call.operand<void>(0);
-    const void* x = call.operand<const void>(1);
     const unsigned parts = unsigned(r.chunks);
     if (r.inner == 1)
         launch(call, {dim3(unsigned(r.outer), parts), threads_for(r.chunk, 4, threads)},
@@ -175,7 +199,7 @@ template <class A> __device__ bool ahead(int kind, const Best<A>& x, const Best<
 struct Search {
     int64_t outer, n, inner, start;
     int kind;
-    bool first;
+    bool first, packed;
     Dtype dtype;
 };
 
@@ -199,10 +223,16 @@ __global__ void __launch_bounds__(threads)
     __shared__ int64_t indices[threads];
     const int64_t row = blockIdx.x;
     Best<A> best{A(0), -1};
-    for (int64_t j = threadIdx.x; j < s.n; j += threads) {
-        const Best<A> here{load<A>(x, s.dtype, row * s.n + j), j};
-        if (ahead(s.kind, here, best)) best = here;
-    }
+    visit_computed<A>(s.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        const T* from = static_cast<const T*>(x) + row * s.n;
+        each_pack<T>(row * s.n, s.n, s.packed, [&](int64_t j, auto width) {
+            A v[width];
+            load_pack<width>(from + j, v);
+            for (int e = 0; e < width; ++e)
+                if (const Best<A> here{v[e], j + e}; ahead(s.kind, here, best)) best = here;
+        });
+    });
     values[threadIdx.x] = best.value, indices[threadIdx.x] = best.index;
     for (unsigned step = threads / 2; step; step /= 2) {
         __syncthreads();
@@ -215,33 +245,49 @@ __global__ void __launch_bounds__(threads)
     if (threadIdx.x == 0) record(s, index, value, row, best);
 }
 
+template <class A, class T, int width>
+__device__ void search_column(const Search& s, int64_t* index, void* value, const T* x) {
+    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
+    if (i >= s.outer * s.inner) return;
+    const T* from = x + (i / s.inner * s.n * s.inner + i % s.inner);
+    Best<A> best[width];
+    for (int e = 0; e < width; ++e) best[e] = {A(0), -1};
+    for (int64_t j = 0; j < s.n; ++j) {
+        A v[width];
+        load_pack<width>(from + j * s.inner, v);
+        for (int e = 0; e < width; ++e)
+            if (const Best<A> here{v[e], j}; ahead(s.kind, here, best[e])) best[e] = here;
+    }
+    for (int e = 0; e < width; ++e) record(s, index, value, i + e, best[e]);
+}
+
 template <class A>
 __global__ void __launch_bounds__(threads)
     search_columns(const Search s, int64_t* index, void* value, const void* x) {
-    const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
-    if (i >= s.outer * s.inner) return;
-    const int64_t at = i / s.inner * s.n * s.inner + i % s.inner;
-    Best<A> best{A(0), -1};
-    for (int64_t j = 0; j < s.n; ++j) {
-        const Best<A> here{load<A>(x, s.dtype, at + j * s.inner), j};
-        if (ahead(s.kind, here, best)) best = here;
-    }
-    record(s, index, value, i, best);
+    visit_computed<A>(s.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        if (s.packed)
+            search_column<A, T, smaller(8, lanes16<T>)>(s, index, value, static_cast<const T*>(x));
+        else
+            search_column<A, T, 1>(s, index, value, static_cast<const T*>(x));
+    });
 }
 
 template <class A> void run_search(const KernelCall& call) {
     const auto& p = call.get<nn_argreduce_params>();
-    const Search s{p.outer, p.n, p.inner, p.start, p.kind, p.first != 0, call.dtype};
+    const void* x = call.operand<const void>(2);
+    const int64_t lanes = smaller<int64_t>(8, 16 / int64_t(dtype_size(call.dtype)));
+    const bool packed = aligned(x) && (p.inner == 1 || p.inner % lanes == 0);
+    const Search s{p.outer, p.n, p.inner, p.start, p.kind, p.first != 0, packed, call.dtype};
     const int64_t results = p.outer * p.inner;
     if (results == 0) return;
     int64_t* index = call.operand<int64_t>(0);
     void* value = call.operand<void>(1);
-    const void* x = call.operand<const void>(2);
     if (p.inner == 1)
         launch(call, {blocks_for(results, 1), threads}, search_rows<A>, s, index, value, x);
     else
-        launch(call, {blocks_for(results, threads), threads}, search_columns<A>, s, index, value,
-               x);
+        launch(call, {blocks_for(results, threads * (packed ? lanes : 1)), threads},
+               search_columns<A>, s, index, value, x);
 }
 
 void argreduce(const KernelCall& call) {

@@ -8,7 +8,7 @@ namespace {
 
 template <class T> __device__ Acc<T> row_max(const T* x, int64_t n, bool packed) {
     Acc<T> largest = -Acc<T>(INFINITY);
-    each_pack<T>(n, packed, [&](int64_t j, auto width) {
+    each_pack<T>(blockIdx.x * n, n, packed, [&](int64_t j, auto width) {
         Acc<T> v[width];
         load_pack<width>(x + j, v);
         for (int e = 0; e < width; ++e) largest = Max()(largest, v[e]);
@@ -18,7 +18,7 @@ template <class T> __device__ Acc<T> row_max(const T* x, int64_t n, bool packed)
 
 template <class T> __device__ Acc<T> row_exp_sum(const T* x, int64_t n, bool packed, Acc<T> shift) {
     Acc<T> sum = 0;
-    each_pack<T>(n, packed, [&](int64_t j, auto width) {
+    each_pack<T>(blockIdx.x * n, n, packed, [&](int64_t j, auto width) {
         Acc<T> v[width];
         load_pack<width>(x + j, v);
         for (int e = 0; e < width; ++e) sum += exp_negative(v[e] - shift);
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(256) softmax_kernel(T* y, const T* x, int64_t 
     y += int64_t(blockIdx.x) * n, x += int64_t(blockIdx.x) * n;
     const A largest = row_max(x, n, packed);
     const A scale = A(1) / row_exp_sum(x, n, packed, largest);
-    each_pack<T>(n, packed, [&](int64_t j, auto width) {
+    each_pack<T>(blockIdx.x * n, n, packed, [&](int64_t j, auto width) {
         A v[width];
         load_pack<width>(x + j, v);
         for (int e = 0; e < width; ++e) v[e] = exp_negative(v[e] - largest) * scale;
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(256)
     y += int64_t(blockIdx.x) * n, x += int64_t(blockIdx.x) * n;
     const A largest = row_max(x, n, packed);
     const A log_sum = std::log(row_exp_sum(x, n, packed, largest));
-    each_pack<T>(n, packed, [&](int64_t j, auto width) {
+    each_pack<T>(blockIdx.x * n, n, packed, [&](int64_t j, auto width) {
         A v[width];
         load_pack<width>(x + j, v);
         for (int e = 0; e < width; ++e) v[e] = (v[e] - largest) - log_sum;
@@ -63,14 +63,14 @@ __global__ void __launch_bounds__(256)
     const int64_t row = int64_t(blockIdx.x) * n;
     dx += row, dy += row, y += row;
     A sum = 0;
-    each_pack<T>(n, packed, [&](int64_t j, auto width) {
+    each_pack<T>(blockIdx.x * n, n, packed, [&](int64_t j, auto width) {
         A d[width], v[width];
         load_pack<width>(dy + j, d);
         load_pack<width>(y + j, v);
         for (int e = 0; e < width; ++e) sum += logarithm ? d[e] : d[e] * v[e];
     });
     sum = block_reduce(sum, Sum());
-    each_pack<T>(n, packed, [&](int64_t j, auto width) {
+    each_pack<T>(blockIdx.x * n, n, packed, [&](int64_t j, auto width) {
         A d[width], v[width];
         load_pack<width>(dy + j, d);
         load_pack<width>(y + j, v);
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(256) logsumexp_kernel(T* y, const T* x, int64_
         result = largest + std::log(row_exp_sum(x, n, packed, largest));
     } else {  // 0, infinity or NaN
         A sum = 0;
-        each_pack<T>(n, packed, [&](int64_t j, auto width) {
+        each_pack<T>(blockIdx.x * n, n, packed, [&](int64_t j, auto width) {
             A v[width];
             load_pack<width>(x + j, v);
             for (int e = 0; e < width; ++e) sum += fast_exp(v[e]);
@@ -113,7 +113,7 @@ void softmax(const KernelCall& call) {
         using T = Pointee<decltype(null)>;
         T* y = call.operand<T>(0);
         const T* x = call.operand<const T>(1);
-        const bool packed = rows_packed<T>(n, y, x);
+        const bool packed = aligned(y) && aligned(x);
         launch(call, rows_shape<T>(rows, n, packed), softmax_kernel<T>, y, x, n, packed);
     });
 }
@@ -123,7 +123,7 @@ void log_softmax(const KernelCall& call) {
         using T = Pointee<decltype(null)>;
         T* y = call.operand<T>(0);
         const T* x = call.operand<const T>(1);
-        const bool packed = rows_packed<T>(n, y, x);
+        const bool packed = aligned(y) && aligned(x);
         launch(call, rows_shape<T>(rows, n, packed), log_softmax_kernel<T>, y, x, n, packed);
     });
 }
@@ -133,7 +133,7 @@ template <bool logarithm> void run_backward(const KernelCall& call) {
         using T = Pointee<decltype(null)>;
         T* dx = call.operand<T>(0);
         const T *dy = call.operand<const T>(1), *y = call.operand<const T>(2);
-        const bool packed = rows_packed<T>(n, dx, dy, y);
+        const bool packed = aligned(dx) && aligned(dy) && aligned(y);
         launch(call, rows_shape<T>(rows, n, packed), softmax_backward_kernel<T, logarithm>, dx, dy,
                y, n, packed);
     });
@@ -145,7 +145,7 @@ void logsumexp(const KernelCall& call) {
     each_row(call, [&](auto* null, int64_t rows, int64_t n) {
         using T = Pointee<decltype(null)>;
         const T* x = call.operand<const T>(1);
-        const bool packed = rows_packed<T>(n, x);
+        const bool packed = aligned(x);
         launch(call, rows_shape<T>(rows, n, packed), logsumexp_kernel<T>, call.operand<T>(0), x, n,
                packed);
     });

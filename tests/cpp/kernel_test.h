@@ -120,6 +120,7 @@ struct Variant {
     Isa isa;
     Dtype dtype;
     const CudaDevice* cuda = nullptr;
+    size_t displaced = 0;  // by how many elements tiles on the device miss an address of 256 bytes
     KernelFn of(const Kernel& kernel) const {
         return cuda ? cuda->kernel(kernel.name) : kernel.by_isa[int(isa)];
     }
@@ -171,11 +172,11 @@ inline std::string call_on_device(const Variant& variant, KernelFn fn, void* con
     return text;
 }
 
-// The tiles of a call in a device's memory, aligned to 256 bytes. One tile given twice is there
-// once.
+// The tiles of a call in a device's memory, aligned to 256 bytes but for `displaced` elements. One
+// tile given twice is there once.
 class Mirror {
 public:
-    Mirror(const CudaDevice& device, const std::vector<Tile*>& tiles)
+    Mirror(const CudaDevice& device, const std::vector<Tile*>& tiles, size_t displaced)
         : device_(device), tiles_(tiles) {
         for (Tile* tile : tiles) {
             const size_t first =
@@ -185,7 +186,8 @@ public:
                 continue;
             }
             memory_.push_back(device.allocate(tile->bytes().size() + 256));
-            data_.push_back(static_cast<char*>(memory_.back()) + 256);
+            data_.push_back(static_cast<char*>(memory_.back()) + 256 +
+                            displaced * dtype_size(tile->dtype()));
             device.copy(with_guards(data_.back()), tile->bytes().data(), tile->bytes().size());
         }
     }
@@ -235,7 +237,7 @@ std::string run(const Variant& variant, const std::string& name, const P& params
     }
     std::string error;
     if (variant.cuda) {
-        const Mirror mirror(*variant.cuda, operands);
+        const Mirror mirror(*variant.cuda, operands, variant.displaced);
         error = call_on_device(variant, fn, mirror.operands(), &params);
         mirror.copy_back();
     } else {

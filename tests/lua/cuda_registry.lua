@@ -70,6 +70,16 @@ t.case("docs/cuda.md tells the registers of every kernel in kernels/cuda", funct
   t.same(missing, {}, "run tests/gpu/resources --markdown")
 end)
 
+t.case("kernels bound by memory load and store 16 bytes at a time", function()
+  local root = package.loaded["nn.host"].root
+  local files = ("fill random softmax cross_entropy layernorm embedding optimizer gelu reduce copy "
+    .. "gather attention_cache"):gsub("%S+", "kernels/cuda/%0.cu")
+  local status, text = t.shell("cd " .. root .. " && tests/gpu/resources --check --arch 90 "
+    .. files .. " 2>&1")
+  if text:find("is missing", 1, true) then t.skip(text:match "[^\n]*is missing[^\n]*") end
+  t.same(status, 0, text)
+end)
+
 t.case("the precision of f32 products on GPUs is highest until it is set", function()
   t.same(nn.matmul_precision(), "highest")
   t.same(nn.matmul_precision "high", "highest")
