@@ -257,11 +257,13 @@ int nn_tensor_kind(const nn_ref* tensor, int32_t kind) {
     });
 }
 
-int nn_program_plan(const nn_ref* program, int32_t measured, nn_program_plan_t* out) {
+int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps,
+                    nn_program_plan_t* out) {
     return guard([&] {
         const Program& p = program_of(program);
         if (measured < 0 || measured > 2) fail("plan: measured is %d, not 0, 1 or 2", measured);
-        const PlanResult r = plan(p, Times(measured));
+        if (steps < 1 || steps > 9) fail("plan: %d steps, not 1 to 9", steps);
+        const PlanResult r = plan(p, Times(measured), steps);
         nn_program_plan_t& to = given(out, "out");
         to = {};
         for (size_t t = p.step_begin(); t < p.tasks().size(); ++t, ++to.tasks)

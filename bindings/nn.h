@@ -68,7 +68,7 @@ typedef struct {
 typedef struct {
     int64_t tasks;
     double flops, seconds, busy;
-    int64_t peak, lasting, kinds[5];
+    int64_t peak, lasting, kinds[6];
     int32_t workers;
 } nn_program_plan_t;
 typedef struct {
@@ -177,11 +177,14 @@ int nn_record_step(void);
 // While recording: what follows is the next part of a step that takes its batch in parts, the
 // tokens of which are cut into so many tiles.
 int nn_record_part(int32_t tiles);
-// What a tensor is, for plans: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations.
+// What a tensor is, for plans: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations, 5
+// cache of keys and values.
 int nn_tensor_kind(const nn_ref* tensor, int32_t kind);
 // Plays the program on imaginary workers. measured: 1: kernels are timed for it on this machine,
 // for a second or two at most; 2: with the times that are known from before; 0: with guesses.
-int nn_program_plan(const nn_ref* program, int32_t measured, nn_program_plan_t* out);
+// steps: 1 to 9 that follow each other, each submitted before the one before is done; 1 where the
+// caller waits for each.
+int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps, nn_program_plan_t* out);
 int nn_slot_new(double value, int32_t* slot);
 int nn_slot_free(int32_t slot);
 int nn_slot_set(int32_t slot, double value);

@@ -176,6 +176,7 @@ PlanGraph plan_graph(const Program& program, const TaskTimes& times) {
         for (const Tensor& t : tensors)
             for (int64_t i = 0; i < t.tiles(); ++i) number_of(*t.tile(i), true);
     };
+    const int team = planned_workers();
     persist(program.inputs());
     persist(program.results());
     std::unordered_map<const Tile*, bool> set_up;  // given a value before the step begins
@@ -189,7 +190,8 @@ PlanGraph plan_graph(const Program& program, const TaskTimes& times) {
             const bool persists = !tile.recording || set_up.count(&tile);
             g.uses.push_back({number_of(tile, persists), task.modes[i]});
         }
-        g.nodes.push_back({times.seconds(task), task.priority, begin, uint32_t(g.uses.size())});
+        const double seconds = times.seconds(task) / (task.arg.helped && task.splits ? team : 1);
+        g.nodes.push_back({seconds, task.priority, begin, uint32_t(g.uses.size())});
     }
     return g;
 }
@@ -208,8 +210,8 @@ double drawn(uint64_t seed, uint64_t i) {
 
 // The course that tasks take varies with their times from step to step, and memory with it. A run's
 // peak is that of its worst step: so a few courses are played, one of them with a worker less, as
-// where another program has its core for a while.
-PlanResult plan(const Program& program, Times kind) {
+// where another program has its core for a while. Steps that do not overlap vary less.
+PlanResult plan(const Program& program, Times kind, int steps) {
     constexpr double submission = 3e-6;             // seconds a task
     constexpr double stalled = 0.02, stall = 5e-3;  // tasks that lose their core, and for how long
     constexpr size_t many = 100000;
@@ -222,21 +224,23 @@ PlanResult plan(const Program& program, Times kind) {
         times.measure(tasks, planned_workers());
     }
     const PlanGraph graph = plan_graph(program, times);
-    const int workers = planned_workers();
-    PlanResult out = simulate(graph, workers, 3, submission);
+    // Where workers help each other, one of them takes all tasks.
+    const int workers = program.helped() ? 1 : planned_workers();
+    PlanResult out = simulate(graph, workers, steps, submission);
+    if (program.helped()) out.busy *= planned_workers();
     const auto play = [&](const PlanGraph& course, int present) {
-        const PlanResult other = simulate(course, present, 3, submission);
+        const PlanResult other = simulate(course, present, steps, submission);
         if (other.peak <= out.peak) return;
         out.peak = other.peak;
         std::copy(other.by_kind, other.by_kind + tile_kinds, out.by_kind);
     };
     if (graph.nodes.size() >= many) return out;
-    if (workers > 1) play(graph, workers - 1);
+    if (workers > 1 && steps > 1) play(graph, workers - 1);
     for (uint64_t course = 1; course <= 6; ++course) {
         PlanGraph varied = graph;
         for (size_t i = 0; i < varied.nodes.size(); ++i) {
             varied.nodes[i].seconds *= 0.9 + 0.4 * drawn(course, i);
-            if (course % 2 == 0 && drawn(course + 100, i) < stalled)
+            if (steps > 1 && course % 2 == 0 && drawn(course + 100, i) < stalled)
                 varied.nodes[i].seconds += stall;
         }
         play(varied, workers);

@@ -14,8 +14,8 @@ namespace nn {
 class Program;
 
 // What a tile holds, where somebody said so (nn_kind): who needs memory.
-enum TileKind : uint8_t { other_kind, weights, gradients, optimizer_state, activations };
-constexpr int tile_kinds = 5;
+enum TileKind : uint8_t { other_kind, weights, gradients, optimizer_state, activations, cache };
+constexpr int tile_kinds = 6;
 
 // The tasks of a step as a simulation needs them. A task uses uses[begin] to uses[end - 1].
 struct PlanGraph {
@@ -75,6 +75,6 @@ double guessed_time(const TaskArg& arg);
 // The part of a program from Program::begin_step on.
 PlanGraph plan_graph(const Program& program, const TaskTimes& times);
 enum class Times { guessed, measured, known };  // known: with what is measured already
-PlanResult plan(const Program& program, Times times);
+PlanResult plan(const Program& program, Times times, int steps = 3);
 
 }  // namespace nn

@@ -225,10 +225,10 @@ void Program::find_lifetimes() {
 void Program::find_help() {
     constexpr double worth_it = 20;
     double all = 0, split = 0;
-    for (const Task& task : tasks_) {
-        const double time = guessed_time(task.arg);
+    for (size_t t = step_begin_; t < tasks_.size(); ++t) {
+        const double time = guessed_time(tasks_[t].arg);
         all += time;
-        if (task.splits && time > worth_it) split += time;
+        if (tasks_[t].splits && time > worth_it) split += time;
     }
     helped_ = split > all / 2;
     for (Task& task : tasks_) task.arg.helped = helped_;

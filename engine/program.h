@@ -38,6 +38,7 @@ public:
     // While recording: the next part of a step that works on one part of its batch after the other
     // begins; `tiles`: into how many tiles its tokens are cut. See engine/parts.cc.
     void begin_part(int tiles) { parts_.push_back({tasks_.size(), tiles}); }
+    bool helped() const { return helped_; }  // whether workers help each other with single tasks
     size_t step_begin() const { return step_begin_; }
     const std::vector<Task>& tasks() const { return tasks_; }
     const std::vector<Tensor>& inputs() const { return inputs_; }
@@ -71,7 +72,7 @@ private:
     bool submitted_ = false;
     size_t step_begin_ = 0;
     std::vector<Part> parts_;
-    bool helped_ = false;  // workers help each other with single tasks
+    bool helped_ = false;
     std::vector<Task> tasks_;
     std::vector<std::vector<TilePtr>> dies_after_;  // per task: temporaries whose last use it is
     std::vector<TilePtr>

@@ -23,6 +23,7 @@ local cfg = nn.config({
   steps = nn.field(5, "measured steps", {min = 1}),
   warmup = nn.field(2, "steps before", {min = 1}),
   seed = nn.field(1, "of weights and tokens"),
+  plan = nn.field(false, "only tell what a step would cost, and whether it fits"),
 }, options)
 
 local function model_config()
@@ -38,18 +39,29 @@ end
 nn.seed(cfg.seed)
 nn.tiles {tokens = cfg.tile}
 local cpus, gpus = nn.workers()
-local model = GPT2(model_config())
-local optim = nn.AdamW(model, {lr = 1e-4, weight_decay = 0.1, clip = 1})
+local function build()
+  local model = GPT2(model_config())
+  local optim = nn.AdamW(model, {lr = 1e-4, weight_decay = 0.1, clip = 1})
+  return model, optim, nn.compile(function(ids, targets)
+    optim:zero_grad()
+    local loss = model(ids, targets)
+    loss:backward()
+    return loss, optim:step()
+  end)
+end
+if cfg.plan then
+  print(nn.plan_step(function(batch)
+    local model, optim, step = build()
+    local ids = nn.zeros({batch, cfg.tokens}, {dtype = "i32", axes = "batch,time"})
+    return function() return step(ids, ids) end, {weights = model, optimizer = optim, other = {ids}}
+  end, {batch = cfg.batch, tokens = cfg.batch * cfg.tokens}))
+  return
+end
+local model, _, step = build()
 local function random_tokens()
   local vocab = model.config.vocab
   return nn.uniform({cfg.batch, cfg.tokens}, {low = 0, high = vocab, axes = "batch,time"}):to("i32")
 end
-local step = nn.compile(function(ids, targets)
-  optim:zero_grad()
-  local loss = model(ids, targets)
-  loss:backward()
-  return loss, optim:step()
-end)
 
 local ids, targets = random_tokens(), random_tokens()
 local loss

@@ -2,8 +2,11 @@
 -- predicted once, from at least context - stride tokens before it (but for the first ones).
 --   nnlua recipes/gpt2_eval.lua model=runs/char text=input.txt
 --   nnlua recipes/gpt2_eval.lua model=gpt2 bin=val.bin stride=256
+--   nnlua recipes/gpt2_eval.lua model=gpt2 batch=8 --plan          what would a batch take?
+local ffi = require "ffi"
 local nn = require "nn"
 local files, token_file = require "nn.files", require "nn.token_file"
+local model_file, model_plan = require "nn.model_file", require "nn.model_plan"
 
 local cfg = nn.config({
   model = nn.field("", "folder of a run, of a checkpoint, or of a model of transformers"),
@@ -13,7 +16,12 @@ local cfg = nn.config({
   stride = nn.field(0, "tokens between windows; 0: half of the context", {min = 0}),
   batch = nn.field(4, "windows at a time", {min = 1}),
   tokens = nn.field(0, "only the first so many; 0: all", {min = 0}),
+  plan = nn.field(false, "only tell what a batch would cost, and whether it fits"),
 }, arg)
+if cfg.plan then
+  print(model_plan.evaluation(model_file.outline(cfg.model).config, cfg.batch))
+  return
+end
 if (cfg.text == "") == (cfg.bin == "") then nn.fail "give text=FILE or bin=FILE" end
 
 local model, words = nn.load_model(cfg.model, cfg.tokenizer)
@@ -33,34 +41,36 @@ if count < 2 then nn.fail("%d tokens are too few; at least 2 are needed", count)
 local stride = cfg.stride == 0 and math.max(1, math.floor(context / 2)) or cfg.stride
 if stride > context then nn.fail("stride=%d is more than the context of %d", stride, context) end
 
--- The window from `start` on as ids and targets; targets below `scored` were predicted before.
-local function window(start, scored)
-  local ids, targets, new = {}, {}, 0
+-- Puts the window from `start` on into row `row` (from 0) of both arrays and returns the number of
+-- its targets; those below `scored` were predicted before.
+local function copy_window(start, scored, ids, targets, row)
+  local new = 0
   for i = 1, context do
-    local at = start + i                             -- of the target, from 0
+    local at, to = start + i, row * context + i - 1  -- at: of the target, from 0
     local id = source.tokens[math.min(at - 1, count - 1)]
     if id >= vocab then nn.fail("token %d is outside the model's vocabulary of %d", id, vocab) end
-    ids[i], targets[i] = id, -100
+    ids[to], targets[to] = id, -100
     if at >= scored and at < count then
-      targets[i], new = source.tokens[at], new + 1
+      targets[to], new = source.tokens[at], new + 1
     end
   end
-  return ids, targets, new
+  return new
 end
 
 local loss_of = nn.compile(function(ids, targets) return model(ids, targets) end)
 nn.training(false)
 local sum, scored, start, began = 0, 1, 0, nn.now()
 while scored < count do
-  local ids, targets, new = {}, {}, 0
-  while #ids < cfg.batch do                          -- windows beyond the end count nothing
-    local x, y, n = window(math.min(start, math.max(0, count - 1)), scored)
-    ids[#ids + 1], targets[#targets + 1], new = x, y, new + n
+  local size, new = cfg.batch * context, 0
+  local ids, targets = ffi.new("int32_t[?]", size), ffi.new("int32_t[?]", size)
+  for row = 0, cfg.batch - 1 do                      -- windows beyond the end count nothing
+    new = new + copy_window(math.min(start, math.max(0, count - 1)), scored, ids, targets, row)
     scored, start = math.min(count, math.max(scored, start + context + 1)), start + stride
   end
-  local i32 = {dtype = "i32"}
-  local loss = nn.no_grad(loss_of, nn.tensor(ids, i32), nn.tensor(targets, i32)):item()
-  sum = sum + loss * new
+  local shape, axes = {cfg.batch, context}, {axes = "batch,time"}
+  local x, y = nn.from_host(ids, shape, "i32", axes), nn.from_host(targets, shape, "i32", axes)
+  sum = sum + nn.no_grad(loss_of, x, y):item() * new
+  for _, t in ipairs {x, y} do t:release() end
   if nn.is_tty(2) then
     io.stderr:write(("\r%3.0f%%  loss %.4f\27[K"):format(100 * scored / count, sum / (scored - 1)))
   end

@@ -2,8 +2,10 @@
 --   nnlua recipes/gpt2_generate.lua model=runs/char prompt="ROMEO:" tokens=500
 --   nnlua recipes/gpt2_generate.lua model=gpt2 prompt="Once upon a time" top_k=50 samples=3
 --   nnlua recipes/gpt2_generate.lua model=gpt2 prompts=questions.txt temperature=0
+--   nnlua recipes/gpt2_generate.lua model=gpt2 samples=8 --plan       what would that take?
 local nn = require "nn"
 local files, units = require "nn.files", require "nn.units"
+local model_file, model_plan = require "nn.model_file", require "nn.model_plan"
 
 local cfg = nn.config({
   model = nn.field("", "folder of a run, of a checkpoint, or of a model of transformers"),
@@ -21,9 +23,11 @@ local cfg = nn.config({
                   .. "<|endoftext|> anyway"),
   seed = nn.field(1, "of the samples", {min = 0}),
   logprobs = nn.field(false, "print the log-probability of each token, and their mean"),
+  plan = nn.field(false, "only tell what a token would cost, and whether it fits"),
 }, arg)
 
-local model, words = nn.load_model(cfg.model, cfg.tokenizer)
+local open = cfg.plan and model_file.outline or nn.load_model
+local model, words = open(cfg.model, cfg.tokenizer)
 if not words then nn.fail("'%s' has no tokenizer; give tokenizer=FOLDER", cfg.model) end
 local last = words.special and words.special["<|endoftext|>"]
 
@@ -45,6 +49,10 @@ for _, text in ipairs(texts) do
     end
   end
   for _ = 1, cfg.samples do prompts[#prompts + 1] = #ids > 0 and ids or {last or 0} end
+end
+if cfg.plan then
+  print(model_plan.generation(model.config, prompts, cfg.tokens, cfg.samples))
+  return
 end
 for text in (cfg.stop .. "||"):gmatch "(.-)||" do
   if text ~= "" then stops[#stops + 1] = text end

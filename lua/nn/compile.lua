@@ -93,25 +93,27 @@ function M.plan(f)
   return info_of(program)
 end
 
-local kinds = {"other", "weights", "gradients", "optimizer", "activations"}
+local kinds = {"other", "weights", "gradients", "optimizer", "activations", "cache"}
 
 --- kind(tensor, name): what a tensor is, for simulated(): "weights", "gradients", "optimizer",
---- "activations" or "other".
+--- "activations", "cache"
+--- (of keys and values) or "other".
 function M.kind(x, name)
   for number, known in ipairs(kinds) do
     if known == name then check(C.nn_tensor_kind(x.ref, number - 1)) end
   end
 end
 
---- simulated(f, measured) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=, workers=}
---- of what f records behind its call of step_begins(): see nn_program_plan_t in nn.h. f returns a
---- list of the tensors that last. measured: true for times of kernels on this machine, "known" for
---- those that were measured before, else guesses.
-function M.simulated(f, measured)
+--- simulated(f, measured, alone) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=,
+--- workers=} of what f records behind its call of step_begins(): see nn_program_plan_t in nn.h. f
+--- returns a list of the tensors that last. measured: true for times of kernels on this machine,
+--- "known" for those that were measured before, else guesses. alone: each step is waited for before
+--- the next is submitted.
+function M.simulated(f, measured, alone)
   local program = record(f, {}, 0, true)
   local plan = ffi.new "nn_program_plan_t"
   local times = measured == "known" and 2 or measured and 1 or 0
-  check(C.nn_program_plan(program.ref, times, plan))
+  check(C.nn_program_plan(program.ref, times, alone and 1 or 3, plan))
   local out = {tasks = tonumber(plan.tasks), flops = plan.flops, seconds = plan.seconds,
                busy = plan.busy, peak = tonumber(plan.peak), lasting = tonumber(plan.lasting),
                workers = plan.workers, kinds = {}}

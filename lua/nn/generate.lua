@@ -10,8 +10,8 @@ local tensor = require "nn.tensor"
 
 local M = {}
 
--- f(...) without gradients and without dropout.
-local function as_it_is(f, ...)
+--- as_it_is(f, ...) -> f(...), without gradients and without dropout.
+function M.as_it_is(f, ...)
   local nn = require "nn"
   local before = nn.training()
   nn.training(false)
@@ -45,7 +45,7 @@ function M.evaluate(model, loader, batches)
     for _, t in ipairs(waiting) do t:release() end
     waiting.loss:release()
   end
-  return as_it_is(function()
+  return M.as_it_is(function()
     for ids, targets, count in loader:windows(batches) do
       local before = waiting
       local loss = f(ids, targets)
@@ -110,8 +110,8 @@ end
 -- Padding does no harm: what it wrote into the cache is written over before it is seen.
 local function cached_reader(model, caches)
   local nn = require "nn"
-  local step = nn.compile(function(ids, start)
-    return layer.call(model, model.next, ids, caches, start)
+  local step = nn.compile(function(ids, start, last)
+    return layer.call(model, model.next, ids, caches, start, last)
   end)
   local prompts_read = false
   return function(rows)
@@ -124,8 +124,7 @@ local function cached_reader(model, caches)
     for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
     local ids = ids_tensor(rows, longest, function(row, c) return row.ids[c] or 0 end)
     local last = vector(rows, function(row, _, r) return (r - 1) * longest + #row.ids - 1 end)
-    return to_host(layer.call(model, model.next, ids, caches,
-                              vector(rows, function() return 0 end), last))
+    return to_host(step(ids, vector(rows, function() return 0 end), last))
   end
 end
 
@@ -302,7 +301,7 @@ function M.generate(model, ids, options)
     end
     if #list == 0 then lib.fail("generate: give at least one token to go on from") end
   end
-  as_it_is(run, model, rows, options)
+  M.as_it_is(run, model, rows, options)
   local out, info = {}, {reason = {}, logprobs = options.logprobs and {} or nil}
   for r, row in ipairs(rows) do
     out[r], info.reason[r] = row.ids, row.reason or "length"

@@ -40,7 +40,10 @@ local function is_wanted(inputs)
   return false
 end
 
+local watcher   -- inside watch()
+
 ops.set_recorder(function(op, inputs, values, results, count)
+  if watcher then watcher(results, count) end
   if not is_wanted(inputs) then return end
   sequence = sequence + 1
   local node = {op = op, inputs = inputs, values = values, results = {}, count = count,
@@ -80,26 +83,14 @@ local function set_leaf_grad(leaf, g, owned)
 end
 M.set_leaf_grad = set_leaf_grad
 
-local watcher   -- inside on_backward
-
---- Calls f; watch(list) is told the results {{tensor=}, ...} that each backward() inside finds kept
---- for it.
-function M.on_backward(watch, f)
+--- Calls f; seen(results, count, kept) is told the results of each op inside and, with kept = true,
+--- those that each backward() finds kept for it.
+function M.watch(seen, f)
   local outer = watcher
-  watcher = watch
+  watcher = seen
   local ok, message = lib.protected(f)
   watcher = outer
   if not ok then error(message, 0) end
-end
-
-local function show_kept(list)
-  local kept = {}
-  for _, node in ipairs(list) do
-    for i = 1, node.count do
-      if node.results[i] then kept[#kept + 1] = {tensor = node.results[i]} end
-    end
-  end
-  watcher(kept)
 end
 
 -- Nodes that the result depends on, newest first.
@@ -184,8 +175,10 @@ function Tensor:backward(options)
   local retain = arguments.options("backward", options, {retain = true}).retain
   M.no_grad(function()
     local list = nodes_behind(self.node)
-    if watcher then show_kept(list) end
-    for _, node in ipairs(list) do node.grads = {} end
+    for _, node in ipairs(list) do
+      if watcher then watcher(node.results, node.count, true) end
+      node.grads = {}
+    end
     self.node.grads[self.output] = 1
     local before = layer.now
     for _, node in ipairs(list) do

@@ -373,7 +373,7 @@ for file, names in pairs {
   config = "config field", data = "data data_fields", generate = "generate evaluate",
   hf = "load_hf save_hf", memory = "memory memory_budget reset_peak", model_file = "load_model",
   optim = "AdamW SGD", profile = "profile trace sgemm_gflops", run = "run",
-  accumulate = "accumulate", run_settings = "run_fields",
+  accumulate = "accumulate", run_settings = "run_fields", step_plan = "plan_step",
   safetensors = "load_safetensors save_safetensors", schedule = "schedule schedules",
   task = "task kernels", vocabulary = "vocabulary",
 } do

@@ -45,6 +45,23 @@ function M.sizes(path)
   return out, vocabulary_of(found)
 end
 
+--- outline(path, tokenizer) -> {config=}, vocabulary: what a plan must know of the model that
+--- load_model would give, without reading its weights.
+function M.outline(path, tokenizer)
+  if path == "" then lib.fail "give model=FOLDER" end
+  local nn, found = require "nn", find_checkpoint(path)
+  local settings, words
+  if found then
+    settings, words = found.state.config.model, vocabulary_of(found)
+  else
+    settings, words = require("nn.hf").sizes(path)
+  end
+  local out = {}
+  nn.plan(function() out.config = require "models.gpt2"(settings).config end)
+  if tokenizer and tokenizer ~= "" then words = nn.tokenizer(tokenizer) end
+  return out, words
+end
+
 local function from_checkpoint(found)
   local state = found.state
   local good, model = pcall(require "models.gpt2", state.config.model)

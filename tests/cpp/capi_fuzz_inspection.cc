@@ -60,7 +60,9 @@ int FuzzInspection::plans() {
     nn_program_plan_t plan;
     const int32_t measured = any32();
     switch (random.integer(0, 3)) {
-        case 0: return nn_program_plan(perhaps(&p), measured == 1 ? 0 : measured, perhaps(&plan));
+        case 0:
+            return nn_program_plan(perhaps(&p), measured == 1 ? 0 : measured, int(any32() % 12),
+                                   perhaps(&plan));
         case 1: return nn_record_step();
         case 2: return nn_record_part(any32());
         default: return nn_tensor_kind(perhaps(&x), any32());

@@ -16,7 +16,7 @@ TEST_CASE("a plan counts what follows the beginning of the step, by kind") {
     const nn_ref kept[] = {weight, result};
     REQUIRE_OK(nn_record_end(nullptr, 0, kept, 2, &program));
     nn_program_plan_t plan{};
-    REQUIRE_OK(nn_program_plan(&program, 0, &plan));
+    REQUIRE_OK(nn_program_plan(&program, 0, 3, &plan));
     CHECK(plan.tasks == 2);
     CHECK(plan.flops == 2000);
     CHECK(plan.kinds[1] == 8192);
@@ -26,7 +26,7 @@ TEST_CASE("a plan counts what follows the beginning of the step, by kind") {
     CHECK(plan.seconds > 0);
     CHECK(plan.busy > 0);
     CHECK(plan.workers >= 1);
-    REQUIRE_OK(nn_program_plan(&program, 1, &plan));
+    REQUIRE_OK(nn_program_plan(&program, 1, 3, &plan));
     CHECK(plan.peak == 24576);
 }
 
@@ -36,11 +36,12 @@ TEST_CASE("marks outside of a recording, unknown kinds and stale programs are re
     nn_program_plan_t plan;
     CHECK_REFUSED(nn_record_step(), "no recording is under way");
     CHECK_REFUSED(nn_record_part(1), "no recording is under way");
-    CHECK_REFUSED(nn_tensor_kind(&x, 5), "there is no kind 5");
+    CHECK_REFUSED(nn_tensor_kind(&x, 6), "there is no kind 6");
     CHECK_REFUSED(nn_tensor_kind(&x, -1), "there is no kind -1");
     CHECK_REFUSED(nn_tensor_kind(nullptr, 1), "tensor is NULL");
-    CHECK_REFUSED(nn_program_plan(&x, 0, &plan), "not a live program");
-    CHECK_REFUSED(nn_program_plan(nullptr, 0, &plan), "program is NULL");
+    CHECK_REFUSED(nn_program_plan(&program, 0, 0, &plan), "0 steps, not 1 to 9");
+    CHECK_REFUSED(nn_program_plan(&x, 0, 3, &plan), "not a live program");
+    CHECK_REFUSED(nn_program_plan(nullptr, 0, 3, &plan), "program is NULL");
     REQUIRE_OK(nn_record_begin());
     CHECK_REFUSED(nn_record_part(0), "0 tiles");
     REQUIRE_OK(nn_record_abort());
