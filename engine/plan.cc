@@ -210,7 +210,7 @@ double drawn(uint64_t seed, uint64_t i) {
 
 // The course that tasks take varies with their times from step to step, and memory with it. A run's
 // peak is that of its worst step: so a few courses are played, one of them with a worker less, as
-// where another program has its core for a while. Steps that do not overlap vary less.
+// where another program has its core for a while.
 PlanResult plan(const Program& program, Times kind, int steps) {
     constexpr double submission = 3e-6;             // seconds a task
     constexpr double stalled = 0.02, stall = 5e-3;  // tasks that lose their core, and for how long
@@ -235,12 +235,12 @@ PlanResult plan(const Program& program, Times kind, int steps) {
         std::copy(other.by_kind, other.by_kind + tile_kinds, out.by_kind);
     };
     if (graph.nodes.size() >= many) return out;
-    if (workers > 1 && steps > 1) play(graph, workers - 1);
+    if (workers > 1) play(graph, workers - 1);
     for (uint64_t course = 1; course <= 6; ++course) {
         PlanGraph varied = graph;
         for (size_t i = 0; i < varied.nodes.size(); ++i) {
             varied.nodes[i].seconds *= 0.9 + 0.4 * drawn(course, i);
-            if (steps > 1 && course % 2 == 0 && drawn(course + 100, i) < stalled)
+            if (course % 2 == 0 && drawn(course + 100, i) < stalled)
                 varied.nodes[i].seconds += stall;
         }
         play(varied, workers);

@@ -61,6 +61,8 @@ void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o)
             builder.use(writes(o.tile(i)))
                 .flops(4.0 * double(p.batch * p.len * p.heads * p.head_dim * p.context))
                 .splits(true);
+        else
+            builder.priority(1);  // short, and qkv is kept until it is done
         builder.params(p).tile(i, whole.block(i).extent).emit();
     }
     if (whole.identity() != cache.identity()) copy_into(cache, whole);
