@@ -180,8 +180,8 @@ function M.report(plan, o)
     M.time_text(plan.seconds), M.rate_text(o.tokens, plan.seconds), plan.workers,
     math.min(100, 100 * plan.busy / plan.workers / plan.seconds))}
   if plan.load >= 0.5 * plan.workers + 0.5 then
-    rows[#rows + 1] = {"", ("measured beside other programs (load %.1f): alone it may be shorter")
-      :format(plan.load)}
+    rows[#rows + 1] = {"", ("the load of the last minute was %.1f: on an idle machine it may be "
+      .. "shorter"):format(plan.load)}
   end
   for _, row in ipairs(o.rows or {}) do rows[#rows + 1] = row end
   local _, gpus = require("nn").workers()

@@ -9,6 +9,7 @@ that it is started with, or in --python's.
 import argparse
 import json
 import pathlib
+import sys
 
 from common import print_table, run_json, span, take_turns
 
@@ -58,7 +59,7 @@ def main():
     parser.add_argument("--vocab", required=True, type=pathlib.Path)
     parser.add_argument("--text", required=True, type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--python", default="python3", help="an interpreter that has both libraries")
+    parser.add_argument("--python", default=sys.executable, help="an interpreter that has both libraries")
     args = parser.parse_args()
     vocab, text = str(args.vocab.resolve()), str(args.text.resolve())
     pin = ["taskset", "-c", "0"]
