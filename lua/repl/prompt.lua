@@ -72,11 +72,12 @@ local function fresh_line(columns)
   return marker .. (" "):rep(columns - 1) .. "\r \r\27[J"
 end
 
--- The next key. A lone escape is told from a sequence by a pause; a signal comes as nil.
+-- The next key; or "closed" (no key has such a name) and "resized". A lone escape is told from a
+-- sequence by a pause; a signal comes as nil.
 function Prompt:next_key()
   while #self.queue == 0 do
     local bytes = terminal.read(self.decoder:waits() and 50 or -1)
-    if bytes == "" then return "end" end
+    if bytes == "" then return "closed" end
     if not bytes and self.interrupted() then return nil end
     if not bytes and not self.decoder:waits() then return "resized" end
     self.queue = self.decoder:feed(bytes or "", bytes == nil)
@@ -128,7 +129,7 @@ function Prompt:loop()
   while true do
     if #self.queue == 0 then self:paint() end
     local key = self:next_key()
-    if key == "end" then return nil end
+    if key == "closed" then return nil end
     if key == nil then return false end
     if key == "resized" then
       self:resize()

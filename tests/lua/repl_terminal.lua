@@ -79,6 +79,18 @@ nn>]]
   wait "\nleft"
 end)
 
+case("Home and End move the cursor, and keys without a meaning do nothing", "NNLUA; echo left",
+function()
+  wait(welcome)
+  type "2 + 3"
+  press "Home"
+  type "1"
+  press "End"
+  type "0"
+  press "F1 F5 F12 Insert PPage NPage M-z C-Left End Enter"
+  wait "\nnn> 12 + 30\n42\nnn>"
+end)
+
 case("history reaches over sessions and keeps entries of several lines whole", "NNLUA; NNLUA",
 function()
   wait(welcome)
