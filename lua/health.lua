@@ -85,8 +85,8 @@ local function check_processor()
           math.max(1, math.floor(allowed))),
         "%d workers%s", workers, allowed < count
         and (", the control group allows %.1f cores"):format(allowed) or "")
-  local load = tonumber(line_of("/proc/loadavg"):match "^[%d.]+") or 0
-  if load < 0.5 * workers + 0.5 then
+  local load, disturbed = require("nn.step_plan").load()
+  if not disturbed then
     fine("load of the last minute %.1f", load)
   else
     note("other programs compute: rates measured now are low; `top` tells which they are",

@@ -263,10 +263,6 @@ bool run_parts(const KernelCall& call, const AttentionCase& whole, const Goes& g
     return true;
 }
 
-}  // namespace
-
-namespace {
-
 // Runs the call, or fails it; false where cuDNN refuses.
 bool run(const KernelCall& call, bool backward) {
     const AttentionCase c = whole_case(call.get<nn_attention_params>(), backward);
@@ -277,6 +273,7 @@ bool run(const KernelCall& call, bool backward) {
 
 std::mutex reason_mutex;
 std::string reason = "no GPU worker has opened cuDNN";  // why there is none
+
 }  // namespace
 
 void* open_cudnn() {

@@ -1,5 +1,5 @@
 // Builds cuDNN's graphs and plans through its backend interface. Which operations make attention is
-// in attention_cudnn.cu.
+// in attention_graph.cu.
 #if defined(NN_CUDNN)
 #include "kernels/cuda/cudnn.h"
 #include "kernels/kernel.h"

@@ -96,8 +96,7 @@ end
 local kinds = {"other", "weights", "gradients", "optimizer", "activations", "cache"}
 
 --- kind(tensor, name): what a tensor is, for simulated(): "weights", "gradients", "optimizer",
---- "activations", "cache"
---- (of keys and values) or "other".
+--- "activations", "cache" (of keys and values) or "other".
 function M.kind(x, name)
   for number, known in ipairs(kinds) do
     if known == name then check(C.nn_tensor_kind(x.ref, number - 1)) end

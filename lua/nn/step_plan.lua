@@ -67,20 +67,22 @@ local function record(build, out)
   return kept
 end
 
--- How many programs were computing in the last minute, as the system counts them.
-local function load_now()
+--- load() -> how many programs were computing in the last minute, as the system counts them, and
+--- whether rates measured now are too low for it.
+function M.load()
   local file = io.open "/proc/loadavg"
-  local load = file and tonumber(file:read "*l":match "^[%d.]+")
+  local load = file and tonumber(file:read "*l":match "^[%d.]+") or 0
   if file then file:close() end
-  return load or 0
+  return load, load >= 0.5 * require("nn").workers() + 0.5
 end
 
 --- step(build, measured, alone) -> what compile.simulated() tells of a step, and `parameters`,
---- `state` (bytes of weights and optimizer state) and `load` (of the machine, before). build() and
---- alone are as in nn.plan_step.
+--- `state` (bytes of weights and optimizer state), `load` and `disturbed` (load() before). build()
+--- and alone are as in nn.plan_step.
 function M.step(build, measured, alone)
   lib.check(lib.C.nn_idle())               -- or the workers, waiting for tasks, would be in the way
-  local out = {load = load_now()}
+  local out = {}
+  out.load, out.disturbed = M.load()
   local ok, plan = lib.protected(compile.simulated, function() return record(build, out) end,
                                  measured, alone)
   if not ok then error(plan, 0) end
@@ -179,7 +181,7 @@ function M.report(plan, o)
   rows[#rows + 1] = {"time", ("about %s a step, %s; %d CPU workers, %.0f %% busy"):format(
     M.time_text(plan.seconds), M.rate_text(o.tokens, plan.seconds), plan.workers,
     math.min(100, 100 * plan.busy / plan.workers / plan.seconds))}
-  if plan.load >= 0.5 * plan.workers + 0.5 then
+  if plan.disturbed then
     rows[#rows + 1] = {"", ("the load of the last minute was %.1f: on an idle machine it may be "
       .. "shorter"):format(plan.load)}
   end
@@ -204,12 +206,11 @@ end}
 --- What any step would take on this machine, without computing or allocating anything.
 --- build(batch) makes what the step works on and returns step, {weights=, optimizer=, cache=,
 --- other=}: a function of nothing that does one step and returns the tensors that last, and what is
---- there before and after it, each a module, an
---- optimizer or a list of tensors. The plan prints as the table of
---- --plan, with the largest batch that fits, and has peak (bytes), kinds (bytes of the peak by
---- kind), there (bytes that tensors may take), tasks, flops, seconds, parameters. `tokens`: of a
---- step; `flops`: of one, where those recorded are not what is meant; `name`: the setting for the
---- batch; `alone`: a step is waited for before the next one begins. A training with nn.run has
+--- there before and after it, each a module, an optimizer or a list of tensors. The plan prints as
+--- the table of --plan, with the largest batch that fits, and has peak (bytes), kinds (bytes of the
+--- peak by kind), there (bytes that tensors may take), tasks, flops, seconds, parameters. `tokens`:
+--- of a step; `flops`: of one, where those recorded are not what is meant; `name`: the setting for
+--- the batch; `alone`: a step is waited for before the next one begins. A training with nn.run has
 --- run:plan.
 ---     local plan = nn.plan_step(function(batch)
 ---       local layer, input = nn.Linear(1000, 1000), nn.zeros(batch, 1000)
