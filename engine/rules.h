@@ -64,11 +64,13 @@ int64_t rows_in(const Tensor& x, int64_t tile);  // product of all extents but t
 // over k tiles in order.
 struct MatmulOptions {
     bool trans_a = false, trans_b = false;
-    Tensor bias = {};       // (n)
-    bool gelu = false;      // with bias: C = GELU(product + bias)
-    Tensor* pre = nullptr;  // and the sum before it
-    Tensor into = {};       // accumulate there instead of into a new tensor
-    bool wide = false;      // the result (and `into`) has the accumulator dtype
+    Tensor bias = {};        // (n)
+    bool gelu = false;       // with bias: C = GELU(product + bias)
+    Tensor* pre = nullptr;   // and the sum before it
+    Tensor gelu_of = {};     // C = product * GELU'(gelu_of)
+    Tensor* sums = nullptr;  // and its column sums over each tile of rows: (tiles of rows, n)
+    Tensor into = {};        // accumulate there instead of into a new tensor
+    bool wide = false;       // the result (and `into`) has the accumulator dtype
 };
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options = {});
 

@@ -83,6 +83,8 @@ typedef struct {
 // Row-major. epilogue: 0 none, 1 + bias(n), 2 tanh-GELU(. + bias) with the sum kept in `aux` where
 // given. bias may be absent. wide: c holds the accumulator dtype, f32 for bf16; no epilogue. tf32:
 // f32 operands may be rounded to TF32 where the device multiplies that faster.
+// gemm_dgelu: epilogue 3, C times GELU'(pre) for pre (m, n) laid out as C, and sums (n), where
+// given, the column sums of that; batch 1.
 typedef struct {
     int64_t m, n, k, lda, ldb, ldc, batch, stride_a, stride_b, stride_c;
     double alpha, beta;

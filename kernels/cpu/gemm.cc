@@ -1,6 +1,6 @@
 // Matrix products for linear layers, the tied head and plain matmul: OpenBLAS with a bias and GELU
-// epilogue, bfloat16 by blocks converted to float, and a streaming path for the few rows of text
-// generation.
+// epilogue, forward and backward, bfloat16 by blocks converted to float, and a streaming path for
+// the few rows of text generation.
 #include <algorithm>
 
 #include "kernels/cpu/row.h"
@@ -8,7 +8,8 @@
 namespace nn::NN_ISA {
 namespace {
 
-// One matrix of the batch. aux and bias may be null. C is T, or Acc<T> where sums are kept wide.
+// One matrix of the batch. aux is what GELU is applied to: epilogue 2 writes it, 3 reads it. bias,
+// aux and sums may be null. C is T, or Acc<T> where sums are kept wide.
 template <class T, class C = T> struct Product {
     const nn_gemm_params& p;
     C* c;
@@ -16,6 +17,7 @@ template <class T, class C = T> struct Product {
     const T* b;
     const T* bias;
     T* aux;
+    Acc<T>* sums;  // of the columns of c, by epilogue 3
     const T* a_at(int64_t i, int64_t l) const {
         return p.trans_a ? a + l * p.lda + i : a + i * p.lda + l;
     }
@@ -29,7 +31,7 @@ template <class T, class C = T> struct Product {
 template <class T, class C>
 void start_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, Acc<T>* out) {
     const C* c = g.c + i * g.p.ldc + j;
-    const T* bias = g.p.epilogue && g.bias ? g.bias + j : nullptr;
+    const T* bias = g.bias ? g.bias + j : nullptr;
     const Acc<T> beta = Acc<T>(g.p.beta);
     if (beta == 0 && !bias) {
         row_fill(out, n, Acc<T>(0));
@@ -44,9 +46,29 @@ void start_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, Acc<T>* 
     }
 }
 
+// The product's row times GELU'(aux); column sums are taken before they are rounded to C.
+template <class T, class C>
+void finish_slope_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, const Acc<T>* sum) {
+    C* c = g.c + i * g.p.ldc + j;
+    const T* pre = g.aux + i * g.p.ldc + j;
+    if (!g.sums) {
+#pragma omp simd
+        for (int64_t l = 0; l < n; ++l) c[l] = C(sum[l] * math::gelu_slope(Acc<T>(pre[l])));
+        return;
+    }
+    Acc<T>* const sums = g.sums + j;
+#pragma omp simd
+    for (int64_t l = 0; l < n; ++l) {
+        const Acc<T> d = sum[l] * math::gelu_slope(Acc<T>(pre[l]));
+        c[l] = C(d);
+        sums[l] += d;
+    }
+}
+
 // Stores the finished sums of row i, columns [j, j + n). `sum` may be the row of c or aux itself.
 template <class T, class C>
 void finish_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, const Acc<T>* sum) {
+    if (g.p.epilogue == 3) return finish_slope_row(g, i, j, n, sum);
     C* c = g.c + i * g.p.ldc + j;
     T* aux = g.p.epilogue == 2 && g.aux ? g.aux + i * g.p.ldc + j : nullptr;
     if (aux && static_cast<const void*>(aux) != sum) row_convert(sum, n, aux);
@@ -62,10 +84,11 @@ void finish_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, const A
 template <class T> void product_blas(const Product<T>& g) {
     const nn_gemm_params& p = g.p;
     T* out = p.epilogue == 2 && g.aux ? g.aux : g.c;
-    if (p.epilogue)
+    const bool started = p.epilogue == 1 || p.epilogue == 2;
+    if (started)
         for (int64_t i = 0; i < p.m; ++i) start_row(g, i, 0, p.n, out + i * p.ldc);
     blas::gemm(p.trans_a, p.trans_b, p.m, p.n, p.k, T(p.alpha), g.a, p.lda, g.b, p.ldb,
-               p.epilogue ? T(1) : T(p.beta), out, p.ldc);
+               started ? T(1) : T(p.beta), out, p.ldc);
     if (p.epilogue)
         for (int64_t i = 0; i < p.m; ++i) finish_row(g, i, 0, p.n, out + i * p.ldc);
 }
@@ -145,22 +168,24 @@ template <class T, class C> void product_few_rows(const Product<T, C>& g) {
     });
 }
 
+template <class T, class C> void multiply(const Product<T, C>& g) {
+    if (g.p.m <= team::few_rows)
+        product_few_rows(g);
+    else if constexpr (std::is_same_v<T, bf16>)
+        product_blocks(g);
+    else
+        product_blas(g);
+}
+
 template <class T, class C> void products(const KernelCall& call) {
     const auto& p = call.get<nn_gemm_params>();
     for (int64_t i = 0; i < p.batch; ++i) {
         T* aux = call.operand<T>(4);
-        const Product<T, C> g{p,
-                              call.operand<C>(0) + i * p.stride_c,
-                              call.operand<const T>(1) + i * p.stride_a,
-                              call.operand<const T>(2) + i * p.stride_b,
-                              call.operand<const T>(3),
-                              aux ? aux + i * p.stride_c : nullptr};
-        if (p.m <= team::few_rows)
-            product_few_rows(g);
-        else if constexpr (std::is_same_v<T, bf16>)
-            product_blocks(g);
-        else
-            product_blas(g);
+        multiply(Product<T, C>{p, call.operand<C>(0) + i * p.stride_c,
+                               call.operand<const T>(1) + i * p.stride_a,
+                               call.operand<const T>(2) + i * p.stride_b,
+                               p.epilogue ? call.operand<const T>(3) : nullptr,
+                               aux ? aux + i * p.stride_c : nullptr, nullptr});
     }
 }
 
@@ -173,7 +198,19 @@ void gemm(const KernelCall& call) {
     });
 }
 
+void gemm_dgelu(const KernelCall& call) {
+    const auto& p = call.get<nn_gemm_params>();
+    visit_float(call.dtype, [&](auto t) {
+        using T = decltype(t);
+        Acc<T>* const sums = call.operand<Acc<T>>(3);
+        if (sums) row_fill(sums, p.n, Acc<T>(0));
+        multiply(Product<T>{p, call.operand<T>(0), call.operand<const T>(1),
+                            call.operand<const T>(2), nullptr, call.operand<T>(4), sums});
+    });
+}
+
 NN_KERNEL(gemm, "c:rw a:r b:r bias:r? aux:w?", nn_gemm_params);
+NN_KERNEL(gemm_dgelu, "c:rw a:r b:r sums:w? pre:r", nn_gemm_params);
 
 }  // namespace
 }  // namespace nn::NN_ISA

@@ -103,15 +103,31 @@ template <class T> struct Backward {
     Acc<T>* delta;  // rowsum(do o)
 };
 
-template <class T> __global__ void __launch_bounds__(threads) delta_kernel(const Backward<T> g) {
-    Place at;
-    if (!my_place(g.tile.p.batch, g.tile.p.heads, g.tile.p.q_len, &at)) return;
-    const int64_t from = g.tile.out(at.b, at.h, at.i);
-    Acc<T> sum = 0;
-    for (int64_t d = threadIdx.x % 32; d < g.tile.p.head_dim; d += 32)
-        sum += number(g.dout[from + d]) * number(g.o[from + d]);
-    sum = warp_reduce(sum, Sum());
-    if (threadIdx.x % 32 == 0) g.delta[g.tile.row(at.b, at.h, at.i)] = sum;
+// `lanes` neighbouring threads a row; they go through do and o as these lie in memory.
+template <class T, int width>
+__global__ void __launch_bounds__(threads)
+    delta_kernel(const Backward<T> g, int64_t rows, unsigned lanes) {
+    const nn_attention_params& p = g.tile.p;
+    const int64_t n = (int64_t(blockIdx.x) * threads + threadIdx.x) / lanes;
+    Acc<T> sum = 0, dout[width], o[width];
+    for (int64_t d = threadIdx.x % lanes * width; d < p.head_dim && n < rows; d += lanes * width) {
+        load_pack<width>(g.dout + n * p.head_dim + d, dout);
+        load_pack<width>(g.o + n * p.head_dim + d, o);
+#pragma unroll
+        for (int e = 0; e < width; ++e) sum += dout[e] * o[e];
+    }
+    sum = sum_lanes(sum, lanes);
+    if (n >= rows || threadIdx.x % lanes != 0) return;
+    const int64_t token = n / p.heads;
+    g.delta[g.tile.row(token / p.q_len, n % p.heads, token % p.q_len)] = sum;
+}
+
+template <class T> bool run_delta(const KernelCall& call, const Backward<T>& g, int64_t rows) {
+    const unsigned packs = lanes_for<T>(g.tile.p.head_dim);
+    const bool wide = packs && aligned(g.dout) && aligned(g.o);
+    const unsigned lanes = wide ? packs : 32;
+    return launch(call, {blocks_for(rows * lanes, threads), threads},
+                  wide ? delta_kernel<T, lanes16<T>> : delta_kernel<T, 1>, g, rows, lanes);
 }
 
 // The weight of a key for a query, dropped out, and the gradient of its score (before the scale).
@@ -192,7 +208,7 @@ template <class T> void run_backward(const KernelCall& call) {
                         call.operand<const T>(5),
                         call.operand<const A>(6),
                         delta};
-    if (rows > 0 && !launch(call, shape_for(rows, 0, 0), delta_kernel<T>, g)) return;
+    if (rows > 0 && !run_delta(call, g, rows)) return;
     if constexpr (std::is_same_v<T, bf16>)
         if (rows > 0 && keys > 0 && attention_backward_mma(call, delta)) return;
     if (rows > 0 && !launch(call, shape_for(rows, 3 * p.head_dim, sizeof(A)), dq_kernel<T>, g))

@@ -81,8 +81,7 @@ __device__ void attend_part(const Acc<T>* q, const T* k, const T* v, int64_t key
             load_pack<width>(k + j * dim + d, x);
             for (int e = 0; e < width; ++e) score += q[d + e] * x[e];
         }
-        for (unsigned step = lanes / 2; step; step /= 2)
-            score += __shfl_xor_sync(all_lanes, score, int(step));
+        score = sum_lanes(score, lanes);
         if (j >= keys) continue;
         const A top = Max()(m, score), keep = m == top ? A(1) : exp_negative(m - top);
         const A weight = exp_negative(score - top);
@@ -147,11 +146,8 @@ void attention_cached(const KernelCall& call) {
     visit_float(call.dtype, [&](auto* null) {
         using T = Pointee<decltype(null)>;
         const T* cache = call.operand<const T>(0);
-        // A pack a thread, as many threads as that takes, where they divide a warp.
-        const int64_t packs = p.head_dim / lanes16<T>;
-        const bool packed = p.head_dim % lanes16<T> == 0 && packs <= 32 && 32 % packs == 0;
-        const bool wide = packed && aligned(cache);
-        const unsigned lanes = wide ? unsigned(packs) : 32;
+        const bool wide = lanes_for<T>(p.head_dim) && aligned(cache);
+        const unsigned lanes = wide ? lanes_for<T>(p.head_dim) : 32;
         const size_t shared = size_t((1 + threads / lanes) * p.head_dim) * sizeof(Acc<T>);
         launch(call, {blocks_for(queries, 1), threads, shared},
                wide ? attention_cached_kernel<T, lanes16<T>> : attention_cached_kernel<T, 1>,

@@ -252,6 +252,19 @@ template <class A, class Op> __device__ A warp_reduce(A x, Op op) {
 #endif
 }
 
+// Over `lanes` neighbouring threads, 1, 2, 4, ... or 32; all of the warp must come here.
+template <class A> __device__ A sum_lanes(A x, unsigned lanes) {
+    for (unsigned step = lanes / 2; step; step /= 2) x += __shfl_xor_sync(all_lanes, x, int(step));
+    return x;
+}
+
+// How many threads share a row of n elements of T at 16 bytes each, where as many divide a warp;
+// otherwise 0.
+template <class T> unsigned lanes_for(int64_t n) {
+    const int64_t packs = n / lanes16<T>;
+    return n % lanes16<T> == 0 && packs > 0 && packs <= 32 && 32 % packs == 0 ? unsigned(packs) : 0;
+}
+
 // Over a block of up to 1024 threads, a multiple of 32, all of which get the result.
 template <class A, class Op> __device__ A block_reduce(A x, Op op) {
     __shared__ A parts[32];

@@ -1,6 +1,7 @@
 // The backward pass of linear's GELU epilogue and of its bias, in one sweep; column_sum is the bias
 // gradient of a linear layer without GELU.
 #include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/gelu.h"
 
 namespace nn::NN_ISA {
 namespace {
@@ -10,10 +11,10 @@ template <class T> struct GeluSource {
     static constexpr int outputs = 1;
     T* dpre;
     const T *dy, *pre;
-    int64_t cols;
+    int64_t ld;
     template <int width>
     __device__ void add(int64_t row, int64_t column, Acc<T> (&sums)[1][width]) const {
-        const int64_t at = row * cols + column;
+        const int64_t at = row * ld + column;
         Acc<T> d[width], x[width];
         load_pack<width>(dy + at, d);
         load_pack<width>(pre + at, x);
@@ -28,14 +29,8 @@ template <class T> struct GeluSource {
 
 void gelu_bias_backward(const KernelCall& call) {
     const auto& p = call.get<nn_gelu_bias_backward_params>();
-    visit_float(call.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
-        const GeluSource<T> source{call.operand<T>(0), call.operand<const T>(2),
-                                   call.operand<const T>(3), p.cols};
-        const bool packed = rows_packed<T>(p.cols, source.dpre, source.dy, source.pre);
-        sum_columns<T>(call, source, p.rows, p.cols, packed, p.first != 0,
-                       {call.operand<Acc<T>>(1), nullptr});
-    });
+    gelu_backward(call, {call.operand<void>(0), call.operand<void>(1), call.operand<const void>(2),
+                         call.operand<const void>(3), p.rows, p.cols, p.cols, p.first != 0});
 }
 
 template <class T> struct PlainSource {
@@ -65,4 +60,16 @@ NN_CUDA_KERNEL(gelu_bias_backward, "dpre:w dbias:rw? dy:r pre:r", nn_gelu_bias_b
 NN_CUDA_KERNEL(column_sum, "y:rw x:r", nn_column_sum_params);
 
 }  // namespace
+
+void gelu_backward(const KernelCall& call, const GeluBackward& g) {
+    visit_float(call.dtype, [&](auto* null) {
+        using T = Pointee<decltype(null)>;
+        const GeluSource<T> source{static_cast<T*>(g.dpre), static_cast<const T*>(g.dy),
+                                   static_cast<const T*>(g.pre), g.ld};
+        const bool packed = rows_packed<T>(g.cols, g.dpre, g.dy, g.pre) && g.ld % lanes16<T> == 0;
+        sum_columns<T>(call, source, g.rows, g.cols, packed, g.first,
+                       {static_cast<Acc<T>*>(g.dbias), nullptr});
+    });
+}
+
 }  // namespace nn::NN_ISA

@@ -1,5 +1,6 @@
-// Matrix products by cuBLASLt, with the bias and GELU in its epilogue where it takes them and in a
-// kernel of ours where not (f64, rows of C that are no multiple of 8, no product at all for k = 0).
+// Matrix products by cuBLASLt, with the bias and GELU, or GELU's gradient and that of the bias, in
+// its epilogue where it takes them and in a kernel of ours where not (f64, rows of C that are no
+// multiple of 8, no product at all for k = 0).
 // cuBLASLt is column-major: our row-major C (m, n) is its C^T (n, m) = op(B)^T op(A)^T, so the
 // operands change places and a bias of n is the bias by rows that it knows.
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include "kernels/cuda/blaslt.h"
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/gelu.h"
 
 namespace nn::NN_ISA {
 namespace {
@@ -160,15 +162,21 @@ private:
                                                &stride, sizeof stride),
                            "cublasLtMatrixLayoutSetAttribute"));
     }
+    cublasLtEpilogue_t kind() const {
+        switch (key_.p.epilogue) {
+            case 1: return CUBLASLT_EPILOGUE_BIAS;
+            case 2:
+                if (key_.with_aux)
+                    return key_.with_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                                          : CUBLASLT_EPILOGUE_GELU_AUX;
+                return key_.with_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+            default:
+                return key_.with_bias ? CUBLASLT_EPILOGUE_DGELU_BGRAD : CUBLASLT_EPILOGUE_DGELU;
+        }
+    }
     bool epilogue() {
         const nn_gemm_params& p = key_.p;
-        const bool gelu = p.epilogue == 2;
-        const cublasLtEpilogue_t kind =
-            !gelu ? CUBLASLT_EPILOGUE_BIAS
-            : key_.with_aux
-                ? (key_.with_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX)
-                : (key_.with_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU);
-        if (!set(CUBLASLT_MATMUL_DESC_EPILOGUE, kind)) return false;
+        if (!set(CUBLASLT_MATMUL_DESC_EPILOGUE, kind())) return false;
         return !key_.with_aux ||
                (set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc) &&
                 (p.batch == 1 || set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, p.stride_c)));
@@ -179,7 +187,8 @@ private:
     Plan& plan_;
 };
 
-// The operands of a call; bias and aux only where the epilogue uses them.
+// The operands of a call; bias and aux only where the epilogue uses them. Epilogue 3 reads aux, and
+// writes column sums, of C's dtype, where others read the bias.
 struct Operands {
     void* c;
     const void *a, *b, *bias;
@@ -190,7 +199,20 @@ Operands operands_of(const KernelCall& call) {
     const int epilogue = call.get<nn_gemm_params>().epilogue;
     return {call.operand<void>(0), call.operand<const void>(1), call.operand<const void>(2),
             epilogue ? call.operand<const void>(3) : nullptr,
-            epilogue == 2 ? call.operand<void>(4) : nullptr};
+            epilogue >= 2 ? call.operand<void>(4) : nullptr};
+}
+
+// cuBLASLt gives column sums the dtype of C. Those of bf16 are put at the end of the workspace, to
+// be widened from there.
+bool narrow_sums(const KernelCall& call) {
+    return call.get<nn_gemm_params>().epilogue == 3 && call.operand<void>(3) &&
+           call.dtype == Dtype::bf16;
+}
+
+// The bytes of the workspace before such sums, or all of them; below 0 where they do not fit.
+int64_t bytes_before_sums(const KernelCall& call) {
+    const int64_t there = int64_t(call.gpu->workspace_bytes), n = call.get<nn_gemm_params>().n;
+    return narrow_sums(call) ? there / 256 * 256 - ceil_div(2 * n, 256) * 256 : there;
 }
 
 // Whether cuBLASLt's layout rules allow the epilogue to be fused.
@@ -199,7 +221,7 @@ bool can_fuse(const KernelCall& call, const Operands& o) {
     if (p.epilogue == 0) return true;
     if (p.epilogue == 1 && !o.bias) return false;
     return call.dtype != Dtype::f64 && aligned(o.c) && aligned(o.bias) && aligned(o.aux) &&
-           p.ldc % 8 == 0 && p.stride_c % 8 == 0;
+           p.ldc % 8 == 0 && p.stride_c % 8 == 0 && bytes_before_sums(call) >= 0;
 }
 
 Key key_of(const KernelCall& call, const Operands& o, bool fused) {
@@ -219,8 +241,9 @@ Key key_of(const KernelCall& call, const Operands& o, bool fused) {
     return key;
 }
 
-size_t workspace_bytes(const KernelCall& call) {
-    return size_t(smaller<int64_t>(int64_t(call.gpu->workspace_bytes), most_workspace));
+size_t workspace_bytes(const KernelCall& call, bool fused) {
+    const int64_t there = fused ? bytes_before_sums(call) : int64_t(call.gpu->workspace_bytes);
+    return size_t(smaller(there, most_workspace));
 }
 
 // The plan for a call, made at its first time; not `found` where cuBLASLt has no algorithm.
@@ -233,7 +256,7 @@ Plan* find_plan(const KernelCall& call, const Operands& o, bool fused) {
     plan.fused = fused;
     Builder builder(call, key, plan);
     plan.found = builder.describe(fused && key.p.epilogue != 0, o.bias, o.aux) &&
-                 builder.choose(blas.handle, workspace_bytes(call));
+                 builder.choose(blas.handle, workspace_bytes(call, fused));
     if (call.error->empty()) return &plan;
     blas.plans.erase(key);  // to be tried again
     return nullptr;
@@ -250,7 +273,7 @@ bool multiply(const KernelCall& call, const Operands& o, const Plan& plan) {
         call,
         blaslt().matmul(static_cast<BlasLt*>(call.gpu->blas)->handle, plan.desc, alpha_at, o.b,
                         plan.a, o.a, plan.b, beta_at, o.c, plan.c, o.c, plan.c, &plan.algo,
-                        call.gpu->workspace, workspace_bytes(call), stream_of(call)),
+                        call.gpu->workspace, workspace_bytes(call, plan.fused), stream_of(call)),
         "cublasLtMatmul");
 }
 
@@ -279,23 +302,59 @@ void run_epilogue(const KernelCall& call, const Operands& o, double beta) {
     });
 }
 
+enum class Done { nothing, product, all };  // nothing: it failed
+
+// The product, with its epilogue where cuBLASLt has that.
+Done run_product(const KernelCall& call, const Operands& o) {
+    const auto& p = call.get<nn_gemm_params>();
+    if (!call.gpu || !call.gpu->blas) {
+        call.fail("this GPU worker has no cuBLASLt");
+        return Done::nothing;
+    }
+    Plan* plan = nullptr;
+    if (can_fuse(call, o) && !(plan = find_plan(call, o, true))) return Done::nothing;
+    if (plan && plan->found) return multiply(call, o, *plan) ? Done::all : Done::nothing;
+    if (!(plan = find_plan(call, o, false))) return Done::nothing;
+    if (!plan->found)
+        call.fail("cuBLASLt has no algorithm for (%lld,%lld) by (%lld,%lld)", (long long)p.m,
+                  (long long)p.k, (long long)p.k, (long long)p.n);
+    return plan->found && multiply(call, o, *plan) ? Done::product : Done::nothing;
+}
+
 void gemm(const KernelCall& call) {
     const auto& p = call.get<nn_gemm_params>();
     const Operands o = operands_of(call);
     if (p.batch * p.m * p.n == 0) return;
     if (p.k == 0) return run_epilogue(call, o, p.beta);
-    if (!call.gpu || !call.gpu->blas) return call.fail("this GPU worker has no cuBLASLt");
-    Plan* plan = nullptr;
-    if (can_fuse(call, o) && !(plan = find_plan(call, o, true))) return;
-    if (plan && plan->found) return void(multiply(call, o, *plan));
-    if (!(plan = find_plan(call, o, false))) return;
-    if (!plan->found)
-        return call.fail("cuBLASLt has no algorithm for (%lld,%lld) by (%lld,%lld)", (long long)p.m,
-                         (long long)p.k, (long long)p.k, (long long)p.n);
-    if (multiply(call, o, *plan) && p.epilogue) run_epilogue(call, o, 1);
+    if (run_product(call, o) == Done::product && p.epilogue) run_epilogue(call, o, 1);
+}
+
+__global__ void __launch_bounds__(threads) widen_kernel(float* y, const bf16* x, int64_t n) {
+    const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
+    if (i < n) y[i] = number(x[i]);
+}
+
+void gemm_dgelu(const KernelCall& call) {
+    const auto& p = call.get<nn_gemm_params>();
+    void* const sums = call.operand<void>(3);
+    Operands o = operands_of(call);
+    if (p.n == 0) return;
+    if (narrow_sums(call) && call.gpu)
+        o.bias = static_cast<char*>(call.gpu->workspace) + bytes_before_sums(call);
+    Done done = Done::product;
+    if (p.m > 0 && p.k > 0)
+        done = run_product(call, o);
+    else if (p.m > 0)
+        run_epilogue(call, {o.c, o.a, o.b, nullptr, nullptr}, p.beta);
+    if (done == Done::product)
+        gelu_backward(call, {o.c, sums, o.c, o.aux, p.m, p.n, p.ldc, true});
+    else if (done == Done::all && narrow_sums(call))
+        launch(call, {blocks_for(p.n, threads), threads}, widen_kernel, static_cast<float*>(sums),
+               static_cast<const bf16*>(o.bias), p.n);
 }
 
 NN_CUDA_KERNEL(gemm, "c:rw a:r b:r bias:r? aux:w?", nn_gemm_params);
+NN_CUDA_KERNEL(gemm_dgelu, "c:rw a:r b:r sums:w? pre:r", nn_gemm_params);
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 --     end)
 --     t.finish()
 -- and `nnlua FILE [--junit=REPORT.xml] [--times] [PART OF A NAME ...]` runs it.
+local arguments = require "nn.arguments"
 local ffi = require "ffi"
 local files = require "nn.files"
 local lib = require "nn.ffi"
@@ -16,6 +17,7 @@ ffi.cdef "long readlink(const char *path, char *out, size_t size);"
 
 local M = {}
 local passed, failed, skipped = 0, 0, 0
+local tolerance_options = arguments.names "abs rel"
 local results = {}   -- {name=, seconds=, status=, text=} of each case
 local folders = {}
 local Skip = {__tostring = function(self) return self.why end}
@@ -174,9 +176,8 @@ end
 ---     t.near(x:mean(), 3.5)
 ---     t.near(nn.tensor{1, 2.1}, {1, 2}, {rel = 0.01})  --> error: [2] is 2.0999..., expected 2...
 function M.near(a, b, tolerance)
-  local abs, rel = tolerance and tolerance.abs or 1e-6, tolerance and tolerance.rel or 1e-5
-  if tolerance and not tolerance.abs then abs = 0 end
-  if tolerance and not tolerance.rel then rel = 0 end
+  tolerance = arguments.options("near", tolerance or {abs = 1e-6, rel = 1e-5}, tolerance_options)
+  local abs, rel = tolerance.abs or 0, tolerance.rel or 0
   local found, path = difference(a, b, function(x, y)
     if type(x) ~= "number" or type(y) ~= "number" then return x == y end
     return math.abs(x - y) <= abs + rel * math.abs(y) or x == y

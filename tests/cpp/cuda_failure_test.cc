@@ -11,8 +11,8 @@ namespace {
 // The message of a kernel whose n-th call fails; of the first call that succeeds otherwise.
 template <class P>
 std::string failing(const char* plan, const char* name, const P& params,
-                    std::vector<Tile*> operands) {
-    const Variant cuda{Isa::baseline, Dtype::f32, emulated_device()};
+                    std::vector<Tile*> operands, Dtype dtype = Dtype::f32) {
+    const Variant cuda{Isa::baseline, dtype, emulated_device()};
     plan_failure(plan);
     announce_call(name);
     const std::string error = run(cuda, name, params, operands);
@@ -55,15 +55,15 @@ namespace {
 // are.
 template <class P>
 int fail_each_status(const char* name, const P& params, const std::vector<Tile*>& operands,
-                     const std::string& start) {
+                     const std::string& start, Dtype dtype = Dtype::f32) {
     for (int k = 1;; ++k) {
         const std::string plan = std::string(name) + ":1:status:" + std::to_string(k);
-        const std::string error = failing(plan.c_str(), name, params, operands);
+        const std::string error = failing(plan.c_str(), name, params, operands, dtype);
         if (error.empty()) return k - 1;
         INFO(plan << ": " << error);
         CHECK(error.find(start) == 0);
         CHECK(error.find(" failed: ") != std::string::npos);
-        CHECK(failing("", name, params, operands) == "");
+        CHECK(failing("", name, params, operands, dtype) == "");
     }
 }
 
@@ -94,6 +94,15 @@ TEST_CASE("each status of cuBLASLt that fails is one error, and the product is t
     p.lda = n;
     CHECK(failing("", "gemm", p, operands) == "");
     CHECK(fail_each_status("gemm", p, operands, "CUDA device 0: cublasLtMatmul") == 3);
+    // Behind it comes what widens column sums of bf16.
+    const Values ones(n * n, 1);
+    Tile d(Dtype::bf16, Values(n * n)), e(Dtype::bf16, ones), f(Dtype::bf16, ones),
+        sums(Dtype::f32, Values(n)), pre(Dtype::bf16, Values(n * n));
+    p.epilogue = 3;
+    const std::vector<Tile*> backward{&d, &e, &f, &sums, &pre};
+    CHECK(failing("", "gemm_dgelu", p, backward, Dtype::bf16) == "");
+    CHECK(sums[0] == n * n * 0.5);
+    CHECK(fail_each_status("gemm_dgelu", p, backward, "CUDA device 0: ", Dtype::bf16) == 4);
 }
 
 TEST_CASE("each launch and each call of the CUDA runtime that fails is one error") {

@@ -1,19 +1,16 @@
 // gemm against a plain double product, with everything that can vary: sizes, transposes, leading
-// dimensions, alpha and beta, the bias and GELU epilogues, batches. A sum of k terms in [-1, 1] may
-// be off by k/2 roundings.
+// dimensions, alpha and beta, the bias and GELU epilogues forward and backward, batches. A sum of k
+// terms in [-1, 1] may be off by k/2 roundings.
 #include <thread>
 
 #include "kernels/blas.h"
+#include "tests/cpp/gelu.h"
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;
 using namespace nn::test;
 
 namespace {
-
-double reference_gelu(double x) {
-    return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
-}
 
 struct Case {
     nn_gemm_params p;
@@ -79,6 +76,34 @@ void check_case(const Variant& v, const Case& c, Random& random) {
     check_close("c", out, want, tolerance);
 }
 
+// c, and the sums of its columns where asked for, of a product with epilogue 3.
+void check_slope_case(const Variant& v, const Case& c, Random& random) {
+    const nn_gemm_params& p = c.p;
+    INFO("m " << p.m << " n " << p.n << " k " << p.k << " trans " << p.trans_a << p.trans_b
+              << " beta " << p.beta << " ldc " << p.ldc);
+    Tile a = v.tile(random.values(c.rows_a() * p.lda)),
+         b = v.tile(random.values(c.rows_b() * p.ldb)),
+         pre = v.tile(random.values(p.m * p.ldc, -4, 4)), out = v.tile(random.values(p.m * p.ldc)),
+         sums = v.sum_output(p.n);
+    Values want = product(c, a.values(), b.values(), out.values(), Values(p.n));
+    Values sums_want(p.n), magnitude(p.n);
+    for (int64_t i = 0; i < p.m; ++i)
+        for (int64_t j = 0; j < p.n; ++j) {
+            double& to = want[i * p.ldc + j];
+            to *= reference_gelu_slope(pre[i * p.ldc + j]);
+            sums_want[j] += to, magnitude[j] += std::fabs(to);
+            if (p.beta == 0) out.set(i * p.ldc + j, NAN);
+        }
+    Tile alone = out;
+    CHECK(run(v, "gemm_dgelu", p, {&out, &a, &b, &sums, &pre}) == "");
+    CHECK(run(v, "gemm_dgelu", p, {&alone, &a, &b, nullptr, &pre}) == "");
+    const double tolerance = 2 * v.eps() + 2 * v.sum_eps() * (4 + 0.5 * double(p.k));
+    check_close("c", out, want, tolerance);
+    check_close("c without sums", alone, want, tolerance);
+    check_close("sums", sums, sums_want, tolerance,
+                *std::max_element(magnitude.begin(), magnitude.end()) / 2);
+}
+
 }  // namespace
 
 TEST_CASE("gemm equals the plain product for ragged sizes, transposes and leading dimensions") {
@@ -110,6 +135,21 @@ TEST_CASE("gemm adds the bias and applies GELU, keeping the sum where asked") {
                         c.has_aux = epilogue == 2 && (flags & 2);
                         check_case(v, c, random);
                     }
+    });
+}
+
+TEST_CASE("gemm_dgelu multiplies by GELU's slope and gives the column sums of that") {
+    Random random(7);
+    const int64_t sizes[][3] = {{1, 17, 5},   {3, 65, 33}, {5, 64, 17},     {65, 33, 64},
+                                {300, 17, 9}, {64, 64, 0}, {1030, 1032, 3}, {0, 8, 5}};
+    each_variant([&](const Variant& v) {
+        for (const auto& size : sizes)
+            for (int flags = 0; flags < 4; ++flags)
+                for (double beta : {0.0, 0.5}) {
+                    const Case c =
+                        make_case(size[0], size[1], size[2], flags, beta, 3, 8 * (flags & 1));
+                    check_slope_case(v, c, random);
+                }
     });
 }
 

@@ -1,5 +1,4 @@
-// Softmax, log-softmax and logsumexp with their gradients, and the gradient of GELU with its bias
-// sum, against plain double formulas and finite differences.
+// Softmax, log-softmax and logsumexp with their gradients against plain double formulas.
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;
@@ -18,17 +17,6 @@ Values softmax_of(const Values& x, int64_t n) {
         for (int64_t j = 0; j < n; ++j) y[start + j] /= sum;
     }
     return y;
-}
-
-double reference_gelu(double x) {
-    return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
-}
-// With s = (1 + tanh u) / 2 and 1 - tanh^2 u = 4 s (1 - s), each written so that it does not
-// cancel.
-double gelu_slope(double x) {
-    const double u = 0.7978845608028654 * (x + 0.044715 * x * x * x);
-    const double s = 1 / (1 + std::exp(-2 * u)), rest = 1 / (1 + std::exp(2 * u));
-    return s + 2 * x * s * rest * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x);
 }
 
 }  // namespace
@@ -141,72 +129,6 @@ TEST_CASE("the gradients of softmax and log_softmax agree with their formulas in
             check_close("softmax_backward", dx, want, v.eps() + 50 * v.sum_eps(), 0.01);
             run(v, "log_softmax_backward", p, {&dx, &dy, &log_y});
             check_close("log_softmax_backward", dx, log_want, v.eps() + 50 * v.sum_eps());
-        }
-    });
-}
-
-TEST_CASE(
-    "gelu_bias_backward multiplies by the slope of GELU and sums the bias gradient over tiles") {
-    Random random(5);
-    each_variant([&](const Variant& v) {
-        for (const auto& [rows, cols] : shapes) {
-            Tile dbias = v.sum_output(cols);
-            Values dbias_want(cols);
-            for (int first : {1, 0}) {
-                const nn_gelu_bias_backward_params p{rows, cols, first};
-                Tile dy = v.tile(random.values(rows * cols)),
-                     pre = v.tile(random.values(rows * cols, -6, 6));
-                Tile dpre = v.output(rows * cols), alone = v.output(rows * cols);
-                Values want(rows * cols);
-                for (int64_t i = 0; i < rows * cols; ++i) {
-                    want[i] = dy[i] * gelu_slope(pre[i]);
-                    dbias_want[i % cols] += want[i];
-                }
-                run(v, "gelu_bias_backward", p, {&dpre, &dbias, &dy, &pre});
-                check_close("dpre", dpre, want, v.eps() + 10 * v.sum_eps(), 0.1);
-                run(v, "gelu_bias_backward", p, {&alone, nullptr, &dy, &pre});
-                check_close("dpre without dbias", alone, dpre.values(), 2 * v.eps());
-                run(v, "gelu_bias_backward", p, {&dy, nullptr, &dy, &pre});
-                check_close("dpre in place of dy", dy, alone.values(), 0);
-            }
-            check_close("dbias", dbias, dbias_want, 40 * v.sum_eps());
-        }
-    });
-}
-
-TEST_CASE("GELU's slope is that of finite differences and does not overflow far out") {
-    const Variant v{machine_isa(), Dtype::f64};
-    Values x;
-    for (double at = -8; at <= 8; at += 0.25) x.push_back(at);
-    const nn_gelu_bias_backward_params p{1, int64_t(x.size()), 1};
-    Tile dy = v.tile(Values(x.size(), 1)), pre = v.tile(x), dpre = v.output(x.size());
-    run(v, "gelu_bias_backward", p, {&dpre, nullptr, &dy, &pre});
-    Values want;
-    for (double at : x)
-        want.push_back((reference_gelu(at + 1e-5) - reference_gelu(at - 1e-5)) / 2e-5);
-    check_close("slope", dpre, want, 1e-9);
-
-    each_variant([&](const Variant& far) {
-        const nn_gelu_bias_backward_params four{1, 4, 1};
-        Tile ones = far.tile({1, 1, 1, 1}), ends = far.tile({-1e4, -40, 40, 1e4}),
-             slope = far.output(4);
-        run(far, "gelu_bias_backward", four, {&slope, nullptr, &ones, &ends});
-        check_close("slope", slope, {0, 0, 1, 1}, 0);
-    });
-}
-
-TEST_CASE("column_sum adds up rows and tiles") {
-    Random random(6);
-    each_variant([&](const Variant& v) {
-        for (const auto& [rows, cols] : shapes) {
-            Tile y = v.sum_output(cols);
-            Values want(cols);
-            for (int first : {1, 0}) {
-                Tile x = v.tile(random.values(rows * cols));
-                for (int64_t i = 0; i < rows * cols; ++i) want[i % cols] += x[i];
-                run(v, "column_sum", nn_column_sum_params{rows, cols, first}, {&y, &x});
-            }
-            check_close("y", y, want, 20 * v.sum_eps());
         }
     });
 }

@@ -2,6 +2,7 @@
 // fit, leading dimensions and alignments as announced, and epilogues only where it has them.
 #include "kernels/cuda/blaslt.h"
 
+#include <algorithm>
 #include <map>
 #include <stdexcept>
 #include <vector>
@@ -11,7 +12,7 @@ struct EmulatedDesc {
     cublasComputeType_t compute;
     cudaDataType_t scale;
     int32_t trans_a = 0, trans_b = 0, epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-    const void* bias = nullptr;
+    void* bias = nullptr;
     void* aux = nullptr;
     int64_t aux_ld = 0, aux_stride = 0;
 };
@@ -76,12 +77,19 @@ bool fits(const EmulatedDesc& desc, const EmulatedLayout& a, const EmulatedLayou
 bool has_epilogue(const EmulatedDesc& desc, const EmulatedLayout& d) {
     if (desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return true;
     if (d.type == CUDA_R_64F) return false;
+    if ((desc.epilogue & 16) && d.batch > 1) return false;
     return !(desc.epilogue & 128) ||
            (desc.aux_ld % 8 == 0 && desc.aux_ld >= d.rows && desc.aux_stride % 8 == 0);
 }
 
+double gelu_slope(double x) {
+    const double t = std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 0.134145 * x * x);
+}
+
 double finished(const EmulatedDesc& desc, cudaDataType_t type, double sum, int64_t row,
                 int64_t at_aux) {
+    if (desc.epilogue & 64) return sum * gelu_slope(load(desc.aux, type, at_aux));
     if (desc.epilogue & 4) sum += load(desc.bias, type, row);
     if (desc.epilogue & 128) store(desc.aux, type, at_aux, sum);
     if (desc.epilogue & 32)
@@ -93,6 +101,13 @@ double number(const EmulatedDesc& desc, const void* scalar) { return load(scalar
 
 bool has_alignment(const void* p, uint64_t bytes) {
     return reinterpret_cast<uintptr_t>(p) % bytes == 0;
+}
+
+// The workspace is written to. Its ends stand for all of it, which takes too long.
+void lose_ends(void* workspace, size_t bytes) {
+    const size_t end = std::min<size_t>(bytes, 4096);
+    std::memset(workspace, 0xFF, end);
+    std::memset(static_cast<char*>(workspace) + bytes - end, 0xFF, end);
 }
 
 nn::emulated::BlasLtApi make_api() {
@@ -213,15 +228,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               const void* a, cublasLtMatrixLayout_t la, const void* b,
                               cublasLtMatrixLayout_t lb, const void* beta, const void* c,
                               cublasLtMatrixLayout_t lc, void* d, cublasLtMatrixLayout_t ld,
-                              const cublasLtMatmulAlgo_t* algo, void*, size_t, cudaStream_t) {
+                              const cublasLtMatmulAlgo_t* algo, void* workspace,
+                              size_t workspace_bytes, cudaStream_t) {
     const void* pointers[] = {a, b, c, d};
     for (int i = 0; i < 4; ++i)
         if (!has_alignment(pointers[i], algo->data[i])) return CUBLAS_STATUS_INVALID_VALUE;
     if (!fits(*desc, *la, *lb, *lc) || !has_epilogue(*desc, *ld) ||
-        ((desc->epilogue & 4) && !desc->bias) || ((desc->epilogue & 128) && !desc->aux))
+        ((desc->epilogue & (4 | 16)) && !desc->bias) || ((desc->epilogue & 128) && !desc->aux))
         return CUBLAS_STATUS_INVALID_VALUE;
+    lose_ends(workspace, workspace_bytes);
     const double alpha_value = number(*desc, alpha), beta_value = number(*desc, beta);
     const int64_t k = desc->trans_a ? la->rows : la->cols;
+    std::vector<double> row_sums(size_t(ld->rows));
     for (int64_t batch = 0; batch < ld->batch; ++batch)
         for (int64_t j = 0; j < ld->cols; ++j)
             for (int64_t i = 0; i < ld->rows; ++i) {
@@ -236,9 +254,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                 const int64_t at = batch * ld->stride + j * ld->ld + i;
                 sum *= alpha_value;
                 if (beta_value != 0) sum += beta_value * load(c, lc->type, at);
-                store(d, ld->type, at,
-                      finished(*desc, ld->type, sum, i,
-                               batch * desc->aux_stride + j * desc->aux_ld + i));
+                sum = finished(*desc, ld->type, sum, i,
+                               batch * desc->aux_stride + j * desc->aux_ld + i);
+                row_sums[size_t(i)] += sum;
+                store(d, ld->type, at, sum);
             }
+    for (int64_t i = 0; (desc->epilogue & 16) && i < ld->rows; ++i)
+        store(desc->bias, ld->type, i, row_sums[size_t(i)]);
     return CUBLAS_STATUS_SUCCESS;
 }
