@@ -2,6 +2,7 @@
 // device and the library's words, from every kernel. Run on the emulated device, with failures on
 // purpose.
 #include "tests/cpp/kernel_test.h"
+#include "tests/emulated/blaslt_twin.h"
 
 using namespace nn;
 using namespace nn::test;
@@ -56,7 +57,7 @@ namespace {
 template <class P>
 int fail_each_status(const char* name, const P& params, const std::vector<Tile*>& operands,
                      const std::string& start, Dtype dtype = Dtype::f32) {
-    for (int k = 1;; ++k) {
+    for (int k = 1; k <= 100; ++k) {
         const std::string plan = std::string(name) + ":1:status:" + std::to_string(k);
         const std::string error = failing(plan.c_str(), name, params, operands, dtype);
         if (error.empty()) return k - 1;
@@ -65,6 +66,8 @@ int fail_each_status(const char* name, const P& params, const std::vector<Tile*>
         CHECK(error.find(" failed: ") != std::string::npos);
         CHECK(failing("", name, params, operands, dtype) == "");
     }
+    FAIL(name << " fails without being told to");
+    return 0;
 }
 
 }  // namespace
@@ -103,6 +106,20 @@ TEST_CASE("each status of cuBLASLt that fails is one error, and the product is t
     CHECK(failing("", "gemm_dgelu", p, backward, Dtype::bf16) == "");
     CHECK(sums[0] == n * n * 0.5);
     CHECK(fail_each_status("gemm_dgelu", p, backward, "CUDA device 0: ", Dtype::bf16) == 4);
+}
+
+TEST_CASE("what describes a product is put to cuBLASLt itself, where that is installed") {
+    using emulated::LtTwin;
+    const LtTwin twin = LtTwin::product(68, 0);  // CUBLAS_COMPUTE_32F, CUDA_R_32F
+    const int32_t epilogue = 64 | 128 | 16;      // CUBLASLT_EPILOGUE_DGELU_BGRAD
+    CHECK_FALSE(twin.refused());
+    CHECK(twin.set(7, &epilogue, sizeof epilogue));
+    if (!LtTwin::installed()) {
+        WARN("cuBLASLt is not installed, and was not asked");
+        return;
+    }
+    CHECK_FALSE(twin.set(7, &epilogue, 3));
+    CHECK_FALSE(twin.set(9999, &epilogue, sizeof epilogue));
 }
 
 TEST_CASE("each launch and each call of the CUDA runtime that fails is one error") {

@@ -1,5 +1,6 @@
 // cuBLASLt by plain loops, column-major as NVIDIA documents it, with its rules checked: sizes that
-// fit, leading dimensions and alignments as announced, and epilogues only where it has them.
+// fit, leading dimensions and alignments as announced, and epilogues only where it has them. What
+// describes a product must please cuBLASLt itself too (blaslt_twin.h).
 #include "kernels/cuda/blaslt.h"
 
 #include <algorithm>
@@ -7,9 +8,13 @@
 #include <stdexcept>
 #include <vector>
 
+#include "tests/emulated/blaslt_twin.h"
+
+using nn::emulated::LtTwin;
+
 struct EmulatedLt {};
 struct EmulatedDesc {
-    cublasComputeType_t compute;
+    LtTwin twin;
     cudaDataType_t scale;
     int32_t trans_a = 0, trans_b = 0, epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     void* bias = nullptr;
@@ -17,12 +22,14 @@ struct EmulatedDesc {
     int64_t aux_ld = 0, aux_stride = 0;
 };
 struct EmulatedLayout {
+    LtTwin twin;
     cudaDataType_t type;
     int64_t rows, cols, ld;
     int32_t batch = 1;
     int64_t stride = 0;
 };
 struct EmulatedPreference {
+    LtTwin twin;
     std::map<int, uint64_t> values;
 };
 
@@ -49,6 +56,12 @@ void store(void* data, cudaDataType_t type, int64_t i, double value) {
         static_cast<uint16_t*>(data)[i] =
             std::isnan(single) ? 0x7FFF : uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
     }
+}
+
+template <class T> cublasStatus_t made(const T& value, T** to) {
+    if (value.twin.refused()) return CUBLAS_STATUS_INVALID_VALUE;
+    *to = new T(value);
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 template <class T> bool take(const void* from, size_t bytes, T* to) {
@@ -150,8 +163,7 @@ const char* cublasLtGetStatusString(cublasStatus_t code) {
 }
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
-    *desc = new EmulatedDesc{.compute = compute, .scale = scale};
-    return CUBLAS_STATUS_SUCCESS;
+    return made({.twin = LtTwin::product(compute, scale), .scale = scale}, desc);
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
     delete desc;
@@ -160,6 +172,7 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, size_t bytes) {
+    if (!desc->twin.set(attribute, value, bytes)) return CUBLAS_STATUS_INVALID_VALUE;
     switch (attribute) {
         case CUBLASLT_MATMUL_DESC_TRANSA: return status(take(value, bytes, &desc->trans_a));
         case CUBLASLT_MATMUL_DESC_TRANSB: return status(take(value, bytes, &desc->trans_b));
@@ -173,8 +186,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
 }
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
                                           uint64_t rows, uint64_t cols, int64_t ld) {
-    *layout = new EmulatedLayout{type, int64_t(rows), int64_t(cols), ld};
-    return CUBLAS_STATUS_SUCCESS;
+    return made({LtTwin::layout(type, rows, cols, ld), type, int64_t(rows), int64_t(cols), ld},
+                layout);
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
     delete layout;
@@ -183,13 +196,13 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 cublasLtMatrixLayoutAttribute_t attribute,
                                                 const void* value, size_t bytes) {
+    if (!layout->twin.set(attribute, value, bytes)) return CUBLAS_STATUS_INVALID_VALUE;
     return attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT
                ? status(take(value, bytes, &layout->batch))
                : status(take(value, bytes, &layout->stride));
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
-    *preference = new EmulatedPreference;
-    return CUBLAS_STATUS_SUCCESS;
+    return made({LtTwin::preference(), {}}, preference);
 }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
     delete preference;
@@ -200,7 +213,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     const void* value, size_t bytes) {
     uint64_t number = 0;
     const bool wide = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-    if (bytes != (wide ? 8 : 4)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (bytes != (wide ? 8 : 4) || !preference->twin.set(attribute, value, bytes))
+        return CUBLAS_STATUS_INVALID_VALUE;
     std::memcpy(&number, value, bytes);
     preference->values[attribute] = number;
     return CUBLAS_STATUS_SUCCESS;
