@@ -171,6 +171,11 @@ int planned_workers() {
     return std::max(1, usable_cores() - gpus_for(state.options));
 }
 
+int planned_gpus() {
+    if (state.place == STARPU_CPU) return 0;
+    return state.running ? int(starpu_cuda_worker_get_count()) : gpus_for(state.options);
+}
+
 namespace {
 
 // More workers than cores take turns, and wait for each other at the end of every step.

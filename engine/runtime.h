@@ -25,6 +25,7 @@ uint32_t runtime_number();  // counts starts, so that a tile knows whether its h
 int cpu_workers();          // starts the runtime
 int gpu_workers();
 int planned_workers();  // how many CPU workers there are or will be; starts nothing
+int planned_gpus();     // likewise, of the GPUs that tasks may go to (place_tasks)
 std::string starpu_version();
 int places();                        // memories: RAM first, then the GPUs'; 1 until tasks have run
 std::string place_name(int number);  // "RAM", "GPU 0"

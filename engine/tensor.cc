@@ -22,14 +22,6 @@ constexpr int64_t large_tile = int64_t(32) << 20;
 int64_t large_tiles() { return std::max(12, 2 * planned_workers()); }
 constexpr int64_t vocab_tile = 8192;
 
-// Tokens per tile when the user says nothing: one tile a worker. Two a worker would balance better,
-// but every tile reads all weights: measured on two cores, GPT-2 124M and 1024 tokens a step, two
-// tiles of 512 are 11 % faster than four of 256.
-int64_t auto_tokens(int64_t tokens) {
-    const int64_t workers = planned_workers();
-    return std::clamp<int64_t>((tokens + workers - 1) / workers, 128, 2048);
-}
-
 // Host layout of a tile: a callback of wait_readable/wait_writable copies between it and the user's
 // row-major array.
 struct HostCopy {
@@ -83,6 +75,15 @@ void check_rank(const Dims& shape) {
 }
 
 }  // namespace
+
+// On CPU cores one tile a worker. Two a worker would balance better, but every tile reads all
+// weights: measured on two cores, GPT-2 124M and 1024 tokens a step, two tiles of 512 are 11 %
+// faster than four of 256. On GPUs one tile a GPU: handing out a task takes 10 us or so, in which
+// 400 TFLOP/s multiply 850 tokens by the largest weight of a block of GPT-2 124M.
+int64_t tokens_per_tile(int64_t tokens, int cpus, int gpus) {
+    const int64_t tiles = gpus > 0 ? gpus : cpus;
+    return std::clamp<int64_t>((tokens + tiles - 1) / tiles, 128, gpus > 0 ? 16384 : 2048);
+}
 
 Tensor::Tensor(Grid grid, Dtype dtype) : data_(std::make_shared<TensorData>()) {
     data_->shape = grid.shape();
@@ -155,7 +156,9 @@ Grid choose_grid(const Dims& shape, Dtype dtype, const std::vector<std::string>&
             grid.axes[axis] = cut_evenly(shape[axis], vocab_tile);
         } else if (name == "batch" || name == "time") {  // ids (batch, time): cut by tokens
             const int64_t wanted = tile_size("tokens");
-            const int64_t tokens = wanted ? wanted : auto_tokens(product(shape));
+            const int64_t tokens =
+                wanted ? wanted
+                       : tokens_per_tile(product(shape), planned_workers(), planned_gpus());
             const int64_t rows = name == "batch" ? std::max<int64_t>(1, tokens / inner)
                                                  : std::min(tokens, shape[axis]);
             grid.axes[axis] = cut_evenly(shape[axis], rows);

@@ -54,6 +54,8 @@ private:
 Grid choose_grid(const Dims& shape, Dtype dtype, const std::vector<std::string>& axis_names);
 void set_tile_size(const std::string& axis_name, int64_t size);  // 0: auto again
 int64_t tile_size(const std::string& axis_name);                 // 0 when not set
+// Tokens of a tile where no size is set; gpus: 0 where tasks go to none.
+int64_t tokens_per_tile(int64_t tokens, int cpus, int gpus);
 
 // Whole tensors to and from host memory, row-major. Both wait, and both refuse while recording.
 void read_tensor(const Tensor& tensor, void* out);
