@@ -86,12 +86,15 @@ function M.list(folder)
   return names
 end
 
---- make_folder(path, what): makes a folder and those above it. Errors: where that is impossible.
+--- make_folder(path, what) -> those that were made: a folder and those above it, outermost first.
+--- Errors: where that is impossible.
 function M.make_folder(path, what)
-  local made = checked(path):sub(1, 1) == "/" and "/" or ""
+  local made, new = checked(path):sub(1, 1) == "/" and "/" or "", {}
   for part in path:gmatch("[^/]+") do
     made = made .. part .. "/"
-    if C.mkdir(made, 493) ~= 0 then                 -- rwxr-xr-x
+    if C.mkdir(made, 493) == 0 then                 -- rwxr-xr-x
+      new[#new + 1] = made
+    else
       local text, number = reason()
       if number ~= EXISTS and not M.list(made) then
         lib.fail("cannot make %s '%s': %s", what or "the folder", path, text)
@@ -99,6 +102,15 @@ function M.make_folder(path, what)
     end
   end
   if not M.list(path) then lib.fail("%s '%s' is not a folder", what or "the path", path) end
+  return new
+end
+
+--- remove_empty(folders): takes folders that make_folder() made away again, as long as they are
+--- empty.
+function M.remove_empty(folders)
+  for i = #folders, 1, -1 do
+    if C.rmdir(folders[i]) ~= 0 then return end
+  end
 end
 
 --- remove(path): removes a file or a folder with all it holds; nothing where there is none.

@@ -38,6 +38,7 @@ jit.off(append)     -- compiled, a flush that fails is tried again, with nothing
 --- disk is told, once.
 function Log:event(name, fields)
   if not self.metrics then
+    files.make_folder(self.folder, "the output folder")
     local file, reason = io.open(files.join(self.folder, "metrics.jsonl"), "a")
     self.metrics = file or lib.fail("cannot write %s", reason)
   end

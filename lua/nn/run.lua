@@ -23,8 +23,8 @@ local LAG = 2                    -- steps submitted after one before its results
 local tracked = arguments.names "model optim data vocabulary"
 local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in a row end the run
 
---- nn.run(cfg) -> run. Makes the output folder and finds out whether it can be written to, finds
---- the checkpoint to resume from, sets seed and memory budget. `cfg`: settings with nn.run_fields.
+--- nn.run(cfg) -> run. Finds out whether the output folder can be made and written to, finds the
+--- checkpoint to resume from, sets seed and memory budget. `cfg`: settings with nn.run_fields.
 --- run.vocabulary is that of the checkpoint, if there is one.
 --- Errors: a folder that cannot be written to or holds a run already; a damaged checkpoint.
 ---     local run = nn.run(cfg)
@@ -35,7 +35,7 @@ function M.run(cfg)
   local nn = require "nn"
   run_settings.need(cfg)
   local out = cfg.out ~= "" and cfg.out or run_settings.default_folder(cfg)
-  if not cfg.plan then run_settings.prepare_folder(out, cfg.resume) end
+  if not cfg.plan then run_settings.check_folder(out, cfg.resume) end
   cfg.out = out
   local self = setmetatable({cfg = cfg, out = out, log = log.new(out), step = 0, seconds = 0,
                              skipped = 0, pending = {}}, Run)
@@ -69,7 +69,8 @@ end
 function Run:say(text, style) self.log:say(text, style) end
 
 --- run:track{model=, optim=, data=, vocabulary=}: what checkpoints hold. Resumes here, if that was
---- asked for, and writes config.json. Errors: settings of another model than the checkpoint's.
+--- asked for, makes the output folder and writes config.json. Errors: settings of another model than
+--- the checkpoint's.
 ---     nn.run(cfg):track{model = model, optim = optim, data = data.train}
 function Run:track(parts)
   parts = arguments.options("track", parts, tracked)
@@ -87,6 +88,7 @@ function Run:track(parts)
     self.saver:resumed(self.checkpoint)
     self:say(("resumed after step %d from %s"):format(self.step, self.checkpoint.path))
   end
+  files.make_folder(self.out, "the output folder")
   files.write(files.join(self.out, "config.json"), files.json(self.cfg, "") .. "\n")
 end
 

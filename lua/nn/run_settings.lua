@@ -61,13 +61,15 @@ function M.default_folder(cfg)
   return name(cfg.resume == "auto" and math.max(1, number - 1) or number)
 end
 
---- prepare_folder(out, resume): makes a run's folder. Errors: one that cannot be written to, or
---- that holds a run already while nothing is to be resumed.
-function M.prepare_folder(out, resume)
-  files.make_folder(out, "the output folder")
+--- check_folder(out, resume): whether a run's folder can be made and written to; a run that is then
+--- refused for other reasons leaves none. Errors: one that cannot, or that holds a run already while
+--- nothing is to be resumed.
+function M.check_folder(out, resume)
+  local made = files.make_folder(out, "the output folder")
   local probe = files.join(out, ".probe")
   files.create(probe):close()
   files.remove(probe)
+  files.remove_empty(made)
   if resume == "none" then
     local saved = checkpoint.list(out)
     if #saved > 0 then

@@ -131,6 +131,9 @@ t.case("a model or a step that cannot fit is refused before anything is computed
           .. "parameters and moments, %d+ MB of gradients and activations%), there are 50 MB "
           .. "%(50000000 bytes%); lower data%.batch %(data%.accum makes up for it%), "
           .. "model%.context or model%.layers\n$"), output)
+  local before = files.list(folder)
+  t.same(train "data.text=text.txt data.batch=4096 memory_gb=0.05 out=a/b", 1)
+  t.same(files.list(folder), before)   -- nothing was made
 end)
 
 t.case("an output folder that cannot be written to is found before training", function()
