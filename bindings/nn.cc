@@ -42,7 +42,8 @@ extern "C" {
 
 const char* nn_error(void) { return last_error().c_str(); }
 
-int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory) {
+int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory,
+                 int32_t streams) {
     return guard([&] {
         if (cpus < 0 || cpus > 1024) fail("devices: %d CPU workers", cpus);
         if (gpus < -1 || gpus > 1024) fail("devices: %d GPUs", gpus);
@@ -51,7 +52,8 @@ int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_
             fail(
                 "devices: gpu_memory is %lld bytes; 0 (what there is) or 64 MB and more are needed",
                 (long long)gpu_memory);
-        configure({cpus, scheduler ? scheduler : "", gpus, gpu_memory});
+        if (streams < 0 || streams > 4) fail("devices: %d streams; 1 to 4 are possible", streams);
+        configure({cpus, scheduler ? scheduler : "", gpus, gpu_memory, streams});
     });
 }
 
@@ -59,7 +61,7 @@ int nn_workers(int32_t* cpus, int32_t* gpus) {
     return guard([&] {
         given(cpus, "cpus"), given(gpus, "gpus");
         *cpus = cpu_workers();
-        *gpus = gpu_workers();
+        *gpus = nn::gpus();
     });
 }
 

@@ -122,8 +122,9 @@ typedef struct {
 const char* nn_error(void);    // the last message
 const char* nn_version(void);  // several lines: nnlua, LuaJIT, StarPU, BLAS, CUDA
 // Before the first task. cpus 0, scheduler NULL or "": chosen; gpus: at most so many, -1: all;
-// gpu_memory: bytes that tiles may take on each, 0: 90 % of what it has.
-int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory);
+// gpu_memory: bytes that tiles may take on each, 0: 90 % of what it has; streams: of each, 0: one.
+int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory,
+                 int32_t streams);
 int nn_workers(int32_t* cpus, int32_t* gpus);
 int nn_shutdown(void);              // waits; refs become stale
 int nn_sync(void);                  // waits for every task

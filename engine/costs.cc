@@ -10,6 +10,7 @@
 #include "engine/error.h"
 #include "engine/gpu.h"
 #include "engine/memory.h"
+#include "engine/runtime.h"
 
 namespace nn {
 namespace {
@@ -108,6 +109,20 @@ void measure_gpu(void*) {
     }
 }
 
+// Each GPU by one of its streams, alone; the others are taken to be as fast.
+void measure_gpus() {
+    std::vector<unsigned> first;
+    for (int worker : first_streams()) first.push_back(unsigned(worker));
+    if (first.empty()) return;
+    starpu_execute_on_specific_workers(measure_gpu, nullptr, unsigned(first.size()), first.data(),
+                                       "rates");
+    for (unsigned w = 0; w < starpu_worker_get_count(); ++w)
+        for (unsigned from : first)
+            if (starpu_worker_get_type(int(w)) == STARPU_CUDA_WORKER &&
+                starpu_worker_get_devid(int(w)) == starpu_worker_get_devid(int(from)))
+                rates[w] = rates[from];
+}
+
 // In microseconds, as StarPU wants it.
 double cost_of(starpu_task* task, unsigned worker, unsigned) {
     return seconds_of(*static_cast<const TaskArg*>(task->cl_arg), rates[worker]) * 1e6;
@@ -138,8 +153,7 @@ void start_costs() {
     for (int w = 0; w < int(starpu_worker_get_count()); ++w)
         if (starpu_worker_get_type(w) == STARPU_CPU_WORKER) rates[size_t(w)] = cpu;
     failure.clear();
-    if (starpu_cuda_worker_get_count() > 0)
-        starpu_execute_on_each_worker(measure_gpu, nullptr, STARPU_CUDA);
+    measure_gpus();
     if (!failure.empty()) fail("measuring the workers' rates: %s", failure.c_str());
 }
 

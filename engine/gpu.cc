@@ -79,7 +79,7 @@ void start_worker(void*) {
         prepare(workers[size_t(id)]);
     } catch (const std::exception& e) {
         std::lock_guard lock(error_mutex);
-        start_error = format("GPU %d: %s", starpu_worker_get_devid(id), e.what());
+        start_error = gpu_name(id) + ": " + e.what();
     }
 }
 

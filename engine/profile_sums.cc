@@ -130,8 +130,7 @@ std::vector<WorkerTimes> all_workers() {
     if (!running()) return out;
     for (int w = 0; w < int(starpu_worker_get_count()); ++w) {
         const bool gpu = starpu_worker_get_type(w) == STARPU_CUDA_WORKER;
-        const int number = gpu ? starpu_worker_get_devid(w) : w;
-        out.push_back({format(gpu ? "GPU %d" : "CPU %d", number), gpu, 0, 0, 0, 0, 0, 0});
+        out.push_back({gpu ? gpu_name(w) : "", gpu, 0, 0, 0, 0, 0, 0});
     }
     int cpus = 0;  // StarPU counts the GPUs' workers first
     for (WorkerTimes& w : out)

@@ -173,7 +173,7 @@ int planned_workers() {
 
 int planned_gpus() {
     if (state.place == STARPU_CPU) return 0;
-    return state.running ? int(starpu_cuda_worker_get_count()) : gpus_for(state.options);
+    return state.running ? int(first_streams().size()) : gpus_for(state.options);
 }
 
 namespace {
@@ -255,9 +255,35 @@ int cpu_workers() {
     return int(starpu_cpu_worker_get_count());
 }
 
-int gpu_workers() {
+namespace {
+
+// How many workers of the same GPU come before this one.
+int stream_of(int worker) {
+    int before = 0;
+    for (int w = 0; w < worker; ++w)
+        before += starpu_worker_get_type(w) == STARPU_CUDA_WORKER &&
+                  starpu_worker_get_devid(w) == starpu_worker_get_devid(worker);
+    return before;
+}
+
+}  // namespace
+
+int gpus() {
     start();
-    return int(starpu_cuda_worker_get_count());
+    return int(first_streams().size());
+}
+
+std::vector<int> first_streams() {
+    std::vector<int> out;
+    for (int w = 0; w < int(starpu_worker_get_count()); ++w)
+        if (starpu_worker_get_type(w) == STARPU_CUDA_WORKER && stream_of(w) == 0) out.push_back(w);
+    return out;
+}
+
+std::string gpu_name(int worker) {
+    const int device = starpu_worker_get_devid(worker);
+    if (starpu_cuda_worker_get_count() == first_streams().size()) return format("GPU %d", device);
+    return format("GPU %d, stream %d", device, stream_of(worker) + 1);
 }
 
 std::string starpu_version() {
@@ -353,7 +379,7 @@ void choose_attention(int32_t backend) { state.attention = backend; }
 int32_t attention_choice() { return state.attention; }
 
 void place_tasks(uint32_t where) {
-    if (where == STARPU_CUDA && gpu_workers() == 0)
+    if (where == STARPU_CUDA && gpus() == 0)
         fail("tasks cannot be placed on GPUs: there is none that this build can use");
     if (where == STARPU_CPU && cpu_workers() == 0)
         fail("tasks cannot be placed on CPU cores: there is no CPU worker");

@@ -15,6 +15,7 @@ struct RuntimeOptions {
     std::string scheduler;   // empty: prio on CPUs, dmdas with GPUs
     int gpus = -1;           // at most so many; -1: all
     int64_t gpu_memory = 0;  // bytes that tiles may take on each GPU; 0: 90 % of its memory
+    int streams = 0;         // of each GPU, each a worker of StarPU's; 0: one
 };
 
 void configure(const RuntimeOptions& options);  // before the first task; an error afterwards
@@ -23,9 +24,11 @@ void shutdown();  // waits for all tasks; idempotent; handles that still exist b
 bool running();
 uint32_t runtime_number();  // counts starts, so that a tile knows whether its handle is still alive
 int cpu_workers();          // starts the runtime
-int gpu_workers();
-int planned_workers();  // how many CPU workers there are or will be; starts nothing
-int planned_gpus();     // likewise, of the GPUs that tasks may go to (place_tasks)
+int gpus();                 // likewise; a GPU has a worker for each of its streams
+std::vector<int> first_streams();  // a worker of each GPU, while StarPU runs
+std::string gpu_name(int worker);  // "GPU 0"; of several streams "GPU 0, stream 2"
+int planned_workers();             // how many CPU workers there are or will be; starts nothing
+int planned_gpus();                // likewise, of the GPUs that tasks may go to (place_tasks)
 std::string starpu_version();
 int places();                        // memories: RAM first, then the GPUs'; 1 until tasks have run
 std::string place_name(int number);  // "RAM", "GPU 0"

@@ -18,6 +18,24 @@ namespace {
 
 void set_default_env(const char* name, const std::string& value) { setenv(name, value.c_str(), 0); }
 
+// A variable that an option sets (0: not given). What an earlier start set is taken back; what the
+// user set is not.
+class OptionEnv {
+public:
+    explicit OptionEnv(const char* name) : name_(name) {}
+    void set(int64_t value) {
+        if (value > 0)
+            setenv(name_, std::to_string(value).c_str(), 1);
+        else if (ours_)
+            unsetenv(name_);
+        ours_ = value > 0;
+    }
+
+private:
+    const char* const name_;
+    bool ours_ = false;
+};
+
 std::string cache_folder() {
     const char* cache = std::getenv("XDG_CACHE_HOME");
     const char* home = std::getenv("HOME");
@@ -34,12 +52,9 @@ void prepare_environment(const RuntimeOptions& options) {
     set_default_env("STARPU_FXT_TRACE", "0");
     set_default_env("STARPU_LIMIT_CPU_MEM", "0");  // the budget is ours (engine/memory.h)
     set_default_env("STARPU_WORKERS_GETBIND", "1");
-    static bool limited = false;  // by us
-    if (options.gpu_memory > 0)
-        setenv("STARPU_LIMIT_CUDA_MEM", std::to_string(options.gpu_memory >> 20).c_str(), 1);
-    else if (limited)
-        unsetenv("STARPU_LIMIT_CUDA_MEM");
-    limited = options.gpu_memory > 0;
+    static OptionEnv memory("STARPU_LIMIT_CUDA_MEM"), streams("STARPU_NWORKER_PER_CUDA");
+    memory.set(options.gpu_memory >> 20);
+    streams.set(options.streams);
     std::error_code ignored;
     std::filesystem::create_directories(cache_folder(), ignored);
     set_default_env("STARPU_PERF_MODEL_DIR", cache_folder());

@@ -302,7 +302,7 @@ void submit_helpers() {
         made->cpu_funcs[0] = help_on_cpu;
         return made;
     }();
-    if (gpu_workers() > 0) return;
+    if (gpus() > 0) return;
     for (int i = 1; i < cpu_workers(); ++i) {
         starpu_task* t = create_task();
         t->cl = codelet;

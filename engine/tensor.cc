@@ -78,11 +78,12 @@ void check_rank(const Dims& shape) {
 
 // On CPU cores one tile a worker. Two a worker would balance better, but every tile reads all
 // weights: measured on two cores, GPT-2 124M and 1024 tokens a step, two tiles of 512 are 11 %
-// faster than four of 256. On GPUs one tile a GPU: handing out a task takes 10 us or so, in which
-// 400 TFLOP/s multiply 850 tokens by the largest weight of a block of GPT-2 124M.
+// faster than four of 256. On GPUs two tiles a GPU, since StarPU hands a task out when those that
+// it depends on are over: a GPU works on one tile meanwhile. This takes 10 us or so, in which 400
+// TFLOP/s multiply 850 tokens by the largest weight of a block of GPT-2 124M.
 int64_t tokens_per_tile(int64_t tokens, int cpus, int gpus) {
-    const int64_t tiles = gpus > 0 ? gpus : cpus;
-    return std::clamp<int64_t>((tokens + tiles - 1) / tiles, 128, gpus > 0 ? 16384 : 2048);
+    const int64_t tiles = gpus > 0 ? 2 * gpus : cpus;
+    return std::clamp<int64_t>((tokens + tiles - 1) / tiles, 128, gpus > 0 ? 8192 : 2048);
 }
 
 Tensor::Tensor(Grid grid, Dtype dtype) : data_(std::make_shared<TensorData>()) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/error.h"
+#include "engine/runtime.h"
 
 namespace nn {
 namespace {
@@ -42,8 +43,7 @@ double now() { return starpu_timing_now() * 1e-6; }
 Record& record_of(int place) { return records[starpu_worker_get_id()][place]; }
 
 std::string worker_name(int worker) {
-    if (starpu_worker_get_type(worker) == STARPU_CUDA_WORKER)
-        return format("GPU %d", starpu_worker_get_devid(worker));
+    if (starpu_worker_get_type(worker) == STARPU_CUDA_WORKER) return gpu_name(worker);
     return format("CPU worker %d", worker);
 }
 

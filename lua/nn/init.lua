@@ -225,21 +225,22 @@ function nn.set_random_state(state)
   check(C.nn_set_random_counter(state.counter))
 end
 
---- nn.devices{cpus=4, scheduler="prio", gpus=1, gpu_memory=8e9} chooses the workers, before the
---- first tensor is computed: how many CPU cores (0: all), which of StarPU's schedulers, how many
---- GPUs (all unless given), and how many bytes of each GPU's memory tensors may take (0: 90 % of
---- it). What does not fit stays in RAM and is copied when a task needs it, so a smaller budget
---- costs time and nothing else; the tiles of any one task must fit. Errors: when it is too late;
---- more GPUs than there are.
+--- nn.devices{cpus=4, scheduler="prio", gpus=1, gpu_memory=8e9, streams=1} chooses the workers,
+--- before the first tensor is computed: how many CPU cores (0: all), which of StarPU's schedulers,
+--- how many GPUs (all unless given), how many bytes of each GPU's memory tensors may take (0: 90 %
+--- of it), and how many streams (1 to 4) of each run kernels beside each other. What does not fit
+--- stays in RAM and is copied when a task needs it, so a smaller budget costs time and nothing
+--- else; the tiles of any one task must fit. Errors: when it is too late; more GPUs than there are.
 ---     nn.zeros(1):item()
 ---     nn.devices{cpus = 2}  --> error: ...
 function nn.devices(options)
   options = arguments.options("devices", options,
-                              {cpus = true, scheduler = true, gpus = true, gpu_memory = true})
+                              arguments.names "cpus scheduler gpus gpu_memory streams")
   local cpus = arguments.whole("devices", "cpus", options.cpus or 0, 0)
   local gpus = options.gpus and arguments.whole("devices", "gpus", options.gpus, 0) or -1
   local memory = arguments.whole("devices", "gpu_memory", options.gpu_memory or 0, 0)
-  check(C.nn_configure(cpus, options.scheduler, gpus, memory))
+  local streams = options.streams and arguments.whole("devices", "streams", options.streams, 1)
+  check(C.nn_configure(cpus, options.scheduler, gpus, memory, streams or 0))
 end
 --- nn.workers() -> the number of CPU cores and of GPUs that compute.
 ---     nn.workers() >= 1  --> ...

@@ -17,7 +17,7 @@ constexpr int f32 = 0, f64 = 1, i64 = 4;
 
 // Whatever a test leaves open or alive is gone at its end.
 struct Library {
-    explicit Library(int cpus = 2) { nn_configure(cpus, "", -1, 0); }
+    explicit Library(int cpus = 2) { nn_configure(cpus, "", -1, 0, 0); }
     Library(const Library&) = delete;
     ~Library() {
         nn_defer_interrupts(0);
@@ -28,7 +28,7 @@ struct Library {
         nn_memory_budget(0);
         nn_shutdown();
         nn_sync();  // takes the error of a kernel that nobody asked for
-        nn_configure(0, nullptr, -1, 0);
+        nn_configure(0, nullptr, -1, 0, 0);
     }
 };
 

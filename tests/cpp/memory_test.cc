@@ -222,7 +222,7 @@ TEST_CASE("a tensor takes no memory before it is written and none after its end"
         CHECK(memory_info().in_use >= 8 << 20);
     }
     wait_all();
-    if (gpu_workers() == 0) CHECK(memory_info().in_use < 8 << 20);  // with GPUs StarPU keeps it
+    if (gpus() == 0) CHECK(memory_info().in_use < 8 << 20);  // with GPUs StarPU keeps it
     shutdown();
     CHECK(memory_info().in_use == 0);
     CHECK(memory_info().cached == 0);

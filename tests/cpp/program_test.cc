@@ -198,7 +198,7 @@ TEST_CASE("the plan counts tasks, tiles, FLOPs and the bytes that live at once")
 
 TEST_CASE("the memory of a temporary is given back after its last use") {
     const Session session;
-    if (gpu_workers() > 0) {
+    if (gpus() > 0) {
         WARN("skipped: with GPUs StarPU keeps what it frees");
         return;
     }
@@ -226,7 +226,7 @@ TEST_CASE("the memory of a temporary is given back after its last use") {
 
 TEST_CASE("an input that is unused, or returned, is given back at the end") {
     const Session session;
-    if (gpu_workers() > 0) {
+    if (gpus() > 0) {
         WARN("skipped: with GPUs StarPU keeps what it frees");
         return;
     }

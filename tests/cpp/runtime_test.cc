@@ -59,14 +59,16 @@ TEST_CASE(
         configure({1, "", 1000, 0});
         CHECK_THAT(error_of([] { start(); }), contains("asks for 1000 GPUs"));
         CHECK_FALSE(running());
-        configure({1, "", 0, int64_t(1) << 30});
+        configure({1, "", 0, int64_t(1) << 30, 2});
         CHECK(values_of(scalar_of(2))[0] == 2);
-        CHECK(gpu_workers() == 0);
+        CHECK(gpus() == 0);
         CHECK(std::string(getenv("STARPU_LIMIT_CUDA_MEM")) == "1024");
+        CHECK(std::string(getenv("STARPU_NWORKER_PER_CUDA")) == "2");
     }
     const Session session(1);
     CHECK(values_of(scalar_of(2))[0] == 2);
     CHECK(getenv("STARPU_LIMIT_CUDA_MEM") == nullptr);
+    CHECK(getenv("STARPU_NWORKER_PER_CUDA") == nullptr);
 }
 
 TEST_CASE("schedulers that choose by time are told it, from FLOPs and bytes and measured rates") {

@@ -66,14 +66,14 @@ bool can_share(const Grid& old, const Dims& shape) {
 
 }  // namespace
 
-TEST_CASE("automatic tiles of tokens are one a worker, and one a GPU where there are any") {
+TEST_CASE("automatic tiles of tokens are one a worker, and two a GPU where there are any") {
     CHECK(tokens_per_tile(1024, 2, 0) == 512);
     CHECK(tokens_per_tile(1025, 2, 0) == 513);
     CHECK(tokens_per_tile(100, 4, 0) == 128);
     CHECK(tokens_per_tile(1 << 20, 4, 0) == 2048);
-    CHECK(tokens_per_tile(16 * 1024, 15, 1) == 16 * 1024);
-    CHECK(tokens_per_tile(16 * 1024, 8, 4) == 4096);
-    CHECK(tokens_per_tile(1 << 20, 8, 4) == 16384);
+    CHECK(tokens_per_tile(16 * 1024, 15, 1) == 8192);
+    CHECK(tokens_per_tile(16 * 1024, 8, 4) == 2048);
+    CHECK(tokens_per_tile(1 << 20, 8, 4) == 8192);
 }
 
 TEST_CASE("a tensor written to and read back is the same for any cuts") {

@@ -1,5 +1,5 @@
 -- How fast GPT-2 trains here, as one line of JSON: the other side of torch_speed.py.
---   nnlua tests/gpu/speed.lua model=gpt2 batch=16 tokens=1024 steps=10 [dtype=bf16] [place=gpu]
+--   nnlua tests/gpu/speed.lua model=gpt2 batch=16 tokens=1024 steps=10 [streams=2] [tile=16384]
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
 
@@ -11,7 +11,8 @@ local cfg = nn.config({
   vocab = nn.field(96, "of a custom model", {min = 1}),
   batch = nn.field(16, "sequences a step", {min = 1}),
   tokens = nn.field(1024, "tokens of a sequence", {min = 1}),
-  tile = nn.field(0, "tokens of a tile; 0: all of a step in one", {min = 0}),
+  tile = nn.field(0, "tokens of a tile; 0: automatic", {min = 0}),
+  streams = nn.field(1, "of each GPU", {min = 1}),
   dtype = nn.field("bf16", "of weights and activations", {choices = {"f32", "bf16"}}),
   steps = nn.field(10, "measured steps", {min = 1}),
   warmup = nn.field(4, "steps before", {min = 1}),
@@ -20,9 +21,10 @@ local cfg = nn.config({
 }, arg)
 
 local per_step = cfg.batch * cfg.tokens
+nn.devices {streams = cfg.streams}
 nn.place(cfg.place)
 nn.seed(1)
-nn.tiles {tokens = cfg.tile > 0 and cfg.tile or per_step}
+nn.tiles {tokens = cfg.tile}
 
 local function median(list)
   table.sort(list)
