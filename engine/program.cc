@@ -275,7 +275,7 @@ void Program::submit_tasks() {
     submitted_ = true;
     const ProfileSpan span(ProfileSpan::submit);
     const ProfileRun run;
-    const double start = starpu_timing_now();
+    const double start = own_seconds();
     size_t step = 0;
     Expected expected(helped_ ? int64_t(tasks_.size()) : 0);
     for (size_t t = 0; t <= tasks_.size(); ++t) {
@@ -300,7 +300,7 @@ void Program::submit_tasks() {
     RuntimeStats& stats = mutable_stats();
     stats.tasks += int64_t(tasks_.size());
     stats.replayed_tasks += int64_t(tasks_.size());
-    stats.replay_seconds += (starpu_timing_now() - start) * 1e-6;
+    stats.replay_seconds += own_seconds() - start;
 }
 
 // Tasks in flight point at arguments that live here.

@@ -286,6 +286,12 @@ std::string gpu_name(int worker) {
     return format("GPU %d, stream %d", device, stream_of(worker) + 1);
 }
 
+double own_seconds() {
+    timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return double(time.tv_sec) + double(time.tv_nsec) * 1e-9;
+}
+
 std::string starpu_version() {
     int major, minor, release;
     starpu_get_version(&major, &minor, &release);

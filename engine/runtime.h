@@ -93,10 +93,13 @@ uint32_t tasks_place();
 
 struct RuntimeStats {
     int64_t tasks, replayed_tasks;
-    double replay_seconds,
-        starpu_seconds;         // submission of replayed tasks: all of it, and StarPU's part
+    double replay_seconds,      // submission of replayed tasks, of own_seconds(): all of it,
+        starpu_seconds;         // and StarPU's part
     int64_t earlier_tasks = 0;  // before the others were cleared
 };
+// The calling thread's own time: what it waits for a core, which workers may hold, is no part of
+// it.
+double own_seconds();
 RuntimeStats runtime_stats();
 RuntimeStats& mutable_stats();
 

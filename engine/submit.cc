@@ -22,11 +22,15 @@ namespace {
 
 // Adds the time of StarPU's own calls to the statistics while profiling, for "microseconds a task
 // beyond StarPU's". One call in 17 is timed and stands for all: reading the clock takes as long as
-// many of these calls do, and few programs make the same calls 17 at a time.
+// many of these calls do, and few programs make the same calls 17 at a time. The clock is not that
+// of own_seconds(), which takes a system call; what is longer than a millisecond is left out, since
+// the core was taken away then.
 class StarpuTime {
 public:
     ~StarpuTime() {
-        if (on_) mutable_stats().starpu_seconds += every * (starpu_timing_now() - start_) * 1e-6;
+        if (!on_) return;
+        const double time = starpu_timing_now() - start_;
+        if (time < 1000) mutable_stats().starpu_seconds += every * time * 1e-6;
     }
 
 private:

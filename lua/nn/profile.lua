@@ -120,8 +120,9 @@ end
 --- It prints as a table by op. Fields, in seconds: seconds (of the clock), busy and idle = {data,
 --- dependencies, nothing, engine}, which add up to seconds times the number of workers; ops,
 --- kernels and layers = {{name, calls, seconds, flops, bytes}, ...}, most seconds first;
---- workers = {{name, gpu, tasks, busy, data, ...}, ...}; main = {submitting, waiting}; tasks,
---- replayed_tasks, replay_seconds, starpu_seconds.
+--- workers = {{name, gpu, tasks, busy, data, ...}, ...}; main = {submitting, waiting}; tasks;
+--- replayed_tasks and the seconds that the main thread itself computed to submit them,
+--- replay_seconds, with StarPU's part, starpu_seconds.
 --- An idle worker waits for copies of its next task's data; for tasks before, while something is
 --- submitted that no worker can begin yet; for nothing, while nothing is submitted; or for the
 --- engine, while a task is ready: that is the scheduler's and StarPU's own time. Layers are named
