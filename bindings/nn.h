@@ -115,8 +115,8 @@ typedef struct {
 typedef struct {
     int64_t tasks, replayed_tasks;
     double replay_seconds, starpu_seconds;  // of the thread's own time: submitting, StarPU's part
-    int64_t earlier_tasks;  // before nn_profile cleared the numbers above
-    int64_t unfinished;     // tasks submitted that are not done yet
+    int64_t earlier_tasks;                  // before nn_profile cleared the numbers above
+    int64_t unfinished;                     // tasks submitted that are not done yet
 } nn_stats_t;
 
 const char* nn_error(void);    // the last message

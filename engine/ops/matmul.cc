@@ -225,9 +225,8 @@ const OpRegistrar linear_backward = Op{
         "dx, dweight, dbias, dx_sums\n"
         "The gradients of linear. pre is given for a layer with GELU. dweight and dbias of a bf16 "
         "layer are f32. Where one of them is given, the gradient is added to it in place. With "
-        "x_pre, where x = GELU(x_pre), dx is the gradient of x_pre, and dx_sums (in), of dbias's "
-        "dtype, "
-        "has its sums over all axes but the last: that of a bias added to make x_pre."
+        "x_pre, where x = GELU(x_pre), dx is the gradient of x_pre, and dx_sums (in) has its sums "
+        "over all axes but the last, as dbias: the gradient of a bias that is part of x_pre."
         "\n    nn.linear_backward(nn.ones(2, 3), nn.randn(2, 4), nn.randn(3, 4)):dims()  --> 2, 4",
     .inputs = {"dy", "x", "weight", "pre?", "dweight?", "dbias?", "x_pre?"},
     .attributes = {{"bias", "bool", "true", "the layer has a bias"},

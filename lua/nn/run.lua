@@ -69,8 +69,8 @@ end
 function Run:say(text, style) self.log:say(text, style) end
 
 --- run:track{model=, optim=, data=, vocabulary=}: what checkpoints hold. Resumes here, if that was
---- asked for, makes the output folder and writes config.json. Errors: settings of another model than
---- the checkpoint's.
+--- asked for, makes the output folder and writes config.json. Errors: settings of another model
+--- than the checkpoint's.
 ---     nn.run(cfg):track{model = model, optim = optim, data = data.train}
 function Run:track(parts)
   parts = arguments.options("track", parts, tracked)

@@ -61,9 +61,9 @@ function M.default_folder(cfg)
   return name(cfg.resume == "auto" and math.max(1, number - 1) or number)
 end
 
---- check_folder(out, resume): whether a run's folder can be made and written to; a run that is then
---- refused for other reasons leaves none. Errors: one that cannot, or that holds a run already while
---- nothing is to be resumed.
+--- check_folder(out, resume): whether a run's folder can be made and written to; a run that is
+--- then refused for other reasons leaves none. Errors: one that cannot, or that holds a run already
+--- while nothing is to be resumed.
 function M.check_folder(out, resume)
   local made = files.make_folder(out, "the output folder")
   local probe = files.join(out, ".probe")

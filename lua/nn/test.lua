@@ -6,6 +6,7 @@
 --     end)
 --     t.finish()
 -- and `nnlua FILE [--junit=REPORT.xml] [--times] [PART OF A NAME ...]` runs it.
+
 local arguments = require "nn.arguments"
 local ffi = require "ffi"
 local files = require "nn.files"
