@@ -100,27 +100,27 @@ Rates measured_rates(bool gpu) {
     return r;
 }
 
+// On one stream of a GPU, while nothing else runs there; its others are taken to be as fast.
 void measure_gpu(void*) {
+    const int device = starpu_worker_get_devid(starpu_worker_get_id());
     try {
-        rates[size_t(starpu_worker_get_id())] = measured_rates(true);
+        const Rates measured_here = measured_rates(true);
+        for (int w = 0; w < int(starpu_worker_get_count()); ++w)
+            if (starpu_worker_get_type(w) == STARPU_CUDA_WORKER &&
+                starpu_worker_get_devid(w) == device)
+                rates[size_t(w)] = measured_here;
     } catch (const std::exception& e) {
         std::lock_guard lock(mutex);
         failure = e.what();
     }
 }
 
-// Each GPU by one of its streams, alone; the others are taken to be as fast.
 void measure_gpus() {
-    std::vector<unsigned> first;
-    for (int worker : first_streams()) first.push_back(unsigned(worker));
-    if (first.empty()) return;
-    starpu_execute_on_specific_workers(measure_gpu, nullptr, unsigned(first.size()), first.data(),
-                                       "rates");
-    for (unsigned w = 0; w < starpu_worker_get_count(); ++w)
-        for (unsigned from : first)
-            if (starpu_worker_get_type(int(w)) == STARPU_CUDA_WORKER &&
-                starpu_worker_get_devid(int(w)) == starpu_worker_get_devid(int(from)))
-                rates[w] = rates[from];
+    const std::vector<int> first = first_streams();
+    std::vector<unsigned> workers(first.begin(), first.end());
+    if (!workers.empty())
+        starpu_execute_on_specific_workers(measure_gpu, nullptr, unsigned(workers.size()),
+                                           workers.data(), "rates");
 }
 
 // In microseconds, as StarPU wants it.

@@ -208,7 +208,10 @@ void run_linear_backward(Call& c) {
         Tensor parts;
         if (c.in("x_pre")) o.gelu_of = as_rows(c.in("x_pre")), o.sums = &parts;
         dx = reshape(matmul(dy, weight, o), x.shape());
-        if (parts) column_sums(parts, dx_sums = sums_of_columns(parts), false);
+        if (parts) {
+            dx_sums = sums_of_columns(parts);
+            column_sums(parts, dx_sums, false);
+        }
     }
     MatmulOptions o;
     o.trans_a = true;

@@ -32,7 +32,8 @@ local function train(place, dtype, compiled)
 end
 
 -- bf16 is rounded wherever a kernel ends, and kernels end elsewhere on a GPU.
-for dtype, tolerance in pairs {f32 = 1e-4, bf16 = 0.01} do
+for _, case in ipairs {{"f32", 1e-4}, {"bf16", 0.01}} do
+  local dtype, tolerance = unpack(case)
   for _, compiled in ipairs {false, true} do
     local how = dtype .. (compiled and ", compiled" or ", eager")
     t.case("eight steps on a GPU give the CPU's losses, " .. how, function()
