@@ -103,18 +103,19 @@ std::string library_root() {
     return NN_SOURCE_DIR;
 }
 
-// The message on the stack with the advice and the traceback of lua/nn/ffi.lua, if that is loaded.
+// The message on the stack with the advice and the traceback of the library, if that is loaded:
+// lua/nn/base/capi.lua puts the function into the table nn.host.
 bool add_advice(lua_State* L) {
     lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
-    lua_getfield(L, -1, "nn.ffi");
+    lua_getfield(L, -1, "nn.host");
     if (!lua_istable(L, -1)) return false;
     lua_getfield(L, -1, "traced");
     lua_pushvalue(L, 1);
     return lua_pcall(L, 1, 1, 0) == 0 && luaL_callmeta(L, -1, "__tostring");
 }
 
-// An error for people (a table of lua/nn/ffi.lua with a __tostring) stands for itself; anything
-// else gets a traceback.
+// An error for people (a table of lua/nn/base/capi.lua with a __tostring) stands for itself;
+// anything else gets a traceback.
 int add_traceback(lua_State* L) {
     if (lua_istable(L, 1) && luaL_callmeta(L, 1, "__tostring")) return 1;
     if (!lua_isstring(L, 1)) {
@@ -293,7 +294,7 @@ int run(int argc, char** argv) {
             code = run_text(state, code_text.c_str(), kind == 'e' ? "=(command line)" : "=-l");
     }
     if (code == 0 && options.reference)
-        code = run_text(state, "require('nn'); require('nn.reference').write()", "=--doc");
+        code = run_text(state, "require('nn'); require('nn.help.reference').write()", "=--doc");
     if (code == 0 && options.script)
         code = run_script(state, argv[options.script], argc, argv, options.script + 1);
     const bool nothing_asked = options.actions.empty() && !options.script && !options.reference;

@@ -1,9 +1,9 @@
 -- `nnlua --health`: what of this machine nnlua uses, and what to do where something is wrong.
 local ffi = require "ffi"
-local files = require "nn.files"
+local files = require "nn.io.files"
 local nn = require "nn"
-local show = require "nn.show"
-local terminal = require "nn.terminal"
+local show = require "nn.core.show"
+local terminal = require "nn.base.terminal"
 
 ffi.cdef [[
   typedef struct {
@@ -85,7 +85,7 @@ local function check_processor()
           math.max(1, math.floor(allowed))),
         "%d workers%s", workers, allowed < count
         and (", the control group allows %.1f cores"):format(allowed) or "")
-  local load, disturbed = require("nn.step_plan").load()
+  local load, disturbed = require("nn.plan.step").load()
   if not disturbed then
     fine("load of the last minute %.1f", load)
   else

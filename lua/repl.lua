@@ -5,7 +5,7 @@
 local ffi = require "ffi"
 local code = require "repl.code"
 local host = require "nn.host"
-local lib = require "nn.ffi"
+local lib = require "nn.base.capi"
 local nn = require "nn"
 local session = require "repl.session"
 
@@ -88,7 +88,7 @@ local function help(name)
   if name == "" then return print(tour) end
   local command = name:sub(1, 1) == "%" and require("repl.commands").all[name]
   if command then return print(command.usage .. ": " .. command.about) end
-  local found, about = require("nn.help").about(name)
+  local found, about = require("nn.help.lookup").about(name)
   local value = not found and name:find "^[%a_][%w_]*$" and rawget(_G, name)
   if value then                                  -- a variable of the user's
     local kind = nn.is_tensor(value) and "; its methods: x:abs and so on, by Tab behind " .. name
@@ -109,7 +109,7 @@ end
 
 local function handle(text)
   local word = text:match "^%s*%?%?%s*(.-)%s*$"
-  if word then return print(require("nn.help").search(word)) end
+  if word then return print(require("nn.help.lookup").search(word)) end
   word = text:match "^%s*%?%s*(.-)%s*$"
   if word then return help(word) end
   local command = text:match "^;%s*(.+)$"

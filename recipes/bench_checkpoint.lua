@@ -2,9 +2,9 @@
 -- whether it is to the bit the one that is written while training waits.
 --   nnlua recipes/bench_checkpoint.lua model=gpt2 batch=4 tokens=256 every=10 rounds=3
 local ffi = require "ffi"
-local checkpoint = require "nn.checkpoint"
-local files = require "nn.files"
-local units = require "nn.units"
+local checkpoint = require "nn.models.checkpoint"
+local files = require "nn.io.files"
+local units = require "nn.base.units"
 local nn, GPT2 = require "nn", require "models.gpt2"
 
 ffi.cdef "int memcmp(const void *a, const void *b, size_t count);"

@@ -4,6 +4,7 @@
 
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
+local thousands = require("nn.core.show").thousands
 
 local json = false
 local options = {}
@@ -114,7 +115,7 @@ if json then
 end
 
 print(("%s, %s parameters, %d x %d tokens a step, %d CPU workers, %d GPUs"):format(
-  cfg.model, require("nn.show").thousands(result.parameters), cfg.batch, cfg.tokens, cpus, gpus))
+  cfg.model, thousands(result.parameters), cfg.batch, cfg.tokens, cpus, gpus))
 print(("%-28s %10.1f"):format("ms a step (median)", result.ms_per_step))
 print(("%-28s %10.1f"):format("tokens/s", result.tokens_per_s))
 print(("%-28s %10.1f  (6 N + 12 L C T a token)"):format("GFLOP/s", result.gflops))

@@ -3,7 +3,7 @@
 -- the main thread shares the cores with the workers, who go on while it waits for one.
 --   nnlua recipes/bench_logging.lua steps=3000 log_every=10
 local ffi = require "ffi"
-local files = require "nn.files"
+local files = require "nn.io.files"
 local nn, GPT2 = require "nn", require "models.gpt2"
 
 local cfg = nn.config({

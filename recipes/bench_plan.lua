@@ -5,7 +5,7 @@
 --   nnlua recipes/bench_plan.lua only=accum   those with that word in their name
 
 local nn = require "nn"
-local run_plan = require "nn.run_plan"
+local run_plan = require "nn.plan.training"
 local GPT2 = require "models.gpt2"
 
 local cfg = nn.config({

@@ -2,7 +2,7 @@
 -- module calls, with and without a profile, in turns. The table gives medians: of the times, and of
 -- the ratios of neighbours.
 --   nnlua recipes/bench_profile.lua model=gpt2 batch=1 tokens=256 rounds=7
-local units = require "nn.units"
+local units = require "nn.base.units"
 local nn, GPT2 = require "nn", require "models.gpt2"
 
 local cfg = nn.config({

@@ -5,8 +5,8 @@
 --   nnlua recipes/gpt2_eval.lua model=gpt2 batch=8 --plan          what would a batch take?
 local ffi = require "ffi"
 local nn = require "nn"
-local files, token_file = require "nn.files", require "nn.token_file"
-local model_file, model_plan = require "nn.model_file", require "nn.model_plan"
+local files, token_file = require "nn.io.files", require "nn.data.token_file"
+local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
 
 local cfg = nn.config({
   model = nn.field("", "folder of a run, of a checkpoint, or of a model of transformers"),

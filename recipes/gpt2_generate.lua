@@ -4,8 +4,8 @@
 --   nnlua recipes/gpt2_generate.lua model=gpt2 prompts=questions.txt temperature=0
 --   nnlua recipes/gpt2_generate.lua model=gpt2 samples=8 --plan       what would that take?
 local nn = require "nn"
-local files, units = require "nn.files", require "nn.units"
-local model_file, model_plan = require "nn.model_file", require "nn.model_plan"
+local files, units = require "nn.io.files", require "nn.base.units"
+local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
 
 local cfg = nn.config({
   model = nn.field("", "folder of a run, of a checkpoint, or of a model of transformers"),

@@ -8,7 +8,7 @@
 -- Any setting can be given as a.b=value; --help lists them, --plan tells what a step would cost,
 -- --profile where the time of some steps goes.
 local nn, GPT2 = require "nn", require "models.gpt2"
-local files, model_file = require "nn.files", require "nn.model_file"
+local files, model_file = require "nn.io.files", require "nn.models.load"
 
 local field = nn.field
 local schema = {
@@ -86,7 +86,7 @@ if cfg.init ~= "" then
   local sizes, known = model_file.sizes(run.checkpoint and run.checkpoint.path or cfg.init)
   for name, value in pairs(sizes) do
     local path, wanted = "model." .. name, cfg.model[name]
-    local source = require("nn.config").given(cfg, path)
+    local source = require("nn.io.config").given(cfg, path)
     if source and wanted ~= value and not (name == "vocab" and wanted == 0) then
       nn.fail("%s=%d of %s does not go with init=%s, a model with %s=%d: leave it out%s, or train "
               .. "a new model without init", path, wanted, source, cfg.init, path, value,

@@ -1,7 +1,7 @@
 -- Compares runs on one page: curves over each other, what differs in their settings, samples.
 --   nnlua recipes/report.lua runs/char runs/char-2 out=compare.html
 local nn = require "nn"
-local report, units = require "nn.report", require "nn.units"
+local report, units = require "nn.train.report", require "nn.base.units"
 
 local folders, settings = {}, {}
 for _, word in ipairs(arg) do

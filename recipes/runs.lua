@@ -2,8 +2,8 @@
 --   nnlua recipes/runs.lua                 those in runs/
 --   nnlua recipes/runs.lua FOLDER          those in another folder
 local nn = require "nn"
-local files, metrics = require "nn.files", require "nn.metrics"
-local units = require "nn.units"
+local files, metrics = require "nn.io.files", require "nn.train.metrics"
+local units = require "nn.base.units"
 
 local words = {unpack(arg)}
 if words[1] and not words[1]:find "^%-" and not words[1]:find "=" then

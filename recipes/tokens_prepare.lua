@@ -4,7 +4,7 @@
 --   nnlua recipes/tokens_prepare.lua input=docs.jsonl.zst field=text learn=8192 out=data
 --   nnlua recipes/gpt2_train.lua data.bin=data/train.bin data.val=data/val.bin
 local nn = require "nn"
-local prepare, units = require "nn.prepare", require "nn.units"
+local prepare, units = require "nn.data.prepare", require "nn.base.units"
 
 local cfg = nn.config({
   input = nn.field("", "files and folders, separated by commas"),

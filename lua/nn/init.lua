@@ -2,14 +2,14 @@
 -- from the files beside this one, loaded when first asked for.
 
 local ffi = require "ffi"
-local arguments = require "nn.arguments"
-local elsewhere = require "nn.elsewhere"
-local lib = require "nn.ffi"
-local ops = require "nn.op"
-local tensor = require "nn.tensor"
-local grad = require "nn.grad"
-local module = require "nn.module"
-local layers = require "nn.layers"
+local arguments = require "nn.base.arguments"
+local elsewhere = require "nn.base.hints"
+local lib = require "nn.base.capi"
+local ops = require "nn.core.op"
+local tensor = require "nn.core.tensor"
+local grad = require "nn.core.tape"
+local module = require "nn.core.module"
+local layers = require "nn.core.layers"
 local C, check = lib.C, lib.check
 
 local nn = {}
@@ -369,14 +369,19 @@ end
 -- Files that are loaded at the first use of one of their names.
 local lazy = {}
 for file, names in pairs {
-  bpe_files = "tokenizer", bpe_train = "train_tokenizer",
-  checkpoint = "open_checkpoint save_checkpoint", compile = "compile plan",
-  config = "config field", data = "data data_fields", generate = "generate evaluate",
-  hf = "load_hf save_hf", memory = "memory memory_budget reset_peak", model_file = "load_model",
-  optim = "AdamW SGD", profile = "profile trace sgemm_gflops", run = "run",
-  accumulate = "accumulate", run_settings = "run_fields", step_plan = "plan_step",
-  safetensors = "load_safetensors save_safetensors", schedule = "schedule schedules",
-  task = "task kernels", vocabulary = "vocabulary",
+  ["base.budget"] = "memory memory_budget reset_peak",
+  ["core.accumulate"] = "accumulate", ["core.compile"] = "compile plan",
+  ["core.optim"] = "AdamW SGD", ["core.task"] = "task kernels",
+  ["data.loader"] = "data data_fields",
+  ["io.config"] = "config field", ["io.safetensors"] = "load_safetensors save_safetensors",
+  ["measure.profile"] = "profile trace sgemm_gflops",
+  ["models.checkpoint"] = "open_checkpoint save_checkpoint",
+  ["models.generate"] = "generate evaluate", ["models.hugging_face"] = "load_hf save_hf",
+  ["models.load"] = "load_model", ["plan.step"] = "plan_step",
+  ["text.bpe_files"] = "tokenizer", ["text.bpe_train"] = "train_tokenizer",
+  ["text.vocabulary"] = "vocabulary",
+  ["train.run"] = "run", ["train.schedule"] = "schedule schedules",
+  ["train.settings"] = "run_fields",
 } do
   for name in names:gmatch "%S+" do lazy[name] = "nn." .. file end
 end
@@ -386,13 +391,13 @@ setmetatable(nn, {
     local file = lazy[name]
     if not file then
       lib.misuse("nn has no '%s'%s", tostring(name),
-                 elsewhere.here("library", name) or require("nn.near").suggestion(name, nn))
+                 elsewhere.here("library", name) or require("nn.base.suggest").suggestion(name, nn))
     end
     nn[name] = require(file)[name]
     return nn[name]
   end,
   __tostring = function() return "the library nn, " .. nn.version():match "^[^\n]*" end,
 })
-require "nn.task"   -- adds Tensor:tile
+require "nn.core.task"   -- adds Tensor:tile
 
 return nn

@@ -7,12 +7,12 @@
 --     t.finish()
 -- and `nnlua FILE [--junit=REPORT.xml] [--times] [PART OF A NAME ...]` runs it.
 
-local arguments = require "nn.arguments"
+local arguments = require "nn.base.arguments"
 local ffi = require "ffi"
-local files = require "nn.files"
-local lib = require "nn.ffi"
+local files = require "nn.io.files"
+local lib = require "nn.base.capi"
 local nn = require "nn"
-local tensor = require "nn.tensor"
+local tensor = require "nn.core.tensor"
 
 ffi.cdef "long readlink(const char *path, char *out, size_t size);"
 
@@ -216,7 +216,7 @@ end
 ---                             backward = function(g) return g end}
 ---     t.gradcheck(wrong, {x})  --> error: the slope in input 1 is ..., finite differences give ...
 function M.gradcheck(f, inputs, tolerance)
-  require("nn.gradcheck").check(fail, f, inputs, tolerance)
+  require("nn.core.gradcheck").check(fail, f, inputs, tolerance)
 end
 
 --- t.folder() -> path of a new, empty folder that finish() removes.

@@ -1,11 +1,11 @@
 -- Commands of the prompt that begin with %: what code costs, and what there is.
 local ffi = require "ffi"
-local lib = require "nn.ffi"
+local lib = require "nn.base.capi"
 local pretty = require "repl.pretty"
 local session = require "repl.session"
-local show = require "nn.show"
+local show = require "nn.core.show"
 local text_of = require "repl.text"
-local units = require "nn.units"
+local units = require "nn.base.units"
 
 local M = {}
 local all = {}
@@ -92,7 +92,7 @@ command("%who", nil, "your variables", function()
   table.sort(names)
   for _, name in ipairs(names) do
     local value = pretty.line(variables[name])
-    print(("%-16s %s"):format(name, text_of.clip(value, (require("nn.terminal").size()) - 18)))
+    print(("%-16s %s"):format(name, text_of.clip(value, (require("nn.base.terminal").size()) - 18)))
   end
 end)
 
@@ -109,7 +109,7 @@ function M.run(text)
   local found = all[name]
   if not found then
     return session.complain(("error: there is no command %s%s (%%help lists them)"):format(
-      name, require("nn.near").suggestion(name, all)))
+      name, require("nn.base.suggest").suggestion(name, all)))
   end
   if found.usage:find " CODE" and rest == "" then
     return session.complain("error: usage: " .. found.usage)

@@ -1,14 +1,14 @@
 -- What Tab offers: names of variables, fields and methods; options of the function being called;
 -- words of help, commands; files inside strings. Looks values up without running anybody's code.
 local code_names = require "repl.names"
-local files = require "nn.files"
+local files = require "nn.io.files"
 local lexer = require "repl.lexer"
 
 local M = {}
 
 -- Names that start with "_", and ops that only gradients use, are shown when asked for.
 local function is_hidden(name, typed)
-  local op = require("nn.op").ops[name]
+  local op = require("nn.core.op").ops[name]
   return name:sub(1, 1) == "_" and typed == ""
     or op and op.category == "gradients" and not typed:find "_b"
 end
@@ -82,7 +82,7 @@ local function in_call(tokens, typed)
     local items = matching(code_names.options(callee), typed)
     if #items > 0 then return {items = items, behind = " = "} end
   end
-  if typed == "" then return {items = {}, note = require("nn.help").signature(callee)} end
+  if typed == "" then return {items = {}, note = require("nn.help.lookup").signature(callee)} end
 end
 
 local function code(text, at)
@@ -110,7 +110,7 @@ local function help(before, at)
     local items = fields(tokens, typed)
     if #items > 0 then return {from = at - #typed, items = items} end
   end
-  local names = require("nn.help").names()
+  local names = require("nn.help.lookup").names()
   for name in pairs(require("repl.commands").all) do names[#names + 1] = name end
   return {from = at - #typed, items = matching(names, typed)}
 end

@@ -1,7 +1,7 @@
 -- What was entered before: in memory, and in a file that all sessions share. An entry is kept once,
 -- where it was last entered; one of several lines stays whole.
 local ffi = require "ffi"
-local files = require "nn.files"
+local files = require "nn.io.files"
 
 local M = {}
 local History = {}

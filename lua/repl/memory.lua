@@ -1,10 +1,10 @@
 -- %memory: which tensors there are, by size, under the names through which they can be reached, and
 -- in which memory their values lie.
 local ffi = require "ffi"
-local lib = require "nn.ffi"
-local module = require "nn.module"
-local show = require "nn.show"
-local tensor = require "nn.tensor"
+local lib = require "nn.base.capi"
+local module = require "nn.core.module"
+local show = require "nn.core.show"
+local tensor = require "nn.core.tensor"
 
 local M = {}
 

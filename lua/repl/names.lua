@@ -136,9 +136,9 @@ end
 --- options(name) -> names of the options that a function of the library takes.
 function M.options(name)
   local list = {}
-  local op = require("nn.op").ops[name]
+  local op = require("nn.core.op").ops[name]
   for _, a in ipairs(op and op.attributes or {}) do list[#list + 1] = a.name end
-  for _, option in ipairs(require("nn.help").options(name)) do list[#list + 1] = option end
+  for _, option in ipairs(require("nn.help.lookup").options(name)) do list[#list + 1] = option end
   if name == "data" or name == "run" then        -- these read settings that a recipe declares
     add_keys(require("nn")[name .. "_fields"] {}, list)
   end

@@ -1,6 +1,6 @@
 -- How Lua values look at the prompt: tables nested and indented, long and cyclic ones elided;
 -- strings quoted; functions with their arguments and place.
-local terminal = require "nn.terminal"
+local terminal = require "nn.base.terminal"
 
 local M = {}
 
@@ -43,12 +43,12 @@ local function short(value)
   if kind == "string" then return M.text(value) end
   if kind == "function" then return M.signature(value) end
   if kind ~= "table" then return tostring(value) end
-  local tensor, module = require "nn.tensor", require "nn.module"
+  local tensor, module = require "nn.core.tensor", require "nn.core.module"
   if tensor.is_tensor(value) then
     if value:count() == 1 then return tostring(value) end
-    return require("nn.show").tensor_title(value)
+    return require("nn.core.show").tensor_title(value)
   end
-  if module.is_module(value) then return require("nn.show").module_title(value) end
+  if module.is_module(value) then return require("nn.core.show").module_title(value) end
   if has_text(value) then return (tostring(value):gsub("\n.*", " ...")) end
   return nil
 end

@@ -1,10 +1,10 @@
 -- Reads one input from a terminal: keys to the editor, its state to the screen.
-local files = require "nn.files"
+local files = require "nn.io.files"
 local highlight = require "repl.highlight"
 local keys = require "repl.keys"
 local layout = require "repl.layout"
 local screens = require "repl.screen"
-local sizes = require "nn.terminal"
+local sizes = require "nn.base.terminal"
 local terminal = require "repl.terminal"
 local text_of = require "repl.text"
 

@@ -1,13 +1,13 @@
 -- Runs what is typed: values print themselves and become `ans`, errors leave everything as it was,
 -- Ctrl-C stops the running code and nothing else.
-local elsewhere = require "nn.elsewhere"
+local elsewhere = require "nn.base.hints"
 local ffi = require "ffi"
 local code = require "repl.code"
 local host = require "nn.host"
-local lib = require "nn.ffi"
-local near = require "nn.near"
+local lib = require "nn.base.capi"
+local near = require "nn.base.suggest"
 local pretty = require "repl.pretty"
-local terminal = require "nn.terminal"
+local terminal = require "nn.base.terminal"
 
 local M = {}
 local declared = {}          -- names of `local x` without a value: they read as nil

@@ -98,7 +98,7 @@ for _ = 1, 3 do
   nn.generate(model, prompt, {{tokens = {tokens}, temperature = 0}})
   best = math.max(best, {tokens} / (nn.now() - start))
 end
-print(require("nn.files").json {{tokens_per_s = best}})
+print(require("nn.io.files").json {{tokens_per_s = best}})
 """
 
 

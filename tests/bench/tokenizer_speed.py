@@ -20,7 +20,7 @@ local _, count = tokenizer:encode(text)
 local cold = nn.now() - start
 start = nn.now()
 tokenizer:encode(text)
-print(require("nn.files").json {{tokens = count, first = #text / cold / 1e6,
+print(require("nn.io.files").json {{tokens = count, first = #text / cold / 1e6,
                                 again = #text / (nn.now() - start) / 1e6}})
 """
 THEIRS = """

@@ -1,4 +1,4 @@
-"""Writes lua/nn/unicode.lua: which code points are letters and numbers, as GPT-2's tokenizer asks.
+"""Writes lua/nn/text/unicode.lua: which code points are letters and numbers, as GPT-2 splits text.
 
 Unicode 16.0, which is what the tokenizers and tiktoken of today split by (tests/golden/make_bpe.py
 compares every code point):
@@ -10,7 +10,7 @@ import textwrap
 
 import unicodedata2
 
-LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "lua" / "nn" / "unicode.lua"
+LIBRARY = pathlib.Path(__file__).resolve().parents[2] / "lua/nn/text/unicode.lua"
 HEAD = """\
 -- Code points of the general categories L (letters) and N (numbers) as ranges of hexadecimal
 -- numbers, and those with the property White_Space. Made by tests/golden/make_unicode.py.

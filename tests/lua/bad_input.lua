@@ -1,7 +1,7 @@
 -- What people get wrong, and the one line that tells them: no traceback, no C++ frames, status 1.
 -- Most cases run the recipe as a user does; the last ones call the library.
 local ffi = require "ffi"
-local files = require "nn.files"
+local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
 local t = require "nn.test"

@@ -1,7 +1,7 @@
 -- safetensors files, valid and not; checkpoints: exact resume, damage, and what stays on the disk.
 local ffi = require "ffi"
-local checkpoint = require "nn.checkpoint"
-local files = require "nn.files"
+local checkpoint = require "nn.models.checkpoint"
+local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
 local t = require "nn.test"
@@ -314,7 +314,7 @@ t.case("a run whose disk is full says where to go on from, and that its log has 
     $NNLUA -e 'print("kept", nn.open_checkpoint("tiny/run/checkpoint-000020").state.step)'
     ls tiny/run; umount tiny; mount -t tmpfs -o size=16k tmpfs tiny
     $NNLUA - <<'END'
-      local log = require "nn.log".new "tiny"
+      local log = require "nn.train.log".new "tiny"
       for step = 1, 200 do log:event("step", {step = step, loss = 1 / 3}) end
 END
     umount tiny]]):format(folder, host.root))

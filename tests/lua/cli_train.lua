@@ -1,5 +1,5 @@
 -- recipes/gpt2_train.lua as people run it: from a shell, with signals, resumed, on a terminal.
-local files = require "nn.files"
+local files = require "nn.io.files"
 local t = require "nn.test"
 local host = require "nn.host"
 

@@ -1,7 +1,7 @@
 -- Settings: types, presets, the nearest name, printing.
 local cjson = require "cjson"
-local config = require "nn.config"
-local files = require "nn.files"
+local config = require "nn.io.config"
+local files = require "nn.io.files"
 local nn = require "nn"
 local t = require "nn.test"
 

@@ -1,7 +1,7 @@
 -- Data: windows and splits, vocabularies, the state of a loader, and what is refused.
 local ffi = require "ffi"
-local data_file = require "nn.data"
-local files = require "nn.files"
+local data_file = require "nn.data.loader"
+local files = require "nn.io.files"
 local nn = require "nn"
 local t = require "nn.test"
 
@@ -140,7 +140,7 @@ t.case("a byte vocabulary takes anything", function()
 end)
 
 t.case("a vocabulary comes back from its state", function()
-  local vocabulary = require "nn.vocabulary"
+  local vocabulary = require "nn.text.vocabulary"
   for _, words in ipairs {nn.vocabulary("char", 'a"\\/\n漢b'), nn.vocabulary "byte"} do
     local back = vocabulary.from_state(files.parse_json(files.json(words:state())))
     t.same(back.symbols, words.symbols)

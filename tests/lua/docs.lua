@@ -1,8 +1,8 @@
 -- The docs say all there is and nothing that is wrong: every public name has a docstring, every
 -- example runs and gives what it states, docs/reference.md is what `nnlua --doc` writes.
 
-local docs = require "nn.docs"
-local files = require "nn.files"
+local docs = require "nn.help.docs"
+local files = require "nn.io.files"
 local nn = require "nn"
 local t = require "nn.test"
 local root = package.loaded["nn.host"].root
@@ -111,7 +111,7 @@ t.case("every setting of every recipe says what it means and takes its default",
   for _, recipe in ipairs(docs.recipes()) do
     local cfg = nn.config(recipe.schema, {}, recipe.options)
     local words = {}
-    for _, setting in ipairs(require("nn.config").settings(cfg)) do
+    for _, setting in ipairs(require("nn.io.config").settings(cfg)) do
       t.check(#setting.meaning > 3, recipe.path .. ": " .. setting.path .. " has no meaning")
       words[#words + 1] = setting.path .. "=" .. (setting.text == '""' and "" or setting.text)
       count = count + 1
@@ -123,7 +123,7 @@ end)
 
 t.case("docs/reference.md is what nnlua --doc writes", function()
   local committed = files.read(root .. "/docs/reference.md")
-  t.check(committed == require("nn.reference").text(),
+  t.check(committed == require("nn.help.reference").text(),
           "docs/reference.md is out of date; ./nnlua --doc writes it again")
 end)
 

@@ -64,7 +64,7 @@ t.case("an op that fails half-way has changed nothing", function()
   local x, weight = nn.ones(4, 1000), nn.ones(1000, 1000)
   local dweight, dbias = nn.zeros(1000, 1000), nn.zeros(1000)
   nn.sync()
-  local op = require "nn.op"
+  local op = require "nn.core.op"
   nn.memory_budget(nn.memory().tensors + 8000)
   local function backward() return op.call("linear_backward", x, weight, nn.ones(4, 1000), nil,
                                            dweight, dbias) end

@@ -3,11 +3,11 @@
 -- memory does not grow. tests/run --sanitize runs this with the address sanitizer; FUZZ_MUTANTS
 -- says how many files there are in all, FUZZ_SEED where their random choices begin.
 local ffi = require "ffi"
-local files = require "nn.files"
+local files = require "nn.io.files"
 local host = require "nn.host"
-local lib = require "nn.ffi"
+local lib = require "nn.base.capi"
 local nn = require "nn"
-local safetensors = require "nn.safetensors"
+local safetensors = require "nn.io.safetensors"
 local t = require "nn.test"
 package.path = host.root .. "/tests/lua/support/?.lua;" .. package.path
 local mutate = require "mutate"

@@ -1,6 +1,6 @@
 -- Text from a model: with a cache as without, drawing, stopping, and what is refused.
 local nn = require "nn"
-local sample = require "nn.sample"
+local sample = require "nn.models.sample"
 local t = require "nn.test"
 local GPT2 = require "models.gpt2"
 

@@ -132,7 +132,7 @@ end)
 
 t.case("attention equals PyTorch's, forward and backward", function()
   local qkv = leaf "attention/qkv"
-  local meta = require("nn.safetensors").open(folder .. "ops.safetensors").metadata
+  local meta = require("nn.io.safetensors").open(folder .. "ops.safetensors").metadata
   local heads = require("cjson").decode(meta.config).attention_heads
   local o = nn.attention(qkv, {heads = heads})
   close(o, values["attention/y"], 1e-5, "attention")

@@ -1,6 +1,6 @@
 -- tests/gpu/run, the command for a machine with a GPU, played through on the CPU at small sizes:
 -- its scripts start, measure and report, so that the first minutes on such a machine are not lost.
-local files = require "nn.files"
+local files = require "nn.io.files"
 local host = require "nn.host"
 local t = require "nn.test"
 

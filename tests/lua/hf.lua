@@ -1,9 +1,9 @@
 -- Models of transformers in and out (tests/golden/make_hf.py).
 local ffi = require "ffi"
-local files = require "nn.files"
+local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
-local safetensors = require "nn.safetensors"
+local safetensors = require "nn.io.safetensors"
 local t = require "nn.test"
 
 local given = host.root .. "/tests/golden/hf_gpt2"

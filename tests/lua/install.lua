@@ -1,5 +1,5 @@
 -- What `cmake --install` and `cpack` make works without the source tree.
-local files = require "nn.files"
+local files = require "nn.io.files"
 local host = require "nn.host"
 local t = require "nn.test"
 

@@ -1,7 +1,7 @@
 -- Training that is killed (SIGKILL) and goes on from its checkpoints: exactly, and whenever it was
 -- killed. All in processes of their own, as people run it.
-local checkpoint = require "nn.checkpoint"
-local files = require "nn.files"
+local checkpoint = require "nn.models.checkpoint"
+local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
 local t = require "nn.test"

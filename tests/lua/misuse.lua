@@ -57,7 +57,7 @@ t.case("names of PyTorch that are others here are told", function()
 end)
 
 t.case("every name that is recommended instead of PyTorch's exists", function()
-  local text = require("nn.files").read(require("nn.host").root .. "/lua/nn/elsewhere.lua")
+  local text = require("nn.io.files").read(require("nn.host").root .. "/lua/nn/base/hints.lua")
   local count = 0
   for name in text:gmatch "nn%.([%a_]+)" do
     if name ~= "elsewhere" then t.check(nn[name] ~= nil, name) end

@@ -80,7 +80,7 @@ samples.each(function(declared, text)
       end
       local attributes = {}
       for i = 1, table.maxn(values) do attributes[i] = values[i] end
-      local out, compact = {require("nn.op").invoke(declared.name, mine, attributes)}, {}
+      local out, compact = {require("nn.core.op").invoke(declared.name, mine, attributes)}, {}
       for i = 1, table.maxn(out) do compact[#compact + 1] = out[i] end
       return unpack(compact)
     end)

@@ -3,7 +3,7 @@
 
 local nn = require "nn"
 local t = require "nn.test"
-local run_plan = require "nn.run_plan"
+local run_plan = require "nn.plan.training"
 local GPT2 = require "models.gpt2"
 
 local function builder(c, accum)

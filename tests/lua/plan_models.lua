@@ -1,8 +1,8 @@
 -- Plans of models in use: what they foretell of evaluating and generating is what happens.
 local nn = require "nn"
 local t = require "nn.test"
-local files = require "nn.files"
-local model_file, model_plan = require "nn.model_file", require "nn.model_plan"
+local files = require "nn.io.files"
+local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
 local GPT2 = require "models.gpt2"
 
 local config = {layers = 3, heads = 4, embd = 128, context = 128, vocab = 9000}

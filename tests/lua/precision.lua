@@ -1,6 +1,6 @@
 -- bf16: weights and activations of 16 bits, with sums, gradients of weights, moments and masters of
 -- the weights in f32.
-local files = require "nn.files"
+local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
 local t = require "nn.test"

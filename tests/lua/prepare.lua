@@ -1,12 +1,12 @@
 -- Token files, packed input, and the way from texts to token files.
 local ffi = require "ffi"
-local files = require "nn.files"
+local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
-local prepare = require "nn.prepare"
-local stream = require "nn.stream"
+local prepare = require "nn.data.prepare"
+local stream = require "nn.io.stream"
 local t = require "nn.test"
-local token_file = require "nn.token_file"
+local token_file = require "nn.data.token_file"
 
 local folder = t.folder()
 local function path(name) return files.join(folder, name) end

@@ -1,5 +1,5 @@
 -- The prompt, as a pipe drives it: lines that go on, locals, errors, help, the exit status.
-local files = require "nn.files"
+local files = require "nn.io.files"
 local nn = require "nn"
 local t = require "nn.test"
 

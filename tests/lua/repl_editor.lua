@@ -2,7 +2,7 @@
 local code = require "repl.code"
 local complete = require "repl.complete"
 local editors = require "repl.editor"
-local files = require "nn.files"
+local files = require "nn.io.files"
 local histories = require "repl.history"
 local keys = require "repl.keys"
 local layout = require "repl.layout"

@@ -1,5 +1,5 @@
 -- A session in a real terminal (tmux), looked at as a user sees it.
-local files = require "nn.files"
+local files = require "nn.io.files"
 local ffi = require "ffi"
 local t = require "nn.test"
 

@@ -1,11 +1,11 @@
 -- What a run leaves for people to look at: states, curves, report.html, TensorBoard's event files.
-local files = require "nn.files"
-local curve = require "nn.curve"
+local files = require "nn.io.files"
+local curve = require "nn.train.curve"
 local host = require "nn.host"
-local metrics = require "nn.metrics"
-local report = require "nn.report"
+local metrics = require "nn.train.metrics"
+local report = require "nn.train.report"
 local t = require "nn.test"
-local tensorboard = require "nn.tensorboard"
+local tensorboard = require "nn.train.tensorboard"
 
 -- A folder with these lines as metrics.jsonl, and these settings.
 local function run_of(lines, config)

@@ -1,10 +1,10 @@
 -- The run loop, evaluation, accumulation and generation, within one process.
 local ffi = require "ffi"
-local files = require "nn.files"
-local log = require "nn.log"
+local files = require "nn.io.files"
+local log = require "nn.train.log"
 local nn = require "nn"
 local t = require "nn.test"
-local units = require "nn.units"
+local units = require "nn.base.units"
 local GPT2 = require "models.gpt2"
 
 local folder = t.folder()

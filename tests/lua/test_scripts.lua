@@ -1,6 +1,6 @@
 -- nn.test, as scripts of its users run it: what is picked, printed, reported and found wrong.
 
-local files = require "nn.files"
+local files = require "nn.io.files"
 local nn = require "nn"
 local t = require "nn.test"
 

@@ -1,7 +1,7 @@
 -- Byte-level BPE against the tokenizers library (tests/golden/make_bpe.py): learning, splitting,
 -- merging; any bytes come back; files; what is refused.
 local ffi = require "ffi"
-local files = require "nn.files"
+local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
 local t = require "nn.test"
@@ -151,7 +151,7 @@ end)
 
 t.case("10,000 random byte strings come back", function()
   local tokenizer = learned()
-  local data = require "nn.data"
+  local data = require "nn.data.loader"
   local drawn = 0
   local function below(n)
     drawn = drawn + 1
@@ -206,7 +206,7 @@ t.case("a tokenizer is the same after saving and loading, in each form", functio
   local from_json = nn.tokenizer(folder .. "/tok/tokenizer.json")
   files.remove(folder .. "/tok/tokenizer.json")
   local from_two = nn.tokenizer(folder .. "/tok")
-  local from_state = require("nn.vocabulary").from_state(tokenizer:state())
+  local from_state = require("nn.text.vocabulary").from_state(tokenizer:state())
   for _, other in ipairs {from_json, from_two, from_state} do
     t.same(other.symbols, tokenizer.symbols)
     t.same(other.merges, tokenizer.merges)
@@ -219,7 +219,7 @@ t.case("a large vocabulary has 32-bit ids", function()
   local symbols = {}
   for i, symbol in ipairs(tokenizer.symbols) do symbols[i] = symbol end
   for i = #symbols + 1, 70000 do symbols[i] = "unused " .. i end
-  local large = require("nn.bpe").new(symbols, tokenizer.merges, {["<|x|>"] = 69999})
+  local large = require("nn.text.bpe").new(symbols, tokenizer.merges, {["<|x|>"] = 69999})
   local ids, count = large:encode("<|x|>", nil, {special = true})
   t.same({count, ids[0], large.id_type}, {1, 69999, "uint32_t"})
 end)

@@ -1,8 +1,8 @@
 -- Profiles and traces: where time went adds up, every task carries its op and layer, and the trace
 -- is what viewers of Chrome's Trace Event Format read.
-local files = require "nn.files"
-local json = require "nn.json"
-local layer = require "nn.layer"
+local files = require "nn.io.files"
+local json = require "nn.io.json"
+local layer = require "nn.core.layer_path"
 local nn = require "nn"
 local t = require "nn.test"
 local GPT2 = require "models.gpt2"

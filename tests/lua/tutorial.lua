@@ -3,7 +3,7 @@
 -- printed into the document, but for outputs that leave something out (`...`).
 
 local ffi = require "ffi"
-local files = require "nn.files"
+local files = require "nn.io.files"
 local t = require "nn.test"
 local root = package.loaded["nn.host"].root
 package.path = root .. "/tests/lua/support/?.lua;" .. package.path

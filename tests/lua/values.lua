@@ -67,7 +67,7 @@ end)
 
 t.case("clipping without a norm is refused", function()
   local p, g = nn.ones(3), nn.ones(3)
-  t.fails(function() require("nn.op").call("sgd_", p, g, {lr = 1, clip = 1}) end,
+  t.fails(function() require("nn.core.op").call("sgd_", p, g, {lr = 1, clip = 1}) end,
           "clip and skip_nonfinite need norm")
 end)
 

@@ -5,7 +5,7 @@ local nn = require "nn"
 local GPT2 = require "models.gpt2"
 package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
 local samples = require "samples"
-local files = require "nn.files"
+local files = require "nn.io.files"
 
 local function print_bits(name, x)
   print(name, files.crc32(x:host(), x:bytes()))

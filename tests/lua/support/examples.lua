@@ -1,8 +1,8 @@
 -- Runs the examples of docs: Lua code in which `code  --> value` states what the code gives. See
--- lua/nn/docs.lua for how they are written.
+-- lua/nn/help/docs.lua for how they are written.
 
-local docs = require "nn.docs"
-local tensor = require "nn.tensor"
+local docs = require "nn.help.docs"
+local tensor = require "nn.core.tensor"
 
 local M = {}
 local Digits = {}   -- a number of a stated value, as it is written

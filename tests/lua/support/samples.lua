@@ -3,7 +3,7 @@
 -- {3, 5, lo=0.5, hi=2} (uniform), {4, below=11} (i32 ids), {3, 5, bool=true}.
 
 local nn = require "nn"
-local op = require "nn.op"
+local op = require "nn.core.op"
 
 local M = {}
 

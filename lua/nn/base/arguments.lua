@@ -1,0 +1,106 @@
+-- Checks of what scripts pass to the library: each mistake becomes one line that says what was
+-- given and what is needed. `who` is the name of the function in that line.
+
+local lib = require "nn.base.capi"
+local near = require "nn.base.suggest"
+
+local M = {}
+
+--- describe(value) -> a few words for an error: "nil", "2.5", "'abc'", "a tensor", "a Linear".
+function M.describe(value)
+  local kind = type(value)
+  if kind == "nil" or kind == "number" or kind == "boolean" then return tostring(value) end
+  if kind == "string" then return "'" .. value .. "'" end
+  local class = kind == "table" and getmetatable(value)
+  local name = type(class) == "table" and (class.class_name or class.type_name)
+  return "a " .. (name or kind)
+end
+
+--- need(good, who, what, value, needed): raises "who: what is VALUE; NEEDED" unless `good`.
+function M.need(good, who, what, value, needed)
+  if not good then lib.misuse("%s: %s is %s; %s", who, what, M.describe(value), needed) end
+end
+
+--- whole(who, what, value, low, high) -> value, a whole number from `low` (default 1) to `high`.
+function M.whole(who, what, value, low, high)
+  low = low or 1
+  if type(value) == "number" and value % 1 == 0 and value >= low and value <= (high or 2 ^ 53) then
+    return value
+  end
+  lib.misuse("%s: %s is %s; a whole number from %g %s is needed", who, what, M.describe(value), low,
+             high and ("to %g"):format(high) or "on")
+end
+
+--- callable(who, f) -> f, a function or something that is called like one.
+function M.callable(who, f)
+  local class = type(f) == "table" and getmetatable(f)
+  M.need(type(f) == "function" or class and class.__call, who, "the argument", f,
+         "a function is needed")
+  return f
+end
+
+--- options(who, given, known) -> given, or {} for nil. `known` has the allowed names as keys.
+function M.options(who, given, known)
+  if given == nil then return {} end
+  local class = type(given) == "table" and getmetatable(given) or {}
+  if type(given) ~= "table" or class.class_name or class.type_name or rawget(given, 1) ~= nil then
+    lib.misuse("%s: options are a table {name = value, ...}, not %s", who, M.describe(given))
+  end
+  for name in pairs(given) do
+    if not known[name] then
+      lib.misuse("%s: has no option '%s'%s", who, tostring(name), near.choices(name, known))
+    end
+  end
+  return given
+end
+
+--- names "a b" -> {a = true, b = true}, for options().
+function M.names(text)
+  local set = {}
+  for name in text:gmatch "%S+" do set[name] = true end
+  return set
+end
+
+--- list_length(t) -> number of elements of a list without holes; else nil and a key that does not
+--- belong there (a name, 0, or a number behind a hole). Allocates nothing.
+function M.list_length(t)
+  local n = #t
+  if t[0] ~= nil then return nil, 0 end
+  for i = 1, n do
+    if t[i] == nil then return nil, i end
+  end
+  local key = next(t, n > 0 and n or nil)
+  while key ~= nil do
+    if type(key) ~= "number" or key < 1 or key > n or key % 1 ~= 0 then return nil, key end
+    key = next(t, key)
+  end
+  return n
+end
+
+--- list(who, what, t) -> number of elements of a list. Errors: no table, holes, an element 0,
+--- names.
+function M.list(who, what, t)
+  M.need(type(t) == "table" and not getmetatable(t), who, what, t, "a list is needed")
+  local n, key = M.list_length(t)
+  if n then return n end
+  if type(key) == "string" then
+    lib.misuse("%s: %s has the name '%s' among its elements; options go into a table of their own",
+               who, what, key)
+  end
+  if type(key) == "number" and key >= 1 and key % 1 == 0 then
+    lib.misuse("%s: %s has a nil %s element %d", who, what, t[key] == nil and "as" or "before", key)
+  end
+  lib.misuse("%s: %s has an element [%s]; lists count from 1", who, what, tostring(key))
+end
+
+--- axis(who, axis, rank) -> the axis from 1 on. Negative ones count from the end.
+function M.axis(who, axis, rank)
+  if type(axis) == "number" and axis % 1 == 0 then
+    local a = axis < 0 and rank + 1 + axis or axis
+    if a >= 1 and a <= rank then return a end
+  end
+  lib.misuse("%s: there is no axis %s; axes are 1 to %d, or -1 to -%d from the end", who,
+             M.describe(axis), rank, rank)
+end
+
+return M

@@ -1,0 +1,40 @@
+-- How much memory tensors take and may take, in RAM and on GPUs.
+
+local ffi = require "ffi"
+local lib = require "nn.base.capi"
+local C, check = lib.C, lib.check
+
+local M = {}
+
+--- nn.memory() -> {budget, in_use, cached, peak, tensors, available, gpus, moved} in bytes: what
+--- nnlua may use and does; `peak` since nn.reset_peak(), `available` as the system says; for each
+--- GPU {used, limit}, which nn.devices sets; and all that was `moved` between memories.
+---     nn.memory().budget > 0  --> true
+function M.memory()
+  local m, out = ffi.new "nn_memory_info_t", {gpus = {}}
+  check(C.nn_memory(m))
+  for _, name in ipairs {"budget", "in_use", "cached", "peak", "tensors", "available"} do
+    out[name] = tonumber(m[name])
+  end
+  local room = 64
+  local used, limit = ffi.new("int64_t[?]", room), ffi.new("int64_t[?]", room)
+  local count = ffi.new("int32_t[1]", room)
+  check(C.nn_place_memory(used, limit, count))
+  for i = 1, count[0] - 1 do
+    out.gpus[i] = {used = tonumber(used[i]), limit = tonumber(limit[i])}
+  end
+  check(C.nn_bytes_moved(used))
+  out.moved = tonumber(used[0])
+  return out
+end
+
+--- nn.memory_budget(bytes) sets how much memory tensors may take; what does not fit is an error.
+---     nn.memory_budget(nn.memory().budget)
+function M.memory_budget(bytes) check(C.nn_memory_budget(bytes)) end
+
+--- nn.reset_peak() starts nn.memory().peak again, from what is in use now.
+---     nn.reset_peak()
+---     nn.memory().peak == nn.memory().in_use  --> true
+function M.reset_peak() check(C.nn_reset_peak()) end
+
+return M

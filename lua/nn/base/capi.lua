@@ -1,0 +1,139 @@
+-- The door to the C API. bindings/nn.h and kernels/params.h are the declarations: their text
+-- between markers goes to ffi.cdef as it stands. Also: errors for people, and the memory that
+-- LuaJIT's collector cannot see.
+
+local ffi = require "ffi"
+local elsewhere = require "nn.base.hints"
+local host = require "nn.host"
+
+local M = {}
+
+local function declare(file)
+  local path = host.root .. "/" .. file
+  local f = assert(io.open(path),
+                   "nnlua: " .. path .. " is missing; the installation is incomplete")
+  local text = f:read("*a")
+  f:close()
+  ffi.cdef((assert(text:match("// <cdef>\n(.-)// </cdef>"), path .. " has no <cdef> markers")))
+end
+declare("kernels/params.h")
+declare("bindings/nn.h")
+ffi.cdef "int isatty(int fd);"
+
+local C = ffi.C
+M.C = C
+
+local Error = {}
+Error.__index = Error
+Error.__tostring = function(e)
+  local text = e.where and (e.where .. ": " .. e.message) or e.message
+  return e.trace and text .. "\n" .. e.trace or text
+end
+
+Error.__concat = function(a, b) return tostring(a) .. tostring(b) end
+
+-- "script.lua:12" of the innermost frame that is neither the library nor C.
+local function user_frame()
+  local library = "@" .. host.root .. "/lua/"
+  for level = 3, 60 do
+    local info = debug.getinfo(level, "Sl")
+    if not info then return nil end
+    local own = info.source:sub(1, #library) == library or info.source == "=repl"
+    if info.what ~= "C" and info.currentline > 0 and not own then
+      return info.short_src .. ":" .. info.currentline
+    end
+  end
+end
+
+--- Raises an error that is meant for a person: its text stands alone, with neither position nor
+--- traceback.
+function M.fail(format, ...)
+  error(setmetatable({message = select("#", ...) > 0 and format:format(...) or format}, Error), 0)
+end
+
+--- Raises an error for a mistake in the calling script: the text and the script's line.
+function M.misuse(format, ...)
+  error(setmetatable({message = format:format(...), where = user_frame()}, Error), 0)
+end
+
+--- Whether a caught error is a message for people.
+function M.is_error(e) return getmetatable(e) == Error end
+
+-- Lines of a traceback that say nothing: C's and LuaJIT's own functions, this file and the prompt.
+local function is_noise(line)
+  for _, text in ipairs {"[C]:", "[builtin#", "lua/nn/base/capi.lua:", "lua/repl", "\trepl:1:"} do
+    if line:find(text, 1, true) then return true end
+  end
+end
+
+--- traced(e) -> the error text e with a traceback from here, for xpcall. Messages for people and
+--- other error values stay what they are.
+function M.traced(e)
+  if type(e) ~= "string" or e == "interrupted" or e:find ": interrupted$" then return e end
+  e = e .. elsewhere.advice(e)
+  local lines = {}
+  for line in debug.traceback("", 2):gmatch "[^\n]+" do
+    if not is_noise(line) then lines[#lines + 1] = line end
+  end
+  local trace = #lines > 1 and table.concat(lines, "\n") or nil
+  return setmetatable({message = e, trace = trace}, Error)
+end
+
+host.traced = M.traced         -- for scripts that the program runs
+
+--- protected(f, ...) -> true and f's results, or false and the error with the traceback of where it
+--- came from: for callers that clean up and raise it again by error(e, 0).
+function M.protected(f, ...) return xpcall(f, M.traced, ...) end
+
+local function raise(status)
+  local message = ffi.string(C.nn_error())
+  local interrupted = status == C.NN_INTERRUPTED
+  if interrupted then C.nn_clear_interrupt() end
+  local e = {message = message, where = user_frame(), interrupted = interrupted}
+  error(setmetatable(e, Error), 0)
+end
+
+--- Raises if a C call failed.
+function M.check(status)
+  if status < 0 then raise(status) end
+  return status
+end
+
+-- Tensor bytes made since the last collection. LuaJIT sees 16 bytes where there are megabytes, so
+-- the library collects by the engine's bytes.
+local made = 0
+local collect_after = 512e6
+
+--- Calls a C function that makes tensors; when memory is short, collects garbage, waits for the
+--- engine, and tries again.
+function M.check_making(call, ...)
+  local status = call(...)
+  if status == C.NN_OUT_OF_MEMORY then
+    collectgarbage()
+    collectgarbage()
+    C.nn_sync()
+    made = 0
+    status = call(...)
+  end
+  if status < 0 then raise(status) end
+end
+
+--- Notes bytes of tensors made, and collects garbage when enough of them have come together.
+function M.count_bytes(bytes)
+  made = made + bytes
+  if made > collect_after then
+    made = 0
+    collectgarbage()
+  end
+end
+
+M.dtypes = {[0] = "f32", "f64", "bf16", "i32", "i64", "u8", "bool"}
+M.dtype_number = {}
+for number, name in pairs(M.dtypes) do M.dtype_number[name] = number end
+M.dtype_size = {f32 = 4, f64 = 8, bf16 = 2, i32 = 4, i64 = 8, u8 = 1, bool = 1}
+M.host_type = {
+  f32 = "float", f64 = "double", bf16 = "uint16_t", i32 = "int32_t", i64 = "int64_t",
+  u8 = "uint8_t", bool = "uint8_t",
+}
+
+return M

@@ -1,0 +1,28 @@
+-- What is known of the terminal: its size, and whether it has colours.
+local ffi = require "ffi"
+local lib = require "nn.base.capi"
+
+ffi.cdef [[
+  typedef struct { unsigned short rows, columns, width, height; } nn_window;
+  int ioctl(int fd, unsigned long request, ...);
+]]
+
+local M = {}
+local window = ffi.new "nn_window"
+
+--- size() -> columns, rows of the terminal that standard output is; 80 and 24 where it is none.
+function M.size()
+  local known = ffi.C.ioctl(1, 0x5413, window) == 0 and window.columns > 0     -- TIOCGWINSZ
+  if not known then return 80, 24 end
+  return window.columns, math.max(1, window.rows)
+end
+
+--- is_terminal(fd) -> whether a file descriptor is a terminal.
+function M.is_terminal(fd) return lib.C.isatty(fd) == 1 end
+
+--- has_colors(fd) -> whether colours may be written there: a terminal, and no NO_COLOR.
+function M.has_colors(fd)
+  return M.is_terminal(fd) and (os.getenv "NO_COLOR" or "") == "" and os.getenv "TERM" ~= "dumb"
+end
+
+return M

@@ -1,0 +1,339 @@
+-- The gradient rules of all ops, next to each other in one table, written with ordinary tensor
+-- calls; a fused op's rule calls its backward op. tape.lua asks for them in backward().
+
+local lib = require "nn.base.capi"
+local ops = require "nn.core.op"
+local tensor = require "nn.core.tensor"
+local is_tensor = tensor.is_tensor
+
+local M = {}
+local rules = {}
+
+--- Whether a gradient is wanted for x, the input of an op (nil: an absent one).
+function M.needs_grad(x) return x ~= nil and (x.requires_grad or x.node ~= nil) end
+local needs_grad = M.needs_grad
+
+--- A gradient as a tensor shaped like `like`. It may be a plain number (that of the loss itself is
+--- 1), which spares a pass over large tensors.
+function M.as_tensor(g, like)
+  if is_tensor(g) then return g end
+  return ops.call("full_like", like, g)
+end
+local as_tensor = M.as_tensor
+
+-- Sums a gradient over the axes along which its input was broadcast.
+local function sum_to(g, x)
+  if #g.shape == #x.shape then
+    local axes = {}
+    for i, size in ipairs(x.shape) do
+      if size == 1 and g.shape[i] ~= 1 then axes[#axes + 1] = i end
+    end
+    return #axes > 0 and g:sum {axis = axes, keepdim = true} or g
+  end
+  local axes = {}
+  for i = 1, #g.shape - #x.shape do axes[i] = i end
+  return sum_to(g:sum {axis = axes}, x)
+end
+
+-- g as the gradient of an input that may be absent or need none.
+local function wanted(g, x) return needs_grad(x) and sum_to(g, x) or nil end
+
+local function attribute(node, name) return node.values[node.op.attribute_position[name]] end
+
+-- Pointwise ops: the engine has one op for each derivative, with the inputs that it needs.
+local function derivative(node, g, suffix, input)
+  local backward = ops.ops[node.op.name .. "_backward" .. suffix]
+  local arguments, values = {g}, {}
+  for i, declared in ipairs(backward.inputs) do
+    if declared.name == "y" then
+      arguments[i] = node.results[1]
+    elseif i > 1 then
+      arguments[i] = node.inputs[node.op.input_position[declared.name]]
+      local stand_in = declared.name .. "_number"   -- the attribute for a number in its place
+      local number = node.op.attribute_position[stand_in]
+      if not arguments[i] and number then
+        values[backward.attribute_position[stand_in]] = node.values[number]
+      end
+    end
+  end
+  local dx = sum_to(ops.invoke(backward.name, arguments, values), input)
+  return dx.dtype == input.dtype and dx or dx:to(input.dtype)
+end
+
+local function pointwise(node, g)
+  g = as_tensor(g, node.results[1])
+  local out = {}
+  if ops.ops[node.op.name .. "_backward"] then
+    out[1] = derivative(node, g, "", node.inputs[1])
+    return out
+  end
+  for i, declared in ipairs(node.op.inputs) do
+    local x = node.inputs[i]
+    if needs_grad(x) then out[i] = derivative(node, g, "_" .. declared.name, x) end
+  end
+  return out
+end
+
+-- A rule gets the node, the gradients of its results (tensor, number or nil) and into(i): the
+-- gradient that input i has already, if a backward op may add to it in place. It returns the
+-- gradients of the inputs by position.
+
+function rules.add(node, g)
+  if not is_tensor(g) then return {g, g} end
+  return {wanted(g, node.inputs[1]), wanted(g, node.inputs[2])}
+end
+function rules.sub(node, g)
+  if not is_tensor(g) then return {g, -g} end
+  local a, b = node.inputs[1], node.inputs[2]
+  return {wanted(g, a), needs_grad(b) and sum_to(-g, b) or nil}
+end
+function rules.neg(_, g) return {-g} end
+function rules.mul(node, g)
+  local number = attribute(node, "a_number") or attribute(node, "b_number")
+  if number then return {node.inputs[1] and g * number, node.inputs[2] and g * number} end
+  return pointwise(node, g)
+end
+function rules.div(node, g)
+  local number = attribute(node, "b_number")
+  if number then return {g / number} end
+  return pointwise(node, g)
+end
+function rules.where(node, g)
+  local cond, a, b = unpack(node.inputs, 1, 3)
+  g = as_tensor(g, node.results[1])
+  local da = needs_grad(a) and sum_to(cond:where(g, 0), a) or nil
+  local db = needs_grad(b) and sum_to(cond:where(0, g), b) or nil
+  return {nil, da, db}
+end
+
+function rules.reshape(node, g)
+  return {as_tensor(g, node.results[1]):reshape(node.inputs[1].shape)}
+end
+function rules.permute(node, g)
+  local order, inverse = attribute(node, "order"), {}
+  for i, axis in ipairs(order) do inverse[axis > 0 and axis or #order + 1 + axis] = i end
+  return {as_tensor(g, node.results[1]):permute(inverse)}
+end
+function rules.slice(node, g)
+  local x, start = node.inputs[1], {}
+  local axis, first = attribute(node, "axis"), attribute(node, "first")
+  if axis < 0 then axis = #x.shape + 1 + axis end
+  if first < 0 then first = x.shape[axis] + 1 + first end
+  for i = 1, #x.shape do start[i] = i == axis and first or 1 end
+  local dx = ops.call("full_like", x, 0)
+  return {dx:assign_(as_tensor(g, node.results[1]), start)}
+end
+function rules.cat(node, g)
+  local axis, at, out = attribute(node, "axis") or 1, 1, {}
+  g = as_tensor(g, node.results[1])
+  for i, x in ipairs(node.inputs) do
+    local size = x:dim(axis)
+    out[i] = g:slice(axis, at, at + size - 1)
+    at = at + size
+  end
+  return out
+end
+function rules.expand(node, g) return {sum_to(as_tensor(g, node.results[1]), node.inputs[1])} end
+function rules.to(node, g)
+  if not is_tensor(g) then return {g} end
+  return {g:to(node.inputs[1].dtype)}
+end
+function rules.clone(_, g) return {g} end
+
+-- The gradient or the value of a reduction with the reduced axes put back as size 1.
+local function keepdim(node, t)
+  local x, shape, reduced = node.inputs[1], {}, attribute(node, "axis")
+  if type(reduced) == "number" then reduced = {reduced} end
+  for i, size in ipairs(x.shape) do shape[i] = reduced and size or 1 end
+  for _, axis in ipairs(reduced or {}) do shape[axis > 0 and axis or #x.shape + 1 + axis] = 1 end
+  return t:reshape(shape)
+end
+function rules.sum(node, g)
+  return {keepdim(node, as_tensor(g, node.results[1])):expand(node.inputs[1].shape)}
+end
+function rules.mean(node, g)
+  local x, y = node.inputs[1], node.results[1]
+  return {(keepdim(node, as_tensor(g, y)) * (y:count() / x:count())):expand(x.shape)}
+end
+function rules.max(node, g)
+  local x, y = node.inputs[1], node.results[1]
+  local hit = x:eq(keepdim(node, y)):to(x.dtype)
+  local axes = attribute(node, "axis")
+  return {hit * (keepdim(node, as_tensor(g, y)) / hit:sum {axis = axes, keepdim = true})}
+end
+rules.min = rules.max
+-- The product of the others: y / x, but for zeros. Where x is the only zero it is the product of
+-- all that are not zero; where another is zero it is 0.
+function rules.prod(node, g)
+  local x, reduced = node.inputs[1], {axis = attribute(node, "axis"), keepdim = true}
+  local is_zero = x:eq(0)
+  local zeros, nonzero = is_zero:to(x.dtype), is_zero:where(1, x)
+  local others = (zeros:sum(reduced) - zeros):eq(0):where(nonzero:prod(reduced) / nonzero, 0)
+  return {keepdim(node, as_tensor(g, node.results[1])) * others}
+end
+
+function rules.softmax(node, g)
+  local y = node.results[1]
+  return {as_tensor(g, y):softmax_backward(y)}
+end
+function rules.log_softmax(node, g)
+  local y = node.results[1]
+  return {as_tensor(g, y):log_softmax_backward(y)}
+end
+function rules.logsumexp(node, g)
+  local x, shape = node.inputs[1], {}
+  for i, size in ipairs(x.shape) do shape[i] = i == #x.shape and 1 or size end
+  return {x:softmax() * as_tensor(g, node.results[1]):reshape(shape)}
+end
+
+function rules.gather(node, g)
+  local x, index = node.inputs[1], node.inputs[2]
+  local axis = attribute(node, "axis") or -1
+  return {as_tensor(g, node.results[1]):scatter_add(index, {size = x:dim(axis), axis = axis})}
+end
+function rules.scatter_add(node, g)
+  local index, axis = node.inputs[2], attribute(node, "axis") or -1
+  return {as_tensor(g, node.results[1]):gather(index, {axis = axis})}
+end
+function rules.dropout(node, g)
+  local mask = {p = attribute(node, "p"), counter = attribute(node, "counter"),
+                seed = attribute(node, "seed")}
+  return {as_tensor(g, node.results[1]):dropout(mask)}
+end
+
+local function matmul_matrices(node, g)
+  local x, w = node.inputs[1], node.inputs[2]
+  local tx, tw = attribute(node, "trans_x") or false, attribute(node, "trans_w") or false
+  local dx = tx and w:matmul(g, {trans_x = tw, trans_w = true}) or g:matmul(w, {trans_w = not tw})
+  local dw = tw and g:matmul(x, {trans_x = true, trans_w = tx}) or x:matmul(g, {trans_x = not tx})
+  return {sum_to(dx, x), sum_to(dw, w)}
+end
+-- A vector x counts as a matrix of one row, a vector w as one of one column.
+local function matmul_vectors(node, g)
+  local x, w = node.inputs[1], node.inputs[2]
+  local tx = #x.shape > 1 and attribute(node, "trans_x") or false
+  local tw = #w.shape > 1 and attribute(node, "trans_w") or false
+  local x2 = #x.shape == 1 and x:reshape(1, -1) or x
+  local w2 = #w.shape == 1 and w:reshape(-1, 1) or w
+  local m = #x.shape == 1 and 1 or x2:dim(tx and -1 or -2)
+  local n = #w.shape == 1 and 1 or w2:dim(tw and -2 or -1)
+  local shape = {}
+  for i = 1, math.max(#x2.shape, #w2.shape) - 2 do
+    shape[i] = (#x2.shape >= #w2.shape and x2 or w2).shape[i]
+  end
+  shape[#shape + 1], shape[#shape + 2] = m, n
+  local position = node.op.attribute_position
+  local as_matrices = {op = node.op, inputs = {x2, w2},
+                       values = {[position.trans_x] = tx, [position.trans_w] = tw}}
+  local out = matmul_matrices(as_matrices, g:reshape(shape))
+  return {out[1]:reshape(x.shape), out[2]:reshape(w.shape)}
+end
+function rules.matmul(node, g)
+  g = as_tensor(g, node.results[1])
+  local has_vector = #node.inputs[1].shape == 1 or #node.inputs[2].shape == 1
+  return (has_vector and matmul_vectors or matmul_matrices)(node, g)
+end
+
+-- What GELU was applied to, where x is the result of a linear layer with GELU.
+local function before_gelu(x)
+  local maker = x.node
+  if maker and maker.op.name == "linear" and x.output == 1 and attribute(maker, "gelu") then
+    return maker.results[2]
+  end
+end
+
+-- Its results are y and, with GELU, pre, the sum before it. Where x = GELU(x_pre), the product for
+-- dx gives the gradient of x_pre instead, and the sums that are the gradient of x_pre's bias.
+function rules.linear(node, g, into, g_pre)
+  local x, weight, bias = unpack(node.inputs, 1, 3)
+  local pre = attribute(node, "gelu") and node.results[2] or nil
+  local sums
+  if g_pre then
+    g_pre = as_tensor(g_pre, pre)
+    if g then g = ops.call("gelu_backward", as_tensor(g, pre), pre) + g_pre
+    else g, sums = g_pre, g_pre.column_sums end
+    pre = nil
+  else
+    g = as_tensor(g, node.results[1])
+  end
+  local sum_here = bias ~= nil and not sums
+  local dweight_before, dbias_before = into(2), sum_here and into(3) or nil
+  local x_pre = needs_grad(x) and before_gelu(x) or nil
+  local dx, dweight, dbias, dx_sums = ops.call("linear_backward", g, x, weight,
+    {pre = pre, dweight = dweight_before, dbias = dbias_before, x_pre = x_pre, bias = sum_here,
+     need_dx = needs_grad(x)})
+  if x_pre then dx.column_sums = dx_sums end
+  return {dx, dweight_before or dweight, dbias_before or dbias or sums}, {x_pre and 2}
+end
+
+-- Its results are the norm y, the residual sum s = x + delta and statistics.
+function rules.layernorm(node, g, into, g_s)
+  local _, weight, bias, delta = unpack(node.inputs, 1, 4)
+  local y, s, stats = unpack(node.results, 1, 3)
+  if not g then   -- only the residual sum was used
+    return {g_s, nil, nil, delta and g_s}
+  end
+  local dweight_before, dbias_before = into(2), bias and into(3)
+  if bias and not (dweight_before and dbias_before) then
+    dweight_before, dbias_before = nil, nil
+  end
+  local dx, dweight, dbias = ops.call("layernorm_backward", as_tensor(g, y), s, stats, weight,
+    {ds = g_s and as_tensor(g_s, s), dweight = dweight_before, dbias = dbias_before,
+     bias = bias ~= nil})
+  return {dx, dweight_before or dweight, dbias_before or dbias, delta and dx}
+end
+
+function rules.attention(node, g)
+  local qkv, o, stats = node.inputs[1], node.results[1], node.results[2]
+  local options = {}
+  for _, declared in ipairs(node.op.attributes) do
+    options[declared.name] = attribute(node, declared.name)
+  end
+  return {ops.call("attention_backward", as_tensor(g, o), qkv, o, stats, options)}
+end
+
+function rules.embedding(node, g, into)
+  local ids, tokens, positions = unpack(node.inputs, 1, 3)
+  local dtokens_before, dpositions_before = into(2), positions and into(3)
+  g = as_tensor(g, node.results[1])
+  local dtokens, dpositions = ops.call("embedding_backward", g, ids, tokens,
+    {positions = positions, dtokens = dtokens_before, dpositions = dpositions_before,
+     start = attribute(node, "start")})
+  return {nil, dtokens_before or dtokens, dpositions_before or dpositions}
+end
+
+function rules.cross_entropy(node, g)
+  local logits, targets = unpack(node.inputs, 1, 2)
+  local dlogits = ops.call("cross_entropy_backward", logits, targets,
+    node.results[2], node.results[3], {ignore_index = attribute(node, "ignore_index")})
+  if g == 1 then return {dlogits} end
+  return {dlogits * (is_tensor(g) and g:to(dlogits.dtype) or g)}
+end
+
+-- Its gradients were computed in the forward pass, for dloss = 1.
+function rules.linear_cross_entropy(node, g)
+  local dhidden, dweight = node.results[2], node.results[3]
+  if not dhidden then
+    lib.fail("linear_cross_entropy: called with gradient = false, so there is no gradient to take")
+  end
+  if g == 1 then return {dhidden, dweight} end
+  return {dhidden * g, dweight * g}
+end
+
+-- Gradients (by input) that belong to the tape alone, so that later ones may be added to them in
+-- place.
+local owned = {
+  linear = {false, true, true}, layernorm = {false, true, true}, embedding = {false, true, true},
+  linear_cross_entropy = {false, true},
+}
+
+--- The rule of an op, by name: its own, or the one for pointwise ops.
+function M.rule_of(name) return rules[name] or pointwise end
+
+--- Sets the rule of an op.
+function M.set(name, rule) rules[name] = rule end
+
+--- Whether later gradients may be added in place to the one that an op's rule gives its input i.
+function M.is_owned(name, i) return owned[name] ~= nil and owned[name][i] == true end
+
+return M

@@ -1,0 +1,114 @@
+-- The layers that GPT models are made of.
+
+local arguments = require "nn.base.arguments"
+local lib = require "nn.base.capi"
+local module = require "nn.core.module"
+local ops = require "nn.core.op"
+
+local M = {}
+local training = true
+
+--- nn.training(on) switches dropout on or off; nn.training() tells which. nn.evaluate and
+--- nn.generate switch it off themselves.
+---     nn.training()  --> true
+---     nn.training(false)
+function M.training(on)
+  if on ~= nil then training = on end
+  return training
+end
+
+local linear_options = arguments.names "bias gelu std dtype"
+local norm_options = arguments.names "eps dtype"
+local embedding_options = arguments.names "std axes dtype"
+
+local Linear = module.module "Linear"
+M.Linear = Linear
+--- nn.Linear(inputs, outputs, {bias=true, gelu=false, std=0.02}): y = x weight^T + bias over the
+--- last axis, weight (outputs, inputs); with gelu, GELU (tanh form) of that in the same kernel.
+--- weight is normal with std, bias 0. Errors: a last axis that is not `inputs`.
+---     nn.Linear(3, 5)(x):dims()  --> 2, 5
+function Linear:init(inputs, outputs, options)
+  options = arguments.options("Linear", options, linear_options)
+  self.inputs = arguments.whole("Linear", "the number of inputs", inputs)
+  self.outputs = arguments.whole("Linear", "the number of outputs", outputs)
+  self.gelu = options.gelu or false
+  local std, dtype = options.std or 0.02, options.dtype
+  self.weight = module.parameter({outputs, inputs}, {std = std, dtype = dtype})
+  if options.bias ~= false then
+    self.bias = module.parameter({outputs}, {value = 0, dtype = dtype})
+  end
+end
+function Linear:forward(x)
+  return (ops.call("linear", x, self.weight, {bias = self.bias, gelu = self.gelu}))
+end
+
+local LayerNorm = module.module "LayerNorm"
+M.LayerNorm = LayerNorm
+--- nn.LayerNorm(size, {eps=1e-5}): norm(x) -> y. With norm(x, delta) the residual sum is fused: it
+--- returns x + delta and the norm of that sum. Has a weight (1) and a bias (0) for the last axis.
+---     nn.LayerNorm(3)(x):mean(-1):abs():max():lt(1e-6)  --> true
+function LayerNorm:init(size, options)
+  options = arguments.options("LayerNorm", options, norm_options)
+  self.size, self.eps = arguments.whole("LayerNorm", "the size", size), options.eps or 1e-5
+  self.weight = module.parameter({size}, {value = 1, dtype = options.dtype})
+  self.bias = module.parameter({size}, {value = 0, dtype = options.dtype})
+end
+function LayerNorm:forward(x, delta)
+  local y, s = ops.call("layernorm", x, self.weight, self.bias, delta, {eps = self.eps})
+  if delta then return s, y end
+  return y
+end
+
+local Embedding = module.module "Embedding"
+M.Embedding = Embedding
+--- nn.Embedding(rows, size, {std=0.02, axes="vocab,embd"}): a table of vectors. embedding(ids)
+--- looks ids (..., time) up; with embedding(ids, positions, start=0), positions (another Embedding)
+--- are added in the same kernel, from row `start` on. Errors: an id that is not below `rows`.
+---     nn.Embedding(100, 8)(nn.tensor({{5, 99}}, {dtype = "i32"})):dims()  --> 1, 2, 8
+function Embedding:init(rows, size, options)
+  options = arguments.options("Embedding", options, embedding_options)
+  self.rows = arguments.whole("Embedding", "the number of rows", rows)
+  self.size = arguments.whole("Embedding", "the size", size)
+  self.weight = module.parameter({rows, size}, {
+    std = options.std or 0.02, axes = options.axes, dtype = options.dtype,
+  })
+end
+function Embedding:forward(ids, positions, start)
+  local position_weight = positions and positions.weight
+  return ops.call("embedding", ids, self.weight, {positions = position_weight, start = start})
+end
+
+local Dropout = module.module "Dropout"
+M.Dropout = Dropout
+--- nn.Dropout(p): while training, zeroes elements with probability p and scales the rest by
+--- 1/(1-p); else nothing. Errors: p outside [0, 1).
+---     nn.Dropout(0.5)(nn.ones(100)):max()  --> 2
+function Dropout:init(p)
+  if type(p) ~= "number" or p < 0 or p >= 1 then
+    lib.misuse("Dropout: p is %s; it must be in [0, 1)", arguments.describe(p))
+  end
+  self.p = p
+end
+function Dropout:forward(x)
+  if self.p == 0 or not training then return x end
+  return (ops.call("dropout", x, self.p))
+end
+
+local Sequential = module.module "Sequential"
+M.Sequential = Sequential
+--- nn.Sequential{a, b, ...}: calls modules (or functions such as nn.gelu) one after the other.
+---     nn.Sequential{nn.Linear(3, 8), nn.gelu, nn.Linear(8, 1)}(x):dims()  --> 2, 1
+function Sequential:init(layers)
+  if module.is_module(layers) or type(layers) == "function" then
+    lib.misuse("Sequential: takes one list, nn.Sequential{a, b, ...}")
+  end
+  for i = 1, arguments.list("Sequential", "the argument", layers) do
+    self[i] = arguments.callable("Sequential", layers[i])
+  end
+end
+function Sequential:forward(x)
+  for _, layer in ipairs(self) do x = layer(x) end
+  return x
+end
+
+return M

@@ -1,0 +1,195 @@
+-- Modules: tables with parameters, called like functions. A class is made by nn.module "Name" and
+-- defines init (called by the constructor) and forward (called by the object).
+
+local arguments = require "nn.base.arguments"
+local layer = require "nn.core.layer_path"
+local lib = require "nn.base.capi"
+local ops = require "nn.core.op"
+local tensor = require "nn.core.tensor"
+local is_tensor = tensor.is_tensor
+
+local M = {}
+local Module = {}
+Module.__index = Module
+
+--- nn.module(name) -> a class. Class(...) makes an object and calls its init(...), object(...) its
+--- forward(...). Its tensors with requires_grad, and those of modules and lists in its fields, are
+--- its parameters; it prints as a tree of them.
+---     local Twice = nn.module "Twice"
+---     function Twice:forward(v) return v * 2 end
+---     Twice()(x):sum()  --> 42
+function M.module(name)
+  local class = setmetatable({class_name = name}, {
+    __index = Module,
+    __call = function(class, ...)
+      local object = setmetatable({}, class)
+      if class.init then object:init(...) end
+      return object
+    end,
+  })
+  class.__index = class
+  class.__call = function(object, ...)
+    if not object.forward then
+      lib.misuse("%s has no forward; write function %s:forward(x) ... end", name, name)
+    end
+    if layer.named then return layer.call(object, object.forward, ...) end
+    return object:forward(...)
+  end
+  class.__tostring = function(object) return require("nn.core.show").module(object) end
+  return class
+end
+
+--- nn.is_module(value) -> whether it is an object of a class of nn.module.
+---     nn.is_module(model), nn.is_module(x)  --> true, false
+function M.is_module(x)
+  local class = getmetatable(x)
+  return type(x) == "table" and type(class) == "table" and rawget(class, "class_name") ~= nil
+end
+
+local parameter_options = arguments.names "std value dtype axes"
+
+--- nn.parameter(shape, {std | value, dtype="f32", axes}) -> a tensor that needs a gradient, normal
+--- with standard deviation std, or filled with value (0).
+---     nn.parameter({2, 3}, {value = 1}):sum()  --> 6
+function M.parameter(shape, options)
+  options = arguments.options("parameter", options, parameter_options)
+  local x = ops.call("empty", shape, {dtype = options.dtype, axes = options.axes})
+  if options.std and options.std > 0 then
+    x:normal_ {std = options.std}
+  else
+    x:fill_(options.value or 0)
+  end
+  x.requires_grad = true
+  return x
+end
+
+--- nn.list(count, make) -> a list of `count` objects made by make(i), to be a field of a module.
+---     #nn.list(3, function(i) return nn.Linear(i, i) end)  --> 3
+function M.list(count, make)
+  arguments.whole("list", "the count", count, 0)
+  arguments.callable("list", make)
+  local out = {}
+  for i = 1, count do out[i] = make(i) end
+  return out
+end
+
+local function sorted_keys(value)
+  local keys = {}
+  for key in pairs(value) do keys[#keys + 1] = key end
+  table.sort(keys, function(a, b)
+    if type(a) == "number" and type(b) == "number" then return a < b end
+    return tostring(a) < tostring(b)
+  end)
+  return keys
+end
+
+local function collect(value, path, seen, out)
+  seen[value] = true
+  for _, key in ipairs(sorted_keys(value)) do
+    local field = value[key]
+    local here = path == "" and tostring(key) or (path .. "." .. tostring(key))
+    if is_tensor(field) then
+      if field.requires_grad and not seen[field] then
+        seen[field] = true
+        out[#out + 1] = {path = here, tensor = field}
+      end
+    elseif type(field) == "table" and not seen[field]
+           and (M.is_module(field) or getmetatable(field) == nil) then
+      collect(field, here, seen, out)
+    end
+  end
+end
+
+--- paths(object) -> {[module] = "blocks.1.mlp", ...} of the modules in its fields.
+function M.paths(object)
+  local out, seen = {}, {}
+  local function walk(value, path)
+    seen[value] = true
+    for _, key in ipairs(sorted_keys(value)) do
+      local field = value[key]
+      local here = path == "" and tostring(key) or path .. "." .. tostring(key)
+      if type(field) == "table" and not seen[field]
+         and (M.is_module(field) or getmetatable(field) == nil) then
+        if M.is_module(field) then out[field] = here end
+        walk(field, here)
+      end
+    end
+  end
+  walk(object, "")
+  return out
+end
+
+--- model:parameters() -> {{path = "blocks.1.norm1.weight", tensor = ...}, ...} in the order they
+--- were made. A parameter that is used in two places (a tied head) comes once, under the path that
+--- sorts first (name by name; the elements of a list by number).
+---     nn.Linear(3, 2):parameters()[1].path  --> "weight"
+function Module:parameters()
+  local out = {}
+  collect(self, "", {}, out)
+  table.sort(out, function(a, b) return a.tensor.order < b.tensor.order end)
+  return out
+end
+
+--- model:state() -> the list of parameters(): what a checkpoint holds of a model.
+---     model:state()[1].path  --> "tok.weight"
+function Module:state() return self:parameters() end
+
+--- model:count() -> number of parameters.
+---     nn.Linear(3, 2):count()  --> 8
+function Module:count()
+  local n = 0
+  for _, p in ipairs(self:parameters()) do n = n + p.tensor:count() end
+  return n
+end
+
+--- model:zero_grad() forgets the gradients of all parameters; optimizers have it too.
+---     local layer = nn.Linear(3, 2)
+---     layer(x):sum():backward()
+---     layer:zero_grad()
+---     layer.bias.grad  --> nil
+function Module:zero_grad()
+  for _, p in ipairs(self:parameters()) do require("nn.core.tape").set_leaf_grad(p.tensor, nil) end
+end
+
+--- entries(who, tensors) -> {{path=, tensor=}, ...} of a model, of such a list, of a list of
+--- tensors (paths "1", "2", ...), or of a table of tensors by name (sorted).
+function M.entries(who, tensors)
+  if M.is_module(tensors) then return tensors:parameters() end
+  if type(tensors) ~= "table" or getmetatable(tensors) then
+    lib.misuse("%s: %s is given; a model, a list {{path = ..., tensor = ...}, ...} or a table of "
+               .. "tensors by name is needed", who, arguments.describe(tensors))
+  end
+  local out = {}
+  for i, key in ipairs(sorted_keys(tensors)) do
+    local value = tensors[key]
+    local entry = is_tensor(value) and {path = tostring(key), tensor = value} or value
+    if type(entry) ~= "table" or type(entry.path) ~= "string" or not is_tensor(entry.tensor) then
+      lib.misuse("%s: the element '%s' is %s; a tensor or {path = ..., tensor = ...} is needed",
+                 who, tostring(key), arguments.describe(value))
+    end
+    out[i] = entry
+  end
+  return out
+end
+
+--- model:load(state) copies tensors, by path, into the parameters. Every path must be there, with
+--- the right shape. `state`: what model:state() gives, or a table of tensors by path such as
+--- nn.load_safetensors gives. Errors: a path that is missing or of another shape.
+---     local twin = GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}
+---     twin:load(model:state())
+function Module:load(state)
+  local by_path = {}
+  for _, entry in ipairs(M.entries("load", state)) do by_path[entry.path] = entry.tensor end
+  local own = self:parameters()
+  for _, p in ipairs(own) do
+    local source = by_path[p.path]
+    if not source then lib.fail("load: '%s' is missing", p.path) end
+    local a, b = tensor.shape_text(source.shape), tensor.shape_text(p.tensor.shape)
+    if a ~= b then lib.fail("load: '%s' is %s, the model needs %s", p.path, a, b) end
+  end
+  require("nn.core.tape").no_grad(function()
+    for _, p in ipairs(own) do p.tensor:copy_(by_path[p.path]) end
+  end)
+end
+
+return M

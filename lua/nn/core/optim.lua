@@ -1,0 +1,225 @@
+-- Optimizers. The learning rate and the step number are scalars that recorded tasks read at
+-- submission, so a compiled step follows the schedule.
+
+local arguments = require "nn.base.arguments"
+local lib = require "nn.base.capi"
+local grad = require "nn.core.tape"
+local layer = require "nn.core.layer_path"
+local module = require "nn.core.module"
+local ops = require "nn.core.op"
+
+local M = {}
+local shared = "lr weight_decay clip skip_nonfinite decay_filter "
+local adamw_options = arguments.names(shared .. "beta1 beta2 eps rounding")
+local sgd_options = arguments.names(shared .. "momentum nesterov")
+
+-- Matrices decay; biases and norms, which have one axis, do not (as nanoGPT does it for GPT-2).
+local function group_decay(parameter, options)
+  local filter, decays = options.decay_filter, #parameter.tensor.shape >= 2
+  if filter then decays = filter(parameter) end
+  return decays and options.weight_decay or 0
+end
+
+local function number_option(name, options, key, default, low, high)
+  local value = options[key]
+  if value == nil then value = default end
+  if type(value) ~= "number" or value < low or value > (high or math.huge) then
+    lib.misuse("%s: %s is %s; a number from %g%s is needed", name, key, tostring(value), low,
+               high and (" to " .. high) or " on")
+  end
+  return value
+end
+
+-- `optim.lr` reads and sets the scalar. The other settings are read only: recorded steps hold them
+-- as constants.
+local function class(methods)
+  local name = methods.type_name
+  methods.__index = function(self, key)
+    if key == "lr" then return rawget(self, "rate"):get() end
+    local setting = rawget(self, "settings")[key]
+    if setting ~= nil then return setting end
+    return methods[key]
+  end
+  methods.__newindex = function(self, key, value)
+    if key == "lr" then
+      return self.rate:set(number_option(name, {lr = value}, "lr", nil, 0))
+    end
+    lib.misuse("%s: '%s' cannot be set; only lr can, all else is given at the start: nn.%s(model, "
+               .. "{...})", name, tostring(key), name)
+  end
+  methods.__tostring = function(self)
+    local parts = {("lr=%g"):format(self.lr)}
+    for key, value in pairs(self.settings) do parts[#parts + 1] = key .. "=" .. tostring(value) end
+    table.sort(parts)
+    return ("%s of %d parameters: %s"):format(name, #self.parameters, table.concat(parts, ", "))
+  end
+  return methods
+end
+
+local function new(methods, name, model, options)
+  local self = setmetatable({
+    parameters = module.entries(name, model),
+    rate = ops.scalar(number_option(name, options, "lr", methods.default_lr, 0)),
+    count = ops.scalar(0),
+    settings = {
+      clip = number_option(name, options, "clip", 0, 0),
+      weight_decay = number_option(name, options, "weight_decay", 0, 0),
+      skip_nonfinite = options.skip_nonfinite or false,
+    },
+    slots = {},
+  }, methods)
+  if #self.parameters == 0 then lib.misuse("%s: there are no parameters to train", name) end
+  local decay_options = {weight_decay = self.weight_decay, decay_filter = options.decay_filter}
+  for _, p in ipairs(self.parameters) do
+    local slot = {decay = group_decay(p, decay_options)}
+    local state_options = p.tensor.dtype == "bf16" and {dtype = "f32"} or {}
+    for _, state_name in ipairs(methods.state_names) do
+      slot[state_name] = ops.call("full_like", p.tensor, 0, state_options)
+    end
+    slot.stochastic = options.rounding == "stochastic" and p.tensor.dtype == "bf16"
+    if methods.masters and p.tensor.dtype == "bf16" and not slot.stochastic then
+      slot.master = grad.no_grad(function() return p.tensor:to "f32" end)
+    end
+    self.slots[#self.slots + 1] = slot
+  end
+  return self
+end
+
+-- Parameters with a gradient, and the global norm of those gradients.
+local function gradients(self, name)
+  local with, grads = {}, {}
+  for i, p in ipairs(self.parameters) do
+    if p.tensor.grad then
+      with[#with + 1] = {path = p.path, tensor = p.tensor, slot = self.slots[i]}
+      grads[#grads + 1] = p.tensor.grad
+    end
+  end
+  if #with == 0 then
+    lib.misuse("%s: no parameter has a gradient; call loss:backward() first (gradients of a "
+               .. "backward() in nn.compile stay there: step() belongs inside too)", name)
+  end
+  return with, ops.call("grad_norm", grads)
+end
+
+--- optim:zero_grad() forgets the gradients of all its parameters.
+---     step(data.train:batch())
+---     optim:zero_grad()
+---     model.tok.weight.grad  --> nil
+local function zero_grad(self)
+  for _, p in ipairs(self.parameters) do grad.set_leaf_grad(p.tensor, nil) end
+end
+
+--- optim:state() -> {{path=, tensor=}, ...}: its moments, under the parameters' paths: what a
+--- checkpoint holds of them.
+---     optim:state()[1].path  --> "tok.weight.m"
+local function state(self)
+  local out = {}
+  for i, p in ipairs(self.parameters) do
+    for _, name in ipairs {"m", "v", "velocity", "master"} do
+      local value = self.slots[i][name]
+      if value then out[#out + 1] = {path = p.path .. "." .. name, tensor = value} end
+    end
+  end
+  return out
+end
+
+local function numbers(self) return {step = self.count:get(), lr = self.rate:get()} end
+local function set_numbers(self, values)
+  self.count:set(values.step)
+  self.rate:set(values.lr)
+end
+
+local AdamW = class {
+  type_name = "AdamW", state_names = {"m", "v"}, masters = true, default_lr = 1e-3,
+  zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers,
+}
+
+--- nn.AdamW(model, {lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0, clip=0,
+--- skip_nonfinite=false, rounding="nearest", decay_filter}): AdamW over model:parameters(), or such
+--- a list, a list of tensors, or a table of them by name. weight_decay applies to parameters of two
+--- or more axes, or to those for which decay_filter{path, tensor} is true. clip bounds the global
+--- gradient norm. skip_nonfinite: a step whose gradient is NaN or infinite changes nothing. A bf16
+--- parameter has a master in f32, which is what the steps change; with rounding="stochastic" it has
+--- none (4 bytes less a parameter), and is rounded up or down by chance, a function of the seed and
+--- of the number of optimizer steps and other uses of randomness before. optim.lr may be set at any
+--- time, the other options only here. Errors: options out of range.
+---     local layer = nn.Linear(3, 1)
+---     local optim = nn.AdamW(layer, {lr = 0.01, weight_decay = 0.1, clip = 1})
+---     optim.lr = 0.005
+function M.AdamW(model, options)
+  options = arguments.options("AdamW", options, adamw_options)
+  local rounding = options.rounding or "nearest"
+  if rounding ~= "nearest" and rounding ~= "stochastic" then
+    lib.misuse('AdamW: rounding is %s; "nearest" or "stochastic" is needed', tostring(rounding))
+  end
+  local self = new(AdamW, "AdamW", model, options)
+  local settings = self.settings
+  settings.rounding = rounding
+  settings.beta1 = number_option("AdamW", options, "beta1", 0.9, 0, 1)
+  settings.beta2 = number_option("AdamW", options, "beta2", 0.999, 0, 1)
+  settings.eps = number_option("AdamW", options, "eps", 1e-8, 0)
+  return self
+end
+
+--- optim:step() -> the global gradient norm before clipping (a tensor). Updates every parameter
+--- that has a gradient; gradients stay until zero_grad(). Errors: no parameter has one.
+---     local w = nn.tensor({3, 4}, {grad = true})
+---     local optim = nn.SGD({w}, {lr = 0.5})
+---     w:square():sum():backward()
+---     optim:step(), w  --> 10, {0, 0}
+function AdamW:step()
+  return grad.no_grad(function()
+    local with, norm = gradients(self, "AdamW")
+    self.count:add(1)
+    local recording = require("nn.core.compile").recording()
+    local step = recording and self.count or math.max(1, self.count:get())
+    local before = layer.now
+    for _, p in ipairs(with) do
+      layer.at_parameter(p.path)
+      ops.call("adamw_", p.tensor, p.slot.m, p.slot.v, p.tensor.grad, norm,
+        {master = p.slot.master, lr = self.rate, step = step, beta1 = self.beta1,
+         beta2 = self.beta2, eps = self.eps, weight_decay = p.slot.decay, clip = self.clip,
+         skip_nonfinite = self.skip_nonfinite, stochastic = p.slot.stochastic})
+    end
+    layer.set(before)
+    return norm
+  end)
+end
+
+local SGD = class {
+  type_name = "SGD", state_names = {"velocity"}, default_lr = 0.01,
+  zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers,
+}
+
+--- nn.SGD(model, {lr=0.01, momentum=0, nesterov=false, weight_decay=0, clip=0,
+--- skip_nonfinite=false, decay_filter}): stochastic gradient descent; see nn.AdamW for the options
+--- that they share.
+---     nn.SGD(nn.Linear(3, 1), {lr = 0.1, momentum = 0.9}).momentum  --> 0.9
+function M.SGD(model, options)
+  options = arguments.options("SGD", options, sgd_options)
+  local self = new(SGD, "SGD", model, options)
+  self.settings.momentum = number_option("SGD", options, "momentum", 0, 0, 1)
+  self.settings.nesterov = options.nesterov or false
+  return self
+end
+
+-- As AdamW:step().
+function SGD:step()
+  return grad.no_grad(function()
+    local with, norm = gradients(self, "SGD")
+    self.count:add(1)
+    local before = layer.now
+    for _, p in ipairs(with) do
+      layer.at_parameter(p.path)
+      local velocity = self.momentum > 0 and p.slot.velocity or nil
+      ops.call("sgd_", p.tensor, p.tensor.grad,
+        {velocity = velocity, norm = norm, lr = self.rate, momentum = self.momentum,
+         nesterov = self.nesterov, weight_decay = p.slot.decay, clip = self.clip,
+         skip_nonfinite = self.skip_nonfinite})
+    end
+    layer.set(before)
+    return norm
+  end)
+end
+
+return M

@@ -1,0 +1,244 @@
+-- How values look at the prompt: tensors aligned with elided middles, modules as a tree with
+-- parameter counts.
+
+local terminal = require "nn.base.terminal"
+
+local M = {}
+local edge = 3   -- rows and columns shown at either end of a long axis
+local most = 10  -- the longest axis of which all is shown, where the terminal is wide enough
+
+local large = 1e5   -- elements beyond which only what is shown is fetched
+
+-- Positions of an axis that are shown, as {at=, label=}: `at` in the numbers that were fetched,
+-- `label` in the tensor. false stands for "...". ends: how many at either end of an axis that is
+-- longer than `limit`.
+local function shown(size, cut, ends, limit)
+  local out = {}
+  if size <= (limit or 2 * ends + 1) then
+    for i = 1, size do out[i] = {at = i, label = i} end
+    return out
+  end
+  cut = cut and size > most
+  for i = 1, ends do out[i] = {at = i, label = i} end
+  out[ends + 1] = false
+  for i = ends - 1, 0, -1 do
+    out[#out + 1] = {at = cut and 2 * edge - i or size - i, label = size - i}
+  end
+  return out
+end
+
+-- Of a large tensor, the elements that are shown: the edges of its long axes.
+local function cut_edges(x)
+  local nn = require "nn"
+  return nn.no_grad(function()
+    for axis, size in ipairs(x.shape) do
+      if size > most then
+        x = nn.cat({x:slice(axis, 1, edge), x:slice(axis, size - edge + 1, size)}, axis)
+      end
+    end
+    return x
+  end)
+end
+
+local function number_format(values, dtype)
+  if dtype == "bool" then return function(v) return v ~= 0 and "true" or "false" end end
+  if not dtype:match("f") then return function(v) return ("%d"):format(v) end end
+  local largest, smallest, whole = 0, math.huge, true
+  for _, v in ipairs(values) do
+    local a = math.abs(v)
+    whole = whole and v % 1 == 0
+    if a == a and a < math.huge and a > 0 then
+      largest, smallest = math.max(largest, a), math.min(smallest, a)
+    end
+  end
+  local plain = largest < 1e5 and (smallest >= 1e-4 or smallest == math.huge)
+  local format = plain and "%.4f" or whole and largest < 1e8 and "%.0f." or "%.4e"
+  return function(v)
+    if v ~= v then return "nan" end
+    if v == math.huge then return "inf" end
+    if v == -math.huge then return "-inf" end
+    return format:format(v)
+  end
+end
+
+-- Text of a matrix, and how wide it is; number(i, j) is an element, rows and cols lists of shown().
+local function matrix(number, rows, cols, dtype)
+  local visible = {}
+  for _, row in ipairs(rows) do
+    for _, col in ipairs(cols) do
+      if row and col then visible[#visible + 1] = number(row.at, col.at) end
+    end
+  end
+  local text, width, lines = number_format(visible, dtype), 0, {}
+  for r, row in ipairs(rows) do
+    lines[r] = {}
+    for c, col in ipairs(cols) do
+      local cell = row and col and text(number(row.at, col.at)) or "..."
+      lines[r][c], width = cell, math.max(width, #cell)
+    end
+  end
+  for r, cells in ipairs(lines) do
+    for c, cell in ipairs(cells) do
+      cells[c] = (" "):rep((cols[c] and width or 3) - #cell) .. cell
+    end
+    lines[r] = "  " .. table.concat(cells, "  ")
+  end
+  return table.concat(lines, "\n"), #lines[1]
+end
+
+-- A matrix with as many columns as fit the terminal.
+local function fitting(number, rows, shape, cut, dtype)
+  local room, size = terminal.size(), shape[#shape]
+  if size <= most then
+    local text, width = matrix(number, rows, shown(size, cut, edge, most), dtype)
+    if width <= room then return text end
+  end
+  for ends = edge, 1, -1 do
+    local text, width = matrix(number, rows, shown(shape[#shape], cut, ends), dtype)
+    if width <= room or ends == 1 then return text end
+  end
+end
+
+-- Which matrices of a tensor of more than two axes are shown: {at=, labels=}, `at` counted from 0
+-- in what was fetched; false for "...". axes: shown() of each outer axis; sizes: as fetched.
+local function matrices(axes, sizes)
+  local list = {{at = 0, labels = {}}}
+  for axis, positions in ipairs(axes) do
+    local longer = {}
+    for _, outer in ipairs(list) do
+      for _, p in ipairs(positions) do
+        if outer and p then
+          local labels = {unpack(outer.labels)}
+          labels[axis] = p.label
+          longer[#longer + 1] = {at = outer.at * sizes[axis] + p.at - 1, labels = labels}
+        elseif longer[#longer] ~= false then
+          longer[#longer + 1] = false
+        end
+      end
+    end
+    list = longer
+  end
+  if #list <= 2 * edge + 1 then return list end
+  local few = {}
+  for i = 1, edge do few[i] = list[i] or nil end
+  few[#few + 1] = false
+  for i = #list - edge + 1, #list do few[#few + 1] = list[i] or nil end
+  return few
+end
+
+-- Where the value lies, on a machine with more than one memory: " in GPU 0".
+local function place_text(x)
+  local names = {}
+  local places = x:places()
+  if #places < 2 then return "" end
+  for _, place in ipairs(places) do
+    if place.bytes > 0 then names[#names + 1] = place.name end
+  end
+  return #names > 0 and " in " .. table.concat(names, " and ") or ", not computed yet"
+end
+
+--- tensor_title(x) -> "3x4 tensor f32", and with GPUs where it is.
+function M.tensor_title(x)
+  local size = #x.shape == 0 and "scalar" or table.concat(x.shape, "x")
+  return size .. " tensor " .. x.dtype .. place_text(x)
+end
+
+--- tensor(x) -> its title and its elements, or the edges of long axes.
+function M.tensor(x)
+  local shape, header = x.shape, M.tensor_title(x)
+  if require("nn.core.compile").recording() then return header .. " (being recorded)" end
+  local cut = x:count() > large
+  local fetched = cut and cut_edges(x) or x
+  local numbers, sizes = fetched:numbers(), fetched.shape
+  if #shape == 0 then return header .. "  " .. number_format({numbers[0]}, x.dtype)(numbers[0]) end
+  local axes, lines = {}, {header}
+  for axis = 1, #shape - 1 do axes[axis] = shown(shape[axis], cut, edge, most) end
+  local rows = table.remove(axes) or {{at = 1, label = 1}}
+  local height, width = sizes[#sizes - 1] or 1, sizes[#sizes]
+  for _, outer in ipairs(matrices(axes, sizes)) do
+    if not outer then
+      lines[#lines + 1] = "..."
+    else
+      if #shape > 2 then
+        lines[#lines + 1] = "[" .. table.concat(outer.labels, ",") .. ",:,:]"
+      end
+      lines[#lines + 1] = fitting(function(i, j)
+        return numbers[outer.at * height * width + (i - 1) * width + j - 1]
+      end, rows, shape, cut, x.dtype)
+    end
+  end
+  return table.concat(lines, "\n")
+end
+
+--- 1234567 -> "1,234,567".
+function M.thousands(n)
+  local text = ("%d"):format(n)
+  repeat
+    local again
+    text, again = text:gsub("^(-?%d+)(%d%d%d)", "%1,%2")
+  until again == 0
+  return text
+end
+
+local function count_of(value)
+  local module = require "nn.core.module"
+  if module.is_module(value) then return value:count() end
+  local n = 0
+  for _, item in ipairs(value) do n = n + count_of(item) end
+  return n
+end
+
+-- `seen`: modules described before; one that comes again (shared, or its owner) is only named.
+local function describe(value, name, indent, lines, seen)
+  local module, tensor = require "nn.core.module", require "nn.core.tensor"
+  local title = module.is_module(value) and getmetatable(value).class_name or ("list of " .. #value)
+  if name then title = name .. ": " .. title end
+  if seen[value] then
+    lines[#lines + 1] = indent .. title .. " (see above)"
+    return
+  end
+  seen[value] = true
+  lines[#lines + 1] = ("%s%s  %s parameters"):format(indent, title, M.thousands(count_of(value)))
+  local keys = {}
+  for key, field in pairs(value) do
+    if tensor.is_tensor(field) or module.is_module(field)
+       or (type(field) == "table" and module.is_module(field[1])) then
+      keys[#keys + 1] = key
+    end
+  end
+  table.sort(keys, function(a, b) return tostring(a) < tostring(b) end)
+  for _, key in ipairs(keys) do
+    local field = value[key]
+    if tensor.is_tensor(field) then
+      local shape = tensor.shape_text(field.shape)
+      lines[#lines + 1] = ("%s  %s: %s %s"):format(indent, key, shape, field.dtype)
+    elseif not module.is_module(field) and #field > 1 then   -- equal items are shown once
+      lines[#lines + 1] = ("%s  %s: %d x"):format(indent, key, #field)
+      describe(field[1], nil, indent .. "    ", lines, seen)
+    else
+      describe(field, tostring(key), indent .. "  ", lines, seen)
+    end
+  end
+end
+
+--- module_title(object) -> "Linear, 12,345 parameters".
+function M.module_title(object)
+  local class = getmetatable(object).class_name
+  return ("%s, %s parameters"):format(class, M.thousands(object:count()))
+end
+
+--- A module as a tree.
+function M.module(object)
+  local lines = {}
+  describe(object, nil, "", lines, {})
+  return table.concat(lines, "\n")
+end
+
+--- Bytes for people: "1.5 GB".
+function M.bytes(n)
+  local units, i = {"B", "kB", "MB", "GB", "TB"}, 1
+  while n >= 1000 and i < #units do n, i = n / 1000, i + 1 end
+  return ((i == 1 or n >= 100) and "%.0f %s" or "%.1f %s"):format(n, units[i])
+end
+
+return M

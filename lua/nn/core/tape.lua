@@ -1,0 +1,310 @@
+-- The tape: every differentiable application is noted, and backward() walks the notes in reverse,
+-- asking the rules of gradient_rules.lua for the gradients of each op's inputs.
+
+local arguments = require "nn.base.arguments"
+local layer = require "nn.core.layer_path"
+local lib = require "nn.base.capi"
+local ops = require "nn.core.op"
+local rules = require "nn.core.gradient_rules"
+local tensor = require "nn.core.tensor"
+local is_tensor, Tensor = tensor.is_tensor, tensor.Tensor
+local needs_grad = rules.needs_grad
+
+local M = {}
+local enabled, sequence = true, 0
+
+--- nn.grad_enabled() -> whether ops are noted on the tape (false inside nn.no_grad).
+---     nn.grad_enabled(), nn.no_grad(nn.grad_enabled)  --> true, false
+function M.enabled() return enabled end
+ops.grad_enabled = M.enabled
+
+--- nn.no_grad(f, ...) -> f(...), with nothing noted on the tape: no memory is kept for gradients,
+--- and tensors that have one may be changed in place.
+---     local w = nn.tensor({1, 2}, {grad = true})
+---     nn.no_grad(function() w:fill_(3) end)
+---     w  --> {3, 3}
+function M.no_grad(f, ...)
+  arguments.callable("no_grad", f)
+  local before = enabled
+  enabled = false
+  local results = {lib.protected(f, ...)}
+  enabled = before
+  if not results[1] then error(results[2], 0) end
+  return unpack(results, 2, table.maxn(results))
+end
+
+local function is_wanted(inputs)
+  for i = 1, enabled and table.maxn(inputs) or 0 do
+    if needs_grad(inputs[i]) then return true end
+  end
+  return false
+end
+
+local watcher   -- inside watch()
+
+ops.set_recorder(function(op, inputs, values, results, count)
+  if watcher then watcher(results, count) end
+  if not is_wanted(inputs) then return end
+  sequence = sequence + 1
+  local node = {op = op, inputs = inputs, values = values, results = {}, count = count,
+                sequence = sequence, layer = layer.now}
+  for i = 1, count do
+    if results[i] then
+      -- The node keeps its results without their own node: no cycle holds tensors longer than the
+      -- tape does.
+      node.results[i] = results[i]:detach()
+      if results[i].dtype:match("f") then results[i].node, results[i].output = node, i end
+    end
+  end
+end)
+
+local touched   -- inside with_private_grads: what the leaves whose gradient was set had before
+
+--- Calls f, then gives all leaves whose gradient it set their earlier gradients back. Returns what
+--- f returns (one value).
+function M.with_private_grads(f)
+  local outer = touched
+  touched = {}
+  local ok, result = lib.protected(f)
+  for leaf, before in pairs(touched) do
+    leaf.grad, leaf.grad_owned = before.grad, before.owned
+  end
+  touched = outer
+  if not ok then error(result, 0) end
+  return result
+end
+
+-- Every change of a leaf's gradient goes through here, so that with_private_grads can undo it.
+local function set_leaf_grad(leaf, g, owned)
+  if touched and not touched[leaf] then
+    touched[leaf] = {grad = leaf.grad, owned = leaf.grad_owned}
+  end
+  leaf.grad, leaf.grad_owned = g, owned
+end
+M.set_leaf_grad = set_leaf_grad
+
+--- Calls f; seen(results, count, kept) is told the results of each op inside and, with kept = true,
+--- those that each backward() finds kept for it.
+function M.watch(seen, f)
+  local outer = watcher
+  watcher = seen
+  local ok, message = lib.protected(f)
+  watcher = outer
+  if not ok then error(message, 0) end
+end
+
+-- Nodes that the result depends on, newest first.
+local function nodes_behind(root)
+  local seen, list, stack = {}, {}, {root}
+  while #stack > 0 do
+    local node = table.remove(stack)
+    if not seen[node] then
+      seen[node] = true
+      if node.freed then
+        lib.fail("backward: these results were already walked; compute the loss again "
+                 .. "(or use retain = true)")
+      end
+      list[#list + 1] = node
+      for i = 1, table.maxn(node.inputs) do
+        local x = node.inputs[i]
+        if x and x.node then stack[#stack + 1] = x.node end
+      end
+    end
+  end
+  table.sort(list, function(a, b) return a.sequence > b.sequence end)
+  return list
+end
+
+-- The gradient a leaf has so far: in a function that is being recorded none from outside, which
+-- would be that of the recording in every call.
+local function leaf_grad(x)
+  if touched and not touched[x] and x.grad then set_leaf_grad(x, nil) end
+  return x.grad
+end
+
+-- Adds a gradient to what an input has: on its node for a result, in .grad for a leaf. An owned one
+-- belongs to the tape alone, so that later ones may be added to it in place. output: of x's node,
+-- the result that it is the gradient of.
+local function accumulate(x, g, owned, output)
+  if x.node then
+    local pending = x.node.grads
+    local before = pending[output]
+    pending[output] = before == nil and g or before + g
+    return
+  end
+  if not x.requires_grad then return end
+  g = rules.as_tensor(g, x)
+  if not leaf_grad(x) then
+    set_leaf_grad(x, g, owned)
+  elseif x.grad ~= g then
+    local in_place = x.grad_owned and x.grad.dtype == g.dtype
+    set_leaf_grad(x, in_place and x.grad:add_(g) or x.grad + g, true)
+  end
+end
+
+-- Applies the rule of a node's op and hands the gradients on to the inputs.
+local function propagate(node)
+  local name = node.op.name
+  local function into(i)
+    local x = node.inputs[i]
+    if x.node ~= nil or not leaf_grad(x) then return nil end
+    if x.grad_owned and x.grad.dtype ~= "bf16" then return x.grad end
+  end
+  local rule = node.rule or rules.rule_of(name)
+  local grads, outputs = rule(node, node.grads[1], into, node.grads[2])
+  for i = 1, table.maxn(node.inputs) do
+    local x = node.inputs[i]
+    if grads[i] and needs_grad(x) then
+      accumulate(x, grads[i], rules.is_owned(name, i), outputs and outputs[i] or x.output)
+    end
+  end
+end
+
+--- x:backward({retain=false}) computes the gradient of a one-element tensor in every leaf it
+--- depends on and adds it to their .grad. The tape behind it is freed unless retain is set.
+--- Errors: more elements than one; nothing behind it that wants a gradient; a second call.
+---     local w = nn.tensor({1, 2}, {grad = true})
+---     w:square():sum():backward()
+---     w.grad  --> {2, 4}
+function Tensor:backward(options)
+  if self:count() ~= 1 then
+    lib.misuse("backward: the tensor is %s; only a loss of one element has a gradient",
+               tensor.shape_text(self.shape))
+  end
+  if not self.node then
+    lib.misuse("backward: the tensor does not depend on anything that needs a gradient "
+               .. "(grad = true)")
+  end
+  local retain = arguments.options("backward", options, {retain = true}).retain
+  M.no_grad(function()
+    local list = nodes_behind(self.node)
+    for _, node in ipairs(list) do
+      if watcher then watcher(node.results, node.count, true) end
+      node.grads = {}
+    end
+    self.node.grads[self.output] = 1
+    local before = layer.now
+    for _, node in ipairs(list) do
+      if node.layer ~= layer.now then layer.set(node.layer) end
+      if next(node.grads) then propagate(node) end
+      node.grads = nil
+      if not retain then node.freed, node.inputs, node.results, node.rule = true, {}, {}, nil end
+    end
+    if layer.now ~= before then layer.set(before) end
+  end)
+end
+
+-- The same value (a tensor, or a table of values) with leaves in place of its tensors.
+local function leaves(value)
+  if is_tensor(value) then
+    local leaf = value:detach()
+    leaf.requires_grad = value.dtype:match("f") ~= nil
+    return leaf
+  elseif type(value) == "table" then
+    local out = {}
+    for k, v in pairs(value) do out[k] = leaves(v) end
+    return out
+  end
+  return value
+end
+
+-- The gradients of such leaves, in the same tables.
+local function gradients(value)
+  if is_tensor(value) then return value.grad end
+  if type(value) ~= "table" then return nil end
+  local out = {}
+  for k, v in pairs(value) do out[k] = gradients(v) end
+  return out
+end
+
+--- nn.grad(f)(x, ...) -> value, gradients: f's value and the gradient in each argument (tensors, or
+--- nested tables of tensors, which give tables of the same shape). f must return a tensor of one
+--- element.
+---     nn.grad(function(w) return w:square():sum() end)(nn.tensor{1, 2})  --> 5, {2, 4}
+function M.grad(f)
+  arguments.callable("grad", f)
+  return function(...)
+    local given, n = {...}, select("#", ...)
+    for i = 1, n do given[i] = leaves(given[i]) end
+    local loss = f(unpack(given, 1, n))
+    arguments.need(is_tensor(loss), "grad", "the result", loss, "a tensor of one element is needed")
+    loss:backward()
+    local out = {}
+    for i = 1, n do out[i] = gradients(given[i]) end
+    return loss:detach(), unpack(out, 1, n)
+  end
+end
+
+local custom_op = {name = "custom", inputs = {}, attributes = {}}
+local custom_options = arguments.names "name forward backward"
+
+-- The gradients that a custom function's backward returned: tensors shaped like the inputs.
+local function checked_gradients(who, inputs, ...)
+  local grads = {...}
+  for i = 1, table.maxn(inputs) do
+    local x, g = inputs[i], grads[i]
+    if g ~= nil and needs_grad(x) then
+      arguments.need(is_tensor(g), who, "gradient " .. i, g, "a tensor or nil is needed")
+      local given, wanted = tensor.shape_text(g.shape), tensor.shape_text(x.shape)
+      if given ~= wanted then
+        lib.misuse("%s: gradient %d is %s, argument %d is %s", who, i, given, i, wanted)
+      end
+    end
+  end
+  return grads
+end
+
+--- nn.custom{forward = function(...) -> y, saved..., backward = function(g, saved...) -> gradients,
+--- name = "custom"} -> a function of tensors (and other values) with a gradient of its own, as
+--- torch.autograd.Function or JAX's custom_vjp. It gives y, one tensor. forward runs without a
+--- tape; what it returns behind y is handed to backward with g, the gradient of y. backward returns
+--- a gradient for each argument in order, shaped like it; nil for none.
+--- Errors: y or a gradient that is no tensor, or a gradient of another shape.
+---     local clipped = nn.custom{forward = function(v) return v end,
+---                               backward = function(g) return g:maximum(-1):minimum(1) end}
+---     nn.grad(function(v) return (clipped(v) * 5):sum() end)(nn.tensor{1, 2})  --> 15, {1, 1}
+function M.custom(options)
+  options = arguments.options("custom", options, custom_options)
+  local who = options.name or "custom"
+  local forward, backward = options.forward, options.backward
+  arguments.need(type(forward) == "function", who, "forward", forward, "a function is needed")
+  arguments.need(type(backward) == "function", who, "backward", backward, "a function is needed")
+  return function(...)
+    local saved, inputs = {M.no_grad(forward, ...)}, {}
+    for i = 1, select("#", ...) do
+      local x = select(i, ...)
+      inputs[i] = is_tensor(x) and x or nil
+    end
+    arguments.need(is_tensor(saved[1]), who, "forward's result", saved[1], "a tensor is needed")
+    local y = saved[1]:detach()   -- which may be an input
+    if not is_wanted(inputs) or not y.dtype:match "f" then return y end
+    local n = table.maxn(saved)
+    for i = 2, n do
+      if saved[i] == saved[1] then saved[i] = y:detach() end   -- without y's node, no cycle
+    end
+    sequence = sequence + 1
+    y.output, y.node = 1, {
+      op = custom_op, inputs = inputs, values = {}, results = {y:detach()}, count = 1,
+      sequence = sequence, layer = layer.now,
+      rule = function(node, g)
+        g = rules.as_tensor(g, node.results[1])
+        return checked_gradients(who, inputs, backward(g, unpack(saved, 2, n)))
+      end,
+    }
+    return y
+  end
+end
+
+--- nn.gradient_rule(name, rule) replaces the rule of an op: function(node, g), where g is the
+--- gradient of the op's result, returns the gradients of its inputs (see gradient_rules.lua). For
+--- functions of your own there is nn.custom. Errors: an op that there is not.
+---     nn.gradient_rule("floor", function(node, g) return {g} end)
+function M.gradient_rule(name, rule)
+  if not ops.ops[name] then
+    lib.misuse("gradient_rule: there is no op '%s'%s", tostring(name),
+               require("nn.base.suggest").suggestion(name, ops.ops))
+  end
+  rules.set(name, arguments.callable("gradient_rule", rule))
+end
+
+return M

@@ -1,0 +1,315 @@
+-- Training data: token ids of a mapped nanoGPT .bin file or of a text, cut into a training and a
+-- validation part. A training batch is random windows, as in nanoGPT; which ones depends only on
+-- the seed and a counter, so that the counter is all a checkpoint must keep.
+local bit = require "bit"
+local ffi = require "ffi"
+local arguments = require "nn.base.arguments"
+local bpe_files = require "nn.text.bpe_files"
+local config = require "nn.io.config"
+local files = require "nn.io.files"
+local host = require "nn.host"
+local lib = require "nn.base.capi"
+local tensor = require "nn.core.tensor"
+local token_file = require "nn.data.token_file"
+local vocabulary = require "nn.text.vocabulary"
+
+local M = {}
+local SCAN_SECONDS = 3           -- at most, on looking for wrong ids
+
+local function mix(z)
+  z = bit.bxor(z, bit.rshift(z, 30)) * 0xbf58476d1ce4e5b9ULL
+  z = bit.bxor(z, bit.rshift(z, 27)) * 0x94d049bb133111ebULL
+  return bit.bxor(z, bit.rshift(z, 31))
+end
+
+--- random(seed, counter) -> number in [0,1), the same for the same two whole numbers. SplitMix64
+--- (Steele et al. 2014) used as a counter-based generator.
+function M.random(seed, counter)
+  local z = mix(ffi.cast("uint64_t", seed) + 0x9e3779b97f4a7c15ULL)
+  z = mix(z + ffi.cast("uint64_t", counter + 1) * 0x9e3779b97f4a7c15ULL)
+  return tonumber(bit.rshift(z, 11)) * 2 ^ -53
+end
+
+local Loader = {}
+Loader.__index = Loader
+
+local function wrong_id(self, id, position)
+  lib.fail("%s: token %d at position %d (from 0) is outside the vocabulary of %d; set model.vocab "
+           .. "to what the file was made with", self.name, id, position, self.vocab)
+end
+
+-- Copies the window of context + 1 tokens from `start` into row `row` of both host arrays.
+local function copy_window(self, start, row, ids, targets)
+  local tokens, context, vocab = self.tokens, self.context, self.vocab
+  local at = row * context
+  for t = 0, context do
+    local id = tokens[start + t]
+    if id >= vocab then wrong_id(self, id, start + t) end
+    if t < context then ids[at + t] = id end
+    if t > 0 then targets[at + t - 1] = id end
+  end
+end
+
+-- Windows as two tensors (rows,T) i32; starts[1..rows] are positions in the data.
+local function windows_at(self, starts)
+  local rows, context = #starts, self.context
+  local ids = ffi.new("int32_t[?]", rows * context)
+  local targets = ffi.new("int32_t[?]", rows * context)
+  for row, start in ipairs(starts) do copy_window(self, start, row - 1, ids, targets) end
+  local shape, axes = {rows, context}, {axes = "batch,time"}
+  return tensor.from_host(ids, shape, "i32", axes), tensor.from_host(targets, shape, "i32", axes)
+end
+
+--- loader:batch() -> ids, targets: both (batch * accum, context) i32; targets are the ids one
+--- further. Windows are drawn at random, with replacement.
+--- Errors: a token id that the model's vocabulary does not have, with file and position.
+---     local ids, targets = data.train:batch()
+---     ids:dims()  --> 2, 16
+---     ids:slice(2, 2, 16):eq(targets:slice(2, 1, 15)):sum()  --> 30
+function Loader:batch()
+  local starts = {}
+  for row = 1, self.rows do
+    local drawn = M.random(self.seed, self.counter * self.rows + row)
+    starts[row] = self.first + math.floor(drawn * (self.count - self.context))
+  end
+  self.counter = self.counter + 1
+  return windows_at(self, starts)
+end
+
+--- loader:peek() -> what the next batch() returns, without moving on.
+---     local first = data.train:peek()
+---     data.train:batch():eq(first):sum()  --> 32
+function Loader:peek()
+  local ids, targets = self:batch()
+  self.counter = self.counter - 1
+  return ids, targets
+end
+
+--- loader:windows(batches) -> iterator of ids, targets, rows over the loader's part in order, in
+--- windows that do not overlap; the last ones may have fewer rows. With `batches` (0: all) only so
+--- many, spread evenly: always the same ones.
+---     local rows = 0
+---     for ids, targets, count in data.val:windows(3) do rows = rows + count end
+---     rows  --> 6
+function Loader:windows(batches)
+  local all = math.floor((self.count - 1) / self.context)
+  local used = batches and batches > 0 and math.min(all, batches * self.batch_size) or all
+  local done = 0
+  return function()
+    if done >= used then return nil end
+    local starts = {}
+    for row = 1, math.min(self.batch_size, used - done) do
+      local window = math.floor((done + row - 1) * all / used)
+      starts[row] = self.first + window * self.context
+    end
+    done = done + #starts
+    local ids, targets = windows_at(self, starts)
+    return ids, targets, #starts
+  end
+end
+
+--- loader:state() -> {counter=, fingerprint=}: how many batches were drawn, and of what data.
+---     data.train:batch()
+---     data.train:state().counter  --> 1
+function Loader:state() return {counter = self.counter, fingerprint = self.fingerprint} end
+
+--- loader:set_state(state) -> whether the data is the same; batch() goes on where state() was
+--- taken.
+---     local state, first = data.train:state(), data.train:batch()
+---     data.train:set_state(state)  --> true
+---     data.train:batch():eq(first):sum()  --> 32
+function Loader:set_state(state)
+  self.counter = state.counter
+  return state.fingerprint == self.fingerprint
+end
+
+function Loader:__tostring()
+  local text = "loader of %.0f tokens of %s, %d x %d in a batch"
+  return text:format(self.count, self.name, self.rows, self.context)
+end
+
+--- loader:batch_tokens() -> tokens that one batch() trains on.
+---     data.train:batch_tokens()  --> 32
+function Loader:batch_tokens() return self.rows * self.context end
+
+local function new_loader(source, first, count, options)
+  return setmetatable({
+    tokens = source.tokens, keep = source, name = source.name, fingerprint = source.fingerprint,
+    first = first, count = count, context = options.context, vocab = options.vocab,
+    batch_size = options.batch, rows = options.batch * (options.accum or 1),
+    seed = options.seed or 0, counter = 0,
+  }, Loader)
+end
+
+-- Looks for ids outside the vocabulary before training instead of in its last validation. At a
+-- billion ids a second most files are read whole; `deadline` (of nn.now()) bounds it, and what is
+-- left is looked at when it is read.
+local function check_ids(loader, deadline)
+  local tokens, vocab, now = loader.tokens, loader.vocab, require("nn").now
+  local last, at = loader.first + loader.count, loader.first
+  while at < last and now() < deadline do
+    local stop = math.min(last, at + 2 ^ 22)
+    for i = at, stop - 1 do
+      if tokens[i] >= vocab then wrong_id(loader, tokens[i], i) end
+    end
+    at = stop
+  end
+end
+
+-- Cheap and good enough to notice another file: the size and the CRC of the first megabyte.
+local function fingerprint(data, bytes)
+  return ("%.0f-%08x"):format(bytes, files.crc32(data, math.min(bytes, 2 ^ 20)))
+end
+
+-- {tokens=, count=, name=, fingerprint=} of a token file.
+local function bin_source(path, field)
+  local source = token_file.open(path, field)
+  source.fingerprint = fingerprint(source.map.data, source.map.size)
+  return source
+end
+
+-- The tokenizer whose folder is the vocabulary; for a token file also one that lies beside it.
+local function tokenizer_of(cfg)
+  if cfg.vocabulary ~= "char" and cfg.vocabulary ~= "byte" then
+    return bpe_files.tokenizer(cfg.vocabulary)
+  end
+  local beside = (cfg.bin:match "^(.*)/" or ".")
+  if cfg.bin ~= "" and files.exists(files.join(beside, "tokenizer.json")) then
+    return bpe_files.tokenizer(beside)
+  end
+end
+
+local function text_source(text, name, words)
+  if #text == 0 then lib.fail("%s is empty", name) end
+  local ids, count = words:encode(text, name)
+  return {tokens = ids, count = count, name = name, fingerprint = fingerprint(text, #text)}
+end
+
+local function add_files(folder, out)
+  for _, name in ipairs(files.list(folder) or {}) do
+    local path = files.join(folder, name)
+    if name:find "%.lua$" or name:find "%.md$" or name:find "%.cc$" or name:find "%.h$" then
+      out[#out + 1] = files.read(path)
+    elseif not name:find "%." then
+      add_files(path, out)
+    end
+  end
+end
+
+--- own_text() -> text: nnlua's own documents and sources, so that every clone has data to train on.
+function M.own_text()
+  local parts = {}
+  for _, folder in ipairs {"docs", "lua", "models", "recipes", "engine", "kernels", "bindings"} do
+    add_files(files.join(host.root, folder), parts)
+  end
+  return table.concat(parts, "\n")
+end
+
+-- The training source, the validation source if that is a file of its own, and the vocabulary.
+local function open_sources(cfg, known)
+  if cfg.text ~= "" and cfg.bin ~= "" then lib.fail("give data.text or data.bin, not both") end
+  if cfg.bin ~= "" then
+    return bin_source(cfg.bin, "data.bin"),
+           cfg.val ~= "" and bin_source(cfg.val, "data.val") or nil, known or tokenizer_of(cfg)
+  end
+  local own = cfg.text == ""
+  local name = own and "nnlua's own sources" or ("data.text '%s'"):format(cfg.text)
+  local packed = cfg.text:find "%.gz$" or cfg.text:find "%.zst$"
+  if packed or not own and files.list(cfg.text) then
+    lib.fail("data.text '%s' is %s; recipes/tokens_prepare.lua makes token files of such",
+             cfg.text, packed and "packed" or "a folder")
+  end
+  local text = own and M.own_text() or files.read(cfg.text, "data.text")
+  local words = known or tokenizer_of(cfg) or vocabulary.vocabulary(cfg.vocabulary, text, name)
+  local val
+  if cfg.val ~= "" then
+    val = text_source(files.read(cfg.val, "data.val"), ("data.val '%s'"):format(cfg.val), words)
+  end
+  return text_source(text, name, words), val, words
+end
+
+local function need_length(name, count, context, hint)
+  if count < context + 1 then
+    lib.fail("%s: %d tokens are too few for a context of %d, which needs at least %d; %s", name,
+             count, context, context + 1, hint)
+  end
+end
+
+-- Settings that were not given.
+local defaults = {text = "", bin = "", val = "", split = 0.9, vocabulary = "char", batch = 12,
+                  accum = 1, context = 0}
+local data_options = arguments.names "context vocab seed vocabulary"
+
+--- nn.data(cfg, {context=, vocab=0, seed=0, vocabulary=}) -> data with train and val (loaders),
+--- vocabulary (nil where none is known), vocab (its size), name, and own (true for nnlua's
+--- sources). Opens what the settings `cfg` (nn.data_fields) name: `text` (a UTF-8 file), `bin` (a
+--- token file), or neither: nnlua's own sources. cfg.vocabulary: "char", "byte", or the folder of a
+--- tokenizer, which for a token file may also lie beside it. `val` is a validation file of the same
+--- kind; without it the first `split` (0.9) of the tokens are for training and the rest for
+--- validation. `vocab`: ids must be below it; 0: the size of the vocabulary, 50257 where none is
+--- known. Windows are of `context` tokens, or of cfg.context where that is given, for training a
+--- model on shorter ones than it could see. `vocabulary`: that of a checkpoint, instead of a new
+--- one from the text. Errors: files that are missing, empty, damaged, too short for a window of
+--- context + 1 tokens in either part, or not UTF-8 ("char"); ids outside `vocab`, which some
+--- seconds are spent to find here, the rest when they are read.
+---     local d = nn.data({text = "input.txt", batch = 4}, {context = 8})
+---     d.train:batch():dims()  --> 4, 8
+---     d.vocabulary:decode{3, 11, 8}, d.vocab  --> "The", 30
+function M.data(given, options)
+  local cfg = {}
+  local checked = type(given) == "table" and getmetatable(given) ~= nil     -- settings of nn.config
+  given = checked and given or arguments.options("data", given, defaults)
+  options = arguments.options("data", options, data_options)
+  local context = arguments.whole("data", "context", options.context)
+  for name, default in pairs(defaults) do
+    cfg[name] = default
+    if given[name] ~= nil then cfg[name] = given[name] end
+  end
+  if cfg.context > context then
+    lib.fail("data.context=%d is more than the model's context of %d", cfg.context, context)
+  end
+  if cfg.context > 0 then context = cfg.context end
+  local source, val, words = open_sources(cfg, options.vocabulary)
+  local vocab = options.vocab or 0
+  if vocab == 0 then vocab = words and words.size or 50257 end
+  if words and words.size > vocab then
+    lib.fail("%s has %d different symbols, but model.vocab is %d; leave model.vocab=0", source.name,
+             words.size, vocab)
+  end
+  local part = val and source.count or math.floor(source.count * cfg.split)
+  local rest = val and val.count or source.count - part
+  need_length(source.name .. (val and "" or ", training part"), part, context,
+              "give more data or a smaller model.context")
+  need_length((val or source).name .. (val and "" or ", validation part"), rest, context,
+              "give more data, a smaller model.context, or a validation file (data.val)")
+  local all = {context = context, vocab = vocab, seed = options.seed, batch = cfg.batch,
+               accum = cfg.accum}
+  local train = new_loader(source, 0, part, all)
+  local validation = new_loader(val or source, val and 0 or part, rest, all)
+  if cfg.bin ~= "" then
+    local deadline = require("nn").now() + SCAN_SECONDS
+    check_ids(validation, deadline)
+    check_ids(train, deadline)
+  end
+  return {train = train, vocab = vocab, vocabulary = words, val = validation, name = source.name,
+          own = cfg.text == "" and cfg.bin == ""}
+end
+
+--- nn.data_fields{batch=12, ...} -> the settings that nn.data reads, for a recipe's schema; the
+--- table gives other defaults.
+---     nn.config({data = nn.data_fields {batch = 4}}, {}).data.batch  --> 4
+function M.data_fields(others)
+  local field, own = config.field, setmetatable(others or {}, {__index = defaults})
+  return {
+    text = field(own.text, "UTF-8 text to train on; without data: nnlua's own sources"),
+    bin = field(own.bin, "or a token file as nanoGPT, llm.c or tokens_prepare.lua write it"),
+    val = field(own.val, "validation file of the same kind; else a part of the first"),
+    split = field(own.split, "part for training where there is no val", {min = 0, max = 1}),
+    vocabulary = field(own.vocabulary, "of a text: char, byte, or the folder of a tokenizer"),
+    batch = field(own.batch, "sequences in a batch", {min = 1}),
+    context = field(own.context, "tokens of a sequence; 0: as many as the model sees", {min = 0}),
+    accum = field(own.accum, "batches accumulated in a step", {min = 1}),
+  }
+end
+
+return M

@@ -1,0 +1,298 @@
+-- From texts to token files: what recipes/tokens_prepare.lua does. Input is read in pieces of some
+-- megabytes, so memory does not grow with it; output files get their names when all is written.
+local cjson = require "cjson"
+local ffi = require "ffi"
+local data = require "nn.data.loader"
+local files = require "nn.io.files"
+local lib = require "nn.base.capi"
+local units = require "nn.base.units"
+local stream = require "nn.io.stream"
+local token_file = require "nn.data.token_file"
+
+local M = {}
+local CHUNK = 2 ^ 22               -- bytes that are read and encoded at a time
+local LONGEST = 2 ^ 28             -- of a line of JSON, or of text without a place to cut
+
+-- ### Which files
+
+local function plain_name(name) return (name:gsub("%.gz$", ""):gsub("%.zst$", "")) end
+local function is_json(name)
+  name = plain_name(name)
+  return name:find "%.jsonl$" ~= nil or name:find "%.ndjson$" ~= nil or name:find "%.json$" ~= nil
+end
+
+local function add_folder(folder, endings, out)
+  for _, name in ipairs(files.list(folder)) do
+    local path = files.join(folder, name)
+    if files.list(path) then
+      add_folder(path, endings, out)
+    elseif endings[plain_name(name):match "%.(%w+)$" or ""] then
+      out[#out + 1] = path
+    end
+  end
+end
+
+--- sources(input, endings) -> list of {path=, json=, size=}: the files named in `input` (separated
+--- by commas), and of folders all with one of the endings ("txt,md,jsonl"), sorted by path; .gz and
+--- .zst may follow an ending. size: bytes on the disk. Errors: what does not exist; nothing found.
+function M.sources(input, endings)
+  local wanted, paths, out = {}, {}, {}
+  for ending in endings:gmatch "[^,%s]+" do wanted[ending] = true end
+  for path in input:gmatch "[^,]+" do
+    if files.list(path) then
+      add_folder(path, wanted, paths)
+    else
+      paths[#paths + 1] = path
+    end
+  end
+  if #paths == 0 then
+    lib.fail("input '%s' holds no file that ends in one of %s", input, endings)
+  end
+  for i, path in ipairs(paths) do
+    out[i] = {path = path, json = is_json(path), size = files.size(path, "input")}
+  end
+  return out
+end
+
+-- ### Reading
+
+-- Where a text can be cut without changing its tokens: before white space that follows a printable
+-- ASCII character, the last such place in p[0 .. size - 1]; nil where there is none.
+local function last_cut(p, size)
+  for i = size - 1, 1, -1 do
+    local byte, before = p[i], p[i - 1]
+    if (byte == 32 or byte >= 9 and byte <= 13) and before > 32 and before < 127 then return i end
+  end
+end
+
+local function last_line_end(p, size)
+  for i = size - 1, 0, -1 do
+    if p[i] == 10 then return i + 1 end
+  end
+end
+
+local spare      -- the buffer of the file before: of many small ones, each would need its own
+
+-- Calls each(p, size) for parts of a file that end where cut(p, size) says; the last one at its
+-- end. `moved(bytes)` is told how much of the file was read.
+local function each_part(path, cut, each, moved)
+  local input, room, filled = stream.open(path), CHUNK, 0
+  local buffer = spare or ffi.new("uint8_t[?]", room)
+  spare = nil
+  while true do
+    local count = input:read(buffer + filled, room - filled)
+    local ended = filled + count < room
+    filled = filled + count
+    moved(input:position())
+    local stop = ended and filled or cut(buffer, filled)
+    if stop then
+      if stop > 0 then each(buffer, stop) end
+      ffi.copy(buffer, buffer + stop, filled - stop)
+      filled = filled - stop
+    elseif room >= LONGEST then
+      lib.fail("'%s': no line end or space in %d bytes; is it text?", path, room)
+    else
+      local larger = ffi.new("uint8_t[?]", 2 * room)
+      ffi.copy(larger, buffer, filled)
+      buffer, room = larger, 2 * room
+    end
+    if ended then break end
+  end
+  input:close()
+  if room == CHUNK then spare = buffer end
+end
+
+local function document_of(line, source, number, field)
+  local good, value = pcall(cjson.decode, line)
+  if not good or type(value) ~= "table" then
+    lib.fail("'%s', line %d is no JSON object (%s)", source.path, number, tostring(value))
+  end
+  local text = value[field]
+  if type(text) == "string" then return text end
+  if text ~= nil then
+    lib.fail("'%s', line %d: '%s' is %s; a text is needed", source.path, number, field,
+             files.json(text))
+  end
+  local names = {}
+  for name in pairs(value) do names[#names + 1] = tostring(name) end
+  table.sort(names)
+  lib.fail("'%s', line %d has no text '%s'; it has %s; choose with field=", source.path, number,
+           field, table.concat(names, ", "))
+end
+
+-- Calls each(p, size) for the text of every line of JSON; blank lines are passed over.
+local function each_document(source, field, each, moved)
+  local number = 0
+  each_part(source.path, last_line_end, function(p, size)
+    for line in ffi.string(p, size):gmatch "([^\n]*)\n?" do
+      number = number + 1
+      if number == 1 then line = line:gsub("^\239\187\191", "") end      -- a byte order mark
+      if line:find "%S" then
+        local text = document_of(line, source, number, field)
+        each(ffi.cast("const uint8_t *", text), #text)
+      end
+    end
+  end, moved)
+end
+
+--- texts(sources, field) -> function(visit), which calls visit(p, size) for all their text in
+--- parts: what nn.train_tokenizer learns from.
+function M.texts(sources, field)
+  local function ignore() end
+  return function(visit)
+    for _, source in ipairs(sources) do
+      if source.json then
+        each_document(source, field, visit, ignore)
+      else
+        each_part(source.path, last_cut, visit, ignore)
+      end
+    end
+  end
+end
+
+-- ### Writing
+
+local Output = {}
+Output.__index = Output
+
+-- Appends the ids of p[0 .. size - 1] to a writer.
+function Output:text(writer, p, size)
+  if size == 0 then return end
+  self.has_text[writer] = true
+  if size > self.room then
+    self.room = size
+    self.ids = ffi.new(writer.id_type .. "[?]", size)
+  end
+  if self.tokenizer.kind == "byte" then
+    for i = 0, size - 1 do self.ids[i] = p[i] end
+    return writer:write(self.ids, size)
+  end
+  writer:write(self.ids, self.tokenizer:encode_bytes(p, 0, size, self.ids, 0))
+end
+
+function Output:separator(writer)
+  if self.separator_id then
+    writer:write(ffi.new(writer.id_type .. "[1]", self.separator_id), 1)
+  end
+end
+
+-- A text is one document: its last part, `val` of its bytes, cut at a line's end, is for
+-- validation.
+local function write_text(self, source, moved)
+  local total = stream.unpacked_size(source.path)
+  local target, done, validating = total * (1 - self.val), 0, self.val == 0 and -1 or 0
+  each_part(source.path, last_cut, function(p, size)
+    local from = 0
+    if validating == 0 and done + size >= target then
+      local at = math.max(1, math.floor(target - done))
+      while at < size and p[at - 1] ~= 10 do at = at + 1 end
+      if at < size then
+        self:text(self.train, p, at)
+        from, validating = at, 1
+      end
+    end
+    self:text(validating == 1 and self.validation or self.train, p + from, size - from)
+    done = done + size
+  end, moved)
+  self:separator(self.train)
+  if validating == 1 then self:separator(self.validation) end
+end
+
+-- Each line is a document; `val` of them, drawn by seed and number, are for validation.
+local function write_json_lines(self, source, moved)
+  each_document(source, self.field, function(p, size)
+    self.documents = self.documents + 1
+    local validating = data.random(self.seed, self.documents) < self.val
+    local writer = validating and self.validation or self.train
+    self:text(writer, p, size)
+    self:separator(writer)
+  end, moved)
+end
+
+local function progress_of(sources)
+  local nn = require "nn"
+  local total, before, start = 0, 0, nn.now()
+  local shown = start
+  for _, source in ipairs(sources) do total = total + source.size end
+  local tty = nn.is_tty(2)
+  local function show(bytes, last)
+    local now = nn.now()
+    if now - shown < (tty and 0.2 or 10) and not (last and tty) then return end
+    shown = now
+    local rate = bytes / math.max(1e-9, now - start)
+    local text = ("%3.0f%%  %s of %s  %s/s  eta %s"):format(100 * bytes / math.max(1, total),
+      units.bytes(bytes), units.bytes(total), units.bytes(rate),
+      units.duration((total - bytes) / math.max(1, rate)))
+    io.stderr:write(tty and "\r" or "", text, tty and "\27[K" or "\n")
+    if last and tty then io.stderr:write "\n" end
+  end
+  return function(bytes)
+    if nn.interrupted() then lib.fail "interrupted; no file was made" end
+    show(before + bytes)
+  end, function(source) before = before + source.size end, function() show(total, true) end
+end
+
+local function write_all(self, sources)
+  local moved, finished, done = progress_of(sources)
+  for _, source in ipairs(sources) do
+    (source.json and write_json_lines or write_text)(self, source, moved)
+    finished(source)
+  end
+  done()
+end
+
+-- Both parts must have text, or training would fail on what was made here.
+local function need_text(self)
+  if not self.has_text[self.train] then lib.fail "the input holds no text; no file was made" end
+  if self.validation and not self.has_text[self.validation] then
+    lib.fail("val=%g leaves no text for validation: %s; give more, or a larger val, or val=0 "
+             .. "for none; no file was made", self.val, self.documents == 0
+             and "no file has a line that begins in that part of it"
+             or ("none of the %d documents was drawn"):format(self.documents))
+  end
+end
+
+-- The tokenizer's files, the tokens, and last what says how they were made.
+local function publish(self, cfg)
+  need_text(self)
+  self.train:complete()
+  if self.validation then self.validation:complete() end
+  cfg.tokenizer:save(cfg.out)
+  local counts = {val = self.validation and self.validation:close() or 0,
+                  train = self.train:close()}
+  files.write(files.join(cfg.out, "tokens.json"), files.json({
+    train = counts.train, val = counts.val, vocab = cfg.tokenizer.size, format = cfg.format,
+    separator = self.separator_id and cfg.separator or nil}, "") .. "\n")
+  return counts
+end
+
+--- prepare(cfg) -> {train=, val=}, the numbers of tokens. Writes train.bin, val.bin (unless val is
+--- 0), the tokenizer, and tokens.json, which says how they were made, into cfg.out. cfg: sources
+--- (see sources()), tokenizer (of nn.tokenizer, or a "byte" vocabulary), out, format, val, seed,
+--- field, separator. Errors leave no file behind; an input without text, or with none for
+--- validation, is one.
+function M.prepare(cfg)
+  files.make_folder(cfg.out, "the output folder")
+  local tokenizer = cfg.tokenizer
+  local self = setmetatable({tokenizer = tokenizer, val = cfg.val, seed = cfg.seed, has_text = {},
+                             field = cfg.field, documents = 0, room = 0}, Output)
+  if cfg.separator ~= "" and tokenizer.special then
+    self.separator_id = tokenizer.special[cfg.separator]
+      or lib.fail("the tokenizer has no special token '%s'; choose with separator=", cfg.separator)
+  end
+  local good, result = lib.protected(function()
+    local function create(name)
+      return token_file.create(files.join(cfg.out, name), cfg.format, tokenizer.size)
+    end
+    self.train = create "train.bin"
+    self.validation = cfg.val > 0 and create "val.bin"
+    write_all(self, cfg.sources)
+    return publish(self, cfg)
+  end)
+  if good then return result end
+  if self.train then self.train:discard() end
+  if self.validation then self.validation:discard() end
+  error(result, 0)
+end
+
+return M

@@ -1,0 +1,209 @@
+-- All docs, from where they are written: the ops of the registry (engine/ops and
+-- kernels/pointwise.inc) and the `---` comments of the library's own files, read when first asked
+-- for. help.lua shows them at the prompt, reference.lua writes docs/reference.md, and
+-- tests/lua/docs.lua runs every example.
+--
+-- The first line of a docstring begins with the name it is about: nn.tensor(...), x:dim(axis); what
+-- comes before : or . says what the object is (see M.objects). Lines indented by four spaces are an
+-- example. `code  --> value` there states what the code gives: a Lua value as far as its digits go
+-- (a tensor as nested tables), "error: ..." or what is printed; `...` stands for anything.
+
+local files = require "nn.io.files"
+local host = require "nn.host"
+
+local M = {}
+
+--- objects: what the methods in docs belong to, by the name that stands for it there.
+M.objects = {
+  x = "a tensor", tile = "a tile of a tensor", model = "a module", optim = "an optimizer",
+  f = "a compiled function", rate = "a scalar", loader = "one part of nn.data",
+  vocabulary = "a vocabulary", tokenizer = "a tokenizer", checkpoint = "a checkpoint",
+  run = "a run", nn = "the library", t = "nn.test", GPT2 = "models/gpt2.lua",
+}
+
+--- preamble: what examples may use, each made anew for an example that names it.
+M.preamble = {
+  {"nn", 'require "nn"'},
+  {"t", 'require "nn.test"'},
+  {"GPT2", 'require "models.gpt2"'},
+  {"x", "nn.tensor{{1, 2, 3}, {4, 5, 6}}"},
+  {"model", "GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}"},
+  {"optim", "nn.AdamW(model, {lr = 1e-3})"},
+  {"data", 'nn.data({text = "input.txt", vocabulary = "byte", batch = 2}, {context = 16})'},
+  {"cfg", "nn.config({nn.run_fields {steps = 4}, data = nn.data_fields {}}, {})"},
+  {"step", [[nn.compile(function(ids, targets)
+  optim:zero_grad()
+  local loss = model(ids, targets)
+  loss:backward()
+  return loss, optim:step()
+end)]]},
+}
+
+-- Prose and example of a docstring, each without its indentation; example nil where there is none.
+local function split(text)
+  local prose, example = {}, {}
+  for line in (text .. "\n"):gmatch "(.-)\n" do
+    local code = line:match "^    (.*)$"
+    table.insert(code and example or prose, code or line)
+  end
+  return table.concat(prose, "\n"), #example > 0 and table.concat(example, "\n") or nil
+end
+
+local function new_entry(fields)
+  fields.prose, fields.example = split(fields.text)
+  fields.signature = fields.prose:match "^[^\n]*"
+  return fields
+end
+
+local op_docs, library
+
+--- attributes(op) -> {{name=, text=}, ...} for people, with defaults.
+function M.attributes(op)
+  local out = {}
+  for _, a in ipairs(op.attributes) do
+    local has_default = a.fallback ~= "" and a.fallback ~= "nil"
+    local default = has_default and (" (default " .. a.fallback .. ")") or ""
+    if not a.name:find "_number$" then out[#out + 1] = {name = a.name, text = a.doc .. default} end
+  end
+  return out
+end
+
+--- gradient(op) -> whether it has one, and else why not.
+function M.gradient(op)
+  return op.no_gradient == "" and "has a gradient" or "no gradient: it " .. op.no_gradient
+end
+
+-- The doc of an op as a person reads it: signature, text, attributes, gradient, example.
+local function op_text(op)
+  local prose, example = split(op.doc)
+  local lines = {prose}
+  for _, a in ipairs(M.attributes(op)) do
+    lines[#lines + 1] = ("  %-14s %s"):format(a.name, a.text)
+  end
+  lines[#lines + 1] = M.gradient(op)
+  for line in (example and example .. "\n" or ""):gmatch "(.-)\n" do
+    lines[#lines + 1] = "    " .. line
+  end
+  return table.concat(lines, "\n")
+end
+
+--- ops() -> {entry, ...} sorted by name: key ("nn.softmax"), op, text, signature, prose, example.
+function M.ops()
+  if op_docs then return op_docs end
+  op_docs = {}
+  local registry = require "nn.core.op"
+  for i, name in ipairs(registry.names) do
+    local op = registry.ops[name]
+    op_docs[i] = new_entry {key = "nn." .. name, op = op, names = {[name] = true},
+                            text = op_text(op), section = op.category, where = op.source}
+  end
+  return op_docs
+end
+
+-- Names that a comment is about: what its first line calls, and what the code behind it defines.
+local function names_of(text, code)
+  local names, first = {}, text:match "^[^\n]*"
+  for name in first:gmatch "[%w_]+[.:]([%a_][%w_]*)[%s]*[%({]" do names[name] = true end
+  local called = first:match "^([%a_][%w_]*)%s*[%({]" or first:match "^nn%.([%a_][%w_]*)"
+  local defined = code:match "^function%s+[%w_]+[.:]([%w_]+)"
+  if called then names[called] = true end
+  if defined and not next(names) then names[defined] = true end
+  return names
+end
+
+-- "nn.tensor", "x:dim" of a public docstring, nil of one of the library's own.
+local function key_of(text)
+  local object, name = text:match "^([%w_]+)[.:]([%a_][%w_]*)"
+  if object and M.objects[object] then return text:match "^[%w_]+[.:][%w_]+" end
+  local callee = text:match "^([%w_]+)%s*[%({]"
+  return M.objects[callee] and callee or name and nil
+end
+
+local function add_docs(out, path)
+  local block, start, number, section = {}, nil, 0, nil
+  for line in (files.read(files.join(host.root, path)) .. "\n"):gmatch "(.-)\n" do
+    number = number + 1
+    local comment = line:match "^%-%-%- ?(.*)$"
+    section = line:match "^%-%- ## ([^.]+)" or section
+    if comment then
+      block[#block + 1], start = comment, start or number
+    elseif #block > 0 then
+      local text = table.concat(block, "\n")
+      out[#out + 1] = new_entry {
+        key = key_of(text), names = names_of(text, line), text = text, section = section,
+        file = path, where = ("%s:%d"):format(path, start)}
+      block, start = {}, nil
+    end
+  end
+end
+
+-- The Lua files in a folder of nnlua and in those inside it, sorted.
+local function scripts_in(folder, out)
+  for _, name in ipairs(files.list(files.join(host.root, folder)) or {}) do
+    local path = folder .. "/" .. name
+    if name:find "%.lua$" then out[#out + 1] = path else scripts_in(path, out) end
+  end
+  return out
+end
+
+--- library() -> {entry, ...} in the order of files and lines: names = {name = true}, key ("x:dim";
+--- nil of what is not public), text, signature, prose, example, file, where, section (the heading
+--- `-- ## TITLE` above it).
+function M.library()
+  if library then return library end
+  library = {}
+  for _, path in ipairs(scripts_in("models", scripts_in("lua/nn", {}))) do
+    add_docs(library, path)
+  end
+  return library
+end
+
+--- about(name) -> entries of an op, a function or a method of that name, whatever it belongs to.
+function M.about(name)
+  local found = {}
+  for _, list in ipairs {M.ops(), M.library()} do
+    for _, entry in ipairs(list) do
+      if entry.names[name] then found[#found + 1] = entry end
+    end
+  end
+  return found
+end
+
+-- The schema of a recipe and its options: what it gives to nn.config, at which it is stopped.
+local function schema_of(path)
+  local nn, caught = require "nn", {}
+  local own, words = nn.config, _G.arg
+  rawset(nn, "config", function(schema, _, options)
+    caught.schema, caught.options = schema, options
+    error(caught, 0)
+  end)
+  rawset(_G, "arg", {[0] = path})
+  local good, problem = pcall(assert(loadfile(path)))
+  rawset(nn, "config", own)
+  rawset(_G, "arg", words)
+  if not good and problem ~= caught then error(problem, 0) end
+  return caught.schema, caught.options
+end
+
+--- recipes() -> {{path=, schema=, options=, about=}, ...} of those with settings, sorted by path;
+--- about: the comment at their head.
+function M.recipes()
+  local out = {}
+  for _, file in ipairs(files.list(files.join(host.root, "recipes")) or {}) do
+    local path = files.join(host.root, "recipes/" .. file)
+    local text = file:find "%.lua$" and files.read(path) or ""
+    if text:find("nn.config", 1, true) then
+      local schema, options = schema_of(path)
+      local about = {}
+      for line in text:gmatch "(.-)\n" do
+        if not line:find "^%-%-" then break end
+        about[#about + 1] = line:match "^%-%- ?(.*)$"
+      end
+      out[#out + 1] = {path = "recipes/" .. file, schema = schema, options = options,
+                       about = table.concat(about, "\n")}
+    end
+  end
+  return out
+end
+
+return M

@@ -1,0 +1,188 @@
+-- The reference, docs/reference.md: every public name with its docstring, from the same places as
+-- the help at the prompt (docs.lua). `nnlua --doc` writes it; a test fails where it is out of date.
+
+local config = require "nn.io.config"
+local docs = require "nn.help.docs"
+local files = require "nn.io.files"
+local host = require "nn.host"
+local lib = require "nn.base.capi"
+
+local M = {}
+
+-- Titles of what each file holds, in the order of the reference; one that is not here comes last,
+-- under its own name. A heading `-- ## TITLE` in the file goes before it.
+local titles = {
+  {"lua/nn/core/tensor.lua", "Tensors"}, {"lua/nn/init.lua", "The library"},
+  {"lua/nn/core/tape.lua", "Gradients"}, {"lua/nn/core/module.lua", "Modules"},
+  {"lua/nn/core/layers.lua", "Layers"}, {"models/gpt2.lua", "GPT-2"},
+  {"lua/nn/core/optim.lua", "Optimizers"}, {"lua/nn/train/schedule.lua", "Learning rates"},
+  {"lua/nn/core/compile.lua", "Compiled functions"}, {"lua/nn/core/op.lua", "Scalars"},
+  {"lua/nn/data/loader.lua", "Data"}, {"lua/nn/text/vocabulary.lua", "Vocabularies"},
+  {"lua/nn/text/bpe.lua", "Tokenizers"}, {"lua/nn/text/bpe_files.lua", "Tokenizer files"},
+  {"lua/nn/text/bpe_train.lua", "Learning a tokenizer"},
+  {"lua/nn/models/generate.lua", "Models in use"}, {"lua/nn/models/load.lua", "Model files"},
+  {"lua/nn/models/hugging_face.lua", "Models of transformers"},
+  {"lua/nn/io/safetensors.lua", "Files of tensors"},
+  {"lua/nn/models/checkpoint.lua", "Checkpoints"}, {"lua/nn/io/config.lua", "Settings"},
+  {"lua/nn/train/settings.lua", "Settings of a run"}, {"lua/nn/train/run.lua", "Runs"},
+  {"lua/nn/core/accumulate.lua", "Batches in parts"}, {"lua/nn/plan/step.lua", "Plans"},
+  {"lua/nn/core/task.lua", "Tasks"}, {"lua/nn/measure/profile.lua", "Measuring"},
+  {"lua/nn/base/budget.lua", "Memory"}, {"lua/nn/test.lua", "Tests"},
+}
+local categories = {
+  "creation", "random", "pointwise", "reductions", "rows", "products", "views", "indexing",
+  "layers", "losses", "in place", "optimizers", "gradients",
+}
+
+local function code(lines, text)
+  lines[#lines + 1] = "```lua\n" .. text .. "\n```\n"
+end
+
+local escapes = {["<"] = "&lt;", ["*"] = "\\*"}
+local function plain(text) return (text:gsub("[<*]", escapes)) end
+
+-- "### the call" and what is said of it, from a docstring that begins with the call.
+local function add_function(lines, entry)
+  local text = entry.prose
+  local call = text:match "^[%w_.:]+%s*%b()" or text:match "^[%w_.:]+%s*%b{}" or entry.key
+  local rest = text:sub(#call + 1):gsub("^[:%s]+", ""):gsub("^%->%s*", "→ ")
+  rest = rest:gsub("^%l", string.upper)
+  lines[#lines + 1] = ("### `%s`\n\n%s\n"):format(call:gsub("%s*\n%s*", " "), plain(rest))
+end
+
+local function add_op(lines, entry)
+  local text = entry.op.doc:gsub("\n    [^\n]*", "")
+  lines[#lines + 1] = ("### `nn.%s`\n\n%s\n"):format(
+    text:match "^[^\n]*", plain(text:gsub("^[^\n]*\n", "")))
+  local attributes = docs.attributes(entry.op)
+  for _, a in ipairs(attributes) do
+    lines[#lines + 1] = ("* `%s`: %s"):format(a.name, plain(a.text))
+  end
+  if #attributes > 0 then lines[#lines + 1] = "" end
+  local gradient = docs.gradient(entry.op)
+  lines[#lines + 1] = plain(gradient:gsub("^%l", string.upper)) .. ".\n"
+end
+
+local function add_entry(lines, entry)
+  if entry.op then add_op(lines, entry) else add_function(lines, entry) end
+  if entry.example then code(lines, entry.example) end
+end
+
+-- {{title=, entries=}, ...}: entries under the titles that title_of gives them, titles in the order
+-- in which `first` and then the entries have them.
+local function group(entries, first, title_of)
+  local sections, by_title = {}, {}
+  local function section(title)
+    if not by_title[title] then
+      by_title[title] = {title = title, entries = {}}
+      sections[#sections + 1] = by_title[title]
+    end
+    return by_title[title]
+  end
+  for _, title in ipairs(first) do section(title) end
+  for _, entry in ipairs(entries) do table.insert(section(title_of(entry)).entries, entry) end
+  return sections
+end
+
+local function library_sections()
+  local by_file, order, out = {}, {}, {}
+  for _, title in ipairs(titles) do
+    by_file[title[1]], order[#order + 1] = {title = title[2]}, title[1]
+  end
+  for _, entry in ipairs(docs.library()) do
+    if entry.key then
+      if not by_file[entry.file] then
+        by_file[entry.file], order[#order + 1] = {title = entry.file}, entry.file
+      end
+      table.insert(by_file[entry.file], entry)
+    end
+  end
+  for _, file in ipairs(order) do
+    local own = by_file[file]
+    for _, section in ipairs(group(own, {own.title}, function(entry)
+      return entry.section or own.title
+    end)) do out[#out + 1] = section end
+  end
+  return out
+end
+
+local function anchor(title) return (title:lower():gsub("[^%w%- ]", ""):gsub(" ", "-")) end
+
+local function add_sections(lines, contents, sections, prefix)
+  for _, section in ipairs(sections) do
+    if #section.entries > 0 then
+      local title = prefix .. section.title
+      contents[#contents + 1] = ("* [%s](#%s)"):format(title, anchor(title))
+      lines[#lines + 1] = ("## %s\n"):format(title)
+      for _, entry in ipairs(section.entries) do add_entry(lines, entry) end
+    end
+  end
+end
+
+local function add_settings(lines, contents)
+  contents[#contents + 1] = "* [Settings of the recipes](#settings-of-the-recipes)"
+  lines[#lines + 1] = "## Settings of the recipes\n"
+  for _, recipe in ipairs(docs.recipes()) do
+    local cfg = config.config(recipe.schema, {}, recipe.options)
+    lines[#lines + 1] = ("### `%s`\n\n```\n%s\n```\n"):format(recipe.path, recipe.about)
+    lines[#lines + 1] = "| setting | what it is |\n|---|---|"
+    for _, setting in ipairs(config.settings(cfg)) do
+      local choices = {}
+      for i, choice in ipairs(setting.choices or {}) do choices[i] = tostring(choice) end
+      local listed = #choices > 0 and ": " .. table.concat(choices, ", ") or ""
+      local meaning = setting.meaning .. listed
+      lines[#lines + 1] = ("| `%s=%s` | %s |"):format(setting.path, setting.text,
+                                                      (meaning:gsub("|", "\\|")))
+    end
+    lines[#lines + 1] = ""
+  end
+end
+
+local head = [[
+# Reference
+
+Every name that scripts use, as its docstring tells it: `?name` at the prompt of `nnlua` shows the
+same. Written by `nnlua --doc`; do not edit.
+
+Axes and elements count from 1, token ids from 0. Tensors are row-major, float32 unless said
+otherwise. `{axis=-1, keepdim=false}` at the end of a signature are options with their defaults,
+given as a table: `x:sum{axis = 1}`. An op `nn.softmax(x)` is also a method of its first tensor:
+`x:softmax()`.
+
+What stands behind `-->` in an example is what the code gives: numbers as far as their digits go,
+tensors as nested tables, `...` for anything. Methods are written with a name for what they belong
+to: %s. Examples use these without saying so; `input.txt` is any text:
+]]
+
+--- text() -> docs/reference.md as it should be.
+function M.text()
+  local lines, contents, objects, names = {}, {}, {}, {}
+  for name, what in pairs(docs.objects) do
+    if what:find "^an? " or what:find "^one " then
+      objects[#objects + 1] = ("`%s` %s"):format(name, what)
+    end
+  end
+  table.sort(objects)
+  for i, name in ipairs(docs.preamble) do names[i] = name[1] .. " = " .. name[2] end
+  add_sections(lines, contents, library_sections(), "")
+  add_sections(lines, contents, group(docs.ops(), categories, function(entry)
+    return entry.section
+  end), "Ops: ")
+  add_settings(lines, contents)
+  local start = {head:format(table.concat(objects, ", "))}
+  code(start, table.concat(names, "\n"))
+  return table.concat(start, "\n") .. "\n" .. table.concat(contents, "\n") .. "\n\n"
+    .. table.concat(lines, "\n")
+end
+
+--- write(): docs/reference.md of this source tree. Errors: what the disk refused.
+function M.write()
+  local path = files.join(host.root, "docs/reference.md")
+  if not files.exists(files.join(host.root, "docs")) then
+    lib.fail("there is no folder docs in %s; --doc is for the source tree", host.root)
+  end
+  files.write(path, M.text())
+  print("wrote " .. path)
+end
+
+return M

@@ -1,0 +1,307 @@
+-- Configuration of a recipe: a nested table of fields with a meaning and a default each, presets,
+-- and settings from the command line. Everything is checked before anything runs; an unknown name
+-- is an error that says which is nearest.
+local elsewhere = require "nn.base.hints"
+local files = require "nn.io.files"
+local lib = require "nn.base.capi"
+local near = require "nn.base.suggest"
+
+local M = {}
+local Field = {}
+local made = 0       -- counts fields, so that they are listed in the order they were written
+
+--- nn.field(default, meaning, {choices=, min=, max=, real=}) -> field
+--- One setting of nn.config's schema. Its type is the default's: text, true/false or number. A
+--- number whose default is whole takes whole numbers only, unless `real`. `choices`: the list of
+--- values allowed.
+---     local schema = {lr = nn.field(6e-4, "learning rate at its peak", {min = 0})}
+---     nn.config(schema, {"lr=-1"})  --> error: 'lr' must be at least 0, not '-1'
+function M.field(default, meaning, limits)
+  made = made + 1
+  local field = setmetatable({default = default, meaning = meaning or "", order = made}, Field)
+  for name, value in pairs(limits or {}) do field[name] = value end
+  field.whole = type(default) == "number" and default % 1 == 0 and not field.real
+  return field
+end
+
+-- Every leaf under its dotted path, in the order of declaration; groups[path] is true for a group.
+local function flatten(schema)
+  local leaves, groups = {}, {}
+  local function walk(group, path)
+    for name, value in pairs(group) do
+      if type(name) == "number" then
+        walk(value, path)                            -- a list of fields, such as nn.run_fields{}
+      else
+        local full = path == "" and name or path .. "." .. name
+        if getmetatable(value) ~= Field and type(value) == "table" then
+          groups[full] = true
+          walk(value, full)
+        else
+          local field = getmetatable(value) == Field and value or M.field(value)
+          leaves[#leaves + 1] = {path = full, field = field}
+        end
+      end
+    end
+  end
+  walk(schema, "")
+  table.sort(leaves, function(a, b) return a.field.order < b.field.order end)
+  return leaves, groups
+end
+
+-- "; did you mean 'optim.lr'?" for a path that is near a known one, or near the last part of one.
+local function suggestion(path, known)
+  local whole = {}
+  for i = #known, 1, -1 do whole[known[i]:match "[^.]*$"] = known[i] end
+  for _, name in ipairs(known) do whole[name] = name end
+  local best = near.nearest(path, whole)
+  return best and ("; did you mean '%s'?"):format(whole[best]) or ""
+end
+
+local function leaf_names(self)
+  local names = {}
+  for i, leaf in ipairs(self.leaves) do names[i] = leaf.path end
+  return names
+end
+
+local function words(list)
+  local out = {}
+  for i, value in ipairs(list) do out[i] = tostring(value) end
+  return table.concat(out, ", ")
+end
+
+-- Checks a value against its field. `given` is how the user wrote it.
+local function check(path, field, value, given)
+  if field.choices then
+    for _, choice in ipairs(field.choices) do
+      if choice == value then return value end
+    end
+    lib.fail("'%s' is one of %s, not '%s'%s", path, words(field.choices), given,
+             suggestion(given, field.choices))
+  end
+  if type(value) ~= "number" then return value end
+  local function refuse(what) lib.fail("'%s' %s, not '%s'", path, what, given) end
+  if field.whole and value % 1 ~= 0 then refuse "takes a whole number" end
+  if field.min and value < field.min then refuse("must be at least " .. field.min) end
+  if field.max and value > field.max then refuse("must be at most " .. field.max) end
+  return value
+end
+
+-- The value that a text from the command line stands for.
+local function parse(path, field, text)
+  local kind = type(field.default)
+  local value = text
+  if kind == "number" then
+    value = tonumber(text)
+    if not value or value ~= value or math.abs(value) == math.huge or text:find "[xX]" then
+      lib.fail("'%s' takes a %snumber, not '%s'", path, field.whole and "whole " or "", text)
+    end
+  elseif kind == "boolean" then
+    if text ~= "true" and text ~= "false" then
+      lib.fail("'%s' takes true or false, not '%s'", path, text)
+    end
+    value = text == "true"
+  end
+  return check(path, field, value, text)
+end
+
+local function find(self, path)
+  for _, leaf in ipairs(self.leaves) do
+    if leaf.path == path then return leaf.field end
+  end
+  if self.groups[path] then
+    local inside = {}
+    for _, name in ipairs(leaf_names(self)) do
+      if name:sub(1, #path + 1) == path .. "." then inside[#inside + 1] = name end
+    end
+    lib.fail("'%s' is a group; set one of %s", path, table.concat(inside, ", "))
+  end
+  local names = leaf_names(self)
+  local hint = elsewhere.setting(path, names) or suggestion(path, names)
+  lib.fail("there is no '%s'%s", path, hint ~= "" and hint or " (--help lists what there is)")
+end
+
+local function set(self, path, value)
+  local group = self.values
+  for part in path:gmatch "([^.]+)%." do
+    group[part] = group[part] or {}
+    group = group[part]
+  end
+  group[path:match "[^.]+$"] = value
+end
+
+local function get(values, path)
+  for part in path:gmatch "[^.]+" do
+    values = type(values) == "table" and values[part]
+  end
+  return values
+end
+
+local function preset_names(self)
+  local names = {}
+  for name in pairs(self.presets) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+local function apply_preset(self, name)
+  local preset = self.presets[name]
+  if not preset then
+    local names = preset_names(self)
+    lib.fail("there is no preset '%s'%s (presets: %s)", name, suggestion(name, names), words(names))
+  end
+  if preset.base then apply_preset(self, preset.base) end
+  local function walk(group, path)
+    for key, value in pairs(group) do
+      local full = path == "" and key or path .. "." .. key
+      if type(value) == "table" then
+        walk(value, full)
+      elseif full ~= "base" and full ~= "about" then
+        local field = find(self, full)
+        if type(value) ~= type(field.default) then
+          lib.fail("preset %s: '%s' is a %s, not '%s'", name, full, type(field.default), value)
+        end
+        set(self, full, check(full, field, value, value))
+        self.given[full] = "preset " .. name
+      end
+    end
+  end
+  walk(preset, "")
+end
+
+local function shown(value)
+  if value == "" then return '""' end
+  return type(value) == "number" and files.number_text(value) or tostring(value)
+end
+
+-- The comment at the head of the script that runs, without its dashes; nil where there is none.
+local function head_comment()
+  local file, lines = arg and arg[0] and io.open(arg[0]), {}
+  for line in file and file:lines() or function() end do
+    local text = line:match "^%-%- ?(.*)$"
+    if not text then break end
+    lines[#lines + 1] = text
+  end
+  if file then file:close() end
+  return #lines > 0 and table.concat(lines, "\n") or nil
+end
+
+local function help(self)
+  local lines = {("usage: nnlua %s %s"):format(arg and arg[0] or "recipe.lua",
+                                               self.usage or "[a.b=value ...]")}
+  local function add(...) lines[#lines + 1] = string.format(...) end
+  local about = self.about or head_comment()
+  if about then add("%s", about) end
+  if next(self.presets) then add("\npresets (preset=NAME):") end
+  for _, name in ipairs(preset_names(self)) do
+    add("  %-14s %s", name, self.presets[name].about or "")
+  end
+  add("\nsettings and their values (--name is short for name=true):")
+  for _, leaf in ipairs(self.leaves) do
+    local setting = leaf.path .. "=" .. shown(get(self.values, leaf.path))
+    local choices = leaf.field.choices and ": " .. words(leaf.field.choices) or ""
+    add("  %-32s %s%s", setting, leaf.field.meaning, choices)
+  end
+  return table.concat(lines, "\n")
+end
+
+-- Settings of the run that is resumed, under what the command line says. What an older version
+-- called otherwise, or allowed, is left at its default.
+local function take_over(self, settings)
+  local given = {}
+  for _, setting in ipairs(settings) do given[setting.path] = setting.text end
+  local resume, out = self.values.resume, self.values.out
+  if type(resume) ~= "string" or type(out) ~= "string" then return end       -- no nn.run_fields
+  local saved = require("nn.train.settings").saved(given, self.values)
+  for _, leaf in ipairs(self.leaves) do
+    local value = saved(leaf.path)
+    if type(value) == type(leaf.field.default)
+       and pcall(check, leaf.path, leaf.field, value, value) then
+      set(self, leaf.path, value)
+    end
+  end
+end
+
+-- The command line as path and text pairs. "--name" is short for "name=true".
+local function split_arguments(self, arguments)
+  local settings, known = {}, {}
+  for _, name in ipairs(leaf_names(self)) do known[name] = true end
+  for i, argument in ipairs(arguments or {}) do
+    local path, text = argument:match "^([%w_.]+)=(.*)$"
+    if not path then path, text = argument:match "^%-%-([%w_]+)$", "true" end
+    if not path then
+      local name, value = argument:match "^%-*([%w_.]+)(.*)$"
+      local before = i > 1 and arguments[i - 1]:match "^%-%-([%w_.]+)$"
+      local meant = known[name] and value:find "^=" and name .. value
+        or known[name] and value == "" and name .. "=VALUE"
+        or known[before] and before .. "=" .. argument
+        or self.leaves[1].field.default == "" and files.exists(argument)
+           and self.leaves[1].path .. "=" .. argument
+      lib.fail("'%s' is not understood; write settings as %s (--help lists them)", argument,
+               meant or "a.b=value")
+    end
+    settings[#settings + 1] = {path = path, text = text}
+  end
+  return settings
+end
+
+--- settings(cfg) -> {{path=, value=, text=, meaning=, choices=}, ...} in the order of declaration.
+function M.settings(cfg)
+  local list = {}
+  for i, leaf in ipairs(getmetatable(cfg).schema.leaves) do
+    local value = get(cfg, leaf.path)
+    list[i] = {path = leaf.path, value = value, text = shown(value),
+               meaning = leaf.field.meaning, choices = leaf.field.choices}
+  end
+  return list
+end
+
+--- given(cfg, path) -> what set it, "preset char" or "the command line"; nil: it has its default.
+function M.given(cfg, path) return getmetatable(cfg).schema.given[path] end
+
+local function print_settings(cfg)
+  local lines = {}
+  for i, setting in ipairs(M.settings(cfg)) do lines[i] = setting.path .. "=" .. setting.text end
+  return table.concat(lines, "\n")
+end
+
+--- nn.config(schema, arguments, {presets=, about=, usage=}) -> cfg
+--- A recipe's settings: the defaults of the schema, then the preset that its field `preset` names,
+--- then, where nn.run_fields' resume is given, those of the run that goes on (unless another preset
+--- is given), then `a.b=value` from the list of arguments. `--name` is short for `name=true`;
+--- `--help` prints what there is, below `about` or the comment at the head of the script, and ends
+--- the program; `usage` is what its first line says behind the script's name. The result is a plain
+--- nested table that prints as all of its settings. A group of the schema may start with lists of
+--- fields to include, such as nn.run_fields{}. A preset is a nested table of values, with `about`
+--- and `base` (another preset to start from). Errors: unknown names (with the nearest), values of
+--- the wrong type or out of range, each in one line.
+---     local schema = {steps = 100, model = {layers = nn.field(12, "blocks")}}
+---     nn.config(schema, {"model.layers=2"}).model.layers  --> 2
+---     nn.config(schema, {"model.layer=2"})  --> error: ...did you mean 'model.layers'?
+function M.config(schema, arguments, options)
+  options = options or {}
+  local self = {values = {}, presets = options.presets or {}, about = options.about,
+                usage = options.usage, given = {}}
+  self.leaves, self.groups = flatten(schema)
+  for _, leaf in ipairs(self.leaves) do set(self, leaf.path, leaf.field.default) end
+  local settings, want_help = split_arguments(self, arguments), false
+  for _, setting in ipairs(settings) do
+    if setting.path == "preset" then set(self, "preset", setting.text) end
+  end
+  if next(self.presets) and self.values.preset then apply_preset(self, self.values.preset) end
+  take_over(self, settings)
+  for _, setting in ipairs(settings) do
+    if setting.path == "help" then
+      want_help = true
+    else
+      set(self, setting.path, parse(setting.path, find(self, setting.path), setting.text))
+      self.given[setting.path] = "the command line"
+    end
+  end
+  if want_help then
+    print(help(self))
+    os.exit(0)
+  end
+  return setmetatable(self.values, {__tostring = print_settings, schema = self})
+end
+
+return M

@@ -1,0 +1,308 @@
+-- Host files through libc: what Lua's io cannot do and checkpoints, data and logs need. Mapped
+-- reading, durable writing (fsync), folders, CRC-32, JSON. Every failure is a one-line error that
+-- names the path and the system's reason.
+local arguments = require "nn.base.arguments"
+local cjson = require "cjson"
+local ffi = require "ffi"
+local lib = require "nn.base.capi"
+
+ffi.cdef [[
+  int open(const char *path, int flags, ...);
+  int close(int fd);
+  long write(int fd, const void *data, size_t size);
+  long lseek(int fd, long offset, int whence);
+  void *mmap(void *address, size_t size, int protection, int flags, int fd, long offset);
+  int munmap(void *address, size_t size);
+  int madvise(void *address, size_t size, int advice);
+  int fsync(int fd);
+  int rename(const char *from, const char *to);
+  int mkdir(const char *path, unsigned mode);
+  int rmdir(const char *path);
+  int unlink(const char *path);
+  int symlink(const char *target, const char *path);
+  char *strerror(int number);
+  typedef struct {
+    uint64_t inode;
+    int64_t offset;
+    uint16_t length;
+    uint8_t type;
+    char name[256];
+  } nn_dirent;
+  void *opendir(const char *path);
+  nn_dirent *readdir(void *folder);
+  int closedir(void *folder);
+]]
+
+local M = {}
+local C = ffi.C
+local O_RDONLY, O_CREATE = 0, 1 + 64 + 512        -- O_WRONLY | O_CREAT | O_TRUNC on Linux
+local NOT_THERE, EXISTS = 2, 17                    -- ENOENT, EEXIST
+
+-- The system's reason for the last failure, and its number.
+local function reason()
+  local number = ffi.errno()
+  return ffi.string(C.strerror(number)), number
+end
+
+-- A path as C may take it: nil would be a null pointer, and a zero byte its end.
+local function checked(path)
+  arguments.need(type(path) == "string", "files", "the path", path, "a text is needed")
+  if path:find("\0", 1, true) then
+    lib.fail("'%s' is no path: it holds a zero byte", (path:gsub("%z", "\\0")))
+  end
+  return path
+end
+
+local function open(path, flags)
+  return C.open(checked(path), flags, ffi.cast("int", 420))  -- rw-r--r--
+end
+
+--- join(folder, name) -> path
+function M.join(folder, name)
+  return (folder:gsub("/+$", "")) .. "/" .. name
+end
+
+--- exists(path) -> boolean: whether there is a file or folder that can be opened.
+function M.exists(path)
+  local fd = open(path, O_RDONLY)
+  if fd >= 0 then C.close(fd) end
+  return fd >= 0
+end
+
+--- list(folder) -> names, sorted, without "." and ".."; nil and the reason where it is no readable
+--- folder.
+function M.list(folder)
+  local handle = C.opendir(checked(folder))
+  if handle == nil then return nil, (reason()) end
+  local names = {}
+  while true do
+    local entry = C.readdir(handle)
+    if entry == nil then break end
+    local name = ffi.string(entry.name)
+    if name ~= "." and name ~= ".." then names[#names + 1] = name end
+  end
+  C.closedir(handle)
+  table.sort(names)
+  return names
+end
+
+--- make_folder(path, what) -> those that were made: a folder and those above it, outermost first.
+--- Errors: where that is impossible.
+function M.make_folder(path, what)
+  local made, new = checked(path):sub(1, 1) == "/" and "/" or "", {}
+  for part in path:gmatch("[^/]+") do
+    made = made .. part .. "/"
+    if C.mkdir(made, 493) == 0 then                 -- rwxr-xr-x
+      new[#new + 1] = made
+    else
+      local text, number = reason()
+      if number ~= EXISTS and not M.list(made) then
+        lib.fail("cannot make %s '%s': %s", what or "the folder", path, text)
+      end
+    end
+  end
+  if not M.list(path) then lib.fail("%s '%s' is not a folder", what or "the path", path) end
+  return new
+end
+
+--- remove_empty(folders): takes folders that make_folder() made away again, as long as they are
+--- empty.
+function M.remove_empty(folders)
+  for i = #folders, 1, -1 do
+    if C.rmdir(folders[i]) ~= 0 then return end
+  end
+end
+
+--- remove(path): removes a file or a folder with all it holds; nothing where there is none.
+function M.remove(path)
+  if C.unlink(path) == 0 then return end
+  local text, number = reason()
+  if number == NOT_THERE then return end
+  for _, name in ipairs(M.list(path) or {}) do M.remove(M.join(path, name)) end
+  if C.rmdir(path) ~= 0 then lib.fail("cannot remove '%s': %s", path, text) end
+end
+
+--- rename(from, to): replaces a file; Errors: where the system refuses.
+function M.rename(from, to)
+  if C.rename(from, to) ~= 0 then
+    lib.fail("cannot rename '%s' to '%s': %s", from, to, (reason()))
+  end
+end
+
+--- link(target, path): makes or replaces the symbolic link `path`. Some file systems have none:
+--- then there is none.
+function M.link(target, path)
+  C.unlink(path .. ".tmp")
+  if C.symlink(target, path .. ".tmp") == 0 then M.rename(path .. ".tmp", path) end
+end
+
+--- sync_folder(path): makes the names in a folder durable.
+function M.sync_folder(path)
+  local fd = open(path, O_RDONLY)
+  if fd < 0 then return end
+  C.fsync(fd)
+  C.close(fd)
+end
+
+--- crc32(data, size, crc) -> number: CRC-32 of a string, or of `size` bytes at a pointer; `crc`
+--- goes on from an earlier one.
+function M.crc32(data, size, crc)
+  local out = ffi.new "uint32_t[1]"
+  lib.check(lib.C.nn_crc32(data, size or #data, crc or 0, out))
+  return out[0]
+end
+
+local Writer = {}
+Writer.__index = Writer
+
+--- create(path) -> writer with :write(data, size), :close() -> bytes, crc32. The file is on the
+--- disk after close(). Errors: each names the file and the reason (no space left, ...).
+function M.create(path)
+  local fd = open(path, O_CREATE)
+  if fd < 0 then lib.fail("cannot write '%s': %s", path, (reason())) end
+  return setmetatable({path = path, fd = fd, bytes = 0, crc = 0}, Writer)
+end
+
+function Writer:fail()
+  local text = reason()
+  C.close(self.fd)
+  lib.fail("cannot write '%s': %s", self.path, text)
+end
+
+function Writer:write(data, size)
+  size = size or #data
+  self.crc = M.crc32(data, size, self.crc)
+  self.bytes = self.bytes + size
+  local at = ffi.cast("const char *", data)
+  while size > 0 do
+    local done = tonumber(C.write(self.fd, at, size))
+    if done < 0 then
+      if ffi.errno() ~= 4 then self:fail() end       -- EINTR: once more
+    else
+      at, size = at + done, size - done
+    end
+  end
+end
+
+--- writer:overwrite(offset, data, size): replaces bytes written before; the crc32 that close()
+--- gives is of no use then.
+function Writer:overwrite(offset, data, size)
+  C.lseek(self.fd, offset, 0)
+  self:write(data, size)
+  self.bytes = self.bytes - size
+  C.lseek(self.fd, 0, 2)
+end
+
+function Writer:close()
+  if C.fsync(self.fd) ~= 0 then self:fail() end
+  C.close(self.fd)
+  return self.bytes, self.crc
+end
+
+-- A file opened for reading, and its size. Errors: as map().
+local function open_sized(path, what)
+  local fd = open(path, O_RDONLY)
+  if fd < 0 then lib.fail("cannot read %s '%s': %s", what or "the file", path, (reason())) end
+  local size = tonumber(C.lseek(fd, 0, 2))         -- SEEK_END
+  if M.list(path) then
+    C.close(fd)
+    lib.fail("cannot read %s '%s': it is a folder", what or "the file", path)
+  end
+  return fd, math.max(0, size)
+end
+
+--- size(path, what) -> bytes of a file. Errors: as map().
+function M.size(path, what)
+  local fd, size = open_sized(path, what)
+  C.close(fd)
+  return size
+end
+
+--- map(path, what) -> {data=, size=}: a file's bytes (uint8_t*), read as they are used. Kept while
+--- `data` is. Errors: `what` (such as "data.bin") and the path, where there is no such file.
+function M.map(path, what)
+  local fd, size = open_sized(path, what)
+  if size == 0 then
+    C.close(fd)
+    return {data = ffi.new("uint8_t[1]"), size = 0}
+  end
+  local address = C.mmap(nil, size, 1, 2, fd, 0)   -- PROT_READ, MAP_PRIVATE
+  C.close(fd)
+  if ffi.cast("intptr_t", address) == -1 then
+    lib.fail("cannot read %s '%s': %s", what or "the file", path, (reason()))
+  end
+  local data = ffi.gc(ffi.cast("uint8_t *", address), function(at) C.munmap(at, size) end)
+  return {data = data, size = size}
+end
+
+--- forget(map, first, bytes): these bytes need not stay in this process's memory; whoever reads
+--- them again gets them from the file.
+function M.forget(map, first, bytes)
+  local page = 4096
+  local from = math.floor(first / page) * page
+  if map.size > 0 and bytes > 0 then C.madvise(map.data + from, first + bytes - from, 4) end
+end                                                -- MADV_DONTNEED
+
+--- read(path, what) -> string: a whole file. Errors: as map().
+function M.read(path, what)
+  local map = M.map(path, what)
+  return ffi.string(map.data, map.size)
+end
+
+--- write(path, text): replaces a file at once: readers see the old text or the new, even after a
+--- crash. What cannot be written changes nothing.
+function M.write(path, text)
+  local writer = M.create(path .. ".tmp")
+  local good, problem = lib.protected(function()
+    writer:write(text)
+    writer:close()
+    M.rename(path .. ".tmp", path)
+  end)
+  if good then return end
+  M.remove(path .. ".tmp")
+  error(problem, 0)
+end
+
+--- number_text(x) -> x with as few digits (15 to 17) as read back as x.
+function M.number_text(x)
+  for digits = 15, 17 do
+    local text = ("%." .. digits .. "g"):format(x)
+    if tonumber(text) == x then return text end
+  end
+  return tostring(x)                                -- NaN
+end
+
+local function json_text(value) return (cjson.encode(value):gsub("\\/", "/")) end
+
+--- json(value, indent) -> text. Names are sorted and numbers keep every bit, so that equal values
+--- give equal texts; NaN and infinities become null. With an `indent` (""), one member a line.
+function M.json(value, indent)
+  if type(value) == "number" then
+    local finite = value == value and math.abs(value) ~= math.huge
+    return finite and M.number_text(value) or "null"
+  end
+  if type(value) ~= "table" then return json_text(value) end
+  local parts, inner = {}, indent and indent .. "  "
+  if #value > 0 then
+    for i, element in ipairs(value) do parts[i] = M.json(element) end
+    return "[" .. table.concat(parts, ",") .. "]"
+  end
+  local names = {}
+  for name in pairs(value) do names[#names + 1] = name end
+  table.sort(names)
+  for i, name in ipairs(names) do
+    parts[i] = json_text(name) .. (indent and ": " or ":") .. M.json(value[name], inner)
+  end
+  if not indent or #parts == 0 then return "{" .. table.concat(parts, ",") .. "}" end
+  local line = "\n" .. inner
+  return "{" .. line .. table.concat(parts, "," .. line) .. "\n" .. indent .. "}"
+end
+
+--- parse_json(text) -> value, or nil and the reason.
+function M.parse_json(text)
+  local good, value = pcall(cjson.decode, text)
+  if good then return value end
+  return nil, tostring(value)
+end
+
+return M

@@ -1,0 +1,75 @@
+-- JSON that comes from elsewhere, read strictly: a name that an object has twice is an error (most
+-- readers keep the last, silently), and so are the numbers NaN and Infinity.
+local cjson = require "cjson"
+local ffi = require "ffi"
+local files = require "nn.io.files"
+local lib = require "nn.base.capi"
+
+local M = {}
+local strict = cjson.new()
+strict.decode_invalid_numbers(false)
+
+local QUOTE, BACKSLASH, COMMA = 0x22, 0x5C, 0x2C
+local OPEN, CLOSE, OPEN_LIST, CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D
+
+-- Position of the quote that ends the string which begins at p[at].
+local function string_end(p, at)
+  at = at + 1
+  while p[at] ~= QUOTE do at = at + (p[at] == BACKSLASH and 2 or 1) end
+  return at
+end
+
+-- A name that some object of a valid JSON text has twice; nil where there is none.
+local function repeated_name(text)
+  local p, at, size = ffi.cast("const uint8_t *", text), 0, #text
+  local names, around, key_next = false, {}, false   -- of the innermost object; false in a list
+  while at < size do
+    local c = p[at]
+    if c == QUOTE then
+      local last = string_end(p, at)
+      if key_next then
+        local name = ffi.string(p + at, last + 1 - at)
+        if name:find("\\", 1, true) then
+          name = '"' .. strict.decode("[" .. name .. "]")[1] .. '"'
+        end
+        if names[name] then return name end
+        names[name], key_next = true, false
+      end
+      at = last
+    elseif c == OPEN or c == OPEN_LIST then
+      around[#around + 1] = names
+      names = c == OPEN and {}
+      key_next = c == OPEN
+    elseif c == CLOSE or c == CLOSE_LIST then
+      names = table.remove(around)
+      key_next = false
+    elseif c == COMMA then
+      key_next = names ~= false
+    end
+    at = at + 1
+  end
+end
+
+--- object(text, subject) -> the table of a JSON object or list. Errors: `subject` (a file's name),
+--- and why this is none.
+function M.object(text, subject)
+  local good, value = pcall(strict.decode, text)
+  if not good then lib.fail("%s is not JSON (%s)", subject, tostring(value)) end
+  if type(value) ~= "table" then lib.fail("%s is not JSON (no object)", subject) end
+  local name = repeated_name(text)
+  if name then lib.fail("%s has the name %s twice", subject, name) end
+  return value
+end
+
+--- read(path) -> the table of a file that is a JSON object or list. Errors: as object().
+function M.read(path) return M.object(files.read(path), path) end
+
+--- is_list(value): whether it is a table with the keys 1 to its size only.
+function M.is_list(value)
+  if type(value) ~= "table" then return false end
+  local count = 0
+  for _ in pairs(value) do count = count + 1 end
+  return count == #value
+end
+
+return M

@@ -1,0 +1,237 @@
+-- Where time goes: by kernel, op and layer, what the workers waited for, and the machine's own
+-- matrix-product rate to compare with. The engine records every task (engine/profile.h); trace.lua
+-- writes them out one by one.
+
+local ffi = require "ffi"
+local arguments = require "nn.base.arguments"
+local layer = require "nn.core.layer_path"
+local lib = require "nn.base.capi"
+local units = require "nn.base.units"
+local C, check = lib.C, lib.check
+
+local M = {}
+local Profile = {}
+
+-- What workers do, in the order in which it is told.
+M.idle = {
+  {"data", "waiting for data to be copied"}, {"dependencies", "waiting for tasks before"},
+  {"nothing", "nothing submitted"}, {"engine", "the engine"},
+}
+
+local function groups(by, count)
+  local out, group = {}, ffi.new "nn_profile_group_t"
+  for i = 0, count - 1 do
+    check(C.nn_profile_group(by, i, group))
+    out[i + 1] = {name = ffi.string(group.name), calls = tonumber(group.calls),
+                  seconds = group.seconds, flops = group.flops, bytes = group.bytes}
+  end
+  return out
+end
+
+local function worker_times(count)
+  local out, w = {}, ffi.new "nn_profile_worker_t"
+  for i = 0, count - 1 do
+    check(C.nn_profile_worker(i, w))
+    out[i + 1] = {name = ffi.string(w.name), gpu = w.gpu ~= 0, tasks = tonumber(w.tasks),
+                  busy = w.busy, data = w.data, dependencies = w.dependencies,
+                  nothing = w.nothing, engine = w.engine}
+  end
+  return out
+end
+
+-- Seconds that the submitting thread submitted and waited.
+local function submitter(count)
+  local out, span = {submitting = 0, waiting = 0}, ffi.new "nn_profile_span_t"
+  for i = 0, count - 1 do
+    check(C.nn_profile_span(i, span))
+    local name = ffi.string(span.what) == "submit" and "submitting" or "waiting"
+    out[name] = out[name] + span["end"] - span.start
+  end
+  return out
+end
+
+-- Everything but kernels, ops and layers.
+local function totals(info)
+  local stats = ffi.new "nn_stats_t"
+  check(C.nn_stats(stats))
+  local out = {
+    seconds = info.seconds, lost = tonumber(info.lost), recorded = tonumber(info.tasks),
+    workers = worker_times(info.workers), busy = 0, main = submitter(tonumber(info.spans)),
+    spans = tonumber(info.spans), tasks = tonumber(stats.tasks),
+    replayed_tasks = tonumber(stats.replayed_tasks),
+    replay_seconds = stats.replay_seconds, starpu_seconds = stats.starpu_seconds, idle = {},
+  }
+  for _, reason in ipairs(M.idle) do out.idle[reason[1]] = 0 end
+  for _, w in ipairs(out.workers) do
+    out.busy = out.busy + w.busy
+    for name, seconds in pairs(out.idle) do out.idle[name] = seconds + w[name] end
+  end
+  return out
+end
+
+local running   -- layer.start()'s, while a profile is on
+
+--- start(owner): records from now on. A profile that is on already is an error, or, with the same
+--- owner, one that was left by an error.
+function M.start(owner)
+  if running and owner and running.owner == owner then M.cancel() end
+  if running then lib.misuse "profile: one is on already; profiles do not nest" end
+  check(C.nn_profile(1))
+  running = layer.start()
+  running.owner = owner
+end
+
+--- cancel(): gives up the profile that is on, if one is.
+function M.cancel()
+  if not running then return end
+  layer.stop(running)
+  running = nil
+  C.nn_profile(0)
+end
+
+--- finish(file) -> profile: ends the one that is on, and writes its trace if a file is given.
+function M.finish(file)
+  local good, out = lib.protected(function()
+    local info = ffi.new "nn_profile_info_t"
+    check(C.nn_profile_stop(info))
+    local profile = totals(info)
+    profile.kernels, profile.ops = groups(0, info.groups[0]), groups(1, info.groups[1])
+    profile.layers = groups(2, info.groups[2])
+    if file then require("nn.measure.trace").write(file, profile) end
+    return setmetatable(profile, Profile)
+  end)
+  M.cancel()
+  if not good then error(out, 0) end
+  return out
+end
+
+-- A profile of f, and its trace in a file if one is given.
+local function measure(file, f, ...)
+  M.start()
+  local good, problem = lib.protected(f, ...)
+  if not good then
+    M.cancel()
+    error(problem, 0)
+  end
+  return M.finish(file)
+end
+
+--- nn.profile(f, ...) runs f and tells where the workers' time went until all its tasks were done.
+--- It prints as a table by op. Fields, in seconds: seconds (of the clock), busy and idle = {data,
+--- dependencies, nothing, engine}, which add up to seconds times the number of workers; ops,
+--- kernels and layers = {{name, calls, seconds, flops, bytes}, ...}, most seconds first;
+--- workers = {{name, gpu, tasks, busy, data, ...}, ...}; main = {submitting, waiting}; tasks;
+--- replayed_tasks and the seconds that the main thread itself computed to submit them,
+--- replay_seconds, with StarPU's part, starpu_seconds.
+--- An idle worker waits for copies of its next task's data; for tasks before, while something is
+--- submitted that no worker can begin yet; for nothing, while nothing is submitted; or for the
+--- engine, while a task is ready: that is the scheduler's and StarPU's own time. Layers are named
+--- in what f calls and records: a function that was compiled before has the names of then. At most
+--- 1,048,576 tasks are recorded (`recorded`); the profile ends where one more comes, and `lost`
+--- counts those.
+--- Errors: those of f; a profile within another.
+---     local p = nn.profile(function() return x:matmul(x:t()) end)
+---     p.seconds > 0, p.ops[1].calls >= 1  --> true, true
+function M.profile(f, ...)
+  arguments.callable("profile", f)
+  return measure(nil, f, ...)
+end
+
+--- nn.trace(file, f, ...) -> nn.profile(f, ...), and writes a trace of it: a JSON file for
+--- https://ui.perfetto.dev or chrome://tracing, with a row for each worker and the submitting
+--- thread, a bar for each task, named by op and layer, and arrows from what a task waited for.
+--- Errors: those of nn.profile; a file that cannot be written.
+---     nn.trace("trace.json", function() return nn.Linear(3, 2)(x) end).recorded > 2  --> true
+function M.trace(file, f, ...)
+  arguments.need(type(file) == "string" and file ~= "", "trace", "the file", file,
+                 "a name is needed: nn.trace(\"trace.json\", f)")
+  arguments.callable("trace", f)
+  require("nn.measure.trace").check(file)
+  return measure(file, f, ...)
+end
+
+local header = "%-30s %8s %10s %7s %9s %7s\n"
+local row = "%-30s %8d %10s %6.1f%% %9s %7s\n"
+local MOST = 20   -- ops that are listed by name
+
+local function per_second(amount, seconds)
+  if amount == 0 or seconds == 0 then return "" end
+  return ("%.1f"):format(amount / seconds / 1e9)
+end
+
+local function add_ops(out, ops, all)
+  local rest = {name = "", calls = 0, seconds = 0, flops = 0, bytes = 0}
+  local function add(g)
+    out[#out + 1] = row:format(g.name, g.calls, units.seconds(g.seconds), 100 * g.seconds / all,
+                               per_second(g.flops, g.seconds), per_second(g.bytes, g.seconds))
+  end
+  for i, group in ipairs(ops) do
+    if i <= MOST or #ops == MOST + 1 then
+      add(group)
+    else
+      for _, name in ipairs {"calls", "seconds", "flops", "bytes"} do
+        rest[name] = rest[name] + group[name]
+      end
+    end
+  end
+  rest.name = ("%d more"):format(#ops - MOST)
+  if rest.calls > 0 then add(rest) end
+end
+
+function Profile.__tostring(self)
+  local all = self.seconds * #self.workers
+  local out = {header:format("op", "tasks", "time", "share", "GFLOP/s", "GB/s")}
+  add_ops(out, self.ops, all)
+  local function line(name, seconds, remark)
+    out[#out + 1] = ("%-30s %8s %10s %6.1f%%%s\n"):format(
+      name, "", units.seconds(seconds), 100 * seconds / all, remark or "")
+  end
+  for _, reason in ipairs(M.idle) do
+    local name, about = reason[1], reason[2]
+    local seconds = self.idle[name]
+    line(about, seconds, name == "engine" and self.recorded > 0
+      and ("  %s a task"):format(units.seconds(seconds / self.recorded)))
+  end
+  local busy = {}
+  for i, w in ipairs(self.workers) do
+    busy[i] = ("%s %.0f%%"):format(w.name, 100 * w.busy / self.seconds)
+  end
+  out[#out + 1] = ("%s on %d worker%s, busy: %s\n"):format(
+    units.seconds(self.seconds), #self.workers, #self.workers == 1 and "" or "s",
+    table.concat(busy, ", "))
+  out[#out + 1] = ("main thread: submitting %s, waiting %s"):format(
+    units.seconds(self.main.submitting), units.seconds(self.main.waiting))
+  if self.lost > 0 then
+    out[#out + 1] = ("\n%d tasks came after the %d that are recorded; the times end there"):format(
+      self.lost, self.recorded)
+  end
+  return table.concat(out)
+end
+
+--- nn.sgemm_gflops(size=2048) -> GFLOP/s of f32 matrix products of that size, one on every worker
+--- at once: the best of five rounds after a warm-up.
+---     nn.sgemm_gflops(256) > 0  --> true
+function M.sgemm_gflops(size)
+  local nn = require "nn"
+  size = size or 2048
+  local workers = nn.workers()
+  return nn.no_grad(function()
+    local a, b, best = {}, {}, 0
+    for i = 1, workers do
+      a[i], b[i] = nn.rand(size, size):retile {0, 0}, nn.rand(size, size):retile {0, 0}
+    end
+    for round = 0, 5 do
+      nn.sync()
+      local start = nn.now()
+      local products = {}
+      for i = 1, workers do products[i] = a[i]:matmul(b[i]) end
+      nn.sync()
+      local rate = 2 * size ^ 3 * workers / (nn.now() - start) / 1e9
+      if round > 0 then best = math.max(best, rate) end
+      for i = 1, workers do products[i]:release() end
+    end
+    return best
+  end)
+end
+
+return M

@@ -1,0 +1,166 @@
+-- A profile as a file for trace viewers: ui.perfetto.dev, chrome://tracing. The format is the JSON
+-- form of Chrome's Trace Event Format ("Trace Event Format", Google, 2016): complete events (ph X)
+-- in rows (tid), flow events (ph s and f) as arrows between them, and metadata (ph M) for the names
+-- of rows. Times there are microseconds. Events go to the file one by one.
+
+local ffi = require "ffi"
+local files = require "nn.io.files"
+local lib = require "nn.base.capi"
+local C, check = lib.C, lib.check
+
+local M = {}
+local MAIN = 0            -- the row of the submitting thread; worker w, from 0, has row w + 1
+local DATA = 1000         -- the row of the data of GPU worker w is DATA + w
+
+local Trace = {}
+Trace.__index = Trace
+
+--- check(file): whether it can be written. Errors: where it cannot, with the reason.
+function M.check(file)
+  local f, reason = io.open(file, "a")
+  if not f then lib.fail("cannot write the trace: %s", reason) end
+  f:close()
+end
+
+function Trace:put(format, ...)
+  if not self.file:write(self.first and "" or ",\n", format:format(...)) then
+    lib.fail("cannot write the trace %s; is the disk full?", self.name)
+  end
+  self.first = false
+end
+
+-- Seconds as microseconds with three digits, which are whole nanoseconds; so bars that touch do so
+-- exactly.
+local function nanoseconds(seconds) return math.floor(seconds * 1e9 + 0.5) end
+local function time(ns) return ("%d.%03d"):format(ns / 1000 - ns / 1000 % 1, ns % 1000) end
+
+-- C text as JSON and as Lua text; the engine's names are few, and never change.
+function Trace:text(c)
+  local key = tonumber(ffi.cast("intptr_t", c))
+  local found = self.texts[key]
+  if not found then
+    local text = ffi.string(c)
+    found = {json = files.json(text), text = text}
+    self.texts[key] = found
+  end
+  return found
+end
+
+function Trace:row(tid, name)
+  local meta = '{"ph":"M","pid":1,"tid":%d,"name":"%s","args":{%s}}'
+  self:put(meta, tid, "thread_name", '"name":' .. files.json(name))
+  self:put(meta, tid, "thread_sort_index", '"sort_index":' .. tid)
+end
+
+function Trace:bar(tid, name, category, from, to, arguments)
+  self:put('{"ph":"X","pid":1,"tid":%d,"ts":%s,"dur":%s,"cat":"%s","name":%s,"args":{%s}}', tid,
+           time(from), time(to - from), category, name, arguments)
+end
+
+local function arguments_of(self, t, seconds)
+  local out = {
+    '"op":' .. self:text(t.op).json, '"layer":' .. self:text(t.layer).json,
+    '"kernel":' .. self:text(t.kernel).json,
+  }
+  local function add(format, ...) out[#out + 1] = format:format(...) end
+  if t.rank > 0 then
+    local shape = {}
+    for i = 0, t.rank - 1 do shape[i + 1] = t.shape[i] end
+    add('"tile":%d,"shape":[%s]', t.tile + 1, table.concat(shape, ","))
+    add('"dtype":"%s"', lib.dtypes[t.dtype])
+  end
+  if seconds > 0 and t.flops > 0 then add('"GFLOP/s":%.1f', t.flops / seconds / 1e9) end
+  if seconds > 0 and t.bytes > 0 then add('"GB/s":%.1f', t.bytes / seconds / 1e9) end
+  if t.run > 0 then add('"run":%d,"task":%d', t.run, t.index + 1) end
+  add('"ready after ms":%.3f,"taken after ms":%.3f', (t.ready - t.submitted) * 1e3,
+      (t.popped - t.ready) * 1e3)
+  return table.concat(out, ",")
+end
+
+-- Tasks as bars; self.tasks[i]: row, begin and end of task i.
+function Trace:add_tasks(count)
+  local t = ffi.new "nn_profile_task_t"
+  for i = 0, count - 1 do
+    check(C.nn_profile_task(i, t))
+    if t.worker >= 0 then
+      local from, to = nanoseconds(t.start), nanoseconds(t["end"])
+      local name, layer = self:text(t.op).text, self:text(t.layer).text
+      if layer ~= "" then name = name .. " " .. layer end
+      self:bar(t.worker + 1, files.json(name), "task", from, to,
+               arguments_of(self, t, tonumber(to - from) * 1e-9))
+      self.rows[i], self.from[i], self.to[i] = t.worker + 1, from, to
+      if self.gpus[t.worker] and t.launched > t.popped then
+        self:bar(DATA + t.worker, files.json("data of " .. name), "data", nanoseconds(t.popped),
+                 nanoseconds(t.launched), "")
+      end
+    else
+      self.rows[i] = -1
+    end
+  end
+end
+
+-- An arrow from the end of each task to the begin of each that waited for it.
+function Trace:add_arrows(count)
+  local room, found, arrows = 64, ffi.new "int32_t[1]", 0
+  local before = ffi.new("int64_t[?]", room)
+  local arrow = '{"ph":"%s","pid":1,"tid":%d,"ts":%s,"cat":"task","name":"needs","id":%d%s}'
+  for i = 0, count - 1 do
+    found[0] = room
+    check(C.nn_profile_before(i, before, found))
+    if found[0] > room then
+      room, found[0] = found[0], found[0]
+      before = ffi.new("int64_t[?]", room)
+      check(C.nn_profile_before(i, before, found))
+    end
+    for k = 0, self.rows[i] >= 0 and found[0] - 1 or -1 do
+      local j = tonumber(before[k])
+      if self.rows[j] >= 0 then
+        arrows = arrows + 1
+        self:put(arrow, "s", self.rows[j], time(self.to[j]), arrows, "")
+        self:put(arrow, "f", self.rows[i], time(self.from[i]), arrows, ',"bp":"e"')
+      end
+    end
+  end
+end
+
+function Trace:add_spans(count)
+  local span = ffi.new "nn_profile_span_t"
+  for i = 0, count - 1 do
+    check(C.nn_profile_span(i, span))
+    local op, tasks = self:text(span.op).text, tonumber(span.tasks)
+    local what = self:text(span.what).text
+    local name = what .. (op ~= "" and " " .. op or what == "submit" and " recorded tasks" or "")
+    self:bar(MAIN, files.json(name), what, nanoseconds(span.start), nanoseconds(span["end"]),
+             tasks > 0 and ('"tasks":%d'):format(tasks) or "")
+  end
+end
+
+--- write(file, profile): the trace of a profile that has ended and is not cleared yet.
+function M.write(file, profile)
+  local f, reason = io.open(file, "w")
+  if not f then lib.fail("cannot write the trace: %s", reason) end
+  local count = profile.recorded
+  local self = setmetatable({
+    file = f, name = file, first = true, texts = {}, gpus = {},
+    rows = ffi.new("int32_t[?]", count + 1), from = ffi.new("double[?]", count + 1),
+    to = ffi.new("double[?]", count + 1),
+  }, Trace)
+  f:write('{"displayTimeUnit":"ms","traceEvents":[\n')
+  self:put('{"ph":"M","pid":1,"tid":0,"name":"process_name","args":{"name":"nnlua"}}')
+  self:row(MAIN, "main thread")
+  for i, w in ipairs(profile.workers) do
+    self:row(i, w.name)
+    if w.gpu then
+      self.gpus[i - 1] = true
+      self:row(DATA + i - 1, w.name .. ": data of the next task")
+    end
+  end
+  self:add_spans(profile.spans)
+  self:add_tasks(count)
+  self:add_arrows(count)
+  if not f:write "\n]}\n" or not f:close() then
+    lib.fail("cannot write the trace %s; is the disk full?", file)
+  end
+end
+
+return M

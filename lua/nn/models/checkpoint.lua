@@ -1,0 +1,259 @@
+-- Checkpoints: folders OUT/checkpoint-000500 with model.safetensors, optimizer.safetensors and
+-- state.json. One is written under a temporary name, made durable, and renamed: whatever happens,
+-- a folder of that name is complete, and what was saved before is still there. Reading checks the
+-- length and CRC-32 of every file. Tensors are written in the background, while training goes on.
+local arguments = require "nn.base.arguments"
+local files = require "nn.io.files"
+local lib = require "nn.base.capi"
+local module = require "nn.core.module"
+local safetensors = require "nn.io.safetensors"
+
+local M = {}
+local FORMAT = 1
+
+--- list(out) -> {{path=, step=}, ...} of a run's folder, oldest first.
+function M.list(out)
+  local found = {}
+  for _, name in ipairs(files.list(out) or {}) do
+    local step = name:match "^checkpoint%-(%d+)$"
+    if step then found[#found + 1] = {path = files.join(out, name), step = tonumber(step)} end
+  end
+  table.sort(found, function(a, b) return a.step < b.step end)
+  return found
+end
+
+-- state.json: a first line with the CRC-32 of all that follows, so that it can be checked too.
+local function write_state(path, state)
+  local text = files.json(state, ""):sub(2)
+  local writer = files.create(path)
+  writer:write(('{"crc32":"%08x",'):format(files.crc32(text)) .. text .. "\n")
+  writer:close()
+end
+
+-- The state of a folder, or nil and what is wrong with it.
+local function parse_state(folder)
+  local path = files.join(folder, "state.json")
+  if not files.exists(path) then return nil, "state.json is missing" end
+  local crc, text = files.read(path):match '^{"crc32":"(%x+)",(.*)\n$'
+  if not crc or tonumber(crc, 16) ~= files.crc32(text) then return nil, "state.json is damaged" end
+  local state = files.parse_json("{" .. text)
+  if not state or state.format ~= FORMAT then
+    return nil, "state.json is of another version of nnlua"
+  end
+  return state
+end
+
+-- The same, the files it names being checked too.
+local function read_state(folder)
+  local state, reason = parse_state(folder)
+  if not state then return nil, reason end
+  for name, expected in pairs(state.files) do
+    local full = files.join(folder, name)
+    if not files.exists(full) then return nil, name .. " is missing" end
+    local map = files.map(full)
+    if map.size ~= expected.bytes then
+      return nil, ("%s has %.0f bytes, not %.0f"):format(name, map.size, expected.bytes)
+    end
+    local crc_now = files.crc32(map.data, map.size)
+    files.forget(map, 0, map.size)
+    if crc_now ~= expected.crc32 then
+      return nil, name .. " is damaged (its CRC-32 is not the one noted at saving)"
+    end
+  end
+  return state
+end
+
+-- Removes what interrupted saves left, and all but the newest `keep` checkpoints up to `step` and
+-- the best. Later ones are of another course of this run, which was resumed from before them; they
+-- stay.
+local function prune(out, keep, step, best)
+  for _, name in ipairs(files.list(out) or {}) do
+    if name:find "^checkpoint%-%d+%.%a+$" then files.remove(files.join(out, name)) end
+  end
+  local all = M.list(out)
+  while #all > 0 and all[#all].step > step do all[#all] = nil end
+  for i = 1, #all - keep do
+    if all[i].step ~= best then files.remove(all[i].path) end
+  end
+end
+
+local function name_of(step) return ("checkpoint-%06d"):format(step) end
+
+local Saving = {}
+Saving.__index = Saving
+
+--- start(out, parts) -> saving: begins to write OUT/checkpoint-STEP, as everything is now; `parts`
+--- as for nn.save_checkpoint. It becomes a checkpoint by saving:finish().
+function M.start(out, parts)
+  local nn = require "nn"
+  local self = setmetatable({out = out, parts = parts, writing = {}}, Saving)
+  self.path = files.join(out, name_of(parts.step))
+  self.temporary = self.path .. ".tmp"
+  files.remove(self.temporary)
+  files.make_folder(self.temporary, "the checkpoint's folder")
+  self.state = {format = FORMAT, step = parts.step, files = {}, config = parts.config,
+                random = nn.random_state(), version = nn.version():match "^[^\n]*",
+                data = parts.data and parts.data:state(), best = parts.best,
+                vocabulary = parts.vocabulary and parts.vocabulary:state(),
+                optimizer = parts.optim and parts.optim:numbers()}
+  self:guarded(function()
+    local function write(name, list)
+      local path = files.join(self.temporary, name)
+      self.writing[name] = safetensors.start(path, list, {format = "pt"})
+    end
+    write("model.safetensors", parts.model:state())
+    if parts.optim then write("optimizer.safetensors", parts.optim:state()) end
+  end)
+  return self
+end
+
+-- f(); where it fails, nothing of this checkpoint stays.
+function Saving:guarded(f)
+  local good, problem = lib.protected(f)
+  if good then return end
+  self:abandon()
+  error(problem, 0)
+end
+
+--- saving:done() -> whether finish() would not have to wait for the tensors.
+function Saving:done()
+  for _, writing in pairs(self.writing) do
+    if not writing:done() then return false end
+  end
+  return true
+end
+
+--- saving:finish() -> path, once it is complete and durable. Errors: what the disk refused.
+function Saving:finish()
+  self:guarded(function()
+    for name, writing in pairs(self.writing) do
+      local bytes, crc = writing:finish()
+      self.state.files[name] = {bytes = bytes, crc32 = crc}
+    end
+    write_state(files.join(self.temporary, "state.json"), self.state)
+    files.sync_folder(self.temporary)
+    if files.exists(self.path) then                 -- a damaged one that training went past again
+      files.remove(self.path .. ".old")
+      files.rename(self.path, self.path .. ".old")
+    end
+    files.rename(self.temporary, self.path)
+  end)
+  local best = self.parts.best
+  if best and best.step == self.parts.step then
+    files.link(name_of(best.step), files.join(self.out, "best"))
+  end
+  files.sync_folder(self.out)
+  prune(self.out, self.parts.keep or math.huge, self.parts.step, best and best.step)
+  return self.path
+end
+
+--- saving:abandon(): gives it up; nothing of it stays on the disk.
+function Saving:abandon()
+  for _, writing in pairs(self.writing) do writing:abandon() end
+  files.remove(self.temporary)
+end
+
+local known = arguments.names "step model optim data vocabulary config keep best"
+
+--- nn.save_checkpoint(out, {step=, model=, optim=, data=, vocabulary=, config=, keep=, best=})
+---   -> path
+--- Writes OUT/checkpoint-STEP; all but `step` and `model` may be left out. Afterwards only the
+--- newest `keep` (default: all) are kept, and the best one: best={step=, val_loss=}; OUT/best is a
+--- link to it. Errors: what the disk refused; older ones stay.
+---     nn.save_checkpoint("saved", {step = 10, model = model})  --> "saved/checkpoint-000010"
+function M.save_checkpoint(out, parts)
+  arguments.need(type(out) == "string", "save_checkpoint", "the folder", out, "a text is needed")
+  parts = arguments.options("save_checkpoint", parts, known)
+  arguments.whole("save_checkpoint", "step", parts.step, 0)
+  arguments.need(module.is_module(parts.model), "save_checkpoint", "model", parts.model,
+                 "a module is needed")
+  if parts.keep ~= nil then arguments.whole("save_checkpoint", "keep", parts.keep) end
+  return M.start(out, parts):finish()
+end
+
+local Checkpoint = {}
+Checkpoint.__index = Checkpoint
+
+--- nn.open_checkpoint(path) -> checkpoint with path, state (step, config, ...) and :restore(parts).
+--- Errors: a damaged or incomplete one, with the file and the reason.
+---     local path = nn.save_checkpoint("out/opened", {step = 10, model = model})
+---     nn.open_checkpoint(path).state.step  --> 10
+function M.open_checkpoint(path)
+  arguments.need(type(path) == "string", "open_checkpoint", "the path", path, "a text is needed")
+  local state, reason = read_state(path)
+  if not state then lib.fail("the checkpoint '%s' cannot be used: %s", path, reason) end
+  return setmetatable({path = path, state = state}, Checkpoint)
+end
+
+--- config(folder) -> the settings in the newest checkpoint of a run's folder, or in a checkpoint
+--- itself; nil where none can be read. Its weights are not looked at.
+function M.config(folder)
+  local list = M.list(folder)
+  for i = #list, 0, -1 do
+    local state = parse_state(list[i] and list[i].path or folder)
+    if state and type(state.config) == "table" then return state.config end
+  end
+end
+
+--- find(out, resume, warn) -> checkpoint or nil. resume: "none"; "auto", the newest complete one of
+--- the folder `out` (warn(text) tells of damaged ones, which are passed over); or a path: of a
+--- checkpoint, or of a run's folder, whose newest is taken.
+function M.find(out, resume, warn)
+  if resume == "none" then return nil end
+  local folder = resume == "auto" and out or resume
+  if resume ~= "auto" and not files.list(folder) then
+    lib.fail("there is no checkpoint '%s'; resume is none, auto, or the folder of one or of a run",
+             resume)
+  end
+  if resume ~= "auto" and #M.list(folder) == 0 then return M.open_checkpoint(folder) end
+  local all = M.list(folder)
+  for i = #all, 1, -1 do
+    local state, reason = read_state(all[i].path)
+    if state then return setmetatable({path = all[i].path, state = state}, Checkpoint) end
+    warn(("'%s' cannot be used: %s"):format(all[i].path, reason))
+  end
+  if #all > 0 then
+    lib.fail("no checkpoint in '%s' can be used; another out= starts again", folder)
+  end
+end
+
+local function restore_tensors(path, list)
+  local file = safetensors.open(path)
+  for _, entry in ipairs(list) do file:copy_into(entry.path, entry.tensor) end
+  if #file.entries ~= #list then
+    lib.fail("%s has %d tensors, %d are needed", path, #file.entries, #list)
+  end
+end
+
+--- checkpoint:restore_model(model) puts back its parameters alone. Errors: as restore().
+---     local path = nn.save_checkpoint("out/model-only", {step = 1, model = model})
+---     nn.no_grad(function() model.tok.weight:fill_(0) end)
+---     nn.open_checkpoint(path):restore_model(model)
+---     model.tok.weight:abs():max():item() > 0  --> true
+function Checkpoint:restore_model(model)
+  require("nn").no_grad(function()
+    restore_tensors(files.join(self.path, "model.safetensors"), model:state())
+  end)
+end
+
+--- checkpoint:restore{model=, optim=, data=} -> the same_data: false where the data has changed.
+--- Puts back what was saved, to the bit: parameters, moments, step, random state, data position.
+--- Errors: tensors that the checkpoint does not have or that have another shape.
+---     local path = nn.save_checkpoint("out/all", {step = 1, model = model, optim = optim,
+---                                                 data = data.train})
+---     nn.open_checkpoint(path):restore{model = model, optim = optim, data = data.train}  --> true
+function Checkpoint:restore(parts)
+  local nn = require "nn"
+  local state = self.state
+  self:restore_model(parts.model)
+  if parts.optim and state.optimizer then
+    nn.no_grad(function()
+      restore_tensors(files.join(self.path, "optimizer.safetensors"), parts.optim:state())
+    end)
+    parts.optim:set_numbers(state.optimizer)
+  end
+  nn.set_random_state(state.random)
+  return not (parts.data and state.data) or parts.data:set_state(state.data)
+end
+
+return M

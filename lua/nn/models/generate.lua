@@ -1,0 +1,314 @@
+-- A model in use: its mean loss on data, and text drawn from it. Neither changes the random state
+-- or the data position of a training run.
+local ffi = require "ffi"
+local arguments = require "nn.base.arguments"
+local data = require "nn.data.loader"
+local layer = require "nn.core.layer_path"
+local lib = require "nn.base.capi"
+local sample = require "nn.models.sample"
+local tensor = require "nn.core.tensor"
+
+local M = {}
+
+--- as_it_is(f, ...) -> f(...), without gradients and without dropout.
+function M.as_it_is(f, ...)
+  local nn = require "nn"
+  local before = nn.training()
+  nn.training(false)
+  local results = {lib.protected(nn.no_grad, f, ...)}
+  nn.training(before)
+  if not results[1] then error(results[2], 0) end
+  return unpack(results, 2, table.maxn(results))
+end
+
+local compiled = setmetatable({}, {__mode = "k"})       -- the compiled loss of each model
+
+local function loss_function(model)
+  compiled[model] = compiled[model] or require("nn").compile(function(ids, targets)
+    return model(ids, targets)
+  end)
+  return compiled[model]
+end
+
+--- nn.evaluate(model, loader, batches) -> mean loss over the windows of the loader's part, always
+--- the same ones; `batches` (0 or nil: all) bounds their number. nil when a signal to stop came.
+---     nn.evaluate(model, data.val, 4)  --> 5.6
+function M.evaluate(model, loader, batches)
+  local nn = require "nn"
+  arguments.need(type(model) == "table", "evaluate", "the model", model, "a module is needed")
+  arguments.need(type(loader) == "table" and loader.windows, "evaluate", "the loader", loader,
+                 "data.train or data.val of nn.data is needed")
+  local f, sum, rows = loss_function(model), 0, 0
+  local waiting                            -- the batch before: read while this one is computed
+  local function read()
+    sum, rows = sum + waiting.loss:item() * waiting.rows, rows + waiting.rows
+    for _, t in ipairs(waiting) do t:release() end
+    waiting.loss:release()
+  end
+  return M.as_it_is(function()
+    for ids, targets, count in loader:windows(batches) do
+      local before = waiting
+      local loss = f(ids, targets)
+      if before then read() end
+      waiting = {ids, targets, loss = loss, rows = count}
+      if nn.interrupted() then return nil end
+    end
+    read()
+    return sum / rows
+  end)
+end
+
+-- ### Generation. A row is one sequence on its way: {ids=, prompt= (its number of ids), ...}.
+
+local function tensor_of(rows, columns, value)
+  local array = ffi.new("int32_t[?]", #rows * columns)
+  for r, row in ipairs(rows) do
+    for c = 1, columns do array[(r - 1) * columns + c - 1] = value(row, c, r) end
+  end
+  return array
+end
+
+local function ids_tensor(rows, columns, value)
+  local array = tensor_of(rows, columns, value)
+  return tensor.from_host(array, {#rows, columns}, "i32", {axes = "batch,time"})
+end
+
+local function vector(rows, value)
+  return tensor.from_host(tensor_of(rows, 1, value), {#rows}, "i32")
+end
+
+-- Logits (rows,V) as a host array that may be changed, and V.
+local function to_host(logits)
+  local size = logits:dim(-1)
+  local array = logits.dtype == "f32" and logits:host() or (logits:numbers())
+  logits:release()
+  return array, size
+end
+
+-- Without a cache: the whole sequence again for each token, or as much of it as the model sees.
+local function plain_reader(model)
+  local context = model.config and model.config.context or math.huge
+  return function(rows)
+    local all, size
+    for r, row in ipairs(rows) do
+      local first = math.max(1, #row.ids - context + 1)
+      local count = #row.ids - first + 1
+      local input = ids_tensor({row}, count, function(_, c) return row.ids[first + c - 1] end)
+      local logits = model(input)
+      local last = logits:slice(2, count, count)
+      local numbers
+      numbers, size = to_host(last:reshape(1, last:dim(-1)))
+      all = all or ffi.new("double[?]", #rows * size)
+      for i = 0, size - 1 do all[(r - 1) * size + i] = numbers[i] end
+      for _, x in ipairs {last, logits, input} do x:release() end
+    end
+    return all, size
+  end
+end
+
+-- With a cache: all prompts at once, shorter ones padded at their end, then a token at a time.
+-- Padding does no harm: what it wrote into the cache is written over before it is seen.
+local function cached_reader(model, caches)
+  local nn = require "nn"
+  local step = nn.compile(function(ids, start, last)
+    return layer.call(model, model.next, ids, caches, start, last)
+  end)
+  local prompts_read = false
+  return function(rows)
+    if prompts_read then
+      local ids = ids_tensor(rows, 1, function(row) return row.ids[#row.ids] end)
+      return to_host(step(ids, vector(rows, function(row) return #row.ids - 1 end)))
+    end
+    prompts_read = true
+    local longest = 0
+    for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
+    local ids = ids_tensor(rows, longest, function(row, c) return row.ids[c] or 0 end)
+    local last = vector(rows, function(row, _, r) return (r - 1) * longest + #row.ids - 1 end)
+    return to_host(step(ids, vector(rows, function() return 0 end), last))
+  end
+end
+
+-- Why a row ends with its newest id: a stop id, or a stop text in what was generated; nil: it goes
+-- on.
+local function reason_to_stop(row, options, id)
+  for _, stop in ipairs(options.stop_ids or {}) do
+    if stop == id then return "stop" end
+  end
+  if not options.stop then return nil end
+  row.text = (row.text or "") .. options.tokenizer:decode {id}
+  for _, stop in ipairs(options.stop) do
+    if row.text:find(stop, 1, true) then return "stop" end
+  end
+end
+
+-- The row's logits with the penalty on ids that it has; the log-probabilities stay the model's own.
+local function penalised(row, logits, size, options)
+  local penalty = options.repetition_penalty or 1
+  if penalty == 1 then return logits end
+  local copy = ffi.new("double[?]", size)
+  for i = 0, size - 1 do copy[i] = logits[i] end
+  sample.penalise(copy, row.ids, penalty)
+  return copy
+end
+
+local function need_numbers(logit)
+  if logit ~= logit then lib.fail("generate: the model's logits are NaN") end
+end
+
+-- Appends an id to row number r and tells whether it goes on.
+local function accept(row, r, id, options)
+  row.ids[#row.ids + 1] = id
+  if options.on_token then options.on_token(id, r) end
+  row.reason = reason_to_stop(row, options, id)
+  return not row.reason
+end
+
+-- Takes the next id of every row that goes on; logits: (rows,V) on the host.
+local function extend(rows, logits, size, options, step)
+  local going = false
+  for r, row in ipairs(rows) do
+    local own = logits + (r - 1) * size
+    need_numbers(own[0])
+    if not row.reason then
+      local u = data.random((options.seed or 0) + r - 1, step)
+      local id = sample.draw(penalised(row, own, size, options), size, options, u)
+      if options.logprobs then
+        row.logprobs[#row.logprobs + 1] = sample.log_probability(own, size, id)
+      end
+      going = accept(row, r, id, options) or going
+    end
+  end
+  return going
+end
+
+-- Up to `most` likeliest tokens of every row, which the engine finds and reads again by itself: the
+-- next step is submitted before the ids of this one are looked at. Returns whether rows go on.
+local function extend_ahead(model, caches, rows, options, most)
+  local nn = require "nn"
+  local step = nn.compile(function(ids, start)
+    local logits = layer.call(model, model.next, ids, caches, start)
+    return logits:argmax {axis = -1, keepdim = true}:to "i32", start + 1, logits:slice(2, 1, 1)
+  end)
+  local ids = ids_tensor(rows, 1, function(row) return row.ids[#row.ids] end)
+  local start = vector(rows, function(row) return #row.ids - 1 end)
+  local function look(found, first)
+    local numbers, checks, going = found:host(), first:host(), false
+    for r, row in ipairs(rows) do
+      need_numbers(checks[r - 1])
+      if not row.reason then going = accept(row, r, numbers[r - 1], options) or going end
+    end
+    first:release()
+    return going
+  end
+  local before, before_first
+  for _ = 1, most do
+    local found, next_start, first = step(ids, start)
+    start:release()
+    if before and (not look(before, before_first) or nn.interrupted()) then return false end
+    if before then before:release() end
+    ids, start, before, before_first = found, next_start, found, first
+  end
+  return before == nil or look(before, before_first)
+end
+
+local function run(model, rows, options)
+  local nn = require "nn"
+  local context = model.config and model.config.context or math.huge
+  local longest, tokens, caches = 0, options.tokens or 100, nil
+  for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
+  if model.caches and longest <= context then caches = model:caches(#rows) end
+  local read, step = caches and cached_reader(model, caches) or plain_reader(model), 1
+  local likeliest = options.temperature == 0 and not options.logprobs
+    and (options.repetition_penalty or 1) == 1
+  while step <= tokens do
+    if caches and longest + step - 1 > context then caches, read = nil, plain_reader(model) end
+    local logits, size = read(rows)
+    if not extend(rows, logits, size, options, step) or nn.interrupted() then break end
+    step = step + 1
+    if caches and likeliest then
+      local most = math.min(tokens, context - longest + 1) - step + 1
+      if not extend_ahead(model, caches, rows, options, most) or nn.interrupted() then break end
+      step, caches, read = step + math.max(0, most), nil, plain_reader(model)
+    end
+  end
+end
+
+local known = arguments.names([[tokens temperature top_k top_p repetition_penalty seed stop stop_ids
+                               tokenizer on_token logprobs]])
+
+-- The options, checked; `stop` and `stop_ids` as lists.
+local function checked_options(given)
+  local options = {}
+  for name, value in pairs(arguments.options("generate", given, known)) do options[name] = value end
+  local function number(name, low, high)
+    local value = options[name]
+    if value ~= nil and not (type(value) == "number" and value >= low and value <= high) then
+      lib.misuse("generate: %s is %s; a number from %g to %g is needed", name, tostring(value),
+                 low, high)
+    end
+  end
+  local function whole(name, value, low)
+    if value ~= nil then arguments.whole("generate", name, value, low) end
+  end
+  whole("tokens", options.tokens, 0)
+  whole("top_k", options.top_k, 0)
+  whole("seed", options.seed, 0)
+  number("temperature", 0, math.huge)
+  number("top_p", 0, 1)
+  number("repetition_penalty", 1e-3, 1e3)
+  if options.on_token ~= nil then arguments.callable("generate: on_token", options.on_token) end
+  for _, name in ipairs {"stop", "stop_ids"} do
+    local value = options[name]
+    if value ~= nil and type(value) ~= "table" then options[name] = {value} end
+  end
+  for _, id in ipairs(options.stop_ids or {}) do whole("a stop id", id, 0) end
+  for _, text in ipairs(options.stop or {}) do
+    arguments.need(type(text) == "string" and text ~= "", "generate", "a stop text", text,
+                   "a text of at least a byte is needed")
+  end
+  local words = options.tokenizer
+  arguments.need(words == nil or type(words) == "table" and words.decode, "generate",
+                 "the tokenizer", words, "one of nn.tokenizer or nn.vocabulary is needed")
+  if options.stop and not words then lib.misuse("generate: stop texts need the tokenizer too") end
+  return options
+end
+
+--- nn.generate(model, ids, {tokens=100, temperature=1, top_k=0, top_p=1, repetition_penalty=1,
+--- seed=0, stop, stop_ids, tokenizer, on_token, logprobs=false}) -> ids with new ones, info
+--- `ids`: a list of token ids (at least one), or a list of such lists, which may differ in length;
+--- the result is alike. temperature 0 takes the likeliest token; top_k > 0 draws from the k
+--- likeliest, top_p < 1 from the likeliest that hold this part of the probability. The same seed
+--- gives the same text. A sequence ends behind an id of `stop_ids`, or where what was generated
+--- holds a text of `stop` (which needs `tokenizer`); either is one or a list. on_token(id, row) is
+--- called for each new id.
+--- info: reason ("stop" or "length") and, with logprobs, their natural logarithms under the model;
+--- lists of these for a list of lists. A model with caches() and next() reads each token once, as
+--- long as its context lasts; beyond, it sees the last `context` ids.
+---     local ids, info = nn.generate(model, {72, 105}, {tokens = 5, top_k = 50, seed = 3})
+---     #ids, info.reason  --> 7, "length"
+function M.generate(model, ids, options)
+  options = checked_options(options)
+  local class = type(model) == "table" and getmetatable(model)
+  arguments.need(class and class.__call, "generate", "the model", model,
+                 "a module that gives logits is needed")
+  arguments.need(type(ids) == "table", "generate", "the ids", ids, "a list is needed")
+  local many = type(ids[1]) == "table"
+  local rows = {}
+  for r, list in ipairs(many and ids or {ids}) do
+    rows[r] = {ids = {}, logprobs = {}}
+    for i = 1, arguments.list("generate", "the ids", list) do
+      rows[r].ids[i] = arguments.whole("generate", "an id", list[i], 0)
+    end
+    if #list == 0 then lib.fail("generate: give at least one token to go on from") end
+  end
+  M.as_it_is(run, model, rows, options)
+  local out, info = {}, {reason = {}, logprobs = options.logprobs and {} or nil}
+  for r, row in ipairs(rows) do
+    out[r], info.reason[r] = row.ids, row.reason or "length"
+    if options.logprobs then info.logprobs[r] = row.logprobs end
+  end
+  if many then return out, info end
+  return out[1], {reason = info.reason[1], logprobs = info.logprobs and info.logprobs[1]}
+end
+
+return M

@@ -1,0 +1,236 @@
+-- What a step of any kind would take: it is recorded and played on imaginary workers; nothing is
+-- computed and no tensor is allocated. training.lua has plans of training on top of this,
+-- inference.lua those of models in use.
+local arguments = require "nn.base.arguments"
+local compile = require "nn.core.compile"
+local grad = require "nn.core.tape"
+local lib = require "nn.base.capi"
+local tensor = require "nn.core.tensor"
+local units = require "nn.base.units"
+
+local M = {}
+local SEARCH_SECONDS = 4         -- for the largest batch
+local names = arguments.names "weights optimizer cache other"
+
+-- The tensors of a module or an optimizer, or of a list of tensors.
+local function tensors_of(what)
+  local list = {}
+  for i, entry in ipairs(what.state and what:state() or what) do
+    list[i] = tensor.is_tensor(entry) and entry or entry.tensor
+  end
+  return list
+end
+
+local function tag(list, count, kind)
+  for i = 1, count do
+    if list[i] then compile.kind(list[i], kind) end
+  end
+end
+
+-- Calls step() and adds its results to `kept`. Activations are what backward() finds on the tape;
+-- where nothing goes backward, all results of ops.
+local function watch_step(step, kept)
+  local seen, backward = {}, false
+  grad.watch(function(results, count, on_tape)
+    backward = backward or on_tape
+    if on_tape then tag(results, count, "activations") end
+    for i = 1, backward and 0 or count do seen[#seen + 1] = results[i] end
+  end, function()
+    local results = {step()}
+    for i = 1, table.maxn(results) do kept[#kept + 1] = results[i] end
+  end)
+  if not backward then tag(seen, #seen, "activations") end
+end
+
+-- Records what build() makes and a step; what it tells of these goes into `out`.
+local function record(build, out)
+  local step, lasting = build()
+  local kept, lists = {}, {}
+  out.state = 0
+  for kind, what in pairs(arguments.options("plan_step", lasting, names)) do
+    lists[kind] = tensors_of(what)
+    for _, x in ipairs(lists[kind]) do
+      kept[#kept + 1] = x
+      local counts = kind == "weights" or kind == "optimizer"
+      out.state = out.state + (counts and x:bytes() or 0)
+    end
+  end
+  local weights = lists.weights or {}
+  out.parameters = 0
+  for _, x in ipairs(weights) do out.parameters = out.parameters + x:count() end
+  compile.step_begins()
+  watch_step(step, kept)
+  for kind, list in pairs(lists) do tag(list, #list, kind) end
+  for _, x in ipairs(weights) do
+    if x.grad then compile.kind(x.grad, "gradients") end
+  end
+  return kept
+end
+
+--- load() -> how many programs were computing in the last minute, as the system counts them, and
+--- whether rates measured now are too low for it.
+function M.load()
+  local file = io.open "/proc/loadavg"
+  local load = file and tonumber(file:read "*l":match "^[%d.]+") or 0
+  if file then file:close() end
+  return load, load >= 0.5 * require("nn").workers() + 0.5
+end
+
+--- step(build, measured, alone) -> what compile.simulated() tells of a step, and `parameters`,
+--- `state` (bytes of weights and optimizer state), `load` and `disturbed` (load() before). build()
+--- and alone are as in nn.plan_step.
+function M.step(build, measured, alone)
+  lib.check(lib.C.nn_idle())               -- or the workers, waiting for tasks, would be in the way
+  local out = {}
+  out.load, out.disturbed = M.load()
+  local ok, plan = lib.protected(compile.simulated, function() return record(build, out) end,
+                                 measured, alone)
+  if not ok then error(plan, 0) end
+  for name, value in pairs(out) do plan[name] = value end
+  return plan
+end
+
+--- memory_there() -> bytes that tensors may take.
+function M.memory_there()
+  local nn = require "nn"
+  if nn.memory().budget == 0 then nn.memory_budget(0) end
+  return nn.memory().budget
+end
+
+--- largest_batch(needs, batch, there, seconds) -> the largest batch with needs(batch) <= there, 0
+--- for none, and what it needs; nil where the search took longer than that and only shows that as
+--- many fit. needs() grows nearly linearly, which keeps the number of its calls small.
+function M.largest_batch(needs, batch, there, seconds)
+  local nn = require "nn"
+  local deadline = nn.now() + seconds
+  local fits, bytes, slope = 0, 0, nil         -- known to fit, with so many bytes
+  local fails, too_much = math.huge, nil       -- known not to
+  local try, gap, bisect = batch, 1, false
+  local per_row = 0                            -- seconds that a plan takes for each row
+  while fails - fits > 1 do
+    local start = nn.now()
+    if start + per_row * try > deadline then return fits, nil end
+    local need = needs(try)
+    per_row = (nn.now() - start) / try
+    if need > there then
+      fails, too_much = try, need
+    else
+      if need > bytes and fits > 0 then slope = (need - bytes) / (try - fits) end
+      fits, bytes = try, need
+    end
+    if fails == math.huge then
+      local line = slope and fits + (there - bytes) / slope or 2 * fits
+      try, gap = math.min(math.max(line, fits + gap), 64 * fits), 2 * gap
+    else
+      local line = fits + (there - bytes) / (too_much - bytes) * (fails - fits)
+      try, bisect = bisect and (fits + fails) / 2 or line, not bisect
+    end
+    try = math.max(fits + 1, math.min(math.floor(try), fails - 1))
+  end
+  return fits, bytes
+end
+
+local function memory_rows(plan, rows)
+  rows[#rows + 1] = {"memory", units.bytes(plan.peak) .. " of RAM at most, of which then"}
+  for _, kind in ipairs {"weights", "gradients", "optimizer", "cache", "activations", "other"} do
+    if plan.kinds[kind] > 0 then
+      local name = kind == "other" and "workspace" or kind
+      rows[#rows + 1] = {"  " .. name, ("%9s"):format(units.bytes(plan.kinds[kind]))}
+    end
+  end
+  rows[#rows + 1] = {"there are", ("%s: it %s"):format(units.bytes(plan.there),
+    plan.peak <= plan.there and "fits" or "does not fit")}
+end
+
+local function largest_text(plan, o)
+  if plan.state > plan.there then
+    return ("none fits: parameters%s alone take %s"):format(
+      plan.kinds.optimizer > 0 and " and moments" or "", units.bytes(plan.state))
+  end
+  local batch, bytes = M.largest_batch(o.needs, o.batch, plan.there, SEARCH_SECONDS)
+  if batch == 0 then return ("none fits: %s=1 takes %s"):format(o.name, units.bytes(o.needs(1))) end
+  if not bytes then return ("%s=%d fits; larger ones were not tried"):format(o.name, batch) end
+  return ("%s=%d, which needs %s"):format(o.name, batch, units.bytes(bytes))
+end
+
+--- time_text(seconds) -> "12.3 ms".
+function M.time_text(s)
+  return s < 1 and ("%.3g ms"):format(s * 1e3) or s < 60 and ("%.3g s"):format(s)
+    or units.duration(s)
+end
+
+--- rate_text(tokens, seconds) -> "12.3k tokens/s".
+function M.rate_text(tokens, s)
+  local rate = tokens / s
+  return (rate < 1 and ("%.2g"):format(rate) or units.number(rate)) .. " tokens/s"
+end
+
+--- report(plan, o) -> lines for people. plan: of step(), with `there`. o: tokens of a step; flops
+--- of one (else those that were recorded); the batch that was planned, `name` of the setting for
+--- it, and needs(batch), the bytes that another takes; `rows` {{name, text}, ...} to show more.
+function M.report(plan, o)
+  local flops, tokens = o.flops or plan.flops, units.number(o.tokens)
+  local rows = {
+    {"parameters", units.number(plan.parameters)},
+    {"FLOPs", ("%.3g a token, %.3g a step of %s token%s"):format(flops / o.tokens, flops, tokens,
+                                                                 o.tokens == 1 and "" or "s")},
+    {"tasks", units.number(plan.tasks) .. " a step"},
+  }
+  memory_rows(plan, rows)
+  rows[#rows + 1] = {"largest batch", largest_text(plan, o)}
+  rows[#rows + 1] = {"time", ("about %s a step, %s; %d CPU workers, %.0f %% busy"):format(
+    M.time_text(plan.seconds), M.rate_text(o.tokens, plan.seconds), plan.workers,
+    math.min(100, 100 * plan.busy / plan.workers / plan.seconds))}
+  if plan.disturbed then
+    rows[#rows + 1] = {"", ("the load of the last minute was %.1f: on an idle machine it may be "
+      .. "shorter"):format(plan.load)}
+  end
+  for _, row in ipairs(o.rows or {}) do rows[#rows + 1] = row end
+  local _, gpus = require("nn").workers()
+  if gpus > 0 then
+    rows[#rows + 1] = {"GPUs", ("%d, not in these numbers: tiles pass through their memory, which "
+      .. "does not lower what RAM holds; time and GPU memory are not estimated"):format(gpus)}
+  end
+  local lines = {}
+  for i, row in ipairs(rows) do lines[i] = ("%-15s %s"):format(row[1], row[2]) end
+  return lines
+end
+
+local options = arguments.names "batch tokens flops name alone"
+local Plan = {__tostring = function(self)
+  self.text = self.text or table.concat(M.report(self, self.asked), "\n")
+  return self.text
+end}
+
+--- nn.plan_step(build, {batch=1, tokens=batch, flops, name="batch", alone=false}) -> plan
+--- What any step would take on this machine, without computing or allocating anything.
+--- build(batch) makes what the step works on and returns step, {weights=, optimizer=, cache=,
+--- other=}: a function of nothing that does one step and returns the tensors that last, and what is
+--- there before and after it, each a module, an optimizer or a list of tensors. The plan prints as
+--- the table of --plan, with the largest batch that fits, and has peak (bytes), kinds (bytes of the
+--- peak by kind), there (bytes that tensors may take), tasks, flops, seconds, parameters. `tokens`:
+--- of a step; `flops`: of one, where those recorded are not what is meant; `name`: the setting for
+--- the batch; `alone`: a step is waited for before the next one begins. A training with nn.run has
+--- run:plan.
+---     local plan = nn.plan_step(function(batch)
+---       local layer, input = nn.Linear(1000, 1000), nn.zeros(batch, 1000)
+---       return function() return nn.no_grad(layer, input):sum() end,
+---              {weights = layer, other = {input}}
+---     end, {batch = 64})
+---     plan.parameters, plan.peak > 4004000  --> 1001000, true
+function M.plan_step(build, given)
+  arguments.callable("plan_step", build)
+  local o = {}
+  for name, value in pairs(arguments.options("plan_step", given, options)) do o[name] = value end
+  o.batch = arguments.whole("plan_step", "batch", o.batch or 1)
+  o.tokens, o.name = o.tokens or o.batch, o.name or "batch"
+  local function of(batch, measured)
+    return M.step(function() return build(batch) end, measured, o.alone)
+  end
+  o.needs = function(batch) return of(batch, false).peak end
+  local plan = of(o.batch, true)
+  plan.there, plan.asked = M.memory_there(), o
+  return setmetatable(plan, Plan)
+end
+
+return M

@@ -1,0 +1,71 @@
+-- What a training run would take: plans of its steps (step.lua), of which accumulated parts of
+-- a batch are not all recorded.
+local step_plan = require "nn.plan.step"
+
+local M = {}
+M.largest_batch = step_plan.largest_batch
+
+local few, seen                  -- while a step is recorded for a plan: parts to record, and all
+
+--- parts_to_record(parts) -> how many parts of a batch nn.accumulate records: all, or a few where
+--- that is only for a plan.
+function M.parts_to_record(parts)
+  if not few then return parts end
+  seen = parts
+  return math.min(parts, few)
+end
+
+local function simulated(build, rows, context, measured, parts)
+  local nn, lib = require "nn", require "nn.base.capi"
+  local before, flops_per_token = few, nil
+  few, seen = parts, 1
+  local ok, plan = lib.protected(step_plan.step, function()
+    local model, optim, step = build()
+    flops_per_token = model.flops_per_token and model:flops_per_token(context)
+    local shape, options = {rows, context}, {dtype = "i32", axes = "batch,time"}
+    local ids, targets = nn.zeros(shape, options), nn.zeros(shape, options)
+    return function() return step(ids, targets) end,
+           {weights = model, optimizer = optim, other = {ids, targets}}
+  end, measured)
+  few = before
+  if not ok then error(plan, 0) end
+  plan.parts, plan.flops_per_token = seen, flops_per_token
+  return plan
+end
+
+--- step(build, rows, context, measured) -> what step_plan.step() tells of a step on so many
+--- sequences, and `flops_per_token` (where the model says), `parts` (of nn.accumulate). build()
+--- makes and returns the model, the optimizer and the step.
+function M.step(build, rows, context, measured)
+  -- Parts of a batch that are recorded: more than are worked on at once; others are like the last.
+  local enough = require("nn").workers() + 4
+  local plan = simulated(build, rows, context, measured, enough)
+  local more = plan.parts - enough
+  if more <= 0 then return plan end
+  local half = math.floor(enough / 2)
+  local fewer = simulated(build, rows, context, measured and "known", half)
+  for _, name in ipairs {"tasks", "flops", "seconds", "busy"} do
+    plan[name] = plan[name] + more * (plan[name] - fewer[name]) / (enough - half)
+  end
+  return plan
+end
+
+--- plan(build, loader, measured) -> step() for the loader's batches, and `there`, the bytes that
+--- tensors may take.
+function M.plan(build, loader, measured)
+  local plan = M.step(build, loader.rows, loader.context, measured)
+  plan.there = step_plan.memory_there()
+  return plan
+end
+
+--- report(build, loader) -> lines for people: what a step would take on this machine.
+function M.report(build, loader)
+  local plan, tokens = M.plan(build, loader, true), loader:batch_tokens()
+  local parts = loader.rows / loader.batch_size
+  return step_plan.report(plan, {
+    tokens = tokens, flops = plan.flops_per_token and plan.flops_per_token * tokens,
+    batch = loader.batch_size, name = "data.batch",
+    needs = function(batch) return M.step(build, batch * parts, loader.context, false).peak end})
+end
+
+return M

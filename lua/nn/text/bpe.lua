@@ -1,0 +1,203 @@
+-- GPT-2's byte-level BPE (Sennrich et al. 2016; Radford et al. 2019): text is split into pieces
+-- (pieces.lua), and in every piece the pair of neighbours that was learned first is joined until no
+-- learned pair is left. bpe_files.lua reads and writes such tokenizers, bpe_train.lua learns them.
+local arguments = require "nn.base.arguments"
+local ffi = require "ffi"
+local heap = require "nn.base.heap"
+local lib = require "nn.base.capi"
+local pieces = require "nn.text.pieces"
+local vocabulary = require "nn.text.vocabulary"
+
+local LARGEST = 2 ^ 20                     -- more ids there cannot be
+local CACHED, CACHED_LENGTH = 2 ^ 18, 64  -- pieces that are remembered, and their longest
+local Tokenizer = {}
+Tokenizer.__index = Tokenizer
+local M = {LARGEST = LARGEST, Tokenizer = Tokenizer}
+
+-- ### Making a tokenizer
+
+local function pair_key(a, b) return a * LARGEST + b end
+
+--- new(symbols, merges, special) -> tokenizer. symbols[id + 1]: the bytes of a token; merges: a
+--- list of {left id, right id, joined id} in the order of learning; special: ids by text.
+--- Every one of the 256 bytes must be a symbol; `name` is of the file, for the error where not.
+function M.new(symbols, merges, special, name)
+  local self = setmetatable({kind = "bpe", symbols = symbols, size = #symbols, merges = merges,
+                             special = special, byte_ids = ffi.new "int32_t[256]", ranks = {},
+                             joined = ffi.new("int32_t[?]", #merges + 1), cache = {}, cached = 0},
+                            Tokenizer)
+  self.id_type = #symbols <= 65536 and "uint16_t" or "uint32_t"
+  local id_of = {}
+  for i, symbol in ipairs(symbols) do
+    if not id_of[symbol] and not special[symbol] then id_of[symbol] = i - 1 end
+  end
+  self.id_of = id_of
+  for byte = 0, 255 do
+    local id = id_of[string.char(byte)]
+    if not id then lib.fail("%s: the vocabulary has no token for byte %d", name, byte) end
+    self.byte_ids[byte] = id
+  end
+  for rank, merge in ipairs(merges) do
+    local key = pair_key(merge[1], merge[2])
+    self.ranks[key] = self.ranks[key] or rank
+    self.joined[rank] = merge[3]
+  end
+  return self
+end
+
+-- ### Encoding
+
+-- One piece on its way: the tokens left to right as a linked list (-1: the end), and a heap of
+-- pairs as rank * 2^32 + place of the left one, so that the first learned pair comes first and of
+-- equal ones the leftmost. Pairs that have changed since are passed over when they come up.
+local scratch = {room = 0, queue = {}}
+
+local function make_room(n)
+  if n <= scratch.room then return end
+  scratch.room = 2 * n
+  for _, name in ipairs {"id", "after", "before"} do
+    scratch[name] = ffi.new("int32_t[?]", scratch.room)
+  end
+end
+
+local function earlier(a, b) return a < b end
+
+-- The tokens of the piece p[first .. last - 1] in scratch: from 0 on along scratch.after.
+local function merge(self, p, first, last)
+  local count = last - first
+  make_room(count)
+  local id, after, before, queue = scratch.id, scratch.after, scratch.before, scratch.queue
+  local ranks, joined = self.ranks, self.joined
+  for i = #queue, 1, -1 do queue[i] = nil end        -- what an interrupt left
+  for i = 0, count - 1 do
+    id[i], before[i], after[i] = self.byte_ids[p[first + i]], i - 1, i + 1
+    if i > 0 then
+      local rank = ranks[pair_key(id[i - 1], id[i])]
+      if rank then heap.push(queue, rank * 2 ^ 32 + i - 1, earlier) end
+    end
+  end
+  after[count - 1] = -1
+  while #queue > 0 do
+    local top = heap.pop(queue, earlier)
+    local rank = math.floor(top / 2 ^ 32)
+    local at = top - rank * 2 ^ 32
+    local right = id[at] >= 0 and after[at] or -1
+    if right >= 0 and ranks[pair_key(id[at], id[right])] == rank then
+      local left, further = before[at], after[right]
+      id[at], id[right], after[at] = joined[rank], -1, further
+      if further >= 0 then
+        before[further] = at
+        local next_rank = ranks[pair_key(id[at], id[further])]
+        if next_rank then heap.push(queue, next_rank * 2 ^ 32 + at, earlier) end
+      end
+      if left >= 0 then
+        local next_rank = ranks[pair_key(id[left], id[at])]
+        if next_rank then heap.push(queue, next_rank * 2 ^ 32 + left, earlier) end
+      end
+    end
+  end
+  return id, after
+end
+
+-- The ids of a piece that was not seen before go to out[count] on; remembered if it is short.
+local function encode_new(self, piece, p, first, last, out, count)
+  local id, after = merge(self, p, first, last)
+  local at, begin = 0, count
+  while at >= 0 do
+    out[count] = id[at]
+    count, at = count + 1, after[at]
+  end
+  if last - first > CACHED_LENGTH then return count end
+  if self.cached == CACHED then self.cache, self.cached = {}, 0 end
+  local ids = count == begin + 1 and out[begin] or {}
+  if count > begin + 1 then
+    for i = begin, count - 1 do ids[i - begin + 1] = out[i] end
+  end
+  self.cache[piece] = ids
+  self.cached = self.cached + 1
+  return count
+end
+
+--- tokenizer:encode_bytes(p, first, last, out, count) -> the new count: appends the ids of the
+--- bytes p[first .. last - 1] (a uint8_t pointer) to the array `out` of tokenizer.id_type, which
+--- must have room for one id per byte. Special tokens are plain text here.
+---     local tokenizer, ffi = nn.train_tokenizer("aaaa", {size = 258}), require "ffi"
+---     local ids = ffi.new(tokenizer.id_type .. "[2]")
+---     tokenizer:encode_bytes(ffi.cast("const uint8_t *", "aa"), 0, 2, ids, 0)  --> 1
+function Tokenizer:encode_bytes(p, first, last, out, count)
+  local piece_end, text_of = pieces.piece_end, ffi.string
+  while first < last do
+    local stop = piece_end(p, first, last)
+    local piece = text_of(p + first, math.min(stop - first, CACHED_LENGTH + 1))
+    local ids = self.cache[piece]
+    if type(ids) == "number" then
+      out[count] = ids
+      count = count + 1
+    elseif ids then
+      for i = 1, #ids do
+        out[count] = ids[i]
+        count = count + 1
+      end
+    else
+      count = encode_new(self, piece, p, first, stop, out, count)
+    end
+    first = stop
+  end
+  return count
+end
+
+-- A function(at) that finds the first special token in the text from `at` on: its first and last
+-- byte and its id. Of several at one place the longest. `at` must not go back.
+local function special_finder(self, text)
+  local places = {}                       -- where each of them comes next; false: nowhere
+  return function(at)
+    local first, last, id
+    for name, number in pairs(self.special) do
+      local place = places[name]
+      if place == nil or place and place < at then
+        place = text:find(name, at, true) or false
+        places[name] = place
+      end
+      local stop = place and place + #name - 1
+      if place and (not first or place < first or place == first and stop > last) then
+        first, last, id = place, stop, number
+      end
+    end
+    return first, last, id
+  end
+end
+
+local encode_options = arguments.names "special"
+
+--- tokenizer:encode(text, name, {special=false}) -> array, count: ids as a C array from 0, of
+--- uint16_t, or uint32_t for more than 65536 tokens. With `special`, the texts of special tokens
+--- such as <|endoftext|> become those tokens; else they are text like any other, as data of unknown
+--- origin wants it. Any bytes can be encoded.
+---     local tokenizer = nn.train_tokenizer("to be or not to be", {size = 260})
+---     local ids, count = tokenizer:encode "to be"
+---     count < 5  --> true
+function Tokenizer:encode(text, _, options)
+  vocabulary.need_text(text)
+  options = arguments.options("encode", options, encode_options)
+  local out = ffi.new(self.id_type .. "[?]", math.max(1, #text))
+  local p, count, at = ffi.cast("const uint8_t *", text), 0, 1
+  if options.special then
+    local next_special = special_finder(self, text)
+    local first, last, id = next_special(at)
+    while first do
+      count = self:encode_bytes(p, at - 1, first - 1, out, count)
+      out[count] = id
+      count, at = count + 1, last + 1
+      first, last, id = next_special(at)
+    end
+  end
+  return out, self:encode_bytes(p, at - 1, #text, out, count)
+end
+
+Tokenizer.ids, Tokenizer.decode = vocabulary.ids, vocabulary.decode
+
+Tokenizer.__tostring = function(self)
+  return ("byte-level BPE of %d tokens"):format(self.size)
+end
+
+return M

@@ -1,0 +1,178 @@
+-- Learning a byte-level BPE: the pair of neighbouring tokens that a text has most often becomes a
+-- token, again and again. Counts are kept per different piece and changed only where a merge
+-- happened. Of pairs equally frequent the one of smaller ids comes first, as in the tokenizers
+-- library, so both learn the same merges.
+local ffi = require "ffi"
+local arguments = require "nn.base.arguments"
+local bpe = require "nn.text.bpe"
+local files = require "nn.io.files"
+local heap = require "nn.base.heap"
+local lib = require "nn.base.capi"
+local pieces = require "nn.text.pieces"
+
+local M = {}
+local PAIR = 2 ^ 21                -- a pair of ids as one number: left * PAIR + right
+
+-- How often each piece occurs in p[0 .. size - 1], added to `counts`.
+local function count_pieces(p, size, counts)
+  local at = 0
+  while at < size do
+    local stop = pieces.piece_end(p, at, size)
+    local piece = ffi.string(p + at, stop - at)
+    counts[piece] = (counts[piece] or 0) + 1
+    at = stop
+  end
+end
+
+-- Pairs come the most frequent first.
+local function before(a, b)
+  if a.count ~= b.count then return a.count > b.count end
+  return a.pair < b.pair
+end
+
+-- ### Learning
+
+local Learner = {}
+Learner.__index = Learner
+
+local function add_pair(self, pair, word, change)
+  self.counts[pair] = (self.counts[pair] or 0) + change
+  local words = self.words_of[pair]
+  if not words then
+    words = {}
+    self.words_of[pair] = words
+  end
+  words[word] = true
+end
+
+-- symbols: the 256 bytes in the order of their ids; texts: pieces with their counts.
+local function new_learner(symbols, texts)
+  local self = setmetatable({symbols = symbols, id_of = {}, merges = {}, words = {}, often = {},
+                             counts = {}, words_of = {}, heap = {}}, Learner)
+  for i, symbol in ipairs(symbols) do self.id_of[symbol] = i - 1 end
+  for piece, often in pairs(texts) do
+    local word = {}
+    for i = 1, #piece do word[i] = self.id_of[piece:sub(i, i)] end
+    local number = #self.words + 1
+    self.words[number], self.often[number] = word, often
+    for i = 1, #word - 1 do add_pair(self, word[i] * PAIR + word[i + 1], number, often) end
+  end
+  for pair, count in pairs(self.counts) do
+    heap.push(self.heap, {pair = pair, count = count}, before)
+  end
+  return self
+end
+
+-- Joins the pair in one word; pairs that became more frequent are noted in `grown`.
+local function join(self, number, left, right, joined, grown)
+  local word, often, i = self.words[number], self.often[number], 1
+  local function change(a, b, by)
+    local pair = a * PAIR + b
+    add_pair(self, pair, number, by)
+    if by > 0 then grown[pair] = true end
+  end
+  while i < #word do
+    if word[i] == left and word[i + 1] == right then
+      local last, further = word[i - 1], word[i + 2]
+      if last then
+        change(last, left, -often)
+        change(last, joined, often)
+      end
+      if further then
+        change(right, further, -often)
+        change(joined, further, often)
+      end
+      word[i] = joined
+      table.remove(word, i + 1)
+    end
+    i = i + 1
+  end
+end
+
+-- The most frequent pair as it stands now: entries of older counts go back with the new one.
+local function most_frequent(self)
+  while #self.heap > 0 do
+    local top = heap.pop(self.heap, before)
+    local count = self.counts[top.pair]
+    if top.count == count then return top.pair, count end
+    if count and count > 0 then heap.push(self.heap, {pair = top.pair, count = count}, before) end
+  end
+end
+
+-- Learns one merge; false where no pair is as frequent as min_count.
+function Learner:step(min_count)
+  local pair, count = most_frequent(self)
+  if not pair or count < min_count then return false end
+  local left, right = math.floor(pair / PAIR), pair % PAIR
+  local text = self.symbols[left + 1] .. self.symbols[right + 1]
+  local joined = self.id_of[text]
+  if not joined then
+    joined = #self.symbols
+    self.symbols[joined + 1], self.id_of[text] = text, joined
+  end
+  self.merges[#self.merges + 1] = {left, right, joined}
+  local grown = {}
+  for number in pairs(self.words_of[pair]) do join(self, number, left, right, joined, grown) end
+  self.counts[pair], self.words_of[pair] = nil, nil
+  for other in pairs(grown) do
+    local now = self.counts[other]
+    if now then heap.push(self.heap, {pair = other, count = now}, before) end
+  end
+  return true
+end
+
+local known = arguments.names "size min_count special"
+
+local function check_special(special)
+  arguments.need(type(special) == "table", "train_tokenizer", "special", special,
+                 "a list of texts is needed")
+  local seen = {}
+  for _, name in ipairs(special) do
+    arguments.need(type(name) == "string" and #name > 1 and not seen[name], "train_tokenizer",
+                   "a special token", name,
+                   "texts of two bytes or more, each another, are needed")
+    seen[name] = true
+  end
+end
+
+--- nn.train_tokenizer(text, {size=8192, min_count=2, special={"<|endoftext|>"}}) -> tokenizer
+--- Learns a byte-level BPE of `size` tokens: the 256 bytes, merges, and last the special tokens.
+--- Pairs that occur less than min_count times are not joined, so a short text may give fewer.
+--- `text`: a string, {files = {path, ...}}, or a function(visit) that calls visit(pointer, bytes)
+--- for each part. Errors: a size that leaves no room for bytes.
+---     local tokenizer = nn.train_tokenizer({files = {"input.txt"}}, {size = 280})
+---     #tokenizer:ids "The quick brown fox"  --> 8
+function M.train_tokenizer(text, options)
+  options = arguments.options("train_tokenizer", options, known)
+  arguments.need(type(text) == "string" or type(text) == "function"
+                 or type(text) == "table" and type(text.files) == "table", "train_tokenizer",
+                 "the text", text, "a string, {files = {path, ...}} or a function is needed")
+  local size, special = options.size or 8192, options.special or {"<|endoftext|>"}
+  local least = arguments.whole("train_tokenizer", "min_count", options.min_count or 2)
+  check_special(special)
+  if type(size) ~= "number" or size % 1 ~= 0 or size < 256 + #special or size >= 2 ^ 20 then
+    lib.misuse("train_tokenizer: size is %s; a whole number from %d (bytes and special tokens) to "
+               .. "2^20 - 1 is needed", tostring(size), 256 + #special)
+  end
+  local counts = {}
+  if type(text) == "string" then
+    count_pieces(ffi.cast("const uint8_t *", text), #text, counts)
+  elseif type(text) == "function" then
+    text(function(p, bytes) count_pieces(p, bytes, counts) end)
+  else
+    for _, path in ipairs(text.files) do
+      local map = files.map(path)
+      count_pieces(map.data, map.size, counts)
+    end
+  end
+  local learner = new_learner(require("nn.text.bpe_files").byte_symbols(), counts)
+  while #learner.symbols < size - #special and learner:step(least) do end
+  local ids = {}
+  for _, name in ipairs(special) do
+    ids[name] = #learner.symbols
+    learner.symbols[ids[name] + 1] = name
+  end
+  return bpe.new(learner.symbols, learner.merges, ids)
+end
+
+return M

@@ -1,0 +1,170 @@
+-- Vocabularies of plain text: "char" (the UTF-8 characters that a training text uses, sorted) and
+-- "byte" (all 256). A vocabulary is small and is saved with every checkpoint.
+local arguments = require "nn.base.arguments"
+local ffi = require "ffi"
+local files = require "nn.io.files"
+local lib = require "nn.base.capi"
+
+local M = {}
+local Vocabulary = {}
+Vocabulary.__index = Vocabulary
+
+local function continues(text, at)
+  local byte = text:byte(at)
+  return byte and byte >= 0x80 and byte < 0xC0
+end
+
+-- What the second byte may be behind these first ones, so that no character has a second form
+-- (E0, F0), is half of a pair (ED) or beyond U+10FFFF (F4): The Unicode Standard, table 3-7.
+local lowest, highest = {[0xE0] = 0xA0, [0xF0] = 0x90}, {[0xED] = 0x9F, [0xF4] = 0x8F}
+
+-- Bytes of the UTF-8 character that starts at position `at`; nil where none does.
+local function character_length(text, at)
+  local byte = text:byte(at)
+  if byte < 0x80 then return 1 end
+  if byte < 0xC2 or byte > 0xF4 then return nil end
+  local length = byte < 0xE0 and 2 or byte < 0xF0 and 3 or 4
+  local second = text:byte(at + 1) or 0
+  if second < (lowest[byte] or 0x80) or second > (highest[byte] or 0xBF) then return nil end
+  for i = at + 1, at + length - 1 do
+    if not continues(text, i) then return nil end
+  end
+  return length
+end
+
+-- Calls each(character, position) for every UTF-8 character.
+local function each_character(text, name, each)
+  local at, last = 1, #text
+  while at <= last do
+    local length = character_length(text, at)
+    if not length then
+      lib.fail("%s: byte %d is not UTF-8 text; convert the file, or use data.vocabulary=byte",
+               name, at - 1)
+    end
+    each(text:sub(at, at + length - 1), at - 1)
+    at = at + length
+  end
+end
+
+local function of_symbols(kind, symbols)
+  local self = {kind = kind, symbols = symbols, size = #symbols, id_of = {}}
+  for i, symbol in ipairs(symbols) do self.id_of[symbol] = i - 1 end
+  return setmetatable(self, Vocabulary)
+end
+
+--- nn.vocabulary(kind, text, name) -> vocabulary with :ids(text), :decode(ids), .size, ...
+--- kind: "char", the UTF-8 characters of `text` sorted, or "byte", all 256. Ids count from 0.
+--- `name` says in errors where the text is from. Errors: text that is not UTF-8 ("char").
+---     local v = nn.vocabulary("char", "hello")
+---     v:decode{0, 1}, v.size  --> "eh", 4
+function M.vocabulary(kind, text, name)
+  local symbols = {}
+  if kind == "byte" then
+    for byte = 0, 255 do symbols[byte + 1] = string.char(byte) end
+    return of_symbols(kind, symbols)
+  end
+  if kind ~= "char" then
+    lib.fail("there is no vocabulary '%s'; there are char, byte", tostring(kind))
+  end
+  arguments.need(type(text) == "string", "vocabulary", "the text", text, "a string is needed")
+  if text == "" then lib.fail("%s is empty", name or "the text") end
+  local seen = {}
+  each_character(text, name or "the text", function(character)
+    if not seen[character] then
+      seen[character] = true
+      symbols[#symbols + 1] = character
+    end
+  end)
+  table.sort(symbols)
+  if #symbols > 65536 then
+    lib.fail("%s: %d different characters; at most 65536 can be told apart", name, #symbols)
+  end
+  return of_symbols(kind, symbols)
+end
+
+--- vocabulary:state() -> {kind=, symbols=}: what a checkpoint holds of it.
+---     nn.vocabulary("char", "hello"):state().symbols  --> "ehlo"
+function Vocabulary:state()
+  return {kind = self.kind, symbols = self.kind == "char" and table.concat(self.symbols) or nil}
+end
+
+--- vocabulary:save(folder): writes what nn.tokenizer(folder) reads: a byte vocabulary as the files
+--- of a BPE without merges, which transformers loads; a char vocabulary as vocabulary.json.
+--- Errors: what the disk refused.
+---     nn.vocabulary("char", "hello"):save "letters"
+---     nn.tokenizer("letters"):ids "hell"  --> {1, 0, 2, 2}
+function Vocabulary:save(folder)
+  if self.kind == "byte" then
+    return require("nn.text.bpe").new(self.symbols, {}, {}, "the byte vocabulary"):save(folder)
+  end
+  files.make_folder(folder, "the vocabulary's folder")
+  files.write(files.join(folder, "vocabulary.json"), files.json(self:state(), "") .. "\n")
+  for _, name in ipairs {"tokenizer.json", "vocab.json", "merges.txt"} do
+    files.remove(files.join(folder, name))                    -- of another vocabulary
+  end
+end
+
+--- from_state(state) -> vocabulary or tokenizer: the inverse of vocabulary:state().
+function M.from_state(state)
+  if state.kind == "bpe" then return require("nn.text.bpe_files").from_state(state) end
+  return M.vocabulary(state.kind, state.symbols, "the vocabulary")
+end
+
+local function need_text(text)
+  arguments.need(type(text) == "string", "encode", "the text", text, "a string is needed")
+end
+
+--- vocabulary:encode(text, name) -> array, count: ids as a uint16_t array from 0.
+--- Errors: a character that is not in the vocabulary, with its position in bytes.
+---     local ids, count = nn.vocabulary("byte"):encode "abc"
+---     ids[0], count  --> 97, 3
+function Vocabulary:encode(text, name)
+  need_text(text)
+  local ids, count, of = ffi.new("uint16_t[?]", math.max(1, #text)), 0, self.id_of
+  if self.kind == "byte" then
+    for i = 1, #text do ids[i - 1] = text:byte(i) end
+    return ids, #text
+  end
+  each_character(text, name or "the text", function(character, at)
+    local id = of[character]
+    if not id then
+      lib.fail("%s: the character '%s' at byte %d is not in the vocabulary", name or "the text",
+               character, at)
+    end
+    ids[count] = id
+    count = count + 1
+  end)
+  return ids, count
+end
+
+--- vocabulary:ids(text), tokenizer:ids(text) -> a list of ids. Errors: as encode().
+---     nn.vocabulary("char", "hello"):ids "hell"  --> {1, 0, 2, 2}
+---     nn.vocabulary("char", "hello"):ids "help"  --> error: ...'p' at byte 3 is not in...
+function Vocabulary:ids(text)
+  local array, count = self:encode(text)
+  local list = {}
+  for i = 1, count do list[i] = array[i - 1] end
+  return list
+end
+
+--- vocabulary:decode(ids), tokenizer:decode(ids) -> text of a list of ids. An id that has no symbol
+--- shows as <id>.
+---     nn.vocabulary("byte"):decode{72, 105, 300}  --> "Hi<300>"
+function Vocabulary:decode(ids)
+  arguments.need(type(ids) == "table", "decode", "the argument", ids, "a list of ids is needed")
+  local parts = {}
+  for i, id in ipairs(ids) do
+    arguments.need(type(id) == "number", "decode", "an id", id, "a number is needed")
+    parts[i] = self.symbols[id + 1] or "<" .. id .. ">"
+  end
+  return table.concat(parts)
+end
+
+-- As nn.bpe's tokenizers have them.
+M.need_text, M.ids, M.decode = need_text, Vocabulary.ids, Vocabulary.decode
+
+Vocabulary.__tostring = function(self)
+  return ("%s vocabulary of %d symbols"):format(self.kind, self.size)
+end
+
+return M

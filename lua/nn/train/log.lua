@@ -1,0 +1,168 @@
+-- What a run tells: a progress line for people (one that updates on a terminal, plain lines
+-- elsewhere and with TERM=dumb), metrics.jsonl, one JSON object per event, for programs, event
+-- files for TensorBoard, and report.html.
+local curve = require "nn.train.curve"
+local files = require "nn.io.files"
+local lib = require "nn.base.capi"
+local metrics = require "nn.train.metrics"
+local report = require "nn.train.report"
+local tensorboard = require "nn.train.tensorboard"
+local terminal = require "nn.base.terminal"
+local units = require "nn.base.units"
+
+local M = {}
+
+local Log = {}
+Log.__index = Log
+
+--- new(folder) -> log. metrics.jsonl in the folder is added to, never overwritten.
+function M.new(folder)
+  local tty = require("nn").is_tty(1) and os.getenv "TERM" ~= "dumb"
+  local color = tty and (os.getenv "NO_COLOR" or "") == ""
+  return setmetatable({folder = folder, tty = tty, color = color, shown = 0, last = -1}, Log)
+end
+
+-- Appends a line to metrics.jsonl, and says once what prevents it: a run does not end for that.
+local function append(self, ...)
+  local written, reason = self.metrics:write(...)
+  local flushed, why = self.metrics:flush()
+  if not (written and flushed) and not self.unwritten then
+    self.unwritten = true
+    self:say(("warning: not all can be written to metrics.jsonl: %s; the run goes on"):format(
+      written and why or reason))
+  end
+end
+jit.off(append)     -- compiled, a flush that fails is tried again, with nothing left to write
+
+--- log:event(name, fields): a line of metrics.jsonl. Errors: where that cannot be opened; a full
+--- disk is told, once.
+function Log:event(name, fields)
+  if not self.metrics then
+    files.make_folder(self.folder, "the output folder")
+    local file, reason = io.open(files.join(self.folder, "metrics.jsonl"), "a")
+    self.metrics = file or lib.fail("cannot write %s", reason)
+  end
+  local text = files.json(fields):sub(2)
+  local comma = text == "}" and "" or ","
+  append(self, '{"event":', files.json(name), comma, text, "\n")
+  self:tell_tensorboard(name, fields)
+  self:refresh_report(name ~= "step")
+end
+
+-- What TensorBoard shows of an event: the names of its numbers, or all of them.
+local shown = {step = {"loss", "lr", "grad_norm", "tokens_per_s", "mfu", "memory"}, eval = "all"}
+
+function Log:tell_tensorboard(name, fields)
+  if not self.board then self.board = tensorboard.new(self.folder, fields.step or 0, os.time()) end
+  if name == "sample" then return self.board:text(fields.step, "sample", fields.text) end
+  local names, values = shown[name], {}
+  if names == "all" then
+    for key, value in pairs(fields) do
+      if key ~= "step" and type(value) == "number" then values[key] = value end
+    end
+  else
+    for _, key in ipairs(names or {}) do values[key] = fields[key] end
+  end
+  if next(values) then self.board:scalars(fields.step, values) end
+end
+
+local REPORT_SECONDS, REPORT_SHARE = 10, 300     -- not more often, and at most 1/300 of the time
+
+-- Writes report.html anew, now and then, or `at_once` where that is cheap. A run does not end
+-- because its report cannot be written.
+function Log:refresh_report(at_once)
+  local nn = require "nn"
+  local start = nn.now()
+  if start < (self.report_from or 0) or (not at_once and start < (self.report_due or 0)) then
+    return
+  end
+  local good, problem = lib.protected(report.write, files.join(self.folder, "report.html"),
+                                      {self.folder}, self.folder)
+  local took = nn.now() - start
+  self.report_from = good and start + REPORT_SHARE * took or math.huge
+  self.report_due = start + math.max(REPORT_SECONDS, REPORT_SHARE * took)
+  if not good then self:say("warning: no report.html: " .. tostring(problem)) end
+end
+
+local function clear(self)
+  if self.shown > 0 then io.write("\r\27[K") end
+  self.shown = 0
+end
+
+--- log:say(text, style): a line that stays. style "bold" or "dim", on terminals that have colours.
+function Log:say(text, style)
+  clear(self)
+  local code = self.color and ({bold = 1, dim = 2})[style]
+  io.write(code and ("\27[%dm%s\27[0m"):format(code, text) or text, "\n")
+  io.flush()
+end
+
+--- line(fields, width) -> "step  120/2000  loss 2.3145 ..." of a step event. Where `width` columns
+--- (nil: any) are too few, whole fields go, the least wanted first: norm, lr, mfu, ms, mem.
+function M.line(f, width)
+  local parts = {}
+  local function add(keep, format, value, ...)
+    if value then parts[#parts + 1] = {text = format:format(value, ...), keep = keep} end
+  end
+  add(9, "step %" .. #tostring(f.steps) .. "d/%d", f.step, f.steps)
+  add(8, "loss %.4f", f.loss)
+  add(2, "lr %.2e", f.lr)
+  add(1, "norm %.2f", f.grad_norm)
+  add(4, "%.1f ms", f.ms)
+  add(7, "%s tok/s", f.tokens_per_s and units.number(f.tokens_per_s))
+  add(3, "mfu %.0f%%", f.mfu and f.mfu * 100)
+  add(5, "mem %s", f.memory and units.bytes(f.memory))
+  add(6, "eta %s", f.eta and units.duration(f.eta))
+  for least = 1, 9 do
+    local texts = {}
+    for _, part in ipairs(parts) do
+      if part.keep >= least then texts[#texts + 1] = part.text end
+    end
+    local line = table.concat(texts, "  ")
+    if not width or #line <= width or least == 9 then return line:sub(1, width or -1) end
+  end
+end
+
+--- log:wants_progress() -> whether to call progress() for a step that is not logged: on a terminal,
+--- ten times a second.
+function Log:wants_progress()
+  return self.tty and require("nn").now() - self.last > 0.1
+end
+
+--- log:progress(fields): shows step, steps, loss, lr, grad_norm, ms, tokens_per_s, mfu, memory
+--- (bytes) and eta (seconds). On a terminal the line is replaced by the next one.
+function Log:progress(fields)
+  if not self.tty then return self:say(M.line(fields)) end
+  local line = M.line(fields, (terminal.size()) - 1)
+  io.write("\r", line, "\27[K")
+  io.flush()
+  self.shown, self.last = #line, require("nn").now()
+end
+
+--- log:close(): ends the progress line and the file.
+function Log:close()
+  if self.shown > 0 then io.write("\n") end
+  io.flush()
+  self.shown = 0
+  if self.metrics then
+    self.report_from = self.report_from ~= math.huge and 0 or nil
+    self:refresh_report(true)
+    self.metrics:close()
+    self.board:close()
+  end
+  self.metrics, self.board = nil, nil
+end
+
+--- log:show_curve(name): the curve of a series of metrics.jsonl, on a terminal that shows UTF-8.
+function Log:show_curve(name)
+  local locale = os.getenv "LC_ALL" or os.getenv "LC_CTYPE" or os.getenv "LANG" or ""
+  if not self.tty or not locale:lower():find "utf%-?8" then return end
+  local series = metrics.read(self.folder).series[name]
+  local lines = curve.draw(series and series.value or {}, math.min((terminal.size()) - 1, 100), 8)
+  if not lines then return end
+  local first, last = series.step[1], series.step[#series.step]
+  self:say(("%s of steps %d to %d"):format(name, first, last), "dim")
+  self:say(table.concat(lines, "\n"))
+end
+
+return M

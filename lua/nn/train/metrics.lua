@@ -1,0 +1,147 @@
+-- Reading what a run has written: its curves, samples, settings and state.
+local ffi = require "ffi"
+local files = require "nn.io.files"
+local lib = require "nn.base.capi"
+local units = require "nn.base.units"
+
+ffi.cdef "int getpid(void);"
+
+local M = {}
+local curves = {"loss", "lr", "grad_norm", "tokens_per_s", "mfu", "memory"}
+
+-- Field 22 of /proc/PID/stat, when the process started: tells it from a later one of its number.
+local function start_of(pid)
+  local file = io.open(("/proc/%d/stat"):format(pid))
+  if not file then return nil end
+  local fields, i = file:read "*a":match "%) (.*)", 2
+  file:close()
+  for field in fields:gmatch "%S+" do
+    i = i + 1
+    if i == 22 then return field end
+  end
+end
+
+--- process() -> {pid=, start=} of this process, for the event that begins a run.
+function M.process()
+  local pid = ffi.C.getpid()
+  return {pid = pid, start = start_of(pid)}
+end
+
+local function append(series, step, seconds, value)
+  local n = #series.step + 1
+  series.step[n], series.seconds[n], series.value[n] = step, seconds, value
+end
+
+-- Forgets what was logged after a step: the run went on from a checkpoint of that step.
+local function cut(run, step)
+  for _, series in pairs(run.series) do
+    while #series.step > 0 and series.step[#series.step] > step do
+      for _, list in pairs(series) do list[#list] = nil end
+    end
+  end
+  local samples = run.samples
+  while #samples > 0 and samples[#samples].step > step do samples[#samples] = nil end
+end
+
+local function add(run, name, step, seconds, value)
+  if type(value) ~= "number" then return end          -- null: it was no finite number
+  local series = run.series[name] or {step = {}, seconds = {}, value = {}}
+  run.series[name] = series
+  append(series, step, seconds, value)
+end
+
+-- What each event of metrics.jsonl adds to a run.
+local readers = {}
+
+function readers.start(run, event)
+  if event.event == "resume" then cut(run, event.step) end
+  run.before = run.seconds                            -- of the processes before this one
+  run.process, run.parameters, run.time, run.version = event.process, event.parameters,
+    run.time or event.time, event.version
+  run.state = nil
+end
+readers.resume = readers.start
+
+function readers.step(run, event)
+  run.step, run.seconds = event.step, run.before + (event.seconds or 0)
+  for _, name in ipairs(curves) do add(run, name, event.step, run.seconds, event[name]) end
+end
+
+function readers.eval(run, event) add(run, "val_loss", event.step, run.seconds, event.val_loss) end
+
+function readers.sample(run, event)
+  table.insert(run.samples, {step = event.step, text = event.text})
+end
+
+function readers.done(run, event)
+  run.state, run.step, run.done = "done", event.step, event
+  local on_the_way = run.series.val_loss
+  if not on_the_way or on_the_way.step[#on_the_way.step] ~= event.step then
+    readers.eval(run, event)
+  end
+end
+function readers.stopped(run, event) run.state, run.step = "stopped", event.step end
+function readers.nan(run, event) run.state, run.step = "failed", event.step end
+
+local function state_of(run)
+  if run.state then return run.state end
+  local process = run.process
+  local known = process and type(process.pid) == "number" and process.start
+  local alive = known and process.start == start_of(process.pid)
+  return alive and "running" or "ended early"
+end
+
+-- The lowest validation loss and its step.
+local function best_of(series)
+  local best
+  for i, value in ipairs(series and series.value or {}) do
+    if not best or value < best.value then best = {value = value, step = series.step[i]} end
+  end
+  return best
+end
+
+--- read(folder) -> run: name, folder, state ("running", "done", "stopped", "failed" or "ended
+--- early"), step, steps, parameters, time (when it began), seconds of training, series {loss =
+--- {step=, seconds=, value=} lists, ...}, samples {{step=, text=}, ...}, config (as config.json has
+--- it), best {value=, step=} of the validation loss. Errors: a folder that holds no run.
+function M.read(folder)
+  local path = files.join(folder, "metrics.jsonl")
+  if not files.exists(path) then lib.fail("'%s' holds no run (no metrics.jsonl)", folder) end
+  local run = {name = folder:gsub("/+$", ""):gsub("^%./", ""), folder = folder, series = {},
+               samples = {}, step = 0, seconds = 0, before = 0}
+  for line in files.read(path):gmatch "[^\n]+" do
+    local event = files.parse_json(line)               -- the last line may be half-written
+    local reader = type(event) == "table" and readers[event.event]
+    if reader then reader(run, event) end
+  end
+  local config = files.join(folder, "config.json")
+  run.config = files.exists(config) and files.parse_json(files.read(config)) or {}
+  run.steps = run.config.steps
+  run.state = state_of(run)
+  run.best = best_of(run.series.val_loss)
+  return run
+end
+
+local function last(series) return series and series.value[#series.value] end
+
+--- facts(run) -> {{name, text}, ...}: what is worth saying about it in a line.
+function M.facts(run)
+  local list = {}
+  local function fact(name, format, value, ...)
+    if value then list[#list + 1] = {name, format:format(value, ...)} end
+  end
+  local rate = last(run.series.tokens_per_s)
+  fact("state", "%s", run.state)
+  fact("step", run.steps and "%d of %d" or "%d", run.step, run.steps)
+  fact("loss", "%.4f", last(run.series.loss))
+  fact("lowest validation loss", "%.4f at %d", run.best and run.best.value,
+       run.best and run.best.step)
+  fact("final validation loss", "%.4f", run.done and run.done.val_loss)
+  fact("parameters", "%s", run.parameters and units.number(run.parameters))
+  fact("tokens/s", "%s", rate and units.number(rate))
+  fact("training", "%s", run.seconds > 0 and units.duration(run.seconds))
+  fact("began", "%s", run.time and run.time:gsub("T", " "):gsub("Z", " UTC"))
+  return list
+end
+
+return M

@@ -1,0 +1,92 @@
+-- report.html: one page, without network, with the curves, samples and settings of one run or of
+-- several. The page itself is report_page.html; this file puts the data in.
+local files = require "nn.io.files"
+local metrics = require "nn.train.metrics"
+
+local M = {}
+local POINTS = 600               -- of a curve, at most: more than a screen shows
+
+-- A series with as many points, each the mean of as many steps.
+local function thinned(series, scale)
+  local count = #series.step
+  local out = {step = {}, seconds = {}, value = {}}
+  local groups = math.min(count, POINTS)
+  for group = 1, groups do
+    local first = math.floor((group - 1) * count / groups) + 1
+    local final, sum = math.floor(group * count / groups), 0
+    for i = first, final do sum = sum + series.value[i] end
+    out.step[group], out.seconds[group] = series.step[final], series.seconds[final]
+    out.value[group] = tonumber(("%.6g"):format(sum / (final - first + 1) * (scale or 1)))
+  end
+  return out
+end
+
+-- {{"optim.lr", "0.001"}, ...} of a nested table, sorted.
+local function flat(config, prefix, list)
+  local names = {}
+  for name in pairs(config) do names[#names + 1] = name end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local value, path = config[name], prefix .. name
+    if type(value) == "table" then
+      flat(value, path .. ".", list)
+    else
+      list[#list + 1] = {path, type(value) == "number" and files.number_text(value)
+                               or tostring(value)}
+    end
+  end
+  return list
+end
+
+local function page_data(run)
+  local series = {}
+  for name, one in pairs(run.series) do
+    if #one.step > 0 then series[name] = thinned(one, name == "mfu" and 100 or 1) end
+  end
+  local samples = {}
+  for i = #run.samples, math.max(1, #run.samples - 9), -1 do
+    samples[#samples + 1] = run.samples[i]
+  end
+  return {name = run.name, state = run.state, facts = metrics.facts(run), series = series,
+          config = flat(run.config, "", {}), samples = samples}
+end
+
+local function escaped(text)
+  return (text:gsub("[&<>]", {["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;"}))
+end
+
+-- JSON in which no text can end the script that holds it.
+local function list_json(list)
+  local parts = {}
+  for i, item in ipairs(list) do parts[i] = files.json(item) end
+  return "[" .. table.concat(parts, ",") .. "]"
+end
+local function run_json(run)
+  local text = ('{"name":%s,"state":%s,"facts":%s,"series":%s,"config":%s,"samples":%s}'):format(
+    files.json(run.name), files.json(run.state), list_json(run.facts), files.json(run.series),
+    list_json(run.config), list_json(run.samples))
+  return (text:gsub("<", "\\u003c"))
+end
+
+--- page(runs, title) -> the page's text, of what nn.metrics reads.
+function M.page(runs, title)
+  local root = package.loaded["nn.host"].root
+  local template = files.read(root .. "/lua/nn/train/report_page.html")
+  local parts = {}
+  for i, run in ipairs(runs) do parts[i] = run_json(page_data(run)) end
+  local fill = {TITLE = escaped(title), DATA = "[" .. table.concat(parts, ",\n") .. "]"}
+  return (template:gsub("%$(%u+)", fill))
+end
+
+--- write(path, folders, title): makes the page of these runs; without a title it is their names.
+--- Errors: a folder that holds no run.
+function M.write(path, folders, title)
+  local runs, names = {}, {}
+  for i, folder in ipairs(folders) do
+    runs[i] = metrics.read(folder)
+    names[i] = runs[i].name
+  end
+  files.write(path, M.page(runs, title or table.concat(names, ", ")))
+end
+
+return M

@@ -1,0 +1,391 @@
+-- A training run: output folder, seeds, resume, checkpoints, signals, metrics, the progress line.
+-- The recipe keeps the loop; this file keeps what every loop needs and is easy to get wrong. The
+-- results of a step are read only when the second step after it has been submitted, when they are
+-- there in any case: reading earlier would let the engine run dry.
+local arguments = require "nn.base.arguments"
+local checkpoint = require "nn.models.checkpoint"
+local files = require "nn.io.files"
+local lib = require "nn.base.capi"
+local log = require "nn.train.log"
+local metrics = require "nn.train.metrics"
+local module = require "nn.core.module"
+local run_plan = require "nn.plan.training"
+local run_profile = require "nn.train.profiling"
+local run_settings = require "nn.train.settings"
+local saver = require "nn.train.saver"
+local units = require "nn.base.units"
+local vocabulary = require "nn.text.vocabulary"
+
+local M = {}
+local Run = {}
+Run.__index = Run
+local LAG = 2                    -- steps submitted after one before its results are read
+local tracked = arguments.names "model optim data vocabulary"
+local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in a row end the run
+
+--- nn.run(cfg) -> run. Finds out whether the output folder can be made and written to, finds the
+--- checkpoint to resume from, sets seed and memory budget. `cfg`: settings with nn.run_fields.
+--- run.vocabulary is that of the checkpoint, if there is one.
+--- Errors: a folder that cannot be written to or holds a run already; a damaged checkpoint.
+---     local run = nn.run(cfg)
+---     run:track{model = model, optim = optim, data = data.train, vocabulary = data.vocabulary}
+---     for _ in run:steps() do run:record(step(data.train:batch())) end
+---     run:done {val_loss = nn.evaluate(model, data.val, 2)}
+function M.run(cfg)
+  local nn = require "nn"
+  run_settings.need(cfg)
+  local out = cfg.out ~= "" and cfg.out or run_settings.default_folder(cfg)
+  if not cfg.plan then run_settings.check_folder(out, cfg.resume) end
+  cfg.out = out
+  local self = setmetatable({cfg = cfg, out = out, log = log.new(out), step = 0, seconds = 0,
+                             skipped = 0, pending = {}}, Run)
+  self.saver = saver.new(out, cfg, function(step, path)
+    self.log:event("checkpoint", {step = step, path = path})
+  end)
+  if cfg.memory_gb > 0 then nn.memory_budget(cfg.memory_gb * 1e9) end
+  nn.seed(cfg.seed)
+  local function warn(text) self:say("warning: " .. text) end
+  self.checkpoint = checkpoint.find(out, cfg.resume, warn)
+  local state = self.checkpoint and self.checkpoint.state
+  if cfg.resume == "auto" and not state and not cfg.plan then
+    self:say(("there is no checkpoint in %s yet: beginning at step 1"):format(out))
+  end
+  if state and state.vocabulary then self.vocabulary = vocabulary.from_state(state.vocabulary) end
+  return self
+end
+
+--- run:sample(text): what the model writes at this step, for people, metrics.jsonl and the report.
+---     local run = nn.run(cfg)
+---     run:track{model = model}
+---     run:sample "To be, or not to be"
+function Run:sample(text)
+  self:say(("a sample after step %d:"):format(self.step), "dim")
+  self:say(text)
+  self.log:event("sample", {step = self.step, text = text})
+end
+
+--- run:say(text, style): a line for people, beside the progress line. style: "bold" or "dim".
+---     nn.run(cfg):say "nearly there"
+function Run:say(text, style) self.log:say(text, style) end
+
+--- run:track{model=, optim=, data=, vocabulary=}: what checkpoints hold. Resumes here, if that was
+--- asked for, makes the output folder and writes config.json. Errors: settings of another model
+--- than the checkpoint's.
+---     nn.run(cfg):track{model = model, optim = optim, data = data.train}
+function Run:track(parts)
+  parts = arguments.options("track", parts, tracked)
+  arguments.need(module.is_module(parts.model), "track", "model", parts.model,
+                 "a model of nn.module is needed")
+  self.parts = parts
+  self.first = 1
+  if self.checkpoint then
+    run_settings.compare(self.cfg, self.checkpoint, function(text) self:say(text) end)
+    if not self.checkpoint:restore(parts) then
+      self:say("warning: the training data is not what it was; the run goes on, but not exactly")
+    end
+    self.step = self.checkpoint.state.step
+    self.first = self.step + 1
+    self.saver:resumed(self.checkpoint)
+    self:say(("resumed after step %d from %s"):format(self.step, self.checkpoint.path))
+  end
+  files.make_folder(self.out, "the output folder")
+  files.write(files.join(self.out, "config.json"), files.json(self.cfg, "") .. "\n")
+end
+
+--- run:plan(build, loader) -> whether to go on: false with plan=true, which prints what a step
+--- would take: its memory by kind, whether that fits, the largest batch that would, its time.
+--- build() makes and returns the model, the optimizer and the step, a function of the loader's ids
+--- and targets; it is run here without computing or allocating anything. Errors: where that does
+--- not fit into memory, with the bytes needed and the bytes there are.
+---     local function build()
+---       local m = GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}
+---       local o = nn.AdamW(m)
+---       return m, o, function(ids, targets) m(ids, targets):backward() return o:step() end
+---     end
+---     nn.run(cfg):plan(build, data.train)  --> true
+function Run:plan(build, loader)
+  if self.cfg.plan then
+    for _, line in ipairs(run_plan.report(build, loader)) do self:say(line) end
+    return false
+  end
+  local plan = run_plan.plan(build, loader)
+  if plan.peak <= plan.there then return true end
+  lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s of parameters and moments, %s "
+           .. "of gradients and activations), there are %s (%.0f bytes); lower data.batch "
+           .. "(data.accum makes up for it), model.context or model.layers", units.bytes(plan.peak),
+           plan.peak, units.bytes(plan.state), units.bytes(plan.peak - plan.state),
+           units.bytes(plan.there), plan.there)
+end
+
+-- Seconds of training so far in this process, without validation, samples and checkpoints.
+local function trained(self)
+  return self.seconds + (self.mark and require("nn").now() - self.mark or 0)
+end
+
+-- What to do about a loss or gradient norm that is no finite number.
+local function not_finite(self, step, what, value)
+  if self.cfg.on_nan == "skip" and self.skipped < SKIPS then
+    self.skipped = self.skipped + 1
+    self.log:event("skip", {step = step, [what] = tostring(value)})
+    self:say(("step %d: the %s is %s; this step changes nothing"):format(step, what, value))
+    return
+  end
+  self.saver:settle(step - 1)
+  require("nn").defer_interrupts(false)
+  self.log:event("nan", {step = step, [what] = tostring(value)})
+  self.log:close()
+  local advice = self.cfg.on_nan == "stop" and ", or skip such steps with on_nan=skip"
+    or (" (%d steps in a row were skipped)"):format(SKIPS)
+  lib.fail("the %s is %s at step %d; lower optim.lr or lengthen schedule.warmup%s. %s", what, value,
+           step, advice, self.saver:newest())
+end
+
+local function round(x, unit) return x and math.floor(x / unit + 0.5) * unit end
+
+local function finite(x) return x == x and math.abs(x) < math.huge end
+
+-- The progress line and, every log_every steps, a line of metrics.
+local function report_step(self, step, loss, norm, lr)
+  local nn, cfg = require "nn", self.cfg
+  local keep = step % cfg.log_every == 0 or step == cfg.steps
+  if not keep and not self.log:wants_progress() then return end
+  local now = trained(self)
+  local per_step = (now - self.logged_at) / (step - self.logged)
+  local tokens = self.parts.data and self.parts.data:batch_tokens() / per_step
+  local fields = {step = step, steps = cfg.steps, loss = loss, grad_norm = norm, lr = lr,
+                  ms = round(per_step * 1e3, 1e-3), tokens_per_s = round(tokens, 1),
+                  memory = nn.memory().peak, eta = (cfg.steps - step) * per_step}
+  if self.flops and tokens then fields.mfu = round(tokens * self.flops / self.rate, 1e-4) end
+  self.log:progress(fields)
+  if not keep then return end
+  fields.steps, fields.eta, fields.seconds = nil, nil, round(now, 1e-3)
+  self.log:event("step", fields)
+  self.logged, self.logged_at = step, now
+end
+
+-- Reads the results of the oldest step that was recorded and not read.
+local function read_oldest(self)
+  local p = table.remove(self.pending, 1)
+  local loss, norm = p.loss:item(), p.norm and p.norm:item()
+  p.loss:release()
+  if p.norm then p.norm:release() end
+  if not finite(loss) then return not_finite(self, p.step, "loss", loss) end
+  if norm and not finite(norm) then return not_finite(self, p.step, "gradient norm", norm) end
+  self.skipped = 0
+  report_step(self, p.step, loss, norm, p.lr)
+end
+
+--- run:record(loss, grad_norm): the results of this step, as tensors. They are read some steps
+--- later. Errors: NaN or infinite, with on_nan=stop.
+---     local run = nn.run(cfg)
+---     run:track{model = model, optim = optim, data = data.train}
+---     for _ in run:steps() do run:record(step(data.train:batch())) end
+function Run:record(loss, norm)
+  if type(loss) ~= "table" then lib.misuse("record: the loss is a %s, no tensor", type(loss)) end
+  if loss.shape and loss:count() ~= 1 then
+    lib.misuse("record: the loss has %d elements; its mean or sum is needed", loss:count())
+  end
+  local optim = self.parts.optim
+  self.pending[#self.pending + 1] = {step = self.step, loss = loss, norm = norm,
+                                     lr = optim and optim.lr}
+  if #self.pending > LAG then read_oldest(self) end
+end
+
+local function pause(self)
+  while #self.pending > 0 do read_oldest(self) end
+  require("nn").sync()
+  self.seconds, self.mark = trained(self), nil
+end
+
+local function go_on(self) self.mark = require("nn").now() end
+
+--- run:every(n, f): calls f() after every n-th step (0: never); its time is not training time.
+---     local run, calls = nn.run(cfg), 0
+---     run:track{model = model}
+---     for _ in run:steps() do run:every(2, function() calls = calls + 1 end) end
+---     calls  --> 2
+function Run:every(n, f)
+  arguments.whole("every", "the number of steps", n, 0)
+  arguments.callable("every", f)
+  if n == 0 or self.step % n ~= 0 then return end
+  pause(self)
+  f()
+  go_on(self)
+end
+
+-- Numbers by name, of report or done; a tensor of one element is one.
+local function numbers(who, values)
+  arguments.need(type(values) == "table", who, "the argument", values,
+                 "numbers by name are needed, {val_loss = 1}")
+  for name, value in pairs(values) do
+    if type(value) == "table" and value.item then values[name] = value:item() end
+    arguments.need(type(values[name]) == "number", who, name, value, "a number is needed")
+  end
+end
+
+-- "name 1.2345" of each number, sorted by name.
+local function text_of(values)
+  local parts = {}
+  for name, value in pairs(values) do table.insert(parts, ("%s %.4f"):format(name, value)) end
+  table.sort(parts)
+  return table.concat(parts, "  ")
+end
+
+--- run:report{val_loss=...}: numbers of this step, for people and metrics.jsonl. A nil is left out.
+--- A val_loss of at most the setting stop_at ends the loop behind this step.
+---     local run = nn.run(cfg)
+---     run:track{model = model}
+---     run:report {val_loss = nn.evaluate(model, data.val, 2)}
+function Run:report(values)
+  numbers("report", values)
+  if not next(values) then return end
+  self:say(("step %d/%d  %s"):format(self.step, self.cfg.steps, text_of(values)), "bold")
+  values.step = self.step
+  self.log:event("eval", values)
+  if not values.val_loss then return end
+  self.saver:judge(self.step, values.val_loss)
+  self.reached = values.val_loss <= self.cfg.stop_at
+  if self.reached then self:say(("ends here: stop_at=%g is reached"):format(self.cfg.stop_at)) end
+end
+
+-- The last step whose results were read.
+local function good(self) return self.step - #self.pending end
+
+-- Begins to save what is now, once the save before it is done with.
+local function start_save(self)
+  local before = self.saver:in_progress()
+  while before and good(self) < before do read_oldest(self) end
+  self.saver:settle(good(self))
+  self.saver:start(self.step, self.parts)
+end
+
+-- Saves what is now, and waits for that.
+local function save(self)
+  pause(self)
+  start_save(self)
+  self.saver:settle(self.step)
+end
+
+-- The command that goes on from the last checkpoint.
+local function resume_command(self)
+  if not arg or not arg[0] then return ("resume=auto out=%s"):format(self.out) end
+  local first = 0
+  while arg[first - 1] do first = first - 1 end
+  local words = {arg[first], arg[0]}
+  for _, word in ipairs(arg) do
+    if not word:find "^resume=" and not word:find "^out=" then words[#words + 1] = word end
+  end
+  words[#words + 1] = "out=" .. self.out
+  words[#words + 1] = "resume=auto"
+  for i, word in ipairs(words) do
+    if word:find "[^%w_./=,:@%%+-]" then words[i] = "'" .. word:gsub("'", "'\\''") .. "'" end
+  end
+  return table.concat(words, " ")
+end
+
+-- Ctrl-C or SIGTERM, all being saved: the error ends the program with 128 + the signal's number.
+local function stop(self)
+  local nn = require "nn"
+  self.log:event("stopped", {step = self.step, train_seconds = self.seconds})
+  self.log:close()
+  nn.clear_interrupt()
+  nn.defer_interrupts(false)
+  lib.fail("stopped after step %d, which is saved in %s; to go on:\n  %s", self.step,
+           self.saver.path, resume_command(self))
+end
+
+-- After the body of a step: signals and checkpoints. Only the last checkpoint is waited for.
+local function end_step(self)
+  local last = self.step == self.cfg.steps or self.reached
+  if last or require("nn").interrupted() then
+    save(self)
+    return last or stop(self)
+  end
+  self.saver:poll(good(self))
+  if self.saver:wants(self.step) then start_save(self) end
+end
+
+local function begin(self)
+  local nn = require "nn"
+  self.profile = run_profile.new(self.cfg, self.out, self.first)
+  local model, data, random = self.parts.model, self.parts.data, nn.random_state()
+  local rate = model.flops_per_token and data and nn.scope(nn.sgemm_gflops, 1024)
+  nn.set_random_state(random)
+  nn.sync()
+  nn.reset_peak()                        -- the memory that is reported is the training's
+  if rate then self.flops, self.rate = model:flops_per_token(data.context), rate * 1e9 end
+  local cpus, gpus = nn.workers()
+  self.log:event(self.checkpoint and "resume" or "start", {
+    step = self.step, parameters = model:count(), cpus = cpus, gpus = gpus, sgemm_gflops = rate,
+    time = os.date "!%Y-%m-%dT%H:%M:%SZ", version = nn.version():match "^[^\n]*",
+    process = metrics.process()})
+  local steps = ("steps %d to %d"):format(self.first, self.cfg.steps)
+  if self.first > self.cfg.steps then steps = "no step is left to do" end
+  self:say(("%s parameters, %s, %d CPU and %d GPU workers, %s: %s"):format(
+    units.number(model:count()), data and data.name or "no data", cpus, gpus, self.out, steps))
+  self.logged, self.logged_at = self.step, 0
+  nn.defer_interrupts(true)
+  go_on(self)
+end
+
+--- run:steps() -> iterator over the numbers of the steps to do, from 1 or where a checkpoint ended.
+--- Saves every save_every steps and after the last; run:done saves where `break` left. Ctrl-C and
+--- SIGTERM let the step end, save, and end the program with status 128 + the signal's number and
+--- the command to go on; a second one ends it at once.
+---     local run, last = nn.run(cfg), nil
+---     run:track{model = model}
+---     for n in run:steps() do last = n end
+---     last  --> 4
+function Run:steps()
+  if not self.parts then lib.misuse "steps: call run:track {model = model, ...} first" end
+  begin(self)
+  local inside, profile = false, self.profile
+  local function stop_clock() pause(self) end
+  local function start_clock() go_on(self) end
+  return function()
+    if inside then
+      local text = profile and profile:end_step(self.step, require("nn").interrupted(), stop_clock,
+                                                start_clock)
+      if text then self:say(text) end
+      end_step(self)
+    end
+    if self.step >= self.cfg.steps or self.reached then
+      pause(self)
+      return nil
+    end
+    inside = true
+    self.step = self.step + 1
+    if profile then profile:begin_step(self.step, stop_clock, start_clock) end
+    collectgarbage "step"
+    return self.step
+  end
+end
+
+--- run:done{val_loss=...}: the last line of metrics.jsonl, {"event":"done", ...}, with
+--- train_seconds, the seconds of this process's training steps alone.
+---     local run = nn.run(cfg)
+---     run:track{model = model, optim = optim, data = data.train}
+---     for _ in run:steps() do run:record(step(data.train:batch())) end
+---     run:done {val_loss = 1}
+function Run:done(values)
+  numbers("done", values)
+  save(self)                             -- if the loop was left before the last step
+  local text = text_of(values)
+  values.step, values.train_seconds = self.step, self.seconds
+  values.tokens_per_s = self.parts.data and (self.step - self.first + 1)
+    * self.parts.data:batch_tokens() / self.seconds
+  self:say(("done after %s of training: %s; saved in %s"):format(units.duration(self.seconds),
+           text, self.saver.path), "bold")
+  self:say("curves in " .. files.join(self.out, "report.html"))
+  self.log:event("done", values)
+  self.log:show_curve "loss"
+  self.log:close()
+  local nn = require "nn"
+  nn.defer_interrupts(false)
+  if nn.interrupted() then
+    nn.clear_interrupt()
+    lib.fail("interrupted after the last step, which is saved in %s", self.saver.path)
+  end
+end
+
+return M

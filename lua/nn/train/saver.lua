@@ -1,0 +1,77 @@
+-- The checkpoints of a run. One is written while training goes on; it counts once it is on the disk
+-- and the results of all steps up to its own were found good.
+local checkpoint = require "nn.models.checkpoint"
+local lib = require "nn.base.capi"
+
+local M = {}
+local Saver = {}
+Saver.__index = Saver
+
+--- new(out, cfg, written) -> saver of a run's folder with the settings keep and keep_best.
+--- written(step, path) is called when a checkpoint is there.
+function M.new(out, cfg, written)
+  return setmetatable({out = out, cfg = cfg, written = written}, Saver)
+end
+
+--- saver:resumed(found): goes on from a checkpoint.
+function Saver:resumed(found)
+  self.path, self.step, self.best = found.path, found.state.step, found.state.best
+end
+
+--- saver:judge(step, val_loss): a step with the lowest validation loss is worth a checkpoint.
+function Saver:judge(step, val_loss)
+  local lowest = self.best and self.best.val_loss or math.huge
+  if self.cfg.keep_best and val_loss < lowest then          -- NaN is never
+    self.best = {step = step, val_loss = val_loss}
+  end
+end
+
+--- saver:wants(step) -> whether a checkpoint is due.
+function Saver:wants(step)
+  local every = self.cfg.save_every
+  return (every > 0 and step % every == 0) or (self.best and self.best.step == step)
+end
+
+--- saver:in_progress() -> the step of the checkpoint that is being written, or nil.
+function Saver:in_progress() return self.saving and self.saving.parts.step end
+
+--- saver:newest() -> a sentence that says which checkpoint there is to go on from.
+function Saver:newest()
+  return self.path and "The last checkpoint is " .. self.path or "No checkpoint was saved yet"
+end
+
+-- f(...); its error says what there is to go on from.
+local function or_newest(self, f, ...)
+  local good, result = lib.protected(f, ...)
+  if good then return result end
+  lib.fail("%s. %s", lib.is_error(result) and result.message or tostring(result), self:newest())
+end
+
+--- saver:start(step, parts): begins one of the present state, none being in progress. Errors: what
+--- the disk refused.
+function Saver:start(step, parts)
+  if self.step == step then return end
+  self.saving = or_newest(self, checkpoint.start, self.out, {
+    step = step, model = parts.model, optim = parts.optim, data = parts.data,
+    vocabulary = parts.vocabulary, config = self.cfg, keep = self.cfg.keep, best = self.best})
+  self.step = step
+end
+
+--- saver:settle(good): waits for the checkpoint in progress and counts it, if all steps up to
+--- `good` were; else gives it up. Errors: what the disk refused.
+function Saver:settle(good)
+  local saving = self.saving
+  if not saving then return end
+  self.saving = nil
+  if saving.parts.step > good then return saving:abandon() end
+  self.path = or_newest(self, saving.finish, saving)
+  self.written(saving.parts.step, self.path)
+end
+
+--- saver:poll(good): settles the one in progress if that needs no waiting.
+function Saver:poll(good)
+  local step = self:in_progress()
+  if step and step <= good and self.saving:done() then self:settle(good) end
+end
+
+return M
