@@ -3,11 +3,12 @@
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
-local elsewhere = require "nn.base.hints"
+local hints = require "nn.base.hints"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
+local suggest = require "nn.base.suggest"
 local tensor = require "nn.core.tensor"
-local grad = require "nn.core.tape"
+local tape = require "nn.core.tape"
 local module = require "nn.core.module"
 local layers = require "nn.core.layers"
 local C, check = lib.C, lib.check
@@ -27,8 +28,8 @@ nn.fail = lib.fail
 --- is no key of `known`, with the nearest; `who` is the function in that error.
 ---     nn.options("rotate", {angel = 1}, {angle = true})  --> error: ...did you mean 'angle'?
 nn.options = arguments.options
-nn.no_grad, nn.grad, nn.gradient_rule = grad.no_grad, grad.grad, grad.gradient_rule
-nn.grad_enabled, nn.custom = grad.enabled, grad.custom
+nn.no_grad, nn.grad, nn.gradient_rule = tape.no_grad, tape.grad, tape.gradient_rule
+nn.grad_enabled, nn.custom = tape.enabled, tape.custom
 nn.module, nn.is_module = module.module, module.is_module
 nn.parameter, nn.list = module.parameter, module.list
 for name, value in pairs(layers) do nn[name] = value end
@@ -391,7 +392,7 @@ setmetatable(nn, {
     local file = lazy[name]
     if not file then
       lib.misuse("nn has no '%s'%s", tostring(name),
-                 elsewhere.here("library", name) or require("nn.base.suggest").suggestion(name, nn))
+                 hints.here("library", name) or suggest.suggestion(name, nn))
     end
     nn[name] = require(file)[name]
     return nn[name]

@@ -2,7 +2,7 @@
 -- given and what is needed. `who` is the name of the function in that line.
 
 local lib = require "nn.base.capi"
-local near = require "nn.base.suggest"
+local suggest = require "nn.base.suggest"
 
 local M = {}
 
@@ -48,7 +48,7 @@ function M.options(who, given, known)
   end
   for name in pairs(given) do
     if not known[name] then
-      lib.misuse("%s: has no option '%s'%s", who, tostring(name), near.choices(name, known))
+      lib.misuse("%s: has no option '%s'%s", who, tostring(name), suggest.choices(name, known))
     end
   end
   return given

@@ -3,7 +3,7 @@
 -- LuaJIT's collector cannot see.
 
 local ffi = require "ffi"
-local elsewhere = require "nn.base.hints"
+local hints = require "nn.base.hints"
 local host = require "nn.host"
 
 local M = {}
@@ -70,7 +70,7 @@ end
 --- other error values stay what they are.
 function M.traced(e)
   if type(e) ~= "string" or e == "interrupted" or e:find ": interrupted$" then return e end
-  e = e .. elsewhere.advice(e)
+  e = e .. hints.advice(e)
   local lines = {}
   for line in debug.traceback("", 2):gmatch "[^\n]+" do
     if not is_noise(line) then lines[#lines + 1] = line end

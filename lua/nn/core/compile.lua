@@ -3,7 +3,7 @@
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local lib = require "nn.base.capi"
-local grad = require "nn.core.tape"
+local tape = require "nn.core.tape"
 local layer = require "nn.core.layer_path"
 local layers = require "nn.core.layers"
 local tensor = require "nn.core.tensor"
@@ -51,7 +51,7 @@ local function record(f, given, n, takes_list)
       check(C.nn_record_input(given[i].ref, out))
       inputs[i] = tensor.wrap(out[0].slot, out[0].generation)
     end
-    return grad.with_private_grads(function()
+    return tape.with_private_grads(function()
       local results = takes_list and f() or {f(unpack(inputs, 1, n))}
       local count = table.maxn(results)
       for i = 1, count do

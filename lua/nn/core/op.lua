@@ -5,6 +5,7 @@ local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
+local suggest = require "nn.base.suggest"
 local tensor = require "nn.core.tensor"
 local C, check = lib.C, lib.check
 local is_tensor, Tensor = tensor.is_tensor, tensor.Tensor
@@ -125,7 +126,7 @@ local function set_named(op, inputs, values, name, value)
       if not key:find "_number$" then known[key] = true end
     end
     lib.misuse("%s: has no option '%s'%s", op.name, tostring(name),
-               require("nn.base.suggest").choices(name, known))
+               suggest.choices(name, known))
   end
 end
 

@@ -3,7 +3,7 @@
 
 local arguments = require "nn.base.arguments"
 local lib = require "nn.base.capi"
-local grad = require "nn.core.tape"
+local tape = require "nn.core.tape"
 local layer = require "nn.core.layer_path"
 local module = require "nn.core.module"
 local ops = require "nn.core.op"
@@ -78,7 +78,7 @@ local function new(methods, name, model, options)
     end
     slot.stochastic = options.rounding == "stochastic" and p.tensor.dtype == "bf16"
     if methods.masters and p.tensor.dtype == "bf16" and not slot.stochastic then
-      slot.master = grad.no_grad(function() return p.tensor:to "f32" end)
+      slot.master = tape.no_grad(function() return p.tensor:to "f32" end)
     end
     self.slots[#self.slots + 1] = slot
   end
@@ -106,7 +106,7 @@ end
 ---     optim:zero_grad()
 ---     model.tok.weight.grad  --> nil
 local function zero_grad(self)
-  for _, p in ipairs(self.parameters) do grad.set_leaf_grad(p.tensor, nil) end
+  for _, p in ipairs(self.parameters) do tape.set_leaf_grad(p.tensor, nil) end
 end
 
 --- optim:state() -> {{path=, tensor=}, ...}: its moments, under the parameters' paths: what a
@@ -168,7 +168,7 @@ end
 ---     w:square():sum():backward()
 ---     optim:step(), w  --> 10, {0, 0}
 function AdamW:step()
-  return grad.no_grad(function()
+  return tape.no_grad(function()
     local with, norm = gradients(self, "AdamW")
     self.count:add(1)
     local recording = require("nn.core.compile").recording()
@@ -205,7 +205,7 @@ end
 
 -- As AdamW:step().
 function SGD:step()
-  return grad.no_grad(function()
+  return tape.no_grad(function()
     local with, norm = gradients(self, "SGD")
     self.count:add(1)
     local before = layer.now

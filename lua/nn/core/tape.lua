@@ -6,6 +6,7 @@ local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
 local rules = require "nn.core.gradient_rules"
+local suggest = require "nn.base.suggest"
 local tensor = require "nn.core.tensor"
 local is_tensor, Tensor = tensor.is_tensor, tensor.Tensor
 local needs_grad = rules.needs_grad
@@ -302,7 +303,7 @@ end
 function M.gradient_rule(name, rule)
   if not ops.ops[name] then
     lib.misuse("gradient_rule: there is no op '%s'%s", tostring(name),
-               require("nn.base.suggest").suggestion(name, ops.ops))
+               suggest.suggestion(name, ops.ops))
   end
   rules.set(name, arguments.callable("gradient_rule", rule))
 end

@@ -5,6 +5,7 @@ local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
+local suggest = require "nn.base.suggest"
 local tensor = require "nn.core.tensor"
 local C, check = lib.C, lib.check
 
@@ -109,13 +110,13 @@ function M.task(t)
   local kernel = M.kernels()[name]
   if not kernel then
     lib.misuse("task: there is no kernel '%s'%s", tostring(name),
-               require("nn.base.suggest").suggestion(name, M.kernels()))
+               suggest.suggestion(name, M.kernels()))
   end
   local who = "task " .. name
   for key in pairs(t) do
     if not task_options[key] then
       lib.misuse("%s: has no option '%s'%s", who, tostring(key),
-                 require("nn.base.suggest").choices(key, task_options))
+                 suggest.choices(key, task_options))
     end
   end
   local given, dtype, elements = accesses(who, t), t.dtype, 0

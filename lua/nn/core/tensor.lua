@@ -3,9 +3,10 @@
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
-local elsewhere = require "nn.base.hints"
+local hints = require "nn.base.hints"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
+local suggest = require "nn.base.suggest"
 local C, check = lib.C, lib.check
 
 local M = {}
@@ -330,7 +331,7 @@ Tensor.__index = function(self, key)
                arguments.describe(key))
   end
   lib.misuse("a tensor has no method '%s'%s", key,
-             elsewhere.here("tensor", key) or require("nn.base.suggest").suggestion(key, Tensor))
+             hints.here("tensor", key) or suggest.suggestion(key, Tensor))
 end
 
 -- Only what the tape and scripts keep on a tensor can be set; x[1] = 5 would change no element.
@@ -339,7 +340,7 @@ Tensor.__newindex = function(self, key, value)
     lib.misuse("x[%g] = ... changes no tensor; use x:assign_(source, {first, ...})", key)
   elseif not unset[key] then
     lib.misuse("a tensor has no field '%s' to set%s", tostring(key),
-               require("nn.base.suggest").suggestion(key, unset))
+               suggest.suggestion(key, unset))
   elseif key == "requires_grad" and value and not self.dtype:match "f" then
     lib.misuse("a gradient needs a float dtype (f32, f64, bf16), this tensor is %s", self.dtype)
   end

@@ -3,7 +3,7 @@
 
 local config = require "nn.io.config"
 local docs = require "nn.help.docs"
-local near = require "nn.base.suggest"
+local suggest = require "nn.base.suggest"
 
 local M = {}
 
@@ -102,7 +102,7 @@ function M.about(name)
   end
   table.sort(longer)
   local hint = #longer > 1 and "; these begin so: " .. table.concat(longer, ", ")
-    or near.suggestion(last, known)
+    or suggest.suggestion(last, known)
   return false, ("there is no help on '%s'%s"):format(name, hint)
 end
 

@@ -1,10 +1,10 @@
 -- Configuration of a recipe: a nested table of fields with a meaning and a default each, presets,
 -- and settings from the command line. Everything is checked before anything runs; an unknown name
 -- is an error that says which is nearest.
-local elsewhere = require "nn.base.hints"
+local hints = require "nn.base.hints"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
-local near = require "nn.base.suggest"
+local suggest = require "nn.base.suggest"
 
 local M = {}
 local Field = {}
@@ -53,7 +53,7 @@ local function suggestion(path, known)
   local whole = {}
   for i = #known, 1, -1 do whole[known[i]:match "[^.]*$"] = known[i] end
   for _, name in ipairs(known) do whole[name] = name end
-  local best = near.nearest(path, whole)
+  local best = suggest.nearest(path, whole)
   return best and ("; did you mean '%s'?"):format(whole[best]) or ""
 end
 
@@ -116,7 +116,7 @@ local function find(self, path)
     lib.fail("'%s' is a group; set one of %s", path, table.concat(inside, ", "))
   end
   local names = leaf_names(self)
-  local hint = elsewhere.setting(path, names) or suggestion(path, names)
+  local hint = hints.setting(path, names) or suggestion(path, names)
   lib.fail("there is no '%s'%s", path, hint ~= "" and hint or " (--help lists what there is)")
 end
 

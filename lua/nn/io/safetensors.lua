@@ -6,7 +6,7 @@ local files = require "nn.io.files"
 local json = require "nn.io.json"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
-local near = require "nn.base.suggest"
+local suggest = require "nn.base.suggest"
 local tensor = require "nn.core.tensor"
 local C, check = lib.C, lib.check
 
@@ -248,7 +248,7 @@ end
 
 local function find(self, name)
   return self.by_name[name] or lib.fail("%s holds no tensor '%s'%s", self.path, name,
-                                        near.suggestion(name, self.by_name))
+                                        suggest.suggestion(name, self.by_name))
 end
 
 --- file:data(name) -> the raw bytes (uint8_t*), valid as long as the file is referred to.

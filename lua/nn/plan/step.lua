@@ -3,7 +3,7 @@
 -- inference.lua those of models in use.
 local arguments = require "nn.base.arguments"
 local compile = require "nn.core.compile"
-local grad = require "nn.core.tape"
+local tape = require "nn.core.tape"
 local lib = require "nn.base.capi"
 local tensor = require "nn.core.tensor"
 local units = require "nn.base.units"
@@ -31,7 +31,7 @@ end
 -- where nothing goes backward, all results of ops.
 local function watch_step(step, kept)
   local seen, backward = {}, false
-  grad.watch(function(results, count, on_tape)
+  tape.watch(function(results, count, on_tape)
     backward = backward or on_tape
     if on_tape then tag(results, count, "activations") end
     for i = 1, backward and 0 or count do seen[#seen + 1] = results[i] end
