@@ -100,7 +100,7 @@ end)
 t.case("weight decay reaches matrices only", function()
   local optim = nn.AdamW(GPT2(small), {weight_decay = 0.1})
   for i, p in ipairs(optim.parameters) do
-    t.near(optim.slots[i].decay, #p.tensor.shape >= 2 and 0.1 or 0, {abs = 0})
+    t.near(optim.states[i].decay, #p.tensor.shape >= 2 and 0.1 or 0, {abs = 0})
   end
 end)
 

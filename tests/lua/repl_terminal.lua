@@ -142,7 +142,7 @@ case("Tab lists, completes and tells signatures; ? helps", "NNLUA", function()
   enter "?nn.mse"
   local help = wait ")\nnn>"
   t.check(help:find("nn> ?nn.mse\nnn.mse(x, y) -> mean of (x - y)^2", 1, true), help)
-  t.check(help:find "%(lua/nn/init.lua:%d+%)\nnn>$", help)
+  t.check(help:find "%(lua/nn/core/methods.lua:%d+%)\nnn>$", help)
   enter "?sofmax"
   wait "there is no help on 'sofmax'; did you mean 'softmax'?\nnn>"
 end)

@@ -39,7 +39,9 @@ function M.callable(who, f)
   return f
 end
 
---- options(who, given, known) -> given, or {} for nil. `known` has the allowed names as keys.
+--- nn.options(who, given, known) -> given (a table of options), or {} for nil. Errors: a name that
+--- is no key of `known`, with the nearest; `who` is the function in that error.
+---     nn.options("rotate", {angel = 1}, {angle = true})  --> error: ...did you mean 'angle'?
 function M.options(who, given, known)
   if given == nil then return {} end
   local class = type(given) == "table" and getmetatable(given) or {}

@@ -45,8 +45,9 @@ local function user_frame()
   end
 end
 
---- Raises an error that is meant for a person: its text stands alone, with neither position nor
---- traceback.
+--- nn.fail(format, ...) raises an error for people, its text made as by string.format: it is shown
+--- without position and traceback.
+---     nn.fail("%d is too many", 7)  --> error: 7 is too many
 function M.fail(format, ...)
   error(setmetatable({message = select("#", ...) > 0 and format:format(...) or format}, Error), 0)
 end

@@ -2,6 +2,7 @@
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
+local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
 local tape = require "nn.core.tape"
 local layer = require "nn.core.layer_path"
@@ -13,9 +14,6 @@ local is_tensor = tensor.is_tensor
 local M = {}
 local Compiled = {type_name = "compiled function"}
 Compiled.__index = Compiled
-
---- Whether a compiled function is being recorded.
-function M.recording() return C.nn_recording() == 1 end
 
 -- Arguments that make another program: shapes, dtypes, tiling, whether dropout is on.
 local function key_of(given, n)
@@ -126,7 +124,7 @@ function M.step_begins() check(C.nn_record_step()) end
 --- part_begins(ids): where a compiled step begins with a part of its batch. Workers take no more
 --- parts at once than they need to be busy, so that not all are in memory.
 function M.part_begins(ids)
-  if not M.recording() then return end
+  if not engine.recording() then return end
   local tiles = 1
   for axis = 1, #ids.shape do tiles = tiles * (#ids:cuts(axis) - 1) end
   check(C.nn_record_part(tiles))
@@ -158,7 +156,7 @@ function M.compile(f)
 end
 
 function Compiled:__call(...)
-  if M.recording() then return self.f(...) end   -- becomes a part of the function being recorded
+  if engine.recording() then return self.f(...) end   -- becomes a part of what is being recorded
   local given, n = {...}, select("#", ...)
   local program = program_for(self, given, n)
   local out = ffi.new("nn_ref[?]", math.max(1, program.results))

@@ -1,38 +1,43 @@
 -- Gradients against finite differences: what t.gradcheck of nn.test does. Slopes along random
 -- directions see every element of a gradient at the price of two evaluations each.
 
+local engine = require "nn.base.engine"
+local ops = require "nn.core.op"
+local tape = require "nn.core.tape"
 local tensor = require "nn.core.tensor"
 
 local M = {}
 local STEP, DIRECTIONS = 1e-6, 3
 
+local function random(shape)
+  return ops.call("uniform", shape, {low = -1, high = 1, dtype = "f64"})
+end
+
 local function is_float(x) return tensor.is_tensor(x) and x.dtype:find "f" ~= nil end
 
 -- f's result for these inputs as a sum with weights, the same whenever it is called.
-local function loss_of(nn, f, inputs, n)
-  nn.seed(7)
+local function loss_of(f, inputs, n)
+  engine.seed(7)
   local y = f(unpack(inputs, 1, n))
   if #y.shape == 0 then return y end
-  nn.seed(100)
-  local weights = nn.uniform(y.shape, {low = -1, high = 1, dtype = "f64"})
-  return (y * weights):sum()
+  engine.seed(100)
+  return (y * random(y.shape)):sum()
 end
 
 -- The slope of the loss at `inputs` when input i moves along `direction`.
-local function numeric_slope(nn, f, inputs, n, i, direction)
+local function numeric_slope(f, inputs, n, i, direction)
   local function at(distance)
     local moved = {unpack(inputs, 1, n)}
     moved[i] = inputs[i]:detach() + direction * distance
-    return nn.no_grad(loss_of, nn, f, moved, n):item()
+    return tape.no_grad(loss_of, f, moved, n):item()
   end
   return (at(STEP) - at(-STEP)) / (2 * STEP)
 end
 
 --- check(fail, f, inputs, {abs=, rel=}): calls fail(format, ...) where a gradient differs.
 function M.check(fail, f, inputs, tolerance)
-  local nn = require "nn"
   local abs, rel = tolerance and tolerance.abs or 1e-7, tolerance and tolerance.rel or 1e-6
-  local before, n, leaves, floats = nn.random_state(), table.maxn(inputs), {}, 0
+  local before, n, leaves, floats = engine.random_state(), table.maxn(inputs), {}, 0
   for i = 1, n do
     leaves[i] = inputs[i]
     if is_float(inputs[i]) then
@@ -41,15 +46,15 @@ function M.check(fail, f, inputs, tolerance)
     end
   end
   if floats == 0 then fail("there is no float tensor among the inputs") end
-  loss_of(nn, f, leaves, n):backward()
+  loss_of(f, leaves, n):backward()
   for i = 1, n do
     if is_float(leaves[i]) then
       local grad = leaves[i].grad or fail("input %d gets no gradient", i)
       for trial = 1, DIRECTIONS do
-        nn.seed(1000 * i + trial)
-        local direction = nn.uniform(leaves[i].shape, {low = -1, high = 1, dtype = "f64"})
+        engine.seed(1000 * i + trial)
+        local direction = random(leaves[i].shape)
         local slope = (grad * direction):sum():item()
-        local expected = numeric_slope(nn, f, leaves, n, i, direction)
+        local expected = numeric_slope(f, leaves, n, i, direction)
         local within = math.abs(slope - expected) <= abs + rel * math.abs(expected)
         if not within then
           fail("the slope in input %d is %.9g, finite differences give %.9g (tolerance %g + %g of "
@@ -58,7 +63,7 @@ function M.check(fail, f, inputs, tolerance)
       end
     end
   end
-  nn.set_random_state(before)
+  engine.set_random_state(before)
 end
 
 return M

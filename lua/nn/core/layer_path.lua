@@ -10,6 +10,7 @@ local M = {named = false, now = nil}   -- now: the number of the layer at work; 
 local told                             -- the one that the engine knows
 local numbers, paths = {}, {}          -- by path; the other way
 local root, names                      -- the outermost module at work; the paths of those in it
+M.paths = nil   -- set by module.lua: paths(object) -> {[module] = path} of those in its fields
 
 local function number_of(path)
   local number = numbers[path]
@@ -66,7 +67,7 @@ end
 -- A module that is in no field of the outermost one is named after its class.
 local function path_of(object)
   if not root then return object.class_name or "model" end
-  names = names or require("nn.core.module").paths(root)
+  names = names or M.paths(root)
   local around = paths[M.now]
   return names[object] or (around and around .. "." or "") .. object.class_name
 end

@@ -5,10 +5,11 @@ local arguments = require "nn.base.arguments"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
+local tape = require "nn.core.tape"
 local tensor = require "nn.core.tensor"
 local is_tensor = tensor.is_tensor
 
-local M = {}
+local M = {text = nil}   -- text: set by show.lua: text(object) -> how it prints
 local Module = {}
 Module.__index = Module
 
@@ -35,7 +36,7 @@ function M.module(name)
     if layer.named then return layer.call(object, object.forward, ...) end
     return object:forward(...)
   end
-  class.__tostring = function(object) return require("nn.core.show").module(object) end
+  class.__tostring = function(object) return M.text(object) end
   return class
 end
 
@@ -100,8 +101,8 @@ local function collect(value, path, seen, out)
   end
 end
 
---- paths(object) -> {[module] = "blocks.1.mlp", ...} of the modules in its fields.
-function M.paths(object)
+-- {[module] = "blocks.1.mlp", ...} of the modules in an object's fields.
+function layer.paths(object)
   local out, seen = {}, {}
   local function walk(value, path)
     seen[value] = true
@@ -148,7 +149,7 @@ end
 ---     layer:zero_grad()
 ---     layer.bias.grad  --> nil
 function Module:zero_grad()
-  for _, p in ipairs(self:parameters()) do require("nn.core.tape").set_leaf_grad(p.tensor, nil) end
+  for _, p in ipairs(self:parameters()) do tape.set_leaf_grad(p.tensor, nil) end
 end
 
 --- entries(who, tensors) -> {{path=, tensor=}, ...} of a model, of such a list, of a list of
@@ -187,7 +188,7 @@ function Module:load(state)
     local a, b = tensor.shape_text(source.shape), tensor.shape_text(p.tensor.shape)
     if a ~= b then lib.fail("load: '%s' is %s, the model needs %s", p.path, a, b) end
   end
-  require("nn.core.tape").no_grad(function()
+  tape.no_grad(function()
     for _, p in ipairs(own) do p.tensor:copy_(by_path[p.path]) end
   end)
 end

@@ -5,6 +5,7 @@ local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
+local scalar = require "nn.core.scalar"
 local suggest = require "nn.base.suggest"
 local tensor = require "nn.core.tensor"
 local C, check = lib.C, lib.check
@@ -13,50 +14,6 @@ local is_tensor, Tensor = tensor.is_tensor, tensor.Tensor
 local M = {}
 local ops, names = {}, {}   -- by name; sorted names
 M.ops, M.names = ops, names
-
-local Scalar = {}
-Scalar.__index = Scalar
-M.Scalar = Scalar
---- nn.scalar(value) -> a number that may change between runs of a compiled function, where a number
---- would be frozen: tasks read it when they are submitted. The optimizers' ops take it as lr and
---- step. Errors: no number; where an op cannot follow it.
----     local rate, w = nn.scalar(0.5), nn.zeros(1)
----     local update = nn.compile(function(g) nn.sgd_(w, g, {lr = rate}) return w + 0 end)
----     update(nn.ones(1))  --> {-0.5}
----     rate:set(2)
----     update(nn.ones(1))  --> {-2.5}
-function M.scalar(value)
-  arguments.need(type(value) == "number", "scalar", "the value", value, "a number is needed")
-  local slot = ffi.new "int32_t[1]"
-  check(C.nn_slot_new(value, slot))
-  local owner = newproxy(true)   -- frees the slot with the table that holds it
-  local number = slot[0]
-  getmetatable(owner).__gc = function() C.nn_slot_free(number) end
-  return setmetatable({slot = number, owner = owner}, Scalar)
-end
---- rate:set(value): its value from now on. Errors: no number.
----     local rate = nn.scalar(1)
----     rate:set(0.5)
----     rate:get()  --> 0.5
-function Scalar:set(value)
-  arguments.need(type(value) == "number", "scalar", "the value", value, "a number is needed")
-  check(C.nn_slot_set(self.slot, value))
-end
---- rate:get() -> its value now.
----     nn.scalar(7):get()  --> 7
-function Scalar:get()
-  local out = ffi.new "double[1]"
-  check(C.nn_slot_get(self.slot, out))
-  return out[0]
-end
---- rate:add(delta) adds to the number; in a compiled function this happens at every run, in order
---- with the tasks around it.
----     local count = nn.scalar(0)
----     local f = nn.compile(function(y) count:add(1) return y + 1 end)
----     f(x); f(x)
----     count:get()  --> 2
-function Scalar:add(delta) check(C.nn_slot_add(self.slot, delta)) end
-Scalar.__tostring = function(s) return "scalar(" .. s:get() .. ")" end
 
 local function load_ops()
   local info, attribute = ffi.new "nn_op_info_t", ffi.new "nn_attribute_info"
@@ -234,8 +191,8 @@ local function fill_value(op, out, declared, value, keep)
   local kind = declared.kind
   if value == nil then
     out.kind = 0
-  elseif getmetatable(value) == Scalar and kind == "number" then
-    out.kind, out.number = 4, value.slot
+  elseif getmetatable(value) == scalar.Scalar and kind == "number" then
+    out.kind, out.number = 4, value.number
   elseif type(value) == "number" and kind ~= "text" and kind ~= "dtype" and kind ~= "bool" then
     if kind ~= "number" and value % 1 ~= 0 then
       lib.misuse("%s: %s is %s; a whole number is needed", op.name, declared.name, value)
@@ -329,15 +286,13 @@ end
 --- Calls an op with inputs and attributes by position: what gradient rules use.
 function M.invoke(name, inputs, values) return invoke(ops[name], inputs, values or {}) end
 
---- Fills `nn` with a function for every op, and Tensor with a method for each whose first argument
---- is a tensor.
-function M.install(nn)
-  for _, name in ipairs(names) do
-    local op = ops[name]
-    local function f(...) return invoke(op, parse_arguments(op, ...)) end
-    nn[name] = f
-    if #op.inputs > 0 and not op.list and rawget(Tensor, name) == nil then Tensor[name] = f end
-  end
+--- functions: nn.NAME of every op; a method of tensors too where the first argument is one.
+M.functions = {}
+for _, name in ipairs(names) do
+  local op = ops[name]
+  local function f(...) return invoke(op, parse_arguments(op, ...)) end
+  M.functions[name] = f
+  if #op.inputs > 0 and not op.list and rawget(Tensor, name) == nil then Tensor[name] = f end
 end
 
 return M

@@ -2,11 +2,13 @@
 -- submission, so a compiled step follows the schedule.
 
 local arguments = require "nn.base.arguments"
+local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
 local tape = require "nn.core.tape"
 local layer = require "nn.core.layer_path"
 local module = require "nn.core.module"
 local ops = require "nn.core.op"
+local scalar = require "nn.core.scalar"
 
 local M = {}
 local shared = "lr weight_decay clip skip_nonfinite decay_filter "
@@ -59,28 +61,28 @@ end
 local function new(methods, name, model, options)
   local self = setmetatable({
     parameters = module.entries(name, model),
-    rate = ops.scalar(number_option(name, options, "lr", methods.default_lr, 0)),
-    count = ops.scalar(0),
+    rate = scalar.scalar(number_option(name, options, "lr", methods.default_lr, 0)),
+    count = scalar.scalar(0),
     settings = {
       clip = number_option(name, options, "clip", 0, 0),
       weight_decay = number_option(name, options, "weight_decay", 0, 0),
       skip_nonfinite = options.skip_nonfinite or false,
     },
-    slots = {},
+    states = {},
   }, methods)
   if #self.parameters == 0 then lib.misuse("%s: there are no parameters to train", name) end
   local decay_options = {weight_decay = self.weight_decay, decay_filter = options.decay_filter}
   for _, p in ipairs(self.parameters) do
-    local slot = {decay = group_decay(p, decay_options)}
+    local state = {decay = group_decay(p, decay_options)}
     local state_options = p.tensor.dtype == "bf16" and {dtype = "f32"} or {}
     for _, state_name in ipairs(methods.state_names) do
-      slot[state_name] = ops.call("full_like", p.tensor, 0, state_options)
+      state[state_name] = ops.call("full_like", p.tensor, 0, state_options)
     end
-    slot.stochastic = options.rounding == "stochastic" and p.tensor.dtype == "bf16"
-    if methods.masters and p.tensor.dtype == "bf16" and not slot.stochastic then
-      slot.master = tape.no_grad(function() return p.tensor:to "f32" end)
+    state.stochastic = options.rounding == "stochastic" and p.tensor.dtype == "bf16"
+    if methods.masters and p.tensor.dtype == "bf16" and not state.stochastic then
+      state.master = tape.no_grad(function() return p.tensor:to "f32" end)
     end
-    self.slots[#self.slots + 1] = slot
+    self.states[#self.states + 1] = state
   end
   return self
 end
@@ -90,7 +92,7 @@ local function gradients(self, name)
   local with, grads = {}, {}
   for i, p in ipairs(self.parameters) do
     if p.tensor.grad then
-      with[#with + 1] = {path = p.path, tensor = p.tensor, slot = self.slots[i]}
+      with[#with + 1] = {path = p.path, tensor = p.tensor, state = self.states[i]}
       grads[#grads + 1] = p.tensor.grad
     end
   end
@@ -116,7 +118,7 @@ local function state(self)
   local out = {}
   for i, p in ipairs(self.parameters) do
     for _, name in ipairs {"m", "v", "velocity", "master"} do
-      local value = self.slots[i][name]
+      local value = self.states[i][name]
       if value then out[#out + 1] = {path = p.path .. "." .. name, tensor = value} end
     end
   end
@@ -171,15 +173,14 @@ function AdamW:step()
   return tape.no_grad(function()
     local with, norm = gradients(self, "AdamW")
     self.count:add(1)
-    local recording = require("nn.core.compile").recording()
-    local step = recording and self.count or math.max(1, self.count:get())
+    local step = engine.recording() and self.count or math.max(1, self.count:get())
     local before = layer.now
     for _, p in ipairs(with) do
       layer.at_parameter(p.path)
-      ops.call("adamw_", p.tensor, p.slot.m, p.slot.v, p.tensor.grad, norm,
-        {master = p.slot.master, lr = self.rate, step = step, beta1 = self.beta1,
-         beta2 = self.beta2, eps = self.eps, weight_decay = p.slot.decay, clip = self.clip,
-         skip_nonfinite = self.skip_nonfinite, stochastic = p.slot.stochastic})
+      ops.call("adamw_", p.tensor, p.state.m, p.state.v, p.tensor.grad, norm,
+        {master = p.state.master, lr = self.rate, step = step, beta1 = self.beta1,
+         beta2 = self.beta2, eps = self.eps, weight_decay = p.state.decay, clip = self.clip,
+         skip_nonfinite = self.skip_nonfinite, stochastic = p.state.stochastic})
     end
     layer.set(before)
     return norm
@@ -211,10 +212,10 @@ function SGD:step()
     local before = layer.now
     for _, p in ipairs(with) do
       layer.at_parameter(p.path)
-      local velocity = self.momentum > 0 and p.slot.velocity or nil
+      local velocity = self.momentum > 0 and p.state.velocity or nil
       ops.call("sgd_", p.tensor, p.tensor.grad,
         {velocity = velocity, norm = norm, lr = self.rate, momentum = self.momentum,
-         nesterov = self.nesterov, weight_decay = p.slot.decay, clip = self.clip,
+         nesterov = self.nesterov, weight_decay = p.state.decay, clip = self.clip,
          skip_nonfinite = self.skip_nonfinite})
     end
     layer.set(before)

@@ -1,6 +1,11 @@
 -- How values look at the prompt: tensors aligned with elided middles, modules as a tree with
 -- parameter counts.
 
+local engine = require "nn.base.engine"
+local module = require "nn.core.module"
+local ops = require "nn.core.op"
+local tape = require "nn.core.tape"
+local tensor = require "nn.core.tensor"
 local terminal = require "nn.base.terminal"
 
 local M = {}
@@ -29,11 +34,10 @@ end
 
 -- Of a large tensor, the elements that are shown: the edges of its long axes.
 local function cut_edges(x)
-  local nn = require "nn"
-  return nn.no_grad(function()
+  return tape.no_grad(function()
     for axis, size in ipairs(x.shape) do
       if size > most then
-        x = nn.cat({x:slice(axis, 1, edge), x:slice(axis, size - edge + 1, size)}, axis)
+        x = ops.call("cat", {x:slice(axis, 1, edge), x:slice(axis, size - edge + 1, size)}, axis)
       end
     end
     return x
@@ -146,7 +150,7 @@ end
 --- tensor(x) -> its title and its elements, or the edges of long axes.
 function M.tensor(x)
   local shape, header = x.shape, M.tensor_title(x)
-  if require("nn.core.compile").recording() then return header .. " (being recorded)" end
+  if engine.recording() then return header .. " (being recorded)" end
   local cut = x:count() > large
   local fetched = cut and cut_edges(x) or x
   local numbers, sizes = fetched:numbers(), fetched.shape
@@ -169,6 +173,7 @@ function M.tensor(x)
   end
   return table.concat(lines, "\n")
 end
+tensor.Tensor.__tostring = M.tensor
 
 --- 1234567 -> "1,234,567".
 function M.thousands(n)
@@ -181,7 +186,6 @@ function M.thousands(n)
 end
 
 local function count_of(value)
-  local module = require "nn.core.module"
   if module.is_module(value) then return value:count() end
   local n = 0
   for _, item in ipairs(value) do n = n + count_of(item) end
@@ -190,7 +194,6 @@ end
 
 -- `seen`: modules described before; one that comes again (shared, or its owner) is only named.
 local function describe(value, name, indent, lines, seen)
-  local module, tensor = require "nn.core.module", require "nn.core.tensor"
   local title = module.is_module(value) and getmetatable(value).class_name or ("list of " .. #value)
   if name then title = name .. ": " .. title end
   if seen[value] then
@@ -233,6 +236,7 @@ function M.module(object)
   describe(object, nil, "", lines, {})
   return table.concat(lines, "\n")
 end
+module.text = M.module
 
 --- Bytes for people: "1.5 GB".
 function M.bytes(n)

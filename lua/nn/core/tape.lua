@@ -16,8 +16,8 @@ local enabled, sequence = true, 0
 
 --- nn.grad_enabled() -> whether ops are noted on the tape (false inside nn.no_grad).
 ---     nn.grad_enabled(), nn.no_grad(nn.grad_enabled)  --> true, false
-function M.enabled() return enabled end
-ops.grad_enabled = M.enabled
+function M.grad_enabled() return enabled end
+ops.grad_enabled = M.grad_enabled
 
 --- nn.no_grad(f, ...) -> f(...), with nothing noted on the tape: no memory is kept for gradients,
 --- and tensors that have one may be changed in place.

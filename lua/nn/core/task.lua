@@ -3,8 +3,10 @@
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
+local engine = require "nn.base.engine"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
+local ops = require "nn.core.op"
 local suggest = require "nn.base.suggest"
 local tensor = require "nn.core.tensor"
 local C, check = lib.C, lib.check
@@ -33,14 +35,14 @@ function tensor.Tensor:tile(...)
   return setmetatable({tensor = self, number = number, elements = elements}, Tile)
 end
 
-local kernels
+local known
 
 --- nn.kernels() -> {name = {operands = {{name, mode, optional}}, params = "nn_..._params",
 --- params_size, cuda, index}}: what nn.task can submit. mode: 0 read, 1 write, 2 both.
 ---     nn.kernels().fill.operands[1].name  --> "y"
 function M.kernels()
-  if kernels then return kernels end
-  kernels = {}
+  if known then return known end
+  known = {}
   local info, operand = ffi.new "nn_kernel_info_t", ffi.new "nn_operand_info"
   for k = 0, C.nn_kernel_count() - 1 do
     check(C.nn_kernel_info(k, info))
@@ -54,12 +56,26 @@ function M.kernels()
         name = ffi.string(operand.name), mode = operand.mode, optional = operand.optional ~= 0,
       }
     end
-    kernels[ffi.string(info.name)] = kernel
+    known[ffi.string(info.name)] = kernel
   end
-  return kernels
+  return known
 end
 
-local places = {any = 0, cpu = 1, gpu = 2}
+--- nn.ops() -> the registry: a sorted list of {name, doc, inputs, attributes, samples, no_gradient,
+--- category, kernels, cuda}. kernels: names of those that the op's tasks run; cuda: whether this
+--- build has all of them for GPUs.
+---     nn.ops()[1].name  --> "abs"
+function M.ops()
+  local out, kernels = {}, M.kernels()
+  for i, name in ipairs(ops.names) do
+    local op = ops.ops[name]
+    op.cuda = true
+    for _, kernel in ipairs(op.kernels) do op.cuda = op.cuda and kernels[kernel].cuda end
+    out[i] = op
+  end
+  return out
+end
+
 local task_options = arguments.names "read write update params priority where dtype"
 task_options[1] = true
 
@@ -133,7 +149,8 @@ function M.task(t)
   local unknown = next(given)
   if unknown then lib.misuse("%s: has no operand '%s'", who, tostring(unknown)) end
   local params = params_of(who, kernel, t.params or {}, elements)
-  local where = places[t.where or "any"] or lib.misuse("%s: where is any, cpu or gpu", who)
+  local where = engine.device_kinds[t.where or "any"]
+    or lib.misuse("%s: where is any, cpu or gpu", who)
   local number = lib.dtype_number[dtype or "f32"]
     or lib.misuse("%s: there is no dtype '%s'", who, tostring(dtype))
   local priority = arguments.whole(who, "priority", t.priority or 0, -2 ^ 31, 2 ^ 31 - 1)

@@ -1,5 +1,5 @@
--- Tensors as scripts see them: a small table over an engine handle, with operators. Methods for
--- every op of the registry are added by op.lua.
+-- Tensors as scripts see them: a small table over an engine handle. op.lua adds a method for every
+-- op of the registry, methods.lua operators and more, tape.lua backward(), show.lua how they print.
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
@@ -191,69 +191,6 @@ end
 --- "(2,3)" of {2, 3}.
 function M.shape_text(shape) return "(" .. table.concat(shape, ",") .. ")" end
 
---- nn.from_host(array, shape, dtype, {axes}) -> a tensor with the elements of a row-major C array
---- of dtype's host type (see x:host). Errors: as x:copy_from_host.
----     nn.from_host(require("ffi").new("int32_t[2]", 7, 8), {1, 2}, "i32")  --> {{7, 8}}
-function M.from_host(array, shape, dtype, options)
-  local op = require "nn.core.op"
-  local y = op.call("empty", shape, {dtype = dtype, axes = options and options.axes})
-  return y:copy_from_host(array)
-end
-
--- Shape of a nested table, and its numbers in row-major order.
-local function flatten(value, depth, shape, out)
-  if type(value) == "boolean" then value = value and 1 or 0 end
-  if type(value) == "number" then
-    if depth <= #shape then lib.misuse("tensor: rows of different depth") end
-    out[#out + 1] = value
-    return
-  end
-  if type(value) ~= "table" or getmetatable(value) then
-    lib.misuse("tensor: element %d is %s; numbers, booleans and tables of them are needed",
-               #out + 1, arguments.describe(value))
-  end
-  local count = arguments.list("tensor", "the table", value)
-  if count == 0 then lib.misuse("tensor: an empty table") end
-  if not shape[depth] then
-    if #out > 0 then lib.misuse("tensor: rows of different depth") end
-    shape[depth] = count
-  end
-  if count ~= shape[depth] then
-    lib.misuse("tensor: rows of %d and of %d elements", shape[depth], count)
-  end
-  for i = 1, count do flatten(value[i], depth + 1, shape, out) end
-end
-
-local function first_element(value)
-  while type(value) == "table" do value = value[1] end
-  return value
-end
-
-local creation_options = arguments.names "dtype grad"
-
---- nn.tensor(values, {dtype="f32", grad=false}) -> a tensor from a number or nested tables of
---- numbers or booleans, which make a tensor of bool. `grad`: its gradient is wanted. Errors: rows
---- of different lengths, elements that are neither.
----     nn.tensor{{1, 2}, {3, 4}}:dims()  --> 2, 2
----     nn.tensor{true, false}.dtype  --> "bool"
----     nn.tensor({1, 2.5}, {dtype = "i32"})  --> error: ...which dtype i32 cannot hold
-function M.tensor(values, options)
-  options = arguments.options("tensor", options, creation_options)
-  local shape, list = {}, {}
-  flatten(values, 1, shape, list)
-  local is_bool = type(first_element(values)) == "boolean"
-  local dtype = options.dtype or (is_bool and "bool" or "f32")
-  if not lib.dtype_number[dtype] then
-    lib.misuse("tensor: there is no dtype '%s'", tostring(dtype))
-  end
-  local numbers = ffi.new("double[?]", #list, list)
-  local array = ffi.new(lib.host_type[dtype] .. "[?]", #list)
-  check(C.nn_copy_from_f64(numbers, lib.dtype_number[dtype], #list, array))
-  local y = M.from_host(array, shape, dtype)
-  if options.grad then y.requires_grad = true end
-  return y
-end
-
 --- x:detach() -> the same values, cut off from the tape: no gradient goes through it.
 ---     local w = nn.tensor({3}, {grad = true})
 ---     (w * w:detach()):sum():backward()
@@ -285,29 +222,23 @@ function Tensor:retile(sizes)
   return M.wrap(out[0].slot, out[0].generation)
 end
 
--- Operators. `*` is always elementwise; comparisons are methods, since Lua turns the results of <
--- and == into booleans. There is no #x: LuaJIT counts a table's fields there; x:dim(1) is the size.
-local function operator(name)
-  return function(a, b)
-    if not (is_tensor(a) or type(a) == "number") or not (is_tensor(b) or type(b) == "number") then
-      lib.misuse("%s: cannot combine a %s and a %s", name, is_tensor(a) and "tensor" or type(a),
-                 is_tensor(b) and "tensor" or type(b))
-    end
-    return require("nn.core.op").call(name, a, b)
+--- nn.scope(f, ...) -> f(...). Every tensor made inside is freed at the end, except those that f
+--- returns.
+---     nn.scope(function() return x:square():sum() end)  --> 91
+function M.scope(f, ...)
+  arguments.callable("scope", f)
+  check(C.nn_scope_begin())
+  local results = {lib.protected(f, ...)}
+  local count, kept = table.maxn(results), {}
+  for i = 2, count do
+    if is_tensor(results[i]) then kept[#kept + 1] = results[i] end
   end
+  local refs = ffi.new("nn_ref[?]", math.max(1, #kept))
+  for i, t in ipairs(kept) do refs[i - 1] = t.ref end
+  check(C.nn_scope_end(refs, #kept))
+  if not results[1] then error(results[2], 0) end
+  return unpack(results, 2, count)
 end
-Tensor.__add, Tensor.__sub = operator "add", operator "sub"
-Tensor.__mul, Tensor.__div = operator "mul", operator "div"
-Tensor.__pow, Tensor.__mod = operator "pow", operator "remainder"
-Tensor.__unm = function(a) return require("nn.core.op").call("neg", a) end
-local function compare(sign, name)
-  return function()
-    lib.misuse("two tensors cannot be compared by %s; a:%s(b) gives a tensor of booleans", sign,
-               name)
-  end
-end
-Tensor.__lt, Tensor.__le = compare("< or >", "lt"), compare("<= or >=", "le")
-Tensor.__tostring = function(a) return require("nn.core.show").tensor(a) end
 
 -- What the tape keeps on a tensor.
 local unset = {

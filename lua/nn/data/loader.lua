@@ -6,10 +6,11 @@ local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local bpe_files = require "nn.text.bpe_files"
 local config = require "nn.io.config"
+local from_host = require("nn.core.creation").from_host
+local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local host = require "nn.host"
 local lib = require "nn.base.capi"
-local tensor = require "nn.core.tensor"
 local token_file = require "nn.data.token_file"
 local vocabulary = require "nn.text.vocabulary"
 
@@ -57,7 +58,7 @@ local function windows_at(self, starts)
   local targets = ffi.new("int32_t[?]", rows * context)
   for row, start in ipairs(starts) do copy_window(self, start, row - 1, ids, targets) end
   local shape, axes = {rows, context}, {axes = "batch,time"}
-  return tensor.from_host(ids, shape, "i32", axes), tensor.from_host(targets, shape, "i32", axes)
+  return from_host(ids, shape, "i32", axes), from_host(targets, shape, "i32", axes)
 end
 
 --- loader:batch() -> ids, targets: both (batch * accum, context) i32; targets are the ids one
@@ -145,7 +146,7 @@ end
 -- billion ids a second most files are read whole; `deadline` (of nn.now()) bounds it, and what is
 -- left is looked at when it is read.
 local function check_ids(loader, deadline)
-  local tokens, vocab, now = loader.tokens, loader.vocab, require("nn").now
+  local tokens, vocab, now = loader.tokens, loader.vocab, engine.now
   local last, at = loader.first + loader.count, loader.first
   while at < last and now() < deadline do
     local stop = math.min(last, at + 2 ^ 22)
@@ -287,7 +288,7 @@ function M.data(given, options)
   local train = new_loader(source, 0, part, all)
   local validation = new_loader(val or source, val and 0 or part, rest, all)
   if cfg.bin ~= "" then
-    local deadline = require("nn").now() + SCAN_SECONDS
+    local deadline = engine.now() + SCAN_SECONDS
     check_ids(validation, deadline)
     check_ids(train, deadline)
   end

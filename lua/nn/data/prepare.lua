@@ -3,6 +3,7 @@
 local cjson = require "cjson"
 local ffi = require "ffi"
 local data = require "nn.data.loader"
+local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local units = require "nn.base.units"
@@ -210,13 +211,12 @@ local function write_json_lines(self, source, moved)
 end
 
 local function progress_of(sources)
-  local nn = require "nn"
-  local total, before, start = 0, 0, nn.now()
+  local total, before, start = 0, 0, engine.now()
   local shown = start
   for _, source in ipairs(sources) do total = total + source.size end
-  local tty = nn.is_tty(2)
+  local tty = engine.is_tty(2)
   local function show(bytes, last)
-    local now = nn.now()
+    local now = engine.now()
     if now - shown < (tty and 0.2 or 10) and not (last and tty) then return end
     shown = now
     local rate = bytes / math.max(1e-9, now - start)
@@ -227,7 +227,7 @@ local function progress_of(sources)
     if last and tty then io.stderr:write "\n" end
   end
   return function(bytes)
-    if nn.interrupted() then lib.fail "interrupted; no file was made" end
+    if engine.interrupted() then lib.fail "interrupted; no file was made" end
     show(before + bytes)
   end, function(source) before = before + source.size end, function() show(total, true) end
 end

@@ -120,18 +120,17 @@ local function key_of(text)
 end
 
 local function add_docs(out, path)
-  local block, start, number, section = {}, nil, 0, nil
+  local block, start, number = {}, nil, 0
   for line in (files.read(files.join(host.root, path)) .. "\n"):gmatch "(.-)\n" do
     number = number + 1
     local comment = line:match "^%-%-%- ?(.*)$"
-    section = line:match "^%-%- ## ([^.]+)" or section
     if comment then
       block[#block + 1], start = comment, start or number
     elseif #block > 0 then
       local text = table.concat(block, "\n")
       out[#out + 1] = new_entry {
-        key = key_of(text), names = names_of(text, line), text = text, section = section,
-        file = path, where = ("%s:%d"):format(path, start)}
+        key = key_of(text), names = names_of(text, line), text = text, file = path,
+        where = ("%s:%d"):format(path, start)}
       block, start = {}, nil
     end
   end
@@ -147,8 +146,7 @@ local function scripts_in(folder, out)
 end
 
 --- library() -> {entry, ...} in the order of files and lines: names = {name = true}, key ("x:dim";
---- nil of what is not public), text, signature, prose, example, file, where, section (the heading
---- `-- ## TITLE` above it).
+--- nil of what is not public), text, signature, prose, example, file, where.
 function M.library()
   if library then return library end
   library = {}

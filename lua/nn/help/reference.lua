@@ -9,25 +9,23 @@ local lib = require "nn.base.capi"
 
 local M = {}
 
--- Titles of what each file holds, in the order of the reference; one that is not here comes last,
--- under its own name. A heading `-- ## TITLE` in the file goes before it.
+-- Titles of what the files of the library hold, in the order of the reference; a file that is not
+-- here comes last, under its own name.
 local titles = {
-  {"lua/nn/core/tensor.lua", "Tensors"}, {"lua/nn/init.lua", "The library"},
-  {"lua/nn/core/tape.lua", "Gradients"}, {"lua/nn/core/module.lua", "Modules"},
-  {"lua/nn/core/layers.lua", "Layers"}, {"models/gpt2.lua", "GPT-2"},
-  {"lua/nn/core/optim.lua", "Optimizers"}, {"lua/nn/train/schedule.lua", "Learning rates"},
-  {"lua/nn/core/compile.lua", "Compiled functions"}, {"lua/nn/core/op.lua", "Scalars"},
-  {"lua/nn/data/loader.lua", "Data"}, {"lua/nn/text/vocabulary.lua", "Vocabularies"},
-  {"lua/nn/text/bpe.lua", "Tokenizers"}, {"lua/nn/text/bpe_files.lua", "Tokenizer files"},
-  {"lua/nn/text/bpe_train.lua", "Learning a tokenizer"},
-  {"lua/nn/models/generate.lua", "Models in use"}, {"lua/nn/models/load.lua", "Model files"},
-  {"lua/nn/models/hugging_face.lua", "Models of transformers"},
-  {"lua/nn/io/safetensors.lua", "Files of tensors"},
-  {"lua/nn/models/checkpoint.lua", "Checkpoints"}, {"lua/nn/io/config.lua", "Settings"},
-  {"lua/nn/train/settings.lua", "Settings of a run"}, {"lua/nn/train/run.lua", "Runs"},
-  {"lua/nn/core/accumulate.lua", "Batches in parts"}, {"lua/nn/plan/step.lua", "Plans"},
-  {"lua/nn/core/task.lua", "Tasks"}, {"lua/nn/measure/profile.lua", "Measuring"},
-  {"lua/nn/base/budget.lua", "Memory"}, {"lua/nn/test.lua", "Tests"},
+  {"Tensors", "core/tensor"}, {"Making tensors", "core/creation"}, {"Shapes", "core/methods"},
+  {"Gradients", "core/tape"}, {"Modules", "core/module"}, {"Layers", "core/layers"},
+  {"GPT-2", "models/gpt2.lua"}, {"Optimizers", "core/optim"},
+  {"Learning rates", "train/schedule"}, {"Compiled functions", "core/compile"},
+  {"Scalars", "core/scalar"}, {"Data", "data/loader"}, {"Vocabularies", "text/vocabulary"},
+  {"Tokenizers", "text/bpe"}, {"Tokenizer files", "text/bpe_files"},
+  {"Learning a tokenizer", "text/bpe_train"}, {"Models in use", "models/generate"},
+  {"Model files", "models/load"}, {"Models of transformers", "models/hugging_face"},
+  {"Files of tensors", "io/safetensors"}, {"Checkpoints", "models/checkpoint"},
+  {"Settings", "io/config"}, {"Settings of a run", "train/settings"}, {"Runs", "train/run"},
+  {"Batches in parts", "core/accumulate"}, {"Plans", "plan/step"},
+  {"Workers, random numbers, signals", "base/engine"}, {"Memory", "base/budget"},
+  {"Measuring", "measure/profile"}, {"Tasks", "core/task"},
+  {"Errors and options", "base/capi", "base/arguments"}, {"Tests", "test"},
 }
 local categories = {
   "creation", "random", "pointwise", "reductions", "rows", "products", "views", "indexing",
@@ -85,25 +83,17 @@ local function group(entries, first, title_of)
 end
 
 local function library_sections()
-  local by_file, order, out = {}, {}, {}
-  for _, title in ipairs(titles) do
-    by_file[title[1]], order[#order + 1] = {title = title[2]}, title[1]
+  local order, title_of, public = {}, {}, {}
+  for i, title in ipairs(titles) do
+    order[i] = title[1]
+    for k = 2, #title do title_of[title[k]] = title[1] end
   end
   for _, entry in ipairs(docs.library()) do
-    if entry.key then
-      if not by_file[entry.file] then
-        by_file[entry.file], order[#order + 1] = {title = entry.file}, entry.file
-      end
-      table.insert(by_file[entry.file], entry)
-    end
+    if entry.key then public[#public + 1] = entry end
   end
-  for _, file in ipairs(order) do
-    local own = by_file[file]
-    for _, section in ipairs(group(own, {own.title}, function(entry)
-      return entry.section or own.title
-    end)) do out[#out + 1] = section end
-  end
-  return out
+  return group(public, order, function(entry)
+    return title_of[entry.file:match "^lua/nn/(.*)%.lua$" or entry.file] or entry.file
+  end)
 end
 
 local function anchor(title) return (title:lower():gsub("[^%w%- ]", ""):gsub(" ", "-")) end

@@ -2,6 +2,7 @@
 -- header, raw row-major data. Files come from anywhere, so a reader believes nothing unchecked.
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
+local creation = require "nn.core.creation"
 local files = require "nn.io.files"
 local json = require "nn.io.json"
 local lib = require "nn.base.capi"
@@ -290,7 +291,7 @@ function File:tensor(name)
              tensor.shape_text(entry.shape))
   end
   local data = self:data(name)
-  local made = tensor.from_host(is_half and floats_of(data, entry.bytes / 2) or data, entry.shape,
+  local made = creation.from_host(is_half and floats_of(data, entry.bytes / 2) or data, entry.shape,
                                 dtype)
   files.forget(self.map, self.begin + entry.first, entry.bytes)
   return made

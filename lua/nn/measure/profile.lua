@@ -4,8 +4,11 @@
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
+local creation = require "nn.core.creation"
+local engine = require "nn.base.engine"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
+local tape = require "nn.core.tape"
 local units = require "nn.base.units"
 local C, check = lib.C, lib.check
 
@@ -212,21 +215,20 @@ end
 --- at once: the best of five rounds after a warm-up.
 ---     nn.sgemm_gflops(256) > 0  --> true
 function M.sgemm_gflops(size)
-  local nn = require "nn"
   size = size or 2048
-  local workers = nn.workers()
-  return nn.no_grad(function()
+  local workers = engine.workers()
+  return tape.no_grad(function()
     local a, b, best = {}, {}, 0
     for i = 1, workers do
-      a[i], b[i] = nn.rand(size, size):retile {0, 0}, nn.rand(size, size):retile {0, 0}
+      a[i], b[i] = creation.rand(size, size):retile {0, 0}, creation.rand(size, size):retile {0, 0}
     end
     for round = 0, 5 do
-      nn.sync()
-      local start = nn.now()
+      engine.sync()
+      local start = engine.now()
       local products = {}
       for i = 1, workers do products[i] = a[i]:matmul(b[i]) end
-      nn.sync()
-      local rate = 2 * size ^ 3 * workers / (nn.now() - start) / 1e9
+      engine.sync()
+      local rate = 2 * size ^ 3 * workers / (engine.now() - start) / 1e9
       if round > 0 then best = math.max(best, rate) end
       for i = 1, workers do products[i]:release() end
     end

@@ -3,10 +3,12 @@
 -- a folder of that name is complete, and what was saved before is still there. Reading checks the
 -- length and CRC-32 of every file. Tensors are written in the background, while training goes on.
 local arguments = require "nn.base.arguments"
+local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local safetensors = require "nn.io.safetensors"
+local tape = require "nn.core.tape"
 
 local M = {}
 local FORMAT = 1
@@ -85,14 +87,13 @@ Saving.__index = Saving
 --- start(out, parts) -> saving: begins to write OUT/checkpoint-STEP, as everything is now; `parts`
 --- as for nn.save_checkpoint. It becomes a checkpoint by saving:finish().
 function M.start(out, parts)
-  local nn = require "nn"
   local self = setmetatable({out = out, parts = parts, writing = {}}, Saving)
   self.path = files.join(out, name_of(parts.step))
   self.temporary = self.path .. ".tmp"
   files.remove(self.temporary)
   files.make_folder(self.temporary, "the checkpoint's folder")
   self.state = {format = FORMAT, step = parts.step, files = {}, config = parts.config,
-                random = nn.random_state(), version = nn.version():match "^[^\n]*",
+                random = engine.random_state(), version = engine.version():match "^[^\n]*",
                 data = parts.data and parts.data:state(), best = parts.best,
                 vocabulary = parts.vocabulary and parts.vocabulary:state(),
                 optimizer = parts.optim and parts.optim:numbers()}
@@ -231,7 +232,7 @@ end
 ---     nn.open_checkpoint(path):restore_model(model)
 ---     model.tok.weight:abs():max():item() > 0  --> true
 function Checkpoint:restore_model(model)
-  require("nn").no_grad(function()
+  tape.no_grad(function()
     restore_tensors(files.join(self.path, "model.safetensors"), model:state())
   end)
 end
@@ -243,16 +244,15 @@ end
 ---                                                 data = data.train})
 ---     nn.open_checkpoint(path):restore{model = model, optim = optim, data = data.train}  --> true
 function Checkpoint:restore(parts)
-  local nn = require "nn"
   local state = self.state
   self:restore_model(parts.model)
   if parts.optim and state.optimizer then
-    nn.no_grad(function()
+    tape.no_grad(function()
       restore_tensors(files.join(self.path, "optimizer.safetensors"), parts.optim:state())
     end)
     parts.optim:set_numbers(state.optimizer)
   end
-  nn.set_random_state(state.random)
+  engine.set_random_state(state.random)
   return not (parts.data and state.data) or parts.data:set_state(state.data)
 end
 

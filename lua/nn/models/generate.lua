@@ -2,21 +2,24 @@
 -- or the data position of a training run.
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
+local compile = require "nn.core.compile"
 local data = require "nn.data.loader"
+local from_host = require("nn.core.creation").from_host
+local engine = require "nn.base.engine"
 local layer = require "nn.core.layer_path"
+local layers = require "nn.core.layers"
 local lib = require "nn.base.capi"
 local sample = require "nn.models.sample"
-local tensor = require "nn.core.tensor"
+local tape = require "nn.core.tape"
 
 local M = {}
 
 --- as_it_is(f, ...) -> f(...), without gradients and without dropout.
 function M.as_it_is(f, ...)
-  local nn = require "nn"
-  local before = nn.training()
-  nn.training(false)
-  local results = {lib.protected(nn.no_grad, f, ...)}
-  nn.training(before)
+  local before = layers.training()
+  layers.training(false)
+  local results = {lib.protected(tape.no_grad, f, ...)}
+  layers.training(before)
   if not results[1] then error(results[2], 0) end
   return unpack(results, 2, table.maxn(results))
 end
@@ -24,7 +27,7 @@ end
 local compiled = setmetatable({}, {__mode = "k"})       -- the compiled loss of each model
 
 local function loss_function(model)
-  compiled[model] = compiled[model] or require("nn").compile(function(ids, targets)
+  compiled[model] = compiled[model] or compile.compile(function(ids, targets)
     return model(ids, targets)
   end)
   return compiled[model]
@@ -34,7 +37,6 @@ end
 --- the same ones; `batches` (0 or nil: all) bounds their number. nil when a signal to stop came.
 ---     nn.evaluate(model, data.val, 4)  --> 5.6
 function M.evaluate(model, loader, batches)
-  local nn = require "nn"
   arguments.need(type(model) == "table", "evaluate", "the model", model, "a module is needed")
   arguments.need(type(loader) == "table" and loader.windows, "evaluate", "the loader", loader,
                  "data.train or data.val of nn.data is needed")
@@ -51,7 +53,7 @@ function M.evaluate(model, loader, batches)
       local loss = f(ids, targets)
       if before then read() end
       waiting = {ids, targets, loss = loss, rows = count}
-      if nn.interrupted() then return nil end
+      if engine.interrupted() then return nil end
     end
     read()
     return sum / rows
@@ -70,11 +72,11 @@ end
 
 local function ids_tensor(rows, columns, value)
   local array = tensor_of(rows, columns, value)
-  return tensor.from_host(array, {#rows, columns}, "i32", {axes = "batch,time"})
+  return from_host(array, {#rows, columns}, "i32", {axes = "batch,time"})
 end
 
 local function vector(rows, value)
-  return tensor.from_host(tensor_of(rows, 1, value), {#rows}, "i32")
+  return from_host(tensor_of(rows, 1, value), {#rows}, "i32")
 end
 
 -- Logits (rows,V) as a host array that may be changed, and V.
@@ -109,8 +111,7 @@ end
 -- With a cache: all prompts at once, shorter ones padded at their end, then a token at a time.
 -- Padding does no harm: what it wrote into the cache is written over before it is seen.
 local function cached_reader(model, caches)
-  local nn = require "nn"
-  local step = nn.compile(function(ids, start, last)
+  local step = compile.compile(function(ids, start, last)
     return layer.call(model, model.next, ids, caches, start, last)
   end)
   local prompts_read = false
@@ -184,8 +185,7 @@ end
 -- Up to `most` likeliest tokens of every row, which the engine finds and reads again by itself: the
 -- next step is submitted before the ids of this one are looked at. Returns whether rows go on.
 local function extend_ahead(model, caches, rows, options, most)
-  local nn = require "nn"
-  local step = nn.compile(function(ids, start)
+  local step = compile.compile(function(ids, start)
     local logits = layer.call(model, model.next, ids, caches, start)
     return logits:argmax {axis = -1, keepdim = true}:to "i32", start + 1, logits:slice(2, 1, 1)
   end)
@@ -204,7 +204,7 @@ local function extend_ahead(model, caches, rows, options, most)
   for _ = 1, most do
     local found, next_start, first = step(ids, start)
     start:release()
-    if before and (not look(before, before_first) or nn.interrupted()) then return false end
+    if before and (not look(before, before_first) or engine.interrupted()) then return false end
     if before then before:release() end
     ids, start, before, before_first = found, next_start, found, first
   end
@@ -212,7 +212,6 @@ local function extend_ahead(model, caches, rows, options, most)
 end
 
 local function run(model, rows, options)
-  local nn = require "nn"
   local context = model.config and model.config.context or math.huge
   local longest, tokens, caches = 0, options.tokens or 100, nil
   for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
@@ -223,11 +222,11 @@ local function run(model, rows, options)
   while step <= tokens do
     if caches and longest + step - 1 > context then caches, read = nil, plain_reader(model) end
     local logits, size = read(rows)
-    if not extend(rows, logits, size, options, step) or nn.interrupted() then break end
+    if not extend(rows, logits, size, options, step) or engine.interrupted() then break end
     step = step + 1
     if caches and likeliest then
       local most = math.min(tokens, context - longest + 1) - step + 1
-      if not extend_ahead(model, caches, rows, options, most) or nn.interrupted() then break end
+      if not extend_ahead(model, caches, rows, options, most) or engine.interrupted() then break end
       step, caches, read = step + math.max(0, most), nil, plain_reader(model)
     end
   end

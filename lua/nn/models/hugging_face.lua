@@ -2,11 +2,13 @@
 -- index) and the tokenizer's files. Its Conv1D keeps weights as (in, out), ours are (out, in).
 local arguments = require "nn.base.arguments"
 local bpe_files = require "nn.text.bpe_files"
+local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local json = require "nn.io.json"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local safetensors = require "nn.io.safetensors"
+local tape = require "nn.core.tape"
 
 local M = {}
 
@@ -107,7 +109,7 @@ local function copy_parameter(p, by_name, folder)
   local source = entry.file:tensor(entry.name)
   p.tensor:copy_(source, {transposed = transposed})
   source:release()
-  require("nn").sync()                             -- so that only one such copy is there at a time
+  engine.sync()                                    -- so that only one such copy is there at a time
 end
 
 --- sizes(folder) -> {layers=, heads=, embd=, context=, vocab=} as config.json has them, and the
@@ -134,7 +136,7 @@ local load_options = arguments.names "dropout dtype"
 ---     nn.save_hf("another", model)
 ---     nn.load_hf("another").config.embd  --> 16
 function M.load_hf(folder, options)
-  local nn, GPT2 = require "nn", require "models.gpt2"
+  local GPT2 = require "models.gpt2"
   arguments.need(type(folder) == "string", "load_hf", "the folder", folder, "a text is needed")
   options = arguments.options("load_hf", options, load_options)
   if not files.list(folder) then lib.fail("there is no folder '%s'", folder) end
@@ -144,7 +146,7 @@ function M.load_hf(folder, options)
   local sizes, tokenizer = M.sizes(folder)
   sizes.dropout, sizes.dtype = options.dropout, options.dtype
   local model = GPT2(sizes)
-  nn.no_grad(function()
+  tape.no_grad(function()
     for _, p in ipairs(model:parameters()) do copy_parameter(p, by_name, folder) end
   end)
   return model, tokenizer

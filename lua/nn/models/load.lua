@@ -1,8 +1,12 @@
 -- Opening a trained model from whatever holds one: a folder of transformers, a checkpoint, or the
 -- folder of a run.
 local arguments = require "nn.base.arguments"
+local bpe_files = require "nn.text.bpe_files"
 local checkpoint = require "nn.models.checkpoint"
+local compile = require "nn.core.compile"
+local engine = require "nn.base.engine"
 local files = require "nn.io.files"
+local hugging_face = require "nn.models.hugging_face"
 local lib = require "nn.base.capi"
 local vocabulary = require "nn.text.vocabulary"
 
@@ -49,7 +53,7 @@ end
 --- load_model would give, without reading its weights.
 function M.outline(path, tokenizer)
   if path == "" then lib.fail "give model=FOLDER" end
-  local nn, found = require "nn", find_checkpoint(path)
+  local found = find_checkpoint(path)
   local settings, words
   if found then
     settings, words = found.state.config.model, vocabulary_of(found)
@@ -57,8 +61,8 @@ function M.outline(path, tokenizer)
     settings, words = require("nn.models.hugging_face").sizes(path)
   end
   local out = {}
-  nn.plan(function() out.config = require "models.gpt2"(settings).config end)
-  if tokenizer and tokenizer ~= "" then words = nn.tokenizer(tokenizer) end
+  compile.plan(function() out.config = require "models.gpt2"(settings).config end)
+  if tokenizer and tokenizer ~= "" then words = bpe_files.tokenizer(tokenizer) end
   return out, words
 end
 
@@ -81,16 +85,16 @@ end
 function M.load_model(path, tokenizer)
   arguments.need(type(path) == "string", "load_model", "the path", path, "a text is needed")
   if path == "" then lib.fail "give model=FOLDER" end
-  local nn, found = require "nn", find_checkpoint(path)
-  local random = nn.random_state()
+  local found = find_checkpoint(path)
+  local random = engine.random_state()
   local results = {}
   if found then
     results[1], results[2] = from_checkpoint(found)
   else
-    results[1], results[2] = nn.load_hf(path)
+    results[1], results[2] = hugging_face.load_hf(path)
   end
-  nn.set_random_state(random)
-  if tokenizer and tokenizer ~= "" then results[2] = nn.tokenizer(tokenizer) end
+  engine.set_random_state(random)
+  if tokenizer and tokenizer ~= "" then results[2] = bpe_files.tokenizer(tokenizer) end
   return results[1], results[2]
 end
 

@@ -1,5 +1,6 @@
 -- What a model in use would take: plans for the recipes that evaluate it and that generate text.
 -- The model is known by its settings; its weights are not read.
+local creation = require "nn.core.creation"
 local generate = require "nn.models.generate"
 local lib = require "nn.base.capi"
 local step_plan = require "nn.plan.step"
@@ -10,7 +11,7 @@ local M = {}
 local function new_model(config) return require "models.gpt2"(config) end
 
 local function ids_of(rows, time)
-  return require("nn").zeros({rows, time}, {dtype = "i32", axes = "batch,time"})
+  return creation.zeros({rows, time}, {dtype = "i32", axes = "batch,time"})
 end
 
 -- FLOPs of a token that `time` tokens are seen with; forward is a third of all.
@@ -22,7 +23,7 @@ end
 --- table.
 function M.evaluation(config, batch)
   local context, tokens = config.context, batch * config.context
-  return require("nn").plan_step(function(rows)
+  return step_plan.plan_step(function(rows)
     local model, ids, targets = new_model(config), ids_of(rows, context), ids_of(rows, context)
     return function() return generate.as_it_is(model, ids, targets) end,
            {weights = model, other = {ids, targets}}
@@ -33,12 +34,11 @@ end
 -- A step that reads `time` tokens of each row into the cache: prompts from their beginning
 -- (`whole`), or the newest token. `logits` are what the script reads.
 local function reading(config, rows, time, whole)
-  local nn = require "nn"
   local model = new_model(config)
   local caches = model:caches(rows)
-  local ids, start = ids_of(rows, time), nn.zeros({rows}, {dtype = "i32"})
-  local last = whole and nn.zeros({rows}, {dtype = "i32"}) or nil
-  local logits = nn.zeros({rows, config.vocab}, {dtype = config.dtype, axes = "batch,vocab"})
+  local ids, start = ids_of(rows, time), creation.zeros({rows}, {dtype = "i32"})
+  local last = whole and creation.zeros({rows}, {dtype = "i32"}) or nil
+  local logits = creation.zeros({rows, config.vocab}, {dtype = config.dtype, axes = "batch,vocab"})
   local function step() logits:copy_(model:next(ids, caches, start, last)) end
   return function() generate.as_it_is(step) end,
          {weights = model, cache = caches, other = {ids, start, logits, last}}

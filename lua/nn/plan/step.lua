@@ -2,7 +2,9 @@
 -- computed and no tensor is allocated. training.lua has plans of training on top of this,
 -- inference.lua those of models in use.
 local arguments = require "nn.base.arguments"
+local budget = require "nn.base.budget"
 local compile = require "nn.core.compile"
+local engine = require "nn.base.engine"
 local tape = require "nn.core.tape"
 local lib = require "nn.base.capi"
 local tensor = require "nn.core.tensor"
@@ -73,7 +75,7 @@ function M.load()
   local file = io.open "/proc/loadavg"
   local load = file and tonumber(file:read "*l":match "^[%d.]+") or 0
   if file then file:close() end
-  return load, load >= 0.5 * require("nn").workers() + 0.5
+  return load, load >= 0.5 * engine.workers() + 0.5
 end
 
 --- step(build, measured, alone) -> what compile.simulated() tells of a step, and `parameters`,
@@ -92,26 +94,24 @@ end
 
 --- memory_there() -> bytes that tensors may take.
 function M.memory_there()
-  local nn = require "nn"
-  if nn.memory().budget == 0 then nn.memory_budget(0) end
-  return nn.memory().budget
+  if budget.memory().budget == 0 then budget.memory_budget(0) end
+  return budget.memory().budget
 end
 
 --- largest_batch(needs, batch, there, seconds) -> the largest batch with needs(batch) <= there, 0
 --- for none, and what it needs; nil where the search took longer than that and only shows that as
 --- many fit. needs() grows nearly linearly, which keeps the number of its calls small.
 function M.largest_batch(needs, batch, there, seconds)
-  local nn = require "nn"
-  local deadline = nn.now() + seconds
+  local deadline = engine.now() + seconds
   local fits, bytes, slope = 0, 0, nil         -- known to fit, with so many bytes
   local fails, too_much = math.huge, nil       -- known not to
   local try, gap, bisect = batch, 1, false
   local per_row = 0                            -- seconds that a plan takes for each row
   while fails - fits > 1 do
-    local start = nn.now()
+    local start = engine.now()
     if start + per_row * try > deadline then return fits, nil end
     local need = needs(try)
-    per_row = (nn.now() - start) / try
+    per_row = (engine.now() - start) / try
     if need > there then
       fails, too_much = try, need
     else
@@ -186,7 +186,7 @@ function M.report(plan, o)
       .. "shorter"):format(plan.load)}
   end
   for _, row in ipairs(o.rows or {}) do rows[#rows + 1] = row end
-  local _, gpus = require("nn").workers()
+  local _, gpus = engine.workers()
   if gpus > 0 then
     rows[#rows + 1] = {"GPUs", ("%d, not in these numbers: tiles pass through their memory, which "
       .. "does not lower what RAM holds; time and GPU memory are not estimated"):format(gpus)}

@@ -1,5 +1,8 @@
 -- What a training run would take: plans of its steps (step.lua), of which accumulated parts of
 -- a batch are not all recorded.
+local creation = require "nn.core.creation"
+local engine = require "nn.base.engine"
+local lib = require "nn.base.capi"
 local step_plan = require "nn.plan.step"
 
 local M = {}
@@ -16,14 +19,13 @@ function M.parts_to_record(parts)
 end
 
 local function simulated(build, rows, context, measured, parts)
-  local nn, lib = require "nn", require "nn.base.capi"
   local before, flops_per_token = few, nil
   few, seen = parts, 1
   local ok, plan = lib.protected(step_plan.step, function()
     local model, optim, step = build()
     flops_per_token = model.flops_per_token and model:flops_per_token(context)
     local shape, options = {rows, context}, {dtype = "i32", axes = "batch,time"}
-    local ids, targets = nn.zeros(shape, options), nn.zeros(shape, options)
+    local ids, targets = creation.zeros(shape, options), creation.zeros(shape, options)
     return function() return step(ids, targets) end,
            {weights = model, optimizer = optim, other = {ids, targets}}
   end, measured)
@@ -38,7 +40,7 @@ end
 --- makes and returns the model, the optimizer and the step.
 function M.step(build, rows, context, measured)
   -- Parts of a batch that are recorded: more than are worked on at once; others are like the last.
-  local enough = require("nn").workers() + 4
+  local enough = engine.workers() + 4
   local plan = simulated(build, rows, context, measured, enough)
   local more = plan.parts - enough
   if more <= 0 then return plan end

@@ -2,6 +2,7 @@
 -- elsewhere and with TERM=dumb), metrics.jsonl, one JSON object per event, for programs, event
 -- files for TensorBoard, and report.html.
 local curve = require "nn.train.curve"
+local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local metrics = require "nn.train.metrics"
@@ -17,9 +18,9 @@ Log.__index = Log
 
 --- new(folder) -> log. metrics.jsonl in the folder is added to, never overwritten.
 function M.new(folder)
-  local tty = require("nn").is_tty(1) and os.getenv "TERM" ~= "dumb"
-  local color = tty and (os.getenv "NO_COLOR" or "") == ""
-  return setmetatable({folder = folder, tty = tty, color = color, shown = 0, last = -1}, Log)
+  local tty = engine.is_tty(1) and os.getenv "TERM" ~= "dumb"
+  return setmetatable({folder = folder, tty = tty, color = terminal.has_colors(1), shown = 0,
+                       last = -1}, Log)
 end
 
 -- Appends a line to metrics.jsonl, and says once what prevents it: a run does not end for that.
@@ -71,14 +72,13 @@ local REPORT_SECONDS, REPORT_SHARE = 10, 300     -- not more often, and at most 
 -- Writes report.html anew, now and then, or `at_once` where that is cheap. A run does not end
 -- because its report cannot be written.
 function Log:refresh_report(at_once)
-  local nn = require "nn"
-  local start = nn.now()
+  local start = engine.now()
   if start < (self.report_from or 0) or (not at_once and start < (self.report_due or 0)) then
     return
   end
   local good, problem = lib.protected(report.write, files.join(self.folder, "report.html"),
                                       {self.folder}, self.folder)
-  local took = nn.now() - start
+  local took = engine.now() - start
   self.report_from = good and start + REPORT_SHARE * took or math.huge
   self.report_due = start + math.max(REPORT_SECONDS, REPORT_SHARE * took)
   if not good then self:say("warning: no report.html: " .. tostring(problem)) end
@@ -126,7 +126,7 @@ end
 --- log:wants_progress() -> whether to call progress() for a step that is not logged: on a terminal,
 --- ten times a second.
 function Log:wants_progress()
-  return self.tty and require("nn").now() - self.last > 0.1
+  return self.tty and engine.now() - self.last > 0.1
 end
 
 --- log:progress(fields): shows step, steps, loss, lr, grad_norm, ms, tokens_per_s, mfu, memory
@@ -136,7 +136,7 @@ function Log:progress(fields)
   local line = M.line(fields, (terminal.size()) - 1)
   io.write("\r", line, "\27[K")
   io.flush()
-  self.shown, self.last = #line, require("nn").now()
+  self.shown, self.last = #line, engine.now()
 end
 
 --- log:close(): ends the progress line and the file.

@@ -3,16 +3,20 @@
 -- results of a step are read only when the second step after it has been submitted, when they are
 -- there in any case: reading earlier would let the engine run dry.
 local arguments = require "nn.base.arguments"
+local budget = require "nn.base.budget"
 local checkpoint = require "nn.models.checkpoint"
+local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local log = require "nn.train.log"
 local metrics = require "nn.train.metrics"
 local module = require "nn.core.module"
+local profile = require "nn.measure.profile"
 local run_plan = require "nn.plan.training"
 local run_profile = require "nn.train.profiling"
 local run_settings = require "nn.train.settings"
 local saver = require "nn.train.saver"
+local tensor = require "nn.core.tensor"
 local units = require "nn.base.units"
 local vocabulary = require "nn.text.vocabulary"
 
@@ -32,7 +36,6 @@ local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in
 ---     for _ in run:steps() do run:record(step(data.train:batch())) end
 ---     run:done {val_loss = nn.evaluate(model, data.val, 2)}
 function M.run(cfg)
-  local nn = require "nn"
   run_settings.need(cfg)
   local out = cfg.out ~= "" and cfg.out or run_settings.default_folder(cfg)
   if not cfg.plan then run_settings.check_folder(out, cfg.resume) end
@@ -42,8 +45,8 @@ function M.run(cfg)
   self.saver = saver.new(out, cfg, function(step, path)
     self.log:event("checkpoint", {step = step, path = path})
   end)
-  if cfg.memory_gb > 0 then nn.memory_budget(cfg.memory_gb * 1e9) end
-  nn.seed(cfg.seed)
+  if cfg.memory_gb > 0 then budget.memory_budget(cfg.memory_gb * 1e9) end
+  engine.seed(cfg.seed)
   local function warn(text) self:say("warning: " .. text) end
   self.checkpoint = checkpoint.find(out, cfg.resume, warn)
   local state = self.checkpoint and self.checkpoint.state
@@ -119,7 +122,7 @@ end
 
 -- Seconds of training so far in this process, without validation, samples and checkpoints.
 local function trained(self)
-  return self.seconds + (self.mark and require("nn").now() - self.mark or 0)
+  return self.seconds + (self.mark and engine.now() - self.mark or 0)
 end
 
 -- What to do about a loss or gradient norm that is no finite number.
@@ -131,7 +134,7 @@ local function not_finite(self, step, what, value)
     return
   end
   self.saver:settle(step - 1)
-  require("nn").defer_interrupts(false)
+  engine.defer_interrupts(false)
   self.log:event("nan", {step = step, [what] = tostring(value)})
   self.log:close()
   local advice = self.cfg.on_nan == "stop" and ", or skip such steps with on_nan=skip"
@@ -146,7 +149,7 @@ local function finite(x) return x == x and math.abs(x) < math.huge end
 
 -- The progress line and, every log_every steps, a line of metrics.
 local function report_step(self, step, loss, norm, lr)
-  local nn, cfg = require "nn", self.cfg
+  local cfg = self.cfg
   local keep = step % cfg.log_every == 0 or step == cfg.steps
   if not keep and not self.log:wants_progress() then return end
   local now = trained(self)
@@ -154,7 +157,7 @@ local function report_step(self, step, loss, norm, lr)
   local tokens = self.parts.data and self.parts.data:batch_tokens() / per_step
   local fields = {step = step, steps = cfg.steps, loss = loss, grad_norm = norm, lr = lr,
                   ms = round(per_step * 1e3, 1e-3), tokens_per_s = round(tokens, 1),
-                  memory = nn.memory().peak, eta = (cfg.steps - step) * per_step}
+                  memory = budget.memory().peak, eta = (cfg.steps - step) * per_step}
   if self.flops and tokens then fields.mfu = round(tokens * self.flops / self.rate, 1e-4) end
   self.log:progress(fields)
   if not keep then return end
@@ -193,11 +196,11 @@ end
 
 local function pause(self)
   while #self.pending > 0 do read_oldest(self) end
-  require("nn").sync()
+  engine.sync()
   self.seconds, self.mark = trained(self), nil
 end
 
-local function go_on(self) self.mark = require("nn").now() end
+local function go_on(self) self.mark = engine.now() end
 
 --- run:every(n, f): calls f() after every n-th step (0: never); its time is not training time.
 ---     local run, calls = nn.run(cfg), 0
@@ -285,11 +288,10 @@ end
 
 -- Ctrl-C or SIGTERM, all being saved: the error ends the program with 128 + the signal's number.
 local function stop(self)
-  local nn = require "nn"
   self.log:event("stopped", {step = self.step, train_seconds = self.seconds})
   self.log:close()
-  nn.clear_interrupt()
-  nn.defer_interrupts(false)
+  engine.clear_interrupt()
+  engine.defer_interrupts(false)
   lib.fail("stopped after step %d, which is saved in %s; to go on:\n  %s", self.step,
            self.saver.path, resume_command(self))
 end
@@ -297,7 +299,7 @@ end
 -- After the body of a step: signals and checkpoints. Only the last checkpoint is waited for.
 local function end_step(self)
   local last = self.step == self.cfg.steps or self.reached
-  if last or require("nn").interrupted() then
+  if last or engine.interrupted() then
     save(self)
     return last or stop(self)
   end
@@ -306,25 +308,24 @@ local function end_step(self)
 end
 
 local function begin(self)
-  local nn = require "nn"
   self.profile = run_profile.new(self.cfg, self.out, self.first)
-  local model, data, random = self.parts.model, self.parts.data, nn.random_state()
-  local rate = model.flops_per_token and data and nn.scope(nn.sgemm_gflops, 1024)
-  nn.set_random_state(random)
-  nn.sync()
-  nn.reset_peak()                        -- the memory that is reported is the training's
+  local model, data, random = self.parts.model, self.parts.data, engine.random_state()
+  local rate = model.flops_per_token and data and tensor.scope(profile.sgemm_gflops, 1024)
+  engine.set_random_state(random)
+  engine.sync()
+  budget.reset_peak()                    -- the memory that is reported is the training's
   if rate then self.flops, self.rate = model:flops_per_token(data.context), rate * 1e9 end
-  local cpus, gpus = nn.workers()
+  local cpus, gpus = engine.workers()
   self.log:event(self.checkpoint and "resume" or "start", {
     step = self.step, parameters = model:count(), cpus = cpus, gpus = gpus, sgemm_gflops = rate,
-    time = os.date "!%Y-%m-%dT%H:%M:%SZ", version = nn.version():match "^[^\n]*",
+    time = os.date "!%Y-%m-%dT%H:%M:%SZ", version = engine.version():match "^[^\n]*",
     process = metrics.process()})
   local steps = ("steps %d to %d"):format(self.first, self.cfg.steps)
   if self.first > self.cfg.steps then steps = "no step is left to do" end
   self:say(("%s parameters, %s, %d CPU and %d GPU workers, %s: %s"):format(
     units.number(model:count()), data and data.name or "no data", cpus, gpus, self.out, steps))
   self.logged, self.logged_at = self.step, 0
-  nn.defer_interrupts(true)
+  engine.defer_interrupts(true)
   go_on(self)
 end
 
@@ -339,13 +340,13 @@ end
 function Run:steps()
   if not self.parts then lib.misuse "steps: call run:track {model = model, ...} first" end
   begin(self)
-  local inside, profile = false, self.profile
+  local inside, profiling = false, self.profile
   local function stop_clock() pause(self) end
   local function start_clock() go_on(self) end
   return function()
     if inside then
-      local text = profile and profile:end_step(self.step, require("nn").interrupted(), stop_clock,
-                                                start_clock)
+      local text = profiling and profiling:end_step(self.step, engine.interrupted(), stop_clock,
+                                                    start_clock)
       if text then self:say(text) end
       end_step(self)
     end
@@ -355,7 +356,7 @@ function Run:steps()
     end
     inside = true
     self.step = self.step + 1
-    if profile then profile:begin_step(self.step, stop_clock, start_clock) end
+    if profiling then profiling:begin_step(self.step, stop_clock, start_clock) end
     collectgarbage "step"
     return self.step
   end
@@ -380,10 +381,9 @@ function Run:done(values)
   self.log:event("done", values)
   self.log:show_curve "loss"
   self.log:close()
-  local nn = require "nn"
-  nn.defer_interrupts(false)
-  if nn.interrupted() then
-    nn.clear_interrupt()
+  engine.defer_interrupts(false)
+  if engine.interrupted() then
+    engine.clear_interrupt()
     lib.fail("interrupted after the last step, which is saved in %s", self.saver.path)
   end
 end

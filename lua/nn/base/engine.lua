@@ -1,0 +1,163 @@
+-- The engine at work: its workers, its random numbers, where and how precisely it computes, and the
+-- signals that stop it.
+
+local ffi = require "ffi"
+local arguments = require "nn.base.arguments"
+local lib = require "nn.base.capi"
+local terminal = require "nn.base.terminal"
+local C, check = lib.C, lib.check
+
+local M = {}
+
+--- nn.seed(n) starts the random sequence again. Random numbers depend on the seed, on how many
+--- random ops came before, and on the element: not on tiling or workers.
+---     nn.seed(7)
+---     local a = nn.rand(3)
+---     nn.seed(7)
+---     nn.rand(3):eq(a):sum()  --> 3
+function M.seed(seed) check(C.nn_seed(arguments.whole("seed", "the seed", seed, 0))) end
+--- nn.random_state() -> {seed=, counter=}, which nn.set_random_state takes.
+---     nn.random_state().seed  --> 1
+function M.random_state()
+  local seed, counter = ffi.new "uint64_t[1]", ffi.new "uint64_t[1]"
+  check(C.nn_random_state(seed, counter))
+  return {seed = tonumber(seed[0]), counter = tonumber(counter[0])}
+end
+--- nn.set_random_state(state) goes back to where nn.random_state() was called.
+---     local before, a = nn.random_state(), nn.rand(3)
+---     nn.set_random_state(before)
+---     nn.rand(3):eq(a):sum()  --> 3
+function M.set_random_state(state)
+  check(C.nn_seed(state.seed))
+  check(C.nn_set_random_counter(state.counter))
+end
+
+--- nn.devices{cpus=4, scheduler="prio", gpus=1, gpu_memory=8e9, streams=1} chooses the workers,
+--- before the first tensor is computed: how many CPU cores (0: all), which of StarPU's schedulers,
+--- how many GPUs (all unless given), how many bytes of each GPU's memory tensors may take (0: 90 %
+--- of it), and how many streams (1 to 4) of each run kernels beside each other. What does not fit
+--- stays in RAM and is copied when a task needs it, so a smaller budget costs time and nothing
+--- else; the tiles of any one task must fit. Errors: when it is too late; more GPUs than there are.
+---     nn.zeros(1):item()
+---     nn.devices{cpus = 2}  --> error: ...
+function M.devices(options)
+  options = arguments.options("devices", options,
+                              arguments.names "cpus scheduler gpus gpu_memory streams")
+  local cpus = arguments.whole("devices", "cpus", options.cpus or 0, 0)
+  local gpus = options.gpus and arguments.whole("devices", "gpus", options.gpus, 0) or -1
+  local memory = arguments.whole("devices", "gpu_memory", options.gpu_memory or 0, 0)
+  local streams = options.streams and arguments.whole("devices", "streams", options.streams, 1)
+  check(C.nn_configure(cpus, options.scheduler, gpus, memory, streams or 0))
+end
+--- nn.workers() -> the number of CPU cores and of GPUs that compute.
+---     nn.workers() >= 1  --> ...
+function M.workers()
+  local cpus, gpus = ffi.new "int32_t[1]", ffi.new "int32_t[1]"
+  check(C.nn_workers(cpus, gpus))
+  return cpus[0], gpus[0]
+end
+
+--- device_kinds: the numbers of what a task may be told to run on.
+M.device_kinds = {any = 0, cpu = 1, gpu = 2}
+
+--- nn.place(where) says where tasks run from now on: "any" (as at the start), "cpu" or "gpu", for
+--- tests and measurements. Errors: a kind of worker that there is not.
+---     nn.place "cpu"
+---     nn.ones(2):sum():item()  --> 2
+---     nn.place "any"
+function M.place(where)
+  if not M.device_kinds[where] then
+    lib.misuse('place: "any", "cpu" or "gpu" is needed, not %s', arguments.describe(where))
+  end
+  check(C.nn_place(M.device_kinds[where]))
+end
+
+local precisions = {highest = 0, high = 1}
+--- nn.matmul_precision(precision) says how GPUs multiply f32 matrices from now on: "highest" (as at
+--- the start) in f32, "high" with operands rounded to TF32 (10 bits of mantissa), several times
+--- faster. Sums are f32 in both. CPUs always multiply in f32. Returns what held before; without an
+--- argument it changes nothing.
+---     nn.matmul_precision()  --> "highest"
+function M.matmul_precision(precision)
+  if precision ~= nil and not precisions[precision] then
+    lib.misuse('matmul_precision: "highest" or "high" is needed, not %s',
+               arguments.describe(precision))
+  end
+  local was = ffi.new "int32_t[1]"
+  check(C.nn_matmul_tf32(precisions[precision] or -1, was))
+  return was[0] == 1 and "high" or "highest"
+end
+
+local backends = {auto = 0, cudnn = 1, nnlua = 2}
+local backend_names = {[0] = "auto", "cudnn", "nnlua"}
+--- nn.attention_backend(which) says who computes attention on GPUs in bf16 with heads of 64 or 128,
+--- in what is recorded or run from now on: "auto" (as at the start) cuDNN where it is installed,
+--- with kernels that give the same bits each time, "cudnn" its fastest kernels, whose gradient of
+--- the queries is summed in an order of chance, "nnlua" our own. Ours also take over, and say so
+--- once, where cuDNN refuses a shape, and always with dropout, in other dtypes, and where tiles cut
+--- sequences. "cudnn" without cuDNN is an error of the first such task on a GPU. Returns what held
+--- before; without an argument it changes nothing.
+---     nn.attention_backend()  --> "auto"
+function M.attention_backend(which)
+  if which ~= nil and not backends[which] then
+    lib.misuse('attention_backend: "auto", "cudnn" or "nnlua" is needed, not %s',
+               arguments.describe(which))
+  end
+  local was = ffi.new "int32_t[1]"
+  check(C.nn_attention_backend(backends[which] or -1, was))
+  return backend_names[was[0]]
+end
+
+--- nn.tiles{tokens=1024, vocab=8192}: tile sizes by axis name, for tensors made from now on; 0 is
+--- automatic. A schedule, not a part of the model: results do not depend on it beyond rounding.
+---     nn.tiles{rows = 4}
+---     nn.zeros(10, 3, {axes = "rows,cols"}):cuts(1)  --> {0, 4, 8, 10}
+function M.tiles(sizes)
+  for axis, size in pairs(sizes) do
+    arguments.need(type(axis) == "string", "tiles", "an axis", axis, "write {tokens = 1024}")
+    check(C.nn_tile_size(axis, arguments.whole("tiles", axis, size, 0)))
+  end
+end
+
+--- recording() -> whether a compiled function is being recorded.
+function M.recording() return C.nn_recording() == 1 end
+
+--- nn.sync() waits until everything submitted is done. Errors: of tasks that failed.
+---     local y = nn.randn(100, 100):matmul(nn.randn(100, 100))
+---     nn.sync()
+function M.sync() check(C.nn_sync()) end
+--- nn.interrupted() -> whether a signal to stop (Ctrl-C, SIGTERM) came and was not dealt with.
+---     nn.interrupted()  --> false
+function M.interrupted()
+  local flag = ffi.new "int32_t[1]"
+  C.nn_interrupted(flag)
+  return flag[0] ~= 0
+end
+--- nn.clear_interrupt() forgets such a signal.
+---     nn.clear_interrupt()
+function M.clear_interrupt() C.nn_clear_interrupt() end
+--- nn.defer_interrupts(deferred): with true, signals to stop raise no error; the script looks at
+--- nn.interrupted() where it can stop. With false they raise "interrupted" again.
+---     nn.defer_interrupts(false)
+function M.defer_interrupts(deferred) C.nn_defer_interrupts(deferred and 1 or 0) end
+--- nn.version() -> what nnlua was built from, in lines.
+---     nn.version():match "^nnlua"  --> "nnlua"
+function M.version() return ffi.string(C.nn_version()) end
+--- nn.is_tty(fd) -> whether file descriptor 0, 1 or 2 is a terminal.
+---     nn.is_tty(2)  --> ...
+M.is_tty = terminal.is_terminal
+
+ffi.cdef [[
+typedef struct { long sec, nsec; } nn_timespec;
+int clock_gettime(int clock, nn_timespec *t);
+]]
+local now = ffi.new "nn_timespec"
+--- nn.now() -> seconds of a clock that never jumps; only differences mean something.
+---     local start = nn.now()
+---     nn.now() - start < 60  --> true
+function M.now()
+  C.clock_gettime(1, now)
+  return tonumber(now.sec) + tonumber(now.nsec) * 1e-9
+end
+
+return M

@@ -1,0 +1,132 @@
+-- Tensors made from nothing, from Lua's values and from host memory.
+
+local ffi = require "ffi"
+local arguments = require "nn.base.arguments"
+local lib = require "nn.base.capi"
+local ops = require "nn.core.op"
+local C, check = lib.C, lib.check
+
+local M = {}
+
+-- (3, 4, {dtype="i32"}) or ({3, 4}, {dtype="i32"}) -> a list of sizes, the options or nil.
+local function split_shape(who, ...)
+  local given, n, options = {...}, select("#", ...), nil
+  local last = given[n]
+  if type(last) == "table" and getmetatable(last) == nil and last[1] == nil then
+    given[n], n, options = nil, n - 1, last
+  end
+  if n == 1 and type(given[1]) == "table" then
+    arguments.list(who, "the shape", given[1])
+    return given[1], options
+  end
+  for i = 1, n do arguments.whole(who, "size " .. i, given[i]) end
+  return given, options
+end
+
+local function creator(name, op, value, known)
+  known = arguments.names(known)
+  return function(...)
+    local shape, options = split_shape(name, ...)
+    options = arguments.options(name, options, known)
+    local all = {value = value}
+    for key, v in pairs(options) do if key ~= "grad" then all[key] = v end end
+    local y = ops.call(op, shape, all)
+    y.requires_grad = options.grad or nil
+    return y
+  end
+end
+
+--- nn.zeros(3, 4, {dtype="f32", axes, grad=false}) or nn.zeros({3, 4}, {...}) -> a tensor of zeros.
+--- dtype: f32, f64, bf16, i32, i64, u8 or bool; axes: names that nn.tiles knows; grad: its gradient
+--- is wanted. Errors: sizes that are no whole numbers from 1 on.
+---     nn.zeros(2, 3, {dtype = "i32"})  --> {{0, 0, 0}, {0, 0, 0}}
+M.zeros = creator("zeros", "full", 0, "dtype axes grad")
+--- nn.ones(3, 4, {dtype="f32", axes, grad=false}) -> a tensor of ones; see nn.zeros.
+---     nn.ones(2, 3):sum()  --> 6
+M.ones = creator("ones", "full", 1, "dtype axes grad")
+--- nn.rand(3, 4, {low=0, high=1, dtype="f32", axes, grad=false}) -> independent values, uniform in
+--- [low, high); see nn.zeros, and nn.seed for what decides them.
+---     nn.rand(2, 3):lt(1):sum()  --> 6
+M.rand = creator("rand", "uniform", nil, "dtype axes grad low high")
+--- nn.randn(3, 4, {mean=0, std=1, dtype="f32", axes, grad=false}) -> independent normal values; see
+--- nn.zeros, and nn.seed for what decides them.
+---     nn.randn(100, 100, {std = 0.02}):square():mean():sqrt()  --> 0.02
+M.randn = creator("randn", "normal", nil, "dtype axes grad mean std")
+-- The op, which further numbers are refused to: many expect them from PyTorch.
+function M.arange(count, options, ...)
+  if type(options) == "number" or select("#", ...) > 0 then
+    lib.misuse("arange: takes how many numbers, not first and last: nn.arange(count, {start = %s, "
+               .. "step = ...})", tostring(count))
+  end
+  return ops.call("arange", arguments.whole("arange", "the count", count), options or {})
+end
+--- nn.zeros_like(x) -> zeros of x's shape, dtype and tiling.
+---     nn.zeros_like(x):dims()  --> 2, 3
+function M.zeros_like(x) return ops.call("full_like", x, 0) end
+--- nn.ones_like(x) -> ones of x's shape, dtype and tiling.
+---     nn.ones_like(x):sum()  --> 6
+function M.ones_like(x) return ops.call("full_like", x, 1) end
+
+--- nn.from_host(array, shape, dtype, {axes}) -> a tensor with the elements of a row-major C array
+--- of dtype's host type (see x:host). Errors: as x:copy_from_host.
+---     nn.from_host(require("ffi").new("int32_t[2]", 7, 8), {1, 2}, "i32")  --> {{7, 8}}
+function M.from_host(array, shape, dtype, options)
+  local y = ops.call("empty", shape, {dtype = dtype, axes = options and options.axes})
+  return y:copy_from_host(array)
+end
+
+-- Shape of a nested table, and its numbers in row-major order.
+local function flatten(value, depth, shape, out)
+  if type(value) == "boolean" then value = value and 1 or 0 end
+  if type(value) == "number" then
+    if depth <= #shape then lib.misuse("tensor: rows of different depth") end
+    out[#out + 1] = value
+    return
+  end
+  if type(value) ~= "table" or getmetatable(value) then
+    lib.misuse("tensor: element %d is %s; numbers, booleans and tables of them are needed",
+               #out + 1, arguments.describe(value))
+  end
+  local count = arguments.list("tensor", "the table", value)
+  if count == 0 then lib.misuse("tensor: an empty table") end
+  if not shape[depth] then
+    if #out > 0 then lib.misuse("tensor: rows of different depth") end
+    shape[depth] = count
+  end
+  if count ~= shape[depth] then
+    lib.misuse("tensor: rows of %d and of %d elements", shape[depth], count)
+  end
+  for i = 1, count do flatten(value[i], depth + 1, shape, out) end
+end
+
+local function first_element(value)
+  while type(value) == "table" do value = value[1] end
+  return value
+end
+
+local creation_options = arguments.names "dtype grad"
+
+--- nn.tensor(values, {dtype="f32", grad=false}) -> a tensor from a number or nested tables of
+--- numbers or booleans, which make a tensor of bool. `grad`: its gradient is wanted. Errors: rows
+--- of different lengths, elements that are neither.
+---     nn.tensor{{1, 2}, {3, 4}}:dims()  --> 2, 2
+---     nn.tensor{true, false}.dtype  --> "bool"
+---     nn.tensor({1, 2.5}, {dtype = "i32"})  --> error: ...which dtype i32 cannot hold
+function M.tensor(values, options)
+  options = arguments.options("tensor", options, creation_options)
+  local shape, list = {}, {}
+  flatten(values, 1, shape, list)
+  local is_bool = type(first_element(values)) == "boolean"
+  local dtype = options.dtype or (is_bool and "bool" or "f32")
+  if not lib.dtype_number[dtype] then
+    lib.misuse("tensor: there is no dtype '%s'", tostring(dtype))
+  end
+  local numbers = ffi.new("double[?]", #list, list)
+  local array = ffi.new(lib.host_type[dtype] .. "[?]", #list)
+  check(C.nn_copy_from_f64(numbers, lib.dtype_number[dtype], #list, array))
+  local y = M.from_host(array, shape, dtype)
+  if options.grad then y.requires_grad = true end
+  return y
+end
+
+return M
