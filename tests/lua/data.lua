@@ -140,9 +140,9 @@ t.case("a byte vocabulary takes anything", function()
 end)
 
 t.case("a vocabulary comes back from its state", function()
-  local vocabulary = require "nn.text.vocabulary"
+  local tokenizer = require "nn.text.tokenizer"
   for _, words in ipairs {nn.vocabulary("char", 'a"\\/\n漢b'), nn.vocabulary "byte"} do
-    local back = vocabulary.from_state(files.parse_json(files.json(words:state())))
+    local back = tokenizer.from_state(files.parse_json(files.json(words:state())))
     t.same(back.symbols, words.symbols)
   end
 end)

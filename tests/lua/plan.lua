@@ -88,7 +88,7 @@ t.case("a model of more tensors than a function can return", function()
   t.check(plan.tasks > 480 * 20 and plan.kinds.weights > 0, plan.tasks)
 end)
 
-t.case("parts of a batch that are not recorded count all the same", function()
+t.case("microbatches that are not recorded count all the same", function()
   local workers = nn.workers()
   nn.tiles {tokens = 128}
   local function of(accum) return run_plan.step(builder(small, accum), 2 * accum, 64) end

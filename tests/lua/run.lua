@@ -299,7 +299,7 @@ t.case("accumulation gives the loss and the gradient of the whole batch", functi
     results[#results + 1] = {loss:item(), token_grad:table(), qkv_grad:table()}
   end
   for i = 2, 4 do t.near(results[i], results[1], {rel = 1e-4, abs = 1e-6}) end
-  t.fails(function() nn.accumulate(parts.model, 4, wide, tall) end, "6 rows in 4 parts")
+  t.fails(function() nn.accumulate(parts.model, 4, wide, tall) end, "6 rows in 4 microbatches")
 end)
 
 t.case("evaluation is the mean loss, without dropout, and leaves the random state alone", function()

@@ -206,7 +206,7 @@ t.case("a tokenizer is the same after saving and loading, in each form", functio
   local from_json = nn.tokenizer(folder .. "/tok/tokenizer.json")
   files.remove(folder .. "/tok/tokenizer.json")
   local from_two = nn.tokenizer(folder .. "/tok")
-  local from_state = require("nn.text.vocabulary").from_state(tokenizer:state())
+  local from_state = require("nn.text.tokenizer").from_state(tokenizer:state())
   for _, other in ipairs {from_json, from_two, from_state} do
     t.same(other.symbols, tokenizer.symbols)
     t.same(other.merges, tokenizer.merges)

@@ -121,9 +121,9 @@ end
 --- step_begins(): for simulated().
 function M.step_begins() check(C.nn_record_step()) end
 
---- part_begins(ids): where a compiled step begins with a part of its batch. Workers take no more
---- parts at once than they need to be busy, so that not all are in memory.
-function M.part_begins(ids)
+--- microbatch_begins(ids): where a compiled step begins with a microbatch. Workers take no more of
+--- them at once than they need to be busy, so that not all are in memory.
+function M.microbatch_begins(ids)
   if not engine.recording() then return end
   local tiles = 1
   for axis = 1, #ids.shape do tiles = tiles * (#ids:cuts(axis) - 1) end
@@ -147,7 +147,7 @@ end
 --- background; item() or host() waits. Numbers are frozen at recording; what changes is an argument
 --- (a tensor) or an nn.scalar. Gradients live within a call: each begins without any, as after
 --- zero_grad(), and leaves .grad outside as it was, so backward() and the optimizer's step() go
---- into one function (nn.accumulate for a batch in parts). Errors: arguments or results that are no
+--- into one function (nn.accumulate for microbatches). Errors: arguments or results that are no
 --- tensors.
 ---     local f = nn.compile(function(a, b) return (a * b):sum() end)
 ---     f(x, x):item()  --> 91

@@ -4,7 +4,6 @@
 local bit = require "bit"
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
-local bpe_files = require "nn.text.bpe_files"
 local config = require "nn.io.config"
 local from_host = require("nn.core.creation").from_host
 local engine = require "nn.base.engine"
@@ -12,6 +11,7 @@ local files = require "nn.io.files"
 local host = require "nn.host"
 local lib = require "nn.base.capi"
 local token_file = require "nn.data.token_file"
+local tokenizers = require "nn.text.tokenizer"
 local vocabulary = require "nn.text.vocabulary"
 
 local M = {}
@@ -172,11 +172,11 @@ end
 -- The tokenizer whose folder is the vocabulary; for a token file also one that lies beside it.
 local function tokenizer_of(cfg)
   if cfg.vocabulary ~= "char" and cfg.vocabulary ~= "byte" then
-    return bpe_files.tokenizer(cfg.vocabulary)
+    return tokenizers.tokenizer(cfg.vocabulary)
   end
   local beside = (cfg.bin:match "^(.*)/" or ".")
   if cfg.bin ~= "" and files.exists(files.join(beside, "tokenizer.json")) then
-    return bpe_files.tokenizer(beside)
+    return tokenizers.tokenizer(beside)
   end
 end
 

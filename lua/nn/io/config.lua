@@ -204,16 +204,17 @@ local function help(self)
   return table.concat(lines, "\n")
 end
 
--- Settings of the run that is resumed, under what the command line says. What an older version
--- called otherwise, or allowed, is left at its default.
-local function take_over(self, settings)
-  local given = {}
+-- Settings that another one brings along, under what the command line says: nn.run_fields' resume
+-- those of the run that it names. Its inherits(given, values) -> path -> value, given: the texts of
+-- the command line by path. What does not suit its field is left at its default.
+local function inherit(self, settings)
+  local given, inherits = {}, nil
   for _, setting in ipairs(settings) do given[setting.path] = setting.text end
-  local resume, out = self.values.resume, self.values.out
-  if type(resume) ~= "string" or type(out) ~= "string" then return end       -- no nn.run_fields
-  local saved = require("nn.train.settings").saved(given, self.values)
+  for _, leaf in ipairs(self.leaves) do inherits = leaf.field.inherits or inherits end
+  if not inherits then return end
+  local inherited = inherits(given, self.values)
   for _, leaf in ipairs(self.leaves) do
-    local value = saved(leaf.path)
+    local value = inherited(leaf.path)
     if type(value) == type(leaf.field.default)
        and pcall(check, leaf.path, leaf.field, value, value) then
       set(self, leaf.path, value)
@@ -288,7 +289,7 @@ function M.config(schema, arguments, options)
     if setting.path == "preset" then set(self, "preset", setting.text) end
   end
   if next(self.presets) and self.values.preset then apply_preset(self, self.values.preset) end
-  take_over(self, settings)
+  inherit(self, settings)
   for _, setting in ipairs(settings) do
     if setting.path == "help" then
       want_help = true

@@ -1,7 +1,6 @@
 -- GPT-2 as Hugging Face's transformers saves it: config.json, model.safetensors (or shards with an
 -- index) and the tokenizer's files. Its Conv1D keeps weights as (in, out), ours are (out, in).
 local arguments = require "nn.base.arguments"
-local bpe_files = require "nn.text.bpe_files"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local json = require "nn.io.json"
@@ -9,6 +8,7 @@ local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local safetensors = require "nn.io.safetensors"
 local tape = require "nn.core.tape"
+local tokenizers = require "nn.text.tokenizer"
 
 local M = {}
 
@@ -118,7 +118,7 @@ function M.sizes(folder)
   local config, tokenizer = read_config(folder), nil
   for _, name in ipairs {"tokenizer.json", "vocab.json", "vocabulary.json"} do
     if not tokenizer and files.exists(files.join(folder, name)) then
-      tokenizer = bpe_files.tokenizer(folder)
+      tokenizer = tokenizers.tokenizer(folder)
     end
   end
   return {layers = config.n_layer, heads = config.n_head, embd = config.n_embd,

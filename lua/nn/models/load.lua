@@ -1,14 +1,13 @@
 -- Opening a trained model from whatever holds one: a folder of transformers, a checkpoint, or the
 -- folder of a run.
 local arguments = require "nn.base.arguments"
-local bpe_files = require "nn.text.bpe_files"
 local checkpoint = require "nn.models.checkpoint"
 local compile = require "nn.core.compile"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local hugging_face = require "nn.models.hugging_face"
 local lib = require "nn.base.capi"
-local vocabulary = require "nn.text.vocabulary"
+local tokenizers = require "nn.text.tokenizer"
 
 local M = {}
 
@@ -34,7 +33,7 @@ local function find_checkpoint(path)
 end
 
 local function vocabulary_of(found)
-  return found.state.vocabulary and vocabulary.from_state(found.state.vocabulary)
+  return found.state.vocabulary and tokenizers.from_state(found.state.vocabulary)
 end
 
 --- sizes(path) -> {layers=, heads=, embd=, context=, vocab=}, vocabulary: of what load_model would
@@ -62,7 +61,7 @@ function M.outline(path, tokenizer)
   end
   local out = {}
   compile.plan(function() out.config = require "models.gpt2"(settings).config end)
-  if tokenizer and tokenizer ~= "" then words = bpe_files.tokenizer(tokenizer) end
+  if tokenizer and tokenizer ~= "" then words = tokenizers.tokenizer(tokenizer) end
   return out, words
 end
 
@@ -94,7 +93,7 @@ function M.load_model(path, tokenizer)
     results[1], results[2] = hugging_face.load_hf(path)
   end
   engine.set_random_state(random)
-  if tokenizer and tokenizer ~= "" then results[2] = bpe_files.tokenizer(tokenizer) end
+  if tokenizer and tokenizer ~= "" then results[2] = tokenizers.tokenizer(tokenizer) end
   return results[1], results[2]
 end
 

@@ -1,27 +1,17 @@
--- What a training run would take: plans of its steps (step.lua), of which accumulated parts of
--- a batch are not all recorded.
+-- What a training run would take: plans of its steps (step.lua), of which not all microbatches are
+-- recorded.
+local accumulate = require "nn.core.accumulate"
 local creation = require "nn.core.creation"
 local engine = require "nn.base.engine"
-local lib = require "nn.base.capi"
 local step_plan = require "nn.plan.step"
 
 local M = {}
 M.largest_batch = step_plan.largest_batch
 
-local few, seen                  -- while a step is recorded for a plan: parts to record, and all
-
---- parts_to_record(parts) -> how many parts of a batch nn.accumulate records: all, or a few where
---- that is only for a plan.
-function M.parts_to_record(parts)
-  if not few then return parts end
-  seen = parts
-  return math.min(parts, few)
-end
-
-local function simulated(build, rows, context, measured, parts)
-  local before, flops_per_token = few, nil
-  few, seen = parts, 1
-  local ok, plan = lib.protected(step_plan.step, function()
+-- The plan of a step that records at most `limit` microbatches, and how many it has.
+local function simulated(build, rows, context, measured, limit)
+  local flops_per_token
+  local plan, microbatches = accumulate.limited(limit, step_plan.step, function()
     local model, optim, step = build()
     flops_per_token = model.flops_per_token and model:flops_per_token(context)
     local shape, options = {rows, context}, {dtype = "i32", axes = "batch,time"}
@@ -29,20 +19,18 @@ local function simulated(build, rows, context, measured, parts)
     return function() return step(ids, targets) end,
            {weights = model, optimizer = optim, other = {ids, targets}}
   end, measured)
-  few = before
-  if not ok then error(plan, 0) end
-  plan.parts, plan.flops_per_token = seen, flops_per_token
-  return plan
+  plan.flops_per_token = flops_per_token
+  return plan, microbatches
 end
 
 --- step(build, rows, context, measured) -> what step_plan.step() tells of a step on so many
---- sequences, and `flops_per_token` (where the model says), `parts` (of nn.accumulate). build()
---- makes and returns the model, the optimizer and the step.
+--- sequences, and `flops_per_token` (where the model says). build() makes and returns the model,
+--- the optimizer and the step.
 function M.step(build, rows, context, measured)
-  -- Parts of a batch that are recorded: more than are worked on at once; others are like the last.
+  -- Microbatches that are recorded: more than are worked on at once; others are like the last.
   local enough = engine.workers() + 4
-  local plan = simulated(build, rows, context, measured, enough)
-  local more = plan.parts - enough
+  local plan, microbatches = simulated(build, rows, context, measured, enough)
+  local more = microbatches - enough
   if more <= 0 then return plan end
   local half = math.floor(enough / 2)
   local fewer = simulated(build, rows, context, measured and "known", half)
@@ -63,11 +51,13 @@ end
 --- report(build, loader) -> lines for people: what a step would take on this machine.
 function M.report(build, loader)
   local plan, tokens = M.plan(build, loader, true), loader:batch_tokens()
-  local parts = loader.rows / loader.batch_size
+  local microbatches = loader.rows / loader.batch_size
   return step_plan.report(plan, {
     tokens = tokens, flops = plan.flops_per_token and plan.flops_per_token * tokens,
     batch = loader.batch_size, name = "data.batch",
-    needs = function(batch) return M.step(build, batch * parts, loader.context, false).peak end})
+    needs = function(batch)
+      return M.step(build, batch * microbatches, loader.context, false).peak
+    end})
 end
 
 return M

@@ -6,7 +6,6 @@ local ffi = require "ffi"
 local heap = require "nn.base.heap"
 local lib = require "nn.base.capi"
 local pieces = require "nn.text.pieces"
-local vocabulary = require "nn.text.vocabulary"
 
 local LARGEST = 2 ^ 20                     -- more ids there cannot be
 local CACHED, CACHED_LENGTH = 2 ^ 18, 64  -- pieces that are remembered, and their longest
@@ -167,6 +166,11 @@ local function special_finder(self, text)
   end
 end
 
+--- need_text(text): an error where what is to be encoded is none.
+function M.need_text(text)
+  arguments.need(type(text) == "string", "encode", "the text", text, "a string is needed")
+end
+
 local encode_options = arguments.names "special"
 
 --- tokenizer:encode(text, name, {special=false}) -> array, count: ids as a C array from 0, of
@@ -177,7 +181,7 @@ local encode_options = arguments.names "special"
 ---     local ids, count = tokenizer:encode "to be"
 ---     count < 5  --> true
 function Tokenizer:encode(text, _, options)
-  vocabulary.need_text(text)
+  M.need_text(text)
   options = arguments.options("encode", options, encode_options)
   local out = ffi.new(self.id_type .. "[?]", math.max(1, #text))
   local p, count, at = ffi.cast("const uint8_t *", text), 0, 1
@@ -194,7 +198,28 @@ function Tokenizer:encode(text, _, options)
   return out, self:encode_bytes(p, at - 1, #text, out, count)
 end
 
-Tokenizer.ids, Tokenizer.decode = vocabulary.ids, vocabulary.decode
+--- vocabulary:ids(text), tokenizer:ids(text) -> a list of ids. Errors: as encode().
+---     nn.vocabulary("char", "hello"):ids "hell"  --> {1, 0, 2, 2}
+---     nn.vocabulary("char", "hello"):ids "help"  --> error: ...'p' at byte 3 is not in...
+function Tokenizer:ids(text)
+  local array, count = self:encode(text)
+  local list = {}
+  for i = 1, count do list[i] = array[i - 1] end
+  return list
+end
+
+--- vocabulary:decode(ids), tokenizer:decode(ids) -> text of a list of ids. An id that has no symbol
+--- shows as <id>.
+---     nn.vocabulary("byte"):decode{72, 105, 300}  --> "Hi<300>"
+function Tokenizer:decode(ids)
+  arguments.need(type(ids) == "table", "decode", "the argument", ids, "a list of ids is needed")
+  local parts = {}
+  for i, id in ipairs(ids) do
+    arguments.need(type(id) == "number", "decode", "an id", id, "a number is needed")
+    parts[i] = self.symbols[id + 1] or "<" .. id .. ">"
+  end
+  return table.concat(parts)
+end
 
 Tokenizer.__tostring = function(self)
   return ("byte-level BPE of %d tokens"):format(self.size)

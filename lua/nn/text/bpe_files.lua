@@ -1,12 +1,10 @@
 -- Files of byte-level BPE tokenizers, as Hugging Face's libraries read and write them:
 -- tokenizer.json, or vocab.json and merges.txt.
-local arguments = require "nn.base.arguments"
 local bit = require "bit"
 local bpe = require "nn.text.bpe"
 local files = require "nn.io.files"
 local json = require "nn.io.json"
 local lib = require "nn.base.capi"
-local vocabulary = require "nn.text.vocabulary"
 
 local M = {}
 local Tokenizer = bpe.Tokenizer
@@ -188,7 +186,8 @@ local function check_kind(content, path)
   need(model.ignore_merges ~= true, path, "it has model.ignore_merges; GPT-2 has not")
 end
 
-local function from_json(content, path)
+--- from_json(content, path) -> tokenizer of what a tokenizer.json says; `path`: its name in errors.
+function M.from_json(content, path)
   check_kind(content, path)
   local list, added = {}, {}
   for i, line in ipairs(content.model.merges) do
@@ -205,7 +204,8 @@ local function from_json(content, path)
   return build(path, content.model.vocab, list, added)
 end
 
-local function from_two_files(vocab_path, merges_path)
+--- from_two_files(vocab_path, merges_path) -> tokenizer of a vocab.json and a merges.txt.
+function M.from_two_files(vocab_path, merges_path)
   local vocab, list, number = json.read(vocab_path), {}, 0
   for line in files.read(merges_path):gmatch "([^\r\n]*)\r?\n?" do
     number = number + 1
@@ -229,38 +229,6 @@ local function from_two_files(vocab_path, merges_path)
     end
   end
   return build(vocab_path, vocab, list, added)
-end
-
---- from_state(state) -> tokenizer: the inverse of tokenizer:state().
-function M.from_state(state)
-  local name = "the checkpoint's tokenizer"
-  return from_json(json.object(state.json, name), name)
-end
-
-local function from_characters(path)
-  local state = json.read(path)
-  need(state.kind == "char" and type(state.symbols) == "string", path,
-       "it is no char vocabulary as nnlua writes it")
-  return vocabulary.from_state(state)
-end
-
---- nn.tokenizer(path) -> tokenizer with :encode(text), :ids(text), :decode(ids), :save(folder),
---- .size, .special (ids by text): GPT-2's byte-level BPE. `path`: a folder with tokenizer.json, or
---- with vocab.json and merges.txt; or a tokenizer.json. A folder that a vocabulary was saved to
---- gives that. Errors: files that are missing or malformed, or of a tokenizer of another kind.
----     nn.train_tokenizer("hello hello", {size = 262}):save "words"
----     local tokenizer = nn.tokenizer "words"
----     tokenizer:decode(tokenizer:ids "hello")  --> "hello"
-function M.tokenizer(path)
-  arguments.need(type(path) == "string", "tokenizer", "the path", path, "a text is needed")
-  local file = path:find "%.json$" and path or files.join(path, "tokenizer.json")
-  if file == path or files.exists(file) then return from_json(json.read(file), file) end
-  local characters = files.join(path, "vocabulary.json")
-  if files.exists(characters) then return from_characters(characters) end
-  local vocab, merges = files.join(path, "vocab.json"), files.join(path, "merges.txt")
-  if files.exists(vocab) and files.exists(merges) then return from_two_files(vocab, merges) end
-  lib.fail("'%s' holds no tokenizer: neither tokenizer.json nor vocab.json and merges.txt%s", path,
-           files.list(path) and "" or "; there is no such folder")
 end
 
 return M

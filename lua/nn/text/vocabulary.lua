@@ -1,9 +1,11 @@
 -- Vocabularies of plain text: "char" (the UTF-8 characters that a training text uses, sorted) and
 -- "byte" (all 256). A vocabulary is small and is saved with every checkpoint.
 local arguments = require "nn.base.arguments"
+local bpe = require "nn.text.bpe"
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
+require "nn.text.bpe_files"    -- which saves
 
 local M = {}
 local Vocabulary = {}
@@ -95,7 +97,7 @@ end
 ---     nn.tokenizer("letters"):ids "hell"  --> {1, 0, 2, 2}
 function Vocabulary:save(folder)
   if self.kind == "byte" then
-    return require("nn.text.bpe").new(self.symbols, {}, {}, "the byte vocabulary"):save(folder)
+    return bpe.new(self.symbols, {}, {}, "the byte vocabulary"):save(folder)
   end
   files.make_folder(folder, "the vocabulary's folder")
   files.write(files.join(folder, "vocabulary.json"), files.json(self:state(), "") .. "\n")
@@ -104,22 +106,12 @@ function Vocabulary:save(folder)
   end
 end
 
---- from_state(state) -> vocabulary or tokenizer: the inverse of vocabulary:state().
-function M.from_state(state)
-  if state.kind == "bpe" then return require("nn.text.bpe_files").from_state(state) end
-  return M.vocabulary(state.kind, state.symbols, "the vocabulary")
-end
-
-local function need_text(text)
-  arguments.need(type(text) == "string", "encode", "the text", text, "a string is needed")
-end
-
 --- vocabulary:encode(text, name) -> array, count: ids as a uint16_t array from 0.
 --- Errors: a character that is not in the vocabulary, with its position in bytes.
 ---     local ids, count = nn.vocabulary("byte"):encode "abc"
 ---     ids[0], count  --> 97, 3
 function Vocabulary:encode(text, name)
-  need_text(text)
+  bpe.need_text(text)
   local ids, count, of = ffi.new("uint16_t[?]", math.max(1, #text)), 0, self.id_of
   if self.kind == "byte" then
     for i = 1, #text do ids[i - 1] = text:byte(i) end
@@ -137,31 +129,7 @@ function Vocabulary:encode(text, name)
   return ids, count
 end
 
---- vocabulary:ids(text), tokenizer:ids(text) -> a list of ids. Errors: as encode().
----     nn.vocabulary("char", "hello"):ids "hell"  --> {1, 0, 2, 2}
----     nn.vocabulary("char", "hello"):ids "help"  --> error: ...'p' at byte 3 is not in...
-function Vocabulary:ids(text)
-  local array, count = self:encode(text)
-  local list = {}
-  for i = 1, count do list[i] = array[i - 1] end
-  return list
-end
-
---- vocabulary:decode(ids), tokenizer:decode(ids) -> text of a list of ids. An id that has no symbol
---- shows as <id>.
----     nn.vocabulary("byte"):decode{72, 105, 300}  --> "Hi<300>"
-function Vocabulary:decode(ids)
-  arguments.need(type(ids) == "table", "decode", "the argument", ids, "a list of ids is needed")
-  local parts = {}
-  for i, id in ipairs(ids) do
-    arguments.need(type(id) == "number", "decode", "an id", id, "a number is needed")
-    parts[i] = self.symbols[id + 1] or "<" .. id .. ">"
-  end
-  return table.concat(parts)
-end
-
--- As nn.bpe's tokenizers have them.
-M.need_text, M.ids, M.decode = need_text, Vocabulary.ids, Vocabulary.decode
+Vocabulary.ids, Vocabulary.decode = bpe.Tokenizer.ids, bpe.Tokenizer.decode
 
 Vocabulary.__tostring = function(self)
   return ("%s vocabulary of %d symbols"):format(self.kind, self.size)

@@ -17,8 +17,8 @@ local run_profile = require "nn.train.profiling"
 local run_settings = require "nn.train.settings"
 local saver = require "nn.train.saver"
 local tensor = require "nn.core.tensor"
+local tokenizers = require "nn.text.tokenizer"
 local units = require "nn.base.units"
-local vocabulary = require "nn.text.vocabulary"
 
 local M = {}
 local Run = {}
@@ -53,7 +53,7 @@ function M.run(cfg)
   if cfg.resume == "auto" and not state and not cfg.plan then
     self:say(("there is no checkpoint in %s yet: beginning at step 1"):format(out))
   end
-  if state and state.vocabulary then self.vocabulary = vocabulary.from_state(state.vocabulary) end
+  if state and state.vocabulary then self.vocabulary = tokenizers.from_state(state.vocabulary) end
   return self
 end
 

@@ -1,0 +1,49 @@
+-- Tokenizers and vocabularies of every kind, from the folders and checkpoints that hold them.
+local arguments = require "nn.base.arguments"
+local bpe_files = require "nn.text.bpe_files"
+local files = require "nn.io.files"
+local json = require "nn.io.json"
+local lib = require "nn.base.capi"
+local vocabulary = require "nn.text.vocabulary"
+
+local M = {}
+
+--- from_state(state) -> tokenizer or vocabulary: the inverse of its state().
+function M.from_state(state)
+  if state.kind ~= "bpe" then
+    return vocabulary.vocabulary(state.kind, state.symbols, "the vocabulary")
+  end
+  local name = "the checkpoint's tokenizer"
+  return bpe_files.from_json(json.object(state.json, name), name)
+end
+
+local function from_characters(path)
+  local state = json.read(path)
+  if state.kind ~= "char" or type(state.symbols) ~= "string" then
+    lib.fail("%s: it is no char vocabulary as nnlua writes it", path)
+  end
+  return M.from_state(state)
+end
+
+--- nn.tokenizer(path) -> tokenizer with :encode(text), :ids(text), :decode(ids), :save(folder),
+--- .size, .special (ids by text): GPT-2's byte-level BPE. `path`: a folder with tokenizer.json, or
+--- with vocab.json and merges.txt; or a tokenizer.json. A folder that a vocabulary was saved to
+--- gives that. Errors: files that are missing or malformed, or of a tokenizer of another kind.
+---     nn.train_tokenizer("hello hello", {size = 262}):save "words"
+---     local tokenizer = nn.tokenizer "words"
+---     tokenizer:decode(tokenizer:ids "hello")  --> "hello"
+function M.tokenizer(path)
+  arguments.need(type(path) == "string", "tokenizer", "the path", path, "a text is needed")
+  local file = path:find "%.json$" and path or files.join(path, "tokenizer.json")
+  if file == path or files.exists(file) then return bpe_files.from_json(json.read(file), file) end
+  local characters = files.join(path, "vocabulary.json")
+  if files.exists(characters) then return from_characters(characters) end
+  local vocab, merges = files.join(path, "vocab.json"), files.join(path, "merges.txt")
+  if files.exists(vocab) and files.exists(merges) then
+    return bpe_files.from_two_files(vocab, merges)
+  end
+  lib.fail("'%s' holds no tokenizer: neither tokenizer.json nor vocab.json and merges.txt%s", path,
+           files.list(path) and "" or "; there is no such folder")
+end
+
+return M
