@@ -54,8 +54,11 @@ local sizes = {
   ["gpt2-xl"] = {layers = 48, heads = 25, embd = 1600},
 }
 
-local settings = {layers = 1, heads = 1, embd = 1, context = 1, vocab = 1, dropout = 1,
-                  dtype = "f32"}
+-- Settings that the shapes of the parameters depend on, and defaults of all that have one.
+GPT2.dimensions = {"layers", "heads", "embd", "context", "vocab"}
+local defaults = {context = 1024, vocab = 50257, dropout = 0, dtype = "f32"}
+local settings = {dropout = true, dtype = true}
+for _, name in ipairs(GPT2.dimensions) do settings[name] = true end
 
 --- GPT2{layers, heads, embd, context=1024, vocab=50257, dropout=0, dtype="f32"} -> a model with
 --- fresh weights. dtype "bf16": weights and activations are stored in half the bytes; sums are kept
@@ -63,15 +66,12 @@ local settings = {layers = 1, heads = 1, embd = 1, context = 1, vocab = 1, dropo
 --- embd that heads does not divide.
 ---     GPT2({layers = 2, heads = 2, embd = 32, context = 64, vocab = 65}):count()  --> 29600
 function GPT2:init(config)
-  config = nn.options("gpt2", config, settings)
-  for _, name in ipairs {"layers", "heads", "embd"} do
-    if not config[name] then nn.fail("gpt2: '%s' is missing; GPT2{%s = 4, ...}", name, name) end
+  local c = {}
+  for name, value in pairs(defaults) do c[name] = value end
+  for name, value in pairs(nn.options("gpt2", config, settings)) do c[name] = value end
+  for _, name in ipairs(GPT2.dimensions) do
+    if not c[name] then nn.fail("gpt2: '%s' is missing; GPT2{%s = 4, ...}", name, name) end
   end
-  local c = {
-    layers = config.layers, heads = config.heads, embd = config.embd,
-    context = config.context or 1024, vocab = config.vocab or 50257, dropout = config.dropout or 0,
-    dtype = config.dtype or "f32",
-  }
   if c.embd % c.heads ~= 0 then
     nn.fail("gpt2: embd = %d does not divide into heads = %d; choose a multiple, such as %d",
             c.embd, c.heads, math.ceil(c.embd / c.heads) * c.heads)
@@ -166,6 +166,56 @@ function GPT2.size(name)
   local out = {context = 1024, vocab = 50257}
   for key, value in pairs(size) do out[key] = value end
   return out
+end
+
+-- What examples in docs call `model`.
+GPT2.example = "GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}"
+
+-- ### As transformers saves it (lua/nn/models/hugging_face.lua)
+
+local outside = {["tok.weight"] = "wte.weight", ["pos.weight"] = "wpe.weight",
+                 ["norm.weight"] = "ln_f.weight", ["norm.bias"] = "ln_f.bias"}
+local inside = {norm1 = "ln_1", norm2 = "ln_2", ["attn.qkv"] = "attn.c_attn",
+                ["attn.proj"] = "attn.c_proj", ["mlp.up"] = "mlp.c_fc", ["mlp.down"] = "mlp.c_proj"}
+
+GPT2.hugging_face = {
+  model_type = "gpt2", architecture = "GPT2LMHeadModel", prefix = "transformer.",
+  settings = {layers = "n_layer", heads = "n_head", embd = "n_embd", context = "n_positions",
+              vocab = "vocab_size"},
+  fixed = {activation_function = "gelu_new", layer_norm_epsilon = 1e-5, scale_attn_weights = true,
+           scale_attn_by_inverse_layer_idx = false, reorder_and_upcast_attn = false,
+           add_cross_attention = false, tie_word_embeddings = true},
+}
+local there = GPT2.hugging_face
+
+-- The Conv1D of transformers keeps weights as (in, out), ours are (out, in).
+function there.name(path)
+  if outside[path] then return outside[path], false end
+  local block, layer, kind = path:match "^blocks%.(%d+)%.(.+)%.(%w+)$"
+  if not inside[layer] then return nil end
+  return ("h.%d.%s.%s"):format(block - 1, inside[layer], kind),
+         kind == "weight" and layer:find "%." ~= nil
+end
+
+function there.read(config)
+  local inner, embd, heads = config.n_inner, config.n_embd, config.n_head
+  if type(inner) == "number" and inner ~= 4 * embd then
+    return nil, ("n_inner is %s; nnlua's GPT2 has 4 n_embd = %.0f"):format(inner, 4 * embd)
+  end
+  if embd % heads ~= 0 then
+    return nil, ("n_embd = %.0f does not divide into n_head = %.0f"):format(embd, heads)
+  end
+  return {}
+end
+
+function there.write(c)
+  return {attn_pdrop = c.dropout, embd_pdrop = c.dropout, resid_pdrop = c.dropout}
+end
+
+function there.shapes(config)
+  return {["wte.weight"] = {config.vocab_size, config.n_embd},
+          ["wpe.weight"] = {config.n_positions, config.n_embd},
+          [("h.%.0f.ln_1.weight"):format(config.n_layer - 1)] = {config.n_embd}}
 end
 
 return GPT2

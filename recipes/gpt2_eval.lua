@@ -19,7 +19,7 @@ local cfg = nn.config({
   plan = nn.field(false, "only tell what a batch would cost, and whether it fits"),
 }, arg)
 if cfg.plan then
-  print(model_plan.evaluation(model_file.outline(cfg.model).config, cfg.batch))
+  print(model_plan.evaluation(model_file.outline(cfg.model), cfg.batch))
   return
 end
 if (cfg.text == "") == (cfg.bin == "") then nn.fail "give text=FILE or bin=FILE" end

@@ -51,7 +51,7 @@ for _, text in ipairs(texts) do
   for _ = 1, cfg.samples do prompts[#prompts + 1] = #ids > 0 and ids or {last or 0} end
 end
 if cfg.plan then
-  print(model_plan.generation(model.config, prompts, cfg.tokens, cfg.samples))
+  print(model_plan.generation(model, prompts, cfg.tokens, cfg.samples))
   return
 end
 for text in (cfg.stop .. "||"):gmatch "(.-)||" do

@@ -83,7 +83,8 @@ end
 local run = nn.run(cfg)              -- folder, seed, resume; also signals, checkpoints and metrics
 local words = run.vocabulary
 if cfg.init ~= "" then
-  local sizes, known = model_file.sizes(run.checkpoint and run.checkpoint.path or cfg.init)
+  local sizes, known, class = model_file.sizes(run.checkpoint and run.checkpoint.path or cfg.init)
+  if class ~= GPT2 then nn.fail("init=%s is a %s, not a GPT2", cfg.init, class.class_name) end
   for name, value in pairs(sizes) do
     local path, wanted = "model." .. name, cfg.model[name]
     local source = require("nn.io.config").given(cfg, path)

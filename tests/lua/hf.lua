@@ -244,7 +244,7 @@ t.case("what is missing or is not this GPT-2 is refused by name", function()
   refused(folder .. "/nothing", "there is no folder")
   refused(nil, "load_hf: the folder is nil; a text is needed")
   refused(changed("a", '"gelu_new"', '"relu"'),
-          "activation_function is relu; nnlua's GPT-2 has gelu_new")
+          "activation_function is relu; nnlua's GPT2 has gelu_new")
   refused(changed("b", '"n_inner": null', '"n_inner": 100'), "n_inner is 100")
   refused(changed("c", '"n_layer": 4', '"n_layer": 5'), "has no tensor 'h.4.ln_1.weight'")
   refused(changed("d", '"n_embd": 16', '"n_embd": 32'), "'transformer.")

@@ -3,6 +3,7 @@ local nn = require "nn"
 local t = require "nn.test"
 local files = require "nn.io.files"
 local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
+local registry = require "nn.models.registry"
 local GPT2 = require "models.gpt2"
 
 local config = {layers = 3, heads = 4, embd = 128, context = 128, vocab = 9000}
@@ -41,7 +42,7 @@ for name, case in pairs {["a batch of 4"] = {config, 4}, ["a batch of 16"] = {co
                          bf16 = {bf16, 8}} do
   t.case("evaluation takes the memory that is planned: " .. name, function()
     local settings, rows = case[1], case[2]
-    local plan = model_plan.evaluation(settings, rows)
+    local plan = model_plan.evaluation(registry.outline(GPT2, settings), rows)
     near(plan, settings, function(model)
       local array = require("ffi").new("int32_t[?]", rows * 128, 7)
       local loss_of = nn.compile(function(ids, targets) return model(ids, targets) end)
@@ -64,9 +65,7 @@ for name, case in pairs {["one prompt"] = {config, 1, 20}, ["8 long prompts"] = 
       prompts[r] = {}
       for i = 1, length do prompts[r][i] = i end
     end
-    local plan
-    nn.plan(function() plan = GPT2(settings).config end)     -- with all of its settings
-    plan = model_plan.generation(plan, prompts, 5, rows)
+    local plan = model_plan.generation(registry.outline(GPT2, settings), prompts, 5, rows)
     for _, temperature in ipairs {0, 1} do
       near(plan, settings, function(model)
         nn.generate(model, prompts, {tokens = 5, temperature = temperature})
@@ -99,10 +98,10 @@ t.case("a model's settings are known without its weights", function()
 end)
 
 t.case("prompts beyond the context are not planned, tokens beyond it are told", function()
-  local settings = {layers = 1, heads = 2, embd = 16, context = 8, vocab = 20, dtype = "f32"}
-  t.fails(function() model_plan.generation(settings, {{1, 2, 3, 4, 5, 6, 7, 8, 9}}, 5, 1) end,
+  local model = registry.outline(GPT2, {layers = 1, heads = 2, embd = 16, context = 8, vocab = 20})
+  t.fails(function() model_plan.generation(model, {{1, 2, 3, 4, 5, 6, 7, 8, 9}}, 5, 1) end,
           "plan: a prompt of 9 tokens is longer than the model's context of 8")
-  t.check(tostring(model_plan.generation(settings, {{1, 2, 3, 4, 5, 6}}, 5, 1)):find(
+  t.check(tostring(model_plan.generation(model, {{1, 2, 3, 4, 5, 6}}, 5, 1)):find(
     "\nbeyond +2 tokens pass the context of 8; each reads the last 8 again"))
 end)
 

@@ -10,6 +10,9 @@
 
 local files = require "nn.io.files"
 local host = require "nn.host"
+local nn = require "nn"
+local ops = require "nn.core.op"
+local registry = require "nn.models.registry"
 
 local M = {}
 
@@ -18,16 +21,15 @@ M.objects = {
   x = "a tensor", tile = "a tile of a tensor", model = "a module", optim = "an optimizer",
   f = "a compiled function", rate = "a scalar", loader = "one part of nn.data",
   vocabulary = "a vocabulary", tokenizer = "a tokenizer", checkpoint = "a checkpoint",
-  run = "a run", nn = "the library", t = "nn.test", GPT2 = "models/gpt2.lua",
+  run = "a run", nn = "the library", t = "nn.test",
 }
 
---- preamble: what examples may use, each made anew for an example that names it.
+--- preamble: what examples may use, each made anew for an example that names it; `model` is the
+--- example of a class in models/.
 M.preamble = {
   {"nn", 'require "nn"'},
   {"t", 'require "nn.test"'},
-  {"GPT2", 'require "models.gpt2"'},
   {"x", "nn.tensor{{1, 2, 3}, {4, 5, 6}}"},
-  {"model", "GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}"},
   {"optim", "nn.AdamW(model, {lr = 1e-3})"},
   {"data", 'nn.data({text = "input.txt", vocabulary = "byte", batch = 2}, {context = 16})'},
   {"cfg", "nn.config({nn.run_fields {steps = 4}, data = nn.data_fields {}}, {})"},
@@ -38,6 +40,23 @@ M.preamble = {
   return loss, optim:step()
 end)]]},
 }
+
+-- The Lua files in a folder of nnlua and in those inside it, sorted.
+local function scripts_in(folder, out)
+  for _, name in ipairs(files.list(files.join(host.root, folder)) or {}) do
+    local path = folder .. "/" .. name
+    if name:find "%.lua$" then out[#out + 1] = path else scripts_in(path, out) end
+  end
+  return out
+end
+
+for _, path in ipairs(scripts_in("models", {})) do
+  local name = path:match "^models/(.*)%.lua$"
+  local class = registry.find(name)
+  M.objects[class.class_name] = path
+  table.insert(M.preamble, 3, {class.class_name, ('require "models.%s"'):format(name)})
+  if class.example then table.insert(M.preamble, 5, {"model", class.example}) end
+end
 
 -- Prose and example of a docstring, each without its indentation; example nil where there is none.
 local function split(text)
@@ -91,9 +110,8 @@ end
 function M.ops()
   if op_docs then return op_docs end
   op_docs = {}
-  local registry = require "nn.core.op"
-  for i, name in ipairs(registry.names) do
-    local op = registry.ops[name]
+  for i, name in ipairs(ops.names) do
+    local op = ops.ops[name]
     op_docs[i] = new_entry {key = "nn." .. name, op = op, names = {[name] = true},
                             text = op_text(op), section = op.category, where = op.source}
   end
@@ -136,15 +154,6 @@ local function add_docs(out, path)
   end
 end
 
--- The Lua files in a folder of nnlua and in those inside it, sorted.
-local function scripts_in(folder, out)
-  for _, name in ipairs(files.list(files.join(host.root, folder)) or {}) do
-    local path = folder .. "/" .. name
-    if name:find "%.lua$" then out[#out + 1] = path else scripts_in(path, out) end
-  end
-  return out
-end
-
 --- library() -> {entry, ...} in the order of files and lines: names = {name = true}, key ("x:dim";
 --- nil of what is not public), text, signature, prose, example, file, where.
 function M.library()
@@ -169,7 +178,7 @@ end
 
 -- The schema of a recipe and its options: what it gives to nn.config, at which it is stopped.
 local function schema_of(path)
-  local nn, caught = require "nn", {}
+  local caught = {}
   local own, words = nn.config, _G.arg
   rawset(nn, "config", function(schema, _, options)
     caught.schema, caught.options = schema, options

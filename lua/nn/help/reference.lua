@@ -14,10 +14,9 @@ local M = {}
 local titles = {
   {"Tensors", "core/tensor"}, {"Making tensors", "core/creation"}, {"Shapes", "core/methods"},
   {"Gradients", "core/tape"}, {"Modules", "core/module"}, {"Layers", "core/layers"},
-  {"GPT-2", "models/gpt2.lua"}, {"Optimizers", "core/optim"},
-  {"Learning rates", "train/schedule"}, {"Compiled functions", "core/compile"},
-  {"Scalars", "core/scalar"}, {"Data", "data/loader"}, {"Vocabularies", "text/vocabulary"},
-  {"Tokenizers", "text/bpe"},
+  {"Optimizers", "core/optim"}, {"Learning rates", "train/schedule"},
+  {"Compiled functions", "core/compile"}, {"Scalars", "core/scalar"},
+  {"Data", "data/loader"}, {"Vocabularies", "text/vocabulary"}, {"Tokenizers", "text/bpe"},
   {"Tokenizer files", "text/tokenizer", "text/bpe_files"},
   {"Learning a tokenizer", "text/bpe_train"}, {"Models in use", "models/generate"},
   {"Model files", "models/load"}, {"Models of transformers", "models/hugging_face"},

@@ -7,6 +7,7 @@ local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
+local registry = require "nn.models.registry"
 local safetensors = require "nn.io.safetensors"
 local tape = require "nn.core.tape"
 
@@ -93,6 +94,7 @@ function M.start(out, parts)
   files.remove(self.temporary)
   files.make_folder(self.temporary, "the checkpoint's folder")
   self.state = {format = FORMAT, step = parts.step, files = {}, config = parts.config,
+                model = registry.name_of(parts.model) or "",
                 random = engine.random_state(), version = engine.version():match "^[^\n]*",
                 data = parts.data and parts.data:state(), best = parts.best,
                 vocabulary = parts.vocabulary and parts.vocabulary:state(),

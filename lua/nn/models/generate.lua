@@ -14,8 +14,8 @@ local tape = require "nn.core.tape"
 
 local M = {}
 
---- as_it_is(f, ...) -> f(...), without gradients and without dropout.
-function M.as_it_is(f, ...)
+--- eval_mode(f, ...) -> f(...), without gradients and without dropout.
+function M.eval_mode(f, ...)
   local before = layers.training()
   layers.training(false)
   local results = {lib.protected(tape.no_grad, f, ...)}
@@ -47,7 +47,7 @@ function M.evaluate(model, loader, batches)
     for _, t in ipairs(waiting) do t:release() end
     waiting.loss:release()
   end
-  return M.as_it_is(function()
+  return M.eval_mode(function()
     for ids, targets, count in loader:windows(batches) do
       local before = waiting
       local loss = f(ids, targets)
@@ -182,9 +182,10 @@ local function extend(rows, logits, size, options, step)
   return going
 end
 
--- Up to `most` likeliest tokens of every row, which the engine finds and reads again by itself: the
--- next step is submitted before the ids of this one are looked at. Returns whether rows go on.
-local function extend_ahead(model, caches, rows, options, most)
+-- Pipelined greedy decoding of up to `most` tokens of every row: the engine finds them and reads
+-- them again, and the next step is submitted before the ids of this one are looked at. Returns
+-- whether rows go on.
+local function decode_pipelined(model, caches, rows, options, most)
   local step = compile.compile(function(ids, start)
     local logits = layer.call(model, model.next, ids, caches, start)
     return logits:argmax {axis = -1, keepdim = true}:to "i32", start + 1, logits:slice(2, 1, 1)
@@ -226,7 +227,8 @@ local function run(model, rows, options)
     step = step + 1
     if caches and likeliest then
       local most = math.min(tokens, context - longest + 1) - step + 1
-      if not extend_ahead(model, caches, rows, options, most) or engine.interrupted() then break end
+      local going = decode_pipelined(model, caches, rows, options, most)
+      if not going or engine.interrupted() then break end
       step, caches, read = step + math.max(0, most), nil, plain_reader(model)
     end
   end
@@ -300,7 +302,7 @@ function M.generate(model, ids, options)
     end
     if #list == 0 then lib.fail("generate: give at least one token to go on from") end
   end
-  M.as_it_is(run, model, rows, options)
+  M.eval_mode(run, model, rows, options)
   local out, info = {}, {reason = {}, logprobs = options.logprobs and {} or nil}
   for r, row in ipairs(rows) do
     out[r], info.reason[r] = row.ids, row.reason or "length"

@@ -2,17 +2,18 @@
 -- folder of a run.
 local arguments = require "nn.base.arguments"
 local checkpoint = require "nn.models.checkpoint"
-local compile = require "nn.core.compile"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local hugging_face = require "nn.models.hugging_face"
 local lib = require "nn.base.capi"
+local registry = require "nn.models.registry"
 local tokenizers = require "nn.text.tokenizer"
 
 local M = {}
 
 -- The newest good checkpoint of a run's folder, or of its own; nil where `path` is neither.
 local function find_checkpoint(path)
+  if path == "" then lib.fail "give model=FOLDER" end
   if not files.list(path) then
     lib.fail("there is no folder '%s'; give a run's, a checkpoint's, or one of transformers, as "
              .. "`huggingface-cli download gpt2 --local-dir gpt2` makes it", path)
@@ -32,69 +33,61 @@ local function find_checkpoint(path)
   return found
 end
 
-local function vocabulary_of(found)
-  return found.state.vocabulary and tokenizers.from_state(found.state.vocabulary)
-end
-
---- sizes(path) -> {layers=, heads=, embd=, context=, vocab=}, vocabulary: of what load_model would
---- give, without reading its weights.
-function M.sizes(path)
-  local found = find_checkpoint(path)
-  if not found then return require("nn.models.hugging_face").sizes(path) end
-  local model, out = found.state.config.model, {}
-  for _, name in ipairs {"layers", "heads", "embd", "context", "vocab"} do
-    out[name] = model[name]
-  end
-  return out, vocabulary_of(found)
-end
-
---- outline(path, tokenizer) -> {config=}, vocabulary: what a plan must know of the model that
---- load_model would give, without reading its weights.
-function M.outline(path, tokenizer)
-  if path == "" then lib.fail "give model=FOLDER" end
-  local found = find_checkpoint(path)
-  local settings, words
-  if found then
-    settings, words = found.state.config.model, vocabulary_of(found)
-  else
-    settings, words = require("nn.models.hugging_face").sizes(path)
-  end
-  local out = {}
-  compile.plan(function() out.config = require "models.gpt2"(settings).config end)
-  if tokenizer and tokenizer ~= "" then words = tokenizers.tokenizer(tokenizer) end
-  return out, words
-end
-
-local function from_checkpoint(found)
+-- Class, settings and vocabulary (nil where none is known) of a checkpoint.
+local function in_checkpoint(found)
   local state = found.state
-  local good, model = pcall(require "models.gpt2", state.config.model)
-  if not good then
-    lib.fail("'%s': its settings `model` make no GPT-2: %s", found.path, tostring(model))
-  end
-  found:restore_model(model)
-  return model, vocabulary_of(found)
+  return registry.saved(state.model, found.path), state.config.model,
+         state.vocabulary and tokenizers.from_state(state.vocabulary)
+end
+
+local function describe(path)
+  local found = find_checkpoint(path)
+  if found then return in_checkpoint(found) end
+  return hugging_face.outline(path)
+end
+
+--- sizes(path) -> the settings that the shapes of its parameters depend on, by name, the
+--- vocabulary, and the class: of what load_model would give, without reading its weights.
+function M.sizes(path)
+  local class, settings, words = describe(path)
+  local sizes = {}
+  for _, name in ipairs(class.dimensions) do sizes[name] = settings[name] end
+  return sizes, words, class
+end
+
+--- outline(path, tokenizer) -> model, vocabulary: what a plan must know of what load_model would
+--- give, without reading its weights: the model has its settings, `config`, and no parameters.
+function M.outline(path, tokenizer)
+  local class, settings, words = describe(path)
+  if tokenizer and tokenizer ~= "" then words = tokenizers.tokenizer(tokenizer) end
+  return registry.outline(class, settings), words
 end
 
 --- nn.load_model(path, tokenizer) -> model, vocabulary (nil where none is known). `path`: a folder
---- that transformers or nn.save_hf wrote, a checkpoint of recipes/gpt2_train.lua, or its run's
---- folder, whose newest checkpoint is taken. `tokenizer`: a path for nn.tokenizer, instead of what
+--- that transformers or nn.save_hf wrote, a checkpoint of a model in models/, or its run's folder,
+--- whose newest checkpoint is taken. `tokenizer`: a path for nn.tokenizer, instead of what
 --- lies there. The random state stays as it is. Errors: a path that holds no model.
 ---     nn.save_hf("a-model", model)
 ---     nn.load_model("a-model"):count() == model:count()  --> true
 function M.load_model(path, tokenizer)
   arguments.need(type(path) == "string", "load_model", "the path", path, "a text is needed")
-  if path == "" then lib.fail "give model=FOLDER" end
-  local found = find_checkpoint(path)
-  local random = engine.random_state()
-  local results = {}
+  local found, random = find_checkpoint(path), engine.random_state()
+  local model, words
   if found then
-    results[1], results[2] = from_checkpoint(found)
+    local class, settings
+    class, settings, words = in_checkpoint(found)
+    local good, problem = pcall(function() model = class(settings) end)
+    if not good then
+      lib.fail("'%s': its settings `model` make no %s: %s", found.path, class.class_name,
+               tostring(problem))
+    end
+    found:restore_model(model)
   else
-    results[1], results[2] = hugging_face.load_hf(path)
+    model, words = hugging_face.load_hf(path)
   end
   engine.set_random_state(random)
-  if tokenizer and tokenizer ~= "" then results[2] = tokenizers.tokenizer(tokenizer) end
-  return results[1], results[2]
+  if tokenizer and tokenizer ~= "" then words = tokenizers.tokenizer(tokenizer) end
+  return model, words
 end
 
 return M
