@@ -17,8 +17,8 @@ extern "C" {
 }
 
 #include "bindings/nn.h"
-#include "engine/runtime.h"
-#include "engine/watchdog.h"
+#include "engine/runtime/interrupts.h"
+#include "engine/runtime/watchdog.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Matrix products: matmul, and the linear layer with its bias and GELU fused, forward and backward.
-#include "engine/error.h"
-#include "engine/op.h"
-#include "engine/rules.h"
+#include "engine/base/error.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
 
 namespace nn {
 namespace {

@@ -223,7 +223,7 @@ TEST_CASE("an attribute of a wrong kind, or with a wrong list or slot, is refuse
                   "more elements than can be counted");
     CHECK_REFUSED(full_of(list(Numbers(9, 1)), one, dtype), "at most 8");
     for (double bad : {-1.0, 1e300, double(NAN), double(INT32_MAX)})
-        CHECK_REFUSED(full_of(shape, {4, 0, bad, nullptr, nullptr}, dtype), "no scalar slot");
+        CHECK_REFUSED(full_of(shape, {4, 0, bad, nullptr, nullptr}, dtype), "no scalar");
     REQUIRE_OK(full_of(number(2), one, {}));
 }
 
@@ -301,10 +301,10 @@ TEST_CASE("scalar slots hold numbers, and unknown ones are errors") {
     CHECK(values(x)[0] == 3.5);
     REQUIRE_OK(nn_slot_free(id));
     for (int32_t bad : {id, -1, INT32_MIN, INT32_MAX}) {
-        CHECK_REFUSED(nn_slot_get(bad, &value), "no scalar slot");
-        CHECK_REFUSED(nn_slot_set(bad, 1), "no scalar slot");
-        CHECK_REFUSED(nn_slot_add(bad, 1), "no scalar slot");
-        CHECK_REFUSED(nn_slot_free(bad), "no scalar slot");
+        CHECK_REFUSED(nn_slot_get(bad, &value), "no scalar");
+        CHECK_REFUSED(nn_slot_set(bad, 1), "no scalar");
+        CHECK_REFUSED(nn_slot_add(bad, 1), "no scalar");
+        CHECK_REFUSED(nn_slot_free(bad), "no scalar");
     }
 }
 

@@ -9,13 +9,19 @@
 #include <mutex>
 #include <thread>
 
-#include "engine/error.h"
-#include "engine/memory.h"
-#include "engine/op.h"
-#include "engine/profile.h"
-#include "engine/program.h"
-#include "engine/rules.h"
-#include "engine/runtime.h"
+#include "engine/base/error.h"
+#include "engine/graph/recording.h"
+#include "engine/graph/scalars.h"
+#include "engine/memory/admission.h"
+#include "engine/memory/arena.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
+#include "engine/runtime/host_copy.h"
+#include "engine/runtime/interrupts.h"
+#include "engine/runtime/replay.h"
+#include "engine/runtime/session.h"
+#include "engine/runtime/waits.h"
+#include "engine/runtime/workers.h"
 #include "tests/cpp/kernel_test.h"
 
 namespace nn::engine_test {
@@ -26,7 +32,7 @@ using Integers = std::vector<int64_t>;
 // The engine for the length of one test. Whatever the test leaves behind is gone at its end, also
 // when it fails half-way.
 struct Session {
-    explicit Session(int cpus = 2, const char* scheduler = "") { configure({cpus, scheduler}); }
+    explicit Session(int cpus = 2, const char* scheduler = "") { configure({{cpus}, scheduler}); }
     Session(const Session&) = delete;
     ~Session() {
         abort_recording();
@@ -119,18 +125,16 @@ inline Tensor op(const char* name, const std::vector<Tensor>& inputs,
 
 // Records f for arguments like these, as nn.compile does.
 using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
-inline std::shared_ptr<Program> compile(const std::vector<Tensor>& like, const Function& f) {
+inline std::shared_ptr<Replay> compile(const std::vector<Tensor>& like, const Function& f) {
     begin_recording();
     try {
         std::vector<Tensor> inputs;
         for (const Tensor& x : like) {
             inputs.emplace_back(x.grid(), x.dtype());
-            for (int64_t i = 0; i < x.tiles(); ++i) inputs.back().tile(i)->set_recorded();
+            for (int64_t i = 0; i < x.tiles(); ++i) inputs.back().tile(i)->recorded = true;
         }
         const std::vector<Tensor> outputs = f(inputs);
-        const std::shared_ptr<Program> program = end_recording();
-        program->finish(inputs, outputs);
-        return program;
+        return std::make_shared<Replay>(end_recording(inputs, outputs));
     } catch (...) {
         abort_recording();
         throw;
@@ -221,7 +225,7 @@ inline void mix(const KernelCall& call) {
 inline const KernelRegistrar mix_kernel("test_mix", Isa::baseline, "y:rw a:r?", "mix_params",
                                         sizeof(mix_params), mix);
 
-// Notes a number, which a slot may give; tells what ran, how often and with which value.
+// Notes a number, which a scalar may give; tells what ran, how often and with which value.
 struct note_params {
     double value;
 };

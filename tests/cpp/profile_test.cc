@@ -1,9 +1,9 @@
 // Profiles: a record of every task, what is found from the records, and that there are none when
 // profiling is off.
-#include "engine/profile.h"
-
 #include <cmath>
 
+#include "engine/graph/layers.h"
+#include "engine/runtime/profiling.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
@@ -11,7 +11,7 @@ namespace {
 
 // A profile for the length of one test, in a session.
 struct Profiled {
-    explicit Profiled(int64_t limit = default_profile_limit) { enable_profile(true, limit); }
+    explicit Profiled(int64_t limit = default_profile_limit) { start_profile(limit); }
     ~Profiled() {
         set_layer(0);
         wait_done();
@@ -20,7 +20,7 @@ struct Profiled {
     ProfileTotals stop() {
         wait_done();
         stop_profile();
-        return profile_totals();
+        return session_totals();
     }
 };
 
@@ -44,7 +44,7 @@ double sum(const ProfileTotals& totals, double WorkerTimes::*time) {
     return out;
 }
 
-std::vector<uint32_t> before(int64_t i) { return tasks_before(i); }
+std::vector<uint32_t> before(int64_t i) { return TaskOrder().before(i); }
 
 }  // namespace
 
@@ -59,7 +59,7 @@ TEST_CASE("a profile keeps what each task was, and its times in order") {
     const ProfileTotals totals = profile.stop();
     CHECK(totals.tasks == 4);
     CHECK(totals.lost == 0);
-    double last = profile_begin();
+    double last = nn::profile().begin;
     for (int i = 0; i < 4; ++i) {
         const TaskRecord& r = profile_task(i);
         INFO("task " << i);
@@ -88,16 +88,16 @@ TEST_CASE("without a profile nothing is kept, and an ended one keeps nothing mor
     const Tensor x = numbered_tensor(grid_of({4}, {1}));
     op("neg", {x});
     wait_all();
-    CHECK(profile_tasks() == 0);
-    CHECK(profile_spans().empty());
+    CHECK(nn::profile().count == 0);
+    CHECK(nn::profile().spans.empty());
     Profiled profile;
     op("neg", {x});
     profile.stop();
     op("neg", {x});
     wait_all();
-    CHECK(profile_tasks() == 4);
+    CHECK(nn::profile().count == 4);
     enable_profile(false);
-    CHECK(profile_tasks() == 0);
+    CHECK(nn::profile().count == 0);
     CHECK(profile_groups(GroupBy::kernel).empty());
 }
 
@@ -127,12 +127,12 @@ TEST_CASE("a full profile counts what it does not keep, and its time ends there"
     for (int i = 0; i < 25; ++i) emit_note(x.tile(0), i);
     wait_all();
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    const double now = profile_now();
+    const double now = now_us();
     const ProfileTotals totals = profile.stop();
     CHECK(totals.tasks == 10);
     CHECK(totals.lost >= 15);
     CHECK(Notes::take().size() == 25);
-    CHECK(totals.seconds * 1e6 <= now - profile_begin() - 30e3);
+    CHECK(totals.seconds * 1e6 <= now - nn::profile().begin - 30e3);
     check_sums(totals, 2);
 }
 
@@ -208,16 +208,16 @@ TEST_CASE("tasks of a program know their run and their place in it") {
     program->run({x});
     profile.stop();
     Integers runs;
-    for (int64_t i = 0; i < profile_tasks(); ++i) {
+    for (int64_t i = 0; i < nn::profile().count; ++i) {
         const TaskRecord& r = profile_task(i);
         if (std::string(r.op) != "neg") CHECK((std::string(r.op) == "copy" && r.run == 0));
         if (std::string(r.op) == "neg") runs.push_back(r.run * 10 + r.index);
     }
     CHECK(runs == Integers{10, 11, 12, 13, 20, 21, 22, 23});
     int64_t submitted = 0;
-    for (const SpanRecord& s : profile_spans())
+    for (const SpanRecord& s : nn::profile().spans)
         if (std::string(s.what) == "submit") submitted += s.tasks;
-    CHECK(submitted == profile_tasks());
+    CHECK(submitted == nn::profile().count);
 }
 
 TEST_CASE("groups add up by kernel, op and layer") {
@@ -277,10 +277,10 @@ TEST_CASE("a profile is gone after a shutdown, and another session has one of it
         enable_profile(true);
         emit_note(scalar_of(1).tile(0), 1);
         Notes::take();
-        CHECK(profile_tasks() > 0);
+        CHECK(nn::profile().count > 0);
     }
     CHECK(!profiling());
-    CHECK(profile_tasks() == 0);
+    CHECK(nn::profile().count == 0);
     const Session session(1);
     Profiled profile;
     op("neg", {scalar_of(1)});

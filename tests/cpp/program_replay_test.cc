@@ -1,5 +1,7 @@
-// Running a program: the bits of eager execution, scalar slots and randomness that change from run
+// Running a program: the bits of eager execution, scalars and randomness that change from run
 // to run, errors that leave it usable, and runs in flight.
+#include "engine/graph/sink.h"
+#include "engine/runtime/stats.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
@@ -96,43 +98,43 @@ TEST_CASE("a model with randomness replays to the bits of eager, for any cuts") 
     }
 }
 
-TEST_CASE("a slot is read at every run, and additions to it happen at their place") {
+TEST_CASE("a scalar is read at every run, and additions to it happen at their place") {
     const Session session;
     const Tensor x = scalar_of(0);
-    const int32_t slot = new_slot(1);
+    const int32_t scalar = new_scalar(1);
     const auto program = compile({}, [&](const Tensors&) {
-        const auto note = [&] { emit_note(x.tile(0), 0, {{Patch::slot, 0, slot}}); };
+        const auto note = [&] { emit_note(x.tile(0), 0, {{Patch::scalar, 0, scalar}}); };
         note();
-        recording_program()->add_to_slot(slot, 10);
+        sink().add_to_scalar(scalar, 10);
         op("neg", {x});  // dropped: additions keep their place among the tasks that stay
         note();
-        recording_program()->add_to_slot(slot, 100);
+        sink().add_to_scalar(scalar, 100);
         return Tensors{};
     });
-    CHECK(slot_value(slot) == 1);
+    CHECK(scalar_value(scalar) == 1);
     program->run({});
-    set_slot(slot, 1000);
+    set_scalar(scalar, 1000);
     program->run({});
     program->run({});
     CHECK(Notes::take() == std::vector<double>{1, 11, 1000, 1010, 1110, 1120});
-    CHECK(slot_value(slot) == 1220);
-    free_slot(slot);
+    CHECK(scalar_value(scalar) == 1220);
+    free_scalar(scalar);
 }
 
-TEST_CASE("an eager task takes the value that its slot has at submission") {
+TEST_CASE("an eager task takes the value that its scalar has at submission") {
     const Session session;
     const Tensor x = scalar_of(0);
-    const int32_t slot = new_slot(0);
+    const int32_t scalar = new_scalar(0);
     const Gate closed;
     emit_gate(x.tile(0));
     for (int i = 0; i < 3; ++i) {
-        set_slot(slot, i);
-        emit_note(x.tile(0), -1, {{Patch::slot, 0, slot}});
+        set_scalar(scalar, i);
+        emit_note(x.tile(0), -1, {{Patch::scalar, 0, scalar}});
     }
-    set_slot(slot, 7);
+    set_scalar(scalar, 7);
     Gate::open();
     CHECK(Notes::take() == std::vector<double>{0, 1, 2});
-    free_slot(slot);
+    free_scalar(scalar);
 }
 
 TEST_CASE("arguments may be cut in any way, and their values are those at the call") {
@@ -236,10 +238,10 @@ TEST_CASE("a run does not wait, and at most one earlier run is in flight") {
 TEST_CASE("a run that is interrupted while it waits for room has not begun") {
     const Session session;
     const Tensor x = scalar_of(0);
-    const int32_t slot = new_slot(0);
+    const int32_t scalar = new_scalar(0);
     const auto program = compile({}, [&](const Tensors&) {
         for (int i = 0; i < 100; ++i) emit_note(x.tile(0), i);
-        recording_program()->add_to_slot(slot, 1);
+        sink().add_to_scalar(scalar, 1);
         return Tensors{};
     });
     {
@@ -252,14 +254,14 @@ TEST_CASE("a run that is interrupted while it waits for room has not begun") {
             FAIL("nothing waited");
         } catch (const Interrupted&) {
         }
-        CHECK(slot_value(slot) == runs);
+        CHECK(scalar_value(scalar) == runs);
         clear_interrupt();
     }
     const size_t notes = Notes::take().size();
-    CHECK(double(notes) == 100 * slot_value(slot));
+    CHECK(double(notes) == 100 * scalar_value(scalar));
     program->run({});
     CHECK(Notes::take().size() == 100);
-    free_slot(slot);
+    free_scalar(scalar);
 }
 
 TEST_CASE("a program may end while its run is in flight, and its results stay") {
@@ -282,9 +284,9 @@ TEST_CASE("replayed tasks are counted") {
     const Tensor x = scalar_of(2);
     const auto program =
         compile({x}, [](const Tensors& in) { return Tensors{op("neg", {in[0]})}; });
-    const int64_t before = runtime_stats().replayed_tasks;
+    const int64_t before = stats().replayed_tasks;
     for (int i = 0; i < 3; ++i) program->run({x});
-    CHECK(runtime_stats().replayed_tasks == before + 3 * program->info().tasks);
+    CHECK(stats().replayed_tasks == before + 3 * program->program().info.tasks);
 }
 
 }  // namespace nn::engine_test

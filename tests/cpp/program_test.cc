@@ -1,5 +1,6 @@
 // Recording a program: what may be recorded and returned, which tasks are kept, how long
 // temporaries live and what that costs.
+#include "engine/graph/sink.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
@@ -30,7 +31,7 @@ TEST_CASE("recording runs nothing, running does, and the result is the function'
         return Tensors{add(in[0], in[0]), neg(in[0])};
     });
     CHECK(Notes::take().empty());
-    CHECK(program->outputs() == 2);
+    CHECK(program->program().outputs.size() == 2);
     const Tensors out = program->run({x});
     CHECK(Notes::take() == std::vector<double>{1});
     CHECK(values_of(out[0]) == values_of(add(x, x)));
@@ -39,7 +40,7 @@ TEST_CASE("recording runs nothing, running does, and the result is the function'
 
 TEST_CASE("only one recording is under way at a time") {
     const Session session;
-    CHECK_THAT(error_of([] { end_recording(); }), contains("no recording is under way"));
+    CHECK_THAT(error_of([] { end_recording({}, {}); }), contains("no recording is under way"));
     abort_recording();
     begin_recording();
     const uint32_t number = recording_number();
@@ -50,7 +51,7 @@ TEST_CASE("only one recording is under way at a time") {
     CHECK(recording_number() == 0);
     begin_recording();
     CHECK(recording_number() > number);
-    end_recording();
+    end_recording({}, {});
 }
 
 TEST_CASE("values can be neither read nor written while recording") {
@@ -94,7 +95,7 @@ TEST_CASE("what a recorded function returns must have a value of this recording"
                contains("result 2 is a view"));
     CHECK_THAT(error_of([&] {
                    begin_recording();
-                   end_recording()->finish({x}, {});
+                   end_recording({x}, {});
                }),
                contains("input 1 was not made for this recording"));
     CHECK(values_of(other->run({x})[0])[1] == -1);
@@ -105,9 +106,9 @@ TEST_CASE("an input that is used but not given at the end of the recording is re
     const auto record = [](bool use) {
         begin_recording();
         const Tensor in(Grid::whole({n}), Dtype::i64);
-        in.tile(0)->set_recorded();
+        in.tile(0)->recorded = true;
         const Tensor out = use ? neg(in) : in;
-        end_recording()->finish({}, {out});
+        end_recording({}, {out});
     };
     CHECK_THAT(error_of([&] { record(true); }), contains("neg reads an input that is not among"));
     CHECK_THAT(error_of([&] { record(false); }), contains("result 1 was never given a value"));
@@ -152,7 +153,7 @@ TEST_CASE("tasks whose results nobody uses are dropped, with those that only the
         neg(wanted);
         return Tensors{wanted};
     });
-    CHECK(program->info().tasks == 1);
+    CHECK(program->program().info.tasks == 1);
     CHECK(values_of(program->run({x})[0]) == values_of(neg(x)));
 }
 
@@ -163,7 +164,7 @@ TEST_CASE("a value that is written over before anybody reads it is not computed"
         for (int value : {2, 3}) fill_tile(y, 0, value);
         return Tensors{y};
     });
-    CHECK(program->info().tasks == 1);
+    CHECK(program->program().info.tasks == 1);
     CHECK(values_of(program->run({})[0])[0] == 3);
 }
 
@@ -188,7 +189,7 @@ TEST_CASE("the plan counts tasks, tiles, FLOPs and the bytes that live at once")
         const Tensor d = add(a, c);           // a, c, d: b has ended
         return Tensors{d};
     });
-    const ProgramInfo info = program->info();
+    const ProgramInfo info = program->program().info;
     CHECK(info.tasks == 4);
     CHECK(info.tiles == 6);
     CHECK(info.flops == 4.0 * n);
@@ -209,18 +210,18 @@ TEST_CASE("the memory of a temporary is given back after its last use") {
         for (int i = 0; i < 50; ++i) y = neg(y);
         return Tensors{y};
     });
-    CHECK(program->info().peak_bytes == 2 * size);
+    CHECK(program->program().info.peak_bytes == 2 * size);
     for (int round = 0; round < 3; ++round) {
         wait_all();
-        const int64_t before = memory_info().in_use;
+        const int64_t before = arena_info().in_use;
         reset_peak();
         Tensor y = program->run({x})[0];
         wait_all();
-        CHECK(memory_info().peak - before <= 4 * size);  // and one tile that ends, and the result
-        CHECK(memory_info().in_use - before == size);
+        CHECK(arena_info().peak - before <= 4 * size);  // and one tile that ends, and the result
+        CHECK(arena_info().in_use - before == size);
         y = Tensor();
         wait_all();
-        CHECK(memory_info().in_use == before);
+        CHECK(arena_info().in_use == before);
     }
 }
 
@@ -232,41 +233,41 @@ TEST_CASE("an input that is unused, or returned, is given back at the end") {
     }
     const Tensor x = numbers();
     const auto program = compile({x, x}, [](const Tensors& in) { return Tensors{in[0]}; });
-    CHECK(program->info().peak_bytes == 2 * bytes);
+    CHECK(program->program().info.peak_bytes == 2 * bytes);
     wait_all();
-    const int64_t before = memory_info().in_use;
+    const int64_t before = arena_info().in_use;
     Tensor y = program->run({x, x})[0];
     CHECK(values_of(y) == numbered(n));
     y = Tensor();
     wait_all();
-    CHECK(memory_info().in_use == before);
+    CHECK(arena_info().in_use == before);
 }
 
-TEST_CASE("slots that a program reads live as long as it does") {
+TEST_CASE("scalars that a program reads live as long as it does") {
     const Session session;
     const Tensor x = scalar_of(0);
-    const int32_t slot = new_slot(1);
+    const int32_t scalar = new_scalar(1);
     auto program = compile({}, [&](const Tensors&) {
-        emit_note(x.tile(0), 0, {{Patch::slot, 0, slot}});
-        recording_program()->add_to_slot(slot, 1);
+        emit_note(x.tile(0), 0, {{Patch::scalar, 0, scalar}});
+        sink().add_to_scalar(scalar, 1);
         return Tensors{};
     });
-    free_slot(slot);
+    free_scalar(scalar);
     for (int i = 0; i < 2; ++i) program->run({});
     CHECK(Notes::take() == std::vector<double>{1, 2});
-    CHECK(slot_value(slot) == 3);
+    CHECK(scalar_value(scalar) == 3);
     program.reset();
-    CHECK_THROWS_AS(slot_value(slot), Error);
+    CHECK_THROWS_AS(scalar_value(scalar), Error);
 }
 
-TEST_CASE("a recording that is aborted gives its slots back") {
-    const int32_t slot = new_slot(1);
+TEST_CASE("a recording that is aborted gives its scalars back") {
+    const int32_t scalar = new_scalar(1);
     begin_recording();
-    recording_program()->add_to_slot(slot, 1);
-    free_slot(slot);
-    CHECK(slot_value(slot) == 1);
+    sink().add_to_scalar(scalar, 1);
+    free_scalar(scalar);
+    CHECK(scalar_value(scalar) == 1);
     abort_recording();
-    CHECK_THROWS_AS(slot_value(slot), Error);
+    CHECK_THROWS_AS(scalar_value(scalar), Error);
 }
 
 }  // namespace nn::engine_test

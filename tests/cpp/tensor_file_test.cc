@@ -1,6 +1,6 @@
 // Files that tensors are written to in the background: what lies in them, what waits for what, and
 // what goes wrong.
-#include "engine/tensor_file.h"
+#include "engine/io/tensor_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@
 #include <iterator>
 #include <thread>
 
-#include "engine/output_file.h"
+#include "engine/io/output_file.h"
 #include "tests/cpp/capi_test.h"
 #include "tests/cpp/engine_test.h"
 
@@ -140,7 +140,7 @@ TEST_CASE("who gives more than memory may wait for the disk waits for it") {
     REQUIRE(mkfifo(folder.file().c_str(), 0600) == 0);
     const int fd = open(folder.file().c_str(), O_RDWR);
     REQUIRE(fd >= 0);
-    set_budget(memory_info().peak + 1);
+    set_budget(arena_info().peak + 1);
     const std::vector<char> bytes(size_t(100) << 20, 'n');
     std::atomic<bool> given = false;
     std::thread giver([&] {

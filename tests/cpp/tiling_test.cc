@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "engine/machine/machine.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
@@ -67,13 +68,19 @@ bool can_share(const Grid& old, const Dims& shape) {
 }  // namespace
 
 TEST_CASE("automatic tiles of tokens are one a worker, and two a GPU where there are any") {
-    CHECK(tokens_per_tile(1024, 2, 0) == 512);
-    CHECK(tokens_per_tile(1025, 2, 0) == 513);
-    CHECK(tokens_per_tile(100, 4, 0) == 128);
-    CHECK(tokens_per_tile(1 << 20, 4, 0) == 2048);
-    CHECK(tokens_per_tile(16 * 1024, 15, 1) == 8192);
-    CHECK(tokens_per_tile(16 * 1024, 8, 4) == 2048);
-    CHECK(tokens_per_tile(1 << 20, 8, 4) == 8192);
+    const auto tokens = [](int64_t all, const char* description) {
+        describe_machine(description);
+        const int64_t out = tokens_per_tile(all);
+        describe_machine("");
+        return out;
+    };
+    CHECK(tokens(1024, "cpus=2") == 512);
+    CHECK(tokens(1025, "cpus=2") == 513);
+    CHECK(tokens(100, "cpus=4") == 128);
+    CHECK(tokens(1 << 20, "cpus=4") == 2048);
+    CHECK(tokens(16 * 1024, "cpus=15 gpus=1") == 8192);
+    CHECK(tokens(16 * 1024, "cpus=8 gpus=4") == 2048);
+    CHECK(tokens(1 << 20, "cpus=8 gpus=4") == 8192);
 }
 
 TEST_CASE("a tensor written to and read back is the same for any cuts") {
@@ -314,7 +321,7 @@ TEST_CASE("a view is stale once its source changes in place, a copy is not") {
     CHECK_FALSE(copy.stale());
     CHECK_FALSE(x.stale());
     CHECK(values_of(copy) == numbered(8));
-    CHECK(values_of(view.viewed_again()) == numbered(4, 100));
+    CHECK(values_of(view.refreshed_view()) == numbered(4, 100));
     CHECK_THAT(error_of([&] { write_tensor(view, numbered(4).data()); }), contains("view"));
 }
 
