@@ -95,7 +95,7 @@ t.case("a recipe begins with weights, sizes and vocabulary of a folder of transf
           "data.context=65 is more than the model's context of 64")
   local layers = nn.load_hf(given).config.layers
   local _, refused = train("out=other model.heads=1 model.layers=" .. layers)
-  t.check(refused:find("model.heads=1 of the command line does not go with init=start, a model "
+  t.check(refused:find("model.heads=1 of the command line conflicts with init=start, a model "
                        .. "with model.heads=", 1, true), refused)
   t.check(select(2, train "init="):find("preset finetune needs init=FOLDER", 1, true))
   files.remove(folder .. "/start/tokenizer.json")
