@@ -61,7 +61,7 @@ end
 -- How input is read: by the editor on a terminal, else plainly.
 local function reader()
   local editable = nn.is_tty(0) and nn.is_tty(1) and (os.getenv "TERM" or "dumb") ~= "dumb"
-  if not editable or not require("repl.terminal").open() then return read_plain end
+  if not editable or not require("repl.tty").open() then return read_plain end
   local history = require "repl.history"
   local kept = history.open(history.default_path())
   local editor = require("repl.editor").new {

@@ -82,7 +82,7 @@ command("%memory", "[NUMBER]", "the largest tensors, where their values are, and
 function(text)
   collectgarbage()
   collectgarbage()
-  local lines = require("repl.memory").report(session.variables(), tonumber(text) or 20)
+  local lines = require("repl.tensors").report(session.variables(), tonumber(text) or 20)
   print(table.concat(lines, "\n"))
 end)
 

@@ -1,6 +1,6 @@
 -- The line editor as a state machine: keys in (see keys.lua), text and cursor out. It touches no
 -- terminal; prompt.lua shows its state and does what the results of key() ask for.
-local editing = require "repl.editing"
+local key_bindings = require "repl.key_bindings"
 local indent = require "repl.indent"
 local search = require "repl.search"
 local text_of = require "repl.text"
@@ -131,7 +131,7 @@ function Editor:act(key)
     self:insert(key[1] == "paste" and pasted(key[2]) or key[2])
     return nil, key[1]
   end
-  local binding = editing.bindings[key]
+  local binding = key_bindings.bindings[key]
   local kind = binding and binding(self)
   if asks[kind] then return kind end
   return nil, kind or "other"

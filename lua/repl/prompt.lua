@@ -5,7 +5,7 @@ local keys = require "repl.keys"
 local layout = require "repl.layout"
 local screens = require "repl.screen"
 local sizes = require "nn.terminal"
-local terminal = require "repl.terminal"
+local tty = require "repl.tty"
 local text_of = require "repl.text"
 
 local M = {}
@@ -61,7 +61,7 @@ function Prompt:paint(final)
   if not self.colors then
     for i, row in ipairs(rows) do rows[i] = row:gsub("\27%[[%d;]*m", "") end
   end
-  terminal.write(self.screen:paint(rows, cursor))
+  tty.write(self.screen:paint(rows, cursor))
   self.columns = columns
 end
 
@@ -76,7 +76,7 @@ end
 -- sequence by a pause; a signal comes as nil.
 function Prompt:next_key()
   while #self.queue == 0 do
-    local bytes = terminal.read(self.decoder:waits() and 50 or -1)
+    local bytes = tty.read(self.decoder:waits() and 50 or -1)
     if bytes == "" then return "closed" end
     if not bytes and self.interrupted() then return nil end
     if not bytes and not self.decoder:waits() then return "resized" end
@@ -93,10 +93,10 @@ function Prompt:edit_outside()
   local file = io.open(path, "w")
   file:write(self.editor.text)
   file:close()
-  terminal.write(self.screen:leave())
-  terminal.stop()
+  tty.write(self.screen:leave())
+  tty.stop()
   os.execute((os.getenv "VISUAL" or os.getenv "EDITOR" or "vi") .. " " .. path)
-  terminal.start()
+  tty.start()
   local text = files.read(path):gsub("%s+$", "")
   os.remove(path)
   if text ~= self.editor.text then self.editor:key "M->" end
@@ -105,8 +105,8 @@ end
 
 function Prompt:resize()
   local columns = sizes.size()
-  terminal.again()
-  if columns ~= self.columns then terminal.write(self.screen:resized(columns)) end
+  tty.again()
+  if columns ~= self.columns then tty.write(self.screen:resized(columns)) end
 end
 
 -- Does what the editor asks for; the second result is true when the input is over.
@@ -115,11 +115,11 @@ function Prompt:answer(ask)
   if ask == "eof" then return nil, true end
   if ask == "interrupt" then return false, true end
   if ask == "clear" then
-    terminal.write "\27[H\27[2J"
+    tty.write "\27[H\27[2J"
     self.screen = screens.new()
   elseif ask == "suspend" then
-    terminal.write(self.screen:leave())
-    terminal.suspend()
+    tty.write(self.screen:leave())
+    tty.suspend()
   elseif ask == "edit" then
     self:edit_outside()
   end
@@ -144,15 +144,15 @@ end
 function Prompt:read()
   self.editor:start()
   self.screen = screens.new()
-  terminal.start()
+  tty.start()
   local good, result = pcall(function()
-    terminal.write(fresh_line((sizes.size())))
+    tty.write(fresh_line((sizes.size())))
     local text = self:loop()
     self:paint(true)
-    terminal.write((text == false and "^C" or "") .. self.screen:leave())
+    tty.write((text == false and "^C" or "") .. self.screen:leave())
     return text
   end)
-  terminal.stop()
+  tty.stop()
   if not good then error(result, 0) end
   return result
 end
