@@ -155,8 +155,7 @@ case("a paste of several lines stays text until Enter", "NNLUA", function()
   wait "add(1, 2)\n3\nnn>"
 end)
 
-case("Ctrl-C stops code, compiled loops and tasks, and clears a line; the session continues", "NNLUA",
-function()
+case("Ctrl-C stops code, compiled loops and tasks, and clears a line", "NNLUA", function()
   files.write(folder .. "/spin.lua", "function spin() local n = 0 while true do n = n + 1 end end")
   wait(welcome)
   for _, code in ipairs {
