@@ -129,12 +129,13 @@ local function check_starpu()
   heading "StarPU"
   local version = nn.version():match "StarPU ([^\n]*)"
   fine("version %s, scheduler %s", version, os.getenv "STARPU_SCHED" or "chosen by nnlua")
-  local home = os.getenv "STARPU_HOME" or os.getenv "HOME" or "/"
-  local folder = home .. "/.starpu"
-  judge(is_writable(home), "set STARPU_HOME to a writable folder",
+  local folder, count = os.getenv "STARPU_PERF_MODEL_DIR", 0      -- the engine sets it
+  judge(is_writable(folder), "set XDG_CACHE_HOME to a writable folder",
         "performance models in %s", folder)
-  local sampled = files.list(folder .. "/sampling/codelets") or {}
-  fine("%d models of task times; only machines with GPUs need them", #sampled)
+  for _, format in ipairs(files.list(folder .. "/codelets") or {}) do
+    count = count + #files.list(folder .. "/codelets/" .. format)
+  end
+  fine("%d models of task times; only machines with GPUs need them", count)
 end
 
 local function check_gpus()

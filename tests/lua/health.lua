@@ -25,17 +25,24 @@ t.case("health checks every part of the machine, and its status reports problems
 end)
 
 t.case("each problem is named, with what to do", function()
-  local output, status = health("OPENBLAS_CORETYPE=Haswell STARPU_HOME=/nowhere TMPDIR=/nowhere "
-                                .. "NNLUA_CPUS=1")
+  local output, status = health "OPENBLAS_CORETYPE=Haswell TMPDIR=/nowhere NNLUA_CPUS=1"
   t.same(status, 1)
   t.check(output:find "\n  %a+ +1 workers")
   for _, text in ipairs {
     "OPENBLAS_CORETYPE=Haswell is set\n        -> unset OPENBLAS_CORETYPE",
-    "performance models in /nowhere/.starpu\n        -> set STARPU_HOME",
     "/nowhere does not exist (temporary files)\n        -> make the folder",
   } do
     t.check(output:find(text, 1, true), text .. " in\n" .. output)
   end
+end)
+
+t.case("health reports the folder of the performance models", function()
+  local cache = t.folder()
+  local models = cache .. "/nnlua/starpu/codelets/45"
+  t.shell(("mkdir -p %s; touch %s/a %s/b"):format(models, models, models))
+  local output = health("-u STARPU_PERF_MODEL_DIR XDG_CACHE_HOME=" .. cache)
+  t.check(output:find(("\n  ok    performance models in %s/nnlua/starpu\n  ok    2 models"):format(
+    cache), 1, true), output)
 end)
 
 t.finish()
