@@ -1,6 +1,6 @@
-// What the engine's tests share: a session of the engine for each test, tensors made from and read
-// back as host values, random shapes and cuts, and kernels that only tests need (one that waits
-// until it is let go, one that notes when it ran).
+// Shared by the engine's tests: a session of the engine for each test, tensors made from and read
+// back as host values, random shapes and cuts, and kernels for tests (one that blocks until it is
+// released, one that records when it ran).
 #pragma once
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -29,8 +29,8 @@ namespace nn::engine_test {
 using test::Random;
 using Integers = std::vector<int64_t>;
 
-// The engine for the length of one test. Whatever the test leaves behind is gone at its end, also
-// when it fails half-way.
+// The engine for one test. Its end removes whatever the test left behind, also when the test fails
+// half-way.
 struct Session {
     explicit Session(int cpus = 2, const char* scheduler = "") { configure({{cpus}, scheduler}); }
     Session(const Session&) = delete;
@@ -40,7 +40,7 @@ struct Session {
         defer_interrupts(false);
         shutdown();
         try {
-            check_pending();  // the error of a kernel that nobody asked for
+            check_pending();  // clears an unread error of a kernel
         } catch (const Error&) {
         }
         set_budget(0);
@@ -61,7 +61,7 @@ inline auto contains(const std::string& text) { return Catch::Matchers::Contains
 
 // --- tensors ---
 
-// Element i, row-major, is first + i: no two elements are alike, so a mix-up shows.
+// Element i, row-major, is first + i: elements differ, so that any mix-up shows.
 inline Integers numbered(int64_t count, int64_t first = 0) {
     Integers out;
     for (int64_t i = 0; i < count; ++i) out.push_back(first + i);
@@ -188,14 +188,14 @@ struct empty_params {
     int64_t unused;
 };
 
-// A kernel that runs until it is let go: whatever comes after it is certainly still in flight.
+// A kernel that runs until it is released: later tasks are certainly still in flight.
 struct Gate {
     static inline std::atomic<bool> closed{false};
     static inline std::atomic<int> waiting{0};
     Gate() { closed = true, waiting = 0; }
     ~Gate() { open(); }
     static void open() { closed = false; }
-    // Waits until a worker stands at the gate; false when none comes within ten seconds.
+    // Waits until a worker runs the kernel; false if none does within ten seconds.
     static bool reached() {
         for (int i = 0; i < 10000 && !waiting; ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -213,7 +213,7 @@ inline void emit_gate(const TilePtr& tile) {
     task("test_gate", Dtype::i64).use(updates(tile)).params(empty_params{}).emit();
 }
 
-// y = y * 31 + a + value, modulo 2^64: tells every order of writes from every other.
+// y = y * 31 + a + value, modulo 2^64: different orders of writes give different results.
 struct mix_params {
     uint64_t value;
 };
@@ -225,7 +225,7 @@ inline void mix(const KernelCall& call) {
 inline const KernelRegistrar mix_kernel("test_mix", Isa::baseline, "y:rw a:r?", "mix_params",
                                         sizeof(mix_params), mix);
 
-// Notes a number, which a scalar may give; tells what ran, how often and with which value.
+// Records a number, which may come from a scalar: what ran, how often and with which value.
 struct note_params {
     double value;
 };

@@ -1,4 +1,4 @@
-// The arena behind StarPU's allocations, the counting of bytes, and the budget.
+// The arena behind StarPU's allocations, the accounting of bytes, and the budget.
 #include <sys/sysinfo.h>
 
 #include <map>
@@ -50,7 +50,7 @@ TEST_CASE("blocks of the arena are aligned and never overlap") {
 
 namespace {
 
-// What a GPU's driver would know: address and length of what was pinned.
+// What a GPU's driver would keep: address and length of pinned memory.
 std::map<char*, size_t> known;
 bool refuse = false;
 bool pin(void* block, size_t bytes) {
@@ -68,7 +68,7 @@ bool is_pinned(void* block, size_t bytes) {
 
 }  // namespace
 
-TEST_CASE("all that the arena gives out is pinned where there are GPUs, and let go of at the end") {
+TEST_CASE("with GPUs all memory of the arena is pinned, and unpinned at the end") {
     refuse = false;
     set_pinning({pin, unpin});
     Random random(3);
@@ -96,7 +96,7 @@ TEST_CASE("all that the arena gives out is pinned where there are GPUs, and let 
     CHECK(arena_info().cached == 0);
 }
 
-TEST_CASE("memory that cannot be pinned is used as it is") {
+TEST_CASE("memory that cannot be pinned is used unpinned") {
     refuse = true;
     set_pinning({pin, unpin});
     for (size_t bytes : {size_t(100), size_t(1) << 20}) {
@@ -109,7 +109,7 @@ TEST_CASE("memory that cannot be pinned is used as it is") {
     CHECK(arena_info().cached == 0);
 }
 
-TEST_CASE("a block takes at most an eighth more than was asked for, or one cache line") {
+TEST_CASE("a block is at most an eighth larger than requested, or one cache line") {
     Random random(2);
     for (int i = 0; i < 300; ++i) {
         const int64_t bytes = random.integer(1, int64_t(1) << random.integer(1, 25));
@@ -124,7 +124,7 @@ TEST_CASE("a block takes at most an eighth more than was asked for, or one cache
     arena_trim();
 }
 
-TEST_CASE("a freed block is given out again to a tile of nearly the same size") {
+TEST_CASE("a freed block is reused for a tile of nearly the same size") {
     arena_trim();
     void* block = arena_allocate(100'000);
     arena_free(block, 100'000);
@@ -135,7 +135,7 @@ TEST_CASE("a freed block is given out again to a tile of nearly the same size") 
     arena_trim();
 }
 
-TEST_CASE("the peak is the largest use since it was reset") {
+TEST_CASE("the peak is the highest use since its reset") {
     reset_peak();
     const int64_t start = arena_info().in_use;
     void *a = arena_allocate(64'000), *b = arena_allocate(64'000);
@@ -147,7 +147,7 @@ TEST_CASE("the peak is the largest use since it was reset") {
     arena_trim();
 }
 
-TEST_CASE("cached blocks of other sizes are given back before the budget is exceeded") {
+TEST_CASE("cached blocks of other sizes are freed before the budget is exceeded") {
     arena_trim();
     set_budget(arena_info().in_use + 1'000'000);
     arena_free(arena_allocate(600'000), 600'000);
@@ -170,7 +170,7 @@ TEST_CASE("the default budget is part of the machine's memory") {
     CHECK(budget() > 12345);
 }
 
-TEST_CASE("a tensor beyond the budget is refused with the bytes needed and those there") {
+TEST_CASE("a tensor beyond the budget is refused with the bytes needed and available") {
     const Session session;
     REQUIRE(admitted_bytes() == 0);
     set_budget(1'000'000);
@@ -180,7 +180,7 @@ TEST_CASE("a tensor beyond the budget is refused with the bytes needed and those
           "of 1.0 MB are in use");
     CHECK_THROWS_AS(bytes_tensor(500'000), OutOfMemory);
     CHECK(admitted_bytes() == 600'000);
-    // Some of its tiles would fit, and are given back with the rest.
+    // Some of its tiles would fit; they are freed with the rest.
     CHECK_THROWS_AS(Tensor(grid_of({500'000}, {100'000}), Dtype::u8), OutOfMemory);
     CHECK(admitted_bytes() == 600'000);
     const Tensor fits = bytes_tensor(400'000);
@@ -189,7 +189,7 @@ TEST_CASE("a tensor beyond the budget is refused with the bytes needed and those
     CHECK(admitted_bytes() == 1'000'000);
 }
 
-TEST_CASE("an op that does not fit is refused and its inputs keep their values") {
+TEST_CASE("an op that does not fit is refused, and its inputs keep their values") {
     const Session session;
     const Tensor x = numbered_tensor(Grid::whole({1000}));
     set_budget(12'000);
@@ -199,7 +199,7 @@ TEST_CASE("an op that does not fit is refused and its inputs keep their values")
     CHECK(op("to", {x}, {text("f32")}).count() == 1000);
 }
 
-TEST_CASE("bytes are counted for every tile from its making to its end, views count once") {
+TEST_CASE("the bytes of every tile count while it exists, and those of views once") {
     const Session session;
     const int64_t before = admitted_bytes();
     {
@@ -212,7 +212,7 @@ TEST_CASE("bytes are counted for every tile from its making to its end, views co
     CHECK(admitted_bytes() == before);
 }
 
-TEST_CASE("a tensor takes no memory before it is written and none after its end") {
+TEST_CASE("a tensor takes no memory before it is written and none after it is destroyed") {
     const Session session;
     {
         const Tensor x = bytes_tensor(8 << 20);
@@ -228,7 +228,7 @@ TEST_CASE("a tensor takes no memory before it is written and none after its end"
     CHECK(arena_info().cached == 0);
 }
 
-TEST_CASE("recording takes no memory and is not bounded by the budget, running is") {
+TEST_CASE("recording takes no memory and ignores the budget; running does not") {
     const Session session;
     const Tensor x = scalar_of(2);
     set_budget(1'000'000);

@@ -1,5 +1,5 @@
-// The simulation behind plans: on steps made by hand, whose schedule is known, for one worker and
-// for two; and what a recorded program becomes.
+// The simulation behind plans: graphs made by hand with a known schedule, for one and two workers;
+// and the graph of a recorded program.
 #include "engine/plan/plan.h"
 
 #include "engine/machine/machine.h"
@@ -8,7 +8,7 @@
 namespace nn::engine_test {
 namespace {
 
-// A step in the making. Tasks take whole seconds; tiles are numbered in the order of their making.
+// Builds a graph. Tasks take whole seconds; tiles are numbered in the order they are made.
 struct Maker {
     SimulatedStep step;
     uint32_t tile(int64_t bytes, TileKind kind = other_kind, bool persists = false) {
@@ -31,7 +31,7 @@ double seconds_of(const Maker& m, int workers) { return m.run(workers).seconds; 
 
 }  // namespace
 
-TEST_CASE("a chain takes the sum of its tasks, however many workers there are") {
+TEST_CASE("a chain takes the sum of its tasks for any number of workers") {
     Maker m;
     const uint32_t a = m.tile(1), b = m.tile(1), c = m.tile(1);
     m.task(1, {}, {a});
@@ -42,14 +42,14 @@ TEST_CASE("a chain takes the sum of its tasks, however many workers there are") 
     CHECK(m.run(2).busy == 6);
 }
 
-TEST_CASE("independent tasks share the workers, the one of the highest priority first") {
+TEST_CASE("independent tasks run on all workers, the highest priority first") {
     Maker m;
     for (int priority : {1, 2, 3}) m.task(priority, {}, {m.tile(1)}, priority);
     CHECK(seconds_of(m, 1) == 6);
-    CHECK(seconds_of(m, 2) == 3);  // 3 beside 2, then 1
+    CHECK(seconds_of(m, 2) == 3);  // 3 and 2 in parallel, then 1
     Maker other;
     for (int priority : {3, 2, 1}) other.task(4 - priority, {}, {other.tile(1)}, priority);
-    CHECK(seconds_of(other, 2) == 4);  // 1 beside 2, then 3 behind 1
+    CHECK(seconds_of(other, 2) == 4);  // 1 and 2 in parallel, then 3 after 1
 }
 
 TEST_CASE("a fork and a join wait for the longest branch") {
@@ -63,7 +63,7 @@ TEST_CASE("a fork and a join wait for the longest branch") {
     CHECK(seconds_of(m, 2) == 7);
 }
 
-TEST_CASE("a tile is held from the start of its first task to the end of its last") {
+TEST_CASE("a tile takes memory from the start of its first task to the end of its last") {
     Maker m;
     const uint32_t weight = m.tile(100, weights, true);
     const uint32_t a = m.tile(10, activations), b = m.tile(20), c = m.tile(40, gradients);
@@ -72,14 +72,14 @@ TEST_CASE("a tile is held from the start of its first task to the end of its las
     m.task(1, {b}, {c});
     const SimulationResult r = m.run(1);
     CHECK(r.lasting == 100);
-    CHECK(r.peak == 160);  // a is gone when c comes
+    CHECK(r.peak == 160);  // a is freed before c is allocated
     CHECK(r.by_kind[weights] == 100);
     CHECK(r.by_kind[activations] == 0);
     CHECK(r.by_kind[gradients] == 40);
     CHECK(r.by_kind[other_kind] == 20);
 }
 
-TEST_CASE("what two workers do at once is in memory at once") {
+TEST_CASE("tasks that run in parallel take memory together") {
     Maker m;
     for (int i = 0; i < 4; ++i) m.task(1, {}, {m.tile(10)});
     CHECK(m.run(1).peak == 10);
@@ -99,7 +99,7 @@ TEST_CASE("a later step waits for the tiles that an earlier one still uses") {
     }
 }
 
-TEST_CASE("submission holds tasks back, and a graph of nothing takes nothing") {
+TEST_CASE("tasks wait for their submission, and an empty graph takes no time") {
     Maker m;
     for (int i = 0; i < 4; ++i) m.task(0.25, {}, {m.tile(1)});
     CHECK(m.run(4, 1, 1).seconds == 3.25);
@@ -110,7 +110,7 @@ TEST_CASE("submission holds tasks back, and a graph of nothing takes nothing") {
 }
 
 TEST_CASE(
-    "a plan is about what follows the beginning of the step, with tiles as the arena rounds") {
+    "a plan covers what follows the mark of the step, with tiles as large as the arena's blocks") {
     const Session session;
     const auto program = compile({}, [&](const std::vector<Tensor>&) {
         const Tensor weight = op("full", {}, {list({1000}), number(0)});
@@ -123,15 +123,15 @@ TEST_CASE(
     CHECK(program->program().tasks.size() == 3);
     CHECK(program->program().step_begin == 1);
     CHECK(one == 4032);
-    CHECK(r.lasting == 2 * one);  // the weight, and the result
+    CHECK(r.lasting == 2 * one);  // the weight and the result
     CHECK(r.peak == 3 * one);
     CHECK(r.by_kind[weights] == one);
     CHECK(arena_info().in_use == 0);
 }
 
-TEST_CASE("tasks of an earlier microbatch come first, and microbatches wait for those before") {
+TEST_CASE("tasks of an earlier microbatch come first, and microbatches wait for earlier ones") {
     const Session session(2);
-    for (const int tiles : {1, 2}) {  // with one tile two microbatches keep two workers busy
+    for (const int tiles : {1, 2}) {  // with one tile two workers need two microbatches
         const auto program = compile({}, [&](const std::vector<Tensor>&) {
             const Tensor x = op("full", {}, {list({1000}), number(1)});
             begin_step();
@@ -154,7 +154,7 @@ TEST_CASE("tasks of an earlier microbatch come first, and microbatches wait for 
     }
 }
 
-TEST_CASE("kernels are timed on zeros, and what is too large is scaled from what is measured") {
+TEST_CASE("kernels are timed on zeros, and larger tasks are extrapolated from measured ones") {
     const Session session;
     const auto product = [](int64_t n) {
         return compile({}, [&](const std::vector<Tensor>&) {

@@ -1,5 +1,5 @@
-// Recording a program: what may be recorded and returned, which tasks are kept, how long
-// temporaries live and what that costs.
+// Recording a program: what may be recorded and returned, which tasks are kept, the lifetimes of
+// temporaries and their memory.
 #include "engine/graph/sink.h"
 #include "tests/cpp/engine_test.h"
 
@@ -13,7 +13,7 @@ Tensor numbers() { return numbered_tensor(Grid::whole({n})); }
 Tensor neg(const Tensor& x) { return op("neg", {x}); }
 Tensor add(const Tensor& a, const Tensor& b) { return op("add", {a, b}); }
 
-// The error that recording f meets; a recording can begin afterwards.
+// The error of recording f, after which another recording can begin.
 std::string error_of_recording(const Tensors& like, const Function& f) {
     const std::string error = error_of([&] { compile(like, f); });
     CHECK(recording_number() == 0);
@@ -23,7 +23,7 @@ std::string error_of_recording(const Tensors& like, const Function& f) {
 
 }  // namespace
 
-TEST_CASE("recording runs nothing, running does, and the result is the function's") {
+TEST_CASE("recording runs no task, running does, and gives the function's results") {
     const Session session;
     const Tensor x = numbers(), seen = scalar_of(0);
     const auto program = compile({x}, [&](const Tensors& in) {
@@ -38,7 +38,7 @@ TEST_CASE("recording runs nothing, running does, and the result is the function'
     CHECK(values_of(out[1]) == values_of(neg(x)));
 }
 
-TEST_CASE("only one recording is under way at a time") {
+TEST_CASE("only one recording can be open at a time") {
     const Session session;
     CHECK_THAT(error_of([] { end_recording({}, {}); }), contains("no recording is under way"));
     abort_recording();
@@ -73,7 +73,7 @@ TEST_CASE("a program does not run while another one is recorded") {
     CHECK(values_of(program->run({x})[0])[1] == -1);
 }
 
-TEST_CASE("what a recorded function returns must have a value of this recording") {
+TEST_CASE("a recorded function must return values of its own recording") {
     const Session session;
     const Tensor x = numbers();
     Tensor inner;
@@ -101,7 +101,7 @@ TEST_CASE("what a recorded function returns must have a value of this recording"
     CHECK(values_of(other->run({x})[0])[1] == -1);
 }
 
-TEST_CASE("an input that is used but not given at the end of the recording is refused") {
+TEST_CASE("an input that is used but missing at the end of the recording is refused") {
     const Session session;
     const auto record = [](bool use) {
         begin_recording();
@@ -130,7 +130,7 @@ TEST_CASE("a temporary exists in its own recording only") {
     CHECK_THAT(error_of([&] { program->run({inner}); }), contains("argument 1 exists only inside"));
 }
 
-TEST_CASE("a tensor without a value cannot be read by a recording, one of the recording can") {
+TEST_CASE("a recording can read its own results, but no tensor without a value") {
     const Session session;
     const Tensor empty(Grid::whole({n}), Dtype::i64);
     CHECK_THAT(error_of_recording({}, [&](const Tensors&) { return Tensors{neg(empty)}; }),
@@ -144,7 +144,7 @@ TEST_CASE("a tensor without a value cannot be read by a recording, one of the re
     CHECK(values_of(empty)[7] == 4);
 }
 
-TEST_CASE("tasks whose results nobody uses are dropped, with those that only they needed") {
+TEST_CASE("tasks without used results are dropped, with the tasks that only they needed") {
     const Session session;
     const Tensor x = numbers();
     const auto program = compile({x}, [](const Tensors& in) {
@@ -157,7 +157,7 @@ TEST_CASE("tasks whose results nobody uses are dropped, with those that only the
     CHECK(values_of(program->run({x})[0]) == values_of(neg(x)));
 }
 
-TEST_CASE("a value that is written over before anybody reads it is not computed") {
+TEST_CASE("a value that is overwritten before it is read is not computed") {
     const Session session;
     const auto program = compile({}, [](const Tensors&) {
         const Tensor y = filled(Grid::whole({n}), Dtype::i64, 1);
@@ -168,7 +168,7 @@ TEST_CASE("a value that is written over before anybody reads it is not computed"
     CHECK(values_of(program->run({})[0])[0] == 3);
 }
 
-TEST_CASE("a task that changes what persists is kept, with all it reads") {
+TEST_CASE("a task that changes a persistent tensor is kept, with all that it reads") {
     const Session session;
     const Tensor x = numbers(), sum = filled(Grid::whole({n}), Dtype::i64, 0);
     const auto program = compile({x}, [&](const Tensors& in) {
@@ -179,14 +179,14 @@ TEST_CASE("a task that changes what persists is kept, with all it reads") {
     CHECK(values_of(sum)[5] == -15);
 }
 
-TEST_CASE("the plan counts tasks, tiles, FLOPs and the bytes that live at once") {
+TEST_CASE("a program reports its tasks, tiles, FLOPs and peak bytes") {
     const Session session;
     const Tensor x = numbers(), weight = numbers();
     const auto program = compile({x}, [&](const Tensors& in) {
         const Tensor a = add(in[0], weight);  // in, a
-        const Tensor b = neg(a);              // a, b: in has ended
+        const Tensor b = neg(a);              // a, b: in is freed
         const Tensor c = neg(b);              // a, b, c
-        const Tensor d = add(a, c);           // a, c, d: b has ended
+        const Tensor d = add(a, c);           // a, c, d: b is freed
         return Tensors{d};
     });
     const ProgramInfo info = program->program().info;
@@ -197,7 +197,7 @@ TEST_CASE("the plan counts tasks, tiles, FLOPs and the bytes that live at once")
     CHECK(info.peak_bytes == 3 * bytes);
 }
 
-TEST_CASE("the memory of a temporary is given back after its last use") {
+TEST_CASE("the memory of a temporary is freed after its last use") {
     const Session session;
     if (gpus() > 0) {
         WARN("skipped: with GPUs StarPU keeps what it frees");
@@ -217,7 +217,7 @@ TEST_CASE("the memory of a temporary is given back after its last use") {
         reset_peak();
         Tensor y = program->run({x})[0];
         wait_all();
-        CHECK(arena_info().peak - before <= 4 * size);  // and one tile that ends, and the result
+        CHECK(arena_info().peak - before <= 4 * size);  // and a tile being freed, and the result
         CHECK(arena_info().in_use - before == size);
         y = Tensor();
         wait_all();
@@ -225,7 +225,7 @@ TEST_CASE("the memory of a temporary is given back after its last use") {
     }
 }
 
-TEST_CASE("an input that is unused, or returned, is given back at the end") {
+TEST_CASE("an input that is unused, or returned, is freed at the end") {
     const Session session;
     if (gpus() > 0) {
         WARN("skipped: with GPUs StarPU keeps what it frees");
@@ -243,7 +243,7 @@ TEST_CASE("an input that is unused, or returned, is given back at the end") {
     CHECK(arena_info().in_use == before);
 }
 
-TEST_CASE("scalars that a program reads live as long as it does") {
+TEST_CASE("scalars that a program reads live as long as the program") {
     const Session session;
     const Tensor x = scalar_of(0);
     const int32_t scalar = new_scalar(1);
@@ -260,7 +260,7 @@ TEST_CASE("scalars that a program reads live as long as it does") {
     CHECK_THROWS_AS(scalar_value(scalar), Error);
 }
 
-TEST_CASE("a recording that is aborted gives its scalars back") {
+TEST_CASE("an aborted recording frees its scalars") {
     const int32_t scalar = new_scalar(1);
     begin_recording();
     sink().add_to_scalar(scalar, 1);

@@ -1,5 +1,5 @@
--- Gradients of linear layers with GELU: the layer behind one gives the gradient of the sum before
--- GELU, and that of its bias, in the kernel of its own product.
+-- Gradients of linear layers with GELU: the kernel of the next layer's product also computes the
+-- gradients of GELU's input and of its bias.
 local nn = require "nn"
 local t = require "nn.test"
 local GPT2 = require "models.gpt2"
@@ -12,40 +12,40 @@ local v, c, u = random {5, 7}, random {5}, random {3, 5}
 local function norm(a) return a:square():sum():item() ^ 0.5 end
 local function up(input, weight, bias) return nn.linear(input, weight, bias, {gelu = true}) end
 
--- What follows up() may use its y, and the sum before GELU, in all of these ways.
+-- Ways to use the result of up() and GELU's input.
 local ways = {
   {"a layer", function(h) return nn.linear(h, v, c):square():sum() end},
   {"two layers, one without a bias", function(h)
     return nn.linear(h, v, c):square():sum() + nn.linear(h, v):tanh():sum()
   end},
   {"a layer and more", function(h) return nn.linear(h, v, c):square():sum() + h:square():sum() end},
-  {"a layer with GELU and one behind it", function(h)
+  {"a layer with GELU and another", function(h)
     return nn.linear((up(h, v, c)), u):square():sum()
   end},
-  {"a layer, beside the sum before GELU", function(h, pre)
+  {"a layer, and use of GELU's input", function(h, pre)
     return nn.linear(h, v, c):square():sum() + pre:square():sum()
   end},
-  {"nothing but the sum before GELU", function(_, pre) return pre:square():sum() end},
-  {"all of it", function(h, pre)
+  {"use of GELU's input alone", function(_, pre) return pre:square():sum() end},
+  {"use of both", function(h, pre)
     return nn.linear(h, v, c):square():sum() + (pre * h):sum()
   end},
 }
 
 for _, way in ipairs(ways) do
-  t.case("behind GELU comes " .. way[1] .. ": gradients equal finite differences", function()
+  t.case("GELU followed by " .. way[1] .. ": gradients equal finite differences", function()
     local function f(...) return way[2](up(...)) end
     t.gradcheck(f, {x, w, b})
     t.gradcheck(f, {x:retile {4, 3}, w:retile {3, 2}, b:retile {2}})
   end)
 end
 
--- The same layers with GELU as an op of its own.
+-- The same layers with GELU as a separate op.
 local function apart(input, weight, bias)
   local pre = nn.linear(input, weight, bias)
   return pre:gelu(), pre
 end
 
-t.case("the second layer's own gradients, accumulated too, are those of GELU apart", function()
+t.case("the second layer's accumulated gradients equal those with a separate GELU", function()
   local function gradients(first)
     local list = {x, w, b, v, c}
     for i, leaf in ipairs(list) do
@@ -63,7 +63,7 @@ t.case("the second layer's own gradients, accumulated too, are those of GELU apa
   for i = 1, 5 do t.near(got[i], want[i], {abs = 1e-11, rel = 1e-11}) end
 end)
 
-t.case("in bf16 the gradients are f32, as near to those of f32 as with GELU apart", function()
+t.case("in bf16 the gradients are f32, as accurate as with a separate GELU", function()
   local function gradients(first, dtype)
     local list = {}
     for i, leaf in ipairs {x, w, b, v, c} do list[i] = leaf:to(dtype) end
@@ -83,7 +83,7 @@ t.case("in bf16 the gradients are f32, as near to those of f32 as with GELU apar
   end
 end)
 
-t.case("a step of GPT-2 takes no sweep over the gradients of GELU", function()
+t.case("a step of GPT-2 has no separate tasks for the gradients of GELU", function()
   local model = GPT2 {layers = 2, heads = 2, embd = 16, context = 8, vocab = 32}
   local ids = nn.zeros({2, 8}, {dtype = "i32"})
   local calls = {}
@@ -92,7 +92,7 @@ t.case("a step of GPT-2 takes no sweep over the gradients of GELU", function()
   t.same({calls.gemm_dgelu, calls.gelu_bias_backward}, {2, nil})
 end)
 
-t.case("x_pre must fit, and is for dx", function()
+t.case("x_pre must have the shape of x, and needs dx", function()
   local dy = random {9, 5}
   t.fails(function() nn.linear_backward(dy, random {9, 7}, v, {x_pre = random {9, 6}}) end,
           "x_pre is (9,6) where (9,7) is needed")

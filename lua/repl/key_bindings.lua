@@ -1,12 +1,10 @@
--- What keys do: moving, killing and yanking, case, history. Emacs' names, as in readline. A binding
--- returns "kill", "yank", "history" or "vertical" where the next key wants to know, or what
--- editor.lua is to ask for.
+-- What each key does: {key = function(editor)}, with Emacs' keys as in readline. A binding may
+-- return its kind for the next key ("kill", "yank", "history" or "vertical"), or a request (see
+-- editor.lua).
 local search = require "repl.search"
 local text_of = require "repl.text"
 
-local M = {}
 local bindings = {}
-M.bindings = bindings
 
 local function bind(keys, f)
   for key in keys:gmatch "%S+" do bindings[key] = f end
@@ -14,69 +12,58 @@ end
 
 -- Moving ---------------------------------------------------------------------------------------
 
-bind("C-f right", function(self)
-  local hint = self:hint()
-  if hint and self.at == #self.text then return self:insert(hint) end
-  self.at = text_of.next(self.text, self.at)
-end)
+-- At the end of the text, accepts the hint; elsewhere moves.
+local function accept_hint_or(move)
+  return function(self)
+    local hint = self:hint()
+    if hint then return self:insert(hint) end
+    move(self)
+  end
+end
+
+bind("C-f right", accept_hint_or(function(self) self.at = text_of.next(self.text, self.at) end))
 bind("C-b left", function(self) self.at = text_of.previous(self.text, self.at) end)
 bind("M-f C-right M-right", function(self) self.at = text_of.word_end(self.text, self.at) end)
 bind("M-b C-left M-left", function(self) self.at = text_of.word_start(self.text, self.at) end)
 
--- The line's beginning or end; from there, the text's.
+-- To the beginning or end of the line; from there, of the text.
 bind("C-a home", function(self)
   local start = text_of.line_start(self.text, self.at)
   self.at = start == self.at and 0 or start
 end)
-bind("C-e end", function(self)
-  local hint = self:hint()
-  if hint and self.at == #self.text then return self:insert(hint) end
+bind("C-e end", accept_hint_or(function(self)
   local last = text_of.line_end(self.text, self.at)
   self.at = last == self.at and #self.text or last
-end)
+end))
 bind("C-home", function(self) self.at = 0 end)
 bind("C-end", function(self) self.at = #self.text end)
 
--- Columns from a line's beginning to an offset, and back.
-local function column_of(text, start, at) return text_of.width(text:sub(start + 1, at)) end
-local function at_column(text, start, column)
-  local last, at, used = text_of.line_end(text, start), start, 0
-  while at < last do
-    local behind, width = text_of.next(text, at)
-    if used + width > column then break end
-    at, used = behind, used + width
-  end
-  return at
-end
-
--- A line up or down in a text of several; from its first or last line on, in the history.
+-- A line up or down in the text; from its first or last line, to another entry of the history.
 local function vertical(step)
   return function(self)
     local text, start = self.text, text_of.line_start(self.text, self.at)
     local last = text_of.line_end(text, self.at)
     local edge = step < 0 and start == 0 or step > 0 and last == #text
-    if edge or self.last == "history" then return self:go_history(step) end
-    if self.last ~= "vertical" then self.column = column_of(text, start, self.at) end
-    local line = step < 0 and text_of.line_start(text, start - 1) or last + 1
-    self.at = at_column(text, line, self.column)
+    if edge or self.last == "history" then return self:move_in_history(step) end
+    if self.last ~= "vertical" then self.column = text_of.width(text:sub(start + 1, self.at)) end
+    local from = step < 0 and text_of.line_start(text, start - 1) or last + 1
+    self.at = text_of.fit(text, from, text_of.line_end(text, from), self.column)
     return "vertical"
   end
 end
 bind("C-p up", vertical(-1))
 bind("C-n down", vertical(1))
-bind("M-p page-up", function(self) return self:go_history(-1) end)
-bind("M-n page-down", function(self) return self:go_history(1) end)
+bind("M-p page-up", function(self) return self:move_in_history(-1) end)
+bind("M-n page-down", function(self) return self:move_in_history(1) end)
 bind("M-<", function(self)
-  self.draft = self.place and self.draft or self.text
-  local first = self.history.entries[1]
-  if first then
-    self.place = 1
-    self:set(first)
-  end
+  self.draft = self.index and self.draft or self.text
+  if #self.history.entries == 0 then return end
+  self.index = 1
+  self:set(self.history.entries[1])
 end)
 bind("M->", function(self)
-  if self.place then self:set(self.draft) end
-  self.place = nil
+  if self.index then self:set(self.draft) end
+  self.index = nil
 end)
 
 -- Deleting and killing -------------------------------------------------------------------------
@@ -95,7 +82,7 @@ bind("C-d", function(self)
   return delete(self)
 end)
 
--- Kills that follow each other are one.
+-- Consecutive kills form one.
 local function kill(self, from, to)
   local piece, backwards = self.text:sub(from + 1, to), from < self.at
   if self.last == "kill" and #self.kills > 0 then
@@ -135,7 +122,7 @@ bind("C-y", function(self)
   self.yanked, self.turn = #piece, #self.kills
   return "yank"
 end)
-bind("M-y", function(self)         -- what was yanked becomes the kill before it
+bind("M-y", function(self)         -- replaces what was yanked by the previous kill
   if self.last ~= "yank" or #self.kills == 0 then return end
   self.turn = (self.turn - 2) % #self.kills + 1
   self:delete(self.at - self.yanked, self.at)
@@ -146,7 +133,7 @@ end)
 
 -- Changing -------------------------------------------------------------------------------------
 
-bind("C-t", function(self)         -- the two characters around the cursor, or the last two
+bind("C-t", function(self)         -- swaps the characters around the cursor, or the last two
   local text, middle = self.text, self.at
   if middle == #text then middle = text_of.previous(text, middle) end
   local from, to = text_of.previous(text, middle), text_of.next(text, middle)
@@ -166,10 +153,10 @@ bind("M-l", change_word(string.lower))
 bind("M-c", change_word(function(word)
   return (word:lower():gsub("%a", string.upper, 1))
 end))
-bind("C-_", function(self) self:undo() end)
 
 -- The rest -------------------------------------------------------------------------------------
 
+bind("C-_", function(self) self:undo() end)
 bind("enter", function(self) return self:enter() end)
 bind("M-enter", function(self) self:new_line() end)
 bind("tab", function(self) self:complete() end)
@@ -180,4 +167,4 @@ bind("C-z", function() return "suspend" end)
 bind("C-l", function() return "clear" end)
 bind("M-e", function() return "edit" end)
 
-return M
+return bindings
