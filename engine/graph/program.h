@@ -55,6 +55,7 @@ struct Program {
     // Who accesses which tile, for passes. Found at the first call after the tasks have changed.
     const Accesses& accesses();
     void tasks_changed() { accesses_.reset(); }
+    void keep_tasks(const std::vector<char>& kept);  // drops the others; one flag for each task
 
 private:
     std::vector<int32_t> held_scalars_;

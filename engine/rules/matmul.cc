@@ -66,10 +66,6 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, const MatmulOptions& o) {
     const Tensor c = o.into ? o.into : Tensor(grid, o.wide ? accumulator(a.dtype()) : a.dtype());
     if (o.pre) *o.pre = Tensor(grid, a.dtype());
     const Tensor bias = o.bias ? recut(o.bias, 0, b.grid().axes[ax.b_n]) : Tensor();
-    const Tensor slope_at = o.gelu_of ? retile(o.gelu_of, c.grid()) : Tensor();
-    if (o.sums)
-        *o.sums = Tensor(Grid({cut_every(c.grid().tiles(0), 1), c.grid().axes[1]}),
-                         accumulator(a.dtype()));
     const int64_t k_tiles = a.grid().tiles(ax.a_k);
     for (int64_t i = 0; i < c.tiles(); ++i) {
         const Dims at = c.grid().index(i);
@@ -81,16 +77,13 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, const MatmulOptions& o) {
             nn_gemm_params p = gemm_params(a.block(from_a), b.block(from_b), ax, o);
             const bool first = k == 0 && !o.into, last = k == k_tiles - 1;
             p.beta = first ? 0 : 1;
-            if (last) p.epilogue = slope_at ? 3 : !bias ? 0 : o.gelu ? 2 : 1;
-            TaskBuilder product = task(p.epilogue == 3 ? "gemm_dgelu" : "gemm", a.dtype());
-            product.use(first ? writes(c.tile(i)) : updates(c.tile(i)))
-                .use({reads(a.tile(from_a)), reads(b.tile(from_b))});
-            if (p.epilogue == 3)
-                product.use({o.sums ? writes(o.sums->tile(i)) : absent(), reads(slope_at.tile(i))});
-            else
-                product.use(p.epilogue ? reads(bias.tile(at[ax.batch + 1])) : absent())
-                    .use(p.epilogue == 2 && o.pre ? writes(o.pre->tile(i)) : absent());
-            product.params(p)
+            if (last) p.epilogue = !bias ? 0 : o.gelu ? 2 : 1;
+            task("gemm", a.dtype())
+                .use(first ? writes(c.tile(i)) : updates(c.tile(i)))
+                .use({reads(a.tile(from_a)), reads(b.tile(from_b))})
+                .use(p.epilogue ? reads(bias.tile(at[ax.batch + 1])) : absent())
+                .use(p.epilogue == 2 && o.pre ? writes(o.pre->tile(i)) : absent())
+                .params(p)
                 .flops(2.0 * double(p.m) * double(p.n) * double(p.k) * double(p.batch))
                 .splits(p.m <= team::few_rows)
                 .tile(i, c.block(i).extent)

@@ -12,8 +12,6 @@ struct MatmulOptions {
     Tensor bias = {};        // (n)
     bool gelu = false;       // with bias: C = GELU(product + bias)
     Tensor* pre = nullptr;   // and the sum before it
-    Tensor gelu_of = {};     // C = product * GELU'(gelu_of)
-    Tensor* sums = nullptr;  // and its column sums over each tile of rows: (tiles of rows, n)
     Tensor into = {};        // accumulate there instead of into a new tensor
     bool wide = false;       // the result (and `into`) has the accumulator dtype
 };

@@ -311,7 +311,6 @@ Tensor.__tostring = function(a) return require("nn.show").tensor(a) end
 -- What the tape keeps on a tensor.
 local unset = {
   grad = true, grad_owned = true, requires_grad = true, node = true, output = true, name = true,
-  column_sums = true,
 }
 
 -- x[i] is a row; x.name a field or method. A missing name is an error that names the nearest.

@@ -1,5 +1,5 @@
--- Gradients of linear layers with GELU: the kernel of the next layer's product also computes the
--- gradients of GELU's input and of its bias.
+-- Gradients of linear layers with GELU. In a compiled function the kernel of the next layer's
+-- product also computes the gradients of GELU's input and of its bias (the pass fuse_epilogues).
 local nn = require "nn"
 local t = require "nn.test"
 local GPT2 = require "models.gpt2"
@@ -37,6 +37,19 @@ for _, way in ipairs(ways) do
     t.gradcheck(f, {x, w, b})
     t.gradcheck(f, {x:retile {4, 3}, w:retile {3, 2}, b:retile {2}})
   end)
+
+  t.case("GELU followed by " .. way[1] .. ": a compiled function gives the bits of an eager one",
+         function()
+    local function gradients(...)
+      return nn.grad(function(...) return way[2](up(...)) end)(...)
+    end
+    local compiled = nn.compile(gradients)
+    for _, arguments in ipairs {{x, w, b}, {x:retile {4, 3}, w:retile {3, 2}, b:retile {2}},
+                                {x:retile {2, 0}, w, b}} do
+      local want, got = {gradients(unpack(arguments))}, {compiled(unpack(arguments))}
+      for i = 1, 4 do t.near(got[i], want[i], {abs = 0}) end
+    end
+  end)
 end
 
 -- The same layers with GELU as a separate op.
@@ -67,10 +80,11 @@ t.case("in bf16 the gradients are f32, as accurate as with a separate GELU", fun
   local function gradients(first, dtype)
     local list = {}
     for i, leaf in ipairs {x, w, b, v, c} do list[i] = leaf:to(dtype) end
-    local _, a1, a2, a3, a4, a5 = nn.grad(function(input, weight, bias, second, shift)
-      return nn.linear(first(input, weight, bias), second, shift):square():sum()
-    end)(unpack(list))
-    return {a1, a2, a3, a4, a5}
+    return {nn.compile(function(...)
+      return select(2, nn.grad(function(input, weight, bias, second, shift)
+        return nn.linear(first(input, weight, bias), second, shift):square():sum()
+      end)(...))
+    end)(unpack(list))}
   end
   local exact = gradients(apart, "f64")
   local fused, separate = gradients(up, "bf16"), gradients(apart, "bf16")
@@ -83,22 +97,23 @@ t.case("in bf16 the gradients are f32, as accurate as with a separate GELU", fun
   end
 end)
 
-t.case("a step of GPT-2 has no separate tasks for the gradients of GELU", function()
+t.case("a compiled step of GPT-2 has no separate tasks for the gradients of GELU", function()
   local model = GPT2 {layers = 2, heads = 2, embd = 16, context = 8, vocab = 32}
   local ids = nn.zeros({2, 8}, {dtype = "i32"})
-  local calls = {}
-  local profile = nn.profile(function() model(ids, ids):backward() end)
-  for _, kernel in ipairs(profile.kernels) do calls[kernel.name] = kernel.calls end
-  t.same({calls.gemm_dgelu, calls.gelu_bias_backward}, {2, nil})
-end)
-
-t.case("x_pre must have the shape of x, and needs dx", function()
-  local dy = random {9, 5}
-  t.fails(function() nn.linear_backward(dy, random {9, 7}, v, {x_pre = random {9, 6}}) end,
-          "x_pre is (9,6) where (9,7) is needed")
-  t.fails(function()
-    nn.linear_backward(dy, random {9, 7}, v, {x_pre = random {9, 7}, need_dx = false})
-  end, "x_pre is given, but dx is not wanted")
+  local function step(tokens)
+    local loss = model(tokens, tokens)
+    loss:backward()
+    return loss, model.blocks[1].mlp.up.bias.grad, model.blocks[2].mlp.up.weight.grad
+  end
+  local function calls(f)
+    local out = {}
+    for _, kernel in ipairs(nn.profile(f).kernels) do out[kernel.name] = kernel.calls end
+    return {out.gemm_dgelu or 0, out.gelu_bias_backward or 0}
+  end
+  local compiled = nn.compile(step)
+  compiled(ids)
+  t.same(calls(function() compiled(ids) end), {2, 0})
+  t.same(calls(function() step(ids) end), {0, 2})
 end)
 
 t.finish()

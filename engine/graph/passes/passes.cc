@@ -8,6 +8,7 @@ const std::vector<Pass>& passes() {
         {"check arguments", check_arguments},
         {"prune", prune},
         {"check values", check_values},
+        {"fuse epilogues", fuse_epilogues},
         {"order microbatches", order_microbatches},
         {"find lifetimes", find_lifetimes},
         {"set priorities", set_priorities},

@@ -17,6 +17,7 @@ void run_passes(Program& program);
 void check_ends(Program& program);          // inputs and outputs belong to the recording
 void check_arguments(Program& program);     // no task changes an input in place
 void prune(Program& program);               // drops tasks whose results nobody uses
+void fuse_epilogues(Program& program);      // activations' slopes into products
 void check_values(Program& program);        // every temporary is written before it is read
 void order_microbatches(Program& program);  // bounds how many are in memory at once
 void find_lifetimes(Program& program);      // Program::dies_after, read_first, info

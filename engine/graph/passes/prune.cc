@@ -1,7 +1,5 @@
 // Drops tasks whose results nobody uses. A task is needed if it writes a tile that persists, the
 // last value of an output, or a value that a needed task reads.
-#include <algorithm>
-
 #include "engine/graph/passes/passes.h"
 
 namespace nn {
@@ -35,19 +33,7 @@ void prune(Program& program) {
     for (uint32_t t = before.tasks(); t-- > 0;)
         for (const Edge* e = before.begin(t); needed[t] && e != before.end(t); ++e)
             if (e->kind == Dependency::value) needed[e->task] = 1;
-    if (std::find(needed.begin(), needed.end(), 0) == needed.end()) return;
-
-    std::vector<Task>& tasks = program.tasks;
-    std::vector<size_t> kept_before(tasks.size() + 1, 0);
-    for (size_t t = 0; t < tasks.size(); ++t) {
-        kept_before[t + 1] = kept_before[t] + size_t(needed[t]);
-        if (needed[t] && kept_before[t] != t) tasks[kept_before[t]] = std::move(tasks[t]);
-    }
-    tasks.resize(kept_before.back());
-    for (auto& step : program.scalar_steps) step.before_task = kept_before[step.before_task];
-    for (auto& microbatch : program.microbatches) microbatch.begin = kept_before[microbatch.begin];
-    program.step_begin = kept_before[program.step_begin];
-    program.tasks_changed();
+    program.keep_tasks(needed);
 }
 
 }  // namespace nn
