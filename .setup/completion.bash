@@ -1,9 +1,9 @@
-# bash completion for nnlua: its options, scripts, and the settings of a recipe, which it asks for.
+# bash completion for nnlua: options, scripts, and settings, which it reads from a recipe's --help.
 # shellcheck shell=bash
 
 _nnlua() {
     local current=${COMP_WORDS[COMP_CWORD]} script='' word i
-    # bash splits words at "=", so a setting's value comes as words of its own
+    # bash splits words at "=": a setting's name, "=" and value are separate words
     for ((i = 1; i < COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
         case $word in

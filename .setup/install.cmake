@@ -1,7 +1,7 @@
-# What is installed, and the packages made of it: the program with its scripts, and the C API as a
-# library for other programs.
+# Installation and packages: the program with its scripts, and the C API as a library for other
+# programs.
 
-# --- libnnlua: everything but the program's main and Lua ---
+# --- libnnlua: everything except main and Lua ---
 add_library(libnnlua SHARED ${OBJECTS})
 target_link_libraries(libnnlua PRIVATE common PkgConfig::STARPU PkgConfig::DEFLATE)
 target_link_options(libnnlua PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/.setup/libnnlua.map)
@@ -21,7 +21,7 @@ file(RELATIVE_PATH PREFIX_FROM_PKGCONFIG /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(.setup/nnlua.pc.in nnlua.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/nnlua.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# --- Scripts, what they read, and documents ---
+# --- Scripts, the headers they read, and documents ---
 install(DIRECTORY lua models recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua)
 install(FILES bindings/nn.h DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/bindings)
 install(FILES kernels/params.h DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/kernels)
@@ -31,7 +31,7 @@ install(FILES docs/nnlua.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES .setup/completion.bash RENAME nnlua
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 
-# --- What the machine's own packages do not bring travels along ---
+# --- Libraries that the machine's packages do not provide ---
 set(PRIVATE_LIBRARIES)
 if(NN_STARPU)
   file(GLOB PRIVATE_LIBRARIES ${NN_STARPU}/lib/libstarpu*.so*)
@@ -52,6 +52,6 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${NN_STARPU}/lib ${CUDAToolkit_LIBRARY_DIR})
-# Opened at run time: BLAS, JSON, and zlib and zstd for packed texts.
+# Loaded at run time: BLAS, JSON, and zlib and zstd for compressed texts.
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libopenblas0, lua-cjson, zlib1g, libzstd1")
 include(CPack)

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154,SC2034  # sourced by setup.sh
-# What the machine must have before anything can be built, by Debian's names.
+# The packages that building needs, by Debian's names.
 
 packages_build=(build-essential cmake ninja-build pkg-config git libhwloc-dev libopenblas-dev
     libluajit-5.1-dev lua-cjson libdeflate-dev)
@@ -9,8 +9,8 @@ packages_fetch=(ca-certificates curl)
 
 has() { command -v "$1" >/dev/null; }
 
-# Asks for the thing itself rather than for Debian's package: what another distribution, conda or a
-# cluster's modules brought serves as well.
+# Looks for the program or library itself and not for Debian's package: other distributions, conda
+# and a cluster's modules provide it too.
 present() {
     case $1 in
     build-essential) has g++ && has make ;;
@@ -40,11 +40,11 @@ ensure_packages() {
 }
 
 install_packages() {
-    has apt-get || die "these are missing (Debian's names), install them with your package manager: $*"
+    has apt-get || die "packages are missing; install them with your package manager (Debian's names): $*"
     local install="apt-get update && apt-get install -y --no-install-recommends $*" as_root=()
     if [ "$(id -u)" != 0 ]; then
         has sudo || die "packages are missing and there is no sudo; run:  su -c '$install'"
-        # sudo asks for a password only where there is a terminal to ask on
+        # sudo can ask for a password only on a terminal
         sudo -n true 2>/dev/null || { : </dev/tty; } 2>/dev/null ||
             die "packages are missing and sudo needs a password; run:  sudo sh -c '$install'"
         as_root=(sudo)

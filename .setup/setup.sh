@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# From a fresh checkout to a built binary, in four steps: packages, StarPU, CMake, ninja.
+# Builds a fresh checkout in four steps: packages, StarPU, CMake, ninja.
 # Sourced by ./nnlua, tests/run and .ci/run, which call `locked prepare TARGET...`.
 #
-# Every step but ninja leaves a stamp that says what it was done for, and is skipped while that still
-# holds: a start with nothing to do asks neither apt nor dpkg. Everything made here lies in .deps/ and
-# the build folder; deleting both is always safe.
+# Every step but ninja writes a stamp with its inputs and is skipped while they stay the same: a start
+# with nothing to do calls neither apt nor dpkg. All files made here are in .deps/ and the build
+# folder; deleting both is always safe.
 #
-# Settings, all optional: NNLUA_BUILD_DIR (the build folder), NN_CUDA=OFF (leave out an installed
-# CUDA), CUDA_HOME, STARPU_TARBALL (a StarPU source archive from disk), JOBS.
+# Settings, all optional: NNLUA_BUILD_DIR (the build folder), NN_CUDA=OFF (ignore an installed CUDA),
+# CUDA_HOME, STARPU_TARBALL (a StarPU source archive on disk), JOBS.
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 deps=$root/.deps
@@ -27,11 +27,11 @@ die() {
     exit 1
 }
 
-# locked COMMAND...: one set-up at a time in this checkout. The lock's descriptor must not reach the
-# program that runs afterwards, or a long training run would hold it.
+# locked COMMAND...: runs it while no other set-up runs in this checkout. The program that starts
+# later must not inherit the lock's descriptor, or a long training run would hold the lock.
 locked() {
     mkdir -p "$deps/log"
-    trap 'say "interrupted; the next start takes up where this one stopped"; exit 130' INT
+    trap 'say "interrupted; the next start continues from here"; exit 130' INT
     {
         flock -n 9 || {
             say "waiting for another nnlua that is building in $root"
@@ -42,16 +42,15 @@ locked() {
     trap - INT
 }
 
-# Prints the compiler's first errors, or the end of a stage's log, and leaves.
-# stage_failed WHAT LOG ADVICE
+# stage_failed WHAT LOG ADVICE: prints the compiler's first errors, or the end of the log, and exits.
 stage_failed() {
     grep -m 8 -A 4 -E '(^|[: ])(fatal )?error: ' "$2" >&2 || tail -n 20 "$2" >&2
-    say "$1 failed; the whole log is in $2"
+    say "$1 failed; the full log is in $2"
     die "$3"
 }
 
-# stage WHAT LOG ADVICE COMMAND...: runs a command that takes a while, its output going to LOG.
-# The subshell stands alone because bash ignores `set -e` inside any `if` or `||`.
+# stage WHAT LOG ADVICE COMMAND...: runs a slow command and writes its output to LOG.
+# The subshell is a statement of its own because bash ignores `set -e` inside any `if` or `||`.
 stage() {
     local what=$1 log=$2 advice=$3 status
     shift 3
@@ -66,7 +65,7 @@ stage() {
     [ $status = 0 ] || stage_failed "${what%%,*}" "$log" "$advice"
 }
 
-# The CUDA toolkit to build for, or nothing. nvcc is often installed without being on PATH.
+# Sets cuda_home to the CUDA toolkit, or to nothing. nvcc is often installed outside PATH.
 find_cuda() {
     cuda_home=
     [ "${NN_CUDA:-AUTO}" != OFF ] || return 0
@@ -79,9 +78,9 @@ find_cuda() {
     done
 }
 
-# prepare TARGET...: everything up to built targets in $build. tests=ON adds the C++ tests to the
-# build; sanitize=ON builds with the address and undefined-behaviour sanitizers, without CUDA and
-# over a StarPU that checks its assertions.
+# prepare TARGET...: builds targets in $build, and all they need. tests=ON adds the C++ tests to the
+# build; sanitize=ON builds with the address and undefined-behaviour sanitizers, without CUDA, and
+# with a StarPU that checks its assertions.
 prepare() {
     local tests=${tests:-OFF} sanitize=${sanitize:-OFF}
     find_cuda
@@ -93,8 +92,8 @@ prepare() {
     compile "$@"
 }
 
-# Configures when the build folder was made for something else: moved, other CUDA, other StarPU.
-# A build with tests also serves a caller that needs none, so the two do not undo each other.
+# Configures if the checkout moved, or CUDA or StarPU changed. A build with tests also serves callers
+# that need none, so that they do not reconfigure in turns.
 configure() {
     local for="root=$root starpu=$starpu_made_for cuda=$cuda_home sanitize=$2" have=
     [ ! -f "$build/.configured" ] || have=$(<"$build/.configured")
@@ -110,17 +109,17 @@ configure() {
         args+=(-DNN_CUDA=OFF)
     fi
     stage "configuring ${build##*/}/" "$deps/log/configure.log" \
-        "if a package is gone since the first start, delete $deps/packages.* and start again" \
+        "if a package was removed since the first start, delete $deps/packages.* and start again" \
         cmake "${args[@]}"
     printf '%s' "tests=$1 $for" >"$build/.configured"
 }
 
-# Runs ninja quietly: nothing when all is up to date, a counter on a terminal, one line elsewhere.
+# Runs ninja: prints nothing if all is up to date, a counter on a terminal, one line elsewhere.
 compile() {
     local log=$deps/log/${build##*/}.log
     if ! NINJA_STATUS='[%f/%t] ' ninja -C "$build" -j "$jobs" "$@" 2>&1 | tee "$log" | show_progress; then
         stage_failed "compiling" "$log" \
-            "this is an error in the sources, or of the compiler; delete $build to start afresh"
+            "this is an error in the sources or the compiler; to start afresh, delete $build"
     fi
 }
 

@@ -1,24 +1,24 @@
 # shellcheck shell=bash disable=SC2154,SC2164  # sourced by setup.sh; the build runs under set -e
-# StarPU, the task runtime the engine stands on: found on the system, or built into .deps/.
+# StarPU, the task runtime below the engine: found on the system, or built into .deps/.
 #
-# One version is pinned, since StarPU changes its ABI between point releases. Its source comes from the
-# first of: STARPU_TARBALL, an earlier download, Debian's source package, upstream's release. Whichever
-# it is, it must have one of the two known checksums.
+# The version is pinned, since StarPU changes its ABI between point releases. The source is the first
+# of: STARPU_TARBALL, an earlier download, Debian's source package, upstream's release. It must have
+# one of two known checksums.
 
 starpu_version=1.4.10
-# The "recipe" number stands for how this file patches and builds; raise it to have everyone rebuild.
+# The version of this file's patches and build options; raise it to make every checkout rebuild.
 starpu_recipe=1
 starpu_sha256=(
     # Debian's starpu_1.4.10+dfsg.orig.tar.gz, as in its signed archive index
     6b3bb9ec0d79f937882148b2da09ae6cb0ad4d1e83a104be45723dd70eba99c3
-    # upstream's starpu-1.4.10.tar.gz, as StarPU's maintainers state it in their Spack package
+    # upstream's starpu-1.4.10.tar.gz, as in the Spack package of StarPU's maintainers
     8f35f59c337ba109e5ef5fb4f6331b4845d524921e184fcc89f2ecac60faaf03
 )
 starpu_url=https://files.inria.fr/starpu/starpu-$starpu_version/starpu-$starpu_version.tar.gz
 starpu_archive=$deps/source/starpu-$starpu_version.tar.gz
 
-# ensure_starpu fast|check: leaves starpu_prefix (empty: the system's) and starpu_made_for.
-# `check` is for the tests: no CUDA, and StarPU's assertions on, which catch misuse of its API.
+# ensure_starpu fast|check: sets starpu_prefix (empty: the system's) and starpu_made_for. `check` is
+# for tests: without CUDA, and with StarPU's assertions, which catch misuse of its API.
 ensure_starpu() {
     starpu_prefix=$deps/starpu
     [ "$1" = fast ] || starpu_prefix=$deps/starpu-$1
@@ -32,23 +32,23 @@ ensure_starpu() {
     [[ $deps != *[[:space:]]* ]] ||
         die "StarPU cannot be built in a folder with a space in its name; move the checkout: $root"
     get_starpu
-    rm -rf "$deps"/tmp.* # what an interrupted build left
+    rm -rf "$deps"/tmp.* # of an interrupted build
     local work
     work=$(mktemp -d "$deps/tmp.XXXXXX")
     stage "building StarPU $starpu_version, about a minute" "$deps/log/starpu.log" \
-        "if CUDA is the trouble, NN_CUDA=OFF builds without it" build_starpu "$1" "$work"
+        "if CUDA causes this, NN_CUDA=OFF builds without it" build_starpu "$1" "$work"
     rm -rf "$starpu_prefix"
     mv "$work/root$starpu_prefix" "$starpu_prefix"
     rm -rf "$work"
 }
 
-# A system StarPU is taken as it is, unless that would leave an installed CUDA unused.
+# Whether the system's StarPU is new enough, and has CUDA if CUDA is installed.
 system_starpu() {
     pkg-config --exists 'starpu-1.4 >= 1.4.8' 2>/dev/null || return 1
     local config buffers
     config=$(pkg-config --variable=includedir starpu-1.4)/starpu/1.4/starpu_config.h
     buffers=$(sed -n 's/^#define STARPU_NMAXBUFS \([0-9]*\).*/\1/p' "$config")
-    [ "${buffers:-0}" -ge 16 ] || return 1 # the most operands of a task
+    [ "${buffers:-0}" -ge 16 ] || return 1 # operands of a task
     [ -z "$cuda_home" ] || grep -q '#define STARPU_USE_CUDA 1' "$config"
 }
 
@@ -58,13 +58,13 @@ known_starpu() {
     [[ " ${starpu_sha256[*]} " == *" ${sum%% *} "* ]]
 }
 
-# Leaves a checked source archive in $starpu_archive.
+# Brings a source archive with a known checksum to $starpu_archive.
 get_starpu() {
     mkdir -p "${starpu_archive%/*}"
     if [ -n "${STARPU_TARBALL:-}" ]; then
         [ -r "$STARPU_TARBALL" ] || die "STARPU_TARBALL: cannot read $STARPU_TARBALL"
         known_starpu "$STARPU_TARBALL" ||
-            die "STARPU_TARBALL: $STARPU_TARBALL is not StarPU $starpu_version: its sha256 is none of ${starpu_sha256[*]}"
+            die "STARPU_TARBALL: $STARPU_TARBALL is not StarPU $starpu_version: its sha256 is not one of ${starpu_sha256[*]}"
         cp "$STARPU_TARBALL" "$starpu_archive.part"
         mv "$starpu_archive.part" "$starpu_archive"
         return
@@ -72,14 +72,14 @@ get_starpu() {
     [ ! -f "$starpu_archive" ] || ! known_starpu "$starpu_archive" || return 0
     say "getting StarPU $starpu_version"
     starpu_from_debian >"$deps/log/starpu-debian.log" 2>&1 || starpu_from_upstream ||
-        die "could not get StarPU $starpu_version: neither from Debian's archive (see .deps/log/starpu-debian.log)" \
-            "nor from $starpu_url. Bring that file here and run again with STARPU_TARBALL=/its/path"
+        die "could not get StarPU $starpu_version from Debian's archive (see .deps/log/starpu-debian.log)" \
+            "or from $starpu_url. Copy that file here and run again with STARPU_TARBALL=/its/path"
 }
 
-# Debian's source package, through whatever mirror this machine's apt uses, with apt checking the
-# signatures. apt's own lists and sources stay as they are: both are given private folders. An index
-# past its date will do, as a mirror that lags has: the source's checksum is known.
-# The steps are chained by && because callers test the result, which turns `set -e` off.
+# Gets Debian's source package from the mirror that this machine's apt uses; apt checks signatures.
+# Private folders keep apt's own lists and sources unchanged. An expired index of a mirror that lags
+# is fine, since the source's checksum is known.
+# && chains the steps because callers test the result, which turns `set -e` off.
 starpu_from_debian() {
     has apt-get || return 1
     local work suite status=1
@@ -89,7 +89,7 @@ starpu_from_debian() {
         -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any -o Acquire::Check-Valid-Until=false)
     local mirror
     mirror=$(debian_mirror)
-    # An image without package lists: read them into the private folder, which needs no root.
+    # Without package lists, read them into the private folder, which needs no root.
     [ -n "$mirror" ] || { apt-get "${private[@]}" -q update && mirror=$(debian_mirror "${private[@]}"); }
     if [ -n "$mirror" ]; then
         private+=(-o Dir::Etc::SourceList="$work/sources.list" -o Dir::Etc::SourceParts=/dev/null)
@@ -106,14 +106,14 @@ starpu_from_debian() {
     return $status
 }
 
-# The address of the first Debian archive in apt's configuration: debian_mirror [APT OPTION...]
+# debian_mirror [APT OPTION...]: the address of the first Debian archive in apt's configuration
 debian_mirror() {
     # shellcheck disable=SC2016  # apt expands $(REPO_URI)
     apt-get "$@" indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian' \
         "Codename: $(. /etc/os-release && echo "${VERSION_CODENAME:-}")" | sed -n 1p
 }
 
-# Downloads any Debian revision of the pinned version: debian_source FOLDER APT OPTION...
+# debian_source FOLDER APT OPTION...: downloads any Debian revision of the pinned version
 debian_source() {
     local folder=$1 version
     shift
@@ -124,19 +124,19 @@ debian_source() {
 }
 
 starpu_from_upstream() {
-    say "Debian's archive does not have it; trying ${starpu_url}"
+    say "not in Debian's archive; trying ${starpu_url}"
     ensure_packages fetch
     curl -fsSL --retry 2 --connect-timeout 20 -o "$starpu_archive.part" "$starpu_url" || return 1
     if ! known_starpu "$starpu_archive.part"; then
         rm -f "$starpu_archive.part"
-        say "what $starpu_url sent does not have the known sha256; it was deleted"
+        say "the file from $starpu_url does not have the known sha256; deleted it"
         return 1
     fi
     mv "$starpu_archive.part" "$starpu_archive"
 }
 
 # build_starpu fast|check FOLDER: builds in FOLDER and installs to FOLDER/root, so that an
-# interrupted build leaves nothing that looks finished.
+# interrupted build never looks finished.
 build_starpu() {
     local kind=$1 work=$2
     mkdir "$work/src" "$work/obj"
@@ -148,10 +148,10 @@ build_starpu() {
         --disable-build-doc --disable-build-examples --disable-build-tests --disable-starpufft
         --disable-socl --disable-starpupy --disable-starpurm --disable-openmp --disable-openmp-llvm
         --disable-fortran --disable-julia --disable-static)
-    # StarPU warns of a missing folder of sample measurements, which a moved library always lacks.
+    # Removes StarPU's warning about sample measurements, which a moved library never finds.
     replace_in '/_perf_model_add_dir(STARPU_SAMPLING_DIR/d' src/core/perfmodel/perfmodel.c
     if [ "$kind" = fast ]; then args+=(--enable-fast); else flags='-O1 -g'; fi
-    # A data handle costs memory quadratic in the number of memory nodes: RAM, a disk, and 8 GPUs.
+    # The memory of a data handle is quadratic in the number of memory nodes: RAM, a disk, 8 GPUs.
     if [ -n "$cuda_home" ]; then
         args+=(--enable-maxnodes=12 --enable-maxcudadev=8)
         patch_starpu_for_cuda
@@ -160,19 +160,19 @@ build_starpu() {
     fi
     cd "$work/obj"
     ../src/configure "${args[@]}" CFLAGS="$flags -Wno-deprecated-declarations" CXXFLAGS="$flags"
-    # Only the library and its headers: nothing here calls StarPU's tools.
+    # Only the library and its headers, not StarPU's tools.
     make -C src -j"$jobs"
     make -C src DESTDIR="$work/root" install-strip
     make DESTDIR="$work/root" install-exec-am install-data-am
     local made=$work/root$starpu_prefix
     [ -z "$cuda_home" ] || grep -q '#define STARPU_USE_CUDA 1' "$made/include/starpu/1.4/starpu_config.h"
-    # Let the checkout be moved: pkg-config finds the prefix from the file's own place.
+    # A prefix relative to the .pc file lets users move the checkout.
     sed -i "s|$starpu_prefix|\${pcfiledir}/../..|g" "$made"/lib/pkgconfig/*.pc
     rm -f "$made"/lib/*.la
     printf '%s' "$starpu_made_for" >"$made/made_for"
 }
 
-# replace_in SED-SCRIPT FILE...: sed that fails where it changes nothing.
+# replace_in SED-SCRIPT FILE...: sed that fails if it changes nothing.
 replace_in() {
     local script=$1 file
     shift
@@ -185,7 +185,7 @@ replace_in() {
     done
 }
 
-# StarPU 1.4.10 with the CUDA toolkits of today. To be called in the source folder.
+# Patches StarPU 1.4.10 for current CUDA toolkits. Call it in the source folder.
 patch_starpu_for_cuda() {
     local drivers=src/drivers/cuda
     args+=(--enable-cuda --with-cuda-dir="$cuda_home" LDFLAGS="-Wl,-rpath,$cuda_home/lib64"
@@ -196,13 +196,13 @@ patch_starpu_for_cuda() {
     replace_in 's/if (props\[devid\]\.computeMode == cudaComputeModeExclusive)/int computeMode = 0;\
 	if (cudaDeviceGetAttribute(\&computeMode, cudaDevAttrComputeMode, devid) == cudaSuccess \&\& computeMode == cudaComputeModeExclusive)/' \
         $drivers/driver_cuda.c $drivers/driver_cuda1.c
-    # Need cudart alone: starpu_cublas_init and its like become empty (the engine has its own handles),
-    # and starpu.h no longer brings cuSPARSE's headers and their warnings into every file.
+    # Depend on cudart alone: starpu_cublas_init and the like become empty (the engine has its own
+    # handles), and starpu.h no longer includes cuSPARSE's headers with their warnings.
     replace_in 's/#ifdef STARPU_USE_CUDA/#if 0/' $drivers/starpu_cublas.c $drivers/starpu_cublas_v2.c \
         include/starpu_cusparse.h
     replace_in 's/-lcudart -lcublas"/-lcudart"/' configure
-    # A failed kernel is only asserted upon, which --enable-fast compiles away: StarPU would wait for
-    # it for ever. Report it instead.
+    # StarPU only asserts that a kernel succeeded, which --enable-fast compiles away: it would wait for
+    # a failed kernel for ever. Report the failure instead.
     replace_in 's/STARPU_ASSERT_MSG(cures == cudaErrorNotReady, "CUDA error on task/if (cures != cudaErrorNotReady) STARPU_CUDA_REPORT_ERROR(cures);\
 			&/' $drivers/driver_cuda.c
 }

@@ -11,7 +11,7 @@ namespace {
 
 struct Entry {
     int32_t generation = 1;
-    std::variant<std::monostate, Tensor, std::shared_ptr<Program>, std::shared_ptr<TensorFile>>
+    std::variant<std::monostate, Tensor, std::shared_ptr<Replay>, std::shared_ptr<TensorFile>>
         value;
 };
 
@@ -85,7 +85,7 @@ int caught() noexcept {
 }
 
 nn_ref new_ref(Tensor tensor) { return add_entry(std::move(tensor)); }
-nn_ref new_ref(std::shared_ptr<Program> program) { return add_entry(std::move(program)); }
+nn_ref new_ref(std::shared_ptr<Replay> program) { return add_entry(std::move(program)); }
 nn_ref new_ref(std::shared_ptr<TensorFile> file) { return add_entry(std::move(file)); }
 
 Tensor& tensor_of(const nn_ref& ref, const char* what) {
@@ -103,7 +103,7 @@ template <class T> static T& shared_of(const nn_ref* ref, const char* what) {
     if (!value) fail("this handle is not a live %s", what);
     return **value;
 }
-Program& program_of(const nn_ref* ref) { return shared_of<Program>(ref, "program"); }
+Replay& program_of(const nn_ref* ref) { return shared_of<Replay>(ref, "program"); }
 TensorFile& file_of(const nn_ref* ref) { return shared_of<TensorFile>(ref, "file"); }
 
 std::vector<Tensor> tensors_of(const nn_ref* refs, int32_t count, const char* what) {

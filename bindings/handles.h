@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "bindings/nn.h"
-#include "engine/error.h"
-#include "engine/op.h"
-#include "engine/program.h"
-#include "engine/runtime.h"
-#include "engine/tensor.h"
-#include "engine/tensor_file.h"
+#include "engine/base/error.h"
+#include "engine/io/tensor_file.h"
+#include "engine/ops/op.h"
+#include "engine/runtime/replay.h"
+#include "engine/runtime/waits.h"
+#include "engine/tile/tensor.h"
 
 namespace nn::capi {
 
@@ -47,11 +47,11 @@ template <class T> const T& element(const std::vector<T>& list, int32_t i, const
 }
 
 nn_ref new_ref(Tensor tensor);  // it also belongs to the innermost open scope
-nn_ref new_ref(std::shared_ptr<Program> program);
+nn_ref new_ref(std::shared_ptr<Replay> program);
 nn_ref new_ref(std::shared_ptr<TensorFile> file);
 // The reference is into the table: good until the next handle is made or this one released.
 Tensor& tensor_of(const nn_ref& ref, const char* what = "tensor");
-Program& program_of(const nn_ref* ref);
+Replay& program_of(const nn_ref* ref);
 TensorFile& file_of(const nn_ref* ref);
 std::vector<Tensor> tensors_of(const nn_ref* refs, int32_t count, const char* what);
 void put_results(const std::vector<Tensor>& results, nn_ref* outputs, int32_t room);

@@ -1,5 +1,5 @@
-// The program `nnlua`: command line, one lua_State, signals, and an orderly end. What users see of
-// the language itself is in lua/.
+// The program `nnlua`: command line, one lua_State, signals and an orderly exit. The library that
+// scripts use is in lua/.
 #include <unistd.h>
 
 #include <csignal>
@@ -17,61 +17,59 @@ extern "C" {
 }
 
 #include "bindings/nn.h"
-#include "engine/runtime.h"
-#include "engine/watchdog.h"
+#include "engine/runtime/interrupts.h"
+#include "engine/runtime/watchdog.h"
 
 namespace {
 
 const char* const usage =
     "usage: nnlua [options] [script [arguments]]\n"
     "  nnlua                  an interactive session\n"
-    "  nnlua SCRIPT ARGS      run a script; '-' reads it from standard input, recipes/NAME.lua\n"
-    "                         is nnlua's own where this folder has none\n"
+    "  nnlua SCRIPT ARGS      run a script; '-' is standard input; recipes/NAME.lua is one of\n"
+    "                         nnlua's own where this folder has none\n"
     "  -e CODE                run CODE\n"
-    "  -i                     go on interactively after the script or -e\n"
-    "  -l NAME                require NAME before anything else\n"
+    "  -i                     start a session after the script or -e\n"
+    "  -l NAME                require NAME first\n"
     "  --doc                  write docs/reference.md of this source tree\n"
-    "  --version              what this program was built from\n"
-    "  --health               what it uses of this machine, and what to do where something is "
-    "wrong\n"
+    "  --version              versions of nnlua and its libraries\n"
+    "  --health               check this machine: what nnlua uses, and what to do about problems\n"
     "  --help                 this text\n"
     "  --                     the end of nnlua's own options\n"
-    "A recipe's own options follow its name: nnlua recipes/gpt2_train.lua --help\n"
+    "A recipe's options follow its name: nnlua recipes/gpt2_train.lua --help\n"
     "Environment: NNLUA_CPUS (number of CPU workers), NNLUA_ISA (baseline, avx2, avx512),\n"
-    "NNLUA_WATCHDOG (seconds after which a task that does not end is an error; 0: never), "
-    "STARPU_SCHED,\n"
+    "NNLUA_WATCHDOG (seconds after which a task counts as hung; 0: never), STARPU_SCHED,\n"
     "OPENBLAS_CORETYPE.\n";
 
 lua_State* state = nullptr;
 volatile std::sig_atomic_t signals_seen = 0;
 
-// Runs inside Lua at its next step: raises where the script is. JIT-compiled loops never come here;
-// engine calls test the flag themselves.
+// Runs at Lua's next step and raises an error there. JIT-compiled loops call no hook; engine calls
+// test the flag themselves.
 void interrupt_hook(lua_State* L, lua_Debug*) {
     lua_sethook(L, nullptr, 0, 0);
     if (!nn::interrupts_deferred() && nn::clear_interrupt()) luaL_error(L, "interrupted");
 }
 
 void on_signal(int signal) {
-    if (nn::interrupt_requested()) _exit(128 + signal);  // the second one: out at once
+    if (nn::interrupt_requested()) _exit(128 + signal);  // the second signal
     signals_seen = signal;
     nn::request_interrupt();
     if (nn::interrupts_deferred()) {
-        const char text[] = "\nfinishing this step and saving; once more to quit at once\n";
+        const char text[] = "\nfinishing this step and saving; interrupt again to quit at once\n";
         if (write(STDERR_FILENO, text, sizeof text - 1) < 0) return;
     } else if (state) {
         lua_sethook(state, interrupt_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
     }
 }
 
-// Nobody reads our output any more: a training run saves and ends, anything else ends.
+// The reader of our output is gone: a training run saves and ends, anything else ends at once.
 void on_broken_pipe(int signal) {
     if (!nn::interrupts_deferred()) _exit(128 + signal);
     signals_seen = signal;
     nn::request_interrupt();
 }
 
-// A resized terminal, or one that is back in front: only ends the wait for a key, which then looks.
+// The terminal was resized, or the program continued: only interrupts the wait for a key.
 void on_terminal(int) {}
 
 void install_signal_handlers() {
@@ -85,14 +83,13 @@ void install_signal_handlers() {
     for (int signal : {SIGWINCH, SIGCONT}) sigaction(signal, &action, nullptr);
 }
 
-// SIGINT, SIGTERM or SIGPIPE if one came last, else 0: package.loaded["nn.host"].signal().
+// The last of SIGINT, SIGTERM and SIGPIPE, or 0: package.loaded["nn.host"].signal().
 int last_signal(lua_State* L) {
     lua_pushinteger(L, signals_seen);
     return 1;
 }
 
-// Where lua/, models/ and recipes/ are: NNLUA_PATH, the source tree that was built, or beside the
-// installed program.
+// The folder of lua/, models/ and recipes/: NNLUA_PATH, the installed one, or the source tree.
 std::string library_root() {
     namespace fs = std::filesystem;
     std::error_code ignored;
@@ -103,8 +100,8 @@ std::string library_root() {
     return NN_SOURCE_DIR;
 }
 
-// The message on the stack with the advice and the traceback of the library, if that is loaded:
-// lua/nn/base/capi.lua puts the function into the table nn.host.
+// Pushes the message with the advice and traceback of the library, which puts the function `traced`
+// into the table nn.host (lua/nn/base/capi.lua); false if it is not loaded.
 bool add_advice(lua_State* L) {
     lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
     lua_getfield(L, -1, "nn.host");
@@ -114,8 +111,8 @@ bool add_advice(lua_State* L) {
     return lua_pcall(L, 1, 1, 0) == 0 && luaL_callmeta(L, -1, "__tostring");
 }
 
-// An error for people (a table of lua/nn/base/capi.lua with a __tostring) stands for itself;
-// anything else gets a traceback.
+// An error for people (a table of lua/nn/base/capi.lua with a __tostring) stays as it is; any other
+// gets a traceback.
 int add_traceback(lua_State* L) {
     if (lua_istable(L, 1) && luaL_callmeta(L, 1, "__tostring")) return 1;
     if (!lua_isstring(L, 1)) {
@@ -146,16 +143,16 @@ int call(lua_State* L, int arguments) {
     return signals_seen ? 128 + signals_seen : 1;
 }
 
-// What a script leaves running may still fail: then it is told, and `code` is not 0.
+// Waits for tasks that a script left running. Where one fails, reports it and returns an error.
 int code_after_tasks(int code) {
-    if (code != 0 && nn::hangs()) return code;  // it was told
+    if (code != 0 && nn::hangs()) return code;  // it was reported
     if (nn_sync() == NN_OK) return code;
     std::fflush(stdout);
     std::fprintf(stderr, "nnlua: %s\n", nn_error());
     return code ? code : signals_seen ? 128 + signals_seen : 1;
 }
 
-// Stops the workers; one that hangs is left to the system.
+// Stops the workers; exits at once where one hangs.
 void stop_engine(int code) {
     std::fflush(nullptr);
     if (nn_shutdown() != NN_OK && nn::hangs()) _exit(code ? code : 1);
@@ -180,7 +177,7 @@ void open_state(int argc, char** argv, int script) {
     lua_pushstring(L, path.c_str());
     lua_setfield(L, -3, "path");
     lua_getfield(L, -2, "loaded");
-    lua_newtable(L);  // package.loaded["nn.host"]: what the library needs to know of its host
+    lua_newtable(L);  // package.loaded["nn.host"]: what the library asks its host
     lua_pushstring(L, root.c_str());
     lua_setfield(L, -2, "root");
     lua_pushcfunction(L, last_signal);
@@ -208,7 +205,7 @@ int run_text(lua_State* L, const char* text, const char* name) {
     return call(L, 0);
 }
 
-// The file that a script's name means: what is not here may be one of nnlua's own recipes.
+// The file for a script's name: one of nnlua's own recipes where this folder has none.
 std::string script_file(const char* name) {
     const std::string own = library_root() + "/" + name;
     const bool here = access(name, F_OK) == 0 || std::strncmp(name, "recipes/", 8) != 0;
@@ -239,7 +236,7 @@ struct Options {
     int script = 0;  // index in argv, 0: none
 };
 
-// Returns an exit code, or -1 to go on.
+// Returns an exit code, or -1 to continue.
 int parse(int argc, char** argv, Options* options) {
     int i = 1;
     for (; i < argc && argv[i][0] == '-' && argv[i][1] != '\0'; ++i) {
@@ -266,7 +263,7 @@ int parse(int argc, char** argv, Options* options) {
             if (i + 1 == argc) return complain(option + " needs an argument");
             options->actions.push_back({option[1], argv[++i]});
         } else
-            return complain("there is no option " + option);
+            return complain("unknown option " + option);
     }
     if (i < argc) options->script = i;
     return -1;
@@ -285,7 +282,7 @@ int run(int argc, char** argv) {
     install_signal_handlers();
     if (options.health) return run_text(state, "require('health').run()", "=health");
     int code = 0;
-    // what is loaded for a session shall be interruptible
+    // code that is loaded before a session must be interruptible
     if (options.interactive) code = run_text(state, "require('repl').prepare()", "=repl");
     for (const auto& [kind, text] : options.actions) {
         const std::string code_text = kind == 'e' ? std::string("nn = require 'nn'; ") + text

@@ -3,9 +3,17 @@
 #include "bindings/nn.h"
 
 #include "bindings/handles.h"
-#include "engine/memory.h"
-#include "engine/plan.h"
-#include "engine/rules.h"
+#include "engine/graph/recording.h"
+#include "engine/graph/scalars.h"
+#include "engine/graph/sink.h"
+#include "engine/machine/machine.h"
+#include "engine/memory/admission.h"
+#include "engine/memory/arena.h"
+#include "engine/plan/plan.h"
+#include "engine/rules/rules.h"
+#include "engine/runtime/host_copy.h"
+#include "engine/runtime/interrupts.h"
+#include "engine/runtime/session.h"
 
 using namespace nn;
 using namespace nn::capi;
@@ -14,7 +22,7 @@ namespace {
 
 Value value_of(const nn_value& v) {
     Value out;
-    if (v.kind < Value::none || v.kind > Value::slot)
+    if (v.kind < Value::none || v.kind > Value::scalar)
         fail("an attribute of unknown kind %d", v.kind);
     out.kind = Value::Kind(v.kind);
     switch (out.kind) {
@@ -26,11 +34,10 @@ Value value_of(const nn_value& v) {
                 fail("a list attribute of %d numbers", v.count);
             out.list_value.assign(v.list, v.list + v.count);
             break;
-        case Value::slot:
-            if (!(v.number >= 0 && v.number <= INT32_MAX))
-                fail("there is no scalar slot %g", v.number);
-            out.slot_id = int32_t(v.number);
-            slot_value(out.slot_id);
+        case Value::scalar:
+            if (!(v.number >= 0 && v.number <= INT32_MAX)) fail("there is no scalar %g", v.number);
+            out.scalar_id = int32_t(v.number);
+            scalar_value(out.scalar_id);
             break;
     }
     return out;
@@ -53,7 +60,7 @@ int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_
                 "devices: gpu_memory is %lld bytes; 0 (what there is) or 64 MB and more are needed",
                 (long long)gpu_memory);
         if (streams < 0 || streams > 4) fail("devices: %d streams; 1 to 4 are possible", streams);
-        configure({cpus, scheduler ? scheduler : "", gpus, gpu_memory, streams});
+        configure({{cpus, gpus, gpu_memory}, scheduler ? scheduler : "", streams});
     });
 }
 
@@ -153,7 +160,7 @@ int nn_retile(const nn_ref* tensor, const int64_t* tile, int32_t rank, nn_ref* o
             grid.axes.push_back(tile[i] ? cut_every(t.dim(i), tile[i]) : whole(t.dim(i)));
         }
         const Tensor cut = retile(t, grid);
-        *out = new_ref(cut.identity() == t.identity() ? t.viewed_again() : cut);
+        *out = new_ref(cut.identity() == t.identity() ? t.refreshed_view() : cut);
     });
 }
 
@@ -195,7 +202,7 @@ int nn_record_input(const nn_ref* like, nn_ref* out) {
         const Tensor& t = tensor_of(given(like, "like"));
         given(out, "out");
         Tensor input(t.grid(), t.dtype());
-        for (int64_t i = 0; i < input.tiles(); ++i) input.tile(i)->set_recorded();
+        for (int64_t i = 0; i < input.tiles(); ++i) input.tile(i)->recorded = true;
         *out = new_ref(input);
     });
 }
@@ -211,43 +218,35 @@ int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs,
         const std::vector<Tensor> in = tensors_of(inputs, n_inputs, "compile"),
                                   out = tensors_of(outputs, n_outputs, "compile");
         given(program, "program") = {0, 0};
-        std::shared_ptr<Program> recorded = end_recording();
-        recorded->finish(in, out);
-        *program = new_ref(std::move(recorded));
+        *program = new_ref(std::make_shared<Replay>(end_recording(in, out)));
     });
 }
 
 int nn_program_run(const nn_ref* program, const nn_ref* inputs, int32_t n_inputs, nn_ref* outputs,
                    int32_t n_outputs) {
     return guard_pending([&] {
-        Program& p = program_of(program);
-        if (int64_t(p.outputs()) > n_outputs || (p.outputs() > 0 && !outputs))
-            fail("compiled function: %zu results, room for %d", p.outputs(),
-                 outputs ? n_outputs : 0);
+        Replay& p = program_of(program);
+        const size_t results = p.program().outputs.size();
+        if (int64_t(results) > n_outputs || (results > 0 && !outputs))
+            fail("compiled function: %zu results, room for %d", results, outputs ? n_outputs : 0);
         put_results(p.run(tensors_of(inputs, n_inputs, "compiled function")), outputs, n_outputs);
     });
 }
 
 int nn_program_info(const nn_ref* program, nn_program_info_t* out) {
     return guard([&] {
-        const ProgramInfo info = program_of(program).info();
+        const ProgramInfo& info = program_of(program).program().info;
         given(out, "out") = {info.tasks, info.tiles, info.flops, info.persistent_bytes,
                              info.peak_bytes};
     });
 }
 
-int nn_record_step(void) {
-    return guard([] {
-        if (!recording_program()) fail("record_step: no recording is under way");
-        recording_program()->begin_step();
-    });
-}
+int nn_record_step(void) { return guard(begin_step); }
 
 int nn_record_part(int32_t tiles) {
     return guard([&] {
-        if (!recording_program()) fail("record_part: no recording is under way");
-        if (tiles < 1) fail("record_part: %d tiles", tiles);
-        recording_program()->begin_part(tiles);
+        if (tiles < 1) fail("compile: a microbatch of %d tiles", tiles);
+        begin_microbatch(tiles);
     });
 }
 
@@ -255,49 +254,46 @@ int nn_tensor_kind(const nn_ref* tensor, int32_t kind) {
     return guard([&] {
         if (kind < 0 || kind >= tile_kinds) fail("there is no kind %d of tensors", kind);
         const Tensor& t = tensor_of(given(tensor, "tensor"));
-        for (int64_t i = 0; i < t.tiles(); ++i) t.tile(i)->kind = uint8_t(kind);
+        for (int64_t i = 0; i < t.tiles(); ++i) t.tile(i)->kind = TileKind(kind);
     });
 }
 
 int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps,
                     nn_program_plan_t* out) {
     return guard([&] {
-        const Program& p = program_of(program);
+        const Program& p = program_of(program).program();
         if (measured < 0 || measured > 2) fail("plan: measured is %d, not 0, 1 or 2", measured);
         if (steps < 1 || steps > 9) fail("plan: %d steps, not 1 to 9", steps);
-        const PlanResult r = plan(p, Times(measured), steps);
+        const SimulationResult r = plan(p, Times(measured), steps);
         nn_program_plan_t& to = given(out, "out");
         to = {};
-        for (size_t t = p.step_begin(); t < p.tasks().size(); ++t, ++to.tasks)
-            to.flops += double(p.tasks()[t].arg.flops);
+        for (size_t t = p.step_begin; t < p.tasks.size(); ++t, ++to.tasks)
+            to.flops += double(p.tasks[t].arg.flops);
         to.seconds = r.seconds, to.busy = r.busy, to.peak = r.peak, to.lasting = r.lasting;
         std::copy(r.by_kind, r.by_kind + tile_kinds, to.kinds);
-        to.workers = planned_workers();
+        to.workers = machine().count(Device::cpu);
     });
 }
 
 int nn_slot_new(double value, int32_t* slot) {
     return guard([&] {
         given(slot, "slot");
-        *slot = new_slot(value);
+        *slot = new_scalar(value);
     });
 }
 int nn_slot_free(int32_t slot) {
-    return guard([&] { free_slot(slot); });
+    return guard([&] { free_scalar(slot); });
 }
 int nn_slot_set(int32_t slot, double value) {
-    return guard([&] { set_slot(slot, value); });
+    return guard([&] { set_scalar(slot, value); });
 }
 int nn_slot_get(int32_t slot, double* value) {
-    return guard([&] { given(value, "value") = slot_value(slot); });
+    return guard([&] { given(value, "value") = scalar_value(slot); });
 }
 int nn_slot_add(int32_t slot, double delta) {
     return guard([&] {
-        slot_value(slot);
-        if (Program* program = recording_program())
-            program->add_to_slot(slot, delta);
-        else
-            set_slot(slot, slot_value(slot) + delta);
+        scalar_value(slot);  // throws where there is none
+        sink().add_to_scalar(slot, delta);
     });
 }
 
@@ -309,9 +305,9 @@ int nn_scope_end(const nn_ref* keep, int32_t n_keep) {
 
 int nn_memory(nn_memory_info_t* out) {
     return guard([&] {
-        if (!memory_info().budget) set_budget(0);
-        const MemoryInfo m = memory_info();
-        given(out, "out") = {m.budget, m.in_use, m.cached, m.peak, m.tensors, default_budget()};
+        const ArenaInfo arena = arena_info();
+        given(out, "out") = {budget(),   arena.in_use,     arena.cached,
+                             arena.peak, admitted_bytes(), default_budget()};
     });
 }
 int nn_memory_budget(int64_t bytes) {
@@ -324,15 +320,15 @@ int nn_reset_peak(void) { return guard(reset_peak); }
 int nn_matmul_tf32(int32_t allowed, int32_t* was) {
     return guard([&] {
         if (allowed < -1 || allowed > 1) fail("matmul precision: TF32 allowed %d", allowed);
-        if (was) *was = tf32_allowed();
-        if (allowed >= 0) allow_tf32(allowed == 1);
+        if (was) *was = settings().tf32;
+        if (allowed >= 0) settings().tf32 = allowed == 1;
     });
 }
 int nn_attention_backend(int32_t backend, int32_t* was) {
     return guard([&] {
         if (backend < -1 || backend > 2) fail("attention: there is no backend %d", backend);
-        if (was) *was = attention_choice();
-        if (backend >= 0) choose_attention(backend);
+        if (was) *was = settings().attention;
+        if (backend >= 0) settings().attention = backend;
     });
 }
 int nn_seed(uint64_t seed) {
@@ -351,7 +347,7 @@ int nn_set_random_counter(uint64_t counter) {
 int nn_next_random(int64_t* counter) {
     return guard([&] {
         given(counter, "counter");
-        *counter = int64_t(next_random());
+        *counter = int64_t(sink().next_random());
     });
 }
 

@@ -1,6 +1,6 @@
 // The C API, files that tensors are written to.
 #include "bindings/handles.h"
-#include "engine/output_file.h"
+#include "engine/io/output_file.h"
 
 using namespace nn;
 using namespace nn::capi;

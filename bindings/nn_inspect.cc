@@ -2,7 +2,6 @@
 // numbers of any dtype in host memory.
 #include <dlfcn.h>
 #include <luajit.h>
-#include <starpu.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +9,12 @@
 
 #include "bindings/handles.h"
 #include "bindings/nn.h"
+#include "engine/rules/rules.h"
+#include "engine/runtime/handles.h"
+#include "engine/runtime/nodes.h"
+#include "engine/runtime/session.h"
+#include "engine/runtime/stats.h"
+#include "engine/runtime/workers.h"
 #include "kernels/blas.h"
 #include "kernels/cuda/device.h"
 #include "nn_version.h"
@@ -35,7 +40,7 @@ void check_count(int64_t count) {
 }
 
 std::string cuda_description() {
-#if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
+#if defined(NN_CUDA)
     void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
     if (!driver) return "built in, no driver on this machine";
     dlclose(driver);
@@ -50,9 +55,9 @@ std::string cuda_description() {
 #endif
 }
 
-uint32_t starpu_place(int32_t where) {
+Where where_of(int32_t where) {
     if (where < 0 || where > 2) fail("task: where is %d; 0 is anywhere, 1 CPU, 2 GPU", where);
-    return where == 1 ? STARPU_CPU : where == 2 ? STARPU_CUDA : 0;
+    return Where(where);
 }
 
 // Checks one operand that a script gave a task and adds it; `changed` collects what is written.
@@ -154,11 +159,11 @@ int nn_tensor_places(const nn_ref* tensor, int64_t* bytes, int32_t* count) {
         const Tensor& t = tensor_of(given(tensor, "tensor"));
         given(bytes, "bytes");
         const int room = given(count, "count");
-        *count = std::clamp(room, 0, places());
+        *count = std::clamp(room, 0, memory_nodes());
         for (int place = 0; place < *count; ++place) {
             bytes[place] = 0;
             for (int64_t i = 0; i < t.tiles(); ++i)
-                if (t.tile(i)->is_valid_at(place)) bytes[place] += int64_t(t.tile(i)->bytes);
+                if (is_valid_on(*t.tile(i), place)) bytes[place] += int64_t(t.tile(i)->bytes);
         }
     });
 }
@@ -166,9 +171,9 @@ int nn_tensor_places(const nn_ref* tensor, int64_t* bytes, int32_t* count) {
 int nn_place_memory(int64_t* used, int64_t* limit, int32_t* count) {
     return guard([&] {
         given(used, "used"), given(limit, "limit");
-        *count = std::clamp(int(given(count, "count")), 0, places());
+        *count = std::clamp(int(given(count, "count")), 0, memory_nodes());
         for (int place = 0; place < *count; ++place) {
-            const PlaceMemory memory = place_memory(place);
+            const NodeMemory memory = node_memory(place);
             used[place] = memory.used, limit[place] = memory.limit;
         }
     });
@@ -181,7 +186,7 @@ int nn_place_name(int32_t place, const char** name) {
     static std::string text;
     return guard([&] {
         given(name, "name") = nullptr;
-        text = place_name(place);
+        text = node_name(place);
         *name = text.c_str();
     });
 }
@@ -199,7 +204,7 @@ int nn_kernel_info(int32_t index, nn_kernel_info_t* out) {
     return guard([&] {
         const Kernel* k = kernel_at(index);
         given(out, "out") = {k->name.c_str(), k->params_type.c_str(), int64_t(k->params_size),
-                             int32_t(k->operands.size()), k->cuda != nullptr};
+                             int32_t(k->operands.size()), k->on(Device::cuda) != nullptr};
     });
 }
 
@@ -212,20 +217,20 @@ int nn_kernel_operand(int32_t kernel, int32_t i, nn_operand_info* out) {
 
 int nn_stats(nn_stats_t* out) {
     return guard([&] {
-        const RuntimeStats s = runtime_stats();
+        const Stats& s = stats();
         given(out, "out") = {s.tasks,          s.replayed_tasks, s.replay_seconds,
                              s.starpu_seconds, s.earlier_tasks,  unfinished_tasks()};
     });
 }
 
 int nn_place(int32_t where) {
-    return guard([&] { place_tasks(starpu_place(where)); });
+    return guard([&] { run_tasks_on(where_of(where)); });
 }
 
 int nn_task(const char* name, int32_t dtype, const nn_task_operand* operands, int32_t n_operands,
             const void* params, int64_t params_size, int32_t priority, int32_t where) {
     return guard_pending([&] {
-        const uint32_t place = starpu_place(where);
+        const Where device = where_of(where);
         TaskBuilder builder = task(&given(name, "kernel"), dtype_of(dtype));
         const Kernel* kernel = find_kernel(name);
         if (n_operands != int32_t(kernel->operands.size()) || !operands)
@@ -237,7 +242,7 @@ int nn_task(const char* name, int32_t dtype, const nn_task_operand* operands, in
         if (params_size < 0)
             fail("task %s: parameters of %lld bytes", name, (long long)params_size);
         builder.raw_params(&given(static_cast<const char*>(params), "params"), size_t(params_size));
-        builder.priority(priority).where(place).emit();
+        builder.priority(priority).where(device).emit();
         for (const Tensor& t : changed) t.changed();
     });
 }

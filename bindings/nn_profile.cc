@@ -2,7 +2,9 @@
 #include <algorithm>
 
 #include "bindings/handles.h"
-#include "engine/profile.h"
+#include "engine/graph/layers.h"
+#include "engine/runtime/profiling.h"
+#include "engine/runtime/stats.h"
 
 using namespace nn;
 using namespace nn::capi;
@@ -12,13 +14,15 @@ namespace {
 // Of the profile that nn_profile_stop() ended.
 ProfileTotals totals;
 std::vector<ProfileGroup> groups[3];
+std::unique_ptr<TaskOrder> order;  // made when it is first asked for
 
 void forget() {
     totals = {};
     for (auto& group : groups) group.clear();
+    order.reset();
 }
 
-double since_begin(double time) { return time > 0 ? (time - profile_begin()) * 1e-6 : 0; }
+double since_begin(double time) { return time > 0 ? (time - profile().begin) * 1e-6 : 0; }
 
 }  // namespace
 
@@ -28,10 +32,13 @@ int nn_profile(int32_t enabled) {
     return guard([&] {
         wait_done();
         forget();
-        enable_profile(enabled != 0);
-        RuntimeStats cleared{};
-        cleared.earlier_tasks = runtime_stats().earlier_tasks + runtime_stats().tasks;
-        mutable_stats() = cleared;
+        if (enabled)
+            start_profile();
+        else
+            enable_profile(false);
+        Stats cleared;
+        cleared.earlier_tasks = stats().earlier_tasks + stats().tasks;
+        stats() = cleared;
     });
 }
 
@@ -41,14 +48,14 @@ int nn_profile_stop(nn_profile_info_t* out) {
         if (!profiling()) fail("profile: none is under way; nn_profile(1) starts one");
         wait_all();
         stop_profile();
-        totals = profile_totals();
+        totals = session_totals();
         for (int by = 0; by < 3; ++by) groups[by] = profile_groups(GroupBy(by));
         *out = {totals.seconds,
                 totals.tasks,
                 totals.lost,
                 int32_t(totals.workers.size()),
                 {int32_t(groups[0].size()), int32_t(groups[1].size()), int32_t(groups[2].size())},
-                int64_t(profile_spans().size())};
+                int64_t(profile().spans.size())};
     });
 }
 
@@ -87,7 +94,9 @@ int nn_profile_task(int64_t i, nn_profile_task_t* out) {
 
 int nn_profile_before(int64_t i, int64_t* tasks, int32_t* count) {
     return guard([&] {
-        const std::vector<uint32_t>& before = tasks_before(i);
+        profile_task(i);
+        if (!order || profiling()) order = std::make_unique<TaskOrder>();
+        const std::vector<uint32_t> before = order->before(i);
         if (given(count, "count") > 0) given(tasks, "tasks");
         std::copy_n(before.begin(), std::clamp<int64_t>(*count, 0, int64_t(before.size())), tasks);
         *count = int32_t(before.size());
@@ -96,7 +105,7 @@ int nn_profile_before(int64_t i, int64_t* tasks, int32_t* count) {
 
 int nn_profile_span(int64_t i, nn_profile_span_t* out) {
     return guard([&] {
-        const std::vector<SpanRecord>& spans = profile_spans();
+        const std::vector<SpanRecord>& spans = profile().spans;
         if (i < 0 || size_t(i) >= spans.size())
             fail("profile: there is no span %lld", (long long)i);
         const SpanRecord& s = spans[size_t(i)];

@@ -65,6 +65,8 @@ using KernelFn = void (*)(const KernelCall&);
 enum class Isa { baseline, avx2, avx512 };
 constexpr int isa_count = 3;
 enum class Mode : uint8_t { read, write, read_write };
+enum class Device : uint8_t { cpu, cuda, count };
+enum class Bound : uint8_t { memory, products };
 
 struct OperandDecl {
     std::string name;
@@ -83,6 +85,9 @@ struct Kernel {
     KernelFn by_isa[isa_count] = {};
     KernelFn cuda = nullptr;
     KernelFn cpu = nullptr;
+    Bound bound = Bound::products;
+    int tf32_offset = -1;
+    KernelFn on(Device device) const { return device == Device::cpu ? cpu : cuda; }
 };
 
 const Kernel* find_kernel(const std::string& name);  // nullptr when there is none

@@ -1,9 +1,10 @@
--- `nnlua --health`: what of this machine nnlua uses, and what to do where something is wrong.
+-- `nnlua --health`: what nnlua uses of this machine, and what to do about each problem.
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local nn = require "nn"
 local show = require "nn.core.show"
 local terminal = require "nn.base.terminal"
+local units = require "nn.base.units"
 
 ffi.cdef [[
   typedef struct {
@@ -18,49 +19,54 @@ ffi.cdef [[
 ]]
 
 local M = {}
-local wrong
+local problems = 0
 
 local function heading(text) print("\n" .. text) end
 local function fine(format, ...) print("  ok    " .. format:format(...)) end
--- Something that costs speed or will fail: what it is, and what to do.
-local function warn(advice, format, ...)
-  wrong = wrong + 1
-  print("  WRONG " .. format:format(...))
-  print("        -> " .. advice)
-end
--- Something that is nobody's mistake, but explains figures that are lower than usual.
+-- What explains lower figures than usual, and what to do.
 local function note(advice, format, ...)
   print("  note  " .. format:format(...))
   print("        -> " .. advice)
 end
+-- Reports a fact; unless it is good, as a problem, which costs speed or will fail.
 local function judge(good, advice, format, ...)
-  if good then fine(format, ...) else warn(advice, format, ...) end
+  if good then return fine(format, ...) end
+  problems = problems + 1
+  print("  WRONG " .. format:format(...))
+  print("        -> " .. advice)
 end
 
 local function text_of(path)
   local file = io.open(path)
   local text = file and file:read "*a"
   if file then file:close() end
-  return text
+  return text or ""
 end
 
-local function line_of(path) return ((text_of(path) or ""):match "^[^\n]*") end
+local function line_of(path) return text_of(path):match "^[^\n]*" end
+local function is_writable(path) return ffi.C.access(path, 2) == 0 end
 
--- /proc/cpuinfo's fields of the first processor, the number of processors, the largest clock in
--- GHz that is known.
+-- The environment variable, or nil where it is empty.
+local function setting(name)
+  local value = os.getenv(name)
+  return value ~= "" and value or nil
+end
+
+-- Fields of the first processor in /proc/cpuinfo, the number of processors, their highest clock in
+-- GHz (0: unknown).
 local function processor()
-  local info = text_of "/proc/cpuinfo" or ""
+  local info = text_of "/proc/cpuinfo"
   local fields = {}
   for name, value in info:gmatch "([^\n:]-)%s*:%s*([^\n]*)" do
     fields[name] = fields[name] or value
   end
   local count = select(2, info:gsub("processor%s*:", ""))
-  local ghz = tonumber(fields["cpu MHz"] or "") or 0
+  local now = tonumber(fields["cpu MHz"] or "") or 0
   local most = tonumber(line_of "/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq") or 0
-  return fields, count, math.max(ghz / 1e3, most / 1e6)
+  return fields, count, math.max(now / 1e3, most / 1e6)
 end
 
--- Cores that a control group allows, or nil.
+-- Cores that the control group allows, or nil.
 local function allowed_cores()
   local quota, period = line_of("/sys/fs/cgroup/cpu.max"):match "^(%d+) (%d+)"
   if quota then return tonumber(quota) / tonumber(period) end
@@ -69,10 +75,6 @@ local function allowed_cores()
     return old / (tonumber(line_of "/sys/fs/cgroup/cpu/cpu.cfs_period_us") or 100000)
   end
 end
-
--- f32 operations of a core in a cycle: two vector units of 16, 8 or 4 lanes, a product and a sum
--- each. Some processors have one AVX-512 unit, or lower the clock for it.
-local per_cycle = {avx512 = 64, avx2 = 32, baseline = 8}
 
 local function check_processor()
   heading "Processor"
@@ -86,51 +88,54 @@ local function check_processor()
         "%d workers%s", workers, allowed < count
         and (", the control group allows %.1f cores"):format(allowed) or "")
   local load, disturbed = require("nn.plan.step").load()
-  if not disturbed then
-    fine("load of the last minute %.1f", load)
-  else
-    note("other programs compute: rates measured now are low; `top` tells which they are",
+  if disturbed then
+    note("other programs compute, so rates measured now are low; `top` lists them",
          "load of the last minute %.1f", load)
+  else
+    fine("load of the last minute %.1f", load)
   end
   local governor = line_of "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
   if governor ~= "" then
-    judge(governor ~= "powersave" or (fields.vendor_id or "") == "GenuineIntel",
+    judge(governor ~= "powersave" or fields.vendor_id == "GenuineIntel",
           "sudo cpupower frequency-set -g performance", "frequency governor %s", governor)
   end
   return ghz
 end
 
+-- f32 operations of a core per cycle: a product and a sum in each of 16, 8 or 4 lanes of two vector
+-- units. Some processors have one AVX-512 unit, or lower the clock for it.
+local per_cycle = {avx512 = 64, avx2 = 32, baseline = 8}
+
 local function check_blas(ghz)
   heading "Matrix products"
   local blas = nn.version():match "BLAS ([^\n]*)"
   local isa = blas:match "kernels (%S+)"
-  local forced = os.getenv "OPENBLAS_CORETYPE"
-  judge(not forced or forced == "", "unset OPENBLAS_CORETYPE: nnlua chooses by the processor",
-        "BLAS %s%s", blas, forced and forced ~= "" and
-        ", OPENBLAS_CORETYPE=" .. forced .. " is set" or "")
-  local threads = tonumber(os.getenv "OPENBLAS_NUM_THREADS" or "")
+  local forced = setting "OPENBLAS_CORETYPE"
+  judge(not forced, "unset OPENBLAS_CORETYPE: nnlua chooses by the processor", "BLAS %s%s", blas,
+        forced and ", OPENBLAS_CORETYPE=" .. forced .. " is set" or "")
+  local threads = tonumber(setting "OPENBLAS_NUM_THREADS" or "")
   if threads then
-    fine("OPENBLAS_NUM_THREADS=%d does not matter: each worker computes on one core", threads)
+    fine("OPENBLAS_NUM_THREADS=%d has no effect: each worker computes on one core", threads)
   end
   local workers = nn.workers()
   local rate, peak = nn.sgemm_gflops(), workers * ghz * (per_cycle[isa] or 8)
   judge(peak == 0 or rate > 0.45 * peak,
-        "is something else running? are the workers on real cores? does BLAS name this processor?",
-        "sgemm %.0f GFLOP/s, %.0f%% of what %d workers at %.1f GHz could do with %s", rate,
+        "do other programs run? do workers have cores of their own? does BLAS name this processor?",
+        "sgemm %.0f GFLOP/s, %.0f%% of the peak of %d workers at %.1f GHz with %s", rate,
         peak > 0 and 100 * rate / peak or 0, workers, ghz, isa)
 end
 
 local function check_starpu()
   heading "StarPU"
   local version = nn.version():match "StarPU ([^\n]*)"
-  local scheduler = os.getenv "STARPU_SCHED"
-  fine("version %s, scheduler %s", version, scheduler or "chosen by nnlua")
-  local home = os.getenv "STARPU_HOME" or os.getenv "HOME" or "/"
-  local folder = home .. "/.starpu"
-  judge(ffi.C.access(home, 2) == 0, "set STARPU_HOME to a folder that can be written",
-        "keeps its models in %s", folder)
-  local sampled = files.list(folder .. "/sampling/codelets") or {}
-  fine("%d models of task times so far; needed on machines with GPUs only", #sampled)
+  fine("version %s, scheduler %s", version, os.getenv "STARPU_SCHED" or "chosen by nnlua")
+  local folder, count = os.getenv "STARPU_PERF_MODEL_DIR", 0      -- the engine sets it
+  judge(is_writable(folder), "set XDG_CACHE_HOME to a writable folder",
+        "performance models in %s", folder)
+  for _, format in ipairs(files.list(folder .. "/codelets") or {}) do
+    count = count + #files.list(folder .. "/codelets/" .. format)
+  end
+  fine("%d models of task times; only machines with GPUs need them", count)
 end
 
 local function check_gpus()
@@ -138,18 +143,12 @@ local function check_gpus()
   local cuda, _, gpus = nn.version():match "CUDA ([^\n]*)", nn.workers()
   local driver = line_of("/proc/driver/nvidia/version"):match "Kernel Module[^%d]*([%d.]+)"
   local cards = files.list "/proc/driver/nvidia/gpus" or {}
-  if #cards == 0 and not driver then
-    return fine("none here; CUDA %s", cuda)
-  end
-  judge(driver ~= nil, "install NVIDIA's driver, then look at nvidia-smi", "%d cards, driver %s",
+  if #cards == 0 and not driver then return fine("none; CUDA %s", cuda) end
+  judge(driver ~= nil, "install NVIDIA's driver, then run nvidia-smi", "%d cards, driver %s",
         #cards, driver or "missing")
   judge(not cuda:find "not built in", "install the CUDA toolkit (nvcc) and build again",
         "CUDA %s", cuda)
   judge(gpus == #cards, "see CUDA_VISIBLE_DEVICES and STARPU_NCUDA", "%d of them are workers", gpus)
-end
-
-local function kilobytes(name)
-  return 1024 * (tonumber((text_of "/proc/meminfo" or ""):match(name .. ":%s*(%d+)")) or 0)
 end
 
 local function limit(resource)
@@ -161,16 +160,19 @@ end
 
 local function check_memory()
   heading "Memory"
-  local total, available = kilobytes "MemTotal", kilobytes "MemAvailable"
+  local info = text_of "/proc/meminfo"
+  local function bytes(name) return 1024 * (tonumber(info:match(name .. ":%s*(%d+)")) or 0) end
+  local total, available = bytes "MemTotal", bytes "MemAvailable"
   judge(available > 0.3 * total, "other programs hold most of the memory: end them, or use less",
         "%s, %s available; tensors may use %s", show.bytes(total), show.bytes(available),
         show.bytes(nn.memory().budget))
-  local swapped = kilobytes "SwapTotal" - kilobytes "SwapFree"
-  judge(swapped < 0.1 * total, "memory was short: what is swapped out makes training crawl",
+  local swapped = bytes "SwapTotal" - bytes "SwapFree"
+  judge(swapped < 0.1 * total, "memory ran short: reading swapped pages makes training very slow",
         "%s swapped out", show.bytes(swapped))
-  judge(limit(9) == math.huge, "ulimit -v unlimited", "address space %s",     -- RLIMIT_AS
-        limit(9) == math.huge and "without limit" or show.bytes(limit(9)))
-  judge(limit(7) >= 256, "ulimit -n 1024", "%.0f open files", limit(7))       -- RLIMIT_NOFILE
+  local address_space, open_files = limit(9), limit(7)        -- RLIMIT_AS, RLIMIT_NOFILE
+  judge(address_space == math.huge, "ulimit -v unlimited", "address space %s",
+        address_space == math.huge and "unlimited" or show.bytes(address_space))
+  judge(open_files >= 256, "ulimit -n 1024", "%.0f open files", open_files)
   local pages = line_of("/sys/kernel/mm/transparent_hugepage/enabled"):match "%[(%a+)%]"
   if pages then
     judge(pages ~= "never", "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
@@ -181,10 +183,9 @@ end
 local function check_disk(path, use)
   local info = ffi.new "nn_statvfs"
   if ffi.C.statvfs(path, info) ~= 0 then
-    return warn("make the folder", "%s is not there (%s)", path, use)
+    return judge(false, "make the folder", "%s does not exist (%s)", path, use)
   end
-  local free = tonumber(info.available) * tonumber(info.fragment)
-  local writable = ffi.C.access(path, 2) == 0
+  local free, writable = tonumber(info.available) * tonumber(info.fragment), is_writable(path)
   judge(writable and free > 2e9,
         writable and "make room: a checkpoint of GPT-2 124M takes 1.5 GB"
         or "choose another folder (out=..., or cd)",
@@ -193,10 +194,10 @@ end
 
 local function check_terminal()
   heading "Terminal"
+  if not terminal.is_terminal(1) then return fine "standard output is not a terminal" end
   local columns, rows = terminal.size()
   local name = os.getenv "TERM"
-  if not terminal.is_terminal(1) then return fine "output goes to no terminal" end
-  judge(name and name ~= "dumb", "set TERM (xterm-256color suits most): lines are read plainly now",
+  judge(name and name ~= "dumb", "set TERM (xterm-256color suits most terminals) to edit lines",
         "TERM %s, %d x %d", name or "is not set", columns, rows)
   local locale = os.getenv "LC_ALL" or os.getenv "LC_CTYPE" or os.getenv "LANG" or ""
   judge(locale:upper():find "UTF%-?8", "export LANG=C.UTF-8, if the terminal shows UTF-8",
@@ -204,26 +205,24 @@ local function check_terminal()
   local path = require("repl.history").default_path()
   local folder = path and path:match "^(.*)/"
   if folder and files.list(folder) then
-    judge(ffi.C.access(folder, 2) == 0, "make it writable, or set XDG_STATE_HOME",
+    judge(is_writable(folder), "make it writable, or set XDG_STATE_HOME",
           "history of the prompt in %s", folder)
   end
 end
 
---- run() prints the report; the program then ends, with status 1 where something is wrong.
+--- run(): prints the report and ends the program, with status 1 where there is a problem.
 function M.run()
-  wrong = 0
-  print((nn.version():gsub("\n.*", "")))
-  local ghz = check_processor()
-  check_blas(ghz)
+  print(nn.version():match "^[^\n]*")
+  check_blas(check_processor())
   check_starpu()
   check_gpus()
   check_memory()
   heading "Disk"
-  check_disk(".", "runs are kept under here")
+  check_disk(".", "for runs")
   check_disk(os.getenv "TMPDIR" or "/tmp", "temporary files")
   check_terminal()
-  print(wrong == 0 and "\nAll is well." or ("\n%d to look at."):format(wrong))
-  os.exit(wrong == 0)
+  print("\n" .. (problems == 0 and "All is well." or units.count(problems, "problem") .. " found."))
+  os.exit(problems == 0)
 end
 
 return M

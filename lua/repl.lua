@@ -1,9 +1,9 @@
--- The interactive session: reads, evaluates, prints. Code and its values are in repl/session.lua,
--- editing on a terminal in repl/prompt.lua; from a pipe and on dumb terminals lines are read as
--- they come.
+-- The interactive session: reads, evaluates, prints. session.lua runs code, prompt.lua edits lines
+-- on a terminal; from pipes and dumb terminals lines are read plainly.
 
 local ffi = require "ffi"
 local code = require "repl.code"
+local commands = require "repl.commands"
 local host = require "nn.host"
 local lib = require "nn.base.capi"
 local nn = require "nn"
@@ -19,18 +19,15 @@ ffi.cdef [[
 --- prepare(): makes what is loaded from here on interruptible; called before the script of `-i`.
 M.prepare = session.prepare
 
-local function is_code(text) return text:find "%S" and not text:find "^%s*[?;%%]" end
-
--- A command that is followed by code goes on where the code does.
+-- A command followed by code continues where the code does.
 local function is_unfinished(text)
-  local measured = text:match "^%s*%%%a+%s+(.*)$"
-  if measured then return measured:find "%S" ~= nil and code.unfinished(measured) end
-  return is_code(text) and code.unfinished(text)
+  text = text:match "^%s*%%%a+%s+(.*)$" or text
+  return text:find "%S" ~= nil and not text:find "^%s*[?;%%]" and code.unfinished(text)
 end
 
--- A line as it comes, without its end; nil at the end of input; false where Ctrl-C dropped it.
+-- A line without its newline; nil at the end of input; false where Ctrl-C dropped it.
 local function read_plain_line(prompt)
-  ffi.C.siginterrupt(2, 1)       -- SIGINT ends the waiting for a line
+  ffi.C.siginterrupt(2, 1)       -- SIGINT ends the wait for a line
   local good, text = pcall(function()
     if nn.is_tty(0) then
       io.write(prompt)
@@ -58,20 +55,19 @@ local function read_plain()
   return text
 end
 
--- How input is read: by the editor on a terminal, else plainly.
+-- The function that reads input: through the editor on a terminal, else plainly.
 local function reader()
   local editable = nn.is_tty(0) and nn.is_tty(1) and (os.getenv "TERM" or "dumb") ~= "dumb"
-  if not editable or not require("repl.terminal").open() then return read_plain end
-  local history = require "repl.history"
-  local kept = history.open(history.default_path())
+  if not editable or not require("repl.tty").open() then return read_plain end
+  local histories = require "repl.history"
+  local history = histories.open(histories.default_path())
   local editor = require("repl.editor").new {
-    history = kept, unfinished = is_unfinished,
-    complete = function(text, at) return require("repl.complete").complete(text, at) end,
+    history = history, unfinished = is_unfinished, complete = require("repl.complete").complete,
   }
   local prompt = require("repl.prompt").new(editor, nn.interrupted)
   return function()
     local text = prompt:read()
-    if text then kept:add(text) end
+    if text then history:add(text) end
     return text
   end
 end
@@ -80,25 +76,25 @@ local tour = [[
 Values print themselves; the last one is `ans`; a line that ends in ; is silent.
 ?name       help on an op, a function    ??word     search all docs
 ;command    a shell command              %help      time, memory, profile, ...
-Tab         complete names, options      Ctrl-R     search what was entered
-Up          entries that start so        Alt-Enter  one more line
+Tab         complete names, options      Ctrl-R     search the history
+Up          entries that start the same  Alt-Enter  a new line
 Ctrl-C      drop the line, stop the code Ctrl-D     leave]]
 
 local function help(name)
   if name == "" then return print(tour) end
-  local command = name:sub(1, 1) == "%" and require("repl.commands").all[name]
+  local command = commands.all[name]
   if command then return print(command.usage .. ": " .. command.about) end
   local found, about = require("nn.help.lookup").about(name)
   local value = not found and name:find "^[%a_][%w_]*$" and rawget(_G, name)
-  if value then                                  -- a variable of the user's
-    local kind = nn.is_tensor(value) and "; its methods: x:abs and so on, by Tab behind " .. name
-      .. ":" or ""
-    about = ("%s is %s%s"):format(name, require("repl.pretty").line(value), kind)
+  if value then                                  -- the user's variable
+    local methods = nn.is_tensor(value)
+      and ("; Tab after %s: lists its methods, such as x:abs"):format(name) or ""
+    about = ("%s is %s%s"):format(name, require("repl.pretty").line(value), methods)
   end
   print(about)
 end
 
--- `cd` has to happen here to last.
+-- `cd` changes the folder of this process.
 local function shell(command)
   local folder = command:match "^cd%s*(.-)%s*$"
   if not folder or folder:find "[;&|$`]" then return os.execute(command) end
@@ -108,18 +104,16 @@ local function shell(command)
 end
 
 local function handle(text)
-  local word = text:match "^%s*%?%?%s*(.-)%s*$"
-  if word then return print(require("nn.help.lookup").search(word)) end
-  word = text:match "^%s*%?%s*(.-)%s*$"
-  if word then return help(word) end
+  local marks, word = text:match "^%s*(%?%??)%s*(.-)%s*$"
+  if marks == "??" then return print(require("nn.help.lookup").search(word)) end
+  if marks == "?" then return help(word) end
   local command = text:match "^;%s*(.+)$"
   if command then return shell(command) end
-  if text:find "^%s*%%" then return require("repl.commands").run(text) end
+  if text:find "^%s*%%" then return commands.run(text) end
   if text:find "%S" then session.evaluate(text) end
 end
 
--- Ctrl-C anywhere else than in the user's code drops what was being done and nothing more; SIGTERM
--- ends the program.
+-- Outside the user's code Ctrl-C drops what was being done, and SIGTERM ends the program.
 local function clear_signals()
   nn.clear_interrupt()
   if host.signal() == 15 then os.exit(128 + 15) end
@@ -128,7 +122,7 @@ end
 -- Reads and runs one input; false at the end of input.
 local function step(read)
   local good, more = pcall(function()
-    if not session.interrupted then lib.C.nn_idle() end   -- workers sleep while a person thinks
+    if not session.interrupted then lib.C.nn_idle() end   -- workers sleep while the user thinks
     local text = read()
     if text then handle(text) end
     return text ~= nil
@@ -139,18 +133,18 @@ local function step(read)
   return true
 end
 
---- Runs the session until the end of input. Input that is no terminal ends the program with status
---- 1 where a line of it failed.
+--- run(): runs the session until the end of input. Where input is no terminal and a line failed,
+--- the exit status is 1.
 function M.run()
   session.open()
-  local read = reader()
-  if nn.is_tty(0) then
+  local read, is_tty = reader(), nn.is_tty(0)
+  if is_tty then
     local version = nn.version():match "^[^\n]*"
     print(version .. ".  ? for help, Ctrl-D to leave.")
   end
   while step(read) do end
-  if read == read_plain and nn.is_tty(0) then print() end
-  if not nn.is_tty(0) and session.failed then os.exit(1) end
+  if is_tty and read == read_plain then print() end
+  if not is_tty and session.failed then os.exit(1) end
 end
 
 return M

@@ -1,5 +1,5 @@
--- What checkpoints cost: training steps with and without one being written meanwhile, in turns, and
--- whether it is to the bit the one that is written while training waits.
+-- Cost of checkpoints: compares training steps with and without a checkpoint being written in the
+-- background, in turns. Checks that the file is identical to one written while training waits.
 --   nnlua recipes/bench_checkpoint.lua model=gpt2 batch=4 tokens=256 every=10 rounds=3
 local ffi = require "ffi"
 local checkpoint = require "nn.models.checkpoint"
@@ -10,11 +10,11 @@ local nn, GPT2 = require "nn", require "models.gpt2"
 ffi.cdef "int memcmp(const void *a, const void *b, size_t count);"
 local cfg = nn.config({
   model = nn.field("gpt2", "gpt2, gpt2-medium, gpt2-large or gpt2-xl"),
-  batch = nn.field(4, "sequences a step", {min = 1}),
-  tokens = nn.field(256, "tokens of a sequence", {min = 1}),
+  batch = nn.field(4, "sequences per step", {min = 1}),
+  tokens = nn.field(256, "tokens per sequence", {min = 1}),
   every = nn.field(10, "steps between checkpoints", {min = 1}),
-  rounds = nn.field(3, "of as many steps with and without", {min = 1}),
-  out = nn.field("", "folder to write to, removed afterwards; empty: a new one in /tmp"),
+  rounds = nn.field(3, "rounds, each with and without a checkpoint", {min = 1}),
+  out = nn.field("", "output folder, removed afterwards; empty: a new one in /tmp"),
 }, arg)
 local out = cfg.out
 if out == "" then
@@ -38,7 +38,7 @@ local function tokens()
 end
 local ids, targets = tokens(), tokens()
 
--- Seconds of f(), with all that it submitted.
+-- Seconds of f() and of all tasks that it submits.
 local function seconds(f)
   local start = nn.now()
   f()
@@ -86,11 +86,11 @@ for _, list in ipairs {model:state(), optim:state()} do
 end
 for i = 1, cfg.rounds do ratios[i] = plain[i] / saving[i] end
 local function line(name, ...) print(("%-44s "):format(name) .. string.format(...)) end
-line("a checkpoint", "%s", units.bytes(bytes))
+line("size of a checkpoint", "%s", units.bytes(bytes))
 line(("%d steps, medians of %d"):format(cfg.every, cfg.rounds), "%.2f s", median(plain))
-line("the same with a checkpoint written meanwhile", "%.2f s", median(saving))
-line("throughput with, of that without", "%.3f (%.3f to %.3f)", median(ratios), ratios[1],
+line("the same while a checkpoint is written", "%.2f s", median(saving))
+line("throughput with / without a checkpoint", "%.3f (%.3f to %.3f)", median(ratios), ratios[1],
      ratios[#ratios])
-line("a checkpoint that training waits for", "%.2f s", median(waiting))
-line("both have the same bytes", "%s", equal)
+line("a checkpoint while training waits", "%.2f s", median(waiting))
+line("both checkpoints are identical", "%s", equal)
 if not equal then os.exit(1) end

@@ -1,5 +1,5 @@
--- How fast a GPT-2 step is on this machine: steps on random tokens, compared with the machine's own
--- matrix-product rate.
+-- Speed of a GPT-2 training step on this machine: steps on random tokens, compared with the
+-- machine's own matrix-product rate.
 --   nnlua recipes/bench_gpt2.lua model=gpt2 batch=4 tokens=256 steps=5 [--json]
 
 local nn = require "nn"
@@ -13,18 +13,18 @@ for _, word in ipairs(arg) do
 end
 local cfg = nn.config({
   model = nn.field("gpt2",
-    "gpt2, gpt2-medium, gpt2-large, gpt2-xl; or custom, with the sizes below"),
+    "gpt2, gpt2-medium, gpt2-large, gpt2-xl, or custom with the sizes below"),
   layers = nn.field(12, "layers of a custom model", {min = 1}),
   heads = nn.field(12, "heads of a custom model", {min = 1}),
-  embd = nn.field(768, "width of a custom model", {min = 1}),
-  vocab = nn.field(50257, "vocabulary of a custom model", {min = 1}),
-  batch = nn.field(4, "sequences a step", {min = 1}),
-  tokens = nn.field(256, "tokens of a sequence", {min = 1}),
-  tile = nn.field(0, "tokens of a tile; 0: automatic", {min = 0}),
+  embd = nn.field(768, "hidden size of a custom model", {min = 1}),
+  vocab = nn.field(50257, "vocabulary size of a custom model", {min = 1}),
+  batch = nn.field(4, "sequences per step", {min = 1}),
+  tokens = nn.field(256, "tokens per sequence", {min = 1}),
+  tile = nn.field(0, "tokens per tile; 0: automatic", {min = 0}),
   steps = nn.field(5, "measured steps", {min = 1}),
-  warmup = nn.field(2, "steps before", {min = 1}),
-  seed = nn.field(1, "of weights and tokens"),
-  plan = nn.field(false, "only tell what a step would cost, and whether it fits"),
+  warmup = nn.field(2, "steps before the measurement", {min = 1}),
+  seed = nn.field(1, "seed of weights and tokens"),
+  plan = nn.field(false, "only report what a step would cost and whether it fits"),
 }, options)
 
 local function model_config()
@@ -114,23 +114,23 @@ if json then
   os.exit(0)
 end
 
-print(("%s, %s parameters, %d x %d tokens a step, %d CPU workers, %d GPUs"):format(
+print(("%s, %s parameters, %d x %d tokens per step, %d CPU workers, %d GPUs"):format(
   cfg.model, thousands(result.parameters), cfg.batch, cfg.tokens, cpus, gpus))
-print(("%-28s %10.1f"):format("ms a step (median)", result.ms_per_step))
+print(("%-28s %10.1f"):format("ms per step (median)", result.ms_per_step))
 print(("%-28s %10.1f"):format("tokens/s", result.tokens_per_s))
-print(("%-28s %10.1f  (6 N + 12 L C T a token)"):format("GFLOP/s", result.gflops))
+print(("%-28s %10.1f  (6 N + 12 L C T per token)"):format("GFLOP/s", result.gflops))
 print(("%-28s %10.1f  (2048^3 on every worker)"):format("sgemm GFLOP/s", sgemm))
 print(("%-28s %10.3f"):format("ratio", result.ratio))
-print(("%-28s %10d"):format("tasks a step", result.tasks_per_step))
-print(("%-28s %10.2f  of which StarPU %.2f, ours %.2f"):format(
-  "submission, us a task", result.submit_us_per_task, result.starpu_us_per_task,
+print(("%-28s %10d"):format("tasks per step", result.tasks_per_step))
+print(("%-28s %10.2f  (StarPU %.2f, own %.2f)"):format(
+  "submission, us per task", result.submit_us_per_task, result.starpu_us_per_task,
   result.own_us_per_task))
-print(("%-28s %10.1f"):format("peak of tiles, MB", result.peak_tiles_mb))
+print(("%-28s %10.1f"):format("peak tile memory, MB", result.peak_tiles_mb))
 print(("%-28s %10.1f"):format("peak RSS, MB", result.peak_rss_mb))
-print(("\n%-24s %8s %10s %10s %8s %7s"):format(
-  "kind of task", "a step", "ms a step", "GFLOP/s", "GB/s", "share"))
+print(("\n%-24s %8s %11s %10s %8s %7s"):format(
+  "kernel", "per step", "ms per step", "GFLOP/s", "GB/s", "share"))
 for _, k in ipairs(profile.kernels) do
   local kind = kinds[k.name]
-  print(("%-24s %8d %10.1f %10.1f %8.1f %6.1f%%"):format(
+  print(("%-24s %8d %11.1f %10.1f %8.1f %6.1f%%"):format(
     k.name, kind.calls, kind.ms, kind.gflops, kind.gb_per_s, 100 * kind.share))
 end

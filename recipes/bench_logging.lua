@@ -1,13 +1,14 @@
--- What logging costs: a small training run with the default settings (metrics.jsonl, TensorBoard's
--- events, report.html, the progress line), and the time that its log takes of it. Time on a core:
--- the main thread shares the cores with the workers, who go on while it waits for one.
+-- Cost of logging: a small training run with the default settings (metrics.jsonl, TensorBoard
+-- events, report.html, the progress line), and the share of its time spent in the log. The log's
+-- time is thread CPU time: the main thread shares the cores with the workers, which continue while
+-- it waits for a core.
 --   nnlua recipes/bench_logging.lua steps=3000 log_every=10
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local nn, GPT2 = require "nn", require "models.gpt2"
 
 local cfg = nn.config({
-  batch = nn.field(12, "sequences a step", {min = 1}),
+  batch = nn.field(12, "sequences per step", {min = 1}),
   data = nn.data_fields {},
   nn.run_fields {steps = 3000, save_every = 0, eval_every = 0},
 }, arg)
@@ -29,13 +30,13 @@ local step = nn.compile(function(ids, targets)
   return loss, optim:step()
 end)
 
-local THREAD_CPU, clock = 3, ffi.new "nn_timespec"          -- CLOCK_THREAD_CPUTIME_ID of Linux
+local THREAD_CPU, clock = 3, ffi.new "nn_timespec"          -- CLOCK_THREAD_CPUTIME_ID on Linux
 local function on_core()
   ffi.C.clock_gettime(THREAD_CPU, clock)
   return tonumber(clock.sec) + tonumber(clock.nsec) * 1e-9
 end
 
--- Seconds and calls of the log's methods, each call counted once, in the outermost.
+-- Seconds and calls of the log methods. A call inside another one counts for the outer one.
 local seconds, calls, inside = {}, {}, false
 local function time(name)
   local method = run.log[name]

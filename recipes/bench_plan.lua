@@ -1,20 +1,20 @@
--- How well --plan foretells a step: for several models and batches, memory and time as planned and
--- as measured. A run's peak is that of its worst step: the largest of all rounds counts. Exits with
--- 1 where that is not within 5 % of the plan, or more than 2 % above it.
---   nnlua recipes/bench_plan.lua              all of them, about a minute on two cores
---   nnlua recipes/bench_plan.lua only=accum   those with that word in their name
+-- Accuracy of --plan: compares planned and measured memory and time of a step, for several models
+-- and batch sizes. A run's peak is that of its worst step, so the largest of all rounds counts.
+-- Exits with status 1 if it is more than 5 % below or more than 2 % above the plan.
+--   nnlua recipes/bench_plan.lua              all configurations, about a minute on two cores
+--   nnlua recipes/bench_plan.lua only=accum   those whose name contains that word
 
 local nn = require "nn"
 local run_plan = require "nn.plan.training"
 local GPT2 = require "models.gpt2"
 
 local cfg = nn.config({
-  only = nn.field("", "a part of the names of those to run; empty: all"),
-  rounds = nn.field(5, "measurements of each", {min = 1}),
-  steps = nn.field(3, "steps of a measurement", {min = 1}),
+  only = nn.field("", "run only configurations whose name contains this; empty: all"),
+  rounds = nn.field(5, "measurements of each configuration", {min = 1}),
+  steps = nn.field(3, "steps per measurement", {min = 1}),
 }, arg)
 
--- name, layers, heads, width, vocabulary, batch, context; tokens: of a tile; accum; dtype.
+-- name, layers, heads, embd, vocab, batch, context; tokens (per tile); accum; dtype.
 local all = {
   {"small", 4, 4, 128, 65, 12, 64},
   {"deep", 8, 4, 128, 65, 16, 64},
@@ -79,8 +79,8 @@ local function compare(c)
   return plan, median(peaks), peaks[1], peaks[#peaks], seconds
 end
 
-print "memory in MB: planned, measured (least, median and most of the rounds), most / planned"
-print "time of a step in ms: planned, measured (median), ratio; seconds that planning took"
+print "memory in MB: planned, measured (min, median, max of the rounds), max / planned"
+print "ms per step: planned, measured (median), ratio; seconds spent planning"
 local good, count = true, 0
 for _, c in ipairs(all) do
   if c[1]:find(cfg.only, 1, true) then
@@ -93,5 +93,5 @@ for _, c in ipairs(all) do
   end
 end
 print(("%d configurations: memory is %s"):format(count, good
-  and "within 5 % of the plan and nowhere more than 2 % above it" or "NOT as planned"))
+  and "within 5 % of the plan and at most 2 % above it" or "NOT as planned"))
 os.exit(good and 0 or 1)

@@ -1,16 +1,16 @@
--- What recording tasks costs: training steps, and tiny tasks of a compiled function and of eager
--- module calls, with and without a profile, in turns. The table gives medians: of the times, and of
--- the ratios of neighbours.
+-- Cost of a profile: compares training steps, and tiny tasks of a compiled function and of eager
+-- module calls, with and without a profile, in turns. The table shows the median times and the
+-- median ratio of adjacent measurements.
 --   nnlua recipes/bench_profile.lua model=gpt2 batch=1 tokens=256 rounds=7
 local units = require "nn.base.units"
 local nn, GPT2 = require "nn", require "models.gpt2"
 
 local cfg = nn.config({
-  model = nn.field("gpt2", "gpt2, gpt2-medium, gpt2-large, gpt2-xl; or none: only tiny tasks"),
-  batch = nn.field(1, "sequences a step", {min = 1}),
-  tokens = nn.field(256, "tokens of a sequence", {min = 1}),
-  rounds = nn.field(7, "of each with and without", {min = 1}),
-  tiny_rounds = nn.field(400, "of the tiny compiled tasks; 5 times that of eager ones", {min = 1}),
+  model = nn.field("gpt2", "gpt2, gpt2-medium, gpt2-large, gpt2-xl, or none: only tiny tasks"),
+  batch = nn.field(1, "sequences per step", {min = 1}),
+  tokens = nn.field(256, "tokens per sequence", {min = 1}),
+  rounds = nn.field(7, "rounds of training steps, each with and without a profile", {min = 1}),
+  tiny_rounds = nn.field(400, "rounds of tiny compiled tasks; eager: 5 times as many", {min = 1}),
 }, arg)
 
 local function training()
@@ -28,7 +28,7 @@ local function training()
   return function() step(ids, ids) end
 end
 
--- 2000 tasks of a few microseconds, most of which can run at the same time.
+-- 2000 tasks of a few microseconds, most of which can run in parallel.
 local function tiny_compiled()
   local x = nn.zeros(1600):retile {16}
   local f = nn.compile(function(y)
@@ -46,7 +46,7 @@ local function tiny_eager()
   end
 end
 
--- Seconds of f() and all that it submitted.
+-- Seconds of f() and of all tasks that it submits.
 local function seconds(f)
   nn.sync()
   local start = nn.now()
@@ -55,7 +55,7 @@ local function seconds(f)
   return nn.now() - start
 end
 
--- The median, and between what it is with a probability of 95 %: the ranks n/2 -+ 0.98 sqrt(n).
+-- The median and its 95 % confidence interval: the order statistics n/2 -+ 0.98 sqrt(n).
 local function median(list)
   table.sort(list)
   local middle, around = (#list + 1) / 2, 0.98 * math.sqrt(#list)
@@ -63,8 +63,8 @@ local function median(list)
   return at(middle), at(middle - around), at(middle + around)
 end
 
--- The machine's speed changes from one moment to the next, so what is compared is what follows each
--- other at once, and each way comes first every other time.
+-- The speed of the machine varies over time. So each ratio compares adjacent measurements, and the
+-- order alternates.
 local function measure(name, f, rounds)
   local off, on, ratio, tasks = {}, {}, {}, nil
   f()

@@ -1,22 +1,22 @@
--- Loss and perplexity of a model on a text or a token file, with a sliding window: each token is
--- predicted once, from at least context - stride tokens before it (but for the first ones).
+-- Loss and perplexity of a model on a text or a token file, with a sliding window. Each token is
+-- predicted once, from at least context - stride preceding tokens (fewer at the start of the text).
 --   nnlua recipes/gpt2_eval.lua model=runs/char text=input.txt
 --   nnlua recipes/gpt2_eval.lua model=gpt2 bin=val.bin stride=256
---   nnlua recipes/gpt2_eval.lua model=gpt2 batch=8 --plan          what would a batch take?
+--   nnlua recipes/gpt2_eval.lua model=gpt2 batch=8 --plan          memory and time of a batch
 local ffi = require "ffi"
 local nn = require "nn"
 local files, token_file = require "nn.io.files", require "nn.data.token_file"
 local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
 
 local cfg = nn.config({
-  model = nn.field("", "folder of a run, of a checkpoint, or of a model of transformers"),
-  tokenizer = nn.field("", "folder of the tokenizer, where the model has none"),
-  text = nn.field("", "text to predict"),
-  bin = nn.field("", "or token file"),
-  stride = nn.field(0, "tokens between windows; 0: half of the context", {min = 0}),
-  batch = nn.field(4, "windows at a time", {min = 1}),
-  tokens = nn.field(0, "only the first so many; 0: all", {min = 0}),
-  plan = nn.field(false, "only tell what a batch would cost, and whether it fits"),
+  model = nn.field("", "folder of a run, a checkpoint or a Hugging Face model"),
+  tokenizer = nn.field("", "folder of the tokenizer, if the model has none"),
+  text = nn.field("", "text file to predict"),
+  bin = nn.field("", "token file to predict, instead of a text"),
+  stride = nn.field(0, "distance between windows in tokens; 0: half of the context", {min = 0}),
+  batch = nn.field(4, "windows per batch", {min = 1}),
+  tokens = nn.field(0, "evaluate only this many leading tokens; 0: all", {min = 0}),
+  plan = nn.field(false, "only report what a batch would cost and whether it fits"),
 }, arg)
 if cfg.plan then
   print(model_plan.evaluation(model_file.outline(cfg.model), cfg.batch))
@@ -39,14 +39,14 @@ local count = source.count
 if cfg.tokens > 0 and cfg.tokens < count then count, bytes = cfg.tokens, nil end
 if count < 2 then nn.fail("%d tokens are too few; at least 2 are needed", count) end
 local stride = cfg.stride == 0 and math.max(1, math.floor(context / 2)) or cfg.stride
-if stride > context then nn.fail("stride=%d is more than the context of %d", stride, context) end
+if stride > context then nn.fail("stride=%d is larger than the context of %d", stride, context) end
 
--- Puts the window from `start` on into row `row` (from 0) of both arrays and returns the number of
--- its targets; those below `scored` were predicted before.
+-- Copies the window that begins at `start` into row `row` (from 0) of both arrays. Returns the
+-- number of its targets, except those below `scored`, which were predicted before.
 local function copy_window(start, scored, ids, targets, row)
   local new = 0
   for i = 1, context do
-    local at, to = start + i, row * context + i - 1  -- at: of the target, from 0
+    local at, to = start + i, row * context + i - 1  -- at: position of the target, from 0
     local id = source.tokens[math.min(at - 1, count - 1)]
     if id >= vocab then nn.fail("token %d is outside the model's vocabulary of %d", id, vocab) end
     ids[to], targets[to] = id, -100
@@ -63,7 +63,7 @@ local sum, scored, start, began = 0, 1, 0, nn.now()
 while scored < count do
   local size, new = cfg.batch * context, 0
   local ids, targets = ffi.new("int32_t[?]", size), ffi.new("int32_t[?]", size)
-  for row = 0, cfg.batch - 1 do                      -- windows beyond the end count nothing
+  for row = 0, cfg.batch - 1 do                      -- windows past the end have no targets
     new = new + copy_window(math.min(start, math.max(0, count - 1)), scored, ids, targets, row)
     scored, start = math.min(count, math.max(scored, start + context + 1)), start + stride
   end

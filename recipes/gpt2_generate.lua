@@ -1,29 +1,30 @@
--- Text from a trained model: a run of recipes/gpt2_train.lua or a GPT-2 of transformers.
+-- Generates text with a trained model: a run of recipes/gpt2_train.lua or a Hugging Face GPT-2
+-- checkpoint.
 --   nnlua recipes/gpt2_generate.lua model=runs/char prompt="ROMEO:" tokens=500
 --   nnlua recipes/gpt2_generate.lua model=gpt2 prompt="Once upon a time" top_k=50 samples=3
 --   nnlua recipes/gpt2_generate.lua model=gpt2 prompts=questions.txt temperature=0
---   nnlua recipes/gpt2_generate.lua model=gpt2 samples=8 --plan       what would that take?
+--   nnlua recipes/gpt2_generate.lua model=gpt2 samples=8 --plan       memory and time of this
 local nn = require "nn"
 local files, units = require "nn.io.files", require "nn.base.units"
 local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
 
 local cfg = nn.config({
-  model = nn.field("", "folder of a run, of a checkpoint, or of a model of transformers"),
-  tokenizer = nn.field("", "folder of the tokenizer, where the model has none"),
-  prompt = nn.field("", "text to go on from; empty: a document's beginning"),
-  prompts = nn.field("", "or a file with a prompt on each line; all are gone on from at once"),
+  model = nn.field("", "folder of a run, a checkpoint or a Hugging Face model"),
+  tokenizer = nn.field("", "folder of the tokenizer, if the model has none"),
+  prompt = nn.field("", "text to continue; empty: start a new document"),
+  prompts = nn.field("", "file with a prompt per line, instead of prompt; runs as one batch"),
   tokens = nn.field(200, "tokens to generate", {min = 1}),
-  samples = nn.field(1, "texts to generate from each prompt, at once", {min = 1}),
-  temperature = nn.field(0.8, "below 1: likelier tokens; 0: the likeliest only", {min = 0}),
-  top_k = nn.field(0, "draw from that many; 0: all", {min = 0}),
-  top_p = nn.field(1, "draw from the likeliest that hold this part of the probability",
+  samples = nn.field(1, "texts per prompt, generated as one batch", {min = 1}),
+  temperature = nn.field(0.8, "below 1 favours likely tokens; 0: always the likeliest", {min = 0}),
+  top_k = nn.field(0, "sample from the k likeliest tokens; 0: from all", {min = 0}),
+  top_p = nn.field(1, "sample from the likeliest tokens with this total probability",
                    {min = 0, max = 1, real = true}),
-  repetition_penalty = nn.field(1, "above 1: against repetition", {min = 0.001, real = true}),
-  stop = nn.field("", "texts behind which a sample ends, with || between them; it ends at "
-                  .. "<|endoftext|> anyway"),
-  seed = nn.field(1, "of the samples", {min = 0}),
+  repetition_penalty = nn.field(1, "above 1 discourages repetition", {min = 0.001, real = true}),
+  stop = nn.field("", "texts after which a sample ends, separated by ||; it always ends "
+                  .. "at <|endoftext|>"),
+  seed = nn.field(1, "seed of the samples", {min = 0}),
   logprobs = nn.field(false, "print the log-probability of each token, and their mean"),
-  plan = nn.field(false, "only tell what a token would cost, and whether it fits"),
+  plan = nn.field(false, "only report what a token would cost and whether it fits"),
 }, arg)
 
 local open = cfg.plan and model_file.outline or nn.load_model
@@ -35,7 +36,7 @@ local texts, prompts, stops = {}, {}, {}
 if cfg.prompts ~= "" then
   if cfg.prompt ~= "" then nn.fail "give prompt=TEXT or prompts=FILE" end
   for line in files.read(cfg.prompts, "prompts"):gmatch "[^\r\n]+" do texts[#texts + 1] = line end
-  if #texts == 0 then nn.fail("prompts '%s' holds no line", cfg.prompts) end
+  if #texts == 0 then nn.fail("prompts '%s' has no lines", cfg.prompts) end
 else
   texts[1] = cfg.prompt
 end
@@ -44,8 +45,8 @@ for _, text in ipairs(texts) do
   local ids = words:ids(text)
   for _, id in ipairs(ids) do
     if id >= vocab then
-      nn.fail("the %s gives token %d, the model has %d: it is another model's", tostring(words),
-              id, vocab)
+      nn.fail("the %s has token %d, but the model has only %d: it belongs to another model",
+              tostring(words), id, vocab)
     end
   end
   for _ = 1, cfg.samples do prompts[#prompts + 1] = #ids > 0 and ids or {last or 0} end
@@ -58,7 +59,7 @@ for text in (cfg.stop .. "||"):gmatch "(.-)||" do
   if text ~= "" then stops[#stops + 1] = text end
 end
 
-local stream = #prompts == 1                       -- a token's bytes may be part of a character
+local stream = #prompts == 1                       -- token by token, even inside a UTF-8 character
 if stream then io.write(cfg.prompt) end
 local start = nn.now()
 local all, info = nn.generate(model, prompts, {

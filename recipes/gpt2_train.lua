@@ -1,64 +1,64 @@
--- Trains GPT-2 on a text or on token ids, from a model that takes a minute on a laptop to GPT-2 XL;
--- or fine-tunes one that is there.
+-- Trains GPT-2 on a text or a token file, in any size from a model that trains in a minute on a
+-- laptop to GPT-2 XL; or fine-tunes an existing model.
 --   nnlua recipes/gpt2_train.lua                                   a minute, on nnlua's own sources
 --   nnlua recipes/gpt2_train.lua preset=char data.text=input.txt   nanoGPT's small CPU setting
 --   nnlua recipes/gpt2_train.lua preset=gpt2 data.bin=train.bin data.val=val.bin
 --   nnlua recipes/gpt2_train.lua preset=finetune init=gpt2/ data.text=input.txt
---   nnlua recipes/gpt2_train.lua preset=gpt3-175b --plan           what would that take?
--- Any setting can be given as a.b=value; --help lists them, --plan tells what a step would cost,
--- --profile where the time of some steps goes.
+--   nnlua recipes/gpt2_train.lua preset=gpt3-175b --plan           memory and time of a step
+-- Any setting can be given as a.b=value. --help lists the settings, --plan reports what a step
+-- would cost, --profile shows where the time of some steps goes.
 local nn, GPT2 = require "nn", require "models.gpt2"
 local files, model_file = require "nn.io.files", require "nn.models.load"
 
 local field = nn.field
 local schema = {
-  preset = field("demo", "settings to start from"),
-  init = field("", "a run, a checkpoint or a folder of transformers: begin with its weights, sizes "
-               .. "and vocabulary"),
+  preset = field("demo", "named set of defaults"),
+  init = field("", "run, checkpoint or Hugging Face folder whose weights, sizes and vocabulary the "
+               .. "training starts from"),
   model = {
     layers = field(4, "transformer blocks", {min = 1}),
     heads = field(4, "attention heads; embd must be a multiple", {min = 1}),
-    embd = field(128, "width of the residual stream", {min = 1}),
-    context = field(64, "tokens that the model sees at once", {min = 1}),
-    vocab = field(0, "token ids; 0: the text's characters, or 50257 for a .bin", {min = 0}),
-    dropout = field(0, "probability, while training", {min = 0, max = 0.99, real = true}),
-    dtype = field("f32", "of weights and activations; bf16 keeps masters, moments and sums in f32",
-                  {choices = {"f32", "bf16"}}),
+    embd = field(128, "hidden size", {min = 1}),
+    context = field(64, "context length in tokens", {min = 1}),
+    vocab = field(0, "vocabulary size; 0: that of the text, or 50257 for a .bin", {min = 0}),
+    dropout = field(0, "dropout probability in training", {min = 0, max = 0.99, real = true}),
+    dtype = field("f32", "dtype of weights and activations; with bf16, masters, moments and sums "
+                  .. "stay f32", {choices = {"f32", "bf16"}}),
   },
   data = nn.data_fields {},
   optim = {
-    lr = field(1e-3, "learning rate at its peak", {min = 0}),
-    beta1 = field(0.9, "decay of AdamW's mean", {min = 0, max = 1}),
-    beta2 = field(0.99, "decay of AdamW's mean square", {min = 0, max = 1}),
-    weight_decay = field(0.1, "of matrices", {min = 0}),
-    clip = field(1, "largest norm of the gradient; 0: any", {min = 0, real = true}),
-    rounding = field("nearest", "of bf16 weights; stochastic: by chance, without masters",
+    lr = field(1e-3, "peak learning rate", {min = 0}),
+    beta1 = field(0.9, "decay of AdamW's first moment", {min = 0, max = 1}),
+    beta2 = field(0.99, "decay of AdamW's second moment", {min = 0, max = 1}),
+    weight_decay = field(0.1, "weight decay of matrices", {min = 0}),
+    clip = field(1, "largest gradient norm; 0: no clipping", {min = 0, real = true}),
+    rounding = field("nearest", "rounding of bf16 weights; stochastic needs no masters",
                      {choices = {"nearest", "stochastic"}}),
   },
   schedule = {
-    kind = field("cosine", "of the learning rate", {choices = nn.schedules}),
-    min_lr = field(1e-4, "learning rate at the end", {min = 0}),
-    warmup = field(100, "steps of linear rise", {min = 0}),
+    kind = field("cosine", "learning-rate schedule", {choices = nn.schedules}),
+    min_lr = field(1e-4, "final learning rate", {min = 0}),
+    warmup = field(100, "steps of linear warmup", {min = 0}),
   },
   sample = {
-    tokens = field(300, "length of a sample", {min = 0}),
-    temperature = field(0.8, "below 1: likelier tokens; 0: the likeliest only", {min = 0}),
-    top_k = field(200, "draw from that many; 0: all", {min = 0}),
+    tokens = field(300, "tokens per sample", {min = 0}),
+    temperature = field(0.8, "below 1 favours likely tokens; 0: always the likeliest", {min = 0}),
+    top_k = field(200, "sample from the k likeliest tokens; 0: from all", {min = 0}),
   },
   nn.run_fields {},
 }
 
--- A released size, as nanoGPT trains it: half a million tokens a step.
+-- A released size with nanoGPT's settings: half a million tokens per step.
 local function released(name, lr, batch)
   local size = GPT2.size(name)
   local model = {layers = size.layers, heads = size.heads, embd = size.embd, context = size.context}
-  return {about = ("%d layers, %d wide"):format(model.layers, model.embd), model = model,
+  return {about = ("%d layers, hidden size %d"):format(model.layers, model.embd), model = model,
           data = {batch = batch, accum = 480 / batch}, eval_every = 1000, final_batches = 200,
           optim = {lr = lr, beta2 = 0.95}, schedule = {min_lr = lr / 10, warmup = 2000},
           steps = 600000}
 end
--- GPT-3 175B (Brown et al. 2020, table 2.1): 3.2 million tokens a step.
-local gpt3 = {about = "96 layers, 12288 wide",
+-- GPT-3 175B (Brown et al. 2020, table 2.1): 3.2 million tokens per step.
+local gpt3 = {about = "96 layers, hidden size 12288",
               model = {layers = 96, heads = 96, embd = 12288, context = 2048, vocab = 50257},
               data = {batch = 1, accum = 1600}, eval_every = 1000, final_batches = 200,
               optim = {lr = 6e-5, beta2 = 0.95}, schedule = {min_lr = 6e-6, warmup = 117},
@@ -66,7 +66,7 @@ local gpt3 = {about = "96 layers, 12288 wide",
 local cfg = nn.config(schema, arg, {presets = {
   demo = {base = "char", about = "char with fewer steps: less than a minute", steps = 1500},
   char = {about = "nanoGPT's small CPU setting: 2000 steps of 12 x 64 characters"},
-  finetune = {about = "for init=FOLDER: 200 steps of 8 x 128 tokens, at a low learning rate",
+  finetune = {about = "for init=FOLDER: 200 steps of 8 x 128 tokens with a low learning rate",
               steps = 200, data = {batch = 8, context = 128}, eval_every = 50, eval_batches = 10,
               final_batches = 50, save_every = 100, sample = {tokens = 100},
               optim = {lr = 3e-5, beta2 = 0.95}, schedule = {warmup = 20, min_lr = 3e-6}},
@@ -78,9 +78,9 @@ local lr = nn.schedule {kind = cfg.schedule.kind, lr = cfg.optim.lr, min_lr = cf
                         warmup = cfg.schedule.warmup, steps = cfg.steps}
 
 if cfg.preset == "finetune" and cfg.init == "" then
-  nn.fail "preset finetune needs init=FOLDER: a run, a checkpoint or a folder of transformers"
+  nn.fail "preset finetune needs init=FOLDER: a run, a checkpoint or a Hugging Face folder"
 end
-local run = nn.run(cfg)              -- folder, seed, resume; also signals, checkpoints and metrics
+local run = nn.run(cfg)              -- folder, seed, resume, signals, checkpoints, metrics
 local words = run.vocabulary
 if cfg.init ~= "" then
   local sizes, known, class = model_file.sizes(run.checkpoint and run.checkpoint.path or cfg.init)
@@ -89,8 +89,8 @@ if cfg.init ~= "" then
     local path, wanted = "model." .. name, cfg.model[name]
     local source = require("nn.io.config").given(cfg, path)
     if source and wanted ~= value and not (name == "vocab" and wanted == 0) then
-      nn.fail("%s=%d of %s does not go with init=%s, a model with %s=%d: leave it out%s, or train "
-              .. "a new model without init", path, wanted, source, cfg.init, path, value,
+      nn.fail("%s=%d of %s conflicts with init=%s, a model with %s=%d: leave it out%s, or train a "
+              .. "new model without init", path, wanted, source, cfg.init, path, value,
               name == "context" and " (data.context sets the length of the sequences)" or "")
     end
     cfg.model[name] = value
@@ -98,7 +98,7 @@ if cfg.init ~= "" then
   cfg.data.context = math.min(cfg.data.context, sizes.context)
   words = words or known
   if not words and cfg.data.bin == "" and not files.list(cfg.data.vocabulary) then
-    nn.fail("init '%s' has no tokenizer; give data.vocabulary=FOLDER, or a token file by data.bin",
+    nn.fail("init '%s' has no tokenizer; give data.vocabulary=FOLDER, or a token file as data.bin",
             cfg.init)
   end
 end
@@ -113,9 +113,9 @@ local function build(from_init)
   local optim = nn.AdamW(model, {lr = o.lr, beta1 = o.beta1, beta2 = o.beta2, clip = o.clip,
                                  weight_decay = o.weight_decay, rounding = o.rounding,
                                  skip_nonfinite = true})
-  return model, optim, nn.compile(function(ids, targets)   -- recorded once, then run by the engine
+  return model, optim, nn.compile(function(ids, targets)   -- recorded once, then replayed
     local loss = nn.accumulate(model, cfg.data.accum, ids, targets)        -- forward and backward
-    return loss, optim:step()                              -- and the norm of the gradient
+    return loss, optim:step()                              -- returns the gradient norm
   end)
 end
 if not run:plan(build, data.train) then return end         -- does it fit?
@@ -125,7 +125,7 @@ collectgarbage()
 local function sample()
   local how = cfg.sample
   local special = data.vocabulary and data.vocabulary.special
-  local first = special and special["<|endoftext|>"]       -- what documents begin behind
+  local first = special and special["<|endoftext|>"]       -- precedes each document
   local ids = nn.generate(model, {first or 0}, {tokens = how.tokens, temperature = how.temperature,
                                        top_k = how.top_k, seed = cfg.seed})
   if first then table.remove(ids, 1) end

@@ -1,6 +1,6 @@
 -- Lists runs with their state, the newest last.
---   nnlua recipes/runs.lua                 those in runs/
---   nnlua recipes/runs.lua FOLDER          those in another folder
+--   nnlua recipes/runs.lua                 the runs in runs/
+--   nnlua recipes/runs.lua FOLDER          the runs in another folder
 local nn = require "nn"
 local files, metrics = require "nn.io.files", require "nn.train.metrics"
 local units = require "nn.base.units"
@@ -9,12 +9,12 @@ local words = {unpack(arg)}
 if words[1] and not words[1]:find "^%-" and not words[1]:find "=" then
   words[1] = "folder=" .. words[1]
 end
-local folder = nn.config({folder = nn.field("runs", "what holds the runs")}, words,
+local folder = nn.config({folder = nn.field("runs", "folder that contains the runs")}, words,
                          {usage = "[FOLDER]"}).folder
 local names, reason = files.list(folder)
 if not names then
   nn.fail("cannot list '%s': %s%s", folder, reason,
-          arg[1] and "" or "; give the folder that holds the runs, or begin one")
+          arg[1] and "" or "; give the folder that contains the runs, or start a run")
 end
 
 local runs = {}
@@ -26,7 +26,7 @@ for _, name in ipairs(names) do
     runs[#runs + 1] = run
   end
 end
-if #runs == 0 then nn.fail("'%s' holds no runs", folder) end
+if #runs == 0 then nn.fail("'%s' contains no runs", folder) end
 table.sort(runs, function(a, b) return (a.time or "") < (b.time or "") end)
 
 local rows = {{"run", "state", "step", "loss", "best val_loss", "parameters", "training", "began"}}

@@ -1,5 +1,5 @@
--- Turns texts into token files for training: text files, folders of them, lines of JSON (.jsonl,
--- .ndjson, .json), each plain or packed as .gz or .zst.
+-- Converts texts to token files for training. Input: text files, folders of text files, and JSON
+-- lines (.jsonl, .ndjson, .json), each plain or compressed (.gz, .zst).
 --   nnlua recipes/tokens_prepare.lua input=corpus/ tokenizer=gpt2/ out=data
 --   nnlua recipes/tokens_prepare.lua input=docs.jsonl.zst field=text learn=8192 out=data
 --   nnlua recipes/gpt2_train.lua data.bin=data/train.bin data.val=data/val.bin
@@ -7,17 +7,17 @@ local nn = require "nn"
 local prepare, units = require "nn.data.prepare", require "nn.base.units"
 
 local cfg = nn.config({
-  input = nn.field("", "files and folders, separated by commas"),
-  out = nn.field("data", "folder for train.bin, val.bin and the tokenizer"),
+  input = nn.field("", "input files and folders, separated by commas"),
+  out = nn.field("data", "output folder for train.bin, val.bin and the tokenizer"),
   tokenizer = nn.field("byte", "folder of a GPT-2 tokenizer, its tokenizer.json, or byte"),
-  learn = nn.field(0, "tokens of a tokenizer to learn from the input instead; 0: none", {min = 0}),
-  val = nn.field(0.1, "part for validation: the end of a text, some of a JSON file's documents",
+  learn = nn.field(0, "size of a tokenizer to train on the input instead; 0: none", {min = 0}),
+  val = nn.field(0.1, "fraction for validation: the end of a text, random documents of a JSON file",
                  {min = 0, max = 0.9}),
-  field = nn.field("text", "of the JSON objects, that holds a document"),
-  separator = nn.field("<|endoftext|>", "special token behind each document; empty: none"),
-  format = nn.field("nanogpt", "of the token files", {choices = {"nanogpt", "llmc"}}),
-  types = nn.field("txt,md,jsonl,ndjson", "endings of the files that are taken from folders"),
-  seed = nn.field(1, "of the documents drawn for validation", {min = 0}),
+  field = nn.field("text", "field of a JSON object that contains the document"),
+  separator = nn.field("<|endoftext|>", "special token after each document; empty: none"),
+  format = nn.field("nanogpt", "format of the token files", {choices = {"nanogpt", "llmc"}}),
+  types = nn.field("txt,md,jsonl,ndjson", "extensions of the files to read from folders"),
+  seed = nn.field(1, "seed for choosing the validation documents", {min = 0}),
 }, arg)
 if cfg.input == "" then nn.fail "give input=FILE or input=FOLDER" end
 

@@ -3,11 +3,12 @@
 // 2205.14135, for the recurrences.)
 #include <cmath>
 
-#include "engine/error.h"
-#include "engine/op.h"
-#include "engine/program.h"
-#include "engine/rules.h"
-#include "engine/runtime.h"
+#include "engine/base/error.h"
+#include "engine/graph/scalars.h"
+#include "engine/graph/settings.h"
+#include "engine/graph/sink.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
 
 namespace nn {
 namespace {
@@ -38,7 +39,7 @@ nn_attention_params base_params(const Call& c, const Tensor& qkv, const Heads& h
     c.need(p.dropout >= 0 && p.dropout < 1, "dropout is %g; it must be in [0, 1)", p.dropout);
     p.seed = c.given("seed") ? uint64_t(c.integer("seed")) : random_seed();
     p.total_len = qkv.dim(1);
-    p.backend = attention_choice();
+    p.backend = settings().attention;
     return p;
 }
 
@@ -104,7 +105,8 @@ const OpRegistrar attention = Op{
             const Tensor qkv = whole_axis(c.in("qkv"), 2);
             nn_attention_params p = base_params(c, qkv, h);
             if (p.dropout > 0)
-                p.counter = c.given("counter") ? uint64_t(c.integer("counter")) : next_random();
+                p.counter =
+                    c.given("counter") ? uint64_t(c.integer("counter")) : sink().next_random();
             Grid grid = qkv.grid(), stats_grid = qkv.grid();
             grid.axes[2] = whole(h.heads * h.head_dim);
             stats_grid.axes = {qkv.grid().axes[0], whole(h.heads), qkv.grid().axes[1], whole(2)};

@@ -2,9 +2,9 @@
 // are written into the cache in place, and their queries attend to all that it holds.
 #include <cmath>
 
-#include "engine/error.h"
-#include "engine/op.h"
-#include "engine/rules.h"
+#include "engine/base/error.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
 
 namespace nn {
 namespace {

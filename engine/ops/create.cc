@@ -1,7 +1,8 @@
 // Ops that make tensors from nothing, or fill one in place.
-#include "engine/op.h"
-#include "engine/rules.h"
-#include "engine/runtime.h"
+#include "engine/graph/scalars.h"
+#include "engine/graph/sink.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
 
 namespace nn {
 namespace {
@@ -202,7 +203,8 @@ const OpRegistrar uniform = Op{
         [](Call& c) {
             Tensor y = new_tensor(c);
             c.need(is_float(y.dtype()), "dtype %s: a float dtype is needed", dtype_name(y.dtype()));
-            randomise("random_uniform", y, {}, c.number("low"), c.number("high"), next_random());
+            randomise("random_uniform", y, {}, c.number("low"), c.number("high"),
+                      sink().next_random());
             c.result(y);
         },
     .category = "random",
@@ -228,7 +230,8 @@ const OpRegistrar normal = Op{
         [](Call& c) {
             Tensor y = new_tensor(c);
             c.need(is_float(y.dtype()), "dtype %s: a float dtype is needed", dtype_name(y.dtype()));
-            randomise("random_normal", y, {}, c.number("mean"), c.number("std"), next_random());
+            randomise("random_normal", y, {}, c.number("mean"), c.number("std"),
+                      sink().next_random());
             c.result(y);
         },
     .category = "random",
@@ -249,7 +252,7 @@ const OpRegistrar normal_ = Op{
             c.need_owner("x");
             c.need_float("x");
             randomise("random_normal", c.in("x"), {}, c.number("mean"), c.number("std"),
-                      next_random());
+                      sink().next_random());
             c.in("x").changed();
             c.result(c.in("x"));
         },
@@ -281,7 +284,7 @@ const OpRegistrar dropout = Op{
             const Tensor& x = c.in("x");
             Tensor y(x.grid(), x.dtype());
             randomise("dropout", y, x, p, 0,
-                      c.given("counter") ? uint64_t(c.integer("counter")) : next_random(),
+                      c.given("counter") ? uint64_t(c.integer("counter")) : sink().next_random(),
                       c.given("seed") ? uint64_t(c.integer("seed")) : random_seed(),
                       c.given("seed"));
             c.result(y);

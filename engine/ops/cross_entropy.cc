@@ -2,10 +2,11 @@
 // that the logits of all tokens never exist at once.
 #include <algorithm>
 
-#include "engine/error.h"
-#include "engine/op.h"
-#include "engine/rules.h"
-#include "engine/runtime.h"
+#include "engine/base/error.h"
+#include "engine/graph/settings.h"
+#include "engine/machine/machine.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
 
 namespace nn {
 namespace {
@@ -243,7 +244,7 @@ private:
     }
 
     void gemm(const Use& to, const TilePtr& a, const TilePtr& b, nn_gemm_params q) {
-        q.batch = 1, q.alpha = 1, q.tf32 = tf32_allowed();
+        q.batch = 1, q.alpha = 1, q.tf32 = settings().tf32;
         q.beta = to.mode == Mode::write ? 0 : 1;
         q.lda = q.trans_a ? q.m : q.k, q.ldb = q.trans_b ? q.k : q.n, q.ldc = q.n;
         task("gemm", hidden.dtype())
@@ -281,7 +282,7 @@ private:
     Tensor stats, loss, count, dhidden, dweight;
     const bool gradient;
     bool into = false;
-    const int64_t window = 2 + planned_workers() / 8;
+    const int64_t window = 2 + machine().count(Device::cpu) / 8;
     std::map<std::tuple<int64_t, int64_t, size_t>, TilePtr> scratch_tiles;
 };
 

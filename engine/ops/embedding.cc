@@ -1,7 +1,7 @@
 // Token and position embedding, over vocabulary tiles, forward and backward.
-#include "engine/error.h"
-#include "engine/op.h"
-#include "engine/rules.h"
+#include "engine/base/error.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
 
 namespace nn {
 namespace {

@@ -1,8 +1,8 @@
 // PyTorch's gather and its adjoint. The searched axis is made whole; the others are cut as the
 // index is.
-#include "engine/error.h"
-#include "engine/op.h"
-#include "engine/rules.h"
+#include "engine/base/error.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
 
 namespace nn {
 namespace {

@@ -1,7 +1,7 @@
 // Matrix products: matmul, and the linear layer with its bias and GELU fused, forward and backward.
-#include "engine/error.h"
-#include "engine/op.h"
-#include "engine/rules.h"
+#include "engine/base/error.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
 
 namespace nn {
 namespace {
@@ -131,21 +131,20 @@ const OpRegistrar linear = Op{
     .kernels = {"gemm"},
 };
 
-// dpre = dy GELU'(pre), and dbias, where it is wanted, += its column sums, tile by tile.
-Tensor gelu_bias_backward(const Tensor& dy, const Tensor& pre_in, const Tensor& dbias, bool into) {
+// dpre = dy GELU'(pre) and, where sums are wanted, its column sums over each tile of rows,
+// (tiles of rows, n).
+Tensor gelu_backward(const Tensor& dy, const Tensor& pre_in, Tensor* sums) {
     const Tensor pre = retile(pre_in, dy.grid());
     Tensor dpre(dy.grid(), dy.dtype());
+    if (sums)
+        *sums = Tensor(Grid({cut_every(dy.grid().tiles(0), 1), dy.grid().axes[1]}),
+                       accumulator(dy.dtype()));
     for (int64_t i = 0; i < dy.tiles(); ++i) {
-        const Dims at = dy.grid().index(i);
         const Block block = dy.block(i);
-        const bool first = at[0] == 0 && !into;
         task("gelu_bias_backward", dy.dtype())
-            .use(writes(dpre.tile(i)))
-            .use(!dbias  ? absent()
-                 : first ? writes(dbias.tile(at[1]))
-                         : updates(dbias.tile(at[1])))
+            .use({writes(dpre.tile(i)), sums ? writes(sums->tile(i)) : absent()})
             .use({reads(dy.tile(i)), reads(pre.tile(i))})
-            .params(nn_gelu_bias_backward_params{block.extent[0], block.extent[1], first})
+            .params(nn_gelu_bias_backward_params{block.extent[0], block.extent[1], true})
             .flops(20.0 * double(block.count()))
             .tile(i, block.extent)
             .emit();
@@ -175,9 +174,6 @@ void check_linear_backward(Call& c) {
         c.need_shape(name, with_last(x.shape(), weight.dim(0)));
         c.need_dtype(name, x.dtype());
     }
-    c.need_shape("x_pre", x.shape());
-    c.need_dtype("x_pre", x.dtype());
-    c.need(!c.in("x_pre") || c.flag("need_dx"), "x_pre is given, but dx is not wanted");
     c.need_shape("dweight", weight.shape());
     c.need_dtype("dweight", accumulator(x.dtype()));
     c.need_shape("dbias", {weight.dim(0)});
@@ -194,56 +190,41 @@ void run_linear_backward(Call& c) {
     check_linear_backward(c);
     const Tensor &x = c.in("x"), &weight = c.in("weight"), &pre = c.in("pre");
     const bool into = bool(c.in("dbias"));
-    Tensor dy = as_rows(c.in("dy")), dbias, dx, dx_sums;
+    Tensor dy = as_rows(c.in("dy")), dbias, dx, sums;
     if (c.flag("bias")) {
         dbias = into ? c.in("dbias") : sums_of_columns(dy);
         dy = recut(dy, 1, dbias.grid().axes[0]);
     }
-    if (pre)
-        dy = gelu_bias_backward(dy, as_rows(pre), dbias, into);
-    else if (dbias)
-        column_sums(dy, dbias, into);
-    if (c.flag("need_dx")) {
-        MatmulOptions o;
-        Tensor parts;
-        if (c.in("x_pre")) o.gelu_of = as_rows(c.in("x_pre")), o.sums = &parts;
-        dx = reshape(matmul(dy, weight, o), x.shape());
-        if (parts) {
-            dx_sums = sums_of_columns(parts);
-            column_sums(parts, dx_sums, false);
-        }
-    }
+    if (pre) dy = gelu_backward(dy, as_rows(pre), dbias ? &sums : nullptr);
+    if (dbias) column_sums(sums ? sums : dy, dbias, into);
+    if (c.flag("need_dx")) dx = reshape(matmul(dy, weight), x.shape());
     MatmulOptions o;
     o.trans_a = true;
     o.into = c.in("dweight");
     o.wide = true;
     const Tensor dweight = matmul(dy, as_rows(x), o);
-    for (const Tensor& result : {dx, dweight, dbias, dx_sums}) c.result(result);
+    for (const Tensor& result : {dx, dweight, dbias}) c.result(result);
 }
 
 const OpRegistrar linear_backward = Op{
     .name = "linear_backward",
     .doc =
-        "linear_backward(dy, x, weight, pre, dweight, dbias, x_pre, {bias=true, need_dx=true}) -> "
-        "dx, dweight, dbias, dx_sums\n"
+        "linear_backward(dy, x, weight, pre, dweight, dbias, {bias=true, need_dx=true}) -> dx, "
+        "dweight, dbias\n"
         "The gradients of linear. pre is given for a layer with GELU. dweight and dbias of a bf16 "
-        "layer are f32. Where one of them is given, the gradient is added to it in place. With "
-        "x_pre, where x = GELU(x_pre), dx is the gradient of x_pre, and dx_sums (in) has its sums "
-        "over all axes but the last, as dbias: the gradient of a bias that is part of x_pre."
+        "layer are f32. Where one of them is given, the gradient is added to it in place."
         "\n    nn.linear_backward(nn.ones(2, 3), nn.randn(2, 4), nn.randn(3, 4)):dims()  --> 2, 4",
-    .inputs = {"dy", "x", "weight", "pre?", "dweight?", "dbias?", "x_pre?"},
+    .inputs = {"dy", "x", "weight", "pre?", "dweight?", "dbias?"},
     .attributes = {{"bias", "bool", "true", "the layer has a bias"},
                    {"need_dx", "bool", "true", "dx is wanted"}},
     .samples = {"{dy={2,5,3}, x={2,5,7}, weight={3,7}}",
                 "{dy={5,3}, x={5,7}, weight={3,7}, pre={5,3}}",
                 "{dy={5,3}, x={5,7}, weight={3,7}, bias=false}",
-                "{dy={5,3}, x={5,7}, weight={3,7}, pre={5,3}, bias=false}",
-                "{dy={2,5,3}, x={2,5,7}, weight={3,7}, x_pre={2,5,7}}",
-                "{dy={4,8}, x={4,16}, weight={8,16}, x_pre={4,16}}"},
+                "{dy={5,3}, x={5,7}, weight={3,7}, pre={5,3}, bias=false}"},
     .no_gradient = "is itself a gradient",
     .run = run_linear_backward,
     .category = "gradients",
-    .kernels = {"gemm", "gemm_dgelu", "gelu_bias_backward", "column_sum"},
+    .kernels = {"gemm", "gelu_bias_backward", "column_sum"},
 };
 
 }  // namespace

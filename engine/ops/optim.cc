@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "engine/error.h"
-#include "engine/op.h"
-#include "engine/rules.h"
-#include "engine/runtime.h"
+#include "engine/base/error.h"
+#include "engine/graph/scalars.h"
+#include "engine/graph/sink.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
 
 namespace nn {
 namespace {
@@ -87,12 +88,12 @@ const OpRegistrar adamw_ = Op{
                        "the state must be cut like param: make it with full_like(param, 0)");
             const Tensor grad = retile(c.in("grad"), param.grid());
             nn_adamw_params p{0,
-                              c.number_or_slot("lr"),
+                              c.number_or_scalar("lr"),
                               c.number("beta1"),
                               c.number("beta2"),
                               c.number("eps"),
                               c.number("weight_decay"),
-                              c.number_or_slot("step"),
+                              c.number_or_scalar("step"),
                               c.number("clip"),
                               c.flag("skip_nonfinite"),
                               int32_t(grad.dtype()),
@@ -104,7 +105,7 @@ const OpRegistrar adamw_ = Op{
                 c.need(param.dtype() == Dtype::bf16 && !master,
                        "stochastic is for a bf16 param without a master; param is %s%s",
                        dtype_name(param.dtype()), master ? " with one" : "");
-                p.noise.seed = random_seed(), p.noise.counter = next_random();
+                p.noise.seed = random_seed(), p.noise.counter = sink().next_random();
                 patches.push_back(
                     {Patch::random_key, int32_t(offsetof(nn_adamw_params, noise.seed)), 0});
             }
@@ -164,7 +165,7 @@ const OpRegistrar sgd_ = Op{
             c.need(!velocity || velocity.grid() == param.grid(),
                    "velocity must be cut like param: full_like(param, 0)");
             nn_sgd_params p{0,
-                            c.number_or_slot("lr"),
+                            c.number_or_scalar("lr"),
                             c.number("momentum"),
                             c.number("weight_decay"),
                             c.number("clip"),

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/error.h"
-#include "engine/op.h"
-#include "engine/rules.h"
+#include "engine/base/error.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
 
 namespace nn {
 namespace {
@@ -20,9 +20,9 @@ Dtype promote(Dtype a, Dtype b) {
 }
 
 // An input is a tensor or, by the attribute "<name>_number", a number.
-std::vector<Operand> operands_of(const Call& c, const std::vector<std::string>& names,
-                                 Dtypes allowed, Dtype* dtype) {
-    std::vector<Operand> operands;
+std::vector<TensorOrNumber> operands_of(const Call& c, const std::vector<std::string>& names,
+                                        Dtypes allowed, Dtype* dtype) {
+    std::vector<TensorOrNumber> operands;
     bool any = false;
     for (const std::string& name : names) {
         const Tensor& t = c.in(name.c_str());
@@ -37,7 +37,7 @@ std::vector<Operand> operands_of(const Call& c, const std::vector<std::string>& 
         any = true;
     }
     c.need(any, "at least one operand must be a tensor");
-    for (const Operand& o : operands) {
+    for (const TensorOrNumber& o : operands) {
         if (o.tensor || is_float(*dtype)) continue;
         const bool whole = std::fabs(o.number) < 0x1p53 && o.number == double(int64_t(o.number));
         if (!whole)
@@ -51,10 +51,10 @@ std::vector<Operand> operands_of(const Call& c, const std::vector<std::string>& 
 
 void run_pointwise(Call& c, Dtypes allowed, Result result, const std::vector<std::string>& names) {
     Dtype dtype = Dtype::f32;
-    std::vector<Operand> operands = operands_of(c, names, allowed, &dtype);
+    std::vector<TensorOrNumber> operands = operands_of(c, names, allowed, &dtype);
     const bool keeps_bool = c.op.name == "maximum" || c.op.name == "minimum";
     if (dtype == Dtype::boolean && result == Result::like_input && !keeps_bool) dtype = Dtype::i64;
-    for (Operand& o : operands)
+    for (TensorOrNumber& o : operands)
         if (o.tensor) o.tensor = cast(o.tensor, dtype);
     const Dtype out = result == Result::boolean ? Dtype::boolean : dtype;
     c.result(pointwise(c.op.name.c_str(), dtype, out, operands));
@@ -64,7 +64,7 @@ void run_pointwise(Call& c, Dtypes allowed, Result result, const std::vector<std
 void run_backward(Call& c, const std::string& all) {
     c.need_float("dy");
     const Tensor& dy = c.in("dy");
-    std::vector<Operand> operands{dy};
+    std::vector<TensorOrNumber> operands{dy};
     for (char name : all) {
         const std::string text(1, name);
         const auto declared = [&](const std::string& n) {
@@ -214,8 +214,8 @@ Op select(const char* name, const char* doc) {
 
 void run_select(Call& c) {
     Dtype dtype = Dtype::f32;
-    std::vector<Operand> operands = operands_of(c, {"a", "b"}, ANY, &dtype);
-    for (Operand& o : operands)
+    std::vector<TensorOrNumber> operands = operands_of(c, {"a", "b"}, ANY, &dtype);
+    for (TensorOrNumber& o : operands)
         if (o.tensor) o.tensor = cast(o.tensor, dtype);
     operands.insert(operands.begin(), cast(c.in("cond"), Dtype::boolean));
     c.result(pointwise("where", dtype, dtype, operands));

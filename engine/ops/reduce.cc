@@ -1,6 +1,6 @@
 // Reductions over axes.
-#include "engine/op.h"
-#include "engine/rules.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
 
 namespace nn {
 namespace {

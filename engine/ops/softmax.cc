@@ -1,7 +1,7 @@
 // Softmax and its relatives over the last axis.
-#include "engine/error.h"
-#include "engine/op.h"
-#include "engine/rules.h"
+#include "engine/base/error.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
 
 namespace nn {
 namespace {

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <unordered_set>
 
-#include "engine/error.h"
-#include "engine/op.h"
-#include "engine/rules.h"
+#include "engine/base/error.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
 
 namespace nn {
 namespace {

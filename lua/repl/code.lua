@@ -1,10 +1,10 @@
--- What is typed as code: cut into statements and expressions that run one after the other, with
--- locals that stay.
+-- Splits input into units (statements or an expression) that run one after the other, with locals
+-- that stay.
 local lexer = require "repl.lexer"
 
 local M = {}
 
--- A chunk of an expression if it is one, else of statements; or nil, whether the text goes on in
+-- Compiles an expression, else statements. Returns the chunk; or nil, whether the text continues in
 -- the next line, and the error.
 local function load(text)
   local chunk, expression_err = loadstring("return " .. text, "=nn>")
@@ -12,26 +12,26 @@ local function load(text)
   local err
   chunk, err = loadstring(text, "=nn>")
   if chunk then return chunk end
-  -- what fails at its first word was meant as an expression
+  -- text that fails at its first word was meant as an expression
   local word = err:match "unexpected symbol near '(.-)'$"
   if word and text:match "^%s*(.*)":sub(1, #word) == word then err = expression_err end
-  -- a quoted string never does, but for "\" at the end; nor does the name of a method
-  local function goes_on(message)
+  -- a quoted string continues only after "\"; a method's name without a call never does
+  local function continues(message)
     return message:find "'<eof>'$" and not message:find "function arguments expected"
            and (not message:find "unfinished string near" or text:find "\\$")
   end
-  return nil, (goes_on(err) or goes_on(expression_err)) and true or false, err
+  return nil, (continues(err) or continues(expression_err)) and true or false, err
 end
 
 -- Whether a text ends in ";", and the text without it.
 local function split_end(text)
-  local tokens = lexer.without_space(lexer.tokens(text))
+  local tokens = lexer.code_tokens(text)
   local last = tokens[#tokens]
   if not last or last.text ~= ";" then return false, text end
   return true, text:sub(1, last.from - 1) .. " " .. text:sub(last.to + 1)
 end
 
--- Names behind `local` at tokens[i], and the position of the token behind them.
+-- The names after the `local` at tokens[i], and the index of the token after them.
 local function local_names(tokens, i)
   local names = {}
   repeat
@@ -43,26 +43,26 @@ local function local_names(tokens, i)
   return names, i
 end
 
--- The edits that make globals of what the `local` at tokens[i] declares: {from=, to=, text=}.
-local function global_edits(tokens, i, declare)
-  local here, behind = tokens[i], tokens[i + 1]
-  local drop = {from = here.from, to = here.to, text = ""}
-  if behind and behind.text == "function" then return {drop} end
+-- Appends the edits, {from=, to=, text=}, that turn the `local` at tokens[i] into globals.
+local function add_edits(edits, tokens, i, declare)
+  local function edit(from, to, text) edits[#edits + 1] = {from = from, to = to, text = text} end
   local names, after = local_names(tokens, i)
-  if not names then return {} end
-  for _, name in ipairs(names) do declare(name) end
-  if tokens[after] and tokens[after].text == "=" then return {drop} end
+  local is_function = tokens[i + 1] and tokens[i + 1].text == "function"
+  if not names and not is_function then return end
+  edit(tokens[i].from, tokens[i].to, "")
+  for _, name in ipairs(names or {}) do declare(name) end
+  if is_function or tokens[after] and tokens[after].text == "=" then return end
   local last = tokens[after - 1].to
-  return {drop, {from = last + 1, to = last, text = " = nil"}}
+  edit(last + 1, last, " = nil")
 end
 
---- keep_locals(text, declare) -> the text with every `local` outside blocks taken off, so that the
---- names are still there in the next input. declare(name) is called for each.
-function M.keep_locals(text, declare)
-  local tokens, depth, edits = lexer.without_space(lexer.tokens(text)), 0, {}
+-- The text with every `local` outside blocks removed, so that the names exist in the next input.
+-- Calls declare(name) for each.
+local function keep_locals(text, declare)
+  local tokens, depth, edits = lexer.code_tokens(text), 0, {}
   for i, token in ipairs(tokens) do
     if depth == 0 and token.kind == "keyword" and token.text == "local" then
-      for _, edit in ipairs(global_edits(tokens, i, declare)) do edits[#edits + 1] = edit end
+      add_edits(edits, tokens, i, declare)
     end
     depth = depth + lexer.depth_change(token)
   end
@@ -76,13 +76,13 @@ end
 
 local function unit(text, declare)
   local silent, code = split_end(text)
-  local chunk, unfinished, err = load(M.keep_locals(code, declare))
+  local chunk, unfinished, err = load(keep_locals(code, declare))
   if not chunk then return nil, unfinished, err end
   return {chunk = chunk, silent = silent}
 end
 
--- What stands between the ";" outside of blocks, on the lines where it stands.
-local function pieces(text)
+-- The parts of a text between ";" outside blocks. Newlines before each keep its line numbers.
+local function split(text)
   local list, depth, at, lines = {}, 0, 1, 0
   local function add(to)
     local piece = text:sub(at, to)
@@ -100,41 +100,41 @@ local function pieces(text)
   return list
 end
 
--- Units of a text that is one chunk, or several with ";" between them, of which only the last shows
--- its value: "x = 1; x". Else nil, whether the text goes on, and the error.
+-- The units of a text: one, or several with ";" between them, of which only the last shows its
+-- value: "x = 1; x". Or nil, whether the text continues, and the error.
 local function units_of(text, declare)
   local whole, unfinished, err = unit(text, declare)
   if whole then return {whole} end
-  local list, parts = {}, pieces(text)
-  if #parts < 2 then return nil, unfinished, err end
-  for i, part in ipairs(parts) do
-    local piece, goes_on = unit(part, declare)
-    if not piece then return nil, i == #parts and goes_on, err end
-    piece.silent = i < #parts or split_end(text)
-    list[i] = piece
+  local list, pieces = {}, split(text)
+  if #pieces < 2 then return nil, unfinished, err end
+  for i, piece in ipairs(pieces) do
+    local made, continues = unit(piece, declare)
+    if not made then return nil, i == #pieces and continues, err end
+    made.silent = i < #pieces or split_end(text)
+    list[i] = made
   end
   return list
 end
 
-local function ignore() end
-
--- The units of each line, or of the lines that belong together, as if typed one after the other;
--- what is left at the end; and whether that can never be code.
+-- The units of a text whose lines are entered one after the other; the unfinished rest; and whether
+-- that rest has an error.
 local function by_lines(text, declare)
   local list, pending = {}, nil
   for line in (text .. "\n"):gmatch "(.-)\n" do
     pending = pending and pending .. "\n" .. line or line
     if pending:find "%S" then
       local made, unfinished = units_of(pending, declare)
+      if not made and not unfinished then return list, pending, true end
       for _, one in ipairs(made or {}) do list[#list + 1] = one end
       if made then pending = nil end
-      if not made and not unfinished then return list, pending, true end
     end
   end
   return list, pending and pending:find "%S" and pending, false
 end
 
---- unfinished(text) -> whether the text is code that goes on in the next line.
+local function ignore() end
+
+--- unfinished(text) -> whether the text is code that continues in the next line.
 function M.unfinished(text)
   local _, pending, failed = by_lines(text, ignore)
   if not failed then return pending ~= nil end
@@ -142,9 +142,9 @@ function M.unfinished(text)
   return unfinished or false
 end
 
---- units(text, declare) -> list of {chunk=, silent=}: each line, or the lines that belong together,
---- as if typed one after the other; the whole text where only that makes sense. Or nil and the
---- error.
+--- units(text, declare) -> list of {chunk=, silent=}: as if the lines were entered one after the
+--- other, or of the whole text where only that compiles. Or nil and the error. Calls declare(name)
+--- for each local outside blocks, which becomes a global.
 function M.units(text, declare)
   local list, pending, failed = by_lines(text, declare)
   if not failed and not pending then return list end

@@ -1,4 +1,4 @@
--- Commands of the prompt that begin with %: what code costs, and what there is.
+-- Commands of the prompt that begin with %: what code costs, and what exists.
 local ffi = require "ffi"
 local lib = require "nn.base.capi"
 local pretty = require "repl.pretty"
@@ -21,47 +21,34 @@ local function stats()
   return out
 end
 
--- Runs code and shows its values; true if all of it went well.
-local function run_code(text)
-  local parts = session.compile(text)
-  for _, unit in ipairs(parts or {}) do
-    if not session.run(unit) then return false end
-  end
-  return parts ~= nil
-end
-
 local function signed_bytes(n)
-  return n == 0 and "the same" or (n < 0 and "-" or "+") .. show.bytes(math.abs(n))
+  return n == 0 and "unchanged" or (n < 0 and "-" or "+") .. show.bytes(math.abs(n))
 end
 
-command("%time", "CODE", "runs CODE, then tells how long it took until all its tasks were done",
-function(text)
+command("%time", "CODE", "runs CODE; prints the time until all its tasks were done", function(text)
   local nn = require "nn"
-  local tasks, held, start = stats().tasks, nn.memory().in_use, nn.now()
-  if not run_code(text) then return end
+  local tasks, in_use, start = stats().tasks, nn.memory().in_use, nn.now()
+  if not session.evaluate(text) then return end
   local seconds = nn.now() - start
   print(("%s, %s tasks, memory of tensors: %s"):format(
     units.seconds(seconds), show.thousands(tonumber(stats().tasks - tasks)),
-    signed_bytes(nn.memory().in_use - held)))
+    signed_bytes(nn.memory().in_use - in_use)))
 end)
 
 -- Runs code with the engine's clocks on; its profile (see nn.profile), or nil where it failed.
 local function profiled(text)
-  local ran
-  local profile = require("nn").profile(function() ran = run_code(text) end)
-  return ran and profile or nil
+  local good
+  local profile = require("nn").profile(function() good = session.evaluate(text) end)
+  return good and profile or nil
 end
 
-command("%profile", "CODE", "runs CODE and tells where the workers' time went, by op",
-function(text)
-  local p = profiled(text)
-  if not p then return end
-  print(p)
+command("%profile", "CODE", "runs CODE; prints where the workers' time went, by op", function(text)
+  local profile = profiled(text)
+  if profile then print(profile) end
 end)
 
 command("%tasks", "[CODE]", "tasks so far and still running; with CODE, those that it submits",
 function(text)
-  local cpus, gpus = require("nn").workers()
   if text:find "%S" then
     local p = profiled(text)
     if not p then return end
@@ -70,37 +57,33 @@ function(text)
       print(("%8d  %-24s mean %s"):format(k.calls, k.name, units.seconds(k.seconds / k.calls)))
       count = count + k.calls
     end
-    return print(("%8d  tasks, of them %d recorded"):format(count, p.replayed_tasks))
+    return print(("%8d  tasks, %d of them recorded"):format(count, p.replayed_tasks))
   end
-  local s = stats()
-  print(("%s tasks so far, %s not done yet; workers: %d CPU, %d GPU"):format(
+  local s, cpus, gpus = stats(), require("nn").workers()
+  print(("%s tasks so far, %s unfinished; workers: %d CPU, %d GPU"):format(
     show.thousands(tonumber(s.tasks + s.earlier_tasks)),
     show.thousands(tonumber(s.unfinished)), cpus, gpus))
 end)
 
-command("%memory", "[NUMBER]", "the largest tensors, where their values are, and what is free",
+command("%memory", "[NUMBER]", "the largest tensors, the memory that holds each, and what is free",
 function(text)
   collectgarbage()
   collectgarbage()
-  local lines = require("repl.memory").report(session.variables(), tonumber(text) or 20)
+  local lines = require("repl.tensors").report(session.variables(), tonumber(text) or 20)
   print(table.concat(lines, "\n"))
 end)
 
 command("%who", nil, "your variables", function()
-  local names, variables = {}, session.variables()
-  for name in pairs(variables) do names[#names + 1] = name end
-  table.sort(names)
-  for _, name in ipairs(names) do
-    local value = pretty.line(variables[name])
-    print(("%-16s %s"):format(name, text_of.clip(value, (require("nn.base.terminal").size()) - 18)))
+  local variables, columns = session.variables(), (require("nn.base.terminal").size())
+  for _, name in ipairs(pretty.sorted_keys(variables)) do
+    print(("%-16s %s"):format(name, text_of.clip(pretty.line(variables[name]), columns - 18)))
   end
 end)
 
 command("%help", nil, "these commands", function()
-  local names = {}
-  for name in pairs(all) do names[#names + 1] = name end
-  table.sort(names)
-  for _, name in ipairs(names) do print(("%-18s %s"):format(all[name].usage, all[name].about)) end
+  for _, name in ipairs(pretty.sorted_keys(all)) do
+    print(("%-18s %s"):format(all[name].usage, all[name].about))
+  end
 end)
 
 --- run(text): a line that begins with %.
@@ -108,7 +91,7 @@ function M.run(text)
   local name, rest = text:match "^%s*(%%[%w_]*)%s*(.-)%s*$"
   local found = all[name]
   if not found then
-    return session.complain(("error: there is no command %s%s (%%help lists them)"):format(
+    return session.complain(("error: unknown command %s%s (%%help lists them)"):format(
       name, require("nn.base.suggest").suggestion(name, all)))
   end
   if found.usage:find " CODE" and rest == "" then

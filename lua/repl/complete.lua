@@ -1,19 +1,21 @@
--- What Tab offers: names of variables, fields and methods; options of the function being called;
--- words of help, commands; files inside strings. Looks values up without running anybody's code.
+-- What Tab offers: variables, fields and methods; options of the function being called; words of
+-- help, commands; files inside strings. Never runs the user's code.
 local code_names = require "repl.names"
+local commands = require "repl.commands"
 local files = require "nn.io.files"
 local lexer = require "repl.lexer"
+local pretty = require "repl.pretty"
 
 local M = {}
 
--- Names that start with "_", and ops that only gradients use, are shown when asked for.
+-- Names that start with "_", and ops that only gradients use, appear only when typed in part.
 local function is_hidden(name, typed)
   local op = require("nn.core.op").ops[name]
   return name:sub(1, 1) == "_" and typed == ""
     or op and op.category == "gradients" and not typed:find "_b"
 end
 
--- Items that start as typed, each once, sorted.
+-- Names that start as typed, each once, sorted.
 local function matching(names, typed)
   local items, seen = {}, {}
   for _, name in ipairs(names) do
@@ -26,7 +28,7 @@ local function matching(names, typed)
   return items
 end
 
--- Files whose path starts as typed; folders end in "/". `home`: "~/" is the home folder.
+-- Files whose path starts as typed; folders end in "/". `home`: expand "~/".
 local function paths(typed, at, quote, home)
   local folder, start = typed:match "^(.*/)(.-)$"
   folder, start = folder or "", start or typed
@@ -40,18 +42,15 @@ local function paths(typed, at, quote, home)
     end
   end
   local single = #names == 1 and names[1]:sub(-1) ~= "/"
-  return {from = at - #start, items = names, behind = single and quote or nil}
+  return {from = at - #start, items = names, suffix = single and quote or nil}
 end
 
--- The name that is being typed, and the tokens before it.
+-- The name being typed, the tokens before it, and the last token of any kind.
 local function split(before)
-  local tokens = lexer.tokens(before)
-  local last, typed = tokens[#tokens], ""
-  if last and (last.kind == "name" or last.kind == "keyword") then
-    typed = last.text
-    tokens[#tokens] = nil
-  end
-  return typed, lexer.without_space(tokens), last
+  local tokens, last = lexer.code_tokens(before)
+  local is_name = last and (last.kind == "name" or last.kind == "keyword")
+  if is_name then tokens[#tokens] = nil end
+  return is_name and last.text or "", tokens, last
 end
 
 local function words(text, typed)
@@ -60,27 +59,25 @@ local function words(text, typed)
     if token.kind == "name" and token.text ~= typed then list[#list + 1] = token.text end
   end
   for word in pairs(lexer.keywords) do list[#list + 1] = word end
-  for name in pairs(_G) do
-    if type(name) == "string" and name:find "^[%a_][%w_]*$" then list[#list + 1] = name end
-  end
+  code_names.add_names(_G, list)
   return list
 end
 
--- Names behind tokens that end in "." or ":".
+-- Names after tokens that end in "." or ":".
 local function fields(tokens, typed)
   local value = code_names.value_of(tokens, #tokens - 1)
   if value == nil then return {} end
   return matching(code_names.fields(value, tokens[#tokens].text == ":"), typed)
 end
 
--- In a table of options: its names, with " = " behind. Elsewhere in a call: a note on the function.
+-- In a table of options: their names, followed by " = ". Elsewhere in a call: the signature.
 local function in_call(tokens, typed)
   local callee, in_table = code_names.call_around(tokens)
   if not callee then return nil end
   local last = tokens[#tokens].text
   if in_table and (last == "{" or last == ",") then
     local items = matching(code_names.options(callee), typed)
-    if #items > 0 then return {items = items, behind = " = "} end
+    if #items > 0 then return {items = items, suffix = " = "} end
   end
   if typed == "" then return {items = {}, note = require("nn.help.lookup").signature(callee)} end
 end
@@ -104,29 +101,28 @@ local function code(text, at)
 end
 
 local function help(before, at)
-  local typed = before:match "[%w_]*$"
+  local typed, items = before:match "[%w_]*$", {}
   if before:find "[.:][%w_]*$" then
     local _, tokens = split(before:match "^%s*%?+%s*(.*)$")
-    local items = fields(tokens, typed)
-    if #items > 0 then return {from = at - #typed, items = items} end
+    items = fields(tokens, typed)
   end
-  local names = require("nn.help.lookup").names()
-  for name in pairs(require("repl.commands").all) do names[#names + 1] = name end
+  if #items > 0 then return {from = at - #typed, items = items} end
+  local names = pretty.sorted_keys(commands.all)
+  for _, name in ipairs(require("nn.help.lookup").names()) do names[#names + 1] = name end
   return {from = at - #typed, items = matching(names, typed)}
 end
 
---- complete(text, at) -> {from=, items=, behind=, note=}: what may stand between the offset `from`
---- and the cursor at `at`; `behind` follows a single item; `note` is a text to show where there is
---- nothing to choose.
+--- complete(text, at) -> {from=, items=, suffix=, note=}: what may stand between the offset `from`
+--- and the cursor at `at`; `suffix` follows a single item; `note` is shown where there are no
+--- items.
 function M.complete(text, at)
   local before = text:sub(1, at)
   if before:find "^%s*%?" then return help(before, at) end
   if before:find "^;" then return paths(before:match "[^%s;]*$", at, " ", true) end
   local command = before:match "^%s*(%%%a*)$"
   if command then
-    local names = {}
-    for name in pairs(require("repl.commands").all) do names[#names + 1] = name end
-    return {from = at - #command, items = matching(names, command), behind = " "}
+    return {from = at - #command, items = matching(pretty.sorted_keys(commands.all), command),
+            suffix = " "}
   end
   local rest = before:match "^%s*%%%a+%s+()"
   if not rest then return code(text, at) end

@@ -1,7 +1,7 @@
 -- The line editor as a state machine: keys in (see keys.lua), text and cursor out. It touches no
 -- terminal; prompt.lua shows its state and does what the results of key() ask for.
-local editing = require "repl.editing"
 local indent = require "repl.indent"
+local key_bindings = require "repl.key_bindings"
 local search = require "repl.search"
 local text_of = require "repl.text"
 
@@ -17,14 +17,14 @@ function M.new(options)
   return self
 end
 
---- editor:start(text): empty, or with a text to be edited; what was killed stays.
-function Editor:start(text)
-  self.text, self.at = text or "", #(text or "")
-  self.undos, self.place, self.draft = {}, nil, nil
+--- editor:start(): clears the text, but not what was killed.
+function Editor:start()
+  self.text, self.at = "", 0
+  self.undos, self.index, self.draft = {}, nil, nil
   self.search, self.list, self.last = nil, nil, nil
 end
 
---- editor:set(text, at): replaces the text; `at`: the cursor, else the end.
+--- editor:set(text, at): replaces the text; `at`: the cursor, by default the end.
 function Editor:set(text, at) self.text, self.at = text, at or #text end
 
 --- editor:insert(piece) at the cursor.
@@ -32,12 +32,12 @@ function Editor:insert(piece)
   self:set(self.text:sub(1, self.at) .. piece .. self.text:sub(self.at + 1), self.at + #piece)
 end
 
---- editor:delete(from, to): the bytes between two offsets; the cursor goes there.
+--- editor:delete(from, to): the bytes between two offsets; the cursor moves there.
 function Editor:delete(from, to)
   self:set(self.text:sub(1, from) .. self.text:sub(to + 1), from)
 end
 
--- A paste: prompts that were copied along are taken off, and a last line's end.
+-- A paste without control characters, copied prompts and the last newline.
 local function pasted(text)
   text = text:gsub("\r\n?", "\n"):gsub("\n$", ""):gsub("[%z\1-\8\11-\31\127]", "")
   if not text:find "^nn> " then return text end
@@ -78,39 +78,40 @@ function Editor:complete()
     self.note = found.note
     return
   end
-  local typed, start = self.text:sub(found.from + 1, self.at), common_start(items)
-  if #start > #typed or #items == 1 then
-    self:delete(found.from, self.at)
-    self:insert(#items == 1 and start .. (found.behind or "") or start)
-  else
+  local start = common_start(items)
+  if #items > 1 and #start <= self.at - found.from then
     self.list = items
+    return
   end
+  self:delete(found.from, self.at)
+  self:insert(start .. (#items == 1 and found.suffix or ""))
 end
 
--- The entry before (step -1) or after, of those that start as the text before the cursor did.
-function Editor:go_history(step)
+--- editor:move_in_history(step): shows the previous (-1) or next (1) entry that starts with the
+--- text before the cursor; after the newest entry, the user's own text.
+function Editor:move_in_history(step)
   local entries = self.history.entries
-  local fresh = self.last ~= "history"
-  if fresh then
-    self.start_of_search = self.text:sub(1, self.at)
-    if not self.place then self.draft = self.text end
+  if self.last ~= "history" then
+    self.start_of_entry = self.text:sub(1, self.at)
+    if not self.index then self.draft = self.text end
   end
-  local start = self.start_of_search
-  local place = self.history:find(self.place or #entries + 1, step, function(entry)
+  local start = self.start_of_entry
+  local index = self.history:find(self.index or #entries + 1, step, function(entry)
     return entry:sub(1, #start) == start and entry ~= self.text
   end)
-  if place then
-    self.place = place
-    self:set(entries[place])
-  elseif step > 0 and self.place then
-    self.place = nil
+  if index then
+    self:set(entries[index])
+  elseif step > 0 and self.index then
     self:set(self.draft)
+  else
+    index = self.index
   end
+  self.index = index
   return "history"
 end
 
--- What is typed is one step of undo up to the next space.
-function Editor:note_undo(before, at, kind)
+-- One step of undo is a word that was typed, or another change.
+local function note_undo(self, before, at, kind)
   if self.text == before then return end
   local word = kind == "text" and self.last == "text" and not self.text:find("^%s", self.at)
   if not word then self.undos[#self.undos + 1] = {before, at} end
@@ -121,24 +122,24 @@ function Editor:undo()
   if state then self:set(state[1], state[2]) end
 end
 
--- One key: its result, and what kind of key it was for the next one. Bindings return such a kind,
--- or the name of something for the caller to do.
-local asks = {}
-for word in ("submit eof interrupt suspend clear edit"):gmatch "%a+" do asks[word] = true end
+local requests = {submit = true, eof = true, interrupt = true, suspend = true, clear = true,
+                  edit = true}
 
-function Editor:act(key)
+-- Does what a key means. Returns a request to the caller or nil, and the kind of the key, which the
+-- next key may ask for. A binding returns either.
+local function act(self, key)
   if type(key) == "table" then
     self:insert(key[1] == "paste" and pasted(key[2]) or key[2])
     return nil, key[1]
   end
-  local binding = editing.bindings[key]
-  local kind = binding and binding(self)
-  if asks[kind] then return kind end
-  return nil, kind or "other"
+  local binding = key_bindings[key]
+  local result = binding and binding(self)
+  if requests[result] then return result end
+  return nil, result or "other"
 end
 
---- editor:key(key) -> nil, or what the caller is asked for: "submit", "eof", "interrupt",
---- "suspend", "clear" (the screen), "edit" (the text in another editor).
+--- editor:key(key) -> nil, or a request to the caller: "submit", "eof", "interrupt", "suspend",
+--- "clear" (the screen), "edit" (the text in another editor).
 function Editor:key(key)
   self.list, self.note = nil, nil
   if self.search then
@@ -146,23 +147,23 @@ function Editor:key(key)
     if not key then return nil end
   end
   local before, at = self.text, self.at
-  local ask, kind = self:act(key)
+  local request, kind = act(self, key)
   local start = text_of.previous(self.text, self.at)
   if self.at > 0 then self.at = text_of.next(self.text, start) end     -- never inside a character
-  if key ~= "C-_" then self:note_undo(before, at, kind) end
+  if key ~= "C-_" then note_undo(self, before, at, kind) end
   self.last = kind
-  return ask
+  return request
 end
 
---- editor:hint() -> the rest of the newest entry that starts with the text, where the cursor is at
---- its end.
+--- editor:hint() -> the rest of the newest entry that starts with the text, while the cursor is at
+--- the end.
 function Editor:hint()
   local text = self.text
-  if text == "" or self.at < #text or self.search or self.place then return nil end
-  local place = self.history:find(#self.history.entries + 1, -1, function(entry)
+  if text == "" or self.at < #text or self.search or self.index then return nil end
+  local index = self.history:find(#self.history.entries + 1, -1, function(entry)
     return #entry > #text and entry:sub(1, #text) == text
   end)
-  return place and self.history.entries[place]:sub(#text + 1)
+  return index and self.history.entries[index]:sub(#text + 1)
 end
 
 return M

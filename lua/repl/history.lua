@@ -1,5 +1,5 @@
--- What was entered before: in memory, and in a file that all sessions share. An entry is kept once,
--- where it was last entered; one of several lines stays whole.
+-- The entries of the prompt: in memory, and in a file that all sessions share. An entry is kept
+-- once, at its latest position; one of several lines stays whole.
 local ffi = require "ffi"
 local files = require "nn.io.files"
 
@@ -9,44 +9,38 @@ History.__index = History
 
 local most = 10000        -- entries in the file
 
--- One line of the file for each entry.
-local function encode(entry) return (entry:gsub("\\", "\\\\"):gsub("\n", "\\n")) end
+-- The file has one line for each entry.
+local function encode(entry) return (entry:gsub("\\", "\\\\"):gsub("\n", "\\n")) .. "\n" end
 local function decode(line)
   return (line:gsub("\\(.)", function(c) return c == "n" and "\n" or c end))
 end
 
---- default_path() -> where the history lies: nnlua/history in $XDG_STATE_HOME or ~/.local/state;
---- nil where there is no home.
+--- default_path() -> the history file: nnlua/history in $XDG_STATE_HOME or ~/.local/state; nil
+--- without a home folder.
 function M.default_path()
   local state, home = os.getenv "XDG_STATE_HOME", os.getenv "HOME"
   if state and state:sub(1, 1) == "/" then return files.join(state, "nnlua/history") end
   return home and home ~= "" and files.join(home, ".local/state/nnlua/history") or nil
 end
 
--- Only the last one of equal entries stays. Returns how many there were.
-local function unique(entries)
-  local last, count = {}, #entries
-  for i, entry in ipairs(entries) do last[entry] = i end
-  local kept = {}
-  for i, entry in ipairs(entries) do
-    if last[entry] == i then kept[#kept + 1] = entry end
-  end
-  return kept, count
-end
-
+-- The newest `most` entries, each only where it occurs last; and how many the file has.
 local function read(path)
   local file = io.open(path)
-  local entries = {}
-  for line in (file and file:read "*a" or ""):gmatch "([^\n]+)\n" do
-    entries[#entries + 1] = decode(line)
-  end
+  local text = file and file:read "*a" or ""
   if file then file:close() end
-  return entries
+  local all, seen, newest, entries = {}, {}, {}, {}
+  for line in text:gmatch "([^\n]+)\n" do all[#all + 1] = decode(line) end
+  for i = #all, 1, -1 do
+    if not seen[all[i]] and #newest < most then newest[#newest + 1] = all[i] end
+    seen[all[i]] = true
+  end
+  for i = #newest, 1, -1 do entries[#entries + 1] = newest[i] end
+  return entries, #all
 end
 
 local open_append, create_private = 1 + 64 + 1024, 1 + 64 + 512    -- O_WRONLY | O_CREAT | ...
 
--- Writes text to a file that only its owner reads; one call, so that sessions do not mix.
+-- Writes text to a file that only its owner can read; in one call, so that sessions do not mix.
 local function write(path, text, flags)
   local fd = ffi.C.open(path, flags, ffi.cast("int", 384))         -- rw-------
   if fd < 0 then return false end
@@ -55,49 +49,39 @@ local function write(path, text, flags)
   return done == #text
 end
 
--- A file with many entries that were entered again is written anew.
-local function shorten(path, entries)
+-- Replaces a file that has many outdated lines.
+local function rewrite(path, entries)
   local lines = {}
-  for i, entry in ipairs(entries) do lines[i] = encode(entry) .. "\n" end
+  for i, entry in ipairs(entries) do lines[i] = encode(entry) end
   local new = path .. ".new"
   if write(new, table.concat(lines), create_private) then files.rename(new, path) end
 end
 
---- open(path) -> history. nil: it is kept in memory only, as it is where the file cannot be
---- written.
+--- open(path) -> history. It is kept in memory only where path is nil or cannot be written.
 function M.open(path)
-  local self = setmetatable({entries = {}, path = path}, History)
-  if not path then return self end
-  if not pcall(files.make_folder, path:match "^(.*)/") then
-    self.path = nil
-    return self
-  end
-  local kept, lines = unique(read(path))
-  local first = math.max(1, #kept - most + 1)
-  for i = first, #kept do self.entries[#self.entries + 1] = kept[i] end
-  if lines > most + 1000 or lines > 2 * #self.entries + 100 then shorten(path, self.entries) end
+  local self = setmetatable({entries = {}}, History)
+  if not path or not pcall(files.make_folder, path:match "^(.*)/") then return self end
+  local lines
+  self.path = path
+  self.entries, lines = read(path)
+  if lines > most + 1000 or lines > 2 * #self.entries + 100 then rewrite(path, self.entries) end
   return self
 end
 
---- history:add(text): as the newest entry, which goes to the file at once. Blank text and text that
+--- history:add(text): makes it the newest entry and writes it to the file. Blank text and text that
 --- starts with a space are not kept.
 function History:add(text)
   text = text:gsub("%s+$", "")
-  if text == "" or text:find "^ " then return end
-  local newest = self.entries[#self.entries]
-  if text == newest then return end
-  for i, entry in ipairs(self.entries) do
-    if entry == text then
-      table.remove(self.entries, i)
-      break
-    end
-  end
-  self.entries[#self.entries + 1] = text
-  if self.path and not write(self.path, encode(text) .. "\n", open_append) then self.path = nil end
+  local entries = self.entries
+  if text == "" or text:find "^ " or text == entries[#entries] then return end
+  local same = self:find(#entries + 1, -1, function(entry) return entry == text end)
+  if same then table.remove(entries, same) end
+  entries[#entries + 1] = text
+  if self.path and not write(self.path, encode(text), open_append) then self.path = nil end
 end
 
---- history:find(from, step, matches) -> the position of the next entry from there for which
---- matches(entry), going back (step -1) or forth (1); nil where there is none.
+--- history:find(from, step, matches) -> the index of the next entry after `from` for which
+--- matches(entry), going back (step -1) or forward (1); nil where there is none.
 function History:find(from, step, matches)
   local i = step < 0 and math.min(from + step, #self.entries) or math.max(from + step, 1)
   while i >= 1 and i <= #self.entries do

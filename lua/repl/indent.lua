@@ -1,4 +1,4 @@
--- How far the lines of a block are moved to the right while it is being typed.
+-- The indentation of blocks while they are typed.
 local lexer = require "repl.lexer"
 local text_of = require "repl.text"
 
@@ -9,12 +9,11 @@ local closing = {["end"] = true, ["else"] = true, ["elseif"] = true, ["until"] =
                  ["}"] = true, [")"] = true, ["]"] = true}
 
 local function indent_at(text, at)
-  local start = text_of.line_start(text, at)
-  return #text:match("^[ \t]*", start + 1)
+  return #text:match("^[ \t]*", text_of.line_start(text, at) + 1)
 end
 
--- Indentation of the lines whose blocks are open at the end of the text, outermost first.
-local function open_blocks(text)
+-- The indentation of the innermost block that is open at the end of the text.
+local function open_block(text)
   local stack = {}
   for _, token in ipairs(lexer.tokens(text)) do
     local change = lexer.depth_change(token)
@@ -24,34 +23,32 @@ local function open_blocks(text)
       stack[#stack] = nil
     end
   end
-  return stack
+  return stack[#stack]
 end
 
---- new_line(text, at) -> how many spaces a line starts with that begins behind the offset `at`.
+--- new_line(text, at) -> the number of spaces that begin a line inserted at offset `at`.
 function M.new_line(text, at)
-  local start = text_of.line_start(text, at)
-  local line, depth = text:sub(start + 1, at), 0
-  local tokens = lexer.without_space(lexer.tokens(line))
+  local depth = 0
+  local tokens = lexer.code_tokens(text:sub(text_of.line_start(text, at) + 1, at))
   for i, token in ipairs(tokens) do
     local change = lexer.depth_change(token)
     if i > 1 or change > 0 then depth = depth + change end    -- a closing first token opens nothing
   end
   local first = tokens[1] and tokens[1].text
-  local again = (first == "else" or first == "elseif") and depth >= 0
-  return indent_at(text, at) + ((depth > 0 or again) and M.step or 0)
+  local reopens = (first == "else" or first == "elseif") and depth >= 0
+  return indent_at(text, at) + ((depth > 0 or reopens) and M.step or 0)
 end
 
---- close(text, at) -> text, at: the line around `at` moved to the left, under the block that it
---- closes, if it starts with `end`, `else`, "}" and the like and stands further right.
+--- close(text, at) -> text, at. A line around `at` that starts with `end`, `else`, "}" and the like
+--- moves left, to the indentation of the block that it closes.
 function M.close(text, at)
   local start = text_of.line_start(text, at)
   local space, word = text:match("^([ \t]*)(%a*)", start + 1)
   if word == "" then word = text:sub(start + #space + 1, start + #space + 1) end
-  local blocks = open_blocks(text:sub(1, start))
-  local wanted = blocks[#blocks]
-  if not closing[word] or not wanted or wanted >= #space then return text, at end
-  local moved = #space - wanted
-  return text:sub(1, start + wanted) .. text:sub(start + #space + 1), math.max(start, at - moved)
+  local wanted = closing[word] and open_block(text:sub(1, start))
+  if not wanted or wanted >= #space then return text, at end
+  return text:sub(1, start + wanted) .. text:sub(start + #space + 1),
+    math.max(start, at - #space + wanted)
 end
 
 return M

@@ -1,5 +1,5 @@
--- Bytes from a terminal as keys. A decoder is fed with whatever arrived and gives names such as
--- "C-a", "M-b", "up", "C-left", "enter"; text is {"text", "é"}, a bracketed paste {"paste", ...}.
+-- Decodes bytes from a terminal into keys: names such as "C-a", "M-b", "up", "C-left", "enter";
+-- {"text", "é"} for text, {"paste", ...} for a bracketed paste.
 local M = {}
 local Decoder = {}
 Decoder.__index = Decoder
@@ -15,29 +15,25 @@ local numbers = {[1] = "home", [2] = "insert", [3] = "delete", [4] = "end", [5] 
                  [6] = "page-down", [7] = "home", [8] = "end"}
 local paste_start, paste_end = "\27[200~", "\27[201~"
 
+--- decoder() -> decoder, which keeps incomplete sequences between calls of feed.
 function M.decoder() return setmetatable({pending = ""}, Decoder) end
 
-local function control_name(byte)
-  return control[byte] or "C-" .. string.char(byte + 96)
-end
-
--- xterm's modifiers: 2 shift, 3 alt, 5 control, and their sums. Shift says nothing to an editor.
+-- xterm's modifiers: 1 + shift 1, alt 2, control 4. The editor ignores shift.
 local function modified(name, modifier)
   local bits = (modifier or 1) - 1
   local alt, ctrl = math.floor(bits / 2) % 2 == 1, math.floor(bits / 4) % 2 == 1
   return (ctrl and "C-" or "") .. (alt and "M-" or "") .. name
 end
 
--- A control sequence "ESC [ digits;digits letter": its name ("" for one that means nothing here)
--- and its length; nil where more has to come.
+-- A control sequence "ESC [ digits;digits letter": its name ("" for an unknown one) and its length;
+-- nil where it is incomplete.
 local function sequence(text)
   local parameters, letter = text:match "^\27[%[O]([%d;:?<>=]*)([^%d;:?<>=])"
   if not letter then return nil end
-  local length = 3 + #parameters
   local first, second = parameters:match "^(%d*);?(%d*)"
   local name
   if letter == "~" then name = numbers[tonumber(first)] else name = letters[letter] end
-  return name and modified(name, tonumber(second)) or "", length
+  return name and modified(name, tonumber(second)) or "", 3 + #parameters
 end
 
 local function utf8_length(byte)
@@ -45,8 +41,8 @@ local function utf8_length(byte)
     or byte >= 0xC2 and byte < 0xE0 and 2 or 1
 end
 
--- The key at the front of what is pending, and its length; nil where more has to come. `all`:
--- nothing more will, so that a lone escape is the key of that name.
+-- The first key of a text, and its length; nil where it is incomplete. `all`: no more bytes come,
+-- so that a lone escape is a key.
 local function next_key(text, all)
   local byte = text:byte()
   if text:sub(1, #paste_start) == paste_start then
@@ -67,14 +63,14 @@ local function next_key(text, all)
     if type(key) == "table" then return key[1] == "text" and "M-" .. key[2] or key, length + 1 end
     return "M-" .. key, length + 1
   end
-  if byte < 32 or byte == 127 then return control_name(byte), 1 end
+  if byte < 32 or byte == 127 then return control[byte] or "C-" .. string.char(byte + 96), 1 end
   local length = utf8_length(byte)
   if #text < length and not all then return nil end
   return {"text", text:sub(1, length)}, length
 end
 
---- decoder:feed(bytes, all) -> list of keys. What may be the beginning of a longer sequence waits
---- for the next call, unless `all` says that nothing comes. A paste always waits for its end.
+--- decoder:feed(bytes, all) -> list of keys. Keeps what may be the beginning of a longer sequence
+--- for the next call, unless `all` says that no more bytes come. A paste always waits for its end.
 function Decoder:feed(bytes, all)
   self.pending = self.pending .. bytes
   local keys = {}
@@ -87,8 +83,8 @@ function Decoder:feed(bytes, all)
   return keys
 end
 
---- decoder:waits() -> whether the bytes so far may be a key or the beginning of a longer one.
-function Decoder:waits()
+--- decoder:is_ambiguous() -> whether the pending bytes are a key or the beginning of a longer one.
+function Decoder:is_ambiguous()
   return self.pending ~= "" and self.pending:sub(1, #paste_start) ~= paste_start
 end
 

@@ -1,13 +1,7 @@
--- Where the text that is being edited goes on the screen: rows with colours, no wider than the
--- screen, and the cursor among them.
+-- Lays out the edited text: coloured rows no wider than the screen, and the cursor's position.
 local text_of = require "repl.text"
 
 local M = {}
-
-local function styled(text, style)
-  return style and style ~= "" and ("\27[%sm%s\27[0m"):format(style, text) or text
-end
-M.styled = styled
 
 local Rows = {}
 Rows.__index = Rows
@@ -36,34 +30,31 @@ function Rows:finish()
   self.parts, self.used, self.style = {}, 0, nil
 end
 
--- The cursor's place before what comes next; behind a full row that is the next one.
-function Rows:here()
+-- The cursor's position before what comes next; after a full row it is in the next one.
+function Rows:position()
   if self.used == self.columns then self:finish() end
   return {row = #self.list + 1, column = self.used}
 end
 
---- text(prompt, text, at, columns, spans) -> rows, cursor. prompt: {text=, style=, more=}, where
---- `more` begins each further line. spans: see highlight.lua. cursor: {row=, column=}, the row from
---- 1, the column from 0.
-function M.text(prompt, text, at, columns, spans)
-  local rows, cursor, here, span = new_rows(columns, prompt), nil, 0, 1
-  spans = spans or {}
+-- Rows of the prompt and the text, and the cursor.
+local function text_rows(view)
+  local rows, text, cursor, here, span = new_rows(view.columns, view.prompt), view.text, nil, 0, 1
+  local spans = view.spans or {}
   while here < #text do
-    if here == at then cursor = rows:here() end
-    local behind, width = text_of.next(text, here)
-    local character = text:sub(here + 1, behind)
+    if here == view.at then cursor = rows:position() end
+    local after, width = text_of.next(text, here)
+    local character = text:sub(here + 1, after)
     while spans[span] and spans[span].to <= here do span = span + 1 end
     if character:byte() == 10 then
       rows:finish()
-      rows:put(prompt.more, text_of.width(prompt.more), "2")
+      rows:put(view.prompt.more, text_of.width(view.prompt.more), "2")
     else
       local style = spans[span] and spans[span].from <= here + 1 and spans[span].style or nil
-      rows:put(text_of.visible(character), math.min(width, columns), style)
+      rows:put(text_of.visible(character), math.min(width, view.columns), style)
     end
-    here = behind
+    here = after
   end
-  cursor = cursor or rows:here()
-  return rows, cursor
+  return rows, cursor or rows:position()
 end
 
 --- columns_of(items, columns) -> lines with the items in columns, sorted downwards.
@@ -84,18 +75,17 @@ function M.columns_of(items, columns)
   return lines
 end
 
--- Lines under the text: as many as there is room for, and how many are left.
+-- Appends the lines under the text: as many as fit, and how many are left.
 local function add_lines(rows, lines, room, style)
   for i, line in ipairs(lines) do
-    if i == room and #lines > room then
-      rows[#rows + 1] = styled(("... %d more lines"):format(#lines - room + 1), style)
-      return
-    end
-    rows[#rows + 1] = styled(line, style)
+    local is_last = i == room and #lines > room
+    if is_last then line = ("... %d more lines"):format(#lines - room + 1) end
+    rows[#rows + 1] = style and ("\27[%sm%s\27[0m"):format(style, line) or line
+    if is_last then return end
   end
 end
 
--- As many rows as the screen has, the cursor's among them.
+-- The rows around the cursor that fit the screen.
 local function window(rows, cursor, height)
   if #rows <= height then return rows, cursor end
   local first = math.max(1, math.min(cursor.row - math.floor(height / 2), #rows - height + 1))
@@ -104,19 +94,20 @@ local function window(rows, cursor, height)
   return shown, {row = cursor.row - first + 1, column = cursor.column}
 end
 
---- rows(view) -> list of rows, cursor. view: {prompt=, text=, at=, columns=, height=, spans=,
---- hint=, below=, below_style=}: `hint` follows the text, `below` is a list of lines under it.
+--- rows(view) -> list of rows, cursor {row=, column=}: the row from 1, the column from 0. view:
+--- {prompt=, text=, at=, columns=, height=, spans=, hint=, below=, below_style=}. prompt: {text=,
+--- style=, more=}, where `more` begins each further line; spans: see highlight.lua; `hint` follows
+--- the text; `below` is a list of lines under it.
 function M.rows(view)
-  local out, cursor = M.text(view.prompt, view.text, view.at, view.columns, view.spans)
-  local hint = view.hint and view.hint:match "^[^\n]*"
-  if hint and hint ~= "" then
-    local room = view.columns - out.used - 1
-    hint = room > 3 and text_of.clip(hint, room) or ""
+  local out, cursor = text_rows(view)
+  local hint, room = view.hint and view.hint:match "^[^\n]*", view.columns - out.used - 1
+  if hint and hint ~= "" and room > 3 then
+    hint = text_of.clip(hint, room)
     out:put(hint, text_of.width(hint), "2")
   end
   out:finish()
   local rows, at = window(out.list, cursor, view.height)
-  if view.below and #view.below > 0 and #rows < view.height then
+  if view.below and #rows < view.height then
     add_lines(rows, view.below, view.height - #rows, view.below_style)
   end
   return rows, at

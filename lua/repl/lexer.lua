@@ -1,19 +1,19 @@
--- Lua's tokens in a text that may be unfinished: for colours, indentation, completion, and locals
--- that stay. Never fails: what is no token is one character of kind "other".
+-- Lua's tokens in text that may be unfinished, for highlighting, indentation, completion and kept
+-- locals. Never fails: a character that starts no token has the kind "other".
 local M = {}
 
 M.keywords = {}
 for word in ([[and break do else elseif end false for function goto if in local nil not or repeat
                return then true until while]]):gmatch "%a+" do M.keywords[word] = true end
 
--- The end of a long bracket that opens at `at` with so many equals signs, and whether it is there.
+-- The end of a long bracket that opens at `at` with `level` equals signs, and whether it is closed.
 local function long_end(text, at, level)
   local _, last = text:find("]" .. ("="):rep(level) .. "]", at, true)
   return last or #text, last ~= nil
 end
 
--- The end of a quoted string: behind its quote, or at the end of its line. "\" takes a character
--- along, a line's end too.
+-- The end of a quoted string (its quote, or the end of its line), and whether it is closed. "\"
+-- escapes any character, a newline too.
 local function quote_end(text, at)
   local quote, i = text:sub(at, at), at + 1
   while i <= #text do
@@ -25,7 +25,7 @@ local function quote_end(text, at)
   return #text, false
 end
 
--- The kind of what starts at `at`, where it ends, and for strings and comments whether they do.
+-- The kind of the token at `at`, its last byte, and for strings and comments whether it is closed.
 local function token_at(text, at)
   local c = text:sub(at, at)
   if c:find "%s" then return "space", select(2, text:find("^%s+", at)), true end
@@ -49,9 +49,9 @@ local function token_at(text, at)
   return c:find "[%p]" and "operator" or "other", last or at, true
 end
 
---- tokens(text) -> list of {kind=, from=, to=, text=, closed=} that cover the whole text. Kinds:
+--- tokens(text) -> list of {kind=, from=, to=, text=, closed=} that covers the whole text. Kinds:
 --- space, name, keyword, number, string, comment, operator, other. `closed` is false for a string
---- or comment that goes on behind the end.
+--- or comment that continues after the end.
 function M.tokens(text)
   local list, at = {}, 1
   while at <= #text do
@@ -63,22 +63,28 @@ function M.tokens(text)
   return list
 end
 
-local opens = {["do"] = 1, ["function"] = 1, ["if"] = 1, ["repeat"] = 1, ["("] = 1, ["{"] = 1,
-               ["["] = 1, ["end"] = -1, ["until"] = -1, [")"] = -1, ["}"] = -1, ["]"] = -1}
+--- code_tokens(text) -> the tokens that are neither space nor comment, and the last of any kind.
+function M.code_tokens(text)
+  local list, last = {}, nil
+  for _, token in ipairs(M.tokens(text)) do
+    if token.kind ~= "space" and token.kind ~= "comment" then list[#list + 1] = token end
+    last = token
+  end
+  return list, last
+end
+
+local keyword_change = {["do"] = 1, ["function"] = 1, ["if"] = 1, ["repeat"] = 1, ["end"] = -1,
+                        ["until"] = -1}
+local bracket_change = {["("] = 1, ["{"] = 1, ["["] = 1, [")"] = -1, ["}"] = -1, ["]"] = -1}
+
+--- bracket_change(token) -> 1 for an opening bracket, -1 for a closing one, else 0.
+function M.bracket_change(token)
+  return token.kind == "operator" and bracket_change[token.text] or 0
+end
 
 --- depth_change(token) -> 1 where a block or bracket opens, -1 where one closes, else 0.
 function M.depth_change(token)
-  local counts = token.kind == "keyword" or token.kind == "operator"
-  return counts and opens[token.text] or 0
-end
-
---- without_space(tokens) -> the same without spaces and comments.
-function M.without_space(tokens)
-  local list = {}
-  for _, token in ipairs(tokens) do
-    if token.kind ~= "space" and token.kind ~= "comment" then list[#list + 1] = token end
-  end
-  return list
+  return token.kind == "keyword" and keyword_change[token.text] or M.bracket_change(token)
 end
 
 return M

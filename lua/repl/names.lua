@@ -1,10 +1,11 @@
--- What names in unfinished code stand for, found without running anything of the user's: values of
--- expressions such as model.blocks[1], their fields, the function a call is about, its options.
+-- What names in unfinished code refer to, found without running the user's code: the values of
+-- expressions such as model.blocks[1], their fields, the function around the cursor, its options.
 local host = require "nn.host"
+local lexer = require "repl.lexer"
 
 local M = {}
 
--- Whether an __index function is the library's own, and so safe to call.
+-- Whether an __index function belongs to the library, so that calling it is safe.
 local function is_ours(f)
   local library = "@" .. host.root .. "/lua/nn/"
   return debug.getinfo(f, "S").source:sub(1, #library) == library
@@ -16,28 +17,24 @@ local function index(value, key)
   if type(value) ~= "table" then return nil end
   local found, class = rawget(value, key), debug.getmetatable(value)
   if found ~= nil or type(class) ~= "table" then return found end
-  local behind = rawget(class, "__index")
-  if type(behind) == "table" then return index(behind, key) end
-  if type(behind) == "function" and is_ours(behind) and type(key) == "string" then
-    local good, result = pcall(behind, value, key)
+  local parent = rawget(class, "__index")
+  if type(parent) == "table" then return index(parent, key) end
+  if type(parent) == "function" and is_ours(parent) and type(key) == "string" then
+    local good, result = pcall(parent, value, key)
     return good and result or nil
   end
 end
 
-local closing = {["]"] = "[", [")"] = "(", ["}"] = "{"}
-
--- The position of the bracket that opens what closes at tokens[i].
+-- The index of the bracket that tokens[i] closes.
 local function opener(tokens, i)
   local depth = 0
   for j = i, 1, -1 do
-    local text = tokens[j].kind == "operator" and tokens[j].text
-    if closing[text] then depth = depth + 1 end
-    if text == "[" or text == "(" or text == "{" then depth = depth - 1 end
+    depth = depth + lexer.bracket_change(tokens[j])
     if depth == 0 then return j end
   end
 end
 
--- Where the expression starts whose last token is tokens[i]; nil for one that would have to be run.
+-- Where the expression that ends in tokens[i] starts; nil for one with a call.
 local function start_of(tokens, i)
   while i >= 1 do
     local token = tokens[i]
@@ -58,8 +55,8 @@ local function constant(token)
   return token.kind == "string" and token.closed and token.text:match "^[\"'](.*)[\"']$" or nil
 end
 
---- value_of(tokens, last) -> the value of the expression that ends in tokens[last]: a name, fields,
---- and constants in brackets; nil where it has none or would have to be run.
+--- value_of(tokens, last) -> the value of the expression that ends in tokens[last]: a name, fields
+--- and constant indices; nil where it has none or contains a call.
 function M.value_of(tokens, last)
   local i = start_of(tokens, last)
   if not i then return nil end
@@ -79,7 +76,8 @@ function M.value_of(tokens, last)
   return value
 end
 
-local function add_keys(value, list)
+--- add_names(value, list): appends the keys of a table that are names.
+function M.add_names(value, list)
   for key in pairs(value) do
     if type(key) == "string" and key:find "^[%a_][%w_]*$" then list[#list + 1] = key end
   end
@@ -92,43 +90,34 @@ function M.fields(value, only_methods)
   local here = value
   while type(here) == "table" and not seen[here] do
     seen[here] = true
-    add_keys(here, list)
+    M.add_names(here, list)
     local class = debug.getmetatable(here)
     if type(class) ~= "table" then break end
-    local behind = rawget(class, "__index")
-    if type(behind) == "function" then         -- methods are then in the metatable itself
-      if rawget(class, "names") then add_keys(class.names(), list) else add_keys(class, list) end
+    here = rawget(class, "__index")
+    if type(here) == "function" then         -- the metatable then has the methods itself
+      M.add_names(rawget(class, "names") and class.names() or class, list)
     end
-    here = behind
   end
   local wanted = {}
   for _, name in ipairs(list) do
-    local callable = only_methods and type(index(value, name)) == "function"
-    if name:sub(1, 2) ~= "__" and (callable or not only_methods) then
-      wanted[#wanted + 1] = name
-    end
+    local fits = not only_methods or type(index(value, name)) == "function"
+    if fits and name:sub(1, 2) ~= "__" then wanted[#wanted + 1] = name end
   end
   return wanted
 end
 
---- call_around(tokens) -> the name of the function in whose arguments the tokens end, and whether
---- that is in a table of options; nil where it is in none.
+--- call_around(tokens) -> the name of the function whose arguments contain the end of the tokens,
+--- and whether that is in a table of options; nil outside calls.
 function M.call_around(tokens)
   local depth, in_table = 0, false
   for i = #tokens, 1, -1 do
-    local token = tokens[i]
-    local text = token.kind == "operator" and token.text
-    if closing[text] then depth = depth + 1 end
-    if text == "(" or text == "{" or text == "[" then
-      if depth == 0 then
-        local before = tokens[i - 1]
-        in_table = in_table or text == "{"
-        if before and before.kind == "name" then return before.text, in_table end
-        local argument = before and (before.text == "," or before.text == "(")
-        if text ~= "{" or not argument then return nil end
-      else
-        depth = depth - 1
-      end
+    local text, before = tokens[i].text, tokens[i - 1]
+    depth = depth + lexer.bracket_change(tokens[i])
+    if depth == 1 then                       -- this bracket is open at the end
+      depth, in_table = 0, in_table or text == "{"
+      if before and before.kind == "name" then return before.text, in_table end
+      local is_argument = before and (before.text == "," or before.text == "(")
+      if text ~= "{" or not is_argument then return nil end
     end
   end
 end
@@ -139,8 +128,8 @@ function M.options(name)
   local op = require("nn.core.op").ops[name]
   for _, a in ipairs(op and op.attributes or {}) do list[#list + 1] = a.name end
   for _, option in ipairs(require("nn.help.lookup").options(name)) do list[#list + 1] = option end
-  if name == "data" or name == "run" then        -- these read settings that a recipe declares
-    add_keys(require("nn")[name .. "_fields"] {}, list)
+  if name == "data" or name == "run" then    -- these read settings that a recipe declares
+    M.add_names(require("nn")[name .. "_fields"] {}, list)
   end
   return list
 end

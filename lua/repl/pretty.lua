@@ -1,5 +1,5 @@
 -- How Lua values look at the prompt: tables nested and indented, long and cyclic ones elided;
--- strings quoted; functions with their arguments and place.
+-- strings quoted; functions with their arguments and source line.
 local terminal = require "nn.base.terminal"
 
 local M = {}
@@ -9,12 +9,12 @@ local keywords = require("repl.lexer").keywords
 
 local escapes = {["\n"] = "\\n", ["\t"] = "\\t", ["\r"] = "\\r", ["\\"] = "\\\\", ['"'] = '\\"'}
 
---- text(s) -> it as Lua reads it back, on one line; the middle of a long one is left out.
-function M.text(s)
+-- A string as a Lua literal on one line, without the middle of a long one.
+local function quoted(s)
   local cut = #s - most_text
   if cut > 0 then
     local half = math.floor(most_text / 2)
-    return ("%s ... %d bytes ... %s"):format(M.text(s:sub(1, half)), cut, M.text(s:sub(-half)))
+    return ("%s ... %d bytes ... %s"):format(quoted(s:sub(1, half)), cut, quoted(s:sub(-half)))
   end
   s = s:gsub('[%z\1-\31\\"\127]', function(c)
     return escapes[c] or ("\\%03d"):format(c:byte())
@@ -22,8 +22,8 @@ function M.text(s)
   return '"' .. s .. '"'
 end
 
---- signature(f) -> "function(a, b) at file.lua:12", or "a built-in function".
-function M.signature(f)
+-- "function(a, b) at file.lua:12", or "a built-in function".
+local function signature(f)
   local info, names = debug.getinfo(f, "Su"), {}
   if info.what == "C" or info.source:find "^=%[builtin" then return "a built-in function" end
   for i = 1, info.nparams do names[i] = debug.getlocal(f, i) end
@@ -37,11 +37,11 @@ local function has_text(value)
   return type(class) == "table" and rawget(class, "__tostring") ~= nil
 end
 
--- What stands for a value inside a table, on one line; nil for a table that is shown itself.
+-- A value on one line; nil for a plain table.
 local function short(value)
   local kind = type(value)
-  if kind == "string" then return M.text(value) end
-  if kind == "function" then return M.signature(value) end
+  if kind == "string" then return quoted(value) end
+  if kind == "function" then return signature(value) end
   if kind ~= "table" then return tostring(value) end
   local tensor, module = require "nn.core.tensor", require "nn.core.module"
   if tensor.is_tensor(value) then
@@ -53,11 +53,12 @@ local function short(value)
   return nil
 end
 
--- The keys behind the list part, sorted: numbers, then texts, then the rest.
-local function other_keys(value, listed)
+--- sorted_keys(value, listed) -> the keys of a table: numbers, strings, then the rest; without
+--- those from 1 to `listed` if given.
+function M.sorted_keys(value, listed)
   local keys, rank = {}, {number = 1, string = 2}
   for key in pairs(value) do
-    local in_list = type(key) == "number" and key >= 1 and key <= listed and key % 1 == 0
+    local in_list = listed and type(key) == "number" and key >= 1 and key <= listed and key % 1 == 0
     if not in_list then keys[#keys + 1] = key end
   end
   table.sort(keys, function(a, b)
@@ -76,10 +77,10 @@ end
 
 local render
 
--- The texts of a table's items, as many as are shown, and how many are not.
+-- The texts of the first items of a table, and how many items are left.
 local function items_of(value, state, depth)
   local listed, items, most = #value, {}, most_items[depth - 1] or 6
-  local keys = other_keys(value, listed)
+  local keys = M.sorted_keys(value, listed)
   for i = 1, math.min(listed, most) do items[i] = render(value[i], state, depth) end
   for i = 1, math.min(#keys, most - #items) do
     local key = keys[i]
@@ -88,11 +89,11 @@ local function items_of(value, state, depth)
   return items, listed + #keys - #items
 end
 
--- Long lists of short items fill lines, as numbers do.
+-- Lists of short items share lines.
 local function fill(items, indent, width)
   local lines, line = {}, ""
   for _, item in ipairs(items) do
-    if line ~= "" and #indent + #line + #item + 2 > width then
+    if line ~= "" and indent + #line + #item + 2 > width then
       lines[#lines + 1], line = line, ""
     end
     line = line .. (line ~= "" and " " or "") .. item .. ","
@@ -103,55 +104,47 @@ end
 
 local function shown_table(value, state, depth)
   if next(value) == nil then return "{}" end
-  if state.path[value] then return "{a table around this one}" end
+  if state.path[value] then return "{<cycle>}" end
   if depth > most_depth then return "{...}" end
   state.path[value] = true
   local items, left = items_of(value, state, depth + 1)
   state.path[value] = nil
   if left > 0 then items[#items + 1] = ("... %d more"):format(left) end
-  local line, long = "{" .. table.concat(items, ", ") .. "}", 0
-  for _, item in ipairs(items) do long = math.max(long, item:find "\n" and 99 or #item) end
+  local line, longest = "{" .. table.concat(items, ", ") .. "}", 0
+  for _, item in ipairs(items) do longest = math.max(longest, item:find "\n" and 99 or #item) end
   local indent = ("  "):rep(depth)
-  if long < 99 and #indent + #line <= state.width then return line end
-  local lines = long <= 16 and fill(items, indent .. "  ", state.width) or nil
-  if not lines then
-    lines = {}
-    for i, item in ipairs(items) do lines[i] = item .. "," end
-  end
-  return "{\n" .. indent .. "  " .. table.concat(lines, "\n" .. indent .. "  ") .. "\n"
-    .. indent .. "}"
+  if longest < 99 and #indent + #line <= state.width then return line end
+  local inner = "\n" .. indent .. "  "
+  local text = longest <= 16 and table.concat(fill(items, #inner - 1, state.width), inner)
+    or table.concat(items, "," .. inner) .. ","
+  return "{" .. inner .. text .. "\n" .. indent .. "}"
 end
 
-function render(value, state, depth)
-  return short(value) or shown_table(value, state, depth)
-end
+function render(value, state, depth) return short(value) or shown_table(value, state, depth) end
 
 --- line(x) -> x on one line.
 function M.line(x)
-  return (short(x) or render(x, {path = {}, width = math.huge}, 0)):gsub("\n.*", " ...")
+  return (render(x, {path = {}, width = math.huge}, 0):gsub("\n.*", " ..."))
 end
 
--- No more lines than a screen shows.
+-- The lines that fit the screen.
 local function cut_lines(text)
   local _, rows = terminal.size()
-  local at, count, most_lines = 0, 0, math.max(20, rows - 3)
-  while count < most_lines do
+  local at = 0
+  for _ = 1, math.max(20, rows - 3) do
     at = text:find("\n", at + 1, true)
     if not at then return text end
-    count = count + 1
   end
   local left = select(2, text:sub(at + 1):gsub("\n", "\n")) + 1
   return text:sub(1, at) .. ("... %d more lines"):format(left)
 end
 
---- value(x, width) -> x as the prompt shows it, in lines of `width` columns (default: the
---- terminal's) where that is possible.
+--- value(x, width) -> x as the prompt shows it, in lines of at most `width` columns (default: the
+--- terminal's) where possible.
 function M.value(x, width)
-  local kind = type(x)
-  if kind == "table" and has_text(x) then return tostring(x) end
-  if kind ~= "table" then return short(x) end
-  local text = render(x, {path = {}, width = width or (terminal.size()) - 1}, 0)
-  return cut_lines(text)
+  if type(x) ~= "table" then return short(x) end
+  if has_text(x) then return tostring(x) end
+  return cut_lines(render(x, {path = {}, width = width or (terminal.size()) - 1}, 0))
 end
 
 return M

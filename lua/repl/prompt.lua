@@ -1,12 +1,12 @@
--- Reads one input from a terminal: keys to the editor, its state to the screen.
+-- Reads one input from a terminal: sends keys to the editor, shows its state on the screen.
 local files = require "nn.io.files"
 local highlight = require "repl.highlight"
 local keys = require "repl.keys"
 local layout = require "repl.layout"
 local screens = require "repl.screen"
 local sizes = require "nn.base.terminal"
-local terminal = require "repl.terminal"
 local text_of = require "repl.text"
+local tty = require "repl.tty"
 
 local M = {}
 local Prompt = {}
@@ -18,14 +18,12 @@ function M.new(editor, interrupted)
                        colors = sizes.has_colors(1), queue = {}}, Prompt)
 end
 
--- The prompt shows what a line that starts like this will do.
+-- What the first character of the input makes of it.
 local modes = {["?"] = "help", [";"] = "shell", ["%"] = "command"}
 
-local function prompt_of(editor)
-  local style = modes[editor.text:match "^%s*([?;%%])" or ""] or "prompt"
-  return {text = "nn> ", more = "    ", style = highlight.styles[style]}
-end
+local function mode_of(editor) return modes[editor.text:match "^%s*([?;%%])" or ""] end
 
+-- Lines under the text: the search, the completions or a note.
 local function below_of(editor, columns)
   local s = editor.search
   if s then
@@ -38,54 +36,54 @@ local function below_of(editor, columns)
 end
 
 local function spans_of(editor)
-  local s = editor.search
+  local s, mode = editor.search, mode_of(editor)
   if s and s.from then return {{from = s.from, to = s.to, style = highlight.styles.match}} end
-  if modes[editor.text:match "^%s*([?;])" or ""] then return nil end
-  return highlight.spans(editor.text, editor.at)
+  if mode ~= "help" and mode ~= "shell" then return highlight.spans(editor.text, editor.at) end
 end
 
--- `final`: without what helps only while editing.
+-- `final`: the whole input, without hint, lists and notes.
 function Prompt:paint(final)
   local editor = self.editor
   local columns, height = sizes.size()
-  local view = {prompt = prompt_of(editor), text = editor.text, columns = columns, height = height,
-                at = final and #editor.text or editor.at}
-  view.spans = spans_of(editor)
-  if not final then
+  local view = {text = editor.text, columns = columns, spans = spans_of(editor)}
+  view.prompt = {text = "nn> ", more = "    "}
+  view.prompt.style = highlight.styles[mode_of(editor) or "prompt"]
+  if final then
+    view.at, view.height = #editor.text, math.huge
+  else
+    view.at, view.height = editor.at, height
     view.hint, view.below = self.colors and editor:hint() or nil, below_of(editor, columns)
     view.below_style = highlight.styles.note
-  else
-    view.height = math.huge
   end
   local rows, cursor = layout.rows(view)
   if not self.colors then
     for i, row in ipairs(rows) do rows[i] = row:gsub("\27%[[%d;]*m", "") end
   end
-  terminal.write(self.screen:paint(rows, cursor))
+  tty.write(self.screen:paint(rows, cursor))
   self.columns = columns
 end
 
--- Puts the prompt into the first column, also where a program's last line has no end: this marker
--- stays visible only there.
+-- Moves to the first column of a line. Where the program's last line has no newline, an inverse "%"
+-- stays after it.
 local function fresh_line(columns)
-  local marker = "\27[7m%\27[0m"
-  return marker .. (" "):rep(columns - 1) .. "\r \r\27[J"
+  return "\27[7m%\27[0m" .. (" "):rep(columns - 1) .. "\r \r\27[J"
 end
 
--- The next key; or "closed" (no key has such a name) and "resized". A lone escape is told from a
--- sequence by a pause; a signal comes as nil.
+-- The next key, "closed" at the end of input, "resized", or nil where a signal asks to stop. A
+-- pause of 50 ms distinguishes the escape key from a sequence.
 function Prompt:next_key()
   while #self.queue == 0 do
-    local bytes = terminal.read(self.decoder:waits() and 50 or -1)
+    local ambiguous = self.decoder:is_ambiguous()
+    local bytes = tty.read(ambiguous and 50 or -1)
     if bytes == "" then return "closed" end
     if not bytes and self.interrupted() then return nil end
-    if not bytes and not self.decoder:waits() then return "resized" end
+    if not bytes and not ambiguous then return "resized" end
     self.queue = self.decoder:feed(bytes or "", bytes == nil)
   end
   return table.remove(self.queue, 1)
 end
 
--- The text in the editor that $VISUAL or $EDITOR names.
+-- Edits the text in the editor that $VISUAL or $EDITOR names.
 function Prompt:edit_outside()
   local name = os.tmpname()
   local path = name .. ".lua"
@@ -93,10 +91,10 @@ function Prompt:edit_outside()
   local file = io.open(path, "w")
   file:write(self.editor.text)
   file:close()
-  terminal.write(self.screen:leave())
-  terminal.stop()
+  tty.write(self.screen:leave())
+  tty.stop()
   os.execute((os.getenv "VISUAL" or os.getenv "EDITOR" or "vi") .. " " .. path)
-  terminal.start()
+  tty.start()
   local text = files.read(path):gsub("%s+$", "")
   os.remove(path)
   if text ~= self.editor.text then self.editor:key "M->" end
@@ -105,22 +103,22 @@ end
 
 function Prompt:resize()
   local columns = sizes.size()
-  terminal.again()
-  if columns ~= self.columns then terminal.write(self.screen:resized(columns)) end
+  tty.restart()
+  if columns ~= self.columns then tty.write(self.screen:resized(columns)) end
 end
 
--- Does what the editor asks for; the second result is true when the input is over.
-function Prompt:answer(ask)
-  if ask == "submit" then return self.editor.text, true end
-  if ask == "eof" then return nil, true end
-  if ask == "interrupt" then return false, true end
-  if ask == "clear" then
-    terminal.write "\27[H\27[2J"
+-- Does what the editor requests; where that ends the input, true and its result (see read).
+function Prompt:answer(request)
+  if request == "submit" then return true, self.editor.text end
+  if request == "eof" then return true, nil end
+  if request == "interrupt" then return true, false end
+  if request == "clear" then
+    tty.write "\27[H\27[2J"
     self.screen = screens.new()
-  elseif ask == "suspend" then
-    terminal.write(self.screen:leave())
-    terminal.suspend()
-  elseif ask == "edit" then
+  elseif request == "suspend" then
+    tty.write(self.screen:leave())
+    tty.suspend()
+  elseif request == "edit" then
     self:edit_outside()
   end
 end
@@ -134,7 +132,7 @@ function Prompt:loop()
     if key == "resized" then
       self:resize()
     else
-      local result, over = self:answer(self.editor:key(key))
+      local over, result = self:answer(self.editor:key(key))
       if over then return result end
     end
   end
@@ -144,15 +142,15 @@ end
 function Prompt:read()
   self.editor:start()
   self.screen = screens.new()
-  terminal.start()
+  tty.start()
   local good, result = pcall(function()
-    terminal.write(fresh_line((sizes.size())))
+    tty.write(fresh_line((sizes.size())))
     local text = self:loop()
     self:paint(true)
-    terminal.write((text == false and "^C" or "") .. self.screen:leave())
+    tty.write((text == false and "^C" or "") .. self.screen:leave())
     return text
   end)
-  terminal.stop()
+  tty.stop()
   if not good then error(result, 0) end
   return result
 end

@@ -1,24 +1,24 @@
--- Runs what is typed: values print themselves and become `ans`, errors leave everything as it was,
--- Ctrl-C stops the running code and nothing else.
-local elsewhere = require "nn.base.hints"
+-- Runs what is typed: values print and become `ans`, errors leave everything as it was, Ctrl-C
+-- stops the running code and nothing else.
+local hints = require "nn.base.hints"
 local ffi = require "ffi"
 local code = require "repl.code"
 local host = require "nn.host"
 local lib = require "nn.base.capi"
-local near = require "nn.base.suggest"
+local suggest = require "nn.base.suggest"
 local pretty = require "repl.pretty"
 local terminal = require "nn.base.terminal"
 
 local M = {}
 local declared = {}          -- names of `local x` without a value: they read as nil
 M.failed = false             -- whether an input ended in an error
+M.interrupted = false        -- whether Ctrl-C ended the last one
 
--- Code that is typed, or loaded from here on, is not compiled to machine code, where Ctrl-C cannot
--- stop a loop. The library itself is: none of its loops goes on without end.
 local prepared = false
-local at_start = {}          -- names of _G before there was anything of the user's
---- prepare(): to be called before the code that shall be interruptible is loaded. A function that
---- needs the compiler gets it back by jit.on(f, true).
+local at_start = {}          -- names in _G before the user's
+--- prepare(): keeps all code that is loaded from here on from being compiled to machine code, where
+--- Ctrl-C could not stop a loop. The library is compiled: its loops always end. jit.on(f, true)
+--- compiles a function again.
 function M.prepare()
   if prepared then return end
   prepared = true
@@ -26,12 +26,12 @@ function M.prepare()
   at_start.nn = true
   local library = "@" .. host.root .. "/lua/"
   local info = require("jit.util").funcinfo
-  jit.attach(function(prototype)          -- called for each function of what is loaded
+  jit.attach(function(prototype)          -- called for each function that is loaded
     if info(prototype).source:sub(1, #library) ~= library then jit.off(prototype) end
   end, "bc")
 end
 
--- What other prompts call by these names.
+-- Names that other prompts have, and what to use here.
 local leave, tour = "; Ctrl-D leaves", "; ? shows what there is, ?NAME helps on a name"
 local meant = {exit = leave, quit = leave, help = tour, dir = "; %who lists your variables",
                torch = "; the library is nn", import = "; modules are loaded by require \"NAME\"",
@@ -39,22 +39,22 @@ local meant = {exit = leave, quit = leave, help = tour, dir = "; %who lists your
                len = "; the length of a list is #list, a tensor's size x:dim(1)",
                range = "; Lua counts by for i = 1, n do ... end"}
 
--- Unknown names are errors in code that is typed; elsewhere they are nil, as always in Lua.
+-- Unknown names are errors in typed code; elsewhere they are nil, as always in Lua.
 local function unknown(_, name)
   if declared[name] or name == "ans" or type(name) ~= "string" then return nil end
   local caller = debug.getinfo(2, "S")
   if not caller or caller.source ~= "=nn>" then return nil end
-  lib.misuse("there is no variable '%s'%s", name, meant[name] or near.suggestion(name, _G))
+  lib.misuse("there is no variable '%s'%s", name, meant[name] or suggest.suggestion(name, _G))
 end
 
---- open(): makes `nn` and unknown names known to typed code.
+--- open(): defines `nn`, and makes unknown names errors.
 function M.open()
   M.prepare()
   _G.nn = require "nn"
   if getmetatable(_G) == nil then setmetatable(_G, {__index = unknown}) end
 end
 
---- variables() -> {name = value} of what the user has made.
+--- variables() -> {name = value} of the user's globals.
 function M.variables()
   local out = {}
   for name, value in pairs(_G) do
@@ -63,17 +63,15 @@ function M.variables()
   return out
 end
 
---- complain(text): an error message, in red on a terminal.
+--- complain(text): prints an error message, in red on a terminal.
 function M.complain(text)
   M.failed = true
   io.stdout:flush()
-  if terminal.has_colors(2) then
-    text = text:gsub("^error:", "\27[31m%0\27[0m")
-  end
+  if terminal.has_colors(2) then text = text:gsub("^error:", "\27[31m%0\27[0m") end
   io.stderr:write(text, "\n")
 end
 
--- What an error says to a person at the prompt.
+-- The text of an error, for a person at the prompt.
 local function explain(e)
   local stopped = type(e) == "string" and (e == "interrupted" or e:find ": interrupted$")
   if stopped then return "interrupted" end
@@ -84,17 +82,16 @@ local function explain(e)
   return "error: " .. tostring(traced)
 end
 
---- guarded(f) -> true and f()'s results; or false, and the error has been told. Waits for the tasks
---- that f submitted.
+--- guarded(f) -> true and f()'s results, once the tasks that f submitted are done; or false after
+--- printing the error.
 function M.guarded(f)
   local results = {xpcall(f, explain)}
   lib.C.nn_clear_interrupt()
+  M.interrupted = results[2] == "interrupted" and not results[1]
   if not results[1] then
-    M.interrupted = results[2] == "interrupted"
     M.complain(results[2])
     return false
   end
-  M.interrupted = false
   if lib.C.nn_sync() < 0 then
     local message = ffi.string(lib.C.nn_error())
     lib.C.nn_clear_interrupt()
@@ -104,40 +101,29 @@ function M.guarded(f)
   return unpack(results, 1, table.maxn(results))
 end
 
---- show(...): prints values, one under the other.
-function M.show(...)
-  for i = 1, select("#", ...) do
-    local value = select(i, ...)
-    local good, text = M.guarded(function() return pretty.value(value) end)
-    if good then print(text) end
-  end
-end
-
---- run(unit) -> whether it went well. Its values are shown.
-function M.run(unit)
+-- Runs a unit (see code.lua) and prints its values, one under the other. Returns whether it ended
+-- without an error.
+local function run(unit)
   jit.off(unit.chunk, true)
   local results = {M.guarded(unit.chunk)}
-  if not results[1] then return false end
   local count = table.maxn(results)
+  if not results[1] then return false end
   if count > 1 then rawset(_G, "ans", results[2]) end
-  if not unit.silent then M.show(unpack(results, 2, count)) end
+  for i = 2, unit.silent and 1 or count do
+    local good, text = M.guarded(function() return pretty.value(results[i]) end)
+    if good then print(text) end
+  end
   return true
 end
 
-local function declare(name) declared[name] = true end
-
---- compile(text) -> list of units (see code.lua); nil where it is no code, which has been told.
-function M.compile(text)
-  local units, err = code.units(text, declare)
-  if not units then M.complain("error: " .. err .. elsewhere.syntax(text)) end
-  return units
-end
-
---- evaluate(text): runs it, up to the first error.
+--- evaluate(text) -> whether it compiled and ran; stops at the first error, which is printed.
 function M.evaluate(text)
-  for _, unit in ipairs(M.compile(text) or {}) do
-    if not M.run(unit) then return end
+  local units, err = code.units(text, function(name) declared[name] = true end)
+  if not units then M.complain("error: " .. err .. hints.syntax(text)) end
+  for _, unit in ipairs(units or {}) do
+    if not run(unit) then return false end
   end
+  return units ~= nil
 end
 
 return M

@@ -1,5 +1,5 @@
--- Text as a terminal shows it: UTF-8 characters with what combines with them, and how many columns
--- each takes (libc's wcwidth). Positions are byte offsets: `at` is between bytes at and at + 1.
+-- Text as a terminal shows it: UTF-8 characters with their combining marks, and the columns each
+-- takes (libc's wcwidth). Positions are byte offsets: `at` is between bytes at and at + 1.
 local ffi = require "ffi"
 
 ffi.cdef [[
@@ -9,18 +9,18 @@ ffi.cdef [[
 
 local M = {}
 
-M.tab_width = 4
-local prepared
+local tab_width = 4
+local has_locale
 
 -- wcwidth knows Unicode in a UTF-8 locale only; nothing else of Lua or the engine asks for one.
-local function wide(code)
-  if not prepared then
-    prepared = ffi.C.setlocale(0, "C.UTF-8") ~= nil or ffi.C.setlocale(0, "") ~= nil
+local function wcwidth(code)
+  if not has_locale then
+    has_locale = ffi.C.setlocale(0, "C.UTF-8") ~= nil or ffi.C.setlocale(0, "") ~= nil
   end
   return ffi.C.wcwidth(code)
 end
 
--- The code point that starts behind `at`, and its length; nil and 1 for a byte that starts none.
+-- The code point that starts at offset `at`, and its length; nil and 1 for an invalid byte.
 local function decode(text, at)
   local a = text:byte(at + 1)
   if a < 0x80 then return a, 1 end
@@ -35,18 +35,17 @@ local function decode(text, at)
   return code, length
 end
 
--- Columns of a code point: 2 for "^A" of a control character, and 4 for "<ff>" of a bad byte.
+-- Columns of a code point: 2 for "^A" of a control character, 4 for "<ff>" of an invalid byte.
 local function columns_of(code)
   if not code then return 4 end
-  if code == 9 then return M.tab_width end
+  if code == 9 then return tab_width end
   if code < 32 or code == 127 then return 2 end
   if code < 127 then return 1 end
-  local n = wide(code)
+  local n = wcwidth(code)
   return n < 0 and 1 or n
 end
 
---- next(text, at) -> the offset behind the character there with all that combines with it, and its
---- columns.
+--- next(text, at) -> the offset after the character there and its combining marks, and its columns.
 function M.next(text, at)
   if at >= #text then return #text, 0 end
   local code, length = decode(text, at)
@@ -54,7 +53,7 @@ function M.next(text, at)
   while last < #text and (code or 0) >= 32 do
     local mark
     mark, length = decode(text, last)
-    if not mark or mark < 128 or wide(mark) ~= 0 then break end
+    if not mark or mark < 128 or wcwidth(mark) ~= 0 then break end
     last = last + length
   end
   return last, width
@@ -62,19 +61,12 @@ end
 
 --- previous(text, at) -> the offset before the character that ends there.
 function M.previous(text, at)
-  local line, last = 0, 0
-  for i = at - 1, 1, -1 do
-    if text:byte(i) == 10 then
-      line = i
-      break
-    end
-  end
-  local here = line
+  local here, last = M.line_start(text, math.max(0, at - 1)), 0
   while here < at do last, here = here, (M.next(text, here)) end
   return last
 end
 
---- width(text) -> its columns. Escape sequences for colours count nothing.
+--- width(text) -> its columns. Escape sequences for colours take none.
 function M.width(text)
   text = text:gsub("\27%[[%d;]*m", "")
   if not text:find "[^\32-\126]" then return #text end
@@ -86,9 +78,9 @@ function M.width(text)
   return total
 end
 
---- visible(character) -> it as it may be written to a terminal.
+--- visible(character) -> what to write to a terminal for it.
 function M.visible(character)
-  if character == "\t" then return (" "):rep(M.tab_width) end
+  if character == "\t" then return (" "):rep(tab_width) end
   local first = character:byte()
   if first < 32 then return "^" .. string.char(first + 64) .. character:sub(2) end
   if first == 127 then return "^?" end
@@ -96,16 +88,23 @@ function M.visible(character)
   return character
 end
 
---- clip(text, columns) -> its beginning that fits, with "..." for what does not.
-function M.clip(text, room)
-  if M.width(text) <= room then return text end
-  local at, used = 0, 0
-  while at < #text do
-    local behind, width = M.next(text, at)
-    if used + width > room - 3 then break end
-    at, used = behind, used + width
+--- fit(text, from, to, columns) -> the largest offset up to `to` such that the text after `from`
+--- takes no more than so many columns.
+function M.fit(text, from, to, columns)
+  local used = 0
+  while from < to do
+    local after, width = M.next(text, from)
+    used = used + width
+    if used > columns then break end
+    from = after
   end
-  return text:sub(1, at) .. "..."
+  return from
+end
+
+--- clip(text, columns) -> the text, or as much as fits with "..." at its end.
+function M.clip(text, columns)
+  if M.width(text) <= columns then return text end
+  return text:sub(1, M.fit(text, 0, #text, columns - 3)) .. "..."
 end
 
 local function is_word(text, i) return text:find("^[%w_\128-\255]", i) ~= nil end
@@ -117,14 +116,14 @@ function M.word_start(text, at)
   return at
 end
 
---- word_end(text, at) -> where the word behind `at` ends.
+--- word_end(text, at) -> where the word after `at` ends.
 function M.word_end(text, at)
   while at < #text and not is_word(text, at + 1) do at = at + 1 end
   while at < #text and is_word(text, at + 1) do at = at + 1 end
   return at
 end
 
---- line_start(text, at), line_end(text, at) -> offsets of the line that `at` is in.
+--- line_start(text, at), line_end(text, at) -> offsets of the line that contains `at`.
 function M.line_start(text, at)
   while at > 0 and text:byte(at) ~= 10 do at = at - 1 end
   return at
@@ -133,7 +132,14 @@ function M.line_end(text, at)
   return (text:find("\n", at + 1, true) or #text + 1) - 1
 end
 
---- wrap(text, columns) -> list of its lines, those that are longer broken at spaces.
+--- lines(text) -> list of its lines.
+function M.lines(text)
+  local list = {}
+  for line in (text .. "\n"):gmatch "(.-)\n" do list[#list + 1] = line end
+  return list
+end
+
+--- wrap(text, columns) -> list of its lines, broken at spaces where they are longer.
 function M.wrap(text, columns)
   local list = {}
   for _, line in ipairs(M.lines(text)) do
@@ -147,13 +153,6 @@ function M.wrap(text, columns)
     end
     list[#list + 1] = line
   end
-  return list
-end
-
---- lines(text) -> list of its lines.
-function M.lines(text)
-  local list = {}
-  for line in (text .. "\n"):gmatch "(.-)\n" do list[#list + 1] = line end
   return list
 end
 

@@ -10,7 +10,7 @@ const int32_t bad_numbers[] = {-1, INT32_MIN, INT32_MAX, 1000};
 
 }  // namespace
 
-TEST_CASE("the C API says what it is made of") {
+TEST_CASE("the C API reports its versions and parts") {
     const std::string version = nn_version();
     for (const char* part : {"nnlua ", "LuaJIT ", "StarPU ", "BLAS ", "CUDA "})
         CHECK_THAT(version, says(part));
@@ -18,7 +18,7 @@ TEST_CASE("the C API says what it is made of") {
     CHECK(nn_kernel_count() > 100);
 }
 
-TEST_CASE("every op and every kernel can be described to its last part, and no further") {
+TEST_CASE("every part of every op and kernel has a description, and no others do") {
     for (int op = 0; op < nn_op_count(); ++op) {
         nn_op_info_t info;
         REQUIRE_OK(nn_op_info(op, &info));
@@ -44,7 +44,7 @@ TEST_CASE("every op and every kernel can be described to its last part, and no f
     }
 }
 
-TEST_CASE("numbers of ops and kernels out of range are errors") {
+TEST_CASE("indices of ops and kernels out of range are errors") {
     const Library library;
     for (int32_t bad : bad_numbers) {
         INFO(bad);

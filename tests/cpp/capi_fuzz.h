@@ -1,6 +1,6 @@
-// What the room of random calls (capi_fuzz_test.cc) works with: random arguments, the handles that
-// calls gave, and, in capi_fuzz_inspection.cc, the calls that ask rather than compute:
-// descriptions, profiles, plans, memories, and files that are written in the background.
+// The base of the random calls in capi_fuzz_test.cc: random arguments, the handles that calls
+// returned, and, in capi_fuzz_inspection.cc, the calls that compute nothing: descriptions,
+// profiles, plans, memory nodes, and files that are written in the background.
 #pragma once
 #include <climits>
 #include <cmath>
@@ -84,7 +84,7 @@ protected:
     int sums();
 
 private:
-    const std::string path;  // of the files: one is written over the other
+    const std::string path;  // of all files: each replaces the last
 };
 
 }  // namespace nn::capi_test

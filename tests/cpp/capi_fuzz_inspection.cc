@@ -1,4 +1,4 @@
-// Random calls that ask rather than compute, and of files: see capi_fuzz.h.
+// Random calls that compute nothing, and calls on files: see capi_fuzz.h.
 #include <unistd.h>
 
 #include "tests/cpp/capi_fuzz.h"
@@ -54,7 +54,7 @@ int FuzzInspection::profile() {
     }
 }
 
-// Not with times that are measured for it, which takes a second.
+// Never measures task times for a plan, which takes a second.
 int FuzzInspection::plans() {
     const nn_ref p = program(), x = tensor();
     nn_program_plan_t plan;
@@ -69,7 +69,7 @@ int FuzzInspection::plans() {
     }
 }
 
-// What is made where there is no worker is refused; then tasks run anywhere again.
+// Tasks for a device without workers are refused; afterwards tasks may run anywhere again.
 int FuzzInspection::places() {
     const nn_ref x = tensor();
     int64_t used[4], limit[4];

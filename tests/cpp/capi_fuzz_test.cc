@@ -1,9 +1,9 @@
 // Random calls of the whole C API: live, stale and forged handles, arguments in and out of range,
-// missing pointers, in any state. Whatever comes, a call returns a status, leaves a message where
-// it refuses, and the library works afterwards. Only what the API cannot know is kept right: that a
-// pointer points at as much memory as its count says, and the parameters of kernels run directly.
-// NNLUA_FUZZ_SEED=1000 makes other calls; NNLUA_FUZZ_LOG=1 prints each before it is made, to find a
-// crash.
+// missing pointers, in any state. Every call returns a status, leaves a message if it refuses, and
+// the library works afterwards. Only what the API cannot check is always correct: pointers refer to
+// as much memory as their count says, and kernels that run directly get valid parameters.
+// NNLUA_FUZZ_SEED=1000 makes other calls; NNLUA_FUZZ_LOG=1 prints each call before it runs, to find
+// a crash.
 #include "tests/cpp/capi_fuzz.h"
 
 #include <cstdio>
@@ -50,7 +50,7 @@ private:
             if ((at -= call.weight) < 0) return call;
         return calls[0];
     }
-    // Mostly of the kind declared; lists live in `lists`, which the call outlives.
+    // Mostly of the declared kind. `lists` owns the numbers until the call returns.
     nn_value value(const nn_attribute_info& a) {
         static const char* const dtypes[] = {"f32", "f64", "bf16", "i32",
                                              "i64", "u8",  "bool", "f8"};
@@ -94,7 +94,7 @@ private:
             if (status == NN_OK && out[i].slot) keep(out[i]);
         return status;
     }
-    // Something of a known dtype and a shape that fits others now and then.
+    // A tensor of any dtype and a small shape, which sometimes fits other tensors.
     int make() {
         static const char* const dtypes[] = {"f32", "f32", "f64", "bf16",
                                              "i32", "i64", "u8",  "bool"};
@@ -252,8 +252,8 @@ private:
         if (one_in(2)) return nn_copy_f64(perhaps(raw), any32(), count, perhaps(doubles));
         return nn_copy_from_f64(perhaps(doubles), any32(), count, perhaps(raw));
     }
-    // One byte is in every tile. Other kernels take any number of operands, and no parameters of
-    // the right size.
+    // Fills one byte, which every tile has. Other kernels get any number of operands, and
+    // parameters of a wrong size.
     int task() {
         const nn_fill_params params{1, 3};
         nn_task_operand uses[16];
@@ -314,7 +314,7 @@ const std::vector<Fuzzer::Call> Fuzzer::calls = {
 
 }  // namespace
 
-TEST_CASE("100,000 random calls are answered and leave a library that works") {
+TEST_CASE("100,000 random calls return, and the library works afterwards") {
     const char* const wanted = std::getenv("NNLUA_FUZZ_SEED");
     const uint64_t seed = (wanted ? std::strtoull(wanted, nullptr, 10) : 0) + GENERATE(1, 2, 3, 4);
     INFO("seed " << seed);

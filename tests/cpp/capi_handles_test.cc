@@ -1,5 +1,5 @@
-// The C API: handles that are stale, released, zero or forged, scopes, calls in the wrong state of
-// a recording, single tasks, and use after a shutdown.
+// The C API: stale, released, zero and forged handles, scopes, calls in the wrong state of a
+// recording, single tasks, and use after a shutdown.
 #include <climits>
 
 #include "tests/cpp/capi_test.h"
@@ -7,7 +7,7 @@
 namespace nn::capi_test {
 namespace {
 
-// Every handle that is not a live tensor: absent, out of range, of another generation, released, a
+// Handles that are not live tensors: zero, out of range, of another generation, released, of a
 // program.
 std::vector<nn_ref> bad_tensors(nn_ref live) {
     const nn_ref released = neg(live);
@@ -43,7 +43,7 @@ nn_task_operand operand(nn_ref tensor, int mode, int64_t tile = 0) { return {ten
 
 }  // namespace
 
-TEST_CASE("a handle that is no live tensor is an error of every function that takes one") {
+TEST_CASE("every function that takes a tensor refuses a handle that is not a live one") {
     const Library library;
     const nn_ref x = full({2}, 1);
     double buffer[2];
@@ -79,7 +79,7 @@ TEST_CASE("a handle that is no live tensor is an error of every function that ta
     CHECK(values(x) == std::vector<double>{1, 1});
 }
 
-TEST_CASE("a handle that is no live program is an error, and a tensor is none") {
+TEST_CASE("every function that takes a program refuses other handles, tensors too") {
     const Library library;
     const Recorded r;
     nn_ref out;
@@ -98,7 +98,7 @@ TEST_CASE("a handle that is no live program is an error, and a tensor is none") 
     CHECK_REFUSED(nn_program_run(&r.program, &r.x, 1, &out, 1), "not a live program");
 }
 
-TEST_CASE("releasing twice, nothing, or what never was changes nothing") {
+TEST_CASE("releasing a handle twice, a zero handle or a forged one has no effect") {
     const Library library;
     const nn_ref x = full({2}, 1);
     for (const nn_ref& bad : bad_tensors(x)) REQUIRE_OK(nn_release(&bad));
@@ -107,7 +107,7 @@ TEST_CASE("releasing twice, nothing, or what never was changes nothing") {
     REQUIRE_OK(nn_release(&x));
     REQUIRE_OK(nn_release(&x));
     CHECK(tensors_alive() == alive - 1);
-    const nn_ref y = full({2}, 5);  // perhaps in x's slot
+    const nn_ref y = full({2}, 5);  // perhaps in x's entry of the handle table
     REQUIRE_OK(nn_release(&x));
     CHECK(values(y) == std::vector<double>{5, 5});
 }
@@ -123,7 +123,7 @@ TEST_CASE("a released input of a task in flight is still read") {
     CHECK(tensors_alive() == 0);
 }
 
-TEST_CASE("a scope releases what was made in it but for what is kept, which the outer one gets") {
+TEST_CASE("a scope releases what was made in it; what it keeps moves to the outer scope") {
     const Library library;
     const nn_ref before = full({1}, 1);
     REQUIRE_OK(nn_scope_begin());
@@ -146,7 +146,7 @@ TEST_CASE("a scope releases what was made in it but for what is kept, which the 
     CHECK_REFUSED(nn_scope_end(nullptr, 0), "none is open");
 }
 
-TEST_CASE("calls that need a recording refuse without one, and begin refuses within one") {
+TEST_CASE("calls that need a recording fail without one, and a recording cannot begin in another") {
     const Library library;
     const nn_ref x = full({2}, 1);
     nn_ref out{7, 7};
@@ -169,7 +169,7 @@ TEST_CASE("calls that need a recording refuse without one, and begin refuses wit
     check_usable();
 }
 
-TEST_CASE("reading, writing and running refuse while recording, and the recording goes on") {
+TEST_CASE("reading, writing and running fail while recording, and the recording continues") {
     const Library library;
     const Recorded r;
     double buffer[2] = {};
@@ -192,7 +192,7 @@ TEST_CASE("reading, writing and running refuse while recording, and the recordin
     CHECK_REFUSED(apply("neg", {y}, {}, &out), "exists only inside");
 }
 
-TEST_CASE("a recording that cannot be a program ends, and the next one works") {
+TEST_CASE("a recording that cannot become a program ends, and the next one works") {
     const Library library;
     const nn_ref x = full({2}, 1);
     nn_ref program{7, 7}, empty;
@@ -209,7 +209,7 @@ TEST_CASE("a recording that cannot be a program ends, and the next one works") {
     Recorded();
 }
 
-TEST_CASE("a program wants the inputs it was made for and room for its results") {
+TEST_CASE("a program requires inputs like the recorded ones, and room for its results") {
     const Library library;
     const Recorded r;
     nn_ref out[2] = {{7, 7}, {7, 7}};
@@ -230,7 +230,7 @@ TEST_CASE("a program wants the inputs it was made for and room for its results")
     CHECK(out[1].slot == 7);
 }
 
-TEST_CASE("a scope that ends within a recording frees no task of it") {
+TEST_CASE("a scope that ends in a recording keeps the recorded tasks") {
     const Library library;
     const nn_ref x = full({2}, 3);
     nn_ref input, program, out;
@@ -246,7 +246,7 @@ TEST_CASE("a scope that ends within a recording frees no task of it") {
     CHECK(values(out)[0] == -3);
 }
 
-TEST_CASE("a single task runs a kernel on tiles, and a wrong one is refused") {
+TEST_CASE("a single task runs a kernel on tiles, and an invalid one is refused") {
     const Library library;
     const nn_ref x = full({4}, 1);
     nn_ref view, cut;
@@ -286,7 +286,7 @@ TEST_CASE("a single task runs a kernel on tiles, and a wrong one is refused") {
     check_usable();
 }
 
-TEST_CASE("a task for a device that the kernel has not is refused") {
+TEST_CASE("a task on a device that its kernel does not support is refused") {
     const Library library;
     int32_t cpus, gpus;
     REQUIRE_OK(nn_workers(&cpus, &gpus));
@@ -327,7 +327,7 @@ TEST_CASE("after a shutdown old handles are stale and new tensors work") {
     Recorded();
 }
 
-TEST_CASE("results may be given up in any order with their program, also across shutdowns") {
+TEST_CASE("results and their program may be released in any order, also across shutdowns") {
     for (int order = 0; order < 6; ++order) {
         const Library library(1 + order % 2);
         const Recorded r;

@@ -1,10 +1,10 @@
-// The C API's part in plans: where a step and its parts begin, what tensors are, and the result.
+// Plans in the C API: marks of a step and its microbatches, kinds of tensors, and the result.
 #include "tests/cpp/capi_test.h"
 
 namespace nn::capi_test {
 namespace {
 
-TEST_CASE("a plan counts what follows the beginning of the step, by kind") {
+TEST_CASE("a plan covers what follows the mark of the step, by kind") {
     const Library library;
     nn_ref weight, program, result;
     REQUIRE_OK(nn_record_begin());
@@ -31,7 +31,7 @@ TEST_CASE("a plan counts what follows the beginning of the step, by kind") {
     CHECK_REFUSED(nn_program_plan(&program, 0, 0, &plan), "0 steps, not 1 to 9");
 }
 
-TEST_CASE("marks outside of a recording, unknown kinds and stale programs are refused") {
+TEST_CASE("marks outside a recording, unknown kinds and stale programs are refused") {
     const Library library;
     const nn_ref x = full({2}, 1);
     nn_program_plan_t plan;

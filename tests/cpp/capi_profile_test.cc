@@ -1,11 +1,11 @@
-// Profiles through the C API: what nn_profile_stop and the functions after it tell, and refuse.
+// Profiles through the C API: what nn_profile_stop and its queries return, and what they refuse.
 #include <cmath>
 
 #include "tests/cpp/capi_test.h"
 
 namespace nn::capi_test {
 
-TEST_CASE("a stopped profile tells of its tasks, workers, groups and spans") {
+TEST_CASE("a stopped profile describes its tasks, workers, groups and spans") {
     const Library library;
     const nn_ref x = full({4}, 2);
     int32_t layer = 0, before = -1;
@@ -66,7 +66,7 @@ TEST_CASE("a stopped profile tells of its tasks, workers, groups and spans") {
     check_usable();
 }
 
-TEST_CASE("a profile refuses what there is not") {
+TEST_CASE("a profile refuses unknown tasks, workers, groups and spans") {
     const Library library;
     nn_profile_info_t info;
     CHECK_REFUSED(nn_profile_stop(&info), "none is under way; nn_profile(1) starts one");

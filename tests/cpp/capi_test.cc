@@ -1,5 +1,5 @@
-// The C API: what every function does with good arguments, and that bad ones (NULL, out of range,
-// of the wrong size) give a status and a message.
+// The C API: what every function does with valid arguments, and that invalid ones (NULL, out of
+// range, of a wrong size) give a status and a message.
 #include "tests/cpp/capi_test.h"
 
 #include <climits>
@@ -7,7 +7,7 @@
 #include <numeric>
 
 namespace nn::capi_test {
-TEST_CASE("the bytes of a tensor in each memory are told, none before it has a value") {
+TEST_CASE("a tensor reports its bytes in each memory node, none before it has a value") {
     const Library library;
     int64_t bytes[8];
     int32_t count = 8;
@@ -55,7 +55,7 @@ TEST_CASE("clearing the profile keeps the count of all tasks") {
     CHECK(after.unfinished == 0);
 }
 
-TEST_CASE("a missing place for a result is an error of every function that has one") {
+TEST_CASE("every function with a result refuses a NULL pointer for it") {
     const Library library;
     const nn_ref x = full({2}, 1);
     const int64_t whole = 0;
@@ -96,7 +96,7 @@ TEST_CASE("a missing place for a result is an error of every function that has o
     check_usable();
 }
 
-TEST_CASE("devices out of range, and schedulers that do not exist, are errors") {
+TEST_CASE("numbers of devices out of range and unknown schedulers are errors") {
     const Library library;
     for (int32_t bad : {-1, INT32_MIN, INT32_MAX, 1025})
         CHECK_REFUSED(nn_configure(bad, "", -1, 0, 0), "CPU workers");
@@ -113,7 +113,7 @@ TEST_CASE("devices out of range, and schedulers that do not exist, are errors") 
     CHECK_REFUSED(nn_configure(1, nullptr, -1, 0, 0), "before the first tensor");
 }
 
-TEST_CASE("a tensor says its shape, dtype, cuts and bytes") {
+TEST_CASE("a tensor reports its shape, dtype, cuts and bytes") {
     const Library library;
     const nn_ref x = full({4, 6}, 1, "f32");
     nn_ref y;
@@ -139,7 +139,7 @@ TEST_CASE("a tensor says its shape, dtype, cuts and bytes") {
         CHECK_REFUSED(nn_cuts(&y, bad, cuts, 3, &count), "there is no axis");
 }
 
-TEST_CASE("reading and writing need a place and the exact number of bytes") {
+TEST_CASE("reading and writing need a buffer of the exact number of bytes") {
     const Library library;
     const nn_ref x = full({2}, 1);
     double buffer[2] = {3, 4};
@@ -153,7 +153,7 @@ TEST_CASE("reading and writing need a place and the exact number of bytes") {
     CHECK(values(x) == std::vector<double>{3, 4});
 }
 
-TEST_CASE("tile sizes must be there for every axis and not negative") {
+TEST_CASE("tile sizes are needed for every axis and cannot be negative") {
     const Library library;
     const nn_ref x = full({4, 6}, 1);
     nn_ref y;
@@ -193,7 +193,7 @@ TEST_CASE("an op with wrong counts, kinds or values of arguments is refused by n
     check_usable();
 }
 
-TEST_CASE("an attribute of a wrong kind, or with a wrong list or slot, is refused") {
+TEST_CASE("an attribute of a wrong kind, or with a wrong list or scalar, is refused") {
     const Library library;
     nn_ref out;
     const auto full_of = [&](nn_value shape, nn_value value, nn_value dtype) {
@@ -223,11 +223,11 @@ TEST_CASE("an attribute of a wrong kind, or with a wrong list or slot, is refuse
                   "more elements than can be counted");
     CHECK_REFUSED(full_of(list(Numbers(9, 1)), one, dtype), "at most 8");
     for (double bad : {-1.0, 1e300, double(NAN), double(INT32_MAX)})
-        CHECK_REFUSED(full_of(shape, {4, 0, bad, nullptr, nullptr}, dtype), "no scalar slot");
+        CHECK_REFUSED(full_of(shape, {4, 0, bad, nullptr, nullptr}, dtype), "no scalar");
     REQUIRE_OK(full_of(number(2), one, {}));
 }
 
-TEST_CASE("the error of a kernel comes with the next call that touches tensors, once") {
+TEST_CASE("the next call that uses tensors reports the error of a kernel, once") {
     const Library library;
     const nn_ref x = full({3}, 1), index = full({1}, 7, "i64");
     nn_ref y;
@@ -241,7 +241,7 @@ TEST_CASE("the error of a kernel comes with the next call that touches tensors, 
     check_usable();
 }
 
-TEST_CASE("what does not fit the budget is NN_OUT_OF_MEMORY, and a negative budget an error") {
+TEST_CASE("exceeding the budget is NN_OUT_OF_MEMORY, and a negative budget is an error") {
     const Library library;
     nn_ref out;
     CHECK_REFUSED(nn_memory_budget(-1), "-1 bytes");
@@ -259,7 +259,7 @@ TEST_CASE("what does not fit the budget is NN_OUT_OF_MEMORY, and a negative budg
     check_usable();
 }
 
-TEST_CASE("an interrupt stops the calls that work, until it is cleared or deferred") {
+TEST_CASE("an interrupt stops calls that submit or wait, until it is cleared or deferred") {
     const Library library;
     const nn_ref x = full({2}, 1);
     int32_t flag = -1;
@@ -287,7 +287,7 @@ TEST_CASE("an interrupt stops the calls that work, until it is cleared or deferr
     check_usable();
 }
 
-TEST_CASE("scalar slots hold numbers, and unknown ones are errors") {
+TEST_CASE("scalars hold numbers, and unknown ones are errors") {
     const Library library;
     int32_t id = -1;
     double value = 0;
@@ -301,14 +301,14 @@ TEST_CASE("scalar slots hold numbers, and unknown ones are errors") {
     CHECK(values(x)[0] == 3.5);
     REQUIRE_OK(nn_slot_free(id));
     for (int32_t bad : {id, -1, INT32_MIN, INT32_MAX}) {
-        CHECK_REFUSED(nn_slot_get(bad, &value), "no scalar slot");
-        CHECK_REFUSED(nn_slot_set(bad, 1), "no scalar slot");
-        CHECK_REFUSED(nn_slot_add(bad, 1), "no scalar slot");
-        CHECK_REFUSED(nn_slot_free(bad), "no scalar slot");
+        CHECK_REFUSED(nn_slot_get(bad, &value), "no scalar");
+        CHECK_REFUSED(nn_slot_set(bad, 1), "no scalar");
+        CHECK_REFUSED(nn_slot_add(bad, 1), "no scalar");
+        CHECK_REFUSED(nn_slot_free(bad), "no scalar");
     }
 }
 
-TEST_CASE("the random state can be read, set and moved on") {
+TEST_CASE("the random state can be read, set and advanced") {
     const Library library;
     uint64_t seed = 0, counter = 9;
     int64_t drawn = -1;
@@ -323,7 +323,7 @@ TEST_CASE("the random state can be read, set and moved on") {
     CHECK(drawn == 41);
 }
 
-TEST_CASE("host numbers of every dtype go to doubles and back") {
+TEST_CASE("host numbers of every dtype convert to doubles and back") {
     const double in[] = {0, 1, 5, 3};
     for (int dtype = 0; dtype < dtype_count; ++dtype) {
         INFO(dtype_name(Dtype(dtype)));

@@ -1,5 +1,5 @@
-// What the tests of the C API share: the library for the length of one test, calls that are
-// checked, and ops found and applied by name.
+// Shared by the tests of the C API: the library for one test, checked calls, and ops applied by
+// name.
 #pragma once
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bindings/nn.h"
-#include "engine/runtime.h"
+#include "engine/runtime/interrupts.h"
 #include "tests/cpp/kernel_test.h"
 
 namespace nn::capi_test {
@@ -15,7 +15,7 @@ namespace nn::capi_test {
 using Numbers = std::vector<int64_t>;
 constexpr int f32 = 0, f64 = 1, i64 = 4;
 
-// Whatever a test leaves open or alive is gone at its end.
+// The library for one test; its end removes whatever the test left open.
 struct Library {
     explicit Library(int cpus = 2) { nn_configure(cpus, "", -1, 0, 0); }
     Library(const Library&) = delete;
@@ -27,12 +27,12 @@ struct Library {
         }
         nn_memory_budget(0);
         nn_shutdown();
-        nn_sync();  // takes the error of a kernel that nobody asked for
+        nn_sync();  // clears an unread error of a kernel
         nn_configure(0, nullptr, -1, 0, 0);
     }
 };
 
-// What a refused call says; "" where it was not refused, or said nothing.
+// The message of a refused call; "" if it succeeded or left no message.
 inline std::string refusal(int status) {
     if (status != NN_ERROR && status != NN_OUT_OF_MEMORY && status != NN_INTERRUPTED) return "";
     return nn_error();

@@ -1,6 +1,6 @@
-// What the engine's tests share: a session of the engine for each test, tensors made from and read
-// back as host values, random shapes and cuts, and kernels that only tests need (one that waits
-// until it is let go, one that notes when it ran).
+// Shared by the engine's tests: a session of the engine for each test, tensors made from and read
+// back as host values, random shapes and cuts, and kernels for tests (one that blocks until it is
+// released, one that records when it ran).
 #pragma once
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -9,13 +9,19 @@
 #include <mutex>
 #include <thread>
 
-#include "engine/error.h"
-#include "engine/memory.h"
-#include "engine/op.h"
-#include "engine/profile.h"
-#include "engine/program.h"
-#include "engine/rules.h"
-#include "engine/runtime.h"
+#include "engine/base/error.h"
+#include "engine/graph/recording.h"
+#include "engine/graph/scalars.h"
+#include "engine/memory/admission.h"
+#include "engine/memory/arena.h"
+#include "engine/ops/op.h"
+#include "engine/rules/rules.h"
+#include "engine/runtime/host_copy.h"
+#include "engine/runtime/interrupts.h"
+#include "engine/runtime/replay.h"
+#include "engine/runtime/session.h"
+#include "engine/runtime/waits.h"
+#include "engine/runtime/workers.h"
 #include "tests/cpp/kernel_test.h"
 
 namespace nn::engine_test {
@@ -23,10 +29,10 @@ namespace nn::engine_test {
 using test::Random;
 using Integers = std::vector<int64_t>;
 
-// The engine for the length of one test. Whatever the test leaves behind is gone at its end, also
-// when it fails half-way.
+// The engine for one test. Its end removes whatever the test left behind, also when the test fails
+// half-way.
 struct Session {
-    explicit Session(int cpus = 2, const char* scheduler = "") { configure({cpus, scheduler}); }
+    explicit Session(int cpus = 2, const char* scheduler = "") { configure({{cpus}, scheduler}); }
     Session(const Session&) = delete;
     ~Session() {
         abort_recording();
@@ -34,7 +40,7 @@ struct Session {
         defer_interrupts(false);
         shutdown();
         try {
-            check_pending();  // the error of a kernel that nobody asked for
+            check_pending();  // clears an unread error of a kernel
         } catch (const Error&) {
         }
         set_budget(0);
@@ -55,7 +61,7 @@ inline auto contains(const std::string& text) { return Catch::Matchers::Contains
 
 // --- tensors ---
 
-// Element i, row-major, is first + i: no two elements are alike, so a mix-up shows.
+// Element i, row-major, is first + i: elements differ, so that any mix-up shows.
 inline Integers numbered(int64_t count, int64_t first = 0) {
     Integers out;
     for (int64_t i = 0; i < count; ++i) out.push_back(first + i);
@@ -119,18 +125,16 @@ inline Tensor op(const char* name, const std::vector<Tensor>& inputs,
 
 // Records f for arguments like these, as nn.compile does.
 using Function = std::function<std::vector<Tensor>(const std::vector<Tensor>&)>;
-inline std::shared_ptr<Program> compile(const std::vector<Tensor>& like, const Function& f) {
+inline std::shared_ptr<Replay> compile(const std::vector<Tensor>& like, const Function& f) {
     begin_recording();
     try {
         std::vector<Tensor> inputs;
         for (const Tensor& x : like) {
             inputs.emplace_back(x.grid(), x.dtype());
-            for (int64_t i = 0; i < x.tiles(); ++i) inputs.back().tile(i)->set_recorded();
+            for (int64_t i = 0; i < x.tiles(); ++i) inputs.back().tile(i)->recorded = true;
         }
         const std::vector<Tensor> outputs = f(inputs);
-        const std::shared_ptr<Program> program = end_recording();
-        program->finish(inputs, outputs);
-        return program;
+        return std::make_shared<Replay>(end_recording(inputs, outputs));
     } catch (...) {
         abort_recording();
         throw;
@@ -184,14 +188,14 @@ struct empty_params {
     int64_t unused;
 };
 
-// A kernel that runs until it is let go: whatever comes after it is certainly still in flight.
+// A kernel that runs until it is released: later tasks are certainly still in flight.
 struct Gate {
     static inline std::atomic<bool> closed{false};
     static inline std::atomic<int> waiting{0};
     Gate() { closed = true, waiting = 0; }
     ~Gate() { open(); }
     static void open() { closed = false; }
-    // Waits until a worker stands at the gate; false when none comes within ten seconds.
+    // Waits until a worker runs the kernel; false if none does within ten seconds.
     static bool reached() {
         for (int i = 0; i < 10000 && !waiting; ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -209,7 +213,7 @@ inline void emit_gate(const TilePtr& tile) {
     task("test_gate", Dtype::i64).use(updates(tile)).params(empty_params{}).emit();
 }
 
-// y = y * 31 + a + value, modulo 2^64: tells every order of writes from every other.
+// y = y * 31 + a + value, modulo 2^64: different orders of writes give different results.
 struct mix_params {
     uint64_t value;
 };
@@ -221,7 +225,7 @@ inline void mix(const KernelCall& call) {
 inline const KernelRegistrar mix_kernel("test_mix", Isa::baseline, "y:rw a:r?", "mix_params",
                                         sizeof(mix_params), mix);
 
-// Notes a number, which a slot may give; tells what ran, how often and with which value.
+// Records a number, which may come from a scalar: what ran, how often and with which value.
 struct note_params {
     double value;
 };

@@ -1,33 +1,37 @@
-// The simulation behind plans: on programs made by hand, whose course is known, for one worker and
-// for two; and what a recorded program becomes.
-#include "engine/plan.h"
+// The simulation behind plans: graphs made by hand with a known schedule, for one and two workers;
+// and the graph of a recorded program.
+#include "engine/plan/plan.h"
 
+#include "engine/machine/machine.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
 namespace {
 
-// A graph in the making. Tasks take whole seconds; tiles are numbered in the order of their making.
+// Builds a graph. Tasks take whole seconds; tiles are numbered in the order they are made.
 struct Maker {
-    PlanGraph graph;
+    SimulatedStep step;
     uint32_t tile(int64_t bytes, TileKind kind = other_kind, bool persists = false) {
-        graph.blocks.push_back({bytes, kind, persists});
-        return uint32_t(graph.blocks.size() - 1);
+        step.blocks.push_back({bytes, kind, persists});
+        return step.accesses.tiles++;
     }
     void task(double seconds, std::vector<uint32_t> reads, std::vector<uint32_t> writes,
               int priority = 0) {
-        const uint32_t begin = uint32_t(graph.uses.size());
-        for (uint32_t t : reads) graph.uses.push_back({t, Mode::read});
-        for (uint32_t t : writes) graph.uses.push_back({t, Mode::write});
-        graph.nodes.push_back({seconds, priority, begin, uint32_t(graph.uses.size())});
+        for (uint32_t t : reads) step.accesses.add(t, Mode::read);
+        for (uint32_t t : writes) step.accesses.add(t, Mode::write);
+        step.accesses.end_task();
+        step.tasks.push_back({seconds, priority});
+    }
+    SimulationResult run(int workers, int replays = 1, double submission = 0) const {
+        return Simulation(step, replays).run(workers, submission);
     }
 };
 
-double seconds_of(const Maker& m, int workers) { return simulate(m.graph, workers, 1).seconds; }
+double seconds_of(const Maker& m, int workers) { return m.run(workers).seconds; }
 
 }  // namespace
 
-TEST_CASE("a chain takes the sum of its tasks, however many workers there are") {
+TEST_CASE("a chain takes the sum of its tasks for any number of workers") {
     Maker m;
     const uint32_t a = m.tile(1), b = m.tile(1), c = m.tile(1);
     m.task(1, {}, {a});
@@ -35,17 +39,17 @@ TEST_CASE("a chain takes the sum of its tasks, however many workers there are") 
     m.task(3, {b}, {c});
     CHECK(seconds_of(m, 1) == 6);
     CHECK(seconds_of(m, 2) == 6);
-    CHECK(simulate(m.graph, 2, 1).busy == 6);
+    CHECK(m.run(2).busy == 6);
 }
 
-TEST_CASE("independent tasks share the workers, the one of the highest priority first") {
+TEST_CASE("independent tasks run on all workers, the highest priority first") {
     Maker m;
     for (int priority : {1, 2, 3}) m.task(priority, {}, {m.tile(1)}, priority);
     CHECK(seconds_of(m, 1) == 6);
-    CHECK(seconds_of(m, 2) == 3);  // 3 beside 2, then 1
+    CHECK(seconds_of(m, 2) == 3);  // 3 and 2 in parallel, then 1
     Maker other;
     for (int priority : {3, 2, 1}) other.task(4 - priority, {}, {other.tile(1)}, priority);
-    CHECK(seconds_of(other, 2) == 4);  // 1 beside 2, then 3 behind 1
+    CHECK(seconds_of(other, 2) == 4);  // 1 and 2 in parallel, then 3 after 1
 }
 
 TEST_CASE("a fork and a join wait for the longest branch") {
@@ -59,28 +63,28 @@ TEST_CASE("a fork and a join wait for the longest branch") {
     CHECK(seconds_of(m, 2) == 7);
 }
 
-TEST_CASE("a tile is held from the start of its first task to the end of its last") {
+TEST_CASE("a tile takes memory from the start of its first task to the end of its last") {
     Maker m;
     const uint32_t weight = m.tile(100, weights, true);
     const uint32_t a = m.tile(10, activations), b = m.tile(20), c = m.tile(40, gradients);
     m.task(1, {weight}, {a});
     m.task(1, {a}, {b});
     m.task(1, {b}, {c});
-    const PlanResult r = simulate(m.graph, 1, 1);
+    const SimulationResult r = m.run(1);
     CHECK(r.lasting == 100);
-    CHECK(r.peak == 160);  // a is gone when c comes
+    CHECK(r.peak == 160);  // a is freed before c is allocated
     CHECK(r.by_kind[weights] == 100);
     CHECK(r.by_kind[activations] == 0);
     CHECK(r.by_kind[gradients] == 40);
     CHECK(r.by_kind[other_kind] == 20);
 }
 
-TEST_CASE("what two workers do at once is in memory at once") {
+TEST_CASE("tasks that run in parallel take memory together") {
     Maker m;
     for (int i = 0; i < 4; ++i) m.task(1, {}, {m.tile(10)});
-    CHECK(simulate(m.graph, 1, 1).peak == 10);
-    CHECK(simulate(m.graph, 2, 1).peak == 20);
-    CHECK(simulate(m.graph, 8, 1).peak == 40);
+    CHECK(m.run(1).peak == 10);
+    CHECK(m.run(2).peak == 20);
+    CHECK(m.run(8).peak == 40);
 }
 
 TEST_CASE("a later step waits for the tiles that an earlier one still uses") {
@@ -89,84 +93,85 @@ TEST_CASE("a later step waits for the tiles that an earlier one still uses") {
     m.task(1, {}, {a});
     m.task(3, {a}, {b});
     for (int steps : {1, 2, 3, 5}) {
-        const PlanResult r = simulate(m.graph, 2, steps);
+        const SimulationResult r = m.run(2, steps);
         CHECK(r.seconds == 4);
         CHECK(r.peak == 15);
     }
 }
 
-TEST_CASE("submission holds tasks back, and a graph of nothing takes nothing") {
+TEST_CASE("tasks wait for their submission, and an empty graph takes no time") {
     Maker m;
     for (int i = 0; i < 4; ++i) m.task(0.25, {}, {m.tile(1)});
-    CHECK(simulate(m.graph, 4, 1, 1).seconds == 3.25);
-    CHECK(simulate(m.graph, 4, 1, 0).seconds == 0.25);
-    const PlanResult none = simulate(PlanGraph{}, 2);
+    CHECK(m.run(4, 1, 1).seconds == 3.25);
+    CHECK(m.run(4).seconds == 0.25);
+    const SimulationResult none = Maker().run(2);
     CHECK(none.seconds == 0);
     CHECK(none.peak == 0);
 }
 
 TEST_CASE(
-    "a plan is about what follows the beginning of the step, with tiles as the arena rounds") {
+    "a plan covers what follows the mark of the step, with tiles as large as the arena's blocks") {
     const Session session;
     const auto program = compile({}, [&](const std::vector<Tensor>&) {
         const Tensor weight = op("full", {}, {list({1000}), number(0)});
         for (int64_t i = 0; i < weight.tiles(); ++i) weight.tile(i)->kind = weights;
-        recording_program()->begin_step();
+        begin_step();
         return std::vector<Tensor>{weight, op("neg", {op("neg", {weight})})};
     });
-    const PlanResult r = plan(*program, Times::guessed);
+    const SimulationResult r = plan(program->program(), Times::nominal);
     const int64_t one = int64_t(arena_bytes(4000));
-    CHECK(program->tasks().size() == 3);
-    CHECK(program->step_begin() == 1);
+    CHECK(program->program().tasks.size() == 3);
+    CHECK(program->program().step_begin == 1);
     CHECK(one == 4032);
-    CHECK(r.lasting == 2 * one);  // the weight, and the result
+    CHECK(r.lasting == 2 * one);  // the weight and the result
     CHECK(r.peak == 3 * one);
     CHECK(r.by_kind[weights] == one);
-    CHECK(memory_info().in_use == 0);
+    CHECK(arena_info().in_use == 0);
 }
 
-TEST_CASE("tasks of an earlier part of a step come first, and parts wait for those before") {
+TEST_CASE("tasks of an earlier microbatch come first, and microbatches wait for earlier ones") {
     const Session session(2);
-    for (const int tiles : {1, 2}) {  // with one tile two parts are under way, to keep two workers
+    for (const int tiles : {1, 2}) {  // with one tile two workers need two microbatches
         const auto program = compile({}, [&](const std::vector<Tensor>&) {
             const Tensor x = op("full", {}, {list({1000}), number(1)});
-            recording_program()->begin_step();
+            begin_step();
             std::vector<Tensor> sums;
-            for (int part = 0; part < 4; ++part) {
-                recording_program()->begin_part(tiles);
+            for (int i = 0; i < 4; ++i) {
+                begin_microbatch(tiles);
                 sums.push_back(op("sum", {op("neg", {op("neg", {x})})}));
             }
             return sums;
         });
-        const std::vector<Task>& tasks = program->tasks();
+        const std::vector<Task>& tasks = program->program().tasks;
         REQUIRE(tasks.size() == 13);
         for (size_t t = 2; t < tasks.size(); ++t) CHECK(tasks[t].priority < tasks[t - 1].priority);
         const int64_t one = int64_t(arena_bytes(4000)), scalars = 9 * 64;
-        const PlanResult r = simulate(plan_graph(*program, TaskTimes()), 2, 1);
+        const SimulationResult r =
+            Simulation(simulated_step(program->program(), TaskTimes()), 1).run(2);
         CHECK(r.peak >= one * (1 + 4 / tiles));
         CHECK(r.peak <= one * (1 + 4 / tiles) + scalars);
         CHECK(program->run({}).size() == 4);
     }
 }
 
-TEST_CASE("kernels are timed on zeros, and what is too large is scaled from what is measured") {
+TEST_CASE("kernels are timed on zeros, and larger tasks are extrapolated from measured ones") {
     const Session session;
     const auto product = [](int64_t n) {
         return compile({}, [&](const std::vector<Tensor>&) {
             const Tensor a = op("full", {}, {list({n, n}), number(0)});
-            recording_program()->begin_step();
+            begin_step();
             return std::vector<Tensor>{op("matmul", {a, a})};
         });
     };
     const auto small = product(256), large = product(16384);
-    const Task& small_task = small->tasks().back();
+    const Task& small_task = small->program().tasks.back();
     TaskTimes times;
-    const double guess = times.seconds(small_task);
-    CHECK(guess == Approx(guessed_time(small_task.arg) * 1e-6));
-    times.measure({&small_task, &large->tasks().back()}, 2);
+    const double nominal = times.seconds(small_task);
+    CHECK(nominal == Approx(nominal_seconds(small_task.arg)));
+    times.measure({small_task, large->program().tasks.back()});
     CHECK(times.seconds(small_task) > 1e-5);
-    CHECK(times.seconds(small_task) != guess);
-    CHECK(times.seconds(large->tasks().back()) > 1000 * times.seconds(small_task));
+    CHECK(times.seconds(small_task) != nominal);
+    CHECK(times.seconds(large->program().tasks.back()) > 1000 * times.seconds(small_task));
 }
 
 }  // namespace nn::engine_test

@@ -1,17 +1,17 @@
-// Profiles: a record of every task, what is found from the records, and that there are none when
+// Profiles: a record of every task, what is derived from the records, and that none are kept while
 // profiling is off.
-#include "engine/profile.h"
-
 #include <cmath>
 
+#include "engine/graph/layers.h"
+#include "engine/runtime/profiling.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
 namespace {
 
-// A profile for the length of one test, in a session.
+// A session with a profile, for one test.
 struct Profiled {
-    explicit Profiled(int64_t limit = default_profile_limit) { enable_profile(true, limit); }
+    explicit Profiled(int64_t limit = default_profile_limit) { start_profile(limit); }
     ~Profiled() {
         set_layer(0);
         wait_done();
@@ -20,13 +20,13 @@ struct Profiled {
     ProfileTotals stop() {
         wait_done();
         stop_profile();
-        return profile_totals();
+        return session_totals();
     }
 };
 
 double waited(const WorkerTimes& w) { return w.data + w.dependencies + w.nothing + w.engine; }
 
-// Busy and idle time add up to the time of the clock, for each worker.
+// Busy and idle time of each worker sum to the elapsed time.
 void check_sums(const ProfileTotals& totals, size_t workers) {
     REQUIRE(totals.workers.size() == workers);
     for (const WorkerTimes& w : totals.workers) {
@@ -44,11 +44,11 @@ double sum(const ProfileTotals& totals, double WorkerTimes::*time) {
     return out;
 }
 
-std::vector<uint32_t> before(int64_t i) { return tasks_before(i); }
+std::vector<uint32_t> before(int64_t i) { return TaskOrder().before(i); }
 
 }  // namespace
 
-TEST_CASE("a profile keeps what each task was, and its times in order") {
+TEST_CASE("a profile records each task, with its times in order") {
     const Session session;
     const Tensor x = numbered_tensor(grid_of({6}, {2}));
     Profiled profile;
@@ -59,7 +59,7 @@ TEST_CASE("a profile keeps what each task was, and its times in order") {
     const ProfileTotals totals = profile.stop();
     CHECK(totals.tasks == 4);
     CHECK(totals.lost == 0);
-    double last = profile_begin();
+    double last = nn::profile().begin;
     for (int i = 0; i < 4; ++i) {
         const TaskRecord& r = profile_task(i);
         INFO("task " << i);
@@ -83,25 +83,25 @@ TEST_CASE("a profile keeps what each task was, and its times in order") {
     check_sums(totals, 2);
 }
 
-TEST_CASE("without a profile nothing is kept, and an ended one keeps nothing more") {
+TEST_CASE("nothing is recorded without a profile, or after its end") {
     const Session session;
     const Tensor x = numbered_tensor(grid_of({4}, {1}));
     op("neg", {x});
     wait_all();
-    CHECK(profile_tasks() == 0);
-    CHECK(profile_spans().empty());
+    CHECK(nn::profile().count == 0);
+    CHECK(nn::profile().spans.empty());
     Profiled profile;
     op("neg", {x});
     profile.stop();
     op("neg", {x});
     wait_all();
-    CHECK(profile_tasks() == 4);
+    CHECK(nn::profile().count == 4);
     enable_profile(false);
-    CHECK(profile_tasks() == 0);
+    CHECK(nn::profile().count == 0);
     CHECK(profile_groups(GroupBy::kernel).empty());
 }
 
-TEST_CASE("a profile holds thousands of tasks, each once") {
+TEST_CASE("a profile records thousands of tasks, each once") {
     const Session session;
     const Tensor x = numbered_tensor(grid_of({1}, {1}));
     Profiled profile;
@@ -120,23 +120,23 @@ TEST_CASE("a profile holds thousands of tasks, each once") {
     check_sums(totals, 2);
 }
 
-TEST_CASE("a full profile counts what it does not keep, and its time ends there") {
+TEST_CASE("a full profile counts the tasks it drops, and its time ends there") {
     const Session session;
     const Tensor x = numbered_tensor(grid_of({1}, {1}));
     Profiled profile(10);
     for (int i = 0; i < 25; ++i) emit_note(x.tile(0), i);
     wait_all();
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    const double now = profile_now();
+    const double now = now_us();
     const ProfileTotals totals = profile.stop();
     CHECK(totals.tasks == 10);
     CHECK(totals.lost >= 15);
     CHECK(Notes::take().size() == 25);
-    CHECK(totals.seconds * 1e6 <= now - profile_begin() - 30e3);
+    CHECK(totals.seconds * 1e6 <= now - nn::profile().begin - 30e3);
     check_sums(totals, 2);
 }
 
-TEST_CASE("a task waits for the last that wrote what it uses, and for readers of what it writes") {
+TEST_CASE("a task depends on the last writer of what it uses and on readers of what it writes") {
     const Session session;
     const Tensor a = scalar_of(1), b = scalar_of(2), c = scalar_of(3);
     const auto mix = [](const Tensor& y, const Tensor& x) {
@@ -163,7 +163,7 @@ TEST_CASE("a task waits for the last that wrote what it uses, and for readers of
     CHECK_THROWS_WITH(profile_task(-1), "profile: there is no task -1");
 }
 
-TEST_CASE("a worker that can only wait for another's task waits for tasks before") {
+TEST_CASE("a worker that waits for another worker's task waits for dependencies") {
     const Session session;
     const Tensor x = scalar_of(0);
     Profiled profile;
@@ -181,7 +181,7 @@ TEST_CASE("a worker that can only wait for another's task waits for tasks before
     check_sums(totals, 2);
 }
 
-TEST_CASE("workers that nothing was submitted for wait for that") {
+TEST_CASE("workers without submitted tasks wait for submission") {
     const Session session;
     const Tensor x = scalar_of(0);
     Profiled profile;
@@ -197,7 +197,7 @@ TEST_CASE("workers that nothing was submitted for wait for that") {
     check_sums(totals, 2);
 }
 
-TEST_CASE("tasks of a program know their run and their place in it") {
+TEST_CASE("tasks of a program record their run and their index in it") {
     const Session session;
     const Tensor x = numbered_tensor(grid_of({2}, {1}));
     const auto program = compile({x}, [](const std::vector<Tensor>& in) {
@@ -208,19 +208,19 @@ TEST_CASE("tasks of a program know their run and their place in it") {
     program->run({x});
     profile.stop();
     Integers runs;
-    for (int64_t i = 0; i < profile_tasks(); ++i) {
+    for (int64_t i = 0; i < nn::profile().count; ++i) {
         const TaskRecord& r = profile_task(i);
         if (std::string(r.op) != "neg") CHECK((std::string(r.op) == "copy" && r.run == 0));
         if (std::string(r.op) == "neg") runs.push_back(r.run * 10 + r.index);
     }
     CHECK(runs == Integers{10, 11, 12, 13, 20, 21, 22, 23});
     int64_t submitted = 0;
-    for (const SpanRecord& s : profile_spans())
+    for (const SpanRecord& s : nn::profile().spans)
         if (std::string(s.what) == "submit") submitted += s.tasks;
-    CHECK(submitted == profile_tasks());
+    CHECK(submitted == nn::profile().count);
 }
 
-TEST_CASE("groups add up by kernel, op and layer") {
+TEST_CASE("groups sum tasks by kernel, op and layer") {
     const Session session;
     const Tensor x = numbered_tensor(grid_of({3}, {1}));
     Profiled profile;
@@ -244,7 +244,7 @@ TEST_CASE("groups add up by kernel, op and layer") {
     }
 }
 
-TEST_CASE("tasks that a failed one keeps from running are in no sum") {
+TEST_CASE("tasks that did not run after a failed one are in no group") {
     const Session session;
     plan_failure("neg:1");
     const Tensor x = scalar_of(1);
@@ -258,7 +258,7 @@ TEST_CASE("tasks that a failed one keeps from running are in no sum") {
     check_sums(totals, 2);
 }
 
-TEST_CASE("the same layer has the same number, and others are refused") {
+TEST_CASE("a layer keeps its number, and unknown numbers are refused") {
     const int32_t a = layer_id("tests.layer");
     CHECK(layer_id("tests.layer") == a);
     CHECK(layer_id("tests.other") != a);
@@ -271,16 +271,16 @@ TEST_CASE("the same layer has the same number, and others are refused") {
     CHECK(std::string(current_layer()).empty());
 }
 
-TEST_CASE("a profile is gone after a shutdown, and another session has one of its own") {
+TEST_CASE("a shutdown ends the profile, and the next session has its own") {
     {
         const Session session;
         enable_profile(true);
         emit_note(scalar_of(1).tile(0), 1);
         Notes::take();
-        CHECK(profile_tasks() > 0);
+        CHECK(nn::profile().count > 0);
     }
     CHECK(!profiling());
-    CHECK(profile_tasks() == 0);
+    CHECK(nn::profile().count == 0);
     const Session session(1);
     Profiled profile;
     op("neg", {scalar_of(1)});

@@ -1,5 +1,7 @@
-// Running a program: the bits of eager execution, scalar slots and randomness that change from run
-// to run, errors that leave it usable, and runs in flight.
+// Running a program: results equal to eager execution in every bit, scalars and randomness that
+// change from run to run, errors that leave it usable, and runs in flight.
+#include "engine/graph/sink.h"
+#include "engine/runtime/stats.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
@@ -7,8 +9,8 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-// A random function of two scalars over two more that persist and change: mix tasks on temporaries
-// and persistent tiles alike. The seed alone decides which.
+// A random function of two arguments and two persistent tensors: tasks that mix temporary and
+// persistent tiles. The seed alone determines the tasks.
 Tensors random_function(uint64_t seed, const Tensors& in, const Tensors& persistent) {
     Random random(seed);
     Tensors all = in;
@@ -21,7 +23,7 @@ Tensors random_function(uint64_t seed, const Tensors& in, const Tensors& persist
             case 0: all.push_back(op("add", {all[a], all[b]})); break;
             case 1: all.push_back(op("clone", {all[a]})); break;
             default:
-                if (a < in.size()) break;  // arguments stay as they are
+                if (a < in.size()) break;  // arguments do not change
                 task("test_mix", Dtype::i64)
                     .use({updates(all[a].tile(0)), reads(all[b].tile(0))})
                     .params(mix_params{uint64_t(i)})
@@ -55,7 +57,7 @@ std::vector<std::vector<uint8_t>> bits(const Tensors& tensors) {
 
 }  // namespace
 
-TEST_CASE("a random program gives what the same calls give eagerly, run after run") {
+TEST_CASE("a random program gives the eager results in every run") {
     const Session session(2, GENERATE("prio", "eager"));
     for (uint64_t seed = 0; seed < 40; ++seed) {
         INFO(seed);
@@ -72,7 +74,7 @@ TEST_CASE("a random program gives what the same calls give eagerly, run after ru
     }
 }
 
-TEST_CASE("a model with randomness replays to the bits of eager, for any cuts") {
+TEST_CASE("a model with randomness replays to the eager bits, for any cuts") {
     const Session session;
     for (const Dims& tile : {Dims{12, 10}, Dims{5, 10}, Dims{4, 3}}) {
         INFO(nn::to_string(tile));
@@ -96,46 +98,46 @@ TEST_CASE("a model with randomness replays to the bits of eager, for any cuts") 
     }
 }
 
-TEST_CASE("a slot is read at every run, and additions to it happen at their place") {
+TEST_CASE("every run reads its scalars, and applies additions to them in the recorded order") {
     const Session session;
     const Tensor x = scalar_of(0);
-    const int32_t slot = new_slot(1);
+    const int32_t scalar = new_scalar(1);
     const auto program = compile({}, [&](const Tensors&) {
-        const auto note = [&] { emit_note(x.tile(0), 0, {{Patch::slot, 0, slot}}); };
+        const auto note = [&] { emit_note(x.tile(0), 0, {{Patch::scalar, 0, scalar}}); };
         note();
-        recording_program()->add_to_slot(slot, 10);
-        op("neg", {x});  // dropped: additions keep their place among the tasks that stay
+        sink().add_to_scalar(scalar, 10);
+        op("neg", {x});  // dropped: additions keep their order among the remaining tasks
         note();
-        recording_program()->add_to_slot(slot, 100);
+        sink().add_to_scalar(scalar, 100);
         return Tensors{};
     });
-    CHECK(slot_value(slot) == 1);
+    CHECK(scalar_value(scalar) == 1);
     program->run({});
-    set_slot(slot, 1000);
+    set_scalar(scalar, 1000);
     program->run({});
     program->run({});
     CHECK(Notes::take() == std::vector<double>{1, 11, 1000, 1010, 1110, 1120});
-    CHECK(slot_value(slot) == 1220);
-    free_slot(slot);
+    CHECK(scalar_value(scalar) == 1220);
+    free_scalar(scalar);
 }
 
-TEST_CASE("an eager task takes the value that its slot has at submission") {
+TEST_CASE("an eager task takes the value that its scalar has at submission") {
     const Session session;
     const Tensor x = scalar_of(0);
-    const int32_t slot = new_slot(0);
+    const int32_t scalar = new_scalar(0);
     const Gate closed;
     emit_gate(x.tile(0));
     for (int i = 0; i < 3; ++i) {
-        set_slot(slot, i);
-        emit_note(x.tile(0), -1, {{Patch::slot, 0, slot}});
+        set_scalar(scalar, i);
+        emit_note(x.tile(0), -1, {{Patch::scalar, 0, scalar}});
     }
-    set_slot(slot, 7);
+    set_scalar(scalar, 7);
     Gate::open();
     CHECK(Notes::take() == std::vector<double>{0, 1, 2});
-    free_slot(slot);
+    free_scalar(scalar);
 }
 
-TEST_CASE("arguments may be cut in any way, and their values are those at the call") {
+TEST_CASE("arguments may have any cuts, and the run uses their values at the call") {
     const Session session;
     const Tensor like = numbered_tensor(grid_of({6, 4}, {2, 3}));
     const auto program =
@@ -150,7 +152,7 @@ TEST_CASE("arguments may be cut in any way, and their values are those at the ca
     }
 }
 
-TEST_CASE("a run with wrong arguments is refused with the reason, and the next one works") {
+TEST_CASE("a run with invalid arguments is refused with the reason, and the next one works") {
     const Session session;
     const Tensor x = numbered_tensor(Grid::whole({4}));
     const auto program = compile({x, x}, [](const Tensors& in) {
@@ -169,7 +171,7 @@ TEST_CASE("a run with wrong arguments is refused with the reason, and the next o
     CHECK(values_of(program->run({x, x})[0]) == Integers{2, 2, 2, 2});
 }
 
-TEST_CASE("a tensor that persists is returned itself, and views of it taken before are stale") {
+TEST_CASE("a persistent tensor is returned itself, and earlier views of it are stale") {
     const Session session;
     const Tensor sum = scalar_of(0);
     const auto program = compile({}, [&](const Tensors&) {
@@ -186,7 +188,7 @@ TEST_CASE("a tensor that persists is returned itself, and views of it taken befo
     CHECK(values_of(out[1])[0] == 6);
 }
 
-TEST_CASE("the result of one run stays while later ones come") {
+TEST_CASE("the result of a run remains valid during later runs") {
     const Session session;
     const Tensor x = scalar_of(0);
     const auto program =
@@ -196,7 +198,7 @@ TEST_CASE("the result of one run stays while later ones come") {
     for (int i = 0; i < 20; ++i) CHECK(values_of(results[size_t(i)])[0] == -i);
 }
 
-TEST_CASE("the error of a kernel in a run comes once, and the program runs again") {
+TEST_CASE("the error of a kernel in a run is reported once, and the program runs again") {
     const Session session;
     const Tensor x = numbered_tensor(Grid::whole({3}));
     const Tensor index = tensor_of(Grid::whole({2}), {0, 2});
@@ -208,7 +210,7 @@ TEST_CASE("the error of a kernel in a run comes once, and the program runs again
     CHECK(values_of(program->run({index})[0]) == Integers{0, 2});
 }
 
-TEST_CASE("a run does not wait, and at most one earlier run is in flight") {
+TEST_CASE("a run does not wait for its tasks, and at most one earlier run is in flight") {
     const Session session;
     const Tensor gate = scalar_of(0), x = scalar_of(0);
     const auto program = compile({}, [&](const Tensors&) {
@@ -233,13 +235,13 @@ TEST_CASE("a run does not wait, and at most one earlier run is in flight") {
     CHECK(Notes::take().size() == 500);
 }
 
-TEST_CASE("a run that is interrupted while it waits for room has not begun") {
+TEST_CASE("a run that is interrupted while it waits for an earlier run has not begun") {
     const Session session;
     const Tensor x = scalar_of(0);
-    const int32_t slot = new_slot(0);
+    const int32_t scalar = new_scalar(0);
     const auto program = compile({}, [&](const Tensors&) {
         for (int i = 0; i < 100; ++i) emit_note(x.tile(0), i);
-        recording_program()->add_to_slot(slot, 1);
+        sink().add_to_scalar(scalar, 1);
         return Tensors{};
     });
     {
@@ -252,17 +254,17 @@ TEST_CASE("a run that is interrupted while it waits for room has not begun") {
             FAIL("nothing waited");
         } catch (const Interrupted&) {
         }
-        CHECK(slot_value(slot) == runs);
+        CHECK(scalar_value(scalar) == runs);
         clear_interrupt();
     }
     const size_t notes = Notes::take().size();
-    CHECK(double(notes) == 100 * slot_value(slot));
+    CHECK(double(notes) == 100 * scalar_value(scalar));
     program->run({});
     CHECK(Notes::take().size() == 100);
-    free_slot(slot);
+    free_scalar(scalar);
 }
 
-TEST_CASE("a program may end while its run is in flight, and its results stay") {
+TEST_CASE("a program may be destroyed while its run is in flight, and its results remain") {
     const Session session;
     const Tensor x = scalar_of(2);
     auto program = compile({x}, [](const Tensors& in) {
@@ -282,9 +284,9 @@ TEST_CASE("replayed tasks are counted") {
     const Tensor x = scalar_of(2);
     const auto program =
         compile({x}, [](const Tensors& in) { return Tensors{op("neg", {in[0]})}; });
-    const int64_t before = runtime_stats().replayed_tasks;
+    const int64_t before = stats().replayed_tasks;
     for (int i = 0; i < 3; ++i) program->run({x});
-    CHECK(runtime_stats().replayed_tasks == before + 3 * program->info().tasks);
+    CHECK(stats().replayed_tasks == before + 3 * program->program().info.tasks);
 }
 
 }  // namespace nn::engine_test

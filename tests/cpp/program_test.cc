@@ -1,5 +1,6 @@
-// Recording a program: what may be recorded and returned, which tasks are kept, how long
-// temporaries live and what that costs.
+// Recording a program: what may be recorded and returned, which tasks are kept, the lifetimes of
+// temporaries and their memory.
+#include "engine/graph/sink.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
@@ -12,7 +13,7 @@ Tensor numbers() { return numbered_tensor(Grid::whole({n})); }
 Tensor neg(const Tensor& x) { return op("neg", {x}); }
 Tensor add(const Tensor& a, const Tensor& b) { return op("add", {a, b}); }
 
-// The error that recording f meets; a recording can begin afterwards.
+// The error of recording f, after which another recording can begin.
 std::string error_of_recording(const Tensors& like, const Function& f) {
     const std::string error = error_of([&] { compile(like, f); });
     CHECK(recording_number() == 0);
@@ -22,7 +23,7 @@ std::string error_of_recording(const Tensors& like, const Function& f) {
 
 }  // namespace
 
-TEST_CASE("recording runs nothing, running does, and the result is the function's") {
+TEST_CASE("recording runs no task, running does, and gives the function's results") {
     const Session session;
     const Tensor x = numbers(), seen = scalar_of(0);
     const auto program = compile({x}, [&](const Tensors& in) {
@@ -30,16 +31,16 @@ TEST_CASE("recording runs nothing, running does, and the result is the function'
         return Tensors{add(in[0], in[0]), neg(in[0])};
     });
     CHECK(Notes::take().empty());
-    CHECK(program->outputs() == 2);
+    CHECK(program->program().outputs.size() == 2);
     const Tensors out = program->run({x});
     CHECK(Notes::take() == std::vector<double>{1});
     CHECK(values_of(out[0]) == values_of(add(x, x)));
     CHECK(values_of(out[1]) == values_of(neg(x)));
 }
 
-TEST_CASE("only one recording is under way at a time") {
+TEST_CASE("only one recording can be open at a time") {
     const Session session;
-    CHECK_THAT(error_of([] { end_recording(); }), contains("no recording is under way"));
+    CHECK_THAT(error_of([] { end_recording({}, {}); }), contains("no recording is under way"));
     abort_recording();
     begin_recording();
     const uint32_t number = recording_number();
@@ -50,7 +51,7 @@ TEST_CASE("only one recording is under way at a time") {
     CHECK(recording_number() == 0);
     begin_recording();
     CHECK(recording_number() > number);
-    end_recording();
+    end_recording({}, {});
 }
 
 TEST_CASE("values can be neither read nor written while recording") {
@@ -72,7 +73,7 @@ TEST_CASE("a program does not run while another one is recorded") {
     CHECK(values_of(program->run({x})[0])[1] == -1);
 }
 
-TEST_CASE("what a recorded function returns must have a value of this recording") {
+TEST_CASE("a recorded function must return values of its own recording") {
     const Session session;
     const Tensor x = numbers();
     Tensor inner;
@@ -94,20 +95,20 @@ TEST_CASE("what a recorded function returns must have a value of this recording"
                contains("result 2 is a view"));
     CHECK_THAT(error_of([&] {
                    begin_recording();
-                   end_recording()->finish({x}, {});
+                   end_recording({x}, {});
                }),
                contains("input 1 was not made for this recording"));
     CHECK(values_of(other->run({x})[0])[1] == -1);
 }
 
-TEST_CASE("an input that is used but not given at the end of the recording is refused") {
+TEST_CASE("an input that is used but missing at the end of the recording is refused") {
     const Session session;
     const auto record = [](bool use) {
         begin_recording();
         const Tensor in(Grid::whole({n}), Dtype::i64);
-        in.tile(0)->set_recorded();
+        in.tile(0)->recorded = true;
         const Tensor out = use ? neg(in) : in;
-        end_recording()->finish({}, {out});
+        end_recording({}, {out});
     };
     CHECK_THAT(error_of([&] { record(true); }), contains("neg reads an input that is not among"));
     CHECK_THAT(error_of([&] { record(false); }), contains("result 1 was never given a value"));
@@ -129,7 +130,7 @@ TEST_CASE("a temporary exists in its own recording only") {
     CHECK_THAT(error_of([&] { program->run({inner}); }), contains("argument 1 exists only inside"));
 }
 
-TEST_CASE("a tensor without a value cannot be read by a recording, one of the recording can") {
+TEST_CASE("a recording can read its own results, but no tensor without a value") {
     const Session session;
     const Tensor empty(Grid::whole({n}), Dtype::i64);
     CHECK_THAT(error_of_recording({}, [&](const Tensors&) { return Tensors{neg(empty)}; }),
@@ -143,7 +144,7 @@ TEST_CASE("a tensor without a value cannot be read by a recording, one of the re
     CHECK(values_of(empty)[7] == 4);
 }
 
-TEST_CASE("tasks whose results nobody uses are dropped, with those that only they needed") {
+TEST_CASE("tasks without used results are dropped, with the tasks that only they needed") {
     const Session session;
     const Tensor x = numbers();
     const auto program = compile({x}, [](const Tensors& in) {
@@ -152,22 +153,22 @@ TEST_CASE("tasks whose results nobody uses are dropped, with those that only the
         neg(wanted);
         return Tensors{wanted};
     });
-    CHECK(program->info().tasks == 1);
+    CHECK(program->program().info.tasks == 1);
     CHECK(values_of(program->run({x})[0]) == values_of(neg(x)));
 }
 
-TEST_CASE("a value that is written over before anybody reads it is not computed") {
+TEST_CASE("a value that is overwritten before it is read is not computed") {
     const Session session;
     const auto program = compile({}, [](const Tensors&) {
         const Tensor y = filled(Grid::whole({n}), Dtype::i64, 1);
         for (int value : {2, 3}) fill_tile(y, 0, value);
         return Tensors{y};
     });
-    CHECK(program->info().tasks == 1);
+    CHECK(program->program().info.tasks == 1);
     CHECK(values_of(program->run({})[0])[0] == 3);
 }
 
-TEST_CASE("a task that changes what persists is kept, with all it reads") {
+TEST_CASE("a task that changes a persistent tensor is kept, with all that it reads") {
     const Session session;
     const Tensor x = numbers(), sum = filled(Grid::whole({n}), Dtype::i64, 0);
     const auto program = compile({x}, [&](const Tensors& in) {
@@ -178,17 +179,17 @@ TEST_CASE("a task that changes what persists is kept, with all it reads") {
     CHECK(values_of(sum)[5] == -15);
 }
 
-TEST_CASE("the plan counts tasks, tiles, FLOPs and the bytes that live at once") {
+TEST_CASE("a program reports its tasks, tiles, FLOPs and peak bytes") {
     const Session session;
     const Tensor x = numbers(), weight = numbers();
     const auto program = compile({x}, [&](const Tensors& in) {
         const Tensor a = add(in[0], weight);  // in, a
-        const Tensor b = neg(a);              // a, b: in has ended
+        const Tensor b = neg(a);              // a, b: in is freed
         const Tensor c = neg(b);              // a, b, c
-        const Tensor d = add(a, c);           // a, c, d: b has ended
+        const Tensor d = add(a, c);           // a, c, d: b is freed
         return Tensors{d};
     });
-    const ProgramInfo info = program->info();
+    const ProgramInfo info = program->program().info;
     CHECK(info.tasks == 4);
     CHECK(info.tiles == 6);
     CHECK(info.flops == 4.0 * n);
@@ -196,7 +197,7 @@ TEST_CASE("the plan counts tasks, tiles, FLOPs and the bytes that live at once")
     CHECK(info.peak_bytes == 3 * bytes);
 }
 
-TEST_CASE("the memory of a temporary is given back after its last use") {
+TEST_CASE("the memory of a temporary is freed after its last use") {
     const Session session;
     if (gpus() > 0) {
         WARN("skipped: with GPUs StarPU keeps what it frees");
@@ -209,22 +210,22 @@ TEST_CASE("the memory of a temporary is given back after its last use") {
         for (int i = 0; i < 50; ++i) y = neg(y);
         return Tensors{y};
     });
-    CHECK(program->info().peak_bytes == 2 * size);
+    CHECK(program->program().info.peak_bytes == 2 * size);
     for (int round = 0; round < 3; ++round) {
         wait_all();
-        const int64_t before = memory_info().in_use;
+        const int64_t before = arena_info().in_use;
         reset_peak();
         Tensor y = program->run({x})[0];
         wait_all();
-        CHECK(memory_info().peak - before <= 4 * size);  // and one tile that ends, and the result
-        CHECK(memory_info().in_use - before == size);
+        CHECK(arena_info().peak - before <= 4 * size);  // and a tile being freed, and the result
+        CHECK(arena_info().in_use - before == size);
         y = Tensor();
         wait_all();
-        CHECK(memory_info().in_use == before);
+        CHECK(arena_info().in_use == before);
     }
 }
 
-TEST_CASE("an input that is unused, or returned, is given back at the end") {
+TEST_CASE("an input that is unused, or returned, is freed at the end") {
     const Session session;
     if (gpus() > 0) {
         WARN("skipped: with GPUs StarPU keeps what it frees");
@@ -232,41 +233,41 @@ TEST_CASE("an input that is unused, or returned, is given back at the end") {
     }
     const Tensor x = numbers();
     const auto program = compile({x, x}, [](const Tensors& in) { return Tensors{in[0]}; });
-    CHECK(program->info().peak_bytes == 2 * bytes);
+    CHECK(program->program().info.peak_bytes == 2 * bytes);
     wait_all();
-    const int64_t before = memory_info().in_use;
+    const int64_t before = arena_info().in_use;
     Tensor y = program->run({x, x})[0];
     CHECK(values_of(y) == numbered(n));
     y = Tensor();
     wait_all();
-    CHECK(memory_info().in_use == before);
+    CHECK(arena_info().in_use == before);
 }
 
-TEST_CASE("slots that a program reads live as long as it does") {
+TEST_CASE("scalars that a program reads live as long as the program") {
     const Session session;
     const Tensor x = scalar_of(0);
-    const int32_t slot = new_slot(1);
+    const int32_t scalar = new_scalar(1);
     auto program = compile({}, [&](const Tensors&) {
-        emit_note(x.tile(0), 0, {{Patch::slot, 0, slot}});
-        recording_program()->add_to_slot(slot, 1);
+        emit_note(x.tile(0), 0, {{Patch::scalar, 0, scalar}});
+        sink().add_to_scalar(scalar, 1);
         return Tensors{};
     });
-    free_slot(slot);
+    free_scalar(scalar);
     for (int i = 0; i < 2; ++i) program->run({});
     CHECK(Notes::take() == std::vector<double>{1, 2});
-    CHECK(slot_value(slot) == 3);
+    CHECK(scalar_value(scalar) == 3);
     program.reset();
-    CHECK_THROWS_AS(slot_value(slot), Error);
+    CHECK_THROWS_AS(scalar_value(scalar), Error);
 }
 
-TEST_CASE("a recording that is aborted gives its slots back") {
-    const int32_t slot = new_slot(1);
+TEST_CASE("an aborted recording frees its scalars") {
+    const int32_t scalar = new_scalar(1);
     begin_recording();
-    recording_program()->add_to_slot(slot, 1);
-    free_slot(slot);
-    CHECK(slot_value(slot) == 1);
+    sink().add_to_scalar(scalar, 1);
+    free_scalar(scalar);
+    CHECK(scalar_value(scalar) == 1);
     abort_recording();
-    CHECK_THROWS_AS(slot_value(slot), Error);
+    CHECK_THROWS_AS(scalar_value(scalar), Error);
 }
 
 }  // namespace nn::engine_test

@@ -1,10 +1,10 @@
-// Shapes and their cutting: broadcasting by PyTorch's rules, cuts, and the numbering of tiles, each
-// against a definition spelled out here. Results are exact.
+// Shapes and grids: broadcasting by PyTorch's rules, cuts, and the numbering of tiles, each against
+// a definition written out here. Results are exact.
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
 
-TEST_CASE("a product of sizes starts at an axis, ends before another and is 1 for none") {
+TEST_CASE("a product of sizes covers a half-open range of axes and is 1 for an empty one") {
     CHECK(product({}) == 1);
     CHECK(product({7}) == 7);
     CHECK(product({2, 3, 5}) == 30);
@@ -14,7 +14,7 @@ TEST_CASE("a product of sizes starts at an axis, ends before another and is 1 fo
     CHECK(product({2, 3, 5}, 2, 1) == 1);
 }
 
-TEST_CASE("a shape too large to count is refused rather than overflowing") {
+TEST_CASE("a shape whose element count overflows is refused") {
     CHECK(product({int64_t(1) << 30, int64_t(1) << 20}) == int64_t(1) << 50);
     CHECK_THAT(error_of([] {
                    product({int64_t(1) << 40, int64_t(1) << 40});
@@ -32,13 +32,13 @@ TEST_CASE("shapes print as a list in parentheses") {
     CHECK(nn::to_string(Dims{2, -1, 30}) == "(2,-1,30)");
 }
 
-TEST_CASE("row-major strides end on one and multiply up") {
+TEST_CASE("row-major strides are products of the later sizes") {
     CHECK(row_major_strides({}) == Dims{});
     CHECK(row_major_strides({4}) == Dims{1});
     CHECK(row_major_strides({2, 3, 5}) == Dims{15, 5, 1});
 }
 
-// From the last axis on, sizes must be equal or one of them 1; a missing axis counts as 1.
+// From the last axis backwards, sizes must be equal or one of them 1; a missing axis counts as 1.
 TEST_CASE("broadcasting follows PyTorch's rules for random shapes") {
     Random random(1);
     int matches = 0;
@@ -66,7 +66,7 @@ TEST_CASE("broadcasting follows PyTorch's rules for random shapes") {
     CHECK(matches < 1800);
 }
 
-TEST_CASE("cuts of a given size leave a smaller last tile where it does not divide the axis") {
+TEST_CASE("the last tile is smaller where the tile size does not divide the axis") {
     CHECK(cut_every(10, 4) == Cuts{0, 4, 8, 10});
     CHECK(cut_every(8, 4) == Cuts{0, 4, 8});
     CHECK(cut_every(3, 4) == Cuts{0, 3});
@@ -75,7 +75,7 @@ TEST_CASE("cuts of a given size leave a smaller last tile where it does not divi
     CHECK(whole(5) == Cuts{0, 5});
 }
 
-TEST_CASE("an even cut makes as few tiles as possible, equal to within one element") {
+TEST_CASE("an even cut makes as few tiles as possible, whose sizes differ by at most one") {
     Random random(2);
     for (int round = 0; round < 1000; ++round) {
         const int64_t size = random.integer(1, 500), tile = random.integer(1, 600);
@@ -99,14 +99,14 @@ TEST_CASE("an even cut makes as few tiles as possible, equal to within one eleme
     CHECK(large.back() == int64_t(1) << 58);
 }
 
-TEST_CASE("a cut into absurdly many tiles is refused") {
+TEST_CASE("a cut into too many tiles is refused") {
     CHECK_THAT(error_of([] { cut_every(int64_t(1) << 50, 1); }), contains("tiles"));
     CHECK_THAT(error_of([] { cut_evenly(int64_t(1) << 50, 2); }), contains("tiles"));
     const Cuts fine = cut_every(int64_t(1) << 20, 1);
     CHECK_THAT(error_of([&] { Tensor(Grid({fine, fine}), Dtype::f32); }), contains("tiles"));
 }
 
-TEST_CASE("tile numbers and positions are each other's inverse, row-major, for random grids") {
+TEST_CASE("tile numbers and positions convert both ways, row-major, for random grids") {
     Random random(3);
     for (int round = 0; round < 300; ++round) {
         const Grid grid = random_grid(random, random_shape(random, size_t(round % 6), 6));
@@ -124,7 +124,7 @@ TEST_CASE("tile numbers and positions are each other's inverse, row-major, for r
     }
 }
 
-TEST_CASE("the blocks of a random grid hold every element once") {
+TEST_CASE("the blocks of a random grid contain every element once") {
     Random random(4);
     for (int round = 0; round < 300; ++round) {
         const Dims shape = random_shape(random, size_t(round % 6), 6);
@@ -168,11 +168,11 @@ TEST_CASE("axis names choose tile sizes, and without any only very large tensors
     set_tile_size("tokens", 64);
     const Grid ids = choose_grid({4, 48}, Dtype::i32, {"batch", "time"});
     set_tile_size("tokens", 0);
-    CHECK(ids.tiles(0) == 4);  // 64 tokens are one sequence of 48 and a part of the next
+    CHECK(ids.tiles(0) == 4);  // 64 tokens: one sequence of 48 and a third of the next
     CHECK(ids.tiles(1) == 1);
 }
 
-TEST_CASE("bytes are written for people") {
+TEST_CASE("bytes print with units") {
     CHECK(human_bytes(0) == "0 B");
     CHECK(human_bytes(999) == "999 B");
     CHECK(human_bytes(1000) == "1.0 kB");

@@ -1,5 +1,5 @@
-// Tasks: the order of accesses to a tile, what one task may ask for, how far eager submission runs
-// ahead, and what errors and interrupts leave behind.
+// Tasks: the order of accesses to a tile, valid and invalid tasks, the limit of eager submission,
+// and the state after errors and interrupts.
 #include <starpu.h>
 
 #include "tests/cpp/engine_test.h"
@@ -16,12 +16,12 @@ const KernelRegistrar throw_kernel("test_throw", Isa::baseline, "y:rw", "empty_p
                                    sizeof(empty_params),
                                    [](const KernelCall&) { throw Error("thrown by a kernel"); });
 
-// Writes a tile anew without touching its memory, after `after`.
+// Overwrites a tile without touching its memory, after `after`.
 const KernelRegistrar claim_kernel("test_claim", Isa::baseline, "y:w after:r?", "empty_params",
                                    sizeof(empty_params), [](const KernelCall&) {});
 
 constexpr int64_t large = int64_t(16) << 20;  // bytes of a tile
-constexpr int most_in_flight = 256 / 16 + 1;  // the last one is let in at the limit
+constexpr int most_in_flight = 256 / 16 + 1;  // the last one starts at the limit
 Tensor large_tensor() { return Tensor(Grid::whole({large / 8}), Dtype::i64); }
 
 void emit_claim(const Tensor& y, const Tensor& after = {}) {
@@ -39,14 +39,14 @@ void emit_mix(const Tensor& y, const Tensor& a, uint64_t value, int priority = 0
         .emit();
 }
 
-// Fills the room that eager tasks have, with tasks that wait for `gate`.
+// Reaches the limit of eager tasks with tasks that wait for `gate`.
 void fill_room(const Tensor& gate) {
     for (int i = 0; i < most_in_flight; ++i) emit_claim(large_tensor(), gate);
 }
 
 }  // namespace
 
-TEST_CASE("tasks on random tiles leave what they would leave one after the other") {
+TEST_CASE("tasks on random tiles give the results of sequential execution") {
     const char* const scheduler = GENERATE("prio", "eager", "ws");
     const Session session(2, scheduler);
     INFO(scheduler);
@@ -66,7 +66,7 @@ TEST_CASE("tasks on random tiles leave what they would leave one after the other
     for (size_t i = 0; i < 6; ++i) CHECK(uint64_t(values_of(tiles[i])[0]) == expected[i]);
 }
 
-TEST_CASE("a reader sees the value before a later write, however late the reader runs") {
+TEST_CASE("a reader sees the value from before a later write, however late the reader runs") {
     const Session session;
     const Tensor x = scalar_of(7), y = scalar_of(0);
     {
@@ -79,7 +79,7 @@ TEST_CASE("a reader sees the value before a later write, however late the reader
     CHECK(values_of(y)[0] == 7 * 31 + (7 * 31 + 1));
 }
 
-TEST_CASE("a value exists from the submission of its first writer on") {
+TEST_CASE("a tensor has a value as soon as its first writer is submitted") {
     const Session session;
     const Tensor gate = scalar_of(0), y(Grid(), Dtype::i64);
     const Gate closed;
@@ -89,7 +89,7 @@ TEST_CASE("a value exists from the submission of its first writer on") {
     CHECK(y.tile(0)->has_value());
 }
 
-TEST_CASE("a task that cannot be is refused with the reason and the next one runs") {
+TEST_CASE("an invalid task is refused with the reason, and the next one runs") {
     const Session session;
     const Tensor x = scalar_of(1), empty(Grid(), Dtype::i64);
     CHECK(error_of([] { task("no_such_kernel", Dtype::f32); }) ==
@@ -100,7 +100,7 @@ TEST_CASE("a task that cannot be is refused with the reason and the next one run
                    TaskBuilder builder = task("test_mix", Dtype::i64);
                    for (int i = 0; i <= max_operands; ++i) builder.use(absent());
                }),
-               contains("more than 16 operands"));
+               contains("more than 15 operands"));
     CHECK_THAT(error_of([&] { emit_mix(empty, x, 0); }), contains("never given a value"));
     CHECK_THAT(error_of([&] { emit_mix(x, empty, 0); }), contains("never given a value"));
     for (const auto& [a, b] : {std::pair{writes(empty.tile(0)), reads(empty.tile(0))},
@@ -108,14 +108,14 @@ TEST_CASE("a task that cannot be is refused with the reason and the next one run
         CHECK_THAT(error_of([&] {
                        task("test_mix", Dtype::i64).use({a, b}).params(mix_params{}).emit();
                    }),
-                   contains("never given a value"));  // one tile, read and written
+                   contains("never given a value"));  // the same tile, read and written
     CHECK_FALSE(empty.tile(0)->has_value());
     emit_mix(x, {}, 3);
     CHECK(values_of(x)[0] == 34);
 }
 
-// Were the bytes of a refused task kept as if in flight, the last task would wait for ever.
-TEST_CASE("tasks that no worker can run are refused and leave no value and no bytes in flight") {
+// If the bytes of a refused task still counted as in flight, the last task would wait for ever.
+TEST_CASE("tasks that no worker can run are refused, without a value or bytes in flight") {
     const Session session;
     const Tensor y = large_tensor(), x = scalar_of(1);
     for (int i = 0; i < 2 * most_in_flight; ++i)
@@ -123,7 +123,7 @@ TEST_CASE("tasks that no worker can run are refused and leave no value and no by
                          task("test_claim", Dtype::i64)
                              .use({writes(y.tile(0)), absent()})
                              .params(empty_params{})
-                             .where(STARPU_CUDA)
+                             .where(Where::gpu)
                              .emit();
                      }),
                      contains("no worker can run kernel test_claim"));
@@ -133,7 +133,7 @@ TEST_CASE("tasks that no worker can run are refused and leave no value and no by
     CHECK(values_of(x)[0] == 31);
 }
 
-TEST_CASE("the error of a kernel comes once and says where, and only what needs its result fails") {
+TEST_CASE("the error of a kernel is reported once with its tile, and fails only dependent tasks") {
     const Session session;
     const Tensor x = scalar_of(1), y = scalar_of(1);
     for (double value : {1.5, 2.5})
@@ -154,20 +154,20 @@ TEST_CASE("the error of a kernel comes once and says where, and only what needs 
     CHECK(error_of(wait_all) == "task: thrown by a kernel (kernel test_throw, i64)");
 }
 
-TEST_CASE("an op refused half-way leaves the engine and its inputs usable") {
+TEST_CASE("an op that fails half-way leaves the engine and its inputs usable") {
     const Session session;
     const Tensor x = op("full", {}, {list({3, 4}), number(2)});
-    const int64_t before = memory_info().tensors;
+    const int64_t before = admitted_bytes();
     CHECK_THAT(error_of([&] { op("reshape", {x}, {list({5, 5})}); }), contains("has 12 elements"));
     CHECK_THAT(error_of([&] { op("linear", {x, x, x}); }), contains("linear: "));
     CHECK_THAT(error_of([&] { op("gather", {x, x}); }), contains("i32 or i64"));
-    CHECK(memory_info().tensors == before);
+    CHECK(admitted_bytes() == before);
     CHECK(std::string(current_op()) == "task");
     const Tensor sum = op("to", {op("sum", {x})}, {text("i64")});
     CHECK(values_of(sum)[0] == 24);
 }
 
-TEST_CASE("eager tasks that write 256 MB anew are in flight at most") {
+TEST_CASE("eager tasks in flight write at most 256 MB of new values") {
     const Session session;
     const Tensor gate = scalar_of(0);
     std::atomic<int> submitted{0}, when_opened{0};
@@ -175,7 +175,7 @@ TEST_CASE("eager tasks that write 256 MB anew are in flight at most") {
     emit_gate(gate.tile(0));
     reset_peak();
     std::thread opener([&] {
-        for (int before = -1; before != submitted;) {  // until submission stands still
+        for (int before = -1; before != submitted;) {  // until submission stops
             before = submitted;
             std::this_thread::sleep_for(std::chrono::milliseconds(100));
         }
@@ -186,17 +186,17 @@ TEST_CASE("eager tasks that write 256 MB anew are in flight at most") {
     opener.join();
     wait_all();
     CHECK(when_opened <= most_in_flight);
-    CHECK(memory_info().peak <= (most_in_flight + 1) * large);
+    CHECK(arena_info().peak <= (most_in_flight + 1) * large);
 }
 
-TEST_CASE("tasks that change what is there wait for no room") {
+TEST_CASE("tasks that change values in place do not count towards the limit") {
     const Session session;
     const Tensor gate = scalar_of(0), x = large_tensor();
     emit_claim(x);
     wait_all();
     Gate closed;
     emit_gate(gate.tile(0));
-    std::thread opener([] {  // only a mistake needs it
+    std::thread opener([] {  // needed only if the test fails
         for (int i = 0; i < 500 && Gate::closed; ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
         Gate::open();
@@ -211,7 +211,7 @@ TEST_CASE("tasks that change what is there wait for no room") {
     opener.join();
 }
 
-TEST_CASE("an operation that is interrupted before its tasks are submitted leaves no value") {
+TEST_CASE("an op that is interrupted before its tasks are submitted leaves no value") {
     const Session session;
     const Tensor gate = scalar_of(0), x = scalar_of(1), y = large_tensor();
     {
@@ -231,7 +231,7 @@ TEST_CASE("an operation that is interrupted before its tasks are submitted leave
     CHECK(values_of(x)[0] == 31);
 }
 
-TEST_CASE("an interrupted wait leaves values as they are and the tile to the next one") {
+TEST_CASE("an interrupted wait leaves values unchanged and the tile available") {
     const Session session;
     const Tensor x = scalar_of(5);
     const Integers nine{9};
@@ -255,17 +255,17 @@ TEST_CASE("an interrupted wait leaves values as they are and the tile to the nex
     CHECK(values_of(x)[0] == 9 * 31);
 }
 
-TEST_CASE("a tensor may go while tasks on it are in flight") {
+TEST_CASE("a tensor may be destroyed while tasks on it are in flight") {
     const Session session;
     const Tensor y = scalar_of(0);
-    const int64_t before = memory_info().tensors;
+    const int64_t before = admitted_bytes();
     {
         const Gate closed;
         Tensor x = scalar_of(3);
         emit_gate(x.tile(0));
         emit_mix(y, x, 0);
         x = Tensor();
-        CHECK(memory_info().tensors == before);
+        CHECK(admitted_bytes() == before);
     }
     CHECK(values_of(y)[0] == 3);
 }

@@ -1,6 +1,6 @@
-// Files that tensors are written to in the background: what lies in them, what waits for what, and
-// what goes wrong.
-#include "engine/tensor_file.h"
+// Files that tensors are written to in the background: their contents, what waits for what, and
+// errors.
+#include "engine/io/tensor_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,14 +13,14 @@
 #include <iterator>
 #include <thread>
 
-#include "engine/output_file.h"
+#include "engine/io/output_file.h"
 #include "tests/cpp/capi_test.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
 namespace {
 
-// A folder that is gone at the end of the test.
+// A folder that is removed at the end of the test.
 struct Folder {
     std::string path;
     Folder() : path(std::filesystem::temp_directory_path() / "nnlua-XXXXXX") {
@@ -35,7 +35,7 @@ std::vector<uint8_t> bytes_in(const std::string& path) {
     return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// ISO 3309, bit by bit.
+// The CRC-32 of ISO 3309, bit by bit.
 uint32_t crc32_by_definition(const std::vector<uint8_t>& bytes) {
     uint32_t crc = ~0U;
     for (const uint8_t byte : bytes) {
@@ -47,8 +47,7 @@ uint32_t crc32_by_definition(const std::vector<uint8_t>& bytes) {
 
 }  // namespace
 
-TEST_CASE(
-    "a file holds its tensors row-major, however they are cut, and its checksum is its CRC-32") {
+TEST_CASE("a file contains its tensors row-major for any cuts, and its checksum is its CRC-32") {
     const Session session;
     const Folder folder;
     Random random(1);
@@ -74,7 +73,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("tiles larger than the buffer are written whole, cut along rows or columns") {
+TEST_CASE("tiles larger than the buffer are written completely, cut along rows or columns") {
     const Session session;
     const Folder folder;
     const int64_t rows = 3, cols = (int64_t(5) << 20) / 8 + 3;
@@ -88,7 +87,7 @@ TEST_CASE("tiles larger than the buffer are written whole, cut along rows or col
     }
 }
 
-TEST_CASE("a file has the values of the moment it was asked for, and later changes wait for it") {
+TEST_CASE("a file has the values from the call, and later changes wait for the write") {
     const Session session(1);
     const Folder folder;
     const Tensor x = numbered_tensor(grid_of({64}, {8})), gate_tile = scalar_of(0);
@@ -108,19 +107,19 @@ TEST_CASE("a file has the values of the moment it was asked for, and later chang
     CHECK(bytes_in(folder.file()) == before);
 }
 
-TEST_CASE("tiles are free before the disk has taken them, as long as there is memory for them") {
+TEST_CASE("tiles are free before they are on the disk, as long as the buffer has room") {
     const Session session;
     const Folder folder;
     const int64_t count = (int64_t(40) << 20) / 8;
     const Tensor x = numbered_tensor(grid_of({count}, {count / 8}));
     const std::vector<uint8_t> before = bytes_of(x);
     REQUIRE(mkfifo(folder.file().c_str(), 0600) == 0);
-    const int fd = open(folder.file().c_str(), O_RDWR);  // nobody reads yet
+    const int fd = open(folder.file().c_str(), O_RDWR);  // nothing reads yet
     REQUIRE(fd >= 0);
     TensorFile file(folder.file(), x.bytes());
     file.append(x);
     file.close();
-    file.drain();  // a pipe takes 64 KB
+    file.drain();  // a pipe holds 64 KB
     op("add_", {x, scalar_of(1)});
     CHECK(values_of(x) == numbered(count, 1));
     CHECK(!file.done());
@@ -135,12 +134,12 @@ TEST_CASE("tiles are free before the disk has taken them, as long as there is me
     close(fd);
 }
 
-TEST_CASE("who gives more than memory may wait for the disk waits for it") {
+TEST_CASE("append blocks on the disk when the buffer is full") {
     const Folder folder;
     REQUIRE(mkfifo(folder.file().c_str(), 0600) == 0);
     const int fd = open(folder.file().c_str(), O_RDWR);
     REQUIRE(fd >= 0);
-    set_budget(memory_info().peak + 1);
+    set_budget(arena_info().peak + 1);
     const std::vector<char> bytes(size_t(100) << 20, 'n');
     std::atomic<bool> given = false;
     std::thread giver([&] {
@@ -152,7 +151,7 @@ TEST_CASE("who gives more than memory may wait for the disk waits for it") {
     std::vector<char> found(size_t(1) << 20);
     size_t total = 0;
     while (total < bytes.size()) {
-        // 16 MB may wait, and 64 KB are in the pipe.
+        // The buffer holds 16 MB and the pipe 64 KB.
         if (total + (size_t(20) << 20) < bytes.size()) CHECK(!given);
         const ssize_t got = read(fd, found.data(), found.size());
         REQUIRE(got > 0);
@@ -165,7 +164,7 @@ TEST_CASE("who gives more than memory may wait for the disk waits for it") {
     close(fd);
 }
 
-TEST_CASE("what a file cannot take is refused") {
+TEST_CASE("invalid writes to a file are refused") {
     const Session session;
     const Folder folder;
     const Tensor x = numbered_tensor(grid_of({6}, {2}));
@@ -191,7 +190,7 @@ TEST_CASE("what a file cannot take is refused") {
     file.wait();
 }
 
-TEST_CASE("a file that is given up waits for nothing and leaves the tensors alone") {
+TEST_CASE("an abandoned file waits for nothing and leaves the tensors unchanged") {
     const Session session(1);
     const Folder folder;
     const Tensor x = numbered_tensor(grid_of({64}, {8})), gate_tile = scalar_of(0);
@@ -204,7 +203,7 @@ TEST_CASE("a file that is given up waits for nothing and leaves the tensors alon
             file.append(x);
             if (closed) file.close();
         }
-        CHECK(bytes_in(folder.file()).empty());  // cut short, so that a reader notices
+        CHECK(bytes_in(folder.file()).empty());  // truncated, so that a reader notices
     }
     wait_all();
     CHECK(values_of(x) == numbered(64));
@@ -214,7 +213,7 @@ TEST_CASE("a file that is given up waits for nothing and leaves the tensors alon
 
 namespace nn::capi_test {
 
-TEST_CASE("files over the C API: written, waited for, and refused where the handle is wrong") {
+TEST_CASE("the C API writes files, waits for them, and refuses invalid handles") {
     const Library library;
     const engine_test::Folder folder;
     const nn_ref x = full({4}, 2.5);
@@ -252,7 +251,7 @@ TEST_CASE("files over the C API: written, waited for, and refused where the hand
     CHECK_REFUSED(nn_file_append_tensor(&file, &file), "not a live tensor");
     CHECK_REFUSED(nn_file_append(&file, nullptr, 8), "data is NULL");
     REQUIRE_OK(nn_file_append_tensor(&file, &x));
-    REQUIRE_OK(nn_file_close(&file));  // given up by the shutdown
+    REQUIRE_OK(nn_file_close(&file));  // abandoned by the shutdown
 }
 
 }  // namespace nn::capi_test

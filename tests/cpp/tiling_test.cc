@@ -1,9 +1,10 @@
-// The rules that move elements: cutting anew, views and region copies, for random shapes and cuts
-// against plain row-major arithmetic. Elements are numbered and moved, never computed with, so
-// every comparison is exact.
+// The rules that move elements: retiling, views and region copies, for random shapes and cuts,
+// against plain row-major arithmetic. Elements are numbered and only moved, so every comparison is
+// exact.
 #include <numeric>
 #include <set>
 
+#include "engine/machine/machine.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
@@ -11,7 +12,7 @@ namespace {
 
 std::string describe(const Tensor& x) { return to_string(x.grid()); }
 
-// Factors of `count` in random order, with some ones among them: a shape of that many elements.
+// A random shape of `count` elements: its factors in random order, and some ones.
 Dims random_factors(Random& random, int64_t count, size_t most) {
     Dims out;
     while (count > 1 && out.size() + 1 < most) {
@@ -29,7 +30,7 @@ Dims random_factors(Random& random, int64_t count, size_t most) {
     return out;
 }
 
-// The elements of every tile of a grid, each list in the order in which the tile holds them.
+// The elements of every tile of a grid, in the order of the tile's memory.
 std::vector<Integers> elements_by_tile(const Grid& grid) {
     const Dims shape = grid.shape();
     std::vector<Integers> out;
@@ -44,7 +45,7 @@ std::vector<Integers> elements_by_tile(const Grid& grid) {
     return out;
 }
 
-// Whether any grid at all gives `shape` the same tiles. Tries every way to cut it.
+// Whether any grid gives `shape` the same tiles. Tries every grid.
 bool can_share(const Grid& old, const Dims& shape) {
     const std::vector<Integers> wanted = elements_by_tile(old);
     int64_t positions = 0;
@@ -66,17 +67,23 @@ bool can_share(const Grid& old, const Dims& shape) {
 
 }  // namespace
 
-TEST_CASE("automatic tiles of tokens are one a worker, and two a GPU where there are any") {
-    CHECK(tokens_per_tile(1024, 2, 0) == 512);
-    CHECK(tokens_per_tile(1025, 2, 0) == 513);
-    CHECK(tokens_per_tile(100, 4, 0) == 128);
-    CHECK(tokens_per_tile(1 << 20, 4, 0) == 2048);
-    CHECK(tokens_per_tile(16 * 1024, 15, 1) == 8192);
-    CHECK(tokens_per_tile(16 * 1024, 8, 4) == 2048);
-    CHECK(tokens_per_tile(1 << 20, 8, 4) == 8192);
+TEST_CASE("automatic tiles of tokens are one per worker, or two per GPU") {
+    const auto tokens = [](int64_t all, const char* description) {
+        describe_machine(description);
+        const int64_t out = tokens_per_tile(all);
+        describe_machine("");
+        return out;
+    };
+    CHECK(tokens(1024, "cpus=2") == 512);
+    CHECK(tokens(1025, "cpus=2") == 513);
+    CHECK(tokens(100, "cpus=4") == 128);
+    CHECK(tokens(1 << 20, "cpus=4") == 2048);
+    CHECK(tokens(16 * 1024, "cpus=15 gpus=1") == 8192);
+    CHECK(tokens(16 * 1024, "cpus=8 gpus=4") == 2048);
+    CHECK(tokens(1 << 20, "cpus=8 gpus=4") == 8192);
 }
 
-TEST_CASE("a tensor written to and read back is the same for any cuts") {
+TEST_CASE("a tensor that is written and read back is the same for any cuts") {
     const Session session;
     Random random(10);
     for (int round = 0; round < 200; ++round) {
@@ -87,7 +94,7 @@ TEST_CASE("a tensor written to and read back is the same for any cuts") {
     }
 }
 
-TEST_CASE("retile keeps every element, and the tensor itself where nothing changes") {
+TEST_CASE("retile keeps every element, and returns the tensor itself if nothing changes") {
     const Session session;
     Random random(11);
     for (int round = 0; round < 200; ++round) {
@@ -105,7 +112,7 @@ TEST_CASE("retile keeps every element, and the tensor itself where nothing chang
     }
 }
 
-TEST_CASE("one axis or some axes are made whole and the others stay as they are cut") {
+TEST_CASE("making axes whole keeps the cuts of the others") {
     const Session session;
     const Tensor x = numbered_tensor(grid_of({6, 6, 6}, {4, 4, 4}));
     CHECK(whole_axis(x, 1).grid() == grid_of({6, 6, 6}, {4, 6, 4}));
@@ -134,9 +141,8 @@ TEST_CASE("reshape keeps the row-major order of elements for random shapes and c
     CHECK(copied > 50);
 }
 
-// The oracle tries every grid of the new shape: some grid gives it the very same tiles or none
-// does.
-TEST_CASE("reshape shares its tiles exactly where some grid allows it") {
+// The oracle tries every grid of the new shape for the same tiles.
+TEST_CASE("reshape shares tiles exactly where some grid allows it") {
     const Session session;
     Random random(13);
     int possible = 0, impossible = 0;
@@ -169,7 +175,7 @@ TEST_CASE("reshape there and back gives the same tiles where both ways share") {
     CHECK(tiles_of(reshape(numbered_tensor(Grid::whole({1, 1})), {})).size() == 1);
 }
 
-TEST_CASE("slice takes the elements asked for and shares tiles where it begins and ends on cuts") {
+TEST_CASE("slice takes the requested elements, and shares tiles where it begins and ends on cuts") {
     const Session session;
     Random random(14);
     int shared = 0;
@@ -203,7 +209,7 @@ TEST_CASE("slice takes the elements asked for and shares tiles where it begins a
     CHECK(shared < 250);
 }
 
-TEST_CASE("permute moves element (i,j,k) to the permuted place for random orders") {
+TEST_CASE("permute moves element (i,j,k) to the permuted index for random orders") {
     const Session session;
     Random random(15);
     for (int round = 0; round < 200; ++round) {
@@ -249,9 +255,9 @@ TEST_CASE("expand repeats axes of size 1 and adds leading ones") {
     }
 }
 
-// dst[dst_start + i] = src[j] as engine/rules.h has it: axes of src that no axis of dst follows
-// stay at src_start, axes of dst that follow none repeat.
-TEST_CASE("copy_region moves a random box between random grids and leaves the rest as it was") {
+// dst[dst_start + i] = src[j] as in engine/rules.h: axes of src that no axis of dst follows stay at
+// src_start, and axes of dst that follow none repeat.
+TEST_CASE("copy_region copies a random box between random grids and leaves the rest unchanged") {
     const Session session;
     Random random(17);
     for (int round = 0; round < 400; ++round) {
@@ -314,11 +320,11 @@ TEST_CASE("a view is stale once its source changes in place, a copy is not") {
     CHECK_FALSE(copy.stale());
     CHECK_FALSE(x.stale());
     CHECK(values_of(copy) == numbered(8));
-    CHECK(values_of(view.viewed_again()) == numbered(4, 100));
+    CHECK(values_of(view.refreshed_view()) == numbered(4, 100));
     CHECK_THAT(error_of([&] { write_tensor(view, numbered(4).data()); }), contains("view"));
 }
 
-TEST_CASE("source written into itself arrives as it was before, for any cuts") {
+TEST_CASE("a copy of a tensor into itself reads the old values, for any cuts") {
     const Session session;
     for (int64_t tile : {1, 2, 3, 6}) {
         const Tensor x = numbered_tensor(grid_of({6}, {tile}));

@@ -1,16 +1,16 @@
--- Attention in bf16 with heads of 64 and 128 on a GPU, by cuDNN and by ours: values and gradients
--- held against float64 on a CPU, as tests/gpu/ops.lua does, and the same bits every time where that
--- is promised.
+-- Attention in bf16 with heads of 64 and 128 on a GPU, with cuDNN and with our own kernels:
+-- compares values and gradients with float64 on a CPU, as tests/gpu/ops.lua does, and checks that
+-- the backends that promise determinism are deterministic.
 local nn = require "nn"
 local t = require "nn.test"
 
--- NNLUA_REHEARSE=1: the CPU plays the GPU.
+-- NNLUA_REHEARSE=1: the CPU stands in for the GPU.
 local rehearsal = os.getenv "NNLUA_REHEARSE" ~= nil
 local seed = tonumber(os.getenv "NNLUA_TEST_SEED" or 11)
 local _, gpus = nn.workers()
 local where = rehearsal and "cpu" or "gpu"
 
--- The largest difference over the largest element.
+-- The largest difference, relative to the largest element.
 local function distance(a, b)
   local x, n = a:numbers()
   local y = b:numbers()
@@ -23,7 +23,7 @@ local function distance(a, b)
   return worst
 end
 
--- o, log-sum-exps and dqkv of a shape, from inputs that bf16 holds.
+-- o, log-sum-exps and dqkv for a shape. The inputs are exact in bf16.
 local function results(shape, dtype, place, backend)
   nn.seed(seed)
   nn.place "cpu"
@@ -54,7 +54,7 @@ for _, shape in ipairs(shapes) do
   local name = ("(%d,%d) %d/%d heads of %d%s"):format(shape.batch, shape.len, shape.heads,
     shape.kv_heads, shape.dim, shape.causal and "" or ", not causal")
   for _, backend in ipairs {"auto", "cudnn", "nnlua"} do
-    t.case(("attention %s by %s: GPU = CPU"):format(name, backend), function()
+    t.case(("attention %s with %s: GPU = CPU"):format(name, backend), function()
       if gpus == 0 and not rehearsal then t.skip "no GPU" end
       local want = results(shape, "f64", "cpu", "auto")
       local cpu = results(shape, "bf16", "cpu", "auto")
@@ -68,12 +68,12 @@ for _, shape in ipairs(shapes) do
       for i, what in ipairs {"o", "stats", "dqkv"} do
         local allowed = 4 * distance(cpu[i], want[i]) + (what == "stats" and 1e-4 or 1.6e-2)
         local far = distance(gpu[i], want[i])
-        t.check(far <= allowed, ("%s is off by %g, allowed are %g"):format(what, far, allowed))
+        t.check(far <= allowed, ("%s differs by %g; the limit is %g"):format(what, far, allowed))
       end
     end)
   end
   for _, backend in ipairs {"auto", "nnlua"} do
-    t.case(("attention %s by %s gives the same bits"):format(name, backend), function()
+    t.case(("attention %s with %s is deterministic"):format(name, backend), function()
       if gpus == 0 and not rehearsal then t.skip "no GPU" end
       local first = results(shape, "bf16", where, backend)
       for _ = 1, 4 do

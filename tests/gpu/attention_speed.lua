@@ -1,15 +1,15 @@
--- How fast attention is on a GPU by cuDNN (the same bits, and fastest) and by ours, as one line of
--- JSON. TFLOP/s count what causal masking leaves.
+-- Speed of attention on a GPU as one line of JSON: cuDNN (deterministic and fastest) and our own
+-- kernels. FLOPs count only what the causal mask leaves.
 --   nnlua tests/gpu/attention_speed.lua [place=gpu] [shrink=1] [repeats=10]
 local nn = require "nn"
 
 local cfg = nn.config({
-  place = nn.field("gpu", "where tasks run", {choices = {"gpu", "cpu"}}),
-  shrink = nn.field(1, "divides lengths and batches, for rehearsals", {min = 1}),
-  repeats = nn.field(10, "calls that are timed", {min = 1}),
+  place = nn.field("gpu", "device kind that runs the tasks", {choices = {"gpu", "cpu"}}),
+  shrink = nn.field(1, "divisor of lengths and batches, for rehearsals", {min = 1}),
+  repeats = nn.field(10, "timed calls", {min = 1}),
 }, arg)
 
--- GPT-2 124M and 1.5B as tests/gpu/speed.lua trains them, and heads of 128, alone and grouped.
+-- GPT-2 124M and 1.5B as in tests/gpu/speed.lua, and heads of 128, ungrouped and grouped.
 local shapes = {
   {name = "gpt2", batch = 16, len = 1024, heads = 12, kv_heads = 12, dim = 64},
   {name = "gpt2-xl", batch = 8, len = 1024, heads = 25, kv_heads = 25, dim = 64},
@@ -39,7 +39,7 @@ local function seconds_of(shape, backend)
   for _, kernel in ipairs(profile.kernels) do
     seconds[kernel.name] = kernel.seconds / kernel.calls
   end
-  local product = batch * shape.heads * len * (len + 1) * shape.dim  -- FLOPs of one
+  local product = batch * shape.heads * len * (len + 1) * shape.dim  -- FLOPs of one product
   return seconds.attention, seconds.attention_backward, product
 end
 

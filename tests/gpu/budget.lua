@@ -1,18 +1,19 @@
--- Steps of a GPT-2 with a limit on the memory of each GPU: what they give, what they took, and what
--- moved. tests/gpu/run compares a run without a limit with one that has a fifth of what that took.
+-- Steps of a GPT-2 with a limit on the memory of each GPU. Prints the losses, the memory used and
+-- the bytes moved. tests/gpu/run compares a run without a limit with one in a fifth of its memory.
 --   nnlua tests/gpu/budget.lua [memory=BYTES] [layers=12 heads=12 embd=768 vocab=50257] [batch=4
 --     tokens=512 steps=4] [place=gpu]
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
 
 local cfg = nn.config({
-  memory = nn.field(0, "bytes of each GPU; 0: what there is", {min = 0}),
+  memory = nn.field(0, "bytes per GPU; 0: no limit", {min = 0}),
   layers = nn.field(12, "layers", {min = 1}), heads = nn.field(12, "heads", {min = 1}),
-  embd = nn.field(768, "width", {min = 1}), vocab = nn.field(50257, "vocabulary", {min = 1}),
-  batch = nn.field(4, "sequences a step", {min = 1}),
-  tokens = nn.field(512, "tokens of a sequence", {min = 1}),
+  embd = nn.field(768, "hidden size", {min = 1}),
+  vocab = nn.field(50257, "vocabulary size", {min = 1}),
+  batch = nn.field(4, "sequences per step", {min = 1}),
+  tokens = nn.field(512, "tokens per sequence", {min = 1}),
   steps = nn.field(4, "steps", {min = 2}),
-  place = nn.field("gpu", "where tasks run", {choices = {"gpu", "cpu"}}),
+  place = nn.field("gpu", "device kind that runs the tasks", {choices = {"gpu", "cpu"}}),
 }, arg)
 
 if cfg.memory > 0 then nn.devices {gpu_memory = cfg.memory} end
@@ -35,7 +36,7 @@ local ids, targets, losses, moved = tokens(), tokens(), {}, 0
 for i = 1, cfg.steps do
   losses[i] = step(ids, targets):item()
   nn.sync()
-  if i == 1 then moved = nn.memory().moved end         -- the first one also copies the model there
+  if i == 1 then moved = nn.memory().moved end         -- the first step also moves the model
 end
 local memory = nn.memory()
 local used = 0

@@ -1,8 +1,8 @@
-"""What a machine without a package registry needs to build nnlua: the folder .deps/carry.
+"""Dependencies for building nnlua on a machine without a package registry: the folder .deps/carry.
 
-`tests/gpu/run --pack`, on a machine where ./nnlua has been built with nvcc, copies StarPU and the
-libraries that ./nnlua installs (Debian's packages) into it; tests/gpu/run uses it where it is there. The
-C library is not in it: the machine's must be as new as the one that packed.
+Run `tests/gpu/run --pack` on a machine where ./nnlua has been built with nvcc. It copies StarPU and the
+Debian packages that ./nnlua installs into the folder. tests/gpu/run uses the folder if it exists. The C
+library is not included: that of the target machine must be at least as new as that of the packing machine.
 """
 import os
 import pathlib
@@ -16,13 +16,13 @@ CARRY = ROOT / ".deps/carry"
 PACKAGES = ("libhwloc-dev libhwloc15 libluajit-5.1-dev libluajit-5.1-2 libluajit-5.1-common lua-cjson "
             "libdeflate-dev libdeflate0 libopenblas0-pthread catch2 pkgconf-bin pkgconf libpkgconf3").split()
 KEPT = re.compile(r"/usr/(include/|lib/|bin/pkgconf$|share/luajit)")
-LEFT = re.compile(r"liblapack|libblas|/lua/5\.[234]/|/lib(luajit|deflate|hwloc)[^/]*\.a$")  # not used
-# Part of every system that has a compiler.
+LEFT = re.compile(r"liblapack|libblas|/lua/5\.[234]/|/lib(luajit|deflate|hwloc)[^/]*\.a$")  # unused
+# Present on every system that has a compiler.
 SYSTEM = re.compile(r"^(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|libgcc_s|libstdc\+\+)\.so")
 
 
 def needed_libraries(file):
-    """What a library or program loads: (name, path)."""
+    """(name, path) of each shared library that a library or program loads."""
     done = subprocess.run(["ldd", str(file)], capture_output=True, text=True)
     return re.findall(r"(\S+) => (/\S+)", done.stdout)
 
@@ -40,16 +40,16 @@ def copy_package(name, prefix):
 
 
 def pack():
-    """Makes .deps/carry anew and says how large it is, plain and compressed."""
+    """Rebuilds .deps/carry and prints its size, plain and compressed."""
     starpu = ROOT / ".deps/starpu"
     if not (starpu / "made_for").exists():
-        sys.exit("tests/gpu/run: there is no .deps/starpu; ./nnlua builds it (CUDA's nvcc must be there)")
+        sys.exit("tests/gpu/run: .deps/starpu is missing; run ./nnlua to build it (needs CUDA's nvcc)")
     shutil.rmtree(CARRY, ignore_errors=True)
     prefix = CARRY / "usr"
     prefix.mkdir(parents=True)
     absent = [name for name in PACKAGES if not copy_package(name, prefix)]
     if absent:
-        print("not installed, so left out:", ", ".join(absent))
+        print("not installed, therefore not packed:", ", ".join(absent))
     shutil.copytree(starpu, CARRY / "starpu", symlinks=True)
     libraries = prefix / "lib/carried"
     libraries.mkdir(parents=True)
@@ -57,9 +57,9 @@ def pack():
         for name, path in needed_libraries(file):
             if not SYSTEM.match(name) and "cuda" not in path:
                 shutil.copy(path, libraries / name)
-    for file in prefix.rglob("libopenblas*.so*"):  # opened by its name
+    for file in prefix.rglob("libopenblas*.so*"):  # the program loads it by this name
         shutil.move(file, libraries / "libopenblas.so.0")
-    for file in prefix.rglob("*.pc"):  # relative to where they lie, whatever the folder is called
+    for file in prefix.rglob("*.pc"):  # paths relative to the .pc file, so that the folder can move
         up = "/".join([".."] * (len(file.parent.relative_to(prefix).parts)))
         text = file.read_text().replace("/usr", "${pcfiledir}/" + up)
         file.write_text(text)
@@ -70,7 +70,7 @@ def pack():
 
 
 def environment():
-    """Variables for building and running against .deps/carry; {} where there is none."""
+    """Environment variables for building and running against .deps/carry; {} if it does not exist."""
     if not CARRY.exists():
         return {}
     prefix = CARRY / "usr"

@@ -1,13 +1,13 @@
 -- Every op on a GPU, on the samples in its declaration: in f32, f32 with TF32 products, and bf16,
--- held against the same op in f64 on a CPU. An op may be as far from that as the CPU's own result
--- in the same dtype is, times four, and a few roundings. Run with NNLUA_POISON=1 (tests/gpu/run
--- does), so that an element that is never written shows.
+-- compared with the same op in f64 on a CPU. The limit on the difference is four times that of the
+-- CPU result in the same dtype, plus a few roundings. Run with NNLUA_POISON=1, as tests/gpu/run
+-- does, to detect elements that are never written.
 local nn = require "nn"
 local t = require "nn.test"
 package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
 local samples = require "samples"
 
--- NNLUA_REHEARSE=1: the CPU plays the GPU, so that this script itself is tested.
+-- NNLUA_REHEARSE=1: the CPU stands in for the GPU, to test this script itself.
 local rehearsal = os.getenv "NNLUA_REHEARSE" ~= nil
 local seed = tonumber(os.getenv "NNLUA_TEST_SEED" or 11)
 local _, gpus = nn.workers()
@@ -20,7 +20,7 @@ end
 local is_float = {f32 = true, bf16 = true}
 local roundoff = {f32 = 1.2e-6, tf32 = 2e-3, bf16 = 1.6e-2}
 
--- The largest difference over the largest element, with equal infinities and NaN.
+-- The largest difference, relative to the largest element. Infinities and NaN must be equal.
 local function distance(a, b)
   local x, n = a:numbers()
   local y = b:numbers()
@@ -38,7 +38,7 @@ local function distance(a, b)
   return worst
 end
 
--- Results of an op in `place`, from inputs with the same values; random ops start alike.
+-- Results of an op on the device kind `place`. Inputs and random seeds are the same in every call.
 local function results(declared, text, dtype, place, rounded_to)
   nn.seed(seed)
   nn.place "cpu"
@@ -62,7 +62,7 @@ for _, precision in ipairs {"f32", "tf32", "bf16"} do
     t.case(("%s %s in %s: GPU = CPU"):format(declared.name, text, precision), function()
       local want, n = results(declared, text, "f64", "cpu", dtype)
       local good, cpu = pcall(results, declared, text, dtype, "cpu")
-      if not good then t.skip("the sample has no form in " .. dtype .. ": " .. tostring(cpu)) end
+      if not good then t.skip("the sample does not support " .. dtype .. ": " .. tostring(cpu)) end
       nn.matmul_precision(precision == "tf32" and "high" or "highest")
       local gpu = results(declared, text, dtype, "gpu")
       nn.matmul_precision "highest"
@@ -74,7 +74,7 @@ for _, precision in ipairs {"f32", "tf32", "bf16"} do
           local reference = is_float[gpu[i].dtype] and want[i] or cpu[i]
           local far = distance(gpu[i], reference)
           t.check(far <= allowed,
-                  ("result %d is off by %g, allowed are %g"):format(i, far, allowed))
+                  ("result %d differs by %g; the limit is %g"):format(i, far, allowed))
         end
       end
     end)

@@ -1,23 +1,23 @@
--- How fast GPT-2 trains here, as one line of JSON: the other side of torch_speed.py.
+-- Training speed of GPT-2 on this machine as one line of JSON: the counterpart of torch_speed.py.
 --   nnlua tests/gpu/speed.lua model=gpt2 batch=16 tokens=1024 steps=10 [streams=2] [tile=16384]
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
 
 local cfg = nn.config({
-  model = nn.field("gpt2", "gpt2 ... gpt2-xl; or custom, with the sizes below"),
-  layers = nn.field(2, "of a custom model", {min = 1}),
-  heads = nn.field(2, "of a custom model", {min = 1}),
-  embd = nn.field(64, "of a custom model", {min = 1}),
-  vocab = nn.field(96, "of a custom model", {min = 1}),
-  batch = nn.field(16, "sequences a step", {min = 1}),
-  tokens = nn.field(1024, "tokens of a sequence", {min = 1}),
-  tile = nn.field(0, "tokens of a tile; 0: automatic", {min = 0}),
-  streams = nn.field(1, "of each GPU", {min = 1}),
-  dtype = nn.field("bf16", "of weights and activations", {choices = {"f32", "bf16"}}),
+  model = nn.field("gpt2", "gpt2 ... gpt2-xl, or custom with the sizes below"),
+  layers = nn.field(2, "layers of a custom model", {min = 1}),
+  heads = nn.field(2, "heads of a custom model", {min = 1}),
+  embd = nn.field(64, "hidden size of a custom model", {min = 1}),
+  vocab = nn.field(96, "vocabulary size of a custom model", {min = 1}),
+  batch = nn.field(16, "sequences per step", {min = 1}),
+  tokens = nn.field(1024, "tokens per sequence", {min = 1}),
+  tile = nn.field(0, "tokens per tile; 0: automatic", {min = 0}),
+  streams = nn.field(1, "streams per GPU", {min = 1}),
+  dtype = nn.field("bf16", "dtype of weights and activations", {choices = {"f32", "bf16"}}),
   steps = nn.field(10, "measured steps", {min = 1}),
-  warmup = nn.field(4, "steps before", {min = 1}),
-  product = nn.field(8192, "side of the matrices that tell the rate of products", {min = 1}),
-  place = nn.field("gpu", "where tasks run", {choices = {"gpu", "cpu"}}),
+  warmup = nn.field(4, "steps before the measurement", {min = 1}),
+  product = nn.field(8192, "side of the matrices that measure the product rate", {min = 1}),
+  place = nn.field("gpu", "device kind that runs the tasks", {choices = {"gpu", "cpu"}}),
 }, arg)
 
 local per_step = cfg.batch * cfg.tokens
@@ -31,7 +31,7 @@ local function median(list)
   return list[math.floor((#list + 1) / 2)]
 end
 
--- FLOP/s of a bf16 product, the best of ten.
+-- FLOP/s of a product in this dtype, the best of ten.
 local function product_rate()
   local n, best = cfg.product, math.huge
   local a = nn.rand({n, n}):to(cfg.dtype):retile {0, 0}

@@ -1,9 +1,9 @@
--- A few steps of a small GPT-2 on a GPU against the same steps on a CPU: losses and gradient norms.
+-- Steps of a small GPT-2 on a GPU and on a CPU must agree in losses and gradient norms.
 local nn = require "nn"
 local t = require "nn.test"
 local GPT2 = require "models.gpt2"
 
--- NNLUA_REHEARSE=1: the CPU plays the GPU.
+-- NNLUA_REHEARSE=1: the CPU stands in for the GPU.
 local rehearsal = os.getenv "NNLUA_REHEARSE" ~= nil
 local _, gpus = nn.workers()
 
@@ -31,7 +31,7 @@ local function train(place, dtype, compiled)
   return losses
 end
 
--- bf16 is rounded wherever a kernel ends, and kernels end elsewhere on a GPU.
+-- Each kernel rounds its results to bf16, and kernels are split differently on a GPU.
 for _, case in ipairs {{"f32", 1e-4}, {"bf16", 0.01}} do
   local dtype, tolerance = unpack(case)
   for _, compiled in ipairs {false, true} do
@@ -42,7 +42,7 @@ for _, case in ipairs {{"f32", 1e-4}, {"bf16", 0.01}} do
     end)
   end
 
-  t.case("two runs on a GPU give the same bits, " .. dtype, function()
+  t.case("two runs on a GPU are bitwise identical, " .. dtype, function()
     if gpus == 0 and not rehearsal then t.skip "no GPU" end
     t.same(train("gpu", dtype, true), train("gpu", dtype, true))
   end)

@@ -1,10 +1,10 @@
-"""How fast PyTorch trains GPT-2 on this GPU, as one line of JSON: the other side of speed.lua.
+"""Training speed of GPT-2 in PyTorch on this GPU as one line of JSON: the counterpart of speed.lua.
 
     python tests/gpu/torch_speed.py --model gpt2 --batch 16 --tokens 1024 --steps 10 [--compile]
 
-The usual fast setting: float32 weights, bf16 autocast, TF32 allowed, scaled_dot_product_attention
-(FlashAttention on recent GPUs), fused AdamW, clipping; eager or torch.compile. --device cpu with small
-sizes rehearses it.
+The usual fast configuration: float32 weights, bf16 autocast, TF32 allowed, scaled_dot_product_attention
+(FlashAttention on recent GPUs), fused AdamW, clipping; eager or torch.compile. Use --device cpu with
+small sizes for a rehearsal.
 """
 import argparse
 import json
@@ -56,7 +56,7 @@ def product_rate(args):
 
 
 def kernels_of(args, step):
-    """Milliseconds a step by kernel, the fifteen longest; {} where the profiler tells nothing."""
+    """Milliseconds per step of the fifteen longest kernels; {} without a GPU."""
     if args.device != "cuda":
         return {}
     activities = [torch.profiler.ProfilerActivity.CUDA]

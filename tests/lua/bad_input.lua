@@ -1,5 +1,5 @@
--- What people get wrong, and the one line that tells them: no traceback, no C++ frames, status 1.
--- Most cases run the recipe as a user does; the last ones call the library.
+-- Common mistakes, and the one line that reports each: no traceback, no C++ frames, status 1. Most
+-- cases run the recipe as a user does; the last ones call the library.
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local host = require "nn.host"
@@ -23,7 +23,7 @@ local function train(arguments)
   return t.shell(("cd %s && $NNLUA %s/recipes/gpt2_train.lua %s%s"):format(folder, host.root, small,
                                                                          arguments))
 end
--- The recipe with these settings must print exactly this line on its error output, with status 1.
+-- The recipe with these settings must print exactly this line to standard error, with status 1.
 local function says(arguments, message)
   local status, output = train(arguments .. " 2>&1 >/dev/null")
   t.same(output, "nnlua: " .. message .. "\n")
@@ -76,7 +76,7 @@ t.case("missing, empty and too short data", function()
        .. "for a context of 16, which needs at least 17; give more data, a smaller model.context, "
        .. "or a validation file (data.val)")
   local status = train "data.bin=short.bin data.val=short.bin model.vocab=8"
-  t.same(status, 0)                                     -- 17 tokens are just enough
+  t.same(status, 0)                                     -- 17 tokens suffice
   says("data.text=text.txt data.bin=enough.bin", "give data.text or data.bin, not both")
   says("data.text=odd.bin data.val=text.txt", "data.val 'text.txt': the character 't' at byte 0 is "
        .. "not in the vocabulary")
@@ -85,7 +85,7 @@ end)
 t.case("token ids outside the vocabulary", function()
   local count = 2000
   local ids = ffi.new("uint16_t[?]", count)
-  ids[1950] = 5030                                      -- in the validation part
+  ids[1950] = 5030                                      -- in the validation split
   write("high.bin", ffi.string(ids, 2 * count))
   write_ids("all.bin", 400, 9)
   local status, output = train "data.bin=high.bin model.vocab=999 final_batches=0 2>&1 >/dev/null"
@@ -144,7 +144,7 @@ t.case("an output folder that cannot be written to is found before training", fu
   says("out=/proc/self", "cannot write '/proc/self/.probe': No such file or directory")
 end)
 
-t.case("a learning rate that blows up stops the run at the step, with what to do", function()
+t.case("a diverging learning rate stops the run at the step, with what to do", function()
   local status, output = train "data.text=text.txt optim.lr=1e38 steps=20 out=nan 2>&1 >/dev/null"
   t.same(status, 1)
   t.check(output:find("^nnlua: the [%w ]+ is %-?[naif]+ at step %d; lower optim.lr or lengthen "
@@ -156,7 +156,7 @@ t.case("a learning rate that blows up stops the run at the step, with what to do
   t.check(output:find "%(20 steps in a row were skipped%)%. No checkpoint was saved yet\n$", output)
 end)
 
-t.case("a damaged checkpoint stops resume=PATH; resume=auto takes the one before", function()
+t.case("a damaged checkpoint stops resume=PATH; resume=auto takes the previous one", function()
   t.same(train "data.text=text.txt out=saved save_every=2 keep=5", 0)
   local path = files.join(folder, "saved/checkpoint-000004/model.safetensors")
   local text = files.read(path)
@@ -191,7 +191,7 @@ t.case("more tokens than the model's context", function()
          .. "context of 4")
 end)
 
-t.case("a number of workers that is none, and a script without its ending", function()
+t.case("an invalid number of workers, and a script without its extension", function()
   for _, number in ipairs {"x", "0", "-1", "1.5", "2x"} do
     local _, output = t.shell(("NNLUA_CPUS=%s $NNLUA -e 'nn.ones(3):sum():item()' 2>&1"):format(
       number))
@@ -203,7 +203,7 @@ t.case("a number of workers that is none, and a script without its ending", func
                             .. "you mean 'recipes/runs.lua'?\n"})
 end)
 
-t.case("more workers than cores are remarked on once", function()
+t.case("more workers than cores give one warning", function()
   local status, output = t.shell [[
     NNLUA_CPUS=$((2 * $(nproc))) $NNLUA -e '
       nn.ones(3):sum():item(); print(nn.ones(2):sum():item())' 2>&1]]

@@ -1,4 +1,4 @@
--- safetensors files, valid and not; checkpoints: exact resume, damage, and what stays on the disk.
+-- safetensors files, valid and not; checkpoints: exact resume, damage, and which files are kept.
 local ffi = require "ffi"
 local checkpoint = require "nn.models.checkpoint"
 local files = require "nn.io.files"
@@ -14,7 +14,7 @@ local function write(name, text)
   return path
 end
 
-t.case("tensors of every dtype come back to the bit", function()
+t.case("tensors of every dtype load with the saved bits", function()
   local path = files.join(folder, "all.safetensors")
   local tensors = {scalar = nn.tensor(2.5), ["a.b"] = nn.randn(3, 5, 2), one = nn.tensor {{-1e30}}}
   for _, dtype in ipairs {"f64", "bf16", "i32", "i64", "u8"} do
@@ -45,14 +45,14 @@ t.case("a file has the layout of the public format", function()
   t.same(text:sub(9 + #header), "\0\0\128\63\0\0\0\64\7\0\0\0")
 end)
 
--- A file with this header and so many bytes of data.
+-- Writes a file with this header and so many bytes of data.
 local function forged(header, bytes, length)
   length = length or #header
   local count = ffi.new("uint64_t[1]", length)
   return write("forged.safetensors", ffi.string(count, 8) .. header .. ("\0"):rep(bytes or 0))
 end
 
-t.case("a damaged or hostile safetensors file is an error that says what is wrong", function()
+t.case("a damaged or hostile safetensors file is an error that names the problem", function()
   local function says(message, header, bytes, length)
     local path = forged(header, bytes, length)
     t.same(t.fails(function() nn.load_safetensors(path) end, ""),
@@ -91,7 +91,7 @@ t.case("a damaged or hostile safetensors file is an error that says what is wron
   t.fails(function() nn.load_safetensors(folder .. "/none") end, "No such file or directory")
 end)
 
-t.case("no cut and no flipped byte of a header crashes or loads something else", function()
+t.case("no truncated header and no flipped byte of one crashes or loads wrong data", function()
   local path, wrong = files.join(folder, "fuzz.safetensors"), "no valid safetensors"
   nn.save_safetensors(path, {x = nn.tensor {{1, 2}}, y = nn.tensor({7}, {dtype = "i32"})})
   local text = files.read(path)
@@ -140,7 +140,7 @@ local function save(out, parts, step, keep)
                                   step = step, keep = keep, config = {model = config}})
 end
 
-t.case("a resumed run goes on to the bit, with dropout and another seed at the start", function()
+t.case("a resumed run continues to the bit, with dropout and another seed at the start", function()
   local out = t.folder()
   local parts, train = training(1)
   train(5)
@@ -153,7 +153,7 @@ t.case("a resumed run goes on to the bit, with dropout and another seed at the s
   for i, p in ipairs(parts.optim:state()) do t.same(others.optim:state()[i].tensor, p.tensor) end
 end)
 
-t.case("a checkpoint written while training goes on is the one that training waits for", function()
+t.case("a checkpoint written in the background equals one that training waits for", function()
   for _, tiles in ipairs {{}, {tokens = 3, vocab = 7}} do
     nn.tiles {tokens = tiles.tokens or 0, vocab = tiles.vocab or 0}
     local out = t.folder()
@@ -176,7 +176,7 @@ t.case("a checkpoint written while training goes on is the one that training wai
   nn.tiles {tokens = 0, vocab = 0}
 end)
 
-t.case("a checkpoint that is given up leaves nothing", function()
+t.case("an abandoned checkpoint leaves no files", function()
   local out = t.folder()
   local parts = training(1)
   checkpoint.start(out, {model = parts.model, optim = parts.optim, step = 1}):abandon()
@@ -192,15 +192,15 @@ t.case("a tensor that was not computed is not written, and the error says so", f
   t.fails(function() nn.save_safetensors(path, {x = x}) end, "a task before it failed")
 end)
 
-t.case("only the newest are kept, and nothing half-written is left", function()
+t.case("only the newest checkpoints are kept, and no partial ones", function()
   local out = t.folder()
   local parts = training(1)
-  files.make_folder(files.join(out, "checkpoint-000002.tmp"))     -- of a process that was killed
+  files.make_folder(files.join(out, "checkpoint-000002.tmp"))     -- of a killed process
   for step = 1, 5 do save(out, parts, step, 2) end
   t.same(files.list(out), {"checkpoint-000004", "checkpoint-000005"})
   t.same(files.list(files.join(out, "checkpoint-000005")),
          {"model.safetensors", "optimizer.safetensors", "state.json"})
-  save(out, parts, 3, 1)                              -- resumed from before: later ones stay
+  save(out, parts, 3, 1)                              -- resumed earlier: later ones stay
   t.same(files.list(out), {"checkpoint-000003", "checkpoint-000004", "checkpoint-000005"})
 end)
 
@@ -217,7 +217,7 @@ local function damage(path, how)
   end
 end
 
-t.case("a damaged checkpoint names the file and the reason; auto takes the one before", function()
+t.case("a damaged checkpoint names the file and the reason; auto takes the previous one", function()
   local out = t.folder()
   local parts = training(1)
   save(out, parts, 1)
@@ -247,7 +247,7 @@ t.case("a damaged checkpoint names the file and the reason; auto takes the one b
           "cannot be used")
 end)
 
-t.case("a damaged checkpoint is replaced when training comes past it again", function()
+t.case("a damaged checkpoint is replaced when training reaches its step again", function()
   local out = t.folder()
   local parts = training(1)
   local path = save(out, parts, 1)
@@ -257,7 +257,7 @@ t.case("a damaged checkpoint is replaced when training comes past it again", fun
   t.same(files.list(out), {"checkpoint-000001"})
 end)
 
-t.case("no flipped bit of state.json is believed", function()
+t.case("every flipped bit of state.json is detected", function()
   local path = save(t.folder(), training(1), 1)
   local name = files.join(path, "state.json")
   local text = files.read(name)
@@ -278,7 +278,7 @@ t.case("a checkpoint of another model names the tensor", function()
           "holds no tensor 'blocks.2.norm1.weight'")
 end)
 
-t.case("what is no folder, step or model is refused by name", function()
+t.case("an invalid folder, step or model is refused by name", function()
   local model = nn.Linear(2, 2)
   t.fails(function() nn.save_checkpoint(nil, {step = 1, model = model}) end, "the folder is nil")
   t.fails(function() nn.save_checkpoint(folder, {model = model}) end, "step is nil")
@@ -289,7 +289,7 @@ t.case("what is no folder, step or model is refused by name", function()
   t.fails(function() files.read "a\0b" end, "holds a zero byte")
 end)
 
-t.case("a full disk is an error, and what was saved stays", function()
+t.case("a full disk is an error, and saved files stay", function()
   local status, output = t.shell(([[
     cd %s && mkdir small && mount -t tmpfs -o size=300k tmpfs small 2>/dev/null || exit 77
     $NNLUA - <<'END'
@@ -305,7 +305,7 @@ END
   t.check(output:find "\ncheckpoint%-000001\n" and output:find "\nopens\n", output)
 end)
 
-t.case("a run whose disk is full says where to go on from, and that its log has a hole", function()
+t.case("a run on a full disk names its last checkpoint, and an incomplete log", function()
   local status, output = t.shell(([[
     cd %s && mkdir -p tiny && mount -t tmpfs -o size=3m tmpfs tiny 2>/dev/null || exit 77
     yes "some words to learn from" | head -n 400 > words.txt

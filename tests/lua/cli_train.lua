@@ -1,4 +1,4 @@
--- recipes/gpt2_train.lua as people run it: from a shell, with signals, resumed, on a terminal.
+-- recipes/gpt2_train.lua from a shell: with signals, resumed, on a terminal.
 local files = require "nn.io.files"
 local t = require "nn.test"
 local host = require "nn.host"
@@ -11,8 +11,8 @@ files.write(files.join(folder, "text.txt"), fox:rep(50))
 files.write(files.join(folder, "train"), ('#!/bin/bash\nexec %s ' .. script .. ' "$@"\n'):format(
   t.program(), host.root, small))
 
--- Runs a script in the test's folder; `train` there is the recipe with small settings. `await FILE
--- TEXT` waits until a log has it.
+-- Runs a script in the test's folder, where `train` is the recipe with small settings and `await
+-- FILE TEXT` waits until a log contains a text.
 local function shell(text)
   return t.shell(([[
     cd %s; chmod +x train; PATH=$PWD:$PATH; set -m
@@ -33,7 +33,7 @@ local function moments(out, step)
   return files.read(("%s/%s/checkpoint-%06d/optimizer.safetensors"):format(folder, out, step))
 end
 
-t.case("with nothing given it trains on nnlua's own sources and says how to use others", function()
+t.case("without settings it trains on nnlua's own sources and explains data.text", function()
   local status, output = shell "train steps=3"
   t.same(status, 0)
   t.check(output:find("training on nnlua's own sources; data.text=FILE trains on yours\n", 1, true))
@@ -70,7 +70,7 @@ t.case("a run resumed in another process is the uninterrupted run to the bit", f
   t.same(losses.part, losses.whole)
 end)
 
--- Starts a long run, sends a signal once it trains, and goes on with the command it prints.
+-- Starts a long run, sends a signal once it trains, and resumes with the command it prints.
 local function interrupt(signal, number)
   local out = "stop" .. number
   local status, output = shell(([[
@@ -88,7 +88,7 @@ local function interrupt(signal, number)
   return tonumber(step), command
 end
 
-t.case("Ctrl-C ends the step, saves, and prints the command that goes on", function()
+t.case("Ctrl-C finishes the step, saves, and prints the command to resume", function()
   local step, command = interrupt("INT", 130)
   local status, output = shell(("%s steps=%d"):format(command, step + 3))
   t.same(status, 0)
@@ -126,7 +126,7 @@ t.case("a finished run has nothing left to train", function()
   t.check(output:find("finished: no step is left to do\n", 1, true), output)
 end)
 
-t.case("Ctrl-C during the last sample tells where the run is saved", function()
+t.case("Ctrl-C during the last sample prints where the run is saved", function()
   local _, output = shell [[
     train data.text=text.txt steps=2 sample.tokens=1000000 out=sampling >sampling.log 2>&1 &
     await sampling/metrics.jsonl checkpoint; sleep 0.5; kill -INT $!; wait $!
@@ -144,7 +144,7 @@ t.case("a second Ctrl-C ends the program at once", function()
   t.check(not output:find "checkpoint", output)
 end)
 
-t.case("--plan tells what a step costs and trains nothing", function()
+t.case("--plan predicts the cost of a step and trains nothing", function()
   local status, output = shell "train --plan out=plan"
   t.same(status, 0)
   t.check(output:find "\nparameters +%d+%.%dk\n", output)
@@ -161,7 +161,7 @@ t.case("--plan tells what a step costs and trains nothing", function()
   t.check(output:find "\nthere are +50 MB: it does not fit\nlargest batch +data.batch=%d+", output)
 end)
 
-t.case("--plan tells of GPT-3 175B, whatever memory there is", function()
+t.case("--plan works for GPT-3 175B on any machine", function()
   local status, output = shell([[train --plan preset=gpt3-175b model.layers=96 model.heads=96 \
     model.embd=12288 model.context=2048 data.batch=1 memory_gb=0.1]])
   t.same(status, 0)
@@ -179,7 +179,7 @@ t.case("a .bin file trains without a vocabulary; the sample is token ids", funct
   t.check(output:find ": 0 %d[%d ]+\ndone", output)
 end)
 
-t.case("on a terminal one line is updated; elsewhere there are plain lines", function()
+t.case("a terminal shows one updated line; other output has plain lines", function()
   local status, output = shell [[
     command -v script >/dev/null || exit 77
     export TERM=xterm

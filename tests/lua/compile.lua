@@ -1,10 +1,10 @@
--- Compiled functions: recorded once per shape, then replayed with whatever changes between calls:
--- data, scalars, randomness.
+-- Compiled functions: recorded once per shape, then replayed while data, scalars and randomness
+-- change between calls.
 
 local nn = require "nn"
 local t = require "nn.test"
 
-t.case("a compiled function gives what the function gives, for every shape", function()
+t.case("a compiled function gives the function's results, for every shape", function()
   local f = nn.compile(function(x, y) return (x * 2 + y):sum(1), x:matmul(y:t()) end)
   for rows = 2, 4 do
     local x, y = nn.randn(rows, 3), nn.randn(rows, 3)
@@ -32,7 +32,7 @@ t.case("scalars are read at each call, even with calls in flight", function()
   end
 end)
 
-t.case("a scalar that the function adds to counts the calls", function()
+t.case("additions to a scalar are applied at each call", function()
   local s = nn.scalar(0)
   local w = nn.zeros(1)
   local f = nn.compile(function(g)
@@ -45,14 +45,14 @@ t.case("a scalar that the function adds to counts the calls", function()
   t.near(w:item(), -(1 + 2 + 3 + 4), {abs = 0})
 end)
 
-t.case("values cannot be read while recording, and the session goes on", function()
+t.case("values cannot be read while recording, and the session continues", function()
   local f = nn.compile(function(x) return x * x:sum():item() end)
   t.fails(function() f(nn.ones(2)) end,
           "a value cannot be read while a compiled function is being recorded")
   t.near((nn.ones(2) * 3):sum():item(), 6, {abs = 0})
 end)
 
-t.case("a tensor of the inside is refused outside", function()
+t.case("a tensor of the recording is refused outside it", function()
   local leaked
   local f = nn.compile(function(x)
     leaked = x * 2
@@ -68,14 +68,14 @@ t.case("numbers as arguments are refused with a hint", function()
   t.fails(function() f(3) end, "a number that changes between calls is an nn.scalar")
 end)
 
-t.case("a compiled function inside another becomes a part of it", function()
+t.case("a compiled function inside another is recorded into it", function()
   local inner = nn.compile(function(x) return x * 2 end)
   local outer = nn.compile(function(x) return inner(x) + 1 end)
   t.near(outer(nn.ones(3)):table(), {3, 3, 3}, {abs = 0})
   t.near(inner(nn.ones(3)):table(), {2, 2, 2}, {abs = 0})
 end)
 
-t.case("gradients of a compiled step stay inside, those of before stay as they were", function()
+t.case("gradients of a compiled step stay inside, and earlier ones do not change", function()
   local w = nn.tensor({1, 2}, {grad = true})
   local f = nn.compile(function(x)
     local loss = (w * x):sum()
@@ -86,7 +86,7 @@ t.case("gradients of a compiled step stay inside, those of before stay as they w
   assert(w.grad == nil)
 end)
 
-t.case("each call of a compiled step begins without gradients, whatever was before", function()
+t.case("each call of a compiled step starts without gradients", function()
   local w, v = nn.tensor({1, 2}, {grad = true}), nn.tensor({3, 4}, {grad = true})
   for _ = 1, 2 do ((w * w):sum() + v:sum()):backward() end
   local f = nn.compile(function(x)
@@ -102,7 +102,7 @@ t.case("each call of a compiled step begins without gradients, whatever was befo
           "gradients of a backward() in nn.compile stay there")
 end)
 
-t.case("a wrong number of results, or a result that is no tensor, is refused", function()
+t.case("a wrong number of results, or a result that is not a tensor, is refused", function()
   local f = nn.compile(function(x) return x, 3 end)
   t.fails(function() f(nn.ones(1)) end, "result 2 is a number")
 end)

@@ -25,7 +25,7 @@ local presets = {small = {model = {layers = 2}}, large = {base = "small", optim 
                  wrong = {optim = {lrr = 1}}, mistyped = {out = 3}}
 local function read(...) return nn.config(schema(), {...}, {presets = presets}) end
 
-t.case("a setting on the command line wins over the preset, and that over the default", function()
+t.case("the command line overrides the preset, and the preset the default", function()
   t.same(read().model.layers, 2)
   t.same(read("model.layers=3").model.layers, 3)
   t.same(read("model.layers=3", "preset=large").model.layers, 3)
@@ -44,7 +44,7 @@ t.case("values keep the type of the default", function()
   t.same(read("out=7").out, "7")
 end)
 
-t.case("an unknown name is an error that says which is nearest", function()
+t.case("an unknown name is an error that suggests the nearest one", function()
   local function says(setting, message)
     t.same(t.fails(function() read(setting) end, ""), message)
   end
@@ -83,7 +83,7 @@ t.case("a value of the wrong type or out of range is an error", function()
   says("quiet=yes", "'quiet' takes true or false, not 'yes'")
 end)
 
-t.case("settings of a recipe's own that are called resume or out are just settings", function()
+t.case("a recipe's own settings may be called resume or out", function()
   t.same(nn.config({resume = true, out = 3}, {"resume=false"}).resume, false)
   t.same(nn.config({resume = "x"}, {"resume=auto"}).resume, "auto")
 end)
@@ -93,7 +93,7 @@ t.case("a preset is checked like the command line", function()
   t.fails(function() read("preset=mistyped") end, "preset mistyped: 'out' is a string, not '3'")
 end)
 
-t.case("settings print one a line and read back from what is printed", function()
+t.case("settings print one per line, and the output can be read back", function()
   local cfg = read("optim.lr=0.1", "out=x y")
   local words = {}
   for line in tostring(cfg):gmatch "[^\n]+" do words[#words + 1] = (line:gsub('=""$', "=")) end
@@ -101,7 +101,7 @@ t.case("settings print one a line and read back from what is printed", function(
   t.same(read(unpack(words)), cfg)
 end)
 
-t.case("settings are JSON that keeps every value", function()
+t.case("settings convert to JSON and back without change", function()
   local cfg = read("optim.lr=0.1", "out=a/\"b\"")
   t.same(cjson.decode(files.json(cfg, "")), cfg)
   t.same(cjson.decode(files.json(cfg)), cfg)

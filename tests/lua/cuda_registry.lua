@@ -1,5 +1,5 @@
--- Every op can run on a GPU: all kernels that its tasks may run are there for CUDA. What an op
--- declares is held against what its samples really run.
+-- Every op can run on a GPU: each kernel that its tasks may run exists for CUDA. The kernels that
+-- an op declares are compared with those that its samples run.
 local nn = require "nn"
 local t = require "nn.test"
 package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
@@ -7,7 +7,7 @@ local samples = require "samples"
 
 local built_with_cuda = not nn.version():find("CUDA not built in", 1, true)
 
-t.case("every kernel of a build with CUDA has its CUDA form", function()
+t.case("in a build with CUDA every kernel has a CUDA implementation", function()
   if not built_with_cuda then t.skip "built without CUDA" end
   local missing = {}
   for name, kernel in pairs(nn.kernels()) do
@@ -25,12 +25,12 @@ t.case("nn.ops() finds no op without CUDA", function()
   t.same(missing, {})
 end)
 
-t.case("in a build without CUDA, nn.ops() finds none that has it", function()
+t.case("in a build without CUDA, nn.ops() finds no op with CUDA", function()
   if built_with_cuda then t.skip "built with CUDA" end
   for _, op in ipairs(nn.ops()) do t.check(not op.cuda, op.name) end
 end)
 
-t.case("the samples of every op run no kernel that it does not declare", function()
+t.case("the samples of every op run only kernels that it declares", function()
   local undeclared = {}
   samples.each(function(declared, text)
     local known = {}
@@ -49,7 +49,7 @@ t.case("the samples of every op run no kernel that it does not declare", functio
   t.same(undeclared, {})
 end)
 
-t.case("docs/cuda.md tells the registers of every kernel in kernels/cuda", function()
+t.case("docs/cuda.md lists the registers of every kernel in kernels/cuda", function()
   local root, missing = package.loaded["nn.host"].root, {}
   local function read(path)
     local file = assert(io.open(path))
@@ -89,7 +89,7 @@ t.case("the precision of f32 products on GPUs is highest until it is set", funct
           'matmul_precision: "highest" or "high" is needed, not \'medium\'')
 end)
 
-t.case("who computes attention on GPUs is auto until it is set", function()
+t.case("the attention implementation on GPUs is auto until it is set", function()
   t.same(nn.attention_backend(), "auto")
   t.same(nn.attention_backend "nnlua", "auto")
   t.same(nn.attention_backend "cudnn", "nnlua")

@@ -1,4 +1,4 @@
--- Data: windows and splits, vocabularies, the state of a loader, and what is refused.
+-- Data: windows and splits, vocabularies, the state of a loader, and errors.
 local ffi = require "ffi"
 local data_file = require "nn.data.loader"
 local files = require "nn.io.files"
@@ -26,7 +26,7 @@ local function count_up(n)
   return ids
 end
 
-t.case("targets are the ids one further, and both parts keep to themselves", function()
+t.case("targets are the next ids, and the splits do not mix", function()
   local path = write_bin("count.bin", count_up(1000))
   local data = nn.data(settings("data.bin=" .. path), {context = 8, vocab = 1000})
   t.same(data.vocab, 1000)
@@ -44,7 +44,7 @@ t.case("targets are the ids one further, and both parts keep to themselves", fun
   for ids in data.val:windows() do t.check(ids:min():item() >= 900, "validation begins at 900") end
 end)
 
-t.case("random windows reach the first and the last token of their part", function()
+t.case("random windows reach the first and the last token of their split", function()
   local path = write_bin("sixty.bin", count_up(60))
   local data = nn.data(settings("data.bin=" .. path, "data.split=0.3"),
                        {context = 4, vocab = 60, seed = 3})
@@ -60,7 +60,7 @@ t.case("random windows reach the first and the last token of their part", functi
   for start = 0, 13 do t.check(seen[start] > 5, "start " .. start .. " is drawn too seldom") end
 end)
 
-t.case("validation windows are all of the part in order, or a spread of them", function()
+t.case("validation windows are all of the split in order, or evenly spread", function()
   local path = write_bin("hundred.bin", count_up(100))
   local data = nn.data(settings("data.bin=" .. path, "data.split=0.5"), {context = 4, vocab = 100})
   local function starts(batches)
@@ -78,7 +78,7 @@ t.case("validation windows are all of the part in order, or a spread of them", f
   t.same(starts(1000), starts(0))
 end)
 
-t.case("a loader goes on exactly where its state was taken", function()
+t.case("a loader continues exactly where its state was saved", function()
   local path = write_bin("state.bin", count_up(500))
   local function loader(seed)
     return nn.data(settings("data.bin=" .. path), {context = 8, vocab = 500, seed = seed}).train
@@ -100,7 +100,7 @@ t.case("a loader goes on exactly where its state was taken", function()
   t.same(d:set_state(state), false)
 end)
 
-t.case("a batch with accumulation has the rows of all its parts", function()
+t.case("a batch with accumulation has the rows of all its microbatches", function()
   local path = write_bin("accum.bin", count_up(99))
   local data = nn.data(settings("data.bin=" .. path, "data.accum=4"), {context = 8, vocab = 99})
   t.same({data.train:batch().shape, data.train:batch_tokens()}, {{12, 8}, 96})
@@ -133,13 +133,13 @@ t.case("a character vocabulary is the sorted UTF-8 characters of the training te
   t.fails(function() nn.vocabulary("word", "a") end, "there is no vocabulary 'word'")
 end)
 
-t.case("a byte vocabulary takes anything", function()
+t.case("a byte vocabulary encodes any bytes", function()
   local words = nn.vocabulary("byte")
   local text = "a\0\255ä\n"
   t.same({words.size, words:decode(words:ids(text))}, {256, text})
 end)
 
-t.case("a vocabulary comes back from its state", function()
+t.case("a vocabulary can be restored from its state", function()
   local tokenizer = require "nn.text.tokenizer"
   for _, words in ipairs {nn.vocabulary("char", 'a"\\/\n漢b'), nn.vocabulary "byte"} do
     local back = tokenizer.from_state(files.parse_json(files.json(words:state())))
@@ -147,7 +147,7 @@ t.case("a vocabulary comes back from its state", function()
   end
 end)
 
-t.case("a text is read as its characters", function()
+t.case("a text is read as characters", function()
   local path = write("text.txt", ("hello wörld\n"):rep(20))
   local data = nn.data(settings("data.text=" .. path), {context = 11})
   t.same({data.vocab, data.vocabulary.size, data.own}, {10, 10, false})
@@ -156,13 +156,13 @@ t.case("a text is read as its characters", function()
   t.same(data.vocabulary:decode(ids), "hello wörld")
 end)
 
-t.case("without data, nnlua's own sources are there", function()
+t.case("without data, the loader uses nnlua's own sources", function()
   local data = nn.data(settings(), {context = 64})
   t.check(data.own and data.train.count > 100000 and data.vocab > 80, "some hundred kB of text")
   t.check(data_file.own_text():find("GPT-2 (Radford", 1, true), "models/gpt2.lua is part of it")
 end)
 
-t.case("ids of a validation file that the tokenizer lacks are found at once", function()
+t.case("ids in a validation file that the tokenizer lacks are detected at once", function()
   local own = t.folder()
   nn.train_tokenizer("abab abab", {size = 258}):save(own)
   for name, ids in pairs {train = {1, 2, 3, 257, 5}, val = {1, 2, 258, 4, 5}} do
@@ -178,7 +178,7 @@ end)
 
 t.case("a .bin file of any size is mapped, not read", function()
   local path = folder .. "/large.bin"
-  os.execute(("truncate -s 8G '%s'"):format(path))       -- sparse: it takes no space
+  os.execute(("truncate -s 8G '%s'"):format(path))       -- sparse: takes no space
   local data = nn.data(settings("data.bin=" .. path), {context = 64})
   t.same(data.train:batch():sum():item(), 0)
   t.same(data.train.count, math.floor(2 ^ 32 * 0.9))

@@ -1,5 +1,5 @@
--- The docs say all there is and nothing that is wrong: every public name has a docstring, every
--- example runs and gives what it states, docs/reference.md is what `nnlua --doc` writes.
+-- The docs are complete and true: every public name has a docstring, every example runs and gives
+-- what it states, docs/reference.md is what `nnlua --doc` writes.
 
 local docs = require "nn.help.docs"
 local files = require "nn.io.files"
@@ -24,7 +24,7 @@ local function public()
   return list
 end
 
--- Public names of a table of functions, its class' methods among them: "x:dim" of x.
+-- Public names of a table of functions, with the methods of its class: "x:dim" of x.
 local function names_in(list, prefix, methods)
   for name, value in pairs(methods) do
     local kind = type(value)
@@ -96,7 +96,7 @@ for _, entry in ipairs(public()) do
 end
 print(("%d examples ran, with %d stated values"):format(ran, checked))
 
-t.case("an example that states something wrong is found", function()
+t.case("an example that states something wrong is detected", function()
   local wrong = {"x:sum()  --> 22", "x:sum()  --> 21, 1", 'tostring(x:sum())  --> "x"',
                  "x + 1  --> {{2, 3, 4}, {5, 6, 8}}", "x:dim(3)  --> 3", "print(1)  --> 2",
                  "nn.zeros(2):mean()  --> 0.001", "x:nothing()", "x:sum()  --> nil",
@@ -106,7 +106,7 @@ t.case("an example that states something wrong is found", function()
   t.same(examples.run "x:dim(3)  --> error: dim: there is no axis 3...\nx:dims()  --> 2, 3", 2)
 end)
 
-t.case("every setting of every recipe says what it means and takes its default", function()
+t.case("every setting of every recipe has a meaning and accepts its default", function()
   local count = 0
   for _, recipe in ipairs(docs.recipes()) do
     local cfg = nn.config(recipe.schema, {}, recipe.options)

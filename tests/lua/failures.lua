@@ -1,5 +1,5 @@
--- What goes wrong inside a task, an op, or a compiled function: the error comes up once, nothing
--- wrong is ever read, and parameters stay as they were.
+-- Errors inside a task, an op or a compiled function: each is reported once, no wrong value can be
+-- read, and parameters do not change.
 local nn = require "nn"
 local t = require "nn.test"
 local GPT2 = require "models.gpt2"
@@ -8,7 +8,7 @@ local function index_outside()
   return nn.tensor({9, 0, 0}, {dtype = "i64"}), nn.ones(3)
 end
 
-t.case("the value of a failed task cannot be read, nor what follows from it", function()
+t.case("the result of a failed task cannot be read, nor what depends on it", function()
   local index, x = index_outside()
   local y = x:gather(index)
   t.fails(nn.sync, "gather: index 9 is outside [0,3)")
@@ -16,7 +16,7 @@ t.case("the value of a failed task cannot be read, nor what follows from it", fu
   t.fails(function() return (y * 2):table() end, "not computed, since a task before it failed")
 end)
 
-t.case("tasks that were under way and need a failed value fail too, others do not", function()
+t.case("tasks in flight fail only if they depend on a failed value", function()
   local index, x = index_outside()
   local f = nn.compile(function(a, b)
     local y = b:gather(a)
@@ -29,7 +29,7 @@ t.case("tasks that were under way and need a failed value fail too, others do no
   t.same(other, nn.ones(3) * 3)
 end)
 
-t.case("a tensor that failed is good again once it was written", function()
+t.case("a failed tensor is valid again once it is written", function()
   local index, x = index_outside()
   local y = x:gather(index)
   t.fails(nn.sync, "outside")
@@ -60,7 +60,7 @@ t.case("a step with a wrong token id changes no parameter, eager and compiled", 
   end
 end)
 
-t.case("an op that fails half-way has changed nothing", function()
+t.case("an op that fails half-way changes nothing", function()
   local x, weight = nn.ones(4, 1000), nn.ones(1000, 1000)
   local dweight, dbias = nn.zeros(1000, 1000), nn.zeros(1000)
   nn.sync()
@@ -85,14 +85,14 @@ t.case("a compiled function that changes an argument in place is refused", funct
   end), "add_ changes an argument of the compiled function in place")
 end)
 
-t.case("a scalar that a compiled function cannot follow is refused, not frozen", function()
+t.case("an nn.scalar that would become a constant in a compiled function is refused", function()
   local s = nn.scalar(2)
   t.fails(function() return nn.compile(function() return nn.full({2}, s) end)() end,
           "'value' is a scalar, which a compiled function cannot follow here")
   t.same(nn.full({2}, s):table(), {2, 2})
 end)
 
-t.case("changing in place what has to do with a gradient is refused", function()
+t.case("an in-place change of a tensor with a gradient is refused", function()
   local x = nn.tensor({1, 2, 3}, {grad = true})
   local y = x * 2
   t.fails(function() y:add_(x) end, "changes in place what has to do with a gradient")
@@ -101,7 +101,7 @@ t.case("changing in place what has to do with a gradient is refused", function()
   t.same(x:table(), {2, 4, 6})
 end)
 
-t.case("a kernel made to fail is one error with op and tile, and the program goes on", function()
+t.case("an injected failure is one error with op and tile, and the program continues", function()
   local status, output = t.shell [[NNLUA_FAIL_KERNEL=gemm:2 $NNLUA -e '
     local x = nn.ones(4, 5)
     local first = x:matmul(x:t()):sum():item()
@@ -113,7 +113,7 @@ t.case("a kernel made to fail is one error with op and tile, and the program goe
                       .. "tile 1 of shape %(4,4%)%)\t80\n$"), output)
 end)
 
-t.case("a failure on purpose of a kernel that there is not is refused", function()
+t.case("an injected failure of an unknown kernel is refused", function()
   local status, output = t.shell [[NNLUA_FAIL_KERNEL=gem:2 $NNLUA -e 'nn.ones(3):sum():item()']]
   t.same(status, 1)
   t.check(output:find("NNLUA_FAIL_KERNEL is 'gem:2'; the name of a kernel", 1, true), output)
@@ -123,7 +123,7 @@ local hang = [[NNLUA_WATCHDOG=1.5 NNLUA_FAIL_KERNEL=%s NNLUA_CPUS=2 timeout 60 $
   local x, w = nn.ones(4, 5), nn.ones(7)
   %s']]
 
-t.case("a kernel that hangs is one error with op, tile and worker, and the program ends", function()
+t.case("a hung kernel is one error with op, tile and worker, and the program ends", function()
   local status, output = t.shell(hang:format("gemm:2:hang", [[
     x:matmul(x:t()):table()
     x:matmul(x:t()):table()]]))
@@ -144,7 +144,7 @@ t.case("a hang is an error for every kind of wait, and os.exit ends the program 
   end
 end)
 
-t.case("a task that was only slow is reported, and then the program goes on", function()
+t.case("a slow task is reported, and then the program continues", function()
   local status, output = t.shell(hang:format("reduce:1:4", [[
     local y = w:sum()
     local good, message = pcall(nn.sync)
@@ -155,7 +155,7 @@ t.case("a task that was only slow is reported, and then the program goes on", fu
   t.same(output, "false\treduce, f32\n7\n")
 end)
 
-t.case("a task below the limit is not reported, nor are many behind each other", function()
+t.case("tasks below the limit are not reported, however many wait", function()
   local status, output = t.shell(hang:format("reduce:1:0.3", [[
     local y, start = w:sum(), nn.now()
     repeat w = w + 0 until nn.now() - start > 3
@@ -164,20 +164,20 @@ t.case("a task below the limit is not reported, nor are many behind each other",
   t.same(output, "7\t7\n")
 end)
 
-t.case("a wrong NNLUA_WATCHDOG is refused", function()
+t.case("an invalid NNLUA_WATCHDOG is refused", function()
   local status, output = t.shell [[NNLUA_WATCHDOG=soon $NNLUA -e 'nn.ones(3):sum():item()']]
   t.same(status, 1)
   t.check(output:find("NNLUA_WATCHDOG is 'soon'; a number of seconds is needed", 1, true), output)
 end)
 
-t.case("what a script leaves running is waited for, and its error ends the program", function()
+t.case("the program waits for running tasks at its end, and reports their errors", function()
   local status, output = t.shell(
     [[$NNLUA -e 'local y = nn.zeros(3):gather(nn.tensor({9}, {dtype = "i64"}))']])
   t.same(status, 1)
   t.check(output:find("gather: index 9 is outside", 1, true), output)
 end)
 
-t.case("a program whose output nobody reads any more ends", function()
+t.case("a program ends when the reader of its output is gone", function()
   local _, output = t.shell [[
     timeout 20 $NNLUA -e 'for i = 1, 1e9 do print(i) end' | head -1; echo ${PIPESTATUS[0]}]]
   t.same(output, "1\n141\n")

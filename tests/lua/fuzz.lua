@@ -1,7 +1,7 @@
--- Files of others, damaged at random: each either loads, and then is what it says, or is refused by
--- one message that names it. Nothing crashes, no Lua error of the library's own comes through, and
--- memory does not grow. tests/run --sanitize runs this with the address sanitizer; FUZZ_MUTANTS
--- says how many files there are in all, FUZZ_SEED where their random choices begin.
+-- Files with random damage: each either loads and is consistent, or is refused by one message that
+-- names it. Nothing crashes, no internal Lua error appears, and memory does not grow. tests/run
+-- --sanitize runs this with the address sanitizer. FUZZ_MUTANTS is the total number of files,
+-- FUZZ_SEED the seed of their random choices.
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local host = require "nn.host"
@@ -30,8 +30,8 @@ local function resident()
   return tonumber(pages) * 4096
 end
 
--- Loads `share` of all mutants: make(number) writes one, load() reads it and raises where what it
--- read contradicts itself. Part of what is made must load, part must be refused.
+-- Loads `share` of all mutants: make(number) writes one; load() reads it and raises an error where
+-- the result is inconsistent. Some must load, and some must be refused.
 local function fuzz(share, make, load)
   local count, loaded = math.ceil(mutants * share), 0
   local before, checked_at = nil, math.ceil(count / 3)
@@ -64,7 +64,7 @@ end
 local sizes = {F32 = 4, F64 = 8, BF16 = 2, I32 = 4, I64 = 8, U8 = 1, BOOL = 1, F16 = 2, I8 = 1,
                I16 = 2, U16 = 2, U32 = 4, U64 = 8, F8_E4M3 = 1, F8_E5M2 = 1}
 
--- What a file that was opened says of itself holds, and every byte of it can be read.
+-- Checks that an open file is what its header describes, and that every byte can be read.
 local function check_safetensors(path, make_tensors)
   local file = safetensors.open(path)
   local size, room = file.map.size, 0
@@ -110,7 +110,7 @@ local function base_file()
   return text:sub(9, 8 + length), text:sub(9 + length)
 end
 
-t.case("a damaged safetensors file is refused by name, or is what its header says", function()
+t.case("a damaged safetensors file is refused by name, or is what its header describes", function()
   local header, data = base_file()
   local path, number = folder .. "/x.safetensors", 0
   fuzz(0.7, function(i)
@@ -127,7 +127,7 @@ t.case("a damaged safetensors file is refused by name, or is what its header say
   end, function() check_safetensors(path, number % 10 == 0) end)
 end)
 
--- ### A folder of transformers
+-- ### A Hugging Face checkpoint
 
 local function copy_model(name)
   local from, to = host.root .. "/tests/golden/hf_gpt2", folder .. "/" .. name
@@ -155,7 +155,7 @@ end
 
 -- ### Tokenizers
 
--- Any text comes back through a tokenizer that was loaded.
+-- Checks that a loaded tokenizer restores any text that it encodes.
 local function check_tokenizer(path)
   local tokenizer = nn.tokenizer(path)
   for _, text in ipairs {"the other then", "\0\255\226\130 \n", "<|endoftext|> \195\164"} do
@@ -173,7 +173,7 @@ local function saved_tokenizer(name)
   return path
 end
 
-t.case("a damaged tokenizer.json is refused by name, or any text comes back", function()
+t.case("a damaged tokenizer.json is refused by name, or restores any text", function()
   local path = saved_tokenizer "json" .. "/tokenizer.json"
   local text = files.read(path)
   fuzz(0.09, function() write(path, random(4) == 1 and mutate.bytes(text) or mutate.json(text)) end,
@@ -181,7 +181,7 @@ t.case("a damaged tokenizer.json is refused by name, or any text comes back", fu
 end)
 
 for name, change in pairs {["vocab.json"] = mutate.json, ["merges.txt"] = mutate.lines} do
-  t.case("a damaged " .. name .. " is refused by name, or any text comes back", function()
+  t.case("a damaged " .. name .. " is refused by name, or restores any text", function()
     local path = saved_tokenizer(name:gsub("%W", "_"))
     files.remove(path .. "/tokenizer.json")
     local text = files.read(path .. "/" .. name)

@@ -1,4 +1,4 @@
--- Text from a model: with a cache as without, drawing, stopping, and what is refused.
+-- Text generation: the cache, sampling, stopping, and errors.
 local nn = require "nn"
 local sample = require "nn.models.sample"
 local t = require "nn.test"
@@ -49,7 +49,7 @@ t.case("log-probabilities are those of the model", function()
   for i = 1, 5 do t.near(info.logprobs[i], logp[i + 1][ids[i + 2] + 1], {abs = 1e-4}) end
 end)
 
-t.case("top_k and top_p draw from the likeliest tokens only, in the right proportions", function()
+t.case("top_k and top_p sample only the likeliest tokens, in the right proportions", function()
   local probabilities = {[0] = 0.1, 0.5, 0.04, 0.3, 0.06}
   local logits = {}
   for id = 0, 4 do logits[id] = math.log(probabilities[id]) end
@@ -88,7 +88,7 @@ t.case("the k largest of many are found", function()
   end
 end)
 
-t.case("a stop id or a stop text ends a sequence, the others go on", function()
+t.case("a stop id or a stop text ends its sequence, and the others continue", function()
   local model, words = new_model(), nn.vocabulary("byte")
   local plain = nn.generate(model, {1}, {tokens = 20, temperature = 0})
   local stop = plain[8]
@@ -107,7 +107,7 @@ t.case("a stop id or a stop text ends a sequence, the others go on", function()
   t.check(#all[2] > #all[1] or about.reason[2] == "stop", "the second goes on")
 end)
 
-t.case("one stop text or id is as good as a list of one", function()
+t.case("one stop text or id is the same as a list of one", function()
   local model, words = new_model(), nn.vocabulary "byte"
   local plain = nn.generate(model, {1}, {tokens = 20, temperature = 0})
   local function ends(options)
@@ -120,7 +120,7 @@ t.case("one stop text or id is as good as a list of one", function()
   t.check(#ends {stop = text} < #plain, "it ends there")
 end)
 
-t.case("on_token sees every token as it comes", function()
+t.case("on_token gets every token as it is generated", function()
   local seen = {}
   local ids = nn.generate(new_model(), {1, 2}, {tokens = 6, on_token = function(id, row)
     t.same(row, 1)
@@ -137,7 +137,7 @@ t.case("generation changes neither the random state nor the training mode", func
   t.same(nn.training(), true)
 end)
 
-t.case("wrong options are refused", function()
+t.case("invalid options are refused", function()
   local model = new_model()
   local function refused(options, message)
     t.fails(function() nn.generate(model, {1}, options) end, message)
@@ -156,7 +156,7 @@ t.case("wrong options are refused", function()
   t.fails(function() nn.generate(model, {}, {}) end, "give at least one token to go on from")
 end)
 
-t.case("a cache that is full, or of another model, is refused", function()
+t.case("a full cache, or one of another model, is refused", function()
   local cache, start = nn.zeros {1, 4, 5, 3}, nn.tensor({4}, {dtype = "i32"})
   t.fails(function()
     nn.cache_write_(cache, nn.ones(1, 2, 18), start, {heads = 2})

@@ -38,7 +38,7 @@ local function model_with(prefix)
   return model
 end
 
--- Ids cut as a schedule would, and as no schedule would: tokens and vocabulary in ragged tiles.
+-- Ids with regular and ragged tiles of tokens and vocabulary.
 local cuttings = {whole = {0, 0}, ["2 sequences a tile"] = {2, 0}, ["tiles of 4 tokens"] = {1, 4}}
 
 local function with_vocab_tiles(model, rows)

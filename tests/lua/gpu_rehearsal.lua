@@ -1,5 +1,5 @@
--- tests/gpu/run, the command for a machine with a GPU, played through on the CPU at small sizes:
--- its scripts start, measure and report, so that the first minutes on such a machine are not lost.
+-- tests/gpu/run, the command for a machine with a GPU, rehearsed on the CPU at small sizes: its
+-- scripts start, measure and report, so that time on such a machine is not lost.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local t = require "nn.test"
@@ -10,7 +10,7 @@ local venv = root .. "/.deps/torch-venv/bin/python"
 
 local function works(command) return (t.shell(command .. " >/dev/null 2>&1")) == 0 end
 
--- What a rehearsal of these parts reports, all of which must be ok.
+-- The report of a rehearsal of these parts, all of which must be ok.
 local function rehearse(parts, python)
   local report = t.folder() .. "/report.json"
   local command = "cd %s; python3 tests/gpu/run --rehearse --binaries %s --only %q --json %s %s"
@@ -31,7 +31,7 @@ local function need_programs()
   end
 end
 
-t.case("the parts that need no PyTorch come to their ends, with a table and JSON", function()
+t.case("the parts without PyTorch finish, with a table and JSON", function()
   need_programs()
   local result, output = rehearse "ops,attention,step,memcheck,racecheck,budget,gpt2 nnlua"
   t.same(#result.rows, 7)
@@ -45,7 +45,7 @@ t.case("the parts that need no PyTorch come to their ends, with a table and JSON
   t.check(output:find "| gpt2 | nnlua | %d+ | [%d.]+ |", output)
 end)
 
-t.case("PyTorch's side comes to its end", function()
+t.case("the parts with PyTorch finish", function()
   need_programs()
   local python = works "python3 -c 'import torch'" and "python3"
                  or works(venv .. " -c 'import torch'") and venv
@@ -54,7 +54,7 @@ t.case("PyTorch's side comes to its end", function()
   t.check(result.speeds["gpt2 eager"].tokens_per_s > 0)
 end)
 
-t.case("a part that runs out of time is reported, and the status tells", function()
+t.case("a part that exceeds its time is reported, and the status is an error", function()
   need_programs()
   local status, output = t.shell(("cd %s; python3 tests/gpu/run --rehearse --binaries %s "
     .. "--only ops,budget --seconds 0.2"):format(root, binaries))
@@ -63,7 +63,7 @@ t.case("a part that runs out of time is reported, and the status tells", functio
   t.check(output:find("| budget | not started: time is up |", 1, true), output)
 end)
 
-t.case("without a GPU it says so", function()
+t.case("without a GPU it reports that", function()
   need_programs()
   if works "nvidia-smi" then t.skip "there is a GPU" end
   local status, output = t.shell(("cd %s; python3 tests/gpu/run"):format(root))

@@ -1,4 +1,4 @@
--- Models of transformers in and out (tests/golden/make_hf.py).
+-- Loads and saves Hugging Face checkpoints (tests/golden/make_hf.py).
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local host = require "nn.host"
@@ -23,7 +23,7 @@ local function changed(name, from, to)
   return copy
 end
 
-t.case("a model that transformers saved has its logits", function()
+t.case("a model that transformers saved gives its logits", function()
   local model = nn.load_hf(given)
   local logits = nn.no_grad(function() return model(expected:tensor "ids") end)
   t.near(logits, expected:tensor "logits", {abs = 1e-4})
@@ -40,7 +40,7 @@ t.case("weights in F16 are read as f32, each to the bit", function()
   t.same({v.dtype, v:dim(1), v:reshape(-1):table()}, {"f32", 2, values})
 end)
 
-t.case("its likeliest tokens are those that transformers generates", function()
+t.case("greedy decoding gives the tokens that transformers generates", function()
   local model = nn.load_hf(given)
   local greedy = expected:tensor("greedy"):table()
   local prompt = {unpack(greedy, 1, 5)}
@@ -67,7 +67,7 @@ t.case("saved again, every tensor is the same to the bit, under the same name", 
   end
 end)
 
-t.case("a recipe begins with weights, sizes and vocabulary of a folder of transformers",
+t.case("a recipe starts from the weights, sizes and vocabulary of a Hugging Face checkpoint",
        function()
   local model = nn.load_hf(given)
   local words = nn.train_tokenizer(("some words to learn from, "):rep(200), {size = 270})
@@ -95,7 +95,7 @@ t.case("a recipe begins with weights, sizes and vocabulary of a folder of transf
           "data.context=65 is more than the model's context of 64")
   local layers = nn.load_hf(given).config.layers
   local _, refused = train("out=other model.heads=1 model.layers=" .. layers)
-  t.check(refused:find("model.heads=1 of the command line does not go with init=start, a model "
+  t.check(refused:find("model.heads=1 of the command line conflicts with init=start, a model "
                        .. "with model.heads=", 1, true), refused)
   t.check(select(2, train "init="):find("preset finetune needs init=FOLDER", 1, true))
   files.remove(folder .. "/start/tokenizer.json")
@@ -103,7 +103,7 @@ t.case("a recipe begins with weights, sizes and vocabulary of a folder of transf
   t.check(select(2, train "out=none"):find("init 'start' has no tokenizer", 1, true))
 end)
 
-t.case("a model in shards is the model in one file", function()
+t.case("a model in shards equals the model in one file", function()
   local model = nn.load_hf(given)
   nn.save_hf(folder .. "/shards", model, nil, {shard_bytes = 20000})
   t.check(#files.list(folder .. "/shards") > 4, "several shards, an index, config.json")
@@ -118,7 +118,7 @@ t.case("a model in shards is the model in one file", function()
   t.same(sums(again), sums(model))
 end)
 
-t.case("names without the prefix and bf16 weights are read too", function()
+t.case("names without the prefix, and bf16 weights, are read", function()
   local model = nn.load_hf(given)
   local file, tensors = safetensors.open(given .. "/model.safetensors"), {}
   for _, entry in ipairs(file.entries) do
@@ -133,7 +133,7 @@ t.case("names without the prefix and bf16 weights are read too", function()
   end
 end)
 
-t.case("the tokenizer comes and goes with the model", function()
+t.case("the tokenizer is loaded and saved with the model", function()
   local golden = files.parse_json(files.read(host.root .. "/tests/golden/bpe.json"))
   local model, none = nn.load_hf(given)
   t.same(none, nil)
@@ -143,7 +143,7 @@ t.case("the tokenizer comes and goes with the model", function()
   t.same(again.symbols, tokenizer.symbols)
 end)
 
-t.case("a model that is loaded is in memory once, and one transposed matrix beside it", function()
+t.case("loading takes the memory of the model and of one transposed matrix", function()
   local path = folder .. "/medium"
   nn.save_hf(path, require "models.gpt2" {layers = 6, heads = 8, embd = 512, vocab = 8000,
                                           context = 512})
@@ -169,7 +169,7 @@ t.case("a model that is loaded is in memory once, and one transposed matrix besi
           ("%d bytes became resident for %d"):format(resident, bytes))
 end)
 
-t.case("what is saved over another model replaces all of it", function()
+t.case("saving over another model replaces all its files", function()
   local model, other = nn.load_hf(given), nn.load_hf(given)
   nn.no_grad(function() other.tok.weight:fill_(0.25) end)
   local path = folder .. "/again"
@@ -187,7 +187,7 @@ t.case("what is saved over another model replaces all of it", function()
   loads(model)
 end)
 
-t.case("a save that fails leaves the model that was there", function()
+t.case("a failed save leaves the earlier model", function()
   local path, model = folder .. "/kept", nn.load_hf(given)
   nn.save_hf(path, model)
   files.make_folder(path .. "/model-00002-of-00005.safetensors.tmp")
@@ -207,7 +207,7 @@ t.case("a model is loaded and saved in bf16", function()
   end
 end)
 
-t.case("byte and char vocabularies come and go with the model too", function()
+t.case("byte and char vocabularies are loaded and saved with the model", function()
   local model, path = nn.load_hf(given), folder .. "/letters"
   nn.save_hf(path, model, nn.vocabulary("char", "hello"))
   local _, words = nn.load_hf(path)
@@ -219,7 +219,7 @@ t.case("byte and char vocabularies come and go with the model too", function()
   t.same(words:ids(table.concat(all)), nn.vocabulary("byte"):ids(table.concat(all)))
 end)
 
-t.case("an index is read tensor by tensor, and refused where it names what is not there", function()
+t.case("an index is read tensor by tensor, and refused where it names missing ones", function()
   local path, model = folder .. "/parts", nn.load_hf(given)
   nn.save_hf(path, model, nil, {shard_bytes = 20000})
   local index = path .. "/model.safetensors.index.json"
@@ -239,7 +239,7 @@ t.case("an index is read tensor by tensor, and refused where it names what is no
   refused("weight_map", "weights", "has no weight_map")
 end)
 
-t.case("what is missing or is not this GPT-2 is refused by name", function()
+t.case("missing files and other models are refused by name", function()
   local function refused(path, message) t.fails(function() nn.load_hf(path) end, message) end
   refused(folder .. "/nothing", "there is no folder")
   refused(nil, "load_hf: the folder is nil; a text is needed")

@@ -4,11 +4,11 @@ local host = require "nn.host"
 local t = require "nn.test"
 
 local folder = t.folder()
-local program = t.program()              -- before `cmake --build` puts another in its place
+local program = t.program()              -- before `cmake --build` replaces it
 local build = program:match "^(.*)/"
 local function shell(text) return t.shell(("set -e; cd %s\n"):format(folder) .. text) end
 
-t.case("an installed nnlua runs from anywhere, its own recipes too", function()
+t.case("an installed nnlua and its recipes run from any folder", function()
   local status, output = shell(([[
     cmake --build %s --target libnnlua nnlua >/dev/null
     cmake --install %s --prefix usr >/dev/null
@@ -64,7 +64,7 @@ t.case("the shell completes options, scripts, presets and settings", function()
          "gpt2-large gpt2-medium gpt2-xl ")
 end)
 
-t.case("the man page has no mistake", function()
+t.case("the man page has no errors", function()
   local status, output = shell(([[
     command -v groff >/dev/null || exit 77
     groff -man -Tutf8 -ww -z %s/docs/nnlua.1]]):format(host.root))
@@ -72,7 +72,7 @@ t.case("the man page has no mistake", function()
   t.same({status, output}, {0, ""})
 end)
 
-t.case("the Debian package holds the program, its library and its documents", function()
+t.case("the Debian package contains the program, its library and its documents", function()
   local status, output = shell(([[
     command -v dpkg-deb >/dev/null || exit 77
     cpack --config %s/CPackConfig.cmake -B package >log 2>&1 || { cat log; exit 1; }

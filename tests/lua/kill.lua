@@ -1,5 +1,5 @@
--- Training that is killed (SIGKILL) and goes on from its checkpoints: exactly, and whenever it was
--- killed. All in processes of their own, as people run it.
+-- Training that is killed (SIGKILL) at any time resumes exactly from its checkpoints. Each run is a
+-- process of its own.
 local checkpoint = require "nn.models.checkpoint"
 local files = require "nn.io.files"
 local host = require "nn.host"
@@ -8,7 +8,7 @@ local t = require "nn.test"
 
 local folder = t.folder()
 files.write(files.join(folder, "text.txt"), files.read(host.root .. "/README.md"))
--- `train TILE ...` is the recipe with small settings and tiles of so many tokens (0: automatic).
+-- `train TILE ...` is the recipe with small settings and tiles of TILE tokens (0: automatic).
 files.write(files.join(folder, "train.lua"), ([[
   require "nn".tiles {tokens = tonumber(table.remove(arg, 1))}
   dofile "%s/recipes/gpt2_train.lua"
@@ -21,7 +21,7 @@ local function shell(text)
   return t.shell(("cd %s; chmod +x train; PATH=$PWD:$PATH; "):format(folder) .. text)
 end
 
--- {[step] = loss} as metrics.jsonl has them, of all steps after `first`.
+-- {[step] = loss} from metrics.jsonl, for all steps after `first`.
 local function losses(out, first)
   local list = {}
   for line in files.read(files.join(folder, out .. "/metrics.jsonl")):gmatch "[^\n]+" do
@@ -31,7 +31,7 @@ local function losses(out, first)
   return list
 end
 
-t.case("200 steps are 100 steps, a kill, and 100 steps: the same losses to the bit", function()
+t.case("200 steps equal 100 steps, a kill and 100 steps: the same losses to the bit", function()
   local same = "0 model.layers=2 model.heads=2 model.embd=32 model.context=32 data.batch=8 "
     .. "model.dropout=0.1 steps=200 save_every=100 keep=9"
   local status, output = shell(([[
@@ -66,7 +66,7 @@ t.case("resumed with other tiles and another number of workers, losses agree to 
   print(("  the largest relative difference is %.2g"):format(worst))
 end)
 
-t.case("whenever it is killed, the newest complete checkpoint loads: 50 kills", function()
+t.case("after any of 50 kills the newest complete checkpoint loads", function()
   local random, unfinished, newest = nn.now() * 1e6 % 2 ^ 31, 0, 0
   math.randomseed(random)
   local out = files.join(folder, "killed")

@@ -1,5 +1,5 @@
--- Gradients of linear layers with GELU: the layer behind one gives the gradient of the sum before
--- GELU, and that of its bias, in the kernel of its own product.
+-- Gradients of linear layers with GELU. In a compiled function the kernel of the next layer's
+-- product also computes the gradients of GELU's input and of its bias (the pass fuse_epilogues).
 local nn = require "nn"
 local t = require "nn.test"
 local GPT2 = require "models.gpt2"
@@ -12,40 +12,53 @@ local v, c, u = random {5, 7}, random {5}, random {3, 5}
 local function norm(a) return a:square():sum():item() ^ 0.5 end
 local function up(input, weight, bias) return nn.linear(input, weight, bias, {gelu = true}) end
 
--- What follows up() may use its y, and the sum before GELU, in all of these ways.
+-- Ways to use the result of up() and GELU's input.
 local ways = {
   {"a layer", function(h) return nn.linear(h, v, c):square():sum() end},
   {"two layers, one without a bias", function(h)
     return nn.linear(h, v, c):square():sum() + nn.linear(h, v):tanh():sum()
   end},
   {"a layer and more", function(h) return nn.linear(h, v, c):square():sum() + h:square():sum() end},
-  {"a layer with GELU and one behind it", function(h)
+  {"a layer with GELU and another", function(h)
     return nn.linear((up(h, v, c)), u):square():sum()
   end},
-  {"a layer, beside the sum before GELU", function(h, pre)
+  {"a layer, and use of GELU's input", function(h, pre)
     return nn.linear(h, v, c):square():sum() + pre:square():sum()
   end},
-  {"nothing but the sum before GELU", function(_, pre) return pre:square():sum() end},
-  {"all of it", function(h, pre)
+  {"use of GELU's input alone", function(_, pre) return pre:square():sum() end},
+  {"use of both", function(h, pre)
     return nn.linear(h, v, c):square():sum() + (pre * h):sum()
   end},
 }
 
 for _, way in ipairs(ways) do
-  t.case("behind GELU comes " .. way[1] .. ": gradients equal finite differences", function()
+  t.case("GELU followed by " .. way[1] .. ": gradients equal finite differences", function()
     local function f(...) return way[2](up(...)) end
     t.gradcheck(f, {x, w, b})
     t.gradcheck(f, {x:retile {4, 3}, w:retile {3, 2}, b:retile {2}})
   end)
+
+  t.case("GELU followed by " .. way[1] .. ": a compiled function gives the bits of an eager one",
+         function()
+    local function gradients(...)
+      return nn.grad(function(...) return way[2](up(...)) end)(...)
+    end
+    local compiled = nn.compile(gradients)
+    for _, arguments in ipairs {{x, w, b}, {x:retile {4, 3}, w:retile {3, 2}, b:retile {2}},
+                                {x:retile {2, 0}, w, b}} do
+      local want, got = {gradients(unpack(arguments))}, {compiled(unpack(arguments))}
+      for i = 1, 4 do t.near(got[i], want[i], {abs = 0}) end
+    end
+  end)
 end
 
--- The same layers with GELU as an op of its own.
+-- The same layers with GELU as a separate op.
 local function apart(input, weight, bias)
   local pre = nn.linear(input, weight, bias)
   return pre:gelu(), pre
 end
 
-t.case("the second layer's own gradients, accumulated too, are those of GELU apart", function()
+t.case("the second layer's accumulated gradients equal those with a separate GELU", function()
   local function gradients(first)
     local list = {x, w, b, v, c}
     for i, leaf in ipairs(list) do
@@ -63,14 +76,15 @@ t.case("the second layer's own gradients, accumulated too, are those of GELU apa
   for i = 1, 5 do t.near(got[i], want[i], {abs = 1e-11, rel = 1e-11}) end
 end)
 
-t.case("in bf16 the gradients are f32, as near to those of f32 as with GELU apart", function()
+t.case("in bf16 the gradients are f32, as accurate as with a separate GELU", function()
   local function gradients(first, dtype)
     local list = {}
     for i, leaf in ipairs {x, w, b, v, c} do list[i] = leaf:to(dtype) end
-    local _, a1, a2, a3, a4, a5 = nn.grad(function(input, weight, bias, second, shift)
-      return nn.linear(first(input, weight, bias), second, shift):square():sum()
-    end)(unpack(list))
-    return {a1, a2, a3, a4, a5}
+    return {nn.compile(function(...)
+      return select(2, nn.grad(function(input, weight, bias, second, shift)
+        return nn.linear(first(input, weight, bias), second, shift):square():sum()
+      end)(...))
+    end)(unpack(list))}
   end
   local exact = gradients(apart, "f64")
   local fused, separate = gradients(up, "bf16"), gradients(apart, "bf16")
@@ -83,22 +97,23 @@ t.case("in bf16 the gradients are f32, as near to those of f32 as with GELU apar
   end
 end)
 
-t.case("a step of GPT-2 takes no sweep over the gradients of GELU", function()
+t.case("a compiled step of GPT-2 has no separate tasks for the gradients of GELU", function()
   local model = GPT2 {layers = 2, heads = 2, embd = 16, context = 8, vocab = 32}
   local ids = nn.zeros({2, 8}, {dtype = "i32"})
-  local calls = {}
-  local profile = nn.profile(function() model(ids, ids):backward() end)
-  for _, kernel in ipairs(profile.kernels) do calls[kernel.name] = kernel.calls end
-  t.same({calls.gemm_dgelu, calls.gelu_bias_backward}, {2, nil})
-end)
-
-t.case("x_pre must fit, and is for dx", function()
-  local dy = random {9, 5}
-  t.fails(function() nn.linear_backward(dy, random {9, 7}, v, {x_pre = random {9, 6}}) end,
-          "x_pre is (9,6) where (9,7) is needed")
-  t.fails(function()
-    nn.linear_backward(dy, random {9, 7}, v, {x_pre = random {9, 7}, need_dx = false})
-  end, "x_pre is given, but dx is not wanted")
+  local function step(tokens)
+    local loss = model(tokens, tokens)
+    loss:backward()
+    return loss, model.blocks[1].mlp.up.bias.grad, model.blocks[2].mlp.up.weight.grad
+  end
+  local function calls(f)
+    local out = {}
+    for _, kernel in ipairs(nn.profile(f).kernels) do out[kernel.name] = kernel.calls end
+    return {out.gemm_dgelu or 0, out.gelu_bias_backward or 0}
+  end
+  local compiled = nn.compile(step)
+  compiled(ids)
+  t.same(calls(function() compiled(ids) end), {2, 0})
+  t.same(calls(function() step(ids) end), {0, 2})
 end)
 
 t.finish()

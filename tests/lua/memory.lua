@@ -1,4 +1,4 @@
--- Memory: it stays flat over compiled steps, is bounded by the budget, and is given back by scopes
+-- Memory: it stays constant over compiled steps, is bounded by the budget, and is freed by scopes
 -- and by the collector.
 
 local ffi = require "ffi"
@@ -16,7 +16,7 @@ local function tensors_alive()
   return tonumber(n[0])
 end
 
-t.case("memory stays flat over 1000 compiled steps", function()
+t.case("memory stays constant over 1000 compiled steps", function()
   nn.seed(1)
   local model = GPT2 {layers = 2, heads = 2, embd = 128, vocab = 20000, context = 32}
   local optim = nn.AdamW(model, {lr = 1e-3, clip = 1})
@@ -33,8 +33,8 @@ t.case("memory stays flat over 1000 compiled steps", function()
     collectgarbage()
     return rss()
   end
-  -- The heaps of the C library and of LuaJIT find their size first, on a busy machine later. What
-  -- leaks grows every time.
+  -- The heaps of the C library and of LuaJIT grow at first, on a busy machine for longer. A leak
+  -- grows every time.
   local before, after = run(1000), nil
   for _ = 1, 3 do
     after = run(1000)
@@ -48,7 +48,7 @@ t.case("memory stays flat over 1000 compiled steps", function()
   assert(in_use < 3 * 16 * model:count(), "tiles hold " .. in_use .. " bytes")
 end)
 
-t.case("a scope frees what it made, but for what it returns", function()
+t.case("a scope frees what was made in it, except its results", function()
   collectgarbage()
   collectgarbage()
   local before = tensors_alive()
@@ -75,7 +75,7 @@ t.case("a scope frees after an error too", function()
   t.near(tensors_alive(), before, {abs = 0})
 end)
 
-t.case("dropped tensors do not pile up: gigabytes pass through a small arena", function()
+t.case("dropped tensors are collected: gigabytes pass through a small arena", function()
   nn.reset_peak()
   for _ = 1, 500 do
     local x = nn.ones(1024, 1024)   -- 4 MB each, 2 GB in all

@@ -1,5 +1,5 @@
--- Mistakes in scripts that used to pass silently or to end in the library's own code: each is one
--- line that names what was given. And the right values beside them.
+-- Mistakes in scripts: each is one line that names what was given, and never an internal error. And
+-- the valid values next to them.
 local ffi = require "ffi"
 local nn = require "nn"
 local t = require "nn.test"
@@ -8,7 +8,7 @@ local GPT2 = require "models.gpt2"
 local x = nn.tensor {{1, 2, 3}, {4, 5, 6}}
 local tiny = {layers = 1, heads = 1, embd = 4, context = 4, vocab = 5}
 
--- f() must raise an error whose text starts behind this file's own line.
+-- f() must raise an error with the position in this file, followed by the text.
 local function says(f, text)
   local message = t.fails(f, "")
   t.check(message:find(text, 1, true), ("the error is: %s\n  expected: %s"):format(message, text))
@@ -41,7 +41,7 @@ t.case("layers check their sizes", function()
   says(function() GPT2 {} end, "gpt2: 'layers' is missing")
 end)
 
-t.case("names of PyTorch that are others here are told", function()
+t.case("names of PyTorch suggest the names used here", function()
   says(function() return x.T end, "a tensor has no method 'T'; here that is x:t()")
   says(function() x:size(1) end, "no method 'size'; here that is x:dims(), or x:dim(axis)")
   says(function() x:cuda() end, "no method 'cuda'; it is not needed: there are no devices")
@@ -56,7 +56,7 @@ t.case("names of PyTorch that are others here are told", function()
   script("print(nn.ones(1) > 2)", "; elements of a tensor are compared by methods: x:gt(2)")
 end)
 
-t.case("every name that is recommended instead of PyTorch's exists", function()
+t.case("every suggested name exists", function()
   local text = require("nn.io.files").read(require("nn.host").root .. "/lua/nn/base/hints.lua")
   local count = 0
   for name in text:gmatch "nn%.([%a_]+)" do
@@ -114,7 +114,7 @@ t.case("arange takes a count; first and last are refused with the way to write t
   t.same(nn.arange(3, {start = 5, step = -2}), {5, 3, 1})
 end)
 
-t.case("misspelt options are refused, with the nearest name", function()
+t.case("misspelt options are refused with the nearest name", function()
   local model = GPT2(tiny)
   says(function() nn.Linear(3, 4, {bais = false}) end, "Linear: has no option 'bais'; did you mean")
   says(function() nn.LayerNorm(3, {epsilon = 1}) end, "LayerNorm: has no option 'epsilon'")
@@ -132,7 +132,7 @@ t.case("misspelt options are refused, with the nearest name", function()
   says(function() loss:backward {retian = true} end, "backward: has no option 'retian'")
 end)
 
-t.case("of an optimizer's settings only lr can be changed later", function()
+t.case("only the lr of an optimizer can be changed later", function()
   local optim = nn.AdamW(nn.Linear(2, 2), {weight_decay = 0.1, clip = 1})
   says(function() optim.learning_rate = 3 end, "AdamW: 'learning_rate' cannot be set; only lr can")
   says(function() optim.weight_decay = 0 end, "AdamW: 'weight_decay' cannot be set")
@@ -172,7 +172,7 @@ t.case("host memory must have the tensor's bytes and elements", function()
   t.same(w:copy_from_host(ffi.cast("const uint8_t *", bytes)), {0, 0})
 end)
 
-t.case("functions that take a function or a tensor say so", function()
+t.case("functions that take a function or a tensor refuse other arguments", function()
   for name, f in pairs {compile = nn.compile, no_grad = nn.no_grad, scope = nn.scope,
                         plan = nn.plan, profile = nn.profile, grad = nn.grad} do
     says(function() f(nil) end, name .. ": the argument is nil; a function is needed")
@@ -185,7 +185,7 @@ t.case("functions that take a function or a tensor say so", function()
   says(function() x:masked_fill(true, 5) end, "masked_fill: the mask is true; a tensor is needed")
 end)
 
-t.case("numbers, axes and comparisons are checked before they are computed with", function()
+t.case("numbers, axes and comparisons are checked before the computation", function()
   says(function() x:dim() end, "dim: there is no axis nil; axes are 1 to 2, or -1 to -2 from")
   says(function() x:transpose() end, "transpose: there is no axis nil")
   says(function() x:split() end, "split: the number of parts is nil")

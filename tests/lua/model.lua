@@ -1,5 +1,4 @@
--- GPT-2 as a model: parameter counts of the released sizes, names, decay groups, dropout, errors,
--- and that it learns.
+-- GPT-2: parameter counts of the released sizes, names, decay groups, dropout, errors, learning.
 
 local nn = require "nn"
 local t = require "nn.test"
@@ -44,14 +43,14 @@ t.case("planning a training step of gpt2-xl takes no memory and counts weights, 
   assert(nn.memory().in_use - before < 1e6)
 end)
 
-t.case("parameters have their paths, in the order of their making, the tied head once", function()
+t.case("parameters have their paths, in creation order, the tied head once", function()
   local paths = {}
   for i, p in ipairs(GPT2(small):parameters()) do paths[i] = p.path end
   assert(paths[1] == "tok.weight" and paths[2] == "pos.weight" and paths[#paths] == "norm.bias")
   t.near(#paths, 2 + 12 * 2 + 2, {abs = 0})
 end)
 
-t.case("a shared parameter has the path that sorts first; references back do no harm", function()
+t.case("a shared parameter has the path that sorts first; cycles are allowed", function()
   local Shared = nn.module "Shared"
   local model, layer = Shared(), nn.Linear(2, 2, {bias = false})
   for _, name in ipairs {"mm", "kk", "cc", "aa", "zz"} do model[name] = layer end
@@ -97,7 +96,7 @@ t.case("initial weights follow GPT-2: 0.02, residual projections smaller, biases
   t.near(std(model.norm.weight), 1, {abs = 0})
 end)
 
-t.case("weight decay reaches matrices only", function()
+t.case("weight decay applies to matrices only", function()
   local optim = nn.AdamW(GPT2(small), {weight_decay = 0.1})
   for i, p in ipairs(optim.parameters) do
     t.near(optim.states[i].decay, #p.tensor.shape >= 2 and 0.1 or 0, {abs = 0})
@@ -128,7 +127,7 @@ t.case("a token id outside the vocabulary names op, tile and id, and the session
   t.near(total(), total(), {abs = 0})
 end)
 
-t.case("dropout is drawn anew each step, is off outside of training, and leaves the mean "
+t.case("dropout changes each step, is off outside training, and preserves the mean "
        .. "alone", function()
   local config = {dropout = 0.5}
   for k, v in pairs(small) do config[k] = v end
@@ -166,7 +165,7 @@ t.case("dropout in a compiled step gives the bits of the eager one, step by step
   for i = 1, 4 do t.near(compiled[i], eager[i], {abs = 0}) end
 end)
 
-t.case("gradient accumulation over micro-batches equals one large batch", function()
+t.case("gradient accumulation over microbatches equals one large batch", function()
   local function norm_of(parts)
     nn.seed(2)
     local model = GPT2(small)
@@ -183,7 +182,7 @@ t.case("gradient accumulation over micro-batches equals one large batch", functi
   t.near(norm_of(2), norm_of(1), {rel = 1e-5})
 end)
 
-t.case("it learns one batch by heart", function()
+t.case("the model memorizes one batch", function()
   nn.seed(1)
   local model = GPT2(small)
   local optim = nn.AdamW(model, {lr = 1e-2, clip = 1})

@@ -31,7 +31,7 @@ local function results_of(declared, inputs, values)
 end
 
 -- In-place state such as Adam's moments must be cut like its parameter: all inputs of one shape get
--- one cutting.
+-- the same cuts.
 local function cut_alike(declared, inputs, random)
   local cut = samples.cut(inputs, random)
   if declared.category == "optimizers" and not declared.list then

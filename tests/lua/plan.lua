@@ -1,5 +1,5 @@
--- Plans of training steps: what they foretell is what happens, their kinds add up, the largest
--- batch is the largest, and nothing is allocated for them.
+-- Plans of training steps: predictions match measurements, kinds of memory add up, the largest
+-- batch is the largest, and planning allocates nothing.
 
 local nn = require "nn"
 local t = require "nn.test"
@@ -46,7 +46,7 @@ for _, case in ipairs(cases) do
     nn.tiles {tokens = tokens or 0}
     local build, rows = builder(c, accum), batch * (accum or 1)
     local plan, peak, good = run_plan.step(build, rows, c.context, true), nil, false
-    for _ = 1, 3 do   -- not each time will another program hold a core for tens of milliseconds
+    for _ = 1, 3 do   -- another program may hold a core for tens of milliseconds
       for _ = 1, 2 do collectgarbage() end
       nn.sync()
       local others = nn.memory().in_use
@@ -59,7 +59,7 @@ for _, case in ipairs(cases) do
   end)
 end
 
-t.case("kinds of memory add up to the peak, and weights and moments are what they are", function()
+t.case("kinds of memory add up to the peak; weights and moments have their sizes", function()
   local plan = run_plan.step(builder(small), 12, 64)
   local sum = 0
   for _, bytes in pairs(plan.kinds) do sum = sum + bytes end
@@ -72,7 +72,7 @@ t.case("kinds of memory add up to the peak, and weights and moments are what the
 end)
 
 t.case("a plan allocates nothing, however large the model", function()
-  collectgarbage()                       -- what the cases before left
+  collectgarbage()                       -- tensors of the cases above
   collectgarbage()
   nn.sync()
   local before = nn.memory().in_use
@@ -88,7 +88,7 @@ t.case("a model of more tensors than a function can return", function()
   t.check(plan.tasks > 480 * 20 and plan.kinds.weights > 0, plan.tasks)
 end)
 
-t.case("microbatches that are not recorded count all the same", function()
+t.case("microbatches that are not recorded are counted", function()
   local workers = nn.workers()
   nn.tiles {tokens = 128}
   local function of(accum) return run_plan.step(builder(small, accum), 2 * accum, 64) end
@@ -107,7 +107,7 @@ t.case("the largest batch fits and the next one does not", function()
   end
 end)
 
-t.case("the search needs few plans, and finds out where no batch fits", function()
+t.case("the search needs few plans, and detects that no batch fits", function()
   local calls
   local function line(fixed, slope)
     return function(batch) calls = calls + 1 return fixed + slope * batch end
@@ -121,7 +121,7 @@ t.case("the search needs few plans, and finds out where no batch fits", function
   t.same({run_plan.largest_batch(line(1000, 8), 12, 1e9, 0)}, {0})
 end)
 
-t.case("a model that cannot be built is one clear error, and plans work after it", function()
+t.case("a model that cannot be built is one clear error, and later plans work", function()
   t.fails(function()
     run_plan.step(builder {layers = 1, heads = 3, embd = 16, context = 8, vocab = 9}, 1, 8)
   end, "embd = 16 does not divide into heads = 3")

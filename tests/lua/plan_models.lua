@@ -1,4 +1,4 @@
--- Plans of models in use: what they foretell of evaluating and generating is what happens.
+-- Plans of evaluation and generation: predictions match measurements.
 local nn = require "nn"
 local t = require "nn.test"
 local files = require "nn.io.files"
@@ -9,9 +9,9 @@ local GPT2 = require "models.gpt2"
 local config = {layers = 3, heads = 4, embd = 128, context = 128, vocab = 9000}
 local bf16 = {layers = 3, heads = 4, embd = 128, context = 128, vocab = 300, dtype = "bf16"}
 
-nn.memory_budget(200e6)                  -- so that the largest batch is found soon
+nn.memory_budget(200e6)                  -- makes the search for the largest batch short
 
--- The peak of use(model) beside what was there before the model.
+-- The peak of use(model) above the memory in use before the model.
 local function measured(settings, use)
   for _ = 1, 2 do collectgarbage() end
   nn.sync()
@@ -26,8 +26,8 @@ local function measured(settings, use)
   end)
 end
 
--- A plan is of the course that takes most, as on a machine that does something else too; those that
--- happen may all take a little less. So the highest of some must come near, and none may take more.
+-- A plan reports the worst of several perturbed schedules; real schedules may all need a little
+-- less. So the highest of some must come near, and none may exceed it.
 local function near(plan, settings, use)
   local highest = 0
   for _ = 1, 8 do
@@ -97,7 +97,7 @@ t.case("a model's settings are known without its weights", function()
   files.remove(folder)
 end)
 
-t.case("prompts beyond the context are not planned, tokens beyond it are told", function()
+t.case("prompts beyond the context have no plan, and tokens beyond it are reported", function()
   local model = registry.outline(GPT2, {layers = 1, heads = 2, embd = 16, context = 8, vocab = 20})
   t.fails(function() model_plan.generation(model, {{1, 2, 3, 4, 5, 6, 7, 8, 9}}, 5, 1) end,
           "plan: a prompt of 9 tokens is longer than the model's context of 8")
@@ -105,7 +105,7 @@ t.case("prompts beyond the context are not planned, tokens beyond it are told", 
     "\nbeyond +2 tokens pass the context of 8; each reads the last 8 again"))
 end)
 
-t.case("a plan of any step counts what it is told of, and gives the largest batch", function()
+t.case("a plan of any step counts the given tensors, and finds the largest batch", function()
   local plan = nn.plan_step(function(batch)
     local layer, input = nn.Linear(1000, 1000), nn.zeros(batch, 1000)
     return function() return nn.no_grad(layer, input):sum() end, {weights = layer, other = {input}}

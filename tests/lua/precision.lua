@@ -1,5 +1,5 @@
--- bf16: weights and activations of 16 bits, with sums, gradients of weights, moments and masters of
--- the weights in f32.
+-- bf16: weights and activations in 16 bits; sums, gradients of weights, moments and master weights
+-- in f32.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
@@ -29,18 +29,18 @@ t.case("the gradients of a bf16 model's weights are f32, near those of f32", fun
   end
 end)
 
-t.case("parts of a batch add up in f32: small gradients are not lost beside large ones", function()
+t.case("microbatches accumulate in f32, which keeps small gradients next to large ones", function()
   local w = nn.tensor({{1}}, {dtype = "bf16"})
   w.requires_grad = true
   local function add(value)
     nn.linear(nn.tensor({{value}}, {dtype = "bf16"}), w):sum():backward()
   end
   add(256)
-  for _ = 1, 100 do add(0.5) end               -- each alone is below bf16's spacing at 256
+  for _ = 1, 100 do add(0.5) end               -- each is below bf16's spacing at 256
   t.same(w.grad:item(), 306)
 end)
 
-t.case("a bf16 weight follows its master, which holds what bf16 cannot", function()
+t.case("a bf16 weight follows its master weight, which keeps the bits that bf16 loses", function()
   local w = nn.tensor({1}, {dtype = "bf16"})
   w.requires_grad = true
   local optim = nn.AdamW({w = w}, {lr = 1e-3})
@@ -76,7 +76,7 @@ local function drift(n, tile, compiled)
   return w, optim
 end
 
-t.case("weights rounded by chance move by less than bf16 can hold, exactly in the mean", function()
+t.case("stochastic rounding takes steps below bf16's spacing, exact in the mean", function()
   local n = 20000
   local w, optim = drift(n, 0)
   t.same({#optim:state(), optim.rounding}, {2, "stochastic"})
@@ -86,14 +86,14 @@ t.case("weights rounded by chance move by less than bf16 can hold, exactly in th
   t.check(w:to("f64"):max():item() > w:to("f64"):min():item(), "they were rounded alike")
 end)
 
-t.case("rounding by chance gives the same bits for other tiles, and compiled", function()
+t.case("stochastic rounding gives the same bits for other tiles, and compiled", function()
   local whole = drift(1000, 0):table()
   t.same(drift(1000, 77):table(), whole)
   local other = drift(1000, 0, true):table()
   t.same(drift(1000, 77, true):table(), other)
 end)
 
-t.case("rounding by chance is for bf16, and one of two words", function()
+t.case("stochastic rounding is for bf16, and `rounding` takes one of two words", function()
   t.fails(function() nn.AdamW(nn.Linear(2, 2), {rounding = "up"}) end, 'rounding is up; "nearest"')
   local x = nn.ones(3)
   t.fails(function()
@@ -119,7 +119,7 @@ local function losses(folder, dtype, text, rounding)
 end
 
 local folder, text = t.folder(), host.root .. "/../shared/data/shakespeare/input.txt"
-text = files.exists(text) and "data.text=" .. text or ""          -- else on nnlua's own sources
+text = files.exists(text) and "data.text=" .. text or ""          -- else nnlua's own sources
 local exact
 
 for _, rounding in ipairs {"nearest", "stochastic"} do

@@ -1,4 +1,4 @@
--- Token files, packed input, and the way from texts to token files.
+-- Token files, compressed input, and the conversion of texts to token files.
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local host = require "nn.host"
@@ -20,7 +20,7 @@ local text = sentence:rep(40)
 local tokenizer = nn.train_tokenizer(text, {size = 300})
 local last = tokenizer.special["<|endoftext|>"]
 
--- Runs prepare with the settings given and the tokenizer above.
+-- Runs prepare with these settings and the tokenizer above.
 local function run(settings)
   local cfg = {tokenizer = tokenizer, out = path "out", format = "nanogpt", val = 0, seed = 1,
                field = "text", separator = "<|endoftext|>"}
@@ -38,7 +38,7 @@ local function expected(...)
   return list
 end
 
-t.case("ids written in each format come back", function()
+t.case("ids written in each format read back", function()
   for _, case in ipairs {{"nanogpt", 300}, {"llmc", 300}, {"llmc", 70000}} do
     local format, vocab = case[1], case[2]
     local writer = token_file.create(path "ids.bin", format, vocab)
@@ -52,7 +52,7 @@ t.case("ids written in each format come back", function()
   end
 end)
 
-t.case("llm.c's header is as llm.c has it", function()
+t.case("llm.c's header is the one that llm.c writes", function()
   local writer = token_file.create(path "header.bin", "llmc", 50257)
   writer:write(ffi.new("uint16_t[3]", 7, 8, 9), 3)
   writer:close()
@@ -74,7 +74,7 @@ t.case("token files that are damaged or cannot hold the ids are refused", functi
           "use format=llmc")
 end)
 
-t.case("plain, gzip and zstd files are read alike, several frames too", function()
+t.case("plain, gzip and zstd files read the same, several frames too", function()
   files.write(path "a.txt", text)
   local status = t.shell(("cd %s && gzip -k a.txt && cat a.txt.gz >> a.txt.gz.tmp"):format(folder))
   t.same(status, 0)
@@ -94,7 +94,7 @@ t.case("plain, gzip and zstd files are read alike, several frames too", function
   end
 end)
 
-t.case("a text's last part, from a line's start on, is for validation", function()
+t.case("the end of a text, from the start of a line, is for validation", function()
   files.write(path "a.txt", text)
   t.same(run {input = path "a.txt"}, {train = #expected(text), val = 0})
   t.same(ids_of "out/train.bin", expected(text))
@@ -104,8 +104,8 @@ t.case("a text's last part, from a line's start on, is for validation", function
   t.same(ids_of "out/val.bin", expected(val))
 end)
 
-t.case("a long text read in parts has the tokens of the whole", function()
-  local long = text:rep(2500)                       -- more than one part of 4 MB
+t.case("a long text read in chunks has the tokens of the whole", function()
+  local long = text:rep(2500)                       -- more than one chunk of 4 MB
   files.write(path "long.txt", long)
   run {input = path "long.txt"}
   local file = token_file.open(path "out/train.bin")
@@ -133,7 +133,7 @@ t.case("lines of JSON are documents, some of them for validation, the same for t
   t.same(ids_of "out/val.bin", first)
 end)
 
-t.case("what is wrong with the input is told with file and line, and no file is left", function()
+t.case("an error in the input names file and line, and leaves no file", function()
   local function refused(name, content, message)
     files.write(path(name), content)
     files.remove(path "none")
@@ -154,7 +154,7 @@ t.case("what is wrong with the input is told with file and line, and no file is 
           "has no special token '<|x|>'")
 end)
 
-t.case("where the tokenizer cannot be written, the tokens that were there stay", function()
+t.case("if the tokenizer cannot be written, the earlier tokens stay", function()
   run {input = path "a.txt", val = 0.2, out = path "both"}
   local before = files.list(path "both")
   local train, val = files.read(path "both/train.bin"), files.read(path "both/val.bin")
@@ -167,19 +167,19 @@ t.case("where the tokenizer cannot be written, the tokens that were there stay",
          {true, true})
 end)
 
-t.case("a byte order mark, a line without its end, and a JSON file's other ending", function()
+t.case("a byte order mark, a last line without newline, and another JSON extension", function()
   files.write(path "mark.json", '\239\187\191{"text":"one"}\r\n{"text":"two"}')
   run {input = path "mark.json"}
   t.same(ids_of "out/train.bin", expected("one", "two"))
 end)
 
-t.case("a byte vocabulary lies beside its tokens, and training finds it", function()
+t.case("a byte vocabulary is stored with its tokens, and training finds it", function()
   run {input = path "a.txt", tokenizer = nn.vocabulary "byte", val = 0.2, out = path "bytes"}
   local data = nn.data({bin = path "bytes/train.bin", val = path "bytes/val.bin"}, {context = 8})
   t.same({data.vocab, data.vocabulary:decode {72, 105}}, {256, "Hi"})
 end)
 
-t.case("thousands of small files take neither memory nor maps that stay", function()
+t.case("thousands of small files leave no memory or mappings in use", function()
   files.make_folder(path "many")
   for i = 1, 3000 do
     local file = io.open(path(("many/%d.txt"):format(i)), "w")
@@ -197,7 +197,7 @@ t.case("thousands of small files take neither memory nor maps that stay", functi
   t.check(tonumber(output:match "maps%s+(%d+)") < 2000, "no map of each")
 end)
 
-t.case("the recipe makes files that training reads, with the tokenizer beside them", function()
+t.case("the recipe writes files that training reads, with the tokenizer", function()
   local status, output = t.shell(([[
     cd %s && mkdir corpus && cp a.txt d.jsonl corpus/ &&
     $NNLUA %s/recipes/tokens_prepare.lua input=corpus learn=320 val=0.2 out=made 2>/dev/null
@@ -257,7 +257,7 @@ t.case("several prompts, of different lengths, are gone on from at once, each as
   t.check(from and stopped == whole:sub(1, #stopped - 1) .. "\n" and #stopped - 1 >= to, stopped)
 end)
 
--- The mean loss where every token is predicted from the window that the recipe documents.
+-- The mean loss of predicting every token from the window that the recipe documents.
 local function expected_loss(model, ids, stride)
   local context, sum, scored = model.config.context, 0, 1
   for start = 0, #ids, stride do
@@ -273,7 +273,7 @@ local function expected_loss(model, ids, stride)
   return sum / (#ids - 1)
 end
 
-t.case("the loss that the recipe evaluates is that of each token in its window", function()
+t.case("the recipe evaluates the loss of each token in its window", function()
   nn.training(false)
   local model, words = nn.load_model(path "run")
   files.write(path "short.txt", text:sub(1, 300))

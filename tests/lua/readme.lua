@@ -1,4 +1,4 @@
--- The README's GPT-2 in Lua runs as it stands there, and learns.
+-- The README's GPT-2 in Lua runs unchanged, and learns.
 
 local t = require "nn.test"
 local root = package.loaded["nn.host"].root

@@ -1,23 +1,23 @@
--- The prompt, as a pipe drives it: lines that go on, locals, errors, help, the exit status.
+-- The prompt with input from a pipe: continued lines, locals, errors, help, the exit status.
 local files = require "nn.io.files"
 local nn = require "nn"
 local t = require "nn.test"
 
 local input = t.folder() .. "/lines"
--- What a session prints for these lines, errors among it, and its exit status.
+-- What a session prints for these lines, errors included, and its exit status.
 local function session(...)
   files.write(input, table.concat({...}, "\n") .. "\n")
   local status, output = t.shell("$NNLUA < " .. input)
   return output, status
 end
 
-t.case("an expression or a block goes on in the next line", function()
+t.case("an expression or a block continues in the next line", function()
   t.same(session("1 +", "2"), "3\n")
   t.same(session("x =", "3", "x"), "3\n")
   t.same(session("for i = 1, 2 do", "  print(i)", "end"), "1\n2\n")
 end)
 
-t.case("locals stay, with and without a value", function()
+t.case("locals outside blocks persist, with and without a value", function()
   t.same(session("local z", "z == nil", "z = 4", "z"), "true\n4\n")
   t.same(session("local a, b;", "b == nil", "local n = nil", "n == nil", "local s = 'x'", "s"),
          'true\ntrue\n"x"\n')
@@ -34,12 +34,12 @@ t.case("an error shows the user's lines only, and ends piped input with status 1
   t.same(select(2, session ")"), 1)
 end)
 
-t.case("a task that fails is told at its own line, and the session goes on", function()
+t.case("a failed task is reported at its own line, and the session continues", function()
   t.same(session("y = nn.zeros(3):gather(nn.tensor({9}, {dtype = 'i64'}))", "1 + 1"),
          "error: gather: index 9 is outside [0,3) (kernel gather, f32, tile 1 of shape (1))\n2\n")
 end)
 
-t.case("statements end in a value, in one line or several", function()
+t.case("input may end in an expression, on one line or several", function()
   t.same(session("local q = 7; q + 1"), "8\n")
   t.same(session("x = 3 -- why", "x -- so;", "(x)"), "3\n3\n")
   t.same(session("x = 5; -- silent", "x;", "ans"), "5\n")
@@ -53,25 +53,25 @@ t.case("typed names are globals; unknown ones are an error in typed code only", 
          "error: nn>:1: there is no variable 'gf'; did you mean 'g'?\n")
 end)
 
-t.case("what is wrong with an expression is told, not that it is no statement", function()
+t.case("an invalid expression reports its error as an expression", function()
   t.same(session "1 +* 2", "error: nn>:1: unexpected symbol near '*'\n")
 end)
 
-t.case("%time tells the time until all tasks are done, after the value", function()
+t.case("%time prints the value, then the time until all tasks are done", function()
   local output = session "%time nn.ones(3):sum()"
   t.check(output:find "^scalar tensor f32  3.0000\n[%d.]+ m?u?s, 2 tasks, memory of tensors: ",
           output)
   t.same(session "%time", "error: usage: %time CODE\n")
   t.same(session "%tme 1",
-         "error: there is no command %tme; did you mean '%time'? (%help lists them)\n")
+         "error: unknown command %tme; did you mean '%time'? (%help lists them)\n")
   t.same(session("%time error 'x'"), "error: x\n")
 end)
 
-t.case("%time and the like go on in the next line as code does", function()
+t.case("a command followed by code continues in the next line", function()
   t.check(session("%time (function()", "  return 5", "end)()"):find "^5\n[%d.]+ ")
 end)
 
-t.case("%profile tells of the ops that code runs, %tasks of the kernels", function()
+t.case("%profile lists the ops that code runs, %tasks the kernels", function()
   local output = session "%profile nn.ones(64, 64):matmul(nn.ones(64, 64)):at(1, 1)"
   t.check(output:find "^64\n", output)
   t.check(output:find "\nmatmul +1 +", output)
@@ -81,8 +81,8 @@ t.case("%profile tells of the ops that code runs, %tasks of the kernels", functi
   output = session("for i = 1, 5 do nn.zeros(2) end", "%tasks nn.zeros(2) + 1; nn.zeros(3)",
                    "%tasks")
   t.check(output:find "\n +2  fill +mean", output)
-  t.check(output:find "\n +3  tasks, of them 0 recorded\n", output)
-  t.check(output:find "\n8 tasks so far, 0 not done yet; workers: %d+ CPU, %d+ GPU\n$", output)
+  t.check(output:find "\n +3  tasks, 0 of them recorded\n", output)
+  t.check(output:find "\n8 tasks so far, 0 unfinished; workers: %d+ CPU, %d+ GPU\n$", output)
 end)
 
 t.case("%memory lists tensors by size under the names that lead to them", function()
@@ -121,7 +121,7 @@ t.case("; runs a shell command, and cd stays", function()
   t.same(session ";cd /nowhere", "error: there is no folder /nowhere\n")
 end)
 
-t.case("-i keeps what the script made", function()
+t.case("-i keeps the globals of the script", function()
   local path = t.folder() .. "/script.lua"
   files.write(path, "made = 5; function double() return made * 2 end")
   files.write(input, "double();\n%who\n")
@@ -160,7 +160,7 @@ END]]
   t.same(output, ("True\n"):rep(5))
 end)
 
-t.case("a mistake inside no_grad, scope or compile shows the line that made it", function()
+t.case("an error inside no_grad, scope or compile shows its own line", function()
   local path = t.folder() .. "/mistake.lua"
   files.write(path, [[local nn = require "nn"
     local function inner(z)
@@ -181,11 +181,11 @@ t.case("a mistake inside no_grad, scope or compile shows the line that made it",
   t.same(select(2, pcall(nn.no_grad, error, {5})), {5})
 end)
 
-t.case("what other prompts have is answered with what is here", function()
+t.case("names and syntax of other prompts get advice", function()
   t.same(session "exit()", "error: nn>:1: there is no variable 'exit'; Ctrl-D leaves\n")
   t.check(session "help(nn.sum)":find("'help'; ? shows what there is", 1, true))
   t.same(session("tall = nn.ones(3)", "?tall"),
-         "tall is 3 tensor f32; its methods: x:abs and so on, by Tab behind tall:\n")
+         "tall is 3 tensor f32; Tab after tall: lists its methods, such as x:abs\n")
   t.check(session "nn.ones(2) > 1":find("compared by methods: x:gt(2), x:le(2)", 1, true))
   t.same(session "?q", "there is no help on 'q'\n")
   t.same(session "print(None)", "error: nn>:1: there is no variable 'None'; it is nil\n")
@@ -215,7 +215,7 @@ t.case("? knows ops, functions, layers, methods and models; ?? searches them", f
   has("?GPT2", "GPT2{layers, heads, embd")
   has("?flops_per_token", "FLOPs per token")
   has("?data.accum", "data.accum=1  batches accumulated in a step\n  a setting of recipes/")
-  has("?optim.clip", "optim.clip=1  largest norm of the gradient; 0: any")
+  has("?optim.clip", "optim.clip=1  largest gradient norm; 0: no clipping")
   has("??fine-tune", "recipes/gpt2_train.lua: Trains GPT-2 on a text")
   has("??show_curve", "log:show_curve(name): the curve of a series")
   has("??perplexity", "recipes/gpt2_eval.lua: Loss and perplexity")
@@ -225,7 +225,7 @@ t.case("? knows ops, functions, layers, methods and models; ?? searches them", f
   has("??nowhereatall", "no doc has 'nowhereatall'")
 end)
 
-t.case("the library, optimizers, compiled functions and loaders say what they are", function()
+t.case("the library, compiled functions and loaders print descriptions", function()
   local data = nn.data({}, {context = 4})
   t.check(tostring(nn):find "^the library nn, nnlua ", tostring(nn))
   local text = tostring(data.val)

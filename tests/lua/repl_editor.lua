@@ -1,4 +1,4 @@
--- The line editor without a terminal: bytes in, text, cursor and screen out; history, completion.
+-- The line editor without a terminal: bytes in; text, cursor and screen out; history, completion.
 local code = require "repl.code"
 local complete = require "repl.complete"
 local editors = require "repl.editor"
@@ -14,7 +14,7 @@ local text_of = require "repl.text"
 
 _G.nn = nn        -- as at the prompt
 
--- An editor over these entries. type(bytes) feeds it and gives what it asked for last.
+-- An editor with these history entries. type(bytes) feeds it and returns its last request.
 local function new_editor(...)
   local history = histories.open(nil)
   for _, entry in ipairs {...} do history:add(entry) end
@@ -40,7 +40,7 @@ end
 
 local up, down, left, right = "\27[A", "\27[B", "\27[D", "\27[C"
 
-t.case("bytes become keys, however they are cut", function()
+t.case("bytes decode to the same keys however they are split", function()
   local all = "a\27[A\27OH\27[3~\27[1;5D\27bé\27[200~x\r\ny\27[201~\r\127\1"
   local expected = {{"text", "a"}, "up", "home", "delete", "C-left", "M-b", {"text", "é"},
                     {"paste", "x\r\ny"}, "enter", "backspace", "C-a"}
@@ -52,10 +52,10 @@ t.case("bytes become keys, however they are cut", function()
   t.same(got, expected)
   t.same(keys.decoder():feed "\27", {})
   t.same(keys.decoder():feed("\27", true), {"escape"})
-  t.same(keys.decoder():feed("\27[?1;2c\27[99;5u"), {})      -- answers of a terminal mean nothing
+  t.same(keys.decoder():feed("\27[?1;2c\27[99;5u"), {})      -- replies of a terminal are ignored
 end)
 
-t.case("any bytes at all leave the editor with text and a cursor between characters", function()
+t.case("any bytes leave the cursor inside the text, between characters", function()
   math.randomseed(7)
   local editor = new_editor("first", "second\nthird")
   for _ = 1, 3000 do
@@ -101,7 +101,7 @@ t.case("characters of several bytes and those that combine are one step", functi
   t.same(text_of.wrap("one two three", 8), {"one two", "three"})
 end)
 
-t.case("Enter ends finished code and goes on, indented, with the rest", function()
+t.case("Enter submits complete code, else starts an indented line", function()
   local editor = new_editor()
   t.same(editor:type "1 + 1\r", "submit")
   editor:start()
@@ -131,13 +131,13 @@ t.case("a text of several lines is edited like one", function()
   t.same(editor:state(), "|cXdef\ngZ")
 end)
 
-t.case("a paste is text, without the prompts and output that were copied along", function()
+t.case("a paste drops the prompts and output copied with the code", function()
   t.same(after "\27[200~x = 1\r\ny = 2\n\27[201~", "x = 1\ny = 2|")
   t.same(after "\27[200~nn> f(1,\n    2)\n3\nnn> g()\n  0.5\n\27[201~", "f(1,\n2)\ng()|")
   t.same(after "\27[200~a\27[31mb\tc\27[201~", "a[31mb\tc|")
 end)
 
-t.case("lines that are done run at Enter, whatever the last one is", function()
+t.case("complete lines run at Enter, whatever the last one is", function()
   local loop = "x = 1\nfor i = 1, 2 do\n  x = x + i\nend\nx"
   for _, text in ipairs {loop, "x = 1\nx", "x:sum", "x = 1\n+ 2"} do
     t.same(code.unfinished(text), false, text)
@@ -147,7 +147,7 @@ t.case("lines that are done run at Enter, whatever the last one is", function()
   end
 end)
 
-t.case("Up finds what starts like the text before the cursor, and Down comes back", function()
+t.case("Up finds entries that start with the text before the cursor, and Down returns", function()
   local entries = {"print(1)", "x = 2", "print(3)", "y\n= 4"}
   t.same(after(up, unpack(entries)), "y\n= 4|")
   t.same(after("pr" .. up, unpack(entries)), "print(3)|")
@@ -159,7 +159,7 @@ t.case("Up finds what starts like the text before the cursor, and Down comes bac
   t.same(after("typed\27<\27>", unpack(entries)), "typed|")
 end)
 
-t.case("Ctrl-R searches back and forth, Escape gives the typed text back", function()
+t.case("Ctrl-R and Ctrl-S search the history, and Escape restores the typed text", function()
   local entries = {"alpha beta", "gamma", "beta\nnext"}
   t.same(after("\18bet", unpack(entries)), "bet|a\nnext")
   t.same(after("\18bet\18", unpack(entries)), "alpha bet|a")
@@ -176,7 +176,7 @@ t.case("Ctrl-R searches back and forth, Escape gives the typed text back", funct
   t.check(editor.search.failed)
 end)
 
-t.case("what may follow is shown, and taken over by Right", function()
+t.case("a hint shows the rest of an entry, and Right accepts it", function()
   local editor = new_editor("print(1)", "print(22)")
   editor:type "pri"
   t.same(editor:hint(), "nt(22)")
@@ -186,7 +186,7 @@ t.case("what may follow is shown, and taken over by Right", function()
   t.same(editor:state(), "print(22)|")
 end)
 
-t.case("history is kept once, whole, and by all sessions in one file", function()
+t.case("sessions share a history file that keeps each entry once and whole", function()
   local path = t.folder() .. "/deep/history"
   local one, two = histories.open(path), histories.open(path)
   one:add "a = 1"
@@ -202,7 +202,7 @@ t.case("history is kept once, whole, and by all sessions in one file", function(
   t.same(mode, "600\n")
 end)
 
-t.case("a history file that has grown by repetitions is written anew", function()
+t.case("a history file with many repeated entries is rewritten", function()
   local path = t.folder() .. "/history"
   files.write(path, ("x\ny\n"):rep(200))
   t.same(histories.open(path).entries, {"x", "y"})
@@ -225,7 +225,7 @@ t.case("Tab completes globals, fields, methods, ops and files", function()
   t.same(offered("f(box.inner[1].na").items, {"name"})
   t.same(offered("box.inner[1].name:unsq").items, {"unsqueeze"})
   t.same(offered("box['inner'][1].name.sha").items, {"shape"})
-  t.same(offered("('x'):rep").items, {})                          -- a call would have to be run
+  t.same(offered("('x'):rep").items, {})                          -- would need a call
   t.same(offered("local variable = 1; vari").items, {"variable"})
   t.same(offered("-- pri").items, {})
   _G.box = nil
@@ -234,11 +234,11 @@ t.case("Tab completes globals, fields, methods, ops and files", function()
   files.make_folder(folder .. "/where")
   t.same(offered("io.open('" .. folder .. "/w").items, {"weights.bin", "where/"})
   t.same(offered("io.open('" .. folder .. "/we"),
-         {from = #("io.open('" .. folder .. "/"), items = {"weights.bin"}, behind = "'"})
+         {from = #("io.open('" .. folder .. "/"), items = {"weights.bin"}, suffix = "'"})
   t.same(offered(";cat " .. folder .. "/we").items, {"weights.bin"})
 end)
 
-t.case("Tab completes options of calls, help, commands; after ( it tells the signature", function()
+t.case("Tab completes options of calls, help, commands; after ( it shows the signature", function()
   t.same(offered("nn.AdamW(model, {lr = 1, wei").items, {"weight_decay"})
   t.same(offered("x:sum {ax").items, {"axis"})
   t.same(offered("nn.data({te").items, {"text"})
@@ -259,7 +259,7 @@ t.case("completion runs none of the user's code", function()
   _G.trap = nil
 end)
 
-t.case("Tab inserts what is common, then lists; at a line's start it indents", function()
+t.case("Tab inserts the common start, then lists; on a blank line it indents", function()
   local editor = new_editor()
   editor:type "string.fo\t"
   t.same(editor:state(), "string.format|")
@@ -277,7 +277,7 @@ t.case("Tab inserts what is common, then lists; at a line's start it indents", f
   t.same(editor:state(), "  x|")
 end)
 
--- The rows of a text, "|" being the cursor.
+-- The rows of a text; "|" is the cursor.
 local function shown(text, columns, height)
   local at = text:find("|", 1, true) - 1
   local rows, cursor = layout.rows {
@@ -288,17 +288,17 @@ local function shown(text, columns, height)
   return table.concat(rows, "/"), cursor.row, cursor.column
 end
 
-t.case("long lines wrap, wide characters never in two, and the cursor goes along", function()
+t.case("long lines wrap, wide characters stay whole, and the cursor follows", function()
   t.same({shown("abc|", 8)}, {"> abc", 1, 5})
   t.same({shown("abcdefgh|i", 8)}, {"> abcdef/ghi", 2, 2})
-  t.same({shown("abcdef|", 8)}, {"> abcdef/", 2, 0})              -- behind a full row
+  t.same({shown("abcdef|", 8)}, {"> abcdef/", 2, 0})              -- after a full row
   t.same({shown("abcde日|x", 8)}, {"> abcde/日x", 2, 2})
   t.same({shown("ab\n|cd", 8)}, {"> ab/. cd", 2, 2})
   t.same({shown("1\n2\n3\n4|\n5\n6", 8, 3)}, {". 3/. 4/. 5", 2, 3})
   t.same(layout.columns_of({"a", "bbb", "c", "d", "e"}, 12), {"a    d", "bbb  e", "c"})
 end)
 
--- What a terminal shows that understands what screen.lua writes.
+-- Emulates a terminal for the escape sequences that screen.lua writes.
 local function terminal(rows_above)
   local lines, row, column = {unpack(rows_above)}, #rows_above + 1, 0
   lines[row] = ""
@@ -330,7 +330,7 @@ local function terminal(rows_above)
   return emulate
 end
 
-t.case("the screen always becomes the rows that are painted", function()
+t.case("the screen always shows the rows that are painted", function()
   math.randomseed(3)
   local screen, shows = screens.new(), terminal {"before"}
   for _ = 1, 500 do
@@ -348,13 +348,13 @@ t.case("the screen always becomes the rows that are painted", function()
   t.same(select(3, shows.state()), 0)
 end)
 
-t.case("tables print nested, filled, elided, and cycles are told", function()
+t.case("tables print nested, filled and elided; cycles are marked", function()
   local function same(value, text) t.same(pretty.value(value, 40), text) end
   same({1, "a", {b = true}}, '{1, "a", {b = true}}')
   same({["end"] = 1, [2.5] = 2, x = {}}, '{[2.5] = 2, ["end"] = 1, x = {}}')
   local cyclic = {1}
   cyclic.me = cyclic
-  same(cyclic, "{1, me = {a table around this one}}")
+  same(cyclic, "{1, me = {<cycle>}}")
   local list = {}
   for i = 1, 100 do list[i] = i end
   t.check(pretty.value(list, 40):find "\n  1, 2, 3.*\n.*39,%s+40,%s+%.%.%. 60 more,\n}$")

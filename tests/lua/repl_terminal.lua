@@ -1,4 +1,4 @@
--- A session in a real terminal (tmux), looked at as a user sees it.
+-- A session in a real terminal (tmux), as a user sees it.
 local files = require "nn.io.files"
 local ffi = require "ffi"
 local t = require "nn.test"
@@ -15,10 +15,10 @@ local function tmux(command)
   return output
 end
 
--- The screen's lines up to the last that is not empty, joined by newlines.
+-- The screen's lines without empty ones at the end.
 local function screen() return (tmux "capture-pane -p":gsub("%s+$", "")) end
 
--- Waits until the screen ends in `text`; fails after 20 seconds, showing what there is instead.
+-- Waits until the screen ends in `text`; after 20 seconds fails and shows the screen.
 local function wait(text)
   local now
   for _ = 1, 200 do
@@ -26,7 +26,7 @@ local function wait(text)
     if now:sub(-#text) == text then return now end
     ffi.C.usleep(100000)
   end
-  t.check(false, ("the screen ends otherwise than in\n%s\nit is\n%s"):format(text, now))
+  t.check(false, ("the screen should end in\n%s\nbut is\n%s"):format(text, now))
 end
 
 local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
@@ -47,7 +47,7 @@ local function case(name, command, f)
   t.case(name, function()
     if not has_tmux then t.skip "there is no tmux" end
     sessions = sessions + 1
-    socket = ("%s/socket%d"):format(folder, sessions)      -- a server takes a while to end
+    socket = ("%s/socket%d"):format(folder, sessions)      -- the last server may still be ending
     local script = folder .. "/start"
     files.write(script, ("export XDG_STATE_HOME=%s/state%d TERM=screen PS1='$ '\n%s\n"):format(
       folder, sessions, (command:gsub("NNLUA", (t.program():gsub("%%", "%%%%"))))))
@@ -79,7 +79,7 @@ nn>]]
   wait "\nleft"
 end)
 
-case("Home and End move the cursor, and keys without a meaning do nothing", "NNLUA; echo left",
+case("Home and End move the cursor, and unknown keys do nothing", "NNLUA; echo left",
 function()
   wait(welcome)
   type "2 + 3"
@@ -91,7 +91,7 @@ function()
   wait "\nnn> 12 + 30\n42\nnn>"
 end)
 
-case("history reaches over sessions and keeps entries of several lines whole", "NNLUA; NNLUA",
+case("history persists across sessions and keeps entries of several lines whole", "NNLUA; NNLUA",
 function()
   wait(welcome)
   enter "first = 1"
@@ -122,7 +122,7 @@ function()
   wait "\n2\nnn>"
 end)
 
-case("Tab lists, completes and tells signatures; ? helps", "NNLUA", function()
+case("Tab lists, completes and shows signatures; ? helps", "NNLUA", function()
   wait(welcome)
   type "nn.log_"
   press "Tab"
@@ -155,8 +155,7 @@ case("a paste of several lines stays text until Enter", "NNLUA", function()
   wait "add(1, 2)\n3\nnn>"
 end)
 
-case("Ctrl-C stops code, compiled loops and tasks, and clears a line; the session goes on", "NNLUA",
-function()
+case("Ctrl-C stops code, compiled loops and tasks, and clears a line", "NNLUA", function()
   files.write(folder .. "/spin.lua", "function spin() local n = 0 while true do n = n + 1 end end")
   wait(welcome)
   for _, code in ipairs {
@@ -177,7 +176,7 @@ function()
   wait "\n42\nnn>"
 end)
 
-case("errors are told and leave everything as it was", "NNLUA", function()
+case("errors are printed and change nothing", "NNLUA", function()
   wait(welcome)
   enter "kept = 5"
   enter "local function f(x) return x.y.z end"
@@ -210,7 +209,7 @@ case("a tensor larger than the screen shows its edges", "NNLUA", function()
 nn>]]
 end)
 
-case("wide characters, long lines and another size of the terminal", "NNLUA", function()
+case("wide characters, long lines and a resized terminal", "NNLUA", function()
   wait(welcome)
   type "s = '日本語 and a line that is longer than the terminal is wide: é日本'"
   wait "nn> s = '日本語 and a line that is longer than the terminal\nis wide: é日本'"
@@ -222,7 +221,7 @@ case("wide characters, long lines and another size of the terminal", "NNLUA", fu
   wait "nn> t, s = '日本語 and a line that is lo\nnger than the terminal is wide: é日本'\nnn>"
 end)
 
-case("Ctrl-Z stops the program, fg goes on with the line", "set -m; NNLUA; fg; read -r", function()
+case("Ctrl-Z stops the program, and fg resumes the line", "set -m; NNLUA; fg; read -r", function()
   wait(welcome)
   type "1 + "
   press "C-z"
@@ -232,7 +231,7 @@ case("Ctrl-Z stops the program, fg goes on with the line", "set -m; NNLUA; fg; r
   wait "\n3\nnn>"
 end)
 
-case("a program's last line without an end stays, and what is typed ahead is kept", "NNLUA",
+case("output without a newline stays, and input typed ahead is kept", "NNLUA",
 function()
   wait(welcome)
   enter "io.write 'no end';"
@@ -250,7 +249,7 @@ case("a dumb terminal reads plain lines", "TERM=dumb NNLUA", function()
   wait "\n  > print(i) end\n1\n2\nnn>"
 end)
 
-case("SIGTERM ends the session with its status, and the terminal works on",
+case("SIGTERM ends the session with its status and restores the terminal",
      "NNLUA; echo status $?; read -r line; echo got $line; read -r", function()
   wait(welcome)
   enter "os.execute 'kill -TERM $PPID'"

@@ -1,4 +1,4 @@
--- What a run leaves for people to look at: states, curves, report.html, TensorBoard's event files.
+-- The output of a run: state, curves, report.html, TensorBoard's event files.
 local files = require "nn.io.files"
 local curve = require "nn.train.curve"
 local host = require "nn.host"
@@ -7,7 +7,7 @@ local report = require "nn.train.report"
 local t = require "nn.test"
 local tensorboard = require "nn.train.tensorboard"
 
--- A folder with these lines as metrics.jsonl, and these settings.
+-- Makes a folder with these lines as metrics.jsonl, and these settings.
 local function run_of(lines, config)
   local folder = t.folder()
   files.write(files.join(folder, "metrics.jsonl"), table.concat(lines, "\n") .. "\n")
@@ -23,7 +23,7 @@ local function start(kind, number, process)
   return text:format(kind, number, process and ',"process":' .. files.json(process) or "")
 end
 
-t.case("a run is read with its curves, its best step and its state", function()
+t.case("reading a run gives its curves, its best step and its state", function()
   local run = metrics.read(run_of {
     start("start", 0), step(10, 3.5, 1), '{"event":"eval","step":10,"val_loss":3.25}',
     step(20, 3, 2), '{"event":"eval","step":20,"val_loss":3.75}',
@@ -39,7 +39,7 @@ t.case("a run is read with its curves, its best step and its state", function()
   t.fails(function() metrics.read(t.folder()) end, "holds no run (no metrics.jsonl)")
 end)
 
-t.case("a resumed run forgets what came after its checkpoint, and its time adds up", function()
+t.case("a resumed run drops events after its checkpoint, and sums its time", function()
   local run = metrics.read(run_of {
     start("start", 0), step(10, 3, 1), step(20, 2.5, 2), step(30, 2, 3),
     '{"event":"sample","step":30,"text":"lost"}', start("resume", 20), step(30, 2.25, 1),
@@ -48,7 +48,7 @@ t.case("a resumed run forgets what came after its checkpoint, and its time adds 
   t.same({run.samples, run.seconds, run.step}, {{}, 5, 40})
 end)
 
-t.case("running and dead runs are told apart", function()
+t.case("running and dead runs are distinguished", function()
   local function state(process) return metrics.read(run_of {start("start", 0, process)}).state end
   t.same(state(metrics.process()), "running")
   t.same(state {pid = metrics.process().pid, start = "1"}, "ended early")
@@ -57,13 +57,13 @@ t.case("running and dead runs are told apart", function()
   t.same(metrics.read(run_of {start("start", 0), '{"event":"nan","step":3}'}).state, "failed")
 end)
 
--- What the page's script reads.
+-- The data that the page's script reads.
 local function data_of(page)
   local json = page:match '<script id="data" type="application/json">(.-)</script>'
   return files.parse_json(json) or error("no JSON: " .. json:sub(1, 200))
 end
 
-t.case("report.html holds the run, whatever its texts are, and fetches nothing", function()
+t.case("report.html contains the run, with any text, and fetches nothing", function()
   local evil = "</script><script>alert(1)</script><!-- $DATA $TITLE %1 \"\\ é"
   local folder = run_of({start("start", 0), step(10, 3.5, 1),
     '{"event":"sample","step":10,"text":' .. files.json(evil) .. "}"},
@@ -76,12 +76,12 @@ t.case("report.html holds the run, whatever its texts are, and fetches nothing",
   t.same(data[1].series.loss, {step = {10}, seconds = {1}, value = {3.5}})
   t.same(data[1].config, {{"data.text", evil}, {"optim.lr", "0.001"}, {"steps", "40"}})
   for address in page:gmatch "https?://[^\"'%s]*" do
-    t.same(address, "http://www.w3.org/2000/svg")                     -- a name, not a place
+    t.same(address, "http://www.w3.org/2000/svg")                     -- a name, never fetched
   end
   t.check(not page:find "src=" and not page:find "@import", "nothing is fetched")
 end)
 
-t.case("a long curve is thinned to means of equal parts", function()
+t.case("a long curve is reduced to means of equal intervals", function()
   local lines = {start("start", 0)}
   for i = 1, 3000 do lines[i + 1] = step(i, i % 5, i) end
   local data = data_of(report.page({metrics.read(run_of(lines))}, "long"))[1].series.loss
@@ -90,7 +90,7 @@ t.case("a long curve is thinned to means of equal parts", function()
   for _, value in ipairs(data.value) do t.same(value, 2) end
 end)
 
-t.case("records are TensorBoard's own, byte for byte", function()
+t.case("records equal TensorBoard's, byte for byte", function()
   local golden = files.parse_json(files.read(host.root .. "/tests/golden/events.json"))
   local function hex(text)
     return (text:gsub(".", function(c) return ("%02x"):format(c:byte()) end))
@@ -118,7 +118,7 @@ t.case("a curve as text has the highest value above and the lowest below", funct
   t.same(#curve.draw({2, 2, 2, 2}, 29, 4), 4)
 end)
 
-t.case("a run writes all of them; the recipes list and compare runs", function()
+t.case("a run writes all outputs; the recipes list and compare runs", function()
   local folder = t.folder()
   local status, output = t.shell(([[
     cd %s

@@ -30,7 +30,7 @@ local function events(cfg)
   end
   return list
 end
--- What f() prints goes to a file, whose text comes back.
+-- Returns what f() prints.
 local function quietly(f)
   local before, name = io.output(), files.join(folder, "printed")
   io.output(name)
@@ -92,7 +92,7 @@ t.case("the loss of a step is read when the second after it has been submitted",
          .. "read 3, read 4")
 end)
 
--- Runs steps whose losses and gradient norms are given.
+-- Runs steps with these losses and gradient norms.
 local function run_with(cfg, losses, norms)
   return quietly(function()
     local run = nn.run(cfg)
@@ -103,7 +103,7 @@ local function run_with(cfg, losses, norms)
   end)
 end
 
-t.case("NaN or Inf in the loss or gradient stops the run, and says where and what to do", function()
+t.case("NaN or Inf in the loss or gradient stops the run, with the step and what to do", function()
   local cfg = settings("steps=5", "save_every=2")
   local said = t.fails(function() run_with(cfg, {1, 1, 1, 0 / 0}) end, "")
   t.same(said, "the loss is nan at step 4; lower optim.lr or lengthen schedule.warmup, or skip "
@@ -115,7 +115,7 @@ t.case("NaN or Inf in the loss or gradient stops the run, and says where and wha
   t.check(said:find("No checkpoint was saved yet", 1, true), said)
 end)
 
-t.case("with on_nan=skip the run goes on, but not for ever", function()
+t.case("with on_nan=skip the run continues, but not for ever", function()
   local cfg = settings("steps=5", "on_nan=skip")
   local printed = run_with(cfg, {1, 0 / 0, 1})
   t.check(printed:find("step 2: the loss is nan; this step changes nothing\n", 1, true), printed)
@@ -126,7 +126,7 @@ t.case("with on_nan=skip the run goes on, but not for ever", function()
           "the loss is nan at step 21; lower optim.lr or lengthen schedule.warmup (20 steps in a")
 end)
 
-t.case("a step with a NaN gradient leaves the weights alone", function()
+t.case("a step with a NaN gradient does not change the weights", function()
   local w = nn.tensor({1, 2}, {grad = true})
   local optim = nn.AdamW({{path = "w", tensor = w}}, {lr = 0.1, skip_nonfinite = true})
   local step = nn.compile(function(x)
@@ -158,7 +158,7 @@ local function run_to_best(cfg, losses, last)
   end)
 end
 
-t.case("the checkpoint with the lowest validation loss is kept beside the newest", function()
+t.case("the checkpoint with the lowest validation loss is kept, and the newest", function()
   local cfg = settings("save_every=0", "keep=1")
   run_to_best(cfg)
   local state = nn.open_checkpoint(cfg.out .. "/best").state
@@ -200,7 +200,7 @@ t.case("a validation loss of stop_at ends the run, which is saved", function()
   t.same(files.exists(cfg.out .. "/checkpoint-000004"), false)
 end)
 
-t.case("a run that goes on keeps its settings, but for those that are given", function()
+t.case("a resumed run keeps its settings, except those that are given", function()
   local out = t.folder()
   local function read(...)
     return nn.config({preset = "a", nn.run_fields {}, lr = nn.field(1, "rate", {real = true}),
@@ -223,7 +223,7 @@ t.case("a run that goes on keeps its settings, but for those that are given", fu
   t.same(read("resume=auto", "out=nowhere").lr, 2)
 end)
 
-t.case("a folder that holds a run is not written over", function()
+t.case("the folder of a run is not overwritten", function()
   local cfg = settings("steps=1")
   run_with(cfg, {1})
   t.fails(function() nn.run(settings("steps=1", "out=" .. cfg.out)) end,
@@ -233,7 +233,7 @@ t.case("a folder that holds a run is not written over", function()
   t.check(#events(cfg) > before, "metrics are added to")
 end)
 
-t.case("mistakes in a loop of one's own are told before anything is computed with them", function()
+t.case("mistakes in a user's own loop are reported before any computation", function()
   local function tracked()
     local run = nn.run(settings("steps=1"))
     run:track(parts_of(run.cfg))
@@ -254,7 +254,7 @@ t.case("mistakes in a loop of one's own are told before anything is computed wit
   t.same(events(run.cfg)[1].val_loss, 2)
 end)
 
-t.case("a run without a folder takes runs/PRESET, then runs/PRESET-2", function()
+t.case("a run without a folder uses runs/PRESET, then runs/PRESET-2", function()
   local _, output = t.shell(([[cd %s
     for resume in none none auto; do $NNLUA -e '
       local cfg = nn.config({preset = "x", nn.run_fields {}}, {"resume='$resume'"})
@@ -302,7 +302,7 @@ t.case("accumulation gives the loss and the gradient of the whole batch", functi
   t.fails(function() nn.accumulate(parts.model, 4, wide, tall) end, "6 rows in 4 microbatches")
 end)
 
-t.case("evaluation is the mean loss, without dropout, and leaves the random state alone", function()
+t.case("evaluation is the mean loss, without dropout, and keeps the random state", function()
   local parts, data = parts_of(settings(), 0.5)
   local state = nn.random_state()
   local loss = nn.evaluate(parts.model, data.val, 0)
@@ -335,7 +335,7 @@ t.case("generation depends on the seed alone and sees the last tokens of the con
   t.fails(function() draw({}, {}) end, "give at least one token")
 end)
 
-t.case("generation draws in proportion to the probabilities", function()
+t.case("generation samples in proportion to the probabilities", function()
   local function model() return nn.tensor({{{math.log(1), math.log(2), math.log(5)}}}) end
   local counts, draws = {0, 0, 0}, 2000
   local ids_drawn = nn.generate(setmetatable({config = {context = 1}}, {__call = model}), {0},
@@ -344,7 +344,7 @@ t.case("generation draws in proportion to the probabilities", function()
   t.near(counts, {draws / 8, draws / 4, draws * 5 / 8}, {abs = 100})     -- 5 standard deviations
 end)
 
-t.case("a narrow terminal loses whole fields, the least wanted first", function()
+t.case("a narrow terminal drops whole fields, the least important first", function()
   local fields = {step = 120, steps = 2000, loss = 2.3145, lr = 1e-3, grad_norm = 1.25, ms = 123.4,
                   tokens_per_s = 16400, mfu = 0.42, memory = 1.44e9, eta = 11110}
   t.same(log.line(fields), "step  120/2000  loss 2.3145  lr 1.00e-03  norm 1.25  123.4 ms  "

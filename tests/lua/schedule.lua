@@ -13,25 +13,25 @@ t.case("cosine with warm-up is nanoGPT's", function()
     end
     t.near(lr(step), expected, {rel = 1e-12})
   end
-  t.near(lr(5000), 1e-4, {rel = 1e-12})                  -- after the end it stays
+  t.near(lr(5000), 1e-4, {rel = 1e-12})                  -- constant after the end
 end)
 
-t.case("constant stays after the warm-up", function()
+t.case("constant does not change after the warm-up", function()
   local lr = nn.schedule {kind = "constant", lr = 0.5, warmup = 3}
   t.near({lr(1), lr(2), lr(3), lr(4), lr(1e6)}, {0.125, 0.25, 0.375, 0.5, 0.5})
 end)
 
-t.case("linear falls by the same amount each step", function()
+t.case("linear decreases by the same amount each step", function()
   local lr = nn.schedule {kind = "linear", lr = 1, min_lr = 0.5, warmup = 0, steps = 10}
   t.near({lr(1), lr(2), lr(6), lr(11)}, {1, 0.95, 0.75, 0.5})
 end)
 
-t.case("wsd stays, then falls in the last fifth", function()
+t.case("wsd is constant, then decreases in the last fifth", function()
   local lr = nn.schedule {kind = "wsd", lr = 1, min_lr = 0, warmup = 10, steps = 110}
   t.near({lr(5), lr(11), lr(91), lr(101), lr(111)}, {5 / 11, 1, 1, 0.5, 0})
 end)
 
-t.case("a schedule without what it needs is an error", function()
+t.case("a schedule without a setting that it needs is an error", function()
   local function says(options, message) t.fails(function() nn.schedule(options) end, message) end
   says({kind = "cosin", lr = 1}, "no kind 'cosin'; there are constant, cosine, linear, wsd")
   says({kind = "linear", lr = 1}, "the kind 'linear' needs `steps`")

@@ -1,5 +1,5 @@
 -- Tensors as scripts use them: literals, operators, indexing, views, dtypes, errors, printing; and
--- the submitter of single tasks.
+-- single tasks.
 
 local nn = require "nn"
 local t = require "nn.test"
@@ -24,7 +24,7 @@ t.case("operators are elementwise and broadcast", function()
   t.near(x:gt(3):to("i32"):table(), {{0, 0, 0}, {1, 1, 1}}, {abs = 0})
 end)
 
-t.case("dtypes are promoted as in PyTorch: integers give way to floats", function()
+t.case("dtypes are promoted as in PyTorch, integers to floats", function()
   local i = nn.tensor({1, 2}, {dtype = "i32"})
   assert((i + 1).dtype == "i32" and (i + 0.5).dtype == "f32" and (i / 2).dtype == "f32")
   assert((i + nn.tensor({1, 2}, {dtype = "f64"})).dtype == "f64")
@@ -88,7 +88,7 @@ t.case("shape and dtype errors name the op, the argument and what to do", functi
   t.fails(function() return nn.full({2}, 1, {dtype = "f16"}) end, "there is no dtype 'f16'")
 end)
 
-t.case("backward needs one element and something that wants a gradient", function()
+t.case("backward needs one element and a tensor that requires a gradient", function()
   t.fails(function() x:backward() end, "only a loss of one element has a gradient")
   t.fails(function() x:sum():backward() end, "does not depend on anything that needs a gradient")
   local w = nn.tensor({1, 2}, {grad = true})
@@ -99,7 +99,7 @@ t.case("backward needs one element and something that wants a gradient", functio
   t.fails(function() w:fill_(0) end, "or do it inside nn.no_grad")
 end)
 
-t.case("nn.grad gives value and gradients of a function, in tables of the same shape", function()
+t.case("nn.grad returns value and gradients of a function, in tables of the same shape", function()
   local function loss(p, input) return nn.mse(input:matmul(p.w) + p.b, nn.ones(2, 1)) end
   local value, g = nn.grad(loss)({w = nn.zeros(3, 1), b = nn.zeros(1)}, x)
   t.near(value:item(), 1, {abs = 0})
@@ -119,7 +119,7 @@ t.case("the gradient of a product is the product of the others, with zeros too",
   t.same(gradient(), {{0, 0, 0}, {0, 0, 0}, {0, 0, 0}})
 end)
 
-t.case("squeeze drops one axis of size 1 or all, and axes must be there", function()
+t.case("squeeze drops one axis of size 1 or all, and unknown axes are errors", function()
   t.same(nn.zeros(1, 3, 1):squeeze().shape, {3})
   t.same(nn.zeros(1, 3, 1):squeeze(1).shape, {3, 1})
   t.same({x:unsqueeze(3).shape, x:unsqueeze(-3).shape}, {{2, 3, 1}, {1, 2, 3}})
@@ -130,7 +130,7 @@ t.case("squeeze drops one axis of size 1 or all, and axes must be there", functi
   end
 end)
 
-t.case("a custom function has the gradient it was given, eager and compiled", function()
+t.case("a custom function has the given gradient, eager and compiled", function()
   local calls = 0
   local cube = nn.custom {
     name = "cube",
@@ -163,7 +163,7 @@ t.case("a custom function has the gradient it was given, eager and compiled", fu
   t.same(compiled(a), a.grad)
 end)
 
-t.case("a custom function may return its argument; wrong gradients are refused", function()
+t.case("a custom function may return its argument; invalid gradients are refused", function()
   local function custom(backward)
     local w = nn.tensor({3, -4}, {grad = true})
     local f = nn.custom {forward = function(v) return v end, backward = backward}

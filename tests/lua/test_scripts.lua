@@ -1,4 +1,4 @@
--- nn.test, as scripts of its users run it: what is picked, printed, reported and found wrong.
+-- nn.test in users' scripts: selecting cases, output, reports, and failures.
 
 local files = require "nn.io.files"
 local nn = require "nn"
@@ -13,7 +13,7 @@ files.write(script, [[
   t.case("what is not there", function() t.skip "there is no GPU" end)
   t.finish()]])
 
-t.case("cases pass, fail with what differs, and are skipped with the reason", function()
+t.case("cases pass, fail with the difference, or are skipped with the reason", function()
   local status, output = t.shell("$NNLUA " .. script)
   t.same(status, 1)
   t.check(output:find "ok      one is one %(%d+%.%d s%)\n", output)
@@ -22,7 +22,7 @@ t.case("cases pass, fail with what differs, and are skipped with the reason", fu
   t.same(output:match "[^\n]*\n$", "1 passed, 1 failed, 1 skipped\n")
 end)
 
-t.case("words on the command line pick cases; --times lists them", function()
+t.case("words on the command line select cases; --times lists them", function()
   local status, output = t.shell("$NNLUA " .. script .. " --times 'one is' there")
   t.same(status, 0)
   t.same(output:match "[^\n]*\n$", "1 passed, 0 failed, 1 skipped\n")
@@ -52,7 +52,7 @@ skipped there is no GPU
 ]]})
 end)
 
-t.case("gradcheck finds a wrong factor, a wrong element and a gradient that is missing", function()
+t.case("gradcheck finds a wrong factor, a wrong element and a missing gradient", function()
   local x = nn.randn(3, 4)
   local function with(backward)
     return nn.custom {forward = function(v) return v * 2 end, backward = backward}

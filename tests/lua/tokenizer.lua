@@ -1,5 +1,5 @@
 -- Byte-level BPE against the tokenizers library (tests/golden/make_bpe.py): learning, splitting,
--- merging; any bytes come back; files; what is refused.
+-- merging; any bytes round-trip; files; errors.
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local host = require "nn.host"
@@ -23,7 +23,7 @@ local function utf8(code)
   return string.char(256 - 2 * lead + code) .. table.concat(bytes)
 end
 
--- Number of ids and their CRC-32 as uint16, as make_bpe.py sums them up.
+-- Number of ids and their CRC-32 as uint16, as in make_bpe.py.
 local function summary(tokenizer, text)
   local ids, count = tokenizer:encode(text)
   return {count, files.crc32(ids, 2 * count)}
@@ -47,7 +47,7 @@ local function check_unicode(tokenizer, expected)
   end
 end
 
--- Random texts as make_bpe.py draws them, in bunches of 1000, and what their ids sum up to.
+-- The random texts of make_bpe.py, in groups of 1000, and the sums of their ids.
 local function check_random(tokenizer, expected, seed, draw)
   local state = seed
   local function below(n)
@@ -149,7 +149,7 @@ t.case("the same with GPT-2's vocabulary", function()
   check_random(tokenizer, golden.gpt2.invalid, 2, invalid_text)
 end)
 
-t.case("10,000 random byte strings come back", function()
+t.case("10,000 random byte strings round-trip", function()
   local tokenizer = learned()
   local data = require "nn.data.loader"
   local drawn = 0
@@ -170,7 +170,7 @@ t.case("10,000 random byte strings come back", function()
   end
 end)
 
-t.case("special tokens are text unless they are asked for", function()
+t.case("special tokens are text unless the caller enables them", function()
   local tokenizer = nn.train_tokenizer(golden.text, {size = 300})
   local last = tokenizer.special["<|endoftext|>"]
   t.same(last, 299)
@@ -181,7 +181,7 @@ t.case("special tokens are text unless they are asked for", function()
   t.same(tokenizer:decode {last}, "<|endoftext|>")
 end)
 
-t.case("of several special tokens the first counts, at one place the longest", function()
+t.case("of several special tokens the first wins, and at one position the longest", function()
   local words = nn.train_tokenizer("aaaa", {size = 262, special = {"<a>", "<a><b>", "<c>"}})
   local ids = words.special
   local function encode(text)
@@ -224,7 +224,7 @@ t.case("a large vocabulary has 32-bit ids", function()
   t.same({count, ids[0], large.id_type}, {1, 69999, "uint32_t"})
 end)
 
-t.case("tokens that were added beside vocab.json and merges.txt are there", function()
+t.case("tokens that were added to vocab.json and merges.txt are loaded", function()
   local words, path = nn.train_tokenizer("to be or not to be", {size = 260}), folder .. "/added"
   words:save(path)
   files.remove(path .. "/tokenizer.json")
@@ -236,7 +236,7 @@ t.case("tokens that were added beside vocab.json and merges.txt are there", func
   t.fails(function() nn.tokenizer(path) end, "none may be left out")
 end)
 
-t.case("wrong arguments are refused by name", function()
+t.case("invalid arguments are refused by name", function()
   local words = nn.train_tokenizer("aaaa", {size = 258})
   local function refused(message, f, ...)
     local arguments = {...}
@@ -256,7 +256,7 @@ t.case("wrong arguments are refused by name", function()
   refused("tokenizer: the path is nil", nn.tokenizer)
 end)
 
-t.case("a char vocabulary takes UTF-8 as the standard has it, and nothing else", function()
+t.case("a char vocabulary accepts standard UTF-8 only", function()
   local good = {"\0", "\127", "\194\128", "\223\191", "\224\160\128", "\237\159\191",
                 "\238\128\128", "\239\191\191", "\240\144\128\128", "\244\143\191\191"}
   for _, text in ipairs(good) do t.same(nn.vocabulary("char", text).size, 1) end

@@ -1,5 +1,5 @@
--- Profiles and traces: where time went adds up, every task carries its op and layer, and the trace
--- is what viewers of Chrome's Trace Event Format read.
+-- Profiles and traces: times add up, every task has its op and layer, and the trace is in Chrome's
+-- Trace Event Format.
 local files = require "nn.io.files"
 local json = require "nn.io.json"
 local layer = require "nn.core.layer_path"
@@ -74,7 +74,7 @@ t.case("a trace is strict JSON with a bar for every task, in a named row", funct
   t.check(math.abs(busy - profile.busy) < 1e-5 + 1e-6 * profile.busy, busy .. ", " .. profile.busy)
 end)
 
-t.case("bars of a row do not overlap, but one may lie within another", function()
+t.case("bars of a row do not overlap, but one may contain another", function()
   local last, inside = {}, 0
   table.sort(by.X, function(a, b)
     if a.ts ~= b.ts then return a.ts < b.ts end
@@ -93,7 +93,7 @@ t.case("bars of a row do not overlap, but one may lie within another", function(
   end
 end)
 
-t.case("busy and idle time add up to the time of the clock on all workers", function()
+t.case("busy and idle time add up to the elapsed time on all workers", function()
   local bars = 0
   for _, e in ipairs(tasks) do bars = bars + e.dur * 1e-6 end
   local all = profile.seconds * #profile.workers
@@ -110,7 +110,7 @@ t.case("busy and idle time add up to the time of the clock on all workers", func
   end
 end)
 
-t.case("arrows go forward in time, from the end of a bar to the begin of one", function()
+t.case("arrows point forward in time, from the end of a bar to the start of one", function()
   local begins, ends, sources = {}, {}, {}
   local function key(tid, time) return ("%d %.3f"):format(tid, time) end
   for _, e in ipairs(tasks) do
@@ -131,7 +131,7 @@ t.case("arrows go forward in time, from the end of a bar to the begin of one", f
   t.check(#by.s > #tasks, #by.s .. " arrows")
 end)
 
-t.case("tasks carry op, layer, tile, shape and rates; so do those of the backward pass", function()
+t.case("tasks of both passes have op, layer, tile, shape and rates", function()
   local layers = layers_by_op(tasks)
   for _, name in ipairs {"linear", "linear_backward", "adamw_"} do
     for _, path in ipairs {"blocks.1.attn.qkv", "blocks.1.mlp.up", "blocks.2.mlp.down"} do
@@ -175,7 +175,7 @@ t.case("a profile prints as a table whose shares add up to all of the time", fun
   end
 end)
 
-t.case("eager ops and their gradients are named too, and only while something asks", function()
+t.case("eager ops and their gradients are named, but only while a profile runs", function()
   nn.trace(file, function()
     local loss = model(ids, ids)
     loss:backward()
@@ -189,7 +189,7 @@ t.case("eager ops and their gradients are named too, and only while something as
   t.same({layer.named, layer.now}, {false})
 end)
 
-t.case("modules that are made on the way are named after their class", function()
+t.case("modules that are created in forward are named after their class", function()
   local Outer, Inner = nn.module "Outer", nn.module 'In"ner'
   function Inner:forward(x) return x * self.factor end
   function Outer:forward(x)
@@ -209,7 +209,7 @@ t.case("generation is named by layer", function()
   t.check(layers.attention_cached_["blocks.2.attn"], "cached attention")
 end)
 
-t.case("time in which nothing is submitted is told as such", function()
+t.case("time without submitted tasks is reported as such", function()
   local start = nn.now()
   local p = nn.profile(function() while nn.now() - start < 0.05 do end end)
   t.same({p.recorded, #p.ops, p.busy}, {0, 0, 0})
@@ -226,7 +226,7 @@ t.case("an error ends the profile, and the next one works", function()
   t.same({layer.named, layer.now}, {false})
 end)
 
-t.case("bad arguments are refused before anything runs", function()
+t.case("invalid arguments are refused before anything runs", function()
   local function never() error "it ran" end
   t.fails(function() nn.trace(never) end, "trace: the file is a function")
   t.fails(function() nn.trace("", never) end, "trace: the file is ''; a name is needed")
@@ -236,7 +236,7 @@ t.case("bad arguments are refused before anything runs", function()
   t.fails(function() nn.trace("/dev/full", function() end) end, "cannot write the trace /dev/full")
 end)
 
--- A run with these settings; what it prints, and its folder.
+-- Runs with these settings; returns what it prints, and its folder.
 local function run_with(...)
   local out, name = t.folder(), files.join(folder, "printed")
   local cfg = nn.config({nn.run_fields {steps = 8, out = out, eval_every = 0}}, {...})
@@ -260,7 +260,7 @@ local function traced_runs()
   return #runs
 end
 
-t.case("--profile of a run traces its fourth to sixth step and tells the table", function()
+t.case("--profile of a run traces its fourth to sixth step and prints the table", function()
   local text, out = run_with "--profile"
   file = files.join(out, "trace.json")
   t.check(text:find("\nsteps 4 to 6 are in " .. file .. "; ", 1, true), text)
@@ -268,7 +268,7 @@ t.case("--profile of a run traces its fourth to sixth step and tells the table",
   t.same(traced_runs(), 3)
 end)
 
-t.case("profile_steps chooses others, profile=FILE another file", function()
+t.case("profile_steps selects other steps, profile=FILE another file", function()
   file = files.join(folder, "mine.json")
   local text = run_with("profile=" .. file, "profile_steps=7-8")
   t.check(text:find("\nsteps 7 to 8 are in " .. file, 1, true), text)

@@ -1,6 +1,6 @@
--- docs/tutorial.md is true: its Lua blocks run one after the other as one script and print what
--- stands behind them, its commands do too, and its C++ compiles. NNLUA_UPDATE=1 writes what is
--- printed into the document, but for outputs that leave something out (`...`).
+-- docs/tutorial.md is true: its Lua blocks run in order as one script and print the output that
+-- follows them, so do its commands, and its C++ compiles. NNLUA_UPDATE=1 writes the real output
+-- into the document, except where it omits something (`...`).
 
 local ffi = require "ffi"
 local files = require "nn.io.files"
@@ -14,7 +14,7 @@ local document = files.read(path)
 local folder = t.folder()
 
 -- {{kind="lua", file=, code=, output= (a block), line=}, ...}: a block without a kind is the output
--- of the one before it, where that one is run.
+-- of the block before it, if that one runs.
 local function read_blocks()
   local blocks, block, number = {}, nil, 0
   for line in document:gmatch "(.-)\n" do
@@ -38,7 +38,7 @@ local function read_blocks()
   return blocks
 end
 
--- Pieces of a line: numbers, and the text between them without what only aligns it.
+-- Splits a line into numbers and the text between them, without alignment.
 local function pieces(line)
   local out, at = {}, 1
   line = line:gsub("%s+", " "):gsub("^ ", "")
@@ -49,8 +49,8 @@ local function pieces(line)
   return out
 end
 
--- Whether a line is printed as it stands: whole numbers exactly, others within 2 % and two units of
--- their last digit, as instruction sets differ; `...` is anything.
+-- Whether a printed line matches: whole numbers exactly, others within 2 % and two units of their
+-- last digit, since instruction sets differ; `...` matches anything.
 local function same_line(stated, printed)
   if stated:find("...", 1, true) then return printed:find(pattern_of(stated)) ~= nil end
   local a, b = pieces(stated), pieces(printed)
@@ -66,7 +66,7 @@ local function same_line(stated, printed)
   return true
 end
 
--- A line `...` stands for any number of lines.
+-- A line `...` matches any number of lines.
 local function same_lines(stated, printed, i, j)
   i, j = i or 1, j or 1
   if i > #stated then return j > #printed end
@@ -86,7 +86,7 @@ local function lines_of(text)
   return out
 end
 
-local updates = {}   -- line of an output block -> what it should be
+local updates = {}   -- line of an output block -> its real text
 local function compare(block, printed)
   local stated = block.output and block.output.code or ""
   if os.getenv "NNLUA_UPDATE" and block.output and not stated:find("...", 1, true) then
@@ -98,7 +98,7 @@ end
 
 local blocks = read_blocks()
 
-t.case("the Lua blocks run as one script and print what stands behind them", function()
+t.case("the Lua blocks run as one script and print the output that follows them", function()
   local script, order, printed, current = {}, {}, {}, nil
   for _, block in ipairs(blocks) do
     if block.kind == "lua" and not block.file then
@@ -125,7 +125,7 @@ t.case("the Lua blocks run as one script and print what stands behind them", fun
   for i, block in ipairs(order) do compare(block, table.concat(printed[i])) end
 end)
 
-t.case("the recipe runs from the shell as it says", function()
+t.case("the commands run and print the output that follows them", function()
   local commands = 0
   for _, block in ipairs(blocks) do
     if block.file and block.kind == "lua" then
@@ -161,7 +161,7 @@ t.case("the C++ compiles", function()
   t.same(count, 2)
 end)
 
--- The document with outputs as they were printed.
+-- The document with the real outputs.
 local function updated()
   local out, number, skipping = {}, 0, false
   for line in document:gmatch "(.-)\n" do

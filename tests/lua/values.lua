@@ -1,8 +1,8 @@
--- What makes tensors values: views that cannot be told from copies, dtypes that hold what they say.
+-- Tensors are values: views behave like copies, and dtypes hold the values they are given.
 local nn = require "nn"
 local t = require "nn.test"
 
-t.case("an op that has nothing to do gives a view, which knows when its source changed", function()
+t.case("an op without work returns a view, which detects a change of its source", function()
   for _, f in ipairs {
     function(x) return x:to "f32" end, function(x) return x:reshape(2, 3) end,
     function(x) return x:expand {2, 3} end, function(x) return x:sum {axis = {}} end,
@@ -28,7 +28,7 @@ t.case("a reshape whose tiles do not fit the new shape is a copy", function()
   t.same(x:reshape(n, 3):at(n, 3), 3 * n - 1)
 end)
 
-t.case("arithmetic counts booleans, and comparisons make them", function()
+t.case("arithmetic counts booleans, and comparisons return them", function()
   local mask = nn.tensor({1, 2, 3}):gt(1.5)
   local signs = mask * 2 - 1
   t.same({signs.dtype, signs:table()}, {"i64", {-1, 1, 1}})
@@ -44,7 +44,7 @@ t.case("a number that a dtype cannot hold is refused", function()
   t.fails(function() return nn.tensor({300}, {dtype = "u8"}) end, "number 1 is 300")
 end)
 
-t.case("adding a part of a tensor to it in place reads the part as it was", function()
+t.case("adding a slice of a tensor to it in place reads the old values", function()
   local x = nn.tensor {{1, 2}, {3, 4}, {5, 6}}
   x:add_(x:slice(1, 1, 1))
   t.same(x:table(), {{2, 4}, {4, 6}, {6, 8}})
@@ -52,14 +52,14 @@ t.case("adding a part of a tensor to it in place reads the part as it was", func
   t.same(x:table(), {{4, 8}, {8, 12}, {12, 16}})
 end)
 
-t.case("a dropout mask whose seed is given is the same eager and compiled, at every run", function()
+t.case("a dropout mask with a given seed is the same eager and compiled, in every run", function()
   local x = nn.ones(64)
   local function drop(y) return (y:dropout(0.5, {counter = 5, seed = 42})) end
   local expected, f = drop(x):table(), nn.compile(drop)
   for _ = 1, 3 do t.same(f(x):table(), expected) end
 end)
 
-t.case("targets must have the shape of what they are targets of", function()
+t.case("targets must have the shape of the logits without the last axis", function()
   local logits, targets = nn.randn(2, 3, 7), nn.zeros(3, 2, {dtype = "i32"})
   t.fails(function() return nn.cross_entropy(logits, targets) end,
           "targets are (3,2); for (2,3,7) they must be (2,3)")

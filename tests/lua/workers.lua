@@ -15,7 +15,7 @@ end
 
 local one = bits "NNLUA_CPUS=1"
 
-t.case("the process with one worker ran to its end", function()
+t.case("the process with one worker finished", function()
   assert(one:find "norm.bias" and one:find "loss 20", one:sub(-300))
 end)
 

@@ -234,36 +234,23 @@ function rules.matmul(node, g)
   return (has_vector and matmul_vectors or matmul_matrices)(node, g)
 end
 
--- What GELU was applied to, where x is the result of a linear layer with GELU.
-local function before_gelu(x)
-  local maker = x.node
-  if maker and maker.op.name == "linear" and x.output == 1 and attribute(maker, "gelu") then
-    return maker.results[2]
-  end
-end
-
--- Its results are y and, with GELU, pre, the sum before it. Where x = GELU(x_pre), the product for
--- dx gives the gradient of x_pre instead, and the sums that are the gradient of x_pre's bias.
+-- Its results are y and, with GELU, pre, the sum before it. A program fuses the slope of GELU into
+-- the product that makes the gradient of y (engine/graph/passes/fuse_epilogues.cc).
 function rules.linear(node, g, into, g_pre)
   local x, weight, bias = unpack(node.inputs, 1, 3)
   local pre = attribute(node, "gelu") and node.results[2] or nil
-  local sums
   if g_pre then
     g_pre = as_tensor(g_pre, pre)
-    if g then g = ops.call("gelu_backward", as_tensor(g, pre), pre) + g_pre
-    else g, sums = g_pre, g_pre.column_sums end
+    g = g and ops.call("gelu_backward", as_tensor(g, pre), pre) + g_pre or g_pre
     pre = nil
   else
     g = as_tensor(g, node.results[1])
   end
-  local sum_here = bias ~= nil and not sums
-  local dweight_before, dbias_before = into(2), sum_here and into(3) or nil
-  local x_pre = needs_grad(x) and before_gelu(x) or nil
-  local dx, dweight, dbias, dx_sums = ops.call("linear_backward", g, x, weight,
-    {pre = pre, dweight = dweight_before, dbias = dbias_before, x_pre = x_pre, bias = sum_here,
+  local dweight_before, dbias_before = into(2), bias and into(3)
+  local dx, dweight, dbias = ops.call("linear_backward", g, x, weight,
+    {pre = pre, dweight = dweight_before, dbias = dbias_before, bias = bias ~= nil,
      need_dx = needs_grad(x)})
-  if x_pre then dx.column_sums = dx_sums end
-  return {dx, dweight_before or dweight, dbias_before or dbias or sums}, {x_pre and 2}
+  return {dx, dweight_before or dweight, dbias_before or dbias}
 end
 
 -- Its results are the norm y, the residual sum s = x + delta and statistics.

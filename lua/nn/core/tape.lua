@@ -124,13 +124,12 @@ local function leaf_grad(x)
 end
 
 -- Adds a gradient to what an input has: on its node for a result, in .grad for a leaf. An owned one
--- belongs to the tape alone, so that later ones may be added to it in place. output: of x's node,
--- the result that it is the gradient of.
-local function accumulate(x, g, owned, output)
+-- belongs to the tape alone, so that later ones may be added to it in place.
+local function accumulate(x, g, owned)
   if x.node then
     local pending = x.node.grads
-    local before = pending[output]
-    pending[output] = before == nil and g or before + g
+    local before = pending[x.output]
+    pending[x.output] = before == nil and g or before + g
     return
   end
   if not x.requires_grad then return end
@@ -152,11 +151,11 @@ local function propagate(node)
     if x.grad_owned and x.grad.dtype ~= "bf16" then return x.grad end
   end
   local rule = node.rule or rules.rule_of(name)
-  local grads, outputs = rule(node, node.grads[1], into, node.grads[2])
+  local grads = rule(node, node.grads[1], into, node.grads[2])
   for i = 1, table.maxn(node.inputs) do
     local x = node.inputs[i]
     if grads[i] and needs_grad(x) then
-      accumulate(x, grads[i], rules.is_owned(name, i), outputs and outputs[i] or x.output)
+      accumulate(x, grads[i], rules.is_owned(name, i))
     end
   end
 end

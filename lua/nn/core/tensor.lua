@@ -243,7 +243,6 @@ end
 -- What the tape keeps on a tensor.
 local unset = {
   grad = true, grad_owned = true, requires_grad = true, node = true, output = true, name = true,
-  column_sums = true,
 }
 
 -- x[i] is a row; x.name a field or method. A missing name is an error that names the nearest.

@@ -41,7 +41,7 @@ for i = 1, 20 do
 end
 for _, p in ipairs(model:parameters()) do print_bits(p.path, p.tensor) end
 
--- Workers help each other with these products of one row.
+-- Workers share these products of one row.
 nn.tiles {tokens = 0, vocab = 0}
 local large = GPT2 {layers = 2, heads = 4, embd = 256, vocab = 3001, context = 48}
 local ids, info = nn.generate(large, {{1, 2, 3}, {4}}, {tokens = 44, seed = 1, logprobs = true})

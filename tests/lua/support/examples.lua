@@ -5,9 +5,9 @@ local docs = require "nn.help.docs"
 local tensor = require "nn.core.tensor"
 
 local M = {}
-local Digits = {}   -- a number of a stated value, as it is written
+local Digits = {}   -- a number of a stated value, as written
 
--- "2.5" -> half a unit of its last digit; 0 of a whole number, which is exact.
+-- "2.5" -> half a unit of its last digit; 0 for a whole number, which is exact.
 local function rounding(text)
   local mantissa, exponent = text:match "^([^eE]*)[eE]?(.*)$"
   local decimals = mantissa:match "%.(%d*)"
@@ -17,7 +17,7 @@ end
 
 local function digits(text) return setmetatable({text = text}, Digits) end
 
--- The stated text as a list of Lua values and their count, its numbers as Digits; nil: it is none.
+-- The stated text as a list of Lua values and their count, with numbers as Digits; nil: invalid.
 local function parse(text)
   local marked = text:gsub('()("[^"]*")', "%2")
   local parts, at = {}, 1
@@ -54,7 +54,7 @@ local function agrees(value, stated)
   return true
 end
 
--- The text as a Lua pattern in which `...` is anything.
+-- The text as a Lua pattern in which `...` matches anything.
 local function pattern_of(text)
   return "^" .. text:gsub("%p", "%%%0"):gsub("%%%.%%%.%%%.", ".-") .. "$"
 end
@@ -72,7 +72,7 @@ local function written(value)
   return "{" .. table.concat(parts, ", ") .. "}"
 end
 
--- Raises unless code() gives, prints or raises what is stated.
+-- Raises an error unless code() returns, prints or raises what is stated.
 local function expect(printed, stated, code)
   for i = #printed, 1, -1 do printed[i] = nil end
   local results = {pcall(code)}
@@ -95,8 +95,8 @@ local function expect(printed, stated, code)
   error(("gives %s, not %s"):format(table.concat(results, ", ", 1, n), stated), 0)
 end
 
--- The example as one Lua chunk that calls __expect(stated, function) where a value is stated, and
--- the number of those.
+-- The example as one Lua chunk that calls __expect(stated, function) for each stated value, and the
+-- number of those.
 local function translate(text)
   local out, pending, checks = {}, nil, 0
   for line in (text .. "\n"):gmatch "(.-)\n" do
@@ -118,7 +118,7 @@ local function translate(text)
   return table.concat(out, "\n"), checks
 end
 
--- A table of globals in which the names of docs.preamble exist as soon as they are used.
+-- A table of globals that defines the names of docs.preamble when they are first used.
 local function environment(printed)
   local sources = {}
   for _, name in ipairs(docs.preamble) do sources[name[1]] = name[2] end
@@ -136,8 +136,8 @@ local function environment(printed)
   end})
 end
 
---- run(text) -> how many stated values were checked. Errors: the code's own, or what it gives where
---- that is not what is stated.
+--- run(text) -> the number of stated values that were checked. Errors: the code's own, or a value
+--- that differs from the stated one.
 function M.run(text)
   local nn = require "nn"
   local printed = {}
@@ -153,7 +153,7 @@ function M.run(text)
   return checks
 end
 
---- the same for the code blocks of a document, one after the other in one set of globals: see
+--- the same for the code blocks of a document, in order, with shared globals: see
 --- tests/lua/tutorial.lua.
 M.environment, M.pattern_of = environment, pattern_of
 

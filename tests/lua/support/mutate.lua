@@ -1,15 +1,15 @@
--- Damaged copies of files, for tests/lua/fuzz.lua: bytes changed as a disk or a cut connection
--- would, and JSON changed as a careless or hostile writer would. All choices come from math.random,
--- which the caller seeds.
+-- Damaged copies of files, for tests/lua/fuzz.lua: changes of bytes, as by a disk or a broken
+-- connection, and changes of JSON, as by a careless or hostile writer. All choices come from
+-- math.random, which the caller seeds.
 local M = {}
 local random = math.random
 
 local function pick(list) return list[random(#list)] end
 
--- ### JSON: spans of values and members, found in valid text
+-- ### JSON: spans of values and members in valid text
 
 -- {first, last, comma = whether one follows} of every value, member and element of a JSON text;
--- nil where it is not valid.
+-- nil where it is invalid.
 local function spans(text)
   local values, members, at = {}, {}, 1
   local function skip() at = text:find("[^ \t\r\n]", at) or #text + 1 end
@@ -91,7 +91,7 @@ local json_changes = {
     local at = pick(values)
     return splice(text, at[1], at[2], pick(odd_values))
   end,
-  function(text, values)                                   -- a number a little off
+  function(text, values)                                   -- a slightly different number
     local at
     for _ = 1, 20 do
       at = pick(values)
@@ -106,7 +106,7 @@ local json_changes = {
     local from, to = pick(members), pick(members)
     return splice(text, to[1], to[1] - 1, text:sub(from[1], from[2]) .. ",")
   end,
-  function(text, _, members)                               -- one left out
+  function(text, _, members)                               -- one removed
     local at = pick(members)
     return splice(text, at[1], at.comma or at[2], "")
   end,
@@ -124,7 +124,7 @@ local json_changes = {
     return splice(text, at[1], at[2],
                   open:rep(depth) .. text:sub(at[1], at[2]) .. close:rep(depth))
   end,
-  function(text, values)                                   -- a text with something in it
+  function(text, values)                                   -- an inserted text
     for _ = 1, 20 do
       local at = pick(values)
       if text:sub(at[1], at[1]) == '"' and at[2] > at[1] then
@@ -137,10 +137,10 @@ local json_changes = {
   end,
 }
 
-local known = {}                     -- the spans of the last text that was given
+local known = {}                     -- the spans of the last text
 
---- json(text) -> the text with one or two changes to its values, names or structure. Where it is
---- no JSON any more after the first, bytes are changed.
+--- json(text) -> the text with one or two changes to its values, names or structure. Where the
+--- first makes it invalid JSON, the second changes bytes.
 function M.json(text)
   if known.text ~= text then
     known = {text = text}
@@ -163,12 +163,12 @@ local byte_changes = {
     return splice(text, at, at, string.char(has and byte - bit or byte + bit))
   end,
   function(text, at) return splice(text, at, at, string.char(random(0, 255))) end,
-  function(text, at) return text:sub(1, at - 1) end,       -- cut off
+  function(text, at) return text:sub(1, at - 1) end,       -- truncated
   function(text, at) return splice(text, at, at + random(0, 16), "") end,
-  function(text, at)                                       -- a run twice
+  function(text, at)                                       -- a run repeated
     return splice(text, at, at - 1, text:sub(at, at + random(0, 100)))
   end,
-  function(text, at)                                       -- something between
+  function(text, at)                                       -- bytes inserted
     return splice(text, at, at - 1, string.char(random(0, 255)):rep(random(9)))
   end,
 }
@@ -182,7 +182,7 @@ function M.bytes(text)
   return text
 end
 
---- lines(text) -> the text with lines swapped, doubled or left out, or with bytes changed.
+--- lines(text) -> the text with lines swapped, repeated or removed, or with bytes changed.
 function M.lines(text)
   if random(2) == 1 then return M.bytes(text) end
   local list = {}

@@ -28,7 +28,7 @@ end
 function M.arguments(declared, text, dtype)
   local inputs, values, names, given = {}, {}, {}, parse(text)
   for name in pairs(given) do names[#names + 1] = name end
-  table.sort(names)   -- so that random inputs are the same in every process
+  table.sort(names)   -- makes random inputs the same in every process
   for _, name in ipairs(names) do
     local value = given[name]
     local attribute = declared.attribute_position[name]
@@ -42,14 +42,14 @@ function M.arguments(declared, text, dtype)
       values[assert(attribute, "no argument '" .. name .. "' in " .. declared.name)] = value
     end
   end
-  -- Made tensors take the dtype of the test too.
+  -- Tensors that ops create have the dtype of the test too.
   local own = declared.attribute_position.dtype
   if own and #declared.inputs == 0 then values[own] = values[own] or dtype end
   return inputs, values
 end
 
---- Applies an op to copies of the inputs (an op that ends in '_' changes one) with the random
---- sequence started again.
+--- Applies an op to copies of the inputs (an op that ends in '_' changes one), with the random
+--- state reset.
 function M.apply(declared, inputs, values, seed)
   nn.seed(seed or 7)
   local mine, attributes = {}, {}
@@ -61,8 +61,8 @@ function M.apply(declared, inputs, values, seed)
   return op.invoke(declared.name, mine, attributes)
 end
 
---- Calls f(declared, sample text) for every sample of every op that `wanted` accepts, but for
---- samples that name one of the dtypes in `without`.
+--- Calls f(declared, sample text) for every sample of every op that `wanted` accepts, except
+--- samples that name a dtype in `without`.
 function M.each(f, wanted, without)
   for _, declared in ipairs(nn.ops()) do
     if not wanted or wanted(declared) then
@@ -77,7 +77,7 @@ function M.each(f, wanted, without)
   end
 end
 
---- The inputs cut into random tiles, ragged ones among them.
+--- The inputs cut into random tiles, some of them ragged.
 function M.cut(inputs, random)
   local out = {}
   for i = 1, table.maxn(inputs) do
@@ -92,7 +92,7 @@ function M.cut(inputs, random)
   return out
 end
 
---- A small generator of its own, so that tests repeat.
+--- A small random generator, which makes tests repeatable.
 function M.random(seed)
   local state = seed
   return function(low, high)

@@ -1,0 +1,24 @@
+// The clocks of the engine.
+#pragma once
+#include <time.h>
+
+namespace nn {
+
+inline double clock_seconds(clockid_t clock) {
+    timespec t;
+    clock_gettime(clock, &t);
+    return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
+}
+
+// Seconds of a clock that never jumps, that of nn.now() in Lua.
+inline double now_seconds() { return clock_seconds(CLOCK_MONOTONIC); }
+// The same in microseconds, as profiles record times.
+inline double now_us() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return double(t.tv_sec) * 1e6 + double(t.tv_nsec) * 1e-3;
+}
+// CPU seconds of the calling thread: time spent waiting for a core does not count.
+inline double thread_cpu_seconds() { return clock_seconds(CLOCK_THREAD_CPUTIME_ID); }
+
+}  // namespace nn

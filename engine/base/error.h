@@ -1,0 +1,41 @@
+// Errors are for a person: what was given, what was expected, what to do. Inside the engine they
+// are exceptions; the C API (bindings/handles.cc) turns them into a status and a message, so none
+// ever leaves it.
+#pragma once
+#include <stdexcept>
+#include <string>
+
+namespace nn {
+
+struct Error : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+// Ctrl-C or SIGTERM arrived while the engine worked or waited.
+struct Interrupted : Error {
+    Interrupted() : Error("interrupted") {}
+};
+// The tensors asked for do not fit the memory budget.
+struct OutOfMemory : Error {
+    using Error::Error;
+};
+
+// printf into a std::string.
+std::string format(const char* text, ...) __attribute__((format(printf, 1, 2)));
+[[noreturn]] void fail(const char* text, ...) __attribute__((format(printf, 1, 2)));
+
+// "4.2 GB": bytes for people, decimal units.
+std::string human_bytes(double bytes);
+
+// The op being applied, for error messages and profiles; "task" outside of any. Main thread only.
+const char* current_op();
+class CurrentOp {
+public:
+    explicit CurrentOp(const char* op);
+    ~CurrentOp();
+    CurrentOp(const CurrentOp&) = delete;
+
+private:
+    const char* const before_;
+};
+
+}  // namespace nn

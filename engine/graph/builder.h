@@ -1,0 +1,48 @@
+// How an op builds a task: task("gemm", dtype).use(...).params(p).flops(f).emit();
+#pragma once
+#include <initializer_list>
+
+#include "engine/graph/task.h"
+
+namespace nn {
+
+struct Use {
+    TilePtr tile;  // null for an absent optional operand
+    Mode mode;
+};
+inline Use reads(TilePtr tile) { return {std::move(tile), Mode::read}; }
+inline Use writes(TilePtr tile) { return {std::move(tile), Mode::write}; }
+inline Use updates(TilePtr tile) { return {std::move(tile), Mode::read_write}; }
+inline Use absent() { return {nullptr, Mode::read}; }
+
+class TaskBuilder {
+public:
+    TaskBuilder(const char* kernel, Dtype dtype);
+    TaskBuilder& use(const Use& use);
+    TaskBuilder& use(std::initializer_list<Use> uses);
+    template <class P> TaskBuilder& params(const P& params) {
+        static_assert(sizeof(P) <= max_params);
+        return raw_params(&params, sizeof(P));
+    }
+    TaskBuilder& raw_params(const void* params, size_t bytes);
+    TaskBuilder& flops(double count);
+    TaskBuilder& tile(int64_t number, const Dims& extent);
+    TaskBuilder& patch(const std::vector<Patch>& patches);
+    TaskBuilder& priority(int value);
+    TaskBuilder& where(Where where);
+    TaskBuilder& splits(bool splits);
+    void emit();
+
+private:
+    Task task_;
+};
+inline TaskBuilder task(const char* kernel, Dtype dtype) { return TaskBuilder(kernel, dtype); }
+
+// While one exists, tasks outside a recording may touch a program's temporaries: how inputs get in
+// and outputs out.
+struct TemporariesVisible {
+    TemporariesVisible();
+    ~TemporariesVisible();
+};
+
+}  // namespace nn

@@ -1,0 +1,60 @@
+// Which tasks wait for which: the one derivation of the order that StarPU keeps (sequential
+// consistency: readers wait for the last writer, a writer for the last writer and all readers
+// since). Passes, simulation and profiles build on it.
+#pragma once
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/graph/task.h"
+
+namespace nn {
+
+// The tiles that tasks access, in the order of submission. Tiles are numbered from 0.
+struct Accesses {
+    struct Access {
+        uint32_t tile;
+        Mode mode;
+    };
+    std::vector<uint32_t> first{
+        0};  // task t has the accesses list[first[t]] to list[first[t + 1] - 1]
+    std::vector<Access> list;
+    uint32_t tiles = 0;
+    std::unordered_map<const Tile*, uint32_t> numbers;  // where they were made from tasks
+
+    uint32_t tasks() const { return uint32_t(first.size()) - 1; }
+    const Access* begin(uint32_t task) const { return list.data() + first[task]; }
+    const Access* end(uint32_t task) const { return list.data() + first[task + 1]; }
+    void add(uint32_t tile, Mode mode) { list.push_back({tile, mode}); }  // of the last task
+    void end_task() { first.push_back(uint32_t(list.size())); }
+    uint32_t number_of(const Tile* tile);  // a new one where the tile is not known yet
+};
+Accesses accesses_of(const std::vector<Task>& tasks, size_t begin = 0);
+
+// A task waits for an earlier one since it needs its value, or since it overwrites what the earlier
+// one wrote or read.
+enum class Dependency : uint8_t { value, order };
+struct Edge {
+    uint32_t task;
+    Dependency kind;
+};
+
+// Lists of edges, one for each task: those of task t are edges[first[t]] to edges[first[t + 1] -
+// 1].
+struct Edges {
+    std::vector<uint32_t> first;
+    std::vector<Edge> edges;
+    uint32_t tasks() const { return uint32_t(first.size()) - 1; }
+    const Edge* begin(uint32_t task) const { return edges.data() + first[task]; }
+    const Edge* end(uint32_t task) const { return edges.data() + first[task + 1]; }
+};
+
+// The tasks that each task waits for. An earlier task may come several times. replays: the list is
+// submitted so many times; task numbers count on.
+Edges predecessors(const Accesses& accesses, uint32_t replays = 1);
+Edges successors(const Edges& predecessors);
+
+// The length of the longest path from each task to the end, itself included.
+std::vector<double> paths_to_end(const Edges& predecessors, const std::vector<double>& lengths);
+
+}  // namespace nn

@@ -1,0 +1,95 @@
+// Finds the last use of every temporary, where its memory is given back, and what that means for
+// the bytes of a run.
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "engine/graph/passes/passes.h"
+
+namespace nn {
+namespace {
+
+class Lifetimes {
+public:
+    explicit Lifetimes(Program& program)
+        : program_(program), accesses_(program.accesses()), last_use_(accesses_.tiles) {
+        for (uint32_t t = 0; t < accesses_.tasks(); ++t)
+            for (const auto* a = accesses_.begin(t); a != accesses_.end(t); ++a)
+                last_use_[a->tile] = t;
+        alive_.resize(accesses_.tiles);
+        program_.dies_after.assign(program_.tasks.size(), {});
+    }
+
+    // Outputs, and inputs without a use, live to the end.
+    void keep_ends() {
+        for (const Tensor& output : program_.outputs)
+            for (int64_t i = 0; i < output.tiles(); ++i)
+                if (output.tile(i)->recording) keep(output.tile(i));
+        std::unordered_set<const Tile*> inputs;  // copied in before the first task
+        for (const Tensor& input : program_.inputs)
+            for (int64_t i = 0; i < input.tiles(); ++i) {
+                const TilePtr& tile = input.tile(i);
+                if (!inputs.insert(tile.get()).second) continue;
+                live_ += int64_t(tile->bytes);
+                const auto at = accesses_.numbers.find(tile.get());
+                if (at == accesses_.numbers.end())
+                    keep(tile);
+                else
+                    alive_[at->second] = 1;
+            }
+        program_.info.peak_bytes = live_;
+    }
+
+    void walk() {
+        for (uint32_t t = 0; t < accesses_.tasks(); ++t) {
+            for_each_tile(t, [&](const TilePtr& tile, uint32_t number, Mode mode) {
+                if (std::exchange(alive_[number], 1)) return;
+                if (tile->recording) {
+                    live_ += int64_t(tile->bytes);
+                    return;
+                }
+                program_.info.persistent_bytes += int64_t(tile->bytes);
+                if (mode != Mode::write) program_.read_first.push_back(tile);
+            });
+            program_.info.peak_bytes = std::max(program_.info.peak_bytes, live_);
+            for_each_tile(t, [&](const TilePtr& tile, uint32_t number, Mode) {
+                if (!tile->recording || last_use_[number] != t || kept_.count(tile.get())) return;
+                program_.dies_after[t].push_back(tile);
+                live_ -= int64_t(tile->bytes);
+            });
+            program_.info.flops += double(program_.tasks[t].arg.flops);
+        }
+        program_.info.tasks = int64_t(accesses_.tasks());
+        program_.info.tiles = int64_t(accesses_.tiles) + unused_;
+    }
+
+private:
+    template <class F> void for_each_tile(uint32_t t, F visit) {
+        const Task& task = program_.tasks[t];
+        for (int i = 0; i < task.handles; ++i)
+            visit(task.tiles[i], accesses_.begin(t)[i].tile, task.modes[i]);
+    }
+
+    void keep(const TilePtr& tile) {
+        if (!kept_.insert(tile.get()).second) return;
+        program_.die_at_end.push_back(tile);
+        if (!accesses_.numbers.count(tile.get())) ++unused_;
+    }
+
+    Program& program_;
+    const Accesses& accesses_;
+    std::vector<uint32_t> last_use_;
+    std::vector<char> alive_;
+    std::unordered_set<const Tile*> kept_;
+    int64_t live_ = 0, unused_ = 0;
+};
+
+}  // namespace
+
+void find_lifetimes(Program& program) {
+    Lifetimes lifetimes(program);
+    lifetimes.keep_ends();
+    lifetimes.walk();
+}
+
+}  // namespace nn

@@ -1,0 +1,71 @@
+// Bounds how many microbatches are in memory at once. By the critical path alone, workers would run
+// the forward pass of every microbatch before the first backward pass. So a microbatch starts when
+// an earlier one has ended: its first tasks read a tile, the gate, that the last task of the other
+// one writes.
+#include <algorithm>
+
+#include "engine/base/error.h"
+#include "engine/graph/cost.h"
+#include "engine/graph/passes/passes.h"
+#include "engine/machine/machine.h"
+
+namespace nn {
+namespace {
+
+// The tasks of a microbatch that wait for none of its others, and the one that ends its longest
+// path.
+struct Ends {
+    std::vector<size_t> first;
+    size_t last = 0;
+};
+
+Ends ends_of(const Edges& before, const std::vector<double>& seconds, size_t begin, size_t end) {
+    Ends out;
+    std::vector<double> path(end - begin);
+    double longest = -1;
+    for (size_t t = begin; t < end; ++t) {
+        bool waits = false;
+        double& length = path[t - begin];
+        for (const Edge* e = before.begin(uint32_t(t)); e != before.end(uint32_t(t)); ++e)
+            if (e->task >= begin) waits = true, length = std::max(length, path[e->task - begin]);
+        if (!waits) out.first.push_back(t);
+        length += seconds[t];
+        if (length > longest) longest = length, out.last = t;
+    }
+    return out;
+}
+
+void add_gate(Task& task, const TilePtr& gate, Mode mode) {
+    if (!task.add_tile(gate, mode))
+        fail(
+            "compile: a task of %s has %d tiles, which leaves no room for the gates of its "
+            "microbatch; at most %d are possible where a microbatch is one task",
+            task.arg.op, task.handles, max_handles - 2);
+}
+
+}  // namespace
+
+void order_microbatches(Program& program) {
+    const auto& microbatches = program.microbatches;
+    if (microbatches.empty()) return;
+    int tiles = 1;  // microbatches whose rows were cut elsewhere have more
+    for (const auto& microbatch : microbatches) tiles = std::max(tiles, microbatch.tiles);
+    // As many at once as it takes to keep every worker busy.
+    const size_t at_once = size_t((machine().count(Device::cpu) - 1) / tiles) + 1;
+    const Edges before = predecessors(program.accesses());
+    const std::vector<double> seconds = nominal_seconds(program.tasks);
+    std::vector<TilePtr> gates(microbatches.size());
+    for (size_t m = 0; m < microbatches.size(); ++m) {
+        const bool is_last = m + 1 == microbatches.size();
+        const size_t end = is_last ? program.tasks.size() : microbatches[m + 1].begin;
+        const Ends ends = ends_of(before, seconds, microbatches[m].begin, end);
+        if (m >= at_once && gates[m - at_once])
+            for (size_t t : ends.first) add_gate(program.tasks[t], gates[m - at_once], Mode::read);
+        if (is_last || ends.first.empty()) continue;
+        gates[m] = std::make_shared<Tile>(64);
+        add_gate(program.tasks[ends.last], gates[m], Mode::write);
+    }
+    program.tasks_changed();
+}
+
+}  // namespace nn

@@ -1,0 +1,30 @@
+// Priorities by the critical path: the longest path from a task to the end of the program. Only
+// their order matters. Tasks that were given a priority keep it on top, and every task of a
+// microbatch comes before all tasks of the next.
+#include <algorithm>
+
+#include "engine/graph/cost.h"
+#include "engine/graph/passes/passes.h"
+
+namespace nn {
+
+void set_priorities(Program& program) {
+    constexpr double most = 2e9;  // of an int32_t
+    std::vector<Task>& tasks = program.tasks;
+    const auto& microbatches = program.microbatches;
+    const std::vector<double> path =
+        paths_to_end(predecessors(program.accesses()), nominal_seconds(tasks));
+    const double longest = path.empty() ? 0 : 1e6 * *std::max_element(path.begin(), path.end());
+    const double band = microbatches.empty() ? 0 : longest;
+    const double scale =
+        band > 0 ? std::min(1.0, most / (band * double(microbatches.size() + 1))) : 1;
+    size_t begun = 0;  // microbatches
+    for (size_t t = 0; t < tasks.size(); ++t) {
+        while (begun < microbatches.size() && microbatches[begun].begin <= t) ++begun;
+        const double later = double(microbatches.size() - begun) * band;
+        const double priority = (path[t] * 1e6 + later) * scale + 1e8 * tasks[t].priority;
+        tasks[t].priority = int32_t(std::clamp(priority, -most, most));
+    }
+}
+
+}  // namespace nn

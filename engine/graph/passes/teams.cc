@@ -1,0 +1,21 @@
+// Decides whether workers split single tasks among each other: where most of a program's time goes
+// into tasks that can be split and are long enough, a team finishes each sooner than the workers
+// would with a task of their own.
+#include "engine/graph/cost.h"
+#include "engine/graph/passes/passes.h"
+
+namespace nn {
+
+void find_teams(Program& program) {
+    constexpr double long_enough = 20e-6;
+    double all = 0, split = 0;
+    for (size_t t = program.step_begin; t < program.tasks.size(); ++t) {
+        const double seconds = nominal_seconds(program.tasks[t].arg);
+        all += seconds;
+        if (program.tasks[t].splits && seconds > long_enough) split += seconds;
+    }
+    program.in_team = split > all / 2;
+    for (Task& task : program.tasks) task.arg.in_team = program.in_team;
+}
+
+}  // namespace nn

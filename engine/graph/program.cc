@@ -1,0 +1,34 @@
+#include "engine/graph/program.h"
+
+#include "engine/graph/scalars.h"
+
+namespace nn {
+
+Program::~Program() {
+    for (int32_t scalar : held_scalars_) release_scalar(scalar);
+}
+
+void Program::hold(int32_t scalar) {
+    hold_scalar(scalar);
+    held_scalars_.push_back(scalar);
+}
+
+void Program::keep_tasks(const std::vector<char>& kept) {
+    std::vector<size_t> kept_before(tasks.size() + 1, 0);
+    for (size_t t = 0; t < tasks.size(); ++t) {
+        kept_before[t + 1] = kept_before[t] + size_t(kept[t]);
+        if (kept[t] && kept_before[t] != t) tasks[kept_before[t]] = std::move(tasks[t]);
+    }
+    tasks.resize(kept_before.back());
+    for (auto& step : scalar_steps) step.before_task = kept_before[step.before_task];
+    for (auto& microbatch : microbatches) microbatch.begin = kept_before[microbatch.begin];
+    step_begin = kept_before[step_begin];
+    tasks_changed();
+}
+
+const Accesses& Program::accesses() {
+    if (!accesses_) accesses_ = std::make_unique<Accesses>(accesses_of(tasks));
+    return *accesses_;
+}
+
+}  // namespace nn

@@ -1,0 +1,66 @@
+#include "engine/graph/scalars.h"
+
+#include <vector>
+
+#include "engine/base/error.h"
+
+namespace nn {
+namespace {
+
+struct Scalar {
+    double value;
+    bool owned = true;  // until free_scalar()
+    int32_t held = 0;   // by so many programs
+};
+std::vector<Scalar> scalars;
+std::vector<int32_t> free_scalars;
+uint64_t seed = 0, counter = 0;  // of random numbers
+
+Scalar& scalar_at(int32_t scalar) {
+    if (scalar >= 0 && size_t(scalar) < scalars.size()) {
+        Scalar& found = scalars[size_t(scalar)];
+        if (found.owned || found.held) return found;
+    }
+    fail("there is no scalar %d, or it was freed", scalar);
+}
+
+void reuse_if_unused(int32_t scalar) {
+    const Scalar& s = scalars[size_t(scalar)];
+    if (!s.owned && !s.held) free_scalars.push_back(scalar);
+}
+
+}  // namespace
+
+int32_t new_scalar(double value) {
+    if (!free_scalars.empty()) {
+        const int32_t scalar = free_scalars.back();
+        free_scalars.pop_back();
+        scalars[size_t(scalar)] = {value};
+        return scalar;
+    }
+    scalars.push_back({value});
+    return int32_t(scalars.size()) - 1;
+}
+
+void free_scalar(int32_t scalar) {
+    if (!scalar_at(scalar).owned) fail("scalar %d was freed before", scalar);
+    scalar_at(scalar).owned = false;
+    reuse_if_unused(scalar);
+}
+void hold_scalar(int32_t scalar) { ++scalar_at(scalar).held; }
+void release_scalar(int32_t scalar) {
+    --scalar_at(scalar).held;
+    reuse_if_unused(scalar);
+}
+double scalar_value(int32_t scalar) { return scalar_at(scalar).value; }
+void set_scalar(int32_t scalar, double value) { scalar_at(scalar).value = value; }
+
+void seed_random(uint64_t new_seed) {
+    seed = new_seed;
+    counter = 0;
+}
+uint64_t random_seed() { return seed; }
+uint64_t random_counter() { return counter; }
+void set_random_counter(uint64_t value) { counter = value; }
+
+}  // namespace nn

@@ -1,0 +1,35 @@
+// Where tasks go: the sink in use either submits them at once or records them (graph/recording.h).
+// Neither tiles nor ops know which. Main thread only.
+#pragma once
+#include <cstdint>
+
+#include "engine/graph/task.h"
+
+namespace nn {
+
+class Sink {
+public:
+    virtual ~Sink() = default;
+    virtual void emit(Task&& task) = 0;
+    virtual uint64_t next_random() = 0;  // the counter of a random op's key
+    virtual void add_to_scalar(int32_t scalar, double delta) = 0;
+    // Around the tasks of one op: see OpEmission.
+    virtual void begin_op() {}
+    virtual void commit_op() {}
+    virtual void end_op() {}
+};
+
+Sink& sink();
+Sink* use_sink(Sink* sink);  // from now on; returns the one before
+
+// Tasks emitted while one exists wait for commit(), so that an op which fails half-way has changed
+// nothing, and an op that ran out of memory can be tried again.
+class OpEmission {
+public:
+    OpEmission() { sink().begin_op(); }
+    ~OpEmission() { sink().end_op(); }
+    OpEmission(const OpEmission&) = delete;
+    void commit() { sink().commit_op(); }
+};
+
+}  // namespace nn

@@ -1,0 +1,144 @@
+#include "engine/io/output_file.h"
+
+#include <fcntl.h>
+#include <libdeflate.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/memory/arena.h"
+
+namespace nn {
+
+uint32_t crc32_of(const void* data, size_t bytes, uint32_t crc) {
+    return libdeflate_crc32(crc, data, bytes);
+}
+
+namespace {
+
+constexpr size_t page = 4096;  // what writing past the page cache wants its memory aligned to
+constexpr size_t block_bytes = size_t(8) << 20;
+
+}  // namespace
+
+void OutputFile::Free::operator()(char* block) const { staging_free(block, block_bytes); }
+
+OutputFile::OutputFile(const std::string& path, int64_t bytes) {
+    constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+    fd_ = open(path.c_str(), flags | O_DIRECT, 0644);
+    if (fd_ < 0 && errno == EINVAL) fd_ = open(path.c_str(), flags, 0644);
+    if (fd_ < 0) throw Error(std::strerror(errno));
+    // Room is taken first, where the file system can do that: a full disk shows at once. The file
+    // becomes longer only as it is written, so that one cut short is noticed.
+    int status = 0;
+    do status = bytes && fallocate(fd_, FALLOC_FL_KEEP_SIZE, 0, bytes) != 0 ? errno : 0;
+    while (status == EINTR);
+    if (status == ENOSPC || status == EDQUOT || status == EFBIG || status == EIO) {
+        ::close(fd_);
+        throw Error(std::strerror(status));
+    }
+    thread_ = std::thread([this] { write_pieces(); });
+}
+
+OutputFile::~OutputFile() {
+    {
+        std::lock_guard lock(mutex_);
+        given_up_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+    ::close(fd_);
+}
+
+void OutputFile::append(const char* data, size_t bytes) {
+    crc_ = crc32_of(data, bytes, crc_);
+    while (bytes) {
+        if (!filling_.block) filling_.block = block();
+        const size_t count = std::min(bytes, block_bytes - filling_.bytes);
+        std::memcpy(filling_.block.get() + filling_.bytes, data, count);
+        data += count, bytes -= count, filling_.bytes += count;
+        if (filling_.bytes == block_bytes) hand_over();
+    }
+}
+
+void OutputFile::finish() {
+    if (filling_.bytes) hand_over();
+    {
+        std::lock_guard lock(mutex_);
+        closed_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+    if (!error_.empty()) throw Error(error_);
+    if (fsync(fd_) != 0 && errno != EINVAL) throw Error(std::strerror(errno));  // EINVAL: a pipe
+}
+
+OutputFile::Block OutputFile::block() {
+    std::unique_lock lock(mutex_);
+    if (empty_.empty()) {
+        // One is filled while another is written, whatever there is.
+        if (void* more = staging_allocate(block_bytes, blocks_ < 2)) {
+            ++blocks_;
+            return Block(static_cast<char*>(more));
+        }
+        if (blocks_ < 2) throw Error("no memory for a buffer of 8 MB");
+    }
+    changed_.wait(lock, [&] { return !empty_.empty() || !error_.empty(); });
+    if (!error_.empty()) throw Error(error_);
+    Block block = std::move(empty_.back());
+    empty_.pop_back();
+    return block;
+}
+
+void OutputFile::hand_over() {
+    {
+        std::lock_guard lock(mutex_);
+        pieces_.push_back(std::exchange(filling_, {}));
+    }
+    changed_.notify_all();
+}
+
+void OutputFile::write_pieces() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        changed_.wait(lock, [&] { return given_up_ || closed_ || !pieces_.empty(); });
+        if (given_up_ || pieces_.empty()) return;
+        Piece piece = std::move(pieces_.front());
+        pieces_.pop_front();
+        lock.unlock();
+        std::string problem;
+        try {
+            write_piece(piece);
+        } catch (const Error& e) {
+            problem = e.what();
+        }
+        lock.lock();
+        empty_.push_back(std::move(piece.block));
+        error_ = problem;
+        changed_.notify_all();
+        if (!problem.empty()) return;
+    }
+}
+
+void OutputFile::write_piece(const Piece& piece) {
+    if (piece.bytes % page) through_cache();  // the last one
+    for (size_t at = 0; at < piece.bytes;) {
+        const ssize_t written = write(fd_, piece.block.get() + at, piece.bytes - at);
+        if (written >= 0) {
+            at += size_t(written);
+            if (at % page) through_cache();
+        } else if (errno == EINVAL && fcntl(fd_, F_GETFL) & O_DIRECT) {
+            through_cache();
+        } else if (errno != EINTR) {
+            throw Error(std::strerror(errno));
+        }
+    }
+}
+
+void OutputFile::through_cache() { fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) & ~O_DIRECT); }
+
+}  // namespace nn

@@ -1,0 +1,91 @@
+#include "engine/machine/host.h"
+
+#include <sched.h>
+#if defined(NN_CUDA)
+#include <cuda_runtime_api.h>
+#endif
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <set>
+
+#include "engine/base/error.h"
+
+namespace nn {
+namespace {
+
+HostChoice choice;
+std::optional<Machine> detected;
+
+// NNLUA_CPUS, or 0 where it is not set.
+int cpus_of_environment() {
+    const char* cpus = std::getenv("NNLUA_CPUS");
+    if (!cpus || !*cpus) return 0;
+    char* end = nullptr;
+    const long number = std::strtol(cpus, &end, 10);
+    if (*end || number < 1 || number > 1 << 20)
+        fail("NNLUA_CPUS is '%s'; a number of workers from 1 is needed", cpus);
+    return int(number);
+}
+
+Machine detect() {
+    Machine out;
+    const int gpus = choice.gpus < 0 ? usable_gpus() : choice.gpus;
+    int cpus = choice.cpus > 0 ? choice.cpus : cpus_of_environment();
+    if (cpus == 0) cpus = std::max(1, usable_cores() - gpus);
+    out.nodes.push_back({NodeKind::ram, 0, default_budget()});
+    out.workers.push_back({Device::cpu, 0, cpus, {}});
+    for (int gpu = 0; gpu < gpus; ++gpu) {
+        const int node = int(out.nodes.size());
+        out.nodes.push_back({NodeKind::gpu, gpu, choice.gpu_memory});
+        out.workers.push_back({Device::cuda, node, 1, {}});
+        out.links.push_back({0, node, 0});
+        out.links.push_back({node, 0, 0});
+    }
+    return out;
+}
+
+}  // namespace
+
+int usable_gpus() {
+#if defined(NN_CUDA)
+    static const int gpus = [] {
+        int count = 0;
+        return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+    }();
+    return gpus;
+#else
+    return 0;
+#endif
+}
+
+// A kernel fills a core's vector units by itself, so hardware threads of one core count once.
+int usable_cores() {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    std::set<std::string> cores;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (!CPU_ISSET(cpu, &set)) continue;
+        std::ifstream file(
+            format("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu));
+        std::string siblings;
+        cores.insert(std::getline(file, siblings) ? siblings : std::to_string(cpu));
+    }
+    return int(cores.size());
+}
+
+void choose_host(const HostChoice& chosen) {
+    choice = chosen;
+    detected.reset();
+}
+
+const Machine& host() {
+    if (!detected) detected = detect();
+    return *detected;
+}
+
+bool host_is_oversubscribed() { return choice.cpus == 0 && cpus_of_environment() > usable_cores(); }
+
+}  // namespace nn

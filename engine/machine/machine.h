@@ -1,0 +1,61 @@
+// The machine that programs are made for: its memory nodes, the links between them, its workers and
+// ranks. Tilings, passes and plans ask this description and never the process they run in, so that
+// unequal machines record the same program, and a plan can be made for a machine that is not there.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/kernel.h"
+
+namespace nn {
+
+// How fast one worker is: FLOP/s of products by dtype, bytes/s of a copy (read and written), and
+// seconds before a task begins.
+struct Rates {
+    double f32 = 0, f64 = 0, bf16 = 0, tf32 = 0, bytes = 0, start = 0;
+    double products(Dtype dtype) const {
+        return dtype == Dtype::f64 ? f64 : dtype == Dtype::bf16 ? bf16 : f32;
+    }
+    bool known() const { return bytes > 0; }
+};
+
+enum class NodeKind : uint8_t { ram, gpu, disk };
+struct MemoryNode {
+    NodeKind kind;
+    int number;                // among those of its kind, from 0
+    int64_t bytes;             // capacity; 0: not known
+    std::string name() const;  // "RAM", "GPU 0", "disk"
+};
+// One direction between two memory nodes, by their positions in Machine::nodes.
+struct Link {
+    int from, to;
+    double bytes_per_second;  // 0: not known
+};
+// Equal workers that compute in one memory node.
+struct WorkerGroup {
+    Device device;
+    int node;  // position in Machine::nodes
+    int count;
+    Rates rates;  // not known() unless they were described
+};
+
+struct Machine {
+    int ranks = 1;                  // processes that share the work, each with all that follows
+    std::vector<MemoryNode> nodes;  // RAM first
+    std::vector<Link> links;
+    std::vector<WorkerGroup> workers;
+
+    int count(Device device) const;                 // workers
+    const WorkerGroup* group(Device device) const;  // the first; nullptr where there is none
+    int64_t bytes(NodeKind kind) const;             // of all nodes of that kind
+};
+
+// The described machine, else the host (machine/host.h).
+const Machine& machine();
+// "cpus=64 ram=512GB gpus=8 gpu_memory=80GB ...": see machine_settings in machine.cc. The text may
+// also name a file of such settings. Empty: the host again. Throws where a setting is wrong.
+void describe_machine(const std::string& text);
+bool machine_is_described();
+
+}  // namespace nn

@@ -1,0 +1,174 @@
+#include "engine/memory/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "engine/memory/admission.h"
+
+namespace nn {
+namespace {
+
+constexpr size_t huge_page = size_t(2) << 20;
+
+// Pages are pinned: smaller blocks are cut from slabs that are never returned.
+constexpr size_t least_pinned = size_t(64) << 10;
+
+struct Arena {
+    std::mutex mutex;
+    std::map<size_t, std::vector<void*>> free;  // by size class
+    Pinning pinning;
+    std::set<void*> pinned;
+    std::vector<void*> slabs;  // of a huge page each, for blocks below least_pinned
+    size_t slab_used = huge_page;
+    int64_t in_use = 0, cached = 0, staged = 0, peak = 0;
+};
+
+// Never destroyed: tiles may be freed while the process ends.
+Arena& arena() {
+    static Arena* const instance = new Arena;
+    return *instance;
+}
+
+void* system_allocate(size_t bytes) {
+    void* block = nullptr;
+    if (posix_memalign(&block, bytes >= huge_page ? huge_page : 64, bytes) != 0) return nullptr;
+    if (bytes >= huge_page) madvise(block, bytes, MADV_HUGEPAGE);
+    return block;
+}
+
+void* pinned_block(Arena& a, size_t bytes) {
+    void* block = nullptr;
+    const size_t page = bytes >= huge_page ? huge_page : 4096;
+    if (posix_memalign(&block, page, bytes) != 0) return nullptr;
+    if (bytes >= huge_page) madvise(block, bytes, MADV_HUGEPAGE);
+    if (a.pinning.pin(block, bytes)) a.pinned.insert(block);
+    return block;
+}
+
+void* from_slab(Arena& a, size_t bytes) {
+    if (a.slab_used + bytes > huge_page) {
+        void* slab = pinned_block(a, huge_page);
+        if (!slab) return nullptr;
+        a.slabs.push_back(slab);
+        a.slab_used = 0;
+    }
+    void* block = static_cast<char*>(a.slabs.back()) + a.slab_used;
+    a.slab_used += bytes;
+    return block;
+}
+
+void* new_block(Arena& a, size_t bytes) {
+    if (!a.pinning.pin) return system_allocate(bytes);
+    return bytes < least_pinned ? from_slab(a, bytes) : pinned_block(a, bytes);
+}
+
+void release(Arena& a, void* block) {
+    if (a.pinned.erase(block)) a.pinning.unpin(block);
+    std::free(block);
+}
+
+void trim_locked(Arena& a) {
+    for (auto& [bytes, blocks] : a.free) {
+        if (a.pinning.pin && bytes < least_pinned) continue;
+        for (void* block : blocks) release(a, block);
+        a.cached -= int64_t(bytes * blocks.size());
+        blocks.clear();
+    }
+}
+
+void* block_locked(Arena& a, size_t rounded) {
+    auto it = a.free.find(rounded);
+    if (it != a.free.end() && !it->second.empty()) {
+        void* block = it->second.back();
+        it->second.pop_back();
+        a.cached -= int64_t(rounded);
+        return block;
+    }
+    // Cached blocks of other sizes count too: give them back before the machine swaps.
+    const int64_t taken = a.in_use + a.staged + a.cached;
+    if (taken + int64_t(rounded) > budget()) trim_locked(a);
+    if (void* block = new_block(a, rounded)) return block;
+    trim_locked(a);
+    return new_block(a, rounded);
+}
+
+}  // namespace
+
+// Sizes are rounded up by at most an eighth, so that tiles of nearly the same size share blocks.
+size_t arena_bytes(size_t bytes) {
+    if (bytes <= 4096) return std::max<size_t>(64, (bytes + 63) / 64 * 64);
+    size_t step = 512;
+    while (step * 16 <= bytes) step *= 2;
+    if (bytes >= huge_page) step = std::max(step, size_t(64) << 10);
+    return (bytes + step - 1) / step * step;
+}
+
+static void keep(void* block, size_t bytes, int64_t Arena::*counted_as) {
+    const size_t rounded = arena_bytes(bytes);
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    a.free[rounded].push_back(block);
+    a.*counted_as -= int64_t(rounded);
+    a.cached += int64_t(rounded);
+}
+
+void* arena_allocate(size_t bytes) {
+    const size_t rounded = arena_bytes(bytes);
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    void* block = block_locked(a, rounded);
+    if (!block) return nullptr;
+    a.in_use += int64_t(rounded);
+    a.peak = std::max(a.peak, a.in_use);
+    return block;
+}
+
+void arena_free(void* block, size_t bytes) { keep(block, bytes, &Arena::in_use); }
+
+void* staging_allocate(size_t bytes, bool needed) {
+    const auto rounded = int64_t(arena_bytes(bytes));
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    if (!needed && a.peak + a.staged + rounded > budget()) return nullptr;
+    void* block = block_locked(a, size_t(rounded));
+    if (block) a.staged += rounded;
+    return block;
+}
+
+void staging_free(void* block, size_t bytes) { keep(block, bytes, &Arena::staged); }
+
+void arena_trim() {
+    std::lock_guard lock(arena().mutex);
+    trim_locked(arena());
+}
+
+void set_pinning(const Pinning& pinning) {
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    trim_locked(a);
+    a.free.clear();
+    a.cached = 0;
+    for (void* slab : a.slabs) release(a, slab);
+    a.slabs.clear();
+    a.slab_used = huge_page;
+    a.pinning = pinning;
+}
+
+ArenaInfo arena_info() {
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    return {a.in_use, a.cached, a.peak};
+}
+
+void reset_peak() {
+    std::lock_guard lock(arena().mutex);
+    arena().peak = arena().in_use;
+}
+
+}  // namespace nn

@@ -1,0 +1,245 @@
+#include "engine/plan/measure.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/machine/host.h"
+#include "engine/runtime/benchmark.h"
+#include "engine/runtime/rates.h"
+#include "engine/runtime/session.h"
+#include "engine/runtime/waits.h"
+#include "engine/runtime/workers.h"
+#include "kernels/blas.h"
+
+namespace nn {
+namespace {
+
+// Seconds that a task costs beside its kernel: StarPU's work on the worker, and the submission,
+// which a core does too.
+constexpr double overhead = 10e-6;
+constexpr double longest = 0.12;            // seconds that a task may take to be measured
+constexpr double time_limit = 1.5;          // seconds for all measurements of one program
+constexpr size_t room = size_t(128) << 20;  // bytes of operands that a thread keeps
+
+size_t rounded(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+// Zeros for operands. Each call takes the next addresses, so that operands are as cold in the
+// caches as they would be in a step.
+class Scratch {
+public:
+    explicit Scratch(size_t bytes) : bytes_(bytes) {
+        void* got =
+            mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (got == MAP_FAILED) return;
+        data_ = static_cast<char*>(got);
+        madvise(data_, bytes, MADV_HUGEPAGE);
+        std::fill(data_, data_ + bytes, 0);
+    }
+    ~Scratch() {
+        if (data_) munmap(data_, bytes_);
+    }
+    Scratch(const Scratch&) = delete;
+    char* take(size_t bytes) {
+        if (at_ + bytes > bytes_) at_ = 0;
+        char* const out = data_ + at_;
+        at_ += rounded(bytes);
+        return out;
+    }
+    bool good() const { return data_ != nullptr; }
+
+private:
+    const size_t bytes_;
+    size_t at_ = 0;
+    char* data_ = nullptr;
+};
+
+// One call of a kernel on operands of these sizes (0: absent).
+struct Call {
+    const Kernel* kernel;
+    Dtype dtype;
+    const void* params;
+    std::vector<size_t> handle_bytes;  // of distinct tiles
+    std::vector<int> handle_of;        // operand -> tile; -1 where absent
+
+    size_t bytes() const {
+        size_t sum = 0;
+        for (size_t bytes : handle_bytes) sum += rounded(bytes);
+        return sum;
+    }
+};
+
+Call call_of(const Task& task) {
+    Call out{task.arg.kernel, task.arg.dtype, task.arg.params, {}, {}};
+    for (int i = 0; i < task.handles; ++i) out.handle_bytes.push_back(task.tiles[i]->bytes);
+    for (int i = 0; i < task.arg.operands; ++i) out.handle_of.push_back(task.arg.buffer_of[i]);
+    return out;
+}
+
+Call call_of(const BenchmarkCall& benchmark) {
+    Call out{benchmark.kernel, benchmark.dtype, benchmark.params, {}, {}};
+    for (size_t bytes : benchmark.operand_bytes) {
+        out.handle_of.push_back(bytes ? int(out.handle_bytes.size()) : -1);
+        if (bytes) out.handle_bytes.push_back(bytes);
+    }
+    return out;
+}
+
+// Seconds of one call; negative where the kernel refuses zeros.
+double call_once(const Call& call, Scratch& scratch) {
+    std::vector<void*> handles, operands;
+    for (size_t bytes : call.handle_bytes) handles.push_back(scratch.take(bytes));
+    for (int handle : call.handle_of)
+        operands.push_back(handle < 0 ? nullptr : handles[size_t(handle)]);
+    std::string error;
+    const double start = now_seconds();
+    call.kernel->on(Device::cpu)(
+        KernelCall{operands.data(), call.params, call.dtype, nullptr, &error});
+    return error.empty() ? now_seconds() - start : -1;
+}
+
+// As many threads as there are workers, each with its own scratch, that run the same kernel at
+// once.
+class Crew {
+public:
+    Crew(int workers, size_t bytes) {
+        for (int i = 0; i < workers; ++i) scratch_.push_back(std::make_unique<Scratch>(bytes));
+    }
+    bool good() const {
+        return std::all_of(scratch_.begin(), scratch_.end(), [](auto& s) { return s->good(); });
+    }
+    // The median call's seconds, after a warm-up; negative where the kernel refuses zeros.
+    double measure(const Call& call, int calls) {
+        std::vector<std::thread> threads;
+        std::vector<double> all(scratch_.size() * size_t(calls), -1);
+        std::atomic<int> waiting{int(scratch_.size())};
+        for (size_t w = 0; w < scratch_.size(); ++w)
+            threads.emplace_back([&, w] {
+                call_once(call, *scratch_[w]);
+                for (--waiting; waiting > 0;) std::this_thread::yield();
+                for (int i = 0; i < calls; ++i)
+                    all[w * size_t(calls) + size_t(i)] = call_once(call, *scratch_[w]);
+            });
+        for (std::thread& thread : threads) thread.join();
+        std::nth_element(all.begin(), all.begin() + long(all.size() / 2), all.end());
+        return all[all.size() / 2];
+    }
+
+private:
+    std::vector<std::unique_ptr<Scratch>> scratch_;
+};
+
+// Workers that look for tasks would disturb a measurement.
+Crew crew_of(int workers, size_t bytes) {
+    blas::load();
+    idle();
+    return Crew(workers, bytes);
+}
+
+}  // namespace
+
+TaskTimes& task_times() {
+    static auto* const times = new TaskTimes;
+    return *times;
+}
+
+TaskTimes::Key TaskTimes::key_of(const Task& task) {
+    return {task.arg.kernel, task.arg.dtype, task.arg.flops, task.arg.bytes};
+}
+
+// Kinds that are not measured yet and can be, those with most work first.
+std::vector<const Task*> TaskTimes::candidates(const std::vector<Task>& tasks, size_t begin) const {
+    struct Kind {
+        const Task* task = nullptr;
+        double work = 0;  // nominal seconds of all its tasks
+    };
+    std::map<Key, Kind> kinds;
+    for (size_t t = begin; t < tasks.size(); ++t) {
+        const Task& task = tasks[t];
+        const double seconds = nominal_seconds(task.arg);
+        if (seconds > longest || !task.arg.kernel->on(Device::cpu) ||
+            measured_.count(key_of(task)) || call_of(task).bytes() > room)
+            continue;
+        Kind& kind = kinds[key_of(task)];
+        kind.task = &task;
+        kind.work += seconds;
+    }
+    std::vector<Kind> sorted;
+    for (const auto& [key, kind] : kinds) sorted.push_back(kind);
+    std::sort(sorted.begin(), sorted.end(),
+              [](const Kind& a, const Kind& b) { return a.work > b.work; });
+    std::vector<const Task*> out;
+    for (const Kind& kind : sorted) out.push_back(kind.task);
+    return out;
+}
+
+void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
+    if (machine().group(Device::cpu)->rates.known()) return;  // described
+    const double start = now_seconds();
+    const int workers = host().count(Device::cpu);
+    const std::vector<const Task*> kinds = candidates(tasks, begin);
+    size_t bytes = size_t(32) << 20;
+    for (const Task* task : kinds) bytes = std::max(bytes, 2 * call_of(*task).bytes());
+    if (int64_t(bytes) * workers > default_budget() / 4) return;  // nominal times must do
+    Crew crew = crew_of(workers, bytes);
+    if (!crew.good()) return;
+    if (!rates_.known()) {
+        const auto run = [&](const BenchmarkCall& call) { return crew.measure(call_of(call), 5); };
+        rates_ = measured_rates(run, 768, int64_t(8) << 20, false);
+    }
+    for (const Task* task : kinds) {
+        if (now_seconds() - start > time_limit) break;
+        const int calls = nominal_seconds(task->arg) > 0.02 ? 1 : 5;
+        const double seconds = crew.measure(call_of(*task), calls);
+        if (seconds >= 0) measured_[key_of(*task)] = seconds;
+    }
+}
+
+// From the task of the same kernel and dtype whose work is nearest, within a factor of 32; 0 where
+// there is none.
+double TaskTimes::scaled(const Task& task) const {
+    const Key key = key_of(task);
+    const double work = nominal_seconds(task.arg);
+    double nearest = 32, out = 0;
+    for (auto at = measured_.lower_bound({key.kernel, key.dtype, 0, 0});
+         at != measured_.end() && at->first.kernel == key.kernel && at->first.dtype == key.dtype;
+         ++at) {
+        TaskArg arg = task.arg;
+        arg.flops = at->first.flops, arg.bytes = at->first.bytes;
+        const double ratio = work / nominal_seconds(arg), distance = std::max(ratio, 1 / ratio);
+        if (distance < nearest) nearest = distance, out = at->second * ratio;
+    }
+    return out;
+}
+
+double TaskTimes::seconds(const Task& task) const {
+    const Rates& described = machine().group(Device::cpu)->rates;
+    if (described.known()) return overhead + seconds_of(task.arg, described);
+    if (const auto at = measured_.find(key_of(task)); at != measured_.end())
+        return overhead + at->second;
+    if (!rates_.known()) return nominal_seconds(task.arg);
+    const double similar = scaled(task);
+    return overhead + (similar > 0 ? similar : seconds_of(task.arg, rates_));
+}
+
+double product_rate(int64_t size) {
+    if (gpus() > 0 && settings().where != Where::cpu) {
+        double sum = 0;
+        for (int worker : first_streams()) sum += rates_of(worker).f32;
+        return sum;
+    }
+    const BenchmarkCall product = benchmark_product(size, Dtype::f32, false);
+    Crew crew = crew_of(cpu_workers(), 2 * call_of(product).bytes());
+    if (!crew.good()) fail("no memory to measure products of size %lld", (long long)size);
+    double best = crew.measure(call_of(product), 1);
+    for (int round = 1; round < 5; ++round)
+        best = std::min(best, crew.measure(call_of(product), 1));
+    return product.flops * cpu_workers() / best;
+}
+
+}  // namespace nn

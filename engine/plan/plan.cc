@@ -1,0 +1,96 @@
+#include "engine/plan/plan.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "engine/machine/machine.h"
+#include "engine/memory/arena.h"
+
+namespace nn {
+namespace {
+
+using TileSet = std::unordered_set<const Tile*>;
+
+void add_block(SimulatedStep& step, const Tile& tile, bool persists) {
+    if (step.accesses.number_of(&tile) == step.blocks.size())
+        step.blocks.push_back({int64_t(arena_bytes(tile.bytes)), tile.kind, persists});
+}
+
+void add_persistent(SimulatedStep& step, const std::vector<Tensor>& tensors) {
+    for (const Tensor& tensor : tensors)
+        for (int64_t i = 0; i < tensor.tiles(); ++i) add_block(step, *tensor.tile(i), true);
+}
+
+// A number from 0 to 1 that belongs to two others (the finaliser of MurmurHash3).
+double drawn(uint64_t seed, uint64_t i) {
+    uint64_t x = seed * 0x9E3779B97F4A7C15u + i + 1;
+    x = (x ^ (x >> 33)) * 0xFF51AFD7ED558CCDu;
+    x = (x ^ (x >> 33)) * 0xC4CEB9FE1A85EC53u;
+    return double((x ^ (x >> 33)) >> 11) * 0x1p-53;
+}
+
+// Tasks take 0.9 to 1.3 times their time; in every other variant a few also lose their core.
+std::vector<double> perturbed(const SimulatedStep& step, uint64_t variant) {
+    constexpr double share_stalled = 0.02, stall = 5e-3;
+    std::vector<double> out;
+    for (size_t i = 0; i < step.tasks.size(); ++i) {
+        out.push_back(step.tasks[i].seconds * (0.9 + 0.4 * drawn(variant, i)));
+        if (variant % 2 == 0 && drawn(variant + 100, i) < share_stalled) out.back() += stall;
+    }
+    return out;
+}
+
+}  // namespace
+
+SimulatedStep simulated_step(const Program& program, const TaskTimes& times) {
+    SimulatedStep step;
+    const std::vector<Task>& tasks = program.tasks;
+    add_persistent(step, program.inputs);
+    add_persistent(step, program.outputs);
+    TileSet made_before;  // the step begins
+    for (size_t t = 0; t < program.step_begin; ++t)
+        for (int i = 0; i < tasks[t].handles; ++i) made_before.insert(tasks[t].tiles[i].get());
+    const int team = machine().count(Device::cpu);
+    for (size_t t = program.step_begin; t < tasks.size(); ++t) {
+        const Task& task = tasks[t];
+        for (int i = 0; i < task.handles; ++i) {
+            const Tile& tile = *task.tiles[i];
+            add_block(step, tile, !tile.recording || made_before.count(&tile));
+            step.accesses.add(step.accesses.number_of(&tile), task.modes[i]);
+        }
+        step.accesses.end_task();
+        const double seconds = times.seconds(task) / (task.arg.in_team && task.splits ? team : 1);
+        step.tasks.push_back({seconds, task.priority});
+    }
+    return step;
+}
+
+// Task times vary from step to step, and memory with them, and a run's peak is that of its worst
+// step. So perturbed schedules are simulated and the worst peak is kept; one schedule has a worker
+// less, as if another program had its core for a while.
+SimulationResult plan(const Program& program, Times kind, int steps) {
+    constexpr double submission = 3e-6;    // seconds a task
+    constexpr size_t many_tasks = 100000;  // one schedule must do
+    constexpr uint64_t variants = 6;
+    const TaskTimes nominal;
+    TaskTimes& measured = task_times();
+    if (kind == Times::measured) measured.measure(program.tasks, program.step_begin);
+    const Simulation simulation(
+        simulated_step(program, kind == Times::nominal ? nominal : measured), steps);
+    // A team is simulated as one worker.
+    const int cpus = machine().count(Device::cpu), workers = program.in_team ? 1 : cpus;
+    SimulationResult out = simulation.run(workers, submission);
+    if (program.in_team) out.busy *= cpus;
+    const auto keep_worst = [&](const SimulationResult& other) {
+        if (other.peak <= out.peak) return;
+        out.peak = other.peak;
+        std::copy(other.by_kind, other.by_kind + tile_kinds, out.by_kind);
+    };
+    if (simulation.step().tasks.size() >= many_tasks) return out;
+    if (workers > 1) keep_worst(simulation.run(workers - 1, submission));
+    for (uint64_t variant = 1; variant <= variants; ++variant)
+        keep_worst(simulation.run(workers, submission, perturbed(simulation.step(), variant)));
+    return out;
+}
+
+}  // namespace nn

@@ -1,0 +1,158 @@
+// What the simulation copies from StarPU 1.4's `prio`: one queue, sorted by priority and then by
+// the time of becoming ready (prio_deque.c); memory of a written tile is allocated when its task
+// starts and freed when the last task that uses it is done.
+#include "engine/plan/simulate.h"
+
+#include <algorithm>
+#include <queue>
+
+namespace nn {
+namespace {
+
+// Allocated bytes, and the moment when they were most.
+class Ledger {
+public:
+    explicit Ledger(const SimulatedStep& step)
+        : step_(step), uses_(step.blocks.size(), 0), left_(uses_) {
+        for (const auto& block : step.blocks)
+            if (block.persists) add(block, 1);
+        for (const auto& access : step.accesses.list) ++uses_[access.tile];
+        result.lasting = now_;
+    }
+    void task_starts(uint32_t task) {
+        for (const auto* a = step_.accesses.begin(task); a != step_.accesses.end(task); ++a) {
+            if (step_.blocks[a->tile].persists || left_[a->tile] > 0) continue;
+            left_[a->tile] = uses_[a->tile];
+            add(step_.blocks[a->tile], 1);
+        }
+        if (now_ <= result.peak) return;
+        result.peak = now_;
+        std::copy(by_kind_, by_kind_ + tile_kinds, result.by_kind);
+    }
+    void task_ends(uint32_t task) {
+        for (const auto* a = step_.accesses.begin(task); a != step_.accesses.end(task); ++a)
+            if (!step_.blocks[a->tile].persists && --left_[a->tile] == 0)
+                add(step_.blocks[a->tile], -1);
+    }
+    SimulationResult result;
+
+private:
+    void add(const SimulatedStep::Block& block, int sign) {
+        now_ += sign * block.bytes;
+        by_kind_[block.kind] += sign * block.bytes;
+    }
+    const SimulatedStep& step_;
+    std::vector<uint32_t> uses_, left_;  // of a block in a step: all, and not done yet
+    int64_t now_ = 0, by_kind_[tile_kinds] = {};
+};
+
+struct Ready {
+    int32_t priority;
+    uint32_t since, id;  // since: counts the tasks that became ready
+    bool operator<(const Ready& o) const {
+        return priority != o.priority ? priority < o.priority : since > o.since;
+    }
+};
+struct Running {
+    double end;
+    uint32_t id;
+    bool operator<(const Running& o) const { return end != o.end ? end > o.end : id > o.id; }
+};
+
+// One run of a simulation: the state between two events.
+class Run {
+public:
+    Run(const SimulatedStep& step, const Edges& successors, std::vector<uint32_t> predecessors,
+        uint32_t replays, const std::vector<double>& seconds)
+        : count_(uint32_t(step.tasks.size())),
+          all_(count_ * replays),
+          step_(step),
+          successors_(successors),
+          seconds_(seconds),
+          missing_(std::move(predecessors)),
+          left_(replays, count_),
+          ledger_(step) {
+        for (uint32_t& missing : missing_) ++missing;  // a task's own submission
+    }
+
+    SimulationResult play(int workers, double submission) {
+        while (submitted_ < all_ || !running_.empty()) {
+            if (may_submit() && (running_.empty() || next_submission_ <= running_.top().end)) {
+                now_ = std::max(now_, next_submission_);
+                next_submission_ = now_ + submission;
+                satisfy(submitted_++);
+            } else {
+                end_task(workers);
+            }
+            if (may_submit() && next_submission_ <= now_) continue;  // all that comes at once
+            start_tasks(workers);
+        }
+        SimulationResult out = ledger_.result;
+        out.peak = std::max(out.peak, out.lasting);
+        out.seconds = now_ / double(left_.size());
+        for (double seconds : seconds_) out.busy += seconds;
+        return out;
+    }
+
+private:
+    bool may_submit() const {
+        return submitted_ < all_ &&
+               (submitted_ / count_ < 2 || left_[submitted_ / count_ - 2] == 0);
+    }
+    void satisfy(uint32_t id) {
+        if (--missing_[id] == 0) ready_.push({step_.tasks[id % count_].priority, since_++, id});
+    }
+    void start_tasks(int busy_workers) {
+        while (!ready_.empty() && int(running_.size()) < busy_workers) {
+            const uint32_t id = ready_.top().id;
+            ready_.pop();
+            ledger_.task_starts(id % count_);
+            running_.push({now_ + seconds_[id % count_], id});
+        }
+    }
+    void end_task(int workers) {
+        const uint32_t id = running_.top().id;
+        now_ = running_.top().end;
+        running_.pop();
+        for (const Edge* e = successors_.begin(id); e != successors_.end(id); ++e) satisfy(e->task);
+        // Idle workers start a task before the one that ends this task has freed its memory.
+        start_tasks(workers - 1);
+        ledger_.task_ends(id % count_);
+        if (--left_[id / count_] == 0) next_submission_ = std::max(next_submission_, now_);
+    }
+
+    const uint32_t count_, all_;
+    const SimulatedStep& step_;
+    const Edges& successors_;
+    const std::vector<double>& seconds_;
+    std::vector<uint32_t> missing_,
+        left_;  // missing_: what a task waits for; left_: of each replay
+    Ledger ledger_;
+    std::priority_queue<Ready> ready_;
+    std::priority_queue<Running> running_;
+    uint32_t submitted_ = 0, since_ = 0;
+    double now_ = 0, next_submission_ = 0;
+};
+
+}  // namespace
+
+Simulation::Simulation(SimulatedStep step, int replays)
+    : step_(std::move(step)), replays_(uint32_t(replays)) {
+    const Edges before = predecessors(step_.accesses, replays_);
+    successors_ = successors(before);
+    for (uint32_t id = 0; id < before.tasks(); ++id)
+        predecessors_.push_back(before.first[id + 1] - before.first[id]);
+}
+
+SimulationResult Simulation::run(int workers, double submission) const {
+    std::vector<double> seconds;
+    for (const auto& task : step_.tasks) seconds.push_back(task.seconds);
+    return run(workers, submission, seconds);
+}
+
+SimulationResult Simulation::run(int workers, double submission,
+                                 const std::vector<double>& seconds) const {
+    return Run(step_, successors_, predecessors_, replays_, seconds).play(workers, submission);
+}
+
+}  // namespace nn

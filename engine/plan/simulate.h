@@ -1,0 +1,53 @@
+// Simulates replays of a program on imaginary workers, in the order in which StarPU's scheduler
+// `prio` starts tasks, and counts memory as the arena hands it out. Nothing is computed.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "engine/graph/dependencies.h"
+
+namespace nn {
+
+// The tasks of a step as a simulation needs them.
+struct SimulatedStep {
+    struct Task {
+        double seconds;
+        int32_t priority;
+    };
+    struct Block {      // the memory of a tile, by the tile's number in `accesses`
+        int64_t bytes;  // as the arena rounds them
+        TileKind kind;
+        bool persists;  // allocated before, between and after steps
+    };
+    std::vector<Task> tasks;
+    std::vector<Block> blocks;
+    Accesses accesses;
+};
+
+struct SimulationResult {
+    double seconds = 0;                // of one step among others
+    double busy = 0;                   // seconds that workers compute in a step, summed over them
+    int64_t peak = 0, lasting = 0;     // bytes: at most, and between steps
+    int64_t by_kind[tile_kinds] = {};  // of `peak`
+};
+
+// A step and its dependencies in `replays` replays that follow each other: each is submitted when
+// the one before the last is done.
+class Simulation {
+public:
+    Simulation(SimulatedStep step, int replays);
+    // A free worker starts the ready task of the highest priority, among equals the one that became
+    // ready first. submission: seconds to submit a task.
+    SimulationResult run(int workers, double submission = 0) const;
+    // With other durations of the tasks.
+    SimulationResult run(int workers, double submission, const std::vector<double>& seconds) const;
+    const SimulatedStep& step() const { return step_; }
+
+private:
+    const SimulatedStep step_;
+    const uint32_t replays_;
+    Edges successors_;
+    std::vector<uint32_t> predecessors_;  // how many each task has
+};
+
+}  // namespace nn

@@ -1,0 +1,119 @@
+// Where time goes: one record for each task, made where it is submitted and filled in by whichever
+// thread has the task at the time, so that nobody waits for anybody: no lock, and no allocation
+// outside the submitting thread. Sums, the idle time of workers and its reasons, and dependencies
+// are derived from the records afterwards (profile/sums.h). Submitting thread only, unless a
+// comment says otherwise.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/base/clock.h"
+#include "engine/graph/task.h"
+
+struct starpu_task;
+
+namespace nn {
+
+// Times are microseconds of CLOCK_MONOTONIC, the clock of nn.now(); 0: not yet.
+struct alignas(64) TaskRecord {
+    const Kernel* kernel;  // null for a worker that waits in a team (kernels/team.h)
+    const char *op, *layer;
+    float flops, bytes;
+    uint32_t run, index;    // run of a program, from 1, and the task's index in it; 0: eager
+    uint64_t first_access;  // of its tiles, in Profile::accesses
+    uint8_t accesses;
+    Dtype dtype;
+    bool skipped;                          // since a task that it depends on failed
+    int16_t worker;                        // StarPU's number
+    int32_t tile, rank, extent[max_dims];  // which tile of the op's result, and its extents
+    double submitted, ready;               // ready: all its dependencies have ended
+    double popped, launched;               // taken by a worker; all its data are there
+    double start, end;                     // of the kernel; on a CPU launched = start
+    const char* name() const { return kernel ? kernel->name.c_str() : op; }
+};
+
+// What the submitting thread did.
+struct SpanRecord {
+    const char *what, *op;  // "submit" or "wait"; op: of an eager submission
+    int64_t tasks;          // that were submitted
+    double start, end;
+};
+
+// All records of a profile.
+struct Profile {
+    static constexpr int64_t chunk = 1024;
+    std::vector<std::unique_ptr<TaskRecord[]>> chunks;  // records stay where they are
+    std::vector<uint64_t> accesses;                     // 2 * the tile's number + (written)
+    std::vector<SpanRecord> spans;
+    int64_t count = 0, limit = 0, lost = 0;
+    double begin = 0, end = 0;
+    uint32_t runs = 0, run_tasks = 0;
+    bool in_run = false;
+
+    TaskRecord& record(int64_t i) { return chunks[size_t(i / chunk)][size_t(i % chunk)]; }
+};
+Profile& profile();
+
+constexpr int64_t default_profile_limit = int64_t(1) << 20;  // records, of 192 bytes each
+// Clears the records and, where on, starts a profile of at most `limit` tasks: later ones are only
+// counted, and the profile's time ends at the first of them. No task may be in flight.
+void enable_profile(bool on, int64_t limit = default_profile_limit);
+void stop_profile();  // the records stay; no task may be in flight
+
+extern std::atomic<bool> profile_on;
+inline bool profiling() { return profile_on.load(std::memory_order_relaxed); }
+
+// --- Recording ---
+
+// Makes a task's record, where the limit is not reached, and lets StarPU's callbacks fill in when
+// the task is ready and popped.
+void record_task(const Task& task, starpu_task* t);
+void record_team_member(starpu_task* t);
+void withdraw_record(starpu_task* t);  // its submission failed
+// The record of the task that the calling worker runs; null if it has none. On any thread.
+TaskRecord* current_record();
+
+// The time of a kernel on a CPU worker. On any thread.
+class KernelTimer {
+public:
+    KernelTimer();
+    ~KernelTimer() {
+        if (record_) record_->end = now_us();
+    }
+    KernelTimer(const KernelTimer&) = delete;
+
+private:
+    TaskRecord* const record_;
+};
+
+// What the submitting thread does for as long as one exists. Of submissions within another, only
+// the outer one is recorded.
+class ProfileSpan {
+public:
+    enum Kind { submit, wait };
+    // first: a task of the op that is submitted; null for a program, and where nothing is.
+    explicit ProfileSpan(Kind kind, const TaskArg* first = nullptr) : on_(profiling()) {
+        if (on_) begin(kind, first);
+    }
+    ~ProfileSpan() {
+        if (on_) end();
+    }
+    ProfileSpan(const ProfileSpan&) = delete;
+
+private:
+    void begin(Kind kind, const TaskArg* first);
+    void end();
+    SpanRecord span_;
+    Kind kind_;
+    bool on_;
+};
+// While one exists, the tasks that are recorded are those of a run of a program.
+struct ProfileRun {
+    ProfileRun();
+    ~ProfileRun();
+    ProfileRun(const ProfileRun&) = delete;
+};
+
+}  // namespace nn

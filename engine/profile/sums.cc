@@ -1,0 +1,204 @@
+#include "engine/profile/sums.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "engine/base/error.h"
+#include "engine/graph/dependencies.h"
+
+namespace nn {
+namespace {
+
+bool has_run(const TaskRecord& r) { return r.end > 0; }
+
+// Goes through the moments at which something changed and adds up what each worker does. What an
+// idle one waits for is told by the tasks that no worker has taken: those that are ready are waited
+// for by as many idle workers of the kind that will run them (that is the engine's time), and the
+// other workers by what is submitted and not ready, if there is anything.
+class Sweep {
+public:
+    Sweep(double begin, double end, bool copies, std::vector<WorkerTimes>& workers)
+        : begin_(begin), end_(end), copies_(copies), workers_(workers), states_(workers.size()) {
+        for (const WorkerTimes& w : workers) ++idle_[w.gpu];
+    }
+
+    void add(const TaskRecord& r) {
+        const auto w = uint16_t(r.worker);
+        const double times[] = {r.submitted, r.ready, r.popped, r.launched, r.start, r.end};
+        for (int i = 0; i < 6; ++i)
+            changes_.push_back({std::clamp(times[i], begin_, end_), Event(i), w});
+        ++workers_[w].tasks;
+    }
+
+    void run() {
+        std::stable_sort(changes_.begin(), changes_.end(),
+                         [](const Change& a, const Change& b) { return a.time < b.time; });
+        double now = begin_;
+        for (const Change& c : changes_) {
+            pass(c.time - now);
+            now = c.time;
+            apply(c);
+        }
+        pass(end_ - now);
+        for (size_t w = 0; w < workers_.size(); ++w) settle(w);
+        for (WorkerTimes& w : workers_)
+            for (double* time : {&w.busy, &w.data, &w.dependencies, &w.nothing, &w.engine})
+                *time *= 1e-6;
+    }
+
+private:
+    enum Event { submitted, ready, popped, launched, started, ended };
+    enum Doing { idle, busy, fetching, starting };
+    struct Change {
+        double time;
+        Event event;
+        uint16_t worker;
+    };
+    // Time that has passed, and how much of it an idle worker of a kind waited for what.
+    struct Sums {
+        double all = 0, engine = 0, dependencies = 0, nothing = 0;
+    };
+    struct State {
+        int running = 0, fetching = 0, starting = 0;  // tasks
+        Doing doing = idle;
+        Sums before;  // of its kind, when it was last settled
+    };
+
+    void pass(double time) {
+        for (int kind : {0, 1}) {
+            Sums& sums = sums_[kind];
+            sums.all += time;
+            if (idle_[kind] == 0) continue;
+            const double share = std::min(1.0, double(ready_[kind]) / idle_[kind]);
+            sums.engine += time * share;
+            (blocked_ > 0 ? sums.dependencies : sums.nothing) += time * (1 - share);
+        }
+    }
+
+    // Gives the worker the time that has passed since the last call.
+    void settle(size_t w) {
+        WorkerTimes& times = workers_[w];
+        State& s = states_[w];
+        const Sums& now = sums_[times.gpu];
+        const double passed = now.all - s.before.all;
+        switch (s.doing) {
+            case busy: times.busy += passed; break;
+            case fetching: (copies_ ? times.data : times.engine) += passed; break;
+            case starting: times.engine += passed; break;
+            case idle:
+                times.engine += now.engine - s.before.engine;
+                times.dependencies += now.dependencies - s.before.dependencies;
+                times.nothing += now.nothing - s.before.nothing;
+        }
+        s.before = now;
+    }
+
+    void apply(const Change& c) {
+        State& s = states_[c.worker];
+        const bool kind = workers_[c.worker].gpu;
+        switch (c.event) {
+            case submitted: ++blocked_; return;
+            case ready: --blocked_, ++ready_[kind]; return;
+            case popped: --ready_[kind], ++s.fetching; break;
+            case launched: --s.fetching, ++s.starting; break;
+            case started: --s.starting, ++s.running; break;
+            case ended: --s.running; break;
+        }
+        const Doing doing = s.running ? busy : s.fetching ? fetching : s.starting ? starting : idle;
+        if (doing == s.doing) return;
+        settle(c.worker);
+        idle_[kind] += (doing == idle) - (s.doing == idle);
+        s.doing = doing;
+    }
+
+    const double begin_, end_;
+    const bool copies_;
+    std::vector<WorkerTimes>& workers_;
+    std::vector<State> states_;
+    std::vector<Change> changes_;
+    int idle_[2] = {};  // workers, of CPUs and of GPUs
+    int64_t ready_[2] = {}, blocked_ = 0;
+    Sums sums_[2];
+};
+
+const char* name_by(const TaskRecord& r, GroupBy by) {
+    return by == GroupBy::kernel ? r.name() : by == GroupBy::op ? r.op : r.layer;
+}
+
+void add(KernelStat& stat, const TaskRecord& r) {
+    ++stat.calls;
+    stat.seconds += (r.end - r.start) * 1e-6;
+    stat.flops += double(r.flops);
+    stat.bytes += double(r.bytes);
+}
+
+}  // namespace
+
+ProfileTotals profile_totals(std::vector<WorkerTimes> workers, bool copies) {
+    Profile& p = profile();
+    ProfileTotals out{(p.end - p.begin) * 1e-6, p.count, p.lost, std::move(workers)};
+    Sweep sweep(p.begin, p.end, copies, out.workers);
+    for (int64_t i = 0; i < p.count; ++i)
+        if (has_run(p.record(i))) sweep.add(p.record(i));
+    sweep.run();
+    return out;
+}
+
+std::vector<ProfileGroup> profile_groups(GroupBy by) {
+    Profile& p = profile();
+    std::unordered_map<const char*, KernelStat> sums;  // names are never copied
+    for (int64_t i = 0; i < p.count; ++i)
+        if (has_run(p.record(i)) && !p.record(i).skipped)
+            add(sums[name_by(p.record(i), by)], p.record(i));
+    std::vector<ProfileGroup> out;
+    for (const auto& [name, stat] : sums) out.push_back({name, stat});
+    std::sort(out.begin(), out.end(), [](const ProfileGroup& a, const ProfileGroup& b) {
+        if (a.stat.seconds != b.stat.seconds) return a.stat.seconds > b.stat.seconds;
+        return std::strcmp(a.name, b.name) < 0;
+    });
+    return out;
+}
+
+KernelStat kernel_stat(const Kernel* kernel) {
+    Profile& p = profile();
+    KernelStat out{};
+    for (int64_t i = 0; i < p.count; ++i) {
+        const TaskRecord& r = p.record(i);
+        if (r.kernel == kernel && has_run(r) && !r.skipped) add(out, r);
+    }
+    return out;
+}
+
+const TaskRecord& profile_task(int64_t i) {
+    if (i < 0 || i >= profile().count) fail("profile: there is no task %lld", (long long)i);
+    return profile().record(i);
+}
+
+std::vector<uint32_t> TaskOrder::before(int64_t i) const {
+    profile_task(i);
+    std::vector<uint32_t> out;
+    for (const Edge* e = edges_.begin(uint32_t(i)); e != edges_.end(uint32_t(i)); ++e)
+        out.push_back(e->task);
+    std::sort(out.begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+    return out;
+}
+
+TaskOrder::TaskOrder() {
+    Profile& p = profile();
+    std::unordered_map<uint64_t, uint32_t> numbers;  // of tiles: the engine's, to those from 0
+    Accesses accesses;
+    for (int64_t t = 0; t < p.count; ++t) {
+        const TaskRecord& r = p.record(t);
+        for (uint64_t a = r.first_access; a < r.first_access + r.accesses; ++a) {
+            const auto number = numbers.insert({p.accesses[a] >> 1, uint32_t(numbers.size())});
+            accesses.add(number.first->second, p.accesses[a] & 1 ? Mode::read_write : Mode::read);
+        }
+        accesses.end_task();
+    }
+    accesses.tiles = uint32_t(numbers.size());
+    edges_ = predecessors(accesses);
+}
+
+}  // namespace nn

@@ -1,0 +1,29 @@
+// The tile rules that move data: cutting anew, casts, fills, and copies of regions. Rules and ops
+// use them where operands are cut differently, so every op works for every tiling.
+#pragma once
+#include "engine/tile/tensor.h"
+
+namespace nn {
+
+Tensor retile(const Tensor& x, const Grid& grid);  // x itself when it is cut that way already
+Tensor recut(const Tensor& x, int axis, const Cuts& cuts);  // one axis
+Tensor whole_axis(const Tensor& x, int axis);
+Tensor whole_axes(const Tensor& x, int from, int to);  // axes [from, to)
+Tensor whole_tensor(const Tensor& x);
+Tensor cast(const Tensor& x, Dtype dtype);  // x itself when it has the dtype
+Tensor filled(const Grid& grid, Dtype dtype, double value);
+void fill_tile(const Tensor& x, int64_t tile, double value);
+void copy_into(const Tensor& dst, const Tensor& src);  // same shape and dtype
+Tensor copied(const Tensor& x);
+
+// dst[dst_start + i] = src[j], where j[a] = src_start[a] + i[k] for the k with from[k] == a. i runs
+// over `extent`, in the order of dst's axes; from[k] is the axis of src that axis k of dst follows,
+// or -1 where src is broadcast.
+struct Region {
+    Dims dst_start, src_start, extent;
+    std::vector<int> from;
+};
+Region whole_region(const Dims& shape);
+void copy_region(const Tensor& dst, const Tensor& src, const Region& region);
+
+}  // namespace nn

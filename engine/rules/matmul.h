@@ -1,0 +1,20 @@
+// The tile rule of contractions: one task for each pair of tiles that meet, accumulated over the
+// tiles of k in order.
+#pragma once
+#include "engine/tile/tensor.h"
+
+namespace nn {
+
+// C = op(A) op(B) over matrices in the last two axes; leading axes must agree. Accumulates
+// over k tiles in order.
+struct MatmulOptions {
+    bool trans_a = false, trans_b = false;
+    Tensor bias = {};        // (n)
+    bool gelu = false;       // with bias: C = GELU(product + bias)
+    Tensor* pre = nullptr;   // and the sum before it
+    Tensor into = {};        // accumulate there instead of into a new tensor
+    bool wide = false;       // the result (and `into`) has the accumulator dtype
+};
+Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options = {});
+
+}  // namespace nn

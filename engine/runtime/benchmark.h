@@ -1,0 +1,28 @@
+// The one benchmark of a product and of a copy, behind the rates of the cost model wherever they
+// are measured: on one core, on all cores at once, or on a GPU.
+#pragma once
+#include <functional>
+#include <vector>
+
+#include "engine/machine/machine.h"
+
+namespace nn {
+
+// One call of a kernel on operands of these sizes (0: absent).
+struct BenchmarkCall {
+    const Kernel* kernel;
+    Dtype dtype;
+    std::vector<size_t> operand_bytes;
+    alignas(16) unsigned char params[384];
+    double flops, bytes;  // bytes: read and written
+};
+BenchmarkCall benchmark_product(int64_t size, Dtype dtype, bool tf32);  // of square matrices
+BenchmarkCall benchmark_copy(int64_t bytes);
+
+// Seconds of one call; <= 0 or an exception where it fails.
+using BenchmarkRunner = std::function<double(const BenchmarkCall&)>;
+// product_size: of square matrices; copy_bytes: of a copy. tf32: whether it differs from f32.
+Rates measured_rates(const BenchmarkRunner& run, int64_t product_size, int64_t copy_bytes,
+                     bool tf32);
+
+}  // namespace nn

@@ -1,0 +1,250 @@
+#include "engine/runtime/gpu.h"
+
+#if defined(NN_CUDA)
+#include <cuda_runtime_api.h>
+#include <starpu.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/memory/arena.h"
+#include "engine/profile/records.h"
+#include "engine/runtime/watchdog.h"
+#include "engine/runtime/workers.h"
+#include "kernels/cuda/device.h"
+
+namespace nn {
+namespace {
+
+// The workspace serves cuBLASLt (32 MB on Hopper), partial sums, and cuDNN's attention, which
+// computes as many sequences at once as fit: 1/256 of the GPU's memory within these bounds.
+constexpr size_t least_workspace = size_t(64) << 20, most_workspace = size_t(256) << 20;
+// More than StarPU keeps under way on a worker (STARPU_CUDA_PIPELINE, at most 4).
+constexpr int launches_per_worker = watched_tasks - 1;
+
+struct Launch {
+    Fault* fault;  // in memory that the device sees
+    cudaEvent_t begin, end;
+    const TaskArg* arg;
+    GpuTaskFinish finish;
+    TaskRecord* record;  // null where it is not timed
+    bool busy;
+    int watched;  // its number for the watchdog
+};
+struct Worker {
+    Gpu gpu{};
+    Fault* faults = nullptr;
+    cudaEvent_t anchor = nullptr;  // an event whose time on the host is known
+    double anchor_time = 0;
+    std::array<Launch, launches_per_worker> launches{};
+};
+
+std::array<Worker, STARPU_NMAXWORKERS> workers;
+std::mutex error_mutex;
+std::string start_error;
+
+void need(cudaError_t status, const char* what) {
+    if (status != cudaSuccess) fail("%s failed: %s", what, cudaGetErrorString(status));
+}
+
+void prepare(Worker& worker) {
+    need(cudaGetDevice(&worker.gpu.device), "cudaGetDevice");
+    size_t free = 0, total = 0;
+    need(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    worker.gpu.workspace_bytes = std::clamp(total / 256, least_workspace, most_workspace);
+    need(cudaMalloc(&worker.gpu.workspace, worker.gpu.workspace_bytes),
+         "cudaMalloc of the workspace");
+    void* faults = nullptr;
+    need(cudaHostAlloc(&faults, launches_per_worker * sizeof(Fault), cudaHostAllocDefault),
+         "cudaHostAlloc");
+    worker.faults = static_cast<Fault*>(faults);
+    for (int i = 0; i < launches_per_worker; ++i) {
+        worker.launches[size_t(i)].fault = worker.faults + i;
+        worker.launches[size_t(i)].watched = 1 + i;
+        need(cudaEventCreate(&worker.launches[size_t(i)].begin), "cudaEventCreate");
+        need(cudaEventCreate(&worker.launches[size_t(i)].end), "cudaEventCreate");
+    }
+    need(cudaEventCreate(&worker.anchor), "cudaEventCreate");
+    worker.gpu.blas = cuda::open_blas();
+    worker.gpu.cudnn = cuda::open_cudnn();
+}
+
+// On every GPU worker, with its device current. Nothing may be thrown into StarPU.
+void start_worker(void*) {
+    const int id = starpu_worker_get_id();
+    try {
+        prepare(workers[size_t(id)]);
+    } catch (const std::exception& e) {
+        std::lock_guard lock(error_mutex);
+        start_error = worker_name(id) + ": " + e.what();
+    }
+}
+
+void stop_worker(void*) {
+    Worker& worker = workers[size_t(starpu_worker_get_id())];
+    cuda::close_cudnn(worker.gpu.cudnn);
+    cuda::close_blas(worker.gpu.blas);
+    for (Launch& launch : worker.launches)
+        for (cudaEvent_t event : {launch.begin, launch.end})
+            if (event) cudaEventDestroy(event);
+    if (worker.anchor) cudaEventDestroy(worker.anchor);
+    cudaFreeHost(worker.faults);
+    cudaFree(worker.gpu.workspace);
+    worker = {};
+}
+
+std::string message_of(const Fault& fault) {
+    if (!fault.failed) return "";
+    char text[256];
+    std::snprintf(text, sizeof text, fault.format, static_cast<long long>(fault.value));
+    return text;
+}
+
+void set_anchor(void*) {
+    Worker& worker = workers[size_t(starpu_worker_get_id())];
+    cudaEventRecord(worker.anchor, starpu_cuda_get_local_stream());
+    cudaEventSynchronize(worker.anchor);
+    worker.anchor_time = now_us();
+}
+
+// Converts the device's times of a task to the host's clock. Times between events are floats, so
+// the anchor moves on after a second. The host's times bound the result, so that no task seems to
+// end after its successors have begun.
+void set_times(Worker& worker, Launch& launch) {
+    const double now = now_us();
+    TaskRecord& r = *launch.record;
+    float to_begin = 0, length = 0;
+    r.start = r.launched, r.end = now;
+    if (cudaEventElapsedTime(&to_begin, worker.anchor, launch.begin) != cudaSuccess ||
+        cudaEventElapsedTime(&length, launch.begin, launch.end) != cudaSuccess)
+        return;
+    const double begin = worker.anchor_time + double(to_begin) * 1e3;
+    r.start = std::clamp(begin, r.launched, now);
+    r.end = std::clamp(begin + double(length) * 1e3, r.start, now);
+    if (to_begin < 1000) return;
+    std::swap(worker.anchor, launch.begin);
+    worker.anchor_time = begin;
+}
+
+// StarPU calls this on the worker when the device is done with a task, before tasks that depend on
+// it may start.
+void task_over(void* context) {
+    Launch& launch = *static_cast<Launch*>(context);
+    if (launch.record) set_times(workers[size_t(starpu_worker_get_id())], launch);
+    launch.finish(*launch.arg, message_of(*launch.fault));
+    watch_ends(launch.watched);
+    launch.busy = false;
+}
+
+TaskRecord* start_of_gpu_task() {
+    TaskRecord* record = profiling() ? current_record() : nullptr;
+    if (!record) return nullptr;
+    record->worker = int16_t(starpu_worker_get_id());
+    record->launched = now_us();
+    return record;
+}
+
+Launch* free_launch(Worker& worker) {
+    for (Launch& launch : worker.launches)
+        if (!launch.busy) return &launch;
+    return nullptr;
+}
+
+}  // namespace
+
+void pin_host_memory() {
+    set_pinning({[](void* block, size_t bytes) {
+                     return cudaHostRegister(block, bytes, cudaHostRegisterPortable) == cudaSuccess;
+                 },
+                 [](void* block) { cudaHostUnregister(block); }});
+}
+
+void start_gpus() {
+    if (starpu_cuda_worker_get_count() == 0) return;
+    start_error.clear();
+    starpu_execute_on_each_worker(start_worker, nullptr, STARPU_CUDA);
+    if (!start_error.empty()) fail("%s", start_error.c_str());
+}
+
+void stop_gpus() {
+    if (starpu_cuda_worker_get_count() == 0) return;
+    starpu_execute_on_each_worker(stop_worker, nullptr, STARPU_CUDA);
+}
+
+void* gpu_allocate(size_t bytes) {
+    void* memory = nullptr;
+    return cudaMalloc(&memory, bytes) == cudaSuccess ? memory : nullptr;
+}
+void gpu_free(void* memory) { cudaFree(memory); }
+
+double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats) {
+    Worker& worker = workers[size_t(starpu_worker_get_id())];
+    const Launch& launch = worker.launches[0];
+    const cudaStream_t stream = starpu_cuda_get_local_stream();
+    KernelCall here = call;
+    here.stream = stream, here.gpu = &worker.gpu, here.fault = launch.fault;
+    for (int i = -1; i < repeats; ++i) {
+        if (i == 0) need(cudaEventRecord(launch.begin, stream), "cudaEventRecord");
+        kernel.on(Device::cuda)(here);
+    }
+    need(cudaEventRecord(launch.end, stream), "cudaEventRecord");
+    need(cudaEventSynchronize(launch.end), "cudaEventSynchronize");
+    float milliseconds = 0;
+    need(cudaEventElapsedTime(&milliseconds, launch.begin, launch.end), "cudaEventElapsedTime");
+    return double(milliseconds) * 1e-3 / repeats;
+}
+
+void anchor_gpu_times() {
+    if (starpu_cuda_worker_get_count() == 0) return;
+    starpu_execute_on_each_worker(set_anchor, nullptr, STARPU_CUDA);
+}
+
+void poison_on_gpu(void* data, size_t bytes) {
+    need(cudaMemsetAsync(data, 0xFF, bytes, starpu_cuda_get_local_stream()), "cudaMemsetAsync");
+}
+
+std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish finish) {
+    Worker& worker = workers[size_t(starpu_worker_get_id())];
+    const cudaStream_t stream = starpu_cuda_get_local_stream();
+    Launch* launch = free_launch(worker);
+    if (!launch)
+        return format("more than %d tasks are under way on this GPU worker", launches_per_worker);
+    *launch->fault = Fault{};
+    launch->arg = &arg, launch->finish = finish;
+    launch->record = start_of_gpu_task();
+    std::string error;
+    if (launch->record && cudaEventRecord(launch->begin, stream) != cudaSuccess)
+        launch->record = nullptr;
+    arg.kernel->on(Device::cuda)(
+        KernelCall{operands, arg.params, arg.dtype, stream, &error, &worker.gpu, launch->fault});
+    if (launch->record && cudaEventRecord(launch->end, stream) != cudaSuccess)
+        launch->record = nullptr;
+    if (!error.empty()) return error;
+    launch->busy = true;
+    watch_begins(arg, launch->watched);
+    starpu_task* task = starpu_task_get_current();
+    task->epilogue_callback_func = task_over;
+    task->epilogue_callback_arg = launch;
+    return "";
+}
+
+}  // namespace nn
+
+#else
+
+namespace nn {
+void pin_host_memory() {}
+void start_gpus() {}
+void stop_gpus() {}
+void anchor_gpu_times() {}
+void* gpu_allocate(size_t) { return nullptr; }
+void gpu_free(void*) {}
+double time_on_gpu(const Kernel&, const KernelCall&, int) { return 0; }
+void poison_on_gpu(void*, size_t) {}
+std::string run_on_gpu(const TaskArg&, void* const*, GpuTaskFinish) { return ""; }
+}  // namespace nn
+
+#endif

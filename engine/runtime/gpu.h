@@ -1,0 +1,33 @@
+// What the engine keeps for GPU workers: a workspace in device memory that kernels share, the state
+// of cuBLASLt and cuDNN, and for each task under way memory in which the kernel may report wrong
+// data. Without CUDA, or without a GPU, there are none.
+#pragma once
+#include <string>
+
+#include "engine/graph/task.h"
+
+namespace nn {
+
+void pin_host_memory();  // so that copies overlap with kernels; before StarPU starts
+
+// Called by start() and shutdown(), while StarPU runs. start_gpus throws if a GPU fails.
+void start_gpus();
+void stop_gpus();
+
+// Launches a task's kernel on the calling GPU worker's stream. Returns an error of the launch, or
+// "". When the task is over, finish(arg, message) reports wrong data that the kernel found, or "".
+using GpuTaskFinish = void (*)(const TaskArg& arg, const std::string& message);
+std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish finish);
+
+// For measurements before there are tasks, on a GPU worker: device memory (nullptr where none is
+// left), and the seconds of one call, the mean of `repeats` after a warm-up.
+void* gpu_allocate(size_t bytes);
+void gpu_free(void* memory);
+double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats);
+
+// From now on the events of GPUs are timed on the clock of now_us(). No task may be in flight.
+void anchor_gpu_times();
+
+void poison_on_gpu(void* data, size_t bytes);  // sets every bit, on the calling worker's stream
+
+}  // namespace nn

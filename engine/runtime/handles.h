@@ -1,0 +1,20 @@
+// StarPU's handles of tiles. A handle is registered when a task first needs it, and StarPU
+// allocates its memory at the first write.
+#pragma once
+#include <unordered_set>
+
+#include "engine/tile/tile.h"
+
+struct _starpu_data_state;
+
+namespace nn {
+
+using StarpuHandle = _starpu_data_state*;
+
+StarpuHandle handle_of(Tile& tile);            // while StarPU runs
+bool is_valid_on(const Tile& tile, int node);  // whether a memory node holds the value
+void invalidate(Tile& tile);  // StarPU frees the value after the last submitted task that uses it
+void forget_values(const std::unordered_set<StarpuHandle>& failed);  // of these handles' tiles
+void drop_handles();  // of all tiles, whose values end: part of shutdown
+
+}  // namespace nn

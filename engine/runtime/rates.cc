@@ -1,0 +1,141 @@
+#include "engine/runtime/rates.h"
+
+#include <starpu.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/graph/cost.h"
+#include "engine/memory/arena.h"
+#include "engine/runtime/benchmark.h"
+#include "engine/runtime/gpu.h"
+#include "engine/runtime/workers.h"
+
+namespace nn {
+namespace {
+
+std::array<Rates, STARPU_NMAXWORKERS> rates;
+bool measured = false;
+std::mutex mutex;
+std::string failure;
+
+// Memory of a worker's device.
+class Buffer {
+public:
+    Buffer(bool gpu, size_t bytes)
+        : gpu_(gpu), bytes_(bytes), data_(gpu ? gpu_allocate(bytes) : arena_allocate(bytes)) {
+        if (!data_) fail("no memory to measure how fast workers are");
+    }
+    ~Buffer() { gpu_ ? gpu_free(data_) : arena_free(data_, bytes_); }
+    Buffer(const Buffer&) = delete;
+    void* data() const { return data_; }
+
+private:
+    const bool gpu_;
+    const size_t bytes_;
+    void* const data_;
+};
+
+double time_on_cpu(const Kernel& kernel, const KernelCall& call, int repeats) {
+    const KernelFn run = kernel.on(Device::cpu);
+    run(call);
+    const double start = now_seconds();
+    for (int i = 0; i < repeats; ++i) run(call);
+    return (now_seconds() - start) / repeats;
+}
+
+double time_call(bool gpu, const Kernel& kernel, Dtype dtype, const void* params,
+                 void* const* operands, int repeats) {
+    std::string error;
+    const KernelCall call{operands, params, dtype, nullptr, &error};
+    const double seconds = (gpu ? time_on_gpu : time_on_cpu)(kernel, call, repeats);
+    if (!error.empty()) fail("%s", error.c_str());
+    return std::max(seconds, 1e-9);
+}
+
+// On operands of ones, in the memory of the calling worker's device.
+double run_benchmark(bool gpu, const BenchmarkCall& call, int repeats) {
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    std::vector<void*> operands;
+    for (size_t bytes : call.operand_bytes) {
+        if (bytes) buffers.push_back(std::make_unique<Buffer>(gpu, bytes));
+        operands.push_back(bytes ? buffers.back()->data() : nullptr);
+        if (!bytes) continue;
+        const nn_fill_params ones{int64_t(bytes / dtype_size(call.dtype)), 1};
+        time_call(gpu, *find_kernel("fill"), call.dtype, &ones, &operands.back(), 1);
+    }
+    return time_call(gpu, *call.kernel, call.dtype, call.params, operands.data(), repeats);
+}
+
+// Large enough to fill a GPU; on a CPU core all is over within some milliseconds.
+Rates rates_on(bool gpu) {
+    const auto run = [gpu](const BenchmarkCall& call) {
+        return run_benchmark(gpu, call, gpu ? 10 : 2);
+    };
+    const int64_t megabyte = int64_t(1) << 20;
+    Rates out = gpu ? measured_rates(run, 2048, 256 * megabyte, true)
+                    : measured_rates(run, 384, 16 * megabyte, false);
+    out.start = gpu ? 5e-6 : 1e-6;  // about what a launch, or taking a task, costs
+    return out;
+}
+
+// On one stream of a GPU, while nothing else runs there; its others are taken to be as fast.
+void measure_gpu(void*) {
+    const int device = gpu_of(starpu_worker_get_id());
+    try {
+        const Rates here = rates_on(true);
+        for (int w = 0; w < int(starpu_worker_get_count()); ++w)
+            if (gpu_of(w) == device) rates[size_t(w)] = here;
+    } catch (const std::exception& e) {
+        std::lock_guard lock(mutex);
+        failure = e.what();
+    }
+}
+
+// In microseconds, as StarPU wants it.
+double cost_of(starpu_task* task, unsigned worker, unsigned) {
+    return seconds_of(*static_cast<const TaskArg*>(task->cl_arg), rates[worker]) * 1e6;
+}
+
+bool asks_for_times(const std::string& scheduler) {
+    return scheduler.rfind("dm", 0) == 0 || scheduler.find("heft") != std::string::npos;
+}
+
+}  // namespace
+
+void start_rates() {
+    measured = starpu_cuda_worker_get_count() > 0 ||
+               asks_for_times(starpu_sched_get_sched_policy()->policy_name);
+    rates.fill({});
+    if (!measured) return;
+    const Rates cpu = rates_on(false);  // on this thread: all cores are taken as equal
+    for (int w = 0; w < int(starpu_worker_get_count()); ++w)
+        if (gpu_of(w) < 0) rates[size_t(w)] = cpu;
+    failure.clear();
+    const std::vector<int> first = first_streams();
+    std::vector<unsigned> workers(first.begin(), first.end());
+    if (!workers.empty())
+        starpu_execute_on_specific_workers(measure_gpu, nullptr, unsigned(workers.size()),
+                                           workers.data(), "rates");
+    if (!failure.empty()) fail("measuring the workers' rates: %s", failure.c_str());
+}
+
+Rates rates_of(int worker) { return rates[size_t(worker)]; }
+
+starpu_perfmodel* perf_model() {
+    static starpu_perfmodel model = [] {
+        starpu_perfmodel made{};
+        made.type = STARPU_PER_WORKER;
+        made.symbol = "nnlua";
+        made.worker_cost_function = cost_of;
+        return made;
+    }();
+    return measured ? &model : nullptr;
+}
+
+}  // namespace nn

@@ -1,0 +1,118 @@
+#include "engine/runtime/replay.h"
+
+#include <starpu.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/graph/builder.h"
+#include "engine/graph/scalars.h"
+#include "engine/memory/admission.h"
+#include "engine/profile/records.h"
+#include "engine/rules/copy.h"
+#include "engine/runtime/interrupts.h"
+#include "engine/runtime/session.h"
+#include "engine/runtime/stats.h"
+#include "engine/runtime/submit.h"
+#include "engine/runtime/waits.h"
+#include "engine/runtime/worker.h"
+#include "engine/runtime/workers.h"
+
+namespace nn {
+namespace {
+
+// Announces team tasks. Where a submission fails, those that were not submitted are taken back.
+struct TeamTasks {
+    int64_t missing;
+    explicit TeamTasks(int64_t tasks) : missing(tasks) { expect_team_tasks(tasks); }
+    ~TeamTasks() { expect_team_tasks(-missing); }
+};
+
+}  // namespace
+
+void Replay::submit_tasks() {
+    submitted_ = true;
+    const ProfileSpan span(ProfileSpan::submit);
+    const ProfileRun run;
+    const double begin = thread_cpu_seconds();
+    std::vector<Task>& tasks = program_->tasks;
+    auto step = program_->scalar_steps.begin();
+    const auto steps_end = program_->scalar_steps.end();
+    TeamTasks team(program_->in_team ? int64_t(tasks.size()) : 0);
+    for (size_t t = 0; t <= tasks.size(); ++t) {
+        for (; step != steps_end && step->before_task == t; ++step)
+            set_scalar(step->scalar, scalar_value(step->scalar) + step->delta);
+        if (t == tasks.size()) break;
+        Task& task = tasks[t];
+        TaskArg* arg = &task.arg;
+        if (!task.patches.empty()) {
+            arg = static_cast<TaskArg*>(std::malloc(sizeof(TaskArg)));
+            *arg = task.arg;
+            apply_patches(task, arg, true);
+        }
+        submit(task, arg, arg != &task.arg);
+        if (program_->in_team) --team.missing;
+        for (const TilePtr& tile : program_->dies_after[t]) submit_invalidation(*tile);
+        for (int i = 0; i < task.handles; ++i)
+            if (task.writes(i) && !task.tiles[i]->recording) ++task.tiles[i]->version;
+    }
+    if (program_->in_team) submit_team();
+    stats().tasks += int64_t(tasks.size());
+    stats().replayed_tasks += int64_t(tasks.size());
+    stats().replay_seconds += thread_cpu_seconds() - begin;
+}
+
+// Tasks in flight point at arguments that live in the program.
+Replay::~Replay() {
+    if (!submitted_ || !running()) return;
+    ensure_awake();
+    starpu_task_wait_for_all();
+}
+
+void Replay::check(const std::vector<Tensor>& inputs) const {
+    const std::vector<Tensor>& expected = program_->inputs;
+    if (recording_number()) fail("compiled function: cannot run while another is being recorded");
+    if (inputs.size() != expected.size())
+        fail("compiled function: %zu tensors given, %zu expected", inputs.size(), expected.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+        if (!inputs[i]) fail("compiled function: argument %zu is missing", i + 1);
+        if (inputs[i].stale())
+            fail(
+                "compiled function: argument %zu is a view of a tensor that was changed in place "
+                "since",
+                i + 1);
+        for (int64_t k = 0; k < inputs[i].tiles(); ++k)
+            if (inputs[i].tile(k)->recording)
+                fail("compiled function: argument %zu exists only inside of another", i + 1);
+    }
+    for (const TilePtr& tile : program_->read_first) tile->check_readable("compiled function");
+    if (!fits(program_->info.peak_bytes))
+        refuse_admission(program_->info.peak_bytes, "the temporaries of a compiled function");
+}
+
+std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {
+    check(inputs);
+    start();
+    ensure_awake();
+    wait_below(std::max<int64_t>(64, int64_t(program_->tasks.size())));
+    const std::vector<Tensor>& outputs = program_->outputs;
+    std::vector<Tensor> results;  // made first: what can fail comes before anything is changed
+    for (const Tensor& output : outputs)
+        results.push_back(output.temporary() ? Tensor(output.grid(), output.dtype()) : output);
+    const InterruptsDeferred until_all_is_submitted;
+    const TemporariesVisible visible;
+    for (size_t i = 0; i < inputs.size(); ++i) copy_into(program_->inputs[i], inputs[i]);
+    submit_tasks();
+    set_random_counter(random_counter() + program_->randoms);
+    for (size_t i = 0; i < results.size(); ++i)
+        if (outputs[i].temporary())
+            copy_into(results[i], outputs[i]);
+        else if (results[i].is_view())
+            results[i] = results[i].refreshed_view();
+    for (const TilePtr& tile : program_->die_at_end) submit_invalidation(*tile);
+    return results;
+}
+
+}  // namespace nn

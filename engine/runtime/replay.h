@@ -1,0 +1,30 @@
+// Running a recorded program: its tasks are submitted from C++ by one thread, without Lua, without
+// an allocation for each task and without a new handle.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "engine/graph/program.h"
+
+namespace nn {
+
+class Replay {
+public:
+    explicit Replay(std::shared_ptr<Program> program) : program_(std::move(program)) {}
+    ~Replay();  // waits for its tasks
+    Replay(const Replay&) = delete;
+
+    const Program& program() const { return *program_; }
+    // Copies the inputs in, submits every task, and returns copies of the outputs. Does not wait,
+    // except to keep at most one earlier run in flight.
+    std::vector<Tensor> run(const std::vector<Tensor>& inputs);
+
+private:
+    void check(const std::vector<Tensor>& inputs) const;
+    void submit_tasks();
+
+    const std::shared_ptr<Program> program_;
+    bool submitted_ = false;
+};
+
+}  // namespace nn

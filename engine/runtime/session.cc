@@ -1,0 +1,141 @@
+#include "engine/runtime/session.h"
+
+#include <starpu.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/memory/admission.h"
+#include "engine/memory/arena.h"
+#include "engine/profile/records.h"
+#include "engine/runtime/environment.h"
+#include "engine/runtime/gpu.h"
+#include "engine/runtime/handles.h"
+#include "engine/runtime/rates.h"
+#include "engine/runtime/waits.h"
+#include "engine/runtime/watchdog.h"
+#include "engine/runtime/workers.h"
+#include "kernels/blas.h"
+
+namespace nn {
+namespace {
+
+SessionOptions chosen;
+
+int allocate_from_arena(unsigned, void** block, size_t bytes, int) {
+    *block = arena_allocate(bytes);
+    return *block ? 0 : -ENOMEM;
+}
+int free_to_arena(unsigned, void* block, size_t bytes, int) {
+    arena_free(block, bytes);
+    return 0;
+}
+
+// More workers than cores take turns, and wait for each other at the end of every step.
+void warn_of_workers() {
+    static bool warned = false;
+    if (!host_is_oversubscribed() || std::exchange(warned, true)) return;
+    const int workers = host().count(Device::cpu), cores = usable_cores();
+    std::fprintf(stderr,
+                 "nnlua: warning: NNLUA_CPUS=%d asks for more workers than the %d core%s that this "
+                 "process may use; they take turns, which is slower\n",
+                 workers, cores, cores == 1 ? "" : "s");
+}
+
+// StarPU's threads inherit a mask that blocks the signals of the main thread.
+int init_starpu(starpu_conf& conf) {
+    sigset_t signals, before;
+    sigemptyset(&signals);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGWINCH}) sigaddset(&signals, signal);
+    pthread_sigmask(SIG_BLOCK, &signals, &before);
+    const int status = starpu_init(&conf);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return status;
+}
+
+void stop_starpu() {
+    set_running(false);
+    starpu_shutdown();
+    set_pinning({});
+}
+
+}  // namespace
+
+void configure(const SessionOptions& options) {
+    if (running()) fail("devices must be chosen before the first tensor is computed");
+    check_scheduler(options.scheduler);
+    choose_host(options.host);
+    chosen = options;
+}
+
+void start() {
+    if (running()) return;
+    if (const char* scheduler = std::getenv("STARPU_SCHED")) check_scheduler(scheduler);
+    warn_of_workers();
+    start_watchdog();
+    const int gpus = host().count(Device::cuda);
+    if (gpus > usable_gpus())
+        fail(
+            "nn.devices asks for %d GPUs; this machine and build have %d (nnlua --health says why)",
+            gpus, usable_gpus());
+    prepare_environment(chosen.host.gpu_memory, chosen.streams);
+    const std::string scheduler =
+        chosen.scheduler.empty() ? default_scheduler(gpus) : chosen.scheduler;
+    blas::load();  // before there are workers, since it changes the environment for a moment
+    budget();      // measured before StarPU takes memory
+    starpu_malloc_set_hooks(allocate_from_arena, free_to_arena);
+    starpu_conf conf;
+    starpu_conf_init(&conf);
+    conf.catch_signals = 0;
+    conf.ncpus = host().count(Device::cpu);
+    conf.ncuda = gpus == 0 ? 0 : chosen.host.gpus;  // -1: all
+    conf.sched_policy_name = scheduler.c_str();
+    if (conf.ncuda != 0) pin_host_memory();
+    if (const int status = init_starpu(conf); status != 0)
+        fail(
+            "StarPU does not start (%s); nnlua --version shows what was built, STARPU_SILENT=0 "
+            "what StarPU says",
+            std::strerror(-status));
+    set_running(true);
+    try {
+        start_gpus();
+        start_rates();
+    } catch (...) {
+        stop_starpu();
+        throw;
+    }
+}
+
+void shutdown() {
+    if (!running()) return;
+    wait_for_tasks();
+    enable_profile(false);
+    drop_handles();
+    stop_gpus();
+    stop_starpu();
+}
+
+int cpu_workers() {
+    start();
+    return running_cpu_workers();
+}
+
+int gpus() {
+    start();
+    return int(first_streams().size());
+}
+
+void run_tasks_on(Where where) {
+    if (where == Where::gpu && gpus() == 0)
+        fail("tasks cannot run on GPUs: there is none that this build can use");
+    if (where == Where::cpu && cpu_workers() == 0)
+        fail("tasks cannot run on CPU cores: there is no CPU worker");
+    settings().where = where;
+}
+
+}  // namespace nn

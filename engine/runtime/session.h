@@ -1,0 +1,24 @@
+// The one StarPU session of the process.
+#pragma once
+#include <string>
+
+#include "engine/graph/settings.h"
+#include "engine/machine/host.h"
+
+namespace nn {
+
+struct SessionOptions {
+    HostChoice host;
+    std::string scheduler;  // empty: prio on CPUs, dmdas with GPUs
+    int streams = 0;        // of each GPU, each a worker of StarPU's; 0: one
+};
+
+void configure(const SessionOptions& options);  // before start(); an error afterwards
+void start();                                   // idempotent; called by the first submission
+void shutdown();    // waits for all tasks; idempotent; tiles lose their values
+int cpu_workers();  // starts the session
+int gpus();         // likewise
+// Where tasks run from now on that do not say so themselves. Throws where there is no such worker.
+void run_tasks_on(Where where);
+
+}  // namespace nn

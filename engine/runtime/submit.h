@@ -1,0 +1,17 @@
+// Handing tasks to StarPU. Submitting thread only.
+#pragma once
+#include <cstdint>
+
+#include "engine/graph/task.h"
+
+namespace nn {
+
+// `arg` must outlive the task, or is owned: malloc'd, and freed by StarPU. done(arg), if given, is
+// called on a worker when the task is over.
+void submit(const Task& task, TaskArg* arg, bool owned, void (*done)(void* arg) = nullptr);
+// Makes all workers but one join the team until the expected team tasks have run
+// (runtime/worker.h). Submitted after those tasks: the submission takes a core's time too.
+void submit_team();
+void submit_invalidation(Tile& tile);  // see invalidate() in runtime/handles.h
+
+}  // namespace nn

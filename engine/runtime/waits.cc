@@ -1,0 +1,86 @@
+#include "engine/runtime/waits.h"
+
+#include <starpu.h>
+#include <time.h>
+
+#include "engine/base/error.h"
+#include "engine/profile/records.h"
+#include "engine/runtime/failures.h"
+#include "engine/runtime/interrupts.h"
+#include "engine/runtime/watchdog.h"
+#include "engine/runtime/workers.h"
+
+namespace nn {
+namespace {
+
+bool asleep = false;  // the workers
+
+// Short pauses first: most waits are over within a millisecond.
+void pause(int rounds) {
+    const timespec t{0, rounds < 50 ? 20'000 : 500'000};
+    nanosleep(&t, nullptr);
+}
+
+template <class F> void wait_until(F done) {
+    if (done()) return;
+    const ProfileSpan span(ProfileSpan::wait);
+    for (int rounds = 0; !done(); ++rounds) {
+        check_interrupt();
+        look_for_hangs();
+        pause(rounds);
+    }
+}
+
+}  // namespace
+
+int64_t unfinished_tasks() { return running() ? starpu_task_nsubmitted() : 0; }
+
+void wait_done() {
+    if (!running()) return;
+    ensure_awake();
+    wait_until([] { return starpu_task_nsubmitted() == 0; });
+}
+
+void wait_all() {
+    if (!running()) return;
+    wait_done();
+    check_pending();
+}
+
+void wait_below(int64_t tasks) {
+    wait_until([=] { return starpu_task_nsubmitted() <= tasks; });
+}
+
+void wait_for(const std::function<bool()>& done) { wait_until(done); }
+
+void wait_for_tasks() {
+    ensure_awake();
+    for (int rounds = 0; starpu_task_nsubmitted() > 0; ++rounds) {
+        look_for_hangs();
+        pause(rounds);
+    }
+}
+
+void check_pending() {
+    if (has_error()) {
+        wait_for_tasks();
+        forget_failed_values();
+        throw Error(take_error());
+    }
+    check_interrupt();
+}
+
+void idle() {
+    if (!running() || asleep) return;
+    wait_until([] { return starpu_task_nsubmitted() == 0; });
+    starpu_pause();
+    asleep = true;
+}
+
+void ensure_awake() {
+    if (!asleep) return;
+    starpu_resume();
+    asleep = false;
+}
+
+}  // namespace nn

@@ -1,0 +1,127 @@
+#include "engine/runtime/watchdog.h"
+
+#include <starpu.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/runtime/workers.h"
+
+namespace nn {
+namespace {
+
+constexpr double default_seconds = 600;
+constexpr double between_looks = 0.1;  // seconds
+
+// What a worker notes of one task, written by its thread alone. The sequence number is odd while
+// the task is under way. The main thread reads the rest only where the number has not changed for
+// seconds, and checks the number again afterwards.
+struct alignas(64) Record {
+    std::atomic<uint64_t> sequence{0};
+    const char* op;
+    const Kernel* kernel;
+    Dtype dtype;
+    int32_t tile, rank;
+    int32_t extent[max_dims];
+};
+Record records[STARPU_NMAXWORKERS][watched_tasks];
+
+// What the main thread saw, and since when.
+struct Seen {
+    uint64_t sequence = 0;
+    double since = 0;
+};
+Seen seen[STARPU_NMAXWORKERS][watched_tasks];
+Seen progress;  // the sum of all sequence numbers
+double limit = default_seconds, last_look = 0;
+bool found = false;
+
+Record& record_of(int number) { return records[starpu_worker_get_id()][number]; }
+
+// "" where the task ended meanwhile.
+std::string describe(int worker, const Record& record, uint64_t sequence) {
+    const Dims extent(record.extent, record.extent + record.rank);
+    const std::string text =
+        format("%s (%s) on %s", record.op,
+               description_of(*record.kernel, record.dtype, record.tile, extent).c_str(),
+               worker_name(worker).c_str());
+    return record.sequence.load(std::memory_order_acquire) == sequence ? text : "";
+}
+
+// The tasks under way for longer than the limit. *sum: of all sequence numbers; *busy: whether any
+// task is under way.
+std::string find_overdue(uint64_t* sum, bool* busy) {
+    constexpr int most_named = 4;
+    int overdue = 0;
+    std::string names;
+    for (int worker = 0; worker < int(starpu_worker_get_count()); ++worker)
+        for (int number = 0; number < watched_tasks; ++number) {
+            const Record& record = records[worker][number];
+            Seen& last = seen[worker][number];
+            const uint64_t sequence = record.sequence.load(std::memory_order_acquire);
+            *sum += sequence;
+            *busy = *busy || sequence % 2;
+            if (sequence != last.sequence) last = {sequence, last_look};
+            if (sequence % 2 == 0 || last_look - last.since < limit) continue;
+            const std::string text = describe(worker, record, sequence);
+            if (!text.empty() && ++overdue <= most_named) names += (overdue > 1 ? "; " : "") + text;
+        }
+    if (overdue > most_named) names += format("; and %d more", overdue - most_named);
+    return names;
+}
+
+constexpr const char* advice =
+    "; NNLUA_WATCHDOG=SECONDS sets how long to wait (0: for ever). The program cannot go on before "
+    "they end";
+
+}  // namespace
+
+void watch_begins(const TaskArg& arg, int number) {
+    Record& record = record_of(number);
+    record.op = arg.op, record.kernel = arg.kernel, record.dtype = arg.dtype;
+    record.tile = arg.tile, record.rank = arg.rank;
+    std::memcpy(record.extent, arg.extent, sizeof record.extent);
+    record.sequence.store(record.sequence.load(std::memory_order_relaxed) | 1,
+                          std::memory_order_release);
+}
+
+void watch_ends(int number) {
+    Record& record = record_of(number);
+    const uint64_t sequence = record.sequence.load(std::memory_order_relaxed);
+    record.sequence.store(sequence + sequence % 2, std::memory_order_release);
+}
+
+void start_watchdog() {
+    const char* text = std::getenv("NNLUA_WATCHDOG");
+    limit = default_seconds;
+    if (!text || !*text) return;
+    char* end = nullptr;
+    limit = std::strtod(text, &end);
+    if (*end || !(limit >= 0))
+        fail("NNLUA_WATCHDOG is '%s'; a number of seconds is needed, 0 for no watchdog", text);
+}
+
+void look_for_hangs() {
+    const double before = last_look, at = now_seconds();
+    if (limit == 0 || at - before < between_looks) return;
+    last_look = at;
+    uint64_t sum = 0;
+    bool busy = false;
+    const std::string overdue = find_overdue(&sum, &busy);
+    found = true;
+    if (!overdue.empty())
+        fail("a task hangs, or takes more than %g s: %s%s", limit, overdue.c_str(), advice);
+    // After a long time without a look, it is not known whether anything moved.
+    if (sum != progress.sequence || busy || at - before > 10 * between_looks) progress = {sum, at};
+    if (at - progress.since >= limit && starpu_task_nsubmitted() > 0)
+        fail("nothing has moved for %g s: none of %d submitted tasks is under way%s", limit,
+             starpu_task_nsubmitted(), advice);
+    found = false;
+}
+
+bool hangs() { return found; }
+
+}  // namespace nn

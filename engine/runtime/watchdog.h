@@ -1,0 +1,23 @@
+// Detects hung tasks: workers note what they run, and the thread that waits fails when a task does
+// not end, or no task runs although some are submitted, for NNLUA_WATCHDOG seconds.
+#pragma once
+#include "engine/graph/task.h"
+
+namespace nn {
+
+// On a worker's thread. Number 0 is the task that the thread itself runs, the others are what its
+// GPU has under way. watch_ends() may be called where nothing began.
+constexpr int watched_tasks = 17;
+void watch_begins(const TaskArg& arg, int number);
+void watch_ends(int number);
+struct Watched {  // what the calling worker's thread runs
+    explicit Watched(const TaskArg& arg) { watch_begins(arg, 0); }
+    ~Watched() { watch_ends(0); }
+    Watched(const Watched&) = delete;
+};
+
+void look_for_hangs();  // by the main thread while it waits; throws if a task hangs
+bool hangs();           // whether the last look_for_hangs() threw
+void start_watchdog();  // reads NNLUA_WATCHDOG; throws if that is not a number
+
+}  // namespace nn

@@ -1,0 +1,138 @@
+#include "engine/runtime/worker.h"
+
+#include <starpu.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+
+#include "engine/profile/records.h"
+#include "engine/runtime/failures.h"
+#include "engine/runtime/gpu.h"
+#include "engine/runtime/rates.h"
+#include "engine/runtime/watchdog.h"
+#include "kernels/team.h"
+
+namespace nn {
+namespace {
+
+std::atomic<int64_t> team_tasks{0};  // submitted and not yet run
+
+// NNLUA_POISON=1, for tests: what a task writes anew is all NaN before (-1 for integers).
+bool poisons() {
+    static const bool on = std::getenv("NNLUA_POISON") != nullptr;
+    return on;
+}
+void poison(void* buffers[], bool gpu) {
+    const starpu_task* t = starpu_task_get_current();
+    for (int i = 0; i < t->nbuffers; ++i) {
+        if (t->modes[i] != STARPU_W) continue;
+        void* data = reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[i]));
+        const size_t bytes = STARPU_VARIABLE_GET_ELEMSIZE(buffers[i]);
+        if (gpu)
+            poison_on_gpu(data, bytes);
+        else
+            std::memset(data, 0xFF, bytes);
+    }
+}
+
+std::string run_kernel_on_cpu(const TaskArg& arg, void* const* operands) {
+    if (take_failure()) return "fails, as NNLUA_FAIL_KERNEL asks";
+    std::string error;
+    arg.kernel->on(Device::cpu)(KernelCall{operands, arg.params, arg.dtype, nullptr, &error});
+    return error;
+}
+
+void skip(const TaskArg& arg) {
+    note_skipped(arg);
+    if (!profiling()) return;
+    if (TaskRecord* record = current_record()) record->skipped = true;
+}
+
+// On a GPU the kernel has only been started when this returns; note_result comes again at its end.
+void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
+    if (needs_failed_value()) return skip(arg);
+    void* operands[max_operands];
+    for (int i = 0; i < arg.operands; ++i)
+        operands[i] =
+            arg.buffer_of[i] < 0
+                ? nullptr
+                : reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[arg.buffer_of[i]]));
+    std::string error;
+    const Watched watched(arg);
+    try {
+        if (poisons()) poison(buffers, gpu);
+        announce_call(arg.kernel->name.c_str());
+        error = gpu ? run_on_gpu(arg, operands, note_result) : run_kernel_on_cpu(arg, operands);
+    } catch (const std::exception& e) {
+        error = e.what();
+    }
+    if (!gpu || !error.empty()) note_result(arg, error);
+}
+
+void run_on_cpu(void* buffers[], void* cl_arg) {
+    const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
+    {
+        const KernelTimer timer;
+        run_on_worker(buffers, arg, false);
+    }
+    if (arg.in_team) --team_tasks;
+}
+
+// Ends with the last task of the program, so that the worker is free for what comes after.
+void join_team(void*[], void*) {
+    const KernelTimer timer;
+    team::help(int(starpu_cpu_worker_get_count()) - 1, [] { return team_tasks > 0; });
+}
+
+#if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
+void run_on_cuda(void* buffers[], void* cl_arg) {
+    const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
+    run_on_worker(buffers, arg, true);
+    if (arg.in_team) --team_tasks;
+}
+#endif
+
+starpu_codelet* new_codelet(const char* name) {
+    auto* codelet = static_cast<starpu_codelet*>(std::calloc(1, sizeof(starpu_codelet)));
+    starpu_codelet_init(codelet);
+    codelet->name = name;
+    return codelet;
+}
+
+}  // namespace
+
+// All codelets have the same functions; the name serves profiles and traces. They live for ever,
+// since tasks may outlive everything else.
+starpu_codelet* codelet_of(const Kernel* kernel) {
+    static auto* const codelets = new std::map<const Kernel*, starpu_codelet*>;
+    starpu_codelet*& codelet = (*codelets)[kernel];
+    if (codelet) {
+        codelet->model = perf_model();
+        return codelet;
+    }
+    codelet = new_codelet(kernel->name.c_str());
+    codelet->model = perf_model();
+    codelet->nbuffers = STARPU_VARIABLE_NBUFFERS;
+    if (kernel->on(Device::cpu)) codelet->cpu_funcs[0] = run_on_cpu;
+#if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
+    if (kernel->on(Device::cuda)) {
+        codelet->cuda_funcs[0] = run_on_cuda;
+        codelet->cuda_flags[0] = STARPU_CUDA_ASYNC;
+    }
+#endif
+    return codelet;
+}
+
+starpu_codelet* team_codelet() {
+    static starpu_codelet* const codelet = [] {
+        starpu_codelet* made = new_codelet("team");
+        made->cpu_funcs[0] = join_team;
+        return made;
+    }();
+    return codelet;
+}
+
+void expect_team_tasks(int64_t tasks) { team_tasks += tasks; }
+
+}  // namespace nn

@@ -1,0 +1,52 @@
+#include "engine/runtime/workers.h"
+
+#include <starpu.h>
+
+#include "engine/base/error.h"
+
+namespace nn {
+namespace {
+
+bool is_running = false;
+
+int worker_count() { return is_running ? int(starpu_worker_get_count()) : 0; }
+
+// How many workers of the same device come before this one; CPU workers have one device.
+int number_on_device(int worker) {
+    int before = 0;
+    for (int w = 0; w < worker; ++w) before += gpu_of(w) == gpu_of(worker);
+    return before;
+}
+
+}  // namespace
+
+bool running() { return is_running; }
+void set_running(bool running) { is_running = running; }
+int running_cpu_workers() { return is_running ? int(starpu_cpu_worker_get_count()) : 0; }
+
+int gpu_of(int worker) {
+    return starpu_worker_get_type(worker) == STARPU_CUDA_WORKER ? starpu_worker_get_devid(worker)
+                                                                : -1;
+}
+
+std::vector<int> first_streams() {
+    std::vector<int> out;
+    for (int w = 0; w < worker_count(); ++w)
+        if (gpu_of(w) >= 0 && number_on_device(w) == 0) out.push_back(w);
+    return out;
+}
+
+std::string worker_name(int worker) {
+    const int gpu = gpu_of(worker), number = number_on_device(worker);
+    if (gpu < 0) return format("CPU %d", number);
+    if (starpu_cuda_worker_get_count() == first_streams().size()) return format("GPU %d", gpu);
+    return format("GPU %d, stream %d", gpu, number + 1);
+}
+
+std::string starpu_version() {
+    int major, minor, release;
+    starpu_get_version(&major, &minor, &release);
+    return format("%d.%d.%d", major, minor, release);
+}
+
+}  // namespace nn

@@ -1,0 +1,34 @@
+#include "engine/tile/tile.h"
+
+#include "engine/base/error.h"
+#include "engine/memory/admission.h"
+
+namespace nn {
+namespace {
+
+uint32_t recording = 0;
+uint64_t tiles_made = 0;
+
+}  // namespace
+
+uint32_t recording_number() { return recording; }
+void set_recording_number(uint32_t number) { recording = number; }
+
+Tile::Tile(size_t size) : bytes(size), number(++tiles_made), recording(recording_number()) {
+    if (!recording) admit(int64_t(size), "a tile");
+}
+
+Tile::~Tile() {
+    if (!recording) release_admission(int64_t(bytes));
+}
+
+void Tile::check_readable(const char* op) const {
+    if (has_value() || (recorded && recording_number())) return;
+    if (value == Value::failed)
+        fail("%s: needs a tensor that was not computed, since a task before it failed", op);
+    if (value == Value::ended)
+        fail("%s: reads a tensor whose value ended with the engine's shutdown", op);
+    fail("%s: reads a tensor that was never given a value", op);
+}
+
+}  // namespace nn
