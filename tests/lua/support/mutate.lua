@@ -8,6 +8,17 @@ local function pick(list) return list[random(#list)] end
 
 -- ### JSON: spans of values and members in valid text
 
+-- The position behind the string that begins at text[at].
+local function behind_string(text, at)
+  local c, _
+  repeat
+    at, _, c = text:find('(["\\])', at + 1)
+    if c == "\\" then at = at + 1 end
+  until c ~= "\\"
+  if not c then error "no end" end
+  return at + 1
+end
+
 -- {first, last, comma = whether one follows} of every value, member and element of a JSON text;
 -- nil where it is invalid.
 local function spans(text)
@@ -15,23 +26,13 @@ local function spans(text)
   local function skip() at = text:find("[^ \t\r\n]", at) or #text + 1 end
   local value
 
-  local function string()
-    local c, _
-    repeat
-      at, _, c = text:find('(["\\])', at + 1)
-      if c == "\\" then at = at + 1 end
-    until c ~= "\\"
-    if not c then error "no end" end
-    at = at + 1
-  end
-
   local function members_until(close, named)
     at = at + 1
     skip()
     while text:sub(at, at) ~= close do
       local member = {at}
       if named then
-        string()
+        at = behind_string(text, at)
         skip()
         if text:sub(at, at) ~= ":" then error "colon" end
         at = at + 1
@@ -60,7 +61,7 @@ local function spans(text)
     elseif c == "[" then
       members_until("]", false)
     elseif c == '"' then
-      string()
+      at = behind_string(text, at)
     else
       at = select(2, text:find("^[%w%.%-+]+", at))
       if not at then error "literal" end
