@@ -1,0 +1,158 @@
+-- Models by name: what a file models/NAME.lua must say to be trained, saved, loaded, planned and
+-- generated from, tried with a model that the library has never seen.
+local files = require "nn.io.files"
+local nn = require "nn"
+local registry = require "nn.models.registry"
+local t = require "nn.test"
+local GPT2 = require "models.gpt2"
+
+-- A decoder whose hidden state is the mean of the embeddings so far.
+local bag = [[
+local nn = require "nn"
+local Bag = nn.module "Bag"
+Bag.dimensions = {"embd", "context", "vocab"}
+
+function Bag:init(config)
+  config = nn.options("bag", config, {embd = true, context = true, vocab = true})
+  self.config = {embd = config.embd or 16, context = config.context or 32, vocab = config.vocab}
+  self.tok = nn.Embedding(self.config.vocab, self.config.embd)
+  self.up = nn.Linear(self.config.embd, 64, {gelu = true})
+  self.out = nn.Linear(64, self.config.vocab)
+end
+
+function Bag:forward(ids, targets, options)
+  local time = ids:dim(2)
+  local position = nn.arange(time, {dtype = "f32"})
+  local seen = position:reshape(time, 1):ge(position:reshape(1, time)):to "f32"
+  local mean = (seen / (position + 1):reshape(time, 1)):matmul(self.tok(ids))
+  local logits = self.out(self.up(mean))
+  if not targets then return logits end
+  return nn.cross_entropy(logits, targets) * (options and options.scale or 1)
+end
+
+function Bag:caches(batch) return {nn.zeros(batch, self.config.embd)} end
+
+function Bag:next(ids, caches, start, last)
+  local batch, time = ids:dim(1), ids:dim(2)
+  local x, count = self.tok(ids), (start + 1):to "f32"
+  if last then                     -- prompts, padded at their end
+    local first = nn.arange(batch, {step = time, dtype = "f32"})
+    count = last:to "f32" - first + 1
+    local seen = count:reshape(batch, 1):gt(nn.arange(time, {dtype = "f32"}):reshape(1, time))
+    x = x * seen:to "f32":reshape(batch, time, 1)
+  end
+  caches[1]:add_(x:sum(2))
+  return self.out(self.up(caches[1] / count:reshape(batch, 1)))
+end
+
+function Bag:flops_per_token() return 6 * 64 * (self.config.embd + self.config.vocab) end
+
+Bag.hugging_face = {
+  model_type = "bag_of_embeddings", architecture = "BagLMHeadModel",
+  settings = {embd = "hidden_size", context = "max_position_embeddings", vocab = "vocab_size"},
+  fixed = {hidden_act = "gelu_new"},
+  name = function(path) return "bag." .. path, path:find "^up%.weight" ~= nil end,
+}
+
+return Bag
+]]
+
+local train = [[
+local nn, Bag = require "nn", require "models.bag"
+local cfg = nn.config({model = {embd = 8, context = 16, vocab = 0}, data = nn.data_fields {},
+                       nn.run_fields {steps = 60, out = "run", eval_every = 0}}, arg)
+local run = nn.run(cfg)
+local data = nn.data(cfg.data, {context = cfg.model.context})
+cfg.model.vocab = data.vocab
+local function build()
+  local model = Bag(cfg.model)
+  local optim = nn.AdamW(model, {lr = 0.01})
+  return model, optim, nn.compile(function(ids, targets)
+    optim:zero_grad()
+    return nn.accumulate(model, 2, ids, targets), optim:step()
+  end)
+end
+if not run:plan(build, data.train) then return end
+local model, optim, step = build()
+run:track {model = model, optim = optim, data = data.train, vocabulary = data.vocabulary}
+for _ in run:steps() do run:record(step(data.train:batch())) end
+run:done {val_loss = nn.evaluate(model, data.val, 4)}
+]]
+
+local folder, root = t.folder(), require("nn.host").root
+files.make_folder(folder .. "/models")
+files.write(folder .. "/models/bag.lua", bag)
+files.write(folder .. "/train.lua", train)
+files.write(folder .. "/input.txt", ("to be, or not to be: that is the question. "):rep(40))
+
+local function shell(command)
+  local status, output = t.shell(("cd '%s'\n%s"):format(folder, command))
+  t.check(status == 0, output)
+  return output
+end
+
+t.case("a model of one's own is planned and trained like any other", function()
+  local data = "data.text=input.txt data.batch=4"
+  local plan = shell("$NNLUA train.lua --plan " .. data)
+  t.check(plan:find "^parameters" and plan:find "\nlargest batch +data.batch=%d+", plan)
+  local output = shell("$NNLUA train.lua " .. data)
+  t.check(tonumber(output:match "val_loss (%d%.%d+)") < 2.5, output)
+  t.same(nn.open_checkpoint(folder .. "/run/checkpoint-000060").state.model, "bag")
+end)
+
+t.case("it is evaluated, generated from and planned by the recipes for GPT-2", function()
+  shell(("$NNLUA %s/recipes/gpt2_eval.lua model=run text=input.txt batch=2"):format(root))
+  local command = ("$NNLUA %s/recipes/gpt2_generate.lua model=run prompt=to tokens=30 %%s"):format(
+    root)
+  t.check(shell(command:format "temperature=0"):find "^to", "it goes on with the prompt")
+  t.check(shell(command:format "samples=3 --plan"):find "\n  cache +%d", "its cache is counted")
+  t.check(shell(("$NNLUA %s/recipes/gpt2_eval.lua model=run --plan"):format(root)):find "^param")
+end)
+
+t.case("it goes through the layout of transformers, and generates with and without its cache",
+       function()
+  shell [[$NNLUA -e '
+    local t = require "nn.test"
+    local model, words = nn.load_model "run"
+    nn.save_hf("there", model, words)
+    local again = nn.load_model "there"
+    for i, p in ipairs(again:parameters()) do t.same(p.tensor, model:parameters()[i].tensor) end
+    local names = nn.load_safetensors "there/model.safetensors"
+    t.same({names["bag.up.weight"]:dims()}, {8, 64})
+    local prompts, how = {words:ids "to be", words:ids "question"}, {tokens = 7, temperature = 0}
+    local cached = nn.generate(again, prompts, how)
+    getmetatable(again).caches = nil
+    t.same(nn.generate(again, prompts, how), cached)']]
+end)
+
+t.case("a checkpoint without a model's name is of GPT-2", function()
+  local settings = {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}
+  local model = GPT2(settings)
+  t.same(registry.name_of(model), "gpt2")
+  local path = nn.save_checkpoint(folder .. "/old", {step = 1, model = model,
+                                                     config = {model = settings}})
+  local state = files.read(path .. "/state.json"):gsub('  "model": "gpt2",\n', "")
+  local text = state:match '^{"crc32":"%x+",(.*)\n$'
+  t.check(not text:find "gpt2")
+  files.write(path .. "/state.json",
+              ('{"crc32":"%08x",%s\n'):format(files.crc32(text), text))
+  t.same(nn.load_model(path).tok.weight, model.tok.weight)
+end)
+
+t.case("a model that there is not is an error that names those that there are", function()
+  t.fails(function() registry.find "gpt3" end, "there is no model 'gpt3' in models/; did you mean")
+  t.fails(function() registry.find "../gpt2" end, "there is no model '../gpt2' in models/")
+  t.fails(function() registry.find "xyz" end, "there are gpt2")
+  files.make_folder(folder .. "/other")
+  files.write(folder .. "/other/config.json", '{"model_type": "llama"}')
+  t.fails(function() nn.load_hf(folder .. "/other") end,
+          "config.json: model_type is 'llama', which no model in models/ is; there are gpt2")
+  local Own = nn.module "Own"
+  function Own:init() self.layer = nn.Linear(2, 2) end
+  local path = nn.save_checkpoint(folder .. "/own", {step = 1, model = Own(),
+                                                     config = {model = {}}})
+  t.fails(function() nn.load_model(path) end, "a model that is in no models/NAME.lua; nn.open_")
+  t.fails(function() nn.save_hf(folder .. "/own-hf", Own()) end, "the model is a Own; one whose")
+end)
+
+t.finish()
