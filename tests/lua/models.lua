@@ -69,7 +69,7 @@ local function build()
   local optim = nn.AdamW(model, {lr = 0.01})
   return model, optim, nn.compile(function(ids, targets)
     optim:zero_grad()
-    return nn.accumulate(model, 2, ids, targets), optim:step()
+    return nn.accumulate(model, cfg.data.accum, ids, targets), optim:step()
   end)
 end
 if not run:plan(build, data.train) then return end
@@ -92,7 +92,7 @@ local function shell(command)
 end
 
 t.case("a model of one's own is planned and trained like any other", function()
-  local data = "data.text=input.txt data.batch=4"
+  local data = "data.text=input.txt data.batch=2 data.accum=2"
   local plan = shell("$NNLUA train.lua --plan " .. data)
   t.check(plan:find "^parameters" and plan:find "\nlargest batch +data.batch=%d+", plan)
   local output = shell("$NNLUA train.lua " .. data)
