@@ -123,13 +123,13 @@ t.case("a model or a step that cannot fit is refused before anything is computed
                                .. "model.heads=25 2>&1 >/dev/null")
   t.same(status, 1)
   t.check(output:find("^nnlua: the training cannot fit: a step needs 2%d%.%d GB %(2%d+ bytes: "
-          .. "17%.7 GB of parameters and moments, %d+%.%d GB of gradients and activations%), there "
-          .. "are 2%.0 GB %(2000000000 bytes%); lower"), output)
+          .. "17%.7 GB of parameters and moments, %d+%.%d GB of gradients and activations%), 2%.0 "
+          .. "GB %(2000000000 bytes%) are available; lower"), output)
   status, output = train "data.text=text.txt data.batch=4096 memory_gb=0.05 2>&1 >/dev/null"
   t.same(status, 1)
   t.check(output:find("^nnlua: the training cannot fit: a step needs %d+ MB %(%d+ bytes: %d+ kB of "
-          .. "parameters and moments, %d+ MB of gradients and activations%), there are 50 MB "
-          .. "%(50000000 bytes%); lower data%.batch %(data%.accum makes up for it%), "
+          .. "parameters and moments, %d+ MB of gradients and activations%), 50 MB "
+          .. "%(50000000 bytes%) are available; lower data%.batch %(data%.accum makes up for it%), "
           .. "model%.context or model%.layers\n$"), output)
   local before = files.list(folder)
   t.same(train "data.text=text.txt data.batch=4096 memory_gb=0.05 out=a/b", 1)

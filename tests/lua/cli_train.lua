@@ -158,7 +158,7 @@ t.case("--plan predicts the cost of a step and trains nothing", function()
   t.same(files.exists(files.join(folder, "plan")), false)
   status, output = shell "train --plan data.batch=4096 memory_gb=0.05"
   t.same(status, 0)
-  t.check(output:find "\nthere are +50 MB: it does not fit\nlargest batch +data.batch=%d+", output)
+  t.check(output:find "\navailable +50 MB: it does not fit\nlargest batch +data.batch=%d+", output)
 end)
 
 t.case("--plan works for GPT-3 175B on any machine", function()

@@ -72,24 +72,32 @@ function M.place(where)
   check(C.nn_place(M.device_kinds[where]))
 end
 
-local precisions = {highest = 0, high = 1}
+-- Sets one of the engine's choices by name, unless that is nil; returns the one that held before.
+-- names: by number from 0; set: the C function.
+local function choose(who, names, chosen, set)
+  local number = -1
+  for i, name in pairs(names) do
+    if name == chosen then number = i end
+  end
+  if chosen ~= nil and number < 0 then
+    lib.misuse('%s: %s is needed, not %s', who, names.text, arguments.describe(chosen))
+  end
+  local was = ffi.new "int32_t[1]"
+  check(set(number, was))
+  return names[was[0]]
+end
+
+local precisions = {[0] = "highest", "high", text = '"highest" or "high"'}
 --- nn.matmul_precision(precision) says how GPUs multiply f32 matrices from now on: "highest" (as at
 --- the start) in f32, "high" with operands rounded to TF32 (10 bits of mantissa), several times
 --- faster. Sums are f32 in both. CPUs always multiply in f32. Returns what held before; without an
 --- argument it changes nothing.
 ---     nn.matmul_precision()  --> "highest"
 function M.matmul_precision(precision)
-  if precision ~= nil and not precisions[precision] then
-    lib.misuse('matmul_precision: "highest" or "high" is needed, not %s',
-               arguments.describe(precision))
-  end
-  local was = ffi.new "int32_t[1]"
-  check(C.nn_matmul_tf32(precisions[precision] or -1, was))
-  return was[0] == 1 and "high" or "highest"
+  return choose("matmul_precision", precisions, precision, C.nn_matmul_tf32)
 end
 
-local backends = {auto = 0, cudnn = 1, nnlua = 2}
-local backend_names = {[0] = "auto", "cudnn", "nnlua"}
+local backends = {[0] = "auto", "cudnn", "nnlua", text = '"auto", "cudnn" or "nnlua"'}
 --- nn.attention_backend(which) says who computes attention on GPUs in bf16 with heads of 64 or 128,
 --- in what is recorded or run from now on: "auto" (as at the start) cuDNN where it is installed,
 --- with kernels that give the same bits each time, "cudnn" its fastest kernels, whose gradient of
@@ -99,13 +107,7 @@ local backend_names = {[0] = "auto", "cudnn", "nnlua"}
 --- before; without an argument it changes nothing.
 ---     nn.attention_backend()  --> "auto"
 function M.attention_backend(which)
-  if which ~= nil and not backends[which] then
-    lib.misuse('attention_backend: "auto", "cudnn" or "nnlua" is needed, not %s',
-               arguments.describe(which))
-  end
-  local was = ffi.new "int32_t[1]"
-  check(C.nn_attention_backend(backends[which] or -1, was))
-  return backend_names[was[0]]
+  return choose("attention_backend", backends, which, C.nn_attention_backend)
 end
 
 --- nn.tiles{tokens=1024, vocab=8192}: tile sizes by axis name, for tensors made from now on; 0 is

@@ -84,39 +84,25 @@ local function sorted_keys(value)
   return keys
 end
 
-local function collect(value, path, seen, out)
+-- Calls each(field, path) for the tensors and modules in the fields of a module or list, and in
+-- theirs; every one once, under the path that sorts first.
+local function walk(value, path, seen, each)
   seen[value] = true
   for _, key in ipairs(sorted_keys(value)) do
     local field = value[key]
-    local here = path == "" and tostring(key) or (path .. "." .. tostring(key))
-    if is_tensor(field) then
-      if field.requires_grad and not seen[field] then
-        seen[field] = true
-        out[#out + 1] = {path = here, tensor = field}
-      end
-    elseif type(field) == "table" and not seen[field]
-           and (M.is_module(field) or getmetatable(field) == nil) then
-      collect(field, here, seen, out)
+    local here = path == "" and tostring(key) or path .. "." .. tostring(key)
+    local found = is_tensor(field) or M.is_module(field)
+    if type(field) == "table" and not seen[field] and (found or getmetatable(field) == nil) then
+      if found then each(field, here) end
+      if is_tensor(field) then seen[field] = true else walk(field, here, seen, each) end
     end
   end
 end
 
 -- {[module] = "blocks.1.mlp", ...} of the modules in an object's fields.
 function layer.paths(object)
-  local out, seen = {}, {}
-  local function walk(value, path)
-    seen[value] = true
-    for _, key in ipairs(sorted_keys(value)) do
-      local field = value[key]
-      local here = path == "" and tostring(key) or path .. "." .. tostring(key)
-      if type(field) == "table" and not seen[field]
-         and (M.is_module(field) or getmetatable(field) == nil) then
-        if M.is_module(field) then out[field] = here end
-        walk(field, here)
-      end
-    end
-  end
-  walk(object, "")
+  local out = {}
+  walk(object, "", {}, function(field, path) out[field] = path end)
   return out
 end
 
@@ -126,7 +112,11 @@ end
 ---     nn.Linear(3, 2):parameters()[1].path  --> "weight"
 function Module:parameters()
   local out = {}
-  collect(self, "", {}, out)
+  walk(self, "", {}, function(field, path)
+    if is_tensor(field) and field.requires_grad then
+      out[#out + 1] = {path = path, tensor = field}
+    end
+  end)
   table.sort(out, function(a, b) return a.tensor.order < b.tensor.order end)
   return out
 end

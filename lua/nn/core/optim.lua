@@ -32,6 +32,8 @@ local function number_option(name, options, key, default, low, high)
   return value
 end
 
+local Optimizer = {}       -- methods of every class
+
 -- `optim.lr` reads and sets the scalar. The other settings are read only: recorded steps hold them
 -- as constants.
 local function class(methods)
@@ -40,7 +42,7 @@ local function class(methods)
     if key == "lr" then return rawget(self, "rate"):get() end
     local setting = rawget(self, "settings")[key]
     if setting ~= nil then return setting end
-    return methods[key]
+    return methods[key] or Optimizer[key]
   end
   methods.__newindex = function(self, key, value)
     if key == "lr" then
@@ -88,7 +90,7 @@ local function new(methods, name, model, options)
 end
 
 -- Parameters with a gradient, and the global norm of those gradients.
-local function gradients(self, name)
+local function gradients(self)
   local with, grads = {}, {}
   for i, p in ipairs(self.parameters) do
     if p.tensor.grad then
@@ -98,7 +100,7 @@ local function gradients(self, name)
   end
   if #with == 0 then
     lib.misuse("%s: no parameter has a gradient; call loss:backward() first (gradients of a "
-               .. "backward() in nn.compile stay there: step() belongs inside too)", name)
+               .. "backward() in nn.compile stay there: step() belongs inside too)", self.type_name)
   end
   return with, ops.call("grad_norm", grads)
 end
@@ -107,14 +109,14 @@ end
 ---     step(data.train:batch())
 ---     optim:zero_grad()
 ---     model.tok.weight.grad  --> nil
-local function zero_grad(self)
+function Optimizer:zero_grad()
   for _, p in ipairs(self.parameters) do tape.set_leaf_grad(p.tensor, nil) end
 end
 
 --- optim:state() -> {{path=, tensor=}, ...}: its moments, under the parameters' paths: what a
 --- checkpoint holds of them.
 ---     optim:state()[1].path  --> "tok.weight.m"
-local function state(self)
+function Optimizer:state()
   local out = {}
   for i, p in ipairs(self.parameters) do
     for _, name in ipairs {"m", "v", "velocity", "master"} do
@@ -125,15 +127,35 @@ local function state(self)
   return out
 end
 
-local function numbers(self) return {step = self.count:get(), lr = self.rate:get()} end
-local function set_numbers(self, values)
+function Optimizer:numbers() return {step = self.count:get(), lr = self.rate:get()} end
+function Optimizer:set_numbers(values)
   self.count:set(values.step)
   self.rate:set(values.lr)
 end
 
+--- optim:step() -> the global gradient norm before clipping (a tensor). Updates every parameter
+--- that has a gradient; gradients stay until zero_grad(). Errors: no parameter has one.
+---     local w = nn.tensor({3, 4}, {grad = true})
+---     local optim = nn.SGD({w}, {lr = 0.5})
+---     w:square():sum():backward()
+---     optim:step(), w  --> 10, {0, 0}
+function Optimizer:step()
+  return tape.no_grad(function()
+    local with, norm = gradients(self)
+    self.count:add(1)
+    local number = engine.recording() and self.count or math.max(1, self.count:get())
+    local before = layer.now
+    for _, p in ipairs(with) do
+      layer.at_parameter(p.path)
+      self:update(p, norm, number)
+    end
+    layer.set(before)
+    return norm
+  end)
+end
+
 local AdamW = class {
   type_name = "AdamW", state_names = {"m", "v"}, masters = true, default_lr = 1e-3,
-  zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers,
 }
 
 --- nn.AdamW(model, {lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0, clip=0,
@@ -163,34 +185,14 @@ function M.AdamW(model, options)
   return self
 end
 
---- optim:step() -> the global gradient norm before clipping (a tensor). Updates every parameter
---- that has a gradient; gradients stay until zero_grad(). Errors: no parameter has one.
----     local w = nn.tensor({3, 4}, {grad = true})
----     local optim = nn.SGD({w}, {lr = 0.5})
----     w:square():sum():backward()
----     optim:step(), w  --> 10, {0, 0}
-function AdamW:step()
-  return tape.no_grad(function()
-    local with, norm = gradients(self, "AdamW")
-    self.count:add(1)
-    local step = engine.recording() and self.count or math.max(1, self.count:get())
-    local before = layer.now
-    for _, p in ipairs(with) do
-      layer.at_parameter(p.path)
-      ops.call("adamw_", p.tensor, p.state.m, p.state.v, p.tensor.grad, norm,
-        {master = p.state.master, lr = self.rate, step = step, beta1 = self.beta1,
-         beta2 = self.beta2, eps = self.eps, weight_decay = p.state.decay, clip = self.clip,
-         skip_nonfinite = self.skip_nonfinite, stochastic = p.state.stochastic})
-    end
-    layer.set(before)
-    return norm
-  end)
+function AdamW:update(p, norm, number)
+  ops.call("adamw_", p.tensor, p.state.m, p.state.v, p.tensor.grad, norm,
+    {master = p.state.master, lr = self.rate, step = number, beta1 = self.beta1,
+     beta2 = self.beta2, eps = self.eps, weight_decay = p.state.decay, clip = self.clip,
+     skip_nonfinite = self.skip_nonfinite, stochastic = p.state.stochastic})
 end
 
-local SGD = class {
-  type_name = "SGD", state_names = {"velocity"}, default_lr = 0.01,
-  zero_grad = zero_grad, state = state, numbers = numbers, set_numbers = set_numbers,
-}
+local SGD = class {type_name = "SGD", state_names = {"velocity"}, default_lr = 0.01}
 
 --- nn.SGD(model, {lr=0.01, momentum=0, nesterov=false, weight_decay=0, clip=0,
 --- skip_nonfinite=false, decay_filter}): stochastic gradient descent; see nn.AdamW for the options
@@ -204,23 +206,12 @@ function M.SGD(model, options)
   return self
 end
 
--- As AdamW:step().
-function SGD:step()
-  return tape.no_grad(function()
-    local with, norm = gradients(self, "SGD")
-    self.count:add(1)
-    local before = layer.now
-    for _, p in ipairs(with) do
-      layer.at_parameter(p.path)
-      local velocity = self.momentum > 0 and p.state.velocity or nil
-      ops.call("sgd_", p.tensor, p.tensor.grad,
-        {velocity = velocity, norm = norm, lr = self.rate, momentum = self.momentum,
-         nesterov = self.nesterov, weight_decay = p.state.decay, clip = self.clip,
-         skip_nonfinite = self.skip_nonfinite})
-    end
-    layer.set(before)
-    return norm
-  end)
+function SGD:update(p, norm)
+  local velocity = self.momentum > 0 and p.state.velocity or nil
+  ops.call("sgd_", p.tensor, p.tensor.grad,
+    {velocity = velocity, norm = norm, lr = self.rate, momentum = self.momentum,
+     nesterov = self.nesterov, weight_decay = p.state.decay, clip = self.clip,
+     skip_nonfinite = self.skip_nonfinite})
 end
 
 return M

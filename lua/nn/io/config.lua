@@ -129,7 +129,8 @@ local function set(self, path, value)
   group[path:match "[^.]+$"] = value
 end
 
-local function get(values, path)
+--- get(values, path) -> the value under a dotted path in nested tables, or nil.
+function M.get(values, path)
   for part in path:gmatch "[^.]+" do
     values = type(values) == "table" and values[part]
   end
@@ -197,7 +198,7 @@ local function help(self)
   end
   add("\nsettings and their values (--name is short for name=true):")
   for _, leaf in ipairs(self.leaves) do
-    local setting = leaf.path .. "=" .. shown(get(self.values, leaf.path))
+    local setting = leaf.path .. "=" .. shown(M.get(self.values, leaf.path))
     local choices = leaf.field.choices and ": " .. words(leaf.field.choices) or ""
     add("  %-32s %s%s", setting, leaf.field.meaning, choices)
   end
@@ -249,7 +250,7 @@ end
 function M.settings(cfg)
   local list = {}
   for i, leaf in ipairs(getmetatable(cfg).schema.leaves) do
-    local value = get(cfg, leaf.path)
+    local value = M.get(cfg, leaf.path)
     list[i] = {path = leaf.path, value = value, text = shown(value),
                meaning = leaf.field.meaning, choices = leaf.field.choices}
   end

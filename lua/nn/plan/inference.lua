@@ -47,9 +47,9 @@ local function reading(model, rows, time, whole)
 end
 
 --- generation(model, prompts, tokens, samples) -> the plan of generating so many tokens for
---- `prompts`, lists of ids of which `samples` in a row are the same: peak, kinds and there as in
---- nn.plan_step; seconds, tasks and flops of a token for each prompt, `reading` the plan of reading
---- the prompts. Prints as a table.
+--- `prompts`, lists of ids of which `samples` in a row are the same: peak, kinds and available as
+--- in nn.plan_step; seconds, tasks and flops of a token for each prompt, `reading` the plan of
+--- reading the prompts. Prints as a table.
 function M.generation(model, prompts, tokens, samples)
   local context = model.config.context
   if not model.caches then
@@ -67,7 +67,7 @@ function M.generation(model, prompts, tokens, samples)
   end
   local plan, first = of(#prompts, 1, false, true), of(#prompts, longest, true, true)
   if first.peak > plan.peak then plan.peak, plan.kinds = first.peak, first.kinds end
-  plan.reading, plan.there = first, step_plan.memory_there()
+  plan.reading, plan.available = first, step_plan.available_memory()
   local cached = math.min(tokens, context - longest + 1)     -- the first is the prompts'
   local all = first.seconds + (cached - 1) * plan.seconds
   local rows = {{"prompts", ("%s, about %s to read"):format(

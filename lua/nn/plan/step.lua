@@ -92,16 +92,16 @@ function M.step(build, measured, alone)
   return plan
 end
 
---- memory_there() -> bytes that tensors may take.
-function M.memory_there()
+--- available_memory() -> bytes that tensors may take.
+function M.available_memory()
   if budget.memory().budget == 0 then budget.memory_budget(0) end
   return budget.memory().budget
 end
 
---- largest_batch(needs, batch, there, seconds) -> the largest batch with needs(batch) <= there, 0
---- for none, and what it needs; nil where the search took longer than that and only shows that as
---- many fit. needs() grows nearly linearly, which keeps the number of its calls small.
-function M.largest_batch(needs, batch, there, seconds)
+--- largest_batch(needs, batch, available, seconds) -> the largest batch with needs(batch) <=
+--- available, 0 for none, and what it needs; nil where the search took longer than that and only
+--- shows that as many fit. needs() grows nearly linearly, which keeps its calls few.
+function M.largest_batch(needs, batch, available, seconds)
   local deadline = engine.now() + seconds
   local fits, bytes, slope = 0, 0, nil         -- known to fit, with so many bytes
   local fails, too_much = math.huge, nil       -- known not to
@@ -112,17 +112,17 @@ function M.largest_batch(needs, batch, there, seconds)
     if start + per_row * try > deadline then return fits, nil end
     local need = needs(try)
     per_row = (engine.now() - start) / try
-    if need > there then
+    if need > available then
       fails, too_much = try, need
     else
       if need > bytes and fits > 0 then slope = (need - bytes) / (try - fits) end
       fits, bytes = try, need
     end
     if fails == math.huge then
-      local line = slope and fits + (there - bytes) / slope or 2 * fits
+      local line = slope and fits + (available - bytes) / slope or 2 * fits
       try, gap = math.min(math.max(line, fits + gap), 64 * fits), 2 * gap
     else
-      local line = fits + (there - bytes) / (too_much - bytes) * (fails - fits)
+      local line = fits + (available - bytes) / (too_much - bytes) * (fails - fits)
       try, bisect = bisect and (fits + fails) / 2 or line, not bisect
     end
     try = math.max(fits + 1, math.min(math.floor(try), fails - 1))
@@ -138,16 +138,16 @@ local function memory_rows(plan, rows)
       rows[#rows + 1] = {"  " .. name, ("%9s"):format(units.bytes(plan.kinds[kind]))}
     end
   end
-  rows[#rows + 1] = {"there are", ("%s: it %s"):format(units.bytes(plan.there),
-    plan.peak <= plan.there and "fits" or "does not fit")}
+  rows[#rows + 1] = {"available", ("%s: it %s"):format(units.bytes(plan.available),
+    plan.peak <= plan.available and "fits" or "does not fit")}
 end
 
 local function largest_text(plan, o)
-  if plan.state > plan.there then
+  if plan.state > plan.available then
     return ("none fits: parameters%s alone take %s"):format(
       plan.kinds.optimizer > 0 and " and moments" or "", units.bytes(plan.state))
   end
-  local batch, bytes = M.largest_batch(o.needs, o.batch, plan.there, SEARCH_SECONDS)
+  local batch, bytes = M.largest_batch(o.needs, o.batch, plan.available, SEARCH_SECONDS)
   if batch == 0 then return ("none fits: %s=1 takes %s"):format(o.name, units.bytes(o.needs(1))) end
   if not bytes then return ("%s=%d fits; larger ones were not tried"):format(o.name, batch) end
   return ("%s=%d, which needs %s"):format(o.name, batch, units.bytes(bytes))
@@ -165,8 +165,8 @@ function M.rate_text(tokens, s)
   return (rate < 1 and ("%.2g"):format(rate) or units.number(rate)) .. " tokens/s"
 end
 
---- report(plan, o) -> lines for people. plan: of step(), with `there`. o: tokens of a step; flops
---- of one (else those that were recorded); the batch that was planned, `name` of the setting for
+--- report(plan, o) -> lines for people. plan: of step(), with `available`. o: tokens of a step;
+--- flops of one (else those that were recorded); the batch that was planned, `name` of the setting for
 --- it, and needs(batch), the bytes that another takes; `rows` {{name, text}, ...} to show more.
 function M.report(plan, o)
   local flops, tokens = o.flops or plan.flops, units.number(o.tokens)
@@ -208,10 +208,10 @@ end}
 --- other=}: a function of nothing that does one step and returns the tensors that last, and what is
 --- there before and after it, each a module, an optimizer or a list of tensors. The plan prints as
 --- the table of --plan, with the largest batch that fits, and has peak (bytes), kinds (bytes of the
---- peak by kind), there (bytes that tensors may take), tasks, flops, seconds, parameters. `tokens`:
---- of a step; `flops`: of one, where those recorded are not what is meant; `name`: the setting for
---- the batch; `alone`: a step is waited for before the next one begins. A training with nn.run has
---- run:plan.
+--- peak by kind), available (bytes that tensors may take), tasks, flops, seconds, parameters.
+--- `tokens`: of a step; `flops`: of one, where those recorded are not what is meant; `name`: the
+--- setting for the batch; `alone`: a step is waited for before the next one begins. A training with
+--- nn.run has run:plan.
 ---     local plan = nn.plan_step(function(batch)
 ---       local layer, input = nn.Linear(1000, 1000), nn.zeros(batch, 1000)
 ---       return function() return nn.no_grad(layer, input):sum() end,
@@ -229,7 +229,8 @@ function M.plan_step(build, given)
   end
   o.needs = function(batch) return of(batch, false).peak end
   local plan = of(o.batch, true)
-  plan.there, plan.asked = M.memory_there(), o
+  plan.available, plan.asked = M.available_memory(), o
+  plan.there = plan.available         -- its name before
   return setmetatable(plan, Plan)
 end
 

@@ -40,11 +40,11 @@ function M.step(build, rows, context, measured)
   return plan
 end
 
---- plan(build, loader, measured) -> step() for the loader's batches, and `there`, the bytes that
+--- plan(build, loader, measured) -> step() for the loader's batches, and `available`, the bytes
 --- tensors may take.
 function M.plan(build, loader, measured)
   local plan = M.step(build, loader.rows, loader.context, measured)
-  plan.there = step_plan.memory_there()
+  plan.available = step_plan.available_memory()
   return plan
 end
 

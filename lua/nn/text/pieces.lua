@@ -25,9 +25,11 @@ local function fill_classes()
   end
 end
 
--- Code point and length of the UTF-8 character at p[at], p[at] >= 0x80; nil where there is none.
-local function decode(p, at, last)
+--- decode(p, at, last) -> code point and length of the UTF-8 character at p[at]; nil where none is:
+--- none has a second form, is half of a pair or beyond U+10FFFF (The Unicode Standard, table 3-7).
+function M.decode(p, at, last)
   local a = p[at]
+  if a < 0x80 then return a, 1 end
   local length = a < 0xC2 and 0 or a < 0xE0 and 2 or a < 0xF0 and 3 or a < 0xF5 and 4 or 0
   if length == 0 or at + length > last then return nil end
   local b = p[at + 1]
@@ -47,9 +49,7 @@ end
 
 -- Class and length in bytes of the character at p[at].
 local function class_at(p, at, last)
-  local byte = p[at]
-  if byte < 0x80 then return classes[byte], 1 end
-  local code, length = decode(p, at, last)
+  local code, length = M.decode(p, at, last)
   if not code then return OTHER, 1 end
   return classes[code], length
 end

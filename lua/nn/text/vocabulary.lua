@@ -5,45 +5,23 @@ local bpe = require "nn.text.bpe"
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
+local pieces = require "nn.text.pieces"
 require "nn.text.bpe_files"    -- which saves
 
 local M = {}
 local Vocabulary = {}
 Vocabulary.__index = Vocabulary
 
-local function continues(text, at)
-  local byte = text:byte(at)
-  return byte and byte >= 0x80 and byte < 0xC0
-end
-
--- What the second byte may be behind these first ones, so that no character has a second form
--- (E0, F0), is half of a pair (ED) or beyond U+10FFFF (F4): The Unicode Standard, table 3-7.
-local lowest, highest = {[0xE0] = 0xA0, [0xF0] = 0x90}, {[0xED] = 0x9F, [0xF4] = 0x8F}
-
--- Bytes of the UTF-8 character that starts at position `at`; nil where none does.
-local function character_length(text, at)
-  local byte = text:byte(at)
-  if byte < 0x80 then return 1 end
-  if byte < 0xC2 or byte > 0xF4 then return nil end
-  local length = byte < 0xE0 and 2 or byte < 0xF0 and 3 or 4
-  local second = text:byte(at + 1) or 0
-  if second < (lowest[byte] or 0x80) or second > (highest[byte] or 0xBF) then return nil end
-  for i = at + 1, at + length - 1 do
-    if not continues(text, i) then return nil end
-  end
-  return length
-end
-
 -- Calls each(character, position) for every UTF-8 character.
 local function each_character(text, name, each)
-  local at, last = 1, #text
-  while at <= last do
-    local length = character_length(text, at)
+  local p, at, size = ffi.cast("const uint8_t *", text), 0, #text
+  while at < size do
+    local _, length = pieces.decode(p, at, size)
     if not length then
       lib.fail("%s: byte %d is not UTF-8 text; convert the file, or use data.vocabulary=byte",
-               name, at - 1)
+               name, at)
     end
-    each(text:sub(at, at + length - 1), at - 1)
+    each(text:sub(at + 1, at + length), at)
     at = at + length
   end
 end

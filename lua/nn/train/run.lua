@@ -112,12 +112,12 @@ function Run:plan(build, loader)
     return false
   end
   local plan = run_plan.plan(build, loader)
-  if plan.peak <= plan.there then return true end
+  if plan.peak <= plan.available then return true end
   lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s of parameters and moments, %s "
-           .. "of gradients and activations), there are %s (%.0f bytes); lower data.batch "
+           .. "of gradients and activations), %s (%.0f bytes) are available; lower data.batch "
            .. "(data.accum makes up for it), model.context or model.layers", units.bytes(plan.peak),
            plan.peak, units.bytes(plan.state), units.bytes(plan.peak - plan.state),
-           units.bytes(plan.there), plan.there)
+           units.bytes(plan.available), plan.available)
 end
 
 -- Seconds of training so far in this process, without validation, samples and checkpoints.

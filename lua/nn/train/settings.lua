@@ -53,12 +53,7 @@ function M.saved(given, values)
     return function() return nil end
   end
   return function(path)
-    if of_start[path] then return nil end
-    local value = found
-    for part in path:gmatch "[^.]+" do
-      value = type(value) == "table" and value[part]
-    end
-    return value
+    if not of_start[path] then return config.get(found, path) end
   end
 end
 
@@ -112,10 +107,7 @@ end
 function M.compare(cfg, found, say)
   local old = found.state.config
   for _, setting in ipairs(config.settings(cfg)) do
-    local before = old
-    for part in setting.path:gmatch "[^.]+" do
-      before = type(before) == "table" and before[part]
-    end
+    local before = config.get(old, setting.path)
     if before ~= setting.value and before ~= nil and setting.path ~= "preset"
        and not of_start[setting.path] then
       local text = ("%s=%s (it was %s)"):format(setting.path, setting.text, tostring(before))
