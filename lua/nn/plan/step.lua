@@ -166,8 +166,8 @@ function M.rate_text(tokens, s)
 end
 
 --- report(plan, o) -> lines for people. plan: of step(), with `available`. o: tokens of a step;
---- flops of one (else those that were recorded); the batch that was planned, `name` of the setting for
---- it, and needs(batch), the bytes that another takes; `rows` {{name, text}, ...} to show more.
+--- flops of one (else those that were recorded); the batch that was planned, `name` of the setting
+--- for it, and needs(batch), the bytes that another takes; `rows` {{name, text}, ...} to show more.
 function M.report(plan, o)
   local flops, tokens = o.flops or plan.flops, units.number(o.tokens)
   local rows = {
