@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "engine/graph/task.h"
 #include "engine/machine/machine.h"
 
 namespace nn {
@@ -13,7 +14,7 @@ struct BenchmarkCall {
     const Kernel* kernel;
     Dtype dtype;
     std::vector<size_t> operand_bytes;
-    alignas(16) unsigned char params[384];
+    alignas(16) unsigned char params[max_params];
     double flops, bytes;  // bytes: read and written
 };
 BenchmarkCall benchmark_product(int64_t size, Dtype dtype, bool tf32);  // of square matrices
