@@ -12,9 +12,7 @@ struct Settings {
     int32_t attention = 0;          // a number of nn_attention_params::backend
 };
 
-inline Settings& settings() {
-    static Settings chosen;
-    return chosen;
-}
+inline Settings chosen_settings;
+inline Settings& settings() { return chosen_settings; }
 
 }  // namespace nn

@@ -10,9 +10,7 @@ struct Stats {
     double starpu_seconds = 0;  // of which in StarPU's calls, estimated while profiling
     int64_t earlier_tasks = 0;  // before the numbers above were cleared
 };
-inline Stats& stats() {
-    static Stats counters;
-    return counters;
-}
+inline Stats counters;
+inline Stats& stats() { return counters; }
 
 }  // namespace nn
