@@ -11,7 +11,6 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/machine/host.h"
-#include "engine/runtime/benchmark.h"
 #include "engine/runtime/rates.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/waits.h"

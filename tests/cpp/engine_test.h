@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "engine/base/error.h"
+#include "engine/graph/context.h"
 #include "engine/graph/recording.h"
-#include "engine/graph/scalars.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 #include "engine/ops/op.h"

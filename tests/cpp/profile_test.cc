@@ -2,7 +2,7 @@
 // profiling is off.
 #include <cmath>
 
-#include "engine/graph/layers.h"
+#include "engine/graph/context.h"
 #include "engine/runtime/profiling.h"
 #include "tests/cpp/engine_test.h"
 
