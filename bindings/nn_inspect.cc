@@ -111,7 +111,7 @@ const char* nn_version(void) {
             }
             text = format("nnlua %s (%s)\n%s\nStarPU %s\nBLAS %s, kernels %s\nCUDA %s", NN_VERSION,
                           NN_VERSION_GIT, LUAJIT_VERSION, starpu_version().c_str(),
-                          blas_text.c_str(), isa_name(machine_isa()), cuda_description().c_str());
+                          blas_text.c_str(), cpu_target().name, cuda_description().c_str());
         }) != NN_OK)
         return nn_error();
     return text.c_str();
@@ -199,7 +199,7 @@ int nn_kernel_info(int32_t index, nn_kernel_info_t* out) {
     return guard([&] {
         const Kernel* k = kernel_at(index);
         given(out, "out") = {k->name.c_str(), k->params_type.c_str(), int64_t(k->params_size),
-                             int32_t(k->operands.size()), k->cuda != nullptr};
+                             int32_t(k->operands.size()), k->on(Device::cuda) != nullptr};
     });
 }
 

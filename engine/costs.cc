@@ -56,9 +56,9 @@ double time_of(bool gpu, const char* name, Dtype dtype, const P& params,
     if (gpu) {
         seconds = time_on_gpu(*kernel, call, repeats);
     } else {
-        kernel->cpu(call);
+        kernel->on(Device::cpu)(call);
         const double start = starpu_timing_now();
-        for (int i = 0; i < repeats; ++i) kernel->cpu(call);
+        for (int i = 0; i < repeats; ++i) kernel->on(Device::cpu)(call);
         seconds = (starpu_timing_now() - start) * 1e-6 / repeats;
     }
     if (!error.empty()) fail("%s", error.c_str());
@@ -136,11 +136,7 @@ bool asks_for_times(const std::string& scheduler) {
 
 double seconds_of(const TaskArg& arg, const Rates& r) {
     double rate = arg.dtype == Dtype::f64 ? r.f64 : arg.dtype == Dtype::bf16 ? r.bf16 : r.f32;
-    if (arg.dtype == Dtype::f32 && arg.kernel->params_type == "nn_gemm_params") {
-        nn_gemm_params p;
-        std::memcpy(&p, arg.params, sizeof p);
-        if (p.tf32) rate = r.tf32;
-    }
+    if (arg.dtype == Dtype::f32 && arg.kernel->allows_tf32(arg.params)) rate = r.tf32;
     return r.start + std::max(double(arg.flops) / rate, double(arg.bytes) / r.bytes);
 }
 

@@ -188,7 +188,7 @@ double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats) {
     here.stream = stream, here.gpu = &worker.gpu, here.fault = slot.fault;
     for (int i = -1; i < repeats; ++i) {
         if (i == 0) need(cudaEventRecord(slot.begin, stream), "cudaEventRecord");
-        kernel.cuda(here);
+        kernel.on(Device::cuda)(here);
     }
     need(cudaEventRecord(slot.end, stream), "cudaEventRecord");
     need(cudaEventSynchronize(slot.end), "cudaEventSynchronize");
@@ -217,7 +217,7 @@ std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish 
     slot->record = start_of_gpu_task();
     std::string error;
     if (slot->record && cudaEventRecord(slot->begin, stream) != cudaSuccess) slot->record = nullptr;
-    arg.kernel->cuda(
+    arg.kernel->on(Device::cuda)(
         KernelCall{operands, arg.params, arg.dtype, stream, &error, &worker.gpu, slot->fault});
     if (slot->record && cudaEventRecord(slot->end, stream) != cudaSuccess) slot->record = nullptr;
     if (!error.empty()) return error;

@@ -112,7 +112,7 @@ void poison(void* buffers[], bool gpu) {
 std::string run_kernel_on_cpu(const TaskArg& arg, void* const* operands) {
     if (take_failure()) return "fails, as NNLUA_FAIL_KERNEL asks";
     std::string error;
-    arg.kernel->cpu(KernelCall{operands, arg.params, arg.dtype, nullptr, &error});
+    arg.kernel->on(Device::cpu)(KernelCall{operands, arg.params, arg.dtype, nullptr, &error});
     return error;
 }
 
@@ -183,9 +183,9 @@ starpu_codelet* codelet_of(const Kernel* kernel) {
     codelet->name = kernel->name.c_str();
     codelet->model = cost_model();
     codelet->nbuffers = STARPU_VARIABLE_NBUFFERS;
-    if (kernel->cpu) codelet->cpu_funcs[0] = run_on_cpu;
+    if (kernel->on(Device::cpu)) codelet->cpu_funcs[0] = run_on_cpu;
 #if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
-    if (kernel->cuda) {
+    if (kernel->on(Device::cuda)) {
         codelet->cuda_funcs[0] = run_on_cuda;
         codelet->cuda_flags[0] = STARPU_CUDA_ASYNC;
     }

@@ -74,7 +74,8 @@ double call_once(const Task& task, Scratch& scratch) {
         if (task.arg.buffer_of[i] >= 0) operands[i] = handles[task.arg.buffer_of[i]];
     std::string error;
     const double start = now();
-    task.arg.kernel->cpu(KernelCall{operands, task.arg.params, task.arg.dtype, nullptr, &error});
+    task.arg.kernel->on(Device::cpu)(
+        KernelCall{operands, task.arg.params, task.arg.dtype, nullptr, &error});
     return error.empty() ? now() - start : -1;
 }
 
@@ -171,8 +172,8 @@ std::vector<const Task*> TaskTimes::candidates(const std::vector<const Task*>& t
     std::map<Key, Kind> kinds;
     for (const Task* task : tasks) {
         const Key key = key_of(*task);
-        if (measured_.count(key) || !task->arg.kernel->cpu || operand_bytes(*task) > room ||
-            guessed_seconds(*task) > longest)
+        if (measured_.count(key) || !task->arg.kernel->on(Device::cpu) ||
+            operand_bytes(*task) > room || guessed_seconds(*task) > longest)
             continue;
         Kind& kind = kinds[key];
         kind.task = task;

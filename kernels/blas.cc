@@ -25,16 +25,6 @@ struct Library {
     std::string description;
 };
 
-// The kernel family for this CPU, or nullptr to let OpenBLAS choose. Cooperlake's sgemm is
-// SkylakeX's (measured equal); only its bf16 differs.
-const char* core_family() {
-#if defined(__x86_64__)
-    if (machine_isa() == Isa::avx512) return "SkylakeX";
-    if (machine_isa() == Isa::avx2) return __builtin_cpu_is("amd") ? "Zen" : "Haswell";
-#endif
-    return nullptr;
-}
-
 // Sets a variable for as long as the library reads its environment, unless the user has set it.
 class TemporaryEnv {
 public:
@@ -75,7 +65,7 @@ std::string describe(void* handle) {
 
 Library open_library() {
     const bool chosen_by_user = std::getenv("OPENBLAS_CORETYPE");
-    const TemporaryEnv family("OPENBLAS_CORETYPE", core_family());
+    const TemporaryEnv family("OPENBLAS_CORETYPE", cpu_target().openblas);
     const TemporaryEnv threads("OPENBLAS_NUM_THREADS", "1");
     void* handle = open_shared_object();
     // StarPU's workers are the threads. This also holds where somebody loaded the library before.

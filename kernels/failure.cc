@@ -14,7 +14,7 @@
 namespace nn {
 namespace {
 
-struct Plan {
+struct Injected {
     std::string kernel;
     long call = 0;        // 0: none
     double seconds = -1;  // how long the call stalls instead of failing; -1: it fails
@@ -22,37 +22,38 @@ struct Plan {
 };
 
 // The part behind the second colon; false where it is none.
-bool parse_kind(const char* text, Plan* plan) {
+bool parse_kind(const char* text, Injected* injected) {
     char* end = nullptr;
     if (std::strcmp(text, "hang") == 0) {
-        plan->seconds = HUGE_VAL;
+        injected->seconds = HUGE_VAL;
         return true;
     }
     if (std::strncmp(text, "status:", 7) == 0) {
-        plan->status = std::strtol(text + 7, &end, 10);
-        return plan->status >= 1 && !*end;
+        injected->status = std::strtol(text + 7, &end, 10);
+        return injected->status >= 1 && !*end;
     }
-    plan->seconds = std::strtod(text, &end);
-    return plan->seconds >= 0 && end != text && !*end;
+    injected->seconds = std::strtod(text, &end);
+    return injected->seconds >= 0 && end != text && !*end;
 }
 
-Plan parse(const char* text) {
+Injected parse(const char* text) {
     if (!text || !*text) return {};
     const char* colon = std::strchr(text, ':');
-    Plan plan;
-    plan.kernel = colon ? std::string(text, colon) : text;
-    plan.call = colon ? std::atol(colon + 1) : 1;
+    Injected injected;
+    injected.kernel = colon ? std::string(text, colon) : text;
+    injected.call = colon ? std::atol(colon + 1) : 1;
     const char* kind = colon ? std::strchr(colon + 1, ':') : nullptr;
-    if (plan.call < 1 || !find_kernel(plan.kernel) || (kind && !parse_kind(kind + 1, &plan)))
+    if (injected.call < 1 || !find_kernel(injected.kernel) ||
+        (kind && !parse_kind(kind + 1, &injected)))
         throw std::runtime_error("NNLUA_FAIL_KERNEL is '" + std::string(text) +
                                  "'; the name of a kernel and which call, like gemm:3, is needed, "
                                  "for a stall with :hang or :SECONDS behind");
-    return plan;
+    return injected;
 }
 
-Plan& plan() {
-    static Plan planned = parse(std::getenv("NNLUA_FAIL_KERNEL"));
-    return planned;
+Injected& injected_failure() {
+    static Injected injected = parse(std::getenv("NNLUA_FAIL_KERNEL"));
+    return injected;
 }
 
 std::atomic<long> calls{0};
@@ -60,19 +61,19 @@ thread_local long due = 0;  // the failure is the status asked for after so many
 
 }  // namespace
 
-void plan_failure(const char* text) {
-    plan() = parse(text);
+void inject_failure(const char* text) {
+    injected_failure() = parse(text);
     calls = 0;
 }
 
 void announce_call(const char* kernel) {
-    const Plan& planned = plan();
-    const bool now = planned.call > 0 && planned.kernel == kernel && ++calls == planned.call;
-    due = now && planned.seconds < 0 ? planned.status : 0;
-    if (!now || planned.seconds < 0) return;
+    const Injected& injected = injected_failure();
+    const bool now = injected.call > 0 && injected.kernel == kernel && ++calls == injected.call;
+    due = now && injected.seconds < 0 ? injected.status : 0;
+    if (!now || injected.seconds < 0) return;
     using Clock = std::chrono::steady_clock;
     const auto start = Clock::now();
-    while (std::chrono::duration<double>(Clock::now() - start).count() < planned.seconds)
+    while (std::chrono::duration<double>(Clock::now() - start).count() < injected.seconds)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 

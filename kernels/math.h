@@ -10,11 +10,11 @@
 
 #include "kernels/philox.h"  // NN_HD
 
-#ifndef NN_ISA
-#define NN_ISA baseline
+#ifndef NN_TARGET
+#define NN_TARGET baseline
 #endif
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 NN_HD static inline uint32_t bits_of(float x) {
     uint32_t u;
@@ -319,4 +319,4 @@ NN_HD static inline void box_muller(uint32_t word0, uint32_t word1, T* z0, T* z1
 }
 
 }  // namespace math
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -4,10 +4,10 @@
 #pragma once
 #include <type_traits>
 
-#include "kernels/kernel.h"
 #include "kernels/math.h"
+#include "kernels/registry.h"
 
-namespace nn::NN_ISA::pointwise {
+namespace nn::NN_TARGET::pointwise {
 using namespace math;
 
 // name_op::value is f; name_op::slope, or slope_a and slope_b, are its derivatives.
@@ -101,46 +101,46 @@ struct Source {
 };
 // A call with its axes merged as far as all operands allow; axis ndim - 1, the row, is contiguous
 // in the output.
-struct Plan {
+struct Layout {
     int ndim, count;
     Dtype out;
     int64_t extent[8], total;
     Source source[4];
 };
 
-static inline bool mergeable(const Plan& plan, int axis, const nn_pointwise_params& p,
+static inline bool mergeable(const Layout& layout, int axis, const nn_pointwise_params& p,
                              int64_t next) {
-    for (int k = 0; k < plan.count; ++k)
-        if (plan.source[k].stride[axis] != p.stride[k][next] * p.extent[next]) return false;
+    for (int k = 0; k < layout.count; ++k)
+        if (layout.source[k].stride[axis] != p.stride[k][next] * p.extent[next]) return false;
     return true;
 }
 
-static inline void merge_axes(Plan& plan, const nn_pointwise_params& p) {
-    plan.ndim = plan.total = 1;
-    plan.extent[0] = 1;
+static inline void merge_axes(Layout& layout, const nn_pointwise_params& p) {
+    layout.ndim = layout.total = 1;
+    layout.extent[0] = 1;
     for (int64_t axis = 0; axis < p.ndim; ++axis) {
-        plan.total *= p.extent[axis];
+        layout.total *= p.extent[axis];
         if (p.extent[axis] == 1) continue;
-        int into = plan.ndim - 1;
-        if (plan.extent[into] == 1 || mergeable(plan, into, p, axis))
-            plan.extent[into] *= p.extent[axis];
+        int into = layout.ndim - 1;
+        if (layout.extent[into] == 1 || mergeable(layout, into, p, axis))
+            layout.extent[into] *= p.extent[axis];
         else
-            plan.extent[into = plan.ndim++] = p.extent[axis];
-        for (int k = 0; k < plan.count; ++k) plan.source[k].stride[into] = p.stride[k][axis];
+            layout.extent[into = layout.ndim++] = p.extent[axis];
+        for (int k = 0; k < layout.count; ++k) layout.source[k].stride[into] = p.stride[k][axis];
     }
 }
 
 // False, with the failure noted, when the form does not take the call's dtype or misses an operand.
-template <class Form, bool integers> bool make_plan(const KernelCall& call, Plan& plan) {
+template <class Form, bool integers> bool make_layout(const KernelCall& call, Layout& layout) {
     const auto& p = call.get<nn_pointwise_params>();
     if (!integers && !is_float(call.dtype)) {
         call.fail("takes f32, f64 or bf16, not %s", dtype_name(call.dtype));
         return false;
     }
-    plan.count = Form::count;
+    layout.count = Form::count;
     for (int k = 0; k < Form::count; ++k) {
         const bool constant = (p.scalar_mask >> k & 1) || !(Form::needed >> k & 1);
-        Source& source = plan.source[k];
+        Source& source = layout.source[k];
         source = {constant ? nullptr : call.operand<const char>(k + 1),
                   p.scalar[k],
                   Form::condition && k == 0 ? Dtype::boolean : call.dtype,
@@ -150,10 +150,34 @@ template <class Form, bool integers> bool make_plan(const KernelCall& call, Plan
             return false;
         }
     }
-    merge_axes(plan, p);
+    merge_axes(layout, p);
     const bool predicate = std::is_same_v<decltype(Form::apply(1.0, 1.0, 1.0, 1.0)), bool>;
-    plan.out = predicate ? Dtype::boolean : call.dtype;
+    layout.out = predicate ? Dtype::boolean : call.dtype;
     return true;
 }
 
-}  // namespace nn::NN_ISA::pointwise
+namespace {
+
+// Runs a form over a layout, computing in T. The including file defines it for its target.
+template <class Form, class T> void compute(const KernelCall& call, const Layout& layout);
+
+template <class Form, bool integers> void kernel(const KernelCall& call) {
+    Layout layout;
+    if (!make_layout<Form, integers>(call, layout)) return;
+    if (call.dtype == Dtype::f64) return compute<Form, double>(call, layout);
+    if (is_float(call.dtype)) return compute<Form, float>(call, layout);
+    if constexpr (integers) compute<Form, int64_t>(call, layout);
+}
+
+constexpr char names[] =
+#define NN_POINTWISE(name, ...) #name ","
+#include "kernels/pointwise_kernels.inc"
+    ;
+constexpr KernelFn implemented[] = {
+#define NN_POINTWISE(name, operands, dtypes, ...) &kernel<__VA_ARGS__, dtypes>,
+#include "kernels/pointwise_kernels.inc"
+};
+const ImplementationRegistrar registrar(NN_TEXT_OF(NN_TARGET), names, implemented);
+
+}  // namespace
+}  // namespace nn::NN_TARGET::pointwise

@@ -2,7 +2,7 @@
 // rescale what earlier keys gave (Milakov and Gimelshein, arXiv:1805.02867).
 #include "kernels/cpu/attention.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class T> struct Forward {
@@ -161,7 +161,7 @@ void attention(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(attention, "o:w acc:rw? stats:rw qkv_q:r qkv_k:r", nn_attention_params);
+NN_IMPLEMENT(attention);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -10,7 +10,7 @@
 #include "kernels/cpu/row.h"
 #include "kernels/philox.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr int64_t query_block = 64, max_key_block = 128;
@@ -111,4 +111,4 @@ void dropout_mask(const Tile& tile, const Block& at, uint8_t* keep) {
 }
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -2,7 +2,7 @@
 // from their logarithm (Dao et al., arXiv:2205.14135).
 #include "kernels/cpu/attention.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class T> struct Backward {
@@ -139,8 +139,7 @@ void attention_backward(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(attention_backward, "dqkv_q:rw dqkv_k:rw qkv_q:r qkv_k:r o:r do:r stats:r",
-          nn_attention_params);
+NN_IMPLEMENT(attention_backward);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

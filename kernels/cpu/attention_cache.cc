@@ -2,7 +2,7 @@
 // by reading the cache, which lies contiguous for each head.
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 // Where the new tokens of sequence b begin in the cache; -1, and the call fails, where they do not
@@ -89,8 +89,7 @@ void attention_cached(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(cache_write, "cache:rw qkv:r start:r", nn_cache_params);
-NN_KERNEL(attention_cached, "cache:rw qkv:r start:r o:w", nn_cache_params);
+NN_IMPLEMENT(cache_write, attention_cached);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -4,20 +4,20 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/copy_plan.h"
+#include "kernels/copy_loop.h"
 #include "kernels/cpu/cpu.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 // Calls f(src offset, dst offset) for every index of the first `ndim` axes.
-template <class F> void each_index(const CopyPlan& plan, int ndim, F f) {
+template <class F> void each_index(const CopyLoop& loop, int ndim, F f) {
     int64_t index[8] = {}, src = 0, dst = 0;
     for (;;) {
         f(src, dst);
         int d = ndim - 1;
         for (; d >= 0; --d) {
-            const CopyAxis& axis = plan.axis[d];
+            const CopyAxis& axis = loop.axis[d];
             src += axis.src_stride;
             dst += axis.dst_stride;
             if (++index[d] < axis.extent) break;
@@ -87,24 +87,24 @@ void transpose(T* dst, const T* src, const CopyAxis& i_axis, const CopyAxis& j_a
 template <class T> void copy_elements(const nn_copy_params& p, T* dst, const T* src) {
     for (int64_t d = 0; d < p.ndim; ++d)
         if (p.extent[d] == 0) return;
-    CopyPlan plan = make_copy_plan(p);
+    CopyLoop loop = make_copy_loop(p);
     dst += p.dst_offset;
     src += p.src_offset;
-    if (plan.ndim == 0) {
+    if (loop.ndim == 0) {
         *dst = *src;
         return;
     }
-    const int row = plan.ndim - 1;
+    const int row = loop.ndim - 1;
     int contiguous = row;  // the axis contiguous in src
     for (int d = 0; d < row; ++d)
-        if (plan.axis[d].src_stride == 1) contiguous = d;
-    if (contiguous == row || plan.axis[row].src_stride == 1 || plan.axis[row].dst_stride != 1) {
-        each_index(plan, row,
-                   [&](int64_t s, int64_t d) { copy_row(dst + d, src + s, plan.axis[row]); });
+        if (loop.axis[d].src_stride == 1) contiguous = d;
+    if (contiguous == row || loop.axis[row].src_stride == 1 || loop.axis[row].dst_stride != 1) {
+        each_index(loop, row,
+                   [&](int64_t s, int64_t d) { copy_row(dst + d, src + s, loop.axis[row]); });
     } else {
-        std::swap(plan.axis[contiguous], plan.axis[row - 1]);
-        each_index(plan, row - 1, [&](int64_t s, int64_t d) {
-            transpose(dst + d, src + s, plan.axis[row - 1], plan.axis[row]);
+        std::swap(loop.axis[contiguous], loop.axis[row - 1]);
+        each_index(loop, row - 1, [&](int64_t s, int64_t d) {
+            transpose(dst + d, src + s, loop.axis[row - 1], loop.axis[row]);
         });
     }
 }
@@ -123,7 +123,7 @@ void copy(const KernelCall& call) {
     }
 }
 
-NN_KERNEL(copy, "dst:rw src:r", nn_copy_params);
+NN_IMPLEMENT(copy);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,5 +1,5 @@
-// What every CPU kernel file shares. Each file is compiled once per instruction set (NN_ISA is
-// baseline, avx2 or avx512) with everything in namespace nn::NN_ISA, so that no inline function
+// What every CPU kernel file shares. Each file is compiled once per instruction set (NN_TARGET is
+// baseline, avx2 or avx512) with everything in namespace nn::NN_TARGET, so that no inline function
 // built for one CPU is linked into the code for another. Loops are written for the compiler's
 // vectoriser (`#pragma omp simd`), never with intrinsics.
 #pragma once
@@ -8,14 +8,14 @@
 #include <limits>
 
 #include "kernels/blas.h"
-#include "kernels/kernel.h"
-#include "kernels/math.h"  // fast_exp and the other elementary functions
+#include "kernels/math.h"
+#include "kernels/registry.h"
 
-#ifndef NN_ISA
-#define NN_ISA baseline
+#ifndef NN_TARGET
+#define NN_TARGET baseline
 #endif
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 // Storage only: arithmetic happens in float. Rounds to nearest even, keeps NaN.
 struct bf16 {
@@ -72,4 +72,4 @@ template <class F> void visit_index(Dtype dtype, F f) {
     return dtype == Dtype::i32 ? f(int32_t()) : f(int64_t());
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

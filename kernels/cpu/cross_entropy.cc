@@ -3,7 +3,7 @@
 // whose target is ignore_index do not count.
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class F> void visit_targets(const KernelCall& call, int operand, F f) {
@@ -109,10 +109,7 @@ void ce_grad(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(ce_count, "count:rw targets:r", nn_cross_entropy_params);
-NN_KERNEL(ce_stats, "stats:rw logits:r targets:r", nn_cross_entropy_params);
-NN_KERNEL(ce_loss, "loss:rw stats:r targets:r", nn_cross_entropy_params);
-NN_KERNEL(ce_grad, "dlogits:w logits:r stats:r targets:r count:r", nn_cross_entropy_params);
+NN_IMPLEMENT(ce_count, ce_stats, ce_loss, ce_grad);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class From, class A> void add_row(const From* x, int64_t n, A* y) {
@@ -81,9 +81,7 @@ void positions_backward(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(embedding, "y:rw tokens:r positions:r? ids:r", nn_embedding_params);
-NN_KERNEL(embedding_backward, "dtokens:rw ids:r dy:r", nn_embedding_params);
-NN_KERNEL(positions_backward, "dpositions:rw dy:r", nn_embedding_params);
+NN_IMPLEMENT(embedding, embedding_backward, positions_backward);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

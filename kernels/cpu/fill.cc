@@ -3,7 +3,7 @@
 // bool is x != 0.
 #include "kernels/cpu/cpu.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class To, class From> To convert(From x) {
@@ -67,9 +67,7 @@ void cast(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(fill, "y:w", nn_fill_params);
-NN_KERNEL(arange, "y:w", nn_arange_params);
-NN_KERNEL(cast, "y:w x:r", nn_cast_params);
+NN_IMPLEMENT(fill, arange, cast);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/cpu.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class I> bool in_range(const KernelCall& call, I index, int64_t n) {
@@ -85,8 +85,7 @@ void scatter_add(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(gather, "y:w x:r index:r", nn_gather_params);
-NN_KERNEL(scatter_add, "dx:rw dy:r index:r", nn_gather_params);
+NN_IMPLEMENT(gather, scatter_add);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

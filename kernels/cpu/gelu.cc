@@ -2,7 +2,7 @@
 // gradient. column_sum is the bias gradient of a linear layer without GELU.
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 // dpre, dy, pre: (rows, cols); dbias: (cols) or null.
@@ -57,8 +57,7 @@ void column_sum(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(gelu_bias_backward, "dpre:w dbias:rw? dy:r pre:r", nn_gelu_bias_backward_params);
-NN_KERNEL(column_sum, "y:rw x:r", nn_column_sum_params);
+NN_IMPLEMENT(gelu_bias_backward, column_sum);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 // One matrix of the batch. aux is what GELU is applied to: epilogue 2 writes it, 3 reads it. bias,
@@ -209,8 +209,7 @@ void gemm_dgelu(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(gemm, "c:rw a:r b:r bias:r? aux:w?", nn_gemm_params);
-NN_KERNEL(gemm_dgelu, "c:rw a:r b:r sums:w? pre:r", nn_gemm_params);
+NN_IMPLEMENT(gemm, gemm_dgelu);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -2,7 +2,7 @@
 // block, and its gradient with the residual's own: each reads and writes every activation once.
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 // The operands of the forward pass; s, r and bias may be null. stats: (rows, 2), mean and
@@ -138,9 +138,7 @@ void layernorm_backward(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(layernorm, "y:w s:w? stats:w x:r r:r? weight:r bias:r?", nn_layernorm_params);
-NN_KERNEL(layernorm_backward, "dx:w dweight:rw dbias:rw? dy:r s:r stats:r weight:r ds:r?",
-          nn_layernorm_params);
+NN_IMPLEMENT(layernorm, layernorm_backward);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -4,7 +4,7 @@
 #include "kernels/cpu/random.h"
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 // What gradients are multiplied with, as torch.nn.utils.clip_grad_norm_ does; NaN stays NaN.
@@ -158,9 +158,16 @@ void sumsq(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(adamw, "param:rw m:rw v:rw grad:r norm:r? master:rw?", nn_adamw_params);
-NN_KERNEL(sgd, "param:rw momentum:rw? grad:r norm:r?", nn_sgd_params);
-NN_KERNEL(sumsq, "acc:rw x:r", nn_sumsq_params);
+// y = (first ? 0 : y) + the scalars given, then the square root if p.sqrt.
+void sum_scalars(const KernelCall& call) {
+    const auto& p = call.get<nn_sum_scalars_params>();
+    double* y = call.operand<double>(0);
+    double sum = p.first ? 0 : *y;
+    for (int i = 1; i <= p.count; ++i) sum += *call.operand<double>(i);
+    *y = p.sqrt ? std::sqrt(sum) : sum;
+}
+
+NN_IMPLEMENT(adamw, sgd, sumsq, sum_scalars);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

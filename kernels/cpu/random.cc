@@ -1,7 +1,7 @@
 // Random tiles and dropout, from the numbers of kernels/cpu/random.h.
 #include "kernels/cpu/random.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 void random_uniform(const KernelCall& call) {
@@ -54,9 +54,7 @@ void dropout(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(random_uniform, "y:w", nn_random_params);
-NN_KERNEL(random_normal, "y:w", nn_random_params);
-NN_KERNEL(dropout, "y:w x:r", nn_random_params);
+NN_IMPLEMENT(random_uniform, random_normal, dropout);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

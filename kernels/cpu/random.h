@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/cpu.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr int64_t batch = 256;  // Philox blocks made at a time
@@ -53,4 +53,4 @@ template <class F> void each_run(const nn_random_params& p, F f) {
 }
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/cpu.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr int64_t lanes = 64;      // partial results of a contiguous row
@@ -209,8 +209,7 @@ void argreduce(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(reduce, "y:rw x:r", nn_reduce_params);
-NN_KERNEL(argreduce, "index:rw value:rw x:r", nn_argreduce_params);
+NN_IMPLEMENT(reduce, argreduce);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

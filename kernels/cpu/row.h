@@ -8,7 +8,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/team.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 // Memory of one thread that grows to the largest size asked for and is kept. Its contents are
 // undefined. A std::vector would not do: its functions are shared by all instruction sets,
@@ -130,4 +130,4 @@ template <class F> static inline void split(int64_t length, F body) {
     team::split(length, call, &body);
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -3,7 +3,7 @@
 // row of -inf has softmax NaN and logsumexp -inf.
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class T> void softmax_row(T* y, const T* x, int64_t n, Acc<T>* e) {
@@ -93,11 +93,7 @@ void logsumexp(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(softmax, "y:w x:r", nn_rows_params);
-NN_KERNEL(softmax_backward, "dx:w dy:r y:r", nn_rows_params);
-NN_KERNEL(log_softmax, "y:w x:r", nn_rows_params);
-NN_KERNEL(log_softmax_backward, "dx:w dy:r y:r", nn_rows_params);
-NN_KERNEL(logsumexp, "y:w x:r", nn_rows_params);
+NN_IMPLEMENT(softmax, softmax_backward, log_softmax, log_softmax_backward, logsumexp);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -4,7 +4,7 @@
 // to one warp and has a fixed order.
 #include "kernels/cuda/attention.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 128;
@@ -221,9 +221,7 @@ void attention_backward(const KernelCall& call) {
     visit_float(call.dtype, [&](auto* null) { run_backward<Pointee<decltype(null)>>(call); });
 }
 
-NN_CUDA_KERNEL(attention, "o:w acc:rw? stats:rw qkv_q:r qkv_k:r", nn_attention_params);
-NN_CUDA_KERNEL(attention_backward, "dqkv_q:rw dqkv_k:rw qkv_q:r qkv_k:r o:r do:r stats:r",
-               nn_attention_params);
+NN_IMPLEMENT(attention, attention_backward);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

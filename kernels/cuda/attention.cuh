@@ -4,7 +4,7 @@
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 // Have cuDNN do it, or launch the tensor-core kernels; false where the call is none of theirs.
 // delta: rowsum(do o), (batch, heads, q_len).
@@ -75,4 +75,4 @@ inline Tile tile_of(const KernelCall& call) {
 }
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -4,7 +4,7 @@
 // end. (To be measured: cutting long caches over several blocks.)
 #include "kernels/cuda/cuda.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 128;
@@ -156,8 +156,7 @@ void attention_cached(const KernelCall& call) {
     });
 }
 
-NN_CUDA_KERNEL(cache_write, "cache:rw qkv:r start:r", nn_cache_params);
-NN_CUDA_KERNEL(attention_cached, "cache:rw qkv:r start:r o:w", nn_cache_params);
+NN_IMPLEMENT(cache_write, attention_cached);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

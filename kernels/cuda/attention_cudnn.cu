@@ -16,7 +16,7 @@
 
 #include "kernels/cuda/attention_graph.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
@@ -309,11 +309,11 @@ std::string cudnn_description() {
     }
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET
 
 #else
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 namespace {
 bool run(const KernelCall&, bool) { return false; }
@@ -322,11 +322,11 @@ void* open_cudnn() { return nullptr; }
 void close_cudnn(void*) {}
 std::string cudnn_description() { return "this nnlua was built without cuDNN's headers"; }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET
 
 #endif
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 bool all_aligned(const KernelCall& call, std::initializer_list<int> operands) {
@@ -357,4 +357,4 @@ bool attention_cudnn(const KernelCall& call, bool backward) {
     return true;
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -4,7 +4,7 @@
 #if defined(NN_CUDNN)
 #include "kernels/cuda/attention_graph.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 // From 9.16 on, lengths that 128 does not divide need no padding mask in the backward pass.
@@ -121,5 +121,5 @@ CudnnPlan attention_plan(const AttentionCase& c, cudnnHandle_t handle,
     return plan;
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET
 #endif

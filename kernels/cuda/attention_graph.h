@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/cudnn.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 // All that a plan depends on. `width` and `out_width` are those of rows of qkv and of o, of which
 // the graph may take some heads only.
@@ -45,4 +45,4 @@ enum AttentionTensor : int64_t {
 CudnnPlan attention_plan(const AttentionCase& c, cudnnHandle_t handle,
                          cudnnBackendDescriptor_t device, CudnnFailure& failure);
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

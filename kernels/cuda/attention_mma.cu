@@ -7,7 +7,7 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/mma.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 128;
@@ -247,4 +247,4 @@ bool attention_mma(const KernelCall& call) {
     return false;
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

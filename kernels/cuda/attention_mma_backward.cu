@@ -10,7 +10,7 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/mma.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 128;
@@ -267,4 +267,4 @@ bool attention_backward_mma(const KernelCall& call, const float* delta) {
     return true;
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

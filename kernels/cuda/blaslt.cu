@@ -4,7 +4,7 @@
 #include "kernels/cuda/blaslt.h"
 #include "kernels/cuda/library.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 BlasLtApi open_library() {
@@ -38,4 +38,4 @@ const BlasLtApi& blaslt() {
     return api;
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

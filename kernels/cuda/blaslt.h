@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 struct BlasLtApi {
     decltype(&cublasLtCreate) create;
@@ -28,4 +28,4 @@ struct BlasLtApi {
 // Opened once; throws std::runtime_error naming what was tried.
 const BlasLtApi& blaslt();
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -4,7 +4,7 @@
 #pragma once
 #include "kernels/cuda/rows.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned column_threads = 256;
@@ -83,4 +83,4 @@ void sum_columns(const KernelCall& call, const Source& source, int64_t rows, int
 }
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -3,7 +3,7 @@
 // A tile of logits is read once by ce_stats, and read and written once by ce_grad.
 #include "kernels/cuda/rows.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
@@ -143,10 +143,7 @@ void ce_grad(const KernelCall& call) {
     });
 }
 
-NN_CUDA_KERNEL(ce_count, "count:rw targets:r", nn_cross_entropy_params);
-NN_CUDA_KERNEL(ce_stats, "stats:rw logits:r targets:r", nn_cross_entropy_params);
-NN_CUDA_KERNEL(ce_loss, "loss:rw stats:r targets:r", nn_cross_entropy_params);
-NN_CUDA_KERNEL(ce_grad, "dlogits:w logits:r stats:r targets:r count:r", nn_cross_entropy_params);
+NN_IMPLEMENT(ce_count, ce_stats, ce_loss, ce_grad);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

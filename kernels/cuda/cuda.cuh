@@ -12,16 +12,10 @@
 #include <cstdio>
 #include <type_traits>
 
-#include "kernels/kernel.h"
 #include "kernels/math.h"
+#include "kernels/registry.h"
 
-#ifndef NN_CUDA_REGISTRAR
-#define NN_CUDA_REGISTRAR ::nn::KernelRegistrar
-#endif
-#define NN_CUDA_KERNEL(name, operands, params) \
-    const NN_CUDA_REGISTRAR registrar_##name(#name, operands, #params, sizeof(params), &name)
-
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 // --- launching ---
@@ -286,4 +280,4 @@ inline unsigned threads_for(int64_t n, int64_t each, unsigned most = 256) {
 }
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -3,7 +3,7 @@
 #include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/library.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 // What was before gives wrong gradients of attention, or none (cudnn-frontend's checks).
@@ -38,5 +38,5 @@ const CudnnApi& cudnn() {
     return api;
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET
 #endif

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 struct CudnnApi {
     decltype(&cudnnCreate) create;
@@ -111,4 +111,4 @@ struct CudnnPlan {
 CudnnPlan make_plan(const Descriptor& graph, cudnnHandle_t handle, cudnnBackendDescriptor_t device,
                     CudnnFailure& failure);
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

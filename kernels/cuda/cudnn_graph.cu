@@ -4,7 +4,7 @@
 #include "kernels/cuda/cudnn.h"
 #include "kernels/kernel.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 bool CudnnFailure::check(cudnnStatus_t now, const char* what) {
     if (take_failure()) now = CUDNN_STATUS_EXECUTION_FAILED;
@@ -251,5 +251,5 @@ CudnnPlan make_plan(const Descriptor& graph, cudnnHandle_t handle, cudnnBackendD
     return {};
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET
 #endif

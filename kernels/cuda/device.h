@@ -4,11 +4,11 @@
 #pragma once
 #include <string>
 
-#ifndef NN_ISA
-#define NN_ISA cuda
+#ifndef NN_TARGET
+#define NN_TARGET cuda
 #endif
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 void* open_blas();  // on the worker's thread, with its device current
 void close_blas(void* blas);
@@ -18,4 +18,4 @@ void* open_cudnn();  // likewise; nullptr where there is none
 void close_cudnn(void* cudnn);
 std::string cudnn_description();  // "cuDNN 9.19.0", or why there is none
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/rows.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
@@ -164,9 +164,7 @@ void positions_backward(const KernelCall& call) {
     });
 }
 
-NN_CUDA_KERNEL(embedding, "y:rw tokens:r positions:r? ids:r", nn_embedding_params);
-NN_CUDA_KERNEL(embedding_backward, "dtokens:rw ids:r dy:r", nn_embedding_params);
-NN_CUDA_KERNEL(positions_backward, "dpositions:rw dy:r", nn_embedding_params);
+NN_IMPLEMENT(embedding, embedding_backward, positions_backward);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/cuda.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
@@ -145,9 +145,7 @@ void cast(const KernelCall& call) {
     launch(call, shape, kernel, y, call.dtype, x, from, p.n);
 }
 
-NN_CUDA_KERNEL(fill, "y:w", nn_fill_params);
-NN_CUDA_KERNEL(arange, "y:w", nn_arange_params);
-NN_CUDA_KERNEL(cast, "y:w x:r", nn_cast_params);
+NN_IMPLEMENT(fill, arange, cast);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

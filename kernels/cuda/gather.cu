@@ -4,7 +4,7 @@
 // atomics, and slow where there are few columns.
 #include "kernels/cuda/cuda.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
@@ -137,8 +137,7 @@ void scatter_add(const KernelCall& call) {
     }
 }
 
-NN_CUDA_KERNEL(gather, "y:w x:r index:r", nn_gather_params);
-NN_CUDA_KERNEL(scatter_add, "dx:rw dy:r index:r", nn_gather_params);
+NN_IMPLEMENT(gather, scatter_add);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -3,7 +3,7 @@
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/gelu.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 // dpre = dy GELU'(pre); its sums over rows are the gradient of the bias.
@@ -56,8 +56,7 @@ void column_sum(const KernelCall& call) {
     });
 }
 
-NN_CUDA_KERNEL(gelu_bias_backward, "dpre:w dbias:rw? dy:r pre:r", nn_gelu_bias_backward_params);
-NN_CUDA_KERNEL(column_sum, "y:rw x:r", nn_column_sum_params);
+NN_IMPLEMENT(gelu_bias_backward, column_sum);
 
 }  // namespace
 
@@ -72,4 +71,4 @@ void gelu_backward(const KernelCall& call, const GeluBackward& g) {
     });
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

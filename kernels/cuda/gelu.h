@@ -3,7 +3,7 @@
 #pragma once
 #include "kernels/kernel.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 // dpre = dy GELU'(pre) for matrices whose rows lie `ld` apart; dpre may be dy. dbias, of the
 // accumulator dtype, = (first) or += the column sums of that; nullptr where they are not wanted.
@@ -16,4 +16,4 @@ struct GeluBackward {
 };
 void gelu_backward(const KernelCall& call, const GeluBackward& g);
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

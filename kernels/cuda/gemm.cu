@@ -14,7 +14,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/gelu.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
@@ -353,8 +353,7 @@ void gemm_dgelu(const KernelCall& call) {
                static_cast<const bf16*>(o.bias), p.n);
 }
 
-NN_CUDA_KERNEL(gemm, "c:rw a:r b:r bias:r? aux:w?", nn_gemm_params);
-NN_CUDA_KERNEL(gemm_dgelu, "c:rw a:r b:r sums:w? pre:r", nn_gemm_params);
+NN_IMPLEMENT(gemm, gemm_dgelu);
 
 }  // namespace
 
@@ -374,4 +373,4 @@ void close_blas(void* blas) {
 
 std::string blas_description() { return blaslt().description; }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/library.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 std::vector<std::string> candidates(const char* variable, const std::string& name) {
@@ -40,4 +40,4 @@ std::string version_text(size_t version) {
            std::to_string(version % 100);
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

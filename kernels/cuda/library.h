@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 // A shared object, from where the loader finds it or beside the CUDA run-time library in use; or
 // from the file that an environment variable names ("none": not at all). Open until the end.
@@ -28,4 +28,4 @@ private:
 // "9.19.0" of 91900.
 std::string version_text(size_t version);
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -8,7 +8,7 @@
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 #ifdef __CUDACC__
@@ -152,4 +152,4 @@ __device__ void accumulate(const float (&x)[depth / 8][4], const SharedRows<dim>
 }
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -3,7 +3,7 @@
 // over parameter, state and gradient. What the operands are stored as is looked up while loading.
 #include "kernels/cuda/random.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
@@ -254,12 +254,7 @@ void sum_scalars(const KernelCall& call) {
     launch(call, {dim3(1), 1}, sum_scalars_kernel, call.operand<double>(0), scalars, p);
 }
 
-NN_CUDA_KERNEL(adamw, "param:rw m:rw v:rw grad:r norm:r? master:rw?", nn_adamw_params);
-NN_CUDA_KERNEL(sgd, "param:rw momentum:rw? grad:r norm:r?", nn_sgd_params);
-NN_CUDA_KERNEL(sumsq, "acc:rw x:r", nn_sumsq_params);
-NN_CUDA_KERNEL(sum_scalars,
-               "y:rw a:r b:r? c:r? d:r? e:r? f:r? g:r? h:r? i:r? j:r? k:r? l:r? m:r? n:r?",
-               nn_sum_scalars_params);
+NN_IMPLEMENT(adamw, sgd, sumsq, sum_scalars);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -2,7 +2,7 @@
 // tile, from whole Philox blocks where these begin and end with it.
 #include "kernels/cuda/random.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
@@ -77,9 +77,7 @@ void dropout(const KernelCall& call) {
     run_random<drop>(call, 1 / (1 - p.a), 0, float(p.a));
 }
 
-NN_CUDA_KERNEL(random_uniform, "y:w", nn_random_params);
-NN_CUDA_KERNEL(random_normal, "y:w", nn_random_params);
-NN_CUDA_KERNEL(dropout, "y:w x:r", nn_random_params);
+NN_IMPLEMENT(random_uniform, random_normal, dropout);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -4,7 +4,7 @@
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 struct Runs {
@@ -89,4 +89,4 @@ private:
 };
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

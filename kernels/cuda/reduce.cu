@@ -4,7 +4,7 @@
 // argmax and argmin, as in PyTorch.
 #include "kernels/cuda/rows.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
@@ -300,8 +300,7 @@ void argreduce(const KernelCall& call) {
     run_search<int64_t>(call);
 }
 
-NN_CUDA_KERNEL(reduce, "y:rw x:r", nn_reduce_params);
-NN_CUDA_KERNEL(argreduce, "index:rw value:rw x:r", nn_argreduce_params);
+NN_IMPLEMENT(reduce, argreduce);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -5,7 +5,7 @@
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 // A number that is known while compiling, as an argument.
@@ -37,4 +37,4 @@ template <class T> Shape rows_shape(int64_t rows, int64_t n, bool packed) {
 }
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

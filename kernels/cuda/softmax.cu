@@ -3,7 +3,7 @@
 // Infinities and NaN behave as in PyTorch.
 #include "kernels/cuda/rows.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class T> __device__ Acc<T> row_max(const T* x, int64_t n, bool packed) {
@@ -151,11 +151,7 @@ void logsumexp(const KernelCall& call) {
     });
 }
 
-NN_CUDA_KERNEL(softmax, "y:w x:r", nn_rows_params);
-NN_CUDA_KERNEL(softmax_backward, "dx:w dy:r y:r", nn_rows_params);
-NN_CUDA_KERNEL(log_softmax, "y:w x:r", nn_rows_params);
-NN_CUDA_KERNEL(log_softmax_backward, "dx:w dy:r y:r", nn_rows_params);
-NN_CUDA_KERNEL(logsumexp, "y:w x:r", nn_rows_params);
+NN_IMPLEMENT(softmax, softmax_backward, log_softmax, log_softmax_backward, logsumexp);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -30,7 +30,7 @@ Values after(const Variant& v, const std::string& name, const P& params, std::ve
 template <class P>
 void check_same(const Variant& v, const Variant& displaced, const std::string& name,
                 const P& params, const std::vector<Tile>& tiles, double tolerance = 0) {
-    const Variant cpu{machine_isa(), v.dtype};
+    const Variant cpu{&cpu_target(), v.dtype};
     const Values want = after(v, name, params, tiles);
     check_close(name + ", displaced", after(displaced, name, params, tiles), want, tolerance);
     check_close(name + ", on a CPU", after(cpu, name, params, tiles), want, 4 * v.eps() + 4e-6);
@@ -161,7 +161,7 @@ TEST_CASE("attention over a cache gives on CUDA devices what it gives on a CPU")
                     CHECK(run(by, "attention_cached", p, {&held, &in, &at, &o}) == "");
                     return std::pair{held.values(), o.values()};
                 };
-                const auto [held, o] = attended({machine_isa(), v.dtype});
+                const auto [held, o] = attended({&cpu_target(), v.dtype});
                 for (const Variant& by : {v, displaced}) {
                     const auto [got_held, got_o] = attended(by);
                     check_close("cache", got_held, held, 0);

@@ -228,7 +228,7 @@ TEST_CASE("attention by tensor cores agrees for tiles, shared heads and dropout"
 }
 
 namespace {
-Variant emulated_bf16() { return {Isa::baseline, Dtype::bf16, emulated_device()}; }
+Variant emulated_bf16() { return {find_target("emulated"), Dtype::bf16, emulated_device()}; }
 void skip() { std::puts("skipped: this build has no emulated device"); }
 }  // namespace
 
@@ -277,10 +277,10 @@ TEST_CASE("each status of cuDNN that fails is one error, and attention is tried 
         backward{&dqkv, &dqkv, &qkv, &qkv, &o, &dout, &stats};
     const auto failing = [&](const std::string& plan, const nn_attention_params& p,
                              const char* name, const std::vector<Tile*>& operands) {
-        plan_failure((std::string(name) + ":1:status:" + plan).c_str());
+        inject_failure((std::string(name) + ":1:status:" + plan).c_str());
         announce_call(name);
         const std::string error = run(emulated, name, p, operands);
-        plan_failure("");
+        inject_failure("");
         take_failure();
         return error;
     };
@@ -310,7 +310,7 @@ TEST_CASE("attention that is asked of cuDNN where there is none is an error") {
     if (!emulated.cuda) return skip();
     CudaDevice without = *emulated.cuda;
     without.gpu.cudnn = nullptr;
-    const Variant v{Isa::baseline, Dtype::bf16, &without};
+    const Variant v{emulated.target, Dtype::bf16, &without};
     Random random(10);
     const Shape s{1, 1, 1, 64, 5, true, 0, nn_attention_cudnn};
     Tile qkv = v.tile(random.values(s.len * s.width())), o = v.output(size_t(s.len * s.dim)),
@@ -331,7 +331,7 @@ TEST_CASE("large scores neither overflow nor lose the rest") {
 
 TEST_CASE("the gradient of attention is that of finite differences") {
     Random random(6);
-    const Variant v{machine_isa(), Dtype::f64};
+    const Variant v{&cpu_target(), Dtype::f64};
     for (double dropout : {0.0, 0.3}) {
         const Shape s{2, 2, 1, 3, 5, true, dropout};
         Values qkv = random.values(s.batch * s.len * s.width());

@@ -96,7 +96,7 @@ TEST_CASE("a copy transposes matrices of any ragged size, also many of them") {
 }
 
 TEST_CASE("a copy broadcasts along source strides of 0 and does nothing for an empty block") {
-    const Variant v{machine_isa(), Dtype::f32};
+    const Variant v{&cpu_target(), Dtype::f32};
     Random random(3);
     nn_copy_params p{};
     p.ndim = 2;

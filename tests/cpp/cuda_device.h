@@ -9,9 +9,8 @@
 namespace nn::test {
 
 struct CudaDevice {
-    const char* name;
-    KernelFn (*kernel)(const std::string& name);  // nullptr where there is none
-    void* (*allocate)(size_t bytes);              // device memory, aligned to 256 bytes
+    const Target* target;
+    void* (*allocate)(size_t bytes);  // device memory, aligned to 256 bytes
     void (*release)(void* memory);
     void (*copy)(void* to, const void* from, size_t bytes);  // between any two memories; waits
     void (*fill)(void* memory, int byte, size_t bytes);

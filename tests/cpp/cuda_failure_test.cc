@@ -13,11 +13,11 @@ namespace {
 template <class P>
 std::string failing(const char* plan, const char* name, const P& params,
                     std::vector<Tile*> operands, Dtype dtype = Dtype::f32) {
-    const Variant cuda{Isa::baseline, dtype, emulated_device()};
-    plan_failure(plan);
+    const Variant cuda{emulated_device()->target, dtype, emulated_device()};
+    inject_failure(plan);
     announce_call(name);
     const std::string error = run(cuda, name, params, operands);
-    plan_failure("");
+    inject_failure("");
     take_failure();
     return error;
 }
@@ -140,12 +140,12 @@ TEST_CASE("every kernel of the CPU has its CUDA form, with the same declaration"
     for (const Kernel* kernel : all_kernels()) {
         if (kernel->name.rfind("test_", 0) == 0) continue;  // made by other tests
         INFO(kernel->name);
-        CHECK(emulated_device()->kernel(kernel->name));
+        CHECK(kernel->on(*emulated_device()->target));
     }
 }
 
 TEST_CASE("a failure on purpose names an existing kernel and a call") {
-    CHECK_THROWS_AS(plan_failure("gem:1"), std::runtime_error);
-    CHECK_THROWS_AS(plan_failure("gemm:0"), std::runtime_error);
-    plan_failure("");
+    CHECK_THROWS_AS(inject_failure("gem:1"), std::runtime_error);
+    CHECK_THROWS_AS(inject_failure("gemm:0"), std::runtime_error);
+    inject_failure("");
 }

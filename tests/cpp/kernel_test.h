@@ -117,14 +117,10 @@ private:
 // One compiled form of the kernels: an instruction set, or the CUDA kernels on a device, and the
 // dtype of the data.
 struct Variant {
-    Isa isa;
+    const Target* target;
     Dtype dtype;
     const CudaDevice* cuda = nullptr;
     size_t displaced = 0;  // by how many elements tiles on the device miss an address of 256 bytes
-    KernelFn of(const Kernel& kernel) const {
-        return cuda ? cuda->kernel(kernel.name) : kernel.by_isa[int(isa)];
-    }
-    const char* name() const { return cuda ? cuda->name : isa_name(isa); }
     Dtype sum() const { return accumulator(dtype); }
     double eps() const { return unit_roundoff(dtype); }      // of outputs
     double sum_eps() const { return unit_roundoff(sum()); }  // of arithmetic and sums
@@ -142,16 +138,17 @@ void each_variant(F f,
     std::vector<Variant> forms;
     const char* set = std::getenv("NNLUA_TEST_DEVICES");
     const std::string only = set ? set : "";
-    for (int isa = 0; only.empty() && isa <= int(machine_isa()); ++isa)
-        forms.push_back({Isa(isa), Dtype::f32});
+    if (only.empty())
+        for (const Target* target : usable_targets(Device::cpu))
+            forms.push_back({target, Dtype::f32});
     for (const CudaDevice* device : cuda_devices())
         if (only.empty() || (only == "emulated") == (device == emulated_device()))
-            forms.push_back({Isa::baseline, Dtype::f32, device});
+            forms.push_back({device->target, Dtype::f32, device});
     if (forms.empty()) FAIL("there is no device for NNLUA_TEST_DEVICES=" << only);
     for (Variant variant : forms)
         for (Dtype dtype : dtypes) {
             variant.dtype = dtype;
-            INFO(variant.name() << ", " << dtype_name(dtype));
+            INFO(variant.target->name << ", " << dtype_name(dtype));
             f(variant);
         }
 }
@@ -221,8 +218,8 @@ std::string run(const Variant& variant, const std::string& name, const P& params
     if (!kernel) FAIL("there is no kernel " << name);
     if (sizeof(P) != kernel->params_size || operands.size() != kernel->operands.size())
         FAIL(name << " is called with the wrong parameters or number of operands");
-    const KernelFn fn = variant.of(*kernel);
-    if (!fn) FAIL(name << " has no variant for " << variant.name());
+    const KernelFn fn = kernel->on(*variant.target);
+    if (!fn) FAIL(name << " is not implemented for " << variant.target->name);
 
     std::vector<void*> pointers;
     std::vector<std::vector<uint8_t>> before;

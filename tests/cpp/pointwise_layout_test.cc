@@ -137,7 +137,7 @@ TEST_CASE("backward kernels take scalars and broadcast operands") {
 }
 
 TEST_CASE("a pointwise kernel says what is wrong with its call") {
-    const Variant f32{machine_isa(), Dtype::f32}, i64{machine_isa(), Dtype::i64};
+    const Variant f32{&cpu_target(), Dtype::f32}, i64{&cpu_target(), Dtype::i64};
     Tile x = f32.tile({1, 2}), y = f32.output(2), n = i64.tile({1, 2}), m = i64.output(2);
     nn_pointwise_params p = shape({2});
     p.stride[0][0] = p.stride[1][0] = 1;
@@ -240,9 +240,9 @@ TEST_CASE("float functions are within a few units in the last place over their w
         {"gelu", gelu, -2, 100, 10},
         {"gelu", gelu, -9, -2, 300},  // the argument's rounding, times an argument of up to 60
     };
-    for (int isa = 0; isa <= int(machine_isa()); ++isa) {
-        const Variant v{Isa(isa), Dtype::f32};
-        INFO(isa_name(v.isa));
+    for (const Target* target : usable_targets(Device::cpu)) {
+        const Variant v{target, Dtype::f32};
+        INFO(target->name);
         Random random(7);
         for (const Row& row : rows) {
             const Tile x = v.tile(random.values(20000, row.lo, row.hi));

@@ -124,7 +124,7 @@ TEST_CASE("random numbers have the moments of their distributions") {
 }
 
 TEST_CASE("neighbours, seeds and counters give uncorrelated numbers") {
-    const Variant v{machine_isa(), Dtype::f32};
+    const Variant v{&cpu_target(), Dtype::f32};
     const int64_t n = 100000;
     nn_random_params p = vector_params(n, 0, 1);
     const Values x = numbers(v, "random_normal", p);

@@ -53,13 +53,6 @@ inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream
 
 namespace nn::test {
 
-// Kernels register here rather than as the CUDA variants of the engine's kernels.
-struct EmulatedRegistrar {
-    EmulatedRegistrar(const char* name, const char* operands, const char* params_type,
-                      size_t params_size, KernelFn fn);
-};
-KernelFn emulated_kernel(const std::string& name);  // nullptr where there is none
-
 // The scheduler of fibers, in emulate.cc.
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, void (*thread)(void*), void* context);
 void block_barrier();
@@ -102,7 +95,6 @@ void async_commit();
 void async_wait(unsigned pending);
 
 }  // namespace nn::test
-#define NN_CUDA_REGISTRAR ::nn::test::EmulatedRegistrar
 
 template <class... P, size_t... i>
 void call_with(void (*kernel)(P...), void** arguments, std::index_sequence<i...>) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <csetjmp>
 #include <cstdio>
-#include <map>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -133,10 +132,8 @@ void run_block() {
     }
 }
 
-std::map<std::string, KernelFn>& kernels() {
-    static std::map<std::string, KernelFn> map;
-    return map;
-}
+// Never chosen: only tests ask for it.
+const Target emulated("emulated", nn::Device::cuda, 0, [] { return false; });
 
 }  // namespace
 
@@ -233,16 +230,6 @@ void emulated_ldmatrix(uint32_t (&r)[4], const void* row, bool transposed) {
         }
         r[block] = uint32_t(two[0]) | uint32_t(two[1]) << 16;
     }
-}
-
-EmulatedRegistrar::EmulatedRegistrar(const char* name, const char*, const char*, size_t,
-                                     KernelFn fn) {
-    kernels()[name] = fn;
-}
-
-KernelFn emulated_kernel(const std::string& name) {
-    const auto it = kernels().find(name);
-    return it == kernels().end() ? nullptr : it->second;
 }
 
 }  // namespace nn::test
