@@ -1,4 +1,4 @@
-// The axes of a block copy as the CPU and CUDA kernels walk through them.
+// The nested loop of a block copy, for the CPU and CUDA kernels.
 #pragma once
 #include "kernels/kernel.h"
 
@@ -7,7 +7,8 @@ namespace nn::NN_TARGET {
 struct CopyAxis {
     int64_t extent, src_stride, dst_stride;
 };
-// Axes from the slowest in dst to the fastest, merged where both sides walk through two as one.
+// Axes from the largest stride in dst to the smallest. Neighbours that are contiguous on both sides
+// are merged.
 struct CopyLoop {
     int ndim = 0;
     CopyAxis axis[8];

@@ -54,6 +54,7 @@ struct KernelCall {
     Fault* fault = nullptr;      // on a GPU; `failed` is 0
 
     template <class T> T* operand(int i) const { return static_cast<T*>(operands[i]); }
+    template <class T> const T* input(int i) const { return operand<const T>(i); }
     template <class P> const P& get() const { return *static_cast<const P*>(params); }
     // Records the first failure (printf style). The kernel then leaves its outputs finite and
     // returns.
@@ -65,21 +66,19 @@ using KernelFn = void (*)(const KernelCall&);
 enum class Device : uint8_t { cpu, cuda, count };
 
 // What implementations are compiled for: an instruction set or a kind of GPU. kernels/targets.cc
-// defines the targets; `name` is also the namespace of their implementations.
+// lists the targets; `name` is also the namespace of their implementations.
 struct Target {
     const char* name;
     Device device;
-    int preference;        // where several targets of a device are usable, the highest is used
-    bool (*usable)();      // whether this machine can run it
-    const char* openblas;  // the OpenBLAS kernels to use with it; nullptr: OpenBLAS chooses
-    Target(const char* name, Device device, int preference, bool (*usable)(),
-           const char* openblas = nullptr);
-    Target(const Target&) = delete;
+    int preference;                  // the usable target of the highest preference is used
+    bool (*usable)();                // whether this machine can run it
+    const char* openblas = nullptr;  // OPENBLAS_CORETYPE to use with it; nullptr: none
 };
+const Target& add_target(const Target& target);      // beside those in targets.cc, for tests
 const Target* find_target(const std::string& name);  // nullptr if there is none
-// From the lowest to the highest preference. NNLUA_ISA=baseline|avx2|avx512 sets the last CPU one.
+// In the order of preference, the best last. NNLUA_ISA names a CPU target to end with.
 std::vector<const Target*> usable_targets(Device device);
-const Target& cpu_target();  // the best usable one
+const Target& cpu_target();  // the last of them
 
 enum class Mode : uint8_t { read, write, read_write };
 enum class Bound : uint8_t { memory, products };  // products: by the rate of matrix products
@@ -105,8 +104,7 @@ struct Kernel {
     std::vector<Implementation> implementations;
     KernelFn best[int(Device::count)];
 
-    // The implementation for the best usable target of a device, or for one target; nullptr if
-    // there is none.
+    // The implementation for the best usable target of a device, or for one target, or nullptr.
     KernelFn on(Device device) const { return best[int(device)]; }
     KernelFn on(const Target& target) const;
     bool allows_tf32(const void* params) const;  // for f32 operands

@@ -1,6 +1,7 @@
-// What the CPU and CUDA kernels of kernels/pointwise.inc share: the arithmetic of each op as a
-// functor, compiled by both from the same text; the forms in which a kernel calls it; and the
-// merging of axes. Everything is computed in T = float, double or int64_t.
+// The part of the pointwise kernels that CPU and CUDA share: the arithmetic of each op of
+// kernels/pointwise.inc as a functor, the forms that apply it to operands, the merging of axes, and
+// the registration. T, the type computed in, is float, double or int64_t. The one file of a target
+// that includes this defines compute().
 #pragma once
 #include <type_traits>
 
@@ -10,7 +11,7 @@
 namespace nn::NN_TARGET::pointwise {
 using namespace math;
 
-// name_op::value is f; name_op::slope, or slope_a and slope_b, are its derivatives.
+// name_op::value is f; slope, or slope_a and slope_b, are its derivatives.
 #define NN_FUNCTION(name, result, expression, ...) \
     template <class T> NN_HD static result name(__VA_ARGS__) { return expression; }
 #define NN_UNUSED [[maybe_unused]]
@@ -45,8 +46,8 @@ using namespace math;
 #undef NN_FUNCTION
 #undef NN_UNUSED
 
-// A form is how a kernel uses a functor: `count` operands follow the output, of which apply() reads
-// those whose bit is set in `needed`; the first is a bool whatever the call's dtype if `condition`.
+// A form applies a functor to operands: `count` operands follow the output, and apply() reads those
+// whose bit is set in `needed`. If `condition`, the first is a bool, whatever the call's dtype.
 template <class Op> struct Unary {
     static constexpr int count = 1, needed = 1;
     static constexpr bool condition = false;
@@ -86,21 +87,21 @@ constexpr int needs_mask(const char* names, const char* needs) {
     return mask;
 }
 
-constexpr bool ANY = true, FLOATS = false;  // the dtypes column: whether integers are allowed
+constexpr bool ANY = true, FLOATS = false;  // the dtypes column: are integers allowed?
 
-// The dtype whose elements are used without conversion when computing in T.
+// The dtype whose elements are of type T.
 template <class T> constexpr Dtype computed = Dtype::i64;
 template <> constexpr Dtype computed<float> = Dtype::f32;
 template <> constexpr Dtype computed<double> = Dtype::f64;
 
 struct Source {
-    const char* data;  // nullptr where `scalar` stands for the operand
+    const char* data;  // nullptr: `scalar` replaces the operand
     double scalar;
     Dtype dtype;
     int64_t stride[8];
 };
-// A call with its axes merged as far as all operands allow; axis ndim - 1, the row, is contiguous
-// in the output.
+// The output and the operands of a call, with axes merged where all operands allow it. The last
+// axis, the row, is contiguous in the output.
 struct Layout {
     int ndim, count;
     Dtype out;
@@ -130,7 +131,7 @@ static inline void merge_axes(Layout& layout, const nn_pointwise_params& p) {
     }
 }
 
-// False, with the failure noted, when the form does not take the call's dtype or misses an operand.
+// False, and the call fails, if the form does not take its dtype or an operand is missing.
 template <class Form, bool integers> bool make_layout(const KernelCall& call, Layout& layout) {
     const auto& p = call.get<nn_pointwise_params>();
     if (!integers && !is_float(call.dtype)) {
@@ -141,12 +142,12 @@ template <class Form, bool integers> bool make_layout(const KernelCall& call, La
     for (int k = 0; k < Form::count; ++k) {
         const bool constant = (p.scalar_mask >> k & 1) || !(Form::needed >> k & 1);
         Source& source = layout.source[k];
-        source = {constant ? nullptr : call.operand<const char>(k + 1),
+        source = {constant ? nullptr : call.input<char>(k + 1),
                   p.scalar[k],
                   Form::condition && k == 0 ? Dtype::boolean : call.dtype,
                   {1}};
         if (!constant && !source.data) {
-            call.fail("operand %d is missing and no scalar stands for it", k + 1);
+            call.fail("operand %d is missing and no scalar replaces it", k + 1);
             return false;
         }
     }
@@ -158,7 +159,7 @@ template <class Form, bool integers> bool make_layout(const KernelCall& call, La
 
 namespace {
 
-// Runs a form over a layout, computing in T. The including file defines it for its target.
+// Applies a form to every element, computing in T.
 template <class Form, class T> void compute(const KernelCall& call, const Layout& layout);
 
 template <class Form, bool integers> void kernel(const KernelCall& call) {

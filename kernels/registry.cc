@@ -37,13 +37,9 @@ std::vector<OperandDecl> parse_operands(const char* text) {
     std::istringstream words(text);
     for (std::string word; words >> word;) {
         const size_t colon = word.find(':');
-        std::string access = word.substr(colon + 1);
-        const bool optional = access.back() == '?';
-        if (optional) access.pop_back();
-        const Mode mode = access == "r"   ? Mode::read
-                          : access == "w" ? Mode::write
-                                          : Mode::read_write;
-        out.push_back({word.substr(0, colon), mode, optional});
+        const bool reads = word[colon + 1] == 'r', writes = word.find('w', colon) != word.npos;
+        const Mode mode = !writes ? Mode::read : reads ? Mode::read_write : Mode::write;
+        out.push_back({word.substr(0, colon), mode, word.back() == '?'});
     }
     return out;
 }

@@ -22,11 +22,11 @@ struct NamedImplementation {
     KernelFn function;
 };
 
-// Joins both lists by name. Throws std::logic_error where they do not fit together.
+// Joins both lists by name. Throws std::logic_error if they contradict each other.
 std::map<std::string, Kernel> link_kernels(const std::vector<Declaration>& declarations,
                                            const std::vector<NamedImplementation>& implementations);
 
-void declare_kernel(const Declaration& declaration);  // beside those in kernels.inc, for tests
+void declare_kernel(const Declaration& declaration);  // beside those of kernels.inc, for tests
 
 // Registers functions, whose names are those of the kernels: "gemm, gemm_dgelu".
 struct ImplementationRegistrar {
@@ -37,8 +37,8 @@ struct ImplementationRegistrar {
 
 #define NN_TEXT(x) #x
 #define NN_TEXT_OF(macro) NN_TEXT(macro)
-// Once in a file, inside namespace nn::NN_TARGET. The list is constant and not a container: code
-// compiled for AVX-512 must not run before main().
+// Once in a file, inside namespace nn::NN_TARGET. Initialisers run on every CPU, whatever they are
+// compiled for, so these only pass pointers.
 #define NN_IMPLEMENT(...)                                   \
     constexpr ::nn::KernelFn implemented[] = {__VA_ARGS__}; \
     const ::nn::ImplementationRegistrar registrar(NN_TEXT_OF(NN_TARGET), #__VA_ARGS__, implemented)

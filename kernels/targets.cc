@@ -2,6 +2,7 @@
 // this machine can run.
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <stdexcept>
 
 #include "kernels/kernel.h"
@@ -9,14 +10,7 @@
 namespace nn {
 namespace {
 
-std::vector<const Target*>& all_targets() {
-    static std::vector<const Target*> targets;
-    return targets;
-}
-
-const Target baseline("baseline", Device::cpu, 0, [] { return true; });
-// The engine checks for GPUs.
-const Target cuda("cuda", Device::cuda, 0, [] { return true; });
+bool always() { return true; }
 
 #if defined(__x86_64__)
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
@@ -24,29 +18,35 @@ bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-const Target avx2("avx2", Device::cpu, 1, has_avx2, __builtin_cpu_is("amd") ? "Zen" : "Haswell");
-// OpenBLAS's sgemm for Cooperlake is that for SkylakeX (measured equal); only its bf16 differs.
-const Target avx512("avx512", Device::cpu, 2, has_avx512, "SkylakeX");
 #endif
+
+std::deque<Target>& all_targets() {
+    static std::deque<Target> targets = {
+        {"baseline", Device::cpu, 0, always},
+#if defined(__x86_64__)
+        {"avx2", Device::cpu, 1, has_avx2, __builtin_cpu_is("amd") ? "Zen" : "Haswell"},
+        // OpenBLAS's sgemm for Cooperlake is the one for SkylakeX (measured equal).
+        {"avx512", Device::cpu, 2, has_avx512, "SkylakeX"},
+#endif
+        {"cuda", Device::cuda, 0, always},  // the engine finds the GPUs
+    };
+    return targets;
+}
 
 }  // namespace
 
-Target::Target(const char* name_, Device device_, int preference_, bool (*usable_)(),
-               const char* openblas_)
-    : name(name_), device(device_), preference(preference_), usable(usable_), openblas(openblas_) {
-    all_targets().push_back(this);
-}
+const Target& add_target(const Target& target) { return all_targets().emplace_back(target); }
 
 const Target* find_target(const std::string& name) {
-    for (const Target* target : all_targets())
-        if (target->name == name) return target;
+    for (const Target& target : all_targets())
+        if (target.name == name) return &target;
     return nullptr;
 }
 
 std::vector<const Target*> usable_targets(Device device) {
     std::vector<const Target*> out;
-    for (const Target* target : all_targets())
-        if (target->device == device && target->usable()) out.push_back(target);
+    for (const Target& target : all_targets())
+        if (target.device == device && target.usable()) out.push_back(&target);
     std::sort(out.begin(), out.end(),
               [](const Target* a, const Target* b) { return a->preference < b->preference; });
     const char* wanted = std::getenv("NNLUA_ISA");

@@ -1,8 +1,8 @@
-// The CPU kernels of every op in kernels/pointwise.inc. An op is compiled once per type that is
-// computed in (float, double, int64) as a plain loop over contiguous arrays; what it is given
-// (bfloat16, other integers, strides, broadcast axes, scalars) is brought into that form a block at
-// a time, in the first-level cache. Contiguous data of the type itself is used where it lies, so
-// f32 ops run at memory speed.
+// The CPU kernels of every op in kernels/pointwise.inc. An op is a plain loop over contiguous
+// arrays, compiled for each type computed in (float, double, int64). Other operands (bfloat16,
+// other integers, strides, broadcast axes, scalars) are converted a block at a time, in the
+// first-level cache. Contiguous data of the type itself is used in place, so f32 ops run at memory
+// speed.
 #include "kernels/pointwise.h"
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace nn::NN_TARGET::pointwise {
 namespace {
 
-constexpr int64_t block =
-    1024;  // elements converted at a time: four blocks of float fit the first-level cache
-constexpr int64_t short_row = 96;  // rows shorter than this share a block
+// Elements converted at a time: four blocks of float fit into the first-level cache.
+constexpr int64_t block = 1024;
+constexpr int64_t short_row = 96;  // shorter rows share a block
 
 struct Position {
     int64_t index[8] = {};
@@ -49,12 +49,12 @@ template <class T, class S> void load_row(T* to, const S* from, int64_t stride, 
     }
 }
 
-// Elements [at, at + n) in the order of the output, possibly several rows, converted into `to`.
+// to = elements [at, at + n) in the order of the output, possibly of several rows.
 template <class T>
 void load(T* to, const Layout& layout, const Source& source, Position at, int64_t n) {
     const int row = layout.ndim - 1;
-    visit_any(source.dtype, [&](auto zero) {
-        const auto* data = reinterpret_cast<const decltype(zero)*>(source.data);
+    visit_any(source.dtype, [&]<class S>(S*) {
+        const auto* data = reinterpret_cast<const S*>(source.data);
         while (n > 0) {
             const int64_t piece = std::min(n, layout.extent[row] - at.index[row]);
             load_row(to, data + at.offset(layout, source), source.stride[row], piece);
@@ -66,14 +66,14 @@ void load(T* to, const Layout& layout, const Source& source, Position at, int64_
 }
 
 template <class T> void store(void* y, Dtype dtype, int64_t start, const T* from, int64_t n) {
-    visit_any(dtype, [&](auto zero) {
-        auto* to = static_cast<decltype(zero)*>(y) + start;
+    visit_any(dtype, [&]<class S>(S*) {
+        S* to = static_cast<S*>(y) + start;
 #pragma omp simd
-        for (int64_t i = 0; i < n; ++i) to[i] = decltype(zero)(from[i]);
+        for (int64_t i = 0; i < n; ++i) to[i] = S(from[i]);
     });
 }
 
-// `out` and the `operands` are contiguous; the form reads no more of them than it needs.
+// `out` and the `operands` are contiguous; the form reads only the operands it needs.
 template <class Form, class T> void loop(void* out, const T* const* operands, int64_t n) {
     using Result = decltype(Form::apply(T(), T(), T(), T()));
     auto* y = static_cast<std::conditional_t<std::is_same_v<Result, bool>, uint8_t, T>*>(out);
@@ -83,7 +83,8 @@ template <class Form, class T> void loop(void* out, const T* const* operands, in
 }
 template <class T> using Loop = void (*)(void* out, const T* const* operands, int64_t n);
 
-// Runs `loop` over the whole tile; it writes elements of `written`, which are stored as layout.out.
+// Runs `loop` over the whole tile. It writes elements of dtype `written`; they are stored as
+// layout.out.
 template <class T> void run(const Layout& layout, void* y, Dtype written, Loop<T> loop) {
     alignas(64) T buffer[5][block];
     const int row = layout.ndim - 1;

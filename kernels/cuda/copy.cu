@@ -1,6 +1,6 @@
-// Copies between tiles of one dtype: slices, permuted axes, re-tiling. Axes are merged as far as
-// both sides allow; neighbours that lie together on both sides are moved up to 16 bytes at a time;
-// where the fastest axes differ, blocks are transposed in shared memory.
+// Copies between tiles of one dtype: slices, permuted axes, other tilings. Elements that are
+// contiguous on both sides are copied up to 16 bytes at a time. If the fastest axes differ, blocks
+// are transposed in shared memory.
 #include <utility>
 
 #include "kernels/copy_loop.h"
@@ -33,8 +33,8 @@ template <class U> __global__ void copy_kernel(const CopyLoop loop, U* dst, cons
     dst[d] = src[s];
 }
 
-// The last axis (j) is contiguous in dst, the one before it (i) in src. A block of threads moves
-// side x side elements; blockIdx.x counts them over all other axes, j and i.
+// The last axis (j) is contiguous in dst, the one before it (i) in src. A thread block copies
+// side x side elements.
 template <class U> __global__ void transpose_kernel(const CopyLoop loop, U* dst, const U* src) {
     __shared__ U block[side][side + 1];
     const CopyAxis i_axis = loop.axis[loop.ndim - 2], j_axis = loop.axis[loop.ndim - 1];
@@ -55,9 +55,9 @@ template <class U> __global__ void transpose_kernel(const CopyLoop loop, U* dst,
             dst[d + (i0 + y) * i_axis.dst_stride + j0 + x] = block[x][y];
 }
 
-// How many elements (a power of two, at most 16 bytes of them) may move as one: the last axis is
-// contiguous on both sides, and everything is a multiple of that many.
-int64_t together(const CopyLoop& loop, const void* dst, const void* src, int64_t element) {
+// The number of elements, a power of two and at most 16 bytes, that can be copied as one: the last
+// axis is contiguous on both sides, and extents, strides and addresses are multiples of it.
+int64_t pack_size(const CopyLoop& loop, const void* dst, const void* src, int64_t element) {
     const CopyAxis& row = loop.axis[loop.ndim - 1];
     if (row.src_stride != 1 || row.dst_stride != 1) return 1;
     int64_t n = 16 / element;
@@ -78,14 +78,13 @@ void run_copy(const KernelCall& call, const CopyLoop& loop, void* dst, const voi
            static_cast<U*>(dst), static_cast<const U*>(src));
 }
 
-void copy_by(const KernelCall& call, const CopyLoop& loop, void* dst, const void* src,
-             int64_t bytes) {
+// Calls f with a null pointer to an unsigned type of 1, 2, 4 or 8 bytes.
+template <class F> void visit_size(int64_t bytes, F f) {
     switch (bytes) {
-        case 1: return run_copy<uint8_t>(call, loop, dst, src);
-        case 2: return run_copy<uint16_t>(call, loop, dst, src);
-        case 4: return run_copy<uint32_t>(call, loop, dst, src);
-        case 8: return run_copy<uint64_t>(call, loop, dst, src);
-        default: return run_copy<uint4>(call, loop, dst, src);
+        case 1: return f((uint8_t*)nullptr);
+        case 2: return f((uint16_t*)nullptr);
+        case 4: return f((uint32_t*)nullptr);
+        default: return f((uint64_t*)nullptr);
     }
 }
 
@@ -98,41 +97,32 @@ void run_transpose(const KernelCall& call, const CopyLoop& loop, void* dst, cons
            static_cast<const U*>(src));
 }
 
-void transpose_by(const KernelCall& call, const CopyLoop& loop, void* dst, const void* src,
-                  int64_t bytes) {
-    switch (bytes) {
-        case 1: return run_transpose<uint8_t>(call, loop, dst, src);
-        case 2: return run_transpose<uint16_t>(call, loop, dst, src);
-        case 4: return run_transpose<uint32_t>(call, loop, dst, src);
-        default: return run_transpose<uint64_t>(call, loop, dst, src);
-    }
-}
-
 void copy(const KernelCall& call) {
     const auto& p = call.get<nn_copy_params>();
     CopyLoop loop = make_copy_loop(p);
     if (loop.total == 0) return;
     const int64_t element = int64_t(dtype_size(call.dtype));
     char* dst = call.operand<char>(0) + p.dst_offset * element;
-    const char* src = call.operand<const char>(1) + p.src_offset * element;
+    const char* src = call.input<char>(1) + p.src_offset * element;
     if (loop.ndim == 0) loop.axis[loop.ndim++] = {1, 1, 1};
     const int row = loop.ndim - 1;
-    int contiguous = row;  // the axis contiguous in src
+    int contiguous = row;  // in src
     for (int d = 0; d < row; ++d)
         if (loop.axis[d].src_stride == 1) contiguous = d;
     const bool transposes =
         contiguous != row && loop.axis[row].src_stride != 1 && loop.axis[row].dst_stride == 1;
     if (transposes && loop.axis[contiguous].extent >= 8 && loop.axis[row].extent >= 8) {
         std::swap(loop.axis[contiguous], loop.axis[row - 1]);
-        return transpose_by(call, loop, dst, src, element);
+        return visit_size(element, [&]<class U>(U*) { run_transpose<U>(call, loop, dst, src); });
     }
-    const int64_t n = together(loop, dst, src, element);
+    const int64_t n = pack_size(loop, dst, src, element);
     if (n > 1) {
         loop.total /= n;
         loop.axis[row].extent /= n;
         for (int d = 0; d < row; ++d) loop.axis[d].src_stride /= n, loop.axis[d].dst_stride /= n;
     }
-    copy_by(call, loop, dst, src, n * element);
+    if (n * element == 16) return run_copy<uint4>(call, loop, dst, src);
+    visit_size(n * element, [&]<class U>(U*) { run_copy<U>(call, loop, dst, src); });
 }
 
 NN_IMPLEMENT(copy);

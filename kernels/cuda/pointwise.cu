@@ -1,7 +1,7 @@
-// The CUDA kernels of every op in kernels/pointwise.inc, from the same functors as the CPU's. A
-// kernel exists once per type that is computed in; what the operands are stored as is looked up
-// while loading, which memory hides and which keeps the number of kernels to compile small. f32 and
-// bf16 have one more each, for rows that can be taken 16 bytes at a time.
+// The CUDA kernels of every op in kernels/pointwise.inc. There is one kernel for each type computed
+// in; loads look up the operand's dtype, whose cost memory latency hides, so that there are few
+// kernels to compile. f32 and bf16 have another kernel, for rows that can be loaded 16 bytes at a
+// time.
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/pointwise.h"
 
@@ -10,8 +10,7 @@ namespace {
 
 constexpr unsigned threads = 256;
 
-// Calls f with a null pointer to the type behind `dtype`, of those that are computed in T (or a
-// bool).
+// Calls f with a null pointer to the dtype's C++ type, for bool and the dtypes computed in T.
 template <class T, class F> __device__ void visit(Dtype dtype, F f) {
     if constexpr (std::is_same_v<T, float>) {
         if (dtype == Dtype::f32) return f((float*)nullptr);
@@ -27,16 +26,14 @@ template <class T, class F> __device__ void visit(Dtype dtype, F f) {
 
 template <class T> __device__ T load(const Source& source, int64_t i) {
     T x;
-    visit<T>(source.dtype, [&](auto* null) {
-        using S = Pointee<decltype(null)>;
-        x = T(number(reinterpret_cast<const S*>(source.data)[i]));
-    });
+    visit<T>(source.dtype,
+             [&]<class S>(S*) { x = T(number(reinterpret_cast<const S*>(source.data)[i])); });
     return x;
 }
 
-// Where element i of the output lies in each operand.
+// The offset of element i of the output in each operand.
 template <int count> __device__ void locate(const Layout& layout, int64_t i, int64_t (&offset)[4]) {
-    const bool small = layout.total <= 0x7FFFFFFF;  // then dividing takes a quarter of the time
+    const bool small = layout.total <= 0x7FFFFFFF;  // for divisions four times as fast
     for (int axis = layout.ndim - 1; axis >= 0; --axis) {
         int64_t above = 0;
         if (axis)
@@ -61,15 +58,12 @@ __global__ void __launch_bounds__(threads) strided(const Layout layout, void* y)
             x[k] = layout.source[k].data ? load<T>(layout.source[k], offset[k])
                                          : T(layout.source[k].scalar);
     const auto result = Form::apply(x[0], x[1], x[2], x[3]);
-    visit<T>(layout.out, [&](auto* null) {
-        using S = Pointee<decltype(null)>;
-        static_cast<S*>(y)[i] = stored<S>(result);
-    });
+    visit<T>(layout.out, [&]<class S>(S*) { static_cast<S*>(y)[i] = stored<S>(result); });
 }
 
-// n elements of a row of the output, from element i on, whose operands are stored as S (or bool).
+// n elements of a row of the output, from element i on, with operands stored as S (or bool).
 template <class Form, class S, int n>
-__device__ void take(const Layout& layout, void* y, int64_t i) {
+__device__ void compute_pack(const Layout& layout, void* y, int64_t i) {
     int64_t offset[4] = {};
     locate<Form::count>(layout, i, offset);
     float x[4][n] = {};
@@ -97,17 +91,17 @@ __device__ void take(const Layout& layout, void* y, int64_t i) {
     store_pack<n>(static_cast<Out*>(y) + i, result);
 }
 
-// 16 bytes of S a thread; only where the output is one row may its length be no multiple of that.
+// 16 bytes of S per thread. The length of rows is a multiple of that, unless the output is one row.
 template <class Form, class S>
 __global__ void __launch_bounds__(threads) packs(const Layout layout, void* y) {
     constexpr int width = lanes16<S>;
     int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
-    if (i + width <= layout.total) return take<Form, S, width>(layout, y, i);
-    for (; i < layout.total; ++i) take<Form, S, 1>(layout, y, i);
+    if (i + width <= layout.total) return compute_pack<Form, S, width>(layout, y, i);
+    for (; i < layout.total; ++i) compute_pack<Form, S, 1>(layout, y, i);
 }
 
-// Whether packs of `width` elements lie together in the output and in every operand, or are the
-// same element of it.
+// Whether packs of `width` elements are contiguous in the output, and in every operand contiguous
+// or the same element.
 bool is_packed(const Layout& layout, const void* y, int width) {
     const auto fits = [&](const void* data, Dtype dtype) {
         return aligned(data, dtype_size(dtype) * size_t(width));
@@ -126,7 +120,7 @@ bool is_packed(const Layout& layout, const void* y, int width) {
 template <class Form, class T> void compute(const KernelCall& call, const Layout& layout) {
     void* y = call.operand<void>(0);
     if (layout.total == 0) return;
-    if constexpr (std::is_same_v<T, float>) {  // other types are rare and not in a hurry
+    if constexpr (std::is_same_v<T, float>) {  // other types are rare
         const bool half = call.dtype == Dtype::bf16;
         const int width = half ? lanes16<bf16> : lanes16<float>;
         if (is_packed(layout, y, width))

@@ -1,5 +1,4 @@
-// The join of declarations and implementations: what each mistake is reported as, and what a kernel
-// answers about itself.
+// Declarations and implementations of kernels: mistakes, the choice of an implementation, queries.
 #include "kernels/registry.h"
 
 #include <algorithm>
@@ -26,7 +25,7 @@ std::string mistake(const std::vector<Declaration>& declarations,
 
 }  // namespace
 
-TEST_CASE("a kernel that is declared or implemented wrongly is reported by name") {
+TEST_CASE("a mistake in a declaration or implementation is reported with the kernel") {
     const NamedImplementation good{"sample", "baseline", first};
     CHECK(mistake({sample}, {good}) == "");
     CHECK(mistake({sample, sample}, {good}) == "kernel sample is declared twice");
@@ -54,7 +53,7 @@ TEST_CASE("a kernel runs the usable implementation of the highest preference") {
     CHECK((kernel.operands[2].optional && kernel.operands[2].mode == Mode::read_write));
 }
 
-TEST_CASE("a kernel tells what bounds it and whether TF32 is allowed") {
+TEST_CASE("a kernel reports what bounds it and whether TF32 is allowed") {
     nn_gemm_params p{};
     const Kernel &gemm = *find_kernel("gemm"), &add = *find_kernel("add");
     CHECK(gemm.bound == Bound::products);
