@@ -24,8 +24,7 @@ int64_t cudnn_executions() { return 0; }
 
 namespace {
 
-[[maybe_unused]] constexpr size_t workspace_bytes =
-    4 << 20;  // small, so that what is done in several goes is tested
+[[maybe_unused]] constexpr size_t workspace_bytes = 4 << 20;  // small, to test work in chunks
 
 #if defined(NN_EMULATED)
 void* host_allocate(size_t bytes) { return std::aligned_alloc(256, (bytes + 255) / 256 * 256); }

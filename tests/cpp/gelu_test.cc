@@ -42,7 +42,7 @@ TEST_CASE(
     });
 }
 
-TEST_CASE("GELU's slope is that of finite differences and does not overflow far out") {
+TEST_CASE("GELU's slope equals finite differences and does not overflow") {
     const Variant v{&cpu_target(), Dtype::f64};
     Values x;
     for (double at = -8; at <= 8; at += 0.25) x.push_back(at);
