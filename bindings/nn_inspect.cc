@@ -115,7 +115,7 @@ const char* nn_version(void) {
             }
             text = format("nnlua %s (%s)\n%s\nStarPU %s\nBLAS %s, kernels %s\nCUDA %s", NN_VERSION,
                           NN_VERSION_GIT, LUAJIT_VERSION, starpu_version().c_str(),
-                          blas_text.c_str(), isa_name(machine_isa()), cuda_description().c_str());
+                          blas_text.c_str(), cpu_target().name, cuda_description().c_str());
         }) != NN_OK)
         return nn_error();
     return text.c_str();
