@@ -3,8 +3,8 @@
 #include "bindings/nn.h"
 
 #include "bindings/handles.h"
+#include "engine/graph/context.h"
 #include "engine/graph/recording.h"
-#include "engine/graph/scalars.h"
 #include "engine/graph/sink.h"
 #include "engine/machine/machine.h"
 #include "engine/memory/admission.h"

@@ -75,6 +75,10 @@ typedef struct {
     int64_t budget, in_use, cached, peak, tensors, available;
 } nn_memory_info_t;
 typedef struct {
+    int32_t ranks, cpus, gpus, described;  // described: 0 for the host
+    int64_t ram, gpu_memory, disk;         // bytes, of all of a kind; 0: none, or not known
+} nn_machine_info_t;
+typedef struct {
     int64_t calls;
     double seconds, flops, bytes;
 } nn_kernel_stat_t;
@@ -126,6 +130,12 @@ const char* nn_version(void);  // several lines: nnlua, LuaJIT, StarPU, BLAS, CU
 int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory,
                  int32_t streams);
 int nn_workers(int32_t* cpus, int32_t* gpus);
+// Tilings and plans are made for the described machine: "cpus=64 ram=512GB gpus=8 ...", or a file
+// with such settings; "": the host again.
+int nn_machine_describe(const char* text);
+int nn_machine_info(nn_machine_info_t* out);
+// FLOP/s of f32 products of n x n matrices, one on every worker at once; the best of five.
+int nn_product_rate(int64_t n, double* flops_per_second);
 int nn_shutdown(void);              // waits; refs become stale
 int nn_sync(void);                  // waits for every task
 int nn_idle(void);                  // waits, then lets the workers sleep until the next task

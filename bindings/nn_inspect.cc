@@ -11,9 +11,8 @@
 #include "bindings/nn.h"
 #include "engine/rules/rules.h"
 #include "engine/runtime/handles.h"
-#include "engine/runtime/nodes.h"
 #include "engine/runtime/session.h"
-#include "engine/runtime/stats.h"
+#include "engine/runtime/submit.h"
 #include "engine/runtime/workers.h"
 #include "kernels/blas.h"
 #include "kernels/cuda/device.h"
@@ -116,7 +115,7 @@ const char* nn_version(void) {
             }
             text = format("nnlua %s (%s)\n%s\nStarPU %s\nBLAS %s, kernels %s\nCUDA %s", NN_VERSION,
                           NN_VERSION_GIT, LUAJIT_VERSION, starpu_version().c_str(),
-                          blas_text.c_str(), isa_name(machine_isa()), cuda_description().c_str());
+                          blas_text.c_str(), cpu_target().name, cuda_description().c_str());
         }) != NN_OK)
         return nn_error();
     return text.c_str();

@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "bindings/handles.h"
-#include "engine/graph/layers.h"
+#include "engine/graph/context.h"
 #include "engine/runtime/profiling.h"
-#include "engine/runtime/stats.h"
+#include "engine/runtime/submit.h"
 
 using namespace nn;
 using namespace nn::capi;

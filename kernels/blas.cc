@@ -1,12 +1,10 @@
-// Opens OpenBLAS at run time and hands out its gemm. Linking it would let it choose its kernels
-// before main(), and a release older than the CPU chooses the slowest ones (34 instead of 160
-// GFLOP/s a core on Sapphire Rapids).
 #include "kernels/blas.h"
 
 #include <dlfcn.h>
 
 #include <cstdlib>
 #include <stdexcept>
+#include <tuple>
 
 #include "kernels/kernel.h"
 
@@ -20,22 +18,11 @@ using GemmFn = void (*)(int order, int trans_a, int trans_b, int m, int n, int k
                         const T* a, int lda, const T* b, int ldb, T beta, T* c, int ldc);
 
 struct Library {
-    GemmFn<float> sgemm;
-    GemmFn<double> dgemm;
+    std::tuple<GemmFn<float>, GemmFn<double>> gemm;
     std::string description;
 };
 
-// The kernel family for this CPU, or nullptr to let OpenBLAS choose. Cooperlake's sgemm is
-// SkylakeX's (measured equal); only its bf16 differs.
-const char* core_family() {
-#if defined(__x86_64__)
-    if (machine_isa() == Isa::avx512) return "SkylakeX";
-    if (machine_isa() == Isa::avx2) return __builtin_cpu_is("amd") ? "Zen" : "Haswell";
-#endif
-    return nullptr;
-}
-
-// Sets a variable for as long as the library reads its environment, unless the user has set it.
+// Sets an environment variable while the library loads, unless the user has set it.
 class TemporaryEnv {
 public:
     TemporaryEnv(const char* name, const char* value)
@@ -75,45 +62,40 @@ std::string describe(void* handle) {
 
 Library open_library() {
     const bool chosen_by_user = std::getenv("OPENBLAS_CORETYPE");
-    const TemporaryEnv family("OPENBLAS_CORETYPE", core_family());
+    const TemporaryEnv core("OPENBLAS_CORETYPE", cpu_target().openblas);
     const TemporaryEnv threads("OPENBLAS_NUM_THREADS", "1");
     void* handle = open_shared_object();
-    // StarPU's workers are the threads. This also holds where somebody loaded the library before.
+    // StarPU's workers are the threads. The variable has no effect if the library was loaded
+    // before.
     if (const auto set = reinterpret_cast<void (*)(int)>(dlsym(handle, "openblas_set_num_threads")))
         set(1);
     const auto sgemm = reinterpret_cast<GemmFn<float>>(dlsym(handle, "cblas_sgemm"));
     const auto dgemm = reinterpret_cast<GemmFn<double>>(dlsym(handle, "cblas_dgemm"));
     if (!sgemm || !dgemm)
-        throw std::runtime_error("the OpenBLAS found here has no cblas_sgemm and cblas_dgemm");
-    return {sgemm, dgemm, describe(handle) + (chosen_by_user ? " as OPENBLAS_CORETYPE says" : "")};
+        throw std::runtime_error("the OpenBLAS found has no cblas_sgemm or no cblas_dgemm");
+    return {{sgemm, dgemm}, describe(handle) + (chosen_by_user ? " set by OPENBLAS_CORETYPE" : "")};
 }
 
-// Opened once, by whichever thread comes first; tried again after a failure.
+// Opened once, by the first thread; after a failure the next call tries again.
 const Library& library() {
     static const Library opened = open_library();
     return opened;
 }
 
-template <class T>
-void call(GemmFn<T> fn, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, T alpha,
-          const T* a, int64_t lda, const T* b, int64_t ldb, T beta, T* c, int64_t ldc) {
-    if (m == 0 || n == 0) return;
-    fn(row_major, trans_a ? transpose : no_transpose, trans_b ? transpose : no_transpose, int(m),
-       int(n), int(k), alpha, a, int(lda), b, int(ldb), beta, c, int(ldc));
-}
-
 }  // namespace
 
-void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
-          int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
-    call(library().sgemm, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+template <class T>
+void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, T alpha, const T* a,
+          int64_t lda, const T* b, int64_t ldb, T beta, T* c, int64_t ldc) {
+    if (m == 0 || n == 0) return;
+    std::get<GemmFn<T>>(library().gemm)(row_major, trans_a ? transpose : no_transpose,
+                                        trans_b ? transpose : no_transpose, int(m), int(n), int(k),
+                                        alpha, a, int(lda), b, int(ldb), beta, c, int(ldc));
 }
-
-void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, double alpha,
-          const double* a, int64_t lda, const double* b, int64_t ldb, double beta, double* c,
-          int64_t ldc) {
-    call(library().dgemm, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-}
+template void gemm(bool, bool, int64_t, int64_t, int64_t, float, const float*, int64_t,
+                   const float*, int64_t, float, float*, int64_t);
+template void gemm(bool, bool, int64_t, int64_t, int64_t, double, const double*, int64_t,
+                   const double*, int64_t, double, double*, int64_t);
 
 std::string description() { return library().description; }
 void load() { library(); }

@@ -1,24 +1,22 @@
-// The one door to OpenBLAS. It is opened with dlopen at the first use, after the kernel family has
-// been chosen from CPUID: OpenBLAS 0.3.21 takes recent Intel cores for the oldest ones and then
-// runs five times too slow.
+// OpenBLAS, opened with dlopen at the first use. Linking it would let it choose its kernels before
+// main(), and OpenBLAS 0.3.21 takes recent Intel cores for the oldest: 34 instead of 160 GFLOP/s a
+// core on Sapphire Rapids.
 #pragma once
 #include <cstdint>
 #include <string>
 
 namespace nn::blas {
 
-// C (m,n) = alpha op(A) op(B) + beta C, row-major, on the calling thread only. beta = 0 ignores
-// what C held.
-void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
-          int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc);
-void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, double alpha,
-          const double* a, int64_t lda, const double* b, int64_t ldb, double beta, double* c,
-          int64_t ldc);
+// C (m,n) = alpha op(A) op(B) + beta C, row-major, on the calling thread only. With beta = 0 C is
+// not read.
+template <class T>  // float or double
+void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, T alpha, const T* a,
+          int64_t lda, const T* b, int64_t ldb, T beta, T* c, int64_t ldc);
 
 // "OpenBLAS 0.3.21 (SkylakeX)"; loads the library.
 std::string description();
-// Loads OpenBLAS now, on the calling thread; throws std::runtime_error naming what was tried when
-// it is not there.
+// Loads OpenBLAS on the calling thread. If it is missing, throws std::runtime_error with the files
+// tried.
 void load();
 
 }  // namespace nn::blas

@@ -1,5 +1,5 @@
-// Failures on purpose: NNLUA_FAIL_KERNEL=name:n, or name:n:status:k for its k-th status; and
-// stalls, name:n:hang or name:n:seconds. Calls are counted over all workers.
+// Injected failures: NNLUA_FAIL_KERNEL=name:n, name:n:status:k, name:n:hang or name:n:seconds, as
+// kernel.h describes them. Calls are counted over all workers.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -14,68 +14,69 @@
 namespace nn {
 namespace {
 
-struct Plan {
+struct Failure {
     std::string kernel;
-    long call = 0;        // 0: none
-    double seconds = -1;  // how long the call stalls instead of failing; -1: it fails
-    long status = 1;      // which of the call's statuses is a failure
+    long call = 0;        // which call fails; 0: none
+    double seconds = -1;  // how long the call stalls; -1: it fails instead
+    long status = 1;      // which status of the call is a failure
 };
 
-// The part behind the second colon; false where it is none.
-bool parse_kind(const char* text, Plan* plan) {
+// Reads "status:k", "hang" or "seconds"; false if the text is none of them.
+bool parse_kind(const char* text, Failure* failure) {
     char* end = nullptr;
     if (std::strcmp(text, "hang") == 0) {
-        plan->seconds = HUGE_VAL;
+        failure->seconds = HUGE_VAL;
         return true;
     }
     if (std::strncmp(text, "status:", 7) == 0) {
-        plan->status = std::strtol(text + 7, &end, 10);
-        return plan->status >= 1 && !*end;
+        failure->status = std::strtol(text + 7, &end, 10);
+        return failure->status >= 1 && !*end;
     }
-    plan->seconds = std::strtod(text, &end);
-    return plan->seconds >= 0 && end != text && !*end;
+    failure->seconds = std::strtod(text, &end);
+    return failure->seconds >= 0 && end != text && !*end;
 }
 
-Plan parse(const char* text) {
+Failure parse(const char* text) {
     if (!text || !*text) return {};
     const char* colon = std::strchr(text, ':');
-    Plan plan;
-    plan.kernel = colon ? std::string(text, colon) : text;
-    plan.call = colon ? std::atol(colon + 1) : 1;
+    Failure failure;
+    failure.kernel = colon ? std::string(text, colon) : text;
+    failure.call = colon ? std::atol(colon + 1) : 1;
     const char* kind = colon ? std::strchr(colon + 1, ':') : nullptr;
-    if (plan.call < 1 || !find_kernel(plan.kernel) || (kind && !parse_kind(kind + 1, &plan)))
+    if (failure.call < 1 || !find_kernel(failure.kernel) ||
+        (kind && !parse_kind(kind + 1, &failure)))
         throw std::runtime_error("NNLUA_FAIL_KERNEL is '" + std::string(text) +
-                                 "'; the name of a kernel and which call, like gemm:3, is needed, "
-                                 "for a stall with :hang or :SECONDS behind");
-    return plan;
+                                 "'; give a kernel's name and the number of a call, such as "
+                                 "gemm:3, or gemm:3:hang or gemm:3:SECONDS for a stall");
+    return failure;
 }
 
-Plan& plan() {
-    static Plan planned = parse(std::getenv("NNLUA_FAIL_KERNEL"));
-    return planned;
+Failure& injected() {
+    static Failure failure = parse(std::getenv("NNLUA_FAIL_KERNEL"));
+    return failure;
 }
 
 std::atomic<long> calls{0};
-thread_local long due = 0;  // the failure is the status asked for after so many
+thread_local long statuses_left = 0;  // until the one that fails; 0: none fails
 
 }  // namespace
 
-void plan_failure(const char* text) {
-    plan() = parse(text);
+void inject_failure(const char* text) {
+    injected() = parse(text);
     calls = 0;
 }
 
 void announce_call(const char* kernel) {
-    const Plan& planned = plan();
-    const bool now = planned.call > 0 && planned.kernel == kernel && ++calls == planned.call;
-    due = now && planned.seconds < 0 ? planned.status : 0;
-    if (!now || planned.seconds < 0) return;
+    const Failure& failure = injected();
+    const bool now = failure.call > 0 && failure.kernel == kernel && ++calls == failure.call;
+    statuses_left = now && failure.seconds < 0 ? failure.status : 0;
+    if (!now || failure.seconds < 0) return;
     using Clock = std::chrono::steady_clock;
     const auto start = Clock::now();
-    while (std::chrono::duration<double>(Clock::now() - start).count() < planned.seconds)
+    while (std::chrono::duration<double>(Clock::now() - start).count() < failure.seconds)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
-bool take_failure() { return due > 0 && --due == 0; }
+bool take_failure() { return statuses_left > 0 && --statuses_left == 0; }
 
 }  // namespace nn

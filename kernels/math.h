@@ -1,8 +1,7 @@
-// Elementary functions written so that a compiler's vectoriser (and nvcc) can take them: no
-// branches, no tables, no calls. The float versions are within a few ulp (the numbers are in
-// tests/cpp/pointwise_layout_test.cc); double takes the library's, since mostly checks run in it.
-// Infinities, NaN and signed zeros come out as in C's math library, except that results below the
-// smallest normal float may be flushed to zero.
+// Elementary functions that compilers vectorise: no branches, no tables, no calls. The float
+// versions are within a few ulp (tests/cpp/pointwise_layout_test.cc has the numbers). The double
+// versions call the C library, because mostly tests use them. Infinities, NaN and signed zeros are
+// as in the C library, but results below the smallest normal float may be flushed to zero.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -10,11 +9,11 @@
 
 #include "kernels/philox.h"  // NN_HD
 
-#ifndef NN_ISA
-#define NN_ISA baseline
+#ifndef NN_TARGET
+#define NN_TARGET baseline
 #endif
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 NN_HD static inline uint32_t bits_of(float x) {
     uint32_t u;
@@ -27,16 +26,16 @@ NN_HD static inline float float_of(uint32_t u) {
     return x;
 }
 
-// x as one of its two neighbours in bf16, the upper with the probability that makes the mean x: the
-// upper 16 bits of noise are added below bf16's last bit.
-NN_HD static inline float round_by_chance(float x, uint32_t noise) {
+// Stochastic rounding to bf16: one of x's two neighbours, such that the mean is x. The upper 16
+// bits of noise are added below bf16's last bit.
+NN_HD static inline float round_stochastically(float x, uint32_t noise) {
     const uint32_t u = bits_of(x);
     const bool finite = (u & 0x7F800000u) != 0x7F800000u;
     const float rounded = float_of((u + (noise >> 16)) & 0xFFFF0000u);
     return finite ? rounded : x;
 }
 
-// The nearest whole number of |x| < 2^22, ties to even; the compiler keeps the sum since no
+// x rounded to a whole number, |x| < 2^22, ties to even. The compiler must not simplify the sum: no
 // fast-math flag is set.
 NN_HD static inline float nearest(float x) { return (x + 12582912.0f) - 12582912.0f; }
 
@@ -57,11 +56,10 @@ NN_HD static inline float exp_minus_one_reduced(float x, float low, float* n) {
 NN_HD static inline float pow2(int32_t n) { return float_of(uint32_t(n + 127) << 23); }
 NN_HD static inline int32_t whole(float n) { return int32_t(n == n ? n : 0.0f); }
 
-// e^(x + low) where low is a correction of at most about 0.1; 0 below -87.3, infinity where float
-// overflows.
+// e^(x + low) for a correction |low| of at most about 0.1; 0 below -87.3, infinity on overflow.
 NN_HD static inline float exp_sum(float x, float low) {
     const float clamped =
-        x < -87.3f ? -87.3f : (x > 88.73f ? 88.73f : x);  // NaN compares false twice and stays
+        x < -87.3f ? -87.3f : (x > 88.73f ? 88.73f : x);  // NaN stays: both comparisons are false
     float n;
     const float q = exp_minus_one_reduced(clamped, low, &n);
     const int32_t half = whole(n) >> 1;  // 2^n in two factors, since n may be 128
@@ -79,20 +77,18 @@ NN_HD static inline float exp_polynomial(float r) {
     p = p * r + 1.0f;
     return p * r + 1.0f;
 }
-// e^x within 1 ulp over the whole normal range, and the fastest form measured for all three
-// instruction sets (0.21 ns an element with AVX-512, 1.2 with SSE2): n stays in the low bits of the
-// shifted sum and is added to the exponent.
+// e^x within 1 ulp over the normal range, in the fastest form measured (0.21 ns an element with
+// AVX-512, 1.2 with SSE2): n is in the low bits of the shifted sum and is added to the exponent.
 NN_HD static inline float fast_exp(float x) {
     const float shifted = x * 1.44269504088896341f + 12582912.0f, n = shifted - 12582912.0f;
     const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     const float y = float_of(bits_of(exp_polynomial(r)) + (bits_of(shifted) << 23));
-    return x <= 88.72283f ? (x < -87.3365f ? 0.0f : y)
-                          : x + INFINITY;  // NaN compares false and stays
+    return x <= 88.72283f ? (x < -87.3365f ? 0.0f : y) : x + INFINITY;  // NaN stays
 }
 NN_HD static inline double fast_exp(double x) { return std::exp(x); }
 
-// e^x for x <= 0 (differences from a maximum, -|z|): one comparison instead of two, 0.17 ns. At -88
-// 2^n becomes 0; just above, results are subnormal.
+// e^x for x <= 0, such as differences from a maximum: one comparison instead of two, 0.17 ns. At
+// -88 2^n becomes 0; just above, results are subnormal.
 NN_HD static inline float exp_negative(float x) {
     const float clamped = x < -88.0f ? -88.0f : x;
     const float shifted = clamped * 1.44269504088896341f + 12582912.0f, n = shifted - 12582912.0f;
@@ -101,7 +97,7 @@ NN_HD static inline float exp_negative(float x) {
 }
 NN_HD static inline double exp_negative(double x) { return std::exp(x); }
 
-// The functions by their usual names; kernels/pointwise.inc is written in terms of these.
+// The functions of kernels/pointwise.inc.
 namespace math {
 
 NN_HD static inline float exp(float x) { return fast_exp(x); }
@@ -115,8 +111,7 @@ NN_HD static inline float expm1(float x) {
 }
 NN_HD static inline double expm1(double x) { return std::expm1(x); }
 
-// ln of a positive normal float: x = 2^e (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2); polynomial from
-// Cephes.
+// ln of a positive normal float: x = 2^e (1 + f), sqrt(1/2) <= 1 + f < sqrt(2); Cephes' polynomial.
 NN_HD static inline float log_normal(float x) {
     const int32_t e = int32_t(bits_of(x) - 0x3F3504F3u) >> 23;
     const float f = float_of(bits_of(x) - (uint32_t(e) << 23)) - 1.0f, exponent = float(e);
@@ -141,7 +136,7 @@ NN_HD static inline float log(float x) {
 }
 NN_HD static inline double log(double x) { return std::log(x); }
 
-// ln(1 + x) = ln(u) + (what rounding u = 1 + x lost) / u.
+// ln(1 + x) = ln(u) + (rounding error of u = 1 + x) / u.
 NN_HD static inline float log1p(float x) {
     const float u = 1.0f + x;
     const float lost = (x - (u - 1.0f)) / u;
@@ -157,8 +152,8 @@ NN_HD static inline float tanh(float x) {
 }
 NN_HD static inline double tanh(double x) { return std::tanh(x); }
 
-// e^(a^2) erfc(a) for 0 <= a <= 10: minimax-like fit of (1 + 2a) times it in (a - 2) / (a + 2),
-// relative error 2e-8.
+// e^(a^2) erfc(a) for 0 <= a <= 10: a fit of (1 + 2a) times it in (a - 2) / (a + 2), relative error
+// 2e-8.
 NN_HD static inline float erfcx(float a) {
     const float q = (a - 2.0f) / (a + 2.0f);
     float p = -4.09181783e-4f;
@@ -173,8 +168,7 @@ NN_HD static inline float erfcx(float a) {
     p = p * q + 1.27697837f;
     return p / (1.0f + 2.0f * a);
 }
-// e^(-scale x^2) for scale 1 or 1/2: x^2 is split in two so that its rounding does not show up in
-// the result.
+// e^(-scale x^2) for scale 1 or 1/2. x^2 is split in two, so that its rounding is not amplified.
 NN_HD static inline float exp_minus_square(float x, float scale) {
     const float head = float_of(bits_of(x) & 0xFFFFF000u);  // its square is exact
     return exp_sum(-scale * head * head, -scale * ((x - head) * (x + head)));
@@ -226,7 +220,7 @@ template <class T> NN_HD static inline T sign(T x) { return T((x > T(0)) - (x < 
 
 NN_HD static inline float pow(float a, float b) { return std::pow(a, b); }
 NN_HD static inline double pow(double a, double b) { return std::pow(a, b); }
-// Wraps on overflow; a negative power is the fraction truncated: 0 unless a is 1 or -1.
+// Wraps on overflow. A negative power is truncated: 0 unless a is 1 or -1.
 NN_HD static inline int64_t pow(int64_t a, int64_t b) {
     if (b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
     uint64_t result = 1, base = uint64_t(a);
@@ -241,12 +235,12 @@ template <class T> NN_HD static inline T remainder(T a, T b) {
     return r != T(0) && (r < T(0)) != (b < T(0)) ? r + b : r;
 }
 NN_HD static inline int64_t remainder(int64_t a, int64_t b) {
-    if (b == 0 || b == -1) return 0;  // what the processor would trap on
+    if (b == 0 || b == -1) return 0;  // the processor would trap
     const int64_t r = a % b;
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
-// NaN wins, as in PyTorch. Two selections vectorise where one with an || does not.
+// The result is NaN if either is, as in PyTorch. Two selections vectorise, one with || does not.
 template <class T> NN_HD static inline T maximum(T a, T b) {
     const T larger = a > b ? a : b;  // b if that is NaN
     return a != a ? a : larger;
@@ -265,9 +259,9 @@ template <class T> NN_HD static inline T softplus(T x) {
     return (x > T(0) ? x : T(0)) + log1p(exp(-abs(x)));
 }
 
-// GPT-2's GELU, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), written as x sigmoid(z) with t =
-// e^-|z|, so that nothing overflows or cancels: sigmoid(z) is 1 / (1 + t) or t / (1 + t), and its
-// derivative t / (1 + t)^2.
+// GPT-2's GELU, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as x sigmoid(z). With t = e^-|z|
+// nothing overflows or cancels: sigmoid(z) is 1 / (1 + t) or t / (1 + t), its derivative
+// t / (1 + t)^2.
 template <class T> NN_HD static inline T gelu(T x) {
     const T z = x * (T(1.5957691216057308) + T(0.07135481627260025) * x * x);
     const T t = exp_negative(-abs(z));
@@ -287,8 +281,7 @@ template <class T> NN_HD static inline T silu_slope(T x) {
     return s + s * (T(1) - s) * x;
 }
 
-// sin and cos of 2 pi t for 0 <= t < 1: t is brought to within an eighth of a turn, then Cephes'
-// polynomials.
+// sin and cos of 2 pi t for 0 <= t < 1: reduction to an eighth of a turn, then Cephes' polynomials.
 NN_HD static inline void sincos_turns(float t, float* sine, float* cosine) {
     const float quarter = nearest(4.0f * t);
     const float x = (t - 0.25f * quarter) * 6.2831853071795865f, z = x * x;
@@ -306,8 +299,7 @@ NN_HD static inline void sincos_turns(double t, double* sine, double* cosine) {
     *cosine = std::cos(t * 6.28318530717958647693);
 }
 
-// Two independent normal numbers from two random words (Box and Muller, 1958); 24 bits of each are
-// used.
+// Two independent normal numbers from 24 bits of each of two random words (Box and Muller, 1958).
 template <class T>
 NN_HD static inline void box_muller(uint32_t word0, uint32_t word1, T* z0, T* z1) {
     const T u = T(int32_t(word0 >> 8) + 1) * T(1.0 / 16777216.0);  // in (0, 1], for the logarithm
@@ -319,4 +311,4 @@ NN_HD static inline void box_muller(uint32_t word0, uint32_t word1, T* z0, T* z1
 }
 
 }  // namespace math
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

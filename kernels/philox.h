@@ -15,7 +15,7 @@ struct Philox4 {
     uint32_t word[4];
 };
 
-// Static on purpose: every instruction set compiles its own copy.
+// Static, so that every instruction set compiles its own copy.
 NN_HD static inline Philox4 philox(uint64_t seed, uint64_t counter, uint64_t index) {
     uint32_t c0 = uint32_t(index), c1 = uint32_t(index >> 32), c2 = uint32_t(counter),
              c3 = uint32_t(counter >> 32);

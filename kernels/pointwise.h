@@ -1,16 +1,17 @@
-// What the CPU and CUDA kernels of kernels/pointwise.inc share: the arithmetic of each op as a
-// functor, compiled by both from the same text; the forms in which a kernel calls it; and the
-// merging of axes. Everything is computed in T = float, double or int64_t.
+// The part of the pointwise kernels that CPU and CUDA share: the arithmetic of each op of
+// kernels/pointwise.inc as a functor, the forms that apply it to operands, the merging of axes, and
+// the registration. T, the type computed in, is float, double or int64_t. The one file of a target
+// that includes this defines compute().
 #pragma once
 #include <type_traits>
 
-#include "kernels/kernel.h"
 #include "kernels/math.h"
+#include "kernels/registry.h"
 
-namespace nn::NN_ISA::pointwise {
+namespace nn::NN_TARGET::pointwise {
 using namespace math;
 
-// name_op::value is f; name_op::slope, or slope_a and slope_b, are its derivatives.
+// name_op::value is f; slope, or slope_a and slope_b, are its derivatives.
 #define NN_FUNCTION(name, result, expression, ...) \
     template <class T> NN_HD static result name(__VA_ARGS__) { return expression; }
 #define NN_UNUSED [[maybe_unused]]
@@ -45,8 +46,8 @@ using namespace math;
 #undef NN_FUNCTION
 #undef NN_UNUSED
 
-// A form is how a kernel uses a functor: `count` operands follow the output, of which apply() reads
-// those whose bit is set in `needed`; the first is a bool whatever the call's dtype if `condition`.
+// A form applies a functor to operands: `count` operands follow the output, and apply() reads those
+// whose bit is set in `needed`. If `condition`, the first is a bool, whatever the call's dtype.
 template <class Op> struct Unary {
     static constexpr int count = 1, needed = 1;
     static constexpr bool condition = false;
@@ -86,74 +87,98 @@ constexpr int needs_mask(const char* names, const char* needs) {
     return mask;
 }
 
-constexpr bool ANY = true, FLOATS = false;  // the dtypes column: whether integers are allowed
+constexpr bool ANY = true, FLOATS = false;  // the dtypes column: are integers allowed?
 
-// The dtype whose elements are used without conversion when computing in T.
+// The dtype whose elements are of type T.
 template <class T> constexpr Dtype computed = Dtype::i64;
 template <> constexpr Dtype computed<float> = Dtype::f32;
 template <> constexpr Dtype computed<double> = Dtype::f64;
 
 struct Source {
-    const char* data;  // nullptr where `scalar` stands for the operand
+    const char* data;  // nullptr: `scalar` replaces the operand
     double scalar;
     Dtype dtype;
     int64_t stride[8];
 };
-// A call with its axes merged as far as all operands allow; axis ndim - 1, the row, is contiguous
-// in the output.
-struct Plan {
+// The output and the operands of a call, with axes merged where all operands allow it. The last
+// axis, the row, is contiguous in the output.
+struct Layout {
     int ndim, count;
     Dtype out;
     int64_t extent[8], total;
     Source source[4];
 };
 
-static inline bool mergeable(const Plan& plan, int axis, const nn_pointwise_params& p,
+static inline bool mergeable(const Layout& layout, int axis, const nn_pointwise_params& p,
                              int64_t next) {
-    for (int k = 0; k < plan.count; ++k)
-        if (plan.source[k].stride[axis] != p.stride[k][next] * p.extent[next]) return false;
+    for (int k = 0; k < layout.count; ++k)
+        if (layout.source[k].stride[axis] != p.stride[k][next] * p.extent[next]) return false;
     return true;
 }
 
-static inline void merge_axes(Plan& plan, const nn_pointwise_params& p) {
-    plan.ndim = plan.total = 1;
-    plan.extent[0] = 1;
+static inline void merge_axes(Layout& layout, const nn_pointwise_params& p) {
+    layout.ndim = layout.total = 1;
+    layout.extent[0] = 1;
     for (int64_t axis = 0; axis < p.ndim; ++axis) {
-        plan.total *= p.extent[axis];
+        layout.total *= p.extent[axis];
         if (p.extent[axis] == 1) continue;
-        int into = plan.ndim - 1;
-        if (plan.extent[into] == 1 || mergeable(plan, into, p, axis))
-            plan.extent[into] *= p.extent[axis];
+        int into = layout.ndim - 1;
+        if (layout.extent[into] == 1 || mergeable(layout, into, p, axis))
+            layout.extent[into] *= p.extent[axis];
         else
-            plan.extent[into = plan.ndim++] = p.extent[axis];
-        for (int k = 0; k < plan.count; ++k) plan.source[k].stride[into] = p.stride[k][axis];
+            layout.extent[into = layout.ndim++] = p.extent[axis];
+        for (int k = 0; k < layout.count; ++k) layout.source[k].stride[into] = p.stride[k][axis];
     }
 }
 
-// False, with the failure noted, when the form does not take the call's dtype or misses an operand.
-template <class Form, bool integers> bool make_plan(const KernelCall& call, Plan& plan) {
+// False, and the call fails, if the form does not take its dtype or an operand is missing.
+template <class Form, bool integers> bool make_layout(const KernelCall& call, Layout& layout) {
     const auto& p = call.get<nn_pointwise_params>();
     if (!integers && !is_float(call.dtype)) {
         call.fail("takes f32, f64 or bf16, not %s", dtype_name(call.dtype));
         return false;
     }
-    plan.count = Form::count;
+    layout.count = Form::count;
     for (int k = 0; k < Form::count; ++k) {
         const bool constant = (p.scalar_mask >> k & 1) || !(Form::needed >> k & 1);
-        Source& source = plan.source[k];
-        source = {constant ? nullptr : call.operand<const char>(k + 1),
+        Source& source = layout.source[k];
+        source = {constant ? nullptr : call.input<char>(k + 1),
                   p.scalar[k],
                   Form::condition && k == 0 ? Dtype::boolean : call.dtype,
                   {1}};
         if (!constant && !source.data) {
-            call.fail("operand %d is missing and no scalar stands for it", k + 1);
+            call.fail("operand %d is missing and no scalar replaces it", k + 1);
             return false;
         }
     }
-    merge_axes(plan, p);
+    merge_axes(layout, p);
     const bool predicate = std::is_same_v<decltype(Form::apply(1.0, 1.0, 1.0, 1.0)), bool>;
-    plan.out = predicate ? Dtype::boolean : call.dtype;
+    layout.out = predicate ? Dtype::boolean : call.dtype;
     return true;
 }
 
-}  // namespace nn::NN_ISA::pointwise
+namespace {
+
+// Applies a form to every element, computing in T.
+template <class Form, class T> void compute(const KernelCall& call, const Layout& layout);
+
+template <class Form, bool integers> void kernel(const KernelCall& call) {
+    Layout layout;
+    if (!make_layout<Form, integers>(call, layout)) return;
+    if (call.dtype == Dtype::f64) return compute<Form, double>(call, layout);
+    if (is_float(call.dtype)) return compute<Form, float>(call, layout);
+    if constexpr (integers) compute<Form, int64_t>(call, layout);
+}
+
+constexpr char names[] =
+#define NN_POINTWISE(name, ...) #name ","
+#include "kernels/pointwise_kernels.inc"
+    ;
+constexpr KernelFn implemented[] = {
+#define NN_POINTWISE(name, operands, dtypes, ...) &kernel<__VA_ARGS__, dtypes>,
+#include "kernels/pointwise_kernels.inc"
+};
+const ImplementationRegistrar registrar(NN_TEXT_OF(NN_TARGET), names, implemented);
+
+}  // namespace
+}  // namespace nn::NN_TARGET::pointwise

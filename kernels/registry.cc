@@ -1,22 +1,35 @@
-// The list of kernels, filled by static registrars in every kernel file, and the choice of the
-// variant for this CPU.
-#include <cmath>
-#include <cstdarg>
+// Joins the declarations of kernels with their implementations at the first look-up.
+#include "kernels/registry.h"
+
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <sstream>
 #include <stdexcept>
-
-#include "kernels/kernel.h"
 
 namespace nn {
 namespace {
 
-std::map<std::string, Kernel>& registry() {
-    static std::map<std::string, Kernel> kernels;
-    return kernels;
+template <class P> constexpr int tf32_offset() {
+    if constexpr (requires(P p) { p.tf32; })
+        return int(offsetof(P, tf32));
+    else
+        return -1;
+}
+
+std::vector<Declaration>& declarations() {
+    static std::vector<Declaration> list = {
+#define NN_KERNEL(name, bound, operands, params) \
+    {#name, Bound::bound, operands, #params, sizeof(params), tf32_offset<params>()},
+#include "kernels/kernels.inc"
+    };
+    return list;
+}
+
+std::vector<NamedImplementation>& implementations() {
+    static std::vector<NamedImplementation> list;
+    return list;
 }
 
 std::vector<OperandDecl> parse_operands(const char* text) {
@@ -24,115 +37,95 @@ std::vector<OperandDecl> parse_operands(const char* text) {
     std::istringstream words(text);
     for (std::string word; words >> word;) {
         const size_t colon = word.find(':');
-        std::string access = word.substr(colon + 1);
-        const bool optional = access.back() == '?';
-        if (optional) access.pop_back();
-        const Mode mode = access == "r"   ? Mode::read
-                          : access == "w" ? Mode::write
-                                          : Mode::read_write;
-        out.push_back({word.substr(0, colon), mode, optional});
+        const bool reads = word[colon + 1] == 'r', writes = word.find('w', colon) != word.npos;
+        const Mode mode = !writes ? Mode::read : reads ? Mode::read_write : Mode::write;
+        out.push_back({word.substr(0, colon), mode, word.back() == '?'});
     }
     return out;
 }
 
-Kernel& declare(const char* name, const char* operands, const char* params_type,
-                size_t params_size) {
-    Kernel& kernel = registry()[name];
-    if (kernel.name.empty()) {
-        kernel.name = name;
-        kernel.operands = parse_operands(operands);
-        kernel.params_type = params_type;
-        kernel.params_size = params_size;
-    } else if (kernel.params_type != params_type || kernel.operands != parse_operands(operands)) {
-        std::fprintf(stderr, "nnlua: kernel %s is declared in two ways\n", name);
-        std::abort();  // a mistake in the build, found by the first start
-    }
-    return kernel;
+const std::map<std::string, Kernel>& linked_kernels() {
+    static const std::map<std::string, Kernel> kernels = [] {
+        try {
+            return link_kernels(declarations(), implementations());
+        } catch (const std::logic_error& e) {  // a mistake in the build
+            std::fprintf(stderr, "nnlua: %s\n", e.what());
+            std::abort();
+        }
+    }();
+    return kernels;
+}
+
+void choose_implementations(Kernel& kernel) {
+    for (int device = 0; device < int(Device::count); ++device)
+        for (const Target* target : usable_targets(Device(device)))
+            if (const KernelFn function = kernel.on(*target)) kernel.best[device] = function;
+    if (!kernel.on(Device::cpu))
+        throw std::logic_error("kernel " + kernel.name + " has no implementation for this CPU");
 }
 
 }  // namespace
 
-KernelRegistrar::KernelRegistrar(const char* name, Isa isa, const char* operands,
-                                 const char* params_type, size_t params_size, KernelFn fn) {
-    declare(name, operands, params_type, params_size).by_isa[int(isa)] = fn;
+std::map<std::string, Kernel> link_kernels(const std::vector<Declaration>& declared,
+                                           const std::vector<NamedImplementation>& implemented) {
+    std::map<std::string, Kernel> kernels;
+    for (const Declaration& d : declared) {
+        Kernel kernel{d.name,
+                      d.bound,
+                      parse_operands(d.operands),
+                      d.params_type,
+                      d.params_size,
+                      d.tf32_offset,
+                      {},
+                      {}};
+        if (!kernels.emplace(d.name, std::move(kernel)).second)
+            throw std::logic_error("kernel " + std::string(d.name) + " is declared twice");
+    }
+    for (const auto& [name, target_name, function] : implemented) {
+        const auto kernel = kernels.find(name);
+        const Target* target = find_target(target_name);
+        const std::string what = "kernel " + name + " is implemented for " + target_name;
+        if (kernel == kernels.end())
+            throw std::logic_error(what + ", but kernels/kernels.inc does not declare it");
+        if (!target) throw std::logic_error(what + ", but kernels/targets.cc has no such target");
+        if (kernel->second.on(*target)) throw std::logic_error(what + " twice");
+        kernel->second.implementations.push_back({target, function});
+    }
+    for (auto& [name, kernel] : kernels) choose_implementations(kernel);
+    return kernels;
 }
 
-KernelRegistrar::KernelRegistrar(const char* name, const char* operands, const char* params_type,
-                                 size_t params_size, KernelFn fn) {
-    declare(name, operands, params_type, params_size).cuda = fn;
+void declare_kernel(const Declaration& declaration) { declarations().push_back(declaration); }
+
+ImplementationRegistrar::ImplementationRegistrar(const char* target, const char* names,
+                                                 const KernelFn* functions) {
+    std::istringstream words(names);
+    for (std::string name; words >> std::ws && std::getline(words, name, ',');)
+        implementations().push_back({name, target, *functions++});
 }
 
-const char* isa_name(Isa isa) {
-    static const char* const names[] = {"baseline", "avx2", "avx512"};
-    return names[int(isa)];
+KernelFn Kernel::on(const Target& target) const {
+    for (const Implementation& implementation : implementations)
+        if (implementation.target == &target) return implementation.function;
+    return nullptr;
 }
 
-Isa machine_isa() {
-    static const Isa isa = [] {
-        Isa best = Isa::baseline;
-#if defined(__x86_64__)
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) best = Isa::avx2;
-        if (best == Isa::avx2 && __builtin_cpu_supports("avx512f") &&
-            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-            __builtin_cpu_supports("avx512vl"))
-            best = Isa::avx512;
-#endif
-        const char* wanted = std::getenv("NNLUA_ISA");
-        if (!wanted || !*wanted) return best;
-        for (int i = 0; i <= int(best); ++i)
-            if (!std::strcmp(wanted, isa_name(Isa(i)))) return Isa(i);
-        throw std::runtime_error("NNLUA_ISA is '" + std::string(wanted) +
-                                 "'; this machine has baseline to " + isa_name(best));
-    }();
-    return isa;
+bool Kernel::allows_tf32(const void* params) const {
+    int32_t allowed = 0;
+    if (tf32_offset >= 0)
+        std::memcpy(&allowed, static_cast<const char*>(params) + tf32_offset, sizeof allowed);
+    return allowed != 0;
 }
 
 const Kernel* find_kernel(const std::string& name) {
-    const auto it = registry().find(name);
-    if (it == registry().end()) return nullptr;
-    Kernel& kernel = it->second;
-    for (int isa = int(machine_isa()); !kernel.cpu && isa >= 0; --isa)
-        kernel.cpu = kernel.by_isa[isa];
-    return &kernel;
+    const auto found = linked_kernels().find(name);
+    return found == linked_kernels().end() ? nullptr : &found->second;
 }
 
 std::vector<const Kernel*> all_kernels() {
     std::vector<const Kernel*> out;
-    for (const auto& [name, kernel] : registry()) out.push_back(find_kernel(name));
+    for (const auto& [name, kernel] : linked_kernels()) out.push_back(&kernel);
     return out;
-}
-
-void KernelCall::fail(const char* format, ...) const {
-    if (!error || !error->empty()) return;
-    char text[256];
-    va_list args;
-    va_start(args, format);
-    std::vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    *error = text;
-}
-
-size_t dtype_size(Dtype dtype) {
-    static const size_t sizes[] = {4, 8, 2, 4, 8, 1, 1};
-    return sizes[int(dtype)];
-}
-
-bool representable(double value, Dtype dtype) {
-    const auto whole_within = [value](double low, double high) {
-        return value >= low && value <= high && value == std::floor(value);
-    };
-    switch (dtype) {
-        case Dtype::i32: return whole_within(-0x1p31, 0x1p31 - 1);
-        case Dtype::i64: return whole_within(-0x1p63, 0x1p63 - 1024);
-        case Dtype::u8: return whole_within(0, 255);
-        case Dtype::boolean: return whole_within(0, 1);
-        default: return true;
-    }
-}
-
-const char* dtype_name(Dtype dtype) {
-    static const char* const names[] = {"f32", "f64", "bf16", "i32", "i64", "u8", "bool"};
-    return names[int(dtype)];
 }
 
 }  // namespace nn

@@ -1,25 +1,25 @@
-// Workers that help with the loop of one kernel. Some programs are a chain of tasks, each of which
-// is bound by reading memory faster than one core can: generating text a token at a time is one.
-// There the engine lets workers with nothing else to do help (engine/submit.cc), and a kernel hands
-// out its loop in parts. What is computed does not depend on who computes which part.
+// Threads that share the loop of one kernel. Some programs are a chain of tasks, each bound by
+// memory that several cores read faster than one: generating text token by token is one. There the
+// engine lets idle workers help (engine/submit.cc), and a kernel hands out its loop in chunks. The
+// result does not depend on which thread computes which chunk.
 #pragma once
 #include <cstdint>
 
 namespace nn::team {
 
-// Products of at most so many rows read their matrix once and split its columns (cpu/gemm.cc);
-// beyond, OpenBLAS is faster.
+// Products of at most this many rows read their matrix once and share out its columns
+// (cpu/gemm.cc). With more rows OpenBLAS is faster.
 constexpr int64_t few_rows = 12;
 
 // Computes indices [begin, end) of a loop.
 using Body = void (*)(void* context, int64_t begin, int64_t end);
 
-// Runs the loop over [0, length) on this thread and on those that help, in parts, and returns when
-// all have ended. Throws std::bad_alloc where a part found no memory.
-void split(int64_t length, Body body, void* context);
+// Runs a loop over [0, length) on this thread and on the helpers, and returns when all chunks have
+// ended. Throws std::bad_alloc if a chunk found no memory.
+void parallel_for(int64_t length, Body body, void* context);
 
-// Helps other threads with their loops while wanted() holds. Returns at once where `most` threads
-// help already.
-void help(int most, bool (*wanted)());
+// Helps other threads with their loops while wanted() is true. Returns at once if `max_helpers`
+// threads help already.
+void help(int max_helpers, bool (*wanted)());
 
 }  // namespace nn::team

@@ -1,7 +1,7 @@
 #include "engine/graph/builder.h"
 
 #include "engine/base/error.h"
-#include "engine/graph/layers.h"
+#include "engine/graph/context.h"
 #include "engine/graph/sink.h"
 
 namespace nn {

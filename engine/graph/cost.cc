@@ -7,9 +7,7 @@ namespace nn {
 double seconds_of(const TaskArg& arg, const Rates& rates) {
     const double memory = double(arg.bytes) / rates.bytes;
     if (arg.kernel->bound != Bound::products) return rates.start + memory;
-    int32_t tf32 = 0;
-    if (arg.dtype == Dtype::f32 && arg.kernel->tf32_offset >= 0)
-        std::memcpy(&tf32, arg.params + arg.kernel->tf32_offset, sizeof tf32);
+    const bool tf32 = arg.dtype == Dtype::f32 && arg.kernel->allows_tf32(arg.params);
     const double products = double(arg.flops) / (tf32 ? rates.tf32 : rates.products(arg.dtype));
     return rates.start + std::max(products, memory);
 }

@@ -1,6 +1,6 @@
 #include "engine/graph/program.h"
 
-#include "engine/graph/scalars.h"
+#include "engine/graph/context.h"
 
 namespace nn {
 

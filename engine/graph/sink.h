@@ -2,6 +2,7 @@
 // Neither tiles nor ops know which. Main thread only.
 #pragma once
 #include <cstdint>
+#include <utility>
 
 #include "engine/graph/task.h"
 
@@ -19,8 +20,9 @@ public:
     virtual void end_op() {}
 };
 
-Sink& sink();
-Sink* use_sink(Sink* sink);  // from now on; returns the one before
+inline Sink* sink_in_use = nullptr;
+inline Sink& sink() { return *sink_in_use; }
+inline Sink* use_sink(Sink* sink) { return std::exchange(sink_in_use, sink); }  // returns the last
 
 // Tasks emitted while one exists wait for commit(), so that an op which fails half-way has changed
 // nothing, and an op that ran out of memory can be tried again.

@@ -1,7 +1,7 @@
 #include "engine/graph/task.h"
 
 #include "engine/base/error.h"
-#include "engine/graph/scalars.h"
+#include "engine/graph/context.h"
 
 namespace nn {
 

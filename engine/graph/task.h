@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/graph/settings.h"
+#include "engine/graph/context.h"
 #include "engine/tile/shape.h"
 #include "engine/tile/tile.h"
 #include "kernels/kernel.h"

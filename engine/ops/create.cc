@@ -1,5 +1,5 @@
 // Ops that make tensors from nothing, or fill one in place.
-#include "engine/graph/scalars.h"
+#include "engine/graph/context.h"
 #include "engine/graph/sink.h"
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"

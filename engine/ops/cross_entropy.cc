@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
-#include "engine/graph/settings.h"
+#include "engine/graph/context.h"
 #include "engine/machine/machine.h"
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "engine/base/error.h"
-#include "engine/graph/scalars.h"
+#include "engine/graph/context.h"
 #include "engine/graph/sink.h"
 
 namespace nn {

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "engine/base/error.h"
-#include "engine/graph/scalars.h"
+#include "engine/graph/context.h"
 #include "engine/graph/sink.h"
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <thread>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/machine/host.h"
-#include "engine/runtime/benchmark.h"
 #include "engine/runtime/rates.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/waits.h"
@@ -59,48 +59,32 @@ private:
     char* data_ = nullptr;
 };
 
-// One call of a kernel on operands of these sizes (0: absent).
-struct Call {
-    const Kernel* kernel;
-    Dtype dtype;
-    const void* params;
-    std::vector<size_t> handle_bytes;  // of distinct tiles
-    std::vector<int> handle_of;        // operand -> tile; -1 where absent
-
-    size_t bytes() const {
-        size_t sum = 0;
-        for (size_t bytes : handle_bytes) sum += rounded(bytes);
-        return sum;
-    }
-};
-
-Call call_of(const Task& task) {
-    Call out{task.arg.kernel, task.arg.dtype, task.arg.params, {}, {}};
-    for (int i = 0; i < task.handles; ++i) out.handle_bytes.push_back(task.tiles[i]->bytes);
-    for (int i = 0; i < task.arg.operands; ++i) out.handle_of.push_back(task.arg.buffer_of[i]);
-    return out;
-}
-
-Call call_of(const BenchmarkCall& benchmark) {
-    Call out{benchmark.kernel, benchmark.dtype, benchmark.params, {}, {}};
-    for (size_t bytes : benchmark.operand_bytes) {
-        out.handle_of.push_back(bytes ? int(out.handle_bytes.size()) : -1);
-        if (bytes) out.handle_bytes.push_back(bytes);
-    }
-    return out;
-}
-
 // Seconds of one call; negative where the kernel refuses zeros.
-double call_once(const Call& call, Scratch& scratch) {
-    std::vector<void*> handles, operands;
-    for (size_t bytes : call.handle_bytes) handles.push_back(scratch.take(bytes));
-    for (int handle : call.handle_of)
-        operands.push_back(handle < 0 ? nullptr : handles[size_t(handle)]);
+double call_once(const BenchmarkCall& call, Scratch& scratch) {
+    std::vector<void*> operands;
+    for (size_t bytes : call.operand_bytes)
+        operands.push_back(bytes ? scratch.take(bytes) : nullptr);
     std::string error;
     const double start = now_seconds();
     call.kernel->on(Device::cpu)(
         KernelCall{operands.data(), call.params, call.dtype, nullptr, &error});
     return error.empty() ? now_seconds() - start : -1;
+}
+
+BenchmarkCall call_of(const Task& task) {
+    BenchmarkCall out{task.arg.kernel, task.arg.dtype, {}, {}, 0, 0};
+    std::memcpy(out.params, task.arg.params, sizeof out.params);
+    for (int i = 0; i < task.arg.operands; ++i) {
+        const int handle = task.arg.buffer_of[i];
+        out.operand_bytes.push_back(handle < 0 ? 0 : task.tiles[handle]->bytes);
+    }
+    return out;
+}
+
+size_t room_for(const BenchmarkCall& call) {
+    size_t sum = 0;
+    for (size_t bytes : call.operand_bytes) sum += rounded(bytes);
+    return sum;
 }
 
 // As many threads as there are workers, each with its own scratch, that run the same kernel at
@@ -114,7 +98,7 @@ public:
         return std::all_of(scratch_.begin(), scratch_.end(), [](auto& s) { return s->good(); });
     }
     // The median call's seconds, after a warm-up; negative where the kernel refuses zeros.
-    double measure(const Call& call, int calls) {
+    double measure(const BenchmarkCall& call, int calls) {
         std::vector<std::thread> threads;
         std::vector<double> all(scratch_.size() * size_t(calls), -1);
         std::atomic<int> waiting{int(scratch_.size())};
@@ -163,7 +147,7 @@ std::vector<const Task*> TaskTimes::candidates(const std::vector<Task>& tasks, s
         const Task& task = tasks[t];
         const double seconds = nominal_seconds(task.arg);
         if (seconds > longest || !task.arg.kernel->on(Device::cpu) ||
-            measured_.count(key_of(task)) || call_of(task).bytes() > room)
+            measured_.count(key_of(task)) || room_for(call_of(task)) > room)
             continue;
         Kind& kind = kinds[key_of(task)];
         kind.task = &task;
@@ -184,12 +168,12 @@ void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
     const int workers = host().count(Device::cpu);
     const std::vector<const Task*> kinds = candidates(tasks, begin);
     size_t bytes = size_t(32) << 20;
-    for (const Task* task : kinds) bytes = std::max(bytes, 2 * call_of(*task).bytes());
+    for (const Task* task : kinds) bytes = std::max(bytes, 2 * room_for(call_of(*task)));
     if (int64_t(bytes) * workers > default_budget() / 4) return;  // nominal times must do
     Crew crew = crew_of(workers, bytes);
     if (!crew.good()) return;
     if (!rates_.known()) {
-        const auto run = [&](const BenchmarkCall& call) { return crew.measure(call_of(call), 5); };
+        const auto run = [&](const BenchmarkCall& call) { return crew.measure(call, 5); };
         rates_ = measured_rates(run, 768, int64_t(8) << 20, false);
     }
     for (const Task* task : kinds) {
@@ -234,11 +218,10 @@ double product_rate(int64_t size) {
         return sum;
     }
     const BenchmarkCall product = benchmark_product(size, Dtype::f32, false);
-    Crew crew = crew_of(cpu_workers(), 2 * call_of(product).bytes());
+    Crew crew = crew_of(cpu_workers(), 2 * room_for(product));
     if (!crew.good()) fail("no memory to measure products of size %lld", (long long)size);
-    double best = crew.measure(call_of(product), 1);
-    for (int round = 1; round < 5; ++round)
-        best = std::min(best, crew.measure(call_of(product), 1));
+    double best = crew.measure(product, 1);
+    for (int round = 1; round < 5; ++round) best = std::min(best, crew.measure(product, 1));
     return product.flops * cpu_workers() / best;
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/graph/builder.h"
-#include "engine/graph/settings.h"
+#include "engine/graph/context.h"
 #include "engine/rules/copy.h"
 #include "kernels/team.h"
 

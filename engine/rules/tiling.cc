@@ -4,7 +4,7 @@
 #include <map>
 
 #include "engine/base/error.h"
-#include "engine/graph/settings.h"
+#include "engine/graph/context.h"
 #include "engine/machine/machine.h"
 
 namespace nn {

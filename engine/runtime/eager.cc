@@ -3,12 +3,11 @@
 #include <cstdlib>
 #include <vector>
 
-#include "engine/graph/scalars.h"
+#include "engine/graph/context.h"
 #include "engine/graph/sink.h"
 #include "engine/profile/records.h"
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/session.h"
-#include "engine/runtime/stats.h"
 #include "engine/runtime/submit.h"
 #include "engine/runtime/waits.h"
 

@@ -1,57 +1,124 @@
 #include "engine/runtime/host_copy.h"
 
+#include <semaphore.h>
+#include <starpu.h>
+#include <time.h>
+
+#include <atomic>
 #include <cstring>
+#include <memory>
 
 #include "engine/base/error.h"
-#include "engine/runtime/access.h"
+#include "engine/profile/records.h"
+#include "engine/runtime/handles.h"
+#include "engine/runtime/interrupts.h"
+#include "engine/runtime/session.h"
+#include "engine/runtime/waits.h"
+#include "engine/runtime/watchdog.h"
 
 namespace nn {
 namespace {
 
-// Host layout of a tile: a callback of wait_readable/wait_writable copies between it and the user's
-// row-major array.
+// An acquisition cannot be taken back. One that an interrupt left behind releases itself when it
+// comes.
+struct Acquisition {
+    enum { waiting, ready, abandoned };
+    std::atomic<int> state{waiting};
+    starpu_data_handle_t handle;
+    sem_t came;  // the last that on_acquired touches
+    explicit Acquisition(starpu_data_handle_t h) : handle(h) { sem_init(&came, 0, 0); }
+    ~Acquisition() { sem_destroy(&came); }
+};
+
+// A semaphore wakes the thread at once: polling would slow down text generation. A signal that
+// comes just before sem_timedwait is noticed after 20 ms.
+void wait_for_acquisition(Acquisition& a) {
+    const ProfileSpan span(ProfileSpan::wait);
+    while (true) {
+        check_interrupt();
+        timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 20'000'000;
+        until.tv_sec += until.tv_nsec / 1'000'000'000, until.tv_nsec %= 1'000'000'000;
+        if (sem_timedwait(&a.came, &until) == 0) return;
+        look_for_hangs();
+    }
+}
+
+void on_acquired(void* context) {
+    Acquisition* a = static_cast<Acquisition*>(context);
+    int expected = Acquisition::waiting;
+    if (a->state.compare_exchange_strong(expected, Acquisition::ready)) {
+        sem_post(&a->came);
+        return;
+    }
+    starpu_data_release_on_node(a->handle, STARPU_MAIN_RAM);
+    delete a;
+}
+
+// Waits for the tile; the caller must release it.
+void acquire(starpu_data_handle_t handle, starpu_data_access_mode mode) {
+    auto acquisition = std::make_unique<Acquisition>(handle);
+    const int status = starpu_data_acquire_on_node_cb(handle, STARPU_MAIN_RAM, mode, on_acquired,
+                                                      acquisition.get());
+    if (status != 0) fail("StarPU refuses to hand out a tile (%s)", std::strerror(-status));
+    try {
+        wait_for_acquisition(*acquisition);
+    } catch (...) {
+        int expected = Acquisition::waiting;
+        if (acquisition->state.compare_exchange_strong(expected, Acquisition::abandoned)) {
+            acquisition.release();  // on_acquired deletes it
+        } else {
+            while (sem_wait(&acquisition->came) != 0) {
+            }
+            starpu_data_release_on_node(handle, STARPU_MAIN_RAM);
+        }
+        throw;
+    }
+}
+
+// The layout of a tile in the user's row-major array.
 struct HostCopy {
     Block block;
     Dims host_strides;
     size_t element;
-    char* host;
     bool to_host;
+
+    char* start(char* host) const {
+        int64_t offset = 0;
+        for (size_t i = 0; i < block.start.size(); ++i) offset += block.start[i] * host_strides[i];
+        return host + size_t(offset) * element;
+    }
+    // Copies the rows of all axes from `axis` on; `tile` moves on behind them.
+    void copy(size_t axis, char* host, char*& tile) const {
+        if (axis + 1 >= block.extent.size()) {
+            const size_t bytes = size_t(block.extent.empty() ? 1 : block.extent.back()) * element;
+            std::memcpy(to_host ? host : tile, to_host ? tile : host, bytes);
+            tile += bytes;
+            return;
+        }
+        for (int64_t i = 0; i < block.extent[axis]; ++i)
+            copy(axis + 1, host + size_t(i * host_strides[axis]) * element, tile);
+    }
 };
 
-void copy_rows(const HostCopy& c, size_t axis, char* host, char*& tile) {
-    if (axis + 1 >= c.block.extent.size()) {
-        const size_t bytes = size_t(c.block.extent.empty() ? 1 : c.block.extent.back()) * c.element;
-        if (c.to_host)
-            std::memcpy(host, tile, bytes);
-        else
-            std::memcpy(tile, host, bytes);
-        tile += bytes;
-        return;
-    }
-    for (int64_t i = 0; i < c.block.extent[axis]; ++i)
-        copy_rows(c, axis + 1, host + size_t(i * c.host_strides[axis]) * c.element, tile);
-}
-
-void copy_tile(void* data, void* context) {
-    const HostCopy& c = *static_cast<HostCopy*>(context);
-    int64_t offset = 0;
-    for (size_t i = 0; i < c.block.start.size(); ++i)
-        offset += c.block.start[i] * c.host_strides[i];
-    char* tile = static_cast<char*>(data);
-    copy_rows(c, 0, c.host + size_t(offset) * c.element, tile);
+void copy_tile(const HostCopy& copy, char* host, Tile& tile) {
+    start();
+    ensure_awake();
+    const starpu_data_handle_t handle = handle_of(tile);
+    acquire(handle, copy.to_host ? STARPU_R : STARPU_W);
+    const std::unique_ptr<_starpu_data_state, void (*)(starpu_data_handle_t)> held(
+        handle, [](starpu_data_handle_t h) { starpu_data_release_on_node(h, STARPU_MAIN_RAM); });
+    check_pending();
+    char* data = static_cast<char*>(starpu_data_get_local_ptr(handle));
+    copy.copy(0, copy.start(host), data);
+    tile.value = Tile::Value::written;
 }
 
 void transfer(const Tensor& t, char* host, bool to_host) {
-    for (int64_t i = 0; i < t.tiles(); ++i) {
-        HostCopy copy{t.block(i), row_major_strides(t.shape()), dtype_size(t.dtype()), host,
-                      to_host};
-        if (to_host) {
-            wait_readable(*t.tile(i), copy_tile, &copy);
-        } else {
-            wait_writable(*t.tile(i), copy_tile, &copy);
-            t.tile(i)->value = Tile::Value::written;
-        }
-    }
+    for (int64_t i = 0; i < t.tiles(); ++i)
+        copy_tile({t.block(i), row_major_strides(t.shape()), dtype_size(t.dtype()), to_host}, host,
+                  *t.tile(i));
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <starpu.h>
 
 #include "engine/runtime/gpu.h"
-#include "engine/runtime/nodes.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/workers.h"
 

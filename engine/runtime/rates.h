@@ -2,6 +2,10 @@
 // once for all CPU workers and on each GPU. For schedulers that ask for no times, the CPUs' default
 // among them, nothing is measured.
 #pragma once
+#include <functional>
+#include <vector>
+
+#include "engine/graph/task.h"
 #include "engine/machine/machine.h"
 
 struct starpu_perfmodel;
@@ -11,5 +15,25 @@ namespace nn {
 void start_rates();              // when StarPU runs; throws if a product fails
 Rates rates_of(int worker);      // not known() where they were not measured
 starpu_perfmodel* perf_model();  // for a codelet; nullptr where nobody asks
+
+// The one benchmark of a product and of a copy, wherever rates are measured: on one core, on all at
+// once, or on a GPU.
+
+// One call of a kernel on operands of these sizes (0: absent).
+struct BenchmarkCall {
+    const Kernel* kernel;
+    Dtype dtype;
+    std::vector<size_t> operand_bytes;
+    alignas(16) unsigned char params[max_params];
+    double flops, bytes;  // bytes: read and written
+};
+BenchmarkCall benchmark_product(int64_t size, Dtype dtype, bool tf32);  // of square matrices
+BenchmarkCall benchmark_copy(int64_t bytes);
+
+// Seconds of one call; <= 0 or an exception where it fails.
+using BenchmarkRunner = std::function<double(const BenchmarkCall&)>;
+// product_size: of square matrices; copy_bytes: of a copy. tf32: whether it differs from f32.
+Rates measured_rates(const BenchmarkRunner& run, int64_t product_size, int64_t copy_bytes,
+                     bool tf32);
 
 }  // namespace nn

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "engine/graph/settings.h"
+#include "engine/graph/context.h"
 #include "engine/machine/host.h"
 
 namespace nn {

@@ -7,7 +7,6 @@
 #include "engine/base/error.h"
 #include "engine/profile/records.h"
 #include "engine/runtime/handles.h"
-#include "engine/runtime/stats.h"
 #include "engine/runtime/worker.h"
 #include "engine/runtime/workers.h"
 

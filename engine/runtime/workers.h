@@ -1,6 +1,6 @@
-// StarPU's workers while it runs: how many there are, and what they are called. A GPU has a worker
-// for each of its streams.
+// StarPU's workers and memory nodes while it runs. A GPU has a worker for each of its streams.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,5 +13,14 @@ std::vector<int> first_streams();     // a worker of each GPU
 int gpu_of(int worker);               // CUDA's number of its GPU; -1: a CPU worker
 std::string worker_name(int worker);  // "CPU 0", "GPU 0", of several streams "GPU 0, stream 2"
 std::string starpu_version();
+
+// Memory nodes: RAM first, then the GPUs'.
+int memory_nodes();               // 1 until the session runs
+std::string node_name(int node);  // "RAM", "GPU 0"
+struct NodeMemory {
+    int64_t used, limit;  // bytes; memory kept for reuse counts as used
+};
+NodeMemory node_memory(int node);
+int64_t bytes_moved();  // between nodes, so far
 
 }  // namespace nn

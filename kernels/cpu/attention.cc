@@ -1,8 +1,8 @@
-// Attention over one pair of a query tile and a key tile: the running maximum and sum of a query
-// rescale what earlier keys gave (Milakov and Gimelshein, arXiv:1805.02867).
+// Attention over a query tile and a key tile, by online softmax: the output of earlier keys is
+// rescaled when a query's maximum grows (Milakov and Gimelshein, arXiv:1805.02867).
 #include "kernels/cpu/attention.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class T> struct Forward {
@@ -20,14 +20,14 @@ template <class T> struct Forward {
           o(call.operand<T>(0)),
           acc(call.operand<A>(1)),
           stats(call.operand<A>(2)),
-          qkv_q(call.operand<const T>(3)),
-          qkv_k(call.operand<const T>(4)) {
+          qkv_q(call.input<T>(3)),
+          qkv_k(call.input<T>(4)) {
         const int64_t keys_size = tile.p.k_len * tile.dim, rows_size = query_block * tile.dim;
         const int64_t block = query_block * tile.key_block;
         A* at = scratch.get<A>(2 * keys_size + 2 * rows_size + block + 2 * query_block);
-        for (A** part : {&query_t, &out}) *part = at, at += rows_size;
-        for (A** part : {&m, &l}) *part = at, at += query_block;
-        for (A** part : {&keys, &values}) *part = at, at += keys_size;
+        for (A** array : {&query_t, &out}) *array = at, at += rows_size;
+        for (A** array : {&m, &l}) *array = at, at += query_block;
+        for (A** array : {&keys, &values}) *array = at, at += keys_size;
         weights = at;
     }
     A* stat(const Block& at) const {
@@ -59,7 +59,7 @@ void new_maxima(const Forward<T>& f, const Block& at, Acc<T>* shift, Acc<T>* kee
     row_convert(f.m, at.lanes, shift);
     for (int64_t j = 0; j < at.keys; ++j) {
         A* w = f.weights + j * query_block;
-        row_fill(w, at.hidden(f.tile, j), none);
+        row_fill(w, at.masked(f.tile, j), none);
 #pragma omp simd
         for (int64_t i = 0; i < at.lanes; ++i) shift[i] = w[i] > shift[i] ? w[i] : shift[i];
     }
@@ -72,7 +72,7 @@ void new_maxima(const Forward<T>& f, const Block& at, Acc<T>* shift, Acc<T>* kee
     }
 }
 
-// Scores of a block become unnormalised weights; m, l and the running output follow the maximum.
+// Turns the scores of a block into unnormalised weights; rescales m, l and the running output.
 template <class T> void online_softmax(const Forward<T>& f, const Block& at) {
     using A = Acc<T>;
     alignas(64) A shift[query_block], keep[query_block];
@@ -144,8 +144,7 @@ template <class T> void attend(const Forward<T>& f, Block at) {
 void attention(const KernelCall& call) {
     static thread_local Scratch scratch;
     const auto& p = call.get<nn_attention_params>();
-    visit_float(call.dtype, [&](auto t) {
-        using T = decltype(t);
+    visit_float(call.dtype, [&]<class T>(T*) {
         using A = Acc<T>;
         const Forward<T> f(call, scratch);
         const Tile& tile = f.tile;
@@ -161,7 +160,7 @@ void attention(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(attention, "o:w acc:rw? stats:rw qkv_q:r qkv_k:r", nn_attention_params);
+NN_IMPLEMENT(attention);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

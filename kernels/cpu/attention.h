@@ -1,8 +1,7 @@
-// What attention and its gradient share: blocks of queries and keys, moving rows of a head, and the
-// dropout mask. Scores exist only for a block of 128 keys by 64 queries at a time, whatever the
-// context. A block has one row per key, so that queries are the lanes of a vector and nothing is
-// summed across lanes; and it is small because OpenBLAS multiplies up to 10^6 products without
-// packing.
+// Shared by attention and its gradient: blocks of queries and keys, loads and stores of a head's
+// rows, the dropout mask. Scores exist for one block at a time, of at most 128 keys by 64 queries.
+// A block has one row per key: queries are the lanes of a vector, so nothing is summed across
+// lanes. Blocks are small because OpenBLAS multiplies up to 10^6 products without packing.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -10,7 +9,7 @@
 #include "kernels/cpu/row.h"
 #include "kernels/philox.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr int64_t query_block = 64, max_key_block = 128;
@@ -19,43 +18,43 @@ struct Tile {
     const nn_attention_params& p;
     int64_t dim = p.head_dim, key_block = p.head_dim <= 96 ? max_key_block : 64;
     int64_t width = (p.heads + 2 * p.kv_heads) * dim;  // of a row of qkv
-    int64_t group = p.heads / p.kv_heads;              // query heads that share a kv head
+    int64_t group = p.heads / p.kv_heads;              // query heads per kv head
     int64_t k_column(int64_t kv) const { return (p.heads + kv) * dim; }
     int64_t v_column(int64_t kv) const { return (p.heads + p.kv_heads + kv) * dim; }
-    // How many keys of the tile query i sees.
+    // The number of the tile's keys that query i sees.
     int64_t visible(int64_t i) const {
         return p.causal ? std::clamp(p.q_start + i + 1 - p.k_start, int64_t(0), p.k_len) : p.k_len;
     }
 };
 
-// A block of queries of one head against a block of keys: [q0, q0 + rows) and [k0, k0 + keys) of
-// their tiles. Blocks of scores and the like are (keys, query_block); lanes is rows rounded up to
-// whole vectors.
+// Queries [q0, q0 + rows) of one head against keys [k0, k0 + keys), both counted from the start of
+// their tiles. Scores and the like are (keys, query_block); lanes is rows rounded up to whole
+// vectors.
 struct Block {
     int64_t b, h, q0, rows, k0 = 0, keys = 0;
     int64_t lanes = (rows + 15) / 16 * 16;
-    // How many of the block's first queries do not see key j.
-    int64_t hidden(const Tile& tile, int64_t j) const {
+    // The number of the block's first queries that do not see key j.
+    int64_t masked(const Tile& tile, int64_t j) const {
         if (!tile.p.causal) return 0;
         return std::clamp((tile.p.k_start + k0 + j) - (tile.p.q_start + q0), int64_t(0), rows);
     }
 };
 
-// A head's part of a row is a few cache lines, each row on a page of its own, where no hardware
-// prefetcher follows: asks for the row that is reached eight rows from now.
+// Prefetches the row eight rows ahead. A head has a few cache lines in each row, and every row is
+// on another page, which hardware prefetchers do not follow.
 template <int write, class T>
-void fetch_ahead(const T* x, int64_t stride, int64_t row, int64_t len, int64_t dim) {
+void prefetch(const T* x, int64_t stride, int64_t row, int64_t len, int64_t dim) {
     if (row + 8 >= len) return;
     const char* ahead = reinterpret_cast<const char*>(x + 8 * stride);
     for (int64_t byte = 0; byte < dim * int64_t(sizeof(T)); byte += 64)
         __builtin_prefetch(ahead + byte, write);
 }
 
-// out (len, dim) = scale x, where the rows of x lie `stride` apart.
+// out (len, dim) = scale x; the rows of x are `stride` apart.
 template <class T, class A>
 void load(const T* x, int64_t stride, int64_t len, int64_t dim, A scale, A* out) {
     for (int64_t i = 0; i < len; ++i, x += stride, out += dim) {
-        fetch_ahead<0>(x, stride, i, len, dim);
+        prefetch<0>(x, stride, i, len, dim);
 #pragma omp simd
         for (int64_t d = 0; d < dim; ++d) out[d] = A(x[d]) * scale;
     }
@@ -75,7 +74,7 @@ void load_transposed(const T* x, int64_t stride, int64_t len, int64_t lanes, int
 template <class T, class A>
 void store(const A* from, A scale, bool overwrite, T* x, int64_t stride, int64_t len, int64_t dim) {
     for (int64_t i = 0; i < len; ++i, from += dim, x += stride) {
-        fetch_ahead<1>(x, stride, i, len, dim);
+        prefetch<1>(x, stride, i, len, dim);
         if (overwrite) {
 #pragma omp simd
             for (int64_t d = 0; d < dim; ++d) x[d] = T(from[d] * scale);
@@ -86,13 +85,13 @@ void store(const A* from, A scale, bool overwrite, T* x, int64_t stride, int64_t
     }
 }
 
-// keep (keys, query_block) = 1 or 0: a function of the seed and of the element's place in the whole
-// (batch, heads, total_len, total_len) alone. Bytes, since it is written along its columns.
+// keep (keys, query_block) = 1 or 0, a function of the seed and the element's position in the whole
+// (batch, heads, total_len, total_len). In bytes, because it is written along columns.
 void dropout_mask(const Tile& tile, const Block& at, uint8_t* keep) {
     const nn_attention_params& p = tile.p;
-    // of the 24 bits of unit_float
+    // for the 24 bits of unit_float
     const uint32_t threshold = uint32_t(std::ceil(double(float(p.dropout)) * 16777216.0));
-    uint32_t words[4][48];  // word l of group g; 128 keys lie in at most 33 groups of four
+    uint32_t words[4][48];  // word l of group g; 128 keys span at most 33 groups of four
     for (int64_t i = 0; i < at.rows; ++i) {
         const uint64_t row = uint64_t(((p.batch_start + at.b) * p.heads + at.h) * p.total_len +
                                       p.q_start + at.q0 + i);
@@ -111,4 +110,4 @@ void dropout_mask(const Tile& tile, const Block& at, uint8_t* keep) {
 }
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

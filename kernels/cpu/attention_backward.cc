@@ -1,8 +1,8 @@
-// The gradient of attention over one pair of a query tile and a key tile: weights are recomputed
-// from their logarithm (Dao et al., arXiv:2205.14135).
+// The gradient of attention over a query tile and a key tile. It recomputes the weights from the
+// log-sum-exp (Dao et al., arXiv:2205.14135).
 #include "kernels/cpu/attention.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class T> struct Backward {
@@ -21,18 +21,18 @@ template <class T> struct Backward {
         : tile{call.get<nn_attention_params>()},
           dqkv_q(call.operand<T>(0)),
           dqkv_k(call.operand<T>(1)),
-          qkv_q(call.operand<const T>(2)),
-          qkv_k(call.operand<const T>(3)),
-          o(call.operand<const T>(4)),
-          dout(call.operand<const T>(5)),
-          stats(call.operand<const A>(6)) {
+          qkv_q(call.input<T>(2)),
+          qkv_k(call.input<T>(3)),
+          o(call.input<T>(4)),
+          dout(call.input<T>(5)),
+          stats(call.input<A>(6)) {
         const int64_t keys_size = tile.p.k_len * tile.dim, rows_size = query_block * tile.dim;
         const int64_t block = query_block * tile.key_block;
         A* at = scratch.get<A>(4 * keys_size + 5 * rows_size + 2 * block + 2 * query_block);
-        for (A** part : {&query, &query_t, &dout_rows, &dout_t, &dq}) *part = at, at += rows_size;
-        for (A** part : {&weights, &dscores}) *part = at, at += block;
-        for (A** part : {&lse, &delta}) *part = at, at += query_block;
-        for (A** part : {&keys, &values, &dk, &dv}) *part = at, at += keys_size;
+        for (A** array : {&query, &query_t, &dout_rows, &dout_t, &dq}) *array = at, at += rows_size;
+        for (A** array : {&weights, &dscores}) *array = at, at += block;
+        for (A** array : {&lse, &delta}) *array = at, at += query_block;
+        for (A** array : {&keys, &values, &dk, &dv}) *array = at, at += keys_size;
     }
 };
 
@@ -59,7 +59,7 @@ template <class T> void load_queries(const Backward<T>& g, const Block& at) {
     }
 }
 
-// In place: from scores to the weights P (dropped out), and from dP to the gradient of the scores,
+// In place: scores become the weights P, with dropout; dP becomes the gradient of the scores,
 // P (dP - delta).
 template <class T> void weight_gradients(const Backward<T>& g, const Block& at) {
     using A = Acc<T>;
@@ -84,9 +84,9 @@ template <class T> void weight_gradients(const Backward<T>& g, const Block& at) 
                 ds[i] = w[i] * (ds[i] - g.delta[i]);
             }
         }
-        const int64_t hidden = at.hidden(g.tile, j);
-        row_fill(w, hidden, A(0));
-        row_fill(ds, hidden, A(0));
+        const int64_t masked = at.masked(g.tile, j);
+        row_fill(w, masked, A(0));
+        row_fill(ds, masked, A(0));
     }
 }
 
@@ -117,8 +117,7 @@ template <class T> void attend_backward(const Backward<T>& g, Block at) {
 void attention_backward(const KernelCall& call) {
     static thread_local Scratch scratch;
     const auto& p = call.get<nn_attention_params>();
-    visit_float(call.dtype, [&](auto t) {
-        using T = decltype(t);
+    visit_float(call.dtype, [&]<class T>(T*) {
         using A = Acc<T>;
         const Backward<T> g(call, scratch);
         const Tile& tile = g.tile;
@@ -139,8 +138,7 @@ void attention_backward(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(attention_backward, "dqkv_q:rw dqkv_k:rw qkv_q:r qkv_k:r o:r do:r stats:r",
-          nn_attention_params);
+NN_IMPLEMENT(attention_backward);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

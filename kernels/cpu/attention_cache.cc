@@ -1,17 +1,16 @@
-// Attention of a few new tokens over a cache of keys and values, as text generation needs it: bound
-// by reading the cache, which lies contiguous for each head.
+// Attention of a few new tokens over a cache of keys and values, for text generation. It is bound
+// by reading the cache, which is contiguous for each head.
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
-// Where the new tokens of sequence b begin in the cache; -1, and the call fails, where they do not
-// fit.
+// The position of sequence b's new tokens in the cache; -1, and the call fails, if they do not fit.
 template <class I> int64_t start_of(const KernelCall& call, const I* start, int64_t b) {
     const auto& p = call.get<nn_cache_params>();
     const int64_t at = int64_t(start[b]);
     if (at >= 0 && at <= p.context - p.len) return at;
-    call.fail("%lld tokens from position %lld on do not fit a cache of %lld", (long long)p.len,
+    call.fail("%lld tokens from position %lld on do not fit into a cache of %lld", (long long)p.len,
               (long long)at, (long long)p.context);
     return -1;
 }
@@ -19,8 +18,8 @@ template <class I> int64_t start_of(const KernelCall& call, const I* start, int6
 template <class T, class I> void write_tile(const KernelCall& call) {
     const auto& p = call.get<nn_cache_params>();
     T* cache = call.operand<T>(0);
-    const T* qkv = call.operand<const T>(1);
-    const I* start = call.operand<const I>(2);
+    const T* qkv = call.input<T>(1);
+    const I* start = call.input<I>(2);
     const int64_t dim = p.head_dim, width = (p.heads + 2 * p.kv_heads) * dim;
     for (int64_t b = 0; b < p.batch; ++b) {
         const int64_t at = start_of(call, start, b);
@@ -48,19 +47,19 @@ void attend(const Acc<T>* q, const T* k, const T* v, int64_t keys, int64_t dim, 
         add_rows(weights + j, v + j * dim, dim, std::min<int64_t>(4, keys - j), dim, inverse, out);
 }
 
-// Writes the new keys and values, then attends. Queries and heads are the parts that workers share
-// out: a head of a long text reads 0.5 MB.
+// Writes the new keys and values, then attends. Workers share out queries and heads; a head of a
+// long text reads 0.5 MB.
 template <class T, class I> void attend_tile(const KernelCall& call) {
     const auto& p = call.get<nn_cache_params>();
     write_tile<T, I>(call);
-    const T *cache = call.operand<const T>(0), *qkv = call.operand<const T>(1);
-    const I* start = call.operand<const I>(2);
+    const T *cache = call.input<T>(0), *qkv = call.input<T>(1);
+    const I* start = call.input<I>(2);
     T* const o = call.operand<T>(3);
     const int64_t dim = p.head_dim, width = (p.heads + 2 * p.kv_heads) * dim;
     const int64_t matrix = p.context * dim;
     for (int64_t b = 0; b < p.batch; ++b)
         if (start_of(call, start, b) < 0) return;
-    split(p.batch * p.len * p.heads, [=, &p](int64_t begin, int64_t end) {
+    parallel_for(p.batch * p.len * p.heads, [=, &p](int64_t begin, int64_t end) {
         static thread_local Scratch scratch;
         Acc<T>* const q = scratch.get<Acc<T>>(p.context + 2 * dim);
         Acc<T>*const out = q + dim, *const weights = out + dim;
@@ -76,21 +75,20 @@ template <class T, class I> void attend_tile(const KernelCall& call) {
 }
 
 void cache_write(const KernelCall& call) {
-    visit_float(call.dtype, [&](auto value) {
+    visit_float(call.dtype, [&]<class T>(T*) {
         visit_index(Dtype(call.get<nn_cache_params>().start_dtype),
-                    [&](auto index) { write_tile<decltype(value), decltype(index)>(call); });
+                    [&]<class I>(I*) { write_tile<T, I>(call); });
     });
 }
 
 void attention_cached(const KernelCall& call) {
-    visit_float(call.dtype, [&](auto value) {
+    visit_float(call.dtype, [&]<class T>(T*) {
         visit_index(Dtype(call.get<nn_cache_params>().start_dtype),
-                    [&](auto index) { attend_tile<decltype(value), decltype(index)>(call); });
+                    [&]<class I>(I*) { attend_tile<T, I>(call); });
     });
 }
 
-NN_KERNEL(cache_write, "cache:rw qkv:r start:r", nn_cache_params);
-NN_KERNEL(attention_cached, "cache:rw qkv:r start:r o:w", nn_cache_params);
+NN_IMPLEMENT(cache_write, attention_cached);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,23 +1,22 @@
-// Copies between tiles of one dtype: slices, permuted axes, re-tiling. What StarPU moves between
-// tilings and what turns a view into a contiguous tile goes through here, so rows are memcpy and
-// transposes are blocked.
+// Copies between tiles of one dtype: slices, permuted axes, other tilings. Rows are copied by
+// memcpy, transposes by blocks.
 #include <algorithm>
 #include <utility>
 
-#include "kernels/copy_plan.h"
+#include "kernels/copy_loop.h"
 #include "kernels/cpu/cpu.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 // Calls f(src offset, dst offset) for every index of the first `ndim` axes.
-template <class F> void each_index(const CopyPlan& plan, int ndim, F f) {
+template <class F> void each_index(const CopyLoop& loop, int ndim, F f) {
     int64_t index[8] = {}, src = 0, dst = 0;
     for (;;) {
         f(src, dst);
         int d = ndim - 1;
         for (; d >= 0; --d) {
-            const CopyAxis& axis = plan.axis[d];
+            const CopyAxis& axis = loop.axis[d];
             src += axis.src_stride;
             dst += axis.dst_stride;
             if (++index[d] < axis.extent) break;
@@ -37,8 +36,7 @@ template <class T> void copy_row(T* dst, const T* src, const CopyAxis& row) {
     }
 }
 
-// block[a][c] = from[c * stride + a] for 8 rows c: eight streams interleaved, which compiles to
-// shuffles.
+// block[a][c] = from[c * stride + a] for 8 rows c; compiles to shuffles.
 template <class T> void interleave(T* block, const T* from, int64_t stride, int64_t n) {
     const T *r0 = from, *r1 = r0 + stride, *r2 = r1 + stride, *r3 = r2 + stride;
     const T *r4 = r3 + stride, *r5 = r4 + stride, *r6 = r5 + stride, *r7 = r6 + stride;
@@ -73,8 +71,8 @@ void transpose_block(T* to, int64_t to_stride, int64_t na, const T* from, int64_
             std::memcpy(to + a * to_stride + 8 * b, block[b][a], 8 * sizeof(T));
 }
 
-// dst[i, j] = src[j, i] with j contiguous in dst and i in src. By way of a block in the first-level
-// cache each cache line of either side is touched once, however unlucky its stride.
+// dst[i, j] = src[j, i] with j contiguous in dst and i in src. Through a block in the first-level
+// cache, so that each cache line of either side is touched once, whatever the strides.
 template <class T>
 void transpose(T* dst, const T* src, const CopyAxis& i_axis, const CopyAxis& j_axis) {
     for (int64_t i = 0; i < i_axis.extent; i += side<T>)
@@ -87,43 +85,40 @@ void transpose(T* dst, const T* src, const CopyAxis& i_axis, const CopyAxis& j_a
 template <class T> void copy_elements(const nn_copy_params& p, T* dst, const T* src) {
     for (int64_t d = 0; d < p.ndim; ++d)
         if (p.extent[d] == 0) return;
-    CopyPlan plan = make_copy_plan(p);
+    CopyLoop loop = make_copy_loop(p);
     dst += p.dst_offset;
     src += p.src_offset;
-    if (plan.ndim == 0) {
+    if (loop.ndim == 0) {
         *dst = *src;
         return;
     }
-    const int row = plan.ndim - 1;
-    int contiguous = row;  // the axis contiguous in src
+    const int row = loop.ndim - 1;
+    int contiguous = row;  // in src
     for (int d = 0; d < row; ++d)
-        if (plan.axis[d].src_stride == 1) contiguous = d;
-    if (contiguous == row || plan.axis[row].src_stride == 1 || plan.axis[row].dst_stride != 1) {
-        each_index(plan, row,
-                   [&](int64_t s, int64_t d) { copy_row(dst + d, src + s, plan.axis[row]); });
+        if (loop.axis[d].src_stride == 1) contiguous = d;
+    if (contiguous == row || loop.axis[row].src_stride == 1 || loop.axis[row].dst_stride != 1) {
+        each_index(loop, row,
+                   [&](int64_t s, int64_t d) { copy_row(dst + d, src + s, loop.axis[row]); });
     } else {
-        std::swap(plan.axis[contiguous], plan.axis[row - 1]);
-        each_index(plan, row - 1, [&](int64_t s, int64_t d) {
-            transpose(dst + d, src + s, plan.axis[row - 1], plan.axis[row]);
+        std::swap(loop.axis[contiguous], loop.axis[row - 1]);
+        each_index(loop, row - 1, [&](int64_t s, int64_t d) {
+            transpose(dst + d, src + s, loop.axis[row - 1], loop.axis[row]);
         });
     }
 }
 
 void copy(const KernelCall& call) {
     const auto& p = call.get<nn_copy_params>();
-    const auto as = [&](auto zero) {
-        using T = decltype(zero);
-        copy_elements<T>(p, call.operand<T>(0), call.operand<const T>(1));
-    };
+    const auto as = [&]<class T>(T*) { copy_elements<T>(p, call.operand<T>(0), call.input<T>(1)); };
     switch (dtype_size(call.dtype)) {
-        case 1: return as(uint8_t());
-        case 2: return as(uint16_t());
-        case 4: return as(uint32_t());
-        default: return as(uint64_t());
+        case 1: return as((uint8_t*)nullptr);
+        case 2: return as((uint16_t*)nullptr);
+        case 4: return as((uint32_t*)nullptr);
+        default: return as((uint64_t*)nullptr);
     }
 }
 
-NN_KERNEL(copy, "dst:rw src:r", nn_copy_params);
+NN_IMPLEMENT(copy);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,23 +1,23 @@
-// What every CPU kernel file shares. Each file is compiled once per instruction set (NN_ISA is
-// baseline, avx2 or avx512) with everything in namespace nn::NN_ISA, so that no inline function
-// built for one CPU is linked into the code for another. Loops are written for the compiler's
-// vectoriser (`#pragma omp simd`), never with intrinsics.
+// Included by every CPU kernel file. Each file is compiled once for each CPU target, with
+// everything in namespace nn::NN_TARGET, so that the linker never uses an inline function of one
+// target in another. Loops are vectorised by the compiler (`#pragma omp simd`), without intrinsics.
 #pragma once
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "kernels/blas.h"
-#include "kernels/kernel.h"
-#include "kernels/math.h"  // fast_exp and the other elementary functions
+#include "kernels/math.h"
+#include "kernels/registry.h"
+#include "kernels/types.h"
 
-#ifndef NN_ISA
-#define NN_ISA baseline
+#ifndef NN_TARGET
+#define NN_TARGET baseline
 #endif
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
-// Storage only: arithmetic happens in float. Rounds to nearest even, keeps NaN.
+// For storage; arithmetic is done in float. Rounds to nearest even, keeps NaN.
 struct bf16 {
     uint16_t bits;
     bf16() = default;
@@ -28,7 +28,7 @@ struct bf16 {
         const uint32_t rounded = u + 0x7FFF + ((u >> 16) & 1), quiet_nan = u | 0x400000;
         bits = uint16_t((f != f ? quiet_nan : rounded) >> 16);
     }
-    // Spelled out because GCC does not vectorise the assignment of a whole struct.
+    // GCC does not vectorise the assignment of a whole struct.
     bf16& operator=(const bf16& other) {
         bits = other.bits;
         return *this;
@@ -41,35 +41,19 @@ struct bf16 {
     }
 };
 
-// What arithmetic on T is done in, and what its sums are stored as (nn::accumulator says the same
-// of dtypes).
-template <class T> struct Accumulator { using type = int64_t; };
-template <> struct Accumulator<float> { using type = float; };
-template <> struct Accumulator<double> { using type = double; };
-template <> struct Accumulator<bf16> { using type = float; };
-template <class T> using Acc = typename Accumulator<T>::type;
-
-// Calls f with a value of the C++ type behind a dtype: visit_float(dtype, [&](auto t) { using T =
-// decltype(t); ... }).
-template <class F> void visit_float(Dtype dtype, F f) {
-    switch (dtype) {
-        case Dtype::f32: return f(float());
-        case Dtype::f64: return f(double());
-        default: return f(bf16());
-    }
-}
+// Like visit_float.
 template <class F> void visit_any(Dtype dtype, F f) {
     switch (dtype) {
-        case Dtype::f32: return f(float());
-        case Dtype::f64: return f(double());
-        case Dtype::bf16: return f(bf16());
-        case Dtype::i32: return f(int32_t());
-        case Dtype::i64: return f(int64_t());
-        default: return f(uint8_t());  // u8 and bool
+        case Dtype::f32: return f((float*)nullptr);
+        case Dtype::f64: return f((double*)nullptr);
+        case Dtype::bf16: return f((bf16*)nullptr);
+        case Dtype::i32: return f((int32_t*)nullptr);
+        case Dtype::i64: return f((int64_t*)nullptr);
+        default: return f((uint8_t*)nullptr);  // u8 and bool
     }
 }
 template <class F> void visit_index(Dtype dtype, F f) {
-    return dtype == Dtype::i32 ? f(int32_t()) : f(int64_t());
+    return dtype == Dtype::i32 ? f((int32_t*)nullptr) : f((int64_t*)nullptr);
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,14 +1,14 @@
-// Cross-entropy of logits that come in vocabulary tiles and are never all held at once: ce_count,
-// then ce_stats over the tiles of a row, then ce_loss, and ce_grad for one tile at a time. Rows
-// whose target is ignore_index do not count.
+// Cross-entropy of logits that come in vocabulary tiles and never exist all at once: ce_count, then
+// ce_stats over the tiles of a row, then ce_loss, and ce_grad for one tile at a time. Rows whose
+// target is ignore_index do not count.
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class F> void visit_targets(const KernelCall& call, int operand, F f) {
     visit_index(Dtype(call.get<nn_cross_entropy_params>().targets_dtype),
-                [&](auto t) { f(call.operand<const decltype(t)>(operand)); });
+                [&]<class I>(I*) { f(call.input<I>(operand)); });
 }
 
 void ce_count(const KernelCall& call) {
@@ -28,8 +28,8 @@ void ce_count(const KernelCall& call) {
     });
 }
 
-// Takes a few columns of a row into stat: running max and running sum of e^(logit - max). A NaN
-// reaches the sum; while all is -inf the sum stays 0, and the loss becomes NaN.
+// Adds columns of a row to stat: the running maximum and the sum of e^(logit - maximum). NaN makes
+// the sum NaN; while all logits are -inf, the sum stays 0, and the loss becomes NaN.
 template <class T> void combine(Acc<T>* stat, const T* logits, int64_t n) {
     constexpr Acc<T> none = -std::numeric_limits<Acc<T>>::infinity();
     const Acc<T> before = stat[0], here = row_max(logits, n);
@@ -42,15 +42,14 @@ template <class T> void combine(Acc<T>* stat, const T* logits, int64_t n) {
 
 void ce_stats(const KernelCall& call) {
     const auto& p = call.get<nn_cross_entropy_params>();
-    visit_float(call.dtype, [&](auto t) {
-        using T = decltype(t);
+    visit_float(call.dtype, [&]<class T>(T*) {
         visit_targets(call, 2, [&](const auto* targets) {
-            const T* logits = call.operand<const T>(1);
+            const T* logits = call.input<T>(1);
             Acc<T>* stat = call.operand<Acc<T>>(0);
             for (int64_t i = 0; i < p.rows; ++i, logits += p.cols, stat += 3) {
                 if (p.first)
                     stat[0] = -std::numeric_limits<Acc<T>>::infinity(), stat[1] = stat[2] = 0;
-                // By blocks, so that the next one arrives from memory meanwhile.
+                // By blocks, so that the next one is loaded meanwhile.
                 for (int64_t j = 0; j < p.cols; j += 1024)
                     combine(stat, logits + j, p.cols - j < 1024 ? p.cols - j : 1024);
                 const int64_t column = int64_t(targets[i]) - p.col_start;
@@ -64,9 +63,9 @@ void ce_loss(const KernelCall& call) {
     const auto& p = call.get<nn_cross_entropy_params>();
     auto* loss = call.operand<double>(0);
     if (p.first) *loss = 0;
-    visit_float(call.dtype, [&](auto t) {
+    visit_float(call.dtype, [&]<class T>(T*) {
         visit_targets(call, 2, [&](const auto* targets) {
-            const auto* stat = call.operand<const Acc<decltype(t)>>(1);
+            const Acc<T>* stat = call.input<Acc<T>>(1);
             double sum = 0;
             for (int64_t i = 0; i < p.rows; ++i, stat += 3)
                 if (int64_t(targets[i]) != p.ignore_index)
@@ -76,7 +75,7 @@ void ce_loss(const KernelCall& call) {
     });
 }
 
-// d = factor (softmax - onehot); a column outside [0, n) means that the target is in another tile.
+// d = factor (softmax - onehot), where `column` is outside [0, n) if the target is in another tile.
 // d may be logits.
 template <class T>
 void grad_row(T* d, const T* logits, int64_t n, const Acc<T>* stat, int64_t column, Acc<T> factor) {
@@ -91,13 +90,12 @@ void grad_row(T* d, const T* logits, int64_t n, const Acc<T>* stat, int64_t colu
 
 void ce_grad(const KernelCall& call) {
     const auto& p = call.get<nn_cross_entropy_params>();
-    const double count = *call.operand<const double>(4);
-    visit_float(call.dtype, [&](auto t) {
-        using T = decltype(t);
+    const double count = *call.input<double>(4);
+    visit_float(call.dtype, [&]<class T>(T*) {
         visit_targets(call, 3, [&](const auto* targets) {
             T* d = call.operand<T>(0);
-            const T* logits = call.operand<const T>(1);
-            const Acc<T>* stat = call.operand<const Acc<T>>(2);
+            const T* logits = call.input<T>(1);
+            const Acc<T>* stat = call.input<Acc<T>>(2);
             const Acc<T> factor = Acc<T>(p.scale / (count > 1 ? count : 1.0));
             for (int64_t i = 0; i < p.rows; ++i, d += p.cols, logits += p.cols, stat += 3) {
                 if (int64_t(targets[i]) == p.ignore_index)
@@ -109,10 +107,7 @@ void ce_grad(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(ce_count, "count:rw targets:r", nn_cross_entropy_params);
-NN_KERNEL(ce_stats, "stats:rw logits:r targets:r", nn_cross_entropy_params);
-NN_KERNEL(ce_loss, "loss:rw stats:r targets:r", nn_cross_entropy_params);
-NN_KERNEL(ce_grad, "dlogits:w logits:r stats:r targets:r count:r", nn_cross_entropy_params);
+NN_IMPLEMENT(ce_count, ce_stats, ce_loss, ce_grad);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

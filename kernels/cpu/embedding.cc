@@ -1,11 +1,11 @@
 // Token and position embedding and their gradients. A tile of the token table holds some rows of
-// the vocabulary; each call handles the ids that fall into it. Gradients are added in the order of
-// the rows: the same bits every time.
+// the vocabulary; a call handles the ids of those rows. Gradients are added in row order:
+// deterministic.
 #include <algorithm>
 
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class From, class A> void add_row(const From* x, int64_t n, A* y) {
@@ -14,7 +14,7 @@ template <class From, class A> void add_row(const From* x, int64_t n, A* y) {
     for (int64_t j = 0; j < n; ++j) y[j] = A(Sum(y[j]) + Sum(x[j]));
 }
 
-// y: (batch * len, cols) = position + token vector.
+// y (batch * len, cols) = position vector + token vector.
 template <class T, class Id>
 void embed(const KernelCall& call, const nn_embedding_params& p, T* y, const T* tokens,
            const T* positions, const Id* ids) {
@@ -38,24 +38,21 @@ void embedding(const KernelCall& call) {
     if (call.operand<void>(2) && p.start + p.len > p.context)
         call.fail("position %lld is outside the context of %lld", (long long)(p.start + p.len - 1),
                   (long long)p.context);
-    visit_float(call.dtype, [&](auto t) {
-        visit_index(Dtype(p.ids_dtype), [&](auto u) {
-            using T = decltype(t);
-            using Id = decltype(u);
-            embed<T, Id>(call, p, call.operand<T>(0), call.operand<const T>(1),
-                         call.operand<const T>(2), call.operand<const Id>(3));
+    visit_float(call.dtype, [&]<class T>(T*) {
+        visit_index(Dtype(p.ids_dtype), [&]<class Id>(Id*) {
+            embed<T, Id>(call, p, call.operand<T>(0), call.input<T>(1), call.input<T>(2),
+                         call.input<Id>(3));
         });
     });
 }
 
 void embedding_backward(const KernelCall& call) {
     const auto& p = call.get<nn_embedding_params>();
-    visit_float(call.dtype, [&](auto t) {
-        visit_index(Dtype(p.ids_dtype), [&](auto u) {
-            using T = decltype(t);
+    visit_float(call.dtype, [&]<class T>(T*) {
+        visit_index(Dtype(p.ids_dtype), [&]<class Id>(Id*) {
             auto* dtokens = call.operand<Acc<T>>(0);
-            const auto* ids = call.operand<const decltype(u)>(1);
-            const T* dy = call.operand<const T>(2);
+            const Id* ids = call.input<Id>(1);
+            const T* dy = call.input<T>(2);
             if (p.first) row_fill(dtokens, p.rows * p.cols, Acc<T>(0));
             for (int64_t i = 0; i < p.batch * p.len; ++i) {
                 const int64_t row = int64_t(ids[i]) - p.row_start;
@@ -68,22 +65,19 @@ void embedding_backward(const KernelCall& call) {
 
 void positions_backward(const KernelCall& call) {
     const auto& p = call.get<nn_embedding_params>();
-    visit_float(call.dtype, [&](auto t) {
-        using T = decltype(t);
+    visit_float(call.dtype, [&]<class T>(T*) {
         auto* dpositions = call.operand<Acc<T>>(0);
-        const T* dy = call.operand<const T>(1);
+        const T* dy = call.input<T>(1);
         if (p.first) row_fill(dpositions, p.context * p.cols, Acc<T>(0));
-        const int64_t len =
-            std::min(p.len, p.context - p.start);  // the forward pass has reported what is beyond
+        // The forward pass has reported positions outside the context.
+        const int64_t len = std::min(p.len, p.context - p.start);
         for (int64_t b = 0; b < p.batch; ++b)
             for (int64_t i = 0; i < len; ++i)
                 add_row(dy + (b * p.len + i) * p.cols, p.cols, dpositions + (p.start + i) * p.cols);
     });
 }
 
-NN_KERNEL(embedding, "y:rw tokens:r positions:r? ids:r", nn_embedding_params);
-NN_KERNEL(embedding_backward, "dtokens:rw ids:r dy:r", nn_embedding_params);
-NN_KERNEL(positions_backward, "dpositions:rw dy:r", nn_embedding_params);
+NN_IMPLEMENT(embedding, embedding_backward, positions_backward);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

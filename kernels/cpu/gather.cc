@@ -1,10 +1,10 @@
-// gather: y[o, j, i] = x[o, index[o, j, i], i], and its adjoint scatter_add. An index that is out
-// of range fails the call; its element reads as 0 and adds to nothing.
+// gather: y[o, j, i] = x[o, index[o, j, i], i], and its adjoint scatter_add. An index out of range
+// fails the call; gather then reads 0, and scatter_add adds nothing.
 #include <cstdlib>
 
 #include "kernels/cpu/cpu.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class I> bool in_range(const KernelCall& call, I index, int64_t n) {
@@ -16,8 +16,8 @@ template <class I> bool in_range(const KernelCall& call, I index, int64_t n) {
 template <class T, class I> void gather_tile(const KernelCall& call) {
     const auto& p = call.get<nn_gather_params>();
     T* y = call.operand<T>(0);
-    const T* x = call.operand<const T>(1);
-    const I* index = call.operand<const I>(2);
+    const T* x = call.input<T>(1);
+    const I* index = call.input<I>(2);
     for (int64_t o = 0; o < p.outer; ++o, x += p.n * p.inner)
         for (int64_t j = 0; j < p.m; ++j, y += p.inner, index += p.inner)
             for (int64_t i = 0; i < p.inner; ++i)
@@ -25,13 +25,13 @@ template <class T, class I> void gather_tile(const KernelCall& call) {
 }
 
 void gather(const KernelCall& call) {
-    visit_any(call.dtype, [&](auto value) {
+    visit_any(call.dtype, [&]<class T>(T*) {
         visit_index(Dtype(call.get<nn_gather_params>().index_dtype),
-                    [&](auto index) { gather_tile<decltype(value), decltype(index)>(call); });
+                    [&]<class I>(I*) { gather_tile<T, I>(call); });
     });
 }
 
-// sum[row, i] += dy for the columns [0, cols) of one (n, inner) slice; `pitch` is sum's row length.
+// sum[row, i] += dy for columns [0, cols) of one (n, inner) slice; `pitch` is sum's row length.
 template <class A, class T, class I>
 void scatter_columns(const KernelCall& call, A* sum, int64_t pitch, const T* dy, const I* index,
                      int64_t cols) {
@@ -41,7 +41,7 @@ void scatter_columns(const KernelCall& call, A* sum, int64_t pitch, const T* dy,
             if (in_range(call, index[i], p.n)) sum[int64_t(index[i]) * pitch + i] += A(dy[i]);
 }
 
-// bfloat16 would lose what is added to a large sum: some columns at a time are summed in float.
+// bfloat16 loses small terms of a large sum, so some columns at a time are summed in float.
 template <class I>
 void scatter_rounded(const KernelCall& call, bf16* dx, const bf16* dy, const I* index) {
     const auto& p = call.get<nn_gather_params>();
@@ -63,8 +63,8 @@ void scatter_rounded(const KernelCall& call, bf16* dx, const bf16* dy, const I* 
 template <class T, class I> void scatter_tile(const KernelCall& call) {
     const auto& p = call.get<nn_gather_params>();
     T* dx = call.operand<T>(0);
-    const T* dy = call.operand<const T>(1);
-    const I* index = call.operand<const I>(2);
+    const T* dy = call.input<T>(1);
+    const I* index = call.input<I>(2);
     if (p.n * p.inner == 0) return;
     std::memset(static_cast<void*>(dx), 0, size_t(p.outer * p.n * p.inner) * sizeof(T));
     for (int64_t o = 0; o < p.outer; ++o) {
@@ -79,14 +79,13 @@ template <class T, class I> void scatter_tile(const KernelCall& call) {
 }
 
 void scatter_add(const KernelCall& call) {
-    visit_any(call.dtype, [&](auto value) {
+    visit_any(call.dtype, [&]<class T>(T*) {
         visit_index(Dtype(call.get<nn_gather_params>().index_dtype),
-                    [&](auto index) { scatter_tile<decltype(value), decltype(index)>(call); });
+                    [&]<class I>(I*) { scatter_tile<T, I>(call); });
     });
 }
 
-NN_KERNEL(gather, "y:w x:r index:r", nn_gather_params);
-NN_KERNEL(scatter_add, "dx:rw dy:r index:r", nn_gather_params);
+NN_IMPLEMENT(gather, scatter_add);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,8 +1,8 @@
-// The backward pass of linear's GELU epilogue and of its bias: one sweep gives dpre and the bias
-// gradient. column_sum is the bias gradient of a linear layer without GELU.
+// The backward pass of linear's GELU epilogue: dpre and the bias gradient in one sweep. column_sum
+// is the bias gradient of a linear layer without GELU.
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 // dpre, dy, pre: (rows, cols); dbias: (cols) or null.
@@ -27,14 +27,13 @@ void gelu_rows(const nn_gelu_bias_backward_params& p, T* dpre, Acc<T>* dbias, co
 }
 
 void gelu_bias_backward(const KernelCall& call) {
-    visit_float(call.dtype, [&](auto t) {
-        using T = decltype(t);
+    visit_float(call.dtype, [&]<class T>(T*) {
         gelu_rows<T>(call.get<nn_gelu_bias_backward_params>(), call.operand<T>(0),
-                     call.operand<Acc<T>>(1), call.operand<const T>(2), call.operand<const T>(3));
+                     call.operand<Acc<T>>(1), call.input<T>(2), call.input<T>(3));
     });
 }
 
-// Four rows at a time: y is loaded and stored once for them.
+// Four rows at a time, to load and store y once for them.
 template <class T> void sum_columns(const nn_column_sum_params& p, Acc<T>* y, const T* x) {
     if (p.first) row_fill(y, p.cols, Acc<T>(0));
     int64_t i = 0;
@@ -50,15 +49,12 @@ template <class T> void sum_columns(const nn_column_sum_params& p, Acc<T>* y, co
 }
 
 void column_sum(const KernelCall& call) {
-    visit_float(call.dtype, [&](auto t) {
-        using T = decltype(t);
-        sum_columns<T>(call.get<nn_column_sum_params>(), call.operand<Acc<T>>(0),
-                       call.operand<const T>(1));
+    visit_float(call.dtype, [&]<class T>(T*) {
+        sum_columns<T>(call.get<nn_column_sum_params>(), call.operand<Acc<T>>(0), call.input<T>(1));
     });
 }
 
-NN_KERNEL(gelu_bias_backward, "dpre:w dbias:rw? dy:r pre:r", nn_gelu_bias_backward_params);
-NN_KERNEL(column_sum, "y:rw x:r", nn_column_sum_params);
+NN_IMPLEMENT(gelu_bias_backward, column_sum);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,15 +1,14 @@
-// Matrix products for linear layers, the tied head and plain matmul: OpenBLAS with a bias and GELU
-// epilogue, forward and backward, bfloat16 by blocks converted to float, and a streaming path for
-// the few rows of text generation.
+// Matrix products: OpenBLAS with bias and GELU epilogues, forward and backward; for bfloat16,
+// blocks converted to float; for the few rows of text generation, a loop that reads B once.
 #include <algorithm>
 
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
-// One matrix of the batch. aux is what GELU is applied to: epilogue 2 writes it, 3 reads it. bias,
-// aux and sums may be null. C is T, or Acc<T> where sums are kept wide.
+// One matrix of the batch. aux is the argument of GELU: epilogue 2 writes it, 3 reads it. bias, aux
+// and sums may be null. C is T, or Acc<T> with p.wide.
 template <class T, class C = T> struct Product {
     const nn_gemm_params& p;
     C* c;
@@ -17,7 +16,7 @@ template <class T, class C = T> struct Product {
     const T* b;
     const T* bias;
     T* aux;
-    Acc<T>* sums;  // of the columns of c, by epilogue 3
+    Acc<T>* sums;  // column sums of c, with epilogue 3
     const T* a_at(int64_t i, int64_t l) const {
         return p.trans_a ? a + l * p.lda + i : a + i * p.lda + l;
     }
@@ -26,8 +25,8 @@ template <class T, class C = T> struct Product {
     }
 };
 
-// out row i, columns [j, j + n): beta c + bias, which the product is then added to. With beta 0 c
-// is not read: it may hold NaN.
+// Row i of out, columns [j, j + n): beta c + bias, to which the product is added. With beta 0 c is
+// not read: it may hold NaN.
 template <class T, class C>
 void start_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, Acc<T>* out) {
     const C* c = g.c + i * g.p.ldc + j;
@@ -46,7 +45,7 @@ void start_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, Acc<T>* 
     }
 }
 
-// The product's row times GELU'(aux); column sums are taken before they are rounded to C.
+// The product's row times GELU'(aux). Column sums are taken before the rounding to C.
 template <class T, class C>
 void finish_slope_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, const Acc<T>* sum) {
     C* c = g.c + i * g.p.ldc + j;
@@ -65,7 +64,7 @@ void finish_slope_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, c
     }
 }
 
-// Stores the finished sums of row i, columns [j, j + n). `sum` may be the row of c or aux itself.
+// Stores the finished sums of row i, columns [j, j + n). `sum` may be that row of c or aux.
 template <class T, class C>
 void finish_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, const Acc<T>* sum) {
     if (g.p.epilogue == 3) return finish_slope_row(g, i, j, n, sum);
@@ -80,7 +79,7 @@ void finish_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, const A
     }
 }
 
-// float and double: OpenBLAS adds the product to beta c + bias, where it would have written beta c.
+// float and double: OpenBLAS adds the product to beta c + bias instead of beta c.
 template <class T> void product_blas(const Product<T>& g) {
     const nn_gemm_params& p = g.p;
     T* out = p.epilogue == 2 && g.aux ? g.aux : g.c;
@@ -93,13 +92,13 @@ template <class T> void product_blas(const Product<T>& g) {
         for (int64_t i = 0; i < p.m; ++i) finish_row(g, i, 0, p.n, out + i * p.ldc);
 }
 
-// to (rows, cols) = a block of a stored matrix whose rows lie `ld` apart.
+// to (rows, cols) = a block of a matrix whose rows are `ld` apart.
 void convert_block(const bf16* from, int64_t ld, int64_t rows, int64_t cols, float* to) {
     for (int64_t i = 0; i < rows; ++i) row_convert(from + i * ld, cols, to + i * cols);
 }
 
-// bf16: blocks of a and b become float in scratch, and sums stay float until the last block of k is
-// in. Blocks of 4 MB: converting them costs a few percent of multiplying them.
+// bf16: blocks of a and b are converted to float; sums stay float until the last block of k is
+// added. With blocks of 4 MB the conversion costs a few percent of the product.
 template <class C> void product_blocks(const Product<bf16, C>& g) {
     constexpr int64_t block = 1024;
     static thread_local Scratch a_scratch, b_scratch, c_scratch;
@@ -124,8 +123,7 @@ template <class C> void product_blocks(const Product<bf16, C>& g) {
         }
 }
 
-// sum (m, cols) += alpha x B for columns [j, j + cols); x is (m, k). B is read once, in the order
-// of memory.
+// sum (m, cols) += alpha x B for columns [j, j + cols); x is (m, k). Reads B once, in memory order.
 template <class T, class C>
 void stream_b(const Product<T, C>& g, const Acc<T>* x, int64_t j, int64_t cols, Acc<T>* sum) {
     const nn_gemm_params& p = g.p;
@@ -144,9 +142,8 @@ void stream_b(const Product<T, C>& g, const Acc<T>* x, int64_t j, int64_t cols, 
     }
 }
 
-// A few rows: bound by reading B, which a packing gemm would read, write and read again. Columns
-// are split by blocks of about 64 kB of B, 3 us of one core, where they are rows of B as it is
-// stored.
+// A few rows: bound by reading B, which OpenBLAS's packing would read, write and read again. If B
+// is stored transposed, threads share out columns in blocks of about 64 kB of B, 3 us of one core.
 template <class T, class C> void product_few_rows(const Product<T, C>& g) {
     static thread_local Scratch x_scratch;
     const nn_gemm_params& p = g.p;
@@ -155,7 +152,7 @@ template <class T, class C> void product_few_rows(const Product<T, C>& g) {
     Acc<T>* const x = x_scratch.get<Acc<T>>(p.m * p.k);
     for (int64_t i = 0; i < p.m; ++i)
         for (int64_t l = 0; l < p.k; ++l) x[i * p.k + l] = Acc<T>(*g.a_at(i, l));
-    split((p.n + block - 1) / block, [=, &g](int64_t begin, int64_t end) {
+    parallel_for((p.n + block - 1) / block, [=, &g](int64_t begin, int64_t end) {
         static thread_local Scratch sum_scratch;
         const int64_t last = std::min(end * block, g.p.n);
         for (int64_t j = begin * block; j < last; j += 1024) {
@@ -182,16 +179,14 @@ template <class T, class C> void products(const KernelCall& call) {
     for (int64_t i = 0; i < p.batch; ++i) {
         T* aux = call.operand<T>(4);
         multiply(Product<T, C>{p, call.operand<C>(0) + i * p.stride_c,
-                               call.operand<const T>(1) + i * p.stride_a,
-                               call.operand<const T>(2) + i * p.stride_b,
-                               p.epilogue ? call.operand<const T>(3) : nullptr,
+                               call.input<T>(1) + i * p.stride_a, call.input<T>(2) + i * p.stride_b,
+                               p.epilogue ? call.input<T>(3) : nullptr,
                                aux ? aux + i * p.stride_c : nullptr, nullptr});
     }
 }
 
 void gemm(const KernelCall& call) {
-    visit_float(call.dtype, [&](auto t) {
-        using T = decltype(t);
+    visit_float(call.dtype, [&]<class T>(T*) {
         if constexpr (std::is_same_v<T, bf16>)
             if (call.get<nn_gemm_params>().wide) return products<T, float>(call);
         products<T, T>(call);
@@ -200,17 +195,15 @@ void gemm(const KernelCall& call) {
 
 void gemm_dgelu(const KernelCall& call) {
     const auto& p = call.get<nn_gemm_params>();
-    visit_float(call.dtype, [&](auto t) {
-        using T = decltype(t);
+    visit_float(call.dtype, [&]<class T>(T*) {
         Acc<T>* const sums = call.operand<Acc<T>>(3);
         if (sums) row_fill(sums, p.n, Acc<T>(0));
-        multiply(Product<T>{p, call.operand<T>(0), call.operand<const T>(1),
-                            call.operand<const T>(2), nullptr, call.operand<T>(4), sums});
+        multiply(Product<T>{p, call.operand<T>(0), call.input<T>(1), call.input<T>(2), nullptr,
+                            call.operand<T>(4), sums});
     });
 }
 
-NN_KERNEL(gemm, "c:rw a:r b:r bias:r? aux:w?", nn_gemm_params);
-NN_KERNEL(gemm_dgelu, "c:rw a:r b:r sums:w? pre:r", nn_gemm_params);
+NN_IMPLEMENT(gemm, gemm_dgelu);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,19 +1,18 @@
-// LayerNorm (Ba et al., arXiv:1607.06450) with the residual sum that precedes it in a transformer
-// block, and its gradient with the residual's own: each reads and writes every activation once.
+// LayerNorm (Ba et al., arXiv:1607.06450) with the residual sum that precedes it, and its gradient
+// with the residual's. Each reads and writes every activation once.
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
-// The operands of the forward pass; s, r and bias may be null. stats: (rows, 2), mean and
-// 1/deviation.
+// s, r and bias may be null. stats: (rows, 2), mean and 1/deviation.
 template <class T> struct Forward {
     T *y, *s;
     Acc<T>* stats;
     const T *x, *r, *weight, *bias;
 };
 
-// v = x + r as T holds it; returns its sum.
+// v = x + r, rounded to T; returns its sum.
 template <class T> Acc<T> residual_row(const Forward<T>& f, int64_t at, int64_t n, Acc<T>* v) {
     const T* x = f.x + at;
     Acc<T> sum = 0;
@@ -37,7 +36,7 @@ template <class T> Acc<T> residual_row(const Forward<T>& f, int64_t at, int64_t 
     return sum;
 }
 
-// The variance is that of the differences from the mean: E[x^2] - E[x]^2 would cancel.
+// The variance is the mean of squared differences: E[x^2] - E[x]^2 would cancel.
 template <class T>
 void forward_row(const Forward<T>& f, const nn_layernorm_params& p, int64_t i, Acc<T>* v) {
     const int64_t n = p.cols;
@@ -52,7 +51,7 @@ void forward_row(const Forward<T>& f, const nn_layernorm_params& p, int64_t i, A
     f.stats[2 * i] = mean;
     f.stats[2 * i + 1] = rstd;
     T* y = f.y + i * n;
-    const T *weight = f.weight, *bias = f.bias;  // the vectoriser does not see that members stay
+    const T *weight = f.weight, *bias = f.bias;  // locals: the vectoriser distrusts members
     if (bias) {
 #pragma omp simd
         for (int64_t j = 0; j < n; ++j) y[j] = T(v[j] * rstd * Acc<T>(weight[j]) + Acc<T>(bias[j]));
@@ -65,19 +64,16 @@ void forward_row(const Forward<T>& f, const nn_layernorm_params& p, int64_t i, A
 void layernorm(const KernelCall& call) {
     static thread_local Scratch scratch;
     const auto& p = call.get<nn_layernorm_params>();
-    visit_float(call.dtype, [&](auto t) {
-        using T = decltype(t);
-        const Forward<T> f{call.operand<T>(0),       call.operand<T>(1),
-                           call.operand<Acc<T>>(2),  call.operand<const T>(3),
-                           call.operand<const T>(4), call.operand<const T>(5),
-                           call.operand<const T>(6)};
+    visit_float(call.dtype, [&]<class T>(T*) {
+        const Forward<T> f{call.operand<T>(0), call.operand<T>(1), call.operand<Acc<T>>(2),
+                           call.input<T>(3),   call.input<T>(4),   call.input<T>(5),
+                           call.input<T>(6)};
         Acc<T>* v = scratch.get<Acc<T>>(p.cols);
         for (int64_t i = 0; i < p.rows; ++i) forward_row(f, p, i, v);
     });
 }
 
-// The operands of the backward pass; dbias and ds may be null. ds is the gradient that reaches s
-// past the LayerNorm.
+// dbias and ds may be null. ds is the gradient of s from the residual path.
 template <class T> struct Backward {
     T* dx;
     Acc<T>*dweight, *dbias;
@@ -86,7 +82,7 @@ template <class T> struct Backward {
     const T *weight, *ds;
 };
 
-// With h = (s - mean) rstd and g = dy w: dx = rstd (g - mean(g) - h mean(g h)) + ds. h and g are
+// dx = rstd (g - mean(g) - h mean(g h)) + ds with h = (s - mean) rstd and g = dy w. h and g are
 // scratch rows.
 template <class T>
 void backward_row(const Backward<T>& b, int64_t n, int64_t i, Acc<T>* h, Acc<T>* g) {
@@ -123,12 +119,10 @@ void backward_row(const Backward<T>& b, int64_t n, int64_t i, Acc<T>* h, Acc<T>*
 void layernorm_backward(const KernelCall& call) {
     static thread_local Scratch scratch;
     const auto& p = call.get<nn_layernorm_params>();
-    visit_float(call.dtype, [&](auto t) {
-        using T = decltype(t);
-        const Backward<T> b{call.operand<T>(0),       call.operand<Acc<T>>(1),
-                            call.operand<Acc<T>>(2),  call.operand<const T>(3),
-                            call.operand<const T>(4), call.operand<const Acc<T>>(5),
-                            call.operand<const T>(6), call.operand<const T>(7)};
+    visit_float(call.dtype, [&]<class T>(T*) {
+        const Backward<T> b{call.operand<T>(0), call.operand<Acc<T>>(1), call.operand<Acc<T>>(2),
+                            call.input<T>(3),   call.input<T>(4),        call.input<Acc<T>>(5),
+                            call.input<T>(6),   call.input<T>(7)};
         if (p.first) {
             row_fill(b.dweight, p.cols, Acc<T>(0));
             if (b.dbias) row_fill(b.dbias, p.cols, Acc<T>(0));
@@ -138,9 +132,7 @@ void layernorm_backward(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(layernorm, "y:w s:w? stats:w x:r r:r? weight:r bias:r?", nn_layernorm_params);
-NN_KERNEL(layernorm_backward, "dx:w dweight:rw dbias:rw? dy:r s:r stats:r weight:r ds:r?",
-          nn_layernorm_params);
+NN_IMPLEMENT(layernorm, layernorm_backward);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,13 +1,12 @@
-// AdamW and SGD with the update rules of torch.optim, gradient clipping by the global norm folded
-// in, and the sum of squares that norm is made of. All are bound by memory: one pass over
-// parameter, state and gradient.
+// AdamW and SGD with the update rules of torch.optim and gradient clipping, and the sums that the
+// gradient norm needs. All are bound by memory: one pass over parameter, state and gradient.
 #include "kernels/cpu/random.h"
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
-// What gradients are multiplied with, as torch.nn.utils.clip_grad_norm_ does; NaN stays NaN.
+// The factor for gradients, as in torch.nn.utils.clip_grad_norm_; NaN stays NaN.
 double clip_factor(double clip, const double* norm) {
     const double factor = clip > 0 && norm ? clip / (*norm + 1e-6) : 1.0;
     return factor > 1 ? 1.0 : factor;
@@ -17,7 +16,7 @@ bool skips(int32_t skip_nonfinite, const double* norm) {
     return skip_nonfinite && norm && !std::isfinite(*norm);
 }
 
-// The numbers of one AdamW step (Loshchilov and Hutter, arXiv:1711.05101).
+// The coefficients of one AdamW step (Loshchilov and Hutter, arXiv:1711.05101).
 template <class A> struct AdamW {
     A grad_scale, beta1, rest1, beta2, rest2, decay, step_size, correction2, eps;
 };
@@ -35,7 +34,7 @@ template <class A> AdamW<A> adamw_step(const nn_adamw_params& p, double clip) {
             .eps = A(p.eps)};
 }
 
-// m and v move on; returns the parameter's new value.
+// Updates m and v; returns the parameter's new value.
 template <class A> A adamw_element(const AdamW<A>& s, A w, A g, A& m, A& v) {
     g *= s.grad_scale;
     const A mi = s.beta1 * m + s.rest1 * g;
@@ -45,8 +44,7 @@ template <class A> A adamw_element(const AdamW<A>& s, A w, A g, A& m, A& v) {
     return w * s.decay - s.step_size * mi / (std::sqrt(vi) / s.correction2 + s.eps);
 }
 
-// `value` is what the update is applied to: the parameter, or its float32 master, which `rounded`
-// then follows.
+// Updates `value`: the parameter, or its float32 master, from which `rounded` is then set.
 template <class V, class T, class A, class G>
 void adamw_loop(const AdamW<A>& s, int64_t n, V* value, T* rounded, A* m, A* v, const G* grad) {
     constexpr bool has_master = !std::is_same_v<V, T>;
@@ -58,8 +56,8 @@ void adamw_loop(const AdamW<A>& s, int64_t n, V* value, T* rounded, A* m, A* v, 
     }
 }
 
-// A bf16 parameter without a master: rounded up or down by chance, so that steps smaller than its
-// spacing add up in the mean.
+// A bf16 parameter without a master: rounded stochastically, so that steps smaller than its spacing
+// count on average.
 template <class G>
 void adamw_stochastic(const AdamW<float>& s, const nn_random_params& noise, bf16* param, float* m,
                       float* v, const G* grad) {
@@ -70,23 +68,22 @@ void adamw_stochastic(const AdamW<float>& s, const nn_random_params& noise, bf16
 #pragma omp simd
         for (int64_t i = 0; i < n; ++i) {
             const float w = adamw_element(s, float(to[i]), float(Acc<G>(g[i])), mean[i], square[i]);
-            to[i] = bf16(round_by_chance(w, words[lead + i]));
+            to[i] = bf16(round_stochastically(w, words[lead + i]));
         }
     });
 }
 
 void adamw(const KernelCall& call) {
     const auto& p = call.get<nn_adamw_params>();
-    const auto* norm = call.operand<const double>(4);
+    const auto* norm = call.input<double>(4);
     if (skips(p.skip_nonfinite, norm)) return;
-    visit_float(call.dtype, [&](auto t) {
-        visit_float(Dtype(p.grad_dtype), [&](auto u) {
-            using T = decltype(t);
+    visit_float(call.dtype, [&]<class T>(T*) {
+        visit_float(Dtype(p.grad_dtype), [&]<class G>(G*) {
             using A = Acc<T>;
             const AdamW<A> step = adamw_step<A>(p, clip_factor(p.clip, norm));
             T* param = call.operand<T>(0);
             A *m = call.operand<A>(1), *v = call.operand<A>(2);
-            const auto* grad = call.operand<const decltype(u)>(3);
+            const G* grad = call.input<G>(3);
             float* master = call.operand<float>(5);
             if constexpr (std::is_same_v<T, bf16>) {
                 if (master) return adamw_loop(step, p.n, master, param, m, v, grad);
@@ -122,18 +119,17 @@ void sgd_loop(const nn_sgd_params& p, double clip, T* param, Acc<T>* momentum, c
 
 void sgd(const KernelCall& call) {
     const auto& p = call.get<nn_sgd_params>();
-    const auto* norm = call.operand<const double>(3);
+    const auto* norm = call.input<double>(3);
     if (skips(p.skip_nonfinite, norm)) return;
-    visit_float(call.dtype, [&](auto t) {
-        visit_float(Dtype(p.grad_dtype), [&](auto u) {
-            using T = decltype(t);
+    visit_float(call.dtype, [&]<class T>(T*) {
+        visit_float(Dtype(p.grad_dtype), [&]<class G>(G*) {
             sgd_loop(p, clip_factor(p.clip, norm), call.operand<T>(0), call.operand<Acc<T>>(1),
-                     call.operand<const decltype(u)>(2));
+                     call.input<G>(2));
         });
     });
 }
 
-// Squares and sums are double: the square of a large float is no float.
+// In double: the square of a large float overflows.
 template <class T> double sum_squares(const T* x, int64_t n) {
     double total = 0;
     for (int64_t start = 0; start < n; start += 4096) {
@@ -152,15 +148,22 @@ template <class T> double sum_squares(const T* x, int64_t n) {
 void sumsq(const KernelCall& call) {
     const auto& p = call.get<nn_sumsq_params>();
     auto* acc = call.operand<double>(0);
-    visit_float(call.dtype, [&](auto t) {
-        const double sum = sum_squares(call.operand<const decltype(t)>(1), p.n);
+    visit_float(call.dtype, [&]<class T>(T*) {
+        const double sum = sum_squares(call.input<T>(1), p.n);
         *acc = p.first ? sum : *acc + sum;
     });
 }
 
-NN_KERNEL(adamw, "param:rw m:rw v:rw grad:r norm:r? master:rw?", nn_adamw_params);
-NN_KERNEL(sgd, "param:rw momentum:rw? grad:r norm:r?", nn_sgd_params);
-NN_KERNEL(sumsq, "acc:rw x:r", nn_sumsq_params);
+// y = (first ? 0 : y) + the scalars given, then the square root if p.sqrt.
+void sum_scalars(const KernelCall& call) {
+    const auto& p = call.get<nn_sum_scalars_params>();
+    double* y = call.operand<double>(0);
+    double sum = p.first ? 0 : *y;
+    for (int i = 1; i <= p.count; ++i) sum += *call.operand<double>(i);
+    *y = p.sqrt ? std::sqrt(sum) : sum;
+}
+
+NN_IMPLEMENT(adamw, sgd, sumsq, sum_scalars);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

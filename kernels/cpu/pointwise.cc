@@ -1,34 +1,34 @@
-// The CPU kernels of every op in kernels/pointwise.inc. An op is compiled once per type that is
-// computed in (float, double, int64) as a plain loop over contiguous arrays; what it is given
-// (bfloat16, other integers, strides, broadcast axes, scalars) is brought into that form a block at
-// a time, in the first-level cache. Contiguous data of the type itself is used where it lies, so
-// f32 ops run at memory speed.
+// The CPU kernels of every op in kernels/pointwise.inc. An op is a plain loop over contiguous
+// arrays, compiled for each type computed in (float, double, int64). Other operands (bfloat16,
+// other integers, strides, broadcast axes, scalars) are converted a block at a time, in the
+// first-level cache. Contiguous data of the type itself is used in place, so f32 ops run at memory
+// speed.
 #include "kernels/pointwise.h"
 
 #include <algorithm>
 
 #include "kernels/cpu/cpu.h"
 
-namespace nn::NN_ISA::pointwise {
+namespace nn::NN_TARGET::pointwise {
 namespace {
 
-constexpr int64_t block =
-    1024;  // elements converted at a time: four blocks of float fit the first-level cache
-constexpr int64_t short_row = 96;  // rows shorter than this share a block
+// Elements converted at a time: four blocks of float fit into the first-level cache.
+constexpr int64_t block = 1024;
+constexpr int64_t short_row = 96;  // shorter rows share a block
 
 struct Position {
     int64_t index[8] = {};
 
-    void advance(const Plan& plan, int64_t n) {
-        index[plan.ndim - 1] += n;
-        for (int axis = plan.ndim - 1; axis > 0 && index[axis] >= plan.extent[axis]; --axis) {
-            index[axis - 1] += index[axis] / plan.extent[axis];
-            index[axis] %= plan.extent[axis];
+    void advance(const Layout& layout, int64_t n) {
+        index[layout.ndim - 1] += n;
+        for (int axis = layout.ndim - 1; axis > 0 && index[axis] >= layout.extent[axis]; --axis) {
+            index[axis - 1] += index[axis] / layout.extent[axis];
+            index[axis] %= layout.extent[axis];
         }
     }
-    int64_t offset(const Plan& plan, const Source& source) const {
+    int64_t offset(const Layout& layout, const Source& source) const {
         int64_t sum = 0;
-        for (int axis = 0; axis < plan.ndim; ++axis) sum += index[axis] * source.stride[axis];
+        for (int axis = 0; axis < layout.ndim; ++axis) sum += index[axis] * source.stride[axis];
         return sum;
     }
 };
@@ -49,16 +49,16 @@ template <class T, class S> void load_row(T* to, const S* from, int64_t stride, 
     }
 }
 
-// Elements [at, at + n) in the order of the output, possibly several rows, converted into `to`.
+// to = elements [at, at + n) in the order of the output, possibly of several rows.
 template <class T>
-void load(T* to, const Plan& plan, const Source& source, Position at, int64_t n) {
-    const int row = plan.ndim - 1;
-    visit_any(source.dtype, [&](auto zero) {
-        const auto* data = reinterpret_cast<const decltype(zero)*>(source.data);
+void load(T* to, const Layout& layout, const Source& source, Position at, int64_t n) {
+    const int row = layout.ndim - 1;
+    visit_any(source.dtype, [&]<class S>(S*) {
+        const auto* data = reinterpret_cast<const S*>(source.data);
         while (n > 0) {
-            const int64_t piece = std::min(n, plan.extent[row] - at.index[row]);
-            load_row(to, data + at.offset(plan, source), source.stride[row], piece);
-            at.advance(plan, piece);
+            const int64_t piece = std::min(n, layout.extent[row] - at.index[row]);
+            load_row(to, data + at.offset(layout, source), source.stride[row], piece);
+            at.advance(layout, piece);
             to += piece;
             n -= piece;
         }
@@ -66,14 +66,14 @@ void load(T* to, const Plan& plan, const Source& source, Position at, int64_t n)
 }
 
 template <class T> void store(void* y, Dtype dtype, int64_t start, const T* from, int64_t n) {
-    visit_any(dtype, [&](auto zero) {
-        auto* to = static_cast<decltype(zero)*>(y) + start;
+    visit_any(dtype, [&]<class S>(S*) {
+        S* to = static_cast<S*>(y) + start;
 #pragma omp simd
-        for (int64_t i = 0; i < n; ++i) to[i] = decltype(zero)(from[i]);
+        for (int64_t i = 0; i < n; ++i) to[i] = S(from[i]);
     });
 }
 
-// `out` and the `operands` are contiguous; the form reads no more of them than it needs.
+// `out` and the `operands` are contiguous; the form reads only the operands it needs.
 template <class Form, class T> void loop(void* out, const T* const* operands, int64_t n) {
     using Result = decltype(Form::apply(T(), T(), T(), T()));
     auto* y = static_cast<std::conditional_t<std::is_same_v<Result, bool>, uint8_t, T>*>(out);
@@ -83,60 +83,47 @@ template <class Form, class T> void loop(void* out, const T* const* operands, in
 }
 template <class T> using Loop = void (*)(void* out, const T* const* operands, int64_t n);
 
-// Runs `loop` over the whole tile; it writes elements of `written`, which are stored as plan.out.
-template <class T> void run(const Plan& plan, void* y, Dtype written, Loop<T> loop) {
+// Runs `loop` over the whole tile. It writes elements of dtype `written`; they are stored as
+// layout.out.
+template <class T> void run(const Layout& layout, void* y, Dtype written, Loop<T> loop) {
     alignas(64) T buffer[5][block];
-    const int row = plan.ndim - 1;
+    const int row = layout.ndim - 1;
     const T* operand[4] = {buffer[0], buffer[1], buffer[2], buffer[3]};
-    bool in_place[4], all_in_place = written == plan.out;
-    for (int k = 0; k < plan.count; ++k) {
-        const Source& source = plan.source[k];
+    bool in_place[4], all_in_place = written == layout.out;
+    for (int k = 0; k < layout.count; ++k) {
+        const Source& source = layout.source[k];
         in_place[k] = source.data && source.dtype == computed<T> && source.stride[row] == 1;
         all_in_place = all_in_place && in_place[k];
         if (!source.data) fill(buffer[k], T(source.scalar), block);
     }
-    const bool shared_blocks = plan.extent[row] < short_row && plan.ndim > 1;
+    const bool shared_blocks = layout.extent[row] < short_row && layout.ndim > 1;
     Position at;
-    for (int64_t start = 0, n; start < plan.total; start += n, at.advance(plan, n)) {
-        const int64_t rest_of_row = plan.extent[row] - at.index[row];
-        n = shared_blocks ? plan.total - start : rest_of_row;
+    for (int64_t start = 0, n; start < layout.total; start += n, at.advance(layout, n)) {
+        const int64_t rest_of_row = layout.extent[row] - at.index[row];
+        n = shared_blocks ? layout.total - start : rest_of_row;
         if (shared_blocks || !all_in_place) n = std::min(n, block);
-        for (int k = 0; k < plan.count; ++k) {
-            const Source& source = plan.source[k];
+        for (int k = 0; k < layout.count; ++k) {
+            const Source& source = layout.source[k];
             if (in_place[k] && n <= rest_of_row) {
-                operand[k] = reinterpret_cast<const T*>(source.data) + at.offset(plan, source);
+                operand[k] = reinterpret_cast<const T*>(source.data) + at.offset(layout, source);
             } else if (source.data) {
                 operand[k] = buffer[k];
-                load(buffer[k], plan, source, at, n);
+                load(buffer[k], layout, source, at, n);
             }
         }
-        if (written == plan.out) {
+        if (written == layout.out) {
             loop(static_cast<char*>(y) + start * int64_t(dtype_size(written)), operand, n);
         } else {
             loop(buffer[4], operand, n);
-            store(y, plan.out, start, buffer[4], n);
+            store(y, layout.out, start, buffer[4], n);
         }
     }
 }
 
-template <class Form, class T> void compute(const KernelCall& call, const Plan& plan) {
+template <class Form, class T> void compute(const KernelCall& call, const Layout& layout) {
     const bool predicate = std::is_same_v<decltype(Form::apply(T(), T(), T(), T())), bool>;
-    run<T>(plan, call.operand<void>(0), predicate ? Dtype::boolean : computed<T>, loop<Form, T>);
+    run<T>(layout, call.operand<void>(0), predicate ? Dtype::boolean : computed<T>, loop<Form, T>);
 }
-
-template <class Form, bool integers> void kernel(const KernelCall& call) {
-    Plan plan;
-    if (!make_plan<Form, integers>(call, plan)) return;
-    if (call.dtype == Dtype::f64) return compute<Form, double>(call, plan);
-    if (is_float(call.dtype)) return compute<Form, float>(call, plan);
-    if constexpr (integers) compute<Form, int64_t>(call, plan);
-}
-
-#define NN_POINTWISE(name, operands, integers, ...)                                             \
-    const KernelRegistrar registrar_##name(#name, Isa::NN_ISA, operands, "nn_pointwise_params", \
-                                           sizeof(nn_pointwise_params),                         \
-                                           &kernel<__VA_ARGS__, integers>);
-#include "kernels/pointwise_kernels.inc"
 
 }  // namespace
-}  // namespace nn::NN_ISA::pointwise
+}  // namespace nn::NN_TARGET::pointwise

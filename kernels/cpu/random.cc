@@ -1,13 +1,12 @@
-// Random tiles and dropout, from the numbers of kernels/cpu/random.h.
+// Random tiles and dropout.
 #include "kernels/cpu/random.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 void random_uniform(const KernelCall& call) {
     const auto& p = call.get<nn_random_params>();
-    visit_float(call.dtype, [&](auto zero) {
-        using T = decltype(zero);
+    visit_float(call.dtype, [&]<class T>(T*) {
         const Acc<T> low = Acc<T>(p.a), width = Acc<T>(p.b - p.a);
         each_run(p, [&](const uint32_t* words, int64_t offset, int64_t n, int64_t lead) {
             T* y = call.operand<T>(0) + offset;
@@ -20,8 +19,7 @@ void random_uniform(const KernelCall& call) {
 
 void random_normal(const KernelCall& call) {
     const auto& p = call.get<nn_random_params>();
-    visit_float(call.dtype, [&](auto zero) {
-        using T = decltype(zero);
+    visit_float(call.dtype, [&]<class T>(T*) {
         const Acc<T> mean = Acc<T>(p.a), deviation = Acc<T>(p.b);
         each_run(p, [&](const uint32_t* words, int64_t offset, int64_t n, int64_t lead) {
             alignas(64) Acc<T> z[4 * batch];
@@ -37,26 +35,22 @@ void random_normal(const KernelCall& call) {
 
 void dropout(const KernelCall& call) {
     const auto& p = call.get<nn_random_params>();
-    visit_float(call.dtype, [&](auto zero) {
-        using T = decltype(zero);
+    visit_float(call.dtype, [&]<class T>(T*) {
         const float drop = float(p.a);
         const Acc<T> scale = Acc<T>(1 / (1 - p.a));
         each_run(p, [&](const uint32_t* words, int64_t offset, int64_t n, int64_t lead) {
             T* y = call.operand<T>(0) + offset;
-            const T* x = call.operand<const T>(1) + offset;
+            const T* x = call.input<T>(1) + offset;
 #pragma omp simd
             for (int64_t i = 0; i < n; ++i) {
-                const Acc<T> kept =
-                    Acc<T>(x[i]) * scale;  // read always, or the loop would not vectorise
+                const Acc<T> kept = Acc<T>(x[i]) * scale;  // unconditional, to vectorise
                 y[i] = T(unit_float(words[lead + i]) >= drop ? kept : Acc<T>(0));
             }
         });
     });
 }
 
-NN_KERNEL(random_uniform, "y:w", nn_random_params);
-NN_KERNEL(random_normal, "y:w", nn_random_params);
-NN_KERNEL(dropout, "y:w x:r", nn_random_params);
+NN_IMPLEMENT(random_uniform, random_normal, dropout);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,15 +1,15 @@
-// The random numbers of a tile: element e of a tensor takes word e % 4 of Philox block e / 4, e
-// being its row-major index in the whole tensor, so that they do not depend on how the tensor is
-// cut into tiles. Whole runs of blocks are generated at a time, since that is what vectorises.
+// The random numbers of a tile. Element e, the row-major index in the whole tensor, takes word e %
+// 4 of Philox block e / 4, so the numbers do not depend on the tiling. Many blocks are generated at
+// a time, which vectorises.
 #pragma once
 #include <algorithm>
 
 #include "kernels/cpu/cpu.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
-constexpr int64_t batch = 256;  // Philox blocks made at a time
+constexpr int64_t batch = 256;  // Philox blocks generated at a time
 
 // words[4 i + k] = word k of block first + i
 void make_words(uint32_t* words, const nn_random_params& p, uint64_t first, int64_t blocks) {
@@ -24,8 +24,8 @@ void make_words(uint32_t* words, const nn_random_params& p, uint64_t first, int6
     }
 }
 
-// Calls f(words, offset in the tile, n, lead): element offset + i of the tile takes words[lead +
-// i], and the words start at a block. Axes that the tile spans whole are one with the axis before.
+// Calls f(words, offset, n, lead) for contiguous runs of the tile: element offset + i takes
+// words[lead + i]. The last axes are one run as far as the tile spans them.
 template <class F> void each_run(const nn_random_params& p, F f) {
     alignas(64) uint32_t words[4 * batch];
     int64_t run = 1, runs = 1, axis = p.ndim;
@@ -53,4 +53,4 @@ template <class F> void each_run(const nn_random_params& p, F f) {
 }
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,12 +1,12 @@
-// Sum, max, min and product over the middle of (outer, n, inner), and the positions of the largest
-// and smallest. Sums of floats add short runs in float and the runs in double, so that ten million
-// elements lose nothing. NaN wins max, min, argmax and argmin, as in PyTorch.
+// Sum, max, min and product over the middle axis of (outer, n, inner), and the positions of the
+// largest and smallest. Float sums add short runs in float and the runs in double, which is precise
+// for ten million elements. max, min, argmax and argmin give NaN if there is one, as in PyTorch.
 #include <algorithm>
 #include <type_traits>
 
 #include "kernels/cpu/cpu.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr int64_t lanes = 64;      // partial results of a contiguous row
@@ -36,7 +36,7 @@ template <Kind kind, class A> A combine(A a, A b) {
         default: return math::minimum(a, b);
     }
 }
-// What the partial results of many runs are gathered in.
+// The type that combines the results of runs.
 template <class A> using Total = std::conditional_t<std::is_same_v<A, float>, double, A>;
 
 // acc[c] = acc[c] op x[0, c] op ... op x[rows - 1, c]
@@ -104,7 +104,7 @@ template <Kind kind, class T> void reduce_tile(const KernelCall& call) {
     using Out = std::conditional_t<kind == sum || kind == product, A, T>;
     const auto& p = call.get<nn_reduce_params>();
     Out* y = call.operand<Out>(0);
-    const T* x = call.operand<const T>(1);
+    const T* x = call.input<T>(1);
     alignas(64) Total<A> total[max_cols];
     for (int64_t o = 0; o < p.outer; ++o, x += p.n * p.inner, y += p.inner) {
         if (p.inner == 1) {
@@ -120,8 +120,7 @@ template <Kind kind, class T> void reduce_tile(const KernelCall& call) {
 }
 
 void reduce(const KernelCall& call) {
-    visit_any(call.dtype, [&](auto zero) {
-        using T = decltype(zero);
+    visit_any(call.dtype, [&]<class T>(T*) {
         switch (call.get<nn_reduce_params>().kind) {
             case sum: return reduce_tile<sum, T>(call);
             case largest: return reduce_tile<largest, T>(call);
@@ -131,24 +130,24 @@ void reduce(const KernelCall& call) {
     });
 }
 
-// Whether x comes before `best` in the order looked for. At a tie the first found stays.
+// Whether x replaces `best`. At a tie it does not.
 template <Kind kind, class A> bool better(A x, A best) {
     const bool ahead = kind == largest ? x > best : x < best;
     return ahead | ((x != x) & (best == best));
 }
 
-// Finds the winner of a block of a row before its place, since the first vectorises.
+// For each block of a row, finds the value first, which vectorises, then its position.
 template <Kind kind, class A, class T>
 void find_contiguous(A* value, int64_t* index, const T* x, int64_t n) {
     constexpr int64_t block = run * lanes;
     *value = A(x[0]);
     *index = 0;
     for (int64_t i = 0; i < n; i += block) {
-        const A winner = A(reduce_contiguous<kind, A>(x + i, std::min(block, n - i)));
-        if (!better<kind>(winner, *value)) continue;
-        *value = winner;
+        const A found = A(reduce_contiguous<kind, A>(x + i, std::min(block, n - i)));
+        if (!better<kind>(found, *value)) continue;
+        *value = found;
         *index = i;
-        while (A(x[*index]) != winner && A(x[*index]) == A(x[*index])) ++*index;  // stops at NaN
+        while (A(x[*index]) != found && A(x[*index]) == A(x[*index])) ++*index;  // stops at NaN
     }
 }
 
@@ -167,7 +166,7 @@ void find_columns(A* value, int64_t* index, const T* x, int64_t n, int64_t cols,
     }
 }
 
-// Where the tile's winner goes against that of earlier tiles, which may lie after it.
+// Combines the result of this tile with that of earlier calls, whose tiles may lie after it.
 template <Kind kind, class T>
 void record(int64_t* index, T* value, bool first, int64_t new_index, Acc<T> new_value) {
     const Acc<T> old = first ? Acc<T>(0) : Acc<T>(*value);
@@ -181,11 +180,11 @@ template <Kind kind, class T> void argreduce_tile(const KernelCall& call) {
     const auto& p = call.get<nn_argreduce_params>();
     int64_t* index = call.operand<int64_t>(0);
     T* value = call.operand<T>(1);
-    const T* x = call.operand<const T>(2);
+    const T* x = call.input<T>(2);
     alignas(64) Acc<T> values[lanes];
     alignas(64) int64_t indices[lanes];
     if (p.n == 0)
-        return call.fail("the axis is empty, so nothing is the %s",
+        return call.fail("the axis is empty: there is no %s element",
                          kind == largest ? "largest" : "smallest");
     for (int64_t o = 0; o < p.outer; ++o, x += p.n * p.inner)
         for (int64_t c = 0; c < p.inner; c += lanes) {
@@ -200,8 +199,7 @@ template <Kind kind, class T> void argreduce_tile(const KernelCall& call) {
 }
 
 void argreduce(const KernelCall& call) {
-    visit_any(call.dtype, [&](auto zero) {
-        using T = decltype(zero);
+    visit_any(call.dtype, [&]<class T>(T*) {
         if (call.get<nn_argreduce_params>().kind == largest)
             argreduce_tile<largest, T>(call);
         else
@@ -209,8 +207,7 @@ void argreduce(const KernelCall& call) {
     });
 }
 
-NN_KERNEL(reduce, "y:rw x:r", nn_reduce_params);
-NN_KERNEL(argreduce, "index:rw value:rw x:r", nn_argreduce_params);
+NN_IMPLEMENT(reduce, argreduce);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

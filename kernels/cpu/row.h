@@ -1,5 +1,4 @@
-// What the kernels that work on rows share: scratch memory and loops over one row. Loops state
-// their independence with `#pragma omp simd`; sums of T are kept in Acc<T>.
+// Scratch memory and loops over one row. Sums of T are kept in Acc<T>.
 #pragma once
 #include <cstdlib>
 #include <new>
@@ -8,11 +7,10 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/team.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
-// Memory of one thread that grows to the largest size asked for and is kept. Its contents are
-// undefined. A std::vector would not do: its functions are shared by all instruction sets,
-// whichever the linker picks.
+// Memory of one thread, uninitialised. It grows to the largest size requested and is kept. Not a
+// std::vector, whose functions the linker shares between targets.
 class Scratch {
 public:
     Scratch() = default;
@@ -35,7 +33,7 @@ private:
     size_t size_ = 0;
 };
 
-// NaN is passed over, as comparisons with it are false; -inf for an empty row.
+// Ignores NaN, as comparisons with it are false; -inf for an empty row.
 template <class T> static inline Acc<T> row_max(const T* x, int64_t n) {
     Acc<T> largest = -std::numeric_limits<Acc<T>>::infinity();
 #pragma omp simd reduction(max : largest)
@@ -43,7 +41,7 @@ template <class T> static inline Acc<T> row_max(const T* x, int64_t n) {
     return largest;
 }
 
-// Sum of e^(x - shift), with the terms kept in e.
+// The sum of e^(x - shift); e receives the terms.
 template <class T> static inline Acc<T> row_exp(const T* x, int64_t n, Acc<T> shift, Acc<T>* e) {
     Acc<T> sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -72,8 +70,8 @@ template <class A> static inline void row_fill(A* y, int64_t n, A value) {
 }
 
 // out[r] += alpha x . y_r for `rows` (up to 4) rows of y, `stride` apart. Each sum is kept in the
-// lanes of a vector, in the same order for every instruction set. `more`: the rows behind these
-// come next; fetching them ahead gives an eighth more of the memory's rate.
+// lanes of a vector, in the same order for every instruction set. `more`: the next rows follow
+// these; prefetching them gives an eighth more bandwidth.
 template <class T>
 static inline void add_dots(const Acc<T>* x, const T* y, int64_t stride, int64_t rows, int64_t n,
                             Acc<T> alpha, Acc<T>* out, bool more) {
@@ -104,7 +102,7 @@ static inline void add_dots(const Acc<T>* x, const T* y, int64_t stride, int64_t
     for (int64_t r = 0; r < rows; ++r) out[r] += alpha * sums[r];
 }
 
-// out (n) += the sum of `rows` (up to 4) rows of y, `stride` apart, each times its alpha x.
+// out (n) += alpha times the sum of x[r] y_r for `rows` (up to 4) rows of y, `stride` apart.
 template <class T>
 static inline void add_rows(const Acc<T>* x, const T* y, int64_t stride, int64_t rows, int64_t n,
                             Acc<T> alpha, Acc<T>* out) {
@@ -122,12 +120,12 @@ static inline void add_rows(const Acc<T>* x, const T* y, int64_t stride, int64_t
         for (int64_t j = 0; j < n; ++j) out[j] += alpha * x[r] * Acc<T>(y[j]);
 }
 
-// Calls body(begin, end) for parts of [0, length), on other workers too where some help.
-template <class F> static inline void split(int64_t length, F body) {
+// Calls body(begin, end) for chunks of [0, length), on helping workers too.
+template <class F> static inline void parallel_for(int64_t length, F body) {
     const auto call = [](void* f, int64_t begin, int64_t end) {
         (*static_cast<F*>(f))(begin, end);
     };
-    team::split(length, call, &body);
+    team::parallel_for(length, call, &body);
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

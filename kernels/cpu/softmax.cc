@@ -1,9 +1,8 @@
-// Softmax, its logarithm and logsumexp over the last axis, with their gradients, for attention
-// written out by hand, sampling and small classifiers. Infinities and NaN behave as in PyTorch: a
-// row of -inf has softmax NaN and logsumexp -inf.
+// Softmax, log-softmax and logsumexp over the last axis, with gradients. Infinities and NaN behave
+// as in PyTorch: a row of -inf has softmax NaN and logsumexp -inf.
 #include "kernels/cpu/row.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class T> void softmax_row(T* y, const T* x, int64_t n, Acc<T>* e) {
@@ -42,62 +41,53 @@ template <class T> T logsumexp_row(const T* x, int64_t n) {
     return T(std::log(sum));
 }
 
-// Calls f(row number, type) for every row.
+// Calls f(row, type) for every row.
 template <class F> void each_row(const KernelCall& call, F f) {
-    visit_float(call.dtype, [&](auto t) {
-        for (int64_t i = 0; i < call.get<nn_rows_params>().rows; ++i) f(i, t);
+    visit_float(call.dtype, [&]<class T>(T* null) {
+        for (int64_t i = 0; i < call.get<nn_rows_params>().rows; ++i) f(i, null);
     });
 }
 
 void softmax(const KernelCall& call) {
     static thread_local Scratch scratch;
     const int64_t n = call.get<nn_rows_params>().cols;
-    each_row(call, [&](int64_t i, auto t) {
-        using T = decltype(t);
-        softmax_row(call.operand<T>(0) + i * n, call.operand<const T>(1) + i * n, n,
+    each_row(call, [&]<class T>(int64_t i, T*) {
+        softmax_row(call.operand<T>(0) + i * n, call.input<T>(1) + i * n, n,
                     scratch.get<Acc<T>>(n));
     });
 }
 
 void softmax_backward(const KernelCall& call) {
     const int64_t n = call.get<nn_rows_params>().cols;
-    each_row(call, [&](int64_t i, auto t) {
-        using T = decltype(t);
-        softmax_backward_row(call.operand<T>(0) + i * n, call.operand<const T>(1) + i * n,
-                             call.operand<const T>(2) + i * n, n);
+    each_row(call, [&]<class T>(int64_t i, T*) {
+        softmax_backward_row(call.operand<T>(0) + i * n, call.input<T>(1) + i * n,
+                             call.input<T>(2) + i * n, n);
     });
 }
 
 void log_softmax(const KernelCall& call) {
     const int64_t n = call.get<nn_rows_params>().cols;
-    each_row(call, [&](int64_t i, auto t) {
-        using T = decltype(t);
-        log_softmax_row(call.operand<T>(0) + i * n, call.operand<const T>(1) + i * n, n);
+    each_row(call, [&]<class T>(int64_t i, T*) {
+        log_softmax_row(call.operand<T>(0) + i * n, call.input<T>(1) + i * n, n);
     });
 }
 
 void log_softmax_backward(const KernelCall& call) {
     const int64_t n = call.get<nn_rows_params>().cols;
-    each_row(call, [&](int64_t i, auto t) {
-        using T = decltype(t);
-        log_softmax_backward_row(call.operand<T>(0) + i * n, call.operand<const T>(1) + i * n,
-                                 call.operand<const T>(2) + i * n, n);
+    each_row(call, [&]<class T>(int64_t i, T*) {
+        log_softmax_backward_row(call.operand<T>(0) + i * n, call.input<T>(1) + i * n,
+                                 call.input<T>(2) + i * n, n);
     });
 }
 
 void logsumexp(const KernelCall& call) {
     const int64_t n = call.get<nn_rows_params>().cols;
-    each_row(call, [&](int64_t i, auto t) {
-        using T = decltype(t);
-        call.operand<T>(0)[i] = logsumexp_row(call.operand<const T>(1) + i * n, n);
+    each_row(call, [&]<class T>(int64_t i, T*) {
+        call.operand<T>(0)[i] = logsumexp_row(call.input<T>(1) + i * n, n);
     });
 }
 
-NN_KERNEL(softmax, "y:w x:r", nn_rows_params);
-NN_KERNEL(softmax_backward, "dx:w dy:r y:r", nn_rows_params);
-NN_KERNEL(log_softmax, "y:w x:r", nn_rows_params);
-NN_KERNEL(log_softmax_backward, "dx:w dy:r y:r", nn_rows_params);
-NN_KERNEL(logsumexp, "y:w x:r", nn_rows_params);
+NN_IMPLEMENT(softmax, softmax_backward, log_softmax, log_softmax_backward, logsumexp);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,16 +1,15 @@
-// Attention and its gradient for any dtype and head size, over one pair of a query tile and a key
-// tile: a warp takes one query (or, for dk and dv, one key) and walks along the other axis. Weights
-// are computed again in the backward pass, for dq and for dk and dv each, so that every sum belongs
-// to one warp and has a fixed order.
+// Attention and its gradient for any dtype and head size: a warp computes one query (or, for dk and
+// dv, one key) in a loop over the other axis. The backward pass recomputes the weights, once for dq
+// and once for dk and dv, so that each sum belongs to one warp: deterministic.
 #include "kernels/cuda/attention.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 128;
 constexpr int warps = int(threads) / 32;
 
-// Sum over the head of a[d] * b[d], in all lanes.
+// The dot product over the head, in all lanes.
 template <class A, class T> __device__ A dot(const A* a, const T* b, int64_t dim) {
     A sum = 0;
     for (int64_t d = threadIdx.x % 32; d < dim; d += 32) sum += a[d] * A(number(b[d]));
@@ -24,11 +23,11 @@ template <class A, class T> __device__ void add(const T* from, int64_t dim, A fa
     for (int64_t d = threadIdx.x % 32; d < dim; d += 32) to[d] += factor * A(number(from[d]));
 }
 
-// This warp's number of a row (batch, heads, len) and its place; false beyond the last.
-struct Place {
+// The element of (batch, heads, len) that this warp computes; false past the last.
+struct Position {
     int64_t b, h, i;
 };
-__device__ inline bool my_place(int64_t batch, int64_t heads, int64_t len, Place* at) {
+__device__ inline bool my_position(int64_t batch, int64_t heads, int64_t len, Position* at) {
     const int64_t n = int64_t(blockIdx.x) * warps + threadIdx.x / 32;
     *at = {n / (heads * len), n / len % heads, n % len};
     return n < batch * heads * len;
@@ -37,14 +36,14 @@ Shape shape_for(int64_t rows, int64_t numbers, size_t size) {
     return {blocks_for(rows, warps), threads, size_t(warps * numbers) * size};
 }
 
-// Shared: the query and the output of each warp.
+// Shared memory: the query and the output of each warp.
 template <class T>
 __global__ void __launch_bounds__(threads)
     attention_kernel(const Tile tile, T* o, Acc<T>* acc, Acc<T>* stats, const T* qkv_q,
                      const T* qkv_k) {
     using A = Acc<T>;
-    Place at;
-    if (!my_place(tile.p.batch, tile.p.heads, tile.p.q_len, &at)) return;  // no barriers below
+    Position at;
+    if (!my_position(tile.p.batch, tile.p.heads, tile.p.q_len, &at)) return;  // no barriers below
     const int64_t dim = tile.p.head_dim, kv = at.h / tile.group,
                   out_at = tile.out(at.b, at.h, at.i);
     A *q = dynamic_shared<A>() + (threadIdx.x / 32) * 2 * dim, *out = q + dim;
@@ -64,7 +63,7 @@ __global__ void __launch_bounds__(threads)
         const A keep = exp_negative(m - shift), weight = exp_negative(score - shift);
         l = l * keep + weight;
         m = top;
-        const A used = tile.p.dropout > 0 ? weight * tile.kept<A>(at.b, at.h, at.i, j) : weight;
+        const A used = tile.p.dropout > 0 ? weight * tile.dropout<A>(at.b, at.h, at.i, j) : weight;
         const T* v = qkv_k + tile.value(at.b, kv, j);
         for (int64_t d = threadIdx.x % 32; d < dim; d += 32)
             out[d] = out[d] * keep + used * A(number(v[d]));
@@ -84,12 +83,11 @@ void attention(const KernelCall& call) {
     const auto& p = call.get<nn_attention_params>();
     const int64_t rows = p.batch * p.heads * p.q_len;
     if (rows == 0 || attention_cudnn(call, false) || attention_mma(call)) return;
-    visit_float(call.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
+    visit_float(call.dtype, [&]<class T>(T*) {
         using A = Acc<T>;
         launch(call, shape_for(rows, 2 * p.head_dim, sizeof(A)), attention_kernel<T>, tile_of(call),
-               call.operand<T>(0), call.operand<A>(1), call.operand<A>(2), call.operand<const T>(3),
-               call.operand<const T>(4));
+               call.operand<T>(0), call.operand<A>(1), call.operand<A>(2), call.input<T>(3),
+               call.input<T>(4));
     });
 }
 
@@ -103,7 +101,7 @@ template <class T> struct Backward {
     Acc<T>* delta;  // rowsum(do o)
 };
 
-// `lanes` neighbouring threads a row; they go through do and o as these lie in memory.
+// `lanes` neighbouring threads compute a row; they read do and o in memory order.
 template <class T, int width>
 __global__ void __launch_bounds__(threads)
     delta_kernel(const Backward<T> g, int64_t rows, unsigned lanes) {
@@ -130,7 +128,7 @@ template <class T> bool run_delta(const KernelCall& call, const Backward<T>& g, 
                   wide ? delta_kernel<T, lanes16<T>> : delta_kernel<T, 1>, g, rows, lanes);
 }
 
-// The weight of a key for a query, dropped out, and the gradient of its score (before the scale).
+// The weight of a key for a query, with dropout, and the gradient of its score, without the scale.
 template <class A> struct Pair { A weight, dscore; };
 template <class T>
 __device__ Pair<Acc<T>> pair(const Backward<T>& g, int64_t b, int64_t h, int64_t i, int64_t j,
@@ -138,23 +136,24 @@ __device__ Pair<Acc<T>> pair(const Backward<T>& g, int64_t b, int64_t h, int64_t
     using A = Acc<T>;
     const int64_t row = g.tile.row(b, h, i);
     const A weight = exp_negative(score - g.stats[2 * row]);
-    const A keep = g.tile.p.dropout > 0 ? g.tile.template kept<A>(b, h, i, j) : A(1);
+    const A keep = g.tile.p.dropout > 0 ? g.tile.template dropout<A>(b, h, i, j) : A(1);
     return {weight * keep, weight * (dweight * keep - g.delta[row])};
 }
 
 // to = or += scale * sum, rounded once.
 template <class T>
-__device__ void deliver(T* to, const Acc<T>* sum, int64_t dim, Acc<T> scale, bool overwrite) {
+__device__ void store_gradient(T* to, const Acc<T>* sum, int64_t dim, Acc<T> scale,
+                               bool overwrite) {
     for (int64_t d = threadIdx.x % 32; d < dim; d += 32)
         to[d] = stored<T>((overwrite ? Acc<T>(0) : number(to[d])) + sum[d] * scale);
 }
 
-// A warp a query. Shared: query, do, dq.
+// A warp per query. Shared memory: query, do, dq.
 template <class T> __global__ void __launch_bounds__(threads) dq_kernel(const Backward<T> g) {
     using A = Acc<T>;
     const Tile& tile = g.tile;
-    Place at;
-    if (!my_place(tile.p.batch, tile.p.heads, tile.p.q_len, &at)) return;
+    Position at;
+    if (!my_position(tile.p.batch, tile.p.heads, tile.p.q_len, &at)) return;
     const int64_t dim = tile.p.head_dim, kv = at.h / tile.group;
     A *q = dynamic_shared<A>() + (threadIdx.x / 32) * 3 * dim, *dout = q + dim, *dq = dout + dim;
     fetch(g.qkv_q + tile.query(at.b, at.h, at.i), dim, A(tile.p.scale), q);
@@ -166,15 +165,16 @@ template <class T> __global__ void __launch_bounds__(threads) dq_kernel(const Ba
         const A score = dot(q, k, dim), dweight = dot(dout, g.qkv_k + tile.value(at.b, kv, j), dim);
         add(k, dim, pair(g, at.b, at.h, at.i, j, score, dweight).dscore, dq);
     }
-    deliver(g.dqkv_q + tile.query(at.b, at.h, at.i), dq, dim, A(tile.p.scale), tile.p.first_q != 0);
+    store_gradient(g.dqkv_q + tile.query(at.b, at.h, at.i), dq, dim, A(tile.p.scale),
+                   tile.p.first_q != 0);
 }
 
-// A warp a key. Shared: key, value, dk, dv.
+// A warp per key. Shared memory: key, value, dk, dv.
 template <class T> __global__ void __launch_bounds__(threads) dkdv_kernel(const Backward<T> g) {
     using A = Acc<T>;
     const Tile& tile = g.tile;
-    Place at;  // h: of keys and values
-    if (!my_place(tile.p.batch, tile.p.kv_heads, tile.p.k_len, &at)) return;
+    Position at;  // h: a kv head
+    if (!my_position(tile.p.batch, tile.p.kv_heads, tile.p.k_len, &at)) return;
     const int64_t dim = tile.p.head_dim, j = at.i;
     A *k = dynamic_shared<A>() + (threadIdx.x / 32) * 4 * dim, *v = k + dim, *dk = v + dim,
       *dv = dk + dim;
@@ -189,8 +189,8 @@ template <class T> __global__ void __launch_bounds__(threads) dkdv_kernel(const 
             add(q, dim, both.dscore, dk);
         }
     const bool overwrite = tile.p.first_kv != 0;
-    deliver(g.dqkv_k + tile.key(at.b, at.h, j), dk, dim, A(tile.p.scale), overwrite);
-    deliver(g.dqkv_k + tile.value(at.b, at.h, j), dv, dim, A(1), overwrite);
+    store_gradient(g.dqkv_k + tile.key(at.b, at.h, j), dk, dim, A(tile.p.scale), overwrite);
+    store_gradient(g.dqkv_k + tile.value(at.b, at.h, j), dv, dim, A(1), overwrite);
 }
 
 template <class T> void run_backward(const KernelCall& call) {
@@ -199,15 +199,9 @@ template <class T> void run_backward(const KernelCall& call) {
     const int64_t rows = p.batch * p.heads * p.q_len, keys = p.batch * p.kv_heads * p.k_len;
     A* delta = workspace<A>(call, rows);
     if (!delta) return;
-    const Backward<T> g{tile_of(call),
-                        call.operand<T>(0),
-                        call.operand<T>(1),
-                        call.operand<const T>(2),
-                        call.operand<const T>(3),
-                        call.operand<const T>(4),
-                        call.operand<const T>(5),
-                        call.operand<const A>(6),
-                        delta};
+    const Backward<T> g{tile_of(call),    call.operand<T>(0), call.operand<T>(1),
+                        call.input<T>(2), call.input<T>(3),   call.input<T>(4),
+                        call.input<T>(5), call.input<A>(6),   delta};
     if (rows > 0 && !run_delta(call, g, rows)) return;
     if constexpr (std::is_same_v<T, bf16>)
         if (rows > 0 && keys > 0 && attention_backward_mma(call, delta)) return;
@@ -218,12 +212,10 @@ template <class T> void run_backward(const KernelCall& call) {
 
 void attention_backward(const KernelCall& call) {
     if (attention_cudnn(call, true)) return;
-    visit_float(call.dtype, [&](auto* null) { run_backward<Pointee<decltype(null)>>(call); });
+    visit_float(call.dtype, [&]<class T>(T*) { run_backward<T>(call); });
 }
 
-NN_CUDA_KERNEL(attention, "o:w acc:rw? stats:rw qkv_q:r qkv_k:r", nn_attention_params);
-NN_CUDA_KERNEL(attention_backward, "dqkv_q:rw dqkv_k:rw qkv_q:r qkv_k:r o:r do:r stats:r",
-               nn_attention_params);
+NN_IMPLEMENT(attention, attention_backward);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,13 +1,14 @@
-// What the kernels of attention share: where heads lie in the packed rows, which keys a query sees,
-// the dropout mask, and the three families: cuDNN (attention_cudnn.cu), tensor cores for bf16 with
-// heads of 64 and 128 (attention_mma*.cu), a warp a query or key for the rest (attention.cu).
+// Shared by the attention kernels: offsets of heads in the packed rows, causal masks, dropout
+// masks. There are three families of kernels: cuDNN's (attention_cudnn.cu), tensor cores for bf16
+// and heads of 64 and 128 (attention_mma*.cu), and a warp per query or key for the rest
+// (attention.cu).
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
-// Have cuDNN do it, or launch the tensor-core kernels; false where the call is none of theirs.
-// delta: rowsum(do o), (batch, heads, q_len).
+// Run the call by cuDNN or on tensor cores; false if they do not support it. delta: rowsum(do o),
+// (batch, heads, q_len).
 bool attention_cudnn(const KernelCall& call, bool backward);
 bool attention_mma(const KernelCall& call);
 bool attention_backward_mma(const KernelCall& call, const float* delta);
@@ -16,13 +17,13 @@ namespace {
 
 constexpr double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
 
-// A pair of a query tile and a key tile.
+// A query tile and a key tile.
 struct Tile {
     nn_attention_params p;
     int64_t width;       // of a row of qkv
-    int64_t group;       // query heads that share a kv head
-    uint32_t threshold;  // of 24 random bits: what is below is dropped
-    double kept_scale;   // of what is not
+    int64_t group;       // query heads per kv head
+    uint32_t threshold;  // weights whose 24 random bits are below are dropped
+    double kept_scale;   // the factor of the others
 
     __device__ int64_t query(int64_t b, int64_t h, int64_t i) const {
         return (b * p.q_len + i) * width + h * p.head_dim;
@@ -33,28 +34,28 @@ struct Tile {
     __device__ int64_t value(int64_t b, int64_t kv, int64_t j) const {
         return key(b, kv, j) + p.kv_heads * p.head_dim;
     }
-    // Of o, do and acc, (batch, q_len, heads * head_dim).
+    // In o, do and acc, (batch, q_len, heads * head_dim).
     __device__ int64_t out(int64_t b, int64_t h, int64_t i) const {
         return ((b * p.q_len + i) * p.heads + h) * p.head_dim;
     }
-    // Of what there is one of for each query of each head: (batch, heads, q_len).
+    // In (batch, heads, q_len).
     __device__ int64_t row(int64_t b, int64_t h, int64_t i) const {
         return (b * p.heads + h) * p.q_len + i;
     }
-    // How many keys of the tile query i sees.
+    // The number of the tile's keys that query i sees.
     __device__ int64_t visible(int64_t i) const {
         if (!p.causal) return p.k_len;
         const int64_t seen = p.q_start + i + 1 - p.k_start;
         return seen < 0 ? 0 : smaller(seen, p.k_len);
     }
-    // The first query of the tile that sees key j.
+    // The tile's first query that sees key j.
     __device__ int64_t first_query(int64_t j) const {
         if (!p.causal) return 0;
         return larger<int64_t>(0, p.k_start + j - p.q_start);
     }
-    // 0, or what the weight of key j for query i is multiplied with: a function of the seed and of
-    // the element's place in the whole (batch, heads, total_len, total_len) alone.
-    template <class A> __device__ A kept(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    // The dropout factor of key j's weight for query i: a function of the seed and the element's
+    // position in the whole (batch, heads, total_len, total_len).
+    template <class A> __device__ A dropout(int64_t b, int64_t h, int64_t i, int64_t j) const {
         const uint64_t line =
             uint64_t(((p.batch_start + b) * p.heads + h) * p.total_len + p.q_start + i);
         const uint64_t element = line * uint64_t(p.total_len) + uint64_t(p.k_start + j);
@@ -75,4 +76,4 @@ inline Tile tile_of(const KernelCall& call) {
 }
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

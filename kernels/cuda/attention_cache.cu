@@ -1,16 +1,15 @@
-// Attention of a few new tokens over a cache of keys and values, as text generation needs it. A
-// block takes one query of one head; its parts (a warp, or as many threads as 16 bytes each of a
-// key take) take turns with the keys, each with a running maximum, sum and output, merged in the
-// end. (To be measured: cutting long caches over several blocks.)
+// Attention of a few new tokens over a cache of keys and values, for text generation. A block
+// computes one query of one head. Its groups of threads (a warp, or as many threads as a key needs
+// at 16 bytes each) share out the keys; each has a running maximum, sum and output, merged at the
+// end. (To be measured: several blocks for long caches.)
 #include "kernels/cuda/cuda.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 128;
 
-// Where the new tokens of sequence b begin in the cache; -1, and the call fails, where they do not
-// fit.
+// The position of sequence b's new tokens in the cache; -1, and the call fails, if they do not fit.
 __device__ inline int64_t start_of(const nn_cache_params& p, const void* start, int64_t b,
                                    Fault* fault) {
     const int64_t at = load_index(start, Dtype(p.start_dtype), b);
@@ -21,11 +20,11 @@ __device__ inline int64_t start_of(const nn_cache_params& p, const void* start, 
 
 Fault* expect_start(const KernelCall& call) {
     const auto& p = call.get<nn_cache_params>();
-    return expect(call, "%lld tokens from position %%lld on do not fit a cache of %lld",
+    return expect(call, "%lld tokens from position %%lld on do not fit into a cache of %lld",
                   (long long)p.len, (long long)p.context);
 }
 
-// A thread a U of the new keys and values; p.head_dim counts these.
+// A thread copies one U of the new keys and values; p.head_dim is in units of U.
 template <class U>
 __global__ void __launch_bounds__(threads)
     cache_write_kernel(U* cache, const U* qkv, const void* start, nn_cache_params p, Fault* fault) {
@@ -44,14 +43,13 @@ template <class U> void run_write(const KernelCall& call, nn_cache_params p) {
     const int64_t n = p.batch * p.len * 2 * p.kv_heads * p.head_dim;
     if (n == 0) return;
     launch(call, {blocks_for(n, threads), threads}, cache_write_kernel<U>, call.operand<U>(0),
-           call.operand<const U>(1), call.operand<const void>(2), p, expect_start(call));
+           call.input<U>(1), call.input<void>(2), p, expect_start(call));
 }
 
 void cache_write(const KernelCall& call) {
     auto p = call.get<nn_cache_params>();
     const int64_t size = int64_t(dtype_size(call.dtype)), lanes = 16 / size;
-    if (p.head_dim % lanes == 0 && aligned(call.operand<void>(0)) &&
-        aligned(call.operand<const void>(1))) {
+    if (p.head_dim % lanes == 0 && aligned(call.operand<void>(0)) && aligned(call.input<void>(1))) {
         p.head_dim /= lanes;
         return run_write<uint4>(call, p);
     }
@@ -62,20 +60,19 @@ void cache_write(const KernelCall& call) {
     }
 }
 
-// The keys of a part, part, part + parts, ..., for `lanes` neighbouring threads that share each
-// key; all threads of the block must come here. The output (dim) is kept in registers where each
-// thread has `width` > 1 elements of it, else in shared memory, each element by the thread that
-// owns it.
+// Attends to keys group, group + groups, ..., by a group of `lanes` neighbouring threads. All
+// threads of the block must call it. The output (dim) is in registers if each thread has `width` >
+// 1 elements of it, else in shared memory, where a thread accesses only its own elements.
 template <int width, class T>
-__device__ void attend_part(const Acc<T>* q, const T* k, const T* v, int64_t keys, int64_t dim,
-                            unsigned lanes, Acc<T>* out, Acc<T>* maximum, Acc<T>* sum) {
+__device__ void attend(const Acc<T>* q, const T* k, const T* v, int64_t keys, int64_t dim,
+                       unsigned lanes, Acc<T>* out, Acc<T>* maximum, Acc<T>* sum) {
     using A = Acc<T>;
     const unsigned lane = threadIdx.x % lanes;
-    const int64_t part = threadIdx.x / lanes, parts = threads / lanes, first = lane * width;
+    const int64_t group = threadIdx.x / lanes, groups = threads / lanes, first = lane * width;
     A m = -A(INFINITY), l = 0, x[width], held[width] = {};
     for (int64_t d = first; d < dim; d += lanes * width)
         for (int e = 0; e < width; ++e) out[d + e] = 0;
-    for (int64_t j = part; j - part < keys; j += parts) {  // as often for each part
+    for (int64_t j = group; j - group < keys; j += groups) {  // as often for each group
         A score = 0;
         for (int64_t d = first; d < dim && j < keys; d += lanes * width) {
             load_pack<width>(k + j * dim + d, x);
@@ -98,8 +95,8 @@ __device__ void attend_part(const Acc<T>* q, const T* k, const T* v, int64_t key
     *maximum = m, *sum = l;
 }
 
-// blockIdx.x = (b * len + t) * heads + h. lanes * width = dim, or width is 1. Shared: the query,
-// scaled, and an output for each part.
+// blockIdx.x = (b * len + t) * heads + h. lanes * width = dim, or width is 1. Shared memory: the
+// scaled query, and an output for each group.
 template <class T, int width>
 __global__ void __launch_bounds__(threads)
     attention_cached_kernel(T* o, const T* qkv, const T* cache, const void* start,
@@ -116,22 +113,22 @@ __global__ void __launch_bounds__(threads)
     __syncthreads();
     const int64_t kv = h / (p.heads / p.kv_heads), matrix = p.context * dim;
     const T* k = cache + (b * 2 * p.kv_heads + kv) * matrix;
-    const unsigned part = threadIdx.x / lanes, parts = threads / lanes;
+    const unsigned group = threadIdx.x / lanes, groups = threads / lanes;
     A m, l;
-    attend_part<width>(q, k, k + p.kv_heads * matrix, at + t + 1, dim, lanes, outs + part * dim, &m,
-                       &l);
-    if (threadIdx.x % lanes == 0) maxima[part] = m, sums[part] = l;
+    attend<width>(q, k, k + p.kv_heads * matrix, at + t + 1, dim, lanes, outs + group * dim, &m,
+                  &l);
+    if (threadIdx.x % lanes == 0) maxima[group] = m, sums[group] = l;
     __syncthreads();
     A top = maxima[0], total = 0;
-    for (unsigned w = 1; w < parts; ++w) top = Max()(top, maxima[w]);
+    for (unsigned w = 1; w < groups; ++w) top = Max()(top, maxima[w]);
     const auto keep = [&](unsigned w) {
         return maxima[w] == top ? A(1) : exp_negative(maxima[w] - top);
     };
-    for (unsigned w = 0; w < parts; ++w) total += sums[w] * keep(w);
+    for (unsigned w = 0; w < groups; ++w) total += sums[w] * keep(w);
     const A inverse = A(1) / total;
     for (int64_t d = threadIdx.x; d < dim; d += threads) {
         A sum = 0;
-        for (unsigned w = 0; w < parts; ++w) sum += outs[w * dim + d] * keep(w);
+        for (unsigned w = 0; w < groups; ++w) sum += outs[w * dim + d] * keep(w);
         o[(token * p.heads + h) * dim + d] = stored<T>(sum * inverse);
     }
 }
@@ -143,21 +140,19 @@ void attention_cached(const KernelCall& call) {
     const auto& p = call.get<nn_cache_params>();
     const int64_t queries = p.batch * p.len * p.heads;
     if (queries == 0) return;
-    visit_float(call.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
-        const T* cache = call.operand<const T>(0);
+    visit_float(call.dtype, [&]<class T>(T*) {
+        const T* cache = call.input<T>(0);
         const bool wide = lanes_for<T>(p.head_dim) && aligned(cache);
         const unsigned lanes = wide ? lanes_for<T>(p.head_dim) : 32;
         const size_t shared = size_t((1 + threads / lanes) * p.head_dim) * sizeof(Acc<T>);
         launch(call, {blocks_for(queries, 1), threads, shared},
                wide ? attention_cached_kernel<T, lanes16<T>> : attention_cached_kernel<T, 1>,
-               call.operand<T>(3), call.operand<const T>(1), cache, call.operand<const void>(2), p,
-               lanes, expect_start(call));
+               call.operand<T>(3), call.input<T>(1), cache, call.input<void>(2), p, lanes,
+               expect_start(call));
     });
 }
 
-NN_CUDA_KERNEL(cache_write, "cache:rw qkv:r start:r", nn_cache_params);
-NN_CUDA_KERNEL(attention_cached, "cache:rw qkv:r start:r o:w", nn_cache_params);
+NN_IMPLEMENT(cache_write, attention_cached);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,9 +1,7 @@
-// Attention by cuDNN, where it is there and has a kernel for the shape: bf16, heads of 64 or 128,
-// no dropout, and a pair of tiles that is the whole of what its queries see. Plans are kept per
-// worker and shape. Where a plan's memory exceeds the worker's workspace, sequences, and then
-// heads, are taken in several goes. All else is for our own kernels.
-#include <initializer_list>
-
+// Attention by cuDNN, if it is installed and has a kernel for the shape: bf16, heads of 64 or 128,
+// no dropout, and a pair of tiles that holds all keys of its queries. Execution plans are kept per
+// worker and shape. If a plan needs more memory than the workspace has, sequences, and then heads,
+// are computed in chunks. All other calls run our own kernels.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/device.h"
 
@@ -16,23 +14,23 @@
 
 #include "kernels/cuda/attention_graph.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
-// From Blackwell on, the same bits take a kernel that cuDNN does not suggest by itself (cudnn-
-// frontend names it by number).
-constexpr int last_same_bits = 9;
+// From Blackwell on, the deterministic kernel is one that cuDNN does not suggest (cudnn-frontend
+// selects it by number).
+constexpr int last_deterministic = 9;
 
-// How much is done in one go; none where cuDNN refuses.
-struct Goes {
+// Sequences and heads of one execution; 0 if cuDNN does not support the case.
+struct ChunkSize {
     int64_t sequences, kv_heads;
 };
 struct Cudnn {
     cudnnHandle_t handle = nullptr;
     int generation = 0;  // of the GPU: 9 for Hopper
-    std::map<AttentionCase, CudnnPlan> plans;
-    std::map<AttentionCase, Goes> goes;  // of whole tiles
+    std::map<AttentionCase, ExecutionPlan> plans;
+    std::map<AttentionCase, ChunkSize> chunk_sizes;  // of whole tiles
     ~Cudnn() {
         plans.clear();
         if (handle) cudnn().destroy(handle);
@@ -42,30 +40,25 @@ struct Cudnn {
 bool check(const KernelCall& call, CudnnFailure& failure, cudnnStatus_t status, const char* what) {
     if (failure.check(status, what)) return true;
     call.fail("CUDA device %d: %s failed: %s", call.gpu->device, failure.call,
-              failure.words.c_str());
+              failure.message.c_str());
     return false;
 }
 
 AttentionCase whole_case(const nn_attention_params& p, bool backward) {
-    return {p.batch,
-            p.heads,
-            p.kv_heads,
-            p.head_dim,
-            p.q_len,
-            (p.heads + 2 * p.kv_heads) * p.head_dim,
-            p.heads * p.head_dim,
-            p.causal != 0,
-            backward,
-            backward && p.backend == nn_attention_auto};
+    AttentionCase c{p.batch, p.heads, p.kv_heads, p.head_dim, p.q_len};
+    c.out_width = p.heads * p.head_dim, c.width = c.out_width + 2 * p.kv_heads * p.head_dim;
+    c.causal = p.causal != 0, c.backward = backward;
+    c.deterministic = backward && p.backend == nn_attention_auto;
+    return c;
 }
-AttentionCase part_of(const AttentionCase& whole, const Goes& goes) {
-    AttentionCase part = whole;
-    part.batch = goes.sequences, part.kv_heads = goes.kv_heads;
-    part.heads = whole.heads / whole.kv_heads * goes.kv_heads;
-    return part;
+AttentionCase chunk_case(const AttentionCase& whole, const ChunkSize& size) {
+    AttentionCase chunk = whole;
+    chunk.batch = size.sequences, chunk.kv_heads = size.kv_heads;
+    chunk.heads = whole.heads / whole.kv_heads * size.kv_heads;
+    return chunk;
 }
 
-// Where the workspace of a go begins: lse, delta, dq_sum, cuDNN's own.
+// Offsets in the workspace: lse at 0, delta, dq_sum, cuDNN's own.
 struct Layout {
     int64_t delta, dq_sum, own, end;
 };
@@ -78,81 +71,82 @@ Layout layout_of(const AttentionCase& c, int64_t own_bytes) {
     return at;
 }
 
-// Tells once per text why our kernels run although cuDNN is there.
-void note_refusal(const AttentionCase& c, const std::string& why) {
+// Prints, once for each case, why our kernels run instead of cuDNN.
+void warn(const AttentionCase& c, const std::string& why) {
     static std::mutex mutex;
-    static std::set<std::string> told;
+    static std::set<std::string> printed;
     char text[512];
     std::snprintf(text, sizeof text,
-                  "nnlua: %s takes no attention of (%lld,%lld,%lld heads of %lld, %lld of keys), "
-                  "%s; nnlua's own kernel runs instead: %s\n",
+                  "nnlua: %s does not support attention of (%lld,%lld,%lld heads of %lld, %lld of "
+                  "keys), %s; nnlua's own kernel runs instead: %s\n",
                   cudnn().description.c_str(), (long long)c.batch, (long long)c.len,
                   (long long)c.heads, (long long)c.head_dim, (long long)c.kv_heads,
                   c.backward ? "backward" : "forward", why.c_str());
     std::lock_guard lock(mutex);
-    if (told.insert(text).second) std::fputs(text, stderr);
+    if (printed.insert(text).second) std::fputs(text, stderr);
 }
 
-// The plan of a go; nullptr, with the failure noted, if there is none. Only plans are kept, so that
-// what failed is tried again.
-const CudnnPlan* find_plan(const KernelCall& call, const AttentionCase& c, CudnnFailure& failure) {
+// The plan of a chunk; nullptr and a failure if there is none, after which the next call tries
+// again.
+const ExecutionPlan* find_plan(const KernelCall& call, const AttentionCase& c,
+                               CudnnFailure& failure) {
     Cudnn& state = *static_cast<Cudnn*>(call.gpu->cudnn);
     const auto known = state.plans.find(c);
     if (known != state.plans.end()) return &known->second;
-    CudnnPlan plan = attention_plan(c, state.handle, nullptr, failure);
+    ExecutionPlan plan = attention_plan(c, state.handle, nullptr, failure);
     if (!plan.plan) return nullptr;
     return &(state.plans[c] = std::move(plan));
 }
 
-// The largest goes that fit the workspace; with 0 sequences if cuDNN refuses, which is remembered.
-// nullptr, with the call failed, where cuDNN fails.
-const Goes* find_goes(const KernelCall& call, const AttentionCase& whole) {
+// The largest chunks that fit into the workspace; 0 sequences if cuDNN does not support the case.
+// nullptr if the call has failed.
+const ChunkSize* find_chunk_size(const KernelCall& call, const AttentionCase& whole) {
     Cudnn& state = *static_cast<Cudnn*>(call.gpu->cudnn);
-    const auto known = state.goes.find(whole);
-    if (known != state.goes.end()) return &known->second;
-    const int64_t room = int64_t(call.gpu->workspace_bytes);
-    // What of `count` fits, and as few more goes as possible of nearly that size.
-    const auto share = [](int64_t count, int64_t have, int64_t need) {
-        const int64_t fits = int64_t(double(count) * double(have) / double(need));
-        const int64_t most = larger<int64_t>(1, smaller<int64_t>(count - 1, fits));
-        return ceil_div(count, ceil_div(count, most));
+    const auto known = state.chunk_sizes.find(whole);
+    if (known != state.chunk_sizes.end()) return &known->second;
+    const int64_t available = int64_t(call.gpu->workspace_bytes);
+    // What fits of `count`, in chunks of nearly equal size.
+    const auto divide = [&](int64_t count, int64_t need) {
+        const int64_t fits = int64_t(double(count) * double(available) / double(need));
+        const int64_t limit = larger<int64_t>(1, smaller<int64_t>(count - 1, fits));
+        return ceil_div(count, ceil_div(count, limit));
     };
-    Goes goes{whole.batch, whole.kv_heads};
+    ChunkSize size{whole.batch, whole.kv_heads};
     CudnnFailure failure;
     std::string why;
-    if (whole.same_bits && state.generation > last_same_bits)
-        why = "on this GPU it does not give the same bits each time";
+    if (whole.deterministic && state.generation > last_deterministic)
+        why = "it is not deterministic on this GPU";
     while (why.empty()) {
-        const AttentionCase part = part_of(whole, goes);
-        const CudnnPlan* plan = find_plan(call, part, failure);
+        const AttentionCase chunk = chunk_case(whole, size);
+        const ExecutionPlan* plan = find_plan(call, chunk, failure);
         if (!plan) {
-            if (!failure.refused()) return check(call, failure, failure.status, ""), nullptr;
-            why = std::string(failure.call) + ": " + failure.words;
+            if (!failure.unsupported()) return check(call, failure, failure.status, ""), nullptr;
+            why = failure.text();
             break;
         }
-        const int64_t need = layout_of(part, plan->workspace_bytes).end;
-        if (need <= room) return &(state.goes[whole] = goes);
-        if (goes.sequences > 1)
-            goes.sequences = share(goes.sequences, room, need);
-        else if (goes.kv_heads > 1)
-            goes.kv_heads = share(goes.kv_heads, room, need);
+        const int64_t need = layout_of(chunk, plan->workspace_bytes).end;
+        if (need <= available) return &(state.chunk_sizes[whole] = size);
+        if (size.sequences > 1)
+            size.sequences = divide(size.sequences, need);
+        else if (size.kv_heads > 1)
+            size.kv_heads = divide(size.kv_heads, need);
         else
-            why = "it needs " + std::to_string(need) + " bytes of workspace, of which there are " +
-                  std::to_string(room);
+            why = "it needs " + std::to_string(need) + " bytes of workspace; " +
+                  std::to_string(available) + " are available";
     }
-    note_refusal(whole, why);
-    return &(state.goes[whole] = Goes{0, 0});
+    warn(whole, why);
+    return &(state.chunk_sizes[whole] = ChunkSize{0, 0});
 }
 
-// --- one go ---
+// --- one chunk ---
 
-// Which sequences and heads of the whole.
-struct Part {
+// Its case, and its first sequence and heads in the whole.
+struct Chunk {
     AttentionCase c;
     int64_t whole_heads, b0, h0, kv0;
 };
 
-// The workspace's lse from or to `stats`, whose rows are (log-sum-exp, 1).
+// Copies the workspace's lse from or to `stats`, whose rows are (log-sum-exp, 1).
 template <bool from_stats>
 __global__ void __launch_bounds__(threads)
     lse_kernel(float* lse, float* stats, int64_t rows, int64_t heads, int64_t len,
@@ -166,11 +160,11 @@ __global__ void __launch_bounds__(threads)
     else
         stat[0] = lse[i], stat[1] = 1;
 }
-template <bool from_stats> bool copy_lse(const KernelCall& call, const Part& part, float* stats) {
-    const int64_t rows = part.c.rows();
+template <bool from_stats> bool copy_lse(const KernelCall& call, const Chunk& chunk, float* stats) {
+    const int64_t rows = chunk.c.rows();
     return launch(call, {blocks_for(rows, threads), threads}, lse_kernel<from_stats>,
-                  static_cast<float*>(call.gpu->workspace), stats, rows, part.c.heads, part.c.len,
-                  part.whole_heads, part.b0, part.h0);
+                  static_cast<float*>(call.gpu->workspace), stats, rows, chunk.c.heads, chunk.c.len,
+                  chunk.whole_heads, chunk.b0, chunk.h0);
 }
 
 // Tensors of a call by their uids.
@@ -182,7 +176,8 @@ struct Pointers {
     }
 };
 
-bool execute(const KernelCall& call, const CudnnPlan& plan, Pointers& pointers, void* workspace) {
+bool execute(const KernelCall& call, const ExecutionPlan& plan, Pointers& pointers,
+             void* workspace) {
     Cudnn& state = *static_cast<Cudnn*>(call.gpu->cudnn);
     CudnnFailure failure;
     cudnnBackendDescriptor_t pack = nullptr, raw = plan.plan.get();
@@ -206,73 +201,68 @@ bool execute(const KernelCall& call, const CudnnPlan& plan, Pointers& pointers, 
            check(call, failure, cudnn().execute(state.handle, raw, pack), "cudnnBackendExecute");
 }
 
-// q, k and v of a part in memory like qkv.
-void add_packed(Pointers& pointers, const Part& part, const bf16* qkv, AttentionTensor q,
+// q, k and v of a chunk in a tile of qkv.
+void add_packed(Pointers& pointers, const Chunk& chunk, const bf16* qkv, AttentionTensor q,
                 AttentionTensor k, AttentionTensor v) {
-    const AttentionCase& c = part.c;
-    const bf16* first = qkv + part.b0 * c.len * c.width;
+    const AttentionCase& c = chunk.c;
+    const bf16* first = qkv + chunk.b0 * c.len * c.width;
     const int64_t kv_heads = (c.width - c.out_width) / c.head_dim / 2;
-    pointers.add(q, first + part.h0 * c.head_dim);
-    pointers.add(k, first + c.out_width + part.kv0 * c.head_dim);
-    pointers.add(v, first + c.out_width + (kv_heads + part.kv0) * c.head_dim);
+    pointers.add(q, first + chunk.h0 * c.head_dim);
+    pointers.add(k, first + c.out_width + chunk.kv0 * c.head_dim);
+    pointers.add(v, first + c.out_width + (kv_heads + chunk.kv0) * c.head_dim);
 }
 
-bool run_part(const KernelCall& call, const Part& part, const CudnnPlan& plan) {
-    const AttentionCase& c = part.c;
+bool run_chunk(const KernelCall& call, const Chunk& chunk, const ExecutionPlan& plan) {
+    const AttentionCase& c = chunk.c;
     const auto& p = call.get<nn_attention_params>();
-    const float scale = float(p.scale), hidden = -INFINITY, one = 1;
+    const float scale = float(p.scale), masked = -INFINITY, one = 1;
     char* workspace = static_cast<char*>(call.gpu->workspace);
     const Layout at = layout_of(c, plan.workspace_bytes);
-    const int64_t out = part.b0 * c.len * c.out_width + part.h0 * c.head_dim;
+    const int64_t out = chunk.b0 * c.len * c.out_width + chunk.h0 * c.head_dim;
     Pointers pointers;
-    add_packed(pointers, part, call.operand<const bf16>(c.backward ? 2 : 3), tensor_q, tensor_k,
-               tensor_v);
-    pointers.add(tensor_o, call.operand<const bf16>(c.backward ? 4 : 0) + out);
+    add_packed(pointers, chunk, call.input<bf16>(c.backward ? 2 : 3), tensor_q, tensor_k, tensor_v);
+    pointers.add(tensor_o, call.input<bf16>(c.backward ? 4 : 0) + out);
     pointers.add(tensor_lse, workspace);
     pointers.add(tensor_scale, &scale);
-    if (c.causal) pointers.add(tensor_hidden, &hidden);
+    if (c.causal) pointers.add(tensor_masked, &masked);
     if (!c.backward)
         return execute(call, plan, pointers, workspace + at.own) &&
-               copy_lse<false>(call, part, call.operand<float>(2));
-    add_packed(pointers, part, call.operand<const bf16>(0), tensor_dq, tensor_dk, tensor_dv);
-    pointers.add(tensor_do, call.operand<const bf16>(5) + out);
+               copy_lse<false>(call, chunk, call.operand<float>(2));
+    add_packed(pointers, chunk, call.input<bf16>(0), tensor_dq, tensor_dk, tensor_dv);
+    pointers.add(tensor_do, call.input<bf16>(5) + out);
     pointers.add(tensor_delta, workspace + at.delta);
     pointers.add(tensor_one, &one);
     if (c.sums_dq()) pointers.add(tensor_dq_sum, workspace + at.dq_sum);
-    return copy_lse<true>(call, part, call.operand<float>(6)) &&
+    return copy_lse<true>(call, chunk, call.operand<float>(6)) &&
            execute(call, plan, pointers, workspace + at.own);
 }
 
-// Runs all goes, or fails the call; false where cuDNN refuses one.
-bool run_parts(const KernelCall& call, const AttentionCase& whole, const Goes& goes) {
-    for (int64_t b0 = 0; b0 < whole.batch; b0 += goes.sequences)
-        for (int64_t kv0 = 0; kv0 < whole.kv_heads; kv0 += goes.kv_heads) {
-            const Goes here{smaller(goes.sequences, whole.batch - b0),
-                            smaller(goes.kv_heads, whole.kv_heads - kv0)};
-            const Part part{part_of(whole, here), whole.heads, b0,
-                            whole.heads / whole.kv_heads * kv0, kv0};
+// Runs all chunks, or fails the call; false if cuDNN does not support one.
+bool run_chunks(const KernelCall& call, const AttentionCase& whole, const ChunkSize& size) {
+    for (int64_t b0 = 0; b0 < whole.batch; b0 += size.sequences)
+        for (int64_t kv0 = 0; kv0 < whole.kv_heads; kv0 += size.kv_heads) {
+            const ChunkSize here{smaller(size.sequences, whole.batch - b0),
+                                 smaller(size.kv_heads, whole.kv_heads - kv0)};
+            const Chunk chunk{chunk_case(whole, here), whole.heads, b0,
+                              whole.heads / whole.kv_heads * kv0, kv0};
             CudnnFailure failure;
-            const CudnnPlan* plan = find_plan(call, part.c, failure);
-            if (!plan && failure.refused()) {
-                note_refusal(part.c, std::string(failure.call) + ": " + failure.words);
-                return false;
-            }
+            const ExecutionPlan* plan = find_plan(call, chunk.c, failure);
+            if (!plan && failure.unsupported()) return warn(chunk.c, failure.text()), false;
             if (!plan) return check(call, failure, failure.status, ""), true;
-            if (!run_part(call, part, *plan)) return true;
+            if (!run_chunk(call, chunk, *plan)) return true;
         }
     return true;
 }
 
-// Runs the call, or fails it; false where cuDNN refuses.
+// Runs the call, or fails it; false if cuDNN does not support it.
 bool run(const KernelCall& call, bool backward) {
     const AttentionCase c = whole_case(call.get<nn_attention_params>(), backward);
-    const Goes* goes = find_goes(call, c);
-    if (!goes) return true;
-    return goes->sequences > 0 && run_parts(call, c, *goes);
+    const ChunkSize* size = find_chunk_size(call, c);
+    return !size || (size->sequences > 0 && run_chunks(call, c, *size));
 }
 
 std::mutex reason_mutex;
-std::string reason = "no GPU worker has opened cuDNN";  // why there is none
+std::string reason = "no GPU worker has opened cuDNN";  // why it is not used
 
 }  // namespace
 
@@ -284,7 +274,7 @@ void* open_cudnn() {
         if (cudaGetDevice(&device) != cudaSuccess ||
             cudaDeviceGetAttribute(&state->generation, cudaDevAttrComputeCapabilityMajor, device) !=
                 cudaSuccess)
-            throw std::runtime_error("the GPU's generation cannot be asked for");
+            throw std::runtime_error("CUDA does not report the GPU's generation");
         const cudnnStatus_t status = cudnn().create(&state->handle);
         if (status == CUDNN_STATUS_SUCCESS) return state.release();
         why = std::string("cudnnCreate failed: ") + cudnn().status_string(status);
@@ -309,11 +299,11 @@ std::string cudnn_description() {
     }
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET
 
 #else
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 namespace {
 bool run(const KernelCall&, bool) { return false; }
@@ -322,21 +312,19 @@ void* open_cudnn() { return nullptr; }
 void close_cudnn(void*) {}
 std::string cudnn_description() { return "this nnlua was built without cuDNN's headers"; }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET
 
 #endif
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
-bool all_aligned(const KernelCall& call, std::initializer_list<int> operands) {
-    bool good = true;
-    for (int i : operands) good = good && aligned(call.operands[i]);
-    return good;
+template <class... I> bool all_aligned(const KernelCall& call, I... operands) {
+    return (aligned(call.operands[operands]) && ...);
 }
 
-// What is handed to cuDNN at all.
-bool for_cudnn(const KernelCall& call, bool backward) {
+// Whether the call may run on cuDNN.
+bool fits_cudnn(const KernelCall& call, bool backward) {
     const auto& p = call.get<nn_attention_params>();
     const bool whole = p.q_start == p.k_start && p.q_len == p.k_len &&
                        (backward ? p.first_q && p.first_kv && call.operands[0] == call.operands[1]
@@ -344,17 +332,17 @@ bool for_cudnn(const KernelCall& call, bool backward) {
     return p.backend != nn_attention_nnlua && call.dtype == Dtype::bf16 && whole &&
            p.dropout == 0 && p.scale > 0 && (p.head_dim == 64 || p.head_dim == 128) &&
            p.q_len > 1 && p.batch > 0 &&
-           (backward ? all_aligned(call, {0, 2, 4, 5}) : all_aligned(call, {0, 3}));
+           (backward ? all_aligned(call, 0, 2, 4, 5) : all_aligned(call, 0, 3));
 }
 
 }  // namespace
 
 bool attention_cudnn(const KernelCall& call, bool backward) {
-    if (!for_cudnn(call, backward)) return false;
+    if (!fits_cudnn(call, backward)) return false;
     if (call.gpu && call.gpu->cudnn) return run(call, backward);
     if (call.get<nn_attention_params>().backend != nn_attention_cudnn) return false;
     call.fail("nn.attention_backend is \"cudnn\", but %s", cudnn_description().c_str());
     return true;
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,13 +1,13 @@
-// The operations of attention and of its gradient, as cuDNN's flash attention kernels want them put
-// together (the order in which NVIDIA's cudnn-frontend 1.x builds them: cuDNN 9 recognises the
-// pattern and fuses it; it visits no block of keys above the diagonal).
+// The operations of attention and of its gradient, in the order of NVIDIA's cudnn-frontend 1.x.
+// cuDNN 9 recognises the pattern and fuses it into a flash attention kernel, which skips blocks of
+// keys above the diagonal.
 #if defined(NN_CUDNN)
 #include "kernels/cuda/attention_graph.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
-// From 9.16 on, lengths that 128 does not divide need no padding mask in the backward pass.
+// Before 9.16 the backward pass needs a padding mask for lengths that are no multiple of 128.
 constexpr size_t any_length = 91600;
 
 struct Tensors {
@@ -19,7 +19,7 @@ struct Tensors {
     Extent4 in_stride() const { return {c.len * c.width, c.head_dim, c.width, 1}; }
     Extent4 out_stride() const { return {c.len * c.out_width, c.head_dim, c.out_width, 1}; }
 
-    GraphTensor packed(int64_t uid, const Extent4& dim) const {  // q, dq, dk, dv, and v as it lies
+    GraphTensor packed(int64_t uid, const Extent4& dim) const {  // q, v, dq, dk, dv
         return g.memory(uid, CUDNN_DATA_BFLOAT16, dim, in_stride());
     }
     // k and v with their last two axes exchanged
@@ -35,12 +35,12 @@ struct Tensors {
         return g.memory(uid, CUDNN_DATA_FLOAT, {c.batch, c.heads, c.len, 1},
                         {c.heads * c.len, c.len, 1, 1});
     }
-    GraphTensor hide(const GraphTensor& scores) const {
+    GraphTensor mask(const GraphTensor& scores) const {
         if (!c.causal) return scores;
         const GraphTensor row = g.index(scores, 2), column = g.index(scores, 3);
         const GraphTensor seen = g.pointwise(CUDNN_POINTWISE_CMP_GE, {row, column});
         return g.pointwise(CUDNN_POINTWISE_BINARY_SELECT,
-                           {scores, g.by_value(tensor_hidden), seen});
+                           {scores, g.by_value(tensor_masked), seen});
     }
 };
 
@@ -49,24 +49,23 @@ void forward(const AttentionCase& c, CudnnGraph& g) {
     const GraphTensor q = t.packed(tensor_q, t.q_dim()), k = t.exchanged(tensor_k);
     GraphTensor s = g.matmul(q, k);
     s = g.pointwise(CUDNN_POINTWISE_MUL, {s, g.by_value(tensor_scale)});
-    s = t.hide(s);
+    s = t.mask(s);
     const GraphTensor top = g.reduce_columns(CUDNN_REDUCE_TENSOR_MAX, s);
     s = g.pointwise(CUDNN_POINTWISE_SUB, {s, top});
     const GraphTensor weight = g.pointwise(CUDNN_POINTWISE_EXP, {s});
     const GraphTensor sum = g.reduce_columns(CUDNN_REDUCE_TENSOR_ADD, weight);
     const GraphTensor log = g.pointwise(CUDNN_POINTWISE_LOG, {sum});
     g.pointwise(CUDNN_POINTWISE_ADD, {top, log}, t.row(tensor_lse));
-    const GraphTensor p = g.between(CUDNN_DATA_BFLOAT16, weight.dim);
+    const GraphTensor p = g.temporary(CUDNN_DATA_BFLOAT16, weight.dim);
     g.pointwise(CUDNN_POINTWISE_DIV, {weight, sum}, p);
     g.matmul(p, t.packed(tensor_v, t.kv_dim()), t.out(tensor_o));
 }
 
-// to (batch, kv_heads, len, head_dim) = a b, added up over the query heads that share a key and
-// value head.
+// The tensor (batch, kv_heads, len, head_dim) = a b, summed over the query heads of a kv head.
 void into_shared(const Tensors& t, const GraphTensor& a, const GraphTensor& b, int64_t uid) {
     const GraphTensor to = t.packed(uid, t.kv_dim());
     if (t.c.heads == t.c.kv_heads) return t.g.matmul(a, b, to);
-    const GraphTensor each = t.g.between(CUDNN_DATA_BFLOAT16, t.q_dim());
+    const GraphTensor each = t.g.temporary(CUDNN_DATA_BFLOAT16, t.q_dim());
     t.g.matmul(a, b, each);
     t.g.reduce(CUDNN_REDUCE_TENSOR_ADD, each, to);
 }
@@ -84,7 +83,7 @@ void backward(const AttentionCase& c, CudnnGraph& g) {
     GraphTensor s = g.matmul(q, k);
     s = g.pointwise(CUDNN_POINTWISE_MUL, {s, scale});
     s = g.pointwise(CUDNN_POINTWISE_SUB, {s, t.row(tensor_lse)});
-    const GraphTensor p = g.pointwise(CUDNN_POINTWISE_EXP, {t.hide(s)});
+    const GraphTensor p = g.pointwise(CUDNN_POINTWISE_EXP, {t.mask(s)});
     into_shared(t, g.transposed(p, CUDNN_DATA_BFLOAT16), dout, tensor_dv);
 
     GraphTensor ds = g.matmul(dout, v);
@@ -105,21 +104,21 @@ void backward(const AttentionCase& c, CudnnGraph& g) {
 
 }  // namespace
 
-CudnnPlan attention_plan(const AttentionCase& c, cudnnHandle_t handle,
-                         cudnnBackendDescriptor_t device, CudnnFailure& failure) {
+ExecutionPlan attention_plan(const AttentionCase& c, cudnnHandle_t handle,
+                             cudnnBackendDescriptor_t device, CudnnFailure& failure) {
     if (c.backward && c.len % 128 != 0 && cudnn().version < any_length) {
         failure = {CUDNN_STATUS_NOT_SUPPORTED, "the choice of a plan",
-                   "before 9.16 the gradient needs a length that 128 divides"};
+                   "before 9.16 the gradient needs a length that is a multiple of 128"};
         return {};
     }
     CudnnGraph graph(failure);
     c.backward ? backward(c, graph) : forward(c, graph);
     Descriptor finished = graph.finish(handle);
-    CudnnPlan plan = make_plan(finished, handle, device, failure);
-    for (Descriptor& part : graph.release()) plan.made_of.push_back(std::move(part));
-    plan.made_of.push_back(std::move(finished));
+    ExecutionPlan plan = make_plan(finished, handle, device, failure);
+    for (Descriptor& d : graph.release()) plan.descriptors.push_back(std::move(d));
+    plan.descriptors.push_back(std::move(finished));
     return plan;
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET
 #endif

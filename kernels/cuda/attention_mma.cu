@@ -1,17 +1,17 @@
-// Attention for bf16 and heads of 64 and 128 on tensor cores (Dao, arXiv:2307.08691): a block of
-// four warps takes 64 queries of a head, 16 a warp, and walks over the keys that they see, 64 at a
-// time; the next keys and values are copied while these are used. Scores and sums stay in
-// registers, in float; weights are rounded to bf16 for the product with the values.
+// Attention for bf16 and heads of 64 and 128 on tensor cores (Dao, arXiv:2307.08691). A block of
+// four warps computes 64 queries of a head, 16 per warp, in a loop over the keys that they see, 64
+// at a time; the next keys and values are copied meanwhile. Scores and sums are in registers, in
+// float; weights are rounded to bf16 for the product with the values.
 //
 // To be measured on a GPU: 128 queries a block, three stages, wgmma on Hopper.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/mma.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 128;
-constexpr int rows = 64, keys = 64;  // of a block
+constexpr int rows = 64, keys = 64;  // per block
 
 struct Operands {
     bf16* o;
@@ -19,25 +19,19 @@ struct Operands {
     const bf16 *qkv_q, *qkv_k;
 };
 
-// Where a block stands: one head, queries from q0 on.
-struct Place {
+// The queries of a block: one head, from q0 on.
+struct Position {
     int64_t b, h, kv, q0;
 };
 
-// Two rows of a warp's 16, g and g + 8: running maxima (times log2 e) and this lane's part of the
-// sums.
-struct Running {
+// This lane's part of two of the warp's 16 rows, g and g + 8: the output, columns 8 n + 2 t and 8 n
+// + 2 t + 1, the running maxima (times log2 e), and the sums over this lane's columns.
+template <int dim> struct State {
+    float out[dim / 8][4];
     float m[2], l[2];
 };
 
-// This lane's parts of the scores and of the output: rows g and g + 8, columns 8 n + 2 t and the
-// next.
-template <int dim> struct State {
-    float out[dim / 8][4];
-    Running run;
-};
-
-// Memory of the launch: two stages of keys and values; the queries pass through the second.
+// Shared memory: two stages of keys and values; the second first holds the queries.
 template <int dim> struct Stages {
     bf16* memory;
     __device__ SharedRows<dim> k(int64_t stage) const {
@@ -48,7 +42,7 @@ template <int dim> struct Stages {
 template <int dim> constexpr size_t shared_bytes = size_t(4 * keys * dim) * sizeof(bf16);
 
 template <int dim>
-__device__ void copy_keys(const Tile& tile, const Operands& o, const Place& at,
+__device__ void copy_keys(const Tile& tile, const Operands& o, const Position& at,
                           const Stages<dim>& stages, int64_t number) {
     const int64_t k0 = number * keys, valid = tile.p.k_len - k0;
     stages.k(number).copy(o.qkv_k + tile.key(at.b, at.kv, k0), tile.width, keys, valid);
@@ -56,13 +50,13 @@ __device__ void copy_keys(const Tile& tile, const Operands& o, const Place& at,
     copies_end();
 }
 
-// Queries of this lane's rows; those beyond the tile are computed from zeros and not stored.
-__device__ inline int64_t query_of(const Place& at, int half) {
+// The queries of this lane's rows. Queries past the tile are computed from zeros and not stored.
+__device__ inline int64_t query_of(const Position& at, int half) {
     return at.q0 + int64_t(threadIdx.x / 32) * 16 + int64_t(threadIdx.x % 32) / 4 + half * 8;
 }
 
 template <int dim>
-__device__ void start(const Tile& tile, const Operands& o, const Place& at, State<dim>& s) {
+__device__ void start(const Tile& tile, const Operands& o, const Position& at, State<dim>& s) {
     const int t = int(threadIdx.x % 4);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -70,8 +64,8 @@ __device__ void start(const Tile& tile, const Operands& o, const Place& at, Stat
         const bool resumed = !tile.p.first && i < tile.p.q_len;
         const float* stat = o.stats + tile.row(at.b, at.h, i) * 2;
         const float* acc = o.acc + tile.out(at.b, at.h, i);
-        s.run.m[half] = resumed ? stat[0] * float(log2_e) : -INFINITY;
-        s.run.l[half] = resumed && t == 0 ? stat[1] : 0.0f;
+        s.m[half] = resumed ? stat[0] * float(log2_e) : -INFINITY;
+        s.l[half] = resumed && t == 0 ? stat[1] : 0.0f;
 #pragma unroll
         for (int n = 0; n < dim / 8; ++n)
 #pragma unroll
@@ -98,8 +92,8 @@ __device__ void multiply_keys(const uint32_t (&q)[dim / 16][4], const SharedRows
     }
 }
 
-// Hides what the queries do not see; number: of the block of keys.
-__device__ inline void mask(const Tile& tile, const Place& at, int64_t number,
+// Masks the keys that the queries do not see, in block `number` of keys.
+__device__ inline void mask(const Tile& tile, const Position& at, int64_t number,
                             float (&scores)[keys / 8][4]) {
     const int64_t first = number * keys + 2 * int64_t(threadIdx.x % 4);
 #pragma unroll
@@ -113,7 +107,7 @@ __device__ inline void mask(const Tile& tile, const Place& at, int64_t number,
     }
 }
 
-// Scores become weights; maxima, sums and the output follow.
+// Turns scores into weights; updates maxima, sums and the output.
 template <int dim>
 __device__ void online_softmax(float scale, float (&scores)[keys / 8][4], State<dim>& s) {
 #pragma unroll
@@ -124,8 +118,8 @@ __device__ void online_softmax(float scale, float (&scores)[keys / 8][4], State<
             top = Max()(Max()(top, scores[n][2 * half]), scores[n][2 * half + 1]);
         top = Max()(top, __shfl_xor_sync(all_lanes, top, 1));
         top = Max()(top, __shfl_xor_sync(all_lanes, top, 2));
-        const float m = Max()(s.run.m[half], top * scale), shift = m == -INFINITY ? 0.0f : m;
-        const float keep = exp2_fast(s.run.m[half] - shift);
+        const float m = Max()(s.m[half], top * scale), shift = m == -INFINITY ? 0.0f : m;
+        const float keep = exp2_fast(s.m[half] - shift);
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < keys / 8; ++n)
@@ -135,15 +129,15 @@ __device__ void online_softmax(float scale, float (&scores)[keys / 8][4], State<
                 score = exp2_fast(score * scale - shift);
                 sum += score;
             }
-        s.run.m[half] = m;
-        s.run.l[half] = s.run.l[half] * keep + sum;
+        s.m[half] = m;
+        s.l[half] = s.l[half] * keep + sum;
 #pragma unroll
         for (int n = 0; n < dim / 8; ++n)
             s.out[n][2 * half] *= keep, s.out[n][2 * half + 1] *= keep;
     }
 }
 
-__device__ inline void drop(const Tile& tile, const Place& at, int64_t number,
+__device__ inline void drop(const Tile& tile, const Position& at, int64_t number,
                             float (&scores)[keys / 8][4]) {
     const int64_t first = number * keys + 2 * int64_t(threadIdx.x % 4);
 #pragma unroll
@@ -153,20 +147,20 @@ __device__ inline void drop(const Tile& tile, const Place& at, int64_t number,
 #pragma unroll
             for (int e = 0; e < 2; ++e)
                 scores[n][2 * half + e] *=
-                    tile.kept<float>(at.b, at.h, query_of(at, half), first + 8 * n + e);
+                    tile.dropout<float>(at.b, at.h, query_of(at, half), first + 8 * n + e);
 }
 
 template <int dim>
-__device__ void finish(const Tile& tile, const Operands& o, const Place& at, State<dim>& s) {
+__device__ void finish(const Tile& tile, const Operands& o, const Position& at, State<dim>& s) {
     const int t = int(threadIdx.x % 4);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        float l = s.run.l[half];
+        float l = s.l[half];
         l += __shfl_xor_sync(all_lanes, l, 1);
         l += __shfl_xor_sync(all_lanes, l, 2);
         const int64_t i = query_of(at, half);
-        if (i >= tile.p.q_len) continue;  // no warp operation follows for this half
-        const float m = s.run.m[half] * float(ln_2);
+        if (i >= tile.p.q_len) continue;  // no warp operation follows
+        const float m = s.m[half] * float(ln_2);
         if (t == 0) {
             float* stat = o.stats + tile.row(at.b, at.h, i) * 2;
             stat[0] = tile.p.last ? m + math::log(l) : m;
@@ -189,9 +183,9 @@ __device__ void finish(const Tile& tile, const Operands& o, const Place& at, Sta
 // blockIdx: query block, head, sequence.
 template <int dim, bool dropout>
 __global__ void __launch_bounds__(threads) attention_mma_kernel(const Tile tile, const Operands o) {
-    // The last queries see the most keys, so they go first.
-    const Place at{blockIdx.z, blockIdx.y, blockIdx.y / tile.group,
-                   int64_t(gridDim.x - 1 - blockIdx.x) * rows};
+    // The last queries see the most keys, so their blocks start first.
+    const Position at{blockIdx.z, blockIdx.y, blockIdx.y / tile.group,
+                      int64_t(gridDim.x - 1 - blockIdx.x) * rows};
     const Stages<dim> stages{dynamic_shared<bf16>()};
     const int64_t last = smaller<int64_t>(at.q0 + rows, tile.p.q_len) - 1;
     const int64_t blocks = ceil_div(tile.visible(last), keys);
@@ -207,7 +201,7 @@ __global__ void __launch_bounds__(threads) attention_mma_kernel(const Tile tile,
 #pragma unroll
     for (int d = 0; d < dim / 16; ++d)
         load_blocks(q[d], stages.k(1).rows_first(int(threadIdx.x / 32) * 16, 16 * d));
-    __syncthreads();  // the queries are in registers; from here on the second stage is one
+    __syncthreads();  // the queries are in registers; the second stage is free for keys
     const float scale = float(tile.p.scale * log2_e);
     for (int64_t number = 0; number < blocks; ++number) {
         if (number + 1 < blocks) copy_keys(tile, o, at, stages, number + 1);
@@ -218,7 +212,7 @@ __global__ void __launch_bounds__(threads) attention_mma_kernel(const Tile tile,
         if constexpr (dropout) drop(tile, at, number, scores);
         accumulate<dim, keys>(scores, stages.v(number), s.out);
         copies_wait<0>();
-        __syncthreads();  // the next stage is there for all warps, and all are done with this one
+        __syncthreads();  // all warps have the next stage and are finished with this one
     }
     finish(tile, o, at, s);
 }
@@ -237,7 +231,7 @@ template <int dim> bool run(const KernelCall& call, const Operands& o) {
 bool attention_mma(const KernelCall& call) {
     const auto& p = call.get<nn_attention_params>();
     const Operands o{call.operand<bf16>(0), call.operand<float>(1), call.operand<float>(2),
-                     call.operand<const bf16>(3), call.operand<const bf16>(4)};
+                     call.input<bf16>(3), call.input<bf16>(4)};
     const bool fits = call.dtype == Dtype::bf16 && p.scale > 0 && aligned(o.qkv_q) &&
                       aligned(o.qkv_k) && aligned(o.o) && aligned(o.acc) && p.heads <= 65535 &&
                       p.batch <= 65535;
@@ -247,4 +241,4 @@ bool attention_mma(const KernelCall& call) {
     return false;
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

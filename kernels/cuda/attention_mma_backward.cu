@@ -1,22 +1,21 @@
-// The gradient of attention for bf16 and heads of 64 and 128 on tensor cores. Two kernels compute
-// the weights again from their logarithm: one takes 64 keys of a head and walks over the queries
-// that see them (dk and dv), the other 64 queries and walks over their keys (dq). Seven products
-// instead of five, but no sum is shared between blocks: no atomics, and the same bits every time. P
-// and dS are rounded to bf16 for their products; sums stay in float until the tile's gradient is
-// written.
+// The gradient of attention for bf16 and heads of 64 and 128 on tensor cores. Two kernels recompute
+// the weights from the log-sum-exp. For dk and dv a block computes 64 keys of a head in a loop over
+// the queries that see them; for dq, 64 queries in a loop over their keys. These are seven products
+// instead of five, but blocks share no sums: deterministic without atomics. P and dS are rounded to
+// bf16 for their products; sums stay in float until the tile's gradient is written.
 //
 // To be measured on a GPU: one kernel with dS kept for dq, register use against occupancy for heads
 // of 128, wgmma on Hopper.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/mma.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 128;
-constexpr int rows = 64;  // of a block: the keys of dk and dv, the queries of dq; 16 a warp
-// Queries, or keys, of one step: what the registers hold beside the sums, and, with dropout, the
-// random numbers.
+constexpr int rows = 64;  // per block: the keys of dk and dv, the queries of dq; 16 per warp
+// Queries, or keys, of one step: as many as the registers hold beside the sums and, with dropout,
+// the random numbers.
 template <int dim, bool dropout> constexpr int columns = dim == 64 && !dropout ? 64 : 32;
 
 struct Operands {
@@ -25,14 +24,14 @@ struct Operands {
     const float *stats, *delta;
 };
 
-// Memory of a launch: the block's own two matrices, and two stages of the two it walks over.
+// Shared memory: the block's own two matrices, and two stages of the two that it loops over.
 template <int dim, int count> struct Memory {
     bf16* start;
     __device__ SharedRows<dim> own(int which) const { return {start + which * rows * dim}; }
     __device__ SharedRows<dim> other(int64_t stage, int which) const {
         return {start + 2 * rows * dim + (stage % 2 * 2 + which) * count * dim};
     }
-    // Per query of a stage: log-sum times log2 e, and delta.
+    // For each query of a stage: log-sum-exp times log2 e, and delta.
     __device__ float* numbers(int64_t stage, int which) const {
         return reinterpret_cast<float*>(start + (2 * rows + 4 * count) * dim) +
                (stage % 2 * 2 + which) * count;
@@ -42,17 +41,18 @@ template <int dim, int count>
 constexpr size_t shared_bytes = size_t(2 * rows + 4 * count) * dim * sizeof(bf16) +
                                 4 * count * sizeof(float);
 
-// From a score and the gradient of its weight: the weight used (dropped out), and the score's
-// gradient before the scale.
-__device__ inline void differentiate(float scale, float lse, float delta, bool hidden, float keep,
+// Turns a score and the gradient of its weight into the weight, with dropout, and the gradient of
+// the score, without the scale.
+__device__ inline void differentiate(float scale, float lse, float delta, bool masked, float keep,
                                      float* score, float* dweight) {
-    const float weight = hidden ? 0.0f : exp2_fast(*score * scale - lse);
+    const float weight = masked ? 0.0f : exp2_fast(*score * scale - lse);
     *score = weight * keep;
     *dweight = weight * (*dweight * keep - delta);
 }
 
 // Two neighbours of a row of a gradient = or += scale times the sums.
-__device__ inline void deliver(bf16* to, float low, float high, float scale, bool overwrite) {
+__device__ inline void store_gradient(bf16* to, float low, float high, float scale,
+                                      bool overwrite) {
     low *= scale, high *= scale;
     if (!overwrite) {
         const Pack<bf16, 2> before = *reinterpret_cast<const Pack<bf16, 2>*>(to);
@@ -61,14 +61,14 @@ __device__ inline void deliver(bf16* to, float low, float high, float scale, boo
     *reinterpret_cast<uint32_t*>(to) = pack2(low, high);
 }
 
-// This lane's two rows of the block, g and g + 8 of its warp's 16.
+// This lane's two rows in the block: g and g + 8 of its warp's 16.
 __device__ inline int my_row(int half) {
     return int(threadIdx.x / 32) * 16 + int(threadIdx.x % 32) / 4 + half * 8;
 }
 
 // --- dk and dv ---
 
-// One step: a block of queries of one of the heads that share this key and value head.
+// One step: a block of queries of one of the heads of this kv head.
 struct Step {
     int64_t h, q0;
 };
@@ -82,7 +82,7 @@ __device__ void copy_queries(const Tile& tile, const Operands& o, int64_t b, con
                                 valid);
     copies_end();
     for (int i = int(threadIdx.x); i < count; i += int(threads)) {
-        const bool good = i < valid;  // beyond, weights become e^-infinity = 0
+        const bool good = i < valid;  // past the tile, weights become e^-infinity = 0
         const int64_t row = tile.row(b, step.h, step.q0) + i;
         memory.numbers(stage, 0)[i] = good ? o.stats[2 * row] * float(log2_e) : INFINITY;
         memory.numbers(stage, 1)[i] = good ? o.delta[row] : 0.0f;
@@ -106,7 +106,7 @@ __device__ void differentiate_keys(const Tile& tile, int64_t b, const Step& step
             for (int e = 0; e < 2; ++e) {
                 const int i = 8 * n + 2 * int(threadIdx.x % 4) + e;
                 float keep = 1;
-                if constexpr (dropout) keep = tile.kept<float>(b, step.h, step.q0 + i, j);
+                if constexpr (dropout) keep = tile.dropout<float>(b, step.h, step.q0 + i, j);
                 differentiate(scale, lse[i], delta[i], i < first, keep, &weights[n][2 * half + e],
                               &dweights[n][2 * half + e]);
             }
@@ -126,9 +126,9 @@ __device__ void store_keys(const Tile& tile, const Operands& o, int64_t b, int64
              *to_v = o.dqkv_k + tile.value(b, kv, j) + 2 * t;
 #pragma unroll
         for (int n = 0; n < dim / 8; ++n) {
-            deliver(to_k + 8 * n, dk[n][2 * half], dk[n][2 * half + 1], float(tile.p.scale),
-                    overwrite);
-            deliver(to_v + 8 * n, dv[n][2 * half], dv[n][2 * half + 1], 1.0f, overwrite);
+            store_gradient(to_k + 8 * n, dk[n][2 * half], dk[n][2 * half + 1], float(tile.p.scale),
+                           overwrite);
+            store_gradient(to_v + 8 * n, dv[n][2 * half], dv[n][2 * half + 1], 1.0f, overwrite);
         }
     }
 }
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(threads) dkdv_mma_kernel(const Tile tile, cons
         accumulate<dim, count>(weights, dout, dv);
         accumulate<dim, count>(dweights, q, dk);
         copies_wait<0>();
-        __syncthreads();  // the next stage is there for all warps, and all are done with this one
+        __syncthreads();  // all warps have the next stage and are finished with this one
     }
     store_keys<dim>(tile, o, b, kv, k0, dk, dv);
 }
@@ -183,7 +183,7 @@ template <int dim, bool dropout>
 __global__ void __launch_bounds__(threads) dq_mma_kernel(const Tile tile, const Operands o) {
     constexpr int count = columns<dim, dropout>;
     const int64_t b = blockIdx.z, h = blockIdx.y, kv = h / tile.group;
-    const int64_t q0 = int64_t(gridDim.x - 1 - blockIdx.x) * rows;  // the longest first
+    const int64_t q0 = int64_t(gridDim.x - 1 - blockIdx.x) * rows;  // the longest loops first
     const Memory<dim, count> memory{dynamic_shared<bf16>()};
     const int64_t last = smaller<int64_t>(q0 + rows, tile.p.q_len) - 1;
     const int64_t steps = ceil_div(tile.visible(last), count);
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(threads) dq_mma_kernel(const Tile tile, const 
                 const int64_t j = s * count + 8 * n + 2 * int(threadIdx.x % 4) + e % 2;
                 const int half = e / 2;
                 float keep = 1;
-                if constexpr (dropout) keep = tile.kept<float>(b, h, q0 + my_row(half), j);
+                if constexpr (dropout) keep = tile.dropout<float>(b, h, q0 + my_row(half), j);
                 differentiate(scale, lse[half], delta[half], j >= visible[half], keep,
                               &weights[n][e], &dweights[n][e]);
             }
@@ -233,8 +233,8 @@ __global__ void __launch_bounds__(threads) dq_mma_kernel(const Tile tile, const 
         bf16* to = o.dqkv_q + tile.query(b, h, i) + 2 * int(threadIdx.x % 4);
 #pragma unroll
         for (int n = 0; n < dim / 8; ++n)
-            deliver(to + 8 * n, dq[n][2 * half], dq[n][2 * half + 1], float(tile.p.scale),
-                    tile.p.first_q != 0);
+            store_gradient(to + 8 * n, dq[n][2 * half], dq[n][2 * half + 1], float(tile.p.scale),
+                           tile.p.first_q != 0);
     }
 }
 
@@ -253,10 +253,10 @@ bool attention_backward_mma(const KernelCall& call, const float* delta) {
     const auto& p = call.get<nn_attention_params>();
     const Operands o{call.operand<bf16>(0),
                      call.operand<bf16>(1),
-                     call.operand<const bf16>(2),
-                     call.operand<const bf16>(3),
-                     call.operand<const bf16>(5),
-                     call.operand<const float>(6),
+                     call.input<bf16>(2),
+                     call.input<bf16>(3),
+                     call.input<bf16>(5),
+                     call.input<float>(6),
                      delta};
     const bool fits = aligned(o.dqkv_q) && aligned(o.dqkv_k) && aligned(o.qkv_q) &&
                       aligned(o.qkv_k) && aligned(o.dout) && p.heads <= 65535 && p.batch <= 65535;
@@ -267,4 +267,4 @@ bool attention_backward_mma(const KernelCall& call, const float* delta) {
     return true;
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,31 +1,35 @@
-// cuBLASLt's functions, looked up at run time: the program starts on machines without CUDA's
-// libraries, and nothing links them.
+// cuBLASLt's functions, opened at run time (libraries.cu).
 #pragma once
 #include <cublasLt.h>
 
 #include <string>
 
-namespace nn::NN_ISA {
+#define NN_BLASLT(F)                                       \
+    F(create, cublasLtCreate)                              \
+    F(destroy, cublasLtDestroy)                            \
+    F(status_string, cublasLtGetStatusString)              \
+    F(matmul, cublasLtMatmul)                              \
+    F(heuristic, cublasLtMatmulAlgoGetHeuristic)           \
+    F(desc_create, cublasLtMatmulDescCreate)               \
+    F(desc_destroy, cublasLtMatmulDescDestroy)             \
+    F(desc_set, cublasLtMatmulDescSetAttribute)            \
+    F(layout_create, cublasLtMatrixLayoutCreate)           \
+    F(layout_destroy, cublasLtMatrixLayoutDestroy)         \
+    F(layout_set, cublasLtMatrixLayoutSetAttribute)        \
+    F(preference_create, cublasLtMatmulPreferenceCreate)   \
+    F(preference_destroy, cublasLtMatmulPreferenceDestroy) \
+    F(preference_set, cublasLtMatmulPreferenceSetAttribute)
+
+namespace nn::NN_TARGET {
 
 struct BlasLtApi {
-    decltype(&cublasLtCreate) create;
-    decltype(&cublasLtDestroy) destroy;
-    decltype(&cublasLtGetStatusString) status_string;
-    decltype(&cublasLtMatmul) matmul;
-    decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
-    decltype(&cublasLtMatmulDescCreate) desc_create;
-    decltype(&cublasLtMatmulDescDestroy) desc_destroy;
-    decltype(&cublasLtMatmulDescSetAttribute) desc_set;
-    decltype(&cublasLtMatrixLayoutCreate) layout_create;
-    decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
-    decltype(&cublasLtMatrixLayoutSetAttribute) layout_set;
-    decltype(&cublasLtMatmulPreferenceCreate) preference_create;
-    decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
-    decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+#define NN_FIELD(name, function) decltype(&function) name;
+    NN_BLASLT(NN_FIELD)
+#undef NN_FIELD
     std::string description;
 };
 
-// Opened once; throws std::runtime_error naming what was tried.
+// Throws std::runtime_error with the files tried.
 const BlasLtApi& blaslt();
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,22 +1,21 @@
 // Sums over the rows of a matrix, for the gradients of biases and of LayerNorm's weights. A block
-// takes a stripe of columns and a chunk of rows, each of its warps every eighth row; the parts of
-// the warps and then those of the chunks are added in order, so the bits depend on the shape alone.
+// takes a stripe of columns and a chunk of rows, and each of its warps every eighth row. The sums
+// of the warps, and then of the chunks, are added in order: deterministic.
 #pragma once
 #include "kernels/cuda/rows.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned column_threads = 256;
 constexpr int column_warps = int(column_threads) / 32;
 
-// Adds to `sums[output][column of the pack]` what `source` gives for its columns. Source:
-//   static constexpr int outputs; template <int width> void add(row, column, A
-//   (&sums)[outputs][width])
-// part: (chunks, outputs, cols), or nullptr where the sums are not wanted.
+// chunk_sums (chunks, outputs, cols), or nullptr if sums are not wanted. A Source has
+//   static constexpr int outputs;
+//   template <int width> void add(row, column, A (&sums)[outputs][width]);
 template <class A, int width, class Source>
 __global__ void __launch_bounds__(column_threads)
-    column_parts(const Source source, int64_t rows, int64_t cols, int64_t chunk, A* part) {
+    column_parts(const Source source, int64_t rows, int64_t cols, int64_t chunk, A* chunk_sums) {
     constexpr int outputs = Source::outputs;
     __shared__ A shared[column_warps][outputs][width][32];
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -26,7 +25,7 @@ __global__ void __launch_bounds__(column_threads)
     if (column < cols)
         for (int64_t row = begin + warp; row < end; row += column_warps)
             source.template add<width>(row, column, sums);
-    if (!part) return;  // all threads
+    if (!chunk_sums) return;  // all threads
 #pragma unroll
     for (int o = 0; o < outputs; ++o)
 #pragma unroll
@@ -37,28 +36,27 @@ __global__ void __launch_bounds__(column_threads)
         for (int e = 0; e < width; ++e) {
             A total = shared[0][o][e][lane];
             for (int w = 1; w < column_warps; ++w) total += shared[w][o][e][lane];
-            part[(int64_t(blockIdx.y) * outputs + o) * cols + column + e] = total;
+            chunk_sums[(int64_t(blockIdx.y) * outputs + o) * cols + column + e] = total;
         }
 }
 
 template <class A> struct Outputs { A* y[2]; };
 
-// y[o] (cols) = or += the parts of output o, in order.
+// y[o] (cols) = or += the chunks' sums of output o, in order.
 template <class A>
 __global__ void __launch_bounds__(column_threads)
-    add_column_parts(const Outputs<A> to, const A* part, int64_t chunks, int64_t cols, int outputs,
-                     bool first) {
+    add_column_parts(const Outputs<A> to, const A* chunk_sums, int64_t chunks, int64_t cols,
+                     int outputs, bool first) {
     const int64_t column = int64_t(blockIdx.x) * column_threads + threadIdx.x;
     const int o = int(blockIdx.y);
     A* y = to.y[o];
     if (column >= cols || !y) return;
     A total = 0;
-    for (int64_t c = 0; c < chunks; ++c) total += part[(c * outputs + o) * cols + column];
+    for (int64_t c = 0; c < chunks; ++c) total += chunk_sums[(c * outputs + o) * cols + column];
     y[column] = first ? total : y[column] + total;
 }
 
-// y[o] = or += the sums over rows of what source gives. packed: columns may be taken 16 bytes of T
-// at a time.
+// y[o] = or += the sums of source over rows. packed: columns may be loaded 16 bytes of T at a time.
 template <class T, class Source>
 void sum_columns(const KernelCall& call, const Source& source, int64_t rows, int64_t cols,
                  bool packed, bool first, Outputs<Acc<T>> to) {
@@ -71,16 +69,16 @@ void sum_columns(const KernelCall& call, const Source& source, int64_t rows, int
     const int64_t chunk =
         larger<int64_t>(32, ceil_div(rows, larger<int64_t>(1, ceil_div(1024, stripes))));
     const int64_t chunks = larger<int64_t>(1, ceil_div(rows, chunk));
-    A* part = wanted ? workspace<A>(call, chunks * Source::outputs * cols) : nullptr;
-    if (wanted && !part) return;
+    A* chunk_sums = wanted ? workspace<A>(call, chunks * Source::outputs * cols) : nullptr;
+    if (wanted && !chunk_sums) return;
     const Shape shape{dim3(unsigned(stripes), unsigned(chunks)), column_threads};
     const auto kernel = packed ? column_parts<A, lanes16<T>, Source> : column_parts<A, 1, Source>;
-    if (!launch(call, shape, kernel, source, rows, cols, chunk, part) || !wanted) return;
+    if (!launch(call, shape, kernel, source, rows, cols, chunk, chunk_sums) || !wanted) return;
     launch(
         call,
         {dim3(unsigned(ceil_div(cols, column_threads)), unsigned(Source::outputs)), column_threads},
-        add_column_parts<A>, to, part, chunks, cols, int(Source::outputs), first);
+        add_column_parts<A>, to, chunk_sums, chunks, cols, int(Source::outputs), first);
 }
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

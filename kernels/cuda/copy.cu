@@ -1,22 +1,22 @@
-// Copies between tiles of one dtype: slices, permuted axes, re-tiling. Axes are merged as far as
-// both sides allow; neighbours that lie together on both sides are moved up to 16 bytes at a time;
-// where the fastest axes differ, blocks are transposed in shared memory.
+// Copies between tiles of one dtype: slices, permuted axes, other tilings. Elements that are
+// contiguous on both sides are copied up to 16 bytes at a time. If the fastest axes differ, blocks
+// are transposed in shared memory.
 #include <utility>
 
-#include "kernels/copy_plan.h"
+#include "kernels/copy_loop.h"
 #include "kernels/cuda/cuda.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
 constexpr int side = 32;  // of a block of a transpose
 
 // Offsets of element i of the axes [0, ndim), the last of which is the fastest.
-__device__ inline void offsets(const CopyPlan& plan, int ndim, int64_t i, bool small, int64_t* src,
+__device__ inline void offsets(const CopyLoop& loop, int ndim, int64_t i, bool small, int64_t* src,
                                int64_t* dst) {
     for (int d = ndim - 1; d >= 0; --d) {
-        const CopyAxis& axis = plan.axis[d];
+        const CopyAxis& axis = loop.axis[d];
         const int64_t above = small ? uint32_t(i) / uint32_t(axis.extent) : i / axis.extent;
         const int64_t index = i - above * axis.extent;
         *src += index * axis.src_stride;
@@ -25,26 +25,26 @@ __device__ inline void offsets(const CopyPlan& plan, int ndim, int64_t i, bool s
     }
 }
 
-template <class U> __global__ void copy_kernel(const CopyPlan plan, U* dst, const U* src) {
+template <class U> __global__ void copy_kernel(const CopyLoop loop, U* dst, const U* src) {
     const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
-    if (i >= plan.total) return;
+    if (i >= loop.total) return;
     int64_t s = 0, d = 0;
-    offsets(plan, plan.ndim, i, plan.total <= 0x7FFFFFFF, &s, &d);
+    offsets(loop, loop.ndim, i, loop.total <= 0x7FFFFFFF, &s, &d);
     dst[d] = src[s];
 }
 
-// The last axis (j) is contiguous in dst, the one before it (i) in src. A block of threads moves
-// side x side elements; blockIdx.x counts them over all other axes, j and i.
-template <class U> __global__ void transpose_kernel(const CopyPlan plan, U* dst, const U* src) {
+// The last axis (j) is contiguous in dst, the one before it (i) in src. A thread block copies
+// side x side elements.
+template <class U> __global__ void transpose_kernel(const CopyLoop loop, U* dst, const U* src) {
     __shared__ U block[side][side + 1];
-    const CopyAxis i_axis = plan.axis[plan.ndim - 2], j_axis = plan.axis[plan.ndim - 1];
+    const CopyAxis i_axis = loop.axis[loop.ndim - 2], j_axis = loop.axis[loop.ndim - 1];
     const int64_t i_blocks = (i_axis.extent + side - 1) / side,
                   j_blocks = (j_axis.extent + side - 1) / side;
     const int64_t number = blockIdx.x, outer = number / (i_blocks * j_blocks),
                   inner = number % (i_blocks * j_blocks);
     const int64_t i0 = inner / j_blocks * side, j0 = inner % j_blocks * side;
     int64_t s = 0, d = 0;
-    offsets(plan, plan.ndim - 2, outer, false, &s, &d);
+    offsets(loop, loop.ndim - 2, outer, false, &s, &d);
     const int x = int(threadIdx.x) % side, y0 = int(threadIdx.x) / side;
     for (int y = y0; y < side; y += int(threads) / side)
         if (j0 + y < j_axis.extent && i0 + x < i_axis.extent)
@@ -55,87 +55,77 @@ template <class U> __global__ void transpose_kernel(const CopyPlan plan, U* dst,
             dst[d + (i0 + y) * i_axis.dst_stride + j0 + x] = block[x][y];
 }
 
-// How many elements (a power of two, at most 16 bytes of them) may move as one: the last axis is
-// contiguous on both sides, and everything is a multiple of that many.
-int64_t together(const CopyPlan& plan, const void* dst, const void* src, int64_t element) {
-    const CopyAxis& row = plan.axis[plan.ndim - 1];
+// The number of elements, a power of two and at most 16 bytes, that can be copied as one: the last
+// axis is contiguous on both sides, and extents, strides and addresses are multiples of it.
+int64_t pack_size(const CopyLoop& loop, const void* dst, const void* src, int64_t element) {
+    const CopyAxis& row = loop.axis[loop.ndim - 1];
     if (row.src_stride != 1 || row.dst_stride != 1) return 1;
     int64_t n = 16 / element;
     const auto fits = [&](int64_t value) { return value % n == 0; };
     for (; n > 1; n /= 2) {
         bool good = aligned(dst, size_t(n * element)) && aligned(src, size_t(n * element)) &&
                     fits(row.extent);
-        for (int d = 0; d < plan.ndim - 1; ++d)
-            good = good && fits(plan.axis[d].src_stride) && fits(plan.axis[d].dst_stride);
+        for (int d = 0; d < loop.ndim - 1; ++d)
+            good = good && fits(loop.axis[d].src_stride) && fits(loop.axis[d].dst_stride);
         if (good) break;
     }
     return n;
 }
 
 template <class U>
-void run_copy(const KernelCall& call, const CopyPlan& plan, void* dst, const void* src) {
-    launch(call, {blocks_for(plan.total, threads), threads}, copy_kernel<U>, plan,
+void run_copy(const KernelCall& call, const CopyLoop& loop, void* dst, const void* src) {
+    launch(call, {blocks_for(loop.total, threads), threads}, copy_kernel<U>, loop,
            static_cast<U*>(dst), static_cast<const U*>(src));
 }
 
-void copy_by(const KernelCall& call, const CopyPlan& plan, void* dst, const void* src,
-             int64_t bytes) {
+// Calls f with a null pointer to an unsigned type of 1, 2, 4 or 8 bytes.
+template <class F> void visit_size(int64_t bytes, F f) {
     switch (bytes) {
-        case 1: return run_copy<uint8_t>(call, plan, dst, src);
-        case 2: return run_copy<uint16_t>(call, plan, dst, src);
-        case 4: return run_copy<uint32_t>(call, plan, dst, src);
-        case 8: return run_copy<uint64_t>(call, plan, dst, src);
-        default: return run_copy<uint4>(call, plan, dst, src);
+        case 1: return f((uint8_t*)nullptr);
+        case 2: return f((uint16_t*)nullptr);
+        case 4: return f((uint32_t*)nullptr);
+        default: return f((uint64_t*)nullptr);
     }
 }
 
 template <class U>
-void run_transpose(const KernelCall& call, const CopyPlan& plan, void* dst, const void* src) {
-    int64_t blocks = ceil_div(plan.axis[plan.ndim - 2].extent, side) *
-                     ceil_div(plan.axis[plan.ndim - 1].extent, side);
-    for (int d = 0; d < plan.ndim - 2; ++d) blocks *= plan.axis[d].extent;
-    launch(call, {blocks_for(blocks, 1), threads}, transpose_kernel<U>, plan, static_cast<U*>(dst),
+void run_transpose(const KernelCall& call, const CopyLoop& loop, void* dst, const void* src) {
+    int64_t blocks = ceil_div(loop.axis[loop.ndim - 2].extent, side) *
+                     ceil_div(loop.axis[loop.ndim - 1].extent, side);
+    for (int d = 0; d < loop.ndim - 2; ++d) blocks *= loop.axis[d].extent;
+    launch(call, {blocks_for(blocks, 1), threads}, transpose_kernel<U>, loop, static_cast<U*>(dst),
            static_cast<const U*>(src));
-}
-
-void transpose_by(const KernelCall& call, const CopyPlan& plan, void* dst, const void* src,
-                  int64_t bytes) {
-    switch (bytes) {
-        case 1: return run_transpose<uint8_t>(call, plan, dst, src);
-        case 2: return run_transpose<uint16_t>(call, plan, dst, src);
-        case 4: return run_transpose<uint32_t>(call, plan, dst, src);
-        default: return run_transpose<uint64_t>(call, plan, dst, src);
-    }
 }
 
 void copy(const KernelCall& call) {
     const auto& p = call.get<nn_copy_params>();
-    CopyPlan plan = make_copy_plan(p);
-    if (plan.total == 0) return;
+    CopyLoop loop = make_copy_loop(p);
+    if (loop.total == 0) return;
     const int64_t element = int64_t(dtype_size(call.dtype));
     char* dst = call.operand<char>(0) + p.dst_offset * element;
-    const char* src = call.operand<const char>(1) + p.src_offset * element;
-    if (plan.ndim == 0) plan.axis[plan.ndim++] = {1, 1, 1};
-    const int row = plan.ndim - 1;
-    int contiguous = row;  // the axis contiguous in src
+    const char* src = call.input<char>(1) + p.src_offset * element;
+    if (loop.ndim == 0) loop.axis[loop.ndim++] = {1, 1, 1};
+    const int row = loop.ndim - 1;
+    int contiguous = row;  // in src
     for (int d = 0; d < row; ++d)
-        if (plan.axis[d].src_stride == 1) contiguous = d;
+        if (loop.axis[d].src_stride == 1) contiguous = d;
     const bool transposes =
-        contiguous != row && plan.axis[row].src_stride != 1 && plan.axis[row].dst_stride == 1;
-    if (transposes && plan.axis[contiguous].extent >= 8 && plan.axis[row].extent >= 8) {
-        std::swap(plan.axis[contiguous], plan.axis[row - 1]);
-        return transpose_by(call, plan, dst, src, element);
+        contiguous != row && loop.axis[row].src_stride != 1 && loop.axis[row].dst_stride == 1;
+    if (transposes && loop.axis[contiguous].extent >= 8 && loop.axis[row].extent >= 8) {
+        std::swap(loop.axis[contiguous], loop.axis[row - 1]);
+        return visit_size(element, [&]<class U>(U*) { run_transpose<U>(call, loop, dst, src); });
     }
-    const int64_t n = together(plan, dst, src, element);
+    const int64_t n = pack_size(loop, dst, src, element);
     if (n > 1) {
-        plan.total /= n;
-        plan.axis[row].extent /= n;
-        for (int d = 0; d < row; ++d) plan.axis[d].src_stride /= n, plan.axis[d].dst_stride /= n;
+        loop.total /= n;
+        loop.axis[row].extent /= n;
+        for (int d = 0; d < row; ++d) loop.axis[d].src_stride /= n, loop.axis[d].dst_stride /= n;
     }
-    copy_by(call, plan, dst, src, n * element);
+    if (n * element == 16) return run_copy<uint4>(call, loop, dst, src);
+    visit_size(n * element, [&]<class U>(U*) { run_copy<U>(call, loop, dst, src); });
 }
 
-NN_CUDA_KERNEL(copy, "dst:rw src:r", nn_copy_params);
+NN_IMPLEMENT(copy);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,9 +1,8 @@
-// Cross-entropy of logits that come in vocabulary tiles: ce_count, then ce_stats over the tiles of
-// a row, ce_loss, and ce_grad for one tile at a time, as kernels/cpu/cross_entropy.cc defines them.
-// A tile of logits is read once by ce_stats, and read and written once by ce_grad.
+// Cross-entropy of logits that come in vocabulary tiles, as in kernels/cpu/cross_entropy.cc.
+// ce_stats reads a tile of logits once; ce_grad reads and writes it once.
 #include "kernels/cuda/rows.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
@@ -24,17 +23,17 @@ __global__ void __launch_bounds__(1024)
 void ce_count(const KernelCall& call) {
     const auto& p = call.get<nn_cross_entropy_params>();
     launch(call, {dim3(1), threads_for(p.rows, 1, 1024)}, ce_count_kernel, call.operand<double>(0),
-           call.operand<const void>(1), p,
+           call.input<void>(1), p,
            expect(call, "target %%lld is outside the vocabulary of %lld", (long long)p.vocab));
 }
 
-// e^(x - shift) where x is a maximum that may be -infinity like the shift.
+// e^(x - shift), where x and shift are maxima that may both be -infinity.
 template <class A> __device__ A decay(A x, A shift) {
     return x == shift ? A(1) : exp_negative(x - shift);
 }
 
-// A block a row; each thread keeps a running maximum m and the sum l of e^(logit - m). A NaN
-// reaches the sum; while all is -infinity the sum stays 0.
+// A block computes a row; each thread keeps a running maximum m and the sum l of e^(logit - m). NaN
+// makes the sum NaN; while all logits are -infinity, it stays 0.
 template <class T>
 __global__ void __launch_bounds__(threads)
     ce_stats_kernel(Acc<T>* stats, const T* logits, const void* targets, nn_cross_entropy_params p,
@@ -72,12 +71,11 @@ __global__ void __launch_bounds__(threads)
 void ce_stats(const KernelCall& call) {
     const auto& p = call.get<nn_cross_entropy_params>();
     if (p.rows == 0) return;
-    visit_float(call.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
-        const T* logits = call.operand<const T>(1);
+    visit_float(call.dtype, [&]<class T>(T*) {
+        const T* logits = call.input<T>(1);
         const bool packed = aligned(logits);
         launch(call, rows_shape<T>(p.rows, p.cols, packed), ce_stats_kernel<T>,
-               call.operand<Acc<T>>(0), logits, call.operand<const void>(2), p, packed);
+               call.operand<Acc<T>>(0), logits, call.input<void>(2), p, packed);
     });
 }
 
@@ -98,15 +96,15 @@ void ce_loss(const KernelCall& call) {
     const auto& p = call.get<nn_cross_entropy_params>();
     const Shape shape{dim3(1), threads_for(p.rows, 1, 1024)};
     double* loss = call.operand<double>(0);
-    const void* targets = call.operand<const void>(2);
+    const void* targets = call.input<void>(2);
     if (call.dtype == Dtype::f64)
-        launch(call, shape, ce_loss_kernel<double>, loss, call.operand<const double>(1), targets,
-               p);
+        launch(call, shape, ce_loss_kernel<double>, loss, call.input<double>(1), targets, p);
     else
-        launch(call, shape, ce_loss_kernel<float>, loss, call.operand<const float>(1), targets, p);
+        launch(call, shape, ce_loss_kernel<float>, loss, call.input<float>(1), targets, p);
 }
 
-// A block a row: d = factor (softmax - onehot), or 0 where the row does not count. d may be logits.
+// A block computes a row: d = factor (softmax - onehot), or 0 if the row does not count. d may be
+// logits.
 template <class T>
 __global__ void __launch_bounds__(threads)
     ce_grad_kernel(T* d, const T* logits, const Acc<T>* stats, const void* targets,
@@ -132,21 +130,16 @@ __global__ void __launch_bounds__(threads)
 void ce_grad(const KernelCall& call) {
     const auto& p = call.get<nn_cross_entropy_params>();
     if (p.rows == 0) return;
-    visit_float(call.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
+    visit_float(call.dtype, [&]<class T>(T*) {
         T* d = call.operand<T>(0);
-        const T* logits = call.operand<const T>(1);
+        const T* logits = call.input<T>(1);
         const bool packed = aligned(d) && aligned(logits);
         launch(call, rows_shape<T>(p.rows, p.cols, packed), ce_grad_kernel<T>, d, logits,
-               call.operand<const Acc<T>>(2), call.operand<const void>(3),
-               call.operand<const double>(4), p, packed);
+               call.input<Acc<T>>(2), call.input<void>(3), call.input<double>(4), p, packed);
     });
 }
 
-NN_CUDA_KERNEL(ce_count, "count:rw targets:r", nn_cross_entropy_params);
-NN_CUDA_KERNEL(ce_stats, "stats:rw logits:r targets:r", nn_cross_entropy_params);
-NN_CUDA_KERNEL(ce_loss, "loss:rw stats:r targets:r", nn_cross_entropy_params);
-NN_CUDA_KERNEL(ce_grad, "dlogits:w logits:r stats:r targets:r count:r", nn_cross_entropy_params);
+NN_IMPLEMENT(ce_count, ce_stats, ce_loss, ce_grad);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,27 +1,26 @@
-// What every CUDA kernel file shares: launching with every status checked, storage types, loads and
-// stores of 16 bytes, and reductions whose order is fixed, so that a run gives the same bits each
-// time. Kernels never allocate: what they need beside their operands lies in the worker's
-// workspace.
+// Included by every CUDA kernel file: launches, storage types, loads and stores of 16 bytes, and
+// deterministic reductions. Kernels never allocate; temporary data is in the worker's workspace.
 //
-// The files are also compiled by g++ against tests/emulated/cuda_runtime.h, which runs them on a
-// CPU. For this, kernels are launched with launch(), barriers are reached by every thread of a
-// block, and warp operations by every lane.
+// g++ also compiles the files, against tests/emulated/cuda_runtime.h, which runs them on a CPU. For
+// this, kernels are launched with launch(), every thread of a block reaches every barrier, and
+// every lane reaches every warp operation.
 #pragma once
 #include <cuda_runtime.h>
 
 #include <cstdio>
 #include <type_traits>
 
-#include "kernels/kernel.h"
 #include "kernels/math.h"
+#include "kernels/registry.h"
+#include "kernels/types.h"
 
-#ifndef NN_CUDA_REGISTRAR
-#define NN_CUDA_REGISTRAR ::nn::KernelRegistrar
-#endif
-#define NN_CUDA_KERNEL(name, operands, params) \
-    const NN_CUDA_REGISTRAR registrar_##name(#name, operands, #params, sizeof(params), &name)
+namespace nn::NN_TARGET {
 
-namespace nn::NN_ISA {
+// For storage; arithmetic is done in float.
+struct bf16 {
+    uint16_t bits;
+};
+
 namespace {
 
 // --- launching ---
@@ -30,7 +29,7 @@ inline cudaStream_t stream_of(const KernelCall& call) {
     return static_cast<cudaStream_t>(call.stream);
 }
 
-// False, with the failure noted, unless `status` is success.
+// False, and the call fails, unless `status` is success.
 inline bool check(const KernelCall& call, cudaError_t status, const char* what) {
     if (take_failure()) status = cudaErrorLaunchFailure;
     if (status == cudaSuccess) return true;
@@ -45,8 +44,8 @@ struct Shape {
     size_t shared = 0;  // bytes of dynamic shared memory
 };
 
-// Arguments are converted to the kernel's parameter types. More shared memory than 48 KB must be
-// asked for beforehand.
+// Converts the arguments to the kernel's parameter types. CUDA wants a request for more than 48 KB
+// of shared memory.
 template <class... P, class... A>
 bool launch(const KernelCall& call, const Shape& shape, void (*kernel)(P...),
             const A&... arguments) {
@@ -54,7 +53,7 @@ bool launch(const KernelCall& call, const Shape& shape, void (*kernel)(P...),
         !check(call,
                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     int(shape.shared)),
-               "asking for shared memory"))
+               "the request for shared memory"))
         return false;
     const auto start = [&](P... values) {
         void* pointers[] = {const_cast<void*>(static_cast<const void*>(&values))...};
@@ -68,22 +67,22 @@ NN_HD constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b;
 template <class T> NN_HD constexpr T smaller(T a, T b) { return a < b ? a : b; }
 template <class T> NN_HD constexpr T larger(T a, T b) { return a > b ? a : b; }
 
-// Blocks for n items, `each` per block; n > 0. A launch of more than 2^31 - 1 fails.
+// Blocks for n > 0 items, `each` per block. A launch of more than 2^31 - 1 blocks fails.
 inline dim3 blocks_for(int64_t n, int64_t each) {
     return dim3(unsigned(smaller<int64_t>(ceil_div(n, each), 0xFFFFFFFF)));
 }
 
-// Memory of the workspace for n values of T; nullptr, with the failure noted, when it is too small.
+// The workspace as memory for n values of T; nullptr, and the call fails, if it is too small.
 template <class T> T* workspace(const KernelCall& call, int64_t n) {
     if (call.gpu && size_t(n) * sizeof(T) <= call.gpu->workspace_bytes)
         return static_cast<T*>(call.gpu->workspace);
-    call.fail("needs %lld bytes of workspace on the GPU, which has %lld",
+    call.fail("needs %lld bytes of workspace on the GPU; %lld are available",
               (long long)(n * int64_t(sizeof(T))),
               (long long)(call.gpu ? call.gpu->workspace_bytes : 0));
     return nullptr;
 }
 
-// Text with one %lld for the value that a kernel finds wrong; returns where it is to be put.
+// Sets the text for a bad value, with one %lld; returns what a kernel passes to report().
 template <class... A> Fault* expect(const KernelCall& call, const char* format, A... arguments) {
     std::snprintf(call.fault->format, sizeof call.fault->format, format, arguments...);
     return call.fault;
@@ -104,21 +103,10 @@ template <class T> __device__ T* dynamic_shared() {
 
 // --- storage ---
 
-// Storage only: arithmetic happens in float.
-struct bf16 {
-    uint16_t bits;
-};
-
-template <class T> struct Accumulator { using type = int64_t; };
-template <> struct Accumulator<float> { using type = float; };
-template <> struct Accumulator<double> { using type = double; };
-template <> struct Accumulator<bf16> { using type = float; };
-template <class T> using Acc = typename Accumulator<T>::type;
-
 NN_HD inline float number(bf16 x) { return float_of(uint32_t(x.bits) << 16); }
 template <class T> NN_HD T number(T x) { return x; }
 
-// To the nearest, ties to even; NaN stays one.
+// To nearest even; NaN stays NaN.
 NN_HD inline bf16 round_to_bf16(float x) {
 #ifdef __CUDA_ARCH__
     bf16 y;
@@ -137,13 +125,7 @@ template <class T, class A> NN_HD T stored(A x) {
         return T(x);
 }
 
-// Calls f with a null pointer to the C++ type behind `dtype`, on the host.
-template <class F> void visit_float(Dtype dtype, F f) {
-    if (dtype == Dtype::f32) return f((float*)nullptr);
-    if (dtype == Dtype::bf16) return f((bf16*)nullptr);
-    f((double*)nullptr);
-}
-// The same in a kernel, of those types that are computed in T: float, double or int64_t.
+// Like visit_float, in a kernel, for the dtypes that are computed in T: float, double or int64_t.
 template <class T, class F> __device__ void visit_computed(Dtype dtype, F f) {
     if constexpr (std::is_same_v<T, float>) {
         if (dtype == Dtype::f32) return f((float*)nullptr);
@@ -156,20 +138,18 @@ template <class T, class F> __device__ void visit_computed(Dtype dtype, F f) {
         f((uint8_t*)nullptr);
     }
 }
-template <class Null> using Pointee = std::remove_pointer_t<Null>;
 
 __device__ inline int64_t load_index(const void* data, Dtype dtype, int64_t i) {
     return dtype == Dtype::i32 ? int64_t(static_cast<const int32_t*>(data)[i])
                                : static_cast<const int64_t*>(data)[i];
 }
 
-// --- packs: several neighbours at once ---
+// --- packs of neighbouring elements ---
 
 template <class T, int n> struct alignas(sizeof(T) * n > 16 ? 16 : sizeof(T) * n) Pack {
     T value[n];
 };
-// Elements of T in 16 bytes.
-template <class T> constexpr int lanes16 = 16 / int(sizeof(T));
+template <class T> constexpr int lanes16 = 16 / int(sizeof(T));  // elements in 16 bytes
 
 inline bool aligned(const void* p, size_t bytes = 16) {
     return reinterpret_cast<uintptr_t>(p) % bytes == 0;
@@ -180,7 +160,8 @@ template <int n, class T, class A> __device__ void load_pack(const T* from, A* x
 #pragma unroll
     for (int e = 0; e < n; ++e) x[e] = A(number(pack.value[e]));
 }
-// One store of 16 bytes to global memory. nvcc cuts the assignment of a struct in a loop into four.
+// One store of 16 bytes to global memory. nvcc splits the assignment of a struct in a loop into
+// four.
 __device__ inline void store16(void* to, uint4 x) {
 #ifdef __CUDA_ARCH__
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
@@ -203,8 +184,8 @@ template <int n, class T, class A> __device__ void store_pack(T* to, const A* x)
     }
 }
 
-// A thread's `width` elements of a tile of which n are left: packs of 16 bytes where the tile is
-// aligned (packed), single elements where not and at the tile's end. Those past it read as 0.
+// A thread's `width` elements of a tile with n elements left: by packs of 16 bytes if the tile is
+// aligned (packed), else, and at the tile's end, one by one. Elements past the end read as 0.
 template <int width, class T, class A>
 __device__ void load_run(const T* from, int64_t n, bool packed, A* x) {
     constexpr int each = smaller(width, lanes16<T>);
@@ -236,54 +217,54 @@ constexpr unsigned all_lanes = 0xFFFFFFFFu;
 struct Sum {
     template <class A> __device__ A operator()(A a, A b) const { return a + b; }
 };
-// NaN is passed over.
+// Ignores NaN.
 struct Max {
     template <class A> __device__ A operator()(A a, A b) const { return b > a ? b : a; }
 };
 
-// The same in every lane, whatever the order of execution: op must commute.
+// The result is the same in every lane, whatever the order of execution; op must commute.
 template <class A, class Op> __device__ A warp_reduce(A x, Op op) {
 #ifdef __CUDACC__
 #pragma unroll
     for (int step = 16; step; step /= 2) x = op(x, __shfl_xor_sync(all_lanes, x, step));
     return x;
 #else
-    return test::butterfly(x, op);  // the same sums, with fewer turns of the fibers
+    return test::butterfly(x, op);  // the same, with fewer switches of fibers
 #endif
 }
 
-// Over `lanes` neighbouring threads, 1, 2, 4, ... or 32; all of the warp must come here.
+// Over `lanes` neighbouring threads, 1, 2, 4, ... or 32. All threads of the warp must call it.
 template <class A> __device__ A sum_lanes(A x, unsigned lanes) {
     for (unsigned step = lanes / 2; step; step /= 2) x += __shfl_xor_sync(all_lanes, x, int(step));
     return x;
 }
 
-// How many threads share a row of n elements of T at 16 bytes each, where as many divide a warp;
-// otherwise 0.
+// The number of threads for a row of n elements of T at 16 bytes each, if it divides a warp; else
+// 0.
 template <class T> unsigned lanes_for(int64_t n) {
     const int64_t packs = n / lanes16<T>;
     return n % lanes16<T> == 0 && packs > 0 && packs <= 32 && 32 % packs == 0 ? unsigned(packs) : 0;
 }
 
-// Over a block of up to 1024 threads, a multiple of 32, all of which get the result.
+// Over a block of up to 1024 threads, a multiple of 32. All threads get the result.
 template <class A, class Op> __device__ A block_reduce(A x, Op op) {
-    __shared__ A parts[32];
+    __shared__ A warp_results[32];
     x = warp_reduce(x, op);
     const unsigned warps = blockDim.x / 32;
     if (warps == 1) return x;
-    __syncthreads();  // the parts of an earlier reduction have been read
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
+    __syncthreads();  // those of an earlier reduction have been read
+    if (threadIdx.x % 32 == 0) warp_results[threadIdx.x / 32] = x;
     __syncthreads();
-    x = parts[0];
-    for (unsigned w = 1; w < warps; ++w) x = op(x, parts[w]);
+    x = warp_results[0];
+    for (unsigned w = 1; w < warps; ++w) x = op(x, warp_results[w]);
     return x;
 }
 
-// Threads for a row of n items, `each` a thread: a multiple of 32, at most `most`.
-inline unsigned threads_for(int64_t n, int64_t each, unsigned most = 256) {
+// Threads for a row of n items, `each` per thread: a multiple of 32, at most `limit`.
+inline unsigned threads_for(int64_t n, int64_t each, unsigned limit = 256) {
     const int64_t wanted = ceil_div(ceil_div(n, each), 32) * 32;
-    return unsigned(wanted < 32 ? 32 : wanted < int64_t(most) ? wanted : int64_t(most));
+    return unsigned(wanted < 32 ? 32 : wanted < int64_t(limit) ? wanted : int64_t(limit));
 }
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

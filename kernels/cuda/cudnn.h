@@ -1,6 +1,5 @@
-// cuDNN's functions, looked up at run time, and the graphs of operations that it is given: the
-// program starts on machines without cuDNN, nothing links it, and a build without its headers knows
-// only our own kernels (NN_CUDNN is not set then).
+// cuDNN's functions, opened at run time (libraries.cu), and graphs of its operations. Builds
+// without cuDNN's headers use our own kernels only; NN_CUDNN is then not defined.
 #pragma once
 #include <cudnn_graph.h>
 
@@ -10,25 +9,30 @@
 #include <utility>
 #include <vector>
 
-namespace nn::NN_ISA {
+#define NN_CUDNN_API(F)                                  \
+    F(create, cudnnCreate)                               \
+    F(destroy, cudnnDestroy)                             \
+    F(set_stream, cudnnSetStream)                        \
+    F(status_string, cudnnGetErrorString)                \
+    F(last_error, cudnnGetLastErrorString)               \
+    F(descriptor_create, cudnnBackendCreateDescriptor)   \
+    F(descriptor_destroy, cudnnBackendDestroyDescriptor) \
+    F(finalize, cudnnBackendFinalize)                    \
+    F(set, cudnnBackendSetAttribute)                     \
+    F(get, cudnnBackendGetAttribute)                     \
+    F(execute, cudnnBackendExecute)
+
+namespace nn::NN_TARGET {
 
 struct CudnnApi {
-    decltype(&cudnnCreate) create;
-    decltype(&cudnnDestroy) destroy;
-    decltype(&cudnnSetStream) set_stream;
-    decltype(&cudnnGetErrorString) status_string;
-    decltype(&cudnnGetLastErrorString) last_error;
-    decltype(&cudnnBackendCreateDescriptor) descriptor_create;
-    decltype(&cudnnBackendDestroyDescriptor) descriptor_destroy;
-    decltype(&cudnnBackendFinalize) finalize;
-    decltype(&cudnnBackendSetAttribute) set;
-    decltype(&cudnnBackendGetAttribute) get;
-    decltype(&cudnnBackendExecute) execute;
+#define NN_FIELD(name, function) decltype(&function) name;
+    NN_CUDNN_API(NN_FIELD)
+#undef NN_FIELD
     size_t version;  // 91900: 9.19.0
     std::string description;
 };
 
-// Opened once; throws std::runtime_error naming what was tried.
+// Throws std::runtime_error with the files tried.
 const CudnnApi& cudnn();
 
 struct DestroyDescriptor {
@@ -36,16 +40,20 @@ struct DestroyDescriptor {
 };
 using Descriptor = std::unique_ptr<void, DestroyDescriptor>;
 
-// The first status that was not success, and where it came from.
+// The first status that is not success, and the call that returned it.
 struct CudnnFailure {
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
     const char* call = "";
-    std::string words;
+    std::string message;
 
-    // Notes a failure, once; false if there is one. Failures on purpose come in here.
+    // Records the first failure, injected ones too; false if there is one.
     bool check(cudnnStatus_t status, const char* call);
-    // cuDNN has no kernel for what was asked, or none for this GPU; nothing is broken.
-    bool refused() const;
+    bool unsupported() const;  // cuDNN has no kernel for this case or GPU; nothing is broken
+    std::string text() const { return std::string(call) + ": " + message; }
+    // Checks f() unless a call has failed.
+    template <class F> void run(const char* what, F f) {
+        if (status == CUDNN_STATUS_SUCCESS) check(f(), what);
+    }
 };
 
 // (batch, heads, rows, columns); strides in elements.
@@ -55,17 +63,17 @@ struct GraphTensor {
     Extent4 dim, stride;
 };
 
-// Operations that cuDNN turns into one kernel. After a failure all that follows does nothing.
+// Operations that cuDNN fuses into one kernel. After a failure all functions do nothing.
 class CudnnGraph {
 public:
     explicit CudnnGraph(CudnnFailure& failure) : failure_(failure) {}
 
-    // Memory of a call, named by uid; `by_value`: one float on the host.
+    // A tensor whose address a call gives by uid; by_value: one float on the host.
     GraphTensor memory(int64_t uid, cudnnDataType_t type, const Extent4& dim,
                        const Extent4& stride);
     GraphTensor by_value(int64_t uid);
-    // What an operation makes for others only. Contiguous.
-    GraphTensor between(cudnnDataType_t type, const Extent4& dim);
+    // The result of an operation for other operations only. Contiguous.
+    GraphTensor temporary(cudnnDataType_t type, const Extent4& dim);
 
     void matmul(const GraphTensor& a, const GraphTensor& b, const GraphTensor& c);
     GraphTensor matmul(const GraphTensor& a, const GraphTensor& b);
@@ -73,13 +81,13 @@ public:
                    const GraphTensor& y, cudnnDataType_t precision = CUDNN_DATA_FLOAT,
                    int64_t axis = -1);
     GraphTensor pointwise(cudnnPointwiseMode_t mode, const std::vector<GraphTensor>& inputs);
-    GraphTensor index(const GraphTensor& like, int64_t axis);  // a position's place on the axis
+    GraphTensor index(const GraphTensor& like, int64_t axis);  // the position along the axis
     void reduce(cudnnReduceTensorOp_t op, const GraphTensor& x, const GraphTensor& y);
     GraphTensor reduce_columns(cudnnReduceTensorOp_t op, const GraphTensor& x);
     // The same elements with the last two axes exchanged.
     GraphTensor transposed(const GraphTensor& x, cudnnDataType_t type);
 
-    // The finished graph; for the handle's device, or, without one, for no device in particular.
+    // The finished graph, for the handle's device or, without a handle, for any.
     Descriptor finish(cudnnHandle_t handle);
     std::vector<Descriptor> release() { return std::move(descriptors_); }
 
@@ -90,8 +98,13 @@ private:
     void set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
              cudnnBackendAttributeType_t type, int64_t count, const void* values);
     void set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, const GraphTensor& t) {
-        set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &t.descriptor);
+        set(d, name, t.descriptor);
     }
+    void set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+             cudnnBackendDescriptor_t other) {
+        set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other);
+    }
+    void add(cudnnBackendDescriptor_t operation, const char* what);
     void finalize(cudnnBackendDescriptor_t d, const char* what);
 
     CudnnFailure& failure_;
@@ -100,15 +113,15 @@ private:
     int64_t next_uid_ = 1000;
 };
 
-// How to run a graph: the kernel, and the bytes of device memory that it works in.
-struct CudnnPlan {
-    std::vector<Descriptor> made_of;  // lives as long as the plan
+// cuDNN's execution plan: the kernel, and the device memory that it needs.
+struct ExecutionPlan {
+    std::vector<Descriptor> descriptors;  // which the plan refers to
     Descriptor plan;
     int64_t workspace_bytes = 0;
 };
-// The first of cuDNN's suggestions that can be built; an empty plan, with the failure noted, if
-// none can. `device` describes the GPU where there is no handle.
-CudnnPlan make_plan(const Descriptor& graph, cudnnHandle_t handle, cudnnBackendDescriptor_t device,
-                    CudnnFailure& failure);
+// The first of cuDNN's suggestions that can be built; an empty plan and a failure if none can.
+// Without a handle, `device` describes the GPU.
+ExecutionPlan make_plan(const Descriptor& graph, cudnnHandle_t handle,
+                        cudnnBackendDescriptor_t device, CudnnFailure& failure);
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

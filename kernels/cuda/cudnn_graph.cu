@@ -1,10 +1,9 @@
-// Builds cuDNN's graphs and plans through its backend interface. Which operations make attention is
-// in attention_graph.cu.
+// Builds cuDNN's graphs and execution plans through its backend interface.
 #if defined(NN_CUDNN)
 #include "kernels/cuda/cudnn.h"
 #include "kernels/kernel.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
 bool CudnnFailure::check(cudnnStatus_t now, const char* what) {
     if (take_failure()) now = CUDNN_STATUS_EXECUTION_FAILED;
@@ -15,12 +14,12 @@ bool CudnnFailure::check(cudnnStatus_t now, const char* what) {
     for (char& c : text)
         if (c == '\n') c = ' ';
     status = now, call = what;
-    words =
+    message =
         std::string(cudnn().status_string(now)) + (*text ? " (" : "") + text + (*text ? ")" : "");
     return false;
 }
 
-bool CudnnFailure::refused() const {
+bool CudnnFailure::unsupported() const {
     const int kind = int(status) / 1000;
     return kind == 2 || kind == 3 || status == CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED;
 }
@@ -29,16 +28,16 @@ namespace {
 
 Descriptor make_descriptor(cudnnBackendDescriptorType_t type, CudnnFailure& failure) {
     cudnnBackendDescriptor_t d = nullptr;
-    if (failure.status == CUDNN_STATUS_SUCCESS)
-        failure.check(cudnn().descriptor_create(type, &d), "cudnnBackendCreateDescriptor");
+    failure.run("cudnnBackendCreateDescriptor",
+                [&] { return cudnn().descriptor_create(type, &d); });
     return Descriptor(d);
 }
 
 void set_attribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                    cudnnBackendAttributeType_t type, int64_t count, const void* values,
                    CudnnFailure& failure) {
-    if (failure.status == CUDNN_STATUS_SUCCESS)
-        failure.check(cudnn().set(d, name, type, count, values), "cudnnBackendSetAttribute");
+    failure.run("cudnnBackendSetAttribute",
+                [&] { return cudnn().set(d, name, type, count, values); });
 }
 
 Extent4 packed(const Extent4& dim) {
@@ -58,7 +57,12 @@ void CudnnGraph::set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t nam
 }
 
 void CudnnGraph::finalize(cudnnBackendDescriptor_t d, const char* what) {
-    if (failure_.status == CUDNN_STATUS_SUCCESS) failure_.check(cudnn().finalize(d), what);
+    failure_.run(what, [&] { return cudnn().finalize(d); });
+}
+
+void CudnnGraph::add(cudnnBackendDescriptor_t operation, const char* what) {
+    finalize(operation, what);
+    operations_.push_back(operation);
 }
 
 GraphTensor CudnnGraph::tensor(int64_t uid, cudnnDataType_t type, const Extent4& dim,
@@ -83,7 +87,7 @@ GraphTensor CudnnGraph::memory(int64_t uid, cudnnDataType_t type, const Extent4&
 GraphTensor CudnnGraph::by_value(int64_t uid) {
     return tensor(uid, CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true);
 }
-GraphTensor CudnnGraph::between(cudnnDataType_t type, const Extent4& dim) {
+GraphTensor CudnnGraph::temporary(cudnnDataType_t type, const Extent4& dim) {
     return tensor(next_uid_++, type, dim, packed(dim), true, false);
 }
 
@@ -96,12 +100,11 @@ void CudnnGraph::matmul(const GraphTensor& a, const GraphTensor& b, const GraphT
     set(op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
     set(op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
     set(op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
-    set(op, CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &how);
-    finalize(op, "cudnnBackendFinalize of a product");
-    operations_.push_back(op);
+    set(op, CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
+    add(op, "cudnnBackendFinalize of a product");
 }
 GraphTensor CudnnGraph::matmul(const GraphTensor& a, const GraphTensor& b) {
-    const GraphTensor c = between(CUDNN_DATA_FLOAT, {a.dim[0], a.dim[1], a.dim[2], b.dim[3]});
+    const GraphTensor c = temporary(CUDNN_DATA_FLOAT, {a.dim[0], a.dim[1], a.dim[2], b.dim[3]});
     matmul(a, b, c);
     return c;
 }
@@ -114,24 +117,24 @@ void CudnnGraph::pointwise(cudnnPointwiseMode_t mode, const std::vector<GraphTen
     if (axis >= 0) set(how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
     finalize(how, "cudnnBackendFinalize of a pointwise operation");
     const cudnnBackendDescriptor_t op = make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    set(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &how);
+    set(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
     const cudnnBackendAttributeName_t names[] = {CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
                                                  CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
                                                  CUDNN_ATTR_OPERATION_POINTWISE_TDESC};
     for (size_t i = 0; i < inputs.size(); ++i) set(op, names[i], inputs[i]);
     set(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
-    finalize(op, "cudnnBackendFinalize of a pointwise operation");
-    operations_.push_back(op);
+    add(op, "cudnnBackendFinalize of a pointwise operation");
 }
 GraphTensor CudnnGraph::pointwise(cudnnPointwiseMode_t mode,
                                   const std::vector<GraphTensor>& inputs) {
     const bool compares = mode == CUDNN_POINTWISE_CMP_GE;
-    const GraphTensor y = between(compares ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT, inputs[0].dim);
+    const GraphTensor y =
+        temporary(compares ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT, inputs[0].dim);
     pointwise(mode, inputs, y, compares ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT);
     return y;
 }
 GraphTensor CudnnGraph::index(const GraphTensor& like, int64_t axis) {
-    const GraphTensor y = between(CUDNN_DATA_INT32, like.dim);
+    const GraphTensor y = temporary(CUDNN_DATA_INT32, like.dim);
     pointwise(CUDNN_POINTWISE_GEN_INDEX, {like}, y, CUDNN_DATA_FLOAT, axis);
     return y;
 }
@@ -145,12 +148,11 @@ void CudnnGraph::reduce(cudnnReduceTensorOp_t kind, const GraphTensor& x, const 
     const cudnnBackendDescriptor_t op = make(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
     set(op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
     set(op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
-    set(op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &how);
-    finalize(op, "cudnnBackendFinalize of a reduction");
-    operations_.push_back(op);
+    set(op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
+    add(op, "cudnnBackendFinalize of a reduction");
 }
 GraphTensor CudnnGraph::reduce_columns(cudnnReduceTensorOp_t kind, const GraphTensor& x) {
-    const GraphTensor y = between(CUDNN_DATA_FLOAT, {x.dim[0], x.dim[1], x.dim[2], 1});
+    const GraphTensor y = temporary(CUDNN_DATA_FLOAT, {x.dim[0], x.dim[1], x.dim[2], 1});
     reduce(kind, x, y);
     return y;
 }
@@ -161,8 +163,7 @@ GraphTensor CudnnGraph::transposed(const GraphTensor& x, cudnnDataType_t type) {
     const cudnnBackendDescriptor_t op = make(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     set(op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
     set(op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
-    finalize(op, "cudnnBackendFinalize of a transpose");
-    operations_.push_back(op);
+    add(op, "cudnnBackendFinalize of a transpose");
     return y;
 }
 
@@ -179,7 +180,7 @@ Descriptor CudnnGraph::finish(cudnnHandle_t handle) {
 
 namespace {
 
-constexpr int64_t most_suggestions = 16;
+constexpr int64_t max_suggestions = 16;
 
 // cuDNN's suggestions, the best first.
 std::vector<Descriptor> suggestions(const Descriptor& graph, cudnnBackendDescriptor_t device,
@@ -194,26 +195,25 @@ std::vector<Descriptor> suggestions(const Descriptor& graph, cudnnBackendDescrip
     if (device)
         set_attribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device, failure);
-    if (failure.status == CUDNN_STATUS_SUCCESS)
-        failure.check(cudnn().finalize(heuristics.get()), "cudnnBackendFinalize of the heuristics");
+    failure.run("cudnnBackendFinalize of the heuristics",
+                [&] { return cudnn().finalize(heuristics.get()); });
     std::vector<Descriptor> list;
     std::vector<cudnnBackendDescriptor_t> raw;
-    for (int64_t i = 0; i < most_suggestions; ++i) {
+    for (int64_t i = 0; i < max_suggestions; ++i) {
         list.push_back(make_descriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, failure));
         raw.push_back(list.back().get());
     }
     int64_t count = 0;
-    if (failure.status == CUDNN_STATUS_SUCCESS)
-        failure.check(
-            cudnn().get(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                        CUDNN_TYPE_BACKEND_DESCRIPTOR, most_suggestions, &count, raw.data()),
-            "cudnnBackendGetAttribute of the heuristics");
-    list.resize(size_t(count < most_suggestions ? count : most_suggestions));
+    failure.run("cudnnBackendGetAttribute of the heuristics", [&] {
+        return cudnn().get(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                           CUDNN_TYPE_BACKEND_DESCRIPTOR, max_suggestions, &count, raw.data());
+    });
+    list.resize(size_t(count < max_suggestions ? count : max_suggestions));
     return list;
 }
 
-CudnnPlan build(const Descriptor& suggestion, cudnnHandle_t handle, CudnnFailure& failure) {
-    CudnnPlan made;
+ExecutionPlan build(const Descriptor& suggestion, cudnnHandle_t handle, CudnnFailure& failure) {
+    ExecutionPlan made;
     made.plan = make_descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, failure);
     const cudnnBackendDescriptor_t plan = made.plan.get(), raw = suggestion.get();
     set_attribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
@@ -221,35 +221,34 @@ CudnnPlan build(const Descriptor& suggestion, cudnnHandle_t handle, CudnnFailure
     if (handle)
         set_attribute(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle,
                       failure);
-    if (failure.status == CUDNN_STATUS_SUCCESS)
-        failure.check(cudnn().finalize(plan), "cudnnBackendFinalize of a plan");
+    failure.run("cudnnBackendFinalize of a plan", [&] { return cudnn().finalize(plan); });
     int64_t count = 0;
-    if (failure.status == CUDNN_STATUS_SUCCESS)
-        failure.check(cudnn().get(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-                                  1, &count, &made.workspace_bytes),
-                      "cudnnBackendGetAttribute of a plan");
+    failure.run("cudnnBackendGetAttribute of a plan", [&] {
+        return cudnn().get(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+                           &count, &made.workspace_bytes);
+    });
     if (failure.status != CUDNN_STATUS_SUCCESS) made.plan.reset();
     return made;
 }
 
 }  // namespace
 
-CudnnPlan make_plan(const Descriptor& graph, cudnnHandle_t handle, cudnnBackendDescriptor_t device,
-                    CudnnFailure& failure) {
+ExecutionPlan make_plan(const Descriptor& graph, cudnnHandle_t handle,
+                        cudnnBackendDescriptor_t device, CudnnFailure& failure) {
     CudnnFailure last{CUDNN_STATUS_NOT_SUPPORTED, "the search for a plan", "cuDNN suggests none"};
     std::vector<Descriptor> list = suggestions(graph, device, failure);
     if (failure.status != CUDNN_STATUS_SUCCESS) return {};
     for (Descriptor& suggestion : list) {
         CudnnFailure here;
-        CudnnPlan made = build(suggestion, handle, here);
-        made.made_of.push_back(std::move(suggestion));
+        ExecutionPlan made = build(suggestion, handle, here);
+        made.descriptors.push_back(std::move(suggestion));
         if (made.plan) return made;
         last = here;
-        if (!here.refused()) break;
+        if (!here.unsupported()) break;
     }
     failure = last;
     return {};
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET
 #endif

@@ -1,11 +1,11 @@
 // Token and position embedding and their gradients. A tile of the token table holds some rows of
-// the vocabulary; each call handles the ids that fall into it. The gradient of a row is added up by
-// one block in the order of the tokens: no atomics, and the same bits every time.
+// the vocabulary; a call handles the ids of those rows. One block adds the gradient of a row, in
+// the order of the tokens: deterministic without atomics.
 #include <climits>
 
 #include "kernels/cuda/rows.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
@@ -20,7 +20,7 @@ Embedding make(const nn_embedding_params& p, bool packed) {
             p.cols, p.batch * p.len, Dtype(p.ids_dtype), p.first != 0, packed};
 }
 
-// A block a token: y = position + token vector.
+// A block computes a token: y = position vector + token vector.
 template <class T>
 __global__ void __launch_bounds__(threads)
     embedding_kernel(const Embedding s, T* y, const T* tokens, const T* positions, const void* ids,
@@ -49,27 +49,26 @@ void embedding(const KernelCall& call) {
         call.fail("position %lld is outside the context of %lld", (long long)(p.start + p.len - 1),
                   (long long)p.context);
     if (p.batch * p.len == 0) return;
-    visit_float(call.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
+    visit_float(call.dtype, [&]<class T>(T*) {
         T* y = call.operand<T>(0);
-        const T *tokens = call.operand<const T>(1), *positions = call.operand<const T>(2);
+        const T *tokens = call.input<T>(1), *positions = call.input<T>(2);
         const bool packed = rows_packed<T>(p.cols, y, tokens, positions);
         launch(
             call, rows_shape<T>(p.batch * p.len, p.cols, packed), embedding_kernel<T>,
-            make(p, packed), y, tokens, positions, call.operand<const void>(3),
+            make(p, packed), y, tokens, positions, call.input<void>(3),
             expect(call, "token id %%lld is outside the vocabulary of %lld", (long long)p.vocab));
     });
 }
 
-// Places in [begin, begin + threads) whose id is `id`, in order, into `places`; their number. Every
-// thread of the block must come here.
+// Writes the positions in [begin, begin + threads) with the given id to `found`, in order; returns
+// their number. Every thread of the block must call it.
 __device__ inline int matches(const Embedding& s, const void* ids, int64_t id, int64_t begin,
-                              int64_t* places) {
+                              int64_t* found) {
     __shared__ int counts[threads / 32];
     const int64_t at = begin + threadIdx.x;
     const bool mine = at < s.tokens && load_index(ids, s.ids_dtype, at) == id;
     const unsigned votes = __ballot_sync(all_lanes, mine), lane = threadIdx.x % 32;
-    __syncthreads();  // the counts and places of the last call have been read
+    __syncthreads();  // the results of the last call have been read
     if (lane == 0) counts[threadIdx.x / 32] = __popc(votes);
     __syncthreads();
     int before = 0, total = 0;
@@ -77,34 +76,34 @@ __device__ inline int matches(const Embedding& s, const void* ids, int64_t id, i
         before += w < threadIdx.x / 32 ? counts[w] : 0;
         total += counts[w];
     }
-    if (mine) places[before + __popc(votes & ((1u << lane) - 1))] = at;
+    if (mine) found[before + __popc(votes & ((1u << lane) - 1))] = at;
     __syncthreads();
     return total;
 }
 
-// A block a token. The block of the first token with an id adds the gradients of all of them, in
-// order, to the id's row; the others have nothing to do. Reading the ids is quadratic in their
-// number; they are few beside the gradients (measure with more than 32,768 tokens in a tile).
+// The block of the first token with an id adds the gradients of all tokens with that id, in order;
+// the blocks of the others do nothing. Reading the ids is quadratic in their number, but they are
+// few compared with the gradients (to be measured with more than 32,768 tokens in a tile).
 template <class T>
 __global__ void __launch_bounds__(threads)
     embedding_backward_kernel(const Embedding s, Acc<T>* dtokens, const void* ids, const T* dy) {
-    __shared__ int64_t places[threads];
+    __shared__ int64_t positions[threads];
     const int64_t i = blockIdx.x, id = load_index(ids, s.ids_dtype, i), row = id - s.row_start;
-    if (row < 0 || row >= s.rows) return;  // all threads of the block
+    if (row < 0 || row >= s.rows) return;  // all threads
     bool repeats = false;
     for (int64_t j = threadIdx.x; j < i; j += threads)
         repeats = repeats || load_index(ids, s.ids_dtype, j) == id;
-    if (block_reduce(int(repeats), Max())) return;  // likewise
+    if (block_reduce(int(repeats), Max())) return;  // all threads
     Acc<T>* sum = dtokens + row * s.cols;
     for (int64_t begin = i / threads * threads; begin < s.tokens; begin += threads) {
-        const int found = matches(s, ids, id, begin, places);
+        const int found = matches(s, ids, id, begin, positions);
         if (!found) continue;
         each_pack<T>(0, s.cols, s.packed, [&](int64_t c, auto width) {
             Acc<T> total[width], d[width];
             load_run<width>(sum + c, width, s.packed, total);
 #pragma unroll 4
             for (int k = 0; k < found; ++k) {
-                load_pack<width>(dy + places[k] * s.cols + c, d);
+                load_pack<width>(dy + positions[k] * s.cols + c, d);
                 for (int e = 0; e < width; ++e) total[e] += d[e];
             }
             store_run<width>(sum + c, width, s.packed, total);
@@ -114,24 +113,22 @@ __global__ void __launch_bounds__(threads)
 
 void embedding_backward(const KernelCall& call) {
     const auto& p = call.get<nn_embedding_params>();
-    visit_float(call.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
+    visit_float(call.dtype, [&]<class T>(T*) {
         using A = Acc<T>;
         A* dtokens = call.operand<A>(0);
         if (p.first && !check(call,
                               cudaMemsetAsync(dtokens, 0, size_t(p.rows * p.cols) * sizeof(A),
                                               stream_of(call)),
-                              "clearing the gradient"))
+                              "zeroing the gradient"))
             return;
         if (p.batch * p.len == 0) return;
-        const T* dy = call.operand<const T>(2);
+        const T* dy = call.input<T>(2);
         launch(call, {blocks_for(p.batch * p.len, 1), threads}, embedding_backward_kernel<T>,
-               make(p, rows_packed<T>(p.cols, dtokens, dy)), dtokens, call.operand<const void>(1),
-               dy);
+               make(p, rows_packed<T>(p.cols, dtokens, dy)), dtokens, call.input<void>(1), dy);
     });
 }
 
-// A thread `width` neighbours of the table of positions.
+// A thread computes `width` neighbouring elements of the table of positions.
 template <class T, int width>
 __global__ void __launch_bounds__(threads)
     positions_backward_kernel(const Embedding s, Acc<T>* dpositions, const T* dy) {
@@ -152,10 +149,9 @@ __global__ void __launch_bounds__(threads)
 void positions_backward(const KernelCall& call) {
     const auto& p = call.get<nn_embedding_params>();
     if (p.context * p.cols == 0) return;
-    visit_float(call.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
+    visit_float(call.dtype, [&]<class T>(T*) {
         auto* dpositions = call.operand<Acc<T>>(0);
-        const T* dy = call.operand<const T>(1);
+        const T* dy = call.input<T>(1);
         const bool packed = rows_packed<T>(p.cols, dpositions, dy);
         const int width = packed ? lanes16<T> : 1;
         launch(call, {blocks_for(p.context * p.cols, threads * width), threads},
@@ -164,9 +160,7 @@ void positions_backward(const KernelCall& call) {
     });
 }
 
-NN_CUDA_KERNEL(embedding, "y:rw tokens:r positions:r? ids:r", nn_embedding_params);
-NN_CUDA_KERNEL(embedding_backward, "dtokens:rw ids:r dy:r", nn_embedding_params);
-NN_CUDA_KERNEL(positions_backward, "dpositions:rw dy:r", nn_embedding_params);
+NN_IMPLEMENT(embedding, embedding_backward, positions_backward);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,10 +1,9 @@
-// Tiles made from a number (fill), from a progression (arange) and from a tile of another dtype
-// (cast), with the conversions of kernels/cpu/fill.cc.
+// fill, arange and cast, with the conversions of kernels/cpu/fill.cc.
 #include <cstring>
 
 #include "kernels/cuda/cuda.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
@@ -66,9 +65,7 @@ __device__ inline void store_any(void* y, Dtype dtype, int64_t i, double value) 
         static_cast<bf16*>(y)[i] = round_to_bf16(float(value));
 }
 __device__ inline void store_any(void* y, Dtype dtype, int64_t i, int64_t value) {
-    visit_computed<int64_t>(dtype, [&](auto* null) {
-        static_cast<decltype(null)>(y)[i] = Pointee<decltype(null)>(value);
-    });
+    visit_computed<int64_t>(dtype, [&]<class T>(T*) { static_cast<T*>(y)[i] = T(value); });
 }
 
 template <class Step>
@@ -103,17 +100,16 @@ template <class A> __device__ void store_cast(void* y, Dtype to, int64_t i, A x)
     }
 }
 
-// A: float, double or int64_t, what elements of `from` are exact in.
+// A: float, double or int64_t, which holds elements of `from` exactly.
 template <class A>
 __global__ void cast_kernel(void* y, Dtype to, const void* x, Dtype from, int64_t n) {
     const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
     if (i >= n) return;
-    visit_computed<A>(from, [&](auto* null) {
-        store_cast(y, to, i, A(number(static_cast<const Pointee<decltype(null)>*>(x)[i])));
-    });
+    visit_computed<A>(
+        from, [&]<class T>(T*) { store_cast(y, to, i, A(number(static_cast<const T*>(x)[i]))); });
 }
 
-// The conversions of mixed precision, 8 elements a thread: 16 bytes of bf16.
+// Between bf16 and f32, 8 elements a thread: 16 bytes of bf16.
 template <class T, class S> __global__ void cast_packs(T* y, const S* x, int64_t n) {
     constexpr int width = 8;
     const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
@@ -127,7 +123,7 @@ void cast(const KernelCall& call) {
     const auto& p = call.get<nn_cast_params>();
     const Dtype from = Dtype(p.from);
     void* y = call.operand<void>(0);
-    const void* x = call.operand<const void>(1);
+    const void* x = call.input<void>(1);
     if (p.n == 0) return;
     if (aligned(x) && aligned(y)) {
         const Shape shape{blocks_for(p.n, threads * 8), threads};
@@ -145,9 +141,7 @@ void cast(const KernelCall& call) {
     launch(call, shape, kernel, y, call.dtype, x, from, p.n);
 }
 
-NN_CUDA_KERNEL(fill, "y:w", nn_fill_params);
-NN_CUDA_KERNEL(arange, "y:w", nn_arange_params);
-NN_CUDA_KERNEL(cast, "y:w x:r", nn_cast_params);
+NN_IMPLEMENT(fill, arange, cast);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

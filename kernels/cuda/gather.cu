@@ -1,15 +1,14 @@
-// gather: y[o, j, i] = x[o, index[o, j, i], i], and its adjoint scatter_add. An index that is out
-// of range fails the call; its element reads as 0 and adds to nothing. scatter_add gives every
-// column (o, i) to one thread, which adds in the order of j: the same bits as on a CPU, without
-// atomics, and slow where there are few columns.
+// gather: y[o, j, i] = x[o, index[o, j, i], i], and its adjoint scatter_add. An index out of range
+// fails the call; gather then reads 0, and scatter_add adds nothing. In scatter_add one thread adds
+// a column (o, i), in the order of j: deterministic without atomics, and slow with few columns.
 #include "kernels/cuda/cuda.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
 
-template <class U> constexpr int width = smaller(8, lanes16<U>);  // elements a thread takes
+template <class U> constexpr int width = smaller(8, lanes16<U>);  // elements per thread
 
 // packed: index and y are aligned to 16 bytes.
 template <class U>
@@ -43,9 +42,9 @@ template <class U> void run_gather(const KernelCall& call) {
     const int64_t n = p.outer * p.m * p.inner;
     if (n == 0) return;
     U* y = call.operand<U>(0);
-    const void* index = call.operand<const void>(2);
+    const void* index = call.input<void>(2);
     launch(call, {blocks_for(n, threads * width<U>), threads}, gather_kernel<U>, y,
-           call.operand<const U>(1), index, p, aligned(y) && aligned(index),
+           call.input<U>(1), index, p, aligned(y) && aligned(index),
            expect(call, "index %%lld is outside [0,%lld)", (long long)p.n));
 }
 
@@ -58,9 +57,8 @@ void gather(const KernelCall& call) {
     }
 }
 
-// sum[(c, r)] += dy for the columns [first, first + columns) of outer * inner, which lie at
-// sum + (c / inner * n + r) * inner + c % inner, or where `compact` at sum + r * columns + c -
-// first.
+// sum[(c, r)] += dy for columns c of [first, first + columns) of outer * inner. The element is at
+// (c / inner * n + r) * inner + c % inner, or, if `compact`, at r * columns + c - first.
 template <class S, class T>
 __global__ void scatter_kernel(S* sum, const T* dy, const void* index, nn_gather_params p,
                                int64_t first, int64_t columns, bool compact, Fault* fault) {
@@ -88,7 +86,7 @@ __global__ void round_columns(bf16* dx, const float* sum, nn_gather_params p, in
     dx[(o * p.n + r) * p.inner + i] = round_to_bf16(sum[thread]);
 }
 
-// bfloat16 would lose what is added to a large sum: some columns at a time are summed in float.
+// bfloat16 loses small terms of a large sum, so some columns at a time are summed in float.
 void scatter_rounded(const KernelCall& call, Fault* fault) {
     const auto& p = call.get<nn_gather_params>();
     const int64_t all = p.outer * p.inner;
@@ -101,10 +99,9 @@ void scatter_rounded(const KernelCall& call, Fault* fault) {
         const bool good =
             check(call,
                   cudaMemsetAsync(sum, 0, size_t(p.n * columns) * sizeof(float), stream_of(call)),
-                  "clearing the sums") &&
+                  "zeroing the sums") &&
             launch(call, {blocks_for(columns, threads), threads}, scatter_kernel<float, bf16>, sum,
-                   call.operand<const bf16>(1), call.operand<const void>(2), p, first, columns,
-                   true, fault) &&
+                   call.input<bf16>(1), call.input<void>(2), p, first, columns, true, fault) &&
             launch(call, {blocks_for(columns * p.n, threads), threads}, round_columns,
                    call.operand<bf16>(0), sum, p, first, columns);
         if (!good) return;
@@ -116,11 +113,10 @@ template <class T> void run_scatter(const KernelCall& call, Fault* fault) {
     const int64_t columns = p.outer * p.inner;
     T* dx = call.operand<T>(0);
     if (!check(call, cudaMemsetAsync(dx, 0, size_t(columns * p.n) * sizeof(T), stream_of(call)),
-               "clearing the result"))
+               "zeroing the result"))
         return;
     launch(call, {blocks_for(columns, threads), threads}, scatter_kernel<T, T>, dx,
-           call.operand<const T>(1), call.operand<const void>(2), p, int64_t(0), columns, false,
-           fault);
+           call.input<T>(1), call.input<void>(2), p, int64_t(0), columns, false, fault);
 }
 
 void scatter_add(const KernelCall& call) {
@@ -137,8 +133,7 @@ void scatter_add(const KernelCall& call) {
     }
 }
 
-NN_CUDA_KERNEL(gather, "y:w x:r index:r", nn_gather_params);
-NN_CUDA_KERNEL(scatter_add, "dx:rw dy:r index:r", nn_gather_params);
+NN_IMPLEMENT(gather, scatter_add);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,12 +1,12 @@
-// The backward pass of linear's GELU epilogue and of its bias, in one sweep; column_sum is the bias
-// gradient of a linear layer without GELU.
+// The backward pass of linear's GELU epilogue: dpre and the bias gradient in one sweep. column_sum
+// is the bias gradient of a linear layer without GELU.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/gelu.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
-// dpre = dy GELU'(pre); its sums over rows are the gradient of the bias.
+// dpre = dy GELU'(pre); its sums over rows are the bias gradient.
 template <class T> struct GeluSource {
     static constexpr int outputs = 1;
     T* dpre;
@@ -29,8 +29,8 @@ template <class T> struct GeluSource {
 
 void gelu_bias_backward(const KernelCall& call) {
     const auto& p = call.get<nn_gelu_bias_backward_params>();
-    gelu_backward(call, {call.operand<void>(0), call.operand<void>(1), call.operand<const void>(2),
-                         call.operand<const void>(3), p.rows, p.cols, p.cols, p.first != 0});
+    gelu_backward(call, {call.operand<void>(0), call.operand<void>(1), call.input<void>(2),
+                         call.input<void>(3), p.rows, p.cols, p.cols, p.first != 0});
 }
 
 template <class T> struct PlainSource {
@@ -48,22 +48,19 @@ template <class T> struct PlainSource {
 
 void column_sum(const KernelCall& call) {
     const auto& p = call.get<nn_column_sum_params>();
-    visit_float(call.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
-        const PlainSource<T> source{call.operand<const T>(1), p.cols};
+    visit_float(call.dtype, [&]<class T>(T*) {
+        const PlainSource<T> source{call.input<T>(1), p.cols};
         sum_columns<T>(call, source, p.rows, p.cols, rows_packed<T>(p.cols, source.x), p.first != 0,
                        {call.operand<Acc<T>>(0), nullptr});
     });
 }
 
-NN_CUDA_KERNEL(gelu_bias_backward, "dpre:w dbias:rw? dy:r pre:r", nn_gelu_bias_backward_params);
-NN_CUDA_KERNEL(column_sum, "y:rw x:r", nn_column_sum_params);
+NN_IMPLEMENT(gelu_bias_backward, column_sum);
 
 }  // namespace
 
 void gelu_backward(const KernelCall& call, const GeluBackward& g) {
-    visit_float(call.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
+    visit_float(call.dtype, [&]<class T>(T*) {
         const GeluSource<T> source{static_cast<T*>(g.dpre), static_cast<const T*>(g.dy),
                                    static_cast<const T*>(g.pre), g.ld};
         const bool packed = rows_packed<T>(g.cols, g.dpre, g.dy, g.pre) && g.ld % lanes16<T> == 0;
@@ -72,4 +69,4 @@ void gelu_backward(const KernelCall& call, const GeluBackward& g) {
     });
 }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

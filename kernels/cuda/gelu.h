@@ -1,12 +1,12 @@
-// The backward sweep of GELU on a GPU: for its own kernel, and for products whose epilogue cuBLASLt
-// does not have.
+// The backward sweep of GELU, for gelu_bias_backward and for products whose epilogue cuBLASLt
+// lacks.
 #pragma once
 #include "kernels/kernel.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 
-// dpre = dy GELU'(pre) for matrices whose rows lie `ld` apart; dpre may be dy. dbias, of the
-// accumulator dtype, = (first) or += the column sums of that; nullptr where they are not wanted.
+// dpre = dy GELU'(pre) for matrices whose rows are `ld` apart; dpre may be dy. dbias, of the
+// accumulator dtype, = (first) or += the column sums of that; it may be nullptr.
 struct GeluBackward {
     void* dpre;
     void* dbias;
@@ -16,4 +16,4 @@ struct GeluBackward {
 };
 void gelu_backward(const KernelCall& call, const GeluBackward& g);
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

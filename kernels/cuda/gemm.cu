@@ -1,8 +1,7 @@
-// Matrix products by cuBLASLt, with the bias and GELU, or GELU's gradient and that of the bias, in
-// its epilogue where it takes them and in a kernel of ours where not (f64, rows of C that are no
-// multiple of 8, no product at all for k = 0).
-// cuBLASLt is column-major: our row-major C (m, n) is its C^T (n, m) = op(B)^T op(A)^T, so the
-// operands change places and a bias of n is the bias by rows that it knows.
+// Matrix products by cuBLASLt. Bias and GELU, or the gradients of both, are in its epilogue where
+// it supports them and in our kernels otherwise (f64, rows of C that are no multiple of 8, k = 0).
+// cuBLASLt is column-major: our row-major C (m, n) is its C^T (n, m) = op(B)^T op(A)^T, so A and B
+// are exchanged, and our bias is its bias of rows.
 #include <cstddef>
 #include <cstring>
 #include <map>
@@ -14,11 +13,11 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/gelu.h"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr int64_t most_workspace = int64_t(32) << 20;  // what NVIDIA advises for Hopper
+constexpr int64_t max_workspace = int64_t(32) << 20;  // NVIDIA's advice for Hopper
 
 bool check_blas(const KernelCall& call, cublasStatus_t status, const char* what) {
     if (take_failure()) status = CUBLAS_STATUS_EXECUTION_FAILED;
@@ -28,22 +27,22 @@ bool check_blas(const KernelCall& call, cublasStatus_t status, const char* what)
     return false;
 }
 
-// All that an algorithm is chosen by. Compared as bytes, so its gaps are zeros.
+// Everything the choice of an algorithm depends on. Compared as bytes, so its padding is zeros.
 struct Key {
     nn_gemm_params p;
     int64_t dtype, with_bias, with_aux, align_a, align_b, align_c;
     bool operator<(const Key& other) const { return std::memcmp(this, &other, sizeof *this) < 0; }
 };
 
-// How to run the products of one key. `fused`: with the epilogue.
-struct Plan {
+// The descriptors and the algorithm for products of one key. `fused`: with the epilogue.
+struct Matmul {
     cublasLtMatmulDesc_t desc = nullptr;
     cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
     cublasLtMatmulAlgo_t algo{};
     bool found = false, fused = false;
-    Plan() = default;
-    Plan(const Plan&) = delete;
-    ~Plan() {
+    Matmul() = default;
+    Matmul(const Matmul&) = delete;
+    ~Matmul() {
         if (desc) blaslt().desc_destroy(desc);
         for (cublasLtMatrixLayout_t layout : {a, b, c})
             if (layout) blaslt().layout_destroy(layout);
@@ -52,14 +51,14 @@ struct Plan {
 
 struct BlasLt {
     cublasLtHandle_t handle = nullptr;
-    std::map<Key, Plan> plans;
+    std::map<Key, Matmul> matmuls;
 };
 
 cudaDataType_t data_type(Dtype dtype) {
     return dtype == Dtype::f64 ? CUDA_R_64F : dtype == Dtype::bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-// The largest power of two, up to 256, that an address and the distance to the next matrix share.
+// The largest power of two, up to 256, that divides an address and the distance to the next matrix.
 int64_t alignment(const void* p, int64_t stride_bytes) {
     const uint64_t bits = reinterpret_cast<uintptr_t>(p) | uint64_t(stride_bytes) | 256;
     return int64_t(bits & (~bits + 1));
@@ -69,22 +68,22 @@ Dtype dtype_of_c(Dtype dtype, const nn_gemm_params& p) {
     return p.wide ? accumulator(dtype) : dtype;
 }
 
-// What an epilogue reads and writes beside C. It may be asked for when an algorithm is chosen too.
-bool point_to(const KernelCall& call, const Plan& plan, const void* bias, const void* aux) {
+// Sets the addresses that an epilogue uses; the choice of an algorithm may depend on them too.
+bool set_pointers(const KernelCall& call, const Matmul& matmul, const void* bias, const void* aux) {
     const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* pointer) {
         return !pointer ||
-               check_blas(call, blaslt().desc_set(plan.desc, attribute, &pointer, sizeof pointer),
+               check_blas(call, blaslt().desc_set(matmul.desc, attribute, &pointer, sizeof pointer),
                           "cublasLtMatmulDescSetAttribute");
     };
     return set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias) &&
            set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
 }
 
-// One product as cuBLASLt sees it, with whatever status comes first that is not success.
+// Describes a product to cuBLASLt. A failed status fails the call.
 class Builder {
 public:
-    Builder(const KernelCall& call, const Key& key, Plan& plan)
-        : call_(call), key_(key), plan_(plan) {}
+    Builder(const KernelCall& call, const Key& key, Matmul& matmul)
+        : call_(call), key_(key), matmul_(matmul) {}
 
     bool describe(bool fused, const void* bias, const void* aux) {
         const nn_gemm_params& p = key_.p;
@@ -94,73 +93,65 @@ public:
                                             : dtype == Dtype::f32 && p.tf32
                                                 ? CUBLAS_COMPUTE_32F_FAST_TF32
                                                 : CUBLAS_COMPUTE_32F;
-        return check_blas(call_, blaslt().desc_create(&plan_.desc, compute, scale),
+        return check_blas(call_, blaslt().desc_create(&matmul_.desc, compute, scale),
                           "cublasLtMatmulDescCreate") &&
                set(CUBLASLT_MATMUL_DESC_TRANSA, p.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N) &&
                set(CUBLASLT_MATMUL_DESC_TRANSB, p.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N) &&
-               layout(&plan_.a, dtype, p.trans_b ? p.k : p.n, p.trans_b ? p.n : p.k, p.ldb,
+               layout(&matmul_.a, dtype, p.trans_b ? p.k : p.n, p.trans_b ? p.n : p.k, p.ldb,
                       p.stride_b) &&
-               layout(&plan_.b, dtype, p.trans_a ? p.m : p.k, p.trans_a ? p.k : p.m, p.lda,
+               layout(&matmul_.b, dtype, p.trans_a ? p.m : p.k, p.trans_a ? p.k : p.m, p.lda,
                       p.stride_a) &&
-               layout(&plan_.c, dtype_of_c(dtype, p), p.n, p.m, p.ldc, p.stride_c) &&
-               (!fused || (epilogue() && point_to(call_, plan_, bias, aux)));
+               layout(&matmul_.c, dtype_of_c(dtype, p), p.n, p.m, p.ldc, p.stride_c) &&
+               (!fused || (epilogue() && set_pointers(call_, matmul_, bias, aux)));
     }
 
-    // Fills in the algorithm; false where there is none.
+    // False if there is no algorithm.
     bool choose(cublasLtHandle_t handle, size_t workspace_bytes) {
         cublasLtMatmulPreference_t preference;
         if (!check_blas(call_, blaslt().preference_create(&preference),
                         "cublasLtMatmulPreferenceCreate"))
             return false;
-        const uint64_t bytes = workspace_bytes;
-        // Parts of a sum are added in float, in a step of their own: the same bits every time.
-        const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-        const uint32_t a = uint32_t(key_.align_b), b = uint32_t(key_.align_a),
-                       c = uint32_t(key_.align_c);
-        prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, bytes);
-        prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
-        prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a);
-        prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b);
-        prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c);
-        prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c);
+        const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+            check_blas(call_, blaslt().preference_set(preference, attribute, &value, sizeof value),
+                       "cublasLtMatmulPreferenceSetAttribute");
+        };
+        prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(workspace_bytes));
+        // Partial sums are added in float by a separate step: deterministic.
+        prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+               uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t(key_.align_b));
+        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t(key_.align_a));
+        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, uint32_t(key_.align_c));
+        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, uint32_t(key_.align_c));
         cublasLtMatmulHeuristicResult_t result{};
         int count = 0;
-        const cublasStatus_t status = blaslt().heuristic(
-            handle, plan_.desc, plan_.a, plan_.b, plan_.c, plan_.c, preference, 1, &result, &count);
+        const cublasStatus_t status =
+            blaslt().heuristic(handle, matmul_.desc, matmul_.a, matmul_.b, matmul_.c, matmul_.c,
+                               preference, 1, &result, &count);
         blaslt().preference_destroy(preference);
-        plan_.algo = result.algo;
+        matmul_.algo = result.algo;
         return status == CUBLAS_STATUS_SUCCESS && count > 0 &&
                result.state == CUBLAS_STATUS_SUCCESS;
     }
 
 private:
     template <class T> bool set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
-        return check_blas(call_, blaslt().desc_set(plan_.desc, attribute, &value, sizeof value),
+        return check_blas(call_, blaslt().desc_set(matmul_.desc, attribute, &value, sizeof value),
                           "cublasLtMatmulDescSetAttribute");
     }
     template <class T>
-    void prefer(cublasLtMatmulPreference_t preference,
-                cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
-        check_blas(call_, blaslt().preference_set(preference, attribute, &value, sizeof value),
-                   "cublasLtMatmulPreferenceSetAttribute");
+    bool set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, T value) {
+        return check_blas(call_, blaslt().layout_set(layout, attribute, &value, sizeof value),
+                          "cublasLtMatrixLayoutSetAttribute");
     }
     bool layout(cublasLtMatrixLayout_t* to, Dtype dtype, int64_t rows, int64_t cols, int64_t ld,
                 int64_t stride) {
-        if (!check_blas(
-                call_,
-                blaslt().layout_create(to, data_type(dtype), uint64_t(rows), uint64_t(cols), ld),
-                "cublasLtMatrixLayoutCreate"))
-            return false;
-        const int32_t batch = int32_t(key_.p.batch);
-        return batch == 1 ||
-               (check_blas(call_,
-                           blaslt().layout_set(*to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
-                                               sizeof batch),
-                           "cublasLtMatrixLayoutSetAttribute") &&
-                check_blas(call_,
-                           blaslt().layout_set(*to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                               &stride, sizeof stride),
-                           "cublasLtMatrixLayoutSetAttribute"));
+        const cublasStatus_t status =
+            blaslt().layout_create(to, data_type(dtype), uint64_t(rows), uint64_t(cols), ld);
+        return check_blas(call_, status, "cublasLtMatrixLayoutCreate") &&
+               (key_.p.batch == 1 ||
+                (set(*to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int32_t(key_.p.batch)) &&
+                 set(*to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride)));
     }
     cublasLtEpilogue_t kind() const {
         switch (key_.p.epilogue) {
@@ -184,11 +175,11 @@ private:
 
     const KernelCall& call_;
     const Key& key_;
-    Plan& plan_;
+    Matmul& matmul_;
 };
 
-// The operands of a call; bias and aux only where the epilogue uses them. Epilogue 3 reads aux, and
-// writes column sums, of C's dtype, where others read the bias.
+// The operands of a call; bias and aux only if the epilogue uses them. Epilogue 3 reads aux and
+// writes column sums, in C's dtype, to `bias`.
 struct Operands {
     void* c;
     const void *a, *b, *bias;
@@ -197,25 +188,25 @@ struct Operands {
 
 Operands operands_of(const KernelCall& call) {
     const int epilogue = call.get<nn_gemm_params>().epilogue;
-    return {call.operand<void>(0), call.operand<const void>(1), call.operand<const void>(2),
-            epilogue ? call.operand<const void>(3) : nullptr,
+    return {call.operand<void>(0), call.input<void>(1), call.input<void>(2),
+            epilogue ? call.input<void>(3) : nullptr,
             epilogue >= 2 ? call.operand<void>(4) : nullptr};
 }
 
-// cuBLASLt gives column sums the dtype of C. Those of bf16 are put at the end of the workspace, to
-// be widened from there.
+// cuBLASLt writes column sums in the dtype of C. In bf16 they go to the end of the workspace, from
+// where widen_kernel converts them.
 bool narrow_sums(const KernelCall& call) {
     return call.get<nn_gemm_params>().epilogue == 3 && call.operand<void>(3) &&
            call.dtype == Dtype::bf16;
 }
 
-// The bytes of the workspace before such sums, or all of them; below 0 where they do not fit.
+// The bytes of the workspace before such sums; below 0 if the sums do not fit.
 int64_t bytes_before_sums(const KernelCall& call) {
-    const int64_t there = int64_t(call.gpu->workspace_bytes), n = call.get<nn_gemm_params>().n;
-    return narrow_sums(call) ? there / 256 * 256 - ceil_div(2 * n, 256) * 256 : there;
+    const int64_t all = int64_t(call.gpu->workspace_bytes), n = call.get<nn_gemm_params>().n;
+    return narrow_sums(call) ? all / 256 * 256 - ceil_div(2 * n, 256) * 256 : all;
 }
 
-// Whether cuBLASLt's layout rules allow the epilogue to be fused.
+// Whether cuBLASLt's rules for layouts allow the epilogue.
 bool can_fuse(const KernelCall& call, const Operands& o) {
     const auto& p = call.get<nn_gemm_params>();
     if (p.epilogue == 0) return true;
@@ -229,8 +220,8 @@ Key key_of(const KernelCall& call, const Operands& o, bool fused) {
     const int64_t size = int64_t(dtype_size(call.dtype));
     Key key;
     std::memset(&key, 0, sizeof key);
-    std::memcpy(&key.p, &p, offsetof(nn_gemm_params, tf32) + sizeof p.tf32);  // then a gap
-    key.p.alpha = 0, key.p.beta = p.beta != 0;  // only whether C is read matters
+    std::memcpy(&key.p, &p, offsetof(nn_gemm_params, tf32) + sizeof p.tf32);  // without padding
+    key.p.alpha = 0, key.p.beta = p.beta != 0;  // what matters is whether C is read
     if (!fused) key.p.epilogue = 0;
     if (p.batch == 1) key.p.stride_a = key.p.stride_b = key.p.stride_c = 0;
     key.dtype = int64_t(call.dtype);
@@ -242,43 +233,44 @@ Key key_of(const KernelCall& call, const Operands& o, bool fused) {
 }
 
 size_t workspace_bytes(const KernelCall& call, bool fused) {
-    const int64_t there = fused ? bytes_before_sums(call) : int64_t(call.gpu->workspace_bytes);
-    return size_t(smaller(there, most_workspace));
+    const int64_t bytes = fused ? bytes_before_sums(call) : int64_t(call.gpu->workspace_bytes);
+    return size_t(smaller(bytes, max_workspace));
 }
 
-// The plan for a call, made at its first time; not `found` where cuBLASLt has no algorithm.
-Plan* find_plan(const KernelCall& call, const Operands& o, bool fused) {
+// The matmul of a call, described at its first call; not `found` if cuBLASLt has no algorithm.
+// nullptr if the call has failed.
+Matmul* find_matmul(const KernelCall& call, const Operands& o, bool fused) {
     BlasLt& blas = *static_cast<BlasLt*>(call.gpu->blas);
     const Key key = key_of(call, o, fused);
-    const auto known = blas.plans.find(key);
-    if (known != blas.plans.end()) return &known->second;
-    Plan& plan = blas.plans[key];
-    plan.fused = fused;
-    Builder builder(call, key, plan);
-    plan.found = builder.describe(fused && key.p.epilogue != 0, o.bias, o.aux) &&
-                 builder.choose(blas.handle, workspace_bytes(call, fused));
-    if (call.error->empty()) return &plan;
-    blas.plans.erase(key);  // to be tried again
+    const auto known = blas.matmuls.find(key);
+    if (known != blas.matmuls.end()) return &known->second;
+    Matmul& matmul = blas.matmuls[key];
+    matmul.fused = fused;
+    Builder builder(call, key, matmul);
+    matmul.found = builder.describe(fused && key.p.epilogue != 0, o.bias, o.aux) &&
+                   builder.choose(blas.handle, workspace_bytes(call, fused));
+    if (call.error->empty()) return &matmul;
+    blas.matmuls.erase(key);  // the next call tries again
     return nullptr;
 }
 
-bool multiply(const KernelCall& call, const Operands& o, const Plan& plan) {
+bool multiply(const KernelCall& call, const Operands& o, const Matmul& matmul) {
     const auto& p = call.get<nn_gemm_params>();
-    if (plan.fused && !point_to(call, plan, o.bias, o.aux)) return false;
+    if (matmul.fused && !set_pointers(call, matmul, o.bias, o.aux)) return false;
     const float alpha = float(p.alpha), beta = float(p.beta);
     const bool f64 = call.dtype == Dtype::f64;
     const void* alpha_at = f64 ? static_cast<const void*>(&p.alpha) : &alpha;
     const void* beta_at = f64 ? static_cast<const void*>(&p.beta) : &beta;
-    return check_blas(
-        call,
-        blaslt().matmul(static_cast<BlasLt*>(call.gpu->blas)->handle, plan.desc, alpha_at, o.b,
-                        plan.a, o.a, plan.b, beta_at, o.c, plan.c, o.c, plan.c, &plan.algo,
-                        call.gpu->workspace, workspace_bytes(call, plan.fused), stream_of(call)),
-        "cublasLtMatmul");
+    return check_blas(call,
+                      blaslt().matmul(static_cast<BlasLt*>(call.gpu->blas)->handle, matmul.desc,
+                                      alpha_at, o.b, matmul.a, o.a, matmul.b, beta_at, o.c,
+                                      matmul.c, o.c, matmul.c, &matmul.algo, call.gpu->workspace,
+                                      workspace_bytes(call, matmul.fused), stream_of(call)),
+                      "cublasLtMatmul");
 }
 
-// c = epilogue(beta c), where the product is in c already (beta 1) or there is none. With beta 0 c
-// is not read: it may hold NaN.
+// c = epilogue(beta c): the product is already in c (beta 1), or there is none. With beta 0 c is
+// not read: it may hold NaN.
 template <class T>
 __global__ void __launch_bounds__(threads)
     epilogue_kernel(T* c, const T* bias, T* aux, nn_gemm_params p, Acc<T> beta) {
@@ -294,31 +286,30 @@ __global__ void __launch_bounds__(threads)
 
 void run_epilogue(const KernelCall& call, const Operands& o, double beta) {
     const auto& p = call.get<nn_gemm_params>();
-    visit_float(dtype_of_c(call.dtype, p), [&](auto* null) {
-        using T = Pointee<decltype(null)>;
+    visit_float(dtype_of_c(call.dtype, p), [&]<class T>(T*) {
         launch(call, {blocks_for(p.batch * p.m * p.n, threads), threads}, epilogue_kernel<T>,
                static_cast<T*>(o.c), static_cast<const T*>(o.bias), static_cast<T*>(o.aux), p,
                Acc<T>(beta));
     });
 }
 
-enum class Done { nothing, product, all };  // nothing: it failed
+enum class Done { nothing, product, all };  // nothing: the call has failed
 
-// The product, with its epilogue where cuBLASLt has that.
+// Runs the product, with its epilogue if cuBLASLt supports it.
 Done run_product(const KernelCall& call, const Operands& o) {
     const auto& p = call.get<nn_gemm_params>();
     if (!call.gpu || !call.gpu->blas) {
-        call.fail("this GPU worker has no cuBLASLt");
+        call.fail("cuBLASLt is not open on this GPU worker");
         return Done::nothing;
     }
-    Plan* plan = nullptr;
-    if (can_fuse(call, o) && !(plan = find_plan(call, o, true))) return Done::nothing;
-    if (plan && plan->found) return multiply(call, o, *plan) ? Done::all : Done::nothing;
-    if (!(plan = find_plan(call, o, false))) return Done::nothing;
-    if (!plan->found)
+    Matmul* matmul = nullptr;
+    if (can_fuse(call, o) && !(matmul = find_matmul(call, o, true))) return Done::nothing;
+    if (matmul && matmul->found) return multiply(call, o, *matmul) ? Done::all : Done::nothing;
+    if (!(matmul = find_matmul(call, o, false))) return Done::nothing;
+    if (!matmul->found)
         call.fail("cuBLASLt has no algorithm for (%lld,%lld) by (%lld,%lld)", (long long)p.m,
                   (long long)p.k, (long long)p.k, (long long)p.n);
-    return plan->found && multiply(call, o, *plan) ? Done::product : Done::nothing;
+    return matmul->found && multiply(call, o, *matmul) ? Done::product : Done::nothing;
 }
 
 void gemm(const KernelCall& call) {
@@ -353,8 +344,7 @@ void gemm_dgelu(const KernelCall& call) {
                static_cast<const bf16*>(o.bias), p.n);
 }
 
-NN_CUDA_KERNEL(gemm, "c:rw a:r b:r bias:r? aux:w?", nn_gemm_params);
-NN_CUDA_KERNEL(gemm_dgelu, "c:rw a:r b:r sums:w? pre:r", nn_gemm_params);
+NN_IMPLEMENT(gemm, gemm_dgelu);
 
 }  // namespace
 
@@ -374,4 +364,4 @@ void close_blas(void* blas) {
 
 std::string blas_description() { return blaslt().description; }
 
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

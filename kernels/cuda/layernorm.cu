@@ -1,14 +1,13 @@
 // LayerNorm (Ba et al., arXiv:1607.06450) with the residual sum that precedes it, and its gradient
-// with the residual's own. Forward, and dx: a block a row; the loops after the first find the row
-// in the cache. The gradients of weight and bias are a second sweep over dy and s (to be measured
+// with the residual's. For y and dx a block computes a row; all loops but the first read it from
+// the cache. The gradients of weight and bias are a second sweep over dy and s (to be measured
 // against one sweep that keeps them in shared memory).
 #include "kernels/cuda/columns.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
-// The operands of the forward pass; s, r and bias may be null. stats: (rows, 2), mean and
-// 1/deviation.
+// s, r and bias may be null. stats: (rows, 2), mean and 1/deviation.
 template <class T> struct Forward {
     T *y, *s;
     Acc<T>* stats;
@@ -16,7 +15,7 @@ template <class T> struct Forward {
     int64_t cols;
     Acc<T> eps;
     bool packed;
-    // x + r as T holds it
+    // x + r, rounded to T
     template <int width> __device__ void sum(int64_t at, Acc<T>* v) const {
         load_pack<width>(x + at, v);
         if (!r) return;
@@ -38,7 +37,7 @@ template <class T> __global__ void __launch_bounds__(256) layernorm_kernel(const
         if (f.s) store_pack<width>(f.s + start + j, v);
     });
     const A mean = block_reduce(sum, Sum()) / A(f.cols);
-    // The variance is that of the differences from the mean: E[x^2] - E[x]^2 would cancel.
+    // The variance is the mean of squared differences: E[x^2] - E[x]^2 would cancel.
     A squares = 0;
     each_pack<T>(0, f.cols, f.packed, [&](int64_t j, auto width) {
         A v[width];
@@ -60,26 +59,19 @@ template <class T> __global__ void __launch_bounds__(256) layernorm_kernel(const
 void layernorm(const KernelCall& call) {
     const auto& p = call.get<nn_layernorm_params>();
     if (p.rows == 0) return;
-    visit_float(call.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
-        Forward<T> f{call.operand<T>(0),
-                     call.operand<T>(1),
-                     call.operand<Acc<T>>(2),
-                     call.operand<const T>(3),
-                     call.operand<const T>(4),
-                     call.operand<const T>(5),
-                     call.operand<const T>(6),
-                     p.cols,
-                     Acc<T>(p.eps),
-                     false};
+    visit_float(call.dtype, [&]<class T>(T*) {
+        Forward<T> f{call.operand<T>(0),      call.operand<T>(1),
+                     call.operand<Acc<T>>(2), call.input<T>(3),
+                     call.input<T>(4),        call.input<T>(5),
+                     call.input<T>(6),        p.cols,
+                     Acc<T>(p.eps),           false};
         if (!f.r) f.s = nullptr;
         f.packed = rows_packed<T>(p.cols, f.y, f.s, f.x, f.r, f.weight, f.bias);
         launch(call, rows_shape<T>(p.rows, p.cols, f.packed), layernorm_kernel<T>, f);
     });
 }
 
-// The operands of the backward pass; ds may be null. It is the gradient that reaches s past the
-// LayerNorm.
+// ds, which may be null, is the gradient of s from the residual path.
 template <class T> struct Backward {
     static constexpr int outputs = 2;  // dweight, dbias
     T* dx;
@@ -97,7 +89,6 @@ template <class T> struct Backward {
 #pragma unroll
         for (int e = 0; e < width; ++e) h[e] = (h[e] - mean) * rstd;
     }
-    // For column_parts.
     template <int width>
     __device__ void add(int64_t row, int64_t column, Acc<T> (&sums)[2][width]) const {
         Acc<T> h[width], d[width];
@@ -110,7 +101,7 @@ template <class T> struct Backward {
     }
 };
 
-// With g = dy w: dx = rstd (g - mean(g) - h mean(g h)) + ds.
+// dx = rstd (g - mean(g) - h mean(g h)) + ds with g = dy w.
 template <class T> __global__ void __launch_bounds__(256) layernorm_dx_kernel(const Backward<T> b) {
     using A = Acc<T>;
     const int64_t row = blockIdx.x;
@@ -128,29 +119,22 @@ template <class T> __global__ void __launch_bounds__(256) layernorm_dx_kernel(co
     const A mean_gh = block_reduce(sum_gh, Sum()) / A(b.cols);
     const A rstd = b.stats[2 * row + 1];
     each_pack<T>(0, b.cols, b.packed, [&](int64_t j, auto width) {
-        A h[width], g[width], w[width], past[width] = {};
+        A h[width], g[width], w[width], residual[width] = {};
         b.template normalised<width>(row, j, h, g);
         load_pack<width>(b.weight + j, w);
-        if (b.ds) load_pack<width>(b.ds + row * b.cols + j, past);
+        if (b.ds) load_pack<width>(b.ds + row * b.cols + j, residual);
         for (int e = 0; e < width; ++e)
-            g[e] = rstd * (g[e] * w[e] - mean_g - h[e] * mean_gh) + past[e];
+            g[e] = rstd * (g[e] * w[e] - mean_g - h[e] * mean_gh) + residual[e];
         store_pack<width>(b.dx + row * b.cols + j, g);
     });
 }
 
 void layernorm_backward(const KernelCall& call) {
     const auto& p = call.get<nn_layernorm_params>();
-    visit_float(call.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
+    visit_float(call.dtype, [&]<class T>(T*) {
         using A = Acc<T>;
-        Backward<T> b{call.operand<T>(0),
-                      call.operand<const T>(3),
-                      call.operand<const T>(4),
-                      call.operand<const A>(5),
-                      call.operand<const T>(6),
-                      call.operand<const T>(7),
-                      p.cols,
-                      false};
+        Backward<T> b{call.operand<T>(0), call.input<T>(3), call.input<T>(4), call.input<A>(5),
+                      call.input<T>(6),   call.input<T>(7), p.cols,           false};
         b.packed = rows_packed<T>(p.cols, b.dx, b.dy, b.s, b.weight, b.ds);
         if (p.rows > 0 &&
             !launch(call, rows_shape<T>(p.rows, p.cols, b.packed), layernorm_dx_kernel<T>, b))
@@ -160,9 +144,7 @@ void layernorm_backward(const KernelCall& call) {
     });
 }
 
-NN_CUDA_KERNEL(layernorm, "y:w s:w? stats:w x:r r:r? weight:r bias:r?", nn_layernorm_params);
-NN_CUDA_KERNEL(layernorm_backward, "dx:w dweight:rw dbias:rw? dy:r s:r stats:r weight:r ds:r?",
-               nn_layernorm_params);
+NN_IMPLEMENT(layernorm, layernorm_backward);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

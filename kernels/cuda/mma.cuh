@@ -1,14 +1,13 @@
-// Tensor cores for bf16: the products of 16 x 16 by 16 x 8 blocks that a warp makes together,
-// loading their operands from shared memory, and copies into shared memory that go on by
-// themselves. The places of a block's elements in the registers of the lanes are those of the PTX
-// ISA (mma.m16n8k16 and ldmatrix); with g = lane / 4 and t = lane % 4:
+// Tensor cores for bf16: products of 16 x 16 by 16 x 8 blocks by a warp, loads of their operands
+// from shared memory, and asynchronous copies into shared memory. The registers of the lanes hold a
+// block's elements as the PTX ISA states (mma.m16n8k16, ldmatrix); with g = lane / 4, t = lane % 4:
 //   A (16 x 16): a[0] = (g, 2t..), a[1] = (g + 8, 2t..), a[2] = (g, 2t + 8..), a[3] = (g + 8, 2t
 //   + 8..) B (16 x 8):  b[0] = (2t.., g), b[1] = (2t + 8.., g) C (16 x 8):  c[0], c[1] = (g, 2t..),
 //   c[2], c[3] = (g + 8, 2t..)
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 #ifdef __CUDACC__
@@ -21,7 +20,7 @@ __device__ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, u
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-// Four 8 x 8 blocks; lane i names row i % 8 of block i / 8. r[k]: elements (g, 2t..) of block k, or
+// Four 8 x 8 blocks; lane i gives row i % 8 of block i / 8. r[k]: elements (g, 2t..) of block k, or
 // transposed (2t.., g).
 __device__ inline void load_blocks(uint32_t (&r)[4], const bf16* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -35,7 +34,7 @@ __device__ inline void load_blocks_transposed(uint32_t (&r)[4], const bf16* row)
                  : "r"(uint32_t(__cvta_generic_to_shared(row)))
                  : "memory");
 }
-// 16 bytes from global to shared memory, or zeros; done after copies_end() and copies_wait().
+// 16 bytes from global to shared memory, or zeros; complete after copies_end() and copies_wait().
 __device__ inline void copy16(bf16* to, const bf16* from, bool valid) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                      uint32_t(__cvta_generic_to_shared(to))),
@@ -43,7 +42,7 @@ __device__ inline void copy16(bf16* to, const bf16* from, bool valid) {
                  : "memory");
 }
 __device__ inline void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// All but the last `pending` groups of this thread's copies are done.
+// Waits until at most `pending` groups of this thread's copies are incomplete.
 template <int pending> __device__ void copies_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
@@ -80,27 +79,26 @@ inline uint32_t pack2(float low, float high) {
 
 #endif
 
-// A block of rows in shared memory, `dim` (64 or 128) elements each. Chunks of 16 bytes change
-// places within a row by its number, so that the eight rows of a load lie in different banks.
+// Rows of `dim` (64 or 128) elements in shared memory. Chunks of 16 bytes are permuted within a
+// row, depending on its index, so that the eight rows of a load are in different banks.
 template <int dim> struct SharedRows {
     bf16* data;
     __device__ bf16* chunk(int row, int number) const {
         return data + row * dim + (number ^ (row & 7)) * 8;
     }
-    // The lane's row for load_blocks of a 16 x 16 block at (row, column), as operand A; or,
-    // transposed, as operand B of k = rows and n = columns: r[0], r[1] for the first eight columns,
-    // r[2], r[3] for the others.
+    // The lane's row for load_blocks of a 16 x 16 block at (row, column), as operand A; transposed,
+    // as operand B with k = rows and n = columns: r[0], r[1] for the first eight columns, r[2],
+    // r[3] for the others.
     __device__ const bf16* rows_first(int row, int column) const {
         const int lane = int(threadIdx.x) % 32;
         return chunk(row + lane % 16, column / 8 + lane / 16);
     }
-    // Of a 16 x 16 block as operand B of k = columns and n = rows: r[0], r[1] for the first eight
-    // rows, r[2], r[3] for the others.
+    // The same as operand B with k = columns and n = rows: r[0], r[1] for the first eight rows.
     __device__ const bf16* columns_first(int row, int column) const {
         const int lane = int(threadIdx.x) % 32;
         return chunk(row + lane % 8 + lane / 16 * 8, column / 8 + lane / 8 % 2);
     }
-    // Starts copying `count` rows, `stride` apart, of which those from `valid` on become zeros.
+    // Starts to copy `count` rows, `stride` apart. Rows from `valid` on become zeros.
     __device__ void copy(const bf16* from, int64_t stride, int count, int64_t valid) const {
         constexpr int chunks = dim / 8;
         for (int c = int(threadIdx.x); c < count * chunks; c += int(blockDim.x)) {
@@ -111,7 +109,7 @@ template <int dim> struct SharedRows {
     }
 };
 
-// c (16, columns) = rows [row, row + 16) of a, times b^T; b has `columns` rows.
+// c (16, columns) = rows [row, row + 16) of a times b^T; b has `columns` rows.
 template <int dim, int columns>
 __device__ void multiply_rows(const SharedRows<dim>& a, int row, const SharedRows<dim>& b,
                               float (&c)[columns / 8][4]) {
@@ -152,4 +150,4 @@ __device__ void accumulate(const float (&x)[depth / 8][4], const SharedRows<dim>
 }
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,29 +1,28 @@
-// AdamW and SGD with the update rules of torch.optim, clipping by the global norm folded in, the
-// sum of squares that norm is made of, and sums of a few scalars. All are bound by memory: one pass
-// over parameter, state and gradient. What the operands are stored as is looked up while loading.
+// AdamW and SGD with the update rules of torch.optim and gradient clipping, and the sums that the
+// gradient norm needs. All are bound by memory: one pass over parameter, state and gradient. Loads
+// and stores look up the operand's dtype.
 #include "kernels/cuda/random.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
-constexpr int width = 8;  // elements a thread takes: 16 bytes of bf16, 32 of f32
+constexpr int width = 8;  // elements per thread: 16 bytes of bf16, 32 of f32
 
-// x[e] = element i + e for those below n. packed: the data are aligned to 16 bytes.
+// x[e] = element i + e where this is below n. packed: the data is aligned to 16 bytes.
 template <class A>
 __device__ void load(const void* from, Dtype dtype, int64_t i, int64_t n, bool packed, A* x) {
-    visit_computed<A>(dtype, [&](auto* null) {
-        load_run<width>(static_cast<const Pointee<decltype(null)>*>(from) + i, n - i, packed, x);
+    visit_computed<A>(dtype, [&]<class T>(T*) {
+        load_run<width>(static_cast<const T*>(from) + i, n - i, packed, x);
     });
 }
 template <class A>
 __device__ void store(void* to, Dtype dtype, int64_t i, int64_t n, bool packed, const A* x) {
-    visit_computed<A>(dtype, [&](auto* null) {
-        store_run<width>(static_cast<decltype(null)>(to) + i, n - i, packed, x);
-    });
+    visit_computed<A>(
+        dtype, [&]<class T>(T*) { store_run<width>(static_cast<T*>(to) + i, n - i, packed, x); });
 }
 
-// What gradients are multiplied with, as torch.nn.utils.clip_grad_norm_ does; NaN stays NaN.
+// The factor for gradients, as in torch.nn.utils.clip_grad_norm_; NaN stays NaN.
 __device__ inline double clip_factor(double clip, const double* norm) {
     const double factor = clip > 0 && norm ? clip / (*norm + 1e-6) : 1.0;
     return factor > 1 ? 1.0 : factor;
@@ -42,8 +41,8 @@ template <class A> struct AdamW {
     Dtype param_dtype, grad_dtype;
 };
 
-// master: the f32 copy that the update is applied to where there is one; param then follows it.
-// stochastic: param is bf16 without a master, rounded up or down by chance.
+// The update applies to master, the f32 copy, if there is one, and param is set from it.
+// stochastic: param is bf16 without a master, rounded stochastically.
 template <class A, bool stochastic>
 __global__ void __launch_bounds__(threads)
     adamw_kernel(const AdamW<A> s, const Runs runs, void* param, A* m, A* v, const void* grad,
@@ -81,11 +80,11 @@ __global__ void __launch_bounds__(threads)
         w[e] = w[e] * s.decay -
                s.step_size * mean[e] / (math::sqrt(square[e]) / s.correction2 + s.eps);
     }
-    if constexpr (stochastic) {  // to what bf16 holds exactly
+    if constexpr (stochastic) {
         Draws<RandomWords> words(runs, i);
 #pragma unroll
         for (int e = 0; e < width; ++e)
-            if (i + e < s.n) w[e] = round_by_chance(w[e], words.next());
+            if (i + e < s.n) w[e] = round_stochastically(w[e], words.next());
     }
     store<A>(m, state, i, s.n, s.packed, mean);
     store<A>(v, state, i, s.n, s.packed, square);
@@ -99,7 +98,7 @@ template <class A> void run_adamw(const KernelCall& call) {
     const double correction2 = 1 - std::pow(p.beta2, p.step);
     void* param = call.operand<void>(0);
     A *m = call.operand<A>(1), *v = call.operand<A>(2);
-    const void* grad = call.operand<const void>(3);
+    const void* grad = call.input<void>(3);
     float* master = call.dtype == Dtype::bf16 ? call.operand<float>(5) : nullptr;
     const bool packed =
         aligned(param) && aligned(m) && aligned(v) && aligned(grad) && aligned(master);
@@ -121,8 +120,8 @@ template <class A> void run_adamw(const KernelCall& call) {
     if constexpr (std::is_same_v<A, float>)
         if (p.stochastic && call.dtype == Dtype::bf16 && !master) kernel = adamw_kernel<A, true>;
     launch(call, {blocks_for(p.n, threads * width), threads}, kernel, step,
-           p.stochastic ? make_runs(p.noise) : Runs{}, param, m, v, grad,
-           call.operand<const double>(4), master);
+           p.stochastic ? make_runs(p.noise) : Runs{}, param, m, v, grad, call.input<double>(4),
+           master);
 }
 
 void adamw(const KernelCall& call) {
@@ -141,7 +140,7 @@ template <class A> struct Sgd {
 };
 
 template <class T, class G>
-constexpr int sgd_width = larger(lanes16<T>, lanes16<G>);  // elements a thread takes
+constexpr int sgd_width = larger(lanes16<T>, lanes16<G>);  // elements per thread
 
 template <class T, class G>
 __global__ void __launch_bounds__(threads)
@@ -151,7 +150,7 @@ __global__ void __launch_bounds__(threads)
     const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width, left = s.n - i;
     if (left <= 0 || skips(s.skip_nonfinite, norm)) return;
     const A scale = A(clip_factor(s.clip, norm));
-    A w[width], g[width], buffer[width] = {};  // momentum may hold NaN at first
+    A w[width], g[width], buffer[width] = {};  // at first, momentum may hold NaN
     load_run<width>(param + i, left, s.packed, w);
     load_run<width>(grad + i, left, s.packed, g);
     if (momentum && !s.first) load_run<width>(momentum + i, left, s.packed, buffer);
@@ -168,14 +167,12 @@ __global__ void __launch_bounds__(threads)
 void sgd(const KernelCall& call) {
     const auto& p = call.get<nn_sgd_params>();
     if (p.n == 0) return;
-    visit_float(call.dtype, [&](auto* t) {
-        visit_float(Dtype(p.grad_dtype), [&](auto* g) {
-            using T = Pointee<decltype(t)>;
-            using G = Pointee<decltype(g)>;
+    visit_float(call.dtype, [&]<class T>(T*) {
+        visit_float(Dtype(p.grad_dtype), [&]<class G>(G*) {
             using A = Acc<T>;
             T* param = call.operand<T>(0);
             A* momentum = call.operand<A>(1);
-            const G* grad = call.operand<const G>(2);
+            const G* grad = call.input<G>(2);
             const Sgd<A> step{A(p.lr),
                               A(p.momentum),
                               A(p.weight_decay),
@@ -187,18 +184,18 @@ void sgd(const KernelCall& call) {
                               p.skip_nonfinite != 0,
                               aligned(param) && aligned(momentum) && aligned(grad)};
             launch(call, {blocks_for(p.n, threads * sgd_width<T, G>), threads}, sgd_kernel<T, G>,
-                   step, param, momentum, grad, call.operand<const double>(3));
+                   step, param, momentum, grad, call.input<double>(3));
         });
     });
 }
 
 // --- sums ---
 
-// part[block] = sum of squares of every gridDim.x-th run of threads * width elements, in double:
-// the square of a large float is no float.
+// block_sums[block] = sum of squares of every gridDim.x-th run of threads * width elements, in
+// double: the square of a large float overflows.
 template <class T>
 __global__ void __launch_bounds__(threads)
-    sumsq_kernel(const T* x, int64_t n, bool packed, double* part) {
+    sumsq_kernel(const T* x, int64_t n, bool packed, double* block_sums) {
     constexpr Dtype dtype = std::is_same_v<T, double>  ? Dtype::f64
                             : std::is_same_v<T, float> ? Dtype::f32
                                                        : Dtype::bf16;
@@ -211,13 +208,13 @@ __global__ void __launch_bounds__(threads)
         for (int e = 0; e < width; ++e) sum += double(value[e]) * double(value[e]);
     }
     sum = block_reduce(sum, Sum());
-    if (threadIdx.x == 0) part[blockIdx.x] = sum;
+    if (threadIdx.x == 0) block_sums[blockIdx.x] = sum;
 }
 
-// acc = (first ? 0 : acc) + the parts, in an order that depends on their number alone.
-__global__ void add_parts_kernel(double* acc, const double* part, int64_t parts, bool first) {
+// acc = (first ? 0 : acc) + the blocks' sums, in an order that depends on their number only.
+__global__ void add_parts_kernel(double* acc, const double* block_sums, int64_t n, bool first) {
     double sum = 0;
-    for (int64_t i = threadIdx.x; i < parts; i += threads) sum += part[i];
+    for (int64_t i = threadIdx.x; i < n; i += threads) sum += block_sums[i];
     sum = block_reduce(sum, Sum());
     if (threadIdx.x == 0) *acc = first ? sum : *acc + sum;
 }
@@ -226,14 +223,14 @@ void sumsq(const KernelCall& call) {
     const auto& p = call.get<nn_sumsq_params>();
     const int64_t blocks =
         larger<int64_t>(1, smaller<int64_t>(1024, ceil_div(p.n, threads * width)));
-    double* part = workspace<double>(call, blocks);
-    if (!part) return;
-    visit_float(call.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
-        const T* x = call.operand<const T>(1);
-        launch(call, {dim3(unsigned(blocks)), threads}, sumsq_kernel<T>, x, p.n, aligned(x), part);
+    double* block_sums = workspace<double>(call, blocks);
+    if (!block_sums) return;
+    visit_float(call.dtype, [&]<class T>(T*) {
+        const T* x = call.input<T>(1);
+        launch(call, {dim3(unsigned(blocks)), threads}, sumsq_kernel<T>, x, p.n, aligned(x),
+               block_sums);
     });
-    launch(call, {dim3(1), threads}, add_parts_kernel, call.operand<double>(0), part, blocks,
+    launch(call, {dim3(1), threads}, add_parts_kernel, call.operand<double>(0), block_sums, blocks,
            p.first != 0);
 }
 
@@ -246,20 +243,15 @@ __global__ void sum_scalars_kernel(double* y, const Scalars scalars, nn_sum_scal
     *y = p.sqrt ? math::sqrt(sum) : sum;
 }
 
-// y = (first ? 0 : y) + the scalars given; then its square root, if asked for.
+// y = (first ? 0 : y) + the scalars given, then the square root if p.sqrt.
 void sum_scalars(const KernelCall& call) {
     const auto& p = call.get<nn_sum_scalars_params>();
     Scalars scalars{};
-    for (int i = 0; i < p.count; ++i) scalars.at[i] = call.operand<const double>(i + 1);
+    for (int i = 0; i < p.count; ++i) scalars.at[i] = call.input<double>(i + 1);
     launch(call, {dim3(1), 1}, sum_scalars_kernel, call.operand<double>(0), scalars, p);
 }
 
-NN_CUDA_KERNEL(adamw, "param:rw m:rw v:rw grad:r norm:r? master:rw?", nn_adamw_params);
-NN_CUDA_KERNEL(sgd, "param:rw momentum:rw? grad:r norm:r?", nn_sgd_params);
-NN_CUDA_KERNEL(sumsq, "acc:rw x:r", nn_sumsq_params);
-NN_CUDA_KERNEL(sum_scalars,
-               "y:rw a:r b:r? c:r? d:r? e:r? f:r? g:r? h:r? i:r? j:r? k:r? l:r? m:r? n:r?",
-               nn_sum_scalars_params);
+NN_IMPLEMENT(adamw, sgd, sumsq, sum_scalars);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,17 +1,16 @@
-// The CUDA kernels of every op in kernels/pointwise.inc, from the same functors as the CPU's. A
-// kernel exists once per type that is computed in; what the operands are stored as is looked up
-// while loading, which memory hides and which keeps the number of kernels to compile small. f32 and
-// bf16 have one more each, for rows that can be taken 16 bytes at a time.
+// The CUDA kernels of every op in kernels/pointwise.inc. There is one kernel for each type computed
+// in; loads look up the operand's dtype, whose cost memory latency hides, so that there are few
+// kernels to compile. f32 and bf16 have another kernel, for rows that can be loaded 16 bytes at a
+// time.
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/pointwise.h"
 
-namespace nn::NN_ISA::pointwise {
+namespace nn::NN_TARGET::pointwise {
 namespace {
 
 constexpr unsigned threads = 256;
 
-// Calls f with a null pointer to the type behind `dtype`, of those that are computed in T (or a
-// bool).
+// Calls f with a null pointer to the dtype's C++ type, for bool and the dtypes computed in T.
 template <class T, class F> __device__ void visit(Dtype dtype, F f) {
     if constexpr (std::is_same_v<T, float>) {
         if (dtype == Dtype::f32) return f((float*)nullptr);
@@ -27,57 +26,54 @@ template <class T, class F> __device__ void visit(Dtype dtype, F f) {
 
 template <class T> __device__ T load(const Source& source, int64_t i) {
     T x;
-    visit<T>(source.dtype, [&](auto* null) {
-        using S = Pointee<decltype(null)>;
-        x = T(number(reinterpret_cast<const S*>(source.data)[i]));
-    });
+    visit<T>(source.dtype,
+             [&]<class S>(S*) { x = T(number(reinterpret_cast<const S*>(source.data)[i])); });
     return x;
 }
 
-// Where element i of the output lies in each operand.
-template <int count> __device__ void locate(const Plan& plan, int64_t i, int64_t (&offset)[4]) {
-    const bool small = plan.total <= 0x7FFFFFFF;  // then dividing takes a quarter of the time
-    for (int axis = plan.ndim - 1; axis >= 0; --axis) {
+// The offset of element i of the output in each operand.
+template <int count> __device__ void locate(const Layout& layout, int64_t i, int64_t (&offset)[4]) {
+    const bool small = layout.total <= 0x7FFFFFFF;  // for divisions four times as fast
+    for (int axis = layout.ndim - 1; axis >= 0; --axis) {
         int64_t above = 0;
-        if (axis) above = small ? uint32_t(i) / uint32_t(plan.extent[axis]) : i / plan.extent[axis];
-        const int64_t index = i - above * plan.extent[axis];
+        if (axis)
+            above = small ? uint32_t(i) / uint32_t(layout.extent[axis]) : i / layout.extent[axis];
+        const int64_t index = i - above * layout.extent[axis];
 #pragma unroll
-        for (int k = 0; k < count; ++k) offset[k] += index * plan.source[k].stride[axis];
+        for (int k = 0; k < count; ++k) offset[k] += index * layout.source[k].stride[axis];
         i = above;
     }
 }
 
 template <class Form, class T>
-__global__ void __launch_bounds__(threads) strided(const Plan plan, void* y) {
+__global__ void __launch_bounds__(threads) strided(const Layout layout, void* y) {
     const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x;
-    if (i >= plan.total) return;
+    if (i >= layout.total) return;
     int64_t offset[4] = {};
-    locate<Form::count>(plan, i, offset);
+    locate<Form::count>(layout, i, offset);
     T x[4] = {};
 #pragma unroll
     for (int k = 0; k < Form::count; ++k)
         if (Form::needed >> k & 1)
-            x[k] =
-                plan.source[k].data ? load<T>(plan.source[k], offset[k]) : T(plan.source[k].scalar);
+            x[k] = layout.source[k].data ? load<T>(layout.source[k], offset[k])
+                                         : T(layout.source[k].scalar);
     const auto result = Form::apply(x[0], x[1], x[2], x[3]);
-    visit<T>(plan.out, [&](auto* null) {
-        using S = Pointee<decltype(null)>;
-        static_cast<S*>(y)[i] = stored<S>(result);
-    });
+    visit<T>(layout.out, [&]<class S>(S*) { static_cast<S*>(y)[i] = stored<S>(result); });
 }
 
-// n elements of a row of the output, from element i on, whose operands are stored as S (or bool).
-template <class Form, class S, int n> __device__ void take(const Plan& plan, void* y, int64_t i) {
+// n elements of a row of the output, from element i on, with operands stored as S (or bool).
+template <class Form, class S, int n>
+__device__ void compute_pack(const Layout& layout, void* y, int64_t i) {
     int64_t offset[4] = {};
-    locate<Form::count>(plan, i, offset);
+    locate<Form::count>(layout, i, offset);
     float x[4][n] = {};
 #pragma unroll
     for (int k = 0; k < Form::count; ++k) {
         if (!(Form::needed >> k & 1)) continue;
         using Stored = std::conditional_t<Form::condition, uint8_t, S>;
-        const Source& source = plan.source[k];
+        const Source& source = layout.source[k];
         const auto load = [&](auto* data) {
-            if (source.stride[plan.ndim - 1]) return load_pack<n>(data + offset[k], x[k]);
+            if (source.stride[layout.ndim - 1]) return load_pack<n>(data + offset[k], x[k]);
             for (int e = 0; e < n; ++e) x[k][e] = number(data[offset[k]]);
         };
         if (!source.data)
@@ -95,25 +91,25 @@ template <class Form, class S, int n> __device__ void take(const Plan& plan, voi
     store_pack<n>(static_cast<Out*>(y) + i, result);
 }
 
-// 16 bytes of S a thread; only where the output is one row may its length be no multiple of that.
+// 16 bytes of S per thread. The length of rows is a multiple of that, unless the output is one row.
 template <class Form, class S>
-__global__ void __launch_bounds__(threads) packs(const Plan plan, void* y) {
+__global__ void __launch_bounds__(threads) packs(const Layout layout, void* y) {
     constexpr int width = lanes16<S>;
     int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
-    if (i + width <= plan.total) return take<Form, S, width>(plan, y, i);
-    for (; i < plan.total; ++i) take<Form, S, 1>(plan, y, i);
+    if (i + width <= layout.total) return compute_pack<Form, S, width>(layout, y, i);
+    for (; i < layout.total; ++i) compute_pack<Form, S, 1>(layout, y, i);
 }
 
-// Whether packs of `width` elements lie together in the output and in every operand, or are the
-// same element of it.
-bool is_packed(const Plan& plan, const void* y, int width) {
+// Whether packs of `width` elements are contiguous in the output, and in every operand contiguous
+// or the same element.
+bool is_packed(const Layout& layout, const void* y, int width) {
     const auto fits = [&](const void* data, Dtype dtype) {
         return aligned(data, dtype_size(dtype) * size_t(width));
     };
-    const int row = plan.ndim - 1;
-    bool yes = fits(y, plan.out) && (row == 0 || plan.extent[row] % width == 0);
-    for (int k = 0; k < plan.count; ++k) {
-        const Source& source = plan.source[k];
+    const int row = layout.ndim - 1;
+    bool yes = fits(y, layout.out) && (row == 0 || layout.extent[row] % width == 0);
+    for (int k = 0; k < layout.count; ++k) {
+        const Source& source = layout.source[k];
         if (!source.data || source.stride[row] == 0) continue;
         yes = yes && source.stride[row] == 1 && fits(source.data, source.dtype);
         for (int axis = 0; axis < row; ++axis) yes = yes && source.stride[axis] % width == 0;
@@ -121,32 +117,18 @@ bool is_packed(const Plan& plan, const void* y, int width) {
     return yes;
 }
 
-template <class Form, class T> void compute(const KernelCall& call, const Plan& plan) {
+template <class Form, class T> void compute(const KernelCall& call, const Layout& layout) {
     void* y = call.operand<void>(0);
-    if (plan.total == 0) return;
-    if constexpr (std::is_same_v<T, float>) {  // other types are rare and not in a hurry
+    if (layout.total == 0) return;
+    if constexpr (std::is_same_v<T, float>) {  // other types are rare
         const bool half = call.dtype == Dtype::bf16;
         const int width = half ? lanes16<bf16> : lanes16<float>;
-        if (is_packed(plan, y, width))
-            return void(launch(call, {blocks_for(plan.total, threads * width), threads},
-                               half ? packs<Form, bf16> : packs<Form, float>, plan, y));
+        if (is_packed(layout, y, width))
+            return void(launch(call, {blocks_for(layout.total, threads * width), threads},
+                               half ? packs<Form, bf16> : packs<Form, float>, layout, y));
     }
-    launch(call, {blocks_for(plan.total, threads), threads}, strided<Form, T>, plan, y);
+    launch(call, {blocks_for(layout.total, threads), threads}, strided<Form, T>, layout, y);
 }
-
-template <class Form, bool integers> void kernel(const KernelCall& call) {
-    Plan plan;
-    if (!make_plan<Form, integers>(call, plan)) return;
-    if (call.dtype == Dtype::f64) return compute<Form, double>(call, plan);
-    if (is_float(call.dtype)) return compute<Form, float>(call, plan);
-    if constexpr (integers) compute<Form, int64_t>(call, plan);
-}
-
-#define NN_POINTWISE(name, operands, integers, ...)                                  \
-    const NN_CUDA_REGISTRAR registrar_##name(#name, operands, "nn_pointwise_params", \
-                                             sizeof(nn_pointwise_params),            \
-                                             &kernel<__VA_ARGS__, integers>);
-#include "kernels/pointwise_kernels.inc"
 
 }  // namespace
-}  // namespace nn::NN_ISA::pointwise
+}  // namespace nn::NN_TARGET::pointwise

@@ -1,15 +1,15 @@
-// Random tiles and dropout: the numbers of kernels/cpu/random.h. A thread makes 16 bytes of the
-// tile, from whole Philox blocks where these begin and end with it.
+// Random tiles and dropout. A thread writes 16 bytes of the tile, from whole Philox blocks if these
+// begin and end with it.
 #include "kernels/cuda/random.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
 
 enum Kind { uniform, normal, drop };
 
-// The numbers of a Philox block: in [0, 1), or normal ones computed in A.
+// The numbers of a Philox block: in [0, 1), or normal numbers computed in A.
 template <Kind kind, class A> struct Numbers {
     using Value = std::conditional_t<kind == normal, A, float>;
     __device__ void operator()(const Philox4& random, Value (&value)[4]) const {
@@ -22,10 +22,10 @@ template <Kind kind, class A> struct Numbers {
     }
 };
 
-template <class T> constexpr int width = larger(4, lanes16<T>);  // elements a thread takes
+template <class T> constexpr int width = larger(4, lanes16<T>);  // elements per thread
 
-// a, b: lowest value and width; mean and deviation; or the scale of what is kept. `p` is the
-// probability of a drop. n: elements of y and x, which are aligned if `packed`.
+// a and b: minimum and width, or mean and deviation; for dropout a is the scale of kept elements, p
+// the probability of a drop. n: elements of y and x, which are aligned if `packed`.
 template <Kind kind, class T>
 __global__ void __launch_bounds__(threads) random_kernel(const Runs r, int64_t n, bool packed, T* y,
                                                          const T* x, Acc<T> a, Acc<T> b, float p) {
@@ -55,10 +55,9 @@ template <Kind kind> void run_random(const KernelCall& call, double a, double b,
     const Runs runs = make_runs(call.get<nn_random_params>());
     const int64_t n = runs.count * runs.length;
     if (n == 0) return;
-    visit_float(call.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
+    visit_float(call.dtype, [&]<class T>(T*) {
         T* y = call.operand<T>(0);
-        const T* x = kind == drop ? call.operand<const T>(1) : nullptr;
+        const T* x = kind == drop ? call.input<T>(1) : nullptr;
         launch(call, {blocks_for(n, threads * width<T>), threads}, random_kernel<kind, T>, runs, n,
                aligned(y) && aligned(x), y, x, Acc<T>(a), Acc<T>(b), p);
     });
@@ -77,9 +76,7 @@ void dropout(const KernelCall& call) {
     run_random<drop>(call, 1 / (1 - p.a), 0, float(p.a));
 }
 
-NN_CUDA_KERNEL(random_uniform, "y:w", nn_random_params);
-NN_CUDA_KERNEL(random_normal, "y:w", nn_random_params);
-NN_CUDA_KERNEL(dropout, "y:w x:r", nn_random_params);
+NN_IMPLEMENT(random_uniform, random_normal, dropout);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,17 +1,16 @@
-// Where the elements of a tile lie in the whole tensor, which their random numbers depend on:
-// element e of the tensor takes word e % 4 of Philox block e / 4, e being its row-major index. A
-// run is what of the tile is contiguous in the tensor.
+// The random numbers of a tile, as in kernels/cpu/random.h: element e, the row-major index in the
+// whole tensor, takes word e % 4 of Philox block e / 4. A run is contiguous in tile and tensor.
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 struct Runs {
     uint64_t seed, counter;
     int64_t ndim, length, count;  // elements of a run; runs
     int64_t extent[8], start[8], whole[8];
-    int64_t outer;  // axes before those that the run covers
+    int64_t outer;  // axes before those of a run
 };
 
 Runs make_runs(const nn_random_params& p) {
@@ -25,7 +24,7 @@ Runs make_runs(const nn_random_params& p) {
     return r;
 }
 
-// Index in the whole tensor of the first element of run number `run`.
+// Index in the whole tensor of the first element of a run.
 __device__ inline uint64_t first_element(const Runs& r, int64_t run) {
     uint64_t element = 0, stride = 1;
     for (int64_t d = r.ndim - 1; d >= 0; --d) {
@@ -39,7 +38,7 @@ __device__ inline uint64_t first_element(const Runs& r, int64_t run) {
     return element;
 }
 
-// Draws as they are.
+// The random words themselves.
 struct RandomWords {
     using Value = uint32_t;
     __device__ void operator()(const Philox4& random, uint32_t (&value)[4]) const {
@@ -47,8 +46,7 @@ struct RandomWords {
     }
 };
 
-// What Make makes of the random words of a thread's elements, which follow each other in the tile
-// from element i on.
+// Make's values of the random words of a thread's elements, from element i of the tile on.
 template <class Make> class Draws {
 public:
     using Value = typename Make::Value;
@@ -69,7 +67,8 @@ public:
         const unsigned k = unsigned(element % 4);
         return k == 0 ? value_[0] : k == 1 ? value_[1] : k == 2 ? value_[2] : value_[3];
     }
-    // The next n, where these are whole Philox blocks of one run; else false, and nothing is taken.
+    // The next n values if they are whole Philox blocks of one run; else false, and no value is
+    // used.
     template <int n> __device__ bool next_blocks(Value (&value)[n / 4][4]) {
         const uint64_t element = first_ + uint64_t(at_);
         if (element % 4 != 0 || at_ + n > runs_.length) return false;
@@ -89,4 +88,4 @@ private:
 };
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,17 +1,17 @@
-// Sum, max, min and product over the middle of (outer, n, inner), and the positions of the largest
-// and smallest. The axis is cut into chunks where there are few results, so that all of the GPU has
-// work; the parts are combined in order. Sums of floats are kept in double. NaN wins max, min,
-// argmax and argmin, as in PyTorch.
+// Sum, max, min and product over the middle axis of (outer, n, inner), and the positions of the
+// largest and smallest. With few results the axis is cut into chunks, so that the whole GPU has
+// work; the chunks' results are combined in order. Float sums are in double. max, min, argmax and
+// argmin give NaN if there is one, as in PyTorch.
 #include "kernels/cuda/rows.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 constexpr unsigned threads = 256;
 
 enum Kind { sum, largest, smallest, product };
 
-// A: what elements become exactly (float, double or int64_t). Total: what results are gathered in.
+// A holds elements exactly (float, double or int64_t); Total is the type of sums.
 template <class A> using Total = std::conditional_t<std::is_same_v<A, float>, double, A>;
 
 template <class A> __device__ A identity(int kind) {
@@ -48,41 +48,40 @@ struct Combine {
 };
 
 struct Reduction {
-    int64_t outer, n, inner, chunk, chunks;  // chunk: length of a part of the axis
-    double scale;
-    int kind;
-    bool first, packed;
-    Dtype in, out;
+    int64_t outer, n, inner, chunk = 0, chunks = 0;  // chunk: its length
+    double scale = 1;
+    int kind = 0;
+    bool first = false, packed = false;
+    Dtype in{}, out{};
 };
 
 // y[i] becomes, or is combined with, scale * total.
 template <class A> __device__ void finish(const Reduction& r, void* y, int64_t i, Total<A> total) {
     if (r.scale != 1) total = Total<A>(double(total) * r.scale);
-    visit_computed<A>(r.out, [&](auto* null) {
-        using Out = Pointee<decltype(null)>;
+    visit_computed<A>(r.out, [&]<class Out>(Out*) {
         Out& at = static_cast<Out*>(y)[i];
         at = stored<Out>(r.first ? total : Combine{r.kind}(Total<A>(number(at)), total));
     });
 }
 
 template <class A>
-__device__ void deliver(const Reduction& r, void* y, Total<A>* part, int64_t i, Total<A> total) {
-    if (part)
-        part[int64_t(blockIdx.y) * r.outer * r.inner + i] = total;
+__device__ void store_result(const Reduction& r, void* y, Total<A>* chunk_results, int64_t i,
+                             Total<A> total) {
+    if (chunk_results)
+        chunk_results[int64_t(blockIdx.y) * r.outer * r.inner + i] = total;
     else
         finish<A>(r, y, i, total);
 }
 
-// inner = 1: a block reduces a part of a row.
+// inner = 1: a block reduces a chunk of a row.
 template <class A>
 __global__ void __launch_bounds__(threads)
-    reduce_rows(const Reduction r, void* y, const void* x, Total<A>* part) {
+    reduce_rows(const Reduction r, void* y, const void* x, Total<A>* chunk_results) {
     const int64_t row = blockIdx.x, begin = int64_t(blockIdx.y) * r.chunk,
                   end = smaller(r.n, begin + r.chunk);
     const Combine combine{r.kind};
     Total<A> total = identity<Total<A>>(r.kind);
-    visit_computed<A>(r.in, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
+    visit_computed<A>(r.in, [&]<class T>(T*) {
         const int64_t start = row * r.n + begin;
         const T* from = static_cast<const T*>(x) + start;
         each_pack<T>(start, end - begin, r.packed, [&](int64_t j, auto width) {
@@ -92,13 +91,12 @@ __global__ void __launch_bounds__(threads)
         });
     });
     total = block_reduce(total, combine);
-    if (threadIdx.x == 0) deliver<A>(r, y, part, row, total);
+    if (threadIdx.x == 0) store_result<A>(r, y, chunk_results, row, total);
 }
 
-// inner > 1: a thread reduces a part of `width` neighbouring columns, whose elements are stored as
-// T.
+// inner > 1: a thread reduces a chunk of `width` neighbouring columns.
 template <class A, class T, int width>
-__device__ void reduce_column(const Reduction& r, void* y, const T* x, Total<A>* part) {
+__device__ void reduce_column(const Reduction& r, void* y, const T* x, Total<A>* chunk_results) {
     const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
     if (i >= r.outer * r.inner) return;
     const int64_t begin = int64_t(blockIdx.y) * r.chunk, end = smaller(r.n, begin + r.chunk);
@@ -110,68 +108,64 @@ __device__ void reduce_column(const Reduction& r, void* y, const T* x, Total<A>*
         load_pack<width>(from + j * r.inner, v);
         for (int e = 0; e < width; ++e) total[e] = combine(total[e], v[e]);
     }
-    for (int e = 0; e < width; ++e) deliver<A>(r, y, part, i + e, total[e]);
+    for (int e = 0; e < width; ++e) store_result<A>(r, y, chunk_results, i + e, total[e]);
 }
 
 template <class A>
 __global__ void __launch_bounds__(threads)
-    reduce_columns(const Reduction r, void* y, const void* x, Total<A>* part) {
-    visit_computed<A>(r.in, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
+    reduce_columns(const Reduction r, void* y, const void* x, Total<A>* chunk_results) {
+    visit_computed<A>(r.in, [&]<class T>(T*) {
         if (r.packed)
-            reduce_column<A, T, smaller(8, lanes16<T>)>(r, y, static_cast<const T*>(x), part);
+            reduce_column<A, T, smaller(8, lanes16<T>)>(r, y, static_cast<const T*>(x),
+                                                        chunk_results);
         else
-            reduce_column<A, T, 1>(r, y, static_cast<const T*>(x), part);
+            reduce_column<A, T, 1>(r, y, static_cast<const T*>(x), chunk_results);
     });
 }
 
 template <class A>
 __global__ void __launch_bounds__(threads)
-    combine_parts(const Reduction r, void* y, const Total<A>* part) {
+    combine_parts(const Reduction r, void* y, const Total<A>* chunk_results) {
     const int64_t i = int64_t(blockIdx.x) * threads + threadIdx.x, results = r.outer * r.inner;
     if (i >= results) return;
     const Combine combine{r.kind};
-    Total<A> total = part[i];
-    for (int64_t c = 1; c < r.chunks; ++c) total = combine(total, part[c * results + i]);
+    Total<A> total = chunk_results[i];
+    for (int64_t c = 1; c < r.chunks; ++c) total = combine(total, chunk_results[c * results + i]);
     finish<A>(r, y, i, total);
 }
 
 template <class A> void run_reduce(const KernelCall& call) {
     const auto& p = call.get<nn_reduce_params>();
     const bool sums = p.kind == sum || p.kind == product;
-    Reduction r{p.outer,
-                p.n,
-                p.inner,
-                larger<int64_t>(p.n, 1),
-                1,
-                p.scale,
-                p.kind,
-                p.first != 0,
-                false,
-                call.dtype,
-                sums ? accumulator(call.dtype) : call.dtype};
+    Reduction r{p.outer, p.n, p.inner};
+    r.chunk = larger<int64_t>(p.n, 1);
+    r.scale = p.scale, r.kind = p.kind, r.first = p.first != 0;
+    r.in = call.dtype, r.out = sums ? accumulator(call.dtype) : call.dtype;
     const int64_t results = r.outer * r.inner;
     if (results == 0) return;
-    // A chunk keeps a block busy for a while; about a thousand blocks are enough for any GPU.
-    const int64_t least = r.inner == 1 ? 4096 : 64;
-    const void* x = call.operand<const void>(1);
+    // About a thousand blocks, enough for any GPU, of chunks that are not too short.
+    const int64_t shortest = r.inner == 1 ? 4096 : 64;
+    const void* x = call.input<void>(1);
     const int64_t lanes = smaller<int64_t>(8, 16 / int64_t(dtype_size(call.dtype)));
     r.packed = aligned(x) && (r.inner == 1 || r.inner % lanes == 0);
-    const int64_t columns = threads * (r.packed ? lanes : 1);  // of a block
+    const int64_t columns = threads * (r.packed ? lanes : 1);  // per block
     const int64_t blocks = r.inner == 1 ? results : ceil_div(results, columns);
-    r.chunks = smaller(ceil_div(1024, blocks), ceil_div(r.chunk, least));
+    r.chunks = smaller(ceil_div(1024, blocks), ceil_div(r.chunk, shortest));
     r.chunk = ceil_div(r.chunk, r.chunks);
     r.chunks = larger<int64_t>(1, ceil_div(p.n, r.chunk));
-    Total<A>* part = nullptr;
-    if (r.chunks > 1 && !(part = workspace<Total<A>>(call, r.chunks * results))) return;
+    Total<A>* chunk_results = nullptr;
+    if (r.chunks > 1 && !(chunk_results = workspace<Total<A>>(call, r.chunks * results))) return;
     void* y = call.operand<void>(0);
-    const unsigned parts = unsigned(r.chunks);
+    const unsigned chunks = unsigned(r.chunks);
     if (r.inner == 1)
-        launch(call, {dim3(unsigned(r.outer), parts), threads_for(r.chunk, 4, threads)},
-               reduce_rows<A>, r, y, x, part);
+        launch(call, {dim3(unsigned(r.outer), chunks), threads_for(r.chunk, 4, threads)},
+               reduce_rows<A>, r, y, x, chunk_results);
     else
-        launch(call, {dim3(unsigned(blocks), parts), threads}, reduce_columns<A>, r, y, x, part);
-    if (part) launch(call, {blocks_for(results, threads), threads}, combine_parts<A>, r, y, part);
+        launch(call, {dim3(unsigned(blocks), chunks), threads}, reduce_columns<A>, r, y, x,
+               chunk_results);
+    if (chunk_results)
+        launch(call, {blocks_for(results, threads), threads}, combine_parts<A>, r, y,
+               chunk_results);
 }
 
 void reduce(const KernelCall& call) {
@@ -187,7 +181,7 @@ template <class A> struct Best {
     int64_t index;  // -1: none yet
 };
 
-// Whether x comes before y in the order looked for: NaN first, and of equals the first.
+// Whether x is preferred to y: NaN to numbers, and of equals the first.
 template <class A> __device__ bool ahead(int kind, const Best<A>& x, const Best<A>& y) {
     if (x.index < 0 || y.index < 0) return y.index < 0 && x.index >= 0;
     const bool x_nan = x.value != x.value, y_nan = y.value != y.value;
@@ -203,12 +197,11 @@ struct Search {
     Dtype dtype;
 };
 
-// The tile's winner against that of earlier tiles, which may lie after it.
+// Combines the result of this tile with that of earlier calls, whose tiles may lie after it.
 template <class A>
 __device__ void record(const Search& s, int64_t* index, void* value, int64_t i, Best<A> best) {
     best.index += s.start;
-    visit_computed<A>(s.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
+    visit_computed<A>(s.dtype, [&]<class T>(T*) {
         T& at = static_cast<T*>(value)[i];
         if (!s.first && !ahead(s.kind, best, Best<A>{A(number(at)), index[i]})) return;
         at = stored<T>(best.value);
@@ -223,8 +216,7 @@ __global__ void __launch_bounds__(threads)
     __shared__ int64_t indices[threads];
     const int64_t row = blockIdx.x;
     Best<A> best{A(0), -1};
-    visit_computed<A>(s.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
+    visit_computed<A>(s.dtype, [&]<class T>(T*) {
         const T* from = static_cast<const T*>(x) + row * s.n;
         each_pack<T>(row * s.n, s.n, s.packed, [&](int64_t j, auto width) {
             A v[width];
@@ -264,8 +256,7 @@ __device__ void search_column(const Search& s, int64_t* index, void* value, cons
 template <class A>
 __global__ void __launch_bounds__(threads)
     search_columns(const Search s, int64_t* index, void* value, const void* x) {
-    visit_computed<A>(s.dtype, [&](auto* null) {
-        using T = Pointee<decltype(null)>;
+    visit_computed<A>(s.dtype, [&]<class T>(T*) {
         if (s.packed)
             search_column<A, T, smaller(8, lanes16<T>)>(s, index, value, static_cast<const T*>(x));
         else
@@ -275,7 +266,7 @@ __global__ void __launch_bounds__(threads)
 
 template <class A> void run_search(const KernelCall& call) {
     const auto& p = call.get<nn_argreduce_params>();
-    const void* x = call.operand<const void>(2);
+    const void* x = call.input<void>(2);
     const int64_t lanes = smaller<int64_t>(8, 16 / int64_t(dtype_size(call.dtype)));
     const bool packed = aligned(x) && (p.inner == 1 || p.inner % lanes == 0);
     const Search s{p.outer, p.n, p.inner, p.start, p.kind, p.first != 0, packed, call.dtype};
@@ -293,15 +284,14 @@ template <class A> void run_search(const KernelCall& call) {
 void argreduce(const KernelCall& call) {
     const auto& p = call.get<nn_argreduce_params>();
     if (p.n == 0)
-        return call.fail("the axis is empty, so nothing is the %s",
+        return call.fail("the axis is empty: there is no %s element",
                          p.kind == largest ? "largest" : "smallest");
     if (call.dtype == Dtype::f64) return run_search<double>(call);
     if (is_float(call.dtype)) return run_search<float>(call);
     run_search<int64_t>(call);
 }
 
-NN_CUDA_KERNEL(reduce, "y:rw x:r", nn_reduce_params);
-NN_CUDA_KERNEL(argreduce, "index:rw value:rw x:r", nn_argreduce_params);
+NN_IMPLEMENT(reduce, argreduce);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,9 +1,8 @@
-// Softmax, its logarithm and logsumexp over the last axis, with their gradients: a block a row. A
-// row is read again for each loop over it; all but the first reading find it in the cache.
-// Infinities and NaN behave as in PyTorch.
+// Softmax, log-softmax and logsumexp over the last axis, with gradients. A block computes a row;
+// each loop reads it again, from the cache. Infinities and NaN behave as in PyTorch.
 #include "kernels/cuda/rows.cuh"
 
-namespace nn::NN_ISA {
+namespace nn::NN_TARGET {
 namespace {
 
 template <class T> __device__ Acc<T> row_max(const T* x, int64_t n, bool packed) {
@@ -100,39 +99,35 @@ __global__ void __launch_bounds__(256) logsumexp_kernel(T* y, const T* x, int64_
     if (threadIdx.x == 0) y[blockIdx.x] = stored<T>(result);
 }
 
-// Launches kernel(T)(operands..., cols, packed), one block a row; y is one number a row when
-// reduces.
+// Calls f(type, rows, cols) if there are rows.
 template <class F> void each_row(const KernelCall& call, F f) {
     const auto& p = call.get<nn_rows_params>();
     if (p.rows == 0) return;
-    visit_float(call.dtype, [&](auto* null) { f(null, p.rows, p.cols); });
+    visit_float(call.dtype, [&]<class T>(T* null) { f(null, p.rows, p.cols); });
 }
 
 void softmax(const KernelCall& call) {
-    each_row(call, [&](auto* null, int64_t rows, int64_t n) {
-        using T = Pointee<decltype(null)>;
+    each_row(call, [&]<class T>(T*, int64_t rows, int64_t n) {
         T* y = call.operand<T>(0);
-        const T* x = call.operand<const T>(1);
+        const T* x = call.input<T>(1);
         const bool packed = aligned(y) && aligned(x);
         launch(call, rows_shape<T>(rows, n, packed), softmax_kernel<T>, y, x, n, packed);
     });
 }
 
 void log_softmax(const KernelCall& call) {
-    each_row(call, [&](auto* null, int64_t rows, int64_t n) {
-        using T = Pointee<decltype(null)>;
+    each_row(call, [&]<class T>(T*, int64_t rows, int64_t n) {
         T* y = call.operand<T>(0);
-        const T* x = call.operand<const T>(1);
+        const T* x = call.input<T>(1);
         const bool packed = aligned(y) && aligned(x);
         launch(call, rows_shape<T>(rows, n, packed), log_softmax_kernel<T>, y, x, n, packed);
     });
 }
 
 template <bool logarithm> void run_backward(const KernelCall& call) {
-    each_row(call, [&](auto* null, int64_t rows, int64_t n) {
-        using T = Pointee<decltype(null)>;
+    each_row(call, [&]<class T>(T*, int64_t rows, int64_t n) {
         T* dx = call.operand<T>(0);
-        const T *dy = call.operand<const T>(1), *y = call.operand<const T>(2);
+        const T *dy = call.input<T>(1), *y = call.input<T>(2);
         const bool packed = aligned(dx) && aligned(dy) && aligned(y);
         launch(call, rows_shape<T>(rows, n, packed), softmax_backward_kernel<T, logarithm>, dx, dy,
                y, n, packed);
@@ -142,20 +137,15 @@ void softmax_backward(const KernelCall& call) { run_backward<false>(call); }
 void log_softmax_backward(const KernelCall& call) { run_backward<true>(call); }
 
 void logsumexp(const KernelCall& call) {
-    each_row(call, [&](auto* null, int64_t rows, int64_t n) {
-        using T = Pointee<decltype(null)>;
-        const T* x = call.operand<const T>(1);
+    each_row(call, [&]<class T>(T*, int64_t rows, int64_t n) {
+        const T* x = call.input<T>(1);
         const bool packed = aligned(x);
         launch(call, rows_shape<T>(rows, n, packed), logsumexp_kernel<T>, call.operand<T>(0), x, n,
                packed);
     });
 }
 
-NN_CUDA_KERNEL(softmax, "y:w x:r", nn_rows_params);
-NN_CUDA_KERNEL(softmax_backward, "dx:w dy:r y:r", nn_rows_params);
-NN_CUDA_KERNEL(log_softmax, "y:w x:r", nn_rows_params);
-NN_CUDA_KERNEL(log_softmax_backward, "dx:w dy:r y:r", nn_rows_params);
-NN_CUDA_KERNEL(logsumexp, "y:w x:r", nn_rows_params);
+NN_IMPLEMENT(softmax, softmax_backward, log_softmax, log_softmax_backward, logsumexp);
 
 }  // namespace
-}  // namespace nn::NN_ISA
+}  // namespace nn::NN_TARGET

@@ -1,6 +1,6 @@
-// CUDA kernels move 16 bytes at a time where their tiles allow it. Here they meet tiles that do
-// not: displaced by one element, rows whose length is no multiple of 16 bytes, tiles that end
-// within one. What they give must be what the CPU's kernels give, whatever the addresses.
+// CUDA kernels load 16 bytes at a time if tiles allow it. These tests use tiles that do not:
+// displaced by one element, with rows or a size that is no multiple of 16 bytes. The results must
+// equal those of aligned tiles and of the CPU.
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;
@@ -18,9 +18,9 @@ template <class F> void each_displaced(F f) {
     });
 }
 
-// The first operand after a call on other tiles with the same values.
+// The first operand after a call on copies of the tiles.
 template <class P>
-Values after(const Variant& v, const std::string& name, const P& params, std::vector<Tile> tiles) {
+Values result(const Variant& v, const std::string& name, const P& params, std::vector<Tile> tiles) {
     std::vector<Tile*> operands;
     for (Tile& tile : tiles) operands.push_back(tile.size() ? &tile : nullptr);
     CHECK(run(v, name, params, operands) == "");
@@ -30,15 +30,15 @@ Values after(const Variant& v, const std::string& name, const P& params, std::ve
 template <class P>
 void check_same(const Variant& v, const Variant& displaced, const std::string& name,
                 const P& params, const std::vector<Tile>& tiles, double tolerance = 0) {
-    const Variant cpu{machine_isa(), v.dtype};
-    const Values want = after(v, name, params, tiles);
-    check_close(name + ", displaced", after(displaced, name, params, tiles), want, tolerance);
-    check_close(name + ", on a CPU", after(cpu, name, params, tiles), want, 4 * v.eps() + 4e-6);
+    const Variant cpu{&cpu_target(), v.dtype};
+    const Values want = result(v, name, params, tiles);
+    check_close(name + ", displaced", result(displaced, name, params, tiles), want, tolerance);
+    check_close(name + ", on a CPU", result(cpu, name, params, tiles), want, 4 * v.eps() + 4e-6);
 }
 
 }  // namespace
 
-TEST_CASE("kernels of single elements give the same bits wherever tiles lie and end") {
+TEST_CASE("elementwise kernels give the same bits for tiles of any alignment and size") {
     Random random(7);
     each_displaced([&](const Variant& v, const Variant& displaced) {
         const Tile none = v.tile({});
@@ -74,7 +74,7 @@ TEST_CASE("kernels of single elements give the same bits wherever tiles lie and 
     });
 }
 
-TEST_CASE("pointwise kernels take rows that repeat a row or a number, wherever tiles lie") {
+TEST_CASE("pointwise kernels broadcast rows and numbers for tiles of any alignment") {
     Random random(8);
     each_displaced([&](const Variant& v, const Variant& displaced) {
         for (int64_t cols : {8, 24, 13}) {
@@ -97,10 +97,10 @@ TEST_CASE("pointwise kernels take rows that repeat a row or a number, wherever t
     });
 }
 
-TEST_CASE("kernels of rows give the same wherever rows begin and end") {
+TEST_CASE("row kernels give the same results for rows of any alignment and length") {
     Random random(9);
     each_displaced([&](const Variant& v, const Variant& displaced) {
-        const double tolerance = 2 * v.eps() + 1e-6;  // rows are added up in another order
+        const double tolerance = 2 * v.eps() + 1e-6;  // another order of sums
         const int64_t rows = 6;
         for (int64_t cols : {3, 8, 45, 257}) {
             INFO("cols " << cols);
@@ -141,7 +141,7 @@ TEST_CASE("kernels of rows give the same wherever rows begin and end") {
     });
 }
 
-TEST_CASE("attention over a cache gives on CUDA devices what it gives on a CPU") {
+TEST_CASE("attention over a cache gives the same results on CUDA devices and CPUs") {
     Random random(10);
     each_displaced([&](const Variant& v, const Variant& displaced) {
         for (int64_t dim : {4, 24, 64, 80})
@@ -161,7 +161,7 @@ TEST_CASE("attention over a cache gives on CUDA devices what it gives on a CPU")
                     CHECK(run(by, "attention_cached", p, {&held, &in, &at, &o}) == "");
                     return std::pair{held.values(), o.values()};
                 };
-                const auto [held, o] = attended({machine_isa(), v.dtype});
+                const auto [held, o] = attended({&cpu_target(), v.dtype});
                 for (const Variant& by : {v, displaced}) {
                     const auto [got_held, got_o] = attended(by);
                     check_close("cache", got_held, held, 0);

@@ -1,6 +1,5 @@
-// Attention against the textbook formula in double, its gradient against the formula and finite
-// differences, and the split of a sequence into query and key tiles against the whole. The
-// reference holds the whole (B, H, T, T).
+// Attention and its gradient against the textbook formula in double, whole and for sequences cut
+// into query and key tiles, and the gradient against finite differences.
 #include "kernels/philox.h"
 #include "tests/cpp/kernel_test.h"
 
@@ -40,7 +39,7 @@ double kept(const Shape& s, int64_t b, int64_t h, int64_t i, int64_t j) {
 struct Reference {
     Values o, lse, dqkv;  // (B T, H D), (B H T), (B T, width)
 };
-// One row of weights at a time; `dout` may be empty.
+// `dout` may be empty.
 Reference reference(const Shape& s, const Values& qkv, const Values& dout) {
     const int64_t width = s.width(), out_width = s.heads * s.dim, group = s.heads / s.kv_heads;
     Reference out{Values(s.batch * s.len * out_width), Values(s.batch * s.heads * s.len),
@@ -122,7 +121,7 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
     const Values qkv = v.tile(random.values(s.batch * s.len * s.width(), -spread, spread)).values();
     const Values dout = v.tile(random.values(s.batch * s.len * s.heads * s.dim)).values();
     const Reference want = reference(s, qkv, dout);
-    // bf16 keeps o, rounded, for the backward pass, and adds up dq, dk and dv over tiles in bf16
+    // In bf16 the backward pass reads o rounded, and adds dq, dk and dv over tiles in bf16.
     const double tolerance = v.eps() * (1 + double(t.count)) + 30 * v.sum_eps() * spread * spread;
     const double grad_tolerance =
         3 * v.eps() * double(t.count) + 100 * v.sum_eps() * spread * spread;
@@ -148,7 +147,7 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
         check_close("o", o_tiles[q], tokens(want.o, s, t.from(q), t.to(q)), tolerance);
         const int64_t len = t.to(q) - t.from(q);
         Values lse, lse_want;
-        int64_t rests = 0;  // statistics that say more than the log-sum-exp
+        int64_t rests = 0;  // statistics that are not (log-sum-exp, 1)
         for (int64_t bh = 0; bh < s.batch * s.heads; ++bh)
             for (int64_t i = 0; i < len; ++i) {
                 lse.push_back(stats_tiles[q][(bh * len + i) * 2]);
@@ -168,7 +167,7 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
                     grad_tolerance);
 }
 
-// The emulated device gets a smaller share of the cases: it takes its time.
+// The emulated device is slow and runs fewer cases.
 bool slow(const Variant& v) { return v.cuda && v.cuda == emulated_device(); }
 
 }  // namespace
@@ -192,7 +191,7 @@ TEST_CASE("several query heads may share a key and value head") {
     });
 }
 
-TEST_CASE("attention does not depend on how the sequence is cut into tiles") {
+TEST_CASE("attention does not depend on the tiling of the sequence") {
     Random random(3);
     each_variant([&](const Variant& v) {
         for (int64_t tile : {1, 7, 64, 65, 128, 150})
@@ -203,7 +202,7 @@ TEST_CASE("attention does not depend on how the sequence is cut into tiles") {
     });
 }
 
-TEST_CASE("dropout of attention is a function of the element alone, not of the tiling") {
+TEST_CASE("dropout of attention does not depend on the tiling") {
     Random random(4);
     each_variant([&](const Variant& v) {
         for (int64_t tile : {150, 64, 37})
@@ -213,7 +212,7 @@ TEST_CASE("dropout of attention is a function of the element alone, not of the t
     });
 }
 
-TEST_CASE("attention by tensor cores agrees for tiles, shared heads and dropout") {
+TEST_CASE("attention on tensor cores agrees with the formula for tiles, shared heads and dropout") {
     Random random(7);
     const int32_t ours = nn_attention_nnlua;
     each_variant(
@@ -228,11 +227,11 @@ TEST_CASE("attention by tensor cores agrees for tiles, shared heads and dropout"
 }
 
 namespace {
-Variant emulated_bf16() { return {Isa::baseline, Dtype::bf16, emulated_device()}; }
+Variant emulated_bf16() { return {find_target("emulated"), Dtype::bf16, emulated_device()}; }
 void skip() { std::puts("skipped: this build has no emulated device"); }
 }  // namespace
 
-TEST_CASE("attention by cuDNN agrees, in one go and in several, and leaves other tiles to ours") {
+TEST_CASE("attention by cuDNN agrees with the formula, in one chunk and in several") {
     Random random(8);
     each_variant(
         [&](const Variant& v) {
@@ -249,23 +248,23 @@ TEST_CASE("attention by cuDNN agrees, in one go and in several, and leaves other
         {Dtype::bf16});
     const Variant emulated = emulated_bf16();
     if (!emulated.cuda) return skip();
-    // emulated cuDNN works in 8 KB a query and head, of 4 MB
+    // The emulated cuDNN needs 8 KB per query and head; the workspace has 4 MB.
     const auto runs = [&](const Shape& s, int64_t tile) {
         const int64_t before = cudnn_executions();
         check_tiled(emulated, {s, tile}, random);
         return cudnn_executions() - before;
     };
-    CHECK(runs({2, 4, 2, 64, 60, true}, 60) == 2);    // 480 queries at once
+    CHECK(runs({2, 4, 2, 64, 60, true}, 60) == 2);    // 480 queries in one chunk
     CHECK(runs({5, 2, 2, 64, 70, true}, 70) == 4);    // 3 and 2 sequences
-    CHECK(runs({1, 9, 3, 64, 100, true}, 100) == 6);  // 3 heads, with their keys, at a time
+    CHECK(runs({1, 9, 3, 64, 100, true}, 100) == 6);  // 3 heads at a time
     CHECK(runs({2, 2, 2, 64, 90, true}, 64) == 2);    // the first pair of tiles
     CHECK(runs({2, 2, 2, 32, 60, true}, 60) == 0);
     CHECK(runs({2, 2, 2, 64, 60, true, 0.1}, 60) == 0);
     CHECK(runs({2, 2, 2, 64, 60, true, 0, nn_attention_nnlua}, 60) == 0);
-    CHECK(runs({1, 1, 1, 64, 210, true}, 210) == 0);  // longer than it has kernels for
+    CHECK(runs({1, 1, 1, 64, 210, true}, 210) == 0);  // no kernel for this length
 }
 
-TEST_CASE("each status of cuDNN that fails is one error, and attention is tried again") {
+TEST_CASE("each failed status of cuDNN is one error, and the next call succeeds") {
     const Variant emulated = emulated_bf16();
     if (!emulated.cuda) return skip();
     Random random(9);
@@ -275,12 +274,12 @@ TEST_CASE("each status of cuDNN that fails is one error, and attention is tried 
          stats = emulated.sum_output(size_t(s.len * 2)), dqkv = emulated.output(qkv.size());
     const std::vector<Tile*> forward{&o, nullptr, &stats, &qkv, &qkv},
         backward{&dqkv, &dqkv, &qkv, &qkv, &o, &dout, &stats};
-    const auto failing = [&](const std::string& plan, const nn_attention_params& p,
+    const auto failing = [&](const std::string& status, const nn_attention_params& p,
                              const char* name, const std::vector<Tile*>& operands) {
-        plan_failure((std::string(name) + ":1:status:" + plan).c_str());
+        inject_failure((std::string(name) + ":1:status:" + status).c_str());
         announce_call(name);
         const std::string error = run(emulated, name, p, operands);
-        plan_failure("");
+        inject_failure("");
         take_failure();
         return error;
     };
@@ -288,7 +287,7 @@ TEST_CASE("each status of cuDNN that fails is one error, and attention is tried 
         const auto& operands = name == std::string("attention") ? forward : backward;
         nn_attention_params p = params(s);
         int failures = 0, later = 0;
-        // what fails before there is a plan leaves none; then only the call itself is left
+        // A failed plan is not kept; once there is one, only the execution can fail.
         for (std::string error = "-"; !error.empty(); ++failures) {
             error = failing(std::to_string(failures + 1), p, name, operands);
             if (error.empty()) break;
@@ -305,12 +304,12 @@ TEST_CASE("each status of cuDNN that fails is one error, and attention is tried 
     check_close("o", tokens(o.values(), s, 0, 3), reference(s, qkv.values(), {}).o, 0.01);
 }
 
-TEST_CASE("attention that is asked of cuDNN where there is none is an error") {
+TEST_CASE("a call for cuDNN without cuDNN is an error") {
     const Variant emulated = emulated_bf16();
     if (!emulated.cuda) return skip();
     CudaDevice without = *emulated.cuda;
     without.gpu.cudnn = nullptr;
-    const Variant v{Isa::baseline, Dtype::bf16, &without};
+    const Variant v{emulated.target, Dtype::bf16, &without};
     Random random(10);
     const Shape s{1, 1, 1, 64, 5, true, 0, nn_attention_cudnn};
     Tile qkv = v.tile(random.values(s.len * s.width())), o = v.output(size_t(s.len * s.dim)),
@@ -322,16 +321,16 @@ TEST_CASE("attention that is asked of cuDNN where there is none is an error") {
     CHECK(attend({1, 1, 1, 64, 5, true}) == "");
 }
 
-TEST_CASE("large scores neither overflow nor lose the rest") {
+TEST_CASE("large scores do not overflow, and small ones keep their precision") {
     Random random(5);
     each_variant([&](const Variant& v) {
         if (v.dtype != Dtype::bf16) check_tiled(v, {{1, 2, 2, 16, 90, true}, 40}, random, 12);
     });
 }
 
-TEST_CASE("the gradient of attention is that of finite differences") {
+TEST_CASE("the gradient of attention equals finite differences") {
     Random random(6);
-    const Variant v{machine_isa(), Dtype::f64};
+    const Variant v{&cpu_target(), Dtype::f64};
     for (double dropout : {0.0, 0.3}) {
         const Shape s{2, 2, 1, 3, 5, true, dropout};
         Values qkv = random.values(s.batch * s.len * s.width());

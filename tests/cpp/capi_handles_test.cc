@@ -123,7 +123,7 @@ TEST_CASE("a released input of a task in flight is still read") {
     CHECK(tensors_alive() == 0);
 }
 
-TEST_CASE("a scope releases what was made in it; what it keeps moves to the outer scope") {
+TEST_CASE("a scope releases what was made in it, and what it keeps moves to the outer scope") {
     const Library library;
     const nn_ref before = full({1}, 1);
     REQUIRE_OK(nn_scope_begin());

@@ -65,6 +65,10 @@ TEST_CASE("every function with a result refuses a NULL pointer for it") {
     nn_ref out;
     CHECK_REFUSED(nn_workers(nullptr, &n), "cpus is NULL");
     CHECK_REFUSED(nn_workers(&n, nullptr), "gpus is NULL");
+    CHECK_REFUSED(nn_machine_describe(nullptr), "text is NULL");
+    CHECK_REFUSED(nn_machine_info(nullptr), "out is NULL");
+    CHECK_REFUSED(nn_product_rate(8, nullptr), "flops_per_second is NULL");
+    CHECK_REFUSED(nn_product_rate(0, nullptr), "products of size 0");
     CHECK_REFUSED(nn_interrupted(nullptr), "flag is NULL");
     CHECK_REFUSED(nn_tensor_info_get(&x, nullptr), "out is NULL");
     CHECK_REFUSED(nn_cuts(&x, 0, nullptr, 0, nullptr), "count is NULL");
@@ -94,6 +98,23 @@ TEST_CASE("every function with a result refuses a NULL pointer for it") {
     CHECK_REFUSED(nn_tile_size(nullptr, 1), "axis is NULL");
     CHECK_REFUSED(nn_tile_size(nullptr, -1), "axis is NULL");
     check_usable();
+}
+
+TEST_CASE("a machine is described until the host is asked for again, and products have a rate") {
+    const Library library;
+    nn_machine_info_t info;
+    REQUIRE_OK(nn_machine_describe("cpus=64 ram=512GB"));
+    REQUIRE_OK(nn_machine_info(&info));
+    CHECK(info.cpus == 64);
+    CHECK(info.ram == 512'000'000'000);
+    CHECK(info.described == 1);
+    CHECK_REFUSED(nn_machine_describe("cpus=many"), "cpus is 'many'");
+    REQUIRE_OK(nn_machine_describe(""));
+    REQUIRE_OK(nn_machine_info(&info));
+    CHECK(info.described == 0);
+    double rate = 0;
+    REQUIRE_OK(nn_product_rate(64, &rate));
+    CHECK(rate > 1e6);
 }
 
 TEST_CASE("numbers of devices out of range and unknown schedulers are errors") {

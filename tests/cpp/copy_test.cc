@@ -1,6 +1,4 @@
-// Tests of the kernels that move and make data: copy, cast, fill and arange. The oracle for copies
-// is the same walk over indices, element by element; for casts it is the C++ conversion of a
-// double.
+// copy, cast, fill and arange. The reference copies element by element and casts a double by C++.
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;
@@ -25,8 +23,7 @@ template <class F> void each_element(const nn_copy_params& p, F f) {
     }
 }
 
-// A block inside a larger tensor whose axes are stored in a random order; returns the tensor's
-// size.
+// A block of a larger tensor with axes in random order; returns the tensor's size.
 int64_t random_block(int64_t ndim, const int64_t* extent, int64_t* stride, int64_t* offset,
                      Random& random) {
     std::vector<int64_t> order;
@@ -52,7 +49,7 @@ void check_copy(const Variant& v, const nn_copy_params& p, int64_t src_size, int
     check_close("copy", dst, want, 0);
 }
 
-TEST_CASE("a copy moves any block between any two layouts and touches nothing else") {
+TEST_CASE("a copy moves any block between any two layouts and changes nothing else") {
     each_variant(
         [](const Variant& v) {
             Random random(1);
@@ -72,7 +69,7 @@ TEST_CASE("a copy moves any block between any two layouts and touches nothing el
         all_dtypes);
 }
 
-TEST_CASE("a copy transposes matrices of any ragged size, also many of them") {
+TEST_CASE("a copy transposes matrices of any size, also in batches") {
     each_variant(
         [](const Variant& v) {
             Random random(2);
@@ -96,7 +93,7 @@ TEST_CASE("a copy transposes matrices of any ragged size, also many of them") {
 }
 
 TEST_CASE("a copy broadcasts along source strides of 0 and does nothing for an empty block") {
-    const Variant v{machine_isa(), Dtype::f32};
+    const Variant v{&cpu_target(), Dtype::f32};
     Random random(3);
     nn_copy_params p{};
     p.ndim = 2;
@@ -107,7 +104,7 @@ TEST_CASE("a copy broadcasts along source strides of 0 and does nothing for an e
     check_copy(v, p, 4, 12, random);
 }
 
-// What a double that fits becomes in a dtype, read back.
+// A double, converted to a dtype and back.
 double stored(Dtype to, double x) {
     if (to == Dtype::boolean) return x != 0;
     if (!is_float(to)) x = std::trunc(x);

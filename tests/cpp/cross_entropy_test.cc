@@ -1,4 +1,4 @@
-// Cross-entropy in its four steps, against the definition in double and finite differences, whole
+// The four kernels of cross-entropy against the definition in double and finite differences, whole
 // and over tiles of the vocabulary and of the rows.
 #include "tests/cpp/kernel_test.h"
 
@@ -55,8 +55,8 @@ struct Outcome {
     double count, loss;
     Values gradient;
 };
-// The four kernels over vocabulary tiles of tile_cols columns; gradients in place of the logits
-// when asked.
+// Runs the kernels over vocabulary tiles of tile_cols columns. in_place: gradients overwrite
+// logits.
 Outcome run_tiled(const Variant& v, const Problem& problem, int64_t tile_cols, double scale,
                   Dtype ids, bool in_place) {
     nn_cross_entropy_params p{problem.rows, 0, 0, problem.vocab, ignored, scale, 1, int32_t(ids)};
@@ -102,8 +102,7 @@ TEST_CASE("cross-entropy and its gradient agree with the definition for any voca
                     INFO("rows " << rows << " vocab " << vocab << " tile " << tile_cols
                                  << " spread " << spread);
                     Problem problem = make_problem(random, rows, vocab, spread);
-                    problem.logits =
-                        v.tile(problem.logits).values();  // as the kernel will see them
+                    problem.logits = v.tile(problem.logits).values();  // rounded to the dtype
                     const Solution want = solve(problem, 0.5);
                     const Outcome got =
                         run_tiled(v, problem, tile_cols, 0.5,
@@ -116,9 +115,9 @@ TEST_CASE("cross-entropy and its gradient agree with the definition for any voca
     });
 }
 
-TEST_CASE("cross-entropy's gradient is that of finite differences") {
+TEST_CASE("cross-entropy's gradient equals finite differences") {
     Random random(2);
-    const Variant v{machine_isa(), Dtype::f64};
+    const Variant v{&cpu_target(), Dtype::f64};
     Problem problem = make_problem(random, 4, 9, 2);
     const Outcome got = run_tiled(v, problem, 4, 1, Dtype::i32, false);
     const Values want = finite_difference(problem.logits, [&] {
@@ -166,7 +165,7 @@ TEST_CASE("a logit of minus infinity has no weight, whichever tile it is in") {
     });
 }
 
-TEST_CASE("ce_count names a target outside the vocabulary") {
+TEST_CASE("ce_count reports a target outside the vocabulary") {
     each_variant([&](const Variant& v) {
         for (int64_t wrong : {int64_t(4), int64_t(-1)}) {
             const nn_cross_entropy_params p{3, 4, 0, 4, ignored, 1, 1, int32_t(Dtype::i64)};

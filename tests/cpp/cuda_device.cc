@@ -18,24 +18,20 @@ void* open_cudnn();
 
 namespace nn::test {
 
-#if defined(NN_EMULATED)
-KernelFn emulated_kernel(const std::string& name);  // in tests/emulated/emulate.cc
-#else
+#if !defined(NN_EMULATED)
 int64_t cudnn_executions() { return 0; }
 #endif
 
 namespace {
 
-[[maybe_unused]] constexpr size_t workspace_bytes =
-    4 << 20;  // small, so that what is done in several goes is tested
+[[maybe_unused]] constexpr size_t workspace_bytes = 4 << 20;  // small, to test work in chunks
 
 #if defined(NN_EMULATED)
 void* host_allocate(size_t bytes) { return std::aligned_alloc(256, (bytes + 255) / 256 * 256); }
 
 CudaDevice make_emulated() {
     static Fault fault{};
-    return {"emulated CUDA",
-            emulated_kernel,
+    return {find_target("emulated"),
             host_allocate,
             std::free,
             [](void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); },
@@ -61,8 +57,7 @@ void* device_allocate(size_t bytes) {
 CudaDevice make_gpu() {
     void* fault = nullptr;
     need(cudaHostAlloc(&fault, sizeof(Fault), cudaHostAllocDefault));
-    return {"GPU",
-            [](const std::string& name) { return find_kernel(name)->cuda; },
+    return {find_target("cuda"),
             device_allocate,
             [](void* memory) { need(cudaFree(memory)); },
             [](void* to, const void* from, size_t bytes) {

@@ -1,5 +1,5 @@
-// Devices that the kernel tests run the CUDA kernels on: the emulated one of tests/emulated, and
-// the machine's first GPU where there is one.
+// The devices for tests of CUDA kernels: the emulated one of tests/emulated, and the machine's
+// first GPU if it has one.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,18 +9,17 @@
 namespace nn::test {
 
 struct CudaDevice {
-    const char* name;
-    KernelFn (*kernel)(const std::string& name);  // nullptr where there is none
-    void* (*allocate)(size_t bytes);              // device memory, aligned to 256 bytes
+    const Target* target;
+    void* (*allocate)(size_t bytes);  // device memory, aligned to 256 bytes
     void (*release)(void* memory);
     void (*copy)(void* to, const void* from, size_t bytes);  // between any two memories; waits
     void (*fill)(void* memory, int byte, size_t bytes);
-    std::string (*finish)();  // waits for the device; the failure it reports, or ""
+    std::string (*finish)();  // waits for the device; returns its error or ""
     Gpu gpu;
     Fault* fault;
 };
 const std::vector<const CudaDevice*>& cuda_devices();
-const CudaDevice* emulated_device();  // nullptr in a build for the sanitizers
+const CudaDevice* emulated_device();  // nullptr in builds with sanitizers
 int64_t cudnn_executions();           // of the emulated cuDNN so far
 
 }  // namespace nn::test

@@ -1,6 +1,5 @@
-// What becomes of a status of CUDA or cuBLASLt that is not success: an error with the call, the
-// device and the library's words, from every kernel. Run on the emulated device, with failures on
-// purpose.
+// Every failed status of CUDA and cuBLASLt becomes an error with the call, the device and the
+// library's message. Runs on the emulated device with injected failures.
 #include "tests/cpp/kernel_test.h"
 #include "tests/emulated/blaslt_twin.h"
 
@@ -9,22 +8,22 @@ using namespace nn::test;
 
 namespace {
 
-// The message of a kernel whose n-th call fails; of the first call that succeeds otherwise.
+// The error of a call with an injected failure, or "".
 template <class P>
-std::string failing(const char* plan, const char* name, const P& params,
+std::string failing(const char* failure, const char* name, const P& params,
                     std::vector<Tile*> operands, Dtype dtype = Dtype::f32) {
-    const Variant cuda{Isa::baseline, dtype, emulated_device()};
-    plan_failure(plan);
+    const Variant cuda{emulated_device()->target, dtype, emulated_device()};
+    inject_failure(failure);
     announce_call(name);
     const std::string error = run(cuda, name, params, operands);
-    plan_failure("");
+    inject_failure("");
     take_failure();
     return error;
 }
 
 }  // namespace
 
-TEST_CASE("a launch that fails becomes an error with the device and CUDA's words") {
+TEST_CASE("a failed launch is an error with the device and CUDA's message") {
     Tile y(Dtype::f32, {0, 0, 0});
     const nn_fill_params p{3, 1};
     CHECK(failing("fill:1", "fill", p, {&y}) ==
@@ -33,14 +32,14 @@ TEST_CASE("a launch that fails becomes an error with the device and CUDA's words
     CHECK(failing("cast", "fill", p, {&y}) == "");
 }
 
-TEST_CASE("more blocks than a launch can have are an error, not a part of the work") {
+TEST_CASE("more blocks than a launch can have are an error") {
     Tile y(Dtype::f32, {5, 5, 5});
     const nn_fill_params p{int64_t(1) << 45, 1};
     CHECK(failing("", "fill", p, {&y}) ==
           "CUDA device 0: the launch failed: invalid configuration argument");
 }
 
-TEST_CASE("a failure of cuBLASLt becomes an error with its words") {
+TEST_CASE("a failure of cuBLASLt is an error with its message") {
     Tile a(Dtype::f32, {1, 2}), b(Dtype::f32, {3, 4}), c(Dtype::f32, {0});
     const nn_gemm_params p{1, 1, 2, 2, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0};
     CHECK(failing("gemm", "gemm", p, {&c, &a, &b, nullptr, nullptr})
@@ -51,53 +50,51 @@ TEST_CASE("a failure of cuBLASLt becomes an error with its words") {
 
 namespace {
 
-// Lets each status of a call fail, one after the other, and then none: every failure is an error
-// that begins like `start`, and the next call is as if nothing had been. Returns how many there
-// are.
+// Makes each status of a call fail, one at a time. Every failure is an error that begins with
+// `start`, and the next call succeeds. Returns the number of statuses.
 template <class P>
 int fail_each_status(const char* name, const P& params, const std::vector<Tile*>& operands,
                      const std::string& start, Dtype dtype = Dtype::f32) {
     for (int k = 1; k <= 100; ++k) {
-        const std::string plan = std::string(name) + ":1:status:" + std::to_string(k);
-        const std::string error = failing(plan.c_str(), name, params, operands, dtype);
+        const std::string failure = std::string(name) + ":1:status:" + std::to_string(k);
+        const std::string error = failing(failure.c_str(), name, params, operands, dtype);
         if (error.empty()) return k - 1;
-        INFO(plan << ": " << error);
+        INFO(failure << ": " << error);
         CHECK(error.find(start) == 0);
         CHECK(error.find(" failed: ") != std::string::npos);
         CHECK(failing("", name, params, operands, dtype) == "");
     }
-    FAIL(name << " fails without being told to");
+    FAIL(name << " fails more than 100 times");
     return 0;
 }
 
 }  // namespace
 
-TEST_CASE("each status of cuBLASLt that fails is one error, and the product is tried again") {
+TEST_CASE("each failed status of cuBLASLt is one error, and the next call succeeds") {
     const size_t n = 8;
     Tile a(Dtype::f32, Values(n * n, 1)), b(Dtype::f32, Values(n * n, 2)),
         c(Dtype::f32, Values(n * n)), bias(Dtype::f32, Values(n, 3)),
         aux(Dtype::f32, Values(n * n));
     const std::vector<Tile*> operands{&c, &a, &b, &bias, &aux};
     nn_gemm_params p{n, n, n, n, n, n, 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0};
-    // A failure while the product is described leaves no plan behind, so each comes at a first
-    // call.
+    // A failed description of a product is not kept, so the next call describes it again.
     int described = 0;
-    for (std::string error; described < 100; ++described, ++p.lda) {  // another plan each time
-        const std::string plan = "gemm:1:status:" + std::to_string(described + 1);
+    for (std::string error; described < 100; ++described, ++p.lda) {  // another product each time
+        const std::string failure = "gemm:1:status:" + std::to_string(described + 1);
         Tile wide(Dtype::f32, Values(size_t(n * p.lda), 1));
-        error = failing(plan.c_str(), "gemm", p, {&c, &wide, &b, &bias, &aux});
+        error = failing(failure.c_str(), "gemm", p, {&c, &wide, &b, &bias, &aux});
         if (error.empty()) break;
-        INFO(plan << ": " << error);
+        INFO(failure << ": " << error);
         CHECK(error.find("CUDA device 0: cublasLt") == 0);
         CHECK(failing("", "gemm", p, {&c, &wide, &b, &bias, &aux}) == "");
         CHECK(aux[0] == Approx(19));
     }
     CHECK(described >= 15);
-    // Once it is known, only the pointers and the product itself are left.
+    // A known product only sets pointers and multiplies.
     p.lda = n;
     CHECK(failing("", "gemm", p, operands) == "");
     CHECK(fail_each_status("gemm", p, operands, "CUDA device 0: cublasLtMatmul") == 3);
-    // Behind it comes what widens column sums of bf16.
+    // Column sums of bf16 are then converted to float.
     const Values ones(n * n, 1);
     Tile d(Dtype::bf16, Values(n * n)), e(Dtype::bf16, ones), f(Dtype::bf16, ones),
         sums(Dtype::f32, Values(n)), pre(Dtype::bf16, Values(n * n));
@@ -108,21 +105,21 @@ TEST_CASE("each status of cuBLASLt that fails is one error, and the product is t
     CHECK(fail_each_status("gemm_dgelu", p, backward, "CUDA device 0: ", Dtype::bf16) == 4);
 }
 
-TEST_CASE("what describes a product is put to cuBLASLt itself, where that is installed") {
+TEST_CASE("cuBLASLt, if installed, checks the descriptors of products") {
     using emulated::LtTwin;
     const LtTwin twin = LtTwin::product(68, 0);  // CUBLAS_COMPUTE_32F, CUDA_R_32F
     const int32_t epilogue = 64 | 128 | 16;      // CUBLASLT_EPILOGUE_DGELU_BGRAD
-    CHECK_FALSE(twin.refused());
+    CHECK_FALSE(twin.rejected());
     CHECK(twin.set(7, &epilogue, sizeof epilogue));
     if (!LtTwin::installed()) {
-        WARN("cuBLASLt is not installed, and was not asked");
+        WARN("cuBLASLt is not installed");
         return;
     }
     CHECK_FALSE(twin.set(7, &epilogue, 3));
     CHECK_FALSE(twin.set(9999, &epilogue, sizeof epilogue));
 }
 
-TEST_CASE("each launch and each call of the CUDA runtime that fails is one error") {
+TEST_CASE("each failed launch and each failed call of the CUDA runtime is one error") {
     Tile x(Dtype::f32, Values(5000, 1)), y(Dtype::f32, Values(5)), sum(Dtype::f64, {0});
     CHECK(fail_each_status("column_sum", nn_column_sum_params{1000, 5, 1}, {&y, &x},
                            "CUDA device 0: the launch failed: ") == 2);
@@ -136,16 +133,16 @@ TEST_CASE("each launch and each call of the CUDA runtime that fails is one error
     CHECK(dx.values() == Values{4, 5, 0});
 }
 
-TEST_CASE("every kernel of the CPU has its CUDA form, with the same declaration") {
+TEST_CASE("every kernel has a CUDA implementation") {
     for (const Kernel* kernel : all_kernels()) {
-        if (kernel->name.rfind("test_", 0) == 0) continue;  // made by other tests
+        if (kernel->name.rfind("test_", 0) == 0) continue;  // of other tests
         INFO(kernel->name);
-        CHECK(emulated_device()->kernel(kernel->name));
+        CHECK(kernel->on(*emulated_device()->target));
     }
 }
 
-TEST_CASE("a failure on purpose names an existing kernel and a call") {
-    CHECK_THROWS_AS(plan_failure("gem:1"), std::runtime_error);
-    CHECK_THROWS_AS(plan_failure("gemm:0"), std::runtime_error);
-    plan_failure("");
+TEST_CASE("an injected failure names an existing kernel and a call") {
+    CHECK_THROWS_AS(inject_failure("gem:1"), std::runtime_error);
+    CHECK_THROWS_AS(inject_failure("gemm:0"), std::runtime_error);
+    inject_failure("");
 }

@@ -12,7 +12,7 @@ constexpr int64_t batch = 3, len = 5, start = 2, vocab = 11, context = 9;
 nn_embedding_params params(int64_t cols, Dtype ids) {
     return {batch, len, start, 0, vocab, vocab, context, cols, 1, int32_t(ids)};
 }
-Values part(const Values& v, int64_t from, int64_t to) {
+Values slice(const Values& v, int64_t from, int64_t to) {
     return Values(v.begin() + from, v.begin() + to);
 }
 
@@ -40,7 +40,7 @@ TEST_CASE("embedding is token plus position, for any tiling of the vocabulary") 
                             p.row_start = row, p.rows = std::min(tile_rows, vocab - row),
                             p.first = row == 0;
                             Tile tile =
-                                v.tile(part(tokens.values(), row * cols, (row + p.rows) * cols));
+                                v.tile(slice(tokens.values(), row * cols, (row + p.rows) * cols));
                             CHECK(run(v, "embedding", p,
                                       {&y, &tile, has_positions ? &positions : nullptr, &ids}) ==
                                   "");
@@ -50,7 +50,7 @@ TEST_CASE("embedding is token plus position, for any tiling of the vocabulary") 
     });
 }
 
-TEST_CASE("embedding names an id outside the vocabulary and leaves its row finite") {
+TEST_CASE("embedding reports an id outside the vocabulary and leaves its row finite") {
     each_variant([&](const Variant& v) {
         for (int64_t wrong : {int64_t(-1), int64_t(vocab)}) {
             nn_embedding_params p = params(2, Dtype::i64);
@@ -65,7 +65,7 @@ TEST_CASE("embedding names an id outside the vocabulary and leaves its row finit
     });
 }
 
-TEST_CASE("embedding names a position outside the context") {
+TEST_CASE("embedding reports a position outside the context") {
     each_variant([&](const Variant& v) {
         nn_embedding_params p = params(1, Dtype::i32);
         p.batch = 1, p.len = 2, p.start = context - 1;
@@ -85,7 +85,7 @@ TEST_CASE("embedding_backward adds the rows of each id, for any tiling of the vo
             for (int64_t tile_rows : {11, 4}) {
                 Values want(vocab * cols);
                 Tile ids(Dtype::i32,
-                         random.integers(batch * len, -1, vocab));  // ids outside are passed over
+                         random.integers(batch * len, -1, vocab));  // ignores ids outside
                 Tile dy = v.tile(random.values(batch * len * cols));
                 for (int64_t i = 0; i < batch * len; ++i)
                     for (int64_t j = 0; j < cols; ++j)
@@ -99,14 +99,14 @@ TEST_CASE("embedding_backward adds the rows of each id, for any tiling of the vo
                         p.first = first;
                         run(v, "embedding_backward", p, {&dtokens, &ids, &dy});
                     }
-                    check_close("dtokens", dtokens, part(want, row * cols, (row + p.rows) * cols),
+                    check_close("dtokens", dtokens, slice(want, row * cols, (row + p.rows) * cols),
                                 20 * v.sum_eps());
                 }
             }
     });
 }
 
-TEST_CASE("positions_backward sums over the batch and leaves other positions at zero") {
+TEST_CASE("positions_backward sums over the batch and zeros other positions") {
     Random random(3);
     each_variant([&](const Variant& v) {
         for (int64_t cols : {1, 17, 64}) {

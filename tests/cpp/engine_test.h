@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "engine/base/error.h"
+#include "engine/graph/context.h"
 #include "engine/graph/recording.h"
-#include "engine/graph/scalars.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 #include "engine/ops/op.h"
@@ -22,6 +22,7 @@
 #include "engine/runtime/session.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
+#include "kernels/registry.h"
 #include "tests/cpp/kernel_test.h"
 
 namespace nn::engine_test {
@@ -188,6 +189,15 @@ struct empty_params {
     int64_t unused;
 };
 
+// Declares and implements a kernel.
+struct TestKernel {
+    TestKernel(const char* name, const char* operands, const char* params_type, size_t params_size,
+               KernelFn function) {
+        declare_kernel({name, Bound::memory, operands, params_type, params_size});
+        ImplementationRegistrar("baseline", name, &function);
+    }
+};
+
 // A kernel that runs until it is released: later tasks are certainly still in flight.
 struct Gate {
     static inline std::atomic<bool> closed{false};
@@ -207,8 +217,8 @@ struct Gate {
         --waiting;
     }
 };
-inline const KernelRegistrar gate_kernel("test_gate", Isa::baseline, "y:rw", "empty_params",
-                                         sizeof(empty_params), Gate::pass);
+inline const TestKernel gate_kernel("test_gate", "y:rw", "empty_params", sizeof(empty_params),
+                                    Gate::pass);
 inline void emit_gate(const TilePtr& tile) {
     task("test_gate", Dtype::i64).use(updates(tile)).params(empty_params{}).emit();
 }
@@ -222,8 +232,7 @@ inline void mix(const KernelCall& call) {
     const uint64_t* a = call.operand<uint64_t>(1);
     y = y * 31 + (a ? *a : 0) + call.get<mix_params>().value;
 }
-inline const KernelRegistrar mix_kernel("test_mix", Isa::baseline, "y:rw a:r?", "mix_params",
-                                        sizeof(mix_params), mix);
+inline const TestKernel mix_kernel("test_mix", "y:rw a:r?", "mix_params", sizeof(mix_params), mix);
 
 // Records a number, which may come from a scalar: what ran, how often and with which value.
 struct note_params {
@@ -242,8 +251,8 @@ struct Notes {
         return std::move(list);
     }
 };
-inline const KernelRegistrar note_kernel("test_note", Isa::baseline, "y:rw", "note_params",
-                                         sizeof(note_params), Notes::add);
+inline const TestKernel note_kernel("test_note", "y:rw", "note_params", sizeof(note_params),
+                                    Notes::add);
 inline void emit_note(const TilePtr& tile, double value, const std::vector<Patch>& patches = {}) {
     task("test_note", Dtype::i64)
         .use(updates(tile))

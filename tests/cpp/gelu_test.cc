@@ -42,8 +42,8 @@ TEST_CASE(
     });
 }
 
-TEST_CASE("GELU's slope is that of finite differences and does not overflow far out") {
-    const Variant v{machine_isa(), Dtype::f64};
+TEST_CASE("GELU's slope equals finite differences and does not overflow") {
+    const Variant v{&cpu_target(), Dtype::f64};
     Values x;
     for (double at = -8; at <= 8; at += 0.25) x.push_back(at);
     const nn_gelu_bias_backward_params p{1, int64_t(x.size()), 1};

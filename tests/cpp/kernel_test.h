@@ -1,7 +1,7 @@
-// What the kernel tests share: tiles filled from and read back as doubles, a call of a kernel by
-// name on every instruction set of this machine and every dtype, and comparison with a reference
-// computed in double. A call poisons pure outputs with NaN first and afterwards checks that inputs
-// and the memory around every tile are as they were.
+// For tests of kernels: tiles that are filled from and read as doubles, calls of a kernel by name
+// for every target of this machine and every dtype, and comparison with a reference in double. A
+// call first fills write-only operands with NaN; it checks that inputs and the memory around every
+// tile are unchanged.
 #pragma once
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -22,8 +22,8 @@ namespace nn::test {
 
 using Values = std::vector<double>;
 
-// Relative rounding error of one operation whose result is stored as `dtype`; more than that for
-// f64, where the reference rounds as well.
+// The relative rounding error of one operation with a result of `dtype`; more for f64, where the
+// reference rounds too.
 inline double unit_roundoff(Dtype dtype) {
     return dtype == Dtype::f64    ? 4e-16
            : dtype == Dtype::f32  ? 6e-8
@@ -50,9 +50,7 @@ public:
         tile.poison();
         return tile;
     }
-    void poison() {
-        std::memset(data(), 0xFF, size_ * dtype_size(dtype_));
-    }  // NaN in every float dtype
+    void poison() { std::memset(data(), 0xFF, size_ * dtype_size(dtype_)); }  // NaN in float dtypes
 
     void* data() { return bytes_.data() + guard; }
     const void* data() const { return bytes_.data() + guard; }
@@ -96,7 +94,7 @@ public:
     }
     const std::vector<uint8_t>& bytes() const { return bytes_; }
     void set_bytes(const uint8_t* from) { std::copy(from, from + bytes_.size(), bytes_.begin()); }
-    static constexpr size_t guard = 64 + 8;  // 8: a tile need not be aligned to a vector
+    static constexpr size_t guard = 64 + 8;  // 8: so tiles are not aligned to vectors
 
 private:
     Tile(size_t size, Dtype dtype)
@@ -114,17 +112,12 @@ private:
     std::vector<uint8_t> bytes_;
 };
 
-// One compiled form of the kernels: an instruction set, or the CUDA kernels on a device, and the
-// dtype of the data.
+// A target and a dtype, and the device for targets of CUDA.
 struct Variant {
-    Isa isa;
+    const Target* target;
     Dtype dtype;
     const CudaDevice* cuda = nullptr;
-    size_t displaced = 0;  // by how many elements tiles on the device miss an address of 256 bytes
-    KernelFn of(const Kernel& kernel) const {
-        return cuda ? cuda->kernel(kernel.name) : kernel.by_isa[int(isa)];
-    }
-    const char* name() const { return cuda ? cuda->name : isa_name(isa); }
+    size_t displaced = 0;  // elements by which tiles on the device miss an alignment of 256 bytes
     Dtype sum() const { return accumulator(dtype); }
     double eps() const { return unit_roundoff(dtype); }      // of outputs
     double sum_eps() const { return unit_roundoff(sum()); }  // of arithmetic and sums
@@ -134,29 +127,30 @@ struct Variant {
     Tile sum_output(size_t size) const { return Tile::poisoned(sum(), size); }
 };
 
-// Calls f(variant) for every instruction set this machine runs, every CUDA device, and every float
-// dtype; NNLUA_TEST_DEVICES=gpu or emulated leaves out all but that device.
+// Calls f(variant) for every CPU target of this machine, every CUDA device and every float dtype.
+// NNLUA_TEST_DEVICES=gpu or emulated selects one device.
 template <class F>
 void each_variant(F f,
                   std::initializer_list<Dtype> dtypes = {Dtype::f32, Dtype::f64, Dtype::bf16}) {
-    std::vector<Variant> forms;
+    std::vector<Variant> variants;
     const char* set = std::getenv("NNLUA_TEST_DEVICES");
     const std::string only = set ? set : "";
-    for (int isa = 0; only.empty() && isa <= int(machine_isa()); ++isa)
-        forms.push_back({Isa(isa), Dtype::f32});
+    if (only.empty())
+        for (const Target* target : usable_targets(Device::cpu))
+            variants.push_back({target, Dtype::f32});
     for (const CudaDevice* device : cuda_devices())
         if (only.empty() || (only == "emulated") == (device == emulated_device()))
-            forms.push_back({Isa::baseline, Dtype::f32, device});
-    if (forms.empty()) FAIL("there is no device for NNLUA_TEST_DEVICES=" << only);
-    for (Variant variant : forms)
+            variants.push_back({device->target, Dtype::f32, device});
+    if (variants.empty()) FAIL("no device for NNLUA_TEST_DEVICES=" << only);
+    for (Variant variant : variants)
         for (Dtype dtype : dtypes) {
             variant.dtype = dtype;
-            INFO(variant.name() << ", " << dtype_name(dtype));
+            INFO(variant.target->name << ", " << dtype_name(dtype));
             f(variant);
         }
 }
 
-// Calls a CUDA kernel; what it finds wrong with its data becomes a message, as the engine makes it.
+// Calls a CUDA kernel. Its fault becomes a message, as in the engine.
 inline std::string call_on_device(const Variant& variant, KernelFn fn, void* const* operands,
                                   const void* params) {
     const CudaDevice& device = *variant.cuda;
@@ -172,8 +166,8 @@ inline std::string call_on_device(const Variant& variant, KernelFn fn, void* con
     return text;
 }
 
-// The tiles of a call in a device's memory, aligned to 256 bytes but for `displaced` elements. One
-// tile given twice is there once.
+// Copies of a call's tiles in the memory of a device, `displaced` elements after an address aligned
+// to 256 bytes. A tile given twice has one copy.
 class Mirror {
 public:
     Mirror(const CudaDevice& device, const std::vector<Tile*>& tiles, size_t displaced)
@@ -212,17 +206,17 @@ private:
     std::vector<void*> memory_, data_;
 };
 
-// Runs a kernel and returns its failure message, "" when it succeeded. Operands are in declaration
-// order, nullptr where absent; one tile given twice is an operation in place.
+// Runs a kernel and returns its error message, or "". Operands are in the order of the declaration,
+// nullptr if absent; a tile given twice is an operation in place.
 template <class P>
 std::string run(const Variant& variant, const std::string& name, const P& params,
                 std::vector<Tile*> operands) {
     const Kernel* kernel = find_kernel(name);
-    if (!kernel) FAIL("there is no kernel " << name);
+    if (!kernel) FAIL("unknown kernel " << name);
     if (sizeof(P) != kernel->params_size || operands.size() != kernel->operands.size())
         FAIL(name << " is called with the wrong parameters or number of operands");
-    const KernelFn fn = variant.of(*kernel);
-    if (!fn) FAIL(name << " has no variant for " << variant.name());
+    const KernelFn fn = kernel->on(*variant.target);
+    if (!fn) FAIL(name << " is not implemented for " << variant.target->name);
 
     std::vector<void*> pointers;
     std::vector<std::vector<uint8_t>> before;
@@ -252,8 +246,7 @@ std::string run(const Variant& variant, const std::string& name, const P& params
     return error;
 }
 
-// |got - want| <= tolerance (scale + |want|) everywhere, equal infinities, NaN exactly where NaN is
-// wanted.
+// |got - want| <= tolerance (scale + |want|), infinities equal, NaN where NaN is wanted.
 inline void check_close(const std::string& what, const Values& got, const Values& want,
                         double tolerance, double scale = 1) {
     INFO(what << ", tolerance " << tolerance);
@@ -276,7 +269,7 @@ inline void check_close(const std::string& what, const Tile& got, const Values& 
     check_close(what, got.values(), want, tolerance, scale);
 }
 
-// Random numbers that are the same on every machine.
+// Random numbers, the same on every machine.
 class Random {
 public:
     explicit Random(uint64_t seed) : engine_(seed) {}

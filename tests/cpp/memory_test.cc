@@ -228,7 +228,7 @@ TEST_CASE("a tensor takes no memory before it is written and none after it is de
     CHECK(arena_info().cached == 0);
 }
 
-TEST_CASE("recording takes no memory and ignores the budget; running does not") {
+TEST_CASE("recording takes no memory and ignores the budget, unlike running") {
     const Session session;
     const Tensor x = scalar_of(2);
     set_budget(1'000'000);

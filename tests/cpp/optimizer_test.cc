@@ -1,5 +1,4 @@
-// AdamW and SGD against PyTorch's update rules written out in double, over several steps; the sum
-// of squares.
+// AdamW and SGD against PyTorch's update rules in double, over several steps; sums of squares.
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;
@@ -9,7 +8,7 @@ namespace {
 
 const size_t sizes[] = {1, 3, 17, 64, 65, 1000};
 
-// torch.optim.AdamW (single tensor), then clip_grad_norm_'s factor in front.
+// torch.optim.AdamW (single tensor), with clip_grad_norm_'s factor.
 struct ReferenceAdamW {
     Values param, m, v;
     void step(const nn_adamw_params& p, const Values& grad, double clip) {
@@ -59,8 +58,8 @@ TEST_CASE("adamw follows PyTorch over several steps, with clipping and any gradi
 }
 
 TEST_CASE("adamw with a float32 master moves a bf16 parameter by steps smaller than its rounding") {
-    for (int isa = 0; isa <= int(machine_isa()); ++isa) {
-        const Variant v{Isa(isa), Dtype::bf16};
+    for (const Target* target : usable_targets(Device::cpu)) {
+        const Variant v{target, Dtype::bf16};
         const size_t n = 65;
         nn_adamw_params p = adamw_params(n, Dtype::bf16);
         p.lr = 1e-4;
@@ -85,7 +84,7 @@ nn_random_params noise_of(int64_t row, int64_t col, int64_t rows, int64_t cols, 
     return {7, 3, 2, {rows, cols}, {row, col}, {wide, wide}, 0, 0};
 }
 
-// Decays a bf16 parameter by a factor, stochastically rounded: no gradient, no moments.
+// Multiplies a bf16 parameter by a factor, with stochastic rounding: no gradient, no moments.
 Values decayed(const Variant& v, const Values& values, double decay,
                const nn_random_params& noise) {
     const size_t n = values.size();
@@ -100,7 +99,7 @@ Values decayed(const Variant& v, const Values& values, double decay,
 
 }  // namespace
 
-TEST_CASE("a bf16 parameter rounded by chance is one of its neighbours, and exact in the mean") {
+TEST_CASE("stochastic rounding gives one of the neighbours, and is exact on average") {
     constexpr int64_t side = 300;
     constexpr size_t n = side * side;
     const double below = 0.99609375, above = 1, exact = double(float(0.999));
@@ -118,7 +117,7 @@ TEST_CASE("a bf16 parameter rounded by chance is one of its neighbours, and exac
         {Dtype::bf16});
 }
 
-TEST_CASE("rounding by chance depends on the element of the tensor, not on how it is cut") {
+TEST_CASE("stochastic rounding does not depend on the tiling") {
     constexpr int64_t wide = 23, cut = 9;
     Random random(5);
     const Values values = random.values(size_t(wide * wide));
@@ -128,20 +127,20 @@ TEST_CASE("rounding by chance depends on the element of the tensor, not on how i
             for (int64_t row : {int64_t(0), cut})
                 for (int64_t col : {int64_t(0), cut}) {
                     const int64_t rows = row ? wide - cut : cut, cols = col ? wide - cut : cut;
-                    Values part, want;
+                    Values tile, want;
                     for (int64_t i = 0; i < rows; ++i)
                         for (int64_t j = 0; j < cols; ++j) {
                             const size_t at = size_t((row + i) * wide + col + j);
-                            part.push_back(values[at]);
+                            tile.push_back(values[at]);
                             want.push_back(whole[at]);
                         }
-                    CHECK(decayed(v, part, 0.997, noise_of(row, col, rows, cols, wide)) == want);
+                    CHECK(decayed(v, tile, 0.997, noise_of(row, col, rows, cols, wide)) == want);
                 }
         },
         {Dtype::bf16});
 }
 
-TEST_CASE("rounding by chance leaves infinities, NaN and what bf16 holds exactly") {
+TEST_CASE("stochastic rounding keeps infinities, NaN and exact values") {
     const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
     const Values values = {inf, -inf, nan, 0, 1.5, -3.390625};
     each_variant(
@@ -151,7 +150,7 @@ TEST_CASE("rounding by chance leaves infinities, NaN and what bf16 holds exactly
         {Dtype::bf16});
 }
 
-TEST_CASE("a non-finite gradient norm leaves everything as it is when asked, else poisons") {
+TEST_CASE("a non-finite gradient norm gives NaN, or changes nothing with skip_nonfinite") {
     each_variant([&](const Variant& v) {
         for (double norm_value : {double(INFINITY), double(NAN)}) {
             nn_adamw_params p = adamw_params(3, v.dtype);
@@ -224,7 +223,7 @@ TEST_CASE("sumsq adds squares over tiles and does not overflow or lose small ter
 }
 
 TEST_CASE("sumsq of 2^24 equal floats is exact to 1e-12") {
-    const Variant v{machine_isa(), Dtype::f32};
+    const Variant v{&cpu_target(), Dtype::f32};
     const size_t n = size_t(1) << 24;
     Tile acc = Tile::poisoned(Dtype::f64, 1), x = v.tile(Values(n, 0.1));
     run(v, "sumsq", nn_sumsq_params{int64_t(n), 1}, {&acc, &x});

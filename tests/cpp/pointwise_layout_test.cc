@@ -1,5 +1,5 @@
-// Tests of how pointwise kernels read their operands (broadcasting, strides, scalars, bool
-// conditions), of their behaviour at the ends of the number line, and of their accuracy in float.
+// How pointwise kernels read operands (broadcasting, strides, scalars, bool conditions), their
+// results for NaN, infinities and large numbers, and their accuracy in float.
 #include <functional>
 
 #include "tests/cpp/kernel_test.h"
@@ -19,8 +19,8 @@ nn_pointwise_params shape(const std::vector<int64_t>& extents) {
     return p;
 }
 
-// Gives operand k of p a layout: broadcast along some axes, the others in some order. Returns how
-// many elements it has.
+// Gives operand k of p a random layout: broadcast along some axes, the others in any order. Returns
+// its number of elements.
 size_t random_layout(nn_pointwise_params& p, int k, Random& random) {
     std::vector<int64_t> order;
     for (int64_t d = 0; d < p.ndim; ++d) order.insert(order.begin() + random.integer(0, d), d);
@@ -82,8 +82,7 @@ TEST_CASE("pointwise operands may be broadcast, permuted or scalars in any combi
         {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::i32, Dtype::i64, Dtype::u8});
 }
 
-TEST_CASE(
-    "rows and columns broadcast over tiles longer than a block, and over no elements at all") {
+TEST_CASE("rows and columns broadcast over long tiles and over empty tiles") {
     each_variant([](const Variant& v) {
         Random random(5);
         nn_pointwise_params p = shape({7, 2500});
@@ -136,13 +135,13 @@ TEST_CASE("backward kernels take scalars and broadcast operands") {
     });
 }
 
-TEST_CASE("a pointwise kernel says what is wrong with its call") {
-    const Variant f32{machine_isa(), Dtype::f32}, i64{machine_isa(), Dtype::i64};
+TEST_CASE("a pointwise kernel reports a wrong call") {
+    const Variant f32{&cpu_target(), Dtype::f32}, i64{&cpu_target(), Dtype::i64};
     Tile x = f32.tile({1, 2}), y = f32.output(2), n = i64.tile({1, 2}), m = i64.output(2);
     nn_pointwise_params p = shape({2});
     p.stride[0][0] = p.stride[1][0] = 1;
     CHECK(run(f32, "add", p, {&y, &x, nullptr}) ==
-          "operand 2 is missing and no scalar stands for it");
+          "operand 2 is missing and no scalar replaces it");
     CHECK(run(i64, "exp", p, {&m, &n}) == "takes f32, f64 or bf16, not i64");
 }
 
@@ -157,7 +156,7 @@ Values values_of(const Variant& v, const std::string& name, const Values& a, con
     return y.values();
 }
 
-TEST_CASE("pointwise ops keep NaN and reach their limits without overflow") {
+TEST_CASE("pointwise ops keep NaN and have the right limits") {
     const Values x = {nan, inf, -inf, 100, -100, 0};
     struct Row {
         const char* name;
@@ -240,9 +239,9 @@ TEST_CASE("float functions are within a few units in the last place over their w
         {"gelu", gelu, -2, 100, 10},
         {"gelu", gelu, -9, -2, 300},  // the argument's rounding, times an argument of up to 60
     };
-    for (int isa = 0; isa <= int(machine_isa()); ++isa) {
-        const Variant v{Isa(isa), Dtype::f32};
-        INFO(isa_name(v.isa));
+    for (const Target* target : usable_targets(Device::cpu)) {
+        const Variant v{target, Dtype::f32};
+        INFO(target->name);
         Random random(7);
         for (const Row& row : rows) {
             const Tile x = v.tile(random.values(20000, row.lo, row.hi));

@@ -1,7 +1,6 @@
-// Tests of the ops of kernels/pointwise.inc. The oracle is the table below, written from the
-// definitions and computed in double by the C library; an op without a row there fails the first
-// test. Derivatives are held against central differences of the table, so neither test trusts the
-// kernels.
+// The ops of kernels/pointwise.inc against the table below, which computes their definitions in
+// double by the C library, and derivatives against central differences of the table. An op without
+// a row in the table fails the first test.
 #include <functional>
 #include <map>
 
@@ -125,7 +124,7 @@ Values apply(const Function& f, const Tile& a, const Tile& b) {
     return out;
 }
 
-// A few roundings: of the result and of intermediate ones.
+// A few roundings, of the result and of intermediate results.
 double tolerance(Dtype dtype) {
     return dtype == Dtype::bf16 ? 0.004 : dtype == Dtype::f32 ? 1e-6 : 1e-14;
 }
@@ -184,7 +183,7 @@ Values integers(const Variant& v, const std::string& name, const Values& a, cons
     return y.values();
 }
 
-TEST_CASE("integer arithmetic wraps, and its awkward cases have a value") {
+TEST_CASE("integer arithmetic wraps, and special cases have a value") {
     each_variant(
         [](const Variant& v) {
             CHECK(integers(v, "add", {2147483647}, {1}) == Values{-2147483648.0});
@@ -238,7 +237,7 @@ TEST_CASE("pointwise derivatives equal central differences") {
                 da[i] = dy[i] * (f(a[i] + h, b[i]) - f(a[i] - h, b[i])) / (2 * h);
                 db[i] = dy[i] * (f(a[i], b[i] + h) - f(a[i], b[i] - h)) / (2 * h);
             }
-            // y is stored rounded, which 1 - y^2 and the like feel.
+            // The rounding of y matters in terms such as 1 - y^2.
             const double tol = v.dtype == Dtype::bf16 ? 0.02 : v.dtype == Dtype::f32 ? 2e-6 : 1e-8;
             const std::string name = e.name + "_backward";
             if (e.form == unary) {
@@ -253,8 +252,7 @@ TEST_CASE("pointwise derivatives equal central differences") {
     });
 }
 
-TEST_CASE(
-    "relu and abs have the right slope on both sides of their kink, and maximum shares a tie") {
+TEST_CASE("relu and abs have the right slope at their kink, and maximum shares a tie") {
     each_variant([](const Variant& v) {
         Tile dy = v.tile({1, 1, 1, 1}), x = v.tile({-2, 0, 3, 1}), y = v.tile({0, 0, 3, 1}),
              dx = v.output(4);

@@ -1,7 +1,7 @@
 // Running a program: results equal to eager execution in every bit, scalars and randomness that
 // change from run to run, errors that leave it usable, and runs in flight.
 #include "engine/graph/sink.h"
-#include "engine/runtime/stats.h"
+#include "engine/runtime/submit.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {

@@ -55,7 +55,7 @@ TEST_CASE("devices can be chosen before the first task, and again after a shutdo
     CHECK(scheduler_in_use() == "eager");
 }
 
-TEST_CASE("the start refuses more GPUs than the machine has; zero GPUs are always valid") {
+TEST_CASE("the start refuses more GPUs than the machine has, and zero GPUs are always valid") {
     {
         const Session session(1);
         configure({{1, 1000}, ""});

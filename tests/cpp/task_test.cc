@@ -10,15 +10,14 @@ namespace {
 void fail_with_number(const KernelCall& call) {
     call.fail("%g is a bad number", call.get<note_params>().value);
 }
-const KernelRegistrar fail_kernel("test_fail", Isa::baseline, "y:rw", "note_params",
-                                  sizeof(note_params), fail_with_number);
-const KernelRegistrar throw_kernel("test_throw", Isa::baseline, "y:rw", "empty_params",
-                                   sizeof(empty_params),
-                                   [](const KernelCall&) { throw Error("thrown by a kernel"); });
+const TestKernel fail_kernel("test_fail", "y:rw", "note_params", sizeof(note_params),
+                             fail_with_number);
+const TestKernel throw_kernel("test_throw", "y:rw", "empty_params", sizeof(empty_params),
+                              [](const KernelCall&) { throw Error("thrown by a kernel"); });
 
 // Overwrites a tile without touching its memory, after `after`.
-const KernelRegistrar claim_kernel("test_claim", Isa::baseline, "y:w after:r?", "empty_params",
-                                   sizeof(empty_params), [](const KernelCall&) {});
+const TestKernel claim_kernel("test_claim", "y:w after:r?", "empty_params", sizeof(empty_params),
+                              [](const KernelCall&) {});
 
 constexpr int64_t large = int64_t(16) << 20;  // bytes of a tile
 constexpr int most_in_flight = 256 / 16 + 1;  // the last one starts at the limit

@@ -1,5 +1,4 @@
-// Threads that help with one loop: every index is computed once, whoever computes it; and programs
-// whose tasks are helped give what they give alone.
+// Threads that share a loop compute every index once; programs with shared tasks are deterministic.
 #include "kernels/team.h"
 
 #include <atomic>
@@ -32,11 +31,11 @@ private:
 
 struct Seen {
     std::vector<std::atomic<int>> times;
-    std::atomic<int> parts{0};
+    std::atomic<int> chunks{0};
     explicit Seen(int64_t length) : times(size_t(length)) {}
     static void body(void* context, int64_t begin, int64_t end) {
         Seen& seen = *static_cast<Seen*>(context);
-        ++seen.parts;
+        ++seen.chunks;
         for (int64_t i = begin; i < end; ++i) ++seen.times.at(size_t(i));
     }
     bool once() const {
@@ -48,34 +47,34 @@ struct Seen {
 
 }  // namespace
 
-TEST_CASE("a loop that nobody helps with is one part") {
+TEST_CASE("a loop without helpers is one chunk") {
     for (int64_t length : {1, 2, 1000}) {
         Seen seen(length);
-        team::split(length, Seen::body, &seen);
+        team::parallel_for(length, Seen::body, &seen);
         CHECK(seen.once());
-        CHECK(seen.parts == 1);
+        CHECK(seen.chunks == 1);
     }
 }
 
-TEST_CASE("every index of a loop is computed once, whoever helps") {
+TEST_CASE("every index of a loop is computed once, with any number of helpers") {
     for (int helpers : {1, 3}) {
         const Helpers others(helpers);
         for (int round = 0; round < 3000; ++round) {
             Seen seen(1 + round % 100);
-            team::split(1 + round % 100, Seen::body, &seen);
+            team::parallel_for(1 + round % 100, Seen::body, &seen);
             INFO("round " << round << " with " << helpers);
             REQUIRE(seen.once());
         }
     }
 }
 
-TEST_CASE("two loops at the same time do not meet") {
+TEST_CASE("two loops at the same time do not interfere") {
     const Helpers others(2);
     std::atomic<int> wrong{0};
     const auto loops = [&] {
         for (int round = 0; round < 2000; ++round) {
             Seen seen(64);
-            team::split(64, Seen::body, &seen);
+            team::parallel_for(64, Seen::body, &seen);
             wrong += !seen.once();
         }
     };
@@ -85,16 +84,16 @@ TEST_CASE("two loops at the same time do not meet") {
     CHECK(wrong == 0);
 }
 
-TEST_CASE("memory that a part did not find is missed by who split the loop") {
+TEST_CASE("the caller of a loop gets the bad_alloc of any chunk") {
     const Helpers others(1);
     const auto body = [](void*, int64_t begin, int64_t) {
         if (begin == 0) throw std::bad_alloc();
     };
     for (int round = 0; round < 100; ++round)
-        CHECK_THROWS_AS(team::split(50, body, nullptr), std::bad_alloc);
+        CHECK_THROWS_AS(team::parallel_for(50, body, nullptr), std::bad_alloc);
 }
 
-TEST_CASE("a program of products of few rows gives the bits of eager ops, run after run") {
+TEST_CASE("a program of products of few rows gives the same bits as eager ops, run after run") {
     const Session session;
     const int64_t width = 256;
     const auto random = [](const Dims& shape) {

@@ -1,7 +1,7 @@
-// A stand-in for libcuda.so.1 on machines without a driver, for plans.cc alone: cuDNN, which
-// compiles its kernels for a GPU that is only described, wants to load them before it calls a plan
-// finished. It holds what cuDNN 9 asks a driver for; whatever is loaded is taken for good.
-#define ANSWERS_YES(name) \
+// A stand-in for libcuda.so.1 on machines without a driver, for plans.cc. cuDNN 9 compiles kernels for a
+// described GPU, but loads them before it finalizes a plan. These are the functions it calls; all
+// succeed.
+#define SUCCEEDS(name) \
     int name(void) { return 0; }
 
 int cuLibraryLoadData(void** library) {
@@ -22,29 +22,29 @@ int cuDriverGetVersion(int* version) {
 }
 int cuGetErrorString(int status, const char** text) {
     (void)status;
-    *text = "there is no driver";
+    *text = "no driver";
     return 0;
 }
 int cuGetErrorName(int status, const char** text) { return cuGetErrorString(status, text); }
 
-ANSWERS_YES(cuLibraryUnload)
-ANSWERS_YES(cuLibraryLoadFromFile)
-ANSWERS_YES(cuKernelSetAttribute)
-ANSWERS_YES(cuKernelGetAttribute)
-ANSWERS_YES(cuFuncSetAttribute)
-ANSWERS_YES(cuFuncGetAttribute)
-ANSWERS_YES(cuCtxGetCurrent)
-ANSWERS_YES(cuCtxGetLimit)
-ANSWERS_YES(cuCtxPopCurrent)
-ANSWERS_YES(cuCtxPushCurrent)
-ANSWERS_YES(cuStreamGetCtx)
-ANSWERS_YES(cuLinkCreate)
-ANSWERS_YES(cuLinkAddData)
-ANSWERS_YES(cuLinkComplete)
-ANSWERS_YES(cuLinkDestroy)
-ANSWERS_YES(cuLaunchKernel)
-ANSWERS_YES(cuLaunchKernelEx)
-ANSWERS_YES(cuLaunchCooperativeKernel)
-ANSWERS_YES(cuDeviceGetCount)
-ANSWERS_YES(cuDeviceGet)
-ANSWERS_YES(cuOccupancyMaxPotentialClusterSize)
+SUCCEEDS(cuLibraryUnload)
+SUCCEEDS(cuLibraryLoadFromFile)
+SUCCEEDS(cuKernelSetAttribute)
+SUCCEEDS(cuKernelGetAttribute)
+SUCCEEDS(cuFuncSetAttribute)
+SUCCEEDS(cuFuncGetAttribute)
+SUCCEEDS(cuCtxGetCurrent)
+SUCCEEDS(cuCtxGetLimit)
+SUCCEEDS(cuCtxPopCurrent)
+SUCCEEDS(cuCtxPushCurrent)
+SUCCEEDS(cuStreamGetCtx)
+SUCCEEDS(cuLinkCreate)
+SUCCEEDS(cuLinkAddData)
+SUCCEEDS(cuLinkComplete)
+SUCCEEDS(cuLinkDestroy)
+SUCCEEDS(cuLaunchKernel)
+SUCCEEDS(cuLaunchKernelEx)
+SUCCEEDS(cuLaunchCooperativeKernel)
+SUCCEEDS(cuDeviceGetCount)
+SUCCEEDS(cuDeviceGet)
+SUCCEEDS(cuOccupancyMaxPotentialClusterSize)

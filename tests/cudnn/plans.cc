@@ -1,7 +1,8 @@
-// Asks cuDNN, without a GPU, whether it would run our graphs of attention on an A100 and an H100,
-// and compiles its kernels for them: a line for each case, and exit status 1 where one is refused.
-//   cudnn_plans DRIVER      DRIVER: the stand-in for libcuda.so.1 made of driver.c
-// With "skipped: why" as its one line where there is no cuDNN, or a real driver.
+// Checks without a GPU that cuDNN supports our attention graphs on an A100 and an H100, and
+// compiles its kernels for them. Prints a line for each case; the exit status is 1 if one is not
+// supported.
+//   cudnn_plans DRIVER      DRIVER: the stand-in for libcuda.so.1, compiled from driver.c
+// Prints "skipped: why" if there is no cuDNN, or a real driver.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -14,8 +15,9 @@ namespace {
 
 using namespace nn::cuda;
 
-// What cuDNN 9.8 and later read of a GPU (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). The numbers
-// are those of NVIDIA's A100 and H100 SXM (CUDA C++ Programming Guide, compute capabilities).
+// The properties of a GPU that cuDNN 9.8 and later need
+// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), for NVIDIA's A100 and H100 SXM (CUDA C++ Programming
+// Guide, compute capabilities).
 struct Device {
     const char* name;
     int version, multiprocessors, shared_memory, blocks, l2_bytes, clock_khz, memory_khz;
@@ -52,32 +54,31 @@ Descriptor describe(const Device& d) {
                               int64_t(json.size()), json.data()),
                   "");
     failure.check(cudnn().finalize(raw), "");
-    if (failure.status != CUDNN_STATUS_SUCCESS) throw std::runtime_error(failure.words);
+    if (failure.status != CUDNN_STATUS_SUCCESS) throw std::runtime_error(failure.message);
     return device;
 }
 
 struct Size {
     int64_t batch, heads, kv_heads, head_dim, len;
 };
-// GPT-2 124M and 1.5B, heads of 128, grouped heads, some heads of a row, and lengths that no block
-// divides.
+// GPT-2 124M and 1.5B, heads of 128, grouped heads, and lengths that are no multiple of a block.
 const Size sizes[] = {{16, 12, 12, 64, 1024}, {8, 25, 25, 64, 1024}, {4, 16, 16, 128, 2048},
                       {2, 32, 8, 128, 1024},  {1, 6, 6, 64, 1000},   {3, 4, 2, 64, 70},
                       {2, 2, 2, 64, 2}};
 
 bool try_case(const Device& d, const Descriptor& device, const AttentionCase& c) {
     CudnnFailure failure;
-    const CudnnPlan plan = attention_plan(c, nullptr, device.get(), failure);
+    const ExecutionPlan plan = attention_plan(c, nullptr, device.get(), failure);
     std::printf("%s (%lld,%lld) %lld/%lld heads of %lld%s %s: ", d.name, (long long)c.batch,
                 (long long)c.len, (long long)c.heads, (long long)c.kv_heads, (long long)c.head_dim,
                 c.causal ? "" : " not causal",
-                !c.backward   ? "forward"
-                : c.same_bits ? "backward, the same bits"
-                              : "backward");
+                !c.backward       ? "forward"
+                : c.deterministic ? "backward, deterministic"
+                                  : "backward");
     if (plan.plan)
         std::printf("ok, %lld bytes\n", (long long)plan.workspace_bytes);
     else
-        std::printf("refused by %s: %s\n", failure.call, failure.words.c_str());
+        std::printf("not supported: %s: %s\n", failure.call, failure.message.c_str());
     return bool(plan.plan);
 }
 
@@ -88,7 +89,7 @@ bool try_size(const Device& d, const Descriptor& device, const Size& s, bool cau
     bool good = try_case(d, device, c);
     c.backward = true;
     good = try_case(d, device, c) && good;
-    c.same_bits = true;
+    c.deterministic = true;
     return try_case(d, device, c) && good;
 }
 
@@ -99,7 +100,7 @@ int main(int count, char** arguments) {
         (void)real;
         return std::puts("skipped: a driver is installed"), 0;
     }
-    // From here on this is what a dlopen of libcuda.so.1 finds.
+    // Later calls of dlopen find this as libcuda.so.1.
     if (count != 2 || !dlopen(arguments[1], RTLD_NOW | RTLD_GLOBAL))
         return std::printf("the stand-in for the driver cannot be loaded: %s\n", dlerror()), 1;
     try {

@@ -1,6 +1,6 @@
-// cuBLASLt by plain loops, column-major as NVIDIA documents it, with its rules checked: sizes that
-// fit, leading dimensions and alignments as announced, and epilogues only where it has them. What
-// describes a product must please cuBLASLt itself too (blaslt_twin.h).
+// Emulates cuBLASLt by plain loops, column-major as NVIDIA documents it. Checks its rules: matching
+// sizes, leading dimensions, promised alignments, supported epilogues. If cuBLASLt is installed, it
+// checks the descriptors too (blaslt_twin.h).
 #include "kernels/cuda/blaslt.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ void store(void* data, cudaDataType_t type, int64_t i, double value) {
 }
 
 template <class T> cublasStatus_t made(const T& value, T** to) {
-    if (value.twin.refused()) return CUBLAS_STATUS_INVALID_VALUE;
+    if (value.twin.rejected()) return CUBLAS_STATUS_INVALID_VALUE;
     *to = new T(value);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -86,7 +86,7 @@ bool fits(const EmulatedDesc& desc, const EmulatedLayout& a, const EmulatedLayou
     return good;
 }
 
-// What cuBLASLt's documentation says of the epilogues used here.
+// The rules for epilogues in cuBLASLt's documentation.
 bool has_epilogue(const EmulatedDesc& desc, const EmulatedLayout& d) {
     if (desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return true;
     if (d.type == CUDA_R_64F) return false;
@@ -116,35 +116,18 @@ bool has_alignment(const void* p, uint64_t bytes) {
     return reinterpret_cast<uintptr_t>(p) % bytes == 0;
 }
 
-// The workspace is written to. Its ends stand for all of it, which takes too long.
-void lose_ends(void* workspace, size_t bytes) {
+// Overwrites the ends of the workspace; overwriting all of it takes too long.
+void overwrite_ends(void* workspace, size_t bytes) {
     const size_t end = std::min<size_t>(bytes, 4096);
     std::memset(workspace, 0xFF, end);
     std::memset(static_cast<char*>(workspace) + bytes - end, 0xFF, end);
 }
 
-nn::emulated::BlasLtApi make_api() {
-    return {cublasLtCreate,
-            cublasLtDestroy,
-            cublasLtGetStatusString,
-            cublasLtMatmul,
-            cublasLtMatmulAlgoGetHeuristic,
-            cublasLtMatmulDescCreate,
-            cublasLtMatmulDescDestroy,
-            cublasLtMatmulDescSetAttribute,
-            cublasLtMatrixLayoutCreate,
-            cublasLtMatrixLayoutDestroy,
-            cublasLtMatrixLayoutSetAttribute,
-            cublasLtMatmulPreferenceCreate,
-            cublasLtMatmulPreferenceDestroy,
-            cublasLtMatmulPreferenceSetAttribute,
-            "emulated"};
-}
-
 }  // namespace
 
 const nn::emulated::BlasLtApi& nn::emulated::blaslt() {
-    static const BlasLtApi api = make_api();
+#define NN_VALUE(name, function) function,
+    static const BlasLtApi api{NN_BLASLT(NN_VALUE) "emulated"};
     return api;
 }
 
@@ -220,7 +203,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// The algorithm remembers the alignments that it was chosen for.
+// The algorithm contains the alignments that it was chosen for.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -250,7 +233,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     if (!fits(*desc, *la, *lb, *lc) || !has_epilogue(*desc, *ld) ||
         ((desc->epilogue & (4 | 16)) && !desc->bias) || ((desc->epilogue & 128) && !desc->aux))
         return CUBLAS_STATUS_INVALID_VALUE;
-    lose_ends(workspace, workspace_bytes);
+    overwrite_ends(workspace, workspace_bytes);
     const double alpha_value = number(*desc, alpha), beta_value = number(*desc, beta);
     const int64_t k = desc->trans_a ? la->rows : la->cols;
     std::vector<double> row_sums(size_t(ld->rows));

@@ -32,7 +32,7 @@ template <class... Types, class... Values> LtTwin LtTwin::make(const char* kind,
     if (!library()) return twin;
     void* made = nullptr;
     const int status = function<int (*)(void**, Types...)>(kind, "Create")(&made, values...);
-    twin.refused_ = status != 0 || !made;
+    twin.rejected_ = status != 0 || !made;
     twin.made_ = {made, function<int (*)(void*)>(kind, "Destroy")};
     twin.set_ = function<Set>(kind, "SetAttribute");
     return twin;

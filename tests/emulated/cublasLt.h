@@ -1,5 +1,5 @@
-// What kernels/cuda/gemm.cu needs of cuBLASLt, for tests without a GPU. The numbers are NVIDIA's;
-// the functions are in tests/emulated/blaslt.cc.
+// The part of cuBLASLt that kernels/cuda/gemm.cu uses, for tests without a GPU. The numbers are
+// NVIDIA's; tests/emulated/blaslt.cc has the functions.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,8 @@
-// A CUDA device made of one CPU thread: what kernels/cuda needs of the CUDA runtime, so that g++
-// compiles the kernels and the tests run them on machines without a GPU. The threads of a block are
-// fibers that take turns at barriers and warp operations; blocks run one after the other. A barrier
-// that not every thread of the block (or lane of the warp) reaches ends the process with a message.
-// Threads take their turns forwards and backwards by turns, so that a missing barrier shows.
+// An emulated CUDA device on one CPU thread: the part of the CUDA runtime that kernels/cuda uses,
+// so that g++ compiles the kernels and tests run them without a GPU. The threads of a block are
+// fibers that switch at barriers and warp operations; blocks run one after another. A barrier that
+// not every thread of the block (or lane of the warp) reaches aborts with a message. Fibers run in
+// alternating order, forwards and backwards, to expose missing barriers.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -53,38 +53,31 @@ inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream
 
 namespace nn::test {
 
-// Kernels register here rather than as the CUDA variants of the engine's kernels.
-struct EmulatedRegistrar {
-    EmulatedRegistrar(const char* name, const char* operands, const char* params_type,
-                      size_t params_size, KernelFn fn);
-};
-KernelFn emulated_kernel(const std::string& name);  // nullptr where there is none
-
 // The scheduler of fibers, in emulate.cc.
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, void (*thread)(void*), void* context);
 void block_barrier();
 void warp_barrier();
-void* shared_memory();   // of the block: what the launch asked for
-uint64_t* warp_slots();  // one a lane, to exchange values through
+void* shared_memory();           // the block's dynamic shared memory
+uint64_t* exchange_registers();  // one per lane
 inline unsigned lane() { return threadIdx.x % 32; }
 
 template <class T> T exchange(T value, unsigned from) {
     static_assert(sizeof(T) <= 8);
-    uint64_t* slots = warp_slots();
-    std::memcpy(&slots[lane()], &value, sizeof(T));
+    uint64_t* registers = exchange_registers();
+    std::memcpy(&registers[lane()], &value, sizeof(T));
     warp_barrier();
-    std::memcpy(&value, &slots[from % 32], sizeof(T));
+    std::memcpy(&value, &registers[from % 32], sizeof(T));
     return value;
 }
 
-// x of all lanes combined as by exchanges with lane ^ 16, 8, 4, 2, 1.
+// Combines x of all lanes like exchanges with lane ^ 16, 8, 4, 2, 1.
 template <class T, class Op> T butterfly(T x, Op op) {
     static_assert(sizeof(T) <= 8);
-    uint64_t* slots = warp_slots();
-    std::memcpy(&slots[lane()], &x, sizeof(T));
+    uint64_t* registers = exchange_registers();
+    std::memcpy(&registers[lane()], &x, sizeof(T));
     warp_barrier();
     T values[32], next[32];
-    for (unsigned i = 0; i < 32; ++i) std::memcpy(&values[i], &slots[i], sizeof(T));
+    for (unsigned i = 0; i < 32; ++i) std::memcpy(&values[i], &registers[i], sizeof(T));
     for (unsigned step = 16; step; step /= 2) {
         for (unsigned i = 0; i < 32; ++i) next[i] = op(values[i], values[i ^ step]);
         std::memcpy(values, next, sizeof values);
@@ -92,17 +85,16 @@ template <class T, class Op> T butterfly(T x, Op op) {
     return values[lane()];
 }
 
-// Tensor cores, as the PTX ISA describes mma.m16n8k16 and ldmatrix.x4 for bf16.
+// Tensor cores: mma.m16n8k16 and ldmatrix.x4 for bf16, as in the PTX ISA.
 void emulated_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 void emulated_ldmatrix(uint32_t (&r)[4], const void* row, bool transposed);
 
-// cp.async of 16 bytes, or of zeros: what is copied is there after the wait and not before.
+// cp.async of 16 bytes, or of zeros. The copy happens at the wait.
 void async_copy(void* to, const void* from, bool valid);
 void async_commit();
 void async_wait(unsigned pending);
 
 }  // namespace nn::test
-#define NN_CUDA_REGISTRAR ::nn::test::EmulatedRegistrar
 
 template <class... P, size_t... i>
 void call_with(void (*kernel)(P...), void** arguments, std::index_sequence<i...>) {

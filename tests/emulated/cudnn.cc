@@ -1,7 +1,6 @@
-// cuDNN's backend interface by plain loops: a graph of operations is computed one after the other,
-// in double, on whatever dimensions and strides its tensors have. Rules are checked: nothing is set
-// after it is finished or used before, shapes fit, memory is aligned and given, and what lies in
-// the workspace is lost.
+// Emulates cuDNN's backend interface by plain loops in double, one operation of a graph after
+// another. Checks its rules: descriptors are set before and used after they are finalized, shapes
+// match, memory is given and aligned. Overwrites the workspace.
 #include "kernels/cuda/cudnn.h"
 
 #include <algorithm>
@@ -20,7 +19,7 @@ namespace {
 
 struct Emulated {
     cudnnBackendDescriptorType_t type;
-    bool finished = false;
+    bool finalized = false;
     std::map<int, std::vector<unsigned char>> attributes;
 
     bool has(int name) const { return attributes.count(name) > 0; }
@@ -33,7 +32,8 @@ struct Emulated {
     template <class T> T one(int name) const { return all<T>(name).at(0); }
     const Emulated& other(int name) const {
         const auto& found = *static_cast<const Emulated*>(one<void*>(name));
-        if (!found.finished) throw std::invalid_argument("a descriptor is used before its end");
+        if (!found.finalized)
+            throw std::invalid_argument("a descriptor is used before it is finalized");
         return found;
     }
 };
@@ -41,7 +41,7 @@ struct Emulated {
 int64_t executions = 0;
 char last_error[200] = "";
 
-// The largest length that this cuDNN has kernels for; memory of its own for each query of a head.
+// The longest sequence that is supported; bytes of workspace for each query of a head.
 constexpr int64_t longest = 200, bytes_per_row = 8 << 10;
 
 void need(bool good, const char* what) {
@@ -97,9 +97,8 @@ template <class F> void each(const View& v, F f) {
             for (i[2] = 0; i[2] < v.dim[2]; ++i[2])
                 for (i[3] = 0; i[3] < v.dim[3]; ++i[3]) f(i, n++);
 }
-// The place of i in the contiguous values of v, where axes of 1 are stretched, and several heads
-// may share one.
-int64_t place(const View& v, const Index& i, int64_t heads) {
+// The index of i in the contiguous values of v. Axes of 1 broadcast; several heads may share one.
+int64_t position(const View& v, const Index& i, int64_t heads) {
     const int64_t h = v.dim[1] == heads ? i[1] : i[1] / (heads / v.dim[1]);
     const auto at = [&](int axis, int64_t k) { return v.dim[size_t(axis)] == 1 ? 0 : k; };
     return ((at(0, i[0]) * v.dim[1] + at(1, h)) * v.dim[2] + at(2, i[2])) * v.dim[3] + at(3, i[3]);
@@ -138,7 +137,7 @@ public:
             case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: return pointwise(op);
             case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR: return reduce(op);
             case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR: return reshape(op);
-            default: need(false, "there is no such operation");
+            default: need(false, "unknown operation");
         }
     }
 
@@ -148,7 +147,7 @@ private:
     const Values& values(const View& v) {
         const auto known = values_.find(v.uid);
         if (known != values_.end()) return known->second;
-        need(!v.is_virtual && memory_.count(v.uid), "a tensor is read that nothing has made");
+        need(!v.is_virtual && memory_.count(v.uid), "a tensor is read before it is computed");
         const void* at = memory_[v.uid];
         need(v.by_value || reinterpret_cast<uintptr_t>(at) % 16 == 0, "16-byte alignment");
         Values& list = values_[v.uid];
@@ -173,7 +172,7 @@ private:
                     static_cast<float*>(at)[offset(v, i)] = float(list[size_t(n)]);
             });
         }
-        need(!values_.count(v.uid), "a tensor is made twice");
+        need(!values_.count(v.uid), "a tensor is computed twice");
         values_[v.uid] = std::move(list);
     }
 
@@ -183,12 +182,12 @@ private:
                    c = view_of(op.other(CUDNN_ATTR_OPERATION_MATMUL_CDESC));
         need(a.dim[3] == b.dim[2] && c.dim[2] == a.dim[2] && c.dim[3] == b.dim[3] &&
                  a.dim[1] % b.dim[1] == 0 && a.dim[1] == c.dim[1] && a.dim[0] == b.dim[0],
-             "the shapes of a product do not fit");
+             "the shapes of a product do not match");
         const Values &x = values(a), &y = values(b);
         Values z(size_t(c.count()));
         each(c, [&](const Index& i, int64_t n) {
-            const int64_t from = place(a, {i[0], i[1], i[2], 0}, c.dim[1]),
-                          to = place(b, {i[0], i[1], 0, i[3]}, c.dim[1]);
+            const int64_t from = position(a, {i[0], i[1], i[2], 0}, c.dim[1]),
+                          to = position(b, {i[0], i[1], 0, i[3]}, c.dim[1]);
             for (int64_t k = 0; k < a.dim[3]; ++k)
                 z[size_t(n)] += x[size_t(from + k)] * y[size_t(to + k * b.dim[3])];
         });
@@ -218,7 +217,7 @@ private:
             if (op.has(name)) views.push_back(view_of(op.other(name)));
         for (const View& v : views)
             for (size_t axis = 0; axis < 4; ++axis)
-                need(v.dim[axis] == y.dim[axis] || v.dim[axis] == 1, "a shape does not stretch");
+                need(v.dim[axis] == y.dim[axis] || v.dim[axis] == 1, "a shape does not broadcast");
         Values z(size_t(y.count()));
         if (mode == CUDNN_POINTWISE_GEN_INDEX) {
             const auto axis = size_t(how.one<int64_t>(CUDNN_ATTR_POINTWISE_AXIS));
@@ -230,13 +229,13 @@ private:
         each(y, [&](const Index& i, int64_t n) {
             double in[3] = {};
             for (size_t k = 0; k < views.size(); ++k)
-                in[k] = (*inputs[k])[size_t(place(views[k], i, views[k].dim[1]))];
+                in[k] = (*inputs[k])[size_t(position(views[k], i, views[k].dim[1]))];
             z[size_t(n)] = apply(mode, in[0], in[1], in[2]);
         });
         keep(y, std::move(z));
     }
 
-    // Over the columns, or over heads that share one.
+    // Over columns, or over heads that share one.
     void reduce(const Emulated& op) {
         const View x = view_of(op.other(CUDNN_ATTR_OPERATION_REDUCTION_XDESC)),
                    y = view_of(op.other(CUDNN_ATTR_OPERATION_REDUCTION_YDESC));
@@ -245,11 +244,11 @@ private:
                              CUDNN_REDUCE_TENSOR_MAX;
         need(x.dim[0] == y.dim[0] && x.dim[1] % y.dim[1] == 0 && x.dim[2] == y.dim[2] &&
                  (y.dim[3] == 1 || y.dim[3] == x.dim[3]),
-             "the shapes of a reduction do not fit");
+             "the shapes of a reduction do not match");
         const Values& in = values(x);
         Values z(size_t(y.count()), largest ? -INFINITY : 0.0);
         each(x, [&](const Index& i, int64_t n) {
-            double& to = z[size_t(place(y, i, x.dim[1]))];
+            double& to = z[size_t(position(y, i, x.dim[1]))];
             to = largest ? std::max(to, in[size_t(n)]) : to + in[size_t(n)];
         });
         keep(y, std::move(z));
@@ -259,11 +258,11 @@ private:
         const View x = view_of(op.other(CUDNN_ATTR_OPERATION_RESHAPE_XDESC)),
                    y = view_of(op.other(CUDNN_ATTR_OPERATION_RESHAPE_YDESC));
         need(x.dim[2] == y.dim[3] && x.dim[3] == y.dim[2] && x.dim[1] == y.dim[1],
-             "only the last two axes are exchanged here");
+             "only the last two axes may be exchanged");
         const Values& in = values(x);
         Values z(in.size());
         each(y, [&](const Index& i, int64_t n) {
-            z[size_t(n)] = in[size_t(place(x, {i[0], i[1], i[3], i[2]}, x.dim[1]))];
+            z[size_t(n)] = in[size_t(position(x, {i[0], i[1], i[3], i[2]}, x.dim[1]))];
         });
         keep(y, std::move(z));
     }
@@ -275,7 +274,7 @@ private:
 std::vector<void*> operations(const Emulated& graph) {
     return graph.all<void*>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
 }
-// The shape of the scores: of the first product.
+// The shape of the first product, which are the scores.
 std::vector<int64_t> scores_of(const Emulated& graph) {
     for (void* op : operations(graph)) {
         const auto& e = *static_cast<const Emulated*>(op);
@@ -298,19 +297,8 @@ int64_t workspace_of(const Emulated& plan) {
 int64_t nn::test::cudnn_executions() { return executions; }
 
 const nn::emulated::CudnnApi& nn::emulated::cudnn() {
-    static const CudnnApi api{cudnnCreate,
-                              cudnnDestroy,
-                              cudnnSetStream,
-                              cudnnGetErrorString,
-                              cudnnGetLastErrorString,
-                              cudnnBackendCreateDescriptor,
-                              cudnnBackendDestroyDescriptor,
-                              cudnnBackendFinalize,
-                              cudnnBackendSetAttribute,
-                              cudnnBackendGetAttribute,
-                              cudnnBackendExecute,
-                              91900,
-                              "emulated cuDNN"};
+#define NN_VALUE(name, function) function,
+    static const CudnnApi api{NN_CUDNN_API(NN_VALUE) 91900, "emulated cuDNN"};
     return api;
 }
 
@@ -344,10 +332,10 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t d) {
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t d) {
     return guarded([&] {
         auto& e = *static_cast<Emulated*>(d);
-        need(!e.finished, "it is finished twice");
+        need(!e.finalized, "a descriptor is finalized twice");
         if (e.type == CUDNN_BACKEND_TENSOR_DESCRIPTOR)
             need(view_of(e).dim.size() == 4 && view_of(e).stride.size() == 4, "4 axes are needed");
-        e.finished = true;
+        e.finalized = true;
     });
 }
 cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
@@ -355,7 +343,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, cudnnBackendA
                                        const void* values) {
     return guarded([&] {
         auto& e = *static_cast<Emulated*>(d);
-        need(!e.finished, "it is set after its end");
+        need(!e.finalized, "an attribute is set after finalize");
         const auto* bytes = static_cast<const unsigned char*>(values);
         e.attributes[name].assign(bytes, bytes + size_t(count) * size_of(type));
     });
@@ -365,13 +353,13 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t d, cudnnBackendA
                                        void* values) {
     return guarded([&] {
         const auto& e = *static_cast<const Emulated*>(d);
-        need(e.finished && wanted > 0, "it is asked before its end");
+        need(e.finalized && wanted > 0, "an attribute is read before finalize");
         *count = 1;
         if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
             *static_cast<int64_t*>(values) = workspace_of(e);
             return;
         }
-        need(name == CUDNN_ATTR_ENGINEHEUR_RESULTS, "there is no such attribute");
+        need(name == CUDNN_ATTR_ENGINEHEUR_RESULTS, "unknown attribute");
         const Emulated& graph = e.other(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
         if (scores_of(graph)[2] > longest) {
             *count = 0;
@@ -379,7 +367,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t d, cudnnBackendA
         }
         auto& suggestion = *static_cast<Emulated*>(*static_cast<void**>(values));
         suggestion.attributes = e.attributes;
-        suggestion.finished = true;
+        suggestion.finalized = true;
     });
 }
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
@@ -388,7 +376,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
         need(handle, "a handle is needed");
         const auto &p = *static_cast<const Emulated*>(plan),
                    &given = *static_cast<const Emulated*>(pack);
-        need(p.finished && given.finished, "it is run before its end");
+        need(p.finalized && given.finalized, "a plan is executed before finalize");
         std::memset(given.one<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE), 0xFF,
                     size_t(workspace_of(p)));
         Run run(given);

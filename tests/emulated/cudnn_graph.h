@@ -1,5 +1,5 @@
-// What kernels/cuda needs of cuDNN's backend interface, for tests without a GPU. The numbers are
-// NVIDIA's; the functions are in tests/emulated/cudnn.cc.
+// The part of cuDNN's backend interface that kernels/cuda uses, for tests without a GPU. The
+// numbers are NVIDIA's; tests/emulated/cudnn.cc has the functions.
 #pragma once
 #include <cstddef>
 #include <cstdint>

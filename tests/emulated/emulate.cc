@@ -1,11 +1,10 @@
-// The scheduler behind tests/emulated/cuda_runtime.h: fibers for the threads of a block.
+// The scheduler of tests/emulated/cuda_runtime.h: fibers for the threads of a block.
 #include <sys/mman.h>
 #include <ucontext.h>
 
 #include <algorithm>
 #include <csetjmp>
 #include <cstdio>
-#include <map>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -25,22 +24,23 @@ struct Copy {
     const void* from;
 };
 struct Fiber {
-    std::vector<std::vector<Copy>> copies;  // by group; the last group is open
+    std::vector<std::vector<Copy>> copies;  // by group; the last group is incomplete
     ucontext_t start;
     jmp_buf resume;
     bool started, done;
     dim3 index;
-    const Barrier* at;  // the barrier it waits at, in that barrier's generation
+    const Barrier* at;  // the barrier where it waits, in that barrier's generation
     unsigned generation;
     bool waits() const { return at && at->generation == generation; }
 };
 struct Warp {
     Barrier barrier;
-    uint64_t slots[2][32];  // by turns, so that one barrier an exchange is enough
-    uint32_t registers[2][32][6];
+    // Two sets in alternation, so that one barrier per exchange is enough.
+    uint64_t exchange[2][32];
+    uint32_t fragments[2][32][6];
 };
 
-struct Device {
+struct Emulator {
     std::vector<Fiber> fibers;
     std::vector<Warp> warps;
     std::vector<char*> stacks;
@@ -48,12 +48,12 @@ struct Device {
     Barrier barrier;
     jmp_buf scheduler;
     unsigned current = 0, threads = 0;
-    uint64_t events = 0;  // barriers passed and threads ended: without any, a turn is a deadlock
+    uint64_t events = 0;  // barriers passed and threads ended; a round without any is a deadlock
     bool backwards = false;
     void (*thread)(void*) = nullptr;
     void* context = nullptr;
 };
-Device device;
+Emulator device;
 
 void fiber_main() {
     device.thread(device.context);
@@ -77,8 +77,8 @@ void wait(Barrier& barrier, unsigned expected) {
     while (fiber.waits()) yield();
 }
 
-// Which of its two sets of slots a warp uses now: both are free again after two barriers.
-unsigned turn() { return device.warps[device.current / 32].barrier.generation % 2; }
+// The set of registers that a warp uses now; after two barriers it is free again.
+unsigned current_set() { return device.warps[device.current / 32].barrier.generation % 2; }
 
 __attribute__((noinline)) void resume(unsigned i) {
     Fiber& fiber = device.fibers[i];
@@ -90,7 +90,7 @@ __attribute__((noinline)) void resume(unsigned i) {
     setcontext(&fiber.start);
 }
 
-// Not inlined, like resume: both return twice.
+// Not inlined, like resume(): both return twice.
 __attribute__((noinline)) void prepare_fiber(unsigned i) {
     Fiber& fiber = device.fibers[i];
     getcontext(&fiber.start);
@@ -124,8 +124,7 @@ void run_block() {
         }
         if (device.events == before) {
             std::fprintf(stderr,
-                         "emulated CUDA: %u threads wait at a barrier that others never "
-                         "reach\n",
+                         "emulated CUDA: %u threads wait at a barrier that others never reach\n",
                          left);
             std::abort();
         }
@@ -133,17 +132,16 @@ void run_block() {
     }
 }
 
-std::map<std::string, KernelFn>& kernels() {
-    static std::map<std::string, KernelFn> map;
-    return map;
-}
+// Tests ask for it by name; the engine never chooses it.
+[[maybe_unused]] const Target& emulated =
+    add_target({"emulated", nn::Device::cuda, 0, [] { return false; }});
 
 }  // namespace
 
 void block_barrier() { wait(device.barrier, device.threads); }
 void warp_barrier() { wait(device.warps[device.current / 32].barrier, 32); }
 void* shared_memory() { return device.shared.data(); }
-uint64_t* warp_slots() { return device.warps[device.current / 32].slots[turn()]; }
+uint64_t* exchange_registers() { return device.warps[device.current / 32].exchange[current_set()]; }
 
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, void (*thread)(void*), void* context) {
     gridDim = grid, blockDim = block;
@@ -160,7 +158,7 @@ void run_grid(dim3 grid, dim3 block, size_t shared_bytes, void (*thread)(void*),
         for (unsigned y = 0; y < grid.y; ++y)
             for (unsigned x = 0; x < grid.x; ++x) {
                 blockIdx = {x, y, z};
-                device.shared.assign(shared_bytes + 16, 0xFF);  // NaN until it is written
+                device.shared.assign(shared_bytes + 16, 0xFF);  // NaN
                 run_block();
             }
 }
@@ -177,7 +175,7 @@ float element(uint32_t word, unsigned half) {
 
 void need_multiple_of_16(const void* address, const char* what) {
     if (reinterpret_cast<uintptr_t>(address) % 16 == 0) return;
-    std::fprintf(stderr, "emulated CUDA: %s at an address that is no multiple of 16\n", what);
+    std::fprintf(stderr, "emulated CUDA: %s at an address that is not a multiple of 16\n", what);
     std::abort();
 }
 
@@ -201,7 +199,7 @@ void async_wait(unsigned pending) {
 }
 
 void emulated_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    auto& registers = device.warps[device.current / 32].registers[turn()];
+    auto& registers = device.warps[device.current / 32].fragments[current_set()];
     const unsigned me = lane(), g = me / 4, t = me % 4;
     uint32_t* mine = registers[me];
     std::copy(a, a + 4, mine);
@@ -220,29 +218,19 @@ void emulated_mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b
 }
 
 void emulated_ldmatrix(uint32_t (&r)[4], const void* row, bool transposed) {
-    uint64_t* slots = warp_slots();
+    uint64_t* rows = exchange_registers();
     const unsigned me = lane(), g = me / 4, t = me % 4;
     need_multiple_of_16(row, "ldmatrix");
-    slots[me] = reinterpret_cast<uintptr_t>(row);
+    rows[me] = reinterpret_cast<uintptr_t>(row);
     warp_barrier();
     for (unsigned block = 0; block < 4; ++block) {
         uint16_t two[2];
         for (unsigned k = 0; k < 2; ++k) {
             const unsigned i = transposed ? 2 * t + k : g, j = transposed ? g : 2 * t + k;
-            two[k] = reinterpret_cast<const uint16_t*>(slots[8 * block + i])[j];
+            two[k] = reinterpret_cast<const uint16_t*>(rows[8 * block + i])[j];
         }
         r[block] = uint32_t(two[0]) | uint32_t(two[1]) << 16;
     }
-}
-
-EmulatedRegistrar::EmulatedRegistrar(const char* name, const char*, const char*, size_t,
-                                     KernelFn fn) {
-    kernels()[name] = fn;
-}
-
-KernelFn emulated_kernel(const std::string& name) {
-    const auto it = kernels().find(name);
-    return it == kernels().end() ? nullptr : it->second;
 }
 
 }  // namespace nn::test

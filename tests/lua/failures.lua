@@ -116,7 +116,7 @@ end)
 t.case("an injected failure of an unknown kernel is refused", function()
   local status, output = t.shell [[NNLUA_FAIL_KERNEL=gem:2 $NNLUA -e 'nn.ones(3):sum():item()']]
   t.same(status, 1)
-  t.check(output:find("NNLUA_FAIL_KERNEL is 'gem:2'; the name of a kernel", 1, true), output)
+  t.check(output:find("NNLUA_FAIL_KERNEL is 'gem:2'; give a kernel's name", 1, true), output)
 end)
 
 local hang = [[NNLUA_WATCHDOG=1.5 NNLUA_FAIL_KERNEL=%s NNLUA_CPUS=2 timeout 60 $NNLUA -e '

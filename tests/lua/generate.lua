@@ -161,7 +161,7 @@ t.case("a full cache, or one of another model, is refused", function()
   t.fails(function()
     nn.cache_write_(cache, nn.ones(1, 2, 18), start, {heads = 2})
     nn.sync()
-  end, "2 tokens from position 4 on do not fit a cache of 5")
+  end, "2 tokens from position 4 on do not fit into a cache of 5")
   t.fails(function() nn.cache_write_(cache, nn.ones(1, 1, 12), start, {heads = 2}) end,
           "qkv is (1,1,12); for this cache it must be (1, tokens, 18)")
 end)

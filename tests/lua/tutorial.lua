@@ -153,7 +153,7 @@ t.case("the C++ compiles", function()
       local name = folder .. "/" .. block.file:match "[^/]*$"
       files.write(name, block.code)
       local status, output = t.shell(
-        ("c++ -std=c++20 -fsyntax-only -DNN_ISA=baseline -I '%s' %s"):format(root, name))
+        ("c++ -std=c++20 -fsyntax-only -DNN_TARGET=baseline -I '%s' %s"):format(root, name))
       t.check(status == 0, output)
       count = count + 1
     end

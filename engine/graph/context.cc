@@ -1,11 +1,25 @@
-#include "engine/graph/scalars.h"
+#include "engine/graph/context.h"
 
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
 
 namespace nn {
 namespace {
+
+int32_t layer_at_work = 0;
+
+// Nodes of the map stay where they are, so names can be handed out as pointers.
+struct Layers {
+    std::vector<const char*> names{""};
+    std::unordered_map<std::string, int32_t> ids{{"", 0}};
+};
+Layers& layers() {
+    static auto* const instance = new Layers;
+    return *instance;
+}
 
 struct Scalar {
     double value;
@@ -30,6 +44,19 @@ void reuse_if_unused(int32_t scalar) {
 }
 
 }  // namespace
+
+int32_t layer_id(const std::string& name) {
+    const auto [it, is_new] = layers().ids.try_emplace(name, int32_t(layers().names.size()));
+    if (is_new) layers().names.push_back(it->first.c_str());
+    return it->second;
+}
+
+const char* current_layer() { return layers().names[size_t(layer_at_work)]; }
+
+int32_t set_layer(int32_t id) {
+    if (id < 0 || size_t(id) >= layers().names.size()) fail("there is no layer %d", id);
+    return std::exchange(layer_at_work, id);
+}
 
 int32_t new_scalar(double value) {
     if (!free_scalars.empty()) {
