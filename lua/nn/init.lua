@@ -13,38 +13,27 @@ require "nn.core.task"
 local nn, home = {}, {}      -- home: the file of each name
 for name, f in pairs(ops.functions) do nn[name], home[name] = f, "nn.core.op" end
 for file, names in pairs {
-  ["base.arguments"] = "options",
+  ["base.arguments"] = "options", ["base.capi"] = "fail",
   ["base.budget"] = "memory memory_budget reset_peak",
-  ["base.capi"] = "fail",
   ["base.engine"] = "seed random_state set_random_state devices workers place matmul_precision"
     .. " attention_backend tiles sync interrupted clear_interrupt defer_interrupts version is_tty"
     .. " now",
-  ["core.accumulate"] = "accumulate",
-  ["core.compile"] = "compile plan",
+  ["core.accumulate"] = "accumulate", ["core.compile"] = "compile plan",
   ["core.creation"] = "zeros ones rand randn arange zeros_like ones_like tensor from_host",
   ["core.layers"] = "training Linear LayerNorm Embedding Dropout Sequential",
-  ["core.methods"] = "masked_fill stack mse",
-  ["core.module"] = "module is_module parameter list",
-  ["core.optim"] = "AdamW SGD",
-  ["core.scalar"] = "scalar",
+  ["core.methods"] = "masked_fill stack mse", ["core.module"] = "module is_module parameter list",
+  ["core.optim"] = "AdamW SGD", ["core.scalar"] = "scalar",
   ["core.tape"] = "no_grad grad grad_enabled gradient_rule custom",
-  ["core.task"] = "task kernels ops",
-  ["core.tensor"] = "is_tensor Tensor scope",
+  ["core.task"] = "task kernels ops", ["core.tensor"] = "is_tensor Tensor scope",
   ["data.loader"] = "data data_fields",
-  ["io.config"] = "config field",
-  ["io.safetensors"] = "load_safetensors save_safetensors",
+  ["io.config"] = "config field", ["io.safetensors"] = "load_safetensors save_safetensors",
   ["measure.profile"] = "profile trace sgemm_gflops",
   ["models.checkpoint"] = "open_checkpoint save_checkpoint",
-  ["models.generate"] = "generate evaluate",
-  ["models.hugging_face"] = "load_hf save_hf",
-  ["models.load"] = "load_model",
-  ["plan.step"] = "plan_step",
-  ["text.bpe_train"] = "train_tokenizer",
-  ["text.tokenizer"] = "tokenizer",
+  ["models.generate"] = "generate evaluate", ["models.hugging_face"] = "load_hf save_hf",
+  ["models.load"] = "load_model", ["plan.step"] = "plan_step",
+  ["text.bpe_train"] = "train_tokenizer", ["text.tokenizer"] = "tokenizer",
   ["text.vocabulary"] = "vocabulary",
-  ["train.run"] = "run",
-  ["train.schedule"] = "schedule schedules",
-  ["train.settings"] = "run_fields",
+  ["train.run"] = "run", ["train.schedule"] = "schedule schedules", ["train.settings"] = "run_fields",
 } do
   -- A name that an op has too is the library's.
   for name in names:gmatch "%S+" do nn[name], home[name] = nil, "nn." .. file end

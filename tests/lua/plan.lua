@@ -4,6 +4,7 @@
 local nn = require "nn"
 local t = require "nn.test"
 local run_plan = require "nn.plan.training"
+local step_plan = require "nn.plan.step"
 local GPT2 = require "models.gpt2"
 
 local function builder(c, accum)
@@ -101,7 +102,7 @@ end)
 t.case("the largest batch fits and the next one does not", function()
   for _, there in ipairs {20e6, 60e6, 200e6} do
     local function needs(batch) return run_plan.step(builder(small), batch, 64).peak end
-    local batch, bytes = run_plan.largest_batch(needs, 12, there, 60)
+    local batch, bytes = step_plan.largest_batch(needs, 12, there, 60)
     t.same(needs(batch), bytes)
     t.check(bytes <= there and needs(batch + 1) > there, batch)
   end
@@ -114,11 +115,11 @@ t.case("the search needs few plans, and detects that no batch fits", function()
   end
   for _, batch in ipairs {1, 7, 1000, 123456} do
     calls = 0
-    t.same(run_plan.largest_batch(line(1000, 8), 12, 1000 + 8 * batch, 60), batch)
+    t.same(step_plan.largest_batch(line(1000, 8), 12, 1000 + 8 * batch, 60), batch)
     t.check(calls <= 12, calls)
   end
-  t.same({run_plan.largest_batch(line(1000, 8), 12, 1007, 60)}, {0, 0})
-  t.same({run_plan.largest_batch(line(1000, 8), 12, 1e9, 0)}, {0})
+  t.same({step_plan.largest_batch(line(1000, 8), 12, 1007, 60)}, {0, 0})
+  t.same({step_plan.largest_batch(line(1000, 8), 12, 1e9, 0)}, {0})
 end)
 
 t.case("a model that cannot be built is one clear error, and later plans work", function()

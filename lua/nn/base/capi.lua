@@ -83,8 +83,22 @@ end
 host.traced = M.traced         -- for scripts that the program runs
 
 --- protected(f, ...) -> true and f's results, or false and the error with the traceback of where it
---- came from: for callers that clean up and raise it again by error(e, 0).
+--- came from.
 function M.protected(f, ...) return xpcall(f, M.traced, ...) end
+
+local function finish(after, good, ...)
+  after(good)
+  if not good then error((...), 0) end
+  return ...
+end
+
+--- finally(after, f, ...) -> f(...). Calls after(good) behind it, and then raises f's error again.
+function M.finally(after, f, ...) return finish(after, xpcall(f, M.traced, ...)) end
+
+--- guarded(clean, f, ...) -> f(...). Where f fails, calls clean() before it raises the error again.
+function M.guarded(clean, f, ...)
+  return M.finally(function(good) return good or clean() end, f, ...)
+end
 
 local function raise(status)
   local message = ffi.string(C.nn_error())

@@ -22,11 +22,10 @@ local most, asked = math.huge, 1      -- inside limited()
 function M.limited(limit, f, ...)
   local before, before_asked = most, asked
   most, asked = limit, 1
-  local good, result = lib.protected(f, ...)
-  local count = asked
-  most, asked = before, before_asked
-  if not good then error(result, 0) end
-  return result, count
+  local count
+  return lib.finally(function()
+    count, most, asked = asked, before, before_asked
+  end, f, ...), count
 end
 
 --- nn.accumulate(model, microbatches, ids, targets) -> mean loss. Forward and backward over the

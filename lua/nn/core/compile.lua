@@ -42,7 +42,10 @@ end
 local function record(f, given, n, takes_list)
   check(C.nn_record_begin())
   local around = layer.start()
-  local ok, program = lib.protected(function()
+  return lib.finally(function(good)
+    layer.stop(around)
+    if not good then C.nn_record_abort() end
+  end, function()
     local out = ffi.new "nn_ref[1]"
     local inputs = {}
     for i = 1, n do
@@ -63,12 +66,6 @@ local function record(f, given, n, takes_list)
       return {ref = ref, results = count}
     end)
   end)
-  layer.stop(around)
-  if not ok then
-    C.nn_record_abort()
-    error(program, 0)
-  end
-  return program
 end
 
 local function info_of(program)

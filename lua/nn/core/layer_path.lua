@@ -57,13 +57,6 @@ local function restore(before, ...)
   return ...
 end
 
-local function leave(before, good, ...)
-  root, names = nil, nil
-  M.set(before)
-  if not good then error((...), 0) end
-  return ...
-end
-
 -- A module that is in no field of the outermost one is named after its class.
 local function path_of(object)
   if not root then return object.class_name or "model" end
@@ -80,7 +73,10 @@ function M.call(object, f, ...)
   M.set(number_of(path))
   if root then return restore(before, f(object, ...)) end
   root = object
-  return leave(before, lib.protected(f, object, ...))
+  return lib.finally(function()
+    root, names = nil, nil
+    M.set(before)
+  end, f, object, ...)
 end
 
 return M

@@ -280,7 +280,11 @@ function M.prepare(cfg)
     self.separator_id = tokenizer.special[cfg.separator]
       or lib.fail("the tokenizer has no special token '%s'; choose with separator=", cfg.separator)
   end
-  local good, result = lib.protected(function()
+  local function discard()
+    if self.train then self.train:discard() end
+    if self.validation then self.validation:discard() end
+  end
+  return lib.guarded(discard, function()
     local function create(name)
       return token_file.create(files.join(cfg.out, name), cfg.format, tokenizer.size)
     end
@@ -289,10 +293,6 @@ function M.prepare(cfg)
     write_all(self, cfg.sources)
     return publish(self, cfg)
   end)
-  if good then return result end
-  if self.train then self.train:discard() end
-  if self.validation then self.validation:discard() end
-  error(result, 0)
 end
 
 return M

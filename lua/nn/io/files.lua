@@ -253,14 +253,11 @@ end
 --- crash. What cannot be written changes nothing.
 function M.write(path, text)
   local writer = M.create(path .. ".tmp")
-  local good, problem = lib.protected(function()
+  lib.guarded(function() M.remove(path .. ".tmp") end, function()
     writer:write(text)
     writer:close()
     M.rename(path .. ".tmp", path)
   end)
-  if good then return end
-  M.remove(path .. ".tmp")
-  error(problem, 0)
 end
 
 --- number_text(x) -> x with as few digits (15 to 17) as read back as x.

@@ -120,7 +120,10 @@ end
 --- was there stays until all is written, and then goes.
 function M.write_shards(folder, name, entries, metadata, limit)
   local shards, total, where, now = shards_of(entries, limit), 0, {}, {}
-  local good, problem = lib.protected(function()
+  local function remove_all()
+    for _, path in pairs(now) do files.remove(path .. ".tmp") end
+  end
+  lib.guarded(remove_all, function()
     for i, shard in ipairs(shards) do
       local file = #shards == 1 and name .. ".safetensors"
         or ("%s-%05d-of-%05d.safetensors"):format(name, i, #shards)
@@ -131,10 +134,6 @@ function M.write_shards(folder, name, entries, metadata, limit)
       end
     end
   end)
-  if not good then
-    for _, path in pairs(now) do files.remove(path .. ".tmp") end
-    error(problem, 0)
-  end
   for _, path in pairs(now) do files.rename(path .. ".tmp", path) end
   local index = files.join(folder, name .. ".safetensors.index.json")
   if #shards == 1 then
@@ -153,11 +152,7 @@ end
 function M.save_safetensors(path, tensors, metadata)
   arguments.need(type(path) == "string", "save_safetensors", "the path", path, "a text is needed")
   local entries, temporary = module.entries("save_safetensors", tensors), path .. ".tmp"
-  local good, problem = lib.protected(M.write, temporary, entries, metadata)
-  if not good then
-    files.remove(temporary)
-    error(problem, 0)
-  end
+  lib.guarded(function() files.remove(temporary) end, M.write, temporary, entries, metadata)
   files.rename(temporary, path)                       -- what was there stays until all is written
 end
 

@@ -94,7 +94,7 @@ end
 
 --- finish(file) -> profile: ends the one that is on, and writes its trace if a file is given.
 function M.finish(file)
-  local good, out = lib.protected(function()
+  return lib.finally(M.cancel, function()
     local info = ffi.new "nn_profile_info_t"
     check(C.nn_profile_stop(info))
     local profile = totals(info)
@@ -103,19 +103,12 @@ function M.finish(file)
     if file then require("nn.measure.trace").write(file, profile) end
     return setmetatable(profile, Profile)
   end)
-  M.cancel()
-  if not good then error(out, 0) end
-  return out
 end
 
 -- A profile of f, and its trace in a file if one is given.
 local function measure(file, f, ...)
   M.start()
-  local good, problem = lib.protected(f, ...)
-  if not good then
-    M.cancel()
-    error(problem, 0)
-  end
+  lib.guarded(M.cancel, f, ...)
   return M.finish(file)
 end
 

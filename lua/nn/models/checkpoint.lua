@@ -112,10 +112,7 @@ end
 
 -- f(); where it fails, nothing of this checkpoint stays.
 function Saving:guarded(f)
-  local good, problem = lib.protected(f)
-  if good then return end
-  self:abandon()
-  error(problem, 0)
+  lib.guarded(function() self:abandon() end, f)
 end
 
 --- saving:done() -> whether finish() would not have to wait for the tensors.

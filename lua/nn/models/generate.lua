@@ -18,10 +18,7 @@ local M = {}
 function M.eval_mode(f, ...)
   local before = layers.training()
   layers.training(false)
-  local results = {lib.protected(tape.no_grad, f, ...)}
-  layers.training(before)
-  if not results[1] then error(results[2], 0) end
-  return unpack(results, 2, table.maxn(results))
+  return lib.finally(function() layers.training(before) end, tape.no_grad, f, ...)
 end
 
 local compiled = setmetatable({}, {__mode = "k"})       -- the compiled loss of each model

@@ -85,9 +85,7 @@ function M.step(build, measured, alone)
   lib.check(lib.C.nn_idle())               -- or the workers, waiting for tasks, would be in the way
   local out = {}
   out.load, out.disturbed = M.load()
-  local ok, plan = lib.protected(compile.simulated, function() return record(build, out) end,
-                                 measured, alone)
-  if not ok then error(plan, 0) end
+  local plan = compile.simulated(function() return record(build, out) end, measured, alone)
   for name, value in pairs(out) do plan[name] = value end
   return plan
 end

@@ -6,7 +6,6 @@ local engine = require "nn.base.engine"
 local step_plan = require "nn.plan.step"
 
 local M = {}
-M.largest_batch = step_plan.largest_batch
 
 -- The plan of a step that records at most `limit` microbatches, and how many it has.
 local function simulated(build, rows, context, measured, limit)

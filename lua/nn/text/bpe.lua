@@ -166,11 +166,6 @@ local function special_finder(self, text)
   end
 end
 
---- need_text(text): an error where what is to be encoded is none.
-function M.need_text(text)
-  arguments.need(type(text) == "string", "encode", "the text", text, "a string is needed")
-end
-
 local encode_options = arguments.names "special"
 
 --- tokenizer:encode(text, name, {special=false}) -> array, count: ids as a C array from 0, of
@@ -181,7 +176,7 @@ local encode_options = arguments.names "special"
 ---     local ids, count = tokenizer:encode "to be"
 ---     count < 5  --> true
 function Tokenizer:encode(text, _, options)
-  M.need_text(text)
+  arguments.need(type(text) == "string", "encode", "the text", text, "a string is needed")
   options = arguments.options("encode", options, encode_options)
   local out = ffi.new(self.id_type .. "[?]", math.max(1, #text))
   local p, count, at = ffi.cast("const uint8_t *", text), 0, 1

@@ -89,7 +89,7 @@ end
 ---     local ids, count = nn.vocabulary("byte"):encode "abc"
 ---     ids[0], count  --> 97, 3
 function Vocabulary:encode(text, name)
-  bpe.need_text(text)
+  arguments.need(type(text) == "string", "encode", "the text", text, "a string is needed")
   local ids, count, of = ffi.new("uint16_t[?]", math.max(1, #text)), 0, self.id_of
   if self.kind == "byte" then
     for i = 1, #text do ids[i - 1] = text:byte(i) end
