@@ -32,8 +32,8 @@ for file, names in pairs {
   ["models.generate"] = "generate evaluate", ["models.hugging_face"] = "load_hf save_hf",
   ["models.load"] = "load_model", ["plan.step"] = "plan_step",
   ["text.bpe_train"] = "train_tokenizer", ["text.tokenizer"] = "tokenizer",
-  ["text.vocabulary"] = "vocabulary",
-  ["train.run"] = "run", ["train.schedule"] = "schedule schedules", ["train.settings"] = "run_fields",
+  ["text.vocabulary"] = "vocabulary", ["train.run"] = "run",
+  ["train.schedule"] = "schedule schedules", ["train.settings"] = "run_fields",
 } do
   -- A name that an op has too is the library's.
   for name in names:gmatch "%S+" do nn[name], home[name] = nil, "nn." .. file end
