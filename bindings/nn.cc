@@ -14,7 +14,7 @@ namespace {
 
 Value value_of(const nn_value& v) {
     Value out;
-    if (v.kind < Value::none || v.kind > Value::slot)
+    if (v.kind < Value::none || v.kind > Value::scalar)
         fail("an attribute of unknown kind %d", v.kind);
     out.kind = Value::Kind(v.kind);
     switch (out.kind) {
@@ -26,11 +26,11 @@ Value value_of(const nn_value& v) {
                 fail("a list attribute of %d numbers", v.count);
             out.list_value.assign(v.list, v.list + v.count);
             break;
-        case Value::slot:
+        case Value::scalar:
             if (!(v.number >= 0 && v.number <= INT32_MAX))
                 fail("there is no scalar slot %g", v.number);
-            out.slot_id = int32_t(v.number);
-            slot_value(out.slot_id);
+            out.scalar_id = int32_t(v.number);
+            slot_value(out.scalar_id);
             break;
     }
     return out;
@@ -175,7 +175,7 @@ int nn_apply(int32_t index, const nn_ref* inputs, int32_t n_inputs, const nn_val
     return guard_pending([&] {
         const Op& op = op_at(index);
         given(outputs, "outputs"), given(n_outputs, "n_outputs");
-        if (n_attributes < 0 || size_t(n_attributes) > op.attributes.size() ||
+        if (n_attributes < 0 || size_t(n_attributes) > op.values() ||
             (n_attributes > 0 && !attributes))
             fail("%s: %d attributes given", op.name.c_str(), n_attributes);
         std::vector<Value> values;

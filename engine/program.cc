@@ -21,6 +21,7 @@ std::shared_ptr<Program> recording;
 uint32_t recordings =
     0;  // numbers are never used twice, so a temporary never passes for another program's
 const char* op_in_progress = "task";
+bool in_place_in_progress = false;
 
 bool is_temporary(const Tensor& tensor) {
     for (int64_t i = 0; i < tensor.tiles(); ++i)
@@ -45,10 +46,10 @@ uint32_t recording_number() { return recording ? recordings : 0; }
 Program* recording_program() { return recording.get(); }
 
 const char* current_op() { return op_in_progress; }
-const char* set_current_op(const char* op) {
-    const char* before = op_in_progress;
+bool current_op_in_place() { return in_place_in_progress; }
+void set_current_op(const char* op, bool in_place) {
     op_in_progress = op;
-    return before;
+    in_place_in_progress = in_place;
 }
 
 // Slots live as long as a program that reads them.

@@ -93,8 +93,9 @@ void abort_recording();
 uint32_t recording_number();   // 0 when not recording
 Program* recording_program();  // null when not recording
 
-// The op being applied, for error messages; "task" outside of any.
+// The op being applied, for error messages; "task" outside of any. in_place: it changes an input.
 const char* current_op();
-const char* set_current_op(const char* op);  // returns the one before
+bool current_op_in_place();
+void set_current_op(const char* op = "task", bool in_place = false);
 
 }  // namespace nn

@@ -7,7 +7,7 @@
 
 namespace nn {
 
-// --- cutting and copying ---
+// --- cutting and copying --- (an absent tensor stays absent in retile and whole_tensor)
 Tensor retile(const Tensor& x, const Grid& grid);  // x itself when it is cut that way already
 Tensor recut(const Tensor& x, int axis, const Cuts& cuts);  // one axis
 Tensor whole_axis(const Tensor& x, int axis);

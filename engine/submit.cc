@@ -41,8 +41,8 @@ private:
 };
 
 // Handles whose values failed tasks were to give. A task that needs one of them is not run, and its
-// results fail too; only a change in place (an op that ends in '_') leaves the value that was
-// there. So an error in the forward pass reaches no parameter.
+// results fail too; only an op that works in place leaves the value that was there. So an error in
+// the forward pass reaches no parameter.
 struct Failures {
     std::mutex mutex;
     std::unordered_set<starpu_data_handle_t> handles;
@@ -55,7 +55,7 @@ Failures& failures() {
 
 void note_failure(const TaskArg& arg, bool has_run) {
     const starpu_task* t = starpu_task_get_current();
-    const bool keeps = !has_run && arg.op[std::strlen(arg.op) - 1] == '_';
+    const bool keeps = !has_run && arg.in_place;
     std::lock_guard lock(failures().mutex);
     for (int i = 0; i < t->nbuffers; ++i)
         if (t->modes[i] == STARPU_W || (t->modes[i] == STARPU_RW && !keeps))

@@ -71,6 +71,7 @@ struct TaskArg {
     const char* layer;    // the module that did, for profiles: "blocks.3.mlp", or ""
     float flops, bytes;   // for profiles
     int64_t fresh_bytes;  // of an eager task: what it writes anew
+    bool in_place;        // the op changes an input, which keeps its value if the task does not run
     bool helped;          // of a program whose tasks other workers help with
     Dtype dtype;
     uint8_t operands;

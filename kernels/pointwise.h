@@ -86,7 +86,7 @@ constexpr int needs_mask(const char* names, const char* needs) {
     return mask;
 }
 
-constexpr bool ANY = true, FLOATS = false;  // the dtypes column: whether integers are allowed
+constexpr bool ANY = true, SAME = true, FLOATS = false;  // the dtypes column: integers are allowed
 
 // The dtype whose elements are used without conversion when computing in T.
 template <class T> constexpr Dtype computed = Dtype::i64;

@@ -33,9 +33,9 @@ nn.module, nn.is_module = module.module, module.is_module
 nn.parameter, nn.list = module.parameter, module.list
 for name, value in pairs(layers) do nn[name] = value end
 
---- nn.ops() -> the registry: a sorted list of {name, doc, inputs, attributes, samples, no_gradient,
---- category, kernels, cuda}. kernels: names of those that the op's tasks run; cuda: whether this
---- build has all of them for GPUs.
+--- nn.ops() -> the registry: a sorted list of {name, doc, inputs, outputs, attributes, samples,
+--- no_gradient, gradient_of, category, kernels, cuda}. kernels: names of those that the op's tasks
+--- run; cuda: whether this build has all of them for GPUs.
 ---     nn.ops()[1].name  --> "abs"
 function nn.ops()
   local out, kernels = {}, nn.kernels()

@@ -95,7 +95,7 @@ t.case("backward needs one element and something that wants a gradient", functio
   local loss = (w * w):sum()
   loss:backward()
   t.near(w.grad:table(), {2, 4}, {abs = 0})
-  t.fails(function() loss:backward() end, "already walked")
+  t.fails(function() loss:backward() end, "the tape behind this loss was already used")
   t.fails(function() w:fill_(0) end, "or do it inside nn.no_grad")
 end)
 
