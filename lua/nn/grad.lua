@@ -125,8 +125,8 @@ local function leaf_grad(x)
 end
 
 -- Adds a gradient to what an input has: on its node for a result, in .grad for a leaf. An owned one
--- belongs to the tape alone, so that later ones may be added to it in place. output: of x's node,
--- the result that it is the gradient of.
+-- belongs to the tape alone: later ones may be added to it in place, and one that is x.grad itself
+-- was. output: of x's node, the result that it is the gradient of.
 local function accumulate(x, g, owned, output)
   if x.node then
     local pending = x.node.grads
@@ -138,7 +138,7 @@ local function accumulate(x, g, owned, output)
   g = rules.as_tensor(g, x)
   if not leaf_grad(x) then
     set_leaf_grad(x, g, owned)
-  elseif x.grad ~= g then
+  elseif not (owned and x.grad == g) then
     local in_place = x.grad_owned and x.grad.dtype == g.dtype
     set_leaf_grad(x, in_place and x.grad:add_(g) or x.grad + g, true)
   end
@@ -184,7 +184,7 @@ function Tensor:backward(options)
     local list = nodes_behind(self.node)
     for _, node in ipairs(list) do
       if watcher then watcher(node.results, node.count, true) end
-      node.grads = {}
+      node.grads, node.retained = {}, retain
     end
     self.node.grads[self.output] = 1
     local before = layer.now

@@ -296,13 +296,14 @@ function rules.cross_entropy(node, g)
   return {dlogits * (is_tensor(g) and g:to(dlogits.dtype) or g)}
 end
 
--- Its gradients were computed in the forward pass, for dloss = 1.
+-- Its gradients were computed in the forward pass, for dloss = 1. Later gradients are added to
+-- dweight in place, so that of a tape that is retained is a copy.
 function rules.linear_cross_entropy(node, g)
   local dhidden, dweight = node.results[2], node.results[3]
   if not dhidden then
     lib.fail("linear_cross_entropy: it was called with gradient = false, so it has no gradient")
   end
-  if g == 1 then return {dhidden, dweight} end
+  if g == 1 then return {dhidden, node.retained and dweight:clone() or dweight} end
   return {dhidden * g, dweight * g}
 end
 

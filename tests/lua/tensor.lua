@@ -119,6 +119,21 @@ t.case("the gradient of a product is the product of the others, with zeros too",
   t.same(gradient(), {{0, 0, 0}, {0, 0, 0}, {0, 0, 0}})
 end)
 
+t.case("a leaf that is used twice gets both gradients, though they are one tensor", function()
+  local f = nn.grad(function(v) return ((v + v) * nn.tensor {3, 4}):sum() end)
+  t.same({f(nn.tensor {1, 2})}, {22, {6, 8}})
+end)
+
+t.case("backward with retain gives the same gradient again, and adds it", function()
+  local w = nn.tensor({{1, 2}, {3, 4}, {-1, 0}}, {grad = true})
+  local loss = nn.linear_cross_entropy(nn.ones(2, 2), w, nn.tensor({0, 2}, {dtype = "i32"}))
+  loss:backward {retain = true}
+  local once = w.grad:clone()
+  loss:backward {retain = true}
+  loss:backward()
+  t.near(w.grad:table(), (once * 3):table(), {rel = 1e-6})
+end)
+
 t.case("squeeze drops one axis of size 1 or all, and axes must be there", function()
   t.same(nn.zeros(1, 3, 1):squeeze().shape, {3})
   t.same(nn.zeros(1, 3, 1):squeeze(1).shape, {3, 1})
