@@ -39,7 +39,7 @@ typedef struct {
     const char *name, *doc, *category;
     const char* no_gradient;                // the reason where the op has no gradient, else ""
     const char *gradient_of, *gradient_in;  // the op whose gradient this one computes, and in which
-                                            // of its inputs ("": in all); "" for other ops
+                                            // of its inputs ("": several); "" for other ops
     const char* mask;                       // the attribute with the probability of a random mask
     int32_t inputs, attributes, samples, kernels, outputs;
     int32_t changes_parameters;  // it may change tensors that need gradients: an optimizer

@@ -169,6 +169,7 @@ The gradient of attention; weights are computed again from stats. dqkv has the s
     .outputs = {"dqkv"},
     .attributes = attributes,
     .gradient_of = "attention",
+    .gradient_in = "qkv",
     .run = run_attention_backward,
 };
 

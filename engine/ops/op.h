@@ -54,8 +54,9 @@ struct Op {
     std::string no_samples = "";            // the reason where there are none
     std::string no_gradient = "";           // the reason where there is none
     // The op whose gradient this one computes: lua/nn/rules.lua calls it. gradient_in: the input in
-    // which it is the gradient, where each input has an op of its own; the rule is then automatic,
-    // and the inputs after the first are named like inputs and outputs of gradient_of.
+    // which it is the gradient, where it is that in one only. No rule is needed then: the first
+    // input is the gradient of the first output, and other inputs and attributes are named like
+    // inputs, outputs and attributes of gradient_of.
     std::string gradient_of = "", gradient_in = "";
     // The attribute with the probability of a random mask. The attributes counter and seed identify
     // the mask, so that the gradient can draw it again.

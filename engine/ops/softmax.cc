@@ -54,6 +54,7 @@ y (dy - sum(dy y)) along the last axis.
     .outputs = {"dx"},
     .samples = {"{dy={3,5}, y={3,5,lo=0.1,hi=0.3}}"},
     .gradient_of = "softmax",
+    .gradient_in = "x",
     .run = run_rows,
 };
 
@@ -78,6 +79,7 @@ dy - exp(y) sum(dy) along the last axis.
     .outputs = {"dx"},
     .samples = {"{dy={3,5}, y={3,5,lo=-3,hi=-0.5}}"},
     .gradient_of = "log_softmax",
+    .gradient_in = "x",
     .run = run_rows,
 };
 

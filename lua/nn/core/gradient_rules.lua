@@ -40,21 +40,23 @@ local function wanted(g, x) return needs_grad(x) and sum_to(g, x) or nil end
 
 local function attribute(node, name) return node.values[node.op.attribute_position[name]] end
 
--- Pointwise ops: each input has an op for the derivative in it, whose inputs after the first are
--- named like the inputs and results that it needs.
+-- The gradient in input i by the op that is declared for it. That takes g and, by name, what it
+-- needs of the node's inputs, results and attributes.
 local function derivative(node, g, i)
-  local op, input, arguments = node.op, node.inputs[i], {g}
+  local op, input, arguments, values = node.op, node.inputs[i], {g}, {}
   local backward = op.derivatives[i]
   for k = 2, #backward.inputs do
     local name = backward.inputs[k].name
     local position = op.input_position[name]
     arguments[k] = position and node.inputs[position] or node.results[op.output_position[name]]
   end
-  local dx = sum_to(ops.invoke(backward.name, arguments), input)
+  for k, declared in ipairs(backward.attributes) do values[k] = attribute(node, declared.name) end
+  local dx = sum_to(ops.invoke(backward.name, arguments, values), input)
   return dx.dtype == input.dtype and dx or dx:to(input.dtype)
 end
 
-local function pointwise(node, g)
+-- The rule of ops that have no other.
+local function derivatives(node, g)
   g = as_tensor(g, node.results[1])
   local out = {}
   for i in ipairs(node.op.inputs) do
@@ -80,11 +82,11 @@ function rules.neg(_, g) return {-g} end
 function rules.mul(node, g)
   local a, b = node.inputs[1], node.inputs[2]
   if not is_tensor(a) then return {nil, g * a} end
-  return is_tensor(b) and pointwise(node, g) or {g * b}
+  return is_tensor(b) and derivatives(node, g) or {g * b}
 end
 function rules.div(node, g)
   local b = node.inputs[2]
-  return is_tensor(b) and pointwise(node, g) or {g / b}
+  return is_tensor(b) and derivatives(node, g) or {g / b}
 end
 function rules.where(node, g)
   local cond, a, b = unpack(node.inputs, 1, 3)
@@ -160,14 +162,6 @@ function rules.prod(node, g)
   return {keepdim(node, as_tensor(g, node.results[1])) * others}
 end
 
-function rules.softmax(node, g)
-  local y = node.results[1]
-  return {as_tensor(g, y):softmax_backward(y)}
-end
-function rules.log_softmax(node, g)
-  local y = node.results[1]
-  return {as_tensor(g, y):log_softmax_backward(y)}
-end
 function rules.logsumexp(node, g)
   local x, shape = node.inputs[1], {}
   for i, size in ipairs(x.shape) do shape[i] = i == #x.shape and 1 or size end
@@ -258,15 +252,6 @@ function rules.layernorm(node, g, into, g_s)
   return {dx, dweight, dbias, delta and dx}
 end
 
-function rules.attention(node, g)
-  local qkv, o, stats = node.inputs[1], node.results[1], node.results[2]
-  local options = {}
-  for _, declared in ipairs(node.op.attributes) do
-    options[declared.name] = attribute(node, declared.name)
-  end
-  return {ops.call("attention_backward", as_tensor(g, o), qkv, o, stats, options)}
-end
-
 function rules.embedding(node, g, into)
   local ids, tokens, positions = unpack(node.inputs, 1, 3)
   local dtokens, dpositions = ops.call("embedding_backward", as_tensor(g, node.results[1]), ids,
@@ -294,8 +279,8 @@ function rules.linear_cross_entropy(node, g)
   return {dhidden * g, dweight * g}
 end
 
---- The rule of an op, by name: its own, or the one for pointwise ops.
-function M.rule_of(name) return rules[name] or pointwise end
+--- The rule of an op, by name.
+function M.rule_of(name) return rules[name] or derivatives end
 
 --- Sets the rule of an op.
 function M.set(name, rule) rules[name] = rule end
