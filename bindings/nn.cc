@@ -182,7 +182,7 @@ int nn_apply(int32_t index, const nn_ref* inputs, int32_t n_inputs, const nn_val
     return guard_pending([&] {
         const Op& op = op_at(index);
         given(outputs, "outputs"), given(n_outputs, "n_outputs");
-        if (n_attributes < 0 || size_t(n_attributes) > op.attributes.size() ||
+        if (n_attributes < 0 || size_t(n_attributes) > op.values() ||
             (n_attributes > 0 && !attributes))
             fail("%s: %d attributes given", op.name.c_str(), n_attributes);
         std::vector<Value> values;

@@ -26,8 +26,8 @@ typedef struct {
     int32_t is_view, temporary;  // temporary: exists only inside the program being recorded
 } nn_tensor_info;
 
-// An attribute of an op, in the order of its declaration. kind: 0 not given, 1 number (also bool
-// and int), 2 text, 3 list of ints, 4 scalar slot (its number in `number`).
+// The value of an attribute of an op. kind: 0 not given, 1 number (also bool and int), 2 text, 3
+// list of ints, 4 the scalar whose id is `number`.
 typedef struct {
     int32_t kind, count;
     double number;
@@ -36,12 +36,27 @@ typedef struct {
 } nn_value;
 
 typedef struct {
-    const char *name, *doc, *category, *no_gradient;
-    int32_t inputs, attributes, samples, kernels;
-    const char* source;  // "engine/ops/softmax.cc:40"
+    const char *name, *doc, *category;
+    const char* no_gradient;                // the reason where the op has no gradient, else ""
+    const char *gradient_of, *gradient_in;  // the op whose gradient this one computes, and in which
+                                            // of its inputs ("": several); "" for other ops
+    const char* mask;                       // the attribute with the probability of a random mask
+    int32_t inputs, attributes, samples, kernels, outputs;
+    int32_t changes_parameters;  // it may change tensors that need gradients: an optimizer
+    const char* source;          // "engine/ops/softmax.cc:40"
 } nn_op_info_t;
+// gradient_in: the input whose gradient the op adds to this one in place. number: a number may
+// stand in its place. in_place: the op changes it.
 typedef struct {
-    const char *name, *kind, *fallback, *doc;
+    const char *name, *gradient_in;
+    int32_t optional, number, list, in_place;
+} nn_op_input_t;
+typedef struct {
+    const char* name;
+    int32_t optional, differentiable;
+} nn_op_output_t;
+typedef struct {
+    const char *name, *kind, *default_value, *doc;
 } nn_attribute_info;
 typedef struct {
     const char *name, *params_type;
@@ -164,12 +179,14 @@ int nn_place_name(int32_t place, const char** name);  // "RAM", "GPU 0"; good un
 
 int nn_op_count(void);
 int nn_op_info(int32_t op, nn_op_info_t* out);
-int nn_op_input(int32_t op, int32_t i, const char** name);
+int nn_op_input(int32_t op, int32_t i, nn_op_input_t* out);
+int nn_op_output(int32_t op, int32_t i, nn_op_output_t* out);
 int nn_op_attribute(int32_t op, int32_t i, nn_attribute_info* out);
 int nn_op_sample(int32_t op, int32_t i, const char** text);
 int nn_op_kernel(int32_t op, int32_t i, const char** name);
-// Applies an op. Absent optional inputs have slot 0. *n_outputs: room in, number made out; absent
-// results have slot 0.
+// Applies an op. attributes: in the order of their declaration; behind them, for an op with inputs
+// that may be numbers, a value for each input. Absent inputs, and those that are numbers, have slot
+// 0. *n_outputs: room in, number made out; absent results have slot 0.
 int nn_apply(int32_t op, const nn_ref* inputs, int32_t n_inputs, const nn_value* attributes,
              int32_t n_attributes, nn_ref* outputs, int32_t* n_outputs);
 

@@ -130,22 +130,40 @@ int nn_op_info(int32_t index, nn_op_info_t* out) {
                              op.doc.c_str(),
                              op.category.c_str(),
                              op.no_gradient.c_str(),
+                             op.gradient_of.c_str(),
+                             op.gradient_in.c_str(),
+                             op.mask.c_str(),
                              int32_t(op.inputs.size()),
                              int32_t(op.attributes.size()),
                              int32_t(op.samples.size()),
                              int32_t(kernels_of(op).size()),
+                             int32_t(op.outputs.size()),
+                             op.changes_parameters,
                              op.source.c_str()};
     });
 }
 
-int nn_op_input(int32_t op, int32_t i, const char** name) {
-    return guard([&] { given(name, "name") = element(op_at(op).inputs, i, "input").c_str(); });
+int nn_op_input(int32_t op, int32_t i, nn_op_input_t* out) {
+    return guard([&] {
+        const Input& input = element(op_at(op).inputs, i, "input");
+        given(out, "out") = {input.name.c_str(), input.gradient_in.c_str(),
+                             input.optional,     input.number,
+                             input.list,         input.in_place};
+    });
+}
+
+int nn_op_output(int32_t op, int32_t i, nn_op_output_t* out) {
+    return guard([&] {
+        const Output& output = element(op_at(op).outputs, i, "output");
+        given(out, "out") = {output.name.c_str(), output.optional, output.differentiable};
+    });
 }
 
 int nn_op_attribute(int32_t op, int32_t i, nn_attribute_info* out) {
     return guard([&] {
         const Attribute& a = element(op_at(op).attributes, i, "attribute");
-        given(out, "out") = {a.name.c_str(), a.kind.c_str(), a.fallback.c_str(), a.doc.c_str()};
+        given(out, "out") = {a.name.c_str(), a.kind.c_str(), a.default_value.c_str(),
+                             a.doc.c_str()};
     });
 }
 

@@ -87,7 +87,7 @@ constexpr int needs_mask(const char* names, const char* needs) {
     return mask;
 }
 
-constexpr bool ANY = true, FLOATS = false;  // the dtypes column: are integers allowed?
+constexpr bool ANY = true, SAME = true, FLOATS = false;  // the dtypes column: are integers allowed?
 
 // The dtype whose elements are of type T.
 template <class T> constexpr Dtype computed = Dtype::i64;

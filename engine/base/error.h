@@ -26,16 +26,14 @@ std::string format(const char* text, ...) __attribute__((format(printf, 1, 2)));
 // "4.2 GB": bytes for people, decimal units.
 std::string human_bytes(double bytes);
 
-// The op being applied, for error messages and profiles; "task" outside of any. Main thread only.
-const char* current_op();
-class CurrentOp {
-public:
-    explicit CurrentOp(const char* op);
+// The op being applied, for error messages and profiles. in_place: it changes an input. Main thread
+// only.
+struct CurrentOp {
+    CurrentOp(const char* name, bool in_place);
     ~CurrentOp();
     CurrentOp(const CurrentOp&) = delete;
-
-private:
-    const char* const before_;
 };
+const char* current_op();  // "task" outside of any
+bool current_op_is_in_place();
 
 }  // namespace nn

@@ -19,6 +19,7 @@ TaskBuilder::TaskBuilder(const char* kernel, Dtype dtype) {
     task_.arg.kernel = find_kernel(kernel);
     if (!task_.arg.kernel) fail("there is no kernel named '%s'", kernel);
     task_.arg.op = current_op();
+    task_.arg.in_place = current_op_is_in_place();
     task_.arg.layer = current_layer();
     task_.arg.dtype = dtype;
 }

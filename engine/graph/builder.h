@@ -3,6 +3,7 @@
 #include <initializer_list>
 
 #include "engine/graph/task.h"
+#include "engine/tile/tensor.h"
 
 namespace nn {
 
@@ -14,6 +15,14 @@ inline Use reads(TilePtr tile) { return {std::move(tile), Mode::read}; }
 inline Use writes(TilePtr tile) { return {std::move(tile), Mode::write}; }
 inline Use updates(TilePtr tile) { return {std::move(tile), Mode::read_write}; }
 inline Use absent() { return {nullptr, Mode::read}; }
+// Operands of a task: a tile of a tensor that may be absent.
+inline Use reads(const Tensor& t, int64_t i) { return t ? reads(t.tile(i)) : absent(); }
+inline Use writes(const Tensor& t, int64_t i) { return t ? writes(t.tile(i)) : absent(); }
+inline Use updates(const Tensor& t, int64_t i) { return t ? updates(t.tile(i)) : absent(); }
+// A tile that several tasks add to: the first one writes it.
+inline Use adds(const Tensor& t, int64_t i, bool first) {
+    return first ? writes(t, i) : updates(t, i);
+}
 
 class TaskBuilder {
 public:

@@ -22,6 +22,7 @@ struct TaskArg {
     const char* layer;    // the module that did: "blocks.3.mlp", or ""
     float flops, bytes;   // for the cost model and profiles
     int64_t fresh_bytes;  // of an eager task: bytes of the tiles that it writes anew
+    bool in_place;        // the op changes an input, which keeps its value if the task is skipped
     bool in_team;         // idle workers split the kernel's loop (kernels/team.h)
     Dtype dtype;
     uint8_t operands;

@@ -2,38 +2,29 @@
 // are written into the cache in place, and their queries attend to all that it holds.
 #include <cmath>
 
-#include "engine/base/error.h"
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
 
 namespace nn {
 namespace {
 
-const Attribute heads_attribute = {"heads", "int", "", "query heads"};
-const Attribute scale_attribute = {"scale", "number", "nil",
-                                   "of the scores; 1 / sqrt(head_dim) when not given"};
-
 nn_cache_params params_of(const Call& c) {
     const Tensor &cache = c.in("cache"), &qkv = c.in("qkv"), &start = c.in("start");
     c.need_float("qkv");
     c.need_dtype("cache", qkv.dtype());
     c.need(cache.rank() == 4 && cache.dim(1) % 2 == 0,
-           "cache is %s; it must be (batch, 2 kv_heads, context, head_dim)",
-           to_string(cache.shape()).c_str());
+           "cache is {}; it must be (batch, 2 kv_heads, context, head_dim)", cache);
     nn_cache_params p{};
     p.batch = cache.dim(0), p.kv_heads = cache.dim(1) / 2;
     p.context = cache.dim(2), p.head_dim = cache.dim(3), p.heads = c.integer("heads");
     c.need(p.heads >= 1 && p.heads % p.kv_heads == 0,
-           "%lld heads cannot share the cache's %lld key/value heads", (long long)p.heads,
-           (long long)p.kv_heads);
+           "{} heads cannot share the cache's {} key/value heads", p.heads, p.kv_heads);
     const int64_t width = (p.heads + 2 * p.kv_heads) * p.head_dim;
     c.need(qkv.rank() == 3 && qkv.dim(0) == p.batch && qkv.dim(2) == width,
-           "qkv is %s; for this cache it must be (%lld, tokens, %lld)",
-           to_string(qkv.shape()).c_str(), (long long)p.batch, (long long)width);
+           "qkv is {}; for this cache it must be ({}, tokens, {})", qkv, p.batch, width);
     p.len = qkv.dim(1);
     c.need_shape("start", {p.batch});
-    c.need(start.dtype() == Dtype::i32 || start.dtype() == Dtype::i64,
-           "start is %s; i32 or i64 is needed", dtype_name(start.dtype()));
+    c.need_ids("start");
     p.start_dtype = int32_t(start.dtype());
     return p;
 }
@@ -45,10 +36,8 @@ Grid batch_grid(const Tensor& cache, const Dims& shape) {
     return grid;
 }
 
-// Emits a task of `kernel` for each part of the batch; `o`, where there is one, is cut like the
-// cache.
+// Emits a task of `kernel` for each part of the batch. o is cut like the cache, or absent.
 void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o) {
-    c.need_owner("cache");
     const Tensor& cache = c.in("cache");
     const Tensor whole = retile(cache, batch_grid(cache, cache.shape()));
     const Tensor qkv = retile(c.in("qkv"), batch_grid(cache, c.in("qkv").shape()));
@@ -56,9 +45,9 @@ void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o)
     for (int64_t i = 0; i < whole.tiles(); ++i) {
         p.batch = whole.block(i).extent[0];
         TaskBuilder builder = task(kernel, whole.dtype());
-        builder.use({updates(whole.tile(i)), reads(qkv.tile(i)), reads(start.tile(i))});
+        builder.use({updates(whole, i), reads(qkv, i), reads(start, i)});
         if (o)
-            builder.use(writes(o.tile(i)))
+            builder.use(writes(o, i))
                 .flops(4.0 * double(p.batch * p.len * p.heads * p.head_dim * p.context))
                 .splits(true);
         else
@@ -66,59 +55,57 @@ void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o)
         builder.params(p).tile(i, whole.block(i).extent).emit();
     }
     if (whole.identity() != cache.identity()) copy_into(cache, whole);
-    cache.changed();
+    c.result(cache);
 }
+
+const Attribute heads_attribute = {"heads", "int", "", "query heads"};
 
 const OpRegistrar cache_write = Op{
     .name = "cache_write_",
-    .doc =
-        "cache_write_(cache, qkv, start, {heads}) -> cache\n"
-        "Writes the keys and values of new tokens, packed in qkv (batch, tokens, (heads + 2 "
-        "kv_heads) head_dim) as attention takes them, into cache (batch, 2 kv_heads, context, "
-        "head_dim), from position start (batch) on in each sequence."
-        " Error: a cache without room for them."
-        "\n    local cache, start = nn.zeros(1, 4, 8, 2), nn.tensor({0}, {dtype = \"i32\"})"
-        "\n    nn.cache_write_(cache, nn.ones(1, 3, 12), start, {heads = 2}):sum()  --> 24",
-    .inputs = {"cache", "qkv", "start"},
+    .doc = R"(
+Writes the keys and values of new tokens into cache (batch, 2 kv_heads, context, head_dim), from
+position start (batch) on in each sequence. qkv (batch, tokens, (heads + 2 kv_heads) head_dim) packs
+them as attention takes them. Error: a cache without room for them.
+    local cache, start = nn.zeros(1, 4, 8, 2), nn.tensor({0}, {dtype = "i32"})
+    nn.cache_write_(cache, nn.ones(1, 3, 12), start, {heads = 2}):sum()  --> 24)",
+    .inputs = {"cache!", "qkv", "start"},
+    .outputs = {"cache"},
     .attributes = {heads_attribute},
     .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}"},
     .no_gradient = "changes cache in place",
-    .run =
-        [](Call& c) {
-            emit_tasks(c, "cache_write", params_of(c), Tensor());
-            c.result(c.in("cache"));
-        },
+    .run = [](Call& c) { emit_tasks(c, "cache_write", params_of(c), Tensor()); },
     .category = "in place",
+    .kernels = {"cache_write"},
 };
+
+void run_attention_cached(Call& c) {
+    nn_cache_params p = params_of(c);
+    p.scale = c.given("scale") ? c.number("scale") : 1 / std::sqrt(double(p.head_dim));
+    const Dims shape = {p.batch, p.len, p.heads * p.head_dim};
+    const Tensor o(batch_grid(c.in("cache"), shape), c.in("qkv").dtype());
+    emit_tasks(c, "attention_cached", p, o);
+    c.result(o);
+}
 
 const OpRegistrar attention_cached = Op{
     .name = "attention_cached_",
-    .doc =
-        "attention_cached_(cache, qkv, start, {heads, scale}) -> cache, o\n"
-        "cache_write_, and causal attention of the queries of the new tokens over all keys and "
-        "values that the cache then holds. o is (batch, tokens, heads head_dim). Error: a cache "
-        "without room for them."
-        "\n    local cache, qkv = nn.zeros(1, 4, 8, 2), nn.randn(1, 1, 12)   -- 2 heads of 2, room "
-        "for 8 tokens"
-        "\n    local start = nn.tensor({0}, {dtype = \"i32\"})"
-        "\n    local _, o = nn.attention_cached_(cache, qkv, start, {heads = 2})"
-        "\n    o:dims()  --> 1, 1, 4",
-    .inputs = {"cache", "qkv", "start"},
-    .attributes = {heads_attribute, scale_attribute},
+    .doc = R"(
+cache_write_, and causal attention of the queries of the new tokens over all keys and values that
+the cache then holds. o is (batch, tokens, heads head_dim). Error: a cache without room for them.
+    local cache, qkv = nn.zeros(1, 4, 8, 2), nn.randn(1, 1, 12)   -- 2 heads of 2, room for 8 tokens
+    local start = nn.tensor({0}, {dtype = "i32"})
+    local _, o = nn.attention_cached_(cache, qkv, start, {heads = 2})
+    o:dims()  --> 1, 1, 4)",
+    .inputs = {"cache!", "qkv", "start"},
+    .outputs = {"cache", "o"},
+    .attributes = {heads_attribute,
+                   {"scale", "number", "nil", "of the scores; 1 / sqrt(head_dim) by default"}},
     .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}",
                 "{cache={3,2,5,2}, qkv={3,1,16}, start={3,below=5}, heads=6}"},
-    .no_gradient = "serves generation, where none is wanted",
-    .run =
-        [](Call& c) {
-            nn_cache_params p = params_of(c);
-            p.scale = c.given("scale") ? c.number("scale") : 1 / std::sqrt(double(p.head_dim));
-            const Dims shape = {p.batch, p.len, p.heads * p.head_dim};
-            const Tensor o(batch_grid(c.in("cache"), shape), c.in("qkv").dtype());
-            emit_tasks(c, "attention_cached", p, o);
-            c.result(c.in("cache"));
-            c.result(o);
-        },
+    .no_gradient = "serves generation, which needs none",
+    .run = run_attention_cached,
     .category = "in place",
+    .kernels = {"attention_cached"},
 };
 
 }  // namespace

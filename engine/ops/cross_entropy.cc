@@ -2,7 +2,6 @@
 // that the logits of all tokens never exist at once.
 #include <algorithm>
 
-#include "engine/base/error.h"
 #include "engine/graph/context.h"
 #include "engine/machine/machine.h"
 #include "engine/ops/op.h"
@@ -14,15 +13,16 @@ namespace {
 const Attribute ignore_attribute = {"ignore_index", "int", "-100",
                                     "targets with this value do not count"};
 
+// x (..., n) as (rows, n).
+Tensor as_rows(const Tensor& x) { return reshape(x, {x.count() / x.dim(-1), x.dim(-1)}); }
+
 // Targets (...) of i32 or i64 for x (..., n) as (rows), cut like `rows`, which is x as (rows, n).
 Tensor target_rows(const Call& c, const Tensor& x, const Tensor& rows) {
     const Tensor& targets = c.in("targets");
     const Dims leading(x.shape().begin(), x.shape().end() - 1);
-    c.need(targets.dtype() == Dtype::i32 || targets.dtype() == Dtype::i64,
-           "targets are %s; token ids are i32 or i64", dtype_name(targets.dtype()));
+    c.need_ids("targets");
     c.need(targets.shape() == leading || targets.shape() == Dims{rows.dim(0)},
-           "targets are %s; for %s they must be %s", to_string(targets.shape()).c_str(),
-           to_string(x.shape()).c_str(), to_string(leading).c_str());
+           "targets are {}; for {} they must be {}", targets, x, leading);
     Grid grid;
     grid.axes = {rows.grid().axes[0]};
     return retile(reshape(targets, {targets.count()}), grid);
@@ -46,8 +46,7 @@ Tensor count_targets(nn_cross_entropy_params p, const Tensor& targets) {
         p.rows = targets.block(i).extent[0];
         p.first = i == 0;
         task("ce_count", Dtype::f64)
-            .use(p.first ? writes(count.tile(0)) : updates(count.tile(0)))
-            .use(reads(targets.tile(i)))
+            .use({adds(count, 0, p.first), reads(targets, i)})
             .params(p)
             .tile(i, targets.block(i).extent)
             .emit();
@@ -61,6 +60,14 @@ struct LogitsTile {
     Dtype dtype;
     int64_t rows, cols, col_start, number;
 };
+
+LogitsTile logits_tile(const Tensor& logits, const Tensor& stats, const Tensor& targets,
+                       int64_t i) {
+    const int64_t row = i / logits.grid().tiles(1);
+    const Block block = logits.block(i);
+    return {logits.tile(i),  stats.tile(row), targets.tile(row), logits.dtype(),
+            block.extent[0], block.extent[1], block.start[1],    i};
+}
 
 void emit_stats(nn_cross_entropy_params p, const LogitsTile& t, bool first) {
     p.rows = t.rows, p.cols = t.cols, p.col_start = t.col_start, p.first = first;
@@ -76,8 +83,7 @@ void emit_stats(nn_cross_entropy_params p, const LogitsTile& t, bool first) {
 void emit_loss(nn_cross_entropy_params p, const LogitsTile& t, const Tensor& loss, bool first) {
     p.rows = t.rows, p.first = first;
     task("ce_loss", t.dtype)
-        .use(first ? writes(loss.tile(0)) : updates(loss.tile(0)))
-        .use({reads(t.stats), reads(t.targets)})
+        .use({adds(loss, 0, first), reads(t.stats), reads(t.targets)})
         .params(p)
         .tile(t.number, {t.rows})
         .emit();
@@ -88,7 +94,7 @@ void emit_grad(nn_cross_entropy_params p, const LogitsTile& t, const TilePtr& dl
     p.rows = t.rows, p.cols = t.cols, p.col_start = t.col_start;
     task("ce_grad", t.dtype)
         .use(dlogits == t.logits ? updates(dlogits) : writes(dlogits))
-        .use({reads(t.logits), reads(t.stats), reads(t.targets), reads(count.tile(0))})
+        .use({reads(t.logits), reads(t.stats), reads(t.targets), reads(count, 0)})
         .params(p)
         .flops(5.0 * double(t.rows * t.cols))
         .tile(t.number, {t.rows, t.cols})
@@ -110,86 +116,71 @@ Grid stats_grid(const Tensor& rows) {
     return grid;
 }
 
+void run_cross_entropy(Call& c) {
+    c.need_float("logits");
+    c.need(c.in("logits").rank() >= 1, "logits need a last axis of vocabulary entries");
+    const Tensor logits = as_rows(c.in("logits"));
+    const Tensor targets = target_rows(c, c.in("logits"), logits);
+    const nn_cross_entropy_params p = params_of(c, targets, logits.dim(1));
+    const Tensor count = count_targets(p, targets), loss = scalar(Dtype::f64);
+    const Tensor stats(stats_grid(logits), accumulator(logits.dtype()));
+    const int64_t columns = logits.grid().tiles(1);
+    for (int64_t i = 0; i < logits.tiles(); ++i) {
+        const LogitsTile t = logits_tile(logits, stats, targets, i);
+        emit_stats(p, t, i % columns == 0);
+        if (i % columns == columns - 1) emit_loss(p, t, loss, i < columns);
+    }
+    c.result(mean_loss(loss, count, 1, logits.dtype()));
+    c.result(stats);
+    c.result(count);
+}
+
 const OpRegistrar cross_entropy = Op{
     .name = "cross_entropy",
-    .doc =
-        "cross_entropy(logits, targets, {ignore_index=-100}) -> loss, stats, count\n"
-        "Mean of -log softmax(logits)[target] over the targets that are not ignore_index, for "
-        "logits (..., vocab) and "
-        "0-based targets (...). stats and count serve the backward pass. 0 when every target is "
-        "ignored."
-        " Error: a target outside the vocabulary."
-        "\n    local logits, targets = nn.zeros(2, 4), nn.tensor({3, 0}, {dtype = \"i32\"})"
-        "\n    nn.cross_entropy(logits, targets):item()  --> 1.3863",
+    .doc = R"(
+Mean of -log softmax(logits)[target] over the targets that are not ignore_index, for logits (...,
+vocab) and 0-based targets (...). 0 when every target is ignored. stats and count serve the backward
+pass. Error: a target outside the vocabulary.
+    local logits, targets = nn.zeros(2, 4), nn.tensor({3, 0}, {dtype = "i32"})
+    nn.cross_entropy(logits, targets):item()  --> 1.3863)",
     .inputs = {"logits", "targets"},
+    .outputs = {"loss", "stats~", "count~"},
     .attributes = {ignore_attribute},
     .samples = {"{logits={6,11}, targets={6,below=11}}",
                 "{logits={2,3,7}, targets={2,3,below=7}, ignore_index=2}"},
-    .run =
-        [](Call& c) {
-            c.need_float("logits");
-            const Tensor& in = c.in("logits");
-            c.need(in.rank() >= 1, "logits need a last axis of vocabulary entries");
-            const Tensor logits = reshape(in, {in.count() / in.dim(-1), in.dim(-1)});
-            const Tensor targets = target_rows(c, in, logits);
-            const nn_cross_entropy_params p = params_of(c, targets, logits.dim(1));
-            const Tensor count = count_targets(p, targets), loss = scalar(Dtype::f64);
-            Tensor stats(stats_grid(logits), accumulator(logits.dtype()));
-            const int64_t columns = logits.grid().tiles(1);
-            for (int64_t i = 0; i < logits.tiles(); ++i) {
-                const Block block = logits.block(i);
-                const int64_t row = i / columns;
-                const LogitsTile t{
-                    logits.tile(i),  stats.tile(row), targets.tile(row), logits.dtype(),
-                    block.extent[0], block.extent[1], block.start[1],    i};
-                emit_stats(p, t, i % columns == 0);
-                if (i % columns == columns - 1) emit_loss(p, t, loss, row == 0);
-            }
-            c.result(mean_loss(loss, count, 1, logits.dtype()));
-            c.result(stats);
-            c.result(count);
-        },
+    .run = run_cross_entropy,
     .category = "losses",
     .kernels = {"ce_count", "ce_stats", "ce_loss", "maximum", "div", "mul"},
 };
 
+void run_cross_entropy_backward(Call& c) {
+    c.need_float("logits");
+    const Tensor& in = c.in("logits");
+    const Tensor logits = as_rows(in);
+    c.need_tensor("stats", {logits.dim(0), 3}, accumulator(in.dtype()));
+    c.need_tensor("count", {}, Dtype::f64);
+    const Tensor targets = target_rows(c, in, logits);
+    const Tensor stats = retile(c.in("stats"), stats_grid(logits));
+    const nn_cross_entropy_params p = params_of(c, targets, logits.dim(1));
+    const Tensor dlogits(logits.grid(), logits.dtype());
+    for (int64_t i = 0; i < logits.tiles(); ++i)
+        emit_grad(p, logits_tile(logits, stats, targets, i), dlogits.tile(i), c.in("count"));
+    c.result(reshape(dlogits, in.shape()));
+}
+
 const OpRegistrar cross_entropy_backward = Op{
     .name = "cross_entropy_backward",
-    .doc =
-        "cross_entropy_backward(logits, targets, stats, count, {ignore_index=-100}) -> dlogits\n"
-        "(softmax(logits) - onehot(target)) / count, 0 in ignored rows: the gradient of "
-        "cross_entropy for dloss = 1."
-        "\n    local logits, targets = nn.zeros(1, 2), nn.tensor({1}, {dtype = \"i32\"})"
-        "\n    local _, stats, count = nn.cross_entropy(logits, targets)"
-        "\n    nn.cross_entropy_backward(logits, targets, stats, count)  --> {{0.5, -0.5}}",
+    .doc = R"(
+(softmax(logits) - onehot(target)) / count, 0 in ignored rows: the gradient of cross_entropy for
+dloss = 1.
+    local logits, targets = nn.zeros(1, 2), nn.tensor({1}, {dtype = "i32"})
+    local _, stats, count = nn.cross_entropy(logits, targets)
+    nn.cross_entropy_backward(logits, targets, stats, count)  --> {{0.5, -0.5}})",
     .inputs = {"logits", "targets", "stats", "count"},
+    .outputs = {"dlogits"},
     .attributes = {ignore_attribute},
-    .samples = {},
-    .no_gradient = "is itself a gradient",
-    .run =
-        [](Call& c) {
-            c.need_float("logits");
-            const Tensor& in = c.in("logits");
-            const Tensor logits = reshape(in, {in.count() / in.dim(-1), in.dim(-1)});
-            c.need_shape("stats", {logits.dim(0), 3});
-            c.need_dtype("stats", accumulator(in.dtype()));
-            c.need_shape("count", {});
-            c.need_dtype("count", Dtype::f64);
-            const Tensor targets = target_rows(c, in, logits),
-                         stats = retile(c.in("stats"), stats_grid(logits));
-            const nn_cross_entropy_params p = params_of(c, targets, logits.dim(1));
-            Tensor dlogits(logits.grid(), logits.dtype());
-            const int64_t columns = logits.grid().tiles(1);
-            for (int64_t i = 0; i < logits.tiles(); ++i) {
-                const Block block = logits.block(i);
-                emit_grad(p,
-                          {logits.tile(i), stats.tile(i / columns), targets.tile(i / columns),
-                           logits.dtype(), block.extent[0], block.extent[1], block.start[1], i},
-                          dlogits.tile(i), c.in("count"));
-            }
-            c.result(reshape(dlogits, in.shape()));
-        },
-    .category = "gradients",
+    .gradient_of = "cross_entropy",
+    .run = run_cross_entropy_backward,
     .kernels = {"ce_grad"},
 };
 
@@ -197,25 +188,23 @@ const OpRegistrar cross_entropy_backward = Op{
 // the memory: a task that writes a logits tile waits for the last reader of what was there before.
 class FusedHead {
 public:
-    FusedHead(Call& call, bool gradient)
+    explicit FusedHead(Call& call)
         : c(call),
-          hidden(reshape(rows_of(c.in("hidden")), {c.in("hidden").count() / c.in("hidden").dim(-1),
-                                                   c.in("hidden").dim(-1)})),
+          hidden(as_rows(rows_of(c.in("hidden")))),
           weight(whole_axis(c.in("weight"), 1)),
           targets(target_rows(c, c.in("hidden"), hidden)),
           p(params_of(c, targets, weight.dim(0))),
           stats(stats_grid(hidden), accumulator(hidden.dtype())),
           loss(scalar(Dtype::f64)),
-          gradient(gradient) {
+          gradient(c.flag("gradient")),
+          into(gradient && c.in("dweight")) {
         p.scale = c.number("scale");
         if (!gradient) return;
         const Dtype sums = accumulator(hidden.dtype());
-        dhidden = Tensor(hidden.grid(), sums);
-        into = bool(c.in("dweight"));
         c.need_dtype("dweight", sums);
-        c.accumulates_into("dweight");
         c.need(!into || c.in("dweight").grid() == weight.grid(),
                "dweight must have weight's shape and cuts: full_like(weight, 0)");
+        dhidden = Tensor(hidden.grid(), sums);
         dweight = into ? c.in("dweight") : Tensor(weight.grid(), sums);
     }
 
@@ -223,7 +212,7 @@ public:
         count = count_targets(p, targets);
         for (int64_t i = 0; i < hidden.tiles(); ++i) {
             for (int64_t v = 0; v < weight.tiles(); ++v) project(i, v);
-            emit_loss(p, logits_tile(i, 0), loss, i == 0);
+            emit_loss(p, scratch(i, 0), loss, i == 0);
             for (int64_t v = 0; gradient && v < weight.tiles(); ++v) differentiate(i, v);
         }
         c.result(mean_loss(loss, count, p.scale, hidden.dtype()));
@@ -233,14 +222,14 @@ public:
     }
 
 private:
-    LogitsTile logits_tile(int64_t i, int64_t v) {
+    LogitsTile scratch(int64_t i, int64_t v) {
         const int64_t rows = hidden.block(i).extent[0];
         const Block block = weight.block(v);
         const size_t bytes = size_t(rows * block.extent[0]) * dtype_size(hidden.dtype());
-        TilePtr& scratch = scratch_tiles[{i % window, v, bytes}];
-        if (!scratch) scratch = std::make_shared<Tile>(bytes);
-        return {scratch, stats.tile(i),   targets.tile(i), hidden.dtype(),
-                rows,    block.extent[0], block.start[0],  i};
+        TilePtr& tile = tiles[{i % window, v, bytes}];
+        if (!tile) tile = std::make_shared<Tile>(bytes);
+        return {tile, stats.tile(i),   targets.tile(i), hidden.dtype(),
+                rows, block.extent[0], block.start[0],  i};
     }
 
     void gemm(const Use& to, const TilePtr& a, const TilePtr& b, nn_gemm_params q) {
@@ -256,7 +245,7 @@ private:
     }
 
     void project(int64_t i, int64_t v) {
-        const LogitsTile t = logits_tile(i, v);
+        const LogitsTile t = scratch(i, v);
         nn_gemm_params q{};
         q.m = t.rows, q.n = t.cols, q.k = hidden.dim(1), q.trans_b = 1;
         gemm(writes(t.logits), hidden.tile(i), weight.tile(v), q);
@@ -264,59 +253,52 @@ private:
     }
 
     void differentiate(int64_t i, int64_t v) {
-        const LogitsTile t = logits_tile(i, v);
+        const LogitsTile t = scratch(i, v);
         emit_grad(p, t, t.logits, count);
         nn_gemm_params q{};
         q.m = t.rows, q.n = hidden.dim(1), q.k = t.cols, q.wide = 1;
-        gemm(v == 0 ? writes(dhidden.tile(i)) : updates(dhidden.tile(i)), t.logits, weight.tile(v),
-             q);
+        gemm(adds(dhidden, i, v == 0), t.logits, weight.tile(v), q);
         nn_gemm_params r{};
         r.m = t.cols, r.n = hidden.dim(1), r.k = t.rows, r.trans_a = 1, r.wide = 1;
-        gemm(i == 0 && !into ? writes(dweight.tile(v)) : updates(dweight.tile(v)), t.logits,
-             hidden.tile(i), r);
+        gemm(adds(dweight, v, i == 0 && !into), t.logits, hidden.tile(i), r);
     }
 
     Call& c;
     const Tensor hidden, weight, targets;
     nn_cross_entropy_params p;
     Tensor stats, loss, count, dhidden, dweight;
-    const bool gradient;
-    bool into = false;
+    const bool gradient, into;
     const int64_t window = 2 + machine().count(Device::cpu) / 8;
-    std::map<std::tuple<int64_t, int64_t, size_t>, TilePtr> scratch_tiles;
+    std::map<std::tuple<int64_t, int64_t, size_t>, TilePtr> tiles;
 };
+
+void run_linear_cross_entropy(Call& c) {
+    c.need_float("hidden");
+    c.need_dtype("weight", c.in("hidden").dtype());
+    const Dims &h = c.in("hidden").shape(), &w = c.in("weight").shape();
+    c.need(!h.empty() && w.size() == 2 && h.back() == w[1],
+           "hidden is {}, weight is {}; the last sizes must be equal", h, w);
+    FusedHead(c).run();
+}
 
 const OpRegistrar linear_cross_entropy = Op{
     .name = "linear_cross_entropy",
-    .doc =
-        "linear_cross_entropy(hidden, weight, targets, dweight, {ignore_index=-100, scale=1, "
-        "gradient=true}) -> loss, dhidden, "
-        "dweight\n"
-        "scale * cross_entropy(hidden weight^T, targets) for hidden (..., embd), weight (vocab, "
-        "embd), targets (...); with "
-        "gradient, also the gradients for dloss = 1, computed tile by tile in the same pass while "
-        "the logits are there, so "
-        "that only those of two token tiles ever exist. Where dweight is given, its gradient is "
-        "added in place."
-        "\n    local hidden, head = nn.zeros(2, 8), nn.randn(50, 8)"
-        "\n    nn.linear_cross_entropy(hidden, head, nn.tensor({7, 9}, {dtype = \"i32\"})):item()  "
-        "--> 3.9120",
-    .inputs = {"hidden", "weight", "targets", "dweight?"},
+    .doc = R"(
+scale * cross_entropy(hidden weight^T, targets) for hidden (..., embd), weight (vocab, embd) and
+targets (...). With gradient, also the gradients for dloss = 1: they are computed tile by tile in
+the same pass while the logits exist, so that only the logits of a few token tiles ever exist at
+once. Where dweight is given, its gradient is added to it in place.
+    local hidden, head = nn.zeros(2, 8), nn.randn(50, 8)
+    local targets = nn.tensor({7, 9}, {dtype = "i32"})
+    nn.linear_cross_entropy(hidden, head, targets):item()  --> 3.9120)",
+    .inputs = {"hidden", "weight", "targets", "dweight+weight"},
+    .outputs = {"loss", "dhidden?~", "dweight?~"},
     .attributes = {ignore_attribute,
                    {"scale", "number", "1", "factor of the loss"},
                    {"gradient", "bool", "true", "compute the gradients too"}},
     .samples = {"{hidden={2,5,7}, weight={11,7}, targets={2,5,below=11}}",
                 "{hidden={6,7}, weight={5,7}, targets={6,below=5}, ignore_index=1, scale=0.5}"},
-    .run =
-        [](Call& c) {
-            c.need_float("hidden");
-            c.need_dtype("weight", c.in("hidden").dtype());
-            const Dims &h = c.in("hidden").shape(), &w = c.in("weight").shape();
-            c.need(!h.empty() && w.size() == 2 && h.back() == w[1],
-                   "hidden is %s, weight is %s; the last sizes must be equal", to_string(h).c_str(),
-                   to_string(w).c_str());
-            FusedHead(c, c.flag("gradient")).run();
-        },
+    .run = run_linear_cross_entropy,
     .category = "losses",
     .kernels = {"gemm", "ce_count", "ce_stats", "ce_loss", "ce_grad", "maximum", "div", "mul"},
 };

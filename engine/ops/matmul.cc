@@ -1,5 +1,4 @@
 // Matrix products: matmul, and the linear layer with its bias and GELU fused, forward and backward.
-#include "engine/base/error.h"
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
 
@@ -32,27 +31,21 @@ void run_matmul(Call& c) {
     o.trans_a = c.flag("trans_x");
     o.trans_b = c.flag("trans_w");
     const bool vector_a = a.rank() == 1, vector_b = b.rank() == 1;
-    c.need(a.rank() > 0 && b.rank() > 0, "x is %s, w is %s; both need at least one axis",
-           to_string(a.shape()).c_str(), to_string(b.shape()).c_str());
+    c.need(a.rank() > 0 && b.rank() > 0, "x is {}, w is {}; both need at least one axis", a, b);
     if (vector_a) a = reshape(a, {1, a.dim(0)}), o.trans_a = false;
     if (vector_b) b = reshape(b, {b.dim(0), 1}), o.trans_b = false;
     const int64_t inner_a = a.dim(o.trans_a ? -2 : -1), inner_b = b.dim(o.trans_b ? -1 : -2);
-    c.need(inner_a == inner_b, "x is %s, w is %s; the inner sizes %lld and %lld differ",
-           to_string(c.in("x").shape()).c_str(), to_string(c.in("w").shape()).c_str(),
-           (long long)inner_a, (long long)inner_b);
+    c.need(inner_a == inner_b, "x is {}, w is {}; the inner sizes {} and {} differ", c.in("x"),
+           c.in("w"), inner_a, inner_b);
     const int64_t m = a.dim(o.trans_a ? -1 : -2), n = b.dim(o.trans_b ? -2 : -1);
     Dims batch_a(a.shape().begin(), a.shape().end() - 2),
         batch_b(b.shape().begin(), b.shape().end() - 2), batch;
     c.need(broadcast(batch_a, batch_b, &batch),
-           "x is %s, w is %s; the leading axes do not broadcast", to_string(a.shape()).c_str(),
-           to_string(b.shape()).c_str());
-    Tensor y;
-    if (b.rank() == 2 && a.rank() > 2 &&
-        !o.trans_a) {  // one matrix for all: a plain product over more rows
-        y = reshape(matmul(as_rows(a), b, o), with_last(a.shape(), n));
-    } else {
-        y = matmul(expand_batch(a, batch), expand_batch(b, batch), o);
-    }
+           "x is {}, w is {}; the leading axes do not broadcast", a, b);
+    const bool one_matrix = b.rank() == 2 && a.rank() > 2 && !o.trans_a;
+    const Tensor y = one_matrix  // for all of a: a plain product over more rows
+                         ? reshape(matmul(as_rows(a), b, o), with_last(a.shape(), n))
+                         : matmul(expand_batch(a, batch), expand_batch(b, batch), o);
     Dims shape = batch;
     if (!vector_a) shape.push_back(m);
     if (!vector_b) shape.push_back(n);
@@ -61,16 +54,14 @@ void run_matmul(Call& c) {
 
 const OpRegistrar matmul_op = Op{
     .name = "matmul",
-    .doc =
-        "matmul(x, w, {trans_x=false, trans_w=false}) -> y\n"
-        "Matrix product over the last two axes, (..., m, k) by (..., k, n) -> (..., m, n); leading "
-        "axes broadcast; a "
-        "tensor of one axis is a row on the left, a column on the right. trans_x and trans_w take "
-        "the last two axes of "
-        "an operand in the other order, without a copy."
-        " Error: inner sizes that differ."
-        "\n    nn.tensor{{1, 2}, {3, 4}}:matmul(nn.tensor{1, 1})  --> {3, 7}",
+    .doc = R"(
+Matrix product over the last two axes, (..., m, k) by (..., k, n) -> (..., m, n). Leading axes
+broadcast. A tensor of one axis is a row on the left, a column on the right. trans_x and trans_w
+take the last two axes of an operand in the other order, without a copy. Error: inner sizes that
+differ.
+    nn.tensor{{1, 2}, {3, 4}}:matmul(nn.tensor{1, 1})  --> {3, 7})",
     .inputs = {"x", "w"},
+    .outputs = {"y"},
     .attributes = {{"trans_x", "bool", "false", "x is (..., k, m)"},
                    {"trans_w", "bool", "false", "w is (..., n, k)"}},
     .samples = {"{x={5,7}, w={7,3}}", "{x={2,5,7}, w={7,3}}", "{x={2,3,5,7}, w={2,1,7,4}}",
@@ -82,51 +73,48 @@ const OpRegistrar matmul_op = Op{
     .kernels = {"gemm"},
 };
 
-void check_linear(Call& c, const Tensor& x, const Tensor& weight) {
+void check_linear(const Call& c) {
+    const Tensor &x = c.in("x"), &weight = c.in("weight");
     c.need_float("weight");
-    c.need(weight.rank() == 2, "weight is %s; it must be (out, in)",
-           to_string(weight.shape()).c_str());
+    c.need(weight.rank() == 2, "weight is {}; it must be (out, in)", weight);
     c.need(x.rank() >= 1 && x.dim(-1) == weight.dim(1),
-           "x is %s, weight is %s; the last size of x must be %lld", to_string(x.shape()).c_str(),
-           to_string(weight.shape()).c_str(), (long long)weight.dim(1));
-    c.need(x.dtype() == weight.dtype(), "x is %s, weight is %s; the dtypes must be equal",
-           dtype_name(x.dtype()), dtype_name(weight.dtype()));
+           "x is {}, weight is {}; the last size of x must be {}", x, weight, weight.dim(1));
+    c.need(x.dtype() == weight.dtype(), "x is {}, weight is {}; the dtypes must be equal",
+           x.dtype(), weight.dtype());
+}
+
+void run_linear(Call& c) {
+    const Tensor &x = c.in("x"), &weight = c.in("weight"), &bias = c.in("bias");
+    check_linear(c);
+    c.need(!bias || bias.shape() == Dims{weight.dim(0)}, "bias is {}; weight {} needs ({})", bias,
+           weight, weight.dim(0));
+    c.need_dtype("bias", x.dtype());
+    c.need(bias || !c.flag("gelu"), "gelu comes with a bias");
+    MatmulOptions o;
+    o.trans_b = true;
+    o.bias = bias;
+    o.gelu = c.flag("gelu");
+    Tensor pre;
+    if (o.gelu) o.pre = &pre;
+    const Tensor y = matmul(as_rows(x), weight, o);
+    c.result(reshape(y, with_last(x.shape(), weight.dim(0))));
+    if (o.gelu) c.result(reshape(pre, with_last(x.shape(), weight.dim(0))));
 }
 
 const OpRegistrar linear = Op{
     .name = "linear",
-    .doc =
-        "linear(x, weight, bias, {gelu=false}) -> y, pre\n"
-        "y = x weight^T + bias for x (..., in), weight (out, in), bias (out) or none; with gelu, y "
-        "= GELU(pre) by the "
-        "tanh formula, where pre is that sum (kept for the backward pass)."
-        " Error: a weight or bias that does not fit."
-        "\n    (nn.linear(nn.tensor{{1, 2}}, nn.tensor{{3, 4}, {5, 6}}, nn.tensor{0.5, 0}))  --> "
-        "{{11.5, 17}}",
+    .doc = R"(
+y = x weight^T + bias for x (..., in), weight (out, in), bias (out) or none. With gelu, y =
+GELU(pre) by the tanh formula, where pre is that sum; it is kept for the backward pass. Error: a
+weight or bias that does not fit.
+    local weight, bias = nn.tensor{{3, 4}, {5, 6}}, nn.tensor{0.5, 0}
+    (nn.linear(nn.tensor{{1, 2}}, weight, bias))  --> {{11.5, 17}})",
     .inputs = {"x", "weight", "bias?"},
+    .outputs = {"y", "pre?"},
     .attributes = {{"gelu", "bool", "false", "apply GELU"}},
     .samples = {"{x={2,5,7}, weight={3,7}, bias={3}}", "{x={5,7}, weight={3,7}}",
                 "{x={4,7}, weight={6,7}, bias={6}, gelu=true}"},
-    .run =
-        [](Call& c) {
-            const Tensor &x = c.in("x"), &weight = c.in("weight"), &bias = c.in("bias");
-            check_linear(c, x, weight);
-            c.need(!bias || bias.shape() == Dims{weight.dim(0)},
-                   "bias is %s; weight %s needs (%lld)",
-                   bias ? to_string(bias.shape()).c_str() : "", to_string(weight.shape()).c_str(),
-                   (long long)weight.dim(0));
-            c.need_dtype("bias", x.dtype());
-            c.need(bias || !c.flag("gelu"), "gelu comes with a bias");
-            MatmulOptions o;
-            o.trans_b = true;
-            o.bias = bias;
-            o.gelu = c.flag("gelu");
-            Tensor pre;
-            if (o.gelu) o.pre = &pre;
-            const Tensor y = matmul(as_rows(x), weight, o);
-            c.result(reshape(y, with_last(x.shape(), weight.dim(0))));
-            if (o.gelu) c.result(reshape(pre, with_last(x.shape(), weight.dim(0))));
-        },
+    .run = run_linear,
     .category = "products",
     .kernels = {"gemm"},
 };
@@ -142,8 +130,7 @@ Tensor gelu_backward(const Tensor& dy, const Tensor& pre_in, Tensor* sums) {
     for (int64_t i = 0; i < dy.tiles(); ++i) {
         const Block block = dy.block(i);
         task("gelu_bias_backward", dy.dtype())
-            .use({writes(dpre.tile(i)), sums ? writes(sums->tile(i)) : absent()})
-            .use({reads(dy.tile(i)), reads(pre.tile(i))})
+            .use({writes(dpre, i), sums ? writes(*sums, i) : absent(), reads(dy, i), reads(pre, i)})
             .params(nn_gelu_bias_backward_params{block.extent[0], block.extent[1], true})
             .flops(20.0 * double(block.count()))
             .tile(i, block.extent)
@@ -158,8 +145,7 @@ void column_sums(const Tensor& dy, const Tensor& dbias, bool into) {
         const Block block = dy.block(i);
         const bool first = at[0] == 0 && !into;
         task("column_sum", dy.dtype())
-            .use(first ? writes(dbias.tile(at[1])) : updates(dbias.tile(at[1])))
-            .use(reads(dy.tile(i)))
+            .use({adds(dbias, at[1], first), reads(dy, i)})
             .params(nn_column_sum_params{block.extent[0], block.extent[1], first})
             .flops(double(block.count()))
             .tile(i, block.extent)
@@ -169,16 +155,11 @@ void column_sums(const Tensor& dy, const Tensor& dbias, bool into) {
 
 void check_linear_backward(Call& c) {
     const Tensor &x = c.in("x"), &weight = c.in("weight");
-    check_linear(c, x, weight);
-    for (const char* name : {"dy", "pre"}) {
-        c.need_shape(name, with_last(x.shape(), weight.dim(0)));
-        c.need_dtype(name, x.dtype());
-    }
-    c.need_shape("dweight", weight.shape());
-    c.need_dtype("dweight", accumulator(x.dtype()));
-    c.need_shape("dbias", {weight.dim(0)});
-    c.need_dtype("dbias", accumulator(x.dtype()));
-    for (const char* name : {"dweight", "dbias"}) c.accumulates_into(name);
+    check_linear(c);
+    for (const char* name : {"dy", "pre"})
+        c.need_tensor(name, with_last(x.shape(), weight.dim(0)), x.dtype());
+    c.need_tensor("dweight", weight.shape(), accumulator(x.dtype()));
+    c.need_tensor("dbias", {weight.dim(0)}, accumulator(x.dtype()));
 }
 
 // A tensor for sums over the rows of x.
@@ -208,22 +189,20 @@ void run_linear_backward(Call& c) {
 
 const OpRegistrar linear_backward = Op{
     .name = "linear_backward",
-    .doc =
-        "linear_backward(dy, x, weight, pre, dweight, dbias, {bias=true, need_dx=true}) -> dx, "
-        "dweight, dbias\n"
-        "The gradients of linear. pre is given for a layer with GELU. dweight and dbias of a bf16 "
-        "layer are f32. Where one of them is given, the gradient is added to it in place."
-        "\n    nn.linear_backward(nn.ones(2, 3), nn.randn(2, 4), nn.randn(3, 4)):dims()  --> 2, 4",
-    .inputs = {"dy", "x", "weight", "pre?", "dweight?", "dbias?"},
+    .doc = R"(
+The gradients of linear. pre is given for a layer with GELU. dweight and dbias of a bf16 layer are
+f32. Where one of them is given, the gradient is added to it in place.
+    nn.linear_backward(nn.ones(2, 3), nn.randn(2, 4), nn.randn(3, 4)):dims()  --> 2, 4)",
+    .inputs = {"dy", "x", "weight", "pre?", "dweight+weight", "dbias+bias"},
+    .outputs = {"dx?", "dweight", "dbias?"},
     .attributes = {{"bias", "bool", "true", "the layer has a bias"},
                    {"need_dx", "bool", "true", "dx is wanted"}},
     .samples = {"{dy={2,5,3}, x={2,5,7}, weight={3,7}}",
                 "{dy={5,3}, x={5,7}, weight={3,7}, pre={5,3}}",
                 "{dy={5,3}, x={5,7}, weight={3,7}, bias=false}",
                 "{dy={5,3}, x={5,7}, weight={3,7}, pre={5,3}, bias=false}"},
-    .no_gradient = "is itself a gradient",
+    .gradient_of = "linear",
     .run = run_linear_backward,
-    .category = "gradients",
     .kernels = {"gemm", "gelu_bias_backward", "column_sum"},
 };
 

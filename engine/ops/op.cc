@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
 #include <cstdlib>
 #include <set>
 
@@ -18,13 +17,15 @@ std::map<std::string, Op>& registry() {
     return ops;
 }
 
-std::string input_name(const std::string& declared) {
-    const char last = declared.back();
-    return last == '?' || last == '*' ? declared.substr(0, declared.size() - 1) : declared;
+// Removes `mark` from the end of a declared name; false where it has none.
+bool take_mark(std::string& name, char mark) {
+    const bool found = name.back() == mark;
+    if (found) name.pop_back();
+    return found;
 }
 
-Value default_value(const Attribute& attribute) {
-    const std::string& text = attribute.fallback;
+Value default_of(const Attribute& attribute) {
+    const std::string& text = attribute.default_value;
     Value value;
     if (text.empty() || text == "nil") return value;
     value.kind =
@@ -48,15 +49,86 @@ int checked_axis(const char* op, const char* name, int64_t value, size_t rank) {
     return int(value > 0 ? value - 1 : value + n);
 }
 
+void append(std::string& list, const std::string& item) {
+    list += (list.empty() ? "" : ", ") + item;
+}
+
+// "linear(x, weight, bias?, {gelu=false}) -> y, pre?": attributes that must be given stand alone as
+// long as all before them must be given too, others in braces with their defaults.
+std::string signature_of(const Op& op) {
+    std::string arguments, options, results;
+    bool all_needed = true;
+    for (const Input& input : op.inputs) {
+        append(arguments, input.name + (input.optional ? "?" : ""));
+        all_needed &= !input.optional;
+    }
+    for (const Attribute& a : op.attributes) {
+        const bool quoted = a.kind == "text" || a.kind == "dtype";
+        const std::string& text = a.default_value;
+        all_needed &= text.empty();
+        if (all_needed)
+            append(arguments, a.name);
+        else
+            append(options, a.name + (text.empty()    ? ""
+                                      : text == "nil" ? "?"
+                                      : quoted        ? "=\"" + text + "\""
+                                                      : "=" + text));
+    }
+    if (!options.empty()) append(arguments, "{" + options + "}");
+    for (const Output& output : op.outputs)
+        append(results, output.name + (output.optional ? "?" : ""));
+    return op.name + "(" + arguments + ") -> " + results;
+}
+
+// What a call returned is what the op declares.
+void check_results(const Op& op, const std::vector<Tensor>& results) {
+    bool good = results.size() <= op.outputs.size();
+    for (size_t i = 0; i < op.outputs.size() && good; ++i)
+        good = op.outputs[i].optional || (i < results.size() && results[i]);
+    if (!good) fail("%s: its results are not the ones it declares", op.name.c_str());
+}
+
 }  // namespace
 
-// The compiler gives whole paths; what is told begins at the folder of the sources.
+Input::Input(const char* declared) : name(declared) {
+    const size_t plus = name.find('+');
+    if (plus != name.npos) {
+        gradient_in = name.substr(plus + 1);
+        name.resize(plus);
+        optional = true;
+    }
+    in_place = take_mark(name, '!');
+    list = take_mark(name, '*');
+    number = take_mark(name, '#');
+    optional |= take_mark(name, '?');
+}
+
+Output::Output(const char* declared) : name(declared) {
+    differentiable = !take_mark(name, '~');
+    optional = take_mark(name, '?');
+}
+
+bool Op::in_place() const {
+    return std::any_of(inputs.begin(), inputs.end(), [](const Input& i) { return i.in_place; });
+}
+
+size_t Op::values() const {
+    const bool numbers =
+        std::any_of(inputs.begin(), inputs.end(), [](const Input& i) { return i.number; });
+    return attributes.size() + (numbers ? inputs.size() : 0);
+}
+
+// The compiler gives whole paths; the source begins at the folder of the sources.
 OpRegistrar::OpRegistrar(Op op, const char* file, int line) {
     const std::string name = op.name, path = file;
     size_t begin = path.rfind("engine/ops/");
     if (begin == std::string::npos) begin = path.rfind("kernels/");
     op.source = path.substr(begin == std::string::npos ? path.rfind('/') + 1 : begin) + ":" +
                 std::to_string(line);
+    op.doc = signature_of(op) + op.doc;
+    if (!op.gradient_of.empty()) op.category = "gradients", op.no_gradient = "is itself a gradient";
+    if (!op.no_gradient.empty())
+        for (Output& output : op.outputs) output.differentiable = false;
     registry()[name] = std::move(op);
 }
 
@@ -67,107 +139,114 @@ const Op* find_op(const std::string& name) {
     return it == registry().end() ? nullptr : &it->second;
 }
 
-bool parse_dtype(const std::string& name, Dtype* out) {
-    for (int i = 0; i < dtype_count; ++i)
-        if (name == dtype_name(Dtype(i))) {
-            *out = Dtype(i);
-            return true;
-        }
-    return false;
-}
-
 std::vector<Tensor> apply(const Op& op, std::vector<Tensor> inputs, std::vector<Value> values) {
-    const CurrentOp in_progress(op.name.c_str());
+    const CurrentOp in_progress(op.name.c_str(), op.in_place());
     Call call(op, std::move(inputs), std::move(values));
     OpEmission tasks;
     op.run(call);
+    check_results(op, call.results);
+    for (size_t i = 0; i < op.inputs.size(); ++i)
+        if (op.inputs[i].changes() && call.all()[i]) call.all()[i].changed();
     tasks.commit();
     return std::move(call.results);
 }
 
 std::vector<const Kernel*> kernels_of(const Op& op) {
     std::set<std::string> names(op.kernels.begin(), op.kernels.end());
+    if (names.empty() && find_kernel(op.name)) names.insert(op.name);
     names.insert({"copy", "cast", "fill"});
-    const std::string own = op.name.back() == '_' ? op.name.substr(0, op.name.size() - 1) : op.name;
-    if (find_kernel(own)) names.insert(own);
     std::vector<const Kernel*> out;
     for (const std::string& name : names) {
-        const Kernel* kernel = find_kernel(name);
-        if (!kernel)
-            fail("%s: declares a kernel '%s', which there is not", op.name.c_str(), name.c_str());
-        out.push_back(kernel);
+        out.push_back(find_kernel(name));
+        if (!out.back()) fail("%s: declares unknown kernel '%s'", op.name.c_str(), name.c_str());
     }
     return out;
 }
 
+std::string shown(double number) { return format("%g", number); }
+
 Call::Call(const Op& o, std::vector<Tensor> inputs, std::vector<Value> values)
     : op(o), inputs_(std::move(inputs)), values_(std::move(values)) {
-    const bool list = op.inputs.size() == 1 && op.inputs[0].back() == '*';
-    if (list) {
-        need(!inputs_.empty(), "needs at least one tensor");
-        for (size_t i = 0; i < inputs_.size(); ++i)
-            need(bool(inputs_[i]), "tensor %zu is missing", i + 1);
-    } else {
-        need(inputs_.size() <= op.inputs.size(), "takes %zu tensors, %zu were given",
-             op.inputs.size(), inputs_.size());
-        inputs_.resize(op.inputs.size());
-        for (size_t i = 0; i < op.inputs.size(); ++i)
-            need(inputs_[i] || op.inputs[i].back() == '?', "tensor '%s' is missing",
-                 op.inputs[i].c_str());
-    }
-    for (size_t i = 0; i < inputs_.size(); ++i)
-        need(!inputs_[i] || !inputs_[i].stale(),
-             "input %zu is a view of a tensor that was changed in place since; take the view "
-             "again, or clone() it",
-             i + 1);
-    values_.resize(op.attributes.size());
-    for (size_t i = 0; i < op.attributes.size(); ++i)
-        if (values_[i].kind == Value::none) {
-            values_[i] = default_value(op.attributes[i]);
-            need(values_[i].kind != Value::none || op.attributes[i].fallback == "nil",
-                 "'%s' must be given (%s)", op.attributes[i].name.c_str(),
-                 op.attributes[i].doc.c_str());
-        }
+    values_.resize(op.values());
+    check_inputs();
+    fill_defaults();
 }
 
-void Call::need(bool condition, const char* text, ...) const {
-    if (condition) return;
-    char message[512];
-    va_list args;
-    va_start(args, text);
-    std::vsnprintf(message, sizeof message, text, args);
-    va_end(args);
-    fail("%s: %s", op.name.c_str(), message);
+void Call::check_inputs() {
+    const size_t declared = op.inputs.size(), attributes = op.attributes.size();
+    const bool list = declared == 1 && op.inputs[0].list;
+    need(list || inputs_.size() <= declared, "takes {} tensors, {} were given", declared,
+         inputs_.size());
+    need(!list || !inputs_.empty(), "needs at least one tensor");
+    if (!list) inputs_.resize(declared);
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+        const Input& input = op.inputs[list ? 0 : i];
+        const Tensor& t = inputs_[i];
+        const bool number =
+            values_.size() > attributes && values_[attributes + i].kind != Value::none;
+        need(!number || (input.number && !t), "'{}' cannot be a number", input.name);
+        if (!t && !number && !input.optional)
+            refuse("tensor {} is missing",
+                   {list ? shown(i + 1) : format("'%s'", input.name.c_str())});
+        need(!t || !t.stale(),
+             "input {} is a view of a tensor that was changed in place since; take the view "
+             "again, or clone() it",
+             i + 1);
+        need(!t || !input.changes() || !t.is_view(),
+             "{} is a view; an op that changes it in place needs the tensor itself (or a clone())",
+             input.name);
+    }
+}
+
+void Call::fill_defaults() {
+    for (size_t i = 0; i < op.attributes.size(); ++i) {
+        if (values_[i].kind != Value::none) continue;
+        const Attribute& a = op.attributes[i];
+        values_[i] = default_of(a);
+        need(values_[i].kind != Value::none || a.default_value == "nil", "'{}' must be given ({})",
+             a.name, a.doc);
+    }
+}
+
+void Call::refuse(const char* text, const std::vector<std::string>& arguments) const {
+    std::string message = op.name + ": ";
+    size_t next = 0;
+    for (const char* c = text; *c; ++c) {
+        const bool placeholder = c[0] == '{' && c[1] == '}';
+        message += placeholder ? arguments.at(next++) : std::string(1, *c);
+        c += placeholder;
+    }
+    throw Error(message);
 }
 
 const Tensor& Call::in(const char* name) const {
     for (size_t i = 0; i < op.inputs.size(); ++i)
-        if (input_name(op.inputs[i]) == name) return inputs_[i];
+        if (op.inputs[i].name == name) return inputs_[i];
     fail("%s: declares no input '%s'", op.name.c_str(), name);
 }
 
-size_t Call::position(const char* attribute) const {
+const Value& Call::value(const std::string& name) const {
     for (size_t i = 0; i < op.attributes.size(); ++i)
-        if (op.attributes[i].name == attribute) return i;
-    fail("%s: declares no attribute '%s'", op.name.c_str(), attribute);
+        if (op.attributes[i].name == name) return values_[i];
+    for (size_t i = 0; i < op.inputs.size(); ++i)
+        if (op.inputs[i].number && op.inputs[i].name == name)
+            return values_[op.attributes.size() + i];
+    fail("%s: declares no attribute '%s'", op.name.c_str(), name.c_str());
 }
 
-bool Call::given(const char* attribute) const {
-    return values_[position(attribute)].kind != Value::none;
+bool Call::given(const std::string& name) const { return value(name).kind != Value::none; }
+
+double Call::number_or_scalar(const char* name) const {
+    const Value& v = value(name);
+    need(v.kind == Value::number || v.kind == Value::scalar, "'{}' must be a number", name);
+    return v.kind == Value::scalar ? scalar_value(v.scalar_id) : v.number_value;
 }
 
-double Call::number_or_scalar(const char* attribute) const {
-    const Value& value = values_[position(attribute)];
-    need(value.kind == Value::number || value.kind == Value::scalar, "'%s' must be a number",
-         attribute);
-    return value.kind == Value::scalar ? scalar_value(value.scalar_id) : value.number_value;
-}
-
-// A recorded task keeps this number, so a scalar that may change later is refused.
-double Call::number(const char* attribute) const {
-    need(values_[position(attribute)].kind != Value::scalar || !recording_number(),
-         "'%s' cannot be an nn.scalar in a compiled function; pass a number", attribute);
-    return number_or_scalar(attribute);
+// A recorded task keeps this number, so an nn.scalar, which may change later, is refused.
+double Call::number(const std::string& name) const {
+    need(value(name).kind != Value::scalar || !recording_number(),
+         "'{}' cannot be an nn.scalar in a compiled function; pass a number", name);
+    return number_or_scalar(name.c_str());
 }
 
 int64_t Call::integer(const char* attribute) const {
@@ -175,25 +254,25 @@ int64_t Call::integer(const char* attribute) const {
 }
 
 std::string Call::text(const char* attribute) const {
-    const Value& value = values_[position(attribute)];
-    need(value.kind == Value::text, "'%s' must be a text", attribute);
-    return value.text_value;
+    const Value& v = value(attribute);
+    need(v.kind == Value::text, "'{}' must be a text", attribute);
+    return v.text_value;
 }
 
 Dims Call::ints(const char* attribute) const {
-    const Value& value = values_[position(attribute)];
-    if (value.kind == Value::number)
-        return {as_integer(op.name.c_str(), attribute, value.number_value)};
-    need(value.kind == Value::list, "'%s' must be a list of whole numbers", attribute);
-    return value.list_value;
+    const Value& v = value(attribute);
+    if (v.kind == Value::number) return {as_integer(op.name.c_str(), attribute, v.number_value)};
+    need(v.kind == Value::list, "'{}' must be a list of whole numbers", attribute);
+    return v.list_value;
 }
 
 Dtype Call::dtype(const char* attribute) const {
-    Dtype out = Dtype::f32;
     const std::string name = text(attribute);
-    need(parse_dtype(name, &out),
-         "there is no dtype '%s'; there are f32, f64, bf16, i32, i64, u8 and bool", name.c_str());
-    return out;
+    int number = 0;
+    while (number < dtype_count && name != dtype_name(Dtype(number))) ++number;
+    need(number < dtype_count,
+         "there is no dtype '{}'; the dtypes are f32, f64, bf16, i32, i64, u8 and bool", name);
+    return Dtype(number);
 }
 
 int Call::axis(const char* attribute, size_t rank) const {
@@ -209,48 +288,45 @@ std::vector<int> Call::axes(const char* attribute, size_t rank) const {
     for (int64_t value : ints(attribute))
         out.push_back(checked_axis(op.name.c_str(), attribute, value, rank));
     std::sort(out.begin(), out.end());
-    need(std::adjacent_find(out.begin(), out.end()) == out.end(), "'%s' names an axis twice",
+    need(std::adjacent_find(out.begin(), out.end()) == out.end(), "'{}' names an axis twice",
          attribute);
     return out;
 }
 
 std::vector<Patch> Call::patch(const char* attribute, size_t offset) const {
-    const Value& value = values_[position(attribute)];
-    if (value.kind != Value::scalar) return {};
-    return {{Patch::scalar, int32_t(offset), value.scalar_id}};
+    const Value& v = value(attribute);
+    if (v.kind != Value::scalar) return {};
+    return {{Patch::scalar, int32_t(offset), v.scalar_id}};
 }
 
 void Call::need_float(const char* input) const {
     const Tensor& t = in(input);
-    if (!t) return;
-    need(is_float(t.dtype()), "%s is %s; a float dtype (f32, f64, bf16) is needed: %s:to('f32')",
-         input, dtype_name(t.dtype()), input);
+    if (t && !is_float(t.dtype()))
+        refuse("{} is {}; a float dtype (f32, f64, bf16) is needed: {}:to('f32')",
+               {input, shown(t.dtype()), input});
 }
 
 void Call::need_dtype(const char* input, Dtype dtype) const {
     const Tensor& t = in(input);
-    if (!t) return;
-    need(t.dtype() == dtype, "%s is %s where %s is needed: %s:to('%s')", input,
-         dtype_name(t.dtype()), dtype_name(dtype), input, dtype_name(dtype));
+    if (t && t.dtype() != dtype)
+        refuse("{} is {} where {} is needed: {}:to('{}')",
+               {input, shown(t.dtype()), shown(dtype), input, shown(dtype)});
+}
+
+void Call::need_ids(const char* input) const {
+    const Tensor& t = in(input);
+    if (t && t.dtype() != Dtype::i32 && t.dtype() != Dtype::i64)
+        refuse("{} is {}; i32 or i64 is needed", {input, shown(t.dtype())});
 }
 
 void Call::need_shape(const char* input, const Dims& shape) const {
     const Tensor& t = in(input);
-    if (!t) return;
-    need(t.shape() == shape, "%s is %s where %s is needed", input, to_string(t.shape()).c_str(),
-         to_string(shape).c_str());
+    need(!t || t.shape() == shape, "{} is {} where {} is needed", input, t, shape);
 }
 
-void Call::accumulates_into(const char* input) const {
-    if (!in(input)) return;
-    need_owner(input);
-    in(input).changed();
-}
-
-void Call::need_owner(const char* input) const {
-    need(!in(input).is_view(),
-         "%s is a view; an op that changes it in place needs the tensor itself (or a clone())",
-         input);
+void Call::need_tensor(const char* input, const Dims& shape, Dtype dtype) const {
+    need_shape(input, shape);
+    need_dtype(input, dtype);
 }
 
 }  // namespace nn

@@ -1,6 +1,5 @@
-// The ops of kernels/pointwise.inc: every line there becomes an op here, and another for each of
-// its derivatives.
-#include <algorithm>
+// The ops of kernels/pointwise.inc: every line there becomes an op here, and another one for each
+// of its derivatives.
 #include <cmath>
 
 #include "engine/base/error.h"
@@ -10,8 +9,9 @@
 namespace nn {
 namespace {
 
-enum class Result { like_input, boolean };
-enum Dtypes { FLOATS, ANY };
+// The dtypes column: floats only; any, where booleans are computed as i64; or any, where they stay
+// booleans.
+enum Dtypes { FLOATS, ANY, SAME };
 
 // Integers give way to floats, narrow to wide; arithmetic counts booleans (i64).
 Dtype promote(Dtype a, Dtype b) {
@@ -19,22 +19,20 @@ Dtype promote(Dtype a, Dtype b) {
     return order[int(a)] > order[int(b)] ? a : b;
 }
 
-// An input is a tensor or, by the attribute "<name>_number", a number.
-std::vector<TensorOrNumber> operands_of(const Call& c, const std::vector<std::string>& names,
-                                        Dtypes allowed, Dtype* dtype) {
+TensorOrNumber operand(const Call& c, size_t input) {
+    if (const Tensor& t = c.all()[input]) return t;
+    return c.number(c.op.inputs[input].name);
+}
+
+// The operands from the input `first` on, cast to the dtype in which `allowed` computes them.
+std::vector<TensorOrNumber> operands_of(const Call& c, size_t first, Dtypes allowed, Dtype* dtype) {
     std::vector<TensorOrNumber> operands;
     bool any = false;
-    for (const std::string& name : names) {
-        const Tensor& t = c.in(name.c_str());
-        const std::string number = name + "_number";
-        if (!t) {
-            operands.push_back(c.given(number.c_str()) ? c.number(number.c_str()) : 0.0);
-            c.need(c.given(number.c_str()), "'%s' is missing: a tensor or a number", name.c_str());
-            continue;
-        }
-        operands.push_back(t);
-        *dtype = any ? promote(*dtype, t.dtype()) : t.dtype();
-        any = true;
+    for (size_t i = first; i < c.op.inputs.size(); ++i) {
+        operands.push_back(operand(c, i));
+        const Tensor& t = operands.back().tensor;
+        if (t) *dtype = any ? promote(*dtype, t.dtype()) : t.dtype();
+        any |= bool(t);
     }
     c.need(any, "at least one operand must be a tensor");
     for (const TensorOrNumber& o : operands) {
@@ -46,180 +44,147 @@ std::vector<TensorOrNumber> operands_of(const Call& c, const std::vector<std::st
             *dtype = Dtype::i64;
     }
     if (allowed == FLOATS && !is_float(*dtype)) *dtype = Dtype::f32;
+    if (allowed == ANY && *dtype == Dtype::boolean) *dtype = Dtype::i64;
+    for (TensorOrNumber& o : operands)
+        if (o.tensor) o.tensor = cast(o.tensor, *dtype);
     return operands;
 }
 
-void run_pointwise(Call& c, Dtypes allowed, Result result, const std::vector<std::string>& names) {
+template <Dtypes allowed> void run_arithmetic(Call& c) {
     Dtype dtype = Dtype::f32;
-    std::vector<TensorOrNumber> operands = operands_of(c, names, allowed, &dtype);
-    const bool keeps_bool = c.op.name == "maximum" || c.op.name == "minimum";
-    if (dtype == Dtype::boolean && result == Result::like_input && !keeps_bool) dtype = Dtype::i64;
-    for (TensorOrNumber& o : operands)
-        if (o.tensor) o.tensor = cast(o.tensor, dtype);
-    const Dtype out = result == Result::boolean ? Dtype::boolean : dtype;
-    c.result(pointwise(c.op.name.c_str(), dtype, out, operands));
+    const std::vector<TensorOrNumber> operands = operands_of(c, 0, allowed, &dtype);
+    c.result(pointwise(c.op.name.c_str(), dtype, dtype, operands));
 }
 
-// Derivatives take only the operands they need: their kernels' other operands stay absent.
-void run_backward(Call& c, const std::string& all) {
+template <Dtypes allowed> void run_predicate(Call& c) {
+    Dtype dtype = Dtype::f32;
+    const std::vector<TensorOrNumber> operands =
+        operands_of(c, 0, allowed == ANY ? SAME : allowed, &dtype);
+    c.result(pointwise(c.op.name.c_str(), dtype, Dtype::boolean, operands));
+}
+
+template <Dtypes allowed> void run_select(Call& c) {
+    Dtype dtype = Dtype::f32;
+    std::vector<TensorOrNumber> operands = operands_of(c, 1, allowed, &dtype);
+    operands.insert(operands.begin(), cast(c.in("cond"), Dtype::boolean));
+    c.result(pointwise(c.op.name.c_str(), dtype, dtype, operands));
+}
+
+// The kernel's operands are dy, then the inputs and the output of the op whose derivative this is.
+// Those that the derivative does not need are no inputs here, and their operands stay absent.
+void run_backward(Call& c) {
     c.need_float("dy");
-    const Tensor& dy = c.in("dy");
-    std::vector<TensorOrNumber> operands{dy};
-    for (char name : all) {
-        const std::string text(1, name);
-        const auto declared = [&](const std::string& n) {
-            return std::any_of(c.op.inputs.begin(), c.op.inputs.end(),
-                               [&](const std::string& i) { return i.substr(0, i.find('?')) == n; });
-        };
-        if (!declared(text)) {
-            operands.push_back(0.0);
-        } else if (const Tensor& t = c.in(text.c_str())) {
-            operands.push_back(cast(t, dy.dtype()));
-        } else {
-            operands.push_back(c.number((text + "_number").c_str()));
-        }
-    }
-    c.result(pointwise(c.op.name.c_str(), dy.dtype(), dy.dtype(), operands));
+    const Dtype dtype = c.in("dy").dtype();
+    std::vector<TensorOrNumber> operands{c.in("dy")};
+    size_t next = 1;
+    const auto add = [&](const std::string& name) {
+        const bool needed = next < c.op.inputs.size() && c.op.inputs[next].name == name;
+        operands.push_back(needed ? operand(c, next++) : 0.0);
+        if (Tensor& t = operands.back().tensor) t = cast(t, dtype);
+    };
+    const Op& forward = *find_op(c.op.gradient_of);
+    for (const Input& input : forward.inputs) add(input.name);
+    for (const Output& output : forward.outputs) add(output.name);
+    c.result(pointwise(c.op.name.c_str(), dtype, dtype, operands));
 }
 
-// "name(x) -> y: text | {1}, 2 --> {3}" as a signature, the text with what is said of `operands`,
-// and an example, in which a list in braces becomes a tensor.
-std::string doc_of(const std::string& name, const std::string& text, const char* operands) {
-    const size_t colon = text.find(": "), bar = text.find(" | "), arrow = text.find(" --> ");
-    if (bar == text.npos || arrow == text.npos) return text;  // which tests/lua/docs.lua refuses
+// An op from its line. doc is "name(x) -> y: text | {1}, 2 --> {3}": the text, to which `note` is
+// added, and an example, in which a list in braces becomes a tensor.
+Op op_of(const char* name, void (*run)(Call&), const std::string& doc, const std::string& note) {
+    Op op{.name = name, .outputs = {"y"}, .run = run, .category = "pointwise"};
+    const size_t colon = doc.find(": "), bar = doc.find(" | "), arrow = doc.find(" --> ");
+    if (bar == doc.npos || arrow == doc.npos) return op;  // which tests/lua/docs.lua refuses
     std::string example;
-    for (const char c : text.substr(bar + 3, arrow - bar - 3)) {
+    for (const char c : doc.substr(bar + 3, arrow - bar - 3)) {
         if (c == '{') example += "nn.tensor";
         example += c;
     }
-    return text.substr(0, colon) + "\n" + text.substr(colon + 2, bar - colon - 2) + ". " +
-           operands + "\n    nn." + name + "(" + example + ")  " + text.substr(arrow + 1);
-}
-
-std::string sample(const char* name, const char* shape, double lo, double hi) {
-    return format("%s={%s,lo=%g,hi=%g}", name, shape, lo, hi);
-}
-
-Op base(const char* name, const char* doc, const char* operands) {
-    Op op;
-    op.name = name;
-    op.doc = doc_of(name, doc, operands);
-    op.category = "pointwise";
+    op.doc = std::string("\n") + doc.substr(colon + 2, bar - colon - 2) + ". " + note +
+             "\n    nn." + name + "(" + example + ")  " + doc.substr(arrow + 1);
     return op;
 }
 
-Attribute number_attribute(const std::string& input) {
-    return {input + "_number", "number", "nil", "the number, where " + input + " is one"};
-}
-
-const char* const broadcasting =
-    "Operands broadcast; one may be a number. Error: shapes that do not broadcast.";
-const char* const flat = "is flat wherever it has a derivative";
-
-Op unary(const char* name, Dtypes dtypes, const char* doc, double lo, double hi) {
-    Op op = base(
-        name, doc,
-        dtypes == ANY ? "y has x's shape." : "y has x's shape; integers and booleans become f32.");
+Op unary(const char* name, void (*run)(Call&), const char* doc, const char* note, double lo,
+         double hi, const char* no_gradient = "") {
+    Op op = op_of(name, run, doc, note);
     op.inputs = {"x"};
-    op.samples = {"{" + sample("x", "3,5", lo, hi) + "}"};
+    op.samples = {format("{x={3,5,lo=%g,hi=%g}}", lo, hi)};
+    op.no_gradient = no_gradient;
     return op;
 }
 
-Op binary(const char* name, const char* doc, double a_lo, double a_hi, double b_lo, double b_hi) {
-    Op op = base(name, doc, broadcasting);
-    op.inputs = {"a?", "b?"};
-    op.attributes = {number_attribute("a"), number_attribute("b")};
-    const double number = b_lo > 0 ? b_lo : 1.5;
-    op.samples = {
-        "{" + sample("a", "3,5", a_lo, a_hi) + "," + sample("b", "3,5", b_lo, b_hi) + "}",
-        "{" + sample("a", "2,3,5", a_lo, a_hi) + "," + sample("b", "3,1", b_lo, b_hi) + "}",
-        "{" + sample("a", "5", a_lo, a_hi) + "," + sample("b", "3,1", b_lo, b_hi) + "}",
-        "{" + sample("a", "4,3", a_lo, a_hi) + format(", b=%g}", number)};
+Op binary(const char* name, void (*run)(Call&), const char* doc, const std::string& note,
+          double a_lo, double a_hi, double b_lo, double b_hi, const char* no_gradient = "") {
+    Op op = op_of(name, run, doc, note);
+    op.inputs = {"a#", "b#"};
+    for (const auto& [a, b] : {std::pair{"3,5", "3,5"}, {"2,3,5", "3,1"}, {"5", "3,1"}})
+        op.samples.push_back(
+            format("{a={%s,lo=%g,hi=%g},b={%s,lo=%g,hi=%g}}", a, a_lo, a_hi, b, b_lo, b_hi));
+    op.samples.push_back(format("{a={4,3,lo=%g,hi=%g}, b=%g}", a_lo, a_hi, b_lo > 0 ? b_lo : 1.5));
+    op.no_gradient = no_gradient;
     return op;
 }
 
-// The derivative `name`_backward`suffix` with inputs dy and those of `needs`. Its example lies
-// where every op is smooth: at 0.5, or a = 0.5 and b = 2.
-Op backward(const char* name, const char* suffix, const char* needs, const char* slope,
-            bool numbers) {
-    Op op;
-    op.name = std::string(name) + "_backward" + suffix;
-    op.doc = op.name + "(dy";
-    op.inputs = {"dy"};
-    const std::string first = "nn.tensor{0.5}";
-    std::string example = "    nn." + op.name + "(nn.tensor{1}";
-    for (const char* c = needs; *c; ++c) {
-        op.doc += std::string(", ") + *c;
-        op.inputs.push_back(std::string(1, *c) + (numbers ? "?" : ""));
-        if (numbers) op.attributes.push_back(number_attribute(std::string(1, *c)));
-        const std::string result =
-            std::string("nn.") + name + "(" + first + (numbers ? ", 2)" : ")");
-        example += ", " + (*c == 'y' ? result : *c == 'b' ? "nn.tensor{2}" : first);
-    }
-    op.doc += std::string(") -> dx\ndy times the slope of ") + name +
-              (*suffix ? std::string(" in ") + (suffix + 1) : "") + ", " + slope +
-              ". Operands broadcast.\n" + example + ")";
-    op.category = "gradients";
-    op.no_gradient = "is itself a gradient";
-    return op;
-}
-
-#define RUN(...) [](Call& c) { __VA_ARGS__; }
-Op with_run(Op op, void (*run)(Call&)) {
-    op.run = run;
-    return op;
-}
-Op flat_op(Op op, const char* why) {
-    op.no_gradient = why;
-    return op;
-}
-
-#define UNARY(name, dtypes, lo, hi, f, slope, needs, doc)                   \
-    const OpRegistrar name##_op =                                           \
-        with_run(unary(#name, dtypes, doc, lo, hi),                         \
-                 RUN(run_pointwise(c, dtypes, Result::like_input, {"x"}))); \
-    const OpRegistrar name##_backward_op =                                  \
-        with_run(backward(#name, "", needs, #slope, false), RUN(run_backward(c, "xy")));
-#define FLAT(name, dtypes, lo, hi, f, doc)                         \
-    const OpRegistrar name##_op =                                  \
-        with_run(flat_op(unary(#name, dtypes, doc, lo, hi), flat), \
-                 RUN(run_pointwise(c, dtypes, Result::like_input, {"x"})));
-#define PREDICATE(name, dtypes, lo, hi, f, doc)                                \
-    const OpRegistrar name##_op =                                              \
-        with_run(flat_op(unary(#name, dtypes, doc, lo, hi), "gives booleans"), \
-                 RUN(run_pointwise(c, dtypes, Result::boolean, {"x"})));
-#define BINARY(name, dtypes, a_lo, a_hi, b_lo, b_hi, f, slope_a, needs_a, slope_b, needs_b, doc) \
-    const OpRegistrar name##_op =                                                                \
-        with_run(binary(#name, doc, a_lo, a_hi, b_lo, b_hi),                                     \
-                 RUN(run_pointwise(c, dtypes, Result::like_input, {"a", "b"})));                 \
-    const OpRegistrar name##_backward_a_op =                                                     \
-        with_run(backward(#name, "_a", needs_a, #slope_a, true), RUN(run_backward(c, "aby")));   \
-    const OpRegistrar name##_backward_b_op =                                                     \
-        with_run(backward(#name, "_b", needs_b, #slope_b, true), RUN(run_backward(c, "aby")));
-#define COMPARE(name, dtypes, f, doc)                                         \
-    const OpRegistrar name##_op =                                             \
-        with_run(flat_op(binary(#name, doc, -3, 3, -3, 3), "gives booleans"), \
-                 RUN(run_pointwise(c, dtypes, Result::boolean, {"a", "b"})));
-#define SELECT(name, dtypes, f, doc) \
-    const OpRegistrar name##_op = with_run(select(#name, doc), RUN(run_select(c)));
-
-Op select(const char* name, const char* doc) {
-    Op op = base(name, doc, broadcasting);
-    op.inputs = {"cond", "a?", "b?"};
-    op.attributes = {number_attribute("a"), number_attribute("b")};
+Op select(const char* name, void (*run)(Call&), const char* doc, const std::string& note) {
+    Op op = op_of(name, run, doc, note);
+    op.inputs = {"cond", "a#", "b#"};
     op.samples = {"{cond={3,5,bool=true}, a={3,5}, b={3,5}}",
                   "{cond={3,1,bool=true}, a={3,5}, b=-1}", "{cond={5,bool=true}, a=0, b={3,5}}"};
     return op;
 }
 
-void run_select(Call& c) {
-    Dtype dtype = Dtype::f32;
-    std::vector<TensorOrNumber> operands = operands_of(c, {"a", "b"}, ANY, &dtype);
-    for (TensorOrNumber& o : operands)
-        if (o.tensor) o.tensor = cast(o.tensor, dtype);
-    operands.insert(operands.begin(), cast(c.in("cond"), Dtype::boolean));
-    c.result(pointwise("where", dtype, dtype, operands));
+// The derivative of `name` in `input`, with inputs dy and those of `needs`. Its example is where
+// every op is smooth: at 0.5, or a = 0.5 and b = 2.
+Op backward(const char* name, const char* input, const char* needs, const char* slope) {
+    const bool is_binary = find_op(name)->inputs.size() > 1;
+    const std::string suffix = is_binary ? std::string("_") + input : "";
+    Op op{.name = std::string(name) + "_backward" + suffix,
+          .inputs = {"dy"},
+          .outputs = {"dx"},
+          .gradient_of = name,
+          .gradient_in = input,
+          .run = run_backward};
+    std::string example = "nn.tensor{1}";
+    for (const char* c = needs; *c; ++c) {
+        const bool number = is_binary && *c != 'y';
+        op.inputs.push_back((std::string(1, *c) + (number ? "#" : "")).c_str());
+        const std::string y =
+            std::string("nn.") + name + (is_binary ? "(nn.tensor{0.5}, 2)" : "(nn.tensor{0.5})");
+        example += ", " + (*c == 'y' ? y : *c == 'b' ? "nn.tensor{2}" : "nn.tensor{0.5}");
+    }
+    op.doc = std::string("\ndy times the slope of ") + name +
+             (is_binary ? std::string(" in ") + input : "") + ", " + slope +
+             ". Operands broadcast.\n    nn." + op.name + "(" + example + ")";
+    return op;
 }
+
+const char* const shapes[] = {"y has x's shape; integers and booleans become f32.",
+                              "y has x's shape.", "y has x's shape."};  // by Dtypes
+const std::string broadcasting =
+    "Operands broadcast; one may be a number. Error: shapes that do not broadcast.";
+const char* const flat = "is flat wherever it has a derivative";
+const char* const booleans = "returns booleans";
+
+#define UNARY(name, dtypes, lo, hi, f, slope, needs, doc)                  \
+    const OpRegistrar name##_op =                                          \
+        unary(#name, run_arithmetic<dtypes>, doc, shapes[dtypes], lo, hi); \
+    const OpRegistrar name##_backward_op = backward(#name, "x", needs, #slope);
+#define FLAT(name, dtypes, lo, hi, f, doc) \
+    const OpRegistrar name##_op =          \
+        unary(#name, run_arithmetic<dtypes>, doc, shapes[dtypes], lo, hi, flat);
+#define PREDICATE(name, dtypes, lo, hi, f, doc)                            \
+    const OpRegistrar name##_op = unary(#name, run_predicate<dtypes>, doc, \
+                                        "y is bool and has x's shape.", lo, hi, booleans);
+#define BINARY(name, dtypes, a_lo, a_hi, b_lo, b_hi, f, slope_a, needs_a, slope_b, needs_b, doc) \
+    const OpRegistrar name##_op =                                                                \
+        binary(#name, run_arithmetic<dtypes>, doc, broadcasting, a_lo, a_hi, b_lo, b_hi);        \
+    const OpRegistrar name##_backward_a_op = backward(#name, "a", needs_a, #slope_a);            \
+    const OpRegistrar name##_backward_b_op = backward(#name, "b", needs_b, #slope_b);
+#define COMPARE(name, dtypes, f, doc)                                       \
+    const OpRegistrar name##_op = binary(#name, run_predicate<dtypes>, doc, \
+                                         "y is bool. " + broadcasting, -3, 3, -3, 3, booleans);
+#define SELECT(name, dtypes, f, doc) \
+    const OpRegistrar name##_op = select(#name, run_select<dtypes>, doc, broadcasting);
 
 // clang-format off
 #include "kernels/pointwise.inc"

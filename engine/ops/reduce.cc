@@ -5,156 +5,107 @@
 namespace nn {
 namespace {
 
-const Attribute axes_attribute = {"axis", "axes", "nil",
-                                  "an axis or a list of them; all when not given"};
-const Attribute keepdim_attribute = {"keepdim", "bool", "false", "keep reduced axes with size 1"};
-
 template <ReduceKind kind> void run_reduce(Call& c) {
     const Tensor& x = c.in("x");
     c.result_of(x, reduce(x, c.axes("axis", x.rank()), kind, c.flag("keepdim")));
 }
 
-const OpRegistrar sum = Op{
-    .name = "sum",
-    .doc =
-        "sum(x, {axis, keepdim=false}) -> y\nSum over axes; integers and booleans add up in i64."
-        "\n    x:sum {axis = 2}  --> {6, 15}",
-    .inputs = {"x"},
-    .attributes = {axes_attribute, keepdim_attribute},
-    .samples = {"{x={3,5}}", "{x={3,5,4}, axis=2}", "{x={3,5,4}, axis={1,3}, keepdim=true}"},
-    .run = run_reduce<reduce_sum>,
-    .category = "reductions",
-    .kernels = {"reduce"},
-};
+void run_mean(Call& c) {
+    c.need_float("x");
+    const Tensor& x = c.in("x");
+    const std::vector<int> axes = c.axes("axis", x.rank());
+    double count = 1;
+    for (int axis : axes) count *= double(x.dim(axis));
+    c.result_of(x, reduce(x, axes, reduce_sum, c.flag("keepdim"), 1 / count));
+}
 
-const OpRegistrar mean = Op{
-    .name = "mean",
-    .doc =
-        "mean(x, {axis, keepdim=false}) -> y\nArithmetic mean over axes, of floats."
-        "\n    x:mean {axis = 1}  --> {2.5, 3.5, 4.5}",
-    .inputs = {"x"},
-    .attributes = {axes_attribute, keepdim_attribute},
-    .samples = {"{x={3,5}}", "{x={3,5,4}, axis=-1}"},
-    .run =
-        [](Call& c) {
-            c.need_float("x");
-            const Tensor& x = c.in("x");
-            const std::vector<int> axes = c.axes("axis", x.rank());
-            double count = 1;
-            for (int axis : axes) count *= double(x.dim(axis));
-            c.result_of(x, reduce(x, axes, reduce_sum, c.flag("keepdim"), 1 / count));
-        },
-    .category = "reductions",
-    .kernels = {"reduce"},
-};
+const Attribute keepdim_attribute = {"keepdim", "bool", "false", "keep reduced axes with size 1"};
 
-const OpRegistrar amax = Op{
-    .name = "max",
-    .doc =
-        "max(x, {axis, keepdim=false}) -> y\nLargest element over axes; NaN wins. Ties share the "
-        "gradient equally."
-        "\n    x:max {axis = 2}  --> {3, 6}",
-    .inputs = {"x"},
-    .attributes = {axes_attribute, keepdim_attribute},
-    .samples = {"{x={3,5}}", "{x={3,5,4}, axis=2}"},
-    .run = run_reduce<reduce_max>,
-    .category = "reductions",
-    .kernels = {"reduce"},
-};
+Op reduction(const char* name, void (*run)(Call&), std::vector<std::string> samples,
+             const char* doc) {
+    return Op{.name = name,
+              .doc = doc,
+              .inputs = {"x"},
+              .outputs = {"y"},
+              .attributes = {{"axis", "axes", "nil", "an axis or a list of axes; all by default"},
+                             keepdim_attribute},
+              .samples = std::move(samples),
+              .run = run,
+              .category = "reductions",
+              .kernels = {"reduce"}};
+}
 
-const OpRegistrar amin = Op{
-    .name = "min",
-    .doc =
-        "min(x, {axis, keepdim=false}) -> y\nSmallest element over axes; NaN wins. Ties share the "
-        "gradient equally."
-        "\n    x:min {axis = 2}  --> {1, 4}",
-    .inputs = {"x"},
-    .attributes = {axes_attribute, keepdim_attribute},
-    .samples = {"{x={3,5}}", "{x={3,5,4}, axis=1}"},
-    .run = run_reduce<reduce_min>,
-    .category = "reductions",
-    .kernels = {"reduce"},
-};
+const OpRegistrar sum =
+    reduction("sum", run_reduce<reduce_sum>,
+              {"{x={3,5}}", "{x={3,5,4}, axis=2}", "{x={3,5,4}, axis={1,3}, keepdim=true}"}, R"(
+Sum over axes; integers and booleans add up in i64.
+    x:sum {axis = 2}  --> {6, 15})");
 
-const OpRegistrar prod = Op{
-    .name = "prod",
-    .doc =
-        "prod(x, {axis, keepdim=false}) -> y\nProduct over axes. The gradient is y / x, so it "
-        "needs elements other than 0."
-        "\n    nn.tensor{2, 3, 4}:prod()  --> 24",
-    .inputs = {"x"},
-    .attributes = {axes_attribute, keepdim_attribute},
-    .samples = {"{x={3,5,lo=0.5,hi=1.5}}", "{x={3,5,4,lo=0.5,hi=1.5}, axis=2}"},
-    .run = run_reduce<reduce_product>,
-    .category = "reductions",
-    .kernels = {"reduce"},
-};
+const OpRegistrar mean = reduction("mean", run_mean, {"{x={3,5}}", "{x={3,5,4}, axis=-1}"}, R"(
+Arithmetic mean over axes, of floats.
+    x:mean {axis = 1}  --> {2.5, 3.5, 4.5})");
 
-// Index of the largest or smallest element along one axis; tiles are visited in order, so the first
-// of equals wins.
+const OpRegistrar amax =
+    reduction("max", run_reduce<reduce_max>, {"{x={3,5}}", "{x={3,5,4}, axis=2}"}, R"(
+Largest element over axes; NaN wins. Ties share the gradient equally.
+    x:max {axis = 2}  --> {3, 6})");
+
+const OpRegistrar amin =
+    reduction("min", run_reduce<reduce_min>, {"{x={3,5}}", "{x={3,5,4}, axis=1}"}, R"(
+Smallest element over axes; NaN wins. Ties share the gradient equally.
+    x:min {axis = 2}  --> {1, 4})");
+
+const OpRegistrar prod =
+    reduction("prod", run_reduce<reduce_product>,
+              {"{x={3,5,lo=0.5,hi=1.5}}", "{x={3,5,4,lo=0.5,hi=1.5}, axis=2}"}, R"(
+Product over axes. The gradient is the product of the other elements, zeros included.
+    nn.tensor{2, 3, 4}:prod()  --> 24)");
+
+// Tiles are visited in order, so that the first of equal elements wins.
 template <ReduceKind kind> void run_arg(Call& c) {
     const Tensor& x = c.in("x");
     c.need(x.rank() > 0, "x needs at least one axis");
-    const int axis = c.axis("axis", x.rank());
+    const size_t axis = size_t(c.axis("axis", x.rank()));
     Grid grid = x.grid();
-    grid.axes[size_t(axis)] = whole(1);
-    Tensor index(grid, Dtype::i64), value(grid, x.dtype());
+    grid.axes[axis] = whole(1);
+    const Tensor index(grid, Dtype::i64), value(grid, x.dtype());
     for (int64_t i = 0; i < x.tiles(); ++i) {
         Dims at = x.grid().index(i);
-        const bool first = at[size_t(axis)] == 0;
-        at[size_t(axis)] = 0;
+        const bool first = at[axis] == 0;
+        at[axis] = 0;
         const int64_t to = grid.number(at);
         const Block block = x.block(i);
-        nn_argreduce_params p{product(block.extent, 0, size_t(axis)),
-                              block.extent[size_t(axis)],
-                              product(block.extent, size_t(axis) + 1),
-                              block.start[size_t(axis)],
-                              kind,
-                              first};
         task("argreduce", x.dtype())
-            .use(first ? writes(index.tile(to)) : updates(index.tile(to)))
-            .use(first ? writes(value.tile(to)) : updates(value.tile(to)))
-            .use(reads(x.tile(i)))
-            .params(p)
+            .use({adds(index, to, first), adds(value, to, first), reads(x, i)})
+            .params(nn_argreduce_params{product(block.extent, 0, axis), block.extent[axis],
+                                        product(block.extent, axis + 1), block.start[axis], kind,
+                                        first})
             .tile(i, block.extent)
             .emit();
     }
-    if (c.flag("keepdim")) return c.result(index);
     Dims shape = x.shape();
-    shape.erase(shape.begin() + axis);
-    c.result(reshape(index, shape));
+    shape.erase(shape.begin() + int64_t(axis));
+    c.result(c.flag("keepdim") ? index : reshape(index, shape));
 }
 
-const OpRegistrar argmax = Op{
-    .name = "argmax",
-    .doc =
-        "argmax(x, {axis=-1, keepdim=false}) -> index\n0-based position (it is data, like a token "
-        "id) of the first largest "
-        "element along an axis, as i64."
-        "\n    nn.tensor{{1, 5, 2}, {7, 0, 7}}:argmax()  --> {1, 0}",
-    .inputs = {"x"},
-    .attributes = {{"axis", "axis", "-1", "the axis to search"}, keepdim_attribute},
-    .samples = {"{x={3,7}}", "{x={3,5,4}, axis=2, keepdim=true}"},
-    .no_gradient = "an index is piecewise constant",
-    .run = run_arg<reduce_max>,
-    .category = "reductions",
-    .kernels = {"argreduce"},
-};
+Op arg_reduction(const char* name, void (*run)(Call&), std::vector<std::string> samples,
+                 const char* doc) {
+    Op op = reduction(name, run, std::move(samples), doc);
+    op.outputs = {"index"};
+    op.attributes[0] = {"axis", "axis", "-1", "the axis to search"};
+    op.no_gradient = "returns an index, which is piecewise constant";
+    op.kernels = {"argreduce"};
+    return op;
+}
 
-const OpRegistrar argmin = Op{
-    .name = "argmin",
-    .doc =
-        "argmin(x, {axis=-1, keepdim=false}) -> index\n0-based position of the first smallest "
-        "element along an axis, as i64."
-        "\n    nn.tensor{{1, 5, 2}, {7, 0, 7}}:argmin()  --> {0, 1}",
-    .inputs = {"x"},
-    .attributes = {{"axis", "axis", "-1", "the axis to search"}, keepdim_attribute},
-    .samples = {"{x={3,7}}"},
-    .no_gradient = "an index is piecewise constant",
-    .run = run_arg<reduce_min>,
-    .category = "reductions",
-    .kernels = {"argreduce"},
-};
+const OpRegistrar argmax = arg_reduction("argmax", run_arg<reduce_max>,
+                                         {"{x={3,7}}", "{x={3,5,4}, axis=2, keepdim=true}"}, R"(
+0-based position of the first largest element along an axis, as i64: it is data, like a token id.
+    nn.tensor{{1, 5, 2}, {7, 0, 7}}:argmax()  --> {1, 0})");
+
+const OpRegistrar argmin = arg_reduction("argmin", run_arg<reduce_min>, {"{x={3,7}}"}, R"(
+0-based position of the first smallest element along an axis, as i64.
+    nn.tensor{{1, 5, 2}, {7, 0, 7}}:argmin()  --> {0, 1})");
 
 }  // namespace
 }  // namespace nn

@@ -137,7 +137,7 @@ Tensor copied(const Tensor& x) {
 }
 
 Tensor retile(const Tensor& x, const Grid& grid) {
-    if (x.grid() == grid) return x;
+    if (!x || x.grid() == grid) return x;
     Tensor out(grid, x.dtype());
     copy_into(out, x);
     return out;
@@ -157,7 +157,7 @@ Tensor whole_axes(const Tensor& x, int from, int to) {
     return retile(x, grid);
 }
 
-Tensor whole_tensor(const Tensor& x) { return whole_axes(x, 0, int(x.rank())); }
+Tensor whole_tensor(const Tensor& x) { return x ? whole_axes(x, 0, int(x.rank())) : x; }
 
 Tensor cast(const Tensor& x, Dtype dtype) {
     if (x.dtype() == dtype) return x;

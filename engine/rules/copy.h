@@ -5,6 +5,7 @@
 
 namespace nn {
 
+// An absent tensor stays absent in retile and whole_tensor.
 Tensor retile(const Tensor& x, const Grid& grid);  // x itself when it is cut that way already
 Tensor recut(const Tensor& x, int axis, const Cuts& cuts);  // one axis
 Tensor whole_axis(const Tensor& x, int axis);

@@ -9,11 +9,11 @@ namespace nn {
 // over k tiles in order.
 struct MatmulOptions {
     bool trans_a = false, trans_b = false;
-    Tensor bias = {};        // (n)
-    bool gelu = false;       // with bias: C = GELU(product + bias)
-    Tensor* pre = nullptr;   // and the sum before it
-    Tensor into = {};        // accumulate there instead of into a new tensor
-    bool wide = false;       // the result (and `into`) has the accumulator dtype
+    Tensor bias = {};       // (n)
+    bool gelu = false;      // with bias: C = GELU(product + bias)
+    Tensor* pre = nullptr;  // and the sum before it
+    Tensor into = {};       // accumulate there instead of into a new tensor
+    bool wide = false;      // the result (and `into`) has the accumulator dtype
 };
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options = {});
 

@@ -58,7 +58,7 @@ bool needs_failed_value() {
     return false;
 }
 
-void note_skipped(const TaskArg& arg) { note_failure(arg.op[std::strlen(arg.op) - 1] == '_'); }
+void note_skipped(const TaskArg& arg) { note_failure(arg.in_place); }
 
 void note_result(const TaskArg& arg, const std::string& error) {
     if (error.empty()) {

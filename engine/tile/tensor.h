@@ -1,6 +1,6 @@
-// A tensor: shape, dtype and tiles. Tensors are values: an op makes new ones, only ops whose name
-// ends in '_' change one in place. A view (reshape, slice, ...) shares tiles where the grids allow
-// and is a copy where they do not; so that this cannot be seen, using a view after its source
+// A tensor: shape, dtype and tiles. Tensors are values: an op makes new ones, and changes in place
+// only the inputs that it declares so. A view (reshape, slice, ...) shares tiles where the grids
+// allow and is a copy where they do not; so that this cannot be seen, using a view after its source
 // changed in place is an error.
 #pragma once
 #include <memory>

@@ -12,7 +12,7 @@ local M = {}
 local function is_hidden(name, typed)
   local op = require("nn.core.op").ops[name]
   return name:sub(1, 1) == "_" and typed == ""
-    or op and op.category == "gradients" and not typed:find "_b"
+    or op and op.gradient_of and not typed:find "_b"
 end
 
 -- Names that start as typed, each once, sorted.

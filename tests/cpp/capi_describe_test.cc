@@ -1,6 +1,7 @@
 // The C API's descriptions of itself: versions, ops and kernels.
 #include <climits>
 
+#include "engine/ops/op.h"
 #include "tests/cpp/capi_test.h"
 
 namespace nn::capi_test {
@@ -24,11 +25,15 @@ TEST_CASE("every part of every op and kernel has a description, and no others do
         REQUIRE_OK(nn_op_info(op, &info));
         INFO(info.name);
         const char* part = nullptr;
+        nn_op_input_t input;
+        nn_op_output_t output;
         nn_attribute_info attribute;
-        for (int i = 0; i < info.inputs; ++i) REQUIRE_OK(nn_op_input(op, i, &part));
+        for (int i = 0; i < info.inputs; ++i) REQUIRE_OK(nn_op_input(op, i, &input));
+        for (int i = 0; i < info.outputs; ++i) REQUIRE_OK(nn_op_output(op, i, &output));
         for (int i = 0; i < info.attributes; ++i) REQUIRE_OK(nn_op_attribute(op, i, &attribute));
         for (int i = 0; i < info.samples; ++i) REQUIRE_OK(nn_op_sample(op, i, &part));
-        CHECK_REFUSED(nn_op_input(op, info.inputs, &part), "there is no input");
+        CHECK_REFUSED(nn_op_input(op, info.inputs, &input), "there is no input");
+        CHECK_REFUSED(nn_op_output(op, info.outputs, &output), "there is no output");
         CHECK_REFUSED(nn_op_attribute(op, info.attributes, &attribute), "there is no attribute");
         CHECK_REFUSED(nn_op_sample(op, info.samples, &part), "there is no sample");
         CHECK(std::strlen(info.doc) > 0);
@@ -44,11 +49,25 @@ TEST_CASE("every part of every op and kernel has a description, and no others do
     }
 }
 
+TEST_CASE("every op has a docstring, and samples for the tests or a reason for none") {
+    for (const auto& [name, op] : all_ops()) {
+        INFO(name << ": " << op.doc);
+        CHECK(op.doc.rfind(name + "(", 0) == 0);
+        CHECK(op.doc.find('\n') + 2 < op.doc.size());
+        // The samples of an op are those of its gradient too.
+        CHECK((!op.samples.empty() || !op.no_samples.empty() || !op.gradient_of.empty()));
+        CHECK((op.gradient_of.empty() || find_op(op.gradient_of)));
+        CHECK_FALSE(op.outputs.empty());
+    }
+}
+
 TEST_CASE("indices of ops and kernels out of range are errors") {
     const Library library;
     for (int32_t bad : bad_numbers) {
         INFO(bad);
         nn_op_info_t op;
+        nn_op_input_t input;
+        nn_op_output_t output;
         nn_attribute_info attribute;
         nn_kernel_info_t kernel;
         nn_operand_info operand;
@@ -57,8 +76,10 @@ TEST_CASE("indices of ops and kernels out of range are errors") {
         nn_ref out;
         int32_t room = 1;
         CHECK_REFUSED(nn_op_info(bad, &op), "there is no op");
-        CHECK_REFUSED(nn_op_input(bad, 0, &name), "there is no op");
-        CHECK_REFUSED(nn_op_input(op_index("neg"), bad, &name), "there is no input");
+        CHECK_REFUSED(nn_op_input(bad, 0, &input), "there is no op");
+        CHECK_REFUSED(nn_op_input(op_index("neg"), bad, &input), "there is no input");
+        CHECK_REFUSED(nn_op_output(bad, 0, &output), "there is no op");
+        CHECK_REFUSED(nn_op_output(op_index("neg"), bad, &output), "there is no output");
         CHECK_REFUSED(nn_op_attribute(bad, 0, &attribute), "there is no op");
         CHECK_REFUSED(nn_op_attribute(op_index("full"), bad, &attribute), "there is no attribute");
         CHECK_REFUSED(nn_op_sample(bad, 0, &name), "there is no op");

@@ -15,15 +15,17 @@ FuzzInspection::~FuzzInspection() {
 
 int FuzzInspection::descriptions() {
     nn_op_info_t op;
+    nn_op_input_t input;
+    nn_op_output_t output;
     nn_attribute_info attribute;
     nn_kernel_info_t kernel;
     nn_operand_info operand;
     nn_kernel_stat_t stat;
     nn_stats_t stats;
     const char* name;
-    switch (random.integer(0, 9)) {
+    switch (random.integer(0, 10)) {
         case 0: return nn_op_info(any32(), perhaps(&op));
-        case 1: return nn_op_input(any32(), any32(), perhaps(&name));
+        case 1: return nn_op_input(any32(), any32(), perhaps(&input));
         case 2: return nn_op_attribute(any32(), any32(), perhaps(&attribute));
         case 3: return nn_op_sample(any32(), any32(), perhaps(&name));
         case 4: return nn_op_kernel(any32(), any32(), perhaps(&name));
@@ -31,6 +33,7 @@ int FuzzInspection::descriptions() {
         case 6: return nn_kernel_operand(any32(), any32(), perhaps(&operand));
         case 7: return nn_kernel_stat(any32(), perhaps(&stat));
         case 8: return nn_stats(perhaps(&stats));
+        case 9: return nn_op_output(any32(), any32(), perhaps(&output));
         default: return nn_reset_peak();
     }
 }

@@ -56,7 +56,7 @@ private:
                                              "i64", "u8",  "bool", "f8"};
         static const char* const names[] = {"", "tokens", "batch,time", "vocab,,x", "cond"};
         const std::string kind = a.kind;
-        const bool optional = *a.fallback != '\0';
+        const bool optional = *a.default_value != '\0';
         if (one_in(optional ? 2 : 30)) return {};
         if (one_in(30)) return {any32(), any32() % 3, real(), names[1], nullptr};
         if (one_in(20)) return slot(int32_t(small()));
@@ -83,6 +83,9 @@ private:
         std::vector<nn_value> values;
         if (known)
             for (const nn_attribute_info& a : attributes[size_t(op)]) values.push_back(value(a));
+        if (known && one_in(4))  // numbers in place of tensors, which few ops take
+            for (int i = 0; i < ops[size_t(op)].inputs; ++i)
+                values.push_back(one_in(2) ? number(real()) : nn_value{});
         const auto inputs =
             tensors(one_in(20) || !known ? random.integer(0, 8) : ops[size_t(op)].inputs);
         nn_ref out[8] = {};

@@ -78,7 +78,7 @@ TEST_CASE("every function with a result refuses a NULL pointer for it") {
     CHECK_REFUSED(nn_tensor_places(&x, whole_out, nullptr), "count is NULL");
     CHECK_REFUSED(nn_place_name(0, nullptr), "name is NULL");
     CHECK_REFUSED(nn_op_info(0, nullptr), "out is NULL");
-    CHECK_REFUSED(nn_op_input(op_index("neg"), 0, nullptr), "name is NULL");
+    CHECK_REFUSED(nn_op_input(op_index("neg"), 0, nullptr), "out is NULL");
     CHECK_REFUSED(nn_op_attribute(op_index("full"), 0, nullptr), "out is NULL");
     CHECK_REFUSED(nn_op_sample(op_index("neg"), 0, nullptr), "text is NULL");
     CHECK_REFUSED(nn_apply(op_index("neg"), &x, 1, nullptr, 0, nullptr, &n), "outputs is NULL");

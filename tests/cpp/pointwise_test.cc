@@ -21,7 +21,7 @@ struct Entry {
 };
 
 const std::vector<Entry>& entries() {
-    constexpr bool ANY = true, FLOATS = false;
+    constexpr bool ANY = true, SAME = true, FLOATS = false;
     static const std::vector<Entry> list = {
 #define UNARY(name, dtypes, lo, hi, f, df_dx, needs, doc) \
     {#name, unary, dtypes, lo, hi, 0, 0, needs, "", doc},

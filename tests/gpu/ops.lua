@@ -44,7 +44,7 @@ local function results(declared, text, dtype, place, rounded_to)
   nn.place "cpu"
   local inputs, values = samples.arguments(declared, text, dtype)
   for i = 1, table.maxn(inputs) do
-    if inputs[i] and rounded_to and inputs[i].dtype == "f64" then
+    if nn.is_tensor(inputs[i]) and rounded_to and inputs[i].dtype == "f64" then
       inputs[i] = inputs[i]:to(rounded_to):to "f64"
     end
   end

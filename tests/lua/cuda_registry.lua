@@ -36,8 +36,7 @@ t.case("the samples of every op run only kernels that it declares", function()
     local known = {}
     for _, name in ipairs(declared.kernels) do known[name] = true end
     local inputs, values = samples.arguments(declared, text, "f32")
-    local cut = declared.category == "optimizers" and inputs
-      or samples.cut(inputs, samples.random(#text))
+    local cut = samples.cut(declared, inputs, samples.random(#text))
     nn.sync()
     local profile = nn.profile(function() samples.apply(declared, cut, values) end)
     for _, kernel in ipairs(profile.kernels) do

@@ -88,15 +88,16 @@ end)
 t.case("an nn.scalar that would become a constant in a compiled function is refused", function()
   local s = nn.scalar(2)
   t.fails(function() return nn.compile(function() return nn.full({2}, s) end)() end,
-          "'value' is a scalar, which a compiled function cannot follow here")
+          "'value' cannot be an nn.scalar in a compiled function; pass a number")
   t.same(nn.full({2}, s):table(), {2, 2})
 end)
 
-t.case("an in-place change of a tensor with a gradient is refused", function()
+t.case("changing a tensor in place is refused while an argument needs a gradient", function()
   local x = nn.tensor({1, 2, 3}, {grad = true})
   local y = x * 2
-  t.fails(function() y:add_(x) end, "changes in place what has to do with a gradient")
-  t.fails(function() nn.zeros(3):copy_(y) end, "changes in place what has to do with a gradient")
+  local text = "cannot change a tensor in place while an argument needs a gradient"
+  t.fails(function() y:add_(x) end, text)
+  t.fails(function() nn.zeros(3):copy_(y) end, text)
   nn.no_grad(function() x:add_(x) end)
   t.same(x:table(), {2, 4, 6})
 end)

@@ -9,12 +9,12 @@ local is_tensor = tensor.is_tensor
 local M = {}
 local rules = {}
 
---- Whether a gradient is wanted for x, the input of an op (nil: an absent one).
-function M.needs_grad(x) return x ~= nil and (x.requires_grad or x.node ~= nil) end
+--- Whether x, the input of an op (a tensor, a number, or nil for an absent one), needs a gradient.
+function M.needs_grad(x) return is_tensor(x) and (x.requires_grad or x.node ~= nil) end
 local needs_grad = M.needs_grad
 
 --- A gradient as a tensor shaped like `like`. It may be a plain number (that of the loss itself is
---- 1), which spares a pass over large tensors.
+--- 1), which saves a pass over large tensors.
 function M.as_tensor(g, like)
   if is_tensor(g) then return g end
   return ops.call("full_like", like, g)
@@ -35,48 +35,39 @@ local function sum_to(g, x)
   return sum_to(g:sum {axis = axes}, x)
 end
 
--- g as the gradient of an input that may be absent or need none.
+-- g as the gradient of an input, if that needs one.
 local function wanted(g, x) return needs_grad(x) and sum_to(g, x) or nil end
 
 local function attribute(node, name) return node.values[node.op.attribute_position[name]] end
 
--- Pointwise ops: the engine has one op for each derivative, with the inputs that it needs.
-local function derivative(node, g, suffix, input)
-  local backward = ops.ops[node.op.name .. "_backward" .. suffix]
-  local arguments, values = {g}, {}
-  for i, declared in ipairs(backward.inputs) do
-    if declared.name == "y" then
-      arguments[i] = node.results[1]
-    elseif i > 1 then
-      arguments[i] = node.inputs[node.op.input_position[declared.name]]
-      local stand_in = declared.name .. "_number"   -- the attribute for a number in its place
-      local number = node.op.attribute_position[stand_in]
-      if not arguments[i] and number then
-        values[backward.attribute_position[stand_in]] = node.values[number]
-      end
-    end
+-- The gradient in input i by the op that is declared for it. That takes g and, by name, what it
+-- needs of the node's inputs, results and attributes.
+local function derivative(node, g, i)
+  local op, input, arguments, values = node.op, node.inputs[i], {g}, {}
+  local backward = op.derivatives[i]
+  for k = 2, #backward.inputs do
+    local name = backward.inputs[k].name
+    local position = op.input_position[name]
+    arguments[k] = position and node.inputs[position] or node.results[op.output_position[name]]
   end
+  for k, declared in ipairs(backward.attributes) do values[k] = attribute(node, declared.name) end
   local dx = sum_to(ops.invoke(backward.name, arguments, values), input)
   return dx.dtype == input.dtype and dx or dx:to(input.dtype)
 end
 
-local function pointwise(node, g)
+-- The rule of ops that have no other.
+local function derivatives(node, g)
   g = as_tensor(g, node.results[1])
   local out = {}
-  if ops.ops[node.op.name .. "_backward"] then
-    out[1] = derivative(node, g, "", node.inputs[1])
-    return out
-  end
-  for i, declared in ipairs(node.op.inputs) do
-    local x = node.inputs[i]
-    if needs_grad(x) then out[i] = derivative(node, g, "_" .. declared.name, x) end
+  for i in ipairs(node.op.inputs) do
+    if needs_grad(node.inputs[i]) then out[i] = derivative(node, g, i) end
   end
   return out
 end
 
--- A rule gets the node, the gradients of its results (tensor, number or nil) and into(i): the
--- gradient that input i has already, if a backward op may add to it in place. It returns the
--- gradients of the inputs by position.
+-- A rule gets the node, the gradient of its first result (tensor, number or nil), into(i): the
+-- gradient that input i has already, if a backward op may add to it in place, and the gradient of
+-- its second result. It returns the gradients of the inputs by position.
 
 function rules.add(node, g)
   if not is_tensor(g) then return {g, g} end
@@ -89,14 +80,13 @@ function rules.sub(node, g)
 end
 function rules.neg(_, g) return {-g} end
 function rules.mul(node, g)
-  local number = attribute(node, "a_number") or attribute(node, "b_number")
-  if number then return {node.inputs[1] and g * number, node.inputs[2] and g * number} end
-  return pointwise(node, g)
+  local a, b = node.inputs[1], node.inputs[2]
+  if not is_tensor(a) then return {nil, g * a} end
+  return is_tensor(b) and derivatives(node, g) or {g * b}
 end
 function rules.div(node, g)
-  local number = attribute(node, "b_number")
-  if number then return {g / number} end
-  return pointwise(node, g)
+  local b = node.inputs[2]
+  return is_tensor(b) and derivatives(node, g) or {g / b}
 end
 function rules.where(node, g)
   local cond, a, b = unpack(node.inputs, 1, 3)
@@ -172,14 +162,6 @@ function rules.prod(node, g)
   return {keepdim(node, as_tensor(g, node.results[1])) * others}
 end
 
-function rules.softmax(node, g)
-  local y = node.results[1]
-  return {as_tensor(g, y):softmax_backward(y)}
-end
-function rules.log_softmax(node, g)
-  local y = node.results[1]
-  return {as_tensor(g, y):log_softmax_backward(y)}
-end
 function rules.logsumexp(node, g)
   local x, shape = node.inputs[1], {}
   for i, size in ipairs(x.shape) do shape[i] = i == #x.shape and 1 or size end
@@ -267,26 +249,15 @@ function rules.layernorm(node, g, into, g_s)
   local dx, dweight, dbias = ops.call("layernorm_backward", as_tensor(g, y), s, stats, weight,
     {ds = g_s and as_tensor(g_s, s), dweight = dweight_before, dbias = dbias_before,
      bias = bias ~= nil})
-  return {dx, dweight_before or dweight, dbias_before or dbias, delta and dx}
-end
-
-function rules.attention(node, g)
-  local qkv, o, stats = node.inputs[1], node.results[1], node.results[2]
-  local options = {}
-  for _, declared in ipairs(node.op.attributes) do
-    options[declared.name] = attribute(node, declared.name)
-  end
-  return {ops.call("attention_backward", as_tensor(g, o), qkv, o, stats, options)}
+  return {dx, dweight, dbias, delta and dx}
 end
 
 function rules.embedding(node, g, into)
   local ids, tokens, positions = unpack(node.inputs, 1, 3)
-  local dtokens_before, dpositions_before = into(2), positions and into(3)
-  g = as_tensor(g, node.results[1])
-  local dtokens, dpositions = ops.call("embedding_backward", g, ids, tokens,
-    {positions = positions, dtokens = dtokens_before, dpositions = dpositions_before,
-     start = attribute(node, "start")})
-  return {nil, dtokens_before or dtokens, dpositions_before or dpositions}
+  local dtokens, dpositions = ops.call("embedding_backward", as_tensor(g, node.results[1]), ids,
+    tokens, {positions = positions, dtokens = into(2), dpositions = positions and into(3),
+             start = attribute(node, "start")})
+  return {nil, dtokens, dpositions}
 end
 
 function rules.cross_entropy(node, g)
@@ -297,30 +268,21 @@ function rules.cross_entropy(node, g)
   return {dlogits * (is_tensor(g) and g:to(dlogits.dtype) or g)}
 end
 
--- Its gradients were computed in the forward pass, for dloss = 1.
+-- Its gradients were computed in the forward pass, for dloss = 1. Later gradients are added to
+-- dweight in place, so that of a tape that is retained is a copy.
 function rules.linear_cross_entropy(node, g)
   local dhidden, dweight = node.results[2], node.results[3]
   if not dhidden then
-    lib.fail("linear_cross_entropy: called with gradient = false, so there is no gradient to take")
+    lib.fail("linear_cross_entropy: it was called with gradient = false, so it has no gradient")
   end
-  if g == 1 then return {dhidden, dweight} end
+  if g == 1 then return {dhidden, node.retained and dweight:clone() or dweight} end
   return {dhidden * g, dweight * g}
 end
 
--- Gradients (by input) that belong to the tape alone, so that later ones may be added to them in
--- place.
-local owned = {
-  linear = {false, true, true}, layernorm = {false, true, true}, embedding = {false, true, true},
-  linear_cross_entropy = {false, true},
-}
-
---- The rule of an op, by name: its own, or the one for pointwise ops.
-function M.rule_of(name) return rules[name] or pointwise end
+--- The rule of an op, by name.
+function M.rule_of(name) return rules[name] or derivatives end
 
 --- Sets the rule of an op.
 function M.set(name, rule) rules[name] = rule end
-
---- Whether later gradients may be added in place to the one that an op's rule gives its input i.
-function M.is_owned(name, i) return owned[name] ~= nil and owned[name][i] == true end
 
 return M

@@ -15,73 +15,99 @@ local M = {}
 local ops, names = {}, {}   -- by name; sorted names
 M.ops, M.names = ops, names
 
+-- A description by the engine as a table: texts ("" as nil) and flags, by their names.
+local function fields(out, texts, flags)
+  local t = {}
+  for name in texts:gmatch "%S+" do
+    local text = ffi.string(out[name])
+    t[name] = text ~= "" and text or nil
+  end
+  for name in (flags or ""):gmatch "%S+" do t[name] = out[name] ~= 0 end
+  return t
+end
+
+-- The parts of op `index`, which `get` writes to `out` one by one, and their positions by name.
+local function parts(index, count, get, out, texts, flags)
+  local list, position = {}, {}
+  for i = 1, count do
+    check(get(index, i - 1, out))
+    list[i] = texts and fields(out, texts, flags) or ffi.string(out[0])
+    if texts then position[list[i].name] = i end
+  end
+  return list, position
+end
+
+-- What follows from the declarations of the inputs. in_place: the op changes one. given: outputs
+-- that are the tensor given as an input, {output, input} by position.
+local function read_inputs(op)
+  op.list, op.given = op.inputs[1] ~= nil and op.inputs[1].list, {}
+  for i, input in ipairs(op.inputs) do
+    op.in_place = op.in_place or input.in_place
+    local output = op.output_position[input.name]
+    if output and (input.in_place or input.gradient_in) then
+      op.given[#op.given + 1] = {output, i}
+    end
+  end
+end
+
+-- Links an op that computes gradients with its forward op. derivatives: by input, the op that is
+-- the derivative in it. accumulates (of an input): an op adds to its gradient in place.
+local function link_gradients(op)
+  local forward = ops[op.gradient_of] or op
+  if op.gradient_in then
+    forward.derivatives = forward.derivatives or {}
+    forward.derivatives[forward.input_position[op.gradient_in]] = op
+  end
+  for _, input in ipairs(op.inputs) do
+    local position = forward.input_position[input.gradient_in]
+    if position then forward.inputs[position].accumulates = true end
+  end
+end
+
 local function load_ops()
-  local info, attribute = ffi.new "nn_op_info_t", ffi.new "nn_attribute_info"
-  local text = ffi.new "const char *[1]"
+  local info, text = ffi.new "nn_op_info_t", ffi.new "const char *[1]"
+  local input, output = ffi.new "nn_op_input_t", ffi.new "nn_op_output_t"
+  local attribute = ffi.new "nn_attribute_info"
   for index = 0, C.nn_op_count() - 1 do
     check(C.nn_op_info(index, info))
-    local op = {
-      index = index, name = ffi.string(info.name), doc = ffi.string(info.doc),
-      category = ffi.string(info.category), no_gradient = ffi.string(info.no_gradient),
-      source = ffi.string(info.source),
-      inputs = {}, attributes = {}, samples = {}, input_position = {}, attribute_position = {},
-    }
-    for i = 0, info.inputs - 1 do
-      check(C.nn_op_input(index, i, text))
-      local name, mark = ffi.string(text[0]):match("^([%w_]+)([?*]?)$")
-      op.inputs[i + 1] = {name = name, optional = mark == "?"}
-      op.list = op.list or mark == "*"
-      op.input_position[name] = i + 1
-    end
-    for i = 0, info.attributes - 1 do
-      check(C.nn_op_attribute(index, i, attribute))
-      local name = ffi.string(attribute.name)
-      op.attributes[i + 1] = {
-        name = name, kind = ffi.string(attribute.kind), fallback = ffi.string(attribute.fallback),
-        doc = ffi.string(attribute.doc),
-      }
-      op.attribute_position[name] = i + 1
-    end
-    for i = 0, info.samples - 1 do
-      check(C.nn_op_sample(index, i, text))
-      op.samples[i + 1] = ffi.string(text[0])
-    end
-    op.kernels = {}
-    for i = 0, info.kernels - 1 do
-      check(C.nn_op_kernel(index, i, text))
-      op.kernels[i + 1] = ffi.string(text[0])
-    end
+    local op = fields(info, "name doc category source no_gradient gradient_of gradient_in mask",
+                      "changes_parameters")
+    op.index = index
+    op.inputs, op.input_position = parts(index, info.inputs, C.nn_op_input, input,
+                                         "name gradient_in", "optional number list in_place")
+    op.outputs, op.output_position = parts(index, info.outputs, C.nn_op_output, output,
+                                           "name", "optional differentiable")
+    op.attributes, op.attribute_position = parts(
+      index, info.attributes, C.nn_op_attribute, attribute, "name kind default_value doc")
+    op.samples = parts(index, info.samples, C.nn_op_sample, text)
+    op.kernels = parts(index, info.kernels, C.nn_op_kernel, text)
+    read_inputs(op)
     ops[op.name] = op
-    names[#names + 1] = op.name
+    names[index + 1] = op.name
   end
-  table.sort(names)
+  for _, name in ipairs(names) do link_gradients(ops[name]) end
 end
 load_ops()
 
 -- An argument for input i: a tensor, or a number where the op takes one in its place.
-local function set_input(op, inputs, values, i, value)
+local function set_input(op, inputs, i, value)
   local declared = op.inputs[i]
-  if is_tensor(value) then
-    inputs[i] = value
-  elseif type(value) == "number" and op.attribute_position[declared.name .. "_number"] then
-    values[op.attribute_position[declared.name .. "_number"]] = value
-  else
+  if not is_tensor(value) and not (declared.number and type(value) == "number") then
     lib.misuse("%s: %s is a %s; a tensor is needed", op.name, declared.name, type(value))
   end
+  inputs[i] = value
 end
 
 local function set_named(op, inputs, values, name, value)
   local input, attribute = op.input_position[name], op.attribute_position[name]
   if input then
-    set_input(op, inputs, values, input, value)
+    set_input(op, inputs, input, value)
   elseif attribute then
     values[attribute] = value
   else
     local known = {}
     for key in pairs(op.input_position) do known[key] = true end
-    for key in pairs(op.attribute_position) do
-      if not key:find "_number$" then known[key] = true end
-    end
+    for key in pairs(op.attribute_position) do known[key] = true end
     lib.misuse("%s: has no option '%s'%s", op.name, tostring(name),
                suggest.choices(name, known))
   end
@@ -105,16 +131,15 @@ local function parse_list(op, list, inputs)
   end
 end
 
--- Takes inputs from the front of the arguments; returns the position of the first that is none.
-local function parse_inputs(op, given, count, inputs, values)
+-- Takes inputs from the front of the arguments; returns the position of the first that is no input.
+local function parse_inputs(op, given, count, inputs)
   local at = 1
   for i, declared in ipairs(op.inputs) do
     local value = given[at]
     if at > count or is_options(value) then break end
     if value ~= nil then
-      local takes_number = op.attribute_position[declared.name .. "_number"]
-      if declared.optional and not is_tensor(value) and not takes_number then break end
-      set_input(op, inputs, values, i, value)
+      if declared.optional and not is_tensor(value) then break end
+      set_input(op, inputs, i, value)
     end
     at = at + 1
   end
@@ -132,10 +157,6 @@ local function parse_attributes(op, given, count, at, inputs, values)
     if at == count and is_options(value) and not empty_list then
       for name, v in pairs(value) do set_named(op, inputs, values, name, v) end
       break
-    end
-    while declared and declared.name:find("_number$") do
-      position = position + 1
-      declared = op.attributes[position]
     end
     if not declared then
       lib.misuse("%s: too many arguments; usage: %s", op.name, op.doc:match("^[^\n]*"))
@@ -164,7 +185,7 @@ local function parse_arguments(op, ...)
   if op.list then
     parse_list(op, given[1], inputs)
   else
-    at = parse_inputs(op, given, count, inputs, values)
+    at = parse_inputs(op, given, count, inputs)
   end
   parse_attributes(op, given, count, at, inputs, values)
   return inputs, values
@@ -215,22 +236,28 @@ end
 local room = 8
 local outputs, n_outputs = ffi.new("nn_ref[?]", room), ffi.new "int32_t[1]"
 
--- Applies an op to tensors (nil for absent ones) and attribute values, both by position. Returns a
--- list of results and their number; absent results are nil.
+-- Applies an op to inputs (tensors, numbers, nil for absent ones) and attribute values, both by
+-- position. Returns a list of results and their number; absent results are nil.
 local function apply(op, inputs, values)
-  local n = op.list and #inputs or #op.inputs
+  local n, n_values = op.list and #inputs or #op.inputs, #op.attributes
   local refs = ffi.new("nn_ref[?]", math.max(1, n))
+  local given = ffi.new("nn_value[?]", math.max(1, n_values + n))
   for i = 1, n do
-    if inputs[i] then refs[i - 1] = inputs[i].ref end
+    local x = inputs[i]
+    if type(x) == "number" then
+      local value = given[#op.attributes + i - 1]
+      value.kind, value.number, n_values = 1, x, #op.attributes + i
+    elseif x then
+      refs[i - 1] = x.ref
+    end
   end
-  local attributes = ffi.new("nn_value[?]", math.max(1, #op.attributes))
   local keep = {}
   for i, declared in ipairs(op.attributes) do
-    fill_value(op, attributes[i - 1], declared, values[i], keep)
+    fill_value(op, given[i - 1], declared, values[i], keep)
   end
   n_outputs[0] = room
   if layer.named then layer.tell() end
-  lib.check_making(C.nn_apply, op.index, refs, n, attributes, #op.attributes, outputs, n_outputs)
+  lib.check_making(C.nn_apply, op.index, refs, n, given, n_values, outputs, n_outputs)
   local count, results = n_outputs[0], {}
   local made = {}
   for i = 0, count - 1 do made[i] = {outputs[i].slot, outputs[i].generation} end
@@ -247,31 +274,36 @@ function M.set_recorder(f) record = f end
 -- mask again. While recording, the counter is relative and the seed is that of the run.
 local function draw_mask_key(op, values)
   local position = op.attribute_position
-  local counter, p = position.counter, position.p or position.dropout
-  if counter and not values[counter] and (values[p] or 0) ~= 0 then
+  if not values[position.counter] and (values[position[op.mask]] or 0) ~= 0 then
     local out, seed, now = ffi.new "int64_t[1]", ffi.new "uint64_t[1]", ffi.new "uint64_t[1]"
     check(C.nn_random_state(seed, now))
     check(C.nn_next_random(out))
-    values[counter] = tonumber(out[0])
+    values[position.counter] = tonumber(out[0])
     if C.nn_recording() == 0 then values[position.seed] = tonumber(seed[0]) end
   end
 end
 
-local function invoke(op, inputs, values)
-  draw_mask_key(op, values)
-  local in_place, first = op.name:sub(-1) == "_", inputs[1]
-  if in_place and op.category == "in place" and M.grad_enabled() then
-    for i = 1, table.maxn(inputs) do
-      local x = inputs[i]
-      if x and (x.requires_grad or x.node) then
-        lib.misuse("%s: changes in place what has to do with a gradient, which cannot follow; "
-                   .. "make a new tensor, or do it inside nn.no_grad(function() ... end)", op.name)
-      end
+local function refuse_gradients(op, inputs)
+  for i = 1, table.maxn(inputs) do
+    local x = inputs[i]
+    if is_tensor(x) and (x.requires_grad or x.node) then
+      lib.misuse("%s: cannot change a tensor in place while an argument needs a gradient; make a "
+                 .. "new tensor, or do it inside nn.no_grad(function() ... end)", op.name)
     end
   end
+end
+
+local function invoke(op, inputs, values)
+  if op.mask then draw_mask_key(op, values) end
+  if op.in_place and not op.changes_parameters and M.grad_enabled() then
+    refuse_gradients(op, inputs)
+  end
   local results, count = apply(op, inputs, values)
-  if in_place then return first, unpack(results, 2, count) end
-  if record and op.no_gradient == "" then record(op, inputs, values, results, count) end
+  for _, pair in ipairs(op.given) do
+    local output, input = pair[1], pair[2]
+    results[output] = results[output] and inputs[input] or results[output]
+  end
+  if record and not op.no_gradient then record(op, inputs, values, results, count) end
   return unpack(results, 1, count)
 end
 

@@ -1,5 +1,5 @@
--- The tape: every differentiable application is noted, and backward() walks the notes in reverse,
--- asking the rules of gradient_rules.lua for the gradients of each op's inputs.
+-- The tape: a node records every differentiable application of an op. backward() visits the nodes
+-- in reverse order, and the rules of gradient_rules.lua give the gradients of each op's inputs.
 
 local arguments = require "nn.base.arguments"
 local layer = require "nn.core.layer_path"
@@ -14,13 +14,13 @@ local needs_grad = rules.needs_grad
 local M = {}
 local enabled, sequence = true, 0
 
---- nn.grad_enabled() -> whether ops are noted on the tape (false inside nn.no_grad).
+--- nn.grad_enabled() -> whether ops are recorded on the tape (false inside nn.no_grad).
 ---     nn.grad_enabled(), nn.no_grad(nn.grad_enabled)  --> true, false
 function M.grad_enabled() return enabled end
 ops.grad_enabled = M.grad_enabled
 
---- nn.no_grad(f, ...) -> f(...), with nothing noted on the tape: no memory is kept for gradients,
---- and tensors that have one may be changed in place.
+--- nn.no_grad(f, ...) -> f(...), with nothing recorded on the tape: no memory is kept for
+--- gradients, and tensors that need one may be changed in place.
 ---     local w = nn.tensor({1, 2}, {grad = true})
 ---     nn.no_grad(function() w:fill_(3) end)
 ---     w  --> {3, 3}
@@ -54,7 +54,9 @@ ops.set_recorder(function(op, inputs, values, results, count)
       -- The node keeps its results without their own node: no cycle holds tensors longer than the
       -- tape does.
       node.results[i] = results[i]:detach()
-      if results[i].dtype:match("f") then results[i].node, results[i].output = node, i end
+      if op.outputs[i].differentiable and results[i].dtype:match("f") then
+        results[i].node, results[i].output = node, i
+      end
     end
   end
 end)
@@ -75,7 +77,7 @@ function M.with_private_grads(f)
   return result
 end
 
--- Every change of a leaf's gradient goes through here, so that with_private_grads can undo it.
+-- Makes every change of a leaf's gradient, so that with_private_grads can undo it.
 local function set_leaf_grad(leaf, g, owned)
   if touched and not touched[leaf] then
     touched[leaf] = {grad = leaf.grad, owned = leaf.grad_owned}
@@ -84,8 +86,8 @@ local function set_leaf_grad(leaf, g, owned)
 end
 M.set_leaf_grad = set_leaf_grad
 
---- Calls f; seen(results, count, kept) is told the results of each op inside and, with kept = true,
---- those that each backward() finds kept for it.
+--- Calls f; seen(results, count, kept) gets the results of each op inside and, with kept = true,
+--- those that each backward() finds on the tape.
 function M.watch(seen, f)
   local outer = watcher
   watcher = seen
@@ -102,13 +104,13 @@ local function nodes_behind(root)
     if not seen[node] then
       seen[node] = true
       if node.freed then
-        lib.fail("backward: these results were already walked; compute the loss again "
-                 .. "(or use retain = true)")
+        lib.fail("backward: the tape behind this loss was already used and freed; compute the loss "
+                 .. "again (or use retain = true)")
       end
       list[#list + 1] = node
       for i = 1, table.maxn(node.inputs) do
         local x = node.inputs[i]
-        if x and x.node then stack[#stack + 1] = x.node end
+        if is_tensor(x) and x.node then stack[#stack + 1] = x.node end
       end
     end
   end
@@ -116,15 +118,16 @@ local function nodes_behind(root)
   return list
 end
 
--- The gradient a leaf has so far: in a function that is being recorded none from outside, which
--- would be that of the recording in every call.
+-- The gradient a leaf has so far. A compiled function does not see one from outside: in every call
+-- it would be the gradient at the time of the recording.
 local function leaf_grad(x)
   if touched and not touched[x] and x.grad then set_leaf_grad(x, nil) end
   return x.grad
 end
 
 -- Adds a gradient to what an input has: on its node for a result, in .grad for a leaf. An owned one
--- belongs to the tape alone, so that later ones may be added to it in place.
+-- belongs to the tape alone: later ones may be added to it in place, and one that is x.grad itself
+-- was.
 local function accumulate(x, g, owned)
   if x.node then
     local pending = x.node.grads
@@ -136,7 +139,7 @@ local function accumulate(x, g, owned)
   g = rules.as_tensor(g, x)
   if not leaf_grad(x) then
     set_leaf_grad(x, g, owned)
-  elseif x.grad ~= g then
+  elseif not (owned and x.grad == g) then
     local in_place = x.grad_owned and x.grad.dtype == g.dtype
     set_leaf_grad(x, in_place and x.grad:add_(g) or x.grad + g, true)
   end
@@ -144,25 +147,26 @@ end
 
 -- Applies the rule of a node's op and hands the gradients on to the inputs.
 local function propagate(node)
-  local name = node.op.name
+  local op = node.op
   local function into(i)
     local x = node.inputs[i]
     if x.node ~= nil or not leaf_grad(x) then return nil end
     if x.grad_owned and x.grad.dtype ~= "bf16" then return x.grad end
   end
-  local rule = node.rule or rules.rule_of(name)
+  local rule = node.rule or rules.rule_of(op.name)
   local grads = rule(node, node.grads[1], into, node.grads[2])
   for i = 1, table.maxn(node.inputs) do
     local x = node.inputs[i]
     if grads[i] and needs_grad(x) then
-      accumulate(x, grads[i], rules.is_owned(name, i))
+      accumulate(x, grads[i], op.inputs[i] ~= nil and op.inputs[i].accumulates)
     end
   end
 end
 
 --- x:backward({retain=false}) computes the gradient of a one-element tensor in every leaf it
 --- depends on and adds it to their .grad. The tape behind it is freed unless retain is set.
---- Errors: more elements than one; nothing behind it that wants a gradient; a second call.
+--- Errors: more than one element; a tensor that depends on nothing that needs a gradient; a second
+--- call.
 ---     local w = nn.tensor({1, 2}, {grad = true})
 ---     w:square():sum():backward()
 ---     w.grad  --> {2, 4}
@@ -180,7 +184,7 @@ function Tensor:backward(options)
     local list = nodes_behind(self.node)
     for _, node in ipairs(list) do
       if watcher then watcher(node.results, node.count, true) end
-      node.grads = {}
+      node.grads, node.retained = {}, retain
     end
     self.node.grads[self.output] = 1
     local before = layer.now
@@ -256,8 +260,8 @@ end
 
 --- nn.custom{forward = function(...) -> y, saved..., backward = function(g, saved...) -> gradients,
 --- name = "custom"} -> a function of tensors (and other values) with a gradient of its own, as
---- torch.autograd.Function or JAX's custom_vjp. It gives y, one tensor. forward runs without a
---- tape; what it returns behind y is handed to backward with g, the gradient of y. backward returns
+--- torch.autograd.Function or JAX's custom_vjp. It returns y, one tensor. forward runs without a
+--- tape; what it returns after y is passed to backward after g, the gradient of y. backward returns
 --- a gradient for each argument in order, shaped like it; nil for none.
 --- Errors: y or a gradient that is no tensor, or a gradient of another shape.
 ---     local clipped = nn.custom{forward = function(v) return v end,
@@ -297,7 +301,7 @@ end
 
 --- nn.gradient_rule(name, rule) replaces the rule of an op: function(node, g), where g is the
 --- gradient of the op's result, returns the gradients of its inputs (see gradient_rules.lua). For
---- functions of your own there is nn.custom. Errors: an op that there is not.
+--- functions of your own there is nn.custom. Errors: an unknown op.
 ---     nn.gradient_rule("floor", function(node, g) return {g} end)
 function M.gradient_rule(name, rule)
   if not ops.ops[name] then

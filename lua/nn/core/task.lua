@@ -61,9 +61,9 @@ function M.kernels()
   return known
 end
 
---- nn.ops() -> the registry: a sorted list of {name, doc, inputs, attributes, samples, no_gradient,
---- category, kernels, cuda}. kernels: names of those that the op's tasks run; cuda: whether this
---- build has all of them for GPUs.
+--- nn.ops() -> the registry: a sorted list of {name, doc, inputs, outputs, attributes, samples,
+--- no_gradient, gradient_of, category, kernels, cuda}. kernels: names of those that the op's tasks
+--- run; cuda: whether this build has all of them for GPUs.
 ---     nn.ops()[1].name  --> "abs"
 function M.ops()
   local out, kernels = {}, M.kernels()

@@ -80,16 +80,16 @@ local op_docs, library
 function M.attributes(op)
   local out = {}
   for _, a in ipairs(op.attributes) do
-    local has_default = a.fallback ~= "" and a.fallback ~= "nil"
-    local default = has_default and (" (default " .. a.fallback .. ")") or ""
-    if not a.name:find "_number$" then out[#out + 1] = {name = a.name, text = a.doc .. default} end
+    local default = a.default_value
+    local note = default and default ~= "nil" and (" (default " .. default .. ")") or ""
+    out[#out + 1] = {name = a.name, text = a.doc .. note}
   end
   return out
 end
 
 --- gradient(op) -> whether it has one, and else why not.
 function M.gradient(op)
-  return op.no_gradient == "" and "has a gradient" or "no gradient: it " .. op.no_gradient
+  return op.no_gradient and "no gradient: it " .. op.no_gradient or "has a gradient"
 end
 
 -- The doc of an op as a person reads it: signature, text, attributes, gradient, example.

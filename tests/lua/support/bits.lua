@@ -13,8 +13,7 @@ end
 
 samples.each(function(declared, text)
   local inputs, values = samples.arguments(declared, text, "f32")
-  local cut = samples.cut(inputs, samples.random(#text))
-  if declared.category == "optimizers" then cut = inputs end
+  local cut = samples.cut(declared, inputs, samples.random(#text))
   local results = {samples.apply(declared, cut, values)}
   for i = 1, table.maxn(results) do
     if results[i] then print_bits(declared.name .. text .. i, results[i]) end

@@ -34,10 +34,9 @@ function M.arguments(declared, text, dtype)
     local attribute = declared.attribute_position[name]
     if declared.list and name == declared.inputs[1].name then
       for i, spec in ipairs(value) do inputs[i] = make_tensor(spec, dtype) end
-    elseif declared.input_position[name] and type(value) == "table" then
-      inputs[declared.input_position[name]] = make_tensor(value, dtype)
     elseif declared.input_position[name] then
-      values[declared.attribute_position[name .. "_number"]] = value
+      local is_shape = type(value) == "table"
+      inputs[declared.input_position[name]] = is_shape and make_tensor(value, dtype) or value
     else
       values[assert(attribute, "no argument '" .. name .. "' in " .. declared.name)] = value
     end
@@ -48,14 +47,14 @@ function M.arguments(declared, text, dtype)
   return inputs, values
 end
 
---- Applies an op to copies of the inputs (an op that ends in '_' changes one), with the random
---- state reset.
+--- Applies an op with the random sequence started again; one that changes inputs in place gets
+--- copies.
 function M.apply(declared, inputs, values, seed)
   nn.seed(seed or 7)
   local mine, attributes = {}, {}
   for i = 1, table.maxn(inputs) do
     mine[i] = inputs[i]
-    if declared.name:sub(-1) == "_" and inputs[i] then mine[i] = inputs[i]:clone() end
+    if declared.in_place and inputs[i] then mine[i] = inputs[i]:clone() end
   end
   for i = 1, table.maxn(values) do attributes[i] = values[i] end
   return op.invoke(declared.name, mine, attributes)
@@ -77,16 +76,18 @@ function M.each(f, wanted, without)
   end
 end
 
---- The inputs cut into random tiles, some of them ragged.
-function M.cut(inputs, random)
-  local out = {}
+--- The inputs cut into random tiles, ragged ones among them. What an op changes in place, such as a
+--- parameter and Adam's moments, must be cut alike.
+function M.cut(declared, inputs, random)
+  local out, shared = {}, nil
   for i = 1, table.maxn(inputs) do
-    if inputs[i] and #inputs[i].shape > 0 then
+    local x, input = inputs[i], declared.inputs[i]
+    out[i] = x
+    if nn.is_tensor(x) and #x.shape > 0 then
       local sizes = {}
-      for axis, size in ipairs(inputs[i].shape) do sizes[axis] = random(0, size) end
-      out[i] = inputs[i]:retile(sizes)
-    else
-      out[i] = inputs[i]
+      for axis, size in ipairs(x.shape) do sizes[axis] = random(0, size) end
+      if input and input.in_place then shared = shared or sizes end
+      out[i] = x:retile(input and input.in_place and shared or sizes)
     end
   end
   return out
