@@ -6,7 +6,7 @@
 #include "engine/graph/context.h"
 #include "engine/graph/recording.h"
 #include "engine/graph/sink.h"
-#include "engine/machine/machine.h"
+#include "engine/machine/description.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 #include "engine/plan/plan.h"

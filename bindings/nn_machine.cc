@@ -1,6 +1,6 @@
 // The C API of the machine's description and its rates.
 #include "bindings/handles.h"
-#include "engine/machine/machine.h"
+#include "engine/machine/description.h"
 #include "engine/plan/measure.h"
 
 using namespace nn;

@@ -1,6 +1,4 @@
-// The machine that programs are made for: its memory nodes, the links between them, its workers and
-// ranks. Tilings, passes and plans ask this description and never the process they run in, so that
-// unequal machines record the same program, and a plan can be made for a machine that is not there.
+// What a machine is: memory nodes, the links between them, workers and ranks.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -50,12 +48,5 @@ struct Machine {
     const WorkerGroup* group(Device device) const;  // the first; nullptr where there is none
     int64_t bytes(NodeKind kind) const;             // of all nodes of that kind
 };
-
-// The described machine, else the host (machine/host.h).
-const Machine& machine();
-// "cpus=64 ram=512GB gpus=8 gpu_memory=80GB ...": see machine_settings in machine.cc. The text may
-// also name a file of such settings. Empty: the host again. Throws where a setting is wrong.
-void describe_machine(const std::string& text);
-bool machine_is_described();
 
 }  // namespace nn

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/graph/context.h"
-#include "engine/machine/machine.h"
+#include "engine/machine/description.h"
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
 

@@ -10,6 +10,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/machine/description.h"
 #include "engine/machine/host.h"
 #include "engine/runtime/rates.h"
 #include "engine/runtime/session.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "engine/machine/machine.h"
+#include "engine/machine/description.h"
 #include "engine/memory/arena.h"
 
 namespace nn {

@@ -5,7 +5,7 @@
 
 #include "engine/base/error.h"
 #include "engine/graph/context.h"
-#include "engine/machine/machine.h"
+#include "engine/machine/description.h"
 
 namespace nn {
 namespace {

@@ -1,7 +1,7 @@
 // The passes over a recorded program, one by one, on programs made by hand.
 #include "engine/graph/passes/passes.h"
 
-#include "engine/machine/machine.h"
+#include "engine/machine/description.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {

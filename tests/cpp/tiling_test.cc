@@ -4,7 +4,7 @@
 #include <numeric>
 #include <set>
 
-#include "engine/machine/machine.h"
+#include "engine/machine/description.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {

@@ -7,7 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/graph/cost.h"
 #include "engine/graph/passes/passes.h"
-#include "engine/machine/machine.h"
+#include "engine/machine/description.h"
 
 namespace nn {
 namespace {
