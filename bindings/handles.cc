@@ -1,4 +1,4 @@
-// The handle table behind the C API: a table of slots whose generation tells stale handles.
+// The handle table behind the C API: a table of entries whose generation tells stale handles.
 #include "bindings/handles.h"
 
 #include <new>
@@ -16,7 +16,7 @@ struct Entry {
 };
 
 struct Handles {
-    std::vector<Entry> entries{Entry{}};  // slot 0 stays empty: it means "absent"
+    std::vector<Entry> entries{Entry{}};  // index 0 stays empty: it means "absent"
     std::vector<int32_t> free;
     std::vector<std::vector<nn_ref>> scopes;
     int64_t tensors = 0;
@@ -32,17 +32,17 @@ thread_local std::string message;  // of the last error
 
 template <class T> nn_ref add_entry(T value) {
     Handles& h = handles();
-    int32_t slot;
+    int32_t index;
     if (h.free.empty()) {
-        slot = int32_t(h.entries.size());
+        index = int32_t(h.entries.size());
         h.entries.emplace_back();
     } else {
-        slot = h.free.back();
+        index = h.free.back();
         h.free.pop_back();
     }
-    Entry& entry = h.entries[size_t(slot)];
+    Entry& entry = h.entries[size_t(index)];
     entry.value = std::move(value);
-    const nn_ref ref{slot, entry.generation};
+    const nn_ref ref{index, entry.generation};
     if (std::holds_alternative<Tensor>(entry.value)) {
         ++h.tensors;
         if (!h.scopes.empty()) h.scopes.back().push_back(ref);
@@ -52,8 +52,8 @@ template <class T> nn_ref add_entry(T value) {
 
 Entry* find_entry(nn_ref ref) {
     Handles& h = handles();
-    if (ref.slot <= 0 || size_t(ref.slot) >= h.entries.size()) return nullptr;
-    Entry& entry = h.entries[size_t(ref.slot)];
+    if (ref.index <= 0 || size_t(ref.index) >= h.entries.size()) return nullptr;
+    Entry& entry = h.entries[size_t(ref.index)];
     if (entry.generation != ref.generation || std::holds_alternative<std::monostate>(entry.value))
         return nullptr;
     return &entry;
@@ -110,7 +110,7 @@ std::vector<Tensor> tensors_of(const nn_ref* refs, int32_t count, const char* wh
     if (count < 0 || (count > 0 && !refs)) fail("%s: bad list of tensors", what);
     std::vector<Tensor> out;
     for (int32_t i = 0; i < count; ++i)
-        out.push_back(refs[i].slot == 0 ? Tensor() : tensor_of(refs[i], what));
+        out.push_back(refs[i].index == 0 ? Tensor() : tensor_of(refs[i], what));
     return out;
 }
 
@@ -127,13 +127,13 @@ void release(nn_ref ref) {
     const auto value = std::move(entry->value);  // destroyed last: the table is consistent by then
     entry->value = std::monostate{};
     ++entry->generation;
-    handles().free.push_back(ref.slot);
+    handles().free.push_back(ref.index);
 }
 
 void release_all() {
     const Handles& h = handles();
-    for (size_t slot = 1; slot < h.entries.size(); ++slot)
-        release({int32_t(slot), h.entries[slot].generation});
+    for (size_t index = 1; index < h.entries.size(); ++index)
+        release({int32_t(index), h.entries[index].generation});
 }
 
 int64_t tensors_alive() { return handles().tensors; }
@@ -149,7 +149,7 @@ void end_scope(const nn_ref* keep, int32_t n_keep) {
     for (const nn_ref& ref : made) {
         bool kept = false;
         for (int32_t i = 0; i < n_keep; ++i)
-            kept |= keep[i].slot == ref.slot && keep[i].generation == ref.generation;
+            kept |= keep[i].index == ref.index && keep[i].generation == ref.generation;
         if (!kept)
             release(ref);
         else if (!h.scopes.empty() && find_entry(ref))

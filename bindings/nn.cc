@@ -243,7 +243,7 @@ int nn_program_info(const nn_ref* program, nn_program_info_t* out) {
 
 int nn_record_step(void) { return guard(begin_step); }
 
-int nn_record_part(int32_t tiles) {
+int nn_record_microbatch(int32_t tiles) {
     return guard([&] {
         if (tiles < 1) fail("compile: a microbatch of %d tiles", tiles);
         begin_microbatch(tiles);
@@ -275,25 +275,25 @@ int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps,
     });
 }
 
-int nn_slot_new(double value, int32_t* slot) {
+int nn_scalar_new(double value, int32_t* scalar) {
     return guard([&] {
-        given(slot, "slot");
-        *slot = new_scalar(value);
+        given(scalar, "scalar");
+        *scalar = new_scalar(value);
     });
 }
-int nn_slot_free(int32_t slot) {
-    return guard([&] { free_scalar(slot); });
+int nn_scalar_free(int32_t scalar) {
+    return guard([&] { free_scalar(scalar); });
 }
-int nn_slot_set(int32_t slot, double value) {
-    return guard([&] { set_scalar(slot, value); });
+int nn_scalar_set(int32_t scalar, double value) {
+    return guard([&] { set_scalar(scalar, value); });
 }
-int nn_slot_get(int32_t slot, double* value) {
-    return guard([&] { given(value, "value") = scalar_value(slot); });
+int nn_scalar_get(int32_t scalar, double* value) {
+    return guard([&] { given(value, "value") = scalar_value(scalar); });
 }
-int nn_slot_add(int32_t slot, double delta) {
+int nn_scalar_add(int32_t scalar, double delta) {
     return guard([&] {
-        scalar_value(slot);  // throws where there is none
-        sink().add_to_scalar(slot, delta);
+        scalar_value(scalar);  // throws where there is none
+        sink().add_to_scalar(scalar, delta);
     });
 }
 

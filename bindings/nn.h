@@ -14,7 +14,7 @@ enum { NN_OK = 0, NN_ERROR = -1, NN_OUT_OF_MEMORY = -2, NN_INTERRUPTED = -4 };
 
 // A tensor, a program or a file. A stale, released, zero or forged one is an error, never a crash.
 typedef struct {
-    int32_t slot;
+    int32_t index;
     int32_t generation;
 } nn_ref;
 
@@ -71,7 +71,7 @@ typedef struct {
     nn_ref tensor;
     int64_t tile;
     int32_t mode;
-} nn_task_operand;  // tile: 0-based; slot 0: absent
+} nn_task_operand;  // tile: 0-based; index 0: absent
 
 typedef struct {
     int64_t tasks, tiles;
@@ -170,12 +170,12 @@ int nn_tile_size(const char* axis, int64_t size);  // 0: automatic
 int nn_tensors_alive(int64_t* count);
 // Bytes of a tensor whose value is in each memory of the machine: bytes[0] RAM, then each GPU's. A
 // value may be in several, or, before it is computed, in none. *count: room in, memories out.
-int nn_tensor_places(const nn_ref* tensor, int64_t* bytes, int32_t* count);
+int nn_tensor_nodes(const nn_ref* tensor, int64_t* bytes, int32_t* count);
 // Of every memory, RAM first: bytes in use or kept for reuse, and how many there may be. *count:
 // room in, memories out.
-int nn_place_memory(int64_t* used, int64_t* limit, int32_t* count);
-int nn_bytes_moved(int64_t* bytes);                   // between memories, since the engine started
-int nn_place_name(int32_t place, const char** name);  // "RAM", "GPU 0"; good until the next call
+int nn_node_memory(int64_t* used, int64_t* limit, int32_t* count);
+int nn_bytes_moved(int64_t* bytes);                  // between memories, since the engine started
+int nn_node_name(int32_t place, const char** name);  // "RAM", "GPU 0"; good until the next call
 
 int nn_op_count(void);
 int nn_op_info(int32_t op, nn_op_info_t* out);
@@ -185,8 +185,8 @@ int nn_op_attribute(int32_t op, int32_t i, nn_attribute_info* out);
 int nn_op_sample(int32_t op, int32_t i, const char** text);
 int nn_op_kernel(int32_t op, int32_t i, const char** name);
 // Applies an op. attributes: in the order of their declaration; behind them, for an op with inputs
-// that may be numbers, a value for each input. Absent inputs, and those that are numbers, have slot
-// 0. *n_outputs: room in, number made out; absent results have slot 0.
+// that may be numbers, a value for each input. Absent inputs, and those that are numbers, have
+// index 0. *n_outputs: room in, number made out; absent results have index 0.
 int nn_apply(int32_t op, const nn_ref* inputs, int32_t n_inputs, const nn_value* attributes,
              int32_t n_attributes, nn_ref* outputs, int32_t* n_outputs);
 
@@ -204,7 +204,7 @@ int nn_program_info(const nn_ref* program, nn_program_info_t* out);
 int nn_record_step(void);
 // While recording: what follows is the next part of a step that takes its batch in parts, the
 // tokens of which are cut into so many tiles.
-int nn_record_part(int32_t tiles);
+int nn_record_microbatch(int32_t tiles);
 // What a tensor is, for plans: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations, 5
 // cache of keys and values.
 int nn_tensor_kind(const nn_ref* tensor, int32_t kind);
@@ -213,11 +213,11 @@ int nn_tensor_kind(const nn_ref* tensor, int32_t kind);
 // steps: 1 to 9 that follow each other, each submitted before the one before is done; 1 where the
 // caller waits for each.
 int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps, nn_program_plan_t* out);
-int nn_slot_new(double value, int32_t* slot);
-int nn_slot_free(int32_t slot);
-int nn_slot_set(int32_t slot, double value);
-int nn_slot_get(int32_t slot, double* value);
-int nn_slot_add(int32_t slot, double delta);  // while recording: at every replay, at this point
+int nn_scalar_new(double value, int32_t* scalar);
+int nn_scalar_free(int32_t scalar);
+int nn_scalar_set(int32_t scalar, double value);
+int nn_scalar_get(int32_t scalar, double* value);
+int nn_scalar_add(int32_t scalar, double delta);  // while recording: at every replay, at this point
 
 // A file of so many bytes that is written in the background, from its beginning on: bytes, and
 // tensors as they are when this is called. After nn_file_close() it is made durable; a file that is
@@ -240,7 +240,7 @@ int nn_reset_peak(void);
 int nn_matmul_tf32(int32_t allowed, int32_t* was);  // 1, 0, or -1: leave it; was may be NULL
 // Who computes attention on GPUs: 0 whoever is best, 1 cuDNN, 2 nnlua; or -1: leave it.
 int nn_attention_backend(int32_t backend, int32_t* was);
-int nn_place(int32_t where);  // of tasks submitted from now on: 0 anywhere, 1 CPU, 2 GPU
+int nn_run_tasks_on(int32_t where);  // of tasks submitted from now on: 0 anywhere, 1 CPU, 2 GPU
 int nn_seed(uint64_t seed);
 int nn_random_state(uint64_t* seed, uint64_t* counter);
 int nn_set_random_counter(uint64_t counter);
@@ -274,6 +274,19 @@ int nn_copy_f64(const void* in, int32_t dtype, int64_t count,
                 double* out);  // host memory of any dtype, as doubles
 int nn_copy_from_f64(const double* in, int32_t dtype, int64_t count, void* out);
 // </cdef>
+
+#ifndef NN_NO_OLD_NAMES  // of version 0.1
+#define nn_slot_new nn_scalar_new
+#define nn_slot_free nn_scalar_free
+#define nn_slot_set nn_scalar_set
+#define nn_slot_get nn_scalar_get
+#define nn_slot_add nn_scalar_add
+#define nn_record_part nn_record_microbatch
+#define nn_tensor_places nn_tensor_nodes
+#define nn_place_memory nn_node_memory
+#define nn_place_name nn_node_name
+#define nn_place nn_run_tasks_on
+#endif
 
 #ifdef __cplusplus
 }

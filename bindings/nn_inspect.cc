@@ -62,7 +62,7 @@ Where where_of(int32_t where) {
 // Checks one operand that a script gave a task and adds it; `changed` collects what is written.
 void use_operand(TaskBuilder& builder, const char* name, const OperandDecl& declared,
                  const nn_task_operand& use, std::vector<Tensor>& changed) {
-    if (use.tensor.slot == 0) {
+    if (use.tensor.index == 0) {
         if (!declared.optional)
             fail("task %s: operand '%s' is missing", name, declared.name.c_str());
         builder.use(absent());
@@ -171,27 +171,27 @@ int nn_op_sample(int32_t op, int32_t i, const char** text) {
     return guard([&] { given(text, "text") = element(op_at(op).samples, i, "sample").c_str(); });
 }
 
-int nn_tensor_places(const nn_ref* tensor, int64_t* bytes, int32_t* count) {
+int nn_tensor_nodes(const nn_ref* tensor, int64_t* bytes, int32_t* count) {
     return guard([&] {
         const Tensor& t = tensor_of(given(tensor, "tensor"));
         given(bytes, "bytes");
         const int room = given(count, "count");
         *count = std::clamp(room, 0, memory_nodes());
-        for (int place = 0; place < *count; ++place) {
-            bytes[place] = 0;
+        for (int node = 0; node < *count; ++node) {
+            bytes[node] = 0;
             for (int64_t i = 0; i < t.tiles(); ++i)
-                if (is_valid_on(*t.tile(i), place)) bytes[place] += int64_t(t.tile(i)->bytes);
+                if (is_valid_on(*t.tile(i), node)) bytes[node] += int64_t(t.tile(i)->bytes);
         }
     });
 }
 
-int nn_place_memory(int64_t* used, int64_t* limit, int32_t* count) {
+int nn_node_memory(int64_t* used, int64_t* limit, int32_t* count) {
     return guard([&] {
         given(used, "used"), given(limit, "limit");
         *count = std::clamp(int(given(count, "count")), 0, memory_nodes());
-        for (int place = 0; place < *count; ++place) {
-            const NodeMemory memory = node_memory(place);
-            used[place] = memory.used, limit[place] = memory.limit;
+        for (int node = 0; node < *count; ++node) {
+            const NodeMemory memory = node_memory(node);
+            used[node] = memory.used, limit[node] = memory.limit;
         }
     });
 }
@@ -199,11 +199,11 @@ int nn_bytes_moved(int64_t* bytes) {
     return guard([&] { given(bytes, "bytes") = bytes_moved(); });
 }
 
-int nn_place_name(int32_t place, const char** name) {
+int nn_node_name(int32_t node, const char** name) {
     static std::string text;
     return guard([&] {
         given(name, "name") = nullptr;
-        text = node_name(place);
+        text = node_name(node);
         *name = text.c_str();
     });
 }
@@ -240,7 +240,7 @@ int nn_stats(nn_stats_t* out) {
     });
 }
 
-int nn_place(int32_t where) {
+int nn_run_tasks_on(int32_t where) {
     return guard([&] { run_tasks_on(where_of(where)); });
 }
 

@@ -15,7 +15,8 @@ for name, f in pairs(ops.functions) do nn[name], home[name] = f, "nn.core.op" en
 for file, names in pairs {
   ["base.arguments"] = "options", ["base.capi"] = "fail",
   ["base.budget"] = "memory memory_budget reset_peak",
-  ["base.engine"] = "seed random_state set_random_state devices workers place matmul_precision"
+  ["base.engine"] = "seed random_state set_random_state devices workers machine"
+    .. " run_tasks_on matmul_precision"
     .. " attention_backend tiles sync interrupted clear_interrupt defer_interrupts version is_tty"
     .. " now",
   ["core.accumulate"] = "accumulate", ["core.compile"] = "compile plan",

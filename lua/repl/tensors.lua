@@ -80,8 +80,8 @@ local function add(row, x, bytes, is_view)
   row.count, row.bytes = row.count + 1, row.bytes + bytes
   row.what = row.count > 1 and row.count .. " tensors"
     or ("%s %s%s"):format(x.dtype, tensor.shape_text(x.shape), is_view and " view" or "")
-  for _, memory in ipairs(x:places()) do
-    if memory.bytes > 0 then row.memories[memory.name] = true end
+  for _, node in ipairs(x:memory_nodes()) do
+    if node.bytes > 0 then row.memories[node.name] = true end
   end
 end
 

@@ -67,7 +67,7 @@ int FuzzInspection::plans() {
             return nn_program_plan(perhaps(&p), measured == 1 ? 0 : measured, int(any32() % 12),
                                    perhaps(&plan));
         case 1: return nn_record_step();
-        case 2: return nn_record_part(any32());
+        case 2: return nn_record_microbatch(any32());
         default: return nn_tensor_kind(perhaps(&x), any32());
     }
 }
@@ -80,17 +80,17 @@ int FuzzInspection::places() {
     const char* name;
     nn_ref made{};
     switch (random.integer(0, 6)) {
-        case 0: return nn_tensor_places(perhaps(&x), perhaps(used), perhaps(&count));
-        case 1: return nn_place_memory(perhaps(used), perhaps(limit), perhaps(&count));
+        case 0: return nn_tensor_nodes(perhaps(&x), perhaps(used), perhaps(&count));
+        case 1: return nn_node_memory(perhaps(used), perhaps(limit), perhaps(&count));
         case 2: return nn_bytes_moved(perhaps(used));
-        case 3: return nn_place_name(any32(), perhaps(&name));
+        case 3: return nn_node_name(any32(), perhaps(&name));
         case 4: return nn_tensors_alive(perhaps(used));
         case 5: return nn_matmul_tf32(any32(), perhaps(&was));
         default:
-            judge(nn_place(any32()));
+            judge(nn_run_tasks_on(any32()));
             judge(apply("full", {}, {list({2}), number(1), text("f32")}, &made));
             nn_release(&made);
-            return nn_place(0);
+            return nn_run_tasks_on(0);
     }
 }
 

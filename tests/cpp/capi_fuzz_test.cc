@@ -94,7 +94,7 @@ private:
             nn_apply(op, perhaps(inputs.data()), one_in(60) ? -1 : int32_t(inputs.size()),
                      perhaps(values.data()), int32_t(values.size()), perhaps(out), perhaps(&room));
         for (int i = 0; i < 8; ++i)
-            if (status == NN_OK && out[i].slot) keep(out[i]);
+            if (status == NN_OK && out[i].index) keep(out[i]);
         return status;
     }
     // A tensor of any dtype and a small shape, which sometimes fits other tensors.
@@ -185,7 +185,7 @@ private:
         const int status =
             nn_program_run(perhaps(&p), perhaps(in.data()), int32_t(in.size()), perhaps(out), room);
         for (const nn_ref& ref : out)
-            if (status == NN_OK && ref.slot) keep(ref);
+            if (status == NN_OK && ref.index) keep(ref);
         return status;
     }
     int program_info() {
@@ -197,11 +197,11 @@ private:
         int32_t id;
         double value;
         switch (random.integer(0, 4)) {
-            case 0: return nn_slot_new(real(), perhaps(&id));
-            case 1: return nn_slot_free(any32());
-            case 2: return nn_slot_set(any32(), real());
-            case 3: return nn_slot_get(any32(), perhaps(&value));
-            default: return nn_slot_add(any32(), real());
+            case 0: return nn_scalar_new(real(), perhaps(&id));
+            case 1: return nn_scalar_free(any32());
+            case 2: return nn_scalar_set(any32(), real());
+            case 3: return nn_scalar_get(any32(), perhaps(&value));
+            default: return nn_scalar_add(any32(), real());
         }
     }
     int scopes() {

@@ -20,11 +20,11 @@ std::vector<nn_ref> bad_tensors(nn_ref live) {
             {-1, 1},
             {INT32_MIN, INT32_MIN},
             {INT32_MAX, 1},
-            {live.slot, live.generation + 1},
-            {live.slot, live.generation - 1},
-            {live.slot, 0},
-            {live.slot, INT32_MIN},
-            {live.slot + 100000, live.generation},
+            {live.index, live.generation + 1},
+            {live.index, live.generation - 1},
+            {live.index, 0},
+            {live.index, INT32_MIN},
+            {live.index + 100000, live.generation},
             released,
             program};
 }
@@ -49,7 +49,7 @@ TEST_CASE("every function that takes a tensor refuses a handle that is not a liv
     double buffer[2];
     const int64_t whole = 0;
     for (const nn_ref& bad : bad_tensors(x)) {
-        INFO(bad.slot << ", " << bad.generation);
+        INFO(bad.index << ", " << bad.generation);
         nn_tensor_info info;
         int32_t count, room = 1;
         nn_ref out;
@@ -59,7 +59,7 @@ TEST_CASE("every function that takes a tensor refuses a handle that is not a liv
         CHECK_REFUSED(nn_write(&bad, buffer, 16), why);
         CHECK_REFUSED(nn_cuts(&bad, 0, nullptr, 0, &count), why);
         CHECK_REFUSED(nn_retile(&bad, &whole, 1, &out), why);
-        const char* const missing = bad.slot == 0 ? "'x' is missing" : why;
+        const char* const missing = bad.index == 0 ? "'x' is missing" : why;
         CHECK_REFUSED(nn_apply(op_index("neg"), &bad, 1, nullptr, 0, &out, &room), missing);
         REQUIRE_OK(nn_record_begin());
         CHECK_REFUSED(nn_record_input(&bad, &out), why);
@@ -84,7 +84,7 @@ TEST_CASE("every function that takes a program refuses other handles, tensors to
     const Recorded r;
     nn_ref out;
     nn_program_info_t info;
-    const nn_ref forged{r.program.slot, r.program.generation + 1};
+    const nn_ref forged{r.program.index, r.program.generation + 1};
     REQUIRE_OK(nn_program_info(&r.program, &info));
     CHECK(info.tasks == 1);
     for (const nn_ref& bad : {r.x, forged, nn_ref{0, 0}, nn_ref{INT32_MAX, 1}}) {
@@ -132,7 +132,7 @@ TEST_CASE("a scope releases what was made in it, and what it keeps moves to the 
     const nn_ref kept = full({1}, 3);
     neg(kept);
     CHECK(tensors_alive() == 4);
-    const nn_ref keep[] = {{0, 0}, kept, {kept.slot, kept.generation + 1}, before};
+    const nn_ref keep[] = {{0, 0}, kept, {kept.index, kept.generation + 1}, before};
     CHECK_REFUSED(nn_scope_end(nullptr, 1), "bad list");
     CHECK_REFUSED(nn_scope_end(keep, -1), "bad list");
     CHECK(tensors_alive() == 4);
@@ -198,7 +198,7 @@ TEST_CASE("a recording that cannot become a program ends, and the next one works
     nn_ref program{7, 7}, empty;
     REQUIRE_OK(nn_record_begin());
     CHECK_REFUSED(nn_record_end(&x, 1, nullptr, 0, &program), "was not made for this recording");
-    CHECK(program.slot == 0);
+    CHECK(program.index == 0);
     CHECK(nn_recording() == 0);
     REQUIRE_OK(nn_record_begin());
     REQUIRE_OK(apply("empty", {}, {list({2})}, &empty));
@@ -224,10 +224,10 @@ TEST_CASE("a program requires inputs like the recorded ones, and room for its re
     CHECK_REFUSED(nn_program_run(&r.program, &absent, 1, out, 1), "argument 1 is missing");
     CHECK_REFUSED(nn_program_run(&r.program, &other, 1, out, 1), "shape (2) is needed");
     CHECK_REFUSED(nn_program_run(&r.program, &r.input, 1, out, 1), "argument 1 exists only inside");
-    CHECK(out[0].slot == 7);
+    CHECK(out[0].index == 7);
     REQUIRE_OK(nn_program_run(&r.program, &r.x, 1, out, 2));
     CHECK(values(out[0])[0] == -1);
-    CHECK(out[1].slot == 7);
+    CHECK(out[1].index == 7);
 }
 
 TEST_CASE("a scope that ends in a recording keeps the recorded tasks") {
@@ -281,7 +281,7 @@ TEST_CASE("a single task runs a kernel on tiles, and an invalid one is refused")
         CHECK_REFUSED(fill(operand(cut, mode)), "bad access");
     CHECK_REFUSED(fill(operand(view, 1)), "is a view");
     CHECK_REFUSED(fill(operand({0, 0}, 1)), "operand 'y' is missing");
-    CHECK_REFUSED(fill(operand({x.slot, x.generation + 1}, 1)), "not a live tensor");
+    CHECK_REFUSED(fill(operand({x.index, x.generation + 1}, 1)), "not a live tensor");
     CHECK(values(x) == std::vector<double>{1, 1, 1, 1});
     check_usable();
 }
@@ -306,7 +306,7 @@ TEST_CASE("after a shutdown old handles are stale and new tensors work") {
     const Recorded r;
     nn_ref out;
     int32_t id;
-    REQUIRE_OK(nn_slot_new(5, &id));
+    REQUIRE_OK(nn_scalar_new(5, &id));
     REQUIRE_OK(nn_scope_begin());
     const nn_ref scoped = full({1}, 1);
     REQUIRE_OK(nn_record_begin());
@@ -322,7 +322,7 @@ TEST_CASE("after a shutdown old handles are stale and new tensors work") {
     REQUIRE_OK(nn_idle());
     REQUIRE_OK(nn_release(&r.x));
     REQUIRE_OK(nn_scope_end(&scoped, 1));
-    REQUIRE_OK(nn_slot_free(id));
+    REQUIRE_OK(nn_scalar_free(id));
     check_usable();
     Recorded();
 }

@@ -11,7 +11,7 @@ TEST_CASE("a plan covers what follows the mark of the step, by kind") {
     weight = full({1000}, 3);
     REQUIRE_OK(nn_tensor_kind(&weight, 1));
     REQUIRE_OK(nn_record_step());
-    REQUIRE_OK(nn_record_part(1));
+    REQUIRE_OK(nn_record_microbatch(1));
     result = neg(neg(weight));
     const nn_ref kept[] = {weight, result};
     REQUIRE_OK(nn_record_end(nullptr, 0, kept, 2, &program));
@@ -36,14 +36,14 @@ TEST_CASE("marks outside a recording, unknown kinds and stale programs are refus
     const nn_ref x = full({2}, 1);
     nn_program_plan_t plan;
     CHECK_REFUSED(nn_record_step(), "no recording is under way");
-    CHECK_REFUSED(nn_record_part(1), "no recording is under way");
+    CHECK_REFUSED(nn_record_microbatch(1), "no recording is under way");
     CHECK_REFUSED(nn_tensor_kind(&x, 6), "there is no kind 6");
     CHECK_REFUSED(nn_tensor_kind(&x, -1), "there is no kind -1");
     CHECK_REFUSED(nn_tensor_kind(nullptr, 1), "tensor is NULL");
     CHECK_REFUSED(nn_program_plan(&x, 0, 3, &plan), "not a live program");
     CHECK_REFUSED(nn_program_plan(nullptr, 0, 3, &plan), "program is NULL");
     REQUIRE_OK(nn_record_begin());
-    CHECK_REFUSED(nn_record_part(0), "0 tiles");
+    CHECK_REFUSED(nn_record_microbatch(0), "0 tiles");
     REQUIRE_OK(nn_record_abort());
 }
 

@@ -14,31 +14,31 @@ TEST_CASE("a tensor reports its bytes in each memory node, none before it has a 
     const char* name = nullptr;
     nn_ref empty;
     REQUIRE_OK(apply("empty", {}, {list({1000})}, &empty));
-    REQUIRE_OK(nn_tensor_places(&empty, bytes, &count));
+    REQUIRE_OK(nn_tensor_nodes(&empty, bytes, &count));
     REQUIRE(count >= 1);
     for (int32_t place = 0; place < count; ++place) CHECK(bytes[place] == 0);
     const nn_ref x = full({1000}, 1);
     REQUIRE_OK(nn_sync());
     count = 8;
-    REQUIRE_OK(nn_tensor_places(&x, bytes, &count));
+    REQUIRE_OK(nn_tensor_nodes(&x, bytes, &count));
     CHECK(std::accumulate(bytes, bytes + count, int64_t(0)) == 8000);  // f64
-    REQUIRE_OK(nn_place_name(0, &name));
+    REQUIRE_OK(nn_node_name(0, &name));
     CHECK(name == std::string("RAM"));
-    CHECK_REFUSED(nn_place_name(count, &name), "there is no memory");
-    CHECK_REFUSED(nn_place_name(-1, &name), "there is no memory");
+    CHECK_REFUSED(nn_node_name(count, &name), "there is no memory");
+    CHECK_REFUSED(nn_node_name(-1, &name), "there is no memory");
     int64_t used[64], limit[64], moved;
-    REQUIRE_OK(nn_place_memory(used, limit, &count));
+    REQUIRE_OK(nn_node_memory(used, limit, &count));
     CHECK(used[0] > 0);
     CHECK(limit[0] > used[0]);
-    CHECK_REFUSED(nn_place_memory(used, nullptr, &count), "limit is NULL");
+    CHECK_REFUSED(nn_node_memory(used, nullptr, &count), "limit is NULL");
     REQUIRE_OK(nn_bytes_moved(&moved));
     CHECK(moved >= 0);
     for (int32_t room : {0, -3}) {
         count = room;
-        REQUIRE_OK(nn_tensor_places(&x, bytes, &count));
+        REQUIRE_OK(nn_tensor_nodes(&x, bytes, &count));
         CHECK(count == 0);
     }
-    CHECK_REFUSED(nn_tensor_places(nullptr, bytes, &count), "tensor is NULL");
+    CHECK_REFUSED(nn_tensor_nodes(nullptr, bytes, &count), "tensor is NULL");
 }
 
 TEST_CASE("clearing the profile keeps the count of all tasks") {
@@ -74,19 +74,19 @@ TEST_CASE("every function with a result refuses a NULL pointer for it") {
     CHECK_REFUSED(nn_cuts(&x, 0, nullptr, 0, nullptr), "count is NULL");
     CHECK_REFUSED(nn_retile(&x, &whole, 1, nullptr), "out is NULL");
     CHECK_REFUSED(nn_tensors_alive(nullptr), "count is NULL");
-    CHECK_REFUSED(nn_tensor_places(&x, nullptr, &n), "bytes is NULL");
-    CHECK_REFUSED(nn_tensor_places(&x, whole_out, nullptr), "count is NULL");
-    CHECK_REFUSED(nn_place_name(0, nullptr), "name is NULL");
+    CHECK_REFUSED(nn_tensor_nodes(&x, nullptr, &n), "bytes is NULL");
+    CHECK_REFUSED(nn_tensor_nodes(&x, whole_out, nullptr), "count is NULL");
+    CHECK_REFUSED(nn_node_name(0, nullptr), "name is NULL");
     CHECK_REFUSED(nn_op_info(0, nullptr), "out is NULL");
     CHECK_REFUSED(nn_op_input(op_index("neg"), 0, nullptr), "out is NULL");
     CHECK_REFUSED(nn_op_attribute(op_index("full"), 0, nullptr), "out is NULL");
     CHECK_REFUSED(nn_op_sample(op_index("neg"), 0, nullptr), "text is NULL");
     CHECK_REFUSED(nn_apply(op_index("neg"), &x, 1, nullptr, 0, nullptr, &n), "outputs is NULL");
     CHECK_REFUSED(nn_apply(op_index("neg"), &x, 1, nullptr, 0, &out, nullptr), "n_outputs is NULL");
-    CHECK_REFUSED(nn_slot_new(1, nullptr), "slot is NULL");
-    REQUIRE_OK(nn_slot_new(1, &n));
-    CHECK_REFUSED(nn_slot_get(n, nullptr), "value is NULL");
-    REQUIRE_OK(nn_slot_free(n));
+    CHECK_REFUSED(nn_scalar_new(1, nullptr), "scalar is NULL");
+    REQUIRE_OK(nn_scalar_new(1, &n));
+    CHECK_REFUSED(nn_scalar_get(n, nullptr), "value is NULL");
+    REQUIRE_OK(nn_scalar_free(n));
     CHECK_REFUSED(nn_memory(nullptr), "out is NULL");
     CHECK_REFUSED(nn_random_state(nullptr, &u), "seed is NULL");
     CHECK_REFUSED(nn_random_state(&u, nullptr), "counter is NULL");
@@ -312,20 +312,20 @@ TEST_CASE("scalars hold numbers, and unknown ones are errors") {
     const Library library;
     int32_t id = -1;
     double value = 0;
-    REQUIRE_OK(nn_slot_new(1.5, &id));
-    REQUIRE_OK(nn_slot_set(id, 2.5));
-    REQUIRE_OK(nn_slot_add(id, 1));
-    REQUIRE_OK(nn_slot_get(id, &value));
+    REQUIRE_OK(nn_scalar_new(1.5, &id));
+    REQUIRE_OK(nn_scalar_set(id, 2.5));
+    REQUIRE_OK(nn_scalar_add(id, 1));
+    REQUIRE_OK(nn_scalar_get(id, &value));
     CHECK(value == 3.5);
     nn_ref x;
     REQUIRE_OK(apply("full", {}, {list({1}), slot(id), text("f64")}, &x));
     CHECK(values(x)[0] == 3.5);
-    REQUIRE_OK(nn_slot_free(id));
+    REQUIRE_OK(nn_scalar_free(id));
     for (int32_t bad : {id, -1, INT32_MIN, INT32_MAX}) {
-        CHECK_REFUSED(nn_slot_get(bad, &value), "no scalar");
-        CHECK_REFUSED(nn_slot_set(bad, 1), "no scalar");
-        CHECK_REFUSED(nn_slot_add(bad, 1), "no scalar");
-        CHECK_REFUSED(nn_slot_free(bad), "no scalar");
+        CHECK_REFUSED(nn_scalar_get(bad, &value), "no scalar");
+        CHECK_REFUSED(nn_scalar_set(bad, 1), "no scalar");
+        CHECK_REFUSED(nn_scalar_add(bad, 1), "no scalar");
+        CHECK_REFUSED(nn_scalar_free(bad), "no scalar");
     }
 }
 

@@ -26,7 +26,7 @@ end
 -- o, log-sum-exps and dqkv for a shape. The inputs are exact in bf16.
 local function results(shape, dtype, place, backend)
   nn.seed(seed)
-  nn.place "cpu"
+  nn.run_tasks_on "cpu"
   local width = (shape.heads + 2 * shape.kv_heads) * shape.dim
   local function input(columns)
     return nn.uniform({shape.batch, shape.len, columns},
@@ -34,13 +34,13 @@ local function results(shape, dtype, place, backend)
   end
   local options = {heads = shape.heads, kv_heads = shape.kv_heads, causal = shape.causal}
   local qkv, dout = input(width), input(shape.heads * shape.dim)
-  nn.place(place)
+  nn.run_tasks_on(place)
   nn.attention_backend(backend)
   local o, stats = nn.attention(qkv, options)
   local dqkv = nn.attention_backward(dout, qkv, o, stats, options)
   nn.sync()
   nn.attention_backend "auto"
-  nn.place "any"
+  nn.run_tasks_on "any"
   return {o, stats, dqkv}
 end
 
@@ -61,7 +61,7 @@ for _, shape in ipairs(shapes) do
       local good, gpu = pcall(results, shape, "bf16", where, backend)
       if not good and tostring(gpu):find("nn.attention_backend is", 1, true) then
         nn.attention_backend "auto"
-        nn.place "any"
+        nn.run_tasks_on "any"
         t.skip(tostring(gpu))
       end
       t.check(good, tostring(gpu))

@@ -17,7 +17,7 @@ local shapes = {
   {name = "grouped", batch = 4, len = 2048, heads = 32, kv_heads = 8, dim = 128},
 }
 
-nn.place(cfg.place)
+nn.run_tasks_on(cfg.place)
 local function seconds_of(shape, backend)
   local batch = math.max(1, math.floor(shape.batch / cfg.shrink))
   local len = math.max(16, math.floor(shape.len / cfg.shrink))

@@ -17,7 +17,7 @@ local cfg = nn.config({
 }, arg)
 
 if cfg.memory > 0 then nn.devices {gpu_memory = cfg.memory} end
-nn.place(cfg.place)
+nn.run_tasks_on(cfg.place)
 nn.seed(1)
 local model = GPT2 {layers = cfg.layers, heads = cfg.heads, embd = cfg.embd, vocab = cfg.vocab,
                     context = cfg.tokens}

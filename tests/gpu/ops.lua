@@ -41,7 +41,7 @@ end
 -- Results of an op on the device kind `place`. Inputs and random seeds are the same in every call.
 local function results(declared, text, dtype, place, rounded_to)
   nn.seed(seed)
-  nn.place "cpu"
+  nn.run_tasks_on "cpu"
   local inputs, values = samples.arguments(declared, text, dtype)
   for i = 1, table.maxn(inputs) do
     if nn.is_tensor(inputs[i]) and rounded_to and inputs[i].dtype == "f64" then
@@ -49,10 +49,10 @@ local function results(declared, text, dtype, place, rounded_to)
     end
   end
   nn.seed(seed + 1)
-  nn.place(rehearsal and "cpu" or place)
+  nn.run_tasks_on(rehearsal and "cpu" or place)
   local list = {samples.apply(declared, inputs, values)}
   nn.sync()
-  nn.place "any"
+  nn.run_tasks_on "any"
   return list, table.maxn(list)
 end
 

@@ -22,7 +22,7 @@ local cfg = nn.config({
 
 local per_step = cfg.batch * cfg.tokens
 nn.devices {streams = cfg.streams}
-nn.place(cfg.place)
+nn.run_tasks_on(cfg.place)
 nn.seed(1)
 nn.tiles {tokens = cfg.tile}
 

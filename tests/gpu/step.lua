@@ -8,7 +8,7 @@ local rehearsal = os.getenv "NNLUA_REHEARSE" ~= nil
 local _, gpus = nn.workers()
 
 local function train(place, dtype, compiled)
-  nn.place(rehearsal and "cpu" or place)
+  nn.run_tasks_on(rehearsal and "cpu" or place)
   nn.seed(1)
   local model = GPT2 {layers = 2, heads = 2, embd = 128, vocab = 101, context = 96, dtype = dtype}
   local optim = nn.AdamW(model, {lr = 1e-3, clip = 1, weight_decay = 0.1})
@@ -27,7 +27,7 @@ local function train(place, dtype, compiled)
     local loss, norm = step(tokens(), tokens())
     losses[i] = {loss:item(), norm:item()}
   end
-  nn.place "any"
+  nn.run_tasks_on "any"
   return losses
 end
 

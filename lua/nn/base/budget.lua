@@ -19,7 +19,7 @@ function M.memory()
   local room = 64
   local used, limit = ffi.new("int64_t[?]", room), ffi.new("int64_t[?]", room)
   local count = ffi.new("int32_t[1]", room)
-  check(C.nn_place_memory(used, limit, count))
+  check(C.nn_node_memory(used, limit, count))
   for i = 1, count[0] - 1 do
     out.gpus[i] = {used = tonumber(used[i]), limit = tonumber(limit[i])}
   end

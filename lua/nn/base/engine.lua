@@ -57,19 +57,45 @@ function M.workers()
   return cpus[0], gpus[0]
 end
 
---- device_kinds: the numbers of what a task may be told to run on.
+--- nn.machine{cpus=64, ram="512GB", gpus=8, gpu_memory="80GB", ...} describes the machine that
+--- tilings and plans are made for, which need not be this one; nn.machine "FILE" reads settings
+--- NAME=VALUE from a file, and nn.machine "" returns to this machine. Without an argument nothing
+--- changes. Further settings: ranks, disk; and rates, which plans use instead of measuring:
+--- gflops, bf16_gflops and bandwidth of a CPU worker, gpu_gflops (bf16), gpu_bandwidth, gpu_link,
+--- disk_read, disk_write. The environment variable NNLUA_MACHINE takes the same settings. Returns
+--- {ranks=, cpus=, gpus=, ram=, gpu_memory=, disk=, described=}. Errors: unknown settings and
+--- units.
+---     nn.machine{cpus = 64, ram = "512GB"}.cpus  --> 64
+---     nn.machine("").described  --> false
+function M.machine(description)
+  if type(description) == "table" then
+    local words = {}
+    for name, value in pairs(description) do words[#words + 1] = name .. "=" .. tostring(value) end
+    description = table.concat(words, " ")
+  end
+  if description then check(C.nn_machine_describe(description)) end
+  local info, out = ffi.new "nn_machine_info_t", {}
+  check(C.nn_machine_info(info))
+  for _, name in ipairs {"ranks", "cpus", "gpus", "ram", "gpu_memory", "disk"} do
+    out[name] = tonumber(info[name])
+  end
+  out.described = info.described ~= 0
+  return out
+end
+
+--- device_kinds: the numbers of the devices that a task may have to run on.
 M.device_kinds = {any = 0, cpu = 1, gpu = 2}
 
---- nn.place(where) says where tasks run from now on: "any" (as at the start), "cpu" or "gpu", for
---- tests and measurements. Errors: a kind of worker that there is not.
----     nn.place "cpu"
+--- nn.run_tasks_on(where) chooses where tasks run from now on: "any" (the default), "cpu" or "gpu".
+--- For tests and measurements. Errors: a device without workers.
+---     nn.run_tasks_on "cpu"
 ---     nn.ones(2):sum():item()  --> 2
----     nn.place "any"
-function M.place(where)
+---     nn.run_tasks_on "any"
+function M.run_tasks_on(where)
   if not M.device_kinds[where] then
-    lib.misuse('place: "any", "cpu" or "gpu" is needed, not %s', arguments.describe(where))
+    lib.misuse('run_tasks_on: "any", "cpu" or "gpu" is needed, not %s', arguments.describe(where))
   end
-  check(C.nn_place(M.device_kinds[where]))
+  check(C.nn_run_tasks_on(M.device_kinds[where]))
 end
 
 -- Sets one of the engine's choices by name, unless that is nil; returns the one that held before.

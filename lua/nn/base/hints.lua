@@ -13,9 +13,11 @@ local tensor = {
   int = 'x:to "i32"', long = 'x:to "i64"', type = "x.dtype, or x:to(dtype)", mm = "x:matmul(y)",
   bmm = "x:matmul(y)", dot = "(x * y):sum()", zero_ = "x:fill_(0)", flatten = "x:reshape(-1)",
   requires_grad_ = "x.requires_grad = true", contiguous = "not needed: every tensor is",
+  places = "x:memory_nodes(), its new name",
 }
 
 local library = {
+  place = "nn.run_tasks_on, its new name",
   mm = "nn.matmul", bmm = "nn.matmul", concat = "nn.cat", einsum = "nn.matmul and reshape",
   load = "nn.load_safetensors, nn.load_model or nn.load_hf",
   save = "nn.save_safetensors, nn.save_hf, or a checkpoint", manual_seed = "nn.seed",

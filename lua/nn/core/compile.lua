@@ -50,7 +50,7 @@ local function record(f, given, n, takes_list)
     local inputs = {}
     for i = 1, n do
       check(C.nn_record_input(given[i].ref, out))
-      inputs[i] = tensor.wrap(out[0].slot, out[0].generation)
+      inputs[i] = tensor.wrap(out[0].index, out[0].generation)
     end
     return tape.with_private_grads(function()
       local results = takes_list and f() or {f(unpack(inputs, 1, n))}
@@ -62,7 +62,7 @@ local function record(f, given, n, takes_list)
         end
       end
       check(C.nn_record_end(refs_of(inputs, n), n, refs_of(results, count), count, out))
-      local ref = ffi.gc(ffi.new("nn_ref", out[0].slot, out[0].generation), C.nn_release)
+      local ref = ffi.gc(ffi.new("nn_ref", out[0].index, out[0].generation), C.nn_release)
       return {ref = ref, results = count}
     end)
   end)
@@ -124,7 +124,7 @@ function M.microbatch_begins(ids)
   if not engine.recording() then return end
   local tiles = 1
   for axis = 1, #ids.shape do tiles = tiles * (#ids:cuts(axis) - 1) end
-  check(C.nn_record_part(tiles))
+  check(C.nn_record_microbatch(tiles))
 end
 
 local function program_for(self, given, n)
@@ -160,7 +160,9 @@ function Compiled:__call(...)
   if layer.named then layer.tell() end
   lib.check_making(C.nn_program_run, program.ref, refs_of(given, n), n, out, program.results)
   local results = {}
-  for i = 1, program.results do results[i] = tensor.wrap(out[i - 1].slot, out[i - 1].generation) end
+  for i = 1, program.results do
+    results[i] = tensor.wrap(out[i - 1].index, out[i - 1].generation)
+  end
   return unpack(results, 1, program.results)
 end
 

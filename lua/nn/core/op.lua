@@ -260,7 +260,7 @@ local function apply(op, inputs, values)
   lib.check_making(C.nn_apply, op.index, refs, n, given, n_values, outputs, n_outputs)
   local count, results = n_outputs[0], {}
   local made = {}
-  for i = 0, count - 1 do made[i] = {outputs[i].slot, outputs[i].generation} end
+  for i = 0, count - 1 do made[i] = {outputs[i].index, outputs[i].generation} end
   for i = 0, count - 1 do
     if made[i][1] ~= 0 then results[i + 1] = tensor.wrap(made[i][1], made[i][2]) end
   end

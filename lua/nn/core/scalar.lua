@@ -20,10 +20,10 @@ M.Scalar = Scalar
 function M.scalar(value)
   arguments.need(type(value) == "number", "scalar", "the value", value, "a number is needed")
   local out = ffi.new "int32_t[1]"
-  check(C.nn_slot_new(value, out))
+  check(C.nn_scalar_new(value, out))
   local owner = newproxy(true)   -- frees the engine's scalar with the table that holds it
   local number = out[0]
-  getmetatable(owner).__gc = function() C.nn_slot_free(number) end
+  getmetatable(owner).__gc = function() C.nn_scalar_free(number) end
   return setmetatable({number = number, owner = owner}, Scalar)
 end
 --- rate:set(value): its value from now on. Errors: no number.
@@ -32,13 +32,13 @@ end
 ---     rate:get()  --> 0.5
 function Scalar:set(value)
   arguments.need(type(value) == "number", "scalar", "the value", value, "a number is needed")
-  check(C.nn_slot_set(self.number, value))
+  check(C.nn_scalar_set(self.number, value))
 end
 --- rate:get() -> its value now.
 ---     nn.scalar(7):get()  --> 7
 function Scalar:get()
   local out = ffi.new "double[1]"
-  check(C.nn_slot_get(self.number, out))
+  check(C.nn_scalar_get(self.number, out))
   return out[0]
 end
 --- rate:add(delta) adds to the number; in a compiled function this happens at every run, in order
@@ -47,7 +47,7 @@ end
 ---     local f = nn.compile(function(y) count:add(1) return y + 1 end)
 ---     f(x); f(x)
 ---     count:get()  --> 2
-function Scalar:add(delta) check(C.nn_slot_add(self.number, delta)) end
+function Scalar:add(delta) check(C.nn_scalar_add(self.number, delta)) end
 Scalar.__tostring = function(s) return "scalar(" .. s:get() .. ")" end
 
 return M

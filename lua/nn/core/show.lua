@@ -130,13 +130,13 @@ local function matrices(axes, sizes)
   return few
 end
 
--- Where the value lies, on a machine with more than one memory: " in GPU 0".
-local function place_text(x)
+-- Which memory node holds the value, on a machine with several: " in GPU 0".
+local function node_text(x)
   local names = {}
-  local places = x:places()
-  if #places < 2 then return "" end
-  for _, place in ipairs(places) do
-    if place.bytes > 0 then names[#names + 1] = place.name end
+  local nodes = x:memory_nodes()
+  if #nodes < 2 then return "" end
+  for _, node in ipairs(nodes) do
+    if node.bytes > 0 then names[#names + 1] = node.name end
   end
   return #names > 0 and " in " .. table.concat(names, " and ") or ", not computed yet"
 end
@@ -144,7 +144,7 @@ end
 --- tensor_title(x) -> "3x4 tensor f32", and with GPUs where it is.
 function M.tensor_title(x)
   local size = #x.shape == 0 and "scalar" or table.concat(x.shape, "x")
-  return size .. " tensor " .. x.dtype .. place_text(x)
+  return size .. " tensor " .. x.dtype .. node_text(x)
 end
 
 --- tensor(x) -> its title and its elements, or the edges of long axes.

@@ -55,17 +55,17 @@ end
 ---     x:bytes()  --> 24
 function Tensor:bytes() return self:count() * lib.dtype_size[self.dtype] end
 
---- x:places() -> {{name = "RAM", bytes = 4096}, {name = "GPU 0", bytes = 0}}: how much of its value
---- each memory of the machine holds now. One value may be in several; one that is not computed yet
---- is in none.
----     x:places()[1].name, x:places()[1].bytes  --> "RAM", 24
-function Tensor:places()
+--- x:memory_nodes() -> {{name = "RAM", bytes = 4096}, {name = "GPU 0", bytes = 0}}: how many bytes
+--- of its value each memory node of the machine holds now. Several nodes may hold a value; none
+--- holds one that is not computed yet.
+---     x:memory_nodes()[1].name, x:memory_nodes()[1].bytes  --> "RAM", 24
+function Tensor:memory_nodes()
   local room = 64
   local bytes, count = ffi.new("int64_t[?]", room), ffi.new("int32_t[1]", room)
-  check(C.nn_tensor_places(self.ref, bytes, count))
+  check(C.nn_tensor_nodes(self.ref, bytes, count))
   local list, name = {}, ffi.new "const char *[1]"
   for i = 0, count[0] - 1 do
-    check(C.nn_place_name(i, name))
+    check(C.nn_node_name(i, name))
     list[i + 1] = {name = ffi.string(name[0]), bytes = tonumber(bytes[i])}
   end
   return list
@@ -219,7 +219,7 @@ function Tensor:retile(sizes)
   local out, list = ffi.new "nn_ref[1]", ffi.new("int64_t[?]", math.max(1, n), sizes)
   if layer.named then layer.tell() end
   lib.check_making(C.nn_retile, self.ref, list, n, out)
-  return M.wrap(out[0].slot, out[0].generation)
+  return M.wrap(out[0].index, out[0].generation)
 end
 
 --- nn.scope(f, ...) -> f(...). Every tensor made inside is freed at the end, except those that f

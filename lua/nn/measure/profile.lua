@@ -1,21 +1,18 @@
 -- Where time goes: by kernel, op and layer, what the workers waited for, and the machine's own
--- matrix-product rate to compare with. The engine records every task (engine/profile.h); trace.lua
--- writes them out one by one.
+-- matrix-product rate to compare with. The engine records every task (engine/profile/records.h);
+-- trace.lua writes them out one by one.
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
-local creation = require "nn.core.creation"
-local engine = require "nn.base.engine"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
-local tape = require "nn.core.tape"
 local units = require "nn.base.units"
 local C, check = lib.C, lib.check
 
 local M = {}
 local Profile = {}
 
--- What workers do, in the order in which it is told.
+-- What workers do, in the order in which the summary prints it.
 M.idle = {
   {"data", "waiting for data to be copied"}, {"dependencies", "waiting for tasks before"},
   {"nothing", "nothing submitted"}, {"engine", "the engine"},
@@ -204,29 +201,13 @@ function Profile.__tostring(self)
   return table.concat(out)
 end
 
---- nn.sgemm_gflops(size=2048) -> GFLOP/s of f32 matrix products of that size, one on every worker
---- at once: the best of five rounds after a warm-up.
+--- nn.sgemm_gflops(size=2048) -> GFLOP/s of f32 products of size x size matrices, one on every
+--- worker at once: the best of five after a warm-up, as the cost model measures them.
 ---     nn.sgemm_gflops(256) > 0  --> true
 function M.sgemm_gflops(size)
-  size = size or 2048
-  local workers = engine.workers()
-  return tape.no_grad(function()
-    local a, b, best = {}, {}, 0
-    for i = 1, workers do
-      a[i], b[i] = creation.rand(size, size):retile {0, 0}, creation.rand(size, size):retile {0, 0}
-    end
-    for round = 0, 5 do
-      engine.sync()
-      local start = engine.now()
-      local products = {}
-      for i = 1, workers do products[i] = a[i]:matmul(b[i]) end
-      engine.sync()
-      local rate = 2 * size ^ 3 * workers / (engine.now() - start) / 1e9
-      if round > 0 then best = math.max(best, rate) end
-      for i = 1, workers do products[i]:release() end
-    end
-    return best
-  end)
+  local rate = ffi.new "double[1]"
+  lib.check(lib.C.nn_product_rate(size or 2048, rate))
+  return rate[0] / 1e9
 end
 
 return M
