@@ -130,7 +130,7 @@ t.case("a hung kernel is one error with op, tile and worker, and the program end
     x:matmul(x:t()):table()]]))
   t.same(status, 1)
   t.check(output:find("^nnlua: [^\n]*a task hangs, or takes more than 1.5 s: matmul %(kernel gemm, "
-                      .. "f32, tile 1 of shape %(4,4%)%) on CPU worker %d; NNLUA_WATCHDOG="),
+                      .. "f32, tile 1 of shape %(4,4%)%) on CPU %d; NNLUA_WATCHDOG="),
           output)
   local _, times = output:gsub("a task hangs", "")
   t.same(times, 1)
