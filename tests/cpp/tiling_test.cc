@@ -255,7 +255,7 @@ TEST_CASE("expand repeats axes of size 1 and adds leading ones") {
     }
 }
 
-// dst[dst_start + i] = src[j] as in engine/rules.h: axes of src that no axis of dst follows stay at
+// dst[dst_start + i] = src[j] as in engine/rules/copy.h: axes of src that no axis of dst follows stay at
 // src_start, and axes of dst that follow none repeat.
 TEST_CASE("copy_region copies a random box between random grids and leaves the rest unchanged") {
     const Session session;
