@@ -84,11 +84,8 @@ __global__ void __launch_bounds__(threads)
     visit_computed<A>(r.in, [&]<class T>(T*) {
         const int64_t start = row * r.n + begin;
         const T* from = static_cast<const T*>(x) + start;
-        each_pack<T>(start, end - begin, r.packed, [&](int64_t j, auto width) {
-            Total<A> v[width];
-            load_pack<width>(from + j, v);
-            for (int e = 0; e < width; ++e) total = combine(total, v[e]);
-        });
+        each_number<Total<A>>(from, start, end - begin, r.packed,
+                              [&](Total<A> v, int64_t) { total = combine(total, v); });
     });
     total = block_reduce(total, combine);
     if (threadIdx.x == 0) store_result<A>(r, y, chunk_results, row, total);
@@ -218,11 +215,8 @@ __global__ void __launch_bounds__(threads)
     Best<A> best{A(0), -1};
     visit_computed<A>(s.dtype, [&]<class T>(T*) {
         const T* from = static_cast<const T*>(x) + row * s.n;
-        each_pack<T>(row * s.n, s.n, s.packed, [&](int64_t j, auto width) {
-            A v[width];
-            load_pack<width>(from + j, v);
-            for (int e = 0; e < width; ++e)
-                if (const Best<A> here{v[e], j + e}; ahead(s.kind, here, best)) best = here;
+        each_number<A>(from, row * s.n, s.n, s.packed, [&](A v, int64_t j) {
+            if (const Best<A> here{v, j}; ahead(s.kind, here, best)) best = here;
         });
     });
     values[threadIdx.x] = best.value, indices[threadIdx.x] = best.index;
