@@ -17,7 +17,6 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 256;
 // From Blackwell on, the deterministic kernel is one that cuDNN does not suggest (cudnn-frontend
 // selects it by number).
 constexpr int last_deterministic = 9;
@@ -162,9 +161,9 @@ __global__ void __launch_bounds__(threads)
 }
 template <bool from_stats> bool copy_lse(const KernelCall& call, const Chunk& chunk, float* stats) {
     const int64_t rows = chunk.c.rows();
-    return launch(call, {blocks_for(rows, threads), threads}, lse_kernel<from_stats>,
-                  static_cast<float*>(call.gpu->workspace), stats, rows, chunk.c.heads, chunk.c.len,
-                  chunk.whole_heads, chunk.b0, chunk.h0);
+    return launch_each(call, rows, 1, lse_kernel<from_stats>,
+                       static_cast<float*>(call.gpu->workspace), stats, rows, chunk.c.heads,
+                       chunk.c.len, chunk.whole_heads, chunk.b0, chunk.h0);
 }
 
 // Tensors of a call by their uids.

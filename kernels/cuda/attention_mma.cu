@@ -10,7 +10,6 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 128;
 constexpr int rows = 64, keys = 64;  // per block
 
 struct Operands {
@@ -182,7 +181,8 @@ __device__ void finish(const Tile& tile, const Operands& o, const Position& at, 
 
 // blockIdx: query block, head, sequence.
 template <int dim, bool dropout>
-__global__ void __launch_bounds__(threads) attention_mma_kernel(const Tile tile, const Operands o) {
+__global__ void __launch_bounds__(attention_threads)
+    attention_mma_kernel(const Tile tile, const Operands o) {
     // The last queries see the most keys, so their blocks start first.
     const Position at{blockIdx.z, blockIdx.y, blockIdx.y / tile.group,
                       int64_t(gridDim.x - 1 - blockIdx.x) * rows};
@@ -222,7 +222,7 @@ template <int dim> bool run(const KernelCall& call, const Operands& o) {
     const dim3 grid(unsigned(ceil_div(p.q_len, rows)), unsigned(p.heads), unsigned(p.batch));
     const auto kernel =
         p.dropout > 0 ? attention_mma_kernel<dim, true> : attention_mma_kernel<dim, false>;
-    launch(call, {grid, threads, shared_bytes<dim>}, kernel, tile_of(call), o);
+    launch(call, {grid, attention_threads, shared_bytes<dim>}, kernel, tile_of(call), o);
     return true;
 }
 

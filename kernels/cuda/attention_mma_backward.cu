@@ -12,7 +12,6 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 128;
 constexpr int rows = 64;  // per block: the keys of dk and dv, the queries of dq; 16 per warp
 // Queries, or keys, of one step: as many as the registers hold beside the sums and, with dropout,
 // the random numbers.
@@ -81,7 +80,7 @@ __device__ void copy_queries(const Tile& tile, const Operands& o, int64_t b, con
     memory.other(stage, 1).copy(o.dout + tile.out(b, step.h, step.q0), tile.p.heads * dim, count,
                                 valid);
     copies_end();
-    for (int i = int(threadIdx.x); i < count; i += int(threads)) {
+    for (int i = int(threadIdx.x); i < count; i += int(attention_threads)) {
         const bool good = i < valid;  // past the tile, weights become e^-infinity = 0
         const int64_t row = tile.row(b, step.h, step.q0) + i;
         memory.numbers(stage, 0)[i] = good ? o.stats[2 * row] * float(log2_e) : INFINITY;
@@ -135,7 +134,8 @@ __device__ void store_keys(const Tile& tile, const Operands& o, int64_t b, int64
 
 // blockIdx: block of keys, key and value head, sequence.
 template <int dim, bool dropout>
-__global__ void __launch_bounds__(threads) dkdv_mma_kernel(const Tile tile, const Operands o) {
+__global__ void __launch_bounds__(attention_threads)
+    dkdv_mma_kernel(const Tile tile, const Operands o) {
     constexpr int count = columns<dim, dropout>;
     const int64_t b = blockIdx.z, kv = blockIdx.y, k0 = int64_t(blockIdx.x) * rows;
     const Memory<dim, count> memory{dynamic_shared<bf16>()};
@@ -180,7 +180,8 @@ __device__ void copy_keys(const Tile& tile, const Operands& o, int64_t b, int64_
 
 // blockIdx: block of queries, head, sequence.
 template <int dim, bool dropout>
-__global__ void __launch_bounds__(threads) dq_mma_kernel(const Tile tile, const Operands o) {
+__global__ void __launch_bounds__(attention_threads)
+    dq_mma_kernel(const Tile tile, const Operands o) {
     constexpr int count = columns<dim, dropout>;
     const int64_t b = blockIdx.z, h = blockIdx.y, kv = h / tile.group;
     const int64_t q0 = int64_t(gridDim.x - 1 - blockIdx.x) * rows;  // the longest loops first
@@ -243,8 +244,10 @@ template <int dim, bool dropout> void run(const KernelCall& call, const Operands
     const dim3 keys(unsigned(ceil_div(p.k_len, rows)), unsigned(p.kv_heads), unsigned(p.batch));
     const dim3 queries(unsigned(ceil_div(p.q_len, rows)), unsigned(p.heads), unsigned(p.batch));
     constexpr size_t shared = shared_bytes<dim, columns<dim, dropout>>;
-    if (launch(call, {keys, threads, shared}, dkdv_mma_kernel<dim, dropout>, tile_of(call), o))
-        launch(call, {queries, threads, shared}, dq_mma_kernel<dim, dropout>, tile_of(call), o);
+    if (launch(call, {keys, attention_threads, shared}, dkdv_mma_kernel<dim, dropout>,
+               tile_of(call), o))
+        launch(call, {queries, attention_threads, shared}, dq_mma_kernel<dim, dropout>,
+               tile_of(call), o);
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 256;
 constexpr int side = 32;  // of a block of a transpose
 
 // Offsets of element i of the axes [0, ndim), the last of which is the fastest.
@@ -74,18 +73,8 @@ int64_t pack_size(const CopyLoop& loop, const void* dst, const void* src, int64_
 
 template <class U>
 void run_copy(const KernelCall& call, const CopyLoop& loop, void* dst, const void* src) {
-    launch(call, {blocks_for(loop.total, threads), threads}, copy_kernel<U>, loop,
-           static_cast<U*>(dst), static_cast<const U*>(src));
-}
-
-// Calls f with a null pointer to an unsigned type of 1, 2, 4 or 8 bytes.
-template <class F> void visit_size(int64_t bytes, F f) {
-    switch (bytes) {
-        case 1: return f((uint8_t*)nullptr);
-        case 2: return f((uint16_t*)nullptr);
-        case 4: return f((uint32_t*)nullptr);
-        default: return f((uint64_t*)nullptr);
-    }
+    launch_each(call, loop.total, 1, copy_kernel<U>, loop, static_cast<U*>(dst),
+                static_cast<const U*>(src));
 }
 
 template <class U>

@@ -72,6 +72,18 @@ inline dim3 blocks_for(int64_t n, int64_t each) {
     return dim3(unsigned(smaller<int64_t>(ceil_div(n, each), 0xFFFFFFFF)));
 }
 
+constexpr unsigned threads = 256;  // of a block, unless a launch says otherwise
+
+// Launches a thread for every `each` of n > 0 items.
+template <class K, class... A>
+bool launch_each(const KernelCall& call, int64_t n, int64_t each, K kernel, const A&... arguments) {
+    return launch(call, {blocks_for(n, threads * each), threads}, kernel, arguments...);
+}
+
+inline bool zero(const KernelCall& call, void* memory, size_t bytes, const char* what) {
+    return check(call, cudaMemsetAsync(memory, 0, bytes, stream_of(call)), what);
+}
+
 // The workspace as memory for n values of T; nullptr, and the call fails, if it is too small.
 template <class T> T* workspace(const KernelCall& call, int64_t n) {
     if (call.gpu && size_t(n) * sizeof(T) <= call.gpu->workspace_bytes)
@@ -125,7 +137,13 @@ template <class T, class A> NN_HD T stored(A x) {
         return T(x);
 }
 
-// Like visit_float, in a kernel, for the dtypes that are computed in T: float, double or int64_t.
+// Like visit_float, in a kernel.
+template <class F> __device__ void visit_stored(Dtype dtype, F f) {
+    if (dtype == Dtype::f32) return f((float*)nullptr);
+    if (dtype == Dtype::f64) return f((double*)nullptr);
+    f((bf16*)nullptr);
+}
+// The same for the dtypes that are computed in T: float, double or int64_t.
 template <class T, class F> __device__ void visit_computed(Dtype dtype, F f) {
     if constexpr (std::is_same_v<T, float>) {
         if (dtype == Dtype::f32) return f((float*)nullptr);
@@ -142,6 +160,16 @@ template <class T, class F> __device__ void visit_computed(Dtype dtype, F f) {
 __device__ inline int64_t load_index(const void* data, Dtype dtype, int64_t i) {
     return dtype == Dtype::i32 ? int64_t(static_cast<const int32_t*>(data)[i])
                                : static_cast<const int64_t*>(data)[i];
+}
+
+// Calls f with a null pointer to an unsigned type of 1, 2, 4 or 8 bytes.
+template <class F> void visit_size(int64_t bytes, F f) {
+    switch (bytes) {
+        case 1: return f((uint8_t*)nullptr);
+        case 2: return f((uint16_t*)nullptr);
+        case 4: return f((uint32_t*)nullptr);
+        default: return f((uint64_t*)nullptr);
+    }
 }
 
 // --- packs of neighbouring elements ---

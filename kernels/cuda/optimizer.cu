@@ -6,21 +6,7 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 256;
 constexpr int width = 8;  // elements per thread: 16 bytes of bf16, 32 of f32
-
-// x[e] = element i + e where this is below n. packed: the data is aligned to 16 bytes.
-template <class A>
-__device__ void load(const void* from, Dtype dtype, int64_t i, int64_t n, bool packed, A* x) {
-    visit_computed<A>(dtype, [&]<class T>(T*) {
-        load_run<width>(static_cast<const T*>(from) + i, n - i, packed, x);
-    });
-}
-template <class A>
-__device__ void store(void* to, Dtype dtype, int64_t i, int64_t n, bool packed, const A* x) {
-    visit_computed<A>(
-        dtype, [&]<class T>(T*) { store_run<width>(static_cast<T*>(to) + i, n - i, packed, x); });
-}
 
 // The factor for gradients, as in torch.nn.utils.clip_grad_norm_; NaN stays NaN.
 __device__ inline double clip_factor(double clip, const double* norm) {
@@ -49,29 +35,19 @@ __global__ void __launch_bounds__(threads)
                  const double* norm, float* master) {
     const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
     if (i >= s.n || skips(s.skip_nonfinite, norm)) return;
-    constexpr Dtype state = std::is_same_v<A, double> ? Dtype::f64 : Dtype::f32;
+    const int64_t left = s.n - i;
     const A scale = A(clip_factor(s.clip, norm));
     A w[width], g[width], mean[width], square[width];
     void* value = master ? static_cast<void*>(master) : param;
     const Dtype value_dtype = master ? Dtype::f32 : s.param_dtype;
-    load<A>(value, value_dtype, i, s.n, s.packed, w);
-    if constexpr (std::is_same_v<A, float>) {
-        if (s.grad_dtype == Dtype::f64) {
-            double exact[width];
-            load<double>(grad, Dtype::f64, i, s.n, s.packed, exact);
-            for (int e = 0; e < width; ++e) g[e] = A(exact[e]);
-        } else {
-            load<A>(grad, s.grad_dtype, i, s.n, s.packed, g);
-        }
-    } else if (s.grad_dtype == Dtype::f64) {
-        load<A>(grad, Dtype::f64, i, s.n, s.packed, g);
-    } else {
-        float rounded[width];
-        load<float>(grad, s.grad_dtype, i, s.n, s.packed, rounded);
-        for (int e = 0; e < width; ++e) g[e] = A(rounded[e]);
-    }
-    load<A>(m, state, i, s.n, s.packed, mean);
-    load<A>(v, state, i, s.n, s.packed, square);
+    visit_computed<A>(value_dtype, [&]<class T>(T*) {
+        load_run<width>(static_cast<const T*>(value) + i, left, s.packed, w);
+    });
+    visit_stored(s.grad_dtype, [&]<class T>(T*) {
+        load_run<width>(static_cast<const T*>(grad) + i, left, s.packed, g);
+    });
+    load_run<width>(m + i, left, s.packed, mean);
+    load_run<width>(v + i, left, s.packed, square);
 #pragma unroll
     for (int e = 0; e < width; ++e) {
         const A gradient = g[e] * scale;
@@ -86,10 +62,15 @@ __global__ void __launch_bounds__(threads)
         for (int e = 0; e < width; ++e)
             if (i + e < s.n) w[e] = round_stochastically(w[e], words.next());
     }
-    store<A>(m, state, i, s.n, s.packed, mean);
-    store<A>(v, state, i, s.n, s.packed, square);
-    store<A>(value, value_dtype, i, s.n, s.packed, w);
-    if (master) store<A>(param, s.param_dtype, i, s.n, s.packed, w);
+    store_run<width>(m + i, left, s.packed, mean);
+    store_run<width>(v + i, left, s.packed, square);
+    const auto store = [&](void* to, Dtype dtype) {
+        visit_computed<A>(dtype, [&]<class T>(T*) {
+            store_run<width>(static_cast<T*>(to) + i, left, s.packed, w);
+        });
+    };
+    store(value, value_dtype);
+    if (master) store(param, s.param_dtype);
 }
 
 template <class A> void run_adamw(const KernelCall& call) {
@@ -119,9 +100,8 @@ template <class A> void run_adamw(const KernelCall& call) {
     auto kernel = adamw_kernel<A, false>;
     if constexpr (std::is_same_v<A, float>)
         if (p.stochastic && call.dtype == Dtype::bf16 && !master) kernel = adamw_kernel<A, true>;
-    launch(call, {blocks_for(p.n, threads * width), threads}, kernel, step,
-           p.stochastic ? make_runs(p.noise) : Runs{}, param, m, v, grad, call.input<double>(4),
-           master);
+    launch_each(call, p.n, width, kernel, step, p.stochastic ? make_runs(p.noise) : Runs{}, param,
+                m, v, grad, call.input<double>(4), master);
 }
 
 void adamw(const KernelCall& call) {
@@ -183,8 +163,8 @@ void sgd(const KernelCall& call) {
                               p.first != 0,
                               p.skip_nonfinite != 0,
                               aligned(param) && aligned(momentum) && aligned(grad)};
-            launch(call, {blocks_for(p.n, threads * sgd_width<T, G>), threads}, sgd_kernel<T, G>,
-                   step, param, momentum, grad, call.input<double>(3));
+            launch_each(call, p.n, sgd_width<T, G>, sgd_kernel<T, G>, step, param, momentum, grad,
+                        call.input<double>(3));
         });
     });
 }
@@ -196,14 +176,11 @@ void sgd(const KernelCall& call) {
 template <class T>
 __global__ void __launch_bounds__(threads)
     sumsq_kernel(const T* x, int64_t n, bool packed, double* block_sums) {
-    constexpr Dtype dtype = std::is_same_v<T, double>  ? Dtype::f64
-                            : std::is_same_v<T, float> ? Dtype::f32
-                                                       : Dtype::bf16;
     const int64_t step = int64_t(gridDim.x) * threads * width;
     double sum = 0;
     for (int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width; i < n; i += step) {
         Acc<T> value[width];
-        load<Acc<T>>(x, dtype, i, n, packed, value);
+        load_run<width>(x + i, n - i, packed, value);
 #pragma unroll
         for (int e = 0; e < width; ++e) sum += double(value[e]) * double(value[e]);
     }

@@ -8,8 +8,6 @@
 namespace nn::NN_TARGET::pointwise {
 namespace {
 
-constexpr unsigned threads = 256;
-
 // Calls f with a null pointer to the dtype's C++ type, for bool and the dtypes computed in T.
 template <class T, class F> __device__ void visit(Dtype dtype, F f) {
     if constexpr (std::is_same_v<T, float>) {
@@ -124,10 +122,10 @@ template <class Form, class T> void compute(const KernelCall& call, const Layout
         const bool half = call.dtype == Dtype::bf16;
         const int width = half ? lanes16<bf16> : lanes16<float>;
         if (is_packed(layout, y, width))
-            return void(launch(call, {blocks_for(layout.total, threads * width), threads},
-                               half ? packs<Form, bf16> : packs<Form, float>, layout, y));
+            return void(launch_each(call, layout.total, width,
+                                    half ? packs<Form, bf16> : packs<Form, float>, layout, y));
     }
-    launch(call, {blocks_for(layout.total, threads), threads}, strided<Form, T>, layout, y);
+    launch_each(call, layout.total, 1, strided<Form, T>, layout, y);
 }
 
 }  // namespace

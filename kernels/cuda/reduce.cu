@@ -7,8 +7,6 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 256;
-
 enum Kind { sum, largest, smallest, product };
 
 // A holds elements exactly (float, double or int64_t); Total is the type of sums.
@@ -160,9 +158,7 @@ template <class A> void run_reduce(const KernelCall& call) {
     else
         launch(call, {dim3(unsigned(blocks), chunks), threads}, reduce_columns<A>, r, y, x,
                chunk_results);
-    if (chunk_results)
-        launch(call, {blocks_for(results, threads), threads}, combine_parts<A>, r, y,
-               chunk_results);
+    if (chunk_results) launch_each(call, results, 1, combine_parts<A>, r, y, chunk_results);
 }
 
 void reduce(const KernelCall& call) {
@@ -271,8 +267,7 @@ template <class A> void run_search(const KernelCall& call) {
     if (p.inner == 1)
         launch(call, {blocks_for(results, 1), threads}, search_rows<A>, s, index, value, x);
     else
-        launch(call, {blocks_for(results, threads * (packed ? lanes : 1)), threads},
-               search_columns<A>, s, index, value, x);
+        launch_each(call, results, (packed ? lanes : 1), search_columns<A>, s, index, value, x);
 }
 
 void argreduce(const KernelCall& call) {
