@@ -50,9 +50,7 @@ __device__ void copy_keys(const Tile& tile, const Operands& o, const Position& a
 }
 
 // The queries of this lane's rows. Queries past the tile are computed from zeros and not stored.
-__device__ inline int64_t query_of(const Position& at, int half) {
-    return at.q0 + int64_t(threadIdx.x / 32) * 16 + int64_t(threadIdx.x % 32) / 4 + half * 8;
-}
+__device__ inline int64_t query_of(const Position& at, int half) { return at.q0 + my_row(half); }
 
 template <int dim>
 __device__ void start(const Tile& tile, const Operands& o, const Position& at, State<dim>& s) {

@@ -49,20 +49,25 @@ __device__ inline void differentiate(float scale, float lse, float delta, bool m
     *dweight = weight * (*dweight * keep - delta);
 }
 
-// Two neighbours of a row of a gradient = or += scale times the sums.
-__device__ inline void store_gradient(bf16* to, float low, float high, float scale,
-                                      bool overwrite) {
-    low *= scale, high *= scale;
-    if (!overwrite) {
-        const Pack<bf16, 2> before = *reinterpret_cast<const Pack<bf16, 2>*>(to);
-        low += number(before.value[0]), high += number(before.value[1]);
+// The first `valid` rows of the block's gradient, at `to` in tiles of qkv, = or += scale times the
+// sums.
+template <int dim>
+__device__ void store_rows(bf16* to, int64_t width, int64_t valid, float scale, bool overwrite,
+                           const float (&sums)[dim / 8][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        if (my_row(half) >= valid) continue;
+        bf16* row = to + my_row(half) * width + 2 * int(threadIdx.x % 4);
+#pragma unroll
+        for (int n = 0; n < dim / 8; ++n) {
+            float low = sums[n][2 * half] * scale, high = sums[n][2 * half + 1] * scale;
+            if (!overwrite) {
+                const auto before = *reinterpret_cast<const Pack<bf16, 2>*>(row + 8 * n);
+                low += number(before.value[0]), high += number(before.value[1]);
+            }
+            *reinterpret_cast<uint32_t*>(row + 8 * n) = pack2(low, high);
+        }
     }
-    *reinterpret_cast<uint32_t*>(to) = pack2(low, high);
-}
-
-// This lane's two rows in the block: g and g + 8 of its warp's 16.
-__device__ inline int my_row(int half) {
-    return int(threadIdx.x / 32) * 16 + int(threadIdx.x % 32) / 4 + half * 8;
 }
 
 // --- dk and dv ---
@@ -112,26 +117,6 @@ __device__ void differentiate_keys(const Tile& tile, int64_t b, const Step& step
     }
 }
 
-template <int dim>
-__device__ void store_keys(const Tile& tile, const Operands& o, int64_t b, int64_t kv, int64_t k0,
-                           const float (&dk)[dim / 8][4], const float (&dv)[dim / 8][4]) {
-    const bool overwrite = tile.p.first_kv != 0;
-    const int t = int(threadIdx.x % 4);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int64_t j = k0 + my_row(half);
-        if (j >= tile.p.k_len) continue;
-        bf16 *to_k = o.dqkv_k + tile.key(b, kv, j) + 2 * t,
-             *to_v = o.dqkv_k + tile.value(b, kv, j) + 2 * t;
-#pragma unroll
-        for (int n = 0; n < dim / 8; ++n) {
-            store_gradient(to_k + 8 * n, dk[n][2 * half], dk[n][2 * half + 1], float(tile.p.scale),
-                           overwrite);
-            store_gradient(to_v + 8 * n, dv[n][2 * half], dv[n][2 * half + 1], 1.0f, overwrite);
-        }
-    }
-}
-
 // blockIdx: block of keys, key and value head, sequence.
 template <int dim, bool dropout>
 __global__ void __launch_bounds__(attention_threads)
@@ -164,7 +149,11 @@ __global__ void __launch_bounds__(attention_threads)
         copies_wait<0>();
         __syncthreads();  // all warps have the next stage and are finished with this one
     }
-    store_keys<dim>(tile, o, b, kv, k0, dk, dv);
+    const bool overwrite = tile.p.first_kv != 0;
+    store_rows<dim>(o.dqkv_k + tile.key(b, kv, k0), tile.width, tile.p.k_len - k0,
+                    float(tile.p.scale), overwrite, dk);
+    store_rows<dim>(o.dqkv_k + tile.value(b, kv, k0), tile.width, tile.p.k_len - k0, 1.0f,
+                    overwrite, dv);
 }
 
 // --- dq ---
@@ -227,16 +216,8 @@ __global__ void __launch_bounds__(attention_threads)
         copies_wait<0>();
         __syncthreads();  // as above
     }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int64_t i = q0 + my_row(half);
-        if (i >= tile.p.q_len) continue;
-        bf16* to = o.dqkv_q + tile.query(b, h, i) + 2 * int(threadIdx.x % 4);
-#pragma unroll
-        for (int n = 0; n < dim / 8; ++n)
-            store_gradient(to + 8 * n, dq[n][2 * half], dq[n][2 * half + 1], float(tile.p.scale),
-                           tile.p.first_q != 0);
-    }
+    store_rows<dim>(o.dqkv_q + tile.query(b, h, q0), tile.width, tile.p.q_len - q0,
+                    float(tile.p.scale), tile.p.first_q != 0, dq);
 }
 
 template <int dim, bool dropout> void run(const KernelCall& call, const Operands& o) {
