@@ -36,8 +36,9 @@ struct Cudnn {
     }
 };
 
-bool check(const KernelCall& call, CudnnFailure& failure, cudnnStatus_t status, const char* what) {
-    if (failure.check(status, what)) return true;
+// False, and the call fails, if there is a failure.
+bool succeeded(const KernelCall& call, const CudnnFailure& failure) {
+    if (failure.status == CUDNN_STATUS_SUCCESS) return true;
     call.fail("CUDA device %d: %s failed: %s", call.gpu->device, failure.call,
               failure.message.c_str());
     return false;
@@ -119,7 +120,7 @@ const ChunkSize* find_chunk_size(const KernelCall& call, const AttentionCase& wh
         const AttentionCase chunk = chunk_case(whole, size);
         const ExecutionPlan* plan = find_plan(call, chunk, failure);
         if (!plan) {
-            if (!failure.unsupported()) return check(call, failure, failure.status, ""), nullptr;
+            if (!failure.unsupported()) return succeeded(call, failure), nullptr;
             why = failure.text();
             break;
         }
@@ -179,25 +180,20 @@ bool execute(const KernelCall& call, const ExecutionPlan& plan, Pointers& pointe
              void* workspace) {
     Cudnn& state = *static_cast<Cudnn*>(call.gpu->cudnn);
     CudnnFailure failure;
-    cudnnBackendDescriptor_t pack = nullptr, raw = plan.plan.get();
-    if (!check(call, failure, cudnn().set_stream(state.handle, stream_of(call)), "cudnnSetStream"))
-        return false;
-    const cudnnStatus_t created =
-        cudnn().descriptor_create(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
-    const Descriptor owner(pack);
-    const auto set = [&](cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                         size_t count, const void* values) {
-        return check(call, failure, cudnn().set(pack, name, type, int64_t(count), values),
-                     "cudnnBackendSetAttribute");
-    };
-    return check(call, failure, created, "cudnnBackendCreateDescriptor") &&
-           set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, pointers.uids.size(),
-               pointers.uids.data()) &&
-           set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, pointers.at.size(),
-               pointers.at.data()) &&
-           set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace) &&
-           check(call, failure, cudnn().finalize(pack), "cudnnBackendFinalize of a call") &&
-           check(call, failure, cudnn().execute(state.handle, raw, pack), "cudnnBackendExecute");
+    CudnnBuilder builder(failure);
+    failure.run("cudnnSetStream",
+                [&] { return cudnn().set_stream(state.handle, stream_of(call)); });
+    const Descriptor owner = builder.make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    const cudnnBackendDescriptor_t pack = owner.get();
+    builder.set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64,
+                int64_t(pointers.uids.size()), pointers.uids.data());
+    builder.set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+                int64_t(pointers.at.size()), pointers.at.data());
+    builder.set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    builder.finalize(pack, "cudnnBackendFinalize of a call");
+    failure.run("cudnnBackendExecute",
+                [&] { return cudnn().execute(state.handle, plan.plan.get(), pack); });
+    return succeeded(call, failure);
 }
 
 // q, k and v of a chunk in a tile of qkv.
@@ -247,7 +243,7 @@ bool run_chunks(const KernelCall& call, const AttentionCase& whole, const ChunkS
             CudnnFailure failure;
             const ExecutionPlan* plan = find_plan(call, chunk.c, failure);
             if (!plan && failure.unsupported()) return warn(chunk.c, failure.text()), false;
-            if (!plan) return check(call, failure, failure.status, ""), true;
+            if (!plan) return succeeded(call, failure), true;
             if (!run_chunk(call, chunk, *plan)) return true;
         }
     return true;
