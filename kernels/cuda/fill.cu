@@ -20,13 +20,9 @@ template <class T, class A> NN_HD T converted(A x) {
 template <class U> __global__ void fill_kernel(U* y, int64_t n, U value, bool packed) {
     constexpr int width = lanes16<U>;
     const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
-    if (packed && i + width <= n) {
-        Pack<U, width> pack;
-        for (int e = 0; e < width; ++e) pack.value[e] = value;
-        *reinterpret_cast<Pack<U, width>*>(y + i) = pack;
-        return;
-    }
-    for (int64_t e = i; e < i + width && e < n; ++e) y[e] = value;
+    U values[width];
+    for (U& each : values) each = value;
+    store_run<width>(y + i, n - i, packed, values);
 }
 
 template <class U, class T> void fill_with(const KernelCall& call, T value) {

@@ -10,16 +10,8 @@ namespace {
 
 // Calls f with a null pointer to the dtype's C++ type, for bool and the dtypes computed in T.
 template <class T, class F> __device__ void visit(Dtype dtype, F f) {
-    if constexpr (std::is_same_v<T, float>) {
-        if (dtype == Dtype::f32) return f((float*)nullptr);
-        if (dtype == Dtype::bf16) return f((bf16*)nullptr);
-    } else if constexpr (std::is_same_v<T, double>) {
-        if (dtype == Dtype::f64) return f((double*)nullptr);
-    } else {
-        if (dtype == Dtype::i64) return f((int64_t*)nullptr);
-        if (dtype == Dtype::i32) return f((int32_t*)nullptr);
-    }
-    f((uint8_t*)nullptr);
+    if (dtype == Dtype::boolean) return f((uint8_t*)nullptr);
+    visit_computed<T>(dtype, f);
 }
 
 template <class T> __device__ T load(const Source& source, int64_t i) {
