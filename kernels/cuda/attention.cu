@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(attention_threads)
 
 template <class T> bool run_delta(const KernelCall& call, const Backward<T>& g, int64_t rows) {
     const unsigned packs = lanes_for<T>(g.tile.p.head_dim);
-    const bool wide = packs && aligned(g.dout) && aligned(g.o);
+    const bool wide = packs && all_aligned(g.dout, g.o);
     const unsigned lanes = wide ? packs : 32;
     return launch(call, {blocks_for(rows * lanes, attention_threads), attention_threads},
                   wide ? delta_kernel<T, lanes16<T>> : delta_kernel<T, 1>, g, rows, lanes);

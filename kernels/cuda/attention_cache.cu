@@ -47,7 +47,7 @@ template <class U> void run_write(const KernelCall& call, nn_cache_params p) {
 void cache_write(const KernelCall& call) {
     auto p = call.get<nn_cache_params>();
     const int64_t size = int64_t(dtype_size(call.dtype)), lanes = 16 / size;
-    if (p.head_dim % lanes == 0 && aligned(call.operand<void>(0)) && aligned(call.input<void>(1))) {
+    if (p.head_dim % lanes == 0 && all_aligned(call.operands[0], call.operands[1])) {
         p.head_dim /= lanes;
         return run_write<uint4>(call, p);
     }

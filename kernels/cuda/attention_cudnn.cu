@@ -38,10 +38,8 @@ struct Cudnn {
 
 // False, and the call fails, if there is a failure.
 bool succeeded(const KernelCall& call, const CudnnFailure& failure) {
-    if (failure.status == CUDNN_STATUS_SUCCESS) return true;
-    call.fail("CUDA device %d: %s failed: %s", call.gpu->device, failure.call,
-              failure.message.c_str());
-    return false;
+    return failure.status == CUDNN_STATUS_SUCCESS ||
+           failed(call, failure.call, failure.message.c_str());
 }
 
 AttentionCase whole_case(const nn_attention_params& p, bool backward) {
@@ -314,20 +312,17 @@ std::string cudnn_description() { return "this nnlua was built without cuDNN's h
 namespace nn::NN_TARGET {
 namespace {
 
-template <class... I> bool all_aligned(const KernelCall& call, I... operands) {
-    return (aligned(call.operands[operands]) && ...);
-}
-
 // Whether the call may run on cuDNN.
 bool fits_cudnn(const KernelCall& call, bool backward) {
     const auto& p = call.get<nn_attention_params>();
+    void* const* at = call.operands;
     const bool whole = p.q_start == p.k_start && p.q_len == p.k_len &&
-                       (backward ? p.first_q && p.first_kv && call.operands[0] == call.operands[1]
-                                 : p.first && p.last && call.operands[3] == call.operands[4]);
+                       (backward ? p.first_q && p.first_kv && at[0] == at[1]
+                                 : p.first && p.last && at[3] == at[4]);
     return p.backend != nn_attention_nnlua && call.dtype == Dtype::bf16 && whole &&
            p.dropout == 0 && p.scale > 0 && (p.head_dim == 64 || p.head_dim == 128) &&
            p.q_len > 1 && p.batch > 0 &&
-           (backward ? all_aligned(call, 0, 2, 4, 5) : all_aligned(call, 0, 3));
+           (backward ? all_aligned(at[0], at[2], at[4], at[5]) : all_aligned(at[0], at[3]));
 }
 
 }  // namespace

@@ -230,8 +230,8 @@ bool attention_mma(const KernelCall& call) {
     const auto& p = call.get<nn_attention_params>();
     const Operands o{call.operand<bf16>(0), call.operand<float>(1), call.operand<float>(2),
                      call.input<bf16>(3), call.input<bf16>(4)};
-    const bool fits = call.dtype == Dtype::bf16 && p.scale > 0 && aligned(o.qkv_q) &&
-                      aligned(o.qkv_k) && aligned(o.o) && aligned(o.acc) && p.heads <= 65535 &&
+    const bool fits = call.dtype == Dtype::bf16 && p.scale > 0 &&
+                      all_aligned(o.qkv_q, o.qkv_k, o.o, o.acc) && p.heads <= 65535 &&
                       p.batch <= 65535;
     if (!fits) return false;
     if (p.head_dim == 64) return run<64>(call, o);

@@ -129,7 +129,7 @@ void ce_grad(const KernelCall& call) {
     visit_float(call.dtype, [&]<class T>(T*) {
         T* d = call.operand<T>(0);
         const T* logits = call.input<T>(1);
-        const bool packed = aligned(d) && aligned(logits);
+        const bool packed = all_aligned(d, logits);
         launch(call, rows_shape<T>(p.rows, p.cols, packed), ce_grad_kernel<T>, d, logits,
                call.input<Acc<T>>(2), call.input<void>(3), call.input<double>(4), p, packed);
     });

@@ -29,13 +29,15 @@ inline cudaStream_t stream_of(const KernelCall& call) {
     return static_cast<cudaStream_t>(call.stream);
 }
 
+// False; the call fails because `what` did.
+inline bool failed(const KernelCall& call, const char* what, const char* why) {
+    call.fail("CUDA device %d: %s failed: %s", call.gpu ? call.gpu->device : 0, what, why);
+    return false;
+}
 // False, and the call fails, unless `status` is success.
 inline bool check(const KernelCall& call, cudaError_t status, const char* what) {
     if (take_failure()) status = cudaErrorLaunchFailure;
-    if (status == cudaSuccess) return true;
-    call.fail("CUDA device %d: %s failed: %s", call.gpu ? call.gpu->device : 0, what,
-              cudaGetErrorString(status));
-    return false;
+    return status == cudaSuccess || failed(call, what, cudaGetErrorString(status));
 }
 
 struct Shape {
@@ -182,6 +184,8 @@ template <class T> constexpr int lanes16 = 16 / int(sizeof(T));  // elements in 
 inline bool aligned(const void* p, size_t bytes = 16) {
     return reinterpret_cast<uintptr_t>(p) % bytes == 0;
 }
+
+template <class... P> bool all_aligned(P... pointers) { return (aligned(pointers) && ...); }
 
 template <int n, class T, class A> __device__ void load_pack(const T* from, A* x) {
     const Pack<T, n> pack = *reinterpret_cast<const Pack<T, n>*>(from);

@@ -117,7 +117,7 @@ void cast(const KernelCall& call) {
     void* y = call.operand<void>(0);
     const void* x = call.input<void>(1);
     if (p.n == 0) return;
-    const bool packed = aligned(x) && aligned(y);
+    const bool packed = all_aligned(x, y);
     if (packed && from == Dtype::f32 && call.dtype == Dtype::bf16)
         return run_packs<bf16, float>(call, p.n);
     if (packed && from == Dtype::bf16 && call.dtype == Dtype::f32)

@@ -42,7 +42,7 @@ template <class U> void run_gather(const KernelCall& call) {
     U* y = call.operand<U>(0);
     const void* index = call.input<void>(2);
     launch_each(call, n, width<U>, gather_kernel<U>, y, call.input<U>(1), index, p,
-                aligned(y) && aligned(index),
+                all_aligned(y, index),
                 expect(call, "index %%lld is outside [0,%lld)", (long long)p.n));
 }
 

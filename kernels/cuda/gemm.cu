@@ -20,10 +20,7 @@ constexpr int64_t max_workspace = int64_t(32) << 20;  // NVIDIA's advice for Hop
 
 bool check_blas(const KernelCall& call, cublasStatus_t status, const char* what) {
     if (take_failure()) status = CUBLAS_STATUS_EXECUTION_FAILED;
-    if (status == CUBLAS_STATUS_SUCCESS) return true;
-    call.fail("CUDA device %d: %s failed: %s", call.gpu ? call.gpu->device : 0, what,
-              blaslt().status_string(status));
-    return false;
+    return status == CUBLAS_STATUS_SUCCESS || failed(call, what, blaslt().status_string(status));
 }
 
 // Everything the choice of an algorithm depends on. Compared as bytes, so its padding is zeros.
@@ -188,8 +185,8 @@ bool can_fuse(const KernelCall& call, const Operands& o) {
     const auto& p = call.get<nn_gemm_params>();
     if (p.epilogue == 0) return true;
     if (p.epilogue == 1 && !o.bias) return false;
-    return call.dtype != Dtype::f64 && aligned(o.c) && aligned(o.bias) && aligned(o.aux) &&
-           p.ldc % 8 == 0 && p.stride_c % 8 == 0 && bytes_before_sums(call) >= 0;
+    return call.dtype != Dtype::f64 && all_aligned(o.c, o.bias, o.aux) && p.ldc % 8 == 0 &&
+           p.stride_c % 8 == 0 && bytes_before_sums(call) >= 0;
 }
 
 Key key_of(const KernelCall& call, const Operands& o, bool fused) {

@@ -20,11 +20,10 @@ __device__ inline bool skips(bool skip_nonfinite, const double* norm) {
 // --- AdamW (Loshchilov and Hutter, arXiv:1711.05101) ---
 
 template <class A> struct AdamW {
+    nn_adamw_params p;
     A beta1, rest1, beta2, rest2, decay, step_size, correction2, eps;
-    double clip;
-    int64_t n;
-    bool skip_nonfinite, packed;
-    Dtype param_dtype, grad_dtype;
+    bool packed;
+    Dtype param_dtype;
 };
 
 // The update applies to master, the f32 copy, if there is one, and param is set from it.
@@ -34,16 +33,16 @@ __global__ void __launch_bounds__(threads)
     adamw_kernel(const AdamW<A> s, const Runs runs, void* param, A* m, A* v, const void* grad,
                  const double* norm, float* master) {
     const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
-    if (i >= s.n || skips(s.skip_nonfinite, norm)) return;
-    const int64_t left = s.n - i;
-    const A scale = A(clip_factor(s.clip, norm));
+    if (i >= s.p.n || skips(s.p.skip_nonfinite, norm)) return;
+    const int64_t left = s.p.n - i;
+    const A scale = A(clip_factor(s.p.clip, norm));
     A w[width], g[width], mean[width], square[width];
     void* value = master ? static_cast<void*>(master) : param;
     const Dtype value_dtype = master ? Dtype::f32 : s.param_dtype;
     visit_computed<A>(value_dtype, [&]<class T>(T*) {
         load_run<width>(static_cast<const T*>(value) + i, left, s.packed, w);
     });
-    visit_stored(s.grad_dtype, [&]<class T>(T*) {
+    visit_stored(Dtype(s.p.grad_dtype), [&]<class T>(T*) {
         load_run<width>(static_cast<const T*>(grad) + i, left, s.packed, g);
     });
     load_run<width>(m + i, left, s.packed, mean);
@@ -60,7 +59,7 @@ __global__ void __launch_bounds__(threads)
         Draws<RandomWords> words(runs, i);
 #pragma unroll
         for (int e = 0; e < width; ++e)
-            if (i + e < s.n) w[e] = round_stochastically(w[e], words.next());
+            if (i + e < s.p.n) w[e] = round_stochastically(w[e], words.next());
     }
     store_run<width>(m + i, left, s.packed, mean);
     store_run<width>(v + i, left, s.packed, square);
@@ -81,9 +80,9 @@ template <class A> void run_adamw(const KernelCall& call) {
     A *m = call.operand<A>(1), *v = call.operand<A>(2);
     const void* grad = call.input<void>(3);
     float* master = call.dtype == Dtype::bf16 ? call.operand<float>(5) : nullptr;
-    const bool packed =
-        aligned(param) && aligned(m) && aligned(v) && aligned(grad) && aligned(master);
-    const AdamW<A> step{.beta1 = A(p.beta1),
+    const bool packed = all_aligned(param, m, v, grad, master);
+    const AdamW<A> step{.p = p,
+                        .beta1 = A(p.beta1),
                         .rest1 = A(1 - p.beta1),
                         .beta2 = A(p.beta2),
                         .rest2 = A(1 - p.beta2),
@@ -91,12 +90,8 @@ template <class A> void run_adamw(const KernelCall& call) {
                         .step_size = A(p.lr / correction1),
                         .correction2 = A(std::sqrt(correction2)),
                         .eps = A(p.eps),
-                        .clip = p.clip,
-                        .n = p.n,
-                        .skip_nonfinite = p.skip_nonfinite != 0,
                         .packed = packed,
-                        .param_dtype = call.dtype,
-                        .grad_dtype = Dtype(p.grad_dtype)};
+                        .param_dtype = call.dtype};
     auto kernel = adamw_kernel<A, false>;
     if constexpr (std::is_same_v<A, float>)
         if (p.stochastic && call.dtype == Dtype::bf16 && !master) kernel = adamw_kernel<A, true>;
@@ -113,10 +108,9 @@ void adamw(const KernelCall& call) {
 // --- SGD ---
 
 template <class A> struct Sgd {
+    nn_sgd_params p;
     A lr, mu, decay, direct, through;
-    double clip;
-    int64_t n;
-    bool first, skip_nonfinite, packed;
+    bool packed;
 };
 
 template <class T, class G>
@@ -127,13 +121,13 @@ __global__ void __launch_bounds__(threads)
     sgd_kernel(const Sgd<Acc<T>> s, T* param, Acc<T>* momentum, const G* grad, const double* norm) {
     using A = Acc<T>;
     constexpr int width = sgd_width<T, G>;
-    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width, left = s.n - i;
-    if (left <= 0 || skips(s.skip_nonfinite, norm)) return;
-    const A scale = A(clip_factor(s.clip, norm));
+    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width, left = s.p.n - i;
+    if (left <= 0 || skips(s.p.skip_nonfinite, norm)) return;
+    const A scale = A(clip_factor(s.p.clip, norm));
     A w[width], g[width], buffer[width] = {};  // at first, momentum may hold NaN
     load_run<width>(param + i, left, s.packed, w);
     load_run<width>(grad + i, left, s.packed, g);
-    if (momentum && !s.first) load_run<width>(momentum + i, left, s.packed, buffer);
+    if (momentum && !s.p.first) load_run<width>(momentum + i, left, s.packed, buffer);
 #pragma unroll
     for (int e = 0; e < width; ++e) {
         const A gradient = g[e] * scale + s.decay * w[e];
@@ -153,16 +147,13 @@ void sgd(const KernelCall& call) {
             T* param = call.operand<T>(0);
             A* momentum = call.operand<A>(1);
             const G* grad = call.input<G>(2);
-            const Sgd<A> step{A(p.lr),
+            const Sgd<A> step{p,
+                              A(p.lr),
                               A(p.momentum),
                               A(p.weight_decay),
                               p.nesterov ? A(1) : A(0),
                               p.nesterov ? A(p.momentum) : A(1),
-                              p.clip,
-                              p.n,
-                              p.first != 0,
-                              p.skip_nonfinite != 0,
-                              aligned(param) && aligned(momentum) && aligned(grad)};
+                              all_aligned(param, momentum, grad)};
             launch_each(call, p.n, sgd_width<T, G>, sgd_kernel<T, G>, step, param, momentum, grad,
                         call.input<double>(3));
         });

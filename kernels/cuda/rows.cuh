@@ -38,7 +38,7 @@ __device__ void each_number(const T* x, int64_t start, int64_t n, bool packed, F
 // Whether rows of n elements of T at these addresses consist of packs only, as they must if the
 // loop also reads something that is the same for every row. nullptr counts as aligned.
 template <class T, class... P> bool rows_packed(int64_t n, P... pointers) {
-    return n % lanes16<T> == 0 && (aligned(pointers) && ...);
+    return n % lanes16<T> == 0 && all_aligned(pointers...);
 }
 
 template <class T> Shape rows_shape(int64_t rows, int64_t n, bool packed) {

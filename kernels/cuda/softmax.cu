@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(256) logsumexp_kernel(T* y, const T* x, int64_
 template <class T, class K, class... X>
 void launch_rows(const KernelCall& call, K kernel, X*... tiles) {
     const auto& p = call.get<nn_rows_params>();
-    const bool packed = (aligned(tiles) && ...);
+    const bool packed = all_aligned(tiles...);
     if (p.rows > 0)
         launch(call, rows_shape<T>(p.rows, p.cols, packed), kernel, tiles..., p.cols, packed);
 }
