@@ -160,9 +160,8 @@ __global__ void __launch_bounds__(threads)
 }
 template <bool from_stats> bool copy_lse(const KernelCall& call, const Chunk& chunk, float* stats) {
     const int64_t rows = chunk.c.rows();
-    return launch_each(call, rows, 1, lse_kernel<from_stats>,
-                       static_cast<float*>(call.gpu->workspace), stats, rows, chunk.c.heads,
-                       chunk.c.len, chunk.whole_heads, chunk.b0, chunk.h0);
+    return launch_each(call, rows, 1, lse_kernel<from_stats>, call.gpu->workspace, stats, rows,
+                       chunk.c.heads, chunk.c.len, chunk.whole_heads, chunk.b0, chunk.h0);
 }
 
 // Tensors of a call by their uids.

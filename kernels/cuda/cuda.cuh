@@ -46,8 +46,8 @@ struct Shape {
     size_t shared = 0;  // bytes of dynamic shared memory
 };
 
-// Converts the arguments to the kernel's parameter types. CUDA wants a request for more than 48 KB
-// of shared memory.
+// Converts the arguments, void* too, to the kernel's parameter types. CUDA wants a request for more
+// than 48 KB of shared memory.
 template <class... P, class... A>
 bool launch(const KernelCall& call, const Shape& shape, void (*kernel)(P...),
             const A&... arguments) {

@@ -260,8 +260,7 @@ __global__ void __launch_bounds__(threads)
 void run_epilogue(const KernelCall& call, const Operands& o, double beta) {
     const auto& p = call.get<nn_gemm_params>();
     visit_float(dtype_of_c(call.dtype, p), [&]<class T>(T*) {
-        launch_each(call, p.batch * p.m * p.n, 1, epilogue_kernel<T>, static_cast<T*>(o.c),
-                    static_cast<const T*>(o.bias), static_cast<T*>(o.aux), p, Acc<T>(beta));
+        launch_each(call, p.batch * p.m * p.n, 1, epilogue_kernel<T>, o.c, o.bias, o.aux, p, beta);
     });
 }
 
@@ -312,8 +311,7 @@ void gemm_dgelu(const KernelCall& call) {
     if (done == Done::product)
         gelu_backward(call, {o.c, sums, o.c, o.aux, p.m, p.n, p.ldc, true});
     else if (done == Done::all && narrow_sums(call))
-        launch_each(call, p.n, 1, widen_kernel, static_cast<float*>(sums),
-                    static_cast<const bf16*>(o.bias), p.n);
+        launch_each(call, p.n, 1, widen_kernel, sums, o.bias, p.n);
 }
 
 NN_IMPLEMENT(gemm, gemm_dgelu);
