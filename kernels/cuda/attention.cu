@@ -6,8 +6,7 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 128;
-constexpr int warps = int(threads) / 32;
+constexpr int warps = int(attention_threads) / 32;
 
 // The dot product over the head, in all lanes.
 template <class A, class T> __device__ A dot(const A* a, const T* b, int64_t dim) {
@@ -33,12 +32,12 @@ __device__ inline bool my_position(int64_t batch, int64_t heads, int64_t len, Po
     return n < batch * heads * len;
 }
 Shape shape_for(int64_t rows, int64_t numbers, size_t size) {
-    return {blocks_for(rows, warps), threads, size_t(warps * numbers) * size};
+    return {blocks_for(rows, warps), attention_threads, size_t(warps * numbers) * size};
 }
 
 // Shared memory: the query and the output of each warp.
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(attention_threads)
     attention_kernel(const Tile tile, T* o, Acc<T>* acc, Acc<T>* stats, const T* qkv_q,
                      const T* qkv_k) {
     using A = Acc<T>;
@@ -103,10 +102,10 @@ template <class T> struct Backward {
 
 // `lanes` neighbouring threads compute a row; they read do and o in memory order.
 template <class T, int width>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(attention_threads)
     delta_kernel(const Backward<T> g, int64_t rows, unsigned lanes) {
     const nn_attention_params& p = g.tile.p;
-    const int64_t n = (int64_t(blockIdx.x) * threads + threadIdx.x) / lanes;
+    const int64_t n = (int64_t(blockIdx.x) * attention_threads + threadIdx.x) / lanes;
     Acc<T> sum = 0, dout[width], o[width];
     for (int64_t d = threadIdx.x % lanes * width; d < p.head_dim && n < rows; d += lanes * width) {
         load_pack<width>(g.dout + n * p.head_dim + d, dout);
@@ -122,9 +121,9 @@ __global__ void __launch_bounds__(threads)
 
 template <class T> bool run_delta(const KernelCall& call, const Backward<T>& g, int64_t rows) {
     const unsigned packs = lanes_for<T>(g.tile.p.head_dim);
-    const bool wide = packs && aligned(g.dout) && aligned(g.o);
+    const bool wide = packs && all_aligned(g.dout, g.o);
     const unsigned lanes = wide ? packs : 32;
-    return launch(call, {blocks_for(rows * lanes, threads), threads},
+    return launch(call, {blocks_for(rows * lanes, attention_threads), attention_threads},
                   wide ? delta_kernel<T, lanes16<T>> : delta_kernel<T, 1>, g, rows, lanes);
 }
 
@@ -149,7 +148,8 @@ __device__ void store_gradient(T* to, const Acc<T>* sum, int64_t dim, Acc<T> sca
 }
 
 // A warp per query. Shared memory: query, do, dq.
-template <class T> __global__ void __launch_bounds__(threads) dq_kernel(const Backward<T> g) {
+template <class T>
+__global__ void __launch_bounds__(attention_threads) dq_kernel(const Backward<T> g) {
     using A = Acc<T>;
     const Tile& tile = g.tile;
     Position at;
@@ -170,7 +170,8 @@ template <class T> __global__ void __launch_bounds__(threads) dq_kernel(const Ba
 }
 
 // A warp per key. Shared memory: key, value, dk, dv.
-template <class T> __global__ void __launch_bounds__(threads) dkdv_kernel(const Backward<T> g) {
+template <class T>
+__global__ void __launch_bounds__(attention_threads) dkdv_kernel(const Backward<T> g) {
     using A = Acc<T>;
     const Tile& tile = g.tile;
     Position at;  // h: a kv head

@@ -15,6 +15,7 @@ bool attention_backward_mma(const KernelCall& call, const float* delta);
 
 namespace {
 
+constexpr unsigned attention_threads = 128;  // per block, of our own kernels
 constexpr double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
 
 // A query tile and a key tile.

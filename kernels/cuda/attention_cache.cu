@@ -2,12 +2,10 @@
 // computes one query of one head. Its groups of threads (a warp, or as many threads as a key needs
 // at 16 bytes each) share out the keys; each has a running maximum, sum and output, merged at the
 // end. (To be measured: several blocks for long caches.)
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/attention.cuh"
 
 namespace nn::NN_TARGET {
 namespace {
-
-constexpr unsigned threads = 128;
 
 // The position of sequence b's new tokens in the cache; -1, and the call fails, if they do not fit.
 __device__ inline int64_t start_of(const nn_cache_params& p, const void* start, int64_t b,
@@ -26,9 +24,9 @@ Fault* expect_start(const KernelCall& call) {
 
 // A thread copies one U of the new keys and values; p.head_dim is in units of U.
 template <class U>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(attention_threads)
     cache_write_kernel(U* cache, const U* qkv, const void* start, nn_cache_params p, Fault* fault) {
-    const int64_t heads = 2 * p.kv_heads, i = int64_t(blockIdx.x) * threads + threadIdx.x;
+    const int64_t heads = 2 * p.kv_heads, i = int64_t(blockIdx.x) * attention_threads + threadIdx.x;
     if (i >= p.batch * p.len * heads * p.head_dim) return;
     const int64_t d = i % p.head_dim, h = i / p.head_dim % heads;
     const int64_t t = i / (p.head_dim * heads) % p.len, b = i / (p.head_dim * heads * p.len);
@@ -42,14 +40,14 @@ __global__ void __launch_bounds__(threads)
 template <class U> void run_write(const KernelCall& call, nn_cache_params p) {
     const int64_t n = p.batch * p.len * 2 * p.kv_heads * p.head_dim;
     if (n == 0) return;
-    launch(call, {blocks_for(n, threads), threads}, cache_write_kernel<U>, call.operand<U>(0),
-           call.input<U>(1), call.input<void>(2), p, expect_start(call));
+    launch(call, {blocks_for(n, attention_threads), attention_threads}, cache_write_kernel<U>,
+           call.operand<U>(0), call.input<U>(1), call.input<void>(2), p, expect_start(call));
 }
 
 void cache_write(const KernelCall& call) {
     auto p = call.get<nn_cache_params>();
     const int64_t size = int64_t(dtype_size(call.dtype)), lanes = 16 / size;
-    if (p.head_dim % lanes == 0 && aligned(call.operand<void>(0)) && aligned(call.input<void>(1))) {
+    if (p.head_dim % lanes == 0 && all_aligned(call.operands[0], call.operands[1])) {
         p.head_dim /= lanes;
         return run_write<uint4>(call, p);
     }
@@ -68,7 +66,8 @@ __device__ void attend(const Acc<T>* q, const T* k, const T* v, int64_t keys, in
                        unsigned lanes, Acc<T>* out, Acc<T>* maximum, Acc<T>* sum) {
     using A = Acc<T>;
     const unsigned lane = threadIdx.x % lanes;
-    const int64_t group = threadIdx.x / lanes, groups = threads / lanes, first = lane * width;
+    const int64_t group = threadIdx.x / lanes, groups = attention_threads / lanes,
+                  first = lane * width;
     A m = -A(INFINITY), l = 0, x[width], held[width] = {};
     for (int64_t d = first; d < dim; d += lanes * width)
         for (int e = 0; e < width; ++e) out[d + e] = 0;
@@ -98,22 +97,22 @@ __device__ void attend(const Acc<T>* q, const T* k, const T* v, int64_t keys, in
 // blockIdx.x = (b * len + t) * heads + h. lanes * width = dim, or width is 1. Shared memory: the
 // scaled query, and an output for each group.
 template <class T, int width>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(attention_threads)
     attention_cached_kernel(T* o, const T* qkv, const T* cache, const void* start,
                             nn_cache_params p, unsigned lanes, Fault* fault) {
     using A = Acc<T>;
-    __shared__ A maxima[threads], sums[threads];
+    __shared__ A maxima[attention_threads], sums[attention_threads];
     const int64_t dim = p.head_dim, h = blockIdx.x % p.heads, token = blockIdx.x / p.heads;
     const int64_t b = token / p.len, t = token % p.len, at = start_of(p, start, b, fault);
     if (at < 0) return;  // all threads
     A *q = dynamic_shared<A>(), *outs = q + dim;
     const int64_t qkv_width = (p.heads + 2 * p.kv_heads) * dim;
-    for (int64_t d = threadIdx.x; d < dim; d += threads)
+    for (int64_t d = threadIdx.x; d < dim; d += attention_threads)
         q[d] = number(qkv[token * qkv_width + h * dim + d]) * A(p.scale);
     __syncthreads();
     const int64_t kv = h / (p.heads / p.kv_heads), matrix = p.context * dim;
     const T* k = cache + (b * 2 * p.kv_heads + kv) * matrix;
-    const unsigned group = threadIdx.x / lanes, groups = threads / lanes;
+    const unsigned group = threadIdx.x / lanes, groups = attention_threads / lanes;
     A m, l;
     attend<width>(q, k, k + p.kv_heads * matrix, at + t + 1, dim, lanes, outs + group * dim, &m,
                   &l);
@@ -126,7 +125,7 @@ __global__ void __launch_bounds__(threads)
     };
     for (unsigned w = 0; w < groups; ++w) total += sums[w] * keep(w);
     const A inverse = A(1) / total;
-    for (int64_t d = threadIdx.x; d < dim; d += threads) {
+    for (int64_t d = threadIdx.x; d < dim; d += attention_threads) {
         A sum = 0;
         for (unsigned w = 0; w < groups; ++w) sum += outs[w * dim + d] * keep(w);
         o[(token * p.heads + h) * dim + d] = stored<T>(sum * inverse);
@@ -144,8 +143,8 @@ void attention_cached(const KernelCall& call) {
         const T* cache = call.input<T>(0);
         const bool wide = lanes_for<T>(p.head_dim) && aligned(cache);
         const unsigned lanes = wide ? lanes_for<T>(p.head_dim) : 32;
-        const size_t shared = size_t((1 + threads / lanes) * p.head_dim) * sizeof(Acc<T>);
-        launch(call, {blocks_for(queries, 1), threads, shared},
+        const size_t shared = size_t((1 + attention_threads / lanes) * p.head_dim) * sizeof(Acc<T>);
+        launch(call, {blocks_for(queries, 1), attention_threads, shared},
                wide ? attention_cached_kernel<T, lanes16<T>> : attention_cached_kernel<T, 1>,
                call.operand<T>(3), call.input<T>(1), cache, call.input<void>(2), p, lanes,
                expect_start(call));

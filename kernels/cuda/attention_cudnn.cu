@@ -17,7 +17,6 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 256;
 // From Blackwell on, the deterministic kernel is one that cuDNN does not suggest (cudnn-frontend
 // selects it by number).
 constexpr int last_deterministic = 9;
@@ -37,11 +36,10 @@ struct Cudnn {
     }
 };
 
-bool check(const KernelCall& call, CudnnFailure& failure, cudnnStatus_t status, const char* what) {
-    if (failure.check(status, what)) return true;
-    call.fail("CUDA device %d: %s failed: %s", call.gpu->device, failure.call,
-              failure.message.c_str());
-    return false;
+// False, and the call fails, if there is a failure.
+bool succeeded(const KernelCall& call, const CudnnFailure& failure) {
+    return failure.status == CUDNN_STATUS_SUCCESS ||
+           failed(call, failure.call, failure.message.c_str());
 }
 
 AttentionCase whole_case(const nn_attention_params& p, bool backward) {
@@ -120,7 +118,7 @@ const ChunkSize* find_chunk_size(const KernelCall& call, const AttentionCase& wh
         const AttentionCase chunk = chunk_case(whole, size);
         const ExecutionPlan* plan = find_plan(call, chunk, failure);
         if (!plan) {
-            if (!failure.unsupported()) return check(call, failure, failure.status, ""), nullptr;
+            if (!failure.unsupported()) return succeeded(call, failure), nullptr;
             why = failure.text();
             break;
         }
@@ -162,9 +160,8 @@ __global__ void __launch_bounds__(threads)
 }
 template <bool from_stats> bool copy_lse(const KernelCall& call, const Chunk& chunk, float* stats) {
     const int64_t rows = chunk.c.rows();
-    return launch(call, {blocks_for(rows, threads), threads}, lse_kernel<from_stats>,
-                  static_cast<float*>(call.gpu->workspace), stats, rows, chunk.c.heads, chunk.c.len,
-                  chunk.whole_heads, chunk.b0, chunk.h0);
+    return launch_each(call, rows, 1, lse_kernel<from_stats>, call.gpu->workspace, stats, rows,
+                       chunk.c.heads, chunk.c.len, chunk.whole_heads, chunk.b0, chunk.h0);
 }
 
 // Tensors of a call by their uids.
@@ -180,25 +177,20 @@ bool execute(const KernelCall& call, const ExecutionPlan& plan, Pointers& pointe
              void* workspace) {
     Cudnn& state = *static_cast<Cudnn*>(call.gpu->cudnn);
     CudnnFailure failure;
-    cudnnBackendDescriptor_t pack = nullptr, raw = plan.plan.get();
-    if (!check(call, failure, cudnn().set_stream(state.handle, stream_of(call)), "cudnnSetStream"))
-        return false;
-    const cudnnStatus_t created =
-        cudnn().descriptor_create(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
-    const Descriptor owner(pack);
-    const auto set = [&](cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                         size_t count, const void* values) {
-        return check(call, failure, cudnn().set(pack, name, type, int64_t(count), values),
-                     "cudnnBackendSetAttribute");
-    };
-    return check(call, failure, created, "cudnnBackendCreateDescriptor") &&
-           set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, pointers.uids.size(),
-               pointers.uids.data()) &&
-           set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, pointers.at.size(),
-               pointers.at.data()) &&
-           set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace) &&
-           check(call, failure, cudnn().finalize(pack), "cudnnBackendFinalize of a call") &&
-           check(call, failure, cudnn().execute(state.handle, raw, pack), "cudnnBackendExecute");
+    CudnnBuilder builder(failure);
+    failure.run("cudnnSetStream",
+                [&] { return cudnn().set_stream(state.handle, stream_of(call)); });
+    const Descriptor owner = builder.make(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    const cudnnBackendDescriptor_t pack = owner.get();
+    builder.set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64,
+                int64_t(pointers.uids.size()), pointers.uids.data());
+    builder.set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+                int64_t(pointers.at.size()), pointers.at.data());
+    builder.set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    builder.finalize(pack, "cudnnBackendFinalize of a call");
+    failure.run("cudnnBackendExecute",
+                [&] { return cudnn().execute(state.handle, plan.plan.get(), pack); });
+    return succeeded(call, failure);
 }
 
 // q, k and v of a chunk in a tile of qkv.
@@ -248,7 +240,7 @@ bool run_chunks(const KernelCall& call, const AttentionCase& whole, const ChunkS
             CudnnFailure failure;
             const ExecutionPlan* plan = find_plan(call, chunk.c, failure);
             if (!plan && failure.unsupported()) return warn(chunk.c, failure.text()), false;
-            if (!plan) return check(call, failure, failure.status, ""), true;
+            if (!plan) return succeeded(call, failure), true;
             if (!run_chunk(call, chunk, *plan)) return true;
         }
     return true;
@@ -319,20 +311,17 @@ std::string cudnn_description() { return "this nnlua was built without cuDNN's h
 namespace nn::NN_TARGET {
 namespace {
 
-template <class... I> bool all_aligned(const KernelCall& call, I... operands) {
-    return (aligned(call.operands[operands]) && ...);
-}
-
 // Whether the call may run on cuDNN.
 bool fits_cudnn(const KernelCall& call, bool backward) {
     const auto& p = call.get<nn_attention_params>();
+    void* const* at = call.operands;
     const bool whole = p.q_start == p.k_start && p.q_len == p.k_len &&
-                       (backward ? p.first_q && p.first_kv && call.operands[0] == call.operands[1]
-                                 : p.first && p.last && call.operands[3] == call.operands[4]);
+                       (backward ? p.first_q && p.first_kv && at[0] == at[1]
+                                 : p.first && p.last && at[3] == at[4]);
     return p.backend != nn_attention_nnlua && call.dtype == Dtype::bf16 && whole &&
            p.dropout == 0 && p.scale > 0 && (p.head_dim == 64 || p.head_dim == 128) &&
            p.q_len > 1 && p.batch > 0 &&
-           (backward ? all_aligned(call, 0, 2, 4, 5) : all_aligned(call, 0, 3));
+           (backward ? all_aligned(at[0], at[2], at[4], at[5]) : all_aligned(at[0], at[3]));
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 128;
 constexpr int rows = 64, keys = 64;  // per block
 
 struct Operands {
@@ -51,9 +50,7 @@ __device__ void copy_keys(const Tile& tile, const Operands& o, const Position& a
 }
 
 // The queries of this lane's rows. Queries past the tile are computed from zeros and not stored.
-__device__ inline int64_t query_of(const Position& at, int half) {
-    return at.q0 + int64_t(threadIdx.x / 32) * 16 + int64_t(threadIdx.x % 32) / 4 + half * 8;
-}
+__device__ inline int64_t query_of(const Position& at, int half) { return at.q0 + my_row(half); }
 
 template <int dim>
 __device__ void start(const Tile& tile, const Operands& o, const Position& at, State<dim>& s) {
@@ -182,7 +179,8 @@ __device__ void finish(const Tile& tile, const Operands& o, const Position& at, 
 
 // blockIdx: query block, head, sequence.
 template <int dim, bool dropout>
-__global__ void __launch_bounds__(threads) attention_mma_kernel(const Tile tile, const Operands o) {
+__global__ void __launch_bounds__(attention_threads)
+    attention_mma_kernel(const Tile tile, const Operands o) {
     // The last queries see the most keys, so their blocks start first.
     const Position at{blockIdx.z, blockIdx.y, blockIdx.y / tile.group,
                       int64_t(gridDim.x - 1 - blockIdx.x) * rows};
@@ -222,7 +220,7 @@ template <int dim> bool run(const KernelCall& call, const Operands& o) {
     const dim3 grid(unsigned(ceil_div(p.q_len, rows)), unsigned(p.heads), unsigned(p.batch));
     const auto kernel =
         p.dropout > 0 ? attention_mma_kernel<dim, true> : attention_mma_kernel<dim, false>;
-    launch(call, {grid, threads, shared_bytes<dim>}, kernel, tile_of(call), o);
+    launch(call, {grid, attention_threads, shared_bytes<dim>}, kernel, tile_of(call), o);
     return true;
 }
 
@@ -232,8 +230,8 @@ bool attention_mma(const KernelCall& call) {
     const auto& p = call.get<nn_attention_params>();
     const Operands o{call.operand<bf16>(0), call.operand<float>(1), call.operand<float>(2),
                      call.input<bf16>(3), call.input<bf16>(4)};
-    const bool fits = call.dtype == Dtype::bf16 && p.scale > 0 && aligned(o.qkv_q) &&
-                      aligned(o.qkv_k) && aligned(o.o) && aligned(o.acc) && p.heads <= 65535 &&
+    const bool fits = call.dtype == Dtype::bf16 && p.scale > 0 &&
+                      all_aligned(o.qkv_q, o.qkv_k, o.o, o.acc) && p.heads <= 65535 &&
                       p.batch <= 65535;
     if (!fits) return false;
     if (p.head_dim == 64) return run<64>(call, o);

@@ -12,7 +12,6 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 128;
 constexpr int rows = 64;  // per block: the keys of dk and dv, the queries of dq; 16 per warp
 // Queries, or keys, of one step: as many as the registers hold beside the sums and, with dropout,
 // the random numbers.
@@ -50,20 +49,25 @@ __device__ inline void differentiate(float scale, float lse, float delta, bool m
     *dweight = weight * (*dweight * keep - delta);
 }
 
-// Two neighbours of a row of a gradient = or += scale times the sums.
-__device__ inline void store_gradient(bf16* to, float low, float high, float scale,
-                                      bool overwrite) {
-    low *= scale, high *= scale;
-    if (!overwrite) {
-        const Pack<bf16, 2> before = *reinterpret_cast<const Pack<bf16, 2>*>(to);
-        low += number(before.value[0]), high += number(before.value[1]);
+// The first `valid` rows of the block's gradient, at `to` in tiles of qkv, = or += scale times the
+// sums.
+template <int dim>
+__device__ void store_rows(bf16* to, int64_t width, int64_t valid, float scale, bool overwrite,
+                           const float (&sums)[dim / 8][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        if (my_row(half) >= valid) continue;
+        bf16* row = to + my_row(half) * width + 2 * int(threadIdx.x % 4);
+#pragma unroll
+        for (int n = 0; n < dim / 8; ++n) {
+            float low = sums[n][2 * half] * scale, high = sums[n][2 * half + 1] * scale;
+            if (!overwrite) {
+                const auto before = *reinterpret_cast<const Pack<bf16, 2>*>(row + 8 * n);
+                low += number(before.value[0]), high += number(before.value[1]);
+            }
+            *reinterpret_cast<uint32_t*>(row + 8 * n) = pack2(low, high);
+        }
     }
-    *reinterpret_cast<uint32_t*>(to) = pack2(low, high);
-}
-
-// This lane's two rows in the block: g and g + 8 of its warp's 16.
-__device__ inline int my_row(int half) {
-    return int(threadIdx.x / 32) * 16 + int(threadIdx.x % 32) / 4 + half * 8;
 }
 
 // --- dk and dv ---
@@ -81,7 +85,7 @@ __device__ void copy_queries(const Tile& tile, const Operands& o, int64_t b, con
     memory.other(stage, 1).copy(o.dout + tile.out(b, step.h, step.q0), tile.p.heads * dim, count,
                                 valid);
     copies_end();
-    for (int i = int(threadIdx.x); i < count; i += int(threads)) {
+    for (int i = int(threadIdx.x); i < count; i += int(attention_threads)) {
         const bool good = i < valid;  // past the tile, weights become e^-infinity = 0
         const int64_t row = tile.row(b, step.h, step.q0) + i;
         memory.numbers(stage, 0)[i] = good ? o.stats[2 * row] * float(log2_e) : INFINITY;
@@ -113,29 +117,10 @@ __device__ void differentiate_keys(const Tile& tile, int64_t b, const Step& step
     }
 }
 
-template <int dim>
-__device__ void store_keys(const Tile& tile, const Operands& o, int64_t b, int64_t kv, int64_t k0,
-                           const float (&dk)[dim / 8][4], const float (&dv)[dim / 8][4]) {
-    const bool overwrite = tile.p.first_kv != 0;
-    const int t = int(threadIdx.x % 4);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int64_t j = k0 + my_row(half);
-        if (j >= tile.p.k_len) continue;
-        bf16 *to_k = o.dqkv_k + tile.key(b, kv, j) + 2 * t,
-             *to_v = o.dqkv_k + tile.value(b, kv, j) + 2 * t;
-#pragma unroll
-        for (int n = 0; n < dim / 8; ++n) {
-            store_gradient(to_k + 8 * n, dk[n][2 * half], dk[n][2 * half + 1], float(tile.p.scale),
-                           overwrite);
-            store_gradient(to_v + 8 * n, dv[n][2 * half], dv[n][2 * half + 1], 1.0f, overwrite);
-        }
-    }
-}
-
 // blockIdx: block of keys, key and value head, sequence.
 template <int dim, bool dropout>
-__global__ void __launch_bounds__(threads) dkdv_mma_kernel(const Tile tile, const Operands o) {
+__global__ void __launch_bounds__(attention_threads)
+    dkdv_mma_kernel(const Tile tile, const Operands o) {
     constexpr int count = columns<dim, dropout>;
     const int64_t b = blockIdx.z, kv = blockIdx.y, k0 = int64_t(blockIdx.x) * rows;
     const Memory<dim, count> memory{dynamic_shared<bf16>()};
@@ -164,7 +149,11 @@ __global__ void __launch_bounds__(threads) dkdv_mma_kernel(const Tile tile, cons
         copies_wait<0>();
         __syncthreads();  // all warps have the next stage and are finished with this one
     }
-    store_keys<dim>(tile, o, b, kv, k0, dk, dv);
+    const bool overwrite = tile.p.first_kv != 0;
+    store_rows<dim>(o.dqkv_k + tile.key(b, kv, k0), tile.width, tile.p.k_len - k0,
+                    float(tile.p.scale), overwrite, dk);
+    store_rows<dim>(o.dqkv_k + tile.value(b, kv, k0), tile.width, tile.p.k_len - k0, 1.0f,
+                    overwrite, dv);
 }
 
 // --- dq ---
@@ -180,7 +169,8 @@ __device__ void copy_keys(const Tile& tile, const Operands& o, int64_t b, int64_
 
 // blockIdx: block of queries, head, sequence.
 template <int dim, bool dropout>
-__global__ void __launch_bounds__(threads) dq_mma_kernel(const Tile tile, const Operands o) {
+__global__ void __launch_bounds__(attention_threads)
+    dq_mma_kernel(const Tile tile, const Operands o) {
     constexpr int count = columns<dim, dropout>;
     const int64_t b = blockIdx.z, h = blockIdx.y, kv = h / tile.group;
     const int64_t q0 = int64_t(gridDim.x - 1 - blockIdx.x) * rows;  // the longest loops first
@@ -226,16 +216,8 @@ __global__ void __launch_bounds__(threads) dq_mma_kernel(const Tile tile, const 
         copies_wait<0>();
         __syncthreads();  // as above
     }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int64_t i = q0 + my_row(half);
-        if (i >= tile.p.q_len) continue;
-        bf16* to = o.dqkv_q + tile.query(b, h, i) + 2 * int(threadIdx.x % 4);
-#pragma unroll
-        for (int n = 0; n < dim / 8; ++n)
-            store_gradient(to + 8 * n, dq[n][2 * half], dq[n][2 * half + 1], float(tile.p.scale),
-                           tile.p.first_q != 0);
-    }
+    store_rows<dim>(o.dqkv_q + tile.query(b, h, q0), tile.width, tile.p.q_len - q0,
+                    float(tile.p.scale), tile.p.first_q != 0, dq);
 }
 
 template <int dim, bool dropout> void run(const KernelCall& call, const Operands& o) {
@@ -243,8 +225,10 @@ template <int dim, bool dropout> void run(const KernelCall& call, const Operands
     const dim3 keys(unsigned(ceil_div(p.k_len, rows)), unsigned(p.kv_heads), unsigned(p.batch));
     const dim3 queries(unsigned(ceil_div(p.q_len, rows)), unsigned(p.heads), unsigned(p.batch));
     constexpr size_t shared = shared_bytes<dim, columns<dim, dropout>>;
-    if (launch(call, {keys, threads, shared}, dkdv_mma_kernel<dim, dropout>, tile_of(call), o))
-        launch(call, {queries, threads, shared}, dq_mma_kernel<dim, dropout>, tile_of(call), o);
+    if (launch(call, {keys, attention_threads, shared}, dkdv_mma_kernel<dim, dropout>,
+               tile_of(call), o))
+        launch(call, {queries, attention_threads, shared}, dq_mma_kernel<dim, dropout>,
+               tile_of(call), o);
 }
 
 }  // namespace
@@ -258,8 +242,8 @@ bool attention_backward_mma(const KernelCall& call, const float* delta) {
                      call.input<bf16>(5),
                      call.input<float>(6),
                      delta};
-    const bool fits = aligned(o.dqkv_q) && aligned(o.dqkv_k) && aligned(o.qkv_q) &&
-                      aligned(o.qkv_k) && aligned(o.dout) && p.heads <= 65535 && p.batch <= 65535;
+    const bool fits = all_aligned(o.dqkv_q, o.dqkv_k, o.qkv_q, o.qkv_k, o.dout) &&
+                      p.heads <= 65535 && p.batch <= 65535;
     if (!fits || (p.head_dim != 64 && p.head_dim != 128)) return false;
     const auto chosen = p.head_dim == 64 ? (p.dropout > 0 ? run<64, true> : run<64, false>)
                                          : (p.dropout > 0 ? run<128, true> : run<128, false>);

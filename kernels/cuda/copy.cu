@@ -9,7 +9,6 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 256;
 constexpr int side = 32;  // of a block of a transpose
 
 // Offsets of element i of the axes [0, ndim), the last of which is the fastest.
@@ -73,28 +72,11 @@ int64_t pack_size(const CopyLoop& loop, const void* dst, const void* src, int64_
 }
 
 template <class U>
-void run_copy(const KernelCall& call, const CopyLoop& loop, void* dst, const void* src) {
-    launch(call, {blocks_for(loop.total, threads), threads}, copy_kernel<U>, loop,
-           static_cast<U*>(dst), static_cast<const U*>(src));
-}
-
-// Calls f with a null pointer to an unsigned type of 1, 2, 4 or 8 bytes.
-template <class F> void visit_size(int64_t bytes, F f) {
-    switch (bytes) {
-        case 1: return f((uint8_t*)nullptr);
-        case 2: return f((uint16_t*)nullptr);
-        case 4: return f((uint32_t*)nullptr);
-        default: return f((uint64_t*)nullptr);
-    }
-}
-
-template <class U>
 void run_transpose(const KernelCall& call, const CopyLoop& loop, void* dst, const void* src) {
     int64_t blocks = ceil_div(loop.axis[loop.ndim - 2].extent, side) *
                      ceil_div(loop.axis[loop.ndim - 1].extent, side);
     for (int d = 0; d < loop.ndim - 2; ++d) blocks *= loop.axis[d].extent;
-    launch(call, {blocks_for(blocks, 1), threads}, transpose_kernel<U>, loop, static_cast<U*>(dst),
-           static_cast<const U*>(src));
+    launch(call, {blocks_for(blocks, 1), threads}, transpose_kernel<U>, loop, dst, src);
 }
 
 void copy(const KernelCall& call) {
@@ -121,8 +103,11 @@ void copy(const KernelCall& call) {
         loop.axis[row].extent /= n;
         for (int d = 0; d < row; ++d) loop.axis[d].src_stride /= n, loop.axis[d].dst_stride /= n;
     }
-    if (n * element == 16) return run_copy<uint4>(call, loop, dst, src);
-    visit_size(n * element, [&]<class U>(U*) { run_copy<U>(call, loop, dst, src); });
+    const auto run = [&]<class U>(U*) {
+        launch_each(call, loop.total, 1, copy_kernel<U>, loop, dst, src);
+    };
+    if (n * element == 16) return run((uint4*)nullptr);
+    visit_size(n * element, run);
 }
 
 NN_IMPLEMENT(copy);

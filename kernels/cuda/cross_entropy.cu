@@ -5,8 +5,6 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 256;
-
 __global__ void __launch_bounds__(1024)
     ce_count_kernel(double* count, const void* targets, nn_cross_entropy_params p, Fault* fault) {
     int64_t counted = 0;
@@ -95,12 +93,10 @@ __global__ void __launch_bounds__(1024)
 void ce_loss(const KernelCall& call) {
     const auto& p = call.get<nn_cross_entropy_params>();
     const Shape shape{dim3(1), threads_for(p.rows, 1, 1024)};
-    double* loss = call.operand<double>(0);
-    const void* targets = call.input<void>(2);
-    if (call.dtype == Dtype::f64)
-        launch(call, shape, ce_loss_kernel<double>, loss, call.input<double>(1), targets, p);
-    else
-        launch(call, shape, ce_loss_kernel<float>, loss, call.input<float>(1), targets, p);
+    visit_float(call.dtype, [&]<class T>(T*) {
+        launch(call, shape, ce_loss_kernel<Acc<T>>, call.operand<double>(0), call.input<Acc<T>>(1),
+               call.input<void>(2), p);
+    });
 }
 
 // A block computes a row: d = factor (softmax - onehot), or 0 if the row does not count. d may be
@@ -133,7 +129,7 @@ void ce_grad(const KernelCall& call) {
     visit_float(call.dtype, [&]<class T>(T*) {
         T* d = call.operand<T>(0);
         const T* logits = call.input<T>(1);
-        const bool packed = aligned(d) && aligned(logits);
+        const bool packed = all_aligned(d, logits);
         launch(call, rows_shape<T>(p.rows, p.cols, packed), ce_grad_kernel<T>, d, logits,
                call.input<Acc<T>>(2), call.input<void>(3), call.input<double>(4), p, packed);
     });

@@ -29,13 +29,15 @@ inline cudaStream_t stream_of(const KernelCall& call) {
     return static_cast<cudaStream_t>(call.stream);
 }
 
+// False; the call fails because `what` did.
+inline bool failed(const KernelCall& call, const char* what, const char* why) {
+    call.fail("CUDA device %d: %s failed: %s", call.gpu ? call.gpu->device : 0, what, why);
+    return false;
+}
 // False, and the call fails, unless `status` is success.
 inline bool check(const KernelCall& call, cudaError_t status, const char* what) {
     if (take_failure()) status = cudaErrorLaunchFailure;
-    if (status == cudaSuccess) return true;
-    call.fail("CUDA device %d: %s failed: %s", call.gpu ? call.gpu->device : 0, what,
-              cudaGetErrorString(status));
-    return false;
+    return status == cudaSuccess || failed(call, what, cudaGetErrorString(status));
 }
 
 struct Shape {
@@ -44,8 +46,8 @@ struct Shape {
     size_t shared = 0;  // bytes of dynamic shared memory
 };
 
-// Converts the arguments to the kernel's parameter types. CUDA wants a request for more than 48 KB
-// of shared memory.
+// Converts the arguments, void* too, to the kernel's parameter types. CUDA wants a request for more
+// than 48 KB of shared memory.
 template <class... P, class... A>
 bool launch(const KernelCall& call, const Shape& shape, void (*kernel)(P...),
             const A&... arguments) {
@@ -70,6 +72,18 @@ template <class T> NN_HD constexpr T larger(T a, T b) { return a > b ? a : b; }
 // Blocks for n > 0 items, `each` per block. A launch of more than 2^31 - 1 blocks fails.
 inline dim3 blocks_for(int64_t n, int64_t each) {
     return dim3(unsigned(smaller<int64_t>(ceil_div(n, each), 0xFFFFFFFF)));
+}
+
+constexpr unsigned threads = 256;  // of a block, unless a launch says otherwise
+
+// Launches a thread for every `each` of n > 0 items.
+template <class K, class... A>
+bool launch_each(const KernelCall& call, int64_t n, int64_t each, K kernel, const A&... arguments) {
+    return launch(call, {blocks_for(n, threads * each), threads}, kernel, arguments...);
+}
+
+inline bool zero(const KernelCall& call, void* memory, size_t bytes, const char* what) {
+    return check(call, cudaMemsetAsync(memory, 0, bytes, stream_of(call)), what);
 }
 
 // The workspace as memory for n values of T; nullptr, and the call fails, if it is too small.
@@ -125,7 +139,13 @@ template <class T, class A> NN_HD T stored(A x) {
         return T(x);
 }
 
-// Like visit_float, in a kernel, for the dtypes that are computed in T: float, double or int64_t.
+// Like visit_float, in a kernel.
+template <class F> __device__ void visit_stored(Dtype dtype, F f) {
+    if (dtype == Dtype::f32) return f((float*)nullptr);
+    if (dtype == Dtype::f64) return f((double*)nullptr);
+    f((bf16*)nullptr);
+}
+// The same for the dtypes that are computed in T: float, double or int64_t.
 template <class T, class F> __device__ void visit_computed(Dtype dtype, F f) {
     if constexpr (std::is_same_v<T, float>) {
         if (dtype == Dtype::f32) return f((float*)nullptr);
@@ -144,6 +164,16 @@ __device__ inline int64_t load_index(const void* data, Dtype dtype, int64_t i) {
                                : static_cast<const int64_t*>(data)[i];
 }
 
+// Calls f with a null pointer to an unsigned type of 1, 2, 4 or 8 bytes.
+template <class F> void visit_size(int64_t bytes, F f) {
+    switch (bytes) {
+        case 1: return f((uint8_t*)nullptr);
+        case 2: return f((uint16_t*)nullptr);
+        case 4: return f((uint32_t*)nullptr);
+        default: return f((uint64_t*)nullptr);
+    }
+}
+
 // --- packs of neighbouring elements ---
 
 template <class T, int n> struct alignas(sizeof(T) * n > 16 ? 16 : sizeof(T) * n) Pack {
@@ -154,6 +184,8 @@ template <class T> constexpr int lanes16 = 16 / int(sizeof(T));  // elements in 
 inline bool aligned(const void* p, size_t bytes = 16) {
     return reinterpret_cast<uintptr_t>(p) % bytes == 0;
 }
+
+template <class... P> bool all_aligned(P... pointers) { return (aligned(pointers) && ...); }
 
 template <int n, class T, class A> __device__ void load_pack(const T* from, A* x) {
     const Pack<T, n> pack = *reinterpret_cast<const Pack<T, n>*>(from);

@@ -56,17 +56,35 @@ struct CudnnFailure {
     }
 };
 
+// Makes descriptors. After a failure all functions do nothing.
+class CudnnBuilder {
+public:
+    explicit CudnnBuilder(CudnnFailure& failure) : failure_(failure) {}
+    Descriptor make(cudnnBackendDescriptorType_t type);
+    void set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+             cudnnBackendAttributeType_t type, int64_t count, const void* values);
+    void set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+             cudnnBackendDescriptor_t other) {
+        set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other);
+    }
+    void finalize(cudnnBackendDescriptor_t d, const char* what);
+
+private:
+    CudnnFailure& failure_;
+};
+
 // (batch, heads, rows, columns); strides in elements.
 using Extent4 = std::array<int64_t, 4>;
 struct GraphTensor {
     cudnnBackendDescriptor_t descriptor;
     Extent4 dim, stride;
+    operator cudnnBackendDescriptor_t() const { return descriptor; }
 };
 
-// Operations that cuDNN fuses into one kernel. After a failure all functions do nothing.
-class CudnnGraph {
+// Operations that cuDNN fuses into one kernel.
+class CudnnGraph : CudnnBuilder {
 public:
-    explicit CudnnGraph(CudnnFailure& failure) : failure_(failure) {}
+    using CudnnBuilder::CudnnBuilder;
 
     // A tensor whose address a call gives by uid; by_value: one float on the host.
     GraphTensor memory(int64_t uid, cudnnDataType_t type, const Extent4& dim,
@@ -94,20 +112,9 @@ public:
 private:
     GraphTensor tensor(int64_t uid, cudnnDataType_t type, const Extent4& dim, const Extent4& stride,
                        bool is_virtual, bool is_by_value);
-    cudnnBackendDescriptor_t make(cudnnBackendDescriptorType_t type);
-    void set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-             cudnnBackendAttributeType_t type, int64_t count, const void* values);
-    void set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, const GraphTensor& t) {
-        set(d, name, t.descriptor);
-    }
-    void set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-             cudnnBackendDescriptor_t other) {
-        set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other);
-    }
+    cudnnBackendDescriptor_t own(cudnnBackendDescriptorType_t type);  // as long as the graph
     void add(cudnnBackendDescriptor_t operation, const char* what);
-    void finalize(cudnnBackendDescriptor_t d, const char* what);
 
-    CudnnFailure& failure_;
     std::vector<Descriptor> descriptors_;
     std::vector<cudnnBackendDescriptor_t> operations_;
     int64_t next_uid_ = 1000;

@@ -24,40 +24,26 @@ bool CudnnFailure::unsupported() const {
     return kind == 2 || kind == 3 || status == CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED;
 }
 
-namespace {
-
-Descriptor make_descriptor(cudnnBackendDescriptorType_t type, CudnnFailure& failure) {
+Descriptor CudnnBuilder::make(cudnnBackendDescriptorType_t type) {
     cudnnBackendDescriptor_t d = nullptr;
-    failure.run("cudnnBackendCreateDescriptor",
-                [&] { return cudnn().descriptor_create(type, &d); });
+    failure_.run("cudnnBackendCreateDescriptor",
+                 [&] { return cudnn().descriptor_create(type, &d); });
     return Descriptor(d);
 }
 
-void set_attribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                   cudnnBackendAttributeType_t type, int64_t count, const void* values,
-                   CudnnFailure& failure) {
-    failure.run("cudnnBackendSetAttribute",
-                [&] { return cudnn().set(d, name, type, count, values); });
+void CudnnBuilder::set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                       cudnnBackendAttributeType_t type, int64_t count, const void* values) {
+    failure_.run("cudnnBackendSetAttribute",
+                 [&] { return cudnn().set(d, name, type, count, values); });
 }
 
-Extent4 packed(const Extent4& dim) {
-    return {dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3], 1};
-}
-
-}  // namespace
-
-cudnnBackendDescriptor_t CudnnGraph::make(cudnnBackendDescriptorType_t type) {
-    descriptors_.push_back(make_descriptor(type, failure_));
-    return descriptors_.back().get();
-}
-
-void CudnnGraph::set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                     cudnnBackendAttributeType_t type, int64_t count, const void* values) {
-    set_attribute(d, name, type, count, values, failure_);
-}
-
-void CudnnGraph::finalize(cudnnBackendDescriptor_t d, const char* what) {
+void CudnnBuilder::finalize(cudnnBackendDescriptor_t d, const char* what) {
     failure_.run(what, [&] { return cudnn().finalize(d); });
+}
+
+cudnnBackendDescriptor_t CudnnGraph::own(cudnnBackendDescriptorType_t type) {
+    descriptors_.push_back(make(type));
+    return descriptors_.back().get();
 }
 
 void CudnnGraph::add(cudnnBackendDescriptor_t operation, const char* what) {
@@ -67,7 +53,7 @@ void CudnnGraph::add(cudnnBackendDescriptor_t operation, const char* what) {
 
 GraphTensor CudnnGraph::tensor(int64_t uid, cudnnDataType_t type, const Extent4& dim,
                                const Extent4& stride, bool is_virtual, bool is_by_value) {
-    const cudnnBackendDescriptor_t d = make(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    const cudnnBackendDescriptor_t d = own(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     const int64_t alignment = 16;
     set(d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
     set(d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim.data());
@@ -88,15 +74,16 @@ GraphTensor CudnnGraph::by_value(int64_t uid) {
     return tensor(uid, CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true);
 }
 GraphTensor CudnnGraph::temporary(cudnnDataType_t type, const Extent4& dim) {
-    return tensor(next_uid_++, type, dim, packed(dim), true, false);
+    const Extent4 packed{dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3], 1};
+    return tensor(next_uid_++, type, dim, packed, true, false);
 }
 
 void CudnnGraph::matmul(const GraphTensor& a, const GraphTensor& b, const GraphTensor& c) {
-    const cudnnBackendDescriptor_t how = make(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+    const cudnnBackendDescriptor_t how = own(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     const cudnnDataType_t precision = CUDNN_DATA_FLOAT;
     set(how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &precision);
     finalize(how, "cudnnBackendFinalize of a product");
-    const cudnnBackendDescriptor_t op = make(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+    const cudnnBackendDescriptor_t op = own(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
     set(op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
     set(op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
     set(op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
@@ -111,12 +98,12 @@ GraphTensor CudnnGraph::matmul(const GraphTensor& a, const GraphTensor& b) {
 
 void CudnnGraph::pointwise(cudnnPointwiseMode_t mode, const std::vector<GraphTensor>& inputs,
                            const GraphTensor& y, cudnnDataType_t precision, int64_t axis) {
-    const cudnnBackendDescriptor_t how = make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    const cudnnBackendDescriptor_t how = own(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
     set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &precision);
     if (axis >= 0) set(how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis);
     finalize(how, "cudnnBackendFinalize of a pointwise operation");
-    const cudnnBackendDescriptor_t op = make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    const cudnnBackendDescriptor_t op = own(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
     const cudnnBackendAttributeName_t names[] = {CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
                                                  CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
@@ -140,12 +127,12 @@ GraphTensor CudnnGraph::index(const GraphTensor& like, int64_t axis) {
 }
 
 void CudnnGraph::reduce(cudnnReduceTensorOp_t kind, const GraphTensor& x, const GraphTensor& y) {
-    const cudnnBackendDescriptor_t how = make(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+    const cudnnBackendDescriptor_t how = own(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     const cudnnDataType_t precision = CUDNN_DATA_FLOAT;
     set(how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &precision);
     set(how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &kind);
     finalize(how, "cudnnBackendFinalize of a reduction");
-    const cudnnBackendDescriptor_t op = make(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    const cudnnBackendDescriptor_t op = own(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
     set(op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
     set(op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
     set(op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
@@ -160,7 +147,7 @@ GraphTensor CudnnGraph::reduce_columns(cudnnReduceTensorOp_t kind, const GraphTe
 GraphTensor CudnnGraph::transposed(const GraphTensor& x, cudnnDataType_t type) {
     const GraphTensor y = tensor(next_uid_++, type, {x.dim[0], x.dim[1], x.dim[3], x.dim[2]},
                                  {x.stride[0], x.stride[1], x.stride[3], x.stride[2]}, true, false);
-    const cudnnBackendDescriptor_t op = make(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+    const cudnnBackendDescriptor_t op = own(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     set(op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
     set(op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
     add(op, "cudnnBackendFinalize of a transpose");
@@ -168,7 +155,7 @@ GraphTensor CudnnGraph::transposed(const GraphTensor& x, cudnnDataType_t type) {
 }
 
 Descriptor CudnnGraph::finish(cudnnHandle_t handle) {
-    Descriptor graph = make_descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, failure_);
+    Descriptor graph = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     set(graph.get(), CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
         int64_t(operations_.size()), operations_.data());
     if (handle) set(graph.get(), CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
@@ -185,43 +172,37 @@ constexpr int64_t max_suggestions = 16;
 // cuDNN's suggestions, the best first.
 std::vector<Descriptor> suggestions(const Descriptor& graph, cudnnBackendDescriptor_t device,
                                     CudnnFailure& failure) {
-    const Descriptor heuristics = make_descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, failure);
-    const cudnnBackendDescriptor_t ops = graph.get();
+    CudnnBuilder builder(failure);
+    const Descriptor owner = builder.make(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    const cudnnBackendDescriptor_t heuristics = owner.get();
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
-    set_attribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &ops, failure);
-    set_attribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode,
-                  failure);
-    if (device)
-        set_attribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
-                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device, failure);
-    failure.run("cudnnBackendFinalize of the heuristics",
-                [&] { return cudnn().finalize(heuristics.get()); });
+    builder.set(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.get());
+    builder.set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (device) builder.set(heuristics, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
+    builder.finalize(heuristics, "cudnnBackendFinalize of the heuristics");
     std::vector<Descriptor> list;
     std::vector<cudnnBackendDescriptor_t> raw;
     for (int64_t i = 0; i < max_suggestions; ++i) {
-        list.push_back(make_descriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, failure));
+        list.push_back(builder.make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
         raw.push_back(list.back().get());
     }
     int64_t count = 0;
     failure.run("cudnnBackendGetAttribute of the heuristics", [&] {
-        return cudnn().get(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                           CUDNN_TYPE_BACKEND_DESCRIPTOR, max_suggestions, &count, raw.data());
+        return cudnn().get(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                           max_suggestions, &count, raw.data());
     });
     list.resize(size_t(count < max_suggestions ? count : max_suggestions));
     return list;
 }
 
 ExecutionPlan build(const Descriptor& suggestion, cudnnHandle_t handle, CudnnFailure& failure) {
+    CudnnBuilder builder(failure);
     ExecutionPlan made;
-    made.plan = make_descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, failure);
-    const cudnnBackendDescriptor_t plan = made.plan.get(), raw = suggestion.get();
-    set_attribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                  &raw, failure);
-    if (handle)
-        set_attribute(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle,
-                      failure);
-    failure.run("cudnnBackendFinalize of a plan", [&] { return cudnn().finalize(plan); });
+    made.plan = builder.make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    const cudnnBackendDescriptor_t plan = made.plan.get();
+    builder.set(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, suggestion.get());
+    if (handle) builder.set(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    builder.finalize(plan, "cudnnBackendFinalize of a plan");
     int64_t count = 0;
     failure.run("cudnnBackendGetAttribute of a plan", [&] {
         return cudnn().get(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,

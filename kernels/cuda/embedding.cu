@@ -8,33 +8,22 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 256;
-
-struct Embedding {
-    int64_t len, start, row_start, rows, vocab, context, cols, tokens;  // tokens: batch * len
-    Dtype ids_dtype;
-    bool first, packed;
-};
-Embedding make(const nn_embedding_params& p, bool packed) {
-    return {p.len,  p.start,         p.row_start,        p.rows,       p.vocab, p.context,
-            p.cols, p.batch * p.len, Dtype(p.ids_dtype), p.first != 0, packed};
-}
-
 // A block computes a token: y = position vector + token vector.
 template <class T>
 __global__ void __launch_bounds__(threads)
-    embedding_kernel(const Embedding s, T* y, const T* tokens, const T* positions, const void* ids,
-                     Fault* fault) {
-    const int64_t i = blockIdx.x, id = load_index(ids, s.ids_dtype, i), row = id - s.row_start;
-    const int64_t position = s.start + i % s.len;
-    const bool known = id >= 0 && id < s.vocab, here = known && row >= 0 && row < s.rows;
+    embedding_kernel(const nn_embedding_params p, bool packed, T* y, const T* tokens,
+                     const T* positions, const void* ids, Fault* fault) {
+    const int64_t i = blockIdx.x, id = load_index(ids, Dtype(p.ids_dtype), i),
+                  row = id - p.row_start;
+    const int64_t position = p.start + i % p.len;
+    const bool known = id >= 0 && id < p.vocab, here = known && row >= 0 && row < p.rows;
     if (!known && threadIdx.x == 0) report(fault, id);
-    if (!s.first && !here) return;
-    y += i * s.cols;
-    const T* add = tokens + row * s.cols;  // only read when here
+    if (!p.first && !here) return;
+    y += i * p.cols;
+    const T* add = tokens + row * p.cols;  // only read when here
     const T* base =
-        s.first ? (positions && position < s.context ? positions + position * s.cols : nullptr) : y;
-    each_pack<T>(0, s.cols, s.packed, [&](int64_t j, auto width) {
+        p.first ? (positions && position < p.context ? positions + position * p.cols : nullptr) : y;
+    each_pack<T>(0, p.cols, packed, [&](int64_t j, auto width) {
         Acc<T> v[width] = {}, w[width] = {};
         if (base) load_pack<width>(base + j, v);
         if (here) load_pack<width>(add + j, w);
@@ -54,19 +43,19 @@ void embedding(const KernelCall& call) {
         const T *tokens = call.input<T>(1), *positions = call.input<T>(2);
         const bool packed = rows_packed<T>(p.cols, y, tokens, positions);
         launch(
-            call, rows_shape<T>(p.batch * p.len, p.cols, packed), embedding_kernel<T>,
-            make(p, packed), y, tokens, positions, call.input<void>(3),
+            call, rows_shape<T>(p.batch * p.len, p.cols, packed), embedding_kernel<T>, p, packed, y,
+            tokens, positions, call.input<void>(3),
             expect(call, "token id %%lld is outside the vocabulary of %lld", (long long)p.vocab));
     });
 }
 
 // Writes the positions in [begin, begin + threads) with the given id to `found`, in order; returns
 // their number. Every thread of the block must call it.
-__device__ inline int matches(const Embedding& s, const void* ids, int64_t id, int64_t begin,
-                              int64_t* found) {
+__device__ inline int matches(const nn_embedding_params& p, const void* ids, int64_t id,
+                              int64_t begin, int64_t* found) {
     __shared__ int counts[threads / 32];
     const int64_t at = begin + threadIdx.x;
-    const bool mine = at < s.tokens && load_index(ids, s.ids_dtype, at) == id;
+    const bool mine = at < p.batch * p.len && load_index(ids, Dtype(p.ids_dtype), at) == id;
     const unsigned votes = __ballot_sync(all_lanes, mine), lane = threadIdx.x % 32;
     __syncthreads();  // the results of the last call have been read
     if (lane == 0) counts[threadIdx.x / 32] = __popc(votes);
@@ -86,27 +75,29 @@ __device__ inline int matches(const Embedding& s, const void* ids, int64_t id, i
 // few compared with the gradients (to be measured with more than 32,768 tokens in a tile).
 template <class T>
 __global__ void __launch_bounds__(threads)
-    embedding_backward_kernel(const Embedding s, Acc<T>* dtokens, const void* ids, const T* dy) {
+    embedding_backward_kernel(const nn_embedding_params p, bool packed, Acc<T>* dtokens,
+                              const void* ids, const T* dy) {
     __shared__ int64_t positions[threads];
-    const int64_t i = blockIdx.x, id = load_index(ids, s.ids_dtype, i), row = id - s.row_start;
-    if (row < 0 || row >= s.rows) return;  // all threads
+    const int64_t i = blockIdx.x, id = load_index(ids, Dtype(p.ids_dtype), i),
+                  row = id - p.row_start;
+    if (row < 0 || row >= p.rows) return;  // all threads
     bool repeats = false;
     for (int64_t j = threadIdx.x; j < i; j += threads)
-        repeats = repeats || load_index(ids, s.ids_dtype, j) == id;
+        repeats = repeats || load_index(ids, Dtype(p.ids_dtype), j) == id;
     if (block_reduce(int(repeats), Max())) return;  // all threads
-    Acc<T>* sum = dtokens + row * s.cols;
-    for (int64_t begin = i / threads * threads; begin < s.tokens; begin += threads) {
-        const int found = matches(s, ids, id, begin, positions);
+    Acc<T>* sum = dtokens + row * p.cols;
+    for (int64_t begin = i / threads * threads; begin < p.batch * p.len; begin += threads) {
+        const int found = matches(p, ids, id, begin, positions);
         if (!found) continue;
-        each_pack<T>(0, s.cols, s.packed, [&](int64_t c, auto width) {
+        each_pack<T>(0, p.cols, packed, [&](int64_t c, auto width) {
             Acc<T> total[width], d[width];
-            load_run<width>(sum + c, width, s.packed, total);
+            load_run<width>(sum + c, width, packed, total);
 #pragma unroll 4
             for (int k = 0; k < found; ++k) {
-                load_pack<width>(dy + positions[k] * s.cols + c, d);
+                load_pack<width>(dy + positions[k] * p.cols + c, d);
                 for (int e = 0; e < width; ++e) total[e] += d[e];
             }
-            store_run<width>(sum + c, width, s.packed, total);
+            store_run<width>(sum + c, width, packed, total);
         });
     }
 }
@@ -116,34 +107,32 @@ void embedding_backward(const KernelCall& call) {
     visit_float(call.dtype, [&]<class T>(T*) {
         using A = Acc<T>;
         A* dtokens = call.operand<A>(0);
-        if (p.first && !check(call,
-                              cudaMemsetAsync(dtokens, 0, size_t(p.rows * p.cols) * sizeof(A),
-                                              stream_of(call)),
-                              "zeroing the gradient"))
-            return;
+        const size_t bytes = size_t(p.rows * p.cols) * sizeof(A);
+        if (p.first && !zero(call, dtokens, bytes, "zeroing the gradient")) return;
         if (p.batch * p.len == 0) return;
         const T* dy = call.input<T>(2);
-        launch(call, {blocks_for(p.batch * p.len, 1), threads}, embedding_backward_kernel<T>,
-               make(p, rows_packed<T>(p.cols, dtokens, dy)), dtokens, call.input<void>(1), dy);
+        launch(call, {blocks_for(p.batch * p.len, 1), threads}, embedding_backward_kernel<T>, p,
+               rows_packed<T>(p.cols, dtokens, dy), dtokens, call.input<void>(1), dy);
     });
 }
 
 // A thread computes `width` neighbouring elements of the table of positions.
 template <class T, int width>
 __global__ void __launch_bounds__(threads)
-    positions_backward_kernel(const Embedding s, Acc<T>* dpositions, const T* dy) {
+    positions_backward_kernel(const nn_embedding_params p, bool packed, Acc<T>* dpositions,
+                              const T* dy) {
     const int64_t at = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
-    if (at >= s.context * s.cols) return;
-    const int64_t i = at / s.cols - s.start, c = at % s.cols;
-    const bool here = i >= 0 && i < s.len;
-    if (!s.first && !here) return;
+    if (at >= p.context * p.cols) return;
+    const int64_t i = at / p.cols - p.start, c = at % p.cols;
+    const bool here = i >= 0 && i < p.len;
+    if (!p.first && !here) return;
     Acc<T> total[width] = {}, d[width];
-    if (!s.first) load_run<width>(dpositions + at, width, s.packed, total);
-    for (int64_t row = i; here && row < s.tokens; row += s.len) {
-        load_pack<width>(dy + row * s.cols + c, d);
+    if (!p.first) load_run<width>(dpositions + at, width, packed, total);
+    for (int64_t row = i; here && row < p.batch * p.len; row += p.len) {
+        load_pack<width>(dy + row * p.cols + c, d);
         for (int e = 0; e < width; ++e) total[e] += d[e];
     }
-    store_run<width>(dpositions + at, width, s.packed, total);
+    store_run<width>(dpositions + at, width, packed, total);
 }
 
 void positions_backward(const KernelCall& call) {
@@ -154,9 +143,10 @@ void positions_backward(const KernelCall& call) {
         const T* dy = call.input<T>(1);
         const bool packed = rows_packed<T>(p.cols, dpositions, dy);
         const int width = packed ? lanes16<T> : 1;
-        launch(call, {blocks_for(p.context * p.cols, threads * width), threads},
-               packed ? positions_backward_kernel<T, lanes16<T>> : positions_backward_kernel<T, 1>,
-               make(p, packed), dpositions, dy);
+        launch_each(
+            call, p.context * p.cols, width,
+            packed ? positions_backward_kernel<T, lanes16<T>> : positions_backward_kernel<T, 1>, p,
+            packed, dpositions, dy);
     });
 }
 

@@ -6,8 +6,6 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 256;
-
 template <class T, class A> NN_HD T converted(A x) {
     if constexpr (std::is_integral_v<A> || !std::is_integral_v<T>)
         return stored<T>(x);
@@ -22,13 +20,9 @@ template <class T, class A> NN_HD T converted(A x) {
 template <class U> __global__ void fill_kernel(U* y, int64_t n, U value, bool packed) {
     constexpr int width = lanes16<U>;
     const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
-    if (packed && i + width <= n) {
-        Pack<U, width> pack;
-        for (int e = 0; e < width; ++e) pack.value[e] = value;
-        *reinterpret_cast<Pack<U, width>*>(y + i) = pack;
-        return;
-    }
-    for (int64_t e = i; e < i + width && e < n; ++e) y[e] = value;
+    U values[width];
+    for (U& each : values) each = value;
+    store_run<width>(y + i, n - i, packed, values);
 }
 
 template <class U, class T> void fill_with(const KernelCall& call, T value) {
@@ -37,8 +31,7 @@ template <class U, class T> void fill_with(const KernelCall& call, T value) {
     U bits;
     std::memcpy(&bits, &value, sizeof bits);
     U* y = call.operand<U>(0);
-    launch(call, {blocks_for(n, threads * lanes16<U>), threads}, fill_kernel<U>, y, n, bits,
-           aligned(y));
+    launch_each(call, n, lanes16<U>, fill_kernel<U>, y, n, bits, aligned(y));
 }
 
 void fill(const KernelCall& call) {
@@ -57,12 +50,7 @@ void fill(const KernelCall& call) {
 // --- arange ---
 
 __device__ inline void store_any(void* y, Dtype dtype, int64_t i, double value) {
-    if (dtype == Dtype::f64)
-        static_cast<double*>(y)[i] = value;
-    else if (dtype == Dtype::f32)
-        static_cast<float*>(y)[i] = float(value);
-    else
-        static_cast<bf16*>(y)[i] = round_to_bf16(float(value));
+    visit_stored(dtype, [&]<class T>(T*) { static_cast<T*>(y)[i] = stored<T>(value); });
 }
 __device__ inline void store_any(void* y, Dtype dtype, int64_t i, int64_t value) {
     visit_computed<int64_t>(dtype, [&]<class T>(T*) { static_cast<T*>(y)[i] = T(value); });
@@ -119,26 +107,25 @@ template <class T, class S> __global__ void cast_packs(T* y, const S* x, int64_t
     store_run<width>(y + i, n - i, true, value);
 }
 
+template <class T, class S> void run_packs(const KernelCall& call, int64_t n) {
+    launch_each(call, n, 8, cast_packs<T, S>, call.operand<T>(0), call.input<S>(1), n);
+}
+
 void cast(const KernelCall& call) {
     const auto& p = call.get<nn_cast_params>();
     const Dtype from = Dtype(p.from);
     void* y = call.operand<void>(0);
     const void* x = call.input<void>(1);
     if (p.n == 0) return;
-    if (aligned(x) && aligned(y)) {
-        const Shape shape{blocks_for(p.n, threads * 8), threads};
-        if (from == Dtype::f32 && call.dtype == Dtype::bf16)
-            return void(launch(call, shape, cast_packs<bf16, float>, static_cast<bf16*>(y),
-                               static_cast<const float*>(x), p.n));
-        if (from == Dtype::bf16 && call.dtype == Dtype::f32)
-            return void(launch(call, shape, cast_packs<float, bf16>, static_cast<float*>(y),
-                               static_cast<const bf16*>(x), p.n));
-    }
-    const Shape shape{blocks_for(p.n, threads), threads};
+    const bool packed = all_aligned(x, y);
+    if (packed && from == Dtype::f32 && call.dtype == Dtype::bf16)
+        return run_packs<bf16, float>(call, p.n);
+    if (packed && from == Dtype::bf16 && call.dtype == Dtype::f32)
+        return run_packs<float, bf16>(call, p.n);
     const auto kernel = from == Dtype::f64 ? cast_kernel<double>
                         : is_float(from)   ? cast_kernel<float>
                                            : cast_kernel<int64_t>;
-    launch(call, shape, kernel, y, call.dtype, x, from, p.n);
+    launch_each(call, p.n, 1, kernel, y, call.dtype, x, from, p.n);
 }
 
 NN_IMPLEMENT(fill, arange, cast);

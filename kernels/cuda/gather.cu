@@ -6,8 +6,6 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 256;
-
 template <class U> constexpr int width = smaller(8, lanes16<U>);  // elements per thread
 
 // packed: index and y are aligned to 16 bytes.
@@ -43,18 +41,13 @@ template <class U> void run_gather(const KernelCall& call) {
     if (n == 0) return;
     U* y = call.operand<U>(0);
     const void* index = call.input<void>(2);
-    launch(call, {blocks_for(n, threads * width<U>), threads}, gather_kernel<U>, y,
-           call.input<U>(1), index, p, aligned(y) && aligned(index),
-           expect(call, "index %%lld is outside [0,%lld)", (long long)p.n));
+    launch_each(call, n, width<U>, gather_kernel<U>, y, call.input<U>(1), index, p,
+                all_aligned(y, index),
+                expect(call, "index %%lld is outside [0,%lld)", (long long)p.n));
 }
 
 void gather(const KernelCall& call) {
-    switch (dtype_size(call.dtype)) {
-        case 1: return run_gather<uint8_t>(call);
-        case 2: return run_gather<uint16_t>(call);
-        case 4: return run_gather<uint32_t>(call);
-        default: return run_gather<uint64_t>(call);
-    }
+    visit_size(int64_t(dtype_size(call.dtype)), [&]<class U>(U*) { run_gather<U>(call); });
 }
 
 // sum[(c, r)] += dy for columns c of [first, first + columns) of outer * inner. The element is at
@@ -97,13 +90,11 @@ void scatter_rounded(const KernelCall& call, Fault* fault) {
     for (int64_t first = 0; first < all; first += width) {
         const int64_t columns = smaller(width, all - first);
         const bool good =
-            check(call,
-                  cudaMemsetAsync(sum, 0, size_t(p.n * columns) * sizeof(float), stream_of(call)),
-                  "zeroing the sums") &&
-            launch(call, {blocks_for(columns, threads), threads}, scatter_kernel<float, bf16>, sum,
-                   call.input<bf16>(1), call.input<void>(2), p, first, columns, true, fault) &&
-            launch(call, {blocks_for(columns * p.n, threads), threads}, round_columns,
-                   call.operand<bf16>(0), sum, p, first, columns);
+            zero(call, sum, size_t(p.n * columns) * sizeof(float), "zeroing the sums") &&
+            launch_each(call, columns, 1, scatter_kernel<float, bf16>, sum, call.input<bf16>(1),
+                        call.input<void>(2), p, first, columns, true, fault) &&
+            launch_each(call, columns * p.n, 1, round_columns, call.operand<bf16>(0), sum, p, first,
+                        columns);
         if (!good) return;
     }
 }
@@ -112,11 +103,9 @@ template <class T> void run_scatter(const KernelCall& call, Fault* fault) {
     const auto& p = call.get<nn_gather_params>();
     const int64_t columns = p.outer * p.inner;
     T* dx = call.operand<T>(0);
-    if (!check(call, cudaMemsetAsync(dx, 0, size_t(columns * p.n) * sizeof(T), stream_of(call)),
-               "zeroing the result"))
-        return;
-    launch(call, {blocks_for(columns, threads), threads}, scatter_kernel<T, T>, dx,
-           call.input<T>(1), call.input<void>(2), p, int64_t(0), columns, false, fault);
+    if (zero(call, dx, size_t(columns * p.n) * sizeof(T), "zeroing the result"))
+        launch_each(call, columns, 1, scatter_kernel<T, T>, dx, call.input<T>(1),
+                    call.input<void>(2), p, int64_t(0), columns, false, fault);
 }
 
 void scatter_add(const KernelCall& call) {

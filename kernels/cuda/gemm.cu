@@ -16,15 +16,11 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 256;
 constexpr int64_t max_workspace = int64_t(32) << 20;  // NVIDIA's advice for Hopper
 
 bool check_blas(const KernelCall& call, cublasStatus_t status, const char* what) {
     if (take_failure()) status = CUBLAS_STATUS_EXECUTION_FAILED;
-    if (status == CUBLAS_STATUS_SUCCESS) return true;
-    call.fail("CUDA device %d: %s failed: %s", call.gpu ? call.gpu->device : 0, what,
-              blaslt().status_string(status));
-    return false;
+    return status == CUBLAS_STATUS_SUCCESS || failed(call, what, blaslt().status_string(status));
 }
 
 // Everything the choice of an algorithm depends on. Compared as bytes, so its padding is zeros.
@@ -68,115 +64,93 @@ Dtype dtype_of_c(Dtype dtype, const nn_gemm_params& p) {
     return p.wide ? accumulator(dtype) : dtype;
 }
 
+template <class T>
+bool set(const KernelCall& call, const Matmul& matmul, cublasLtMatmulDescAttributes_t attribute,
+         const T& value) {
+    return check_blas(call, blaslt().desc_set(matmul.desc, attribute, &value, sizeof value),
+                      "cublasLtMatmulDescSetAttribute");
+}
+
 // Sets the addresses that an epilogue uses; the choice of an algorithm may depend on them too.
 bool set_pointers(const KernelCall& call, const Matmul& matmul, const void* bias, const void* aux) {
-    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const void* pointer) {
-        return !pointer ||
-               check_blas(call, blaslt().desc_set(matmul.desc, attribute, &pointer, sizeof pointer),
-                          "cublasLtMatmulDescSetAttribute");
-    };
-    return set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias) &&
-           set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+    return (!bias || set(call, matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)) &&
+           (!aux || set(call, matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux));
+}
+
+cublasLtEpilogue_t epilogue_of(const Key& key) {
+    const bool bias = key.with_bias;
+    if (key.p.epilogue == 1) return CUBLASLT_EPILOGUE_BIAS;
+    if (key.p.epilogue == 3) return bias ? CUBLASLT_EPILOGUE_DGELU_BGRAD : CUBLASLT_EPILOGUE_DGELU;
+    if (key.with_aux) return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
 }
 
 // Describes a product to cuBLASLt. A failed status fails the call.
-class Builder {
-public:
-    Builder(const KernelCall& call, const Key& key, Matmul& matmul)
-        : call_(call), key_(key), matmul_(matmul) {}
-
-    bool describe(bool fused, const void* bias, const void* aux) {
-        const nn_gemm_params& p = key_.p;
-        const Dtype dtype = Dtype(key_.dtype);
-        const cudaDataType_t scale = dtype == Dtype::f64 ? CUDA_R_64F : CUDA_R_32F;
-        const cublasComputeType_t compute = dtype == Dtype::f64 ? CUBLAS_COMPUTE_64F
-                                            : dtype == Dtype::f32 && p.tf32
-                                                ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                : CUBLAS_COMPUTE_32F;
-        return check_blas(call_, blaslt().desc_create(&matmul_.desc, compute, scale),
-                          "cublasLtMatmulDescCreate") &&
-               set(CUBLASLT_MATMUL_DESC_TRANSA, p.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N) &&
-               set(CUBLASLT_MATMUL_DESC_TRANSB, p.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N) &&
-               layout(&matmul_.a, dtype, p.trans_b ? p.k : p.n, p.trans_b ? p.n : p.k, p.ldb,
-                      p.stride_b) &&
-               layout(&matmul_.b, dtype, p.trans_a ? p.m : p.k, p.trans_a ? p.k : p.m, p.lda,
-                      p.stride_a) &&
-               layout(&matmul_.c, dtype_of_c(dtype, p), p.n, p.m, p.ldc, p.stride_c) &&
-               (!fused || (epilogue() && set_pointers(call_, matmul_, bias, aux)));
-    }
-
-    // False if there is no algorithm.
-    bool choose(cublasLtHandle_t handle, size_t workspace_bytes) {
-        cublasLtMatmulPreference_t preference;
-        if (!check_blas(call_, blaslt().preference_create(&preference),
-                        "cublasLtMatmulPreferenceCreate"))
-            return false;
-        const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
-            check_blas(call_, blaslt().preference_set(preference, attribute, &value, sizeof value),
-                       "cublasLtMatmulPreferenceSetAttribute");
+bool describe(const KernelCall& call, const Key& key, bool fused, const void* bias, const void* aux,
+              Matmul& matmul) {
+    const nn_gemm_params& p = key.p;
+    const Dtype dtype = Dtype(key.dtype);
+    const cudaDataType_t scale = dtype == Dtype::f64 ? CUDA_R_64F : CUDA_R_32F;
+    const cublasComputeType_t compute = dtype == Dtype::f64 ? CUBLAS_COMPUTE_64F
+                                        : dtype == Dtype::f32 && p.tf32
+                                            ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                            : CUBLAS_COMPUTE_32F;
+    const auto layout = [&](cublasLtMatrixLayout_t* to, Dtype type, int64_t rows, int64_t cols,
+                            int64_t ld, int64_t stride) {
+        const auto set_layout = [&](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
+            return check_blas(call, blaslt().layout_set(*to, attribute, &value, sizeof value),
+                              "cublasLtMatrixLayoutSetAttribute");
         };
-        prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(workspace_bytes));
-        // Partial sums are added in float by a separate step: deterministic.
-        prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-               uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t(key_.align_b));
-        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t(key_.align_a));
-        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, uint32_t(key_.align_c));
-        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, uint32_t(key_.align_c));
-        cublasLtMatmulHeuristicResult_t result{};
-        int count = 0;
         const cublasStatus_t status =
-            blaslt().heuristic(handle, matmul_.desc, matmul_.a, matmul_.b, matmul_.c, matmul_.c,
-                               preference, 1, &result, &count);
-        blaslt().preference_destroy(preference);
-        matmul_.algo = result.algo;
-        return status == CUBLAS_STATUS_SUCCESS && count > 0 &&
-               result.state == CUBLAS_STATUS_SUCCESS;
-    }
+            blaslt().layout_create(to, data_type(type), uint64_t(rows), uint64_t(cols), ld);
+        return check_blas(call, status, "cublasLtMatrixLayoutCreate") &&
+               (p.batch == 1 || (set_layout(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int32_t(p.batch)) &&
+                                 set_layout(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride)));
+    };
+    const bool product =
+        check_blas(call, blaslt().desc_create(&matmul.desc, compute, scale),
+                   "cublasLtMatmulDescCreate") &&
+        set(call, matmul, CUBLASLT_MATMUL_DESC_TRANSA, p.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N) &&
+        set(call, matmul, CUBLASLT_MATMUL_DESC_TRANSB, p.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N) &&
+        layout(&matmul.a, dtype, p.trans_b ? p.k : p.n, p.trans_b ? p.n : p.k, p.ldb, p.stride_b) &&
+        layout(&matmul.b, dtype, p.trans_a ? p.m : p.k, p.trans_a ? p.k : p.m, p.lda, p.stride_a) &&
+        layout(&matmul.c, dtype_of_c(dtype, p), p.n, p.m, p.ldc, p.stride_c);
+    if (!product || !fused) return product;
+    return set(call, matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key)) &&
+           (!key.with_aux ||
+            (set(call, matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc) &&
+             (p.batch == 1 ||
+              set(call, matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, p.stride_c)))) &&
+           set_pointers(call, matmul, bias, aux);
+}
 
-private:
-    template <class T> bool set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
-        return check_blas(call_, blaslt().desc_set(matmul_.desc, attribute, &value, sizeof value),
-                          "cublasLtMatmulDescSetAttribute");
-    }
-    template <class T>
-    bool set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, T value) {
-        return check_blas(call_, blaslt().layout_set(layout, attribute, &value, sizeof value),
-                          "cublasLtMatrixLayoutSetAttribute");
-    }
-    bool layout(cublasLtMatrixLayout_t* to, Dtype dtype, int64_t rows, int64_t cols, int64_t ld,
-                int64_t stride) {
-        const cublasStatus_t status =
-            blaslt().layout_create(to, data_type(dtype), uint64_t(rows), uint64_t(cols), ld);
-        return check_blas(call_, status, "cublasLtMatrixLayoutCreate") &&
-               (key_.p.batch == 1 ||
-                (set(*to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, int32_t(key_.p.batch)) &&
-                 set(*to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride)));
-    }
-    cublasLtEpilogue_t kind() const {
-        switch (key_.p.epilogue) {
-            case 1: return CUBLASLT_EPILOGUE_BIAS;
-            case 2:
-                if (key_.with_aux)
-                    return key_.with_bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
-                                          : CUBLASLT_EPILOGUE_GELU_AUX;
-                return key_.with_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
-            default:
-                return key_.with_bias ? CUBLASLT_EPILOGUE_DGELU_BGRAD : CUBLASLT_EPILOGUE_DGELU;
-        }
-    }
-    bool epilogue() {
-        const nn_gemm_params& p = key_.p;
-        if (!set(CUBLASLT_MATMUL_DESC_EPILOGUE, kind())) return false;
-        return !key_.with_aux ||
-               (set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc) &&
-                (p.batch == 1 || set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, p.stride_c)));
-    }
-
-    const KernelCall& call_;
-    const Key& key_;
-    Matmul& matmul_;
-};
+// Chooses the algorithm; false if there is none.
+bool choose(const KernelCall& call, const Key& key, size_t workspace_bytes, Matmul& matmul) {
+    cublasLtMatmulPreference_t preference;
+    if (!check_blas(call, blaslt().preference_create(&preference),
+                    "cublasLtMatmulPreferenceCreate"))
+        return false;
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+        check_blas(call, blaslt().preference_set(preference, attribute, &value, sizeof value),
+                   "cublasLtMatmulPreferenceSetAttribute");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(workspace_bytes));
+    // Partial sums are added in float by a separate step: deterministic.
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t(key.align_b));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, uint32_t(key.align_a));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, uint32_t(key.align_c));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, uint32_t(key.align_c));
+    cublasLtMatmulHeuristicResult_t result{};
+    int count = 0;
+    const cublasStatus_t status =
+        blaslt().heuristic(static_cast<BlasLt*>(call.gpu->blas)->handle, matmul.desc, matmul.a,
+                           matmul.b, matmul.c, matmul.c, preference, 1, &result, &count);
+    blaslt().preference_destroy(preference);
+    matmul.algo = result.algo;
+    return status == CUBLAS_STATUS_SUCCESS && count > 0 && result.state == CUBLAS_STATUS_SUCCESS;
+}
 
 // The operands of a call; bias and aux only if the epilogue uses them. Epilogue 3 reads aux and
 // writes column sums, in C's dtype, to `bias`.
@@ -211,8 +185,8 @@ bool can_fuse(const KernelCall& call, const Operands& o) {
     const auto& p = call.get<nn_gemm_params>();
     if (p.epilogue == 0) return true;
     if (p.epilogue == 1 && !o.bias) return false;
-    return call.dtype != Dtype::f64 && aligned(o.c) && aligned(o.bias) && aligned(o.aux) &&
-           p.ldc % 8 == 0 && p.stride_c % 8 == 0 && bytes_before_sums(call) >= 0;
+    return call.dtype != Dtype::f64 && all_aligned(o.c, o.bias, o.aux) && p.ldc % 8 == 0 &&
+           p.stride_c % 8 == 0 && bytes_before_sums(call) >= 0;
 }
 
 Key key_of(const KernelCall& call, const Operands& o, bool fused) {
@@ -246,9 +220,8 @@ Matmul* find_matmul(const KernelCall& call, const Operands& o, bool fused) {
     if (known != blas.matmuls.end()) return &known->second;
     Matmul& matmul = blas.matmuls[key];
     matmul.fused = fused;
-    Builder builder(call, key, matmul);
-    matmul.found = builder.describe(fused && key.p.epilogue != 0, o.bias, o.aux) &&
-                   builder.choose(blas.handle, workspace_bytes(call, fused));
+    matmul.found = describe(call, key, fused && key.p.epilogue != 0, o.bias, o.aux, matmul) &&
+                   choose(call, key, workspace_bytes(call, fused), matmul);
     if (call.error->empty()) return &matmul;
     blas.matmuls.erase(key);  // the next call tries again
     return nullptr;
@@ -287,9 +260,7 @@ __global__ void __launch_bounds__(threads)
 void run_epilogue(const KernelCall& call, const Operands& o, double beta) {
     const auto& p = call.get<nn_gemm_params>();
     visit_float(dtype_of_c(call.dtype, p), [&]<class T>(T*) {
-        launch(call, {blocks_for(p.batch * p.m * p.n, threads), threads}, epilogue_kernel<T>,
-               static_cast<T*>(o.c), static_cast<const T*>(o.bias), static_cast<T*>(o.aux), p,
-               Acc<T>(beta));
+        launch_each(call, p.batch * p.m * p.n, 1, epilogue_kernel<T>, o.c, o.bias, o.aux, p, beta);
     });
 }
 
@@ -340,8 +311,7 @@ void gemm_dgelu(const KernelCall& call) {
     if (done == Done::product)
         gelu_backward(call, {o.c, sums, o.c, o.aux, p.m, p.n, p.ldc, true});
     else if (done == Done::all && narrow_sums(call))
-        launch(call, {blocks_for(p.n, threads), threads}, widen_kernel, static_cast<float*>(sums),
-               static_cast<const bf16*>(o.bias), p.n);
+        launch_each(call, p.n, 1, widen_kernel, sums, o.bias, p.n);
 }
 
 NN_IMPLEMENT(gemm, gemm_dgelu);

@@ -79,6 +79,11 @@ inline uint32_t pack2(float low, float high) {
 
 #endif
 
+// This lane's two rows in a block of 64: g and g + 8 of its warp's 16.
+__device__ inline int my_row(int half) {
+    return int(threadIdx.x / 32) * 16 + int(threadIdx.x % 32) / 4 + half * 8;
+}
+
 // Rows of `dim` (64 or 128) elements in shared memory. Chunks of 16 bytes are permuted within a
 // row, depending on its index, so that the eight rows of a load are in different banks.
 template <int dim> struct SharedRows {

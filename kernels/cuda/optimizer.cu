@@ -6,21 +6,7 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 256;
 constexpr int width = 8;  // elements per thread: 16 bytes of bf16, 32 of f32
-
-// x[e] = element i + e where this is below n. packed: the data is aligned to 16 bytes.
-template <class A>
-__device__ void load(const void* from, Dtype dtype, int64_t i, int64_t n, bool packed, A* x) {
-    visit_computed<A>(dtype, [&]<class T>(T*) {
-        load_run<width>(static_cast<const T*>(from) + i, n - i, packed, x);
-    });
-}
-template <class A>
-__device__ void store(void* to, Dtype dtype, int64_t i, int64_t n, bool packed, const A* x) {
-    visit_computed<A>(
-        dtype, [&]<class T>(T*) { store_run<width>(static_cast<T*>(to) + i, n - i, packed, x); });
-}
 
 // The factor for gradients, as in torch.nn.utils.clip_grad_norm_; NaN stays NaN.
 __device__ inline double clip_factor(double clip, const double* norm) {
@@ -34,11 +20,10 @@ __device__ inline bool skips(bool skip_nonfinite, const double* norm) {
 // --- AdamW (Loshchilov and Hutter, arXiv:1711.05101) ---
 
 template <class A> struct AdamW {
+    nn_adamw_params p;
     A beta1, rest1, beta2, rest2, decay, step_size, correction2, eps;
-    double clip;
-    int64_t n;
-    bool skip_nonfinite, packed;
-    Dtype param_dtype, grad_dtype;
+    bool packed;
+    Dtype param_dtype;
 };
 
 // The update applies to master, the f32 copy, if there is one, and param is set from it.
@@ -48,30 +33,20 @@ __global__ void __launch_bounds__(threads)
     adamw_kernel(const AdamW<A> s, const Runs runs, void* param, A* m, A* v, const void* grad,
                  const double* norm, float* master) {
     const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
-    if (i >= s.n || skips(s.skip_nonfinite, norm)) return;
-    constexpr Dtype state = std::is_same_v<A, double> ? Dtype::f64 : Dtype::f32;
-    const A scale = A(clip_factor(s.clip, norm));
+    if (i >= s.p.n || skips(s.p.skip_nonfinite, norm)) return;
+    const int64_t left = s.p.n - i;
+    const A scale = A(clip_factor(s.p.clip, norm));
     A w[width], g[width], mean[width], square[width];
     void* value = master ? static_cast<void*>(master) : param;
     const Dtype value_dtype = master ? Dtype::f32 : s.param_dtype;
-    load<A>(value, value_dtype, i, s.n, s.packed, w);
-    if constexpr (std::is_same_v<A, float>) {
-        if (s.grad_dtype == Dtype::f64) {
-            double exact[width];
-            load<double>(grad, Dtype::f64, i, s.n, s.packed, exact);
-            for (int e = 0; e < width; ++e) g[e] = A(exact[e]);
-        } else {
-            load<A>(grad, s.grad_dtype, i, s.n, s.packed, g);
-        }
-    } else if (s.grad_dtype == Dtype::f64) {
-        load<A>(grad, Dtype::f64, i, s.n, s.packed, g);
-    } else {
-        float rounded[width];
-        load<float>(grad, s.grad_dtype, i, s.n, s.packed, rounded);
-        for (int e = 0; e < width; ++e) g[e] = A(rounded[e]);
-    }
-    load<A>(m, state, i, s.n, s.packed, mean);
-    load<A>(v, state, i, s.n, s.packed, square);
+    visit_computed<A>(value_dtype, [&]<class T>(T*) {
+        load_run<width>(static_cast<const T*>(value) + i, left, s.packed, w);
+    });
+    visit_stored(Dtype(s.p.grad_dtype), [&]<class T>(T*) {
+        load_run<width>(static_cast<const T*>(grad) + i, left, s.packed, g);
+    });
+    load_run<width>(m + i, left, s.packed, mean);
+    load_run<width>(v + i, left, s.packed, square);
 #pragma unroll
     for (int e = 0; e < width; ++e) {
         const A gradient = g[e] * scale;
@@ -84,12 +59,17 @@ __global__ void __launch_bounds__(threads)
         Draws<RandomWords> words(runs, i);
 #pragma unroll
         for (int e = 0; e < width; ++e)
-            if (i + e < s.n) w[e] = round_stochastically(w[e], words.next());
+            if (i + e < s.p.n) w[e] = round_stochastically(w[e], words.next());
     }
-    store<A>(m, state, i, s.n, s.packed, mean);
-    store<A>(v, state, i, s.n, s.packed, square);
-    store<A>(value, value_dtype, i, s.n, s.packed, w);
-    if (master) store<A>(param, s.param_dtype, i, s.n, s.packed, w);
+    store_run<width>(m + i, left, s.packed, mean);
+    store_run<width>(v + i, left, s.packed, square);
+    const auto store = [&](void* to, Dtype dtype) {
+        visit_computed<A>(dtype, [&]<class T>(T*) {
+            store_run<width>(static_cast<T*>(to) + i, left, s.packed, w);
+        });
+    };
+    store(value, value_dtype);
+    if (master) store(param, s.param_dtype);
 }
 
 template <class A> void run_adamw(const KernelCall& call) {
@@ -100,9 +80,9 @@ template <class A> void run_adamw(const KernelCall& call) {
     A *m = call.operand<A>(1), *v = call.operand<A>(2);
     const void* grad = call.input<void>(3);
     float* master = call.dtype == Dtype::bf16 ? call.operand<float>(5) : nullptr;
-    const bool packed =
-        aligned(param) && aligned(m) && aligned(v) && aligned(grad) && aligned(master);
-    const AdamW<A> step{.beta1 = A(p.beta1),
+    const bool packed = all_aligned(param, m, v, grad, master);
+    const AdamW<A> step{.p = p,
+                        .beta1 = A(p.beta1),
                         .rest1 = A(1 - p.beta1),
                         .beta2 = A(p.beta2),
                         .rest2 = A(1 - p.beta2),
@@ -110,18 +90,13 @@ template <class A> void run_adamw(const KernelCall& call) {
                         .step_size = A(p.lr / correction1),
                         .correction2 = A(std::sqrt(correction2)),
                         .eps = A(p.eps),
-                        .clip = p.clip,
-                        .n = p.n,
-                        .skip_nonfinite = p.skip_nonfinite != 0,
                         .packed = packed,
-                        .param_dtype = call.dtype,
-                        .grad_dtype = Dtype(p.grad_dtype)};
+                        .param_dtype = call.dtype};
     auto kernel = adamw_kernel<A, false>;
     if constexpr (std::is_same_v<A, float>)
         if (p.stochastic && call.dtype == Dtype::bf16 && !master) kernel = adamw_kernel<A, true>;
-    launch(call, {blocks_for(p.n, threads * width), threads}, kernel, step,
-           p.stochastic ? make_runs(p.noise) : Runs{}, param, m, v, grad, call.input<double>(4),
-           master);
+    launch_each(call, p.n, width, kernel, step, p.stochastic ? make_runs(p.noise) : Runs{}, param,
+                m, v, grad, call.input<double>(4), master);
 }
 
 void adamw(const KernelCall& call) {
@@ -133,10 +108,9 @@ void adamw(const KernelCall& call) {
 // --- SGD ---
 
 template <class A> struct Sgd {
+    nn_sgd_params p;
     A lr, mu, decay, direct, through;
-    double clip;
-    int64_t n;
-    bool first, skip_nonfinite, packed;
+    bool packed;
 };
 
 template <class T, class G>
@@ -147,13 +121,13 @@ __global__ void __launch_bounds__(threads)
     sgd_kernel(const Sgd<Acc<T>> s, T* param, Acc<T>* momentum, const G* grad, const double* norm) {
     using A = Acc<T>;
     constexpr int width = sgd_width<T, G>;
-    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width, left = s.n - i;
-    if (left <= 0 || skips(s.skip_nonfinite, norm)) return;
-    const A scale = A(clip_factor(s.clip, norm));
+    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width, left = s.p.n - i;
+    if (left <= 0 || skips(s.p.skip_nonfinite, norm)) return;
+    const A scale = A(clip_factor(s.p.clip, norm));
     A w[width], g[width], buffer[width] = {};  // at first, momentum may hold NaN
     load_run<width>(param + i, left, s.packed, w);
     load_run<width>(grad + i, left, s.packed, g);
-    if (momentum && !s.first) load_run<width>(momentum + i, left, s.packed, buffer);
+    if (momentum && !s.p.first) load_run<width>(momentum + i, left, s.packed, buffer);
 #pragma unroll
     for (int e = 0; e < width; ++e) {
         const A gradient = g[e] * scale + s.decay * w[e];
@@ -173,18 +147,15 @@ void sgd(const KernelCall& call) {
             T* param = call.operand<T>(0);
             A* momentum = call.operand<A>(1);
             const G* grad = call.input<G>(2);
-            const Sgd<A> step{A(p.lr),
+            const Sgd<A> step{p,
+                              A(p.lr),
                               A(p.momentum),
                               A(p.weight_decay),
                               p.nesterov ? A(1) : A(0),
                               p.nesterov ? A(p.momentum) : A(1),
-                              p.clip,
-                              p.n,
-                              p.first != 0,
-                              p.skip_nonfinite != 0,
-                              aligned(param) && aligned(momentum) && aligned(grad)};
-            launch(call, {blocks_for(p.n, threads * sgd_width<T, G>), threads}, sgd_kernel<T, G>,
-                   step, param, momentum, grad, call.input<double>(3));
+                              all_aligned(param, momentum, grad)};
+            launch_each(call, p.n, sgd_width<T, G>, sgd_kernel<T, G>, step, param, momentum, grad,
+                        call.input<double>(3));
         });
     });
 }
@@ -196,14 +167,11 @@ void sgd(const KernelCall& call) {
 template <class T>
 __global__ void __launch_bounds__(threads)
     sumsq_kernel(const T* x, int64_t n, bool packed, double* block_sums) {
-    constexpr Dtype dtype = std::is_same_v<T, double>  ? Dtype::f64
-                            : std::is_same_v<T, float> ? Dtype::f32
-                                                       : Dtype::bf16;
     const int64_t step = int64_t(gridDim.x) * threads * width;
     double sum = 0;
     for (int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width; i < n; i += step) {
         Acc<T> value[width];
-        load<Acc<T>>(x, dtype, i, n, packed, value);
+        load_run<width>(x + i, n - i, packed, value);
 #pragma unroll
         for (int e = 0; e < width; ++e) sum += double(value[e]) * double(value[e]);
     }

@@ -8,20 +8,10 @@
 namespace nn::NN_TARGET::pointwise {
 namespace {
 
-constexpr unsigned threads = 256;
-
 // Calls f with a null pointer to the dtype's C++ type, for bool and the dtypes computed in T.
 template <class T, class F> __device__ void visit(Dtype dtype, F f) {
-    if constexpr (std::is_same_v<T, float>) {
-        if (dtype == Dtype::f32) return f((float*)nullptr);
-        if (dtype == Dtype::bf16) return f((bf16*)nullptr);
-    } else if constexpr (std::is_same_v<T, double>) {
-        if (dtype == Dtype::f64) return f((double*)nullptr);
-    } else {
-        if (dtype == Dtype::i64) return f((int64_t*)nullptr);
-        if (dtype == Dtype::i32) return f((int32_t*)nullptr);
-    }
-    f((uint8_t*)nullptr);
+    if (dtype == Dtype::boolean) return f((uint8_t*)nullptr);
+    visit_computed<T>(dtype, f);
 }
 
 template <class T> __device__ T load(const Source& source, int64_t i) {
@@ -124,10 +114,10 @@ template <class Form, class T> void compute(const KernelCall& call, const Layout
         const bool half = call.dtype == Dtype::bf16;
         const int width = half ? lanes16<bf16> : lanes16<float>;
         if (is_packed(layout, y, width))
-            return void(launch(call, {blocks_for(layout.total, threads * width), threads},
-                               half ? packs<Form, bf16> : packs<Form, float>, layout, y));
+            return void(launch_each(call, layout.total, width,
+                                    half ? packs<Form, bf16> : packs<Form, float>, layout, y));
     }
-    launch(call, {blocks_for(layout.total, threads), threads}, strided<Form, T>, layout, y);
+    launch_each(call, layout.total, 1, strided<Form, T>, layout, y);
 }
 
 }  // namespace

@@ -5,8 +5,6 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 256;
-
 enum Kind { uniform, normal, drop };
 
 // The numbers of a Philox block: in [0, 1), or normal numbers computed in A.
@@ -58,8 +56,8 @@ template <Kind kind> void run_random(const KernelCall& call, double a, double b,
     visit_float(call.dtype, [&]<class T>(T*) {
         T* y = call.operand<T>(0);
         const T* x = kind == drop ? call.input<T>(1) : nullptr;
-        launch(call, {blocks_for(n, threads * width<T>), threads}, random_kernel<kind, T>, runs, n,
-               aligned(y) && aligned(x), y, x, Acc<T>(a), Acc<T>(b), p);
+        launch_each(call, n, width<T>, random_kernel<kind, T>, runs, n, all_aligned(y, x), y, x,
+                    Acc<T>(a), Acc<T>(b), p);
     });
 }
 

@@ -7,33 +7,29 @@ namespace nn::NN_TARGET {
 namespace {
 
 struct Runs {
-    uint64_t seed, counter;
-    int64_t ndim, length, count;  // elements of a run; runs
-    int64_t extent[8], start[8], whole[8];
-    int64_t outer;  // axes before those of a run
+    nn_random_params p;
+    int64_t length, count;  // elements of a run; runs
+    int64_t outer;          // axes before those of a run
 };
 
 Runs make_runs(const nn_random_params& p) {
-    Runs r{p.seed, p.counter, p.ndim, 1, 1, {}, {}, {}, p.ndim};
+    Runs r{p, 1, 1, p.ndim};
     for (bool whole = true; r.outer && whole; whole = p.extent[r.outer] == p.whole[r.outer])
         r.length *= p.extent[--r.outer];
-    for (int64_t d = 0; d < p.ndim; ++d) {
-        r.extent[d] = p.extent[d], r.start[d] = p.start[d], r.whole[d] = p.whole[d];
-        if (d < r.outer) r.count *= p.extent[d];
-    }
+    for (int64_t d = 0; d < r.outer; ++d) r.count *= p.extent[d];
     return r;
 }
 
 // Index in the whole tensor of the first element of a run.
 __device__ inline uint64_t first_element(const Runs& r, int64_t run) {
     uint64_t element = 0, stride = 1;
-    for (int64_t d = r.ndim - 1; d >= 0; --d) {
-        element += uint64_t(r.start[d]) * stride;
+    for (int64_t d = r.p.ndim - 1; d >= 0; --d) {
+        element += uint64_t(r.p.start[d]) * stride;
         if (d < r.outer) {
-            element += uint64_t(run % r.extent[d]) * stride;
-            run /= r.extent[d];
+            element += uint64_t(run % r.p.extent[d]) * stride;
+            run /= r.p.extent[d];
         }
-        stride *= uint64_t(r.whole[d]);
+        stride *= uint64_t(r.p.whole[d]);
     }
     return element;
 }
@@ -79,7 +75,7 @@ public:
 
 private:
     __device__ void make(uint64_t block, Value (&value)[4]) const {
-        Make()(philox(runs_.seed, runs_.counter, block), value);
+        Make()(philox(runs_.p.seed, runs_.p.counter, block), value);
     }
     const Runs& runs_;
     int64_t run_, at_;

@@ -7,8 +7,6 @@
 namespace nn::NN_TARGET {
 namespace {
 
-constexpr unsigned threads = 256;
-
 enum Kind { sum, largest, smallest, product };
 
 // A holds elements exactly (float, double or int64_t); Total is the type of sums.
@@ -22,30 +20,36 @@ template <class A> __device__ A identity(int kind) {
     else
         return kind == largest ? -A(INFINITY) : A(INFINITY);
 }
-// Integers wrap where they overflow.
-template <class A> __device__ A wrapping_sum(A a, A b) {
-    if constexpr (std::is_same_v<A, int64_t>)
-        return A(uint64_t(a) + uint64_t(b));
-    else
-        return a + b;
-}
-template <class A> __device__ A wrapping_product(A a, A b) {
-    if constexpr (std::is_same_v<A, int64_t>)
-        return A(uint64_t(a) * uint64_t(b));
-    else
-        return a * b;
-}
 struct Combine {
     int kind;
     template <class A> __device__ A operator()(A a, A b) const {
+        // Integers wrap where they overflow.
+        using U = std::conditional_t<std::is_same_v<A, int64_t>, uint64_t, A>;
         switch (kind) {
-            case sum: return wrapping_sum(a, b);
-            case product: return wrapping_product(a, b);
+            case sum: return A(U(a) + U(b));
+            case product: return A(U(a) * U(b));
             case largest: return math::maximum(a, b);
             default: return math::minimum(a, b);
         }
     }
 };
+
+// Calls f(x as const T*, width as a Width) for the columns of a thread.
+template <class A, class F>
+__device__ void visit_columns(Dtype dtype, bool packed, const void* x, F f) {
+    visit_computed<A>(dtype, [&]<class T>(T*) {
+        if (packed)
+            f(static_cast<const T*>(x), Width<smaller(8, lanes16<T>)>());
+        else
+            f(static_cast<const T*>(x), Width<1>());
+    });
+}
+
+// The width of these columns; 1 unless x can be loaded in packs.
+int64_t columns_width(const KernelCall& call, const void* x, int64_t inner) {
+    const int64_t lanes = smaller<int64_t>(8, 16 / int64_t(dtype_size(call.dtype)));
+    return aligned(x) && (inner == 1 || inner % lanes == 0) ? lanes : 1;
+}
 
 struct Reduction {
     int64_t outer, n, inner, chunk = 0, chunks = 0;  // chunk: its length
@@ -84,42 +88,30 @@ __global__ void __launch_bounds__(threads)
     visit_computed<A>(r.in, [&]<class T>(T*) {
         const int64_t start = row * r.n + begin;
         const T* from = static_cast<const T*>(x) + start;
-        each_pack<T>(start, end - begin, r.packed, [&](int64_t j, auto width) {
-            Total<A> v[width];
-            load_pack<width>(from + j, v);
-            for (int e = 0; e < width; ++e) total = combine(total, v[e]);
-        });
+        each_number<Total<A>>(from, start, end - begin, r.packed,
+                              [&](Total<A> v, int64_t) { total = combine(total, v); });
     });
     total = block_reduce(total, combine);
     if (threadIdx.x == 0) store_result<A>(r, y, chunk_results, row, total);
 }
 
 // inner > 1: a thread reduces a chunk of `width` neighbouring columns.
-template <class A, class T, int width>
-__device__ void reduce_column(const Reduction& r, void* y, const T* x, Total<A>* chunk_results) {
-    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
-    if (i >= r.outer * r.inner) return;
-    const int64_t begin = int64_t(blockIdx.y) * r.chunk, end = smaller(r.n, begin + r.chunk);
-    const T* from = x + (i / r.inner * r.n * r.inner + i % r.inner);
-    const Combine combine{r.kind};
-    Total<A> total[width], v[width];
-    for (int e = 0; e < width; ++e) total[e] = identity<Total<A>>(r.kind);
-    for (int64_t j = begin; j < end; ++j) {
-        load_pack<width>(from + j * r.inner, v);
-        for (int e = 0; e < width; ++e) total[e] = combine(total[e], v[e]);
-    }
-    for (int e = 0; e < width; ++e) store_result<A>(r, y, chunk_results, i + e, total[e]);
-}
-
 template <class A>
 __global__ void __launch_bounds__(threads)
     reduce_columns(const Reduction r, void* y, const void* x, Total<A>* chunk_results) {
-    visit_computed<A>(r.in, [&]<class T>(T*) {
-        if (r.packed)
-            reduce_column<A, T, smaller(8, lanes16<T>)>(r, y, static_cast<const T*>(x),
-                                                        chunk_results);
-        else
-            reduce_column<A, T, 1>(r, y, static_cast<const T*>(x), chunk_results);
+    visit_columns<A>(r.in, r.packed, x, [&](const auto* from, auto width) {
+        const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
+        if (i >= r.outer * r.inner) return;
+        const int64_t begin = int64_t(blockIdx.y) * r.chunk, end = smaller(r.n, begin + r.chunk);
+        from += i / r.inner * r.n * r.inner + i % r.inner;
+        const Combine combine{r.kind};
+        Total<A> total[width], v[width];
+        for (int e = 0; e < width; ++e) total[e] = identity<Total<A>>(r.kind);
+        for (int64_t j = begin; j < end; ++j) {
+            load_pack<width>(from + j * r.inner, v);
+            for (int e = 0; e < width; ++e) total[e] = combine(total[e], v[e]);
+        }
+        for (int e = 0; e < width; ++e) store_result<A>(r, y, chunk_results, i + e, total[e]);
     });
 }
 
@@ -146,10 +138,9 @@ template <class A> void run_reduce(const KernelCall& call) {
     // About a thousand blocks, enough for any GPU, of chunks that are not too short.
     const int64_t shortest = r.inner == 1 ? 4096 : 64;
     const void* x = call.input<void>(1);
-    const int64_t lanes = smaller<int64_t>(8, 16 / int64_t(dtype_size(call.dtype)));
-    r.packed = aligned(x) && (r.inner == 1 || r.inner % lanes == 0);
-    const int64_t columns = threads * (r.packed ? lanes : 1);  // per block
-    const int64_t blocks = r.inner == 1 ? results : ceil_div(results, columns);
+    const int64_t width = columns_width(call, x, r.inner);
+    r.packed = width > 1;
+    const int64_t blocks = r.inner == 1 ? results : ceil_div(results, threads * width);
     r.chunks = smaller(ceil_div(1024, blocks), ceil_div(r.chunk, shortest));
     r.chunk = ceil_div(r.chunk, r.chunks);
     r.chunks = larger<int64_t>(1, ceil_div(p.n, r.chunk));
@@ -163,9 +154,7 @@ template <class A> void run_reduce(const KernelCall& call) {
     else
         launch(call, {dim3(unsigned(blocks), chunks), threads}, reduce_columns<A>, r, y, x,
                chunk_results);
-    if (chunk_results)
-        launch(call, {blocks_for(results, threads), threads}, combine_parts<A>, r, y,
-               chunk_results);
+    if (chunk_results) launch_each(call, results, 1, combine_parts<A>, r, y, chunk_results);
 }
 
 void reduce(const KernelCall& call) {
@@ -218,11 +207,8 @@ __global__ void __launch_bounds__(threads)
     Best<A> best{A(0), -1};
     visit_computed<A>(s.dtype, [&]<class T>(T*) {
         const T* from = static_cast<const T*>(x) + row * s.n;
-        each_pack<T>(row * s.n, s.n, s.packed, [&](int64_t j, auto width) {
-            A v[width];
-            load_pack<width>(from + j, v);
-            for (int e = 0; e < width; ++e)
-                if (const Best<A> here{v[e], j + e}; ahead(s.kind, here, best)) best = here;
+        each_number<A>(from, row * s.n, s.n, s.packed, [&](A v, int64_t j) {
+            if (const Best<A> here{v, j}; ahead(s.kind, here, best)) best = here;
         });
     });
     values[threadIdx.x] = best.value, indices[threadIdx.x] = best.index;
@@ -237,39 +223,30 @@ __global__ void __launch_bounds__(threads)
     if (threadIdx.x == 0) record(s, index, value, row, best);
 }
 
-template <class A, class T, int width>
-__device__ void search_column(const Search& s, int64_t* index, void* value, const T* x) {
-    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
-    if (i >= s.outer * s.inner) return;
-    const T* from = x + (i / s.inner * s.n * s.inner + i % s.inner);
-    Best<A> best[width];
-    for (int e = 0; e < width; ++e) best[e] = {A(0), -1};
-    for (int64_t j = 0; j < s.n; ++j) {
-        A v[width];
-        load_pack<width>(from + j * s.inner, v);
-        for (int e = 0; e < width; ++e)
-            if (const Best<A> here{v[e], j}; ahead(s.kind, here, best[e])) best[e] = here;
-    }
-    for (int e = 0; e < width; ++e) record(s, index, value, i + e, best[e]);
-}
-
 template <class A>
 __global__ void __launch_bounds__(threads)
     search_columns(const Search s, int64_t* index, void* value, const void* x) {
-    visit_computed<A>(s.dtype, [&]<class T>(T*) {
-        if (s.packed)
-            search_column<A, T, smaller(8, lanes16<T>)>(s, index, value, static_cast<const T*>(x));
-        else
-            search_column<A, T, 1>(s, index, value, static_cast<const T*>(x));
+    visit_columns<A>(s.dtype, s.packed, x, [&](const auto* from, auto width) {
+        const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
+        if (i >= s.outer * s.inner) return;
+        from += i / s.inner * s.n * s.inner + i % s.inner;
+        Best<A> best[width];
+        for (int e = 0; e < width; ++e) best[e] = {A(0), -1};
+        for (int64_t j = 0; j < s.n; ++j) {
+            A v[width];
+            load_pack<width>(from + j * s.inner, v);
+            for (int e = 0; e < width; ++e)
+                if (const Best<A> here{v[e], j}; ahead(s.kind, here, best[e])) best[e] = here;
+        }
+        for (int e = 0; e < width; ++e) record(s, index, value, i + e, best[e]);
     });
 }
 
 template <class A> void run_search(const KernelCall& call) {
     const auto& p = call.get<nn_argreduce_params>();
     const void* x = call.input<void>(2);
-    const int64_t lanes = smaller<int64_t>(8, 16 / int64_t(dtype_size(call.dtype)));
-    const bool packed = aligned(x) && (p.inner == 1 || p.inner % lanes == 0);
-    const Search s{p.outer, p.n, p.inner, p.start, p.kind, p.first != 0, packed, call.dtype};
+    const int64_t width = columns_width(call, x, p.inner);
+    const Search s{p.outer, p.n, p.inner, p.start, p.kind, p.first != 0, width > 1, call.dtype};
     const int64_t results = p.outer * p.inner;
     if (results == 0) return;
     int64_t* index = call.operand<int64_t>(0);
@@ -277,8 +254,7 @@ template <class A> void run_search(const KernelCall& call) {
     if (p.inner == 1)
         launch(call, {blocks_for(results, 1), threads}, search_rows<A>, s, index, value, x);
     else
-        launch(call, {blocks_for(results, threads * (packed ? lanes : 1)), threads},
-               search_columns<A>, s, index, value, x);
+        launch_each(call, results, width, search_columns<A>, s, index, value, x);
 }
 
 void argreduce(const KernelCall& call) {

@@ -25,10 +25,20 @@ template <class T, class F> __device__ void each_pack(int64_t start, int64_t n, 
         f(k < head ? k : end + k - head, Width<1>());
 }
 
+// Calls f(element as A, its index) for this thread's elements of the row x, as each_pack does.
+template <class A, class T, class F>
+__device__ void each_number(const T* x, int64_t start, int64_t n, bool packed, F f) {
+    each_pack<T>(start, n, packed, [&](int64_t j, auto width) {
+        A v[width];
+        load_pack<width>(x + j, v);
+        for (int e = 0; e < width; ++e) f(v[e], j + e);
+    });
+}
+
 // Whether rows of n elements of T at these addresses consist of packs only, as they must if the
 // loop also reads something that is the same for every row. nullptr counts as aligned.
 template <class T, class... P> bool rows_packed(int64_t n, P... pointers) {
-    return n % lanes16<T> == 0 && (aligned(pointers) && ...);
+    return n % lanes16<T> == 0 && all_aligned(pointers...);
 }
 
 template <class T> Shape rows_shape(int64_t rows, int64_t n, bool packed) {

@@ -5,51 +5,33 @@
 namespace nn::NN_TARGET {
 namespace {
 
+// The largest element of this block's row x.
 template <class T> __device__ Acc<T> row_max(const T* x, int64_t n, bool packed) {
     Acc<T> largest = -Acc<T>(INFINITY);
-    each_pack<T>(blockIdx.x * n, n, packed, [&](int64_t j, auto width) {
-        Acc<T> v[width];
-        load_pack<width>(x + j, v);
-        for (int e = 0; e < width; ++e) largest = Max()(largest, v[e]);
-    });
+    each_number<Acc<T>>(x, blockIdx.x * n, n, packed,
+                        [&](Acc<T> v, int64_t) { largest = Max()(largest, v); });
     return block_reduce(largest, Max());
 }
 
-template <class T> __device__ Acc<T> row_exp_sum(const T* x, int64_t n, bool packed, Acc<T> shift) {
+// The sum of f(element) over this block's row x.
+template <class T, class F> __device__ Acc<T> row_sum(const T* x, int64_t n, bool packed, F f) {
     Acc<T> sum = 0;
-    each_pack<T>(blockIdx.x * n, n, packed, [&](int64_t j, auto width) {
-        Acc<T> v[width];
-        load_pack<width>(x + j, v);
-        for (int e = 0; e < width; ++e) sum += exp_negative(v[e] - shift);
-    });
+    each_number<Acc<T>>(x, blockIdx.x * n, n, packed, [&](Acc<T> v, int64_t) { sum += f(v); });
     return block_reduce(sum, Sum());
 }
 
-template <class T>
+template <class T, bool logarithm>
 __global__ void __launch_bounds__(256) softmax_kernel(T* y, const T* x, int64_t n, bool packed) {
     using A = Acc<T>;
     y += int64_t(blockIdx.x) * n, x += int64_t(blockIdx.x) * n;
     const A largest = row_max(x, n, packed);
-    const A scale = A(1) / row_exp_sum(x, n, packed, largest);
+    const A sum = row_sum(x, n, packed, [&](A v) { return exp_negative(v - largest); });
+    const A factor = logarithm ? std::log(sum) : A(1) / sum;
     each_pack<T>(blockIdx.x * n, n, packed, [&](int64_t j, auto width) {
         A v[width];
         load_pack<width>(x + j, v);
-        for (int e = 0; e < width; ++e) v[e] = exp_negative(v[e] - largest) * scale;
-        store_pack<width>(y + j, v);
-    });
-}
-
-template <class T>
-__global__ void __launch_bounds__(256)
-    log_softmax_kernel(T* y, const T* x, int64_t n, bool packed) {
-    using A = Acc<T>;
-    y += int64_t(blockIdx.x) * n, x += int64_t(blockIdx.x) * n;
-    const A largest = row_max(x, n, packed);
-    const A log_sum = std::log(row_exp_sum(x, n, packed, largest));
-    each_pack<T>(blockIdx.x * n, n, packed, [&](int64_t j, auto width) {
-        A v[width];
-        load_pack<width>(x + j, v);
-        for (int e = 0; e < width; ++e) v[e] = (v[e] - largest) - log_sum;
+        for (int e = 0; e < width; ++e)
+            v[e] = logarithm ? (v[e] - largest) - factor : exp_negative(v[e] - largest) * factor;
         store_pack<width>(y + j, v);
     });
 }
@@ -84,64 +66,48 @@ __global__ void __launch_bounds__(256) logsumexp_kernel(T* y, const T* x, int64_
     using A = Acc<T>;
     x += int64_t(blockIdx.x) * n;
     const A largest = row_max(x, n, packed);
-    A result;
-    if (largest - largest == A(0)) {
-        result = largest + std::log(row_exp_sum(x, n, packed, largest));
-    } else {  // 0, infinity or NaN
-        A sum = 0;
-        each_pack<T>(blockIdx.x * n, n, packed, [&](int64_t j, auto width) {
-            A v[width];
-            load_pack<width>(x + j, v);
-            for (int e = 0; e < width; ++e) sum += fast_exp(v[e]);
-        });
-        result = std::log(block_reduce(sum, Sum()));
-    }
+    const auto shifted = [&](A v) { return exp_negative(v - largest); };
+    const auto unshifted = [](A v) { return fast_exp(v); };
+    const A result = largest - largest == A(0)  // neither infinite nor NaN
+                         ? largest + std::log(row_sum(x, n, packed, shifted))
+                         : std::log(row_sum(x, n, packed, unshifted));
     if (threadIdx.x == 0) y[blockIdx.x] = stored<T>(result);
 }
 
-// Calls f(type, rows, cols) if there are rows.
-template <class F> void each_row(const KernelCall& call, F f) {
+// Launches a kernel for rows of tiles of T, which are all read or written in packs.
+template <class T, class K, class... X>
+void launch_rows(const KernelCall& call, K kernel, X*... tiles) {
     const auto& p = call.get<nn_rows_params>();
-    if (p.rows == 0) return;
-    visit_float(call.dtype, [&]<class T>(T* null) { f(null, p.rows, p.cols); });
+    const bool packed = all_aligned(tiles...);
+    if (p.rows > 0)
+        launch(call, rows_shape<T>(p.rows, p.cols, packed), kernel, tiles..., p.cols, packed);
 }
 
-void softmax(const KernelCall& call) {
-    each_row(call, [&]<class T>(T*, int64_t rows, int64_t n) {
-        T* y = call.operand<T>(0);
-        const T* x = call.input<T>(1);
-        const bool packed = aligned(y) && aligned(x);
-        launch(call, rows_shape<T>(rows, n, packed), softmax_kernel<T>, y, x, n, packed);
+template <bool logarithm> void forward(const KernelCall& call) {
+    visit_float(call.dtype, [&]<class T>(T*) {
+        launch_rows<T>(call, softmax_kernel<T, logarithm>, call.operand<T>(0), call.input<T>(1));
     });
 }
+void softmax(const KernelCall& call) { forward<false>(call); }
+void log_softmax(const KernelCall& call) { forward<true>(call); }
 
-void log_softmax(const KernelCall& call) {
-    each_row(call, [&]<class T>(T*, int64_t rows, int64_t n) {
-        T* y = call.operand<T>(0);
-        const T* x = call.input<T>(1);
-        const bool packed = aligned(y) && aligned(x);
-        launch(call, rows_shape<T>(rows, n, packed), log_softmax_kernel<T>, y, x, n, packed);
+template <bool logarithm> void backward(const KernelCall& call) {
+    visit_float(call.dtype, [&]<class T>(T*) {
+        launch_rows<T>(call, softmax_backward_kernel<T, logarithm>, call.operand<T>(0),
+                       call.input<T>(1), call.input<T>(2));
     });
 }
-
-template <bool logarithm> void run_backward(const KernelCall& call) {
-    each_row(call, [&]<class T>(T*, int64_t rows, int64_t n) {
-        T* dx = call.operand<T>(0);
-        const T *dy = call.input<T>(1), *y = call.input<T>(2);
-        const bool packed = aligned(dx) && aligned(dy) && aligned(y);
-        launch(call, rows_shape<T>(rows, n, packed), softmax_backward_kernel<T, logarithm>, dx, dy,
-               y, n, packed);
-    });
-}
-void softmax_backward(const KernelCall& call) { run_backward<false>(call); }
-void log_softmax_backward(const KernelCall& call) { run_backward<true>(call); }
+void softmax_backward(const KernelCall& call) { backward<false>(call); }
+void log_softmax_backward(const KernelCall& call) { backward<true>(call); }
 
 void logsumexp(const KernelCall& call) {
-    each_row(call, [&]<class T>(T*, int64_t rows, int64_t n) {
+    const auto& p = call.get<nn_rows_params>();
+    if (p.rows == 0) return;
+    visit_float(call.dtype, [&]<class T>(T*) {
         const T* x = call.input<T>(1);
         const bool packed = aligned(x);
-        launch(call, rows_shape<T>(rows, n, packed), logsumexp_kernel<T>, call.operand<T>(0), x, n,
-               packed);
+        launch(call, rows_shape<T>(p.rows, p.cols, packed), logsumexp_kernel<T>, call.operand<T>(0),
+               x, p.cols, packed);
     });
 }
 
