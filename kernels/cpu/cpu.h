@@ -2,6 +2,7 @@
 // everything in namespace nn::NN_TARGET, so that the linker never uses an inline function of one
 // target in another. Loops are vectorised by the compiler (`#pragma omp simd`), without intrinsics.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -10,10 +11,6 @@
 #include "kernels/math.h"
 #include "kernels/registry.h"
 #include "kernels/types.h"
-
-#ifndef NN_TARGET
-#define NN_TARGET baseline
-#endif
 
 namespace nn::NN_TARGET {
 
@@ -54,6 +51,20 @@ template <class F> void visit_any(Dtype dtype, F f) {
 }
 template <class F> void visit_index(Dtype dtype, F f) {
     return dtype == Dtype::i32 ? f((int32_t*)nullptr) : f((int64_t*)nullptr);
+}
+
+// Calls f(j) for all j < n, in the lanes of vectors.
+template <class F> [[gnu::always_inline]] static inline void simd_for(int64_t n, F f) {
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) f(j);
+}
+
+// The sum of f(j) over all j < n, kept in the lanes of vectors.
+template <class A, class F> [[gnu::always_inline]] static inline A simd_sum(int64_t n, F f) {
+    A sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < n; ++j) sum += f(j);
+    return sum;
 }
 
 }  // namespace nn::NN_TARGET
