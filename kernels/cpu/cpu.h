@@ -49,9 +49,17 @@ template <class F> void visit_any(Dtype dtype, F f) {
         default: return f((uint8_t*)nullptr);  // u8 and bool
     }
 }
-template <class F> void visit_index(Dtype dtype, F f) {
-    return dtype == Dtype::i32 ? f((int32_t*)nullptr) : f((int64_t*)nullptr);
-}
+
+// An operand of i32 or i64, such as token ids.
+struct Indices {
+    const void* data;
+    bool wide;
+    Indices(const KernelCall& call, int operand, int32_t dtype)
+        : data(call.input<void>(operand)), wide(Dtype(dtype) == Dtype::i64) {}
+    int64_t operator[](int64_t i) const {
+        return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
+    }
+};
 
 // Calls f(j) for all j < n, in the lanes of vectors.
 template <class F> [[gnu::always_inline]] static inline void simd_for(int64_t n, F f) {
