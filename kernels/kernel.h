@@ -101,8 +101,8 @@ struct Kernel {
     std::string params_type;  // the C struct's name in params.h
     size_t params_size;
     int tf32_offset;  // of the int32_t params.tf32, -1 without one
-    std::vector<Implementation> implementations;
-    KernelFn best[int(Device::count)];
+    std::vector<Implementation> implementations = {};
+    KernelFn best[int(Device::count)] = {};
 
     // The implementation for the best usable target of a device, or for one target, or nullptr.
     KernelFn on(Device device) const { return best[int(device)]; }

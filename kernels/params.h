@@ -94,10 +94,7 @@ typedef struct {
     int64_t rows, cols;
     int32_t first;
 } nn_gelu_bias_backward_params;
-typedef struct {
-    int64_t rows, cols;
-    int32_t first;
-} nn_column_sum_params;  // y (cols) (+)= sum over rows
+typedef nn_gelu_bias_backward_params nn_column_sum_params;  // y (cols) (+)= sum over rows
 
 // Residual sum and LayerNorm: s = x + r (without r there is no s), y = (s - mean) rstd w + b by
 // row.

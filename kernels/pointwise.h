@@ -48,31 +48,26 @@ using namespace math;
 
 // A form applies a functor to operands: `count` operands follow the output, and apply() reads those
 // whose bit is set in `needed`. If `condition`, the first is a bool, whatever the call's dtype.
-template <class Op> struct Unary {
-    static constexpr int count = 1, needed = 1;
-    static constexpr bool condition = false;
+template <int n, int mask, bool first_is_bool = false> struct Operands {
+    static constexpr int count = n, needed = mask;
+    static constexpr bool condition = first_is_bool;
+};
+template <class Op> struct Unary : Operands<1, 1> {
     template <class T> NN_HD static auto apply(T x, T, T, T) { return Op::value(x); }
 };
-template <class Op> struct Binary {
-    static constexpr int count = 2, needed = 3;
-    static constexpr bool condition = false;
+template <class Op> struct Binary : Operands<2, 3> {
     template <class T> NN_HD static auto apply(T a, T b, T, T) { return Op::value(a, b); }
 };
-template <class Op> struct Select {
-    static constexpr int count = 3, needed = 7;
-    static constexpr bool condition = true;
+template <class Op> struct Select : Operands<3, 7, true> {
     template <class T> NN_HD static auto apply(T c, T a, T b, T) {
         return Op::value(c != T(0), a, b);
     }
 };
-template <class Op, int slope_needs> struct UnaryBackward {
-    static constexpr int count = 3, needed = 1 | slope_needs << 1;
-    static constexpr bool condition = false;
+template <class Op, int slope_needs> struct UnaryBackward : Operands<3, 1 | slope_needs << 1> {
     template <class T> NN_HD static auto apply(T dy, T x, T y, T) { return dy * Op::slope(x, y); }
 };
-template <class Op, int slope_needs, bool of_b> struct BinaryBackward {
-    static constexpr int count = 4, needed = 1 | slope_needs << 1;
-    static constexpr bool condition = false;
+template <class Op, int slope_needs, bool of_b>
+struct BinaryBackward : Operands<4, 1 | slope_needs << 1> {
     template <class T> NN_HD static auto apply(T dy, T a, T b, T y) {
         return dy * (of_b ? Op::slope_b(a, b, y) : Op::slope_a(a, b, y));
     }

@@ -70,14 +70,8 @@ std::map<std::string, Kernel> link_kernels(const std::vector<Declaration>& decla
                                            const std::vector<NamedImplementation>& implemented) {
     std::map<std::string, Kernel> kernels;
     for (const Declaration& d : declared) {
-        Kernel kernel{d.name,
-                      d.bound,
-                      parse_operands(d.operands),
-                      d.params_type,
-                      d.params_size,
-                      d.tf32_offset,
-                      {},
-                      {}};
+        Kernel kernel{d.name,        d.bound,       parse_operands(d.operands),
+                      d.params_type, d.params_size, d.tf32_offset};
         if (!kernels.emplace(d.name, std::move(kernel)).second)
             throw std::logic_error("kernel " + std::string(d.name) + " is declared twice");
     }

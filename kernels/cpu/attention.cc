@@ -60,16 +60,14 @@ void new_maxima(const Forward<T>& f, const Block& at, Acc<T>* shift, Acc<T>* kee
     for (int64_t j = 0; j < at.keys; ++j) {
         A* w = f.weights + j * query_block;
         row_fill(w, at.masked(f.tile, j), none);
-#pragma omp simd
-        for (int64_t i = 0; i < at.lanes; ++i) shift[i] = w[i] > shift[i] ? w[i] : shift[i];
+        simd_for(at.lanes, [=](int64_t i) { shift[i] = w[i] > shift[i] ? w[i] : shift[i]; });
     }
-#pragma omp simd
-    for (int64_t i = 0; i < at.lanes; ++i) {
+    simd_for(at.lanes, [&](int64_t i) {
         const A m = f.m[i];
         f.m[i] = shift[i];
         shift[i] = shift[i] == none ? A(0) : shift[i];  // nothing seen yet
         keep[i] = exp_negative(m - shift[i]);
-    }
+    });
 }
 
 // Turns the scores of a block into unnormalised weights; rescales m, l and the running output.
@@ -77,21 +75,19 @@ template <class T> void online_softmax(const Forward<T>& f, const Block& at) {
     using A = Acc<T>;
     alignas(64) A shift[query_block], keep[query_block];
     new_maxima(f, at, shift, keep);
-#pragma omp simd
-    for (int64_t i = 0; i < at.lanes; ++i) f.l[i] *= keep[i];
+    simd_for(at.lanes, [&](int64_t i) { f.l[i] *= keep[i]; });
     for (int64_t j = 0; j < at.keys; ++j) {
         A* w = f.weights + j * query_block;
-#pragma omp simd
-        for (int64_t i = 0; i < at.lanes; ++i) {
+        simd_for(at.lanes, [&](int64_t i) {
             w[i] = exp_negative(w[i] - shift[i]);
             f.l[i] += w[i];
-        }
+        });
     }
     const int64_t dim = f.tile.dim;
     for (int64_t i = 0; i < at.rows; ++i) {
-        if (keep[i] == A(1)) continue;
-#pragma omp simd
-        for (int64_t d = 0; d < dim; ++d) f.out[i * dim + d] *= keep[i];
+        A* out = f.out + i * dim;
+        const A factor = keep[i];
+        if (factor != A(1)) simd_for(dim, [=](int64_t d) { out[d] *= factor; });
     }
 }
 
@@ -101,8 +97,7 @@ template <class T> void drop_weights(const Forward<T>& f, const Block& at) {
     dropout_mask(f.tile, at, keep);
     const A scale = A(1 / (1 - f.tile.p.dropout));
     for (int64_t j = 0; j < at.keys * query_block; j += query_block)
-#pragma omp simd
-        for (int64_t i = 0; i < at.rows; ++i) f.weights[j + i] *= keep[j + i] ? scale : A(0);
+        simd_for(at.rows, [&](int64_t i) { f.weights[j + i] *= keep[j + i] ? scale : A(0); });
 }
 
 template <class T> void finish_block(const Forward<T>& f, const Block& at) {
@@ -118,8 +113,7 @@ template <class T> void finish_block(const Forward<T>& f, const Block& at) {
     for (int64_t i = 0; i < at.rows; ++i) {
         A* out = f.out + i * dim;
         const A inverse = A(1) / f.l[i];
-#pragma omp simd
-        for (int64_t d = 0; d < dim; ++d) out[d] *= inverse;
+        simd_for(dim, [=](int64_t d) { out[d] *= inverse; });
     }
     store(f.out, A(1), true, f.o + f.out_offset(at), stride, at.rows, dim);
 }
@@ -143,20 +137,10 @@ template <class T> void attend(const Forward<T>& f, Block at) {
 
 void attention(const KernelCall& call) {
     static thread_local Scratch scratch;
-    const auto& p = call.get<nn_attention_params>();
     visit_float(call.dtype, [&]<class T>(T*) {
-        using A = Acc<T>;
         const Forward<T> f(call, scratch);
-        const Tile& tile = f.tile;
-        for (int64_t i = 0; i < p.batch * p.kv_heads; ++i) {
-            const int64_t b = i / p.kv_heads, kv = i % p.kv_heads;
-            const T* rows = f.qkv_k + b * p.k_len * tile.width;
-            load(rows + tile.k_column(kv), tile.width, p.k_len, tile.dim, A(1), f.keys);
-            load(rows + tile.v_column(kv), tile.width, p.k_len, tile.dim, A(1), f.values);
-            for (int64_t h = kv * tile.group; h < (kv + 1) * tile.group; ++h)
-                for (int64_t q0 = 0; q0 < p.q_len; q0 += query_block)
-                    attend(f, {b, h, q0, std::min(query_block, p.q_len - q0)});
-        }
+        for (int64_t i = 0; i < f.tile.p.batch * f.tile.p.kv_heads; ++i)
+            attend_head(f, i, [&](const Block& at) { attend(f, at); });
     });
 }
 

@@ -3,11 +3,7 @@
 // A block has one row per key: queries are the lanes of a vector, so nothing is summed across
 // lanes. Blocks are small because OpenBLAS multiplies up to 10^6 products without packing.
 #pragma once
-#include <algorithm>
-#include <cmath>
-
 #include "kernels/cpu/row.h"
-#include "kernels/philox.h"
 
 namespace nn::NN_TARGET {
 namespace {
@@ -55,8 +51,7 @@ template <class T, class A>
 void load(const T* x, int64_t stride, int64_t len, int64_t dim, A scale, A* out) {
     for (int64_t i = 0; i < len; ++i, x += stride, out += dim) {
         prefetch<0>(x, stride, i, len, dim);
-#pragma omp simd
-        for (int64_t d = 0; d < dim; ++d) out[d] = A(x[d]) * scale;
+        simd_for(dim, [=](int64_t d) { out[d] = A(x[d]) * scale; });
     }
 }
 
@@ -75,14 +70,25 @@ template <class T, class A>
 void store(const A* from, A scale, bool overwrite, T* x, int64_t stride, int64_t len, int64_t dim) {
     for (int64_t i = 0; i < len; ++i, from += dim, x += stride) {
         prefetch<1>(x, stride, i, len, dim);
-        if (overwrite) {
-#pragma omp simd
-            for (int64_t d = 0; d < dim; ++d) x[d] = T(from[d] * scale);
-        } else {
-#pragma omp simd
-            for (int64_t d = 0; d < dim; ++d) x[d] = T(A(x[d]) + from[d] * scale);
-        }
+        if (overwrite)
+            simd_for(dim, [=](int64_t d) { x[d] = T(from[d] * scale); });
+        else
+            simd_for(dim, [=](int64_t d) { x[d] = T(A(x[d]) + from[d] * scale); });
     }
+}
+
+// Loads the keys and values of kv head i of the tile, counted over all its sequences, and calls
+// f(block) for the blocks of queries that attend to them. G is a Forward or a Backward.
+template <class G, class F> void attend_head(const G& g, int64_t i, F f) {
+    const Tile& tile = g.tile;
+    const int64_t b = i / tile.p.kv_heads, kv = i % tile.p.kv_heads;
+    const auto* rows = g.qkv_k + b * tile.p.k_len * tile.width;
+    const typename G::A one = 1;
+    load(rows + tile.k_column(kv), tile.width, tile.p.k_len, tile.dim, one, g.keys);
+    load(rows + tile.v_column(kv), tile.width, tile.p.k_len, tile.dim, one, g.values);
+    for (int64_t h = kv * tile.group; h < (kv + 1) * tile.group; ++h)
+        for (int64_t q0 = 0; q0 < tile.p.q_len; q0 += query_block)
+            f(Block{b, h, q0, std::min(query_block, tile.p.q_len - q0)});
 }
 
 // keep (keys, query_block) = 1 or 0, a function of the seed and the element's position in the whole
@@ -97,12 +103,11 @@ void dropout_mask(const Tile& tile, const Block& at, uint8_t* keep) {
                                       p.q_start + at.q0 + i);
         const uint64_t first = row * uint64_t(p.total_len) + uint64_t(p.k_start + at.k0);
         const int64_t offset = int64_t(first % 4), groups = (at.keys + offset + 3) / 4;
-#pragma omp simd
-        for (int64_t g = 0; g < groups; ++g) {
+        simd_for(groups, [&](int64_t g) {
             const Philox4 random = philox(p.seed, p.counter, first / 4 + uint64_t(g));
             words[0][g] = random.word[0], words[1][g] = random.word[1];
             words[2][g] = random.word[2], words[3][g] = random.word[3];
-        }
+        });
         for (int64_t l = 0; l < 4; ++l)
             for (int64_t g = l < offset, j = 4 * g + l - offset; j < at.keys; ++g, j += 4)
                 keep[j * query_block + i] = (words[l][g] >> 8) >= threshold;

@@ -52,10 +52,8 @@ template <class T> void load_queries(const Backward<T>& g, const Block& at) {
     const A* stat = g.stats + ((at.b * g.tile.p.heads + at.h) * g.tile.p.q_len + at.q0) * 2;
     for (int64_t i = 0; i < at.rows; ++i) {
         g.lse[i] = stat[2 * i];
-        A sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t d = 0; d < dim; ++d) sum += g.dout_rows[i * dim + d] * A(o[i * stride + d]);
-        g.delta[i] = sum;
+        g.delta[i] = simd_sum<A>(
+            dim, [&](int64_t d) { return g.dout_rows[i * dim + d] * A(o[i * stride + d]); });
     }
 }
 
@@ -70,20 +68,17 @@ template <class T> void weight_gradients(const Backward<T>& g, const Block& at) 
     for (int64_t j = 0; j < at.keys; ++j) {
         A *w = g.weights + j * query_block, *ds = g.dscores + j * query_block;
         const uint8_t* kept = mask + j * query_block;
-        if (dropout) {
-#pragma omp simd
-            for (int64_t i = 0; i < at.rows; ++i) {
+        if (dropout)
+            simd_for(at.rows, [&](int64_t i) {
                 const A weight = exp_negative(w[i] - g.lse[i]), keep = kept[i] ? scale : A(0);
                 ds[i] = weight * (ds[i] * keep - g.delta[i]);
                 w[i] = weight * keep;
-            }
-        } else {
-#pragma omp simd
-            for (int64_t i = 0; i < at.lanes; ++i) {
+            });
+        else
+            simd_for(at.lanes, [&](int64_t i) {
                 w[i] = exp_negative(w[i] - g.lse[i]);
                 ds[i] = w[i] * (ds[i] - g.delta[i]);
-            }
-        }
+            });
         const int64_t masked = at.masked(g.tile, j);
         row_fill(w, masked, A(0));
         row_fill(ds, masked, A(0));
@@ -122,18 +117,13 @@ void attention_backward(const KernelCall& call) {
         const Backward<T> g(call, scratch);
         const Tile& tile = g.tile;
         for (int64_t i = 0; i < p.batch * p.kv_heads; ++i) {
-            const int64_t b = i / p.kv_heads, kv = i % p.kv_heads, row = b * p.k_len * tile.width;
-            load(g.qkv_k + row + tile.k_column(kv), tile.width, p.k_len, tile.dim, A(1), g.keys);
-            load(g.qkv_k + row + tile.v_column(kv), tile.width, p.k_len, tile.dim, A(1), g.values);
             row_fill(g.dk, p.k_len * tile.dim, A(0));
             row_fill(g.dv, p.k_len * tile.dim, A(0));
-            for (int64_t h = kv * tile.group; h < (kv + 1) * tile.group; ++h)
-                for (int64_t q0 = 0; q0 < p.q_len; q0 += query_block)
-                    attend_backward(g, {b, h, q0, std::min(query_block, p.q_len - q0)});
-            T* dk = g.dqkv_k + row + tile.k_column(kv);
-            T* dv = g.dqkv_k + row + tile.v_column(kv);
-            store(g.dk, A(1), p.first_kv, dk, tile.width, p.k_len, tile.dim);
-            store(g.dv, A(1), p.first_kv, dv, tile.width, p.k_len, tile.dim);
+            attend_head(g, i, [&](const Block& at) { attend_backward(g, at); });
+            const int64_t kv = i % p.kv_heads;
+            T* rows = g.dqkv_k + i / p.kv_heads * p.k_len * tile.width;
+            store(g.dk, A(1), p.first_kv, rows + tile.k_column(kv), tile.width, p.k_len, tile.dim);
+            store(g.dv, A(1), p.first_kv, rows + tile.v_column(kv), tile.width, p.k_len, tile.dim);
         }
     });
 }

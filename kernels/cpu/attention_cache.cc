@@ -6,23 +6,22 @@ namespace nn::NN_TARGET {
 namespace {
 
 // The position of sequence b's new tokens in the cache; -1, and the call fails, if they do not fit.
-template <class I> int64_t start_of(const KernelCall& call, const I* start, int64_t b) {
+int64_t start_of(const KernelCall& call, int64_t b) {
     const auto& p = call.get<nn_cache_params>();
-    const int64_t at = int64_t(start[b]);
+    const int64_t at = Indices(call, 2, p.start_dtype)[b];
     if (at >= 0 && at <= p.context - p.len) return at;
     call.fail("%lld tokens from position %lld on do not fit into a cache of %lld", (long long)p.len,
               (long long)at, (long long)p.context);
     return -1;
 }
 
-template <class T, class I> void write_tile(const KernelCall& call) {
+template <class T> void write_tile(const KernelCall& call) {
     const auto& p = call.get<nn_cache_params>();
     T* cache = call.operand<T>(0);
     const T* qkv = call.input<T>(1);
-    const I* start = call.input<I>(2);
     const int64_t dim = p.head_dim, width = (p.heads + 2 * p.kv_heads) * dim;
     for (int64_t b = 0; b < p.batch; ++b) {
-        const int64_t at = start_of(call, start, b);
+        const int64_t at = start_of(call, b);
         if (at < 0) continue;
         for (int64_t h = 0; h < 2 * p.kv_heads; ++h) {  // keys, then values
             T* to = cache + ((b * 2 * p.kv_heads + h) * p.context + at) * dim;
@@ -47,44 +46,36 @@ void attend(const Acc<T>* q, const T* k, const T* v, int64_t keys, int64_t dim, 
         add_rows(weights + j, v + j * dim, dim, std::min<int64_t>(4, keys - j), dim, inverse, out);
 }
 
+void cache_write(const KernelCall& call) {
+    visit_float(call.dtype, [&]<class T>(T*) { write_tile<T>(call); });
+}
+
 // Writes the new keys and values, then attends. Workers share out queries and heads; a head of a
 // long text reads 0.5 MB.
-template <class T, class I> void attend_tile(const KernelCall& call) {
+void attention_cached(const KernelCall& call) {
     const auto& p = call.get<nn_cache_params>();
-    write_tile<T, I>(call);
-    const T *cache = call.input<T>(0), *qkv = call.input<T>(1);
-    const I* start = call.input<I>(2);
-    T* const o = call.operand<T>(3);
+    cache_write(call);
+    for (int64_t b = 0; b < p.batch; ++b)
+        if (start_of(call, b) < 0) return;
+    const Indices start(call, 2, p.start_dtype);
     const int64_t dim = p.head_dim, width = (p.heads + 2 * p.kv_heads) * dim;
     const int64_t matrix = p.context * dim;
-    for (int64_t b = 0; b < p.batch; ++b)
-        if (start_of(call, start, b) < 0) return;
-    parallel_for(p.batch * p.len * p.heads, [=, &p](int64_t begin, int64_t end) {
-        static thread_local Scratch scratch;
-        Acc<T>* const q = scratch.get<Acc<T>>(p.context + 2 * dim);
-        Acc<T>*const out = q + dim, *const weights = out + dim;
-        for (int64_t i = begin; i < end; ++i) {
-            const int64_t h = i % p.heads, row = i / p.heads, b = row / p.len;
-            const int64_t seen = int64_t(start[b]) + row % p.len + 1;
-            const T* k = cache + (b * 2 * p.kv_heads + h / (p.heads / p.kv_heads)) * matrix;
-            row_convert(qkv + row * width + h * dim, dim, q);
-            attend(q, k, k + p.kv_heads * matrix, seen, dim, Acc<T>(p.scale), weights, out);
-            row_convert(out, dim, o + i * dim);
-        }
-    });
-}
-
-void cache_write(const KernelCall& call) {
     visit_float(call.dtype, [&]<class T>(T*) {
-        visit_index(Dtype(call.get<nn_cache_params>().start_dtype),
-                    [&]<class I>(I*) { write_tile<T, I>(call); });
-    });
-}
-
-void attention_cached(const KernelCall& call) {
-    visit_float(call.dtype, [&]<class T>(T*) {
-        visit_index(Dtype(call.get<nn_cache_params>().start_dtype),
-                    [&]<class I>(I*) { attend_tile<T, I>(call); });
+        const T *cache = call.input<T>(0), *qkv = call.input<T>(1);
+        T* const o = call.operand<T>(3);
+        parallel_for(p.batch * p.len * p.heads, [=, &p](int64_t begin, int64_t end) {
+            static thread_local Scratch scratch;
+            Acc<T>* const q = scratch.get<Acc<T>>(p.context + 2 * dim);
+            Acc<T>*const out = q + dim, *const weights = out + dim;
+            for (int64_t i = begin; i < end; ++i) {
+                const int64_t h = i % p.heads, row = i / p.heads, b = row / p.len;
+                const int64_t seen = start[b] + row % p.len + 1;
+                const T* k = cache + (b * 2 * p.kv_heads + h / (p.heads / p.kv_heads)) * matrix;
+                row_convert(qkv + row * width + h * dim, dim, q);
+                attend(q, k, k + p.kv_heads * matrix, seen, dim, Acc<T>(p.scale), weights, out);
+                row_convert(out, dim, o + i * dim);
+            }
+        });
     });
 }
 

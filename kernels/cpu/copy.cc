@@ -1,6 +1,5 @@
 // Copies between tiles of one dtype: slices, permuted axes, other tilings. Rows are copied by
 // memcpy, transposes by blocks.
-#include <algorithm>
 #include <utility>
 
 #include "kernels/copy_loop.h"
@@ -38,19 +37,9 @@ template <class T> void copy_row(T* dst, const T* src, const CopyAxis& row) {
 
 // block[a][c] = from[c * stride + a] for 8 rows c; compiles to shuffles.
 template <class T> void interleave(T* block, const T* from, int64_t stride, int64_t n) {
-    const T *r0 = from, *r1 = r0 + stride, *r2 = r1 + stride, *r3 = r2 + stride;
-    const T *r4 = r3 + stride, *r5 = r4 + stride, *r6 = r5 + stride, *r7 = r6 + stride;
-#pragma omp simd
-    for (int64_t a = 0; a < n; ++a) {
-        block[8 * a] = r0[a];
-        block[8 * a + 1] = r1[a];
-        block[8 * a + 2] = r2[a];
-        block[8 * a + 3] = r3[a];
-        block[8 * a + 4] = r4[a];
-        block[8 * a + 5] = r5[a];
-        block[8 * a + 6] = r6[a];
-        block[8 * a + 7] = r7[a];
-    }
+    simd_for(n, [=](int64_t a) {
+        for (int64_t c = 0; c < 8; ++c) block[8 * a + c] = from[c * stride + a];
+    });
 }
 
 // to[a, b] = from[b, a] for a < na, b < nb, both at most `side`: two cache lines of every row.

@@ -2,6 +2,7 @@
 // everything in namespace nn::NN_TARGET, so that the linker never uses an inline function of one
 // target in another. Loops are vectorised by the compiler (`#pragma omp simd`), without intrinsics.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -10,10 +11,6 @@
 #include "kernels/math.h"
 #include "kernels/registry.h"
 #include "kernels/types.h"
-
-#ifndef NN_TARGET
-#define NN_TARGET baseline
-#endif
 
 namespace nn::NN_TARGET {
 
@@ -52,8 +49,30 @@ template <class F> void visit_any(Dtype dtype, F f) {
         default: return f((uint8_t*)nullptr);  // u8 and bool
     }
 }
-template <class F> void visit_index(Dtype dtype, F f) {
-    return dtype == Dtype::i32 ? f((int32_t*)nullptr) : f((int64_t*)nullptr);
+
+// An operand of i32 or i64, such as token ids.
+struct Indices {
+    const void* data;
+    bool wide;
+    Indices(const KernelCall& call, int operand, int32_t dtype)
+        : data(call.input<void>(operand)), wide(Dtype(dtype) == Dtype::i64) {}
+    int64_t operator[](int64_t i) const {
+        return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
+    }
+};
+
+// Calls f(j) for all j < n, in the lanes of vectors.
+template <class F> [[gnu::always_inline]] static inline void simd_for(int64_t n, F f) {
+#pragma omp simd
+    for (int64_t j = 0; j < n; ++j) f(j);
+}
+
+// The sum of f(j) over all j < n, kept in the lanes of vectors.
+template <class A, class F> [[gnu::always_inline]] static inline A simd_sum(int64_t n, F f) {
+    A sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < n; ++j) sum += f(j);
+    return sum;
 }
 
 }  // namespace nn::NN_TARGET

@@ -6,26 +6,23 @@
 namespace nn::NN_TARGET {
 namespace {
 
-template <class F> void visit_targets(const KernelCall& call, int operand, F f) {
-    visit_index(Dtype(call.get<nn_cross_entropy_params>().targets_dtype),
-                [&]<class I>(I*) { f(call.input<I>(operand)); });
+Indices targets_of(const KernelCall& call, int operand) {
+    return {call, operand, call.get<nn_cross_entropy_params>().targets_dtype};
 }
 
 void ce_count(const KernelCall& call) {
     const auto& p = call.get<nn_cross_entropy_params>();
+    const Indices targets = targets_of(call, 1);
+    int64_t counted = 0;
+    for (int64_t i = 0; i < p.rows; ++i) {
+        if (targets[i] == p.ignore_index) continue;
+        ++counted;
+        if (targets[i] < 0 || targets[i] >= p.vocab)
+            call.fail("target %lld is outside the vocabulary of %lld", (long long)targets[i],
+                      (long long)p.vocab);
+    }
     auto* count = call.operand<double>(0);
-    if (p.first) *count = 0;
-    visit_targets(call, 1, [&](const auto* targets) {
-        int64_t counted = 0;
-        for (int64_t i = 0; i < p.rows; ++i) {
-            const int64_t target = int64_t(targets[i]);
-            counted += target != p.ignore_index;
-            if (target != p.ignore_index && (target < 0 || target >= p.vocab))
-                call.fail("target %lld is outside the vocabulary of %lld", (long long)target,
-                          (long long)p.vocab);
-        }
-        *count += double(counted);
-    });
+    *count = (p.first ? 0 : *count) + double(counted);
 }
 
 // Adds columns of a row to stat: the running maximum and the sum of e^(logit - maximum). NaN makes
@@ -42,36 +39,32 @@ template <class T> void combine(Acc<T>* stat, const T* logits, int64_t n) {
 
 void ce_stats(const KernelCall& call) {
     const auto& p = call.get<nn_cross_entropy_params>();
+    const Indices targets = targets_of(call, 2);
     visit_float(call.dtype, [&]<class T>(T*) {
-        visit_targets(call, 2, [&](const auto* targets) {
-            const T* logits = call.input<T>(1);
-            Acc<T>* stat = call.operand<Acc<T>>(0);
-            for (int64_t i = 0; i < p.rows; ++i, logits += p.cols, stat += 3) {
-                if (p.first)
-                    stat[0] = -std::numeric_limits<Acc<T>>::infinity(), stat[1] = stat[2] = 0;
-                // By blocks, so that the next one is loaded meanwhile.
-                for (int64_t j = 0; j < p.cols; j += 1024)
-                    combine(stat, logits + j, p.cols - j < 1024 ? p.cols - j : 1024);
-                const int64_t column = int64_t(targets[i]) - p.col_start;
-                if (column >= 0 && column < p.cols) stat[2] = Acc<T>(logits[column]);
-            }
-        });
+        const T* logits = call.input<T>(1);
+        Acc<T>* stat = call.operand<Acc<T>>(0);
+        for (int64_t i = 0; i < p.rows; ++i, logits += p.cols, stat += 3) {
+            if (p.first) stat[0] = -std::numeric_limits<Acc<T>>::infinity(), stat[1] = stat[2] = 0;
+            // By blocks, so that the next one is loaded meanwhile.
+            for (int64_t j = 0; j < p.cols; j += 1024)
+                combine(stat, logits + j, std::min<int64_t>(p.cols - j, 1024));
+            const int64_t column = targets[i] - p.col_start;
+            if (column >= 0 && column < p.cols) stat[2] = Acc<T>(logits[column]);
+        }
     });
 }
 
 void ce_loss(const KernelCall& call) {
     const auto& p = call.get<nn_cross_entropy_params>();
-    auto* loss = call.operand<double>(0);
-    if (p.first) *loss = 0;
+    const Indices targets = targets_of(call, 2);
     visit_float(call.dtype, [&]<class T>(T*) {
-        visit_targets(call, 2, [&](const auto* targets) {
-            const Acc<T>* stat = call.input<Acc<T>>(1);
-            double sum = 0;
-            for (int64_t i = 0; i < p.rows; ++i, stat += 3)
-                if (int64_t(targets[i]) != p.ignore_index)
-                    sum += double(stat[0]) + std::log(double(stat[1])) - double(stat[2]);
-            *loss += sum;
-        });
+        const Acc<T>* stat = call.input<Acc<T>>(1);
+        double sum = 0;
+        for (int64_t i = 0; i < p.rows; ++i, stat += 3)
+            if (targets[i] != p.ignore_index)
+                sum += double(stat[0]) + std::log(double(stat[1])) - double(stat[2]);
+        auto* loss = call.operand<double>(0);
+        *loss = (p.first ? 0 : *loss) + sum;
     });
 }
 
@@ -83,27 +76,24 @@ void grad_row(T* d, const T* logits, int64_t n, const Acc<T>* stat, int64_t colu
     const bool here = column >= 0 && column < n;
     const Acc<T> at_target =
         here ? weight * exp_negative(Acc<T>(logits[column]) - largest) - factor : Acc<T>(0);
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) d[j] = T(weight * exp_negative(Acc<T>(logits[j]) - largest));
+    simd_for(n, [=](int64_t j) { d[j] = T(weight * exp_negative(Acc<T>(logits[j]) - largest)); });
     if (here) d[column] = T(at_target);
 }
 
 void ce_grad(const KernelCall& call) {
     const auto& p = call.get<nn_cross_entropy_params>();
-    const double count = *call.input<double>(4);
+    const Indices targets = targets_of(call, 3);
     visit_float(call.dtype, [&]<class T>(T*) {
-        visit_targets(call, 3, [&](const auto* targets) {
-            T* d = call.operand<T>(0);
-            const T* logits = call.input<T>(1);
-            const Acc<T>* stat = call.input<Acc<T>>(2);
-            const Acc<T> factor = Acc<T>(p.scale / (count > 1 ? count : 1.0));
-            for (int64_t i = 0; i < p.rows; ++i, d += p.cols, logits += p.cols, stat += 3) {
-                if (int64_t(targets[i]) == p.ignore_index)
-                    row_fill(d, p.cols, T(0));
-                else
-                    grad_row(d, logits, p.cols, stat, int64_t(targets[i]) - p.col_start, factor);
-            }
-        });
+        T* d = call.operand<T>(0);
+        const T* logits = call.input<T>(1);
+        const Acc<T>* stat = call.input<Acc<T>>(2);
+        const Acc<T> factor = Acc<T>(p.scale / std::max(*call.input<double>(4), 1.0));
+        for (int64_t i = 0; i < p.rows; ++i, d += p.cols, logits += p.cols, stat += 3) {
+            if (targets[i] == p.ignore_index)
+                row_fill(d, p.cols, T(0));
+            else
+                grad_row(d, logits, p.cols, stat, targets[i] - p.col_start, factor);
+        }
     });
 }
 

@@ -15,34 +15,24 @@ template <class To, class From> To convert(From x) {
 }
 template <class To> To convert(bf16 x) { return convert<To, float>(x); }
 
-template <class T> void fill_tile(T* y, int64_t n, T value) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = value;
-}
-
 void fill(const KernelCall& call) {
     const auto& p = call.get<nn_fill_params>();
-    if (call.dtype == Dtype::boolean)
-        return fill_tile<uint8_t>(call.operand<uint8_t>(0), p.n, p.value != 0);
-    visit_any(call.dtype,
-              [&]<class T>(T*) { fill_tile(call.operand<T>(0), p.n, convert<T>(p.value)); });
+    visit_any(call.dtype, [&]<class T>(T*) {
+        T* y = call.operand<T>(0);
+        const T value = call.dtype == Dtype::boolean ? T(p.value != 0) : convert<T>(p.value);
+        simd_for(p.n, [=](int64_t i) { y[i] = value; });
+    });
 }
 
 // y[i] = start + step i, computed in int64 or double.
-template <class T> void arange_tile(T* y, const nn_arange_params& p) {
-    using Step = std::conditional_t<std::numeric_limits<T>::is_integer, int64_t, double>;
-    const Step start = Step(p.start), step = Step(p.step);
-    for (int64_t i = 0; i < p.n; ++i) y[i] = T(start + step * Step(i));
-}
-
 void arange(const KernelCall& call) {
-    visit_any(call.dtype,
-              [&]<class T>(T*) { arange_tile(call.operand<T>(0), call.get<nn_arange_params>()); });
-}
-
-template <class To, class From> void cast_tile(To* y, const From* x, int64_t n) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = convert<To>(x[i]);
+    const auto& p = call.get<nn_arange_params>();
+    visit_any(call.dtype, [&]<class T>(T*) {
+        using Step = std::conditional_t<std::numeric_limits<T>::is_integer, int64_t, double>;
+        T* y = call.operand<T>(0);
+        const Step start = Step(p.start), step = Step(p.step);
+        for (int64_t i = 0; i < p.n; ++i) y[i] = T(start + step * Step(i));
+    });
 }
 
 void cast(const KernelCall& call) {
@@ -51,11 +41,12 @@ void cast(const KernelCall& call) {
         const From* x = call.input<From>(1);
         if (call.dtype == Dtype::boolean) {
             uint8_t* y = call.operand<uint8_t>(0);
-#pragma omp simd
-            for (int64_t i = 0; i < p.n; ++i) y[i] = x[i] != From(0);
-            return;
+            return simd_for(p.n, [=](int64_t i) { y[i] = x[i] != From(0); });
         }
-        visit_any(call.dtype, [&]<class To>(To*) { cast_tile(call.operand<To>(0), x, p.n); });
+        visit_any(call.dtype, [&]<class To>(To*) {
+            To* y = call.operand<To>(0);
+            simd_for(p.n, [=](int64_t i) { y[i] = convert<To>(x[i]); });
+        });
     });
 }
 

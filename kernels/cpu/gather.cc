@@ -7,52 +7,50 @@
 namespace nn::NN_TARGET {
 namespace {
 
-template <class I> bool in_range(const KernelCall& call, I index, int64_t n) {
-    if (int64_t(index) >= 0 && int64_t(index) < n) return true;
+bool in_range(const KernelCall& call, int64_t index, int64_t n) {
+    if (index >= 0 && index < n) return true;
     call.fail("index %lld is outside [0,%lld)", (long long)index, (long long)n);
     return false;
 }
 
-template <class T, class I> void gather_tile(const KernelCall& call) {
-    const auto& p = call.get<nn_gather_params>();
-    T* y = call.operand<T>(0);
-    const T* x = call.input<T>(1);
-    const I* index = call.input<I>(2);
-    for (int64_t o = 0; o < p.outer; ++o, x += p.n * p.inner)
-        for (int64_t j = 0; j < p.m; ++j, y += p.inner, index += p.inner)
-            for (int64_t i = 0; i < p.inner; ++i)
-                y[i] = in_range(call, index[i], p.n) ? x[int64_t(index[i]) * p.inner + i] : T(0);
-}
-
 void gather(const KernelCall& call) {
+    const auto& p = call.get<nn_gather_params>();
+    const Indices index(call, 2, p.index_dtype);
     visit_any(call.dtype, [&]<class T>(T*) {
-        visit_index(Dtype(call.get<nn_gather_params>().index_dtype),
-                    [&]<class I>(I*) { gather_tile<T, I>(call); });
+        T* y = call.operand<T>(0);
+        const T* x = call.input<T>(1);
+        int64_t at = 0;
+        for (int64_t o = 0; o < p.outer; ++o, x += p.n * p.inner)
+            for (int64_t j = 0; j < p.m; ++j)
+                for (int64_t i = 0; i < p.inner; ++i, ++at)
+                    y[at] = in_range(call, index[at], p.n) ? x[index[at] * p.inner + i] : T(0);
     });
 }
 
-// sum[row, i] += dy for columns [0, cols) of one (n, inner) slice; `pitch` is sum's row length.
-template <class A, class T, class I>
-void scatter_columns(const KernelCall& call, A* sum, int64_t pitch, const T* dy, const I* index,
+// sum[row, i] += dy for columns [first, first + cols) of slice o; `pitch` is sum's row length.
+template <class A, class T>
+void scatter_columns(const KernelCall& call, A* sum, int64_t pitch, int64_t o, int64_t first,
                      int64_t cols) {
     const auto& p = call.get<nn_gather_params>();
-    for (int64_t j = 0; j < p.m; ++j, dy += p.inner, index += p.inner)
+    const Indices index(call, 2, p.index_dtype);
+    const T* dy = call.input<T>(1);
+    for (int64_t j = 0; j < p.m; ++j) {
+        const int64_t at = (o * p.m + j) * p.inner + first;
         for (int64_t i = 0; i < cols; ++i)
-            if (in_range(call, index[i], p.n)) sum[int64_t(index[i]) * pitch + i] += A(dy[i]);
+            if (in_range(call, index[at + i], p.n)) sum[index[at + i] * pitch + i] += A(dy[at + i]);
+    }
 }
 
 // bfloat16 loses small terms of a large sum, so some columns at a time are summed in float.
-template <class I>
-void scatter_rounded(const KernelCall& call, bf16* dx, const bf16* dy, const I* index) {
+void scatter_rounded(const KernelCall& call, bf16* dx, int64_t o) {
     const auto& p = call.get<nn_gather_params>();
-    const int64_t wanted = (int64_t(1) << 18) / (p.n + 1) + 1,
-                  width = wanted < p.inner ? wanted : p.inner;
+    const int64_t width = std::min((int64_t(1) << 18) / (p.n + 1) + 1, p.inner);
     float* sum = static_cast<float*>(std::malloc(size_t(p.n * width) * sizeof(float)));
     if (!sum) return call.fail("no memory for the sums of %lld rows", (long long)p.n);
     for (int64_t first = 0; first < p.inner; first += width) {
-        const int64_t cols = width < p.inner - first ? width : p.inner - first;
+        const int64_t cols = std::min(width, p.inner - first);
         std::memset(sum, 0, size_t(p.n * width) * sizeof(float));
-        scatter_columns(call, sum, width, dy + first, index + first, cols);
+        scatter_columns<float, bf16>(call, sum, width, o, first, cols);
         for (int64_t r = 0; r < p.n; ++r)
             for (int64_t i = 0; i < cols; ++i)
                 dx[r * p.inner + first + i] = bf16(sum[r * width + i]);
@@ -60,28 +58,19 @@ void scatter_rounded(const KernelCall& call, bf16* dx, const bf16* dy, const I* 
     std::free(sum);
 }
 
-template <class T, class I> void scatter_tile(const KernelCall& call) {
-    const auto& p = call.get<nn_gather_params>();
-    T* dx = call.operand<T>(0);
-    const T* dy = call.input<T>(1);
-    const I* index = call.input<I>(2);
-    if (p.n * p.inner == 0) return;
-    std::memset(static_cast<void*>(dx), 0, size_t(p.outer * p.n * p.inner) * sizeof(T));
-    for (int64_t o = 0; o < p.outer; ++o) {
-        if constexpr (std::is_same_v<T, bf16>)
-            scatter_rounded(call, dx, dy, index);
-        else
-            scatter_columns(call, dx, p.inner, dy, index, p.inner);
-        dx += p.n * p.inner;
-        dy += p.m * p.inner;
-        index += p.m * p.inner;
-    }
-}
-
 void scatter_add(const KernelCall& call) {
+    const auto& p = call.get<nn_gather_params>();
+    const int64_t slice = p.n * p.inner;
+    if (slice == 0) return;
     visit_any(call.dtype, [&]<class T>(T*) {
-        visit_index(Dtype(call.get<nn_gather_params>().index_dtype),
-                    [&]<class I>(I*) { scatter_tile<T, I>(call); });
+        T* dx = call.operand<T>(0);
+        std::memset(static_cast<void*>(dx), 0, size_t(p.outer * slice) * sizeof(T));
+        for (int64_t o = 0; o < p.outer; ++o, dx += slice) {
+            if constexpr (std::is_same_v<T, bf16>)
+                scatter_rounded(call, dx, o);
+            else
+                scatter_columns<T, T>(call, dx, p.inner, o, 0, p.inner);
+        }
     });
 }
 

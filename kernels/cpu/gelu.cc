@@ -5,52 +5,43 @@
 namespace nn::NN_TARGET {
 namespace {
 
-// dpre, dy, pre: (rows, cols); dbias: (cols) or null.
-template <class T>
-void gelu_rows(const nn_gelu_bias_backward_params& p, T* dpre, Acc<T>* dbias, const T* dy,
-               const T* pre) {
-    if (dbias && p.first) row_fill(dbias, p.cols, Acc<T>(0));
-    for (int64_t i = 0; i < p.rows; ++i, dpre += p.cols, dy += p.cols, pre += p.cols) {
-        if (dbias) {
-#pragma omp simd
-            for (int64_t j = 0; j < p.cols; ++j) {
-                const Acc<T> d = Acc<T>(dy[j]) * math::gelu_slope(Acc<T>(pre[j]));
-                dpre[j] = T(d);
-                dbias[j] += d;
-            }
-        } else {
-#pragma omp simd
-            for (int64_t j = 0; j < p.cols; ++j)
-                dpre[j] = T(Acc<T>(dy[j]) * math::gelu_slope(Acc<T>(pre[j])));
-        }
-    }
-}
-
 void gelu_bias_backward(const KernelCall& call) {
+    const auto& p = call.get<nn_gelu_bias_backward_params>();
     visit_float(call.dtype, [&]<class T>(T*) {
-        gelu_rows<T>(call.get<nn_gelu_bias_backward_params>(), call.operand<T>(0),
-                     call.operand<Acc<T>>(1), call.input<T>(2), call.input<T>(3));
+        T* dpre = call.operand<T>(0);
+        Acc<T>* const dbias = call.operand<Acc<T>>(1);
+        const T *dy = call.input<T>(2), *pre = call.input<T>(3);
+        if (dbias && p.first) row_fill(dbias, p.cols, Acc<T>(0));
+        for (int64_t i = 0; i < p.rows; ++i, dpre += p.cols, dy += p.cols, pre += p.cols) {
+            const auto slope = [=](int64_t j) {
+                return Acc<T>(dy[j]) * math::gelu_slope(Acc<T>(pre[j]));
+            };
+            if (dbias)
+                simd_for(p.cols, [=](int64_t j) {
+                    const Acc<T> d = slope(j);
+                    dpre[j] = T(d);
+                    dbias[j] += d;
+                });
+            else
+                simd_for(p.cols, [=](int64_t j) { dpre[j] = T(slope(j)); });
+        }
     });
 }
 
 // Four rows at a time, to load and store y once for them.
-template <class T> void sum_columns(const nn_column_sum_params& p, Acc<T>* y, const T* x) {
-    if (p.first) row_fill(y, p.cols, Acc<T>(0));
-    int64_t i = 0;
-    for (; i + 4 <= p.rows; i += 4, x += 4 * p.cols) {
-        const T *a = x, *b = x + p.cols, *c = x + 2 * p.cols, *d = x + 3 * p.cols;
-#pragma omp simd
-        for (int64_t j = 0; j < p.cols; ++j)
-            y[j] += (Acc<T>(a[j]) + Acc<T>(b[j])) + (Acc<T>(c[j]) + Acc<T>(d[j]));
-    }
-    for (; i < p.rows; ++i, x += p.cols)
-#pragma omp simd
-        for (int64_t j = 0; j < p.cols; ++j) y[j] += Acc<T>(x[j]);
-}
-
 void column_sum(const KernelCall& call) {
+    const auto& p = call.get<nn_column_sum_params>();
     visit_float(call.dtype, [&]<class T>(T*) {
-        sum_columns<T>(call.get<nn_column_sum_params>(), call.operand<Acc<T>>(0), call.input<T>(1));
+        using A = Acc<T>;
+        A* const y = call.operand<A>(0);
+        const T* x = call.input<T>(1);
+        if (p.first) row_fill(y, p.cols, A(0));
+        int64_t i = 0;
+        for (; i + 4 <= p.rows; i += 4, x += 4 * p.cols) {
+            const T *b = x + p.cols, *c = x + 2 * p.cols, *d = x + 3 * p.cols;
+            simd_for(p.cols, [=](int64_t j) { y[j] += (A(x[j]) + A(b[j])) + (A(c[j]) + A(d[j])); });
+        }
+        for (; i < p.rows; ++i, x += p.cols) simd_for(p.cols, [=](int64_t j) { y[j] += A(x[j]); });
     });
 }
 

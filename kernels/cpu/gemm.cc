@@ -1,7 +1,5 @@
 // Matrix products: OpenBLAS with bias and GELU epilogues, forward and backward; for bfloat16,
 // blocks converted to float; for the few rows of text generation, a loop that reads B once.
-#include <algorithm>
-
 #include "kernels/cpu/row.h"
 
 namespace nn::NN_TARGET {
@@ -32,17 +30,14 @@ void start_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, Acc<T>* 
     const C* c = g.c + i * g.p.ldc + j;
     const T* bias = g.bias ? g.bias + j : nullptr;
     const Acc<T> beta = Acc<T>(g.p.beta);
-    if (beta == 0 && !bias) {
+    if (beta == 0 && !bias)
         row_fill(out, n, Acc<T>(0));
-    } else if (beta == 0) {
+    else if (beta == 0)
         row_convert(bias, n, out);
-    } else if (!bias) {
-#pragma omp simd
-        for (int64_t l = 0; l < n; ++l) out[l] = beta * Acc<T>(c[l]);
-    } else {
-#pragma omp simd
-        for (int64_t l = 0; l < n; ++l) out[l] = beta * Acc<T>(c[l]) + Acc<T>(bias[l]);
-    }
+    else if (!bias)
+        simd_for(n, [=](int64_t l) { out[l] = beta * Acc<T>(c[l]); });
+    else
+        simd_for(n, [=](int64_t l) { out[l] = beta * Acc<T>(c[l]) + Acc<T>(bias[l]); });
 }
 
 // The product's row times GELU'(aux). Column sums are taken before the rounding to C.
@@ -50,18 +45,14 @@ template <class T, class C>
 void finish_slope_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, const Acc<T>* sum) {
     C* c = g.c + i * g.p.ldc + j;
     const T* pre = g.aux + i * g.p.ldc + j;
-    if (!g.sums) {
-#pragma omp simd
-        for (int64_t l = 0; l < n; ++l) c[l] = C(sum[l] * math::gelu_slope(Acc<T>(pre[l])));
-        return;
-    }
+    const auto slope = [=](int64_t l) { return sum[l] * math::gelu_slope(Acc<T>(pre[l])); };
+    if (!g.sums) return simd_for(n, [=](int64_t l) { c[l] = C(slope(l)); });
     Acc<T>* const sums = g.sums + j;
-#pragma omp simd
-    for (int64_t l = 0; l < n; ++l) {
-        const Acc<T> d = sum[l] * math::gelu_slope(Acc<T>(pre[l]));
+    simd_for(n, [=](int64_t l) {
+        const Acc<T> d = slope(l);
         c[l] = C(d);
         sums[l] += d;
-    }
+    });
 }
 
 // Stores the finished sums of row i, columns [j, j + n). `sum` may be that row of c or aux.
@@ -71,12 +62,10 @@ void finish_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, const A
     C* c = g.c + i * g.p.ldc + j;
     T* aux = g.p.epilogue == 2 && g.aux ? g.aux + i * g.p.ldc + j : nullptr;
     if (aux && static_cast<const void*>(aux) != sum) row_convert(sum, n, aux);
-    if (g.p.epilogue == 2) {
-#pragma omp simd
-        for (int64_t l = 0; l < n; ++l) c[l] = C(math::gelu(sum[l]));
-    } else if (static_cast<const void*>(c) != sum) {
+    if (g.p.epilogue == 2)
+        simd_for(n, [=](int64_t l) { c[l] = C(math::gelu(sum[l])); });
+    else if (static_cast<const void*>(c) != sum)
         row_convert(sum, n, c);
-    }
 }
 
 // float and double: OpenBLAS adds the product to beta c + bias instead of beta c.

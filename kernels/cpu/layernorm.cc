@@ -5,130 +5,81 @@
 namespace nn::NN_TARGET {
 namespace {
 
-// s, r and bias may be null. stats: (rows, 2), mean and 1/deviation.
-template <class T> struct Forward {
-    T *y, *s;
-    Acc<T>* stats;
-    const T *x, *r, *weight, *bias;
-};
-
-// v = x + r, rounded to T; returns its sum.
-template <class T> Acc<T> residual_row(const Forward<T>& f, int64_t at, int64_t n, Acc<T>* v) {
-    const T* x = f.x + at;
-    Acc<T> sum = 0;
-    if (!f.r) {
-#pragma omp simd reduction(+ : sum)
-        for (int64_t j = 0; j < n; ++j) {
-            v[j] = Acc<T>(x[j]);
-            sum += v[j];
-        }
-        return sum;
-    }
-    const T* r = f.r + at;
-    T* s = f.s + at;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < n; ++j) {
+// v = x + r, rounded to T and stored in s, or x if r is null; returns the sum of v.
+template <class T> Acc<T> residual_row(const T* x, const T* r, T* s, int64_t n, Acc<T>* v) {
+    if (!r) return simd_sum<Acc<T>>(n, [=](int64_t j) { return v[j] = Acc<T>(x[j]); });
+    return simd_sum<Acc<T>>(n, [=](int64_t j) {
         const T total = T(Acc<T>(x[j]) + Acc<T>(r[j]));
         s[j] = total;
-        v[j] = Acc<T>(total);
-        sum += v[j];
-    }
-    return sum;
-}
-
-// The variance is the mean of squared differences: E[x^2] - E[x]^2 would cancel.
-template <class T>
-void forward_row(const Forward<T>& f, const nn_layernorm_params& p, int64_t i, Acc<T>* v) {
-    const int64_t n = p.cols;
-    const Acc<T> mean = residual_row(f, i * n, n, v) / Acc<T>(n);
-    Acc<T> squares = 0;
-#pragma omp simd reduction(+ : squares)
-    for (int64_t j = 0; j < n; ++j) {
-        v[j] -= mean;
-        squares += v[j] * v[j];
-    }
-    const Acc<T> rstd = Acc<T>(1) / std::sqrt(squares / Acc<T>(n) + Acc<T>(p.eps));
-    f.stats[2 * i] = mean;
-    f.stats[2 * i + 1] = rstd;
-    T* y = f.y + i * n;
-    const T *weight = f.weight, *bias = f.bias;  // locals: the vectoriser distrusts members
-    if (bias) {
-#pragma omp simd
-        for (int64_t j = 0; j < n; ++j) y[j] = T(v[j] * rstd * Acc<T>(weight[j]) + Acc<T>(bias[j]));
-    } else {
-#pragma omp simd
-        for (int64_t j = 0; j < n; ++j) y[j] = T(v[j] * rstd * Acc<T>(weight[j]));
-    }
-}
-
-void layernorm(const KernelCall& call) {
-    static thread_local Scratch scratch;
-    const auto& p = call.get<nn_layernorm_params>();
-    visit_float(call.dtype, [&]<class T>(T*) {
-        const Forward<T> f{call.operand<T>(0), call.operand<T>(1), call.operand<Acc<T>>(2),
-                           call.input<T>(3),   call.input<T>(4),   call.input<T>(5),
-                           call.input<T>(6)};
-        Acc<T>* v = scratch.get<Acc<T>>(p.cols);
-        for (int64_t i = 0; i < p.rows; ++i) forward_row(f, p, i, v);
+        return v[j] = Acc<T>(total);
     });
 }
 
-// dbias and ds may be null. ds is the gradient of s from the residual path.
-template <class T> struct Backward {
-    T* dx;
-    Acc<T>*dweight, *dbias;
-    const T *dy, *s;
-    const Acc<T>* stats;
-    const T *weight, *ds;
-};
-
-// dx = rstd (g - mean(g) - h mean(g h)) + ds with h = (s - mean) rstd and g = dy w. h and g are
-// scratch rows.
-template <class T>
-void backward_row(const Backward<T>& b, int64_t n, int64_t i, Acc<T>* h, Acc<T>* g) {
-    const T *dy = b.dy + i * n, *s = b.s + i * n, *ds = b.ds ? b.ds + i * n : nullptr,
-            *weight = b.weight;
-    Acc<T>*dweight = b.dweight, *dbias = b.dbias;
-    const Acc<T> mean = b.stats[2 * i], rstd = b.stats[2 * i + 1];
-    Acc<T> sum_g = 0, sum_gh = 0;
-#pragma omp simd reduction(+ : sum_g, sum_gh)
-    for (int64_t j = 0; j < n; ++j) {
-        const Acc<T> d = Acc<T>(dy[j]);
-        h[j] = (Acc<T>(s[j]) - mean) * rstd;
-        g[j] = d * Acc<T>(weight[j]);
-        sum_g += g[j];
-        sum_gh += g[j] * h[j];
-        dweight[j] += d * h[j];
-    }
-    if (dbias) {
-#pragma omp simd
-        for (int64_t j = 0; j < n; ++j) dbias[j] += Acc<T>(dy[j]);
-    }
-    const Acc<T> mean_g = sum_g / Acc<T>(n), mean_gh = sum_gh / Acc<T>(n);
-    T* dx = b.dx + i * n;
-    if (ds) {
-#pragma omp simd
-        for (int64_t j = 0; j < n; ++j)
-            dx[j] = T(rstd * (g[j] - mean_g - h[j] * mean_gh) + Acc<T>(ds[j]));
-    } else {
-#pragma omp simd
-        for (int64_t j = 0; j < n; ++j) dx[j] = T(rstd * (g[j] - mean_g - h[j] * mean_gh));
-    }
+// s, r and bias may be null. stats: (rows, 2), mean and 1/deviation. The variance is the mean of
+// squared differences: E[x^2] - E[x]^2 would cancel.
+void layernorm(const KernelCall& call) {
+    static thread_local Scratch scratch;
+    const auto& p = call.get<nn_layernorm_params>();
+    const int64_t n = p.cols;
+    visit_float(call.dtype, [&]<class T>(T*) {
+        using A = Acc<T>;
+        const T *x = call.input<T>(3), *r = call.input<T>(4);
+        const T *weight = call.input<T>(5), *bias = call.input<T>(6);
+        A* const v = scratch.get<A>(n);
+        for (int64_t i = 0, at = 0; i < p.rows; ++i, at += n) {
+            T *y = call.operand<T>(0) + at, *s = r ? call.operand<T>(1) + at : nullptr;
+            const A mean = residual_row(x + at, r ? r + at : nullptr, s, n, v) / A(n);
+            const A squares = simd_sum<A>(n, [=](int64_t j) {
+                v[j] -= mean;
+                return v[j] * v[j];
+            });
+            const A rstd = A(1) / std::sqrt(squares / A(n) + A(p.eps));
+            call.operand<A>(2)[2 * i] = mean;
+            call.operand<A>(2)[2 * i + 1] = rstd;
+            if (bias)
+                simd_for(n, [=](int64_t j) { y[j] = T(v[j] * rstd * A(weight[j]) + A(bias[j])); });
+            else
+                simd_for(n, [=](int64_t j) { y[j] = T(v[j] * rstd * A(weight[j])); });
+        }
+    });
 }
 
+// dx = rstd (g - mean(g) - h mean(g h)) + ds with h = (s - mean) rstd and g = dy w. ds, the
+// gradient of s from the residual path, and dbias may be null.
 void layernorm_backward(const KernelCall& call) {
     static thread_local Scratch scratch;
     const auto& p = call.get<nn_layernorm_params>();
+    const int64_t n = p.cols;
     visit_float(call.dtype, [&]<class T>(T*) {
-        const Backward<T> b{call.operand<T>(0), call.operand<Acc<T>>(1), call.operand<Acc<T>>(2),
-                            call.input<T>(3),   call.input<T>(4),        call.input<Acc<T>>(5),
-                            call.input<T>(6),   call.input<T>(7)};
-        if (p.first) {
-            row_fill(b.dweight, p.cols, Acc<T>(0));
-            if (b.dbias) row_fill(b.dbias, p.cols, Acc<T>(0));
+        using A = Acc<T>;
+        A *const dweight = call.operand<A>(1), *const dbias = call.operand<A>(2);
+        const T *weight = call.input<T>(6), *residual = call.input<T>(7);
+        if (p.first) row_fill(dweight, n, A(0));
+        if (p.first && dbias) row_fill(dbias, n, A(0));
+        A *const h = scratch.get<A>(2 * n), *const g = h + n;
+        for (int64_t i = 0, at = 0; i < p.rows; ++i, at += n) {
+            T* dx = call.operand<T>(0) + at;
+            const T *dy = call.input<T>(3) + at, *s = call.input<T>(4) + at;
+            const T* ds = residual ? residual + at : nullptr;
+            const A mean = call.input<A>(5)[2 * i], rstd = call.input<A>(5)[2 * i + 1];
+            A sum_g = 0, sum_gh = 0;
+#pragma omp simd reduction(+ : sum_g, sum_gh)
+            for (int64_t j = 0; j < n; ++j) {
+                const A d = A(dy[j]);
+                h[j] = (A(s[j]) - mean) * rstd;
+                g[j] = d * A(weight[j]);
+                sum_g += g[j];
+                sum_gh += g[j] * h[j];
+                dweight[j] += d * h[j];
+            }
+            if (dbias) simd_for(n, [=](int64_t j) { dbias[j] += A(dy[j]); });
+            const A mean_g = sum_g / A(n), mean_gh = sum_gh / A(n);
+            const auto slope = [=](int64_t j) { return rstd * (g[j] - mean_g - h[j] * mean_gh); };
+            if (ds)
+                simd_for(n, [=](int64_t j) { dx[j] = T(slope(j) + A(ds[j])); });
+            else
+                simd_for(n, [=](int64_t j) { dx[j] = T(slope(j)); });
         }
-        Acc<T>* h = scratch.get<Acc<T>>(2 * p.cols);
-        for (int64_t i = 0; i < p.rows; ++i) backward_row(b, p.cols, i, h, h + p.cols);
     });
 }
 

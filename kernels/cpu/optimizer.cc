@@ -16,116 +16,81 @@ bool skips(int32_t skip_nonfinite, const double* norm) {
     return skip_nonfinite && norm && !std::isfinite(*norm);
 }
 
-// The coefficients of one AdamW step (Loshchilov and Hutter, arXiv:1711.05101).
-template <class A> struct AdamW {
-    A grad_scale, beta1, rest1, beta2, rest2, decay, step_size, correction2, eps;
-};
-template <class A> AdamW<A> adamw_step(const nn_adamw_params& p, double clip) {
-    const double correction1 = 1 - std::pow(p.beta1, p.step);
-    const double correction2 = 1 - std::pow(p.beta2, p.step);
-    return {.grad_scale = A(clip),
-            .beta1 = A(p.beta1),
-            .rest1 = A(1 - p.beta1),
-            .beta2 = A(p.beta2),
-            .rest2 = A(1 - p.beta2),
-            .decay = A(1 - p.lr * p.weight_decay),
-            .step_size = A(p.lr / correction1),
-            .correction2 = A(std::sqrt(correction2)),
-            .eps = A(p.eps)};
-}
-
-// Updates m and v; returns the parameter's new value.
-template <class A> A adamw_element(const AdamW<A>& s, A w, A g, A& m, A& v) {
-    g *= s.grad_scale;
-    const A mi = s.beta1 * m + s.rest1 * g;
-    const A vi = s.beta2 * v + s.rest2 * g * g;
-    m = mi;
-    v = vi;
-    return w * s.decay - s.step_size * mi / (std::sqrt(vi) / s.correction2 + s.eps);
-}
-
-// Updates `value`: the parameter, or its float32 master, from which `rounded` is then set.
-template <class V, class T, class A, class G>
-void adamw_loop(const AdamW<A>& s, int64_t n, V* value, T* rounded, A* m, A* v, const G* grad) {
-    constexpr bool has_master = !std::is_same_v<V, T>;
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) {
-        const A w = adamw_element(s, A(Acc<V>(value[i])), A(Acc<G>(grad[i])), m[i], v[i]);
-        value[i] = V(w);
-        if constexpr (has_master) rounded[i] = T(w);
+// One step of AdamW (Loshchilov and Hutter, arXiv:1711.05101). A float32 master of a bf16 parameter
+// is updated, then rounded. A bf16 parameter without a master may be rounded stochastically, so
+// that steps smaller than its spacing count on average.
+template <class T, class G> void adamw_tile(const KernelCall& call, const nn_adamw_params& p) {
+    using A = Acc<T>;
+    const A grad_scale = A(clip_factor(p.clip, call.input<double>(4)));
+    const A beta1 = A(p.beta1), rest1 = A(1 - p.beta1), beta2 = A(p.beta2), rest2 = A(1 - p.beta2);
+    const A decay = A(1 - p.lr * p.weight_decay), eps = A(p.eps);
+    const A step_size = A(p.lr / (1 - std::pow(p.beta1, p.step)));
+    const A correction2 = A(std::sqrt(1 - std::pow(p.beta2, p.step)));
+    T* param = call.operand<T>(0);
+    A *m = call.operand<A>(1), *v = call.operand<A>(2);
+    const G* grad = call.input<G>(3);
+    // Updates m and v; returns the new value of parameter w.
+    const auto updated = [=](A w, int64_t i) {
+        const A g = A(Acc<G>(grad[i])) * grad_scale;
+        const A mi = beta1 * m[i] + rest1 * g, vi = beta2 * v[i] + rest2 * g * g;
+        m[i] = mi;
+        v[i] = vi;
+        return w * decay - step_size * mi / (std::sqrt(vi) / correction2 + eps);
+    };
+    float* master = call.operand<float>(5);
+    if constexpr (std::is_same_v<T, bf16>) {
+        if (master)
+            return simd_for(p.n, [=](int64_t i) {
+                const float w = updated(master[i], i);
+                master[i] = w;
+                param[i] = bf16(w);
+            });
+        const auto round_run = [=](const uint32_t* words, int64_t at, int64_t n, int64_t lead) {
+            simd_for(n, [=](int64_t i) {
+                const float w = updated(float(param[at + i]), at + i);
+                param[at + i] = bf16(round_stochastically(w, words[lead + i]));
+            });
+        };
+        if (p.stochastic) return each_run(p.noise, round_run);
     }
+    simd_for(p.n, [=](int64_t i) { param[i] = T(updated(A(param[i]), i)); });
 }
 
-// A bf16 parameter without a master: rounded stochastically, so that steps smaller than its spacing
-// count on average.
-template <class G>
-void adamw_stochastic(const AdamW<float>& s, const nn_random_params& noise, bf16* param, float* m,
-                      float* v, const G* grad) {
-    each_run(noise, [&](const uint32_t* words, int64_t offset, int64_t n, int64_t lead) {
-        bf16* to = param + offset;
-        float *mean = m + offset, *square = v + offset;
-        const G* g = grad + offset;
-#pragma omp simd
-        for (int64_t i = 0; i < n; ++i) {
-            const float w = adamw_element(s, float(to[i]), float(Acc<G>(g[i])), mean[i], square[i]);
-            to[i] = bf16(round_stochastically(w, words[lead + i]));
-        }
+template <class T, class G> void sgd_tile(const KernelCall& call, const nn_sgd_params& p) {
+    using A = Acc<T>;
+    const A lr = A(p.lr), mu = A(p.momentum), decay = A(p.weight_decay);
+    const A scale = A(clip_factor(p.clip, call.input<double>(3)));
+    const A direct = p.nesterov ? A(1) : A(0), through = p.nesterov ? mu : A(1);
+    T* param = call.operand<T>(0);
+    A* momentum = call.operand<A>(1);
+    const G* grad = call.input<G>(2);
+    const auto slope = [=](A w, int64_t i) { return A(Acc<G>(grad[i])) * scale + decay * w; };
+    if (!momentum)
+        return simd_for(p.n, [=](int64_t i) {
+            const A w = A(param[i]);
+            param[i] = T(w - lr * slope(w, i));
+        });
+    if (p.first) row_fill(momentum, p.n, A(0));  // it may hold NaN
+    simd_for(p.n, [=](int64_t i) {
+        const A w = A(param[i]), g = slope(w, i), buffer = mu * momentum[i] + g;
+        momentum[i] = buffer;
+        param[i] = T(w - lr * (direct * g + through * buffer));
     });
 }
 
 void adamw(const KernelCall& call) {
     const auto& p = call.get<nn_adamw_params>();
-    const auto* norm = call.input<double>(4);
-    if (skips(p.skip_nonfinite, norm)) return;
+    if (skips(p.skip_nonfinite, call.input<double>(4))) return;
     visit_float(call.dtype, [&]<class T>(T*) {
-        visit_float(Dtype(p.grad_dtype), [&]<class G>(G*) {
-            using A = Acc<T>;
-            const AdamW<A> step = adamw_step<A>(p, clip_factor(p.clip, norm));
-            T* param = call.operand<T>(0);
-            A *m = call.operand<A>(1), *v = call.operand<A>(2);
-            const G* grad = call.input<G>(3);
-            float* master = call.operand<float>(5);
-            if constexpr (std::is_same_v<T, bf16>) {
-                if (master) return adamw_loop(step, p.n, master, param, m, v, grad);
-                if (p.stochastic) return adamw_stochastic(step, p.noise, param, m, v, grad);
-            }
-            adamw_loop(step, p.n, param, param, m, v, grad);
-        });
+        visit_float(Dtype(p.grad_dtype), [&]<class G>(G*) { adamw_tile<T, G>(call, p); });
     });
-}
-
-template <class T, class G>
-void sgd_loop(const nn_sgd_params& p, double clip, T* param, Acc<T>* momentum, const G* grad) {
-    using A = Acc<T>;
-    const A lr = A(p.lr), mu = A(p.momentum), decay = A(p.weight_decay), scale = A(clip);
-    const A direct = p.nesterov ? A(1) : A(0), through = p.nesterov ? mu : A(1);
-    if (!momentum) {
-#pragma omp simd
-        for (int64_t i = 0; i < p.n; ++i) {
-            const A w = A(param[i]), g = A(Acc<G>(grad[i])) * scale + decay * w;
-            param[i] = T(w - lr * g);
-        }
-        return;
-    }
-    if (p.first) row_fill(momentum, p.n, A(0));  // it may hold NaN
-#pragma omp simd
-    for (int64_t i = 0; i < p.n; ++i) {
-        const A w = A(param[i]), g = A(Acc<G>(grad[i])) * scale + decay * w;
-        const A buffer = mu * momentum[i] + g;
-        momentum[i] = buffer;
-        param[i] = T(w - lr * (direct * g + through * buffer));
-    }
 }
 
 void sgd(const KernelCall& call) {
     const auto& p = call.get<nn_sgd_params>();
-    const auto* norm = call.input<double>(3);
-    if (skips(p.skip_nonfinite, norm)) return;
+    if (skips(p.skip_nonfinite, call.input<double>(3))) return;
     visit_float(call.dtype, [&]<class T>(T*) {
-        visit_float(Dtype(p.grad_dtype), [&]<class G>(G*) {
-            sgd_loop(p, clip_factor(p.clip, norm), call.operand<T>(0), call.operand<Acc<T>>(1),
-                     call.input<G>(2));
-        });
+        visit_float(Dtype(p.grad_dtype), [&]<class G>(G*) { sgd_tile<T, G>(call, p); });
     });
 }
 
@@ -133,14 +98,10 @@ void sgd(const KernelCall& call) {
 template <class T> double sum_squares(const T* x, int64_t n) {
     double total = 0;
     for (int64_t start = 0; start < n; start += 4096) {
-        const int64_t end = start + 4096 < n ? start + 4096 : n;
-        double sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = start; i < end; ++i) {
-            const double value = double(Acc<T>(x[i]));
-            sum += value * value;
-        }
-        total += sum;
+        total += simd_sum<double>(std::min<int64_t>(4096, n - start), [=](int64_t i) {
+            const double value = double(Acc<T>(x[start + i]));
+            return value * value;
+        });
     }
     return total;
 }

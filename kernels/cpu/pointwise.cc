@@ -5,9 +5,7 @@
 // speed.
 #include "kernels/pointwise.h"
 
-#include <algorithm>
-
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/row.h"
 
 namespace nn::NN_TARGET::pointwise {
 namespace {
@@ -33,20 +31,13 @@ struct Position {
     }
 };
 
-template <class T> void fill(T* to, T value, int64_t n) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) to[i] = value;
-}
-
 template <class T, class S> void load_row(T* to, const S* from, int64_t stride, int64_t n) {
-    if (stride == 1) {
-#pragma omp simd
-        for (int64_t i = 0; i < n; ++i) to[i] = T(from[i]);
-    } else if (stride == 0) {
-        fill(to, T(*from), n);
-    } else {
+    if (stride == 1)
+        simd_for(n, [=](int64_t i) { to[i] = T(from[i]); });
+    else if (stride == 0)
+        row_fill(to, n, T(*from));
+    else
         for (int64_t i = 0; i < n; ++i) to[i] = T(from[i * stride]);
-    }
 }
 
 // to = elements [at, at + n) in the order of the output, possibly of several rows.
@@ -68,8 +59,7 @@ void load(T* to, const Layout& layout, const Source& source, Position at, int64_
 template <class T> void store(void* y, Dtype dtype, int64_t start, const T* from, int64_t n) {
     visit_any(dtype, [&]<class S>(S*) {
         S* to = static_cast<S*>(y) + start;
-#pragma omp simd
-        for (int64_t i = 0; i < n; ++i) to[i] = S(from[i]);
+        simd_for(n, [=](int64_t i) { to[i] = S(from[i]); });
     });
 }
 
@@ -78,8 +68,7 @@ template <class Form, class T> void loop(void* out, const T* const* operands, in
     using Result = decltype(Form::apply(T(), T(), T(), T()));
     auto* y = static_cast<std::conditional_t<std::is_same_v<Result, bool>, uint8_t, T>*>(out);
     const T *a = operands[0], *b = operands[1], *c = operands[2], *d = operands[3];
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) y[i] = Form::apply(a[i], b[i], c[i], d[i]);
+    simd_for(n, [=](int64_t i) { y[i] = Form::apply(a[i], b[i], c[i], d[i]); });
 }
 template <class T> using Loop = void (*)(void* out, const T* const* operands, int64_t n);
 
@@ -94,7 +83,7 @@ template <class T> void run(const Layout& layout, void* y, Dtype written, Loop<T
         const Source& source = layout.source[k];
         in_place[k] = source.data && source.dtype == computed<T> && source.stride[row] == 1;
         all_in_place = all_in_place && in_place[k];
-        if (!source.data) fill(buffer[k], T(source.scalar), block);
+        if (!source.data) row_fill(buffer[k], block, T(source.scalar));
     }
     const bool shared_blocks = layout.extent[row] < short_row && layout.ndim > 1;
     Position at;

@@ -7,12 +7,11 @@ namespace {
 void random_uniform(const KernelCall& call) {
     const auto& p = call.get<nn_random_params>();
     visit_float(call.dtype, [&]<class T>(T*) {
-        const Acc<T> low = Acc<T>(p.a), width = Acc<T>(p.b - p.a);
+        using A = Acc<T>;
+        const A low = A(p.a), width = A(p.b - p.a);
         each_run(p, [&](const uint32_t* words, int64_t offset, int64_t n, int64_t lead) {
             T* y = call.operand<T>(0) + offset;
-#pragma omp simd
-            for (int64_t i = 0; i < n; ++i)
-                y[i] = T(low + width * Acc<T>(unit_float(words[lead + i])));
+            simd_for(n, [=](int64_t i) { y[i] = T(low + width * A(unit_float(words[lead + i]))); });
         });
     });
 }
@@ -27,8 +26,7 @@ void random_normal(const KernelCall& call) {
             for (int64_t i = 0; i < (lead + n + 1) / 2; ++i)
                 math::box_muller(words[2 * i], words[2 * i + 1], z + 2 * i, z + 2 * i + 1);
             T* y = call.operand<T>(0) + offset;
-#pragma omp simd
-            for (int64_t i = 0; i < n; ++i) y[i] = T(mean + deviation * z[lead + i]);
+            simd_for(n, [&](int64_t i) { y[i] = T(mean + deviation * z[lead + i]); });
         });
     });
 }
@@ -41,11 +39,10 @@ void dropout(const KernelCall& call) {
         each_run(p, [&](const uint32_t* words, int64_t offset, int64_t n, int64_t lead) {
             T* y = call.operand<T>(0) + offset;
             const T* x = call.input<T>(1) + offset;
-#pragma omp simd
-            for (int64_t i = 0; i < n; ++i) {
+            simd_for(n, [=](int64_t i) {
                 const Acc<T> kept = Acc<T>(x[i]) * scale;  // unconditional, to vectorise
                 y[i] = T(unit_float(words[lead + i]) >= drop ? kept : Acc<T>(0));
-            }
+            });
         });
     });
 }

@@ -2,8 +2,6 @@
 // 4 of Philox block e / 4, so the numbers do not depend on the tiling. Many blocks are generated at
 // a time, which vectorises.
 #pragma once
-#include <algorithm>
-
 #include "kernels/cpu/cpu.h"
 
 namespace nn::NN_TARGET {

@@ -1,10 +1,7 @@
 // Sum, max, min and product over the middle axis of (outer, n, inner), and the positions of the
 // largest and smallest. Float sums add short runs in float and the runs in double, which is precise
 // for ten million elements. max, min, argmax and argmin give NaN if there is one, as in PyTorch.
-#include <algorithm>
-#include <type_traits>
-
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/row.h"
 
 namespace nn::NN_TARGET {
 namespace {
@@ -15,17 +12,13 @@ constexpr int64_t run = 64;        // terms added in the accumulator type
 
 enum Kind { sum, largest, smallest, product };
 
-template <class A> constexpr A infinity() {
-    using Limits = std::numeric_limits<A>;
-    return Limits::has_infinity ? Limits::infinity() : Limits::max();
-}
 template <Kind kind, class A> constexpr A identity() {
+    using Limits = std::numeric_limits<A>;
     switch (kind) {
         case sum: return A(0);
         case product: return A(1);
-        case largest:
-            return std::is_same_v<A, int64_t> ? std::numeric_limits<A>::lowest() : -infinity<A>();
-        default: return infinity<A>();
+        case largest: return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+        default: return Limits::has_infinity ? Limits::infinity() : Limits::max();
     }
 }
 template <Kind kind, class A> A combine(A a, A b) {
@@ -44,38 +37,26 @@ template <Kind kind, class A, class T>
 void reduce_rows(A* acc, const T* x, int64_t rows, int64_t cols, int64_t stride) {
     for (; rows >= 4; rows -= 4, x += 4 * stride) {
         const T *x1 = x + stride, *x2 = x1 + stride, *x3 = x2 + stride;
-#pragma omp simd
-        for (int64_t c = 0; c < cols; ++c) {
+        simd_for(cols, [=](int64_t c) {
             const A low = combine<kind>(A(x[c]), A(x1[c])),
                     high = combine<kind>(A(x2[c]), A(x3[c]));
             acc[c] = combine<kind>(acc[c], combine<kind>(low, high));
-        }
+        });
     }
     for (; rows; --rows, x += stride)
-#pragma omp simd
-        for (int64_t c = 0; c < cols; ++c) acc[c] = combine<kind>(acc[c], A(x[c]));
-}
-
-template <class A> void set(A* x, A value, int64_t n) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) x[i] = value;
+        simd_for(cols, [=](int64_t c) { acc[c] = combine<kind>(acc[c], A(x[c])); });
 }
 
 template <Kind kind, class A, class T> Total<A> reduce_contiguous(const T* x, int64_t n) {
     Total<A> total = identity<kind, Total<A>>();
     alignas(64) A acc[lanes];
-    for (; n >= lanes; x += run * lanes, n -= run * lanes) {
-        set(acc, identity<kind, A>(), lanes);
-        const int64_t rows = std::min(run, n / lanes);
+    for (int64_t rows; (rows = std::min(run, n / lanes)) > 0;
+         x += rows * lanes, n -= rows * lanes) {
+        row_fill(acc, lanes, identity<kind, A>());
         reduce_rows<kind>(acc, x, rows, lanes, lanes);
         for (int64_t width = lanes / 2; width; width /= 2)
             for (int64_t i = 0; i < width; ++i) acc[i] = combine<kind>(acc[i], acc[i + width]);
         total = combine<kind>(total, Total<A>(acc[0]));
-        if (rows < run) {
-            x += rows * lanes;
-            n -= rows * lanes;
-            break;
-        }
     }
     for (int64_t i = 0; i < n; ++i) total = combine<kind>(total, Total<A>(A(x[i])));
     return total;
@@ -85,12 +66,11 @@ template <Kind kind, class A, class T> Total<A> reduce_contiguous(const T* x, in
 template <Kind kind, class A, class T>
 void reduce_columns(Total<A>* total, const T* x, int64_t n, int64_t cols, int64_t stride) {
     alignas(64) A acc[max_cols];
-    set(total, identity<kind, Total<A>>(), cols);
+    row_fill(total, cols, identity<kind, Total<A>>());
     for (int64_t r = 0; r < n; r += run) {
-        set(acc, identity<kind, A>(), cols);
+        row_fill(acc, cols, identity<kind, A>());
         reduce_rows<kind>(acc, x + r * stride, std::min(run, n - r), cols, stride);
-#pragma omp simd
-        for (int64_t c = 0; c < cols; ++c) total[c] = combine<kind>(total[c], Total<A>(acc[c]));
+        simd_for(cols, [&](int64_t c) { total[c] = combine<kind>(total[c], Total<A>(acc[c])); });
     }
 }
 
@@ -153,16 +133,15 @@ void find_contiguous(A* value, int64_t* index, const T* x, int64_t n) {
 
 template <Kind kind, class A, class T>
 void find_columns(A* value, int64_t* index, const T* x, int64_t n, int64_t cols, int64_t stride) {
-    set(index, int64_t(0), cols);
+    row_fill(index, cols, int64_t(0));
     for (int64_t c = 0; c < cols; ++c) value[c] = A(x[c]);
     for (int64_t i = 1; i < n; ++i) {
         x += stride;
-#pragma omp simd
-        for (int64_t c = 0; c < cols; ++c) {
+        simd_for(cols, [=](int64_t c) {
             const bool wins = better<kind>(A(x[c]), value[c]);
             value[c] = wins ? A(x[c]) : value[c];
             index[c] = wins ? i : index[c];
-        }
+        });
     }
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdlib>
 #include <new>
-#include <type_traits>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/team.h"
@@ -43,30 +42,20 @@ template <class T> static inline Acc<T> row_max(const T* x, int64_t n) {
 
 // The sum of e^(x - shift); e receives the terms.
 template <class T> static inline Acc<T> row_exp(const T* x, int64_t n, Acc<T> shift, Acc<T>* e) {
-    Acc<T> sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < n; ++j) {
-        e[j] = exp_negative(Acc<T>(x[j]) - shift);
-        sum += e[j];
-    }
-    return sum;
+    return simd_sum<Acc<T>>(n,
+                            [=](int64_t j) { return e[j] = exp_negative(Acc<T>(x[j]) - shift); });
 }
 
 template <class T> static inline Acc<T> row_exp_sum(const T* x, int64_t n, Acc<T> shift) {
-    Acc<T> sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < n; ++j) sum += exp_negative(Acc<T>(x[j]) - shift);
-    return sum;
+    return simd_sum<Acc<T>>(n, [=](int64_t j) { return exp_negative(Acc<T>(x[j]) - shift); });
 }
 
 template <class From, class To> static inline void row_convert(const From* x, int64_t n, To* y) {
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) y[j] = To(Acc<From>(x[j]));
+    simd_for(n, [=](int64_t j) { y[j] = To(Acc<From>(x[j])); });
 }
 
 template <class A> static inline void row_fill(A* y, int64_t n, A value) {
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) y[j] = value;
+    simd_for(n, [=](int64_t j) { y[j] = value; });
 }
 
 // out[r] += alpha x . y_r for `rows` (up to 4) rows of y, `stride` apart. Each sum is kept in the
@@ -109,15 +98,13 @@ static inline void add_rows(const Acc<T>* x, const T* y, int64_t stride, int64_t
     const T *y1 = y + stride, *y2 = y + 2 * stride, *y3 = y + 3 * stride;
     if (rows == 4) {
         const Acc<T> a = alpha * x[0], b = alpha * x[1], c = alpha * x[2], d = alpha * x[3];
-#pragma omp simd
-        for (int64_t j = 0; j < n; ++j)
+        return simd_for(n, [=](int64_t j) {
             out[j] +=
                 (a * Acc<T>(y[j]) + b * Acc<T>(y1[j])) + (c * Acc<T>(y2[j]) + d * Acc<T>(y3[j]));
-        return;
+        });
     }
     for (int64_t r = 0; r < rows; ++r, y += stride)
-#pragma omp simd
-        for (int64_t j = 0; j < n; ++j) out[j] += alpha * x[r] * Acc<T>(y[j]);
+        simd_for(n, [=](int64_t j) { out[j] += alpha * x[r] * Acc<T>(y[j]); });
 }
 
 // Calls body(begin, end) for chunks of [0, length), on helping workers too.

@@ -5,85 +5,62 @@
 namespace nn::NN_TARGET {
 namespace {
 
-template <class T> void softmax_row(T* y, const T* x, int64_t n, Acc<T>* e) {
-    const Acc<T> scale = Acc<T>(1) / row_exp(x, n, row_max(x, n), e);
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) y[j] = T(e[j] * scale);
-}
-
-template <class T> void softmax_backward_row(T* dx, const T* dy, const T* y, int64_t n) {
-    Acc<T> dot = 0;
-#pragma omp simd reduction(+ : dot)
-    for (int64_t j = 0; j < n; ++j) dot += Acc<T>(dy[j]) * Acc<T>(y[j]);
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) dx[j] = T(Acc<T>(y[j]) * (Acc<T>(dy[j]) - dot));
-}
-
-template <class T> void log_softmax_row(T* y, const T* x, int64_t n) {
-    const Acc<T> largest = row_max(x, n), log_sum = std::log(row_exp_sum(x, n, largest));
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) y[j] = T((Acc<T>(x[j]) - largest) - log_sum);
-}
-
-template <class T> void log_softmax_backward_row(T* dx, const T* dy, const T* y, int64_t n) {
-    Acc<T> sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < n; ++j) sum += Acc<T>(dy[j]);
-#pragma omp simd
-    for (int64_t j = 0; j < n; ++j) dx[j] = T(Acc<T>(dy[j]) - exp_negative(Acc<T>(y[j])) * sum);
-}
-
-template <class T> T logsumexp_row(const T* x, int64_t n) {
-    const Acc<T> largest = row_max(x, n);
-    if (!std::isinf(largest)) return T(largest + std::log(row_exp_sum(x, n, largest)));
-    Acc<T> sum = 0;  // 0, infinity or NaN
-    for (int64_t j = 0; j < n; ++j) sum += fast_exp(Acc<T>(x[j]));
-    return T(std::log(sum));
-}
-
-// Calls f(row, type) for every row.
+// Calls f(type, i, offset, n) for every row i, of n elements from the offset on.
 template <class F> void each_row(const KernelCall& call, F f) {
-    visit_float(call.dtype, [&]<class T>(T* null) {
-        for (int64_t i = 0; i < call.get<nn_rows_params>().rows; ++i) f(i, null);
+    const auto& p = call.get<nn_rows_params>();
+    visit_float(call.dtype, [&]<class T>(T* type) {
+        for (int64_t i = 0; i < p.rows; ++i) f(type, i, i * p.cols, p.cols);
     });
 }
 
 void softmax(const KernelCall& call) {
     static thread_local Scratch scratch;
-    const int64_t n = call.get<nn_rows_params>().cols;
-    each_row(call, [&]<class T>(int64_t i, T*) {
-        softmax_row(call.operand<T>(0) + i * n, call.input<T>(1) + i * n, n,
-                    scratch.get<Acc<T>>(n));
+    each_row(call, [&]<class T>(T*, int64_t, int64_t at, int64_t n) {
+        T* y = call.operand<T>(0) + at;
+        const T* x = call.input<T>(1) + at;
+        Acc<T>* e = scratch.get<Acc<T>>(n);
+        const Acc<T> scale = Acc<T>(1) / row_exp(x, n, row_max(x, n), e);
+        simd_for(n, [=](int64_t j) { y[j] = T(e[j] * scale); });
     });
 }
 
 void softmax_backward(const KernelCall& call) {
-    const int64_t n = call.get<nn_rows_params>().cols;
-    each_row(call, [&]<class T>(int64_t i, T*) {
-        softmax_backward_row(call.operand<T>(0) + i * n, call.input<T>(1) + i * n,
-                             call.input<T>(2) + i * n, n);
+    each_row(call, [&]<class T>(T*, int64_t, int64_t at, int64_t n) {
+        T* dx = call.operand<T>(0) + at;
+        const T *dy = call.input<T>(1) + at, *y = call.input<T>(2) + at;
+        const auto dot =
+            simd_sum<Acc<T>>(n, [=](int64_t j) { return Acc<T>(dy[j]) * Acc<T>(y[j]); });
+        simd_for(n, [=](int64_t j) { dx[j] = T(Acc<T>(y[j]) * (Acc<T>(dy[j]) - dot)); });
     });
 }
 
 void log_softmax(const KernelCall& call) {
-    const int64_t n = call.get<nn_rows_params>().cols;
-    each_row(call, [&]<class T>(int64_t i, T*) {
-        log_softmax_row(call.operand<T>(0) + i * n, call.input<T>(1) + i * n, n);
+    each_row(call, [&]<class T>(T*, int64_t, int64_t at, int64_t n) {
+        T* y = call.operand<T>(0) + at;
+        const T* x = call.input<T>(1) + at;
+        const Acc<T> largest = row_max(x, n), log_sum = std::log(row_exp_sum(x, n, largest));
+        simd_for(n, [=](int64_t j) { y[j] = T((Acc<T>(x[j]) - largest) - log_sum); });
     });
 }
 
 void log_softmax_backward(const KernelCall& call) {
-    const int64_t n = call.get<nn_rows_params>().cols;
-    each_row(call, [&]<class T>(int64_t i, T*) {
-        log_softmax_backward_row(call.operand<T>(0) + i * n, call.input<T>(1) + i * n,
-                                 call.input<T>(2) + i * n, n);
+    each_row(call, [&]<class T>(T*, int64_t, int64_t at, int64_t n) {
+        T* dx = call.operand<T>(0) + at;
+        const T *dy = call.input<T>(1) + at, *y = call.input<T>(2) + at;
+        const auto sum = simd_sum<Acc<T>>(n, [=](int64_t j) { return Acc<T>(dy[j]); });
+        simd_for(n,
+                 [=](int64_t j) { dx[j] = T(Acc<T>(dy[j]) - exp_negative(Acc<T>(y[j])) * sum); });
     });
 }
 
 void logsumexp(const KernelCall& call) {
-    const int64_t n = call.get<nn_rows_params>().cols;
-    each_row(call, [&]<class T>(int64_t i, T*) {
-        call.operand<T>(0)[i] = logsumexp_row(call.input<T>(1) + i * n, n);
+    each_row(call, [&]<class T>(T*, int64_t i, int64_t at, int64_t n) {
+        const T* x = call.input<T>(1) + at;
+        const Acc<T> largest = row_max(x, n);
+        Acc<T> sum = 0;  // if the largest is infinite: 0, infinity or NaN
+        for (int64_t j = 0; std::isinf(largest) && j < n; ++j) sum += fast_exp(Acc<T>(x[j]));
+        call.operand<T>(0)[i] =
+            T(std::isinf(largest) ? std::log(sum) : largest + std::log(row_exp_sum(x, n, largest)));
     });
 }
 
