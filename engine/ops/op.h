@@ -53,7 +53,7 @@ struct Op {
     std::vector<std::string> samples = {};  // Lua tables of arguments for the tests
     std::string no_samples = "";            // the reason where there are none
     std::string no_gradient = "";           // the reason where there is none
-    // The op whose gradient this one computes: gradient_rules.lua calls it. gradient_in: the input in
+    // The op whose gradient this one computes: a rule in Lua calls it. gradient_in: the input in
     // which it is the gradient, where it is that in one only. No rule is needed then: the first
     // input is the gradient of the first output, and other inputs and attributes are named like
     // inputs, outputs and attributes of gradient_of.
