@@ -255,8 +255,8 @@ TEST_CASE("expand repeats axes of size 1 and adds leading ones") {
     }
 }
 
-// dst[dst_start + i] = src[j] as in engine/rules/copy.h: axes of src that no axis of dst follows stay at
-// src_start, and axes of dst that follow none repeat.
+// dst[dst_start + i] = src[j] as in engine/rules/copy.h: axes of src that no axis of dst follows
+// stay at src_start, and axes of dst that follow none repeat.
 TEST_CASE("copy_region copies a random box between random grids and leaves the rest unchanged") {
     const Session session;
     Random random(17);
