@@ -1,7 +1,7 @@
 // Threads that share the loop of one kernel. Some programs are a chain of tasks, each bound by
 // memory that several cores read faster than one: generating text token by token is one. There the
-// engine lets idle workers help (engine/runtime/submit.cc), and a kernel hands out its loop in chunks. The
-// result does not depend on which thread computes which chunk.
+// engine lets idle workers help (engine/runtime/worker.cc), and a kernel hands out its loop in
+// chunks. The result does not depend on which thread computes which chunk.
 #pragma once
 #include <cstdint>
 

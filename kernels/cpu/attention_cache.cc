@@ -47,8 +47,8 @@ void attend(const Acc<T>* q, const T* k, const T* v, int64_t keys, int64_t dim, 
         add_rows(weights + j, v + j * dim, dim, std::min<int64_t>(4, keys - j), dim, inverse, out);
 }
 
-// Writes the new keys and values, then attends. Workers share out queries and heads; a head of a
-// long text reads 0.5 MB.
+// Writes the new keys and values, then attends. Workers share out queries and heads: 0.5 MB each
+// for a long text.
 template <class T, class I> void attend_tile(const KernelCall& call) {
     const auto& p = call.get<nn_cache_params>();
     write_tile<T, I>(call);

@@ -1,6 +1,5 @@
 // Token and position embedding and their gradients. A tile of the token table holds some rows of
-// the vocabulary; a call handles the ids of those rows. Gradients are added in row order:
-// deterministic.
+// the vocabulary; a call handles the ids of those rows. Gradients are added in row order.
 #include <algorithm>
 
 #include "kernels/cpu/row.h"

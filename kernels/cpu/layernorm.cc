@@ -1,5 +1,5 @@
-// LayerNorm (Ba et al., arXiv:1607.06450) with the residual sum that precedes it, and its gradient
-// with the residual's. Each reads and writes every activation once.
+// LayerNorm (Ba et al., arXiv:1607.06450) with the residual sum before it, and the gradients of
+// both. Each kernel reads and writes every activation once.
 #include "kernels/cpu/row.h"
 
 namespace nn::NN_TARGET {
@@ -82,8 +82,7 @@ template <class T> struct Backward {
     const T *weight, *ds;
 };
 
-// dx = rstd (g - mean(g) - h mean(g h)) + ds with h = (s - mean) rstd and g = dy w. h and g are
-// scratch rows.
+// dx = rstd (g - mean(g) - h mean(g h)) + ds with h = (s - mean) rstd and g = dy w, scratch rows.
 template <class T>
 void backward_row(const Backward<T>& b, int64_t n, int64_t i, Acc<T>* h, Acc<T>* g) {
     const T *dy = b.dy + i * n, *s = b.s + i * n, *ds = b.ds ? b.ds + i * n : nullptr,
