@@ -7,8 +7,7 @@ namespace nn::NN_TARGET {
 struct CopyAxis {
     int64_t extent, src_stride, dst_stride;
 };
-// Axes from the largest stride in dst to the smallest. Neighbours that are contiguous on both sides
-// are merged.
+// Axes by falling stride in dst; neighbours that are contiguous on both sides are merged.
 struct CopyLoop {
     int ndim = 0;
     CopyAxis axis[8];

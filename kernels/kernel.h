@@ -24,9 +24,9 @@ constexpr Dtype accumulator(Dtype d) {
     return d == Dtype::bf16 ? Dtype::f32 : is_float(d) ? d : Dtype::i64;
 }
 
-// A GPU kernel reports bad data (such as a token id outside the vocabulary) here, because the call
-// returns before the GPU reads the data. Host and device both see this memory; the engine reads it
-// when the task is over.
+// A GPU kernel reports bad data here, such as a token id outside the vocabulary: the call returns
+// before the GPU reads the data. Host and device see this memory; the engine reads it after the
+// task.
 struct Fault {
     int64_t value;     // of any bad element; set by the device
     int32_t failed;    // set by the device
@@ -56,7 +56,7 @@ struct KernelCall {
     template <class T> T* operand(int i) const { return static_cast<T*>(operands[i]); }
     template <class T> const T* input(int i) const { return operand<const T>(i); }
     template <class P> const P& get() const { return *static_cast<const P*>(params); }
-    // Records the first failure (printf style). The kernel then leaves its outputs finite and
+    // Records the first failure (printf style). The kernel then makes its outputs finite and
     // returns.
     void fail(const char* format, ...) const __attribute__((format(printf, 2, 3)));
 };
@@ -65,18 +65,17 @@ using KernelFn = void (*)(const KernelCall&);
 // Kinds of devices. A new kind is a new name before `count`.
 enum class Device : uint8_t { cpu, cuda, count };
 
-// What implementations are compiled for: an instruction set or a kind of GPU. kernels/targets.cc
-// lists the targets; `name` is also the namespace of their implementations.
+// What implementations are compiled for: an instruction set, or a kind of GPU. kernels/targets.cc
+// lists the targets; the name is also the namespace of the implementations (NN_TARGET).
 struct Target {
     const char* name;
     Device device;
-    int preference;                  // the usable target of the highest preference is used
     bool (*usable)();                // whether this machine can run it
     const char* openblas = nullptr;  // OPENBLAS_CORETYPE to use with it; nullptr: none
 };
-const Target& add_target(const Target& target);      // beside those in targets.cc, for tests
+const Target& add_target(const Target& target);      // to those of targets.cc, for tests
 const Target* find_target(const std::string& name);  // nullptr if there is none
-// In the order of preference, the best last. NNLUA_ISA names a CPU target to end with.
+// The best last. NNLUA_ISA names the last CPU target to use.
 std::vector<const Target*> usable_targets(Device device);
 const Target& cpu_target();  // the last of them
 

@@ -35,8 +35,7 @@ NN_HD static inline float round_stochastically(float x, uint32_t noise) {
     return finite ? rounded : x;
 }
 
-// x rounded to a whole number, |x| < 2^22, ties to even. The compiler must not simplify the sum: no
-// fast-math flag is set.
+// x rounded to a whole number, |x| < 2^22, ties to even. Needs a build without fast-math.
 NN_HD static inline float nearest(float x) { return (x + 12582912.0f) - 12582912.0f; }
 
 // The polynomial with these coefficients, the highest first.
@@ -141,8 +140,7 @@ NN_HD static inline float tanh(float x) {
 }
 NN_HD static inline double tanh(double x) { return std::tanh(x); }
 
-// e^(a^2) erfc(a) for 0 <= a <= 10: a fit of (1 + 2a) times it in (a - 2) / (a + 2), relative error
-// 2e-8.
+// e^(a^2) erfc(a) for 0 <= a <= 10: (1 + 2a) times it is fitted in (a - 2) / (a + 2), error 2e-8.
 NN_HD static inline float erfcx(float a) {
     const float q = (a - 2.0f) / (a + 2.0f);
     const float p = polynomial(q, -4.09181783e-4f, -1.24077022e-3f, 1.32073404e-3f, 8.6424239e-3f,
@@ -230,8 +228,7 @@ template <class T> NN_HD static inline T softplus(T x) {
 }
 
 // GPT-2's GELU, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as x sigmoid(z). With t = e^-|z|
-// nothing overflows or cancels: sigmoid(z) is 1 / (1 + t) or t / (1 + t), its derivative
-// t / (1 + t)^2.
+// nothing overflows or cancels: sigmoid(z) is 1 or t, over 1 + t; its derivative is t / (1 + t)^2.
 template <class T> NN_HD static inline T gelu(T x) {
     const T z = x * (T(1.5957691216057308) + T(0.07135481627260025) * x * x);
     const T t = exp_negative(-abs(z));

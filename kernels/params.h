@@ -1,7 +1,7 @@
 // The parameters of every kernel: plain C structs, one per family. LuaJIT's ffi.cdef reads the text
 // between the two markers, so that scripts can submit kernels (nn.task). Sizes are in elements
-// unless stated; a row is the last axis of a tile; with `first` the output is overwritten, without
-// it added to or combined.
+// unless stated; a row is the last axis of a tile; `first` overwrites the output, which is
+// otherwise added to.
 #pragma once
 #ifdef __cplusplus
 #include <cstdint>
@@ -37,8 +37,7 @@ typedef struct {
 } nn_pointwise_params;
 
 // A random number is a function of (seed, counter, row-major index in the whole tensor), not of the
-// tiling. uniform: a + (b - a) u; normal: a + b z; dropout: x / (1 - a) with probability 1 - a,
-// else 0.
+// tiling. uniform: a + (b - a) u; normal: a + b z; dropout: 0 with probability a, else x / (1 - a).
 typedef struct {
     uint64_t seed, counter;
     int64_t ndim;
@@ -96,8 +95,7 @@ typedef struct {
 } nn_gelu_bias_backward_params;
 typedef nn_gelu_bias_backward_params nn_column_sum_params;  // y (cols) (+)= sum over rows
 
-// Residual sum and LayerNorm: s = x + r (without r there is no s), y = (s - mean) rstd w + b by
-// row.
+// Residual sum and LayerNorm of rows: s = x + r (both optional), y = (s - mean) rstd w + b.
 typedef struct {
     int64_t rows, cols;
     double eps;

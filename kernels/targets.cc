@@ -1,6 +1,5 @@
 // The targets that kernels are compiled for (their flags are in CMakeLists.txt), and which of them
 // this machine can run.
-#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <stdexcept>
@@ -20,15 +19,16 @@ bool has_avx512() {
 }
 #endif
 
+// Of the usable targets of a device, kernels run the last one.
 std::deque<Target>& all_targets() {
     static std::deque<Target> targets = {
-        {"baseline", Device::cpu, 0, always},
+        {"baseline", Device::cpu, always},
 #if defined(__x86_64__)
-        {"avx2", Device::cpu, 1, has_avx2, __builtin_cpu_is("amd") ? "Zen" : "Haswell"},
+        {"avx2", Device::cpu, has_avx2, __builtin_cpu_is("amd") ? "Zen" : "Haswell"},
         // OpenBLAS's sgemm for Cooperlake is the one for SkylakeX (measured equal).
-        {"avx512", Device::cpu, 2, has_avx512, "SkylakeX"},
+        {"avx512", Device::cpu, has_avx512, "SkylakeX"},
 #endif
-        {"cuda", Device::cuda, 0, always},  // the engine finds the GPUs
+        {"cuda", Device::cuda, always},  // the engine finds the GPUs
     };
     return targets;
 }
@@ -47,8 +47,6 @@ std::vector<const Target*> usable_targets(Device device) {
     std::vector<const Target*> out;
     for (const Target& target : all_targets())
         if (target.device == device && target.usable()) out.push_back(&target);
-    std::sort(out.begin(), out.end(),
-              [](const Target* a, const Target* b) { return a->preference < b->preference; });
     const char* wanted = std::getenv("NNLUA_ISA");
     if (device != Device::cpu || !wanted || !*wanted) return out;
     std::string names;

@@ -23,9 +23,8 @@ struct Tile {
     }
 };
 
-// Queries [q0, q0 + rows) of one head against keys [k0, k0 + keys), both counted from the start of
-// their tiles. Scores and the like are (keys, query_block); lanes is rows rounded up to whole
-// vectors.
+// Queries [q0, q0 + rows) of one head against keys [k0, k0 + keys), indices in their tiles. Scores
+// and weights are (keys, query_block); lanes is rows rounded up to whole vectors.
 struct Block {
     int64_t b, h, q0, rows, k0 = 0, keys = 0;
     int64_t lanes = (rows + 15) / 16 * 16;

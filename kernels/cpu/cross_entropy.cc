@@ -68,8 +68,8 @@ void ce_loss(const KernelCall& call) {
     });
 }
 
-// d = factor (softmax - onehot), where `column` is outside [0, n) if the target is in another tile.
-// d may be logits.
+// d = factor (softmax - onehot); column is outside [0, n) if the target is in another tile. d may
+// be logits.
 template <class T>
 void grad_row(T* d, const T* logits, int64_t n, const Acc<T>* stat, int64_t column, Acc<T> factor) {
     const Acc<T> largest = stat[0], weight = factor / stat[1];

@@ -1,5 +1,5 @@
-// LayerNorm (Ba et al., arXiv:1607.06450) with the residual sum that precedes it, and its gradient
-// with the residual's. Each reads and writes every activation once.
+// LayerNorm (Ba et al., arXiv:1607.06450) with the residual sum before it, and the gradients of
+// both. Each kernel reads and writes every activation once.
 #include "kernels/cpu/row.h"
 
 namespace nn::NN_TARGET {

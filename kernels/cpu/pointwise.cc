@@ -1,8 +1,7 @@
 // The CPU kernels of every op in kernels/pointwise.inc. An op is a plain loop over contiguous
 // arrays, compiled for each type computed in (float, double, int64). Other operands (bfloat16,
 // other integers, strides, broadcast axes, scalars) are converted a block at a time, in the
-// first-level cache. Contiguous data of the type itself is used in place, so f32 ops run at memory
-// speed.
+// first-level cache. Contiguous f32 and f64 data is used in place, at memory speed.
 #include "kernels/pointwise.h"
 
 #include "kernels/cpu/row.h"
@@ -72,8 +71,7 @@ template <class Form, class T> void loop(void* out, const T* const* operands, in
 }
 template <class T> using Loop = void (*)(void* out, const T* const* operands, int64_t n);
 
-// Runs `loop` over the whole tile. It writes elements of dtype `written`; they are stored as
-// layout.out.
+// Runs `loop`, which writes elements of dtype `written`, over the tile; stores them as layout.out.
 template <class T> void run(const Layout& layout, void* y, Dtype written, Loop<T> loop) {
     alignas(64) T buffer[5][block];
     const int row = layout.ndim - 1;

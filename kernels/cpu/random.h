@@ -1,6 +1,6 @@
-// The random numbers of a tile. Element e, the row-major index in the whole tensor, takes word e %
-// 4 of Philox block e / 4, so the numbers do not depend on the tiling. Many blocks are generated at
-// a time, which vectorises.
+// The random numbers of a tile. Element e of the tensor (its row-major index) takes word e % 4 of
+// Philox block e / 4, so the numbers do not depend on the tiling. Generating many blocks at a time
+// vectorises.
 #pragma once
 #include "kernels/cpu/cpu.h"
 

@@ -1,6 +1,6 @@
 // Attention and its gradient for any dtype and head size: a warp computes one query (or, for dk and
 // dv, one key) in a loop over the other axis. The backward pass recomputes the weights, once for dq
-// and once for dk and dv, so that each sum belongs to one warp: deterministic.
+// and once for dk and dv, so that one warp computes each sum, in a fixed order.
 #include "kernels/cuda/attention.cuh"
 
 namespace nn::NN_TARGET {

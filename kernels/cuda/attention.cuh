@@ -1,7 +1,6 @@
 // Shared by the attention kernels: offsets of heads in the packed rows, causal masks, dropout
-// masks. There are three families of kernels: cuDNN's (attention_cudnn.cu), tensor cores for bf16
-// and heads of 64 and 128 (attention_mma*.cu), and a warp per query or key for the rest
-// (attention.cu).
+// masks. Calls run by cuDNN (attention_cudnn.cu), on tensor cores for bf16 and heads of 64 and 128
+// (attention_mma*.cu), or else by a warp per query or key (attention.cu).
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 

@@ -84,8 +84,7 @@ void warn(const AttentionCase& c, const std::string& why) {
     if (printed.insert(text).second) std::fputs(text, stderr);
 }
 
-// The plan of a chunk; nullptr and a failure if there is none, after which the next call tries
-// again.
+// The plan of a chunk; nullptr and a failure if there is none. The next call then tries again.
 const ExecutionPlan* find_plan(const KernelCall& call, const AttentionCase& c,
                                CudnnFailure& failure) {
     Cudnn& state = *static_cast<Cudnn*>(call.gpu->cudnn);

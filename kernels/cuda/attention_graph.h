@@ -12,8 +12,7 @@ namespace nn::NN_TARGET {
 struct AttentionCase {
     int64_t batch, heads, kv_heads, head_dim, len, width = 0, out_width = 0;
     bool causal = false, backward = false;
-    bool deterministic =
-        false;  // dq is summed in a fixed order; all of dS is written to memory for that
+    bool deterministic = false;  // dq is summed in a fixed order, which needs dS in memory
     auto operator<=>(const AttentionCase&) const = default;
 
     int64_t rows() const { return batch * heads * len; }
@@ -41,7 +40,7 @@ enum AttentionTensor : int64_t {
     tensor_one
 };
 
-// Without a handle, `device` describes the GPU. An empty plan and a failure if cuDNN has none.
+// Without a handle, `device` describes the GPU. Sets `failure` if cuDNN has no plan.
 ExecutionPlan attention_plan(const AttentionCase& c, cudnnHandle_t handle,
                              cudnnBackendDescriptor_t device, CudnnFailure& failure);
 

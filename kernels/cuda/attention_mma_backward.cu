@@ -1,8 +1,8 @@
 // The gradient of attention for bf16 and heads of 64 and 128 on tensor cores. Two kernels recompute
 // the weights from the log-sum-exp. For dk and dv a block computes 64 keys of a head in a loop over
 // the queries that see them; for dq, 64 queries in a loop over their keys. These are seven products
-// instead of five, but blocks share no sums: deterministic without atomics. P and dS are rounded to
-// bf16 for their products; sums stay in float until the tile's gradient is written.
+// instead of five, but no block shares a sum, so there are no atomics. P and dS are rounded to bf16
+// for their products; sums stay in float until the tile's gradient is written.
 //
 // To be measured on a GPU: one kernel with dS kept for dq, register use against occupancy for heads
 // of 128, wgmma on Hopper.

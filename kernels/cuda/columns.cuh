@@ -1,6 +1,6 @@
 // Sums over the rows of a matrix, for the gradients of biases and of LayerNorm's weights. A block
 // takes a stripe of columns and a chunk of rows, and each of its warps every eighth row. The sums
-// of the warps, and then of the chunks, are added in order: deterministic.
+// of the warps, and then of the chunks, are added in order.
 #pragma once
 #include "kernels/cuda/rows.cuh"
 

@@ -99,8 +99,7 @@ void ce_loss(const KernelCall& call) {
     });
 }
 
-// A block computes a row: d = factor (softmax - onehot), or 0 if the row does not count. d may be
-// logits.
+// A block per row: d = factor (softmax - onehot), or 0 if the row does not count. d may be logits.
 template <class T>
 __global__ void __launch_bounds__(threads)
     ce_grad_kernel(T* d, const T* logits, const Acc<T>* stats, const void* targets,

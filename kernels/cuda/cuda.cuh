@@ -192,8 +192,7 @@ template <int n, class T, class A> __device__ void load_pack(const T* from, A* x
 #pragma unroll
     for (int e = 0; e < n; ++e) x[e] = A(number(pack.value[e]));
 }
-// One store of 16 bytes to global memory. nvcc splits the assignment of a struct in a loop into
-// four.
+// One store of 16 bytes to global memory. nvcc splits an assignment of structs in a loop into four.
 __device__ inline void store16(void* to, uint4 x) {
 #ifdef __CUDA_ARCH__
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
@@ -271,8 +270,7 @@ template <class A> __device__ A sum_lanes(A x, unsigned lanes) {
     return x;
 }
 
-// The number of threads for a row of n elements of T at 16 bytes each, if it divides a warp; else
-// 0.
+// The number of threads for a row of n elements at 16 bytes each, if it divides a warp; else 0.
 template <class T> unsigned lanes_for(int64_t n) {
     const int64_t packs = n / lanes16<T>;
     return n % lanes16<T> == 0 && packs > 0 && packs <= 32 && 32 % packs == 0 ? unsigned(packs) : 0;

@@ -1,6 +1,6 @@
 // Token and position embedding and their gradients. A tile of the token table holds some rows of
 // the vocabulary; a call handles the ids of those rows. One block adds the gradient of a row, in
-// the order of the tokens: deterministic without atomics.
+// token order, without atomics.
 #include <climits>
 
 #include "kernels/cuda/rows.cuh"

@@ -1,6 +1,6 @@
 // gather: y[o, j, i] = x[o, index[o, j, i], i], and its adjoint scatter_add. An index out of range
 // fails the call; gather then reads 0, and scatter_add adds nothing. In scatter_add one thread adds
-// a column (o, i), in the order of j: deterministic without atomics, and slow with few columns.
+// a column (o, i), in the order of j: without atomics, but slow with few columns.
 #include "kernels/cuda/cuda.cuh"
 
 namespace nn::NN_TARGET {

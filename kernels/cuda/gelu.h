@@ -1,5 +1,4 @@
-// The backward sweep of GELU, for gelu_bias_backward and for products whose epilogue cuBLASLt
-// lacks.
+// The backward sweep of GELU, for gelu_bias_backward and products whose epilogue cuBLASLt lacks.
 #pragma once
 #include "kernels/kernel.h"
 

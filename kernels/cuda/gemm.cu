@@ -135,7 +135,7 @@ bool choose(const KernelCall& call, const Key& key, size_t workspace_bytes, Matm
                    "cublasLtMatmulPreferenceSetAttribute");
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(workspace_bytes));
-    // Partial sums are added in float by a separate step: deterministic.
+    // Partial sums are added in float by a separate step, in a fixed order.
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
            uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, uint32_t(key.align_b));

@@ -1,7 +1,7 @@
-// LayerNorm (Ba et al., arXiv:1607.06450) with the residual sum that precedes it, and its gradient
-// with the residual's. For y and dx a block computes a row; all loops but the first read it from
-// the cache. The gradients of weight and bias are a second sweep over dy and s (to be measured
-// against one sweep that keeps them in shared memory).
+// LayerNorm (Ba et al., arXiv:1607.06450) with the residual sum before it, and the gradients of
+// both. For y and dx a block computes a row; all loops but the first read it from the cache. The
+// gradients of weight and bias are a second sweep over dy and s (to be measured against one sweep
+// that keeps them in shared memory).
 #include "kernels/cuda/columns.cuh"
 
 namespace nn::NN_TARGET {

@@ -1,9 +1,10 @@
 // Tensor cores for bf16: products of 16 x 16 by 16 x 8 blocks by a warp, loads of their operands
 // from shared memory, and asynchronous copies into shared memory. The registers of the lanes hold a
 // block's elements as the PTX ISA states (mma.m16n8k16, ldmatrix); with g = lane / 4, t = lane % 4:
-//   A (16 x 16): a[0] = (g, 2t..), a[1] = (g + 8, 2t..), a[2] = (g, 2t + 8..), a[3] = (g + 8, 2t
-//   + 8..) B (16 x 8):  b[0] = (2t.., g), b[1] = (2t + 8.., g) C (16 x 8):  c[0], c[1] = (g, 2t..),
-//   c[2], c[3] = (g + 8, 2t..)
+//   A (16 x 16)  a[0] = (g, 2t..), a[1] = (g + 8, 2t..), a[2] = (g, 2t + 8..),
+//                a[3] = (g + 8, 2t + 8..)
+//   B (16 x 8)   b[0] = (2t.., g), b[1] = (2t + 8.., g)
+//   C (16 x 8)   c[0], c[1] = (g, 2t..), c[2], c[3] = (g + 8, 2t..)
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 
@@ -92,13 +93,12 @@ template <int dim> struct SharedRows {
         return data + row * dim + (number ^ (row & 7)) * 8;
     }
     // The lane's row for load_blocks of a 16 x 16 block at (row, column), as operand A; transposed,
-    // as operand B with k = rows and n = columns: r[0], r[1] for the first eight columns, r[2],
-    // r[3] for the others.
+    // as operand B with k = rows: r[0], r[1] are columns 0 to 7, r[2], r[3] the others.
     __device__ const bf16* rows_first(int row, int column) const {
         const int lane = int(threadIdx.x) % 32;
         return chunk(row + lane % 16, column / 8 + lane / 16);
     }
-    // The same as operand B with k = columns and n = rows: r[0], r[1] for the first eight rows.
+    // The same as operand B with k = columns: r[0], r[1] are rows 0 to 7, r[2], r[3] the others.
     __device__ const bf16* columns_first(int row, int column) const {
         const int lane = int(threadIdx.x) % 32;
         return chunk(row + lane % 8 + lane / 16 * 8, column / 8 + lane / 8 % 2);

@@ -1,7 +1,6 @@
 // The CUDA kernels of every op in kernels/pointwise.inc. There is one kernel for each type computed
-// in; loads look up the operand's dtype, whose cost memory latency hides, so that there are few
-// kernels to compile. f32 and bf16 have another kernel, for rows that can be loaded 16 bytes at a
-// time.
+// in, to compile few; loads look up the operand's dtype, which memory latency hides. f32 and bf16
+// have another kernel, for rows that can be loaded 16 bytes at a time.
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/pointwise.h"
 

@@ -63,8 +63,7 @@ public:
         const unsigned k = unsigned(element % 4);
         return k == 0 ? value_[0] : k == 1 ? value_[1] : k == 2 ? value_[2] : value_[3];
     }
-    // The next n values if they are whole Philox blocks of one run; else false, and no value is
-    // used.
+    // The next n values if they are whole Philox blocks of one run; else false, and none is used.
     template <int n> __device__ bool next_blocks(Value (&value)[n / 4][4]) {
         const uint64_t element = first_ + uint64_t(at_);
         if (element % 4 != 0 || at_ + n > runs_.length) return false;

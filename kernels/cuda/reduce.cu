@@ -1,7 +1,6 @@
 // Sum, max, min and product over the middle axis of (outer, n, inner), and the positions of the
-// largest and smallest. With few results the axis is cut into chunks, so that the whole GPU has
-// work; the chunks' results are combined in order. Float sums are in double. max, min, argmax and
-// argmin give NaN if there is one, as in PyTorch.
+// largest and smallest. With few results the axis is cut into chunks to use the whole GPU; their
+// results are combined in order. Float sums are in double. NaN is handled as on a CPU.
 #include "kernels/cuda/rows.cuh"
 
 namespace nn::NN_TARGET {

@@ -38,7 +38,7 @@ TEST_CASE("a mistake in a declaration or implementation is reported with the ker
           "kernel sample has no implementation for this CPU");
 }
 
-TEST_CASE("a kernel runs the usable implementation of the highest preference") {
+TEST_CASE("a kernel runs the implementation for the last usable target") {
     const std::vector<const Target*> targets = usable_targets(Device::cpu);
     CHECK(targets.front()->name == std::string("baseline"));
     CHECK(targets.back() == &cpu_target());

@@ -134,7 +134,7 @@ void run_block() {
 
 // Tests ask for it by name; the engine never chooses it.
 [[maybe_unused]] const Target& emulated =
-    add_target({"emulated", nn::Device::cuda, 0, [] { return false; }});
+    add_target({"emulated", nn::Device::cuda, [] { return false; }});
 
 }  // namespace
 
