@@ -7,6 +7,7 @@
 #include "engine/graph/recording.h"
 #include "engine/graph/sink.h"
 #include "engine/machine/description.h"
+#include "engine/machine/memory_limit.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 #include "engine/plan/plan.h"

@@ -57,35 +57,10 @@ TaskBuilder& TaskBuilder::raw_params(const void* params, size_t bytes) {
     return *this;
 }
 
-TaskBuilder& TaskBuilder::flops(double count) {
-    task_.arg.flops = float(count);
-    return *this;
-}
-
 TaskBuilder& TaskBuilder::tile(int64_t number, const Dims& extent) {
     task_.arg.tile = int32_t(number);
     task_.arg.rank = int32_t(extent.size());
     for (size_t i = 0; i < extent.size(); ++i) task_.arg.extent[i] = int32_t(extent[i]);
-    return *this;
-}
-
-TaskBuilder& TaskBuilder::patch(const std::vector<Patch>& patches) {
-    task_.patches.insert(task_.patches.end(), patches.begin(), patches.end());
-    return *this;
-}
-
-TaskBuilder& TaskBuilder::priority(int value) {
-    task_.priority = value;
-    return *this;
-}
-
-TaskBuilder& TaskBuilder::where(Where where) {
-    task_.where = where;
-    return *this;
-}
-
-TaskBuilder& TaskBuilder::splits(bool splits) {
-    task_.splits = splits;
     return *this;
 }
 

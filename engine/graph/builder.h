@@ -34,12 +34,15 @@ public:
         return raw_params(&params, sizeof(P));
     }
     TaskBuilder& raw_params(const void* params, size_t bytes);
-    TaskBuilder& flops(double count);
     TaskBuilder& tile(int64_t number, const Dims& extent);
-    TaskBuilder& patch(const std::vector<Patch>& patches);
-    TaskBuilder& priority(int value);
-    TaskBuilder& where(Where where);
-    TaskBuilder& splits(bool splits);
+    TaskBuilder& patch(const std::vector<Patch>& patches) {
+        task_.patches.insert(task_.patches.end(), patches.begin(), patches.end());
+        return *this;
+    }
+    TaskBuilder& flops(double count) { return task_.arg.flops = float(count), *this; }
+    TaskBuilder& priority(int value) { return task_.priority = value, *this; }
+    TaskBuilder& where(Where where) { return task_.where = where, *this; }
+    TaskBuilder& splits(bool splits) { return task_.splits = splits, *this; }
     void emit();
 
 private:

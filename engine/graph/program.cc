@@ -4,6 +4,13 @@
 
 namespace nn {
 
+std::vector<TilePtr> tiles_of(const std::vector<Tensor>& tensors) {
+    std::vector<TilePtr> out;
+    for (const Tensor& tensor : tensors)
+        for (int64_t i = 0; i < tensor.tiles(); ++i) out.push_back(tensor.tile(i));
+    return out;
+}
+
 Program::~Program() {
     for (int32_t scalar : held_scalars_) release_scalar(scalar);
 }

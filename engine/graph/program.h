@@ -18,6 +18,8 @@ struct ProgramInfo {
     int64_t peak_bytes;        // largest sum of live temporaries, in submission order
 };
 
+std::vector<TilePtr> tiles_of(const std::vector<Tensor>& tensors);
+
 struct Program {
     explicit Program(uint32_t number) : number(number) {}
     Program(const Program&) = delete;

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "engine/base/error.h"
+#include "engine/machine/memory_limit.h"
 
 namespace nn {
 namespace {

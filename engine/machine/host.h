@@ -18,6 +18,4 @@ const Machine& host();
 // Whether NNLUA_CPUS asks for more workers than there are cores.
 bool host_is_oversubscribed();
 
-int64_t default_budget();  // 90 % of the memory available now, within the control groups' limits
-
 }  // namespace nn

@@ -1,14 +1,11 @@
-// How much memory this process may still take: what the machine has available, within the limits of
-// the control groups it is in (containers, batch systems; version 1 and 2 of them). Pages of cached
-// files count as free, since the system drops them when memory is short.
+#include "engine/machine/memory_limit.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
-
-#include "engine/machine/host.h"
 
 namespace nn {
 namespace {

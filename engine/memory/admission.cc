@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "engine/base/error.h"
-#include "engine/machine/host.h"
+#include "engine/machine/memory_limit.h"
 
 namespace nn {
 namespace {

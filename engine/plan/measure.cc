@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/machine/description.h"
 #include "engine/machine/host.h"
+#include "engine/machine/memory_limit.h"
 #include "engine/runtime/rates.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/waits.h"

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "engine/machine/memory_limit.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {

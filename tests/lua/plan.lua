@@ -122,6 +122,25 @@ t.case("the search needs few plans, and detects that no batch fits", function()
   t.same({step_plan.largest_batch(line(1000, 8), 12, 1e9, 0)}, {0})
 end)
 
+t.case("a plan for a described machine fits or does not fit into its memory", function()
+  local function plan(description)
+    nn.machine(description)
+    local out = nn.plan_step(function(batch)
+      local layer, input = nn.Linear(1000, 1000), nn.zeros(batch, 1000)
+      return function() return nn.no_grad(layer, input):sum() end, {weights = layer}
+    end, {batch = 64})
+    nn.machine ""
+    return out, tostring(out)
+  end
+  local out, text = plan "cpus=64 ram=512GB gflops=100"
+  t.same(out.available, 512e9)
+  t.check(text:find("available +512.0 GB: it fits"), text)
+  out, text = plan {cpus = 64, ram = "2MB", gflops = 100}
+  t.same(out.available, 2e6)
+  t.check(text:find("available +2 MB: it does not fit"), text)
+  t.check(plan("").available < 512e9, "without a description, this machine's memory counts")
+end)
+
 t.case("a model that cannot be built is one clear error, and later plans work", function()
   t.fails(function()
     run_plan.step(builder {layers = 1, heads = 3, embd = 16, context = 8, vocab = 9}, 1, 8)

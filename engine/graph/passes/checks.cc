@@ -7,13 +7,11 @@
 namespace nn {
 namespace {
 
-using TileSet = std::unordered_set<const Tile*>;
+using TileSet = std::unordered_set<TilePtr>;
 
-TileSet tiles_of(const std::vector<Tensor>& tensors) {
-    TileSet out;
-    for (const Tensor& tensor : tensors)
-        for (int64_t i = 0; i < tensor.tiles(); ++i) out.insert(tensor.tile(i).get());
-    return out;
+TileSet inputs_of(const Program& program) {
+    const std::vector<TilePtr> tiles = tiles_of(program.inputs);
+    return {tiles.begin(), tiles.end()};
 }
 
 }  // namespace
@@ -42,10 +40,10 @@ void check_ends(Program& program) {
 
 // A program works on copies of its inputs, so a change in place would be lost.
 void check_arguments(Program& program) {
-    const TileSet inputs = tiles_of(program.inputs);
+    const TileSet inputs = inputs_of(program);
     for (const Task& task : program.tasks)
         for (int i = 0; i < task.handles; ++i)
-            if (task.writes(i) && inputs.count(task.tiles[i].get()))
+            if (task.writes(i) && inputs.count(task.tiles[i]))
                 fail(
                     "compile: %s changes an argument of the compiled function in place; change a "
                     "clone() of it and return that, or use a tensor from outside",
@@ -54,9 +52,9 @@ void check_arguments(Program& program) {
 
 // Inputs are filled at the start of a run.
 void check_values(Program& program) {
-    TileSet written = tiles_of(program.inputs);
+    TileSet written = inputs_of(program);
     const auto has_value = [&](const TilePtr& tile) {
-        return !tile->recording || written.count(tile.get());
+        return !tile->recording || written.count(tile);
     };
     for (const Task& task : program.tasks) {
         for (int i = 0; i < task.handles; ++i)
@@ -64,7 +62,7 @@ void check_values(Program& program) {
                 fail("compile: %s reads an input that is not among those given at the end",
                      task.arg.op);
         for (int i = 0; i < task.handles; ++i)
-            if (task.writes(i)) written.insert(task.tiles[i].get());
+            if (task.writes(i)) written.insert(task.tiles[i]);
     }
     for (size_t i = 0; i < program.outputs.size(); ++i)
         for (int64_t k = 0; k < program.outputs[i].tiles(); ++k)

@@ -43,9 +43,10 @@ Touches touches_in(const Accesses& accesses) {
 class Fuser {
 public:
     explicit Fuser(Program& program)
-        : program_(program), accesses_(program.accesses()), touches_(touches_in(accesses_)) {
-        for (const Tensor& output : program.outputs)
-            for (int64_t i = 0; i < output.tiles(); ++i) outputs_.push_back(output.tile(i).get());
+        : program_(program),
+          accesses_(program.accesses()),
+          touches_(touches_in(accesses_)),
+          outputs_(tiles_of(program.outputs)) {
         std::sort(outputs_.begin(), outputs_.end());
     }
 
@@ -57,7 +58,7 @@ public:
         const std::vector<Touch>& chain = touches_of(t, sweep_gradient);
         const TilePtr& gradient = sweep.tiles[handle_of_operand(sweep, sweep_gradient)];
         if (chain.size() < 2 || chain.back().task != t || !gradient->recording ||
-            std::binary_search(outputs_.begin(), outputs_.end(), gradient.get()))
+            std::binary_search(outputs_.begin(), outputs_.end(), gradient))
             return false;
         const uint32_t last = chain[chain.size() - 2].task;
         for (size_t i = 0; i + 1 < chain.size(); ++i)
@@ -113,7 +114,7 @@ private:
     Program& program_;
     const Accesses accesses_;  // of the tasks before any was fused
     const Touches touches_;
-    std::vector<const Tile*> outputs_;
+    std::vector<TilePtr> outputs_;  // sorted
 };
 
 }  // namespace

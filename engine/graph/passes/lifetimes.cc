@@ -22,21 +22,18 @@ public:
 
     // Outputs, and inputs without a use, live to the end.
     void keep_ends() {
-        for (const Tensor& output : program_.outputs)
-            for (int64_t i = 0; i < output.tiles(); ++i)
-                if (output.tile(i)->recording) keep(output.tile(i));
+        for (const TilePtr& tile : tiles_of(program_.outputs))
+            if (tile->recording) keep(tile);
         std::unordered_set<const Tile*> inputs;  // copied in before the first task
-        for (const Tensor& input : program_.inputs)
-            for (int64_t i = 0; i < input.tiles(); ++i) {
-                const TilePtr& tile = input.tile(i);
-                if (!inputs.insert(tile.get()).second) continue;
-                live_ += int64_t(tile->bytes);
-                const auto at = accesses_.numbers.find(tile.get());
-                if (at == accesses_.numbers.end())
-                    keep(tile);
-                else
-                    alive_[at->second] = 1;
-            }
+        for (const TilePtr& tile : tiles_of(program_.inputs)) {
+            if (!inputs.insert(tile.get()).second) continue;
+            live_ += int64_t(tile->bytes);
+            const auto at = accesses_.numbers.find(tile.get());
+            if (at == accesses_.numbers.end())
+                keep(tile);
+            else
+                alive_[at->second] = 1;
+        }
         program_.info.peak_bytes = live_;
     }
 

@@ -10,11 +10,9 @@ std::vector<char> roots(Program& program) {
     const Accesses& accesses = program.accesses();
     std::vector<char> needed(accesses.tasks(), 0);
     std::vector<char> is_output(accesses.tiles, 0);
-    for (const Tensor& output : program.outputs)
-        for (int64_t i = 0; i < output.tiles(); ++i)
-            if (const auto at = accesses.numbers.find(output.tile(i).get());
-                at != accesses.numbers.end())
-                is_output[at->second] = 1;
+    for (const TilePtr& tile : tiles_of(program.outputs))
+        if (const auto at = accesses.numbers.find(tile.get()); at != accesses.numbers.end())
+            is_output[at->second] = 1;
     for (uint32_t t = accesses.tasks(); t-- > 0;)
         for (int i = 0; i < program.tasks[t].handles; ++i) {
             if (!program.tasks[t].writes(i)) continue;

@@ -67,7 +67,7 @@ function M.generation(model, prompts, tokens, samples)
   end
   local plan, first = of(#prompts, 1, false, true), of(#prompts, longest, true, true)
   if first.peak > plan.peak then plan.peak, plan.kinds = first.peak, first.kinds end
-  plan.reading, plan.available = first, step_plan.available_memory()
+  plan.reading, plan.available = first, step_plan.available_memory(true)
   local cached = math.min(tokens, context - longest + 1)     -- the first is the prompts'
   local all = first.seconds + (cached - 1) * plan.seconds
   local rows = {{"prompts", ("%s, about %s to read"):format(

@@ -90,8 +90,11 @@ function M.step(build, measured, alone)
   return plan
 end
 
---- available_memory() -> bytes that tensors may take.
-function M.available_memory()
+--- available_memory(planned) -> bytes that tensors may take: here or, with `planned`, on the
+--- machine that nn.machine describes.
+function M.available_memory(planned)
+  local machine = engine.machine()
+  if planned and machine.described then return machine.ram end
   if budget.memory().budget == 0 then budget.memory_budget(0) end
   return budget.memory().budget
 end
@@ -227,7 +230,7 @@ function M.plan_step(build, given)
   end
   o.needs = function(batch) return of(batch, false).peak end
   local plan = of(o.batch, true)
-  plan.available, plan.asked = M.available_memory(), o
+  plan.available, plan.asked = M.available_memory(true), o
   plan.there = plan.available         -- its name before
   return setmetatable(plan, Plan)
 end

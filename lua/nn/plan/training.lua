@@ -40,10 +40,10 @@ function M.step(build, rows, context, measured)
 end
 
 --- plan(build, loader, measured) -> step() for the loader's batches, and `available`, the bytes
---- tensors may take.
+--- that tensors may take: here or, for a measured plan, on the described machine.
 function M.plan(build, loader, measured)
   local plan = M.step(build, loader.rows, loader.context, measured)
-  plan.available = step_plan.available_memory()
+  plan.available = step_plan.available_memory(measured)
   return plan
 end
 
