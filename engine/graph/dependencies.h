@@ -16,8 +16,7 @@ struct Accesses {
         uint32_t tile;
         Mode mode;
     };
-    std::vector<uint32_t> first{
-        0};  // task t has the accesses list[first[t]] to list[first[t + 1] - 1]
+    std::vector<uint32_t> first{0};  // task t has list[first[t]] to list[first[t + 1] - 1]
     std::vector<Access> list;
     uint32_t tiles = 0;
     std::unordered_map<const Tile*, uint32_t> numbers;  // where they were made from tasks
@@ -39,8 +38,7 @@ struct Edge {
     Dependency kind;
 };
 
-// Lists of edges, one for each task: those of task t are edges[first[t]] to edges[first[t + 1] -
-// 1].
+// Task t has edges[first[t]] to edges[first[t + 1] - 1].
 struct Edges {
     std::vector<uint32_t> first;
     std::vector<Edge> edges;

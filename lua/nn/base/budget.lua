@@ -6,22 +6,26 @@ local C, check = lib.C, lib.check
 
 local M = {}
 
---- nn.memory() -> {budget, in_use, cached, peak, tensors, available, gpus, moved} in bytes: what
---- nnlua may use and does; `peak` since nn.reset_peak(), `available` as the system says; for each
---- GPU {used, limit}, which nn.devices sets; and all that was `moved` between memories.
----     nn.memory().budget > 0  --> true
+--- nn.memory() -> {budget, in_use, cached, peak, tensors, available, nodes, gpus, moved} in bytes:
+--- what nnlua may use and uses; `peak` since nn.reset_peak(); `available` as the system reports;
+--- `nodes`: {name, used, limit} of each memory node, RAM first, and `gpus`: those of GPUs, whose
+--- limit nn.devices sets; `moved`: all that was copied between memory nodes.
+---     nn.memory().budget > 0, nn.memory().nodes[1].name  --> true, "RAM"
 function M.memory()
-  local m, out = ffi.new "nn_memory_info_t", {gpus = {}}
+  local m, out = ffi.new "nn_memory_info_t", {nodes = {}, gpus = {}}
   check(C.nn_memory(m))
   for _, name in ipairs {"budget", "in_use", "cached", "peak", "tensors", "available"} do
     out[name] = tonumber(m[name])
   end
   local room = 64
   local used, limit = ffi.new("int64_t[?]", room), ffi.new("int64_t[?]", room)
-  local count = ffi.new("int32_t[1]", room)
+  local count, name = ffi.new("int32_t[1]", room), ffi.new "const char *[1]"
   check(C.nn_node_memory(used, limit, count))
-  for i = 1, count[0] - 1 do
-    out.gpus[i] = {used = tonumber(used[i]), limit = tonumber(limit[i])}
+  for i = 0, count[0] - 1 do
+    check(C.nn_node_name(i, name))
+    local node = {name = ffi.string(name[0]), used = tonumber(used[i]), limit = tonumber(limit[i])}
+    table.insert(out.nodes, node)
+    if node.name:find "^GPU" then table.insert(out.gpus, node) end
   end
   check(C.nn_bytes_moved(used))
   out.moved = tonumber(used[0])

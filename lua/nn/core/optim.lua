@@ -117,9 +117,10 @@ end
 --- checkpoint holds of them.
 ---     optim:state()[1].path  --> "tok.weight.m"
 function Optimizer:state()
-  local out = {}
+  local out, names = {}, {unpack(self.state_names)}
+  names[#names + 1] = "master"
   for i, p in ipairs(self.parameters) do
-    for _, name in ipairs {"m", "v", "velocity", "master"} do
+    for _, name in ipairs(names) do
       local value = self.states[i][name]
       if value then out[#out + 1] = {path = p.path .. "." .. name, tensor = value} end
     end
