@@ -58,11 +58,21 @@ static void check_node(int node) {
     if (node < 0 || node >= memory_nodes()) fail("there is no memory node %d", node);
 }
 
+static NodeKind kind_of(int node) {
+    switch (starpu_node_get_kind(unsigned(node))) {
+        case STARPU_CPU_RAM: return NodeKind::ram;
+        case STARPU_CUDA_RAM: return NodeKind::gpu;
+        case STARPU_DISK_RAM: return NodeKind::disk;
+        default: fail("memory node %d of StarPU is of an unknown kind", node);
+    }
+}
+
 std::string node_name(int node) {
     check_node(node);
-    const bool is_ram = !running() || starpu_node_get_kind(unsigned(node)) == STARPU_CPU_RAM;
-    const int device = is_ram ? 0 : starpu_memory_node_get_devid(unsigned(node));
-    return MemoryNode{is_ram ? NodeKind::ram : NodeKind::gpu, device, 0}.name();
+    const NodeKind kind = running() ? kind_of(node) : NodeKind::ram;
+    const bool is_gpu = kind == NodeKind::gpu;
+    const int number = is_gpu ? starpu_memory_node_get_devid(unsigned(node)) : 0;
+    return MemoryNode{kind, number, 0}.name();
 }
 
 NodeMemory node_memory(int node) {
