@@ -23,8 +23,8 @@ local function join(path, key)
   return ("%s[%s]"):format(path, type(key) == "string" and ("%q"):format(key) or tostring(key))
 end
 
--- What an item {value=, path=, tape=} refers to: fields, upvalues, a tensor's gradient and tape.
--- `tape` names the tape through which a value is reached.
+-- The values that an item {value=, path=, tape=} references: fields, upvalues, a tensor's gradient
+-- and tape. `tape` names the tape through which a value is reached.
 local function references(item)
   local value, list = item.value, {}
   local function add(other, path, tape)

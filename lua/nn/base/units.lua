@@ -1,4 +1,4 @@
--- Numbers for people.
+-- Numbers with units, as text.
 local M = {}
 
 --- duration(seconds) -> "41s", "1:12" (minutes), "3:05:10" (hours) or "2d 04:10".
