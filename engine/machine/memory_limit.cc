@@ -1,6 +1,6 @@
-// How much memory this process may still take: what the machine has available, within the limits of
-// the control groups it is in (containers, batch systems; version 1 and 2 of them). Pages of cached
-// files count as free, since the system drops them when memory is short.
+// The memory that this process can still allocate: the machine's available memory, within the
+// limits of its control groups (containers, batch systems; version 1 and 2). Cached pages of files
+// count as free, since the system evicts them when memory is short.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -15,14 +15,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number in a file, or 0 where there is none ("max").
+// The number in a file, or 0 if it has none ("max").
 int64_t read_number(const fs::path& path) {
     std::ifstream file(path);
     int64_t value = 0;
     return file >> value ? value : 0;
 }
 
-// The number behind a name in a file of "name number" lines.
+// The number after a name in a file of "name number" lines.
 int64_t read_entry(const fs::path& path, const std::string& name) {
     std::ifstream file(path);
     std::string word;
@@ -39,7 +39,7 @@ constexpr Names version_2 = {"memory.max", "memory.current", "inactive_file", "a
 constexpr Names version_1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                              "total_inactive_file", "total_active_file"};
 
-// What a group and those above it, up to `root`, leave; `room` where none limits.
+// The bytes that a group and its parents, up to `root`, still allow; `room` if none has a limit.
 int64_t room_in_groups(const fs::path& root, const std::string& group, const Names& names,
                        int64_t room) {
     fs::path folder = root / fs::path(group).relative_path();
@@ -80,7 +80,7 @@ int64_t default_budget() {
         else if (("," + controllers + ",").find(",memory,") != std::string::npos)
             room = room_in_groups(root / "memory", path, version_1, room);
     }
-    constexpr int64_t least = 64 << 20;  // enough to say what does not fit
+    constexpr int64_t least = 64 << 20;  // enough to report errors
     return std::max(least, room / 10 * 9);
 }
 

@@ -278,7 +278,7 @@ t.case("profile_steps selects other steps, profile=FILE another file", function(
   t.check(not run_with("profile=false"):find "are in ", "none")
   for steps, message in pairs {["7-9"] = "is 7-9, but this run has the steps 1 to 8",
                                ["0-1"] = "this run has the steps 1 to 8",
-                               ["5-4"] = "one step or two as 10-12, not '5-4'",
+                               ["5-4"] = "a step or a range such as 10-12, not '5-4'",
                                x = "must be a step or a range such as 10-12"} do
     t.fails(function() run_with("--profile", "profile_steps=" .. steps) end, message)
   end
