@@ -6,8 +6,7 @@ local nn = require "nn"
 local Attention, MLP = nn.module "Attention", nn.module "MLP"
 local Block, GPT2 = nn.module "Block", nn.module "GPT2"
 
--- The initial weights of projections onto the residual stream shrink with the number of
--- projections.
+-- The initial scale of projections onto the residual stream decreases with their number.
 local function residual_std(c) return 0.02 / math.sqrt(2 * c.layers) end
 
 function Attention:init(c)
@@ -62,9 +61,8 @@ local settings = {dropout = true, dtype = true}
 for _, name in ipairs(GPT2.dimensions) do settings[name] = true end
 
 --- GPT2{layers, heads, embd, context=1024, vocab=50257, dropout=0, dtype="f32"} -> a model with
---- random weights. dtype "bf16" stores weights and activations in 16 bits; sums stay in f32.
---- GPT2.size "gpt2-xl" returns a table of settings. Errors: missing or unknown settings; embd is
---- not a multiple of heads.
+--- random weights; see also GPT2.size. dtype "bf16" stores weights and activations in 16 bits; sums
+--- stay in f32. Errors: missing or unknown settings; embd is not a multiple of heads.
 ---     GPT2({layers = 2, heads = 2, embd = 32, context = 64, vocab = 65}):count()  --> 29600
 function GPT2:init(config)
   local c = {}
