@@ -2,7 +2,6 @@
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local nn = require "nn"
-local show = require "nn.core.show"
 local terminal = require "nn.base.terminal"
 local units = require "nn.base.units"
 
@@ -164,14 +163,14 @@ local function check_memory()
   local function bytes(name) return 1024 * (tonumber(info:match(name .. ":%s*(%d+)")) or 0) end
   local total, available = bytes "MemTotal", bytes "MemAvailable"
   judge(available > 0.3 * total, "other programs use most of the memory: end them, or use less",
-        "%s, %s available; tensors may use %s", show.bytes(total), show.bytes(available),
-        show.bytes(nn.memory().budget))
+        "%s, %s available; tensors may use %s", units.bytes(total), units.bytes(available),
+        units.bytes(nn.memory().budget))
   local swapped = bytes "SwapTotal" - bytes "SwapFree"
   judge(swapped < 0.1 * total, "memory ran short: reading swapped pages makes training very slow",
-        "%s swapped out", show.bytes(swapped))
+        "%s swapped out", units.bytes(swapped))
   local address_space, open_files = limit(9), limit(7)        -- RLIMIT_AS, RLIMIT_NOFILE
   judge(address_space == math.huge, "ulimit -v unlimited", "address space %s",
-        address_space == math.huge and "unlimited" or show.bytes(address_space))
+        address_space == math.huge and "unlimited" or units.bytes(address_space))
   judge(open_files >= 256, "ulimit -n 1024", "%.0f open files", open_files)
   local pages = line_of("/sys/kernel/mm/transparent_hugepage/enabled"):match "%[(%a+)%]"
   if pages then
@@ -189,7 +188,7 @@ local function check_disk(path, use)
   judge(writable and free > 2e9,
         writable and "free some space: a checkpoint of GPT-2 124M takes 1.5 GB"
         or "choose another folder (out=..., or cd)",
-        "%s: %s free%s (%s)", path, show.bytes(free), writable and "" or ", not writable", use)
+        "%s: %s free%s (%s)", path, units.bytes(free), writable and "" or ", not writable", use)
 end
 
 local function check_terminal()

@@ -149,9 +149,9 @@ t.case("--plan predicts the cost of a step and trains nothing", function()
   t.same(status, 0)
   t.check(output:find "\nparameters +%d+%.%dk\n", output)
   t.check(output:find "\nFLOPs +%S+ a token, %S+ a step of %S+ tokens\n", output)
-  t.check(output:find "\ntasks +%d+ a step\nmemory +%d+ [kM]B of RAM at the peak:\n", output)
+  t.check(output:find "\ntasks +%d+ a step\nmemory +%d+%.?%d* [kM]B of RAM at the peak:\n", output)
   for _, kind in ipairs {"weights", "gradients", "optimizer", "activations", "workspace"} do
-    t.check(output:find("\n  " .. kind .. " +%d+ [kM]B\n"), output)
+    t.check(output:find("\n  " .. kind .. " +%d+%.?%d* [kM]?B\n"), output)
   end
   t.check(output:find ": it fits\nlargest batch +data.batch=%d+", output)
   t.check(output:find "\ntime +about %S+ m?s a step, %S+ tokens/s; %d+ CPU workers, ", output)

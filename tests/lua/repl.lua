@@ -96,8 +96,8 @@ t.case("%memory lists tensors by size under the names that lead to them", functi
   end
   t.check(output:find "4.0 MB +f32 %(1000,1000%) +RAM +w\n", output)
   row "40 B +f32 %(10%) +RAM +box.deep.small\n"
-  row "20.0 kB +f32 %(50,100%) +RAM +model.weight\n"
-  row "20.0 kB +f32 %(5000%) +RAM +keep %-> held\n"
+  row "20 kB +f32 %(50,100%) +RAM +model.weight\n"
+  row "20 kB +f32 %(5000%) +RAM +keep %-> held\n"
   row "16 B +f32 %(4%) +RAM +x.grad\n"
   row "492 B +f32 %(123%) +not computed +e\n"
   t.check(output:find "in use of a budget of", output)

@@ -1,5 +1,7 @@
 -- "did you mean ...?" for unknown names.
 
+local tables = require "nn.base.tables"
+
 local M = {}
 
 -- Edit distance (insertions, deletions, replacements, swaps of neighbours).
@@ -46,10 +48,8 @@ end
 
 --- The same for a short list of names; without a near name, lists all: "; choose one of a, b".
 function M.choices(name, names)
-  local hint, list = M.suggestion(name, names), {}
+  local hint, list = M.suggestion(name, names), tables.sorted_keys(names)
   if hint ~= "" then return hint end
-  for key in pairs(names) do list[#list + 1] = key end
-  table.sort(list)
   return #list == 0 and "; it has none" or "; choose one of " .. table.concat(list, ", ")
 end
 

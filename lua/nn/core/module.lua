@@ -5,6 +5,7 @@ local arguments = require "nn.base.arguments"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
+local sorted_keys = require("nn.base.tables").sorted_keys
 local tape = require "nn.core.tape"
 local tensor = require "nn.core.tensor"
 local is_tensor = tensor.is_tensor
@@ -74,15 +75,6 @@ function M.list(count, make)
   return out
 end
 
-local function sorted_keys(value)
-  local keys = {}
-  for key in pairs(value) do keys[#keys + 1] = key end
-  table.sort(keys, function(a, b)
-    if type(a) == "number" and type(b) == "number" then return a < b end
-    return tostring(a) < tostring(b)
-  end)
-  return keys
-end
 
 -- Calls each(field, path) for the tensors and modules in the fields of a module or list, and
 -- recursively; each is visited once, under the path that sorts first.

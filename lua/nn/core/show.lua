@@ -239,11 +239,5 @@ function M.module(object)
 end
 module.text = M.module
 
---- bytes(n) -> "1.5 GB".
-function M.bytes(n)
-  local units, i = {"B", "kB", "MB", "GB", "TB"}, 1
-  while n >= 1000 and i < #units do n, i = n / 1000, i + 1 end
-  return ((i == 1 or n >= 100) and "%.0f %s" or "%.1f %s"):format(n, units[i])
-end
 
 return M

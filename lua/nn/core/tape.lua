@@ -28,10 +28,7 @@ function M.no_grad(f, ...)
   arguments.callable("no_grad", f)
   local before = enabled
   enabled = false
-  local results = {lib.protected(f, ...)}
-  enabled = before
-  if not results[1] then error(results[2], 0) end
-  return unpack(results, 2, table.maxn(results))
+  return lib.finally(function() enabled = before end, f, ...)
 end
 
 local function is_wanted(inputs)
@@ -63,18 +60,16 @@ end)
 
 local touched   -- in with_private_grads: {[leaf] = its gradient before the first change}
 
---- Calls f, then restores the gradients of all leaves whose gradient f set. Returns the result of f
---- (one value).
+--- with_private_grads(f) -> f(). Then restores the gradients of all leaves whose gradient f set.
 function M.with_private_grads(f)
   local outer = touched
   touched = {}
-  local ok, result = lib.protected(f)
-  for leaf, before in pairs(touched) do
-    leaf.grad, leaf.grad_owned = before.grad, before.owned
-  end
-  touched = outer
-  if not ok then error(result, 0) end
-  return result
+  return lib.finally(function()
+    for leaf, before in pairs(touched) do
+      leaf.grad, leaf.grad_owned = before.grad, before.owned
+    end
+    touched = outer
+  end, f)
 end
 
 -- Sets a leaf's gradient. Every change goes through here, so that with_private_grads can undo it.
@@ -91,9 +86,7 @@ M.set_leaf_grad = set_leaf_grad
 function M.watch(seen, f)
   local outer = watcher
   watcher = seen
-  local ok, message = lib.protected(f)
-  watcher = outer
-  if not ok then error(message, 0) end
+  return lib.finally(function() watcher = outer end, f)
 end
 
 -- The nodes that the result depends on, newest first.

@@ -77,7 +77,6 @@ function M.ops()
 end
 
 local task_options = arguments.names "read write update params priority where dtype"
-task_options[1] = true
 
 -- {operand = {tile=, mode=}} of all operands that a task reads, writes and updates.
 local function accesses(who, t)
@@ -130,7 +129,7 @@ function M.task(t)
   end
   local who = "task " .. name
   for key in pairs(t) do
-    if not task_options[key] then
+    if key ~= 1 and not task_options[key] then
       lib.misuse("%s: has no option '%s'%s", who, tostring(key),
                  suggest.choices(key, task_options))
     end

@@ -8,6 +8,7 @@ local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local units = require "nn.base.units"
 local stream = require "nn.io.stream"
+local tables = require "nn.base.tables"
 local token_file = require "nn.data.token_file"
 
 local M = {}
@@ -115,11 +116,8 @@ local function document_of(line, source, number, field)
     lib.fail("'%s', line %d: '%s' is %s; a text is needed", source.path, number, field,
              files.json(text))
   end
-  local names = {}
-  for name in pairs(value) do names[#names + 1] = tostring(name) end
-  table.sort(names)
   lib.fail("'%s', line %d has no field '%s'; it has %s; choose one with field=", source.path,
-           number, field, table.concat(names, ", "))
+           number, field, table.concat(tables.sorted_keys(value), ", "))
 end
 
 -- Calls each(p, size) for the text of every JSON line; skips blank lines.

@@ -117,10 +117,8 @@ local function add_settings(lines, contents)
     lines[#lines + 1] = ("### `%s`\n\n```\n%s\n```\n"):format(recipe.path, recipe.about)
     lines[#lines + 1] = "| setting | meaning |\n|---|---|"
     for _, setting in ipairs(config.settings(cfg)) do
-      local choices = {}
-      for i, choice in ipairs(setting.choices or {}) do choices[i] = tostring(choice) end
-      local listed = #choices > 0 and ": " .. table.concat(choices, ", ") or ""
-      local meaning = setting.meaning .. listed
+      local choices = setting.choices and ": " .. table.concat(setting.choices, ", ") or ""
+      local meaning = setting.meaning .. choices
       lines[#lines + 1] = ("| `%s=%s` | %s |"):format(setting.path, setting.text,
                                                       (meaning:gsub("|", "\\|")))
     end

@@ -5,6 +5,7 @@ local hints = require "nn.base.hints"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local suggest = require "nn.base.suggest"
+local tables = require "nn.base.tables"
 
 local M = {}
 local Field = {}
@@ -62,11 +63,6 @@ local function leaf_names(self)
   return names
 end
 
-local function words(list)
-  local out = {}
-  for i, value in ipairs(list) do out[i] = tostring(value) end
-  return table.concat(out, ", ")
-end
 
 -- Checks a value against its field. `given` is how the user wrote it.
 local function check(path, field, value, given)
@@ -74,8 +70,8 @@ local function check(path, field, value, given)
     for _, choice in ipairs(field.choices) do
       if choice == value then return value end
     end
-    lib.fail("'%s' must be one of %s, not '%s'%s", path, words(field.choices), given,
-             suggestion(given, field.choices))
+    lib.fail("'%s' must be one of %s, not '%s'%s", path,
+             table.concat(field.choices, ", "), given, suggestion(given, field.choices))
   end
   if type(value) ~= "number" then return value end
   local function refuse(what) lib.fail("'%s' %s, not '%s'", path, what, given) end
@@ -136,18 +132,13 @@ function M.get(values, path)
   return values
 end
 
-local function preset_names(self)
-  local names = {}
-  for name in pairs(self.presets) do names[#names + 1] = name end
-  table.sort(names)
-  return names
-end
 
 local function apply_preset(self, name)
   local preset = self.presets[name]
   if not preset then
-    local names = preset_names(self)
-    lib.fail("unknown preset '%s'%s (presets: %s)", name, suggestion(name, names), words(names))
+    local names = tables.sorted_keys(self.presets)
+    lib.fail("unknown preset '%s'%s (presets: %s)", name, suggestion(name, names),
+             table.concat(names, ", "))
   end
   if preset.base then apply_preset(self, preset.base) end
   local function walk(group, path)
@@ -192,13 +183,13 @@ local function help(self)
   local about = self.about or head_comment()
   if about then add("%s", about) end
   if next(self.presets) then add("\npresets (preset=NAME):") end
-  for _, name in ipairs(preset_names(self)) do
+  for _, name in ipairs(tables.sorted_keys(self.presets)) do
     add("  %-14s %s", name, self.presets[name].about or "")
   end
   add("\nsettings and their values (--name is short for name=true):")
   for _, leaf in ipairs(self.leaves) do
     local setting = leaf.path .. "=" .. shown(M.get(self.values, leaf.path))
-    local choices = leaf.field.choices and ": " .. words(leaf.field.choices) or ""
+    local choices = leaf.field.choices and ": " .. table.concat(leaf.field.choices, ", ") or ""
     add("  %-32s %s%s", setting, leaf.field.meaning, choices)
   end
   return table.concat(lines, "\n")

@@ -4,6 +4,7 @@ local arguments = require "nn.base.arguments"
 local cjson = require "cjson"
 local ffi = require "ffi"
 local lib = require "nn.base.capi"
+local tables = require "nn.base.tables"
 
 ffi.cdef [[
   int open(const char *path, int flags, ...);
@@ -282,10 +283,7 @@ function M.json(value, indent)
     for i, element in ipairs(value) do parts[i] = M.json(element) end
     return "[" .. table.concat(parts, ",") .. "]"
   end
-  local names = {}
-  for name in pairs(value) do names[#names + 1] = name end
-  table.sort(names)
-  for i, name in ipairs(names) do
+  for i, name in ipairs(tables.sorted_keys(value)) do
     parts[i] = json_text(name) .. (indent and ": " or ":") .. M.json(value[name], inner)
   end
   if not indent or #parts == 0 then return "{" .. table.concat(parts, ",") .. "}" end

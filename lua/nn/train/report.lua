@@ -2,6 +2,7 @@
 -- runs. The template is report_page.html; this file inserts the data.
 local files = require "nn.io.files"
 local metrics = require "nn.train.metrics"
+local tables = require "nn.base.tables"
 
 local M = {}
 local POINTS = 600               -- the most points per curve; a screen shows fewer
@@ -23,10 +24,7 @@ end
 
 -- {{"optim.lr", "0.001"}, ...} of a nested table, sorted.
 local function flat(config, prefix, list)
-  local names = {}
-  for name in pairs(config) do names[#names + 1] = name end
-  table.sort(names)
-  for _, name in ipairs(names) do
+  for _, name in ipairs(tables.sorted_keys(config)) do
     local value, path = config[name], prefix .. name
     if type(value) == "table" then
       flat(value, path .. ".", list)

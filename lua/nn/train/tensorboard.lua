@@ -4,6 +4,7 @@ local bit = require "bit"
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
+local tables = require "nn.base.tables"
 
 ffi.cdef "int gethostname(char *name, size_t size);"
 
@@ -65,10 +66,8 @@ function M.start() return text_field(7, number_field(1, 1)) end
 
 --- scalars({name = number, ...}) -> the field with these numbers.
 function M.scalars(values)
-  local names, parts = {}, {}
-  for name in pairs(values) do names[#names + 1] = name end
-  table.sort(names)
-  for i, name in ipairs(names) do
+  local parts = {}
+  for i, name in ipairs(tables.sorted_keys(values)) do
     parts[i] = text_field(1, text_field(1, name) .. float_field(2, values[name]))
   end
   return text_field(5, table.concat(parts))
