@@ -104,7 +104,7 @@ t.case("a stop id or a stop text ends its sequence, and the others continue", fu
   local all, about = nn.generate(model, {{1}, {2}}, {tokens = 20, temperature = 0,
                                                      stop_ids = {stop}})
   t.same({#all[1], about.reason[1]}, {first, "stop"})
-  t.check(#all[2] > #all[1] or about.reason[2] == "stop", "the second goes on")
+  t.check(#all[2] > #all[1] or about.reason[2] == "stop", "the second continues")
 end)
 
 t.case("one stop text or id is the same as a list of one", function()

@@ -104,7 +104,7 @@ t.case("the recipes for GPT-2 evaluate and plan it, and generate text with it", 
   shell(("$NNLUA %s/recipes/gpt2_eval.lua model=run text=input.txt batch=2"):format(root))
   local command = ("$NNLUA %s/recipes/gpt2_generate.lua model=run prompt=to tokens=30 %%s"):format(
     root)
-  t.check(shell(command:format "temperature=0"):find "^to", "it goes on with the prompt")
+  t.check(shell(command:format "temperature=0"):find "^to", "it continues the prompt")
   t.check(shell(command:format "samples=3 --plan"):find "\n  cache +%d", "its cache is counted")
   t.check(shell(("$NNLUA %s/recipes/gpt2_eval.lua model=run --plan"):format(root)):find "^param")
 end)

@@ -65,7 +65,7 @@ t.case("token files that are damaged or cannot hold the ids are refused", functi
   files.write(path "odd.bin", "abc")
   t.fails(function() token_file.open(path "odd.bin", "data.bin") end,
           "data.bin '.*' has 3 bytes, an odd number")
-  files.write(path "words.bin", ("a text, which is no token file\n"):rep(4))
+  files.write(path "words.bin", ("a text, not a token file\n"):rep(4))
   t.fails(function() token_file.open(path "words.bin", "data.bin") end,
           "data.bin '.*words.bin' is a text, not a token file; give it as data.text=FILE")
   files.write(path "short.bin", files.read(path "header.bin"):sub(1, -3))
