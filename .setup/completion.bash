@@ -1,4 +1,4 @@
-# bash completion for nnlua: options, scripts, and settings, which it reads from a recipe's --help.
+# bash completion for nnlua: options, scripts, and settings, which come from a recipe's --help.
 # shellcheck shell=bash
 
 _nnlua() {

@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2154,SC2164  # sourced by setup.sh; the build runs under set -e
-# StarPU, the task runtime below the engine: found on the system, or built into .deps/.
+# StarPU, the engine's task runtime: found on the system, or built into .deps/.
 #
 # The version is pinned, since StarPU changes its ABI between point releases. The source is the first
-# of: STARPU_TARBALL, an earlier download, Debian's source package, upstream's release. It must have
-# one of two known checksums.
+# available of: STARPU_TARBALL, an earlier download, Debian's source package, upstream's release. It
+# must have one of two known checksums.
 
 starpu_version=1.4.10
 # The version of this file's patches and build options; raise it to make every checkout rebuild.
@@ -32,7 +32,7 @@ ensure_starpu() {
     [[ $deps != *[[:space:]]* ]] ||
         die "StarPU cannot be built in a folder with a space in its name; move the checkout: $root"
     get_starpu
-    rm -rf "$deps"/tmp.* # of an interrupted build
+    rm -rf "$deps"/tmp.* # left by an interrupted build
     local work
     work=$(mktemp -d "$deps/tmp.XXXXXX")
     stage "building StarPU $starpu_version, about a minute" "$deps/log/starpu.log" \
@@ -42,13 +42,13 @@ ensure_starpu() {
     rm -rf "$work"
 }
 
-# Whether the system's StarPU is new enough, and has CUDA if CUDA is installed.
+# Checks that the system's StarPU is new enough, and supports CUDA if CUDA is installed.
 system_starpu() {
     pkg-config --exists 'starpu-1.4 >= 1.4.8' 2>/dev/null || return 1
     local config buffers
     config=$(pkg-config --variable=includedir starpu-1.4)/starpu/1.4/starpu_config.h
     buffers=$(sed -n 's/^#define STARPU_NMAXBUFS \([0-9]*\).*/\1/p' "$config")
-    [ "${buffers:-0}" -ge 16 ] || return 1 # operands of a task
+    [ "${buffers:-0}" -ge 16 ] || return 1 # max_handles in engine/graph/task.h
     [ -z "$cuda_home" ] || grep -q '#define STARPU_USE_CUDA 1' "$config"
 }
 
@@ -58,7 +58,7 @@ known_starpu() {
     [[ " ${starpu_sha256[*]} " == *" ${sum%% *} "* ]]
 }
 
-# Brings a source archive with a known checksum to $starpu_archive.
+# Copies or downloads a source archive with a known checksum to $starpu_archive.
 get_starpu() {
     mkdir -p "${starpu_archive%/*}"
     if [ -n "${STARPU_TARBALL:-}" ]; then
@@ -148,7 +148,7 @@ build_starpu() {
         --disable-build-doc --disable-build-examples --disable-build-tests --disable-starpufft
         --disable-socl --disable-starpupy --disable-starpurm --disable-openmp --disable-openmp-llvm
         --disable-fortran --disable-julia --disable-static)
-    # Removes StarPU's warning about sample measurements, which a moved library never finds.
+    # Removes StarPU's warning about sample measurements, which a relocated library cannot find.
     replace_in '/_perf_model_add_dir(STARPU_SAMPLING_DIR/d' src/core/perfmodel/perfmodel.c
     if [ "$kind" = fast ]; then args+=(--enable-fast); else flags='-O1 -g'; fi
     # The memory of a data handle is quadratic in the number of memory nodes: RAM, a disk, 8 GPUs.
@@ -201,8 +201,8 @@ patch_starpu_for_cuda() {
     replace_in 's/#ifdef STARPU_USE_CUDA/#if 0/' $drivers/starpu_cublas.c $drivers/starpu_cublas_v2.c \
         include/starpu_cusparse.h
     replace_in 's/-lcudart -lcublas"/-lcudart"/' configure
-    # StarPU only asserts that a kernel succeeded, which --enable-fast compiles away: it would wait for
-    # a failed kernel for ever. Report the failure instead.
+    # StarPU only asserts that a kernel succeeded, and --enable-fast removes this assertion: it would
+    # wait for a failed kernel for ever. Report the failure instead.
     replace_in 's/STARPU_ASSERT_MSG(cures == cudaErrorNotReady, "CUDA error on task/if (cures != cudaErrorNotReady) STARPU_CUDA_REPORT_ERROR(cures);\
 			&/' $drivers/driver_cuda.c
 }

@@ -1,8 +1,7 @@
--- `nnlua --health`: what nnlua uses of this machine, and what to do about each problem.
+-- `nnlua --health`: reports the parts of this machine that nnlua uses, with advice on each problem.
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local nn = require "nn"
-local show = require "nn.core.show"
 local terminal = require "nn.base.terminal"
 local units = require "nn.base.units"
 
@@ -23,12 +22,12 @@ local problems = 0
 
 local function heading(text) print("\n" .. text) end
 local function fine(format, ...) print("  ok    " .. format:format(...)) end
--- What explains lower figures than usual, and what to do.
+-- Reports a likely cause of low figures, with advice.
 local function note(advice, format, ...)
   print("  note  " .. format:format(...))
   print("        -> " .. advice)
 end
--- Reports a fact; unless it is good, as a problem, which costs speed or will fail.
+-- Reports a fact: as fine if `good`, else as a problem, with advice.
 local function judge(good, advice, format, ...)
   if good then return fine(format, ...) end
   problems = problems + 1
@@ -46,14 +45,14 @@ end
 local function line_of(path) return text_of(path):match "^[^\n]*" end
 local function is_writable(path) return ffi.C.access(path, 2) == 0 end
 
--- The environment variable, or nil where it is empty.
+-- The value of an environment variable; nil if it is unset or empty.
 local function setting(name)
   local value = os.getenv(name)
   return value ~= "" and value or nil
 end
 
--- Fields of the first processor in /proc/cpuinfo, the number of processors, their highest clock in
--- GHz (0: unknown).
+-- Returns the fields of the first processor in /proc/cpuinfo, the number of processors, and their
+-- highest clock in GHz (0: unknown).
 local function processor()
   local info = text_of "/proc/cpuinfo"
   local fields = {}
@@ -66,7 +65,7 @@ local function processor()
   return fields, count, math.max(now / 1e3, most / 1e6)
 end
 
--- Cores that the control group allows, or nil.
+-- The number of cores that the control group allows, or nil.
 local function allowed_cores()
   local quota, period = line_of("/sys/fs/cgroup/cpu.max"):match "^(%d+) (%d+)"
   if quota then return tonumber(quota) / tonumber(period) end
@@ -89,7 +88,7 @@ local function check_processor()
         and (", the control group allows %.1f cores"):format(allowed) or "")
   local load, disturbed = require("nn.plan.step").load()
   if disturbed then
-    note("other programs compute, so rates measured now are low; `top` lists them",
+    note("other programs use the cores, so rates measured now are low; `top` lists them",
          "load of the last minute %.1f", load)
   else
     fine("load of the last minute %.1f", load)
@@ -102,8 +101,8 @@ local function check_processor()
   return ghz
 end
 
--- f32 operations of a core per cycle: a product and a sum in each of 16, 8 or 4 lanes of two vector
--- units. Some processors have one AVX-512 unit, or lower the clock for it.
+-- f32 operations per core and cycle: two vector units, each a product and a sum per lane (baseline:
+-- one of them). Some processors have one AVX-512 unit, or lower the clock while it runs.
 local per_cycle = {avx512 = 64, avx2 = 32, baseline = 8}
 
 local function check_blas(ghz)
@@ -120,7 +119,7 @@ local function check_blas(ghz)
   local workers = nn.workers()
   local rate, peak = nn.sgemm_gflops(), workers * ghz * (per_cycle[isa] or 8)
   judge(peak == 0 or rate > 0.45 * peak,
-        "do other programs run? do workers have cores of their own? does BLAS name this processor?",
+        "check for other programs (top), cores shared by workers, and BLAS's name of the processor",
         "sgemm %.0f GFLOP/s, %.0f%% of the peak of %d workers at %.1f GHz with %s", rate,
         peak > 0 and 100 * rate / peak or 0, workers, ghz, isa)
 end
@@ -163,15 +162,15 @@ local function check_memory()
   local info = text_of "/proc/meminfo"
   local function bytes(name) return 1024 * (tonumber(info:match(name .. ":%s*(%d+)")) or 0) end
   local total, available = bytes "MemTotal", bytes "MemAvailable"
-  judge(available > 0.3 * total, "other programs hold most of the memory: end them, or use less",
-        "%s, %s available; tensors may use %s", show.bytes(total), show.bytes(available),
-        show.bytes(nn.memory().budget))
+  judge(available > 0.3 * total, "other programs use most of the memory: end them, or use less",
+        "%s, %s available; tensors may use %s", units.bytes(total), units.bytes(available),
+        units.bytes(nn.memory().budget))
   local swapped = bytes "SwapTotal" - bytes "SwapFree"
   judge(swapped < 0.1 * total, "memory ran short: reading swapped pages makes training very slow",
-        "%s swapped out", show.bytes(swapped))
+        "%s swapped out", units.bytes(swapped))
   local address_space, open_files = limit(9), limit(7)        -- RLIMIT_AS, RLIMIT_NOFILE
   judge(address_space == math.huge, "ulimit -v unlimited", "address space %s",
-        address_space == math.huge and "unlimited" or show.bytes(address_space))
+        address_space == math.huge and "unlimited" or units.bytes(address_space))
   judge(open_files >= 256, "ulimit -n 1024", "%.0f open files", open_files)
   local pages = line_of("/sys/kernel/mm/transparent_hugepage/enabled"):match "%[(%a+)%]"
   if pages then
@@ -183,13 +182,13 @@ end
 local function check_disk(path, use)
   local info = ffi.new "nn_statvfs"
   if ffi.C.statvfs(path, info) ~= 0 then
-    return judge(false, "make the folder", "%s does not exist (%s)", path, use)
+    return judge(false, "create the folder", "%s does not exist (%s)", path, use)
   end
   local free, writable = tonumber(info.available) * tonumber(info.fragment), is_writable(path)
   judge(writable and free > 2e9,
-        writable and "make room: a checkpoint of GPT-2 124M takes 1.5 GB"
+        writable and "free some space: a checkpoint of GPT-2 124M takes 1.5 GB"
         or "choose another folder (out=..., or cd)",
-        "%s: %s free%s (%s)", path, show.bytes(free), writable and "" or ", not writable", use)
+        "%s: %s free%s (%s)", path, units.bytes(free), writable and "" or ", not writable", use)
 end
 
 local function check_terminal()
@@ -210,7 +209,7 @@ local function check_terminal()
   end
 end
 
---- run(): prints the report and ends the program, with status 1 where there is a problem.
+--- run(): prints the report and ends the program, with status 1 if it found a problem.
 function M.run()
   print(nn.version():match "^[^\n]*")
   check_blas(check_processor())

@@ -133,7 +133,7 @@ local function step(read)
   return true
 end
 
---- run(): runs the session until the end of input. Where input is no terminal and a line failed,
+--- run(): runs the session until the end of input. If input is not a terminal and a line failed,
 --- the exit status is 1.
 function M.run()
   session.open()

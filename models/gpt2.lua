@@ -6,7 +6,7 @@ local nn = require "nn"
 local Attention, MLP = nn.module "Attention", nn.module "MLP"
 local Block, GPT2 = nn.module "Block", nn.module "GPT2"
 
--- Projections onto the residual stream start smaller, by the number of such additions.
+-- The initial scale of projections onto the residual stream decreases with their number.
 local function residual_std(c) return 0.02 / math.sqrt(2 * c.layers) end
 
 function Attention:init(c)
@@ -15,7 +15,7 @@ function Attention:init(c)
   self.proj = nn.Linear(c.embd, c.embd, {std = residual_std(c), dtype = c.dtype})
 end
 
--- (B,T,C) -> (B,T,C). memory: {cache=, start=, first=} while generating, see GPT2:next.
+-- (B,T,C) -> (B,T,C). memory: {cache=, start=, first=} during generation, see GPT2:next.
 function Attention:forward(x, memory)
   local qkv, dropout = self.qkv(x), nn.training() and self.dropout or 0
   if memory and not memory.first then
@@ -39,7 +39,7 @@ function Block:init(c)
   self.drop = nn.Dropout(c.dropout)
 end
 
--- x is the residual stream without what the layer before added, delta: a norm adds it on the way.
+-- x: the residual stream, delta: the output of the previous layer, which norm1 adds to x.
 function Block:forward(x, delta, memory)
   local h
   if delta then x, h = self.norm1(x, delta) else h = self.norm1(x) end
@@ -54,16 +54,15 @@ local sizes = {
   ["gpt2-xl"] = {layers = 48, heads = 25, embd = 1600},
 }
 
--- Settings that the shapes of the parameters depend on, and defaults of all that have one.
+-- The settings that determine the shapes of the parameters, and defaults.
 GPT2.dimensions = {"layers", "heads", "embd", "context", "vocab"}
 local defaults = {context = 1024, vocab = 50257, dropout = 0, dtype = "f32"}
 local settings = {dropout = true, dtype = true}
 for _, name in ipairs(GPT2.dimensions) do settings[name] = true end
 
 --- GPT2{layers, heads, embd, context=1024, vocab=50257, dropout=0, dtype="f32"} -> a model with
---- fresh weights. dtype "bf16": weights and activations are stored in half the bytes; sums are kept
---- in f32. GPT2.size "gpt2-xl" gives such a table. Errors: settings that are missing or unknown;
---- embd that heads does not divide.
+--- random weights; see also GPT2.size. dtype "bf16" stores weights and activations in 16 bits; sums
+--- stay in f32. Errors: missing or unknown settings; embd is not a multiple of heads.
 ---     GPT2({layers = 2, heads = 2, embd = 32, context = 64, vocab = 65}):count()  --> 29600
 function GPT2:init(config)
   local c = {}
@@ -73,7 +72,7 @@ function GPT2:init(config)
     if not c[name] then nn.fail("gpt2: '%s' is missing; GPT2{%s = 4, ...}", name, name) end
   end
   if c.embd % c.heads ~= 0 then
-    nn.fail("gpt2: embd = %d does not divide into heads = %d; choose a multiple, such as %d",
+    nn.fail("gpt2: embd = %d is not a multiple of heads = %d; choose one, such as %d",
             c.embd, c.heads, math.ceil(c.embd / c.heads) * c.heads)
   end
   self.config = c
@@ -84,7 +83,7 @@ function GPT2:init(config)
   self.norm = nn.LayerNorm(c.embd, {dtype = c.dtype})
 end
 
---- model:hidden(ids) -> (B,T,C), what the last norm gives, for ids (B,T).
+--- model:hidden(ids) -> (B,T,C), the output of the last norm, for ids (B,T).
 ---     model:hidden(data.train:batch()):dims()  --> 2, 16, 16
 function GPT2:hidden(ids)
   if not nn.is_tensor(ids) or #ids.shape ~= 2 then
@@ -93,7 +92,7 @@ function GPT2:hidden(ids)
   end
   local time, context = ids:dim(2), self.config.context
   if time > context then
-    nn.fail("gpt2: %d tokens are longer than the model's context of %d", time, context)
+    nn.fail("gpt2: %d tokens are more than the model's context of %d", time, context)
   end
   local x, delta = self.drop(self.tok(ids, self.pos)), nil
   for _, block in ipairs(self.blocks) do x, delta = block(x, delta) end
@@ -102,8 +101,8 @@ function GPT2:hidden(ids)
 end
 
 --- model(ids) -> logits (B,T,V).
---- model(ids, targets, {scale=1, ignore_index=-100}) -> scale * mean cross-entropy, without ever
---- holding all logits. Errors: more tokens than the context; ids outside the vocabulary.
+--- model(ids, targets, {scale=1, ignore_index=-100}) -> scale * mean cross-entropy; all logits are
+--- never in memory at once. Errors: more tokens than the context; ids outside the vocabulary.
 ---     local ids, targets = data.train:batch()
 ---     model(ids):dims()  --> 2, 16, 256
 ---     model(ids, targets):item()  --> 5.6
@@ -115,7 +114,7 @@ function GPT2:forward(ids, targets, options)
     {scale = options.scale, ignore_index = options.ignore_index, gradient = nn.grad_enabled()}))
 end
 
---- model:caches(batch) -> what next() needs: for each block a tensor of keys and values,
+--- model:caches(batch) -> the caches for model:next: for each block a tensor of keys and values,
 --- (batch, 2 heads, context, embd / heads).
 ---     model:caches(3)[1]:dims()  --> 3, 4, 16, 8
 function GPT2:caches(batch)
@@ -125,18 +124,18 @@ function GPT2:caches(batch)
   end)
 end
 
---- model:next(ids, caches, start, last) -> logits (B,V) of the token that follows.
---- ids (B,T) i32: the next tokens of each sequence, of which the caches hold the first `start` (B)
---- i32. Several at once are prompts, from start 0 on: `last` (B) says in which of the B x T rows
---- each ends.
+--- model:next(ids, caches, start, last) -> logits (B,V) of the token after ids. ids (B,T) i32: the
+--- next tokens of each sequence; start (B) i32: the number of its tokens in the caches. T > 1 is
+--- for prompts, which need start = 0 and last (B) i32: the row, of B x T, in which each prompt
+--- ends.
 ---     local caches, i32 = model:caches(1), {dtype = "i32"}
 ---     local start, last = nn.tensor({0}, i32), nn.tensor({2}, i32)
 ---     local ids = nn.tensor({{7, 8, 9}}, i32)
 ---     nn.no_grad(model.next, model, ids, caches, start, last):dims()  --> 1, 256
 function GPT2:next(ids, caches, start, last)
   local batch, time = ids:dim(1), ids:dim(2)
-  local places = start:reshape(batch, 1) + nn.arange(time, {dtype = "i32"})
-  local x, delta = self.tok(ids) + self.pos(places), nil
+  local positions = start:reshape(batch, 1) + nn.arange(time, {dtype = "i32"})
+  local x, delta = self.tok(ids) + self.pos(positions), nil
   for i, block in ipairs(self.blocks) do
     x, delta = block(x, delta, {cache = caches[i], start = start, first = last ~= nil})
   end
@@ -146,21 +145,21 @@ function GPT2:next(ids, caches, start, last)
   return (nn.linear(h, self.tok.weight))
 end
 
---- model:flops_per_token(T) -> FLOPs per token, forward and backward: 6 N + 12 layers embd T, where
---- N counts the elements of the matrices (the tied head once).
+--- model:flops_per_token(T) -> FLOPs per token, forward and backward: 6 N + 12 layers embd T; N:
+--- the number of elements of the matrices (the tied head once).
 ---     GPT2(GPT2.size "gpt2"):flops_per_token(1024)  --> 854438400
 function GPT2:flops_per_token(time)
   local c = self.config
   return 6 * (12 * c.layers * c.embd ^ 2 + c.vocab * c.embd) + 12 * c.layers * c.embd * time
 end
 
---- GPT2.size(name) -> the configuration of a released size: "gpt2", "gpt2-medium", "gpt2-large",
+--- GPT2.size(name) -> the settings of a released size: "gpt2", "gpt2-medium", "gpt2-large",
 --- "gpt2-xl". Errors: another name.
 ---     GPT2.size("gpt2").layers  --> 12
 function GPT2.size(name)
   local size = sizes[name]
   if not size then
-    nn.fail("gpt2: there is no size '%s'; there are gpt2, gpt2-medium, gpt2-large, gpt2-xl",
+    nn.fail("gpt2: unknown size '%s'; choose one of gpt2, gpt2-medium, gpt2-large, gpt2-xl",
             tostring(name))
   end
   local out = {context = 1024, vocab = 50257}
@@ -168,10 +167,10 @@ function GPT2.size(name)
   return out
 end
 
--- What examples in docs call `model`.
+-- The variable `model` of examples in docs.
 GPT2.example = "GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}"
 
--- ### As transformers saves it (lua/nn/models/hugging_face.lua)
+-- ### The format of Hugging Face's transformers (see lua/nn/models/hugging_face.lua)
 
 local outside = {["tok.weight"] = "wte.weight", ["pos.weight"] = "wpe.weight",
                  ["norm.weight"] = "ln_f.weight", ["norm.bias"] = "ln_f.bias"}
@@ -186,10 +185,10 @@ GPT2.hugging_face = {
            scale_attn_by_inverse_layer_idx = false, reorder_and_upcast_attn = false,
            add_cross_attention = false, tie_word_embeddings = true},
 }
-local there = GPT2.hugging_face
+local format = GPT2.hugging_face
 
--- The Conv1D of transformers keeps weights as (in, out), ours are (out, in).
-function there.name(path)
+-- The Conv1D of transformers stores weights as (in, out), nnlua's Linear as (out, in).
+function format.name(path)
   if outside[path] then return outside[path], false end
   local block, layer, kind = path:match "^blocks%.(%d+)%.(.+)%.(%w+)$"
   if not inside[layer] then return nil end
@@ -197,22 +196,22 @@ function there.name(path)
          kind == "weight" and layer:find "%." ~= nil
 end
 
-function there.read(config)
+function format.read(config)
   local inner, embd, heads = config.n_inner, config.n_embd, config.n_head
   if type(inner) == "number" and inner ~= 4 * embd then
     return nil, ("n_inner is %s; nnlua's GPT2 has 4 n_embd = %.0f"):format(inner, 4 * embd)
   end
   if embd % heads ~= 0 then
-    return nil, ("n_embd = %.0f does not divide into n_head = %.0f"):format(embd, heads)
+    return nil, ("n_embd = %.0f is not a multiple of n_head = %.0f"):format(embd, heads)
   end
   return {}
 end
 
-function there.write(c)
+function format.write(c)
   return {attn_pdrop = c.dropout, embd_pdrop = c.dropout, resid_pdrop = c.dropout}
 end
 
-function there.shapes(config)
+function format.shapes(config)
   return {["wte.weight"] = {config.vocab_size, config.n_embd},
           ["wpe.weight"] = {config.n_positions, config.n_embd},
           [("h.%.0f.ln_1.weight"):format(config.n_layer - 1)] = {config.n_embd}}

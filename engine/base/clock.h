@@ -10,7 +10,7 @@ inline double clock_seconds(clockid_t clock) {
     return double(t.tv_sec) + double(t.tv_nsec) * 1e-9;
 }
 
-// Seconds of a clock that never jumps, that of nn.now() in Lua.
+// Seconds of a monotonic clock, the same as nn.now() in Lua.
 inline double now_seconds() { return clock_seconds(CLOCK_MONOTONIC); }
 // The same in microseconds, as profiles record times.
 inline double now_us() {

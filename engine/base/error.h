@@ -1,6 +1,6 @@
-// Errors are for a person: what was given, what was expected, what to do. Inside the engine they
-// are exceptions; the C API (bindings/handles.cc) turns them into a status and a message, so none
-// ever leaves it.
+// User-facing errors: the given value, the expected one, what to do. Inside the engine they are
+// exceptions; the C API (bindings/handles.cc) converts them to a status and a message, so no
+// exception leaves it.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -14,16 +14,16 @@ struct Error : std::runtime_error {
 struct Interrupted : Error {
     Interrupted() : Error("interrupted") {}
 };
-// The tensors asked for do not fit the memory budget.
+// The requested tensors do not fit into the memory budget.
 struct OutOfMemory : Error {
     using Error::Error;
 };
 
-// printf into a std::string.
+// printf to a std::string.
 std::string format(const char* text, ...) __attribute__((format(printf, 1, 2)));
 [[noreturn]] void fail(const char* text, ...) __attribute__((format(printf, 1, 2)));
 
-// "4.2 GB": bytes for people, decimal units.
+// "4.2 GB": bytes in decimal units.
 std::string human_bytes(double bytes);
 
 // The op being applied, for error messages and profiles. in_place: it changes an input. Main thread
@@ -33,7 +33,7 @@ struct CurrentOp {
     ~CurrentOp();
     CurrentOp(const CurrentOp&) = delete;
 };
-const char* current_op();  // "task" outside of any
+const char* current_op();  // "task" outside an op
 bool current_op_is_in_place();
 
 }  // namespace nn

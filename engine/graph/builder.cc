@@ -24,7 +24,7 @@ TaskBuilder::TaskBuilder(const char* kernel, Dtype dtype) {
     task_.arg.dtype = dtype;
 }
 
-// The same tile may serve several operands; StarPU wants it once, with the strongest access.
+// A tile may be several operands; StarPU needs it once, with the strongest access mode.
 TaskBuilder& TaskBuilder::use(const Use& use) {
     TaskArg& arg = task_.arg;
     if (arg.operands == max_operands)

@@ -15,11 +15,11 @@ inline Use reads(TilePtr tile) { return {std::move(tile), Mode::read}; }
 inline Use writes(TilePtr tile) { return {std::move(tile), Mode::write}; }
 inline Use updates(TilePtr tile) { return {std::move(tile), Mode::read_write}; }
 inline Use absent() { return {nullptr, Mode::read}; }
-// Operands of a task: a tile of a tensor that may be absent.
+// Operands of a task: a tile of a tensor, which may be absent.
 inline Use reads(const Tensor& t, int64_t i) { return t ? reads(t.tile(i)) : absent(); }
 inline Use writes(const Tensor& t, int64_t i) { return t ? writes(t.tile(i)) : absent(); }
 inline Use updates(const Tensor& t, int64_t i) { return t ? updates(t.tile(i)) : absent(); }
-// A tile that several tasks add to: the first one writes it.
+// A tile to which several tasks add: the first one writes it.
 inline Use adds(const Tensor& t, int64_t i, bool first) {
     return first ? writes(t, i) : updates(t, i);
 }
@@ -50,8 +50,8 @@ private:
 };
 inline TaskBuilder task(const char* kernel, Dtype dtype) { return TaskBuilder(kernel, dtype); }
 
-// While one exists, tasks outside a recording may touch a program's temporaries: how inputs get in
-// and outputs out.
+// While one exists, tasks outside a recording may access a program's temporaries, to copy inputs
+// and outputs.
 struct TemporariesVisible {
     TemporariesVisible();
     ~TemporariesVisible();

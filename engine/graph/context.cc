@@ -11,7 +11,7 @@ namespace {
 
 int32_t layer_at_work = 0;
 
-// Nodes of the map stay where they are, so names can be handed out as pointers.
+// Nodes of a std::map do not move, so pointers to names stay valid.
 struct Layers {
     std::vector<const char*> names{""};
     std::unordered_map<std::string, int32_t> ids{{"", 0}};
@@ -24,7 +24,7 @@ Layers& layers() {
 struct Scalar {
     double value;
     bool owned = true;  // until free_scalar()
-    int32_t held = 0;   // by so many programs
+    int32_t held = 0;   // number of programs that hold it
 };
 std::vector<Scalar> scalars;
 std::vector<int32_t> free_scalars;

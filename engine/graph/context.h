@@ -1,5 +1,5 @@
-// The state of the session that tasks take up when they are emitted or submitted: settings, the
-// layer at work, scalars and the random state. Main thread only.
+// The state of the session that affects emitted or submitted tasks: settings, the current layer,
+// scalars and the random state. Main thread only.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,31 +9,31 @@ namespace nn {
 enum class Where : uint8_t { anywhere, cpu, gpu };
 
 struct Settings {
-    Where where = Where::anywhere;  // of tasks that do not say so themselves
-    bool tf32 = false;              // products of f32 may be rounded to TF32 on GPUs
+    Where where = Where::anywhere;  // of tasks without their own
+    bool tf32 = false;              // GPUs may round the operands of f32 products to TF32
     int32_t attention = 0;          // a number of nn_attention_params::backend
 };
 
 inline Settings chosen_settings;
 inline Settings& settings() { return chosen_settings; }
 
-// The layer at work: the module that emits a task, as a path such as "blocks.3.mlp". Profiles and
-// traces name tasks by it.
+// The current layer: the path of the module that emits tasks, such as "blocks.3.mlp", for profiles
+// and traces.
 int32_t layer_id(const std::string& name);  // 0 for ""; the same number for the same name
-const char* current_layer();                // lives for ever
-int32_t set_layer(int32_t id);              // returns the one before
+const char* current_layer();                // always valid
+int32_t set_layer(int32_t id);              // returns the previous one
 
-// Scalars are numbers that tasks read when they are submitted, so that a recorded program follows
-// them.
+// Scalars are numbers that tasks read when they are submitted, so their values may change between
+// replays.
 int32_t new_scalar(double value);
 void free_scalar(int32_t scalar);
-// A program holds a scalar that it reads: the value stays after free_scalar() until the release.
+// A program holds the scalars that it reads: they remain after free_scalar() until the release.
 void hold_scalar(int32_t scalar);
 void release_scalar(int32_t scalar);
 double scalar_value(int32_t scalar);
 void set_scalar(int32_t scalar, double value);
 
-// A random task's key is (seed, counter). Eagerly, the counter is the session's at submission; a
+// The key of a random task is (seed, counter). An eager task takes the session's counter; a
 // recording counts from 0, and each replay adds the session's counter at its start.
 void seed_random(uint64_t seed);  // and sets the counter to 0
 uint64_t random_seed();

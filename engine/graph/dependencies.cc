@@ -25,7 +25,7 @@ namespace {
 // The state of a tile between two tasks.
 struct TileState {
     int64_t writer = -1;            // the last task that wrote it
-    std::vector<uint32_t> readers;  // since then
+    std::vector<uint32_t> readers;  // since the last write
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
-// A program: the tasks of a function, recorded once and replayed without Lua. Because the whole of
-// it is known before it runs, passes (graph/passes/) find out when each temporary is last used,
-// which tasks are on the critical path, and how many bytes a run takes.
+// A program: the tasks of a function, recorded once and replayed without Lua. All tasks are known
+// in advance, so passes (graph/passes/) find the last use of each temporary, the critical path, and
+// the bytes of a run.
 #pragma once
 #include <memory>
 #include <vector>
@@ -25,17 +25,17 @@ struct Program {
     Program(const Program&) = delete;
     ~Program();  // releases the scalars
 
-    // --- what was recorded ---
-    const uint32_t number;  // of the recording; the program's temporaries have it
+    // --- set by the recording ---
+    const uint32_t number;  // of the recording; also stored in the program's temporaries
     std::vector<Task> tasks;
     std::vector<Tensor> inputs, outputs;
-    // What comes before makes the tensors that a step works on (weights, moments). Plans are about
-    // the tasks from here on.
+    // The first task of the step. Earlier tasks create its tensors (weights, moments); plans ignore
+    // them.
     size_t step_begin = 0;
-    // A step may take its batch in microbatches, one after the other.
+    // A step may split its batch into microbatches, which run in order.
     struct Microbatch {
         size_t begin;  // its first task
-        int tiles;     // into which its tokens are cut
+        int tiles;     // of its tokens
     };
     std::vector<Microbatch> microbatches;
     struct ScalarStep {  // adds delta to the scalar when the task is submitted
@@ -45,16 +45,16 @@ struct Program {
     };
     std::vector<ScalarStep> scalar_steps;
     uint64_t randoms = 0;       // random ops of a run
-    void hold(int32_t scalar);  // which lives as long as the program
+    void hold(int32_t scalar);  // keeps the scalar as long as the program
 
-    // --- what the passes found ---
-    std::vector<std::vector<TilePtr>> dies_after;  // per task: temporaries whose last use it is
-    std::vector<TilePtr> die_at_end;  // temporaries that outputs are copied from, unused inputs
+    // --- set by the passes ---
+    std::vector<std::vector<TilePtr>> dies_after;  // per task: temporaries that it uses last
+    std::vector<TilePtr> die_at_end;  // temporaries from which outputs are copied, unused inputs
     std::vector<TilePtr> read_first;  // persistent tiles that must have a value before a run
-    bool in_team = false;             // workers split single tasks among each other
+    bool in_team = false;             // workers share the loops of single tasks
     ProgramInfo info{};
 
-    // Who accesses which tile, for passes. Found at the first call after the tasks have changed.
+    // The accesses to tiles, for passes; derived at the first call after the tasks changed.
     const Accesses& accesses();
     void tasks_changed() { accesses_.reset(); }
     void keep_tasks(const std::vector<char>& kept);  // drops the others; one flag for each task

@@ -28,7 +28,7 @@ public:
 };
 
 std::unique_ptr<Recorder> recorder;
-Sink* outer = nullptr;  // the sink in use before
+Sink* outer = nullptr;  // the sink before the recording
 uint32_t recordings = 0;
 
 std::shared_ptr<Program> stop() {

@@ -1,5 +1,5 @@
-// Recording: tasks emitted meanwhile become a program instead of being submitted. One at a time: a
-// compiled function that is called while another is recorded becomes a part of it.
+// Recording: emitted tasks are added to a program instead of being submitted. Only one recording
+// can be open: a compiled function called during a recording becomes part of it.
 #pragma once
 #include <memory>
 
@@ -8,10 +8,10 @@
 namespace nn {
 
 void begin_recording();
-// Ends the recording and runs the passes on what was recorded.
+// Ends the recording and runs the passes on the program.
 std::shared_ptr<Program> end_recording(std::vector<Tensor> inputs, std::vector<Tensor> outputs);
 void abort_recording();
-Program* recording_program();      // the one under way; null where there is none
+Program* recording_program();      // the program being recorded, or null
 void begin_step();                 // see Program::step_begin
 void begin_microbatch(int tiles);  // see Program::microbatches
 

@@ -1,5 +1,5 @@
-// Where tasks go: the sink in use either submits them at once or records them (graph/recording.h).
-// Neither tiles nor ops know which. Main thread only.
+// The destination of emitted tasks: the current sink either submits them at once or records them
+// (graph/recording.h), which is hidden from tiles and ops. Main thread only.
 #pragma once
 #include <cstdint>
 #include <utility>
@@ -14,7 +14,7 @@ public:
     virtual void emit(Task&& task) = 0;
     virtual uint64_t next_random() = 0;  // the counter of a random op's key
     virtual void add_to_scalar(int32_t scalar, double delta) = 0;
-    // Around the tasks of one op: see OpEmission.
+    // Called around the tasks of one op: see OpEmission.
     virtual void begin_op() {}
     virtual void commit_op() {}
     virtual void end_op() {}
@@ -22,10 +22,10 @@ public:
 
 inline Sink* sink_in_use = nullptr;
 inline Sink& sink() { return *sink_in_use; }
-inline Sink* use_sink(Sink* sink) { return std::exchange(sink_in_use, sink); }  // returns the last
+inline Sink* use_sink(Sink* sink) { return std::exchange(sink_in_use, sink); }  // the previous one
 
-// Tasks emitted while one exists wait for commit(), so that an op which fails half-way has changed
-// nothing, and an op that ran out of memory can be tried again.
+// Tasks emitted while one exists wait for commit(), so an op that fails half-way changes nothing,
+// and an op that runs out of memory can be tried again.
 class OpEmission {
 public:
     OpEmission() { sink().begin_op(); }

@@ -13,16 +13,16 @@
 namespace nn {
 namespace {
 
-// Every setting of a description with its unit ("" for a plain number) and what it means.
+// Every setting of a description, with its unit ("" for a plain number).
 struct Setting {
     const char *name, *unit;
 };
 constexpr Setting machine_settings[] = {
-    {"ranks", ""},             // processes; each has what follows
+    {"ranks", ""},             // processes; all other settings are per process
     {"cpus", ""},              // CPU workers
     {"ram", "B"},              // bytes of host memory for tiles
     {"gflops", ""},            // f32 products of one CPU worker
-    {"bf16_gflops", ""},       // bf16 products; as f32 where not given
+    {"bf16_gflops", ""},       // bf16 products; default: as f32
     {"bandwidth", "B/s"},      // of a copy by one CPU worker
     {"gpus", ""},              //
     {"gpu_memory", "B"},       // of each GPU
@@ -86,7 +86,7 @@ std::string text_of_file(const std::string& path) {
     return out;
 }
 
-// What is not described is as on the host.
+// Settings that are not given have the values of the host.
 Machine made_of(const Numbers& numbers) {
     const auto given = [&](const char* name, double otherwise) {
         const auto at = numbers.find(name);

@@ -20,7 +20,7 @@ namespace {
 HostChoice choice;
 std::optional<Machine> detected;
 
-// NNLUA_CPUS, or 0 where it is not set.
+// NNLUA_CPUS, or 0 if it is not set.
 int cpus_of_environment() {
     const char* cpus = std::getenv("NNLUA_CPUS");
     if (!cpus || !*cpus) return 0;
@@ -62,7 +62,7 @@ int usable_gpus() {
 #endif
 }
 
-// A kernel fills a core's vector units by itself, so hardware threads of one core count once.
+// One kernel keeps the vector units of a core busy, so hardware threads of one core count once.
 int usable_cores() {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;

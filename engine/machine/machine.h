@@ -1,4 +1,4 @@
-// What a machine is: memory nodes, the links between them, workers and ranks.
+// A machine: memory nodes, the links between them, workers and ranks.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace nn {
 
-// How fast one worker is: FLOP/s of products by dtype, bytes/s of a copy (read and written), and
-// seconds before a task begins.
+// The rates of one worker: FLOP/s of products by dtype, bytes/s of a copy (read and written), and
+// seconds of overhead per task.
 struct Rates {
     double f32 = 0, f64 = 0, bf16 = 0, tf32 = 0, bytes = 0, start = 0;
     double products(Dtype dtype) const {
@@ -22,30 +22,30 @@ enum class NodeKind : uint8_t { ram, gpu, disk };
 struct MemoryNode {
     NodeKind kind;
     int number;                // among those of its kind, from 0
-    int64_t bytes;             // capacity; 0: not known
+    int64_t bytes;             // capacity; 0: unknown
     std::string name() const;  // "RAM", "GPU 0", "disk"
 };
 // One direction between two memory nodes, by their positions in Machine::nodes.
 struct Link {
     int from, to;
-    double bytes_per_second;  // 0: not known
+    double bytes_per_second;  // 0: unknown
 };
-// Equal workers that compute in one memory node.
+// Identical workers on one memory node.
 struct WorkerGroup {
     Device device;
     int node;  // position in Machine::nodes
     int count;
-    Rates rates;  // not known() unless they were described
+    Rates rates;  // known() only if described
 };
 
 struct Machine {
-    int ranks = 1;                  // processes that share the work, each with all that follows
+    int ranks = 1;                  // processes that share the work, each with all of these:
     std::vector<MemoryNode> nodes;  // RAM first
     std::vector<Link> links;
     std::vector<WorkerGroup> workers;
 
     int count(Device device) const;                 // workers
-    const WorkerGroup* group(Device device) const;  // the first; nullptr where there is none
+    const WorkerGroup* group(Device device) const;  // the first; nullptr if none
     int64_t bytes(NodeKind kind) const;             // of all nodes of that kind
 };
 

@@ -12,14 +12,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number in a file, or 0 where there is none ("max").
+// The number in a file, or 0 if it has none ("max").
 int64_t read_number(const fs::path& path) {
     std::ifstream file(path);
     int64_t value = 0;
     return file >> value ? value : 0;
 }
 
-// The number behind a name in a file of "name number" lines.
+// The number after a name in a file of "name number" lines.
 int64_t read_entry(const fs::path& path, const std::string& name) {
     std::ifstream file(path);
     std::string word;
@@ -36,7 +36,7 @@ constexpr Names version_2 = {"memory.max", "memory.current", "inactive_file", "a
 constexpr Names version_1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                              "total_inactive_file", "total_active_file"};
 
-// What a group and those above it, up to `root`, leave; `room` where none limits.
+// The bytes that a group and its parents, up to `root`, still allow; `room` if none has a limit.
 int64_t room_in_groups(const fs::path& root, const std::string& group, const Names& names,
                        int64_t room) {
     fs::path folder = root / fs::path(group).relative_path();
@@ -77,7 +77,7 @@ int64_t default_budget() {
         else if (("," + controllers + ",").find(",memory,") != std::string::npos)
             room = room_in_groups(root / "memory", path, version_1, room);
     }
-    constexpr int64_t least = 64 << 20;  // enough to say what does not fit
+    constexpr int64_t least = 64 << 20;  // enough to report errors
     return std::max(least, room / 10 * 9);
 }
 

@@ -42,7 +42,7 @@ bool broadcast(const Dims& a, const Dims& b, Dims* out) {
 
 Cuts whole(int64_t size) { return {0, size}; }
 
-// How many tiles of at most `tile` an axis takes.
+// The number of tiles of at most `tile` on an axis.
 static int64_t tiles_needed(int64_t size, int64_t tile) {
     const int64_t parts = size < 1 ? 0 : (size - 1) / tile + 1;
     if (parts > max_tiles)

@@ -1,5 +1,5 @@
-// Shapes and their cutting into tiles. A Grid cuts every axis of a shape at given positions; tiles
-// are numbered row-major. Ragged tiles are nothing special: cuts may lie anywhere.
+// Shapes and grids. A Grid cuts every axis of a shape into tiles at any positions, so tiles may
+// have different sizes; tiles are numbered row-major.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,9 +7,8 @@
 
 namespace nn {
 
-constexpr int max_dims = 8;  // as in kernels/params.h
-constexpr int64_t max_count = int64_t(1)
-                              << 59;  // elements of a tensor: their bytes must not overflow
+constexpr int max_dims = 8;                      // as in kernels/params.h
+constexpr int64_t max_count = int64_t(1) << 59;  // elements of a tensor; its bytes fit int64_t
 constexpr int64_t max_tiles = int64_t(1) << 24;  // of one tensor
 
 using Dims = std::vector<int64_t>;
@@ -18,15 +17,14 @@ using Cuts = std::vector<int64_t>;  // 0 = cuts[0] < cuts[1] < ... < cuts.back()
 int64_t product(const Dims& dims, size_t from = 0, size_t to = SIZE_MAX);  // fails beyond max_count
 std::string to_string(const Dims& dims);                                   // "(2,3)"
 Dims row_major_strides(const Dims& dims);
-// The shape that both broadcast to, by PyTorch's rules; false if there is none.
+// The shape to which both broadcast by PyTorch's rules; returns false if there is none.
 bool broadcast(const Dims& a, const Dims& b, Dims* out);
 
 Cuts whole(int64_t size);
-Cuts cut_every(int64_t size,
-               int64_t tile);  // the last tile is smaller when `tile` does not divide `size`
-Cuts cut_evenly(int64_t size, int64_t tile);  // as few tiles of at most `tile`, equal to within one
+Cuts cut_every(int64_t size, int64_t tile);   // the last tile may be smaller
+Cuts cut_evenly(int64_t size, int64_t tile);  // the fewest tiles of at most `tile`, equal within 1
 
-// One tile's place in its tensor.
+// The position and size of a tile in its tensor.
 struct Block {
     Dims start, extent;
     int64_t count() const { return product(extent); }

@@ -1,7 +1,7 @@
-// A tensor: shape, dtype and tiles. Tensors are values: an op makes new ones, and changes in place
-// only the inputs that it declares so. A view (reshape, slice, ...) shares tiles where the grids
-// allow and is a copy where they do not; so that this cannot be seen, using a view after its source
-// changed in place is an error.
+// A tensor: shape, dtype and tiles. Tensors are values: an op creates new ones, and changes only
+// the inputs that it declares as in place. A view (reshape, slice, ...) shares tiles if the grids
+// allow it, and is a copy otherwise. To hide this difference, using a view after its source changed
+// in place is an error.
 #pragma once
 #include <memory>
 #include <string>
@@ -18,7 +18,7 @@ struct TensorData {
     Dtype dtype;
     Grid grid;
     std::vector<TilePtr> tiles;
-    // Of the tiles when the view was made; empty for a tensor that owns its tiles.
+    // Versions of the tiles when the view was created; empty for a tensor that owns its tiles.
     std::vector<uint32_t> versions;
 };
 
@@ -40,8 +40,8 @@ public:
     const TilePtr& tile(int64_t i) const { return data_->tiles[size_t(i)]; }
     Block block(int64_t i) const { return data_->grid.block(i); }
     bool is_view() const { return !data_->versions.empty(); }
-    bool stale() const;    // a view whose source was changed in place since
-    void changed() const;  // an op has written to it in place
+    bool stale() const;    // a view whose source has changed in place
+    void changed() const;  // call it when an op has changed the tensor in place
     Tensor refreshed_view() const { return Tensor(grid(), dtype(), data_->tiles); }
     bool temporary() const;  // some of its tiles exist only inside the program being recorded
     const TensorData* identity() const { return data_.get(); }

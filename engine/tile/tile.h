@@ -1,6 +1,6 @@
-// A tile: a contiguous row-major block of one dtype. It knows its size and whether it has a value;
-// where the bytes lie is the run time's business, which keeps what it needs in `storage`. Planning
-// a model costs no memory, since storage comes with the first task. Main thread only.
+// A tile: a contiguous row-major block of one dtype. It has a size and a state; the runtime manages
+// its bytes in `storage`, which the first task creates, so planning a model costs no memory. Main
+// thread only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace nn {
 
-// What a tile holds, where somebody said so (nn_tensor_kind), for plans.
+// The kind of a tile, set by nn_tensor_kind, for plans.
 enum TileKind : uint8_t { other_kind, weights, gradients, optimizer_state, activations, cache };
 constexpr int tile_kinds = 6;
 
-// The number of the recording under way, 0 where there is none. Tiles made meanwhile are its
-// temporaries: they take no memory until a replay. Numbers are never used twice.
+// The number of the current recording, 0 if none. Tiles created during a recording are its
+// temporaries: they take no memory until a replay. Numbers are not reused.
 uint32_t recording_number();
-void set_recording_number(uint32_t number);  // by graph/recording.cc alone
+void set_recording_number(uint32_t number);  // only for graph/recording.cc
 
 class TileStorage {
 public:
@@ -28,8 +28,8 @@ public:
     enum class Value : uint8_t {
         none,
         written,
-        ended,  // with the engine's shutdown
-        failed  // a task failed that was to give it
+        ended,  // lost in a shutdown of the engine
+        failed  // its task failed
     };
 
     explicit Tile(size_t bytes);
@@ -38,15 +38,15 @@ public:
     Tile& operator=(const Tile&) = delete;
 
     bool has_value() const { return value == Value::written; }
-    void check_readable(const char* op) const;  // throws where there is nothing to read
+    void check_readable(const char* op) const;  // throws if the tile has no value
 
     const size_t bytes;
-    const uint64_t number;     // of no other tile
-    const uint32_t recording;  // the recording it is a temporary of, 0: it persists
-    uint32_t version = 0;  // counts changes in place; a view remembers the version it was made at
+    const uint64_t number;     // unique
+    const uint32_t recording;  // of which it is a temporary; 0: it is persistent
+    uint32_t version = 0;      // counts changes in place; a view stores the version at its creation
     TileKind kind = other_kind;
     Value value = Value::none;
-    bool recorded = false;  // a recorded task writes it: later tasks of recordings may read it
+    bool recorded = false;  // a recorded task writes it, so later recorded tasks may read it
     std::unique_ptr<TileStorage> storage;
 };
 using TilePtr = std::shared_ptr<Tile>;

@@ -1,16 +1,16 @@
--- The table `nn`: everything a script uses. Ops come from the engine's registry, all else from the
--- files below, each loaded when one of its names is first asked for.
+-- The table `nn`, the library of scripts. Ops come from the engine's registry, other names from the
+-- files below; a file is loaded at the first use of one of its names.
 
 local hints = require "nn.base.hints"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
 local suggest = require "nn.base.suggest"
-require "nn.core.methods"    -- of tensors, as are the others
+require "nn.core.methods"    -- these four add methods to tensors
 require "nn.core.show"
 require "nn.core.tape"
 require "nn.core.task"
 
-local nn, home = {}, {}      -- home: the file of each name
+local nn, home = {}, {}      -- home: the module of each name
 for name, f in pairs(ops.functions) do nn[name], home[name] = f, "nn.core.op" end
 for file, names in pairs {
   ["base.arguments"] = "options", ["base.capi"] = "fail",
@@ -36,7 +36,7 @@ for file, names in pairs {
   ["text.vocabulary"] = "vocabulary", ["train.run"] = "run",
   ["train.schedule"] = "schedule schedules", ["train.settings"] = "run_fields",
 } do
-  -- A name that an op has too is the library's.
+  -- Of an op and a library function of the same name, nn has the function.
   for name in names:gmatch "%S+" do nn[name], home[name] = nil, "nn." .. file end
 end
 
@@ -45,7 +45,7 @@ return setmetatable(nn, {
   __index = function(_, name)
     if not home[name] then
       lib.misuse("nn has no '%s'%s", tostring(name),
-                 hints.here("library", name) or suggest.suggestion(name, home))
+                 hints.equivalent("library", name) or suggest.suggestion(name, home))
     end
     nn[name] = require(home[name])[name]
     return nn[name]

@@ -1,5 +1,5 @@
--- Test scripts: cases named as sentences, comparisons that say what differs, gradients checked, and
--- a last line `N passed, N failed, N skipped`. A test is a Lua file like
+-- Test scripts: cases named as sentences, comparisons that show the difference, gradient checks,
+-- and a last line `N passed, N failed, N skipped`. A test is a Lua file like
 --     local nn, t = require "nn", require "nn.test"
 --     t.case("softmax rows sum to one", function()
 --       t.near(nn.randn(3, 5):softmax():sum{axis = -1}, nn.ones(3))
@@ -19,11 +19,11 @@ ffi.cdef "long readlink(const char *path, char *out, size_t size);"
 local M = {}
 local passed, failed, skipped = 0, 0, 0
 local tolerance_options = arguments.names "abs rel"
-local results = {}   -- {name=, seconds=, status=, text=} of each case
+local results = {}   -- a {name=, seconds=, status=, text=} per case
 local folders = {}
 local Skip = {__tostring = function(self) return self.why end}
 
--- What the command line asks for: options by name, and words that pick cases.
+-- The command line: options by name, and words that select cases.
 local function read_command_line()
   local options, words = {}, {}
   for _, word in ipairs(arg or {}) do
@@ -44,7 +44,7 @@ local function chosen(name)
   return #words == 0
 end
 
--- The message, and for mistakes in code (not for messages to people) where they happened.
+-- The message of an error with its position, or a Skip unchanged.
 local function explain(problem)
   if getmetatable(problem) == Skip then return problem end
   local lines = {}
@@ -56,9 +56,9 @@ local function explain(problem)
   return tostring(problem) .. "\n" .. table.concat(lines, "\n")
 end
 
---- t.case(sentence, f): runs f() as a test, unless words on the command line pick others. The test
---- fails if f raises an error. Prints how it went and the seconds it took. A file of cases ends on
---- t.finish() and is run by `nnlua FILE [PART OF A NAME ...] [--times] [--junit=REPORT.xml]`.
+--- t.case(sentence, f): runs f() as a test, unless words on the command line select others. The
+--- test fails if f raises an error. Prints the result and the seconds. A test file ends with
+--- t.finish(); run it with `nnlua FILE [PART OF A NAME ...] [--times] [--junit=REPORT.xml]`.
 ---     t.case("softmax rows sum to one", function()
 ---       t.near(x:softmax():sum{axis = -1}, nn.ones(2))
 ---     end)
@@ -83,17 +83,17 @@ function M.case(name, f)
   io.flush()
 end
 
---- t.skip(why): ends the case; it counts as skipped.
+--- t.skip(why): ends the case and marks it as skipped.
 ---     t.skip "there is no GPU"  --> error: there is no GPU
 function M.skip(why) error(setmetatable({why = why}, Skip), 0) end
 
 local entities = {["<"] = "&lt;", [">"] = "&gt;", ["&"] = "&amp;", ['"'] = "&quot;"}
--- Text as XML takes it: without control characters, which it has no way to write.
+-- Escapes text for XML; control characters, which XML cannot represent, become "?".
 local function xml(text)
   return (text:gsub('[<>&"]', entities):gsub("[%z\1-\8\11-\31]", "?"))
 end
 
--- The report that continuous integration servers read: JUnit's XML.
+-- Writes a report in JUnit's XML, which continuous integration servers read.
 local function write_junit(path)
   local suite = (arg[0] or "test"):gsub("%.lua$", "")
   local lines, seconds = {}, 0
@@ -123,9 +123,8 @@ local function print_times()
   end
 end
 
---- t.finish(): ends the program: the last line of a test. Prints the summary, with --times the
---- slowest cases before it; with --junit=FILE writes a report in JUnit's XML. Status 1 where a test
---- failed.
+--- t.finish(): prints the summary and ends the program, with status 1 if a case failed. With
+--- --times it also prints the slowest cases; with --junit=FILE it writes a report in JUnit's XML.
 ---     t.finish  --> function...
 function M.finish()
   for _, folder in ipairs(folders) do files.remove(folder) end
@@ -137,13 +136,13 @@ end
 
 local function fail(...) error(string.format(...), 3) end
 
---- t.check(condition, message): fails with the message unless the condition holds.
+--- t.check(condition, message): fails with the message unless the condition is true.
 ---     t.check(x:dim(1) > 2, "too few rows")  --> error: too few rows
 function M.check(condition, message)
   if not condition then fail("%s", message or "the condition does not hold") end
 end
 
--- Numbers and nested tables for tensors, so that they compare like everything else.
+-- Converts tensors to numbers and nested tables for comparison.
 local function plain(x) return tensor.is_tensor(x) and x:table() or x end
 
 local function show(x)
@@ -151,7 +150,8 @@ local function show(x)
   return type(x) == "string" and ("%q"):format(x) or tostring(x)
 end
 
--- How two values differ, and the path to there: nil where they agree. equal(a, b) compares leaves.
+-- A text on the first difference of two values, and its path; nil if they agree. equal(a, b)
+-- compares leaves.
 local function difference(a, b, equal)
   a, b = plain(a), plain(b)
   if type(a) ~= "table" or type(b) ~= "table" then
@@ -171,9 +171,9 @@ local function text_of(found, path)
   return path == "" and found or ("%s is %s"):format(path, found)
 end
 
---- t.near(a, b, {abs=1e-6, rel=1e-5}): numbers, nested tables or tensors of the same shape, every
---- element with |a - b| <= abs + rel |b|; of the two, one that is not given is then 0. NaN is near
---- nothing.
+--- t.near(a, b, {abs=1e-6, rel=1e-5}): fails unless |a - b| <= abs + rel |b| for every element of
+--- two numbers, nested tables or tensors of the same shape. If only one tolerance is given, the
+--- other one is 0. NaN always fails.
 ---     t.near(x:mean(), 3.5)
 ---     t.near(nn.tensor{1, 2.1}, {1, 2}, {rel = 0.01})  --> error: [2] is 2.0999..., expected 2...
 function M.near(a, b, tolerance)
@@ -186,7 +186,7 @@ function M.near(a, b, tolerance)
   if found then fail("%s (tolerance %g + %g of it)", text_of(found, path), abs, rel) end
 end
 
---- t.same(a, b): equal numbers, texts, nested tables, or tensors to the bit.
+--- t.same(a, b): fails unless a and b are equal: numbers, strings, nested tables or tensors.
 ---     t.same({x:dims()}, {2, 3})
 ---     t.same(nn.tensor{1, 2}, {1, 3})  --> error: [2] is 2, expected 3
 function M.same(a, b)
@@ -199,18 +199,18 @@ end
 ---     t.fails(function() x:dim(3) end, "there is no axis 3")
 function M.fails(f, text)
   local good, problem = pcall(f)
-  if good then fail("no error came; expected: %s", text) end
+  if good then fail("there was no error; expected: %s", text) end
   local message = tostring(problem)
   local matches = message:find(text, 1, true) or message:find(text)
   if not matches then fail("the error is: %s\n  expected: %s", message, text) end
   return message
 end
 
---- t.gradcheck(f, inputs, {abs=1e-7, rel=1e-6}): the gradient of f(unpack(inputs)) in every float
---- tensor of the inputs equals finite differences. Computed in f64: inputs are converted, and
---- parameters that f brings along should be f64 for that tolerance. f gives a tensor of any shape,
---- whose elements are summed with random weights; the slopes are along three random directions.
---- Random numbers that f draws are the same in every call.
+--- t.gradcheck(f, inputs, {abs=1e-7, rel=1e-6}): fails unless the gradient of f(unpack(inputs))
+--- with respect to every float tensor in the inputs agrees with finite differences, along three
+--- random directions. f returns a tensor of any shape; its elements are summed with random weights.
+--- Inputs are converted to f64; the parameters of f should be f64 for this tolerance. Random
+--- numbers in f are the same in every call.
 ---     t.gradcheck(function(a, b) return a:matmul(b):tanh() end, {nn.randn(3, 4), nn.randn(4, 2)})
 ---     local wrong = nn.custom{forward = function(v) return v * 2 end,
 ---                             backward = function(g) return g end}
@@ -219,7 +219,7 @@ function M.gradcheck(f, inputs, tolerance)
   require("nn.core.gradcheck").check(fail, f, inputs, tolerance)
 end
 
---- t.folder() -> path of a new, empty folder that finish() removes.
+--- t.folder() -> the path of a new, empty folder that finish() removes.
 ---     #t.folder() > 1  --> true
 function M.folder()
   local name = os.tmpname()
@@ -229,15 +229,15 @@ function M.folder()
   return name
 end
 
---- t.program() -> path of this nnlua.
+--- t.program() -> the path of the running nnlua.
 ---     t.program():match "[^/]*$"  --> "nnlua"
 function M.program()
   local path = ffi.new "char[4096]"
   return ffi.string(path, ffi.C.readlink("/proc/self/exe", path, 4096))
 end
 
---- t.shell(command) -> exit status, everything it printed. $NNLUA in the command is this nnlua; the
---- status of a command that a signal ended is 128 + its number.
+--- t.shell(command) -> exit status, all output. $NNLUA in the command is the running nnlua. The
+--- status is 128 + N if signal N ended the command.
 ---     t.shell "$NNLUA -e 'print(1)'; exit 3"  --> 3, "1\n"
 function M.shell(command)
   local name = os.tmpname()

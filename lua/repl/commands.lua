@@ -22,7 +22,7 @@ local function stats()
 end
 
 local function signed_bytes(n)
-  return n == 0 and "unchanged" or (n < 0 and "-" or "+") .. show.bytes(math.abs(n))
+  return n == 0 and "unchanged" or (n < 0 and "-" or "+") .. units.bytes(math.abs(n))
 end
 
 command("%time", "CODE", "runs CODE; prints the time until all its tasks were done", function(text)

@@ -1,5 +1,5 @@
--- What Tab offers: variables, fields and methods; options of the function being called; words of
--- help, commands; files inside strings. Never runs the user's code.
+-- Completion with Tab: variables, fields and methods; options of the function being called; names
+-- for help, commands; files inside strings. Never runs the user's code.
 local code_names = require "repl.names"
 local commands = require "repl.commands"
 local files = require "nn.io.files"
@@ -112,9 +112,9 @@ local function help(before, at)
   return {from = at - #typed, items = matching(names, typed)}
 end
 
---- complete(text, at) -> {from=, items=, suffix=, note=}: what may stand between the offset `from`
---- and the cursor at `at`; `suffix` follows a single item; `note` is shown where there are no
---- items.
+--- complete(text, at) -> {from=, items=, suffix=, note=}: the candidates for the text from offset
+--- `from` to the cursor at `at`; `suffix` is appended to a single candidate; `note` is shown if
+--- there is none.
 function M.complete(text, at)
   local before = text:sub(1, at)
   if before:find "^%s*%?" then return help(before, at) end

@@ -81,7 +81,7 @@ function History:add(text)
 end
 
 --- history:find(from, step, matches) -> the index of the next entry after `from` for which
---- matches(entry), going back (step -1) or forward (1); nil where there is none.
+--- matches(entry), going back (step -1) or forward (1); nil if none.
 function History:find(from, step, matches)
   local i = step < 0 and math.min(from + step, #self.entries) or math.max(from + step, 1)
   while i >= 1 and i <= #self.entries do

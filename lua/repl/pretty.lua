@@ -1,5 +1,5 @@
--- How Lua values look at the prompt: tables nested and indented, long and cyclic ones elided;
--- strings quoted; functions with their arguments and source line.
+-- Printed forms of Lua values at the prompt: tables nested and indented, without long or cyclic
+-- parts; strings quoted; functions with their arguments and source line.
 local terminal = require "nn.base.terminal"
 
 local M = {}

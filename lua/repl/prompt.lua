@@ -18,7 +18,7 @@ function M.new(editor, interrupted)
                        colors = sizes.has_colors(1), queue = {}}, Prompt)
 end
 
--- What the first character of the input makes of it.
+-- The modes that the first character of the input selects.
 local modes = {["?"] = "help", [";"] = "shell", ["%"] = "command"}
 
 local function mode_of(editor) return modes[editor.text:match "^%s*([?;%%])" or ""] end

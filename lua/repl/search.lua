@@ -8,7 +8,7 @@ function M.start(editor, step)
   editor.search = {query = "", index = index, step = step, text = editor.text, at = editor.at}
 end
 
--- Shows the next entry from `from` that contains the query; where there is none, sets `failed`.
+-- Shows the next entry from `from` that contains the query, or sets `failed`.
 local function find(editor, from)
   local s = editor.search
   if s.query == "" then return end

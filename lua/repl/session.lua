@@ -31,13 +31,13 @@ function M.prepare()
   end, "bc")
 end
 
--- Names that other prompts have, and what to use here.
-local leave, tour = "; Ctrl-D leaves", "; ? shows what there is, ?NAME helps on a name"
+-- Names from other prompts, and hints.
+local leave, tour = "; Ctrl-D leaves", "; ? shows an overview, ?NAME shows help on a name"
 local meant = {exit = leave, quit = leave, help = tour, dir = "; %who lists your variables",
-               torch = "; the library is nn", import = "; modules are loaded by require \"NAME\"",
+               torch = "; the library is nn", import = "; load modules with require \"NAME\"",
                None = "; it is nil", True = "; it is true", False = "; it is false",
                len = "; the length of a list is #list, a tensor's size x:dim(1)",
-               range = "; Lua counts by for i = 1, n do ... end"}
+               range = "; write for i = 1, n do ... end"}
 
 -- Unknown names are errors in typed code; elsewhere they are nil, as always in Lua.
 local function unknown(_, name)

@@ -4,8 +4,8 @@ local ffi = require "ffi"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local pretty = require "repl.pretty"
-local show = require "nn.core.show"
 local tensor = require "nn.core.tensor"
+local units = require "nn.base.units"
 
 local M = {}
 
@@ -23,8 +23,8 @@ local function join(path, key)
   return ("%s[%s]"):format(path, type(key) == "string" and ("%q"):format(key) or tostring(key))
 end
 
--- What an item {value=, path=, tape=} refers to: fields, upvalues, a tensor's gradient and tape.
--- `tape` names the tape through which a value is reached.
+-- The values that an item {value=, path=, tape=} references: fields, upvalues, a tensor's gradient
+-- and tape. `tape` names the tape through which a value is reached.
 local function references(item)
   local value, list = item.value, {}
   local function add(other, path, tape)
@@ -119,21 +119,21 @@ function M.report(variables, most)
     named = named + row.count
     if i <= most then
       local memories = table.concat(pretty.sorted_keys(row.memories), ", ")
-      line(columns, show.bytes(row.bytes), row.what,
+      line(columns, units.bytes(row.bytes), row.what,
            memories ~= "" and memories or "not computed", row.path)
     else
       rest = rest + row.bytes
     end
   end
-  if #rows > most then line("%10s  in %d more", show.bytes(rest), #rows - most) end
+  if #rows > most then line("%10s  in %d more", units.bytes(rest), #rows - most) end
   local alive, m = ffi.new "int64_t[1]", require("nn").memory()
   lib.check(lib.C.nn_tensors_alive(alive))
   local unnamed = tonumber(alive[0]) - named
   if unnamed > 0 then
     line("%d more without a name: not collected yet, or held by the library", unnamed)
   end
-  line("%s in use of a budget of %s; peak %s; kept for reuse %s", show.bytes(m.in_use),
-       show.bytes(m.budget), show.bytes(m.peak), show.bytes(m.cached))
+  line("%s in use of a budget of %s; peak %s; kept for reuse %s", units.bytes(m.in_use),
+       units.bytes(m.budget), units.bytes(m.peak), units.bytes(m.cached))
   return lines
 end
 

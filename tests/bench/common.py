@@ -1,4 +1,4 @@
-"""What gpt2_vs_torch.py and char_vs_torch.py share: a Python with PyTorch, fair turns, a table.
+"""Shared by the comparisons: finds or installs PyTorch, runs programs in turns, prints tables.
 
 Only the standard library is imported here, so that the comparisons start with any Python 3.
 """
@@ -15,15 +15,15 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BENCH = pathlib.Path("tests/bench")
 VENV = ROOT / ".deps" / "torch-venv"
-# CPUs only, and kernels and threads as each side chooses them, whatever a machine's image says.
+# Hides GPUs and settings of the environment: each side chooses its own kernels and threads.
 ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "",
                **{name: value for name, value in os.environ.items()
                   if not name.startswith(("OPENBLAS_", "MKL_", "OMP_", "CUDA_VISIBLE"))}}
-QUIET = 0.1  # cores: more than this in use by others, and the numbers mean little
+QUIET = 0.1  # cores that other processes may use without a warning
 
 
 def torch_python(given=None):
-    """The interpreter to run the PyTorch side with; makes a venv when none has PyTorch."""
+    """The interpreter for the PyTorch side; creates a venv if no interpreter has PyTorch."""
     for python in [given] if given else [sys.executable, str(VENV / "bin" / "python")]:
         if has_torch(python):
             return python
@@ -60,7 +60,7 @@ def say(text):
 
 
 def run(command):
-    """Runs a command at the root; gives its output and how many cores others used meanwhile."""
+    """Runs a command at the root; returns its output and the cores that other processes used."""
     say("  " + " ".join(command))
     busy, own, start = busy_seconds(), own_seconds(), time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE,
@@ -73,7 +73,7 @@ def run(command):
 
 
 def run_json(command):
-    """The last JSON line a command prints, with "others": cores other processes used meanwhile."""
+    """The last JSON line that a command prints, plus "others": cores that other processes used."""
     output, others = run(command)
     lines = [line for line in output.splitlines() if line.startswith("{")]
     if not lines:
@@ -82,7 +82,7 @@ def run_json(command):
 
 
 def busy_seconds():
-    """CPU seconds all processes of this machine have used; 0 where /proc does not tell."""
+    """CPU seconds of all processes of this machine; 0 without /proc."""
     try:
         fields = [int(x) for x in pathlib.Path("/proc/stat").read_text().split("\n")[0].split()[1:]]
     except OSError:
@@ -97,7 +97,7 @@ def own_seconds():
 
 
 def take_turns(contenders, rounds):
-    """{name: function(round)} run as A B C A B C ...; {name: list of results}."""
+    """Runs {name: function(round)} in turns, A B C A B C ...; returns {name: list of results}."""
     results = {name: [] for name in contenders}
     for number in range(1, rounds + 1):
         say(f"round {number} of {rounds}")
@@ -125,9 +125,9 @@ def print_table(head, rows):
 
 
 def was_quiet(results):
-    """Whether the machine was idle but for us; says so where it was not."""
+    """Whether the machine was idle otherwise; prints a warning if not."""
     others = max(result["others"] for runs in results.values() for result in runs)
     if others > QUIET:
-        print(f"\nThe machine was not idle: others used up to {others:.2f} of a core. Repeat this "
-              "when it is; two threads that wait for each other suffer most.")
+        print(f"\nThe machine was not idle: other processes used up to {others:.2f} cores. Repeat "
+              "this on an idle machine.")
     return others <= QUIET

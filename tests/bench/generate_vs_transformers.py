@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Models of transformers in and out, and generating text with a cache: the same numbers, tokens/s.
+"""Compares nnlua with transformers: exchanges models in both directions, and generates text.
 
-Random GPT-2s of 4 layers and of the 124M shape are saved by transformers and read by nnlua: logits
-and the 200 likeliest tokens from one prompt are compared. nnlua changes the weights and saves the
-model, whole and in shards; transformers reads both, and logits are compared again. Then the 124M
-model generates in turns here and there. Ends with status 1 where logits differ by more than 1e-4 or
-a token differs; speed is only told.
+transformers saves random GPT-2 models of 4 layers and of 124M parameters; nnlua loads them. The
+script compares logits and 200 greedy tokens from one prompt. nnlua changes the weights and saves the
+model, in one file and in shards; transformers loads both, and logits are compared again. Then both
+generate text with the 124M model in turns. The status is 1 if logits differ by more than 1e-4 or a
+token differs; speed is only reported.
 
     python3 tests/bench/generate_vs_transformers.py
 
-Needs torch, transformers and safetensors in the Python that it is started with, or in --python's.
+Needs torch, transformers and safetensors in the Python that runs it, or in that of --python.
 """
 import argparse
 import json
@@ -103,7 +103,7 @@ print(require("nn.io.files").json {{tokens_per_s = best}})
 
 
 def compare(python, folder, shape, tokens):
-    """Makes a model in the folder and compares it there and back; how far numbers are apart."""
+    """Creates a model in the folder and exchanges it in both directions; returns differences."""
     run_json([python, "-c", MAKE.format(shape=shape), folder])
     run_json(["./nnlua", "-e", THERE_AND_BACK.format(folder=folder, tokens=tokens)])
     return run_json([python, "-c", COMPARE, folder, str(tokens)])
@@ -120,7 +120,7 @@ def print_comparisons(found):
     print_table(["model", "saved by transformers", "by nnlua", "by nnlua in shards", "tokens"],
                 [[name, f"{c['read']:.1e}", f"{c['written']:.1e}",
                   f"{c['shards']:.1e} ({c['files']} files)",
-                  "the same" if c["same_tokens"] else "OTHERS"] for name, c in found.items()])
+                  "the same" if c["same_tokens"] else "DIFFERENT"] for name, c in found.items()])
 
 
 def main():
@@ -152,7 +152,7 @@ def main():
         summary.update(ratio=round(ratio, 3), idle_machine=was_quiet(results))
     print(json.dumps(summary))
     if not (apart <= LIMIT and same):
-        sys.exit(f"more than {LIMIT:g} apart, or other tokens")
+        sys.exit(f"logits differ by more than {LIMIT:g}, or tokens differ")
 
 
 if __name__ == "__main__":

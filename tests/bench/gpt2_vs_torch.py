@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Is nnlua faster than PyTorch at training GPT-2 on this machine's CPU? One command, one answer.
 
-Both sides train the same model in float32 and take turns, so that a drift of the machine meets
-both. PyTorch gets its best number of threads and a tuned malloc; as it comes it is shown too.
+Both sides train the same model in float32, in turns, so that changes in the machine's speed affect
+both. PyTorch uses its best number of threads and a tuned malloc; its defaults are shown too.
 
     python3 tests/bench/gpt2_vs_torch.py
     python3 tests/bench/gpt2_vs_torch.py --model gpt2-medium --batch 2 --tokens 512 --compile
@@ -42,7 +42,7 @@ def contenders(args):
             return result
         return turn
 
-    # "as it comes" tells nothing about us: it is there to show what the tuning is worth.
+    # "as it comes" shows the benefit of tuning PyTorch; the ratio does not use it.
     turns = {"nnlua": lambda _: run_json(ours), "torch": torch("--malloc", "keep"),
              "torch as it comes": torch("--malloc", "default")}
     if args.compile:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How fast is BPE encoding beside tokenizers and tiktoken? One core each, the same text, in turns.
+"""Speed of BPE encoding, compared with tokenizers and tiktoken: one core each, in turns.
 
     python3 tests/bench/tokenizer_speed.py --vocab FOLDER --text input.txt
 
-FOLDER holds GPT-2's vocab.json and merges.txt. Needs `pip install tokenizers tiktoken` in the Python
-that it is started with, or in --python's.
+FOLDER contains GPT-2's vocab.json and merges.txt. Needs `pip install tokenizers tiktoken` in the
+Python that runs it, or in that of --python.
 """
 import argparse
 import json

@@ -51,7 +51,7 @@ def random_loss(model, ids):
 
 @torch.no_grad()
 def full_loss(model, ids):
-    """Mean over consecutive windows of CONTEXT tokens; an incomplete last window is left out."""
+    """Mean over consecutive windows of CONTEXT tokens, without an incomplete last window."""
     count = (len(ids) - 1) // CONTEXT
     inputs = ids[:count * CONTEXT].view(count, CONTEXT)
     targets = ids[1:count * CONTEXT + 1].view(count, CONTEXT)

@@ -1,4 +1,4 @@
-"""Speed of training GPT-2 with PyTorch on the CPU: the other side of recipes/bench_gpt2.lua.
+"""Speed of training GPT-2 with PyTorch on the CPU: the counterpart of recipes/bench_gpt2.lua.
 
 Float32, random tokens, a whole step: forward, loss, backward, clipping, AdamW. gpt2_vs_torch.py
 calls it; by hand:  python tests/bench/torch_gpt2.py --model gpt2 --batch 4 --tokens 256

@@ -1,4 +1,4 @@
-"""GPT-2 in plain torch.nn, as nanoGPT writes it: the model both PyTorch benchmarks train.
+"""GPT-2 in plain torch.nn, as in nanoGPT: the model of both PyTorch benchmarks.
 
 Kept free of tricks and of transformers, so that the comparison is with PyTorch itself: fused causal
 attention, fused cross-entropy, fused AdamW. Parameter names are nnlua's, with blocks from 0.
@@ -72,7 +72,7 @@ class GPT2(nn.Module):
 
 
 def adamw(model, lr, betas, weight_decay):
-    """Decay on matrices only; the fused kernel where this PyTorch has one for the CPU."""
+    """AdamW with decay on matrices only; the fused kernel if this PyTorch has one for CPUs."""
     groups = [
         {"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": weight_decay},
         {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
@@ -83,7 +83,7 @@ def adamw(model, lr, betas, weight_decay):
 
 
 def train_step(model, loss_function, optimizer, ids, targets):
-    """One step as nanoGPT does it; the loss as a tensor."""
+    """One step as in nanoGPT; returns the loss as a tensor."""
     loss = loss_function(ids, targets)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
@@ -93,7 +93,7 @@ def train_step(model, loss_function, optimizer, ids, targets):
 
 
 def set_threads(wanted, step):
-    """--threads N, or "best": the number with the fastest step() of a few; returns it."""
+    """Sets --threads N, or with "best" the number with the fastest step(); returns it."""
     if wanted != "best":
         torch.set_num_threads(int(wanted))
         return int(wanted)
@@ -110,7 +110,7 @@ def set_threads(wanted, step):
 
 
 def keep_freed_memory():
-    """Tells glibc not to hand big buffers back to the system after each use.
+    """Makes glibc keep large freed buffers instead of returning them to the system.
 
     PyTorch's CPU allocator is malloc, which maps and unmaps each large tensor, so that every step
     faults all its pages in anew. Users of PyTorch on CPUs know this (as jemalloc or MALLOC_*

@@ -8,7 +8,7 @@ local t = require "nn.test"
 local rehearsal = os.getenv "NNLUA_REHEARSE" ~= nil
 local seed = tonumber(os.getenv "NNLUA_TEST_SEED" or 11)
 local _, gpus = nn.workers()
-local where = rehearsal and "cpu" or "gpu"
+local tested = rehearsal and "cpu" or "gpu"
 
 -- The largest difference, relative to the largest element.
 local function distance(a, b)
@@ -24,7 +24,7 @@ local function distance(a, b)
 end
 
 -- o, log-sum-exps and dqkv for a shape. The inputs are exact in bf16.
-local function results(shape, dtype, place, backend)
+local function results(shape, dtype, where, backend)
   nn.seed(seed)
   nn.run_tasks_on "cpu"
   local width = (shape.heads + 2 * shape.kv_heads) * shape.dim
@@ -34,7 +34,7 @@ local function results(shape, dtype, place, backend)
   end
   local options = {heads = shape.heads, kv_heads = shape.kv_heads, causal = shape.causal}
   local qkv, dout = input(width), input(shape.heads * shape.dim)
-  nn.run_tasks_on(place)
+  nn.run_tasks_on(where)
   nn.attention_backend(backend)
   local o, stats = nn.attention(qkv, options)
   local dqkv = nn.attention_backward(dout, qkv, o, stats, options)
@@ -58,7 +58,7 @@ for _, shape in ipairs(shapes) do
       if gpus == 0 and not rehearsal then t.skip "no GPU" end
       local want = results(shape, "f64", "cpu", "auto")
       local cpu = results(shape, "bf16", "cpu", "auto")
-      local good, gpu = pcall(results, shape, "bf16", where, backend)
+      local good, gpu = pcall(results, shape, "bf16", tested, backend)
       if not good and tostring(gpu):find("nn.attention_backend is", 1, true) then
         nn.attention_backend "auto"
         nn.run_tasks_on "any"
@@ -75,9 +75,9 @@ for _, shape in ipairs(shapes) do
   for _, backend in ipairs {"auto", "nnlua"} do
     t.case(("attention %s with %s is deterministic"):format(name, backend), function()
       if gpus == 0 and not rehearsal then t.skip "no GPU" end
-      local first = results(shape, "bf16", where, backend)
+      local first = results(shape, "bf16", tested, backend)
       for _ = 1, 4 do
-        local again = results(shape, "bf16", where, backend)
+        local again = results(shape, "bf16", tested, backend)
         for i = 1, 3 do t.same(distance(again[i], first[i]), 0) end
       end
     end)

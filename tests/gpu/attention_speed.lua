@@ -1,10 +1,10 @@
 -- Speed of attention on a GPU as one line of JSON: cuDNN (deterministic and fastest) and our own
 -- kernels. FLOPs count only what the causal mask leaves.
---   nnlua tests/gpu/attention_speed.lua [place=gpu] [shrink=1] [repeats=10]
+--   nnlua tests/gpu/attention_speed.lua [where=gpu] [shrink=1] [repeats=10]
 local nn = require "nn"
 
 local cfg = nn.config({
-  place = nn.field("gpu", "device kind that runs the tasks", {choices = {"gpu", "cpu"}}),
+  where = nn.field("gpu", "device kind that runs the tasks", {choices = {"gpu", "cpu"}}),
   shrink = nn.field(1, "divisor of lengths and batches, for rehearsals", {min = 1}),
   repeats = nn.field(10, "timed calls", {min = 1}),
 }, arg)
@@ -17,7 +17,7 @@ local shapes = {
   {name = "grouped", batch = 4, len = 2048, heads = 32, kv_heads = 8, dim = 128},
 }
 
-nn.run_tasks_on(cfg.place)
+nn.run_tasks_on(cfg.where)
 local function seconds_of(shape, backend)
   local batch = math.max(1, math.floor(shape.batch / cfg.shrink))
   local len = math.max(16, math.floor(shape.len / cfg.shrink))

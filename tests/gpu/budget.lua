@@ -1,7 +1,7 @@
 -- Steps of a GPT-2 with a limit on the memory of each GPU. Prints the losses, the memory used and
 -- the bytes moved. tests/gpu/run compares a run without a limit with one in a fifth of its memory.
 --   nnlua tests/gpu/budget.lua [memory=BYTES] [layers=12 heads=12 embd=768 vocab=50257] [batch=4
---     tokens=512 steps=4] [place=gpu]
+--     tokens=512 steps=4] [where=gpu]
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
 
@@ -13,11 +13,11 @@ local cfg = nn.config({
   batch = nn.field(4, "sequences per step", {min = 1}),
   tokens = nn.field(512, "tokens per sequence", {min = 1}),
   steps = nn.field(4, "steps", {min = 2}),
-  place = nn.field("gpu", "device kind that runs the tasks", {choices = {"gpu", "cpu"}}),
+  where = nn.field("gpu", "device kind that runs the tasks", {choices = {"gpu", "cpu"}}),
 }, arg)
 
 if cfg.memory > 0 then nn.devices {gpu_memory = cfg.memory} end
-nn.run_tasks_on(cfg.place)
+nn.run_tasks_on(cfg.where)
 nn.seed(1)
 local model = GPT2 {layers = cfg.layers, heads = cfg.heads, embd = cfg.embd, vocab = cfg.vocab,
                     context = cfg.tokens}

@@ -38,8 +38,8 @@ local function distance(a, b)
   return worst
 end
 
--- Results of an op on the device kind `place`. Inputs and random seeds are the same in every call.
-local function results(declared, text, dtype, place, rounded_to)
+-- Results of an op on the device kind `where`, with the same inputs and random seeds in every call.
+local function results(declared, text, dtype, where, rounded_to)
   nn.seed(seed)
   nn.run_tasks_on "cpu"
   local inputs, values = samples.arguments(declared, text, dtype)
@@ -49,7 +49,7 @@ local function results(declared, text, dtype, place, rounded_to)
     end
   end
   nn.seed(seed + 1)
-  nn.run_tasks_on(rehearsal and "cpu" or place)
+  nn.run_tasks_on(rehearsal and "cpu" or where)
   local list = {samples.apply(declared, inputs, values)}
   nn.sync()
   nn.run_tasks_on "any"

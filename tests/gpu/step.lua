@@ -7,8 +7,8 @@ local GPT2 = require "models.gpt2"
 local rehearsal = os.getenv "NNLUA_REHEARSE" ~= nil
 local _, gpus = nn.workers()
 
-local function train(place, dtype, compiled)
-  nn.run_tasks_on(rehearsal and "cpu" or place)
+local function train(where, dtype, compiled)
+  nn.run_tasks_on(rehearsal and "cpu" or where)
   nn.seed(1)
   local model = GPT2 {layers = 2, heads = 2, embd = 128, vocab = 101, context = 96, dtype = dtype}
   local optim = nn.AdamW(model, {lr = 1e-3, clip = 1, weight_decay = 0.1})

@@ -31,12 +31,12 @@ local function says(arguments, message)
 end
 
 t.case("unknown and mistyped settings", function()
-  says("optim.lrr=1", "there is no 'optim.lrr'; did you mean 'optim.lr'?")
-  says("model.layers=many", "'model.layers' takes a whole number, not 'many'")
-  says("model.layers=1.5", "'model.layers' takes a whole number, not '1.5'")
-  says("preset=gtp2", "there is no preset 'gtp2'; did you mean 'gpt2'? "
+  says("optim.lrr=1", "unknown setting 'optim.lrr'; did you mean 'optim.lr'?")
+  says("model.layers=many", "'model.layers' must be a whole number, not 'many'")
+  says("model.layers=1.5", "'model.layers' must be a whole number, not '1.5'")
+  says("preset=gtp2", "unknown preset 'gtp2'; did you mean 'gpt2'? "
        .. "(presets: char, demo, finetune, gpt2, gpt2-large, gpt2-medium, gpt2-xl, gpt3-175b)")
-  says("--plam", "there is no 'plam'; did you mean 'plan'?")
+  says("--plam", "unknown setting 'plam'; did you mean 'plan'?")
   t.same(files.list(folder), {"text.txt"})              -- nothing was made
 end)
 
@@ -55,10 +55,10 @@ t.case("missing, empty and too short data", function()
   write_ids("enough.bin", 100)
   write("odd.bin", "abc")
   says("data.text=none.txt", "cannot read data.text 'none.txt': No such file or directory")
-  says("data.text=/tmp", "data.text '/tmp' is a folder; recipes/tokens_prepare.lua makes token "
-       .. "files of such")
-  says("data.text=text.txt.gz", "data.text 'text.txt.gz' is packed; recipes/tokens_prepare.lua "
-       .. "makes token files of such")
+  says("data.text=/tmp", "data.text '/tmp' is a folder; convert it with "
+       .. "recipes/tokens_prepare.lua, then use data.bin")
+  says("data.text=text.txt.gz", "data.text 'text.txt.gz' is compressed; convert it with "
+       .. "recipes/tokens_prepare.lua, then use data.bin")
   says("data.text=empty.txt", "data.text 'empty.txt' is empty")
   says("data.text=short.txt", "data.text 'short.txt', validation part: 10 tokens are too few for a "
        .. "context of 16, which needs at least 17; give more data, a smaller model.context, or a "
@@ -68,7 +68,7 @@ t.case("missing, empty and too short data", function()
        .. "smaller model.context")
   says("data.bin=none.bin", "cannot read data.bin 'none.bin': No such file or directory")
   says("data.bin=empty.txt", "data.bin 'empty.txt' is empty")
-  says("data.bin=odd.bin", "data.bin 'odd.bin' has 3 bytes, an odd number; it must hold uint16 "
+  says("data.bin=odd.bin", "data.bin 'odd.bin' has 3 bytes, an odd number; it must contain uint16 "
        .. "token ids")
   says("data.bin=enough.bin data.val=empty.txt", "data.val 'empty.txt' is empty")
   write_ids("sixteen.bin", 16)
@@ -90,20 +90,21 @@ t.case("token ids outside the vocabulary", function()
   write_ids("all.bin", 400, 9)
   local status, output = train "data.bin=high.bin model.vocab=999 final_batches=0 2>&1 >/dev/null"
   t.same(output, "nnlua: data.bin 'high.bin': token 5030 at position 1950 (from 0) is outside the "
-         .. "vocabulary of 999; set model.vocab to what the file was made with\n")
+         .. "vocabulary of 999; set model.vocab to the vocabulary size of the file\n")
   t.same(status, 1)
   status, output = train "data.bin=all.bin model.vocab=9 2>&1 >/dev/null"
   t.check(output:find("^nnlua: data.bin 'all.bin': token 9 at position %d+ %(from 0%) is outside "
-          .. "the vocabulary of 9; set model.vocab to what the file was made with\n$"), output)
+          .. "the vocabulary of 9; set model.vocab to the vocabulary size of the file\n$"), output)
   t.same(status, 1)
   write_ids("good.bin", 400)
   status, output = train "data.bin=good.bin data.val=all.bin model.vocab=9 final_batches=1 2>&1"
   t.check(output:find("nnlua: data.val 'all.bin': token 9 at position 0 (from 0) is outside the "
-          .. "vocabulary of 9; set model.vocab to what the file was made with\n", 1, true), output)
+          .. "vocabulary of 9; set model.vocab to the vocabulary size of the file\n", 1, true),
+          output)
   t.check(not output:find("step ", 1, true), "it is found before the first step")
   t.same(status, 1)
   says("data.text=text.txt model.vocab=5", "data.text 'text.txt' has 29 different symbols, but "
-       .. "model.vocab is 5; leave model.vocab=0")
+       .. "model.vocab is 5; use model.vocab=0")
 end)
 
 t.case("text that is not UTF-8", function()
@@ -113,9 +114,9 @@ t.case("text that is not UTF-8", function()
   t.same(train "data.text=latin1.txt data.vocabulary=byte", 0)
 end)
 
-t.case("heads that do not divide the width", function()
-  says("data.text=text.txt model.heads=5", "gpt2: embd = 32 does not divide into heads = 5; choose "
-       .. "a multiple, such as 35")
+t.case("a hidden size that is not a multiple of the heads", function()
+  says("data.text=text.txt model.heads=5", "gpt2: embd = 32 is not a multiple of heads = 5; choose "
+       .. "one, such as 35")
 end)
 
 t.case("a model or a step that cannot fit is refused before anything is computed", function()
@@ -129,18 +130,19 @@ t.case("a model or a step that cannot fit is refused before anything is computed
   t.same(status, 1)
   t.check(output:find("^nnlua: the training cannot fit: a step needs %d+ MB %(%d+ bytes: %d+ kB of "
           .. "parameters and moments, %d+ MB of gradients and activations%), 50 MB "
-          .. "%(50000000 bytes%) are available; lower data%.batch %(data%.accum makes up for it%), "
+          .. "%(50000000 bytes%) are available; lower data%.batch %(and raise data%.accum%), "
           .. "model%.context or model%.layers\n$"), output)
   local before = files.list(folder)
   t.same(train "data.text=text.txt data.batch=4096 memory_gb=0.05 out=a/b", 1)
-  t.same(files.list(folder), before)   -- nothing was made
+  t.same(files.list(folder), before)   -- no file was created
 end)
 
 t.case("an output folder that cannot be written to is found before training", function()
-  says("data.text=text.txt out=text.txt/run", "cannot make the output folder 'text.txt/run': Not a "
-       .. "directory")
+  says("data.text=text.txt out=text.txt/run", "cannot create the output folder 'text.txt/run': "
+       .. "Not a directory")
   says("out=text.txt", "the output folder 'text.txt' is not a folder")
-  says("out=/proc/nnlua", "cannot make the output folder '/proc/nnlua': No such file or directory")
+  says("out=/proc/nnlua", "cannot create the output folder '/proc/nnlua': No such file or "
+       .. "directory")
   says("out=/proc/self", "cannot write '/proc/self/.probe': No such file or directory")
 end)
 
@@ -161,7 +163,7 @@ t.case("a damaged checkpoint stops resume=PATH; resume=auto takes the previous o
   local path = files.join(folder, "saved/checkpoint-000004/model.safetensors")
   local text = files.read(path)
   files.write(path, text:sub(1, 500) .. "\1" .. text:sub(502))
-  local why = "model.safetensors is damaged (its CRC-32 is not the one noted at saving)"
+  local why = "model.safetensors is damaged (its CRC-32 differs from the saved one)"
   says("data.text=text.txt out=other resume=saved/checkpoint-000004",
        "the checkpoint 'saved/checkpoint-000004' cannot be used: " .. why)
   local status, output = train "data.text=text.txt out=saved resume=auto save_every=2 keep=5"
@@ -171,23 +173,23 @@ t.case("a damaged checkpoint stops resume=PATH; resume=auto takes the previous o
   files.remove(files.join(folder, "saved/checkpoint-000002/optimizer.safetensors"))
   files.remove(files.join(folder, "saved/checkpoint-000004/state.json"))
   says("data.text=text.txt out=saved resume=auto",
-       "no checkpoint in 'saved' can be used; another out= starts again")
-  says("data.text=text.txt out=new resume=nowhere", "there is no checkpoint 'nowhere'; resume "
-       .. "is none, auto, or the folder of one or of a run")
-  says("data.text=text.txt out=saved", "'saved' holds a run already, up to step 4; go on with "
-       .. "resume=auto, or choose another out=")
+       "no checkpoint in 'saved' can be used; to start again, use another out=")
+  says("data.text=text.txt out=new resume=nowhere", "there is no folder 'nowhere'; resume must be "
+       .. "none, auto, a checkpoint or a run's folder")
+  says("data.text=text.txt out=saved", "'saved' already contains a run, up to step 4; resume it "
+       .. "with resume=auto, or choose another out=")
 end)
 
 t.case("a checkpoint of another model is refused", function()
   t.same(train "data.text=text.txt out=narrow", 0)
-  says("data.text=text.txt out=narrow resume=auto model.embd=64", "'narrow/checkpoint-000004' is "
-       .. "of another model: model.embd=64 (it was 32)")
+  says("data.text=text.txt out=narrow resume=auto model.embd=64", "'narrow/checkpoint-000004' "
+       .. "belongs to another model: model.embd=64 (it was 32)")
 end)
 
 t.case("more tokens than the model's context", function()
   local model = GPT2 {layers = 1, heads = 1, embd = 8, context = 4, vocab = 10}
   local ids = nn.tensor({{1, 2, 3, 4, 5}}, {dtype = "i32"})
-  t.same(t.fails(function() model(ids) end, ""), "gpt2: 5 tokens are longer than the model's "
+  t.same(t.fails(function() model(ids) end, ""), "gpt2: 5 tokens are more than the model's "
          .. "context of 4")
 end)
 

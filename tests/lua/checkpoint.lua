@@ -56,7 +56,7 @@ t.case("a damaged or hostile safetensors file is an error that names the problem
   local function says(message, header, bytes, length)
     local path = forged(header, bytes, length)
     t.same(t.fails(function() nn.load_safetensors(path) end, ""),
-           path .. " is no valid safetensors file: " .. message)
+           path .. " is not a valid safetensors file: " .. message)
   end
   local function entry(dtype, shape, from, to)
     return ('{"dtype":"%s","shape":%s,"data_offsets":[%s,%s]}'):format(dtype, shape, from, to)
@@ -65,10 +65,10 @@ t.case("a damaged or hostile safetensors file is an error that names the problem
   t.fails(function() nn.load_safetensors(path) end, "3 bytes are too few for a header")
   says("a header of 99 bytes in a file of 10", "{}", 0, 99)
   says("a header of 18446744073709551616 bytes in a file of 10", "{}", 0, 2ULL ^ 64 - 1)
-  says("its header is not JSON (no object)", "7")
+  says("its header is not a JSON object", "7")
   t.fails(function() nn.load_safetensors(forged "{no}") end, "its header is not JSON (")
   t.fails(function() nn.load_safetensors(forged(("["):rep(5000))) end, "its header is not JSON (")
-  says("the entry 'x' is no object", '{"x":3}')
+  says("the entry 'x' is not an object", '{"x":3}')
   says("'x' has the unknown dtype 'F99'", '{"x":' .. entry("F99", "[1]", 0, 4) .. "}", 4)
   says("'x' has the unknown dtype 'nil'", '{"x":{"shape":[1],"data_offsets":[0,4]}}', 4)
   says("'x' has no valid shape", '{"x":' .. entry("F32", '"no"', 0, 4) .. "}", 4)
@@ -87,12 +87,12 @@ t.case("a damaged or hostile safetensors file is an error that names the problem
   says("there is a hole before 'y'", '{"x":' .. entry("F32", "[1]", 0, 4) .. ',"y":'
        .. entry("F32", "[1]", 8, 12) .. "}", 12)
   says("4 bytes at its end belong to no tensor", '{"x":' .. entry("F32", "[1]", 0, 4) .. "}", 8)
-  says("its __metadata__ is no object", '{"__metadata__":3}')
+  says("its __metadata__ is not an object", '{"__metadata__":3}')
   t.fails(function() nn.load_safetensors(folder .. "/none") end, "No such file or directory")
 end)
 
 t.case("no truncated header and no flipped byte of one crashes or loads wrong data", function()
-  local path, wrong = files.join(folder, "fuzz.safetensors"), "no valid safetensors"
+  local path, wrong = files.join(folder, "fuzz.safetensors"), "not a valid safetensors"
   nn.save_safetensors(path, {x = nn.tensor {{1, 2}}, y = nn.tensor({7}, {dtype = "i32"})})
   local text = files.read(path)
   for cut = 0, #text - 1 do
@@ -223,7 +223,7 @@ t.case("a damaged checkpoint names the file and the reason; auto takes the previ
   save(out, parts, 1)
   local expected = {
     ["model.safetensors"] = {truncated = "model.safetensors has %d+ bytes, not %d+",
-      flipped = "model.safetensors is damaged %(its CRC%-32 is not the one noted at saving%)",
+      flipped = "model.safetensors is damaged %(its CRC%-32 differs from the saved one%)",
       missing = "model.safetensors is missing"},
     ["optimizer.safetensors"] = {truncated = "optimizer.safetensors has %d+ bytes, not %d+",
       flipped = "optimizer.safetensors is damaged", missing = "optimizer.safetensors is missing"},
@@ -275,7 +275,7 @@ t.case("a checkpoint of another model names the tensor", function()
           "model.safetensors: 'tok.weight' is F32 (20,16), but F32 (20,32) is needed")
   other = GPT2 {layers = 2, heads = 2, embd = 16, context = 8, vocab = 20}
   t.fails(function() nn.open_checkpoint(path):restore {model = other} end,
-          "holds no tensor 'blocks.2.norm1.weight'")
+          "has no tensor 'blocks.2.norm1.weight'")
 end)
 
 t.case("an invalid folder, step or model is refused by name", function()
@@ -286,7 +286,7 @@ t.case("an invalid folder, step or model is refused by name", function()
   t.fails(function() nn.save_checkpoint(folder, {step = 1, modl = model}) end, "no option 'modl'")
   t.fails(function() nn.open_checkpoint(nil) end, "the path is nil; a text is needed")
   t.fails(function() files.list(nil) end, "the path is nil")
-  t.fails(function() files.read "a\0b" end, "holds a zero byte")
+  t.fails(function() files.read "a\0b" end, "contains a zero byte")
 end)
 
 t.case("a full disk is an error, and saved files stay", function()
@@ -322,7 +322,7 @@ END
   t.check(output:find("No space left on device. The last checkpoint is tiny/run/checkpoint-000020",
                       1, true), output)
   t.check(output:find "kept%s+20\n" and not output:find "%.tmp\n", output)
-  local _, warnings = output:gsub("not all can be written to metrics.jsonl: No space left", "")
+  local _, warnings = output:gsub("metrics.jsonl is incomplete: No space left", "")
   t.same(warnings, 1)
 end)
 

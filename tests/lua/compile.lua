@@ -99,7 +99,7 @@ t.case("each call of a compiled step starts without gradients", function()
   end
   t.same({w.grad:table(), v.grad:table()}, {{4, 8}, {2, 2}})
   t.fails(function() nn.SGD({nn.ones(2, {grad = true})}, {lr = 1}):step() end,
-          "gradients of a backward() in nn.compile stay there")
+          "in nn.compile, gradients are local to the function")
 end)
 
 t.case("a wrong number of results, or a result that is not a tensor, is refused", function()

@@ -48,24 +48,25 @@ t.case("an unknown name is an error that suggests the nearest one", function()
   local function says(setting, message)
     t.same(t.fails(function() read(setting) end, ""), message)
   end
-  says("optim.lrr=1", "there is no 'optim.lrr'; did you mean 'optim.lr'?")
-  says("lr=1", "there is no 'lr'; did you mean 'optim.lr'?")
-  says("model.layer=1", "there is no 'model.layer'; did you mean 'model.layers'?")
-  says("zzzzzz=1", "there is no 'zzzzzz' (--help lists what there is)")
-  says("learning_rate=1", "there is no 'learning_rate'; here that is 'optim.lr'")
-  says("device=cuda", "there is no 'device'; nothing to choose: all cores compute (NNLUA_CPUS "
+  says("optim.lrr=1", "unknown setting 'optim.lrr'; did you mean 'optim.lr'?")
+  says("lr=1", "unknown setting 'lr'; did you mean 'optim.lr'?")
+  says("model.layer=1", "unknown setting 'model.layer'; did you mean 'model.layers'?")
+  says("zzzzzz=1", "unknown setting 'zzzzzz' (--help lists all settings)")
+  says("learning_rate=1", "unknown setting 'learning_rate'; use 'optim.lr'")
+  says("device=cuda", "unknown setting 'device'; not needed: nnlua uses all cores (NNLUA_CPUS "
        .. "limits them)")
-  says("block_size=1", "there is no 'block_size' (--help lists what there is)")
+  says("block_size=1", "unknown setting 'block_size' (--help lists all settings)")
   says("optim=3", "'optim' is a group; set one of optim.lr, optim.kind")
-  says("optim.kind=adam", "'optim.kind' is one of adamw, sgd, not 'adam'; did you mean 'adamw'?")
-  says("preset=smal", "there is no preset 'smal'; did you mean 'small'? "
+  says("optim.kind=adam", "'optim.kind' must be one of adamw, sgd, not 'adam'; did you mean "
+       .. "'adamw'?")
+  says("preset=smal", "unknown preset 'smal'; did you mean 'small'? "
        .. "(presets: large, mistyped, small, wrong)")
-  says("layers", "'layers' is not understood; write settings as a.b=value (--help lists them)")
-  says("--optim.lr=3", "'--optim.lr=3' is not understood; write settings as optim.lr=3 "
+  says("layers", "unknown argument 'layers'; write settings as a.b=value (--help lists them)")
+  says("--optim.lr=3", "unknown argument '--optim.lr=3'; write settings as optim.lr=3 "
        .. "(--help lists them)")
   t.same(t.fails(function() nn.config({model = nn.field("", "folder")}, {"/tmp"}) end, ""),
-         "'/tmp' is not understood; write settings as model=/tmp (--help lists them)")
-  says("optim.lr", "'optim.lr' is not understood; write settings as optim.lr=VALUE "
+         "unknown argument '/tmp'; write settings as model=/tmp (--help lists them)")
+  says("optim.lr", "unknown argument 'optim.lr'; write settings as optim.lr=VALUE "
        .. "(--help lists them)")
 end)
 
@@ -73,14 +74,14 @@ t.case("a value of the wrong type or out of range is an error", function()
   local function says(setting, message)
     t.same(t.fails(function() read(setting) end, ""), message)
   end
-  says("optim.lr=fast", "'optim.lr' takes a number, not 'fast'")
-  says("optim.lr=nan", "'optim.lr' takes a number, not 'nan'")
-  says("optim.lr=", "'optim.lr' takes a number, not ''")
-  says("model.layers=0x10", "'model.layers' takes a whole number, not '0x10'")
-  says("model.layers=1.5", "'model.layers' takes a whole number, not '1.5'")
+  says("optim.lr=fast", "'optim.lr' must be a number, not 'fast'")
+  says("optim.lr=nan", "'optim.lr' must be a number, not 'nan'")
+  says("optim.lr=", "'optim.lr' must be a number, not ''")
+  says("model.layers=0x10", "'model.layers' must be a whole number, not '0x10'")
+  says("model.layers=1.5", "'model.layers' must be a whole number, not '1.5'")
   says("model.layers=0", "'model.layers' must be at least 1, not '0'")
   says("model.layers=201", "'model.layers' must be at most 200, not '201'")
-  says("quiet=yes", "'quiet' takes true or false, not 'yes'")
+  says("quiet=yes", "'quiet' must be true or false, not 'yes'")
 end)
 
 t.case("a recipe's own settings may be called resume or out", function()
@@ -89,7 +90,7 @@ t.case("a recipe's own settings may be called resume or out", function()
 end)
 
 t.case("a preset is checked like the command line", function()
-  t.fails(function() read("preset=wrong") end, "there is no 'optim.lrr'; did you mean 'optim.lr'?")
+  t.fails(function() read("preset=wrong") end, "unknown setting 'optim.lrr'; did you mean")
   t.fails(function() read("preset=mistyped") end, "preset mistyped: 'out' is a string, not '3'")
 end)
 

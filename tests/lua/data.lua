@@ -130,7 +130,7 @@ t.case("a character vocabulary is the sorted UTF-8 characters of the training te
   t.fails(function() words:ids "bad" end, "the character 'd' at byte 2 is not in the vocabulary")
   t.fails(function() nn.vocabulary("char", "ab\255c", "x.txt") end, "x.txt: byte 2 is not UTF-8")
   t.fails(function() nn.vocabulary("char", "ab\xe6\xbc", "x.txt") end, "x.txt: byte 2 is not UTF-8")
-  t.fails(function() nn.vocabulary("word", "a") end, "there is no vocabulary 'word'")
+  t.fails(function() nn.vocabulary("word", "a") end, "unknown vocabulary 'word'")
 end)
 
 t.case("a byte vocabulary encodes any bytes", function()

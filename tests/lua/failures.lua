@@ -56,7 +56,7 @@ t.case("a step with a wrong token id changes no parameter, eager and compiled", 
     for i, p in ipairs(model:parameters()) do t.same(p.tensor:table(), before[i]) end
     local first, last = step(good, good):item(), nil
     for _ = 1, 3 do last = step(good, good):item() end
-    t.check(last < first, "training goes on")
+    t.check(last < first, "training continues")
   end
 end)
 

@@ -30,7 +30,7 @@ t.case("each problem is named, with what to do", function()
   t.check(output:find "\n  %a+ +1 workers")
   for _, text in ipairs {
     "OPENBLAS_CORETYPE=Haswell is set\n        -> unset OPENBLAS_CORETYPE",
-    "/nowhere does not exist (temporary files)\n        -> make the folder",
+    "/nowhere does not exist (temporary files)\n        -> create the folder",
   } do
     t.check(output:find(text, 1, true), text .. " in\n" .. output)
   end

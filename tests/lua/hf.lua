@@ -232,7 +232,7 @@ t.case("an index is read tensor by tensor, and refused where it names missing on
   end
   refused('"model%-00002%-of', '"model-00007-of', "00007-of-00005.safetensors', which is missing")
   for _, name in ipairs {"..", ".", "", "/etc/passwd", "../model.safetensors", "a\\u0000b"} do
-    refused('(wte.weight": ")[^"]*', "%1" .. name, "which is no file name")
+    refused('(wte.weight": ")[^"]*', "%1" .. name, "which is not a file name")
   end
   refused('(wte.weight": ")[^"]*', "%1model-00001-of-00005.safetensors",
           "'transformer.wte.weight' is not in model-00001-of-00005.safetensors")
@@ -244,7 +244,7 @@ t.case("missing files and other models are refused by name", function()
   refused(folder .. "/nothing", "there is no folder")
   refused(nil, "load_hf: the folder is nil; a text is needed")
   refused(changed("a", '"gelu_new"', '"relu"'),
-          "activation_function is relu; nnlua's GPT2 has gelu_new")
+          "activation_function is relu; nnlua's GPT2 needs gelu_new")
   refused(changed("b", '"n_inner": null', '"n_inner": 100'), "n_inner is 100")
   refused(changed("c", '"n_layer": 4', '"n_layer": 5'), "has no tensor 'h.4.ln_1.weight'")
   refused(changed("d", '"n_embd": 16', '"n_embd": 32'), "'transformer.")
@@ -255,7 +255,7 @@ t.case("missing files and other models are refused by name", function()
   files.rename(empty .. "/model.safetensors", empty .. "/pytorch_model.bin")
   refused(empty, "neither model.safetensors nor model.safetensors.index.json; pytorch_model.bin")
   files.write(empty .. "/model.safetensors", "version https://git-lfs.github.com/spec/v1\n")
-  refused(empty, "a pointer of Git LFS to the file; `git lfs pull`")
+  refused(empty, "it is a Git LFS pointer; run `git lfs pull`")
   t.fails(function() nn.save_hf(folder .. "/linear", nn.Linear(2, 2)) end, "the model is a Linear")
   t.fails(function() nn.save_hf(folder .. "/x", nn.load_hf(given), nil, {shards = 2}) end,
           "save_hf: has no option 'shards'")

@@ -87,7 +87,7 @@ t.case("dropped tensors are collected: gigabytes pass through a small arena", fu
 end)
 
 t.case("what does not fit the budget is refused with the bytes, after collecting; "
-       .. "then work goes on", function()
+       .. "then work continues", function()
   collectgarbage()
   collectgarbage()
   nn.memory_budget(64e6)

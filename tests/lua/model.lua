@@ -103,15 +103,15 @@ t.case("weight decay applies to matrices only", function()
   end
 end)
 
-t.case("heads that do not divide the width are refused", function()
+t.case("a hidden size that is not a multiple of the heads is refused", function()
   t.fails(function() GPT2 {layers = 1, heads = 3, embd = 16, vocab = 9, context = 4} end,
-          "gpt2: embd = 16 does not divide into heads = 3; choose a multiple, such as 18")
+          "gpt2: embd = 16 is not a multiple of heads = 3; choose one, such as 18")
 end)
 
 t.case("more tokens than the context are refused", function()
   local model = GPT2(small)
   t.fails(function() model(ids_of(1, 13, 29)) end,
-          "gpt2: 13 tokens are longer than the model's context of 12")
+          "gpt2: 13 tokens are more than the model's context of 12")
 end)
 
 t.case("a token id outside the vocabulary names op, tile and id, and the session goes "

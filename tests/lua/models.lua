@@ -1,5 +1,5 @@
--- Models by name: what a file models/NAME.lua must say to be trained, saved, loaded, planned and
--- generated from, tried with a model that the library has never seen.
+-- Models by name: a file models/NAME.lua with a new model can be trained, saved, loaded, planned
+-- and used for generation like GPT-2.
 local files = require "nn.io.files"
 local nn = require "nn"
 local registry = require "nn.models.registry"
@@ -91,7 +91,7 @@ local function shell(command)
   return output
 end
 
-t.case("a model of one's own is planned and trained like any other", function()
+t.case("a user's own model is planned and trained like any other", function()
   local data = "data.text=input.txt data.batch=2 data.accum=2"
   local plan = shell("$NNLUA train.lua --plan " .. data)
   t.check(plan:find "^parameters" and plan:find "\nlargest batch +data.batch=%d+", plan)
@@ -100,16 +100,16 @@ t.case("a model of one's own is planned and trained like any other", function()
   t.same(nn.open_checkpoint(folder .. "/run/checkpoint-000060").state.model, "bag")
 end)
 
-t.case("it is evaluated, generated from and planned by the recipes for GPT-2", function()
+t.case("the recipes for GPT-2 evaluate and plan it, and generate text with it", function()
   shell(("$NNLUA %s/recipes/gpt2_eval.lua model=run text=input.txt batch=2"):format(root))
   local command = ("$NNLUA %s/recipes/gpt2_generate.lua model=run prompt=to tokens=30 %%s"):format(
     root)
-  t.check(shell(command:format "temperature=0"):find "^to", "it goes on with the prompt")
+  t.check(shell(command:format "temperature=0"):find "^to", "it continues the prompt")
   t.check(shell(command:format "samples=3 --plan"):find "\n  cache +%d", "its cache is counted")
   t.check(shell(("$NNLUA %s/recipes/gpt2_eval.lua model=run --plan"):format(root)):find "^param")
 end)
 
-t.case("it goes through the layout of transformers, and generates with and without its cache",
+t.case("it loads in the format of transformers, and generates with and without its caches",
        function()
   shell [[$NNLUA -e '
     local t = require "nn.test"
@@ -125,7 +125,7 @@ t.case("it goes through the layout of transformers, and generates with and witho
     t.same(nn.generate(again, prompts, how), cached)']]
 end)
 
-t.case("a checkpoint without a model's name is of GPT-2", function()
+t.case("a checkpoint without a model's name is loaded as GPT-2", function()
   local settings = {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}
   local model = GPT2(settings)
   t.same(registry.name_of(model), "gpt2")
@@ -139,20 +139,20 @@ t.case("a checkpoint without a model's name is of GPT-2", function()
   t.same(nn.load_model(path).tok.weight, model.tok.weight)
 end)
 
-t.case("a model that there is not is an error that names those that there are", function()
-  t.fails(function() registry.find "gpt3" end, "there is no model 'gpt3' in models/; did you mean")
-  t.fails(function() registry.find "../gpt2" end, "there is no model '../gpt2' in models/")
-  t.fails(function() registry.find "xyz" end, "there are gpt2")
+t.case("an unknown model is an error that lists the known ones", function()
+  t.fails(function() registry.find "gpt3" end, "unknown model 'gpt3' in models/; did you mean")
+  t.fails(function() registry.find "../gpt2" end, "unknown model '../gpt2' in models/")
+  t.fails(function() registry.find "xyz" end, "choose one of gpt2")
   files.make_folder(folder .. "/other")
   files.write(folder .. "/other/config.json", '{"model_type": "llama"}')
   t.fails(function() nn.load_hf(folder .. "/other") end,
-          "config.json: model_type is 'llama', which no model in models/ is; there are gpt2")
+          "config.json: model_type is 'llama', which no model in models/ has; choose one of gpt2")
   local Own = nn.module "Own"
   function Own:init() self.layer = nn.Linear(2, 2) end
   local path = nn.save_checkpoint(folder .. "/own", {step = 1, model = Own(),
                                                      config = {model = {}}})
-  t.fails(function() nn.load_model(path) end, "a model that is in no models/NAME.lua; nn.open_")
-  t.fails(function() nn.save_hf(folder .. "/own-hf", Own()) end, "the model is a Own; one whose")
+  t.fails(function() nn.load_model(path) end, "a model of no file models/NAME.lua; load it with")
+  t.fails(function() nn.save_hf(folder .. "/own-hf", Own()) end, "a Own; its class needs")
 end)
 
 t.finish()

@@ -144,7 +144,7 @@ end)
 t.case("a model that cannot be built is one clear error, and later plans work", function()
   t.fails(function()
     run_plan.step(builder {layers = 1, heads = 3, embd = 16, context = 8, vocab = 9}, 1, 8)
-  end, "embd = 16 does not divide into heads = 3")
+  end, "embd = 16 is not a multiple of heads = 3")
   t.check(run_plan.step(builder(small), 1, 64).peak > 0)
 end)
 

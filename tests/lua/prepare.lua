@@ -65,9 +65,9 @@ t.case("token files that are damaged or cannot hold the ids are refused", functi
   files.write(path "odd.bin", "abc")
   t.fails(function() token_file.open(path "odd.bin", "data.bin") end,
           "data.bin '.*' has 3 bytes, an odd number")
-  files.write(path "words.bin", ("a text, which is no token file\n"):rep(4))
+  files.write(path "words.bin", ("a text, not a token file\n"):rep(4))
   t.fails(function() token_file.open(path "words.bin", "data.bin") end,
-          "data.bin '.*words.bin' is a text and no token file; give it as data.text=FILE")
+          "data.bin '.*words.bin' is a text, not a token file; give it as data.text=FILE")
   files.write(path "short.bin", files.read(path "header.bin"):sub(1, -3))
   t.fails(function() token_file.open(path "short.bin") end, "its header says 3 tokens")
   t.fails(function() token_file.create(path "large.bin", "nanogpt", 70000) end,
@@ -89,7 +89,7 @@ t.case("plain, gzip and zstd files read the same, several frames too", function(
       files.write(path "cut", once:sub(1, -9))
       t.fails(function() stream.unpacked_size(path "cut") end, "it ends too early")
       files.write(path "flipped", once:sub(1, 20) .. "\255\0\255\0" .. once:sub(25))
-      t.fails(function() stream.unpacked_size(path "flipped") end, "cannot unpack")
+      t.fails(function() stream.unpacked_size(path "flipped") end, "cannot decompress")
     end
   end
 end)
@@ -140,16 +140,16 @@ t.case("an error in the input names file and line, and leaves no file", function
     t.fails(function() run {input = path(name), out = path "none"} end, message)
     t.same(files.list(path "none"), {})
   end
-  refused("b.jsonl", '{"text":"a"}\n{"text":', "b.jsonl', line 2 is no JSON object")
-  refused("b.jsonl", '{"text":"a"}\n\n{"body":"b"}\n', "line 3 has no text 'text'; it has body")
+  refused("b.jsonl", '{"text":"a"}\n{"text":', "b.jsonl', line 2 is not a JSON object")
+  refused("b.jsonl", '{"text":"a"}\n\n{"body":"b"}\n', "line 3 has no field 'text'; it has body")
   refused("b.jsonl", '{"text":"a"}\n{"text":null}\n', "line 2: 'text' is null; a text is needed")
-  refused("b.jsonl", "\n\n", "the input holds no text")
-  refused("b.json", "[1,\n2]", "b.json', line 1 is no JSON object")
+  refused("b.jsonl", "\n\n", "the input has no text")
+  refused("b.json", "[1,\n2]", "b.json', line 1 is not a JSON object")
   t.fails(function() run {input = path "a.txt", val = 1e-6, out = path "none"} end,
           "val=1e-06 leaves no text for validation")
   t.same(files.list(path "none"), {})
   t.fails(function() run {input = path "nothing"} end, "No such file")
-  t.fails(function() prepare.sources(path "", "xyz") end, "holds no file that ends in one of xyz")
+  t.fails(function() prepare.sources(path "", "xyz") end, "no file with an extension of xyz")
   t.fails(function() run {input = path "a.txt", separator = "<|x|>"} end,
           "has no special token '<|x|>'")
 end)
@@ -236,7 +236,7 @@ t.case("a model trained on token files generates text and is evaluated, from its
   t.same(status, 0)
 end)
 
-t.case("several prompts, of different lengths, are gone on from at once, each as by itself",
+t.case("a batch of prompts of different lengths gives the text of each prompt alone",
        function()
   files.write(path "prompts.txt", "The quick\nIt sleeps, over the lazy dog; \nThe\n")
   local function generated(settings)

@@ -96,8 +96,8 @@ t.case("%memory lists tensors by size under the names that lead to them", functi
   end
   t.check(output:find "4.0 MB +f32 %(1000,1000%) +RAM +w\n", output)
   row "40 B +f32 %(10%) +RAM +box.deep.small\n"
-  row "20.0 kB +f32 %(50,100%) +RAM +model.weight\n"
-  row "20.0 kB +f32 %(5000%) +RAM +keep %-> held\n"
+  row "20 kB +f32 %(50,100%) +RAM +model.weight\n"
+  row "20 kB +f32 %(5000%) +RAM +keep %-> held\n"
   row "16 B +f32 %(4%) +RAM +x.grad\n"
   row "492 B +f32 %(123%) +not computed +e\n"
   t.check(output:find "in use of a budget of", output)
@@ -183,17 +183,17 @@ end)
 
 t.case("names and syntax of other prompts get advice", function()
   t.same(session "exit()", "error: nn>:1: there is no variable 'exit'; Ctrl-D leaves\n")
-  t.check(session "help(nn.sum)":find("'help'; ? shows what there is", 1, true))
+  t.check(session "help(nn.sum)":find("'help'; ? shows an overview", 1, true))
   t.same(session("tall = nn.ones(3)", "?tall"),
          "tall is 3 tensor f32; Tab after tall: lists its methods, such as x:abs\n")
-  t.check(session "nn.ones(2) > 1":find("compared by methods: x:gt(2), x:le(2)", 1, true))
+  t.check(session "nn.ones(2) > 1":find("methods compare the elements of a tensor", 1, true))
   t.same(session "?q", "there is no help on 'q'\n")
   t.same(session "print(None)", "error: nn>:1: there is no variable 'None'; it is nil\n")
   for code, advice in pairs {
     ["q = 1; q != 2"] = "'not equal' is ~=", ["q += 1"] = "write x = x + 1",
-    ["import torch"] = "modules are loaded by local m = require",
+    ["import torch"] = "load modules with local m = require",
     ["q = nn.tensor([1, 2])"] = "lists are in braces: {1, 2}",
-    ["q[1:2]"] = "a part of a tensor is x:slice(axis, first, last)",
+    ["q[1:2]"] = "slice a tensor with x:slice(axis, first, last)",
   } do
     t.check(session(code):find(advice, 1, true), code .. ": " .. session(code))
   end
@@ -211,13 +211,13 @@ t.case("? knows ops, functions, layers, methods and models; ?? searches them", f
   has("?nn.compile", "nn.compile(f) -> a function of tensors that returns tensors.")
   has("?AdamW", "nn.AdamW(model, {lr=1e-3")
   has("?Linear", "nn.Linear(inputs, outputs, {bias=true")
-  has("?x:dim", "x:dim(axis) -> its size")
+  has("?x:dim", "x:dim(axis) -> the size of an axis")
   has("?GPT2", "GPT2{layers, heads, embd")
   has("?flops_per_token", "FLOPs per token")
-  has("?data.accum", "data.accum=1  batches accumulated in a step\n  a setting of recipes/")
+  has("?data.accum", "data.accum=1  microbatches per step\n  a setting of recipes/")
   has("?optim.clip", "optim.clip=1  largest gradient norm; 0: no clipping")
   has("??fine-tune", "recipes/gpt2_train.lua: Trains GPT-2 on a text")
-  has("??show_curve", "log:show_curve(name): the curve of a series")
+  has("??show_curve", "log:show_curve(name): draws a series")
   has("??perplexity", "recipes/gpt2_eval.lua: Loss and perplexity")
   has("?compil", "there is no help on 'compil'; did you mean 'compile'?")
   has("??warm-up", "schedule{kind=")

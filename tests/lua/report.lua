@@ -36,7 +36,7 @@ t.case("reading a run gives its curves, its best step and its state", function()
   run = metrics.read(run_of {start("start", 0), step(10, 3.5, 1), '{"event":"eval","step":10,'
     .. '"val_loss":3.25}', step(15, 3, 2), '{"event":"done","step":15,"val_loss":3.125}'})
   t.same({run.best, run.series.val_loss.step}, {{value = 3.125, step = 15}, {10, 15}})
-  t.fails(function() metrics.read(t.folder()) end, "holds no run (no metrics.jsonl)")
+  t.fails(function() metrics.read(t.folder()) end, "contains no run (no metrics.jsonl)")
 end)
 
 t.case("a resumed run drops events after its checkpoint, and sums its time", function()

@@ -227,7 +227,7 @@ t.case("the folder of a run is not overwritten", function()
   local cfg = settings("steps=1")
   run_with(cfg, {1})
   t.fails(function() nn.run(settings("steps=1", "out=" .. cfg.out)) end,
-          "holds a run already, up to step 1; go on with resume=auto, or choose another out=")
+          "already contains a run, up to step 1; resume it with resume=auto, or choose")
   local before = #events(cfg)
   run_with(settings("steps=2", "resume=auto", "out=" .. cfg.out), {1, 1})
   t.check(#events(cfg) > before, "metrics are added to")
@@ -243,7 +243,7 @@ t.case("mistakes in a user's own loop are reported before any computation", func
   t.fails(function() nn.run(settings()):steps() end, "steps: call run:track {model = model, ...}")
   t.fails(function() nn.run(settings()):track {} end, "track: model is nil; a model of nn.module")
   t.fails(function() nn.run(settings()):track {modle = 1} end, "did you mean 'model'?")
-  t.fails(function() tracked():record(3) end, "record: the loss is a number, no tensor")
+  t.fails(function() tracked():record(3) end, "record: the loss is a number, not a tensor")
   t.fails(function() tracked():record(nn.ones(3)) end, "record: the loss has 3 elements; its mean")
   t.fails(function() tracked():every(2) end, "every: the argument is nil; a function is needed")
   t.fails(function() tracked():report() end, "report: the argument is nil; numbers by name")
@@ -263,7 +263,7 @@ t.case("a run without a folder uses runs/PRESET, then runs/PRESET-2", function()
       print(run.out, cfg.out)'
     done]]):format(t.folder()))
   t.same(output, "runs/x\truns/x\nruns/x-2\truns/x-2\n"
-         .. "there is no checkpoint in runs/x-2 yet: beginning at step 1\nruns/x-2\truns/x-2\n")
+         .. "there is no checkpoint in runs/x-2 yet: starting at step 1\nruns/x-2\truns/x-2\n")
 end)
 
 t.case("settings that changed since the checkpoint are named; the model's are refused", function()
@@ -278,10 +278,10 @@ t.case("settings that changed since the checkpoint are named; the model's are re
   end
   start()
   local printed = start("resume=auto", "steps=2")
-  t.check(printed:find("going on with steps=2 (it was 1)\n", 1, true), printed)
+  t.check(printed:find("resuming with steps=2 (it was 1)\n", 1, true), printed)
   t.fails(function() start("resume=auto", "model.embd=8", "steps=3") end,
-          "checkpoint-000002' is of another model: model.embd=8 (it was 4)")
-  t.fails(function() start("resume=nowhere") end, "there is no checkpoint 'nowhere'")
+          "checkpoint-000002' belongs to another model: model.embd=8 (it was 4)")
+  t.fails(function() start("resume=nowhere") end, "there is no folder 'nowhere'")
 end)
 
 t.case("accumulation gives the loss and the gradient of the whole batch", function()
@@ -299,7 +299,7 @@ t.case("accumulation gives the loss and the gradient of the whole batch", functi
     results[#results + 1] = {loss:item(), token_grad:table(), qkv_grad:table()}
   end
   for i = 2, 4 do t.near(results[i], results[1], {rel = 1e-4, abs = 1e-6}) end
-  t.fails(function() nn.accumulate(parts.model, 4, wide, tall) end, "6 rows in 4 microbatches")
+  t.fails(function() nn.accumulate(parts.model, 4, wide, tall) end, "6 rows do not divide")
 end)
 
 t.case("evaluation is the mean loss, without dropout, and keeps the random state", function()
@@ -356,7 +356,7 @@ t.case("a narrow terminal drops whole fields, the least important first", functi
   t.same(log.line(fields, 9), "step  120")
 end)
 
-t.case("numbers for people are short", function()
+t.case("printed numbers are short", function()
   local duration, bytes, number = units.duration, units.bytes, units.number
   t.same({duration(41.2), duration(72), duration(11110), duration(187800)},
          {"41s", "1:12", "3:05:10", "2d 04:10"})

@@ -33,7 +33,8 @@ end)
 
 t.case("a schedule without a setting that it needs is an error", function()
   local function says(options, message) t.fails(function() nn.schedule(options) end, message) end
-  says({kind = "cosin", lr = 1}, "no kind 'cosin'; there are constant, cosine, linear, wsd")
+  says({kind = "cosin", lr = 1}, "unknown kind 'cosin'; choose one of constant, cosine, "
+       .. "linear, wsd")
   says({kind = "linear", lr = 1}, "the kind 'linear' needs `steps`")
   says({steps = 1}, "give lr")
   says({lr = 1, min_lr = 2, steps = 1}, "min_lr=2 is larger than lr=1")

@@ -147,7 +147,7 @@ t.case("a function or a file that is too long is found", function()
   finds("lengths", "tests/new.py", ("\n"):rep(structure.longest_file), "tests/new.py has 401 lines")
 end)
 
-t.case("braces and words in texts and comments are no code", function()
+t.case("braces and words in strings and comments are not counted as code", function()
   local code = "int f() {\n  // {{{\n  return \"{\\\"{\" + '{' + R\"(}}{)\"; /* {\n */\n}\n"
   local long = ("namespace n {\n%s}\n"):format(code:rep(30))
   t.same(structure.lengths {["engine/base/new.cc"] = "#define A(x) { x \\\n {\n" .. long}, {})

@@ -81,7 +81,7 @@ t.case("shape and dtype errors name the op, the argument and what to do", functi
   t.fails(function() return x:matmul(nn.zeros(3, 2, {dtype = "f64"})) end,
           "matmul: w is f64 where f32 is needed")
   t.fails(function() return nn.zeros(0, 3) end,
-          "zeros: size 1 is 0; a whole number from 1 on is needed")
+          "zeros: size 1 is 0; a whole number of at least 1 is needed")
   t.fails(function() return nn.zeros({0}) end, "every size must be at least 1")
   t.fails(function() return x:softmaxx() end, "did you mean 'softmax'?")
   t.fails(function() return x:sum {axs = 1} end, "sum: has no option 'axs'; did you mean 'axis'?")
@@ -95,7 +95,7 @@ t.case("backward needs one element and a tensor that requires a gradient", funct
   local loss = (w * w):sum()
   loss:backward()
   t.near(w.grad:table(), {2, 4}, {abs = 0})
-  t.fails(function() loss:backward() end, "the tape behind this loss was already used")
+  t.fails(function() loss:backward() end, "the tape of this loss was already used")
   t.fails(function() w:fill_(0) end, "or do it inside nn.no_grad")
 end)
 
@@ -213,7 +213,7 @@ t.case("a script submits its own tile tasks", function()
            params = {ndim = 1, extent = {6}, src_stride = {1}, dst_stride = {1}}}
   t.near(y:sum(2):table(), {18, 0, 18, 18}, {abs = 0})
   t.fails(function() nn.task {"fil", write = {}} end,
-          "there is no kernel 'fil'; did you mean 'fill'?")
+          "unknown kernel 'fil'; did you mean 'fill'?")
   t.fails(function() nn.task {"fill", params = {n = 1}} end, "operand 'y' is missing")
   t.fails(function() y:tile(3, 1) end, "axis 1 has tiles 1 to 2, not 3")
   t.fails(function() nn.task {"fill", write = {z = y:tile(1, 1)}} end, "has no operand 'z'")
@@ -225,9 +225,9 @@ t.case("a script submits its own tile tasks", function()
   refused({params = {n = 12, vale = 3}}, "params has no field 'vale'; see nn_fill_params in")
   refused({params = {n = "x"}}, "task fill: params do not fit nn_fill_params: ")
   refused({params = {n = 13}}, "task fill: n is 13, the largest tile has 12 elements")
-  refused({read = {y = y:tile(1, 1)}}, "task fill: 'y' is given twice; an operand that is read and")
+  refused({read = {y = y:tile(1, 1)}}, "task fill: 'y' is given twice; use update for an operand")
   refused({priority = "high"}, "task fill: priority is 'high'; a whole number from")
-  refused({dtype = "f33"}, "task fill: there is no dtype 'f33'")
+  refused({dtype = "f33"}, "task fill: unknown dtype 'f33'")
   refused({were = "cpu"}, "task fill: has no option 'were'; did you mean 'where'?")
 end)
 

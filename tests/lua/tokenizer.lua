@@ -140,7 +140,7 @@ end)
 t.case("10,000 random texts have the ids that the tokenizers library gives them, and come back",
        function() check_random(learned(), golden.random, 1, random_text) end)
 
-t.case("10,000 texts of signs and bytes that are no UTF-8 have tiktoken's ids, and come back",
+t.case("10,000 texts of symbols and invalid UTF-8 have tiktoken's ids, and decode to themselves",
        function() check_random(learned(), golden.invalid, 2, invalid_text) end)
 
 t.case("the same with GPT-2's vocabulary", function()
@@ -233,7 +233,7 @@ t.case("tokens that were added to vocab.json and merges.txt are loaded", functio
   t.same({again.size, again.special["<pad>"]}, {261, 260})
   t.same(again:ids "to be or", words:ids "to be or")
   files.write(path .. "/added_tokens.json", '{"<pad>": 999}')
-  t.fails(function() nn.tokenizer(path) end, "none may be left out")
+  t.fails(function() nn.tokenizer(path) end, "all ids must be used")
 end)
 
 t.case("invalid arguments are refused by name", function()
@@ -276,17 +276,17 @@ t.case("files that are missing, malformed or of another kind are refused by name
   t.fails(function() nn.tokenizer(folder .. "/none") end, "there is no such folder")
   t.fails(function() nn.tokenizer(write("a.json", "{")) end, "a.json is not JSON")
   t.fails(function() nn.tokenizer(write("a.json", '{"model":{"type":"Unigram"}}')) end,
-          "its model is no BPE")
+          "its model is not BPE")
   local json = learned():json()
   local function changed(from, to)
     local first, last = json:find(from, 1, true)
     return write("b.json", json:sub(1, first - 1) .. to .. json:sub(last + 1))
   end
   t.fails(function() nn.tokenizer(changed('"use_regex":true', '"use_regex":false')) end,
-          "splits text otherwise than GPT-2")
+          "splits text differently from GPT-2")
   t.fails(function() nn.tokenizer(changed('"A":32', '"A":33')) end, "have the id 33")
   t.fails(function() nn.tokenizer(changed('"A":32', '"A":-1')) end, "whole number")
-  t.fails(function() nn.tokenizer(changed('"A":32', '"A":9999')) end, "none may be left out")
+  t.fails(function() nn.tokenizer(changed('"A":32', '"A":9999')) end, "all ids must be used")
   t.fails(function() nn.tokenizer(changed('"A":32', '"€€":32')) end, "not byte-level")
   t.fails(function() nn.tokenizer(changed('"merges":[\n"', '"merges":[\n"nothing ')) end,
           "merge 1")

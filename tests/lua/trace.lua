@@ -219,7 +219,7 @@ end)
 
 t.case("an error ends the profile, and the next one works", function()
   t.fails(function() nn.profile(function() error "mine" end) end, "mine")
-  t.fails(function() nn.profile(function() nn.profile(print) end) end, "profiles do not nest")
+  t.fails(function() nn.profile(function() nn.profile(print) end) end, "profiles cannot be nested")
   local bad = nn.tensor({70}, {dtype = "i32"})
   t.fails(function() nn.profile(function() model(bad:reshape(1, 1)) end) end, "vocabulary")
   t.same(nn.profile(function() return nn.ones(3) end).recorded, 1)
@@ -276,10 +276,10 @@ t.case("profile_steps selects other steps, profile=FILE another file", function(
   t.check(run_with("profile=" .. file, "profile_steps=1"):find "steps 1 to 1 are in ", "one step")
   t.check(run_with("--profile", "steps=2"):find "steps 2 to 2 are in ", "a run of two steps")
   t.check(not run_with("profile=false"):find "are in ", "none")
-  for steps, message in pairs {["7-9"] = "is 7-9; this run does the steps 1 to 8",
-                               ["0-1"] = "this run does the steps 1 to 8",
-                               ["5-4"] = "one step or two as 10-12, not '5-4'",
-                               x = "one step or two as 10-12, not 'x'"} do
+  for steps, message in pairs {["7-9"] = "is 7-9, but this run has the steps 1 to 8",
+                               ["0-1"] = "this run has the steps 1 to 8",
+                               ["5-4"] = "a step or a range such as 10-12, not '5-4'",
+                               x = "must be a step or a range such as 10-12"} do
     t.fails(function() run_with("--profile", "profile_steps=" .. steps) end, message)
   end
 end)

@@ -1,4 +1,4 @@
-// Checks of what was recorded, with errors for whoever wrote the compiled function.
+// Checks of a recorded program, with errors for the author of the compiled function.
 #include <unordered_set>
 
 #include "engine/base/error.h"

@@ -1,6 +1,7 @@
-// Fuses the backward pass of an activation into the matrix product that makes the gradient: instead
-// of a product and a sweep over its result, the product's epilogue multiplies by the activation's
-// slope while the result is in cache, and sums the columns for the gradient of a bias.
+// Fuses the backward pass of an activation into the matrix product that computes the gradient.
+// Instead of a separate task (a sweep) over the result of the product, the product's epilogue
+// multiplies by the activation's slope while the result is in cache, and sums the columns for the
+// gradient of a bias.
 #include <algorithm>
 
 #include "engine/graph/passes/passes.h"
@@ -8,8 +9,8 @@
 namespace nn {
 namespace {
 
-// A sweep (result, sums?, gradient, saved) that the product (c, a, b, sums?, saved) with this
-// epilogue computes. A further activation is a line here.
+// Replaces the sweep (result, sums?, gradient, saved) by an epilogue of the product (c, a, b,
+// sums?, saved). Another activation takes a line here.
 struct Fusion {
     const char *sweep, *product;
     int32_t epilogue;
@@ -25,7 +26,7 @@ const Fusion* fusion_of(const Task& sweep) {
 
 int handle_of_operand(const Task& task, int operand) { return task.arg.buffer_of[operand]; }
 
-// The accesses of every tile, in order: which task, and the tile's position among its handles.
+// The accesses to every tile, in order: the task, and the tile's position among its handles.
 struct Touch {
     uint32_t task;
     int handle;
@@ -50,7 +51,7 @@ public:
         std::sort(outputs_.begin(), outputs_.end());
     }
 
-    // Turns the products behind sweep t into fused ones; false where that is not possible.
+    // Fuses sweep t into the products that compute its input; returns false if it cannot.
     bool fuse(uint32_t t) {
         const Task& sweep = program_.tasks[t];
         const Fusion* fusion = fusion_of(sweep);
@@ -63,7 +64,7 @@ public:
         const uint32_t last = chain[chain.size() - 2].task;
         for (size_t i = 0; i + 1 < chain.size(); ++i)
             if (!is_plain_product(chain[i])) return false;
-        // Where the product runs, what the sweep reads is there and what it writes is not in use.
+        // At the product, the sweep's inputs must be computed and its outputs not in use.
         for (int operand : {sweep_result, sweep_sums, sweep_saved}) {
             if (handle_of_operand(sweep, operand) < 0) continue;
             const bool reads = operand == sweep_saved;
@@ -84,7 +85,7 @@ private:
         return touches_[accesses_.begin(t)[handle_of_operand(program_.tasks[t], operand)].tile];
     }
 
-    // A product without an epilogue that makes or adds to the tile.
+    // A product without an epilogue that writes the tile or adds to it.
     bool is_plain_product(const Touch& touch) const {
         const Task& task = program_.tasks[touch.task];
         if (task.arg.kernel->name != "gemm" || handle_of_operand(task, 0) != touch.handle)
@@ -112,7 +113,7 @@ private:
     }
 
     Program& program_;
-    const Accesses accesses_;  // of the tasks before any was fused
+    const Accesses accesses_;  // of the tasks before fusion
     const Touches touches_;
     std::vector<TilePtr> outputs_;  // sorted
 };

@@ -1,5 +1,4 @@
-// Finds the last use of every temporary, where its memory is given back, and what that means for
-// the bytes of a run.
+// Finds the last use of every temporary, after which its memory is freed, and the bytes of a run.
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
@@ -20,7 +19,7 @@ public:
         program_.dies_after.assign(program_.tasks.size(), {});
     }
 
-    // Outputs, and inputs without a use, live to the end.
+    // Outputs and unused inputs live to the end.
     void keep_ends() {
         for (const TilePtr& tile : tiles_of(program_.outputs))
             if (tile->recording) keep(tile);

@@ -1,7 +1,7 @@
-// Bounds how many microbatches are in memory at once. By the critical path alone, workers would run
-// the forward pass of every microbatch before the first backward pass. So a microbatch starts when
-// an earlier one has ended: its first tasks read a tile, the gate, that the last task of the other
-// one writes.
+// Limits the number of microbatches in memory at once. By the critical path alone, workers would
+// run the forward pass of every microbatch before the first backward pass. So a microbatch starts
+// when an earlier one has ended: the last task of the earlier one writes a tile, the gate, which
+// the first tasks of this one read.
 #include <algorithm>
 
 #include "engine/base/error.h"
@@ -12,8 +12,8 @@
 namespace nn {
 namespace {
 
-// The tasks of a microbatch that wait for none of its others, and the one that ends its longest
-// path.
+// The tasks of a microbatch that depend on none of its other tasks, and the last task on its
+// longest path.
 struct Ends {
     std::vector<size_t> first;
     size_t last = 0;
@@ -48,9 +48,9 @@ void add_gate(Task& task, const TilePtr& gate, Mode mode) {
 void order_microbatches(Program& program) {
     const auto& microbatches = program.microbatches;
     if (microbatches.empty()) return;
-    int tiles = 1;  // microbatches whose rows were cut elsewhere have more
+    int tiles = 1;  // more for microbatches whose rows are cut
     for (const auto& microbatch : microbatches) tiles = std::max(tiles, microbatch.tiles);
-    // As many at once as it takes to keep every worker busy.
+    // The smallest number that keeps every worker busy.
     const size_t at_once = size_t((machine().count(Device::cpu) - 1) / tiles) + 1;
     const Edges before = predecessors(program.accesses());
     const std::vector<double> seconds = nominal_seconds(program.tasks);

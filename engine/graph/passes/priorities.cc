@@ -1,6 +1,6 @@
 // Priorities by the critical path: the longest path from a task to the end of the program. Only
-// their order matters. Tasks that were given a priority keep it on top, and every task of a
-// microbatch comes before all tasks of the next.
+// their order matters. Tasks with an explicit priority come first, and all tasks of a microbatch
+// come before those of the next one.
 #include <algorithm>
 
 #include "engine/graph/cost.h"

@@ -1,6 +1,5 @@
-// Decides whether workers split single tasks among each other: where most of a program's time goes
-// into tasks that can be split and are long enough, a team finishes each sooner than the workers
-// would with a task of their own.
+// Decides whether the workers form a team, which shares the loops of single tasks. A team is faster
+// if most of a program's time is in tasks that can be split and are long enough.
 #include "engine/graph/cost.h"
 #include "engine/graph/passes/passes.h"
 

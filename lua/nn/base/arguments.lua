@@ -1,12 +1,12 @@
--- Checks of what scripts pass to the library: each mistake becomes one line that says what was
--- given and what is needed. `who` is the name of the function in that line.
+-- Checks of the arguments that scripts pass to the library. An error is one line that states the
+-- given value and the expected one; `who` is the name of the function in that line.
 
 local lib = require "nn.base.capi"
 local suggest = require "nn.base.suggest"
 
 local M = {}
 
---- describe(value) -> a few words for an error: "nil", "2.5", "'abc'", "a tensor", "a Linear".
+--- describe(value) -> the value in a few words, for errors: "nil", "2.5", "'abc'", "a Linear".
 function M.describe(value)
   local kind = type(value)
   if kind == "nil" or kind == "number" or kind == "boolean" then return tostring(value) end
@@ -27,11 +27,11 @@ function M.whole(who, what, value, low, high)
   if type(value) == "number" and value % 1 == 0 and value >= low and value <= (high or 2 ^ 53) then
     return value
   end
-  lib.misuse("%s: %s is %s; a whole number from %g %s is needed", who, what, M.describe(value), low,
-             high and ("to %g"):format(high) or "on")
+  lib.misuse("%s: %s is %s; a whole number %s is needed", who, what, M.describe(value),
+             high and ("from %g to %g"):format(low, high) or ("of at least %g"):format(low))
 end
 
---- callable(who, f) -> f, a function or something that is called like one.
+--- callable(who, f) -> f, a function or a callable table.
 function M.callable(who, f)
   local class = type(f) == "table" and getmetatable(f)
   M.need(type(f) == "function" or class and class.__call, who, "the argument", f,
@@ -40,7 +40,7 @@ function M.callable(who, f)
 end
 
 --- nn.options(who, given, known) -> given (a table of options), or {} for nil. Errors: a name that
---- is no key of `known`, with the nearest; `who` is the function in that error.
+--- is not a key of `known`; the error names the function `who` and suggests the nearest name.
 ---     nn.options("rotate", {angel = 1}, {angle = true})  --> error: ...did you mean 'angle'?
 function M.options(who, given, known)
   if given == nil then return {} end
@@ -56,15 +56,15 @@ function M.options(who, given, known)
   return given
 end
 
---- names "a b" -> {a = true, b = true}, for options().
+--- names "a b" -> {a = true, b = true}: a set for options().
 function M.names(text)
   local set = {}
   for name in text:gmatch "%S+" do set[name] = true end
   return set
 end
 
---- list_length(t) -> number of elements of a list without holes; else nil and a key that does not
---- belong there (a name, 0, or a number behind a hole). Allocates nothing.
+--- list_length(t) -> the number of elements of a list without holes; for any other table nil and an
+--- invalid key (a name, 0, or a number after a hole). Allocates nothing.
 function M.list_length(t)
   local n = #t
   if t[0] ~= nil then return nil, 0 end
@@ -79,8 +79,8 @@ function M.list_length(t)
   return n
 end
 
---- list(who, what, t) -> number of elements of a list. Errors: no table, holes, an element 0,
---- names.
+--- list(who, what, t) -> the number of elements of a list. Errors: t is not a table, or has holes,
+--- an element 0, or names.
 function M.list(who, what, t)
   M.need(type(t) == "table" and not getmetatable(t), who, what, t, "a list is needed")
   local n, key = M.list_length(t)
@@ -95,7 +95,7 @@ function M.list(who, what, t)
   lib.misuse("%s: %s has an element [%s]; lists count from 1", who, what, tostring(key))
 end
 
---- axis(who, axis, rank) -> the axis from 1 on. Negative ones count from the end.
+--- axis(who, axis, rank) -> the axis as a positive number. Negative axes count from the end.
 function M.axis(who, axis, rank)
   if type(axis) == "number" and axis % 1 == 0 then
     local a = axis < 0 and rank + 1 + axis or axis

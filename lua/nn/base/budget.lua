@@ -1,4 +1,4 @@
--- How much memory tensors take and may take, in RAM and on GPUs.
+-- The memory that tensors use, and its budgets, in RAM and on GPUs.
 
 local ffi = require "ffi"
 local lib = require "nn.base.capi"
@@ -6,10 +6,11 @@ local C, check = lib.C, lib.check
 
 local M = {}
 
---- nn.memory() -> {budget, in_use, cached, peak, tensors, available, nodes, gpus, moved} in bytes:
---- what nnlua may use and uses; `peak` since nn.reset_peak(); `available` as the system reports;
---- `nodes`: {name, used, limit} of each memory node, RAM first, and `gpus`: those of GPUs, whose
---- limit nn.devices sets; `moved`: all that was copied between memory nodes.
+--- nn.memory() -> {budget, in_use, cached, peak, tensors, available, nodes, gpus, moved} in bytes.
+--- `budget`: the most that tensors may use; `cached`: freed blocks kept for reuse; `peak`: the
+--- largest in_use since nn.reset_peak(); `available`: RAM that the system can still provide;
+--- `nodes`: {name, used, limit} of each memory node, RAM first; `gpus`: those of GPUs, whose limit
+--- nn.devices sets; `moved`: all bytes copied between memory nodes so far.
 ---     nn.memory().budget > 0, nn.memory().nodes[1].name  --> true, "RAM"
 function M.memory()
   local m, out = ffi.new "nn_memory_info_t", {nodes = {}, gpus = {}}
@@ -32,11 +33,11 @@ function M.memory()
   return out
 end
 
---- nn.memory_budget(bytes) sets how much memory tensors may take; what does not fit is an error.
+--- nn.memory_budget(bytes) limits the memory of tensors; a tensor that does not fit is an error.
 ---     nn.memory_budget(nn.memory().budget)
 function M.memory_budget(bytes) check(C.nn_memory_budget(bytes)) end
 
---- nn.reset_peak() starts nn.memory().peak again, from what is in use now.
+--- nn.reset_peak() sets nn.memory().peak to the bytes in use now.
 ---     nn.reset_peak()
 ---     nn.memory().peak == nn.memory().in_use  --> true
 function M.reset_peak() check(C.nn_reset_peak()) end

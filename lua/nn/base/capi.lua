@@ -1,6 +1,6 @@
--- The door to the C API. bindings/nn.h and kernels/params.h are the declarations: their text
--- between markers goes to ffi.cdef as it stands. Also: errors for people, and the memory that
--- LuaJIT's collector cannot see.
+-- Access to the C API: passes the declarations in bindings/nn.h and kernels/params.h (the text
+-- between their markers) to ffi.cdef unchanged. Also raises user-facing errors, and counts tensor
+-- memory, which LuaJIT's collector cannot see.
 
 local ffi = require "ffi"
 local hints = require "nn.base.hints"
@@ -32,7 +32,7 @@ end
 
 Error.__concat = function(a, b) return tostring(a) .. tostring(b) end
 
--- "script.lua:12" of the innermost frame that is neither the library nor C.
+-- "script.lua:12": the innermost frame outside the library and C.
 local function user_frame()
   local library = "@" .. host.root .. "/lua/"
   for level = 3, 60 do
@@ -45,30 +45,30 @@ local function user_frame()
   end
 end
 
---- nn.fail(format, ...) raises an error for people, its text made as by string.format: it is shown
+--- nn.fail(format, ...) raises a user-facing error with a text made by string.format. It prints
 --- without position and traceback.
 ---     nn.fail("%d is too many", 7)  --> error: 7 is too many
 function M.fail(format, ...)
   error(setmetatable({message = select("#", ...) > 0 and format:format(...) or format}, Error), 0)
 end
 
---- Raises an error for a mistake in the calling script: the text and the script's line.
+--- Raises an error for a mistake in the calling script, with the position in the script.
 function M.misuse(format, ...)
   error(setmetatable({message = format:format(...), where = user_frame()}, Error), 0)
 end
 
---- Whether a caught error is a message for people.
+--- Whether a caught error was raised by fail() or misuse().
 function M.is_error(e) return getmetatable(e) == Error end
 
--- Lines of a traceback that say nothing: C's and LuaJIT's own functions, this file and the prompt.
+-- Lines of a traceback that do not help: functions of C and LuaJIT, this file and the prompt.
 local function is_noise(line)
   for _, text in ipairs {"[C]:", "[builtin#", "lua/nn/base/capi.lua:", "lua/repl", "\trepl:1:"} do
     if line:find(text, 1, true) then return true end
   end
 end
 
---- traced(e) -> the error text e with a traceback from here, for xpcall. Messages for people and
---- other error values stay what they are.
+--- traced(e) -> the error text e with a traceback from here, for xpcall. User-facing errors and
+--- other error values are returned unchanged.
 function M.traced(e)
   if type(e) ~= "string" or e == "interrupted" or e:find ": interrupted$" then return e end
   e = e .. hints.advice(e)
@@ -82,8 +82,7 @@ end
 
 host.traced = M.traced         -- for scripts that the program runs
 
---- protected(f, ...) -> true and f's results, or false and the error with the traceback of where it
---- came from.
+--- protected(f, ...) -> true and f's results, or false and the error with its traceback.
 function M.protected(f, ...) return xpcall(f, M.traced, ...) end
 
 local function finish(after, good, ...)
@@ -92,10 +91,10 @@ local function finish(after, good, ...)
   return ...
 end
 
---- finally(after, f, ...) -> f(...). Calls after(good) behind it, and then raises f's error again.
+--- finally(after, f, ...) -> f(...). Then calls after(good), and raises f's error again if any.
 function M.finally(after, f, ...) return finish(after, xpcall(f, M.traced, ...)) end
 
---- guarded(clean, f, ...) -> f(...). Where f fails, calls clean() before it raises the error again.
+--- guarded(clean, f, ...) -> f(...). If f fails, calls clean() and raises the error again.
 function M.guarded(clean, f, ...)
   return M.finally(function(good) return good or clean() end, f, ...)
 end
@@ -114,30 +113,30 @@ function M.check(status)
   return status
 end
 
--- Tensor bytes made since the last collection. LuaJIT sees 16 bytes where there are megabytes, so
--- the library collects by the engine's bytes.
-local made = 0
+-- Bytes of tensors created since the last collection. To LuaJIT a tensor of megabytes is a handle
+-- of 16 bytes, so the library starts collections by tensor bytes.
+local created = 0
 local collect_after = 512e6
 
---- Calls a C function that makes tensors; when memory is short, collects garbage, waits for the
---- engine, and tries again.
-function M.check_making(call, ...)
+--- Calls a C function that creates tensors. If memory is short, collects garbage, waits for all
+--- tasks, and tries again.
+function M.check_creating(call, ...)
   local status = call(...)
   if status == C.NN_OUT_OF_MEMORY then
     collectgarbage()
     collectgarbage()
     C.nn_sync()
-    made = 0
+    created = 0
     status = call(...)
   end
   if status < 0 then raise(status) end
 end
 
---- Notes bytes of tensors made, and collects garbage when enough of them have come together.
+--- Counts bytes of created tensors, and collects garbage when they exceed a limit.
 function M.count_bytes(bytes)
-  made = made + bytes
-  if made > collect_after then
-    made = 0
+  created = created + bytes
+  if created > collect_after then
+    created = 0
     collectgarbage()
   end
 end

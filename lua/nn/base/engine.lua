@@ -1,5 +1,5 @@
--- The engine at work: its workers, its random numbers, where and how precisely it computes, and the
--- signals that stop it.
+-- Settings of the engine: workers, random numbers, the machine's description, devices, precision,
+-- tile sizes; and the signals that stop it.
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
@@ -9,8 +9,8 @@ local C, check = lib.C, lib.check
 
 local M = {}
 
---- nn.seed(n) starts the random sequence again. Random numbers depend on the seed, on how many
---- random ops came before, and on the element: not on tiling or workers.
+--- nn.seed(n) restarts the random sequence. A random number depends only on the seed, the number of
+--- random ops before, and the element's index; not on tiling or workers.
 ---     nn.seed(7)
 ---     local a = nn.rand(3)
 ---     nn.seed(7)
@@ -23,7 +23,7 @@ function M.random_state()
   check(C.nn_random_state(seed, counter))
   return {seed = tonumber(seed[0]), counter = tonumber(counter[0])}
 end
---- nn.set_random_state(state) goes back to where nn.random_state() was called.
+--- nn.set_random_state(state) restores a state that nn.random_state() returned.
 ---     local before, a = nn.random_state(), nn.rand(3)
 ---     nn.set_random_state(before)
 ---     nn.rand(3):eq(a):sum()  --> 3
@@ -32,12 +32,13 @@ function M.set_random_state(state)
   check(C.nn_set_random_counter(state.counter))
 end
 
---- nn.devices{cpus=4, scheduler="prio", gpus=1, gpu_memory=8e9, streams=1} chooses the workers,
---- before the first tensor is computed: how many CPU cores (0: all), which of StarPU's schedulers,
---- how many GPUs (all unless given), how many bytes of each GPU's memory tensors may take (0: 90 %
---- of it), and how many streams (1 to 4) of each run kernels beside each other. What does not fit
---- stays in RAM and is copied when a task needs it, so a smaller budget costs time and nothing
---- else; the tiles of any one task must fit. Errors: when it is too late; more GPUs than there are.
+--- nn.devices{cpus=4, scheduler="prio", gpus=1, gpu_memory=8e9, streams=1} chooses the workers. It
+--- must be called before the first tensor is computed. cpus: number of CPU workers (0: one per
+--- core); scheduler: a scheduler of StarPU; gpus: number of GPUs (default: all); gpu_memory: bytes
+--- of each GPU's memory for tiles (0: 90 % of it); streams: concurrent streams per GPU (1 to 4).
+--- Tiles beyond gpu_memory are evicted to RAM and copied back when a task needs them, so a smaller
+--- budget only costs time; but the tiles of any single task must fit. Errors: the engine has
+--- already started; more GPUs than the machine has.
 ---     nn.zeros(1):item()
 ---     nn.devices{cpus = 2}  --> error: ...
 function M.devices(options)
@@ -49,7 +50,7 @@ function M.devices(options)
   local streams = options.streams and arguments.whole("devices", "streams", options.streams, 1)
   check(C.nn_configure(cpus, options.scheduler, gpus, memory, streams or 0))
 end
---- nn.workers() -> the number of CPU cores and of GPUs that compute.
+--- nn.workers() -> the numbers of CPU workers and of GPUs.
 ---     nn.workers() >= 1  --> ...
 function M.workers()
   local cpus, gpus = ffi.new "int32_t[1]", ffi.new "int32_t[1]"
@@ -57,12 +58,12 @@ function M.workers()
   return cpus[0], gpus[0]
 end
 
---- nn.machine{cpus=64, ram="512GB", gpus=8, gpu_memory="80GB", ...} describes the machine that
---- tilings and plans are made for, which need not be this one; nn.machine "FILE" reads settings
---- NAME=VALUE from a file, and nn.machine "" returns to this machine. Without an argument nothing
---- changes. Further settings: ranks, disk; and rates, which plans use instead of measuring:
+--- nn.machine{cpus=64, ram="512GB", gpus=8, gpu_memory="80GB", ...} describes the machine for which
+--- tilings and plans are made; it may differ from this machine. nn.machine "FILE" reads settings
+--- NAME=VALUE from a file, nn.machine "" returns to this machine, and nn.machine() changes nothing.
+--- Further settings: ranks, disk; and rates, which plans then use instead of measurements:
 --- gflops, bf16_gflops and bandwidth of a CPU worker, gpu_gflops (bf16), gpu_bandwidth, gpu_link,
---- disk_read, disk_write. The environment variable NNLUA_MACHINE takes the same settings. Returns
+--- disk_read, disk_write. The environment variable NNLUA_MACHINE accepts the same settings. Returns
 --- {ranks=, cpus=, gpus=, ram=, gpu_memory=, disk=, described=}. Errors: unknown settings and
 --- units.
 ---     nn.machine{cpus = 64, ram = "512GB"}.cpus  --> 64
@@ -83,11 +84,11 @@ function M.machine(description)
   return out
 end
 
---- device_kinds: the numbers of the devices that a task may have to run on.
+--- device_kinds: the numbers in the C API of the device kinds a task can be restricted to.
 M.device_kinds = {any = 0, cpu = 1, gpu = 2}
 
---- nn.run_tasks_on(where) chooses where tasks run from now on: "any" (the default), "cpu" or "gpu".
---- For tests and measurements. Errors: a device without workers.
+--- nn.run_tasks_on(where) restricts later tasks to a device kind: "any" (the default), "cpu" or
+--- "gpu". For tests and measurements. Errors: a device kind without workers.
 ---     nn.run_tasks_on "cpu"
 ---     nn.ones(2):sum():item()  --> 2
 ---     nn.run_tasks_on "any"
@@ -98,8 +99,8 @@ function M.run_tasks_on(where)
   check(C.nn_run_tasks_on(M.device_kinds[where]))
 end
 
--- Sets one of the engine's choices by name, unless that is nil; returns the one that held before.
--- names: by number from 0; set: the C function.
+-- Sets a setting of the engine by name (nil: leaves it); returns its value before. names: the
+-- values by number, from 0; set: the C function.
 local function choose(who, names, chosen, set)
   local number = -1
   for i, name in pairs(names) do
@@ -114,30 +115,31 @@ local function choose(who, names, chosen, set)
 end
 
 local precisions = {[0] = "highest", "high", text = '"highest" or "high"'}
---- nn.matmul_precision(precision) says how GPUs multiply f32 matrices from now on: "highest" (as at
---- the start) in f32, "high" with operands rounded to TF32 (10 bits of mantissa), several times
---- faster. Sums are f32 in both. CPUs always multiply in f32. Returns what held before; without an
---- argument it changes nothing.
+--- nn.matmul_precision(precision) sets how GPUs multiply f32 matrices: "highest" (the default) in
+--- f32; "high" with operands rounded to TF32 (10 bits of mantissa), which is several times faster.
+--- Both sum in f32. CPUs always multiply in f32. Returns the previous setting; without an argument
+--- it changes nothing.
 ---     nn.matmul_precision()  --> "highest"
 function M.matmul_precision(precision)
   return choose("matmul_precision", precisions, precision, C.nn_matmul_tf32)
 end
 
 local backends = {[0] = "auto", "cudnn", "nnlua", text = '"auto", "cudnn" or "nnlua"'}
---- nn.attention_backend(which) says who computes attention on GPUs in bf16 with heads of 64 or 128,
---- in what is recorded or run from now on: "auto" (as at the start) cuDNN where it is installed,
---- with kernels that give the same bits each time, "cudnn" its fastest kernels, whose gradient of
---- the queries is summed in an order of chance, "nnlua" our own. Ours also take over, and say so
---- once, where cuDNN refuses a shape, and always with dropout, in other dtypes, and where tiles cut
---- sequences. "cudnn" without cuDNN is an error of the first such task on a GPU. Returns what held
---- before; without an argument it changes nothing.
+--- nn.attention_backend(which) selects the attention kernels on GPUs for bf16 and heads of 64 or
+--- 128, in tasks that are submitted or recorded later. "auto" (the default): deterministic kernels
+--- of cuDNN if it is installed, else nnlua's; "cudnn": its fastest kernels, which sum the gradient
+--- of the queries in a varying order; "nnlua": nnlua's kernels. nnlua's kernels always compute
+--- attention with dropout, in other dtypes, and over sequences that span several tiles. They also
+--- replace cuDNN, with a message once, for shapes that it rejects. With "cudnn" but without cuDNN,
+--- the first such task on a GPU fails. Returns the previous setting; without an argument it changes
+--- nothing.
 ---     nn.attention_backend()  --> "auto"
 function M.attention_backend(which)
   return choose("attention_backend", backends, which, C.nn_attention_backend)
 end
 
---- nn.tiles{tokens=1024, vocab=8192}: tile sizes by axis name, for tensors made from now on; 0 is
---- automatic. A schedule, not a part of the model: results do not depend on it beyond rounding.
+--- nn.tiles{tokens=1024, vocab=8192} sets tile sizes by axis name for tensors created later; 0:
+--- automatic. Tile sizes affect speed, and results only by rounding.
 ---     nn.tiles{rows = 4}
 ---     nn.zeros(10, 3, {axes = "rows,cols"}):cuts(1)  --> {0, 4, 8, 10}
 function M.tiles(sizes)
@@ -150,25 +152,25 @@ end
 --- recording() -> whether a compiled function is being recorded.
 function M.recording() return C.nn_recording() == 1 end
 
---- nn.sync() waits until everything submitted is done. Errors: of tasks that failed.
+--- nn.sync() waits until all submitted tasks are done. Errors: those of failed tasks.
 ---     local y = nn.randn(100, 100):matmul(nn.randn(100, 100))
 ---     nn.sync()
 function M.sync() check(C.nn_sync()) end
---- nn.interrupted() -> whether a signal to stop (Ctrl-C, SIGTERM) came and was not dealt with.
+--- nn.interrupted() -> whether a stop signal (Ctrl-C, SIGTERM) has arrived and is not handled yet.
 ---     nn.interrupted()  --> false
 function M.interrupted()
   local flag = ffi.new "int32_t[1]"
   C.nn_interrupted(flag)
   return flag[0] ~= 0
 end
---- nn.clear_interrupt() forgets such a signal.
+--- nn.clear_interrupt() marks the stop signal as handled.
 ---     nn.clear_interrupt()
 function M.clear_interrupt() C.nn_clear_interrupt() end
---- nn.defer_interrupts(deferred): with true, signals to stop raise no error; the script looks at
---- nn.interrupted() where it can stop. With false they raise "interrupted" again.
+--- nn.defer_interrupts(deferred): with true, stop signals raise no error; the script checks
+--- nn.interrupted() at points where it can stop. With false, they raise "interrupted" again.
 ---     nn.defer_interrupts(false)
 function M.defer_interrupts(deferred) C.nn_defer_interrupts(deferred and 1 or 0) end
---- nn.version() -> what nnlua was built from, in lines.
+--- nn.version() -> the versions of nnlua and of its libraries, one per line.
 ---     nn.version():match "^nnlua"  --> "nnlua"
 function M.version() return ffi.string(C.nn_version()) end
 --- nn.is_tty(fd) -> whether file descriptor 0, 1 or 2 is a terminal.
@@ -180,7 +182,7 @@ typedef struct { long sec, nsec; } nn_timespec;
 int clock_gettime(int clock, nn_timespec *t);
 ]]
 local now = ffi.new "nn_timespec"
---- nn.now() -> seconds of a clock that never jumps; only differences mean something.
+--- nn.now() -> seconds of a monotonic clock; only differences are meaningful.
 ---     local start = nn.now()
 ---     nn.now() - start < 60  --> true
 function M.now()

@@ -1,5 +1,5 @@
--- A heap in a list: the element that comes before all others is first. before(a, b) says which of
--- two comes first; it must be the same for every call on a heap.
+-- A binary heap in a list: the first element is the one that precedes all others. before(a, b):
+-- whether a precedes b; it must be the same function in every call on a heap.
 local M = {}
 
 --- push(heap, value, before) adds a value.
@@ -14,7 +14,7 @@ function M.push(heap, value, before)
   heap[at] = value
 end
 
---- replace(heap, value, before) puts a value into the place of the first one.
+--- replace(heap, value, before) replaces the first element by a value.
 function M.replace(heap, value, before)
   local size, at = #heap, 1
   while true do
@@ -28,7 +28,7 @@ function M.replace(heap, value, before)
   heap[at] = value
 end
 
---- pop(heap, before) -> the first value, which is taken away; nil where there is none.
+--- pop(heap, before) -> the first element, which is removed; nil if the heap is empty.
 function M.pop(heap, before)
   local first, size = heap[1], #heap
   local last = heap[size]

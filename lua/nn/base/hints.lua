@@ -1,5 +1,5 @@
--- What names of PyTorch and nanoGPT, and Python's syntax, are here. Whoever comes from there types
--- them by habit; the error then says how it is written.
+-- Hints in errors for users of PyTorch and nanoGPT: nnlua's equivalents of their names, and Lua's
+-- equivalents of Python's syntax.
 
 local M = {}
 
@@ -35,9 +35,9 @@ local library = {
 }
 
 local model = {
-  train = "nn.training(true), as it is at the start",
-  eval = "nn.training(false), which nn.evaluate and nn.generate do by themselves",
-  to = "not needed: there are no devices; a model's dtype is given when it is made",
+  train = "nn.training(true), the default",
+  eval = "nn.training(false); nn.evaluate and nn.generate do that themselves",
+  to = "not needed: there are no devices; the dtype is an option of the model's constructor",
   cuda = no_devices, state_dict = "model:state()",
   load_state_dict = "model:load(state)", named_parameters = "model:parameters()",
   register_buffer = "a tensor in a field", generate = "nn.generate(model, ids, {tokens = 100})",
@@ -57,63 +57,61 @@ local settings = {
 
 local kinds = {tensor = tensor, library = library, model = model}
 
---- here(kind, name) -> "; here that is x:dims()" for a name of PyTorch that is another one here, or
---- nil. kind: "tensor", "library" or "model".
-function M.here(kind, name)
+--- equivalent(kind, name) -> "; use x:dims()" for a name of PyTorch, or nil. kind: "tensor",
+--- "library" or "model".
+function M.equivalent(kind, name)
   local known = kinds[kind][name]
-  if not known then return nil end
-  if known:find "^not needed" then return "; it is " .. known end
-  return "; here that is " .. known
+  return known and (known:find "^not needed" and "; " or "; use ") .. known
 end
 
 local no_settings = {
-  device = "; nothing to choose: all cores compute (NNLUA_CPUS limits them)",
-  compile = "; nothing to choose: steps are always compiled",
-  wandb_log = "; curves are in OUT/report.html, and in files for TensorBoard",
+  device = "; not needed: nnlua uses all cores (NNLUA_CPUS limits them)",
+  compile = "; not needed: steps are always compiled",
+  wandb_log = "; curves are in OUT/report.html and in TensorBoard files",
 }
 
---- setting(name, known) -> what to say of a setting that nanoGPT has: which it is of the list
---- `known`, or why there is none; nil for other names.
+--- setting(name, known) -> a hint for a setting of nanoGPT: its equivalent in the list `known`, or
+--- why nnlua has none; nil for other names.
 function M.setting(name, known)
   for _, path in ipairs(known) do
-    if path == settings[name] then return ("; here that is '%s'"):format(path) end
+    if path == settings[name] then return ("; use '%s'"):format(path) end
   end
   return no_settings[name]
 end
 
--- What a Lua error says of a habit that fails here, and what to do instead.
+-- Lua's messages for common mistakes, and hints.
 local habits = {
   {"attempt to compare %w+ with table$",
-   "elements of a tensor are compared by methods: x:gt(2), x:le(2)"},
+   "methods compare the elements of a tensor: x:gt(2), x:le(2)"},
   {"attempt to compare table with %w+$",
-   "elements of a tensor are compared by methods: x:gt(2), x:le(2)"},
+   "methods compare the elements of a tensor: x:gt(2), x:le(2)"},
   {"attempt to index local 'self' %(a nil value%)$",
    "was a method called with '.' instead of ':'?"},
 }
 
---- advice(text) -> what to add to the text of a Lua error, or "".
+--- advice(text) -> a hint to append to the text of a Lua error, or "".
 function M.advice(text)
   for _, habit in ipairs(habits) do
     if text:find(habit[1]) then return "; " .. habit[2] end
   end
   local name = text:match "attempt to call method '([%w_]+)' %(a nil value%)$"
-  return name and M.here("model", name) or ""
+  return name and M.equivalent("model", name) or ""
 end
 
--- Python that is no Lua, and how to write it.
+-- Patterns of Python's syntax, and the equivalent in Lua.
 local python = {
   {"!=", "'not equal' is ~="},
-  {"[%w_%]]%s*[-+*/]=%s", "there is no +=; write x = x + 1"},
-  {"^%s*import%s", 'modules are loaded by local m = require "NAME"'},
-  {"^%s*from%s+%S+%s+import", 'modules are loaded by local m = require "NAME"'},
-  {"^%s*def%s", "functions are function f(x) ... end"},
-  {"^%s*for%s.*:%s*$", "a loop is for i = 1, n do ... end"},
-  {"^%s*if%s.*:%s*$", "a condition is if a then ... end"},
-  {"%[[^%]]*:[^%]]*%]", "a part of a tensor is x:slice(axis, first, last)"},
+  {"[%w_%]]%s*[-+*/]=%s", "Lua has no +=; write x = x + 1"},
+  {"^%s*import%s", 'load modules with local m = require "NAME"'},
+  {"^%s*from%s+%S+%s+import", 'load modules with local m = require "NAME"'},
+  {"^%s*def%s", "write function f(x) ... end"},
+  {"^%s*for%s.*:%s*$", "write for i = 1, n do ... end"},
+  {"^%s*if%s.*:%s*$", "write if a then ... end"},
+  {"%[[^%]]*:[^%]]*%]", "slice a tensor with x:slice(axis, first, last)"},
   {"%(%[", "lists are in braces: {1, 2}"}, {"%(%(", "lists are in braces: {1, 2}"},
 }
 
---- syntax(code) -> what to add to the error about code that is no Lua but looks like Python, or "".
+--- syntax(code) -> a hint to append to a syntax error in code that looks like Python, or "".
 function M.syntax(code)
   for _, habit in ipairs(python) do
     if code:find(habit[1]) then return "; " .. habit[2] end

@@ -1,8 +1,10 @@
--- "did you mean ...?" for names that do not exist.
+-- "did you mean ...?" for unknown names.
+
+local tables = require "nn.base.tables"
 
 local M = {}
 
--- Edit distance (insert, delete, replace, swap of neighbours).
+-- Edit distance (insertions, deletions, replacements, swaps of neighbours).
 local function distance(a, b)
   local rows = {}
   for i = 0, #a do rows[i] = {[0] = i} end
@@ -21,8 +23,8 @@ local function distance(a, b)
   return rows[#a][#b]
 end
 
---- The key of `names` (a table with string keys) nearest to `name`, or nil if none is near: one
---- letter is near to nothing.
+--- The key of `names` (a table with string keys) nearest to `name`; nil if none is near, or if
+--- `name` is a single letter.
 function M.nearest(name, names)
   local best, best_distance
   for candidate in pairs(names) do
@@ -44,13 +46,11 @@ function M.suggestion(name, names)
   return near and ("; did you mean '" .. near .. "'?") or ""
 end
 
---- For a name that is none of a few: "; did you mean 'x'?", else all of them: "; there are a, b".
+--- The same for a short list of names; without a near name, lists all: "; choose one of a, b".
 function M.choices(name, names)
-  local hint, list = M.suggestion(name, names), {}
+  local hint, list = M.suggestion(name, names), tables.sorted_keys(names)
   if hint ~= "" then return hint end
-  for key in pairs(names) do list[#list + 1] = key end
-  table.sort(list)
-  return #list == 0 and "; it has none" or "; there are " .. table.concat(list, ", ")
+  return #list == 0 and "; it has none" or "; choose one of " .. table.concat(list, ", ")
 end
 
 return M

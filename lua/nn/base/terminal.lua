@@ -1,4 +1,4 @@
--- What is known of the terminal: its size, and whether it has colours.
+-- The terminal: its size, and whether it shows colours.
 local ffi = require "ffi"
 local lib = require "nn.base.capi"
 
@@ -10,7 +10,7 @@ ffi.cdef [[
 local M = {}
 local window = ffi.new "nn_window"
 
---- size() -> columns, rows of the terminal that standard output is; 80 and 24 where it is none.
+--- size() -> columns and rows of the terminal; 80 and 24 if standard output is not a terminal.
 function M.size()
   local known = ffi.C.ioctl(1, 0x5413, window) == 0 and window.columns > 0     -- TIOCGWINSZ
   if not known then return 80, 24 end
@@ -20,7 +20,7 @@ end
 --- is_terminal(fd) -> whether a file descriptor is a terminal.
 function M.is_terminal(fd) return lib.C.isatty(fd) == 1 end
 
---- has_colors(fd) -> whether colours may be written there: a terminal, and no NO_COLOR.
+--- has_colors(fd) -> whether to write colours: to a terminal, unless NO_COLOR or TERM forbid it.
 function M.has_colors(fd)
   return M.is_terminal(fd) and (os.getenv "NO_COLOR" or "") == "" and os.getenv "TERM" ~= "dumb"
 end

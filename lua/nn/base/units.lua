@@ -1,4 +1,4 @@
--- Numbers for people.
+-- Numbers with units, as text.
 local M = {}
 
 --- duration(seconds) -> "41s", "1:12" (minutes), "3:05:10" (hours) or "2d 04:10".
@@ -19,12 +19,11 @@ function M.seconds(s)
   return ("%." .. (x < 9.995 and 2 or x < 99.95 and 1 or 0) .. "f %s"):format(x, unit[2])
 end
 
---- bytes(n) -> "12 kB", "812 MB", "1.4 GB".
+--- bytes(n) -> "40 B", "1.2 kB", "812 MB", "1.4 GB".
 function M.bytes(n)
-  if n < 999.5e3 then return ("%.0f kB"):format(n / 1e3) end
-  if n < 999.5e6 then return ("%.0f MB"):format(n / 1e6) end
-  if n < 999.5e9 then return ("%.1f GB"):format(n / 1e9) end
-  return ("%.1f TB"):format(n / 1e12)
+  local names, i = {"B", "kB", "MB", "GB", "TB"}, 1
+  while n >= 999.5 and i < #names do n, i = n / 1000, i + 1 end
+  return ((i > 3 or i > 1 and n < 9.95) and "%.1f %s" or "%.0f %s"):format(n, names[i])
 end
 
 --- number(n) -> "812", "16.4k", "1.56M", "124M", "1.56B": three digits.

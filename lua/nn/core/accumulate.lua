@@ -1,4 +1,4 @@
--- A batch that is too large for one pass, taken in microbatches.
+-- Gradient accumulation: splits a batch that is too large for one pass into microbatches.
 local arguments = require "nn.base.arguments"
 local compile = require "nn.core.compile"
 local creation = require "nn.core.creation"
@@ -8,7 +8,7 @@ local tape = require "nn.core.tape"
 
 local M = {}
 
--- Rows of a batch, cut as a batch of their own is: the tiles of the whole one may be larger.
+-- Rows of a batch, tiled like a batch of that size: the tiles of the whole batch may be larger.
 local function microbatch(batch, first, last)
   local rows = batch:slice(1, first, last)
   local alone = creation.zeros(rows.shape, {dtype = rows.dtype, axes = "batch,time"})
@@ -17,8 +17,8 @@ end
 
 local most, asked = math.huge, 1      -- inside limited()
 
---- limited(limit, f, ...) -> f(...), in which nn.accumulate takes at most `limit` microbatches, and
---- how many it was asked for. For plans, which know the others from these.
+--- limited(limit, f, ...) -> f(...), and the number of microbatches that nn.accumulate was asked
+--- for in it; it runs at most `limit` of them. For plans, which extrapolate the others.
 function M.limited(limit, f, ...)
   local before, before_asked = most, asked
   most, asked = limit, 1
@@ -28,10 +28,10 @@ function M.limited(limit, f, ...)
   end, f, ...), count
 end
 
---- nn.accumulate(model, microbatches, ids, targets) -> mean loss. Forward and backward over the
---- batch in that many microbatches, one after the other: the memory of one, the gradient of all.
---- Calls model(ids, targets, {scale = 1 / microbatches}) for the scaled loss of one. Errors: a
---- number of rows that does not divide.
+--- nn.accumulate(model, microbatches, ids, targets) -> mean loss. Splits the batch into that many
+--- microbatches and runs forward and backward on one after the other: the gradient is that of the
+--- batch, the memory that of a microbatch. Calls model(ids, targets, {scale = 1 / microbatches})
+--- for each. Errors: the number of rows is not a multiple of microbatches.
 ---     local ids, targets = data.train:batch()
 ---     nn.accumulate(model, 2, ids, targets):item()  --> 5.6
 function M.accumulate(model, microbatches, ids, targets)
@@ -40,7 +40,7 @@ function M.accumulate(model, microbatches, ids, targets)
                  is_tensor(ids) and targets or ids, "tensors of ids and of targets are needed")
   local rows, total = ids:dim(1) / microbatches, nil
   if rows % 1 ~= 0 then
-    lib.fail("accumulate: %d rows in %d microbatches", ids:dim(1), microbatches)
+    lib.fail("accumulate: %d rows do not divide into %d microbatches", ids:dim(1), microbatches)
   end
   asked = microbatches
   for i = 1, math.min(microbatches, most) do

@@ -1,4 +1,5 @@
--- nn.compile: a function recorded once per shape of its arguments, then run by the engine alone.
+-- nn.compile: records a function once per shape of its arguments; then the engine replays it
+-- without Lua.
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
@@ -15,7 +16,7 @@ local M = {}
 local Compiled = {type_name = "compiled function"}
 Compiled.__index = Compiled
 
--- Arguments that make another program: shapes, dtypes, tiling, whether dropout is on.
+-- The key of a program: shapes, dtypes and tilings of its arguments, and whether dropout is on.
 local function key_of(given, n)
   local parts = {tostring(layers.training())}
   for i = 1, n do
@@ -38,8 +39,8 @@ local function refs_of(list, n)
   return refs
 end
 
--- takes_list: f returns a list of tensors, which may be longer than what a function can return.
-local function record(f, given, n, takes_list)
+-- Records f. returns_list: f returns one list of tensors, which may exceed Lua's limit of results.
+local function record(f, given, n, returns_list)
   check(C.nn_record_begin())
   local around = layer.start()
   return lib.finally(function(good)
@@ -53,7 +54,7 @@ local function record(f, given, n, takes_list)
       inputs[i] = tensor.wrap(out[0].index, out[0].generation)
     end
     return tape.with_private_grads(function()
-      local results = takes_list and f() or {f(unpack(inputs, 1, n))}
+      local results = returns_list and f() or {f(unpack(inputs, 1, n))}
       local count = table.maxn(results)
       for i = 1, count do
         if not is_tensor(results[i]) then
@@ -76,22 +77,22 @@ local function info_of(program)
           peak_bytes = tonumber(info.peak_bytes)}
 end
 
---- nn.plan(f) runs f without computing anything, so that a model of any size costs neither memory
---- nor time, and tells what it would take: {tasks, tiles, flops, peak_bytes, ...}. Tensors that f
---- returns count to the end (parameters, optimizer state); all others only while they are needed.
+--- nn.plan(f) records f without computing anything, so that even a large model takes neither memory
+--- nor time, and returns its cost: {tasks, tiles, flops, peak_bytes, persistent_bytes}. Tensors
+--- that f returns (parameters, optimizer state) are counted to the end, others only until their
+--- last use.
 ---     nn.plan(function()
 ---       local big = GPT2(GPT2.size "gpt2-xl")
 ---       return big:parameters()[1].tensor
 ---     end).persistent_bytes > 1e9  --> ...
 function M.plan(f)
-  local program = record(arguments.callable("plan", f), {}, 0)
-  return info_of(program)
+  return info_of(record(arguments.callable("plan", f), {}, 0))
 end
 
 local kinds = {"other", "weights", "gradients", "optimizer", "activations", "cache"}
 
---- kind(tensor, name): what a tensor is, for simulated(): "weights", "gradients", "optimizer",
---- "activations", "cache" (of keys and values) or "other".
+--- kind(tensor, name): sets the kind of a tensor for simulated(): "weights", "gradients",
+--- "optimizer", "activations", "cache" (of keys and values) or "other".
 function M.kind(x, name)
   for number, known in ipairs(kinds) do
     if known == name then check(C.nn_tensor_kind(x.ref, number - 1)) end
@@ -99,10 +100,10 @@ function M.kind(x, name)
 end
 
 --- simulated(f, measured, alone) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=,
---- workers=} of what f records behind its call of step_begins(): see nn_program_plan_t in nn.h. f
---- returns a list of the tensors that last. measured: true for times of kernels on this machine,
---- "known" for those that were measured before, else guesses. alone: each step is waited for before
---- the next is submitted.
+--- workers=} of the tasks that f records after it calls step_begins(): see nn_program_plan_t in
+--- nn.h. f returns a list of the tensors that exist before and after a step. measured: true for
+--- kernel times measured now, "known" for those measured before, else nominal times. alone: each
+--- step ends before the next one is submitted.
 function M.simulated(f, measured, alone)
   local program = record(f, {}, 0, true)
   local plan = ffi.new "nn_program_plan_t"
@@ -115,11 +116,11 @@ function M.simulated(f, measured, alone)
   return out
 end
 
---- step_begins(): for simulated().
+--- step_begins(): the step that simulated() simulates begins here.
 function M.step_begins() check(C.nn_record_step()) end
 
---- microbatch_begins(ids): where a compiled step begins with a microbatch. Workers take no more of
---- them at once than they need to be busy, so that not all are in memory.
+--- microbatch_begins(ids): marks the beginning of a microbatch in a compiled step. Only as many are
+--- in memory at once as keep the workers busy.
 function M.microbatch_begins(ids)
   if not engine.recording() then return end
   local tiles = 1
@@ -139,13 +140,13 @@ local function program_for(self, given, n)
 end
 
 --- nn.compile(f) -> a function of tensors that returns tensors. The first call with new shapes
---- records f (which then runs only to emit its tasks: values cannot be read inside); every call
---- submits the recorded tasks without Lua. Results come back at once and are computed in the
---- background; item() or host() waits. Numbers are frozen at recording; what changes is an argument
---- (a tensor) or an nn.scalar. Gradients live within a call: each begins without any, as after
---- zero_grad(), and leaves .grad outside as it was, so backward() and the optimizer's step() go
---- into one function (nn.accumulate for microbatches). Errors: arguments or results that are no
---- tensors.
+--- records f: it runs only to emit its tasks, so it cannot read values. Every call submits the
+--- recorded tasks without Lua. It returns at once; item() or host() of a result waits for it.
+--- Numbers are constants of the recording; a value that changes must be an argument (a tensor) or
+--- an nn.scalar. Gradients are local to a call: each call starts without gradients, as after
+--- zero_grad(), and does not change .grad outside. So backward() and the optimizer's step() belong
+--- in the same function (with nn.accumulate for microbatches). Errors: arguments or results that
+--- are not tensors.
 ---     local f = nn.compile(function(a, b) return (a * b):sum() end)
 ---     f(x, x):item()  --> 91
 function M.compile(f)
@@ -153,12 +154,12 @@ function M.compile(f)
 end
 
 function Compiled:__call(...)
-  if engine.recording() then return self.f(...) end   -- becomes a part of what is being recorded
+  if engine.recording() then return self.f(...) end   -- becomes part of the current recording
   local given, n = {...}, select("#", ...)
   local program = program_for(self, given, n)
   local out = ffi.new("nn_ref[?]", math.max(1, program.results))
-  if layer.named then layer.tell() end
-  lib.check_making(C.nn_program_run, program.ref, refs_of(given, n), n, out, program.results)
+  if layer.named then layer.send() end
+  lib.check_creating(C.nn_program_run, program.ref, refs_of(given, n), n, out, program.results)
   local results = {}
   for i = 1, program.results do
     results[i] = tensor.wrap(out[i - 1].index, out[i - 1].generation)
@@ -166,9 +167,9 @@ function Compiled:__call(...)
   return unpack(results, 1, program.results)
 end
 
---- f:plan(x, ...) records for these arguments without running and tells what a run takes: tasks,
---- tiles, flops, persistent_bytes (tensors that exist before and after), peak_bytes (temporaries at
---- their largest).
+--- f:plan(x, ...) records for these arguments without running and returns the cost of a run: tasks,
+--- tiles, flops, persistent_bytes (tensors that exist before and after), peak_bytes (the largest
+--- total of temporaries).
 ---     nn.compile(function(a) return a:matmul(a:t()) end):plan(x).flops > 0  --> true
 function Compiled:plan(...)
   return info_of(program_for(self, {...}, select("#", ...)))
@@ -182,7 +183,7 @@ function Compiled:__tostring()
     info.short_src, info.linedefined, count)
 end
 
---- f:info() -> what f:plan() tells, for the shapes of the last call.
+--- f:info() -> the result of f:plan() for the shapes of the last call.
 ---     step(data.train:batch())
 ---     step:info().tasks > 50  --> true
 function Compiled:info()

@@ -1,4 +1,4 @@
--- Tensors made from nothing, from Lua's values and from host memory.
+-- Creates tensors: constants, random numbers, and copies of Lua values and host memory.
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
@@ -37,25 +37,25 @@ local function creator(name, op, value, known)
 end
 
 --- nn.zeros(3, 4, {dtype="f32", axes, grad=false}) or nn.zeros({3, 4}, {...}) -> a tensor of zeros.
---- dtype: f32, f64, bf16, i32, i64, u8 or bool; axes: names that nn.tiles knows; grad: its gradient
---- is wanted. Errors: sizes that are no whole numbers from 1 on.
+--- dtype: f32, f64, bf16, i32, i64, u8 or bool; axes: axis names for nn.tiles; grad: whether
+--- backward() computes its gradient. Errors: sizes that are not whole numbers of at least 1.
 ---     nn.zeros(2, 3, {dtype = "i32"})  --> {{0, 0, 0}, {0, 0, 0}}
 M.zeros = creator("zeros", "full", 0, "dtype axes grad")
 --- nn.ones(3, 4, {dtype="f32", axes, grad=false}) -> a tensor of ones; see nn.zeros.
 ---     nn.ones(2, 3):sum()  --> 6
 M.ones = creator("ones", "full", 1, "dtype axes grad")
 --- nn.rand(3, 4, {low=0, high=1, dtype="f32", axes, grad=false}) -> independent values, uniform in
---- [low, high); see nn.zeros, and nn.seed for what decides them.
+--- [low, high); see nn.zeros and nn.seed.
 ---     nn.rand(2, 3):lt(1):sum()  --> 6
 M.rand = creator("rand", "uniform", nil, "dtype axes grad low high")
 --- nn.randn(3, 4, {mean=0, std=1, dtype="f32", axes, grad=false}) -> independent normal values; see
---- nn.zeros, and nn.seed for what decides them.
+--- nn.zeros and nn.seed.
 ---     nn.randn(100, 100, {std = 0.02}):square():mean():sqrt()  --> 0.02
 M.randn = creator("randn", "normal", nil, "dtype axes grad mean std")
--- The op, which further numbers are refused to: many expect them from PyTorch.
+-- The op takes a count; numbers as in PyTorch's arange(first, last) are an error.
 function M.arange(count, options, ...)
   if type(options) == "number" or select("#", ...) > 0 then
-    lib.misuse("arange: takes how many numbers, not first and last: nn.arange(count, {start = %s, "
+    lib.misuse("arange: takes a count, not first and last: nn.arange(count, {start = %s, "
                .. "step = ...})", tostring(count))
   end
   return ops.call("arange", arguments.whole("arange", "the count", count), options or {})
@@ -106,9 +106,9 @@ end
 
 local creation_options = arguments.names "dtype grad"
 
---- nn.tensor(values, {dtype="f32", grad=false}) -> a tensor from a number or nested tables of
---- numbers or booleans, which make a tensor of bool. `grad`: its gradient is wanted. Errors: rows
---- of different lengths, elements that are neither.
+--- nn.tensor(values, {dtype="f32", grad=false}) -> a tensor from a number or from nested tables of
+--- numbers or booleans (default dtype: bool). grad: whether backward() computes its gradient.
+--- Errors: rows of different lengths, other elements.
 ---     nn.tensor{{1, 2}, {3, 4}}:dims()  --> 2, 2
 ---     nn.tensor{true, false}.dtype  --> "bool"
 ---     nn.tensor({1, 2.5}, {dtype = "i32"})  --> error: ...which dtype i32 cannot hold
@@ -119,7 +119,7 @@ function M.tensor(values, options)
   local is_bool = type(first_element(values)) == "boolean"
   local dtype = options.dtype or (is_bool and "bool" or "f32")
   if not lib.dtype_number[dtype] then
-    lib.misuse("tensor: there is no dtype '%s'", tostring(dtype))
+    lib.misuse("tensor: unknown dtype '%s'", tostring(dtype))
   end
   local numbers = ffi.new("double[?]", #list, list)
   local array = ffi.new(lib.host_type[dtype] .. "[?]", #list)

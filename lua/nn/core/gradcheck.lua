@@ -1,5 +1,5 @@
--- Gradients against finite differences: what t.gradcheck of nn.test does. Slopes along random
--- directions see every element of a gradient at the price of two evaluations each.
+-- Compares gradients with finite differences, for t.gradcheck of nn.test. A slope along a random
+-- direction depends on every element of the gradient and takes only two evaluations.
 
 local engine = require "nn.base.engine"
 local ops = require "nn.core.op"
@@ -15,7 +15,7 @@ end
 
 local function is_float(x) return tensor.is_tensor(x) and x.dtype:find "f" ~= nil end
 
--- f's result for these inputs as a sum with weights, the same whenever it is called.
+-- The weighted sum of f's result for these inputs; random numbers and weights are always the same.
 local function loss_of(f, inputs, n)
   engine.seed(7)
   local y = f(unpack(inputs, 1, n))

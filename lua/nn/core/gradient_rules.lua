@@ -1,5 +1,5 @@
--- The gradient rules of all ops, next to each other in one table, written with ordinary tensor
--- calls; a fused op's rule calls its backward op. tape.lua asks for them in backward().
+-- The gradient rules of all ops, in one table, written with tensor ops; the rule of a fused op
+-- calls its backward op. backward() in tape.lua applies them.
 
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
@@ -9,7 +9,7 @@ local is_tensor = tensor.is_tensor
 local M = {}
 local rules = {}
 
---- Whether x, the input of an op (a tensor, a number, or nil for an absent one), needs a gradient.
+--- Whether x, the input of an op (a tensor, a number, or nil if absent), needs a gradient.
 function M.needs_grad(x) return is_tensor(x) and (x.requires_grad or x.node ~= nil) end
 local needs_grad = M.needs_grad
 
@@ -35,13 +35,13 @@ local function sum_to(g, x)
   return sum_to(g:sum {axis = axes}, x)
 end
 
--- g as the gradient of an input, if that needs one.
+-- g summed to the shape of input x, or nil if x needs no gradient.
 local function wanted(g, x) return needs_grad(x) and sum_to(g, x) or nil end
 
 local function attribute(node, name) return node.values[node.op.attribute_position[name]] end
 
--- The gradient in input i by the op that is declared for it. That takes g and, by name, what it
--- needs of the node's inputs, results and attributes.
+-- The gradient of input i, computed by the op that is declared for it. This op takes g and, by
+-- name, inputs, results and attributes of the node.
 local function derivative(node, g, i)
   local op, input, arguments, values = node.op, node.inputs[i], {g}, {}
   local backward = op.derivatives[i]
@@ -55,7 +55,7 @@ local function derivative(node, g, i)
   return dx.dtype == input.dtype and dx or dx:to(input.dtype)
 end
 
--- The rule of ops that have no other.
+-- The rule of ops without one of their own.
 local function derivatives(node, g)
   g = as_tensor(g, node.results[1])
   local out = {}
@@ -65,9 +65,9 @@ local function derivatives(node, g)
   return out
 end
 
--- A rule gets the node, the gradient of its first result (tensor, number or nil), into(i): the
--- gradient that input i has already, if a backward op may add to it in place, and the gradient of
--- its second result. It returns the gradients of the inputs by position.
+-- A rule takes the node, the gradient of its first result (tensor, number or nil), into(i), and the
+-- gradient of its second result. into(i) returns the gradient that input i already has, if a
+-- backward op may add to it in place. A rule returns the gradients of the inputs by position.
 
 function rules.add(node, g)
   if not is_tensor(g) then return {g, g} end
@@ -152,8 +152,8 @@ function rules.max(node, g)
   return {hit * (keepdim(node, as_tensor(g, y)) / hit:sum {axis = axes, keepdim = true})}
 end
 rules.min = rules.max
--- The product of the others: y / x, but for zeros. Where x is the only zero it is the product of
--- all that are not zero; where another is zero it is 0.
+-- The derivative is the product of the other elements: y / x if no element is zero; if x is the
+-- only zero, the product of all others; if another one is zero, 0.
 function rules.prod(node, g)
   local x, reduced = node.inputs[1], {axis = attribute(node, "axis"), keepdim = true}
   local is_zero = x:eq(0)
@@ -190,7 +190,7 @@ local function matmul_matrices(node, g)
   local dw = tw and g:matmul(x, {trans_x = true, trans_w = tx}) or x:matmul(g, {trans_x = not tx})
   return {sum_to(dx, x), sum_to(dw, w)}
 end
--- A vector x counts as a matrix of one row, a vector w as one of one column.
+-- Treats a vector x as a matrix of one row, and a vector w as a matrix of one column.
 local function matmul_vectors(node, g)
   local x, w = node.inputs[1], node.inputs[2]
   local tx = #x.shape > 1 and attribute(node, "trans_x") or false
@@ -216,8 +216,8 @@ function rules.matmul(node, g)
   return (has_vector and matmul_vectors or matmul_matrices)(node, g)
 end
 
--- Its results are y and, with GELU, pre, the sum before it. A program fuses the slope of GELU into
--- the product that makes the gradient of y (engine/graph/passes/fuse_epilogues.cc).
+-- The results of linear are y and, with GELU, pre, the input of GELU. A pass fuses the slope of
+-- GELU into the product that computes the gradient of y (engine/graph/passes/fuse_epilogues.cc).
 function rules.linear(node, g, into, g_pre)
   local x, weight, bias = unpack(node.inputs, 1, 3)
   local pre = attribute(node, "gelu") and node.results[2] or nil
@@ -235,7 +235,7 @@ function rules.linear(node, g, into, g_pre)
   return {dx, dweight_before or dweight, dbias_before or dbias}
 end
 
--- Its results are the norm y, the residual sum s = x + delta and statistics.
+-- The results of layernorm are the norm y, the residual sum s = x + delta, and statistics.
 function rules.layernorm(node, g, into, g_s)
   local _, weight, bias, delta = unpack(node.inputs, 1, 4)
   local y, s, stats = unpack(node.results, 1, 3)
@@ -268,12 +268,12 @@ function rules.cross_entropy(node, g)
   return {dlogits * (is_tensor(g) and g:to(dlogits.dtype) or g)}
 end
 
--- Its gradients were computed in the forward pass, for dloss = 1. Later gradients are added to
--- dweight in place, so that of a tape that is retained is a copy.
+-- The forward pass computed the gradients, for dloss = 1. Later gradients are added to dweight in
+-- place, so a retained tape keeps the original and gives a copy.
 function rules.linear_cross_entropy(node, g)
   local dhidden, dweight = node.results[2], node.results[3]
   if not dhidden then
-    lib.fail("linear_cross_entropy: it was called with gradient = false, so it has no gradient")
+    lib.fail("linear_cross_entropy: was called with gradient = false, so it has no gradient")
   end
   if g == 1 then return {dhidden, node.retained and dweight:clone() or dweight} end
   return {dhidden * g, dweight * g}

@@ -1,16 +1,16 @@
--- Which layer is at work, as a path such as "blocks.3.mlp": told to the engine while something is
--- recorded or profiled, so that profiles and traces name the module that a task belongs to. The
--- tape keeps it for the backward ops. At other times a module call costs one look at `named`.
+-- The path of the current layer, such as "blocks.3.mlp". While a function is recorded or profiled,
+-- the engine gets this path, so that profiles and traces name the module of each task. The tape
+-- stores it for the backward ops. At other times a module call only checks `named`.
 
 local ffi = require "ffi"
 local lib = require "nn.base.capi"
 local C, check = lib.C, lib.check
 
-local M = {named = false, now = nil}   -- now: the number of the layer at work; nil while not named
-local told                             -- the one that the engine knows
-local numbers, paths = {}, {}          -- by path; the other way
-local root, names                      -- the outermost module at work; the paths of those in it
-M.paths = nil   -- set by module.lua: paths(object) -> {[module] = path} of those in its fields
+local M = {named = false, now = nil}   -- now: number of the current layer; nil while not `named`
+local sent                             -- the number that the engine has
+local numbers, paths = {}, {}          -- numbers[path], paths[number]
+local root, names                      -- outermost running module; paths of the modules in it
+M.paths = nil   -- set by module.lua: paths(object) -> {[module] = path} of the modules in it
 
 local function number_of(path)
   local number = numbers[path]
@@ -23,23 +23,23 @@ local function number_of(path)
   return number
 end
 
---- set(number): the layer at work from now on; nil: none.
+--- set(number): sets the current layer; nil: none.
 function M.set(number) M.now = number end
 
---- tell(): before every call that makes tasks, while `named`. Most modules have no op of their own,
---- and the same one is often called again: the engine hears only of changes that matter.
-function M.tell()
-  if M.now == told then return end
-  told = M.now
-  check(C.nn_layer_set(told or 0, nil))
+--- send(): sends the current layer to the engine if it changed. While `named`, it is called before
+--- every call that creates tasks, not in set(): most modules have no op of their own.
+function M.send()
+  if M.now == sent then return end
+  sent = M.now
+  check(C.nn_layer_set(sent or 0, nil))
 end
 
---- at_parameter(path): the layer that a parameter belongs to is at work from now on.
+--- at_parameter(path): sets the current layer to that of a parameter.
 function M.at_parameter(path)
   if M.named then M.set(number_of(path:match "^(.*)%.[^.]*$" or path)) end
 end
 
---- start() -> what stop() needs: from now on layers are named.
+--- start() -> the state for stop(): from now on layers are named.
 function M.start()
   local before = {named = M.named, now = M.now, root = root, names = names}
   M.named = true
@@ -49,7 +49,7 @@ end
 function M.stop(before)
   M.named, root, names = before.named, before.root, before.names
   M.set(before.now)
-  M.tell()
+  M.send()
 end
 
 local function restore(before, ...)
@@ -57,7 +57,7 @@ local function restore(before, ...)
   return ...
 end
 
--- A module that is in no field of the outermost one is named after its class.
+-- The path of a module in the outermost one; a module outside it is named after its class.
 local function path_of(object)
   if not root then return object.class_name or "model" end
   names = names or M.paths(root)
@@ -65,8 +65,8 @@ local function path_of(object)
   return names[object] or (around and around .. "." or "") .. object.class_name
 end
 
---- call(object, f, ...) -> f(object, ...), as the work of this module: object's own ops have the
---- name of its class if it is the outermost, else its path there.
+--- call(object, f, ...) -> f(object, ...), with this module as the current layer. The ops of the
+--- outermost module have the name of its class, those of other modules their path in it.
 function M.call(object, f, ...)
   if not M.named then return f(object, ...) end
   local before, path = M.now, path_of(object)

@@ -1,4 +1,4 @@
--- The layers that GPT models are made of.
+-- The layers of GPT models.
 
 local arguments = require "nn.base.arguments"
 local lib = require "nn.base.capi"
@@ -8,8 +8,8 @@ local ops = require "nn.core.op"
 local M = {}
 local training = true
 
---- nn.training(on) switches dropout on or off; nn.training() tells which. nn.evaluate and
---- nn.generate switch it off themselves.
+--- nn.training(on) switches dropout on or off; nn.training() -> whether it is on. nn.evaluate and
+--- nn.generate switch it off while they run.
 ---     nn.training()  --> true
 ---     nn.training(false)
 function M.training(on)
@@ -24,8 +24,9 @@ local embedding_options = arguments.names "std axes dtype"
 local Linear = module.module "Linear"
 M.Linear = Linear
 --- nn.Linear(inputs, outputs, {bias=true, gelu=false, std=0.02}): y = x weight^T + bias over the
---- last axis, weight (outputs, inputs); with gelu, GELU (tanh form) of that in the same kernel.
---- weight is normal with std, bias 0. Errors: a last axis that is not `inputs`.
+--- last axis, weight (outputs, inputs). With gelu, y = GELU (tanh form) of that, in the same
+--- kernel. Weights start normal with standard deviation std, the bias 0. Errors: the last axis of
+--- x is not `inputs`.
 ---     nn.Linear(3, 5)(x):dims()  --> 2, 5
 function Linear:init(inputs, outputs, options)
   options = arguments.options("Linear", options, linear_options)
@@ -44,8 +45,9 @@ end
 
 local LayerNorm = module.module "LayerNorm"
 M.LayerNorm = LayerNorm
---- nn.LayerNorm(size, {eps=1e-5}): norm(x) -> y. With norm(x, delta) the residual sum is fused: it
---- returns x + delta and the norm of that sum. Has a weight (1) and a bias (0) for the last axis.
+--- nn.LayerNorm(size, {eps=1e-5}): norm(x) -> y. norm(x, delta) fuses the residual sum: it returns
+--- x + delta and the norm of that sum. It has a weight (initially 1) and a bias (0) for the last
+--- axis.
 ---     nn.LayerNorm(3)(x):mean(-1):abs():max():lt(1e-6)  --> true
 function LayerNorm:init(size, options)
   options = arguments.options("LayerNorm", options, norm_options)
@@ -62,8 +64,8 @@ end
 local Embedding = module.module "Embedding"
 M.Embedding = Embedding
 --- nn.Embedding(rows, size, {std=0.02, axes="vocab,embd"}): a table of vectors. embedding(ids)
---- looks ids (..., time) up; with embedding(ids, positions, start=0), positions (another Embedding)
---- are added in the same kernel, from row `start` on. Errors: an id that is not below `rows`.
+--- looks up ids (..., time); embedding(ids, positions, start=0) also adds the rows of `positions`
+--- (another Embedding) from row `start`, in the same kernel. Errors: an id of `rows` or more.
 ---     nn.Embedding(100, 8)(nn.tensor({{5, 99}}, {dtype = "i32"})):dims()  --> 1, 2, 8
 function Embedding:init(rows, size, options)
   options = arguments.options("Embedding", options, embedding_options)
@@ -80,8 +82,8 @@ end
 
 local Dropout = module.module "Dropout"
 M.Dropout = Dropout
---- nn.Dropout(p): while training, zeroes elements with probability p and scales the rest by
---- 1/(1-p); else nothing. Errors: p outside [0, 1).
+--- nn.Dropout(p): in training, zeroes elements with probability p and scales the others by 1/(1-p);
+--- else returns x. Errors: p outside [0, 1).
 ---     nn.Dropout(0.5)(nn.ones(100)):max()  --> 2
 function Dropout:init(p)
   if type(p) ~= "number" or p < 0 or p >= 1 then

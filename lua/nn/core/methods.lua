@@ -1,5 +1,5 @@
--- What scripts do with tensors beyond the ops of the registry: operators, shapes, and functions
--- made of a few ops.
+-- Methods and functions on tensors that are not ops of the registry: operators, shapes, and short
+-- compositions of ops.
 
 local arguments = require "nn.base.arguments"
 local lib = require "nn.base.capi"
@@ -9,8 +9,8 @@ local is_tensor, Tensor = tensor.is_tensor, tensor.Tensor
 
 local M = {}
 
--- Operators. `*` is always elementwise; comparisons are methods, since Lua turns the results of <
--- and == into booleans. There is no #x: LuaJIT counts a table's fields there; x:dim(1) is the size.
+-- Operators. `*` is always elementwise; comparisons are methods, since Lua converts the results of
+-- < and == to booleans. #x is not the size, since LuaJIT ignores __len of tables; x:dim(1) is.
 local function operator(name)
   return function(a, b)
     if not (is_tensor(a) or type(a) == "number") or not (is_tensor(b) or type(b) == "number") then
@@ -26,8 +26,7 @@ Tensor.__pow, Tensor.__mod = operator "pow", operator "remainder"
 Tensor.__unm = function(a) return ops.call("neg", a) end
 local function compare(sign, name)
   return function()
-    lib.misuse("two tensors cannot be compared by %s; a:%s(b) gives a tensor of booleans", sign,
-               name)
+    lib.misuse("%s cannot compare two tensors; a:%s(b) gives a tensor of booleans", sign, name)
   end
 end
 Tensor.__lt, Tensor.__le = compare("< or >", "lt"), compare("<= or >=", "le")
@@ -47,14 +46,14 @@ function Tensor:t() return self:transpose(-2, -1) end
 --- x:view(shape) is x:reshape(shape).
 ---     x:view(-1)  --> {1, 2, 3, 4, 5, 6}
 Tensor.view = Tensor.reshape
---- x:unsqueeze(axis) adds an axis of size 1 there.
+--- x:unsqueeze(axis) inserts an axis of size 1 at that position.
 ---     x:unsqueeze(1):dims()  --> 1, 2, 3
 function Tensor:unsqueeze(axis)
   local shape = {unpack(self.shape)}
   table.insert(shape, arguments.axis("unsqueeze", axis, #shape + 1), 1)
   return self:reshape(shape)
 end
---- x:squeeze(axis) takes an axis of size 1 away, x:squeeze() all of them. Errors: another size.
+--- x:squeeze(axis) removes an axis of size 1, x:squeeze() all of them. Errors: another size.
 ---     nn.zeros(1, 3, 1):squeeze():dims()  --> 3
 function Tensor:squeeze(axis)
   local shape = {}
@@ -68,8 +67,8 @@ function Tensor:squeeze(axis)
   end
   return self:reshape(shape)
 end
---- x:split(parts, axis=-1) -> that many tensors of equal size along an axis; parts may also be a
---- list of sizes. Errors: parts that do not add up to the axis.
+--- x:split(parts, axis=-1) -> `parts` tensors of equal size along an axis; parts may also be a list
+--- of sizes. Errors: the sizes do not add up to the size of the axis.
 ---     local a, b = x:split({1, 2})
 ---     b  --> {{2, 3}, {5, 6}}
 function Tensor:split(parts, axis)

@@ -1,21 +1,22 @@
--- Modules: tables with parameters, called like functions. A class is made by nn.module "Name" and
--- defines init (called by the constructor) and forward (called by the object).
+-- Modules: callable tables with parameters. nn.module "Name" creates a class, which defines init
+-- (called by the constructor) and forward (called when an object is called).
 
 local arguments = require "nn.base.arguments"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
+local sorted_keys = require("nn.base.tables").sorted_keys
 local tape = require "nn.core.tape"
 local tensor = require "nn.core.tensor"
 local is_tensor = tensor.is_tensor
 
-local M = {text = nil}   -- text: set by show.lua: text(object) -> how it prints
+local M = {text = nil}   -- set by show.lua: text(object) -> the printed form of a module
 local Module = {}
 Module.__index = Module
 
---- nn.module(name) -> a class. Class(...) makes an object and calls its init(...), object(...) its
---- forward(...). Its tensors with requires_grad, and those of modules and lists in its fields, are
---- its parameters; it prints as a tree of them.
+--- nn.module(name) -> a class. Class(...) creates an object and calls its init(...); object(...)
+--- calls its forward(...). The parameters of an object are the tensors with requires_grad in its
+--- fields, and those of the modules and lists in its fields. It prints as a tree of parameters.
 ---     local Twice = nn.module "Twice"
 ---     function Twice:forward(v) return v * 2 end
 ---     Twice()(x):sum()  --> 42
@@ -40,7 +41,7 @@ function M.module(name)
   return class
 end
 
---- nn.is_module(value) -> whether it is an object of a class of nn.module.
+--- nn.is_module(value) -> whether the value is an object of a class created by nn.module.
 ---     nn.is_module(model), nn.is_module(x)  --> true, false
 function M.is_module(x)
   local class = getmetatable(x)
@@ -49,8 +50,8 @@ end
 
 local parameter_options = arguments.names "std value dtype axes"
 
---- nn.parameter(shape, {std | value, dtype="f32", axes}) -> a tensor that needs a gradient, normal
---- with standard deviation std, or filled with value (0).
+--- nn.parameter(shape, {std | value, dtype="f32", axes}) -> a tensor that requires a gradient:
+--- normal with standard deviation std, or filled with value (default 0).
 ---     nn.parameter({2, 3}, {value = 1}):sum()  --> 6
 function M.parameter(shape, options)
   options = arguments.options("parameter", options, parameter_options)
@@ -64,7 +65,7 @@ function M.parameter(shape, options)
   return x
 end
 
---- nn.list(count, make) -> a list of `count` objects made by make(i), to be a field of a module.
+--- nn.list(count, make) -> a list of make(1), ..., make(count), for a field of a module.
 ---     #nn.list(3, function(i) return nn.Linear(i, i) end)  --> 3
 function M.list(count, make)
   arguments.whole("list", "the count", count, 0)
@@ -74,18 +75,9 @@ function M.list(count, make)
   return out
 end
 
-local function sorted_keys(value)
-  local keys = {}
-  for key in pairs(value) do keys[#keys + 1] = key end
-  table.sort(keys, function(a, b)
-    if type(a) == "number" and type(b) == "number" then return a < b end
-    return tostring(a) < tostring(b)
-  end)
-  return keys
-end
 
--- Calls each(field, path) for the tensors and modules in the fields of a module or list, and in
--- theirs; every one once, under the path that sorts first.
+-- Calls each(field, path) for the tensors and modules in the fields of a module or list, and
+-- recursively; each is visited once, under the path that sorts first.
 local function walk(value, path, seen, each)
   seen[value] = true
   for _, key in ipairs(sorted_keys(value)) do
@@ -99,16 +91,16 @@ local function walk(value, path, seen, each)
   end
 end
 
--- {[module] = "blocks.1.mlp", ...} of the modules in an object's fields.
+-- {[module] = "blocks.1.mlp", ...} of the modules in an object.
 function layer.paths(object)
   local out = {}
   walk(object, "", {}, function(field, path) out[field] = path end)
   return out
 end
 
---- model:parameters() -> {{path = "blocks.1.norm1.weight", tensor = ...}, ...} in the order they
---- were made. A parameter that is used in two places (a tied head) comes once, under the path that
---- sorts first (name by name; the elements of a list by number).
+--- model:parameters() -> {{path = "blocks.1.norm1.weight", tensor = ...}, ...} in the order of
+--- creation. A shared parameter (such as a tied head) is listed once, under the path that sorts
+--- first (name by name; the elements of a list by number).
 ---     nn.Linear(3, 2):parameters()[1].path  --> "weight"
 function Module:parameters()
   local out = {}
@@ -121,7 +113,7 @@ function Module:parameters()
   return out
 end
 
---- model:state() -> the list of parameters(): what a checkpoint holds of a model.
+--- model:state() -> the list of parameters(): the tensors of the model that a checkpoint stores.
 ---     model:state()[1].path  --> "tok.weight"
 function Module:state() return self:parameters() end
 
@@ -133,7 +125,7 @@ function Module:count()
   return n
 end
 
---- model:zero_grad() forgets the gradients of all parameters; optimizers have it too.
+--- model:zero_grad() clears the gradients of all parameters; optimizers have this method too.
 ---     local layer = nn.Linear(3, 2)
 ---     layer(x):sum():backward()
 ---     layer:zero_grad()
@@ -163,9 +155,9 @@ function M.entries(who, tensors)
   return out
 end
 
---- model:load(state) copies tensors, by path, into the parameters. Every path must be there, with
---- the right shape. `state`: what model:state() gives, or a table of tensors by path such as
---- nn.load_safetensors gives. Errors: a path that is missing or of another shape.
+--- model:load(state) copies tensors into the parameters of the same paths. `state`: a result of
+--- model:state(), or a table of tensors by path, such as a result of nn.load_safetensors. Errors: a
+--- path that is missing or has another shape.
 ---     local twin = GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}
 ---     twin:load(model:state())
 function Module:load(state)

@@ -1,5 +1,5 @@
--- The ops of the engine's registry as Lua functions and tensor methods. Nothing here knows a
--- particular op: names, inputs, attributes and docs are read from the registry at start.
+-- The ops of the engine's registry as Lua functions and tensor methods. This file names no op:
+-- names, inputs, attributes and docs are read from the registry at start.
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
@@ -15,7 +15,7 @@ local M = {}
 local ops, names = {}, {}   -- by name; sorted names
 M.ops, M.names = ops, names
 
--- A description by the engine as a table: texts ("" as nil) and flags, by their names.
+-- The named texts ("" as nil) and flags of one of the engine's info structs, as a table.
 local function fields(out, texts, flags)
   local t = {}
   for name in texts:gmatch "%S+" do
@@ -26,7 +26,8 @@ local function fields(out, texts, flags)
   return t
 end
 
--- The parts of op `index`, which `get` writes to `out` one by one, and their positions by name.
+-- The inputs, outputs, attributes, samples or kernels of op `index`, which `get` writes to `out`
+-- one by one; and their positions by name.
 local function parts(index, count, get, out, texts, flags)
   local list, position = {}, {}
   for i = 1, count do
@@ -37,8 +38,8 @@ local function parts(index, count, get, out, texts, flags)
   return list, position
 end
 
--- What follows from the declarations of the inputs. in_place: the op changes one. given: outputs
--- that are the tensor given as an input, {output, input} by position.
+-- Derives fields of an op from its inputs. list: its only input is a list of tensors. in_place: it
+-- changes an input. given: {output, input} positions of outputs that are the input tensor itself.
 local function read_inputs(op)
   op.list, op.given = op.inputs[1] ~= nil and op.inputs[1].list, {}
   for i, input in ipairs(op.inputs) do
@@ -50,8 +51,8 @@ local function read_inputs(op)
   end
 end
 
--- Links an op that computes gradients with its forward op. derivatives: by input, the op that is
--- the derivative in it. accumulates (of an input): an op adds to its gradient in place.
+-- Links an op that computes gradients with its forward op. derivatives[i]: the op that computes the
+-- gradient of input i. inputs[i].accumulates: an op adds to the gradient of input i in place.
 local function link_gradients(op)
   local forward = ops[op.gradient_of] or op
   if op.gradient_in then
@@ -89,7 +90,7 @@ local function load_ops()
 end
 load_ops()
 
--- An argument for input i: a tensor, or a number where the op takes one in its place.
+-- Sets input i to a tensor, or to a number if the op accepts one there.
 local function set_input(op, inputs, i, value)
   local declared = op.inputs[i]
   if not is_tensor(value) and not (declared.number and type(value) == "number") then
@@ -131,7 +132,7 @@ local function parse_list(op, list, inputs)
   end
 end
 
--- Takes inputs from the front of the arguments; returns the position of the first that is no input.
+-- Reads the leading arguments as inputs; returns the position of the first other argument.
 local function parse_inputs(op, given, count, inputs)
   local at = 1
   for i, declared in ipairs(op.inputs) do
@@ -146,7 +147,7 @@ local function parse_inputs(op, given, count, inputs)
   return at
 end
 
--- Takes the arguments from `at` on: attributes in order, last a table of named ones.
+-- Reads the arguments from position `at`: attributes in order, then a table of named ones.
 local function parse_attributes(op, given, count, at, inputs, values)
   local position = 1
   while at <= count do
@@ -176,8 +177,8 @@ local function parse_attributes(op, given, count, at, inputs, values)
   end
 end
 
--- op(x, y, 3, {axis = 1}): first the inputs, then the attributes in order, last named ones. A list
--- of numbers may be written out: x:reshape(2, 3).
+-- op(x, y, 3, {axis = 1}): inputs, then attributes in order, then named ones. A list of numbers may
+-- also be given as separate arguments: x:reshape(2, 3).
 local function parse_arguments(op, ...)
   local given, count = {...}, select("#", ...)
   local inputs, values = {}, {}
@@ -191,8 +192,7 @@ local function parse_arguments(op, ...)
   return inputs, values
 end
 
--- A list of whole numbers as an array for the engine, and its length; `keep` holds it until the
--- call is over.
+-- A list of whole numbers as a C array, and its length; `keep` references it during the call.
 local function int_list(op, declared, value, keep)
   local n = arguments.list_length(value) or arguments.list(op.name, declared.name, value)
   local list = ffi.new("int64_t[?]", math.max(1, n))
@@ -236,8 +236,8 @@ end
 local room = 8
 local outputs, n_outputs = ffi.new("nn_ref[?]", room), ffi.new "int32_t[1]"
 
--- Applies an op to inputs (tensors, numbers, nil for absent ones) and attribute values, both by
--- position. Returns a list of results and their number; absent results are nil.
+-- Applies an op to inputs (tensors, numbers, nil if absent) and attribute values, both by position.
+-- Returns a list of results (nil if absent) and their number.
 local function apply(op, inputs, values)
   local n, n_values = op.list and #inputs or #op.inputs, #op.attributes
   local refs = ffi.new("nn_ref[?]", math.max(1, n))
@@ -256,8 +256,8 @@ local function apply(op, inputs, values)
     fill_value(op, given[i - 1], declared, values[i], keep)
   end
   n_outputs[0] = room
-  if layer.named then layer.tell() end
-  lib.check_making(C.nn_apply, op.index, refs, n, given, n_values, outputs, n_outputs)
+  if layer.named then layer.send() end
+  lib.check_creating(C.nn_apply, op.index, refs, n, given, n_values, outputs, n_outputs)
   local count, results = n_outputs[0], {}
   local made = {}
   for i = 0, count - 1 do made[i] = {outputs[i].index, outputs[i].generation} end
@@ -267,11 +267,11 @@ local function apply(op, inputs, values)
   return results, count
 end
 
-local record   -- set by tape.lua: called with every differentiable application
+local record   -- set by tape.lua: called for every differentiable application of an op
 function M.set_recorder(f) record = f end
 
--- The key of a random mask is drawn here, not in the engine, so that the tape can draw the same
--- mask again. While recording, the counter is relative and the seed is that of the run.
+-- The key of a random mask is drawn here and not in the engine, so that the backward pass can
+-- regenerate the mask. While recording, the counter is relative and the seed that of the replay.
 local function draw_mask_key(op, values)
   local position = op.attribute_position
   if not values[position.counter] and (values[position[op.mask]] or 0) ~= 0 then
@@ -315,10 +315,10 @@ function M.call(name, ...)
   return invoke(op, parse_arguments(op, ...))
 end
 
---- Calls an op with inputs and attributes by position: what gradient rules use.
+--- Calls an op with inputs and attributes by position, for gradient rules.
 function M.invoke(name, inputs, values) return invoke(ops[name], inputs, values or {}) end
 
---- functions: nn.NAME of every op; a method of tensors too where the first argument is one.
+--- functions: nn.NAME of every op; also a method of tensors if the first input is a tensor.
 M.functions = {}
 for _, name in ipairs(names) do
   local op = ops[name]

@@ -1,5 +1,5 @@
--- Optimizers. The learning rate and the step number are scalars that recorded tasks read at
--- submission, so a compiled step follows the schedule.
+-- Optimizers. The learning rate and the step number are scalars, which recorded tasks read at
+-- submission, so a compiled step follows the learning-rate schedule.
 
 local arguments = require "nn.base.arguments"
 local engine = require "nn.base.engine"
@@ -15,7 +15,7 @@ local shared = "lr weight_decay clip skip_nonfinite decay_filter "
 local adamw_options = arguments.names(shared .. "beta1 beta2 eps rounding")
 local sgd_options = arguments.names(shared .. "momentum nesterov")
 
--- Matrices decay; biases and norms, which have one axis, do not (as nanoGPT does it for GPT-2).
+-- Weight decay applies to matrices, not to biases and norms, which have one axis (as in nanoGPT).
 local function group_decay(parameter, options)
   local filter, decays = options.decay_filter, #parameter.tensor.shape >= 2
   if filter then decays = filter(parameter) end
@@ -26,16 +26,16 @@ local function number_option(name, options, key, default, low, high)
   local value = options[key]
   if value == nil then value = default end
   if type(value) ~= "number" or value < low or value > (high or math.huge) then
-    lib.misuse("%s: %s is %s; a number from %g%s is needed", name, key, tostring(value), low,
-               high and (" to " .. high) or " on")
+    lib.misuse("%s: %s is %s; a number %s is needed", name, key, tostring(value),
+               high and ("from %g to %g"):format(low, high) or ("of at least %g"):format(low))
   end
   return value
 end
 
 local Optimizer = {}       -- methods of every class
 
--- `optim.lr` reads and sets the scalar. The other settings are read only: recorded steps hold them
--- as constants.
+-- `optim.lr` reads and sets the scalar. The other settings are read-only, because they are
+-- constants in recorded steps.
 local function class(methods)
   local name = methods.type_name
   methods.__index = function(self, key)
@@ -48,8 +48,8 @@ local function class(methods)
     if key == "lr" then
       return self.rate:set(number_option(name, {lr = value}, "lr", nil, 0))
     end
-    lib.misuse("%s: '%s' cannot be set; only lr can, all else is given at the start: nn.%s(model, "
-               .. "{...})", name, tostring(key), name)
+    lib.misuse("%s: '%s' cannot be set, only lr; give it to the constructor: nn.%s(model, {...})",
+               name, tostring(key), name)
   end
   methods.__tostring = function(self)
     local parts = {("lr=%g"):format(self.lr)}
@@ -89,7 +89,7 @@ local function new(methods, name, model, options)
   return self
 end
 
--- Parameters with a gradient, and the global norm of those gradients.
+-- The parameters that have a gradient, and the global norm of these gradients.
 local function gradients(self)
   local with, grads = {}, {}
   for i, p in ipairs(self.parameters) do
@@ -99,13 +99,13 @@ local function gradients(self)
     end
   end
   if #with == 0 then
-    lib.misuse("%s: no parameter has a gradient; call loss:backward() first (gradients of a "
-               .. "backward() in nn.compile stay there: step() belongs inside too)", self.type_name)
+    lib.misuse("%s: no parameter has a gradient; call loss:backward() first (in nn.compile, "
+               .. "gradients are local to the function: call step() in it too)", self.type_name)
   end
   return with, ops.call("grad_norm", grads)
 end
 
---- optim:zero_grad() forgets the gradients of all its parameters.
+--- optim:zero_grad() clears the gradients of all its parameters.
 ---     step(data.train:batch())
 ---     optim:zero_grad()
 ---     model.tok.weight.grad  --> nil
@@ -113,8 +113,8 @@ function Optimizer:zero_grad()
   for _, p in ipairs(self.parameters) do tape.set_leaf_grad(p.tensor, nil) end
 end
 
---- optim:state() -> {{path=, tensor=}, ...}: its moments, under the parameters' paths: what a
---- checkpoint holds of them.
+--- optim:state() -> {{path=, tensor=}, ...}: moments and master weights, with the parameters' paths
+--- as prefixes: the tensors of the optimizer that a checkpoint stores.
 ---     optim:state()[1].path  --> "tok.weight.m"
 function Optimizer:state()
   local out, names = {}, {unpack(self.state_names)}
@@ -160,14 +160,14 @@ local AdamW = class {
 }
 
 --- nn.AdamW(model, {lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0, clip=0,
---- skip_nonfinite=false, rounding="nearest", decay_filter}): AdamW over model:parameters(), or such
---- a list, a list of tensors, or a table of them by name. weight_decay applies to parameters of two
---- or more axes, or to those for which decay_filter{path, tensor} is true. clip bounds the global
---- gradient norm. skip_nonfinite: a step whose gradient is NaN or infinite changes nothing. A bf16
---- parameter has a master in f32, which is what the steps change; with rounding="stochastic" it has
---- none (4 bytes less a parameter), and is rounded up or down by chance, a function of the seed and
---- of the number of optimizer steps and other uses of randomness before. optim.lr may be set at any
---- time, the other options only here. Errors: options out of range.
+--- skip_nonfinite=false, rounding="nearest", decay_filter}): AdamW. model: a module, a list such as
+--- model:parameters(), a list of tensors, or a table of tensors by name. weight_decay applies to
+--- parameters of two or more axes, or to those for which decay_filter{path, tensor} is true. clip
+--- limits the global gradient norm (0: no limit). skip_nonfinite: a step with a NaN or infinite
+--- gradient changes nothing. A bf16 parameter has a master weight in f32, which steps update. With
+--- rounding="stochastic" it has none, which saves 4 bytes per parameter, and is rounded
+--- stochastically; the random numbers depend on the seed and the number of random ops before.
+--- optim.lr can be set at any time, the other options only here. Errors: options out of range.
 ---     local layer = nn.Linear(3, 1)
 ---     local optim = nn.AdamW(layer, {lr = 0.01, weight_decay = 0.1, clip = 1})
 ---     optim.lr = 0.005
@@ -196,8 +196,8 @@ end
 local SGD = class {type_name = "SGD", state_names = {"velocity"}, default_lr = 0.01}
 
 --- nn.SGD(model, {lr=0.01, momentum=0, nesterov=false, weight_decay=0, clip=0,
---- skip_nonfinite=false, decay_filter}): stochastic gradient descent; see nn.AdamW for the options
---- that they share.
+--- skip_nonfinite=false, decay_filter}): stochastic gradient descent; see nn.AdamW for the common
+--- options.
 ---     nn.SGD(nn.Linear(3, 1), {lr = 0.1, momentum = 0.9}).momentum  --> 0.9
 function M.SGD(model, options)
   options = arguments.options("SGD", options, sgd_options)

@@ -1,4 +1,4 @@
--- How values look at the prompt: tensors aligned with elided middles, modules as a tree with
+-- Printed forms: tensors as aligned numbers without the middle of long axes, modules as trees with
 -- parameter counts.
 
 local engine = require "nn.base.engine"
@@ -10,12 +10,12 @@ local terminal = require "nn.base.terminal"
 
 local M = {}
 local edge = 3   -- rows and columns shown at either end of a long axis
-local most = 10  -- the longest axis of which all is shown, where the terminal is wide enough
+local most = 10  -- the longest axis that is shown in full, if the terminal is wide enough
 
-local large = 1e5   -- elements beyond which only what is shown is fetched
+local large = 1e5   -- elements of a tensor beyond which only the shown ones are fetched
 
--- Positions of an axis that are shown, as {at=, label=}: `at` in the numbers that were fetched,
--- `label` in the tensor. false stands for "...". ends: how many at either end of an axis that is
+-- The shown positions of an axis, as {at=, label=}: `at` is the position in the fetched numbers,
+-- `label` in the tensor; false means "...". ends: the number of positions at either end of an axis
 -- longer than `limit`.
 local function shown(size, cut, ends, limit)
   local out = {}
@@ -32,7 +32,7 @@ local function shown(size, cut, ends, limit)
   return out
 end
 
--- Of a large tensor, the elements that are shown: the edges of its long axes.
+-- The shown elements of a large tensor: the edges of its long axes.
 local function cut_edges(x)
   return tape.no_grad(function()
     for axis, size in ipairs(x.shape) do
@@ -65,7 +65,7 @@ local function number_format(values, dtype)
   end
 end
 
--- Text of a matrix, and how wide it is; number(i, j) is an element, rows and cols lists of shown().
+-- The text of a matrix and its width; number(i, j): an element; rows, cols: from shown().
 local function matrix(number, rows, cols, dtype)
   local visible = {}
   for _, row in ipairs(rows) do
@@ -90,7 +90,7 @@ local function matrix(number, rows, cols, dtype)
   return table.concat(lines, "\n"), #lines[1]
 end
 
--- A matrix with as many columns as fit the terminal.
+-- The text of a matrix with as many columns as fit the terminal.
 local function fitting(number, rows, shape, cut, dtype)
   local room, size = terminal.size(), shape[#shape]
   if size <= most then
@@ -103,8 +103,9 @@ local function fitting(number, rows, shape, cut, dtype)
   end
 end
 
--- Which matrices of a tensor of more than two axes are shown: {at=, labels=}, `at` counted from 0
--- in what was fetched; false for "...". axes: shown() of each outer axis; sizes: as fetched.
+-- The shown matrices of a tensor of more than two axes, as {at=, labels=}: `at` is the index, from
+-- 0, in the fetched numbers; false means "...". axes: shown() of each outer axis; sizes: the
+-- fetched sizes.
 local function matrices(axes, sizes)
   local list = {{at = 0, labels = {}}}
   for axis, positions in ipairs(axes) do
@@ -130,7 +131,7 @@ local function matrices(axes, sizes)
   return few
 end
 
--- Which memory node holds the value, on a machine with several: " in GPU 0".
+-- The memory nodes that hold the value, on a machine with several: " in GPU 0".
 local function node_text(x)
   local names = {}
   local nodes = x:memory_nodes()
@@ -141,13 +142,13 @@ local function node_text(x)
   return #names > 0 and " in " .. table.concat(names, " and ") or ", not computed yet"
 end
 
---- tensor_title(x) -> "3x4 tensor f32", and with GPUs where it is.
+--- tensor_title(x) -> "3x4 tensor f32", with its memory nodes on a machine with GPUs.
 function M.tensor_title(x)
   local size = #x.shape == 0 and "scalar" or table.concat(x.shape, "x")
   return size .. " tensor " .. x.dtype .. node_text(x)
 end
 
---- tensor(x) -> its title and its elements, or the edges of long axes.
+--- tensor(x) -> its title and its elements; of long axes only the edges.
 function M.tensor(x)
   local shape, header = x.shape, M.tensor_title(x)
   if engine.recording() then return header .. " (being recorded)" end
@@ -192,7 +193,7 @@ local function count_of(value)
   return n
 end
 
--- `seen`: modules described before; one that comes again (shared, or its owner) is only named.
+-- `seen`: the modules described so far; one that occurs again (shared, or a cycle) is only named.
 local function describe(value, name, indent, lines, seen)
   local title = module.is_module(value) and getmetatable(value).class_name or ("list of " .. #value)
   if name then title = name .. ": " .. title end
@@ -238,11 +239,5 @@ function M.module(object)
 end
 module.text = M.module
 
---- Bytes for people: "1.5 GB".
-function M.bytes(n)
-  local units, i = {"B", "kB", "MB", "GB", "TB"}, 1
-  while n >= 1000 and i < #units do n, i = n / 1000, i + 1 end
-  return ((i == 1 or n >= 100) and "%.0f %s" or "%.1f %s"):format(n, units[i])
-end
 
 return M

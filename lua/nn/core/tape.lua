@@ -19,8 +19,8 @@ local enabled, sequence = true, 0
 function M.grad_enabled() return enabled end
 ops.grad_enabled = M.grad_enabled
 
---- nn.no_grad(f, ...) -> f(...), with nothing recorded on the tape: no memory is kept for
---- gradients, and tensors that need one may be changed in place.
+--- nn.no_grad(f, ...) -> f(...), without recording on the tape: no memory is kept for gradients,
+--- and tensors that require a gradient can be changed in place.
 ---     local w = nn.tensor({1, 2}, {grad = true})
 ---     nn.no_grad(function() w:fill_(3) end)
 ---     w  --> {3, 3}
@@ -28,10 +28,7 @@ function M.no_grad(f, ...)
   arguments.callable("no_grad", f)
   local before = enabled
   enabled = false
-  local results = {lib.protected(f, ...)}
-  enabled = before
-  if not results[1] then error(results[2], 0) end
-  return unpack(results, 2, table.maxn(results))
+  return lib.finally(function() enabled = before end, f, ...)
 end
 
 local function is_wanted(inputs)
@@ -41,7 +38,7 @@ local function is_wanted(inputs)
   return false
 end
 
-local watcher   -- inside watch()
+local watcher   -- the function that watch() set
 
 ops.set_recorder(function(op, inputs, values, results, count)
   if watcher then watcher(results, count) end
@@ -61,23 +58,21 @@ ops.set_recorder(function(op, inputs, values, results, count)
   end
 end)
 
-local touched   -- inside with_private_grads: what the leaves whose gradient was set had before
+local touched   -- in with_private_grads: {[leaf] = its gradient before the first change}
 
---- Calls f, then gives all leaves whose gradient it set their earlier gradients back. Returns what
---- f returns (one value).
+--- with_private_grads(f) -> f(). Then restores the gradients of all leaves whose gradient f set.
 function M.with_private_grads(f)
   local outer = touched
   touched = {}
-  local ok, result = lib.protected(f)
-  for leaf, before in pairs(touched) do
-    leaf.grad, leaf.grad_owned = before.grad, before.owned
-  end
-  touched = outer
-  if not ok then error(result, 0) end
-  return result
+  return lib.finally(function()
+    for leaf, before in pairs(touched) do
+      leaf.grad, leaf.grad_owned = before.grad, before.owned
+    end
+    touched = outer
+  end, f)
 end
 
--- Makes every change of a leaf's gradient, so that with_private_grads can undo it.
+-- Sets a leaf's gradient. Every change goes through here, so that with_private_grads can undo it.
 local function set_leaf_grad(leaf, g, owned)
   if touched and not touched[leaf] then
     touched[leaf] = {grad = leaf.grad, owned = leaf.grad_owned}
@@ -86,17 +81,15 @@ local function set_leaf_grad(leaf, g, owned)
 end
 M.set_leaf_grad = set_leaf_grad
 
---- Calls f; seen(results, count, kept) gets the results of each op inside and, with kept = true,
---- those that each backward() finds on the tape.
+--- Calls f. For each op inside, calls seen(results, count); for each node that a backward() finds
+--- on the tape, seen(results, count, true).
 function M.watch(seen, f)
   local outer = watcher
   watcher = seen
-  local ok, message = lib.protected(f)
-  watcher = outer
-  if not ok then error(message, 0) end
+  return lib.finally(function() watcher = outer end, f)
 end
 
--- Nodes that the result depends on, newest first.
+-- The nodes that the result depends on, newest first.
 local function nodes_behind(root)
   local seen, list, stack = {}, {}, {root}
   while #stack > 0 do
@@ -104,8 +97,8 @@ local function nodes_behind(root)
     if not seen[node] then
       seen[node] = true
       if node.freed then
-        lib.fail("backward: the tape behind this loss was already used and freed; compute the loss "
-                 .. "again (or use retain = true)")
+        lib.fail("backward: the tape of this loss was already used and freed; compute the loss "
+                 .. "again, or pass {retain = true} to the first backward()")
       end
       list[#list + 1] = node
       for i = 1, table.maxn(node.inputs) do
@@ -118,16 +111,16 @@ local function nodes_behind(root)
   return list
 end
 
--- The gradient a leaf has so far. A compiled function does not see one from outside: in every call
--- it would be the gradient at the time of the recording.
+-- The gradient of a leaf so far. A compiled function must not read a gradient from outside: every
+-- call would use the one from the time of recording.
 local function leaf_grad(x)
   if touched and not touched[x] and x.grad then set_leaf_grad(x, nil) end
   return x.grad
 end
 
--- Adds a gradient to what an input has: on its node for a result, in .grad for a leaf. An owned one
--- belongs to the tape alone: later ones may be added to it in place, and one that is x.grad itself
--- was.
+-- Adds a gradient to that of an input: on its node for a result, in .grad for a leaf. Only the tape
+-- references an `owned` gradient, so later ones may be added to it in place; if it is x.grad
+-- itself, a backward op has already done so.
 local function accumulate(x, g, owned)
   if x.node then
     local pending = x.node.grads
@@ -145,7 +138,7 @@ local function accumulate(x, g, owned)
   end
 end
 
--- Applies the rule of a node's op and hands the gradients on to the inputs.
+-- Applies the rule of a node's op and accumulates the gradients of its inputs.
 local function propagate(node)
   local op = node.op
   local function into(i)
@@ -163,10 +156,9 @@ local function propagate(node)
   end
 end
 
---- x:backward({retain=false}) computes the gradient of a one-element tensor in every leaf it
---- depends on and adds it to their .grad. The tape behind it is freed unless retain is set.
---- Errors: more than one element; a tensor that depends on nothing that needs a gradient; a second
---- call.
+--- x:backward({retain=false}) computes the gradient of a one-element tensor with respect to every
+--- leaf it depends on, adds it to the leaf's .grad, and frees the tape unless retain is set.
+--- Errors: more than one element; x depends on no tensor that requires a gradient; a second call.
 ---     local w = nn.tensor({1, 2}, {grad = true})
 ---     w:square():sum():backward()
 ---     w.grad  --> {2, 4}
@@ -198,7 +190,7 @@ function Tensor:backward(options)
   end)
 end
 
--- The same value (a tensor, or a table of values) with leaves in place of its tensors.
+-- A copy of a value (a tensor, or a table of values) with a new leaf for each tensor.
 local function leaves(value)
   if is_tensor(value) then
     local leaf = value:detach()
@@ -212,7 +204,7 @@ local function leaves(value)
   return value
 end
 
--- The gradients of such leaves, in the same tables.
+-- The gradients of these leaves, in tables of the same structure.
 local function gradients(value)
   if is_tensor(value) then return value.grad end
   if type(value) ~= "table" then return nil end
@@ -221,9 +213,9 @@ local function gradients(value)
   return out
 end
 
---- nn.grad(f)(x, ...) -> value, gradients: f's value and the gradient in each argument (tensors, or
---- nested tables of tensors, which give tables of the same shape). f must return a tensor of one
---- element.
+--- nn.grad(f)(x, ...) -> f's value, and its gradient with respect to each argument. An argument is
+--- a tensor, or a nested table of tensors, whose gradient is a table of the same structure. f must
+--- return a tensor of one element.
 ---     nn.grad(function(w) return w:square():sum() end)(nn.tensor{1, 2})  --> 5, {2, 4}
 function M.grad(f)
   arguments.callable("grad", f)
@@ -242,7 +234,7 @@ end
 local custom_op = {name = "custom", inputs = {}, attributes = {}}
 local custom_options = arguments.names "name forward backward"
 
--- The gradients that a custom function's backward returned: tensors shaped like the inputs.
+-- Checks the results of a custom function's backward: gradients have the shapes of the inputs.
 local function checked_gradients(who, inputs, ...)
   local grads = {...}
   for i = 1, table.maxn(inputs) do
@@ -259,11 +251,11 @@ local function checked_gradients(who, inputs, ...)
 end
 
 --- nn.custom{forward = function(...) -> y, saved..., backward = function(g, saved...) -> gradients,
---- name = "custom"} -> a function of tensors (and other values) with a gradient of its own, as
+--- name = "custom"} -> a function of tensors (and other values) with its own gradient, like
 --- torch.autograd.Function or JAX's custom_vjp. It returns y, one tensor. forward runs without a
---- tape; what it returns after y is passed to backward after g, the gradient of y. backward returns
---- a gradient for each argument in order, shaped like it; nil for none.
---- Errors: y or a gradient that is no tensor, or a gradient of another shape.
+--- tape; its results after y are passed to backward after g, the gradient of y. backward returns a
+--- gradient for each argument in order, of the same shape; nil for none.
+--- Errors: y or a gradient is not a tensor, or a gradient has another shape.
 ---     local clipped = nn.custom{forward = function(v) return v end,
 ---                               backward = function(g) return g:maximum(-1):minimum(1) end}
 ---     nn.grad(function(v) return (clipped(v) * 5):sum() end)(nn.tensor{1, 2})  --> 15, {1, 1}
@@ -284,7 +276,7 @@ function M.custom(options)
     if not is_wanted(inputs) or not y.dtype:match "f" then return y end
     local n = table.maxn(saved)
     for i = 2, n do
-      if saved[i] == saved[1] then saved[i] = y:detach() end   -- without y's node, no cycle
+      if saved[i] == saved[1] then saved[i] = y:detach() end   -- without y's node: no cycle
     end
     sequence = sequence + 1
     y.output, y.node = 1, {
@@ -299,13 +291,13 @@ function M.custom(options)
   end
 end
 
---- nn.gradient_rule(name, rule) replaces the rule of an op: function(node, g), where g is the
---- gradient of the op's result, returns the gradients of its inputs (see gradient_rules.lua). For
---- functions of your own there is nn.custom. Errors: an unknown op.
+--- nn.gradient_rule(name, rule) replaces the gradient rule of an op. rule(node, g) returns the
+--- gradients of the op's inputs; g is the gradient of its result (see gradient_rules.lua). For your
+--- own functions, use nn.custom. Errors: an unknown op.
 ---     nn.gradient_rule("floor", function(node, g) return {g} end)
 function M.gradient_rule(name, rule)
   if not ops.ops[name] then
-    lib.misuse("gradient_rule: there is no op '%s'%s", tostring(name),
+    lib.misuse("gradient_rule: unknown op '%s'%s", tostring(name),
                suggest.suggestion(name, ops.ops))
   end
   rules.set(name, arguments.callable("gradient_rule", rule))

@@ -1,5 +1,5 @@
--- nn.task: StarPU's submitter for scripts. One kernel on tiles of tensors, with the accesses that
--- order it among all other tasks.
+-- nn.task: submits single tasks from scripts: a kernel, its tiles, and their access modes, from
+-- which StarPU derives the dependencies.
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
@@ -15,8 +15,8 @@ local M = {}
 local Tile = {type_name = "tile"}
 Tile.__index = Tile
 
---- x:tile(i, j, ...) -> the tile at that place of x's grid (indices from 1), for nn.task. Errors:
---- too few indices, a place that the grid has not.
+--- x:tile(i, j, ...) -> the tile at that position of x's grid (indices from 1), for nn.task.
+--- Errors: a wrong number of indices, a position outside the grid.
 ---     x:retile{1, 3}:tile(2, 1).elements  --> 3
 function tensor.Tensor:tile(...)
   local index, number = {...}, 0
@@ -38,7 +38,7 @@ end
 local known
 
 --- nn.kernels() -> {name = {operands = {{name, mode, optional}}, params = "nn_..._params",
---- params_size, cuda, index}}: what nn.task can submit. mode: 0 read, 1 write, 2 both.
+--- params_size, cuda, index}}: the kernels that nn.task can submit. mode: 0 read, 1 write, 2 both.
 ---     nn.kernels().fill.operands[1].name  --> "y"
 function M.kernels()
   if known then return known end
@@ -62,8 +62,8 @@ function M.kernels()
 end
 
 --- nn.ops() -> the registry: a sorted list of {name, doc, inputs, outputs, attributes, samples,
---- no_gradient, gradient_of, category, kernels, cuda}. kernels: names of those that the op's tasks
---- run; cuda: whether this build has all of them for GPUs.
+--- no_gradient, gradient_of, category, kernels, cuda}. kernels: names of the kernels that its tasks
+--- run; cuda: whether this build has GPU implementations of all of them.
 ---     nn.ops()[1].name  --> "abs"
 function M.ops()
   local out, kernels = {}, M.kernels()
@@ -77,9 +77,8 @@ function M.ops()
 end
 
 local task_options = arguments.names "read write update params priority where dtype"
-task_options[1] = true
 
--- {operand = {tile=, mode=}} of all that a task reads, writes and updates.
+-- {operand = {tile=, mode=}} of all operands that a task reads, writes and updates.
 local function accesses(who, t)
   local given = {}
   for mode, list in pairs {[0] = t.read or {}, [1] = t.write or {}, [2] = t.update or {}} do
@@ -87,7 +86,7 @@ local function accesses(who, t)
       arguments.need(getmetatable(tile) == Tile, who, tostring(operand), tile,
                      "a tile, x:tile(i, j), is needed")
       if given[operand] then
-        lib.misuse("%s: '%s' is given twice; an operand that is read and changed goes into update",
+        lib.misuse("%s: '%s' is given twice; use update for an operand that is read and written",
                    who, operand)
       end
       given[operand] = {tile = tile, mode = mode}
@@ -96,7 +95,7 @@ local function accesses(who, t)
   return given
 end
 
--- The kernel's parameters as its struct; `elements`: of the largest tile.
+-- The kernel's parameters as a C struct; `elements`: the size of the largest tile.
 local function params_of(who, kernel, values, elements)
   for name in pairs(values) do
     if type(name) ~= "string" or not ffi.offsetof(kernel.params, name) then
@@ -114,23 +113,23 @@ local function params_of(who, kernel, values, elements)
 end
 
 --- nn.task{kernel, read = {name = tile, ...}, write = {...}, update = {...}, params = {...},
---- priority = 0, where = "any"} submits one kernel. Tiles are x:tile(i, j); operand names and the
---- fields of params are the kernel's (nn.kernels(), and the struct in kernels/params.h). Tasks on
---- the same tile run in the order of submission as their accesses require. Errors: kernels,
---- operands, options and fields of params that there are not; n beyond the largest tile. Other
---- sizes and strides in params are believed.
+--- priority = 0, where = "any"} submits one task. Tiles are x:tile(i, j). nn.kernels() lists the
+--- operands of a kernel; kernels/params.h declares its params. Tasks that access the same tile run
+--- in the order of submission if one of them writes it. Errors: unknown kernels, operands, options
+--- and fields of params; n larger than the largest tile. Other sizes and strides in params are not
+--- checked.
 ---     nn.task{"fill", write = {y = x:tile(1, 1)}, params = {n = x:count(), value = 3}}
 ---     x:sum()  --> 18
 function M.task(t)
   local name = type(t) == "table" and t[1]
   local kernel = M.kernels()[name]
   if not kernel then
-    lib.misuse("task: there is no kernel '%s'%s", tostring(name),
+    lib.misuse("task: unknown kernel '%s'%s", tostring(name),
                suggest.suggestion(name, M.kernels()))
   end
   local who = "task " .. name
   for key in pairs(t) do
-    if not task_options[key] then
+    if key ~= 1 and not task_options[key] then
       lib.misuse("%s: has no option '%s'%s", who, tostring(key),
                  suggest.choices(key, task_options))
     end
@@ -152,9 +151,9 @@ function M.task(t)
   local where = engine.device_kinds[t.where or "any"]
     or lib.misuse("%s: where is any, cpu or gpu", who)
   local number = lib.dtype_number[dtype or "f32"]
-    or lib.misuse("%s: there is no dtype '%s'", who, tostring(dtype))
+    or lib.misuse("%s: unknown dtype '%s'", who, tostring(dtype))
   local priority = arguments.whole(who, "priority", t.priority or 0, -2 ^ 31, 2 ^ 31 - 1)
-  if layer.named then layer.tell() end
+  if layer.named then layer.send() end
   check(C.nn_task(name, number, operands, #kernel.operands, params, ffi.sizeof(params), priority,
                   where))
 end

@@ -1,5 +1,5 @@
--- Tensors as scripts see them: a small table over an engine handle. op.lua adds a method for every
--- op of the registry, methods.lua operators and more, tape.lua backward(), show.lua how they print.
+-- Tensors in Lua: small tables that wrap handles of the engine. op.lua adds a method for every op
+-- of the registry, methods.lua operators and more, tape.lua backward(), show.lua the printed form.
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
@@ -14,7 +14,7 @@ local Tensor = {type_name = "tensor"}
 Tensor.__index = Tensor
 M.Tensor = Tensor
 
---- nn.is_tensor(value) -> whether it is a tensor.
+--- nn.is_tensor(value) -> whether the value is a tensor.
 ---     nn.is_tensor(x), nn.is_tensor(1)  --> true, false
 function M.is_tensor(x) return getmetatable(x) == Tensor end
 local is_tensor = M.is_tensor
@@ -22,28 +22,29 @@ local is_tensor = M.is_tensor
 local info = ffi.new "nn_tensor_info"
 local created = 0
 
---- Wraps a handle that the engine made; the collector releases it.
-function M.wrap(slot, generation)
-  local ref = ffi.gc(ffi.new("nn_ref", slot, generation), C.nn_release)
+--- Wraps a handle of the engine; the collector releases it.
+function M.wrap(index, generation)
+  local ref = ffi.gc(ffi.new("nn_ref", index, generation), C.nn_release)
   check(C.nn_tensor_info_get(ref, info))
   local shape = {}
   for i = 1, info.rank do shape[i] = tonumber(info.shape[i - 1]) end
   created = created + 1
-  -- A recording holds no memory, whatever its tensors' sizes.
+  -- Temporaries of a recording use no memory.
   if info.temporary == 0 then lib.count_bytes(tonumber(info.bytes)) end
   local x = {ref = ref, shape = shape, dtype = lib.dtypes[info.dtype], order = created}
   return setmetatable(x, Tensor)
 end
 
---- x:dims() -> sizes of all axes, as several results.
+--- x:dims() -> the sizes of all axes, as several results.
 ---     x:dims()  --> 2, 3
 function Tensor:dims() return unpack(self.shape) end
 
---- x:dim(axis) -> its size; axis from 1, negative from the end. Errors: an axis that x has not.
+--- x:dim(axis) -> the size of an axis; axes count from 1, negative ones from the end. Errors: an
+--- axis that x does not have.
 ---     x:dim(-1)  --> 3
 function Tensor:dim(axis) return self.shape[arguments.axis("dim", axis, #self.shape)] end
 
---- x:count() -> number of elements.
+--- x:count() -> the number of elements.
 ---     x:count()  --> 6
 function Tensor:count()
   local n = 1
@@ -55,9 +56,9 @@ end
 ---     x:bytes()  --> 24
 function Tensor:bytes() return self:count() * lib.dtype_size[self.dtype] end
 
---- x:memory_nodes() -> {{name = "RAM", bytes = 4096}, {name = "GPU 0", bytes = 0}}: how many bytes
---- of its value each memory node of the machine holds now. Several nodes may hold a value; none
---- holds one that is not computed yet.
+--- x:memory_nodes() -> {{name = "RAM", bytes = 4096}, {name = "GPU 0", bytes = 0}}: the number of
+--- bytes of x in each memory node now. Several nodes may hold copies of x; all are 0 before x is
+--- computed.
 ---     x:memory_nodes()[1].name, x:memory_nodes()[1].bytes  --> "RAM", 24
 function Tensor:memory_nodes()
   local room = 64
@@ -71,7 +72,7 @@ function Tensor:memory_nodes()
   return list
 end
 
---- x:release() gives the tensor's memory back now instead of when the collector comes by. Using it
+--- x:release() frees the tensor's memory now instead of at the next garbage collection. Using x
 --- afterwards is an error.
 ---     local y = nn.zeros(1000, 1000)
 ---     y:release()
@@ -80,9 +81,9 @@ function Tensor:release()
   check(C.nn_release(self.ref))
 end
 
---- x:host() -> array, count. A copy in host memory, row-major: float* for f32, double*, uint16_t*
---- (bf16), int32_t*, int64_t*, uint8_t* (u8, bool). Waits for the value. The array is 0-based and
---- freed when no longer referred to.
+--- x:host() -> array, count. Waits for the value and copies it to host memory, row-major: float*
+--- for f32, double* (f64), uint16_t* (bf16), int32_t*, int64_t*, uint8_t* (u8, bool). The array is
+--- 0-based and garbage-collected.
 ---     local array, count = x:host()
 ---     array[0], array[count - 1]  --> 1, 6
 function Tensor:host()
@@ -96,7 +97,8 @@ local function element_type(array)
   return tostring(ffi.typeof(array)):gsub("const ", ""):match "^ctype<(.-) [%[%(&]*%[.*%]>$"
 end
 
--- What is wrong with host memory for a tensor, or nil. A pointer's room cannot be known.
+-- Describes host memory that does not fit a tensor; nil if it fits. Memory behind a pointer has an
+-- unknown size and cannot be checked.
 local function mismatch(x, array)
   local needed = x:bytes()
   if type(array) == "string" then
@@ -105,21 +107,21 @@ local function mismatch(x, array)
     return arguments.describe(array)
   end
   local element = element_type(array)
-  if not element then return not tostring(ffi.typeof(array)):find "%*" and "no array" end
+  if not element then return not tostring(ffi.typeof(array)):find "%*" and "not an array" end
   local own = element_type(ffi.typeof(lib.host_type[x.dtype] .. "[1]"))
   if element ~= own and not element:find "char$" then return "an array of " .. element end
   local bytes = ffi.sizeof(array)
   return bytes < needed and ("an array of %d bytes"):format(bytes)
 end
 
---- x:copy_from_host(array) fills x from a row-major array of its own host type (see host()), once
---- all earlier uses of x are done. Bytes (a string, a char array) are taken as they are.
---- Errors: too few bytes, or elements of another type. A pointer is believed.
+--- x:copy_from_host(array) waits for all earlier uses of x, then fills it from a row-major array of
+--- its host type (see x:host). A string or a char array is copied as raw bytes.
+--- Errors: too few bytes, or elements of another type. The size behind a pointer is not checked.
 ---     nn.empty(2):copy_from_host(require("ffi").new("float[2]", 7, 8))  --> {7, 8}
 function Tensor:copy_from_host(array)
   local wrong = mismatch(self, array)
   if wrong then
-    lib.misuse("copy_from_host: %s is given; %s %s needs %d bytes, as %s or as a text", wrong,
+    lib.misuse("copy_from_host: the source is %s; %s %s needs %d bytes, as %s or a string", wrong,
                self.dtype, M.shape_text(self.shape), self:bytes(),
                lib.host_type[self.dtype] .. "[?]")
   end
@@ -127,7 +129,7 @@ function Tensor:copy_from_host(array)
   return self
 end
 
---- x:numbers() -> a double array of all elements, whatever the dtype, and their count.
+--- x:numbers() -> all elements as an array of double, for any dtype, and their count.
 ---     local array, count = x:to("bf16"):numbers()
 ---     array[0], count  --> 1, 6
 function Tensor:numbers()
@@ -137,21 +139,20 @@ function Tensor:numbers()
   return out, n
 end
 
---- x:item() -> the value of a tensor of one element, as a number (bool: true or false). Waits until
---- it is computed. Errors: more elements than one.
+--- x:item() -> the value of a tensor of one element, as a number (bool: true or false). Waits for
+--- it. Errors: more than one element.
 ---     x:mean():item()  --> 3.5
 function Tensor:item()
   if self:count() ~= 1 then
-    lib.misuse("item: the tensor is %s; only one with a single element is a number",
-               M.shape_text(self.shape))
+    lib.misuse("item: the tensor is %s; item() needs a single element", M.shape_text(self.shape))
   end
   local value = self:numbers()[0]
   if self.dtype == "bool" then return value ~= 0 end
   return value
 end
 
---- x:at(i, j, ...) -> one element, as item() gives it; indices from 1, negative from the end.
---- Errors: another number of indices than of axes; an index outside its axis.
+--- x:at(i, j, ...) -> one element, like item(); indices count from 1, negative ones from the end.
+--- Errors: a wrong number of indices; an index outside its axis.
 ---     x:at(2, -1)  --> 6
 ---     x:at(3, 1)  --> error: at: there is no element 3 on axis 1 of (2,3); they count from 1
 function Tensor:at(...)
@@ -170,7 +171,7 @@ function Tensor:at(...)
   return y:item()
 end
 
---- x:table() -> nested Lua tables of numbers or booleans; of a scalar its value.
+--- x:table() -> nested Lua tables of numbers or booleans; for a tensor without axes its value.
 ---     x:table()[2][1]  --> 4
 function Tensor:table()
   local numbers = self:numbers()
@@ -191,7 +192,7 @@ end
 --- "(2,3)" of {2, 3}.
 function M.shape_text(shape) return "(" .. table.concat(shape, ",") .. ")" end
 
---- x:detach() -> the same values, cut off from the tape: no gradient goes through it.
+--- x:detach() -> a tensor with the same values that is not on the tape: no gradient flows through.
 ---     local w = nn.tensor({3}, {grad = true})
 ---     (w * w:detach()):sum():backward()
 ---     w.grad  --> {3}
@@ -200,7 +201,7 @@ function Tensor:detach()
   return setmetatable(x, Tensor)
 end
 
---- x:cuts(axis) -> where the engine cuts an axis into tiles: 0, ..., its size.
+--- x:cuts(axis) -> the positions at which the axis is cut into tiles: 0, ..., its size.
 ---     x:retile{2, 2}:cuts(2)  --> {0, 2, 3}
 function Tensor:cuts(axis)
   local n, room = ffi.new "int32_t[1]", self:dim(axis) + 1
@@ -211,18 +212,18 @@ function Tensor:cuts(axis)
   return list
 end
 
---- x:retile{rows, cols, ...} -> the same values cut into tiles of these sizes (0: whole). For tests
---- and tuning only: results never depend on it beyond rounding.
+--- x:retile{rows, cols, ...} -> the same values in tiles of these sizes (0: the whole axis). For
+--- tests and tuning only: tile sizes affect results only by rounding.
 ---     x:retile{1, 2}:sum()  --> 21
 function Tensor:retile(sizes)
   local n = arguments.list("retile", "sizes", sizes)
   local out, list = ffi.new "nn_ref[1]", ffi.new("int64_t[?]", math.max(1, n), sizes)
-  if layer.named then layer.tell() end
-  lib.check_making(C.nn_retile, self.ref, list, n, out)
+  if layer.named then layer.send() end
+  lib.check_creating(C.nn_retile, self.ref, list, n, out)
   return M.wrap(out[0].index, out[0].generation)
 end
 
---- nn.scope(f, ...) -> f(...). Every tensor made inside is freed at the end, except those that f
+--- nn.scope(f, ...) -> f(...). At the end, frees every tensor created inside, except those that f
 --- returns.
 ---     nn.scope(function() return x:square():sum() end)  --> 91
 function M.scope(f, ...)
@@ -240,12 +241,12 @@ function M.scope(f, ...)
   return unpack(results, 2, count)
 end
 
--- What the tape keeps on a tensor.
+-- Fields of a tensor that may be unset; most belong to the tape.
 local unset = {
   grad = true, grad_owned = true, requires_grad = true, node = true, output = true, name = true,
 }
 
--- x[i] is a row; x.name a field or method. A missing name is an error that names the nearest.
+-- x[i] is a row, x.name a field or method; an unknown name is an error that suggests the nearest.
 Tensor.__index = function(self, key)
   local method = Tensor[key]
   if method ~= nil then return method end
@@ -257,17 +258,17 @@ Tensor.__index = function(self, key)
   end
   if unset[key] then return nil end
   if type(key) ~= "string" then
-    lib.misuse("x[i] is row i, counted from 1; %s is given (by a mask, nn.where(m, x, 0) selects)",
+    lib.misuse("x[i] is row i, counted from 1; the index is %s (nn.where(m, x, 0) selects by mask)",
                arguments.describe(key))
   end
   lib.misuse("a tensor has no method '%s'%s", key,
-             hints.here("tensor", key) or suggest.suggestion(key, Tensor))
+             hints.equivalent("tensor", key) or suggest.suggestion(key, Tensor))
 end
 
--- Only what the tape and scripts keep on a tensor can be set; x[1] = 5 would change no element.
+-- Only these fields can be set; x[1] = 5 would not change an element.
 Tensor.__newindex = function(self, key, value)
   if type(key) == "number" then
-    lib.misuse("x[%g] = ... changes no tensor; use x:assign_(source, {first, ...})", key)
+    lib.misuse("x[%g] = ... cannot change a tensor; use x:assign_(source, {first, ...})", key)
   elseif not unset[key] then
     lib.misuse("a tensor has no field '%s' to set%s", tostring(key),
                suggest.suggestion(key, unset))

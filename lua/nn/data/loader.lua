@@ -1,6 +1,6 @@
--- Training data: token ids of a mapped nanoGPT .bin file or of a text, cut into a training and a
--- validation part. A training batch is random windows, as in nanoGPT; which ones depends only on
--- the seed and a counter, so that the counter is all a checkpoint must keep.
+-- Training data: token ids from a mapped token file or from a text, split for training and
+-- validation. A training batch consists of random windows, as in nanoGPT. They depend only on the
+-- seed and a counter, so a checkpoint stores just the counter.
 local bit = require "bit"
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
@@ -15,7 +15,7 @@ local tokenizers = require "nn.text.tokenizer"
 local vocabulary = require "nn.text.vocabulary"
 
 local M = {}
-local SCAN_SECONDS = 3           -- at most, on looking for wrong ids
+local SCAN_SECONDS = 3           -- limit for checking all ids before training
 
 local function mix(z)
   z = bit.bxor(z, bit.rshift(z, 30)) * 0xbf58476d1ce4e5b9ULL
@@ -23,8 +23,8 @@ local function mix(z)
   return bit.bxor(z, bit.rshift(z, 31))
 end
 
---- random(seed, counter) -> number in [0,1), the same for the same two whole numbers. SplitMix64
---- (Steele et al. 2014) used as a counter-based generator.
+--- random(seed, counter) -> a number in [0,1) that depends only on these whole numbers: SplitMix64
+--- (Steele et al. 2014) as a counter-based generator.
 function M.random(seed, counter)
   local z = mix(ffi.cast("uint64_t", seed) + 0x9e3779b97f4a7c15ULL)
   z = mix(z + ffi.cast("uint64_t", counter + 1) * 0x9e3779b97f4a7c15ULL)
@@ -36,7 +36,7 @@ Loader.__index = Loader
 
 local function wrong_id(self, id, position)
   lib.fail("%s: token %d at position %d (from 0) is outside the vocabulary of %d; set model.vocab "
-           .. "to what the file was made with", self.name, id, position, self.vocab)
+           .. "to the vocabulary size of the file", self.name, id, position, self.vocab)
 end
 
 -- Copies the window of context + 1 tokens from `start` into row `row` of both host arrays.
@@ -61,9 +61,9 @@ local function windows_at(self, starts)
   return from_host(ids, shape, "i32", axes), from_host(targets, shape, "i32", axes)
 end
 
---- loader:batch() -> ids, targets: both (batch * accum, context) i32; targets are the ids one
---- further. Windows are drawn at random, with replacement.
---- Errors: a token id that the model's vocabulary does not have, with file and position.
+--- loader:batch() -> ids, targets: both (batch * accum, context) i32; targets are the ids shifted
+--- by one token. Windows are drawn at random, with replacement. Errors: a token id outside the
+--- model's vocabulary, with file and position.
 ---     local ids, targets = data.train:batch()
 ---     ids:dims()  --> 2, 16
 ---     ids:slice(2, 2, 16):eq(targets:slice(2, 1, 15)):sum()  --> 30
@@ -77,7 +77,7 @@ function Loader:batch()
   return windows_at(self, starts)
 end
 
---- loader:peek() -> what the next batch() returns, without moving on.
+--- loader:peek() -> the results of the next batch(), without advancing.
 ---     local first = data.train:peek()
 ---     data.train:batch():eq(first):sum()  --> 32
 function Loader:peek()
@@ -86,9 +86,9 @@ function Loader:peek()
   return ids, targets
 end
 
---- loader:windows(batches) -> iterator of ids, targets, rows over the loader's part in order, in
---- windows that do not overlap; the last ones may have fewer rows. With `batches` (0: all) only so
---- many, spread evenly: always the same ones.
+--- loader:windows(batches) -> iterator of ids, targets, rows over the loader's tokens in order, in
+--- windows that do not overlap; the last batch may have fewer rows. `batches` (0: all) limits their
+--- number: evenly spaced, always the same ones.
 ---     local rows = 0
 ---     for ids, targets, count in data.val:windows(3) do rows = rows + count end
 ---     rows  --> 6
@@ -109,13 +109,13 @@ function Loader:windows(batches)
   end
 end
 
---- loader:state() -> {counter=, fingerprint=}: how many batches were drawn, and of what data.
+--- loader:state() -> {counter=, fingerprint=}: the number of batches drawn, and a checksum of the
+--- data.
 ---     data.train:batch()
 ---     data.train:state().counter  --> 1
 function Loader:state() return {counter = self.counter, fingerprint = self.fingerprint} end
 
---- loader:set_state(state) -> whether the data is the same; batch() goes on where state() was
---- taken.
+--- loader:set_state(state) -> whether the data is the same. batch() continues from that state.
 ---     local state, first = data.train:state(), data.train:batch()
 ---     data.train:set_state(state)  --> true
 ---     data.train:batch():eq(first):sum()  --> 32
@@ -129,7 +129,7 @@ function Loader:__tostring()
   return text:format(self.count, self.name, self.rows, self.context)
 end
 
---- loader:batch_tokens() -> tokens that one batch() trains on.
+--- loader:batch_tokens() -> the number of tokens per batch().
 ---     data.train:batch_tokens()  --> 32
 function Loader:batch_tokens() return self.rows * self.context end
 
@@ -142,9 +142,9 @@ local function new_loader(source, first, count, options)
   }, Loader)
 end
 
--- Looks for ids outside the vocabulary before training instead of in its last validation. At a
--- billion ids a second most files are read whole; `deadline` (of nn.now()) bounds it, and what is
--- left is looked at when it is read.
+-- Searches for ids outside the vocabulary, so that they fail before training and not in its last
+-- validation. It checks a billion ids per second, until `deadline` (of nn.now()); ids that remain
+-- are checked when they are read.
 local function check_ids(loader, deadline)
   local tokens, vocab, now = loader.tokens, loader.vocab, engine.now
   local last, at = loader.first + loader.count, loader.first
@@ -157,7 +157,7 @@ local function check_ids(loader, deadline)
   end
 end
 
--- Cheap and good enough to notice another file: the size and the CRC of the first megabyte.
+-- A cheap checksum that detects another file: the size and the CRC-32 of the first megabyte.
 local function fingerprint(data, bytes)
   return ("%.0f-%08x"):format(bytes, files.crc32(data, math.min(bytes, 2 ^ 20)))
 end
@@ -169,14 +169,14 @@ local function bin_source(path, field)
   return source
 end
 
--- The tokenizer whose folder is the vocabulary; for a token file also one that lies beside it.
+-- The tokenizer in the folder cfg.vocabulary, or the one in the folder of a token file.
 local function tokenizer_of(cfg)
   if cfg.vocabulary ~= "char" and cfg.vocabulary ~= "byte" then
     return tokenizers.tokenizer(cfg.vocabulary)
   end
-  local beside = (cfg.bin:match "^(.*)/" or ".")
-  if cfg.bin ~= "" and files.exists(files.join(beside, "tokenizer.json")) then
-    return tokenizers.tokenizer(beside)
+  local folder = (cfg.bin:match "^(.*)/" or ".")
+  if cfg.bin ~= "" and files.exists(files.join(folder, "tokenizer.json")) then
+    return tokenizers.tokenizer(folder)
   end
 end
 
@@ -197,7 +197,7 @@ local function add_files(folder, out)
   end
 end
 
---- own_text() -> text: nnlua's own documents and sources, so that every clone has data to train on.
+--- own_text() -> nnlua's own documents and sources, so that every clone has a text to train on.
 function M.own_text()
   local parts = {}
   for _, folder in ipairs {"docs", "lua", "models", "recipes", "engine", "kernels", "bindings"} do
@@ -206,7 +206,7 @@ function M.own_text()
   return table.concat(parts, "\n")
 end
 
--- The training source, the validation source if that is a file of its own, and the vocabulary.
+-- The training source, the validation source (nil: a part of the training source), the vocabulary.
 local function open_sources(cfg, known)
   if cfg.text ~= "" and cfg.bin ~= "" then lib.fail("give data.text or data.bin, not both") end
   if cfg.bin ~= "" then
@@ -217,8 +217,8 @@ local function open_sources(cfg, known)
   local name = own and "nnlua's own sources" or ("data.text '%s'"):format(cfg.text)
   local packed = cfg.text:find "%.gz$" or cfg.text:find "%.zst$"
   if packed or not own and files.list(cfg.text) then
-    lib.fail("data.text '%s' is %s; recipes/tokens_prepare.lua makes token files of such",
-             cfg.text, packed and "packed" or "a folder")
+    lib.fail("data.text '%s' is %s; convert it with recipes/tokens_prepare.lua, then use data.bin",
+             cfg.text, packed and "compressed" or "a folder")
   end
   local text = own and M.own_text() or files.read(cfg.text, "data.text")
   local words = known or tokenizer_of(cfg) or vocabulary.vocabulary(cfg.vocabulary, text, name)
@@ -236,23 +236,22 @@ local function need_length(name, count, context, hint)
   end
 end
 
--- Settings that were not given.
+-- Default settings.
 local defaults = {text = "", bin = "", val = "", split = 0.9, vocabulary = "char", batch = 12,
                   accum = 1, context = 0}
 local data_options = arguments.names "context vocab seed vocabulary"
 
 --- nn.data(cfg, {context=, vocab=0, seed=0, vocabulary=}) -> data with train and val (loaders),
---- vocabulary (nil where none is known), vocab (its size), name, and own (true for nnlua's
---- sources). Opens what the settings `cfg` (nn.data_fields) name: `text` (a UTF-8 file), `bin` (a
---- token file), or neither: nnlua's own sources. cfg.vocabulary: "char", "byte", or the folder of a
---- tokenizer, which for a token file may also lie beside it. `val` is a validation file of the same
---- kind; without it the first `split` (0.9) of the tokens are for training and the rest for
---- validation. `vocab`: ids must be below it; 0: the size of the vocabulary, 50257 where none is
---- known. Windows are of `context` tokens, or of cfg.context where that is given, for training a
---- model on shorter ones than it could see. `vocabulary`: that of a checkpoint, instead of a new
---- one from the text. Errors: files that are missing, empty, damaged, too short for a window of
---- context + 1 tokens in either part, or not UTF-8 ("char"); ids outside `vocab`, which some
---- seconds are spent to find here, the rest when they are read.
+--- vocabulary (nil if unknown), vocab (its size), name, and own (true for nnlua's sources).
+--- cfg: settings (nn.data_fields). cfg.text is a UTF-8 file, cfg.bin a token file; without both the
+--- data is nnlua's own sources. cfg.vocabulary: "char", "byte", or the folder of a tokenizer; by
+--- default a token file uses the tokenizer in its folder. cfg.val: a validation file of the same
+--- kind; without it, the first cfg.split (0.9) of the tokens are for training and the rest for
+--- validation. cfg.context: the length of windows, if shorter than the model's `context`.
+--- `vocab`: ids must be below it; 0: the size of the vocabulary, or 50257 if unknown. `vocabulary`:
+--- that of a checkpoint, instead of a new one from the text. Errors: files that are missing, empty,
+--- damaged, not UTF-8 ("char"), or too short for a window of context + 1 tokens for training or
+--- validation; ids outside `vocab` (found here in at most 3 seconds, or when they are read).
 ---     local d = nn.data({text = "input.txt", batch = 4}, {context = 8})
 ---     d.train:batch():dims()  --> 4, 8
 ---     d.vocabulary:decode{3, 11, 8}, d.vocab  --> "The", 30
@@ -274,7 +273,7 @@ function M.data(given, options)
   local vocab = options.vocab or 0
   if vocab == 0 then vocab = words and words.size or 50257 end
   if words and words.size > vocab then
-    lib.fail("%s has %d different symbols, but model.vocab is %d; leave model.vocab=0", source.name,
+    lib.fail("%s has %d different symbols, but model.vocab is %d; use model.vocab=0", source.name,
              words.size, vocab)
   end
   local part = val and source.count or math.floor(source.count * cfg.split)
@@ -296,20 +295,20 @@ function M.data(given, options)
           own = cfg.text == "" and cfg.bin == ""}
 end
 
---- nn.data_fields{batch=12, ...} -> the settings that nn.data reads, for a recipe's schema; the
---- table gives other defaults.
+--- nn.data_fields{batch=12, ...} -> the settings of nn.data, for a recipe's schema; the table
+--- overrides defaults.
 ---     nn.config({data = nn.data_fields {batch = 4}}, {}).data.batch  --> 4
 function M.data_fields(others)
   local field, own = config.field, setmetatable(others or {}, {__index = defaults})
   return {
-    text = field(own.text, "UTF-8 text to train on; without data: nnlua's own sources"),
-    bin = field(own.bin, "or a token file as nanoGPT, llm.c or tokens_prepare.lua write it"),
-    val = field(own.val, "validation file of the same kind; else a part of the first"),
-    split = field(own.split, "part for training where there is no val", {min = 0, max = 1}),
-    vocabulary = field(own.vocabulary, "of a text: char, byte, or the folder of a tokenizer"),
-    batch = field(own.batch, "sequences in a batch", {min = 1}),
-    context = field(own.context, "tokens of a sequence; 0: as many as the model sees", {min = 0}),
-    accum = field(own.accum, "batches accumulated in a step", {min = 1}),
+    text = field(own.text, "UTF-8 text to train on; without text and bin: nnlua's own sources"),
+    bin = field(own.bin, "token file of nanoGPT, llm.c or tokens_prepare.lua, instead of a text"),
+    val = field(own.val, "validation file of the same kind; empty: the rest of the training file"),
+    split = field(own.split, "fraction for training if val is empty", {min = 0, max = 1}),
+    vocabulary = field(own.vocabulary, "char, byte, or the folder of a tokenizer"),
+    batch = field(own.batch, "sequences per microbatch", {min = 1}),
+    context = field(own.context, "tokens per sequence; 0: the model's context", {min = 0}),
+    accum = field(own.accum, "microbatches per step", {min = 1}),
   }
 end
 

@@ -1,5 +1,5 @@
--- From texts to token files: what recipes/tokens_prepare.lua does. Input is read in pieces of some
--- megabytes, so memory does not grow with it; output files get their names when all is written.
+-- Converts texts to token files, for recipes/tokens_prepare.lua. Input is read in chunks of some
+-- megabytes, so memory does not grow with it; output files get their final names at the end.
 local cjson = require "cjson"
 local ffi = require "ffi"
 local data = require "nn.data.loader"
@@ -8,13 +8,14 @@ local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local units = require "nn.base.units"
 local stream = require "nn.io.stream"
+local tables = require "nn.base.tables"
 local token_file = require "nn.data.token_file"
 
 local M = {}
 local CHUNK = 2 ^ 22               -- bytes that are read and encoded at a time
-local LONGEST = 2 ^ 28             -- of a line of JSON, or of text without a place to cut
+local LONGEST = 2 ^ 28             -- bytes of a JSON line, or of text without white space
 
--- ### Which files
+-- ### Finding input files
 
 local function plain_name(name) return (name:gsub("%.gz$", ""):gsub("%.zst$", "")) end
 local function is_json(name)
@@ -22,23 +23,24 @@ local function is_json(name)
   return name:find "%.jsonl$" ~= nil or name:find "%.ndjson$" ~= nil or name:find "%.json$" ~= nil
 end
 
-local function add_folder(folder, endings, out)
+local function add_folder(folder, wanted, out)
   for _, name in ipairs(files.list(folder)) do
     local path = files.join(folder, name)
     if files.list(path) then
-      add_folder(path, endings, out)
-    elseif endings[plain_name(name):match "%.(%w+)$" or ""] then
+      add_folder(path, wanted, out)
+    elseif wanted[plain_name(name):match "%.(%w+)$" or ""] then
       out[#out + 1] = path
     end
   end
 end
 
---- sources(input, endings) -> list of {path=, json=, size=}: the files named in `input` (separated
---- by commas), and of folders all with one of the endings ("txt,md,jsonl"), sorted by path; .gz and
---- .zst may follow an ending. size: bytes on the disk. Errors: what does not exist; nothing found.
-function M.sources(input, endings)
+--- sources(input, extensions) -> list of {path=, json=, size=}. `input`: files and folders,
+--- separated by commas; from a folder, all files with one of the extensions ("txt,md,jsonl"), also
+--- followed by .gz or .zst, sorted by path. size: bytes on the disk. Errors: missing files; no file
+--- found.
+function M.sources(input, extensions)
   local wanted, paths, out = {}, {}, {}
-  for ending in endings:gmatch "[^,%s]+" do wanted[ending] = true end
+  for extension in extensions:gmatch "[^,%s]+" do wanted[extension] = true end
   for path in input:gmatch "[^,]+" do
     if files.list(path) then
       add_folder(path, wanted, paths)
@@ -47,7 +49,7 @@ function M.sources(input, endings)
     end
   end
   if #paths == 0 then
-    lib.fail("input '%s' holds no file that ends in one of %s", input, endings)
+    lib.fail("input '%s' contains no file with an extension of %s", input, extensions)
   end
   for i, path in ipairs(paths) do
     out[i] = {path = path, json = is_json(path), size = files.size(path, "input")}
@@ -57,8 +59,8 @@ end
 
 -- ### Reading
 
--- Where a text can be cut without changing its tokens: before white space that follows a printable
--- ASCII character, the last such place in p[0 .. size - 1]; nil where there is none.
+-- The last position in p[0 .. size - 1] where a cut does not change the tokens: before white space
+-- that follows a printable ASCII character; nil if none.
 local function last_cut(p, size)
   for i = size - 1, 1, -1 do
     local byte, before = p[i], p[i - 1]
@@ -72,11 +74,11 @@ local function last_line_end(p, size)
   end
 end
 
-local spare      -- the buffer of the file before: of many small ones, each would need its own
+local spare      -- the buffer of the previous file, for reuse
 
--- Calls each(p, size) for parts of a file that end where cut(p, size) says; the last one at its
--- end. `moved(bytes)` is told how much of the file was read.
-local function each_part(path, cut, each, moved)
+-- Calls each(p, size) for consecutive chunks of a file, which end at the positions that
+-- cut(p, size) returns. Calls moved(bytes) with the bytes of the file read so far.
+local function each_chunk(path, cut, each, moved)
   local input, room, filled = stream.open(path), CHUNK, 0
   local buffer = spare or ffi.new("uint8_t[?]", room)
   spare = nil
@@ -91,7 +93,7 @@ local function each_part(path, cut, each, moved)
       ffi.copy(buffer, buffer + stop, filled - stop)
       filled = filled - stop
     elseif room >= LONGEST then
-      lib.fail("'%s': no line end or space in %d bytes; is it text?", path, room)
+      lib.fail("'%s': no line end or space in %d bytes; is it a text?", path, room)
     else
       local larger = ffi.new("uint8_t[?]", 2 * room)
       ffi.copy(larger, buffer, filled)
@@ -106,7 +108,7 @@ end
 local function document_of(line, source, number, field)
   local good, value = pcall(cjson.decode, line)
   if not good or type(value) ~= "table" then
-    lib.fail("'%s', line %d is no JSON object (%s)", source.path, number, tostring(value))
+    lib.fail("'%s', line %d is not a JSON object (%s)", source.path, number, tostring(value))
   end
   local text = value[field]
   if type(text) == "string" then return text end
@@ -114,17 +116,14 @@ local function document_of(line, source, number, field)
     lib.fail("'%s', line %d: '%s' is %s; a text is needed", source.path, number, field,
              files.json(text))
   end
-  local names = {}
-  for name in pairs(value) do names[#names + 1] = tostring(name) end
-  table.sort(names)
-  lib.fail("'%s', line %d has no text '%s'; it has %s; choose with field=", source.path, number,
-           field, table.concat(names, ", "))
+  lib.fail("'%s', line %d has no field '%s'; it has %s; choose one with field=", source.path,
+           number, field, table.concat(tables.sorted_keys(value), ", "))
 end
 
--- Calls each(p, size) for the text of every line of JSON; blank lines are passed over.
+-- Calls each(p, size) for the text of every JSON line; skips blank lines.
 local function each_document(source, field, each, moved)
   local number = 0
-  each_part(source.path, last_line_end, function(p, size)
+  each_chunk(source.path, last_line_end, function(p, size)
     for line in ffi.string(p, size):gmatch "([^\n]*)\n?" do
       number = number + 1
       if number == 1 then line = line:gsub("^\239\187\191", "") end      -- a byte order mark
@@ -136,8 +135,8 @@ local function each_document(source, field, each, moved)
   end, moved)
 end
 
---- texts(sources, field) -> function(visit), which calls visit(p, size) for all their text in
---- parts: what nn.train_tokenizer learns from.
+--- texts(sources, field) -> function(visit), which calls visit(p, size) for all texts in chunks:
+--- the input of nn.train_tokenizer.
 function M.texts(sources, field)
   local function ignore() end
   return function(visit)
@@ -145,7 +144,7 @@ function M.texts(sources, field)
       if source.json then
         each_document(source, field, visit, ignore)
       else
-        each_part(source.path, last_cut, visit, ignore)
+        each_chunk(source.path, last_cut, visit, ignore)
       end
     end
   end
@@ -177,12 +176,12 @@ function Output:separator(writer)
   end
 end
 
--- A text is one document: its last part, `val` of its bytes, cut at a line's end, is for
+-- A text is one document. The end of it, a fraction `val` of its bytes from a line start, is for
 -- validation.
 local function write_text(self, source, moved)
   local total = stream.unpacked_size(source.path)
   local target, done, validating = total * (1 - self.val), 0, self.val == 0 and -1 or 0
-  each_part(source.path, last_cut, function(p, size)
+  each_chunk(source.path, last_cut, function(p, size)
     local from = 0
     if validating == 0 and done + size >= target then
       local at = math.max(1, math.floor(target - done))
@@ -199,7 +198,7 @@ local function write_text(self, source, moved)
   if validating == 1 then self:separator(self.validation) end
 end
 
--- Each line is a document; `val` of them, drawn by seed and number, are for validation.
+-- Each line is a document; a fraction `val` of them, drawn at random, is for validation.
 local function write_json_lines(self, source, moved)
   each_document(source, self.field, function(p, size)
     self.documents = self.documents + 1
@@ -227,7 +226,7 @@ local function progress_of(sources)
     if last and tty then io.stderr:write "\n" end
   end
   return function(bytes)
-    if engine.interrupted() then lib.fail "interrupted; no file was made" end
+    if engine.interrupted() then lib.fail "interrupted; no file was written" end
     show(before + bytes)
   end, function(source) before = before + source.size end, function() show(total, true) end
 end
@@ -241,18 +240,18 @@ local function write_all(self, sources)
   done()
 end
 
--- Both parts must have text, or training would fail on what was made here.
+-- Both files must contain text; training on them would fail otherwise.
 local function need_text(self)
-  if not self.has_text[self.train] then lib.fail "the input holds no text; no file was made" end
+  if not self.has_text[self.train] then lib.fail "the input has no text; no file was written" end
   if self.validation and not self.has_text[self.validation] then
-    lib.fail("val=%g leaves no text for validation: %s; give more, or a larger val, or val=0 "
-             .. "for none; no file was made", self.val, self.documents == 0
-             and "no file has a line that begins in that part of it"
+    lib.fail("val=%g leaves no text for validation: %s; give more text, a larger val, or val=0 "
+             .. "for no validation; no file was written", self.val, self.documents == 0
+             and "no line of a file begins in that fraction at its end"
              or ("none of the %d documents was drawn"):format(self.documents))
   end
 end
 
--- The tokenizer's files, the tokens, and last what says how they were made.
+-- Writes the tokenizer's files, renames the token files, and writes tokens.json.
 local function publish(self, cfg)
   need_text(self)
   self.train:complete()
@@ -267,10 +266,9 @@ local function publish(self, cfg)
 end
 
 --- prepare(cfg) -> {train=, val=}, the numbers of tokens. Writes train.bin, val.bin (unless val is
---- 0), the tokenizer, and tokens.json, which says how they were made, into cfg.out. cfg: sources
---- (see sources()), tokenizer (of nn.tokenizer, or a "byte" vocabulary), out, format, val, seed,
---- field, separator. Errors leave no file behind; an input without text, or with none for
---- validation, is one.
+--- 0), the tokenizer, and tokens.json (a summary) to cfg.out. cfg: sources (see sources()),
+--- tokenizer (of nn.tokenizer, or a "byte" vocabulary), out, format, val, seed, field, separator.
+--- Errors: no text for training or for validation; failures of the disk. They leave no file.
 function M.prepare(cfg)
   files.make_folder(cfg.out, "the output folder")
   local tokenizer = cfg.tokenizer
@@ -278,7 +276,7 @@ function M.prepare(cfg)
                              field = cfg.field, documents = 0, room = 0}, Output)
   if cfg.separator ~= "" and tokenizer.special then
     self.separator_id = tokenizer.special[cfg.separator]
-      or lib.fail("the tokenizer has no special token '%s'; choose with separator=", cfg.separator)
+      or lib.fail("the tokenizer has no special token '%s'; set separator=", cfg.separator)
   end
   local function discard()
     if self.train then self.train:discard() end

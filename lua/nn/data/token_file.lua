@@ -1,5 +1,5 @@
--- Files of token ids: nanoGPT's (uint16 and nothing else) and llm.c's (a header of 256 int32, then
--- uint16 ids, or uint32 ids for vocabularies of more than 65536; dev/data/data_common.py there).
+-- Token files: nanoGPT's (uint16 ids only) and llm.c's (a header of 256 int32, then uint16 ids, or
+-- uint32 ids for vocabularies of more than 65536; see dev/data/data_common.py in llm.c).
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
@@ -11,8 +11,8 @@ local kinds = {
   {magic = 20240801, version = 7, type = "uint32_t", bytes = 4},
 }
 
--- Whether the bytes are a text: then nothing but printable ASCII, which as uint16 would be ids from
--- 2336 on and never a frequent token.
+-- Whether the file begins with printable ASCII only. As uint16 ids this would be ids of 2313 and
+-- more only, without any frequent token.
 local function looks_like_text(map)
   local bytes, count = ffi.cast("const uint8_t *", map.data), math.min(map.size, 4096)
   for i = 0, count - 1 do
@@ -23,9 +23,9 @@ local function looks_like_text(map)
   return count >= 32
 end
 
---- open(path, what) -> {tokens=, count=, name=, map=}: a mapped file of ids; tokens is a pointer to
---- uint16_t or uint32_t and valid while map is kept. `what` names the setting in errors.
---- Errors: a file that is missing, empty, a text, or shorter than its header says.
+--- open(path, what) -> {tokens=, count=, name=, map=}: a mapped token file. tokens points to
+--- uint16_t or uint32_t and is valid as long as map is referenced. `what`: the setting, for errors.
+--- Errors: a file that is missing, empty, a text, or does not match its header.
 function M.open(path, what)
   local name = ("%s '%s'"):format(what or "the token file", path)
   local map = files.map(path, what)
@@ -35,7 +35,8 @@ function M.open(path, what)
     if map.size >= 4 * HEADER and header[0] == kind.magic then
       local count = header[2]
       if header[1] ~= kind.version then
-        lib.fail("%s has version %d in its header; %d is known", name, header[1], kind.version)
+        lib.fail("%s has version %d in its header; nnlua reads version %d", name, header[1],
+                 kind.version)
       end
       if count < 0 or 4 * HEADER + count * kind.bytes ~= map.size then
         lib.fail("%s has %.0f bytes, but its header says %d tokens of %d bytes", name, map.size,
@@ -46,11 +47,11 @@ function M.open(path, what)
     end
   end
   if looks_like_text(map) then
-    lib.fail("%s is a text and no token file; give it as %s", name,
+    lib.fail("%s is a text, not a token file; give it as %s", name,
              what and what:find "^data%." and "data.text=FILE" or "text=FILE")
   end
   if map.size % 2 ~= 0 then
-    lib.fail("%s has %.0f bytes, an odd number; it must hold uint16 token ids", name, map.size)
+    lib.fail("%s has %.0f bytes, an odd number; it must contain uint16 token ids", name, map.size)
   end
   return {tokens = ffi.cast("const uint16_t *", map.data), count = map.size / 2, name = name,
           map = map}
@@ -60,16 +61,15 @@ local Writer = {}
 Writer.__index = Writer
 
 --- create(path, format, vocab) -> writer with :write(ids, count), :close() -> tokens. format:
---- "nanogpt" or "llmc". `ids` is an array of writer.id_type, which `vocab` decides. The file has
---- its name only after close(); until then it is PATH.tmp, and writer:discard() removes it;
---- writer:complete() is the part of close() that may fail for want of room.
---- Errors: a vocabulary of more than 65536 in nanoGPT's format; 2^31 tokens or more in llm.c's;
---- what the disk refuses.
+--- "nanogpt" or "llmc". `ids` is an array of writer.id_type, which depends on `vocab`. The file is
+--- PATH.tmp until close() renames it; writer:discard() removes it. writer:complete() does all of
+--- close() that can fail on a full disk. Errors: a vocabulary of more than 65536 in nanoGPT's
+--- format; 2^31 tokens or more in llm.c's; failures of the disk.
 function M.create(path, format, vocab)
   local kind = kinds[vocab > 65536 and 2 or 1]
   if format == "nanogpt" and vocab > 65536 then
-    lib.fail("nanoGPT's token files hold ids below 65536, the vocabulary has %d; use format=llmc",
-             vocab)
+    lib.fail("nanoGPT's token files need ids below 65536, but the vocabulary has %d; use "
+             .. "format=llmc", vocab)
   end
   local self = setmetatable({path = path, kind = kind, id_type = kind.type, count = 0,
                              header = format == "llmc",
@@ -81,7 +81,7 @@ end
 function Writer:write(ids, count)
   self.count = self.count + count
   if self.header and self.count >= 2 ^ 31 then
-    lib.fail("llm.c's token files hold less than 2^31 tokens, '%s' would have more; split the "
+    lib.fail("llm.c's token files have fewer than 2^31 tokens, but '%s' would have more; split the "
              .. "input", self.path)
   end
   self.file:write(ids, count * self.kind.bytes)

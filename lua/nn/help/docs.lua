@@ -1,12 +1,11 @@
--- All docs, from where they are written: the ops of the registry (engine/ops and
--- kernels/pointwise.inc) and the `---` comments of the library's own files, read when first asked
--- for. help.lua shows them at the prompt, reference.lua writes docs/reference.md, and
--- tests/lua/docs.lua runs every example.
+-- Collects all docs at first use: from the op registry (engine/ops and kernels/pointwise.inc) and
+-- from the `---` comments of the library's files. lookup.lua shows them at the prompt,
+-- reference.lua writes docs/reference.md, and tests/lua/docs.lua runs every example.
 --
--- The first line of a docstring begins with the name it is about: nn.tensor(...), x:dim(axis); what
--- comes before : or . says what the object is (see M.objects). Lines indented by four spaces are an
--- example. `code  --> value` there states what the code gives: a Lua value as far as its digits go
--- (a tensor as nested tables), "error: ..." or what is printed; `...` stands for anything.
+-- The first line of a docstring begins with the documented name, such as nn.tensor(...) or
+-- x:dim(axis); see M.objects for the names before : and "." Lines indented by four spaces are an
+-- example. In `code  --> value`, the value is the result of the code, compared to the given digits
+-- (a tensor as nested tables), or "error: ...", or printed text; `...` matches anything.
 
 local files = require "nn.io.files"
 local host = require "nn.host"
@@ -16,16 +15,16 @@ local registry = require "nn.models.registry"
 
 local M = {}
 
---- objects: what the methods in docs belong to, by the name that stands for it there.
+--- objects: the objects whose methods are documented, by their names in the docs.
 M.objects = {
   x = "a tensor", tile = "a tile of a tensor", model = "a module", optim = "an optimizer",
-  f = "a compiled function", rate = "a scalar", loader = "one part of nn.data",
+  f = "a compiled function", rate = "a scalar", loader = "a loader of nn.data",
   vocabulary = "a vocabulary", tokenizer = "a tokenizer", checkpoint = "a checkpoint",
   run = "a run", nn = "the library", t = "nn.test",
 }
 
---- preamble: what examples may use, each made anew for an example that names it; `model` is the
---- example of a class in models/.
+--- preamble: the variables that examples may use; each example that names one gets a new value.
+--- `model` is the example of a class in models/.
 M.preamble = {
   {"nn", 'require "nn"'},
   {"t", 'require "nn.test"'},
@@ -41,7 +40,7 @@ M.preamble = {
 end)]]},
 }
 
--- The Lua files in a folder of nnlua and in those inside it, sorted.
+-- The Lua files in a folder of nnlua and in its subfolders, sorted.
 local function scripts_in(folder, out)
   for _, name in ipairs(files.list(files.join(host.root, folder)) or {}) do
     local path = folder .. "/" .. name
@@ -58,7 +57,7 @@ for _, path in ipairs(scripts_in("models", {})) do
   if class.example then table.insert(M.preamble, 5, {"model", class.example}) end
 end
 
--- Prose and example of a docstring, each without its indentation; example nil where there is none.
+-- The prose and the example (nil if none) of a docstring, without indentation.
 local function split(text)
   local prose, example = {}, {}
   for line in (text .. "\n"):gmatch "(.-)\n" do
@@ -76,7 +75,7 @@ end
 
 local op_docs, library
 
---- attributes(op) -> {{name=, text=}, ...} for people, with defaults.
+--- attributes(op) -> {{name=, text=}, ...}: the docs of its attributes, with defaults.
 function M.attributes(op)
   local out = {}
   for _, a in ipairs(op.attributes) do
@@ -87,12 +86,12 @@ function M.attributes(op)
   return out
 end
 
---- gradient(op) -> whether it has one, and else why not.
+--- gradient(op) -> a text: that it has a gradient, or why not.
 function M.gradient(op)
   return op.no_gradient and "no gradient: it " .. op.no_gradient or "has a gradient"
 end
 
--- The doc of an op as a person reads it: signature, text, attributes, gradient, example.
+-- The doc of an op as help shows it: signature, text, attributes, gradient, example.
 local function op_text(op)
   local prose, example = split(op.doc)
   local lines = {prose}
@@ -118,7 +117,7 @@ function M.ops()
   return op_docs
 end
 
--- Names that a comment is about: what its first line calls, and what the code behind it defines.
+-- The names that a comment documents: those in its first line, else that of the function below it.
 local function names_of(text, code)
   local names, first = {}, text:match "^[^\n]*"
   for name in first:gmatch "[%w_]+[.:]([%a_][%w_]*)[%s]*[%({]" do names[name] = true end
@@ -129,7 +128,7 @@ local function names_of(text, code)
   return names
 end
 
--- "nn.tensor", "x:dim" of a public docstring, nil of one of the library's own.
+-- The key of a docstring, such as "nn.tensor" or "x:dim"; nil if it is internal.
 local function key_of(text)
   local object, name = text:match "^([%w_]+)[.:]([%a_][%w_]*)"
   if object and M.objects[object] then return text:match "^[%w_]+[.:][%w_]+" end
@@ -155,7 +154,7 @@ local function add_docs(out, path)
 end
 
 --- library() -> {entry, ...} in the order of files and lines: names = {name = true}, key ("x:dim";
---- nil of what is not public), text, signature, prose, example, file, where.
+--- nil if internal), text, signature, prose, example, file, where.
 function M.library()
   if library then return library end
   library = {}
@@ -165,7 +164,7 @@ function M.library()
   return library
 end
 
---- about(name) -> entries of an op, a function or a method of that name, whatever it belongs to.
+--- about(name) -> the entries of all ops, functions and methods of that name.
 function M.about(name)
   local found = {}
   for _, list in ipairs {M.ops(), M.library()} do
@@ -176,7 +175,7 @@ function M.about(name)
   return found
 end
 
--- The schema of a recipe and its options: what it gives to nn.config, at which it is stopped.
+-- The schema and the options that a recipe passes to nn.config; the recipe runs only to that call.
 local function schema_of(path)
   local caught = {}
   local own, words = nn.config, _G.arg
@@ -192,8 +191,8 @@ local function schema_of(path)
   return caught.schema, caught.options
 end
 
---- recipes() -> {{path=, schema=, options=, about=}, ...} of those with settings, sorted by path;
---- about: the comment at their head.
+--- recipes() -> {{path=, schema=, options=, about=}, ...} of the recipes with settings, sorted by
+--- path; about: the comment at the top of the file.
 function M.recipes()
   local out = {}
   for _, file in ipairs(files.list(files.join(host.root, "recipes")) or {}) do

@@ -1,5 +1,5 @@
--- Help at the prompt: docs of ops, functions and methods as docs.lua gathers them, and the settings
--- of the recipes.
+-- Help at the prompt: the docs of ops, functions and methods that docs.lua collects, and the
+-- settings of the recipes.
 
 local config = require "nn.io.config"
 local docs = require "nn.help.docs"
@@ -7,7 +7,7 @@ local suggest = require "nn.base.suggest"
 
 local M = {}
 
---- names() -> every name that there is help on.
+--- names() -> every documented name.
 function M.names()
   local seen, list = {}, {}
   for _, entries in ipairs {docs.ops(), docs.library()} do
@@ -21,14 +21,14 @@ function M.names()
   return list
 end
 
---- signature(name) -> the first sentence on an op or a function; nil where there is nothing.
+--- signature(name) -> the first sentence of the docs of an op or a function; nil if undocumented.
 function M.signature(name)
   local entry = docs.about(name)[1]
   if not entry then return nil end
   return entry.prose:match "^.-[.:]%f[%s%z]" or entry.prose
 end
 
---- options(name) -> names of the options that the signature of a function shows: {lr=1e-3, ...}.
+--- options(name) -> the names of the options in the signature of a function: {lr=1e-3, ...}.
 function M.options(name)
   local list = {}
   for _, entry in ipairs(docs.about(name)) do
@@ -43,8 +43,8 @@ function M.options(name)
   return list
 end
 
--- Text with lines of at most 100 columns, as the library's own docs have; what a long line goes on
--- with is indented like its beginning. Examples stay as they are.
+-- Wraps text to 100 columns, the width of the library's docs; the rest of a long line gets the same
+-- indentation. Examples are not wrapped.
 local function wrapped(text)
   local lines = {}
   for line in (text .. "\n"):gmatch "(.-)\n" do
@@ -59,8 +59,8 @@ local function wrapped(text)
   return table.concat(lines, "\n")
 end
 
--- Settings of the recipes whose path is `name` or, where that is one word, ends in it, as lines;
--- accept(path, meaning), if it is given, decides instead.
+-- Lines about the settings of recipes with the path `name`, or whose last part is `name`; with
+-- accept, about those for which accept(path, meaning).
 local function settings(name, accept)
   local lines, at = {}, {}
   for _, recipe in ipairs(docs.recipes()) do
@@ -84,9 +84,8 @@ local function settings(name, accept)
   return lines
 end
 
---- about(name) -> whether there is something, and what there is to say about an op, a function, a
---- method ("nn.compile", "AdamW", "x:dim") or a setting of recipes ("data.batch"); else that there
---- is none, with the nearest name.
+--- about(name) -> true and the help on an op, a function, a method ("nn.compile", "AdamW",
+--- "x:dim") or a setting of recipes ("data.batch"); else false and a message with the nearest name.
 function M.about(name)
   local last = name:match "([%a_][%w_]*)%W*$" or ""
   local parts = {}
@@ -101,13 +100,13 @@ function M.about(name)
     if #last > 1 and key:sub(1, #last) == last then longer[#longer + 1] = key end
   end
   table.sort(longer)
-  local hint = #longer > 1 and "; these begin so: " .. table.concat(longer, ", ")
+  local hint = #longer > 1 and "; names that begin with it: " .. table.concat(longer, ", ")
     or suggest.suggestion(last, known)
   return false, ("there is no help on '%s'%s"):format(name, hint)
 end
 
---- search(word) -> the first lines of all docs that contain a word, and the recipes and settings
---- that do; last, with the place in the source, what is the library's own.
+--- search(word) -> the first lines of all docs that contain a word, then matching recipes and
+--- settings, then internal docs with their position in the source.
 function M.search(word)
   local lines, own = {}, {}
   for _, list in ipairs {docs.ops(), docs.library()} do

@@ -1,5 +1,5 @@
--- The reference, docs/reference.md: every public name with its docstring, from the same places as
--- the help at the prompt (docs.lua). `nnlua --doc` writes it; a test fails where it is out of date.
+-- Generates docs/reference.md: every public name with its docstring, from the same source as the
+-- help at the prompt (docs.lua). `nnlua --doc` writes it; a test fails if it is out of date.
 
 local config = require "nn.io.config"
 local docs = require "nn.help.docs"
@@ -9,18 +9,18 @@ local lib = require "nn.base.capi"
 
 local M = {}
 
--- Titles of what the files of the library hold, in the order of the reference; a file that is not
--- here comes last, under its own name.
+-- The sections of the reference in order: title, files. Other files come last, under their names.
 local titles = {
-  {"Tensors", "core/tensor"}, {"Making tensors", "core/creation"}, {"Shapes", "core/methods"},
+  {"Tensors", "core/tensor"}, {"Creating tensors", "core/creation"}, {"Shapes", "core/methods"},
   {"Gradients", "core/tape"}, {"Modules", "core/module"}, {"Layers", "core/layers"},
   {"Optimizers", "core/optim"}, {"Learning rates", "train/schedule"},
   {"Compiled functions", "core/compile"}, {"Scalars", "core/scalar"},
   {"Data", "data/loader"}, {"Vocabularies", "text/vocabulary"}, {"Tokenizers", "text/bpe"},
   {"Tokenizer files", "text/tokenizer", "text/bpe_files"},
-  {"Learning a tokenizer", "text/bpe_train"}, {"Models in use", "models/generate"},
+  {"Training a tokenizer", "text/bpe_train"},
+  {"Generation and evaluation", "models/generate"},
   {"Model files", "models/load"}, {"Hugging Face models", "models/hugging_face"},
-  {"Files of tensors", "io/safetensors"}, {"Checkpoints", "models/checkpoint"},
+  {"Tensor files", "io/safetensors"}, {"Checkpoints", "models/checkpoint"},
   {"Settings", "io/config"}, {"Settings of a run", "train/settings"}, {"Runs", "train/run"},
   {"Microbatches", "core/accumulate"}, {"Plans", "plan/step"},
   {"Workers, random numbers, signals", "base/engine"}, {"Memory", "base/budget"},
@@ -39,7 +39,7 @@ end
 local escapes = {["<"] = "&lt;", ["*"] = "\\*"}
 local function plain(text) return (text:gsub("[<*]", escapes)) end
 
--- "### the call" and what is said of it, from a docstring that begins with the call.
+-- A heading with the call, and the description, from a docstring that begins with the call.
 local function add_function(lines, entry)
   local text = entry.prose
   local call = text:match "^[%w_.:]+%s*%b()" or text:match "^[%w_.:]+%s*%b{}" or entry.key
@@ -66,8 +66,8 @@ local function add_entry(lines, entry)
   if entry.example then code(lines, entry.example) end
 end
 
--- {{title=, entries=}, ...}: entries under the titles that title_of gives them, titles in the order
--- in which `first` and then the entries have them.
+-- {{title=, entries=}, ...}: entries grouped by title_of(entry), in the order of the titles `first`
+-- and then of the entries.
 local function group(entries, first, title_of)
   local sections, by_title = {}, {}
   local function section(title)
@@ -115,12 +115,10 @@ local function add_settings(lines, contents)
   for _, recipe in ipairs(docs.recipes()) do
     local cfg = config.config(recipe.schema, {}, recipe.options)
     lines[#lines + 1] = ("### `%s`\n\n```\n%s\n```\n"):format(recipe.path, recipe.about)
-    lines[#lines + 1] = "| setting | what it is |\n|---|---|"
+    lines[#lines + 1] = "| setting | meaning |\n|---|---|"
     for _, setting in ipairs(config.settings(cfg)) do
-      local choices = {}
-      for i, choice in ipairs(setting.choices or {}) do choices[i] = tostring(choice) end
-      local listed = #choices > 0 and ": " .. table.concat(choices, ", ") or ""
-      local meaning = setting.meaning .. listed
+      local choices = setting.choices and ": " .. table.concat(setting.choices, ", ") or ""
+      local meaning = setting.meaning .. choices
       lines[#lines + 1] = ("| `%s=%s` | %s |"):format(setting.path, setting.text,
                                                       (meaning:gsub("|", "\\|")))
     end
@@ -131,24 +129,24 @@ end
 local head = [[
 # Reference
 
-Every name that scripts use, as its docstring tells it: `?name` at the prompt of `nnlua` shows the
-same. Written by `nnlua --doc`; do not edit.
+The docstrings of all public names; `?name` at the prompt of `nnlua` shows the same text. Generated
+by `nnlua --doc`; do not edit.
 
-Axes and elements count from 1, token ids from 0. Tensors are row-major, float32 unless said
-otherwise. `{axis=-1, keepdim=false}` at the end of a signature are options with their defaults,
-given as a table: `x:sum{axis = 1}`. An op `nn.softmax(x)` is also a method of its first tensor:
+Axes and elements count from 1, token ids from 0. Tensors are row-major, and float32 by default.
+`{axis=-1, keepdim=false}` at the end of a signature are options with their defaults, passed as a
+table: `x:sum{axis = 1}`. An op `nn.softmax(x)` is also a method of its first tensor:
 `x:softmax()`.
 
-What stands behind `-->` in an example is what the code gives: numbers as far as their digits go,
-tensors as nested tables, `...` for anything. Methods are written with a name for what they belong
-to: %s. Examples use these without saying so; `input.txt` is any text:
+In examples, the result of the code follows `-->`: numbers to the given digits, tensors as nested
+tables, `...` for anything. The name before a method is that of its object:
+%s. Examples use these variables, and `input.txt`, a text file:
 ]]
 
---- text() -> docs/reference.md as it should be.
+--- text() -> the text of docs/reference.md.
 function M.text()
   local lines, contents, objects, names = {}, {}, {}, {}
   for name, what in pairs(docs.objects) do
-    if what:find "^an? " or what:find "^one " then
+    if what:find "^an? " then
       objects[#objects + 1] = ("`%s` %s"):format(name, what)
     end
   end
@@ -165,11 +163,11 @@ function M.text()
     .. table.concat(lines, "\n")
 end
 
---- write(): docs/reference.md of this source tree. Errors: what the disk refused.
+--- write(): writes docs/reference.md of this source tree. Errors: failures of the disk.
 function M.write()
   local path = files.join(host.root, "docs/reference.md")
   if not files.exists(files.join(host.root, "docs")) then
-    lib.fail("there is no folder docs in %s; --doc is for the source tree", host.root)
+    lib.fail("there is no folder docs in %s; --doc needs the source tree", host.root)
   end
   files.write(path, M.text())
   print("wrote " .. path)

@@ -1,19 +1,19 @@
--- Configuration of a recipe: a nested table of fields with a meaning and a default each, presets,
--- and settings from the command line. Everything is checked before anything runs; an unknown name
--- is an error that says which is nearest.
+-- Configuration of a recipe: a nested table of fields with meanings and defaults, presets, and
+-- settings from the command line. Everything is checked before anything runs; an unknown name is an
+-- error that suggests the nearest one.
 local hints = require "nn.base.hints"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local suggest = require "nn.base.suggest"
+local tables = require "nn.base.tables"
 
 local M = {}
 local Field = {}
-local made = 0       -- counts fields, so that they are listed in the order they were written
+local made = 0       -- counts fields, so that they are listed in the order of creation
 
---- nn.field(default, meaning, {choices=, min=, max=, real=}) -> field
---- One setting of nn.config's schema. Its type is the default's: text, true/false or number. A
---- number whose default is whole takes whole numbers only, unless `real`. `choices`: the list of
---- values allowed.
+--- nn.field(default, meaning, {choices=, min=, max=, real=}) -> a setting for the schema of
+--- nn.config. It has the type of the default: string, boolean or number. If the default is a whole
+--- number, the values must be whole, unless `real` is set. `choices`: the list of allowed values.
 ---     local schema = {lr = nn.field(6e-4, "learning rate at its peak", {min = 0})}
 ---     nn.config(schema, {"lr=-1"})  --> error: 'lr' must be at least 0, not '-1'
 function M.field(default, meaning, limits)
@@ -63,11 +63,6 @@ local function leaf_names(self)
   return names
 end
 
-local function words(list)
-  local out = {}
-  for i, value in ipairs(list) do out[i] = tostring(value) end
-  return table.concat(out, ", ")
-end
 
 -- Checks a value against its field. `given` is how the user wrote it.
 local function check(path, field, value, given)
@@ -75,29 +70,29 @@ local function check(path, field, value, given)
     for _, choice in ipairs(field.choices) do
       if choice == value then return value end
     end
-    lib.fail("'%s' is one of %s, not '%s'%s", path, words(field.choices), given,
-             suggestion(given, field.choices))
+    lib.fail("'%s' must be one of %s, not '%s'%s", path,
+             table.concat(field.choices, ", "), given, suggestion(given, field.choices))
   end
   if type(value) ~= "number" then return value end
   local function refuse(what) lib.fail("'%s' %s, not '%s'", path, what, given) end
-  if field.whole and value % 1 ~= 0 then refuse "takes a whole number" end
+  if field.whole and value % 1 ~= 0 then refuse "must be a whole number" end
   if field.min and value < field.min then refuse("must be at least " .. field.min) end
   if field.max and value > field.max then refuse("must be at most " .. field.max) end
   return value
 end
 
--- The value that a text from the command line stands for.
+-- Converts a text from the command line to a value.
 local function parse(path, field, text)
   local kind = type(field.default)
   local value = text
   if kind == "number" then
     value = tonumber(text)
     if not value or value ~= value or math.abs(value) == math.huge or text:find "[xX]" then
-      lib.fail("'%s' takes a %snumber, not '%s'", path, field.whole and "whole " or "", text)
+      lib.fail("'%s' must be a %snumber, not '%s'", path, field.whole and "whole " or "", text)
     end
   elseif kind == "boolean" then
     if text ~= "true" and text ~= "false" then
-      lib.fail("'%s' takes true or false, not '%s'", path, text)
+      lib.fail("'%s' must be true or false, not '%s'", path, text)
     end
     value = text == "true"
   end
@@ -117,7 +112,7 @@ local function find(self, path)
   end
   local names = leaf_names(self)
   local hint = hints.setting(path, names) or suggestion(path, names)
-  lib.fail("there is no '%s'%s", path, hint ~= "" and hint or " (--help lists what there is)")
+  lib.fail("unknown setting '%s'%s", path, hint ~= "" and hint or " (--help lists all settings)")
 end
 
 local function set(self, path, value)
@@ -137,18 +132,13 @@ function M.get(values, path)
   return values
 end
 
-local function preset_names(self)
-  local names = {}
-  for name in pairs(self.presets) do names[#names + 1] = name end
-  table.sort(names)
-  return names
-end
 
 local function apply_preset(self, name)
   local preset = self.presets[name]
   if not preset then
-    local names = preset_names(self)
-    lib.fail("there is no preset '%s'%s (presets: %s)", name, suggestion(name, names), words(names))
+    local names = tables.sorted_keys(self.presets)
+    lib.fail("unknown preset '%s'%s (presets: %s)", name, suggestion(name, names),
+             table.concat(names, ", "))
   end
   if preset.base then apply_preset(self, preset.base) end
   local function walk(group, path)
@@ -174,7 +164,7 @@ local function shown(value)
   return type(value) == "number" and files.number_text(value) or tostring(value)
 end
 
--- The comment at the head of the script that runs, without its dashes; nil where there is none.
+-- The comment at the top of the running script, without dashes; nil if none.
 local function head_comment()
   local file, lines = arg and arg[0] and io.open(arg[0]), {}
   for line in file and file:lines() or function() end do
@@ -193,21 +183,21 @@ local function help(self)
   local about = self.about or head_comment()
   if about then add("%s", about) end
   if next(self.presets) then add("\npresets (preset=NAME):") end
-  for _, name in ipairs(preset_names(self)) do
+  for _, name in ipairs(tables.sorted_keys(self.presets)) do
     add("  %-14s %s", name, self.presets[name].about or "")
   end
   add("\nsettings and their values (--name is short for name=true):")
   for _, leaf in ipairs(self.leaves) do
     local setting = leaf.path .. "=" .. shown(M.get(self.values, leaf.path))
-    local choices = leaf.field.choices and ": " .. words(leaf.field.choices) or ""
+    local choices = leaf.field.choices and ": " .. table.concat(leaf.field.choices, ", ") or ""
     add("  %-32s %s%s", setting, leaf.field.meaning, choices)
   end
   return table.concat(lines, "\n")
 end
 
--- Settings that another one brings along, under what the command line says: nn.run_fields' resume
--- those of the run that it names. Its inherits(given, values) -> path -> value, given: the texts of
--- the command line by path. What does not suit its field is left at its default.
+-- Applies inherited settings: the setting resume of nn.run_fields inherits those of the resumed
+-- run. inherits(given, values) of a field returns a function from paths to values; given: the texts
+-- of the command line by path. A value that its field rejects is ignored.
 local function inherit(self, settings)
   local given, inherits = {}, nil
   for _, setting in ipairs(settings) do given[setting.path] = setting.text end
@@ -223,7 +213,7 @@ local function inherit(self, settings)
   end
 end
 
--- The command line as path and text pairs. "--name" is short for "name=true".
+-- The command line as {path=, text=} pairs. "--name" is short for "name=true".
 local function split_arguments(self, arguments)
   local settings, known = {}, {}
   for _, name in ipairs(leaf_names(self)) do known[name] = true end
@@ -238,7 +228,7 @@ local function split_arguments(self, arguments)
         or known[before] and before .. "=" .. argument
         or self.leaves[1].field.default == "" and files.exists(argument)
            and self.leaves[1].path .. "=" .. argument
-      lib.fail("'%s' is not understood; write settings as %s (--help lists them)", argument,
+      lib.fail("unknown argument '%s'; write settings as %s (--help lists them)", argument,
                meant or "a.b=value")
     end
     settings[#settings + 1] = {path = path, text = text}
@@ -257,7 +247,7 @@ function M.settings(cfg)
   return list
 end
 
---- given(cfg, path) -> what set it, "preset char" or "the command line"; nil: it has its default.
+--- given(cfg, path) -> the source of its value, "preset char" or "the command line"; nil: neither.
 function M.given(cfg, path) return getmetatable(cfg).schema.given[path] end
 
 local function print_settings(cfg)
@@ -267,15 +257,15 @@ local function print_settings(cfg)
 end
 
 --- nn.config(schema, arguments, {presets=, about=, usage=}) -> cfg
---- A recipe's settings: the defaults of the schema, then the preset that its field `preset` names,
---- then, where nn.run_fields' resume is given, those of the run that goes on (unless another preset
---- is given), then `a.b=value` from the list of arguments. `--name` is short for `name=true`;
---- `--help` prints what there is, below `about` or the comment at the head of the script, and ends
---- the program; `usage` is what its first line says behind the script's name. The result is a plain
---- nested table that prints as all of its settings. A group of the schema may start with lists of
---- fields to include, such as nn.run_fields{}. A preset is a nested table of values, with `about`
---- and `base` (another preset to start from). Errors: unknown names (with the nearest), values of
---- the wrong type or out of range, each in one line.
+--- The settings of a recipe, a nested table that prints as a list of all settings. Later sources
+--- override earlier ones: the defaults of the schema; the preset that the setting `preset` names;
+--- with `resume` of nn.run_fields, the settings of the resumed run (unless another preset is
+--- given); the list of arguments `a.b=value`. `--name` is short for `name=true`. `--help` prints
+--- `about` (default: the comment at the top of the script), presets and settings, and ends the
+--- program; `usage` replaces the arguments in its first line. A group of the schema may start with
+--- lists of fields to include, such as nn.run_fields{}. A preset is a nested table of values, with
+--- `about` and `base` (another preset to start from). Errors: unknown names (with the nearest
+--- one), values of a wrong type or out of range.
 ---     local schema = {steps = 100, model = {layers = nn.field(12, "blocks")}}
 ---     nn.config(schema, {"model.layers=2"}).model.layers  --> 2
 ---     nn.config(schema, {"model.layer=2"})  --> error: ...did you mean 'model.layers'?

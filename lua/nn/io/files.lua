@@ -1,10 +1,10 @@
--- Host files through libc: what Lua's io cannot do and checkpoints, data and logs need. Mapped
--- reading, durable writing (fsync), folders, CRC-32, JSON. Every failure is a one-line error that
--- names the path and the system's reason.
+-- Files through libc, for checkpoints, data and logs: mapped reading, durable writing (fsync),
+-- folders, CRC-32, JSON. Every failure is a one-line error with the path and the system's reason.
 local arguments = require "nn.base.arguments"
 local cjson = require "cjson"
 local ffi = require "ffi"
 local lib = require "nn.base.capi"
+local tables = require "nn.base.tables"
 
 ffi.cdef [[
   int open(const char *path, int flags, ...);
@@ -38,17 +38,17 @@ local C = ffi.C
 local O_RDONLY, O_CREATE = 0, 1 + 64 + 512        -- O_WRONLY | O_CREAT | O_TRUNC on Linux
 local NOT_THERE, EXISTS = 2, 17                    -- ENOENT, EEXIST
 
--- The system's reason for the last failure, and its number.
+-- The system's message for the last failure, and errno.
 local function reason()
   local number = ffi.errno()
   return ffi.string(C.strerror(number)), number
 end
 
--- A path as C may take it: nil would be a null pointer, and a zero byte its end.
+-- A valid path for C: nil would be a null pointer, and a zero byte would end the path.
 local function checked(path)
   arguments.need(type(path) == "string", "files", "the path", path, "a text is needed")
   if path:find("\0", 1, true) then
-    lib.fail("'%s' is no path: it holds a zero byte", (path:gsub("%z", "\\0")))
+    lib.fail("'%s' is not a valid path: it contains a zero byte", (path:gsub("%z", "\\0")))
   end
   return path
 end
@@ -62,15 +62,15 @@ function M.join(folder, name)
   return (folder:gsub("/+$", "")) .. "/" .. name
 end
 
---- exists(path) -> boolean: whether there is a file or folder that can be opened.
+--- exists(path) -> whether the path is a file or folder that can be opened.
 function M.exists(path)
   local fd = open(path, O_RDONLY)
   if fd >= 0 then C.close(fd) end
   return fd >= 0
 end
 
---- list(folder) -> names, sorted, without "." and ".."; nil and the reason where it is no readable
---- folder.
+--- list(folder) -> sorted names without "." and ".."; nil and the reason if `folder` is not a
+--- readable folder.
 function M.list(folder)
   local handle = C.opendir(checked(folder))
   if handle == nil then return nil, (reason()) end
@@ -86,8 +86,8 @@ function M.list(folder)
   return names
 end
 
---- make_folder(path, what) -> those that were made: a folder and those above it, outermost first.
---- Errors: where that is impossible.
+--- make_folder(path, what): creates a folder and its parents -> the list of created folders,
+--- outermost first. Errors: the system's, naming `what`.
 function M.make_folder(path, what)
   local made, new = checked(path):sub(1, 1) == "/" and "/" or "", {}
   for part in path:gmatch("[^/]+") do
@@ -97,7 +97,7 @@ function M.make_folder(path, what)
     else
       local text, number = reason()
       if number ~= EXISTS and not M.list(made) then
-        lib.fail("cannot make %s '%s': %s", what or "the folder", path, text)
+        lib.fail("cannot create %s '%s': %s", what or "the folder", path, text)
       end
     end
   end
@@ -105,15 +105,14 @@ function M.make_folder(path, what)
   return new
 end
 
---- remove_empty(folders): takes folders that make_folder() made away again, as long as they are
---- empty.
+--- remove_empty(folders): removes folders that make_folder() created, as far as they are empty.
 function M.remove_empty(folders)
   for i = #folders, 1, -1 do
     if C.rmdir(folders[i]) ~= 0 then return end
   end
 end
 
---- remove(path): removes a file or a folder with all it holds; nothing where there is none.
+--- remove(path): removes a file, or a folder with its contents, if it exists.
 function M.remove(path)
   if C.unlink(path) == 0 then return end
   local text, number = reason()
@@ -122,15 +121,15 @@ function M.remove(path)
   if C.rmdir(path) ~= 0 then lib.fail("cannot remove '%s': %s", path, text) end
 end
 
---- rename(from, to): replaces a file; Errors: where the system refuses.
+--- rename(from, to): renames a file, and replaces `to`. Errors: the system's.
 function M.rename(from, to)
   if C.rename(from, to) ~= 0 then
     lib.fail("cannot rename '%s' to '%s': %s", from, to, (reason()))
   end
 end
 
---- link(target, path): makes or replaces the symbolic link `path`. Some file systems have none:
---- then there is none.
+--- link(target, path): creates or replaces the symbolic link `path`; does nothing on file systems
+--- without symbolic links.
 function M.link(target, path)
   C.unlink(path .. ".tmp")
   if C.symlink(target, path .. ".tmp") == 0 then M.rename(path .. ".tmp", path) end
@@ -144,8 +143,8 @@ function M.sync_folder(path)
   C.close(fd)
 end
 
---- crc32(data, size, crc) -> number: CRC-32 of a string, or of `size` bytes at a pointer; `crc`
---- goes on from an earlier one.
+--- crc32(data, size, crc) -> CRC-32 of a string, or of `size` bytes at a pointer; `crc` continues
+--- an earlier one.
 function M.crc32(data, size, crc)
   local out = ffi.new "uint32_t[1]"
   lib.check(lib.C.nn_crc32(data, size or #data, crc or 0, out))
@@ -155,8 +154,8 @@ end
 local Writer = {}
 Writer.__index = Writer
 
---- create(path) -> writer with :write(data, size), :close() -> bytes, crc32. The file is on the
---- disk after close(). Errors: each names the file and the reason (no space left, ...).
+--- create(path) -> writer with :write(data, size), :close() -> bytes, crc32. close() makes the file
+--- durable. Errors: the file and the system's reason (no space left, ...).
 function M.create(path)
   local fd = open(path, O_CREATE)
   if fd < 0 then lib.fail("cannot write '%s': %s", path, (reason())) end
@@ -177,15 +176,15 @@ function Writer:write(data, size)
   while size > 0 do
     local done = tonumber(C.write(self.fd, at, size))
     if done < 0 then
-      if ffi.errno() ~= 4 then self:fail() end       -- EINTR: once more
+      if ffi.errno() ~= 4 then self:fail() end       -- EINTR: try again
     else
       at, size = at + done, size - done
     end
   end
 end
 
---- writer:overwrite(offset, data, size): replaces bytes written before; the crc32 that close()
---- gives is of no use then.
+--- writer:overwrite(offset, data, size): replaces bytes written before; the crc32 of close() is
+--- then invalid.
 function Writer:overwrite(offset, data, size)
   C.lseek(self.fd, offset, 0)
   self:write(data, size)
@@ -218,8 +217,8 @@ function M.size(path, what)
   return size
 end
 
---- map(path, what) -> {data=, size=}: a file's bytes (uint8_t*), read as they are used. Kept while
---- `data` is. Errors: `what` (such as "data.bin") and the path, where there is no such file.
+--- map(path, what) -> {data=, size=}: the bytes of a file (uint8_t*), mapped into memory as long as
+--- `data` is referenced. Errors: an unreadable file, named by `what` (such as "data.bin") and path.
 function M.map(path, what)
   local fd, size = open_sized(path, what)
   if size == 0 then
@@ -235,8 +234,8 @@ function M.map(path, what)
   return {data = data, size = size}
 end
 
---- forget(map, first, bytes): these bytes need not stay in this process's memory; whoever reads
---- them again gets them from the file.
+--- forget(map, first, bytes): removes these bytes from this process's memory; later accesses read
+--- them from the file again.
 function M.forget(map, first, bytes)
   local page = 4096
   local from = math.floor(first / page) * page
@@ -249,8 +248,8 @@ function M.read(path, what)
   return ffi.string(map.data, map.size)
 end
 
---- write(path, text): replaces a file at once: readers see the old text or the new, even after a
---- crash. What cannot be written changes nothing.
+--- write(path, text): replaces a file atomically: readers see the old or the new text, even after a
+--- crash. A failure changes nothing.
 function M.write(path, text)
   local writer = M.create(path .. ".tmp")
   lib.guarded(function() M.remove(path .. ".tmp") end, function()
@@ -260,7 +259,7 @@ function M.write(path, text)
   end)
 end
 
---- number_text(x) -> x with as few digits (15 to 17) as read back as x.
+--- number_text(x) -> x with the fewest digits (15 to 17) that read back as x.
 function M.number_text(x)
   for digits = 15, 17 do
     local text = ("%." .. digits .. "g"):format(x)
@@ -271,8 +270,8 @@ end
 
 local function json_text(value) return (cjson.encode(value):gsub("\\/", "/")) end
 
---- json(value, indent) -> text. Names are sorted and numbers keep every bit, so that equal values
---- give equal texts; NaN and infinities become null. With an `indent` (""), one member a line.
+--- json(value, indent) -> text. Names are sorted and numbers are exact, so that equal values give
+--- equal texts; NaN and infinities become null. With an `indent` (""), one member per line.
 function M.json(value, indent)
   if type(value) == "number" then
     local finite = value == value and math.abs(value) ~= math.huge
@@ -284,10 +283,7 @@ function M.json(value, indent)
     for i, element in ipairs(value) do parts[i] = M.json(element) end
     return "[" .. table.concat(parts, ",") .. "]"
   end
-  local names = {}
-  for name in pairs(value) do names[#names + 1] = name end
-  table.sort(names)
-  for i, name in ipairs(names) do
+  for i, name in ipairs(tables.sorted_keys(value)) do
     parts[i] = json_text(name) .. (indent and ": " or ":") .. M.json(value[name], inner)
   end
   if not indent or #parts == 0 then return "{" .. table.concat(parts, ",") .. "}" end

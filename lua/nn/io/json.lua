@@ -1,5 +1,5 @@
--- JSON that comes from elsewhere, read strictly: a name that an object has twice is an error (most
--- readers keep the last, silently), and so are the numbers NaN and Infinity.
+-- A strict reader for JSON from other programs: a repeated name in an object is an error (most
+-- readers silently keep the last value), and so are NaN and Infinity.
 local cjson = require "cjson"
 local ffi = require "ffi"
 local files = require "nn.io.files"
@@ -12,14 +12,14 @@ strict.decode_invalid_numbers(false)
 local QUOTE, BACKSLASH, COMMA = 0x22, 0x5C, 0x2C
 local OPEN, CLOSE, OPEN_LIST, CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D
 
--- Position of the quote that ends the string which begins at p[at].
+-- The position of the quote that ends the string at p[at].
 local function string_end(p, at)
   at = at + 1
   while p[at] ~= QUOTE do at = at + (p[at] == BACKSLASH and 2 or 1) end
   return at
 end
 
--- A name that some object of a valid JSON text has twice; nil where there is none.
+-- A name that occurs twice in an object of a valid JSON text; nil if none.
 local function repeated_name(text)
   local p, at, size = ffi.cast("const uint8_t *", text), 0, #text
   local names, around, key_next = false, {}, false   -- of the innermost object; false in a list
@@ -50,21 +50,21 @@ local function repeated_name(text)
   end
 end
 
---- object(text, subject) -> the table of a JSON object or list. Errors: `subject` (a file's name),
---- and why this is none.
+--- object(text, subject) -> a JSON object or list as a table. Errors: invalid JSON, with `subject`
+--- (a file name) and the reason.
 function M.object(text, subject)
   local good, value = pcall(strict.decode, text)
   if not good then lib.fail("%s is not JSON (%s)", subject, tostring(value)) end
-  if type(value) ~= "table" then lib.fail("%s is not JSON (no object)", subject) end
+  if type(value) ~= "table" then lib.fail("%s is not a JSON object", subject) end
   local name = repeated_name(text)
   if name then lib.fail("%s has the name %s twice", subject, name) end
   return value
 end
 
---- read(path) -> the table of a file that is a JSON object or list. Errors: as object().
+--- read(path) -> the JSON object or list in a file, as a table. Errors: as object().
 function M.read(path) return M.object(files.read(path), path) end
 
---- is_list(value): whether it is a table with the keys 1 to its size only.
+--- is_list(value) -> whether the value is a table with only the keys 1 to #value.
 function M.is_list(value)
   if type(value) ~= "table" then return false end
   local count = 0

@@ -1,5 +1,5 @@
 -- safetensors files (github.com/huggingface/safetensors): 8 bytes little-endian length, a JSON
--- header, raw row-major data. Files come from anywhere, so a reader believes nothing unchecked.
+-- header, raw row-major data. Files may come from anywhere, so the reader checks everything.
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local creation = require "nn.core.creation"
@@ -17,17 +17,17 @@ local names = {f32 = "F32", f64 = "F64", bf16 = "BF16", i32 = "I32", i64 = "I64"
                bool = "BOOL"}
 local dtypes = {}
 for dtype, name in pairs(names) do dtypes[name] = dtype end
--- Bytes of an element, also of the dtypes that can be listed but not loaded.
+-- Bytes per element, also of dtypes that cannot be loaded.
 local sizes = {F32 = 4, F64 = 8, BF16 = 2, I32 = 4, I64 = 8, U8 = 1, BOOL = 1, F16 = 2, I8 = 1,
                I16 = 2, U16 = 2, U32 = 4, U64 = 8, F8_E4M3 = 1, F8_E5M2 = 1}
 
--- The shape in the file; an entry that is `transposed` has its two axes in the other order there.
+-- The shape in the file; a `transposed` entry has its two axes swapped there.
 local function shape_of(entry)
   local shape = entry.tensor.shape
   return entry.transposed and {shape[2], shape[1]} or shape
 end
 
--- The header, and the length of the whole file.
+-- The header, and the size of the whole file.
 local function header_of(entries, metadata)
   local parts, at = {}, 0
   if metadata then parts[1] = '"__metadata__":' .. files.json(metadata) end
@@ -46,10 +46,10 @@ end
 local Writing = {}
 Writing.__index = Writing
 
---- start(path, entries, metadata) -> writing. Begins to write {{path=, tensor=}, ...}, what
---- model:state() gives, as the values are now, while other work goes on: what changes a tile later
---- waits for that tile alone. `metadata`: a table of texts. Errors: what the disk refused; a full
---- one shows here, or in writing:finish().
+--- start(path, entries, metadata) -> writing. Starts writing {{path=, tensor=}, ...} (such as
+--- model:state()) with the current values in the background. A later task that changes a tile waits
+--- only until that tile is copied. `metadata`: a table of strings. Errors: failures of the disk,
+--- here or in writing:finish().
 function M.start(path, entries, metadata)
   local header, bytes = header_of(entries, metadata)
   local length, ref = ffi.new("uint64_t[1]", #header), ffi.new "nn_ref"
@@ -61,7 +61,7 @@ function M.start(path, entries, metadata)
     local source = entry.transposed and entry.tensor:detach():t() or entry.tensor
     check(C.nn_file_append_tensor(ref, source.ref))
     if source ~= entry.tensor then
-      check(C.nn_file_drain(ref))                       -- one such copy at a time
+      check(C.nn_file_drain(ref))                       -- only one transposed copy at a time
       source:release()
     end
   end
@@ -69,14 +69,15 @@ function M.start(path, entries, metadata)
   return self
 end
 
---- writing:done() -> whether the file is complete and on the disk, or has failed.
+--- writing:done() -> whether the file is on the disk, or writing failed.
 function Writing:done()
   local done = ffi.new "int32_t[1]"
   check(C.nn_file_done(self.ref, done))
   return done[0] ~= 0
 end
 
---- writing:finish() -> bytes, crc32, once the file is on the disk. Errors: what the disk refused.
+--- writing:finish() waits until the file is on the disk -> bytes, crc32. Errors: failures of the
+--- disk.
 function Writing:finish()
   local crc = ffi.new "uint32_t[1]"
   check(C.nn_file_wait(self.ref, crc))
@@ -84,13 +85,13 @@ function Writing:finish()
   return self.bytes, crc[0]
 end
 
---- writing:abandon(): what is not written yet stays unwritten.
+--- writing:abandon(): stops writing.
 function Writing:abandon() check(C.nn_release(self.ref)) end
 
 --- write(path, entries, metadata) -> bytes, crc32: start() and finish().
 function M.write(path, entries, metadata) return M.start(path, entries, metadata):finish() end
 
--- Consecutive entries of at most `limit` bytes together, at least one.
+-- Groups consecutive entries of at most `limit` bytes in total, at least one per group.
 local function shards_of(entries, limit)
   local shards, bytes = {}, math.huge
   for _, entry in ipairs(entries) do
@@ -104,8 +105,8 @@ local function shards_of(entries, limit)
   return shards
 end
 
--- Removes what an earlier model of this name left beside the files that are there now: a reader
--- would take that one, or carry it along.
+-- Removes the files of an earlier model of this name, except those that were replaced now. A reader
+-- could load them by mistake.
 local function remove_others(folder, name, files_now)
   for _, file in ipairs(files.list(folder)) do
     local shard = file:sub(1, #name + 1) == name .. "-" and file:sub(#name + 1)
@@ -115,9 +116,9 @@ local function remove_others(folder, name, files_now)
   end
 end
 
---- write_shards(folder, name, entries, metadata, limit): writes NAME.safetensors, or files of at
---- most `limit` bytes of tensors and NAME.safetensors.index.json, which says where each is. What
---- was there stays until all is written, and then goes.
+--- write_shards(folder, name, entries, metadata, limit): writes NAME.safetensors, or shards of at
+--- most `limit` bytes of tensors and NAME.safetensors.index.json, which maps tensors to shards.
+--- When all files are written, they replace earlier ones.
 function M.write_shards(folder, name, entries, metadata, limit)
   local shards, total, where, now = shards_of(entries, limit), 0, {}, {}
   local function remove_all()
@@ -146,21 +147,21 @@ function M.write_shards(folder, name, entries, metadata, limit)
 end
 
 --- nn.save_safetensors(path, tensors, metadata): writes a table of tensors by name, sorted by name,
---- or what model:state() gives, in its order.
+--- or a list such as model:state(), in its order.
 ---     nn.save_safetensors("weights.safetensors", {weight = x, bias = nn.zeros(3)})
 ---     nn.load_safetensors("weights.safetensors").weight:sum()  --> 21
 function M.save_safetensors(path, tensors, metadata)
   arguments.need(type(path) == "string", "save_safetensors", "the path", path, "a text is needed")
   local entries, temporary = module.entries("save_safetensors", tensors), path .. ".tmp"
   lib.guarded(function() files.remove(temporary) end, M.write, temporary, entries, metadata)
-  files.rename(temporary, path)                       -- what was there stays until all is written
+  files.rename(temporary, path)
 end
 
 local function is_whole(x) return type(x) == "number" and x >= 0 and x % 1 == 0 and x <= 2 ^ 53 end
 
--- {dtype=, shape=, first=, bytes=} of a header's entry. `wrong` raises.
+-- {dtype=, shape=, first=, bytes=} of an entry of the header. wrong(format, ...) raises an error.
 local function checked_entry(name, value, room, wrong)
-  if type(value) ~= "table" then wrong("the entry '%s' is no object", name) end
+  if type(value) ~= "table" then wrong("the entry '%s' is not an object", name) end
   local size, shape, offsets = sizes[value.dtype], value.shape, value.data_offsets
   if not size then wrong("'%s' has the unknown dtype '%s'", name, tostring(value.dtype)) end
   local bytes = json.is_list(shape) and #shape <= 8 and size or math.huge
@@ -181,25 +182,25 @@ local function checked_entry(name, value, room, wrong)
 end
 
 local function checked_metadata(value, wrong)
-  if type(value) ~= "table" then wrong "its __metadata__ is no object" end
+  if type(value) ~= "table" then wrong "its __metadata__ is not an object" end
   for name, text in pairs(value) do
-    if type(text) ~= "string" then wrong("'%s' of its __metadata__ is no text", tostring(name)) end
+    if type(text) ~= "string" then wrong("'%s' in __metadata__ is not a string", tostring(name)) end
   end
   return value
 end
 
--- The header as a Lua table, and where the data begins.
+-- The header as a Lua table, and the offset of the data.
 local function parse_header(path, map, wrong)
   if map.size < 8 then wrong("%d bytes are too few for a header", map.size) end
   if ffi.string(map.data, math.min(map.size, 22)) == "version https://git-lf" then
-    wrong "it is a pointer of Git LFS to the file; `git lfs pull` in that folder gets it"
+    wrong "it is a Git LFS pointer; run `git lfs pull` in its folder to download the file"
   end
   local length = 0
   for i = 0, 7 do length = length + map.data[i] * 2 ^ (8 * i) end
   if length > HEADER_LIMIT or length + 8 > map.size then
     wrong("a header of %.0f bytes in a file of %.0f", length, map.size)
   end
-  local subject = path .. " is no valid safetensors file: its header"
+  local subject = path .. " is not a valid safetensors file: its header"
   return json.object(ffi.string(map.data + 8, length), subject), 8 + length
 end
 
@@ -207,12 +208,11 @@ local File = {}
 File.__index = File
 
 --- open(path) -> file with `entries` ({name=, dtype=, shape=, bytes=, file=} in the order of the
---- data), `metadata`, and file:tensor(name). Everything is checked: sizes, shapes, dtypes, and
---- offsets, which must lie inside the file and neither overlap nor leave holes.
---- Errors: the file and what is wrong with it.
+--- data), `metadata`, and file:tensor(name). It checks sizes, shapes, dtypes and offsets, which
+--- must be inside the file, without overlaps and holes. Errors: the file and the problem.
 function M.open(path)
   local function wrong(text, ...)
-    lib.fail("%s is no valid safetensors file: " .. text, path, ...)
+    lib.fail("%s is not a valid safetensors file: " .. text, path, ...)
   end
   local map = files.map(path)
   local header, begin = parse_header(path, map, wrong)
@@ -243,14 +243,14 @@ function M.open(path)
 end
 
 local function find(self, name)
-  return self.by_name[name] or lib.fail("%s holds no tensor '%s'%s", self.path, name,
+  return self.by_name[name] or lib.fail("%s has no tensor '%s'%s", self.path, name,
                                         suggest.suggestion(name, self.by_name))
 end
 
---- file:data(name) -> the raw bytes (uint8_t*), valid as long as the file is referred to.
+--- file:data(name) -> the raw bytes (uint8_t*), valid as long as the file is referenced.
 function File:data(name) return self.map.data + self.begin + find(self, name).first end
 
--- The values of F16 (IEEE 754 binary16: sign, 5 bits of exponent, 10 of fraction), by their bits.
+-- The value of each F16 by its bits (IEEE 754 binary16: sign, 5 bits of exponent, 10 of fraction).
 local halves
 
 local function half(bits)
@@ -260,7 +260,7 @@ local function half(bits)
   return (1 + fraction / 1024) * 2 ^ (exponent - 15)
 end
 
--- The same numbers as floats, which hold every F16.
+-- Converts F16 to float, which is exact.
 local function floats_of(data, count)
   if not halves then
     halves = ffi.new "float[65536]"
@@ -271,8 +271,7 @@ local function floats_of(data, count)
   return out
 end
 
---- file:tensor(name) -> a new tensor; of F16 one of f32, with the same values.
---- Errors: no such name, or a dtype that nnlua does not compute with.
+--- file:tensor(name) -> a new tensor; F16 becomes f32. Errors: an unknown name or dtype.
 function File:tensor(name)
   local entry = find(self, name)
   local is_half = entry.dtype == "F16"
@@ -282,7 +281,7 @@ function File:tensor(name)
              name, entry.dtype)
   end
   if entry.bytes == 0 then
-    lib.fail("%s: '%s' is %s: a tensor of nnlua has at least one element", self.path, name,
+    lib.fail("%s: '%s' has shape %s; nnlua's tensors have at least one element", self.path, name,
              tensor.shape_text(entry.shape))
   end
   local data = self:data(name)
@@ -292,29 +291,29 @@ function File:tensor(name)
   return made
 end
 
---- file:copy_into(name, tensor): fills a tensor of the same shape and dtype.
---- Errors: where there is no such name, or shape or dtype differ.
+--- file:copy_into(name, tensor): fills a tensor of the same shape and dtype. Errors: an unknown
+--- name, another shape or dtype.
 function File:copy_into(name, target)
   local entry = find(self, name)
-  local there, here = tensor.shape_text(entry.shape), tensor.shape_text(target.shape)
-  if there ~= here or entry.dtype ~= names[target.dtype] then
-    lib.fail("%s: '%s' is %s %s, but %s %s is needed", self.path, name, entry.dtype, there,
-             names[target.dtype], here)
+  local given, needed = tensor.shape_text(entry.shape), tensor.shape_text(target.shape)
+  if given ~= needed or entry.dtype ~= names[target.dtype] then
+    lib.fail("%s: '%s' is %s %s, but %s %s is needed", self.path, name, entry.dtype, given,
+             names[target.dtype], needed)
   end
   target:copy_from_host(self:data(name))
   files.forget(self.map, self.begin + entry.first, entry.bytes)
 end
 
---- open_index(path) -> entries by name (as open()'s, whose `file` has :tensor() and :copy_into())
---- of the files that a NAME.safetensors.index.json names. Errors: an index that is malformed, or
---- names a file that is not beside it or does not hold the tensor.
+--- open_index(path) -> the entries by name (as in open()) of all shards that a
+--- NAME.safetensors.index.json lists. Errors: a malformed index, a missing shard, a shard without a
+--- listed tensor.
 function M.open_index(path)
   local map, folder = json.read(path).weight_map, path:match "^(.*)/[^/]*$" or "."
   if type(map) ~= "table" then lib.fail("%s has no weight_map", path) end
   local opened, by_name = {}, {}
   for name, shard in pairs(map) do
     if type(shard) ~= "string" or shard:find "[/\\%z]" or shard:find "^%.*$" then
-      lib.fail("%s: '%s' is in '%s', which is no file name", path, name, tostring(shard))
+      lib.fail("%s: '%s' is in '%s', which is not a file name", path, name, tostring(shard))
     end
     if not opened[shard] then
       local full = files.join(folder, shard)
@@ -329,9 +328,8 @@ function M.open_index(path)
   return by_name
 end
 
---- nn.load_safetensors(path) -> a table of tensors by name, and the file's metadata. Of tensors in
---- several files, the path is that of their NAME.safetensors.index.json.
---- Errors: the file and what is wrong with it.
+--- nn.load_safetensors(path) -> a table of tensors by name, and the file's metadata. For tensors in
+--- several shards, pass the path of NAME.safetensors.index.json. Errors: an invalid file.
 ---     nn.save_safetensors("a.safetensors", {x = x}, {made_by = "me"})
 ---     local tensors, metadata = nn.load_safetensors "a.safetensors"
 ---     tensors.x:dim(2), metadata.made_by  --> 3, "me"

@@ -1,5 +1,5 @@
--- Reading a file from its beginning on in bounded memory: plain, gzip or zstd, told apart by the
--- first bytes. zlib reads plain and gzip files, and hands zstd's input on as it is.
+-- Sequential reading in bounded memory of a plain, gzip or zstd file; the first bytes distinguish
+-- them. zlib reads plain and gzip files, and the compressed bytes of zstd files.
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
@@ -45,12 +45,12 @@ function Gzip:read(out, room)
   local text = zlib.gzerror(self.file, self.number)
   if count < 0 or self.number[0] < 0 then
     local reason = self.number[0] == -5 and "it ends too early" or ffi.string(text)
-    lib.fail("cannot unpack '%s': %s", self.path, reason)
+    lib.fail("cannot decompress '%s': %s", self.path, reason)
   end
   return count
 end
 
--- Whether the file is not packed, but read as it is.
+-- Whether the file is not gzip.
 function Gzip:plain() return zlib.gzdirect(self.file) == 1 end
 
 function Gzip:position() return tonumber(zlib.gzoffset(self.file)) end
@@ -65,14 +65,14 @@ end
 local Zstd = {}
 Zstd.__index = Zstd
 
-local ZSTD_ROOM = 2 ^ 17          -- bytes of the packed file that are handed on at a time
-local zstd                        -- kept: the library must outlive its streams
+local ZSTD_ROOM = 2 ^ 17          -- compressed bytes that are read at a time
+local zstd                        -- a global reference: the library must outlive its streams
 
 local function open_zstd(packed)
   if not zstd then
     local found, library = pcall(ffi.load, "libzstd.so.1")
-    zstd = found and library or lib.fail("cannot unpack '%s': there is no libzstd.so.1; on Debian: "
-                                         .. "apt install libzstd1", packed.path)
+    zstd = found and library or lib.fail("cannot decompress '%s': libzstd.so.1 is missing; on "
+                                         .. "Debian: apt install libzstd1", packed.path)
   end
   local stream = ffi.gc(zstd.ZSTD_createDStream(), zstd.ZSTD_freeDStream)
   local buffer = ffi.new("uint8_t[?]", ZSTD_ROOM)
@@ -93,12 +93,11 @@ function Zstd:read(out, room)
     local before = output.at
     local code = zstd.ZSTD_decompressStream(self.stream, output, input)
     if zstd.ZSTD_isError(code) ~= 0 then
-      lib.fail("cannot unpack '%s': %s", self.path,
-               ffi.string(zstd.ZSTD_getErrorName(code)))
+      lib.fail("cannot decompress '%s': %s", self.path, ffi.string(zstd.ZSTD_getErrorName(code)))
     end
     self.within = code ~= 0                          -- in the middle of a frame
     if self.within and ended and output.at == before then
-      lib.fail("cannot unpack '%s': it ends too early", self.path)
+      lib.fail("cannot decompress '%s': it ends too early", self.path)
     end
   end
   return tonumber(output.at)
@@ -112,10 +111,9 @@ function Zstd:close()
   self.stream = nil
 end
 
---- open(path) -> stream with size (bytes on disk), :plain() (whether it is not packed), :close(),
+--- open(path) -> stream with size (bytes on disk), :plain() (whether it is not compressed),
 --- :read(out, room) -> bytes read (fewer than `room` only at the end), :position() (bytes on disk
---- that were read).
---- Errors: no such file; packed data that is damaged or ends too early.
+--- read so far), :close(). Errors: a missing file; compressed data that is damaged or incomplete.
 function M.open(path)
   local packed, head = open_gzip(path, files.size(path)), ffi.new "uint8_t[4]"
   local is_zstd = packed:plain() and packed:read(head, 4) == 4
@@ -124,9 +122,9 @@ function M.open(path)
   return is_zstd and open_zstd(packed) or packed
 end
 
-local spare                       -- a buffer that serves for many files
+local spare                       -- a buffer for all files
 
---- unpacked_size(path) -> bytes of the text; reads all of a packed file.
+--- unpacked_size(path) -> bytes of the text; reads all of a compressed file.
 function M.unpacked_size(path)
   local stream = M.open(path)
   local total, room = 0, 2 ^ 20

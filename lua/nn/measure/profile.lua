@@ -1,6 +1,6 @@
--- Where time goes: by kernel, op and layer, what the workers waited for, and the machine's own
--- matrix-product rate to compare with. The engine records every task (engine/profile/records.h);
--- trace.lua writes them out one by one.
+-- Profiles: time by kernel, op and layer, and the causes of idle time; also the machine's
+-- matrix-product rate for comparison. The engine records every task (engine/profile/records.h);
+-- trace.lua writes the tasks to a file.
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
@@ -12,7 +12,7 @@ local C, check = lib.C, lib.check
 local M = {}
 local Profile = {}
 
--- What workers do, in the order in which the summary prints it.
+-- The causes of idle time, in the order of the summary.
 M.idle = {
   {"data", "waiting for data to be copied"}, {"dependencies", "waiting for tasks before"},
   {"nothing", "nothing submitted"}, {"engine", "the engine"},
@@ -39,7 +39,7 @@ local function worker_times(count)
   return out
 end
 
--- Seconds that the submitting thread submitted and waited.
+-- The seconds in which the submitting thread submitted and waited.
 local function submitter(count)
   local out, span = {submitting = 0, waiting = 0}, ffi.new "nn_profile_span_t"
   for i = 0, count - 1 do
@@ -69,19 +69,19 @@ local function totals(info)
   return out
 end
 
-local running   -- layer.start()'s, while a profile is on
+local running   -- the result of layer.start() while a profile is on
 
---- start(owner): records from now on. A profile that is on already is an error, or, with the same
---- owner, one that was left by an error.
+--- start(owner): starts a profile. If a profile is already on, this is an error, unless it has the
+--- same owner: then an error left it on, and it is cancelled.
 function M.start(owner)
   if running and owner and running.owner == owner then M.cancel() end
-  if running then lib.misuse "profile: one is on already; profiles do not nest" end
+  if running then lib.misuse "profile: a profile is already on; profiles cannot be nested" end
   check(C.nn_profile(1))
   running = layer.start()
   running.owner = owner
 end
 
---- cancel(): gives up the profile that is on, if one is.
+--- cancel(): discards the profile that is on, if any.
 function M.cancel()
   if not running then return end
   layer.stop(running)
@@ -89,7 +89,7 @@ function M.cancel()
   C.nn_profile(0)
 end
 
---- finish(file) -> profile: ends the one that is on, and writes its trace if a file is given.
+--- finish(file) -> profile: ends the profile that is on, and writes its trace if a file is given.
 function M.finish(file)
   return lib.finally(M.cancel, function()
     local info = ffi.new "nn_profile_info_t"
@@ -102,27 +102,25 @@ function M.finish(file)
   end)
 end
 
--- A profile of f, and its trace in a file if one is given.
+-- Profiles f, and writes the trace if a file is given.
 local function measure(file, f, ...)
   M.start()
   lib.guarded(M.cancel, f, ...)
   return M.finish(file)
 end
 
---- nn.profile(f, ...) runs f and tells where the workers' time went until all its tasks were done.
---- It prints as a table by op. Fields, in seconds: seconds (of the clock), busy and idle = {data,
---- dependencies, nothing, engine}, which add up to seconds times the number of workers; ops,
---- kernels and layers = {{name, calls, seconds, flops, bytes}, ...}, most seconds first;
---- workers = {{name, gpu, tasks, busy, data, ...}, ...}; main = {submitting, waiting}; tasks;
---- replayed_tasks and the seconds that the main thread itself computed to submit them,
---- replay_seconds, with StarPU's part, starpu_seconds.
---- An idle worker waits for copies of its next task's data; for tasks before, while something is
---- submitted that no worker can begin yet; for nothing, while nothing is submitted; or for the
---- engine, while a task is ready: that is the scheduler's and StarPU's own time. Layers are named
---- in what f calls and records: a function that was compiled before has the names of then. At most
---- 1,048,576 tasks are recorded (`recorded`); the profile ends where one more comes, and `lost`
---- counts those.
---- Errors: those of f; a profile within another.
+--- nn.profile(f, ...) -> profile. Runs f, and accounts for the time of the workers until all tasks
+--- of f are done. It prints as a table by op. Fields, in seconds: seconds (elapsed); busy and
+--- idle = {data, dependencies, nothing, engine}, which add up to seconds times the number of
+--- workers; ops, kernels and layers = {{name, calls, seconds, flops, bytes}, ...}, most seconds
+--- first; workers = {{name, gpu, tasks, busy, data, ...}, ...}; main = {submitting, waiting} of the
+--- main thread. Further fields: tasks; replayed_tasks; replay_seconds, the CPU time of the main
+--- thread to submit replayed tasks; starpu_seconds, StarPU's share of it.
+--- Causes of idle time: data: the data of the worker's next task is being copied; dependencies: no
+--- submitted task can start yet; nothing: no task is submitted; engine: a task is ready, so this is
+--- the overhead of the scheduler and StarPU. A function compiled earlier keeps its layer names. At
+--- most 1,048,576 tasks are recorded (`recorded`); the profile ends with the next one, and `lost`
+--- counts the others. Errors: those of f; nested profiles.
 ---     local p = nn.profile(function() return x:matmul(x:t()) end)
 ---     p.seconds > 0, p.ops[1].calls >= 1  --> true, true
 function M.profile(f, ...)
@@ -130,10 +128,10 @@ function M.profile(f, ...)
   return measure(nil, f, ...)
 end
 
---- nn.trace(file, f, ...) -> nn.profile(f, ...), and writes a trace of it: a JSON file for
---- https://ui.perfetto.dev or chrome://tracing, with a row for each worker and the submitting
---- thread, a bar for each task, named by op and layer, and arrows from what a task waited for.
---- Errors: those of nn.profile; a file that cannot be written.
+--- nn.trace(file, f, ...) -> the result of nn.profile(f, ...). Also writes a trace: a JSON file for
+--- https://ui.perfetto.dev or chrome://tracing, with a row for each worker and for the submitting
+--- thread, a bar for each task, named by op and layer, and arrows from each task to those that
+--- depended on it. Errors: those of nn.profile; a file that cannot be written.
 ---     nn.trace("trace.json", function() return nn.Linear(3, 2)(x) end).recorded > 2  --> true
 function M.trace(file, f, ...)
   arguments.need(type(file) == "string" and file ~= "", "trace", "the file", file,
@@ -195,14 +193,14 @@ function Profile.__tostring(self)
   out[#out + 1] = ("main thread: submitting %s, waiting %s"):format(
     units.seconds(self.main.submitting), units.seconds(self.main.waiting))
   if self.lost > 0 then
-    out[#out + 1] = ("\n%d tasks came after the %d that are recorded; the times end there"):format(
-      self.lost, self.recorded)
+    out[#out + 1] = ("\nthe profile ends after %d tasks, its limit; %d more followed"):format(
+      self.recorded, self.lost)
   end
   return table.concat(out)
 end
 
---- nn.sgemm_gflops(size=2048) -> GFLOP/s of f32 products of size x size matrices, one on every
---- worker at once: the best of five after a warm-up, as the cost model measures them.
+--- nn.sgemm_gflops(size=2048) -> GFLOP/s of f32 products of size x size matrices, on all workers at
+--- once: the best of five after a warm-up, as in the cost model.
 ---     nn.sgemm_gflops(256) > 0  --> true
 function M.sgemm_gflops(size)
   local rate = ffi.new "double[1]"

@@ -1,7 +1,6 @@
--- A profile as a file for trace viewers: ui.perfetto.dev, chrome://tracing. The format is the JSON
--- form of Chrome's Trace Event Format ("Trace Event Format", Google, 2016): complete events (ph X)
--- in rows (tid), flow events (ph s and f) as arrows between them, and metadata (ph M) for the names
--- of rows. Times there are microseconds. Events go to the file one by one.
+-- Writes a profile for trace viewers: ui.perfetto.dev, chrome://tracing. The format is JSON ("Trace
+-- Event Format", Google, 2016): complete events (ph X) in rows (tid), flow events (ph s and f) as
+-- arrows between them, and metadata (ph M) for the names of rows. Times are in microseconds.
 
 local ffi = require "ffi"
 local files = require "nn.io.files"
@@ -15,7 +14,7 @@ local DATA = 1000         -- the row of the data of GPU worker w is DATA + w
 local Trace = {}
 Trace.__index = Trace
 
---- check(file): whether it can be written. Errors: where it cannot, with the reason.
+--- check(file): raises an error with the reason if the file cannot be written.
 function M.check(file)
   local f, reason = io.open(file, "a")
   if not f then lib.fail("cannot write the trace: %s", reason) end
@@ -29,12 +28,11 @@ function Trace:put(format, ...)
   self.first = false
 end
 
--- Seconds as microseconds with three digits, which are whole nanoseconds; so bars that touch do so
--- exactly.
+-- Microseconds with three decimals, from whole nanoseconds, so that adjacent bars touch exactly.
 local function nanoseconds(seconds) return math.floor(seconds * 1e9 + 0.5) end
 local function time(ns) return ("%d.%03d"):format(ns / 1000 - ns / 1000 % 1, ns % 1000) end
 
--- C text as JSON and as Lua text; the engine's names are few, and never change.
+-- A C string as JSON and as a Lua string, cached by address: the engine's names never change.
 function Trace:text(c)
   local key = tonumber(ffi.cast("intptr_t", c))
   local found = self.texts[key]
@@ -77,7 +75,7 @@ local function arguments_of(self, t, seconds)
   return table.concat(out, ",")
 end
 
--- Tasks as bars; self.tasks[i]: row, begin and end of task i.
+-- Writes tasks as bars; remembers the row, begin and end of task i in self.rows, from and to.
 function Trace:add_tasks(count)
   local t = ffi.new "nn_profile_task_t"
   for i = 0, count - 1 do
@@ -99,7 +97,7 @@ function Trace:add_tasks(count)
   end
 end
 
--- An arrow from the end of each task to the begin of each that waited for it.
+-- Writes an arrow from the end of each task to the begin of each task that depended on it.
 function Trace:add_arrows(count)
   local room, found, arrows = 64, ffi.new "int32_t[1]", 0
   local before = ffi.new("int64_t[?]", room)
@@ -135,7 +133,7 @@ function Trace:add_spans(count)
   end
 end
 
---- write(file, profile): the trace of a profile that has ended and is not cleared yet.
+--- write(file, profile): writes the trace of the profile that just ended.
 function M.write(file, profile)
   local f, reason = io.open(file, "w")
   if not f then lib.fail("cannot write the trace: %s", reason) end

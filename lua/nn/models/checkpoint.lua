@@ -1,7 +1,7 @@
 -- Checkpoints: folders OUT/checkpoint-000500 with model.safetensors, optimizer.safetensors and
--- state.json. One is written under a temporary name, made durable, and renamed: whatever happens,
--- a folder of that name is complete, and what was saved before is still there. Reading checks the
--- length and CRC-32 of every file. Tensors are written in the background, while training goes on.
+-- state.json. A checkpoint is written under a temporary name, made durable, and renamed, so a
+-- folder of that name is always complete, and a failure leaves earlier ones intact. Reading checks
+-- the length and CRC-32 of every file. Tensors are written in the background, during training.
 local arguments = require "nn.base.arguments"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
@@ -14,7 +14,7 @@ local tape = require "nn.core.tape"
 local M = {}
 local FORMAT = 1
 
---- list(out) -> {{path=, step=}, ...} of a run's folder, oldest first.
+--- list(out) -> {{path=, step=}, ...}: the checkpoints in a run's folder, oldest first.
 function M.list(out)
   local found = {}
   for _, name in ipairs(files.list(out) or {}) do
@@ -25,7 +25,7 @@ function M.list(out)
   return found
 end
 
--- state.json: a first line with the CRC-32 of all that follows, so that it can be checked too.
+-- Writes state.json; it begins with the CRC-32 of the rest.
 local function write_state(path, state)
   local text = files.json(state, ""):sub(2)
   local writer = files.create(path)
@@ -33,7 +33,7 @@ local function write_state(path, state)
   writer:close()
 end
 
--- The state of a folder, or nil and what is wrong with it.
+-- The state in a checkpoint folder, or nil and the problem.
 local function parse_state(folder)
   local path = files.join(folder, "state.json")
   if not files.exists(path) then return nil, "state.json is missing" end
@@ -41,12 +41,12 @@ local function parse_state(folder)
   if not crc or tonumber(crc, 16) ~= files.crc32(text) then return nil, "state.json is damaged" end
   local state = files.parse_json("{" .. text)
   if not state or state.format ~= FORMAT then
-    return nil, "state.json is of another version of nnlua"
+    return nil, "state.json was written by an incompatible version of nnlua"
   end
   return state
 end
 
--- The same, the files it names being checked too.
+-- The same, but also checks the files that it lists.
 local function read_state(folder)
   local state, reason = parse_state(folder)
   if not state then return nil, reason end
@@ -60,15 +60,14 @@ local function read_state(folder)
     local crc_now = files.crc32(map.data, map.size)
     files.forget(map, 0, map.size)
     if crc_now ~= expected.crc32 then
-      return nil, name .. " is damaged (its CRC-32 is not the one noted at saving)"
+      return nil, name .. " is damaged (its CRC-32 differs from the saved one)"
     end
   end
   return state
 end
 
--- Removes what interrupted saves left, and all but the newest `keep` checkpoints up to `step` and
--- the best. Later ones are of another course of this run, which was resumed from before them; they
--- stay.
+-- Removes the remains of interrupted saves, and all checkpoints up to `step` except the newest
+-- `keep` and the best one. Checkpoints of later steps, from before the run was resumed, are kept.
 local function prune(out, keep, step, best)
   for _, name in ipairs(files.list(out) or {}) do
     if name:find "^checkpoint%-%d+%.%a+$" then files.remove(files.join(out, name)) end
@@ -85,8 +84,8 @@ local function name_of(step) return ("checkpoint-%06d"):format(step) end
 local Saving = {}
 Saving.__index = Saving
 
---- start(out, parts) -> saving: begins to write OUT/checkpoint-STEP, as everything is now; `parts`
---- as for nn.save_checkpoint. It becomes a checkpoint by saving:finish().
+--- start(out, parts) -> saving: starts writing the current state to OUT/checkpoint-STEP; `parts` as
+--- for nn.save_checkpoint. saving:finish() completes the checkpoint.
 function M.start(out, parts)
   local self = setmetatable({out = out, parts = parts, writing = {}}, Saving)
   self.path = files.join(out, name_of(parts.step))
@@ -110,12 +109,12 @@ function M.start(out, parts)
   return self
 end
 
--- f(); where it fails, nothing of this checkpoint stays.
+-- Calls f(); if it fails, removes this checkpoint.
 function Saving:guarded(f)
   lib.guarded(function() self:abandon() end, f)
 end
 
---- saving:done() -> whether finish() would not have to wait for the tensors.
+--- saving:done() -> whether all tensors are written, so that finish() does not wait for them.
 function Saving:done()
   for _, writing in pairs(self.writing) do
     if not writing:done() then return false end
@@ -123,7 +122,8 @@ function Saving:done()
   return true
 end
 
---- saving:finish() -> path, once it is complete and durable. Errors: what the disk refused.
+--- saving:finish() waits until the checkpoint is complete and durable -> its path. Errors: failures
+--- of the disk.
 function Saving:finish()
   self:guarded(function()
     for name, writing in pairs(self.writing) do
@@ -132,7 +132,7 @@ function Saving:finish()
     end
     write_state(files.join(self.temporary, "state.json"), self.state)
     files.sync_folder(self.temporary)
-    if files.exists(self.path) then                 -- a damaged one that training went past again
+    if files.exists(self.path) then                 -- an earlier one of the same step
       files.remove(self.path .. ".old")
       files.rename(self.path, self.path .. ".old")
     end
@@ -147,7 +147,7 @@ function Saving:finish()
   return self.path
 end
 
---- saving:abandon(): gives it up; nothing of it stays on the disk.
+--- saving:abandon(): stops and removes the incomplete checkpoint.
 function Saving:abandon()
   for _, writing in pairs(self.writing) do writing:abandon() end
   files.remove(self.temporary)
@@ -157,9 +157,9 @@ local known = arguments.names "step model optim data vocabulary config keep best
 
 --- nn.save_checkpoint(out, {step=, model=, optim=, data=, vocabulary=, config=, keep=, best=})
 ---   -> path
---- Writes OUT/checkpoint-STEP; all but `step` and `model` may be left out. Afterwards only the
---- newest `keep` (default: all) are kept, and the best one: best={step=, val_loss=}; OUT/best is a
---- link to it. Errors: what the disk refused; older ones stay.
+--- Writes OUT/checkpoint-STEP; only `step` and `model` are required. Then removes all checkpoints
+--- but the newest `keep` (default: all) and the best one, best={step=, val_loss=}; OUT/best links
+--- to the best. Errors: failures of the disk, which leave older checkpoints intact.
 ---     nn.save_checkpoint("saved", {step = 10, model = model})  --> "saved/checkpoint-000010"
 function M.save_checkpoint(out, parts)
   arguments.need(type(out) == "string", "save_checkpoint", "the folder", out, "a text is needed")
@@ -175,7 +175,7 @@ local Checkpoint = {}
 Checkpoint.__index = Checkpoint
 
 --- nn.open_checkpoint(path) -> checkpoint with path, state (step, config, ...) and :restore(parts).
---- Errors: a damaged or incomplete one, with the file and the reason.
+--- Errors: a damaged or incomplete checkpoint, with the file and the reason.
 ---     local path = nn.save_checkpoint("out/opened", {step = 10, model = model})
 ---     nn.open_checkpoint(path).state.step  --> 10
 function M.open_checkpoint(path)
@@ -185,8 +185,8 @@ function M.open_checkpoint(path)
   return setmetatable({path = path, state = state}, Checkpoint)
 end
 
---- config(folder) -> the settings in the newest checkpoint of a run's folder, or in a checkpoint
---- itself; nil where none can be read. Its weights are not looked at.
+--- config(folder) -> the settings in the newest checkpoint of a run's folder, or in a checkpoint;
+--- nil if none can be read. Does not check the weights.
 function M.config(folder)
   local list = M.list(folder)
   for i = #list, 0, -1 do
@@ -195,14 +195,14 @@ function M.config(folder)
   end
 end
 
---- find(out, resume, warn) -> checkpoint or nil. resume: "none"; "auto", the newest complete one of
---- the folder `out` (warn(text) tells of damaged ones, which are passed over); or a path: of a
---- checkpoint, or of a run's folder, whose newest is taken.
+--- find(out, resume, warn) -> checkpoint or nil. resume: "none"; "auto": the newest valid one in
+--- the folder `out`; or the path of a checkpoint or of a run's folder, which means its newest valid
+--- one. Calls warn(text) for each damaged checkpoint that it skips.
 function M.find(out, resume, warn)
   if resume == "none" then return nil end
   local folder = resume == "auto" and out or resume
   if resume ~= "auto" and not files.list(folder) then
-    lib.fail("there is no checkpoint '%s'; resume is none, auto, or the folder of one or of a run",
+    lib.fail("there is no folder '%s'; resume must be none, auto, a checkpoint or a run's folder",
              resume)
   end
   if resume ~= "auto" and #M.list(folder) == 0 then return M.open_checkpoint(folder) end
@@ -213,7 +213,7 @@ function M.find(out, resume, warn)
     warn(("'%s' cannot be used: %s"):format(all[i].path, reason))
   end
   if #all > 0 then
-    lib.fail("no checkpoint in '%s' can be used; another out= starts again", folder)
+    lib.fail("no checkpoint in '%s' can be used; to start again, use another out=", folder)
   end
 end
 
@@ -225,7 +225,7 @@ local function restore_tensors(path, list)
   end
 end
 
---- checkpoint:restore_model(model) puts back its parameters alone. Errors: as restore().
+--- checkpoint:restore_model(model) restores only the parameters. Errors: as restore().
 ---     local path = nn.save_checkpoint("out/model-only", {step = 1, model = model})
 ---     nn.no_grad(function() model.tok.weight:fill_(0) end)
 ---     nn.open_checkpoint(path):restore_model(model)
@@ -236,9 +236,9 @@ function Checkpoint:restore_model(model)
   end)
 end
 
---- checkpoint:restore{model=, optim=, data=} -> the same_data: false where the data has changed.
---- Puts back what was saved, to the bit: parameters, moments, step, random state, data position.
---- Errors: tensors that the checkpoint does not have or that have another shape.
+--- checkpoint:restore{model=, optim=, data=} -> same_data: false if the data has changed. Restores
+--- the saved state bitwise: parameters, moments, step, random state, data position. Errors: tensors
+--- that the checkpoint does not have or that have another shape.
 ---     local path = nn.save_checkpoint("out/all", {step = 1, model = model, optim = optim,
 ---                                                 data = data.train})
 ---     nn.open_checkpoint(path):restore{model = model, optim = optim, data = data.train}  --> true

@@ -1,5 +1,5 @@
--- A model in use: its mean loss on data, and text drawn from it. Neither changes the random state
--- or the data position of a training run.
+-- Evaluates a model on data, and generates text with it. Neither changes the random state or the
+-- data position of a training run.
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local compile = require "nn.core.compile"
@@ -30,15 +30,15 @@ local function loss_function(model)
   return compiled[model]
 end
 
---- nn.evaluate(model, loader, batches) -> mean loss over the windows of the loader's part, always
---- the same ones; `batches` (0 or nil: all) bounds their number. nil when a signal to stop came.
+--- nn.evaluate(model, loader, batches) -> mean loss over the windows of a loader, always the same
+--- ones; `batches` (0 or nil: all) limits their number. Returns nil after a stop signal.
 ---     nn.evaluate(model, data.val, 4)  --> 5.6
 function M.evaluate(model, loader, batches)
   arguments.need(type(model) == "table", "evaluate", "the model", model, "a module is needed")
   arguments.need(type(loader) == "table" and loader.windows, "evaluate", "the loader", loader,
                  "data.train or data.val of nn.data is needed")
   local f, sum, rows = loss_function(model), 0, 0
-  local waiting                            -- the batch before: read while this one is computed
+  local waiting                            -- the previous batch, read while this one is computed
   local function read()
     sum, rows = sum + waiting.loss:item() * waiting.rows, rows + waiting.rows
     for _, t in ipairs(waiting) do t:release() end
@@ -57,7 +57,7 @@ function M.evaluate(model, loader, batches)
   end)
 end
 
--- ### Generation. A row is one sequence on its way: {ids=, prompt= (its number of ids), ...}.
+-- ### Generation. A row is a sequence that is being generated: {ids=, logprobs=, reason=, text=}.
 
 local function tensor_of(rows, columns, value)
   local array = ffi.new("int32_t[?]", #rows * columns)
@@ -76,7 +76,7 @@ local function vector(rows, value)
   return from_host(tensor_of(rows, 1, value), {#rows}, "i32")
 end
 
--- Logits (rows,V) as a host array that may be changed, and V.
+-- Logits (rows,V) as a new host array, and V.
 local function to_host(logits)
   local size = logits:dim(-1)
   local array = logits.dtype == "f32" and logits:host() or (logits:numbers())
@@ -84,7 +84,7 @@ local function to_host(logits)
   return array, size
 end
 
--- Without a cache: the whole sequence again for each token, or as much of it as the model sees.
+-- Without a cache: reads the last `context` tokens again for each new token.
 local function plain_reader(model)
   local context = model.config and model.config.context or math.huge
   return function(rows)
@@ -105,8 +105,8 @@ local function plain_reader(model)
   end
 end
 
--- With a cache: all prompts at once, shorter ones padded at their end, then a token at a time.
--- Padding does no harm: what it wrote into the cache is written over before it is seen.
+-- With a cache: reads all prompts at once, shorter ones padded at their end, then one token at a
+-- time. Cache entries of the padding are overwritten before they are read.
 local function cached_reader(model, caches)
   local step = compile.compile(function(ids, start, last)
     return layer.call(model, model.next, ids, caches, start, last)
@@ -126,8 +126,8 @@ local function cached_reader(model, caches)
   end
 end
 
--- Why a row ends with its newest id: a stop id, or a stop text in what was generated; nil: it goes
--- on.
+-- The reason why a row ends with its newest id: a stop id, or a stop text in the generated text;
+-- nil if it continues.
 local function reason_to_stop(row, options, id)
   for _, stop in ipairs(options.stop_ids or {}) do
     if stop == id then return "stop" end
@@ -139,7 +139,8 @@ local function reason_to_stop(row, options, id)
   end
 end
 
--- The row's logits with the penalty on ids that it has; the log-probabilities stay the model's own.
+-- The row's logits, with a penalty for ids that occur in it; a copy, so that log-probabilities come
+-- from the original.
 local function penalised(row, logits, size, options)
   local penalty = options.repetition_penalty or 1
   if penalty == 1 then return logits end
@@ -153,7 +154,7 @@ local function need_numbers(logit)
   if logit ~= logit then lib.fail("generate: the model's logits are NaN") end
 end
 
--- Appends an id to row number r and tells whether it goes on.
+-- Appends an id to row number r; returns whether the row continues.
 local function accept(row, r, id, options)
   row.ids[#row.ids + 1] = id
   if options.on_token then options.on_token(id, r) end
@@ -161,9 +162,10 @@ local function accept(row, r, id, options)
   return not row.reason
 end
 
--- Takes the next id of every row that goes on; logits: (rows,V) on the host.
+-- Draws the next id of every row that continues; logits: (rows,V) on the host. Returns whether any
+-- row continues.
 local function extend(rows, logits, size, options, step)
-  local going = false
+  local continues = false
   for r, row in ipairs(rows) do
     local own = logits + (r - 1) * size
     need_numbers(own[0])
@@ -173,15 +175,15 @@ local function extend(rows, logits, size, options, step)
       if options.logprobs then
         row.logprobs[#row.logprobs + 1] = sample.log_probability(own, size, id)
       end
-      going = accept(row, r, id, options) or going
+      continues = accept(row, r, id, options) or continues
     end
   end
-  return going
+  return continues
 end
 
--- Pipelined greedy decoding of up to `most` tokens of every row: the engine finds them and reads
--- them again, and the next step is submitted before the ids of this one are looked at. Returns
--- whether rows go on.
+-- Pipelined greedy decoding of up to `most` tokens per row: the engine computes the argmax and uses
+-- it as the next input, and each step is submitted before the ids of the previous one are read.
+-- Returns whether any row continues.
 local function decode_pipelined(model, caches, rows, options, most)
   local step = compile.compile(function(ids, start)
     local logits = layer.call(model, model.next, ids, caches, start)
@@ -189,24 +191,26 @@ local function decode_pipelined(model, caches, rows, options, most)
   end)
   local ids = ids_tensor(rows, 1, function(row) return row.ids[#row.ids] end)
   local start = vector(rows, function(row) return #row.ids - 1 end)
-  local function look(found, first)
-    local numbers, checks, going = found:host(), first:host(), false
+  local function read(found, first)
+    local numbers, checks, continues = found:host(), first:host(), false
     for r, row in ipairs(rows) do
       need_numbers(checks[r - 1])
-      if not row.reason then going = accept(row, r, numbers[r - 1], options) or going end
+      if not row.reason then
+        continues = accept(row, r, numbers[r - 1], options) or continues
+      end
     end
     first:release()
-    return going
+    return continues
   end
   local before, before_first
   for _ = 1, most do
     local found, next_start, first = step(ids, start)
     start:release()
-    if before and (not look(before, before_first) or engine.interrupted()) then return false end
+    if before and (not read(before, before_first) or engine.interrupted()) then return false end
     if before then before:release() end
     ids, start, before, before_first = found, next_start, found, first
   end
-  return before == nil or look(before, before_first)
+  return before == nil or read(before, before_first)
 end
 
 local function run(model, rows, options)
@@ -215,17 +219,17 @@ local function run(model, rows, options)
   for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
   if model.caches and longest <= context then caches = model:caches(#rows) end
   local read, step = caches and cached_reader(model, caches) or plain_reader(model), 1
-  local likeliest = options.temperature == 0 and not options.logprobs
+  local greedy = options.temperature == 0 and not options.logprobs
     and (options.repetition_penalty or 1) == 1
   while step <= tokens do
     if caches and longest + step - 1 > context then caches, read = nil, plain_reader(model) end
     local logits, size = read(rows)
     if not extend(rows, logits, size, options, step) or engine.interrupted() then break end
     step = step + 1
-    if caches and likeliest then
+    if caches and greedy then
       local most = math.min(tokens, context - longest + 1) - step + 1
-      local going = decode_pipelined(model, caches, rows, options, most)
-      if not going or engine.interrupted() then break end
+      local continues = decode_pipelined(model, caches, rows, options, most)
+      if not continues or engine.interrupted() then break end
       step, caches, read = step + math.max(0, most), nil, plain_reader(model)
     end
   end
@@ -234,7 +238,7 @@ end
 local known = arguments.names([[tokens temperature top_k top_p repetition_penalty seed stop stop_ids
                                tokenizer on_token logprobs]])
 
--- The options, checked; `stop` and `stop_ids` as lists.
+-- Checks the options; converts `stop` and `stop_ids` to lists.
 local function checked_options(given)
   local options = {}
   for name, value in pairs(arguments.options("generate", given, known)) do options[name] = value end
@@ -262,33 +266,33 @@ local function checked_options(given)
   for _, id in ipairs(options.stop_ids or {}) do whole("a stop id", id, 0) end
   for _, text in ipairs(options.stop or {}) do
     arguments.need(type(text) == "string" and text ~= "", "generate", "a stop text", text,
-                   "a text of at least a byte is needed")
+                   "a text of at least one byte is needed")
   end
   local words = options.tokenizer
   arguments.need(words == nil or type(words) == "table" and words.decode, "generate",
-                 "the tokenizer", words, "one of nn.tokenizer or nn.vocabulary is needed")
-  if options.stop and not words then lib.misuse("generate: stop texts need the tokenizer too") end
+                 "the tokenizer", words, "a result of nn.tokenizer or nn.vocabulary is needed")
+  if options.stop and not words then lib.misuse("generate: `stop` needs `tokenizer` too") end
   return options
 end
 
 --- nn.generate(model, ids, {tokens=100, temperature=1, top_k=0, top_p=1, repetition_penalty=1,
 --- seed=0, stop, stop_ids, tokenizer, on_token, logprobs=false}) -> ids with new ones, info
 --- `ids`: a list of token ids (at least one), or a list of such lists, which may differ in length;
---- the result is alike. temperature 0 takes the likeliest token; top_k > 0 draws from the k
---- likeliest, top_p < 1 from the likeliest that hold this part of the probability. The same seed
---- gives the same text. A sequence ends behind an id of `stop_ids`, or where what was generated
---- holds a text of `stop` (which needs `tokenizer`); either is one or a list. on_token(id, row) is
---- called for each new id.
---- info: reason ("stop" or "length") and, with logprobs, their natural logarithms under the model;
---- lists of these for a list of lists. A model with caches() and next() reads each token once, as
---- long as its context lasts; beyond, it sees the last `context` ids.
+--- the result has the same form. temperature 0 takes the likeliest token (greedy decoding); top_k >
+--- 0 draws from the k likeliest tokens; top_p < 1 from the likeliest tokens with this total
+--- probability. The same seed gives the same text. A sequence ends after an id of `stop_ids`, or
+--- when its generated text contains a text of `stop` (which needs `tokenizer`); both accept one
+--- value or a list. on_token(id, row) is called for each new id.
+--- info: reason ("stop" or "length") and, with logprobs, the log-probability of each new id under
+--- the model; for a list of lists, lists of these. A model with caches() and next() reads each
+--- token once up to its context length; beyond, each new token reads the last `context` ids again.
 ---     local ids, info = nn.generate(model, {72, 105}, {tokens = 5, top_k = 50, seed = 3})
 ---     #ids, info.reason  --> 7, "length"
 function M.generate(model, ids, options)
   options = checked_options(options)
   local class = type(model) == "table" and getmetatable(model)
   arguments.need(class and class.__call, "generate", "the model", model,
-                 "a module that gives logits is needed")
+                 "a module that returns logits is needed")
   arguments.need(type(ids) == "table", "generate", "the ids", ids, "a list is needed")
   local many = type(ids[1]) == "table"
   local rows = {}
@@ -297,7 +301,7 @@ function M.generate(model, ids, options)
     for i = 1, arguments.list("generate", "the ids", list) do
       rows[r].ids[i] = arguments.whole("generate", "an id", list[i], 0)
     end
-    if #list == 0 then lib.fail("generate: give at least one token to go on from") end
+    if #list == 0 then lib.fail("generate: give at least one token to continue") end
   end
   M.eval_mode(run, model, rows, options)
   local out, info = {}, {reason = {}, logprobs = options.logprobs and {} or nil}

@@ -1,17 +1,17 @@
--- Models as Hugging Face's transformers saves them: config.json, model.safetensors (or shards with
--- an index) and the tokenizer's files. What is particular to a model, its class says in a table
+-- Models in the format of Hugging Face's transformers: config.json, model.safetensors (or shards
+-- with an index) and the tokenizer's files. A model's class describes its format in a table
 -- `hugging_face`:
 --
 --   model_type, architecture   as in config.json
---   prefix            of names in its files, which may be missing there
---   name(path) -> the name there (without prefix) of a parameter, and whether the matrix lies
---                     transposed there; nil for a path that the model has not
---   settings          {ours = "theirs"}: whole numbers from 1 of config.json
---   fixed             {theirs = value}: what config.json must say for the model to be the same
---                     function, where it says it
---   read(config) -> further settings; or nil and what is wrong with a config.json
+--   prefix            optional prefix of the tensor names in files
+--   name(path) -> the tensor's name in files (without prefix), and whether it is stored transposed;
+--                     nil for an unknown path
+--   settings          {ours = "theirs"}: settings that are positive whole numbers in config.json
+--   fixed             {theirs = value}: values that config.json must have, if it has the entry, for
+--                     the model to compute the same function
+--   read(config) -> further settings; or nil and the problem with config.json
 --   write(settings) -> further entries of config.json
---   shapes(config) -> {name = shape} of some tensors, looked at before a model of that size is made
+--   shapes(config) -> {name = shape} of some tensors, checked before the model is created
 local arguments = require "nn.base.arguments"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
@@ -25,11 +25,11 @@ local tokenizers = require "nn.text.tokenizer"
 
 local M = {}
 
--- Their name (without a prefix) of our parameter, and whether the matrix lies transposed there.
+-- The name in files (without prefix) of a parameter, and whether it is stored transposed.
 local function their_name(class, path)
   local name, transposed = class.hugging_face.name(path)
   if name then return name, transposed end
-  lib.fail("'%s' is no parameter of transformers' %s", path, class.class_name)
+  lib.fail("'%s' is not a parameter of %s in transformers", path, class.class_name)
 end
 
 -- ### Loading
@@ -42,14 +42,14 @@ local function read_config(folder)
   local described, settings = class.hugging_face, {}
   for name, value in pairs(described.fixed or {}) do
     if config[name] ~= nil and config[name] ~= value then
-      lib.fail("%s: %s is %s; nnlua's %s has %s", path, name, tostring(config[name]),
+      lib.fail("%s: %s is %s; nnlua's %s needs %s", path, name, tostring(config[name]),
                class.class_name, tostring(value))
     end
   end
   for ours, name in pairs(described.settings) do
     local value = config[name]
     if type(value) ~= "number" or value < 1 or value % 1 ~= 0 then
-      lib.fail("%s: %s is %s; a whole number from 1 is needed", path, name, tostring(value))
+      lib.fail("%s: %s is %s; a whole number of at least 1 is needed", path, name, tostring(value))
     end
     settings[ours] = value
   end
@@ -61,7 +61,7 @@ local function read_config(folder)
   return class, settings, config
 end
 
--- Entries by name of one model.safetensors (which transformers prefers, too) or of an index.
+-- The entries by name of model.safetensors (preferred, as in transformers) or of an index.
 local function open_weights(folder)
   local whole = files.join(folder, "model.safetensors")
   local index = whole .. ".index.json"
@@ -74,17 +74,17 @@ local function open_weights(folder)
            .. "safetensors" or "")
 end
 
--- The entry of a tensor, which must have that shape.
+-- The entry of a tensor, which must have this shape.
 local function find(weights, name, shape)
   local entry = weights.by_name[weights.prefix .. name] or weights.by_name[name]
   if not entry then
     lib.fail("'%s' has no tensor '%s' (nor with the prefix '%s')", weights.folder, name,
              weights.prefix)
   end
-  local there, wanted = table.concat(entry.shape, ","), table.concat(shape, ",")
-  if there ~= wanted then
-    lib.fail("%s: '%s' is (%s), config.json makes it (%s)", entry.file.path, entry.name, there,
-             wanted)
+  local given, expected = table.concat(entry.shape, ","), table.concat(shape, ",")
+  if given ~= expected then
+    lib.fail("%s: '%s' is (%s); config.json implies (%s)", entry.file.path, entry.name, given,
+             expected)
   end
   return entry
 end
@@ -99,18 +99,17 @@ local function copy_parameter(p, weights, class)
   local source = entry.file:tensor(entry.name)
   p.tensor:copy_(source, {transposed = transposed})
   source:release()
-  engine.sync()                                    -- so that only one such copy is there at a time
+  engine.sync()                                    -- so that only one such copy exists at a time
 end
 
--- The tokenizer that lies there, if one does.
+-- The tokenizer in a folder, or nil.
 local function tokenizer_in(folder)
   for _, name in ipairs {"tokenizer.json", "vocab.json", "vocabulary.json"} do
     if files.exists(files.join(folder, name)) then return tokenizers.tokenizer(folder) end
   end
 end
 
---- outline(folder) -> the class of the model, its settings as config.json has them, the tokenizer
---- (nil where there are no tokenizer files).
+--- outline(folder) -> the class of the model, its settings from config.json, the tokenizer or nil.
 function M.outline(folder)
   local class, settings = read_config(folder)
   return class, settings, tokenizer_in(folder)
@@ -118,12 +117,12 @@ end
 
 local load_options = arguments.names "dropout dtype"
 
---- nn.load_hf(folder, {dropout=0, dtype="f32"}) -> model, tokenizer (nil where there are no files
---- of one). A model of transformers that a file in models/ describes, as models/gpt2.lua does
---- GPT-2: config.json, model.safetensors or shards. Weights go from the mapped file into tiles one
---- by one; those that are transposed there, or of another dtype, through a copy of one at a time.
---- `dtype` is that of the model, f32 or bf16. Errors: what is missing, or is not the model as
---- nnlua computes it, by name.
+--- nn.load_hf(folder, {dropout=0, dtype="f32"}) -> model, tokenizer (nil if the folder has none).
+--- Loads a Hugging Face model (config.json, model.safetensors or shards) of a type that a file in
+--- models/ describes, such as models/gpt2.lua for GPT-2. Weights are copied one by one from the
+--- mapped file to tiles; transposed ones and other dtypes through a temporary copy. `dtype`: that
+--- of the model, f32 or bf16. Errors: missing files or tensors; a config.json that nnlua's model
+--- does not support.
 ---     nn.save_hf("another", model)
 ---     nn.load_hf("another").config.embd  --> 16
 function M.load_hf(folder, options)
@@ -160,18 +159,18 @@ end
 
 local save_options = arguments.names "shard_bytes"
 
---- nn.save_hf(folder, model, tokenizer, {shard_bytes=5e9}): writes a model as transformers'
---- from_pretrained loads it: config.json, model.safetensors (or shards of at most shard_bytes with
---- their index), and the tokenizer's files if it is given (those of a char vocabulary are nnlua's
---- own). Other weights that lay there go. Errors: a model whose class does not say how
---- transformers saves it, or that has other parameters.
+--- nn.save_hf(folder, model, tokenizer, {shard_bytes=5e9}): writes a model for from_pretrained() of
+--- transformers: config.json, model.safetensors (or shards of at most shard_bytes and an index),
+--- and the files of the tokenizer, if given (a char vocabulary has a format of nnlua's own).
+--- Removes other weights from the folder. Errors: the class has no table hugging_face, or the model
+--- has parameters that it does not describe.
 ---     nn.save_hf("out/model", model, nn.train_tokenizer("aaaa", {size = 258}))
 function M.save_hf(folder, model, tokenizer, options)
   arguments.need(type(folder) == "string", "save_hf", "the folder", folder, "a text is needed")
   local class = module.is_module(model) and getmetatable(model)
   local described = class and class.hugging_face
   arguments.need(described and type(model.config) == "table", "save_hf", "the model", model,
-                 "one whose class has a table hugging_face, as models/gpt2.lua, is needed")
+                 "its class needs a table hugging_face, as in models/gpt2.lua")
   options = arguments.options("save_hf", options, save_options)
   local limit = arguments.whole("save_hf", "shard_bytes", options.shard_bytes or 5e9)
   files.make_folder(folder, "the model's folder")

@@ -1,5 +1,4 @@
--- Opening a trained model from whatever holds one: a folder of transformers, a checkpoint, or the
--- folder of a run.
+-- Loads a trained model from a Hugging Face folder, a checkpoint, or the folder of a run.
 local arguments = require "nn.base.arguments"
 local checkpoint = require "nn.models.checkpoint"
 local engine = require "nn.base.engine"
@@ -11,29 +10,30 @@ local tokenizers = require "nn.text.tokenizer"
 
 local M = {}
 
--- The newest good checkpoint of a run's folder, or of its own; nil where `path` is neither.
+-- The checkpoint at `path`, or the newest valid one in a run's folder; nil for a Hugging Face
+-- folder.
 local function find_checkpoint(path)
   if path == "" then lib.fail "give model=FOLDER" end
   if not files.list(path) then
-    lib.fail("there is no folder '%s'; give a run's, a checkpoint's, or one of transformers, as "
-             .. "`huggingface-cli download gpt2 --local-dir gpt2` makes it", path)
+    lib.fail("there is no folder '%s'; give a run, a checkpoint, or a Hugging Face folder, such as "
+             .. "that of `huggingface-cli download gpt2 --local-dir gpt2`", path)
   end
   if not files.exists(files.join(path, "state.json")) and #checkpoint.list(path) == 0 then
     if files.exists(files.join(path, "config.json")) then return nil end
-    lib.fail("'%s' holds no model: neither config.json and model.safetensors nor a checkpoint",
+    lib.fail("'%s' contains no model: neither config.json and model.safetensors nor a checkpoint",
              path)
   end
   local found = checkpoint.find(path, path, function(text)
     io.stderr:write("warning: ", text, "\n")
   end)
   if not found.state.config or not found.state.config.model then
-    lib.fail("'%s' does not say what model it is of (no config.model in state.json); a model of "
-             .. "your own is read by nn.open_checkpoint(PATH):restore {model = model}", found.path)
+    lib.fail("'%s' does not name its model (no config.model in state.json); to load a model of "
+             .. "your own, use nn.open_checkpoint(PATH):restore {model = model}", found.path)
   end
   return found
 end
 
--- Class, settings and vocabulary (nil where none is known) of a checkpoint.
+-- The class, settings and vocabulary (nil if unknown) of the model in a checkpoint.
 local function in_checkpoint(found)
   local state = found.state
   return registry.saved(state.model, found.path), state.config.model,
@@ -46,8 +46,8 @@ local function describe(path)
   return hugging_face.outline(path)
 end
 
---- sizes(path) -> the settings that the shapes of its parameters depend on, by name, the
---- vocabulary, and the class: of what load_model would give, without reading its weights.
+--- sizes(path) -> the settings that determine the shapes of the parameters, by name; the
+--- vocabulary; the class: of the model at `path`, without reading its weights.
 function M.sizes(path)
   local class, settings, words = describe(path)
   local sizes = {}
@@ -55,18 +55,18 @@ function M.sizes(path)
   return sizes, words, class
 end
 
---- outline(path, tokenizer) -> model, vocabulary: what a plan must know of what load_model would
---- give, without reading its weights: the model has its settings, `config`, and no parameters.
+--- outline(path, tokenizer) -> model, vocabulary: like load_model, but the model has only its
+--- settings, `config`, and no parameters. For plans.
 function M.outline(path, tokenizer)
   local class, settings, words = describe(path)
   if tokenizer and tokenizer ~= "" then words = tokenizers.tokenizer(tokenizer) end
   return registry.outline(class, settings), words
 end
 
---- nn.load_model(path, tokenizer) -> model, vocabulary (nil where none is known). `path`: a folder
---- that transformers or nn.save_hf wrote, a checkpoint of a model in models/, or its run's folder,
---- whose newest checkpoint is taken. `tokenizer`: a path for nn.tokenizer, instead of what
---- lies there. The random state stays as it is. Errors: a path that holds no model.
+--- nn.load_model(path, tokenizer) -> model, vocabulary (nil if unknown). `path`: a Hugging Face
+--- folder (also of nn.save_hf), a checkpoint of a model in models/, or a run's folder, for its
+--- newest checkpoint. `tokenizer`: a path for nn.tokenizer, to replace the tokenizer at `path`.
+--- Does not change the random state. Errors: a path without a model.
 ---     nn.save_hf("a-model", model)
 ---     nn.load_model("a-model"):count() == model:count()  --> true
 function M.load_model(path, tokenizer)
@@ -78,7 +78,7 @@ function M.load_model(path, tokenizer)
     class, settings, words = in_checkpoint(found)
     local good, problem = pcall(function() model = class(settings) end)
     if not good then
-      lib.fail("'%s': its settings `model` make no %s: %s", found.path, class.class_name,
+      lib.fail("'%s': its settings `model` are not valid for %s: %s", found.path, class.class_name,
                tostring(problem))
     end
     found:restore_model(model)

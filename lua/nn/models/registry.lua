@@ -1,25 +1,25 @@
--- Models by name. A model is a file models/NAME.lua, in nnlua's folder or wherever else Lua finds
--- modules, that returns a class of nn.module. The library requires no model; what it uses of one:
+-- Models by name. A model is a file models/NAME.lua, in nnlua's folder or on Lua's path, that
+-- returns a class of nn.module. The library itself requires no model. The interface of a model:
 --
---   Class(settings)          a model; its `config` has all of its settings (`context` and `vocab`
---                            among them) and makes the same model
---   model(ids), model(ids, targets, {scale})   logits (B,T,V); the mean cross-entropy times scale
---   Class.dimensions         names of the settings that the shapes of its parameters depend on
---   Class.hugging_face       how transformers saves it (hugging_face.lua says what is in there)
---   Class.example            code that makes a small one, for examples in docs
---   model:flops_per_token(T) forward and backward
---   model:caches(batch), model:next(ids, caches, start, last)    for generating a token at a time
+--   Class(settings)          a model; its `config` has all of its settings (also `context` and
+--                            `vocab`), so that Class(model.config) is a model of the same shape
+--   model(ids), model(ids, targets, {scale})   logits (B,T,V); scale * mean cross-entropy
+--   Class.dimensions         names of the settings that determine the shapes of its parameters
+--   Class.hugging_face       its format in transformers, see hugging_face.lua
+--   Class.example            code that creates a small model, for examples in docs
+--   model:flops_per_token(T) FLOPs, forward and backward
+--   model:caches(batch), model:next(ids, caches, start, last)    generation with a cache
 --
--- All but the first two lines may be missing; then what needs them says so or does without.
+-- Only the first two lines are required.
 local compile = require "nn.core.compile"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local suggest = require "nn.base.suggest"
 
 local M = {}
-local FIRST = "gpt2"      -- the only one when checkpoints and config.json did not name theirs
+local FIRST = "gpt2"      -- the model of old files that do not name theirs
 
--- Names of the models that there are, nnlua's own first, and the same as keys.
+-- The names of all models, nnlua's own first, as a list and as a set.
 local function names()
   local list, known = {}, {}
   for folder in package.path:gmatch "([^;]*)%?%.lua" do
@@ -31,34 +31,33 @@ local function names()
   return list, known
 end
 
---- find(name) -> the class of models/NAME.lua. Errors: a model that there is not, with those that
---- there are.
+--- find(name) -> the class of models/NAME.lua. Errors: an unknown model, with the known ones.
 function M.find(name)
   local module, _, known = "models." .. tostring(name), names()
   if not package.loaded[module] and not known[name] then
-    lib.fail("there is no model '%s' in models/%s", tostring(name), suggest.choices(name, known))
+    lib.fail("unknown model '%s' in models/%s", tostring(name), suggest.choices(name, known))
   end
   return require(module)
 end
 
---- name_of(model) -> the name that find() knows its class by; nil: it is in no models/NAME.lua.
+--- name_of(model) -> the name of its class for find(); nil if the class is not in models/.
 function M.name_of(model)
   for module, class in pairs(package.loaded) do
     if class == getmetatable(model) then return module:match "^models%.(.*)$" end
   end
 end
 
---- saved(name) -> the class that a checkpoint names. Errors: as find(), and "", which is none.
+--- saved(name, path) -> the class named in the checkpoint `path`. Errors: as find(); the name "".
 function M.saved(name, path)
   if name == "" then
-    lib.fail("'%s' holds a model that is in no models/NAME.lua; nn.open_checkpoint(PATH):restore "
-             .. "{model = model} reads it", path)
+    lib.fail("'%s' contains a model of no file models/NAME.lua; load it with "
+             .. "nn.open_checkpoint(PATH):restore {model = model}", path)
   end
   return M.find(name or FIRST)
 end
 
---- of_type(model_type, path) -> the class that says it is transformers' model of that type; one
---- whose file has that name is asked first. `path`: the config.json. Errors: a type that none has.
+--- of_type(model_type, path) -> the class with this model_type in its table hugging_face; a file of
+--- that name is tried first. `path`: the config.json, for errors. Errors: an unknown type.
 function M.of_type(model_type, path)
   if model_type == nil then return M.find(FIRST) end
   local list, known = names()
@@ -71,12 +70,13 @@ function M.of_type(model_type, path)
     if described and described.model_type == model_type then return class end
     if described then types[described.model_type] = true end
   end
-  lib.fail("%s: model_type is '%s', which no model in models/ is%s", path, tostring(model_type),
+  lib.fail("%s: model_type is '%s', which no model in models/ has%s", path, tostring(model_type),
            suggest.choices(model_type, types))
 end
 
---- outline(class, settings) -> such a model without its parameters, for plans: `config` has all its
---- settings. Errors: those of the class.
+--- outline(class, settings) -> a model without parameters, for plans; `config` has all its
+--- settings.
+--- Errors: those of the class.
 function M.outline(class, settings)
   local config
   compile.plan(function() config = class(settings).config end)

@@ -1,16 +1,15 @@
--- Drawing a token from logits on the host: temperature, the k likeliest, the likeliest that hold a
--- part of the probability, and a penalty on what was there before.
+-- Draws a token from logits on the host: temperature, top-k, top-p and repetition penalty.
 local heap = require "nn.base.heap"
 
 local M = {}
 
--- Whether id a comes before id b: by logit, equal ones by id.
+-- Whether id a precedes id b: by logit, then by id.
 local function above(logits, a, b)
   local x, y = logits[a], logits[b]
   return x > y or x == y and a < b
 end
 
--- Ids of the k largest logits, the largest first: a heap with the least of them on top.
+-- The ids of the k largest logits, the largest first, found with a heap whose top is the smallest.
 local function largest(logits, size, k)
   local found = {}
   local function below(a, b) return above(logits, b, a) end
@@ -30,8 +29,8 @@ local function maximum(logits, size)
   return best
 end
 
--- Ids that may be in the smallest set of probability top_p, the likeliest first: rarer ones than
--- (1 - top_p) / size together hold less than the rest needs.
+-- The ids that can be in the smallest set of probability top_p, the likeliest first: all ids with a
+-- probability below (1 - top_p) / size together have less than 1 - top_p, so that none is needed.
 local function likely(logits, size, top, temperature, top_p)
   local sum = 0
   for id = 0, size - 1 do sum = sum + math.exp((logits[id] - top) / temperature) end
@@ -44,7 +43,7 @@ local function likely(logits, size, top, temperature, top_p)
   return ids
 end
 
--- Draws from the ids (in this order), of which only the first that hold top_p count.
+-- Draws from the first of these ids whose total probability is top_p.
 local function draw_from(ids, logits, top, temperature, top_p, u)
   local weights, sum = {}, 0
   for i, id in ipairs(ids) do
@@ -67,7 +66,7 @@ local function draw_from(ids, logits, top, temperature, top_p, u)
   return ids[last]
 end
 
---- draw(logits, size, options, u) -> an id from 0. logits: a C array or table from 0; options:
+--- draw(logits, size, options, u) -> an id, from 0. logits: a C array or a table, from 0; options:
 --- temperature (0: the likeliest), top_k (0: all), top_p (1: all); u: uniform in [0,1).
 function M.draw(logits, size, options, u)
   local temperature, top_k = options.temperature or 1, options.top_k or 0
@@ -92,9 +91,8 @@ function M.draw(logits, size, options, u)
   return best
 end
 
---- penalise(logits, ids, penalty): divides the logits of these ids by the penalty where they are
---- above 0 and multiplies them where they are below (Keskar et al. 2019, arXiv:1909.05858), once
---- each.
+--- penalise(logits, ids, penalty): divides positive logits of these ids by the penalty and
+--- multiplies negative ones by it, once per id (Keskar et al. 2019, arXiv:1909.05858).
 function M.penalise(logits, ids, penalty)
   if penalty == 1 then return end
   local seen = {}

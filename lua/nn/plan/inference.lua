@@ -1,5 +1,5 @@
--- What a model in use would take: plans for the recipes that evaluate it and that generate text.
--- The model is known by its settings; its weights are not read.
+-- Plans of inference, for the recipes that evaluate a model and generate text. A plan uses the
+-- settings of the model; its weights are not read.
 local creation = require "nn.core.creation"
 local generate = require "nn.models.generate"
 local lib = require "nn.base.capi"
@@ -8,20 +8,21 @@ local units = require "nn.base.units"
 
 local M = {}
 
--- A model like the given one, which may be an outline without parameters.
+-- A new model with the settings of the given one, which may be an outline without parameters.
 local function like(model) return getmetatable(model)(model.config) end
 
 local function ids_of(rows, time)
   return creation.zeros({rows, time}, {dtype = "i32", axes = "batch,time"})
 end
 
--- FLOPs of so many tokens, each seen with `time` tokens; forward is a third of all. nil: not known.
+-- Forward FLOPs, a third of the total, of `tokens` tokens that attend to `time` tokens; nil if
+-- unknown.
 local function forward_flops(model, time, tokens)
   return model.flops_per_token and model:flops_per_token(time) / 3 * tokens
 end
 
 --- evaluation(model, batch) -> the plan of one batch of windows in gpt2_eval.lua; prints as a
---- table. `model`: one, or an outline of it.
+--- table. `model`: a model or its outline.
 function M.evaluation(model, batch)
   local context = model.config.context
   local tokens = batch * context
@@ -33,8 +34,8 @@ function M.evaluation(model, batch)
         flops = forward_flops(model, context, tokens)})
 end
 
--- A step that reads `time` tokens of each row into the cache: prompts from their beginning
--- (`whole`), or the newest token. `logits` are what the script reads.
+-- A step that reads `time` tokens of each row into the cache: whole prompts (`whole`), or the
+-- newest token. It copies the result to `logits`, the tensor that the script reads.
 local function reading(model, rows, time, whole)
   local own, c = like(model), model.config
   local caches = own:caches(rows)
@@ -46,14 +47,15 @@ local function reading(model, rows, time, whole)
          {weights = own, cache = caches, other = {ids, start, logits, last}}
 end
 
---- generation(model, prompts, tokens, samples) -> the plan of generating so many tokens for
---- `prompts`, lists of ids of which `samples` in a row are the same: peak, kinds and available as
---- in nn.plan_step; seconds, tasks and flops of a token for each prompt, `reading` the plan of
---- reading the prompts. Prints as a table.
+--- generation(model, prompts, tokens, samples) -> the plan of generating `tokens` tokens for each
+--- of `prompts`: lists of ids, in groups of `samples` equal ones. peak, kinds and available are as
+--- in
+--- nn.plan_step; seconds, tasks and flops are those of one token for every prompt; `reading` is the
+--- plan of reading the prompts. Prints as a table.
 function M.generation(model, prompts, tokens, samples)
   local context = model.config.context
   if not model.caches then
-    lib.fail("plan: a %s has no caches(): each token reads all before it again, which is not "
+    lib.fail("plan: %s has no caches(), so each token reads all earlier ones again; this is not "
              .. "planned", getmetatable(model).class_name)
   end
   local longest, texts = 0, #prompts / samples
@@ -72,11 +74,11 @@ function M.generation(model, prompts, tokens, samples)
   local all = first.seconds + (cached - 1) * plan.seconds
   local rows = {{"prompts", ("%s, about %s to read"):format(
     units.count(longest * #prompts, "token"), step_plan.time_text(first.seconds))},
-    {"text", ("about %s for %s of each sequence, without drawing them"):format(
+    {"text", ("about %s for %s per sequence, without the time to draw them"):format(
       step_plan.time_text(all), units.count(cached, "token"))}}
   if cached < tokens then
-    rows[#rows + 1] = {"beyond", ("%d tokens pass the context of %d; each reads the last %d again, "
-      .. "which is not planned"):format(tokens - cached, context, context)}
+    rows[#rows + 1] = {"beyond", ("%d tokens exceed the context of %d; each reads the last %d "
+      .. "again, which is not planned"):format(tokens - cached, context, context)}
   end
   return setmetatable(plan, {__tostring = function()
     return table.concat(step_plan.report(plan, {

@@ -1,6 +1,5 @@
--- What a step of any kind would take: it is recorded and played on imaginary workers; nothing is
--- computed and no tensor is allocated. training.lua has plans of training on top of this,
--- inference.lua those of models in use.
+-- Plans of any step: the step is recorded and simulated on imaginary workers; nothing is computed
+-- and no tensor is allocated. training.lua and inference.lua build on this.
 local arguments = require "nn.base.arguments"
 local budget = require "nn.base.budget"
 local compile = require "nn.core.compile"
@@ -29,8 +28,8 @@ local function tag(list, count, kind)
   end
 end
 
--- Calls step() and adds its results to `kept`. Activations are what backward() finds on the tape;
--- where nothing goes backward, all results of ops.
+-- Calls step() and adds its results to `kept`. Activations are the tensors that backward() finds on
+-- the tape; in a step without backward(), all results of ops.
 local function watch_step(step, kept)
   local seen, backward = {}, false
   tape.watch(function(results, count, on_tape)
@@ -44,7 +43,8 @@ local function watch_step(step, kept)
   if not backward then tag(seen, #seen, "activations") end
 end
 
--- Records what build() makes and a step; what it tells of these goes into `out`.
+-- Calls build() and its step while recording; writes the numbers of parameters and of bytes of
+-- state to `out`. Returns the tensors that exist before and after the step.
 local function record(build, out)
   local step, lasting = build()
   local kept, lists = {}, {}
@@ -69,8 +69,7 @@ local function record(build, out)
   return kept
 end
 
---- load() -> how many programs were computing in the last minute, as the system counts them, and
---- whether rates measured now are too low for it.
+--- load() -> the load average of the last minute, and whether it makes rates measured now too low.
 function M.load()
   local file = io.open "/proc/loadavg"
   local load = file and tonumber(file:read "*l":match "^[%d.]+") or 0
@@ -78,11 +77,11 @@ function M.load()
   return load, load >= 0.5 * engine.workers() + 0.5
 end
 
---- step(build, measured, alone) -> what compile.simulated() tells of a step, and `parameters`,
---- `state` (bytes of weights and optimizer state), `load` and `disturbed` (load() before). build()
---- and alone are as in nn.plan_step.
+--- step(build, measured, alone) -> the plan of compile.simulated() for a step, with `parameters`,
+--- `state` (bytes of weights and optimizer state), `load` and `disturbed` (results of load()).
+--- build() and alone are as in nn.plan_step.
 function M.step(build, measured, alone)
-  lib.check(lib.C.nn_idle())               -- or the workers, waiting for tasks, would be in the way
+  lib.check(lib.C.nn_idle())               -- idle workers would slow down the measurements
   local out = {}
   out.load, out.disturbed = M.load()
   local plan = compile.simulated(function() return record(build, out) end, measured, alone)
@@ -90,8 +89,8 @@ function M.step(build, measured, alone)
   return plan
 end
 
---- available_memory(planned) -> bytes that tensors may take: here or, with `planned`, on the
---- machine that nn.machine describes.
+--- available_memory(planned) -> the memory budget in bytes or, with `planned` and where nn.machine
+--- describes a machine, the RAM of that.
 function M.available_memory(planned)
   local machine = engine.machine()
   if planned and machine.described then return machine.ram end
@@ -100,14 +99,14 @@ function M.available_memory(planned)
 end
 
 --- largest_batch(needs, batch, available, seconds) -> the largest batch with needs(batch) <=
---- available, 0 for none, and what it needs; nil where the search took longer than that and only
---- shows that as many fit. needs() grows nearly linearly, which keeps its calls few.
+--- available (0: none), and its bytes; if the search ends after `seconds`, a batch that fits, and
+--- nil. needs() is nearly linear, so interpolation takes few calls.
 function M.largest_batch(needs, batch, available, seconds)
   local deadline = engine.now() + seconds
-  local fits, bytes, slope = 0, 0, nil         -- known to fit, with so many bytes
-  local fails, too_much = math.huge, nil       -- known not to
+  local fits, bytes, slope = 0, 0, nil         -- the largest batch known to fit, and its bytes
+  local fails, too_much = math.huge, nil       -- the smallest known not to fit, and its bytes
   local try, gap, bisect = batch, 1, false
-  local per_row = 0                            -- seconds that a plan takes for each row
+  local per_row = 0                            -- seconds of planning per row
   while fails - fits > 1 do
     local start = engine.now()
     if start + per_row * try > deadline then return fits, nil end
@@ -132,7 +131,7 @@ function M.largest_batch(needs, batch, available, seconds)
 end
 
 local function memory_rows(plan, rows)
-  rows[#rows + 1] = {"memory", units.bytes(plan.peak) .. " of RAM at most, of which then"}
+  rows[#rows + 1] = {"memory", units.bytes(plan.peak) .. " of RAM at the peak:"}
   for _, kind in ipairs {"weights", "gradients", "optimizer", "cache", "activations", "other"} do
     if plan.kinds[kind] > 0 then
       local name = kind == "other" and "workspace" or kind
@@ -145,7 +144,7 @@ end
 
 local function largest_text(plan, o)
   if plan.state > plan.available then
-    return ("none fits: parameters%s alone take %s"):format(
+    return ("none fits: the parameters%s alone take %s"):format(
       plan.kinds.optimizer > 0 and " and moments" or "", units.bytes(plan.state))
   end
   local batch, bytes = M.largest_batch(o.needs, o.batch, plan.available, SEARCH_SECONDS)
@@ -166,9 +165,9 @@ function M.rate_text(tokens, s)
   return (rate < 1 and ("%.2g"):format(rate) or units.number(rate)) .. " tokens/s"
 end
 
---- report(plan, o) -> lines for people. plan: of step(), with `available`. o: tokens of a step;
---- flops of one (else those that were recorded); the batch that was planned, `name` of the setting
---- for it, and needs(batch), the bytes that another takes; `rows` {{name, text}, ...} to show more.
+--- report(plan, o) -> lines of text. plan: of step(), with `available`. o: tokens, tokens per step;
+--- flops, FLOPs per step (default: the recorded ones); batch, the planned batch; name, the setting
+--- for it; needs(batch), the bytes of another batch; rows, further rows {{name, text}, ...}.
 function M.report(plan, o)
   local flops, tokens = o.flops or plan.flops, units.number(o.tokens)
   local rows = {
@@ -183,14 +182,14 @@ function M.report(plan, o)
     M.time_text(plan.seconds), M.rate_text(o.tokens, plan.seconds), plan.workers,
     math.min(100, 100 * plan.busy / plan.workers / plan.seconds))}
   if plan.disturbed then
-    rows[#rows + 1] = {"", ("the load of the last minute was %.1f: on an idle machine it may be "
-      .. "shorter"):format(plan.load)}
+    rows[#rows + 1] = {"", ("the load of the last minute was %.1f: an idle machine may be faster")
+      :format(plan.load)}
   end
   for _, row in ipairs(o.rows or {}) do rows[#rows + 1] = row end
   local _, gpus = engine.workers()
   if gpus > 0 then
-    rows[#rows + 1] = {"GPUs", ("%d, not in these numbers: tiles pass through their memory, which "
-      .. "does not lower what RAM holds; time and GPU memory are not estimated"):format(gpus)}
+    rows[#rows + 1] = {"GPUs", ("%d, not included: the plan estimates neither their time nor their "
+      .. "memory; RAM holds all tiles in any case"):format(gpus)}
   end
   local lines = {}
   for i, row in ipairs(rows) do lines[i] = ("%-15s %s"):format(row[1], row[2]) end
@@ -204,15 +203,15 @@ local Plan = {__tostring = function(self)
 end}
 
 --- nn.plan_step(build, {batch=1, tokens=batch, flops, name="batch", alone=false}) -> plan
---- What any step would take on this machine, without computing or allocating anything.
---- build(batch) makes what the step works on and returns step, {weights=, optimizer=, cache=,
---- other=}: a function of nothing that does one step and returns the tensors that last, and what is
---- there before and after it, each a module, an optimizer or a list of tensors. The plan prints as
---- the table of --plan, with the largest batch that fits, and has peak (bytes), kinds (bytes of the
---- peak by kind), available (bytes that tensors may take), tasks, flops, seconds, parameters.
---- `tokens`: of a step; `flops`: of one, where those recorded are not what is meant; `name`: the
---- setting for the batch; `alone`: a step is waited for before the next one begins. A training with
---- nn.run has run:plan.
+--- The cost of any step on this machine, without computing or allocating anything. build(batch)
+--- creates the tensors of the step and returns step, {weights=, optimizer=, cache=, other=}. step()
+--- runs one step and returns the tensors that remain in use; the table has the tensors that exist
+--- before and after a step, each entry a module, an optimizer or a list of tensors. The plan prints
+--- as the table of --plan, with the largest batch that fits. Fields: peak (bytes), kinds (bytes of
+--- the peak by kind), available (the memory budget in bytes), tasks, flops, seconds, parameters.
+--- Options: tokens: tokens per step; flops: FLOPs per step, if not the recorded ones; name: the
+--- setting for the batch; alone: each step ends before the next one is submitted. For training with
+--- nn.run, use run:plan.
 ---     local plan = nn.plan_step(function(batch)
 ---       local layer, input = nn.Linear(1000, 1000), nn.zeros(batch, 1000)
 ---       return function() return nn.no_grad(layer, input):sum() end,
@@ -231,7 +230,7 @@ function M.plan_step(build, given)
   o.needs = function(batch) return of(batch, false).peak end
   local plan = of(o.batch, true)
   plan.available, plan.asked = M.available_memory(true), o
-  plan.there = plan.available         -- its name before
+  plan.there = plan.available         -- the old name of `available`
   return setmetatable(plan, Plan)
 end
 

@@ -1,5 +1,4 @@
--- What a training run would take: plans of its steps (step.lua), of which not all microbatches are
--- recorded.
+-- Plans of training steps (see step.lua), with only some of their microbatches recorded.
 local accumulate = require "nn.core.accumulate"
 local creation = require "nn.core.creation"
 local engine = require "nn.base.engine"
@@ -7,7 +6,8 @@ local step_plan = require "nn.plan.step"
 
 local M = {}
 
--- The plan of a step that records at most `limit` microbatches, and how many it has.
+-- The plan of a step with at most `limit` microbatches recorded, and the number of its
+-- microbatches.
 local function simulated(build, rows, context, measured, limit)
   local flops_per_token
   local plan, microbatches = accumulate.limited(limit, step_plan.step, function()
@@ -22,11 +22,11 @@ local function simulated(build, rows, context, measured, limit)
   return plan, microbatches
 end
 
---- step(build, rows, context, measured) -> what step_plan.step() tells of a step on so many
---- sequences, and `flops_per_token` (where the model says). build() makes and returns the model,
---- the optimizer and the step.
+--- step(build, rows, context, measured) -> the plan of step_plan.step() for `rows` sequences, with
+--- `flops_per_token` if the model has it. build() creates and returns the model, the optimizer and
+--- the step.
 function M.step(build, rows, context, measured)
-  -- Microbatches that are recorded: more than are worked on at once; others are like the last.
+  -- Record more microbatches than are in memory at once, and extrapolate the others from the last.
   local enough = engine.workers() + 4
   local plan, microbatches = simulated(build, rows, context, measured, enough)
   local more = microbatches - enough
@@ -39,15 +39,15 @@ function M.step(build, rows, context, measured)
   return plan
 end
 
---- plan(build, loader, measured) -> step() for the loader's batches, and `available`, the bytes
---- that tensors may take: here or, for a measured plan, on the described machine.
+--- plan(build, loader, measured) -> step() for the loader's batches, with `available`, the memory
+--- budget or, for a measured plan, the RAM of the described machine.
 function M.plan(build, loader, measured)
   local plan = M.step(build, loader.rows, loader.context, measured)
   plan.available = step_plan.available_memory(measured)
   return plan
 end
 
---- report(build, loader) -> lines for people: what a step would take on this machine.
+--- report(build, loader) -> lines of text: the cost of a step on this machine.
 function M.report(build, loader)
   local plan, tokens = M.plan(build, loader, true), loader:batch_tokens()
   local microbatches = loader.rows / loader.batch_size

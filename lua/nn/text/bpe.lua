@@ -1,14 +1,14 @@
--- GPT-2's byte-level BPE (Sennrich et al. 2016; Radford et al. 2019): text is split into pieces
--- (pieces.lua), and in every piece the pair of neighbours that was learned first is joined until no
--- learned pair is left. bpe_files.lua reads and writes such tokenizers, bpe_train.lua learns them.
+-- GPT-2's byte-level BPE (Sennrich et al. 2016; Radford et al. 2019). Text is split into pieces
+-- (pieces.lua). In every piece, the pair of adjacent tokens with the lowest rank is merged until no
+-- known pair is left. bpe_files.lua reads and writes tokenizers, bpe_train.lua trains them.
 local arguments = require "nn.base.arguments"
 local ffi = require "ffi"
 local heap = require "nn.base.heap"
 local lib = require "nn.base.capi"
 local pieces = require "nn.text.pieces"
 
-local LARGEST = 2 ^ 20                     -- more ids there cannot be
-local CACHED, CACHED_LENGTH = 2 ^ 18, 64  -- pieces that are remembered, and their longest
+local LARGEST = 2 ^ 20                     -- the limit of ids
+local CACHED, CACHED_LENGTH = 2 ^ 18, 64   -- pieces in the cache, and the longest of them in bytes
 local Tokenizer = {}
 Tokenizer.__index = Tokenizer
 local M = {LARGEST = LARGEST, Tokenizer = Tokenizer}
@@ -17,9 +17,9 @@ local M = {LARGEST = LARGEST, Tokenizer = Tokenizer}
 
 local function pair_key(a, b) return a * LARGEST + b end
 
---- new(symbols, merges, special) -> tokenizer. symbols[id + 1]: the bytes of a token; merges: a
---- list of {left id, right id, joined id} in the order of learning; special: ids by text.
---- Every one of the 256 bytes must be a symbol; `name` is of the file, for the error where not.
+--- new(symbols, merges, special, name) -> tokenizer. symbols[id + 1]: the bytes of a token; merges:
+--- a list of {left id, right id, merged id} in the order of training; special: ids by text; name:
+--- the file, for errors. Errors: a byte that is not a symbol.
 function M.new(symbols, merges, special, name)
   local self = setmetatable({kind = "bpe", symbols = symbols, size = #symbols, merges = merges,
                              special = special, byte_ids = ffi.new "int32_t[256]", ranks = {},
@@ -46,9 +46,9 @@ end
 
 -- ### Encoding
 
--- One piece on its way: the tokens left to right as a linked list (-1: the end), and a heap of
--- pairs as rank * 2^32 + place of the left one, so that the first learned pair comes first and of
--- equal ones the leftmost. Pairs that have changed since are passed over when they come up.
+-- The piece that is being encoded: its tokens from left to right as a linked list (-1: the end),
+-- and a heap of pairs as rank * 2^32 + position of the left token, so that the lowest rank comes
+-- first, and of equal ranks the leftmost. Pairs that have changed since are skipped.
 local scratch = {room = 0, queue = {}}
 
 local function make_room(n)
@@ -61,13 +61,13 @@ end
 
 local function earlier(a, b) return a < b end
 
--- The tokens of the piece p[first .. last - 1] in scratch: from 0 on along scratch.after.
+-- Encodes the piece p[first .. last - 1] to a linked list in scratch that begins at 0.
 local function merge(self, p, first, last)
   local count = last - first
   make_room(count)
   local id, after, before, queue = scratch.id, scratch.after, scratch.before, scratch.queue
   local ranks, joined = self.ranks, self.joined
-  for i = #queue, 1, -1 do queue[i] = nil end        -- what an interrupt left
+  for i = #queue, 1, -1 do queue[i] = nil end        -- the remains of an interrupted call
   for i = 0, count - 1 do
     id[i], before[i], after[i] = self.byte_ids[p[first + i]], i - 1, i + 1
     if i > 0 then
@@ -98,7 +98,7 @@ local function merge(self, p, first, last)
   return id, after
 end
 
--- The ids of a piece that was not seen before go to out[count] on; remembered if it is short.
+-- Appends the ids of a piece that is not in the cache to `out`; caches them if the piece is short.
 local function encode_new(self, piece, p, first, last, out, count)
   local id, after = merge(self, p, first, last)
   local at, begin = 0, count
@@ -145,21 +145,21 @@ function Tokenizer:encode_bytes(p, first, last, out, count)
   return count
 end
 
--- A function(at) that finds the first special token in the text from `at` on: its first and last
--- byte and its id. Of several at one place the longest. `at` must not go back.
+-- A function(at) that returns the first special token at or after `at`: its first and last byte and
+-- its id; of several at the same position, the longest. `at` must not decrease between calls.
 local function special_finder(self, text)
-  local places = {}                       -- where each of them comes next; false: nowhere
+  local positions = {}                    -- the next position of each token; false: none
   return function(at)
     local first, last, id
     for name, number in pairs(self.special) do
-      local place = places[name]
-      if place == nil or place and place < at then
-        place = text:find(name, at, true) or false
-        places[name] = place
+      local position = positions[name]
+      if position == nil or position and position < at then
+        position = text:find(name, at, true) or false
+        positions[name] = position
       end
-      local stop = place and place + #name - 1
-      if place and (not first or place < first or place == first and stop > last) then
-        first, last, id = place, stop, number
+      local stop = position and position + #name - 1
+      if position and (not first or position < first or position == first and stop > last) then
+        first, last, id = position, stop, number
       end
     end
     return first, last, id
@@ -169,9 +169,9 @@ end
 local encode_options = arguments.names "special"
 
 --- tokenizer:encode(text, name, {special=false}) -> array, count: ids as a C array from 0, of
---- uint16_t, or uint32_t for more than 65536 tokens. With `special`, the texts of special tokens
---- such as <|endoftext|> become those tokens; else they are text like any other, as data of unknown
---- origin wants it. Any bytes can be encoded.
+--- uint16_t, or uint32_t for more than 65536 tokens. With `special`, the text of a special token
+--- such as <|endoftext|> becomes that token; by default it is ordinary text, which is safe for
+--- untrusted data. Any bytes can be encoded.
 ---     local tokenizer = nn.train_tokenizer("to be or not to be", {size = 260})
 ---     local ids, count = tokenizer:encode "to be"
 ---     count < 5  --> true
@@ -203,8 +203,8 @@ function Tokenizer:ids(text)
   return list
 end
 
---- vocabulary:decode(ids), tokenizer:decode(ids) -> text of a list of ids. An id that has no symbol
---- shows as <id>.
+--- vocabulary:decode(ids), tokenizer:decode(ids) -> the text of a list of ids. An unknown id
+--- becomes <id>.
 ---     nn.vocabulary("byte"):decode{72, 105, 300}  --> "Hi<300>"
 function Tokenizer:decode(ids)
   arguments.need(type(ids) == "table", "decode", "the argument", ids, "a list of ids is needed")

@@ -10,8 +10,8 @@ local M = {}
 local Tokenizer = bpe.Tokenizer
 local LARGEST = bpe.LARGEST
 
--- ### The names of bytes in vocabulary files: printable characters stand for themselves, the other
--- bytes for the characters from U+0100 on.
+-- ### The names of bytes in vocabulary files: a printable character is its own name; the other
+-- bytes have the characters from U+0100.
 
 local function utf8(code)
   if code < 0x80 then return string.char(code) end
@@ -31,7 +31,7 @@ end
 
 local function name_of(symbol) return (symbol:gsub(".", name_of_byte)) end
 
--- The bytes that a name stands for; nil where it has other characters.
+-- The bytes of a name; nil if it contains other characters.
 local function bytes_of(name)
   local parts = {}
   for character in name:gmatch "[%z\1-\127\194-\244][\128-\191]*" do
@@ -57,7 +57,7 @@ end
 
 -- ### Writing
 
--- ["name", ...] -> its JSON text, one entry a line: files of 50,000 tokens that an editor can show.
+-- Joins JSON entries with one per line, so that editors can show files of 50,000 tokens.
 local function json_lines(open, entries, close)
   return open .. "\n" .. table.concat(entries, ",\n") .. "\n" .. close
 end
@@ -86,7 +86,7 @@ end
 local BYTE_LEVEL = '{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,'
   .. '"use_regex":true}'
 
---- tokenizer:json() -> the text of a tokenizer.json as the tokenizers library reads it.
+--- tokenizer:json() -> the text of a tokenizer.json for the library tokenizers.
 ---     #nn.train_tokenizer("aaaa", {size = 258}):json() > 1000  --> true
 function Tokenizer:json()
   local vocab, merges, added = json_parts(self)
@@ -101,7 +101,7 @@ function Tokenizer:json()
 end
 
 --- tokenizer:save(folder): writes tokenizer.json, vocab.json, merges.txt and tokenizer_config.json,
---- which transformers' AutoTokenizer loads. Errors: what the disk refused.
+--- for AutoTokenizer of transformers. Errors: failures of the disk.
 ---     nn.train_tokenizer("to be or not to be", {size = 260}):save "my-tokenizer"
 ---     nn.tokenizer("my-tokenizer").size  --> 260
 function Tokenizer:save(folder)
@@ -118,18 +118,18 @@ function Tokenizer:save(folder)
   files.write(files.join(folder, "tokenizer_config.json"), files.json(config, "") .. "\n")
 end
 
---- tokenizer:state() -> {kind="bpe", json=}: what a checkpoint holds of it.
+--- tokenizer:state() -> {kind="bpe", json=}: the tokenizer as a checkpoint stores it.
 ---     nn.train_tokenizer("aaaa", {size = 258}):state().kind  --> "bpe"
 function Tokenizer:state() return {kind = "bpe", json = self:json()} end
 
 -- ### Reading
 
--- Lists of symbols and merges from a file's vocabulary (ids by name) and merges ({left, right}).
+-- A tokenizer from a file's vocabulary (ids by name), merges ({left, right}) and added tokens.
 local function build(path, vocab, pairs_of_names, added)
   local symbols, id_of_name, special = {}, {}, {}
   local function place(id, symbol, name)
     if type(id) ~= "number" or id < 0 or id % 1 ~= 0 or id >= LARGEST then
-      lib.fail("%s: the id %s of '%s' is no whole number below 2^20", path, tostring(id), name)
+      lib.fail("%s: the id %s of '%s' is not a whole number below 2^20", path, tostring(id), name)
     end
     if symbols[id + 1] and symbols[id + 1] ~= symbol then
       lib.fail("%s: '%s' and another token have the id %d", path, name, id)
@@ -141,7 +141,7 @@ local function build(path, vocab, pairs_of_names, added)
     place(token.id, token.content, token.content)
   end
   for name, id in pairs(vocab) do
-    if type(name) ~= "string" then lib.fail("%s: its vocabulary is a list, no object", path) end
+    if type(name) ~= "string" then lib.fail("%s: its vocabulary is a list, not an object", path) end
     if not special[name] then
       local symbol = bytes_of(name)
         or lib.fail("%s: the token '%s' is not byte-level", path, name)
@@ -152,14 +152,14 @@ local function build(path, vocab, pairs_of_names, added)
   local count, last = 0, table.maxn(symbols) - 1
   for _ in pairs(symbols) do count = count + 1 end
   if count ~= last + 1 then
-    lib.fail("%s: %d tokens, but ids up to %d; none may be left out", path, count, last)
+    lib.fail("%s: %d tokens, but ids up to %d; all ids must be used", path, count, last)
   end
   local merges = {}
   for i, pair in ipairs(pairs_of_names) do
     local left, right = id_of_name[pair[1]], id_of_name[pair[2]]
     local joined = id_of_name[pair[1] .. pair[2]]
     if not left or not right or not joined then
-      lib.fail("%s: merge %d joins '%s' and '%s'; both and their sum must be tokens", path, i,
+      lib.fail("%s: merge %d joins '%s' and '%s'; both and the result must be tokens", path, i,
                pair[1], pair[2])
     end
     merges[i] = {left, right, joined}
@@ -171,29 +171,29 @@ local function need(condition, path, text, ...)
   if not condition then lib.fail("%s: " .. text, path, ...) end
 end
 
--- The kinds of tokenizer.json that this file computes: GPT-2's, and no other.
+-- Rejects a tokenizer.json of any other kind than GPT-2's.
 local function check_kind(content, path)
   local model, before = content.model, content.pre_tokenizer
   need(type(model) == "table" and (model.type == nil or model.type == "BPE"), path,
-       "its model is no BPE")
+       "its model is not BPE")
   need(type(model.vocab) == "table" and type(model.merges) == "table", path,
        "it has no model.vocab or model.merges")
   need(type(before) == "table" and before.type == "ByteLevel" and before.use_regex ~= false
        and before.add_prefix_space ~= true, path,
-       "it splits text otherwise than GPT-2 (pre_tokenizer must be ByteLevel, without a prefix "
-       .. "space); only GPT-2's way is known")
+       "it splits text differently from GPT-2 (pre_tokenizer must be ByteLevel, without a prefix "
+       .. "space); nnlua supports only GPT-2's splitting")
   need(type(content.normalizer) ~= "table", path, "it has a normalizer; GPT-2 has none")
-  need(model.ignore_merges ~= true, path, "it has model.ignore_merges; GPT-2 has not")
+  need(model.ignore_merges ~= true, path, "it sets model.ignore_merges; GPT-2 does not")
 end
 
---- from_json(content, path) -> tokenizer of what a tokenizer.json says; `path`: its name in errors.
+--- from_json(content, path) -> tokenizer of a parsed tokenizer.json; `path`: for errors.
 function M.from_json(content, path)
   check_kind(content, path)
   local list, added = {}, {}
   for i, line in ipairs(content.model.merges) do
     if type(line) == "string" then line = {line:match "^(%S+) (%S+)$"} end
     need(type(line) == "table" and type(line[1]) == "string" and type(line[2]) == "string"
-         and #line == 2, path, "merge %d is no pair", i)
+         and #line == 2, path, "merge %d is not a pair", i)
     list[i] = line
   end
   for _, token in ipairs(type(content.added_tokens) == "table" and content.added_tokens or {}) do
@@ -211,7 +211,7 @@ function M.from_two_files(vocab_path, merges_path)
     number = number + 1
     if line ~= "" and not (number == 1 and line:find "^#version") then
       local left, right = line:match "^(%S+) (%S+)$"
-      need(left, merges_path, "line %d is no pair of tokens", number)
+      need(left, merges_path, "line %d is not a pair of tokens", number)
       list[#list + 1] = {left, right}
     end
   end
@@ -224,7 +224,7 @@ function M.from_two_files(vocab_path, merges_path)
   local added_path = vocab_path:gsub("vocab%.json$", "added_tokens.json")
   if files.exists(added_path) then
     for name, id in pairs(json.read(added_path)) do
-      need(type(name) == "string" and name ~= "", added_path, "it is a list, no object")
+      need(type(name) == "string" and name ~= "", added_path, "it is a list, not an object")
       added[#added + 1] = {content = name, id = id}
     end
   end

@@ -1,7 +1,7 @@
--- Learning a byte-level BPE: the pair of neighbouring tokens that a text has most often becomes a
--- token, again and again. Counts are kept per different piece and changed only where a merge
--- happened. Of pairs equally frequent the one of smaller ids comes first, as in the tokenizers
--- library, so both learn the same merges.
+-- Trains a byte-level BPE: the most frequent pair of adjacent tokens becomes a token, repeatedly.
+-- Pairs are counted per distinct piece, and a merge updates only the counts that it changes. Of
+-- equally frequent pairs, the one with smaller ids comes first, as in the library tokenizers, so
+-- both give the same merges.
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local bpe = require "nn.text.bpe"
@@ -13,7 +13,7 @@ local pieces = require "nn.text.pieces"
 local M = {}
 local PAIR = 2 ^ 21                -- a pair of ids as one number: left * PAIR + right
 
--- How often each piece occurs in p[0 .. size - 1], added to `counts`.
+-- Adds the number of occurrences of each piece in p[0 .. size - 1] to `counts`.
 local function count_pieces(p, size, counts)
   local at = 0
   while at < size do
@@ -24,7 +24,7 @@ local function count_pieces(p, size, counts)
   end
 end
 
--- Pairs come the most frequent first.
+-- The order of pairs: the most frequent first.
 local function before(a, b)
   if a.count ~= b.count then return a.count > b.count end
   return a.pair < b.pair
@@ -45,7 +45,7 @@ local function add_pair(self, pair, word, change)
   words[word] = true
 end
 
--- symbols: the 256 bytes in the order of their ids; texts: pieces with their counts.
+-- symbols: the 256 bytes in the order of ids; texts: {[piece] = count}.
 local function new_learner(symbols, texts)
   local self = setmetatable({symbols = symbols, id_of = {}, merges = {}, words = {}, often = {},
                              counts = {}, words_of = {}, heap = {}}, Learner)
@@ -63,7 +63,7 @@ local function new_learner(symbols, texts)
   return self
 end
 
--- Joins the pair in one word; pairs that became more frequent are noted in `grown`.
+-- Merges the pair in one word; adds pairs that became more frequent to `grown`.
 local function join(self, number, left, right, joined, grown)
   local word, often, i = self.words[number], self.often[number], 1
   local function change(a, b, by)
@@ -89,7 +89,7 @@ local function join(self, number, left, right, joined, grown)
   end
 end
 
--- The most frequent pair as it stands now: entries of older counts go back with the new one.
+-- The most frequent pair. Entries of the heap with outdated counts are pushed again.
 local function most_frequent(self)
   while #self.heap > 0 do
     local top = heap.pop(self.heap, before)
@@ -99,7 +99,7 @@ local function most_frequent(self)
   end
 end
 
--- Learns one merge; false where no pair is as frequent as min_count.
+-- Adds one merge; returns false if no pair occurs min_count times.
 function Learner:step(min_count)
   local pair, count = most_frequent(self)
   if not pair or count < min_count then return false end
@@ -130,16 +130,16 @@ local function check_special(special)
   for _, name in ipairs(special) do
     arguments.need(type(name) == "string" and #name > 1 and not seen[name], "train_tokenizer",
                    "a special token", name,
-                   "texts of two bytes or more, each another, are needed")
+                   "distinct texts of at least two bytes are needed")
     seen[name] = true
   end
 end
 
 --- nn.train_tokenizer(text, {size=8192, min_count=2, special={"<|endoftext|>"}}) -> tokenizer
---- Learns a byte-level BPE of `size` tokens: the 256 bytes, merges, and last the special tokens.
---- Pairs that occur less than min_count times are not joined, so a short text may give fewer.
---- `text`: a string, {files = {path, ...}}, or a function(visit) that calls visit(pointer, bytes)
---- for each part. Errors: a size that leaves no room for bytes.
+--- Trains a byte-level BPE of `size` tokens: the 256 bytes, merges, and the special tokens last.
+--- Pairs that occur less than min_count times are not merged, so a short text may give fewer
+--- tokens. `text`: a string, {files = {path, ...}}, or a function(visit) that calls visit(pointer,
+--- bytes) for each chunk. Errors: a size below the number of bytes and special tokens.
 ---     local tokenizer = nn.train_tokenizer({files = {"input.txt"}}, {size = 280})
 ---     #tokenizer:ids "The quick brown fox"  --> 8
 function M.train_tokenizer(text, options)

@@ -1,7 +1,7 @@
--- How GPT-2 splits text before it merges bytes to tokens: contractions, words, numbers, other
--- signs, each with the space before it, and white space. The pattern of OpenAI's encoder.py,
+-- Splits text as GPT-2 does before it merges bytes to tokens: contractions; words, numbers and runs
+-- of other characters, each with the space before it; and white space. The pattern of encoder.py,
 --   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
--- as a scanner over bytes. A byte that is no valid UTF-8 counts as another sign.
+-- as a scanner over bytes. An invalid byte in UTF-8 counts as an other character.
 local bit = require "bit"
 local ffi = require "ffi"
 local band, bor, shl = bit.band, bit.bor, bit.lshift
@@ -10,7 +10,7 @@ local M = {}
 local OTHER, LETTER, NUMBER, SPACE = 0, 1, 2, 3
 local QUOTE, BLANK = 39, 32
 
-local classes            -- class of every code point, made when it is first needed
+local classes            -- the class of every code point, filled at first use
 
 local function fill_classes()
   local unicode = require "nn.text.unicode"
@@ -25,8 +25,8 @@ local function fill_classes()
   end
 end
 
---- decode(p, at, last) -> code point and length of the UTF-8 character at p[at]; nil where none is:
---- none has a second form, is half of a pair or beyond U+10FFFF (The Unicode Standard, table 3-7).
+--- decode(p, at, last) -> the code point and the length of the UTF-8 character at p[at]; nil if it
+--- is invalid: overlong, a surrogate, or beyond U+10FFFF (The Unicode Standard, table 3-7).
 function M.decode(p, at, last)
   local a = p[at]
   if a < 0x80 then return a, 1 end
@@ -54,7 +54,7 @@ local function class_at(p, at, last)
   return classes[code], length
 end
 
--- The end of the run of one class that goes on at `at`.
+-- The end of a run of one class that continues at `at`.
 local function run_end(p, at, last, class)
   while at < last do
     local here, length = class_at(p, at, last)
@@ -64,7 +64,7 @@ local function run_end(p, at, last, class)
   return at
 end
 
--- The length of 's 't 'm 'd 're 've 'll at `at`, else 0.
+-- The length of the contraction ('s 't 'm 'd 're 've 'll) at `at`, or 0.
 local function contraction(p, at, last)
   local a, b = at + 1 < last and p[at + 1] or 0, at + 2 < last and p[at + 2] or 0
   if a == 115 or a == 116 or a == 109 or a == 100 then return 2 end        -- s t m d
@@ -72,7 +72,8 @@ local function contraction(p, at, last)
   return 0
 end
 
--- White space from `at`; its last character is left to the word behind it, unless it is alone.
+-- The end of white space at `at`. Its last character belongs to the following word, unless it is
+-- the only one.
 local function space_end(p, at, last)
   local before, stop = at, at
   while stop < last do
@@ -83,7 +84,7 @@ local function space_end(p, at, last)
   return stop < last and before > at and before or stop
 end
 
---- piece_end(p, at, last) -> where the piece that begins at p[at] ends; p is a uint8_t pointer, its
+--- piece_end(p, at, last) -> the end of the piece that begins at p[at]; p is a uint8_t pointer; the
 --- text ends before `last`.
 function M.piece_end(p, at, last)
   if not classes then fill_classes() end

@@ -1,4 +1,4 @@
--- Tokenizers and vocabularies of every kind, from the folders and checkpoints that hold them.
+-- Loads tokenizers and vocabularies of any kind from folders and checkpoints.
 local arguments = require "nn.base.arguments"
 local bpe_files = require "nn.text.bpe_files"
 local files = require "nn.io.files"
@@ -20,15 +20,16 @@ end
 local function from_characters(path)
   local state = json.read(path)
   if state.kind ~= "char" or type(state.symbols) ~= "string" then
-    lib.fail("%s: it is no char vocabulary as nnlua writes it", path)
+    lib.fail("%s is not a char vocabulary of nnlua", path)
   end
   return M.from_state(state)
 end
 
 --- nn.tokenizer(path) -> tokenizer with :encode(text), :ids(text), :decode(ids), :save(folder),
 --- .size, .special (ids by text): GPT-2's byte-level BPE. `path`: a folder with tokenizer.json, or
---- with vocab.json and merges.txt; or a tokenizer.json. A folder that a vocabulary was saved to
---- gives that. Errors: files that are missing or malformed, or of a tokenizer of another kind.
+--- with vocab.json and merges.txt; or the path of a tokenizer.json. For a folder with a saved
+--- vocabulary, returns the vocabulary. Errors: missing or malformed files; another kind of
+--- tokenizer.
 ---     nn.train_tokenizer("hello hello", {size = 262}):save "words"
 ---     local tokenizer = nn.tokenizer "words"
 ---     tokenizer:decode(tokenizer:ids "hello")  --> "hello"
@@ -42,7 +43,7 @@ function M.tokenizer(path)
   if files.exists(vocab) and files.exists(merges) then
     return bpe_files.from_two_files(vocab, merges)
   end
-  lib.fail("'%s' holds no tokenizer: neither tokenizer.json nor vocab.json and merges.txt%s", path,
+  lib.fail("'%s' has no tokenizer: neither tokenizer.json nor vocab.json and merges.txt%s", path,
            files.list(path) and "" or "; there is no such folder")
 end
 

@@ -1,12 +1,12 @@
--- Vocabularies of plain text: "char" (the UTF-8 characters that a training text uses, sorted) and
--- "byte" (all 256). A vocabulary is small and is saved with every checkpoint.
+-- Vocabularies of plain text: "char" (the UTF-8 characters of a training text, sorted) and "byte"
+-- (all 256). A vocabulary is small, and every checkpoint stores it.
 local arguments = require "nn.base.arguments"
 local bpe = require "nn.text.bpe"
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local pieces = require "nn.text.pieces"
-require "nn.text.bpe_files"    -- which saves
+require "nn.text.bpe_files"    -- adds save() to tokenizers
 
 local M = {}
 local Vocabulary = {}
@@ -34,7 +34,7 @@ end
 
 --- nn.vocabulary(kind, text, name) -> vocabulary with :ids(text), :decode(ids), .size, ...
 --- kind: "char", the UTF-8 characters of `text` sorted, or "byte", all 256. Ids count from 0.
---- `name` says in errors where the text is from. Errors: text that is not UTF-8 ("char").
+--- `name`: the source of the text, for errors. Errors: text that is not UTF-8 ("char").
 ---     local v = nn.vocabulary("char", "hello")
 ---     v:decode{0, 1}, v.size  --> "eh", 4
 function M.vocabulary(kind, text, name)
@@ -44,7 +44,7 @@ function M.vocabulary(kind, text, name)
     return of_symbols(kind, symbols)
   end
   if kind ~= "char" then
-    lib.fail("there is no vocabulary '%s'; there are char, byte", tostring(kind))
+    lib.fail("unknown vocabulary '%s'; choose char or byte", tostring(kind))
   end
   arguments.need(type(text) == "string", "vocabulary", "the text", text, "a string is needed")
   if text == "" then lib.fail("%s is empty", name or "the text") end
@@ -57,20 +57,20 @@ function M.vocabulary(kind, text, name)
   end)
   table.sort(symbols)
   if #symbols > 65536 then
-    lib.fail("%s: %d different characters; at most 65536 can be told apart", name, #symbols)
+    lib.fail("%s: %d different characters; at most 65536 are supported", name, #symbols)
   end
   return of_symbols(kind, symbols)
 end
 
---- vocabulary:state() -> {kind=, symbols=}: what a checkpoint holds of it.
+--- vocabulary:state() -> {kind=, symbols=}: the vocabulary as a checkpoint stores it.
 ---     nn.vocabulary("char", "hello"):state().symbols  --> "ehlo"
 function Vocabulary:state()
   return {kind = self.kind, symbols = self.kind == "char" and table.concat(self.symbols) or nil}
 end
 
---- vocabulary:save(folder): writes what nn.tokenizer(folder) reads: a byte vocabulary as the files
---- of a BPE without merges, which transformers loads; a char vocabulary as vocabulary.json.
---- Errors: what the disk refused.
+--- vocabulary:save(folder): writes files for nn.tokenizer(folder): a byte vocabulary as a BPE
+--- without merges, which transformers can load; a char vocabulary as vocabulary.json. Errors:
+--- failures of the disk.
 ---     nn.vocabulary("char", "hello"):save "letters"
 ---     nn.tokenizer("letters"):ids "hell"  --> {1, 0, 2, 2}
 function Vocabulary:save(folder)

@@ -1,4 +1,4 @@
--- A curve as text: braille dots, eight to a character, with the range beside it.
+-- Draws a curve as text: braille dots, eight per character, with the range on the left.
 local ffi = require "ffi"
 
 local M = {}
@@ -11,7 +11,7 @@ end
 -- Bits of the dots of a braille character, from the top: left column, right column.
 local dots = {{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}}
 
--- The means of values[first..last] for `columns` equal parts.
+-- The means of `columns` equal sections of the values.
 local function means(values, columns)
   local out = {}
   for column = 1, columns do
@@ -31,10 +31,10 @@ local function range(values)
   return low, high
 end
 
-local FEWEST = 4      -- values that make a curve
+local FEWEST = 4      -- the fewest values to draw
 
---- draw(values, width, height) -> lines of text of that many characters each, or nil where there
---- are too few values to draw. The first line names the highest value, the last one the lowest.
+--- draw(values, width, height) -> `height` lines of `width` characters, or nil if there are too few
+--- values. The first line shows the highest value, the last line the lowest one.
 function M.draw(values, width, height)
   if #values < FEWEST then return nil end
   local margin = 9

@@ -1,6 +1,6 @@
--- What a run tells: a progress line for people (one that updates on a terminal, plain lines
--- elsewhere and with TERM=dumb), metrics.jsonl, one JSON object per event, for programs, event
--- files for TensorBoard, and report.html.
+-- The output of a run: a progress line (updated in place on a terminal; plain lines elsewhere and
+-- with TERM=dumb), metrics.jsonl (a JSON object per event), event files for TensorBoard, and
+-- report.html.
 local curve = require "nn.train.curve"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
@@ -16,27 +16,27 @@ local M = {}
 local Log = {}
 Log.__index = Log
 
---- new(folder) -> log. metrics.jsonl in the folder is added to, never overwritten.
+--- new(folder) -> log, which appends to metrics.jsonl in the folder.
 function M.new(folder)
   local tty = engine.is_tty(1) and os.getenv "TERM" ~= "dumb"
   return setmetatable({folder = folder, tty = tty, color = terminal.has_colors(1), shown = 0,
                        last = -1}, Log)
 end
 
--- Appends a line to metrics.jsonl, and says once what prevents it: a run does not end for that.
+-- Appends a line to metrics.jsonl. A failure prints a warning once and does not end the run.
 local function append(self, ...)
   local written, reason = self.metrics:write(...)
   local flushed, why = self.metrics:flush()
   if not (written and flushed) and not self.unwritten then
     self.unwritten = true
-    self:say(("warning: not all can be written to metrics.jsonl: %s; the run goes on"):format(
+    self:say(("warning: metrics.jsonl is incomplete: %s; the run continues"):format(
       written and why or reason))
   end
 end
-jit.off(append)     -- compiled, a flush that fails is tried again, with nothing left to write
+jit.off(append)     -- compiled, a failed flush is repeated, and then succeeds with nothing to write
 
---- log:event(name, fields): a line of metrics.jsonl. Errors: where that cannot be opened; a full
---- disk is told, once.
+--- log:event(name, fields): writes a line to metrics.jsonl, and updates TensorBoard's file and the
+--- report. Errors: metrics.jsonl cannot be opened; a full disk is only a warning.
 function Log:event(name, fields)
   if not self.metrics then
     files.make_folder(self.folder, "the output folder")
@@ -46,14 +46,14 @@ function Log:event(name, fields)
   local text = files.json(fields):sub(2)
   local comma = text == "}" and "" or ","
   append(self, '{"event":', files.json(name), comma, text, "\n")
-  self:tell_tensorboard(name, fields)
+  self:update_tensorboard(name, fields)
   self:refresh_report(name ~= "step")
 end
 
--- What TensorBoard shows of an event: the names of its numbers, or all of them.
+-- The numbers of each event that TensorBoard shows.
 local shown = {step = {"loss", "lr", "grad_norm", "tokens_per_s", "mfu", "memory"}, eval = "all"}
 
-function Log:tell_tensorboard(name, fields)
+function Log:update_tensorboard(name, fields)
   if not self.board then self.board = tensorboard.new(self.folder, fields.step or 0, os.time()) end
   if name == "sample" then return self.board:text(fields.step, "sample", fields.text) end
   local names, values = shown[name], {}
@@ -67,10 +67,10 @@ function Log:tell_tensorboard(name, fields)
   if next(values) then self.board:scalars(fields.step, values) end
 end
 
-local REPORT_SECONDS, REPORT_SHARE = 10, 300     -- not more often, and at most 1/300 of the time
+local REPORT_SECONDS, REPORT_SHARE = 10, 300     -- at most every 10 s, and 1/300 of the time
 
--- Writes report.html anew, now and then, or `at_once` where that is cheap. A run does not end
--- because its report cannot be written.
+-- Rewrites report.html if it is due, or `at_once` if its share of the time allows. A failure prints
+-- a warning and does not end the run.
 function Log:refresh_report(at_once)
   local start = engine.now()
   if start < (self.report_from or 0) or (not at_once and start < (self.report_due or 0)) then
@@ -89,7 +89,8 @@ local function clear(self)
   self.shown = 0
 end
 
---- log:say(text, style): a line that stays. style "bold" or "dim", on terminals that have colours.
+--- log:say(text, style): prints a line that stays. style: "bold" or "dim", on terminals with
+--- colours.
 function Log:say(text, style)
   clear(self)
   local code = self.color and ({bold = 1, dim = 2})[style]
@@ -97,8 +98,8 @@ function Log:say(text, style)
   io.flush()
 end
 
---- line(fields, width) -> "step  120/2000  loss 2.3145 ..." of a step event. Where `width` columns
---- (nil: any) are too few, whole fields go, the least wanted first: norm, lr, mfu, ms, mem.
+--- line(fields, width) -> "step  120/2000  loss 2.3145 ..." of a step event, of at most `width`
+--- columns (nil: any): fields are dropped by importance, in the order norm, lr, mfu, ms, mem, ...
 function M.line(f, width)
   local parts = {}
   local function add(keep, format, value, ...)
@@ -124,13 +125,13 @@ function M.line(f, width)
 end
 
 --- log:wants_progress() -> whether to call progress() for a step that is not logged: on a terminal,
---- ten times a second.
+--- ten times per second.
 function Log:wants_progress()
   return self.tty and engine.now() - self.last > 0.1
 end
 
 --- log:progress(fields): shows step, steps, loss, lr, grad_norm, ms, tokens_per_s, mfu, memory
---- (bytes) and eta (seconds). On a terminal the line is replaced by the next one.
+--- (bytes) and eta (seconds). On a terminal, it replaces the previous progress line.
 function Log:progress(fields)
   if not self.tty then return self:say(M.line(fields)) end
   local line = M.line(fields, (terminal.size()) - 1)
@@ -139,7 +140,7 @@ function Log:progress(fields)
   self.shown, self.last = #line, engine.now()
 end
 
---- log:close(): ends the progress line and the file.
+--- log:close(): ends the progress line, updates the report, and closes the files.
 function Log:close()
   if self.shown > 0 then io.write("\n") end
   io.flush()
@@ -153,7 +154,7 @@ function Log:close()
   self.metrics, self.board = nil, nil
 end
 
---- log:show_curve(name): the curve of a series of metrics.jsonl, on a terminal that shows UTF-8.
+--- log:show_curve(name): draws a series of metrics.jsonl, if the terminal shows UTF-8.
 function Log:show_curve(name)
   local locale = os.getenv "LC_ALL" or os.getenv "LC_CTYPE" or os.getenv "LANG" or ""
   if not self.tty or not locale:lower():find "utf%-?8" then return end

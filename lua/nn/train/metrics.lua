@@ -1,4 +1,4 @@
--- Reading what a run has written: its curves, samples, settings and state.
+-- Reads the files of a run: its curves, samples, settings and state.
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
@@ -9,7 +9,8 @@ ffi.cdef "int getpid(void);"
 local M = {}
 local curves = {"loss", "lr", "grad_norm", "tokens_per_s", "mfu", "memory"}
 
--- Field 22 of /proc/PID/stat, when the process started: tells it from a later one of its number.
+-- Field 22 of /proc/PID/stat, the start time of the process: distinguishes it from a later process
+-- with the same PID.
 local function start_of(pid)
   local file = io.open(("/proc/%d/stat"):format(pid))
   if not file then return nil end
@@ -21,7 +22,7 @@ local function start_of(pid)
   end
 end
 
---- process() -> {pid=, start=} of this process, for the event that begins a run.
+--- process() -> {pid=, start=} of this process, for the first event of a run.
 function M.process()
   local pid = ffi.C.getpid()
   return {pid = pid, start = start_of(pid)}
@@ -32,7 +33,7 @@ local function append(series, step, seconds, value)
   series.step[n], series.seconds[n], series.value[n] = step, seconds, value
 end
 
--- Forgets what was logged after a step: the run went on from a checkpoint of that step.
+-- Removes the events after a step: the run was resumed from a checkpoint of that step.
 local function cut(run, step)
   for _, series in pairs(run.series) do
     while #series.step > 0 and series.step[#series.step] > step do
@@ -44,18 +45,18 @@ local function cut(run, step)
 end
 
 local function add(run, name, step, seconds, value)
-  if type(value) ~= "number" then return end          -- null: it was no finite number
+  if type(value) ~= "number" then return end          -- null: it was not finite
   local series = run.series[name] or {step = {}, seconds = {}, value = {}}
   run.series[name] = series
   append(series, step, seconds, value)
 end
 
--- What each event of metrics.jsonl adds to a run.
+-- A function per event of metrics.jsonl, which adds the event to a run.
 local readers = {}
 
 function readers.start(run, event)
   if event.event == "resume" then cut(run, event.step) end
-  run.before = run.seconds                            -- of the processes before this one
+  run.before = run.seconds                            -- seconds of earlier processes
   run.process, run.parameters, run.time, run.version = event.process, event.parameters,
     run.time or event.time, event.version
   run.state = nil
@@ -75,10 +76,8 @@ end
 
 function readers.done(run, event)
   run.state, run.step, run.done = "done", event.step, event
-  local on_the_way = run.series.val_loss
-  if not on_the_way or on_the_way.step[#on_the_way.step] ~= event.step then
-    readers.eval(run, event)
-  end
+  local series = run.series.val_loss
+  if not series or series.step[#series.step] ~= event.step then readers.eval(run, event) end
 end
 function readers.stopped(run, event) run.state, run.step = "stopped", event.step end
 function readers.nan(run, event) run.state, run.step = "failed", event.step end
@@ -101,12 +100,12 @@ local function best_of(series)
 end
 
 --- read(folder) -> run: name, folder, state ("running", "done", "stopped", "failed" or "ended
---- early"), step, steps, parameters, time (when it began), seconds of training, series {loss =
---- {step=, seconds=, value=} lists, ...}, samples {{step=, text=}, ...}, config (as config.json has
---- it), best {value=, step=} of the validation loss. Errors: a folder that holds no run.
+--- early"), step, steps, parameters, time (of its start), seconds of training, series {loss =
+--- {step=, seconds=, value=} lists, ...}, samples {{step=, text=}, ...}, config (config.json), best
+--- {value=, step=} of the validation loss. Errors: a folder without a run.
 function M.read(folder)
   local path = files.join(folder, "metrics.jsonl")
-  if not files.exists(path) then lib.fail("'%s' holds no run (no metrics.jsonl)", folder) end
+  if not files.exists(path) then lib.fail("'%s' contains no run (no metrics.jsonl)", folder) end
   local run = {name = folder:gsub("/+$", ""):gsub("^%./", ""), folder = folder, series = {},
                samples = {}, step = 0, seconds = 0, before = 0}
   for line in files.read(path):gmatch "[^\n]+" do
@@ -124,7 +123,7 @@ end
 
 local function last(series) return series and series.value[#series.value] end
 
---- facts(run) -> {{name, text}, ...}: what is worth saying about it in a line.
+--- facts(run) -> {{name, text}, ...}: a summary of the run.
 function M.facts(run)
   local list = {}
   local function fact(name, format, value, ...)

@@ -1,12 +1,13 @@
--- report.html: one page, without network, with the curves, samples and settings of one run or of
--- several. The page itself is report_page.html; this file puts the data in.
+-- Writes report.html: a self-contained page with the curves, samples and settings of one or several
+-- runs. The template is report_page.html; this file inserts the data.
 local files = require "nn.io.files"
 local metrics = require "nn.train.metrics"
+local tables = require "nn.base.tables"
 
 local M = {}
-local POINTS = 600               -- of a curve, at most: more than a screen shows
+local POINTS = 600               -- the most points per curve; a screen shows fewer
 
--- A series with as many points, each the mean of as many steps.
+-- A series of at most POINTS points, each the mean of equally many steps.
 local function thinned(series, scale)
   local count = #series.step
   local out = {step = {}, seconds = {}, value = {}}
@@ -23,10 +24,7 @@ end
 
 -- {{"optim.lr", "0.001"}, ...} of a nested table, sorted.
 local function flat(config, prefix, list)
-  local names = {}
-  for name in pairs(config) do names[#names + 1] = name end
-  table.sort(names)
-  for _, name in ipairs(names) do
+  for _, name in ipairs(tables.sorted_keys(config)) do
     local value, path = config[name], prefix .. name
     if type(value) == "table" then
       flat(value, path .. ".", list)
@@ -55,7 +53,7 @@ local function escaped(text)
   return (text:gsub("[&<>]", {["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;"}))
 end
 
--- JSON in which no text can end the script that holds it.
+-- JSON without "<", so that no text can end the surrounding script element.
 local function list_json(list)
   local parts = {}
   for i, item in ipairs(list) do parts[i] = files.json(item) end
@@ -68,7 +66,7 @@ local function run_json(run)
   return (text:gsub("<", "\\u003c"))
 end
 
---- page(runs, title) -> the page's text, of what nn.metrics reads.
+--- page(runs, title) -> the text of the page, for runs of metrics.read().
 function M.page(runs, title)
   local root = package.loaded["nn.host"].root
   local template = files.read(root .. "/lua/nn/train/report_page.html")
@@ -78,8 +76,8 @@ function M.page(runs, title)
   return (template:gsub("%$(%u+)", fill))
 end
 
---- write(path, folders, title): makes the page of these runs; without a title it is their names.
---- Errors: a folder that holds no run.
+--- write(path, folders, title): writes the page of these runs; the default title is their names.
+--- Errors: a folder without a run.
 function M.write(path, folders, title)
   local runs, names = {}, {}
   for i, folder in ipairs(folders) do

@@ -1,7 +1,7 @@
 -- A training run: output folder, seeds, resume, checkpoints, signals, metrics, the progress line.
--- The recipe keeps the loop; this file keeps what every loop needs and is easy to get wrong. The
--- results of a step are read only when the second step after it has been submitted, when they are
--- there in any case: reading earlier would let the engine run dry.
+-- The recipe contains the loop; this file contains the parts that every loop needs. The results of
+-- a step are read only after the second step after it has been submitted; reading them earlier
+-- would leave the workers without tasks.
 local arguments = require "nn.base.arguments"
 local budget = require "nn.base.budget"
 local checkpoint = require "nn.models.checkpoint"
@@ -27,10 +27,10 @@ local LAG = 2                    -- steps submitted after one before its results
 local tracked = arguments.names "model optim data vocabulary"
 local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in a row end the run
 
---- nn.run(cfg) -> run. Finds out whether the output folder can be made and written to, finds the
---- checkpoint to resume from, sets seed and memory budget. `cfg`: settings with nn.run_fields.
---- run.vocabulary is that of the checkpoint, if there is one.
---- Errors: a folder that cannot be written to or holds a run already; a damaged checkpoint.
+--- nn.run(cfg) -> run. Checks that the output folder can be written, finds the checkpoint to resume
+--- from, sets the seed and the memory budget. `cfg`: settings with nn.run_fields. run.vocabulary is
+--- that of the checkpoint, if any. Errors: a folder that cannot be written or already contains a
+--- run; a damaged checkpoint.
 ---     local run = nn.run(cfg)
 ---     run:track{model = model, optim = optim, data = data.train, vocabulary = data.vocabulary}
 ---     for _ in run:steps() do run:record(step(data.train:batch())) end
@@ -51,13 +51,13 @@ function M.run(cfg)
   self.checkpoint = checkpoint.find(out, cfg.resume, warn)
   local state = self.checkpoint and self.checkpoint.state
   if cfg.resume == "auto" and not state and not cfg.plan then
-    self:say(("there is no checkpoint in %s yet: beginning at step 1"):format(out))
+    self:say(("there is no checkpoint in %s yet: starting at step 1"):format(out))
   end
   if state and state.vocabulary then self.vocabulary = tokenizers.from_state(state.vocabulary) end
   return self
 end
 
---- run:sample(text): what the model writes at this step, for people, metrics.jsonl and the report.
+--- run:sample(text): logs a sample of the model at this step: terminal, metrics.jsonl, report.
 ---     local run = nn.run(cfg)
 ---     run:track{model = model}
 ---     run:sample "To be, or not to be"
@@ -67,13 +67,13 @@ function Run:sample(text)
   self.log:event("sample", {step = self.step, text = text})
 end
 
---- run:say(text, style): a line for people, beside the progress line. style: "bold" or "dim".
+--- run:say(text, style): prints a line above the progress line. style: "bold" or "dim".
 ---     nn.run(cfg):say "nearly there"
 function Run:say(text, style) self.log:say(text, style) end
 
---- run:track{model=, optim=, data=, vocabulary=}: what checkpoints hold. Resumes here, if that was
---- asked for, makes the output folder and writes config.json. Errors: settings of another model
---- than the checkpoint's.
+--- run:track{model=, optim=, data=, vocabulary=}: sets the objects that checkpoints store. Restores
+--- them if the run is resumed, creates the output folder and writes config.json. Errors: model
+--- settings that differ from the checkpoint's.
 ---     nn.run(cfg):track{model = model, optim = optim, data = data.train}
 function Run:track(parts)
   parts = arguments.options("track", parts, tracked)
@@ -84,7 +84,7 @@ function Run:track(parts)
   if self.checkpoint then
     run_settings.compare(self.cfg, self.checkpoint, function(text) self:say(text) end)
     if not self.checkpoint:restore(parts) then
-      self:say("warning: the training data is not what it was; the run goes on, but not exactly")
+      self:say("warning: the training data changed since the checkpoint; resuming inexactly")
     end
     self.step = self.checkpoint.state.step
     self.first = self.step + 1
@@ -95,11 +95,11 @@ function Run:track(parts)
   files.write(files.join(self.out, "config.json"), files.json(self.cfg, "") .. "\n")
 end
 
---- run:plan(build, loader) -> whether to go on: false with plan=true, which prints what a step
---- would take: its memory by kind, whether that fits, the largest batch that would, its time.
---- build() makes and returns the model, the optimizer and the step, a function of the loader's ids
---- and targets; it is run here without computing or allocating anything. Errors: where that does
---- not fit into memory, with the bytes needed and the bytes there are.
+--- run:plan(build, loader) -> whether to train. With plan=true it prints the cost of a step (memory
+--- by kind, whether it fits, the largest batch that fits, time) and returns false. build() creates
+--- and returns the model, the optimizer and the step, a function of the loader's ids and targets;
+--- it is recorded here without computing or allocating anything. Errors: a step that does not fit
+--- into memory, with the needed and the available bytes.
 ---     local function build()
 ---       local m = GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}
 ---       local o = nn.AdamW(m)
@@ -115,7 +115,7 @@ function Run:plan(build, loader)
   if plan.peak <= plan.available then return true end
   lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s of parameters and moments, %s "
            .. "of gradients and activations), %s (%.0f bytes) are available; lower data.batch "
-           .. "(data.accum makes up for it), model.context or model.layers", units.bytes(plan.peak),
+           .. "(and raise data.accum), model.context or model.layers", units.bytes(plan.peak),
            plan.peak, units.bytes(plan.state), units.bytes(plan.peak - plan.state),
            units.bytes(plan.available), plan.available)
 end
@@ -125,7 +125,7 @@ local function trained(self)
   return self.seconds + (self.mark and engine.now() - self.mark or 0)
 end
 
--- What to do about a loss or gradient norm that is no finite number.
+-- Handles a loss or gradient norm that is not finite: skips the step or ends the run.
 local function not_finite(self, step, what, value)
   if self.cfg.on_nan == "skip" and self.skipped < SKIPS then
     self.skipped = self.skipped + 1
@@ -166,7 +166,7 @@ local function report_step(self, step, loss, norm, lr)
   self.logged, self.logged_at = step, now
 end
 
--- Reads the results of the oldest step that was recorded and not read.
+-- Reads the results of the oldest pending step.
 local function read_oldest(self)
   local p = table.remove(self.pending, 1)
   local loss, norm = p.loss:item(), p.norm and p.norm:item()
@@ -178,13 +178,13 @@ local function read_oldest(self)
   report_step(self, p.step, loss, norm, p.lr)
 end
 
---- run:record(loss, grad_norm): the results of this step, as tensors. They are read some steps
---- later. Errors: NaN or infinite, with on_nan=stop.
+--- run:record(loss, grad_norm): logs the results of this step, which are tensors. Their values are
+--- read some steps later. Errors: NaN or infinite values, with on_nan=stop.
 ---     local run = nn.run(cfg)
 ---     run:track{model = model, optim = optim, data = data.train}
 ---     for _ in run:steps() do run:record(step(data.train:batch())) end
 function Run:record(loss, norm)
-  if type(loss) ~= "table" then lib.misuse("record: the loss is a %s, no tensor", type(loss)) end
+  if type(loss) ~= "table" then lib.misuse("record: the loss is a %s, not a tensor", type(loss)) end
   if loss.shape and loss:count() ~= 1 then
     lib.misuse("record: the loss has %d elements; its mean or sum is needed", loss:count())
   end
@@ -200,9 +200,9 @@ local function pause(self)
   self.seconds, self.mark = trained(self), nil
 end
 
-local function go_on(self) self.mark = engine.now() end
+local function continue(self) self.mark = engine.now() end
 
---- run:every(n, f): calls f() after every n-th step (0: never); its time is not training time.
+--- run:every(n, f): calls f() after every n-th step (0: never). Training time excludes it.
 ---     local run, calls = nn.run(cfg), 0
 ---     run:track{model = model}
 ---     for _ in run:steps() do run:every(2, function() calls = calls + 1 end) end
@@ -213,10 +213,10 @@ function Run:every(n, f)
   if n == 0 or self.step % n ~= 0 then return end
   pause(self)
   f()
-  go_on(self)
+  continue(self)
 end
 
--- Numbers by name, of report or done; a tensor of one element is one.
+-- Checks the numbers by name for report() and done(); converts tensors of one element.
 local function numbers(who, values)
   arguments.need(type(values) == "table", who, "the argument", values,
                  "numbers by name are needed, {val_loss = 1}")
@@ -234,8 +234,8 @@ local function text_of(values)
   return table.concat(parts, "  ")
 end
 
---- run:report{val_loss=...}: numbers of this step, for people and metrics.jsonl. A nil is left out.
---- A val_loss of at most the setting stop_at ends the loop behind this step.
+--- run:report{val_loss=...}: logs numbers of this step to the terminal and metrics.jsonl. A
+--- val_loss of at most the setting stop_at ends the loop after this step.
 ---     local run = nn.run(cfg)
 ---     run:track{model = model}
 ---     run:report {val_loss = nn.evaluate(model, data.val, 2)}
@@ -248,13 +248,13 @@ function Run:report(values)
   if not values.val_loss then return end
   self.saver:judge(self.step, values.val_loss)
   self.reached = values.val_loss <= self.cfg.stop_at
-  if self.reached then self:say(("ends here: stop_at=%g is reached"):format(self.cfg.stop_at)) end
+  if self.reached then self:say(("stopping: stop_at=%g is reached"):format(self.cfg.stop_at)) end
 end
 
 -- The last step whose results were read.
 local function good(self) return self.step - #self.pending end
 
--- Begins to save what is now, once the save before it is done with.
+-- Starts saving the current state, after the previous save is complete.
 local function start_save(self)
   local before = self.saver:in_progress()
   while before and good(self) < before do read_oldest(self) end
@@ -262,14 +262,14 @@ local function start_save(self)
   self.saver:start(self.step, self.parts)
 end
 
--- Saves what is now, and waits for that.
+-- Saves the current state, and waits until it is on the disk.
 local function save(self)
   pause(self)
   start_save(self)
   self.saver:settle(self.step)
 end
 
--- The command that goes on from the last checkpoint.
+-- The command that resumes from the last checkpoint.
 local function resume_command(self)
   if not arg or not arg[0] then return ("resume=auto out=%s"):format(self.out) end
   local first = 0
@@ -286,17 +286,17 @@ local function resume_command(self)
   return table.concat(words, " ")
 end
 
--- Ctrl-C or SIGTERM, all being saved: the error ends the program with 128 + the signal's number.
+-- Ends a saved run after Ctrl-C or SIGTERM: this error gives status 128 + the signal's number.
 local function stop(self)
   self.log:event("stopped", {step = self.step, train_seconds = self.seconds})
   self.log:close()
   engine.clear_interrupt()
   engine.defer_interrupts(false)
-  lib.fail("stopped after step %d, which is saved in %s; to go on:\n  %s", self.step,
+  lib.fail("stopped after step %d, which is saved in %s; to resume:\n  %s", self.step,
            self.saver.path, resume_command(self))
 end
 
--- After the body of a step: signals and checkpoints. Only the last checkpoint is waited for.
+-- Handles signals and checkpoints after a step. Waits only for the last checkpoint.
 local function end_step(self)
   local last = self.step == self.cfg.steps or self.reached
   if last or engine.interrupted() then
@@ -313,7 +313,7 @@ local function begin(self)
   local rate = model.flops_per_token and data and tensor.scope(profile.sgemm_gflops, 1024)
   engine.set_random_state(random)
   engine.sync()
-  budget.reset_peak()                    -- the memory that is reported is the training's
+  budget.reset_peak()                    -- reports the memory of training only
   if rate then self.flops, self.rate = model:flops_per_token(data.context), rate * 1e9 end
   local cpus, gpus = engine.workers()
   self.log:event(self.checkpoint and "resume" or "start", {
@@ -321,18 +321,18 @@ local function begin(self)
     time = os.date "!%Y-%m-%dT%H:%M:%SZ", version = engine.version():match "^[^\n]*",
     process = metrics.process()})
   local steps = ("steps %d to %d"):format(self.first, self.cfg.steps)
-  if self.first > self.cfg.steps then steps = "no step is left to do" end
+  if self.first > self.cfg.steps then steps = "no steps left" end
   self:say(("%s parameters, %s, %d CPU and %d GPU workers, %s: %s"):format(
     units.number(model:count()), data and data.name or "no data", cpus, gpus, self.out, steps))
   self.logged, self.logged_at = self.step, 0
   engine.defer_interrupts(true)
-  go_on(self)
+  continue(self)
 end
 
---- run:steps() -> iterator over the numbers of the steps to do, from 1 or where a checkpoint ended.
---- Saves every save_every steps and after the last; run:done saves where `break` left. Ctrl-C and
---- SIGTERM let the step end, save, and end the program with status 128 + the signal's number and
---- the command to go on; a second one ends it at once.
+--- run:steps() -> iterator over the step numbers, from 1 or from the step after the checkpoint. It
+--- saves every save_every steps and after the last one; after `break`, run:done saves. Ctrl-C and
+--- SIGTERM finish the step, save, print the command that resumes, and end the program with status
+--- 128 + the signal's number; a second signal ends it at once.
 ---     local run, last = nn.run(cfg), nil
 ---     run:track{model = model}
 ---     for n in run:steps() do last = n end
@@ -342,7 +342,7 @@ function Run:steps()
   begin(self)
   local inside, profiling = false, self.profile
   local function stop_clock() pause(self) end
-  local function start_clock() go_on(self) end
+  local function start_clock() continue(self) end
   return function()
     if inside then
       local text = profiling and profiling:end_step(self.step, engine.interrupted(), stop_clock,
@@ -362,8 +362,8 @@ function Run:steps()
   end
 end
 
---- run:done{val_loss=...}: the last line of metrics.jsonl, {"event":"done", ...}, with
---- train_seconds, the seconds of this process's training steps alone.
+--- run:done{val_loss=...}: ends the run: saves, and writes the last line of metrics.jsonl,
+--- {"event":"done", ...}, with train_seconds, the time of the training steps of this process.
 ---     local run = nn.run(cfg)
 ---     run:track{model = model, optim = optim, data = data.train}
 ---     for _ in run:steps() do run:record(step(data.train:batch())) end

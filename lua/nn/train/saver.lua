@@ -1,5 +1,5 @@
--- The checkpoints of a run. One is written while training goes on; it counts once it is on the disk
--- and the results of all steps up to its own were found good.
+-- Saves the checkpoints of a run in the background. A checkpoint is valid once it is on the disk
+-- and the results of all steps up to its own are finite.
 local checkpoint = require "nn.models.checkpoint"
 local lib = require "nn.base.capi"
 
@@ -7,18 +7,18 @@ local M = {}
 local Saver = {}
 Saver.__index = Saver
 
---- new(out, cfg, written) -> saver of a run's folder with the settings keep and keep_best.
---- written(step, path) is called when a checkpoint is there.
+--- new(out, cfg, written) -> saver for a run's folder and settings. written(step, path) is called
+--- when a checkpoint is complete.
 function M.new(out, cfg, written)
   return setmetatable({out = out, cfg = cfg, written = written}, Saver)
 end
 
---- saver:resumed(found): goes on from a checkpoint.
+--- saver:resumed(found): continues from a checkpoint.
 function Saver:resumed(found)
   self.path, self.step, self.best = found.path, found.state.step, found.state.best
 end
 
---- saver:judge(step, val_loss): a step with the lowest validation loss is worth a checkpoint.
+--- saver:judge(step, val_loss): marks the step with the lowest validation loss for a checkpoint.
 function Saver:judge(step, val_loss)
   local lowest = self.best and self.best.val_loss or math.huge
   if self.cfg.keep_best and val_loss < lowest then          -- NaN is never
@@ -32,23 +32,23 @@ function Saver:wants(step)
   return (every > 0 and step % every == 0) or (self.best and self.best.step == step)
 end
 
---- saver:in_progress() -> the step of the checkpoint that is being written, or nil.
+--- saver:in_progress() -> the step of the checkpoint in progress, or nil.
 function Saver:in_progress() return self.saving and self.saving.parts.step end
 
---- saver:newest() -> a sentence that says which checkpoint there is to go on from.
+--- saver:newest() -> a sentence that names the last checkpoint, for errors.
 function Saver:newest()
   return self.path and "The last checkpoint is " .. self.path or "No checkpoint was saved yet"
 end
 
--- f(...); its error says what there is to go on from.
+-- f(...); appends newest() to its error.
 local function or_newest(self, f, ...)
   local good, result = lib.protected(f, ...)
   if good then return result end
   lib.fail("%s. %s", lib.is_error(result) and result.message or tostring(result), self:newest())
 end
 
---- saver:start(step, parts): begins one of the present state, none being in progress. Errors: what
---- the disk refused.
+--- saver:start(step, parts): starts a checkpoint of the current state; none may be in progress.
+--- Errors: failures of the disk.
 function Saver:start(step, parts)
   if self.step == step then return end
   self.saving = or_newest(self, checkpoint.start, self.out, {
@@ -57,8 +57,8 @@ function Saver:start(step, parts)
   self.step = step
 end
 
---- saver:settle(good): waits for the checkpoint in progress and counts it, if all steps up to
---- `good` were; else gives it up. Errors: what the disk refused.
+--- saver:settle(good): waits for the checkpoint in progress if its step is at most `good`, the last
+--- step with finite results; else abandons it. Errors: failures of the disk.
 function Saver:settle(good)
   local saving = self.saving
   if not saving then return end
@@ -68,7 +68,7 @@ function Saver:settle(good)
   self.written(saving.parts.step, self.path)
 end
 
---- saver:poll(good): settles the one in progress if that needs no waiting.
+--- saver:poll(good): settles the checkpoint in progress if that takes no waiting.
 function Saver:poll(good)
   local step = self:in_progress()
   if step and step <= good and self.saving:done() then self:settle(good) end

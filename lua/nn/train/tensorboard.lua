@@ -1,9 +1,10 @@
--- Event files of TensorBoard: a sequence of records, each a protocol buffer (event.proto of
--- TensorFlow) between its length and checksums (masked CRC-32C). Numbers and texts only.
+-- Writes event files of TensorBoard: a sequence of records, each a protocol buffer (event.proto of
+-- TensorFlow) with its length and checksums (masked CRC-32C). Only numbers and texts.
 local bit = require "bit"
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
+local tables = require "nn.base.tables"
 
 ffi.cdef "int gethostname(char *name, size_t size);"
 
@@ -18,7 +19,7 @@ for i = 0, 255 do
   crc_table[i] = crc
 end
 
--- The CRC-32C of a text, rotated and moved as the format wants it, in four bytes.
+-- The masked CRC-32C of a text, in four bytes.
 local function checksum(text)
   local crc = -1
   for i = 1, #text do
@@ -52,24 +53,21 @@ local function record(event)
   return length .. checksum(length) .. event .. checksum(event)
 end
 
---- event(time, step, field) -> the record of an event: a moment in seconds, and one of the fields
---- that the functions below make.
+--- event(time, step, field) -> the record of an event; time in seconds; field: of a function below.
 function M.event(time, step, field)
   return record(double_field(1, time) .. (step > 0 and number_field(2, step) or "") .. field)
 end
 
---- version() -> the field of a file's first event.
+--- version() -> the field of the first event in a file.
 function M.version() return text_field(3, "brain.Event:2") end
 
---- start() -> the field that tells that all of later steps is to be forgotten.
+--- start() -> the field that makes TensorBoard discard all events of later steps.
 function M.start() return text_field(7, number_field(1, 1)) end
 
 --- scalars({name = number, ...}) -> the field with these numbers.
 function M.scalars(values)
-  local names, parts = {}, {}
-  for name in pairs(values) do names[#names + 1] = name end
-  table.sort(names)
-  for i, name in ipairs(names) do
+  local parts = {}
+  for i, name in ipairs(tables.sorted_keys(values)) do
     parts[i] = text_field(1, text_field(1, name) .. float_field(2, values[name]))
   end
   return text_field(5, table.concat(parts))
@@ -87,8 +85,8 @@ end
 local Writer = {}
 Writer.__index = Writer
 
---- new(folder, step, time) -> writer of a new event file there; what older files of the folder say
---- of later steps is to be forgotten. Errors: where it cannot be written.
+--- new(folder, step, time) -> writer of a new event file in the folder; discards events of later
+--- steps in older files. Errors: it cannot be written.
 function M.new(folder, step, time)
   local name = ffi.new "char[256]"
   ffi.C.gethostname(name, 255)
@@ -107,7 +105,8 @@ function Writer:write(time, step, field)
   self.file:flush()
 end
 
---- writer:scalars(step, values), writer:text(step, name, text): of this moment.
+--- writer:scalars(step, values), writer:text(step, name, text): write an event with the current
+--- time.
 function Writer:scalars(step, values) self:write(os.time(), step, M.scalars(values)) end
 function Writer:text(step, name, text) self:write(os.time(), step, M.text(name, text)) end
 
