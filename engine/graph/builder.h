@@ -1,4 +1,4 @@
-// How an op builds a task: task("gemm", dtype).use(...).params(p).flops(f).emit();
+// How an op builds a task: task("gemm", dtype).use(...).params(p).emit(tile, extent);
 #pragma once
 #include <initializer_list>
 
@@ -35,12 +35,13 @@ public:
     }
     TaskBuilder& raw_params(const void* params, size_t bytes);
     TaskBuilder& flops(double count);
-    TaskBuilder& tile(int64_t number, const Dims& extent);
     TaskBuilder& patch(const std::vector<Patch>& patches);
     TaskBuilder& priority(int value);
     TaskBuilder& where(Where where);
     TaskBuilder& splits(bool splits);
     void emit();
+    // As the task of this tile of the op's result, with so many FLOPs an element.
+    void emit(int64_t tile, const Dims& extent, double element_flops = 0);
 
 private:
     Task task_;

@@ -38,14 +38,10 @@ nn_attention_params base_params(const Call& c) {
 
 // Of o, cut as qkv is.
 Grid output_grid(const Tensor& qkv, const nn_attention_params& p) {
-    Grid grid = qkv.grid();
-    grid.axes[2] = whole(p.heads * p.head_dim);
-    return grid;
+    return qkv.grid().with(2, whole(p.heads * p.head_dim));
 }
 Grid stats_grid(const Tensor& qkv, const nn_attention_params& p) {
-    Grid grid = qkv.grid();
-    grid.axes = {qkv.grid().axes[0], whole(p.heads), qkv.grid().axes[1], whole(2)};
-    return grid;
+    return Grid({qkv.grid().axes[0], whole(p.heads), qkv.grid().axes[1], whole(2)});
 }
 
 // A mask whose seed was given stays the same whenever a recording runs again.
@@ -95,11 +91,9 @@ void run_attention(Call& c) {
             .params(p)
             .patch(counter_patch(c, p))
             .flops(2 * pair_flops(p))
-            .tile(i, o.block(i).extent)
-            .emit();
+            .emit(i, o.block(i).extent);
     });
-    c.result(o);
-    c.result(stats);
+    c.results = {o, stats};
 }
 
 const std::vector<Attribute> attributes = {
@@ -152,8 +146,7 @@ void run_attention_backward(Call& c) {
             .params(p)
             .patch(counter_patch(c, p))
             .flops(5 * pair_flops(p))
-            .tile(i, o.block(i).extent)
-            .emit();
+            .emit(i, o.block(i).extent);
     });
     c.result(dqkv);
 }

@@ -31,9 +31,7 @@ nn_cache_params params_of(const Call& c) {
 
 // Cut along the batch only, as the cache is.
 Grid batch_grid(const Tensor& cache, const Dims& shape) {
-    Grid grid = Grid::whole(shape);
-    grid.axes[0] = cache.grid().axes[0];
-    return grid;
+    return Grid::whole(shape).with(0, cache.grid().axes[0]);
 }
 
 // Emits a task of `kernel` for each part of the batch. o is cut like the cache, or absent.
@@ -52,7 +50,7 @@ void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o)
                 .splits(true);
         else
             builder.priority(1);  // short, and qkv is kept until it is done
-        builder.params(p).tile(i, whole.block(i).extent).emit();
+        builder.params(p).emit(i, whole.block(i).extent);
     }
     if (whole.identity() != cache.identity()) copy_into(cache, whole);
     c.result(cache);
@@ -72,9 +70,7 @@ them as attention takes them. Error: a cache without room for them.
     .outputs = {"cache"},
     .attributes = {heads_attribute},
     .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}"},
-    .no_gradient = "changes cache in place",
     .run = [](Call& c) { emit_tasks(c, "cache_write", params_of(c), Tensor()); },
-    .category = "in place",
     .kernels = {"cache_write"},
 };
 
@@ -104,7 +100,6 @@ the cache then holds. o is (batch, tokens, heads head_dim). Error: a cache witho
                 "{cache={3,2,5,2}, qkv={3,1,16}, start={3,below=5}, heads=6}"},
     .no_gradient = "serves generation, which needs none",
     .run = run_attention_cached,
-    .category = "in place",
     .kernels = {"attention_cached"},
 };
 

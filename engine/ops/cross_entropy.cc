@@ -13,9 +13,6 @@ namespace {
 const Attribute ignore_attribute = {"ignore_index", "int", "-100",
                                     "targets with this value do not count"};
 
-// x (..., n) as (rows, n).
-Tensor as_rows(const Tensor& x) { return reshape(x, {x.count() / x.dim(-1), x.dim(-1)}); }
-
 // Targets (...) of i32 or i64 for x (..., n) as (rows), cut like `rows`, which is x as (rows, n).
 Tensor target_rows(const Call& c, const Tensor& x, const Tensor& rows) {
     const Tensor& targets = c.in("targets");
@@ -23,9 +20,7 @@ Tensor target_rows(const Call& c, const Tensor& x, const Tensor& rows) {
     c.need_ids("targets");
     c.need(targets.shape() == leading || targets.shape() == Dims{rows.dim(0)},
            "targets are {}; for {} they must be {}", targets, x, leading);
-    Grid grid;
-    grid.axes = {rows.grid().axes[0]};
-    return retile(reshape(targets, {targets.count()}), grid);
+    return retile(reshape(targets, {targets.count()}), Grid({rows.grid().axes[0]}));
 }
 
 nn_cross_entropy_params params_of(const Call& c, const Tensor& targets, int64_t vocab) {
@@ -48,8 +43,7 @@ Tensor count_targets(nn_cross_entropy_params p, const Tensor& targets) {
         task("ce_count", Dtype::f64)
             .use({adds(count, 0, p.first), reads(targets, i)})
             .params(p)
-            .tile(i, targets.block(i).extent)
-            .emit();
+            .emit(i, targets.block(i).extent);
     }
     return count;
 }
@@ -72,12 +66,9 @@ LogitsTile logits_tile(const Tensor& logits, const Tensor& stats, const Tensor& 
 void emit_stats(nn_cross_entropy_params p, const LogitsTile& t, bool first) {
     p.rows = t.rows, p.cols = t.cols, p.col_start = t.col_start, p.first = first;
     task("ce_stats", t.dtype)
-        .use(first ? writes(t.stats) : updates(t.stats))
-        .use({reads(t.logits), reads(t.targets)})
+        .use({first ? writes(t.stats) : updates(t.stats), reads(t.logits), reads(t.targets)})
         .params(p)
-        .flops(5.0 * double(t.rows * t.cols))
-        .tile(t.number, {t.rows, t.cols})
-        .emit();
+        .emit(t.number, {t.rows, t.cols}, 5);
 }
 
 void emit_loss(nn_cross_entropy_params p, const LogitsTile& t, const Tensor& loss, bool first) {
@@ -85,8 +76,7 @@ void emit_loss(nn_cross_entropy_params p, const LogitsTile& t, const Tensor& los
     task("ce_loss", t.dtype)
         .use({adds(loss, 0, first), reads(t.stats), reads(t.targets)})
         .params(p)
-        .tile(t.number, {t.rows})
-        .emit();
+        .emit(t.number, {t.rows});
 }
 
 void emit_grad(nn_cross_entropy_params p, const LogitsTile& t, const TilePtr& dlogits,
@@ -96,9 +86,7 @@ void emit_grad(nn_cross_entropy_params p, const LogitsTile& t, const TilePtr& dl
         .use(dlogits == t.logits ? updates(dlogits) : writes(dlogits))
         .use({reads(t.logits), reads(t.stats), reads(t.targets), reads(count, 0)})
         .params(p)
-        .flops(5.0 * double(t.rows * t.cols))
-        .tile(t.number, {t.rows, t.cols})
-        .emit();
+        .emit(t.number, {t.rows, t.cols}, 5);
 }
 
 // scale * sum / count as a scalar of the accumulator dtype; 0 when nothing counts, as its gradient
@@ -110,11 +98,7 @@ Tensor mean_loss(const Tensor& sum, const Tensor& count, double scale, Dtype dty
                 accumulator(dtype));
 }
 
-Grid stats_grid(const Tensor& rows) {
-    Grid grid;
-    grid.axes = {rows.grid().axes[0], whole(3)};
-    return grid;
-}
+Grid stats_grid(const Tensor& rows) { return rows.grid().with(1, whole(3)); }
 
 void run_cross_entropy(Call& c) {
     c.need_float("logits");
@@ -130,9 +114,7 @@ void run_cross_entropy(Call& c) {
         emit_stats(p, t, i % columns == 0);
         if (i % columns == columns - 1) emit_loss(p, t, loss, i < columns);
     }
-    c.result(mean_loss(loss, count, 1, logits.dtype()));
-    c.result(stats);
-    c.result(count);
+    c.results = {mean_loss(loss, count, 1, logits.dtype()), stats, count};
 }
 
 const OpRegistrar cross_entropy = Op{
@@ -233,34 +215,27 @@ private:
     }
 
     void gemm(const Use& to, const TilePtr& a, const TilePtr& b, nn_gemm_params q) {
-        q.batch = 1, q.alpha = 1, q.tf32 = settings().tf32;
         q.beta = to.mode == Mode::write ? 0 : 1;
-        q.lda = q.trans_a ? q.m : q.k, q.ldb = q.trans_b ? q.k : q.n, q.ldc = q.n;
         task("gemm", hidden.dtype())
             .use({to, reads(a), reads(b), absent(), absent()})
             .params(q)
-            .flops(2.0 * double(q.m) * double(q.n) * double(q.k))
-            .tile(0, {q.m, q.n})
-            .emit();
+            .emit(0, {q.m, q.n}, 2.0 * double(q.k));
     }
 
     void project(int64_t i, int64_t v) {
         const LogitsTile t = scratch(i, v);
-        nn_gemm_params q{};
-        q.m = t.rows, q.n = t.cols, q.k = hidden.dim(1), q.trans_b = 1;
-        gemm(writes(t.logits), hidden.tile(i), weight.tile(v), q);
+        gemm(writes(t.logits), hidden.tile(i), weight.tile(v),
+             gemm_params(t.rows, t.cols, hidden.dim(1), {.trans_b = true}));
         emit_stats(p, t, v == 0);
     }
 
     void differentiate(int64_t i, int64_t v) {
         const LogitsTile t = scratch(i, v);
         emit_grad(p, t, t.logits, count);
-        nn_gemm_params q{};
-        q.m = t.rows, q.n = hidden.dim(1), q.k = t.cols, q.wide = 1;
-        gemm(adds(dhidden, i, v == 0), t.logits, weight.tile(v), q);
-        nn_gemm_params r{};
-        r.m = t.cols, r.n = hidden.dim(1), r.k = t.rows, r.trans_a = 1, r.wide = 1;
-        gemm(adds(dweight, v, i == 0 && !into), t.logits, hidden.tile(i), r);
+        gemm(adds(dhidden, i, v == 0), t.logits, weight.tile(v),
+             gemm_params(t.rows, hidden.dim(1), t.cols, {.wide = true}));
+        gemm(adds(dweight, v, i == 0 && !into), t.logits, hidden.tile(i),
+             gemm_params(t.cols, hidden.dim(1), t.rows, {.trans_a = true, .wide = true}));
     }
 
     Call& c;

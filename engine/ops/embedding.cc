@@ -59,8 +59,7 @@ void run_embedding(Call& c) {
                 .use({adds(y, i, p.first), reads(tokens, v)})
                 .use({p.first ? reads(positions, 0) : absent(), reads(ids, i)})
                 .params(p)
-                .tile(i, y.block(i).extent)
-                .emit();
+                .emit(i, y.block(i).extent);
         }
     c.result(y);
 }
@@ -101,8 +100,7 @@ void run_embedding_backward(Call& c) {
     const Tensor dy = retile(c.in("dy"), result_grid(c));
     const bool into = bool(c.in("dtokens")), into_positions = bool(c.in("dpositions"));
     const Dtype sums = accumulator(tokens.dtype());
-    Grid table = tokens.grid();
-    table.axes[1] = whole(tokens.dim(1));
+    const Grid table = tokens.grid().with(1, whole(tokens.dim(1)));
     const Tensor dtokens = into ? c.in("dtokens") : Tensor(table, sums);
     const Tensor dpositions = !positions       ? Tensor()
                               : into_positions ? c.in("dpositions")
@@ -115,19 +113,16 @@ void run_embedding_backward(Call& c) {
             task("embedding_backward", tokens.dtype())
                 .use({adds(dtokens, v, p.first), reads(ids, i), reads(dy, i)})
                 .params(p)
-                .tile(v, dtokens.block(v).extent)
-                .emit();
+                .emit(v, dtokens.block(v).extent);
         }
         if (!positions) continue;
         p.first = i == 0 && !into_positions;
         task("positions_backward", tokens.dtype())
             .use({adds(dpositions, 0, p.first), reads(dy, i)})
             .params(p)
-            .tile(0, dpositions.shape())
-            .emit();
+            .emit(0, dpositions.shape());
     }
-    c.result(dtokens);
-    c.result(dpositions);
+    c.results = {dtokens, dpositions};
 }
 
 const OpRegistrar embedding_backward = Op{

@@ -17,8 +17,7 @@ void emit(const char* kernel, const Tensor& y, const Tensor& x, const Tensor& in
             .params(nn_gather_params{product(extent, 0, size_t(axis)), like.dim(axis),
                                      extent[size_t(axis)], product(extent, size_t(axis) + 1),
                                      int32_t(index.dtype())})
-            .tile(i, y.block(i).extent)
-            .emit();
+            .emit(i, y.block(i).extent);
     }
 }
 
@@ -31,9 +30,8 @@ void run_gather(Call& c) {
            "x is {}, index is {}; only the size of axis {} may differ", x_in, index_in, axis + 1);
     c.need_ids("index");
     const Tensor index = whole_axis(index_in, axis);
-    Grid grid = index.grid();
-    grid.axes[size_t(axis)] = whole(x_in.dim(axis));
-    const Tensor x = retile(x_in, grid), y(index.grid(), x.dtype());
+    const Tensor x = retile(x_in, index.grid().with(axis, whole(x_in.dim(axis))));
+    const Tensor y(index.grid(), x.dtype());
     emit("gather", y, x, index, x, axis);
     c.result(y);
 }
@@ -59,9 +57,7 @@ void run_scatter_add(Call& c) {
            dy_in, c.in("index"));
     c.need_ids("index");
     const Tensor dy = whole_axis(dy_in, axis), index = retile(c.in("index"), dy.grid());
-    Grid grid = dy.grid();
-    grid.axes[size_t(axis)] = whole(c.integer("size"));
-    const Tensor x(grid, dy.dtype());
+    const Tensor x(dy.grid().with(axis, whole(c.integer("size"))), dy.dtype());
     emit("scatter_add", x, dy, index, x, axis);
     c.result(x);
 }

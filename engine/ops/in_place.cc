@@ -12,7 +12,7 @@ Tensor apart(const Tensor& source, const Tensor& x) {
     std::unordered_set<const Tile*> mine;
     for (int64_t i = 0; i < x.tiles(); ++i) mine.insert(x.tile(i).get());
     for (int64_t i = 0; i < source.tiles(); ++i)
-        if (mine.count(source.tile(i).get())) return copied(source);
+        if (mine.count(source.tile(i).get())) return copied(source, source.grid());
     return source;
 }
 
@@ -42,9 +42,7 @@ source is (n, m) where x is (m, n). Error: another shape.
     .outputs = {"x"},
     .attributes = {{"transposed", "bool", "false", "source has its two axes in the other order"}},
     .samples = {"{x={3,5}, source={3,5}}", "{x={3,5}, source={5,3}, transposed=true}"},
-    .no_gradient = "changes x in place",
     .run = run_copy,
-    .category = "in place",
 };
 
 void run_assign(Call& c) {
@@ -53,12 +51,11 @@ void run_assign(Call& c) {
     c.need(source.rank() == x.rank() && start.size() == x.rank() && source.dtype() == x.dtype(),
            "x is {} {}, source is {} {}, start has {} indices; ranks and dtypes must agree",
            x.dtype(), x, source.dtype(), source, start.size());
-    Region region{{}, Dims(x.rank(), 0), source.shape(), {}};
+    Region region = whole_region(source.shape());
     for (size_t k = 0; k < x.rank(); ++k) {
         c.need(start[k] >= 1 && start[k] - 1 <= x.shape()[k] - source.shape()[k],
                "source of shape {} at {} does not fit into x of shape {}", source, start, x);
-        region.dst_start.push_back(start[k] - 1);
-        region.from.push_back(int(k));
+        region.dst_start[k] = start[k] - 1;
     }
     copy_region(x, source, region);
     c.result(x);
@@ -74,9 +71,7 @@ reaches beyond x.
     .outputs = {"x"},
     .attributes = {{"start", "ints", "", "position in x of source's first element"}},
     .samples = {"{x={5,6}, source={2,3}, start={2,4}}"},
-    .no_gradient = "changes x in place",
     .run = run_assign,
-    .category = "in place",
 };
 
 void run_add(Call& c) {
@@ -98,9 +93,7 @@ x = x + y in place; y broadcasts to x's shape. Error: y that does not.
     .inputs = {"x!", "y"},
     .outputs = {"x"},
     .samples = {"{x={5,7}, y={5,7}}"},
-    .no_gradient = "changes x in place",
     .run = run_add,
-    .category = "in place",
     .kernels = {"add"},
 };
 

@@ -6,11 +6,7 @@ namespace nn {
 namespace {
 
 // For a mean and 1/std of every row.
-Grid stats_grid(const Tensor& rows) {
-    Grid grid = rows.grid();
-    grid.axes.back() = whole(2);
-    return grid;
-}
+Grid stats_grid(const Tensor& rows) { return rows.grid().with(-1, whole(2)); }
 
 void run_layernorm(Call& c) {
     c.need_float("x");
@@ -33,9 +29,7 @@ void run_layernorm(Call& c) {
             .use({writes(y, i), writes(sum, i), writes(stats, i)})
             .use({reads(x, i), reads(delta, i), reads(weight, 0), reads(bias, 0)})
             .params(nn_layernorm_params{rows_in(x, i), x.dim(-1), c.number("eps"), 0})
-            .flops(8.0 * double(x.block(i).count()))
-            .tile(i, x.block(i).extent)
-            .emit();
+            .emit(i, x.block(i).extent, 8);
     c.result(y);
     c.result_of(c.in("x"), sum ? sum : x);
     c.result(stats);
@@ -90,11 +84,9 @@ void run_layernorm_backward(Call& c) {
             .use({writes(dx, i), adds(dweight, 0, first), adds(dbias, 0, first)})
             .use({reads(dy, i), reads(s, i), reads(stats, i), reads(weight, 0), reads(ds, i)})
             .params(nn_layernorm_params{rows_in(s, i), s.dim(-1), 0, first})
-            .flops(15.0 * double(s.block(i).count()))
-            .tile(i, s.block(i).extent)
-            .emit();
+            .emit(i, s.block(i).extent, 15);
     }
-    for (const Tensor& result : {dx, dweight, dbias}) c.result(result);
+    c.results = {dx, dweight, dbias};
 }
 
 const OpRegistrar layernorm_backward = Op{

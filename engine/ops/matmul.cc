@@ -5,11 +5,6 @@
 namespace nn {
 namespace {
 
-// (..., n) seen as (rows, n).
-Tensor as_rows(const Tensor& x) {
-    return reshape(x, {product(x.shape(), 0, x.rank() - 1), x.dim(-1)});
-}
-
 Dims with_last(Dims shape, int64_t last) {
     shape.back() = last;
     return shape;
@@ -27,9 +22,7 @@ void run_matmul(Call& c) {
     Tensor a = c.in("x"), b = c.in("w");
     c.need_float("x");
     c.need_dtype("w", a.dtype());
-    MatmulOptions o;
-    o.trans_a = c.flag("trans_x");
-    o.trans_b = c.flag("trans_w");
+    MatmulOptions o{.trans_a = c.flag("trans_x"), .trans_b = c.flag("trans_w")};
     const bool vector_a = a.rank() == 1, vector_b = b.rank() == 1;
     c.need(a.rank() > 0 && b.rank() > 0, "x is {}, w is {}; both need at least one axis", a, b);
     if (vector_a) a = reshape(a, {1, a.dim(0)}), o.trans_a = false;
@@ -90,15 +83,14 @@ void run_linear(Call& c) {
            weight, weight.dim(0));
     c.need_dtype("bias", x.dtype());
     c.need(bias || !c.flag("gelu"), "gelu comes with a bias");
-    MatmulOptions o;
-    o.trans_b = true;
-    o.bias = bias;
-    o.gelu = c.flag("gelu");
+    const bool gelu = c.flag("gelu");
+    const Dims shape = with_last(x.shape(), weight.dim(0));
     Tensor pre;
-    if (o.gelu) o.pre = &pre;
-    const Tensor y = matmul(as_rows(x), weight, o);
-    c.result(reshape(y, with_last(x.shape(), weight.dim(0))));
-    if (o.gelu) c.result(reshape(pre, with_last(x.shape(), weight.dim(0))));
+    const Tensor y =
+        matmul(as_rows(x), weight,
+               {.trans_b = true, .bias = bias, .gelu = gelu, .pre = gelu ? &pre : nullptr});
+    c.result(reshape(y, shape));
+    if (gelu) c.result(reshape(pre, shape));
 }
 
 const OpRegistrar linear = Op{
@@ -132,9 +124,7 @@ Tensor gelu_backward(const Tensor& dy, const Tensor& pre_in, Tensor* sums) {
         task("gelu_bias_backward", dy.dtype())
             .use({writes(dpre, i), sums ? writes(*sums, i) : absent(), reads(dy, i), reads(pre, i)})
             .params(nn_gelu_bias_backward_params{block.extent[0], block.extent[1], true})
-            .flops(20.0 * double(block.count()))
-            .tile(i, block.extent)
-            .emit();
+            .emit(i, block.extent, 20);
     }
     return dpre;
 }
@@ -147,9 +137,7 @@ void column_sums(const Tensor& dy, const Tensor& dbias, bool into) {
         task("column_sum", dy.dtype())
             .use({adds(dbias, at[1], first), reads(dy, i)})
             .params(nn_column_sum_params{block.extent[0], block.extent[1], first})
-            .flops(double(block.count()))
-            .tile(i, block.extent)
-            .emit();
+            .emit(i, block.extent, 1);
     }
 }
 
@@ -162,29 +150,21 @@ void check_linear_backward(Call& c) {
     c.need_tensor("dbias", {weight.dim(0)}, accumulator(x.dtype()));
 }
 
-// A tensor for sums over the rows of x.
-Tensor sums_of_columns(const Tensor& x) {
-    return Tensor(Grid({x.grid().axes[1]}), accumulator(x.dtype()));
-}
-
 void run_linear_backward(Call& c) {
     check_linear_backward(c);
     const Tensor &x = c.in("x"), &weight = c.in("weight"), &pre = c.in("pre");
     const bool into = bool(c.in("dbias"));
     Tensor dy = as_rows(c.in("dy")), dbias, dx, sums;
     if (c.flag("bias")) {
-        dbias = into ? c.in("dbias") : sums_of_columns(dy);
+        dbias = into ? c.in("dbias") : Tensor(Grid({dy.grid().axes[1]}), accumulator(x.dtype()));
         dy = recut(dy, 1, dbias.grid().axes[0]);
     }
     if (pre) dy = gelu_backward(dy, as_rows(pre), dbias ? &sums : nullptr);
     if (dbias) column_sums(sums ? sums : dy, dbias, into);
     if (c.flag("need_dx")) dx = reshape(matmul(dy, weight), x.shape());
-    MatmulOptions o;
-    o.trans_a = true;
-    o.into = c.in("dweight");
-    o.wide = true;
-    const Tensor dweight = matmul(dy, as_rows(x), o);
-    for (const Tensor& result : {dx, dweight, dbias}) c.result(result);
+    const Tensor dweight =
+        matmul(dy, as_rows(x), {.trans_a = true, .into = c.in("dweight"), .wide = true});
+    c.results = {dx, dweight, dbias};
 }
 
 const OpRegistrar linear_backward = Op{

@@ -80,6 +80,19 @@ std::string signature_of(const Op& op) {
     return op.name + "(" + arguments + ") -> " + results;
 }
 
+void set_default(std::string& text, const std::string& value) {
+    if (text.empty()) text = value;
+}
+
+// What the other declarations imply.
+void fill_in(Op& op) {
+    if (!op.gradient_of.empty()) op.category = "gradients", op.no_gradient = "is itself a gradient";
+    if (op.inputs.empty()) set_default(op.no_gradient, "takes no tensor");
+    if (!op.in_place()) return;
+    set_default(op.no_gradient, "changes " + op.inputs[0].name + " in place");
+    set_default(op.category, "in place");
+}
+
 // What a call returned is what the op declares.
 void check_results(const Op& op, const std::vector<Tensor>& results) {
     bool good = results.size() <= op.outputs.size();
@@ -126,7 +139,7 @@ OpRegistrar::OpRegistrar(Op op, const char* file, int line) {
     op.source = path.substr(begin == std::string::npos ? path.rfind('/') + 1 : begin) + ":" +
                 std::to_string(line);
     op.doc = signature_of(op) + op.doc;
-    if (!op.gradient_of.empty()) op.category = "gradients", op.no_gradient = "is itself a gradient";
+    fill_in(op);
     if (!op.no_gradient.empty())
         for (Output& output : op.outputs) output.differentiable = false;
     registry()[name] = std::move(op);

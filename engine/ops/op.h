@@ -52,7 +52,8 @@ struct Op {
     std::vector<Attribute> attributes = {};
     std::vector<std::string> samples = {};  // Lua tables of arguments for the tests
     std::string no_samples = "";            // the reason where there are none
-    std::string no_gradient = "";           // the reason where there is none
+    // The reason where there is none. By default that it takes no tensor or changes one in place.
+    std::string no_gradient = "";
     // The op whose gradient this one computes: a rule in Lua calls it. gradient_in: the input in
     // which it is the gradient, where it is that in one only. No rule is needed then: the first
     // input is the gradient of the first output, and other inputs and attributes are named like
@@ -63,7 +64,7 @@ struct Op {
     std::string mask = "";
     bool changes_parameters = false;  // an optimizer: it may change tensors that need gradients
     void (*run)(Call& call) = nullptr;
-    std::string category = "";  // heading in the reference
+    std::string category = "";  // heading in the reference; "in place" by default for such an op
     // Kernels that its tasks run, except those that cut and copy. Empty: the one named like the op.
     std::vector<std::string> kernels = {};
     std::string source = "";  // where it is declared: "engine/ops/softmax.cc:40"

@@ -51,18 +51,12 @@ void set_position(nn_random_params& noise, const Block& block, const Dims& whole
 // The parameters that all tiles share.
 nn_adamw_params adamw_params(const Call& c, Dtype grad) {
     const Tensor &param = c.in("param"), &master = c.in("master");
-    nn_adamw_params p{0,
-                      c.number_or_scalar("lr"),
-                      c.number("beta1"),
-                      c.number("beta2"),
-                      c.number("eps"),
-                      c.number("weight_decay"),
-                      c.number_or_scalar("step"),
-                      c.number("clip"),
-                      c.flag("skip_nonfinite"),
-                      int32_t(grad),
-                      c.flag("stochastic"),
-                      {}};
+    nn_adamw_params p{};
+    p.lr = c.number_or_scalar("lr"), p.step = c.number_or_scalar("step");
+    p.beta1 = c.number("beta1"), p.beta2 = c.number("beta2"), p.eps = c.number("eps");
+    p.weight_decay = c.number("weight_decay"), p.clip = c.number("clip");
+    p.skip_nonfinite = c.flag("skip_nonfinite"), p.stochastic = c.flag("stochastic");
+    p.grad_dtype = int32_t(grad);
     if (!p.stochastic) return p;
     c.need(param.dtype() == Dtype::bf16 && !master,
            "stochastic is for a bf16 param without a master; param is {}{}", param.dtype(),
@@ -91,9 +85,7 @@ void run_adamw(Call& c) {
             .patch(c.patch("lr", offsetof(nn_adamw_params, lr)))
             .patch(c.patch("step", offsetof(nn_adamw_params, step)))
             .patch(key)
-            .flops(12.0 * double(p.n))
-            .tile(i, block.extent)
-            .emit();
+            .emit(i, block.extent, 12);
     }
     c.result(param);
 }
@@ -128,7 +120,6 @@ Error: m, v or grad of another shape than param.
                    {"stochastic", "bool", "false", "round a bf16 param stochastically"}},
     .samples = {"{param={5,7}, m={5,7}, v={5,7,lo=0,hi=1}, grad={5,7}, lr=0.01, step=3, "
                 "weight_decay=0.1}"},
-    .no_gradient = "changes param in place",
     .changes_parameters = true,
     .run = run_adamw,
     .category = "optimizers",
@@ -140,24 +131,18 @@ void run_sgd(Call& c) {
     check_state(c, "velocity", accumulator(param.dtype()));
     const Tensor grad = checked_grad(c);
     c.need(c.number("momentum") == 0 || velocity, "momentum needs a velocity: full_like(param, 0)");
-    nn_sgd_params p{0,
-                    c.number_or_scalar("lr"),
-                    c.number("momentum"),
-                    c.number("weight_decay"),
-                    c.number("clip"),
-                    c.flag("nesterov"),
-                    c.flag("first"),
-                    c.flag("skip_nonfinite"),
-                    int32_t(grad.dtype())};
+    nn_sgd_params p{};
+    p.lr = c.number_or_scalar("lr"), p.momentum = c.number("momentum");
+    p.weight_decay = c.number("weight_decay"), p.clip = c.number("clip");
+    p.nesterov = c.flag("nesterov"), p.first = c.flag("first");
+    p.skip_nonfinite = c.flag("skip_nonfinite"), p.grad_dtype = int32_t(grad.dtype());
     for (int64_t i = 0; i < param.tiles(); ++i) {
         p.n = param.block(i).count();
         task("sgd", param.dtype())
             .use({updates(param, i), updates(velocity, i), reads(grad, i), reads(c.in("norm"), 0)})
             .params(p)
             .patch(c.patch("lr", offsetof(nn_sgd_params, lr)))
-            .flops(6.0 * double(p.n))
-            .tile(i, param.block(i).extent)
-            .emit();
+            .emit(i, param.block(i).extent, 6);
     }
     c.result(param);
 }
@@ -179,7 +164,6 @@ first is true. Error: a grad of another shape than param.
                    skip_attribute},
     .samples = {"{param={5,7}, grad={5,7}, velocity={5,7}, lr=0.1, momentum=0.9}",
                 "{param={5,7}, grad={5,7}, lr=0.1}"},
-    .no_gradient = "changes param in place",
     .changes_parameters = true,
     .run = run_sgd,
     .category = "optimizers",
@@ -193,9 +177,7 @@ Tensor sum_of_squares(const Tensor& x) {
         task("sumsq", x.dtype())
             .use({adds(sum, 0, i == 0), reads(x, i)})
             .params(nn_sumsq_params{x.block(i).count(), i == 0})
-            .flops(2.0 * double(x.block(i).count()))
-            .tile(i, x.block(i).extent)
-            .emit();
+            .emit(i, x.block(i).extent, 2);
     return sum;
 }
 

@@ -66,8 +66,7 @@ template <ReduceKind kind> void run_arg(Call& c) {
     const Tensor& x = c.in("x");
     c.need(x.rank() > 0, "x needs at least one axis");
     const size_t axis = size_t(c.axis("axis", x.rank()));
-    Grid grid = x.grid();
-    grid.axes[axis] = whole(1);
+    const Grid grid = x.grid().with(int(axis), whole(1));
     const Tensor index(grid, Dtype::i64), value(grid, x.dtype());
     for (int64_t i = 0; i < x.tiles(); ++i) {
         Dims at = x.grid().index(i);
@@ -80,12 +79,9 @@ template <ReduceKind kind> void run_arg(Call& c) {
             .params(nn_argreduce_params{product(block.extent, 0, axis), block.extent[axis],
                                         product(block.extent, axis + 1), block.start[axis], kind,
                                         first})
-            .tile(i, block.extent)
-            .emit();
+            .emit(i, block.extent);
     }
-    Dims shape = x.shape();
-    shape.erase(shape.begin() + int64_t(axis));
-    c.result(c.flag("keepdim") ? index : reshape(index, shape));
+    c.result(c.flag("keepdim") ? index : drop_axes(index, {int(axis)}));
 }
 
 Op arg_reduction(const char* name, void (*run)(Call&), std::vector<std::string> samples,

@@ -13,9 +13,7 @@ void emit_rows(const char* kernel, const Tensor& y, const std::vector<Tensor>& r
         builder.use(writes(y, i));
         for (const Tensor& t : rows) builder.use(reads(t, i));
         builder.params(nn_rows_params{rows_in(x, i), x.dim(-1)})
-            .flops(flops_per_element * double(x.block(i).count()))
-            .tile(i, x.block(i).extent)
-            .emit();
+            .emit(i, x.block(i).extent, flops_per_element);
     }
 }
 
@@ -86,13 +84,9 @@ dy - exp(y) sum(dy) along the last axis.
 void run_logsumexp(Call& c) {
     c.need_float("x");
     const Tensor x = rows_of(c.in("x"));
-    Grid grid = x.grid();
-    grid.axes.back() = whole(1);
-    const Tensor y(grid, x.dtype());
+    const Tensor y(x.grid().with(-1, whole(1)), x.dtype());
     emit_rows("logsumexp", y, {x}, 5);
-    Dims shape = x.shape();
-    shape.pop_back();
-    c.result(c.flag("keepdim") ? y : reshape(y, shape));
+    c.result(c.flag("keepdim") ? y : drop_axes(y, {int(x.rank()) - 1}));
 }
 
 const OpRegistrar logsumexp = Op{

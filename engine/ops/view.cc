@@ -111,8 +111,7 @@ void run_cat(Call& c) {
     Tensor y(grid, first.dtype());
     int64_t at = 0;
     for (const Tensor& t : c.all()) {
-        Region region{Dims(t.rank(), 0), Dims(t.rank(), 0), t.shape(), {}};
-        for (size_t k = 0; k < t.rank(); ++k) region.from.push_back(int(k));
+        Region region = whole_region(t.shape());
         region.dst_start[size_t(axis)] = at;
         copy_region(y, t, region);
         at += t.dim(axis);
@@ -176,7 +175,7 @@ A copy with tiles of its own.
     .inputs = {"x"},
     .outputs = {"y"},
     .samples = {"{x={3,5}}"},
-    .run = [](Call& c) { c.result(copied(c.in("x"))); },
+    .run = [](Call& c) { c.result(copied(c.in("x"), c.in("x").grid())); },
     .category = "views",
 };
 

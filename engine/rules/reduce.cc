@@ -41,15 +41,12 @@ Tensor reduce_group(const Tensor& x, Group group, ReduceKind kind, double scale)
         const Block block = x.block(i);
         const int64_t to = grid.number(at);
         task("reduce", x.dtype())
-            .use(first ? writes(out.tile(to)) : updates(out.tile(to)))
-            .use(reads(x.tile(i)))
+            .use({adds(out, to, first), reads(x, i)})
             .params(nn_reduce_params{product(block.extent, 0, size_t(group.from)),
                                      product(block.extent, size_t(group.from), size_t(group.to)),
                                      product(block.extent, size_t(group.to)), scale, int32_t(kind),
                                      first})
-            .flops(double(block.count()))
-            .tile(i, block.extent)
-            .emit();
+            .emit(i, block.extent, 1);
     }
     return out;
 }
@@ -63,12 +60,15 @@ Tensor reduce(const Tensor& x, const std::vector<int>& axes, ReduceKind kind, bo
     for (size_t g = groups.size(); g-- > 0;)
         out = reduce_group(out, groups[g], kind, g == 0 ? scale : 1);
     if (x.dtype() == Dtype::bf16) out = cast(out, Dtype::bf16);
-    if (keepdim) return out;
+    return keepdim ? out : drop_axes(out, axes);
+}
+
+Tensor drop_axes(const Tensor& x, const std::vector<int>& axes) {
     Dims shape;
     for (size_t axis = 0; axis < x.rank(); ++axis)
         if (std::find(axes.begin(), axes.end(), int(axis)) == axes.end())
             shape.push_back(x.shape()[axis]);
-    return reshape(out, shape);
+    return reshape(x, shape);
 }
 
 Tensor rows_of(const Tensor& x) {

@@ -7,10 +7,9 @@
 
 namespace nn {
 
-constexpr int max_dims = 8;  // as in kernels/params.h
-constexpr int64_t max_count = int64_t(1)
-                              << 59;  // elements of a tensor: their bytes must not overflow
-constexpr int64_t max_tiles = int64_t(1) << 24;  // of one tensor
+constexpr int max_dims = 8;               // as in kernels/params.h
+constexpr int64_t max_count = 1LL << 59;  // elements of a tensor: their bytes must not overflow
+constexpr int64_t max_tiles = 1LL << 24;  // of one tensor
 
 using Dims = std::vector<int64_t>;
 using Cuts = std::vector<int64_t>;  // 0 = cuts[0] < cuts[1] < ... < cuts.back() = size of the axis
@@ -22,11 +21,10 @@ Dims row_major_strides(const Dims& dims);
 bool broadcast(const Dims& a, const Dims& b, Dims* out);
 
 Cuts whole(int64_t size);
-Cuts cut_every(int64_t size,
-               int64_t tile);  // the last tile is smaller when `tile` does not divide `size`
+Cuts cut_every(int64_t size, int64_t tile);   // the last tile may be smaller
 Cuts cut_evenly(int64_t size, int64_t tile);  // as few tiles of at most `tile`, equal to within one
 
-// One tile's place in its tensor.
+// Where a tile begins in its tensor, and its sizes.
 struct Block {
     Dims start, extent;
     int64_t count() const { return product(extent); }
@@ -38,6 +36,7 @@ struct Grid {
     Grid() = default;
     explicit Grid(std::vector<Cuts> cuts) : axes(std::move(cuts)) {}
     static Grid whole(const Dims& shape);
+    Grid with(int axis, Cuts cuts) const;  // this one with another axis: from 0, or -1 for the last
 
     size_t rank() const { return axes.size(); }
     int64_t tiles(size_t axis) const { return int64_t(axes[axis].size()) - 1; }
