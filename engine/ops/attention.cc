@@ -107,8 +107,7 @@ const std::vector<Attribute> attributes = {
 };
 
 const OpRegistrar attention = Op{
-    .name = "attention",
-    .doc = R"(
+    .doc = R"(attention(qkv) -> o, stats~
 softmax(q k^T scale + mask) v per head, for qkv (batch, time, (heads + 2 kv_heads) head_dim) that
 holds all q, then all k, then all v side by side. o is (batch, time, heads head_dim). The time x
 time matrix is never stored; stats (batch, heads, time, 2) keeps each row's log-sum-exp for the
@@ -116,8 +115,6 @@ backward pass. Error: a last axis that (heads + 2 kv_heads) does not divide.
     local qkv = nn.randn(2, 8, 3 * 16)   -- 2 sequences of 8 tokens, 4 heads of 4
     local o = nn.attention(qkv, {heads = 4})
     o:dims()  --> 2, 8, 16)",
-    .inputs = {"qkv"},
-    .outputs = {"o", "stats~"},
     .attributes = attributes,
     .samples = {"{qkv={2,7,24}, heads=2}", "{qkv={1,9,16}, heads=2, kv_heads=1}",
                 "{qkv={2,6,12}, heads=1, causal=false}", "{qkv={2,7,24}, heads=2, dropout=0.3}"},
@@ -152,14 +149,11 @@ void run_attention_backward(Call& c) {
 }
 
 const OpRegistrar attention_backward = Op{
-    .name = "attention_backward",
-    .doc = R"(
+    .doc = R"(attention_backward(do, qkv, o, stats) -> dqkv
 The gradient of attention; weights are computed again from stats. dqkv has the shape of qkv.
     local qkv = nn.randn(1, 3, 12)
     local o, stats = nn.attention(qkv, {heads = 2})
     nn.attention_backward(nn.ones(1, 3, 4), qkv, o, stats, {heads = 2}):dims()  --> 1, 3, 12)",
-    .inputs = {"do", "qkv", "o", "stats"},
-    .outputs = {"dqkv"},
     .attributes = attributes,
     .gradient_of = "attention",
     .gradient_in = "qkv",

@@ -59,15 +59,12 @@ void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o)
 const Attribute heads_attribute = {"heads", "int", "", "query heads"};
 
 const OpRegistrar cache_write = Op{
-    .name = "cache_write_",
-    .doc = R"(
+    .doc = R"(cache_write_(cache!, qkv, start) -> cache
 Writes the keys and values of new tokens into cache (batch, 2 kv_heads, context, head_dim), from
 position start (batch) on in each sequence. qkv (batch, tokens, (heads + 2 kv_heads) head_dim) packs
 them as attention takes them. Error: a cache without room for them.
     local cache, start = nn.zeros(1, 4, 8, 2), nn.tensor({0}, {dtype = "i32"})
     nn.cache_write_(cache, nn.ones(1, 3, 12), start, {heads = 2}):sum()  --> 24)",
-    .inputs = {"cache!", "qkv", "start"},
-    .outputs = {"cache"},
     .attributes = {heads_attribute},
     .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}"},
     .run = [](Call& c) { emit_tasks(c, "cache_write", params_of(c), Tensor()); },
@@ -84,16 +81,13 @@ void run_attention_cached(Call& c) {
 }
 
 const OpRegistrar attention_cached = Op{
-    .name = "attention_cached_",
-    .doc = R"(
+    .doc = R"(attention_cached_(cache!, qkv, start) -> cache, o
 cache_write_, and causal attention of the queries of the new tokens over all keys and values that
 the cache then holds. o is (batch, tokens, heads head_dim). Error: a cache without room for them.
     local cache, qkv = nn.zeros(1, 4, 8, 2), nn.randn(1, 1, 12)   -- 2 heads of 2, room for 8 tokens
     local start = nn.tensor({0}, {dtype = "i32"})
     local _, o = nn.attention_cached_(cache, qkv, start, {heads = 2})
     o:dims()  --> 1, 1, 4)",
-    .inputs = {"cache!", "qkv", "start"},
-    .outputs = {"cache", "o"},
     .attributes = {heads_attribute,
                    {"scale", "number", "nil", "of the scores; 1 / sqrt(head_dim) by default"}},
     .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}",

@@ -70,11 +70,9 @@ void draw(Call& c, const char* kernel, const Tensor& y, const char* a, const cha
 }
 
 const OpRegistrar empty = Op{
-    .name = "empty",
-    .doc = R"(
+    .doc = R"(empty() -> y
 A tensor without values, which an op that works in place has to fill. Reading it before is an error.
     nn.empty(2, 3):fill_(1):sum()  --> 6)",
-    .outputs = {"y"},
     .attributes = {shape_attribute, dtype_attribute, axes_attribute},
     .no_samples = "its result has no values to compare",
     .run = [](Call& c) { c.result(new_tensor(c)); },
@@ -82,11 +80,9 @@ A tensor without values, which an op that works in place has to fill. Reading it
 };
 
 const OpRegistrar full = Op{
-    .name = "full",
-    .doc = R"(
+    .doc = R"(full() -> y
 A tensor with the same value everywhere.
     nn.full({2, 2}, 7)  --> {{7, 7}, {7, 7}})",
-    .outputs = {"y"},
     .attributes = {shape_attribute, value_attribute, dtype_attribute, axes_attribute},
     .samples = {"{shape={3,5}, value=2.5}"},
     .run = [](Call& c) { fill(c, new_tensor(c)); },
@@ -94,12 +90,9 @@ A tensor with the same value everywhere.
 };
 
 const OpRegistrar full_like = Op{
-    .name = "full_like",
-    .doc = R"(
+    .doc = R"(full_like(x) -> y
 A tensor of x's shape and tiling with the same value everywhere.
     nn.full_like(nn.zeros(2), 3)  --> {3, 3})",
-    .inputs = {"x"},
-    .outputs = {"y"},
     .attributes = {value_attribute, {"dtype", "dtype", "nil", "x's by default"}},
     .samples = {"{x={3,5}, value=-1}"},
     .no_gradient = "does not depend on x's values",
@@ -112,12 +105,9 @@ A tensor of x's shape and tiling with the same value everywhere.
 };
 
 const OpRegistrar fill_ = Op{
-    .name = "fill_",
-    .doc = R"(
+    .doc = R"(fill_(x!) -> x
 Sets every element of x.
     nn.empty(2):fill_(7)  --> {7, 7})",
-    .inputs = {"x!"},
-    .outputs = {"x"},
     .attributes = {value_attribute},
     .samples = {"{x={3,5}, value=7}"},
     .run = [](Call& c) { fill(c, c.in("x")); },
@@ -140,12 +130,10 @@ void run_arange(Call& c) {
 }
 
 const OpRegistrar arange = Op{
-    .name = "arange",
-    .doc = R"(
+    .doc = R"(arange() -> y
 y[i] = start + (i - 1) * step, `count` of them. Unlike PyTorch's it takes no end; further numbers
 are an error.
     nn.arange(4, {start = 1, step = 0.5})  --> {1, 1.5, 2, 2.5})",
-    .outputs = {"y"},
     .attributes = {{"count", "int", "", "number of elements"},
                    {"start", "number", "0", "the first value"},
                    {"step", "number", "1", "the difference of neighbours"},
@@ -157,12 +145,10 @@ are an error.
 };
 
 const OpRegistrar uniform = Op{
-    .name = "uniform",
-    .doc = R"(
+    .doc = R"(uniform() -> y
 Independent values, uniform in [low, high); in bf16 one may round to high. Philox: they depend on
 the seed, the call and the element, not on the tiling.
     nn.uniform({2, 3}, {low = -1, high = 1}):dims()  --> 2, 3)",
-    .outputs = {"y"},
     .attributes = {shape_attribute,
                    {"low", "number", "0", "lower end"},
                    {"high", "number", "1", "upper end"},
@@ -175,12 +161,10 @@ the seed, the call and the element, not on the tiling.
 };
 
 const OpRegistrar normal = Op{
-    .name = "normal",
-    .doc = R"(
+    .doc = R"(normal() -> y
 Independent normal values (Box-Muller over Philox): they depend on the seed, the call and the
 element, not on the tiling.
     nn.normal({2, 3}, {std = 0.02}):dims()  --> 2, 3)",
-    .outputs = {"y"},
     .attributes = {shape_attribute, mean_attribute, std_attribute, dtype_attribute, axes_attribute},
     .samples = {"{shape={3,5}}"},
     .run = [](Call& c) { draw(c, "random_normal", new_tensor(c), "mean", "std"); },
@@ -189,12 +173,9 @@ element, not on the tiling.
 };
 
 const OpRegistrar normal_ = Op{
-    .name = "normal_",
-    .doc = R"(
+    .doc = R"(normal_(x!) -> x
 Fills x with independent normal values; see normal.
     nn.empty(2, 3):normal_{std = 0.02}:dims()  --> 2, 3)",
-    .inputs = {"x!"},
-    .outputs = {"x"},
     .attributes = {mean_attribute, std_attribute},
     .samples = {"{x={3,5}}"},
     .run =
@@ -218,14 +199,11 @@ void run_dropout(Call& c) {
 
 // The mask is never stored: the gradient draws it again from the same counter.
 const OpRegistrar dropout = Op{
-    .name = "dropout",
-    .doc = R"(
+    .doc = R"(dropout(x) -> y
 y = x / (1 - p) with probability 1 - p, else 0. The mask is a function of the seed, the counter (a
 new one each call when not given) and the element. While nn.training(false) holds, layers do not
 call it.
     nn.ones(100):dropout(0.5):max()  --> 2)",
-    .inputs = {"x"},
-    .outputs = {"y"},
     .attributes = {{"p", "number", "", "probability of a zero, in [0, 1)"},
                    {"counter", "int", "nil", "with seed: draws the mask of an earlier call again"},
                    {"seed", "int", "nil", "the session's by default"}},

@@ -1,6 +1,5 @@
 // Cross-entropy over vocabulary tiles: on given logits, and fused with the output projection so
 // that the logits of all tokens never exist at once.
-#include <algorithm>
 
 #include "engine/graph/context.h"
 #include "engine/machine/description.h"
@@ -118,15 +117,12 @@ void run_cross_entropy(Call& c) {
 }
 
 const OpRegistrar cross_entropy = Op{
-    .name = "cross_entropy",
-    .doc = R"(
+    .doc = R"(cross_entropy(logits, targets) -> loss, stats~, count~
 Mean of -log softmax(logits)[target] over the targets that are not ignore_index, for logits (...,
 vocab) and 0-based targets (...). 0 when every target is ignored. stats and count serve the backward
 pass. Error: a target outside the vocabulary.
     local logits, targets = nn.zeros(2, 4), nn.tensor({3, 0}, {dtype = "i32"})
     nn.cross_entropy(logits, targets):item()  --> 1.3863)",
-    .inputs = {"logits", "targets"},
-    .outputs = {"loss", "stats~", "count~"},
     .attributes = {ignore_attribute},
     .samples = {"{logits={6,11}, targets={6,below=11}}",
                 "{logits={2,3,7}, targets={2,3,below=7}, ignore_index=2}"},
@@ -151,15 +147,12 @@ void run_cross_entropy_backward(Call& c) {
 }
 
 const OpRegistrar cross_entropy_backward = Op{
-    .name = "cross_entropy_backward",
-    .doc = R"(
+    .doc = R"(cross_entropy_backward(logits, targets, stats, count) -> dlogits
 (softmax(logits) - onehot(target)) / count, 0 in ignored rows: the gradient of cross_entropy for
 dloss = 1.
     local logits, targets = nn.zeros(1, 2), nn.tensor({1}, {dtype = "i32"})
     local _, stats, count = nn.cross_entropy(logits, targets)
     nn.cross_entropy_backward(logits, targets, stats, count)  --> {{0.5, -0.5}})",
-    .inputs = {"logits", "targets", "stats", "count"},
-    .outputs = {"dlogits"},
     .attributes = {ignore_attribute},
     .gradient_of = "cross_entropy",
     .run = run_cross_entropy_backward,
@@ -257,8 +250,8 @@ void run_linear_cross_entropy(Call& c) {
 }
 
 const OpRegistrar linear_cross_entropy = Op{
-    .name = "linear_cross_entropy",
-    .doc = R"(
+    .doc = R"(linear_cross_entropy(hidden, weight, targets,
+dweight+weight) -> loss, dhidden?~, dweight?~
 scale * cross_entropy(hidden weight^T, targets) for hidden (..., embd), weight (vocab, embd) and
 targets (...). With gradient, also the gradients for dloss = 1: they are computed tile by tile in
 the same pass while the logits exist, so that only the logits of a few token tiles ever exist at
@@ -266,8 +259,6 @@ once. Where dweight is given, its gradient is added to it in place.
     local hidden, head = nn.zeros(2, 8), nn.randn(50, 8)
     local targets = nn.tensor({7, 9}, {dtype = "i32"})
     nn.linear_cross_entropy(hidden, head, targets):item()  --> 3.9120)",
-    .inputs = {"hidden", "weight", "targets", "dweight+weight"},
-    .outputs = {"loss", "dhidden?~", "dweight?~"},
     .attributes = {ignore_attribute,
                    {"scale", "number", "1", "factor of the loss"},
                    {"gradient", "bool", "true", "compute the gradients too"}},

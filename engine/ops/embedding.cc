@@ -65,15 +65,12 @@ void run_embedding(Call& c) {
 }
 
 const OpRegistrar embedding = Op{
-    .name = "embedding",
-    .doc = R"(
+    .doc = R"(embedding(ids, tokens, positions?) -> y
 y[..., t, :] = tokens[ids[..., t]] + positions[start + t] (0-based) for ids (..., time) of i32 or
 i64, tokens (vocab, embd) and positions (context, embd) or none. Error: an id outside the
 vocabulary.
     local ids, rows = nn.tensor({2, 0}, {dtype = "i32"}), nn.tensor{{1, 2}, {3, 4}, {5, 6}}
     (nn.embedding(ids, rows))  --> {{5, 6}, {1, 2}})",
-    .inputs = {"ids", "tokens", "positions?"},
-    .outputs = {"y"},
     .attributes = {{"start", "int", "0", "position of the first column of ids"}},
     .samples = {"{ids={3,7,below=11}, tokens={11,5}, positions={9,5}}",
                 "{ids={2,4,below=11}, tokens={11,6}}"},
@@ -126,14 +123,12 @@ void run_embedding_backward(Call& c) {
 }
 
 const OpRegistrar embedding_backward = Op{
-    .name = "embedding_backward",
-    .doc = R"(
+    .doc = R"(embedding_backward(dy, ids, tokens, positions?, dtokens+tokens,
+dpositions+positions) -> dtokens, dpositions?
 The gradients of embedding. Where dtokens or dpositions is given, the gradient is added to it in
 place.
     local ids = nn.tensor({{1, 1}}, {dtype = "i32"})
     (nn.embedding_backward(nn.ones(1, 2, 3), ids, nn.zeros(2, 3)))  --> {{0, 0, 0}, {2, 2, 2}})",
-    .inputs = {"dy", "ids", "tokens", "positions?", "dtokens+tokens", "dpositions+positions"},
-    .outputs = {"dtokens", "dpositions?"},
     .attributes = {{"start", "int", "0", "position of the first column of ids"}},
     .samples = {"{dy={3,7,5}, ids={3,7,below=11}, tokens={11,5}, positions={9,5}}"},
     .gradient_of = "embedding",

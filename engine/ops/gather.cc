@@ -37,13 +37,10 @@ void run_gather(Call& c) {
 }
 
 const OpRegistrar gather = Op{
-    .name = "gather",
-    .doc = R"(
+    .doc = R"(gather(x, index) -> y
 y[i, j, k] = x[i, index[i, j, k], k] for axis 2 of three, and so on. index holds 0-based positions
 (i32 or i64) and has x's shape except along the axis. Error: an index outside the axis.
     nn.tensor{{10, 20, 30}}:gather(nn.tensor({{2, 0}}, {dtype = "i64"}))  --> {{30, 10}})",
-    .inputs = {"x", "index"},
-    .outputs = {"y"},
     .attributes = {{"axis", "axis", "-1", "the axis that index runs over"}},
     .samples = {"{x={3,7}, index={3,4,below=7}}", "{x={5,4}, index={2,4,below=5}, axis=1}"},
     .run = run_gather,
@@ -63,14 +60,11 @@ void run_scatter_add(Call& c) {
 }
 
 const OpRegistrar scatter_add = Op{
-    .name = "scatter_add",
-    .doc = R"(
+    .doc = R"(scatter_add(dy, index) -> x
 The adjoint of gather: a tensor with `size` elements along the axis, all 0, to which every
 dy[i, j, k] is added at [i, index[i, j, k], k]. Error: an index outside the axis.
     local index = nn.tensor({0, 2, 0}, {dtype = "i64"})
     nn.scatter_add(nn.tensor{1, 2, 3}, index, {size = 4})  --> {4, 0, 2, 0})",
-    .inputs = {"dy", "index"},
-    .outputs = {"x"},
     .attributes = {{"size", "int", "", "size of the axis of the result"},
                    {"axis", "axis", "-1", "the axis that index runs over"}},
     .samples = {"{dy={3,4}, index={3,4,below=7}, size=7}",

@@ -33,13 +33,10 @@ void run_copy(Call& c) {
 }
 
 const OpRegistrar copy_ = Op{
-    .name = "copy_",
-    .doc = R"(
+    .doc = R"(copy_(x!, source) -> x
 Writes the elements of source, of the same shape, into x and converts their dtype. transposed:
 source is (n, m) where x is (m, n). Error: another shape.
     nn.zeros(2):copy_(nn.tensor({1, 2}, {dtype = "i32"}))  --> {1, 2})",
-    .inputs = {"x!", "source"},
-    .outputs = {"x"},
     .attributes = {{"transposed", "bool", "false", "source has its two axes in the other order"}},
     .samples = {"{x={3,5}, source={3,5}}", "{x={3,5}, source={5,3}, transposed=true}"},
     .run = run_copy,
@@ -62,13 +59,10 @@ void run_assign(Call& c) {
 }
 
 const OpRegistrar assign_ = Op{
-    .name = "assign_",
-    .doc = R"(
+    .doc = R"(assign_(x!, source) -> x
 Writes source into the part of x that begins at `start` (1-based, one index an axis). Error: source
 reaches beyond x.
     nn.zeros(2, 3):assign_(nn.ones(1, 2), {2, 1})  --> {{0, 0, 0}, {1, 1, 0}})",
-    .inputs = {"x!", "source"},
-    .outputs = {"x"},
     .attributes = {{"start", "ints", "", "position in x of source's first element"}},
     .samples = {"{x={5,6}, source={2,3}, start={2,4}}"},
     .run = run_assign,
@@ -86,12 +80,9 @@ void run_add(Call& c) {
 }
 
 const OpRegistrar add_ = Op{
-    .name = "add_",
-    .doc = R"(
+    .doc = R"(add_(x!, y) -> x
 x = x + y in place; y broadcasts to x's shape. Error: y that does not.
     nn.zeros(2, 2):add_(nn.tensor{1, 2})  --> {{1, 2}, {1, 2}})",
-    .inputs = {"x!", "y"},
-    .outputs = {"x"},
     .samples = {"{x={5,7}, y={5,7}}"},
     .run = run_add,
     .kernels = {"add"},

@@ -36,14 +36,11 @@ void run_layernorm(Call& c) {
 }
 
 const OpRegistrar layernorm = Op{
-    .name = "layernorm",
-    .doc = R"(
+    .doc = R"(layernorm(x, weight, bias?, delta?) -> y, s, stats~
 s = x + delta (x itself without delta); y = (s - mean) / sqrt(var + eps) * weight + bias over the
 last axis, with the biased variance. stats holds mean and 1/std of every row for the backward pass.
 Error: weight, bias or delta that do not fit x.
     (nn.layernorm(nn.tensor{{1, 3}}, nn.ones(2), nn.zeros(2)))  --> {{-1.00, 1.00}})",
-    .inputs = {"x", "weight", "bias?", "delta?"},
-    .outputs = {"y", "s", "stats~"},
     .attributes = {{"eps", "number", "1e-5", "added to the variance"}},
     .samples = {"{x={2,5,7}, weight={7}, bias={7}, delta={2,5,7}}",
                 "{x={5,7}, weight={7}, bias={7}}", "{x={5,7}, weight={7}}"},
@@ -90,15 +87,13 @@ void run_layernorm_backward(Call& c) {
 }
 
 const OpRegistrar layernorm_backward = Op{
-    .name = "layernorm_backward",
-    .doc = R"(
+    .doc = R"(layernorm_backward(dy, s, stats, weight, ds?,
+dweight+weight, dbias+bias) -> dx, dweight, dbias?
 The gradients of layernorm; dx is that of x and of delta. ds is the gradient of s where s is used
 too. Where dweight or dbias is given, the gradient is added to it in place.
     local weight = nn.ones(4)
     local _, s, stats = nn.layernorm(nn.randn(2, 4), weight, nn.zeros(4))
     nn.layernorm_backward(nn.ones(2, 4), s, stats, weight):dims()  --> 2, 4)",
-    .inputs = {"dy", "s", "stats", "weight", "ds?", "dweight+weight", "dbias+bias"},
-    .outputs = {"dx", "dweight", "dbias?"},
     .attributes = {{"bias", "bool", "true", "the layer has a bias"}},
     .samples = {"{dy={5,7}, s={5,7}, stats={5,2,lo=0.5,hi=1.5}, weight={7}, ds={5,7}}"},
     .gradient_of = "layernorm",

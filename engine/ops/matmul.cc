@@ -46,15 +46,12 @@ void run_matmul(Call& c) {
 }
 
 const OpRegistrar matmul_op = Op{
-    .name = "matmul",
-    .doc = R"(
+    .doc = R"(matmul(x, w) -> y
 Matrix product over the last two axes, (..., m, k) by (..., k, n) -> (..., m, n). Leading axes
 broadcast. A tensor of one axis is a row on the left, a column on the right. trans_x and trans_w
 take the last two axes of an operand in the other order, without a copy. Error: inner sizes that
 differ.
     nn.tensor{{1, 2}, {3, 4}}:matmul(nn.tensor{1, 1})  --> {3, 7})",
-    .inputs = {"x", "w"},
-    .outputs = {"y"},
     .attributes = {{"trans_x", "bool", "false", "x is (..., k, m)"},
                    {"trans_w", "bool", "false", "w is (..., n, k)"}},
     .samples = {"{x={5,7}, w={7,3}}", "{x={2,5,7}, w={7,3}}", "{x={2,3,5,7}, w={2,1,7,4}}",
@@ -94,15 +91,12 @@ void run_linear(Call& c) {
 }
 
 const OpRegistrar linear = Op{
-    .name = "linear",
-    .doc = R"(
+    .doc = R"(linear(x, weight, bias?) -> y, pre?
 y = x weight^T + bias for x (..., in), weight (out, in), bias (out) or none. With gelu, y =
 GELU(pre) by the tanh formula, where pre is that sum; it is kept for the backward pass. Error: a
 weight or bias that does not fit.
     local weight, bias = nn.tensor{{3, 4}, {5, 6}}, nn.tensor{0.5, 0}
     (nn.linear(nn.tensor{{1, 2}}, weight, bias))  --> {{11.5, 17}})",
-    .inputs = {"x", "weight", "bias?"},
-    .outputs = {"y", "pre?"},
     .attributes = {{"gelu", "bool", "false", "apply GELU"}},
     .samples = {"{x={2,5,7}, weight={3,7}, bias={3}}", "{x={5,7}, weight={3,7}}",
                 "{x={4,7}, weight={6,7}, bias={6}, gelu=true}"},
@@ -168,13 +162,11 @@ void run_linear_backward(Call& c) {
 }
 
 const OpRegistrar linear_backward = Op{
-    .name = "linear_backward",
-    .doc = R"(
+    .doc = R"(linear_backward(dy, x, weight, pre?,
+dweight+weight, dbias+bias) -> dx?, dweight, dbias?
 The gradients of linear. pre is given for a layer with GELU. dweight and dbias of a bf16 layer are
 f32. Where one of them is given, the gradient is added to it in place.
     nn.linear_backward(nn.ones(2, 3), nn.randn(2, 4), nn.randn(3, 4)):dims()  --> 2, 4)",
-    .inputs = {"dy", "x", "weight", "pre?", "dweight+weight", "dbias+bias"},
-    .outputs = {"dx?", "dweight", "dbias?"},
     .attributes = {{"bias", "bool", "true", "the layer has a bias"},
                    {"need_dx", "bool", "true", "dx is wanted"}},
     .samples = {"{dy={2,5,3}, x={2,5,7}, weight={3,7}}",

@@ -24,6 +24,16 @@ bool take_mark(std::string& name, char mark) {
     return found;
 }
 
+// The items of "a, b, c", in which a comma may end a line.
+template <class T> std::vector<T> list_of(const std::string& text) {
+    std::vector<T> out;
+    for (size_t from = 0, end; from < text.size(); from = end + 2) {
+        end = std::min(text.find(',', from), text.size());
+        out.emplace_back(text.substr(from, end - from));
+    }
+    return out;
+}
+
 Value default_of(const Attribute& attribute) {
     const std::string& text = attribute.default_value;
     Value value;
@@ -53,9 +63,10 @@ void append(std::string& list, const std::string& item) {
     list += (list.empty() ? "" : ", ") + item;
 }
 
-// "linear(x, weight, bias?, {gelu=false}) -> y, pre?": attributes that must be given stand alone as
-// long as all before them must be given too, others in braces with their defaults.
-std::string signature_of(const Op& op) {
+// How the reference shows a call, "linear(x, weight, bias?, {gelu=false}) -> y, pre?": attributes
+// that must be given stand alone as long as all before them must be given too, others in braces
+// with their defaults.
+std::string call_of(const Op& op) {
     std::string arguments, options, results;
     bool all_needed = true;
     for (const Input& input : op.inputs) {
@@ -84,8 +95,14 @@ void set_default(std::string& text, const std::string& value) {
     if (text.empty()) text = value;
 }
 
-// What the other declarations imply.
+// What the doc and the other declarations imply.
 void fill_in(Op& op) {
+    const size_t open = op.doc.find('('), close = op.doc.find(") -> ", open);
+    const size_t end = std::min(op.doc.find('\n', close), op.doc.size());
+    op.name = op.doc.substr(0, open);
+    op.inputs = list_of<Input>(op.doc.substr(open + 1, close - open - 1));
+    op.outputs = list_of<Output>(op.doc.substr(close + 5, end - close - 5));
+    op.doc = call_of(op) + op.doc.substr(end);
     if (!op.gradient_of.empty()) op.category = "gradients", op.no_gradient = "is itself a gradient";
     if (op.inputs.empty()) set_default(op.no_gradient, "takes no tensor");
     if (!op.in_place()) return;
@@ -103,7 +120,7 @@ void check_results(const Op& op, const std::vector<Tensor>& results) {
 
 }  // namespace
 
-Input::Input(const char* declared) : name(declared) {
+Input::Input(std::string declared) : name(std::move(declared)) {
     const size_t plus = name.find('+');
     if (plus != name.npos) {
         gradient_in = name.substr(plus + 1);
@@ -116,7 +133,7 @@ Input::Input(const char* declared) : name(declared) {
     optional |= take_mark(name, '?');
 }
 
-Output::Output(const char* declared) : name(declared) {
+Output::Output(std::string declared) : name(std::move(declared)) {
     differentiable = !take_mark(name, '~');
     optional = take_mark(name, '?');
 }
@@ -133,16 +150,15 @@ size_t Op::values() const {
 
 // The compiler gives whole paths; the source begins at the folder of the sources.
 OpRegistrar::OpRegistrar(Op op, const char* file, int line) {
-    const std::string name = op.name, path = file;
+    fill_in(op);
+    const std::string path = file;
     size_t begin = path.rfind("engine/ops/");
     if (begin == std::string::npos) begin = path.rfind("kernels/");
     op.source = path.substr(begin == std::string::npos ? path.rfind('/') + 1 : begin) + ":" +
                 std::to_string(line);
-    op.doc = signature_of(op) + op.doc;
-    fill_in(op);
     if (!op.no_gradient.empty())
         for (Output& output : op.outputs) output.differentiable = false;
-    registry()[name] = std::move(op);
+    registry()[op.name] = op;
 }
 
 const std::map<std::string, Op>& all_ops() { return registry(); }

@@ -25,7 +25,7 @@ class Call;
 struct Input {
     std::string name, gradient_in;  // gradient_in: "weight" of "dweight+weight", else ""
     bool optional = false, number = false, list = false, in_place = false;
-    Input(const char* declared);
+    explicit Input(std::string declared);
     bool changes() const { return in_place || !gradient_in.empty(); }
 };
 
@@ -34,7 +34,7 @@ struct Input {
 struct Output {
     std::string name;
     bool optional = false, differentiable = true;
-    Output(const char* declared);
+    explicit Output(std::string declared);
 };
 
 // kind: int, number, bool, text, ints (a list), dtype, axis (1-based, negative from the end) or
@@ -45,10 +45,9 @@ struct Attribute {
 };
 
 struct Op {
-    std::string name;
-    std::string doc = "";  // begins with a line break; the registry writes the signature before it
-    std::vector<Input> inputs = {};
-    std::vector<Output> outputs = {};
+    // The signature, "linear(x, weight, bias?) -> y, pre?" (see Input and Output), and below it
+    // what the op does. The registry adds the attributes to the signature.
+    std::string doc;
     std::vector<Attribute> attributes = {};
     std::vector<std::string> samples = {};  // Lua tables of arguments for the tests
     std::string no_samples = "";            // the reason where there are none
@@ -67,7 +66,11 @@ struct Op {
     std::string category = "";  // heading in the reference; "in place" by default for such an op
     // Kernels that its tasks run, except those that cut and copy. Empty: the one named like the op.
     std::vector<std::string> kernels = {};
-    std::string source = "";  // where it is declared: "engine/ops/softmax.cc:40"
+    // The registry fills in these from the signature, and where the op is declared:
+    // "engine/ops/softmax.cc:40".
+    std::string name = "", source = "";
+    std::vector<Input> inputs = {};
+    std::vector<Output> outputs = {};
 
     bool in_place() const;  // whether it changes an input, other than by adding a gradient to it
     // Attributes, and behind them one value for each input where any of these may be a number.

@@ -98,8 +98,7 @@ const Attribute skip_attribute = {"skip_nonfinite", "bool", "false",
                                   "change nothing when norm is NaN or Inf"};
 
 const OpRegistrar adamw_ = Op{
-    .name = "adamw_",
-    .doc = R"(
+    .doc = R"(adamw_(param!, m!, v!, grad, norm?, master?!) -> param
 One AdamW step in place (Loshchilov & Hutter 2019, arXiv 1711.05101; bias correction by step = 1, 2,
 ...). The gradient is scaled by min(1, clip / (norm + 1e-6)) on the way. master: f32 copy of a bf16
 parameter, updated too. stochastic: a bf16 parameter without master is rounded stochastically, so
@@ -107,8 +106,6 @@ that its mean is exact. A step that skip_nonfinite leaves out still counts in th
 Error: m, v or grad of another shape than param.
     local w, m, v = nn.ones(2), nn.zeros(2), nn.zeros(2)
     nn.adamw_(w, m, v, nn.tensor{0.5, -2}, {lr = 0.1, step = 1})  --> {0.9, 1.1})",
-    .inputs = {"param!", "m!", "v!", "grad", "norm?", "master?!"},
-    .outputs = {"param"},
     .attributes = {lr_attribute,
                    {"step", "number", "", "number of this step, from 1"},
                    {"beta1", "number", "0.9", "decay of the mean"},
@@ -148,13 +145,10 @@ void run_sgd(Call& c) {
 }
 
 const OpRegistrar sgd_ = Op{
-    .name = "sgd_",
-    .doc = R"(
+    .doc = R"(sgd_(param!, grad, velocity?!, norm?) -> param
 One step of stochastic gradient descent in place. Momentum needs velocity, which is overwritten when
 first is true. Error: a grad of another shape than param.
     nn.sgd_(nn.tensor{1, 2}, nn.tensor{5, 0}, {lr = 0.1})  --> {0.5, 2})",
-    .inputs = {"param!", "grad", "velocity?!", "norm?"},
-    .outputs = {"param"},
     .attributes = {lr_attribute,
                    {"momentum", "number", "0", "of the velocity"},
                    {"nesterov", "bool", "false", "look ahead"},
@@ -202,12 +196,9 @@ void run_grad_norm(Call& c) {
 }
 
 const OpRegistrar grad_norm = Op{
-    .name = "grad_norm",
-    .doc = R"(
+    .doc = R"(grad_norm(tensors*) -> norm
 sqrt of the sum of squares of all elements of all tensors, an f64 scalar.
     nn.grad_norm {nn.tensor{3}, nn.tensor{4}}  --> 5)",
-    .inputs = {"tensors*"},
-    .outputs = {"norm"},
     .samples = {"{tensors={{3,5},{7}}}"},
     .no_gradient = "serves clipping, which is not differentiated",
     .run = run_grad_norm,

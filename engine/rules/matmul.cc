@@ -1,7 +1,5 @@
 #include "engine/rules/matmul.h"
 
-#include <algorithm>
-
 #include "engine/graph/builder.h"
 #include "engine/graph/context.h"
 #include "engine/rules/copy.h"

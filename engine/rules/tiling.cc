@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/base/error.h"
 #include "engine/graph/context.h"
 #include "engine/machine/description.h"
 
