@@ -46,12 +46,9 @@ void randomise(Call& c, const char* kernel, const Tensor& y, const Tensor& x, nn
                bool fixed) {
     std::vector<Patch> patches;
     if (!fixed) patches = {{Patch::random_key, int32_t(offsetof(nn_random_params, seed)), 0}};
-    p.ndim = int64_t(y.rank());
-    std::copy(y.shape().begin(), y.shape().end(), p.whole);
     for (int64_t i = 0; i < y.tiles(); ++i) {
         const Block block = y.block(i);
-        std::copy(block.extent.begin(), block.extent.end(), p.extent);
-        std::copy(block.start.begin(), block.start.end(), p.start);
+        set_position(p, block, y.shape());
         TaskBuilder builder = task(kernel, y.dtype());
         builder.use(writes(y, i));
         if (x) builder.use(reads(x, i));

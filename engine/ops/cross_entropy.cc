@@ -1,6 +1,5 @@
 // Cross-entropy over vocabulary tiles: on given logits, and fused with the output projection so
 // that the logits of all tokens never exist at once.
-
 #include "engine/graph/context.h"
 #include "engine/machine/description.h"
 #include "engine/ops/op.h"
@@ -24,18 +23,15 @@ Tensor target_rows(const Call& c, const Tensor& x, const Tensor& rows) {
 
 nn_cross_entropy_params params_of(const Call& c, const Tensor& targets, int64_t vocab) {
     nn_cross_entropy_params p{};
-    p.vocab = vocab;
+    p.vocab = vocab, p.scale = 1;
     p.ignore_index = c.integer("ignore_index");
-    p.scale = 1;
     p.targets_dtype = int32_t(targets.dtype());
     return p;
 }
 
-Tensor scalar(Dtype dtype) { return Tensor(Grid(), dtype); }
-
 // Number of targets that count, as f64.
 Tensor count_targets(nn_cross_entropy_params p, const Tensor& targets) {
-    const Tensor count = scalar(Dtype::f64);
+    const Tensor count(Grid(), Dtype::f64);
     for (int64_t i = 0; i < targets.tiles(); ++i) {
         p.rows = targets.block(i).extent[0];
         p.first = i == 0;
@@ -105,7 +101,7 @@ void run_cross_entropy(Call& c) {
     const Tensor logits = as_rows(c.in("logits"));
     const Tensor targets = target_rows(c, c.in("logits"), logits);
     const nn_cross_entropy_params p = params_of(c, targets, logits.dim(1));
-    const Tensor count = count_targets(p, targets), loss = scalar(Dtype::f64);
+    const Tensor count = count_targets(p, targets), loss(Grid(), Dtype::f64);
     const Tensor stats(stats_grid(logits), accumulator(logits.dtype()));
     const int64_t columns = logits.grid().tiles(1);
     for (int64_t i = 0; i < logits.tiles(); ++i) {
@@ -170,7 +166,7 @@ public:
           targets(target_rows(c, c.in("hidden"), hidden)),
           p(params_of(c, targets, weight.dim(0))),
           stats(stats_grid(hidden), accumulator(hidden.dtype())),
-          loss(scalar(Dtype::f64)),
+          loss(Grid(), Dtype::f64),
           gradient(c.flag("gradient")),
           into(gradient && c.in("dweight")) {
         p.scale = c.number("scale");

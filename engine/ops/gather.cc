@@ -50,8 +50,7 @@ y[i, j, k] = x[i, index[i, j, k], k] for axis 2 of three, and so on. index holds
 void run_scatter_add(Call& c) {
     const Tensor& dy_in = c.in("dy");
     const int axis = c.axis("axis", dy_in.rank());
-    c.need(c.in("index").shape() == dy_in.shape(), "dy is {}, index is {}; they must be equal",
-           dy_in, c.in("index"));
+    c.need_same_shape("dy", "index");
     c.need_ids("index");
     const Tensor dy = whole_axis(dy_in, axis), index = retile(c.in("index"), dy.grid());
     const Tensor x(dy.grid().with(axis, whole(c.integer("size"))), dy.dtype());

@@ -25,10 +25,9 @@ void run_copy(Call& c) {
     c.need(x.shape() == shape, "x is {}, source is {}; the shapes must be {}", x, source,
            transposed ? "each other's transposed" : "equal");
     const Tensor alike = cast(apart(source, x), x.dtype());
-    if (transposed)
-        copy_region(x, alike, {{0, 0}, {0, 0}, x.shape(), {1, 0}});
-    else
-        copy_into(x, alike);
+    Region region = whole_region(x.shape());
+    if (transposed) region.from = {1, 0};
+    copy_region(x, alike, region);
     c.result(x);
 }
 

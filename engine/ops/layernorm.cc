@@ -17,8 +17,7 @@ void run_layernorm(Call& c) {
                name, x.dim(-1));
         c.need_dtype(name, x.dtype());
     }
-    c.need(!c.in("delta") || c.in("delta").shape() == x.shape(),
-           "delta is {}, x is {}; they must be equal", c.in("delta"), x);
+    c.need_same_shape("delta", "x");
     c.need_dtype("delta", x.dtype());
     const Tensor delta = retile(c.in("delta"), x.grid());
     const Tensor weight = whole_tensor(c.in("weight")), bias = whole_tensor(c.in("bias"));

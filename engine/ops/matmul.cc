@@ -13,8 +13,7 @@ Dims with_last(Dims shape, int64_t last) {
 // Leading axes broadcast as in arithmetic.
 Tensor expand_batch(const Tensor& x, const Dims& batch) {
     Dims shape = batch;
-    shape.push_back(x.dim(-2));
-    shape.push_back(x.dim(-1));
+    shape.insert(shape.end(), {x.dim(-2), x.dim(-1)});
     return expand(x, shape);
 }
 

@@ -138,13 +138,10 @@ Output::Output(std::string declared) : name(std::move(declared)) {
     optional = take_mark(name, '?');
 }
 
-bool Op::in_place() const {
-    return std::any_of(inputs.begin(), inputs.end(), [](const Input& i) { return i.in_place; });
-}
+bool Op::in_place() const { return std::ranges::any_of(inputs, &Input::in_place); }
 
 size_t Op::values() const {
-    const bool numbers =
-        std::any_of(inputs.begin(), inputs.end(), [](const Input& i) { return i.number; });
+    const bool numbers = std::ranges::any_of(inputs, &Input::number);
     return attributes.size() + (numbers ? inputs.size() : 0);
 }
 
@@ -316,9 +313,8 @@ std::vector<int> Call::axes(const char* attribute, size_t rank) const {
     }
     for (int64_t value : ints(attribute))
         out.push_back(checked_axis(op.name.c_str(), attribute, value, rank));
-    std::sort(out.begin(), out.end());
-    need(std::adjacent_find(out.begin(), out.end()) == out.end(), "'{}' names an axis twice",
-         attribute);
+    std::ranges::sort(out);
+    need(std::ranges::adjacent_find(out) == out.end(), "'{}' names an axis twice", attribute);
     return out;
 }
 
@@ -351,6 +347,12 @@ void Call::need_ids(const char* input) const {
 void Call::need_shape(const char* input, const Dims& shape) const {
     const Tensor& t = in(input);
     need(!t || t.shape() == shape, "{} is {} where {} is needed", input, t, shape);
+}
+
+void Call::need_same_shape(const char* input, const char* other) const {
+    const Tensor &t = in(input), &like = in(other);
+    need(!t || t.shape() == like.shape(), "{} is {}, {} is {}; they must be equal", input, t, other,
+         like);
 }
 
 void Call::need_tensor(const char* input, const Dims& shape, Dtype dtype) const {

@@ -135,6 +135,7 @@ public:
     void need_dtype(const char* input, Dtype dtype) const;
     void need_ids(const char* input) const;  // i32 or i64
     void need_shape(const char* input, const Dims& shape) const;
+    void need_same_shape(const char* input, const char* other) const;
     void need_tensor(const char* input, const Dims& shape, Dtype dtype) const;
 
 private:

@@ -11,14 +11,8 @@
 namespace nn {
 namespace {
 
-void check_same(const Call& c, const char* name) {
-    const Tensor &t = c.in(name), &param = c.in("param");
-    c.need(!t || t.shape() == param.shape(), "{} is {}, param is {}; they must be equal", name, t,
-           param);
-}
-
 void check_state(const Call& c, const char* name, Dtype dtype) {
-    check_same(c, name);
+    c.need_same_shape(name, "param");
     c.need_dtype(name, dtype);
     c.need(!c.in(name) || c.in(name).grid() == c.in("param").grid(),
            "{} must be cut like param: make it with full_like(param, 0)", name);
@@ -34,18 +28,10 @@ void check_norm(const Call& c) {
 
 // The gradient cut like param.
 Tensor checked_grad(const Call& c) {
-    check_same(c, "grad");
+    c.need_same_shape("grad", "param");
     for (const char* name : {"param", "grad"}) c.need_float(name);
     check_norm(c);
     return retile(c.in("grad"), c.in("param").grid());
-}
-
-// The position of a tile in its tensor, which random numbers depend on.
-void set_position(nn_random_params& noise, const Block& block, const Dims& whole) {
-    noise.ndim = int64_t(whole.size());
-    std::copy(block.extent.begin(), block.extent.end(), noise.extent);
-    std::copy(block.start.begin(), block.start.end(), noise.start);
-    std::copy(whole.begin(), whole.end(), noise.whole);
 }
 
 // The parameters that all tiles share.

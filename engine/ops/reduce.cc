@@ -19,12 +19,10 @@ void run_mean(Call& c) {
     c.result_of(x, reduce(x, axes, reduce_sum, c.flag("keepdim"), 1 / count));
 }
 
-const Attribute keepdim_attribute = {"keepdim", "bool", "false", "keep reduced axes with size 1"};
-
 Op reduction(void (*run)(Call&), std::vector<std::string> samples, const char* doc) {
     return Op{.doc = doc,
               .attributes = {{"axis", "axes", "nil", "an axis or a list of axes; all by default"},
-                             keepdim_attribute},
+                             {"keepdim", "bool", "false", "keep reduced axes with size 1"}},
               .samples = std::move(samples),
               .run = run,
               .category = "reductions",

@@ -17,8 +17,7 @@ void run_reshape(Call& c) {
     const int64_t known = product(shape) * (unknown ? -1 : 1);
     if (unknown && known > 0)
         std::replace(shape.begin(), shape.end(), int64_t(-1), x.count() / known);
-    const bool positive =
-        std::all_of(shape.begin(), shape.end(), [](int64_t size) { return size > 0; });
+    const bool positive = std::ranges::all_of(shape, [](int64_t size) { return size > 0; });
     c.need(positive && product(shape) == x.count(),
            "x of shape {} has {} elements, which {} does not hold", x, x.count(), given);
     c.result_of(x, reshape(x, shape));

@@ -97,4 +97,11 @@ void pointwise_into(const Tensor& result, const char* kernel, Dtype kernel_dtype
     }
 }
 
+void set_position(nn_random_params& p, const Block& tile, const Dims& whole) {
+    p.ndim = int64_t(whole.size());
+    std::ranges::copy(tile.extent, p.extent);
+    std::ranges::copy(tile.start, p.start);
+    std::ranges::copy(whole, p.whole);
+}
+
 }  // namespace nn

@@ -80,12 +80,6 @@ bool shared_grid(const Tensor& x, const Dims& shape, Grid* out) {
     return true;
 }
 
-std::vector<TilePtr> tiles_of(const Tensor& x) {
-    std::vector<TilePtr> out;
-    for (int64_t i = 0; i < x.tiles(); ++i) out.push_back(x.tile(i));
-    return out;
-}
-
 }  // namespace
 
 Tensor as_rows(const Tensor& x) {
@@ -95,8 +89,8 @@ Tensor as_rows(const Tensor& x) {
 Tensor reshape(const Tensor& x, const Dims& shape) {
     if (shape == x.shape()) return x;
     Grid grid;
-    if (shared_grid(x, shape, &grid)) return Tensor(grid, x.dtype(), tiles_of(x));
-    return Tensor(Grid::whole(shape), x.dtype(), tiles_of(whole_tensor(x)));
+    if (shared_grid(x, shape, &grid)) return x.view(grid);
+    return whole_tensor(x).view(Grid::whole(shape));
 }
 
 Tensor slice(const Tensor& x, int axis, int64_t start, int64_t length) {
