@@ -36,7 +36,7 @@ nn_attention_params base_params(const Call& c) {
     return p;
 }
 
-// Of o, cut as qkv is.
+// o and stats are cut as qkv is.
 Grid output_grid(const Tensor& qkv, const nn_attention_params& p) {
     return qkv.grid().with(2, whole(p.heads * p.head_dim));
 }

@@ -34,7 +34,7 @@ Grid batch_grid(const Tensor& cache, const Dims& shape) {
     return Grid::whole(shape).with(0, cache.grid().axes[0]);
 }
 
-// Emits a task of `kernel` for each part of the batch. o is cut like the cache, or absent.
+// Emits a task of `kernel` for each tile of the batch. o is cut like the cache, or absent.
 void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o) {
     const Tensor& cache = c.in("cache");
     const Tensor whole = retile(cache, batch_grid(cache, cache.shape()));

@@ -22,7 +22,7 @@ void check(const Call& c) {
            positions.dim(0));
 }
 
-// For a tile of ids, which is (batch, time): whole sequences, or a part of one.
+// For a tile of ids, which is (batch, time): whole sequences, or a range of one.
 nn_embedding_params params_of(const Call& c, int64_t tile) {
     const Tensor &ids = c.in("ids"), &tokens = c.in("tokens"), &positions = c.in("positions");
     const Block block = ids.block(tile);

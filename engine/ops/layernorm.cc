@@ -72,8 +72,8 @@ void run_layernorm_backward(Call& c) {
     const auto sums = [&](const char* name) {
         return into ? c.in(name) : Tensor(weight.grid(), accumulator(s.dtype()));
     };
-    const Tensor dx(s.grid(), s.dtype()), dweight = sums("dweight"),
-                                          dbias = c.flag("bias") ? sums("dbias") : Tensor();
+    const Tensor dx(s.grid(), s.dtype()), dweight = sums("dweight");
+    const Tensor dbias = c.flag("bias") ? sums("dbias") : Tensor();
     for (int64_t i = 0; i < s.tiles(); ++i) {
         const bool first = i == 0 && !into;
         task("layernorm_backward", s.dtype())

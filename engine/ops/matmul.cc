@@ -134,18 +134,13 @@ void column_sums(const Tensor& dy, const Tensor& dbias, bool into) {
     }
 }
 
-void check_linear_backward(Call& c) {
-    const Tensor &x = c.in("x"), &weight = c.in("weight");
+void run_linear_backward(Call& c) {
+    const Tensor &x = c.in("x"), &weight = c.in("weight"), &pre = c.in("pre");
     check_linear(c);
     for (const char* name : {"dy", "pre"})
         c.need_tensor(name, with_last(x.shape(), weight.dim(0)), x.dtype());
     c.need_tensor("dweight", weight.shape(), accumulator(x.dtype()));
     c.need_tensor("dbias", {weight.dim(0)}, accumulator(x.dtype()));
-}
-
-void run_linear_backward(Call& c) {
-    check_linear_backward(c);
-    const Tensor &x = c.in("x"), &weight = c.in("weight"), &pre = c.in("pre");
     const bool into = bool(c.in("dbias"));
     Tensor dy = as_rows(c.in("dy")), dbias, dx, sums;
     if (c.flag("bias")) {

@@ -34,17 +34,6 @@ template <class T> std::vector<T> list_of(const std::string& text) {
     return out;
 }
 
-Value default_of(const Attribute& attribute) {
-    const std::string& text = attribute.default_value;
-    Value value;
-    if (text.empty() || text == "nil") return value;
-    value.kind =
-        attribute.kind == "text" || attribute.kind == "dtype" ? Value::text : Value::number;
-    value.text_value = text;
-    value.number_value = text == "true" ? 1 : std::strtod(text.c_str(), nullptr);
-    return value;
-}
-
 int64_t as_integer(const char* op, const char* name, double value) {
     if (!(std::fabs(value) < 0x1p63) || value != double(int64_t(value)))
         fail("%s: %s is %g; a whole number is needed", op, name, value);
@@ -74,7 +63,6 @@ std::string call_of(const Op& op) {
         all_needed &= !input.optional;
     }
     for (const Attribute& a : op.attributes) {
-        const bool quoted = a.kind == "text" || a.kind == "dtype";
         const std::string& text = a.default_value;
         all_needed &= text.empty();
         if (all_needed)
@@ -82,7 +70,7 @@ std::string call_of(const Op& op) {
         else
             append(options, a.name + (text.empty()    ? ""
                                       : text == "nil" ? "?"
-                                      : quoted        ? "=\"" + text + "\""
+                                      : a.is_text()   ? "=\"" + text + "\""
                                                       : "=" + text));
     }
     if (!options.empty()) append(arguments, "{" + options + "}");
@@ -226,11 +214,14 @@ void Call::check_inputs() {
 
 void Call::fill_defaults() {
     for (size_t i = 0; i < op.attributes.size(); ++i) {
-        if (values_[i].kind != Value::none) continue;
         const Attribute& a = op.attributes[i];
-        values_[i] = default_of(a);
-        need(values_[i].kind != Value::none || a.default_value == "nil", "'{}' must be given ({})",
-             a.name, a.doc);
+        const std::string& text = a.default_value;
+        Value& value = values_[i];
+        if (value.kind != Value::none || text == "nil") continue;
+        need(!text.empty(), "'{}' must be given ({})", a.name, a.doc);
+        value.kind = a.is_text() ? Value::text : Value::number;
+        value.text_value = text;
+        value.number_value = text == "true" ? 1 : std::strtod(text.c_str(), nullptr);
     }
 }
 
@@ -259,8 +250,6 @@ const Value& Call::value(const std::string& name) const {
             return values_[op.attributes.size() + i];
     fail("%s: declares no attribute '%s'", op.name.c_str(), name.c_str());
 }
-
-bool Call::given(const std::string& name) const { return value(name).kind != Value::none; }
 
 double Call::number_or_scalar(const char* name) const {
     const Value& v = value(name);

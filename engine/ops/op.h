@@ -3,9 +3,9 @@
 // help, completion, the reference, the tape and the property tests (tiled = untiled, gradients,
 // compiled = eager) all read the declarations below.
 #pragma once
+#include <concepts>
 #include <map>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "engine/graph/task.h"
@@ -42,6 +42,7 @@ struct Output {
 // it may be left out and has no default.
 struct Attribute {
     std::string name, kind, default_value, doc;
+    bool is_text() const { return kind == "text" || kind == "dtype"; }
 };
 
 struct Op {
@@ -53,10 +54,9 @@ struct Op {
     std::string no_samples = "";            // the reason where there are none
     // The reason where there is none. By default that it takes no tensor or changes one in place.
     std::string no_gradient = "";
-    // The op whose gradient this one computes: a rule in Lua calls it. gradient_in: the input in
-    // which it is the gradient, where it is that in one only. No rule is needed then: the first
-    // input is the gradient of the first output, and other inputs and attributes are named like
-    // inputs, outputs and attributes of gradient_of.
+    // The op whose gradient this one computes; a rule in Lua calls it. gradient_in: set where it is
+    // the gradient in that input only. No rule is needed then: the first input is the gradient of
+    // the first output, the others have names of inputs, outputs and attributes of gradient_of.
     std::string gradient_of = "", gradient_in = "";
     // The attribute with the probability of a random mask. The attributes counter and seed identify
     // the mask, so that the gradient can draw it again.
@@ -66,7 +66,7 @@ struct Op {
     std::string category = "";  // heading in the reference; "in place" by default for such an op
     // Kernels that its tasks run, except those that cut and copy. Empty: the one named like the op.
     std::vector<std::string> kernels = {};
-    // The registry fills in these from the signature, and where the op is declared:
+    // The registry fills these in: from the signature, and where the op is declared, as in
     // "engine/ops/softmax.cc:40".
     std::string name = "", source = "";
     std::vector<Input> inputs = {};
@@ -92,9 +92,7 @@ inline std::string shown(const Dims& shape) { return to_string(shape); }
 inline std::string shown(const Tensor& t) { return t ? to_string(t.shape()) : "absent"; }
 inline std::string shown(Dtype dtype) { return dtype_name(dtype); }
 std::string shown(double number);
-template <class I> std::enable_if_t<std::is_integral_v<I>, std::string> shown(I number) {
-    return std::to_string(number);
-}
+std::string shown(std::integral auto number) { return std::to_string(number); }
 
 class Call {
 public:
@@ -106,7 +104,7 @@ public:
     const Tensor& in(const char* name) const;  // null where it is absent
     const std::vector<Tensor>& all() const { return inputs_; }
     // `name` in the following is an attribute, or an input that may be a number.
-    bool given(const std::string& name) const;
+    bool given(const std::string& name) const { return value(name).kind != Value::none; }
     double number(const std::string& name) const;
     double number_or_scalar(const char* name) const;  // for attributes that patch() follows
     int64_t integer(const char* attribute) const;

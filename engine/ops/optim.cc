@@ -18,19 +18,15 @@ void check_state(const Call& c, const char* name, Dtype dtype) {
            "{} must be cut like param: make it with full_like(param, 0)", name);
 }
 
-void check_norm(const Call& c) {
+// The gradient cut like param. Checks norm too.
+Tensor checked_grad(const Call& c) {
     const Tensor& norm = c.in("norm");
+    c.need_same_shape("grad", "param");
+    for (const char* name : {"param", "grad"}) c.need_float(name);
     c.need(!norm || (norm.count() == 1 && norm.dtype() == Dtype::f64),
            "norm must be the scalar that grad_norm returns");
     c.need(norm || (c.number("clip") == 0 && !c.flag("skip_nonfinite")),
            "clip and skip_nonfinite need norm, the result of grad_norm");
-}
-
-// The gradient cut like param.
-Tensor checked_grad(const Call& c) {
-    c.need_same_shape("grad", "param");
-    for (const char* name : {"param", "grad"}) c.need_float(name);
-    check_norm(c);
     return retile(c.in("grad"), c.in("param").grid());
 }
 

@@ -9,7 +9,7 @@ namespace nn {
 namespace {
 
 struct Range {
-    int64_t first, end;
+    int64_t first, end;  // [first, end)
 };
 
 // The tiles of one axis that meet [first, end).

@@ -1,6 +1,6 @@
-// A tile: a contiguous row-major block of one dtype. It knows its size and whether it has a value;
-// where the bytes lie is the run time's business, which keeps what it needs in `storage`. Planning
-// a model costs no memory, since storage comes with the first task. Main thread only.
+// A tile: a contiguous row-major block of one dtype. It knows its size and whether it has a value.
+// The runtime decides where the bytes lie and keeps what it needs in `storage`. Planning a model
+// costs no memory, since the first task makes the storage. Main thread only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace nn {
 
-// What a tile holds, where somebody said so (nn_tensor_kind), for plans.
+// What a tile holds, for plans. nn_tensor_kind sets it.
 enum TileKind : uint8_t { other_kind, weights, gradients, optimizer_state, activations, cache };
 constexpr int tile_kinds = 6;
 
@@ -28,8 +28,8 @@ public:
     enum class Value : uint8_t {
         none,
         written,
-        ended,  // with the engine's shutdown
-        failed  // a task failed that was to give it
+        ended,  // lost at the engine's shutdown
+        failed  // the task that writes it failed
     };
 
     explicit Tile(size_t bytes);
