@@ -57,13 +57,6 @@ TaskBuilder& TaskBuilder::raw_params(const void* params, size_t bytes) {
     return *this;
 }
 
-TaskBuilder& TaskBuilder::tile(int64_t number, const Dims& extent) {
-    task_.arg.tile = int32_t(number);
-    task_.arg.rank = int32_t(extent.size());
-    for (size_t i = 0; i < extent.size(); ++i) task_.arg.extent[i] = int32_t(extent[i]);
-    return *this;
-}
-
 void TaskBuilder::emit() {
     const uint32_t recording = recording_number();
     for (int i = 0; i < task_.handles; ++i) {
@@ -76,6 +69,14 @@ void TaskBuilder::emit() {
         if (task_.modes[i] != Mode::write) tile.check_readable(task_.arg.op);
     }
     sink().emit(std::move(task_));
+}
+
+void TaskBuilder::emit(int64_t tile, const Dims& extent, double element_flops) {
+    task_.arg.tile = int32_t(tile);
+    task_.arg.rank = int32_t(extent.size());
+    for (size_t i = 0; i < extent.size(); ++i) task_.arg.extent[i] = int32_t(extent[i]);
+    task_.arg.flops += float(element_flops * double(product(extent)));
+    emit();
 }
 
 }  // namespace nn

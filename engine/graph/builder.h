@@ -1,4 +1,4 @@
-// How an op builds a task: task("gemm", dtype).use(...).params(p).flops(f).emit();
+// How an op builds a task: task("gemm", dtype).use(...).params(p).emit(tile, extent);
 #pragma once
 #include <initializer_list>
 
@@ -34,7 +34,6 @@ public:
         return raw_params(&params, sizeof(P));
     }
     TaskBuilder& raw_params(const void* params, size_t bytes);
-    TaskBuilder& tile(int64_t number, const Dims& extent);
     TaskBuilder& patch(const std::vector<Patch>& patches) {
         task_.patches.insert(task_.patches.end(), patches.begin(), patches.end());
         return *this;
@@ -44,6 +43,8 @@ public:
     TaskBuilder& where(Where where) { return task_.where = where, *this; }
     TaskBuilder& splits(bool splits) { return task_.splits = splits, *this; }
     void emit();
+    // As the task of this tile of the op's result, with so many FLOPs an element.
+    void emit(int64_t tile, const Dims& extent, double element_flops = 0);
 
 private:
     Task task_;

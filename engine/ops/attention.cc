@@ -36,16 +36,12 @@ nn_attention_params base_params(const Call& c) {
     return p;
 }
 
-// Of o, cut as qkv is.
+// o and stats are cut as qkv is.
 Grid output_grid(const Tensor& qkv, const nn_attention_params& p) {
-    Grid grid = qkv.grid();
-    grid.axes[2] = whole(p.heads * p.head_dim);
-    return grid;
+    return qkv.grid().with(2, whole(p.heads * p.head_dim));
 }
 Grid stats_grid(const Tensor& qkv, const nn_attention_params& p) {
-    Grid grid = qkv.grid();
-    grid.axes = {qkv.grid().axes[0], whole(p.heads), qkv.grid().axes[1], whole(2)};
-    return grid;
+    return Grid({qkv.grid().axes[0], whole(p.heads), qkv.grid().axes[1], whole(2)});
 }
 
 // A mask whose seed was given stays the same whenever a recording runs again.
@@ -95,11 +91,9 @@ void run_attention(Call& c) {
             .params(p)
             .patch(counter_patch(c, p))
             .flops(2 * pair_flops(p))
-            .tile(i, o.block(i).extent)
-            .emit();
+            .emit(i, o.block(i).extent);
     });
-    c.result(o);
-    c.result(stats);
+    c.results = {o, stats};
 }
 
 const std::vector<Attribute> attributes = {
@@ -113,8 +107,7 @@ const std::vector<Attribute> attributes = {
 };
 
 const OpRegistrar attention = Op{
-    .name = "attention",
-    .doc = R"(
+    .doc = R"(attention(qkv) -> o, stats~
 softmax(q k^T scale + mask) v per head, for qkv (batch, time, (heads + 2 kv_heads) head_dim) that
 holds all q, then all k, then all v side by side. o is (batch, time, heads head_dim). The time x
 time matrix is never stored; stats (batch, heads, time, 2) keeps each row's log-sum-exp for the
@@ -122,8 +115,6 @@ backward pass. Error: a last axis that (heads + 2 kv_heads) does not divide.
     local qkv = nn.randn(2, 8, 3 * 16)   -- 2 sequences of 8 tokens, 4 heads of 4
     local o = nn.attention(qkv, {heads = 4})
     o:dims()  --> 2, 8, 16)",
-    .inputs = {"qkv"},
-    .outputs = {"o", "stats~"},
     .attributes = attributes,
     .samples = {"{qkv={2,7,24}, heads=2}", "{qkv={1,9,16}, heads=2, kv_heads=1}",
                 "{qkv={2,6,12}, heads=1, causal=false}", "{qkv={2,7,24}, heads=2, dropout=0.3}"},
@@ -152,21 +143,17 @@ void run_attention_backward(Call& c) {
             .params(p)
             .patch(counter_patch(c, p))
             .flops(5 * pair_flops(p))
-            .tile(i, o.block(i).extent)
-            .emit();
+            .emit(i, o.block(i).extent);
     });
     c.result(dqkv);
 }
 
 const OpRegistrar attention_backward = Op{
-    .name = "attention_backward",
-    .doc = R"(
+    .doc = R"(attention_backward(do, qkv, o, stats) -> dqkv
 The gradient of attention; weights are computed again from stats. dqkv has the shape of qkv.
     local qkv = nn.randn(1, 3, 12)
     local o, stats = nn.attention(qkv, {heads = 2})
     nn.attention_backward(nn.ones(1, 3, 4), qkv, o, stats, {heads = 2}):dims()  --> 1, 3, 12)",
-    .inputs = {"do", "qkv", "o", "stats"},
-    .outputs = {"dqkv"},
     .attributes = attributes,
     .gradient_of = "attention",
     .gradient_in = "qkv",

@@ -31,12 +31,10 @@ nn_cache_params params_of(const Call& c) {
 
 // Cut along the batch only, as the cache is.
 Grid batch_grid(const Tensor& cache, const Dims& shape) {
-    Grid grid = Grid::whole(shape);
-    grid.axes[0] = cache.grid().axes[0];
-    return grid;
+    return Grid::whole(shape).with(0, cache.grid().axes[0]);
 }
 
-// Emits a task of `kernel` for each part of the batch. o is cut like the cache, or absent.
+// Emits a task of `kernel` for each tile of the batch. o is cut like the cache, or absent.
 void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o) {
     const Tensor& cache = c.in("cache");
     const Tensor whole = retile(cache, batch_grid(cache, cache.shape()));
@@ -52,7 +50,7 @@ void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o)
                 .splits(true);
         else
             builder.priority(1);  // short, and qkv is kept until it is done
-        builder.params(p).tile(i, whole.block(i).extent).emit();
+        builder.params(p).emit(i, whole.block(i).extent);
     }
     if (whole.identity() != cache.identity()) copy_into(cache, whole);
     c.result(cache);
@@ -61,20 +59,15 @@ void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o)
 const Attribute heads_attribute = {"heads", "int", "", "query heads"};
 
 const OpRegistrar cache_write = Op{
-    .name = "cache_write_",
-    .doc = R"(
+    .doc = R"(cache_write_(cache!, qkv, start) -> cache
 Writes the keys and values of new tokens into cache (batch, 2 kv_heads, context, head_dim), from
 position start (batch) on in each sequence. qkv (batch, tokens, (heads + 2 kv_heads) head_dim) packs
 them as attention takes them. Error: a cache without room for them.
     local cache, start = nn.zeros(1, 4, 8, 2), nn.tensor({0}, {dtype = "i32"})
     nn.cache_write_(cache, nn.ones(1, 3, 12), start, {heads = 2}):sum()  --> 24)",
-    .inputs = {"cache!", "qkv", "start"},
-    .outputs = {"cache"},
     .attributes = {heads_attribute},
     .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}"},
-    .no_gradient = "changes cache in place",
     .run = [](Call& c) { emit_tasks(c, "cache_write", params_of(c), Tensor()); },
-    .category = "in place",
     .kernels = {"cache_write"},
 };
 
@@ -88,23 +81,19 @@ void run_attention_cached(Call& c) {
 }
 
 const OpRegistrar attention_cached = Op{
-    .name = "attention_cached_",
-    .doc = R"(
+    .doc = R"(attention_cached_(cache!, qkv, start) -> cache, o
 cache_write_, and causal attention of the queries of the new tokens over all keys and values that
 the cache then holds. o is (batch, tokens, heads head_dim). Error: a cache without room for them.
     local cache, qkv = nn.zeros(1, 4, 8, 2), nn.randn(1, 1, 12)   -- 2 heads of 2, room for 8 tokens
     local start = nn.tensor({0}, {dtype = "i32"})
     local _, o = nn.attention_cached_(cache, qkv, start, {heads = 2})
     o:dims()  --> 1, 1, 4)",
-    .inputs = {"cache!", "qkv", "start"},
-    .outputs = {"cache", "o"},
     .attributes = {heads_attribute,
                    {"scale", "number", "nil", "of the scores; 1 / sqrt(head_dim) by default"}},
     .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}",
                 "{cache={3,2,5,2}, qkv={3,1,16}, start={3,below=5}, heads=6}"},
     .no_gradient = "serves generation, which needs none",
     .run = run_attention_cached,
-    .category = "in place",
     .kernels = {"attention_cached"},
 };
 

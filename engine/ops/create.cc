@@ -14,7 +14,6 @@ const Attribute axes_attribute = {"axes", "text", "nil",
 const Attribute value_attribute = {"value", "number", "", "the value"};
 const Attribute mean_attribute = {"mean", "number", "0", "mean"};
 const Attribute std_attribute = {"std", "number", "1", "standard deviation"};
-const char* const no_inputs = "takes no tensor";
 
 Tensor new_tensor(const Call& c, const Dims& shape) {
     std::vector<std::string> names;
@@ -28,6 +27,8 @@ Tensor new_tensor(const Call& c, const Dims& shape) {
     return Tensor(choose_grid(shape, dtype, names), dtype);
 }
 
+Tensor new_tensor(const Call& c) { return new_tensor(c, c.ints("shape")); }
+
 void check_representable(const Call& c, Dtype dtype, double value) {
     c.need(representable(value, dtype), "dtype {} cannot hold {}", dtype, value);
 }
@@ -35,80 +36,60 @@ void check_representable(const Call& c, Dtype dtype, double value) {
 void fill(Call& c, const Tensor& x) {
     const double value = c.number("value");
     check_representable(c, x.dtype(), value);
-    for (int64_t i = 0; i < x.tiles(); ++i) fill_tile(x, i, value);
+    fill(x, value);
     c.result(x);
 }
 
-// What identifies the random numbers of a call. fixed: a recording that runs again draws the same
-// ones, not those of the next key.
-struct RandomKey {
-    uint64_t counter = sink().next_random(), seed = random_seed();
-    bool fixed = false;
-};
-
-// One random kernel over every tile of y; x is the input of dropout.
-void randomise(Call& c, const char* kernel, const Tensor& y, const Tensor& x, double a, double b,
-               const RandomKey* given = nullptr) {
-    c.need(is_float(y.dtype()), "dtype {}: a float dtype is needed", y.dtype());
-    const RandomKey key = given ? *given : RandomKey();
+// A random kernel over every tile of y, with the seed, counter, a and b of p; x is the input of
+// dropout. fixed: a recording that runs again draws the same numbers, not those of the next key.
+void randomise(Call& c, const char* kernel, const Tensor& y, const Tensor& x, nn_random_params p,
+               bool fixed) {
     std::vector<Patch> patches;
-    if (!key.fixed)
-        patches.push_back({Patch::random_key, int32_t(offsetof(nn_random_params, seed)), 0});
+    if (!fixed) patches = {{Patch::random_key, int32_t(offsetof(nn_random_params, seed)), 0}};
     for (int64_t i = 0; i < y.tiles(); ++i) {
         const Block block = y.block(i);
-        nn_random_params p{};
-        p.seed = key.seed, p.counter = key.counter;
-        p.ndim = int64_t(y.rank());
-        std::copy(block.extent.begin(), block.extent.end(), p.extent);
-        std::copy(block.start.begin(), block.start.end(), p.start);
-        std::copy(y.shape().begin(), y.shape().end(), p.whole);
-        p.a = a, p.b = b;
+        set_position(p, block, y.shape());
         TaskBuilder builder = task(kernel, y.dtype());
         builder.use(writes(y, i));
         if (x) builder.use(reads(x, i));
-        builder.params(p)
-            .patch(patches)
-            .flops(10.0 * double(block.count()))
-            .tile(i, block.extent)
-            .emit();
+        builder.params(p).patch(patches).emit(i, block.extent, 10);
     }
     c.result(y);
 }
 
+// y filled with random numbers; a and b are the attributes with the parameters of the kernel.
+void draw(Call& c, const char* kernel, const Tensor& y, const char* a, const char* b) {
+    c.need(is_float(y.dtype()), "dtype {}: a float dtype is needed", y.dtype());
+    nn_random_params p{};
+    p.seed = random_seed(), p.a = c.number(a), p.b = c.number(b);
+    p.counter = sink().next_random();
+    randomise(c, kernel, y, {}, p, false);
+}
+
 const OpRegistrar empty = Op{
-    .name = "empty",
-    .doc = R"(
+    .doc = R"(empty() -> y
 A tensor without values, which an op that works in place has to fill. Reading it before is an error.
     nn.empty(2, 3):fill_(1):sum()  --> 6)",
-    .outputs = {"y"},
     .attributes = {shape_attribute, dtype_attribute, axes_attribute},
     .no_samples = "its result has no values to compare",
-    .no_gradient = no_inputs,
-    .run = [](Call& c) { c.result(new_tensor(c, c.ints("shape"))); },
+    .run = [](Call& c) { c.result(new_tensor(c)); },
     .category = "creation",
 };
 
 const OpRegistrar full = Op{
-    .name = "full",
-    .doc = R"(
+    .doc = R"(full() -> y
 A tensor with the same value everywhere.
     nn.full({2, 2}, 7)  --> {{7, 7}, {7, 7}})",
-    .outputs = {"y"},
     .attributes = {shape_attribute, value_attribute, dtype_attribute, axes_attribute},
     .samples = {"{shape={3,5}, value=2.5}"},
-    .no_gradient = no_inputs,
-    .run = [](Call& c) { fill(c, new_tensor(c, c.ints("shape"))); },
+    .run = [](Call& c) { fill(c, new_tensor(c)); },
     .category = "creation",
-    .kernels = {"fill"},
 };
 
 const OpRegistrar full_like = Op{
-    .name = "full_like",
-    .doc = R"(
+    .doc = R"(full_like(x) -> y
 A tensor of x's shape and tiling with the same value everywhere.
     nn.full_like(nn.zeros(2), 3)  --> {3, 3})",
-    .inputs = {"x"},
-    .outputs = {"y"},
     .attributes = {value_attribute, {"dtype", "dtype", "nil", "x's by default"}},
     .samples = {"{x={3,5}, value=-1}"},
     .no_gradient = "does not depend on x's values",
@@ -118,22 +99,15 @@ A tensor of x's shape and tiling with the same value everywhere.
             fill(c, Tensor(x.grid(), c.given("dtype") ? c.dtype("dtype") : x.dtype()));
         },
     .category = "creation",
-    .kernels = {"fill"},
 };
 
 const OpRegistrar fill_ = Op{
-    .name = "fill_",
-    .doc = R"(
+    .doc = R"(fill_(x!) -> x
 Sets every element of x.
     nn.empty(2):fill_(7)  --> {7, 7})",
-    .inputs = {"x!"},
-    .outputs = {"x"},
     .attributes = {value_attribute},
     .samples = {"{x={3,5}, value=7}"},
-    .no_gradient = "changes x in place",
     .run = [](Call& c) { fill(c, c.in("x")); },
-    .category = "in place",
-    .kernels = {"fill"},
 };
 
 void run_arange(Call& c) {
@@ -147,112 +121,86 @@ void run_arange(Call& c) {
         task("arange", y.dtype())
             .use(writes(y, i))
             .params(nn_arange_params{block.count(), start + step * double(block.start[0]), step})
-            .tile(i, block.extent)
-            .emit();
+            .emit(i, block.extent);
     }
     c.result(y);
 }
 
 const OpRegistrar arange = Op{
-    .name = "arange",
-    .doc = R"(
+    .doc = R"(arange() -> y
 y[i] = start + (i - 1) * step, `count` of them. Unlike PyTorch's it takes no end; further numbers
 are an error.
     nn.arange(4, {start = 1, step = 0.5})  --> {1, 1.5, 2, 2.5})",
-    .outputs = {"y"},
     .attributes = {{"count", "int", "", "number of elements"},
                    {"start", "number", "0", "the first value"},
                    {"step", "number", "1", "the difference of neighbours"},
                    dtype_attribute,
                    axes_attribute},
     .samples = {"{count=7, start=2, step=0.5}"},
-    .no_gradient = no_inputs,
     .run = run_arange,
     .category = "creation",
 };
 
 const OpRegistrar uniform = Op{
-    .name = "uniform",
-    .doc = R"(
+    .doc = R"(uniform() -> y
 Independent values, uniform in [low, high); in bf16 one may round to high. Philox: they depend on
 the seed, the call and the element, not on the tiling.
     nn.uniform({2, 3}, {low = -1, high = 1}):dims()  --> 2, 3)",
-    .outputs = {"y"},
     .attributes = {shape_attribute,
                    {"low", "number", "0", "lower end"},
                    {"high", "number", "1", "upper end"},
                    dtype_attribute,
                    axes_attribute},
     .samples = {"{shape={3,5}}"},
-    .no_gradient = no_inputs,
-    .run =
-        [](Call& c) {
-            randomise(c, "random_uniform", new_tensor(c, c.ints("shape")), {}, c.number("low"),
-                      c.number("high"));
-        },
+    .run = [](Call& c) { draw(c, "random_uniform", new_tensor(c), "low", "high"); },
     .category = "random",
     .kernels = {"random_uniform"},
 };
 
 const OpRegistrar normal = Op{
-    .name = "normal",
-    .doc = R"(
+    .doc = R"(normal() -> y
 Independent normal values (Box-Muller over Philox): they depend on the seed, the call and the
 element, not on the tiling.
     nn.normal({2, 3}, {std = 0.02}):dims()  --> 2, 3)",
-    .outputs = {"y"},
     .attributes = {shape_attribute, mean_attribute, std_attribute, dtype_attribute, axes_attribute},
     .samples = {"{shape={3,5}}"},
-    .no_gradient = no_inputs,
-    .run =
-        [](Call& c) {
-            randomise(c, "random_normal", new_tensor(c, c.ints("shape")), {}, c.number("mean"),
-                      c.number("std"));
-        },
+    .run = [](Call& c) { draw(c, "random_normal", new_tensor(c), "mean", "std"); },
     .category = "random",
     .kernels = {"random_normal"},
 };
 
 const OpRegistrar normal_ = Op{
-    .name = "normal_",
-    .doc = R"(
+    .doc = R"(normal_(x!) -> x
 Fills x with independent normal values; see normal.
     nn.empty(2, 3):normal_{std = 0.02}:dims()  --> 2, 3)",
-    .inputs = {"x!"},
-    .outputs = {"x"},
     .attributes = {mean_attribute, std_attribute},
     .samples = {"{x={3,5}}"},
-    .no_gradient = "changes x in place",
     .run =
         [](Call& c) {
             c.need_float("x");
-            randomise(c, "random_normal", c.in("x"), {}, c.number("mean"), c.number("std"));
+            draw(c, "random_normal", c.in("x"), "mean", "std");
         },
-    .category = "in place",
     .kernels = {"random_normal"},
 };
 
 void run_dropout(Call& c) {
     c.need_float("x");
-    const double p = c.number("p");
-    c.need(p >= 0 && p < 1, "p is {}; it must be in [0, 1)", p);
+    nn_random_params p{};
+    p.a = c.number("p");
+    c.need(p.a >= 0 && p.a < 1, "p is {}; it must be in [0, 1)", p.a);
+    p.counter = c.given("counter") ? uint64_t(c.integer("counter")) : sink().next_random();
+    p.seed = c.given("seed") ? uint64_t(c.integer("seed")) : random_seed();
     const Tensor& x = c.in("x");
-    const RandomKey key = {
-        c.given("counter") ? uint64_t(c.integer("counter")) : sink().next_random(),
-        c.given("seed") ? uint64_t(c.integer("seed")) : random_seed(), c.given("seed")};
-    randomise(c, "dropout", Tensor(x.grid(), x.dtype()), x, p, 0, &key);
+    randomise(c, "dropout", Tensor(x.grid(), x.dtype()), x, p, c.given("seed"));
 }
 
 // The mask is never stored: the gradient draws it again from the same counter.
 const OpRegistrar dropout = Op{
-    .name = "dropout",
-    .doc = R"(
+    .doc = R"(dropout(x) -> y
 y = x / (1 - p) with probability 1 - p, else 0. The mask is a function of the seed, the counter (a
 new one each call when not given) and the element. While nn.training(false) holds, layers do not
 call it.
     nn.ones(100):dropout(0.5):max()  --> 2)",
-    .inputs = {"x"},
-    .outputs = {"y"},
     .attributes = {{"p", "number", "", "probability of a zero, in [0, 1)"},
                    {"counter", "int", "nil", "with seed: draws the mask of an earlier call again"},
                    {"seed", "int", "nil", "the session's by default"}},

@@ -1,7 +1,5 @@
 // Cross-entropy over vocabulary tiles: on given logits, and fused with the output projection so
 // that the logits of all tokens never exist at once.
-#include <algorithm>
-
 #include "engine/graph/context.h"
 #include "engine/machine/description.h"
 #include "engine/ops/op.h"
@@ -13,9 +11,6 @@ namespace {
 const Attribute ignore_attribute = {"ignore_index", "int", "-100",
                                     "targets with this value do not count"};
 
-// x (..., n) as (rows, n).
-Tensor as_rows(const Tensor& x) { return reshape(x, {x.count() / x.dim(-1), x.dim(-1)}); }
-
 // Targets (...) of i32 or i64 for x (..., n) as (rows), cut like `rows`, which is x as (rows, n).
 Tensor target_rows(const Call& c, const Tensor& x, const Tensor& rows) {
     const Tensor& targets = c.in("targets");
@@ -23,33 +18,27 @@ Tensor target_rows(const Call& c, const Tensor& x, const Tensor& rows) {
     c.need_ids("targets");
     c.need(targets.shape() == leading || targets.shape() == Dims{rows.dim(0)},
            "targets are {}; for {} they must be {}", targets, x, leading);
-    Grid grid;
-    grid.axes = {rows.grid().axes[0]};
-    return retile(reshape(targets, {targets.count()}), grid);
+    return retile(reshape(targets, {targets.count()}), Grid({rows.grid().axes[0]}));
 }
 
 nn_cross_entropy_params params_of(const Call& c, const Tensor& targets, int64_t vocab) {
     nn_cross_entropy_params p{};
-    p.vocab = vocab;
+    p.vocab = vocab, p.scale = 1;
     p.ignore_index = c.integer("ignore_index");
-    p.scale = 1;
     p.targets_dtype = int32_t(targets.dtype());
     return p;
 }
 
-Tensor scalar(Dtype dtype) { return Tensor(Grid(), dtype); }
-
 // Number of targets that count, as f64.
 Tensor count_targets(nn_cross_entropy_params p, const Tensor& targets) {
-    const Tensor count = scalar(Dtype::f64);
+    const Tensor count(Grid(), Dtype::f64);
     for (int64_t i = 0; i < targets.tiles(); ++i) {
         p.rows = targets.block(i).extent[0];
         p.first = i == 0;
         task("ce_count", Dtype::f64)
             .use({adds(count, 0, p.first), reads(targets, i)})
             .params(p)
-            .tile(i, targets.block(i).extent)
-            .emit();
+            .emit(i, targets.block(i).extent);
     }
     return count;
 }
@@ -72,12 +61,9 @@ LogitsTile logits_tile(const Tensor& logits, const Tensor& stats, const Tensor& 
 void emit_stats(nn_cross_entropy_params p, const LogitsTile& t, bool first) {
     p.rows = t.rows, p.cols = t.cols, p.col_start = t.col_start, p.first = first;
     task("ce_stats", t.dtype)
-        .use(first ? writes(t.stats) : updates(t.stats))
-        .use({reads(t.logits), reads(t.targets)})
+        .use({first ? writes(t.stats) : updates(t.stats), reads(t.logits), reads(t.targets)})
         .params(p)
-        .flops(5.0 * double(t.rows * t.cols))
-        .tile(t.number, {t.rows, t.cols})
-        .emit();
+        .emit(t.number, {t.rows, t.cols}, 5);
 }
 
 void emit_loss(nn_cross_entropy_params p, const LogitsTile& t, const Tensor& loss, bool first) {
@@ -85,8 +71,7 @@ void emit_loss(nn_cross_entropy_params p, const LogitsTile& t, const Tensor& los
     task("ce_loss", t.dtype)
         .use({adds(loss, 0, first), reads(t.stats), reads(t.targets)})
         .params(p)
-        .tile(t.number, {t.rows})
-        .emit();
+        .emit(t.number, {t.rows});
 }
 
 void emit_grad(nn_cross_entropy_params p, const LogitsTile& t, const TilePtr& dlogits,
@@ -96,9 +81,7 @@ void emit_grad(nn_cross_entropy_params p, const LogitsTile& t, const TilePtr& dl
         .use(dlogits == t.logits ? updates(dlogits) : writes(dlogits))
         .use({reads(t.logits), reads(t.stats), reads(t.targets), reads(count, 0)})
         .params(p)
-        .flops(5.0 * double(t.rows * t.cols))
-        .tile(t.number, {t.rows, t.cols})
-        .emit();
+        .emit(t.number, {t.rows, t.cols}, 5);
 }
 
 // scale * sum / count as a scalar of the accumulator dtype; 0 when nothing counts, as its gradient
@@ -110,11 +93,7 @@ Tensor mean_loss(const Tensor& sum, const Tensor& count, double scale, Dtype dty
                 accumulator(dtype));
 }
 
-Grid stats_grid(const Tensor& rows) {
-    Grid grid;
-    grid.axes = {rows.grid().axes[0], whole(3)};
-    return grid;
-}
+Grid stats_grid(const Tensor& rows) { return rows.grid().with(1, whole(3)); }
 
 void run_cross_entropy(Call& c) {
     c.need_float("logits");
@@ -122,7 +101,7 @@ void run_cross_entropy(Call& c) {
     const Tensor logits = as_rows(c.in("logits"));
     const Tensor targets = target_rows(c, c.in("logits"), logits);
     const nn_cross_entropy_params p = params_of(c, targets, logits.dim(1));
-    const Tensor count = count_targets(p, targets), loss = scalar(Dtype::f64);
+    const Tensor count = count_targets(p, targets), loss(Grid(), Dtype::f64);
     const Tensor stats(stats_grid(logits), accumulator(logits.dtype()));
     const int64_t columns = logits.grid().tiles(1);
     for (int64_t i = 0; i < logits.tiles(); ++i) {
@@ -130,21 +109,16 @@ void run_cross_entropy(Call& c) {
         emit_stats(p, t, i % columns == 0);
         if (i % columns == columns - 1) emit_loss(p, t, loss, i < columns);
     }
-    c.result(mean_loss(loss, count, 1, logits.dtype()));
-    c.result(stats);
-    c.result(count);
+    c.results = {mean_loss(loss, count, 1, logits.dtype()), stats, count};
 }
 
 const OpRegistrar cross_entropy = Op{
-    .name = "cross_entropy",
-    .doc = R"(
+    .doc = R"(cross_entropy(logits, targets) -> loss, stats~, count~
 Mean of -log softmax(logits)[target] over the targets that are not ignore_index, for logits (...,
 vocab) and 0-based targets (...). 0 when every target is ignored. stats and count serve the backward
 pass. Error: a target outside the vocabulary.
     local logits, targets = nn.zeros(2, 4), nn.tensor({3, 0}, {dtype = "i32"})
     nn.cross_entropy(logits, targets):item()  --> 1.3863)",
-    .inputs = {"logits", "targets"},
-    .outputs = {"loss", "stats~", "count~"},
     .attributes = {ignore_attribute},
     .samples = {"{logits={6,11}, targets={6,below=11}}",
                 "{logits={2,3,7}, targets={2,3,below=7}, ignore_index=2}"},
@@ -169,15 +143,12 @@ void run_cross_entropy_backward(Call& c) {
 }
 
 const OpRegistrar cross_entropy_backward = Op{
-    .name = "cross_entropy_backward",
-    .doc = R"(
+    .doc = R"(cross_entropy_backward(logits, targets, stats, count) -> dlogits
 (softmax(logits) - onehot(target)) / count, 0 in ignored rows: the gradient of cross_entropy for
 dloss = 1.
     local logits, targets = nn.zeros(1, 2), nn.tensor({1}, {dtype = "i32"})
     local _, stats, count = nn.cross_entropy(logits, targets)
     nn.cross_entropy_backward(logits, targets, stats, count)  --> {{0.5, -0.5}})",
-    .inputs = {"logits", "targets", "stats", "count"},
-    .outputs = {"dlogits"},
     .attributes = {ignore_attribute},
     .gradient_of = "cross_entropy",
     .run = run_cross_entropy_backward,
@@ -195,7 +166,7 @@ public:
           targets(target_rows(c, c.in("hidden"), hidden)),
           p(params_of(c, targets, weight.dim(0))),
           stats(stats_grid(hidden), accumulator(hidden.dtype())),
-          loss(scalar(Dtype::f64)),
+          loss(Grid(), Dtype::f64),
           gradient(c.flag("gradient")),
           into(gradient && c.in("dweight")) {
         p.scale = c.number("scale");
@@ -233,34 +204,27 @@ private:
     }
 
     void gemm(const Use& to, const TilePtr& a, const TilePtr& b, nn_gemm_params q) {
-        q.batch = 1, q.alpha = 1, q.tf32 = settings().tf32;
         q.beta = to.mode == Mode::write ? 0 : 1;
-        q.lda = q.trans_a ? q.m : q.k, q.ldb = q.trans_b ? q.k : q.n, q.ldc = q.n;
         task("gemm", hidden.dtype())
             .use({to, reads(a), reads(b), absent(), absent()})
             .params(q)
-            .flops(2.0 * double(q.m) * double(q.n) * double(q.k))
-            .tile(0, {q.m, q.n})
-            .emit();
+            .emit(0, {q.m, q.n}, 2.0 * double(q.k));
     }
 
     void project(int64_t i, int64_t v) {
         const LogitsTile t = scratch(i, v);
-        nn_gemm_params q{};
-        q.m = t.rows, q.n = t.cols, q.k = hidden.dim(1), q.trans_b = 1;
-        gemm(writes(t.logits), hidden.tile(i), weight.tile(v), q);
+        gemm(writes(t.logits), hidden.tile(i), weight.tile(v),
+             gemm_params(t.rows, t.cols, hidden.dim(1), {.trans_b = true}));
         emit_stats(p, t, v == 0);
     }
 
     void differentiate(int64_t i, int64_t v) {
         const LogitsTile t = scratch(i, v);
         emit_grad(p, t, t.logits, count);
-        nn_gemm_params q{};
-        q.m = t.rows, q.n = hidden.dim(1), q.k = t.cols, q.wide = 1;
-        gemm(adds(dhidden, i, v == 0), t.logits, weight.tile(v), q);
-        nn_gemm_params r{};
-        r.m = t.cols, r.n = hidden.dim(1), r.k = t.rows, r.trans_a = 1, r.wide = 1;
-        gemm(adds(dweight, v, i == 0 && !into), t.logits, hidden.tile(i), r);
+        gemm(adds(dhidden, i, v == 0), t.logits, weight.tile(v),
+             gemm_params(t.rows, hidden.dim(1), t.cols, {.wide = true}));
+        gemm(adds(dweight, v, i == 0 && !into), t.logits, hidden.tile(i),
+             gemm_params(t.cols, hidden.dim(1), t.rows, {.trans_a = true, .wide = true}));
     }
 
     Call& c;
@@ -282,8 +246,8 @@ void run_linear_cross_entropy(Call& c) {
 }
 
 const OpRegistrar linear_cross_entropy = Op{
-    .name = "linear_cross_entropy",
-    .doc = R"(
+    .doc = R"(linear_cross_entropy(hidden, weight, targets,
+dweight+weight) -> loss, dhidden?~, dweight?~
 scale * cross_entropy(hidden weight^T, targets) for hidden (..., embd), weight (vocab, embd) and
 targets (...). With gradient, also the gradients for dloss = 1: they are computed tile by tile in
 the same pass while the logits exist, so that only the logits of a few token tiles ever exist at
@@ -291,8 +255,6 @@ once. Where dweight is given, its gradient is added to it in place.
     local hidden, head = nn.zeros(2, 8), nn.randn(50, 8)
     local targets = nn.tensor({7, 9}, {dtype = "i32"})
     nn.linear_cross_entropy(hidden, head, targets):item()  --> 3.9120)",
-    .inputs = {"hidden", "weight", "targets", "dweight+weight"},
-    .outputs = {"loss", "dhidden?~", "dweight?~"},
     .attributes = {ignore_attribute,
                    {"scale", "number", "1", "factor of the loss"},
                    {"gradient", "bool", "true", "compute the gradients too"}},

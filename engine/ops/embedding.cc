@@ -22,7 +22,7 @@ void check(const Call& c) {
            positions.dim(0));
 }
 
-// For a tile of ids, which is (batch, time): whole sequences, or a part of one.
+// For a tile of ids, which is (batch, time): whole sequences, or a range of one.
 nn_embedding_params params_of(const Call& c, int64_t tile) {
     const Tensor &ids = c.in("ids"), &tokens = c.in("tokens"), &positions = c.in("positions");
     const Block block = ids.block(tile);
@@ -59,22 +59,18 @@ void run_embedding(Call& c) {
                 .use({adds(y, i, p.first), reads(tokens, v)})
                 .use({p.first ? reads(positions, 0) : absent(), reads(ids, i)})
                 .params(p)
-                .tile(i, y.block(i).extent)
-                .emit();
+                .emit(i, y.block(i).extent);
         }
     c.result(y);
 }
 
 const OpRegistrar embedding = Op{
-    .name = "embedding",
-    .doc = R"(
+    .doc = R"(embedding(ids, tokens, positions?) -> y
 y[..., t, :] = tokens[ids[..., t]] + positions[start + t] (0-based) for ids (..., time) of i32 or
 i64, tokens (vocab, embd) and positions (context, embd) or none. Error: an id outside the
 vocabulary.
     local ids, rows = nn.tensor({2, 0}, {dtype = "i32"}), nn.tensor{{1, 2}, {3, 4}, {5, 6}}
     (nn.embedding(ids, rows))  --> {{5, 6}, {1, 2}})",
-    .inputs = {"ids", "tokens", "positions?"},
-    .outputs = {"y"},
     .attributes = {{"start", "int", "0", "position of the first column of ids"}},
     .samples = {"{ids={3,7,below=11}, tokens={11,5}, positions={9,5}}",
                 "{ids={2,4,below=11}, tokens={11,6}}"},
@@ -101,8 +97,7 @@ void run_embedding_backward(Call& c) {
     const Tensor dy = retile(c.in("dy"), result_grid(c));
     const bool into = bool(c.in("dtokens")), into_positions = bool(c.in("dpositions"));
     const Dtype sums = accumulator(tokens.dtype());
-    Grid table = tokens.grid();
-    table.axes[1] = whole(tokens.dim(1));
+    const Grid table = tokens.grid().with(1, whole(tokens.dim(1)));
     const Tensor dtokens = into ? c.in("dtokens") : Tensor(table, sums);
     const Tensor dpositions = !positions       ? Tensor()
                               : into_positions ? c.in("dpositions")
@@ -115,30 +110,25 @@ void run_embedding_backward(Call& c) {
             task("embedding_backward", tokens.dtype())
                 .use({adds(dtokens, v, p.first), reads(ids, i), reads(dy, i)})
                 .params(p)
-                .tile(v, dtokens.block(v).extent)
-                .emit();
+                .emit(v, dtokens.block(v).extent);
         }
         if (!positions) continue;
         p.first = i == 0 && !into_positions;
         task("positions_backward", tokens.dtype())
             .use({adds(dpositions, 0, p.first), reads(dy, i)})
             .params(p)
-            .tile(0, dpositions.shape())
-            .emit();
+            .emit(0, dpositions.shape());
     }
-    c.result(dtokens);
-    c.result(dpositions);
+    c.results = {dtokens, dpositions};
 }
 
 const OpRegistrar embedding_backward = Op{
-    .name = "embedding_backward",
-    .doc = R"(
+    .doc = R"(embedding_backward(dy, ids, tokens, positions?, dtokens+tokens,
+dpositions+positions) -> dtokens, dpositions?
 The gradients of embedding. Where dtokens or dpositions is given, the gradient is added to it in
 place.
     local ids = nn.tensor({{1, 1}}, {dtype = "i32"})
     (nn.embedding_backward(nn.ones(1, 2, 3), ids, nn.zeros(2, 3)))  --> {{0, 0, 0}, {2, 2, 2}})",
-    .inputs = {"dy", "ids", "tokens", "positions?", "dtokens+tokens", "dpositions+positions"},
-    .outputs = {"dtokens", "dpositions?"},
     .attributes = {{"start", "int", "0", "position of the first column of ids"}},
     .samples = {"{dy={3,7,5}, ids={3,7,below=11}, tokens={11,5}, positions={9,5}}"},
     .gradient_of = "embedding",

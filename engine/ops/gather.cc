@@ -17,8 +17,7 @@ void emit(const char* kernel, const Tensor& y, const Tensor& x, const Tensor& in
             .params(nn_gather_params{product(extent, 0, size_t(axis)), like.dim(axis),
                                      extent[size_t(axis)], product(extent, size_t(axis) + 1),
                                      int32_t(index.dtype())})
-            .tile(i, y.block(i).extent)
-            .emit();
+            .emit(i, y.block(i).extent);
     }
 }
 
@@ -31,21 +30,17 @@ void run_gather(Call& c) {
            "x is {}, index is {}; only the size of axis {} may differ", x_in, index_in, axis + 1);
     c.need_ids("index");
     const Tensor index = whole_axis(index_in, axis);
-    Grid grid = index.grid();
-    grid.axes[size_t(axis)] = whole(x_in.dim(axis));
-    const Tensor x = retile(x_in, grid), y(index.grid(), x.dtype());
+    const Tensor x = retile(x_in, index.grid().with(axis, whole(x_in.dim(axis))));
+    const Tensor y(index.grid(), x.dtype());
     emit("gather", y, x, index, x, axis);
     c.result(y);
 }
 
 const OpRegistrar gather = Op{
-    .name = "gather",
-    .doc = R"(
+    .doc = R"(gather(x, index) -> y
 y[i, j, k] = x[i, index[i, j, k], k] for axis 2 of three, and so on. index holds 0-based positions
 (i32 or i64) and has x's shape except along the axis. Error: an index outside the axis.
     nn.tensor{{10, 20, 30}}:gather(nn.tensor({{2, 0}}, {dtype = "i64"}))  --> {{30, 10}})",
-    .inputs = {"x", "index"},
-    .outputs = {"y"},
     .attributes = {{"axis", "axis", "-1", "the axis that index runs over"}},
     .samples = {"{x={3,7}, index={3,4,below=7}}", "{x={5,4}, index={2,4,below=5}, axis=1}"},
     .run = run_gather,
@@ -55,26 +50,20 @@ y[i, j, k] = x[i, index[i, j, k], k] for axis 2 of three, and so on. index holds
 void run_scatter_add(Call& c) {
     const Tensor& dy_in = c.in("dy");
     const int axis = c.axis("axis", dy_in.rank());
-    c.need(c.in("index").shape() == dy_in.shape(), "dy is {}, index is {}; they must be equal",
-           dy_in, c.in("index"));
+    c.need_same_shape("dy", "index");
     c.need_ids("index");
     const Tensor dy = whole_axis(dy_in, axis), index = retile(c.in("index"), dy.grid());
-    Grid grid = dy.grid();
-    grid.axes[size_t(axis)] = whole(c.integer("size"));
-    const Tensor x(grid, dy.dtype());
+    const Tensor x(dy.grid().with(axis, whole(c.integer("size"))), dy.dtype());
     emit("scatter_add", x, dy, index, x, axis);
     c.result(x);
 }
 
 const OpRegistrar scatter_add = Op{
-    .name = "scatter_add",
-    .doc = R"(
+    .doc = R"(scatter_add(dy, index) -> x
 The adjoint of gather: a tensor with `size` elements along the axis, all 0, to which every
 dy[i, j, k] is added at [i, index[i, j, k], k]. Error: an index outside the axis.
     local index = nn.tensor({0, 2, 0}, {dtype = "i64"})
     nn.scatter_add(nn.tensor{1, 2, 3}, index, {size = 4})  --> {4, 0, 2, 0})",
-    .inputs = {"dy", "index"},
-    .outputs = {"x"},
     .attributes = {{"size", "int", "", "size of the axis of the result"},
                    {"axis", "axis", "-1", "the axis that index runs over"}},
     .samples = {"{dy={3,4}, index={3,4,below=7}, size=7}",

@@ -12,7 +12,7 @@ Tensor apart(const Tensor& source, const Tensor& x) {
     std::unordered_set<const Tile*> mine;
     for (int64_t i = 0; i < x.tiles(); ++i) mine.insert(x.tile(i).get());
     for (int64_t i = 0; i < source.tiles(); ++i)
-        if (mine.count(source.tile(i).get())) return copied(source);
+        if (mine.count(source.tile(i).get())) return copied(source, source.grid());
     return source;
 }
 
@@ -25,26 +25,20 @@ void run_copy(Call& c) {
     c.need(x.shape() == shape, "x is {}, source is {}; the shapes must be {}", x, source,
            transposed ? "each other's transposed" : "equal");
     const Tensor alike = cast(apart(source, x), x.dtype());
-    if (transposed)
-        copy_region(x, alike, {{0, 0}, {0, 0}, x.shape(), {1, 0}});
-    else
-        copy_into(x, alike);
+    Region region = whole_region(x.shape());
+    if (transposed) region.from = {1, 0};
+    copy_region(x, alike, region);
     c.result(x);
 }
 
 const OpRegistrar copy_ = Op{
-    .name = "copy_",
-    .doc = R"(
+    .doc = R"(copy_(x!, source) -> x
 Writes the elements of source, of the same shape, into x and converts their dtype. transposed:
 source is (n, m) where x is (m, n). Error: another shape.
     nn.zeros(2):copy_(nn.tensor({1, 2}, {dtype = "i32"}))  --> {1, 2})",
-    .inputs = {"x!", "source"},
-    .outputs = {"x"},
     .attributes = {{"transposed", "bool", "false", "source has its two axes in the other order"}},
     .samples = {"{x={3,5}, source={3,5}}", "{x={3,5}, source={5,3}, transposed=true}"},
-    .no_gradient = "changes x in place",
     .run = run_copy,
-    .category = "in place",
 };
 
 void run_assign(Call& c) {
@@ -53,30 +47,24 @@ void run_assign(Call& c) {
     c.need(source.rank() == x.rank() && start.size() == x.rank() && source.dtype() == x.dtype(),
            "x is {} {}, source is {} {}, start has {} indices; ranks and dtypes must agree",
            x.dtype(), x, source.dtype(), source, start.size());
-    Region region{{}, Dims(x.rank(), 0), source.shape(), {}};
+    Region region = whole_region(source.shape());
     for (size_t k = 0; k < x.rank(); ++k) {
         c.need(start[k] >= 1 && start[k] - 1 <= x.shape()[k] - source.shape()[k],
                "source of shape {} at {} does not fit into x of shape {}", source, start, x);
-        region.dst_start.push_back(start[k] - 1);
-        region.from.push_back(int(k));
+        region.dst_start[k] = start[k] - 1;
     }
     copy_region(x, source, region);
     c.result(x);
 }
 
 const OpRegistrar assign_ = Op{
-    .name = "assign_",
-    .doc = R"(
+    .doc = R"(assign_(x!, source) -> x
 Writes source into the part of x that begins at `start` (1-based, one index an axis). Error: source
 reaches beyond x.
     nn.zeros(2, 3):assign_(nn.ones(1, 2), {2, 1})  --> {{0, 0, 0}, {1, 1, 0}})",
-    .inputs = {"x!", "source"},
-    .outputs = {"x"},
     .attributes = {{"start", "ints", "", "position in x of source's first element"}},
     .samples = {"{x={5,6}, source={2,3}, start={2,4}}"},
-    .no_gradient = "changes x in place",
     .run = run_assign,
-    .category = "in place",
 };
 
 void run_add(Call& c) {
@@ -91,16 +79,11 @@ void run_add(Call& c) {
 }
 
 const OpRegistrar add_ = Op{
-    .name = "add_",
-    .doc = R"(
+    .doc = R"(add_(x!, y) -> x
 x = x + y in place; y broadcasts to x's shape. Error: y that does not.
     nn.zeros(2, 2):add_(nn.tensor{1, 2})  --> {{1, 2}, {1, 2}})",
-    .inputs = {"x!", "y"},
-    .outputs = {"x"},
     .samples = {"{x={5,7}, y={5,7}}"},
-    .no_gradient = "changes x in place",
     .run = run_add,
-    .category = "in place",
     .kernels = {"add"},
 };
 

@@ -6,11 +6,7 @@ namespace nn {
 namespace {
 
 // For a mean and 1/std of every row.
-Grid stats_grid(const Tensor& rows) {
-    Grid grid = rows.grid();
-    grid.axes.back() = whole(2);
-    return grid;
-}
+Grid stats_grid(const Tensor& rows) { return rows.grid().with(-1, whole(2)); }
 
 void run_layernorm(Call& c) {
     c.need_float("x");
@@ -21,8 +17,7 @@ void run_layernorm(Call& c) {
                name, x.dim(-1));
         c.need_dtype(name, x.dtype());
     }
-    c.need(!c.in("delta") || c.in("delta").shape() == x.shape(),
-           "delta is {}, x is {}; they must be equal", c.in("delta"), x);
+    c.need_same_shape("delta", "x");
     c.need_dtype("delta", x.dtype());
     const Tensor delta = retile(c.in("delta"), x.grid());
     const Tensor weight = whole_tensor(c.in("weight")), bias = whole_tensor(c.in("bias"));
@@ -33,23 +28,18 @@ void run_layernorm(Call& c) {
             .use({writes(y, i), writes(sum, i), writes(stats, i)})
             .use({reads(x, i), reads(delta, i), reads(weight, 0), reads(bias, 0)})
             .params(nn_layernorm_params{rows_in(x, i), x.dim(-1), c.number("eps"), 0})
-            .flops(8.0 * double(x.block(i).count()))
-            .tile(i, x.block(i).extent)
-            .emit();
+            .emit(i, x.block(i).extent, 8);
     c.result(y);
     c.result_of(c.in("x"), sum ? sum : x);
     c.result(stats);
 }
 
 const OpRegistrar layernorm = Op{
-    .name = "layernorm",
-    .doc = R"(
+    .doc = R"(layernorm(x, weight, bias?, delta?) -> y, s, stats~
 s = x + delta (x itself without delta); y = (s - mean) / sqrt(var + eps) * weight + bias over the
 last axis, with the biased variance. stats holds mean and 1/std of every row for the backward pass.
 Error: weight, bias or delta that do not fit x.
     (nn.layernorm(nn.tensor{{1, 3}}, nn.ones(2), nn.zeros(2)))  --> {{-1.00, 1.00}})",
-    .inputs = {"x", "weight", "bias?", "delta?"},
-    .outputs = {"y", "s", "stats~"},
     .attributes = {{"eps", "number", "1e-5", "added to the variance"}},
     .samples = {"{x={2,5,7}, weight={7}, bias={7}, delta={2,5,7}}",
                 "{x={5,7}, weight={7}, bias={7}}", "{x={5,7}, weight={7}}"},
@@ -82,31 +72,27 @@ void run_layernorm_backward(Call& c) {
     const auto sums = [&](const char* name) {
         return into ? c.in(name) : Tensor(weight.grid(), accumulator(s.dtype()));
     };
-    const Tensor dx(s.grid(), s.dtype()), dweight = sums("dweight"),
-                                          dbias = c.flag("bias") ? sums("dbias") : Tensor();
+    const Tensor dx(s.grid(), s.dtype()), dweight = sums("dweight");
+    const Tensor dbias = c.flag("bias") ? sums("dbias") : Tensor();
     for (int64_t i = 0; i < s.tiles(); ++i) {
         const bool first = i == 0 && !into;
         task("layernorm_backward", s.dtype())
             .use({writes(dx, i), adds(dweight, 0, first), adds(dbias, 0, first)})
             .use({reads(dy, i), reads(s, i), reads(stats, i), reads(weight, 0), reads(ds, i)})
             .params(nn_layernorm_params{rows_in(s, i), s.dim(-1), 0, first})
-            .flops(15.0 * double(s.block(i).count()))
-            .tile(i, s.block(i).extent)
-            .emit();
+            .emit(i, s.block(i).extent, 15);
     }
-    for (const Tensor& result : {dx, dweight, dbias}) c.result(result);
+    c.results = {dx, dweight, dbias};
 }
 
 const OpRegistrar layernorm_backward = Op{
-    .name = "layernorm_backward",
-    .doc = R"(
+    .doc = R"(layernorm_backward(dy, s, stats, weight, ds?,
+dweight+weight, dbias+bias) -> dx, dweight, dbias?
 The gradients of layernorm; dx is that of x and of delta. ds is the gradient of s where s is used
 too. Where dweight or dbias is given, the gradient is added to it in place.
     local weight = nn.ones(4)
     local _, s, stats = nn.layernorm(nn.randn(2, 4), weight, nn.zeros(4))
     nn.layernorm_backward(nn.ones(2, 4), s, stats, weight):dims()  --> 2, 4)",
-    .inputs = {"dy", "s", "stats", "weight", "ds?", "dweight+weight", "dbias+bias"},
-    .outputs = {"dx", "dweight", "dbias?"},
     .attributes = {{"bias", "bool", "true", "the layer has a bias"}},
     .samples = {"{dy={5,7}, s={5,7}, stats={5,2,lo=0.5,hi=1.5}, weight={7}, ds={5,7}}"},
     .gradient_of = "layernorm",

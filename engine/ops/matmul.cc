@@ -5,11 +5,6 @@
 namespace nn {
 namespace {
 
-// (..., n) seen as (rows, n).
-Tensor as_rows(const Tensor& x) {
-    return reshape(x, {product(x.shape(), 0, x.rank() - 1), x.dim(-1)});
-}
-
 Dims with_last(Dims shape, int64_t last) {
     shape.back() = last;
     return shape;
@@ -18,8 +13,7 @@ Dims with_last(Dims shape, int64_t last) {
 // Leading axes broadcast as in arithmetic.
 Tensor expand_batch(const Tensor& x, const Dims& batch) {
     Dims shape = batch;
-    shape.push_back(x.dim(-2));
-    shape.push_back(x.dim(-1));
+    shape.insert(shape.end(), {x.dim(-2), x.dim(-1)});
     return expand(x, shape);
 }
 
@@ -27,9 +21,7 @@ void run_matmul(Call& c) {
     Tensor a = c.in("x"), b = c.in("w");
     c.need_float("x");
     c.need_dtype("w", a.dtype());
-    MatmulOptions o;
-    o.trans_a = c.flag("trans_x");
-    o.trans_b = c.flag("trans_w");
+    MatmulOptions o{.trans_a = c.flag("trans_x"), .trans_b = c.flag("trans_w")};
     const bool vector_a = a.rank() == 1, vector_b = b.rank() == 1;
     c.need(a.rank() > 0 && b.rank() > 0, "x is {}, w is {}; both need at least one axis", a, b);
     if (vector_a) a = reshape(a, {1, a.dim(0)}), o.trans_a = false;
@@ -53,15 +45,12 @@ void run_matmul(Call& c) {
 }
 
 const OpRegistrar matmul_op = Op{
-    .name = "matmul",
-    .doc = R"(
+    .doc = R"(matmul(x, w) -> y
 Matrix product over the last two axes, (..., m, k) by (..., k, n) -> (..., m, n). Leading axes
 broadcast. A tensor of one axis is a row on the left, a column on the right. trans_x and trans_w
 take the last two axes of an operand in the other order, without a copy. Error: inner sizes that
 differ.
     nn.tensor{{1, 2}, {3, 4}}:matmul(nn.tensor{1, 1})  --> {3, 7})",
-    .inputs = {"x", "w"},
-    .outputs = {"y"},
     .attributes = {{"trans_x", "bool", "false", "x is (..., k, m)"},
                    {"trans_w", "bool", "false", "w is (..., n, k)"}},
     .samples = {"{x={5,7}, w={7,3}}", "{x={2,5,7}, w={7,3}}", "{x={2,3,5,7}, w={2,1,7,4}}",
@@ -90,27 +79,23 @@ void run_linear(Call& c) {
            weight, weight.dim(0));
     c.need_dtype("bias", x.dtype());
     c.need(bias || !c.flag("gelu"), "gelu comes with a bias");
-    MatmulOptions o;
-    o.trans_b = true;
-    o.bias = bias;
-    o.gelu = c.flag("gelu");
+    const bool gelu = c.flag("gelu");
+    const Dims shape = with_last(x.shape(), weight.dim(0));
     Tensor pre;
-    if (o.gelu) o.pre = &pre;
-    const Tensor y = matmul(as_rows(x), weight, o);
-    c.result(reshape(y, with_last(x.shape(), weight.dim(0))));
-    if (o.gelu) c.result(reshape(pre, with_last(x.shape(), weight.dim(0))));
+    const Tensor y =
+        matmul(as_rows(x), weight,
+               {.trans_b = true, .bias = bias, .gelu = gelu, .pre = gelu ? &pre : nullptr});
+    c.result(reshape(y, shape));
+    if (gelu) c.result(reshape(pre, shape));
 }
 
 const OpRegistrar linear = Op{
-    .name = "linear",
-    .doc = R"(
+    .doc = R"(linear(x, weight, bias?) -> y, pre?
 y = x weight^T + bias for x (..., in), weight (out, in), bias (out) or none. With gelu, y =
 GELU(pre) by the tanh formula, where pre is that sum; it is kept for the backward pass. Error: a
 weight or bias that does not fit.
     local weight, bias = nn.tensor{{3, 4}, {5, 6}}, nn.tensor{0.5, 0}
     (nn.linear(nn.tensor{{1, 2}}, weight, bias))  --> {{11.5, 17}})",
-    .inputs = {"x", "weight", "bias?"},
-    .outputs = {"y", "pre?"},
     .attributes = {{"gelu", "bool", "false", "apply GELU"}},
     .samples = {"{x={2,5,7}, weight={3,7}, bias={3}}", "{x={5,7}, weight={3,7}}",
                 "{x={4,7}, weight={6,7}, bias={6}, gelu=true}"},
@@ -132,9 +117,7 @@ Tensor gelu_backward(const Tensor& dy, const Tensor& pre_in, Tensor* sums) {
         task("gelu_bias_backward", dy.dtype())
             .use({writes(dpre, i), sums ? writes(*sums, i) : absent(), reads(dy, i), reads(pre, i)})
             .params(nn_gelu_bias_backward_params{block.extent[0], block.extent[1], true})
-            .flops(20.0 * double(block.count()))
-            .tile(i, block.extent)
-            .emit();
+            .emit(i, block.extent, 20);
     }
     return dpre;
 }
@@ -147,54 +130,37 @@ void column_sums(const Tensor& dy, const Tensor& dbias, bool into) {
         task("column_sum", dy.dtype())
             .use({adds(dbias, at[1], first), reads(dy, i)})
             .params(nn_column_sum_params{block.extent[0], block.extent[1], first})
-            .flops(double(block.count()))
-            .tile(i, block.extent)
-            .emit();
+            .emit(i, block.extent, 1);
     }
 }
 
-void check_linear_backward(Call& c) {
-    const Tensor &x = c.in("x"), &weight = c.in("weight");
+void run_linear_backward(Call& c) {
+    const Tensor &x = c.in("x"), &weight = c.in("weight"), &pre = c.in("pre");
     check_linear(c);
     for (const char* name : {"dy", "pre"})
         c.need_tensor(name, with_last(x.shape(), weight.dim(0)), x.dtype());
     c.need_tensor("dweight", weight.shape(), accumulator(x.dtype()));
     c.need_tensor("dbias", {weight.dim(0)}, accumulator(x.dtype()));
-}
-
-// A tensor for sums over the rows of x.
-Tensor sums_of_columns(const Tensor& x) {
-    return Tensor(Grid({x.grid().axes[1]}), accumulator(x.dtype()));
-}
-
-void run_linear_backward(Call& c) {
-    check_linear_backward(c);
-    const Tensor &x = c.in("x"), &weight = c.in("weight"), &pre = c.in("pre");
     const bool into = bool(c.in("dbias"));
     Tensor dy = as_rows(c.in("dy")), dbias, dx, sums;
     if (c.flag("bias")) {
-        dbias = into ? c.in("dbias") : sums_of_columns(dy);
+        dbias = into ? c.in("dbias") : Tensor(Grid({dy.grid().axes[1]}), accumulator(x.dtype()));
         dy = recut(dy, 1, dbias.grid().axes[0]);
     }
     if (pre) dy = gelu_backward(dy, as_rows(pre), dbias ? &sums : nullptr);
     if (dbias) column_sums(sums ? sums : dy, dbias, into);
     if (c.flag("need_dx")) dx = reshape(matmul(dy, weight), x.shape());
-    MatmulOptions o;
-    o.trans_a = true;
-    o.into = c.in("dweight");
-    o.wide = true;
-    const Tensor dweight = matmul(dy, as_rows(x), o);
-    for (const Tensor& result : {dx, dweight, dbias}) c.result(result);
+    const Tensor dweight =
+        matmul(dy, as_rows(x), {.trans_a = true, .into = c.in("dweight"), .wide = true});
+    c.results = {dx, dweight, dbias};
 }
 
 const OpRegistrar linear_backward = Op{
-    .name = "linear_backward",
-    .doc = R"(
+    .doc = R"(linear_backward(dy, x, weight, pre?,
+dweight+weight, dbias+bias) -> dx?, dweight, dbias?
 The gradients of linear. pre is given for a layer with GELU. dweight and dbias of a bf16 layer are
 f32. Where one of them is given, the gradient is added to it in place.
     nn.linear_backward(nn.ones(2, 3), nn.randn(2, 4), nn.randn(3, 4)):dims()  --> 2, 4)",
-    .inputs = {"dy", "x", "weight", "pre?", "dweight+weight", "dbias+bias"},
-    .outputs = {"dx?", "dweight", "dbias?"},
     .attributes = {{"bias", "bool", "true", "the layer has a bias"},
                    {"need_dx", "bool", "true", "dx is wanted"}},
     .samples = {"{dy={2,5,3}, x={2,5,7}, weight={3,7}}",

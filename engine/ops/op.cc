@@ -24,15 +24,14 @@ bool take_mark(std::string& name, char mark) {
     return found;
 }
 
-Value default_of(const Attribute& attribute) {
-    const std::string& text = attribute.default_value;
-    Value value;
-    if (text.empty() || text == "nil") return value;
-    value.kind =
-        attribute.kind == "text" || attribute.kind == "dtype" ? Value::text : Value::number;
-    value.text_value = text;
-    value.number_value = text == "true" ? 1 : std::strtod(text.c_str(), nullptr);
-    return value;
+// The items of "a, b, c", in which a comma may end a line.
+template <class T> std::vector<T> list_of(const std::string& text) {
+    std::vector<T> out;
+    for (size_t from = 0, end; from < text.size(); from = end + 2) {
+        end = std::min(text.find(',', from), text.size());
+        out.emplace_back(text.substr(from, end - from));
+    }
+    return out;
 }
 
 int64_t as_integer(const char* op, const char* name, double value) {
@@ -53,9 +52,10 @@ void append(std::string& list, const std::string& item) {
     list += (list.empty() ? "" : ", ") + item;
 }
 
-// "linear(x, weight, bias?, {gelu=false}) -> y, pre?": attributes that must be given stand alone as
-// long as all before them must be given too, others in braces with their defaults.
-std::string signature_of(const Op& op) {
+// How the reference shows a call, "linear(x, weight, bias?, {gelu=false}) -> y, pre?": attributes
+// that must be given stand alone as long as all before them must be given too, others in braces
+// with their defaults.
+std::string call_of(const Op& op) {
     std::string arguments, options, results;
     bool all_needed = true;
     for (const Input& input : op.inputs) {
@@ -63,7 +63,6 @@ std::string signature_of(const Op& op) {
         all_needed &= !input.optional;
     }
     for (const Attribute& a : op.attributes) {
-        const bool quoted = a.kind == "text" || a.kind == "dtype";
         const std::string& text = a.default_value;
         all_needed &= text.empty();
         if (all_needed)
@@ -71,13 +70,32 @@ std::string signature_of(const Op& op) {
         else
             append(options, a.name + (text.empty()    ? ""
                                       : text == "nil" ? "?"
-                                      : quoted        ? "=\"" + text + "\""
+                                      : a.is_text()   ? "=\"" + text + "\""
                                                       : "=" + text));
     }
     if (!options.empty()) append(arguments, "{" + options + "}");
     for (const Output& output : op.outputs)
         append(results, output.name + (output.optional ? "?" : ""));
     return op.name + "(" + arguments + ") -> " + results;
+}
+
+void set_default(std::string& text, const std::string& value) {
+    if (text.empty()) text = value;
+}
+
+// What the doc and the other declarations imply.
+void fill_in(Op& op) {
+    const size_t open = op.doc.find('('), close = op.doc.find(") -> ", open);
+    const size_t end = std::min(op.doc.find('\n', close), op.doc.size());
+    op.name = op.doc.substr(0, open);
+    op.inputs = list_of<Input>(op.doc.substr(open + 1, close - open - 1));
+    op.outputs = list_of<Output>(op.doc.substr(close + 5, end - close - 5));
+    op.doc = call_of(op) + op.doc.substr(end);
+    if (!op.gradient_of.empty()) op.category = "gradients", op.no_gradient = "is itself a gradient";
+    if (op.inputs.empty()) set_default(op.no_gradient, "takes no tensor");
+    if (!op.in_place()) return;
+    set_default(op.no_gradient, "changes " + op.inputs[0].name + " in place");
+    set_default(op.category, "in place");
 }
 
 // What a call returned is what the op declares.
@@ -90,7 +108,7 @@ void check_results(const Op& op, const std::vector<Tensor>& results) {
 
 }  // namespace
 
-Input::Input(const char* declared) : name(declared) {
+Input::Input(std::string declared) : name(std::move(declared)) {
     const size_t plus = name.find('+');
     if (plus != name.npos) {
         gradient_in = name.substr(plus + 1);
@@ -103,33 +121,29 @@ Input::Input(const char* declared) : name(declared) {
     optional |= take_mark(name, '?');
 }
 
-Output::Output(const char* declared) : name(declared) {
+Output::Output(std::string declared) : name(std::move(declared)) {
     differentiable = !take_mark(name, '~');
     optional = take_mark(name, '?');
 }
 
-bool Op::in_place() const {
-    return std::any_of(inputs.begin(), inputs.end(), [](const Input& i) { return i.in_place; });
-}
+bool Op::in_place() const { return std::ranges::any_of(inputs, &Input::in_place); }
 
 size_t Op::values() const {
-    const bool numbers =
-        std::any_of(inputs.begin(), inputs.end(), [](const Input& i) { return i.number; });
+    const bool numbers = std::ranges::any_of(inputs, &Input::number);
     return attributes.size() + (numbers ? inputs.size() : 0);
 }
 
 // The compiler gives whole paths; the source begins at the folder of the sources.
 OpRegistrar::OpRegistrar(Op op, const char* file, int line) {
-    const std::string name = op.name, path = file;
+    fill_in(op);
+    const std::string path = file;
     size_t begin = path.rfind("engine/ops/");
     if (begin == std::string::npos) begin = path.rfind("kernels/");
     op.source = path.substr(begin == std::string::npos ? path.rfind('/') + 1 : begin) + ":" +
                 std::to_string(line);
-    op.doc = signature_of(op) + op.doc;
-    if (!op.gradient_of.empty()) op.category = "gradients", op.no_gradient = "is itself a gradient";
     if (!op.no_gradient.empty())
         for (Output& output : op.outputs) output.differentiable = false;
-    registry()[name] = std::move(op);
+    registry()[op.name] = op;
 }
 
 const std::map<std::string, Op>& all_ops() { return registry(); }
@@ -200,11 +214,14 @@ void Call::check_inputs() {
 
 void Call::fill_defaults() {
     for (size_t i = 0; i < op.attributes.size(); ++i) {
-        if (values_[i].kind != Value::none) continue;
         const Attribute& a = op.attributes[i];
-        values_[i] = default_of(a);
-        need(values_[i].kind != Value::none || a.default_value == "nil", "'{}' must be given ({})",
-             a.name, a.doc);
+        const std::string& text = a.default_value;
+        Value& value = values_[i];
+        if (value.kind != Value::none || text == "nil") continue;
+        need(!text.empty(), "'{}' must be given ({})", a.name, a.doc);
+        value.kind = a.is_text() ? Value::text : Value::number;
+        value.text_value = text;
+        value.number_value = text == "true" ? 1 : std::strtod(text.c_str(), nullptr);
     }
 }
 
@@ -233,8 +250,6 @@ const Value& Call::value(const std::string& name) const {
             return values_[op.attributes.size() + i];
     fail("%s: declares no attribute '%s'", op.name.c_str(), name.c_str());
 }
-
-bool Call::given(const std::string& name) const { return value(name).kind != Value::none; }
 
 double Call::number_or_scalar(const char* name) const {
     const Value& v = value(name);
@@ -287,9 +302,8 @@ std::vector<int> Call::axes(const char* attribute, size_t rank) const {
     }
     for (int64_t value : ints(attribute))
         out.push_back(checked_axis(op.name.c_str(), attribute, value, rank));
-    std::sort(out.begin(), out.end());
-    need(std::adjacent_find(out.begin(), out.end()) == out.end(), "'{}' names an axis twice",
-         attribute);
+    std::ranges::sort(out);
+    need(std::ranges::adjacent_find(out) == out.end(), "'{}' names an axis twice", attribute);
     return out;
 }
 
@@ -322,6 +336,12 @@ void Call::need_ids(const char* input) const {
 void Call::need_shape(const char* input, const Dims& shape) const {
     const Tensor& t = in(input);
     need(!t || t.shape() == shape, "{} is {} where {} is needed", input, t, shape);
+}
+
+void Call::need_same_shape(const char* input, const char* other) const {
+    const Tensor &t = in(input), &like = in(other);
+    need(!t || t.shape() == like.shape(), "{} is {}, {} is {}; they must be equal", input, t, other,
+         like);
 }
 
 void Call::need_tensor(const char* input, const Dims& shape, Dtype dtype) const {

@@ -3,9 +3,9 @@
 // help, completion, the reference, the tape and the property tests (tiled = untiled, gradients,
 // compiled = eager) all read the declarations below.
 #pragma once
+#include <concepts>
 #include <map>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "engine/graph/task.h"
@@ -25,7 +25,7 @@ class Call;
 struct Input {
     std::string name, gradient_in;  // gradient_in: "weight" of "dweight+weight", else ""
     bool optional = false, number = false, list = false, in_place = false;
-    Input(const char* declared);
+    explicit Input(std::string declared);
     bool changes() const { return in_place || !gradient_in.empty(); }
 };
 
@@ -34,7 +34,7 @@ struct Input {
 struct Output {
     std::string name;
     bool optional = false, differentiable = true;
-    Output(const char* declared);
+    explicit Output(std::string declared);
 };
 
 // kind: int, number, bool, text, ints (a list), dtype, axis (1-based, negative from the end) or
@@ -42,31 +42,35 @@ struct Output {
 // it may be left out and has no default.
 struct Attribute {
     std::string name, kind, default_value, doc;
+    bool is_text() const { return kind == "text" || kind == "dtype"; }
 };
 
 struct Op {
-    std::string name;
-    std::string doc = "";  // begins with a line break; the registry writes the signature before it
-    std::vector<Input> inputs = {};
-    std::vector<Output> outputs = {};
+    // The signature, "linear(x, weight, bias?) -> y, pre?" (see Input and Output), and below it
+    // what the op does. The registry adds the attributes to the signature.
+    std::string doc;
     std::vector<Attribute> attributes = {};
     std::vector<std::string> samples = {};  // Lua tables of arguments for the tests
     std::string no_samples = "";            // the reason where there are none
-    std::string no_gradient = "";           // the reason where there is none
-    // The op whose gradient this one computes: a rule in Lua calls it. gradient_in: the input in
-    // which it is the gradient, where it is that in one only. No rule is needed then: the first
-    // input is the gradient of the first output, and other inputs and attributes are named like
-    // inputs, outputs and attributes of gradient_of.
+    // The reason where there is none. By default that it takes no tensor or changes one in place.
+    std::string no_gradient = "";
+    // The op whose gradient this one computes; a rule in Lua calls it. gradient_in: set where it is
+    // the gradient in that input only. No rule is needed then: the first input is the gradient of
+    // the first output, the others have names of inputs, outputs and attributes of gradient_of.
     std::string gradient_of = "", gradient_in = "";
     // The attribute with the probability of a random mask. The attributes counter and seed identify
     // the mask, so that the gradient can draw it again.
     std::string mask = "";
     bool changes_parameters = false;  // an optimizer: it may change tensors that need gradients
     void (*run)(Call& call) = nullptr;
-    std::string category = "";  // heading in the reference
+    std::string category = "";  // heading in the reference; "in place" by default for such an op
     // Kernels that its tasks run, except those that cut and copy. Empty: the one named like the op.
     std::vector<std::string> kernels = {};
-    std::string source = "";  // where it is declared: "engine/ops/softmax.cc:40"
+    // The registry fills these in: from the signature, and where the op is declared, as in
+    // "engine/ops/softmax.cc:40".
+    std::string name = "", source = "";
+    std::vector<Input> inputs = {};
+    std::vector<Output> outputs = {};
 
     bool in_place() const;  // whether it changes an input, other than by adding a gradient to it
     // Attributes, and behind them one value for each input where any of these may be a number.
@@ -88,9 +92,7 @@ inline std::string shown(const Dims& shape) { return to_string(shape); }
 inline std::string shown(const Tensor& t) { return t ? to_string(t.shape()) : "absent"; }
 inline std::string shown(Dtype dtype) { return dtype_name(dtype); }
 std::string shown(double number);
-template <class I> std::enable_if_t<std::is_integral_v<I>, std::string> shown(I number) {
-    return std::to_string(number);
-}
+std::string shown(std::integral auto number) { return std::to_string(number); }
 
 class Call {
 public:
@@ -102,7 +104,7 @@ public:
     const Tensor& in(const char* name) const;  // null where it is absent
     const std::vector<Tensor>& all() const { return inputs_; }
     // `name` in the following is an attribute, or an input that may be a number.
-    bool given(const std::string& name) const;
+    bool given(const std::string& name) const { return value(name).kind != Value::none; }
     double number(const std::string& name) const;
     double number_or_scalar(const char* name) const;  // for attributes that patch() follows
     int64_t integer(const char* attribute) const;
@@ -131,6 +133,7 @@ public:
     void need_dtype(const char* input, Dtype dtype) const;
     void need_ids(const char* input) const;  // i32 or i64
     void need_shape(const char* input, const Dims& shape) const;
+    void need_same_shape(const char* input, const char* other) const;
     void need_tensor(const char* input, const Dims& shape, Dtype dtype) const;
 
 private:

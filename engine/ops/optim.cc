@@ -11,58 +11,34 @@
 namespace nn {
 namespace {
 
-void check_same(const Call& c, const char* name) {
-    const Tensor &t = c.in(name), &param = c.in("param");
-    c.need(!t || t.shape() == param.shape(), "{} is {}, param is {}; they must be equal", name, t,
-           param);
-}
-
 void check_state(const Call& c, const char* name, Dtype dtype) {
-    check_same(c, name);
+    c.need_same_shape(name, "param");
     c.need_dtype(name, dtype);
     c.need(!c.in(name) || c.in(name).grid() == c.in("param").grid(),
            "{} must be cut like param: make it with full_like(param, 0)", name);
 }
 
-void check_norm(const Call& c) {
+// The gradient cut like param. Checks norm too.
+Tensor checked_grad(const Call& c) {
     const Tensor& norm = c.in("norm");
+    c.need_same_shape("grad", "param");
+    for (const char* name : {"param", "grad"}) c.need_float(name);
     c.need(!norm || (norm.count() == 1 && norm.dtype() == Dtype::f64),
            "norm must be the scalar that grad_norm returns");
     c.need(norm || (c.number("clip") == 0 && !c.flag("skip_nonfinite")),
            "clip and skip_nonfinite need norm, the result of grad_norm");
-}
-
-// The gradient cut like param.
-Tensor checked_grad(const Call& c) {
-    check_same(c, "grad");
-    for (const char* name : {"param", "grad"}) c.need_float(name);
-    check_norm(c);
     return retile(c.in("grad"), c.in("param").grid());
-}
-
-// The position of a tile in its tensor, which random numbers depend on.
-void set_position(nn_random_params& noise, const Block& block, const Dims& whole) {
-    noise.ndim = int64_t(whole.size());
-    std::copy(block.extent.begin(), block.extent.end(), noise.extent);
-    std::copy(block.start.begin(), block.start.end(), noise.start);
-    std::copy(whole.begin(), whole.end(), noise.whole);
 }
 
 // The parameters that all tiles share.
 nn_adamw_params adamw_params(const Call& c, Dtype grad) {
     const Tensor &param = c.in("param"), &master = c.in("master");
-    nn_adamw_params p{0,
-                      c.number_or_scalar("lr"),
-                      c.number("beta1"),
-                      c.number("beta2"),
-                      c.number("eps"),
-                      c.number("weight_decay"),
-                      c.number_or_scalar("step"),
-                      c.number("clip"),
-                      c.flag("skip_nonfinite"),
-                      int32_t(grad),
-                      c.flag("stochastic"),
-                      {}};
+    nn_adamw_params p{};
+    p.lr = c.number_or_scalar("lr"), p.step = c.number_or_scalar("step");
+    p.beta1 = c.number("beta1"), p.beta2 = c.number("beta2"), p.eps = c.number("eps");
+    p.weight_decay = c.number("weight_decay"), p.clip = c.number("clip");
+    p.skip_nonfinite = c.flag("skip_nonfinite"), p.stochastic = c.flag("stochastic");
+    p.grad_dtype = int32_t(grad);
     if (!p.stochastic) return p;
     c.need(param.dtype() == Dtype::bf16 && !master,
            "stochastic is for a bf16 param without a master; param is {}{}", param.dtype(),
@@ -91,9 +67,7 @@ void run_adamw(Call& c) {
             .patch(c.patch("lr", offsetof(nn_adamw_params, lr)))
             .patch(c.patch("step", offsetof(nn_adamw_params, step)))
             .patch(key)
-            .flops(12.0 * double(p.n))
-            .tile(i, block.extent)
-            .emit();
+            .emit(i, block.extent, 12);
     }
     c.result(param);
 }
@@ -106,8 +80,7 @@ const Attribute skip_attribute = {"skip_nonfinite", "bool", "false",
                                   "change nothing when norm is NaN or Inf"};
 
 const OpRegistrar adamw_ = Op{
-    .name = "adamw_",
-    .doc = R"(
+    .doc = R"(adamw_(param!, m!, v!, grad, norm?, master?!) -> param
 One AdamW step in place (Loshchilov & Hutter 2019, arXiv 1711.05101; bias correction by step = 1, 2,
 ...). The gradient is scaled by min(1, clip / (norm + 1e-6)) on the way. master: f32 copy of a bf16
 parameter, updated too. stochastic: a bf16 parameter without master is rounded stochastically, so
@@ -115,8 +88,6 @@ that its mean is exact. A step that skip_nonfinite leaves out still counts in th
 Error: m, v or grad of another shape than param.
     local w, m, v = nn.ones(2), nn.zeros(2), nn.zeros(2)
     nn.adamw_(w, m, v, nn.tensor{0.5, -2}, {lr = 0.1, step = 1})  --> {0.9, 1.1})",
-    .inputs = {"param!", "m!", "v!", "grad", "norm?", "master?!"},
-    .outputs = {"param"},
     .attributes = {lr_attribute,
                    {"step", "number", "", "number of this step, from 1"},
                    {"beta1", "number", "0.9", "decay of the mean"},
@@ -128,7 +99,6 @@ Error: m, v or grad of another shape than param.
                    {"stochastic", "bool", "false", "round a bf16 param stochastically"}},
     .samples = {"{param={5,7}, m={5,7}, v={5,7,lo=0,hi=1}, grad={5,7}, lr=0.01, step=3, "
                 "weight_decay=0.1}"},
-    .no_gradient = "changes param in place",
     .changes_parameters = true,
     .run = run_adamw,
     .category = "optimizers",
@@ -140,36 +110,27 @@ void run_sgd(Call& c) {
     check_state(c, "velocity", accumulator(param.dtype()));
     const Tensor grad = checked_grad(c);
     c.need(c.number("momentum") == 0 || velocity, "momentum needs a velocity: full_like(param, 0)");
-    nn_sgd_params p{0,
-                    c.number_or_scalar("lr"),
-                    c.number("momentum"),
-                    c.number("weight_decay"),
-                    c.number("clip"),
-                    c.flag("nesterov"),
-                    c.flag("first"),
-                    c.flag("skip_nonfinite"),
-                    int32_t(grad.dtype())};
+    nn_sgd_params p{};
+    p.lr = c.number_or_scalar("lr"), p.momentum = c.number("momentum");
+    p.weight_decay = c.number("weight_decay"), p.clip = c.number("clip");
+    p.nesterov = c.flag("nesterov"), p.first = c.flag("first");
+    p.skip_nonfinite = c.flag("skip_nonfinite"), p.grad_dtype = int32_t(grad.dtype());
     for (int64_t i = 0; i < param.tiles(); ++i) {
         p.n = param.block(i).count();
         task("sgd", param.dtype())
             .use({updates(param, i), updates(velocity, i), reads(grad, i), reads(c.in("norm"), 0)})
             .params(p)
             .patch(c.patch("lr", offsetof(nn_sgd_params, lr)))
-            .flops(6.0 * double(p.n))
-            .tile(i, param.block(i).extent)
-            .emit();
+            .emit(i, param.block(i).extent, 6);
     }
     c.result(param);
 }
 
 const OpRegistrar sgd_ = Op{
-    .name = "sgd_",
-    .doc = R"(
+    .doc = R"(sgd_(param!, grad, velocity?!, norm?) -> param
 One step of stochastic gradient descent in place. Momentum needs velocity, which is overwritten when
 first is true. Error: a grad of another shape than param.
     nn.sgd_(nn.tensor{1, 2}, nn.tensor{5, 0}, {lr = 0.1})  --> {0.5, 2})",
-    .inputs = {"param!", "grad", "velocity?!", "norm?"},
-    .outputs = {"param"},
     .attributes = {lr_attribute,
                    {"momentum", "number", "0", "of the velocity"},
                    {"nesterov", "bool", "false", "look ahead"},
@@ -179,7 +140,6 @@ first is true. Error: a grad of another shape than param.
                    skip_attribute},
     .samples = {"{param={5,7}, grad={5,7}, velocity={5,7}, lr=0.1, momentum=0.9}",
                 "{param={5,7}, grad={5,7}, lr=0.1}"},
-    .no_gradient = "changes param in place",
     .changes_parameters = true,
     .run = run_sgd,
     .category = "optimizers",
@@ -193,9 +153,7 @@ Tensor sum_of_squares(const Tensor& x) {
         task("sumsq", x.dtype())
             .use({adds(sum, 0, i == 0), reads(x, i)})
             .params(nn_sumsq_params{x.block(i).count(), i == 0})
-            .flops(2.0 * double(x.block(i).count()))
-            .tile(i, x.block(i).extent)
-            .emit();
+            .emit(i, x.block(i).extent, 2);
     return sum;
 }
 
@@ -220,12 +178,9 @@ void run_grad_norm(Call& c) {
 }
 
 const OpRegistrar grad_norm = Op{
-    .name = "grad_norm",
-    .doc = R"(
+    .doc = R"(grad_norm(tensors*) -> norm
 sqrt of the sum of squares of all elements of all tensors, an f64 scalar.
     nn.grad_norm {nn.tensor{3}, nn.tensor{4}}  --> 5)",
-    .inputs = {"tensors*"},
-    .outputs = {"norm"},
     .samples = {"{tensors={{3,5},{7}}}"},
     .no_gradient = "serves clipping, which is not differentiated",
     .run = run_grad_norm,

@@ -50,17 +50,11 @@ std::vector<TensorOrNumber> operands_of(const Call& c, size_t first, Dtypes allo
     return operands;
 }
 
-template <Dtypes allowed> void run_arithmetic(Call& c) {
-    Dtype dtype = Dtype::f32;
-    const std::vector<TensorOrNumber> operands = operands_of(c, 0, allowed, &dtype);
-    c.result(pointwise(c.op.name.c_str(), dtype, dtype, operands));
-}
-
-template <Dtypes allowed> void run_predicate(Call& c) {
+template <Dtypes allowed, bool predicate = false> void run_arithmetic(Call& c) {
     Dtype dtype = Dtype::f32;
     const std::vector<TensorOrNumber> operands =
-        operands_of(c, 0, allowed == ANY ? SAME : allowed, &dtype);
-    c.result(pointwise(c.op.name.c_str(), dtype, Dtype::boolean, operands));
+        operands_of(c, 0, predicate && allowed == ANY ? SAME : allowed, &dtype);
+    c.result(pointwise(c.op.name.c_str(), dtype, predicate ? Dtype::boolean : dtype, operands));
 }
 
 template <Dtypes allowed> void run_select(Call& c) {
@@ -90,8 +84,9 @@ void run_backward(Call& c) {
 
 // An op from its line. doc is "name(x) -> y: text | {1}, 2 --> {3}": the text, to which `note` is
 // added, and an example, in which a list in braces becomes a tensor.
-Op op_of(const char* name, void (*run)(Call&), const std::string& doc, const std::string& note) {
-    Op op{.name = name, .outputs = {"y"}, .run = run, .category = "pointwise"};
+Op op_of(const std::string& name, const char* inputs, void (*run)(Call&), const std::string& doc,
+         const std::string& note) {
+    Op op{.doc = name + inputs + " -> y", .run = run, .category = "pointwise"};
     const size_t colon = doc.find(": "), bar = doc.find(" | "), arrow = doc.find(" --> ");
     if (bar == doc.npos || arrow == doc.npos) return op;  // which tests/lua/docs.lua refuses
     std::string example;
@@ -99,15 +94,14 @@ Op op_of(const char* name, void (*run)(Call&), const std::string& doc, const std
         if (c == '{') example += "nn.tensor";
         example += c;
     }
-    op.doc = std::string("\n") + doc.substr(colon + 2, bar - colon - 2) + ". " + note +
-             "\n    nn." + name + "(" + example + ")  " + doc.substr(arrow + 1);
+    op.doc += std::string("\n") + doc.substr(colon + 2, bar - colon - 2) + ". " + note +
+              "\n    nn." + name + "(" + example + ")  " + doc.substr(arrow + 1);
     return op;
 }
 
 Op unary(const char* name, void (*run)(Call&), const char* doc, const char* note, double lo,
          double hi, const char* no_gradient = "") {
-    Op op = op_of(name, run, doc, note);
-    op.inputs = {"x"};
+    Op op = op_of(name, "(x)", run, doc, note);
     op.samples = {format("{x={3,5,lo=%g,hi=%g}}", lo, hi)};
     op.no_gradient = no_gradient;
     return op;
@@ -115,8 +109,7 @@ Op unary(const char* name, void (*run)(Call&), const char* doc, const char* note
 
 Op binary(const char* name, void (*run)(Call&), const char* doc, const std::string& note,
           double a_lo, double a_hi, double b_lo, double b_hi, const char* no_gradient = "") {
-    Op op = op_of(name, run, doc, note);
-    op.inputs = {"a#", "b#"};
+    Op op = op_of(name, "(a#, b#)", run, doc, note);
     for (const auto& [a, b] : {std::pair{"3,5", "3,5"}, {"2,3,5", "3,1"}, {"5", "3,1"}})
         op.samples.push_back(
             format("{a={%s,lo=%g,hi=%g},b={%s,lo=%g,hi=%g}}", a, a_lo, a_hi, b, b_lo, b_hi));
@@ -126,8 +119,7 @@ Op binary(const char* name, void (*run)(Call&), const char* doc, const std::stri
 }
 
 Op select(const char* name, void (*run)(Call&), const char* doc, const std::string& note) {
-    Op op = op_of(name, run, doc, note);
-    op.inputs = {"cond", "a#", "b#"};
+    Op op = op_of(name, "(cond, a#, b#)", run, doc, note);
     op.samples = {"{cond={3,5,bool=true}, a={3,5}, b={3,5}}",
                   "{cond={3,1,bool=true}, a={3,5}, b=-1}", "{cond={5,bool=true}, a=0, b={3,5}}"};
     return op;
@@ -135,27 +127,22 @@ Op select(const char* name, void (*run)(Call&), const char* doc, const std::stri
 
 // The derivative of `name` in `input`, with inputs dy and those of `needs`. Its example is where
 // every op is smooth: at 0.5, or a = 0.5 and b = 2.
-Op backward(const char* name, const char* input, const char* needs, const char* slope) {
+Op backward(const std::string& name, const char* input, const char* needs, const char* slope) {
     const bool is_binary = find_op(name)->inputs.size() > 1;
-    const std::string suffix = is_binary ? std::string("_") + input : "";
-    Op op{.name = std::string(name) + "_backward" + suffix,
-          .inputs = {"dy"},
-          .outputs = {"dx"},
-          .gradient_of = name,
-          .gradient_in = input,
-          .run = run_backward};
-    std::string example = "nn.tensor{1}";
+    const std::string op = name + "_backward" + (is_binary ? std::string("_") + input : "");
+    std::string inputs = "dy", example = "nn.tensor{1}";
     for (const char* c = needs; *c; ++c) {
-        const bool number = is_binary && *c != 'y';
-        op.inputs.push_back((std::string(1, *c) + (number ? "#" : "")).c_str());
+        inputs += std::string(", ") + *c + (is_binary && *c != 'y' ? "#" : "");
         const std::string y =
-            std::string("nn.") + name + (is_binary ? "(nn.tensor{0.5}, 2)" : "(nn.tensor{0.5})");
+            "nn." + name + (is_binary ? "(nn.tensor{0.5}, 2)" : "(nn.tensor{0.5})");
         example += ", " + (*c == 'y' ? y : *c == 'b' ? "nn.tensor{2}" : "nn.tensor{0.5}");
     }
-    op.doc = std::string("\ndy times the slope of ") + name +
-             (is_binary ? std::string(" in ") + input : "") + ", " + slope +
-             ". Operands broadcast.\n    nn." + op.name + "(" + example + ")";
-    return op;
+    return Op{.doc = op + "(" + inputs + ") -> dx\ndy times the slope of " + name +
+                     (is_binary ? std::string(" in ") + input : "") + ", " + slope +
+                     ". Operands broadcast.\n    nn." + op + "(" + example + ")",
+              .gradient_of = name,
+              .gradient_in = input,
+              .run = run_backward};
 }
 
 const char* const shapes[] = {"y has x's shape; integers and booleans become f32.",
@@ -172,16 +159,16 @@ const char* const booleans = "returns booleans";
 #define FLAT(name, dtypes, lo, hi, f, doc) \
     const OpRegistrar name##_op =          \
         unary(#name, run_arithmetic<dtypes>, doc, shapes[dtypes], lo, hi, flat);
-#define PREDICATE(name, dtypes, lo, hi, f, doc)                            \
-    const OpRegistrar name##_op = unary(#name, run_predicate<dtypes>, doc, \
+#define PREDICATE(name, dtypes, lo, hi, f, doc)                                   \
+    const OpRegistrar name##_op = unary(#name, run_arithmetic<dtypes, true>, doc, \
                                         "y is bool and has x's shape.", lo, hi, booleans);
 #define BINARY(name, dtypes, a_lo, a_hi, b_lo, b_hi, f, slope_a, needs_a, slope_b, needs_b, doc) \
     const OpRegistrar name##_op =                                                                \
         binary(#name, run_arithmetic<dtypes>, doc, broadcasting, a_lo, a_hi, b_lo, b_hi);        \
     const OpRegistrar name##_backward_a_op = backward(#name, "a", needs_a, #slope_a);            \
     const OpRegistrar name##_backward_b_op = backward(#name, "b", needs_b, #slope_b);
-#define COMPARE(name, dtypes, f, doc)                                       \
-    const OpRegistrar name##_op = binary(#name, run_predicate<dtypes>, doc, \
+#define COMPARE(name, dtypes, f, doc)                                              \
+    const OpRegistrar name##_op = binary(#name, run_arithmetic<dtypes, true>, doc, \
                                          "y is bool. " + broadcasting, -3, 3, -3, 3, booleans);
 #define SELECT(name, dtypes, f, doc) \
     const OpRegistrar name##_op = select(#name, run_select<dtypes>, doc, broadcasting);

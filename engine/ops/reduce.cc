@@ -19,45 +19,39 @@ void run_mean(Call& c) {
     c.result_of(x, reduce(x, axes, reduce_sum, c.flag("keepdim"), 1 / count));
 }
 
-const Attribute keepdim_attribute = {"keepdim", "bool", "false", "keep reduced axes with size 1"};
-
-Op reduction(const char* name, void (*run)(Call&), std::vector<std::string> samples,
-             const char* doc) {
-    return Op{.name = name,
-              .doc = doc,
-              .inputs = {"x"},
-              .outputs = {"y"},
+Op reduction(void (*run)(Call&), std::vector<std::string> samples, const char* doc) {
+    return Op{.doc = doc,
               .attributes = {{"axis", "axes", "nil", "an axis or a list of axes; all by default"},
-                             keepdim_attribute},
+                             {"keepdim", "bool", "false", "keep reduced axes with size 1"}},
               .samples = std::move(samples),
               .run = run,
               .category = "reductions",
               .kernels = {"reduce"}};
 }
 
-const OpRegistrar sum =
-    reduction("sum", run_reduce<reduce_sum>,
-              {"{x={3,5}}", "{x={3,5,4}, axis=2}", "{x={3,5,4}, axis={1,3}, keepdim=true}"}, R"(
+const OpRegistrar sum = reduction(
+    run_reduce<reduce_sum>,
+    {"{x={3,5}}", "{x={3,5,4}, axis=2}", "{x={3,5,4}, axis={1,3}, keepdim=true}"}, R"(sum(x) -> y
 Sum over axes; integers and booleans add up in i64.
     x:sum {axis = 2}  --> {6, 15})");
 
-const OpRegistrar mean = reduction("mean", run_mean, {"{x={3,5}}", "{x={3,5,4}, axis=-1}"}, R"(
+const OpRegistrar mean = reduction(run_mean, {"{x={3,5}}", "{x={3,5,4}, axis=-1}"}, R"(mean(x) -> y
 Arithmetic mean over axes, of floats.
     x:mean {axis = 1}  --> {2.5, 3.5, 4.5})");
 
 const OpRegistrar amax =
-    reduction("max", run_reduce<reduce_max>, {"{x={3,5}}", "{x={3,5,4}, axis=2}"}, R"(
+    reduction(run_reduce<reduce_max>, {"{x={3,5}}", "{x={3,5,4}, axis=2}"}, R"(max(x) -> y
 Largest element over axes; NaN wins. Ties share the gradient equally.
     x:max {axis = 2}  --> {3, 6})");
 
 const OpRegistrar amin =
-    reduction("min", run_reduce<reduce_min>, {"{x={3,5}}", "{x={3,5,4}, axis=1}"}, R"(
+    reduction(run_reduce<reduce_min>, {"{x={3,5}}", "{x={3,5,4}, axis=1}"}, R"(min(x) -> y
 Smallest element over axes; NaN wins. Ties share the gradient equally.
     x:min {axis = 2}  --> {1, 4})");
 
 const OpRegistrar prod =
-    reduction("prod", run_reduce<reduce_product>,
-              {"{x={3,5,lo=0.5,hi=1.5}}", "{x={3,5,4,lo=0.5,hi=1.5}, axis=2}"}, R"(
+    reduction(run_reduce<reduce_product>,
+              {"{x={3,5,lo=0.5,hi=1.5}}", "{x={3,5,4,lo=0.5,hi=1.5}, axis=2}"}, R"(prod(x) -> y
 Product over axes. The gradient is the product of the other elements, zeros included.
     nn.tensor{2, 3, 4}:prod()  --> 24)");
 
@@ -66,8 +60,7 @@ template <ReduceKind kind> void run_arg(Call& c) {
     const Tensor& x = c.in("x");
     c.need(x.rank() > 0, "x needs at least one axis");
     const size_t axis = size_t(c.axis("axis", x.rank()));
-    Grid grid = x.grid();
-    grid.axes[axis] = whole(1);
+    const Grid grid = x.grid().with(int(axis), whole(1));
     const Tensor index(grid, Dtype::i64), value(grid, x.dtype());
     for (int64_t i = 0; i < x.tiles(); ++i) {
         Dims at = x.grid().index(i);
@@ -80,30 +73,25 @@ template <ReduceKind kind> void run_arg(Call& c) {
             .params(nn_argreduce_params{product(block.extent, 0, axis), block.extent[axis],
                                         product(block.extent, axis + 1), block.start[axis], kind,
                                         first})
-            .tile(i, block.extent)
-            .emit();
+            .emit(i, block.extent);
     }
-    Dims shape = x.shape();
-    shape.erase(shape.begin() + int64_t(axis));
-    c.result(c.flag("keepdim") ? index : reshape(index, shape));
+    c.result(c.flag("keepdim") ? index : drop_axes(index, {int(axis)}));
 }
 
-Op arg_reduction(const char* name, void (*run)(Call&), std::vector<std::string> samples,
-                 const char* doc) {
-    Op op = reduction(name, run, std::move(samples), doc);
-    op.outputs = {"index"};
+Op arg_reduction(void (*run)(Call&), std::vector<std::string> samples, const char* doc) {
+    Op op = reduction(run, std::move(samples), doc);
     op.attributes[0] = {"axis", "axis", "-1", "the axis to search"};
     op.no_gradient = "returns an index, which is piecewise constant";
     op.kernels = {"argreduce"};
     return op;
 }
 
-const OpRegistrar argmax = arg_reduction("argmax", run_arg<reduce_max>,
-                                         {"{x={3,7}}", "{x={3,5,4}, axis=2, keepdim=true}"}, R"(
+const OpRegistrar argmax = arg_reduction(
+    run_arg<reduce_max>, {"{x={3,7}}", "{x={3,5,4}, axis=2, keepdim=true}"}, R"(argmax(x) -> index
 0-based position of the first largest element along an axis, as i64: it is data, like a token id.
     nn.tensor{{1, 5, 2}, {7, 0, 7}}:argmax()  --> {1, 0})");
 
-const OpRegistrar argmin = arg_reduction("argmin", run_arg<reduce_min>, {"{x={3,7}}"}, R"(
+const OpRegistrar argmin = arg_reduction(run_arg<reduce_min>, {"{x={3,7}}"}, R"(argmin(x) -> index
 0-based position of the first smallest element along an axis, as i64.
     nn.tensor{{1, 5, 2}, {7, 0, 7}}:argmin()  --> {0, 1})");
 

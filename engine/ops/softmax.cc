@@ -13,9 +13,7 @@ void emit_rows(const char* kernel, const Tensor& y, const std::vector<Tensor>& r
         builder.use(writes(y, i));
         for (const Tensor& t : rows) builder.use(reads(t, i));
         builder.params(nn_rows_params{rows_in(x, i), x.dim(-1)})
-            .flops(flops_per_element * double(x.block(i).count()))
-            .tile(i, x.block(i).extent)
-            .emit();
+            .emit(i, x.block(i).extent, flops_per_element);
     }
 }
 
@@ -34,24 +32,18 @@ void run_rows(Call& c) {
 }
 
 const OpRegistrar softmax = Op{
-    .name = "softmax",
-    .doc = R"(
+    .doc = R"(softmax(x) -> y
 exp(x - max x) / sum exp(x - max x) along the last axis. y has the shape of x.
     nn.softmax(nn.tensor{0, 1})  --> {0.2689, 0.7311})",
-    .inputs = {"x"},
-    .outputs = {"y"},
     .samples = {"{x={3,5}}", "{x={2,4,257}}"},
     .run = run_rows,
     .category = "rows",
 };
 
 const OpRegistrar softmax_backward = Op{
-    .name = "softmax_backward",
-    .doc = R"(
+    .doc = R"(softmax_backward(dy, y) -> dx
 y (dy - sum(dy y)) along the last axis.
     nn.softmax_backward(nn.tensor{1, 0}, nn.tensor{0.5, 0.5})  --> {0.25, -0.25})",
-    .inputs = {"dy", "y"},
-    .outputs = {"dx"},
     .samples = {"{dy={3,5}, y={3,5,lo=0.1,hi=0.3}}"},
     .gradient_of = "softmax",
     .gradient_in = "x",
@@ -59,24 +51,18 @@ y (dy - sum(dy y)) along the last axis.
 };
 
 const OpRegistrar log_softmax = Op{
-    .name = "log_softmax",
-    .doc = R"(
+    .doc = R"(log_softmax(x) -> y
 x - logsumexp(x) along the last axis.
     nn.log_softmax(nn.tensor{0, 0})  --> {-0.6931, -0.6931})",
-    .inputs = {"x"},
-    .outputs = {"y"},
     .samples = {"{x={3,5}}", "{x={2,4,65}}"},
     .run = run_rows,
     .category = "rows",
 };
 
 const OpRegistrar log_softmax_backward = Op{
-    .name = "log_softmax_backward",
-    .doc = R"(
+    .doc = R"(log_softmax_backward(dy, y) -> dx
 dy - exp(y) sum(dy) along the last axis.
     nn.log_softmax_backward(nn.tensor{1, 0}, nn.log_softmax(nn.zeros(2)))  --> {0.5, -0.5})",
-    .inputs = {"dy", "y"},
-    .outputs = {"dx"},
     .samples = {"{dy={3,5}, y={3,5,lo=-3,hi=-0.5}}"},
     .gradient_of = "log_softmax",
     .gradient_in = "x",
@@ -86,22 +72,15 @@ dy - exp(y) sum(dy) along the last axis.
 void run_logsumexp(Call& c) {
     c.need_float("x");
     const Tensor x = rows_of(c.in("x"));
-    Grid grid = x.grid();
-    grid.axes.back() = whole(1);
-    const Tensor y(grid, x.dtype());
+    const Tensor y(x.grid().with(-1, whole(1)), x.dtype());
     emit_rows("logsumexp", y, {x}, 5);
-    Dims shape = x.shape();
-    shape.pop_back();
-    c.result(c.flag("keepdim") ? y : reshape(y, shape));
+    c.result(c.flag("keepdim") ? y : drop_axes(y, {int(x.rank()) - 1}));
 }
 
 const OpRegistrar logsumexp = Op{
-    .name = "logsumexp",
-    .doc = R"(
+    .doc = R"(logsumexp(x) -> y
 log sum exp(x) along the last axis, without overflow.
     nn.logsumexp(nn.tensor{{0, 0}, {1000, 0}})  --> {0.6931, 1000})",
-    .inputs = {"x"},
-    .outputs = {"y"},
     .attributes = {{"keepdim", "bool", "false", "keep the last axis with size 1"}},
     .samples = {"{x={3,5}}", "{x={2,4,65}, keepdim=true}"},
     .run = run_logsumexp,

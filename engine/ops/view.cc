@@ -17,21 +17,17 @@ void run_reshape(Call& c) {
     const int64_t known = product(shape) * (unknown ? -1 : 1);
     if (unknown && known > 0)
         std::replace(shape.begin(), shape.end(), int64_t(-1), x.count() / known);
-    const bool positive =
-        std::all_of(shape.begin(), shape.end(), [](int64_t size) { return size > 0; });
+    const bool positive = std::ranges::all_of(shape, [](int64_t size) { return size > 0; });
     c.need(positive && product(shape) == x.count(),
            "x of shape {} has {} elements, which {} does not hold", x, x.count(), given);
     c.result_of(x, reshape(x, shape));
 }
 
 const OpRegistrar reshape_op = Op{
-    .name = "reshape",
-    .doc = R"(
+    .doc = R"(reshape(x) -> y
 The same elements in row-major order under another shape. One size may be -1: it is computed from
 the others. Error: another number of elements.
     x:reshape(3, -1)  --> {{1, 2}, {3, 4}, {5, 6}})",
-    .inputs = {"x"},
-    .outputs = {"y"},
     .attributes = {{"shape", "ints", "", "the new sizes; -1 for the one to compute"}},
     .samples = {"{x={4,6}, shape={2,2,6}}", "{x={3,4,5}, shape={12,-1}}", "{x={3,4,5}, shape={60}}",
                 "{x={6,4}, shape={3,8}}"},
@@ -51,12 +47,9 @@ void run_permute(Call& c) {
 }
 
 const OpRegistrar permute_op = Op{
-    .name = "permute",
-    .doc = R"(
+    .doc = R"(permute(x) -> y
 Axis i of y is axis order[i] of x.
     x:permute(2, 1)  --> {{1, 4}, {2, 5}, {3, 6}})",
-    .inputs = {"x"},
-    .outputs = {"y"},
     .attributes = {{"order", "ints", "", "every axis of x once"}},
     .samples = {"{x={3,4,5}, order={3,1,2}}", "{x={3,4}, order={2,1}}",
                 "{x={2,3,4,5}, order={1,3,2,4}}"},
@@ -77,13 +70,10 @@ void run_slice(Call& c) {
 }
 
 const OpRegistrar slice_op = Op{
-    .name = "slice",
-    .doc = R"(
+    .doc = R"(slice(x) -> y
 Elements first to last of an axis, both included. Indices count from 1; negative ones count from the
 end. Error: an index outside the axis.
     x:slice(2, 2, 3)  --> {{2, 3}, {5, 6}})",
-    .inputs = {"x"},
-    .outputs = {"y"},
     .attributes = {{"axis", "axis", "", "the axis to cut"},
                    {"first", "int", "", "first index kept"},
                    {"last", "int", "-1", "last index kept"}},
@@ -111,8 +101,7 @@ void run_cat(Call& c) {
     Tensor y(grid, first.dtype());
     int64_t at = 0;
     for (const Tensor& t : c.all()) {
-        Region region{Dims(t.rank(), 0), Dims(t.rank(), 0), t.shape(), {}};
-        for (size_t k = 0; k < t.rank(); ++k) region.from.push_back(int(k));
+        Region region = whole_region(t.shape());
         region.dst_start[size_t(axis)] = at;
         copy_region(y, t, region);
         at += t.dim(axis);
@@ -121,12 +110,9 @@ void run_cat(Call& c) {
 }
 
 const OpRegistrar cat = Op{
-    .name = "cat",
-    .doc = R"(
+    .doc = R"(cat(tensors*) -> y
 The tensors one after the other along an axis. Their other sizes must be equal.
     nn.cat({nn.zeros(1, 2), nn.ones(2, 2)}, {axis = 1})  --> {{0, 0}, {1, 1}, {1, 1}})",
-    .inputs = {"tensors*"},
-    .outputs = {"y"},
     .attributes = {{"axis", "axis", "1", "the axis to join along"}},
     .samples = {"{tensors={{3,4},{2,4}}, axis=1}", "{tensors={{3,4},{3,1},{3,2}}, axis=-1}"},
     .run = run_cat,
@@ -142,12 +128,9 @@ void run_expand(Call& c) {
 }
 
 const OpRegistrar expand_op = Op{
-    .name = "expand",
-    .doc = R"(
+    .doc = R"(expand(x) -> y
 x broadcast to a shape, as arithmetic does it. Error: a size of x that is neither 1 nor the shape's.
     nn.tensor{{1}, {2}}:expand(2, 3)  --> {{1, 1, 1}, {2, 2, 2}})",
-    .inputs = {"x"},
-    .outputs = {"y"},
     .attributes = {{"shape", "ints", "", "the sizes to broadcast to"}},
     .samples = {"{x={3,1}, shape={2,3,4}}", "{x={4}, shape={3,4}}"},
     .run = run_expand,
@@ -155,12 +138,9 @@ x broadcast to a shape, as arithmetic does it. Error: a size of x that is neithe
 };
 
 const OpRegistrar to = Op{
-    .name = "to",
-    .doc = R"(
+    .doc = R"(to(x) -> y
 x in another dtype. Floats become integers by truncation towards zero, and bool by x ~= 0.
     nn.tensor{1.7, -1.7}:to "i32"  --> {1, -1})",
-    .inputs = {"x"},
-    .outputs = {"y"},
     .attributes = {{"dtype", "dtype", "", "f32, f64, bf16, i32, i64, u8 or bool"}},
     .samples = {"{x={3,5}, dtype='f64'}", "{x={3,5}, dtype='bf16'}", "{x={3,5}, dtype='i32'}"},
     .run = [](Call& c) { c.result_of(c.in("x"), cast(c.in("x"), c.dtype("dtype"))); },
@@ -168,15 +148,12 @@ x in another dtype. Floats become integers by truncation towards zero, and bool 
 };
 
 const OpRegistrar clone = Op{
-    .name = "clone",
-    .doc = R"(
+    .doc = R"(clone(x) -> y
 A copy with tiles of its own.
     x:clone():fill_(0)
     x:sum()  --> 21)",
-    .inputs = {"x"},
-    .outputs = {"y"},
     .samples = {"{x={3,5}}"},
-    .run = [](Call& c) { c.result(copied(c.in("x"))); },
+    .run = [](Call& c) { c.result(copied(c.in("x"), c.in("x").grid())); },
     .category = "views",
 };
 

@@ -8,14 +8,15 @@
 namespace nn {
 namespace {
 
-// Tiles of one axis that meet [start, end).
 struct Range {
-    int64_t first, last;  // tile positions, both included
+    int64_t first, end;  // [first, end)
 };
-Range tiles_meeting(const Cuts& cuts, int64_t start, int64_t end) {
-    const auto first = std::upper_bound(cuts.begin(), cuts.end(), start) - 1;
-    const auto last = std::lower_bound(cuts.begin(), cuts.end(), end) - 1;
-    return {first - cuts.begin(), last - cuts.begin()};
+
+// The tiles of one axis that meet [first, end).
+Range tiles_meeting(const Cuts& cuts, int64_t first, int64_t end) {
+    const auto begin = cuts.begin();
+    return {std::upper_bound(begin, cuts.end(), first) - begin - 1,
+            std::lower_bound(begin, cuts.end(), end) - begin};
 }
 
 // Calls visit(index) for every position in the box of ranges, row-major.
@@ -25,65 +26,54 @@ template <class F> void for_each_index(const std::vector<Range>& ranges, F visit
     while (true) {
         visit(index);
         size_t axis = ranges.size();
-        while (axis > 0 && index[axis - 1] == ranges[axis - 1].last) {
+        for (; axis > 0 && index[axis - 1] + 1 == ranges[axis - 1].end; --axis)
             index[axis - 1] = ranges[axis - 1].first;
-            --axis;
-        }
         if (axis == 0) return;
         ++index[axis - 1];
     }
 }
 
-// The copy between one tile of dst and one of src: the part of the region that lies in both.
-struct Piece {
-    nn_copy_params params{};
-    bool empty = false;
-    int64_t count = 1;
-};
-
-Piece intersect(const Region& region, const Block& dst, const Block& src) {
-    Piece piece;
-    const Dims dst_strides = row_major_strides(dst.extent),
-               src_strides = row_major_strides(src.extent);
-    piece.params.ndim = int64_t(region.extent.size());
-    for (size_t a = 0; a < src.start.size(); ++a)
-        piece.params.src_offset += (region.src_start[a] - src.start[a]) * src_strides[a];
-    for (size_t k = 0; k < region.extent.size(); ++k) {
-        int64_t low = std::max<int64_t>(0, dst.start[k] - region.dst_start[k]);
-        int64_t high =
-            std::min(region.extent[k], dst.start[k] + dst.extent[k] - region.dst_start[k]);
-        const int a = region.from[k];
-        if (a >= 0) {
-            low = std::max(low, src.start[size_t(a)] - region.src_start[size_t(a)]);
-            high = std::min(
-                high, src.start[size_t(a)] + src.extent[size_t(a)] - region.src_start[size_t(a)]);
-        }
-        if (low >= high) piece.empty = true;
-        piece.params.extent[k] = high - low;
-        piece.params.dst_stride[k] = dst_strides[k];
-        piece.params.src_stride[k] = a >= 0 ? src_strides[size_t(a)] : 0;
-        piece.params.dst_offset += (region.dst_start[k] + low - dst.start[k]) * dst_strides[k];
-        piece.params.src_offset += low * piece.params.src_stride[k];
-        piece.count *= high - low;
-    }
-    return piece;
+// What a tile of dst covers of axis k of the region.
+Range covered(const Region& region, size_t k, const Block& dst) {
+    const int64_t first = dst.start[k] - region.dst_start[k];
+    return {std::max<int64_t>(0, first), std::min(region.extent[k], first + dst.extent[k])};
 }
 
+// The tiles of src that a tile of dst needs.
 std::vector<Range> source_tiles(const Tensor& src, const Region& region, const Block& dst) {
     std::vector<Range> ranges;
     for (size_t a = 0; a < src.rank(); ++a) {
-        int64_t low = region.src_start[a], high = region.src_start[a] + 1;
+        Range range{0, 1};
         for (size_t k = 0; k < region.extent.size(); ++k)
-            if (region.from[k] == int(a)) {
-                const int64_t from = std::max<int64_t>(0, dst.start[k] - region.dst_start[k]);
-                const int64_t to =
-                    std::min(region.extent[k], dst.start[k] + dst.extent[k] - region.dst_start[k]);
-                low = region.src_start[a] + from;
-                high = region.src_start[a] + to;
-            }
-        ranges.push_back(tiles_meeting(src.grid().axes[a], low, high));
+            if (region.from[k] == int(a)) range = covered(region, k, dst);
+        const int64_t start = region.src_start[a];
+        ranges.push_back(tiles_meeting(src.grid().axes[a], start + range.first, start + range.end));
     }
     return ranges;
+}
+
+// The copy between two tiles: the part of the region that lies in both.
+nn_copy_params copy_params(const Region& region, const Block& dst, const Block& src) {
+    nn_copy_params p{};
+    const Dims to = row_major_strides(dst.extent), from = row_major_strides(src.extent);
+    p.ndim = int64_t(region.extent.size());
+    for (size_t a = 0; a < src.start.size(); ++a)
+        p.src_offset += (region.src_start[a] - src.start[a]) * from[a];
+    for (size_t k = 0; k < region.extent.size(); ++k) {
+        Range range = covered(region, k, dst);
+        if (region.from[k] >= 0) {
+            const size_t a = size_t(region.from[k]);
+            const int64_t first = src.start[a] - region.src_start[a];
+            range.first = std::max(range.first, first);
+            range.end = std::min(range.end, first + src.extent[a]);
+            p.src_stride[k] = from[a];
+        }
+        p.extent[k] = range.end - range.first;
+        p.dst_stride[k] = to[k];
+        p.dst_offset += (region.dst_start[k] + range.first - dst.start[k]) * to[k];
+        p.src_offset += range.first * p.src_stride[k];
+    }
+    return p;
 }
 
 }  // namespace
@@ -102,22 +92,18 @@ void copy_region(const Tensor& dst, const Tensor& src, const Region& region) {
     for_each_index(dst_ranges, [&](const Dims& at) {
         const int64_t number = dst.grid().number(at);
         const Block block = dst.block(number);
-        bool covered = true;
-        for (size_t k = 0; k < dst.rank(); ++k)
-            covered &= region.dst_start[k] <= block.start[k] &&
-                       block.start[k] + block.extent[k] <= region.dst_start[k] + region.extent[k];
-        bool first = covered;
+        bool fresh = true;  // nothing of the tile has to be kept
+        for (size_t k = 0; k < dst.rank(); ++k) {
+            const Range range = covered(region, k, block);
+            fresh &= range.end - range.first == block.extent[k];
+        }
         for_each_index(source_tiles(src, region, block), [&](const Dims& from) {
             const int64_t source = src.grid().number(from);
-            const Piece piece = intersect(region, block, src.block(source));
-            if (piece.empty) return;
             task("copy", dst.dtype())
-                .use(first ? writes(dst.tile(number)) : updates(dst.tile(number)))
-                .use(reads(src.tile(source)))
-                .params(piece.params)
-                .tile(number, block.extent)
-                .emit();
-            first = false;
+                .use({adds(dst, number, fresh), reads(src, source)})
+                .params(copy_params(region, block, src.block(source)))
+                .emit(number, block.extent);
+            fresh = false;
         });
     });
 }
@@ -130,34 +116,23 @@ void copy_into(const Tensor& dst, const Tensor& src) {
     copy_region(dst, src, whole_region(dst.shape()));
 }
 
-Tensor copied(const Tensor& x) {
-    Tensor out(x.grid(), x.dtype());
-    copy_into(out, x);
-    return out;
-}
-
-Tensor retile(const Tensor& x, const Grid& grid) {
-    if (!x || x.grid() == grid) return x;
+Tensor copied(const Tensor& x, const Grid& grid) {
     Tensor out(grid, x.dtype());
     copy_into(out, x);
     return out;
 }
 
+Tensor retile(const Tensor& x, const Grid& grid) {
+    return !x || x.grid() == grid ? x : copied(x, grid);
+}
+
 Tensor recut(const Tensor& x, int axis, const Cuts& cuts) {
-    Grid grid = x.grid();
-    grid.axes[size_t(axis)] = cuts;
-    return retile(x, grid);
+    return retile(x, x.grid().with(axis, cuts));
 }
 
 Tensor whole_axis(const Tensor& x, int axis) { return recut(x, axis, whole(x.dim(axis))); }
 
-Tensor whole_axes(const Tensor& x, int from, int to) {
-    Grid grid = x.grid();
-    for (int axis = from; axis < to; ++axis) grid.axes[size_t(axis)] = whole(x.dim(axis));
-    return retile(x, grid);
-}
-
-Tensor whole_tensor(const Tensor& x) { return x ? whole_axes(x, 0, int(x.rank())) : x; }
+Tensor whole_tensor(const Tensor& x) { return x ? retile(x, Grid::whole(x.shape())) : x; }
 
 Tensor cast(const Tensor& x, Dtype dtype) {
     if (x.dtype() == dtype) return x;
@@ -165,27 +140,21 @@ Tensor cast(const Tensor& x, Dtype dtype) {
     for (int64_t i = 0; i < x.tiles(); ++i) {
         const Block block = x.block(i);
         task("cast", dtype)
-            .use({writes(out.tile(i)), reads(x.tile(i))})
+            .use({writes(out, i), reads(x, i)})
             .params(nn_cast_params{block.count(), int32_t(x.dtype())})
-            .tile(i, block.extent)
-            .emit();
+            .emit(i, block.extent);
     }
     return out;
 }
 
-void fill_tile(const Tensor& x, int64_t tile, double value) {
-    const Block block = x.block(tile);
-    task("fill", x.dtype())
-        .use(writes(x.tile(tile)))
-        .params(nn_fill_params{block.count(), value})
-        .tile(tile, block.extent)
-        .emit();
-}
-
-Tensor filled(const Grid& grid, Dtype dtype, double value) {
-    Tensor out(grid, dtype);
-    for (int64_t i = 0; i < out.tiles(); ++i) fill_tile(out, i, value);
-    return out;
+void fill(const Tensor& x, double value) {
+    for (int64_t i = 0; i < x.tiles(); ++i) {
+        const Block block = x.block(i);
+        task("fill", x.dtype())
+            .use(writes(x, i))
+            .params(nn_fill_params{block.count(), value})
+            .emit(i, block.extent);
+    }
 }
 
 }  // namespace nn

@@ -9,13 +9,11 @@ namespace nn {
 Tensor retile(const Tensor& x, const Grid& grid);  // x itself when it is cut that way already
 Tensor recut(const Tensor& x, int axis, const Cuts& cuts);  // one axis
 Tensor whole_axis(const Tensor& x, int axis);
-Tensor whole_axes(const Tensor& x, int from, int to);  // axes [from, to)
 Tensor whole_tensor(const Tensor& x);
 Tensor cast(const Tensor& x, Dtype dtype);  // x itself when it has the dtype
-Tensor filled(const Grid& grid, Dtype dtype, double value);
-void fill_tile(const Tensor& x, int64_t tile, double value);
+void fill(const Tensor& x, double value);
 void copy_into(const Tensor& dst, const Tensor& src);  // same shape and dtype
-Tensor copied(const Tensor& x);
+Tensor copied(const Tensor& x, const Grid& grid);      // also where it is cut that way already
 
 // dst[dst_start + i] = src[j], where j[a] = src_start[a] + i[k] for the k with from[k] == a. i runs
 // over `extent`, in the order of dst's axes; from[k] is the axis of src that axis k of dst follows,

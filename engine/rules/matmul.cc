@@ -1,7 +1,5 @@
 #include "engine/rules/matmul.h"
 
-#include <algorithm>
-
 #include "engine/graph/builder.h"
 #include "engine/graph/context.h"
 #include "engine/rules/copy.h"
@@ -39,30 +37,22 @@ void cut_for_matmul(Tensor& a, Tensor& b, const MatmulAxes& ax, const MatmulOpti
     b = retile(b, gb);
 }
 
-nn_gemm_params gemm_params(const Block& ca, const Block& cb, const MatmulAxes& ax,
-                           const MatmulOptions& o) {
+}  // namespace
+
+nn_gemm_params gemm_params(int64_t m, int64_t n, int64_t k, const MatmulOptions& o) {
     nn_gemm_params p{};
-    p.m = ca.extent[ax.a_m], p.k = ca.extent[ax.a_k], p.n = cb.extent[ax.b_n];
-    p.lda = o.trans_a ? p.m : p.k, p.ldb = o.trans_b ? p.k : p.n, p.ldc = p.n;
-    p.batch = product(ca.extent, 0, ax.batch);
-    p.stride_a = p.m * p.k, p.stride_b = p.k * p.n, p.stride_c = p.m * p.n;
-    p.trans_a = o.trans_a, p.trans_b = o.trans_b;
-    p.tf32 = settings().tf32;
-    p.alpha = 1;
-    p.wide = o.wide;
+    p.m = m, p.n = n, p.k = k, p.batch = 1, p.alpha = 1;
+    p.lda = o.trans_a ? m : k, p.ldb = o.trans_b ? k : n, p.ldc = n;
+    p.trans_a = o.trans_a, p.trans_b = o.trans_b, p.wide = o.wide, p.tf32 = settings().tf32;
     return p;
 }
-
-}  // namespace
 
 Tensor matmul(const Tensor& a_in, const Tensor& b_in, const MatmulOptions& o) {
     Tensor a = a_in, b = b_in;
     const MatmulAxes ax = matmul_axes(a, o);
     cut_for_matmul(a, b, ax, o);
-    Grid grid;
-    for (size_t axis = 0; axis < ax.batch; ++axis) grid.axes.push_back(a.grid().axes[axis]);
-    grid.axes.push_back(a.grid().axes[ax.a_m]);
-    grid.axes.push_back(b.grid().axes[ax.b_n]);
+    Grid grid = a.grid();
+    grid.axes[ax.batch] = a.grid().axes[ax.a_m], grid.axes[ax.batch + 1] = b.grid().axes[ax.b_n];
     const Tensor c = o.into ? o.into : Tensor(grid, o.wide ? accumulator(a.dtype()) : a.dtype());
     if (o.pre) *o.pre = Tensor(grid, a.dtype());
     const Tensor bias = o.bias ? recut(o.bias, 0, b.grid().axes[ax.b_n]) : Tensor();
@@ -74,20 +64,20 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in, const MatmulOptions& o) {
             at_a[ax.a_m] = at[ax.batch], at_a[ax.a_k] = k;
             at_b[ax.b_k] = k, at_b[ax.b_n] = at[ax.batch + 1];
             const int64_t from_a = a.grid().number(at_a), from_b = b.grid().number(at_b);
-            nn_gemm_params p = gemm_params(a.block(from_a), b.block(from_b), ax, o);
+            const Dims in_a = a.block(from_a).extent, in_b = b.block(from_b).extent;
+            nn_gemm_params p = gemm_params(in_a[ax.a_m], in_b[ax.b_n], in_a[ax.a_k], o);
+            p.batch = product(in_a, 0, ax.batch);
+            p.stride_a = p.m * p.k, p.stride_b = p.k * p.n, p.stride_c = p.m * p.n;
             const bool first = k == 0 && !o.into, last = k == k_tiles - 1;
             p.beta = first ? 0 : 1;
             if (last) p.epilogue = !bias ? 0 : o.gelu ? 2 : 1;
             task("gemm", a.dtype())
-                .use(first ? writes(c.tile(i)) : updates(c.tile(i)))
-                .use({reads(a.tile(from_a)), reads(b.tile(from_b))})
-                .use(p.epilogue ? reads(bias.tile(at[ax.batch + 1])) : absent())
-                .use(p.epilogue == 2 && o.pre ? writes(o.pre->tile(i)) : absent())
+                .use({adds(c, i, first), reads(a, from_a), reads(b, from_b)})
+                .use(p.epilogue ? reads(bias, at[ax.batch + 1]) : absent())
+                .use(p.epilogue == 2 && o.pre ? writes(*o.pre, i) : absent())
                 .params(p)
-                .flops(2.0 * double(p.m) * double(p.n) * double(p.k) * double(p.batch))
                 .splits(p.m <= team::few_rows)
-                .tile(i, c.block(i).extent)
-                .emit();
+                .emit(i, c.block(i).extent, 2.0 * double(p.k));
         }
     }
     return c;

@@ -5,8 +5,6 @@
 
 namespace nn {
 
-// C = op(A) op(B) over matrices in the last two axes; leading axes must agree. Accumulates
-// over k tiles in order.
 struct MatmulOptions {
     bool trans_a = false, trans_b = false;
     Tensor bias = {};       // (n)
@@ -15,6 +13,9 @@ struct MatmulOptions {
     Tensor into = {};       // accumulate there instead of into a new tensor
     bool wide = false;      // the result (and `into`) has the accumulator dtype
 };
+// C = op(A) op(B) over matrices in the last two axes; leading axes must agree.
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options = {});
+// Of a kernel for one pair of contiguous tiles.
+nn_gemm_params gemm_params(int64_t m, int64_t n, int64_t k, const MatmulOptions& options);
 
 }  // namespace nn

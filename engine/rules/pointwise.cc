@@ -93,8 +93,15 @@ void pointwise_into(const Tensor& result, const char* kernel, Dtype kernel_dtype
             fill_strides(cut[k].tensor.block(from), block.extent, params.stride[k]);
             builder.use(reads(cut[k].tensor.tile(from)));
         }
-        builder.params(params).flops(double(block.count())).tile(i, block.extent).emit();
+        builder.params(params).emit(i, block.extent, 1);
     }
+}
+
+void set_position(nn_random_params& p, const Block& tile, const Dims& whole) {
+    p.ndim = int64_t(whole.size());
+    std::ranges::copy(tile.extent, p.extent);
+    std::ranges::copy(tile.start, p.start);
+    std::ranges::copy(whole, p.whole);
 }
 
 }  // namespace nn

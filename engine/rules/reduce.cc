@@ -11,45 +11,41 @@ namespace nn {
 namespace {
 
 struct Group {
-    int from, to;  // axes [from, to)
+    size_t from, to;  // axes [from, to)
 };
 
 // Neighbouring axes are reduced together.
 std::vector<Group> groups_of(const std::vector<int>& axes) {
     std::vector<Group> groups;
     for (int axis : axes)
-        if (!groups.empty() && groups.back().to == axis)
+        if (!groups.empty() && groups.back().to == size_t(axis))
             ++groups.back().to;
         else
-            groups.push_back({axis, axis + 1});
+            groups.push_back({size_t(axis), size_t(axis) + 1});
     return groups;
 }
 
 // One group, kept as axes of size 1.
 Tensor reduce_group(const Tensor& x, Group group, ReduceKind kind, double scale) {
     Grid grid = x.grid();
-    for (int axis = group.from; axis < group.to; ++axis) grid.axes[size_t(axis)] = whole(1);
+    for (size_t axis = group.from; axis < group.to; ++axis) grid.axes[axis] = whole(1);
     const bool sums = kind == reduce_sum || kind == reduce_product;
     Tensor out(grid, sums ? accumulator(x.dtype()) : x.dtype());
     for (int64_t i = 0; i < x.tiles(); ++i) {
         Dims at = x.grid().index(i);
         bool first = true;
-        for (int axis = group.from; axis < group.to; ++axis) {
-            first &= at[size_t(axis)] == 0;
-            at[size_t(axis)] = 0;
+        for (size_t axis = group.from; axis < group.to; ++axis) {
+            first &= at[axis] == 0;
+            at[axis] = 0;
         }
         const Block block = x.block(i);
         const int64_t to = grid.number(at);
         task("reduce", x.dtype())
-            .use(first ? writes(out.tile(to)) : updates(out.tile(to)))
-            .use(reads(x.tile(i)))
-            .params(nn_reduce_params{product(block.extent, 0, size_t(group.from)),
-                                     product(block.extent, size_t(group.from), size_t(group.to)),
-                                     product(block.extent, size_t(group.to)), scale, int32_t(kind),
-                                     first})
-            .flops(double(block.count()))
-            .tile(i, block.extent)
-            .emit();
+            .use({adds(out, to, first), reads(x, i)})
+            .params(nn_reduce_params{product(block.extent, 0, group.from),
+                                     product(block.extent, group.from, group.to),
+                                     product(block.extent, group.to), scale, int32_t(kind), first})
+            .emit(i, block.extent, 1);
     }
     return out;
 }
@@ -63,12 +59,14 @@ Tensor reduce(const Tensor& x, const std::vector<int>& axes, ReduceKind kind, bo
     for (size_t g = groups.size(); g-- > 0;)
         out = reduce_group(out, groups[g], kind, g == 0 ? scale : 1);
     if (x.dtype() == Dtype::bf16) out = cast(out, Dtype::bf16);
-    if (keepdim) return out;
+    return keepdim ? out : drop_axes(out, axes);
+}
+
+Tensor drop_axes(const Tensor& x, const std::vector<int>& axes) {
     Dims shape;
     for (size_t axis = 0; axis < x.rank(); ++axis)
-        if (std::find(axes.begin(), axes.end(), int(axis)) == axes.end())
-            shape.push_back(x.shape()[axis]);
-    return reshape(out, shape);
+        if (std::ranges::find(axes, int(axis)) == axes.end()) shape.push_back(x.shape()[axis]);
+    return reshape(x, shape);
 }
 
 Tensor rows_of(const Tensor& x) {

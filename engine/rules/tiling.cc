@@ -3,17 +3,13 @@
 #include <algorithm>
 #include <map>
 
-#include "engine/base/error.h"
 #include "engine/graph/context.h"
 #include "engine/machine/description.h"
 
 namespace nn {
 namespace {
 
-std::map<std::string, int64_t>& tile_sizes() {
-    static std::map<std::string, int64_t> sizes;
-    return sizes;
-}
+std::map<std::string, int64_t> tile_sizes;
 
 // Bytes. A tensor without axis names that takes more than two of these is cut, into few tiles: a
 // product of two such tensors is one task for each pair of tiles.
@@ -35,11 +31,11 @@ int64_t tokens_per_tile(int64_t tokens) {
     return std::clamp<int64_t>((tokens + tiles - 1) / tiles, 128, gpus > 0 ? 8192 : 2048);
 }
 
-void set_tile_size(const std::string& axis_name, int64_t size) { tile_sizes()[axis_name] = size; }
+void set_tile_size(const std::string& axis_name, int64_t size) { tile_sizes[axis_name] = size; }
 
 int64_t tile_size(const std::string& axis_name) {
-    const auto it = tile_sizes().find(axis_name);
-    return it == tile_sizes().end() ? 0 : it->second;
+    const auto it = tile_sizes.find(axis_name);
+    return it == tile_sizes.end() ? 0 : it->second;
 }
 
 Grid choose_grid(const Dims& shape, Dtype dtype, const std::vector<std::string>& axis_names) {

@@ -55,15 +55,14 @@ bool split_cuts(const Cuts& merged, const Dims& shape, size_t from, size_t to,
     return false;
 }
 
-// Grid of the new shape that shares the tiles of x, or an empty one.
+// Grid of the new shape that shares the tiles of x; false if there is none.
 bool shared_grid(const Tensor& x, const Dims& shape, Grid* out) {
     size_t a = 0, b = 0;
     const Dims& old = x.shape();
     while (a < old.size() || b < shape.size()) {
         size_t a_end = a, b_end = b;
         int64_t pa = 1, pb = 1;
-        do {  // the smallest group of axes with equal products; trailing sizes of 1 join the last
-              // group
+        do {  // the smallest group of axes with equal products
             if (pa <= pb && a_end < old.size())
                 pa *= old[a_end++];
             else if (b_end < shape.size())
@@ -71,7 +70,7 @@ bool shared_grid(const Tensor& x, const Dims& shape, Grid* out) {
             else
                 pa *= old[a_end++];
         } while (pa != pb);
-        if (b_end == shape.size())
+        if (b_end == shape.size())  // trailing sizes of 1 join the last group
             while (a_end < old.size() && old[a_end] == 1) ++a_end;
         const Cuts merged = merged_cuts(x.grid(), a, a_end);
         if (merged.empty() || !split_cuts(merged, shape, b, b_end, &out->axes)) return false;
@@ -81,32 +80,29 @@ bool shared_grid(const Tensor& x, const Dims& shape, Grid* out) {
     return true;
 }
 
-std::vector<TilePtr> tiles_of(const Tensor& x) {
-    std::vector<TilePtr> out;
-    for (int64_t i = 0; i < x.tiles(); ++i) out.push_back(x.tile(i));
-    return out;
-}
-
 }  // namespace
+
+Tensor as_rows(const Tensor& x) {
+    return reshape(x, {product(x.shape(), 0, x.rank() - 1), x.dim(-1)});
+}
 
 Tensor reshape(const Tensor& x, const Dims& shape) {
     if (shape == x.shape()) return x;
     Grid grid;
-    if (shared_grid(x, shape, &grid)) return Tensor(grid, x.dtype(), tiles_of(x));
-    const Tensor one = whole_tensor(x);
-    return Tensor(Grid::whole(shape), x.dtype(), tiles_of(one));
+    if (shared_grid(x, shape, &grid)) return x.view(grid);
+    return whole_tensor(x).view(Grid::whole(shape));
 }
 
 Tensor slice(const Tensor& x, int axis, int64_t start, int64_t length) {
     const Cuts& cuts = x.grid().axes[size_t(axis)];
+    Cuts kept{0};
+    for (int64_t cut : cuts)
+        if (cut > start && cut < start + length) kept.push_back(cut - start);
+    kept.push_back(length);
+    const Grid grid = x.grid().with(axis, kept);
     const auto first = std::lower_bound(cuts.begin(), cuts.end(), start);
-    const auto last = std::lower_bound(cuts.begin(), cuts.end(), start + length);
-    Grid grid = x.grid();
-    if (*first == start && *last == start + length) {  // whole tiles: share them
-        Cuts& mine = grid.axes[size_t(axis)];
-        mine.assign(first, last + 1);
-        for (int64_t& cut : mine) cut -= start;
-        std::vector<TilePtr> tiles;
+    if (*first == start && std::binary_search(first, cuts.end(), start + length)) {
+        std::vector<TilePtr> tiles;  // they are whole: share them
         for (int64_t i = 0; i < grid.tiles(); ++i) {
             Dims at = grid.index(i);
             at[size_t(axis)] += first - cuts.begin();
@@ -114,11 +110,6 @@ Tensor slice(const Tensor& x, int axis, int64_t start, int64_t length) {
         }
         return Tensor(grid, x.dtype(), tiles);
     }
-    Cuts mine{0};
-    for (int64_t cut : cuts)
-        if (cut > start && cut < start + length) mine.push_back(cut - start);
-    mine.push_back(length);
-    grid.axes[size_t(axis)] = mine;
     Tensor out(grid, x.dtype());
     Region region = whole_region(out.shape());
     region.src_start[size_t(axis)] = start;

@@ -6,8 +6,9 @@
 
 namespace nn {
 
-Tensor reshape(const Tensor& x,
-               const Dims& shape);  // shares tiles where every tile stays one contiguous run
+// Shares tiles where every tile stays one contiguous run.
+Tensor reshape(const Tensor& x, const Dims& shape);
+Tensor as_rows(const Tensor& x);  // (..., n) as (rows, n)
 Tensor slice(const Tensor& x, int axis, int64_t start, int64_t length);
 Tensor permute(const Tensor& x, const std::vector<int>& order);
 Tensor expand(const Tensor& x, const Dims& shape);

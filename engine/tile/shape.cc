@@ -73,6 +73,12 @@ Grid Grid::whole(const Dims& shape) {
     return grid;
 }
 
+Grid Grid::with(int axis, Cuts cuts) const {
+    Grid out = *this;
+    out.axes[size_t(axis < 0 ? axis + int(rank()) : axis)] = std::move(cuts);
+    return out;
+}
+
 int64_t Grid::tiles() const {
     Dims counts;
     for (size_t axis = 0; axis < rank(); ++axis) counts.push_back(tiles(axis));

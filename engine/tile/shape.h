@@ -36,6 +36,7 @@ struct Grid {
     Grid() = default;
     explicit Grid(std::vector<Cuts> cuts) : axes(std::move(cuts)) {}
     static Grid whole(const Dims& shape);
+    Grid with(int axis, Cuts cuts) const;  // this one with another axis: from 0, or -1 for the last
 
     size_t rank() const { return axes.size(); }
     int64_t tiles(size_t axis) const { return int64_t(axes[axis].size()) - 1; }

@@ -5,38 +5,29 @@
 
 namespace nn {
 
-static void check_rank(const Dims& shape) {
-    if (shape.size() > size_t(max_dims))
-        fail("shape %s has %zu axes; at most %d are possible", to_string(shape).c_str(),
-             shape.size(), max_dims);
-}
-
-Tensor::Tensor(Grid grid, Dtype dtype) : data_(std::make_shared<TensorData>()) {
-    data_->shape = grid.shape();
-    check_rank(data_->shape);
-    for (int64_t size : data_->shape)
-        if (size < 1)
-            fail("shape %s: every size must be at least 1", to_string(data_->shape).c_str());
-    if (product(data_->shape) > int64_t(1) << 56)
-        fail("shape %s has too many elements", to_string(data_->shape).c_str());
-    data_->dtype = dtype;
-    data_->grid = std::move(grid);
-    const int64_t count = data_->grid.tiles();
+Tensor::Tensor(Grid cuts, Dtype dtype) : Tensor(std::move(cuts), dtype, {}) {
+    for (int64_t size : shape())
+        if (size < 1) fail("shape %s: every size must be at least 1", to_string(shape()).c_str());
+    if (product(shape()) > int64_t(1) << 56)
+        fail("shape %s has too many elements", to_string(shape()).c_str());
+    const int64_t count = grid().tiles();
     if (count > max_tiles)
         fail("a tensor of shape %s in %lld tiles; at most %lld are possible",
-             to_string(data_->shape).c_str(), (long long)count, (long long)max_tiles);
+             to_string(shape()).c_str(), (long long)count, (long long)max_tiles);
     if (!recording_number() && !fits(bytes()))
         refuse_admission(bytes(), format("%s's result %s %s", current_op(),
                                          to_string(shape()).c_str(), dtype_name(dtype)));
     for (int64_t i = 0; i < count; ++i)
         data_->tiles.push_back(
-            std::make_shared<Tile>(size_t(data_->grid.block(i).count()) * dtype_size(dtype)));
+            std::make_shared<Tile>(size_t(block(i).count()) * dtype_size(dtype)));
 }
 
 Tensor::Tensor(Grid grid, Dtype dtype, std::vector<TilePtr> tiles)
     : data_(std::make_shared<TensorData>()) {
     data_->shape = grid.shape();
-    check_rank(data_->shape);
+    if (rank() > size_t(max_dims))
+        fail("shape %s has %zu axes; at most %d are possible", to_string(shape()).c_str(), rank(),
+             max_dims);
     data_->dtype = dtype;
     data_->grid = std::move(grid);
     for (const TilePtr& tile : tiles) data_->versions.push_back(tile->version);

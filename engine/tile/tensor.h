@@ -42,7 +42,8 @@ public:
     bool is_view() const { return !data_->versions.empty(); }
     bool stale() const;    // a view whose source has changed in place
     void changed() const;  // call it when an op has changed the tensor in place
-    Tensor refreshed_view() const { return Tensor(grid(), dtype(), data_->tiles); }
+    Tensor view(Grid cuts) const { return Tensor(std::move(cuts), dtype(), data_->tiles); }
+    Tensor refreshed_view() const { return view(grid()); }
     bool temporary() const;  // some of its tiles exist only inside the program being recorded
     const TensorData* identity() const { return data_.get(); }
 

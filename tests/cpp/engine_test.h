@@ -76,6 +76,11 @@ inline Tensor tensor_of(const Grid& grid, const Integers& values) {
 inline Tensor numbered_tensor(const Grid& grid, int64_t first = 0) {
     return tensor_of(grid, numbered(product(grid.shape()), first));
 }
+inline Tensor filled(const Grid& grid, Dtype dtype, double value) {
+    const Tensor out(grid, dtype);
+    fill(out, value);
+    return out;
+}
 inline Tensor scalar_of(int64_t value) { return tensor_of(Grid(), {value}); }
 inline Integers values_of(const Tensor& x) {
     Integers out(size_t(x.count()), -1);

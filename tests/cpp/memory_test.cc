@@ -218,7 +218,7 @@ TEST_CASE("a tensor takes no memory before it is written and none after it is de
     {
         const Tensor x = bytes_tensor(8 << 20);
         CHECK(arena_info().in_use < 8 << 20);
-        fill_tile(x, 0, 1);
+        fill(x, 1);
         wait_all();
         CHECK(arena_info().in_use >= 8 << 20);
     }

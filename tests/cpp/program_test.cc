@@ -161,7 +161,7 @@ TEST_CASE("a value that is overwritten before it is read is not computed") {
     const Session session;
     const auto program = compile({}, [](const Tensors&) {
         const Tensor y = filled(Grid::whole({n}), Dtype::i64, 1);
-        for (int value : {2, 3}) fill_tile(y, 0, value);
+        for (int value : {2, 3}) fill(y, value);
         return Tensors{y};
     });
     CHECK(program->program().info.tasks == 1);

@@ -37,7 +37,7 @@ TEST_CASE("StarPU starts at the first task, with the requested number of workers
         CHECK_FALSE(running());
         const Tensor x(Grid::whole({1000}), Dtype::f32);
         CHECK_FALSE(running());
-        fill_tile(x, 0, 1);
+        fill(x, 1);
         CHECK(running());
         CHECK(cpu_workers() == std::min(cpus, int(std::thread::hardware_concurrency())));
     }

@@ -139,8 +139,7 @@ TEST_CASE("the error of a kernel is reported once with its tile, and fails only 
         task("test_fail", Dtype::i64)
             .use(updates(x.tile(0)))
             .params(note_params{value})
-            .tile(4, {3, 5})
-            .emit();
+            .emit(4, {3, 5});
     CHECK(error_of(wait_all) ==
           "task: 1.5 is a bad number (kernel test_fail, i64, tile 5 of shape (3,5))");
     CHECK_NOTHROW(check_pending());
