@@ -3,7 +3,7 @@
 
 #include "bindings/handles.h"
 #include "engine/graph/context.h"
-#include "engine/runtime/profiling.h"
+#include "engine/runtime/session.h"
 #include "engine/runtime/submit.h"
 
 using namespace nn;

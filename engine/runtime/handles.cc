@@ -41,8 +41,6 @@ bool is_valid_on(const Tile& tile, int node) {
     return valid != 0;
 }
 
-void invalidate(Tile& tile) { starpu_data_invalidate_submit(handle_of(tile)); }
-
 void forget_values(const std::unordered_set<StarpuHandle>& failed) {
     for (Registered* r : all())
         if (!r->tile.recording && failed.count(r->handle)) r->tile.value = Tile::Value::failed;

@@ -13,7 +13,6 @@ using StarpuHandle = _starpu_data_state*;
 
 StarpuHandle handle_of(Tile& tile);            // while StarPU runs
 bool is_valid_on(const Tile& tile, int node);  // whether a memory node holds the value
-void invalidate(Tile& tile);  // StarPU frees the value after the last submitted task that uses it
 void forget_values(const std::unordered_set<StarpuHandle>& failed);  // of these handles' tiles
 void drop_handles();  // of all tiles, whose values end: part of shutdown
 

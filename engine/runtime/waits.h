@@ -7,9 +7,8 @@
 namespace nn {
 
 int64_t unfinished_tasks();
-void wait_done();                // until every submitted task is done; errors stay pending
-void wait_all();                 // the same, and throws pending errors
-void wait_below(int64_t tasks);  // until no more are unfinished
+void wait_done();  // until every submitted task is done; errors stay pending
+void wait_all();   // the same, and throws pending errors
 void wait_for(const std::function<bool()>& done);
 void wait_for_tasks();  // until every submitted task is done, whatever signals come
 

@@ -107,20 +107,16 @@ starpu_codelet* new_codelet(const char* name) {
 starpu_codelet* codelet_of(const Kernel* kernel) {
     static auto* const codelets = new std::map<const Kernel*, starpu_codelet*>;
     starpu_codelet*& codelet = (*codelets)[kernel];
-    if (codelet) {
-        codelet->model = perf_model();
-        return codelet;
-    }
-    codelet = new_codelet(kernel->name.c_str());
-    codelet->model = perf_model();
-    codelet->nbuffers = STARPU_VARIABLE_NBUFFERS;
-    if (kernel->on(Device::cpu)) codelet->cpu_funcs[0] = run_on_cpu;
+    if (!codelet) {
+        codelet = new_codelet(kernel->name.c_str());
+        codelet->nbuffers = STARPU_VARIABLE_NBUFFERS;
+        if (kernel->on(Device::cpu)) codelet->cpu_funcs[0] = run_on_cpu;
 #if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
-    if (kernel->on(Device::cuda)) {
-        codelet->cuda_funcs[0] = run_on_cuda;
+        if (kernel->on(Device::cuda)) codelet->cuda_funcs[0] = run_on_cuda;
         codelet->cuda_flags[0] = STARPU_CUDA_ASYNC;
-    }
 #endif
+    }
+    codelet->model = perf_model();
     return codelet;
 }
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "engine/graph/context.h"
-#include "engine/runtime/profiling.h"
+#include "engine/runtime/session.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
