@@ -163,8 +163,7 @@ const Op& op_at(int32_t index) {
         for (const auto& [name, op] : all_ops()) out.push_back(&op);
         return out;
     }();
-    if (index < 0 || size_t(index) >= list.size()) fail("there is no op %d", index);
-    return *list[size_t(index)];
+    return *element(list, index, "op");
 }
 
 }  // namespace nn::capi

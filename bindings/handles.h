@@ -20,9 +20,9 @@ const std::string& last_error();
 // Turns the exception being handled into a status, and its text into last_error().
 int caught() noexcept;
 
-template <class F> int guard(F body) noexcept {
+template <class F, class... Arguments> int guard(F body, Arguments... arguments) noexcept {
     try {
-        body();
+        body(arguments...);
         return NN_OK;
     } catch (...) {
         return caught();
@@ -39,6 +39,15 @@ template <class F> int guard_pending(F body) noexcept {
 template <class P> P& given(P* pointer, const char* what) {
     if (!pointer) fail("%s is NULL", what);
     return *pointer;
+}
+
+// For calls with one result: the value of `body` goes to *out.
+template <class T, class F, class... Arguments>
+int put(T* out, const char* what, F body, Arguments... arguments) noexcept {
+    return guard([&] {
+        T& to = given(out, what);
+        to = T(body(arguments...));
+    });
 }
 
 template <class T> const T& element(const std::vector<T>& list, int32_t i, const char* what) {
