@@ -45,11 +45,7 @@ OutputFile::OutputFile(const std::string& path, int64_t bytes) {
 }
 
 OutputFile::~OutputFile() {
-    {
-        std::lock_guard lock(mutex_);
-        given_up_ = true;
-    }
-    changed_.notify_all();
+    change([&] { given_up_ = true; });
     if (thread_.joinable()) thread_.join();
     ::close(fd_);
 }
@@ -67,14 +63,14 @@ void OutputFile::append(const char* data, size_t bytes) {
 
 void OutputFile::finish() {
     if (filling_.bytes) hand_over();
-    {
-        std::lock_guard lock(mutex_);
-        closed_ = true;
-    }
-    changed_.notify_all();
+    change([&] { closed_ = true; });
     thread_.join();
     if (!error_.empty()) throw Error(error_);
     if (fsync(fd_) != 0 && errno != EINVAL) throw Error(std::strerror(errno));  // EINVAL: a pipe
+}
+
+void OutputFile::hand_over() {
+    change([&] { pieces_.push_back(std::exchange(filling_, {})); });
 }
 
 OutputFile::Block OutputFile::block() {
@@ -92,14 +88,6 @@ OutputFile::Block OutputFile::block() {
     Block block = std::move(empty_.back());
     empty_.pop_back();
     return block;
-}
-
-void OutputFile::hand_over() {
-    {
-        std::lock_guard lock(mutex_);
-        pieces_.push_back(std::exchange(filling_, {}));
-    }
-    changed_.notify_all();
 }
 
 void OutputFile::write_pieces() {

@@ -34,6 +34,11 @@ private:
         size_t bytes = 0;
     };
 
+    template <class F> void change(F f) {
+        std::lock_guard lock(mutex_);
+        f();
+        changed_.notify_all();
+    }
     Block block();  // waits for the disk if there is no memory for one more
     void hand_over();
     void write_pieces();  // the thread

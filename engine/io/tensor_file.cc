@@ -42,18 +42,18 @@ struct Item {
 struct TensorFile::State {
     State(const std::string& name, int64_t bytes) : path(name), output(name, bytes) {}
 
-    void give(Item item) {
+    template <class F> void change(F f) {
         std::lock_guard lock(mutex);
-        items.push_back(std::move(item));
+        f();
         changed.notify_all();
+    }
+    void give(Item item) {
+        change([&] { items.push_back(std::move(item)); });
     }
     void abandon() {
-        std::lock_guard lock(mutex);
-        abandoned = true;
-        changed.notify_all();
+        change([&] { abandoned = true; });
     }
     void write_items();  // the thread
-    void write(const Item& item);
     void write_runs(const Item& item, size_t axis, int64_t tile, int64_t within);
     void copy(Held& held, int64_t offset, int64_t bytes);
     void let_go(Held& held);
@@ -130,11 +130,6 @@ void TensorFile::State::write_runs(const Item& item, size_t axis, int64_t tile, 
     }
 }
 
-void TensorFile::State::write(const Item& item) {
-    if (item.tiles.empty()) return output.append(item.bytes.data(), item.bytes.size());
-    write_runs(item, 0, 0, 0);
-}
-
 void TensorFile::State::write_items() {
     std::string problem;
     std::unique_lock lock(mutex);
@@ -146,7 +141,10 @@ void TensorFile::State::write_items() {
         busy = true;
         lock.unlock();
         try {
-            if (problem.empty()) write(item);
+            if (problem.empty() && item.tiles.empty())
+                output.append(item.bytes.data(), item.bytes.size());
+            else if (problem.empty())
+                write_runs(item, 0, 0, 0);
         } catch (const std::exception& e) {
             problem = e.what();
         }
@@ -208,10 +206,8 @@ void TensorFile::append(const void* data, int64_t bytes) {
 
 void TensorFile::append(const Tensor& tensor) {
     if (recording_number()) fail("a file cannot be written while a compiled function is recorded");
-    for (int64_t i = 0; i < tensor.tiles(); ++i) {
-        if (tensor.tile(i)->recording) fail("a tensor of a compiled function cannot be written");
-        tensor.tile(i)->check_readable("write");
-    }
+    if (tensor.temporary()) fail("a tensor of a compiled function cannot be written");
+    for (int64_t i = 0; i < tensor.tiles(); ++i) tensor.tile(i)->check_readable("write");
     take(tensor.bytes());
     const Grid& grid = tensor.grid();
     size_t axes = tensor.rank();
@@ -250,9 +246,7 @@ void TensorFile::close() {
         fail("'%s' is to have %lld bytes, but %lld were given", state_->path.c_str(),
              (long long)bytes_, (long long)appended_);
     closed_ = true;
-    std::lock_guard lock(state_->mutex);
-    state_->closed = true;
-    state_->changed.notify_all();
+    state_->change([&] { state_->closed = true; });
 }
 
 void TensorFile::drain() const {

@@ -84,11 +84,6 @@ struct HostCopy {
     size_t element;
     bool to_host;
 
-    char* start(char* host) const {
-        int64_t offset = 0;
-        for (size_t i = 0; i < block.start.size(); ++i) offset += block.start[i] * host_strides[i];
-        return host + size_t(offset) * element;
-    }
     // Copies the rows of all axes from `axis` on; `tile` moves on behind them.
     void copy(size_t axis, char* host, char*& tile) const {
         if (axis + 1 >= block.extent.size()) {
@@ -103,6 +98,8 @@ struct HostCopy {
 };
 
 void copy_tile(const HostCopy& copy, char* host, Tile& tile) {
+    for (size_t i = 0; i < copy.block.start.size(); ++i)
+        host += size_t(copy.block.start[i] * copy.host_strides[i]) * copy.element;
     start();
     ensure_awake();
     const starpu_data_handle_t handle = handle_of(tile);
@@ -111,7 +108,7 @@ void copy_tile(const HostCopy& copy, char* host, Tile& tile) {
         handle, [](starpu_data_handle_t h) { starpu_data_release_on_node(h, STARPU_MAIN_RAM); });
     check_pending();
     char* data = static_cast<char*>(starpu_data_get_local_ptr(handle));
-    copy.copy(0, copy.start(host), data);
+    copy.copy(0, host, data);
     tile.value = Tile::Value::written;
 }
 
@@ -128,13 +125,11 @@ void read_tensor(const Tensor& tensor, void* out) {
         fail(
             "a value cannot be read while a compiled function is being recorded; return the tensor "
             "from it instead");
-    for (int64_t i = 0; i < tensor.tiles(); ++i) {
-        if (tensor.tile(i)->recording)
-            fail(
-                "this tensor exists only inside the compiled function that made it; return it from "
-                "there");
-        tensor.tile(i)->check_readable("read");
-    }
+    if (tensor.temporary())
+        fail(
+            "this tensor exists only inside the compiled function that made it; return it from "
+            "there");
+    for (int64_t i = 0; i < tensor.tiles(); ++i) tensor.tile(i)->check_readable("read");
     transfer(tensor, static_cast<char*>(out), true);
 }
 
@@ -142,9 +137,7 @@ void write_tensor(const Tensor& tensor, const void* in) {
     if (recording_number())
         fail("host data cannot be written while a compiled function is being recorded");
     if (tensor.is_view()) fail("a view cannot be written; write to the tensor it was taken from");
-    for (int64_t i = 0; i < tensor.tiles(); ++i)
-        if (tensor.tile(i)->recording)
-            fail("host data cannot be written to a tensor of a compiled function");
+    if (tensor.temporary()) fail("host data cannot be written to a tensor of a compiled function");
     tensor.changed();  // also where an interrupt ends the writing half-way
     transfer(tensor, static_cast<char*>(const_cast<void*>(in)), false);
 }
