@@ -1,5 +1,6 @@
 // Seconds that tasks take on this machine, for plans.
 #pragma once
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -24,7 +25,9 @@ private:
         auto operator<=>(const Key&) const = default;
     };
     static Key key_of(const Task& task);
-    std::vector<const Task*> candidates(const std::vector<Task>& tasks, size_t begin) const;
+    // A task of each kind, by the nominal seconds of all tasks of the kind.
+    using Candidates = std::multimap<double, const Task*, std::greater<>>;
+    Candidates candidates(const std::vector<Task>& tasks, size_t begin) const;
     double scaled(const Task& task) const;
     std::map<Key, double> measured_;
     Rates rates_;  // of one of all workers at once

@@ -105,7 +105,7 @@ TaskRecord* current_record() {
     return static_cast<TaskRecord*>(starpu_task_get_current()->prologue_callback_arg);
 }
 
-KernelTimer::KernelTimer() : record_(profiling() ? current_record() : nullptr) {
+KernelTimer::KernelTimer(bool on) : record_(on && profiling() ? current_record() : nullptr) {
     if (!record_) return;
     record_->worker = int16_t(starpu_worker_get_id());
     record_->start = record_->launched = now_us();
@@ -131,13 +131,5 @@ void ProfileSpan::end() {
     else
         note_full(p);
 }
-
-ProfileRun::ProfileRun() {
-    Profile& p = profile();
-    p.in_run = true;
-    p.run_tasks = 0;
-    ++p.runs;
-}
-ProfileRun::~ProfileRun() { profile().in_run = false; }
 
 }  // namespace nn

@@ -75,10 +75,10 @@ void withdraw_record(starpu_task* t);  // its submission failed
 // The record of the task that the calling worker runs; null if it has none. On any thread.
 TaskRecord* current_record();
 
-// The time of a kernel on a CPU worker. On any thread.
+// The time of a kernel on a CPU worker; on a GPU, events measure it (`on` is false). On any thread.
 class KernelTimer {
 public:
-    KernelTimer();
+    explicit KernelTimer(bool on = true);
     ~KernelTimer() {
         if (record_) record_->end = now_us();
     }
@@ -111,8 +111,8 @@ private:
 };
 // While one exists, the tasks that are recorded are those of a run of a program.
 struct ProfileRun {
-    ProfileRun();
-    ~ProfileRun();
+    ProfileRun() { profile().in_run = true, profile().run_tasks = 0, ++profile().runs; }
+    ~ProfileRun() { profile().in_run = false; }
     ProfileRun(const ProfileRun&) = delete;
 };
 

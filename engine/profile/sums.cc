@@ -126,11 +126,18 @@ const char* name_by(const TaskRecord& r, GroupBy by) {
     return by == GroupBy::kernel ? r.name() : by == GroupBy::op ? r.op : r.layer;
 }
 
-void add(KernelStat& stat, const TaskRecord& r) {
-    ++stat.calls;
-    stat.seconds += (r.end - r.start) * 1e-6;
-    stat.flops += double(r.flops);
-    stat.bytes += double(r.bytes);
+// Adds up the tasks that were computed, each in the sum that `sum_of` chooses (nullptr: in none).
+template <class F> void add_tasks(F sum_of) {
+    Profile& p = profile();
+    for (int64_t i = 0; i < p.count; ++i) {
+        const TaskRecord& r = p.record(i);
+        KernelStat* const stat = has_run(r) && !r.skipped ? sum_of(r) : nullptr;
+        if (!stat) continue;
+        ++stat->calls;
+        stat->seconds += (r.end - r.start) * 1e-6;
+        stat->flops += double(r.flops);
+        stat->bytes += double(r.bytes);
+    }
 }
 
 }  // namespace
@@ -146,11 +153,8 @@ ProfileTotals profile_totals(std::vector<WorkerTimes> workers, bool copies) {
 }
 
 std::vector<ProfileGroup> profile_groups(GroupBy by) {
-    Profile& p = profile();
     std::unordered_map<const char*, KernelStat> sums;  // names are never copied
-    for (int64_t i = 0; i < p.count; ++i)
-        if (has_run(p.record(i)) && !p.record(i).skipped)
-            add(sums[name_by(p.record(i), by)], p.record(i));
+    add_tasks([&](const TaskRecord& r) { return &sums[name_by(r, by)]; });
     std::vector<ProfileGroup> out;
     for (const auto& [name, stat] : sums) out.push_back({name, stat});
     std::sort(out.begin(), out.end(), [](const ProfileGroup& a, const ProfileGroup& b) {
@@ -161,12 +165,8 @@ std::vector<ProfileGroup> profile_groups(GroupBy by) {
 }
 
 KernelStat kernel_stat(const Kernel* kernel) {
-    Profile& p = profile();
     KernelStat out{};
-    for (int64_t i = 0; i < p.count; ++i) {
-        const TaskRecord& r = p.record(i);
-        if (r.kernel == kernel && has_run(r) && !r.skipped) add(out, r);
-    }
+    add_tasks([&](const TaskRecord& r) { return r.kernel == kernel ? &out : nullptr; });
     return out;
 }
 

@@ -34,22 +34,13 @@ BenchmarkCall benchmark(const char* kernel, Dtype dtype, std::vector<size_t> ope
     return out;
 }
 
-// Memory of a worker's device.
-class Buffer {
-public:
-    Buffer(bool gpu, size_t bytes)
-        : gpu_(gpu), bytes_(bytes), data_(gpu ? gpu_allocate(bytes) : arena_allocate(bytes)) {
-        if (!data_) fail("no memory to measure how fast workers are");
-    }
-    ~Buffer() { gpu_ ? gpu_free(data_) : arena_free(data_, bytes_); }
-    Buffer(const Buffer&) = delete;
-    void* data() const { return data_; }
-
-private:
-    const bool gpu_;
-    const size_t bytes_;
-    void* const data_;
-};
+// Memory of a worker's device; nullptr for no bytes.
+std::shared_ptr<void> allocate(bool gpu, size_t bytes) {
+    if (bytes == 0) return nullptr;
+    void* const data = gpu ? gpu_allocate(bytes) : arena_allocate(bytes);
+    if (!data) fail("no memory to measure how fast workers are");
+    return {data, [=](void* block) { gpu ? gpu_free(block) : arena_free(block, bytes); }};
+}
 
 double time_on_cpu(const Kernel& kernel, const KernelCall& call, int repeats) {
     const KernelFn run = kernel.on(Device::cpu);
@@ -70,11 +61,11 @@ double time_call(bool gpu, const Kernel& kernel, Dtype dtype, const void* params
 
 // On operands of ones, in the memory of the calling worker's device.
 double run_benchmark(bool gpu, const BenchmarkCall& call, int repeats) {
-    std::vector<std::unique_ptr<Buffer>> buffers;
+    std::vector<std::shared_ptr<void>> buffers;
     std::vector<void*> operands;
     for (size_t bytes : call.operand_bytes) {
-        if (bytes) buffers.push_back(std::make_unique<Buffer>(gpu, bytes));
-        operands.push_back(bytes ? buffers.back()->data() : nullptr);
+        buffers.push_back(allocate(gpu, bytes));
+        operands.push_back(buffers.back().get());
         if (!bytes) continue;
         const nn_fill_params ones{int64_t(bytes / dtype_size(call.dtype)), 1};
         time_call(gpu, *find_kernel("fill"), call.dtype, &ones, &operands.back(), 1);

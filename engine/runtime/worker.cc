@@ -70,11 +70,11 @@ void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
     if (!gpu || !error.empty()) note_result(arg, error);
 }
 
-void run_on_cpu(void* buffers[], void* cl_arg) {
+template <bool gpu> void run_task(void* buffers[], void* cl_arg) {
     const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
     {
-        const KernelTimer timer;
-        run_on_worker(buffers, arg, false);
+        const KernelTimer timer(!gpu);
+        run_on_worker(buffers, arg, gpu);
     }
     if (arg.in_team) --team_tasks;
 }
@@ -84,14 +84,6 @@ void join_team(void*[], void*) {
     const KernelTimer timer;
     team::help(int(starpu_cpu_worker_get_count()) - 1, [] { return team_tasks > 0; });
 }
-
-#if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
-void run_on_cuda(void* buffers[], void* cl_arg) {
-    const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
-    run_on_worker(buffers, arg, true);
-    if (arg.in_team) --team_tasks;
-}
-#endif
 
 starpu_codelet* new_codelet(const char* name) {
     auto* codelet = static_cast<starpu_codelet*>(std::calloc(1, sizeof(starpu_codelet)));
@@ -110,11 +102,9 @@ starpu_codelet* codelet_of(const Kernel* kernel) {
     if (!codelet) {
         codelet = new_codelet(kernel->name.c_str());
         codelet->nbuffers = STARPU_VARIABLE_NBUFFERS;
-        if (kernel->on(Device::cpu)) codelet->cpu_funcs[0] = run_on_cpu;
-#if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
-        if (kernel->on(Device::cuda)) codelet->cuda_funcs[0] = run_on_cuda;
+        if (kernel->on(Device::cpu)) codelet->cpu_funcs[0] = run_task<false>;
+        if (kernel->on(Device::cuda)) codelet->cuda_funcs[0] = run_task<true>;
         codelet->cuda_flags[0] = STARPU_CUDA_ASYNC;
-#endif
     }
     codelet->model = perf_model();
     return codelet;
