@@ -115,13 +115,11 @@ int nn_machine_describe(const char* text) {
 int nn_machine_info(nn_machine_info_t* out) {
     return guard([&] {
         const Machine& m = machine();
-        given(out, "out") = {m.ranks,
-                             m.count(Device::cpu),
-                             m.count(Device::cuda),
-                             machine_is_described(),
-                             m.bytes(NodeKind::ram),
-                             m.bytes(NodeKind::gpu),
-                             m.bytes(NodeKind::disk)};
+        nn_machine_info_t& info = given(out, "out");
+        info.ranks = m.ranks, info.described = machine_is_described();
+        info.cpus = m.count(Device::cpu), info.gpus = m.count(Device::cuda);
+        info.ram = m.bytes(NodeKind::ram), info.disk = m.bytes(NodeKind::disk);
+        info.gpu_memory = m.bytes(NodeKind::gpu);
     });
 }
 

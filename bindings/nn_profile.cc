@@ -1,5 +1,6 @@
 // The C API of profiles: recording tasks, and reading what was recorded.
 #include <algorithm>
+#include <optional>
 
 #include "bindings/handles.h"
 #include "engine/graph/context.h"
@@ -14,7 +15,7 @@ namespace {
 // Of the profile that nn_profile_stop() ended.
 ProfileTotals totals;
 std::vector<ProfileGroup> groups[3];
-std::unique_ptr<TaskOrder> order;  // made when it is first asked for
+std::optional<Edges> order;  // made when it is first asked for
 
 void forget() {
     totals = {};
@@ -95,8 +96,8 @@ int nn_profile_task(int64_t i, nn_profile_task_t* out) {
 int nn_profile_before(int64_t i, int64_t* tasks, int32_t* count) {
     return guard([&] {
         profile_task(i);
-        if (!order || profiling()) order = std::make_unique<TaskOrder>();
-        const std::vector<uint32_t> before = order->before(i);
+        if (!order || profiling()) order = profile_order();
+        const std::vector<uint32_t> before = tasks_before(*order, i);
         if (given(count, "count") > 0) given(tasks, "tasks");
         std::copy_n(before.begin(), std::clamp<int64_t>(*count, 0, int64_t(before.size())), tasks);
         *count = int32_t(before.size());

@@ -175,17 +175,17 @@ const TaskRecord& profile_task(int64_t i) {
     return profile().record(i);
 }
 
-std::vector<uint32_t> TaskOrder::before(int64_t i) const {
+std::vector<uint32_t> tasks_before(const Edges& order, int64_t i) {
     profile_task(i);
     std::vector<uint32_t> out;
-    for (const Edge* e = edges_.begin(uint32_t(i)); e != edges_.end(uint32_t(i)); ++e)
+    for (const Edge* e = order.begin(uint32_t(i)); e != order.end(uint32_t(i)); ++e)
         out.push_back(e->task);
     std::sort(out.begin(), out.end());
     out.erase(std::unique(out.begin(), out.end()), out.end());
     return out;
 }
 
-TaskOrder::TaskOrder() {
+Edges profile_order() {
     Profile& p = profile();
     std::unordered_map<uint64_t, uint32_t> numbers;  // of tiles: the engine's, to those from 0
     Accesses accesses;
@@ -198,7 +198,7 @@ TaskOrder::TaskOrder() {
         accesses.end_task();
     }
     accesses.tiles = uint32_t(numbers.size());
-    edges_ = predecessors(accesses);
+    return predecessors(accesses);
 }
 
 }  // namespace nn

@@ -45,14 +45,9 @@ starpu_data_access_mode starpu_mode(Mode mode) {
     return mode == Mode::read ? STARPU_R : mode == Mode::write ? STARPU_W : STARPU_RW;
 }
 
-starpu_task* create_task() {
+template <class F, class... Arguments> auto timed(F call, Arguments... arguments) {
     const StarpuTime time;
-    return starpu_task_create();
-}
-
-int submit_task(starpu_task* t) {
-    const StarpuTime time;
-    return starpu_task_submit(t);
+    return call(arguments...);
 }
 
 }  // namespace
@@ -65,7 +60,7 @@ TaskArg* patched_arg(const Task& task, bool recorded) {
 }
 
 void submit(const Task& task, TaskArg* arg, void (*done)(void* arg)) {
-    starpu_task* t = create_task();
+    starpu_task* t = timed(starpu_task_create);
     t->cl = codelet_of(task.arg.kernel);
     t->cl_arg = arg;
     t->cl_arg_size = sizeof(TaskArg);
@@ -81,7 +76,7 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg)) {
     if (where != Where::anywhere) t->where = where == Where::cpu ? STARPU_CPU : STARPU_CUDA;
     if (done) t->callback_func = done, t->callback_arg = arg;
     if (profiling()) record_task(task, t);
-    const int status = submit_task(t);
+    const int status = timed(starpu_task_submit, t);
     if (status != 0) {
         withdraw_record(t);
         if (done) done(arg);
@@ -98,18 +93,15 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg)) {
 void submit_team() {
     if (!first_streams().empty()) return;
     for (int i = 1; i < running_cpu_workers(); ++i) {
-        starpu_task* t = create_task();
+        starpu_task* t = timed(starpu_task_create);
         t->cl = team_codelet();
         t->priority = INT32_MAX;
         if (profiling()) record_team_member(t);
-        submit_task(t);
+        timed(starpu_task_submit, t);
     }
 }
 
-void submit_invalidation(Tile& tile) {
-    const StarpuTime time;
-    starpu_data_invalidate_submit(handle_of(tile));
-}
+void submit_invalidation(Tile& tile) { timed(starpu_data_invalidate_submit, handle_of(tile)); }
 
 namespace {
 

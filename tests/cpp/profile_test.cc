@@ -44,7 +44,7 @@ double sum(const ProfileTotals& totals, double WorkerTimes::*time) {
     return out;
 }
 
-std::vector<uint32_t> before(int64_t i) { return TaskOrder().before(i); }
+std::vector<uint32_t> before(int64_t i) { return tasks_before(profile_order(), i); }
 
 }  // namespace
 
