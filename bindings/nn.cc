@@ -79,8 +79,7 @@ int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_
 int nn_workers(int32_t* cpus, int32_t* gpus) {
     return guard([&] {
         given(cpus, "cpus"), given(gpus, "gpus");
-        *cpus = cpu_workers();
-        *gpus = nn::gpus();
+        *cpus = cpu_workers(), *gpus = nn::gpus();
     });
 }
 
@@ -109,14 +108,11 @@ int nn_tensor_info_get(const nn_ref* tensor, nn_tensor_info* out) {
         const Tensor& t = tensor_of(given(tensor, "tensor"));
         nn_tensor_info& info = given(out, "out");
         info = {};
-        info.rank = int32_t(t.rank());
-        info.dtype = int32_t(t.dtype());
+        info.rank = int32_t(t.rank()), info.dtype = int32_t(t.dtype());
         for (size_t i = 0; i < t.rank(); ++i)
             info.shape[i] = t.shape()[i], info.tiles[i] = t.grid().tiles(i);
-        info.count = t.count();
-        info.bytes = t.bytes();
-        info.is_view = t.is_view();
-        info.temporary = t.tile(0)->recording != 0;
+        info.count = t.count(), info.bytes = t.bytes();
+        info.is_view = t.is_view(), info.temporary = t.tile(0)->recording != 0;
     });
 }
 
@@ -314,8 +310,7 @@ int nn_seed(uint64_t seed) { return guard(seed_random, seed); }
 int nn_random_state(uint64_t* seed, uint64_t* counter) {
     return guard([&] {
         given(seed, "seed"), given(counter, "counter");
-        *seed = random_seed();
-        *counter = random_counter();
+        *seed = random_seed(), *counter = random_counter();
     });
 }
 int nn_set_random_counter(uint64_t counter) { return guard(set_random_counter, counter); }

@@ -32,10 +32,6 @@ Dtype dtype_of(int32_t number) {
     return Dtype(number);
 }
 
-void check_count(int64_t count) {
-    if (count < 0) fail("copy: %lld numbers", (long long)count);
-}
-
 std::string cuda_description() {
 #if defined(NN_CUDA)
     void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -79,8 +75,9 @@ void use_operand(TaskBuilder& builder, const char* name, const OperandDecl& decl
     if (!reads) changed.push_back(t);
 }
 
-// Converts numbers in host memory by the kernel of the op.
+// Converts numbers in host memory.
 void cast(const void* in, Dtype from, int64_t count, void* out, Dtype to) {
+    if (count < 0) fail("copy: %lld numbers", (long long)count);
     static const KernelFn kernel = find_kernel("cast")->on(Device::cpu);
     void* const operands[] = {out, const_cast<void*>(in)};
     const nn_cast_params params{count, int32_t(from)};
@@ -180,8 +177,7 @@ int nn_tensor_nodes(const nn_ref* tensor, int64_t* bytes, int32_t* count) {
     return guard([&] {
         const Tensor& t = tensor_of(given(tensor, "tensor"));
         given(bytes, "bytes");
-        const int room = given(count, "count");
-        *count = std::clamp(room, 0, memory_nodes());
+        *count = std::clamp(int(given(count, "count")), 0, memory_nodes());
         for (int node = 0; node < *count; ++node) {
             bytes[node] = 0;
             for (int64_t i = 0; i < t.tiles(); ++i)
@@ -270,7 +266,6 @@ int nn_task(const char* name, int32_t dtype, const nn_task_operand* operands, in
 int nn_copy_f64(const void* in, int32_t dtype, int64_t count, double* out) {
     return guard([&] {
         given(static_cast<const char*>(in), "in"), given(out, "out");
-        check_count(count);
         cast(in, dtype_of(dtype), count, out, Dtype::f64);
     });
 }
@@ -279,7 +274,6 @@ int nn_copy_from_f64(const double* in, int32_t number, int64_t count, void* out)
     return guard([&] {
         given(in, "in"), given(static_cast<char*>(out), "out");
         const Dtype dtype = dtype_of(number);
-        check_count(count);
         for (int64_t i = 0; i < count; ++i)
             if (dtype != Dtype::boolean && !representable(in[i], dtype))
                 fail("number %lld is %g, which dtype %s cannot hold", (long long)i + 1, in[i],

@@ -14,7 +14,7 @@ struct Error : std::runtime_error {
 struct Interrupted : Error {
     Interrupted() : Error("interrupted") {}
 };
-// The tensors asked for do not fit the memory budget.
+// The requested tensors do not fit the memory budget.
 struct OutOfMemory : Error {
     using Error::Error;
 };

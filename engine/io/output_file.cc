@@ -14,18 +14,12 @@
 
 namespace nn {
 
+constexpr size_t page = 4096;  // alignment of memory that is written past the page cache
+constexpr size_t block_bytes = size_t(8) << 20;
+
 uint32_t crc32_of(const void* data, size_t bytes, uint32_t crc) {
     return libdeflate_crc32(crc, data, bytes);
 }
-
-namespace {
-
-constexpr size_t page = 4096;  // what writing past the page cache wants its memory aligned to
-constexpr size_t block_bytes = size_t(8) << 20;
-
-}  // namespace
-
-void OutputFile::Free::operator()(char* block) const { staging_free(block, block_bytes); }
 
 OutputFile::OutputFile(const std::string& path, int64_t bytes) {
     constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
@@ -79,7 +73,7 @@ OutputFile::Block OutputFile::block() {
         // One is filled while another is written, whatever there is.
         if (void* more = staging_allocate(block_bytes, blocks_ < 2)) {
             ++blocks_;
-            return Block(static_cast<char*>(more));
+            return {static_cast<char*>(more), [](char* b) { staging_free(b, block_bytes); }};
         }
         if (blocks_ < 2) throw Error("no memory for a buffer of 8 MB");
     }

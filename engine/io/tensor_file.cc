@@ -16,7 +16,6 @@
 #include "engine/runtime/waits.h"
 
 namespace nn {
-
 namespace {
 
 // A tile that is held until it is copied.
@@ -30,7 +29,7 @@ struct PendingTile {
     HeldTile held;
 };
 
-// What comes next in the file: bytes, or a tensor. A run is what is contiguous in a tile and in the
+// What follows in the file: bytes, or a tensor. A run is what is contiguous in a tile and in the
 // file: one index of the last axis that is cut, with all axes behind it, for the length of a tile.
 struct Item {
     std::string bytes;
@@ -51,9 +50,6 @@ struct TensorFile::State {
     }
     void give(Item item) {
         change([&] { items.push_back(std::move(item)); });
-    }
-    void abandon() {
-        change([&] { abandoned = true; });
     }
     void write_items();  // the thread
     void write_runs(Item& item, size_t axis, int64_t tile, int64_t within);
@@ -155,7 +151,7 @@ TensorFile::TensorFile(const std::string& path, int64_t bytes) : bytes_(bytes) {
 }
 
 TensorFile::~TensorFile() {
-    state_->abandon();
+    state_->change([&] { state_->abandoned = true; });
     writer_.join();
 }
 
@@ -185,7 +181,7 @@ void TensorFile::append(const Tensor& tensor) {
     item.step =
         product(tensor.shape(), std::max<size_t>(axes, 1)) * int64_t(dtype_size(tensor.dtype()));
     ensure_awake();
-    // Asked for now, whatever the thread is at: what is submitted later comes after.
+    // Requested now, whatever the thread is writing: later tasks wait for these requests.
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
         const StarpuHandle handle = handle_of(*tensor.tile(i));
         const auto arrival = std::make_shared<PendingTile::Arrival>();

@@ -30,8 +30,8 @@ constexpr size_t room = size_t(128) << 20;  // bytes of operands that a thread k
 
 size_t rounded(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
-// Zeros for operands. Each call takes the next addresses, so that operands are as cold in the
-// caches as they would be in a step.
+// Zeros for operands. Each call takes the next addresses, so that the caches are as cold as in a
+// step.
 class Scratch {
 public:
     explicit Scratch(size_t bytes) : bytes_(bytes) {
@@ -88,8 +88,7 @@ size_t room_for(const BenchmarkCall& call) {
     return sum;
 }
 
-// As many threads as there are workers, each with its own scratch, that run the same kernel at
-// once.
+// A thread for each worker, with its own scratch; all run the same kernel at once.
 class Crew {
 public:
     Crew(int workers, size_t bytes) {
@@ -127,11 +126,6 @@ Crew crew_of(int workers, size_t bytes) {
 }
 
 }  // namespace
-
-TaskTimes& task_times() {
-    static auto* const times = new TaskTimes;
-    return *times;
-}
 
 TaskTimes::Key TaskTimes::key_of(const Task& task) {
     return {task.arg.kernel, task.arg.dtype, task.arg.flops, task.arg.bytes};

@@ -30,9 +30,8 @@ private:
     Candidates candidates(const std::vector<Task>& tasks, size_t begin) const;
     double scaled(const Task& task) const;
     std::map<Key, double> measured_;
-    Rates rates_;  // of one of all workers at once
+    Rates rates_;  // of each of all workers at once
 };
-TaskTimes& task_times();  // of this process
 
 // FLOP/s of f32 products of this size, one on every worker at once, as the cost model's benchmark
 // measures them: on the GPUs where tasks run there, else on all CPU workers.

@@ -84,7 +84,8 @@ public:
             } else {
                 end_task(workers);
             }
-            if (may_submit() && next_submission_ <= now_) continue;  // all that comes at once
+            if (may_submit() && next_submission_ <= now_)
+                continue;  // all submissions of this moment
             start_tasks(workers);
         }
         SimulationResult out = ledger_.result;

@@ -1,8 +1,7 @@
-// Where time goes: one record for each task, made where it is submitted and filled in by whichever
-// thread has the task at the time, so that nobody waits for anybody: no lock, and no allocation
-// outside the submitting thread. Sums, the idle time of workers and its reasons, and dependencies
-// are derived from the records afterwards (profile/sums.h). Submitting thread only, unless a
-// comment says otherwise.
+// One record for each task, made at its submission and filled in by the thread that has the task at
+// the time: no lock, and no allocation outside the submitting thread. Sums, the idle time of
+// workers and its reasons, and dependencies are derived from the records afterwards
+// (profile/sums.h). Submitting thread only, unless a comment says otherwise.
 #pragma once
 #include <atomic>
 #include <cstdint>

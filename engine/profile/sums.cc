@@ -12,10 +12,10 @@ namespace {
 
 bool has_run(const TaskRecord& r) { return r.end > 0; }
 
-// Goes through the moments at which something changed and adds up what each worker does. What an
-// idle one waits for is told by the tasks that no worker has taken: those that are ready are waited
-// for by as many idle workers of the kind that will run them (that is the engine's time), and the
-// other workers by what is submitted and not ready, if there is anything.
+// Visits the moments at which something changed and adds up what each worker does. What idle
+// workers wait for follows from the tasks that no worker has taken: each ready task keeps one idle
+// worker of its kind waiting (the engine's time); the other idle workers wait for dependencies
+// where submitted tasks are not ready, else for nothing.
 class Sweep {
 public:
     Sweep(double begin, double end, bool copies, std::vector<WorkerTimes>& workers)

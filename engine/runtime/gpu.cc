@@ -103,10 +103,7 @@ void stop_worker(void*) {
 }
 
 std::string message_of(const Fault& fault) {
-    if (!fault.failed) return "";
-    char text[256];
-    std::snprintf(text, sizeof text, fault.format, static_cast<long long>(fault.value));
-    return text;
+    return fault.failed ? format(fault.format, static_cast<long long>(fault.value)) : "";
 }
 
 void set_anchor(void*) {

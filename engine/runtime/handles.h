@@ -15,8 +15,8 @@ using StarpuHandle = _starpu_data_state*;
 
 StarpuHandle handle_of(Tile& tile);            // while StarPU runs
 bool is_valid_on(const Tile& tile, int node);  // whether a memory node holds the value
-// A tile's value in RAM, held until the last copy of this is gone. came() is called, on any thread,
-// once all tasks submitted before are done with the tile, unless nothing holds it any more.
+// Holds a tile's value in RAM until its last copy is destroyed. came() is called, on any thread,
+// when all tasks submitted before are done with the tile, unless the request was dropped by then.
 using HeldTile = std::shared_ptr<void>;
 HeldTile hold_in_ram(StarpuHandle handle, bool write, std::function<void()> came);
 void forget_values(const std::unordered_set<StarpuHandle>& failed);  // of these handles' tiles

@@ -21,6 +21,7 @@ namespace {
 
 std::array<Rates, STARPU_NMAXWORKERS> rates;
 bool measured = false;
+starpu_perfmodel model{};
 std::mutex mutex;
 std::string failure;
 
@@ -119,12 +120,6 @@ BenchmarkCall benchmark_product(int64_t size, Dtype dtype, bool tf32) {
     return out;
 }
 
-BenchmarkCall benchmark_copy(int64_t bytes) {
-    nn_copy_params p{};
-    p.ndim = 1, p.extent[0] = bytes / 4, p.src_stride[0] = p.dst_stride[0] = 1;
-    return benchmark("copy", Dtype::f32, {size_t(bytes), size_t(bytes)}, p);
-}
-
 Rates measured_rates(const BenchmarkRunner& run, int64_t product_size, int64_t copy_bytes,
                      bool tf32) {
     const auto product_rate = [&](Dtype dtype, bool use_tf32) {
@@ -136,7 +131,10 @@ Rates measured_rates(const BenchmarkRunner& run, int64_t product_size, int64_t c
     out.f64 = product_rate(Dtype::f64, false);
     out.bf16 = product_rate(Dtype::bf16, false);
     out.tf32 = tf32 ? product_rate(Dtype::f32, true) : out.f32;
-    const BenchmarkCall copy = benchmark_copy(copy_bytes);
+    nn_copy_params p{};
+    p.ndim = 1, p.extent[0] = copy_bytes / 4, p.src_stride[0] = p.dst_stride[0] = 1;
+    const std::vector<size_t> operands(2, size_t(copy_bytes));
+    const BenchmarkCall copy = benchmark("copy", Dtype::f32, operands, p);
     out.bytes = copy.bytes / run(copy);
     return out;
 }
@@ -146,6 +144,7 @@ void start_rates() {
                asks_for_times(starpu_sched_get_sched_policy()->policy_name);
     rates.fill({});
     if (!measured) return;
+    model.type = STARPU_PER_WORKER, model.worker_cost_function = cost_of, model.symbol = "nnlua";
     const Rates cpu = rates_on(false);  // on this thread: all cores are taken as equal
     for (int w = 0; w < int(starpu_worker_get_count()); ++w)
         if (gpu_of(w) < 0) rates[size_t(w)] = cpu;
@@ -160,15 +159,6 @@ void start_rates() {
 
 Rates rates_of(int worker) { return rates[size_t(worker)]; }
 
-starpu_perfmodel* perf_model() {
-    static starpu_perfmodel model = [] {
-        starpu_perfmodel made{};
-        made.type = STARPU_PER_WORKER;
-        made.symbol = "nnlua";
-        made.worker_cost_function = cost_of;
-        return made;
-    }();
-    return measured ? &model : nullptr;
-}
+starpu_perfmodel* perf_model() { return measured ? &model : nullptr; }
 
 }  // namespace nn

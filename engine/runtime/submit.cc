@@ -89,7 +89,7 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg)) {
         if (task.writes(i)) task.tiles[i]->value = Tile::Value::written;
 }
 
-// GPUs split no task, so nobody would use a team beside them.
+// GPUs split no task, so with GPUs a team is of no use.
 void submit_team() {
     if (!first_streams().empty()) return;
     for (int i = 1; i < running_cpu_workers(); ++i) {
