@@ -31,28 +31,33 @@ struct Registered : TileStorage {
     StarpuHandle handle = nullptr;
 };
 
-// A request of StarPU cannot be taken back. One that nothing waits for any more releases the tile
-// when it is granted.
-struct Request {
-    Request(StarpuHandle h, std::function<void()> f) : handle(h), came(std::move(f)) {}
-    const StarpuHandle handle;
-    const std::function<void()> came;
-    enum State { asked, there, gone };
-    std::atomic<State> state{asked};
-    void release() const { starpu_data_release_on_node(handle, STARPU_MAIN_RAM); }
-};
-
-void on_acquired(void* context) {
-    const std::unique_ptr<std::shared_ptr<Request>> request(
-        static_cast<std::shared_ptr<Request>*>(context));
-    Request::State before = Request::asked;
-    if ((*request)->state.compare_exchange_strong(before, Request::there))
-        (*request)->came();
-    else
-        (*request)->release();
-}
+void release(StarpuHandle handle) { starpu_data_release_on_node(handle, STARPU_MAIN_RAM); }
 
 }  // namespace
+
+// StarPU's requests cannot be taken back. What comes second deletes it: StarPU's grant, or the end
+// of the HeldTile.
+struct RamRequest {
+    enum State { asked, there, dropped };
+    const StarpuHandle handle;
+    std::function<void()> came;
+    std::atomic<State> state{asked};
+};
+
+static void on_acquired(void* context) {
+    auto* const request = static_cast<RamRequest*>(context);
+    const std::function<void()> came = std::move(request->came);
+    RamRequest::State before = RamRequest::asked;
+    if (request->state.compare_exchange_strong(before, RamRequest::there)) return came();
+    release(request->handle);
+    delete request;
+}
+
+void DropRequest::operator()(RamRequest* request) const {
+    if (request->state.exchange(RamRequest::dropped) == RamRequest::asked) return;
+    release(request->handle);
+    delete request;
+}
 
 StarpuHandle handle_of(Tile& tile) {
     if (!tile.storage) tile.storage = std::make_unique<Registered>(tile);
@@ -68,15 +73,11 @@ bool is_valid_on(const Tile& tile, int node) {
 }
 
 HeldTile hold_in_ram(StarpuHandle handle, bool write, std::function<void()> came) {
-    const auto request = std::make_shared<Request>(handle, std::move(came));
-    auto context = std::make_unique<std::shared_ptr<Request>>(request);
+    auto request = std::make_unique<RamRequest>(handle, std::move(came));
     const int status = starpu_data_acquire_on_node_cb(
-        handle, STARPU_MAIN_RAM, write ? STARPU_W : STARPU_R, on_acquired, context.get());
+        handle, STARPU_MAIN_RAM, write ? STARPU_W : STARPU_R, on_acquired, request.get());
     if (status != 0) fail("StarPU refuses to hand out a tile (%s)", std::strerror(-status));
-    context.release();  // on_acquired deletes it
-    return HeldTile(request.get(), [request](void*) {
-        if (request->state.exchange(Request::gone) == Request::there) request->release();
-    });
+    return HeldTile(request.release());
 }
 
 void forget_values(const std::unordered_set<StarpuHandle>& failed) {
