@@ -1,9 +1,8 @@
-// The handle table behind the C API: a table of entries whose generation tells stale handles.
+// The handle table behind the C API. The generation of an entry shows that a handle is stale.
 #include "bindings/handles.h"
 
 #include <new>
 #include <utility>
-#include <variant>
 
 namespace nn::capi {
 
@@ -11,8 +10,7 @@ namespace {
 
 struct Entry {
     int32_t generation = 1;
-    std::variant<std::monostate, Tensor, std::shared_ptr<Replay>, std::shared_ptr<TensorFile>>
-        value;
+    Object object;
 };
 
 struct Handles {
@@ -30,31 +28,11 @@ Handles& handles() {
 
 thread_local std::string message;  // of the last error
 
-template <class T> nn_ref add_entry(T value) {
-    Handles& h = handles();
-    int32_t index;
-    if (h.free.empty()) {
-        index = int32_t(h.entries.size());
-        h.entries.emplace_back();
-    } else {
-        index = h.free.back();
-        h.free.pop_back();
-    }
-    Entry& entry = h.entries[size_t(index)];
-    entry.value = std::move(value);
-    const nn_ref ref{index, entry.generation};
-    if (std::holds_alternative<Tensor>(entry.value)) {
-        ++h.tensors;
-        if (!h.scopes.empty()) h.scopes.back().push_back(ref);
-    }
-    return ref;
-}
-
 Entry* find_entry(nn_ref ref) {
     Handles& h = handles();
     if (ref.index <= 0 || size_t(ref.index) >= h.entries.size()) return nullptr;
     Entry& entry = h.entries[size_t(ref.index)];
-    if (entry.generation != ref.generation || std::holds_alternative<std::monostate>(entry.value))
+    if (entry.generation != ref.generation || std::holds_alternative<std::monostate>(entry.object))
         return nullptr;
     return &entry;
 }
@@ -84,13 +62,27 @@ int caught() noexcept {
     }
 }
 
-nn_ref new_ref(Tensor tensor) { return add_entry(std::move(tensor)); }
-nn_ref new_ref(std::shared_ptr<Replay> program) { return add_entry(std::move(program)); }
-nn_ref new_ref(std::shared_ptr<TensorFile> file) { return add_entry(std::move(file)); }
+nn_ref new_ref(Object object) {
+    Handles& h = handles();
+    if (h.free.empty()) {
+        h.free.push_back(int32_t(h.entries.size()));
+        h.entries.emplace_back();
+    }
+    const int32_t index = h.free.back();
+    h.free.pop_back();
+    Entry& entry = h.entries[size_t(index)];
+    entry.object = std::move(object);
+    const nn_ref ref{index, entry.generation};
+    if (std::holds_alternative<Tensor>(entry.object)) {
+        ++h.tensors;
+        if (!h.scopes.empty()) h.scopes.back().push_back(ref);
+    }
+    return ref;
+}
 
 Tensor& tensor_of(const nn_ref& ref, const char* what) {
     Entry* entry = find_entry(ref);
-    Tensor* tensor = entry ? std::get_if<Tensor>(&entry->value) : nullptr;
+    Tensor* tensor = entry ? std::get_if<Tensor>(&entry->object) : nullptr;
     if (!tensor)
         fail("%s: this handle is not a live tensor (it was freed, or its scope has ended)", what);
     return *tensor;
@@ -99,7 +91,7 @@ Tensor& tensor_of(const nn_ref& ref, const char* what) {
 // Of what the table shares with others: a program or a file.
 template <class T> static T& shared_of(const nn_ref* ref, const char* what) {
     Entry* entry = find_entry(given(ref, what));
-    auto* value = entry ? std::get_if<std::shared_ptr<T>>(&entry->value) : nullptr;
+    auto* value = entry ? std::get_if<std::shared_ptr<T>>(&entry->object) : nullptr;
     if (!value) fail("this handle is not a live %s", what);
     return **value;
 }
@@ -123,9 +115,9 @@ void put_results(const std::vector<Tensor>& results, nn_ref* outputs, int32_t ro
 void release(nn_ref ref) {
     Entry* entry = find_entry(ref);
     if (!entry) return;
-    if (std::holds_alternative<Tensor>(entry->value)) --handles().tensors;
-    const auto value = std::move(entry->value);  // destroyed last: the table is consistent by then
-    entry->value = std::monostate{};
+    if (std::holds_alternative<Tensor>(entry->object)) --handles().tensors;
+    const auto value = std::move(entry->object);  // destroyed last: the table is consistent by then
+    entry->object = std::monostate{};
     ++entry->generation;
     handles().free.push_back(ref.index);
 }
@@ -163,8 +155,7 @@ const Op& op_at(int32_t index) {
         for (const auto& [name, op] : all_ops()) out.push_back(&op);
         return out;
     }();
-    if (index < 0 || size_t(index) >= list.size()) fail("there is no op %d", index);
-    return *list[size_t(index)];
+    return *element(list, index, "op");
 }
 
 }  // namespace nn::capi

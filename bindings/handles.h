@@ -1,9 +1,10 @@
-// What the files of the C API share: the table of handles, where a stale one is noticed; exceptions
-// turned into statuses; and checks of arguments.
+// What the files of the C API share: the table of handles, which detects stale ones; exceptions
+// turned into statuses; checks of arguments.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "bindings/nn.h"
@@ -20,15 +21,15 @@ const std::string& last_error();
 // Turns the exception being handled into a status, and its text into last_error().
 int caught() noexcept;
 
-template <class F> int guard(F body) noexcept {
+template <class F, class... Arguments> int guard(F body, Arguments... arguments) noexcept {
     try {
-        body();
+        body(arguments...);
         return NN_OK;
     } catch (...) {
         return caught();
     }
 }
-// For calls that touch tensors: an error from an earlier kernel, or Ctrl-C, comes first.
+// For calls that use tensors: reports an error of an earlier kernel, or Ctrl-C, first.
 template <class F> int guard_pending(F body) noexcept {
     return guard([&] {
         check_pending();
@@ -41,21 +42,30 @@ template <class P> P& given(P* pointer, const char* what) {
     return *pointer;
 }
 
-template <class T> const T& element(const std::vector<T>& list, int32_t i, const char* what) {
-    if (i < 0 || size_t(i) >= list.size()) fail("there is no %s %d", what, i);
+// For calls with one result: the value of `body` goes to *out.
+template <class T, class F, class... Arguments>
+int put(T* out, const char* what, F body, Arguments... arguments) noexcept {
+    return guard([&] {
+        T& to = given(out, what);
+        to = T(body(arguments...));
+    });
+}
+
+template <class T> const T& element(const std::vector<T>& list, int64_t i, const char* what) {
+    if (i < 0 || size_t(i) >= list.size()) fail("there is no %s %lld", what, (long long)i);
     return list[size_t(i)];
 }
 
-nn_ref new_ref(Tensor tensor);  // it also belongs to the innermost open scope
-nn_ref new_ref(std::shared_ptr<Replay> program);
-nn_ref new_ref(std::shared_ptr<TensorFile> file);
+using Object =
+    std::variant<std::monostate, Tensor, std::shared_ptr<Replay>, std::shared_ptr<TensorFile>>;
+nn_ref new_ref(Object object);  // a tensor also belongs to the innermost open scope
 // The reference is into the table: good until the next handle is made or this one released.
 Tensor& tensor_of(const nn_ref& ref, const char* what = "tensor");
 Replay& program_of(const nn_ref* ref);
 TensorFile& file_of(const nn_ref* ref);
 std::vector<Tensor> tensors_of(const nn_ref* refs, int32_t count, const char* what);
 void put_results(const std::vector<Tensor>& results, nn_ref* outputs, int32_t room);
-void release(nn_ref ref);  // stale ones are fine
+void release(nn_ref ref);  // ignores stale ones
 void release_all();
 int64_t tensors_alive();
 

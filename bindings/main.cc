@@ -129,27 +129,28 @@ int add_traceback(lua_State* L) {
     return 1;
 }
 
+// Prints an error and returns the exit code for it.
+int report(const char* message, const std::string& hint = "") {
+    std::fflush(stdout);
+    std::fprintf(stderr, "nnlua: %s%s\n", message ? message : "(no message)", hint.c_str());
+    return signals_seen ? 128 + signals_seen : 1;
+}
+
 int call(lua_State* L, int arguments) {
     const int handler = lua_gettop(L) - arguments;
     lua_pushcfunction(L, add_traceback);
     lua_insert(L, handler);
     const int status = lua_pcall(L, arguments, 0, handler);
     lua_remove(L, handler);
-    if (status == 0) return 0;
-    const char* message = lua_tostring(L, -1);
-    std::fflush(stdout);
-    std::fprintf(stderr, "nnlua: %s\n", message ? message : "(no message)");
-    lua_pop(L, 1);
-    return signals_seen ? 128 + signals_seen : 1;
+    return status == 0 ? 0 : report(lua_tostring(L, -1));
 }
 
 // Waits for tasks that a script left running. Where one fails, reports it and returns an error.
 int code_after_tasks(int code) {
     if (code != 0 && nn::hangs()) return code;  // it was reported
     if (nn_sync() == NN_OK) return code;
-    std::fflush(stdout);
-    std::fprintf(stderr, "nnlua: %s\n", nn_error());
-    return code ? code : signals_seen ? 128 + signals_seen : 1;
+    const int failed = report(nn_error());
+    return code ? code : failed;
 }
 
 // Stops the workers; exits at once where one hangs.
@@ -166,43 +167,33 @@ int exit_program(lua_State* L) {
     std::exit(code);
 }
 
+// Sets Lua up. package.loaded["nn.host"] is what the library asks its host.
+const char* const setup = R"(
+    local root, signal, exit = ...
+    local own = root .. "/lua/?.lua;" .. root .. "/lua/?/init.lua;" .. root .. "/?.lua;"
+    package.path = own .. package.path
+    package.loaded["nn.host"] = {root = root, signal = signal}
+    os.exit = exit)";
+
 void open_state(int argc, char** argv, int script) {
     lua_State* L = state = luaL_newstate();
     luaL_openlibs(L);
-    const std::string root = library_root();
-    lua_getglobal(L, "package");
-    lua_getfield(L, -1, "path");
-    const std::string path =
-        root + "/lua/?.lua;" + root + "/lua/?/init.lua;" + root + "/?.lua;" + lua_tostring(L, -1);
-    lua_pushstring(L, path.c_str());
-    lua_setfield(L, -3, "path");
-    lua_getfield(L, -2, "loaded");
-    lua_newtable(L);  // package.loaded["nn.host"]: what the library asks its host
-    lua_pushstring(L, root.c_str());
-    lua_setfield(L, -2, "root");
+    luaL_loadstring(L, setup);
+    lua_pushstring(L, library_root().c_str());
     lua_pushcfunction(L, last_signal);
-    lua_setfield(L, -2, "signal");
-    lua_setfield(L, -2, "nn.host");
-    lua_settop(L, 0);
-    lua_getglobal(L, "os");
     lua_pushcfunction(L, exit_program);
-    lua_setfield(L, -2, "exit");
+    lua_call(L, 3, 0);
     lua_newtable(L);
     for (int i = 0; i < argc; ++i) {
         lua_pushstring(L, argv[i]);
         lua_rawseti(L, -2, i - script);
     }
     lua_setglobal(L, "arg");
-    lua_settop(L, 0);
 }
 
-int run_text(lua_State* L, const char* text, const char* name) {
-    if (luaL_loadbuffer(L, text, std::strlen(text), name) != 0) {
-        std::fprintf(stderr, "nnlua: %s\n", lua_tostring(L, -1));
-        lua_pop(L, 1);
-        return 1;
-    }
-    return call(L, 0);
+int run_text(lua_State* L, const std::string& text, const char* name) {
+    const int status = luaL_loadbuffer(L, text.data(), text.size(), name);
+    return status == 0 ? call(L, 0) : report(lua_tostring(L, -1));
 }
 
 // The file for a script's name: one of nnlua's own recipes where this folder has none.
@@ -216,10 +207,7 @@ int run_script(lua_State* L, const char* name, int argc, char** argv, int first)
     if (luaL_loadfile(L, std::strcmp(name, "-") == 0 ? nullptr : name) != 0) {
         const std::string longer = std::string(name) + ".lua";
         const bool meant = access(name, F_OK) != 0 && access(longer.c_str(), F_OK) == 0;
-        std::fprintf(stderr, "nnlua: %s%s\n", lua_tostring(L, -1),
-                     meant ? ("; did you mean '" + longer + "'?").c_str() : "");
-        lua_pop(L, 1);
-        return 1;
+        return report(lua_tostring(L, -1), meant ? "; did you mean '" + longer + "'?" : "");
     }
     for (int i = first; i < argc; ++i) lua_pushstring(L, argv[i]);
     return call(L, argc - first);
@@ -231,8 +219,8 @@ int complain(const std::string& text) {
 }
 
 struct Options {
-    std::vector<std::pair<char, const char*>> actions;  // e CODE, l NAME, in order
-    bool interactive = false, health = false, reference = false;
+    std::vector<std::pair<std::string, const char*>> actions;  // code to run, and its chunk's name
+    bool interactive = false, health = false;
     int script = 0;  // index in argv, 0: none
 };
 
@@ -258,10 +246,15 @@ int parse(int argc, char** argv, Options* options) {
         else if (option == "--health")
             options->health = true;
         else if (option == "--doc")
-            options->reference = true;
+            options->actions.push_back(
+                {"require('nn'); require('nn.help.reference').write()", "=--doc"});
         else if (option == "-e" || option == "-l") {
             if (i + 1 == argc) return complain(option + " needs an argument");
-            options->actions.push_back({option[1], argv[++i]});
+            const std::string text = argv[++i];
+            if (option == "-e")
+                options->actions.push_back({"nn = require 'nn'; " + text, "=(command line)"});
+            else
+                options->actions.push_back({"require '" + text + "'", "=-l"});
         } else
             return complain("unknown option " + option);
     }
@@ -284,18 +277,11 @@ int run(int argc, char** argv) {
     int code = 0;
     // code that is loaded before a session must be interruptible
     if (options.interactive) code = run_text(state, "require('repl').prepare()", "=repl");
-    for (const auto& [kind, text] : options.actions) {
-        const std::string code_text = kind == 'e' ? std::string("nn = require 'nn'; ") + text
-                                                  : std::string("require '") + text + "'";
-        if (code == 0)
-            code = run_text(state, code_text.c_str(), kind == 'e' ? "=(command line)" : "=-l");
-    }
-    if (code == 0 && options.reference)
-        code = run_text(state, "require('nn'); require('nn.help.reference').write()", "=--doc");
+    for (const auto& [text, name] : options.actions)
+        if (code == 0) code = run_text(state, text, name);
     if (code == 0 && options.script)
         code = run_script(state, argv[options.script], argc, argv, options.script + 1);
-    const bool nothing_asked = options.actions.empty() && !options.script && !options.reference;
-    if (options.interactive || nothing_asked)
+    if (options.interactive || (options.actions.empty() && !options.script))
         code = run_text(state, "require('repl').run()", "=repl");
     return code;
 }

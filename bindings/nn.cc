@@ -1,7 +1,5 @@
-// The C API, functions that do something: the runtime, tensors, ops, programs, scalars, scopes,
-// memory, randomness. Arguments are checked here; what is asked is then the engine's work.
-#include "bindings/nn.h"
-
+// The C API, actions: the runtime, tensors, ops, programs, scalars, scopes, memory, randomness. It
+// checks arguments and calls the engine.
 #include "bindings/handles.h"
 #include "engine/graph/context.h"
 #include "engine/graph/recording.h"
@@ -44,6 +42,20 @@ Value value_of(const nn_value& v) {
     return out;
 }
 
+// A tensor whose elements take the memory at `data`.
+Tensor tensor_of_size(const nn_ref* tensor, const void* data, int64_t bytes, const char* what) {
+    Tensor t = tensor_of(given(tensor, "tensor"));
+    if (!data || bytes != t.bytes())
+        fail("%s: %lld bytes given for %lld", what, (long long)bytes, (long long)t.bytes());
+    return t;
+}
+
+// value -1: leave the setting.
+template <class T> void exchange_setting(T& setting, int32_t value, int32_t* was) {
+    if (was) *was = setting;
+    if (value >= 0) setting = T(value);
+}
+
 }  // namespace
 
 extern "C" {
@@ -68,8 +80,7 @@ int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_
 int nn_workers(int32_t* cpus, int32_t* gpus) {
     return guard([&] {
         given(cpus, "cpus"), given(gpus, "gpus");
-        *cpus = cpu_workers();
-        *gpus = nn::gpus();
+        *cpus = cpu_workers(), *gpus = nn::gpus();
     });
 }
 
@@ -83,17 +94,9 @@ int nn_shutdown(void) {
 int nn_sync(void) { return guard_pending(wait_all); }
 int nn_idle(void) { return guard(idle); }
 
-int nn_interrupted(int32_t* flag) {
-    return guard([&] { given(flag, "flag") = interrupt_requested(); });
-}
-int nn_clear_interrupt(void) {
-    clear_interrupt();
-    return NN_OK;
-}
-int nn_defer_interrupts(int32_t deferred) {
-    defer_interrupts(deferred != 0);
-    return NN_OK;
-}
+int nn_interrupted(int32_t* flag) { return put(flag, "flag", interrupt_requested); }
+int nn_clear_interrupt(void) { return guard(clear_interrupt); }
+int nn_defer_interrupts(int32_t deferred) { return guard(defer_interrupts, deferred != 0); }
 
 int nn_release(const nn_ref* ref) {
     return guard([&] {
@@ -106,24 +109,17 @@ int nn_tensor_info_get(const nn_ref* tensor, nn_tensor_info* out) {
         const Tensor& t = tensor_of(given(tensor, "tensor"));
         nn_tensor_info& info = given(out, "out");
         info = {};
-        info.rank = int32_t(t.rank());
-        info.dtype = int32_t(t.dtype());
-        for (size_t i = 0; i < t.rank(); ++i) {
-            info.shape[i] = t.shape()[i];
-            info.tiles[i] = t.grid().tiles(i);
-        }
-        info.count = t.count();
-        info.bytes = t.bytes();
-        info.is_view = t.is_view();
-        info.temporary = t.tile(0)->recording != 0;
+        info.rank = int32_t(t.rank()), info.dtype = int32_t(t.dtype());
+        for (size_t i = 0; i < t.rank(); ++i)
+            info.shape[i] = t.shape()[i], info.tiles[i] = t.grid().tiles(i);
+        info.count = t.count(), info.bytes = t.bytes();
+        info.is_view = t.is_view(), info.temporary = t.tile(0)->recording != 0;
     });
 }
 
 int nn_read(const nn_ref* tensor, void* out, int64_t bytes) {
     return guard_pending([&] {
-        const Tensor t = tensor_of(given(tensor, "tensor"));
-        if (!out || bytes != t.bytes())
-            fail("read: %lld bytes given for %lld", (long long)bytes, (long long)t.bytes());
+        const Tensor t = tensor_of_size(tensor, out, bytes, "read");
         if (t.stale())
             fail("read: a view of a tensor that was changed in place since; take the view again");
         read_tensor(t, out);
@@ -132,12 +128,7 @@ int nn_read(const nn_ref* tensor, void* out, int64_t bytes) {
 }
 
 int nn_write(const nn_ref* tensor, const void* in, int64_t bytes) {
-    return guard_pending([&] {
-        const Tensor t = tensor_of(given(tensor, "tensor"));
-        if (!in || bytes != t.bytes())
-            fail("write: %lld bytes given for %lld", (long long)bytes, (long long)t.bytes());
-        write_tensor(t, in);
-    });
+    return guard_pending([&] { write_tensor(tensor_of_size(tensor, in, bytes, "write"), in); });
 }
 
 int nn_cuts(const nn_ref* tensor, int32_t axis, int64_t* out, int32_t capacity, int32_t* count) {
@@ -174,9 +165,7 @@ int nn_tile_size(const char* axis, int64_t size) {
     });
 }
 
-int nn_tensors_alive(int64_t* count) {
-    return guard([&] { given(count, "count") = tensors_alive(); });
-}
+int nn_tensors_alive(int64_t* count) { return put(count, "count", tensors_alive); }
 
 int nn_apply(int32_t index, const nn_ref* inputs, int32_t n_inputs, const nn_value* attributes,
              int32_t n_attributes, nn_ref* outputs, int32_t* n_outputs) {
@@ -208,9 +197,7 @@ int nn_record_input(const nn_ref* like, nn_ref* out) {
     });
 }
 
-int nn_record_abort(void) {
-    return guard([] { abort_recording(); });
-}
+int nn_record_abort(void) { return guard(abort_recording); }
 int nn_recording(void) { return recording_number() != 0; }
 
 int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs, int32_t n_outputs,
@@ -277,19 +264,12 @@ int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps,
 }
 
 int nn_scalar_new(double value, int32_t* scalar) {
-    return guard([&] {
-        given(scalar, "scalar");
-        *scalar = new_scalar(value);
-    });
+    return put(scalar, "scalar", new_scalar, value);
 }
-int nn_scalar_free(int32_t scalar) {
-    return guard([&] { free_scalar(scalar); });
-}
-int nn_scalar_set(int32_t scalar, double value) {
-    return guard([&] { set_scalar(scalar, value); });
-}
+int nn_scalar_free(int32_t scalar) { return guard(free_scalar, scalar); }
+int nn_scalar_set(int32_t scalar, double value) { return guard(set_scalar, scalar, value); }
 int nn_scalar_get(int32_t scalar, double* value) {
-    return guard([&] { given(value, "value") = scalar_value(scalar); });
+    return put(value, "value", scalar_value, scalar);
 }
 int nn_scalar_add(int32_t scalar, double delta) {
     return guard([&] {
@@ -299,10 +279,7 @@ int nn_scalar_add(int32_t scalar, double delta) {
 }
 
 int nn_scope_begin(void) { return guard(begin_scope); }
-
-int nn_scope_end(const nn_ref* keep, int32_t n_keep) {
-    return guard([&] { end_scope(keep, n_keep); });
-}
+int nn_scope_end(const nn_ref* keep, int32_t n_keep) { return guard(end_scope, keep, n_keep); }
 
 int nn_memory(nn_memory_info_t* out) {
     return guard([&] {
@@ -321,35 +298,25 @@ int nn_reset_peak(void) { return guard(reset_peak); }
 int nn_matmul_tf32(int32_t allowed, int32_t* was) {
     return guard([&] {
         if (allowed < -1 || allowed > 1) fail("matmul precision: TF32 allowed %d", allowed);
-        if (was) *was = settings().tf32;
-        if (allowed >= 0) settings().tf32 = allowed == 1;
+        exchange_setting(settings().tf32, allowed, was);
     });
 }
 int nn_attention_backend(int32_t backend, int32_t* was) {
     return guard([&] {
         if (backend < -1 || backend > 2) fail("attention: there is no backend %d", backend);
-        if (was) *was = settings().attention;
-        if (backend >= 0) settings().attention = backend;
+        exchange_setting(settings().attention, backend, was);
     });
 }
-int nn_seed(uint64_t seed) {
-    return guard([&] { seed_random(seed); });
-}
+int nn_seed(uint64_t seed) { return guard(seed_random, seed); }
 int nn_random_state(uint64_t* seed, uint64_t* counter) {
     return guard([&] {
         given(seed, "seed"), given(counter, "counter");
-        *seed = random_seed();
-        *counter = random_counter();
+        *seed = random_seed(), *counter = random_counter();
     });
 }
-int nn_set_random_counter(uint64_t counter) {
-    return guard([&] { set_random_counter(counter); });
-}
+int nn_set_random_counter(uint64_t counter) { return guard(set_random_counter, counter); }
 int nn_next_random(int64_t* counter) {
-    return guard([&] {
-        given(counter, "counter");
-        *counter = int64_t(sink().next_random());
-    });
+    return put(counter, "counter", [] { return sink().next_random(); });
 }
 
 }  // extern "C"

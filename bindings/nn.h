@@ -45,8 +45,8 @@ typedef struct {
     int32_t changes_parameters;  // it may change tensors that need gradients: an optimizer
     const char* source;          // "engine/ops/softmax.cc:40"
 } nn_op_info_t;
-// gradient_in: the input whose gradient the op adds to this one in place. number: a number may
-// stand in its place. in_place: the op changes it.
+// gradient_in: the input whose gradient the op adds to this one in place. number: it may be a
+// number. in_place: the op changes it.
 typedef struct {
     const char *name, *gradient_in;
     int32_t optional, number, list, in_place;
@@ -78,8 +78,8 @@ typedef struct {
     double flops;
     int64_t persistent_bytes, peak_bytes;
 } nn_program_info_t;
-// A step as it would run: seconds from one step's end to the next one's, seconds that workers
-// compute, bytes at the peak and between steps; kinds: of the peak, by nn_tensor_kind.
+// A simulated step. seconds: from one step's end to the next one's; busy: that workers compute;
+// lasting: bytes between steps; kinds: bytes of the peak, by nn_tensor_kind.
 typedef struct {
     int64_t tasks;
     double flops, seconds, busy;
@@ -91,15 +91,15 @@ typedef struct {
 } nn_memory_info_t;
 typedef struct {
     int32_t ranks, cpus, gpus, described;  // described: 0 for the host
-    int64_t ram, gpu_memory, disk;         // bytes, of all of a kind; 0: none, or not known
+    int64_t ram, gpu_memory, disk;         // bytes of all nodes of a kind; 0: none, or not known
 } nn_machine_info_t;
 typedef struct {
     int64_t calls;
     double seconds, flops, bytes;
 } nn_kernel_stat_t;
-// Where a worker's time went, in seconds. It is busy, or it waits: for data of its next task to be
-// copied; for tasks on which all depend that was submitted; since nothing was submitted; or for the
-// engine, while a task is ready.
+// Seconds of a worker. It is busy, or it waits: for data of its next task to be copied; for running
+// tasks on which all submitted ones depend; for tasks to be submitted; or for the engine, while a
+// task is ready.
 typedef struct {
     const char* name;  // "CPU 0", "GPU 1"; good until the next call
     int32_t gpu;
@@ -117,15 +117,15 @@ typedef struct {
     int64_t calls;
     double seconds, flops, bytes;
 } nn_profile_group_t;
-// A task; times in seconds since the profile began. popped: taken by the worker; launched: its data
-// are there. worker: -1 if it never ran. run, index: which run of a program, from 1, and its
-// how-manieth task; run 0: eager.
+// A task; times in seconds since the profile began. popped: the worker took it; launched: its data
+// were in place. worker: -1 if it never ran. run: the number of a program's run, from 1, or 0:
+// eager; index: of the task in the program.
 typedef struct {
     const char *kernel, *op, *layer;
     double submitted, ready, popped, launched, start, end, flops, bytes;
     int32_t worker, dtype, run, index, tile, rank, shape[8];
 } nn_profile_task_t;
-// What the submitting thread did: what is "submit" or "wait".
+// What the submitting thread did: "submit" or "wait".
 typedef struct {
     const char *what, *op;
     int64_t tasks;
@@ -133,20 +133,20 @@ typedef struct {
 } nn_profile_span_t;
 typedef struct {
     int64_t tasks, replayed_tasks;
-    double replay_seconds, starpu_seconds;  // of the thread's own time: submitting, StarPU's part
+    double replay_seconds, starpu_seconds;  // CPU time of submission, and StarPU's part of it
     int64_t earlier_tasks;                  // before nn_profile cleared the numbers above
     int64_t unfinished;                     // tasks submitted that are not done yet
 } nn_stats_t;
 
 const char* nn_error(void);    // the last message
 const char* nn_version(void);  // several lines: nnlua, LuaJIT, StarPU, BLAS, CUDA
-// Before the first task. cpus 0, scheduler NULL or "": chosen; gpus: at most so many, -1: all;
+// Before the first task. cpus 0, scheduler NULL or "": automatic; gpus: at most, -1: all;
 // gpu_memory: bytes that tiles may take on each, 0: 90 % of what it has; streams: of each, 0: one.
 int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory,
                  int32_t streams);
 int nn_workers(int32_t* cpus, int32_t* gpus);
-// Tilings and plans are made for the described machine: "cpus=64 ram=512GB gpus=8 ...", or a file
-// with such settings; "": the host again.
+// Describes the machine that tilings and plans are made for: "cpus=64 ram=512GB gpus=8 ...", or a
+// file with such settings; "": the host again.
 int nn_machine_describe(const char* text);
 int nn_machine_info(nn_machine_info_t* out);
 // FLOP/s of f32 products of n x n matrices, one on every worker at once; the best of five.
@@ -154,28 +154,28 @@ int nn_product_rate(int64_t n, double* flops_per_second);
 int nn_shutdown(void);              // waits; refs become stale
 int nn_sync(void);                  // waits for every task
 int nn_idle(void);                  // waits, then lets the workers sleep until the next task
-int nn_interrupted(int32_t* flag);  // Ctrl-C or SIGTERM came; never fails
+int nn_interrupted(int32_t* flag);  // whether Ctrl-C or SIGTERM was received
 int nn_clear_interrupt(void);
-int nn_defer_interrupts(int32_t deferred);  // 1: calls go on, only nn_interrupted tells
+int nn_defer_interrupts(
+    int32_t deferred);  // 1: calls continue, and nn_interrupted reports the signal
 
-int nn_release(const nn_ref* ref);  // NULL and stale refs are fine
+int nn_release(const nn_ref* ref);  // NULL and stale refs are ignored
 int nn_tensor_info_get(const nn_ref* tensor, nn_tensor_info* out);
 int nn_read(const nn_ref* tensor, void* out, int64_t bytes);  // row-major; waits
 int nn_write(const nn_ref* tensor, const void* in, int64_t bytes);
-int nn_cuts(const nn_ref* tensor, int32_t axis, int64_t* out, int32_t capacity,
-            int32_t* count);  // axis from 0
-int nn_retile(const nn_ref* tensor, const int64_t* tile, int32_t rank,
-              nn_ref* out);                        // tile sizes; 0: whole
+// The cuts of an axis, from 0.
+int nn_cuts(const nn_ref* tensor, int32_t axis, int64_t* out, int32_t capacity, int32_t* count);
+// tile: sizes along the axes; 0: the whole axis.
+int nn_retile(const nn_ref* tensor, const int64_t* tile, int32_t rank, nn_ref* out);
 int nn_tile_size(const char* axis, int64_t size);  // 0: automatic
 int nn_tensors_alive(int64_t* count);
-// Bytes of a tensor whose value is in each memory of the machine: bytes[0] RAM, then each GPU's. A
-// value may be in several, or, before it is computed, in none. *count: room in, memories out.
+// Bytes of a tensor in each memory node: bytes[0] in RAM, then in each GPU's. A value may be in
+// several, or, before it is computed, in none. *count: room in, memory nodes out.
 int nn_tensor_nodes(const nn_ref* tensor, int64_t* bytes, int32_t* count);
-// Of every memory, RAM first: bytes in use or kept for reuse, and how many there may be. *count:
-// room in, memories out.
+// Of each memory node: bytes in use or kept for reuse, and their limit. *count as above.
 int nn_node_memory(int64_t* used, int64_t* limit, int32_t* count);
-int nn_bytes_moved(int64_t* bytes);                  // between memories, since the engine started
-int nn_node_name(int32_t place, const char** name);  // "RAM", "GPU 0"; good until the next call
+int nn_bytes_moved(int64_t* bytes);  // between memory nodes, since the engine started
+int nn_node_name(int32_t node, const char** name);  // "RAM", "GPU 0"; good until the next call
 
 int nn_op_count(void);
 int nn_op_info(int32_t op, nn_op_info_t* out);
@@ -191,8 +191,8 @@ int nn_apply(int32_t op, const nn_ref* inputs, int32_t n_inputs, const nn_value*
              int32_t n_attributes, nn_ref* outputs, int32_t* n_outputs);
 
 int nn_record_begin(void);
-int nn_record_input(const nn_ref* like,
-                    nn_ref* out);  // a tensor cut like this one, to be filled at every replay
+// A tensor cut like this one, which every replay fills.
+int nn_record_input(const nn_ref* like, nn_ref* out);
 int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs, int32_t n_outputs,
                   nn_ref* program);
 int nn_record_abort(void);
@@ -200,18 +200,16 @@ int nn_recording(void);  // 1 while recording
 int nn_program_run(const nn_ref* program, const nn_ref* inputs, int32_t n_inputs, nn_ref* outputs,
                    int32_t n_outputs);
 int nn_program_info(const nn_ref* program, nn_program_info_t* out);
-// While recording: what came before only makes what a step works on; plans are about what follows.
+// While recording: a step begins here; plans leave out the tasks before it.
 int nn_record_step(void);
-// While recording: what follows is the next part of a step that takes its batch in parts, the
-// tokens of which are cut into so many tiles.
+// While recording: the next microbatch of the step begins here; its tokens are cut into `tiles`.
 int nn_record_microbatch(int32_t tiles);
-// What a tensor is, for plans: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations, 5
-// cache of keys and values.
+// For plans. kind: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations, 5 cache of
+// keys and values.
 int nn_tensor_kind(const nn_ref* tensor, int32_t kind);
-// Plays the program on imaginary workers. measured: 1: kernels are timed for it on this machine,
-// for a second or two at most; 2: with the times that are known from before; 0: with guesses.
-// steps: 1 to 9 that follow each other, each submitted before the one before is done; 1 where the
-// caller waits for each.
+// Simulates the program. measured: 0: with nominal rates; 1: after timing its kernels on this
+// machine, for at most a second or two; 2: with the times measured before. steps: 1 to 9, each
+// submitted before the previous one is done; 1 where the caller waits for each.
 int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps, nn_program_plan_t* out);
 int nn_scalar_new(double value, int32_t* scalar);
 int nn_scalar_free(int32_t scalar);
@@ -219,26 +217,26 @@ int nn_scalar_set(int32_t scalar, double value);
 int nn_scalar_get(int32_t scalar, double* value);
 int nn_scalar_add(int32_t scalar, double delta);  // while recording: at every replay, at this point
 
-// A file of so many bytes that is written in the background, from its beginning on: bytes, and
-// tensors as they are when this is called. After nn_file_close() it is made durable; a file that is
-// released before it is done is given up. nn_file_wait() says what went wrong.
+// A file of a given size, written in the background from its beginning on: bytes, and tensors as
+// they are at the call. nn_file_close() makes it durable; releasing the file before it is done
+// abandons it. nn_file_wait() reports errors.
 int nn_file_create(const char* path, int64_t bytes, nn_ref* file);
 int nn_file_append(const nn_ref* file, const void* data, int64_t bytes);
 int nn_file_append_tensor(const nn_ref* file, const nn_ref* tensor);
-int nn_file_drain(const nn_ref* file);  // waits until all that was given is copied
+int nn_file_drain(const nn_ref* file);  // waits until all that was appended is copied
 int nn_file_close(const nn_ref* file);
 int nn_file_done(const nn_ref* file, int32_t* done);
 int nn_file_wait(const nn_ref* file, uint32_t* crc32);
 int nn_crc32(const void* data, int64_t bytes, uint32_t before, uint32_t* crc32);
 
 int nn_scope_begin(void);
-int nn_scope_end(const nn_ref* keep,
-                 int32_t n_keep);  // releases what was made since and is not kept
+// Releases the tensors made since nn_scope_begin, except those to keep.
+int nn_scope_end(const nn_ref* keep, int32_t n_keep);
 int nn_memory(nn_memory_info_t* out);
 int nn_memory_budget(int64_t bytes);  // 0: 90 % of what the machine has free
 int nn_reset_peak(void);
-int nn_matmul_tf32(int32_t allowed, int32_t* was);  // 1, 0, or -1: leave it; was may be NULL
-// Who computes attention on GPUs: 0 whoever is best, 1 cuDNN, 2 nnlua; or -1: leave it.
+int nn_matmul_tf32(int32_t allowed, int32_t* was);  // 1, 0, or -1: no change; was may be NULL
+// What computes attention on GPUs: 0 the best, 1 cuDNN, 2 nnlua's kernel; or -1: no change.
 int nn_attention_backend(int32_t backend, int32_t* was);
 int nn_run_tasks_on(int32_t where);  // of tasks submitted from now on: 0 anywhere, 1 CPU, 2 GPU
 int nn_seed(uint64_t seed);
@@ -252,13 +250,13 @@ int nn_kernel_operand(int32_t kernel, int32_t i, nn_operand_info* out);
 int nn_kernel_stat(int32_t kernel, nn_kernel_stat_t* out);
 // 1 starts a profile, once all tasks are done; 0 ends it. Both clear what was recorded.
 int nn_profile(int32_t enabled);
-// Waits for all tasks and ends the profile, of which the following tell until it is cleared.
+// Waits for all tasks and ends the profile. The functions below read it until it is cleared.
 int nn_profile_stop(nn_profile_info_t* out);
-int nn_profile_worker(int32_t worker, nn_profile_worker_t* out);  // sums of one, from 0
-int nn_profile_group(int32_t by, int32_t i,
-                     nn_profile_group_t* out);  // by 0 kernel, 1 op, 2 layer; most seconds first
+int nn_profile_worker(int32_t worker, nn_profile_worker_t* out);  // from 0
+// The groups by 0 kernel, 1 op or 2 layer, most seconds first.
+int nn_profile_group(int32_t by, int32_t i, nn_profile_group_t* out);
 int nn_profile_task(int64_t i, nn_profile_task_t* out);  // in the order of submission
-// The tasks that task i had to wait for, of those recorded. *count: room in, tasks out.
+// The recorded tasks that task i depends on. *count: room in, tasks out.
 int nn_profile_before(int64_t i, int64_t* tasks, int32_t* count);
 int nn_profile_span(int64_t i, nn_profile_span_t* out);
 // A number for the name of a layer ("blocks.3.mlp"), 0 for "". Tasks emitted after nn_layer_set
@@ -266,12 +264,12 @@ int nn_profile_span(int64_t i, nn_profile_span_t* out);
 int nn_layer(const char* name, int32_t* id);
 int nn_layer_set(int32_t id, int32_t* before);
 int nn_stats(nn_stats_t* out);
-// Submits one kernel on tiles: StarPU's submitter for scripts. where: 0 anywhere, 1 CPU, 2 GPU. The
-// kernel believes its params: sizes beyond the tiles are read and written beyond them.
+// Submits one kernel on tiles. where: 0 anywhere, 1 CPU, 2 GPU. The kernel does not check its
+// params: with sizes beyond the tiles it reads and writes beyond them.
 int nn_task(const char* kernel, int32_t dtype, const nn_task_operand* operands, int32_t n_operands,
             const void* params, int64_t params_size, int32_t priority, int32_t where);
-int nn_copy_f64(const void* in, int32_t dtype, int64_t count,
-                double* out);  // host memory of any dtype, as doubles
+// Host memory of any dtype to and from doubles.
+int nn_copy_f64(const void* in, int32_t dtype, int64_t count, double* out);
 int nn_copy_from_f64(const double* in, int32_t dtype, int64_t count, void* out);
 // </cdef>
 

@@ -1,14 +1,13 @@
-// The C API, functions that tell: versions, ops, kernels, measurements. Also single tasks, and
+// The C API, queries: versions, the machine, ops, kernels, measurements. Also single tasks, and
 // numbers of any dtype in host memory.
 #include <dlfcn.h>
 #include <luajit.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
 #include "bindings/handles.h"
-#include "bindings/nn.h"
+#include "engine/machine/description.h"
+#include "engine/plan/measure.h"
 #include "engine/rules/rules.h"
 #include "engine/runtime/handles.h"
 #include "engine/runtime/session.h"
@@ -25,17 +24,12 @@ namespace {
 
 const Kernel* kernel_at(int32_t index) {
     static const std::vector<const Kernel*> list = all_kernels();
-    if (index < 0 || size_t(index) >= list.size()) fail("there is no kernel %d", index);
-    return list[size_t(index)];
+    return element(list, index, "kernel");
 }
 
 Dtype dtype_of(int32_t number) {
     if (number < 0 || number >= dtype_count) fail("there is no dtype %d", number);
     return Dtype(number);
-}
-
-void check_count(int64_t count) {
-    if (count < 0) fail("copy: %lld numbers", (long long)count);
 }
 
 std::string cuda_description() {
@@ -62,42 +56,32 @@ Where where_of(int32_t where) {
 // Checks one operand that a script gave a task and adds it; `changed` collects what is written.
 void use_operand(TaskBuilder& builder, const char* name, const OperandDecl& declared,
                  const nn_task_operand& use, std::vector<Tensor>& changed) {
+    const char* const operand = declared.name.c_str();
     if (use.tensor.index == 0) {
-        if (!declared.optional)
-            fail("task %s: operand '%s' is missing", name, declared.name.c_str());
+        if (!declared.optional) fail("task %s: operand '%s' is missing", name, operand);
         builder.use(absent());
         return;
     }
     const Tensor t = tensor_of(use.tensor, name);
+    const bool reads = declared.mode == Mode::read;
     if (t.stale())
-        fail("task %s: %s is a view of a tensor that was changed in place since", name,
-             declared.name.c_str());
+        fail("task %s: %s is a view of a tensor that was changed in place since", name, operand);
     if (use.tile < 0 || use.tile >= t.tiles())
-        fail("task %s: %s has tiles 1 to %lld", name, declared.name.c_str(), (long long)t.tiles());
-    if (use.mode < 0 || use.mode > 2 || (use.mode == 0) != (declared.mode == Mode::read))
-        fail("task %s: bad access to %s, which it %s", name, declared.name.c_str(),
-             declared.mode == Mode::read ? "reads" : "writes");
+        fail("task %s: %s has tiles 1 to %lld", name, operand, (long long)t.tiles());
+    if (use.mode < 0 || use.mode > 2 || (use.mode == 0) != reads)
+        fail("task %s: bad access to %s, which it %s", name, operand, reads ? "reads" : "writes");
+    if (!reads && t.is_view()) fail("task %s: writes to %s, which is a view", name, operand);
     builder.use({t.tile(use.tile), Mode(use.mode)});
-    if (use.mode != 0) {
-        if (t.is_view())
-            fail("task %s: writes to %s, which is a view", name, declared.name.c_str());
-        changed.push_back(t);
-    }
+    if (!reads) changed.push_back(t);
 }
 
-float from_bf16(uint16_t upper_half) {
-    const uint32_t bits = uint32_t(upper_half) << 16;
-    float value;
-    std::memcpy(&value, &bits, 4);
-    return value;
-}
-
-// To the nearest, ties to even; a NaN stays one.
-uint16_t to_bf16(float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, 4);
-    return std::isnan(value) ? uint16_t((bits >> 16) | 0x40)
-                             : uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+// Converts numbers in host memory.
+void cast(const void* in, Dtype from, int64_t count, void* out, Dtype to) {
+    if (count < 0) fail("copy: %lld numbers", (long long)count);
+    static const KernelFn kernel = find_kernel("cast")->on(Device::cpu);
+    void* const operands[] = {out, const_cast<void*>(in)};
+    const nn_cast_params params{count, int32_t(from)};
+    kernel({operands, &params, to, nullptr, nullptr});
 }
 
 }  // namespace
@@ -121,25 +105,43 @@ const char* nn_version(void) {
     return text.c_str();
 }
 
+int nn_machine_describe(const char* text) {
+    return guard([&] { describe_machine(&given(text, "text")); });
+}
+
+int nn_machine_info(nn_machine_info_t* out) {
+    return guard([&] {
+        const Machine& m = machine();
+        nn_machine_info_t& info = given(out, "out");
+        info.ranks = m.ranks, info.described = machine_is_described();
+        info.cpus = m.count(Device::cpu), info.gpus = m.count(Device::cuda);
+        info.ram = m.bytes(NodeKind::ram), info.disk = m.bytes(NodeKind::disk);
+        info.gpu_memory = m.bytes(NodeKind::gpu);
+    });
+}
+
+int nn_product_rate(int64_t size, double* flops_per_second) {
+    return guard([&] {
+        if (size < 1 || size > 1 << 15) fail("products of size %lld", (long long)size);
+        given(flops_per_second, "flops_per_second") = product_rate(size);
+    });
+}
+
 int nn_op_count(void) { return int(all_ops().size()); }
 
 int nn_op_info(int32_t index, nn_op_info_t* out) {
     return guard([&] {
         const Op& op = op_at(index);
-        given(out, "out") = {op.name.c_str(),
-                             op.doc.c_str(),
-                             op.category.c_str(),
-                             op.no_gradient.c_str(),
-                             op.gradient_of.c_str(),
-                             op.gradient_in.c_str(),
-                             op.mask.c_str(),
-                             int32_t(op.inputs.size()),
-                             int32_t(op.attributes.size()),
-                             int32_t(op.samples.size()),
-                             int32_t(kernels_of(op).size()),
-                             int32_t(op.outputs.size()),
-                             op.changes_parameters,
-                             op.source.c_str()};
+        nn_op_info_t& info = given(out, "out");
+        info.name = op.name.c_str(), info.doc = op.doc.c_str();
+        info.category = op.category.c_str(), info.no_gradient = op.no_gradient.c_str();
+        info.gradient_of = op.gradient_of.c_str(), info.gradient_in = op.gradient_in.c_str();
+        info.mask = op.mask.c_str(), info.source = op.source.c_str();
+        info.inputs = int32_t(op.inputs.size()), info.outputs = int32_t(op.outputs.size());
+        info.attributes = int32_t(op.attributes.size());
+        info.samples = int32_t(op.samples.size());
+        info.kernels = int32_t(kernels_of(op).size());
+        info.changes_parameters = op.changes_parameters;
     });
 }
 
@@ -175,8 +177,7 @@ int nn_tensor_nodes(const nn_ref* tensor, int64_t* bytes, int32_t* count) {
     return guard([&] {
         const Tensor& t = tensor_of(given(tensor, "tensor"));
         given(bytes, "bytes");
-        const int room = given(count, "count");
-        *count = std::clamp(room, 0, memory_nodes());
+        *count = std::clamp(int(given(count, "count")), 0, memory_nodes());
         for (int node = 0; node < *count; ++node) {
             bytes[node] = 0;
             for (int64_t i = 0; i < t.tiles(); ++i)
@@ -195,9 +196,7 @@ int nn_node_memory(int64_t* used, int64_t* limit, int32_t* count) {
         }
     });
 }
-int nn_bytes_moved(int64_t* bytes) {
-    return guard([&] { given(bytes, "bytes") = bytes_moved(); });
-}
+int nn_bytes_moved(int64_t* bytes) { return put(bytes, "bytes", bytes_moved); }
 
 int nn_node_name(int32_t node, const char** name) {
     static std::string text;
@@ -266,39 +265,20 @@ int nn_task(const char* name, int32_t dtype, const nn_task_operand* operands, in
 
 int nn_copy_f64(const void* in, int32_t dtype, int64_t count, double* out) {
     return guard([&] {
-        given(static_cast<const char*>(in), "in"), given(out, "out"), dtype_of(dtype);
-        check_count(count);
-        for (int64_t i = 0; i < count; ++i) switch (dtype_of(dtype)) {
-                case Dtype::f32: out[i] = double(static_cast<const float*>(in)[i]); break;
-                case Dtype::f64: out[i] = static_cast<const double*>(in)[i]; break;
-                case Dtype::i32: out[i] = static_cast<const int32_t*>(in)[i]; break;
-                case Dtype::i64: out[i] = double(static_cast<const int64_t*>(in)[i]); break;
-                case Dtype::bf16:
-                    out[i] = double(from_bf16(static_cast<const uint16_t*>(in)[i]));
-                    break;
-                default: out[i] = static_cast<const uint8_t*>(in)[i];
-            }
+        given(static_cast<const char*>(in), "in"), given(out, "out");
+        cast(in, dtype_of(dtype), count, out, Dtype::f64);
     });
 }
 
-int nn_copy_from_f64(const double* in, int32_t dtype, int64_t count, void* out) {
+int nn_copy_from_f64(const double* in, int32_t number, int64_t count, void* out) {
     return guard([&] {
-        given(in, "in"), given(static_cast<char*>(out), "out"), dtype_of(dtype);
-        check_count(count);
+        given(in, "in"), given(static_cast<char*>(out), "out");
+        const Dtype dtype = dtype_of(number);
         for (int64_t i = 0; i < count; ++i)
-            if (dtype_of(dtype) != Dtype::boolean && !representable(in[i], dtype_of(dtype)))
+            if (dtype != Dtype::boolean && !representable(in[i], dtype))
                 fail("number %lld is %g, which dtype %s cannot hold", (long long)i + 1, in[i],
-                     dtype_name(dtype_of(dtype)));
-        for (int64_t i = 0; i < count; ++i) switch (dtype_of(dtype)) {
-                case Dtype::f32: static_cast<float*>(out)[i] = float(in[i]); break;
-                case Dtype::f64: static_cast<double*>(out)[i] = in[i]; break;
-                case Dtype::i32: static_cast<int32_t*>(out)[i] = int32_t(in[i]); break;
-                case Dtype::i64: static_cast<int64_t*>(out)[i] = int64_t(in[i]); break;
-                case Dtype::bf16: static_cast<uint16_t*>(out)[i] = to_bf16(float(in[i])); break;
-                default:
-                    static_cast<uint8_t*>(out)[i] =
-                        dtype_of(dtype) == Dtype::boolean ? in[i] != 0 : uint8_t(in[i]);
-            }
+                     dtype_name(dtype));
+        cast(in, Dtype::f64, count, out, dtype);
     });
 }
 

@@ -1,9 +1,10 @@
 // The C API of profiles: recording tasks, and reading what was recorded.
 #include <algorithm>
+#include <optional>
 
 #include "bindings/handles.h"
 #include "engine/graph/context.h"
-#include "engine/runtime/profiling.h"
+#include "engine/runtime/session.h"
 #include "engine/runtime/submit.h"
 
 using namespace nn;
@@ -14,13 +15,7 @@ namespace {
 // Of the profile that nn_profile_stop() ended.
 ProfileTotals totals;
 std::vector<ProfileGroup> groups[3];
-std::unique_ptr<TaskOrder> order;  // made when it is first asked for
-
-void forget() {
-    totals = {};
-    for (auto& group : groups) group.clear();
-    order.reset();
-}
+std::optional<Edges> order;  // computed at the first use
 
 double since_begin(double time) { return time > 0 ? (time - profile().begin) * 1e-6 : 0; }
 
@@ -31,11 +26,10 @@ extern "C" {
 int nn_profile(int32_t enabled) {
     return guard([&] {
         wait_done();
-        forget();
-        if (enabled)
-            start_profile();
-        else
-            enable_profile(false);
+        totals = {};
+        for (auto& group : groups) group.clear();
+        order.reset();
+        enabled ? start_profile() : enable_profile(false);
         Stats cleared;
         cleared.earlier_tasks = stats().earlier_tasks + stats().tasks;
         stats() = cleared;
@@ -95,8 +89,8 @@ int nn_profile_task(int64_t i, nn_profile_task_t* out) {
 int nn_profile_before(int64_t i, int64_t* tasks, int32_t* count) {
     return guard([&] {
         profile_task(i);
-        if (!order || profiling()) order = std::make_unique<TaskOrder>();
-        const std::vector<uint32_t> before = order->before(i);
+        if (!order || profiling()) order = profile_order();
+        const std::vector<uint32_t> before = tasks_before(*order, i);
         if (given(count, "count") > 0) given(tasks, "tasks");
         std::copy_n(before.begin(), std::clamp<int64_t>(*count, 0, int64_t(before.size())), tasks);
         *count = int32_t(before.size());
@@ -105,10 +99,7 @@ int nn_profile_before(int64_t i, int64_t* tasks, int32_t* count) {
 
 int nn_profile_span(int64_t i, nn_profile_span_t* out) {
     return guard([&] {
-        const std::vector<SpanRecord>& spans = profile().spans;
-        if (i < 0 || size_t(i) >= spans.size())
-            fail("profile: there is no span %lld", (long long)i);
-        const SpanRecord& s = spans[size_t(i)];
+        const SpanRecord& s = element(profile().spans, i, "span");
         given(out, "out") = {s.what, s.op, s.tasks, since_begin(s.start), since_begin(s.end)};
     });
 }

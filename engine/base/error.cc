@@ -6,9 +6,6 @@
 namespace nn {
 namespace {
 
-const char* op_in_progress = "task";
-bool in_place_in_progress = false;
-
 std::string vformat(const char* text, va_list args) {
     va_list again;
     va_copy(again, args);
@@ -42,12 +39,5 @@ std::string human_bytes(double bytes) {
     while (bytes >= 1000 && unit < 5) bytes /= 1000, ++unit;
     return format(unit == 0 || bytes >= 100 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
 }
-
-CurrentOp::CurrentOp(const char* name, bool in_place) {
-    op_in_progress = name, in_place_in_progress = in_place;
-}
-CurrentOp::~CurrentOp() { op_in_progress = "task", in_place_in_progress = false; }
-const char* current_op() { return op_in_progress; }
-bool current_op_is_in_place() { return in_place_in_progress; }
 
 }  // namespace nn

@@ -29,11 +29,13 @@ std::string human_bytes(double bytes);
 // The op being applied, for error messages and profiles. in_place: it changes an input. Main thread
 // only.
 struct CurrentOp {
-    CurrentOp(const char* name, bool in_place);
-    ~CurrentOp();
+    CurrentOp(const char* op, bool changes_input) { name = op, in_place = changes_input; }
+    ~CurrentOp() { name = "task", in_place = false; }
     CurrentOp(const CurrentOp&) = delete;
+    static inline const char* name = "task";  // outside of any
+    static inline bool in_place = false;
 };
-const char* current_op();  // "task" outside an op
-bool current_op_is_in_place();
+inline const char* current_op() { return CurrentOp::name; }  // "task" outside an op
+inline bool current_op_is_in_place() { return CurrentOp::in_place; }
 
 }  // namespace nn

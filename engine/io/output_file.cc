@@ -14,18 +14,12 @@
 
 namespace nn {
 
+constexpr size_t page = 4096;  // alignment of memory that is written past the page cache
+constexpr size_t block_bytes = size_t(8) << 20;
+
 uint32_t crc32_of(const void* data, size_t bytes, uint32_t crc) {
     return libdeflate_crc32(crc, data, bytes);
 }
-
-namespace {
-
-constexpr size_t page = 4096;  // what writing past the page cache wants its memory aligned to
-constexpr size_t block_bytes = size_t(8) << 20;
-
-}  // namespace
-
-void OutputFile::Free::operator()(char* block) const { staging_free(block, block_bytes); }
 
 OutputFile::OutputFile(const std::string& path, int64_t bytes) {
     constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
@@ -45,11 +39,7 @@ OutputFile::OutputFile(const std::string& path, int64_t bytes) {
 }
 
 OutputFile::~OutputFile() {
-    {
-        std::lock_guard lock(mutex_);
-        given_up_ = true;
-    }
-    changed_.notify_all();
+    change([&] { given_up_ = true; });
     if (thread_.joinable()) thread_.join();
     ::close(fd_);
 }
@@ -67,14 +57,14 @@ void OutputFile::append(const char* data, size_t bytes) {
 
 void OutputFile::finish() {
     if (filling_.bytes) hand_over();
-    {
-        std::lock_guard lock(mutex_);
-        closed_ = true;
-    }
-    changed_.notify_all();
+    change([&] { closed_ = true; });
     thread_.join();
     if (!error_.empty()) throw Error(error_);
     if (fsync(fd_) != 0 && errno != EINVAL) throw Error(std::strerror(errno));  // EINVAL: a pipe
+}
+
+void OutputFile::hand_over() {
+    change([&] { pieces_.push_back(std::exchange(filling_, {})); });
 }
 
 OutputFile::Block OutputFile::block() {
@@ -83,7 +73,7 @@ OutputFile::Block OutputFile::block() {
         // One is filled while another is written, whatever there is.
         if (void* more = staging_allocate(block_bytes, blocks_ < 2)) {
             ++blocks_;
-            return Block(static_cast<char*>(more));
+            return {static_cast<char*>(more), [](char* b) { staging_free(b, block_bytes); }};
         }
         if (blocks_ < 2) throw Error("no memory for a buffer of 8 MB");
     }
@@ -92,14 +82,6 @@ OutputFile::Block OutputFile::block() {
     Block block = std::move(empty_.back());
     empty_.pop_back();
     return block;
-}
-
-void OutputFile::hand_over() {
-    {
-        std::lock_guard lock(mutex_);
-        pieces_.push_back(std::exchange(filling_, {}));
-    }
-    changed_.notify_all();
 }
 
 void OutputFile::write_pieces() {

@@ -1,7 +1,6 @@
-// A file that is written from its beginning on, as fast as the disk takes it, by a thread of its
-// own, past the page cache where the file system can do that: filling the cache takes more of the
-// processor's time than all the rest. Who gives bytes does not wait for the disk, as long as the
-// budget has memory for what the disk has not taken yet.
+// A file that a thread of its own writes from the beginning on, as fast as the disk allows, past
+// the page cache where the file system can do that: filling the cache takes more CPU time than all
+// the rest. append() does not wait for the disk as long as the budget has memory for another block.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -16,8 +15,8 @@ namespace nn {
 
 class OutputFile {
 public:
-    OutputFile(const std::string& path, int64_t bytes);  // makes it, with room for so many
-    ~OutputFile();  // what is not on the disk by then stays unwritten
+    OutputFile(const std::string& path, int64_t bytes);  // creates it, with room for `bytes`
+    ~OutputFile();                                       // drops what is not written yet
     OutputFile(const OutputFile&) = delete;
 
     void append(const char* data, size_t bytes);  // copies
@@ -25,15 +24,17 @@ public:
     uint32_t crc() const { return crc_; }         // CRC-32 of what was appended
 
 private:
-    struct Free {
-        void operator()(char* block) const;
-    };
-    using Block = std::unique_ptr<char, Free>;
+    using Block = std::shared_ptr<char>;  // of the arena's
     struct Piece {
         Block block;
         size_t bytes = 0;
     };
 
+    template <class F> void change(F f) {
+        std::lock_guard lock(mutex_);
+        f();
+        changed_.notify_all();
+    }
     Block block();  // waits for the disk if there is no memory for one more
     void hand_over();
     void write_pieces();  // the thread
@@ -54,7 +55,7 @@ private:
     std::thread thread_;
 };
 
-// CRC-32 as zlib's; `crc` goes on from an earlier one.
+// CRC-32 as zlib's; `crc` continues an earlier one.
 uint32_t crc32_of(const void* data, size_t bytes, uint32_t crc = 0);
 
 }  // namespace nn

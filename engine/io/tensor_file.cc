@@ -16,25 +16,26 @@
 #include "engine/runtime/waits.h"
 
 namespace nn {
-
 namespace {
 
-// One tile on its way: asked for, there (held for reading), or let go of.
-struct Held {
-    explicit Held(starpu_data_handle_t h) : handle(h) {}
-    const starpu_data_handle_t handle;
-    enum { asked, there, gone } state = asked;
-    bool failed = false;
-    int64_t runs = 0;  // that are still to be copied
+// A tile that is held until it is copied.
+struct PendingTile {
+    struct Arrival {
+        bool there = false, failed = false;
+    };
+    StarpuHandle handle;
+    int64_t runs;  // that are still to be copied
+    std::shared_ptr<Arrival> arrival;
+    HeldTile held;
 };
 
-// What comes next in the file: bytes, or a tensor. A run is what is contiguous in a tile and in the
+// What follows in the file: bytes, or a tensor. A run is what is contiguous in a tile and in the
 // file: one index of the last axis that is cut, with all axes behind it, for the length of a tile.
 struct Item {
     std::string bytes;
     std::vector<Cuts> axes;  // up to the last one that is cut
     int64_t step = 0;        // bytes of one index of that one
-    std::vector<std::shared_ptr<Held>> tiles;
+    std::vector<PendingTile> tiles;
 };
 
 }  // namespace
@@ -42,21 +43,17 @@ struct Item {
 struct TensorFile::State {
     State(const std::string& name, int64_t bytes) : path(name), output(name, bytes) {}
 
-    void give(Item item) {
+    template <class F> void change(F f) {
         std::lock_guard lock(mutex);
-        items.push_back(std::move(item));
+        f();
         changed.notify_all();
     }
-    void abandon() {
-        std::lock_guard lock(mutex);
-        abandoned = true;
-        changed.notify_all();
+    void give(Item item) {
+        change([&] { items.push_back(std::move(item)); });
     }
     void write_items();  // the thread
-    void write(const Item& item);
-    void write_runs(const Item& item, size_t axis, int64_t tile, int64_t within);
-    void copy(Held& held, int64_t offset, int64_t bytes);
-    void let_go(Held& held);
+    void write_runs(Item& item, size_t axis, int64_t tile, int64_t within);
+    void copy(PendingTile& tile, int64_t offset, int64_t bytes);
 
     const std::string path;
     OutputFile output;  // the thread's
@@ -67,72 +64,34 @@ struct TensorFile::State {
     bool busy = false, closed = false, abandoned = false, done = false;
 };
 
-namespace {
-
-struct Request {
-    std::shared_ptr<TensorFile::State> file;
-    std::shared_ptr<Held> held;
-};
-
-// StarPU has a tile: at once, or when the task before is done. Where the file was given up by then,
-// nobody waits for it.
-void on_acquired(void* context) {
-    const std::unique_ptr<Request> request(static_cast<Request*>(context));
-    Held& held = *request->held;
-    {
-        std::lock_guard lock(request->file->mutex);
-        held.failed = has_failed_value(held.handle);
-        if (held.state == Held::asked) {
-            held.state = Held::there;
-            request->file->changed.notify_all();
-            return;
-        }
-    }
-    starpu_data_release_on_node(held.handle, STARPU_MAIN_RAM);
-}
-
-}  // namespace
-
-void TensorFile::State::let_go(Held& held) {
-    {
-        std::lock_guard lock(mutex);
-        if (std::exchange(held.state, Held::gone) != Held::there) return;
-    }
-    starpu_data_release_on_node(held.handle, STARPU_MAIN_RAM);
-}
-
-void TensorFile::State::copy(Held& held, int64_t offset, int64_t bytes) {
+void TensorFile::State::copy(PendingTile& tile, int64_t offset, int64_t bytes) {
     {
         std::unique_lock lock(mutex);
-        changed.wait(lock, [&] { return abandoned || held.state == Held::there; });
+        changed.wait(lock, [&] { return abandoned || tile.arrival->there; });
         if (abandoned) throw Error("given up");
-        if (held.failed) throw Error("a tensor was not computed, since a task before it failed");
+        if (tile.arrival->failed)
+            throw Error("a tensor was not computed, since a task before it failed");
     }
-    const void* data = starpu_data_get_local_ptr(held.handle);
+    const void* data = starpu_data_get_local_ptr(tile.handle);
     output.append(static_cast<const char*>(data) + offset, size_t(bytes));
-    if (--held.runs == 0) let_go(held);
+    if (--tile.runs == 0) tile.held.reset();
 }
 
 // The runs of all indices along `axis` and those behind it, in the order of the file. `tile` and
 // `within` number the tile and the index in it along the axes before.
-void TensorFile::State::write_runs(const Item& item, size_t axis, int64_t tile, int64_t within) {
+void TensorFile::State::write_runs(Item& item, size_t axis, int64_t tile, int64_t within) {
     const Cuts& cuts = item.axes[axis];
     for (size_t cut = 0; cut + 1 < cuts.size(); ++cut) {
         const int64_t extent = cuts[cut + 1] - cuts[cut];
         const int64_t number = tile * int64_t(cuts.size() - 1) + int64_t(cut);
         if (axis + 1 == item.axes.size()) {
             const int64_t bytes = extent * item.step;
-            copy(*item.tiles[size_t(number)], within * bytes, bytes);
+            copy(item.tiles[size_t(number)], within * bytes, bytes);
         } else {
             for (int64_t i = 0; i < extent; ++i)
                 write_runs(item, axis + 1, number, within * extent + i);
         }
     }
-}
-
-void TensorFile::State::write(const Item& item) {
-    if (item.tiles.empty()) return output.append(item.bytes.data(), item.bytes.size());
-    write_runs(item, 0, 0, 0);
 }
 
 void TensorFile::State::write_items() {
@@ -141,16 +100,19 @@ void TensorFile::State::write_items() {
     for (;;) {
         changed.wait(lock, [&] { return abandoned || closed || !items.empty(); });
         if (items.empty()) break;
-        const Item item = std::move(items.front());
+        Item item = std::move(items.front());
         items.pop_front();
         busy = true;
         lock.unlock();
         try {
-            if (problem.empty()) write(item);
+            if (problem.empty()) {
+                output.append(item.bytes.data(), item.bytes.size());
+                if (!item.tiles.empty()) write_runs(item, 0, 0, 0);
+            }
         } catch (const std::exception& e) {
             problem = e.what();
         }
-        for (const auto& held : item.tiles) let_go(*held);
+        item.tiles.clear();  // releases those that were not copied
         lock.lock();
         busy = false;
         if (abandoned) problem = "given up";
@@ -189,7 +151,7 @@ TensorFile::TensorFile(const std::string& path, int64_t bytes) : bytes_(bytes) {
 }
 
 TensorFile::~TensorFile() {
-    state_->abandon();
+    state_->change([&] { state_->abandoned = true; });
     writer_.join();
 }
 
@@ -208,11 +170,8 @@ void TensorFile::append(const void* data, int64_t bytes) {
 
 void TensorFile::append(const Tensor& tensor) {
     if (recording_number()) fail("a file cannot be written while a compiled function is recorded");
-    for (int64_t i = 0; i < tensor.tiles(); ++i) {
-        if (tensor.tile(i)->recording) fail("a tensor of a compiled function cannot be written");
-        tensor.tile(i)->check_readable("write");
-    }
-    take(tensor.bytes());
+    if (tensor.temporary()) fail("a tensor of a compiled function cannot be written");
+    for (int64_t i = 0; i < tensor.tiles(); ++i) tensor.tile(i)->check_readable("write");
     const Grid& grid = tensor.grid();
     size_t axes = tensor.rank();
     while (axes > 1 && grid.tiles(axes - 1) == 1) --axes;
@@ -222,26 +181,18 @@ void TensorFile::append(const Tensor& tensor) {
     item.step =
         product(tensor.shape(), std::max<size_t>(axes, 1)) * int64_t(dtype_size(tensor.dtype()));
     ensure_awake();
+    // Requested now, whatever the thread is writing: later tasks wait for these requests.
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
-        const auto held = std::make_shared<Held>(handle_of(*tensor.tile(i)));
-        const Dims extent = tensor.block(i).extent;
-        held->runs = product(extent, 0, axes ? axes - 1 : 0);
-        item.tiles.push_back(held);
+        const StarpuHandle handle = handle_of(*tensor.tile(i));
+        const auto arrival = std::make_shared<PendingTile::Arrival>();
+        const auto came = [state = state_, handle, arrival] {
+            state->change([&] { *arrival = {true, has_failed_value(handle)}; });
+        };
+        const int64_t runs = product(tensor.block(i).extent, 0, axes ? axes - 1 : 0);
+        item.tiles.push_back({handle, runs, arrival, hold_in_ram(handle, false, came)});
     }
-    // Asked for now, whatever the thread is at: what is submitted later comes after. The thread has
-    // the item already, so that whatever is asked for is let go of, also where this fails half-way.
-    const std::vector<std::shared_ptr<Held>> tiles = item.tiles;
+    take(tensor.bytes());
     state_->give(std::move(item));
-    for (const auto& held : tiles) {
-        auto request = std::make_unique<Request>(Request{state_, held});
-        const int status = starpu_data_acquire_on_node_cb(held->handle, STARPU_MAIN_RAM, STARPU_R,
-                                                          on_acquired, request.get());
-        if (status != 0) {
-            state_->abandon();
-            fail("StarPU refuses to hand out a tile (%s)", std::strerror(-status));
-        }
-        request.release();  // on_acquired deletes it
-    }
 }
 
 void TensorFile::close() {
@@ -250,9 +201,7 @@ void TensorFile::close() {
         fail("'%s' is to have %lld bytes, but %lld were given", state_->path.c_str(),
              (long long)bytes_, (long long)appended_);
     closed_ = true;
-    std::lock_guard lock(state_->mutex);
-    state_->closed = true;
-    state_->changed.notify_all();
+    state_->change([&] { state_->closed = true; });
 }
 
 void TensorFile::drain() const {

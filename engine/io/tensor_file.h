@@ -1,6 +1,6 @@
-// A file that tensors are written to while other work goes on. Every tile is held for reading from
-// the moment it is given, so that a later change of it waits for that tile alone, until a thread
-// has copied it (io/output_file.h).
+// A file that tensors are written to while other work continues. Every tile is held for reading
+// from the moment it is given, so that a later change of it waits for that tile alone, until a
+// thread has copied it (io/output_file.h).
 #pragma once
 #include <memory>
 #include <string>
@@ -12,15 +12,14 @@ namespace nn {
 
 class TensorFile {
 public:
-    TensorFile(const std::string& path, int64_t bytes);  // makes it, with room for so many
-    ~TensorFile();  // what is not written by then stays unwritten; to be gone before shutdown()
+    TensorFile(const std::string& path, int64_t bytes);  // creates it, with room for `bytes`
+    ~TensorFile();  // drops what is not written yet; call it before shutdown()
     TensorFile(const TensorFile&) = delete;
 
-    // What the file holds, from its beginning on.
     void append(const void* data, int64_t bytes);
-    void append(const Tensor& tensor);  // row-major, as it is after all that was submitted so far
-    void drain() const;                 // until all that was given is copied
-    void close();                       // nothing more comes: once written it is made durable
+    void append(const Tensor& tensor);  // row-major, as it is after all tasks submitted so far
+    void drain() const;                 // waits until all that was appended is copied
+    void close();                       // after the last append(): the file is made durable
     bool done() const;                  // durable, or failed
     void wait() const;                  // until done(); throws what went wrong
     uint32_t crc32() const;             // of the whole file; waits
@@ -31,7 +30,7 @@ private:
     void take(int64_t bytes);
 
     const int64_t bytes_;
-    std::shared_ptr<State> state_;  // shared with the thread, and with tiles that are asked for
+    std::shared_ptr<State> state_;  // shared with the thread and with requests for tiles
     std::thread writer_;
     int64_t appended_ = 0;
     bool closed_ = false;

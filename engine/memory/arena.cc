@@ -35,25 +35,19 @@ Arena& arena() {
     return *instance;
 }
 
-void* system_allocate(size_t bytes) {
+// Of the system's memory, pinned where the arena pins.
+void* system_block(Arena& a, size_t bytes) {
     void* block = nullptr;
-    if (posix_memalign(&block, bytes >= huge_page ? huge_page : 64, bytes) != 0) return nullptr;
+    const size_t alignment = bytes >= huge_page ? huge_page : a.pinning.pin ? 4096 : 64;
+    if (posix_memalign(&block, alignment, bytes) != 0) return nullptr;
     if (bytes >= huge_page) madvise(block, bytes, MADV_HUGEPAGE);
-    return block;
-}
-
-void* pinned_block(Arena& a, size_t bytes) {
-    void* block = nullptr;
-    const size_t page = bytes >= huge_page ? huge_page : 4096;
-    if (posix_memalign(&block, page, bytes) != 0) return nullptr;
-    if (bytes >= huge_page) madvise(block, bytes, MADV_HUGEPAGE);
-    if (a.pinning.pin(block, bytes)) a.pinned.insert(block);
+    if (a.pinning.pin && a.pinning.pin(block, bytes)) a.pinned.insert(block);
     return block;
 }
 
 void* from_slab(Arena& a, size_t bytes) {
     if (a.slab_used + bytes > huge_page) {
-        void* slab = pinned_block(a, huge_page);
+        void* slab = system_block(a, huge_page);
         if (!slab) return nullptr;
         a.slabs.push_back(slab);
         a.slab_used = 0;
@@ -64,8 +58,7 @@ void* from_slab(Arena& a, size_t bytes) {
 }
 
 void* new_block(Arena& a, size_t bytes) {
-    if (!a.pinning.pin) return system_allocate(bytes);
-    return bytes < least_pinned ? from_slab(a, bytes) : pinned_block(a, bytes);
+    return a.pinning.pin && bytes < least_pinned ? from_slab(a, bytes) : system_block(a, bytes);
 }
 
 void release(Arena& a, void* block) {

@@ -15,7 +15,7 @@ struct ArenaInfo {
 
 void* arena_allocate(size_t bytes);  // 64-byte aligned; nullptr when the machine has no more
 void arena_free(void* block, size_t bytes);
-size_t arena_bytes(size_t bytes);  // size of the block that holds so many bytes
+size_t arena_bytes(size_t bytes);  // size of the block for this many bytes
 void arena_trim();                 // returns every cached block to the system
 
 // Blocks for data on its way to a disk, counted apart from tiles. nullptr where the block and the

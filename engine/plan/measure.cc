@@ -31,8 +31,8 @@ constexpr size_t room = size_t(128) << 20;  // bytes of operands that a thread k
 
 size_t rounded(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
-// Zeros for operands. Each call takes the next addresses, so that operands are as cold in the
-// caches as they would be in a step.
+// Zeros for operands. Each call takes the next addresses, so that the caches are as cold as in a
+// step.
 class Scratch {
 public:
     explicit Scratch(size_t bytes) : bytes_(bytes) {
@@ -89,8 +89,7 @@ size_t room_for(const BenchmarkCall& call) {
     return sum;
 }
 
-// As many threads as there are workers, each with its own scratch, that run the same kernel at
-// once.
+// A thread for each worker, with its own scratch; all run the same kernel at once.
 class Crew {
 public:
     Crew(int workers, size_t bytes) {
@@ -129,38 +128,24 @@ Crew crew_of(int workers, size_t bytes) {
 
 }  // namespace
 
-TaskTimes& task_times() {
-    static auto* const times = new TaskTimes;
-    return *times;
-}
-
 TaskTimes::Key TaskTimes::key_of(const Task& task) {
     return {task.arg.kernel, task.arg.dtype, task.arg.flops, task.arg.bytes};
 }
 
 // Kinds that are not measured yet and can be, those with most work first.
-std::vector<const Task*> TaskTimes::candidates(const std::vector<Task>& tasks, size_t begin) const {
-    struct Kind {
-        const Task* task = nullptr;
-        double work = 0;  // nominal seconds of all its tasks
-    };
-    std::map<Key, Kind> kinds;
+TaskTimes::Candidates TaskTimes::candidates(const std::vector<Task>& tasks, size_t begin) const {
+    std::map<Key, std::pair<double, const Task*>> kinds;
     for (size_t t = begin; t < tasks.size(); ++t) {
         const Task& task = tasks[t];
         const double seconds = nominal_seconds(task.arg);
         if (seconds > longest || !task.arg.kernel->on(Device::cpu) ||
             measured_.count(key_of(task)) || room_for(call_of(task)) > room)
             continue;
-        Kind& kind = kinds[key_of(task)];
-        kind.task = &task;
-        kind.work += seconds;
+        auto& [work, example] = kinds[key_of(task)];
+        work += seconds, example = &task;
     }
-    std::vector<Kind> sorted;
-    for (const auto& [key, kind] : kinds) sorted.push_back(kind);
-    std::sort(sorted.begin(), sorted.end(),
-              [](const Kind& a, const Kind& b) { return a.work > b.work; });
-    std::vector<const Task*> out;
-    for (const Kind& kind : sorted) out.push_back(kind.task);
+    Candidates out;
+    for (const auto& [key, kind] : kinds) out.insert(kind);
     return out;
 }
 
@@ -168,9 +153,9 @@ void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
     if (machine().group(Device::cpu)->rates.known()) return;  // described
     const double start = now_seconds();
     const int workers = host().count(Device::cpu);
-    const std::vector<const Task*> kinds = candidates(tasks, begin);
+    const Candidates kinds = candidates(tasks, begin);
     size_t bytes = size_t(32) << 20;
-    for (const Task* task : kinds) bytes = std::max(bytes, 2 * room_for(call_of(*task)));
+    for (const auto& [work, task] : kinds) bytes = std::max(bytes, 2 * room_for(call_of(*task)));
     if (int64_t(bytes) * workers > default_budget() / 4) return;  // nominal times must do
     Crew crew = crew_of(workers, bytes);
     if (!crew.good()) return;
@@ -178,7 +163,7 @@ void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
         const auto run = [&](const BenchmarkCall& call) { return crew.measure(call, 5); };
         rates_ = measured_rates(run, 768, int64_t(8) << 20, false);
     }
-    for (const Task* task : kinds) {
+    for (const auto& [work, task] : kinds) {
         if (now_seconds() - start > time_limit) break;
         const int calls = nominal_seconds(task->arg) > 0.02 ? 1 : 5;
         const double seconds = crew.measure(call_of(*task), calls);

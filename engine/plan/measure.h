@@ -1,5 +1,6 @@
 // Seconds that tasks take on this machine, for plans.
 #pragma once
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -24,12 +25,13 @@ private:
         auto operator<=>(const Key&) const = default;
     };
     static Key key_of(const Task& task);
-    std::vector<const Task*> candidates(const std::vector<Task>& tasks, size_t begin) const;
+    // A task of each kind, by the nominal seconds of all tasks of the kind.
+    using Candidates = std::multimap<double, const Task*, std::greater<>>;
+    Candidates candidates(const std::vector<Task>& tasks, size_t begin) const;
     double scaled(const Task& task) const;
     std::map<Key, double> measured_;
-    Rates rates_;  // of one of all workers at once
+    Rates rates_;  // of each of all workers at once
 };
-TaskTimes& task_times();  // of this process
 
 // FLOP/s of f32 products of this size, one on every worker at once, as the cost model's benchmark
 // measures them: on the GPUs where tasks run there, else on all CPU workers.

@@ -33,8 +33,8 @@ double drawn(uint64_t seed, uint64_t i) {
 std::vector<double> perturbed(const SimulatedStep& step, uint64_t variant) {
     constexpr double share_stalled = 0.02, stall = 5e-3;
     std::vector<double> out;
-    for (size_t i = 0; i < step.tasks.size(); ++i) {
-        out.push_back(step.tasks[i].seconds * (0.9 + 0.4 * drawn(variant, i)));
+    for (size_t i = 0; i < step.seconds.size(); ++i) {
+        out.push_back(step.seconds[i] * (0.9 + 0.4 * drawn(variant, i)));
         if (variant % 2 == 0 && drawn(variant + 100, i) < share_stalled) out.back() += stall;
     }
     return out;
@@ -59,8 +59,8 @@ SimulatedStep simulated_step(const Program& program, const TaskTimes& times) {
             step.accesses.add(step.accesses.number_of(&tile), task.modes[i]);
         }
         step.accesses.end_task();
-        const double seconds = times.seconds(task) / (task.arg.in_team && task.splits ? team : 1);
-        step.tasks.push_back({seconds, task.priority});
+        step.seconds.push_back(times.seconds(task) / (task.arg.in_team && task.splits ? team : 1));
+        step.priorities.push_back(task.priority);
     }
     return step;
 }
@@ -73,7 +73,7 @@ SimulationResult plan(const Program& program, Times kind, int steps) {
     constexpr size_t many_tasks = 100000;  // one schedule must do
     constexpr uint64_t variants = 6;
     const TaskTimes nominal;
-    TaskTimes& measured = task_times();
+    static TaskTimes measured;  // in this process
     if (kind == Times::measured) measured.measure(program.tasks, program.step_begin);
     const Simulation simulation(
         simulated_step(program, kind == Times::nominal ? nominal : measured), steps);
@@ -86,7 +86,7 @@ SimulationResult plan(const Program& program, Times kind, int steps) {
         out.peak = other.peak;
         std::copy(other.by_kind, other.by_kind + tile_kinds, out.by_kind);
     };
-    if (simulation.step().tasks.size() >= many_tasks) return out;
+    if (simulation.step().seconds.size() >= many_tasks) return out;
     if (workers > 1) keep_worst(simulation.run(workers - 1, submission));
     for (uint64_t variant = 1; variant <= variants; ++variant)
         keep_worst(simulation.run(workers, submission, perturbed(simulation.step(), variant)));

@@ -64,7 +64,7 @@ class Run {
 public:
     Run(const SimulatedStep& step, const Edges& successors, std::vector<uint32_t> predecessors,
         uint32_t replays, const std::vector<double>& seconds)
-        : count_(uint32_t(step.tasks.size())),
+        : count_(uint32_t(seconds.size())),
           all_(count_ * replays),
           step_(step),
           successors_(successors),
@@ -84,7 +84,8 @@ public:
             } else {
                 end_task(workers);
             }
-            if (may_submit() && next_submission_ <= now_) continue;  // all that comes at once
+            if (may_submit() && next_submission_ <= now_)
+                continue;  // all submissions of this moment
             start_tasks(workers);
         }
         SimulationResult out = ledger_.result;
@@ -100,7 +101,7 @@ private:
                (submitted_ / count_ < 2 || left_[submitted_ / count_ - 2] == 0);
     }
     void satisfy(uint32_t id) {
-        if (--missing_[id] == 0) ready_.push({step_.tasks[id % count_].priority, since_++, id});
+        if (--missing_[id] == 0) ready_.push({step_.priorities[id % count_], since_++, id});
     }
     void start_tasks(int busy_workers) {
         while (!ready_.empty() && int(running_.size()) < busy_workers) {
@@ -125,8 +126,8 @@ private:
     const SimulatedStep& step_;
     const Edges& successors_;
     const std::vector<double>& seconds_;
-    std::vector<uint32_t> missing_,
-        left_;  // missing_: what a task waits for; left_: of each replay
+    std::vector<uint32_t> missing_;  // predecessors and submission that a task waits for
+    std::vector<uint32_t> left_;     // tasks of each replay
     Ledger ledger_;
     std::priority_queue<Ready> ready_;
     std::priority_queue<Running> running_;
@@ -142,12 +143,6 @@ Simulation::Simulation(SimulatedStep step, int replays)
     successors_ = successors(before);
     for (uint32_t id = 0; id < before.tasks(); ++id)
         predecessors_.push_back(before.first[id + 1] - before.first[id]);
-}
-
-SimulationResult Simulation::run(int workers, double submission) const {
-    std::vector<double> seconds;
-    for (const auto& task : step_.tasks) seconds.push_back(task.seconds);
-    return run(workers, submission, seconds);
 }
 
 SimulationResult Simulation::run(int workers, double submission,

@@ -10,16 +10,13 @@ namespace nn {
 
 // The tasks of a step as a simulation needs them.
 struct SimulatedStep {
-    struct Task {
-        double seconds;
-        int32_t priority;
-    };
     struct Block {      // the memory of a tile, by the tile's number in `accesses`
         int64_t bytes;  // as the arena rounds them
         TileKind kind;
         bool persists;  // allocated before, between and after steps
     };
-    std::vector<Task> tasks;
+    std::vector<double> seconds;  // by task, like the priorities and `accesses`
+    std::vector<int32_t> priorities;
     std::vector<Block> blocks;
     Accesses accesses;
 };
@@ -38,7 +35,9 @@ public:
     Simulation(SimulatedStep step, int replays);
     // A free worker starts the ready task of the highest priority, among equals the one that became
     // ready first. submission: seconds to submit a task.
-    SimulationResult run(int workers, double submission = 0) const;
+    SimulationResult run(int workers, double submission = 0) const {
+        return run(workers, submission, step_.seconds);
+    }
     // With other durations of the tasks.
     SimulationResult run(int workers, double submission, const std::vector<double>& seconds) const;
     const SimulatedStep& step() const { return step_; }

@@ -41,10 +41,8 @@ void note_ready(void* record) { static_cast<TaskRecord*>(record)->ready = now_us
 void note_popped(void* record) { static_cast<TaskRecord*>(record)->popped = now_us(); }
 
 void follow(TaskRecord* record, starpu_task* t) {
-    t->prologue_callback_func = note_ready;
-    t->prologue_callback_arg = record;
-    t->prologue_callback_pop_func = note_popped;
-    t->prologue_callback_pop_arg = record;
+    t->prologue_callback_func = note_ready, t->prologue_callback_pop_func = note_popped;
+    t->prologue_callback_arg = t->prologue_callback_pop_arg = record;
     record->submitted = now_us();
 }
 
@@ -72,14 +70,9 @@ void record_task(const Task& task, starpu_task* t) {
     TaskRecord* r = new_record();
     if (!r) return;
     const TaskArg& arg = task.arg;
-    r->kernel = arg.kernel;
-    r->op = name_of(arg);
-    r->layer = arg.layer;
-    r->flops = arg.flops;
-    r->bytes = arg.bytes;
-    r->dtype = arg.dtype;
-    r->tile = arg.tile;
-    r->rank = arg.rank;
+    r->kernel = arg.kernel, r->op = name_of(arg), r->layer = arg.layer;
+    r->flops = arg.flops, r->bytes = arg.bytes;
+    r->dtype = arg.dtype, r->tile = arg.tile, r->rank = arg.rank;
     std::memcpy(r->extent, arg.extent, sizeof r->extent);
     r->accesses = uint8_t(task.handles);
     for (int i = 0; i < task.handles; ++i)
@@ -105,7 +98,7 @@ TaskRecord* current_record() {
     return static_cast<TaskRecord*>(starpu_task_get_current()->prologue_callback_arg);
 }
 
-KernelTimer::KernelTimer() : record_(profiling() ? current_record() : nullptr) {
+KernelTimer::KernelTimer(bool on) : record_(on && profiling() ? current_record() : nullptr) {
     if (!record_) return;
     record_->worker = int16_t(starpu_worker_get_id());
     record_->start = record_->launched = now_us();
@@ -131,13 +124,5 @@ void ProfileSpan::end() {
     else
         note_full(p);
 }
-
-ProfileRun::ProfileRun() {
-    Profile& p = profile();
-    p.in_run = true;
-    p.run_tasks = 0;
-    ++p.runs;
-}
-ProfileRun::~ProfileRun() { profile().in_run = false; }
 
 }  // namespace nn

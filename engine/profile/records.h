@@ -1,8 +1,7 @@
-// Where time goes: one record for each task, made where it is submitted and filled in by whichever
-// thread has the task at the time, so that nobody waits for anybody: no lock, and no allocation
-// outside the submitting thread. Sums, the idle time of workers and its reasons, and dependencies
-// are derived from the records afterwards (profile/sums.h). Submitting thread only, unless a
-// comment says otherwise.
+// One record for each task, made at its submission and filled in by the thread that has the task at
+// the time: no lock, and no allocation outside the submitting thread. Sums, the idle time of
+// workers and its reasons, and dependencies are derived from the records afterwards
+// (profile/sums.h). Submitting thread only, unless a comment says otherwise.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -75,10 +74,10 @@ void withdraw_record(starpu_task* t);  // its submission failed
 // The record of the task that the calling worker runs; null if it has none. On any thread.
 TaskRecord* current_record();
 
-// The time of a kernel on a CPU worker. On any thread.
+// The time of a kernel on a CPU worker; on a GPU, events measure it (`on` is false). On any thread.
 class KernelTimer {
 public:
-    KernelTimer();
+    explicit KernelTimer(bool on = true);
     ~KernelTimer() {
         if (record_) record_->end = now_us();
     }
@@ -111,8 +110,8 @@ private:
 };
 // While one exists, the tasks that are recorded are those of a run of a program.
 struct ProfileRun {
-    ProfileRun();
-    ~ProfileRun();
+    ProfileRun() { profile().in_run = true, profile().run_tasks = 0, ++profile().runs; }
+    ~ProfileRun() { profile().in_run = false; }
     ProfileRun(const ProfileRun&) = delete;
 };
 

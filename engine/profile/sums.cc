@@ -12,10 +12,10 @@ namespace {
 
 bool has_run(const TaskRecord& r) { return r.end > 0; }
 
-// Goes through the moments at which something changed and adds up what each worker does. What an
-// idle one waits for is told by the tasks that no worker has taken: those that are ready are waited
-// for by as many idle workers of the kind that will run them (that is the engine's time), and the
-// other workers by what is submitted and not ready, if there is anything.
+// Visits the moments at which something changed and adds up what each worker does. What idle
+// workers wait for follows from the tasks that no worker has taken: each ready task keeps one idle
+// worker of its kind waiting (the engine's time); the other idle workers wait for dependencies
+// where submitted tasks are not ready, else for nothing.
 class Sweep {
 public:
     Sweep(double begin, double end, bool copies, std::vector<WorkerTimes>& workers)
@@ -126,11 +126,18 @@ const char* name_by(const TaskRecord& r, GroupBy by) {
     return by == GroupBy::kernel ? r.name() : by == GroupBy::op ? r.op : r.layer;
 }
 
-void add(KernelStat& stat, const TaskRecord& r) {
-    ++stat.calls;
-    stat.seconds += (r.end - r.start) * 1e-6;
-    stat.flops += double(r.flops);
-    stat.bytes += double(r.bytes);
+// Adds up the tasks that were computed, each in the sum that `sum_of` chooses (nullptr: in none).
+template <class F> void add_tasks(F sum_of) {
+    Profile& p = profile();
+    for (int64_t i = 0; i < p.count; ++i) {
+        const TaskRecord& r = p.record(i);
+        KernelStat* const stat = has_run(r) && !r.skipped ? sum_of(r) : nullptr;
+        if (!stat) continue;
+        ++stat->calls;
+        stat->seconds += (r.end - r.start) * 1e-6;
+        stat->flops += double(r.flops);
+        stat->bytes += double(r.bytes);
+    }
 }
 
 }  // namespace
@@ -146,11 +153,8 @@ ProfileTotals profile_totals(std::vector<WorkerTimes> workers, bool copies) {
 }
 
 std::vector<ProfileGroup> profile_groups(GroupBy by) {
-    Profile& p = profile();
     std::unordered_map<const char*, KernelStat> sums;  // names are never copied
-    for (int64_t i = 0; i < p.count; ++i)
-        if (has_run(p.record(i)) && !p.record(i).skipped)
-            add(sums[name_by(p.record(i), by)], p.record(i));
+    add_tasks([&](const TaskRecord& r) { return &sums[name_by(r, by)]; });
     std::vector<ProfileGroup> out;
     for (const auto& [name, stat] : sums) out.push_back({name, stat});
     std::sort(out.begin(), out.end(), [](const ProfileGroup& a, const ProfileGroup& b) {
@@ -161,12 +165,8 @@ std::vector<ProfileGroup> profile_groups(GroupBy by) {
 }
 
 KernelStat kernel_stat(const Kernel* kernel) {
-    Profile& p = profile();
     KernelStat out{};
-    for (int64_t i = 0; i < p.count; ++i) {
-        const TaskRecord& r = p.record(i);
-        if (r.kernel == kernel && has_run(r) && !r.skipped) add(out, r);
-    }
+    add_tasks([&](const TaskRecord& r) { return r.kernel == kernel ? &out : nullptr; });
     return out;
 }
 
@@ -175,17 +175,17 @@ const TaskRecord& profile_task(int64_t i) {
     return profile().record(i);
 }
 
-std::vector<uint32_t> TaskOrder::before(int64_t i) const {
+std::vector<uint32_t> tasks_before(const Edges& order, int64_t i) {
     profile_task(i);
     std::vector<uint32_t> out;
-    for (const Edge* e = edges_.begin(uint32_t(i)); e != edges_.end(uint32_t(i)); ++e)
+    for (const Edge* e = order.begin(uint32_t(i)); e != order.end(uint32_t(i)); ++e)
         out.push_back(e->task);
     std::sort(out.begin(), out.end());
     out.erase(std::unique(out.begin(), out.end()), out.end());
     return out;
 }
 
-TaskOrder::TaskOrder() {
+Edges profile_order() {
     Profile& p = profile();
     std::unordered_map<uint64_t, uint32_t> numbers;  // of tiles: the engine's, to those from 0
     Accesses accesses;
@@ -198,7 +198,7 @@ TaskOrder::TaskOrder() {
         accesses.end_task();
     }
     accesses.tiles = uint32_t(numbers.size());
-    edges_ = predecessors(accesses);
+    return predecessors(accesses);
 }
 
 }  // namespace nn

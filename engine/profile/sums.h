@@ -39,14 +39,9 @@ std::vector<ProfileGroup> profile_groups(GroupBy by);  // most seconds first
 KernelStat kernel_stat(const Kernel* kernel);          // also while profiling, of finished tasks
 const TaskRecord& profile_task(int64_t i);             // in the order of submission
 
-// The order that the recorded tasks kept, as it was when this was made.
-class TaskOrder {
-public:
-    TaskOrder();
-    std::vector<uint32_t> before(int64_t i) const;  // the tasks that task i waited for, sorted
-
-private:
-    Edges edges_;
-};
+// The order that the tasks recorded so far keep, and the tasks that task i waited for in it,
+// sorted.
+Edges profile_order();
+std::vector<uint32_t> tasks_before(const Edges& order, int64_t i);
 
 }  // namespace nn

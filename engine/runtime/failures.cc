@@ -6,6 +6,8 @@
 #include <mutex>
 #include <utility>
 
+#include "engine/base/error.h"
+
 namespace nn {
 namespace {
 
@@ -38,15 +40,6 @@ void note_success() {
         if (t->modes[i] == STARPU_W) failures().handles.erase(t->handles[i]);
 }
 
-void report_error(const TaskArg& arg, const std::string& message) {
-    const Dims extent(arg.extent, arg.extent + arg.rank);
-    std::lock_guard lock(failures().mutex);
-    if (failures().has_error) return;
-    failures().error = std::string(arg.op) + ": " + message + " (" +
-                       description_of(*arg.kernel, arg.dtype, arg.tile, extent) + ")";
-    failures().has_error = true;
-}
-
 }  // namespace
 
 bool needs_failed_value() {
@@ -66,7 +59,11 @@ void note_result(const TaskArg& arg, const std::string& error) {
         return;
     }
     note_failure(false);
-    report_error(arg, error);
+    const Dims extent(arg.extent, arg.extent + arg.rank);
+    std::lock_guard lock(failures().mutex);
+    if (failures().has_error.exchange(true)) return;
+    failures().error = format("%s: %s (%s)", arg.op, error.c_str(),
+                              description_of(*arg.kernel, arg.dtype, arg.tile, extent).c_str());
 }
 
 bool has_failed_value(StarpuHandle handle) {

@@ -1,6 +1,6 @@
-// Failed tasks and what depends on them. A task that needs a value which a failed task was to give
-// is skipped, and its results fail too; a task that was to change a tile in place leaves the value
-// that was there. So an error in the forward pass reaches no parameter. On any thread.
+// Failed tasks and what depends on them. A task that needs the result of a failed task is skipped,
+// and its results fail too; a skipped task that changes a tile in place leaves the old value. So an
+// error in the forward pass reaches no parameter. On any thread.
 #pragma once
 #include <string>
 
@@ -17,7 +17,7 @@ void note_result(const TaskArg& arg, const std::string& error);  // error: "" fo
 bool has_failed_value(StarpuHandle handle);
 bool has_error();          // of a failed task, not reported yet
 std::string take_error();  // the first, which is the cause of the others
-// Tiles lose the values that failed tasks were to give them. To be called when no task is left.
+// Marks the results of failed tasks as failed values of their tiles. Call it when no task is left.
 void forget_failed_values();
 
 }  // namespace nn

@@ -46,6 +46,13 @@ std::array<Worker, STARPU_NMAXWORKERS> workers;
 std::mutex error_mutex;
 std::string start_error;
 
+Worker& this_worker() { return workers[size_t(starpu_worker_get_id())]; }
+
+// Calls f on every GPU worker, with its device current. Nothing may be thrown into StarPU.
+void on_all_workers(void (*f)(void*)) {
+    if (starpu_cuda_worker_get_count() > 0) starpu_execute_on_each_worker(f, nullptr, STARPU_CUDA);
+}
+
 void need(cudaError_t status, const char* what) {
     if (status != cudaSuccess) fail("%s failed: %s", what, cudaGetErrorString(status));
 }
@@ -62,29 +69,28 @@ void prepare(Worker& worker) {
          "cudaHostAlloc");
     worker.faults = static_cast<Fault*>(faults);
     for (int i = 0; i < launches_per_worker; ++i) {
-        worker.launches[size_t(i)].fault = worker.faults + i;
-        worker.launches[size_t(i)].watched = 1 + i;
-        need(cudaEventCreate(&worker.launches[size_t(i)].begin), "cudaEventCreate");
-        need(cudaEventCreate(&worker.launches[size_t(i)].end), "cudaEventCreate");
+        Launch& launch = worker.launches[size_t(i)];
+        launch.fault = worker.faults + i;
+        launch.watched = 1 + i;
+        for (cudaEvent_t* event : {&launch.begin, &launch.end})
+            need(cudaEventCreate(event), "cudaEventCreate");
     }
     need(cudaEventCreate(&worker.anchor), "cudaEventCreate");
     worker.gpu.blas = cuda::open_blas();
     worker.gpu.cudnn = cuda::open_cudnn();
 }
 
-// On every GPU worker, with its device current. Nothing may be thrown into StarPU.
 void start_worker(void*) {
-    const int id = starpu_worker_get_id();
     try {
-        prepare(workers[size_t(id)]);
+        prepare(this_worker());
     } catch (const std::exception& e) {
         std::lock_guard lock(error_mutex);
-        start_error = worker_name(id) + ": " + e.what();
+        start_error = worker_name(starpu_worker_get_id()) + ": " + e.what();
     }
 }
 
 void stop_worker(void*) {
-    Worker& worker = workers[size_t(starpu_worker_get_id())];
+    Worker& worker = this_worker();
     cuda::close_cudnn(worker.gpu.cudnn);
     cuda::close_blas(worker.gpu.blas);
     for (Launch& launch : worker.launches)
@@ -97,14 +103,11 @@ void stop_worker(void*) {
 }
 
 std::string message_of(const Fault& fault) {
-    if (!fault.failed) return "";
-    char text[256];
-    std::snprintf(text, sizeof text, fault.format, static_cast<long long>(fault.value));
-    return text;
+    return fault.failed ? format(fault.format, static_cast<long long>(fault.value)) : "";
 }
 
 void set_anchor(void*) {
-    Worker& worker = workers[size_t(starpu_worker_get_id())];
+    Worker& worker = this_worker();
     cudaEventRecord(worker.anchor, starpu_cuda_get_local_stream());
     cudaEventSynchronize(worker.anchor);
     worker.anchor_time = now_us();
@@ -133,7 +136,7 @@ void set_times(Worker& worker, Launch& launch) {
 // it may start.
 void task_over(void* context) {
     Launch& launch = *static_cast<Launch*>(context);
-    if (launch.record) set_times(workers[size_t(starpu_worker_get_id())], launch);
+    if (launch.record) set_times(this_worker(), launch);
     launch.finish(*launch.arg, message_of(*launch.fault));
     watch_ends(launch.watched);
     launch.busy = false;
@@ -163,16 +166,13 @@ void pin_host_memory() {
 }
 
 void start_gpus() {
-    if (starpu_cuda_worker_get_count() == 0) return;
     start_error.clear();
-    starpu_execute_on_each_worker(start_worker, nullptr, STARPU_CUDA);
+    on_all_workers(start_worker);
     if (!start_error.empty()) fail("%s", start_error.c_str());
 }
 
-void stop_gpus() {
-    if (starpu_cuda_worker_get_count() == 0) return;
-    starpu_execute_on_each_worker(stop_worker, nullptr, STARPU_CUDA);
-}
+void stop_gpus() { on_all_workers(stop_worker); }
+void anchor_gpu_times() { on_all_workers(set_anchor); }
 
 void* gpu_allocate(size_t bytes) {
     void* memory = nullptr;
@@ -181,7 +181,7 @@ void* gpu_allocate(size_t bytes) {
 void gpu_free(void* memory) { cudaFree(memory); }
 
 double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats) {
-    Worker& worker = workers[size_t(starpu_worker_get_id())];
+    Worker& worker = this_worker();
     const Launch& launch = worker.launches[0];
     const cudaStream_t stream = starpu_cuda_get_local_stream();
     KernelCall here = call;
@@ -197,17 +197,12 @@ double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats) {
     return double(milliseconds) * 1e-3 / repeats;
 }
 
-void anchor_gpu_times() {
-    if (starpu_cuda_worker_get_count() == 0) return;
-    starpu_execute_on_each_worker(set_anchor, nullptr, STARPU_CUDA);
-}
-
 void poison_on_gpu(void* data, size_t bytes) {
     need(cudaMemsetAsync(data, 0xFF, bytes, starpu_cuda_get_local_stream()), "cudaMemsetAsync");
 }
 
 std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish finish) {
-    Worker& worker = workers[size_t(starpu_worker_get_id())];
+    Worker& worker = this_worker();
     const cudaStream_t stream = starpu_cuda_get_local_stream();
     Launch* launch = free_launch(worker);
     if (!launch)

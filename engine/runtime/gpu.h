@@ -1,6 +1,6 @@
 // What the engine keeps for GPU workers: a workspace in device memory that kernels share, the state
-// of cuBLASLt and cuDNN, and for each task under way memory in which the kernel may report wrong
-// data. Without CUDA, or without a GPU, there are none.
+// of cuBLASLt and cuDNN, and memory in which the kernel of a running task reports wrong data.
+// Without CUDA these functions do nothing.
 #pragma once
 #include <string>
 

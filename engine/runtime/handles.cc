@@ -2,6 +2,11 @@
 
 #include <starpu.h>
 
+#include <atomic>
+#include <cstring>
+
+#include "engine/base/error.h"
+
 namespace nn {
 namespace {
 
@@ -26,7 +31,33 @@ struct Registered : TileStorage {
     StarpuHandle handle = nullptr;
 };
 
+void release(StarpuHandle handle) { starpu_data_release_on_node(handle, STARPU_MAIN_RAM); }
+
 }  // namespace
+
+// StarPU's requests cannot be taken back. What comes second deletes it: StarPU's grant, or the end
+// of the HeldTile.
+struct RamRequest {
+    enum State { asked, there, dropped };
+    const StarpuHandle handle;
+    std::function<void()> came;
+    std::atomic<State> state{asked};
+};
+
+static void on_acquired(void* context) {
+    auto* const request = static_cast<RamRequest*>(context);
+    const std::function<void()> came = std::move(request->came);
+    RamRequest::State before = RamRequest::asked;
+    if (request->state.compare_exchange_strong(before, RamRequest::there)) return came();
+    release(request->handle);
+    delete request;
+}
+
+void DropRequest::operator()(RamRequest* request) const {
+    if (request->state.exchange(RamRequest::dropped) == RamRequest::asked) return;
+    release(request->handle);
+    delete request;
+}
 
 StarpuHandle handle_of(Tile& tile) {
     if (!tile.storage) tile.storage = std::make_unique<Registered>(tile);
@@ -41,7 +72,13 @@ bool is_valid_on(const Tile& tile, int node) {
     return valid != 0;
 }
 
-void invalidate(Tile& tile) { starpu_data_invalidate_submit(handle_of(tile)); }
+HeldTile hold_in_ram(StarpuHandle handle, bool write, std::function<void()> came) {
+    auto request = std::make_unique<RamRequest>(handle, std::move(came));
+    const int status = starpu_data_acquire_on_node_cb(
+        handle, STARPU_MAIN_RAM, write ? STARPU_W : STARPU_R, on_acquired, request.get());
+    if (status != 0) fail("StarPU refuses to hand out a tile (%s)", std::strerror(-status));
+    return HeldTile(request.release());
+}
 
 void forget_values(const std::unordered_set<StarpuHandle>& failed) {
     for (Registered* r : all())

@@ -4,7 +4,6 @@
 #include <starpu.h>
 #include <time.h>
 
-#include <atomic>
 #include <cstring>
 #include <memory>
 
@@ -19,20 +18,17 @@
 namespace nn {
 namespace {
 
-// An acquisition cannot be taken back. One that an interrupt left behind releases itself when it
-// comes.
-struct Acquisition {
-    enum { waiting, ready, abandoned };
-    std::atomic<int> state{waiting};
-    starpu_data_handle_t handle;
-    sem_t came;  // the last that on_acquired touches
-    explicit Acquisition(starpu_data_handle_t h) : handle(h) { sem_init(&came, 0, 0); }
-    ~Acquisition() { sem_destroy(&came); }
+struct Semaphore {
+    sem_t count;
+    Semaphore() { sem_init(&count, 0, 0); }
+    ~Semaphore() { sem_destroy(&count); }
 };
 
-// A semaphore wakes the thread at once: polling would slow down text generation. A signal that
-// comes just before sem_timedwait is noticed after 20 ms.
-void wait_for_acquisition(Acquisition& a) {
+// Waits for the tile. A semaphore wakes the thread at once: polling would slow down text
+// generation. A signal that comes just before sem_timedwait is noticed after 20 ms.
+HeldTile hold(StarpuHandle handle, bool write) {
+    const auto came = std::make_shared<Semaphore>();
+    HeldTile held = hold_in_ram(handle, write, [came] { sem_post(&came->count); });
     const ProfileSpan span(ProfileSpan::wait);
     while (true) {
         check_interrupt();
@@ -40,40 +36,8 @@ void wait_for_acquisition(Acquisition& a) {
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += 20'000'000;
         until.tv_sec += until.tv_nsec / 1'000'000'000, until.tv_nsec %= 1'000'000'000;
-        if (sem_timedwait(&a.came, &until) == 0) return;
+        if (sem_timedwait(&came->count, &until) == 0) return held;
         look_for_hangs();
-    }
-}
-
-void on_acquired(void* context) {
-    Acquisition* a = static_cast<Acquisition*>(context);
-    int expected = Acquisition::waiting;
-    if (a->state.compare_exchange_strong(expected, Acquisition::ready)) {
-        sem_post(&a->came);
-        return;
-    }
-    starpu_data_release_on_node(a->handle, STARPU_MAIN_RAM);
-    delete a;
-}
-
-// Waits for the tile; the caller must release it.
-void acquire(starpu_data_handle_t handle, starpu_data_access_mode mode) {
-    auto acquisition = std::make_unique<Acquisition>(handle);
-    const int status = starpu_data_acquire_on_node_cb(handle, STARPU_MAIN_RAM, mode, on_acquired,
-                                                      acquisition.get());
-    if (status != 0) fail("StarPU refuses to hand out a tile (%s)", std::strerror(-status));
-    try {
-        wait_for_acquisition(*acquisition);
-    } catch (...) {
-        int expected = Acquisition::waiting;
-        if (acquisition->state.compare_exchange_strong(expected, Acquisition::abandoned)) {
-            acquisition.release();  // on_acquired deletes it
-        } else {
-            while (sem_wait(&acquisition->came) != 0) {
-            }
-            starpu_data_release_on_node(handle, STARPU_MAIN_RAM);
-        }
-        throw;
     }
 }
 
@@ -84,11 +48,6 @@ struct HostCopy {
     size_t element;
     bool to_host;
 
-    char* start(char* host) const {
-        int64_t offset = 0;
-        for (size_t i = 0; i < block.start.size(); ++i) offset += block.start[i] * host_strides[i];
-        return host + size_t(offset) * element;
-    }
     // Copies the rows of all axes from `axis` on; `tile` moves on behind them.
     void copy(size_t axis, char* host, char*& tile) const {
         if (axis + 1 >= block.extent.size()) {
@@ -103,15 +62,15 @@ struct HostCopy {
 };
 
 void copy_tile(const HostCopy& copy, char* host, Tile& tile) {
+    for (size_t i = 0; i < copy.block.start.size(); ++i)
+        host += size_t(copy.block.start[i] * copy.host_strides[i]) * copy.element;
     start();
     ensure_awake();
-    const starpu_data_handle_t handle = handle_of(tile);
-    acquire(handle, copy.to_host ? STARPU_R : STARPU_W);
-    const std::unique_ptr<_starpu_data_state, void (*)(starpu_data_handle_t)> held(
-        handle, [](starpu_data_handle_t h) { starpu_data_release_on_node(h, STARPU_MAIN_RAM); });
+    const StarpuHandle handle = handle_of(tile);
+    const HeldTile held = hold(handle, !copy.to_host);
     check_pending();
     char* data = static_cast<char*>(starpu_data_get_local_ptr(handle));
-    copy.copy(0, copy.start(host), data);
+    copy.copy(0, host, data);
     tile.value = Tile::Value::written;
 }
 
@@ -128,13 +87,11 @@ void read_tensor(const Tensor& tensor, void* out) {
         fail(
             "a value cannot be read while a compiled function is being recorded; return the tensor "
             "from it instead");
-    for (int64_t i = 0; i < tensor.tiles(); ++i) {
-        if (tensor.tile(i)->recording)
-            fail(
-                "this tensor exists only inside the compiled function that made it; return it from "
-                "there");
-        tensor.tile(i)->check_readable("read");
-    }
+    if (tensor.temporary())
+        fail(
+            "this tensor exists only inside the compiled function that made it; return it from "
+            "there");
+    for (int64_t i = 0; i < tensor.tiles(); ++i) tensor.tile(i)->check_readable("read");
     transfer(tensor, static_cast<char*>(out), true);
 }
 
@@ -142,9 +99,7 @@ void write_tensor(const Tensor& tensor, const void* in) {
     if (recording_number())
         fail("host data cannot be written while a compiled function is being recorded");
     if (tensor.is_view()) fail("a view cannot be written; write to the tensor it was taken from");
-    for (int64_t i = 0; i < tensor.tiles(); ++i)
-        if (tensor.tile(i)->recording)
-            fail("host data cannot be written to a tensor of a compiled function");
+    if (tensor.temporary()) fail("host data cannot be written to a tensor of a compiled function");
     tensor.changed();  // also where an interrupt ends the writing half-way
     transfer(tensor, static_cast<char*>(const_cast<void*>(in)), false);
 }

@@ -1,20 +1,37 @@
 // Requests to stop: a signal sets a flag, which every wait and every entry of the C API tests.
 #pragma once
+#include <csignal>
+
+#include "engine/base/error.h"
 
 namespace nn {
 
-void request_interrupt();  // async-signal-safe
-bool interrupt_requested();
-bool clear_interrupt();  // true if there was one
-void check_interrupt();  // throws Interrupted, unless interrupts are deferred
+struct Interrupts {
+    volatile std::sig_atomic_t requested = 0;
+    bool deferred_by_caller = false;
+    int deferrals = 0;  // within calls of the engine
+};
+inline Interrupts interrupts;
+
+inline void request_interrupt() { interrupts.requested = 1; }  // async-signal-safe
+inline bool interrupt_requested() { return interrupts.requested != 0; }
+inline bool clear_interrupt() {  // true if there was one
+    const bool was = interrupt_requested();
+    interrupts.requested = 0;
+    return was;
+}
 
 // While interrupts are deferred, by the caller of the engine or within one of its calls, only
 // interrupt_requested() reports them.
-bool interrupts_deferred();  // by the caller
-void defer_interrupts(bool deferred);
+inline void check_interrupt() {
+    if (interrupts.requested && !interrupts.deferred_by_caller && interrupts.deferrals == 0)
+        throw Interrupted();
+}
+inline bool interrupts_deferred() { return interrupts.deferred_by_caller; }
+inline void defer_interrupts(bool deferred) { interrupts.deferred_by_caller = deferred; }
 struct InterruptsDeferred {
-    InterruptsDeferred();
-    ~InterruptsDeferred();
+    InterruptsDeferred() { ++interrupts.deferrals; }
+    ~InterruptsDeferred() { --interrupts.deferrals; }
     InterruptsDeferred(const InterruptsDeferred&) = delete;
 };
 

@@ -21,6 +21,7 @@ namespace {
 
 std::array<Rates, STARPU_NMAXWORKERS> rates;
 bool measured = false;
+starpu_perfmodel model{};
 std::mutex mutex;
 std::string failure;
 
@@ -34,22 +35,13 @@ BenchmarkCall benchmark(const char* kernel, Dtype dtype, std::vector<size_t> ope
     return out;
 }
 
-// Memory of a worker's device.
-class Buffer {
-public:
-    Buffer(bool gpu, size_t bytes)
-        : gpu_(gpu), bytes_(bytes), data_(gpu ? gpu_allocate(bytes) : arena_allocate(bytes)) {
-        if (!data_) fail("no memory to measure how fast workers are");
-    }
-    ~Buffer() { gpu_ ? gpu_free(data_) : arena_free(data_, bytes_); }
-    Buffer(const Buffer&) = delete;
-    void* data() const { return data_; }
-
-private:
-    const bool gpu_;
-    const size_t bytes_;
-    void* const data_;
-};
+// Memory of a worker's device; nullptr for no bytes.
+std::shared_ptr<void> allocate(bool gpu, size_t bytes) {
+    if (bytes == 0) return nullptr;
+    void* const data = gpu ? gpu_allocate(bytes) : arena_allocate(bytes);
+    if (!data) fail("no memory to measure how fast workers are");
+    return {data, [=](void* block) { gpu ? gpu_free(block) : arena_free(block, bytes); }};
+}
 
 double time_on_cpu(const Kernel& kernel, const KernelCall& call, int repeats) {
     const KernelFn run = kernel.on(Device::cpu);
@@ -70,11 +62,11 @@ double time_call(bool gpu, const Kernel& kernel, Dtype dtype, const void* params
 
 // On operands of ones, in the memory of the calling worker's device.
 double run_benchmark(bool gpu, const BenchmarkCall& call, int repeats) {
-    std::vector<std::unique_ptr<Buffer>> buffers;
+    std::vector<std::shared_ptr<void>> buffers;
     std::vector<void*> operands;
     for (size_t bytes : call.operand_bytes) {
-        if (bytes) buffers.push_back(std::make_unique<Buffer>(gpu, bytes));
-        operands.push_back(bytes ? buffers.back()->data() : nullptr);
+        buffers.push_back(allocate(gpu, bytes));
+        operands.push_back(buffers.back().get());
         if (!bytes) continue;
         const nn_fill_params ones{int64_t(bytes / dtype_size(call.dtype)), 1};
         time_call(gpu, *find_kernel("fill"), call.dtype, &ones, &operands.back(), 1);
@@ -128,12 +120,6 @@ BenchmarkCall benchmark_product(int64_t size, Dtype dtype, bool tf32) {
     return out;
 }
 
-BenchmarkCall benchmark_copy(int64_t bytes) {
-    nn_copy_params p{};
-    p.ndim = 1, p.extent[0] = bytes / 4, p.src_stride[0] = p.dst_stride[0] = 1;
-    return benchmark("copy", Dtype::f32, {size_t(bytes), size_t(bytes)}, p);
-}
-
 Rates measured_rates(const BenchmarkRunner& run, int64_t product_size, int64_t copy_bytes,
                      bool tf32) {
     const auto product_rate = [&](Dtype dtype, bool use_tf32) {
@@ -145,7 +131,10 @@ Rates measured_rates(const BenchmarkRunner& run, int64_t product_size, int64_t c
     out.f64 = product_rate(Dtype::f64, false);
     out.bf16 = product_rate(Dtype::bf16, false);
     out.tf32 = tf32 ? product_rate(Dtype::f32, true) : out.f32;
-    const BenchmarkCall copy = benchmark_copy(copy_bytes);
+    nn_copy_params p{};
+    p.ndim = 1, p.extent[0] = copy_bytes / 4, p.src_stride[0] = p.dst_stride[0] = 1;
+    const std::vector<size_t> operands(2, size_t(copy_bytes));
+    const BenchmarkCall copy = benchmark("copy", Dtype::f32, operands, p);
     out.bytes = copy.bytes / run(copy);
     return out;
 }
@@ -155,6 +144,7 @@ void start_rates() {
                asks_for_times(starpu_sched_get_sched_policy()->policy_name);
     rates.fill({});
     if (!measured) return;
+    model.type = STARPU_PER_WORKER, model.worker_cost_function = cost_of, model.symbol = "nnlua";
     const Rates cpu = rates_on(false);  // on this thread: all cores are taken as equal
     for (int w = 0; w < int(starpu_worker_get_count()); ++w)
         if (gpu_of(w) < 0) rates[size_t(w)] = cpu;
@@ -169,15 +159,6 @@ void start_rates() {
 
 Rates rates_of(int worker) { return rates[size_t(worker)]; }
 
-starpu_perfmodel* perf_model() {
-    static starpu_perfmodel model = [] {
-        starpu_perfmodel made{};
-        made.type = STARPU_PER_WORKER;
-        made.symbol = "nnlua";
-        made.worker_cost_function = cost_of;
-        return made;
-    }();
-    return measured ? &model : nullptr;
-}
+starpu_perfmodel* perf_model() { return measured ? &model : nullptr; }
 
 }  // namespace nn

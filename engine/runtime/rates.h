@@ -14,12 +14,10 @@ namespace nn {
 
 void start_rates();              // when StarPU runs; throws if a product fails
 Rates rates_of(int worker);      // not known() where they were not measured
-starpu_perfmodel* perf_model();  // for a codelet; nullptr where nobody asks
+starpu_perfmodel* perf_model();  // for a codelet; nullptr where the scheduler needs none
 
-// The one benchmark of a product and of a copy, wherever rates are measured: on one core, on all at
-// once, or on a GPU.
-
-// One call of a kernel on operands of these sizes (0: absent).
+// One call of a kernel on operands of these sizes (0: absent). All measurements of rates, on one
+// core, on all at once or on a GPU, use the same calls.
 struct BenchmarkCall {
     const Kernel* kernel;
     Dtype dtype;
@@ -28,7 +26,6 @@ struct BenchmarkCall {
     double flops, bytes;  // bytes: read and written
 };
 BenchmarkCall benchmark_product(int64_t size, Dtype dtype, bool tf32);  // of square matrices
-BenchmarkCall benchmark_copy(int64_t bytes);
 
 // Seconds of one call; <= 0 or an exception where it fails.
 using BenchmarkRunner = std::function<double(const BenchmarkCall&)>;

@@ -3,7 +3,6 @@
 #include <starpu.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
@@ -45,13 +44,7 @@ void Replay::submit_tasks() {
             set_scalar(step->scalar, scalar_value(step->scalar) + step->delta);
         if (t == tasks.size()) break;
         Task& task = tasks[t];
-        TaskArg* arg = &task.arg;
-        if (!task.patches.empty()) {
-            arg = static_cast<TaskArg*>(std::malloc(sizeof(TaskArg)));
-            *arg = task.arg;
-            apply_patches(task, arg, true);
-        }
-        submit(task, arg, arg != &task.arg);
+        submit(task, task.patches.empty() ? &task.arg : patched_arg(task, true));
         if (program_->in_team) --team.missing;
         for (const TilePtr& tile : program_->dies_after[t]) submit_invalidation(*tile);
         for (int i = 0; i < task.handles; ++i)
@@ -82,9 +75,8 @@ void Replay::check(const std::vector<Tensor>& inputs) const {
                 "compiled function: argument %zu is a view of a tensor that was changed in place "
                 "since",
                 i + 1);
-        for (int64_t k = 0; k < inputs[i].tiles(); ++k)
-            if (inputs[i].tile(k)->recording)
-                fail("compiled function: argument %zu exists only inside of another", i + 1);
+        if (inputs[i].temporary())
+            fail("compiled function: argument %zu exists only inside of another", i + 1);
     }
     for (const TilePtr& tile : program_->read_first) tile->check_readable("compiled function");
     if (!fits(program_->info.peak_bytes))
@@ -95,7 +87,8 @@ std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {
     check(inputs);
     start();
     ensure_awake();
-    wait_below(std::max<int64_t>(64, int64_t(program_->tasks.size())));
+    const auto at_most = std::max<int64_t>(64, int64_t(program_->tasks.size()));
+    wait_for([=] { return unfinished_tasks() <= at_most; });
     const std::vector<Tensor>& outputs = program_->outputs;
     std::vector<Tensor> results;  // made first: what can fail comes before anything is changed
     for (const Tensor& output : outputs)

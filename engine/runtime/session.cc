@@ -7,13 +7,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "engine/base/error.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
-#include "engine/profile/records.h"
-#include "engine/runtime/environment.h"
 #include "engine/runtime/gpu.h"
 #include "engine/runtime/handles.h"
 #include "engine/runtime/rates.h"
@@ -34,6 +33,53 @@ int allocate_from_arena(unsigned, void** block, size_t bytes, int) {
 int free_to_arena(unsigned, void* block, size_t bytes, int) {
     arena_free(block, bytes);
     return 0;
+}
+
+// StarPU itself would only warn and use its own default.
+void check_scheduler(const std::string& name) {
+    if (name.empty() || std::getenv("STARPU_SCHED_LIB")) return;
+    std::string known;
+    for (starpu_sched_policy** policy = starpu_sched_get_predefined_policies(); *policy; ++policy) {
+        const std::string policy_name = (*policy)->policy_name;
+        if (name == policy_name) return;
+        if (policy_name.rfind("modular-", 0) != 0)
+            known += (known.empty() ? "" : ", ") + policy_name;
+    }
+    fail("there is no scheduler '%s'; there are %s, and StarPU's modular ones", name.c_str(),
+         known.c_str());
+}
+
+// A variable that an option sets (0: not given). A later start without the option removes what an
+// earlier one set (`ours`), and leaves what the user set.
+void set_option(const char* name, int64_t value, bool& ours) {
+    if (value > 0)
+        setenv(name, std::to_string(value).c_str(), 1);
+    else if (ours)
+        unsetenv(name);
+    ours = value > 0;
+}
+
+std::string cache_folder() {
+    const char* cache = std::getenv("XDG_CACHE_HOME");
+    const char* home = std::getenv("HOME");
+    const std::string base = cache && *cache ? cache
+                             : home && *home ? std::string(home) + "/.cache"
+                                             : "/tmp";
+    return base + "/nnlua/starpu";
+}
+
+// StarPU's settings, most of which are environment variables. What the user has set stays.
+void prepare_environment() {
+    setenv("STARPU_SILENT", "1", 0);
+    setenv("STARPU_FXT_TRACE", "0", 0);
+    setenv("STARPU_LIMIT_CPU_MEM", "0", 0);  // the budget is ours (engine/memory/admission.h)
+    setenv("STARPU_WORKERS_GETBIND", "1", 0);
+    std::error_code ignored;
+    std::filesystem::create_directories(cache_folder(), ignored);
+    setenv("STARPU_PERF_MODEL_DIR", cache_folder().c_str(), 0);
+    static bool our_limit = false, our_streams = false;
+    set_option("STARPU_LIMIT_CUDA_MEM", chosen.host.gpu_memory >> 20, our_limit);
+    set_option("STARPU_NWORKER_PER_CUDA", chosen.streams, our_streams);
 }
 
 // More workers than cores take turns, and wait for each other at the end of every step.
@@ -83,9 +129,10 @@ void start() {
         fail(
             "nn.devices asks for %d GPUs; this machine and build have %d (nnlua --health says why)",
             gpus, usable_gpus());
-    prepare_environment(chosen.host.gpu_memory, chosen.streams);
-    const std::string scheduler =
-        chosen.scheduler.empty() ? default_scheduler(gpus) : chosen.scheduler;
+    prepare_environment();
+    // On CPUs no work stealing (lws): now and then StarPU 1.4.10's never runs a task that an idle
+    // worker was left to fetch, seen within 10,000 small tasks, with one worker too.
+    const char* const default_scheduler = gpus > 0 ? "dmdas" : "prio";
     blas::load();  // before there are workers, since it changes the environment for a moment
     budget();      // measured before StarPU takes memory
     starpu_malloc_set_hooks(allocate_from_arena, free_to_arena);
@@ -94,7 +141,8 @@ void start() {
     conf.catch_signals = 0;
     conf.ncpus = host().count(Device::cpu);
     conf.ncuda = gpus == 0 ? 0 : chosen.host.gpus;  // -1: all
-    conf.sched_policy_name = scheduler.c_str();
+    conf.sched_policy_name =
+        chosen.scheduler.empty() ? default_scheduler : chosen.scheduler.c_str();
     if (conf.ncuda != 0) pin_host_memory();
     if (const int status = init_starpu(conf); status != 0)
         fail(
@@ -128,6 +176,19 @@ int cpu_workers() {
 int gpus() {
     start();
     return int(first_streams().size());
+}
+
+void start_profile(int64_t limit) {
+    start();
+    anchor_gpu_times();
+    enable_profile(true, limit);
+}
+
+ProfileTotals session_totals() {
+    std::vector<WorkerTimes> workers;
+    for (int w = 0; running() && w < int(starpu_worker_get_count()); ++w)
+        workers.push_back({worker_name(w), gpu_of(w) >= 0});
+    return profile_totals(std::move(workers), memory_nodes() > 1);
 }
 
 void run_tasks_on(Where where) {

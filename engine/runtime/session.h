@@ -4,6 +4,7 @@
 
 #include "engine/graph/context.h"
 #include "engine/machine/host.h"
+#include "engine/profile/sums.h"
 
 namespace nn {
 
@@ -20,5 +21,7 @@ int cpu_workers();  // starts the session
 int gpus();         // likewise
 // Where tasks run from now on that do not say so themselves. Throws where there is no such worker.
 void run_tasks_on(Where where);
+void start_profile(int64_t limit = default_profile_limit);  // starts the session too
+ProfileTotals session_totals();  // of all workers of the session; after stop_profile()
 
 }  // namespace nn

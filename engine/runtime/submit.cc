@@ -2,11 +2,17 @@
 
 #include <starpu.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 #include "engine/base/error.h"
+#include "engine/graph/sink.h"
 #include "engine/profile/records.h"
 #include "engine/runtime/handles.h"
+#include "engine/runtime/interrupts.h"
+#include "engine/runtime/session.h"
+#include "engine/runtime/waits.h"
 #include "engine/runtime/worker.h"
 #include "engine/runtime/workers.h"
 
@@ -39,24 +45,26 @@ starpu_data_access_mode starpu_mode(Mode mode) {
     return mode == Mode::read ? STARPU_R : mode == Mode::write ? STARPU_W : STARPU_RW;
 }
 
-starpu_task* create_task() {
+template <class F, class... Arguments> auto timed(F call, Arguments... arguments) {
     const StarpuTime time;
-    return starpu_task_create();
-}
-
-int submit_task(starpu_task* t) {
-    const StarpuTime time;
-    return starpu_task_submit(t);
+    return call(arguments...);
 }
 
 }  // namespace
 
-void submit(const Task& task, TaskArg* arg, bool owned, void (*done)(void* arg)) {
-    starpu_task* t = create_task();
+TaskArg* patched_arg(const Task& task, bool recorded) {
+    TaskArg* arg = static_cast<TaskArg*>(std::malloc(sizeof(TaskArg)));
+    *arg = task.arg;
+    apply_patches(task, arg, recorded);
+    return arg;
+}
+
+void submit(const Task& task, TaskArg* arg, void (*done)(void* arg)) {
+    starpu_task* t = timed(starpu_task_create);
     t->cl = codelet_of(task.arg.kernel);
     t->cl_arg = arg;
     t->cl_arg_size = sizeof(TaskArg);
-    t->cl_arg_free = owned;
+    t->cl_arg_free = arg != &task.arg;
     t->nbuffers = task.handles;
     for (int i = 0; i < task.handles; ++i) {
         t->handles[i] = handle_of(*task.tiles[i]);
@@ -68,7 +76,7 @@ void submit(const Task& task, TaskArg* arg, bool owned, void (*done)(void* arg))
     if (where != Where::anywhere) t->where = where == Where::cpu ? STARPU_CPU : STARPU_CUDA;
     if (done) t->callback_func = done, t->callback_arg = arg;
     if (profiling()) record_task(task, t);
-    const int status = submit_task(t);
+    const int status = timed(starpu_task_submit, t);
     if (status != 0) {
         withdraw_record(t);
         if (done) done(arg);
@@ -81,21 +89,91 @@ void submit(const Task& task, TaskArg* arg, bool owned, void (*done)(void* arg))
         if (task.writes(i)) task.tiles[i]->value = Tile::Value::written;
 }
 
-// GPUs split no task, so nobody would use a team beside them.
+// GPUs split no task, so with GPUs a team is of no use.
 void submit_team() {
     if (!first_streams().empty()) return;
     for (int i = 1; i < running_cpu_workers(); ++i) {
-        starpu_task* t = create_task();
+        starpu_task* t = timed(starpu_task_create);
         t->cl = team_codelet();
         t->priority = INT32_MAX;
         if (profiling()) record_team_member(t);
-        submit_task(t);
+        timed(starpu_task_submit, t);
     }
 }
 
-void submit_invalidation(Tile& tile) {
-    const StarpuTime time;
-    invalidate(tile);
+void submit_invalidation(Tile& tile) { timed(starpu_data_invalidate_submit, handle_of(tile)); }
+
+namespace {
+
+// Bytes that eager tasks in flight write anew. Submission is far ahead of the workers, and a
+// scheduler likes to run what was submitted together: without a bound, a loop over temporaries
+// would hold all of them at once.
+std::atomic<int64_t> bytes_in_flight{0};
+constexpr int64_t most_bytes = int64_t(256) << 20;
+constexpr int64_t most_tasks = 8000;
+
+void task_done(void* arg) { bytes_in_flight -= static_cast<TaskArg*>(arg)->fresh_bytes; }
+
+void submit_now(const Task& task) {
+    const ProfileSpan span(ProfileSpan::submit, &task.arg);
+    start();
+    ensure_awake();
+    wait_for([] { return unfinished_tasks() <= most_tasks && bytes_in_flight <= most_bytes; });
+    TaskArg* arg = patched_arg(task, false);
+    for (int i = 0; i < task.handles; ++i)
+        if (task.modes[i] == Mode::write) arg->fresh_bytes += int64_t(task.tiles[i]->bytes);
+    bytes_in_flight += arg->fresh_bytes;
+    submit(task, arg, arg->fresh_bytes ? task_done : nullptr);
+    ++stats().tasks;
 }
 
+// The sink in use while nothing is recorded.
+class EagerSink : public Sink {
+public:
+    void emit(Task&& task) override {
+        if (!in_op_) return submit_now(task);
+        start();
+        for (int i = 0; i < task.handles; ++i) {
+            Tile& tile = *task.tiles[i];
+            if (!task.writes(i) || tile.has_value()) continue;
+            first_written_.push_back({task.tiles[i], tile.value});
+            tile.value = Tile::Value::written;
+        }
+        tasks_.push_back(std::move(task));
+    }
+    uint64_t next_random() override {
+        const uint64_t counter = random_counter();
+        set_random_counter(counter + 1);
+        return counter;
+    }
+    void add_to_scalar(int32_t scalar, double delta) override {
+        set_scalar(scalar, scalar_value(scalar) + delta);
+    }
+
+    void begin_op() override { in_op_ = true; }
+    void commit_op() override {
+        const InterruptsDeferred until_all_are_submitted;
+        const ProfileSpan span(ProfileSpan::submit, tasks_.empty() ? nullptr : &tasks_.front().arg);
+        for (const Task& task : tasks_) submit_now(task);
+        first_written_.clear();
+        tasks_.clear();
+    }
+    void end_op() override {
+        in_op_ = false;
+        for (const auto& [tile, value] : first_written_) tile->value = value;
+        first_written_.clear();
+        tasks_.clear();
+    }
+
+private:
+    bool in_op_ = false;
+    std::vector<Task> tasks_;  // of the op in progress
+    // Tiles that only these tasks give a value, and what they had before.
+    std::vector<std::pair<TilePtr, Tile::Value>> first_written_;
+};
+
+// Never destroyed: finalizers may come after everything else.
+[[maybe_unused]] Sink* const none_before = use_sink(new EagerSink);
+
+}  // namespace
 }  // namespace nn

@@ -1,4 +1,5 @@
-// Handing tasks to StarPU. Submitting thread only.
+// Handing tasks to StarPU: those of a replay, and eager ones as they are emitted. Submitting thread
+// only.
 #pragma once
 #include <cstdint>
 
@@ -6,13 +7,15 @@
 
 namespace nn {
 
-// `arg` must outlive the task, or is owned: malloc'd, and freed by StarPU. done(arg), if given, is
-// called on a worker when the task is over.
-void submit(const Task& task, TaskArg* arg, bool owned, void (*done)(void* arg) = nullptr);
+TaskArg* patched_arg(const Task& task, bool recorded);  // a copy; see apply_patches()
+// `arg` is the task's own, which then must outlive the submitted task, or a patched_arg(), which
+// StarPU frees. done(arg), if given, is called on a worker when the task is over.
+void submit(const Task& task, TaskArg* arg, void (*done)(void* arg) = nullptr);
 // Makes all workers but one join the team until the expected team tasks have run
 // (runtime/worker.h). Submitted after those tasks: the submission takes a core's time too.
 void submit_team();
-void submit_invalidation(Tile& tile);  // see invalidate() in runtime/handles.h
+// StarPU frees the value after the last submitted task that uses it.
+void submit_invalidation(Tile& tile);
 
 // Counters of the session.
 struct Stats {

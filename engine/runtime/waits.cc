@@ -21,7 +21,11 @@ void pause(int rounds) {
     nanosleep(&t, nullptr);
 }
 
-template <class F> void wait_until(F done) {
+}  // namespace
+
+int64_t unfinished_tasks() { return running() ? starpu_task_nsubmitted() : 0; }
+
+void wait_for(const std::function<bool()>& done) {
     if (done()) return;
     const ProfileSpan span(ProfileSpan::wait);
     for (int rounds = 0; !done(); ++rounds) {
@@ -31,14 +35,10 @@ template <class F> void wait_until(F done) {
     }
 }
 
-}  // namespace
-
-int64_t unfinished_tasks() { return running() ? starpu_task_nsubmitted() : 0; }
-
 void wait_done() {
     if (!running()) return;
     ensure_awake();
-    wait_until([] { return starpu_task_nsubmitted() == 0; });
+    wait_for([] { return starpu_task_nsubmitted() == 0; });
 }
 
 void wait_all() {
@@ -47,18 +47,9 @@ void wait_all() {
     check_pending();
 }
 
-void wait_below(int64_t tasks) {
-    wait_until([=] { return starpu_task_nsubmitted() <= tasks; });
-}
-
-void wait_for(const std::function<bool()>& done) { wait_until(done); }
-
 void wait_for_tasks() {
-    ensure_awake();
-    for (int rounds = 0; starpu_task_nsubmitted() > 0; ++rounds) {
-        look_for_hangs();
-        pause(rounds);
-    }
+    const InterruptsDeferred until_all_are_done;
+    wait_done();
 }
 
 void check_pending() {
@@ -72,7 +63,7 @@ void check_pending() {
 
 void idle() {
     if (!running() || asleep) return;
-    wait_until([] { return starpu_task_nsubmitted() == 0; });
+    wait_done();
     starpu_pause();
     asleep = true;
 }

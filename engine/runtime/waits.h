@@ -7,11 +7,10 @@
 namespace nn {
 
 int64_t unfinished_tasks();
-void wait_done();                // until every submitted task is done; errors stay pending
-void wait_all();                 // the same, and throws pending errors
-void wait_below(int64_t tasks);  // until no more are unfinished
+void wait_done();  // until every submitted task is done; errors stay pending
+void wait_all();   // the same, and throws pending errors
 void wait_for(const std::function<bool()>& done);
-void wait_for_tasks();  // until every submitted task is done, whatever signals come
+void wait_for_tasks();  // until every submitted task is done; signals do not end it
 
 // Every entry of the C API calls this: throws the error of a failed task, once, or Interrupted.
 void check_pending();

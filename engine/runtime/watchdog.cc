@@ -41,7 +41,7 @@ bool found = false;
 
 Record& record_of(int number) { return records[starpu_worker_get_id()][number]; }
 
-// "" where the task ended meanwhile.
+// "" where the task has ended.
 std::string describe(int worker, const Record& record, uint64_t sequence) {
     const Dims extent(record.extent, record.extent + record.rank);
     const std::string text =

@@ -19,11 +19,9 @@ namespace {
 std::atomic<int64_t> team_tasks{0};  // submitted and not yet run
 
 // NNLUA_POISON=1, for tests: what a task writes anew is all NaN before (-1 for integers).
-bool poisons() {
-    static const bool on = std::getenv("NNLUA_POISON") != nullptr;
-    return on;
-}
 void poison(void* buffers[], bool gpu) {
+    static const bool on = std::getenv("NNLUA_POISON") != nullptr;
+    if (!on) return;
     const starpu_task* t = starpu_task_get_current();
     for (int i = 0; i < t->nbuffers; ++i) {
         if (t->modes[i] != STARPU_W) continue;
@@ -49,7 +47,7 @@ void skip(const TaskArg& arg) {
     if (TaskRecord* record = current_record()) record->skipped = true;
 }
 
-// On a GPU the kernel has only been started when this returns; note_result comes again at its end.
+// On a GPU this only starts the kernel; note_result is called at its end.
 void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
     if (needs_failed_value()) return skip(arg);
     void* operands[max_operands];
@@ -61,7 +59,7 @@ void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
     std::string error;
     const Watched watched(arg);
     try {
-        if (poisons()) poison(buffers, gpu);
+        poison(buffers, gpu);
         announce_call(arg.kernel->name.c_str());
         error = gpu ? run_on_gpu(arg, operands, note_result) : run_kernel_on_cpu(arg, operands);
     } catch (const std::exception& e) {
@@ -70,33 +68,26 @@ void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
     if (!gpu || !error.empty()) note_result(arg, error);
 }
 
-void run_on_cpu(void* buffers[], void* cl_arg) {
+template <bool gpu> void run_task(void* buffers[], void* cl_arg) {
     const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
     {
-        const KernelTimer timer;
-        run_on_worker(buffers, arg, false);
+        const KernelTimer timer(!gpu);
+        run_on_worker(buffers, arg, gpu);
     }
     if (arg.in_team) --team_tasks;
 }
 
-// Ends with the last task of the program, so that the worker is free for what comes after.
+// Ends with the last task of the program, so that the worker is free for later tasks.
 void join_team(void*[], void*) {
     const KernelTimer timer;
     team::help(int(starpu_cpu_worker_get_count()) - 1, [] { return team_tasks > 0; });
 }
 
-#if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
-void run_on_cuda(void* buffers[], void* cl_arg) {
-    const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
-    run_on_worker(buffers, arg, true);
-    if (arg.in_team) --team_tasks;
-}
-#endif
-
-starpu_codelet* new_codelet(const char* name) {
+starpu_codelet* new_codelet(const char* name, starpu_cpu_func_t run_on_cpu) {
     auto* codelet = static_cast<starpu_codelet*>(std::calloc(1, sizeof(starpu_codelet)));
     starpu_codelet_init(codelet);
     codelet->name = name;
+    codelet->cpu_funcs[0] = run_on_cpu;
     return codelet;
 }
 
@@ -107,29 +98,19 @@ starpu_codelet* new_codelet(const char* name) {
 starpu_codelet* codelet_of(const Kernel* kernel) {
     static auto* const codelets = new std::map<const Kernel*, starpu_codelet*>;
     starpu_codelet*& codelet = (*codelets)[kernel];
-    if (codelet) {
-        codelet->model = perf_model();
-        return codelet;
-    }
-    codelet = new_codelet(kernel->name.c_str());
-    codelet->model = perf_model();
-    codelet->nbuffers = STARPU_VARIABLE_NBUFFERS;
-    if (kernel->on(Device::cpu)) codelet->cpu_funcs[0] = run_on_cpu;
-#if defined(NN_CUDA) && defined(STARPU_USE_CUDA)
-    if (kernel->on(Device::cuda)) {
-        codelet->cuda_funcs[0] = run_on_cuda;
+    if (!codelet) {
+        const auto run_on_cpu = kernel->on(Device::cpu) ? run_task<false> : nullptr;
+        codelet = new_codelet(kernel->name.c_str(), run_on_cpu);
+        codelet->nbuffers = STARPU_VARIABLE_NBUFFERS;
+        if (kernel->on(Device::cuda)) codelet->cuda_funcs[0] = run_task<true>;
         codelet->cuda_flags[0] = STARPU_CUDA_ASYNC;
     }
-#endif
+    codelet->model = perf_model();
     return codelet;
 }
 
 starpu_codelet* team_codelet() {
-    static starpu_codelet* const codelet = [] {
-        starpu_codelet* made = new_codelet("team");
-        made->cpu_funcs[0] = join_team;
-        return made;
-    }();
+    static starpu_codelet* const codelet = new_codelet("team", join_team);
     return codelet;
 }
 

@@ -12,8 +12,6 @@ namespace {
 
 bool is_running = false;
 
-int worker_count() { return is_running ? int(starpu_worker_get_count()) : 0; }
-
 // How many workers of the same device come before this one; CPU workers have one device.
 int number_on_device(int worker) {
     int before = 0;
@@ -34,7 +32,7 @@ int gpu_of(int worker) {
 
 std::vector<int> first_streams() {
     std::vector<int> out;
-    for (int w = 0; w < worker_count(); ++w)
+    for (int w = 0; running() && w < int(starpu_worker_get_count()); ++w)
         if (gpu_of(w) >= 0 && number_on_device(w) == 0) out.push_back(w);
     return out;
 }

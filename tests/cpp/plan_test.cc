@@ -20,7 +20,8 @@ struct Maker {
         for (uint32_t t : reads) step.accesses.add(t, Mode::read);
         for (uint32_t t : writes) step.accesses.add(t, Mode::write);
         step.accesses.end_task();
-        step.tasks.push_back({seconds, priority});
+        step.seconds.push_back(seconds);
+        step.priorities.push_back(priority);
     }
     SimulationResult run(int workers, int replays = 1, double submission = 0) const {
         return Simulation(step, replays).run(workers, submission);

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "engine/graph/context.h"
-#include "engine/runtime/profiling.h"
+#include "engine/runtime/session.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
@@ -44,7 +44,7 @@ double sum(const ProfileTotals& totals, double WorkerTimes::*time) {
     return out;
 }
 
-std::vector<uint32_t> before(int64_t i) { return TaskOrder().before(i); }
+std::vector<uint32_t> before(int64_t i) { return tasks_before(profile_order(), i); }
 
 }  // namespace
 

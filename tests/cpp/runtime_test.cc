@@ -8,8 +8,8 @@
 
 #include "engine/graph/cost.h"
 #include "engine/runtime/handles.h"
-#include "engine/runtime/profiling.h"
 #include "engine/runtime/rates.h"
+#include "engine/runtime/session.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
