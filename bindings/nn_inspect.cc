@@ -138,8 +138,7 @@ int nn_op_info(int32_t index, nn_op_info_t* out) {
         info.gradient_of = op.gradient_of.c_str(), info.gradient_in = op.gradient_in.c_str();
         info.mask = op.mask.c_str(), info.source = op.source.c_str();
         info.inputs = int32_t(op.inputs.size()), info.outputs = int32_t(op.outputs.size());
-        info.attributes = int32_t(op.attributes.size());
-        info.samples = int32_t(op.samples.size());
+        info.attributes = int32_t(op.attributes.size()), info.samples = int32_t(op.samples.size());
         info.kernels = int32_t(kernels_of(op).size());
         info.changes_parameters = op.changes_parameters;
     });

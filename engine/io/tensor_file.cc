@@ -4,7 +4,6 @@
 
 #include <condition_variable>
 #include <csignal>
-#include <cstring>
 #include <deque>
 #include <mutex>
 #include <utility>

@@ -70,8 +70,7 @@ void prepare(Worker& worker) {
     worker.faults = static_cast<Fault*>(faults);
     for (int i = 0; i < launches_per_worker; ++i) {
         Launch& launch = worker.launches[size_t(i)];
-        launch.fault = worker.faults + i;
-        launch.watched = 1 + i;
+        launch.fault = worker.faults + i, launch.watched = 1 + i;
         for (cudaEvent_t* event : {&launch.begin, &launch.end})
             need(cudaEventCreate(event), "cudaEventCreate");
     }

@@ -1,5 +1,4 @@
-// Handing tasks to StarPU: those of a replay, and eager ones as they are emitted. Submitting thread
-// only.
+// Handing tasks to StarPU, in a replay or as ops emit them. Submitting thread only.
 #pragma once
 #include <cstdint>
 
