@@ -137,7 +137,7 @@ t.case("a plan for a described machine fits or does not fit into its memory", fu
   t.check(text:find("available +512.0 GB: it fits"), text)
   out, text = plan {cpus = 64, ram = "2MB", gflops = 100}
   t.same(out.available, 2e6)
-  t.check(text:find("available +2 MB: it does not fit"), text)
+  t.check(text:find("available +2.0 MB: it does not fit"), text)
   t.check(plan("").available < 512e9, "without a description, this machine's memory counts")
 end)
 
