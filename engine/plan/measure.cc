@@ -205,7 +205,7 @@ double product_rate(int64_t size) {
         return sum;
     }
     const BenchmarkCall product = benchmark_product(size, Dtype::f32, false);
-    Crew crew = crew_of(cpu_workers(), 2 * room_for(product));
+    Crew crew = crew_of(cpu_workers(), room_for(product));
     if (!crew.good()) fail("no memory to measure products of size %lld", (long long)size);
     double best = crew.measure(product, 1);
     for (int round = 1; round < 5; ++round) best = std::min(best, crew.measure(product, 1));

@@ -4,7 +4,7 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <map>
+#include <unordered_map>
 
 #include "engine/profile/records.h"
 #include "engine/runtime/failures.h"
@@ -96,7 +96,7 @@ starpu_codelet* new_codelet(const char* name, starpu_cpu_func_t run_on_cpu) {
 // All codelets have the same functions; the name serves profiles and traces. They live for ever,
 // since tasks may outlive everything else.
 starpu_codelet* codelet_of(const Kernel* kernel) {
-    static auto* const codelets = new std::map<const Kernel*, starpu_codelet*>;
+    static auto* const codelets = new std::unordered_map<const Kernel*, starpu_codelet*>;
     starpu_codelet*& codelet = (*codelets)[kernel];
     if (!codelet) {
         const auto run_on_cpu = kernel->on(Device::cpu) ? run_task<false> : nullptr;
@@ -105,7 +105,8 @@ starpu_codelet* codelet_of(const Kernel* kernel) {
         if (kernel->on(Device::cuda)) codelet->cuda_funcs[0] = run_task<true>;
         codelet->cuda_flags[0] = STARPU_CUDA_ASYNC;
     }
-    codelet->model = perf_model();
+    // Only where a session with other devices began: workers read it.
+    if (codelet->model != perf_model()) codelet->model = perf_model();
     return codelet;
 }
 
