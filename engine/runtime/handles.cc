@@ -20,15 +20,17 @@ std::unordered_set<Registered*>& all() {
 
 struct Registered : TileStorage {
     explicit Registered(Tile& t) : tile(t) {
+        StarpuHandle handle;
         starpu_variable_data_register(&handle, -1, 0, tile.bytes);
+        tile.handle = handle;
         all().insert(this);
     }
     ~Registered() override {
         all().erase(this);
-        if (handle) starpu_data_unregister_submit(handle);
+        if (tile.handle) starpu_data_unregister_submit(handle());
     }
+    StarpuHandle handle() const { return static_cast<StarpuHandle>(tile.handle); }
     Tile& tile;
-    StarpuHandle handle = nullptr;
 };
 
 void release(StarpuHandle handle) { starpu_data_release_on_node(handle, STARPU_MAIN_RAM); }
@@ -61,14 +63,14 @@ void DropRequest::operator()(RamRequest* request) const {
 
 StarpuHandle handle_of(Tile& tile) {
     if (!tile.storage) tile.storage = std::make_unique<Registered>(tile);
-    return static_cast<Registered&>(*tile.storage).handle;
+    return static_cast<StarpuHandle>(tile.handle);
 }
 
 bool is_valid_on(const Tile& tile, int node) {
     int allocated, valid = 0, loading, requested;
     if (tile.has_value() && tile.storage)
-        starpu_data_query_status2(static_cast<Registered&>(*tile.storage).handle, node, &allocated,
-                                  &valid, &loading, &requested);
+        starpu_data_query_status2(static_cast<StarpuHandle>(tile.handle), node, &allocated, &valid,
+                                  &loading, &requested);
     return valid != 0;
 }
 
@@ -82,14 +84,14 @@ HeldTile hold_in_ram(StarpuHandle handle, bool write, std::function<void()> came
 
 void forget_values(const std::unordered_set<StarpuHandle>& failed) {
     for (Registered* r : all())
-        if (!r->tile.recording && failed.count(r->handle)) r->tile.value = Tile::Value::failed;
+        if (!r->tile.recording && failed.count(r->handle())) r->tile.value = Tile::Value::failed;
 }
 
 void drop_handles() {
     const std::unordered_set<Registered*> registered = all();
     for (Registered* r : registered) {
-        starpu_data_unregister_no_coherency(r->handle);
-        r->handle = nullptr;
+        starpu_data_unregister_no_coherency(r->handle());
+        r->tile.handle = nullptr;
         if (r->tile.has_value()) r->tile.value = Tile::Value::ended;
         r->tile.storage.reset();
     }

@@ -48,6 +48,7 @@ public:
     Value value = Value::none;
     bool recorded = false;  // a recorded task writes it, so later recorded tasks may read it
     std::unique_ptr<TileStorage> storage;
+    void* handle = nullptr;  // of the storage, for the runtime
 };
 using TilePtr = std::shared_ptr<Tile>;
 
