@@ -28,7 +28,8 @@ const Kernel* kernel_at(int32_t index) {
 }
 
 Dtype dtype_of(int32_t number) {
-    if (number < 0 || number >= dtype_count) fail("there is no dtype %d", number);
+    if (number < 0 || number >= dtype_count)
+        fail("dtype %d is outside [0, %d)", number, dtype_count);
     return Dtype(number);
 }
 
