@@ -1,5 +1,5 @@
-// The C API, actions: the runtime, tensors, ops, programs, scalars, scopes, memory, randomness. It
-// checks arguments and calls the engine.
+// The C API, actions: the runtime, tensors, ops, programs, scalars, scopes, memory, random numbers.
+// It checks arguments and calls the engine.
 #include "bindings/handles.h"
 #include "engine/graph/context.h"
 #include "engine/graph/recording.h"
