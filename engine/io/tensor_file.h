@@ -17,7 +17,7 @@ public:
     TensorFile(const TensorFile&) = delete;
 
     void append(const void* data, int64_t bytes);
-    void append(const Tensor& tensor);  // row-major, as it is after all tasks submitted so far
+    void append(const Tensor& tensor);  // row-major, with its value after all tasks so far
     void drain() const;                 // waits until all appended data is copied
     void close();                       // after the last append(); starts to make the file durable
     bool done() const;                  // durable, or failed
