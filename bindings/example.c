@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Every function returns a status; what went wrong is in nn_error().
+// Every function returns a status; nn_error() has the message.
 static void check(int status) {
     if (status == NN_OK) return;
     fprintf(stderr, "nnlua: %s\n", nn_error());
@@ -26,7 +26,7 @@ static nn_ref apply(const char* name, nn_ref a, nn_ref b, const nn_value* values
         check(nn_apply(op, inputs, info.inputs, all, info.attributes, out, &made));
         return out[0];
     }
-    fprintf(stderr, "there is no op '%s'\n", name);
+    fprintf(stderr, "unknown op '%s'\n", name);
     exit(1);
 }
 static nn_ref binary(const char* name, nn_ref a, nn_ref b) { return apply(name, a, b, NULL, 0); }
@@ -44,7 +44,7 @@ int main(void) {
     float x_data[rows][2], y_data[rows][1], w_data[2][1] = {{0}, {0}};
     for (int i = 0; i < rows; ++i) {
         x_data[i][0] = (float)i / rows, x_data[i][1] = 1;
-        y_data[i][0] = 3 * x_data[i][0] - 2;  // what is to be found: 3 and -2
+        y_data[i][0] = 3 * x_data[i][0] - 2;  // the fit should find 3 and -2
     }
     const nn_ref x = tensor(rows, 2, x_data[0]), y = tensor(rows, 1, y_data[0]);
     const nn_ref w = tensor(2, 1, w_data[0]);

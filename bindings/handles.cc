@@ -88,7 +88,7 @@ Tensor& tensor_of(const nn_ref& ref, const char* what) {
     return *tensor;
 }
 
-// Of what the table shares with others: a program or a file.
+// The object of a handle with shared ownership: a program or a file.
 template <class T> static T& shared_of(const nn_ref* ref, const char* what) {
     Entry* entry = find_entry(given(ref, what));
     auto* value = entry ? std::get_if<std::shared_ptr<T>>(&entry->object) : nullptr;

@@ -1,5 +1,5 @@
-// What the files of the C API share: the table of handles, which detects stale ones; exceptions
-// turned into statuses; checks of arguments.
+// Shared by the files of the C API: the handle table, which detects stale handles; conversion of
+// exceptions to statuses; checks of arguments.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,7 +18,7 @@
 namespace nn::capi {
 
 const std::string& last_error();
-// Turns the exception being handled into a status, and its text into last_error().
+// Converts the exception being handled to a status, and its text to last_error().
 int caught() noexcept;
 
 template <class F, class... Arguments> int guard(F body, Arguments... arguments) noexcept {
@@ -42,7 +42,7 @@ template <class P> P& given(P* pointer, const char* what) {
     return *pointer;
 }
 
-// For calls with one result: the value of `body` goes to *out.
+// For calls with one result: stores the value of `body` in *out.
 template <class T, class F, class... Arguments>
 int put(T* out, const char* what, F body, Arguments... arguments) noexcept {
     return guard([&] {
@@ -52,14 +52,15 @@ int put(T* out, const char* what, F body, Arguments... arguments) noexcept {
 }
 
 template <class T> const T& element(const std::vector<T>& list, int64_t i, const char* what) {
-    if (i < 0 || size_t(i) >= list.size()) fail("there is no %s %lld", what, (long long)i);
+    if (i < 0 || size_t(i) >= list.size())
+        fail("%s %lld is outside [0, %zu)", what, (long long)i, list.size());
     return list[size_t(i)];
 }
 
 using Object =
     std::variant<std::monostate, Tensor, std::shared_ptr<Replay>, std::shared_ptr<TensorFile>>;
 nn_ref new_ref(Object object);  // a tensor also belongs to the innermost open scope
-// The reference is into the table: good until the next handle is made or this one released.
+// The reference points into the table: valid until a handle is created or this one is released.
 Tensor& tensor_of(const nn_ref& ref, const char* what = "tensor");
 Replay& program_of(const nn_ref* ref);
 TensorFile& file_of(const nn_ref* ref);
@@ -70,7 +71,7 @@ void release_all();
 int64_t tensors_alive();
 
 void begin_scope();
-void end_scope(const nn_ref* keep, int32_t n_keep);  // what is kept moves to the scope around it
+void end_scope(const nn_ref* keep, int32_t n_keep);  // kept tensors move to the enclosing scope
 
 const Op& op_at(int32_t index);  // ops are numbered in the order of their names
 

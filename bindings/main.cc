@@ -26,7 +26,7 @@ const char* const usage =
     "usage: nnlua [options] [script [arguments]]\n"
     "  nnlua                  an interactive session\n"
     "  nnlua SCRIPT ARGS      run a script; '-' is standard input; recipes/NAME.lua is one of\n"
-    "                         nnlua's own where this folder has none\n"
+    "                         nnlua's own recipes unless this folder has one\n"
     "  -e CODE                run CODE\n"
     "  -i                     start a session after the script or -e\n"
     "  -l NAME                require NAME first\n"
@@ -62,7 +62,7 @@ void on_signal(int signal) {
     }
 }
 
-// The reader of our output is gone: a training run saves and ends, anything else ends at once.
+// The reader of our output is gone: a training run saves and ends, any other run ends at once.
 void on_broken_pipe(int signal) {
     if (!nn::interrupts_deferred()) _exit(128 + signal);
     signals_seen = signal;
@@ -111,7 +111,7 @@ bool add_advice(lua_State* L) {
     return lua_pcall(L, 1, 1, 0) == 0 && luaL_callmeta(L, -1, "__tostring");
 }
 
-// An error for people (a table of lua/nn/base/capi.lua with a __tostring) stays as it is; any other
+// A user-facing error (a table of lua/nn/base/capi.lua with a __tostring) stays as it is; any other
 // gets a traceback.
 int add_traceback(lua_State* L) {
     if (lua_istable(L, 1) && luaL_callmeta(L, 1, "__tostring")) return 1;
@@ -145,15 +145,15 @@ int call(lua_State* L, int arguments) {
     return status == 0 ? 0 : report(lua_tostring(L, -1));
 }
 
-// Waits for tasks that a script left running. Where one fails, reports it and returns an error.
+// Waits for tasks that a script left running. If one fails, reports it and returns an error.
 int code_after_tasks(int code) {
-    if (code != 0 && nn::hangs()) return code;  // it was reported
+    if (code != 0 && nn::hangs()) return code;  // already reported
     if (nn_sync() == NN_OK) return code;
     const int failed = report(nn_error());
     return code ? code : failed;
 }
 
-// Stops the workers; exits at once where one hangs.
+// Stops the workers; exits at once if one hangs.
 void stop_engine(int code) {
     std::fflush(nullptr);
     if (nn_shutdown() != NN_OK && nn::hangs()) _exit(code ? code : 1);
@@ -167,7 +167,7 @@ int exit_program(lua_State* L) {
     std::exit(code);
 }
 
-// Sets Lua up. package.loaded["nn.host"] is what the library asks its host.
+// Sets Lua up. package.loaded["nn.host"] is the library's interface to this program.
 const char* const setup = R"(
     local root, signal, exit = ...
     local own = root .. "/lua/?.lua;" .. root .. "/lua/?/init.lua;" .. root .. "/?.lua;"
@@ -196,7 +196,7 @@ int run_text(lua_State* L, const std::string& text, const char* name) {
     return status == 0 ? call(L, 0) : report(lua_tostring(L, -1));
 }
 
-// The file for a script's name: one of nnlua's own recipes where this folder has none.
+// The file for a script's name: one of nnlua's own recipes if this folder has no such file.
 std::string script_file(const char* name) {
     const std::string own = library_root() + "/" + name;
     const bool here = access(name, F_OK) == 0 || std::strncmp(name, "recipes/", 8) != 0;

@@ -1,5 +1,5 @@
-// The C API, actions: the runtime, tensors, ops, programs, scalars, scopes, memory, randomness. It
-// checks arguments and calls the engine.
+// The C API, actions: the runtime, tensors, ops, programs, scalars, scopes, memory, random numbers.
+// It checks arguments and calls the engine.
 #include "bindings/handles.h"
 #include "engine/graph/context.h"
 #include "engine/graph/recording.h"
@@ -34,7 +34,7 @@ Value value_of(const nn_value& v) {
             out.list_value.assign(v.list, v.list + v.count);
             break;
         case Value::scalar:
-            if (!(v.number >= 0 && v.number <= INT32_MAX)) fail("there is no scalar %g", v.number);
+            if (!(v.number >= 0 && v.number <= INT32_MAX)) fail("unknown scalar %g", v.number);
             out.scalar_id = int32_t(v.number);
             scalar_value(out.scalar_id);
             break;
@@ -42,7 +42,7 @@ Value value_of(const nn_value& v) {
     return out;
 }
 
-// A tensor whose elements take the memory at `data`.
+// Checks that `data` has room for exactly the elements of the tensor, which it returns.
 Tensor tensor_of_size(const nn_ref* tensor, const void* data, int64_t bytes, const char* what) {
     Tensor t = tensor_of(given(tensor, "tensor"));
     if (!data || bytes != t.bytes())
@@ -69,9 +69,8 @@ int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_
         if (gpus < -1 || gpus > 1024) fail("devices: %d GPUs", gpus);
         constexpr int64_t least = int64_t(64) << 20;
         if (gpu_memory != 0 && (gpu_memory < least || gpu_memory > int64_t(1) << 50))
-            fail(
-                "devices: gpu_memory is %lld bytes; 0 (what there is) or 64 MB and more are needed",
-                (long long)gpu_memory);
+            fail("devices: gpu_memory is %lld bytes; 0 (all) or at least 64 MB is needed",
+                 (long long)gpu_memory);
         if (streams < 0 || streams > 4) fail("devices: %d streams; 1 to 4 are possible", streams);
         configure({{cpus, gpus, gpu_memory}, scheduler ? scheduler : "", streams});
     });
@@ -240,7 +239,8 @@ int nn_record_microbatch(int32_t tiles) {
 
 int nn_tensor_kind(const nn_ref* tensor, int32_t kind) {
     return guard([&] {
-        if (kind < 0 || kind >= tile_kinds) fail("there is no kind %d of tensors", kind);
+        if (kind < 0 || kind >= tile_kinds)
+            fail("tensor kind %d is outside [0, %d)", kind, tile_kinds);
         const Tensor& t = tensor_of(given(tensor, "tensor"));
         for (int64_t i = 0; i < t.tiles(); ++i) t.tile(i)->kind = TileKind(kind);
     });
@@ -273,7 +273,7 @@ int nn_scalar_get(int32_t scalar, double* value) {
 }
 int nn_scalar_add(int32_t scalar, double delta) {
     return guard([&] {
-        scalar_value(scalar);  // throws where there is none
+        scalar_value(scalar);  // throws if it does not exist
         sink().add_to_scalar(scalar, delta);
     });
 }
@@ -303,7 +303,7 @@ int nn_matmul_tf32(int32_t allowed, int32_t* was) {
 }
 int nn_attention_backend(int32_t backend, int32_t* was) {
     return guard([&] {
-        if (backend < -1 || backend > 2) fail("attention: there is no backend %d", backend);
+        if (backend < -1 || backend > 2) fail("attention: backend %d, not -1 to 2", backend);
         exchange_setting(settings().attention, backend, was);
     });
 }

@@ -1,7 +1,7 @@
 // nnlua's C API: flat, and never throws. The text between the markers is also what LuaJIT's
 // ffi.cdef reads, so it is plain C without preprocessor lines. Every function returns a status:
-// NN_OK (0), or a negative number with a message for people in nn_error(). All of it belongs to one
-// thread, the one that called first.
+// NN_OK (0), or a negative number, with a message in nn_error(). Call all functions from one
+// thread.
 #ifndef NN_H
 #define NN_H
 #include <stdint.h>
@@ -37,9 +37,9 @@ typedef struct {
 
 typedef struct {
     const char *name, *doc, *category;
-    const char* no_gradient;                // the reason where the op has no gradient, else ""
-    const char *gradient_of, *gradient_in;  // the op whose gradient this one computes, and in which
-                                            // of its inputs ("": several); "" for other ops
+    const char* no_gradient;                // why the op has no gradient, else ""
+    const char *gradient_of, *gradient_in;  // the op whose gradient this one computes, and the
+                                            // input ("": several); "" for other ops
     const char* mask;                       // the attribute with the probability of a random mask
     int32_t inputs, attributes, samples, kernels, outputs;
     int32_t changes_parameters;  // it may change tensors that need gradients: an optimizer
@@ -71,15 +71,15 @@ typedef struct {
     nn_ref tensor;
     int64_t tile;
     int32_t mode;
-} nn_task_operand;  // tile: 0-based; index 0: absent
+} nn_task_operand;  // tile: 0-based; a tensor with index 0 is absent
 
 typedef struct {
     int64_t tasks, tiles;
     double flops;
     int64_t persistent_bytes, peak_bytes;
 } nn_program_info_t;
-// A simulated step. seconds: from one step's end to the next one's; busy: that workers compute;
-// lasting: bytes between steps; kinds: bytes of the peak, by nn_tensor_kind.
+// A simulated step. seconds: between the ends of two steps; busy: seconds of computation, over all
+// workers; lasting: bytes between steps; kinds: bytes of the peak, by nn_tensor_kind.
 typedef struct {
     int64_t tasks;
     double flops, seconds, busy;
@@ -101,14 +101,14 @@ typedef struct {
 // tasks on which all submitted ones depend; for tasks to be submitted; or for the engine, while a
 // task is ready.
 typedef struct {
-    const char* name;  // "CPU 0", "GPU 1"; good until the next call
+    const char* name;  // "CPU 0", "GPU 1"; valid until the next call
     int32_t gpu;
     int64_t tasks;
     double busy, data, dependencies, nothing, engine;
 } nn_profile_worker_t;
 typedef struct {
     double seconds;
-    int64_t tasks, lost;  // lost: submitted when the profile was full, where its time ends
+    int64_t tasks, lost;  // lost: submitted after the profile was full, when its time ends
     int32_t workers, groups[3];
     int64_t spans;
 } nn_profile_info_t;
@@ -140,13 +140,13 @@ typedef struct {
 
 const char* nn_error(void);    // the last message
 const char* nn_version(void);  // several lines: nnlua, LuaJIT, StarPU, BLAS, CUDA
-// Before the first task. cpus 0, scheduler NULL or "": automatic; gpus: at most, -1: all;
-// gpu_memory: bytes that tiles may take on each, 0: 90 % of what it has; streams: of each, 0: one.
+// Call it before the first task. cpus 0, scheduler NULL or "": automatic; gpus: at most, -1: all;
+// gpu_memory: bytes for tiles on each, 0: 90 % of its memory; streams: per GPU, 0: one.
 int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory,
                  int32_t streams);
 int nn_workers(int32_t* cpus, int32_t* gpus);
-// Describes the machine that tilings and plans are made for: "cpus=64 ram=512GB gpus=8 ...", or a
-// file with such settings; "": the host again.
+// Describes the machine for tilings and plans: "cpus=64 ram=512GB gpus=8 ...", or a file of such
+// settings; "" returns to the host.
 int nn_machine_describe(const char* text);
 int nn_machine_info(nn_machine_info_t* out);
 // FLOP/s of f32 products of n x n matrices, one on every worker at once; the best of five.
@@ -169,13 +169,13 @@ int nn_cuts(const nn_ref* tensor, int32_t axis, int64_t* out, int32_t capacity, 
 int nn_retile(const nn_ref* tensor, const int64_t* tile, int32_t rank, nn_ref* out);
 int nn_tile_size(const char* axis, int64_t size);  // 0: automatic
 int nn_tensors_alive(int64_t* count);
-// Bytes of a tensor in each memory node: bytes[0] in RAM, then in each GPU's. A value may be in
-// several, or, before it is computed, in none. *count: room in, memory nodes out.
+// Bytes of a tensor in each memory node: RAM, then each GPU's memory. A value may be in several
+// nodes, or, before it is computed, in none. *count: capacity in, number of memory nodes out.
 int nn_tensor_nodes(const nn_ref* tensor, int64_t* bytes, int32_t* count);
 // Of each memory node: bytes in use or kept for reuse, and their limit. *count as above.
 int nn_node_memory(int64_t* used, int64_t* limit, int32_t* count);
 int nn_bytes_moved(int64_t* bytes);  // between memory nodes, since the engine started
-int nn_node_name(int32_t node, const char** name);  // "RAM", "GPU 0"; good until the next call
+int nn_node_name(int32_t node, const char** name);  // "RAM", "GPU 0"; valid until the next call
 
 int nn_op_count(void);
 int nn_op_info(int32_t op, nn_op_info_t* out);
@@ -184,14 +184,14 @@ int nn_op_output(int32_t op, int32_t i, nn_op_output_t* out);
 int nn_op_attribute(int32_t op, int32_t i, nn_attribute_info* out);
 int nn_op_sample(int32_t op, int32_t i, const char** text);
 int nn_op_kernel(int32_t op, int32_t i, const char** name);
-// Applies an op. attributes: in the order of their declaration; behind them, for an op with inputs
-// that may be numbers, a value for each input. Absent inputs, and those that are numbers, have
-// index 0. *n_outputs: room in, number made out; absent results have index 0.
+// Applies an op. attributes: in the order of their declaration; then, for an op with inputs that
+// may be numbers, a value for each input. Absent inputs, and those that are numbers, have index 0.
+// *n_outputs: capacity in, number of results out; absent results have index 0.
 int nn_apply(int32_t op, const nn_ref* inputs, int32_t n_inputs, const nn_value* attributes,
              int32_t n_attributes, nn_ref* outputs, int32_t* n_outputs);
 
 int nn_record_begin(void);
-// A tensor cut like this one, which every replay fills.
+// Creates an input of the program, cut like `like`; every replay fills it.
 int nn_record_input(const nn_ref* like, nn_ref* out);
 int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs, int32_t n_outputs,
                   nn_ref* program);
@@ -200,16 +200,16 @@ int nn_recording(void);  // 1 while recording
 int nn_program_run(const nn_ref* program, const nn_ref* inputs, int32_t n_inputs, nn_ref* outputs,
                    int32_t n_outputs);
 int nn_program_info(const nn_ref* program, nn_program_info_t* out);
-// While recording: a step begins here; plans leave out the tasks before it.
+// While recording: a step begins here; plans ignore the tasks before it.
 int nn_record_step(void);
-// While recording: the next microbatch of the step begins here; its tokens are cut into `tiles`.
+// While recording: the next microbatch of the step begins here. tiles: of its tokens.
 int nn_record_microbatch(int32_t tiles);
 // For plans. kind: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations, 5 cache of
 // keys and values.
 int nn_tensor_kind(const nn_ref* tensor, int32_t kind);
 // Simulates the program. measured: 0: with nominal rates; 1: after timing its kernels on this
 // machine, for at most a second or two; 2: with the times measured before. steps: 1 to 9, each
-// submitted before the previous one is done; 1 where the caller waits for each.
+// submitted before the previous one is done; 1 if the caller waits for each.
 int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps, nn_program_plan_t* out);
 int nn_scalar_new(double value, int32_t* scalar);
 int nn_scalar_free(int32_t scalar);
@@ -217,46 +217,46 @@ int nn_scalar_set(int32_t scalar, double value);
 int nn_scalar_get(int32_t scalar, double* value);
 int nn_scalar_add(int32_t scalar, double delta);  // while recording: at every replay, at this point
 
-// A file of a given size, written in the background from its beginning on: bytes, and tensors as
-// they are at the call. nn_file_close() makes it durable; releasing the file before it is done
-// abandons it. nn_file_wait() reports errors.
+// A file of a given size, written in the background: bytes, and tensors with their values at the
+// call. nn_file_close() makes it durable; releasing the file before it is done abandons it.
+// nn_file_wait() reports errors.
 int nn_file_create(const char* path, int64_t bytes, nn_ref* file);
 int nn_file_append(const nn_ref* file, const void* data, int64_t bytes);
 int nn_file_append_tensor(const nn_ref* file, const nn_ref* tensor);
-int nn_file_drain(const nn_ref* file);  // waits until all that was appended is copied
+int nn_file_drain(const nn_ref* file);  // waits until all appended data is copied
 int nn_file_close(const nn_ref* file);
 int nn_file_done(const nn_ref* file, int32_t* done);
 int nn_file_wait(const nn_ref* file, uint32_t* crc32);
 int nn_crc32(const void* data, int64_t bytes, uint32_t before, uint32_t* crc32);
 
 int nn_scope_begin(void);
-// Releases the tensors made since nn_scope_begin, except those to keep.
+// Releases the tensors created since nn_scope_begin, except those to keep.
 int nn_scope_end(const nn_ref* keep, int32_t n_keep);
 int nn_memory(nn_memory_info_t* out);
-int nn_memory_budget(int64_t bytes);  // 0: 90 % of what the machine has free
+int nn_memory_budget(int64_t bytes);  // 0: 90 % of the available memory
 int nn_reset_peak(void);
 int nn_matmul_tf32(int32_t allowed, int32_t* was);  // 1, 0, or -1: no change; was may be NULL
-// What computes attention on GPUs: 0 the best, 1 cuDNN, 2 nnlua's kernel; or -1: no change.
+// The kernels for attention on GPUs: 0 the best, 1 cuDNN's, 2 nnlua's; or -1: no change.
 int nn_attention_backend(int32_t backend, int32_t* was);
 int nn_run_tasks_on(int32_t where);  // of tasks submitted from now on: 0 anywhere, 1 CPU, 2 GPU
 int nn_seed(uint64_t seed);
 int nn_random_state(uint64_t* seed, uint64_t* counter);
 int nn_set_random_counter(uint64_t counter);
-int nn_next_random(int64_t* counter);  // takes one, as a random op does
+int nn_next_random(int64_t* counter);  // takes the next counter, like a random op
 
 int nn_kernel_count(void);
 int nn_kernel_info(int32_t kernel, nn_kernel_info_t* out);
 int nn_kernel_operand(int32_t kernel, int32_t i, nn_operand_info* out);
 int nn_kernel_stat(int32_t kernel, nn_kernel_stat_t* out);
-// 1 starts a profile, once all tasks are done; 0 ends it. Both clear what was recorded.
+// Waits for all tasks; 1 starts a profile, 0 ends it. Both clear the records.
 int nn_profile(int32_t enabled);
-// Waits for all tasks and ends the profile. The functions below read it until it is cleared.
+// Waits for all tasks and ends the profile. The functions below read the records.
 int nn_profile_stop(nn_profile_info_t* out);
 int nn_profile_worker(int32_t worker, nn_profile_worker_t* out);  // from 0
 // The groups by 0 kernel, 1 op or 2 layer, most seconds first.
 int nn_profile_group(int32_t by, int32_t i, nn_profile_group_t* out);
 int nn_profile_task(int64_t i, nn_profile_task_t* out);  // in the order of submission
-// The recorded tasks that task i depends on. *count: room in, tasks out.
+// The recorded tasks that task i depends on. *count: capacity in, number of tasks out.
 int nn_profile_before(int64_t i, int64_t* tasks, int32_t* count);
 int nn_profile_span(int64_t i, nn_profile_span_t* out);
 // A number for the name of a layer ("blocks.3.mlp"), 0 for "". Tasks emitted after nn_layer_set
@@ -265,10 +265,10 @@ int nn_layer(const char* name, int32_t* id);
 int nn_layer_set(int32_t id, int32_t* before);
 int nn_stats(nn_stats_t* out);
 // Submits one kernel on tiles. where: 0 anywhere, 1 CPU, 2 GPU. The kernel does not check its
-// params: with sizes beyond the tiles it reads and writes beyond them.
+// params: if sizes exceed the tiles, it reads and writes out of bounds.
 int nn_task(const char* kernel, int32_t dtype, const nn_task_operand* operands, int32_t n_operands,
             const void* params, int64_t params_size, int32_t priority, int32_t where);
-// Host memory of any dtype to and from doubles.
+// Converts host memory of any dtype to and from doubles.
 int nn_copy_f64(const void* in, int32_t dtype, int64_t count, double* out);
 int nn_copy_from_f64(const double* in, int32_t dtype, int64_t count, void* out);
 // </cdef>

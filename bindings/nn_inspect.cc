@@ -28,7 +28,8 @@ const Kernel* kernel_at(int32_t index) {
 }
 
 Dtype dtype_of(int32_t number) {
-    if (number < 0 || number >= dtype_count) fail("there is no dtype %d", number);
+    if (number < 0 || number >= dtype_count)
+        fail("dtype %d is outside [0, %d)", number, dtype_count);
     return Dtype(number);
 }
 
@@ -53,7 +54,7 @@ Where where_of(int32_t where) {
     return Where(where);
 }
 
-// Checks one operand that a script gave a task and adds it; `changed` collects what is written.
+// Checks an operand of a script's task and adds it; `changed` collects the written tensors.
 void use_operand(TaskBuilder& builder, const char* name, const OperandDecl& declared,
                  const nn_task_operand& use, std::vector<Tensor>& changed) {
     const char* const operand = declared.name.c_str();

@@ -1,4 +1,4 @@
-// The C API of profiles: recording tasks, and reading what was recorded.
+// The C API of profiles: recording tasks, and reading the records.
 #include <algorithm>
 #include <optional>
 
@@ -12,10 +12,10 @@ using namespace nn::capi;
 
 namespace {
 
-// Of the profile that nn_profile_stop() ended.
+// Set by nn_profile_stop().
 ProfileTotals totals;
 std::vector<ProfileGroup> groups[3];
-std::optional<Edges> order;  // computed at the first use
+std::optional<Edges> dependencies;  // computed at the first use
 
 double since_begin(double time) { return time > 0 ? (time - profile().begin) * 1e-6 : 0; }
 
@@ -28,7 +28,7 @@ int nn_profile(int32_t enabled) {
         wait_done();
         totals = {};
         for (auto& group : groups) group.clear();
-        order.reset();
+        dependencies.reset();
         enabled ? start_profile() : enable_profile(false);
         Stats cleared;
         cleared.earlier_tasks = stats().earlier_tasks + stats().tasks;
@@ -55,7 +55,7 @@ int nn_profile_stop(nn_profile_info_t* out) {
 
 int nn_profile_worker(int32_t worker, nn_profile_worker_t* out) {
     return guard([&] {
-        const WorkerTimes& w = element(totals.workers, worker, "worker in the profile");
+        const WorkerTimes& w = element(totals.workers, worker, "profile worker");
         given(out, "out") = {w.name.c_str(), w.gpu,          w.tasks,   w.busy,
                              w.data,         w.dependencies, w.nothing, w.engine};
     });
@@ -64,7 +64,7 @@ int nn_profile_worker(int32_t worker, nn_profile_worker_t* out) {
 int nn_profile_group(int32_t by, int32_t i, nn_profile_group_t* out) {
     return guard([&] {
         if (by < 0 || by > 2) fail("profile: groups are by 0 kernel, 1 op or 2 layer, not %d", by);
-        const ProfileGroup& g = element(groups[by], i, "group in the profile");
+        const ProfileGroup& g = element(groups[by], i, "profile group");
         given(out, "out") = {g.name, g.stat.calls, g.stat.seconds, g.stat.flops, g.stat.bytes};
     });
 }
@@ -89,8 +89,8 @@ int nn_profile_task(int64_t i, nn_profile_task_t* out) {
 int nn_profile_before(int64_t i, int64_t* tasks, int32_t* count) {
     return guard([&] {
         profile_task(i);
-        if (!order || profiling()) order = profile_order();
-        const std::vector<uint32_t> before = tasks_before(*order, i);
+        if (!dependencies || profiling()) dependencies = profile_dependencies();
+        const std::vector<uint32_t> before = tasks_before(*dependencies, i);
         if (given(count, "count") > 0) given(tasks, "tasks");
         std::copy_n(before.begin(), std::clamp<int64_t>(*count, 0, int64_t(before.size())), tasks);
         *count = int32_t(before.size());
@@ -99,7 +99,7 @@ int nn_profile_before(int64_t i, int64_t* tasks, int32_t* count) {
 
 int nn_profile_span(int64_t i, nn_profile_span_t* out) {
     return guard([&] {
-        const SpanRecord& s = element(profile().spans, i, "span");
+        const SpanRecord& s = element(profile().spans, i, "profile span");
         given(out, "out") = {s.what, s.op, s.tasks, since_begin(s.start), since_begin(s.end)};
     });
 }

@@ -1,6 +1,6 @@
 // OpenBLAS, opened with dlopen at the first use. Linking it would let it choose its kernels before
-// main(), and OpenBLAS 0.3.21 takes recent Intel cores for the oldest: 34 instead of 160 GFLOP/s a
-// core on Sapphire Rapids.
+// main(), and OpenBLAS 0.3.21 takes recent Intel cores for the oldest: 34 instead of 160 GFLOP/s
+// per core on Sapphire Rapids.
 #pragma once
 #include <cstdint>
 #include <string>

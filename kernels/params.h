@@ -1,7 +1,7 @@
 // The parameters of every kernel: plain C structs, one per family. LuaJIT's ffi.cdef reads the text
 // between the two markers, so that scripts can submit kernels (nn.task). Sizes are in elements
-// unless stated; a row is the last axis of a tile; `first` overwrites the output, which is
-// otherwise added to.
+// unless stated; a row is the last axis of a tile; `first`: overwrite the output instead of adding
+// to it.
 #pragma once
 #ifdef __cplusplus
 #include <cstdint>
@@ -119,8 +119,8 @@ typedef struct {
 } nn_attention_params;
 
 // Attention with a cache of keys and values, (batch, 2 kv_heads, context, head_dim): the keys of
-// all heads, then the values. `len` new tokens a sequence; the operand `start` says how many tokens
-// the cache holds before them.
+// all heads, then the values. `len` new tokens per sequence; the operand `start` is the number of
+// tokens in the cache before them.
 typedef struct {
     int64_t batch, heads, kv_heads, head_dim, len, context;
     double scale;

@@ -26,7 +26,7 @@ struct NamedImplementation {
 std::map<std::string, Kernel> link_kernels(const std::vector<Declaration>& declarations,
                                            const std::vector<NamedImplementation>& implementations);
 
-void declare_kernel(const Declaration& declaration);  // beside those of kernels.inc, for tests
+void declare_kernel(const Declaration& declaration);  // adds to those of kernels.inc, for tests
 
 // Registers functions, whose names are those of the kernels: "gemm, gemm_dgelu".
 struct ImplementationRegistrar {

@@ -1,13 +1,13 @@
-// Threads that share the loop of one kernel. Some programs are a chain of tasks, each bound by
-// memory that several cores read faster than one: generating text token by token is one. There the
-// engine lets idle workers help (engine/runtime/submit.cc), and a kernel hands out its loop in
+// Threads that share the loop of one kernel. Some programs are a chain of tasks bound by memory,
+// such as generating text token by token; several cores read memory faster than one. There the
+// engine lets idle workers help (engine/runtime/submit.cc), and a kernel splits its loop into
 // chunks. The result does not depend on which thread computes which chunk.
 #pragma once
 #include <cstdint>
 
 namespace nn::team {
 
-// Products of at most this many rows read their matrix once and share out its columns
+// Products of at most this many rows read their matrix once; threads share its columns
 // (cpu/gemm.cc). With more rows OpenBLAS is faster.
 constexpr int64_t few_rows = 12;
 

@@ -17,7 +17,7 @@ TemporariesVisible::~TemporariesVisible() { temporaries_visible = false; }
 TaskBuilder::TaskBuilder(const char* kernel, Dtype dtype) {
     std::memset(&task_.arg, 0, sizeof task_.arg);
     task_.arg.kernel = find_kernel(kernel);
-    if (!task_.arg.kernel) fail("there is no kernel named '%s'", kernel);
+    if (!task_.arg.kernel) fail("unknown kernel '%s'", kernel);
     task_.arg.op = current_op();
     task_.arg.in_place = current_op_is_in_place();
     task_.arg.layer = current_layer();

@@ -9,9 +9,9 @@
 namespace nn {
 namespace {
 
-int32_t layer_at_work = 0;
+int32_t layer = 0;  // the current one
 
-// Nodes of a std::map do not move, so pointers to names stay valid.
+// The keys of a map never move, so pointers to names stay valid.
 struct Layers {
     std::vector<const char*> names{""};
     std::unordered_map<std::string, int32_t> ids{{"", 0}};
@@ -35,7 +35,7 @@ Scalar& scalar_at(int32_t scalar) {
         Scalar& found = scalars[size_t(scalar)];
         if (found.owned || found.held) return found;
     }
-    fail("there is no scalar %d, or it was freed", scalar);
+    fail("scalar %d does not exist, or it was freed", scalar);
 }
 
 void reuse_if_unused(int32_t scalar) {
@@ -51,11 +51,12 @@ int32_t layer_id(const std::string& name) {
     return it->second;
 }
 
-const char* current_layer() { return layers().names[size_t(layer_at_work)]; }
+const char* current_layer() { return layers().names[size_t(layer)]; }
 
 int32_t set_layer(int32_t id) {
-    if (id < 0 || size_t(id) >= layers().names.size()) fail("there is no layer %d", id);
-    return std::exchange(layer_at_work, id);
+    if (id < 0 || size_t(id) >= layers().names.size())
+        fail("layer %d is outside [0, %zu)", id, layers().names.size());
+    return std::exchange(layer, id);
 }
 
 int32_t new_scalar(double value) {

@@ -15,11 +15,11 @@ constexpr int max_handles = 16;                // StarPU is built with --enable-
 constexpr int max_operands = max_handles - 1;  // one handle stays free for a microbatch's gate
 constexpr size_t max_params = 384;
 
-// The worker's description of the task: plain data, so that StarPU can free it.
+// The task's description for the worker: plain data, so that StarPU can free it.
 struct TaskArg {
     const Kernel* kernel;
-    const char* op;       // emitted the task; for errors and profiles
-    const char* layer;    // emitted the task: "blocks.3.mlp", or ""
+    const char* op;       // that emitted the task; for errors and profiles
+    const char* layer;    // that emitted the task: "blocks.3.mlp", or ""
     float flops, bytes;   // for the cost model and profiles
     int64_t fresh_bytes;  // of an eager task: bytes of the tiles that it allocates
     bool in_place;        // the op changes an input, which keeps its value if the task is skipped

@@ -14,7 +14,7 @@
 
 namespace nn {
 
-constexpr size_t page = 4096;  // alignment of memory that is written past the page cache
+constexpr size_t page = 4096;  // alignment of writes that bypass the page cache
 constexpr size_t block_bytes = size_t(8) << 20;
 
 uint32_t crc32_of(const void* data, size_t bytes, uint32_t crc) {
@@ -26,8 +26,8 @@ OutputFile::OutputFile(const std::string& path, int64_t bytes) {
     fd_ = open(path.c_str(), flags | O_DIRECT, 0644);
     if (fd_ < 0 && errno == EINVAL) fd_ = open(path.c_str(), flags, 0644);
     if (fd_ < 0) throw Error(std::strerror(errno));
-    // Room is taken first, where the file system can do that: a full disk shows at once. The file
-    // becomes longer only as it is written, so that one cut short is noticed.
+    // Reserves the space first, if the file system can, so that a full disk fails at once. Only
+    // writes make the file longer, so that a truncated one is detected.
     int status = 0;
     do status = bytes && fallocate(fd_, FALLOC_FL_KEEP_SIZE, 0, bytes) != 0 ? errno : 0;
     while (status == EINTR);
@@ -39,7 +39,7 @@ OutputFile::OutputFile(const std::string& path, int64_t bytes) {
 }
 
 OutputFile::~OutputFile() {
-    change([&] { given_up_ = true; });
+    change([&] { abandoned_ = true; });
     if (thread_.joinable()) thread_.join();
     ::close(fd_);
 }
@@ -51,26 +51,26 @@ void OutputFile::append(const char* data, size_t bytes) {
         const size_t count = std::min(bytes, block_bytes - filling_.bytes);
         std::memcpy(filling_.block.get() + filling_.bytes, data, count);
         data += count, bytes -= count, filling_.bytes += count;
-        if (filling_.bytes == block_bytes) hand_over();
+        if (filling_.bytes == block_bytes) enqueue();
     }
 }
 
 void OutputFile::finish() {
-    if (filling_.bytes) hand_over();
+    if (filling_.bytes) enqueue();
     change([&] { closed_ = true; });
     thread_.join();
     if (!error_.empty()) throw Error(error_);
     if (fsync(fd_) != 0 && errno != EINVAL) throw Error(std::strerror(errno));  // EINVAL: a pipe
 }
 
-void OutputFile::hand_over() {
+void OutputFile::enqueue() {
     change([&] { pieces_.push_back(std::exchange(filling_, {})); });
 }
 
 OutputFile::Block OutputFile::block() {
     std::unique_lock lock(mutex_);
     if (empty_.empty()) {
-        // One is filled while another is written, whatever there is.
+        // Two are needed whatever the budget: one is filled while the other is written.
         if (void* more = staging_allocate(block_bytes, blocks_ < 2)) {
             ++blocks_;
             return {static_cast<char*>(more), [](char* b) { staging_free(b, block_bytes); }};
@@ -87,8 +87,8 @@ OutputFile::Block OutputFile::block() {
 void OutputFile::write_pieces() {
     std::unique_lock lock(mutex_);
     for (;;) {
-        changed_.wait(lock, [&] { return given_up_ || closed_ || !pieces_.empty(); });
-        if (given_up_ || pieces_.empty()) return;
+        changed_.wait(lock, [&] { return abandoned_ || closed_ || !pieces_.empty(); });
+        if (abandoned_ || pieces_.empty()) return;
         Piece piece = std::move(pieces_.front());
         pieces_.pop_front();
         lock.unlock();
@@ -107,20 +107,20 @@ void OutputFile::write_pieces() {
 }
 
 void OutputFile::write_piece(const Piece& piece) {
-    if (piece.bytes % page) through_cache();  // the last one
+    if (piece.bytes % page) use_page_cache();  // the last piece
     for (size_t at = 0; at < piece.bytes;) {
         const ssize_t written = write(fd_, piece.block.get() + at, piece.bytes - at);
         if (written >= 0) {
             at += size_t(written);
-            if (at % page) through_cache();
+            if (at % page) use_page_cache();
         } else if (errno == EINVAL && fcntl(fd_, F_GETFL) & O_DIRECT) {
-            through_cache();
+            use_page_cache();
         } else if (errno != EINTR) {
             throw Error(std::strerror(errno));
         }
     }
 }
 
-void OutputFile::through_cache() { fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) & ~O_DIRECT); }
+void OutputFile::use_page_cache() { fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) & ~O_DIRECT); }
 
 }  // namespace nn

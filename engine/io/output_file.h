@@ -1,6 +1,6 @@
-// A file that a thread of its own writes from the beginning on, as fast as the disk allows, past
-// the page cache where the file system can do that: filling the cache takes more CPU time than all
-// the rest. append() does not wait for the disk as long as the budget has memory for another block.
+// A file that a separate thread writes sequentially, bypassing the page cache if the file system
+// allows it: filling the cache takes more CPU time than everything else. append() does not wait for
+// the disk while the budget has memory for another block.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -15,16 +15,16 @@ namespace nn {
 
 class OutputFile {
 public:
-    OutputFile(const std::string& path, int64_t bytes);  // creates it, with room for `bytes`
-    ~OutputFile();                                       // drops what is not written yet
+    OutputFile(const std::string& path, int64_t bytes);  // creates it and reserves `bytes`
+    ~OutputFile();                                       // drops unwritten data
     OutputFile(const OutputFile&) = delete;
 
     void append(const char* data, size_t bytes);  // copies
     void finish();                                // returns when all is durable
-    uint32_t crc() const { return crc_; }         // CRC-32 of what was appended
+    uint32_t crc() const { return crc_; }         // CRC-32 of the appended data
 
 private:
-    using Block = std::shared_ptr<char>;  // of the arena's
+    using Block = std::shared_ptr<char>;  // from the arena
     struct Piece {
         Block block;
         size_t bytes = 0;
@@ -35,11 +35,11 @@ private:
         f();
         changed_.notify_all();
     }
-    Block block();  // waits for the disk if there is no memory for one more
-    void hand_over();
+    Block block();        // waits for the disk if there is no memory for one more
+    void enqueue();       // the piece being filled
     void write_pieces();  // the thread
     void write_piece(const Piece& piece);
-    void through_cache();  // from now on
+    void use_page_cache();  // from now on
 
     int fd_;
     Piece filling_;
@@ -47,11 +47,11 @@ private:
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<Piece> pieces_;  // for the disk
+    std::deque<Piece> pieces_;  // to write
     std::vector<Block> empty_;
-    size_t blocks_ = 0;  // that exist
+    size_t blocks_ = 0;  // allocated
     std::string error_;
-    bool closed_ = false, given_up_ = false;
+    bool closed_ = false, abandoned_ = false;
     std::thread thread_;
 };
 

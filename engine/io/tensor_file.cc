@@ -19,21 +19,21 @@ namespace {
 
 // A tile that is held until it is copied.
 struct PendingTile {
-    struct Arrival {
-        bool there = false, failed = false;
+    struct Status {
+        bool granted = false, failed = false;
     };
     StarpuHandle handle;
-    int64_t runs;  // that are still to be copied
-    std::shared_ptr<Arrival> arrival;
+    int64_t runs;  // left to copy
+    std::shared_ptr<Status> status;
     HeldTile held;
 };
 
-// What follows in the file: bytes, or a tensor. A run is what is contiguous in a tile and in the
-// file: one index of the last axis that is cut, with all axes behind it, for the length of a tile.
+// Bytes, or a tensor, to append. A run is contiguous in a tile and in the file: the tile's extent
+// along the last cut axis, with all later axes.
 struct Item {
     std::string bytes;
-    std::vector<Cuts> axes;  // up to the last one that is cut
-    int64_t step = 0;        // bytes of one index of that one
+    std::vector<Cuts> axes;  // up to the last cut one
+    int64_t step = 0;        // bytes of one index along the last of `axes`
     std::vector<PendingTile> tiles;
 };
 
@@ -47,7 +47,7 @@ struct TensorFile::State {
         f();
         changed.notify_all();
     }
-    void give(Item item) {
+    void enqueue(Item item) {
         change([&] { items.push_back(std::move(item)); });
     }
     void write_items();  // the thread
@@ -66,9 +66,9 @@ struct TensorFile::State {
 void TensorFile::State::copy(PendingTile& tile, int64_t offset, int64_t bytes) {
     {
         std::unique_lock lock(mutex);
-        changed.wait(lock, [&] { return abandoned || tile.arrival->there; });
-        if (abandoned) throw Error("given up");
-        if (tile.arrival->failed)
+        changed.wait(lock, [&] { return abandoned || tile.status->granted; });
+        if (abandoned) throw Error("abandoned");
+        if (tile.status->failed)
             throw Error("a tensor was not computed, since a task before it failed");
     }
     const void* data = starpu_data_get_local_ptr(tile.handle);
@@ -76,8 +76,8 @@ void TensorFile::State::copy(PendingTile& tile, int64_t offset, int64_t bytes) {
     if (--tile.runs == 0) tile.held.reset();
 }
 
-// The runs of all indices along `axis` and those behind it, in the order of the file. `tile` and
-// `within` number the tile and the index in it along the axes before.
+// Copies the runs along `axis` and all later axes, in the order of the file. `tile` and `within`
+// are the numbers of the tile and of the index in it, along the axes before.
 void TensorFile::State::write_runs(Item& item, size_t axis, int64_t tile, int64_t within) {
     const Cuts& cuts = item.axes[axis];
     for (size_t cut = 0; cut + 1 < cuts.size(); ++cut) {
@@ -111,10 +111,10 @@ void TensorFile::State::write_items() {
         } catch (const std::exception& e) {
             problem = e.what();
         }
-        item.tiles.clear();  // releases those that were not copied
+        item.tiles.clear();  // releases those not copied
         lock.lock();
         busy = false;
-        if (abandoned) problem = "given up";
+        if (abandoned) problem = "abandoned";
     }
     lock.unlock();
     try {
@@ -140,7 +140,7 @@ struct SignalsBlocked {
 
 TensorFile::TensorFile(const std::string& path, int64_t bytes) : bytes_(bytes) {
     if (bytes < 0) fail("cannot write '%s': %lld bytes", path.c_str(), (long long)bytes);
-    const SignalsBlocked in_the_threads;  // they belong to the main thread
+    const SignalsBlocked in_the_threads;  // the main thread handles signals
     try {
         state_ = std::make_shared<State>(path, bytes);
     } catch (const Error& e) {
@@ -157,14 +157,14 @@ TensorFile::~TensorFile() {
 void TensorFile::take(int64_t bytes) {
     if (closed_) fail("'%s' is closed already", state_->path.c_str());
     if (bytes < 0 || bytes > bytes_ - appended_)
-        fail("%lld bytes more do not fit into '%s', %lld of its %lld bytes are there",
+        fail("%lld more bytes do not fit into '%s': it has %lld of its %lld bytes",
              (long long)bytes, state_->path.c_str(), (long long)appended_, (long long)bytes_);
     appended_ += bytes;
 }
 
 void TensorFile::append(const void* data, int64_t bytes) {
     take(bytes);
-    state_->give({std::string(static_cast<const char*>(data), size_t(bytes)), {}, 0, {}});
+    state_->enqueue({std::string(static_cast<const char*>(data), size_t(bytes)), {}, 0, {}});
 }
 
 void TensorFile::append(const Tensor& tensor) {
@@ -180,25 +180,25 @@ void TensorFile::append(const Tensor& tensor) {
     item.step =
         product(tensor.shape(), std::max<size_t>(axes, 1)) * int64_t(dtype_size(tensor.dtype()));
     ensure_awake();
-    // Requested now, whatever the thread is writing: later tasks wait for these requests.
+    // Requested now, before the thread needs them: later tasks wait for these requests.
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
         const StarpuHandle handle = handle_of(*tensor.tile(i));
-        const auto arrival = std::make_shared<PendingTile::Arrival>();
-        const auto came = [state = state_, handle, arrival] {
-            state->change([&] { *arrival = {true, has_failed_value(handle)}; });
+        const auto status = std::make_shared<PendingTile::Status>();
+        const auto notify = [state = state_, handle, status] {
+            state->change([&] { *status = {true, has_failed_value(handle)}; });
         };
         const int64_t runs = product(tensor.block(i).extent, 0, axes ? axes - 1 : 0);
-        item.tiles.push_back({handle, runs, arrival, hold_in_ram(handle, false, came)});
+        item.tiles.push_back({handle, runs, status, hold_in_ram(handle, false, notify)});
     }
     take(tensor.bytes());
-    state_->give(std::move(item));
+    state_->enqueue(std::move(item));
 }
 
 void TensorFile::close() {
     take(0);
     if (appended_ != bytes_)
-        fail("'%s' is to have %lld bytes, but %lld were given", state_->path.c_str(),
-             (long long)bytes_, (long long)appended_);
+        fail("'%s' needs %lld bytes, but %lld were given", state_->path.c_str(), (long long)bytes_,
+             (long long)appended_);
     closed_ = true;
     state_->change([&] { state_->closed = true; });
 }
@@ -218,7 +218,7 @@ bool TensorFile::done() const {
 void TensorFile::wait() const {
     if (!closed_) fail("'%s' is not closed yet", state_->path.c_str());
     wait_for([&] { return done(); });
-    check_pending();  // the error of a task says more than that its result is missing
+    check_pending();  // a task's error explains more than the error of its missing result
     if (!state_->error.empty())
         fail("cannot write '%s': %s", state_->path.c_str(), state_->error.c_str());
 }

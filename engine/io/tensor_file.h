@@ -1,6 +1,6 @@
-// A file that tensors are written to while other work continues. Every tile is held for reading
-// from the moment it is given, so that a later change of it waits for that tile alone, until a
-// thread has copied it (io/output_file.h).
+// A file to which tensors are written in the background. append() acquires all tiles for reading,
+// so a later task that changes a tile waits until a thread has copied it, but not for other tiles
+// (io/output_file.h).
 #pragma once
 #include <memory>
 #include <string>
@@ -12,16 +12,16 @@ namespace nn {
 
 class TensorFile {
 public:
-    TensorFile(const std::string& path, int64_t bytes);  // creates it, with room for `bytes`
-    ~TensorFile();  // drops what is not written yet; call it before shutdown()
+    TensorFile(const std::string& path, int64_t bytes);  // creates it and reserves `bytes`
+    ~TensorFile();  // drops unwritten data; call it before shutdown()
     TensorFile(const TensorFile&) = delete;
 
     void append(const void* data, int64_t bytes);
-    void append(const Tensor& tensor);  // row-major, as it is after all tasks submitted so far
-    void drain() const;                 // waits until all that was appended is copied
-    void close();                       // after the last append(): the file is made durable
+    void append(const Tensor& tensor);  // row-major, with its value after all tasks so far
+    void drain() const;                 // waits until all appended data is copied
+    void close();                       // after the last append(); starts to make the file durable
     bool done() const;                  // durable, or failed
-    void wait() const;                  // until done(); throws what went wrong
+    void wait() const;                  // until done(); throws the error if it failed
     uint32_t crc32() const;             // of the whole file; waits
 
     struct State;

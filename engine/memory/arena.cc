@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t huge_page = size_t(2) << 20;
 
-// Pages are pinned: smaller blocks are cut from slabs that are never returned.
+// Pinning works on pages, so smaller blocks are cut from slabs, which set_pinning() returns.
 constexpr size_t least_pinned = size_t(64) << 10;
 
 struct Arena {
@@ -35,7 +35,7 @@ Arena& arena() {
     return *instance;
 }
 
-// Of the system's memory, pinned where the arena pins.
+// A block from the system, pinned if the arena pins.
 void* system_block(Arena& a, size_t bytes) {
     void* block = nullptr;
     const size_t alignment = bytes >= huge_page ? huge_page : a.pinning.pin ? 4096 : 64;
@@ -83,7 +83,7 @@ void* block_locked(Arena& a, size_t rounded) {
         a.cached -= int64_t(rounded);
         return block;
     }
-    // Cached blocks of other sizes count too: give them back before the machine swaps.
+    // Cached blocks of other sizes count too: return them before the machine swaps.
     const int64_t taken = a.in_use + a.staged + a.cached;
     if (taken + int64_t(rounded) > budget()) trim_locked(a);
     if (void* block = new_block(a, rounded)) return block;

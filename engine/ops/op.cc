@@ -285,8 +285,8 @@ Dtype Call::dtype(const char* attribute) const {
     const std::string name = text(attribute);
     int number = 0;
     while (number < dtype_count && name != dtype_name(Dtype(number))) ++number;
-    need(number < dtype_count,
-         "there is no dtype '{}'; the dtypes are f32, f64, bf16, i32, i64, u8 and bool", name);
+    need(number < dtype_count, "unknown dtype '{}'; known: f32, f64, bf16, i32, i64, u8, bool",
+         name);
     return Dtype(number);
 }
 

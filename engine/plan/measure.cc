@@ -22,17 +22,16 @@
 namespace nn {
 namespace {
 
-// Seconds that a task costs beside its kernel: StarPU's work on the worker, and the submission,
-// which a core does too.
+// Seconds of overhead per task: StarPU's work on the worker, and the submission, which needs a core
+// too.
 constexpr double overhead = 10e-6;
-constexpr double longest = 0.12;            // seconds that a task may take to be measured
+constexpr double longest = 0.12;            // seconds of the longest task to measure
 constexpr double time_limit = 1.5;          // seconds for all measurements of one program
-constexpr size_t room = size_t(128) << 20;  // bytes of operands that a thread keeps
+constexpr size_t room = size_t(128) << 20;  // bytes of operands per thread
 
 size_t rounded(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
-// Zeros for operands. Each call takes the next addresses, so that the caches are as cold as in a
-// step.
+// Zeros for operands. Each call uses other addresses, so that the caches are as cold as in a step.
 class Scratch {
 public:
     explicit Scratch(size_t bytes) : bytes_(bytes) {
@@ -61,7 +60,7 @@ private:
     char* data_ = nullptr;
 };
 
-// Seconds of one call; negative where the kernel refuses zeros.
+// Seconds of one call; negative if the kernel rejects zeros.
 double call_once(const BenchmarkCall& call, Scratch& scratch) {
     std::vector<void*> operands;
     for (size_t bytes : call.operand_bytes)
@@ -90,15 +89,15 @@ size_t room_for(const BenchmarkCall& call) {
 }
 
 // A thread for each worker, with its own scratch; all run the same kernel at once.
-class Crew {
+class ParallelBenchmark {
 public:
-    Crew(int workers, size_t bytes) {
+    ParallelBenchmark(int workers, size_t bytes) {
         for (int i = 0; i < workers; ++i) scratch_.push_back(std::make_unique<Scratch>(bytes));
     }
     bool good() const {
         return std::all_of(scratch_.begin(), scratch_.end(), [](auto& s) { return s->good(); });
     }
-    // The median call's seconds, after a warm-up; negative where the kernel refuses zeros.
+    // The median seconds of a call, after a warm-up; negative if the kernel rejects zeros.
     double measure(const BenchmarkCall& call, int calls) {
         std::vector<std::thread> threads;
         std::vector<double> all(scratch_.size() * size_t(calls), -1);
@@ -119,11 +118,11 @@ private:
     std::vector<std::unique_ptr<Scratch>> scratch_;
 };
 
-// Workers that look for tasks would disturb a measurement.
-Crew crew_of(int workers, size_t bytes) {
+// Workers that poll for tasks would disturb a measurement.
+ParallelBenchmark parallel_benchmark(int workers, size_t bytes) {
     blas::load();
     idle();
-    return Crew(workers, bytes);
+    return ParallelBenchmark(workers, bytes);
 }
 
 }  // namespace
@@ -132,7 +131,7 @@ TaskTimes::Key TaskTimes::key_of(const Task& task) {
     return {task.arg.kernel, task.arg.dtype, task.arg.flops, task.arg.bytes};
 }
 
-// Kinds that are not measured yet and can be, those with most work first.
+// The kinds to measure, those with most work first.
 TaskTimes::Candidates TaskTimes::candidates(const std::vector<Task>& tasks, size_t begin) const {
     std::map<Key, std::pair<double, const Task*>> kinds;
     for (size_t t = begin; t < tasks.size(); ++t) {
@@ -156,23 +155,23 @@ void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
     const Candidates kinds = candidates(tasks, begin);
     size_t bytes = size_t(32) << 20;
     for (const auto& [work, task] : kinds) bytes = std::max(bytes, 2 * room_for(call_of(*task)));
-    if (int64_t(bytes) * workers > default_budget() / 4) return;  // nominal times must do
-    Crew crew = crew_of(workers, bytes);
-    if (!crew.good()) return;
+    if (int64_t(bytes) * workers > default_budget() / 4) return;  // times stay nominal
+    ParallelBenchmark benchmark = parallel_benchmark(workers, bytes);
+    if (!benchmark.good()) return;
     if (!rates_.known()) {
-        const auto run = [&](const BenchmarkCall& call) { return crew.measure(call, 5); };
+        const auto run = [&](const BenchmarkCall& call) { return benchmark.measure(call, 5); };
         rates_ = measured_rates(run, 768, int64_t(8) << 20, false);
     }
     for (const auto& [work, task] : kinds) {
         if (now_seconds() - start > time_limit) break;
         const int calls = nominal_seconds(task->arg) > 0.02 ? 1 : 5;
-        const double seconds = crew.measure(call_of(*task), calls);
+        const double seconds = benchmark.measure(call_of(*task), calls);
         if (seconds >= 0) measured_[key_of(*task)] = seconds;
     }
 }
 
-// From the task of the same kernel and dtype whose work is nearest, within a factor of 32; 0 where
-// there is none.
+// Scales the time of the measured task of the same kernel and dtype with the nearest work, within a
+// factor of 32; 0 if there is none.
 double TaskTimes::scaled(const Task& task) const {
     const Key key = key_of(task);
     const double work = nominal_seconds(task.arg);
@@ -205,10 +204,10 @@ double product_rate(int64_t size) {
         return sum;
     }
     const BenchmarkCall product = benchmark_product(size, Dtype::f32, false);
-    Crew crew = crew_of(cpu_workers(), room_for(product));
-    if (!crew.good()) fail("no memory to measure products of size %lld", (long long)size);
-    double best = crew.measure(product, 1);
-    for (int round = 1; round < 5; ++round) best = std::min(best, crew.measure(product, 1));
+    ParallelBenchmark benchmark = parallel_benchmark(cpu_workers(), room_for(product));
+    if (!benchmark.good()) fail("no memory to measure products of size %lld", (long long)size);
+    double best = benchmark.measure(product, 1);
+    for (int round = 1; round < 5; ++round) best = std::min(best, benchmark.measure(product, 1));
     return product.flops * cpu_workers() / best;
 }
 

@@ -1,4 +1,4 @@
-// Seconds that tasks take on this machine, for plans.
+// Measures the times of tasks on this machine, for plans.
 #pragma once
 #include <functional>
 #include <map>
@@ -8,10 +8,10 @@
 
 namespace nn {
 
-// Kinds of task (kernel, dtype, FLOPs, bytes) are measured once per process: kernels are called on
-// zeros, on as many threads as there are workers, those with most of a program's work first, for at
-// most a second or two. What is too large to be measured is scaled from a similar task of the same
-// kernel, or takes the rates of the cost model, which are nominal where nothing was measured.
+// Measures each kind of task (kernel, dtype, FLOPs, bytes) once per process: calls the kernel on
+// zeros, on as many threads as there are workers. Kinds with most of a program's work come first,
+// for at most a second or two. The time of a larger task is scaled from a similar task of the same
+// kernel, or comes from the cost model, with nominal rates if nothing was measured.
 class TaskTimes {
 public:
     void measure(const std::vector<Task>& tasks, size_t begin = 0);
@@ -30,11 +30,11 @@ private:
     Candidates candidates(const std::vector<Task>& tasks, size_t begin) const;
     double scaled(const Task& task) const;
     std::map<Key, double> measured_;
-    Rates rates_;  // of each of all workers at once
+    Rates rates_;  // of one worker while all are busy
 };
 
-// FLOP/s of f32 products of this size, one on every worker at once, as the cost model's benchmark
-// measures them: on the GPUs where tasks run there, else on all CPU workers.
+// FLOP/s of f32 products of this size, one on every worker at once: on the GPUs if tasks run there,
+// else on all CPU workers.
 double product_rate(int64_t size);
 
 }  // namespace nn

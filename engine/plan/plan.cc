@@ -21,21 +21,21 @@ void add_persistent(SimulatedStep& step, const std::vector<Tensor>& tensors) {
         for (int64_t i = 0; i < tensor.tiles(); ++i) add_block(step, *tensor.tile(i), true);
 }
 
-// A number from 0 to 1 that belongs to two others (the finaliser of MurmurHash3).
-double drawn(uint64_t seed, uint64_t i) {
+// A hash of two numbers, in [0, 1) (the finaliser of MurmurHash3).
+double hash_of(uint64_t seed, uint64_t i) {
     uint64_t x = seed * 0x9E3779B97F4A7C15u + i + 1;
     x = (x ^ (x >> 33)) * 0xFF51AFD7ED558CCDu;
     x = (x ^ (x >> 33)) * 0xC4CEB9FE1A85EC53u;
     return double((x ^ (x >> 33)) >> 11) * 0x1p-53;
 }
 
-// Tasks take 0.9 to 1.3 times their time; in every other variant a few also lose their core.
+// Multiplies task times by 0.9 to 1.3; in every second variant some tasks also lose their core.
 std::vector<double> perturbed(const SimulatedStep& step, uint64_t variant) {
     constexpr double share_stalled = 0.02, stall = 5e-3;
     std::vector<double> out;
     for (size_t i = 0; i < step.seconds.size(); ++i) {
-        out.push_back(step.seconds[i] * (0.9 + 0.4 * drawn(variant, i)));
-        if (variant % 2 == 0 && drawn(variant + 100, i) < share_stalled) out.back() += stall;
+        out.push_back(step.seconds[i] * (0.9 + 0.4 * hash_of(variant, i)));
+        if (variant % 2 == 0 && hash_of(variant + 100, i) < share_stalled) out.back() += stall;
     }
     return out;
 }
@@ -47,7 +47,7 @@ SimulatedStep simulated_step(const Program& program, const TaskTimes& times) {
     const std::vector<Task>& tasks = program.tasks;
     add_persistent(step, program.inputs);
     add_persistent(step, program.outputs);
-    TileSet made_before;  // the step begins
+    TileSet made_before;  // before the step
     for (size_t t = 0; t < program.step_begin; ++t)
         for (int i = 0; i < tasks[t].handles; ++i) made_before.insert(tasks[t].tiles[i].get());
     const int team = machine().count(Device::cpu);
@@ -65,12 +65,12 @@ SimulatedStep simulated_step(const Program& program, const TaskTimes& times) {
     return step;
 }
 
-// Task times vary from step to step, and memory with them, and a run's peak is that of its worst
-// step. So perturbed schedules are simulated and the worst peak is kept; one schedule has a worker
-// less, as if another program had its core for a while.
+// Task times vary between steps, and the memory peak with them. So perturbed schedules are
+// simulated and the worst peak is kept; one schedule has a worker less, as if another program used
+// its core.
 SimulationResult plan(const Program& program, Times kind, int steps) {
-    constexpr double submission = 3e-6;    // seconds a task
-    constexpr size_t many_tasks = 100000;  // one schedule must do
+    constexpr double submission = 3e-6;    // seconds per task
+    constexpr size_t many_tasks = 100000;  // from here on, one schedule only
     constexpr uint64_t variants = 6;
     const TaskTimes nominal;
     static TaskTimes measured;  // in this process

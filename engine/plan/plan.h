@@ -1,4 +1,4 @@
-// What a step would take on the described machine, before it runs: seconds, and bytes by kind.
+// Predicts the seconds of a step on the described machine, and its memory by kind.
 #pragma once
 #include "engine/graph/program.h"
 #include "engine/plan/measure.h"
@@ -6,11 +6,11 @@
 
 namespace nn {
 
-// The part of a program from Program::step_begin on, with the seconds that tasks take.
+// The tasks of a program from Program::step_begin on, with their times.
 SimulatedStep simulated_step(const Program& program, const TaskTimes& times);
 
-// Where task times come from: the nominal rates, measurements made for this program, or what was
-// measured before. A machine that is described with rates is always simulated with those.
+// The source of task times: nominal rates, new measurements of this program, or earlier
+// measurements. Rates in the machine's description replace all of these.
 enum class Times { nominal, measured, known };
 SimulationResult plan(const Program& program, Times times, int steps = 3);
 

@@ -1,6 +1,6 @@
-// What the simulation copies from StarPU 1.4's `prio`: one queue, sorted by priority and then by
-// the time of becoming ready (prio_deque.c); memory of a written tile is allocated when its task
-// starts and freed when the last task that uses it is done.
+// As in StarPU 1.4's `prio`, one queue is sorted by priority and then by the time at which tasks
+// became ready (prio_deque.c). A tile's memory is allocated when the task that writes it starts,
+// and freed when the last task that uses it ends.
 #include "engine/plan/simulate.h"
 
 #include <algorithm>
@@ -9,10 +9,10 @@
 namespace nn {
 namespace {
 
-// Allocated bytes, and the moment when they were most.
-class Ledger {
+// The allocated bytes, and their peak.
+class MemoryUse {
 public:
-    explicit Ledger(const SimulatedStep& step)
+    explicit MemoryUse(const SimulatedStep& step)
         : step_(step), uses_(step.blocks.size(), 0), left_(uses_) {
         for (const auto& block : step.blocks)
             if (block.persists) add(block, 1);
@@ -42,7 +42,7 @@ private:
         by_kind_[block.kind] += sign * block.bytes;
     }
     const SimulatedStep& step_;
-    std::vector<uint32_t> uses_, left_;  // of a block in a step: all, and not done yet
+    std::vector<uint32_t> uses_, left_;  // of a block in a step: all, and those not done
     int64_t now_ = 0, by_kind_[tile_kinds] = {};
 };
 
@@ -71,11 +71,11 @@ public:
           seconds_(seconds),
           missing_(std::move(predecessors)),
           left_(replays, count_),
-          ledger_(step) {
+          memory_(step) {
         for (uint32_t& missing : missing_) ++missing;  // a task's own submission
     }
 
-    SimulationResult play(int workers, double submission) {
+    SimulationResult simulate(int workers, double submission) {
         while (submitted_ < all_ || !running_.empty()) {
             if (may_submit() && (running_.empty() || next_submission_ <= running_.top().end)) {
                 now_ = std::max(now_, next_submission_);
@@ -85,10 +85,10 @@ public:
                 end_task(workers);
             }
             if (may_submit() && next_submission_ <= now_)
-                continue;  // all submissions of this moment
+                continue;  // submissions at the same time first
             start_tasks(workers);
         }
-        SimulationResult out = ledger_.result;
+        SimulationResult out = memory_.result;
         out.peak = std::max(out.peak, out.lasting);
         out.seconds = now_ / double(left_.size());
         for (double seconds : seconds_) out.busy += seconds;
@@ -107,7 +107,7 @@ private:
         while (!ready_.empty() && int(running_.size()) < busy_workers) {
             const uint32_t id = ready_.top().id;
             ready_.pop();
-            ledger_.task_starts(id % count_);
+            memory_.task_starts(id % count_);
             running_.push({now_ + seconds_[id % count_], id});
         }
     }
@@ -116,9 +116,9 @@ private:
         now_ = running_.top().end;
         running_.pop();
         for (const Edge* e = successors_.begin(id); e != successors_.end(id); ++e) satisfy(e->task);
-        // Idle workers start a task before the one that ends this task has freed its memory.
+        // Idle workers start tasks before this worker frees the task's memory.
         start_tasks(workers - 1);
-        ledger_.task_ends(id % count_);
+        memory_.task_ends(id % count_);
         if (--left_[id / count_] == 0) next_submission_ = std::max(next_submission_, now_);
     }
 
@@ -128,7 +128,7 @@ private:
     const std::vector<double>& seconds_;
     std::vector<uint32_t> missing_;  // predecessors and submission that a task waits for
     std::vector<uint32_t> left_;     // tasks of each replay
-    Ledger ledger_;
+    MemoryUse memory_;
     std::priority_queue<Ready> ready_;
     std::priority_queue<Running> running_;
     uint32_t submitted_ = 0, since_ = 0;
@@ -147,7 +147,7 @@ Simulation::Simulation(SimulatedStep step, int replays)
 
 SimulationResult Simulation::run(int workers, double submission,
                                  const std::vector<double>& seconds) const {
-    return Run(step_, successors_, predecessors_, replays_, seconds).play(workers, submission);
+    return Run(step_, successors_, predecessors_, replays_, seconds).simulate(workers, submission);
 }
 
 }  // namespace nn

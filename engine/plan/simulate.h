@@ -1,5 +1,5 @@
-// Simulates replays of a program on imaginary workers, in the order in which StarPU's scheduler
-// `prio` starts tasks, and counts memory as the arena hands it out. Nothing is computed.
+// Simulates replays of a program: starts tasks in the order of StarPU's scheduler `prio`, and
+// counts memory as the arena allocates it. Nothing is computed.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -22,14 +22,14 @@ struct SimulatedStep {
 };
 
 struct SimulationResult {
-    double seconds = 0;                // of one step among others
-    double busy = 0;                   // seconds that workers compute in a step, summed over them
-    int64_t peak = 0, lasting = 0;     // bytes: at most, and between steps
+    double seconds = 0;                // per step
+    double busy = 0;                   // seconds of computation per step, over all workers
+    int64_t peak = 0, lasting = 0;     // bytes: the most, and those between steps
     int64_t by_kind[tile_kinds] = {};  // of `peak`
 };
 
-// A step and its dependencies in `replays` replays that follow each other: each is submitted when
-// the one before the last is done.
+// A step and its dependencies in `replays` consecutive replays. A replay is submitted when the
+// replay before the previous one is done.
 class Simulation {
 public:
     Simulation(SimulatedStep step, int replays);
@@ -46,7 +46,7 @@ private:
     const SimulatedStep step_;
     const uint32_t replays_;
     Edges successors_;
-    std::vector<uint32_t> predecessors_;  // how many each task has
+    std::vector<uint32_t> predecessors_;  // their number for each task
 };
 
 }  // namespace nn

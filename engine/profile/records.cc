@@ -15,7 +15,7 @@ Profile& profile() {
 
 namespace {
 
-// A full profile ends at the moment when it did not keep something.
+// A full profile ends when it drops its first record.
 void note_full(Profile& p) {
     if (p.lost++ == 0) p.end = now_us();
 }

@@ -1,7 +1,6 @@
-// One record for each task, made at its submission and filled in by the thread that has the task at
-// the time: no lock, and no allocation outside the submitting thread. Sums, the idle time of
-// workers and its reasons, and dependencies are derived from the records afterwards
-// (profile/sums.h). Submitting thread only, unless a comment says otherwise.
+// One record per task, created at submission and completed by the thread that handles the task,
+// without locks; only the submitting thread allocates. profile/sums.h derives sums, idle times and
+// dependencies from the records. Submitting thread only, unless a comment says otherwise.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -24,11 +23,11 @@ struct alignas(64) TaskRecord {
     uint64_t first_access;  // of its tiles, in Profile::accesses
     uint8_t accesses;
     Dtype dtype;
-    bool skipped;                          // since a task that it depends on failed
+    bool skipped;                          // because a task that it depends on failed
     int16_t worker;                        // StarPU's number
     int32_t tile, rank, extent[max_dims];  // which tile of the op's result, and its extents
     double submitted, ready;               // ready: all its dependencies have ended
-    double popped, launched;               // taken by a worker; all its data are there
+    double popped, launched;               // a worker took it; its data are in place
     double start, end;                     // of the kernel; on a CPU launched = start
     const char* name() const { return kernel ? kernel->name.c_str() : op; }
 };
@@ -43,7 +42,7 @@ struct SpanRecord {
 // All records of a profile.
 struct Profile {
     static constexpr int64_t chunk = 1024;
-    std::vector<std::unique_ptr<TaskRecord[]>> chunks;  // records stay where they are
+    std::vector<std::unique_ptr<TaskRecord[]>> chunks;  // records never move
     std::vector<uint64_t> accesses;                     // 2 * the tile's number + (written)
     std::vector<SpanRecord> spans;
     int64_t count = 0, limit = 0, lost = 0;
@@ -56,7 +55,7 @@ struct Profile {
 Profile& profile();
 
 constexpr int64_t default_profile_limit = int64_t(1) << 20;  // records, of 192 bytes each
-// Clears the records and, where on, starts a profile of at most `limit` tasks: later ones are only
+// Clears the records and, if `on`, starts a profile of at most `limit` tasks: later ones are only
 // counted, and the profile's time ends at the first of them. No task may be in flight.
 void enable_profile(bool on, int64_t limit = default_profile_limit);
 void stop_profile();  // the records stay; no task may be in flight
@@ -66,7 +65,7 @@ inline bool profiling() { return profile_on.load(std::memory_order_relaxed); }
 
 // --- Recording ---
 
-// Makes a task's record, where the limit is not reached, and lets StarPU's callbacks fill in when
+// Creates a task's record unless the limit is reached. StarPU's callbacks set the times at which
 // the task is ready and popped.
 void record_task(const Task& task, starpu_task* t);
 void record_team_member(starpu_task* t);
@@ -87,12 +86,12 @@ private:
     TaskRecord* const record_;
 };
 
-// What the submitting thread does for as long as one exists. Of submissions within another, only
-// the outer one is recorded.
+// Records what the submitting thread does while the object exists. Of nested submissions only the
+// outer one is recorded.
 class ProfileSpan {
 public:
     enum Kind { submit, wait };
-    // first: a task of the op that is submitted; null for a program, and where nothing is.
+    // first: a task of the submitted op; null for a program or a wait.
     explicit ProfileSpan(Kind kind, const TaskArg* first = nullptr) : on_(profiling()) {
         if (on_) begin(kind, first);
     }
@@ -108,7 +107,7 @@ private:
     Kind kind_;
     bool on_;
 };
-// While one exists, the tasks that are recorded are those of a run of a program.
+// While one exists, recorded tasks belong to a new run of a program.
 struct ProfileRun {
     ProfileRun() { profile().in_run = true, profile().run_tasks = 0, ++profile().runs; }
     ~ProfileRun() { profile().in_run = false; }

@@ -12,10 +12,9 @@ namespace {
 
 bool has_run(const TaskRecord& r) { return r.end > 0; }
 
-// Visits the moments at which something changed and adds up what each worker does. What idle
-// workers wait for follows from the tasks that no worker has taken: each ready task keeps one idle
-// worker of its kind waiting (the engine's time); the other idle workers wait for dependencies
-// where submitted tasks are not ready, else for nothing.
+// Visits all changes in order of time and adds up what each worker does. Each ready task keeps one
+// idle worker of its kind waiting for the engine. The other idle workers wait for dependencies if
+// submitted tasks are not ready, else for submissions (`nothing`).
 class Sweep {
 public:
     Sweep(double begin, double end, bool copies, std::vector<WorkerTimes>& workers)
@@ -55,7 +54,7 @@ private:
         Event event;
         uint16_t worker;
     };
-    // Time that has passed, and how much of it an idle worker of a kind waited for what.
+    // The time so far, and how long an idle worker of a kind waited for each reason in it.
     struct Sums {
         double all = 0, engine = 0, dependencies = 0, nothing = 0;
     };
@@ -76,7 +75,7 @@ private:
         }
     }
 
-    // Gives the worker the time that has passed since the last call.
+    // Adds the time since the last call to the worker's times.
     void settle(size_t w) {
         WorkerTimes& times = workers_[w];
         State& s = states_[w];
@@ -126,7 +125,7 @@ const char* name_by(const TaskRecord& r, GroupBy by) {
     return by == GroupBy::kernel ? r.name() : by == GroupBy::op ? r.op : r.layer;
 }
 
-// Adds up the tasks that were computed, each in the sum that `sum_of` chooses (nullptr: in none).
+// Adds each computed task to the sum that sum_of(record) returns (nullptr: to none).
 template <class F> void add_tasks(F sum_of) {
     Profile& p = profile();
     for (int64_t i = 0; i < p.count; ++i) {
@@ -153,7 +152,7 @@ ProfileTotals profile_totals(std::vector<WorkerTimes> workers, bool copies) {
 }
 
 std::vector<ProfileGroup> profile_groups(GroupBy by) {
-    std::unordered_map<const char*, KernelStat> sums;  // names are never copied
+    std::unordered_map<const char*, KernelStat> sums;  // equal names have one address
     add_tasks([&](const TaskRecord& r) { return &sums[name_by(r, by)]; });
     std::vector<ProfileGroup> out;
     for (const auto& [name, stat] : sums) out.push_back({name, stat});
@@ -171,23 +170,25 @@ KernelStat kernel_stat(const Kernel* kernel) {
 }
 
 const TaskRecord& profile_task(int64_t i) {
-    if (i < 0 || i >= profile().count) fail("profile: there is no task %lld", (long long)i);
+    if (i < 0 || i >= profile().count)
+        fail("profile task %lld is outside [0, %lld)", (long long)i, (long long)profile().count);
     return profile().record(i);
 }
 
-std::vector<uint32_t> tasks_before(const Edges& order, int64_t i) {
+std::vector<uint32_t> tasks_before(const Edges& dependencies, int64_t i) {
     profile_task(i);
     std::vector<uint32_t> out;
-    for (const Edge* e = order.begin(uint32_t(i)); e != order.end(uint32_t(i)); ++e)
+    const auto task = uint32_t(i);
+    for (const Edge* e = dependencies.begin(task); e != dependencies.end(task); ++e)
         out.push_back(e->task);
     std::sort(out.begin(), out.end());
     out.erase(std::unique(out.begin(), out.end()), out.end());
     return out;
 }
 
-Edges profile_order() {
+Edges profile_dependencies() {
     Profile& p = profile();
-    std::unordered_map<uint64_t, uint32_t> numbers;  // of tiles: the engine's, to those from 0
+    std::unordered_map<uint64_t, uint32_t> numbers;  // from Tile::number to numbers from 0
     Accesses accesses;
     for (int64_t t = 0; t < p.count; ++t) {
         const TaskRecord& r = p.record(t);

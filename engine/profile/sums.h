@@ -1,5 +1,5 @@
-// What the records of a profile show: sums by kernel, op and layer, which tasks waited for which,
-// and what the workers did at every moment. After stop_profile(), unless a comment says otherwise.
+// Evaluates the records of a profile: sums by kernel, op and layer, dependencies between tasks, and
+// the workers' activity at every moment. After stop_profile(), unless a comment says otherwise.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,9 +13,9 @@ struct WorkerTimes {
     std::string name;  // "CPU 0", "GPU 1"
     bool gpu;
     int64_t tasks = 0;
-    // Seconds. A worker is busy, or it waits: for data of its next task to be copied; since what
-    // was submitted depends on tasks that still run; since nothing was submitted; or for the
-    // engine, which has a task that is ready.
+    // Seconds. A worker is busy, or it waits: for data of its next task to be copied; for running
+    // tasks on which all submitted ones depend; for tasks to be submitted; or for the engine, while
+    // a task is ready.
     double busy = 0, data = 0, dependencies = 0, nothing = 0, engine = 0;
 };
 struct ProfileTotals {
@@ -39,9 +39,8 @@ std::vector<ProfileGroup> profile_groups(GroupBy by);  // most seconds first
 KernelStat kernel_stat(const Kernel* kernel);          // also while profiling, of finished tasks
 const TaskRecord& profile_task(int64_t i);             // in the order of submission
 
-// The order that the tasks recorded so far keep, and the tasks that task i waited for in it,
-// sorted.
-Edges profile_order();
-std::vector<uint32_t> tasks_before(const Edges& order, int64_t i);
+// The dependencies between the tasks recorded so far, and the tasks that task i depends on, sorted.
+Edges profile_dependencies();
+std::vector<uint32_t> tasks_before(const Edges& dependencies, int64_t i);
 
 }  // namespace nn

@@ -12,8 +12,8 @@ struct Range {
     int64_t first, end;  // [first, end)
 };
 
-// The tiles of one axis that meet [first, end).
-Range tiles_meeting(const Cuts& cuts, int64_t first, int64_t end) {
+// The tiles of one axis that overlap [first, end).
+Range tiles_in(const Cuts& cuts, int64_t first, int64_t end) {
     const auto begin = cuts.begin();
     return {std::upper_bound(begin, cuts.end(), first) - begin - 1,
             std::lower_bound(begin, cuts.end(), end) - begin};
@@ -33,7 +33,7 @@ template <class F> void for_each_index(const std::vector<Range>& ranges, F visit
     }
 }
 
-// What a tile of dst covers of axis k of the region.
+// The part of axis k of the region that a tile of dst covers.
 Range covered(const Region& region, size_t k, const Block& dst) {
     const int64_t first = dst.start[k] - region.dst_start[k];
     return {std::max<int64_t>(0, first), std::min(region.extent[k], first + dst.extent[k])};
@@ -47,7 +47,7 @@ std::vector<Range> source_tiles(const Tensor& src, const Region& region, const B
         for (size_t k = 0; k < region.extent.size(); ++k)
             if (region.from[k] == int(a)) range = covered(region, k, dst);
         const int64_t start = region.src_start[a];
-        ranges.push_back(tiles_meeting(src.grid().axes[a], start + range.first, start + range.end));
+        ranges.push_back(tiles_in(src.grid().axes[a], start + range.first, start + range.end));
     }
     return ranges;
 }
@@ -87,12 +87,12 @@ Region whole_region(const Dims& shape) {
 void copy_region(const Tensor& dst, const Tensor& src, const Region& region) {
     std::vector<Range> dst_ranges;
     for (size_t k = 0; k < dst.rank(); ++k)
-        dst_ranges.push_back(tiles_meeting(dst.grid().axes[k], region.dst_start[k],
-                                           region.dst_start[k] + region.extent[k]));
+        dst_ranges.push_back(tiles_in(dst.grid().axes[k], region.dst_start[k],
+                                      region.dst_start[k] + region.extent[k]));
     for_each_index(dst_ranges, [&](const Dims& at) {
         const int64_t number = dst.grid().number(at);
         const Block block = dst.block(number);
-        bool fresh = true;  // nothing of the tile has to be kept
+        bool fresh = true;  // the region covers the whole tile
         for (size_t k = 0; k < dst.rank(); ++k) {
             const Range range = covered(region, k, block);
             fresh &= range.end - range.first == block.extent[k];

@@ -8,7 +8,7 @@
 namespace nn {
 namespace {
 
-// Where the three indices of a contraction lie in the two operands.
+// The axes of the batch and of the indices m, k and n in the two operands.
 struct MatmulAxes {
     size_t batch, a_m, a_k, b_k, b_n;
 };
@@ -19,8 +19,8 @@ MatmulAxes matmul_axes(const Tensor& a, const MatmulOptions& o) {
             o.trans_b ? r - 2 : r - 1};
 }
 
-// Both operands cut alike: batch as in A, k as in the larger one, m and n as in the tensor
-// accumulated into, where there is one.
+// Cuts both operands alike: batch as in A, k as in the larger operand, m and n as in `into`, if
+// given.
 void cut_for_matmul(Tensor& a, Tensor& b, const MatmulAxes& ax, const MatmulOptions& o) {
     Grid ga = a.grid(), gb = b.grid();
     if (o.into) {
@@ -30,7 +30,7 @@ void cut_for_matmul(Tensor& a, Tensor& b, const MatmulAxes& ax, const MatmulOpti
     if (a.dtype() == Dtype::bf16 && !o.wide)
         ga.axes[ax.a_k] = whole(a.shape()[ax.a_k]);  // keeps the sum in float
     else if (a.count() < b.count())
-        ga.axes[ax.a_k] = gb.axes[ax.b_k];  // a few rows rather than a weight are copied
+        ga.axes[ax.a_k] = gb.axes[ax.b_k];  // copies a few rows, not a weight
     for (size_t axis = 0; axis < ax.batch; ++axis) gb.axes[axis] = ga.axes[axis];
     gb.axes[ax.b_k] = ga.axes[ax.a_k];
     a = retile(a, ga);

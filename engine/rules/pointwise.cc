@@ -9,7 +9,7 @@
 namespace nn {
 namespace {
 
-// The grid of a broadcast result: every axis is cut as in the first operand that has it in full.
+// The grid of a broadcast result: every axis is cut as in the first operand with its full size.
 Grid broadcast_grid(const Dims& shape, const std::vector<TensorOrNumber>& operands) {
     Grid grid = Grid::whole(shape);
     for (size_t axis = 0; axis < shape.size(); ++axis)
@@ -22,7 +22,7 @@ Grid broadcast_grid(const Dims& shape, const std::vector<TensorOrNumber>& operan
     return grid;
 }
 
-// The operand cut like the result on the axes that it has in full.
+// The operand, cut like the result on the axes that are not broadcast.
 Tensor cut_alike(const Tensor& x, const Grid& grid) {
     Grid mine = x.grid();
     const size_t extra = grid.rank() - x.rank();
@@ -40,7 +40,7 @@ int64_t broadcast_tile(const Tensor& x, const Dims& index) {
     return x.grid().number(mine);
 }
 
-// Strides of an operand's tile as seen from the result's tile: 0 where it is broadcast.
+// Strides of an operand's tile along the axes of the result's tile: 0 where it is broadcast.
 void fill_strides(const Block& block, const Dims& extent, int64_t* strides) {
     const Dims own = row_major_strides(block.extent);
     const size_t extra = extent.size() - own.size();

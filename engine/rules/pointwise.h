@@ -19,7 +19,7 @@ Tensor pointwise(const char* kernel, Dtype kernel_dtype, Dtype out,
 void pointwise_into(const Tensor& y, const char* kernel, Dtype kernel_dtype,
                     const std::vector<TensorOrNumber>& operands);
 
-// Random numbers depend on where a tile lies in the whole tensor.
+// Random numbers depend on a tile's position in the whole tensor.
 void set_position(nn_random_params& p, const Block& tile, const Dims& whole);
 
 }  // namespace nn

@@ -25,7 +25,7 @@ std::vector<Group> groups_of(const std::vector<int>& axes) {
     return groups;
 }
 
-// One group, kept as axes of size 1.
+// Reduces one group of axes, which stay with size 1.
 Tensor reduce_group(const Tensor& x, Group group, ReduceKind kind, double scale) {
     Grid grid = x.grid();
     for (size_t axis = group.from; axis < group.to; ++axis) grid.axes[axis] = whole(1);

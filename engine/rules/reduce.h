@@ -1,4 +1,4 @@
-// The tile rules of reductions, and of ops over rows, which take the last axis whole.
+// The tile rules of reductions, and of ops over rows, whose last axis is in one tile.
 #pragma once
 #include "engine/tile/tensor.h"
 

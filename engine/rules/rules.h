@@ -1,5 +1,4 @@
-// All tile rules: how an operation on tensors becomes tasks on tiles. Each rule is written once and
-// used by the ops.
+// All tile rules, which turn operations on tensors into tasks on tiles.
 #pragma once
 #include "engine/graph/builder.h"
 #include "engine/rules/copy.h"

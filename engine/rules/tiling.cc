@@ -11,8 +11,8 @@ namespace {
 
 std::map<std::string, int64_t> tile_sizes;
 
-// Bytes. A tensor without axis names that takes more than two of these is cut, into few tiles: a
-// product of two such tensors is one task for each pair of tiles.
+// Bytes. A tensor without axis names is cut if it is larger than two of these, into few tiles: a
+// product of two such tensors has a task for each pair of tiles.
 constexpr int64_t large_tile = int64_t(32) << 20;
 int64_t most_large_tiles() { return std::max(12, 2 * machine().count(Device::cpu)); }
 constexpr int64_t vocab_tile = 8192;

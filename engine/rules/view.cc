@@ -7,9 +7,9 @@
 namespace nn {
 namespace {
 
-// Axes of the old and the new shape fall into groups of equal products; inside a group a tile stays
-// one contiguous run of elements only if it is "1, ..., 1, any, whole, ..., whole". Cuts of the
-// group seen as one axis, or empty.
+// The axes of the old and the new shape form groups of equal products. Within a group a tile is
+// contiguous only if its extents are 1, ..., 1, any, whole, ..., whole. Returns the cuts of the
+// group as one axis, or none if its tiles are not contiguous.
 Cuts merged_cuts(const Grid& grid, size_t from, size_t to) {
     size_t split = from;  // the last axis that is cut
     for (size_t axis = from; axis < to; ++axis)

@@ -1,4 +1,4 @@
-// The tile rules of views: they share tiles where the grids allow and are copies where they do not.
+// The tile rules of views, which share tiles if the grids allow it and are copies otherwise.
 #pragma once
 #include <vector>
 
@@ -6,7 +6,7 @@
 
 namespace nn {
 
-// Shares tiles where every tile stays one contiguous run.
+// Shares tiles if each stays contiguous.
 Tensor reshape(const Tensor& x, const Dims& shape);
 Tensor as_rows(const Tensor& x);  // (..., n) as (rows, n)
 Tensor slice(const Tensor& x, int axis, int64_t start, int64_t length);

@@ -32,7 +32,7 @@ void note_failure(bool keeps_value) {
     failures().any = true;
 }
 
-// A value that is written anew is good again.
+// A new value replaces a failed one.
 void note_success() {
     const starpu_task* t = starpu_task_get_current();
     std::lock_guard lock(failures().mutex);
@@ -80,7 +80,7 @@ std::string take_error() {
     return std::exchange(failures().error, "");
 }
 
-void forget_failed_values() {
+void mark_failed_tiles() {
     Failures& f = failures();
     std::unordered_set<StarpuHandle> handles;
     {
@@ -88,7 +88,7 @@ void forget_failed_values() {
         handles.swap(f.handles);
         f.any = false;
     }
-    forget_values(handles);
+    mark_failed(handles);
 }
 
 }  // namespace nn

@@ -1,6 +1,6 @@
-// Failed tasks and what depends on them. A task that needs the result of a failed task is skipped,
-// and its results fail too; a skipped task that changes a tile in place leaves the old value. So an
-// error in the forward pass reaches no parameter. On any thread.
+// Failed tasks. A task that needs the result of a failed task is skipped, and its results fail too.
+// A skipped task that changes a tile in place leaves the old value, so an error in the forward pass
+// changes no parameter. Callable from any thread.
 #pragma once
 #include <string>
 
@@ -15,9 +15,8 @@ void note_skipped(const TaskArg& arg);
 void note_result(const TaskArg& arg, const std::string& error);  // error: "" for success
 
 bool has_failed_value(StarpuHandle handle);
-bool has_error();          // of a failed task, not reported yet
-std::string take_error();  // the first, which is the cause of the others
-// Marks the results of failed tasks as failed values of their tiles. Call it when no task is left.
-void forget_failed_values();
+bool has_error();          // whether a failed task is not reported yet
+std::string take_error();  // the first error, which caused the others
+void mark_failed_tiles();  // those with failed results; call it when all tasks are done
 
 }  // namespace nn

@@ -19,10 +19,10 @@
 namespace nn {
 namespace {
 
-// The workspace serves cuBLASLt (32 MB on Hopper), partial sums, and cuDNN's attention, which
-// computes as many sequences at once as fit: 1/256 of the GPU's memory within these bounds.
+// The workspace is for cuBLASLt (32 MB on Hopper), partial sums, and cuDNN's attention, which
+// computes as many sequences at once as fit. It is 1/256 of the GPU's memory, within these bounds.
 constexpr size_t least_workspace = size_t(64) << 20, most_workspace = size_t(256) << 20;
-// More than StarPU keeps under way on a worker (STARPU_CUDA_PIPELINE, at most 4).
+// More than StarPU keeps in flight on a worker (STARPU_CUDA_PIPELINE, at most 4).
 constexpr int launches_per_worker = watched_tasks - 1;
 
 struct Launch {
@@ -30,7 +30,7 @@ struct Launch {
     cudaEvent_t begin, end;
     const TaskArg* arg;
     GpuTaskFinish finish;
-    TaskRecord* record;  // null where it is not timed
+    TaskRecord* record;  // null if it is not timed
     bool busy;
     int watched;  // its number for the watchdog
 };
@@ -48,7 +48,7 @@ std::string start_error;
 
 Worker& this_worker() { return workers[size_t(starpu_worker_get_id())]; }
 
-// Calls f on every GPU worker, with its device current. Nothing may be thrown into StarPU.
+// Calls f on every GPU worker, with its device current. f must not throw.
 void on_all_workers(void (*f)(void*)) {
     if (starpu_cuda_worker_get_count() > 0) starpu_execute_on_each_worker(f, nullptr, STARPU_CUDA);
 }
@@ -113,8 +113,8 @@ void set_anchor(void*) {
 }
 
 // Converts the device's times of a task to the host's clock. Times between events are floats, so
-// the anchor moves on after a second. The host's times bound the result, so that no task seems to
-// end after its successors have begun.
+// the anchor is replaced after a second. The host's times bound the result, so that no task seems
+// to end after its successors begin.
 void set_times(Worker& worker, Launch& launch) {
     const double now = now_us();
     TaskRecord& r = *launch.record;
@@ -131,8 +131,8 @@ void set_times(Worker& worker, Launch& launch) {
     worker.anchor_time = begin;
 }
 
-// StarPU calls this on the worker when the device is done with a task, before tasks that depend on
-// it may start.
+// StarPU calls this on the worker when the device has finished a task, before its dependents may
+// start.
 void task_over(void* context) {
     Launch& launch = *static_cast<Launch*>(context);
     if (launch.record) set_times(this_worker(), launch);
@@ -205,7 +205,7 @@ std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish 
     const cudaStream_t stream = starpu_cuda_get_local_stream();
     Launch* launch = free_launch(worker);
     if (!launch)
-        return format("more than %d tasks are under way on this GPU worker", launches_per_worker);
+        return format("more than %d tasks are in flight on this GPU worker", launches_per_worker);
     *launch->fault = Fault{};
     launch->arg = &arg, launch->finish = finish;
     launch->record = start_of_gpu_task();

@@ -1,6 +1,6 @@
-// What the engine keeps for GPU workers: a workspace in device memory that kernels share, the state
-// of cuBLASLt and cuDNN, and memory in which the kernel of a running task reports wrong data.
-// Without CUDA these functions do nothing.
+// The engine's state for GPU workers: a workspace in device memory that kernels share, the state of
+// cuBLASLt and cuDNN, and memory in which running kernels report wrong data. Without CUDA these
+// functions do nothing.
 #pragma once
 #include <string>
 
@@ -8,24 +8,24 @@
 
 namespace nn {
 
-void pin_host_memory();  // so that copies overlap with kernels; before StarPU starts
+void pin_host_memory();  // before StarPU starts; lets copies overlap with kernels
 
 // Called by start() and shutdown(), while StarPU runs. start_gpus throws if a GPU fails.
 void start_gpus();
 void stop_gpus();
 
 // Launches a task's kernel on the calling GPU worker's stream. Returns an error of the launch, or
-// "". When the task is over, finish(arg, message) reports wrong data that the kernel found, or "".
+// "". When the task ends, finish(arg, message) passes the kernel's report of wrong data, or "".
 using GpuTaskFinish = void (*)(const TaskArg& arg, const std::string& message);
 std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish finish);
 
-// For measurements before there are tasks, on a GPU worker: device memory (nullptr where none is
-// left), and the seconds of one call, the mean of `repeats` after a warm-up.
+// For measurements on a GPU worker before the first task: device memory (nullptr if none is left),
+// and the mean seconds of `repeats` calls after a warm-up.
 void* gpu_allocate(size_t bytes);
 void gpu_free(void* memory);
 double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats);
 
-// From now on the events of GPUs are timed on the clock of now_us(). No task may be in flight.
+// Relates the times of GPU events to the clock of now_us(). No task may be in flight.
 void anchor_gpu_times();
 
 void poison_on_gpu(void* data, size_t bytes);  // sets every bit, on the calling worker's stream

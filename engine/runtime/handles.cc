@@ -37,26 +37,26 @@ void release(StarpuHandle handle) { starpu_data_release_on_node(handle, STARPU_M
 
 }  // namespace
 
-// StarPU's requests cannot be taken back. What comes second deletes it: StarPU's grant, or the end
-// of the HeldTile.
+// StarPU cannot cancel a request, so the later event deletes it: StarPU grants it, or the HeldTile
+// is destroyed.
 struct RamRequest {
-    enum State { asked, there, dropped };
+    enum State { requested, granted, dropped };
     const StarpuHandle handle;
-    std::function<void()> came;
-    std::atomic<State> state{asked};
+    std::function<void()> notify;
+    std::atomic<State> state{requested};
 };
 
-static void on_acquired(void* context) {
+static void on_granted(void* context) {
     auto* const request = static_cast<RamRequest*>(context);
-    const std::function<void()> came = std::move(request->came);
-    RamRequest::State before = RamRequest::asked;
-    if (request->state.compare_exchange_strong(before, RamRequest::there)) return came();
+    const std::function<void()> notify = std::move(request->notify);
+    RamRequest::State before = RamRequest::requested;
+    if (request->state.compare_exchange_strong(before, RamRequest::granted)) return notify();
     release(request->handle);
     delete request;
 }
 
 void DropRequest::operator()(RamRequest* request) const {
-    if (request->state.exchange(RamRequest::dropped) == RamRequest::asked) return;
+    if (request->state.exchange(RamRequest::dropped) == RamRequest::requested) return;
     release(request->handle);
     delete request;
 }
@@ -74,17 +74,17 @@ bool is_valid_on(const Tile& tile, int node) {
     return valid != 0;
 }
 
-HeldTile hold_in_ram(StarpuHandle handle, bool write, std::function<void()> came) {
-    auto request = std::make_unique<RamRequest>(handle, std::move(came));
+HeldTile hold_in_ram(StarpuHandle handle, bool write, std::function<void()> notify) {
+    auto request = std::make_unique<RamRequest>(handle, std::move(notify));
     const int status = starpu_data_acquire_on_node_cb(
-        handle, STARPU_MAIN_RAM, write ? STARPU_W : STARPU_R, on_acquired, request.get());
-    if (status != 0) fail("StarPU refuses to hand out a tile (%s)", std::strerror(-status));
+        handle, STARPU_MAIN_RAM, write ? STARPU_W : STARPU_R, on_granted, request.get());
+    if (status != 0) fail("StarPU cannot acquire a tile (%s)", std::strerror(-status));
     return HeldTile(request.release());
 }
 
-void forget_values(const std::unordered_set<StarpuHandle>& failed) {
+void mark_failed(const std::unordered_set<StarpuHandle>& handles) {
     for (Registered* r : all())
-        if (!r->tile.recording && failed.count(r->handle())) r->tile.value = Tile::Value::failed;
+        if (!r->tile.recording && handles.count(r->handle())) r->tile.value = Tile::Value::failed;
 }
 
 void drop_handles() {

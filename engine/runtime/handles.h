@@ -15,15 +15,15 @@ using StarpuHandle = _starpu_data_state*;
 
 StarpuHandle handle_of(Tile& tile);            // while StarPU runs
 bool is_valid_on(const Tile& tile, int node);  // whether a memory node holds the value
-// Holds a tile's value in RAM until it is destroyed. came() is called, on any thread, when all
-// tasks submitted before are done with the tile, unless the request was dropped by then.
+// Keeps a tile's value in RAM until the HeldTile is destroyed. When all earlier tasks are done with
+// the tile, calls notify() on any thread, unless the HeldTile was destroyed before.
 struct RamRequest;
 struct DropRequest {
     void operator()(RamRequest* request) const;
 };
 using HeldTile = std::unique_ptr<RamRequest, DropRequest>;
-HeldTile hold_in_ram(StarpuHandle handle, bool write, std::function<void()> came);
-void forget_values(const std::unordered_set<StarpuHandle>& failed);  // of these handles' tiles
-void drop_handles();  // of all tiles, whose values end: part of shutdown
+HeldTile hold_in_ram(StarpuHandle handle, bool write, std::function<void()> notify);
+void mark_failed(const std::unordered_set<StarpuHandle>& handles);  // sets Tile::value
+void drop_handles();  // of all tiles, which lose their values; part of shutdown
 
 }  // namespace nn

@@ -25,10 +25,10 @@ struct Semaphore {
 };
 
 // Waits for the tile. A semaphore wakes the thread at once: polling would slow down text
-// generation. A signal that comes just before sem_timedwait is noticed after 20 ms.
+// generation. A signal just before sem_timedwait is detected after 20 ms.
 HeldTile hold(StarpuHandle handle, bool write) {
-    const auto came = std::make_shared<Semaphore>();
-    HeldTile held = hold_in_ram(handle, write, [came] { sem_post(&came->count); });
+    const auto granted = std::make_shared<Semaphore>();
+    HeldTile held = hold_in_ram(handle, write, [granted] { sem_post(&granted->count); });
     const ProfileSpan span(ProfileSpan::wait);
     while (true) {
         check_interrupt();
@@ -36,7 +36,7 @@ HeldTile hold(StarpuHandle handle, bool write) {
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += 20'000'000;
         until.tv_sec += until.tv_nsec / 1'000'000'000, until.tv_nsec %= 1'000'000'000;
-        if (sem_timedwait(&came->count, &until) == 0) return held;
+        if (sem_timedwait(&granted->count, &until) == 0) return held;
         look_for_hangs();
     }
 }
@@ -48,7 +48,7 @@ struct HostCopy {
     size_t element;
     bool to_host;
 
-    // Copies the rows of all axes from `axis` on; `tile` moves on behind them.
+    // Copies `axis` and all later axes; advances `tile` past the copied elements.
     void copy(size_t axis, char* host, char*& tile) const {
         if (axis + 1 >= block.extent.size()) {
             const size_t bytes = size_t(block.extent.empty() ? 1 : block.extent.back()) * element;
@@ -100,7 +100,7 @@ void write_tensor(const Tensor& tensor, const void* in) {
         fail("host data cannot be written while a compiled function is being recorded");
     if (tensor.is_view()) fail("a view cannot be written; write to the tensor it was taken from");
     if (tensor.temporary()) fail("host data cannot be written to a tensor of a compiled function");
-    tensor.changed();  // also where an interrupt ends the writing half-way
+    tensor.changed();  // even if an interrupt ends the copy half-way
     transfer(tensor, static_cast<char*>(const_cast<void*>(in)), false);
 }
 

@@ -1,5 +1,5 @@
-// Whole tensors to and from host memory, row-major. Both functions wait for the tiles, and both
-// refuse while a program is being recorded.
+// Copies of whole tensors to and from row-major host memory. Both functions wait for the tiles, and
+// fail while a program is recorded.
 #pragma once
 #include "engine/tile/tensor.h"
 

@@ -1,4 +1,4 @@
-// Requests to stop: a signal sets a flag, which every wait and every entry of the C API tests.
+// Requests to stop: a signal sets a flag, which waits and calls of the C API test.
 #pragma once
 #include <csignal>
 
@@ -9,13 +9,13 @@ namespace nn {
 struct Interrupts {
     volatile std::sig_atomic_t requested = 0;
     bool deferred_by_caller = false;
-    int deferrals = 0;  // within calls of the engine
+    int deferrals = 0;  // by calls of the engine
 };
 inline Interrupts interrupts;
 
 inline void request_interrupt() { interrupts.requested = 1; }  // async-signal-safe
 inline bool interrupt_requested() { return interrupts.requested != 0; }
-inline bool clear_interrupt() {  // true if there was one
+inline bool clear_interrupt() {  // returns whether the flag was set
     const bool was = interrupt_requested();
     interrupts.requested = 0;
     return was;

@@ -35,11 +35,11 @@ BenchmarkCall benchmark(const char* kernel, Dtype dtype, std::vector<size_t> ope
     return out;
 }
 
-// Memory of a worker's device; nullptr for no bytes.
+// Memory of a worker's device; nullptr for 0 bytes.
 std::shared_ptr<void> allocate(bool gpu, size_t bytes) {
     if (bytes == 0) return nullptr;
     void* const data = gpu ? gpu_allocate(bytes) : arena_allocate(bytes);
-    if (!data) fail("no memory to measure how fast workers are");
+    if (!data) fail("no memory to measure the workers' rates");
     return {data, [=](void* block) { gpu ? gpu_free(block) : arena_free(block, bytes); }};
 }
 
@@ -74,7 +74,7 @@ double run_benchmark(bool gpu, const BenchmarkCall& call, int repeats) {
     return time_call(gpu, *call.kernel, call.dtype, call.params, operands.data(), repeats);
 }
 
-// Large enough to fill a GPU; on a CPU core all is over within some milliseconds.
+// The sizes fill a GPU; on a CPU core the measurement takes a few milliseconds.
 Rates rates_on(bool gpu) {
     const auto run = [gpu](const BenchmarkCall& call) {
         return run_benchmark(gpu, call, gpu ? 10 : 2);
@@ -82,11 +82,11 @@ Rates rates_on(bool gpu) {
     const int64_t megabyte = int64_t(1) << 20;
     Rates out = gpu ? measured_rates(run, 2048, 256 * megabyte, true)
                     : measured_rates(run, 384, 16 * megabyte, false);
-    out.start = gpu ? 5e-6 : 1e-6;  // about what a launch, or taking a task, costs
+    out.start = gpu ? 5e-6 : 1e-6;  // about the cost of a launch, or of taking a task
     return out;
 }
 
-// On one stream of a GPU, while nothing else runs there; its others are taken to be as fast.
+// Measures one stream of an idle GPU; its other streams get the same rates.
 void measure_gpu(void*) {
     const int device = gpu_of(starpu_worker_get_id());
     try {
@@ -99,12 +99,12 @@ void measure_gpu(void*) {
     }
 }
 
-// In microseconds, as StarPU wants it.
+// In microseconds, for StarPU.
 double cost_of(starpu_task* task, unsigned worker, unsigned) {
     return seconds_of(*static_cast<const TaskArg*>(task->cl_arg), rates[worker]) * 1e6;
 }
 
-bool asks_for_times(const std::string& scheduler) {
+bool uses_times(const std::string& scheduler) {
     return scheduler.rfind("dm", 0) == 0 || scheduler.find("heft") != std::string::npos;
 }
 
@@ -141,11 +141,11 @@ Rates measured_rates(const BenchmarkRunner& run, int64_t product_size, int64_t c
 
 void start_rates() {
     measured = starpu_cuda_worker_get_count() > 0 ||
-               asks_for_times(starpu_sched_get_sched_policy()->policy_name);
+               uses_times(starpu_sched_get_sched_policy()->policy_name);
     rates.fill({});
     if (!measured) return;
     model.type = STARPU_PER_WORKER, model.worker_cost_function = cost_of, model.symbol = "nnlua";
-    const Rates cpu = rates_on(false);  // on this thread: all cores are taken as equal
+    const Rates cpu = rates_on(false);  // on this thread: all cores count as equal
     for (int w = 0; w < int(starpu_worker_get_count()); ++w)
         if (gpu_of(w) < 0) rates[size_t(w)] = cpu;
     failure.clear();

@@ -1,6 +1,6 @@
-// The cost model as StarPU's schedulers ask for it (dmdas): rates measured when the engine starts,
-// once for all CPU workers and on each GPU. For schedulers that ask for no times, the CPUs' default
-// among them, nothing is measured.
+// The cost model for StarPU's schedulers (dmdas), with rates that are measured when the engine
+// starts: once for all CPU workers, and on each GPU. Schedulers that use no times, such as the
+// default on CPUs, need no measurements.
 #pragma once
 #include <functional>
 #include <vector>
@@ -12,9 +12,9 @@ struct starpu_perfmodel;
 
 namespace nn {
 
-void start_rates();              // when StarPU runs; throws if a product fails
-Rates rates_of(int worker);      // not known() where they were not measured
-starpu_perfmodel* perf_model();  // for a codelet; nullptr where the scheduler needs none
+void start_rates();              // after StarPU starts; throws if a product fails
+Rates rates_of(int worker);      // not known() if they were not measured
+starpu_perfmodel* perf_model();  // for codelets; nullptr if the scheduler uses no times
 
 // One call of a kernel on operands of these sizes (0: absent). All measurements of rates, on one
 // core, on all at once or on a GPU, use the same calls.
@@ -27,9 +27,9 @@ struct BenchmarkCall {
 };
 BenchmarkCall benchmark_product(int64_t size, Dtype dtype, bool tf32);  // of square matrices
 
-// Seconds of one call; <= 0 or an exception where it fails.
+// Seconds of one call; <= 0 or an exception if it fails.
 using BenchmarkRunner = std::function<double(const BenchmarkCall&)>;
-// product_size: of square matrices; copy_bytes: of a copy. tf32: whether it differs from f32.
+// product_size: of square matrices; copy_bytes: of a copy. tf32: whether TF32 has its own rate.
 Rates measured_rates(const BenchmarkRunner& run, int64_t product_size, int64_t copy_bytes,
                      bool tf32);
 

@@ -21,7 +21,7 @@
 namespace nn {
 namespace {
 
-// Announces team tasks. Where a submission fails, those that were not submitted are taken back.
+// Announces team tasks; withdraws those that a failed submission leaves out.
 struct TeamTasks {
     int64_t missing;
     explicit TeamTasks(int64_t tasks) : missing(tasks) { expect_team_tasks(tasks); }
@@ -56,7 +56,7 @@ void Replay::submit_tasks() {
     stats().replay_seconds += thread_cpu_seconds() - begin;
 }
 
-// Tasks in flight point at arguments that live in the program.
+// Tasks in flight use arguments that the program owns.
 Replay::~Replay() {
     if (!submitted_ || !running()) return;
     ensure_awake();
@@ -76,7 +76,7 @@ void Replay::check(const std::vector<Tensor>& inputs) const {
                 "since",
                 i + 1);
         if (inputs[i].temporary())
-            fail("compiled function: argument %zu exists only inside of another", i + 1);
+            fail("compiled function: argument %zu belongs to another one", i + 1);
     }
     for (const TilePtr& tile : program_->read_first) tile->check_readable("compiled function");
     if (!fits(program_->info.peak_bytes))
@@ -90,7 +90,7 @@ std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {
     const auto at_most = std::max<int64_t>(64, int64_t(program_->tasks.size()));
     wait_for([=] { return unfinished_tasks() <= at_most; });
     const std::vector<Tensor>& outputs = program_->outputs;
-    std::vector<Tensor> results;  // made first: what can fail comes before anything is changed
+    std::vector<Tensor> results;  // first, because this may fail and nothing is changed yet
     for (const Tensor& output : outputs)
         results.push_back(output.temporary() ? Tensor(output.grid(), output.dtype()) : output);
     const InterruptsDeferred until_all_is_submitted;

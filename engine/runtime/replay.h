@@ -1,5 +1,4 @@
-// Running a recorded program: its tasks are submitted from C++ by one thread, without Lua, without
-// an allocation for each task and without a new handle.
+// Runs a recorded program: one thread submits its tasks from C++, without Lua or new handles.
 #pragma once
 #include <memory>
 #include <vector>
@@ -15,8 +14,8 @@ public:
     Replay(const Replay&) = delete;
 
     const Program& program() const { return *program_; }
-    // Copies the inputs in, submits every task, and returns copies of the outputs. Does not wait,
-    // except to keep at most one earlier run in flight.
+    // Copies the inputs, submits all tasks, and returns copies of the outputs. Waits only to keep
+    // at most one earlier run in flight.
     std::vector<Tensor> run(const std::vector<Tensor>& inputs);
 
 private:

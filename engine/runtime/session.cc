@@ -45,12 +45,12 @@ void check_scheduler(const std::string& name) {
         if (policy_name.rfind("modular-", 0) != 0)
             known += (known.empty() ? "" : ", ") + policy_name;
     }
-    fail("there is no scheduler '%s'; there are %s, and StarPU's modular ones", name.c_str(),
+    fail("unknown scheduler '%s'; known: %s, and StarPU's modular ones", name.c_str(),
          known.c_str());
 }
 
-// A variable that an option sets (0: not given). A later start without the option removes what an
-// earlier one set (`ours`), and leaves what the user set.
+// Sets a variable from an option. Without the option (0), unsets a value that an earlier start set
+// (`ours`), and keeps the user's.
 void set_option(const char* name, int64_t value, bool& ours) {
     if (value > 0)
         setenv(name, std::to_string(value).c_str(), 1);
@@ -68,7 +68,7 @@ std::string cache_folder() {
     return base + "/nnlua/starpu";
 }
 
-// StarPU's settings, most of which are environment variables. What the user has set stays.
+// Sets StarPU's environment variables, except those that the user has set.
 void prepare_environment() {
     setenv("STARPU_SILENT", "1", 0);
     setenv("STARPU_FXT_TRACE", "0", 0);
@@ -130,10 +130,10 @@ void start() {
             "nn.devices asks for %d GPUs; this machine and build have %d (nnlua --health says why)",
             gpus, usable_gpus());
     prepare_environment();
-    // On CPUs no work stealing (lws): now and then StarPU 1.4.10's never runs a task that an idle
-    // worker was left to fetch, seen within 10,000 small tasks, with one worker too.
+    // No work stealing (lws) on CPUs: StarPU 1.4.10 sometimes never runs a task that an idle worker
+    // should fetch (seen within 10,000 small tasks, also with one worker).
     const char* const default_scheduler = gpus > 0 ? "dmdas" : "prio";
-    blas::load();  // before there are workers, since it changes the environment for a moment
+    blas::load();  // before workers start, because it changes the environment briefly
     budget();      // measured before StarPU takes memory
     starpu_malloc_set_hooks(allocate_from_arena, free_to_arena);
     starpu_conf conf;
@@ -146,8 +146,8 @@ void start() {
     if (conf.ncuda != 0) pin_host_memory();
     if (const int status = init_starpu(conf); status != 0)
         fail(
-            "StarPU does not start (%s); nnlua --version shows what was built, STARPU_SILENT=0 "
-            "what StarPU says",
+            "StarPU does not start (%s); nnlua --version shows the build, STARPU_SILENT=0 "
+            "StarPU's messages",
             std::strerror(-status));
     set_running(true);
     try {
@@ -193,9 +193,9 @@ ProfileTotals session_totals() {
 
 void run_tasks_on(Where where) {
     if (where == Where::gpu && gpus() == 0)
-        fail("tasks cannot run on GPUs: there is none that this build can use");
+        fail("tasks cannot run on GPUs: this build can use none");
     if (where == Where::cpu && cpu_workers() == 0)
-        fail("tasks cannot run on CPU cores: there is no CPU worker");
+        fail("tasks cannot run on CPU cores: no CPU worker exists");
     settings().where = where;
 }
 

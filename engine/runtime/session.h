@@ -11,7 +11,7 @@ namespace nn {
 struct SessionOptions {
     HostChoice host;
     std::string scheduler;  // empty: prio on CPUs, dmdas with GPUs
-    int streams = 0;        // of each GPU, each a worker of StarPU's; 0: one
+    int streams = 0;        // per GPU, each with a StarPU worker; 0: one
 };
 
 void configure(const SessionOptions& options);  // before start(); an error afterwards
@@ -19,7 +19,7 @@ void start();                                   // idempotent; called by the fir
 void shutdown();    // waits for all tasks; idempotent; tiles lose their values
 int cpu_workers();  // starts the session
 int gpus();         // likewise
-// Where tasks run from now on that do not say so themselves. Throws where there is no such worker.
+// Sets where tasks run from now on unless they specify it. Throws if no such worker exists.
 void run_tasks_on(Where where);
 void start_profile(int64_t limit = default_profile_limit);  // starts the session too
 ProfileTotals session_totals();  // of all workers of the session; after stop_profile()

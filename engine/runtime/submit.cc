@@ -22,10 +22,10 @@ namespace {
 static_assert(max_handles <= STARPU_NMAXBUFS,
               "StarPU must be configured with --enable-maxbuffers=16");
 
-// Adds the time of StarPU's own calls to the statistics while profiling. One call in 17 is timed
-// and stands for all: reading the clock takes as long as many of these calls do, and few programs
-// make the same calls 17 at a time. This clock needs no system call, unlike the thread's CPU time;
-// times above a millisecond are left out, since the thread lost its core then.
+// Adds the time of StarPU's own calls to the statistics while profiling. It measures one call in
+// 17, because reading the clock takes as long as many of these calls; few programs repeat their
+// calls after 17. This clock needs no system call, unlike the thread's CPU time. Times above a
+// millisecond are ignored, because the thread lost its core.
 class StarpuTime {
 public:
     ~StarpuTime() {
@@ -82,14 +82,14 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg)) {
         if (done) done(arg);
         t->destroy = 0;
         starpu_task_destroy(t);
-        fail("%s: no worker can run kernel %s here (StarPU says %s)", task.arg.op,
+        fail("%s: no worker can run kernel %s here (StarPU: %s)", task.arg.op,
              task.arg.kernel->name.c_str(), std::strerror(-status));
     }
     for (int i = 0; i < task.handles; ++i)
         if (task.writes(i)) task.tiles[i]->value = Tile::Value::written;
 }
 
-// GPUs split no task, so with GPUs a team is of no use.
+// GPUs cannot split tasks, so with GPUs there is no team.
 void submit_team() {
     if (!first_streams().empty()) return;
     for (int i = 1; i < running_cpu_workers(); ++i) {
@@ -105,9 +105,8 @@ void submit_invalidation(Tile& tile) { timed(starpu_data_invalidate_submit, hand
 
 namespace {
 
-// Bytes that eager tasks in flight write anew. Submission is far ahead of the workers, and a
-// scheduler likes to run what was submitted together: without a bound, a loop over temporaries
-// would hold all of them at once.
+// Bytes of the new tiles of eager tasks in flight. Submission runs far ahead of the workers, so
+// without a limit all temporaries of a loop could be in memory at once.
 std::atomic<int64_t> bytes_in_flight{0};
 constexpr int64_t most_bytes = int64_t(256) << 20;
 constexpr int64_t most_tasks = 8000;
@@ -127,7 +126,7 @@ void submit_now(const Task& task) {
     ++stats().tasks;
 }
 
-// The sink in use while nothing is recorded.
+// The sink outside recordings.
 class EagerSink : public Sink {
 public:
     void emit(Task&& task) override {
@@ -168,7 +167,7 @@ public:
 private:
     bool in_op_ = false;
     std::vector<Task> tasks_;  // of the op in progress
-    // Tiles that only these tasks give a value, and what they had before.
+    // Tiles that get their first value from these tasks, and their state before.
     std::vector<std::pair<TilePtr, Tile::Value>> first_written_;
 };
 

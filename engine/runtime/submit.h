@@ -1,4 +1,4 @@
-// Handing tasks to StarPU, in a replay or as ops emit them. Submitting thread only.
+// Submits tasks to StarPU, for replays and for eager ops. Submitting thread only.
 #pragma once
 #include <cstdint>
 
@@ -7,20 +7,20 @@
 namespace nn {
 
 TaskArg* patched_arg(const Task& task, bool recorded);  // a copy; see apply_patches()
-// `arg` is the task's own, which then must outlive the submitted task, or a patched_arg(), which
-// StarPU frees. done(arg), if given, is called on a worker when the task is over.
+// arg: &task.arg, which must then outlive the submitted task, or a patched_arg(), which StarPU
+// frees. A worker calls done(arg), if given, when the task ends.
 void submit(const Task& task, TaskArg* arg, void (*done)(void* arg) = nullptr);
 // Makes all workers but one join the team until the expected team tasks have run
-// (runtime/worker.h). Submitted after those tasks: the submission takes a core's time too.
+// (runtime/worker.h). Call it after submitting those tasks: the submission needs a core too.
 void submit_team();
-// StarPU frees the value after the last submitted task that uses it.
+// StarPU frees the tile's memory after the last submitted task that uses it.
 void submit_invalidation(Tile& tile);
 
 // Counters of the session.
 struct Stats {
     int64_t tasks = 0, replayed_tasks = 0;
     double replay_seconds = 0;  // CPU time of submitting replayed tasks
-    double starpu_seconds = 0;  // of which in StarPU's calls, estimated while profiling
+    double starpu_seconds = 0;  // of these, inside StarPU; estimated while profiling
     int64_t earlier_tasks = 0;  // before the numbers above were cleared
 };
 inline Stats counters;

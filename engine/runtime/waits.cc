@@ -55,7 +55,7 @@ void wait_for_tasks() {
 void check_pending() {
     if (has_error()) {
         wait_for_tasks();
-        forget_failed_values();
+        mark_failed_tiles();
         throw Error(take_error());
     }
     check_interrupt();

@@ -1,5 +1,5 @@
-// Waiting for tasks. Signals end every wait unless interrupts are deferred, and a hung task fails
-// it (runtime/watchdog.h). Main thread only.
+// Waits for tasks. A signal ends a wait unless interrupts are deferred; a hung task makes it fail
+// (runtime/watchdog.h). Main thread only.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -12,7 +12,8 @@ void wait_all();   // the same, and throws pending errors
 void wait_for(const std::function<bool()>& done);
 void wait_for_tasks();  // until every submitted task is done; signals do not end it
 
-// Every entry of the C API calls this: throws the error of a failed task, once, or Interrupted.
+// Throws the error of a failed task, once, or Interrupted. Calls of the C API that use tensors
+// begin with it.
 void check_pending();
 
 void idle();          // waits, then lets the workers sleep until the next submission

@@ -16,9 +16,9 @@ namespace {
 constexpr double default_seconds = 600;
 constexpr double between_looks = 0.1;  // seconds
 
-// What a worker notes of one task, written by its thread alone. The sequence number is odd while
-// the task is under way. The main thread reads the rest only where the number has not changed for
-// seconds, and checks the number again afterwards.
+// A worker's record of one task, written by its thread alone. The sequence number is odd while the
+// task runs. The main thread reads the other fields only if the number did not change for the whole
+// limit, and checks the number again afterwards.
 struct alignas(64) Record {
     std::atomic<uint64_t> sequence{0};
     const char* op;
@@ -29,7 +29,7 @@ struct alignas(64) Record {
 };
 Record records[STARPU_NMAXWORKERS][watched_tasks];
 
-// What the main thread saw, and since when.
+// The sequence number that the main thread last saw, and since when.
 struct Seen {
     uint64_t sequence = 0;
     double since = 0;
@@ -41,7 +41,7 @@ bool found = false;
 
 Record& record_of(int number) { return records[starpu_worker_get_id()][number]; }
 
-// "" where the task has ended.
+// "" if the task has ended.
 std::string describe(int worker, const Record& record, uint64_t sequence) {
     const Dims extent(record.extent, record.extent + record.rank);
     const std::string text =
@@ -51,8 +51,8 @@ std::string describe(int worker, const Record& record, uint64_t sequence) {
     return record.sequence.load(std::memory_order_acquire) == sequence ? text : "";
 }
 
-// The tasks under way for longer than the limit. *sum: of all sequence numbers; *busy: whether any
-// task is under way.
+// The tasks that run longer than the limit. *sum: of all sequence numbers; *busy: whether any task
+// runs.
 std::string find_overdue(uint64_t* sum, bool* busy) {
     constexpr int most_named = 4;
     int overdue = 0;
@@ -74,8 +74,8 @@ std::string find_overdue(uint64_t* sum, bool* busy) {
 }
 
 constexpr const char* advice =
-    "; NNLUA_WATCHDOG=SECONDS sets how long to wait (0: for ever). The program cannot go on before "
-    "they end";
+    "; NNLUA_WATCHDOG=SECONDS sets this limit (0: none). The program cannot continue before they "
+    "end";
 
 }  // namespace
 
@@ -114,10 +114,10 @@ void look_for_hangs() {
     found = true;
     if (!overdue.empty())
         fail("a task hangs, or takes more than %g s: %s%s", limit, overdue.c_str(), advice);
-    // After a long time without a look, it is not known whether anything moved.
+    // After a long time without checks, progress may have been missed.
     if (sum != progress.sequence || busy || at - before > 10 * between_looks) progress = {sum, at};
     if (at - progress.since >= limit && starpu_task_nsubmitted() > 0)
-        fail("nothing has moved for %g s: none of %d submitted tasks is under way%s", limit,
+        fail("no progress for %g s: none of %d submitted tasks is running%s", limit,
              starpu_task_nsubmitted(), advice);
     found = false;
 }

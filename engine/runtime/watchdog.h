@@ -1,12 +1,12 @@
-// Detects hung tasks: workers note what they run, and the thread that waits fails when a task does
-// not end, or no task runs although some are submitted, for NNLUA_WATCHDOG seconds.
+// Detects hung tasks: workers record the tasks that they run, and a wait fails if for
+// NNLUA_WATCHDOG seconds a task does not end, or none runs although some are submitted.
 #pragma once
 #include "engine/graph/task.h"
 
 namespace nn {
 
-// On a worker's thread. Number 0 is the task that the thread itself runs, the others are what its
-// GPU has under way. watch_ends() may be called where nothing began.
+// On a worker's thread. Number 0 is the task that the thread itself runs, the others are tasks in
+// flight on its GPU. watch_ends() without watch_begins() does nothing.
 constexpr int watched_tasks = 17;
 void watch_begins(const TaskArg& arg, int number);
 void watch_ends(int number);

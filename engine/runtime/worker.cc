@@ -16,9 +16,9 @@
 namespace nn {
 namespace {
 
-std::atomic<int64_t> team_tasks{0};  // submitted and not yet run
+std::atomic<int64_t> team_tasks{0};  // announced and not yet run
 
-// NNLUA_POISON=1, for tests: what a task writes anew is all NaN before (-1 for integers).
+// NNLUA_POISON=1, for tests: fills the new tiles of a task with NaN (-1 for integers) before it.
 void poison(void* buffers[], bool gpu) {
     static const bool on = std::getenv("NNLUA_POISON") != nullptr;
     if (!on) return;
@@ -35,7 +35,7 @@ void poison(void* buffers[], bool gpu) {
 }
 
 std::string run_kernel_on_cpu(const TaskArg& arg, void* const* operands) {
-    if (take_failure()) return "fails, as NNLUA_FAIL_KERNEL asks";
+    if (take_failure()) return "failed by NNLUA_FAIL_KERNEL";
     std::string error;
     arg.kernel->on(Device::cpu)(KernelCall{operands, arg.params, arg.dtype, nullptr, &error});
     return error;
@@ -93,8 +93,8 @@ starpu_codelet* new_codelet(const char* name, starpu_cpu_func_t run_on_cpu) {
 
 }  // namespace
 
-// All codelets have the same functions; the name serves profiles and traces. They live for ever,
-// since tasks may outlive everything else.
+// All codelets have the same functions; profiles and traces show their names. Never destroyed:
+// tasks may outlive everything else.
 starpu_codelet* codelet_of(const Kernel* kernel) {
     static auto* const codelets = new std::unordered_map<const Kernel*, starpu_codelet*>;
     starpu_codelet*& codelet = (*codelets)[kernel];

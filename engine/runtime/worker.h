@@ -1,5 +1,5 @@
-// What a worker does with a task: one generic codelet turns StarPU's buffers into pointers and
-// calls the kernel. A kernel's error fails what depends on the task (runtime/failures.h).
+// Runs tasks on workers: one generic codelet converts StarPU's buffers to pointers and calls the
+// kernel. A kernel's error fails the task's dependents (runtime/failures.h).
 #pragma once
 #include <cstdint>
 
@@ -13,7 +13,7 @@ starpu_codelet* codelet_of(const Kernel* kernel);
 
 // A worker that runs this codelet joins the team (kernels/team.h) until no team task is left.
 // expect_team_tasks() announces tasks with TaskArg::in_team before they are submitted; a negative
-// number takes back those that were not.
+// number withdraws those that were not submitted.
 starpu_codelet* team_codelet();
 void expect_team_tasks(int64_t tasks);
 

@@ -12,7 +12,7 @@ namespace {
 
 bool is_running = false;
 
-// How many workers of the same device come before this one; CPU workers have one device.
+// The worker's number among those of its device, from 0; all CPU workers have one device.
 int number_on_device(int worker) {
     int before = 0;
     for (int w = 0; w < worker; ++w) before += gpu_of(w) == gpu_of(worker);
@@ -53,7 +53,8 @@ std::string starpu_version() {
 int memory_nodes() { return running() ? int(starpu_memory_nodes_get_count()) : 1; }
 
 static void check_node(int node) {
-    if (node < 0 || node >= memory_nodes()) fail("there is no memory node %d", node);
+    if (node < 0 || node >= memory_nodes())
+        fail("memory node %d is outside [0, %d)", node, memory_nodes());
 }
 
 static NodeKind kind_of(int node) {

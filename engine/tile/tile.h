@@ -42,7 +42,7 @@ public:
 
     const size_t bytes;
     const uint64_t number;     // unique
-    const uint32_t recording;  // of which it is a temporary; 0: it is persistent
+    const uint32_t recording;  // the recording that created it; 0: it is persistent
     uint32_t version = 0;      // counts changes in place; a view stores the version at its creation
     TileKind kind = other_kind;
     Value value = Value::none;

@@ -50,8 +50,8 @@ void cache_write(const KernelCall& call) {
     visit_float(call.dtype, [&]<class T>(T*) { write_tile<T>(call); });
 }
 
-// Writes the new keys and values, then attends. Workers share out queries and heads; a head of a
-// long text reads 0.5 MB.
+// Writes the new keys and values, then attends. Workers share the loop over queries and heads; a
+// head of a long text reads 0.5 MB.
 void attention_cached(const KernelCall& call) {
     const auto& p = call.get<nn_cache_params>();
     cache_write(call);

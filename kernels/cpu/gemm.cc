@@ -132,7 +132,7 @@ void stream_b(const Product<T, C>& g, const Acc<T>* x, int64_t j, int64_t cols, 
 }
 
 // A few rows: bound by reading B, which OpenBLAS's packing would read, write and read again. If B
-// is stored transposed, threads share out columns in blocks of about 64 kB of B, 3 us of one core.
+// is stored transposed, threads share the columns in blocks of about 64 kB of B, 3 us of one core.
 template <class T, class C> void product_few_rows(const Product<T, C>& g) {
     static thread_local Scratch x_scratch;
     const nn_gemm_params& p = g.p;

@@ -163,7 +163,7 @@ template <Kind kind, class T> void argreduce_tile(const KernelCall& call) {
     alignas(64) Acc<T> values[lanes];
     alignas(64) int64_t indices[lanes];
     if (p.n == 0)
-        return call.fail("the axis is empty: there is no %s element",
+        return call.fail("an empty axis has no %s element",
                          kind == largest ? "largest" : "smallest");
     for (int64_t o = 0; o < p.outer; ++o, x += p.n * p.inner)
         for (int64_t c = 0; c < p.inner; c += lanes) {

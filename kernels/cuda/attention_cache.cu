@@ -1,6 +1,6 @@
 // Attention of a few new tokens over a cache of keys and values, for text generation. A block
 // computes one query of one head. Its groups of threads (a warp, or as many threads as a key needs
-// at 16 bytes each) share out the keys; each has a running maximum, sum and output, merged at the
+// at 16 bytes each) share the keys; each has a running maximum, sum and output, merged at the
 // end. (To be measured: several blocks for long caches.)
 #include "kernels/cuda/attention.cuh"
 

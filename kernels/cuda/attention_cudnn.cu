@@ -102,7 +102,7 @@ const ChunkSize* find_chunk_size(const KernelCall& call, const AttentionCase& wh
     const auto known = state.chunk_sizes.find(whole);
     if (known != state.chunk_sizes.end()) return &known->second;
     const int64_t available = int64_t(call.gpu->workspace_bytes);
-    // What fits of `count`, in chunks of nearly equal size.
+    // The chunk size for `count`, so that chunks fit and have nearly equal sizes.
     const auto divide = [&](int64_t count, int64_t need) {
         const int64_t fits = int64_t(double(count) * double(available) / double(need));
         const int64_t limit = larger<int64_t>(1, smaller<int64_t>(count - 1, fits));

@@ -96,7 +96,7 @@ template <class T> T* workspace(const KernelCall& call, int64_t n) {
     return nullptr;
 }
 
-// Sets the text for a bad value, with one %lld; returns what a kernel passes to report().
+// Sets the text for a bad value, with one %lld; returns the argument of a kernel for report().
 template <class... A> Fault* expect(const KernelCall& call, const char* format, A... arguments) {
     std::snprintf(call.fault->format, sizeof call.fault->format, format, arguments...);
     return call.fault;

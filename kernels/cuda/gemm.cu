@@ -195,7 +195,7 @@ Key key_of(const KernelCall& call, const Operands& o, bool fused) {
     Key key;
     std::memset(&key, 0, sizeof key);
     std::memcpy(&key.p, &p, offsetof(nn_gemm_params, tf32) + sizeof p.tf32);  // without padding
-    key.p.alpha = 0, key.p.beta = p.beta != 0;  // what matters is whether C is read
+    key.p.alpha = 0, key.p.beta = p.beta != 0;  // only whether C is read matters
     if (!fused) key.p.epilogue = 0;
     if (p.batch == 1) key.p.stride_a = key.p.stride_b = key.p.stride_c = 0;
     key.dtype = int64_t(call.dtype);

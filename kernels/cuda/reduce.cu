@@ -259,7 +259,7 @@ template <class A> void run_search(const KernelCall& call) {
 void argreduce(const KernelCall& call) {
     const auto& p = call.get<nn_argreduce_params>();
     if (p.n == 0)
-        return call.fail("the axis is empty: there is no %s element",
+        return call.fail("an empty axis has no %s element",
                          p.kind == largest ? "largest" : "smallest");
     if (call.dtype == Dtype::f64) return run_search<double>(call);
     if (is_float(call.dtype)) return run_search<float>(call);

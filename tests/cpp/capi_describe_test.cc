@@ -32,10 +32,14 @@ TEST_CASE("every part of every op and kernel has a description, and no others do
         for (int i = 0; i < info.outputs; ++i) REQUIRE_OK(nn_op_output(op, i, &output));
         for (int i = 0; i < info.attributes; ++i) REQUIRE_OK(nn_op_attribute(op, i, &attribute));
         for (int i = 0; i < info.samples; ++i) REQUIRE_OK(nn_op_sample(op, i, &part));
-        CHECK_REFUSED(nn_op_input(op, info.inputs, &input), "there is no input");
-        CHECK_REFUSED(nn_op_output(op, info.outputs, &output), "there is no output");
-        CHECK_REFUSED(nn_op_attribute(op, info.attributes, &attribute), "there is no attribute");
-        CHECK_REFUSED(nn_op_sample(op, info.samples, &part), "there is no sample");
+        CHECK_REFUSED(nn_op_input(op, info.inputs, &input),
+                      "input " + std::to_string(info.inputs) + " is outside");
+        CHECK_REFUSED(nn_op_output(op, info.outputs, &output),
+                      "output " + std::to_string(info.outputs) + " is outside");
+        CHECK_REFUSED(nn_op_attribute(op, info.attributes, &attribute),
+                      "attribute " + std::to_string(info.attributes) + " is outside");
+        CHECK_REFUSED(nn_op_sample(op, info.samples, &part),
+                      "sample " + std::to_string(info.samples) + " is outside");
         CHECK(std::strlen(info.doc) > 0);
     }
     for (int kernel = 0; kernel < nn_kernel_count(); ++kernel) {
@@ -44,8 +48,9 @@ TEST_CASE("every part of every op and kernel has a description, and no others do
         REQUIRE_OK(nn_kernel_info(kernel, &info));
         INFO(info.name);
         for (int i = 0; i < info.operands; ++i) REQUIRE_OK(nn_kernel_operand(kernel, i, &operand));
-        CHECK_REFUSED(nn_kernel_operand(kernel, info.operands, &operand), "there is no operand");
-        CHECK_REFUSED(nn_kernel_operand(kernel, -1, &operand), "there is no operand -1");
+        CHECK_REFUSED(nn_kernel_operand(kernel, info.operands, &operand),
+                      "operand " + std::to_string(info.operands) + " is outside");
+        CHECK_REFUSED(nn_kernel_operand(kernel, -1, &operand), "operand -1 is outside");
     }
 }
 
@@ -75,19 +80,20 @@ TEST_CASE("indices of ops and kernels out of range are errors") {
         const char* name;
         nn_ref out;
         int32_t room = 1;
-        CHECK_REFUSED(nn_op_info(bad, &op), "there is no op");
-        CHECK_REFUSED(nn_op_input(bad, 0, &input), "there is no op");
-        CHECK_REFUSED(nn_op_input(op_index("neg"), bad, &input), "there is no input");
-        CHECK_REFUSED(nn_op_output(bad, 0, &output), "there is no op");
-        CHECK_REFUSED(nn_op_output(op_index("neg"), bad, &output), "there is no output");
-        CHECK_REFUSED(nn_op_attribute(bad, 0, &attribute), "there is no op");
-        CHECK_REFUSED(nn_op_attribute(op_index("full"), bad, &attribute), "there is no attribute");
-        CHECK_REFUSED(nn_op_sample(bad, 0, &name), "there is no op");
-        CHECK_REFUSED(nn_op_sample(op_index("neg"), bad, &name), "there is no sample");
-        CHECK_REFUSED(nn_kernel_info(bad, &kernel), "there is no kernel");
-        CHECK_REFUSED(nn_kernel_operand(bad, 0, &operand), "there is no kernel");
-        CHECK_REFUSED(nn_kernel_stat(bad, &stat), "there is no kernel");
-        CHECK_REFUSED(nn_apply(bad, nullptr, 0, nullptr, 0, &out, &room), "there is no op");
+        const std::string outside = " " + std::to_string(bad) + " is outside [0, ";
+        CHECK_REFUSED(nn_op_info(bad, &op), "op" + outside);
+        CHECK_REFUSED(nn_op_input(bad, 0, &input), "op" + outside);
+        CHECK_REFUSED(nn_op_input(op_index("neg"), bad, &input), "input" + outside);
+        CHECK_REFUSED(nn_op_output(bad, 0, &output), "op" + outside);
+        CHECK_REFUSED(nn_op_output(op_index("neg"), bad, &output), "output" + outside);
+        CHECK_REFUSED(nn_op_attribute(bad, 0, &attribute), "op" + outside);
+        CHECK_REFUSED(nn_op_attribute(op_index("full"), bad, &attribute), "attribute" + outside);
+        CHECK_REFUSED(nn_op_sample(bad, 0, &name), "op" + outside);
+        CHECK_REFUSED(nn_op_sample(op_index("neg"), bad, &name), "sample" + outside);
+        CHECK_REFUSED(nn_kernel_info(bad, &kernel), "kernel" + outside);
+        CHECK_REFUSED(nn_kernel_operand(bad, 0, &operand), "kernel" + outside);
+        CHECK_REFUSED(nn_kernel_stat(bad, &stat), "kernel" + outside);
+        CHECK_REFUSED(nn_apply(bad, nullptr, 0, nullptr, 0, &out, &room), "op" + outside);
     }
 }
 

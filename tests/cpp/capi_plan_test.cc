@@ -37,8 +37,8 @@ TEST_CASE("marks outside a recording, unknown kinds and stale programs are refus
     nn_program_plan_t plan;
     CHECK_REFUSED(nn_record_step(), "no recording is under way");
     CHECK_REFUSED(nn_record_microbatch(1), "no recording is under way");
-    CHECK_REFUSED(nn_tensor_kind(&x, 6), "there is no kind 6");
-    CHECK_REFUSED(nn_tensor_kind(&x, -1), "there is no kind -1");
+    CHECK_REFUSED(nn_tensor_kind(&x, 6), "tensor kind 6 is outside [0, 6)");
+    CHECK_REFUSED(nn_tensor_kind(&x, -1), "tensor kind -1 is outside [0, 6)");
     CHECK_REFUSED(nn_tensor_kind(nullptr, 1), "tensor is NULL");
     CHECK_REFUSED(nn_program_plan(&x, 0, 3, &plan), "not a live program");
     CHECK_REFUSED(nn_program_plan(nullptr, 0, 3, &plan), "program is NULL");

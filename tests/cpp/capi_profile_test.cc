@@ -62,7 +62,7 @@ TEST_CASE("a stopped profile describes its tasks, workers, groups and spans") {
     CHECK(std::string(span.what) + " " + span.op == "submit neg");
     CHECK(span.tasks == 1);
     REQUIRE_OK(nn_profile(0));
-    CHECK_REFUSED(nn_profile_task(0, &task), "there is no task 0");
+    CHECK_REFUSED(nn_profile_task(0, &task), "profile task 0 is outside [0, 0)");
     check_usable();
 }
 
@@ -80,13 +80,14 @@ TEST_CASE("a profile refuses unknown tasks, workers, groups and spans") {
     nn_profile_span_t span;
     int32_t n = 4;
     for (int bad : {-1, 1 << 20}) {
-        CHECK_REFUSED(nn_profile_task(bad, &task), "there is no task");
-        CHECK_REFUSED(nn_profile_worker(bad, &worker), "there is no worker in the profile");
-        CHECK_REFUSED(nn_profile_group(0, bad, &group), "there is no group in the profile");
+        const std::string outside = " " + std::to_string(bad) + " is outside [0, ";
+        CHECK_REFUSED(nn_profile_task(bad, &task), "profile task" + outside);
+        CHECK_REFUSED(nn_profile_worker(bad, &worker), "profile worker" + outside);
+        CHECK_REFUSED(nn_profile_group(0, bad, &group), "profile group" + outside);
         CHECK_REFUSED(nn_profile_group(bad, 0, &group), "groups are by 0 kernel, 1 op or 2 layer");
-        CHECK_REFUSED(nn_profile_span(bad, &span), "there is no span");
-        CHECK_REFUSED(nn_profile_before(bad, nullptr, &n), "there is no task");
-        CHECK_REFUSED(nn_layer_set(bad, nullptr), "there is no layer");
+        CHECK_REFUSED(nn_profile_span(bad, &span), "profile span" + outside);
+        CHECK_REFUSED(nn_profile_before(bad, nullptr, &n), "profile task" + outside);
+        CHECK_REFUSED(nn_layer_set(bad, nullptr), "layer" + outside);
     }
     CHECK_REFUSED(nn_profile_task(0, nullptr), "out is NULL");
     CHECK_REFUSED(nn_profile_worker(0, nullptr), "out is NULL");

@@ -113,7 +113,7 @@ TEST_CASE("waiting for tasks that cannot begin is an error, until they can") {
         REQUIRE(starpu_data_acquire(handle, STARPU_RW) == 0);
         const Tensor y = op("add", {x, x});
         CHECK_THAT(error_of([] { wait_all(); }),
-                   contains("nothing has moved for 0.3 s: none of 1 submitted tasks is under way"));
+                   contains("no progress for 0.3 s: none of 1 submitted tasks is running"));
         starpu_data_release(handle);
         wait_all();
         CHECK(values_of(y)[0] == 2);

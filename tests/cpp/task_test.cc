@@ -92,7 +92,7 @@ TEST_CASE("an invalid task is refused with the reason, and the next one runs") {
     const Session session;
     const Tensor x = scalar_of(1), empty(Grid(), Dtype::i64);
     CHECK(error_of([] { task("no_such_kernel", Dtype::f32); }) ==
-          "there is no kernel named 'no_such_kernel'");
+          "unknown kernel 'no_such_kernel'");
     CHECK_THAT(error_of([&] { task("test_mix", Dtype::i64).params(int32_t(1)); }),
                contains("mix_params of 8 bytes, not 4"));
     CHECK_THAT(error_of([&] {

@@ -175,7 +175,7 @@ TEST_CASE("invalid writes to a file are refused") {
     TensorFile file(folder.file(), x.bytes());
     for (const int64_t bytes : {int64_t(-1), int64_t(49), INT64_MAX, INT64_MIN})
         CHECK_THAT(error_of([&] { file.append("", bytes); }), contains("do not fit into"));
-    CHECK_THAT(error_of([&] { file.close(); }), contains("is to have 48 bytes, but 0 were given"));
+    CHECK_THAT(error_of([&] { file.close(); }), contains("needs 48 bytes, but 0 were given"));
     CHECK_THAT(error_of([&] { file.wait(); }), contains("is not closed yet"));
     CHECK_THAT(error_of([&] { file.append(Tensor(Grid::whole({6}), Dtype::i64)); }),
                contains("never given a value"));

@@ -110,7 +110,7 @@ t.case("an injected failure is one error with op and tile, and the program conti
     local again = x:matmul(x:t()):sum():item()
     print(first, good, message, again)']]
   t.same(status, 0)
-  t.check(output:find("^80\tfalse\t.*matmul: fails, as NNLUA_FAIL_KERNEL asks %(kernel gemm, f32, "
+  t.check(output:find("^80\tfalse\t.*matmul: failed by NNLUA_FAIL_KERNEL %(kernel gemm, f32, "
                       .. "tile 1 of shape %(4,4%)%)\t80\n$"), output)
 end)
 

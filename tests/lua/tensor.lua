@@ -85,7 +85,7 @@ t.case("shape and dtype errors name the op, the argument and what to do", functi
   t.fails(function() return nn.zeros({0}) end, "every size must be at least 1")
   t.fails(function() return x:softmaxx() end, "did you mean 'softmax'?")
   t.fails(function() return x:sum {axs = 1} end, "sum: has no option 'axs'; did you mean 'axis'?")
-  t.fails(function() return nn.full({2}, 1, {dtype = "f16"}) end, "there is no dtype 'f16'")
+  t.fails(function() return nn.full({2}, 1, {dtype = "f16"}) end, "unknown dtype 'f16'")
 end)
 
 t.case("backward needs one element and a tensor that requires a gradient", function()

@@ -10,7 +10,7 @@ namespace nn {
 namespace {
 
 // Replaces the sweep (result, sums?, gradient, saved) by an epilogue of the product (c, a, b,
-// sums?, saved). Another activation takes a line here.
+// sums?, saved). Another activation needs a line here.
 struct Fusion {
     const char *sweep, *product;
     int32_t epilogue;
