@@ -80,7 +80,7 @@ TEST_CASE("indices of ops and kernels out of range are errors") {
         const char* name;
         nn_ref out;
         int32_t room = 1;
-        const std::string outside = " " + std::to_string(bad) + " is outside [0, ";
+        const std::string outside = format(" %d is outside [0, ", bad);
         CHECK_REFUSED(nn_op_info(bad, &op), "op" + outside);
         CHECK_REFUSED(nn_op_input(bad, 0, &input), "op" + outside);
         CHECK_REFUSED(nn_op_input(op_index("neg"), bad, &input), "input" + outside);

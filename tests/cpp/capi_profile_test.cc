@@ -80,7 +80,7 @@ TEST_CASE("a profile refuses unknown tasks, workers, groups and spans") {
     nn_profile_span_t span;
     int32_t n = 4;
     for (int bad : {-1, 1 << 20}) {
-        const std::string outside = " " + std::to_string(bad) + " is outside [0, ";
+        const std::string outside = format(" %d is outside [0, ", bad);
         CHECK_REFUSED(nn_profile_task(bad, &task), "profile task" + outside);
         CHECK_REFUSED(nn_profile_worker(bad, &worker), "profile worker" + outside);
         CHECK_REFUSED(nn_profile_group(0, bad, &group), "profile group" + outside);
