@@ -35,7 +35,7 @@ Scalar& scalar_at(int32_t scalar) {
         Scalar& found = scalars[size_t(scalar)];
         if (found.owned || found.held) return found;
     }
-    fail("scalar %d does not exist, or it was freed", scalar);
+    fail("unknown or freed scalar %d", scalar);
 }
 
 void reuse_if_unused(int32_t scalar) {

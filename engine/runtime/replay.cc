@@ -76,7 +76,7 @@ void Replay::check(const std::vector<Tensor>& inputs) const {
                 "since",
                 i + 1);
         if (inputs[i].temporary())
-            fail("compiled function: argument %zu belongs to another one", i + 1);
+            fail("compiled function: argument %zu exists only inside another one", i + 1);
     }
     for (const TilePtr& tile : program_->read_first) tile->check_readable("compiled function");
     if (!fits(program_->info.peak_bytes))

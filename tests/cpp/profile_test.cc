@@ -159,8 +159,8 @@ TEST_CASE("a task depends on the last writer of what it uses and on readers of w
     CHECK(before(4) == std::vector<uint32_t>{0, 2, 3});
     for (int64_t i = 0; i < 5; ++i)
         for (uint32_t k : before(i)) CHECK(profile_task(k).end <= profile_task(i).start);
-    CHECK_THROWS_WITH(profile_task(5), "profile: there is no task 5");
-    CHECK_THROWS_WITH(profile_task(-1), "profile: there is no task -1");
+    CHECK_THROWS_WITH(profile_task(5), "profile task 5 is outside [0, 5)");
+    CHECK_THROWS_WITH(profile_task(-1), "profile task -1 is outside [0, 5)");
 }
 
 TEST_CASE("a worker that waits for another worker's task waits for dependencies") {

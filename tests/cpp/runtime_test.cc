@@ -303,7 +303,7 @@ TEST_CASE("a scalar keeps its value until it is freed, and an unknown one is an 
     free_scalar(a);
     for (int32_t scalar : {a, -1, INT32_MIN, INT32_MAX}) {
         INFO(scalar);
-        CHECK_THAT(error_of([&] { scalar_value(scalar); }), contains("no scalar"));
+        CHECK_THAT(error_of([&] { scalar_value(scalar); }), contains("freed scalar"));
         CHECK_THROWS_AS(set_scalar(scalar, 0), Error);
         CHECK_THROWS_AS(free_scalar(scalar), Error);
         CHECK_THROWS_AS(hold_scalar(scalar), Error);
