@@ -1,6 +1,6 @@
-// Attention over packed queries, keys and values, by pairs of a query tile and a key tile with an
-// online softmax; pairs wholly above the diagonal are never made. (Dao et al. 2022, arXiv
-// 2205.14135, for the recurrences.)
+// Attention over packed queries, keys and values, with an online softmax (Dao et al. 2022, arXiv
+// 2205.14135). Each pair of a query tile and a key tile has a task, except pairs wholly above the
+// diagonal.
 #include <cmath>
 
 #include "engine/graph/context.h"
@@ -11,7 +11,7 @@
 namespace nn {
 namespace {
 
-// What all tasks of a call share; checks the arguments.
+// Checks the arguments; returns the parameters that all tasks of a call share.
 nn_attention_params base_params(const Call& c) {
     const Tensor& qkv = c.in("qkv");
     c.need_float("qkv");
@@ -44,14 +44,14 @@ Grid stats_grid(const Tensor& qkv, const nn_attention_params& p) {
     return Grid({qkv.grid().axes[0], whole(p.heads), qkv.grid().axes[1], whole(2)});
 }
 
-// A mask whose seed was given stays the same whenever a recording runs again.
+// With a given seed, every replay uses the same mask.
 std::vector<Patch> counter_patch(const Call& c, const nn_attention_params& p) {
     if (p.dropout == 0 || c.given("seed")) return {};
     return {{Patch::random_key, int32_t(offsetof(nn_attention_params, seed)), 0}};
 }
 
 // Calls emit(i, j, row) for every pair of a query tile i and a key tile j that it sees, with the
-// positions of both in p. They are tiles of qkv; row is the first one of the same sequences.
+// positions of both in p. They are tiles of qkv; row is the first tile of the same sequences.
 template <class Emit> void for_each_pair(const Tensor& qkv, nn_attention_params& p, Emit emit) {
     const int64_t columns = qkv.grid().tiles(1);
     for (int64_t i = 0; i < qkv.tiles(); ++i) {
@@ -66,7 +66,7 @@ template <class Emit> void for_each_pair(const Tensor& qkv, nn_attention_params&
     }
 }
 
-// Multiply-adds that causal masking leaves, as 2 FLOPs each, for one product over head_dim.
+// FLOPs of one product over head_dim, without the elements that causal masking drops.
 double pair_flops(const nn_attention_params& p) {
     double pairs = double(p.q_len) * double(p.k_len);
     if (p.causal && p.q_start == p.k_start) pairs = double(p.q_len) * double(p.q_len + 1) / 2;
@@ -98,11 +98,11 @@ void run_attention(Call& c) {
 
 const std::vector<Attribute> attributes = {
     {"heads", "int", "", "query heads"},
-    {"kv_heads", "int", "nil", "key/value heads, when fewer (grouped queries)"},
+    {"kv_heads", "int", "nil", "key/value heads, if fewer (grouped queries)"},
     {"causal", "bool", "true", "position t sees positions up to t"},
     {"scale", "number", "nil", "of the scores; 1 / sqrt(head_dim) by default"},
     {"dropout", "number", "0", "probability with which a weight is dropped"},
-    {"counter", "int", "nil", "with seed: draws the dropout mask of an earlier call again"},
+    {"counter", "int", "nil", "with seed: the dropout mask of an earlier call"},
     {"seed", "int", "nil", "the session's by default"},
 };
 

@@ -1,5 +1,5 @@
 // Attention with a cache of keys and values, for generating text: the new tokens' keys and values
-// are written into the cache in place, and their queries attend to all that it holds.
+// are written into the cache in place, and their queries attend to the whole cache.
 #include <cmath>
 
 #include "engine/ops/op.h"
@@ -49,7 +49,7 @@ void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o)
                 .flops(4.0 * double(p.batch * p.len * p.heads * p.head_dim * p.context))
                 .splits(true);
         else
-            builder.priority(1);  // short, and qkv is kept until it is done
+            builder.priority(1);  // short, and qkv stays in memory until it ends
         builder.params(p).emit(i, whole.block(i).extent);
     }
     if (whole.identity() != cache.identity()) copy_into(cache, whole);
@@ -92,7 +92,7 @@ the cache then holds. o is (batch, tokens, heads head_dim). Error: a cache witho
                    {"scale", "number", "nil", "of the scores; 1 / sqrt(head_dim) by default"}},
     .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}",
                 "{cache={3,2,5,2}, qkv={3,1,16}, start={3,below=5}, heads=6}"},
-    .no_gradient = "serves generation, which needs none",
+    .no_gradient = "is for generation, which needs none",
     .run = run_attention_cached,
     .kernels = {"attention_cached"},
 };

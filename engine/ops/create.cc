@@ -1,4 +1,4 @@
-// Ops that make tensors from nothing, or fill one in place.
+// Ops that create tensors, or fill one in place.
 #include "engine/graph/context.h"
 #include "engine/graph/sink.h"
 #include "engine/ops/op.h"
@@ -40,8 +40,8 @@ void fill(Call& c, const Tensor& x) {
     c.result(x);
 }
 
-// A random kernel over every tile of y, with the seed, counter, a and b of p; x is the input of
-// dropout. fixed: a recording that runs again draws the same numbers, not those of the next key.
+// Emits a random kernel for every tile of y, with the seed, counter, a and b of p; x is the input
+// of dropout. fixed: every replay uses the same numbers, not those of the next key.
 void randomise(Call& c, const char* kernel, const Tensor& y, const Tensor& x, nn_random_params p,
                bool fixed) {
     std::vector<Patch> patches;
@@ -68,7 +68,7 @@ void draw(Call& c, const char* kernel, const Tensor& y, const char* a, const cha
 
 const OpRegistrar empty = Op{
     .doc = R"(empty() -> y
-A tensor without values, which an op that works in place has to fill. Reading it before is an error.
+A tensor without values. Reading it before an op has filled it in place is an error.
     nn.empty(2, 3):fill_(1):sum()  --> 6)",
     .attributes = {shape_attribute, dtype_attribute, axes_attribute},
     .no_samples = "its result has no values to compare",
@@ -194,15 +194,14 @@ void run_dropout(Call& c) {
     randomise(c, "dropout", Tensor(x.grid(), x.dtype()), x, p, c.given("seed"));
 }
 
-// The mask is never stored: the gradient draws it again from the same counter.
+// The mask is never stored: the gradient computes it again from the same counter.
 const OpRegistrar dropout = Op{
     .doc = R"(dropout(x) -> y
 y = x / (1 - p) with probability 1 - p, else 0. The mask is a function of the seed, the counter (a
-new one each call when not given) and the element. While nn.training(false) holds, layers do not
-call it.
+new one each call if not given) and the element. After nn.training(false), layers do not call it.
     nn.ones(100):dropout(0.5):max()  --> 2)",
     .attributes = {{"p", "number", "", "probability of a zero, in [0, 1)"},
-                   {"counter", "int", "nil", "with seed: draws the mask of an earlier call again"},
+                   {"counter", "int", "nil", "with seed: the mask of an earlier call"},
                    {"seed", "int", "nil", "the session's by default"}},
     .samples = {"{x={7,9}, p=0.25}"},
     .mask = "p",

@@ -43,7 +43,8 @@ Tensor count_targets(nn_cross_entropy_params p, const Tensor& targets) {
     return count;
 }
 
-// The kernels on one tile of logits: rows of token tile i, columns of vocabulary tile v.
+// The operands of kernels for one tile of logits: rows of a token tile, columns of a vocabulary
+// tile.
 struct LogitsTile {
     TilePtr logits, stats, targets;
     Dtype dtype;
@@ -84,8 +85,8 @@ void emit_grad(nn_cross_entropy_params p, const LogitsTile& t, const TilePtr& dl
         .emit(t.number, {t.rows, t.cols}, 5);
 }
 
-// scale * sum / count as a scalar of the accumulator dtype; 0 when nothing counts, as its gradient
-// is.
+// scale * sum / count as a scalar of the accumulator dtype; 0, like its gradient, if no target
+// counts.
 Tensor mean_loss(const Tensor& sum, const Tensor& count, double scale, Dtype dtype) {
     const Tensor at_least_one = pointwise("maximum", Dtype::f64, Dtype::f64, {count, 1.0});
     const Tensor mean = pointwise("div", Dtype::f64, Dtype::f64, {sum, at_least_one});
@@ -115,8 +116,8 @@ void run_cross_entropy(Call& c) {
 const OpRegistrar cross_entropy = Op{
     .doc = R"(cross_entropy(logits, targets) -> loss, stats~, count~
 Mean of -log softmax(logits)[target] over the targets that are not ignore_index, for logits (...,
-vocab) and 0-based targets (...). 0 when every target is ignored. stats and count serve the backward
-pass. Error: a target outside the vocabulary.
+vocab) and 0-based targets (...). 0 if every target is ignored. The backward pass uses stats and
+count. Error: a target outside the vocabulary.
     local logits, targets = nn.zeros(2, 4), nn.tensor({3, 0}, {dtype = "i32"})
     nn.cross_entropy(logits, targets):item()  --> 1.3863)",
     .attributes = {ignore_attribute},
@@ -155,8 +156,8 @@ dloss = 1.
     .kernels = {"ce_grad"},
 };
 
-// The fused head. Token tiles take turns in `window` sets of logits tiles, so their number bounds
-// the memory: a task that writes a logits tile waits for the last reader of what was there before.
+// The output projection fused with the loss. Token tiles share `window` sets of logits tiles, which
+// bounds the memory: a task that writes a logits tile waits for all readers of its earlier value.
 class FusedHead {
 public:
     explicit FusedHead(Call& call)
@@ -250,8 +251,8 @@ const OpRegistrar linear_cross_entropy = Op{
 dweight+weight) -> loss, dhidden?~, dweight?~
 scale * cross_entropy(hidden weight^T, targets) for hidden (..., embd), weight (vocab, embd) and
 targets (...). With gradient, also the gradients for dloss = 1: they are computed tile by tile in
-the same pass while the logits exist, so that only the logits of a few token tiles ever exist at
-once. Where dweight is given, its gradient is added to it in place.
+the same pass, so that only the logits of a few token tiles exist at once. If dweight is given, the
+gradient is added to it in place.
     local hidden, head = nn.zeros(2, 8), nn.randn(50, 8)
     local targets = nn.tensor({7, 9}, {dtype = "i32"})
     nn.linear_cross_entropy(hidden, head, targets):item()  --> 3.9120)",

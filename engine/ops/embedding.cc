@@ -12,17 +12,17 @@ void check(const Call& c) {
     c.need_float("tokens");
     c.need(tokens.rank() == 2, "tokens is {}; it must be (vocab, embd)", tokens);
     const int64_t start = c.integer("start");
-    c.need(start >= 0 && start <= max_count, "start is {}", start);
+    c.need(start >= 0 && start <= max_count, "start is {}; at least 0 is needed", start);
     if (!positions) return;
     c.need_dtype("positions", tokens.dtype());
     c.need(positions.rank() == 2 && positions.dim(1) == tokens.dim(1),
-           "positions is {}, tokens is {}", positions, tokens);
+           "positions is {}; it must be (context, {})", positions, tokens.dim(1));
     c.need(start <= positions.dim(0) - ids.dim(-1),
            "{} tokens from position {} on; the context has {} positions", ids.dim(-1), start,
            positions.dim(0));
 }
 
-// For a tile of ids, which is (batch, time): whole sequences, or a range of one.
+// For a tile of ids (batch, time), which has whole sequences, or a range of one.
 nn_embedding_params params_of(const Call& c, int64_t tile) {
     const Tensor &ids = c.in("ids"), &tokens = c.in("tokens"), &positions = c.in("positions");
     const Block block = ids.block(tile);
@@ -125,8 +125,7 @@ void run_embedding_backward(Call& c) {
 const OpRegistrar embedding_backward = Op{
     .doc = R"(embedding_backward(dy, ids, tokens, positions?, dtokens+tokens,
 dpositions+positions) -> dtokens, dpositions?
-The gradients of embedding. Where dtokens or dpositions is given, the gradient is added to it in
-place.
+The gradients of embedding. If dtokens or dpositions is given, the gradient is added to it in place.
     local ids = nn.tensor({{1, 1}}, {dtype = "i32"})
     (nn.embedding_backward(nn.ones(1, 2, 3), ids, nn.zeros(2, 3)))  --> {{0, 0, 0}, {2, 2, 2}})",
     .attributes = {{"start", "int", "0", "position of the first column of ids"}},

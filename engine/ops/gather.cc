@@ -1,13 +1,13 @@
-// PyTorch's gather and its adjoint. The searched axis is made whole; the others are cut as the
-// index is.
+// PyTorch's gather and its adjoint. The indexed axis is in one tile; the others are cut like the
+// index.
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
 
 namespace nn {
 namespace {
 
-// y[i] = gathered or scattered x[i], for tiles that are cut alike except on the axis. `like` is
-// the operand whose axis has the size that index refers to.
+// Emits a task for every tile; tiles are cut alike except along the axis. The values of index are
+// positions along this axis of `like`.
 void emit(const char* kernel, const Tensor& y, const Tensor& x, const Tensor& index,
           const Tensor& like, int axis) {
     for (int64_t i = 0; i < y.tiles(); ++i) {
@@ -41,7 +41,7 @@ const OpRegistrar gather = Op{
 y[i, j, k] = x[i, index[i, j, k], k] for axis 2 of three, and so on. index holds 0-based positions
 (i32 or i64) and has x's shape except along the axis. Error: an index outside the axis.
     nn.tensor{{10, 20, 30}}:gather(nn.tensor({{2, 0}}, {dtype = "i64"}))  --> {{30, 10}})",
-    .attributes = {{"axis", "axis", "-1", "the axis that index runs over"}},
+    .attributes = {{"axis", "axis", "-1", "the indexed axis"}},
     .samples = {"{x={3,7}, index={3,4,below=7}}", "{x={5,4}, index={2,4,below=5}, axis=1}"},
     .run = run_gather,
     .category = "indexing",
@@ -65,7 +65,7 @@ dy[i, j, k] is added at [i, index[i, j, k], k]. Error: an index outside the axis
     local index = nn.tensor({0, 2, 0}, {dtype = "i64"})
     nn.scatter_add(nn.tensor{1, 2, 3}, index, {size = 4})  --> {4, 0, 2, 0})",
     .attributes = {{"size", "int", "", "size of the axis of the result"},
-                   {"axis", "axis", "-1", "the axis that index runs over"}},
+                   {"axis", "axis", "-1", "the indexed axis"}},
     .samples = {"{dy={3,4}, index={3,4,below=7}, size=7}",
                 "{dy={2,4}, index={2,4,below=5}, size=5, axis=1}"},
     .run = run_scatter_add,

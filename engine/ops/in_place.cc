@@ -1,4 +1,4 @@
-// Ops that write into a tensor: copies into all or a part of it, and addition.
+// Ops that write into a tensor: copies into all or part of it, and addition.
 #include <unordered_set>
 
 #include "engine/ops/op.h"
@@ -7,8 +7,8 @@
 namespace nn {
 namespace {
 
-// source, or a copy of it where it shares a tile with x, so that no task reads what another writes.
-Tensor apart(const Tensor& source, const Tensor& x) {
+// source, or a copy if it shares a tile with x: a task must not read a tile that another changes.
+Tensor unshared(const Tensor& source, const Tensor& x) {
     std::unordered_set<const Tile*> mine;
     for (int64_t i = 0; i < x.tiles(); ++i) mine.insert(x.tile(i).get());
     for (int64_t i = 0; i < source.tiles(); ++i)
@@ -23,8 +23,8 @@ void run_copy(Call& c) {
            "x is {}, source is {}; transposed needs two axes", x, source);
     const Dims shape = transposed ? Dims{source.dim(1), source.dim(0)} : source.shape();
     c.need(x.shape() == shape, "x is {}, source is {}; the shapes must be {}", x, source,
-           transposed ? "each other's transposed" : "equal");
-    const Tensor alike = cast(apart(source, x), x.dtype());
+           transposed ? "transposes of each other" : "equal");
+    const Tensor alike = cast(unshared(source, x), x.dtype());
     Region region = whole_region(x.shape());
     if (transposed) region.from = {1, 0};
     copy_region(x, alike, region);
@@ -42,7 +42,7 @@ source is (n, m) where x is (m, n). Error: another shape.
 };
 
 void run_assign(Call& c) {
-    const Tensor &x = c.in("x"), source = apart(c.in("source"), x);
+    const Tensor &x = c.in("x"), source = unshared(c.in("source"), x);
     const Dims start = c.ints("start");
     c.need(source.rank() == x.rank() && start.size() == x.rank() && source.dtype() == x.dtype(),
            "x is {} {}, source is {} {}, start has {} indices; ranks and dtypes must agree",
@@ -74,7 +74,7 @@ void run_add(Call& c) {
     Dims both;
     c.need(broadcast(x.shape(), y.shape(), &both) && both == x.shape(),
            "y of shape {} does not broadcast to x of shape {}", y, x);
-    pointwise_into(x, "add", x.dtype(), {x, y.grid() == x.grid() ? y : apart(y, x)});
+    pointwise_into(x, "add", x.dtype(), {x, y.grid() == x.grid() ? y : unshared(y, x)});
     c.result(x);
 }
 

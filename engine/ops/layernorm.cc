@@ -5,7 +5,7 @@
 namespace nn {
 namespace {
 
-// For a mean and 1/std of every row.
+// The grid of stats: the mean and 1/std of every row.
 Grid stats_grid(const Tensor& rows) { return rows.grid().with(-1, whole(2)); }
 
 void run_layernorm(Call& c) {
@@ -37,7 +37,7 @@ void run_layernorm(Call& c) {
 const OpRegistrar layernorm = Op{
     .doc = R"(layernorm(x, weight, bias?, delta?) -> y, s, stats~
 s = x + delta (x itself without delta); y = (s - mean) / sqrt(var + eps) * weight + bias over the
-last axis, with the biased variance. stats holds mean and 1/std of every row for the backward pass.
+last axis, with the biased variance. stats is mean and 1/std of every row, for the backward pass.
 Error: weight, bias or delta that do not fit x.
     (nn.layernorm(nn.tensor{{1, 3}}, nn.ones(2), nn.zeros(2)))  --> {{-1.00, 1.00}})",
     .attributes = {{"eps", "number", "1e-5", "added to the variance"}},
@@ -88,8 +88,8 @@ void run_layernorm_backward(Call& c) {
 const OpRegistrar layernorm_backward = Op{
     .doc = R"(layernorm_backward(dy, s, stats, weight, ds?,
 dweight+weight, dbias+bias) -> dx, dweight, dbias?
-The gradients of layernorm; dx is that of x and of delta. ds is the gradient of s where s is used
-too. Where dweight or dbias is given, the gradient is added to it in place.
+The gradients of layernorm; dx is that of x and of delta. ds is the gradient of s, if s is used too.
+If dweight or dbias is given, the gradient is added to it in place.
     local weight = nn.ones(4)
     local _, s, stats = nn.layernorm(nn.randn(2, 4), weight, nn.zeros(4))
     nn.layernorm_backward(nn.ones(2, 4), s, stats, weight):dims()  --> 2, 4)",

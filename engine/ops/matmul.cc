@@ -78,7 +78,7 @@ void run_linear(Call& c) {
     c.need(!bias || bias.shape() == Dims{weight.dim(0)}, "bias is {}; weight {} needs ({})", bias,
            weight, weight.dim(0));
     c.need_dtype("bias", x.dtype());
-    c.need(bias || !c.flag("gelu"), "gelu comes with a bias");
+    c.need(bias || !c.flag("gelu"), "gelu needs a bias");
     const bool gelu = c.flag("gelu");
     const Dims shape = with_last(x.shape(), weight.dim(0));
     Tensor pre;
@@ -91,9 +91,9 @@ void run_linear(Call& c) {
 
 const OpRegistrar linear = Op{
     .doc = R"(linear(x, weight, bias?) -> y, pre?
-y = x weight^T + bias for x (..., in), weight (out, in), bias (out) or none. With gelu, y =
-GELU(pre) by the tanh formula, where pre is that sum; it is kept for the backward pass. Error: a
-weight or bias that does not fit.
+y = x weight^T + bias for x (..., in), weight (out, in), bias (out) or none. With gelu, pre is that
+sum, for the backward pass, and y = GELU(pre) by the tanh formula. Error: a weight or bias that does
+not fit.
     local weight, bias = nn.tensor{{3, 4}, {5, 6}}, nn.tensor{0.5, 0}
     (nn.linear(nn.tensor{{1, 2}}, weight, bias))  --> {{11.5, 17}})",
     .attributes = {{"gelu", "bool", "false", "apply GELU"}},
@@ -104,8 +104,7 @@ weight or bias that does not fit.
     .kernels = {"gemm"},
 };
 
-// dpre = dy GELU'(pre) and, where sums are wanted, its column sums over each tile of rows,
-// (tiles of rows, n).
+// dpre = dy GELU'(pre) and, if `sums`, its column sums over each tile of rows, (tiles of rows, n).
 Tensor gelu_backward(const Tensor& dy, const Tensor& pre_in, Tensor* sums) {
     const Tensor pre = retile(pre_in, dy.grid());
     Tensor dpre(dy.grid(), dy.dtype());
@@ -159,10 +158,10 @@ const OpRegistrar linear_backward = Op{
     .doc = R"(linear_backward(dy, x, weight, pre?,
 dweight+weight, dbias+bias) -> dx?, dweight, dbias?
 The gradients of linear. pre is given for a layer with GELU. dweight and dbias of a bf16 layer are
-f32. Where one of them is given, the gradient is added to it in place.
+f32. If one of them is given, the gradient is added to it in place.
     nn.linear_backward(nn.ones(2, 3), nn.randn(2, 4), nn.randn(3, 4)):dims()  --> 2, 4)",
     .attributes = {{"bias", "bool", "true", "the layer has a bias"},
-                   {"need_dx", "bool", "true", "dx is wanted"}},
+                   {"need_dx", "bool", "true", "compute dx"}},
     .samples = {"{dy={2,5,3}, x={2,5,7}, weight={3,7}}",
                 "{dy={5,3}, x={5,7}, weight={3,7}, pre={5,3}}",
                 "{dy={5,3}, x={5,7}, weight={3,7}, bias=false}",

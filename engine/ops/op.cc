@@ -17,7 +17,7 @@ std::map<std::string, Op>& registry() {
     return ops;
 }
 
-// Removes `mark` from the end of a declared name; false where it has none.
+// Removes `mark` from the end of a declared name; false if it has none.
 bool take_mark(std::string& name, char mark) {
     const bool found = name.back() == mark;
     if (found) name.pop_back();
@@ -52,9 +52,8 @@ void append(std::string& list, const std::string& item) {
     list += (list.empty() ? "" : ", ") + item;
 }
 
-// How the reference shows a call, "linear(x, weight, bias?, {gelu=false}) -> y, pre?": attributes
-// that must be given stand alone as long as all before them must be given too, others in braces
-// with their defaults.
+// The call in the reference, "linear(x, weight, bias?, {gelu=false}) -> y, pre?". Once an input or
+// attribute is optional, attributes are in braces, with their defaults.
 std::string call_of(const Op& op) {
     std::string arguments, options, results;
     bool all_needed = true;
@@ -83,7 +82,7 @@ void set_default(std::string& text, const std::string& value) {
     if (text.empty()) text = value;
 }
 
-// What the doc and the other declarations imply.
+// Sets the fields that follow from the doc and the other fields.
 void fill_in(Op& op) {
     const size_t open = op.doc.find('('), close = op.doc.find(") -> ", open);
     const size_t end = std::min(op.doc.find('\n', close), op.doc.size());
@@ -98,12 +97,12 @@ void fill_in(Op& op) {
     set_default(op.category, "in place");
 }
 
-// What a call returned is what the op declares.
+// Checks that a call returned the declared outputs.
 void check_results(const Op& op, const std::vector<Tensor>& results) {
     bool good = results.size() <= op.outputs.size();
     for (size_t i = 0; i < op.outputs.size() && good; ++i)
         good = op.outputs[i].optional || (i < results.size() && results[i]);
-    if (!good) fail("%s: its results are not the ones it declares", op.name.c_str());
+    if (!good) fail("%s: the results differ from the declared outputs", op.name.c_str());
 }
 
 }  // namespace
@@ -133,7 +132,7 @@ size_t Op::values() const {
     return attributes.size() + (numbers ? inputs.size() : 0);
 }
 
-// The compiler gives whole paths; the source begins at the folder of the sources.
+// The compiler passes absolute paths; Op::source is relative to the source tree.
 OpRegistrar::OpRegistrar(Op op, const char* file, int line) {
     fill_in(op);
     const std::string path = file;
@@ -270,7 +269,7 @@ int64_t Call::integer(const char* attribute) const {
 
 std::string Call::text(const char* attribute) const {
     const Value& v = value(attribute);
-    need(v.kind == Value::text, "'{}' must be a text", attribute);
+    need(v.kind == Value::text, "'{}' must be a string", attribute);
     return v.text_value;
 }
 

@@ -1,7 +1,7 @@
-// An op is what users call: a name, its inputs and attributes, and a function that checks them,
-// makes the outputs and emits tile tasks. The registry is the only list of ops: the Lua names,
-// help, completion, the reference, the tape and the property tests (tiled = untiled, gradients,
-// compiled = eager) all read the declarations below.
+// An op is an operation that users call: its name, inputs and attributes, and a function that
+// checks them, creates the outputs and emits tasks. The registry is the only list of ops: Lua
+// names, help, completion, the reference, the tape and the property tests (tiled = untiled,
+// gradients, compiled = eager) all read the declarations below.
 #pragma once
 #include <concepts>
 #include <map>
@@ -29,8 +29,8 @@ struct Input {
     bool changes() const { return in_place || !gradient_in.empty(); }
 };
 
-// A tensor that an op returns: "y"; "pre?" may be absent; no gradient flows through "stats~". One
-// with the name of an input that the op changes is that tensor.
+// A tensor that an op returns: "y"; "pre?" may be absent; no gradient flows through "stats~". An
+// output with the name of a changed input is that tensor.
 struct Output {
     std::string name;
     bool optional = false, differentiable = true;
@@ -38,8 +38,8 @@ struct Output {
 };
 
 // kind: int, number, bool, text, ints (a list), dtype, axis (1-based, negative from the end) or
-// axes (a list of those). default_value is text: "" where the attribute must be given, "nil" where
-// it may be left out and has no default.
+// axes (a list of those). default_value is text: "" if the attribute must be given, "nil" if it is
+// optional and has no default.
 struct Attribute {
     std::string name, kind, default_value, doc;
     bool is_text() const { return kind == "text" || kind == "dtype"; }
@@ -51,29 +51,28 @@ struct Op {
     std::string doc;
     std::vector<Attribute> attributes = {};
     std::vector<std::string> samples = {};  // Lua tables of arguments for the tests
-    std::string no_samples = "";            // the reason where there are none
-    // The reason where there is none. By default that it takes no tensor or changes one in place.
+    std::string no_samples = "";            // why there are none
+    // Why the op has no gradient; by default, that it takes no tensor or changes one in place.
     std::string no_gradient = "";
-    // The op whose gradient this one computes; a rule in Lua calls it. gradient_in: set where it is
-    // the gradient in that input only. No rule is needed then: the first input is the gradient of
-    // the first output, the others have names of inputs, outputs and attributes of gradient_of.
+    // The op whose gradient this one computes; a rule in Lua calls it. gradient_in: the input, if
+    // it is the gradient in one input only. Then no rule is needed: the first input is the gradient
+    // of the first output, the others have names of inputs, outputs and attributes of gradient_of.
     std::string gradient_of = "", gradient_in = "";
     // The attribute with the probability of a random mask. The attributes counter and seed identify
-    // the mask, so that the gradient can draw it again.
+    // the mask, so that the gradient can compute it again.
     std::string mask = "";
     bool changes_parameters = false;  // an optimizer: it may change tensors that need gradients
     void (*run)(Call& call) = nullptr;
-    std::string category = "";  // heading in the reference; "in place" by default for such an op
-    // Kernels that its tasks run, except those that cut and copy. Empty: the one named like the op.
+    std::string category = "";  // heading in the reference; default of an op in place: "in place"
+    // Kernels of its tasks, except copy, cast and fill. Empty: the kernel with the op's name.
     std::vector<std::string> kernels = {};
-    // The registry fills these in: from the signature, and where the op is declared, as in
-    // "engine/ops/softmax.cc:40".
+    // Set by the registry from the signature; source: the declaration, "engine/ops/softmax.cc:40".
     std::string name = "", source = "";
     std::vector<Input> inputs = {};
     std::vector<Output> outputs = {};
 
     bool in_place() const;  // whether it changes an input, other than by adding a gradient to it
-    // Attributes, and behind them one value for each input where any of these may be a number.
+    // The number of a call's values: one per attribute, then one per input if any may be a number.
     size_t values() const;
 };
 
@@ -86,7 +85,7 @@ struct Value {
     int32_t scalar_id = 0;  // of an nn.scalar
 };
 
-// How the arguments of Call::need() are shown.
+// The text of an argument of Call::need().
 inline std::string shown(const std::string& text) { return text; }
 inline std::string shown(const Dims& shape) { return to_string(shape); }
 inline std::string shown(const Tensor& t) { return t ? to_string(t.shape()) : "absent"; }
@@ -101,12 +100,12 @@ public:
     const Op& op;
     std::vector<Tensor> results;
 
-    const Tensor& in(const char* name) const;  // null where it is absent
+    const Tensor& in(const char* name) const;  // null if it is absent
     const std::vector<Tensor>& all() const { return inputs_; }
-    // `name` in the following is an attribute, or an input that may be a number.
+    // `name`: an attribute, or an input that may be a number.
     bool given(const std::string& name) const { return value(name).kind != Value::none; }
     double number(const std::string& name) const;
-    double number_or_scalar(const char* name) const;  // for attributes that patch() follows
+    double number_or_scalar(const char* name) const;  // for attributes that patch() updates
     int64_t integer(const char* attribute) const;
     bool flag(const char* attribute) const { return number(attribute) != 0; }
     std::string text(const char* attribute) const;
@@ -114,21 +113,21 @@ public:
     Dtype dtype(const char* attribute) const;
     int axis(const char* attribute, size_t rank) const;               // 0-based
     std::vector<int> axes(const char* attribute, size_t rank) const;  // sorted; all by default
-    // The patch that fills in an nn.scalar at submission; none where the attribute is a number.
+    // The patch that sets an nn.scalar at submission; none if the attribute is a number.
     std::vector<Patch> patch(const char* attribute, size_t offset) const;
 
     void result(Tensor tensor) { results.push_back(std::move(tensor)); }
-    // For an op that may have nothing to do: its input as a view, so that a later change in place
-    // of one does not count as a change of the other.
+    // For an op that may return its input: returns a view of it then, so that using the result
+    // after the input changed in place is an error.
     void result_of(const Tensor& input, const Tensor& tensor) {
         result(tensor.identity() == input.identity() ? tensor.refreshed_view() : tensor);
     }
-    // Raises an error unless the condition holds; each {} in the text stands for an argument.
+    // Raises an error unless the condition holds. Arguments replace each {} in the text.
     template <class... Arguments>
     void need(bool condition, const char* text, const Arguments&... arguments) const {
         if (!condition) refuse(text, {shown(arguments)...});
     }
-    // Checks of an input, which pass where it is absent.
+    // Checks of an input, which pass if it is absent.
     void need_float(const char* input) const;
     void need_dtype(const char* input, Dtype dtype) const;
     void need_ids(const char* input) const;  // i32 or i64
@@ -145,7 +144,7 @@ private:
     std::vector<Value> values_;
 };
 
-// An op is declared where its registrar is.
+// Declares an op at construction.
 struct OpRegistrar {
     OpRegistrar(Op op, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 };

@@ -1,5 +1,5 @@
 // Optimizer updates in place and the global gradient norm. Learning rate and step number may be
-// nn.scalars, so that a compiled step reads their present values.
+// nn.scalars, so that a compiled step reads their current values.
 #include <algorithm>
 #include <cstddef>
 
@@ -82,9 +82,9 @@ const Attribute skip_attribute = {"skip_nonfinite", "bool", "false",
 const OpRegistrar adamw_ = Op{
     .doc = R"(adamw_(param!, m!, v!, grad, norm?, master?!) -> param
 One AdamW step in place (Loshchilov & Hutter 2019, arXiv 1711.05101; bias correction by step = 1, 2,
-...). The gradient is scaled by min(1, clip / (norm + 1e-6)) on the way. master: f32 copy of a bf16
+...). The gradient is first scaled by min(1, clip / (norm + 1e-6)). master: f32 copy of a bf16
 parameter, updated too. stochastic: a bf16 parameter without master is rounded stochastically, so
-that its mean is exact. A step that skip_nonfinite leaves out still counts in the bias correction.
+that its mean is exact. A step that skip_nonfinite skips still counts in the bias correction.
 Error: m, v or grad of another shape than param.
     local w, m, v = nn.ones(2), nn.zeros(2), nn.zeros(2)
     nn.adamw_(w, m, v, nn.tensor{0.5, -2}, {lr = 0.1, step = 1})  --> {0.9, 1.1})",
@@ -135,7 +135,7 @@ first is true. Error: a grad of another shape than param.
                    {"momentum", "number", "0", "of the velocity"},
                    {"nesterov", "bool", "false", "look ahead"},
                    decay_attribute,
-                   {"first", "bool", "false", "velocity holds nothing yet"},
+                   {"first", "bool", "false", "velocity has no value yet"},
                    clip_attribute,
                    skip_attribute},
     .samples = {"{param={5,7}, grad={5,7}, velocity={5,7}, lr=0.1, momentum=0.9}",
@@ -158,7 +158,7 @@ Tensor sum_of_squares(const Tensor& x) {
 }
 
 void run_grad_norm(Call& c) {
-    std::vector<Tensor> squares;  // one sum a tensor, so that they proceed independently
+    std::vector<Tensor> squares;  // one sum per tensor, so that they are independent
     for (const Tensor& x : c.all()) {
         c.need(is_float(x.dtype()), "a tensor is {}; floats are needed", x.dtype());
         squares.push_back(sum_of_squares(x));
@@ -182,7 +182,7 @@ const OpRegistrar grad_norm = Op{
 sqrt of the sum of squares of all elements of all tensors, an f64 scalar.
     nn.grad_norm {nn.tensor{3}, nn.tensor{4}}  --> 5)",
     .samples = {"{tensors={{3,5},{7}}}"},
-    .no_gradient = "serves clipping, which is not differentiated",
+    .no_gradient = "is for clipping, which is not differentiated",
     .run = run_grad_norm,
     .category = "optimizers",
     .kernels = {"sumsq", "sum_scalars"},

@@ -1,5 +1,4 @@
-// The ops of kernels/pointwise.inc: every line there becomes an op here, and another one for each
-// of its derivatives.
+// The ops of kernels/pointwise.inc: every line there makes an op, and one for each derivative.
 #include <cmath>
 
 #include "engine/base/error.h"
@@ -9,11 +8,10 @@
 namespace nn {
 namespace {
 
-// The dtypes column: floats only; any, where booleans are computed as i64; or any, where they stay
-// booleans.
+// The dtypes column: floats only; any, with booleans computed as i64; any, with booleans kept.
 enum Dtypes { FLOATS, ANY, SAME };
 
-// Integers give way to floats, narrow to wide; arithmetic counts booleans (i64).
+// Integers become floats, narrow types wide ones; arithmetic converts booleans to i64.
 Dtype promote(Dtype a, Dtype b) {
     static const int order[] = {5, 6, 4, 2, 3, 1, 0};  // f32 f64 bf16 i32 i64 u8 bool
     return order[int(a)] > order[int(b)] ? a : b;
@@ -64,8 +62,8 @@ template <Dtypes allowed> void run_select(Call& c) {
     c.result(pointwise(c.op.name.c_str(), dtype, dtype, operands));
 }
 
-// The kernel's operands are dy, then the inputs and the output of the op whose derivative this is.
-// Those that the derivative does not need are no inputs here, and their operands stay absent.
+// The kernel's operands are dy, then the inputs and the output of the forward op. Those that the
+// derivative does not read are not inputs of this op; the operand is then the number 0.
 void run_backward(Call& c) {
     c.need_float("dy");
     const Dtype dtype = c.in("dy").dtype();
@@ -125,8 +123,8 @@ Op select(const char* name, void (*run)(Call&), const char* doc, const std::stri
     return op;
 }
 
-// The derivative of `name` in `input`, with inputs dy and those of `needs`. Its example is where
-// every op is smooth: at 0.5, or a = 0.5 and b = 2.
+// The derivative of `name` in `input`, with inputs dy and those of `needs`. Its example is at 0.5,
+// or a = 0.5 and b = 2, where every op is smooth.
 Op backward(const std::string& name, const char* input, const char* needs, const char* slope) {
     const bool is_binary = find_op(name)->inputs.size() > 1;
     const std::string op = name + "_backward" + (is_binary ? std::string("_") + input : "");
@@ -149,7 +147,7 @@ const char* const shapes[] = {"y has x's shape; integers and booleans become f32
                               "y has x's shape.", "y has x's shape."};  // by Dtypes
 const std::string broadcasting =
     "Operands broadcast; one may be a number. Error: shapes that do not broadcast.";
-const char* const flat = "is flat wherever it has a derivative";
+const char* const flat = "is piecewise constant";
 const char* const booleans = "returns booleans";
 
 #define UNARY(name, dtypes, lo, hi, f, slope, needs, doc)                  \

@@ -32,7 +32,7 @@ Op reduction(void (*run)(Call&), std::vector<std::string> samples, const char* d
 const OpRegistrar sum = reduction(
     run_reduce<reduce_sum>,
     {"{x={3,5}}", "{x={3,5,4}, axis=2}", "{x={3,5,4}, axis={1,3}, keepdim=true}"}, R"(sum(x) -> y
-Sum over axes; integers and booleans add up in i64.
+Sum over axes; integers and booleans are summed in i64.
     x:sum {axis = 2}  --> {6, 15})");
 
 const OpRegistrar mean = reduction(run_mean, {"{x={3,5}}", "{x={3,5,4}, axis=-1}"}, R"(mean(x) -> y

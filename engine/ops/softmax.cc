@@ -1,4 +1,4 @@
-// Softmax and its relatives over the last axis.
+// Softmax, log-softmax and logsumexp over the last axis.
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
 
@@ -17,7 +17,7 @@ void emit_rows(const char* kernel, const Tensor& y, const std::vector<Tensor>& r
     }
 }
 
-// The kernel named like the op, from rows of all inputs to rows of the same shape.
+// Runs the kernel with the op's name, from rows of all inputs to rows of the same shape.
 void run_rows(Call& c) {
     std::vector<Tensor> rows;
     for (size_t i = 0; i < c.op.inputs.size(); ++i) {

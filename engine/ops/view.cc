@@ -1,5 +1,5 @@
-// Ops that rearrange: views share tiles where the grids allow and copy where they do not
-// (engine/tile/tensor.h says how that stays invisible).
+// Ops that rearrange elements. Views share tiles if the grids allow it, and copy otherwise
+// (engine/tile/tensor.h).
 #include <algorithm>
 
 #include "engine/ops/op.h"
@@ -19,7 +19,7 @@ void run_reshape(Call& c) {
         std::replace(shape.begin(), shape.end(), int64_t(-1), x.count() / known);
     const bool positive = std::ranges::all_of(shape, [](int64_t size) { return size > 0; });
     c.need(positive && product(shape) == x.count(),
-           "x of shape {} has {} elements, which {} does not hold", x, x.count(), given);
+           "x of shape {} ({} elements) cannot have shape {}", x, x.count(), given);
     c.result_of(x, reshape(x, shape));
 }
 
@@ -38,7 +38,7 @@ the others. Error: another number of elements.
 void run_permute(Call& c) {
     const Tensor& x = c.in("x");
     const Dims given = c.ints("order");
-    c.axes("order", x.rank());  // checks the range, and that no axis is named twice
+    c.axes("order", x.rank());  // checks the range, and that no axis is repeated
     c.need(given.size() == x.rank(), "order names {} axes; x of shape {} has {}", given.size(), x,
            x.rank());
     std::vector<int> order;
@@ -64,7 +64,7 @@ void run_slice(Call& c) {
     const auto from_end = [&](int64_t i) { return i < 0 ? i + size + 1 : i; };
     const int64_t first = from_end(c.integer("first")), last = from_end(c.integer("last"));
     c.need(1 <= first && first <= last && last <= size,
-           "elements {} to {} of an axis of size {}, which count from 1 (x is {})",
+           "elements {} to {} are not in an axis of size {}; they count from 1 (x is {})",
            c.integer("first"), c.integer("last"), size, x);
     c.result(slice(x, axis, first - 1, last - first + 1));
 }
@@ -129,7 +129,7 @@ void run_expand(Call& c) {
 
 const OpRegistrar expand_op = Op{
     .doc = R"(expand(x) -> y
-x broadcast to a shape, as arithmetic does it. Error: a size of x that is neither 1 nor the shape's.
+x broadcast to a shape, as in arithmetic. Error: a size of x that is neither 1 nor the shape's.
     nn.tensor{{1}, {2}}:expand(2, 3)  --> {{1, 1, 1}, {2, 2, 2}})",
     .attributes = {{"shape", "ints", "", "the sizes to broadcast to"}},
     .samples = {"{x={3,1}, shape={2,3,4}}", "{x={4}, shape={3,4}}"},

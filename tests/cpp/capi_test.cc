@@ -234,7 +234,7 @@ TEST_CASE("an attribute of a wrong kind, or with a wrong list or scalar, is refu
     CHECK_REFUSED(full_of(shape, one, {2, 0, 0, nullptr, nullptr}), "is NULL");
     CHECK_REFUSED(full_of(shape, text("1"), dtype), "'value' must be a number");
     CHECK_REFUSED(full_of(text("2"), one, dtype), "'shape' must be a list");
-    CHECK_REFUSED(full_of(shape, one, one), "'dtype' must be a text");
+    CHECK_REFUSED(full_of(shape, one, one), "'dtype' must be a string");
     CHECK_REFUSED(full_of(shape, one, text("f16")), "unknown dtype 'f16'");
     CHECK_REFUSED(full_of(number(1.5), one, dtype), "a whole number is needed");
     CHECK_REFUSED(full_of(number(NAN), one, dtype), "a whole number is needed");

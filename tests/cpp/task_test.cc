@@ -156,7 +156,7 @@ TEST_CASE("an op that fails half-way leaves the engine and its inputs usable") {
     const Session session;
     const Tensor x = op("full", {}, {list({3, 4}), number(2)});
     const int64_t before = admitted_bytes();
-    CHECK_THAT(error_of([&] { op("reshape", {x}, {list({5, 5})}); }), contains("has 12 elements"));
+    CHECK_THAT(error_of([&] { op("reshape", {x}, {list({5, 5})}); }), contains("12 elements"));
     CHECK_THAT(error_of([&] { op("linear", {x, x, x}); }), contains("linear: "));
     CHECK_THAT(error_of([&] { op("gather", {x, x}); }), contains("i32 or i64"));
     CHECK(admitted_bytes() == before);

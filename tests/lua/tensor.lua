@@ -35,7 +35,7 @@ t.case("indexing counts from 1, and from the end with negative numbers", functio
   t.near(x[2]:table(), {4, 5, 6}, {abs = 0})
   t.near(x:at(-1, -1), 6, {abs = 0})
   t.near(x:slice(2, 2, 3):table(), {{2, 3}, {5, 6}}, {abs = 0})
-  t.fails(function() return x:slice(2, 3, 4) end, "elements 3 to 4 of an axis of size 3")
+  t.fails(function() return x:slice(2, 3, 4) end, "elements 3 to 4 are not in an axis of size 3")
   t.fails(function() return x:sum(3) end, "a tensor of 2 axes has axes 1 to 2")
 end)
 
@@ -47,7 +47,7 @@ t.case("views: reshape, transpose, split, cat, stack, squeeze", function()
   t.near(nn.stack {x[1], x[2]}:table(), x:table(), {abs = 0})
   t.near(#x:unsqueeze(1).shape, 3, {abs = 0})
   t.near(x:unsqueeze(-1):squeeze(-1).shape, {2, 3}, {abs = 0})
-  t.fails(function() return x:reshape(4, 2) end, "x of shape (2,3) has 6 elements, which (4,2)")
+  t.fails(function() return x:reshape(4, 2) end, "x of shape (2,3) (6 elements) cannot")
 end)
 
 t.case("a view of a tensor that changed in place is refused, a clone is not", function()
