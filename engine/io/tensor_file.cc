@@ -154,7 +154,7 @@ TensorFile::~TensorFile() {
     writer_.join();
 }
 
-void TensorFile::take(int64_t bytes) {
+void TensorFile::count_bytes(int64_t bytes) {
     if (closed_) fail("'%s' is closed already", state_->path.c_str());
     if (bytes < 0 || bytes > bytes_ - appended_)
         fail("%lld more bytes do not fit into '%s': it has %lld of its %lld bytes",
@@ -163,7 +163,7 @@ void TensorFile::take(int64_t bytes) {
 }
 
 void TensorFile::append(const void* data, int64_t bytes) {
-    take(bytes);
+    count_bytes(bytes);
     state_->enqueue({std::string(static_cast<const char*>(data), size_t(bytes)), {}, 0, {}});
 }
 
@@ -190,12 +190,12 @@ void TensorFile::append(const Tensor& tensor) {
         const int64_t runs = product(tensor.block(i).extent, 0, axes ? axes - 1 : 0);
         item.tiles.push_back({handle, runs, status, hold_in_ram(handle, false, notify)});
     }
-    take(tensor.bytes());
+    count_bytes(tensor.bytes());
     state_->enqueue(std::move(item));
 }
 
 void TensorFile::close() {
-    take(0);
+    count_bytes(0);
     if (appended_ != bytes_)
         fail("'%s' needs %lld bytes, but %lld were given", state_->path.c_str(), (long long)bytes_,
              (long long)appended_);

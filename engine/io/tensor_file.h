@@ -27,7 +27,7 @@ public:
     struct State;
 
 private:
-    void take(int64_t bytes);
+    void count_bytes(int64_t bytes);
 
     const int64_t bytes_;
     std::shared_ptr<State> state_;  // shared with the thread and with requests for tiles

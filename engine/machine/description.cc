@@ -86,11 +86,11 @@ std::string text_of_file(const std::string& path) {
     return out;
 }
 
-// Settings that are not given have the values of the host.
-Machine made_of(const Numbers& numbers) {
-    const auto given = [&](const char* name, double otherwise) {
+// The defaults of settings are the values of the host.
+Machine machine_of(const Numbers& numbers) {
+    const auto given = [&](const char* name, double default_value) {
         const auto at = numbers.find(name);
-        return at == numbers.end() ? otherwise : at->second;
+        return at == numbers.end() ? default_value : at->second;
     };
     const Machine& here = host();
     Machine out;
@@ -135,7 +135,7 @@ void describe_machine(const std::string& text) {
     if (text.empty())
         described().reset();
     else
-        described() = made_of(parse(is_file ? text_of_file(text) : text));
+        described() = machine_of(parse(is_file ? text_of_file(text) : text));
 }
 
 bool machine_is_described() {

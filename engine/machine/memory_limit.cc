@@ -77,8 +77,8 @@ int64_t default_budget() {
         else if (("," + controllers + ",").find(",memory,") != std::string::npos)
             room = room_in_groups(root / "memory", path, version_1, room);
     }
-    constexpr int64_t least = 64 << 20;  // enough to report errors
-    return std::max(least, room / 10 * 9);
+    constexpr int64_t minimum = 64 << 20;  // enough to report errors
+    return std::max(minimum, room / 10 * 9);
 }
 
 }  // namespace nn

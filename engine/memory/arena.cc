@@ -17,14 +17,14 @@ namespace {
 constexpr size_t huge_page = size_t(2) << 20;
 
 // Pinning works on pages, so smaller blocks are cut from slabs, which set_pinning() returns.
-constexpr size_t least_pinned = size_t(64) << 10;
+constexpr size_t min_pinned = size_t(64) << 10;
 
 struct Arena {
     std::mutex mutex;
     std::map<size_t, std::vector<void*>> free;  // by size class
     Pinning pinning;
     std::set<void*> pinned;
-    std::vector<void*> slabs;  // of a huge page each, for blocks below least_pinned
+    std::vector<void*> slabs;  // of a huge page each, for blocks below min_pinned
     size_t slab_used = huge_page;
     int64_t in_use = 0, cached = 0, staged = 0, peak = 0;
 };
@@ -58,7 +58,7 @@ void* from_slab(Arena& a, size_t bytes) {
 }
 
 void* new_block(Arena& a, size_t bytes) {
-    return a.pinning.pin && bytes < least_pinned ? from_slab(a, bytes) : system_block(a, bytes);
+    return a.pinning.pin && bytes < min_pinned ? from_slab(a, bytes) : system_block(a, bytes);
 }
 
 void release(Arena& a, void* block) {
@@ -68,7 +68,7 @@ void release(Arena& a, void* block) {
 
 void trim_locked(Arena& a) {
     for (auto& [bytes, blocks] : a.free) {
-        if (a.pinning.pin && bytes < least_pinned) continue;
+        if (a.pinning.pin && bytes < min_pinned) continue;
         for (void* block : blocks) release(a, block);
         a.cached -= int64_t(bytes * blocks.size());
         blocks.clear();

@@ -14,7 +14,7 @@ std::map<std::string, int64_t> tile_sizes;
 // Bytes. A tensor without axis names is cut if it is larger than two of these, into few tiles: a
 // product of two such tensors has a task for each pair of tiles.
 constexpr int64_t large_tile = int64_t(32) << 20;
-int64_t most_large_tiles() { return std::max(12, 2 * machine().count(Device::cpu)); }
+int64_t max_large_tiles() { return std::max(12, 2 * machine().count(Device::cpu)); }
 constexpr int64_t vocab_tile = 8192;
 
 }  // namespace
@@ -60,7 +60,7 @@ Grid choose_grid(const Dims& shape, Dtype dtype, const std::vector<std::string>&
         }
     }
     if (!named && !shape.empty() && product(shape) * element > 2 * large_tile) {
-        const int64_t tile = std::max(large_tile, product(shape) * element / most_large_tiles());
+        const int64_t tile = std::max(large_tile, product(shape) * element / max_large_tiles());
         const int64_t rows = std::max<int64_t>(1, tile / (product(shape, 1) * element));
         grid.axes[0] = cut_evenly(shape[0], rows);
     }

@@ -21,7 +21,7 @@ namespace {
 
 // The workspace is for cuBLASLt (32 MB on Hopper), partial sums, and cuDNN's attention, which
 // computes as many sequences at once as fit. It is 1/256 of the GPU's memory, within these bounds.
-constexpr size_t least_workspace = size_t(64) << 20, most_workspace = size_t(256) << 20;
+constexpr size_t min_workspace = size_t(64) << 20, max_workspace = size_t(256) << 20;
 // More than StarPU keeps in flight on a worker (STARPU_CUDA_PIPELINE, at most 4).
 constexpr int launches_per_worker = watched_tasks - 1;
 
@@ -37,7 +37,7 @@ struct Launch {
 struct Worker {
     Gpu gpu{};
     Fault* faults = nullptr;
-    cudaEvent_t anchor = nullptr;  // an event whose time on the host is known
+    cudaEvent_t anchor = nullptr;  // an event with a known time on the host
     double anchor_time = 0;
     std::array<Launch, launches_per_worker> launches{};
 };
@@ -61,7 +61,7 @@ void prepare(Worker& worker) {
     need(cudaGetDevice(&worker.gpu.device), "cudaGetDevice");
     size_t free = 0, total = 0;
     need(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-    worker.gpu.workspace_bytes = std::clamp(total / 256, least_workspace, most_workspace);
+    worker.gpu.workspace_bytes = std::clamp(total / 256, min_workspace, max_workspace);
     need(cudaMalloc(&worker.gpu.workspace, worker.gpu.workspace_bytes),
          "cudaMalloc of the workspace");
     void* faults = nullptr;

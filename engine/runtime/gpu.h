@@ -15,7 +15,7 @@ void start_gpus();
 void stop_gpus();
 
 // Launches a task's kernel on the calling GPU worker's stream. Returns an error of the launch, or
-// "". When the task ends, finish(arg, message) passes the kernel's report of wrong data, or "".
+// "". At the end of the task, finish(arg, message) gets the kernel's report of wrong data, or "".
 using GpuTaskFinish = void (*)(const TaskArg& arg, const std::string& message);
 std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish finish);
 

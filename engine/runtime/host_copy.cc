@@ -37,7 +37,7 @@ HeldTile hold(StarpuHandle handle, bool write) {
         until.tv_nsec += 20'000'000;
         until.tv_sec += until.tv_nsec / 1'000'000'000, until.tv_nsec %= 1'000'000'000;
         if (sem_timedwait(&granted->count, &until) == 0) return held;
-        look_for_hangs();
+        check_for_hangs();
     }
 }
 

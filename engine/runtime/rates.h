@@ -17,7 +17,7 @@ Rates rates_of(int worker);      // not known() if they were not measured
 starpu_perfmodel* perf_model();  // for codelets; nullptr if the scheduler uses no times
 
 // One call of a kernel on operands of these sizes (0: absent). All measurements of rates, on one
-// core, on all at once or on a GPU, use the same calls.
+// core, on all cores or on a GPU, use the same calls.
 struct BenchmarkCall {
     const Kernel* kernel;
     Dtype dtype;

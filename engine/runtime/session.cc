@@ -83,7 +83,7 @@ void prepare_environment() {
 }
 
 // More workers than cores take turns, and wait for each other at the end of every step.
-void warn_of_workers() {
+void warn_if_oversubscribed() {
     static bool warned = false;
     if (!host_is_oversubscribed() || std::exchange(warned, true)) return;
     const int workers = host().count(Device::cpu), cores = usable_cores();
@@ -122,7 +122,7 @@ void configure(const SessionOptions& options) {
 void start() {
     if (running()) return;
     if (const char* scheduler = std::getenv("STARPU_SCHED")) check_scheduler(scheduler);
-    warn_of_workers();
+    warn_if_oversubscribed();
     start_watchdog();
     const int gpus = host().count(Device::cuda);
     if (gpus > usable_gpus())

@@ -108,8 +108,8 @@ namespace {
 // Bytes of the new tiles of eager tasks in flight. Submission runs far ahead of the workers, so
 // without a limit all temporaries of a loop could be in memory at once.
 std::atomic<int64_t> bytes_in_flight{0};
-constexpr int64_t most_bytes = int64_t(256) << 20;
-constexpr int64_t most_tasks = 8000;
+constexpr int64_t max_bytes = int64_t(256) << 20;
+constexpr int64_t max_tasks = 8000;
 
 void task_done(void* arg) { bytes_in_flight -= static_cast<TaskArg*>(arg)->fresh_bytes; }
 
@@ -117,7 +117,7 @@ void submit_now(const Task& task) {
     const ProfileSpan span(ProfileSpan::submit, &task.arg);
     start();
     ensure_awake();
-    wait_for([] { return unfinished_tasks() <= most_tasks && bytes_in_flight <= most_bytes; });
+    wait_for([] { return unfinished_tasks() <= max_tasks && bytes_in_flight <= max_bytes; });
     TaskArg* arg = patched_arg(task, false);
     for (int i = 0; i < task.handles; ++i)
         if (task.modes[i] == Mode::write) arg->fresh_bytes += int64_t(task.tiles[i]->bytes);

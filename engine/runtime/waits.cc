@@ -30,7 +30,7 @@ void wait_for(const std::function<bool()>& done) {
     const ProfileSpan span(ProfileSpan::wait);
     for (int rounds = 0; !done(); ++rounds) {
         check_interrupt();
-        look_for_hangs();
+        check_for_hangs();
         pause(rounds);
     }
 }

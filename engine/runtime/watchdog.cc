@@ -14,7 +14,7 @@ namespace nn {
 namespace {
 
 constexpr double default_seconds = 600;
-constexpr double between_looks = 0.1;  // seconds
+constexpr double check_interval = 0.1;  // seconds
 
 // A worker's record of one task, written by its thread alone. The sequence number is odd while the
 // task runs. The main thread reads the other fields only if the number did not change for the whole
@@ -36,7 +36,7 @@ struct Seen {
 };
 Seen seen[STARPU_NMAXWORKERS][watched_tasks];
 Seen progress;  // the sum of all sequence numbers
-double limit = default_seconds, last_look = 0;
+double limit = default_seconds, last_check = 0;
 bool found = false;
 
 Record& record_of(int number) { return records[starpu_worker_get_id()][number]; }
@@ -54,7 +54,7 @@ std::string describe(int worker, const Record& record, uint64_t sequence) {
 // The tasks that run longer than the limit. *sum: of all sequence numbers; *busy: whether any task
 // runs.
 std::string find_overdue(uint64_t* sum, bool* busy) {
-    constexpr int most_named = 4;
+    constexpr int max_named = 4;
     int overdue = 0;
     std::string names;
     for (int worker = 0; worker < int(starpu_worker_get_count()); ++worker)
@@ -64,12 +64,12 @@ std::string find_overdue(uint64_t* sum, bool* busy) {
             const uint64_t sequence = record.sequence.load(std::memory_order_acquire);
             *sum += sequence;
             *busy = *busy || sequence % 2;
-            if (sequence != last.sequence) last = {sequence, last_look};
-            if (sequence % 2 == 0 || last_look - last.since < limit) continue;
+            if (sequence != last.sequence) last = {sequence, last_check};
+            if (sequence % 2 == 0 || last_check - last.since < limit) continue;
             const std::string text = describe(worker, record, sequence);
-            if (!text.empty() && ++overdue <= most_named) names += (overdue > 1 ? "; " : "") + text;
+            if (!text.empty() && ++overdue <= max_named) names += (overdue > 1 ? "; " : "") + text;
         }
-    if (overdue > most_named) names += format("; and %d more", overdue - most_named);
+    if (overdue > max_named) names += format("; and %d more", overdue - max_named);
     return names;
 }
 
@@ -104,10 +104,10 @@ void start_watchdog() {
         fail("NNLUA_WATCHDOG is '%s'; a number of seconds is needed, 0 for no watchdog", text);
 }
 
-void look_for_hangs() {
-    const double before = last_look, at = now_seconds();
-    if (limit == 0 || at - before < between_looks) return;
-    last_look = at;
+void check_for_hangs() {
+    const double before = last_check, at = now_seconds();
+    if (limit == 0 || at - before < check_interval) return;
+    last_check = at;
     uint64_t sum = 0;
     bool busy = false;
     const std::string overdue = find_overdue(&sum, &busy);
@@ -115,7 +115,7 @@ void look_for_hangs() {
     if (!overdue.empty())
         fail("a task hangs, or takes more than %g s: %s%s", limit, overdue.c_str(), advice);
     // After a long time without checks, progress may have been missed.
-    if (sum != progress.sequence || busy || at - before > 10 * between_looks) progress = {sum, at};
+    if (sum != progress.sequence || busy || at - before > 10 * check_interval) progress = {sum, at};
     if (at - progress.since >= limit && starpu_task_nsubmitted() > 0)
         fail("no progress for %g s: none of %d submitted tasks is running%s", limit,
              starpu_task_nsubmitted(), advice);

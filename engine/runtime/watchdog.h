@@ -10,14 +10,14 @@ namespace nn {
 constexpr int watched_tasks = 17;
 void watch_begins(const TaskArg& arg, int number);
 void watch_ends(int number);
-struct Watched {  // what the calling worker's thread runs
+struct Watched {  // a task that the calling worker's thread runs
     explicit Watched(const TaskArg& arg) { watch_begins(arg, 0); }
     ~Watched() { watch_ends(0); }
     Watched(const Watched&) = delete;
 };
 
-void look_for_hangs();  // by the main thread while it waits; throws if a task hangs
-bool hangs();           // whether the last look_for_hangs() threw
-void start_watchdog();  // reads NNLUA_WATCHDOG; throws if that is not a number
+void check_for_hangs();  // by the main thread while it waits; throws if a task hangs
+bool hangs();            // whether the last check_for_hangs() threw
+void start_watchdog();   // reads NNLUA_WATCHDOG; throws if that is not a number
 
 }  // namespace nn
