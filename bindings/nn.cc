@@ -65,8 +65,8 @@ const char* nn_error(void) { return last_error().c_str(); }
 int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory,
                  int32_t streams) {
     return guard([&] {
-        if (cpus < 0 || cpus > 1024) fail("devices: %d CPU workers", cpus);
-        if (gpus < -1 || gpus > 1024) fail("devices: %d GPUs", gpus);
+        if (cpus < 0 || cpus > 1024) fail("devices: %d CPU workers, not 0 to 1024", cpus);
+        if (gpus < -1 || gpus > 1024) fail("devices: %d GPUs, not -1 to 1024", gpus);
         constexpr int64_t least = int64_t(64) << 20;
         if (gpu_memory != 0 && (gpu_memory < least || gpu_memory > int64_t(1) << 50))
             fail("devices: gpu_memory is %lld bytes; 0 (all) or at least 64 MB is needed",
@@ -147,7 +147,7 @@ int nn_retile(const nn_ref* tensor, const int64_t* tile, int32_t rank, nn_ref* o
             fail("retile: %d tile sizes for %zu axes", rank, t.rank());
         Grid grid;
         for (int32_t i = 0; i < rank; ++i) {
-            if (tile[i] < 0) fail("retile: a tile size of %lld", (long long)tile[i]);
+            if (tile[i] < 0) fail("retile: a tile size of %lld, below 0", (long long)tile[i]);
             grid.axes.push_back(tile[i] ? cut_every(t.dim(i), tile[i]) : whole(t.dim(i)));
         }
         const Tensor cut = retile(t, grid);
@@ -290,7 +290,7 @@ int nn_memory(nn_memory_info_t* out) {
 }
 int nn_memory_budget(int64_t bytes) {
     return guard([&] {
-        if (bytes < 0) fail("memory budget: %lld bytes", (long long)bytes);
+        if (bytes < 0) fail("memory budget: %lld bytes; at least 0 is needed", (long long)bytes);
         set_budget(bytes);
     });
 }

@@ -123,7 +123,8 @@ int nn_machine_info(nn_machine_info_t* out) {
 
 int nn_product_rate(int64_t size, double* flops_per_second) {
     return guard([&] {
-        if (size < 1 || size > 1 << 15) fail("products of size %lld", (long long)size);
+        if (size < 1 || size > 1 << 15)
+            fail("products of size %lld, not 1 to 32768", (long long)size);
         given(flops_per_second, "flops_per_second") = product_rate(size);
     });
 }

@@ -62,7 +62,7 @@ struct KernelCall {
 };
 using KernelFn = void (*)(const KernelCall&);
 
-// Kinds of devices. A new kind is a new name before `count`.
+// Kinds of devices; a new kind comes before `count`.
 enum class Device : uint8_t { cpu, cuda, count };
 
 // What implementations are compiled for: an instruction set, or a kind of GPU. kernels/targets.cc

@@ -1,4 +1,4 @@
-// How an op builds a task: task("gemm", dtype).use(...).params(p).emit(tile, extent);
+// Builds a task and emits it: task("gemm", dtype).use(...).params(p).emit(tile, extent);
 #pragma once
 #include <initializer_list>
 
@@ -43,7 +43,7 @@ public:
     TaskBuilder& where(Where where) { return task_.where = where, *this; }
     TaskBuilder& splits(bool splits) { return task_.splits = splits, *this; }
     void emit();
-    // As the task of this tile of the op's result, with so many FLOPs an element.
+    // Emits it as the task of this tile of the op's result, with so many FLOPs per element.
     void emit(int64_t tile, const Dims& extent, double element_flops = 0);
 
 private:

@@ -3,7 +3,7 @@
 // at a time; the next keys and values are copied meanwhile. Scores and sums are in registers, in
 // float; weights are rounded to bf16 for the product with the values.
 //
-// To be measured on a GPU: 128 queries a block, three stages, wgmma on Hopper.
+// To be measured on a GPU: 128 queries per block, three stages, wgmma on Hopper.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/mma.cuh"
 

@@ -38,8 +38,8 @@ Ends ends_of(const Edges& before, const std::vector<double>& seconds, size_t beg
 void add_gate(Task& task, const TilePtr& gate, Mode mode) {
     if (!task.add_tile(gate, mode))
         fail(
-            "compile: a task of %s has %d tiles, which leaves no room for the gates of its "
-            "microbatch; at most %d are possible where a microbatch is one task",
+            "compile: a task of %s has %d tiles and so no room for the gates of its microbatch; at "
+            "most %d are possible if a microbatch is one task",
             task.arg.op, task.handles, max_handles - 2);
 }
 

@@ -1,4 +1,4 @@
-// The passes over a recorded program, in the order in which they run. A new pass takes a file in
+// The passes over a recorded program, in the order in which they run. A new pass needs a file in
 // this folder, a declaration here and a line in passes.cc.
 #pragma once
 #include <vector>
@@ -17,8 +17,8 @@ void run_passes(Program& program);
 void check_ends(Program& program);          // inputs and outputs belong to the recording
 void check_arguments(Program& program);     // no task changes an input in place
 void prune(Program& program);               // drops tasks whose results nobody uses
-void fuse_epilogues(Program& program);      // slopes of activations, into products
 void check_values(Program& program);        // every temporary is written before it is read
+void fuse_epilogues(Program& program);      // slopes of activations, into products
 void order_microbatches(Program& program);  // limits their number in memory at once
 void find_lifetimes(Program& program);      // Program::dies_after, read_first, info
 void set_priorities(Program& program);      // by the critical path
