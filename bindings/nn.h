@@ -156,8 +156,7 @@ int nn_sync(void);                  // waits for every task
 int nn_idle(void);                  // waits, then lets the workers sleep until the next task
 int nn_interrupted(int32_t* flag);  // whether Ctrl-C or SIGTERM was received
 int nn_clear_interrupt(void);
-int nn_defer_interrupts(
-    int32_t deferred);  // 1: calls continue, and nn_interrupted reports the signal
+int nn_defer_interrupts(int32_t deferred);  // 1: a signal ends no call
 
 int nn_release(const nn_ref* ref);  // NULL and stale refs are ignored
 int nn_tensor_info_get(const nn_ref* tensor, nn_tensor_info* out);

@@ -85,6 +85,9 @@ void set_default(std::string& text, const std::string& value) {
 // Sets the fields that follow from the doc and the other fields.
 void fill_in(Op& op) {
     const size_t open = op.doc.find('('), close = op.doc.find(") -> ", open);
+    if (open == std::string::npos || close == std::string::npos)
+        fail("the doc of an op is '%s'; it must begin with NAME(inputs) -> outputs",
+             op.doc.substr(0, 60).c_str());
     const size_t end = std::min(op.doc.find('\n', close), op.doc.size());
     op.name = op.doc.substr(0, open);
     op.inputs = list_of<Input>(op.doc.substr(open + 1, close - open - 1));
@@ -228,9 +231,9 @@ void Call::refuse(const char* text, const std::vector<std::string>& arguments) c
     std::string message = op.name + ": ";
     size_t next = 0;
     for (const char* c = text; *c; ++c) {
-        const bool placeholder = c[0] == '{' && c[1] == '}';
-        message += placeholder ? arguments.at(next++) : std::string(1, *c);
-        c += placeholder;
+        const bool is_argument = c[0] == '{' && c[1] == '}';
+        message += is_argument ? arguments.at(next++) : std::string(1, *c);
+        c += is_argument;
     }
     throw Error(message);
 }

@@ -105,7 +105,7 @@ starpu_codelet* codelet_of(const Kernel* kernel) {
         if (kernel->on(Device::cuda)) codelet->cuda_funcs[0] = run_task<true>;
         codelet->cuda_flags[0] = STARPU_CUDA_ASYNC;
     }
-    // Only where a session with other devices began: workers read it.
+    // Workers read it, so it changes only between sessions with different devices.
     if (codelet->model != perf_model()) codelet->model = perf_model();
     return codelet;
 }

@@ -66,6 +66,14 @@ TEST_CASE("every op has a docstring, and samples for the tests or a reason for n
     }
 }
 
+TEST_CASE("an op without a signature is an error that shows its doc") {
+    for (const char* doc : {"", "Adds numbers.", "add(a, b)"})
+        CHECK_THROWS_WITH(OpRegistrar(Op{.doc = doc}),
+                          format("the doc of an op is '%s'; it must begin with NAME(inputs) -> "
+                                 "outputs",
+                                 doc));
+}
+
 TEST_CASE("indices of ops and kernels out of range are errors") {
     const Library library;
     for (int32_t bad : bad_numbers) {

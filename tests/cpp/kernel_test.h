@@ -216,7 +216,7 @@ std::string run(const Variant& variant, const std::string& name, const P& params
     if (sizeof(P) != kernel->params_size || operands.size() != kernel->operands.size())
         FAIL(name << " is called with the wrong parameters or number of operands");
     const KernelFn fn = kernel->on(*variant.target);
-    if (!fn) FAIL(name << " is not implemented for " << variant.target->name);
+    if (!fn) FAIL(name << " has no implementation for " << variant.target->name);
 
     std::vector<void*> pointers;
     std::vector<std::vector<uint8_t>> before;
