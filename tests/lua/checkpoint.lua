@@ -196,8 +196,10 @@ t.case("only the newest checkpoints are kept, and no partial ones", function()
   local out = t.folder()
   local parts = training(1)
   files.make_folder(files.join(out, "checkpoint-000002.tmp"))     -- of a killed process
+  files.make_folder(files.join(out, "checkpoint-000002.bak"))     -- the user's
   for step = 1, 5 do save(out, parts, step, 2) end
-  t.same(files.list(out), {"checkpoint-000004", "checkpoint-000005"})
+  t.same(files.list(out), {"checkpoint-000002.bak", "checkpoint-000004", "checkpoint-000005"})
+  files.remove(files.join(out, "checkpoint-000002.bak"))
   t.same(files.list(files.join(out, "checkpoint-000005")),
          {"model.safetensors", "optimizer.safetensors", "state.json"})
   save(out, parts, 3, 1)                              -- resumed earlier: later ones stay

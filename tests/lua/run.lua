@@ -266,6 +266,33 @@ t.case("a run without a folder uses runs/PRESET, then runs/PRESET-2", function()
          .. "there is no checkpoint in runs/x-2 yet: starting at step 1\nruns/x-2\truns/x-2\n")
 end)
 
+t.case("two processes never run in one folder, and a lock ends with its process", function()
+  local script = [[$NNLUA -e '
+    local cfg = nn.config({preset = "x", nn.run_fields {}}, {"resume=%s", "out=%s"})
+    local run = nn.run(cfg)
+    run.log:event("start", {})
+    print(run.out)
+    io.stdout:flush()
+    os.execute "sleep %g >/dev/null 2>&1"' ]]
+  local inside = "cd " .. t.folder() .. "\n"
+  local function shell(text) return select(2, t.shell(inside .. text)) end
+  -- 1. The other process is named; killed, it leaves a folder that can be used.
+  local output = shell(script:format("none", "here", 30)
+    .. "& until [ -e here/run.lock ]; do sleep 0.1; done\n"
+    .. script:format("auto", "here", 0) .. "2>&1; echo $!; pkill -9 -P $! ; kill -9 $!\n"
+    .. script:format("auto", "here", 0) .. "2>&1")
+  local process, expected = output:match "process (%d+) trains in 'here' now.-\n(%d+)\n"
+  t.same(process, expected, output)
+  t.check(output:find "starting at step 1\nhere\n", output)
+  -- 2. Starts at the same moment choose different folders.
+  output = shell((script:format("none", "", 1) .. "& "):rep(4) .. "wait")
+  local names = {}
+  for name in output:gmatch "runs/%S+" do names[#names + 1] = name end
+  table.sort(names)
+  t.same(names, {"runs/x", "runs/x-2", "runs/x-3", "runs/x-4"}, output)
+  t.same(shell "ls -d here/run.lock runs/*/run.lock 2>&1 | grep -c 'No such file'", "2\n")
+end)
+
 t.case("settings that changed since the checkpoint are named; the model's are refused", function()
   local out = t.folder()
   local function start(...)

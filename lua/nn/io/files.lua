@@ -20,6 +20,7 @@ ffi.cdef [[
   int rmdir(const char *path);
   int unlink(const char *path);
   int symlink(const char *target, const char *path);
+  long readlink(const char *path, char *target, size_t size);
   char *strerror(int number);
   typedef struct {
     uint64_t inode;
@@ -31,12 +32,20 @@ ffi.cdef [[
   void *opendir(const char *path);
   nn_dirent *readdir(void *folder);
   int closedir(void *folder);
+  int fcntl(int fd, int command, ...);
+  typedef struct {
+    int16_t type, whence;
+    int64_t start, length;
+    int32_t process;
+  } nn_file_lock;
 ]]
 
 local M = {}
 local C = ffi.C
 local O_RDONLY, O_CREATE = 0, 1 + 64 + 512        -- O_WRONLY | O_CREAT | O_TRUNC on Linux
-local NOT_THERE, EXISTS = 2, 17                    -- ENOENT, EEXIST
+local O_LOCK = 2 + 64 + 524288                     -- O_RDWR | O_CREAT | O_CLOEXEC
+local NOT_THERE, AGAIN, DENIED, EXISTS = 2, 11, 13, 17  -- ENOENT, EAGAIN, EACCES, EEXIST
+local GET_LOCK, SET_LOCK, WRITE_LOCK = 5, 6, 1     -- F_GETLK, F_SETLK, F_WRLCK
 
 -- The system's message for the last failure, and errno.
 local function reason()
@@ -141,6 +150,53 @@ function M.sync_folder(path)
   if fd < 0 then return end
   C.fsync(fd)
   C.close(fd)
+end
+
+local Lock = {}
+Lock.__index = Lock
+local held = {}                                    -- locks of this process by path
+
+-- Whether a file that is open was deleted since.
+local function deleted(fd)
+  local target = ffi.new "char[4096]"
+  local size = C.readlink("/proc/self/fd/" .. fd, target, 4096)
+  return size > 0 and ffi.string(target, size):find " %(deleted%)$" ~= nil
+end
+
+--- lock(path) -> a lock on a file, which it creates; nil and the number of the process that has it
+--- (0: on another machine). The lock ends with lock:release() or with the process. A process can
+--- lock a file several times. A file system without locks grants all. Errors: as create().
+function M.lock(path)
+  local lock = held[path]
+  if not lock then
+    local fd = C.open(checked(path), O_LOCK, ffi.cast("int", 420))
+    if fd < 0 then lib.fail("cannot write '%s': %s", path, (reason())) end
+    local wanted = ffi.new("nn_file_lock", {type = WRITE_LOCK})
+    if C.fcntl(fd, SET_LOCK, wanted) ~= 0 and (ffi.errno() == AGAIN or ffi.errno() == DENIED) then
+      C.fcntl(fd, GET_LOCK, wanted)
+      C.close(fd)
+      return nil, wanted.type == WRITE_LOCK and math.max(0, wanted.process) or 0
+    end
+    if deleted(fd) then                            -- by the process that had the lock
+      C.close(fd)
+      return M.lock(path)
+    end
+    lock = setmetatable({path = path, fd = fd, count = 0, guard = newproxy(true)}, Lock)
+    getmetatable(lock.guard).__gc = function() lock.count = 1 lock:release() end
+    held[path] = lock
+  end
+  lock.count = lock.count + 1
+  return lock
+end
+
+--- lock:release(): the last release deletes the file, and the folders `lock.made` if empty.
+function Lock:release()
+  self.count = self.count - 1
+  if self.count > 0 or not held[self.path] then return end
+  held[self.path] = nil
+  C.unlink(self.path)
+  C.close(self.fd)
+  M.remove_empty(self.made or {})
 end
 
 --- crc32(data, size, crc) -> CRC-32 of a string, or of `size` bytes at a pointer; `crc` continues

@@ -66,11 +66,13 @@ local function read_state(folder)
   return state
 end
 
--- Removes the remains of interrupted saves, and all checkpoints up to `step` except the newest
--- `keep` and the best one. Checkpoints of later steps, from before the run was resumed, are kept.
+-- Removes the remains of interrupted saves (.tmp and .old), and all checkpoints up to `step` except
+-- the newest `keep` and the best one. Checkpoints of later steps, from before the run was resumed,
+-- are kept.
 local function prune(out, keep, step, best)
   for _, name in ipairs(files.list(out) or {}) do
-    if name:find "^checkpoint%-%d+%.%a+$" then files.remove(files.join(out, name)) end
+    local ending = name:match "^checkpoint%-%d+%.(%a+)$"
+    if ending == "tmp" or ending == "old" then files.remove(files.join(out, name)) end
   end
   local all = M.list(out)
   while #all > 0 and all[#all].step > step do all[#all] = nil end

@@ -37,11 +37,15 @@ local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in
 ---     run:done {val_loss = nn.evaluate(model, data.val, 2)}
 function M.run(cfg)
   run_settings.need(cfg)
-  local out = cfg.out ~= "" and cfg.out or run_settings.default_folder(cfg)
-  if not cfg.plan then run_settings.check_folder(out, cfg.resume) end
+  local out, lock = cfg.out, nil
+  if not cfg.plan then
+    out, lock = run_settings.claim_folder(cfg)
+  elseif out == "" then
+    out = run_settings.default_folder(cfg)
+  end
   cfg.out = out
-  local self = setmetatable({cfg = cfg, out = out, log = log.new(out), step = 0, seconds = 0,
-                             skipped = 0, pending = {}}, Run)
+  local self = setmetatable({cfg = cfg, out = out, lock = lock, log = log.new(out), step = 0,
+                             seconds = 0, skipped = 0, pending = {}}, Run)
   self.saver = saver.new(out, cfg, function(step, path)
     self.log:event("checkpoint", {step = step, path = path})
   end)
@@ -381,6 +385,7 @@ function Run:done(values)
   self.log:event("done", values)
   self.log:show_curve "loss"
   self.log:close()
+  if self.lock then self.lock:release() end
   engine.defer_interrupts(false)
   if engine.interrupted() then
     engine.clear_interrupt()

@@ -6,31 +6,62 @@ local lib = require "nn.base.capi"
 
 local M = {}
 
---- default_folder(cfg) -> the default folder of a new run: runs/NAME, runs/NAME-2, ...; with
---- resume=auto, the newest existing one.
-function M.default_folder(cfg)
-  local base, number = "runs/" .. (cfg.preset or "run"), 1
-  local function name(i) return i == 1 and base or base .. "-" .. i end
-  local function used(i) return #(files.list(name(i)) or {}) > 0 end
-  while used(number) do number = number + 1 end
-  return name(cfg.resume == "auto" and math.max(1, number - 1) or number)
+local LOCK = "run.lock"
+
+-- runs/NAME, runs/NAME-2, ...: the default folders of runs.
+local function folder(cfg, number)
+  local base = "runs/" .. (cfg.preset or "run")
+  return number == 1 and base or base .. "-" .. number
 end
 
---- check_folder(out, resume): checks that a run's folder can be created and written, and leaves no
---- new folder behind. Errors: it cannot; it already contains a run, and resume is "none".
-function M.check_folder(out, resume)
+-- Whether a folder contains more than the lock of a run that has not begun.
+local function used(out)
+  local names = files.list(out) or {}
+  return #names > 1 or #names == 1 and names[1] ~= LOCK
+end
+
+--- default_folder(cfg) -> the default folder of a new run: the first of runs/NAME, runs/NAME-2, ...
+--- that is not used; with resume=auto, the newest used one.
+function M.default_folder(cfg)
+  local number = 1
+  while used(folder(cfg, number)) do number = number + 1 end
+  return folder(cfg, cfg.resume == "auto" and math.max(1, number - 1) or number)
+end
+
+-- Locks a run's folder, which it creates -> a lock whose release removes an empty folder; nil and
+-- the process that runs there.
+local function lock(out)
   local made = files.make_folder(out, "the output folder")
-  local probe = files.join(out, ".probe")
-  files.create(probe):close()
-  files.remove(probe)
-  files.remove_empty(made)
-  if resume == "none" then
-    local saved = checkpoint.list(out)
-    if #saved > 0 then
-      lib.fail("'%s' already contains a run, up to step %d; resume it with resume=auto, or choose "
-               .. "another out=", out, saved[#saved].step)
-    end
+  local held, process = files.lock(files.join(out, LOCK))
+  if held then held.made = made end
+  return held, process
+end
+
+--- claim_folder(cfg) -> the folder of a run and its lock, which no other process gets before
+--- lock:release() or the end of this process. Errors: the folder cannot be created or written;
+--- another process runs there; it already contains a run, and resume is "none".
+function M.claim_folder(cfg)
+  local out, number = cfg.out, 1
+  while out == "" and cfg.resume ~= "auto" do
+    local free = folder(cfg, number)
+    local held = not used(free) and lock(free)
+    if held and not used(free) then return free, held end
+    if held then held:release() end                -- a run there just ended
+    number = number + 1
   end
+  if out == "" then out = M.default_folder(cfg) end
+  local held, process = lock(out)
+  if not held then
+    lib.fail("%s trains in '%s' now; wait until it ends, or choose another out=",
+             process > 0 and "process " .. process or "a process on another machine", out)
+  end
+  local saved = cfg.resume == "none" and checkpoint.list(out) or {}
+  if #saved > 0 then
+    held:release()
+    lib.fail("'%s' already contains a run, up to step %d; resume it with resume=auto, or choose "
+             .. "another out=", out, saved[#saved].step)
+  end
+  return out, held
 end
 
 -- Settings of one start of a run, which a resumed run does not inherit.
