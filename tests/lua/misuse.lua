@@ -199,4 +199,46 @@ t.case("numbers, axes and comparisons are checked before the computation", funct
   says(function() return x >= x end, "<= or >= cannot compare two tensors; a:le(b) gives")
 end)
 
+t.case("ids may be a tensor; two tensors cannot be compared by ==", function()
+  local words, ids = nn.vocabulary "byte", nn.tensor({{72, 105}, {72, 106}}, {dtype = "i32"})
+  t.same(words:decode(ids[1]), "Hi")
+  says(function() words:decode(ids) end, "decode: the tensor has 2 axes; give a row")
+  local model = GPT2 {layers = 1, heads = 1, embd = 8, context = 8, vocab = 128}
+  local options = {tokens = 2, temperature = 0}
+  t.same(nn.generate(model, ids, options), nn.generate(model, {{72, 105}, {72, 106}}, options))
+  t.same(nn.generate(model, ids[2], options), nn.generate(model, {72, 106}, options))
+  says(function() nn.generate(model, nn.zeros(1, 1, 1)) end, "generate: the ids have 3 axes")
+  local y = nn.ones(2)
+  says(function() return y == nn.ones(2) end, "== cannot compare two tensors; a:eq(b) gives")
+  t.check(y == y and y ~= nil and y ~= 1)
+end)
+
+t.case("no public function answers wrong arguments with a raw Lua error", function()
+  local raw = {"attempt to", "bad argument", "cannot convert", "table expected", "table index is"}
+  local others = {fail = true, names = true, devices = true, train_tokenizer = true}
+  local folder, list, bad = t.folder(), {}, {}
+  for name, value in pairs(require("nn.core.tensor").Tensor) do
+    if type(value) == "function" and not name:find "^__" and name ~= "release" then
+      list["x:" .. name] = function(...) return value(nn.ones(2, 3), ...) end
+    end
+  end
+  for name in pairs(getmetatable(nn).names()) do
+    if type(nn[name]) == "function" and not others[name] then list["nn." .. name] = nn[name] end
+  end
+  local values = {{}, {{}}, {3}, {-1}, {folder}, {true}, {x}, {{{}}}, {x, {}}, {x, "a"}, {{}, {}},
+                  {"a", "b"}, {3, 4}, {1e15}, {0 / 0}, {print}}
+  for name, f in pairs(list) do
+    for _, given in ipairs(values) do
+      local good, problem = pcall(f, unpack(given))
+      for _, pattern in ipairs(good and {} or raw) do
+        if tostring(problem):find(pattern, 1, true) then
+          table.insert(bad, name .. ": " .. tostring(problem))
+        end
+      end
+    end
+  end
+  table.sort(bad)
+  t.check(#bad == 0, table.concat(bad, "\n"))
+end)
+
 t.finish()

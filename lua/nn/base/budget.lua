@@ -1,5 +1,6 @@
 -- The memory that tensors use, and its budgets, in RAM and on GPUs.
 
+local arguments = require "nn.base.arguments"
 local ffi = require "ffi"
 local lib = require "nn.base.capi"
 local C, check = lib.C, lib.check
@@ -35,7 +36,11 @@ end
 
 --- nn.memory_budget(bytes) limits the memory of tensors; a tensor that does not fit is an error.
 ---     nn.memory_budget(nn.memory().budget)
-function M.memory_budget(bytes) check(C.nn_memory_budget(bytes)) end
+function M.memory_budget(bytes)
+  arguments.need(type(bytes) == "number", "memory_budget", "the argument", bytes,
+                 "a number of bytes is needed")
+  check(C.nn_memory_budget(bytes))
+end
 
 --- nn.reset_peak() sets nn.memory().peak to the bytes in use now.
 ---     nn.reset_peak()

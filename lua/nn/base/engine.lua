@@ -28,8 +28,12 @@ end
 ---     nn.set_random_state(before)
 ---     nn.rand(3):eq(a):sum()  --> 3
 function M.set_random_state(state)
-  check(C.nn_seed(state.seed))
-  check(C.nn_set_random_counter(state.counter))
+  arguments.need(type(state) == "table", "set_random_state", "the state", state,
+                 "a result of nn.random_state() is needed")
+  local seed = arguments.whole("set_random_state", "seed", state.seed, 0)
+  local counter = arguments.whole("set_random_state", "counter", state.counter, 0)
+  check(C.nn_seed(seed))
+  check(C.nn_set_random_counter(counter))
 end
 
 --- nn.devices{cpus=4, scheduler="prio", gpus=1, gpu_memory=8e9, streams=1} chooses the workers. It
@@ -74,7 +78,11 @@ function M.machine(description)
     for name, value in pairs(description) do words[#words + 1] = name .. "=" .. tostring(value) end
     description = table.concat(words, " ")
   end
-  if description then check(C.nn_machine_describe(description)) end
+  if description ~= nil then
+    arguments.need(type(description) == "string", "machine", "the description", description,
+                   "a table of settings, or a text or file with them, is needed")
+    check(C.nn_machine_describe(description))
+  end
   local info, out = ffi.new "nn_machine_info_t", {}
   check(C.nn_machine_info(info))
   for _, name in ipairs {"ranks", "cpus", "gpus", "ram", "gpu_memory", "disk"} do
@@ -143,6 +151,7 @@ end
 ---     nn.tiles{rows = 4}
 ---     nn.zeros(10, 3, {axes = "rows,cols"}):cuts(1)  --> {0, 4, 8, 10}
 function M.tiles(sizes)
+  arguments.need(type(sizes) == "table", "tiles", "the argument", sizes, "write {tokens = 1024}")
   for axis, size in pairs(sizes) do
     arguments.need(type(axis) == "string", "tiles", "an axis", axis, "write {tokens = 1024}")
     check(C.nn_tile_size(axis, arguments.whole("tiles", axis, size, 0)))
@@ -175,7 +184,7 @@ function M.defer_interrupts(deferred) C.nn_defer_interrupts(deferred and 1 or 0)
 function M.version() return ffi.string(C.nn_version()) end
 --- nn.is_tty(fd) -> whether file descriptor 0, 1 or 2 is a terminal.
 ---     nn.is_tty(2)  --> ...
-M.is_tty = terminal.is_terminal
+function M.is_tty(fd) return terminal.is_terminal(arguments.whole("is_tty", "fd", fd, 0)) end
 
 ffi.cdef [[
 typedef struct { long sec, nsec; } nn_timespec;

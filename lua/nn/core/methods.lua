@@ -30,6 +30,8 @@ local function compare(sign, name)
   end
 end
 Tensor.__lt, Tensor.__le = compare("< or >", "lt"), compare("<= or >=", "le")
+-- Lua calls this for two different tensors only.
+Tensor.__eq = compare("==", "eq")
 
 --- x:transpose(a, b) swaps two axes.
 ---     x:transpose(1, 2)  --> {{1, 4}, {2, 5}, {3, 6}}
@@ -84,6 +86,7 @@ function Tensor:split(parts, axis)
   end
   local out, at = {}, 1
   for i, n in ipairs(sizes) do
+    arguments.whole("split", "a size", n)
     out[i] = self:slice(axis, at, at + n - 1)
     at = at + n
   end
@@ -100,7 +103,10 @@ function Tensor:masked_fill(mask, value)
 end
 --- nn.masked_fill(x, mask, value) is x:masked_fill(mask, value).
 ---     nn.masked_fill(nn.ones(2), nn.tensor{true, false}, 5)  --> {5, 1}
-function M.masked_fill(x, mask, value) return x:masked_fill(mask, value) end
+function M.masked_fill(x, mask, value)
+  arguments.need(is_tensor(x), "masked_fill", "the first argument", x, "a tensor is needed")
+  return x:masked_fill(mask, value)
+end
 --- nn.stack{a, b, ...} joins tensors of one shape along a new first axis. Errors: other shapes.
 ---     nn.stack{nn.zeros(2), nn.ones(2)}  --> {{0, 0}, {1, 1}}
 function M.stack(list)
@@ -113,8 +119,9 @@ function M.stack(list)
   end
   return ops.call("cat", out, 1)
 end
---- nn.mse(x, y) -> mean of (x - y)^2 over all elements; shapes broadcast.
+--- nn.mse(x, y) -> mean of (x - y)^2 over all elements; shapes broadcast. Each is a tensor or a
+--- number.
 ---     nn.mse(x, 0):item()  --> 15.1667
-function M.mse(x, y) return (x - y):square():mean() end
+function M.mse(x, y) return ops.call("sub", x, y):square():mean() end
 
 return M

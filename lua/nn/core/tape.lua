@@ -132,7 +132,7 @@ local function accumulate(x, g, owned)
   g = rules.as_tensor(g, x)
   if not leaf_grad(x) then
     set_leaf_grad(x, g, owned)
-  elseif not (owned and x.grad == g) then
+  elseif not (owned and rawequal(x.grad, g)) then
     local in_place = x.grad_owned and x.grad.dtype == g.dtype
     set_leaf_grad(x, in_place and x.grad:add_(g) or x.grad + g, true)
   end
@@ -276,7 +276,7 @@ function M.custom(options)
     if not is_wanted(inputs) or not y.dtype:match "f" then return y end
     local n = table.maxn(saved)
     for i = 2, n do
-      if saved[i] == saved[1] then saved[i] = y:detach() end   -- without y's node: no cycle
+      if rawequal(saved[i], saved[1]) then saved[i] = y:detach() end   -- without y's node: no cycle
     end
     sequence = sequence + 1
     y.output, y.node = 1, {

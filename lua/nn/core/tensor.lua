@@ -217,6 +217,7 @@ end
 ---     x:retile{1, 2}:sum()  --> 21
 function Tensor:retile(sizes)
   local n = arguments.list("retile", "sizes", sizes)
+  for i = 1, n do arguments.whole("retile", ("sizes[%d]"):format(i), sizes[i], 0) end
   local out, list = ffi.new "nn_ref[1]", ffi.new("int64_t[?]", math.max(1, n), sizes)
   if layer.named then layer.send() end
   lib.check_creating(C.nn_retile, self.ref, list, n, out)

@@ -299,6 +299,8 @@ end
 --- overrides defaults.
 ---     nn.config({data = nn.data_fields {batch = 4}}, {}).data.batch  --> 4
 function M.data_fields(others)
+  arguments.need(others == nil or type(others) == "table", "data_fields", "the argument", others,
+                 "a table of defaults is needed")
   local field, own = config.field, setmetatable(others or {}, {__index = defaults})
   return {
     text = field(own.text, "UTF-8 text to train on; without text and bin: nnlua's own sources"),

@@ -1,6 +1,7 @@
 -- Configuration of a recipe: a nested table of fields with meanings and defaults, presets, and
 -- settings from the command line. Everything is checked before anything runs; an unknown name is an
 -- error that suggests the nearest one.
+local checks = require "nn.base.arguments"
 local hints = require "nn.base.hints"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
@@ -28,6 +29,8 @@ end
 local function flatten(schema)
   local leaves, groups = {}, {}
   local function walk(group, path)
+    checks.need(type(group) == "table", "config", "a list of the schema", group,
+                "a table of fields, such as nn.run_fields {}, is needed")
     for name, value in pairs(group) do
       if type(name) == "number" then
         walk(value, path)                            -- a list of fields, such as nn.run_fields{}
@@ -270,6 +273,14 @@ end
 ---     nn.config(schema, {"model.layers=2"}).model.layers  --> 2
 ---     nn.config(schema, {"model.layer=2"})  --> error: ...did you mean 'model.layers'?
 function M.config(schema, arguments, options)
+  checks.need(type(schema) == "table", "config", "the schema", schema,
+              "a table of fields is needed")
+  checks.need(arguments == nil or type(arguments) == "table", "config", "the settings", arguments,
+              "a list of texts such as arg is needed")
+  for i, text in ipairs(arguments or {}) do
+    checks.need(type(text) == "string", "config", "setting " .. i, text,
+                'a text such as "steps=10" is needed')
+  end
   options = options or {}
   local self = {values = {}, presets = options.presets or {}, about = options.about,
                 usage = options.usage, given = {}}

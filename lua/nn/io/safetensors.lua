@@ -60,7 +60,7 @@ function M.start(path, entries, metadata)
   for _, entry in ipairs(entries) do
     local source = entry.transposed and entry.tensor:detach():t() or entry.tensor
     check(C.nn_file_append_tensor(ref, source.ref))
-    if source ~= entry.tensor then
+    if not rawequal(source, entry.tensor) then
       check(C.nn_file_drain(ref))                       -- only one transposed copy at a time
       source:release()
     end

@@ -204,7 +204,8 @@ end
 ---     nn.sgemm_gflops(256) > 0  --> true
 function M.sgemm_gflops(size)
   local rate = ffi.new "double[1]"
-  lib.check(lib.C.nn_product_rate(size or 2048, rate))
+  size = arguments.whole("sgemm_gflops", "the size", size or 2048, 1, 65536)
+  lib.check(lib.C.nn_product_rate(size, rate))
   return rate[0] / 1e9
 end
 

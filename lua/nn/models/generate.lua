@@ -11,6 +11,7 @@ local layers = require "nn.core.layers"
 local lib = require "nn.base.capi"
 local sample = require "nn.models.sample"
 local tape = require "nn.core.tape"
+local tensor = require "nn.core.tensor"
 
 local M = {}
 
@@ -277,12 +278,13 @@ end
 
 --- nn.generate(model, ids, {tokens=100, temperature=1, top_k=0, top_p=1, repetition_penalty=1,
 --- seed=0, stop, stop_ids, tokenizer, on_token, logprobs=false}) -> ids with new ones, info
---- `ids`: a list of token ids (at least one), or a list of such lists, which may differ in length;
---- the result has the same form. temperature 0 takes the likeliest token (greedy decoding); top_k >
---- 0 draws from the k likeliest tokens; top_p < 1 from the likeliest tokens with this total
---- probability. The same seed gives the same text. A sequence ends after an id of `stop_ids`, or
---- when its generated text contains a text of `stop` (which needs `tokenizer`); both accept one
---- value or a list. on_token(id, row) is called for each new id.
+--- `ids`: a list of token ids (at least one) or a list of such lists, which may differ in length;
+--- the result has the same form. A tensor of one or two axes counts as such a list. temperature 0
+--- takes the likeliest token (greedy decoding); top_k > 0 draws from the k likeliest tokens; top_p
+--- < 1 from the likeliest tokens with this total probability. The same seed gives the same text. A
+--- sequence ends after an id of `stop_ids`, or when its generated text contains a text of `stop`,
+--- which needs `tokenizer`; both accept one value or a list. on_token(id, row) is called for each
+--- new id.
 --- info: reason ("stop" or "length") and, with logprobs, the log-probability of each new id under
 --- the model; for a list of lists, lists of these. A model with caches() and next() reads each
 --- token once up to its context length; beyond, each new token reads the last `context` ids again.
@@ -294,6 +296,12 @@ function M.generate(model, ids, options)
   arguments.need(class and class.__call, "generate", "the model", model,
                  "a module that returns logits is needed")
   arguments.need(type(ids) == "table", "generate", "the ids", ids, "a list is needed")
+  if tensor.is_tensor(ids) then
+    if #ids.shape ~= 1 and #ids.shape ~= 2 then
+      lib.misuse("generate: the ids have %d axes; one or two are needed", #ids.shape)
+    end
+    ids = ids:table()
+  end
   local many = type(ids[1]) == "table"
   local rows = {}
   for r, list in ipairs(many and ids or {ids}) do

@@ -47,6 +47,8 @@ end
 -- state to `out`. Returns the tensors that exist before and after the step.
 local function record(build, out)
   local step, lasting = build()
+  arguments.need(type(step) == "function" or type(step) == "table", "plan_step",
+                 "the first result of build", step, "the function of a step is needed")
   local kept, lists = {}, {}
   out.state = 0
   for kind, what in pairs(arguments.options("plan_step", lasting, names)) do

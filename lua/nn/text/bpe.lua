@@ -6,6 +6,7 @@ local ffi = require "ffi"
 local heap = require "nn.base.heap"
 local lib = require "nn.base.capi"
 local pieces = require "nn.text.pieces"
+local tensor = require "nn.core.tensor"
 
 local LARGEST = 2 ^ 20                     -- the limit of ids
 local CACHED, CACHED_LENGTH = 2 ^ 18, 64   -- pieces in the cache, and the longest of them in bytes
@@ -203,11 +204,17 @@ function Tokenizer:ids(text)
   return list
 end
 
---- vocabulary:decode(ids), tokenizer:decode(ids) -> the text of a list of ids. An unknown id
---- becomes <id>.
+--- vocabulary:decode(ids), tokenizer:decode(ids) -> the text of ids, a list or a tensor of one
+--- axis. An unknown id becomes <id>.
 ---     nn.vocabulary("byte"):decode{72, 105, 300}  --> "Hi<300>"
 function Tokenizer:decode(ids)
   arguments.need(type(ids) == "table", "decode", "the argument", ids, "a list of ids is needed")
+  if tensor.is_tensor(ids) then
+    if #ids.shape ~= 1 then
+      lib.misuse("decode: the tensor has %d axes; give a row, such as ids[1]", #ids.shape)
+    end
+    ids = ids:table()
+  end
   local parts = {}
   for i, id in ipairs(ids) do
     arguments.need(type(id) == "number", "decode", "an id", id, "a number is needed")

@@ -1,4 +1,5 @@
 -- The settings and the folder of a run, also of one that is resumed.
+local arguments = require "nn.base.arguments"
 local checkpoint = require "nn.models.checkpoint"
 local config = require "nn.io.config"
 local files = require "nn.io.files"
@@ -91,6 +92,8 @@ end
 --- overrides defaults.
 ---     nn.config({nn.run_fields {steps = 50}}, {"keep=1"}).steps  --> 50
 function M.run_fields(defaults)
+  arguments.need(defaults == nil or type(defaults) == "table", "run_fields", "the argument",
+                 defaults, "a table of defaults is needed")
   local own = defaults or {}
   local function field(name, default, ...)
     if own[name] ~= nil then default = own[name] end
