@@ -18,6 +18,7 @@ extern "C" {
 
 #include "bindings/nn.h"
 #include "engine/runtime/interrupts.h"
+#include "engine/runtime/waits.h"
 #include "engine/runtime/watchdog.h"
 
 namespace {
@@ -145,17 +146,24 @@ int call(lua_State* L, int arguments) {
     return status == 0 ? 0 : report(lua_tostring(L, -1));
 }
 
-// Waits for tasks that a script left running. If one fails, reports it and returns an error.
+// Waits for tasks that a script left running. If one fails, reports it and returns an error. After
+// a reported hang or a signal, nothing waits for tasks any more.
 int code_after_tasks(int code) {
-    if (code != 0 && nn::hangs()) return code;  // already reported
+    if (code != 0 && nn::hangs()) return code;
+    if (signals_seen && code == 128 + signals_seen) {
+        nn::request_interrupt();
+        return code;
+    }
     if (nn_sync() == NN_OK) return code;
     const int failed = report(nn_error());
     return code ? code : failed;
 }
 
-// Stops the workers; exits at once if one hangs.
+// Stops the workers; exits at once if one hangs, or if a signal ended the wait for tasks.
 void stop_engine(int code) {
     std::fflush(nullptr);
+    if ((nn::hangs() || nn::interrupt_requested()) && nn::unfinished_tasks() > 0)
+        _exit(code ? code : 1);
     if (nn_shutdown() != NN_OK && nn::hangs()) _exit(code ? code : 1);
 }
 

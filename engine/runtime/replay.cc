@@ -1,7 +1,5 @@
 #include "engine/runtime/replay.h"
 
-#include <starpu.h>
-
 #include <algorithm>
 
 #include "engine/base/clock.h"
@@ -56,11 +54,17 @@ void Replay::submit_tasks() {
     stats().replay_seconds += thread_cpu_seconds() - begin;
 }
 
-// Tasks in flight use arguments that the program owns.
+// Tasks in flight use arguments that the program owns. Such a program outlives its Replay if a task
+// hangs or a signal ends the wait; the next wait reports that.
 Replay::~Replay() {
     if (!submitted_ || !running()) return;
-    ensure_awake();
-    starpu_task_wait_for_all();
+    static auto* const in_use = new std::vector<std::shared_ptr<Program>>;
+    try {
+        wait_done();
+        in_use->clear();
+    } catch (const std::exception&) {
+        in_use->push_back(program_);
+    }
 }
 
 void Replay::check(const std::vector<Tensor>& inputs) const {
@@ -79,8 +83,9 @@ void Replay::check(const std::vector<Tensor>& inputs) const {
             fail("compiled function: argument %zu exists only inside another one", i + 1);
     }
     for (const TilePtr& tile : program_->read_first) tile->check_readable("compiled function");
-    if (!fits(program_->info.peak_bytes))
-        refuse_admission(program_->info.peak_bytes, "the temporaries of a compiled function");
+    const int64_t handles = submitted_ ? 0 : program_->info.tiles * handle_bytes,
+                  needed = program_->info.peak_bytes + handles;
+    if (!fits(needed)) refuse_admission(needed, "the temporaries of a compiled function");
 }
 
 std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {

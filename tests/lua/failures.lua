@@ -145,6 +145,47 @@ t.case("a hang is an error for every kind of wait, and os.exit ends the program 
   end
 end)
 
+-- Calls a compiled function whose fourth product hangs.
+local compiled_hang = hang:format("gemm:4:hang", [[
+  local f = nn.compile(function(a) return a:matmul(a:t()):sum() end)
+  local function calls() for i = 1, 6 do f(x):item() end end
+  %s]])
+
+t.case("a hang in a compiled function ends the program, its session and os.exit", function()
+  local one = "calls()"
+  for _, code in ipairs {
+    one, "print(pcall(calls)); os.exit(3)", "print(pcall(calls))",
+    "pcall(calls); f = nil; collectgarbage(); collectgarbage(); error 'over'",
+  } do
+    local status, output = t.shell(compiled_hang:format(code))
+    t.same(status, code:find "os.exit" and 3 or 1, output)
+    t.check(output:find(code:find "over" and "over" or "a task hangs, or takes more than 1.5 s: "
+                        .. "matmul", 1, true), output)
+  end
+  local status, output = t.shell([[printf 'pcall(calls)\nf = nil collectgarbage()\nnn.sync()\n' |]]
+    .. compiled_hang:format("_G.calls, _G.f = calls, f"):gsub("$NNLUA", "%0 -i"))
+  t.same(status, 1, output)
+  t.check(output:find("a task hangs", 1, true), output)
+end)
+
+t.case("without a watchdog, the first SIGINT ends a program with a hung kernel", function()
+  for _, code in ipairs {
+    "nn.compile(function(a) return a:matmul(a:t()):sum() end)(x):item()",
+    "f = nn.compile(function(a) return a:matmul(a:t()):sum() end) f(x)",
+    "x:matmul(x:t()):table()", "x:matmul(x:t())",
+  } do
+    local status, output = t.shell(([[
+      log=$(mktemp)
+      NNLUA_WATCHDOG=0 NNLUA_FAIL_KERNEL=gemm:1:hang $NNLUA -e '
+        local x = nn.ones(4, 5); io.stderr:write "started\n"; %s' 2>$log & pid=$!
+      while ! grep -q started $log; do sleep 0.05; done
+      sleep 0.5; kill -INT $pid
+      (sleep 30; kill -9 $pid) >/dev/null 2>&1 & killer=$!
+      wait $pid; status=$?; kill $killer; cat $log; rm $log; exit $status]]):format(code))
+    t.same(status, 130, output)
+  end
+end)
+
 t.case("a slow task is reported, and then the program continues", function()
   local status, output = t.shell(hang:format("reduce:1:4", [[
     local y = w:sum()
