@@ -2,17 +2,17 @@
 
 #include <starpu.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "engine/base/error.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
+#include "engine/runtime/environment.h"
 #include "engine/runtime/gpu.h"
 #include "engine/runtime/handles.h"
 #include "engine/runtime/rates.h"
@@ -35,53 +35,6 @@ int free_to_arena(unsigned, void* block, size_t bytes, int) {
     return 0;
 }
 
-// StarPU itself would only warn and use its own default.
-void check_scheduler(const std::string& name) {
-    if (name.empty() || std::getenv("STARPU_SCHED_LIB")) return;
-    std::string known;
-    for (starpu_sched_policy** policy = starpu_sched_get_predefined_policies(); *policy; ++policy) {
-        const std::string policy_name = (*policy)->policy_name;
-        if (name == policy_name) return;
-        if (policy_name.rfind("modular-", 0) != 0)
-            known += (known.empty() ? "" : ", ") + policy_name;
-    }
-    fail("unknown scheduler '%s'; known: %s, and StarPU's modular ones", name.c_str(),
-         known.c_str());
-}
-
-// Sets a variable from an option. Without the option (0), unsets a value that an earlier start set
-// (`ours`), and keeps the user's.
-void set_option(const char* name, int64_t value, bool& ours) {
-    if (value > 0)
-        setenv(name, std::to_string(value).c_str(), 1);
-    else if (ours)
-        unsetenv(name);
-    ours = value > 0;
-}
-
-std::string cache_folder() {
-    const char* cache = std::getenv("XDG_CACHE_HOME");
-    const char* home = std::getenv("HOME");
-    const std::string base = cache && *cache ? cache
-                             : home && *home ? std::string(home) + "/.cache"
-                                             : "/tmp";
-    return base + "/nnlua/starpu";
-}
-
-// Sets StarPU's environment variables, except those that the user has set.
-void prepare_environment() {
-    setenv("STARPU_SILENT", "1", 0);
-    setenv("STARPU_FXT_TRACE", "0", 0);
-    setenv("STARPU_LIMIT_CPU_MEM", "0", 0);  // the budget is ours (engine/memory/admission.h)
-    setenv("STARPU_WORKERS_GETBIND", "1", 0);
-    std::error_code ignored;
-    std::filesystem::create_directories(cache_folder(), ignored);
-    setenv("STARPU_PERF_MODEL_DIR", cache_folder().c_str(), 0);
-    static bool our_limit = false, our_streams = false;
-    set_option("STARPU_LIMIT_CUDA_MEM", chosen.host.gpu_memory >> 20, our_limit);
-    set_option("STARPU_NWORKER_PER_CUDA", chosen.streams, our_streams);
-}
-
 // More workers than cores take turns, and wait for each other at the end of every step.
 void warn_if_oversubscribed() {
     static bool warned = false;
@@ -93,15 +46,40 @@ void warn_if_oversubscribed() {
                  workers, cores, cores == 1 ? "" : "s");
 }
 
-// StarPU's threads inherit a mask that blocks the signals of the main thread.
-int init_starpu(starpu_conf& conf) {
-    sigset_t signals, before;
-    sigemptyset(&signals);
-    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGWINCH}) sigaddset(&signals, signal);
-    pthread_sigmask(SIG_BLOCK, &signals, &before);
-    const int status = starpu_init(&conf);
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return status;
+// The session's threads inherit a mask that blocks the signals of the main thread.
+struct SignalsBlocked {
+    sigset_t before;
+    SignalsBlocked() {
+        sigset_t signals;
+        sigemptyset(&signals);
+        for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGWINCH}) sigaddset(&signals, signal);
+        pthread_sigmask(SIG_BLOCK, &signals, &before);
+    }
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+};
+
+// Sets StarPU's environment variables, except those that the user has set.
+void prepare(int gpus) {
+    static bool our_limit = false, our_streams = false;
+    constexpr int writers = 2;  // of a checkpoint (engine/io)
+    prepare_environment(host().count(Device::cpu) + gpus * std::max(1, chosen.streams) + writers);
+    set_option("STARPU_LIMIT_CUDA_MEM", chosen.host.gpu_memory >> 20, our_limit);
+    set_option("STARPU_NWORKER_PER_CUDA", chosen.streams, our_streams);
+}
+
+int init_starpu(int gpus) {
+    // No work stealing (lws) on CPUs: StarPU 1.4.10 sometimes never runs a task that an idle worker
+    // should fetch (seen within 10,000 small tasks, also with one worker).
+    const char* const default_scheduler = gpus > 0 ? "dmdas" : "prio";
+    const StartGuard guard;
+    starpu_conf conf;
+    starpu_conf_init(&conf);
+    conf.catch_signals = 0;
+    conf.ncpus = host().count(Device::cpu);
+    conf.ncuda = gpus == 0 ? 0 : chosen.host.gpus;  // -1: all
+    conf.sched_policy_name =
+        chosen.scheduler.empty() ? default_scheduler : chosen.scheduler.c_str();
+    return starpu_init(&conf);
 }
 
 void stop_starpu() {
@@ -121,7 +99,6 @@ void configure(const SessionOptions& options) {
 
 void start() {
     if (running()) return;
-    if (const char* scheduler = std::getenv("STARPU_SCHED")) check_scheduler(scheduler);
     warn_if_oversubscribed();
     start_watchdog();
     const int gpus = host().count(Device::cuda);
@@ -129,22 +106,13 @@ void start() {
         fail(
             "nn.devices asks for %d GPUs; this machine and build have %d (nnlua --health says why)",
             gpus, usable_gpus());
-    prepare_environment();
-    // No work stealing (lws) on CPUs: StarPU 1.4.10 sometimes never runs a task that an idle worker
-    // should fetch (seen within 10,000 small tasks, also with one worker).
-    const char* const default_scheduler = gpus > 0 ? "dmdas" : "prio";
+    budget();  // measured before StarPU takes memory
+    const SignalsBlocked in_the_threads;
+    prepare(gpus);
     blas::load();  // before workers start, because it changes the environment briefly
-    budget();      // measured before StarPU takes memory
     starpu_malloc_set_hooks(allocate_from_arena, free_to_arena);
-    starpu_conf conf;
-    starpu_conf_init(&conf);
-    conf.catch_signals = 0;
-    conf.ncpus = host().count(Device::cpu);
-    conf.ncuda = gpus == 0 ? 0 : chosen.host.gpus;  // -1: all
-    conf.sched_policy_name =
-        chosen.scheduler.empty() ? default_scheduler : chosen.scheduler.c_str();
-    if (conf.ncuda != 0) pin_host_memory();
-    if (const int status = init_starpu(conf); status != 0)
+    if (gpus != 0) pin_host_memory();
+    if (const int status = init_starpu(gpus); status != 0)
         fail(
             "StarPU does not start (%s); nnlua --version shows the build, STARPU_SILENT=0 "
             "StarPU's messages",

@@ -1,0 +1,212 @@
+#include "engine/runtime/environment.h"
+
+#include <dlfcn.h>
+#include <starpu.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <future>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "engine/base/error.h"
+
+namespace nn {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Schedulers of StarPU 1.4.10 with which programs do not end, and why.
+struct Unusable {
+    const char *name, *why;
+};
+constexpr Unusable unusable_schedulers[] = {
+    {"graph_test", "it runs no task before the program has ended"},
+    {"lws", "it sometimes never runs a task"},
+    {"pheft", "it needs a performance model of every task"},
+    {"modular-heteroprio-heft", "it needs a performance model of every task"},
+};
+
+const char* why_unusable(const std::string& scheduler) {
+    for (const Unusable& u : unusable_schedulers)
+        if (scheduler == u.name) return u.why;
+    return nullptr;
+}
+
+// StarPU itself would only warn and use its own default.
+void check_scheduler_library(const char* path) {
+    if (void* library = dlopen(path, RTLD_NOW))
+        dlclose(library);
+    else
+        fail("STARPU_SCHED_LIB is '%s', which cannot be loaded: %s", path, dlerror());
+}
+
+// Creates StarPU's folders in `base`; false if files cannot be written there.
+bool is_usable(const fs::path& base) {
+    constexpr size_t longest = 200;  // StarPU cuts longer names
+    if (base.native().size() > longest) return false;
+    for (const char* part : {"bus", "codelets", "debug"}) {
+        std::error_code ignored;
+        fs::create_directories(base / part, ignored);
+        if (access((base / part).c_str(), R_OK | W_OK | X_OK) != 0) return false;
+    }
+    return true;
+}
+
+std::string value_or(const char* name, const std::string& otherwise) {
+    const char* value = std::getenv(name);
+    return value && *value ? value : otherwise;
+}
+
+// A folder of this user alone, since others may write to the folder of temporary files too.
+bool is_own_folder(const fs::path& path) {
+    mkdir(path.c_str(), 0700);
+    struct stat status;
+    return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+           status.st_uid == geteuid();
+}
+
+// The folder of StarPU's performance models: in the user's cache, or without a writable home among
+// the temporary files.
+std::string model_folder() {
+    const std::string home = value_or("HOME", ""),
+                      cache = value_or("XDG_CACHE_HOME", home.empty() ? "" : home + "/.cache");
+    const fs::path first = fs::path(cache) / "nnlua/starpu",
+                   own = fs::path(value_or("TMPDIR", "/tmp")) / format("nnlua-%u", geteuid());
+    if (!cache.empty() && is_usable(first)) return first;
+    if (is_own_folder(own) && is_usable(own / "starpu")) return own / "starpu";
+    fail(
+        "nnlua needs a folder for StarPU's files, and can write neither to '%s' nor to '%s'; set "
+        "XDG_CACHE_HOME to a writable folder",
+        cache.c_str(), own.c_str());
+}
+
+void choose_model_folder() {
+    if (const char* chosen = std::getenv("STARPU_PERF_MODEL_DIR")) {
+        if (!is_usable(chosen))
+            fail(
+                "STARPU_PERF_MODEL_DIR is '%s', where nnlua cannot write; unset it, or give a "
+                "writable folder with a name of at most 200 characters",
+                chosen);
+    } else {
+        setenv("STARPU_PERF_MODEL_DIR", model_folder().c_str(), 1);
+    }
+}
+
+// Values that StarPU accepts, but with which no program can run.
+void check_values() {
+    for (const char* name : {"STARPU_NCPU", "STARPU_NCPUS"}) {
+        const char* value = std::getenv(name);
+        if (value && std::strtol(value, nullptr, 10) <= 0)
+            fail("%s is '%s'; at least one CPU worker is needed (NNLUA_CPUS sets their number)",
+                 name, value);
+    }
+    const char* disabled = std::getenv("STARPU_DISABLE_KERNELS");
+    if (disabled && std::strtol(disabled, nullptr, 10) != 0)
+        fail("STARPU_DISABLE_KERNELS is '%s', with which nothing would be computed; unset it",
+             disabled);
+}
+
+void check_threads(int needed) {
+    std::promise<void> end;
+    const std::shared_future<void> ended = end.get_future().share();
+    std::vector<std::thread> threads;
+    try {
+        while (int(threads.size()) < needed) threads.emplace_back([ended] { ended.wait(); });
+    } catch (const std::system_error&) {
+    }
+    const int created = int(threads.size());
+    end.set_value();
+    for (std::thread& thread : threads) thread.join();
+    if (created < needed)
+        fail(
+            "the system lets this process create %d of the %d threads that it needs; raise its "
+            "limit of processes (ulimit -u, pids.max of the control group) or of memory (ulimit "
+            "-v), or start fewer workers (NNLUA_CPUS)",
+            created, needed);
+}
+
+// The variables that the user has set for StarPU, as text.
+std::string users_variables() {
+    std::string out;
+    for (char** variable = environ; *variable; ++variable)
+        if (std::strncmp(*variable, "STARPU_", 7) == 0)
+            out += (out.empty() ? "" : " ") + std::string(*variable);
+    return out;
+}
+
+std::string start_problem;  // what on_abort writes
+
+void on_abort(int) {
+    const ssize_t ignored = write(STDERR_FILENO, start_problem.data(), start_problem.size());
+    _exit(ignored < 0 ? 2 : 1);
+}
+
+constexpr int aborts[] = {SIGABRT, SIGSEGV, SIGFPE};
+struct sigaction before[std::size(aborts)];
+
+}  // namespace
+
+void check_scheduler(const std::string& name) {
+    if (name.empty() || std::getenv("STARPU_SCHED_LIB")) return;
+    const char* why = why_unusable(name);
+    std::string known;
+    for (starpu_sched_policy** policy = starpu_sched_get_predefined_policies(); *policy; ++policy) {
+        const std::string policy_name = (*policy)->policy_name;
+        if (name == policy_name && !why) return;
+        if (policy_name.rfind("modular-", 0) != 0 && !why_unusable(policy_name))
+            known += (known.empty() ? "" : ", ") + policy_name;
+    }
+    if (why)
+        fail("scheduler '%s' cannot be used: %s; use one of %s", name.c_str(), why, known.c_str());
+    fail("unknown scheduler '%s'; known: %s, and StarPU's modular ones", name.c_str(),
+         known.c_str());
+}
+
+void set_option(const char* name, int64_t value, bool& ours) {
+    if (value > 0)
+        setenv(name, std::to_string(value).c_str(), 1);
+    else if (ours)
+        unsetenv(name);
+    ours = value > 0;
+}
+
+void prepare_environment(int threads) {
+    static const std::string given_by_user = users_variables();
+    start_problem = "nnlua: StarPU cannot start, and its message is above";
+    if (!given_by_user.empty())
+        start_problem += "; unset the variables that change how it starts: " + given_by_user;
+    start_problem += "\n";
+    if (const char* library = std::getenv("STARPU_SCHED_LIB")) check_scheduler_library(library);
+    if (value_or("STARPU_SCHED", "").empty()) unsetenv("STARPU_SCHED");  // "" would select lws
+    check_scheduler(value_or("STARPU_SCHED", ""));
+    check_values();
+    setenv("STARPU_SILENT", "1", 0);
+    setenv("STARPU_FXT_TRACE", "0", 0);
+    setenv("STARPU_WORKERS_GETBIND", "1", 0);
+    // The budget is ours (engine/memory/admission.h). StarPU would wait for memory for ever.
+    setenv("STARPU_LIMIT_CPU_MEM", "0", 1);
+    for (const char* limit : {"STARPU_LIMIT_CPU_NUMA_MEM", "STARPU_LIMIT_CPU_NUMA_0_MEM"})
+        unsetenv(limit);
+    choose_model_folder();
+    check_threads(threads);
+}
+
+StartGuard::StartGuard() {
+    std::fflush(nullptr);
+    struct sigaction action = {};
+    action.sa_handler = on_abort;
+    for (size_t i = 0; i < std::size(aborts); ++i) sigaction(aborts[i], &action, &before[i]);
+}
+
+StartGuard::~StartGuard() {
+    for (size_t i = 0; i < std::size(aborts); ++i) sigaction(aborts[i], &before[i], nullptr);
+}
+
+}  // namespace nn
