@@ -50,6 +50,8 @@ Tensor tensor_of_size(const nn_ref* tensor, const void* data, int64_t bytes, con
     return t;
 }
 
+int64_t available() { return default_budget(host().count(Device::cpu)); }
+
 // value -1: leave the setting.
 template <class T> void exchange_setting(T& setting, int32_t value, int32_t* was) {
     if (was) *was = setting;
@@ -285,13 +287,17 @@ int nn_memory(nn_memory_info_t* out) {
     return guard([&] {
         const ArenaInfo arena = arena_info();
         given(out, "out") = {budget(),   arena.in_use,     arena.cached,
-                             arena.peak, admitted_bytes(), default_budget()};
+                             arena.peak, admitted_bytes(), available()};
     });
 }
 int nn_memory_budget(int64_t bytes) {
     return guard([&] {
         if (bytes < 0) fail("memory budget: %lld bytes; at least 0 is needed", (long long)bytes);
-        set_budget(bytes);
+        if (bytes > largest_budget() && !machine_is_described())
+            fail("memory budget: %s; this process can use %s at most",
+                 human_bytes(double(bytes)).c_str(), human_bytes(double(largest_budget())).c_str());
+        const ArenaInfo taken = arena_info();  // not available, but tiles may use it
+        set_budget(bytes ? bytes : available() + taken.in_use + taken.cached);
     });
 }
 int nn_reset_peak(void) { return guard(reset_peak); }

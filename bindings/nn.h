@@ -232,7 +232,7 @@ int nn_scope_begin(void);
 // Releases the tensors created since nn_scope_begin, except those to keep.
 int nn_scope_end(const nn_ref* keep, int32_t n_keep);
 int nn_memory(nn_memory_info_t* out);
-int nn_memory_budget(int64_t bytes);  // 0: 90 % of the available memory
+int nn_memory_budget(int64_t bytes);  // 0: the default (engine/machine/memory_limit.h)
 int nn_reset_peak(void);
 int nn_matmul_tf32(int32_t allowed, int32_t* was);  // 1, 0, or -1: no change; was may be NULL
 // The kernels for attention on GPUs: 0 the best, 1 cuDNN's, 2 nnlua's; or -1: no change.

@@ -36,7 +36,7 @@ Machine detect() {
     const int gpus = choice.gpus < 0 ? usable_gpus() : choice.gpus;
     int cpus = choice.cpus > 0 ? choice.cpus : cpus_of_environment();
     if (cpus == 0) cpus = std::max(1, usable_cores() - gpus);
-    out.nodes.push_back({NodeKind::ram, 0, default_budget()});
+    out.nodes.push_back({NodeKind::ram, 0, default_budget(cpus)});
     out.workers.push_back({Device::cpu, 0, cpus, {}});
     for (int gpu = 0; gpu < gpus; ++gpu) {
         const int node = int(out.nodes.size());

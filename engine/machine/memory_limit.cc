@@ -1,9 +1,11 @@
 #include "engine/machine/memory_limit.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <string>
 
@@ -12,6 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t unlimited = std::numeric_limits<int64_t>::max();
+
 // The number in a file, or 0 if it has none ("max").
 int64_t read_number(const fs::path& path) {
     std::ifstream file(path);
@@ -19,13 +23,15 @@ int64_t read_number(const fs::path& path) {
     return file >> value ? value : 0;
 }
 
-// The number after a name in a file of "name number" lines.
+// The number after a name at the beginning of a line, or 0.
 int64_t read_entry(const fs::path& path, const std::string& name) {
     std::ifstream file(path);
-    std::string word;
-    int64_t value = 0;
-    while (file >> word >> value)
-        if (word == name) return value;
+    for (std::string line; std::getline(file, line);) {
+        std::istringstream words(line);
+        std::string word;
+        int64_t value = 0;
+        if (words >> word && word == name && words >> value) return value;
+    }
     return 0;
 }
 
@@ -36,9 +42,17 @@ constexpr Names version_2 = {"memory.max", "memory.current", "inactive_file", "a
 constexpr Names version_1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                              "total_inactive_file", "total_active_file"};
 
-// The bytes that a group and its parents, up to `root`, still allow; `room` if none has a limit.
-int64_t room_in_groups(const fs::path& root, const std::string& group, const Names& names,
-                       int64_t room) {
+// What the hard limits of this process allow: in all, and now.
+struct Room {
+    int64_t limit = unlimited, now = unlimited;
+    void restrict(int64_t bytes, int64_t used) {
+        limit = std::min(limit, bytes), now = std::min(now, bytes - used);
+    }
+};
+
+// Restricts the room to that of a group and its parents, up to `root`.
+void restrict_to_groups(const fs::path& root, const std::string& group, const Names& names,
+                        Room* room) {
     fs::path folder = root / fs::path(group).relative_path();
     if (!fs::exists(folder / names.usage)) folder = root;  // a container sees its own group there
     for (;; folder = folder.parent_path()) {
@@ -46,24 +60,15 @@ int64_t room_in_groups(const fs::path& root, const std::string& group, const Nam
             const fs::path stat = folder / "memory.stat";
             const int64_t cached =
                 read_entry(stat, names.inactive) + read_entry(stat, names.active);
-            room = std::min(room, limit - read_number(folder / names.usage) + cached);
+            room->restrict(limit, read_number(folder / names.usage) - cached);
         }
-        if (folder == root || !folder.has_relative_path()) return room;
+        if (folder == root || !folder.has_relative_path()) return;
     }
 }
 
-int64_t available_on_machine() {
-    std::ifstream info("/proc/meminfo");
-    long long kib = 0;
-    for (std::string line; std::getline(info, line);)
-        if (std::sscanf(line.c_str(), "MemAvailable: %lld kB", &kib) == 1) break;
-    return kib * 1024;
-}
-
-}  // namespace
-
-int64_t default_budget() {
-    int64_t room = available_on_machine();
+// The room in resident memory.
+Room room_in_groups() {
+    Room room;
     const fs::path root = "/sys/fs/cgroup";
     std::ifstream groups("/proc/self/cgroup");
     for (std::string line; std::getline(groups, line);) {  // number:controllers:/path
@@ -73,12 +78,50 @@ int64_t default_budget() {
         std::getline(parts, controllers, ':');
         std::getline(parts, path);
         if (controllers.empty())
-            room = room_in_groups(root, path, version_2, room);
+            restrict_to_groups(root, path, version_2, &room);
         else if (("," + controllers + ",").find(",memory,") != std::string::npos)
-            room = room_in_groups(root / "memory", path, version_1, room);
+            restrict_to_groups(root / "memory", path, version_1, &room);
     }
-    constexpr int64_t minimum = 64 << 20;  // enough to report errors
-    return std::max(minimum, room / 10 * 9);
+    return room;
+}
+
+// The room within a resource limit of virtual memory; `used`: the line of /proc/self/status.
+Room room_of_resource(int resource, const char* used) {
+    Room room;
+    rlimit limit;
+    if (getrlimit(resource, &limit) == 0 && limit.rlim_cur < uint64_t(unlimited))
+        room.restrict(int64_t(limit.rlim_cur), 1024 * read_entry("/proc/self/status", used));
+    return room;
+}
+
+// A line of /proc/meminfo in bytes.
+int64_t on_machine(const char* name) { return 1024 * read_entry("/proc/meminfo", name); }
+
+}  // namespace
+
+// What the process needs besides tiles, measured with 2 workers: 24 MB resident; each worker has
+// a heap of 64 MB and a stack of 8 MB of address space, and OpenBLAS reserves 128 MB for it.
+int64_t default_budget(int workers) {
+    const auto within = [&](const Room& room, int64_t rest, int64_t rest_of_worker) {
+        const int64_t now = room.now == unlimited ? unlimited : room.now - rest;
+        return now == unlimited ? now : (now - rest_of_worker * workers) / 20 * 19;
+    };
+    constexpr int64_t mb = 1'000'000;
+    const int64_t minimum = on_machine("MemAvailable:") > 0 ? 0 : 64 * mb;
+    int64_t budget = std::max(minimum, on_machine("MemAvailable:") / 10 * 9);
+    budget = std::min(budget, within(room_in_groups(), 24 * mb, 8 * mb));
+    budget = std::min(budget, within(room_of_resource(RLIMIT_AS, "VmSize:"), 60 * mb, 210 * mb));
+    budget = std::min(budget, within(room_of_resource(RLIMIT_DATA, "VmData:"), 40 * mb, 140 * mb));
+    return std::max<int64_t>(budget, 0);
+}
+
+int64_t largest_budget() {
+    int64_t most = on_machine("MemTotal:") + on_machine("SwapTotal:");
+    if (most == 0) most = unlimited;
+    for (const Room& room : {room_in_groups(), room_of_resource(RLIMIT_AS, "VmSize:"),
+                             room_of_resource(RLIMIT_DATA, "VmData:")})
+        most = std::min(most, room.limit);
+    return most;
 }
 
 }  // namespace nn

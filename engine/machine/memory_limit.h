@@ -1,11 +1,15 @@
-// The memory that this process can still allocate: the machine's available memory, within the
-// limits of its control groups (containers, batch systems; version 1 and 2). Cached pages of files
-// count as free, since the system evicts them when memory is short.
+// The memory that tiles can still take: the machine's available memory, within the limits of the
+// process (RLIMIT_AS and RLIMIT_DATA: ulimit -v and -d) and of its control groups (containers,
+// batch systems; version 1 and 2). Cached pages of files count as free, since the system evicts
+// them when memory is short.
 #pragma once
 #include <cstdint>
 
 namespace nn {
 
-int64_t default_budget();  // 90 % of that memory, in bytes
+// In bytes: 90 % of the available memory; within a limit 95 % of what remains for tiles after the
+// rest of a process with so many workers. 0: nothing remains.
+int64_t default_budget(int workers);
+int64_t largest_budget();  // the most that this process could ever use
 
 }  // namespace nn

@@ -1,15 +1,20 @@
 #include "engine/memory/admission.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "engine/base/error.h"
+#include "engine/machine/host.h"
 #include "engine/machine/memory_limit.h"
 
 namespace nn {
 namespace {
 
 std::atomic<int64_t> limit{0};  // 0: not known yet
-int64_t admitted = 0;
+int64_t admitted = 0, handles = 0;
+bool no_room = false;  // the default budget is 0
+
+int64_t in_use() { return admitted + handles * handle_bytes; }
 
 }  // namespace
 
@@ -18,16 +23,33 @@ int64_t budget() {
     return limit;
 }
 
-void set_budget(int64_t bytes) { limit = bytes > 0 ? bytes : default_budget(); }
+void set_budget(int64_t bytes) {
+    if (bytes <= 0) bytes = default_budget(host().count(Device::cpu));
+    no_room = bytes == 0;
+    limit = std::max<int64_t>(bytes, 1);
+}
+
+void check_room() {
+    budget();
+    if (!no_room) return;
+    const int workers = host().count(Device::cpu);
+    throw OutOfMemory(format(
+        "out of memory: the limits of this process (ulimit -v, ulimit -d, or its control "
+        "group) leave none for tensors beside %d worker%s; allow more%s",
+        workers, workers == 1 ? "" : "s", workers == 1 ? "" : ", or start fewer (NNLUA_CPUS)"));
+}
 int64_t admitted_bytes() { return admitted; }
 
-bool fits(int64_t bytes) { return admitted + bytes <= budget(); }
+void count_handle(int change) { handles += change; }
+
+bool fits(int64_t bytes) { return in_use() + bytes <= budget(); }
 
 void refuse_admission(int64_t bytes, const std::string& what) {
+    check_room();
     throw OutOfMemory(
         format("out of memory: %s of %s does not fit; %s of the budget of %s are in use",
                what.c_str(), human_bytes(double(bytes)).c_str(),
-               human_bytes(double(admitted)).c_str(), human_bytes(double(budget())).c_str()));
+               human_bytes(double(in_use())).c_str(), human_bytes(double(budget())).c_str()));
 }
 
 void admit(int64_t bytes, const char* what) {

@@ -1,14 +1,17 @@
 #include "engine/memory/arena.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <set>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "engine/memory/admission.h"
 
 namespace nn {
@@ -18,6 +21,10 @@ constexpr size_t huge_page = size_t(2) << 20;
 
 // Pinning works on pages, so smaller blocks are cut from slabs, which set_pinning() returns.
 constexpr size_t min_pinned = size_t(64) << 10;
+
+// malloc keeps freed blocks of up to 32 MB, so larger ones than these are mapped.
+constexpr size_t min_mapped = size_t(1) << 20;
+constexpr size_t min_trimmed = size_t(16) << 20;  // freed bytes after which malloc returns pages
 
 struct Arena {
     std::mutex mutex;
@@ -29,17 +36,35 @@ struct Arena {
     int64_t in_use = 0, cached = 0, staged = 0, peak = 0;
 };
 
+std::atomic<bool> failed{false};
+
 // Never destroyed: tiles may be freed while the process ends.
 Arena& arena() {
     static Arena* const instance = new Arena;
     return *instance;
 }
 
+// A mapping of its own; its length is a multiple of the page size.
+void* map_block(size_t bytes, size_t alignment) {
+    void* const mapped = mmap(nullptr, bytes + alignment, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return nullptr;
+    char* const begin = static_cast<char*>(mapped);
+    const size_t before = (alignment - uintptr_t(begin) % alignment) % alignment;
+    if (before > 0) munmap(begin, before);
+    munmap(begin + before + bytes, alignment - before);
+    return begin + before;
+}
+
 // A block from the system, pinned if the arena pins.
 void* system_block(Arena& a, size_t bytes) {
     void* block = nullptr;
     const size_t alignment = bytes >= huge_page ? huge_page : a.pinning.pin ? 4096 : 64;
-    if (posix_memalign(&block, alignment, bytes) != 0) return nullptr;
+    if (bytes >= min_mapped)
+        block = map_block(bytes, std::max<size_t>(alignment, 4096));
+    else if (posix_memalign(&block, alignment, bytes) != 0)
+        block = nullptr;
+    if (!block) return nullptr;
     if (bytes >= huge_page) madvise(block, bytes, MADV_HUGEPAGE);
     if (a.pinning.pin && a.pinning.pin(block, bytes)) a.pinned.insert(block);
     return block;
@@ -61,18 +86,24 @@ void* new_block(Arena& a, size_t bytes) {
     return a.pinning.pin && bytes < min_pinned ? from_slab(a, bytes) : system_block(a, bytes);
 }
 
-void release(Arena& a, void* block) {
+void release(Arena& a, void* block, size_t bytes) {
     if (a.pinned.erase(block)) a.pinning.unpin(block);
-    std::free(block);
+    if (bytes >= min_mapped)
+        munmap(block, bytes);
+    else
+        std::free(block);
 }
 
 void trim_locked(Arena& a) {
+    size_t small = 0;
     for (auto& [bytes, blocks] : a.free) {
         if (a.pinning.pin && bytes < min_pinned) continue;
-        for (void* block : blocks) release(a, block);
+        for (void* block : blocks) release(a, block, bytes);
         a.cached -= int64_t(bytes * blocks.size());
+        if (bytes < min_mapped) small += bytes * blocks.size();
         blocks.clear();
     }
+    if (small > min_trimmed) malloc_trim(0);
 }
 
 void* block_locked(Arena& a, size_t rounded) {
@@ -116,13 +147,30 @@ void* arena_allocate(size_t bytes) {
     Arena& a = arena();
     std::lock_guard lock(a.mutex);
     void* block = block_locked(a, rounded);
-    if (!block) return nullptr;
+    if (!block) {
+        failed = true;
+        return nullptr;
+    }
     a.in_use += int64_t(rounded);
     a.peak = std::max(a.peak, a.in_use);
     return block;
 }
 
-void arena_free(void* block, size_t bytes) { keep(block, bytes, &Arena::in_use); }
+void arena_free(void* block, size_t bytes) {
+    if (!is_placeholder(block)) keep(block, bytes, &Arena::in_use);
+}
+
+std::string no_memory_for(size_t bytes) {
+    return format("out of memory: the system refuses %s", human_bytes(double(bytes)).c_str()) +
+           "; nn.memory_budget() limits tensors to less, --health shows the limits of the process";
+}
+
+bool arena_failed() { return failed; }
+
+void* placeholder() {
+    alignas(64) static char block[64];
+    return block;
+}
 
 void* staging_allocate(size_t bytes, bool needed) {
     const auto rounded = int64_t(arena_bytes(bytes));
@@ -147,7 +195,7 @@ void set_pinning(const Pinning& pinning) {
     trim_locked(a);
     a.free.clear();
     a.cached = 0;
-    for (void* slab : a.slabs) release(a, slab);
+    for (void* slab : a.slabs) release(a, slab, huge_page);
     a.slabs.clear();
     a.slab_used = huge_page;
     a.pinning = pinning;

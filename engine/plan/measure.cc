@@ -155,7 +155,7 @@ void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
     const Candidates kinds = candidates(tasks, begin);
     size_t bytes = size_t(32) << 20;
     for (const auto& [work, task] : kinds) bytes = std::max(bytes, 2 * room_for(call_of(*task)));
-    if (int64_t(bytes) * workers > default_budget() / 4) return;  // times stay nominal
+    if (int64_t(bytes) * workers > default_budget(workers) / 4) return;  // times stay nominal
     ParallelBenchmark benchmark = parallel_benchmark(workers, bytes);
     if (!benchmark.good()) return;
     if (!rates_.known()) {

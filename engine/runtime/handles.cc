@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "engine/base/error.h"
+#include "engine/memory/admission.h"
+#include "engine/memory/arena.h"
 
 namespace nn {
 namespace {
@@ -24,9 +26,11 @@ struct Registered : TileStorage {
         starpu_variable_data_register(&handle, -1, 0, tile.bytes);
         tile.handle = handle;
         all().insert(this);
+        count_handle(1);
     }
     ~Registered() override {
         all().erase(this);
+        count_handle(-1);
         if (tile.handle) starpu_data_unregister_submit(handle());
     }
     StarpuHandle handle() const { return static_cast<StarpuHandle>(tile.handle); }
@@ -82,9 +86,17 @@ HeldTile hold_in_ram(StarpuHandle handle, bool write, std::function<void()> noti
     return HeldTile(request.release());
 }
 
+// A tile that found no memory gets new memory at its next write.
 void mark_failed(const std::unordered_set<StarpuHandle>& handles) {
-    for (Registered* r : all())
-        if (!r->tile.recording && handles.count(r->handle())) r->tile.value = Tile::Value::failed;
+    for (Registered* r : all()) {
+        if (!handles.count(r->handle())) continue;
+        if (!r->tile.recording) r->tile.value = Tile::Value::failed;
+        if (lacks_memory(r->handle())) starpu_data_invalidate_submit(r->handle());
+    }
+}
+
+bool lacks_memory(StarpuHandle handle) {
+    return is_placeholder(starpu_data_handle_to_pointer(handle, STARPU_MAIN_RAM));
 }
 
 void drop_handles() {

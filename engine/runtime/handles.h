@@ -23,6 +23,7 @@ struct DropRequest {
 };
 using HeldTile = std::unique_ptr<RamRequest, DropRequest>;
 HeldTile hold_in_ram(StarpuHandle handle, bool write, std::function<void()> notify);
+bool lacks_memory(StarpuHandle handle);  // whether StarPU found no RAM for it (memory/arena.h)
 void mark_failed(const std::unordered_set<StarpuHandle>& handles);  // sets Tile::value
 void drop_handles();  // of all tiles, which lose their values; part of shutdown
 

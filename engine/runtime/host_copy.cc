@@ -6,8 +6,10 @@
 
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "engine/base/error.h"
+#include "engine/memory/arena.h"
 #include "engine/profile/records.h"
 #include "engine/runtime/handles.h"
 #include "engine/runtime/interrupts.h"
@@ -61,14 +63,21 @@ struct HostCopy {
     }
 };
 
+[[noreturn]] void refuse_copy(StarpuHandle handle, HeldTile held, size_t bytes) {
+    held.reset();
+    starpu_data_invalidate_submit(handle);
+    throw OutOfMemory(no_memory_for(bytes));
+}
+
 void copy_tile(const HostCopy& copy, char* host, Tile& tile) {
     for (size_t i = 0; i < copy.block.start.size(); ++i)
         host += size_t(copy.block.start[i] * copy.host_strides[i]) * copy.element;
     start();
     ensure_awake();
     const StarpuHandle handle = handle_of(tile);
-    const HeldTile held = hold(handle, !copy.to_host);
+    HeldTile held = hold(handle, !copy.to_host);
     check_pending();
+    if (lacks_memory(handle)) refuse_copy(handle, std::move(held), tile.bytes);
     char* data = static_cast<char*>(starpu_data_get_local_ptr(handle));
     copy.copy(0, host, data);
     tile.value = Tile::Value::written;

@@ -26,8 +26,10 @@ namespace {
 
 SessionOptions chosen;
 
+// With GPUs, StarPU copies from and to the block, and can free others, so it gets no placeholder.
 int allocate_from_arena(unsigned, void** block, size_t bytes, int) {
     *block = arena_allocate(bytes);
+    if (!*block && memory_nodes() == 1) *block = placeholder();
     return *block ? 0 : -ENOMEM;
 }
 int free_to_arena(unsigned, void* block, size_t bytes, int) {
@@ -106,7 +108,7 @@ void start() {
         fail(
             "nn.devices asks for %d GPUs; this machine and build have %d (nnlua --health says why)",
             gpus, usable_gpus());
-    budget();  // measured before StarPU takes memory
+    check_room();  // measures the budget, before StarPU takes memory
     const SignalsBlocked in_the_threads;
     prepare(gpus);
     blas::load();  // before workers start, because it changes the environment briefly

@@ -2,19 +2,22 @@
 
 #include <starpu.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <string>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/memory/arena.h"
 #include "engine/runtime/workers.h"
 
 namespace nn {
 namespace {
 
 constexpr double default_seconds = 600;
-constexpr double check_interval = 0.1;  // seconds
+constexpr double check_interval = 0.1;         // seconds
+constexpr double seconds_without_memory = 10;  // with GPUs, until StarPU has nothing left to evict
 
 // A worker's record of one task, written by its thread alone. The sequence number is odd while the
 // task runs. The main thread reads the other fields only if the number did not change for the whole
@@ -73,6 +76,8 @@ std::string find_overdue(uint64_t* sum, bool* busy) {
     return names;
 }
 
+bool waiting() { return starpu_task_nsubmitted() > 0; }
+
 constexpr const char* advice =
     "; NNLUA_WATCHDOG=SECONDS sets this limit (0: none). The program cannot continue before they "
     "end";
@@ -116,7 +121,11 @@ void check_for_hangs() {
         fail("a task hangs, or takes more than %g s: %s%s", limit, overdue.c_str(), advice);
     // After a long time without checks, progress may have been missed.
     if (sum != progress.sequence || busy || at - before > 10 * check_interval) progress = {sum, at};
-    if (at - progress.since >= limit && starpu_task_nsubmitted() > 0)
+    const double idle = at - progress.since;
+    if (arena_failed() && idle >= std::min(limit, seconds_without_memory) && waiting())
+        fail("out of memory: the system refuses more, and %d submitted tasks wait for it",
+             starpu_task_nsubmitted());
+    if (idle >= limit && waiting())
         fail("no progress for %g s: none of %d submitted tasks is running%s", limit,
              starpu_task_nsubmitted(), advice);
     found = false;

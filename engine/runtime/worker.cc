@@ -4,8 +4,10 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <new>
 #include <unordered_map>
 
+#include "engine/memory/arena.h"
 #include "engine/profile/records.h"
 #include "engine/runtime/failures.h"
 #include "engine/runtime/gpu.h"
@@ -34,6 +36,15 @@ void poison(void* buffers[], bool gpu) {
     }
 }
 
+// An error if the system had no memory for a tile of the task, else "".
+std::string missing_memory(void* buffers[]) {
+    const starpu_task* t = starpu_task_get_current();
+    for (int i = 0; i < t->nbuffers; ++i)
+        if (is_placeholder(reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[i]))))
+            return no_memory_for(STARPU_VARIABLE_GET_ELEMSIZE(buffers[i]));
+    return "";
+}
+
 std::string run_kernel_on_cpu(const TaskArg& arg, void* const* operands) {
     if (take_failure()) return "failed by NNLUA_FAIL_KERNEL";
     std::string error;
@@ -50,6 +61,10 @@ void skip(const TaskArg& arg) {
 // On a GPU this only starts the kernel; note_result is called at its end.
 void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
     if (needs_failed_value()) return skip(arg);
+    if (arena_failed()) {
+        const std::string error = missing_memory(buffers);
+        if (!error.empty()) return note_result(arg, error);
+    }
     void* operands[max_operands];
     for (int i = 0; i < arg.operands; ++i)
         operands[i] =
@@ -62,6 +77,8 @@ void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
         poison(buffers, gpu);
         announce_call(arg.kernel->name.c_str());
         error = gpu ? run_on_gpu(arg, operands, note_result) : run_kernel_on_cpu(arg, operands);
+    } catch (const std::bad_alloc&) {
+        error = "out of memory: the system has none for temporary values of the kernel";
     } catch (const std::exception& e) {
         error = e.what();
     }

@@ -2,6 +2,7 @@
 
 #include "engine/base/error.h"
 #include "engine/memory/admission.h"
+#include "engine/memory/arena.h"
 
 namespace nn {
 namespace {
@@ -15,11 +16,11 @@ uint32_t recording_number() { return recording; }
 void set_recording_number(uint32_t number) { recording = number; }
 
 Tile::Tile(size_t size) : bytes(size), number(++tiles_made), recording(recording_number()) {
-    if (!recording) admit(int64_t(size), "a tile");
+    if (!recording) admit(int64_t(arena_bytes(size)), "a tile");
 }
 
 Tile::~Tile() {
-    if (!recording) release_admission(int64_t(bytes));
+    if (!recording) release_admission(int64_t(arena_bytes(bytes)));
 }
 
 void Tile::check_readable(const char* op) const {

@@ -35,10 +35,12 @@ function M.memory()
 end
 
 --- nn.memory_budget(bytes) limits the memory of tensors; a tensor that does not fit is an error.
+--- At most the memory that the process may use; 0: the default, measured again. The default is 90 %
+--- of the available memory, within the limits of the process (ulimit -v, control group).
 ---     nn.memory_budget(nn.memory().budget)
 function M.memory_budget(bytes)
-  arguments.need(type(bytes) == "number", "memory_budget", "the argument", bytes,
-                 "a number of bytes is needed")
+  arguments.need(type(bytes) == "number" and math.abs(bytes) < 2 ^ 62, "memory_budget",
+                 "the argument", bytes, "a number of bytes is needed")
   check(C.nn_memory_budget(bytes))
 end
 
