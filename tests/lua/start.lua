@@ -94,8 +94,7 @@ end)
 
 t.case("where StarPU aborts at its start, the last line names the variables set for it", function()
   for _, setting in ipairs {
-    "STARPU_BUS_CALIBRATE=soon", "STARPU_WORKERS_CPUID=first", "STARPU_MAIN_THREAD_CPUID=99999",
-    "STARPU_HWLOC_INPUT=none",
+    "STARPU_BUS_CALIBRATE=soon", "STARPU_WORKERS_CPUID=first", "STARPU_MAIN_THREAD_CPUID=99999"
   } do
     local output = says(1, "unset the variables that change how it starts: ", setting .. " " .. sum)
     t.check(output:match "nnlua: StarPU cannot start[^\n]*\n$":find(setting, 1, true), output)
