@@ -1,7 +1,11 @@
 // The program `nnlua`: command line, one lua_State, signals and an orderly exit. The library that
 // scripts use is in lua/.
+#include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +20,7 @@ extern "C" {
 #include <lualib.h>
 }
 
+#include "bindings/mapped_files.h"
 #include "bindings/nn.h"
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/waits.h"
@@ -39,10 +44,17 @@ const char* const usage =
     "A recipe's options follow its name: nnlua recipes/gpt2_train.lua --help\n"
     "Environment: NNLUA_CPUS (number of CPU workers), NNLUA_ISA (baseline, avx2, avx512),\n"
     "NNLUA_WATCHDOG (seconds after which a task counts as hung; 0: never), STARPU_SCHED,\n"
-    "OPENBLAS_CORETYPE.\n";
+    "OPENBLAS_CORETYPE.\n"
+    "Signals to a training run: SIGINT, SIGTERM and SIGHUP save and end it, SIGUSR1 saves and\n"
+    "continues; see nnlua(1).\n";
 
 lua_State* state = nullptr;
 volatile std::sig_atomic_t signals_seen = 0;
+std::atomic<bool> save_asked{false};
+
+// The first stop signal: its time, and whether a training run was to be saved then.
+timespec first_time;
+bool first_was_deferred = false;
 
 // Runs at Lua's next step and raises an error there. JIT-compiled loops call no hook; engine calls
 // test the flag themselves.
@@ -51,42 +63,106 @@ void interrupt_hook(lua_State* L, lua_Debug*) {
     if (!nn::interrupts_deferred() && nn::clear_interrupt()) luaL_error(L, "interrupted");
 }
 
+// Whether a signal after the first one may be a repetition of it: timeout(1) sends SIGTERM to its
+// child and then to the child's group; the kernel repeats SIGXCPU every second. While nothing is to
+// be saved, every second signal counts.
+bool repeats_first(int signal, const timespec& now) {
+    if (!first_was_deferred && !nn::interrupts_deferred()) return false;
+    const int64_t seconds = now.tv_sec - first_time.tv_sec;
+    return signal == SIGXCPU || seconds < 1 || (seconds == 1 && now.tv_nsec < first_time.tv_nsec);
+}
+
 void on_signal(int signal) {
-    if (nn::interrupt_requested()) _exit(128 + signal);  // the second signal
+    const int error = errno;
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (nn::interrupt_requested() && signals_seen != SIGPIPE) {
+        if (!repeats_first(signal, now)) _exit(128 + signal);
+        errno = error;
+        return;
+    }
+    first_time = now;
+    first_was_deferred = nn::interrupts_deferred();
     signals_seen = signal;
     nn::request_interrupt();
-    if (nn::interrupts_deferred()) {
+    if (first_was_deferred) {
         const char text[] = "\nfinishing this step and saving; interrupt again to quit at once\n";
-        if (write(STDERR_FILENO, text, sizeof text - 1) < 0) return;
+        [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
     } else if (state) {
         lua_sethook(state, interrupt_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
     }
+    errno = error;
 }
 
 // The reader of our output is gone: a training run saves and ends, any other run ends at once.
 void on_broken_pipe(int signal) {
     if (!nn::interrupts_deferred()) _exit(128 + signal);
+    if (nn::interrupt_requested()) return;
     signals_seen = signal;
     nn::request_interrupt();
 }
 
-// The terminal was resized, or the program continued: only interrupts the wait for a key.
-void on_terminal(int) {}
+// A training run saves after this step and continues; nothing else reacts.
+void on_save_signal(int) { save_asked = true; }
 
-void install_signal_handlers() {
+// Does nothing: an interrupted wait for a key sees that the terminal was resized (SIGWINCH) or that
+// the program continued (SIGCONT); a write beyond the limit of ulimit -f fails (SIGXFSZ).
+void on_other(int) {}
+
+// A signal that the parent ignores, as nohup does with SIGHUP, stays ignored.
+void handle(int signal, void (*handler)(int), bool always = false) {
     struct sigaction action = {};
-    action.sa_handler = on_signal;
+    if (!always && sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
+    action = {};
+    action.sa_handler = handler;
     action.sa_flags = SA_RESTART;
-    for (int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
-    action.sa_handler = on_broken_pipe;
-    sigaction(SIGPIPE, &action, nullptr);
-    action.sa_handler = on_terminal;
-    for (int signal : {SIGWINCH, SIGCONT}) sigaction(signal, &action, nullptr);
+    sigaction(signal, &action, nullptr);
 }
 
-// The last of SIGINT, SIGTERM and SIGPIPE, or 0: package.loaded["nn.host"].signal().
+// All signals that would end the program by default, except SIGQUIT and those of a crash.
+void install_signal_handlers() {
+    for (int signal : {SIGINT, SIGTERM}) handle(signal, on_signal, true);
+    for (int signal : {SIGHUP, SIGXCPU, SIGPWR, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGSTKFLT})
+        handle(signal, on_signal);
+    for (int signal = SIGRTMIN; signal <= SIGRTMAX; ++signal) handle(signal, on_signal);
+    for (int signal : {SIGUSR1, SIGUSR2}) handle(signal, on_save_signal);
+    handle(SIGPIPE, on_broken_pipe, true);
+    for (int signal : {SIGWINCH, SIGCONT, SIGXFSZ}) handle(signal, on_other, true);
+    nn::install_bus_handler();
+}
+
+// A closed descriptor 0, 1 or 2 becomes /dev/null: a file that the program opens must not take its
+// number, and then the program's output.
+void open_standard_descriptors() {
+    int fd;
+    do fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+}
+
+// The last stop signal or SIGPIPE, or 0: package.loaded["nn.host"].signal().
 int last_signal(lua_State* L) {
     lua_pushinteger(L, signals_seen);
+    return 1;
+}
+
+// Whether SIGUSR1 or SIGUSR2 arrived since the last call: nn.host.save_asked().
+int take_save_asked(lua_State* L) {
+    lua_pushboolean(L, save_asked.exchange(false));
+    return 1;
+}
+
+// nn.host.watch(address, bytes), unwatch(address), damaged(address): see mapped_files.h.
+int watch(lua_State* L) {
+    nn::watch_mapping(uintptr_t(luaL_checknumber(L, 1)), size_t(luaL_checknumber(L, 2)));
+    return 0;
+}
+int unwatch(lua_State* L) {
+    nn::unwatch_mapping(uintptr_t(luaL_checknumber(L, 1)));
+    return 0;
+}
+int damaged(lua_State* L) {
+    lua_pushboolean(L, nn::mapping_is_damaged(uintptr_t(luaL_checknumber(L, 1))));
     return 1;
 }
 
@@ -130,10 +206,27 @@ int add_traceback(lua_State* L) {
     return 1;
 }
 
+// Calls nn.host.failed(message), which saves what a training run can save and returns the text to
+// print below the error, or nil (lua/nn/train/ending.lua).
+void print_advice_of_run(const char* message) {
+    if (!state) return;
+    lua_State* L = state;
+    const int top = lua_gettop(L);
+    lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
+    lua_getfield(L, -1, "nn.host");
+    lua_getfield(L, -1, "failed");
+    lua_pushstring(L, message);
+    if (lua_isfunction(L, -2) && lua_pcall(L, 1, 1, 0) == 0 && lua_isstring(L, -1))
+        std::fprintf(stderr, "%s\n", lua_tostring(L, -1));
+    lua_settop(L, top);
+}
+
 // Prints an error and returns the exit code for it.
-int report(const char* message, const std::string& hint = "") {
+int report(const char* text, const std::string& hint = "") {
+    const std::string message = (text ? text : "(no message)") + hint;
     std::fflush(stdout);
-    std::fprintf(stderr, "nnlua: %s%s\n", message ? message : "(no message)", hint.c_str());
+    std::fprintf(stderr, "nnlua: %s\n", message.c_str());
+    print_advice_of_run(message.c_str());
     return signals_seen ? 128 + signals_seen : 1;
 }
 
@@ -177,18 +270,23 @@ int exit_program(lua_State* L) {
 
 // Sets Lua up. package.loaded["nn.host"] is the library's interface to this program.
 const char* const setup = R"(
-    local root, signal, exit = ...
+    local host, root, exit = ...
     local own = root .. "/lua/?.lua;" .. root .. "/lua/?/init.lua;" .. root .. "/?.lua;"
     package.path = own .. package.path
-    package.loaded["nn.host"] = {root = root, signal = signal}
+    host.root = root
+    package.loaded["nn.host"] = host
     os.exit = exit)";
 
 void open_state(int argc, char** argv, int script) {
     lua_State* L = state = luaL_newstate();
     luaL_openlibs(L);
     luaL_loadstring(L, setup);
+    const luaL_Reg functions[] = {{"signal", last_signal}, {"save_asked", take_save_asked},
+                                  {"watch", watch},        {"unwatch", unwatch},
+                                  {"damaged", damaged},    {nullptr, nullptr}};
+    lua_newtable(L);
+    luaL_register(L, nullptr, functions);
     lua_pushstring(L, library_root().c_str());
-    lua_pushcfunction(L, last_signal);
     lua_pushcfunction(L, exit_program);
     lua_call(L, 3, 0);
     lua_newtable(L);
@@ -297,6 +395,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    open_standard_descriptors();
     const int code = code_after_tasks(run(argc, argv));
     if (state) lua_close(state);  // finalizers first, the engine after them
     state = nullptr;

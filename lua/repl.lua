@@ -113,10 +113,11 @@ local function handle(text)
   if text:find "%S" then session.evaluate(text) end
 end
 
--- Outside the user's code Ctrl-C drops what was being done, and SIGTERM ends the program.
+-- Outside the user's code Ctrl-C drops what was being done; another signal ends the program.
 local function clear_signals()
   nn.clear_interrupt()
-  if host.signal() == 15 then os.exit(128 + 15) end
+  local number = host.signal()
+  if number ~= 0 and number ~= 2 then os.exit(128 + number) end
 end
 
 -- Reads and runs one input; false at the end of input.

@@ -48,13 +48,15 @@ void warn_if_oversubscribed() {
                  workers, cores, cores == 1 ? "" : "s");
 }
 
-// The session's threads inherit a mask that blocks the signals of the main thread.
+// The session's threads inherit a mask that blocks all signals but those of a crash: the main
+// thread handles them.
 struct SignalsBlocked {
     sigset_t before;
     SignalsBlocked() {
         sigset_t signals;
-        sigemptyset(&signals);
-        for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGWINCH}) sigaddset(&signals, signal);
+        sigfillset(&signals);
+        for (int signal : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP})
+            sigdelset(&signals, signal);
         pthread_sigmask(SIG_BLOCK, &signals, &before);
     }
     ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
