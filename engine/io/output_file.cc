@@ -21,11 +21,16 @@ uint32_t crc32_of(const void* data, size_t bytes, uint32_t crc) {
     return libdeflate_crc32(crc, data, bytes);
 }
 
+static Error error_of(int number) {
+    const char* const hint = number == EFBIG ? " (see ulimit -f)" : "";
+    return Error(std::strerror(number) + std::string(hint));
+}
+
 OutputFile::OutputFile(const std::string& path, int64_t bytes) {
     constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
     fd_ = open(path.c_str(), flags | O_DIRECT, 0644);
     if (fd_ < 0 && errno == EINVAL) fd_ = open(path.c_str(), flags, 0644);
-    if (fd_ < 0) throw Error(std::strerror(errno));
+    if (fd_ < 0) throw error_of(errno);
     // Reserves the space first, if the file system can, so that a full disk fails at once. Only
     // writes make the file longer, so that a truncated one is detected.
     int status = 0;
@@ -33,7 +38,7 @@ OutputFile::OutputFile(const std::string& path, int64_t bytes) {
     while (status == EINTR);
     if (status == ENOSPC || status == EDQUOT || status == EFBIG || status == EIO) {
         ::close(fd_);
-        throw Error(std::strerror(status));
+        throw error_of(status);
     }
     thread_ = std::thread([this] { write_pieces(); });
 }
@@ -60,7 +65,7 @@ void OutputFile::finish() {
     change([&] { closed_ = true; });
     thread_.join();
     if (!error_.empty()) throw Error(error_);
-    if (fsync(fd_) != 0 && errno != EINVAL) throw Error(std::strerror(errno));  // EINVAL: a pipe
+    if (fsync(fd_) != 0 && errno != EINVAL) throw error_of(errno);  // EINVAL: a pipe
 }
 
 void OutputFile::enqueue() {
@@ -116,7 +121,7 @@ void OutputFile::write_piece(const Piece& piece) {
         } else if (errno == EINVAL && fcntl(fd_, F_GETFL) & O_DIRECT) {
             use_page_cache();
         } else if (errno != EINTR) {
-            throw Error(std::strerror(errno));
+            throw error_of(errno);
         }
     }
 }

@@ -60,6 +60,12 @@ end
 --- Whether a caught error was raised by fail() or misuse().
 function M.is_error(e) return getmetatable(e) == Error end
 
+--- Whether a caught error means that a signal asks to stop.
+function M.is_interrupt(e)
+  if M.is_error(e) then return e.interrupted or false end
+  return type(e) == "string" and (e == "interrupted" or e:find ": interrupted$" ~= nil)
+end
+
 -- Lines of a traceback that do not help: functions of C and LuaJIT, this file and the prompt.
 local function is_noise(line)
   for _, text in ipairs {"[C]:", "[builtin#", "lua/nn/base/capi.lua:", "lua/repl", "\trepl:1:"} do
@@ -70,7 +76,7 @@ end
 --- traced(e) -> the error text e with a traceback from here, for xpcall. User-facing errors and
 --- other error values are returned unchanged.
 function M.traced(e)
-  if type(e) ~= "string" or e == "interrupted" or e:find ": interrupted$" then return e end
+  if type(e) ~= "string" or M.is_interrupt(e) then return e end
   e = e .. hints.advice(e)
   local lines = {}
   for line in debug.traceback("", 2):gmatch "[^\n]+" do

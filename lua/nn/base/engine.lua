@@ -165,7 +165,8 @@ function M.recording() return C.nn_recording() == 1 end
 ---     local y = nn.randn(100, 100):matmul(nn.randn(100, 100))
 ---     nn.sync()
 function M.sync() check(C.nn_sync()) end
---- nn.interrupted() -> whether a stop signal (Ctrl-C, SIGTERM) has arrived and is not handled yet.
+--- nn.interrupted() -> whether a stop signal (Ctrl-C, SIGTERM, SIGHUP) has arrived and is not
+--- handled yet.
 ---     nn.interrupted()  --> false
 function M.interrupted()
   local flag = ffi.new "int32_t[1]"

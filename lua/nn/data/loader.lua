@@ -57,6 +57,7 @@ local function windows_at(self, starts)
   local ids = ffi.new("int32_t[?]", rows * context)
   local targets = ffi.new("int32_t[?]", rows * context)
   for row, start in ipairs(starts) do copy_window(self, start, row - 1, ids, targets) end
+  if self.keep.map then files.check(self.keep.map) end
   local shape, axes = {rows, context}, {axes = "batch,time"}
   return from_host(ids, shape, "i32", axes), from_host(targets, shape, "i32", axes)
 end
@@ -155,6 +156,7 @@ local function check_ids(loader, deadline)
     end
     at = stop
   end
+  files.check(loader.keep.map)
 end
 
 -- A cheap checksum that detects another file: the size and the CRC-32 of the first megabyte.

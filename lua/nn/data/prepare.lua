@@ -23,11 +23,15 @@ local function is_json(name)
   return name:find "%.jsonl$" ~= nil or name:find "%.ndjson$" ~= nil or name:find "%.json$" ~= nil
 end
 
-local function add_folder(folder, wanted, out)
+-- `seen`: the folders so far, by real path; a link to one of them adds nothing.
+local function add_folder(folder, wanted, out, seen)
+  local real = files.real_path(folder)
+  if seen[real] then return end
+  seen[real] = true
   for _, name in ipairs(files.list(folder)) do
     local path = files.join(folder, name)
     if files.list(path) then
-      add_folder(path, wanted, out)
+      add_folder(path, wanted, out, seen)
     elseif wanted[plain_name(name):match "%.(%w+)$" or ""] then
       out[#out + 1] = path
     end
@@ -36,14 +40,14 @@ end
 
 --- sources(input, extensions) -> list of {path=, json=, size=}. `input`: files and folders,
 --- separated by commas; from a folder, all files with one of the extensions ("txt,md,jsonl"), also
---- followed by .gz or .zst, sorted by path. size: bytes on the disk. Errors: missing files; no file
---- found.
+--- followed by .gz or .zst, sorted by path; a folder that links lead to several times is read once.
+--- size: bytes on the disk. Errors: missing files; no file found.
 function M.sources(input, extensions)
   local wanted, paths, out = {}, {}, {}
   for extension in extensions:gmatch "[^,%s]+" do wanted[extension] = true end
   for path in input:gmatch "[^,]+" do
     if files.list(path) then
-      add_folder(path, wanted, paths)
+      add_folder(path, wanted, paths, {})
     else
       paths[#paths + 1] = path
     end

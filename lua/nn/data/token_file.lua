@@ -30,7 +30,8 @@ function M.open(path, what)
   local name = ("%s '%s'"):format(what or "the token file", path)
   local map = files.map(path, what)
   if map.size == 0 then lib.fail("%s is empty", name) end
-  local header = ffi.cast("const int32_t *", map.data)
+  local header, is_text = ffi.cast("const int32_t *", map.data), looks_like_text(map)
+  files.check(map)
   for _, kind in ipairs(kinds) do
     if map.size >= 4 * HEADER and header[0] == kind.magic then
       local count = header[2]
@@ -46,7 +47,7 @@ function M.open(path, what)
               count = count, name = name, map = map}
     end
   end
-  if looks_like_text(map) then
+  if is_text then
     lib.fail("%s is a text, not a token file; give it as %s", name,
              what and what:find "^data%." and "data.text=FILE" or "text=FILE")
   end

@@ -3,6 +3,7 @@
 local arguments = require "nn.base.arguments"
 local cjson = require "cjson"
 local ffi = require "ffi"
+local host = require "nn.host"
 local lib = require "nn.base.capi"
 local tables = require "nn.base.tables"
 
@@ -21,6 +22,8 @@ ffi.cdef [[
   int unlink(const char *path);
   int symlink(const char *target, const char *path);
   long readlink(const char *path, char *target, size_t size);
+  char *realpath(const char *path, char *out);
+  void free(void *memory);
   char *strerror(int number);
   typedef struct {
     uint64_t inode;
@@ -32,25 +35,18 @@ ffi.cdef [[
   void *opendir(const char *path);
   nn_dirent *readdir(void *folder);
   int closedir(void *folder);
-  int fcntl(int fd, int command, ...);
-  typedef struct {
-    int16_t type, whence;
-    int64_t start, length;
-    int32_t process;
-  } nn_file_lock;
 ]]
 
 local M = {}
 local C = ffi.C
-local O_RDONLY, O_CREATE = 0, 1 + 64 + 512        -- O_WRONLY | O_CREAT | O_TRUNC on Linux
-local O_LOCK = 2 + 64 + 524288                     -- O_RDWR | O_CREAT | O_CLOEXEC
-local NOT_THERE, AGAIN, DENIED, EXISTS = 2, 11, 13, 17  -- ENOENT, EAGAIN, EACCES, EEXIST
-local GET_LOCK, SET_LOCK, WRITE_LOCK = 5, 6, 1     -- F_GETLK, F_SETLK, F_WRLCK
+local O_RDONLY, O_NEW = 524288, 1 + 64 + 128 + 524288  -- O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC
+local NOT_THERE, EXISTS, TOO_LARGE = 2, 17, 27     -- ENOENT, EEXIST, EFBIG
 
 -- The system's message for the last failure, and errno.
 local function reason()
   local number = ffi.errno()
-  return ffi.string(C.strerror(number)), number
+  local hint = number == TOO_LARGE and " (see ulimit -f)" or ""
+  return ffi.string(C.strerror(number)) .. hint, number
 end
 
 -- A valid path for C: nil would be a null pointer, and a zero byte would end the path.
@@ -95,6 +91,18 @@ function M.list(folder)
   return names
 end
 
+--- is_link(path) -> whether it is a symbolic link.
+function M.is_link(path) return C.readlink(checked(path), ffi.new "char[1]", 1) >= 0 end
+
+--- real_path(path) -> the absolute path without symbolic links; nil if there is no such file.
+function M.real_path(path)
+  local found = C.realpath(checked(path), nil)
+  if found == nil then return nil end
+  local text = ffi.string(found)
+  C.free(found)
+  return text
+end
+
 --- make_folder(path, what): creates a folder and its parents -> the list of created folders,
 --- outermost first. Errors: the system's, naming `what`.
 function M.make_folder(path, what)
@@ -130,6 +138,9 @@ function M.remove(path)
   if C.rmdir(path) ~= 0 then lib.fail("cannot remove '%s': %s", path, text) end
 end
 
+--- unlink(path): removes a file or a link, but no folder, if it exists.
+function M.unlink(path) C.unlink(checked(path)) end
+
 --- rename(from, to): renames a file, and replaces `to`. Errors: the system's.
 function M.rename(from, to)
   if C.rename(from, to) ~= 0 then
@@ -138,10 +149,15 @@ function M.rename(from, to)
 end
 
 --- link(target, path): creates or replaces the symbolic link `path`; does nothing on file systems
---- without symbolic links.
+--- without symbolic links. Errors: `path` is a folder.
 function M.link(target, path)
-  C.unlink(path .. ".tmp")
-  if C.symlink(target, path .. ".tmp") == 0 then M.rename(path .. ".tmp", path) end
+  local temporary = path .. ".tmp"
+  C.unlink(temporary)
+  while C.symlink(target, temporary) ~= 0 do
+    if ffi.errno() ~= EXISTS then return end
+    temporary = temporary .. ".tmp"                -- the user has a folder of that name
+  end
+  M.rename(temporary, path)
 end
 
 --- sync_folder(path): makes the names in a folder durable.
@@ -150,53 +166,6 @@ function M.sync_folder(path)
   if fd < 0 then return end
   C.fsync(fd)
   C.close(fd)
-end
-
-local Lock = {}
-Lock.__index = Lock
-local held = {}                                    -- locks of this process by path
-
--- Whether a file that is open was deleted since.
-local function deleted(fd)
-  local target = ffi.new "char[4096]"
-  local size = C.readlink("/proc/self/fd/" .. fd, target, 4096)
-  return size > 0 and ffi.string(target, size):find " %(deleted%)$" ~= nil
-end
-
---- lock(path) -> a lock on a file, which it creates; nil and the number of the process that has it
---- (0: on another machine). The lock ends with lock:release() or with the process. A process can
---- lock a file several times. A file system without locks grants all. Errors: as create().
-function M.lock(path)
-  local lock = held[path]
-  if not lock then
-    local fd = C.open(checked(path), O_LOCK, ffi.cast("int", 420))
-    if fd < 0 then lib.fail("cannot write '%s': %s", path, (reason())) end
-    local wanted = ffi.new("nn_file_lock", {type = WRITE_LOCK})
-    if C.fcntl(fd, SET_LOCK, wanted) ~= 0 and (ffi.errno() == AGAIN or ffi.errno() == DENIED) then
-      C.fcntl(fd, GET_LOCK, wanted)
-      C.close(fd)
-      return nil, wanted.type == WRITE_LOCK and math.max(0, wanted.process) or 0
-    end
-    if deleted(fd) then                            -- by the process that had the lock
-      C.close(fd)
-      return M.lock(path)
-    end
-    lock = setmetatable({path = path, fd = fd, count = 0, guard = newproxy(true)}, Lock)
-    getmetatable(lock.guard).__gc = function() lock.count = 1 lock:release() end
-    held[path] = lock
-  end
-  lock.count = lock.count + 1
-  return lock
-end
-
---- lock:release(): the last release deletes the file, and the folders `lock.made` if empty.
-function Lock:release()
-  self.count = self.count - 1
-  if self.count > 0 or not held[self.path] then return end
-  held[self.path] = nil
-  C.unlink(self.path)
-  C.close(self.fd)
-  M.remove_empty(self.made or {})
 end
 
 --- crc32(data, size, crc) -> CRC-32 of a string, or of `size` bytes at a pointer; `crc` continues
@@ -210,10 +179,12 @@ end
 local Writer = {}
 Writer.__index = Writer
 
---- create(path) -> writer with :write(data, size), :close() -> bytes, crc32. close() makes the file
---- durable. Errors: the file and the system's reason (no space left, ...).
+--- create(path) -> writer with :write(data, size), :close() -> bytes, crc32. The file is new: an
+--- earlier one is removed, as is a link, which is not followed. close() makes the file durable.
+--- Errors: the file and the system's reason (no space left, ...).
 function M.create(path)
-  local fd = open(path, O_CREATE)
+  M.unlink(path)
+  local fd = open(path, O_NEW)
   if fd < 0 then lib.fail("cannot write '%s': %s", path, (reason())) end
   return setmetatable({path = path, fd = fd, bytes = 0, crc = 0}, Writer)
 end
@@ -273,21 +244,55 @@ function M.size(path, what)
   return size
 end
 
+local function address_of(data) return tonumber(ffi.cast("uintptr_t", data)) end
+
 --- map(path, what) -> {data=, size=}: the bytes of a file (uint8_t*), mapped into memory as long as
 --- `data` is referenced. Errors: an unreadable file, named by `what` (such as "data.bin") and path.
 function M.map(path, what)
   local fd, size = open_sized(path, what)
+  local map = {path = path, what = what or "the file", size = size, fd = fd}
   if size == 0 then
     C.close(fd)
-    return {data = ffi.new("uint8_t[1]"), size = 0}
+    map.data = ffi.new "uint8_t[1]"
+    return map
   end
   local address = C.mmap(nil, size, 1, 2, fd, 0)   -- PROT_READ, MAP_PRIVATE
-  C.close(fd)
   if ffi.cast("intptr_t", address) == -1 then
-    lib.fail("cannot read %s '%s': %s", what or "the file", path, (reason()))
+    local text = reason()
+    C.close(fd)
+    lib.fail("cannot read %s '%s': %s", map.what, path, text)
   end
-  local data = ffi.gc(ffi.cast("uint8_t *", address), function(at) C.munmap(at, size) end)
-  return {data = data, size = size}
+  host.watch(address_of(address), size)
+  map.data = ffi.gc(ffi.cast("uint8_t *", address), function(at)
+    host.unwatch(address_of(at))
+    C.munmap(at, size)
+    C.close(fd)
+  end)
+  return map
+end
+
+--- check(map): call it after reading: raises an error if the file was cut since map(), or could not
+--- be read. The missing bytes read as zeros.
+function M.check(map)
+  if map.size == 0 then return end
+  local now = tonumber(C.lseek(map.fd, 0, 2))
+  if now < map.size then
+    lib.fail("%s '%s' was cut while it was read: it has %.0f bytes now and had %.0f", map.what,
+             map.path, now, map.size)
+  end
+  if host.damaged(address_of(map.data)) then
+    lib.fail("cannot read %s '%s': its disk failed, or it was cut for a while", map.what, map.path)
+  end
+end
+
+--- unmap(map): ends the mapping; nothing may use its data afterwards.
+function M.unmap(map)
+  if map.size == 0 then return end
+  local release = ffi.gc(map.data, nil)
+  host.unwatch(address_of(release))
+  C.munmap(release, map.size)
+  C.close(map.fd)
+  map.data, map.size = ffi.new "uint8_t[1]", 0
 end
 
 --- forget(map, first, bytes): removes these bytes from this process's memory; later accesses read
@@ -301,14 +306,16 @@ end                                                -- MADV_DONTNEED
 --- read(path, what) -> string: a whole file. Errors: as map().
 function M.read(path, what)
   local map = M.map(path, what)
-  return ffi.string(map.data, map.size)
+  local text = ffi.string(map.data, map.size)
+  lib.finally(function() M.unmap(map) end, M.check, map)
+  return text
 end
 
 --- write(path, text): replaces a file atomically: readers see the old or the new text, even after a
 --- crash. A failure changes nothing.
 function M.write(path, text)
   local writer = M.create(path .. ".tmp")
-  lib.guarded(function() M.remove(path .. ".tmp") end, function()
+  lib.guarded(function() M.unlink(path .. ".tmp") end, function()
     writer:write(text)
     writer:close()
     M.rename(path .. ".tmp", path)

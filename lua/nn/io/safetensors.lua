@@ -122,13 +122,14 @@ end
 function M.write_shards(folder, name, entries, metadata, limit)
   local shards, total, where, now = shards_of(entries, limit), 0, {}, {}
   local function remove_all()
-    for _, path in pairs(now) do files.remove(path .. ".tmp") end
+    for _, path in pairs(now) do files.unlink(path .. ".tmp") end
   end
   lib.guarded(remove_all, function()
     for i, shard in ipairs(shards) do
       local file = #shards == 1 and name .. ".safetensors"
         or ("%s-%05d-of-%05d.safetensors"):format(name, i, #shards)
       now[file] = files.join(folder, file)
+      files.unlink(now[file] .. ".tmp")               -- a link would be followed
       M.write(now[file] .. ".tmp", shard, metadata)
       for _, entry in ipairs(shard) do
         total, where[entry.path] = total + entry.tensor:bytes(), file
@@ -153,7 +154,8 @@ end
 function M.save_safetensors(path, tensors, metadata)
   arguments.need(type(path) == "string", "save_safetensors", "the path", path, "a text is needed")
   local entries, temporary = module.entries("save_safetensors", tensors), path .. ".tmp"
-  lib.guarded(function() files.remove(temporary) end, M.write, temporary, entries, metadata)
+  files.unlink(temporary)                              -- a link would be followed
+  lib.guarded(function() files.unlink(temporary) end, M.write, temporary, entries, metadata)
   files.rename(temporary, path)
 end
 
@@ -287,6 +289,7 @@ function File:tensor(name)
   local data = self:data(name)
   local made = creation.from_host(is_half and floats_of(data, entry.bytes / 2) or data, entry.shape,
                                 dtype)
+  files.check(self.map)
   files.forget(self.map, self.begin + entry.first, entry.bytes)
   return made
 end
@@ -301,6 +304,7 @@ function File:copy_into(name, target)
              names[target.dtype], needed)
   end
   target:copy_from_host(self:data(name))
+  files.check(self.map)
   files.forget(self.map, self.begin + entry.first, entry.bytes)
 end
 

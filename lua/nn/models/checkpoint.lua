@@ -14,12 +14,17 @@ local tape = require "nn.core.tape"
 local M = {}
 local FORMAT = 1
 
---- list(out) -> {{path=, step=}, ...}: the checkpoints in a run's folder, oldest first.
+local function name_of(step) return ("checkpoint-%06d"):format(step) end
+
+--- list(out) -> {{path=, step=}, ...}: the checkpoints in a run's folder, oldest first. Folders of
+--- other names are the user's.
 function M.list(out)
   local found = {}
   for _, name in ipairs(files.list(out) or {}) do
-    local step = name:match "^checkpoint%-(%d+)$"
-    if step then found[#found + 1] = {path = files.join(out, name), step = tonumber(step)} end
+    local step, path = tonumber(name:match "^checkpoint%-(%d+)$"), files.join(out, name)
+    if step and name == name_of(step) and files.list(path) then
+      found[#found + 1] = {path = path, step = step}
+    end
   end
   table.sort(found, function(a, b) return a.step < b.step end)
   return found
@@ -58,7 +63,7 @@ local function read_state(folder)
       return nil, ("%s has %.0f bytes, not %.0f"):format(name, map.size, expected.bytes)
     end
     local crc_now = files.crc32(map.data, map.size)
-    files.forget(map, 0, map.size)
+    files.unmap(map)
     if crc_now ~= expected.crc32 then
       return nil, name .. " is damaged (its CRC-32 differs from the saved one)"
     end
@@ -81,7 +86,38 @@ local function prune(out, keep, step, best)
   end
 end
 
-local function name_of(step) return ("checkpoint-%06d"):format(step) end
+-- Whether two folders have files of the same names and the same state.json, which has their CRCs.
+local function same_checkpoint(a, b)
+  local names, state = table.concat(files.list(a) or {}, "/"), "state.json"
+  return names:find(state, 1, true) and names == table.concat(files.list(b) or {}, "/")
+    and files.read(files.join(a, state)) == files.read(files.join(b, state))
+end
+
+-- Renames an entry that the program did not make, to a free name.
+local function keep_aside(path)
+  local other, number = path .. ".copy", 1
+  while files.exists(other) do
+    number = number + 1
+    other = path .. ".copy-" .. number
+  end
+  files.rename(path, other)
+end
+
+-- Makes OUT/best a link to the checkpoint of a step. Where a run was copied with its links
+-- followed, `best` is a folder: it is removed if it equals a checkpoint, else renamed.
+local function link_best(out, step)
+  local best = files.join(out, "best")
+  if files.exists(best) and not files.is_link(best) then
+    for _, found in ipairs(M.list(out)) do
+      if same_checkpoint(best, found.path) then
+        files.remove(best)
+        break
+      end
+    end
+    if files.exists(best) then keep_aside(best) end
+  end
+  files.link(name_of(step), best)
+end
 
 local Saving = {}
 Saving.__index = Saving
@@ -134,7 +170,9 @@ function Saving:finish()
     end
     write_state(files.join(self.temporary, "state.json"), self.state)
     files.sync_folder(self.temporary)
-    if files.exists(self.path) then                 -- an earlier one of the same step
+    if files.exists(self.path) and not files.list(self.path) then
+      keep_aside(self.path)                         -- a file
+    elseif files.exists(self.path) then             -- an earlier one of the same step
       files.remove(self.path .. ".old")
       files.rename(self.path, self.path .. ".old")
     end
@@ -142,7 +180,7 @@ function Saving:finish()
   end)
   local best = self.parts.best
   if best and best.step == self.parts.step then
-    files.link(name_of(best.step), files.join(self.out, "best"))
+    link_best(self.out, best.step)
   end
   files.sync_folder(self.out)
   prune(self.out, self.parts.keep or math.huge, self.parts.step, best and best.step)

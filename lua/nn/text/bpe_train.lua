@@ -163,6 +163,8 @@ function M.train_tokenizer(text, options)
     for _, path in ipairs(text.files) do
       local map = files.map(path)
       count_pieces(map.data, map.size, counts)
+      files.check(map)
+      files.unmap(map)
     end
   end
   local learner = new_learner(require("nn.text.bpe_files").byte_symbols(), counts)

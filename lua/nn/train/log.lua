@@ -20,17 +20,22 @@ Log.__index = Log
 function M.new(folder)
   local tty = engine.is_tty(1) and os.getenv "TERM" ~= "dumb"
   return setmetatable({folder = folder, tty = tty, color = terminal.has_colors(1), shown = 0,
-                       last = -1}, Log)
+                       last = -1, incomplete = {}}, Log)
 end
 
--- Appends a line to metrics.jsonl. A failure prints a warning once and does not end the run.
+-- A file of the log could not be written: prints a warning once and does not end the run.
+local function warn_incomplete(self, name, reason)
+  if self.incomplete[name] then return end
+  self.incomplete[name] = true
+  self:say(("warning: %s is incomplete: %s; the run continues"):format(name, reason))
+end
+
+-- Appends a line to metrics.jsonl.
 local function append(self, ...)
   local written, reason = self.metrics:write(...)
   local flushed, why = self.metrics:flush()
-  if not (written and flushed) and not self.unwritten then
-    self.unwritten = true
-    self:say(("warning: metrics.jsonl is incomplete: %s; the run continues"):format(
-      written and why or reason))
+  if not (written and flushed) then
+    warn_incomplete(self, "metrics.jsonl", written and why or reason)
   end
 end
 jit.off(append)     -- compiled, a failed flush is repeated, and then succeeds with nothing to write
@@ -55,7 +60,10 @@ local shown = {step = {"loss", "lr", "grad_norm", "tokens_per_s", "mfu", "memory
 
 function Log:update_tensorboard(name, fields)
   if not self.board then self.board = tensorboard.new(self.folder, fields.step or 0, os.time()) end
-  if name == "sample" then return self.board:text(fields.step, "sample", fields.text) end
+  local written, reason = true, nil
+  if name == "sample" then
+    written, reason = self.board:text(fields.step, "sample", fields.text)
+  end
   local names, values = shown[name], {}
   if names == "all" then
     for key, value in pairs(fields) do
@@ -64,7 +72,8 @@ function Log:update_tensorboard(name, fields)
   else
     for _, key in ipairs(names or {}) do values[key] = fields[key] end
   end
-  if next(values) then self.board:scalars(fields.step, values) end
+  if next(values) then written, reason = self.board:scalars(fields.step, values) end
+  if not written then warn_incomplete(self, "TensorBoard's file", reason) end
 end
 
 local REPORT_SECONDS, REPORT_SHARE = 10, 300     -- at most every 10 s, and 1/300 of the time
@@ -78,6 +87,7 @@ function Log:refresh_report(at_once)
   end
   local good, problem = lib.protected(report.write, files.join(self.folder, "report.html"),
                                       {self.folder}, self.folder)
+  if not good and lib.is_interrupt(problem) then error(problem, 0) end
   local took = engine.now() - start
   self.report_from = good and start + REPORT_SHARE * took or math.huge
   self.report_due = start + math.max(REPORT_SECONDS, REPORT_SHARE * took)

@@ -4,6 +4,7 @@ local checkpoint = require "nn.models.checkpoint"
 local config = require "nn.io.config"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
+local locks = require "nn.io.lock"
 
 local M = {}
 
@@ -33,7 +34,7 @@ end
 -- the process that runs there.
 local function lock(out)
   local made = files.make_folder(out, "the output folder")
-  local held, process = files.lock(files.join(out, LOCK))
+  local held, process = locks.lock(files.join(out, LOCK))
   if held then held.made = made end
   return held, process
 end

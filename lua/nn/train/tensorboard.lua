@@ -100,15 +100,18 @@ function M.new(folder, step, time)
   return self
 end
 
+-- Returns true, or nil and the reason of a failure.
 function Writer:write(time, step, field)
-  self.file:write(M.event(time, step, field))
-  self.file:flush()
+  local written, reason = self.file:write(M.event(time, step, field))
+  if not written then return nil, reason end
+  return self.file:flush()
 end
+jit.off(Writer.write)     -- compiled, a failed flush is repeated, and then succeeds
 
 --- writer:scalars(step, values), writer:text(step, name, text): write an event with the current
---- time.
-function Writer:scalars(step, values) self:write(os.time(), step, M.scalars(values)) end
-function Writer:text(step, name, text) self:write(os.time(), step, M.text(name, text)) end
+--- time -> true, or nil and the reason of a failure.
+function Writer:scalars(step, values) return self:write(os.time(), step, M.scalars(values)) end
+function Writer:text(step, name, text) return self:write(os.time(), step, M.text(name, text)) end
 
 function Writer:close() self.file:close() end
 

@@ -1,0 +1,68 @@
+-- Locks of files, which end with their process: a run locks its folder.
+local ffi = require "ffi"
+local files = require "nn.io.files"
+local lib = require "nn.base.capi"
+
+ffi.cdef [[
+  int fcntl(int fd, int command, ...);
+  typedef struct {
+    int16_t type, whence;
+    int64_t start, length;
+    int32_t process;
+  } nn_file_lock;
+]]
+
+local M = {}
+local C = ffi.C
+local O_LOCK = 2 + 64 + 524288                     -- O_RDWR | O_CREAT | O_CLOEXEC
+local AGAIN, DENIED = 11, 13                       -- EAGAIN, EACCES
+local GET_LOCK, SET_LOCK, WRITE_LOCK = 5, 6, 1     -- F_GETLK, F_SETLK, F_WRLCK
+
+local Lock = {}
+Lock.__index = Lock
+local held = {}                                    -- locks of this process by path
+
+-- Whether a file that is open was deleted since.
+local function deleted(fd)
+  local target = ffi.new "char[4096]"
+  local size = C.readlink("/proc/self/fd/" .. fd, target, 4096)
+  return size > 0 and ffi.string(target, size):find " %(deleted%)$" ~= nil
+end
+
+--- lock(path) -> a lock on a file, which it creates; nil and the number of the process that has it
+--- (0: on another machine). The lock ends with lock:release() or with the process. A process can
+--- lock a file several times. A file system without locks grants all. Errors: the system's.
+function M.lock(path)
+  local lock = held[path]
+  if not lock then
+    local fd = C.open(path, O_LOCK, ffi.cast("int", 420))
+    if fd < 0 then lib.fail("cannot write '%s': %s", path, ffi.string(C.strerror(ffi.errno()))) end
+    local wanted = ffi.new("nn_file_lock", {type = WRITE_LOCK})
+    if C.fcntl(fd, SET_LOCK, wanted) ~= 0 and (ffi.errno() == AGAIN or ffi.errno() == DENIED) then
+      C.fcntl(fd, GET_LOCK, wanted)
+      C.close(fd)
+      return nil, wanted.type == WRITE_LOCK and math.max(0, wanted.process) or 0
+    end
+    if deleted(fd) then                            -- by the process that had the lock
+      C.close(fd)
+      return M.lock(path)
+    end
+    lock = setmetatable({path = path, fd = fd, count = 0, guard = newproxy(true)}, Lock)
+    getmetatable(lock.guard).__gc = function() lock.count = 1 lock:release() end
+    held[path] = lock
+  end
+  lock.count = lock.count + 1
+  return lock
+end
+
+--- lock:release(): the last release deletes the file, and the folders `lock.made` if empty.
+function Lock:release()
+  self.count = self.count - 1
+  if self.count > 0 or not held[self.path] then return end
+  held[self.path] = nil
+  C.unlink(self.path)
+  C.close(self.fd)
+  files.remove_empty(self.made or {})
+end
+
+return M
