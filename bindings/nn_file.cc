@@ -43,7 +43,7 @@ int nn_file_done(const nn_ref* file, int32_t* done) {
 }
 
 int nn_file_wait(const nn_ref* file, uint32_t* crc32) {
-    return guard_pending([&] { given(crc32, "crc32") = file_of(file).crc32(); });
+    return guard([&] { given(crc32, "crc32") = file_of(file).crc32(); });
 }
 
 int nn_crc32(const void* data, int64_t bytes, uint32_t before, uint32_t* crc32) {

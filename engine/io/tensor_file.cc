@@ -140,6 +140,8 @@ struct SignalsBlocked {
 
 TensorFile::TensorFile(const std::string& path, int64_t bytes) : bytes_(bytes) {
     if (bytes < 0) fail("cannot write '%s': %lld bytes", path.c_str(), (long long)bytes);
+    failed_before_ = failed_tasks();
+    check_pending();  // after reading the number, so that it counts no failure of unknown error
     const SignalsBlocked in_the_threads;  // the main thread handles signals
     try {
         state_ = std::make_shared<State>(path, bytes);
@@ -180,12 +182,14 @@ void TensorFile::append(const Tensor& tensor) {
     item.step =
         product(tensor.shape(), std::max<size_t>(axes, 1)) * int64_t(dtype_size(tensor.dtype()));
     ensure_awake();
-    // Requested now, before the thread needs them: later tasks wait for these requests.
+    // Requested now, before the thread needs them: later tasks wait for these requests. A task that
+    // failed since the file began, before the tile is granted, may have left the tile's old value.
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
         const StarpuHandle handle = handle_of(*tensor.tile(i));
         const auto status = std::make_shared<PendingTile::Status>();
-        const auto notify = [state = state_, handle, status] {
-            state->change([&] { *status = {true, has_failed_value(handle)}; });
+        const auto notify = [state = state_, handle, status, failed = failed_before_] {
+            const bool wrong = failed_tasks() != failed || has_failed_value(handle);
+            state->change([&] { *status = {true, wrong}; });
         };
         const int64_t runs = product(tensor.block(i).extent, 0, axes ? axes - 1 : 0);
         item.tiles.push_back({handle, runs, status, hold_in_ram(handle, false, notify)});
@@ -218,9 +222,9 @@ bool TensorFile::done() const {
 void TensorFile::wait() const {
     if (!closed_) fail("'%s' is not closed yet", state_->path.c_str());
     wait_for([&] { return done(); });
-    check_pending();  // a task's error explains more than the error of its missing result
-    if (!state_->error.empty())
-        fail("cannot write '%s': %s", state_->path.c_str(), state_->error.c_str());
+    if (state_->error.empty()) return;  // whatever failed since, the file is complete
+    check_pending();                    // a task's error explains more than its missing result
+    fail("cannot write '%s': %s", state_->path.c_str(), state_->error.c_str());
 }
 
 uint32_t TensorFile::crc32() const {

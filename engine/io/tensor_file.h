@@ -33,6 +33,7 @@ private:
     std::shared_ptr<State> state_;  // shared with the thread and with requests for tiles
     std::thread writer_;
     int64_t appended_ = 0;
+    int64_t failed_before_ = 0;  // failed_tasks() when the file began
     bool closed_ = false;
 };
 

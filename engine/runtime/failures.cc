@@ -16,6 +16,7 @@ struct Failures {
     std::unordered_set<StarpuHandle> handles;
     std::string error;
     std::atomic<bool> any{false}, has_error{false};
+    std::atomic<int64_t> tasks{0};
 };
 // Never destroyed: tasks may outlive everything else.
 Failures& failures() {
@@ -51,7 +52,10 @@ bool needs_failed_value() {
     return false;
 }
 
-void note_skipped(const TaskArg& arg) { note_failure(arg.in_place); }
+void note_skipped(const TaskArg& arg) {
+    note_failure(arg.in_place);
+    ++failures().tasks;
+}
 
 void note_result(const TaskArg& arg, const std::string& error) {
     if (error.empty()) {
@@ -61,9 +65,10 @@ void note_result(const TaskArg& arg, const std::string& error) {
     note_failure(false);
     const Dims extent(arg.extent, arg.extent + arg.rank);
     std::lock_guard lock(failures().mutex);
-    if (failures().has_error.exchange(true)) return;
-    failures().error = format("%s: %s (%s)", arg.op, error.c_str(),
-                              description_of(*arg.kernel, arg.dtype, arg.tile, extent).c_str());
+    if (!failures().has_error.exchange(true))
+        failures().error = format("%s: %s (%s)", arg.op, error.c_str(),
+                                  description_of(*arg.kernel, arg.dtype, arg.tile, extent).c_str());
+    ++failures().tasks;  // last: who sees this number sees the error
 }
 
 bool has_failed_value(StarpuHandle handle) {
@@ -71,6 +76,8 @@ bool has_failed_value(StarpuHandle handle) {
     std::lock_guard lock(failures().mutex);
     return failures().handles.count(handle) > 0;
 }
+
+int64_t failed_tasks() { return failures().tasks; }
 
 bool has_error() { return failures().has_error; }
 

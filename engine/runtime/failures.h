@@ -15,6 +15,7 @@ void note_skipped(const TaskArg& arg);
 void note_result(const TaskArg& arg, const std::string& error);  // error: "" for success
 
 bool has_failed_value(StarpuHandle handle);
+int64_t failed_tasks();    // since the start of the process, with skipped ones
 bool has_error();          // whether a failed task is not reported yet
 std::string take_error();  // the first error, which caused the others
 void mark_failed_tiles();  // those with failed results; call it when all tasks are done
