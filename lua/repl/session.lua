@@ -90,6 +90,8 @@ function M.guarded(f)
   M.interrupted = results[2] == "interrupted" and not results[1]
   if not results[1] then
     M.complain(results[2])
+    local advice = host.failed and host.failed(results[2])   -- of a training run
+    if advice then M.complain(advice) end
     return false
   end
   if lib.C.nn_sync() < 0 then

@@ -81,6 +81,7 @@ function readers.done(run, event)
 end
 function readers.stopped(run, event) run.state, run.step = "stopped", event.step end
 function readers.nan(run, event) run.state, run.step = "failed", event.step end
+readers.error = readers.nan
 
 local function state_of(run)
   if run.state then return run.state end

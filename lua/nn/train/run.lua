@@ -5,8 +5,10 @@
 local arguments = require "nn.base.arguments"
 local budget = require "nn.base.budget"
 local checkpoint = require "nn.models.checkpoint"
+local ending = require "nn.train.ending"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
+local host = require "nn.host"
 local lib = require "nn.base.capi"
 local log = require "nn.train.log"
 local metrics = require "nn.train.metrics"
@@ -138,9 +140,9 @@ local function not_finite(self, step, what, value)
     return
   end
   self.saver:settle(step - 1)
-  engine.defer_interrupts(false)
   self.log:event("nan", {step = step, [what] = tostring(value)})
   self.log:close()
+  ending.finish(self)
   local advice = self.cfg.on_nan == "stop" and ", or skip such steps with on_nan=skip"
     or (" (%d steps in a row were skipped)"):format(SKIPS)
   lib.fail("the %s is %s at step %d; lower optim.lr or lengthen schedule.warmup%s. %s", what, value,
@@ -148,8 +150,6 @@ local function not_finite(self, step, what, value)
 end
 
 local function round(x, unit) return x and math.floor(x / unit + 0.5) * unit end
-
-local function finite(x) return x == x and math.abs(x) < math.huge end
 
 -- The progress line and, every log_every steps, a line of metrics.
 local function report_step(self, step, loss, norm, lr)
@@ -172,12 +172,15 @@ end
 
 -- Reads the results of the oldest pending step.
 local function read_oldest(self)
-  local p = table.remove(self.pending, 1)
+  local p = self.pending[1]
   local loss, norm = p.loss:item(), p.norm and p.norm:item()
+  table.remove(self.pending, 1)          -- not before: after an error, ending.lua reads the rest
   p.loss:release()
   if p.norm then p.norm:release() end
-  if not finite(loss) then return not_finite(self, p.step, "loss", loss) end
-  if norm and not finite(norm) then return not_finite(self, p.step, "gradient norm", norm) end
+  if not ending.finite(loss) then return not_finite(self, p.step, "loss", loss) end
+  if norm and not ending.finite(norm) then
+    return not_finite(self, p.step, "gradient norm", norm)
+  end
   self.skipped = 0
   report_step(self, p.step, loss, norm, p.lr)
 end
@@ -273,39 +276,18 @@ local function save(self)
   self.saver:settle(self.step)
 end
 
--- The command that resumes from the last checkpoint.
-local function resume_command(self)
-  if not arg or not arg[0] then return ("resume=auto out=%s"):format(self.out) end
-  local first = 0
-  while arg[first - 1] do first = first - 1 end
-  local words = {arg[first], arg[0]}
-  for _, word in ipairs(arg) do
-    if not word:find "^resume=" and not word:find "^out=" then words[#words + 1] = word end
-  end
-  words[#words + 1] = "out=" .. self.out
-  words[#words + 1] = "resume=auto"
-  for i, word in ipairs(words) do
-    if word:find "[^%w_./=,:@%%+-]" then words[i] = "'" .. word:gsub("'", "'\\''") .. "'" end
-  end
-  return table.concat(words, " ")
-end
-
--- Ends a saved run after Ctrl-C or SIGTERM: this error gives status 128 + the signal's number.
-local function stop(self)
-  self.log:event("stopped", {step = self.step, train_seconds = self.seconds})
-  self.log:close()
-  engine.clear_interrupt()
-  engine.defer_interrupts(false)
-  lib.fail("stopped after step %d, which is saved in %s; to resume:\n  %s", self.step,
-           self.saver.path, resume_command(self))
-end
-
 -- Handles signals and checkpoints after a step. Waits only for the last checkpoint.
 local function end_step(self)
   local last = self.step == self.cfg.steps or self.reached
   if last or engine.interrupted() then
     save(self)
-    return last or stop(self)
+    return last or ending.stop(self)
+  end
+  if host.save_asked() then
+    save(self)
+    self:say(("a signal asked to save: step %d is in %s; the run continues"):format(
+      self.step, self.saver.path))
+    return continue(self)
   end
   self.saver:poll(good(self))
   if self.saver:wants(self.step) then start_save(self) end
@@ -313,6 +295,8 @@ end
 
 local function begin(self)
   self.profile = run_profile.new(self.cfg, self.out, self.first)
+  engine.defer_interrupts(true)
+  ending.watch(self)
   local model, data, random = self.parts.model, self.parts.data, engine.random_state()
   local rate = model.flops_per_token and data and tensor.scope(profile.sgemm_gflops, 1024)
   engine.set_random_state(random)
@@ -329,14 +313,15 @@ local function begin(self)
   self:say(("%s parameters, %s, %d CPU and %d GPU workers, %s: %s"):format(
     units.number(model:count()), data and data.name or "no data", cpus, gpus, self.out, steps))
   self.logged, self.logged_at = self.step, 0
-  engine.defer_interrupts(true)
   continue(self)
 end
 
 --- run:steps() -> iterator over the step numbers, from 1 or from the step after the checkpoint. It
---- saves every save_every steps and after the last one; after `break`, run:done saves. Ctrl-C and
---- SIGTERM finish the step, save, print the command that resumes, and end the program with status
---- 128 + the signal's number; a second signal ends it at once.
+--- saves every save_every steps and after the last one; after `break`, run:done saves. Ctrl-C,
+--- SIGTERM and SIGHUP finish the step, save, print the command that resumes, and end the program
+--- with status 128 + the signal's number; a signal more than a second later ends it at once.
+--- SIGUSR1 and SIGUSR2 save, and the run continues. After an error in the loop, a checkpoint in
+--- progress is completed if its values are good, and the program prints the last checkpoint.
 ---     local run, last = nn.run(cfg), nil
 ---     run:track{model = model}
 ---     for n in run:steps() do last = n end
@@ -385,8 +370,7 @@ function Run:done(values)
   self.log:event("done", values)
   self.log:show_curve "loss"
   self.log:close()
-  if self.lock then self.lock:release() end
-  engine.defer_interrupts(false)
+  ending.finish(self)
   if engine.interrupted() then
     engine.clear_interrupt()
     lib.fail("interrupted after the last step, which is saved in %s", self.saver.path)

@@ -44,6 +44,7 @@ end
 local function or_newest(self, f, ...)
   local good, result = lib.protected(f, ...)
   if good then return result end
+  if lib.is_interrupt(result) then error(result, 0) end
   lib.fail("%s. %s", lib.is_error(result) and result.message or tostring(result), self:newest())
 end
 
@@ -67,6 +68,9 @@ function Saver:settle(good)
   self.path = or_newest(self, saving.finish, saving)
   self.written(saving.parts.step, self.path)
 end
+
+--- saver:written() -> whether the files of the checkpoint in progress are on the disk, or failed.
+function Saver:written() return self.saving:done() end
 
 --- saver:poll(good): settles the checkpoint in progress if that takes no waiting.
 function Saver:poll(good)
