@@ -135,15 +135,6 @@ t.case("Ctrl-C during the last sample prints where the run is saved", function()
   local text = "nnlua: interrupted after the last step, which is saved in sampling/"
   t.check(output:find(text, 1, true), output)
 end)
-t.case("a second Ctrl-C ends the program at once", function()
-  local _, output = shell [[
-    train data.text=text.txt data.batch=8192 steps=1000 log_every=1 out=twice >twice.log 2>&1 &
-    await twice/metrics.jsonl '"step":1'; kill -INT $!; sleep 0.01; kill -INT $!; wait $!
-    echo "ended with $?"; ls twice]]
-  t.check(output:find("ended with 130\n", 1, true), output)
-  t.check(not output:find "checkpoint", output)
-end)
-
 t.case("--plan predicts the cost of a step and trains nothing", function()
   local status, output = shell "train --plan out=plan"
   t.same(status, 0)

@@ -1,5 +1,5 @@
--- Training that is killed (SIGKILL) at any time resumes exactly from its checkpoints. Each run is a
--- process of its own.
+-- Training that is killed or gets a signal at any time resumes exactly from its checkpoints. Each
+-- run is a process of its own. KILL_ROUNDS: the number of random kills, and that of signals.
 local checkpoint = require "nn.models.checkpoint"
 local files = require "nn.io.files"
 local host = require "nn.host"
@@ -66,31 +66,79 @@ t.case("resumed with other tiles and another number of workers, losses agree to 
   print(("  the largest relative difference is %.2g"):format(worst))
 end)
 
-t.case("after any of 50 kills the newest complete checkpoint loads", function()
-  local random, unfinished, newest = nn.now() * 1e6 % 2 ^ 31, 0, 0
-  math.randomseed(random)
-  local out = files.join(folder, "killed")
-  for kill = 1, 50 do
-    local _, output = shell(([[
-      train 0 model.layers=4 model.heads=4 model.embd=128 model.context=16 data.batch=2 \
-        save_every=1 steps=100000 resume=auto out=killed >killed.log 2>&1 &
-      while ! grep -q 'steps [0-9]* to' killed.log; do kill -0 $! || break; sleep 0.01; done
-      sleep %.3f; kill -9 $!; wait $! 2>/dev/null; [ $? = 137 ] || cat killed.log]]):format(
-        math.random() * 0.3))
-    t.check(output == "", output)
-    for _, name in ipairs(files.list(out)) do
-      if name:find "tmp$" then unfinished = unfinished + 1 end
+-- A run with everything on: checkpoints, validations, samples, reports, profiles, microbatches.
+local everything = "model.layers=4 model.heads=4 model.embd=128 model.context=16 model.dropout=0.1 "
+  .. "data.batch=2 data.accum=2 steps=100000 save_every=2 eval_every=3 eval_batches=1 "
+  .. "sample_every=5 --profile"
+local numbers = {KILL = 9, TERM = 15, INT = 2, HUP = 1, XCPU = 24, USR1 = 10}
+
+-- Starts or resumes the run and sends it a signal after `seconds` of training, or of its start.
+-- `repeats` sends it twice, as timeout does. Returns the output, the exit status, and the seconds
+-- from the signal to the end.
+local function start_and_signal(name, seconds, from_start, repeats)
+  local _, output = shell(([[
+    (exec env --default-signal train 0 %s resume=auto out=killed) >killed.log 2>&1 & process=$!
+    until %s || grep -q 'steps [0-9]* to' killed.log; do kill -0 $process || break; sleep 0.01; done
+    sleep %.3f; begin=$(date +%%s%%N); kill -%s $process; %s
+    [ %s = USR1 ] && { sleep 0.2; kill -KILL $process; }
+    wait $process 2>/dev/null; echo "status $? $(($(date +%%s%%N) - begin))"
+    cat killed.log]]):format(everything, tostring(from_start), seconds, name,
+                               repeats and "kill -" .. name .. " $process 2>/dev/null" or "",
+                               name))
+  local status, nanoseconds = output:match "status (%d+) (%d+)\n"
+  return output, tonumber(status), tonumber(nanoseconds) * 1e-9
+end
+
+-- Every step that was computed several times, since a kill discarded it, has the same loss.
+local function check_losses(random)
+  local list, again = {}, 0
+  for line in files.read(files.join(folder, "killed/metrics.jsonl")):gmatch "[^\n]+" do
+    local event = files.parse_json(line)
+    if event and event.event == "step" then
+      local before = list[event.step]
+      again = again + (before and 1 or 0)
+      t.check(not before or before == event.loss,
+              ("step %d of seed %d: %s, then %s"):format(event.step, random, before, event.loss))
+      list[event.step] = event.loss
     end
-    local found = checkpoint.find(out, "auto", function(text)
-      error(("kill %d of seed %d: %s"):format(kill, random, text))
-    end)
-    local step = found and found.state.step or 0
-    t.check(step >= newest, ("after step %d only %d can be read"):format(newest, step))
+  end
+  return again
+end
+
+t.case("no kill and no signal at a random moment loses a checkpoint", function()
+  local rounds = tonumber(os.getenv "KILL_ROUNDS") or 20
+  local random, out = math.floor(nn.now() * 1e6 % 2 ^ 31), files.join(folder, "killed")
+  local unfinished, newest, lost, worst, saves = 0, 0, {}, 0, 0
+  math.randomseed(random)
+  local asking = {"TERM", "INT", "HUP", "XCPU", "TERM", "USR1"}
+  for round = 1, 2 * rounds do
+    local name = round % 2 == 1 and "KILL" or asking[math.random(#asking)]
+    local output, status, seconds = start_and_signal(name, math.random() * 0.3,
+                                                     math.random() < 0.2, math.random() < 0.5)
+    local killed = name == "KILL" or name == "USR1"
+    t.check(status == 128 + (killed and 9 or numbers[name]), output)
+    if not killed then worst = math.max(worst, seconds) end
+    for _, entry in ipairs(files.list(out) or {}) do
+      unfinished = unfinished + (entry:find "tmp$" and 1 or 0)
+    end
+    local good, found = pcall(checkpoint.find, out, "auto", function(text) error(text, 0) end)
+    local step = good and found and found.state.step or 0
+    local said = tonumber(output:match "stopped after step (%d+), which is saved"
+                          or output:match "a signal asked to save: step (%d+) is in")
+    saves = saves + (said and 1 or 0)
+    if not good or step < math.max(newest, said or 0) then
+      lost[#lost + 1] = ("round %d of seed %d, %s: %d after %d and %s: %s"):format(
+        round, random, name, step, newest, tostring(said), good and output or tostring(found))
+    end
     newest = step
   end
-  t.check(newest > 10, "steps were saved")
-  t.check(unfinished > 5, "some kills came while a checkpoint was written")
-  print(("  %d steps, %d of 50 kills while a checkpoint was written"):format(newest, unfinished))
+  local again = check_losses(random)
+  print(("  %d kills and %d signals: %d lost, %d saved by a signal, worst time to end %.2f s; %d "
+         .. "steps, %d computed again, %d kills while a checkpoint was written"):format(
+           rounds, rounds, #lost, saves, worst, newest, again, unfinished))
+  t.check(#lost == 0, table.concat(lost, "\n"))
+  t.check(newest > rounds and again > 0 and saves > 0, "the signals came too early")
+  t.check(worst < 60, ("a signal took %.0f s to end the run"):format(worst))
 end)
 
 t.finish()

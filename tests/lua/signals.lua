@@ -1,0 +1,141 @@
+-- Signals to a training run: which ones save and end it, save and continue it, or kill it.
+local ffi = require "ffi"
+local files = require "nn.io.files"
+local nn = require "nn"
+local t = require "nn.test"
+package.path = arg[0]:match "^(.-)[^/]*$" .. "support/?.lua;" .. package.path
+local training = require "training"
+
+local run = training.new()
+local shell = run.shell
+
+-- `output` says that a run was stopped by signal `number` and saved in `out`; its checkpoint loads.
+local function check_stopped(output, out, number)
+  t.check(output:find("ended with " .. 128 + number .. "\n", 1, true), output)
+  local step = output:match("\nnnlua: stopped after step (%d+), which is saved in " .. out .. "/")
+  t.check(step, output)
+  t.same(run.newest(out).state.step, tonumber(step))
+  return tonumber(step)
+end
+
+t.case("every signal that asks a program to end saves the run first", function()
+  local numbers = {HUP = 1, INT = 2, ALRM = 14, TERM = 15, STKFLT = 16, XCPU = 24, VTALRM = 26,
+                   PROF = 27, IO = 29, PWR = 30, RTMIN = 34, RTMAX = 64}
+  for name, number in pairs(numbers) do
+    local _, output = shell(([[
+      (train steps=100000 save_every=0 out=%s) >%s.log 2>&1 &
+      await %s/metrics.jsonl '"step":2'; kill -%s $!; wait $!
+      echo "ended with $?"; cat %s.log]]):format(name, name, name, name, name))
+    t.check(check_stopped(output, name, number) >= 2, output)
+  end
+end)
+
+t.case("a run that a signal kills at once keeps its checkpoints", function()
+  for _, name in ipairs {"QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "SEGV", "SYS"} do
+    local _, output = shell(([[
+      (train steps=100000 save_every=1 out=%s) >%s.log 2>&1 &
+      await %s/metrics.jsonl 'checkpoint-000002'; kill -%s $!; wait $!; echo "ended with $?"
+      ./train steps=100000 stop_at=100 eval_every=1 resume=auto out=%s]]):format(name, name, name,
+                                                                               name, name))
+    local status = tonumber(output:match "ended with (%d+)\n")
+    t.check(status and status > 128, name .. ": " .. output)
+    t.check(tonumber(output:match "resumed after step (%d+) from") >= 2, output)
+    t.check(output:find("\ndone after", 1, true), output)
+  end
+end)
+
+t.case("SIGUSR1 and SIGUSR2 save a checkpoint, and the run continues", function()
+  for _, name in ipairs {"USR1", "USR2"} do
+    local _, output = shell(([[
+      (train steps=100000 save_every=0 out=%s) >%s.log 2>&1 & process=$!
+      await %s/metrics.jsonl '"step":2'; kill -%s $process; await %s.log 'the run continues'
+      steps=$(grep -c . %s/metrics.jsonl); sleep 0.5
+      [ $(grep -c . %s/metrics.jsonl) -gt $steps ] && echo "it trains"
+      kill -KILL $process; wait $process; cat %s.log]]):format(name, name, name, name, name, name,
+                                                             name, name))
+    local step = output:match("a signal asked to save: step (%d+) is in " .. name .. "/checkpoint")
+    t.check(output:find("it trains", 1, true) and step, output)
+    t.same(run.newest(name).state.step, tonumber(step))
+  end
+  t.same({t.shell [[$NNLUA -e 'os.execute "kill -USR1 $PPID; kill -USR2 $PPID" print "alive"']]},
+         {0, "alive\n"})
+end)
+
+t.case("timeout, which sends its signal twice, saves the run", function()
+  for i = 1, 4 do
+    local _, output = shell(([[
+      (exec timeout -s TERM 100 ./train steps=100000 save_every=0 out=timeout%d) >log 2>&1 &
+      await timeout%d/metrics.jsonl '"step":2'; kill -TERM $!; wait $!
+      echo "ended with $?"; cat log]]):format(i, i))
+    check_stopped(output, "timeout" .. i, 15)
+  end
+end)
+
+-- A step of several seconds, of many microbatches.
+local slow = "steps=1000 data.batch=512 save_every=0 data.accum="
+
+t.case("signals within a second of the first one count as the same", function()
+  local _, output = shell(([[
+    (train %s24 out=moment) >moment.log 2>&1 &
+    await moment/metrics.jsonl start; kill -TERM $!; sleep 0.1; kill -HUP $!; sleep 0.1
+    kill -TERM $!; wait $!; echo "ended with $?"; cat moment.log]]):format(slow))
+  check_stopped(output, "moment", 15)
+end)
+
+t.case("a second Ctrl-C after a second ends the program at once", function()
+  local _, output = shell(([[
+    (train %s400 out=twice) >twice.log 2>&1 &
+    await twice/metrics.jsonl start; kill -INT $!; sleep 1.2; kill -INT $!; wait $!
+    echo "ended with $?"; ls twice]]):format(slow))
+  t.check(output:find("ended with 130\n", 1, true), output)
+  t.check(not output:find "checkpoint", output)
+end)
+
+t.case("a signal that the parent ignores, as nohup does with SIGHUP, stays ignored", function()
+  local _, output = shell [[
+    (exec env --ignore-signal=HUP ./train steps=100000 save_every=0 out=nohup) >nohup.log 2>&1 &
+    await nohup/metrics.jsonl '"step":2'; kill -HUP $!; sleep 0.3
+    kill -0 $! && echo "it trains"; kill -TERM $!; wait $!; echo "ended with $?"; cat nohup.log]]
+  t.check(output:find("it trains", 1, true), output)
+  check_stopped(output, "nohup", 15)
+end)
+
+t.case("a signal while the first report is written stops the run", function()
+  local early = training.new [[
+    local ffi, report = require "ffi", require "nn.train.report"
+    ffi.cdef "int getpid(void); int kill(int process, int signal);"
+    local write = report.write
+    function report.write(...)
+      report.write = write
+      ffi.C.kill(ffi.C.getpid(), 15)
+      return write(...)
+    end
+  ]]
+  local status, output = early.shell "timeout 60 ./train steps=100000 out=early"
+  t.same(status, 143, output)
+  t.check(output:find("stopped after step 1, which is saved in early/", 1, true), output)
+  t.same(early.newest("early").state.step, 1)
+end)
+
+t.case("a signal that may raise an error while a report is written is not swallowed", function()
+  local log, report = require "nn.train.log", require "nn.train.report"
+  ffi.cdef "int getpid(void); int kill(int process, int signal);"
+  local write = report.write
+  function report.write()
+    ffi.C.kill(ffi.C.getpid(), 15)
+    nn.sync()
+  end
+  local folder = t.folder()
+  t.fails(function() log.new(folder):event("start", {step = 0}) end, "interrupted")
+  report.write = write
+  t.check(files.exists(files.join(folder, "metrics.jsonl")), "the event was written before")
+end)
+
+t.case("SIGHUP ends an interactive session", function()
+  local _, output = t.shell [[
+    printf '%s\n' 'os.execute "kill -HUP $PPID"' 'print "still here"' |
+      env --default-signal $NNLUA -i; echo "ended with $?"]]
+  t.check(output:find("ended with 129\n", 1, true) and not output:find("still", 1, true), output)
+end)
+
+t.finish()
