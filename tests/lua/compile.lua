@@ -3,6 +3,7 @@
 
 local nn = require "nn"
 local t = require "nn.test"
+local GPT2 = require "models.gpt2"
 
 t.case("a compiled function gives the function's results, for every shape", function()
   local f = nn.compile(function(x, y) return (x * 2 + y):sum(1), x:matmul(y:t()) end)
@@ -105,6 +106,63 @@ end)
 t.case("a wrong number of results, or a result that is not a tensor, is refused", function()
   local f = nn.compile(function(x) return x, 3 end)
   t.fails(function() f(nn.ones(1)) end, "result 2 is a number")
+end)
+
+t.case("a compiled function keeps the programs of the shapes that it used last", function()
+  local recorded = {}
+  local f = nn.compile(function(x)
+    recorded[#recorded + 1] = x:dim(1)
+    return x * 2
+  end, {programs = 3})
+  for _, n in ipairs {1, 2, 3, 1, 4, 1, 3, 2} do            -- 4 frees 2, and then 2 frees 4
+    t.same(f(nn.ones(n)):sum():item(), 2 * n)
+  end
+  t.same(recorded, {1, 2, 3, 4, 2})
+  t.check(tostring(f):find "recorded for 3 shapes", tostring(f))
+  t.fails(function() nn.compile(print, {programs = 0}) end, "compile: programs is 0; a whole")
+  t.fails(function() nn.compile(print, {program = 1}) end, "has no option 'program'")
+end)
+
+t.case("a program is freed only after its tasks, and its results stay", function()
+  local w = nn.zeros(4)
+  local f = nn.compile(function(x)
+    w:sgd_(x:sum(1), {lr = -1})
+    return x:matmul(x:t()), w * 1
+  end, {programs = 1})
+  local results, sums = {}, {}
+  for n = 1, 40 do results[n], sums[n] = f(nn.ones(n, 4)) end
+  for n = 1, 40 do
+    t.same(results[n]:sum():item(), 4 * n * n)
+    t.same(sums[n]:at(1), n * (n + 1) / 2)
+  end
+end)
+
+t.case("calls with hundreds of shapes do not take more and more memory", function()
+  local model = GPT2 {layers = 2, heads = 2, embd = 32, context = 512, vocab = 65}
+  local optim = nn.AdamW(model)
+  local step = nn.compile(function(ids, targets)
+    optim:zero_grad()
+    local loss = model(ids, targets)
+    loss:backward()
+    return loss, optim:step()
+  end)
+  local function resident()                                  -- MB
+    for line in io.lines "/proc/self/status" do
+      local kilobytes = line:match "^VmRSS:%s*(%d+)"
+      if kilobytes then return tonumber(kilobytes) / 1024 end
+    end
+  end
+  local function use(first, last)
+    for n = first, last do
+      local ids = nn.zeros({1, n}, {dtype = "i32", axes = "batch,time"})
+      step(ids, ids)
+    end
+    nn.sync()
+    return resident()
+  end
+  local before = use(1, 60)
+  local after = use(61, 260)
+  t.check(after < before + 80, ("%.0f MB, then %.0f MB"):format(before, after))
 end)
 
 t.finish()

@@ -1,5 +1,5 @@
 -- nn.compile: records a function once per shape of its arguments; then the engine replays it
--- without Lua.
+-- without Lua. A compiled function keeps the programs of the shapes that it used last.
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
@@ -15,6 +15,8 @@ local is_tensor = tensor.is_tensor
 local M = {}
 local Compiled = {type_name = "compiled function"}
 Compiled.__index = Compiled
+local PROGRAMS = 32              -- default of the option `programs`
+local COLLECT_EVERY = 4          -- dropped programs
 
 -- The key of a program: shapes, dtypes and tilings of its arguments, and whether dropout is on.
 local function key_of(given, n)
@@ -128,20 +130,39 @@ function M.microbatch_begins(ids)
   check(C.nn_record_microbatch(tiles))
 end
 
+-- Frees the program whose last use is longest ago. Waits for tasks in flight.
+local function drop_oldest(self)
+  local oldest
+  for key, program in pairs(self.programs) do
+    if not oldest or program.used < self.programs[oldest].used then oldest = key end
+  end
+  local program = self.programs[oldest]
+  self.programs[oldest], self.count, self.dropped = nil, self.count - 1, self.dropped + 1
+  check(C.nn_release(ffi.gc(program.ref, nil)))
+  -- Lua's references to the temporaries of a recording keep their memory in the engine.
+  if self.dropped % COLLECT_EVERY == 0 then collectgarbage() end
+end
+
 local function program_for(self, given, n)
   local key = key_of(given, n)
   local program = self.programs[key]
   if not program then
     program = record(self.f, given, n)
-    self.programs[key] = program
+    if self.count >= self.limit then drop_oldest(self) end
+    self.programs[key], self.count = program, self.count + 1
   end
-  self.last = program
+  self.uses = self.uses + 1
+  program.used, self.last = self.uses, program
   return program
 end
 
---- nn.compile(f) -> a function of tensors that returns tensors. The first call with new shapes
---- records f: it runs only to emit its tasks, so it cannot read values. Every call submits the
---- recorded tasks without Lua. It returns at once; item() or host() of a result waits for it.
+local compile_options = arguments.names "programs"
+
+--- nn.compile(f, {programs=32}) -> a function of tensors that returns tensors. The first call with
+--- new shapes records f: it runs only to emit its tasks, so it cannot read values. Every call
+--- submits the recorded tasks without Lua. It returns at once; item() or host() of a result waits
+--- for it. The function keeps the recordings of the `programs` shapes that it used last; another
+--- shape frees the one that was not used for longest. For data of many lengths, pad to a few.
 --- Numbers are constants of the recording; a value that changes must be an argument (a tensor) or
 --- an nn.scalar. Gradients are local to a call: each call starts without gradients, as after
 --- zero_grad(), and does not change .grad outside. So backward() and the optimizer's step() belong
@@ -149,8 +170,11 @@ end
 --- are not tensors.
 ---     local f = nn.compile(function(a, b) return (a * b):sum() end)
 ---     f(x, x):item()  --> 91
-function M.compile(f)
-  return setmetatable({f = arguments.callable("compile", f), programs = {}}, Compiled)
+function M.compile(f, options)
+  arguments.callable("compile", f)
+  local limit = arguments.options("compile", options, compile_options).programs or PROGRAMS
+  return setmetatable({f = f, programs = {}, count = 0, uses = 0, dropped = 0,
+                       limit = arguments.whole("compile", "programs", limit)}, Compiled)
 end
 
 function Compiled:__call(...)
@@ -176,11 +200,9 @@ function Compiled:plan(...)
 end
 
 function Compiled:__tostring()
-  local count = 0
-  for _ in pairs(self.programs) do count = count + 1 end
   local info = debug.getinfo(type(self.f) == "function" and self.f or 1, "S")
   return ("compiled function of %s:%d, recorded for %d shapes of its arguments"):format(
-    info.short_src, info.linedefined, count)
+    info.short_src, info.linedefined, self.count)
 end
 
 --- f:info() -> the result of f:plan() for the shapes of the last call.
