@@ -397,7 +397,9 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
     open_standard_descriptors();
     const int code = code_after_tasks(run(argc, argv));
-    if (state) lua_close(state);  // finalizers first, the engine after them
+    // Finalizers first, the engine after them. After a signal the kernel frees Lua's memory: with
+    // hundreds of thousands of tensors, their finalizers take seconds.
+    if (state && code <= 128) lua_close(state);
     state = nullptr;
     stop_engine(code);
     return code;

@@ -153,6 +153,20 @@ function GPT2:flops_per_token(time)
   return 6 * (12 * c.layers * c.embd ^ 2 + c.vocab * c.embd) + 12 * c.layers * c.embd * time
 end
 
+--- GPT2.least(settings, tokens) -> {parameters=, tiles=, bytes=}, without creating anything: the
+--- numbers of parameters and, about, of their tiles, and a lower bound of the memory of a training
+--- step with AdamW and microbatches of `tokens` tokens.
+---     GPT2.least(GPT2.size "gpt2", 1024).parameters  --> 124439808
+function GPT2.least(config, tokens)
+  local c, layers = config.embd, config.layers
+  local parameters = (config.vocab + config.context) * c + layers * (12 * c ^ 2 + 13 * c) + 2 * c
+  local size = config.dtype == "bf16" and 2 or 4
+  -- The moments are two f32. The backward pass reads at least 12 C values per token and layer.
+  local bytes = parameters * (size + 8) + 12 * tokens * layers * c * size
+  local tiles = 12 * layers + 3 + math.ceil(config.vocab / 8192)
+  return {parameters = parameters, tiles = tiles, bytes = bytes}
+end
+
 --- GPT2.size(name) -> the settings of a released size: "gpt2", "gpt2-medium", "gpt2-large",
 --- "gpt2-xl". Errors: another name.
 ---     GPT2.size("gpt2").layers  --> 12

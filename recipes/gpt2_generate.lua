@@ -7,6 +7,7 @@
 local nn = require "nn"
 local files, units = require "nn.io.files", require "nn.base.units"
 local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
+local MANY = 64                                      -- sequences whose memory is checked first
 
 local cfg = nn.config({
   model = nn.field("", "folder of a run, a checkpoint or a Hugging Face model"),
@@ -49,20 +50,27 @@ for _, text in ipairs(texts) do
               tostring(words), id, vocab)
     end
   end
-  for _ = 1, cfg.samples do prompts[#prompts + 1] = #ids > 0 and ids or {last or 0} end
+  prompts[#prompts + 1] = #ids > 0 and ids or {last or 0}
 end
 if cfg.plan then
   print(model_plan.generation(model, prompts, cfg.tokens, cfg.samples))
   return
 end
+if #prompts * cfg.samples > MANY then
+  model_plan.check_generation(model, prompts, cfg.samples)
+end
+local rows = {}                                    -- cfg.samples of each prompt
+for _, ids in ipairs(prompts) do
+  for _ = 1, cfg.samples do rows[#rows + 1] = ids end
+end
 for text in (cfg.stop .. "||"):gmatch "(.-)||" do
   if text ~= "" then stops[#stops + 1] = text end
 end
 
-local stream = #prompts == 1                       -- token by token, even inside a UTF-8 character
+local stream = #rows == 1                       -- token by token, even inside a UTF-8 character
 if stream then io.write(cfg.prompt) end
 local start = nn.now()
-local all, info = nn.generate(model, prompts, {
+local all, info = nn.generate(model, rows, {
   tokens = cfg.tokens, temperature = cfg.temperature, top_k = cfg.top_k, top_p = cfg.top_p,
   repetition_penalty = cfg.repetition_penalty, seed = cfg.seed, tokenizer = words,
   stop = #stops > 0 and stops or nil, stop_ids = {last}, logprobs = cfg.logprobs,
@@ -84,7 +92,7 @@ end
 
 if stream then print() end
 for i, ids in ipairs(all) do
-  count = count + #ids - #prompts[i]
+  count = count + #ids - #rows[i]
   if not stream then
     print(("--- %d"):format(i))
     print((words:decode(ids):gsub("^<|endoftext|>", ""):gsub("<|endoftext|>$", "")))

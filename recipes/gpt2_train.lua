@@ -118,7 +118,8 @@ local function build(from_init)
     return loss, optim:step()                              -- returns the gradient norm
   end)
 end
-if not run:plan(build, data.train) then return end         -- does it fit?
+local least = GPT2.least(cfg.model, cfg.data.batch * data.train.context)
+if not run:plan(build, data.train, least) then return end  -- does it fit?
 local model, optim, train_step = build(cfg.init ~= "" and not run.checkpoint)
 collectgarbage()
 

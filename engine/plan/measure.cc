@@ -13,6 +13,7 @@
 #include "engine/machine/description.h"
 #include "engine/machine/host.h"
 #include "engine/machine/memory_limit.h"
+#include "engine/runtime/interrupts.h"
 #include "engine/runtime/rates.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/waits.h"
@@ -164,6 +165,7 @@ void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
     }
     for (const auto& [work, task] : kinds) {
         if (now_seconds() - start > time_limit) break;
+        check_interrupt();
         const int calls = nominal_seconds(task->arg) > 0.02 ? 1 : 5;
         const double seconds = benchmark.measure(call_of(*task), calls);
         if (seconds >= 0) measured_[key_of(*task)] = seconds;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <queue>
 
+#include "engine/runtime/interrupts.h"
+
 namespace nn {
 namespace {
 
@@ -76,7 +78,8 @@ public:
     }
 
     SimulationResult simulate(int workers, double submission) {
-        while (submitted_ < all_ || !running_.empty()) {
+        for (uint32_t event = 0; submitted_ < all_ || !running_.empty(); ++event) {
+            if (event % check_every == 0) check_interrupt();
             if (may_submit() && (running_.empty() || next_submission_ <= running_.top().end)) {
                 now_ = std::max(now_, next_submission_);
                 next_submission_ = now_ + submission;
@@ -122,6 +125,7 @@ private:
         if (--left_[id / count_] == 0) next_submission_ = std::max(next_submission_, now_);
     }
 
+    static constexpr uint32_t check_every = 4096;  // events, about a millisecond
     const uint32_t count_, all_;
     const SimulatedStep& step_;
     const Edges& successors_;

@@ -4,7 +4,7 @@
 local nn = require "nn"
 local t = require "nn.test"
 local run_plan = require "nn.plan.training"
-local step_plan = require "nn.plan.step"
+local batches = require "nn.plan.batch"
 local GPT2 = require "models.gpt2"
 
 local function builder(c, accum)
@@ -102,7 +102,7 @@ end)
 t.case("the largest batch fits and the next one does not", function()
   for _, there in ipairs {20e6, 60e6, 200e6} do
     local function needs(batch) return run_plan.step(builder(small), batch, 64).peak end
-    local batch, bytes = step_plan.largest_batch(needs, 12, there, 60)
+    local batch, bytes = batches.largest(needs, 12, there, 60)
     t.same(needs(batch), bytes)
     t.check(bytes <= there and needs(batch + 1) > there, batch)
   end
@@ -115,11 +115,59 @@ t.case("the search needs few plans, and detects that no batch fits", function()
   end
   for _, batch in ipairs {1, 7, 1000, 123456} do
     calls = 0
-    t.same(step_plan.largest_batch(line(1000, 8), 12, 1000 + 8 * batch, 60), batch)
+    t.same(batches.largest(line(1000, 8), 12, 1000 + 8 * batch, 60), batch)
     t.check(calls <= 12, calls)
   end
-  t.same({step_plan.largest_batch(line(1000, 8), 12, 1007, 60)}, {0, 0})
-  t.same({step_plan.largest_batch(line(1000, 8), 12, 1e9, 0)}, {0})
+  t.same({batches.largest(line(1000, 8), 12, 1007, 60)}, {0, 0})
+end)
+
+t.case("a search without time finds a batch that fits, and estimates the largest", function()
+  local function needs(batch) return 1000 + 8 * batch end
+  t.same({batches.largest(needs, 12, 801000, 0, 1000)}, {12, nil, 100000})
+  t.same(batches.largest(needs, 100000, 1000 + 8 * 700, 0, 1000), 700)
+  t.same({batches.largest(needs, 100000, 1007, 0)}, {0, 0})
+  local fits, bytes, estimate = batches.largest(function(n) return 1000 + 8 * n + n % 7 end, 100000,
+                                                1000 + 8 * 777, 0)
+  t.check(fits > 0 and fits <= 777 and (bytes or estimate >= fits and estimate <= 777),
+          ("%d, %s"):format(fits, tostring(estimate)))
+end)
+
+t.case("the plan of a batch that is too large to record is near its recording", function()
+  local function record(n) return run_plan.step(builder(small), n, 64) end
+  local batch = 12000
+  local plan, recorded = batches.planner(record)(batch), record(batch)
+  t.check(plan.recorded < recorded.recorded / 2, plan.recorded)
+  for _, name in ipairs {"tasks", "flops", "peak", "seconds"} do
+    t.near(plan[name], recorded[name], {rel = 0.03})
+  end
+  local sum = 0
+  for _, bytes in pairs(plan.kinds) do sum = sum + bytes end
+  t.same(sum, plan.peak)
+  t.same({plan.parameters, plan.state}, {recorded.parameters, recorded.state})
+end)
+
+t.case("microbatches that are not recorded need memory only for their ids", function()
+  local accum = 1000
+  local some = run_plan.step(builder(small, accum), 2 * accum, 64, false, accum)
+  local whole = run_plan.step(builder(small, accum), 2 * accum, 64)
+  t.near(some.peak, whole.peak, {rel = 0.05})
+  t.near(some.tasks, whole.tasks, {rel = 0.03})       -- fewer copies of tiles of ids
+  local other = run_plan.step(builder(small, 8), 2 * accum, 64, false, accum)   -- a wrong number
+  t.same(other.peak, run_plan.step(builder(small, 8), 2 * accum, 64).peak)
+end)
+
+t.case("the arithmetic of a model counts its parameters and bounds its memory", function()
+  local other = {layers = 2, heads = 2, embd = 64, context = 200, vocab = 3000}
+  for _, c in ipairs {small, bf16, other} do
+    for _, batch in ipairs {1, 40} do
+      local plan = run_plan.step(builder(c), batch, c.context)
+      local least = GPT2.least(c, batch * c.context)
+      t.same(least.parameters, plan.parameters)
+      t.same(least.tiles, #GPT2(c):parameters())
+      t.check(least.bytes <= plan.peak and least.bytes > 0.4 * plan.peak,
+              ("%d, planned %d"):format(least.bytes, plan.peak))
+    end
+  end
 end)
 
 t.case("a plan for a described machine fits or does not fit into its memory", function()

@@ -65,7 +65,7 @@ for name, case in pairs {["one prompt"] = {config, 1, 20}, ["8 long prompts"] = 
       prompts[r] = {}
       for i = 1, length do prompts[r][i] = i end
     end
-    local plan = model_plan.generation(registry.outline(GPT2, settings), prompts, 5, rows)
+    local plan = model_plan.generation(registry.outline(GPT2, settings), {prompts[1]}, 5, rows)
     for _, temperature in ipairs {0, 1} do
       near(plan, settings, function(model)
         nn.generate(model, prompts, {tokens = 5, temperature = temperature})

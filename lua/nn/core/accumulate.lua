@@ -15,16 +15,17 @@ local function microbatch(batch, first, last)
   return rows:retile {alone:cuts(1)[2], alone:cuts(2)[2]}
 end
 
-local most, asked = math.huge, 1      -- inside limited()
+local most, asked, shortened = math.huge, 1, false      -- inside limited()
 
---- limited(limit, f, ...) -> f(...), and the number of microbatches that nn.accumulate was asked
---- for in it; it runs at most `limit` of them. For plans, which extrapolate the others.
-function M.limited(limit, f, ...)
-  local before, before_asked = most, asked
-  most, asked = limit, 1
+--- limited(limit, short, f, ...) -> f(...), and the number of microbatches that nn.accumulate was
+--- asked for in it; it runs at most `limit` of them. short: the batch has rows only for these. For
+--- plans, which extrapolate the others.
+function M.limited(limit, short, f, ...)
+  local before, before_asked, before_short = most, asked, shortened
+  most, asked, shortened = limit, 1, short
   local count
   return lib.finally(function()
-    count, most, asked = asked, before, before_asked
+    count, most, asked, shortened = asked, before, before_asked, before_short
   end, f, ...), count
 end
 
@@ -38,7 +39,8 @@ function M.accumulate(model, microbatches, ids, targets)
   arguments.whole("accumulate", "the number of microbatches", microbatches)
   arguments.need(is_tensor(ids) and is_tensor(targets), "accumulate", "a batch",
                  is_tensor(ids) and targets or ids, "tensors of ids and of targets are needed")
-  local rows, total = ids:dim(1) / microbatches, nil
+  local rows, total = ids:dim(1) / (shortened and math.min(microbatches, most) or microbatches), nil
+  if shortened then rows = math.max(1, math.floor(rows)) end
   if rows % 1 ~= 0 then
     lib.fail("accumulate: %d rows do not divide into %d microbatches", ids:dim(1), microbatches)
   end

@@ -49,6 +49,14 @@ function M.is_module(x)
 end
 
 local parameter_options = arguments.names "std value dtype axes"
+local watcher                    -- set by watch()
+
+--- watch(seen, f) -> f(); calls seen() for every parameter that f creates.
+function M.watch(seen, f)
+  local outer = watcher
+  watcher = seen
+  return lib.finally(function() watcher = outer end, f)
+end
 
 --- nn.parameter(shape, {std | value, dtype="f32", axes}) -> a tensor that requires a gradient:
 --- normal with standard deviation std, or filled with value (default 0).
@@ -61,6 +69,7 @@ function M.parameter(shape, options)
   else
     x:fill_(options.value or 0)
   end
+  if watcher then watcher() end
   x.requires_grad = true
   return x
 end

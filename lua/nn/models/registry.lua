@@ -7,6 +7,7 @@
 --   Class.dimensions         names of the settings that determine the shapes of its parameters
 --   Class.hugging_face       its format in transformers, see hugging_face.lua
 --   Class.example            code that creates a small model, for examples in docs
+--   Class.least(settings, tokens)   {parameters=, tiles=, bytes=} by arithmetic, for run:plan
 --   model:flops_per_token(T) FLOPs, forward and backward
 --   model:caches(batch), model:next(ids, caches, start, last)    generation with a cache
 --

@@ -1,5 +1,6 @@
 -- Plans of inference, for the recipes that evaluate a model and generate text. A plan uses the
 -- settings of the model; its weights are not read.
+local batches = require "nn.plan.batch"
 local creation = require "nn.core.creation"
 local generate = require "nn.models.generate"
 local lib = require "nn.base.capi"
@@ -21,17 +22,21 @@ local function forward_flops(model, time, tokens)
   return model.flops_per_token and model:flops_per_token(time) / 3 * tokens
 end
 
+local function build_evaluation(model, rows)
+  local context = model.config.context
+  local own, ids, targets = like(model), ids_of(rows, context), ids_of(rows, context)
+  return function() return generate.eval_mode(own, ids, targets) end,
+         {weights = own, other = {ids, targets}}
+end
+
 --- evaluation(model, batch) -> the plan of one batch of windows in gpt2_eval.lua; prints as a
 --- table. `model`: a model or its outline.
 function M.evaluation(model, batch)
   local context = model.config.context
   local tokens = batch * context
-  return step_plan.plan_step(function(rows)
-    local own, ids, targets = like(model), ids_of(rows, context), ids_of(rows, context)
-    return function() return generate.eval_mode(own, ids, targets) end,
-           {weights = own, other = {ids, targets}}
-  end, {batch = batch, tokens = tokens, alone = true,
-        flops = forward_flops(model, context, tokens)})
+  return step_plan.plan_step(function(rows) return build_evaluation(model, rows) end,
+                             {batch = batch, tokens = tokens, alone = true,
+                              flops = forward_flops(model, context, tokens)})
 end
 
 -- A step that reads `time` tokens of each row into the cache: whole prompts (`whole`), or the
@@ -47,33 +52,77 @@ local function reading(model, rows, time, whole)
          {weights = own, cache = caches, other = {ids, start, logits, last}}
 end
 
---- generation(model, prompts, tokens, samples) -> the plan of generating `tokens` tokens for each
---- of `prompts`: lists of ids, in groups of `samples` equal ones. peak, kinds and available are as
---- in
---- nn.plan_step; seconds, tasks and flops are those of one token for every prompt; `reading` is the
---- plan of reading the prompts. Prints as a table.
-function M.generation(model, prompts, tokens, samples)
+-- The length of the longest prompt. Errors: a model or a prompt that generation() cannot plan.
+local function longest_of(model, prompts)
   local context = model.config.context
   if not model.caches then
     lib.fail("plan: %s has no caches(), so each token reads all earlier ones again; this is not "
              .. "planned", getmetatable(model).class_name)
   end
-  local longest, texts = 0, #prompts / samples
+  local longest = 0
   for _, ids in ipairs(prompts) do longest = math.max(longest, #ids) end
   if longest > context then
     lib.fail("plan: a prompt of %d tokens is longer than the model's context of %d; each token "
              .. "would read the last %d again, which is not planned", longest, context, context)
   end
-  local function of(rows, time, whole, measured)
-    return step_plan.step(function() return reading(model, rows, time, whole) end, measured, true)
+  return longest
+end
+
+-- Planners (see batch.lua) of reading prompts of `longest` tokens, and of generating a token; their
+-- batches are samples of each of `texts` prompts.
+local function planners(model, texts, longest)
+  local function of(time, whole)
+    return batches.planner(function(samples, measured)
+      return step_plan.step(function() return reading(model, samples * texts, time, whole) end,
+                            measured, true)
+    end)
   end
-  local plan, first = of(#prompts, 1, false, true), of(#prompts, longest, true, true)
+  return of(longest, true), of(1, false)
+end
+
+-- need_room(what, count, needs) raises an error if needs(count) bytes are more than the memory
+-- budget. what: the setting of the count.
+local function need_room(what, count, needs)
+  local bytes, available = needs(count), step_plan.available_memory()
+  if bytes > available then
+    lib.fail("%s=%d needs %s, %s are available; lower %s (--plan finds the largest)", what, count,
+             units.bytes(bytes), units.bytes(available), what)
+  end
+end
+
+--- check_evaluation(model, batch): raises an error if evaluation(model, batch) does not fit into
+--- memory.
+function M.check_evaluation(model, batch)
+  local of = batches.planner(function(rows, measured)
+    return step_plan.step(function() return build_evaluation(model, rows) end, measured, true)
+  end)
+  need_room("batch", batch, function(rows) return of(rows).peak end)
+end
+
+--- check_generation(model, prompts, samples): raises an error if generation() does not fit into
+--- memory. A model or prompts without a plan are not checked.
+function M.check_generation(model, prompts, samples)
+  local good, longest = pcall(longest_of, model, prompts)
+  if not good then return end
+  local read, extend = planners(model, #prompts, longest)
+  need_room("samples", samples, function(n) return math.max(read(n).peak, extend(n).peak) end)
+end
+
+--- generation(model, prompts, tokens, samples) -> the plan of generating `tokens` tokens for
+--- `samples` sequences of each of `prompts`, which are lists of ids. peak, kinds and available are
+--- as in nn.plan_step; seconds, tasks and flops are those of one token for every sequence;
+--- `reading` is the plan of reading the prompts. Prints as a table.
+function M.generation(model, prompts, tokens, samples)
+  local context, longest = model.config.context, longest_of(model, prompts)
+  local count = #prompts * samples
+  local read, extend = planners(model, #prompts, longest)
+  local plan, first = extend(samples, true), read(samples, true)
   if first.peak > plan.peak then plan.peak, plan.kinds = first.peak, first.kinds end
   plan.reading, plan.available = first, step_plan.available_memory(true)
   local cached = math.min(tokens, context - longest + 1)     -- the first is the prompts'
   local all = first.seconds + (cached - 1) * plan.seconds
   local rows = {{"prompts", ("%s, about %s to read"):format(
-    units.count(longest * #prompts, "token"), step_plan.time_text(first.seconds))},
+    units.count(longest * count, "token"), step_plan.time_text(first.seconds))},
     {"text", ("about %s for %s per sequence, without the time to draw them"):format(
       step_plan.time_text(all), units.count(cached, "token"))}}
   if cached < tokens then
@@ -82,11 +131,9 @@ function M.generation(model, prompts, tokens, samples)
   end
   return setmetatable(plan, {__tostring = function()
     return table.concat(step_plan.report(plan, {
-      tokens = #prompts, batch = samples, name = "samples", rows = rows,
-      flops = forward_flops(model, longest + cached / 2, #prompts),
-      needs = function(n)
-        return math.max(of(n * texts, 1, false, false).peak, of(n * texts, longest, true).peak)
-      end}), "\n")
+      tokens = count, batch = samples, name = "samples", rows = rows,
+      flops = forward_flops(model, longest + cached / 2, count),
+      needs = function(n) return math.max(read(n).peak, extend(n).peak) end}), "\n")
   end})
 end
 

@@ -1,11 +1,14 @@
 -- Plans of any step: the step is recorded and simulated on imaginary workers; nothing is computed
 -- and no tensor is allocated. training.lua and inference.lua build on this.
 local arguments = require "nn.base.arguments"
+local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
 local compile = require "nn.core.compile"
 local engine = require "nn.base.engine"
 local tape = require "nn.core.tape"
 local lib = require "nn.base.capi"
+local module = require "nn.core.module"
+local progress = require "nn.plan.progress"
 local tensor = require "nn.core.tensor"
 local units = require "nn.base.units"
 
@@ -33,6 +36,7 @@ end
 local function watch_step(step, kept)
   local seen, backward = {}, false
   tape.watch(function(results, count, on_tape)
+    progress.tick "operations of the step"
     backward = backward or on_tape
     if on_tape then tag(results, count, "activations") end
     for i = 1, backward and 0 or count do seen[#seen + 1] = results[i] end
@@ -46,7 +50,7 @@ end
 -- Calls build() and its step while recording; writes the numbers of parameters and of bytes of
 -- state to `out`. Returns the tensors that exist before and after the step.
 local function record(build, out)
-  local step, lasting = build()
+  local step, lasting = module.watch(function() progress.tick "parameters" end, build)
   arguments.need(type(step) == "function" or type(step) == "table", "plan_step",
                  "the first result of build", step, "the function of a step is needed")
   local kept, lists = {}, {}
@@ -68,6 +72,7 @@ local function record(build, out)
   for _, x in ipairs(weights) do
     if x.grad then compile.kind(x.grad, "gradients") end
   end
+  progress.recorded()
   return kept
 end
 
@@ -80,14 +85,16 @@ function M.load()
 end
 
 --- step(build, measured, alone) -> the plan of compile.simulated() for a step, with `parameters`,
---- `state` (bytes of weights and optimizer state), `load` and `disturbed` (results of load()).
---- build() and alone are as in nn.plan_step.
+--- `state` (bytes of weights and optimizer state), `recorded` (the number of recorded tasks),
+--- `took` (seconds), `load` and `disturbed` (of load()). build() and alone are as in nn.plan_step.
 function M.step(build, measured, alone)
   lib.check(lib.C.nn_idle())               -- idle workers would slow down the measurements
-  local out = {}
+  local out, start = {}, engine.now()
   out.load, out.disturbed = M.load()
-  local plan = compile.simulated(function() return record(build, out) end, measured, alone)
+  local plan = progress.during(compile.simulated, function() return record(build, out) end,
+                               measured, alone)
   for name, value in pairs(out) do plan[name] = value end
+  plan.recorded, plan.took = plan.tasks, engine.now() - start
   return plan
 end
 
@@ -98,38 +105,6 @@ function M.available_memory(planned)
   if planned and machine.described then return machine.ram end
   if budget.memory().budget == 0 then budget.memory_budget(0) end
   return budget.memory().budget
-end
-
---- largest_batch(needs, batch, available, seconds) -> the largest batch with needs(batch) <=
---- available (0: none), and its bytes; if the search ends after `seconds`, a batch that fits, and
---- nil. needs() is nearly linear, so interpolation takes few calls.
-function M.largest_batch(needs, batch, available, seconds)
-  local deadline = engine.now() + seconds
-  local fits, bytes, slope = 0, 0, nil         -- the largest batch known to fit, and its bytes
-  local fails, too_much = math.huge, nil       -- the smallest known not to fit, and its bytes
-  local try, gap, bisect = batch, 1, false
-  local per_row = 0                            -- seconds of planning per row
-  while fails - fits > 1 do
-    local start = engine.now()
-    if start + per_row * try > deadline then return fits, nil end
-    local need = needs(try)
-    per_row = (engine.now() - start) / try
-    if need > available then
-      fails, too_much = try, need
-    else
-      if need > bytes and fits > 0 then slope = (need - bytes) / (try - fits) end
-      fits, bytes = try, need
-    end
-    if fails == math.huge then
-      local line = slope and fits + (available - bytes) / slope or 2 * fits
-      try, gap = math.min(math.max(line, fits + gap), 64 * fits), 2 * gap
-    else
-      local line = fits + (available - bytes) / (too_much - bytes) * (fails - fits)
-      try, bisect = bisect and (fits + fails) / 2 or line, not bisect
-    end
-    try = math.max(fits + 1, math.min(math.floor(try), fails - 1))
-  end
-  return fits, bytes
 end
 
 local function memory_rows(plan, rows)
@@ -149,9 +124,13 @@ local function largest_text(plan, o)
     return ("none fits: the parameters%s alone take %s"):format(
       plan.kinds.optimizer > 0 and " and moments" or "", units.bytes(plan.state))
   end
-  local batch, bytes = M.largest_batch(o.needs, o.batch, plan.available, SEARCH_SECONDS)
+  local function needs(n) return n == o.batch and plan.peak or o.needs(n) end
+  local batch, bytes, estimate = batches.largest(needs, o.batch, plan.available, SEARCH_SECONDS,
+                                                 plan.state, plan.took)
   if batch == 0 then return ("none fits: %s=1 takes %s"):format(o.name, units.bytes(o.needs(1))) end
-  if not bytes then return ("%s=%d fits; larger ones were not tried"):format(o.name, batch) end
+  if not bytes then
+    return ("%s=%d fits; an estimate of the largest is %d"):format(o.name, batch, estimate)
+  end
   return ("%s=%d, which needs %s"):format(o.name, batch, units.bytes(bytes))
 end
 
@@ -226,9 +205,9 @@ function M.plan_step(build, given)
   for name, value in pairs(arguments.options("plan_step", given, options)) do o[name] = value end
   o.batch = arguments.whole("plan_step", "batch", o.batch or 1)
   o.tokens, o.name = o.tokens or o.batch, o.name or "batch"
-  local function of(batch, measured)
+  local of = batches.planner(function(batch, measured)
     return M.step(function() return build(batch) end, measured, o.alone)
-  end
+  end)
   o.needs = function(batch) return of(batch, false).peak end
   local plan = of(o.batch, true)
   plan.available, plan.asked = M.available_memory(true), o

@@ -1,62 +1,112 @@
--- Plans of training steps (see step.lua), with only some of their microbatches recorded.
+-- Plans of training steps (see step.lua), with only some of their microbatches recorded, and the
+-- check at the start of a training.
 local accumulate = require "nn.core.accumulate"
+local batches = require "nn.plan.batch"
 local creation = require "nn.core.creation"
 local engine = require "nn.base.engine"
+local lib = require "nn.base.capi"
 local step_plan = require "nn.plan.step"
+local units = require "nn.base.units"
 
 local M = {}
+local INPUT_BYTES = 8            -- of a token: its id and its target, i32
+local TASK_BYTES = 5500          -- of process memory for a recorded task, about
+local MANY_TILES = 20000         -- parameters of more tiles take long to record
 
 -- The plan of a step with at most `limit` microbatches recorded, and the number of its
--- microbatches.
-local function simulated(build, rows, context, measured, limit)
+-- microbatches. known: that number, if the rows of the others need not exist.
+local function simulated(build, rows, context, measured, limit, known)
   local flops_per_token
-  local plan, microbatches = accumulate.limited(limit, step_plan.step, function()
+  local some = known and known > limit and rows / known * limit or rows
+  local plan, microbatches = accumulate.limited(limit, some < rows, step_plan.step, function()
     local model, optim, step = build()
     flops_per_token = model.flops_per_token and model:flops_per_token(context)
-    local shape, options = {rows, context}, {dtype = "i32", axes = "batch,time"}
+    local shape, options = {some, context}, {dtype = "i32", axes = "batch,time"}
     local ids, targets = creation.zeros(shape, options), creation.zeros(shape, options)
     return function() return step(ids, targets) end,
            {weights = model, optimizer = optim, other = {ids, targets}}
   end, measured)
+  if some < rows and microbatches ~= known then
+    return simulated(build, rows, context, measured, limit)
+  end
+  local missing = (rows - some) * context * INPUT_BYTES
+  plan.kinds.other = plan.kinds.other + missing
+  plan.peak, plan.lasting = plan.peak + missing, plan.lasting + missing
   plan.flops_per_token = flops_per_token
   return plan, microbatches
 end
 
---- step(build, rows, context, measured) -> the plan of step_plan.step() for `rows` sequences, with
---- `flops_per_token` if the model has it. build() creates and returns the model, the optimizer and
---- the step.
-function M.step(build, rows, context, measured)
+--- step(build, rows, context, measured, microbatches) -> the plan of step_plan.step() for `rows`
+--- sequences, with `flops_per_token` if the model has it. build() creates and returns the model,
+--- the optimizer and the step. known: the number of microbatches in the step, or nil.
+function M.step(build, rows, context, measured, known)
   -- Record more microbatches than are in memory at once, and extrapolate the others from the last.
   local enough = engine.workers() + 4
-  local plan, microbatches = simulated(build, rows, context, measured, enough)
+  local plan, microbatches = simulated(build, rows, context, measured, enough, known)
   local more = microbatches - enough
   if more <= 0 then return plan end
   local half = math.floor(enough / 2)
-  local fewer = simulated(build, rows, context, measured and "known", half)
+  local fewer = simulated(build, rows, context, measured and "known", half, known)
   for _, name in ipairs {"tasks", "flops", "seconds", "busy"} do
     plan[name] = plan[name] + more * (plan[name] - fewer[name]) / (enough - half)
   end
+  plan.tasks = math.floor(plan.tasks + 0.5)
   return plan
 end
 
---- plan(build, loader, measured) -> step() for the loader's batches, with `available`, the memory
---- budget or, for a measured plan, the RAM of the described machine.
-function M.plan(build, loader, measured)
-  local plan = M.step(build, loader.rows, loader.context, measured)
-  plan.available = step_plan.available_memory(measured)
-  return plan
-end
-
---- report(build, loader) -> lines of text: the cost of a step on this machine.
-function M.report(build, loader)
-  local plan, tokens = M.plan(build, loader, true), loader:batch_tokens()
+-- The planner of batches.planner() for the steps of a loader.
+local function planner(build, loader)
   local microbatches = loader.rows / loader.batch_size
+  return batches.planner(function(batch, measured)
+    return M.step(build, batch * microbatches, loader.context, measured, microbatches)
+  end)
+end
+
+-- Raises an error if the arithmetic of least() shows that recording the step is useless: it cannot
+-- fit into `available` bytes, or (only_planned) takes long besides.
+local function refuse_absurd(least, loader, available, only_planned)
+  if not least then return end
+  local bytes = least.bytes + loader.rows * loader.context * INPUT_BYTES
+  if bytes <= available or only_planned and least.tiles <= MANY_TILES then return end
+  lib.fail("the training cannot fit: %s parameters in %s tiles and microbatches of %s tokens "
+           .. "need at least %s, %s are available; lower model.layers, model.embd, model.vocab, "
+           .. "data.batch or model.context", units.number(least.parameters),
+           units.number(least.tiles), units.number(loader.batch_size * loader.context),
+           units.bytes(bytes), units.bytes(available))
+end
+
+--- need_room(build, loader, least) -> true if a step fits into the memory budget, at the start of
+--- a training. least: see run:plan. Errors: it does not fit, with needed and available bytes.
+function M.need_room(build, loader, least)
+  local available = step_plan.available_memory()
+  refuse_absurd(least, loader, available)
+  local plan = planner(build, loader)(loader.batch_size)
+  if plan.peak > available then
+    lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s of parameters and moments, "
+             .. "%s of gradients and activations), %s (%.0f bytes) are available; lower data.batch "
+             .. "(and raise data.accum), model.context or model.layers", units.bytes(plan.peak),
+             plan.peak, units.bytes(plan.state), units.bytes(plan.peak - plan.state),
+             units.bytes(available), available)
+  end
+  if plan.peak + plan.tasks * TASK_BYTES > available then
+    lib.fail("the training cannot fit: the %s tasks of a step take about %s to record, besides %s "
+             .. "for its tensors; %s are available; lower data.accum", units.number(plan.tasks),
+             units.bytes(plan.tasks * TASK_BYTES), units.bytes(plan.peak), units.bytes(available))
+  end
+  return true
+end
+
+--- report(build, loader, least) -> lines of text: the cost of a step on this machine.
+function M.report(build, loader, least)
+  local available = step_plan.available_memory(true)
+  refuse_absurd(least, loader, available, true)
+  local of = planner(build, loader)
+  local plan, tokens = of(loader.batch_size, true), loader:batch_tokens()
+  plan.available = available
   return step_plan.report(plan, {
     tokens = tokens, flops = plan.flops_per_token and plan.flops_per_token * tokens,
     batch = loader.batch_size, name = "data.batch",
-    needs = function(batch)
-      return M.step(build, batch * microbatches, loader.context, false).peak
-    end})
+    needs = function(batch) return of(batch).peak end})
 end
 
 return M

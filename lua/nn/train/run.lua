@@ -101,29 +101,22 @@ function Run:track(parts)
   files.write(files.join(self.out, "config.json"), files.json(self.cfg, "") .. "\n")
 end
 
---- run:plan(build, loader) -> whether to train. With plan=true it prints the cost of a step (memory
---- by kind, whether it fits, the largest batch that fits, time) and returns false. build() creates
---- and returns the model, the optimizer and the step, a function of the loader's ids and targets;
---- it is recorded here without computing or allocating anything. Errors: a step that does not fit
---- into memory, with the needed and the available bytes.
+--- run:plan(build, loader, least) -> whether to train. With plan=true it prints the cost of a step
+--- (memory by kind, whether it fits, the largest batch that fits, time) and returns false. build()
+--- creates and returns the model, the optimizer and the step, a function of the loader's ids and
+--- targets; it is recorded here without computing or allocating anything. least, optional, is what
+--- is known before: {parameters=, tiles=, bytes=} as of GPT2.least; it refuses absurd settings
+--- at once. Errors: a step that does not fit into memory, with the needed and the available bytes.
 ---     local function build()
 ---       local m = GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}
 ---       local o = nn.AdamW(m)
 ---       return m, o, function(ids, targets) m(ids, targets):backward() return o:step() end
 ---     end
 ---     nn.run(cfg):plan(build, data.train)  --> true
-function Run:plan(build, loader)
-  if self.cfg.plan then
-    for _, line in ipairs(run_plan.report(build, loader)) do self:say(line) end
-    return false
-  end
-  local plan = run_plan.plan(build, loader)
-  if plan.peak <= plan.available then return true end
-  lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s of parameters and moments, %s "
-           .. "of gradients and activations), %s (%.0f bytes) are available; lower data.batch "
-           .. "(and raise data.accum), model.context or model.layers", units.bytes(plan.peak),
-           plan.peak, units.bytes(plan.state), units.bytes(plan.peak - plan.state),
-           units.bytes(plan.available), plan.available)
+function Run:plan(build, loader, least)
+  if not self.cfg.plan then return run_plan.need_room(build, loader, least) end
+  for _, line in ipairs(run_plan.report(build, loader, least)) do self:say(line) end
+  return false
 end
 
 -- Seconds of training so far in this process, without validation, samples and checkpoints.

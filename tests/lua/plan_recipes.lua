@@ -1,0 +1,137 @@
+-- Plans of the recipes for settings of any size, and what the header says about the vocabulary.
+local files = require "nn.io.files"
+local host = require "nn.host"
+local nn = require "nn"
+local t = require "nn.test"
+
+local folder = t.folder()
+local text = files.join(folder, "text.txt")
+files.write(text, ("To be, or not to be, that is the question.\n"):rep(3000))
+
+-- Runs a recipe in the test's folder; it must end within a minute.
+local function recipe(name, words)
+  return t.shell(("cd %s; HF_HOME=%s timeout -k 5 60 $NNLUA %s/recipes/%s.lua %s"):format(
+    folder, folder, host.root, name, words))
+end
+local function train(words) return recipe("gpt2_train", "data.text=text.txt " .. words) end
+
+local function largest(output)
+  return tonumber(output:match "\nlargest batch +[%w.]+=(%d+), which")
+end
+
+t.case("a plan finds the same largest batch from any batch", function()
+  local found = {}
+  for i, batch in ipairs {1, 12, 100000, 100000000} do
+    local status, output = train("preset=char --plan data.batch=" .. batch)
+    t.same(status, 0)
+    found[i] = largest(output) or error(output)
+    t.check(batch < 1000 or output:find ": it does not fit", output)
+  end
+  for i = 2, #found do t.near(found[i], found[1], {rel = 0.02}) end
+  local status, output = train("preset=char --plan data.batch=" .. math.floor(0.97 * found[1]))
+  t.check(status == 0 and output:find ": it fits", output)
+end)
+
+t.case("settings that cannot fit are refused at once, before anything is recorded", function()
+  for _, setting in ipairs {"model.layers=100000", "model.layers=1000000000000000",
+                            "model.embd=100000000", "model.vocab=1000000000000",
+                            "data.batch=100000000", "data.accum=1000000000"} do
+    local status, output = train("preset=char out=refused " .. setting)
+    t.check(status == 1 and output:find "nnlua: the training cannot fit: ", output)
+    t.check(output:find "need at least [%d.]+ .B, [%d.]+ GB are available; lower ", output)
+  end
+  t.check(not files.exists(files.join(folder, "refused/config.json")))
+end)
+
+t.case("a step of too many tasks is refused before it is recorded", function()
+  local status, output = train "preset=char out=tasks data.batch=1 data.accum=3000000"
+  t.check(status == 1 and output:find "tasks of a step take about [%d.]+ .B to record.*data.accum",
+          output)
+end)
+
+t.case("--plan answers for any setting: with a plan, or that it cannot fit", function()
+  for _, setting in ipairs {"model.embd=1000000", "data.accum=100000000", "model.heads=128"} do
+    local status, output = train("preset=char --plan " .. setting)
+    t.check(status == 0 and output:find "\navailable .*: it .*fit", output)
+  end
+  for setting, size in pairs {["model.layers=100000"] = "19.8B parameters in 1.20M tiles",
+                              ["model.vocab=1000000000"] = "128B parameters in 122k tiles"} do
+    local status, output = train("preset=char --plan " .. setting)
+    t.check(status == 1 and output:find("cannot fit: " .. size, 1, true), output)
+  end
+end)
+
+t.case("a plan that takes long says what it is doing, and Ctrl-C ends it", function()
+  local status, output = t.shell(([[cd %s; start=$(date +%%s)
+    timeout --preserve-status -k 60 -s INT 5 $NNLUA %s/recipes/gpt2_train.lua data.text=text.txt \
+      preset=char --plan model.embd=8 model.heads=1 model.context=8 model.layers=60000
+    status=$?; echo "seconds $(($(date +%%s) - start))"; exit $status]]):format(folder, host.root))
+  t.check(output:find "planning: [%d.]+k parameters recorded\n", output)
+  t.same(status, 130)
+  t.check(tonumber(output:match "seconds (%d+)") < 25, output)
+end)
+
+t.case("plans of evaluation and generation answer for any number of sequences", function()
+  local model = require("models.gpt2") {layers = 2, heads = 2, embd = 32, context = 32, vocab = 256}
+  nn.save_hf(files.join(folder, "model"), model, nn.vocabulary "byte")
+  for name, word in pairs {gpt2_eval = "batch", gpt2_generate = "samples"} do
+    local found = {}
+    for i, count in ipairs {4, 100000000} do
+      local status, output = recipe(name, ("model=model --plan %s=%d"):format(word, count))
+      t.same(status, 0)
+      found[i] = largest(output) or error(output)
+    end
+    t.near(found[2], found[1], {rel = 0.05})
+    local input = name == "gpt2_eval" and "text=text.txt" or ""
+    local status, output = recipe(name, ("model=model %s=100000000 %s"):format(word, input))
+    t.check(status == 1 and output:find(("%s=100000000 needs [%%d.]+ .B"):format(word)), output)
+  end
+end)
+
+-- A tokenizer of GPT-2's size: all bytes, 50,000 pairs of them, and the special token.
+local function save_tokenizer(path)
+  local bytes, vocab, merges = {}, {}, {}
+  local learned = nn.train_tokenizer("ab ab", {size = 257})
+  learned:save(path)
+  local json = files.parse_json(files.read(files.join(path, "tokenizer.json")))
+  for symbol, id in pairs(json.model.vocab) do
+    if id < 256 then bytes[id + 1], vocab[symbol] = symbol, id end
+  end
+  for i = 0, 49999 do
+    local a, b = bytes[math.floor(i / 256) + 1], bytes[i % 256 + 1]
+    merges[i + 1], vocab[a .. b] = a .. " " .. b, 256 + i
+  end
+  vocab["<|endoftext|>"] = 50256
+  files.remove(files.join(path, "tokenizer.json"))
+  files.write(files.join(path, "vocab.json"), files.json(vocab))
+  table.insert(merges, 1, "#version: 0.2")
+  files.write(files.join(path, "merges.txt"), table.concat(merges, "\n") .. "\n")
+end
+
+t.case("preset=gpt2 on a text says that it trains on characters, and how not to", function()
+  local status, output = train "preset=gpt2 --plan"
+  t.same(status, 0)
+  t.check(output:find "preset=gpt2 trains on %d+ characters here, not on GPT%-2's 50257 tokens; "
+          and output:find("data.vocabulary=FOLDER", 1, true), output)
+  t.check(output:find "\nparameters +85%.9M", output)
+  status, output = train "preset=gpt2 --plan data.vocabulary=char"
+  t.check(status == 0 and not output:find "not on GPT%-2's", output)
+  status, output = train "preset=char --plan"
+  t.check(status == 0 and not output:find "not on GPT%-2's", output)
+end)
+
+t.case("preset=gpt2 uses GPT-2's tokenizer if one is given or found", function()
+  save_tokenizer(files.join(folder, "words"))
+  local status, output = train "preset=gpt2 --plan data.vocabulary=words"
+  t.check(status == 0 and output:find "^parameters +124M", output)
+  for _, place in ipairs {"gpt2", "hub/models--gpt2/snapshots/607a30d7"} do
+    t.shell(("cd %s; mkdir -p %s; cp words/* %s"):format(folder, place, place))
+    status, output = train "preset=gpt2 --plan"
+    t.check(status == 0 and output:find "\nparameters +124M", output)
+    t.check(output:find("data.vocabulary=%S*" .. place:gsub("%-", "%%-") .. ": GPT%-2's tokenizer"),
+            output)
+    files.remove(files.join(folder, place))
+  end
+end)
+
+t.finish()
