@@ -4,6 +4,7 @@
 
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
+local reference_gflops = require("nn.measure.profile").reference_gflops
 local thousands = require("nn.core.show").thousands
 
 local json = false
@@ -77,18 +78,18 @@ for i = 1, cfg.steps do
   nn.sync()
   times[i] = nn.now() - start
 end
-local sgemm = math.max(sgemm_before, nn.sgemm_gflops())
 table.sort(times)
 local seconds = times[math.floor((#times + 1) / 2)]
 local peak = nn.memory().peak
+local tokens = cfg.batch * cfg.tokens
+local flops = model:flops_per_token(cfg.tokens) * tokens
+local sgemm = math.max(sgemm_before, reference_gflops(2048, flops / seconds / 1e9))
 local profile = nn.profile(function() for _ = 1, 2 do step(ids, targets) end end)
 
 local function peak_rss_mb()
   local status = assert(io.open("/proc/self/status")):read("*a")
   return tonumber(status:match "VmHWM:%s*(%d+)") / 1024
 end
-local tokens = cfg.batch * cfg.tokens
-local flops = model:flops_per_token(cfg.tokens) * tokens
 local kinds = {}
 for _, k in ipairs(profile.kernels) do
   kinds[k.name] = {

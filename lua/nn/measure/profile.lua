@@ -209,4 +209,15 @@ function M.sgemm_gflops(size)
   return rate[0] / 1e9
 end
 
+--- reference_gflops(size, achieved) -> the result of nn.sgemm_gflops(size), measured up to 3 times
+--- more while it is below `achieved` GFLOP/s, because another program was running.
+function M.reference_gflops(size, achieved)
+  local best = M.sgemm_gflops(size)
+  for _ = 1, 3 do
+    if best >= (achieved or 0) then break end
+    best = math.max(best, M.sgemm_gflops(size))
+  end
+  return best
+end
+
 return M

@@ -60,8 +60,17 @@ function readers.start(run, event)
   run.process, run.parameters, run.time, run.version = event.process, event.parameters,
     run.time or event.time, event.version
   run.state = nil
+  run.measured = run.series.mfu and #run.series.mfu.step or 0    -- values of earlier processes
 end
 readers.resume = readers.start
+
+-- The machine was measured again, because other programs had disturbed the first measurement.
+function readers.rate(run, event)
+  local values = run.series.mfu and run.series.mfu.value or {}
+  for i = (run.measured or 0) + 1, #values do
+    values[i] = values[i] * event.was / event.sgemm_gflops
+  end
+end
 
 function readers.step(run, event)
   run.step, run.seconds = event.step, run.before + (event.seconds or 0)

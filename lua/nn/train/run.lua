@@ -13,12 +13,11 @@ local lib = require "nn.base.capi"
 local log = require "nn.train.log"
 local metrics = require "nn.train.metrics"
 local module = require "nn.core.module"
-local profile = require "nn.measure.profile"
+local rates = require "nn.train.rate"
 local run_plan = require "nn.plan.training"
 local run_profile = require "nn.train.profiling"
 local run_settings = require "nn.train.settings"
 local saver = require "nn.train.saver"
-local tensor = require "nn.core.tensor"
 local tokenizers = require "nn.text.tokenizer"
 local units = require "nn.base.units"
 
@@ -142,29 +141,39 @@ local function not_finite(self, step, what, value)
            step, advice, self.saver:newest())
 end
 
-local function round(x, unit) return x and math.floor(x / unit + 0.5) * unit end
+-- Waits for all tasks and stops the clock of training.
+local function stop_clock(self)
+  engine.sync()
+  self.seconds, self.mark = trained(self), nil
+end
 
--- The progress line and, every log_every steps, a line of metrics.
-local function report_step(self, step, loss, norm, lr)
+local function start_clock(self) self.mark = engine.now() end
+
+-- The progress line and, every log_every steps, a line of metrics. waited: see rate:speed().
+local function report_step(self, step, loss, norm, lr, waited)
   local cfg = self.cfg
   local keep = step % cfg.log_every == 0 or step == cfg.steps
   if not keep and not self.log:wants_progress() then return end
   local now = trained(self)
-  local per_step = (now - self.logged_at) / (step - self.logged)
-  local tokens = self.parts.data and self.parts.data:batch_tokens() / per_step
+  local speed = self.rate:speed(step, now, waited, function(achieved)
+    stop_clock(self)
+    local fields = self.rate:measure(achieved)
+    fields.step = step
+    self.log:event("rate", fields)
+    start_clock(self)
+  end)
   local fields = {step = step, steps = cfg.steps, loss = loss, grad_norm = norm, lr = lr,
-                  ms = round(per_step * 1e3, 1e-3), tokens_per_s = round(tokens, 1),
-                  memory = budget.memory().peak, eta = (cfg.steps - step) * per_step}
-  if self.flops and tokens then fields.mfu = round(tokens * self.flops / self.rate, 1e-4) end
+                  ms = speed.ms, tokens_per_s = speed.tokens_per_s, mfu = speed.mfu,
+                  memory = budget.memory().peak, eta = (cfg.steps - step) * speed.per_step}
   self.log:progress(fields)
   if not keep then return end
-  fields.steps, fields.eta, fields.seconds = nil, nil, round(now, 1e-3)
+  fields.steps, fields.eta, fields.seconds = nil, nil, math.floor(now * 1e3 + 0.5) / 1e3
   self.log:event("step", fields)
-  self.logged, self.logged_at = step, now
+  self.rate:mark(step, now, waited)
 end
 
--- Reads the results of the oldest pending step.
-local function read_oldest(self)
+-- Reads the results of the oldest pending step. waited: see rate:speed().
+local function read_oldest(self, waited)
   local p = self.pending[1]
   local loss, norm = p.loss:item(), p.norm and p.norm:item()
   table.remove(self.pending, 1)          -- not before: after an error, ending.lua reads the rest
@@ -175,7 +184,7 @@ local function read_oldest(self)
     return not_finite(self, p.step, "gradient norm", norm)
   end
   self.skipped = 0
-  report_step(self, p.step, loss, norm, p.lr)
+  report_step(self, p.step, loss, norm, p.lr, waited)
 end
 
 --- run:record(loss, grad_norm): logs the results of this step, which are tensors. Their values are
@@ -195,12 +204,9 @@ function Run:record(loss, norm)
 end
 
 local function pause(self)
-  while #self.pending > 0 do read_oldest(self) end
-  engine.sync()
-  self.seconds, self.mark = trained(self), nil
+  while #self.pending > 0 do read_oldest(self, true) end
+  stop_clock(self)
 end
-
-local function continue(self) self.mark = engine.now() end
 
 --- run:every(n, f): calls f() after every n-th step (0: never). Training time excludes it.
 ---     local run, calls = nn.run(cfg), 0
@@ -213,7 +219,7 @@ function Run:every(n, f)
   if n == 0 or self.step % n ~= 0 then return end
   pause(self)
   f()
-  continue(self)
+  start_clock(self)
 end
 
 -- Checks the numbers by name for report() and done(); converts tensors of one element.
@@ -257,7 +263,7 @@ local function good(self) return self.step - #self.pending end
 -- Starts saving the current state, after the previous save is complete.
 local function start_save(self)
   local before = self.saver:in_progress()
-  while before and good(self) < before do read_oldest(self) end
+  while before and good(self) < before do read_oldest(self, true) end
   self.saver:settle(good(self))
   self.saver:start(self.step, self.parts)
 end
@@ -280,7 +286,7 @@ local function end_step(self)
     save(self)
     self:say(("a signal asked to save: step %d is in %s; the run continues"):format(
       self.step, self.saver.path))
-    return continue(self)
+    return start_clock(self)
   end
   self.saver:poll(good(self))
   if self.saver:wants(self.step) then start_save(self) end
@@ -291,22 +297,20 @@ local function begin(self)
   engine.defer_interrupts(true)
   ending.watch(self)
   local model, data, random = self.parts.model, self.parts.data, engine.random_state()
-  local rate = model.flops_per_token and data and tensor.scope(profile.sgemm_gflops, 1024)
+  self.rate = rates.new(self.step, model, data)
   engine.set_random_state(random)
   engine.sync()
   budget.reset_peak()                    -- reports the memory of training only
-  if rate then self.flops, self.rate = model:flops_per_token(data.context), rate * 1e9 end
   local cpus, gpus = engine.workers()
   self.log:event(self.checkpoint and "resume" or "start", {
-    step = self.step, parameters = model:count(), cpus = cpus, gpus = gpus, sgemm_gflops = rate,
-    time = os.date "!%Y-%m-%dT%H:%M:%SZ", version = engine.version():match "^[^\n]*",
-    process = metrics.process()})
+    step = self.step, parameters = model:count(), cpus = cpus, gpus = gpus,
+    sgemm_gflops = self.rate.gflops, time = os.date "!%Y-%m-%dT%H:%M:%SZ",
+    version = engine.version():match "^[^\n]*", process = metrics.process()})
   local steps = ("steps %d to %d"):format(self.first, self.cfg.steps)
   if self.first > self.cfg.steps then steps = "no steps left" end
   self:say(("%s parameters, %s, %d CPU and %d GPU workers, %s: %s"):format(
     units.number(model:count()), data and data.name or "no data", cpus, gpus, self.out, steps))
-  self.logged, self.logged_at = self.step, 0
-  continue(self)
+  start_clock(self)
 end
 
 --- run:steps() -> iterator over the step numbers, from 1 or from the step after the checkpoint. It
@@ -323,12 +327,12 @@ function Run:steps()
   if not self.parts then lib.misuse "steps: call run:track {model = model, ...} first" end
   begin(self)
   local inside, profiling = false, self.profile
-  local function stop_clock() pause(self) end
-  local function start_clock() continue(self) end
+  local function before_profile() pause(self) end
+  local function after_profile() start_clock(self) end
   return function()
     if inside then
-      local text = profiling and profiling:end_step(self.step, engine.interrupted(), stop_clock,
-                                                    start_clock)
+      local text = profiling and profiling:end_step(self.step, engine.interrupted(),
+                                                    before_profile, after_profile)
       if text then self:say(text) end
       end_step(self)
     end
@@ -338,7 +342,7 @@ function Run:steps()
     end
     inside = true
     self.step = self.step + 1
-    if profiling then profiling:begin_step(self.step, stop_clock, start_clock) end
+    if profiling then profiling:begin_step(self.step, before_profile, after_profile) end
     collectgarbage "step"
     return self.step
   end

@@ -1,0 +1,68 @@
+-- The speed of a run: time per step over a window of its last steps, and its share of the machine's
+-- matrix-product rate.
+local profile = require "nn.measure.profile"
+local tensor = require "nn.core.tensor"
+
+local M = {}
+local Rate = {}
+Rate.__index = Rate
+local WINDOW = 1                 -- seconds of training in a window, at least
+local AGAIN = 10                 -- seconds of training between two measurements of the machine
+local SIZE = 1024                -- of the measured products
+
+local function round(x, unit) return x and math.floor(x / unit + 0.5) * unit end
+
+--- new(step, model, data) -> the meter of a training of `model` on the loader `data` (nil: none)
+--- that begins after `step`. Measures the machine's matrix-product rate, `gflops`, unless the
+--- model's FLOPs are unknown.
+function M.new(step, model, data)
+  local self = setmetatable({marks = {{step = step, seconds = 0}}, due = 0}, Rate)
+  self.tokens = data and data:batch_tokens()
+  self.flops = data and model.flops_per_token and model:flops_per_token(data.context)
+  if self.flops then self.gflops = tensor.scope(profile.reference_gflops, SIZE) end
+  return self
+end
+
+-- Seconds per step. The window ends with the results of `step`, read after `seconds` of training.
+-- waited: the program waited for all submitted steps, so their results came at once; the window
+-- then ends with the results that were read before.
+local function per_step(self, step, seconds, waited)
+  local marks = self.marks
+  if waited and self.steady then return self.latest end
+  self.steady = not waited
+  while marks[2] and seconds - marks[2].seconds >= WINDOW do table.remove(marks, 1) end
+  self.latest = (seconds - marks[1].seconds) / (step - marks[1].step)
+  return self.latest
+end
+
+--- rate:speed(step, seconds, waited, measure) -> {per_step=, ms=, tokens_per_s=, mfu=}, the last
+--- two nil if unknown. Calls measure(gflops) if the run achieves `gflops`, more than the measured
+--- rate of the machine: another program was running then. It calls rate:measure() between steps.
+function Rate:speed(step, seconds, waited, measure)
+  local out = {per_step = per_step(self, step, seconds, waited)}
+  local tokens = self.tokens and self.tokens / out.per_step
+  if self.flops then
+    local gflops = tokens * self.flops / 1e9
+    if gflops > self.gflops and seconds >= self.due then
+      self.due = seconds + AGAIN
+      measure(gflops)
+    end
+    out.mfu = round(gflops / self.gflops, 1e-4)
+  end
+  out.ms, out.tokens_per_s = round(out.per_step * 1e3, 1e-3), round(tokens, 1)
+  return out
+end
+
+--- rate:measure(achieved) -> the fields of the event of a new measurement.
+function Rate:measure(achieved)
+  local was = self.gflops
+  self.gflops = math.max(was, (tensor.scope(profile.reference_gflops, SIZE, achieved)))
+  return {sgemm_gflops = self.gflops, was = was}
+end
+
+--- rate:mark(step, seconds, waited): a window may begin with these results; see speed().
+function Rate:mark(step, seconds, waited)
+  if not waited then table.insert(self.marks, {step = step, seconds = seconds}) end
+end
+
+return M

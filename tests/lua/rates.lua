@@ -1,0 +1,143 @@
+-- Rates of a run: windows that no pause shortens, and a matrix-product rate of the machine that is
+-- measured again when a run exceeds it.
+local nn = require "nn"
+local t = require "nn.test"
+local files, metrics = require "nn.io.files", require "nn.train.metrics"
+local profile, rates = require "nn.measure.profile", require "nn.train.rate"
+
+-- Calls f while the machine's measured GFLOP/s are the given ones, one after the other.
+local function with_measurements(list, f)
+  local measure, count = profile.sgemm_gflops, 0
+  profile.sgemm_gflops = function()
+    count = math.min(count + 1, #list)
+    return list[count]
+  end
+  local good, problem = pcall(f)
+  profile.sgemm_gflops = measure
+  if not good then error(problem, 0) end
+  return count
+end
+
+-- A loader of 1000 tokens a step and a model of 1e9 FLOPs a token: 1e12 FLOPs a step.
+local data = {context = 10, batch_tokens = function() return 1000 end}
+local model = {flops_per_token = function() return 1e9 end}
+
+t.case("results that are read at once do not make a run faster", function()
+  with_measurements({1e6}, function()
+    local rate = rates.new(0, model, data)
+    for step = 1, 50 do                                    -- 0.1 s each
+      t.near(rate:speed(step, 0.1 * step, false).ms, 100, {abs = 1e-6})
+      rate:mark(step, 0.1 * step, false)
+    end
+    for step = 51, 52 do                                   -- both ended before the first was read
+      t.near(rate:speed(step, 5.1 + 1e-6 * step, true).tokens_per_s, 10000)
+      rate:mark(step, 5.1 + 1e-6 * step, true)
+    end
+    local speed = rate:speed(53, 5.3, false)
+    t.near(speed.ms, 100, {abs = 1e-3})
+    rate:mark(53, 5.3, false)
+    t.near(rate:speed(54, 5.3 + 1e-5, false).ms, 100, {rel = 0.15})   -- a window of a second
+  end)
+end)
+
+t.case("a run that ends before a second has the mean time of its steps", function()
+  with_measurements({1e6}, function()
+    local rate = rates.new(10, model, data)
+    t.near(rate:speed(11, 0.2, true).ms, 200, {abs = 1e-6})
+    t.near(rate:speed(12, 0.2001, true).ms, 100.05, {abs = 1e-6})
+  end)
+end)
+
+t.case("a run faster than the machine's rate has the machine measured again", function()
+  local count = with_measurements({200, 300, 4000, 5000}, function()
+    local rate = rates.new(0, model, data)
+    t.same(rate.gflops, 200)
+    local events = {}
+    local function measure(achieved) events[#events + 1] = rate:measure(achieved) end
+    t.near(rate:speed(1, 1, false, measure).mfu, 0.25, {abs = 1e-4})          -- 1000 GFLOP/s
+    t.same(events, {{sgemm_gflops = 4000, was = 200}})
+    t.near(rate:speed(2, 4, false, measure).mfu, 0.125, {abs = 1e-4})
+    t.same(#events, 1)
+  end)
+  t.same(count, 3)
+end)
+
+t.case("the machine is measured at most every 10 seconds", function()
+  with_measurements({100}, function()
+    local rate, calls = rates.new(0, model, data), 0
+    for step = 1, 25 do
+      rate:speed(step, step, false, function(achieved)
+        calls = calls + 1
+        rate:measure(achieved)
+      end)
+      rate:mark(step, step, false)
+    end
+    t.same(calls, 3)
+  end)
+end)
+
+-- A run with log_every=1 whose loop is slower than its steps, so that all results are there when a
+-- pause reads them.
+local function slow_loop(gflops)
+  local folder = t.folder()
+  files.write(folder .. "/text", ("some text. "):rep(100))
+  local cfg = nn.config({nn.run_fields {steps = 40, log_every = 1, out = folder .. "/run",
+                                        save_every = 0}}, {})
+  local step_model = nn.Linear(8, 8)
+  step_model.flops_per_token = function() return 1e6 end
+  local optim = nn.SGD(step_model, {lr = 0.1})
+  local loader = nn.data({text = folder .. "/text", batch = 2}, {context = 8})
+  local step = nn.compile(function()
+    local loss = step_model(nn.ones(2, 8)):sum()
+    loss:backward()
+    optim:step()
+    return loss
+  end)
+  with_measurements(gflops, function()
+    local run = nn.run(cfg)
+    run:track {model = step_model, optim = optim, data = loader.train}
+    for _ in run:steps() do
+      loader.train:batch()
+      run:record(step())
+      local from = nn.now()
+      while nn.now() < from + 0.02 do nn.sync() end
+      run:every(10, function() end)
+    end
+    run:done {}
+  end)
+  return folder .. "/run"
+end
+
+t.case("no rate in metrics.jsonl is far above the others, also before a pause", function()
+  local run = metrics.read(slow_loop {1e6})
+  local values = {unpack(run.series.tokens_per_s.value)}
+  t.same(#values, 40)
+  table.sort(values)
+  t.check(values[40] < 2 * values[20], ("%g, median %g"):format(values[40], values[20]))
+end)
+
+t.case("a new measurement of the machine corrects the shares before it", function()
+  local folder = t.folder() .. "/corrected"
+  files.make_folder(folder, "folder")
+  local lines = {
+    '{"event":"start","step":0}', '{"event":"step","step":1,"seconds":1,"mfu":0.5}',
+    '{"event":"resume","step":1}', '{"event":"step","step":2,"seconds":1,"mfu":0.8}',
+    '{"event":"rate","step":3,"sgemm_gflops":200,"was":100}',
+    '{"event":"step","step":3,"seconds":2,"mfu":0.6}',
+  }
+  files.write(folder .. "/metrics.jsonl", table.concat(lines, "\n") .. "\n")
+  t.same(metrics.read(folder).series.mfu.value, {0.5, 0.4, 0.6})
+end)
+
+t.case("a run logs that the machine was measured again, and no share above 1", function()
+  local values, found = {}, nil
+  for line in files.read(slow_loop {1e-4, 1e6} .. "/metrics.jsonl"):gmatch "[^\n]+" do
+    local event = files.parse_json(line)
+    if event.event == "rate" then found = event end
+    if event.event == "step" then values[#values + 1] = event.mfu end
+  end
+  t.same({found.was, found.sgemm_gflops}, {1e-4, 1e6})
+  for _, mfu in ipairs(values) do t.check(mfu <= 1, mfu) end
+end)
+
+t.finish()
