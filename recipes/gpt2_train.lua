@@ -102,10 +102,25 @@ if cfg.init ~= "" then
             cfg.init)
   end
 end
+-- The released sizes are for GPT-2's tokens.
+local on_characters = cfg.preset:find "^gpt" and cfg.data.bin == "" and not words
+  and cfg.model.vocab == 0 and not require("nn.io.config").given(cfg, "data.vocabulary")
+if on_characters then
+  local found = require("nn.text.tokenizer").find_gpt2(cfg.data.text:match "^(.*)/" or ".")
+  if found then
+    cfg.data.vocabulary, on_characters = found, false
+    run:say("data.vocabulary=" .. found .. ": GPT-2's tokenizer was found there")
+  end
+end
 local data = nn.data(cfg.data, {context = cfg.model.context, vocab = cfg.model.vocab,
                                 seed = cfg.seed, vocabulary = words})
 if data.own then run:say "training on nnlua's own sources; data.text=FILE trains on yours" end
 cfg.model.vocab = data.vocab
+if on_characters then
+  run:say(("preset=%s trains on %d characters here, not on GPT-2's 50257 tokens; for those, give "
+           .. "data.vocabulary=FOLDER with GPT-2's tokenizer.json, or data.bin (see "
+           .. "recipes/tokens_prepare.lua)"):format(cfg.preset, data.vocab))
+end
 
 local function build(from_init)
   local model, o = GPT2(cfg.model), cfg.optim

@@ -47,4 +47,30 @@ function M.tokenizer(path)
            files.list(path) and "" or "; there is no such folder")
 end
 
+local GPT2_SIZE = 50257
+
+-- Folders that may contain GPT-2's tokenizer: `near`, gpt2 in it and in the working folder, and
+-- Hugging Face's cache.
+local function gpt2_folders(near)
+  local list = {near, files.join(near, "gpt2"), "gpt2"}
+  local cache = os.getenv "HF_HOME" or files.join(os.getenv "HOME" or "", ".cache/huggingface")
+  for _, name in ipairs {"models--openai-community--gpt2", "models--gpt2"} do
+    local snapshots = files.join(cache, "hub/" .. name .. "/snapshots")
+    for _, snapshot in ipairs(files.list(snapshots) or {}) do
+      list[#list + 1] = files.join(snapshots, snapshot)
+    end
+  end
+  return list
+end
+
+--- find_gpt2(near) -> the folder with GPT-2's tokenizer that is found first: `near` or gpt2 in it,
+--- gpt2 in the working folder, Hugging Face's cache; nil if none.
+function M.find_gpt2(near)
+  for _, folder in ipairs(gpt2_folders(near)) do
+    local found = files.list(folder) and not files.exists(files.join(folder, "vocabulary.json"))
+    local good, tokenizer = pcall(found and M.tokenizer or error, folder)
+    if good and tokenizer.size == GPT2_SIZE then return folder end
+  end
+end
+
 return M
