@@ -208,7 +208,7 @@ t.case("? knows ops, functions, layers, methods and models; ?? searches them", f
   has("?softmax", "softmax(x) -> y\n")
   has("?softmax", "(engine/ops/softmax.cc:")
   has("?gelu", "(kernels/pointwise.inc:")
-  has("?nn.compile", "nn.compile(f) -> a function of tensors that returns tensors.")
+  has("?nn.compile", "nn.compile(f, {programs=32}) -> a function of tensors that returns tensors.")
   has("?AdamW", "nn.AdamW(model, {lr=1e-3")
   has("?Linear", "nn.Linear(inputs, outputs, {bias=true")
   has("?x:dim", "x:dim(axis) -> the size of an axis")

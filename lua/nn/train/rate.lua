@@ -35,9 +35,9 @@ local function per_step(self, step, seconds, waited)
   return self.latest
 end
 
---- rate:speed(step, seconds, waited, measure) -> {per_step=, ms=, tokens_per_s=, mfu=}, the last
+--- meter:speed(step, seconds, waited, measure) -> {per_step=, ms=, tokens_per_s=, mfu=}, the last
 --- two nil if unknown. Calls measure(gflops) if the run achieves `gflops`, more than the measured
---- rate of the machine: another program was running then. It calls rate:measure() between steps.
+--- rate of the machine: another program was running then. It calls meter:measure() between steps.
 function Rate:speed(step, seconds, waited, measure)
   local out = {per_step = per_step(self, step, seconds, waited)}
   local tokens = self.tokens and self.tokens / out.per_step
@@ -53,14 +53,14 @@ function Rate:speed(step, seconds, waited, measure)
   return out
 end
 
---- rate:measure(achieved) -> the fields of the event of a new measurement.
+--- meter:measure(achieved) -> the fields of the event of a new measurement.
 function Rate:measure(achieved)
   local was = self.gflops
   self.gflops = math.max(was, (tensor.scope(profile.reference_gflops, SIZE, achieved)))
   return {sgemm_gflops = self.gflops, was = was}
 end
 
---- rate:mark(step, seconds, waited): a window may begin with these results; see speed().
+--- meter:mark(step, seconds, waited): a window may begin with these results; see speed().
 function Rate:mark(step, seconds, waited)
   if not waited then table.insert(self.marks, {step = step, seconds = seconds}) end
 end

@@ -149,7 +149,7 @@ end
 
 local function start_clock(self) self.mark = engine.now() end
 
--- The progress line and, every log_every steps, a line of metrics. waited: see rate:speed().
+-- The progress line and, every log_every steps, a line of metrics. waited: see meter:speed().
 local function report_step(self, step, loss, norm, lr, waited)
   local cfg = self.cfg
   local keep = step % cfg.log_every == 0 or step == cfg.steps
@@ -172,7 +172,7 @@ local function report_step(self, step, loss, norm, lr, waited)
   self.rate:mark(step, now, waited)
 end
 
--- Reads the results of the oldest pending step. waited: see rate:speed().
+-- Reads the results of the oldest pending step. waited: see meter:speed().
 local function read_oldest(self, waited)
   local p = self.pending[1]
   local loss, norm = p.loss:item(), p.norm and p.norm:item()
