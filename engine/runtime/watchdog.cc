@@ -19,16 +19,23 @@ constexpr double default_seconds = 600;
 constexpr double check_interval = 0.1;         // seconds
 constexpr double seconds_without_memory = 10;  // with GPUs, until StarPU has nothing left to evict
 
+// Stores release and loads acquire, so whoever reads a value also sees what was written before it.
+template <class T> struct Published {
+    std::atomic<T> value{};
+    void operator=(T v) { value.store(v, std::memory_order_release); }
+    operator T() const { return value.load(std::memory_order_acquire); }
+};
+
 // A worker's record of one task, written by its thread alone. The sequence number is odd while the
 // task runs. The main thread reads the other fields only if the number did not change for the whole
-// limit, and checks the number again afterwards.
+// limit, and discards them if the number has changed afterwards.
 struct alignas(64) Record {
-    std::atomic<uint64_t> sequence{0};
-    const char* op;
-    const Kernel* kernel;
-    Dtype dtype;
-    int32_t tile, rank;
-    int32_t extent[max_dims];
+    Published<uint64_t> sequence;
+    Published<const char*> op;
+    Published<const Kernel*> kernel;
+    Published<Dtype> dtype;
+    Published<int32_t> tile, rank;
+    Published<int32_t> extent[max_dims];
 };
 Record records[STARPU_NMAXWORKERS][watched_tasks];
 
@@ -47,11 +54,12 @@ Record& record_of(int number) { return records[starpu_worker_get_id()][number]; 
 // "" if the task has ended.
 std::string describe(int worker, const Record& record, uint64_t sequence) {
     const Dims extent(record.extent, record.extent + record.rank);
+    const char* const op = record.op;
     const std::string text =
-        format("%s (%s) on %s", record.op,
+        format("%s (%s) on %s", op,
                description_of(*record.kernel, record.dtype, record.tile, extent).c_str(),
                worker_name(worker).c_str());
-    return record.sequence.load(std::memory_order_acquire) == sequence ? text : "";
+    return record.sequence == sequence ? text : "";
 }
 
 // The tasks that run longer than the limit. *sum: of all sequence numbers; *busy: whether any task
@@ -64,7 +72,7 @@ std::string find_overdue(uint64_t* sum, bool* busy) {
         for (int number = 0; number < watched_tasks; ++number) {
             const Record& record = records[worker][number];
             Seen& last = seen[worker][number];
-            const uint64_t sequence = record.sequence.load(std::memory_order_acquire);
+            const uint64_t sequence = record.sequence;
             *sum += sequence;
             *busy = *busy || sequence % 2;
             if (sequence != last.sequence) last = {sequence, last_check};
@@ -88,15 +96,14 @@ void watch_begins(const TaskArg& arg, int number) {
     Record& record = record_of(number);
     record.op = arg.op, record.kernel = arg.kernel, record.dtype = arg.dtype;
     record.tile = arg.tile, record.rank = arg.rank;
-    std::memcpy(record.extent, arg.extent, sizeof record.extent);
-    record.sequence.store(record.sequence.load(std::memory_order_relaxed) | 1,
-                          std::memory_order_release);
+    for (int i = 0; i < arg.rank; ++i) record.extent[i] = arg.extent[i];
+    record.sequence = record.sequence | 1;
 }
 
 void watch_ends(int number) {
     Record& record = record_of(number);
-    const uint64_t sequence = record.sequence.load(std::memory_order_relaxed);
-    record.sequence.store(sequence + sequence % 2, std::memory_order_release);
+    const uint64_t sequence = record.sequence;
+    record.sequence = sequence + sequence % 2;
 }
 
 void start_watchdog() {
