@@ -79,15 +79,19 @@ find_cuda() {
 }
 
 # prepare TARGET...: builds targets in $build, and all they need. tests=ON adds the C++ tests to the
-# build; sanitize=ON builds with the address and undefined-behaviour sanitizers, without CUDA, and
-# with a StarPU that checks its assertions.
+# build; sanitize=address builds with the address and undefined-behaviour sanitizers, sanitize=thread
+# with the thread sanitizer, both without CUDA and with a StarPU that checks its assertions.
 prepare() {
     local tests=${tests:-OFF} sanitize=${sanitize:-OFF}
     find_cuda
     [ "$sanitize" = OFF ] || cuda_home=
     ensure_packages build
     [ "$tests" = OFF ] || ensure_packages tests
-    if [ "$sanitize" = ON ]; then ensure_starpu check; else ensure_starpu fast; fi
+    case $sanitize in
+    OFF) ensure_starpu fast ;;
+    address) ensure_starpu check ;;
+    thread) ensure_starpu thread ;;
+    esac
     configure "$tests" "$sanitize"
     compile "$@"
 }

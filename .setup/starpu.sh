@@ -17,14 +17,16 @@ starpu_sha256=(
 starpu_url=https://files.inria.fr/starpu/starpu-$starpu_version/starpu-$starpu_version.tar.gz
 starpu_archive=$deps/source/starpu-$starpu_version.tar.gz
 
-# ensure_starpu fast|check: sets starpu_prefix (empty: the system's) and starpu_made_for. `check` is
-# for tests: without CUDA, and with StarPU's assertions, which catch misuse of its API.
+# ensure_starpu fast|check|thread: sets starpu_prefix (empty: the system's) and starpu_made_for. The
+# other two are for tests, without CUDA: `check` has StarPU's assertions, which catch misuse of its
+# API; `thread` is built with ThreadSanitizer, which must see StarPU's locks and atomic operations, so
+# the system's StarPU cannot replace it.
 ensure_starpu() {
     starpu_prefix=$deps/starpu
     [ "$1" = fast ] || starpu_prefix=$deps/starpu-$1
     starpu_made_for="$starpu_version $1 recipe=$starpu_recipe cuda=${cuda_home:+$(readlink -f "$cuda_home")}"
     [ ! -f "$starpu_prefix/made_for" ] || [ "$(<"$starpu_prefix/made_for")" != "$starpu_made_for" ] || return 0
-    if [ -z "${STARPU_TARBALL:-}" ] && system_starpu; then
+    if [ "$1" != thread ] && [ -z "${STARPU_TARBALL:-}" ] && system_starpu; then
         starpu_prefix=
         starpu_made_for=system-$(pkg-config --modversion starpu-1.4)
         return 0
@@ -135,14 +137,14 @@ starpu_from_upstream() {
     mv "$starpu_archive.part" "$starpu_archive"
 }
 
-# build_starpu fast|check FOLDER: builds in FOLDER and installs to FOLDER/root, so that an
+# build_starpu fast|check|thread FOLDER: builds in FOLDER and installs to FOLDER/root, so that an
 # interrupted build never looks finished.
 build_starpu() {
     local kind=$1 work=$2
     mkdir "$work/src" "$work/obj"
     tar -xzf "$starpu_archive" --strip-components=1 -C "$work/src"
     cd "$work/src"
-    local flags='-O3 -g0' args=(--prefix="$starpu_prefix" --disable-mpi --enable-maxcpus=64
+    local flags='-O1 -g' install=install-strip args=(--prefix="$starpu_prefix" --disable-mpi --enable-maxcpus=64
         --enable-maxnumanodes=1 --enable-maxbuffers=16 --enable-blas-lib=none --disable-opencl --disable-hip
         --disable-max-fpga --disable-fxt --disable-papi --disable-glpk --disable-hdf5 --disable-valgrind
         --disable-build-doc --disable-build-examples --disable-build-tests --disable-starpufft
@@ -150,7 +152,16 @@ build_starpu() {
         --disable-fortran --disable-julia --disable-static)
     # Removes StarPU's warning about sample measurements, which a relocated library cannot find.
     replace_in '/_perf_model_add_dir(STARPU_SAMPLING_DIR/d' src/core/perfmodel/perfmodel.c
-    if [ "$kind" = fast ]; then args+=(--enable-fast); else flags='-O1 -g'; fi
+    case $kind in
+    fast) args+=(--enable-fast) flags='-O3 -g0' ;;
+    thread) # Keeps the names of functions, which reports and tests/tsan.supp need.
+        args+=(--enable-fast) flags='-O1 -g1 -fno-omit-frame-pointer -fsanitize=thread' install=install
+        # StarPU's spin locks are plain words between memory barriers, which the sanitizer does not
+        # understand; it knows those of the C library.
+        replace_in 's/defined(STARPU_LINUX_SYS) && defined(STARPU_HAVE_XCHG)/0/' \
+            include/starpu_thread.h src/common/thread.h src/common/thread.c
+        ;;
+    esac
     # The memory of a data handle is quadratic in the number of memory nodes: RAM, a disk, 8 GPUs.
     if [ -n "$cuda_home" ]; then
         args+=(--enable-maxnodes=12 --enable-maxcudadev=8)
@@ -162,7 +173,7 @@ build_starpu() {
     ../src/configure "${args[@]}" CFLAGS="$flags -Wno-deprecated-declarations" CXXFLAGS="$flags"
     # Only the library and its headers, not StarPU's tools.
     make -C src -j"$jobs"
-    make -C src DESTDIR="$work/root" install-strip
+    make -C src DESTDIR="$work/root" "$install"
     make DESTDIR="$work/root" install-exec-am install-data-am
     local made=$work/root$starpu_prefix
     [ -z "$cuda_home" ] || grep -q '#define STARPU_USE_CUDA 1' "$made/include/starpu/1.4/starpu_config.h"

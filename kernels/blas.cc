@@ -8,6 +8,11 @@
 
 #include "kernels/kernel.h"
 
+#ifdef __SANITIZE_THREAD__
+extern "C" void __tsan_read_range(void* address, long bytes);
+extern "C" void __tsan_write_range(void* address, long bytes);
+#endif
+
 namespace nn::blas {
 namespace {
 
@@ -82,12 +87,32 @@ const Library& library() {
     return opened;
 }
 
+// OpenBLAS is not instrumented: tells ThreadSanitizer what a product reads and writes.
+#ifdef __SANITIZE_THREAD__
+template <class T>
+void announce(void (*access)(void*, long), const T* matrix, int64_t rows, int64_t cols,
+              int64_t row_stride) {
+    for (int64_t i = 0; i < rows; ++i)
+        access(const_cast<T*>(matrix + i * row_stride), long(size_t(cols) * sizeof(T)));
+}
+template <class T>
+void announce_product(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, const T* a,
+                      int64_t lda, const T* b, int64_t ldb, const T* c, int64_t ldc) {
+    announce(__tsan_read_range, a, trans_a ? k : m, trans_a ? m : k, lda);
+    announce(__tsan_read_range, b, trans_b ? n : k, trans_b ? k : n, ldb);
+    announce(__tsan_write_range, c, m, n, ldc);
+}
+#else
+template <class... Arguments> void announce_product(Arguments...) {}
+#endif
+
 }  // namespace
 
 template <class T>
 void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, T alpha, const T* a,
           int64_t lda, const T* b, int64_t ldb, T beta, T* c, int64_t ldc) {
     if (m == 0 || n == 0) return;
+    announce_product(trans_a, trans_b, m, n, k, a, lda, b, ldb, c, ldc);
     std::get<GemmFn<T>>(library().gemm)(row_major, trans_a ? transpose : no_transpose,
                                         trans_b ? transpose : no_transpose, int(m), int(n), int(k),
                                         alpha, a, int(lda), b, int(ldb), beta, c, int(ldc));
