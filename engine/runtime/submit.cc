@@ -89,9 +89,12 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg)) {
         if (task.writes(i)) task.tiles[i]->value = Tile::Value::written;
 }
 
-// GPUs cannot split tasks, so with GPUs there is no team.
+// GPUs cannot split tasks, so with GPUs there is no team. Nor with a scheduler that assigns tasks
+// to workers: a member waits for the program's tasks, and its own worker could have to run one of
+// them.
 void submit_team() {
-    if (!first_streams().empty()) return;
+    const std::string scheduler = starpu_sched_get_sched_policy()->policy_name;
+    if (!first_streams().empty() || (scheduler != "prio" && scheduler != "eager")) return;
     for (int i = 1; i < running_cpu_workers(); ++i) {
         starpu_task* t = timed(starpu_task_create);
         t->cl = team_codelet();

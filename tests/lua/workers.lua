@@ -5,8 +5,8 @@ local root = package.loaded["nn.host"].root
 require("ffi").cdef "int getpid(void);"
 
 local function bits(environment)
-  local command = ("%s '/proc/%d/exe' '%s/tests/lua/support/bits.lua' 2>&1"):format(environment,
-    require("ffi").C.getpid(), root)
+  local command = ("%s timeout 200 '/proc/%d/exe' '%s/tests/lua/support/bits.lua' 2>&1"):format(
+    environment, require("ffi").C.getpid(), root)
   local pipe = assert(io.popen(command))
   local text = pipe:read "*a"
   pipe:close()
@@ -24,6 +24,7 @@ local environments = {
   ["three workers"] = "NNLUA_CPUS=3",
   ["the eager scheduler"] = "NNLUA_CPUS=2 STARPU_SCHED=eager",
   ["the prio scheduler"] = "NNLUA_CPUS=2 STARPU_SCHED=prio",
+  ["the dmdas scheduler"] = "NNLUA_CPUS=2 STARPU_SCHED=dmdas",
 }
 for name, environment in pairs(environments) do
   t.case(name .. " gives the bits of one worker", function()
