@@ -96,6 +96,7 @@ int nn_sync(void) { return guard_pending(wait_all); }
 int nn_idle(void) { return guard(idle); }
 
 int nn_interrupted(int32_t* flag) { return put(flag, "flag", interrupt_requested); }
+int nn_check_interrupt(void) { return guard(check_interrupt); }
 int nn_clear_interrupt(void) { return guard(clear_interrupt); }
 int nn_defer_interrupts(int32_t deferred) { return guard(defer_interrupts, deferred != 0); }
 

@@ -200,6 +200,30 @@ t.case("a long piece takes time that grows with its length, not its square", fun
   t.same(tokenizer:decode(tokenizer:ids(text)), text)
 end)
 
+t.case("learning from one long word takes time that grows with its length", function()
+  local letters = {}
+  for i = 1, 400000 do letters[i] = string.char(97 + (i * i * 7 + math.floor(i / 3)) % 26) end
+  local text, start = table.concat(letters), nn.now()
+  local tokenizer = nn.train_tokenizer(text, {size = 4000, min_count = 1})
+  t.check(nn.now() - start < 15, "it took long")
+  t.same(tokenizer:decode(tokenizer:ids(text)), text)
+end)
+
+t.case("Ctrl-C ends learning and encoding", function()
+  for _, action in ipairs {"nn.train_tokenizer(text, {size = 1e6, min_count = 1})",
+                           "while true do words:ids(text) end"} do
+    local status, output = t.shell(([[
+      timeout -k 1 -s INT --preserve-status 1.5 $NNLUA -e '
+        local letters = {}
+        for i = 1, 4e6 do letters[i] = string.char(97 + math.random(26) - 1) end
+        local text = table.concat(letters)
+        local words = nn.train_tokenizer("to be or not to be", {size = 260})
+        print "ready"
+        while true do %s end' 2>&1]]):format(action))
+    t.same({status, output}, {130, "ready\nnnlua: interrupted\n"})
+  end
+end)
+
 t.case("a tokenizer is the same after saving and loading, in each form", function()
   local tokenizer = nn.train_tokenizer(golden.text, {size = 350})
   tokenizer:save(folder .. "/tok")

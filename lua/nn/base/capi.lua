@@ -68,7 +68,8 @@ end
 
 -- Lines of a traceback that do not help: functions of C and LuaJIT, this file and the prompt.
 local function is_noise(line)
-  for _, text in ipairs {"[C]:", "[builtin#", "lua/nn/base/capi.lua:", "lua/repl", "\trepl:1:"} do
+  for _, text in ipairs {"[C]:", "[builtin#", "lua/nn/base/capi.lua:", "lua/nn/core/iterate.lua:",
+                         "lua/repl", "\trepl:1:"} do
     if line:find(text, 1, true) then return true end
   end
 end
@@ -118,6 +119,10 @@ function M.check(status)
   if status < 0 then raise(status) end
   return status
 end
+
+--- check_interrupt(): raises "interrupted" after Ctrl-C. For long loops of the library: compiled to
+--- machine code, they call no hook.
+function M.check_interrupt() M.check(C.nn_check_interrupt()) end
 
 -- Bytes of tensors created since the last collection. To LuaJIT a tensor of megabytes is a handle
 -- of 16 bytes, so the library starts collections by tensor bytes.

@@ -10,6 +10,7 @@ local tensor = require "nn.core.tensor"
 
 local LARGEST = 2 ^ 20                     -- the limit of ids
 local CACHED, CACHED_LENGTH = 2 ^ 18, 64   -- pieces in the cache, and the longest of them in bytes
+local CHECKED = 2 ^ 12                     -- steps of a loop between checks for Ctrl-C
 local Tokenizer = {}
 Tokenizer.__index = Tokenizer
 local M = {LARGEST = LARGEST, Tokenizer = Tokenizer}
@@ -75,9 +76,13 @@ local function merge(self, p, first, last)
       local rank = ranks[pair_key(id[i - 1], id[i])]
       if rank then heap.push(queue, rank * 2 ^ 32 + i - 1, earlier) end
     end
+    if i % CHECKED == CHECKED - 1 then lib.check_interrupt() end
   end
   after[count - 1] = -1
+  local steps = 0
   while #queue > 0 do
+    steps = steps + 1
+    if steps % CHECKED == 0 then lib.check_interrupt() end
     local top = heap.pop(queue, earlier)
     local rank = math.floor(top / 2 ^ 32)
     local at = top - rank * 2 ^ 32
@@ -125,10 +130,12 @@ end
 ---     local ids = ffi.new(tokenizer.id_type .. "[2]")
 ---     tokenizer:encode_bytes(ffi.cast("const uint8_t *", "aa"), 0, 2, ids, 0)  --> 1
 function Tokenizer:encode_bytes(p, first, last, out, count)
-  local piece_end, text_of = pieces.piece_end, ffi.string
+  local piece_end, text_of, steps = pieces.piece_end, ffi.string, 0
   while first < last do
     local stop = piece_end(p, first, last)
     local piece = text_of(p + first, math.min(stop - first, CACHED_LENGTH + 1))
+    steps = steps + 1
+    if steps % CHECKED == 0 then lib.check_interrupt() end
     local ids = self.cache[piece]
     if type(ids) == "number" then
       out[count] = ids
@@ -216,8 +223,8 @@ function Tokenizer:decode(ids)
     ids = ids:table()
   end
   local parts = {}
-  for i, id in ipairs(ids) do
-    arguments.need(type(id) == "number", "decode", "an id", id, "a number is needed")
+  for i = 1, arguments.list("decode", "the argument", ids) do
+    local id = arguments.whole("decode", "an id", ids[i], 0)
     parts[i] = self.symbols[id + 1] or "<" .. id .. ">"
   end
   return table.concat(parts)

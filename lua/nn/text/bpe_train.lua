@@ -12,15 +12,17 @@ local pieces = require "nn.text.pieces"
 
 local M = {}
 local PAIR = 2 ^ 21                -- a pair of ids as one number: left * PAIR + right
+local CHECKED = 2 ^ 12             -- steps of a loop between checks for Ctrl-C
 
 -- Adds the number of occurrences of each piece in p[0 .. size - 1] to `counts`.
 local function count_pieces(p, size, counts)
-  local at = 0
+  local at, steps = 0, 0
   while at < size do
     local stop = pieces.piece_end(p, at, size)
     local piece = ffi.string(p + at, stop - at)
     counts[piece] = (counts[piece] or 0) + 1
-    at = stop
+    at, steps = stop, steps + 1
+    if steps % CHECKED == 0 then lib.check_interrupt() end
   end
 end
 
@@ -30,32 +32,56 @@ local function before(a, b)
   return a.pair < b.pair
 end
 
--- ### Learning
+-- ### Learning. All distinct pieces stand one after the other in arrays. The tokens of a piece are
+-- a linked list of their first bytes, so that a merge takes time only for its own occurrences.
 
 local Learner = {}
 Learner.__index = Learner
 
-local function add_pair(self, pair, word, change)
-  self.counts[pair] = (self.counts[pair] or 0) + change
-  local words = self.words_of[pair]
-  if not words then
-    words = {}
-    self.words_of[pair] = words
+-- Notes that the pair that begins at `at` occurs `often` times more.
+local function add_pair(self, pair, at, often)
+  self.counts[pair] = (self.counts[pair] or 0) + often
+  local places = self.places[pair]
+  if not places then
+    places = {}
+    self.places[pair] = places
   end
-  words[word] = true
+  places[#places + 1] = at
+end
+
+local function remove_pair(self, pair, often)
+  self.counts[pair] = (self.counts[pair] or 0) - often
+end
+
+-- Appends a piece that occurs `often` times at the position `at`; returns the position behind it.
+local function add_piece(self, piece, often, at)
+  local id, after, previous = self.id, self.after, self.previous
+  for i = 1, #piece do
+    local here = at + i - 1
+    id[here], previous[here], after[here] = self.byte_ids[piece:byte(i)], here - 1, here + 1
+    self.often[here] = often
+    if i > 1 then add_pair(self, id[here - 1] * PAIR + id[here], here - 1, often) end
+    if i % CHECKED == 0 then lib.check_interrupt() end
+  end
+  previous[at], after[at + #piece - 1] = -1, -1
+  return at + #piece
 end
 
 -- symbols: the 256 bytes in the order of ids; texts: {[piece] = count}.
 local function new_learner(symbols, texts)
-  local self = setmetatable({symbols = symbols, id_of = {}, merges = {}, words = {}, often = {},
-                             counts = {}, words_of = {}, heap = {}}, Learner)
-  for i, symbol in ipairs(symbols) do self.id_of[symbol] = i - 1 end
+  local self = setmetatable({symbols = symbols, id_of = {}, merges = {}, counts = {}, places = {},
+                             heap = {}, byte_ids = {}}, Learner)
+  for i, symbol in ipairs(symbols) do
+    self.id_of[symbol], self.byte_ids[symbol:byte()] = i - 1, i - 1
+  end
+  local bytes, at = 0, 0
+  for piece in pairs(texts) do bytes = bytes + #piece end
+  for _, name in ipairs {"id", "after", "previous"} do
+    self[name] = ffi.new("int32_t[?]", bytes)
+  end
+  self.often = ffi.new("double[?]", bytes)
   for piece, often in pairs(texts) do
-    local word = {}
-    for i = 1, #piece do word[i] = self.id_of[piece:sub(i, i)] end
-    local number = #self.words + 1
-    self.words[number], self.often[number] = word, often
-    for i = 1, #word - 1 do add_pair(self, word[i] * PAIR + word[i + 1], number, often) end
+    at = add_piece(self, piece, often, at)
   end
   for pair, count in pairs(self.counts) do
     heap.push(self.heap, {pair = pair, count = count}, before)
@@ -63,30 +89,27 @@ local function new_learner(symbols, texts)
   return self
 end
 
--- Merges the pair in one word; adds pairs that became more frequent to `grown`.
-local function join(self, number, left, right, joined, grown)
-  local word, often, i = self.words[number], self.often[number], 1
-  local function change(a, b, by)
-    local pair = a * PAIR + b
-    add_pair(self, pair, number, by)
-    if by > 0 then grown[pair] = true end
+-- Merges the pair that begins at `at`, if it is still there; adds pairs that became more frequent
+-- to `grown`.
+local function join(self, at, left, right, joined, grown)
+  local id, after, previous = self.id, self.after, self.previous
+  local second = id[at] == left and after[at] or -1
+  if second < 0 or id[second] ~= right then return end
+  local last, further, often = previous[at], after[second], self.often[at]
+  if last >= 0 then
+    local pair = id[last] * PAIR + joined
+    remove_pair(self, id[last] * PAIR + left, often)
+    add_pair(self, pair, last, often)
+    grown[pair] = true
   end
-  while i < #word do
-    if word[i] == left and word[i + 1] == right then
-      local last, further = word[i - 1], word[i + 2]
-      if last then
-        change(last, left, -often)
-        change(last, joined, often)
-      end
-      if further then
-        change(right, further, -often)
-        change(joined, further, often)
-      end
-      word[i] = joined
-      table.remove(word, i + 1)
-    end
-    i = i + 1
+  if further >= 0 then
+    local pair = joined * PAIR + id[further]
+    remove_pair(self, right * PAIR + id[further], often)
+    add_pair(self, pair, at, often)
+    grown[pair] = true
+    previous[further] = at
   end
+  id[at], id[second], after[at] = joined, -1, further
 end
 
 -- The most frequent pair. Entries of the heap with outdated counts are pushed again.
@@ -103,6 +126,7 @@ end
 function Learner:step(min_count)
   local pair, count = most_frequent(self)
   if not pair or count < min_count then return false end
+  lib.check_interrupt()
   local left, right = math.floor(pair / PAIR), pair % PAIR
   local text = self.symbols[left + 1] .. self.symbols[right + 1]
   local joined = self.id_of[text]
@@ -111,9 +135,13 @@ function Learner:step(min_count)
     self.symbols[joined + 1], self.id_of[text] = text, joined
   end
   self.merges[#self.merges + 1] = {left, right, joined}
-  local grown = {}
-  for number in pairs(self.words_of[pair]) do join(self, number, left, right, joined, grown) end
-  self.counts[pair], self.words_of[pair] = nil, nil
+  local grown, places = {}, self.places[pair]
+  if left == right then table.sort(places) end     -- "aaa" is aa, a
+  for i, at in ipairs(places) do
+    join(self, at, left, right, joined, grown)
+    if i % CHECKED == 0 then lib.check_interrupt() end
+  end
+  self.counts[pair], self.places[pair] = nil, nil
   for other in pairs(grown) do
     local now = self.counts[other]
     if now then heap.push(self.heap, {pair = other, count = now}, before) end

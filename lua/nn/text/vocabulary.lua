@@ -14,8 +14,10 @@ Vocabulary.__index = Vocabulary
 
 -- Calls each(character, position) for every UTF-8 character.
 local function each_character(text, name, each)
-  local p, at, size = ffi.cast("const uint8_t *", text), 0, #text
+  local p, at, size, steps = ffi.cast("const uint8_t *", text), 0, #text, 0
   while at < size do
+    steps = steps + 1
+    if steps % 4096 == 0 then lib.check_interrupt() end
     local _, length = pieces.decode(p, at, size)
     if not length then
       lib.fail("%s: byte %d is not UTF-8 text; convert the file, or use data.vocabulary=byte",
