@@ -1,6 +1,7 @@
 #include "engine/machine/description.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -79,8 +80,10 @@ Numbers parse(const std::string& text) {
 }
 
 std::string text_of_file(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) fail("machine: cannot read the file '%s'", path.c_str());
+    std::error_code ignored;
+    std::ifstream file;
+    if (std::filesystem::is_regular_file(path, ignored)) file.open(path);  // a pipe may block
+    if (!file.is_open()) fail("machine: cannot read the file '%s'", path.c_str());
     std::string out;
     for (std::string line; std::getline(file, line);) out += line.substr(0, line.find('#')) + "\n";
     return out;

@@ -82,6 +82,23 @@ t.case("missing, empty and too short data", function()
        .. "not in the vocabulary")
 end)
 
+t.case("pipes, devices and sockets are refused where a file is read", function()
+  t.shell(("mkfifo %s/pipe; cp %s/text.txt %s/real.txt"):format(folder, folder, folder))
+  local why = "it is a pipe; a regular file is needed"
+  says("data.text=pipe", "cannot read data.text 'pipe': " .. why)
+  says("data.bin=pipe", "cannot read data.bin 'pipe': " .. why)
+  says("data.text=real.txt data.val=pipe", "cannot read data.val 'pipe': " .. why)
+  says("data.text=/dev/zero", "cannot read data.text '/dev/zero': it is a device; a regular file "
+       .. "is needed")
+  for _, action in ipairs {"nn.tokenizer 'pipe.json'", "nn.load_safetensors 'pipe'",
+                           "nn.train_tokenizer {files = {'pipe'}}", "nn.machine 'pipe'",
+                           "require('nn.io.stream').open 'pipe'"} do
+    t.shell(("ln -sf pipe %s/pipe.json"):format(folder))
+    local status, output = t.shell(('cd %s; timeout 20 $NNLUA -e "%s" 2>&1'):format(folder, action))
+    t.same({status, output:find "cannot read" ~= nil}, {1, true}, action)
+  end
+end)
+
 t.case("token ids outside the vocabulary", function()
   local count = 2000
   local ids = ffi.new("uint16_t[?]", count)

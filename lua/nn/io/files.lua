@@ -3,6 +3,7 @@
 local arguments = require "nn.base.arguments"
 local cjson = require "cjson"
 local ffi = require "ffi"
+local file_type = require "nn.io.file_type"
 local host = require "nn.host"
 local lib = require "nn.base.capi"
 local tables = require "nn.base.tables"
@@ -39,7 +40,8 @@ ffi.cdef [[
 
 local M = {}
 local C = ffi.C
-local O_RDONLY, O_NEW = 524288, 1 + 64 + 128 + 524288  -- O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC
+local O_READ = 2048 + 524288                       -- O_RDONLY | O_NONBLOCK | O_CLOEXEC on Linux
+local O_NEW = 1 + 64 + 128 + 524288                -- O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC
 local NOT_THERE, EXISTS, TOO_LARGE = 2, 17, 27     -- ENOENT, EEXIST, EFBIG
 
 -- The system's message for the last failure, and errno.
@@ -69,7 +71,7 @@ end
 
 --- exists(path) -> whether the path is a file or folder that can be opened.
 function M.exists(path)
-  local fd = open(path, O_RDONLY)
+  local fd = open(path, O_READ)
   if fd >= 0 then C.close(fd) end
   return fd >= 0
 end
@@ -162,7 +164,7 @@ end
 
 --- sync_folder(path): makes the names in a folder durable.
 function M.sync_folder(path)
-  local fd = open(path, O_RDONLY)
+  local fd = open(path, O_READ)
   if fd < 0 then return end
   C.fsync(fd)
   C.close(fd)
@@ -225,16 +227,16 @@ function Writer:close()
   return self.bytes, self.crc
 end
 
--- A file opened for reading, and its size. Errors: as map().
+-- A regular file opened for reading, and its size. Errors: as map().
 local function open_sized(path, what)
-  local fd = open(path, O_RDONLY)
-  if fd < 0 then lib.fail("cannot read %s '%s': %s", what or "the file", path, (reason())) end
-  local size = tonumber(C.lseek(fd, 0, 2))         -- SEEK_END
-  if M.list(path) then
-    C.close(fd)
-    lib.fail("cannot read %s '%s': it is a folder", what or "the file", path)
+  local kind = file_type.of(checked(path))
+  if kind and kind ~= "file" then
+    lib.fail("cannot read %s '%s': it is a %s%s", what or "the file", path, kind,
+             kind ~= "folder" and "; a regular file is needed" or "")
   end
-  return fd, math.max(0, size)
+  local fd = open(path, O_READ)
+  if fd < 0 then lib.fail("cannot read %s '%s': %s", what or "the file", path, (reason())) end
+  return fd, math.max(0, tonumber(C.lseek(fd, 0, 2)))   -- SEEK_END
 end
 
 --- size(path, what) -> bytes of a file. Errors: as map().
