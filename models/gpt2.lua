@@ -60,16 +60,25 @@ local defaults = {context = 1024, vocab = 50257, dropout = 0, dtype = "f32"}
 local settings = {dropout = true, dtype = true}
 for _, name in ipairs(GPT2.dimensions) do settings[name] = true end
 
+local function with_defaults(given)
+  local c = {}
+  for name, value in pairs(defaults) do c[name] = value end
+  for name, value in pairs(given) do c[name] = value end
+  return c
+end
+
 --- GPT2{layers, heads, embd, context=1024, vocab=50257, dropout=0, dtype="f32"} -> a model with
 --- random weights; see also GPT2.size. dtype "bf16" stores weights and activations in 16 bits; sums
 --- stay in f32. Errors: missing or unknown settings; embd is not a multiple of heads.
 ---     GPT2({layers = 2, heads = 2, embd = 32, context = 64, vocab = 65}):count()  --> 29600
 function GPT2:init(config)
-  local c = {}
-  for name, value in pairs(defaults) do c[name] = value end
-  for name, value in pairs(nn.options("gpt2", config, settings)) do c[name] = value end
+  local c = with_defaults(nn.options("gpt2", config, settings))
   for _, name in ipairs(GPT2.dimensions) do
-    if not c[name] then nn.fail("gpt2: '%s' is missing; GPT2{%s = 4, ...}", name, name) end
+    local value = c[name]
+    if value == nil then nn.fail("gpt2: '%s' is missing; GPT2{%s = 4, ...}", name, name) end
+    if type(value) ~= "number" or value < 1 or value % 1 ~= 0 then
+      nn.fail("gpt2: %s is %s; a whole number of at least 1 is needed", name, tostring(value))
+    end
   end
   if c.embd % c.heads ~= 0 then
     nn.fail("gpt2: embd = %d is not a multiple of heads = %d; choose one, such as %d",
@@ -83,13 +92,18 @@ function GPT2:init(config)
   self.norm = nn.LayerNorm(c.embd, {dtype = c.dtype})
 end
 
+-- Raises an error unless x is a tensor of so many axes.
+local function need(x, axes, what, shape)
+  if nn.is_tensor(x) and #x.shape == axes then return end
+  local given = nn.is_tensor(x) and "(" .. table.concat(x.shape, ",") .. ")"
+    or x == nil and "nil" or "a " .. type(x)
+  nn.fail("gpt2: %s %s; a tensor %s of i32 is needed", what, given, shape)
+end
+
 --- model:hidden(ids) -> (B,T,C), the output of the last norm, for ids (B,T).
 ---     model:hidden(data.train:batch()):dims()  --> 2, 16, 16
 function GPT2:hidden(ids)
-  if not nn.is_tensor(ids) or #ids.shape ~= 2 then
-    nn.fail("gpt2: the ids are %s; a tensor (batch, tokens) of i32 is needed",
-            nn.is_tensor(ids) and "(" .. table.concat(ids.shape, ",") .. ")" or "a " .. type(ids))
-  end
+  need(ids, 2, "the ids are", "(batch, tokens)")
   local time, context = ids:dim(2), self.config.context
   if time > context then
     nn.fail("gpt2: %d tokens are more than the model's context of %d", time, context)
@@ -100,6 +114,8 @@ function GPT2:hidden(ids)
   return h
 end
 
+local loss_options = {scale = true, ignore_index = true}
+
 --- model(ids) -> logits (B,T,V).
 --- model(ids, targets, {scale=1, ignore_index=-100}) -> scale * mean cross-entropy; all logits are
 --- never in memory at once. Errors: more tokens than the context; ids outside the vocabulary.
@@ -109,7 +125,7 @@ end
 function GPT2:forward(ids, targets, options)
   local h = self:hidden(ids)
   if not targets then return (nn.linear(h, self.tok.weight)) end
-  options = options or {}
+  options = nn.options("gpt2", options, loss_options)
   return (nn.linear_cross_entropy(h, self.tok.weight, targets,
     {scale = options.scale, ignore_index = options.ignore_index, gradient = nn.grad_enabled()}))
 end
@@ -119,9 +135,31 @@ end
 ---     model:caches(3)[1]:dims()  --> 3, 4, 16, 8
 function GPT2:caches(batch)
   local c = self.config
+  if type(batch) ~= "number" or batch < 1 or batch % 1 ~= 0 then
+    nn.fail("gpt2: caches for %s sequences; a whole number of at least 1 is needed",
+            tostring(batch))
+  end
   return nn.list(c.layers, function()
     return nn.zeros({batch, 2 * c.heads, c.context, c.embd / c.heads}, {dtype = c.dtype})
   end)
+end
+
+local function check_next(self, ids, caches, start, last)
+  need(ids, 2, "the ids are", "(batch, tokens)")
+  need(start, 1, "start is", "(batch)")
+  if last ~= nil then need(last, 1, "last is", "(batch)") end
+  local batch, layers = ids:dim(1), self.config.layers
+  if start:dim(1) ~= batch or last and last:dim(1) ~= batch then
+    nn.fail("gpt2: the ids are %d sequences, but start or last has another size", batch)
+  end
+  if not last and ids:dim(2) ~= 1 then
+    nn.fail("gpt2: %d tokens per sequence need last, the row in which each prompt ends", ids:dim(2))
+  end
+  local first = type(caches) == "table" and not nn.is_tensor(caches) and caches[1]
+  if not nn.is_tensor(first) or #caches ~= layers or first:dim(1) ~= batch then
+    nn.fail("gpt2: the caches must be those of model:caches(%d), a list of %d tensors", batch,
+            layers)
+  end
 end
 
 --- model:next(ids, caches, start, last) -> logits (B,V) of the token after ids. ids (B,T) i32: the
@@ -133,6 +171,7 @@ end
 ---     local ids = nn.tensor({{7, 8, 9}}, i32)
 ---     nn.no_grad(model.next, model, ids, caches, start, last):dims()  --> 1, 256
 function GPT2:next(ids, caches, start, last)
+  check_next(self, ids, caches, start, last)
   local batch, time = ids:dim(1), ids:dim(2)
   local positions = start:reshape(batch, 1) + nn.arange(time, {dtype = "i32"})
   local x, delta = self.tok(ids) + self.pos(positions), nil
@@ -150,6 +189,9 @@ end
 ---     GPT2(GPT2.size "gpt2"):flops_per_token(1024)  --> 854438400
 function GPT2:flops_per_token(time)
   local c = self.config
+  if type(time) ~= "number" then
+    nn.fail("gpt2: flops_per_token of %s; a number of tokens is needed", tostring(time))
+  end
   return 6 * (12 * c.layers * c.embd ^ 2 + c.vocab * c.embd) + 12 * c.layers * c.embd * time
 end
 
@@ -183,6 +225,16 @@ end
 
 -- The variable `model` of examples in docs.
 GPT2.example = "GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}"
+
+--- GPT2.shapes(settings) -> {path = shape} of some parameters, which a file must have before a
+--- model of these settings is created.
+---     GPT2.shapes({layers = 2, embd = 8, vocab = 9})["tok.weight"]  --> {9, 8}
+function GPT2.shapes(given)
+  local c = with_defaults(given)
+  if not c.layers or not c.embd then return {} end
+  return {["tok.weight"] = {c.vocab, c.embd}, ["pos.weight"] = {c.context, c.embd},
+          [("blocks.%.0f.norm1.weight"):format(c.layers)] = {c.embd}}
+end
 
 -- ### The format of Hugging Face's transformers (see lua/nn/models/hugging_face.lua)
 
@@ -223,12 +275,6 @@ end
 
 function format.write(c)
   return {attn_pdrop = c.dropout, embd_pdrop = c.dropout, resid_pdrop = c.dropout}
-end
-
-function format.shapes(config)
-  return {["wte.weight"] = {config.vocab_size, config.n_embd},
-          ["wpe.weight"] = {config.n_positions, config.n_embd},
-          [("h.%.0f.ln_1.weight"):format(config.n_layer - 1)] = {config.n_embd}}
 end
 
 return GPT2

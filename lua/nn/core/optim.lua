@@ -130,6 +130,12 @@ end
 
 function Optimizer:numbers() return {step = self.count:get(), lr = self.rate:get()} end
 function Optimizer:set_numbers(values)
+  arguments.need(type(values) == "table", "optimizer", "its state", values,
+                 "{step=, lr=} is needed")
+  arguments.whole("optimizer", "step", values.step, 0)
+  local lr = values.lr
+  arguments.need(type(lr) == "number" and lr >= 0, "optimizer", "lr", lr,
+                 "a number of at least 0 is needed")
   self.count:set(values.step)
   self.rate:set(values.lr)
 end

@@ -94,8 +94,9 @@ end
 ---     for ids, targets, count in data.val:windows(3) do rows = rows + count end
 ---     rows  --> 6
 function Loader:windows(batches)
+  batches = arguments.whole("windows", "the number of batches", batches or 0, 0)
   local all = math.floor((self.count - 1) / self.context)
-  local used = batches and batches > 0 and math.min(all, batches * self.batch_size) or all
+  local used = batches > 0 and math.min(all, batches * self.batch_size) or all
   local done = 0
   return function()
     if done >= used then return nil end
@@ -121,6 +122,8 @@ function Loader:state() return {counter = self.counter, fingerprint = self.finge
 ---     data.train:set_state(state)  --> true
 ---     data.train:batch():eq(first):sum()  --> 32
 function Loader:set_state(state)
+  arguments.need(type(state) == "table", "set_state", "the state", state, "{counter=} is needed")
+  arguments.whole("set_state", "counter", state.counter, 0)
   self.counter = state.counter
   return state.fingerprint == self.fingerprint
 end
@@ -243,6 +246,24 @@ local defaults = {text = "", bin = "", val = "", split = 0.9, vocabulary = "char
                   accum = 1, context = 0}
 local data_options = arguments.names "context vocab seed vocabulary"
 
+local function check_settings(cfg, options)
+  for name, default in pairs(defaults) do
+    arguments.need(type(cfg[name]) == type(default), "data", name, cfg[name],
+                   "a " .. type(default) .. " is needed")
+  end
+  for name, low in pairs {batch = 1, accum = 1, context = 0} do
+    arguments.whole("data", name, cfg[name], low)
+  end
+  arguments.need(cfg.split >= 0 and cfg.split <= 1, "data", "split", cfg.split,
+                 "a number from 0 to 1 is needed")
+  for _, name in ipairs {"vocab", "seed"} do
+    if options[name] ~= nil then arguments.whole("data", name, options[name], 0) end
+  end
+  local words = options.vocabulary
+  arguments.need(words == nil or type(words) == "table" and words.encode, "data", "vocabulary",
+                 words, "a result of nn.vocabulary or nn.tokenizer is needed")
+end
+
 --- nn.data(cfg, {context=, vocab=0, seed=0, vocabulary=}) -> data with train and val (loaders),
 --- vocabulary (nil if unknown), vocab (its size), name, and own (true for nnlua's sources).
 --- cfg: settings (nn.data_fields). cfg.text is a UTF-8 file, cfg.bin a token file; without both the
@@ -267,6 +288,7 @@ function M.data(given, options)
     cfg[name] = default
     if given[name] ~= nil then cfg[name] = given[name] end
   end
+  check_settings(cfg, options)
   if cfg.context > context then
     lib.fail("data.context=%d is more than the model's context of %d", cfg.context, context)
   end
@@ -298,13 +320,11 @@ function M.data(given, options)
 end
 
 --- nn.data_fields{batch=12, ...} -> the settings of nn.data, for a recipe's schema; the table
---- overrides defaults.
+--- overrides defaults. Errors: an unknown name, a default of another type.
 ---     nn.config({data = nn.data_fields {batch = 4}}, {}).data.batch  --> 4
 function M.data_fields(others)
-  arguments.need(others == nil or type(others) == "table", "data_fields", "the argument", others,
-                 "a table of defaults is needed")
-  local field, own = config.field, setmetatable(others or {}, {__index = defaults})
-  return {
+  local field, own = config.field, defaults
+  return config.override("data_fields", {
     text = field(own.text, "UTF-8 text to train on; without text and bin: nnlua's own sources"),
     bin = field(own.bin, "token file of nanoGPT, llm.c or tokens_prepare.lua, instead of a text"),
     val = field(own.val, "validation file of the same kind; empty: the rest of the training file"),
@@ -313,7 +333,7 @@ function M.data_fields(others)
     batch = field(own.batch, "sequences per microbatch", {min = 1}),
     context = field(own.context, "tokens per sequence; 0: the model's context", {min = 0}),
     accum = field(own.accum, "microbatches per step", {min = 1}),
-  }
+  }, others)
 end
 
 return M

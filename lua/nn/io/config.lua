@@ -3,6 +3,7 @@
 -- error that suggests the nearest one.
 local checks = require "nn.base.arguments"
 local hints = require "nn.base.hints"
+local file_type = require "nn.io.file_type"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local suggest = require "nn.base.suggest"
@@ -11,6 +12,10 @@ local tables = require "nn.base.tables"
 local M = {}
 local Field = {}
 local made = 0       -- counts fields, so that they are listed in the order of creation
+
+local function is_whole(default, real)
+  return type(default) == "number" and default % 1 == 0 and not real
+end
 
 --- nn.field(default, meaning, {choices=, min=, max=, real=}) -> a setting for the schema of
 --- nn.config. It has the type of the default: string, boolean or number. If the default is a whole
@@ -21,8 +26,20 @@ function M.field(default, meaning, limits)
   made = made + 1
   local field = setmetatable({default = default, meaning = meaning or "", order = made}, Field)
   for name, value in pairs(limits or {}) do field[name] = value end
-  field.whole = type(default) == "number" and default % 1 == 0 and not field.real
+  field.whole = is_whole(default, field.real)
   return field
+end
+
+--- override(who, fields, defaults) -> fields, with a script's own defaults by name. Errors: an
+--- unknown name, with the nearest one; a default of another type.
+function M.override(who, fields, defaults)
+  for name, value in pairs(checks.options(who, defaults, fields)) do
+    local field = fields[name]
+    local kind = type(field.default)
+    checks.need(type(value) == kind, who, name, value, "a " .. kind .. " is needed")
+    field.default, field.whole = value, is_whole(value, field.real)
+  end
+  return fields
 end
 
 -- Every leaf under its dotted path, in the order of declaration; groups[path] is true for a group.
@@ -169,7 +186,8 @@ end
 
 -- The comment at the top of the running script, without dashes; nil if none.
 local function head_comment()
-  local file, lines = arg and arg[0] and io.open(arg[0]), {}
+  local path, lines = arg and arg[0], {}
+  local file = path and file_type.of(path) == "file" and io.open(path)
   for line in file and file:lines() or function() end do
     local text = line:match "^%-%- ?(.*)$"
     if not text then break end

@@ -9,10 +9,11 @@ local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local registry = require "nn.models.registry"
 local safetensors = require "nn.io.safetensors"
+local states = require "nn.models.state"
 local tape = require "nn.core.tape"
+local tokenizers = require "nn.text.tokenizer"
 
 local M = {}
-local FORMAT = 1
 
 local function name_of(step) return ("checkpoint-%06d"):format(step) end
 
@@ -44,11 +45,7 @@ local function parse_state(folder)
   if not files.exists(path) then return nil, "state.json is missing" end
   local crc, text = files.read(path):match '^{"crc32":"(%x+)",(.*)\n$'
   if not crc or tonumber(crc, 16) ~= files.crc32(text) then return nil, "state.json is damaged" end
-  local state = files.parse_json("{" .. text)
-  if not state or state.format ~= FORMAT then
-    return nil, "state.json was written by an incompatible version of nnlua"
-  end
-  return state
+  return states.parse("{" .. text)
 end
 
 -- The same, but also checks the files that it lists.
@@ -130,7 +127,7 @@ function M.start(out, parts)
   self.temporary = self.path .. ".tmp"
   files.remove(self.temporary)
   files.make_folder(self.temporary, "the checkpoint's folder")
-  self.state = {format = FORMAT, step = parts.step, files = {}, config = parts.config,
+  self.state = {format = states.FORMAT, step = parts.step, files = {}, config = parts.config,
                 model = registry.name_of(parts.model) or "",
                 random = engine.random_state(), version = engine.version():match "^[^\n]*",
                 data = parts.data and parts.data:state(), best = parts.best,
@@ -208,6 +205,11 @@ function M.save_checkpoint(out, parts)
   arguments.need(module.is_module(parts.model), "save_checkpoint", "model", parts.model,
                  "a module is needed")
   if parts.keep ~= nil then arguments.whole("save_checkpoint", "keep", parts.keep) end
+  if parts.best ~= nil then
+    arguments.need(type(parts.best) == "table" and type(parts.best.val_loss) == "number",
+                   "save_checkpoint", "best", parts.best, "{step=, val_loss=} is needed")
+    arguments.whole("save_checkpoint", "best.step", parts.best.step, 0)
+  end
   return M.start(out, parts):finish()
 end
 
@@ -226,12 +228,18 @@ function M.open_checkpoint(path)
 end
 
 --- config(folder) -> the settings in the newest checkpoint of a run's folder, or in a checkpoint;
---- nil if none can be read. Does not check the weights.
+--- nil if none can be read. Does not check the weights. Errors: a larger model than that of the
+--- checkpoint.
 function M.config(folder)
   local list = M.list(folder)
   for i = #list, 0, -1 do
-    local state = parse_state(list[i] and list[i].path or folder)
-    if state and type(state.config) == "table" then return state.config end
+    local path = list[i] and list[i].path or folder
+    local state = parse_state(path)
+    if state and type(state.config) == "table" then
+      local class = state.model and registry.known(state.model)
+      if class then states.check_size(class, state.config.model, path) end
+      return state.config
+    end
   end
 end
 
@@ -265,6 +273,14 @@ local function restore_tensors(path, list)
   end
 end
 
+-- f(...); adds the path of the checkpoint to its errors.
+local function named(self, f, ...)
+  local good, result = lib.protected(f, ...)
+  if good then return result end
+  if not lib.is_error(result) or result.interrupted then error(result, 0) end
+  lib.fail("the checkpoint '%s' cannot be used: state.json: %s", self.path, result.message)
+end
+
 --- checkpoint:restore_model(model) restores only the parameters. Errors: as restore().
 ---     local path = nn.save_checkpoint("out/model-only", {step = 1, model = model})
 ---     nn.no_grad(function() model.tok.weight:fill_(0) end)
@@ -289,10 +305,21 @@ function Checkpoint:restore(parts)
     tape.no_grad(function()
       restore_tensors(files.join(self.path, "optimizer.safetensors"), parts.optim:state())
     end)
-    parts.optim:set_numbers(state.optimizer)
+    named(self, parts.optim.set_numbers, parts.optim, state.optimizer)
   end
   engine.set_random_state(state.random)
-  return not (parts.data and state.data) or parts.data:set_state(state.data)
+  if not parts.data or not state.data then return true end
+  return named(self, parts.data.set_state, parts.data, state.data)
+end
+
+--- checkpoint:vocabulary() -> the vocabulary or tokenizer that was saved; nil if none was. Errors:
+--- one that is not valid.
+---     local words = nn.vocabulary("char", "hello")
+---     local path = nn.save_checkpoint("out/words", {step = 1, model = model, vocabulary = words})
+---     nn.open_checkpoint(path):vocabulary():decode{0, 1}  --> "eh"
+function Checkpoint:vocabulary()
+  local saved = self.state.vocabulary
+  return saved and named(self, tokenizers.from_state, saved)
 end
 
 return M

@@ -11,7 +11,6 @@
 --                     the model to compute the same function
 --   read(config) -> further settings; or nil and the problem with config.json
 --   write(settings) -> further entries of config.json
---   shapes(config) -> {name = shape} of some tensors, checked before the model is created
 local arguments = require "nn.base.arguments"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
@@ -34,7 +33,7 @@ end
 
 -- ### Loading
 
--- The class of the model, its settings, and config.json.
+-- The class of the model, and its settings.
 local function read_config(folder)
   local path = files.join(folder, "config.json")
   local config = json.read(path)
@@ -58,7 +57,7 @@ local function read_config(folder)
     if not more then lib.fail("%s: %s", path, problem) end
     for name, value in pairs(more) do settings[name] = value end
   end
-  return class, settings, config
+  return class, settings
 end
 
 -- The entries by name of model.safetensors (preferred, as in transformers) or of an index.
@@ -89,10 +88,21 @@ local function find(weights, name, shape)
   return entry
 end
 
+-- The same for a parameter of the model; also returns whether it is stored transposed.
+local function find_parameter(class, path, shape, weights)
+  local name, transposed = their_name(class, path)
+  return find(weights, name, transposed and {shape[2], shape[1]} or shape), transposed
+end
+
+-- Refuses sizes that the files do not have, before a model of these sizes is created.
+local function check_shapes(class, settings, weights)
+  for path, shape in pairs(class.shapes and class.shapes(settings) or {}) do
+    find_parameter(class, path, shape, weights)
+  end
+end
+
 local function copy_parameter(p, weights, class)
-  local name, transposed = their_name(class, p.path)
-  local here = p.tensor.shape
-  local entry = find(weights, name, transposed and {here[2], here[1]} or here)
+  local entry, transposed = find_parameter(class, p.path, p.tensor.shape, weights)
   if entry.dtype == "F32" and not transposed and p.tensor.dtype == "f32" then
     return entry.file:copy_into(entry.name, p.tensor)       -- from the mapped file into the tiles
   end
@@ -129,12 +139,10 @@ function M.load_hf(folder, options)
   arguments.need(type(folder) == "string", "load_hf", "the folder", folder, "a text is needed")
   options = arguments.options("load_hf", options, load_options)
   if not files.list(folder) then lib.fail("there is no folder '%s'", folder) end
-  local class, settings, config = read_config(folder)
-  local described = class.hugging_face
-  local weights = {folder = folder, prefix = described.prefix or "", by_name = open_weights(folder)}
-  for name, shape in pairs(described.shapes and described.shapes(config) or {}) do
-    find(weights, name, shape)
-  end
+  local class, settings = read_config(folder)
+  local weights = {folder = folder, prefix = class.hugging_face.prefix or "",
+                   by_name = open_weights(folder)}
+  check_shapes(class, settings, weights)
   local tokenizer = tokenizer_in(folder)
   for name, value in pairs(options) do settings[name] = value end
   local model = class(settings)

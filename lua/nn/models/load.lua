@@ -6,6 +6,7 @@ local files = require "nn.io.files"
 local hugging_face = require "nn.models.hugging_face"
 local lib = require "nn.base.capi"
 local registry = require "nn.models.registry"
+local states = require "nn.models.state"
 local tokenizers = require "nn.text.tokenizer"
 
 local M = {}
@@ -26,7 +27,8 @@ local function find_checkpoint(path)
   local found = checkpoint.find(path, path, function(text)
     io.stderr:write("warning: ", text, "\n")
   end)
-  if not found.state.config or not found.state.config.model then
+  local config = found.state.config
+  if type(config) ~= "table" or config.model == nil then
     lib.fail("'%s' does not name its model (no config.model in state.json); to load a model of "
              .. "your own, use nn.open_checkpoint(PATH):restore {model = model}", found.path)
   end
@@ -35,9 +37,9 @@ end
 
 -- The class, settings and vocabulary (nil if unknown) of the model in a checkpoint.
 local function in_checkpoint(found)
-  local state = found.state
-  return registry.saved(state.model, found.path), state.config.model,
-         state.vocabulary and tokenizers.from_state(state.vocabulary)
+  local class, settings = registry.saved(found.state.model, found.path), found.state.config.model
+  states.check_model(class, settings, found.path)
+  return class, settings, found:vocabulary()
 end
 
 local function describe(path)
@@ -79,7 +81,7 @@ function M.load_model(path, tokenizer)
     local good, problem = pcall(function() model = class(settings) end)
     if not good then
       lib.fail("'%s': its settings `model` are not valid for %s: %s", found.path, class.class_name,
-               tostring(problem))
+               lib.is_error(problem) and problem.message or tostring(problem))
     end
     found:restore_model(model)
   else

@@ -5,6 +5,8 @@
 --                            `vocab`), so that Class(model.config) is a model of the same shape
 --   model(ids), model(ids, targets, {scale})   logits (B,T,V); scale * mean cross-entropy
 --   Class.dimensions         names of the settings that determine the shapes of its parameters
+--   Class.shapes(settings)   {path = shape} of some parameters, one of the last layer among them,
+--                            which a file must have before a model of these settings is created
 --   Class.hugging_face       its format in transformers, see hugging_face.lua
 --   Class.example            code that creates a small model, for examples in docs
 --   Class.least(settings, tokens)   {parameters=, tiles=, bytes=} by arithmetic, for run:plan
@@ -32,13 +34,19 @@ local function names()
   return list, known
 end
 
---- find(name) -> the class of models/NAME.lua. Errors: an unknown model, with the known ones.
-function M.find(name)
-  local module, _, known = "models." .. tostring(name), names()
-  if not package.loaded[module] and not known[name] then
-    lib.fail("unknown model '%s' in models/%s", tostring(name), suggest.choices(name, known))
-  end
-  return require(module)
+--- known(name) -> the class of models/NAME.lua, or nil.
+function M.known(name)
+  local module, _, known = "models." .. name, names()
+  return (package.loaded[module] or known[name]) and require(module)
+end
+
+--- find(name, path) -> the class of models/NAME.lua. Errors: an unknown model, with the known ones;
+--- `path`: the checkpoint that names it, if any.
+function M.find(name, path)
+  local _, known = names()
+  return M.known(name)
+    or lib.fail("%sunknown model '%s' in models/%s", path and ("'%s': "):format(path) or "",
+                name, suggest.choices(name, known))
 end
 
 --- name_of(model) -> the name of its class for find(); nil if the class is not in models/.
@@ -54,7 +62,7 @@ function M.saved(name, path)
     lib.fail("'%s' contains a model of no file models/NAME.lua; load it with "
              .. "nn.open_checkpoint(PATH):restore {model = model}", path)
   end
-  return M.find(name or FIRST)
+  return M.find(name or FIRST, path)
 end
 
 --- of_type(model_type, path) -> the class with this model_type in its table hugging_face; a file of

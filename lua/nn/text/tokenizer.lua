@@ -8,12 +8,15 @@ local vocabulary = require "nn.text.vocabulary"
 
 local M = {}
 
---- from_state(state) -> tokenizer or vocabulary: the inverse of its state().
+--- from_state(state) -> tokenizer or vocabulary: the inverse of its state(). Errors: another value.
 function M.from_state(state)
+  arguments.need(type(state) == "table", "vocabulary", "the state", state, "{kind=, ...} is needed")
   if state.kind ~= "bpe" then
     return vocabulary.vocabulary(state.kind, state.symbols, "the vocabulary")
   end
   local name = "the checkpoint's tokenizer"
+  arguments.need(type(state.json) == "string", "vocabulary", "json", state.json,
+                 "the text of a tokenizer.json is needed")
   return bpe_files.from_json(json.object(state.json, name), name)
 end
 

@@ -2,6 +2,7 @@
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
+local schema = require "nn.io.schema"
 local units = require "nn.base.units"
 
 ffi.cdef "int getpid(void);"
@@ -49,6 +50,28 @@ local function add(run, name, step, seconds, value)
   local series = run.series[name] or {step = {}, seconds = {}, value = {}}
   run.series[name] = series
   append(series, step, seconds, value)
+end
+
+local number, text, optional = schema.number, schema.text, schema.optional
+local at_step = {step = schema.whole()}
+local start = {step = schema.whole(), parameters = optional(number), time = optional(text),
+               process = optional(schema.fields {pid = schema.whole(), start = optional(text)})}
+
+-- The fields of each event of metrics.jsonl. A line without them is skipped, like the last line of
+-- a run that was killed while it wrote.
+local checks = {
+  start = start, resume = start, step = {step = schema.whole(), seconds = optional(number)},
+  eval = at_step, sample = {step = schema.whole(), text = text}, stopped = at_step, nan = at_step,
+  done = {step = schema.whole(), val_loss = optional(number)},
+}
+for event, fields in pairs(checks) do checks[event] = schema.fields(fields) end
+
+-- The event in a line; nil if it is not valid.
+local function event_of(line)
+  local event = files.parse_json(line)
+  if type(event) ~= "table" then return nil end
+  local check = checks[schema.without_null(event).event]
+  return check and not check(event) and event or nil
 end
 
 -- A function per event of metrics.jsonl, which adds the event to a run.
@@ -109,6 +132,13 @@ local function best_of(series)
   return best
 end
 
+-- The settings in config.json; {} if it is missing or not valid.
+local function config_of(folder)
+  local path = files.join(folder, "config.json")
+  local config = files.exists(path) and files.parse_json(files.read(path))
+  return type(config) == "table" and schema.without_null(config) or {}
+end
+
 --- read(folder) -> run: name, folder, state ("running", "done", "stopped", "failed" or "ended
 --- early"), step, steps, parameters, time (of its start), seconds of training, series {loss =
 --- {step=, seconds=, value=} lists, ...}, samples {{step=, text=}, ...}, config (config.json), best
@@ -119,13 +149,11 @@ function M.read(folder)
   local run = {name = folder:gsub("/+$", ""):gsub("^%./", ""), folder = folder, series = {},
                samples = {}, step = 0, seconds = 0, before = 0}
   for line in files.read(path):gmatch "[^\n]+" do
-    local event = files.parse_json(line)               -- the last line may be half-written
-    local reader = type(event) == "table" and readers[event.event]
-    if reader then reader(run, event) end
+    local event = event_of(line)
+    if event then readers[event.event](run, event) end
   end
-  local config = files.join(folder, "config.json")
-  run.config = files.exists(config) and files.parse_json(files.read(config)) or {}
-  run.steps = run.config.steps
+  run.config = config_of(folder)
+  run.steps = not schema.whole()(run.config.steps) and run.config.steps or nil
   run.state = state_of(run)
   run.best = best_of(run.series.val_loss)
   return run

@@ -18,7 +18,6 @@ local run_plan = require "nn.plan.training"
 local run_profile = require "nn.train.profiling"
 local run_settings = require "nn.train.settings"
 local saver = require "nn.train.saver"
-local tokenizers = require "nn.text.tokenizer"
 local units = require "nn.base.units"
 
 local M = {}
@@ -58,7 +57,7 @@ function M.run(cfg)
   if cfg.resume == "auto" and not state and not cfg.plan then
     self:say(("there is no checkpoint in %s yet: starting at step 1"):format(out))
   end
-  if state and state.vocabulary then self.vocabulary = tokenizers.from_state(state.vocabulary) end
+  if state then self.vocabulary = self.checkpoint:vocabulary() end
   return self
 end
 

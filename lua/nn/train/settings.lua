@@ -1,5 +1,4 @@
 -- The settings and the folder of a run, also of one that is resumed.
-local arguments = require "nn.base.arguments"
 local checkpoint = require "nn.models.checkpoint"
 local config = require "nn.io.config"
 local files = require "nn.io.files"
@@ -90,40 +89,34 @@ function M.saved(given, values)
 end
 
 --- nn.run_fields{steps=2000, ...} -> the settings of nn.run, for a recipe's schema; the table
---- overrides defaults.
+--- overrides defaults. Errors: an unknown name, a default of another type.
 ---     nn.config({nn.run_fields {steps = 50}}, {"keep=1"}).steps  --> 50
 function M.run_fields(defaults)
-  arguments.need(defaults == nil or type(defaults) == "table", "run_fields", "the argument",
-                 defaults, "a table of defaults is needed")
-  local own = defaults or {}
-  local function field(name, default, ...)
-    if own[name] ~= nil then default = own[name] end
-    return config.field(default, ...)
-  end
-  return {
-    steps = field("steps", 2000, "steps to train", {min = 1}),
-    stop_at = field("stop_at", 0, "val_loss at which training ends early; 0: never",
+  local field = config.field
+  return config.override("run_fields", {
+    steps = field(2000, "steps to train", {min = 1}),
+    stop_at = field(0, "val_loss at which training ends early; 0: never",
                     {min = 0, real = true}),
-    seed = field("seed", 1, "seed of weights, dropout, data order and samples", {min = 0}),
-    out = field("out", "", "folder of this run; empty: runs/PRESET, then runs/PRESET-2, ..."),
-    resume = field("resume", "none", "none, auto (the newest checkpoint in out), or a checkpoint; "
+    seed = field(1, "seed of weights, dropout, data order and samples", {min = 0}),
+    out = field("", "folder of this run; empty: runs/PRESET, then runs/PRESET-2, ..."),
+    resume = field("none", "none, auto (the newest checkpoint in out), or a checkpoint; "
                    .. "its settings apply unless others are given", {inherits = M.saved}),
-    save_every = field("save_every", 500, "steps between checkpoints; 0: only the last", {min = 0}),
-    keep = field("keep", 2, "number of newest checkpoints to keep", {min = 1}),
-    keep_best = field("keep_best", true, "also keep that with the lowest val_loss, as OUT/best"),
-    eval_every = field("eval_every", 250, "steps between validations; 0: only the last", {min = 0}),
-    eval_batches = field("eval_batches", 50, "batches per validation; 0: all", {min = 0}),
-    final_batches = field("final_batches", 0, "batches of the last validation; 0: all", {min = 0}),
-    sample_every = field("sample_every", 0, "steps between samples; 0: only the last", {min = 0}),
-    log_every = field("log_every", 10, "steps between lines of metrics.jsonl", {min = 1}),
-    on_nan = field("on_nan", "stop", "reaction to a loss or gradient that is NaN or infinite",
+    save_every = field(500, "steps between checkpoints; 0: only the last", {min = 0}),
+    keep = field(2, "number of newest checkpoints to keep", {min = 1}),
+    keep_best = field(true, "also keep that with the lowest val_loss, as OUT/best"),
+    eval_every = field(250, "steps between validations; 0: only the last", {min = 0}),
+    eval_batches = field(50, "batches per validation; 0: all", {min = 0}),
+    final_batches = field(0, "batches of the last validation; 0: all", {min = 0}),
+    sample_every = field(0, "steps between samples; 0: only the last", {min = 0}),
+    log_every = field(10, "steps between lines of metrics.jsonl", {min = 1}),
+    on_nan = field("stop", "reaction to a loss or gradient that is NaN or infinite",
                    {choices = {"stop", "skip"}}),
-    memory_gb = field("memory_gb", 0, "memory budget in GB; 0: the free RAM",
+    memory_gb = field(0, "memory budget in GB; 0: the free RAM",
                       {min = 0, real = true}),
-    plan = field("plan", false, "only report what a step would cost and whether it fits"),
-    profile = field("profile", "", "profile some steps: true (trace in OUT/trace.json) or a file"),
-    profile_steps = field("profile_steps", "", "steps to profile, such as 10-12; empty: 4 to 6"),
-  }
+    plan = field(false, "only report what a step would cost and whether it fits"),
+    profile = field("", "profile some steps: true (trace in OUT/trace.json) or a file"),
+    profile_steps = field("", "steps to profile, such as 10-12; empty: 4 to 6"),
+  }, defaults)
 end
 
 --- need(cfg): raises an error if a setting of run_fields is missing.

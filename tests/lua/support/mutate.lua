@@ -77,6 +77,7 @@ end
 
 local odd_values = {
   "-1", "0", "1", "2", "4", "0.5", "1e999", "-1e999", "1e308", "9007199254740993", "4294967296",
+  "1e15", "1000000",
   "18446744073709551616", "-9223372036854775808", "NaN", "-Infinity", "0x10", "null", "true",
   "false", '""', '"x"', '"F32"', '"BF16"', '"F8_E4M3"', "[]", "{}", "[0]", "[1,2]", "[[1,2]]",
   '{"a":1}', "[null]", '["a","b"]', "[0,0,0,0,0,0,0,0,0]", '"\\u0000"', '"\\ud800"', '"\255\254"',
@@ -137,6 +138,28 @@ local json_changes = {
     return text
   end,
 }
+
+--- forged(text) -> iterator over forged texts, and how each was forged: for each value in a JSON
+--- text, with that value replaced by each odd value; and without each member and element.
+function M.forged(text)
+  local values, members = spans(text)
+  local list = {}
+  for _, at in ipairs(values) do
+    local before = text:sub(math.max(1, at[1] - 40), at[1] - 1)
+    for _, by in ipairs(odd_values) do
+      list[#list + 1] = {at[1], at[2], by, before .. by}
+    end
+  end
+  for _, at in ipairs(members) do
+    list[#list + 1] = {at[1], at.comma or at[2], "", "without " .. text:sub(at[1], at[1] + 40)}
+  end
+  local i = 0
+  return function()
+    i = i + 1
+    local one = list[i]
+    if one then return splice(text, one[1], one[2], one[3]), one[4] end
+  end
+end
 
 local known = {}                     -- the spans of the last text
 
