@@ -49,18 +49,28 @@ const char* const usage =
     "continues; see nnlua(1).\n";
 
 lua_State* state = nullptr;
-volatile std::sig_atomic_t signals_seen = 0;
+volatile std::sig_atomic_t signals_seen = 0, unhandled = 0;
 std::atomic<bool> save_asked{false};
+std::string library_source;  // how the names of the library's chunks begin
 
 // The first stop signal: its time, and whether a training run was to be saved then.
 timespec first_time;
 bool first_was_deferred = false;
 
+bool in_library(lua_State* L, lua_Debug* here) {
+    return !lua_getinfo(L, "S", here) || *here->what == 'C' ||
+           std::strncmp(here->source, library_source.c_str(), library_source.size()) == 0;
+}
+
 // Runs at Lua's next step and raises an error there. JIT-compiled loops call no hook; engine calls
-// test the flag themselves.
-void interrupt_hook(lua_State* L, lua_Debug*) {
-    lua_sethook(L, nullptr, 0, 0);
-    if (!nn::interrupts_deferred() && nn::clear_interrupt()) luaL_error(L, "interrupted");
+// test the flag themselves. A pcall can catch the first error. If another signal follows before
+// clear_signals(), every step of code outside the library raises it, so that no pcall can.
+void interrupt_hook(lua_State* L, lua_Debug* here) {
+    const bool again = unhandled > 1 && !nn::interrupts_deferred();
+    if (again && in_library(L, here)) return;
+    if (!again) lua_sethook(L, nullptr, 0, 0);
+    if (nn::interrupts_deferred()) return;
+    if (nn::clear_interrupt() || again) luaL_error(L, "interrupted");
 }
 
 // Whether a signal after the first one may be a repetition of it: timeout(1) sends SIGTERM to its
@@ -84,6 +94,7 @@ void on_signal(int signal) {
     first_time = now;
     first_was_deferred = nn::interrupts_deferred();
     signals_seen = signal;
+    unhandled = unhandled + 1;
     nn::request_interrupt();
     if (first_was_deferred) {
         const char text[] = "\nfinishing this step and saving; interrupt again to quit at once\n";
@@ -164,6 +175,14 @@ int unwatch(lua_State* L) {
 int damaged(lua_State* L) {
     lua_pushboolean(L, nn::mapping_is_damaged(uintptr_t(luaL_checknumber(L, 1))));
     return 1;
+}
+
+// Marks all signals as handled: nn.host.clear_signals().
+int clear_signals(lua_State* L) {
+    lua_sethook(L, nullptr, 0, 0);
+    unhandled = 0;
+    nn::clear_interrupt();
+    return 0;
 }
 
 // The folder of lua/, models/ and recipes/: NNLUA_PATH, the installed one, or the source tree.
@@ -278,12 +297,17 @@ const char* const setup = R"(
     os.exit = exit)";
 
 void open_state(int argc, char** argv, int script) {
+    library_source = "@" + library_root() + "/lua/";
     lua_State* L = state = luaL_newstate();
     luaL_openlibs(L);
     luaL_loadstring(L, setup);
-    const luaL_Reg functions[] = {{"signal", last_signal}, {"save_asked", take_save_asked},
-                                  {"watch", watch},        {"unwatch", unwatch},
-                                  {"damaged", damaged},    {nullptr, nullptr}};
+    const luaL_Reg functions[] = {{"signal", last_signal},
+                                  {"clear_signals", clear_signals},
+                                  {"save_asked", take_save_asked},
+                                  {"watch", watch},
+                                  {"unwatch", unwatch},
+                                  {"damaged", damaged},
+                                  {nullptr, nullptr}};
     lua_newtable(L);
     luaL_register(L, nullptr, functions);
     lua_pushstring(L, library_root().c_str());

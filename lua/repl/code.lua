@@ -78,7 +78,7 @@ local function unit(text, declare)
   local silent, code = split_end(text)
   local chunk, unfinished, err = load(keep_locals(code, declare))
   if not chunk then return nil, unfinished, err end
-  return {chunk = chunk, silent = silent}
+  return {chunk = chunk, silent = silent, text = code}
 end
 
 -- The parts of a text between ";" outside blocks. Newlines before each keep its line numbers.
@@ -142,9 +142,9 @@ function M.unfinished(text)
   return unfinished or false
 end
 
---- units(text, declare) -> list of {chunk=, silent=}: as if the lines were entered one after the
---- other, or of the whole text where only that compiles. Or nil and the error. Calls declare(name)
---- for each local outside blocks, which becomes a global.
+--- units(text, declare) -> list of {chunk=, silent=, text=}: as if the lines were entered one after
+--- the other, or of the whole text where only that compiles. Or nil and the error. Calls
+--- declare(name) for each local outside blocks, which becomes a global.
 function M.units(text, declare)
   local list, pending, failed = by_lines(text, declare)
   if not failed and not pending then return list end

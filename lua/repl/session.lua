@@ -4,6 +4,7 @@ local hints = require "nn.base.hints"
 local ffi = require "ffi"
 local code = require "repl.code"
 local host = require "nn.host"
+local lengths = require "repl.lengths"
 local lib = require "nn.base.capi"
 local suggest = require "nn.base.suggest"
 local pretty = require "repl.pretty"
@@ -86,7 +87,7 @@ end
 --- printing the error.
 function M.guarded(f)
   local results = {xpcall(f, explain)}
-  lib.C.nn_clear_interrupt()
+  host.clear_signals()
   M.interrupted = results[2] == "interrupted" and not results[1]
   if not results[1] then
     M.complain(results[2])
@@ -96,7 +97,7 @@ function M.guarded(f)
   end
   if lib.C.nn_sync() < 0 then
     local message = ffi.string(lib.C.nn_error())
-    lib.C.nn_clear_interrupt()
+    host.clear_signals()
     M.complain(message == "interrupted" and message or "error: " .. message)
     return false
   end
@@ -107,7 +108,10 @@ end
 -- without an error.
 local function run(unit)
   jit.off(unit.chunk, true)
-  local results = {M.guarded(unit.chunk)}
+  local results = {M.guarded(function()
+    lengths.check(unit.text)
+    return unit.chunk()
+  end)}
   local count = table.maxn(results)
   if not results[1] then return false end
   if count > 1 then rawset(_G, "ans", results[2]) end

@@ -160,6 +160,56 @@ END]]
   t.same(output, ("True\n"):rep(5))
 end)
 
+t.case("a loop with pcall ends after two Ctrl-C, and the session goes on", function()
+  if t.shell "command -v python3 >/dev/null" ~= 0 then t.skip "there is no python3" end
+  local _, output = t.shell [[
+    python3 - <<'END'
+import os, pty, select, time
+pid, terminal = pty.fork()
+if pid == 0:
+    os.environ["TERM"] = "dumb"
+    os.execv(os.environ["NNLUA"], ["nnlua"])
+def wait(text, more, seconds):
+    os.write(terminal, more)
+    seen, end = b"", time.time() + seconds
+    while text not in seen and time.time() < end:
+        if select.select([terminal], [], [], 0.1)[0]:
+            seen += os.read(terminal, 4096)
+    return text in seen
+wait(b"nn> ", b"", 20)
+endless = b"while true do end"
+inner = b"while true do pcall(function() " + endless + b" end) end"
+for loop in [inner, b"while true do pcall(function() " + inner + b" end) end",
+             b"while true do xpcall(function() " + endless + b" end, tostring) end",
+             b"while true do pcall(nn.no_grad, function() " + endless + b" end) end",
+             b"coroutine.wrap(function() " + inner + b" end)()"]:
+    wait(b"ready", b"print('rea' .. 'dy') " + loop + b"\r", 20)
+    stopped = wait(b"interrupted", b"\x03", 2) or wait(b"interrupted", b"\x03", 20)
+    print(stopped, wait(b"\r\n42\ttrue", b"print(6 * 7, nn.grad_enabled())\r", 20))
+os.write(terminal, b"\x04")
+END]]
+  t.same(output, ("True True\n"):rep(5))
+end)
+
+t.case("# of a tensor is refused with the name and what to write", function()
+  local _, output = t.shell [[
+    $NNLUA <<'END' 2>&1
+x = nn.ones(2, 3); t = {a = {x}}
+#x
+for i = 1, #t.a[1] do print(i) end
+#x.shape, #t.a, #"x"
+END]]
+  t.same(output, [[
+error: #x: Lua's # is 0 for every tensor; x:dim(1) is the number of its rows, ]]
+    .. [[x:count() of its elements
+error: #t.a[1]: Lua's # is 0 for every tensor; t.a[1]:dim(1) is the number of its rows, ]]
+    .. [[t.a[1]:count() of its elements
+2
+1
+1
+]])
+end)
+
 t.case("an error inside no_grad, scope or compile shows its own line", function()
   local path = t.folder() .. "/mistake.lua"
   files.write(path, [[local nn = require "nn"

@@ -3,6 +3,7 @@
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
+local host = require "nn.host"
 local lib = require "nn.base.capi"
 local terminal = require "nn.base.terminal"
 local C, check = lib.C, lib.check
@@ -173,9 +174,10 @@ function M.interrupted()
   C.nn_interrupted(flag)
   return flag[0] ~= 0
 end
---- nn.clear_interrupt() marks the stop signal as handled.
+--- nn.clear_interrupt() marks the stop signal as handled. A script that catches the error
+--- "interrupted" and goes on must call it: after a further signal, pcall does not stop that error.
 ---     nn.clear_interrupt()
-function M.clear_interrupt() C.nn_clear_interrupt() end
+M.clear_interrupt = host.clear_signals
 --- nn.defer_interrupts(deferred): with true, stop signals raise no error; the script checks
 --- nn.interrupted() at points where it can stop. With false, they raise "interrupted" again.
 ---     nn.defer_interrupts(false)
