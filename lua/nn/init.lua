@@ -9,6 +9,7 @@ require "nn.core.methods"    -- these four add methods to tensors
 require "nn.core.show"
 require "nn.core.tape"
 require "nn.core.task"
+require "nn.core.iterate"    -- changes ipairs and pairs
 
 local nn, home = {}, {}      -- home: the module of each name
 for name, f in pairs(ops.functions) do nn[name], home[name] = f, "nn.core.op" end

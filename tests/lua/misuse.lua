@@ -213,6 +213,55 @@ t.case("ids may be a tensor; two tensors cannot be compared by ==", function()
   t.check(y == y and y ~= nil and y ~= 1)
 end)
 
+t.case("ipairs goes over the rows of a tensor; pairs and other mistakes are refused", function()
+  local rows = {}
+  for i, row in ipairs(x) do rows[i] = row:table() end
+  t.same(rows, x:table())
+  for _ in ipairs {} do error "an element" end
+  says(function() for _ in pairs(x) do error "a field" end end, "ipairs(x) goes over the rows of")
+  says(function() return ipairs(nn.tensor(1)) end, "ipairs: the tensor has no axes")
+  t.same(t.fails(function() for _ in ipairs(nil) do error "one" end end, ""):match ": (.*)$",
+         "bad argument #1 to 'ipairs' (table expected, got nil)")
+  t.same("x = " .. nn.ones(1), "x = " .. tostring(nn.ones(1)))
+  local words = nn.vocabulary("char", "hello")
+  for _, ids in ipairs {{1.5}, {-1}, {0 / 0}, nn.tensor {1.5}} do
+    says(function() words:decode(ids) end, "decode: an id is ")
+  end
+  says(function() words:decode {a = 1} end, "decode: the argument has the name 'a'")
+  says(function() words:decode {1, nil, 2} end, "decode: the argument has a nil before element 3")
+end)
+
+t.case("defaults and settings of data and runs are checked by name and type", function()
+  says(function() nn.run_fields {stepz = 3} end, "run_fields: has no option 'stepz'; did you mean")
+  says(function() nn.run_fields {steps = "a"} end, "run_fields: steps is 'a'; a number is needed")
+  says(function() nn.data_fields {bach = 3} end, "data_fields: has no option 'bach'; did you mean")
+  local own = {batch = 3}
+  t.same({nn.data_fields(own).batch.default, getmetatable(own)}, {3})
+  says(function() nn.data({split = "a"}, {context = 4}) end, "data: split is 'a'; a number is")
+  says(function() nn.data({text = 3}, {context = 4}) end, "data: text is 3; a string is needed")
+  says(function() nn.data({batch = 0}, {context = 4}) end, "data: batch is 0; a whole number of at")
+  says(function() nn.data({}, {context = 4, vocabulary = "x"}) end, "data: vocabulary is 'x'; a")
+end)
+
+t.case("a model refuses wrong arguments of its methods", function()
+  local model, i32 = GPT2(tiny), {dtype = "i32"}
+  local one, start, caches = nn.tensor({{1}}, i32), nn.tensor({0}, i32), model:caches(1)
+  local function refuses(text, ...)
+    local given, count = {...}, select("#", ...)
+    t.fails(function() nn.no_grad(model.next, model, unpack(given, 1, count)) end, text)
+  end
+  refuses "gpt2: the ids are nil; a tensor (batch, tokens) of i32 is needed"
+  refuses("gpt2: the ids are (1); a tensor (batch, tokens)", start, caches, start)
+  refuses("gpt2: start is nil; a tensor (batch)", one, caches)
+  refuses("gpt2: the caches must be those of model:caches(1), a list of 1 tensors", one, {}, start)
+  refuses("gpt2: the ids are 2 sequences, but start or last", nn.cat({one, one}, 1), caches, start)
+  refuses("gpt2: 2 tokens per sequence need last", nn.tensor({{1, 2}}, i32), caches, start)
+  t.fails(function() model:caches() end, "gpt2: caches for nil sequences")
+  t.fails(function() model:flops_per_token() end, "gpt2: flops_per_token of nil")
+  t.fails(function() GPT2 {layers = "x", heads = 1, embd = 4} end, "gpt2: layers is x; a whole")
+  t.same(nn.no_grad(model.next, model, one, caches, start).shape, {1, 5})
+end)
+
 t.case("no public function answers wrong arguments with a raw Lua error", function()
   local raw = {"attempt to", "bad argument", "cannot convert", "table expected", "table index is"}
   local others = {fail = true, names = true, devices = true, train_tokenizer = true}

@@ -10,7 +10,7 @@ local is_tensor, Tensor = tensor.is_tensor, tensor.Tensor
 local M = {}
 
 -- Operators. `*` is always elementwise; comparisons are methods, since Lua converts the results of
--- < and == to booleans. #x is not the size, since LuaJIT ignores __len of tables; x:dim(1) is.
+-- < and == to booleans. #x is 0, since LuaJIT ignores __len of tables; x:dim(1) is the size.
 local function operator(name)
   return function(a, b)
     if not (is_tensor(a) or type(a) == "number") or not (is_tensor(b) or type(b) == "number") then
@@ -32,6 +32,7 @@ end
 Tensor.__lt, Tensor.__le = compare("< or >", "lt"), compare("<= or >=", "le")
 -- Lua calls this for two different tensors only.
 Tensor.__eq = compare("==", "eq")
+Tensor.__concat = function(a, b) return tostring(a) .. tostring(b) end
 
 --- x:transpose(a, b) swaps two axes.
 ---     x:transpose(1, 2)  --> {{1, 4}, {2, 5}, {3, 6}}

@@ -1,0 +1,33 @@
+-- ipairs and pairs over tensors. LuaJIT ignores __ipairs and __pairs: without this file, ipairs
+-- would find no rows and raise no error, and pairs would find the fields behind a tensor.
+local lib = require "nn.base.capi"
+local tensor = require "nn.core.tensor"
+local is_tensor = tensor.is_tensor
+local plain_ipairs, plain_pairs = ipairs, pairs
+
+local function next_row(x, i)
+  if i < x.shape[1] then return i + 1, x[i + 1] end
+end
+
+local function need_table(value, name)
+  if type(value) == "table" then return end
+  error(("bad argument #1 to '%s' (table expected, got %s)"):format(
+    name, value == nil and "nil" or type(value)), 3)
+end
+
+rawset(_G, "ipairs", function(list)
+  if not is_tensor(list) then
+    need_table(list, "ipairs")
+    return plain_ipairs(list)
+  end
+  if #list.shape == 0 then lib.misuse "ipairs: the tensor has no axes, so it has no rows" end
+  return next_row, list, 0
+end)
+
+rawset(_G, "pairs", function(map)
+  if is_tensor(map) then
+    lib.misuse "pairs goes over the fields of a table; ipairs(x) goes over the rows of a tensor"
+  end
+  need_table(map, "pairs")
+  return plain_pairs(map)
+end)
