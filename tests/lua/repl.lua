@@ -184,7 +184,7 @@ for loop in [inner, b"while true do pcall(function() " + inner + b" end) end",
              b"while true do pcall(nn.no_grad, function() " + endless + b" end) end",
              b"coroutine.wrap(function() " + inner + b" end)()"]:
     wait(b"ready", b"print('rea' .. 'dy') " + loop + b"\r", 20)
-    stopped = wait(b"interrupted", b"\x03", 2) or wait(b"interrupted", b"\x03", 20)
+    stopped = wait(b"interrupted\r\nnn> ", b"\x03", 2) or wait(b"interrupted\r\nnn> ", b"\x03", 20)
     print(stopped, wait(b"\r\n42\ttrue", b"print(6 * 7, nn.grad_enabled())\r", 20))
 os.write(terminal, b"\x04")
 END]]
