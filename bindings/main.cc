@@ -1,12 +1,8 @@
-// The program `nnlua`: command line, one lua_State, signals and an orderly exit. The library that
+// The program `nnlua`: command line, one lua_State and an orderly exit. The library that
 // scripts use is in lua/.
 #include <fcntl.h>
-#include <time.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +18,7 @@ extern "C" {
 
 #include "bindings/mapped_files.h"
 #include "bindings/nn.h"
+#include "bindings/signals.h"
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/watchdog.h"
@@ -49,98 +46,6 @@ const char* const usage =
     "continues; see nnlua(1).\n";
 
 lua_State* state = nullptr;
-volatile std::sig_atomic_t signals_seen = 0, unhandled = 0;
-std::atomic<bool> save_asked{false};
-std::string library_source;  // how the names of the library's chunks begin
-
-// The first stop signal: its time, and whether a training run was to be saved then.
-timespec first_time;
-bool first_was_deferred = false;
-
-bool in_library(lua_State* L, lua_Debug* here) {
-    return !lua_getinfo(L, "S", here) || *here->what == 'C' ||
-           std::strncmp(here->source, library_source.c_str(), library_source.size()) == 0;
-}
-
-// Runs at Lua's next step and raises an error there. JIT-compiled loops call no hook; engine calls
-// test the flag themselves. A pcall can catch the first error. If another signal follows before
-// clear_signals(), every step of code outside the library raises it, so that no pcall can.
-void interrupt_hook(lua_State* L, lua_Debug* here) {
-    const bool again = unhandled > 1 && !nn::interrupts_deferred();
-    if (again && in_library(L, here)) return;
-    if (!again) lua_sethook(L, nullptr, 0, 0);
-    if (nn::interrupts_deferred()) return;
-    if (nn::clear_interrupt() || again) luaL_error(L, "interrupted");
-}
-
-// Whether a signal after the first one may be a repetition of it: timeout(1) sends SIGTERM to its
-// child and then to the child's group; the kernel repeats SIGXCPU every second. While nothing is to
-// be saved, every second signal counts.
-bool repeats_first(int signal, const timespec& now) {
-    if (!first_was_deferred && !nn::interrupts_deferred()) return false;
-    const int64_t seconds = now.tv_sec - first_time.tv_sec;
-    return signal == SIGXCPU || seconds < 1 || (seconds == 1 && now.tv_nsec < first_time.tv_nsec);
-}
-
-void on_signal(int signal) {
-    const int error = errno;
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (nn::interrupt_requested() && signals_seen != SIGPIPE) {
-        if (!repeats_first(signal, now)) _exit(128 + signal);
-        errno = error;
-        return;
-    }
-    first_time = now;
-    first_was_deferred = nn::interrupts_deferred();
-    signals_seen = signal;
-    unhandled = unhandled + 1;
-    nn::request_interrupt();
-    if (first_was_deferred) {
-        const char text[] = "\nfinishing this step and saving; interrupt again to quit at once\n";
-        [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
-    } else if (state) {
-        lua_sethook(state, interrupt_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
-    }
-    errno = error;
-}
-
-// The reader of our output is gone: a training run saves and ends, any other run ends at once.
-void on_broken_pipe(int signal) {
-    if (!nn::interrupts_deferred()) _exit(128 + signal);
-    if (nn::interrupt_requested()) return;
-    signals_seen = signal;
-    nn::request_interrupt();
-}
-
-// A training run saves after this step and continues; nothing else reacts.
-void on_save_signal(int) { save_asked = true; }
-
-// Does nothing: an interrupted wait for a key sees that the terminal was resized (SIGWINCH) or that
-// the program continued (SIGCONT); a write beyond the limit of ulimit -f fails (SIGXFSZ).
-void on_other(int) {}
-
-// A signal that the parent ignores, as nohup does with SIGHUP, stays ignored.
-void handle(int signal, void (*handler)(int), bool always = false) {
-    struct sigaction action = {};
-    if (!always && sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
-    action = {};
-    action.sa_handler = handler;
-    action.sa_flags = SA_RESTART;
-    sigaction(signal, &action, nullptr);
-}
-
-// All signals that would end the program by default, except SIGQUIT and those of a crash.
-void install_signal_handlers() {
-    for (int signal : {SIGINT, SIGTERM}) handle(signal, on_signal, true);
-    for (int signal : {SIGHUP, SIGXCPU, SIGPWR, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGSTKFLT})
-        handle(signal, on_signal);
-    for (int signal = SIGRTMIN; signal <= SIGRTMAX; ++signal) handle(signal, on_signal);
-    for (int signal : {SIGUSR1, SIGUSR2}) handle(signal, on_save_signal);
-    handle(SIGPIPE, on_broken_pipe, true);
-    for (int signal : {SIGWINCH, SIGCONT, SIGXFSZ}) handle(signal, on_other, true);
-    nn::install_bus_handler();
-}
 
 // A closed descriptor 0, 1 or 2 becomes /dev/null: a file that the program opens must not take its
 // number, and then the program's output.
@@ -149,18 +54,6 @@ void open_standard_descriptors() {
     do fd = open("/dev/null", O_RDWR);
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0) close(fd);
-}
-
-// The last stop signal or SIGPIPE, or 0: package.loaded["nn.host"].signal().
-int last_signal(lua_State* L) {
-    lua_pushinteger(L, signals_seen);
-    return 1;
-}
-
-// Whether SIGUSR1 or SIGUSR2 arrived since the last call: nn.host.save_asked().
-int take_save_asked(lua_State* L) {
-    lua_pushboolean(L, save_asked.exchange(false));
-    return 1;
 }
 
 // nn.host.watch(address, bytes), unwatch(address), damaged(address): see mapped_files.h.
@@ -175,14 +68,6 @@ int unwatch(lua_State* L) {
 int damaged(lua_State* L) {
     lua_pushboolean(L, nn::mapping_is_damaged(uintptr_t(luaL_checknumber(L, 1))));
     return 1;
-}
-
-// Marks all signals as handled: nn.host.clear_signals().
-int clear_signals(lua_State* L) {
-    lua_sethook(L, nullptr, 0, 0);
-    unhandled = 0;
-    nn::clear_interrupt();
-    return 0;
 }
 
 // The folder of lua/, models/ and recipes/: NNLUA_PATH, the installed one, or the source tree.
@@ -246,7 +131,7 @@ int report(const char* text, const std::string& hint = "") {
     std::fflush(stdout);
     std::fprintf(stderr, "nnlua: %s\n", message.c_str());
     print_advice_of_run(message.c_str());
-    return signals_seen ? 128 + signals_seen : 1;
+    return nn::last_signal() ? 128 + nn::last_signal() : 1;
 }
 
 int call(lua_State* L, int arguments) {
@@ -262,7 +147,7 @@ int call(lua_State* L, int arguments) {
 // a reported hang or a signal, nothing waits for tasks any more.
 int code_after_tasks(int code) {
     if (code != 0 && nn::hangs()) return code;
-    if (signals_seen && code == 128 + signals_seen) {
+    if (nn::last_signal() && code == 128 + nn::last_signal()) {
         nn::request_interrupt();
         return code;
     }
@@ -297,19 +182,14 @@ const char* const setup = R"(
     os.exit = exit)";
 
 void open_state(int argc, char** argv, int script) {
-    library_source = "@" + library_root() + "/lua/";
     lua_State* L = state = luaL_newstate();
     luaL_openlibs(L);
     luaL_loadstring(L, setup);
-    const luaL_Reg functions[] = {{"signal", last_signal},
-                                  {"clear_signals", clear_signals},
-                                  {"save_asked", take_save_asked},
-                                  {"watch", watch},
-                                  {"unwatch", unwatch},
-                                  {"damaged", damaged},
-                                  {nullptr, nullptr}};
+    const luaL_Reg functions[] = {
+        {"watch", watch}, {"unwatch", unwatch}, {"damaged", damaged}, {nullptr, nullptr}};
     lua_newtable(L);
     luaL_register(L, nullptr, functions);
+    nn::add_signal_functions(L);
     lua_pushstring(L, library_root().c_str());
     lua_pushcfunction(L, exit_program);
     lua_call(L, 3, 0);
@@ -402,7 +282,8 @@ int run(int argc, char** argv) {
         argv[options.script] = script.data();
     }
     open_state(argc, argv, options.script ? options.script : argc);
-    install_signal_handlers();
+    nn::raise_signals_in(state, "@" + library_root() + "/lua/");
+    nn::install_signal_handlers();
     if (options.health) return run_text(state, "require('health').run()", "=health");
     int code = 0;
     // code that is loaded before a session must be interruptible
@@ -425,6 +306,7 @@ int main(int argc, char** argv) {
     // hundreds of thousands of tensors, their finalizers take seconds.
     if (state && code <= 128) lua_close(state);
     state = nullptr;
+    nn::raise_signals_in(nullptr, "");
     stop_engine(code);
     return code;
 }

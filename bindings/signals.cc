@@ -1,0 +1,153 @@
+#include "bindings/signals.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+extern "C" {
+#include <lauxlib.h>
+#include <lua.h>
+}
+
+#include "bindings/mapped_files.h"
+#include "engine/runtime/interrupts.h"
+
+namespace nn {
+namespace {
+
+lua_State* state = nullptr;
+volatile std::sig_atomic_t signals_seen = 0, unhandled = 0;
+std::atomic<bool> save_asked{false};
+std::string library_source;  // how the names of the library's chunks begin
+
+// The first stop signal: its time, and whether a training run was to be saved then.
+timespec first_time;
+bool first_was_deferred = false;
+
+bool in_library(lua_State* L, lua_Debug* here) {
+    return !lua_getinfo(L, "S", here) || *here->what == 'C' ||
+           std::strncmp(here->source, library_source.c_str(), library_source.size()) == 0;
+}
+
+// Runs at Lua's next step and raises an error there. JIT-compiled loops call no hook; engine calls
+// test the flag themselves. A pcall can catch the first error. If another signal follows before
+// clear_signals(), every step of code outside the library raises it, so that no pcall can.
+void interrupt_hook(lua_State* L, lua_Debug* here) {
+    const bool again = unhandled > 1 && !interrupts_deferred();
+    if (again && in_library(L, here)) return;
+    if (!again) lua_sethook(L, nullptr, 0, 0);
+    if (interrupts_deferred()) return;
+    if (clear_interrupt() || again) luaL_error(L, "interrupted");
+}
+
+// Whether a signal after the first one may be a repetition of it: timeout(1) sends SIGTERM to its
+// child and then to the child's group; the kernel repeats SIGXCPU every second. While nothing is to
+// be saved, every second signal counts.
+bool repeats_first(int signal, const timespec& now) {
+    if (!first_was_deferred && !interrupts_deferred()) return false;
+    const int64_t seconds = now.tv_sec - first_time.tv_sec;
+    return signal == SIGXCPU || seconds < 1 || (seconds == 1 && now.tv_nsec < first_time.tv_nsec);
+}
+
+void on_signal(int signal) {
+    const int error = errno;
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (interrupt_requested() && signals_seen != SIGPIPE) {
+        if (!repeats_first(signal, now)) _exit(128 + signal);
+        errno = error;
+        return;
+    }
+    first_time = now;
+    first_was_deferred = interrupts_deferred();
+    signals_seen = signal;
+    unhandled = unhandled + 1;
+    request_interrupt();
+    if (first_was_deferred) {
+        const char text[] = "\nfinishing this step and saving; interrupt again to quit at once\n";
+        [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+    } else if (state) {
+        lua_sethook(state, interrupt_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
+    }
+    errno = error;
+}
+
+// The reader of our output is gone: a training run saves and ends, any other run ends at once.
+void on_broken_pipe(int signal) {
+    if (!interrupts_deferred()) _exit(128 + signal);
+    if (interrupt_requested()) return;
+    signals_seen = signal;
+    request_interrupt();
+}
+
+// A training run saves after this step and continues; nothing else reacts.
+void on_save_signal(int) { save_asked = true; }
+
+// Does nothing: an interrupted wait for a key sees that the terminal was resized (SIGWINCH) or that
+// the program continued (SIGCONT); a write beyond the limit of ulimit -f fails (SIGXFSZ).
+void on_other(int) {}
+
+// A signal that the parent ignores, as nohup does with SIGHUP, stays ignored.
+void handle(int signal, void (*handler)(int), bool always = false) {
+    struct sigaction action = {};
+    if (!always && sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
+    action = {};
+    action.sa_handler = handler;
+    action.sa_flags = SA_RESTART;
+    sigaction(signal, &action, nullptr);
+}
+
+// The last stop signal or SIGPIPE, or 0.
+int push_last_signal(lua_State* L) {
+    lua_pushinteger(L, signals_seen);
+    return 1;
+}
+
+// Whether SIGUSR1 or SIGUSR2 arrived since the last call: nn.host.save_asked().
+int take_save_asked(lua_State* L) {
+    lua_pushboolean(L, save_asked.exchange(false));
+    return 1;
+}
+
+// Marks all signals as handled: nn.host.clear_signals().
+int clear_signals(lua_State* L) {
+    lua_sethook(L, nullptr, 0, 0);
+    unhandled = 0;
+    clear_interrupt();
+    return 0;
+}
+
+}  // namespace
+
+// All signals that would end the program by default, except SIGQUIT and those of a crash.
+void install_signal_handlers() {
+    for (int signal : {SIGINT, SIGTERM}) handle(signal, on_signal, true);
+    for (int signal : {SIGHUP, SIGXCPU, SIGPWR, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGSTKFLT})
+        handle(signal, on_signal);
+    for (int signal = SIGRTMIN; signal <= SIGRTMAX; ++signal) handle(signal, on_signal);
+    for (int signal : {SIGUSR1, SIGUSR2}) handle(signal, on_save_signal);
+    handle(SIGPIPE, on_broken_pipe, true);
+    for (int signal : {SIGWINCH, SIGCONT, SIGXFSZ}) handle(signal, on_other, true);
+    install_bus_handler();
+}
+
+void raise_signals_in(lua_State* L, const std::string& library) {
+    library_source = library;
+    state = L;
+}
+
+int last_signal() { return signals_seen; }
+
+void add_signal_functions(lua_State* L) {
+    const luaL_Reg functions[] = {{"signal", push_last_signal},
+                                  {"save_asked", take_save_asked},
+                                  {"clear_signals", clear_signals},
+                                  {nullptr, nullptr}};
+    luaL_register(L, nullptr, functions);
+}
+
+}  // namespace nn

@@ -1,0 +1,20 @@
+// The signals of the program `nnlua`. A training run is saved before a signal ends it; other Lua
+// code gets an error.
+#pragma once
+#include <string>
+
+struct lua_State;
+
+namespace nn {
+
+void install_signal_handlers();
+// Signals raise errors in this state from now on. library: how the names of the chunks of the
+// library begin, which a second signal does not interrupt.
+void raise_signals_in(lua_State* L, const std::string& library);
+int last_signal();  // the last stop signal or SIGPIPE, or 0
+
+// For nn.host: signal() -> last_signal(); save_asked() -> whether SIGUSR1 or SIGUSR2 arrived since
+// the last call; clear_signals() marks all signals as handled.
+void add_signal_functions(lua_State* L);  // to the table on the top of the stack
+
+}  // namespace nn
