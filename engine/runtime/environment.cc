@@ -137,7 +137,7 @@ std::string users_variables() {
     std::string out;
     for (char** variable = environ; *variable; ++variable)
         if (std::strncmp(*variable, "STARPU_", 7) == 0)
-            out += (out.empty() ? "" : " ") + std::string(*variable);
+            out += format("%s%s", out.empty() ? "" : " ", *variable);
     return out;
 }
 
