@@ -78,7 +78,7 @@ end
 
 --- add_names(value, list): appends the keys of a table that are names.
 function M.add_names(value, list)
-  for key in pairs(value) do
+  for key in next, value do                -- pairs() refuses tensors
     if type(key) == "string" and key:find "^[%a_][%w_]*$" then list[#list + 1] = key end
   end
 end

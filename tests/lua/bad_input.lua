@@ -160,7 +160,7 @@ t.case("an output folder that cannot be written to is found before training", fu
   says("out=text.txt", "the output folder 'text.txt' is not a folder")
   says("out=/proc/nnlua", "cannot create the output folder '/proc/nnlua': No such file or "
        .. "directory")
-  says("out=/proc/self", "cannot write '/proc/self/.probe': No such file or directory")
+  says("out=/proc/self", "cannot write '/proc/self/run.lock': No such file or directory")
 end)
 
 t.case("a diverging learning rate stops the run at the step, with what to do", function()

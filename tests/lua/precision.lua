@@ -101,6 +101,22 @@ t.case("stochastic rounding is for bf16, and `rounding` takes one of two words",
   end, "stochastic is for a bf16 param without a master; param is f32")
 end)
 
+-- A text of random words, short ones more often, the same on every machine.
+local function words(path)
+  local state, list, out = 1, {}, {}
+  local function random(n)
+    state = (state * 16807) % 2147483647
+    return state % n
+  end
+  for i = 1, 40 do
+    local letters = {}
+    for j = 1, 1 + random(2 + i / 8) do letters[j] = string.char(97 + random(26)) end
+    list[i] = table.concat(letters)
+  end
+  for i = 1, 100000 do out[i] = list[1 + random(1 + random(40))] end
+  files.write(path, table.concat(out, " "))
+end
+
 -- The losses of 200 steps of the recipe's Shakespeare setting.
 local function losses(folder, dtype, text, rounding)
   local name = dtype .. "-" .. rounding
@@ -119,7 +135,11 @@ local function losses(folder, dtype, text, rounding)
 end
 
 local folder, text = t.folder(), host.root .. "/../shared/data/shakespeare/input.txt"
-text = files.exists(text) and "data.text=" .. text or ""          -- else nnlua's own sources
+if not files.exists(text) then
+  text = files.join(folder, "words.txt")
+  words(text)
+end
+text = "data.text=" .. text
 local exact
 
 for _, rounding in ipairs {"nearest", "stochastic"} do

@@ -213,7 +213,7 @@ t.case("Ctrl-C ends learning and encoding", function()
   for _, action in ipairs {"nn.train_tokenizer(text, {size = 1e6, min_count = 1})",
                            "while true do words:ids(text) end"} do
     local status, output = t.shell(([[
-      timeout -k 1 -s INT --preserve-status 1.5 $NNLUA -e '
+      timeout --foreground -k 1 -s INT --preserve-status 1.5 $NNLUA -e '
         local letters = {}
         for i = 1, 4e6 do letters[i] = string.char(97 + math.random(26) - 1) end
         local text = table.concat(letters)

@@ -69,11 +69,13 @@ function M.check_model(class, settings, folder)
 end
 
 --- check_size(class, settings, folder): the same for settings that a resumed run inherits, whose
---- meaning depends on its script: checks only that the file has tensors of these names.
+--- meaning depends on its script: checks only that the file has tensors of these names. Whoever
+--- opens the checkpoint reports a file that cannot be read.
 function M.check_size(class, settings, folder)
   local known = type(settings) == "table" and class.shapes
   if not known or wrong_dimension(class, settings) then return end
-  local weights = safetensors.open(files.join(folder, "model.safetensors"))
+  local readable, weights = lib.protected(safetensors.open, files.join(folder, "model.safetensors"))
+  if not readable then return end
   for name in pairs(class.shapes(settings)) do
     if not weights.by_name[name] then
       lib.fail("'%s': its settings `model` imply a tensor '%s', which model.safetensors lacks",

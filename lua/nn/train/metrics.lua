@@ -61,7 +61,8 @@ local start = {step = schema.whole(), parameters = optional(number), time = opti
 -- a run that was killed while it wrote.
 local checks = {
   start = start, resume = start, step = {step = schema.whole(), seconds = optional(number)},
-  eval = at_step, sample = {step = schema.whole(), text = text}, stopped = at_step, nan = at_step,
+  rate = {step = schema.whole(), sgemm_gflops = number, was = number}, eval = at_step,
+  sample = {step = schema.whole(), text = text}, stopped = at_step, nan = at_step,
   done = {step = schema.whole(), val_loss = optional(number)},
 }
 for event, fields in pairs(checks) do checks[event] = schema.fields(fields) end
