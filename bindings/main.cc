@@ -19,6 +19,7 @@ extern "C" {
 #include "bindings/mapped_files.h"
 #include "bindings/nn.h"
 #include "bindings/signals.h"
+#include "engine/base/error.h"
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/watchdog.h"
@@ -112,17 +113,24 @@ int add_traceback(lua_State* L) {
 
 // Calls nn.host.failed(message), which saves what a training run can save and returns the text to
 // print below the error, or nil (lua/nn/train/ending.lua).
-void print_advice_of_run(const char* message) {
-    if (!state) return;
-    lua_State* L = state;
-    const int top = lua_gettop(L);
+int print_advice(lua_State* L) {
+    const char* message = static_cast<const char*>(lua_touserdata(L, 1));
     lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
     lua_getfield(L, -1, "nn.host");
+    if (!lua_istable(L, -1)) return 0;
     lua_getfield(L, -1, "failed");
+    if (!lua_isfunction(L, -1)) return 0;
     lua_pushstring(L, message);
-    if (lua_isfunction(L, -2) && lua_pcall(L, 1, 1, 0) == 0 && lua_isstring(L, -1))
-        std::fprintf(stderr, "%s\n", lua_tostring(L, -1));
-    lua_settop(L, top);
+    lua_call(L, 1, 1);
+    if (lua_isstring(L, -1)) std::fprintf(stderr, "%s\n", lua_tostring(L, -1));
+    return 0;
+}
+void print_advice_of_run(const char* message) {
+    if (!state) return;
+    const int top = lua_gettop(state);
+    lua_sethook(state, nullptr, 0, 0);  // a pending interrupt remains for stop_engine()
+    lua_cpcall(state, print_advice, const_cast<char*>(message));
+    lua_settop(state, top);
 }
 
 // Prints an error and returns the exit code for it.
@@ -282,7 +290,7 @@ int run(int argc, char** argv) {
         argv[options.script] = script.data();
     }
     open_state(argc, argv, options.script ? options.script : argc);
-    nn::raise_signals_in(state, "@" + library_root() + "/lua/");
+    nn::raise_signals_in(state, nn::format("@%s/lua/", library_root().c_str()));
     nn::install_signal_handlers();
     if (options.health) return run_text(state, "require('health').run()", "=health");
     int code = 0;
@@ -302,11 +310,11 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
     open_standard_descriptors();
     const int code = code_after_tasks(run(argc, argv));
-    // Finalizers first, the engine after them. After a signal the kernel frees Lua's memory: with
+    // Finalizers first, the engine after them. After a signal the system frees Lua's memory: with
     // hundreds of thousands of tensors, their finalizers take seconds.
+    nn::raise_signals_in(nullptr, "");
     if (state && code <= 128) lua_close(state);
     state = nullptr;
-    nn::raise_signals_in(nullptr, "");
     stop_engine(code);
     return code;
 }

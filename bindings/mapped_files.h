@@ -1,4 +1,4 @@
-// Mapped files that shrink, or whose disk fails, while they are read: the kernel then sends SIGBUS.
+// Mapped files that shrink, or whose disk fails, while they are read: Linux then sends SIGBUS.
 // The handler here puts zeros in the place of the missing pages and marks the mapping, so that its
 // reader can raise an error (lua/nn/io/files.lua). Any thread may read; the main thread watches.
 #pragma once

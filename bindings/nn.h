@@ -154,7 +154,7 @@ int nn_product_rate(int64_t n, double* flops_per_second);
 int nn_shutdown(void);              // waits; refs become stale
 int nn_sync(void);                  // waits for every task
 int nn_idle(void);                  // waits, then lets the workers sleep until the next task
-int nn_interrupted(int32_t* flag);  // whether Ctrl-C or SIGTERM was received
+int nn_interrupted(int32_t* flag);  // whether a stop signal was received
 int nn_check_interrupt(void);       // NN_INTERRUPTED if so, unless interrupts are deferred
 int nn_clear_interrupt(void);
 int nn_defer_interrupts(int32_t deferred);  // 1: a signal ends no call

@@ -45,7 +45,7 @@ void interrupt_hook(lua_State* L, lua_Debug* here) {
 }
 
 // Whether a signal after the first one may be a repetition of it: timeout(1) sends SIGTERM to its
-// child and then to the child's group; the kernel repeats SIGXCPU every second. While nothing is to
+// child and then to the child's group; Linux repeats SIGXCPU every second. While nothing is to
 // be saved, every second signal counts.
 bool repeats_first(int signal, const timespec& now) {
     if (!first_was_deferred && !interrupts_deferred()) return false;
@@ -84,7 +84,7 @@ void on_broken_pipe(int signal) {
     request_interrupt();
 }
 
-// A training run saves after this step and continues; nothing else reacts.
+// A training run saves after this step and continues; other programs ignore the signal.
 void on_save_signal(int) { save_asked = true; }
 
 // Does nothing: an interrupted wait for a key sees that the terminal was resized (SIGWINCH) or that
@@ -97,6 +97,9 @@ void handle(int signal, void (*handler)(int), bool always = false) {
     if (!always && sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
     action = {};
     action.sa_handler = handler;
+    sigfillset(&action.sa_mask);  // handlers do not interrupt each other
+    for (int crash : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP})
+        sigdelset(&action.sa_mask, crash);
     action.sa_flags = SA_RESTART;
     sigaction(signal, &action, nullptr);
 }

@@ -131,7 +131,7 @@ local function check_starpu()
   local folder, count = os.getenv "STARPU_PERF_MODEL_DIR", 0      -- the engine sets it
   if folder:find "nnlua%-%d+/starpu$" then
     note("set XDG_CACHE_HOME to a writable folder, which keeps them",
-         "performance models in %s, since no home is writable", folder)
+         "performance models in %s, because no home folder is writable", folder)
   else
     judge(is_writable(folder), "set XDG_CACHE_HOME to a writable folder",
           "performance models in %s", folder)

@@ -150,7 +150,7 @@ local function check_next(self, ids, caches, start, last)
   if last ~= nil then need(last, 1, "last is", "(batch)") end
   local batch, layers = ids:dim(1), self.config.layers
   if start:dim(1) ~= batch or last and last:dim(1) ~= batch then
-    nn.fail("gpt2: the ids are %d sequences, but start or last has another size", batch)
+    nn.fail("gpt2: ids has %d sequences, but start or last has another length", batch)
   end
   if not last and ids:dim(2) ~= 1 then
     nn.fail("gpt2: %d tokens per sequence need last, the row in which each prompt ends", ids:dim(2))

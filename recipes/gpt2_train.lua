@@ -109,7 +109,7 @@ if on_characters then
   local found = require("nn.text.tokenizer").find_gpt2(cfg.data.text:match "^(.*)/" or ".")
   if found then
     cfg.data.vocabulary, on_characters = found, false
-    run:say("data.vocabulary=" .. found .. ": GPT-2's tokenizer was found there")
+    run:say(("using GPT-2's tokenizer in %s (data.vocabulary)"):format(found))
   end
 end
 local data = nn.data(cfg.data, {context = cfg.model.context, vocab = cfg.model.vocab,

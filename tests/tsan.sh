@@ -34,7 +34,7 @@ set_up_tsan() {
     if output=$("$probe" 2>&1); then die "ThreadSanitizer does not report a data race"; fi
     reports=$(take_tsan_reports) || true
     [[ $reports != *"data race"* ]] || return 0
-    # Where the kernel varies addresses by more bits than ThreadSanitizer knows, fixed ones help.
+    # If Linux randomizes more bits of addresses than ThreadSanitizer supports, disable that.
     if [ -z "${NNLUA_FIXED_ADDRESSES:-}" ] && setarch "$(uname -m)" -R true 2>/dev/null; then
         NNLUA_FIXED_ADDRESSES=1 exec setarch "$(uname -m)" -R "$root/tests/run" "$@"
     fi

@@ -40,7 +40,12 @@ OutputFile::OutputFile(const std::string& path, int64_t bytes) {
         ::close(fd_);
         throw error_of(status);
     }
-    thread_ = std::thread([this] { write_pieces(); });
+    try {
+        thread_ = new_thread([this] { write_pieces(); });
+    } catch (...) {
+        ::close(fd_);
+        throw;
+    }
 }
 
 OutputFile::~OutputFile() {

@@ -3,7 +3,6 @@
 #include <starpu.h>
 
 #include <condition_variable>
-#include <csignal>
 #include <deque>
 #include <mutex>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "engine/io/output_file.h"
 #include "engine/runtime/failures.h"
 #include "engine/runtime/handles.h"
+#include "engine/runtime/signals_blocked.h"
 #include "engine/runtime/waits.h"
 
 namespace nn {
@@ -128,27 +128,17 @@ void TensorFile::State::write_items() {
     changed.notify_all();
 }
 
-struct SignalsBlocked {
-    sigset_t before;
-    SignalsBlocked() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_BLOCK, &all, &before);
-    }
-    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
-};
-
 TensorFile::TensorFile(const std::string& path, int64_t bytes) : bytes_(bytes) {
     if (bytes < 0) fail("cannot write '%s': %lld bytes", path.c_str(), (long long)bytes);
     failed_before_ = failed_tasks();
     check_pending();  // after reading the number, so that it counts no failure of unknown error
-    const SignalsBlocked in_the_threads;  // the main thread handles signals
+    const SignalsBlocked in_the_threads;
     try {
         state_ = std::make_shared<State>(path, bytes);
+        writer_ = new_thread([state = state_] { state->write_items(); });
     } catch (const Error& e) {
         fail("cannot write '%s': %s", path.c_str(), e.what());
     }
-    writer_ = std::thread([state = state_] { state->write_items(); });
 }
 
 TensorFile::~TensorFile() {

@@ -83,7 +83,7 @@ std::string text_of_file(const std::string& path) {
     std::error_code ignored;
     std::ifstream file;
     if (std::filesystem::is_regular_file(path, ignored)) file.open(path);  // a pipe may block
-    if (!file.is_open()) fail("machine: cannot read the file '%s'", path.c_str());
+    if (!file.is_open()) fail("machine: cannot read '%s'; a regular file is needed", path.c_str());
     std::string out;
     for (std::string line; std::getline(file, line);) out += line.substr(0, line.find('#')) + "\n";
     return out;

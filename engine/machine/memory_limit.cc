@@ -42,7 +42,7 @@ constexpr Names version_2 = {"memory.max", "memory.current", "inactive_file", "a
 constexpr Names version_1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                              "total_inactive_file", "total_active_file"};
 
-// What the hard limits of this process allow: in all, and now.
+// The bytes that the hard limits of this process allow: in total, and still unused.
 struct Room {
     int64_t limit = unlimited, now = unlimited;
     void restrict(int64_t bytes, int64_t used) {
@@ -60,7 +60,7 @@ void restrict_to_groups(const fs::path& root, const std::string& group, const Na
             const fs::path stat = folder / "memory.stat";
             const int64_t cached =
                 read_entry(stat, names.inactive) + read_entry(stat, names.active);
-            room->restrict(limit, read_number(folder / names.usage) - cached);
+            room->restrict(limit, std::max<int64_t>(0, read_number(folder / names.usage) - cached));
         }
         if (folder == root || !folder.has_relative_path()) return;
     }

@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<int64_t> limit{0};  // 0: not known yet
 int64_t admitted = 0, handles = 0;
-bool no_room = false;  // the default budget is 0
+bool is_default = false, no_room = false;  // no_room: the default budget is 0
 
 int64_t in_use() { return admitted + handles * handle_bytes; }
 
@@ -24,9 +24,14 @@ int64_t budget() {
 }
 
 void set_budget(int64_t bytes) {
-    if (bytes <= 0) bytes = default_budget(host().count(Device::cpu));
+    is_default = bytes <= 0;
+    if (is_default) bytes = default_budget(host().count(Device::cpu));
     no_room = bytes == 0;
     limit = std::max<int64_t>(bytes, 1);
+}
+
+void forget_default_budget() {
+    if (is_default) limit = 0;
 }
 
 void check_room() {
@@ -35,9 +40,10 @@ void check_room() {
     const int workers = host().count(Device::cpu);
     throw OutOfMemory(format(
         "out of memory: the limits of this process (ulimit -v, ulimit -d, or its control "
-        "group) leave none for tensors beside %d worker%s; allow more%s",
+        "group) leave no memory for tensors with %d worker%s; raise the limits%s",
         workers, workers == 1 ? "" : "s", workers == 1 ? "" : ", or start fewer (NNLUA_CPUS)"));
 }
+
 int64_t admitted_bytes() { return admitted; }
 
 void count_handle(int change) { handles += change; }

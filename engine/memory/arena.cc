@@ -22,7 +22,7 @@ constexpr size_t huge_page = size_t(2) << 20;
 // Pinning works on pages, so smaller blocks are cut from slabs, which set_pinning() returns.
 constexpr size_t min_pinned = size_t(64) << 10;
 
-// malloc keeps freed blocks of up to 32 MB, so larger ones than these are mapped.
+// Blocks of at least this size are mapped, because malloc keeps freed blocks of up to 32 MB.
 constexpr size_t min_mapped = size_t(1) << 20;
 constexpr size_t min_trimmed = size_t(16) << 20;  // freed bytes after which malloc returns pages
 
@@ -36,7 +36,7 @@ struct Arena {
     int64_t in_use = 0, cached = 0, staged = 0, peak = 0;
 };
 
-std::atomic<bool> failed{false};
+std::atomic<int64_t> failures{0};
 
 // Never destroyed: tiles may be freed while the process ends.
 Arena& arena() {
@@ -148,7 +148,7 @@ void* arena_allocate(size_t bytes) {
     std::lock_guard lock(a.mutex);
     void* block = block_locked(a, rounded);
     if (!block) {
-        failed = true;
+        ++failures;
         return nullptr;
     }
     a.in_use += int64_t(rounded);
@@ -161,11 +161,12 @@ void arena_free(void* block, size_t bytes) {
 }
 
 std::string no_memory_for(size_t bytes) {
-    return format("out of memory: the system refuses %s", human_bytes(double(bytes)).c_str()) +
-           "; nn.memory_budget() limits tensors to less, --health shows the limits of the process";
+    return format("out of memory: the system cannot allocate %s",
+                  human_bytes(double(bytes)).c_str()) +
+           "; set a smaller nn.memory_budget(); nnlua --health shows the limits of the process";
 }
 
-bool arena_failed() { return failed; }
+int64_t arena_failures() { return failures; }
 
 void* placeholder() {
     alignas(64) static char block[64];

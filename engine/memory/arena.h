@@ -15,10 +15,10 @@ struct ArenaInfo {
 
 void* arena_allocate(size_t bytes);  // 64-byte aligned; nullptr if the system has no memory
 void arena_free(void* block, size_t bytes);
-// What a task gets instead of a block if the system has no memory; it has no bytes. The task then
-// fails (runtime/worker.cc); StarPU would repeat the allocation for ever.
+// Stands for a block that the system refused; nothing may read or write it. Its task fails
+// (runtime/worker.cc). Without a placeholder, StarPU would repeat the allocation for ever.
 void* placeholder();
-bool arena_failed();                      // whether the system ever had no memory
+int64_t arena_failures();                 // how often the system had no memory
 std::string no_memory_for(size_t bytes);  // the message of that error
 inline bool is_placeholder(const void* block) { return block == placeholder(); }
 size_t arena_bytes(size_t bytes);  // size of the block for this many bytes

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <new>
+#include <system_error>
 #include <thread>
 
 #include "engine/base/clock.h"
@@ -16,6 +18,7 @@
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/rates.h"
 #include "engine/runtime/session.h"
+#include "engine/runtime/signals_blocked.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
 #include "kernels/blas.h"
@@ -61,15 +64,19 @@ private:
     char* data_ = nullptr;
 };
 
-// Seconds of one call; negative if the kernel rejects zeros.
+// Seconds of one call; negative if the kernel rejects zeros or finds no memory.
 double call_once(const BenchmarkCall& call, Scratch& scratch) {
     std::vector<void*> operands;
     for (size_t bytes : call.operand_bytes)
         operands.push_back(bytes ? scratch.take(bytes) : nullptr);
     std::string error;
     const double start = now_seconds();
-    call.kernel->on(Device::cpu)(
-        KernelCall{operands.data(), call.params, call.dtype, nullptr, &error});
+    try {
+        call.kernel->on(Device::cpu)(
+            KernelCall{operands.data(), call.params, call.dtype, nullptr, &error});
+    } catch (const std::bad_alloc&) {
+        return -1;
+    }
     return error.empty() ? now_seconds() - start : -1;
 }
 
@@ -98,19 +105,27 @@ public:
     bool good() const {
         return std::all_of(scratch_.begin(), scratch_.end(), [](auto& s) { return s->good(); });
     }
-    // The median seconds of a call, after a warm-up; negative if the kernel rejects zeros.
+    // The median seconds of a call, after a warm-up; negative if it fails or no thread is
+    // available.
     double measure(const BenchmarkCall& call, int calls) {
         std::vector<std::thread> threads;
         std::vector<double> all(scratch_.size() * size_t(calls), -1);
         std::atomic<int> waiting{int(scratch_.size())};
-        for (size_t w = 0; w < scratch_.size(); ++w)
-            threads.emplace_back([&, w] {
-                call_once(call, *scratch_[w]);
-                for (--waiting; waiting > 0;) std::this_thread::yield();
-                for (int i = 0; i < calls; ++i)
-                    all[w * size_t(calls) + size_t(i)] = call_once(call, *scratch_[w]);
-            });
+        const auto run = [&](size_t w) {
+            call_once(call, *scratch_[w]);
+            for (--waiting; waiting > 0;) std::this_thread::yield();
+            for (int i = 0; i < calls; ++i)
+                all[w * size_t(calls) + size_t(i)] = call_once(call, *scratch_[w]);
+        };
+        threads.reserve(scratch_.size());
+        const SignalsBlocked in_the_threads;
+        try {
+            while (threads.size() < scratch_.size()) threads.emplace_back(run, threads.size());
+        } catch (const std::system_error&) {
+            waiting -= int(scratch_.size() - threads.size());
+        }
         for (std::thread& thread : threads) thread.join();
+        if (threads.size() < scratch_.size()) return -1;
         std::nth_element(all.begin(), all.begin() + long(all.size() / 2), all.end());
         return all[all.size() / 2];
     }

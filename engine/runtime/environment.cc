@@ -48,7 +48,7 @@ void check_scheduler_library(const char* path) {
 }
 
 // Creates StarPU's folders in `base`; false if files cannot be written there.
-bool is_usable(const fs::path& base) {
+bool create_model_folders(const fs::path& base) {
     constexpr size_t longest = 200;  // StarPU cuts longer names
     if (base.native().size() > longest) return false;
     for (const char* part : {"bus", "codelets", "debug"}) {
@@ -65,7 +65,7 @@ std::string value_or(const char* name, const std::string& otherwise) {
 }
 
 // A folder of this user alone, since others may write to the folder of temporary files too.
-bool is_own_folder(const fs::path& path) {
+bool create_own_folder(const fs::path& path) {
     mkdir(path.c_str(), 0700);
     struct stat status;
     return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
@@ -79,21 +79,24 @@ std::string model_folder() {
                       cache = value_or("XDG_CACHE_HOME", home.empty() ? "" : home + "/.cache");
     const fs::path first = fs::path(cache) / "nnlua/starpu",
                    own = fs::path(value_or("TMPDIR", "/tmp")) / format("nnlua-%u", geteuid());
-    if (!cache.empty() && is_usable(first)) return first;
-    if (is_own_folder(own) && is_usable(own / "starpu")) return own / "starpu";
+    if (!cache.empty() && create_model_folders(first)) return first;
+    if (create_own_folder(own) && create_model_folders(own / "starpu")) return own / "starpu";
+    const std::string tried =
+        cache.empty() ? "not " : format("neither to '%s' nor ", first.c_str());
     fail(
-        "nnlua needs a folder for StarPU's files, and can write neither to '%s' nor to '%s'; set "
-        "XDG_CACHE_HOME to a writable folder",
-        cache.c_str(), own.c_str());
+        "nnlua needs a folder for StarPU's files, and can write %sto '%s'; set XDG_CACHE_HOME to a "
+        "writable folder",
+        tried.c_str(), own.c_str());
 }
 
 void choose_model_folder() {
-    if (const char* chosen = std::getenv("STARPU_PERF_MODEL_DIR")) {
-        if (!is_usable(chosen))
+    const std::string chosen = value_or("STARPU_PERF_MODEL_DIR", "");
+    if (!chosen.empty()) {
+        if (!create_model_folders(chosen))
             fail(
                 "STARPU_PERF_MODEL_DIR is '%s', where nnlua cannot write; unset it, or give a "
                 "writable folder with a name of at most 200 characters",
-                chosen);
+                chosen.c_str());
     } else {
         setenv("STARPU_PERF_MODEL_DIR", model_folder().c_str(), 1);
     }
@@ -109,24 +112,24 @@ void check_values() {
     }
     const char* disabled = std::getenv("STARPU_DISABLE_KERNELS");
     if (disabled && std::strtol(disabled, nullptr, 10) != 0)
-        fail("STARPU_DISABLE_KERNELS is '%s', with which nothing would be computed; unset it",
-             disabled);
+        fail("STARPU_DISABLE_KERNELS is '%s', so StarPU would run no kernel; unset it", disabled);
 }
 
 void check_threads(int needed) {
     std::promise<void> end;
     const std::shared_future<void> ended = end.get_future().share();
     std::vector<std::thread> threads;
+    threads.reserve(size_t(needed));
     try {
         while (int(threads.size()) < needed) threads.emplace_back([ended] { ended.wait(); });
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
     }
     const int created = int(threads.size());
     end.set_value();
     for (std::thread& thread : threads) thread.join();
     if (created < needed)
         fail(
-            "the system lets this process create %d of the %d threads that it needs; raise its "
+            "this process can create only %d of the %d threads that it needs; raise its "
             "limit of processes (ulimit -u, pids.max of the control group) or of memory (ulimit "
             "-v), or start fewer workers (NNLUA_CPUS)",
             created, needed);
@@ -144,8 +147,9 @@ std::string users_variables() {
 std::string start_problem;  // what on_abort writes
 
 void on_abort(int) {
-    const ssize_t ignored = write(STDERR_FILENO, start_problem.data(), start_problem.size());
-    _exit(ignored < 0 ? 2 : 1);
+    [[maybe_unused]] const ssize_t written =
+        write(STDERR_FILENO, start_problem.data(), start_problem.size());
+    _exit(1);
 }
 
 constexpr int aborts[] = {SIGABRT, SIGSEGV, SIGFPE};
@@ -179,7 +183,7 @@ void set_option(const char* name, int64_t value, bool& ours) {
 
 void prepare_environment(int threads) {
     static const std::string given_by_user = users_variables();
-    start_problem = "nnlua: StarPU cannot start, and its message is above";
+    start_problem = "nnlua: StarPU cannot start; its message, if any, is above";
     if (!given_by_user.empty())
         start_problem += "; unset the variables that change how it starts: " + given_by_user;
     start_problem += "\n";

@@ -8,8 +8,8 @@ namespace nn {
 
 // Throws unless StarPU has the scheduler, and every program runs with it. "" means the default.
 void check_scheduler(const std::string& name);
-// Sets StarPU's variables, except those that the user has set, and throws for settings with which
-// it cannot start. threads: those that the session will create.
+// Sets StarPU's variables; the user's values stay, except limits of CPU memory. Throws for settings
+// with which StarPU cannot start. threads: the number that the session will create.
 void prepare_environment(int threads);
 // Sets a variable from an option. Without the option (0), unsets a value that an earlier call set
 // (`ours`), and keeps the user's.

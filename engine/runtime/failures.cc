@@ -68,7 +68,7 @@ void note_result(const TaskArg& arg, const std::string& error) {
     if (!failures().has_error.exchange(true))
         failures().error = format("%s: %s (%s)", arg.op, error.c_str(),
                                   description_of(*arg.kernel, arg.dtype, arg.tile, extent).c_str());
-    ++failures().tasks;  // last: who sees this number sees the error
+    ++failures().tasks;  // last: a thread that reads this count also sees the error
 }
 
 bool has_failed_value(StarpuHandle handle) {

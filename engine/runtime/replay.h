@@ -10,7 +10,7 @@ namespace nn {
 class Replay {
 public:
     explicit Replay(std::shared_ptr<Program> program) : program_(std::move(program)) {}
-    ~Replay();  // waits for its tasks, unless one hangs
+    ~Replay();  // waits for its tasks; a hang or a signal ends the wait
     Replay(const Replay&) = delete;
 
     const Program& program() const { return *program_; }

@@ -16,6 +16,7 @@
 #include "engine/runtime/gpu.h"
 #include "engine/runtime/handles.h"
 #include "engine/runtime/rates.h"
+#include "engine/runtime/signals_blocked.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/watchdog.h"
 #include "engine/runtime/workers.h"
@@ -26,10 +27,12 @@ namespace {
 
 SessionOptions chosen;
 
+bool has_gpus = false;  // set before StarPU starts
+
 // With GPUs, StarPU copies from and to the block, and can free others, so it gets no placeholder.
 int allocate_from_arena(unsigned, void** block, size_t bytes, int) {
     *block = arena_allocate(bytes);
-    if (!*block && memory_nodes() == 1) *block = placeholder();
+    if (!*block && !has_gpus) *block = placeholder();
     return *block ? 0 : -ENOMEM;
 }
 int free_to_arena(unsigned, void* block, size_t bytes, int) {
@@ -48,21 +51,7 @@ void warn_if_oversubscribed() {
                  workers, cores, cores == 1 ? "" : "s");
 }
 
-// The session's threads inherit a mask that blocks all signals but those of a crash: the main
-// thread handles them.
-struct SignalsBlocked {
-    sigset_t before;
-    SignalsBlocked() {
-        sigset_t signals;
-        sigfillset(&signals);
-        for (int signal : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP})
-            sigdelset(&signals, signal);
-        pthread_sigmask(SIG_BLOCK, &signals, &before);
-    }
-    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
-};
-
-// Sets StarPU's environment variables, except those that the user has set.
+// Sets StarPU's environment variables: the defaults, then the options of this session.
 void prepare(int gpus) {
     static bool our_limit = false, our_streams = false;
     constexpr int writers = 2;  // of a checkpoint (engine/io)
@@ -98,6 +87,7 @@ void configure(const SessionOptions& options) {
     if (running()) fail("devices must be chosen before the first tensor is computed");
     check_scheduler(options.scheduler);
     choose_host(options.host);
+    forget_default_budget();
     chosen = options;
 }
 
@@ -112,6 +102,7 @@ void start() {
             gpus, usable_gpus());
     check_room();  // measures the budget, before StarPU takes memory
     const SignalsBlocked in_the_threads;
+    has_gpus = gpus > 0;
     prepare(gpus);
     blas::load();  // before workers start, because it changes the environment briefly
     starpu_malloc_set_hooks(allocate_from_arena, free_to_arena);

@@ -89,9 +89,9 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg)) {
         if (task.writes(i)) task.tiles[i]->value = Tile::Value::written;
 }
 
-// GPUs cannot split tasks, so with GPUs there is no team. Nor with a scheduler that assigns tasks
-// to workers: a member waits for the program's tasks, and its own worker could have to run one of
-// them.
+// GPUs cannot split tasks, so with GPUs there is no team. A team also needs a scheduler with one
+// queue: a member waits for the program's tasks, which would never end if one were assigned to the
+// member's worker.
 void submit_team() {
     const std::string scheduler = starpu_sched_get_sched_policy()->policy_name;
     if (!first_streams().empty() || (scheduler != "prio" && scheduler != "eager")) return;

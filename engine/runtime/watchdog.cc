@@ -45,7 +45,8 @@ struct Seen {
     double since = 0;
 };
 Seen seen[STARPU_NMAXWORKERS][watched_tasks];
-Seen progress;  // the sum of all sequence numbers
+Seen progress;                // the sum of all sequence numbers
+int64_t failures_before = 0;  // of allocations, when the last progress was seen
 double limit = default_seconds, last_check = 0;
 bool found = false;
 
@@ -118,21 +119,27 @@ void start_watchdog() {
 
 void check_for_hangs() {
     const double before = last_check, at = now_seconds();
-    if (limit == 0 || at - before < check_interval) return;
+    if (at - before < check_interval) return;
     last_check = at;
     uint64_t sum = 0;
     bool busy = false;
     const std::string overdue = find_overdue(&sum, &busy);
     found = true;
-    if (!overdue.empty())
+    if (limit > 0 && !overdue.empty())
         fail("a task hangs, or takes more than %g s: %s%s", limit, overdue.c_str(), advice);
     // After a long time without checks, progress may have been missed.
-    if (sum != progress.sequence || busy || at - before > 10 * check_interval) progress = {sum, at};
+    if (sum != progress.sequence || busy || at - before > 10 * check_interval) {
+        progress = {sum, at};
+        failures_before = arena_failures();
+    }
     const double idle = at - progress.since;
-    if (arena_failed() && idle >= std::min(limit, seconds_without_memory) && waiting())
-        fail("out of memory: the system refuses more, and %d submitted tasks wait for it",
-             starpu_task_nsubmitted());
-    if (idle >= limit && waiting())
+    // StarPU repeats an allocation that failed.
+    if (arena_failures() > failures_before && idle >= seconds_without_memory && waiting())
+        fail(
+            "out of memory: the system cannot allocate more, and %d submitted tasks wait for "
+            "memory",
+            starpu_task_nsubmitted());
+    if (limit > 0 && idle >= limit && waiting())
         fail("no progress for %g s: none of %d submitted tasks is running%s", limit,
              starpu_task_nsubmitted(), advice);
     found = false;

@@ -61,7 +61,7 @@ void skip(const TaskArg& arg) {
 // On a GPU this only starts the kernel; note_result is called at its end.
 void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
     if (needs_failed_value()) return skip(arg);
-    if (arena_failed()) {
+    if (arena_failures() > 0) {
         const std::string error = missing_memory(buffers);
         if (!error.empty()) return note_result(arg, error);
     }
@@ -78,7 +78,7 @@ void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
         announce_call(arg.kernel->name.c_str());
         error = gpu ? run_on_gpu(arg, operands, note_result) : run_kernel_on_cpu(arg, operands);
     } catch (const std::bad_alloc&) {
-        error = "out of memory: the system has none for temporary values of the kernel";
+        error = "out of memory: the kernel cannot allocate its temporary values";
     } catch (const std::exception& e) {
         error = e.what();
     }

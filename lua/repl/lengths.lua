@@ -24,17 +24,35 @@ local function value_at(tokens, i)
   return value, i
 end
 
+-- The names that the code binds itself, so that a global of this name may not be meant.
+local function bound_names(tokens)
+  local bound, binding = {}, false
+  for i, token in ipairs(tokens) do
+    local text, is_name = token.text, token.kind == "name"
+    if text == "local" or text == "for" or text == "function" then
+      binding = true
+    elseif not is_name and not text:find "^[,.:(]$" then
+      binding = false
+    end
+    local assigned = tokens[i + 1] and tokens[i + 1].text == "="
+    if is_name and (binding or assigned) then bound[text] = true end
+  end
+  return bound
+end
+
 --- check(code): raises an error if the code takes the length of a global tensor, or of a tensor in
 --- a field or list.
 function M.check(code)
   local tokens = code:find("#", 1, true) and lexer.code_tokens(code) or {}
+  local bound = bound_names(tokens)
   for i, token in ipairs(tokens) do
-    if token.text == "#" and tokens[i + 1] and tokens[i + 1].kind == "name" then
+    local name = tokens[i + 1]
+    if token.text == "#" and name and name.kind == "name" and not bound[name.text] then
       local value, last = value_at(tokens, i + 1)
       if tensor.is_tensor(value) then
-        local name = code:sub(tokens[i + 1].from, tokens[last - 1].to)
-        lib.misuse("#%s: Lua's # is 0 for every tensor; %s:dim(1) is the number of its rows, "
-                   .. "%s:count() of its elements", name, name, name)
+        local text = code:sub(name.from, tokens[last - 1].to)
+        lib.misuse("#%s: Lua's # is 0 for every tensor; %s:dim(1) is the number of rows, "
+                   .. "%s:count() the number of elements", text, text, text)
       end
     end
   end

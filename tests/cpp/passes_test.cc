@@ -179,7 +179,8 @@ TEST_CASE("a wrong description of a machine is refused with what is possible") {
     CHECK_THAT(refusal("cpus=two"), contains("cpus is 'two'"));
     CHECK_THAT(refusal("ram=0"), contains("above 0, such as 80GB"));
     CHECK_THAT(refusal("ram=5parsec"), contains("ram is '5parsec'"));
-    CHECK_THAT(refusal("no-such-file"), contains("cannot read the file 'no-such-file'"));
+    CHECK_THAT(refusal("no-such-file"),
+               contains("cannot read 'no-such-file'; a regular file is needed"));
     CHECK_FALSE(machine_is_described());
 }
 

@@ -108,7 +108,7 @@ t.case("a wrong number of results, or a result that is not a tensor, is refused"
   t.fails(function() f(nn.ones(1)) end, "result 2 is a number")
 end)
 
-t.case("a compiled function keeps the programs of the shapes that it used last", function()
+t.case("a compiled function keeps the programs of its most recently used shapes", function()
   local recorded = {}
   local f = nn.compile(function(x)
     recorded[#recorded + 1] = x:dim(1)

@@ -124,7 +124,7 @@ t.case("no kill and no signal at a random moment loses a checkpoint", function()
     local good, found = pcall(checkpoint.find, out, "auto", function(text) error(text, 0) end)
     local step = good and found and found.state.step or 0
     local said = tonumber(output:match "stopped after step (%d+), which is saved"
-                          or output:match "a signal asked to save: step (%d+) is in")
+                          or output:match "saved step (%d+) in [^\n]+ after a signal")
     saves = saves + (said and 1 or 0)
     if not good or step < math.max(newest, said or 0) then
       lost[#lost + 1] = ("round %d of seed %d, %s: %d after %d and %s: %s"):format(

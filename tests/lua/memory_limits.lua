@@ -21,8 +21,8 @@ end)
 t.case("a limit that leaves no memory for tensors is refused with what to change", function()
   local status, output = limited("-v 400000", "nn.ones(3):sum():item()")
   t.check(status == 1, output)
-  t.check(output:find("leave none for tensors beside 2 workers; allow more, or start fewer "
-                      .. "(NNLUA_CPUS)", 1, true), output)
+  t.check(output:find("leave no memory for tensors with 2 workers; raise the limits, or start "
+                      .. "fewer (NNLUA_CPUS)", 1, true), output)
 end)
 
 t.case("a budget beyond the memory of the process is refused", function()
@@ -81,7 +81,7 @@ t.case("an allocation that the system refuses fails its op, and the program cont
     print(y:sum():item(), f(x):item(), (x * 2):sum():item())']])
   t.check(status == 0, output)
   t.check(output:find "^27000000\n", output)
-  local _, times = output:gsub("out of memory: the system refuses", "")
+  local _, times = output:gsub("out of memory: the system cannot allocate", "")
   t.check(times >= 4, output)
   t.check(output:find("again\tfalse", 1, true), output)
   t.check(output:find "\n300000000\t[%d.e+]+\t180000\n$", output)
@@ -97,7 +97,7 @@ t.case("host data that finds no memory is out of memory, and then fits again", f
     allow()
     print(from_host(data, {3e7}, "f32"):sum():item())']])
   t.check(status == 0, output)
-  t.check(output:find("out of memory: the system refuses", 1, true), output)
+  t.check(output:find("out of memory: the system cannot allocate", 1, true), output)
   t.check(output:find "30000000\n$", output)
 end)
 

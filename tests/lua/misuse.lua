@@ -213,12 +213,12 @@ t.case("ids may be a tensor; two tensors cannot be compared by ==", function()
   t.check(y == y and y ~= nil and y ~= 1)
 end)
 
-t.case("ipairs goes over the rows of a tensor; pairs and other mistakes are refused", function()
+t.case("ipairs iterates over the rows of a tensor; pairs and other mistakes are refused", function()
   local rows = {}
   for i, row in ipairs(x) do rows[i] = row:table() end
   t.same(rows, x:table())
   for _ in ipairs {} do error "an element" end
-  says(function() for _ in pairs(x) do error "a field" end end, "ipairs(x) goes over the rows of")
+  says(function() for _ in pairs(x) do error "a field" end end, "ipairs(x) iterates over its rows")
   says(function() return ipairs(nn.tensor(1)) end, "ipairs: the tensor has no axes")
   t.same(t.fails(function() for _ in ipairs(nil) do error "one" end end, ""):match ": (.*)$",
          "bad argument #1 to 'ipairs' (table expected, got nil)")
@@ -254,7 +254,7 @@ t.case("a model refuses wrong arguments of its methods", function()
   refuses("gpt2: the ids are (1); a tensor (batch, tokens)", start, caches, start)
   refuses("gpt2: start is nil; a tensor (batch)", one, caches)
   refuses("gpt2: the caches must be those of model:caches(1), a list of 1 tensors", one, {}, start)
-  refuses("gpt2: the ids are 2 sequences, but start or last", nn.cat({one, one}, 1), caches, start)
+  refuses("gpt2: ids has 2 sequences, but start or last", nn.cat({one, one}, 1), caches, start)
   refuses("gpt2: 2 tokens per sequence need last", nn.tensor({{1, 2}}, i32), caches, start)
   t.fails(function() model:caches() end, "gpt2: caches for nil sequences")
   t.fails(function() model:flops_per_token() end, "gpt2: flops_per_token of nil")

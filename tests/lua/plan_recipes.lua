@@ -1,4 +1,4 @@
--- Plans of the recipes for settings of any size, and what the header says about the vocabulary.
+-- Plans of the recipes for settings of any size, and the message about the vocabulary.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"

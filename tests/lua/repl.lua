@@ -200,10 +200,10 @@ for i = 1, #t.a[1] do print(i) end
 #x.shape, #t.a, #"x"
 END]]
   t.same(output, [[
-error: #x: Lua's # is 0 for every tensor; x:dim(1) is the number of its rows, ]]
-    .. [[x:count() of its elements
-error: #t.a[1]: Lua's # is 0 for every tensor; t.a[1]:dim(1) is the number of its rows, ]]
-    .. [[t.a[1]:count() of its elements
+error: #x: Lua's # is 0 for every tensor; x:dim(1) is the number of rows, ]]
+    .. [[x:count() the number of elements
+error: #t.a[1]: Lua's # is 0 for every tensor; t.a[1]:dim(1) is the number of rows, ]]
+    .. [[t.a[1]:count() the number of elements
 2
 1
 1

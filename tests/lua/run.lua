@@ -281,7 +281,7 @@ t.case("two processes never run in one folder, and a lock ends with its process"
     .. "& until [ -e here/run.lock ]; do sleep 0.1; done\n"
     .. script:format("auto", "here", 0) .. "2>&1; echo $!; pkill -9 -P $! ; kill -9 $!\n"
     .. script:format("auto", "here", 0) .. "2>&1")
-  local process, expected = output:match "process (%d+) trains in 'here' now.-\n(%d+)\n"
+  local process, expected = output:match "process (%d+) is using 'here'; wait.-\n(%d+)\n"
   t.same(process, expected, output)
   t.check(output:find "starting at step 1\nhere\n", output)
   -- 2. Starts at the same moment choose different folders.

@@ -1,4 +1,4 @@
--- What a run meets in its folder and from its shell: links and foreign entries, copies, closed
+-- Conditions in the folder and the shell of a run: links and foreign entries, copies, closed
 -- descriptors, limits of the file size, data that is cut while it is read.
 local files = require "nn.io.files"
 local nn = require "nn"
@@ -135,8 +135,9 @@ t.case("data that is cut while training is an error that names the last checkpoi
       await %s/metrics.jsonl checkpoint-000003; truncate -s %d %s.bin; wait $!; status=$?
       cat %s.log; exit $status]]):format(name, name, name, name, name, left, name, name))
     t.check(status == 1, output)
-    local text = ("nnlua: data.bin '%s.bin' was cut while it was read: it has %d bytes now and had "
-                  .. "160000\nThe last checkpoint is %s/checkpoint-"):format(name, left, name)
+    local text = ("nnlua: data.bin '%s.bin' was truncated while it was read: it has %d bytes "
+                  .. "now and had 160000\n"
+                  .. "The last checkpoint is %s/checkpoint-"):format(name, left, name)
     t.check(output:find(text, 1, true), output)
     t.check(run.newest(name).state.step >= 3, output)
   end
@@ -150,15 +151,17 @@ t.case("a file that is cut while it is mapped is an error, and not a crash", fun
   files.check(map)
   t.shell("truncate -s 10 " .. name)
   t.same({map.data[50000], map.data[99999], map.data[3]}, {0, 0, 120})
-  t.fails(function() files.check(map) end, "was cut while it was read: it has 10 bytes now and had")
+  t.fails(function() files.check(map) end,
+          "was truncated while it was read: it has 10 bytes now and had")
   t.shell("truncate -s 100000 " .. name)               -- the size is as before
-  t.fails(function() files.check(map) end, "its disk failed, or it was cut for a while")
+  t.fails(function() files.check(map) end,
+          "a read error occurred, or the file was truncated temporarily")
   files.unmap(map)
   local weights = path "w.safetensors"
   nn.save_safetensors(weights, {x = nn.ones(300, 300)})
   local opened = require("nn.io.safetensors").open(weights)
   t.shell("truncate -s 1000 " .. weights)
-  t.fails(function() opened:tensor "x" end, "was cut while it was read")
+  t.fails(function() opened:tensor "x" end, "was truncated while it was read")
 end)
 
 t.case("many mappings keep no file open", function()

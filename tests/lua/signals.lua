@@ -53,7 +53,7 @@ t.case("SIGUSR1 and SIGUSR2 save a checkpoint, and the run continues", function(
       [ $(grep -c . %s/metrics.jsonl) -gt $steps ] && echo "it trains"
       kill -KILL $process; wait $process; cat %s.log]]):format(name, name, name, name, name, name,
                                                              name, name))
-    local step = output:match("a signal asked to save: step (%d+) is in " .. name .. "/checkpoint")
+    local step = output:match("saved step (%d+) in " .. name .. "/checkpoint")
     t.check(output:find("it trains", 1, true) and step, output)
     t.same(run.newest(name).state.step, tonumber(step))
   end

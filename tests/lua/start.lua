@@ -45,8 +45,8 @@ t.case("--health without a writable home names the folder in use", function()
 end)
 
 t.case("without any writable folder, the error names both and what to set", function()
-  says(1, "can write neither to '/proc' nor to '/proc/nnlua-", "XDG_CACHE_HOME=/proc TMPDIR=/proc "
-       .. sum)
+  says(1, "can write neither to '/proc/nnlua/starpu' nor to '/proc/nnlua-",
+       "XDG_CACHE_HOME=/proc TMPDIR=/proc " .. sum)
   says(1, "STARPU_PERF_MODEL_DIR is '/proc/models', where nnlua cannot write; unset it",
        "STARPU_PERF_MODEL_DIR=/proc/models " .. sum)
 end)
@@ -55,7 +55,7 @@ t.case("a process that may not create threads ends with the limits to raise", fu
   if t.shell(as_nobody .. "nobody $NNLUA --version") ~= 0 then
     t.skip "another user cannot run this program"
   end
-  says(1, "lets this process create 0 of the ", as_nobody .. "cd /; nobody prlimit --nproc=1 "
+  says(1, "this process can create only 0 of the ", as_nobody .. "cd /; nobody prlimit --nproc=1 "
        .. sum .. " 2>&1 | tee /dev/stderr | grep -q 'ulimit -u'; exit ${PIPESTATUS[0]}")
 end)
 
@@ -86,7 +86,7 @@ end)
 
 t.case("settings of StarPU with which nothing can run are refused by name", function()
   says(1, "STARPU_NCPU is '0'; at least one CPU worker is needed", "STARPU_NCPU=0 " .. sum)
-  says(1, "STARPU_DISABLE_KERNELS is '1', with which nothing would be computed",
+  says(1, "STARPU_DISABLE_KERNELS is '1', so StarPU would run no kernel",
        "STARPU_DISABLE_KERNELS=1 " .. sum)
   says(0, "4000000\n", "STARPU_LIMIT_CPU_MEM=1 timeout -k 1 60 $NNLUA -e "
        .. "'print(nn.ones(4000000):sum():item())'")

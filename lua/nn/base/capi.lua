@@ -60,7 +60,7 @@ end
 --- Whether a caught error was raised by fail() or misuse().
 function M.is_error(e) return getmetatable(e) == Error end
 
---- Whether a caught error means that a signal asks to stop.
+--- Whether a caught error was raised by a stop signal.
 function M.is_interrupt(e)
   if M.is_error(e) then return e.interrupted or false end
   return type(e) == "string" and (e == "interrupted" or e:find ": interrupted$" ~= nil)

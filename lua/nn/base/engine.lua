@@ -175,7 +175,8 @@ function M.interrupted()
   return flag[0] ~= 0
 end
 --- nn.clear_interrupt() marks the stop signal as handled. A script that catches the error
---- "interrupted" and goes on must call it: after a further signal, pcall does not stop that error.
+--- "interrupted" and continues must call it; otherwise pcall cannot catch the error of the next
+--- signal.
 ---     nn.clear_interrupt()
 M.clear_interrupt = host.clear_signals
 --- nn.defer_interrupts(deferred): with true, stop signals raise no error; the script checks

@@ -1,5 +1,5 @@
 -- nn.compile: records a function once per shape of its arguments; then the engine replays it
--- without Lua. A compiled function keeps the programs of the shapes that it used last.
+-- without Lua. A compiled function keeps the programs of its most recently used shapes.
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
@@ -130,7 +130,7 @@ function M.microbatch_begins(ids)
   check(C.nn_record_microbatch(tiles))
 end
 
--- Frees the program whose last use is longest ago. Waits for tasks in flight.
+-- Frees the least recently used program. Waits for tasks in flight.
 local function drop_oldest(self)
   local oldest
   for key, program in pairs(self.programs) do
@@ -161,8 +161,8 @@ local compile_options = arguments.names "programs"
 --- nn.compile(f, {programs=32}) -> a function of tensors that returns tensors. The first call with
 --- new shapes records f: it runs only to emit its tasks, so it cannot read values. Every call
 --- submits the recorded tasks without Lua. It returns at once; item() or host() of a result waits
---- for it. The function keeps the recordings of the `programs` shapes that it used last; another
---- shape frees the one that was not used for longest. For data of many lengths, pad to a few.
+--- for it. The function keeps the recordings of its `programs` most recently used shapes; a new
+--- shape frees the least recently used one. Pad data of many lengths to a few lengths.
 --- Numbers are constants of the recording; a value that changes must be an argument (a tensor) or
 --- an nn.scalar. Gradients are local to a call: each call starts without gradients, as after
 --- zero_grad(), and does not change .grad outside. So backward() and the optimizer's step() belong

@@ -12,7 +12,7 @@ end
 local function need_table(value, name)
   if type(value) == "table" then return end
   error(("bad argument #1 to '%s' (table expected, got %s)"):format(
-    name, value == nil and "nil" or type(value)), 3)
+    name, type(value)), 3)
 end
 
 rawset(_G, "ipairs", function(list)
@@ -26,7 +26,7 @@ end)
 
 rawset(_G, "pairs", function(map)
   if is_tensor(map) then
-    lib.misuse "pairs goes over the fields of a table; ipairs(x) goes over the rows of a tensor"
+    lib.misuse "pairs cannot iterate over a tensor; ipairs(x) iterates over its rows"
   end
   need_table(map, "pairs")
   return plain_pairs(map)

@@ -40,7 +40,7 @@ end
 
 --- sources(input, extensions) -> list of {path=, json=, size=}. `input`: files and folders,
 --- separated by commas; from a folder, all files with one of the extensions ("txt,md,jsonl"), also
---- followed by .gz or .zst, sorted by path; a folder that links lead to several times is read once.
+--- followed by .gz or .zst, sorted by path; a folder that several links reach is read once.
 --- size: bytes on the disk. Errors: missing files; no file found.
 function M.sources(input, extensions)
   local wanted, paths, out = {}, {}, {}

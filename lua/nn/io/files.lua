@@ -273,17 +273,18 @@ function M.map(path, what)
   return map
 end
 
---- check(map): call it after reading: raises an error if the file was cut since map(), or could not
---- be read. The missing bytes read as zeros.
+--- check(map): call it after reading: raises an error if the file was truncated since map(), or
+--- could not be read. The missing bytes read as zeros.
 function M.check(map)
   if map.size == 0 then return end
   local now = tonumber(C.lseek(map.fd, 0, 2))
   if now < map.size then
-    lib.fail("%s '%s' was cut while it was read: it has %.0f bytes now and had %.0f", map.what,
-             map.path, now, map.size)
+    lib.fail("%s '%s' was truncated while it was read: it has %.0f bytes now and had %.0f",
+             map.what, map.path, now, map.size)
   end
   if host.damaged(address_of(map.data)) then
-    lib.fail("cannot read %s '%s': its disk failed, or it was cut for a while", map.what, map.path)
+    lib.fail("cannot read %s '%s': a read error occurred, or the file was truncated temporarily",
+             map.what, map.path)
   end
 end
 

@@ -1,4 +1,4 @@
--- Locks of files, which end with their process: a run locks its folder.
+-- File locks, which the system releases when their process ends. A run locks its folder.
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
@@ -20,7 +20,13 @@ local GET_LOCK, SET_LOCK, WRITE_LOCK = 5, 6, 1     -- F_GETLK, F_SETLK, F_WRLCK
 
 local Lock = {}
 Lock.__index = Lock
-local held = {}                                    -- locks of this process by path
+local held = {}                                    -- locks of this process by key
+
+-- The same for all spellings of a path.
+local function key_of(path)
+  local folder, name = path:match "^(.*)/([^/]*)$"
+  return (files.real_path(folder or ".") or folder or "") .. "/" .. (name or path)
+end
 
 -- Whether a file that is open was deleted since.
 local function deleted(fd)
@@ -29,11 +35,13 @@ local function deleted(fd)
   return size > 0 and ffi.string(target, size):find " %(deleted%)$" ~= nil
 end
 
---- lock(path) -> a lock on a file, which it creates; nil and the number of the process that has it
+--- lock(path) -> a lock on a file, which it creates; nil and the ID of the process that holds it
 --- (0: on another machine). The lock ends with lock:release() or with the process. A process can
---- lock a file several times. A file system without locks grants all. Errors: the system's.
+--- lock a file several times. On a file system without locks, every call succeeds. Errors: the
+--- system's.
 function M.lock(path)
-  local lock = held[path]
+  local key = key_of(path)
+  local lock = held[key]
   if not lock then
     local fd = C.open(path, O_LOCK, ffi.cast("int", 420))
     if fd < 0 then lib.fail("cannot write '%s': %s", path, ffi.string(C.strerror(ffi.errno()))) end
@@ -47,9 +55,10 @@ function M.lock(path)
       C.close(fd)
       return M.lock(path)
     end
-    lock = setmetatable({path = path, fd = fd, count = 0, guard = newproxy(true)}, Lock)
+    lock = setmetatable({path = path, key = key, fd = fd, count = 0}, Lock)
+    lock.guard = newproxy(true)
     getmetatable(lock.guard).__gc = function() lock.count = 1 lock:release() end
-    held[path] = lock
+    held[key] = lock
   end
   lock.count = lock.count + 1
   return lock
@@ -58,8 +67,8 @@ end
 --- lock:release(): the last release deletes the file, and the folders `lock.made` if empty.
 function Lock:release()
   self.count = self.count - 1
-  if self.count > 0 or not held[self.path] then return end
-  held[self.path] = nil
+  if self.count > 0 or held[self.key] ~= self then return end
+  held[self.key] = nil
   C.unlink(self.path)
   C.close(self.fd)
   files.remove_empty(self.made or {})

@@ -1,4 +1,4 @@
--- Checks values of JSON files, which anyone may have written: types, bounds, required fields. A
+-- Checks values of JSON files from untrusted writers: types, bounds, required fields. A
 -- check is a function(value, path) that returns nil, or the problem with the value, which it names
 -- by its path, such as "random.seed".
 local arguments = require "nn.base.arguments"

@@ -106,7 +106,7 @@ local function link_best(out, step)
   local best = files.join(out, "best")
   if files.exists(best) and not files.is_link(best) then
     for _, found in ipairs(M.list(out)) do
-      if same_checkpoint(best, found.path) then
+      if same_checkpoint(best, found.path) and read_state(found.path) then
         files.remove(best)
         break
       end
@@ -228,8 +228,8 @@ function M.open_checkpoint(path)
 end
 
 --- config(folder) -> the settings in the newest checkpoint of a run's folder, or in a checkpoint;
---- nil if none can be read. Does not check the weights. Errors: a larger model than that of the
---- checkpoint.
+--- nil if none can be read. Does not check the weights. Errors: settings that imply a larger
+--- model than the saved one.
 function M.config(folder)
   local list = M.list(folder)
   for i = #list, 0, -1 do

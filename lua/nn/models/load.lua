@@ -80,6 +80,7 @@ function M.load_model(path, tokenizer)
     class, settings, words = in_checkpoint(found)
     local good, problem = pcall(function() model = class(settings) end)
     if not good then
+      if lib.is_interrupt(problem) then error(problem, 0) end
       lib.fail("'%s': its settings `model` are not valid for %s: %s", found.path, class.class_name,
                lib.is_error(problem) and problem.message or tostring(problem))
     end

@@ -75,7 +75,10 @@ function M.check_size(class, settings, folder)
   local known = type(settings) == "table" and class.shapes
   if not known or wrong_dimension(class, settings) then return end
   local readable, weights = lib.protected(safetensors.open, files.join(folder, "model.safetensors"))
-  if not readable then return end
+  if not readable then
+    if lib.is_interrupt(weights) then error(weights, 0) end
+    return
+  end
   for name in pairs(class.shapes(settings)) do
     if not weights.by_name[name] then
       lib.fail("'%s': its settings `model` imply a tensor '%s', which model.safetensors lacks",

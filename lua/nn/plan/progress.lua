@@ -1,4 +1,4 @@
--- Says what a plan is doing if it takes more than a few seconds. For step.lua.
+-- Reports the progress of a plan that takes more than a few seconds. For step.lua.
 local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
 local units = require "nn.base.units"

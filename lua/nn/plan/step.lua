@@ -129,7 +129,7 @@ local function largest_text(plan, o)
                                                  plan.state, plan.took)
   if batch == 0 then return ("none fits: %s=1 takes %s"):format(o.name, units.bytes(o.needs(1))) end
   if not bytes then
-    return ("%s=%d fits; an estimate of the largest is %d"):format(o.name, batch, estimate)
+    return ("%s=%d fits; the largest is about %d"):format(o.name, batch, estimate)
   end
   return ("%s=%d, which needs %s"):format(o.name, batch, units.bytes(bytes))
 end

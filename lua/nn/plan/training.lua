@@ -64,7 +64,7 @@ end
 
 -- Raises an error if the arithmetic of least() shows that recording the step is useless: it cannot
 -- fit into `available` bytes, or (only_planned) takes long besides.
-local function refuse_absurd(least, loader, available, only_planned)
+local function refuse_oversized(least, loader, available, only_planned)
   if not least then return end
   local bytes = least.bytes + loader.rows * loader.context * INPUT_BYTES
   if bytes <= available or only_planned and least.tiles <= MANY_TILES then return end
@@ -79,7 +79,7 @@ end
 --- a training. least: see run:plan. Errors: it does not fit, with needed and available bytes.
 function M.need_room(build, loader, least)
   local available = step_plan.available_memory()
-  refuse_absurd(least, loader, available)
+  refuse_oversized(least, loader, available)
   local plan = planner(build, loader)(loader.batch_size)
   if plan.peak > available then
     lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s of parameters and moments, "
@@ -99,7 +99,7 @@ end
 --- report(build, loader, least) -> lines of text: the cost of a step on this machine.
 function M.report(build, loader, least)
   local available = step_plan.available_memory(true)
-  refuse_absurd(least, loader, available, true)
+  refuse_oversized(least, loader, available, true)
   local of = planner(build, loader)
   local plan, tokens = of(loader.batch_size, true), loader:batch_tokens()
   plan.available = available

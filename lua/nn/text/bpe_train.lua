@@ -32,13 +32,13 @@ local function before(a, b)
   return a.pair < b.pair
 end
 
--- ### Learning. All distinct pieces stand one after the other in arrays. The tokens of a piece are
+-- ### Learning. Arrays store all distinct pieces, one after the other. The tokens of a piece are
 -- a linked list of their first bytes, so that a merge takes time only for its own occurrences.
 
 local Learner = {}
 Learner.__index = Learner
 
--- Notes that the pair that begins at `at` occurs `often` times more.
+-- Adds `often` occurrences of the pair that begins at `at`.
 local function add_pair(self, pair, at, often)
   self.counts[pair] = (self.counts[pair] or 0) + often
   local places = self.places[pair]

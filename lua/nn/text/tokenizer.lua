@@ -72,6 +72,7 @@ function M.find_gpt2(near)
   for _, folder in ipairs(gpt2_folders(near)) do
     local found = files.list(folder) and not files.exists(files.join(folder, "vocabulary.json"))
     local good, tokenizer = pcall(found and M.tokenizer or error, folder)
+    if not good and lib.is_interrupt(tokenizer) then error(tokenizer, 0) end
     if good and tokenizer.size == GPT2_SIZE then return folder end
   end
 end

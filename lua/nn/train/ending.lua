@@ -1,4 +1,4 @@
--- How a run ends early: by a signal, after which it is saved, or by an error anywhere in the user's
+-- Ends runs early: after a signal, when the run is saved first, or after an error in the user's
 -- loop. The program calls nn.host.failed(message) for each error that ends a script or an input at
 -- the prompt.
 local engine = require "nn.base.engine"

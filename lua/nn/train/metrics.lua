@@ -63,6 +63,7 @@ local checks = {
   start = start, resume = start, step = {step = schema.whole(), seconds = optional(number)},
   rate = {step = schema.whole(), sgemm_gflops = number, was = number}, eval = at_step,
   sample = {step = schema.whole(), text = text}, stopped = at_step, nan = at_step,
+  error = at_step,
   done = {step = schema.whole(), val_loss = optional(number)},
 }
 for event, fields in pairs(checks) do checks[event] = schema.fields(fields) end
@@ -90,7 +91,7 @@ readers.resume = readers.start
 
 -- The machine was measured again, because other programs had disturbed the first measurement.
 function readers.rate(run, event)
-  local values = run.series.mfu and run.series.mfu.value or {}
+  local values = event.sgemm_gflops > 0 and run.series.mfu and run.series.mfu.value or {}
   for i = (run.measured or 0) + 1, #values do
     values[i] = values[i] * event.was / event.sgemm_gflops
   end

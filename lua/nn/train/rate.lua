@@ -1,5 +1,5 @@
--- The speed of a run: time per step over a window of its last steps, and its share of the machine's
--- matrix-product rate.
+-- The speed of a run: time per step over a window of its last steps, and its MFU.
+local lib = require "nn.base.capi"
 local profile = require "nn.measure.profile"
 local tensor = require "nn.core.tensor"
 
@@ -7,7 +7,7 @@ local M = {}
 local Rate = {}
 Rate.__index = Rate
 local WINDOW = 1                 -- seconds of training in a window, at least
-local AGAIN = 10                 -- seconds of training between two measurements of the machine
+local AGAIN = 10                 -- seconds between measurements; doubled after a useless one
 local SIZE = 1024                -- of the measured products
 
 local function round(x, unit) return x and math.floor(x / unit + 0.5) * unit end
@@ -16,7 +16,8 @@ local function round(x, unit) return x and math.floor(x / unit + 0.5) * unit end
 --- that begins after `step`. Measures the machine's matrix-product rate, `gflops`, unless the
 --- model's FLOPs are unknown.
 function M.new(step, model, data)
-  local self = setmetatable({marks = {{step = step, seconds = 0}}, due = 0}, Rate)
+  local self = setmetatable({marks = {{step = step, seconds = 0}}, due = 0, again = AGAIN},
+                            Rate)
   self.tokens = data and data:batch_tokens()
   self.flops = data and model.flops_per_token and model:flops_per_token(data.context)
   if self.flops then self.gflops = tensor.scope(profile.reference_gflops, SIZE) end
@@ -44,7 +45,7 @@ function Rate:speed(step, seconds, waited, measure)
   if self.flops then
     local gflops = tokens * self.flops / 1e9
     if gflops > self.gflops and seconds >= self.due then
-      self.due = seconds + AGAIN
+      self.due = seconds + self.again
       measure(gflops)
     end
     out.mfu = round(gflops / self.gflops, 1e-4)
@@ -53,11 +54,17 @@ function Rate:speed(step, seconds, waited, measure)
   return out
 end
 
---- meter:measure(achieved) -> the fields of the event of a new measurement.
+--- meter:measure(achieved): measures the machine again -> the fields of the event `rate`, or nil if
+--- its rate was not higher; the next measurement is then later.
 function Rate:measure(achieved)
   local was = self.gflops
-  self.gflops = math.max(was, (tensor.scope(profile.reference_gflops, SIZE, achieved)))
-  return {sgemm_gflops = self.gflops, was = was}
+  local good, found = lib.protected(tensor.scope, profile.reference_gflops, SIZE, achieved)
+  if not good and lib.is_interrupt(found) then error(found, 0) end
+  if good and found > was then
+    self.gflops = found
+    return {sgemm_gflops = found, was = was}
+  end
+  self.again = 2 * self.again
 end
 
 --- meter:mark(step, seconds, waited): a window may begin with these results; see speed().

@@ -27,23 +27,8 @@ local LAG = 2                    -- steps submitted after one before its results
 local tracked = arguments.names "model optim data vocabulary"
 local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in a row end the run
 
---- nn.run(cfg) -> run. Checks that the output folder can be written, finds the checkpoint to resume
---- from, sets the seed and the memory budget. `cfg`: settings with nn.run_fields. run.vocabulary is
---- that of the checkpoint, if any. Errors: a folder that cannot be written or already contains a
---- run; a damaged checkpoint.
----     local run = nn.run(cfg)
----     run:track{model = model, optim = optim, data = data.train, vocabulary = data.vocabulary}
----     for _ in run:steps() do run:record(step(data.train:batch())) end
----     run:done {val_loss = nn.evaluate(model, data.val, 2)}
-function M.run(cfg)
-  run_settings.need(cfg)
-  local out, lock = cfg.out, nil
-  if not cfg.plan then
-    out, lock = run_settings.claim_folder(cfg)
-  elseif out == "" then
-    out = run_settings.default_folder(cfg)
-  end
-  cfg.out = out
+-- A run in a folder, which is locked unless it is only planned.
+local function open(cfg, out, lock)
   local self = setmetatable({cfg = cfg, out = out, lock = lock, log = log.new(out), step = 0,
                              seconds = 0, skipped = 0, pending = {}}, Run)
   self.saver = saver.new(out, cfg, function(step, path)
@@ -61,6 +46,26 @@ function M.run(cfg)
   return self
 end
 
+--- nn.run(cfg) -> run. Creates and locks the output folder, finds the checkpoint to resume from,
+--- sets the seed and the memory budget. `cfg`: settings with nn.run_fields. run.vocabulary is
+--- that of the checkpoint, if any. Errors: a folder that cannot be written, that
+--- another process uses, or that already contains a run; a damaged checkpoint.
+---     local run = nn.run(cfg)
+---     run:track{model = model, optim = optim, data = data.train, vocabulary = data.vocabulary}
+---     for _ in run:steps() do run:record(step(data.train:batch())) end
+---     run:done {val_loss = nn.evaluate(model, data.val, 2)}
+function M.run(cfg)
+  run_settings.need(cfg)
+  local out, lock = cfg.out, nil
+  if not cfg.plan then
+    out, lock = run_settings.claim_folder(cfg)
+  elseif out == "" then
+    out = run_settings.default_folder(cfg)
+  end
+  cfg.out = out
+  return lib.guarded(function() if lock then lock:release() end end, open, cfg, out, lock)
+end
+
 --- run:sample(text): logs a sample of the model at this step: terminal, metrics.jsonl, report.
 ---     local run = nn.run(cfg)
 ---     run:track{model = model}
@@ -76,7 +81,7 @@ end
 function Run:say(text, style) self.log:say(text, style) end
 
 --- run:track{model=, optim=, data=, vocabulary=}: sets the objects that checkpoints store. Restores
---- them if the run is resumed, creates the output folder and writes config.json. Errors: model
+--- them if the run is resumed, and writes config.json. Errors: model
 --- settings that differ from the checkpoint's.
 ---     nn.run(cfg):track{model = model, optim = optim, data = data.train}
 function Run:track(parts)
@@ -102,9 +107,9 @@ end
 --- run:plan(build, loader, least) -> whether to train. With plan=true it prints the cost of a step
 --- (memory by kind, whether it fits, the largest batch that fits, time) and returns false. build()
 --- creates and returns the model, the optimizer and the step, a function of the loader's ids and
---- targets; it is recorded here without computing or allocating anything. least, optional, is what
---- is known before: {parameters=, tiles=, bytes=} as of GPT2.least; it refuses absurd settings
---- at once. Errors: a step that does not fit into memory, with the needed and the available bytes.
+--- targets; it is recorded here without computing or allocating anything. least (optional): the
+--- result of GPT2.least; settings that cannot fit are then refused before anything is recorded.
+--- Errors: a step that does not fit into memory, with the needed and the available bytes.
 ---     local function build()
 ---       local m = GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}
 ---       local o = nn.AdamW(m)
@@ -157,8 +162,10 @@ local function report_step(self, step, loss, norm, lr, waited)
   local speed = self.rate:speed(step, now, waited, function(achieved)
     stop_clock(self)
     local fields = self.rate:measure(achieved)
-    fields.step = step
-    self.log:event("rate", fields)
+    if fields then
+      fields.step = step
+      self.log:event("rate", fields)
+    end
     start_clock(self)
   end)
   local fields = {step = step, steps = cfg.steps, loss = loss, grad_norm = norm, lr = lr,
@@ -205,6 +212,7 @@ end
 local function pause(self)
   while #self.pending > 0 do read_oldest(self, true) end
   stop_clock(self)
+  if self.rate then self.rate:mark(self.step, self.seconds) end
 end
 
 --- run:every(n, f): calls f() after every n-th step (0: never). Training time excludes it.
@@ -283,7 +291,7 @@ local function end_step(self)
   end
   if host.save_asked() then
     save(self)
-    self:say(("a signal asked to save: step %d is in %s; the run continues"):format(
+    self:say(("saved step %d in %s after a signal; the run continues"):format(
       self.step, self.saver.path))
     return start_clock(self)
   end

@@ -7,10 +7,10 @@ local M = {}
 local Saver = {}
 Saver.__index = Saver
 
---- new(out, cfg, written) -> saver for a run's folder and settings. written(step, path) is called
+--- new(out, cfg, on_saved) -> saver for a run's folder and settings. on_saved(step, path) is called
 --- when a checkpoint is complete.
-function M.new(out, cfg, written)
-  return setmetatable({out = out, cfg = cfg, written = written}, Saver)
+function M.new(out, cfg, on_saved)
+  return setmetatable({out = out, cfg = cfg, on_saved = on_saved}, Saver)
 end
 
 --- saver:resumed(found): continues from a checkpoint.
@@ -66,7 +66,7 @@ function Saver:settle(good)
   self.saving = nil
   if saving.parts.step > good then return saving:abandon() end
   self.path = or_newest(self, saving.finish, saving)
-  self.written(saving.parts.step, self.path)
+  self.on_saved(saving.parts.step, self.path)
 end
 
 --- saver:written() -> whether the files of the checkpoint in progress are on the disk, or failed.

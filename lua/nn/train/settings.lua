@@ -33,8 +33,12 @@ end
 -- the process that runs there.
 local function lock(out)
   local made = files.make_folder(out, "the output folder")
-  local held, process = locks.lock(files.join(out, LOCK))
-  if held then held.made = made end
+  local good, held, process = lib.protected(locks.lock, files.join(out, LOCK))
+  if not good then
+    if files.exists(out) then error(held, 0) end
+    return lock(out)                               -- another process left, and removed the folder
+  end
+  if held then held.made = held.made or made end
   return held, process
 end
 
@@ -53,7 +57,7 @@ function M.claim_folder(cfg)
   if out == "" then out = M.default_folder(cfg) end
   local held, process = lock(out)
   if not held then
-    lib.fail("%s trains in '%s' now; wait until it ends, or choose another out=",
+    lib.fail("%s is using '%s'; wait until it ends, or choose another out=",
              process > 0 and "process " .. process or "a process on another machine", out)
   end
   local saved = cfg.resume == "none" and checkpoint.list(out) or {}
@@ -111,7 +115,7 @@ function M.run_fields(defaults)
     log_every = field(10, "steps between lines of metrics.jsonl", {min = 1}),
     on_nan = field("stop", "reaction to a loss or gradient that is NaN or infinite",
                    {choices = {"stop", "skip"}}),
-    memory_gb = field(0, "memory budget in GB; 0: the free RAM",
+    memory_gb = field(0, "memory budget in GB; 0: 90 % of the available memory",
                       {min = 0, real = true}),
     plan = field(false, "only report what a step would cost and whether it fits"),
     profile = field("", "profile some steps: true (trace in OUT/trace.json) or a file"),
