@@ -8,7 +8,6 @@ namespace nn {
 
 int64_t budget();                // bytes that tiles may take; default_budget() unless set
 void set_budget(int64_t bytes);  // 0: default_budget(), measured again
-void forget_default_budget();    // the number of workers, on which it depends, has changed
 void forget_default_budget();    // call it when the number of workers changes
 void check_room();               // throws OutOfMemory if the limits of the process leave no budget
 int64_t admitted_bytes();        // of all tiles that exist
