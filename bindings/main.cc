@@ -1,5 +1,5 @@
-// The program `nnlua`: command line, one lua_State and an orderly exit. The library that
-// scripts use is in lua/.
+// The program `nnlua`: command line, one lua_State and an orderly exit. The library that scripts
+// use is in lua/.
 #include <fcntl.h>
 #include <unistd.h>
 

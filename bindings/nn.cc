@@ -297,7 +297,8 @@ int nn_memory_budget(int64_t bytes) {
         if (bytes > largest_budget() && !machine_is_described())
             fail("memory budget: %s; this process can use %s at most",
                  human_bytes(double(bytes)).c_str(), human_bytes(double(largest_budget())).c_str());
-        const ArenaInfo taken = arena_info();  // not available, but tiles may use it
+        const ArenaInfo taken =
+            arena_info();  // the system counts it as used, but tiles can reuse it
         set_budget(bytes ? bytes : available() + taken.in_use + taken.cached);
     });
 }

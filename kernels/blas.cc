@@ -87,7 +87,7 @@ const Library& library() {
     return opened;
 }
 
-// OpenBLAS is not instrumented: tells ThreadSanitizer what a product reads and writes.
+// OpenBLAS is not instrumented, so this reports to ThreadSanitizer what a product reads and writes.
 #ifdef __SANITIZE_THREAD__
 template <class T>
 void announce(void (*access)(void*, long), const T* matrix, int64_t rows, int64_t cols,

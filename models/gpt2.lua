@@ -60,6 +60,12 @@ local defaults = {context = 1024, vocab = 50257, dropout = 0, dtype = "f32"}
 local settings = {dropout = true, dtype = true}
 for _, name in ipairs(GPT2.dimensions) do settings[name] = true end
 
+local function need_whole(name, value)
+  if type(value) ~= "number" or value < 1 or value % 1 ~= 0 then
+    nn.fail("gpt2: %s is %s; a whole number of at least 1 is needed", name, tostring(value))
+  end
+end
+
 local function with_defaults(given)
   local c = {}
   for name, value in pairs(defaults) do c[name] = value end
@@ -76,9 +82,7 @@ function GPT2:init(config)
   for _, name in ipairs(GPT2.dimensions) do
     local value = c[name]
     if value == nil then nn.fail("gpt2: '%s' is missing; GPT2{%s = 4, ...}", name, name) end
-    if type(value) ~= "number" or value < 1 or value % 1 ~= 0 then
-      nn.fail("gpt2: %s is %s; a whole number of at least 1 is needed", name, tostring(value))
-    end
+    need_whole(name, value)
   end
   if c.embd % c.heads ~= 0 then
     nn.fail("gpt2: embd = %d is not a multiple of heads = %d; choose one, such as %d",
@@ -135,10 +139,7 @@ end
 ---     model:caches(3)[1]:dims()  --> 3, 4, 16, 8
 function GPT2:caches(batch)
   local c = self.config
-  if type(batch) ~= "number" or batch < 1 or batch % 1 ~= 0 then
-    nn.fail("gpt2: caches for %s sequences; a whole number of at least 1 is needed",
-            tostring(batch))
-  end
+  need_whole("batch", batch)
   return nn.list(c.layers, function()
     return nn.zeros({batch, 2 * c.heads, c.context, c.embd / c.heads}, {dtype = c.dtype})
   end)

@@ -117,9 +117,9 @@ local data = nn.data(cfg.data, {context = cfg.model.context, vocab = cfg.model.v
 if data.own then run:say "training on nnlua's own sources; data.text=FILE trains on yours" end
 cfg.model.vocab = data.vocab
 if on_characters then
-  run:say(("preset=%s trains on %d characters here, not on GPT-2's 50257 tokens; for those, give "
-           .. "data.vocabulary=FOLDER with GPT-2's tokenizer.json, or data.bin (see "
-           .. "recipes/tokens_prepare.lua)"):format(cfg.preset, data.vocab))
+  run:say(("preset=%s trains on %d characters, because GPT-2's tokenizer was not found; to use its "
+           .. "50257 tokens, give data.vocabulary=FOLDER with GPT-2's tokenizer.json, or data.bin "
+           .. "(see recipes/tokens_prepare.lua)"):format(cfg.preset, data.vocab))
 end
 
 local function build(from_init)

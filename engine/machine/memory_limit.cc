@@ -103,12 +103,12 @@ int64_t on_machine(const char* name) { return 1024 * read_entry("/proc/meminfo",
 // a heap of 64 MB and a stack of 8 MB of address space, and OpenBLAS reserves 128 MB for it.
 int64_t default_budget(int workers) {
     const auto within = [&](const Room& room, int64_t rest, int64_t rest_of_worker) {
-        const int64_t now = room.now == unlimited ? unlimited : room.now - rest;
-        return now == unlimited ? now : (now - rest_of_worker * workers) / 20 * 19;
+        if (room.now == unlimited) return unlimited;
+        return (room.now - rest - rest_of_worker * workers) / 20 * 19;
     };
     constexpr int64_t mb = 1'000'000;
-    const int64_t minimum = on_machine("MemAvailable:") > 0 ? 0 : 64 * mb;
-    int64_t budget = std::max(minimum, on_machine("MemAvailable:") / 10 * 9);
+    const int64_t available = on_machine("MemAvailable:");
+    int64_t budget = available > 0 ? available / 10 * 9 : 64 * mb;
     budget = std::min(budget, within(room_in_groups(), 24 * mb, 8 * mb));
     budget = std::min(budget, within(room_of_resource(RLIMIT_AS, "VmSize:"), 60 * mb, 210 * mb));
     budget = std::min(budget, within(room_of_resource(RLIMIT_DATA, "VmData:"), 40 * mb, 140 * mb));

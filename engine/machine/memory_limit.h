@@ -7,8 +7,8 @@
 
 namespace nn {
 
-// In bytes: 90 % of the available memory; within a limit 95 % of what remains for tiles after the
-// rest of a process with so many workers. 0: nothing remains.
+// In bytes: 90 % of the available memory; under a limit, at most 95 % of what remains after the
+// rest of the process, which has this many workers. 0: nothing remains.
 int64_t default_budget(int workers);
 int64_t largest_budget();  // the most that this process could ever use
 

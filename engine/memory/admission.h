@@ -11,9 +11,9 @@ void set_budget(int64_t bytes);  // 0: default_budget(), measured again
 void forget_default_budget();    // call it when the number of workers changes
 void check_room();               // throws OutOfMemory if the limits of the process leave no budget
 int64_t admitted_bytes();        // of all tiles that exist
-// Counts a tile that StarPU knows (+1), or no longer knows (-1). Its records take handle_bytes.
+// Counts StarPU's handles: +1 registered, -1 unregistered. The records of each take handle_bytes.
 void count_handle(int change);
-constexpr int64_t handle_bytes = 5 << 10;  // measured, for 12 memory nodes
+constexpr int64_t handle_bytes = 5 << 10;  // measured with StarPU built for 12 memory nodes
 
 bool fits(int64_t bytes);  // whether so many more are within the budget
 [[noreturn]] void refuse_admission(int64_t bytes, const std::string& what);  // throws OutOfMemory

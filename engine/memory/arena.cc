@@ -157,7 +157,7 @@ void* arena_allocate(size_t bytes) {
 }
 
 void arena_free(void* block, size_t bytes) {
-    if (!is_placeholder(block)) keep(block, bytes, &Arena::in_use);
+    if (!is_refused(block)) keep(block, bytes, &Arena::in_use);
 }
 
 std::string no_memory_for(size_t bytes) {
@@ -168,7 +168,7 @@ std::string no_memory_for(size_t bytes) {
 
 int64_t arena_failures() { return failures; }
 
-void* placeholder() {
+void* refused_block() {
     alignas(64) static char block[64];
     return block;
 }

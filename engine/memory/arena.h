@@ -15,12 +15,13 @@ struct ArenaInfo {
 
 void* arena_allocate(size_t bytes);  // 64-byte aligned; nullptr if the system has no memory
 void arena_free(void* block, size_t bytes);
-// Stands for a block that the system refused; nothing may read or write it. Its task fails
-// (runtime/worker.cc). Without a placeholder, StarPU would repeat the allocation for ever.
-void* placeholder();
+// The block that StarPU gets if the system refuses memory; nothing reads or writes it. Its task
+// fails with no_memory_for() (runtime/worker.cc). Without it, StarPU would repeat the allocation
+// forever.
+void* refused_block();
 int64_t arena_failures();                 // how often the system had no memory
 std::string no_memory_for(size_t bytes);  // the message of that error
-inline bool is_placeholder(const void* block) { return block == placeholder(); }
+inline bool is_refused(const void* block) { return block == refused_block(); }
 size_t arena_bytes(size_t bytes);  // size of the block for this many bytes
 void arena_trim();                 // returns every cached block to the system
 

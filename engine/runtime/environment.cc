@@ -144,16 +144,16 @@ std::string users_variables() {
     return out;
 }
 
-std::string start_problem;  // what on_abort writes
+std::string start_problem;  // what on_crash writes
 
-void on_abort(int) {
+void on_crash(int) {
     [[maybe_unused]] const ssize_t written =
         write(STDERR_FILENO, start_problem.data(), start_problem.size());
     _exit(1);
 }
 
-constexpr int aborts[] = {SIGABRT, SIGSEGV, SIGFPE};
-struct sigaction before[std::size(aborts)];
+constexpr int crash_signals[] = {SIGABRT, SIGSEGV, SIGFPE};
+struct sigaction earlier_actions[std::size(crash_signals)];
 
 }  // namespace
 
@@ -194,7 +194,7 @@ void prepare_environment(int threads) {
     setenv("STARPU_SILENT", "1", 0);
     setenv("STARPU_FXT_TRACE", "0", 0);
     setenv("STARPU_WORKERS_GETBIND", "1", 0);
-    // The budget is ours (engine/memory/admission.h). StarPU would wait for memory for ever.
+    // The budget is ours (engine/memory/admission.h). StarPU would wait for memory forever.
     setenv("STARPU_LIMIT_CPU_MEM", "0", 1);
     for (const char* limit : {"STARPU_LIMIT_CPU_NUMA_MEM", "STARPU_LIMIT_CPU_NUMA_0_MEM"})
         unsetenv(limit);
@@ -205,12 +205,14 @@ void prepare_environment(int threads) {
 StartGuard::StartGuard() {
     std::fflush(nullptr);
     struct sigaction action = {};
-    action.sa_handler = on_abort;
-    for (size_t i = 0; i < std::size(aborts); ++i) sigaction(aborts[i], &action, &before[i]);
+    action.sa_handler = on_crash;
+    for (size_t i = 0; i < std::size(crash_signals); ++i)
+        sigaction(crash_signals[i], &action, &earlier_actions[i]);
 }
 
 StartGuard::~StartGuard() {
-    for (size_t i = 0; i < std::size(aborts); ++i) sigaction(aborts[i], &before[i], nullptr);
+    for (size_t i = 0; i < std::size(crash_signals); ++i)
+        sigaction(crash_signals[i], &earlier_actions[i], nullptr);
 }
 
 }  // namespace nn

@@ -15,8 +15,8 @@ void prepare_environment(int threads);
 // (`ours`), and keeps the user's.
 void set_option(const char* name, int64_t value, bool& ours);
 
-// While it exists, an abort of StarPU ends the process with a message that names the variables
-// which the user has set for StarPU.
+// While it exists, a crash in StarPU ends the process with a message that names the variables that
+// the user has set for StarPU.
 class StartGuard {
 public:
     StartGuard();

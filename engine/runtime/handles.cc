@@ -96,7 +96,7 @@ void mark_failed(const std::unordered_set<StarpuHandle>& handles) {
 }
 
 bool lacks_memory(StarpuHandle handle) {
-    return is_placeholder(starpu_data_handle_to_pointer(handle, STARPU_MAIN_RAM));
+    return is_refused(starpu_data_handle_to_pointer(handle, STARPU_MAIN_RAM));
 }
 
 void drop_handles() {

@@ -29,10 +29,10 @@ SessionOptions chosen;
 
 bool has_gpus = false;  // set before StarPU starts
 
-// With GPUs, StarPU copies from and to the block, and can free others, so it gets no placeholder.
+// With GPUs, StarPU copies from and to the block, and can free others, so the allocation fails.
 int allocate_from_arena(unsigned, void** block, size_t bytes, int) {
     *block = arena_allocate(bytes);
-    if (!*block && !has_gpus) *block = placeholder();
+    if (!*block && !has_gpus) *block = refused_block();
     return *block ? 0 : -ENOMEM;
 }
 int free_to_arena(unsigned, void* block, size_t bytes, int) {

@@ -40,7 +40,7 @@ void poison(void* buffers[], bool gpu) {
 std::string missing_memory(void* buffers[]) {
     const starpu_task* t = starpu_task_get_current();
     for (int i = 0; i < t->nbuffers; ++i)
-        if (is_placeholder(reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[i]))))
+        if (is_refused(reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[i]))))
             return no_memory_for(STARPU_VARIABLE_GET_ELEMSIZE(buffers[i]));
     return "";
 }

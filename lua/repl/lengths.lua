@@ -2,26 +2,25 @@
 -- that it would be 0, without an error.
 local lexer = require "repl.lexer"
 local lib = require "nn.base.capi"
+local names = require "repl.names"
 local tensor = require "nn.core.tensor"
 
 local M = {}
 
--- The value of `name.field[3]` at tokens[i], read without calling any code, and the index of the
--- token behind it; nil if it calls a function or has another index.
-local function value_at(tokens, i)
-  local value = rawget(_G, tokens[i].text)
-  i = i + 1
-  while tokens[i] and (tokens[i].kind == "string" or tokens[i].text:find "^[%.%[%(:{]$") do
-    local key, is_field = tokens[i + 1], tokens[i].text == "."
-    local closed = is_field or tokens[i + 2] and tokens[i + 2].text == "]"
-    local good = tokens[i].text:find "^[%.%[]$" and key and closed
-      and key.kind == (is_field and "name" or "number")
-    if not good or type(value) ~= "table" then return nil end
-    local index = is_field and key.text or tonumber(key.text)
-    if not (tensor.is_tensor(value) and not is_field) then value = rawget(value, index) end
-    i = i + (is_field and 2 or 3)
+-- The last token of `name.field[3]` that begins at tokens[i]; nil if it is the start of a call.
+local function end_of(tokens, i)
+  while tokens[i + 1] do
+    local text = tokens[i + 1].text
+    if text == "." then
+      i = i + 2
+    elseif text == "[" and tokens[i + 3] and tokens[i + 3].text == "]" then
+      i = i + 3
+    else
+      local called = tokens[i + 1].kind == "string" or text:find "^[%(%[:{]$"
+      return not called and i or nil
+    end
   end
-  return value, i
+  return i
 end
 
 -- The names that the code binds itself, so that a global of this name may not be meant.
@@ -48,9 +47,9 @@ function M.check(code)
   for i, token in ipairs(tokens) do
     local name = tokens[i + 1]
     if token.text == "#" and name and name.kind == "name" and not bound[name.text] then
-      local value, last = value_at(tokens, i + 1)
-      if tensor.is_tensor(value) then
-        local text = code:sub(name.from, tokens[last - 1].to)
+      local last = end_of(tokens, i + 1)
+      if last and tensor.is_tensor(names.value_of(tokens, last)) then
+        local text = code:sub(name.from, tokens[last].to)
         lib.misuse("#%s: Lua's # is 0 for every tensor; %s:dim(1) is the number of rows, "
                    .. "%s:count() the number of elements", text, text, text)
       end

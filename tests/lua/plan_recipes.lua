@@ -111,7 +111,7 @@ end
 t.case("preset=gpt2 on a text says that it trains on characters, and how not to", function()
   local status, output = train "preset=gpt2 --plan"
   t.same(status, 0)
-  t.check(output:find "preset=gpt2 trains on %d+ characters here, not on GPT%-2's 50257 tokens; "
+  t.check(output:find "preset=gpt2 trains on %d+ characters, because GPT%-2's tokenizer was not "
           and output:find("data.vocabulary=FOLDER", 1, true), output)
   t.check(output:find "\nparameters +85%.9M", output)
   status, output = train "preset=gpt2 --plan data.vocabulary=char"

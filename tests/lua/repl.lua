@@ -131,63 +131,50 @@ t.case("-i keeps the globals of the script", function()
                  .. ":1\nmade             5\n")
 end)
 
-t.case("Ctrl-C at the prompt drops the line and nothing else", function()
-  if t.shell "command -v python3 >/dev/null" ~= 0 then t.skip "there is no python3" end
-  local _, output = t.shell [[
-    python3 - <<'END'
-import os, pty, re, select, time
-pid, terminal = pty.fork()
-if pid == 0:
-    os.environ["TERM"] = "dumb"
-    os.execv(os.environ["NNLUA"], ["nnlua"])
-seen = b""
-def wait(text, more=b""):
-    global seen
-    os.write(terminal, more)
-    end = time.time() + 20
-    while text not in seen and time.time() < end:
-        if select.select([terminal], [], [], 0.1)[0]:
-            seen += os.read(terminal, 4096)
-    print(text in seen)
-    seen = b""
-wait(b"nn> ")
-wait(b"\r\nnn> ", b"abc\x03")
-wait(b"  > ", b"for i = 1, 2 do\r")
-wait(b"\r\nnn> ", b"\x03")
-wait(b"42\r\n", b"6 * 7\r")
-os.write(terminal, b"\x04")
-END]]
-  t.same(output, ("True\n"):rep(5))
-end)
-
-t.case("a loop with pcall ends after two Ctrl-C, and the session goes on", function()
-  if t.shell "command -v python3 >/dev/null" ~= 0 then t.skip "there is no python3" end
-  local _, output = t.shell [[
+-- A shell command up to Python code that follows. The code has a session in a terminal, and
+-- wait(text, keys, seconds), which types keys and returns whether the text appears.
+local in_terminal = [[
     python3 - <<'END'
 import os, pty, select, time
 pid, terminal = pty.fork()
 if pid == 0:
     os.environ["TERM"] = "dumb"
     os.execv(os.environ["NNLUA"], ["nnlua"])
-def wait(text, more, seconds):
+def wait(text, more, seconds=20):
     os.write(terminal, more)
     seen, end = b"", time.time() + seconds
     while text not in seen and time.time() < end:
         if select.select([terminal], [], [], 0.1)[0]:
             seen += os.read(terminal, 4096)
     return text in seen
-wait(b"nn> ", b"", 20)
+]]
+
+t.case("Ctrl-C at the prompt drops the line and nothing else", function()
+  if t.shell "command -v python3 >/dev/null" ~= 0 then t.skip "there is no python3" end
+  local _, output = t.shell(in_terminal .. [[
+for text, more in [(b"nn> ", b""), (b"\r\nnn> ", b"abc\x03"), (b"  > ", b"for i = 1, 2 do\r"),
+                   (b"\r\nnn> ", b"\x03"), (b"42\r\n", b"6 * 7\r")]:
+    print(wait(text, more))
+os.write(terminal, b"\x04")
+END]])
+  t.same(output, ("True\n"):rep(5))
+end)
+
+t.case("a loop with pcall ends after two Ctrl-C, and the session goes on", function()
+  if t.shell "command -v python3 >/dev/null" ~= 0 then t.skip "there is no python3" end
+  local _, output = t.shell(in_terminal .. [[
+wait(b"nn> ", b"")
 endless = b"while true do end"
 inner = b"while true do pcall(function() " + endless + b" end) end"
 for loop in [inner, b"while true do pcall(function() " + inner + b" end) end",
              b"while true do xpcall(function() " + endless + b" end, tostring) end",
              b"while true do pcall(nn.no_grad, function() " + endless + b" end) end",
              b"coroutine.wrap(function() " + inner + b" end)()"]:
-    wait(b"ready", b"print('rea' .. 'dy') " + loop + b"\r", 20)
-    stopped = wait(b"interrupted\r\nnn> ", b"\x03", 2) or wait(b"interrupted\r\nnn> ", b"\x03", 20)
-    print(stopped, wait(b"\r\n42\ttrue", b"print(6 * 7, nn.grad_enabled())\r", 20))
+    wait(b"ready", b"print('rea' .. 'dy') " + loop + b"\r")
+    stopped = wait(b"interrupted\r\nnn> ", b"\x03", 2) or wait(b"interrupted\r\nnn> ", b"\x03")
+    print(stopped, wait(b"\r\n42\ttrue", b"print(6 * 7, nn.grad_enabled())\r"))
 os.write(terminal, b"\x04")
-END]]
+END]])
   t.same(output, ("True True\n"):rep(5))
 end)
 

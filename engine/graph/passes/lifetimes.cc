@@ -9,6 +9,8 @@
 namespace nn {
 namespace {
 
+int64_t block_bytes(const TilePtr& tile) { return int64_t(arena_bytes(tile->bytes)); }
+
 class Lifetimes {
 public:
     explicit Lifetimes(Program& program)
@@ -27,7 +29,7 @@ public:
         std::unordered_set<const Tile*> inputs;  // copied in before the first task
         for (const TilePtr& tile : tiles_of(program_.inputs)) {
             if (!inputs.insert(tile.get()).second) continue;
-            live_ += int64_t(arena_bytes(tile->bytes));
+            live_ += block_bytes(tile);
             const auto at = accesses_.numbers.find(tile.get());
             if (at == accesses_.numbers.end())
                 keep(tile);
@@ -42,7 +44,7 @@ public:
             for_each_tile(t, [&](const TilePtr& tile, uint32_t number, Mode mode) {
                 if (std::exchange(alive_[number], 1)) return;
                 if (tile->recording) {
-                    live_ += int64_t(arena_bytes(tile->bytes));
+                    live_ += block_bytes(tile);
                     return;
                 }
                 program_.info.persistent_bytes += int64_t(tile->bytes);
@@ -52,7 +54,7 @@ public:
             for_each_tile(t, [&](const TilePtr& tile, uint32_t number, Mode) {
                 if (!tile->recording || last_use_[number] != t || kept_.count(tile.get())) return;
                 program_.dies_after[t].push_back(tile);
-                live_ -= int64_t(arena_bytes(tile->bytes));
+                live_ -= block_bytes(tile);
             });
             program_.info.flops += double(program_.tasks[t].arg.flops);
         }

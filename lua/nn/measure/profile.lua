@@ -204,7 +204,7 @@ end
 ---     nn.sgemm_gflops(256) > 0  --> true
 function M.sgemm_gflops(size)
   local rate = ffi.new "double[1]"
-  size = arguments.whole("sgemm_gflops", "the size", size or 2048, 1, 65536)
+  size = arguments.whole("sgemm_gflops", "the size", size or 2048, 1, 32768)
   lib.check(lib.C.nn_product_rate(size, rate))
   return rate[0] / 1e9
 end

@@ -46,45 +46,49 @@ local function wrong_dimension(class, settings)
   end
 end
 
+-- How the tensors in model.safetensors differ from those of the settings, or nil.
+local function mismatch(class, settings, weights, with_shapes)
+  for name, shape in pairs(class.shapes and class.shapes(settings) or {}) do
+    local entry = weights.by_name[name]
+    if not entry then
+      return ("they imply a tensor '%s', which model.safetensors lacks"):format(name)
+    end
+    local given, implied = table.concat(entry.shape, ","), table.concat(shape, ",")
+    if with_shapes and given ~= implied then
+      return ("they imply (%s) for '%s', which is (%s) in model.safetensors"):format(
+        implied, name, given)
+    end
+  end
+end
+
+local function refuse(class, folder, problem)
+  lib.fail("'%s': its settings `model` are not valid for %s: %s", folder, class.class_name, problem)
+end
+
 --- check_model(class, settings, folder): raises an error unless the checkpoint in `folder` has the
 --- parameters that the settings of its model imply (Class.shapes), with their shapes, so that the
 --- model is not larger than the file.
 function M.check_model(class, settings, folder)
-  local function wrong(format, ...)
-    lib.fail("'%s': its settings `model` are not valid for %s: " .. format, folder,
-             class.class_name, ...)
+  if type(settings) ~= "table" or settings[1] ~= nil then
+    refuse(class, folder, "they are not an object")
   end
-  if type(settings) ~= "table" or settings[1] ~= nil then wrong "they are not an object" end
   local problem = wrong_dimension(class, settings)
-  if problem then wrong("%s", problem) end
-  local weights = safetensors.open(files.join(folder, "model.safetensors"))
-  for name, shape in pairs(class.shapes and class.shapes(settings) or {}) do
-    local entry = weights.by_name[name]
-    if not entry then wrong("they imply a tensor '%s', which model.safetensors lacks", name) end
-    local given, implied = table.concat(entry.shape, ","), table.concat(shape, ",")
-    if given ~= implied then
-      wrong("they imply (%s) for '%s', which is (%s) in model.safetensors", implied, name, given)
-    end
-  end
+    or mismatch(class, settings, safetensors.open(files.join(folder, "model.safetensors")), true)
+  if problem then refuse(class, folder, problem) end
 end
 
 --- check_size(class, settings, folder): the same for settings that a resumed run inherits, whose
 --- meaning depends on its script: checks only that the file has tensors of these names. Whoever
 --- opens the checkpoint reports a file that cannot be read.
 function M.check_size(class, settings, folder)
-  local known = type(settings) == "table" and class.shapes
-  if not known or wrong_dimension(class, settings) then return end
+  if type(settings) ~= "table" or wrong_dimension(class, settings) then return end
   local readable, weights = lib.protected(safetensors.open, files.join(folder, "model.safetensors"))
   if not readable then
     if lib.is_interrupt(weights) then error(weights, 0) end
     return
   end
-  for name in pairs(class.shapes(settings)) do
-    if not weights.by_name[name] then
-      lib.fail("'%s': its settings `model` imply a tensor '%s', which model.safetensors lacks",
-               folder, name)
-    end
-  end
+  local problem = mismatch(class, settings, weights, false)
+  if problem then refuse(class, folder, problem) end
 end
 
 return M

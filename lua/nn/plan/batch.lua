@@ -29,7 +29,7 @@ end
 --- planner(record) -> plan(n, measured), the plan of a batch of n. record(n, measured) makes it by
 --- recording, with the number of recorded tasks in `recorded`. A batch with too many tasks is not
 --- recorded: memory, time and tasks grow linearly with it, so its plan is extrapolated from two
---- smaller batches.
+--- smaller batches; `recorded` and `took` are those of the larger of them.
 function M.planner(record)
   local nominal = {}
   local function of(n, measured)

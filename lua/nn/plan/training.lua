@@ -36,7 +36,7 @@ local function simulated(build, rows, context, measured, limit, known)
   return plan, microbatches
 end
 
---- step(build, rows, context, measured, microbatches) -> the plan of step_plan.step() for `rows`
+--- step(build, rows, context, measured, known) -> the plan of step_plan.step() for `rows`
 --- sequences, with `flops_per_token` if the model has it. build() creates and returns the model,
 --- the optimizer and the step. known: the number of microbatches in the step, or nil.
 function M.step(build, rows, context, measured, known)
@@ -62,8 +62,8 @@ local function planner(build, loader)
   end)
 end
 
--- Raises an error if the arithmetic of least() shows that recording the step is useless: it cannot
--- fit into `available` bytes, or (only_planned) takes long besides.
+-- Raises an error if the arithmetic of least() shows that the step cannot fit into `available`
+-- bytes. only_planned: raises it only if recording also takes long.
 local function refuse_oversized(least, loader, available, only_planned)
   if not least then return end
   local bytes = least.bytes + loader.rows * loader.context * INPUT_BYTES

@@ -120,7 +120,7 @@ readers.error = readers.nan
 local function state_of(run)
   if run.state then return run.state end
   local process = run.process
-  local known = process and type(process.pid) == "number" and process.start
+  local known = process and process.start
   local alive = known and process.start == start_of(process.pid)
   return alive and "running" or "ended early"
 end
