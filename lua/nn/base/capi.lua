@@ -120,8 +120,8 @@ function M.check(status)
   return status
 end
 
---- check_interrupt(): raises "interrupted" after Ctrl-C. For long loops of the library: compiled to
---- machine code, they call no hook.
+--- check_interrupt(): raises "interrupted" after Ctrl-C. For long loops of the library: compiled
+--- code calls no hook.
 function M.check_interrupt() M.check(C.nn_check_interrupt()) end
 
 -- Bytes of tensors created since the last collection. To LuaJIT a tensor of megabytes is a handle

@@ -11,8 +11,7 @@ end
 
 local function need_table(value, name)
   if type(value) == "table" then return end
-  error(("bad argument #1 to '%s' (table expected, got %s)"):format(
-    name, type(value)), 3)
+  error(("bad argument #1 to '%s' (table expected, got %s)"):format(name, type(value)), 3)
 end
 
 rawset(_G, "ipairs", function(list)

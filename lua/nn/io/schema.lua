@@ -1,6 +1,6 @@
--- Checks values of JSON files from untrusted writers: types, bounds, required fields. A
--- check is a function(value, path) that returns nil, or the problem with the value, which it names
--- by its path, such as "random.seed".
+-- Checks values of JSON files from untrusted writers: types, bounds, required fields. A check is a
+-- function(value, path) that returns nil, or the problem with the value, which it names by its
+-- path, such as "random.seed".
 local arguments = require "nn.base.arguments"
 local cjson = require "cjson"
 

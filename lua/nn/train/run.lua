@@ -47,9 +47,9 @@ local function open(cfg, out, lock)
 end
 
 --- nn.run(cfg) -> run. Creates and locks the output folder, finds the checkpoint to resume from,
---- sets the seed and the memory budget. `cfg`: settings with nn.run_fields. run.vocabulary is
---- that of the checkpoint, if any. Errors: a folder that cannot be written, that
---- another process uses, or that already contains a run; a damaged checkpoint.
+--- sets the seed and the memory budget. `cfg`: settings with nn.run_fields. run.vocabulary is that
+--- of the checkpoint, if any. Errors: a folder that cannot be written, that another process uses,
+--- or that already contains a run; a damaged checkpoint.
 ---     local run = nn.run(cfg)
 ---     run:track{model = model, optim = optim, data = data.train, vocabulary = data.vocabulary}
 ---     for _ in run:steps() do run:record(step(data.train:batch())) end
