@@ -14,19 +14,28 @@ struct Mapping {
     std::atomic<uintptr_t> first{0}, last{0};
     std::atomic<bool> damaged{false};
 };
-Mapping mappings[4096];  // a SIGBUS in a mapping beyond these ends the program
+constexpr size_t most_mappings = 65536;  // of a process, by Linux's default (vm.max_map_count)
+Mapping mappings[most_mappings];
+std::atomic<size_t> used{0};  // entries before this one were in use at some time
 uintptr_t page_bytes = 4096;
 
-// The entry of a mapping; find(0) is a free one.
 Mapping* find(uintptr_t first) {
-    for (Mapping& m : mappings)
-        if (m.first == first) return &m;
+    for (size_t i = 0; i < used; i++)
+        if (mappings[i].first == first) return &mappings[i];
     return nullptr;
+}
+
+// A free entry, or null.
+Mapping* free_entry() {
+    Mapping* const m = find(0);
+    if (m || used == most_mappings) return m;
+    return &mappings[used++];
 }
 
 // Replaces the pages from the address to the end of its mapping by zeros.
 bool replace_rest(uintptr_t address) {
-    for (Mapping& m : mappings) {
+    for (size_t i = 0; i < used; i++) {
+        Mapping& m = mappings[i];
         if (!m.first || address < m.first || address >= m.last) continue;
         const uintptr_t page = address / page_bytes * page_bytes;
         void* const at = reinterpret_cast<void*>(page);
@@ -56,7 +65,7 @@ void install_bus_handler() {
 }
 
 void watch_mapping(uintptr_t first, size_t bytes) {
-    Mapping* const m = find(0);
+    Mapping* const m = free_entry();
     if (!m) return;
     m->damaged = false;
     m->last = first + (bytes + page_bytes - 1) / page_bytes * page_bytes;

@@ -86,6 +86,7 @@ end
 --- guarded(f) -> true and f()'s results, once the tasks that f submitted are done; or false after
 --- printing the error.
 function M.guarded(f)
+  if host.left then host.left() end                        -- a training loop of an earlier input
   local results = {xpcall(f, explain)}
   host.clear_signals()
   M.interrupted = results[2] == "interrupted" and not results[1]

@@ -115,4 +115,25 @@ END
   t.check(output:find("interrupted\nat the prompt again\n", 1, true), output)
 end)
 
+t.case("an error at the prompt after the loop leaves the run, and run:done ends it", function()
+  local _, output = t.shell(([[
+    cd %s; cat > left.lua <<'END'
+cfg = nn.config({nn.run_fields {steps = 9, save_every = 2, out = "left"}}, {})
+run = nn.run(cfg)
+run:track {model = nn.Linear(2, 2)}
+for n in run:steps() do run:record(nn.ones(1):sum()) if n == 5 then break end end
+x = typo.y
+ffi = require "ffi"
+ffi.cdef "int getpid(void); int kill(int process, int signal);"
+ffi.C.kill(ffi.C.getpid(), 2) while true do end
+run:done {}
+END
+    timeout 60 $NNLUA <left.lua; cat left/metrics.jsonl]]):format(run.folder))
+  t.check(output:find("typo", 1, true), output)
+  t.check(output:find("\ninterrupted\n", 1, true), output)
+  t.check(output:find("saved in left/checkpoint-000005", 1, true), output)
+  t.check(not output:find("to resume", 1, true), output)
+  t.check(output:find('"event":"done"', 1, true), output)
+end)
+
 t.finish()

@@ -1,6 +1,6 @@
 -- Ends runs early: after a signal, when the run is saved first, or after an error in the user's
 -- loop. The program calls nn.host.failed(message) for each error that ends a script or an input at
--- the prompt.
+-- the prompt, and nn.host.left() before each input.
 local engine = require "nn.base.engine"
 local host = require "nn.host"
 local lib = require "nn.base.capi"
@@ -27,13 +27,22 @@ local function resume_command(self)
 end
 
 --- watch(run): the run trains from now on, and an error ends it.
-function M.watch(run) active, host.failed = run, M.failed end
+function M.watch(run) active, host.failed, host.left = run, M.failed, M.left end
 
---- finish(run): the run has ended: its folder is free, and signals raise errors again.
-function M.finish(run)
-  active, host.failed = nil, nil
-  if run.lock then run.lock:release() end
+-- Errors no longer end the run, and signals raise errors again.
+local function unwatch()
+  active, host.failed, host.left = nil, nil, nil
   engine.defer_interrupts(false)
+end
+
+--- left(): an input at the prompt left the run's loop. An error in a later input does not end the
+--- run, which waits for run:done.
+M.left = unwatch
+
+--- finish(run): the run has ended, and its folder is free.
+function M.finish(run)
+  if run.lock then run.lock:release() end
+  unwatch()
 end
 
 --- stop(run): ends a saved run after a stop signal: this error gives status 128 + its number.
