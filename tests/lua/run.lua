@@ -278,7 +278,7 @@ t.case("two processes never run in one folder, and a lock ends with its process"
   local function shell(text) return select(2, t.shell(inside .. text)) end
   -- 1. The other process is named; killed, it leaves a folder that can be used.
   local output = shell(script:format("none", "here", 30)
-    .. "& until [ -e here/run.lock ]; do sleep 0.1; done\n"
+    .. "& for i in $(seq 100); do [ -e here/run.lock ] && break; sleep 0.1; done\n"
     .. script:format("auto", "here", 0) .. "2>&1; echo $!; pkill -9 -P $! ; kill -9 $!\n"
     .. script:format("auto", "here", 0) .. "2>&1")
   local process, expected = output:match "process (%d+) is using 'here'; wait.-\n(%d+)\n"
