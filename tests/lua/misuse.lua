@@ -234,6 +234,14 @@ end)
 t.case("defaults and settings of data and runs are checked by name and type", function()
   says(function() nn.run_fields {stepz = 3} end, "run_fields: has no option 'stepz'; did you mean")
   says(function() nn.run_fields {steps = "a"} end, "run_fields: steps is 'a'; a number is needed")
+  says(function() nn.run_fields {steps = 2.5} end,
+       "run_fields: 'steps' must be a whole number, not '2.5'")
+  says(function() nn.run_fields {steps = -3} end, "'steps' must be at least 1, not '-3'")
+  says(function() nn.run_fields {stop_at = 1 / 0} end,
+       "'stop_at' must be a finite number, not 'inf'")
+  says(function() nn.run_fields {on_nan = "go"} end, "'on_nan' must be one of stop, skip, not 'go'")
+  local fields = {data = nn.data_fields {split = 1}}
+  t.same(nn.config(fields, {"data.split=0.9"}).data.split, 0.9)
   says(function() nn.data_fields {bach = 3} end, "data_fields: has no option 'bach'; did you mean")
   local own = {batch = 3}
   t.same({nn.data_fields(own).batch.default, getmetatable(own)}, {3})
@@ -257,7 +265,7 @@ t.case("a model refuses wrong arguments of its methods", function()
   refuses("gpt2: ids has 2 sequences, but start or last", nn.cat({one, one}, 1), caches, start)
   refuses("gpt2: 2 tokens per sequence need last", nn.tensor({{1, 2}}, i32), caches, start)
   t.fails(function() model:caches() end, "gpt2: batch is nil")
-  t.fails(function() model:flops_per_token() end, "gpt2: flops_per_token of nil")
+  t.fails(function() model:flops_per_token() end, "the number of tokens is nil; a number is")
   t.fails(function() GPT2 {layers = "x", heads = 1, embd = 4} end, "gpt2: layers is x; a whole")
   t.same(nn.no_grad(model.next, model, one, caches, start).shape, {1, 5})
 end)
@@ -266,6 +274,8 @@ t.case("no public function answers wrong arguments with a raw Lua error", functi
   local raw = {"attempt to", "bad argument", "cannot convert", "table expected", "table index is"}
   local others = {fail = true, names = true, devices = true, train_tokenizer = true}
   local folder, list, bad = t.folder(), {}, {}
+  local restore = {["nn.memory_budget"] = function() nn.memory_budget(0) end,
+                   ["nn.defer_interrupts"] = function() nn.defer_interrupts(false) end}
   for name, value in pairs(require("nn.core.tensor").Tensor) do
     if type(value) == "function" and not name:find "^__" and name ~= "release" then
       list["x:" .. name] = function(...) return value(nn.ones(2, 3), ...) end
@@ -279,6 +289,7 @@ t.case("no public function answers wrong arguments with a raw Lua error", functi
   for name, f in pairs(list) do
     for _, given in ipairs(values) do
       local good, problem = pcall(f, unpack(given))
+      if restore[name] then restore[name]() end
       for _, pattern in ipairs(good and {} or raw) do
         if tostring(problem):find(pattern, 1, true) then
           table.insert(bad, name .. ": " .. tostring(problem))

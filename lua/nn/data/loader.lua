@@ -320,19 +320,22 @@ function M.data(given, options)
 end
 
 --- nn.data_fields{batch=12, ...} -> the settings of nn.data, for a recipe's schema; the table
---- overrides defaults. Errors: an unknown name, a default of another type.
+--- overrides defaults. Errors: an unknown name, a default that the setting does not allow.
 ---     nn.config({data = nn.data_fields {batch = 4}}, {}).data.batch  --> 4
 function M.data_fields(others)
-  local field, own = config.field, defaults
+  local field = config.field
   return config.override("data_fields", {
-    text = field(own.text, "UTF-8 text to train on; without text and bin: nnlua's own sources"),
-    bin = field(own.bin, "token file of nanoGPT, llm.c or tokens_prepare.lua, instead of a text"),
-    val = field(own.val, "validation file of the same kind; empty: the rest of the training file"),
-    split = field(own.split, "fraction for training if val is empty", {min = 0, max = 1}),
-    vocabulary = field(own.vocabulary, "char, byte, or the folder of a tokenizer"),
-    batch = field(own.batch, "sequences per microbatch", {min = 1}),
-    context = field(own.context, "tokens per sequence; 0: the model's context", {min = 0}),
-    accum = field(own.accum, "microbatches per step", {min = 1}),
+    text = field(defaults.text,
+                 "UTF-8 text to train on; without text and bin: nnlua's own sources"),
+    bin = field(defaults.bin,
+                "token file of nanoGPT, llm.c or tokens_prepare.lua, instead of a text"),
+    val = field(defaults.val,
+                "validation file of the same kind; empty: the rest of the training file"),
+    split = field(defaults.split, "fraction for training if val is empty", {min = 0, max = 1}),
+    vocabulary = field(defaults.vocabulary, "char, byte, or the folder of a tokenizer"),
+    batch = field(defaults.batch, "sequences per microbatch", {min = 1}),
+    context = field(defaults.context, "tokens per sequence; 0: the model's context", {min = 0}),
+    accum = field(defaults.accum, "microbatches per step", {min = 1}),
   }, others)
 end
 

@@ -13,10 +13,6 @@ local M = {}
 local Field = {}
 local made = 0       -- counts fields, so that they are listed in the order of creation
 
-local function is_whole(default, real)
-  return type(default) == "number" and default % 1 == 0 and not real
-end
-
 --- nn.field(default, meaning, {choices=, min=, max=, real=}) -> a setting for the schema of
 --- nn.config. It has the type of the default: string, boolean or number. If the default is a whole
 --- number, the values must be whole, unless `real` is set. `choices`: the list of allowed values.
@@ -26,20 +22,8 @@ function M.field(default, meaning, limits)
   made = made + 1
   local field = setmetatable({default = default, meaning = meaning or "", order = made}, Field)
   for name, value in pairs(limits or {}) do field[name] = value end
-  field.whole = is_whole(default, field.real)
+  field.whole = type(default) == "number" and default % 1 == 0 and not field.real
   return field
-end
-
---- override(who, fields, defaults) -> fields, with a script's own defaults by name. Errors: an
---- unknown name, with the nearest one; a default of another type.
-function M.override(who, fields, defaults)
-  for name, value in pairs(checks.options(who, defaults, fields)) do
-    local field = fields[name]
-    local kind = type(field.default)
-    checks.need(type(value) == kind, who, name, value, "a " .. kind .. " is needed")
-    field.default, field.whole = value, is_whole(value, field.real)
-  end
-  return fields
 end
 
 -- Every leaf under its dotted path, in the order of declaration; groups[path] is true for a group.
@@ -83,22 +67,41 @@ local function leaf_names(self)
   return names
 end
 
-
--- Checks a value against its field. `given` is how the user wrote it.
-local function check(path, field, value, given)
+-- The problem with a value for a field, or nil. `given` is how the user wrote it.
+local function problem_of(field, value, given)
   if field.choices then
     for _, choice in ipairs(field.choices) do
-      if choice == value then return value end
+      if choice == value then return nil end
     end
-    lib.fail("'%s' must be one of %s, not '%s'%s", path,
-             table.concat(field.choices, ", "), given, suggestion(given, field.choices))
+    return ("must be one of %s, not '%s'%s"):format(table.concat(field.choices, ", "), given,
+                                                    suggestion(given, field.choices))
   end
-  if type(value) ~= "number" then return value end
-  local function refuse(what) lib.fail("'%s' %s, not '%s'", path, what, given) end
-  if field.whole and value % 1 ~= 0 then refuse "must be a whole number" end
-  if field.min and value < field.min then refuse("must be at least " .. field.min) end
-  if field.max and value > field.max then refuse("must be at most " .. field.max) end
-  return value
+  if type(value) ~= "number" then return nil end
+  local problem = (value ~= value or math.abs(value) == math.huge) and "must be a finite number"
+    or field.whole and value % 1 ~= 0 and "must be a whole number"
+    or field.min and value < field.min and "must be at least " .. field.min
+    or field.max and value > field.max and "must be at most " .. field.max
+  return problem and ("%s, not '%s'"):format(problem, given) or nil
+end
+
+-- Returns the value of a field, or raises an error.
+local function check(path, field, value, given)
+  local problem = problem_of(field, value, given)
+  return problem and lib.fail("'%s' %s", path, problem) or value
+end
+
+--- override(who, fields, defaults) -> fields, with a script's own defaults by name. Errors: an
+--- unknown name, with the nearest one; a default that the field does not allow.
+function M.override(who, fields, defaults)
+  for name, value in pairs(checks.options(who, defaults, fields)) do
+    local field = fields[name]
+    local kind = type(field.default)
+    checks.need(type(value) == kind, who, name, value, "a " .. kind .. " is needed")
+    local problem = problem_of(field, value, tostring(value))
+    if problem then lib.misuse("%s: '%s' %s", who, name, problem) end
+    field.default = value
+  end
+  return fields
 end
 
 -- Converts a text from the command line to a value.
@@ -171,7 +174,7 @@ local function apply_preset(self, name)
         if type(value) ~= type(field.default) then
           lib.fail("preset %s: '%s' is a %s, not '%s'", name, full, type(field.default), value)
         end
-        set(self, full, check(full, field, value, value))
+        set(self, full, check(full, field, value, tostring(value)))
         self.given[full] = "preset " .. name
       end
     end

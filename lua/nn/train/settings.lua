@@ -36,15 +36,15 @@ local function lock(out)
   local good, held, process = lib.protected(locks.lock, files.join(out, LOCK))
   if not good then
     if files.exists(out) then error(held, 0) end
-    return lock(out)                               -- another process left, and removed the folder
+    return lock(out)                               -- another process ended and removed the folder
   end
   if held then held.made = held.made or made end
   return held, process
 end
 
---- claim_folder(cfg) -> the folder of a run and its lock, which no other process gets before
---- lock:release() or the end of this process. Errors: the folder cannot be created or written;
---- another process runs there; it already contains a run, and resume is "none".
+--- claim_folder(cfg) -> the folder of a run, and its lock. No other process can claim the folder
+--- until lock:release() or the end of this process. Errors: the folder cannot be created or
+--- written; another process runs there; it already contains a run, and resume is "none".
 function M.claim_folder(cfg)
   local out, number = cfg.out, 1
   while out == "" and cfg.resume ~= "auto" do
@@ -58,7 +58,8 @@ function M.claim_folder(cfg)
   local held, process = lock(out)
   if not held then
     lib.fail("%s is using '%s'; wait until it ends, or choose another out=",
-             process > 0 and "process " .. process or "a process on another machine", out)
+             process > 0 and "process " .. process
+             or "a process in another container or on another machine", out)
   end
   local saved = cfg.resume == "none" and checkpoint.list(out) or {}
   if #saved > 0 then
@@ -93,7 +94,7 @@ function M.saved(given, values)
 end
 
 --- nn.run_fields{steps=2000, ...} -> the settings of nn.run, for a recipe's schema; the table
---- overrides defaults. Errors: an unknown name, a default of another type.
+--- overrides defaults. Errors: an unknown name, a default that the setting does not allow.
 ---     nn.config({nn.run_fields {steps = 50}}, {"keep=1"}).steps  --> 50
 function M.run_fields(defaults)
   local field = config.field
