@@ -191,16 +191,17 @@ end
 function GPT2:flops_per_token(time)
   local c = self.config
   if type(time) ~= "number" then
-    nn.fail("gpt2: flops_per_token of %s; a number of tokens is needed", tostring(time))
+    nn.fail("gpt2: flops_per_token: the number of tokens is %s; a number is needed",
+            tostring(time))
   end
   return 6 * (12 * c.layers * c.embd ^ 2 + c.vocab * c.embd) + 12 * c.layers * c.embd * time
 end
 
---- GPT2.least(settings, tokens) -> {parameters=, tiles=, bytes=}, without creating anything: the
---- numbers of parameters and, about, of their tiles, and a lower bound of the memory of a training
---- step with AdamW and microbatches of `tokens` tokens.
----     GPT2.least(GPT2.size "gpt2", 1024).parameters  --> 124439808
-function GPT2.least(config, tokens)
+--- GPT2.requirements(settings, tokens) -> {parameters=, tiles=, bytes=}. Creates nothing.
+--- parameters: their number; tiles: the approximate number of their tiles; bytes: a lower bound of
+--- the memory of a training step with AdamW and microbatches of `tokens` tokens.
+---     GPT2.requirements(GPT2.size "gpt2", 1024).parameters  --> 124439808
+function GPT2.requirements(config, tokens)
   local c, layers = config.embd, config.layers
   local parameters = (config.vocab + config.context) * c + layers * (12 * c ^ 2 + 13 * c) + 2 * c
   local size = config.dtype == "bf16" and 2 or 4
@@ -227,8 +228,8 @@ end
 -- The variable `model` of examples in docs.
 GPT2.example = "GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}"
 
---- GPT2.shapes(settings) -> {path = shape} of some parameters, which a file must have before a
---- model of these settings is created.
+--- GPT2.shapes(settings) -> {path = shape} of some parameters, including one of the last layer.
+--- Loading checks them in the file before it creates a model.
 ---     GPT2.shapes({layers = 2, embd = 8, vocab = 9})["tok.weight"]  --> {9, 8}
 function GPT2.shapes(given)
   local c = with_defaults(given)

@@ -133,8 +133,8 @@ local function build(from_init)
     return loss, optim:step()                              -- returns the gradient norm
   end)
 end
-local least = GPT2.least(cfg.model, cfg.data.batch * data.train.context)
-if not run:plan(build, data.train, least) then return end  -- does it fit?
+local requirements = GPT2.requirements(cfg.model, cfg.data.batch * data.train.context)
+if not run:plan(build, data.train, requirements) then return end  -- does it fit?
 local model, optim, train_step = build(cfg.init ~= "" and not run.checkpoint)
 collectgarbage()
 

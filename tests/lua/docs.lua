@@ -56,8 +56,8 @@ local function public_names()
   names_in(list, "checkpoint:", getmetatable(checkpoint).__index)
   local cfg = nn.config({nn.run_fields {}}, {"out=names-of-run"})
   names_in(list, "run:", getmetatable(nn.run(cfg)).__index)
-  list["nn.Tensor"], list["model:size"], list["model:least"] = nil, nil, nil
-  list["GPT2"], list["GPT2.size"], list["GPT2.least"] = true, true, true
+  list["nn.Tensor"], list["model:size"], list["model:requirements"] = nil, nil, nil
+  list["GPT2"], list["GPT2.size"], list["GPT2.requirements"] = true, true, true
   list["model:shapes"], list["GPT2.shapes"] = nil, true
   return list
 end

@@ -5,11 +5,12 @@
 --                            `vocab`), so that Class(model.config) is a model of the same shape
 --   model(ids), model(ids, targets, {scale})   logits (B,T,V); scale * mean cross-entropy
 --   Class.dimensions         names of the settings that determine the shapes of its parameters
---   Class.shapes(settings)   {path = shape} of some parameters, one of the last layer among them,
---                            which a file must have before a model of these settings is created
+--   Class.shapes(settings)   {path = shape} of some parameters, including one of the last layer.
+--                            Loading checks them in the file before it creates a model
 --   Class.hugging_face       its format in transformers, see hugging_face.lua
 --   Class.example            code that creates a small model, for examples in docs
---   Class.least(settings, tokens)   {parameters=, tiles=, bytes=} by arithmetic, for run:plan
+--   Class.requirements(settings, tokens)   {parameters=, tiles=, bytes=}, found by arithmetic, for
+--                            run:plan
 --   model:flops_per_token(T) FLOPs, forward and backward
 --   model:caches(batch), model:next(ids, caches, start, last)    generation with a cache
 --

@@ -14,7 +14,8 @@ local TASK_BYTES = 5500          -- of process memory for a recorded task, about
 local MANY_TILES = 20000         -- parameters of more tiles take long to record
 
 -- The plan of a step with at most `limit` microbatches recorded, and the number of its
--- microbatches. known: that number, if the rows of the others need not exist.
+-- microbatches. known: the number of microbatches, or nil; if given, rows are created only for the
+-- recorded ones.
 local function simulated(build, rows, context, measured, limit, known)
   local flops_per_token
   local some = known and known > limit and rows / known * limit or rows
@@ -62,24 +63,27 @@ local function planner(build, loader)
   end)
 end
 
--- Raises an error if the arithmetic of least() shows that the step cannot fit into `available`
--- bytes. only_planned: raises it only if recording also takes long.
-local function refuse_oversized(least, loader, available, only_planned)
-  if not least then return end
-  local bytes = least.bytes + loader.rows * loader.context * INPUT_BYTES
-  if bytes <= available or only_planned and least.tiles <= MANY_TILES then return end
-  lib.fail("the training cannot fit: %s parameters in %s tiles and microbatches of %s tokens "
-           .. "need at least %s, %s are available; lower model.layers, model.embd, model.vocab, "
-           .. "data.batch or model.context", units.number(least.parameters),
-           units.number(least.tiles), units.number(loader.batch_size * loader.context),
-           units.bytes(bytes), units.bytes(available))
+-- Raises an error if the requirements, found by arithmetic, show that the step cannot fit into
+-- `available` bytes. only_planned: raises it only if recording also takes long.
+local function refuse_oversized(requirements, loader, available, only_planned)
+  if not requirements then return end
+  local bytes = requirements.bytes + loader.rows * loader.context * INPUT_BYTES
+  if bytes <= available or only_planned and requirements.tiles <= MANY_TILES then return end
+  lib.fail("the training cannot fit: %s parameters in %s tiles and %s tokens a step, in "
+           .. "microbatches of %s, need at least %s, %s are available; lower model.layers, "
+           .. "model.embd, model.vocab, data.batch, data.accum or model.context",
+           units.number(requirements.parameters), units.number(requirements.tiles),
+           units.number(loader.rows * loader.context),
+           units.number(loader.batch_size * loader.context), units.bytes(bytes),
+           units.bytes(available))
 end
 
---- need_room(build, loader, least) -> true if a step fits into the memory budget, at the start of
---- a training. least: see run:plan. Errors: it does not fit, with needed and available bytes.
-function M.need_room(build, loader, least)
+--- need_room(build, loader, requirements) -> true if a step fits into the memory budget, at the
+--- start of a training. requirements: see run:plan. Errors: it does not fit, with needed and
+--- available bytes.
+function M.need_room(build, loader, requirements)
   local available = step_plan.available_memory()
-  refuse_oversized(least, loader, available)
+  refuse_oversized(requirements, loader, available)
   local plan = planner(build, loader)(loader.batch_size)
   if plan.peak > available then
     lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s of parameters and moments, "
@@ -96,10 +100,10 @@ function M.need_room(build, loader, least)
   return true
 end
 
---- report(build, loader, least) -> lines of text: the cost of a step on this machine.
-function M.report(build, loader, least)
+--- report(build, loader, requirements) -> lines of text: the cost of a step on this machine.
+function M.report(build, loader, requirements)
   local available = step_plan.available_memory(true)
-  refuse_oversized(least, loader, available, true)
+  refuse_oversized(requirements, loader, available, true)
   local of = planner(build, loader)
   local plan, tokens = of(loader.batch_size, true), loader:batch_tokens()
   plan.available = available
