@@ -209,8 +209,9 @@ function M.sgemm_gflops(size)
   return rate[0] / 1e9
 end
 
---- reference_gflops(size, achieved) -> the result of nn.sgemm_gflops(size), measured up to 3 times
---- more while it is below `achieved` GFLOP/s, because another program was running.
+--- reference_gflops(size, achieved) -> the highest result of nn.sgemm_gflops(size). Repeats the
+--- measurement up to 3 times while it is below `achieved` GFLOP/s: other programs may have slowed
+--- it down.
 function M.reference_gflops(size, achieved)
   local best = M.sgemm_gflops(size)
   for _ = 1, 3 do

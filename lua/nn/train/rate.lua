@@ -7,7 +7,7 @@ local M = {}
 local Rate = {}
 Rate.__index = Rate
 local WINDOW = 1                 -- seconds of training in a window, at least
-local AGAIN = 10                 -- seconds between measurements; doubled after a useless one
+local AGAIN = 10                 -- seconds between measurements; doubled if the rate was not higher
 local SIZE = 1024                -- of the measured products
 
 local function round(x, unit) return x and math.floor(x / unit + 0.5) * unit end
@@ -25,8 +25,8 @@ function M.new(step, model, data)
 end
 
 -- Seconds per step. The window ends with the results of `step`, read after `seconds` of training.
--- waited: the program waited for all submitted steps, so their results came at once; the window
--- then ends with the results that were read before.
+-- waited: a pause or a save waited for these results, so their times are too close together; the
+-- rate of the step before is used, if it is known.
 local function per_step(self, step, seconds, waited)
   local marks = self.marks
   if waited and self.steady then return self.latest end
@@ -39,6 +39,7 @@ end
 --- meter:speed(step, seconds, waited, measure) -> {per_step=, ms=, tokens_per_s=, mfu=}, the last
 --- two nil if unknown. Calls measure(gflops) if the run achieves `gflops`, more than the measured
 --- rate of the machine: another program was running then. It calls meter:measure() between steps.
+--- While the run exceeds the measured rate, mfu is unknown.
 function Rate:speed(step, seconds, waited, measure)
   local out = {per_step = per_step(self, step, seconds, waited)}
   local tokens = self.tokens and self.tokens / out.per_step
@@ -48,7 +49,7 @@ function Rate:speed(step, seconds, waited, measure)
       self.due = seconds + self.again
       measure(gflops)
     end
-    out.mfu = round(gflops / self.gflops, 1e-4)
+    if gflops <= self.gflops then out.mfu = round(gflops / self.gflops, 1e-4) end
   end
   out.ms, out.tokens_per_s = round(out.per_step * 1e3, 1e-3), round(tokens, 1)
   return out
