@@ -1,5 +1,5 @@
 -- The memory that the system allows a process: resource limits, control groups, failed allocations.
--- Each is one error at once; nothing hangs, and no process is killed.
+-- Each case must give one error immediately; nothing hangs, and no process is killed.
 local files = require "nn.io.files"
 local nn = require "nn"
 local t = require "nn.test"

@@ -1,4 +1,5 @@
--- How the engine starts where something is missing: a home, threads; with wrong settings of StarPU.
+-- The start of the engine without a home folder, without threads, and with wrong settings of
+-- StarPU.
 local files = require "nn.io.files"
 local t = require "nn.test"
 

@@ -213,13 +213,18 @@ t.case("Ctrl-C ends learning and encoding", function()
   for _, action in ipairs {"nn.train_tokenizer(text, {size = 1e6, min_count = 1})",
                            "while true do words:ids(text) end"} do
     local status, output = t.shell(([[
-      timeout --foreground -k 1 -s INT --preserve-status 1.5 $NNLUA -e '
+      cd %s; rm -f log; env --default-signal $NNLUA -e '
         local letters = {}
         for i = 1, 4e6 do letters[i] = string.char(97 + math.random(26) - 1) end
         local text = table.concat(letters)
         local words = nn.train_tokenizer("to be or not to be", {size = 260})
         print "ready"
-        while true do %s end' 2>&1]]):format(action))
+        io.stdout:flush()
+        while true do %s end' >log 2>&1 & process=$!
+      (timeout 60 tail --pid=$process -f /dev/null || kill -KILL $process) >/dev/null 2>&1 &
+      for i in $(seq 600); do grep -q ready log && break; sleep 0.1; done
+      sleep 0.3; kill -INT $process
+      wait $process; status=$?; cat log; exit $status]]):format(folder, action))
     t.same({status, output}, {130, "ready\nnnlua: interrupted\n"})
   end
 end)

@@ -19,7 +19,8 @@ function M.new(before)
   files.write(path "train", ('#!/bin/bash\nexec %s %s %s "$@"\n'):format(
     t.program(), path "train.lua", small))
 
-  --- self.shell(text) -> status, output. `await FILE TEXT` waits until a log contains the text.
+  --- self.shell(text) -> status, output. `await FILE TEXT` waits until a log contains the text,
+  --- `await_end PROCESS` until a process ends; it returns the status, 137 after two minutes.
   --- `train` has the default actions of all signals.
   function self.shell(text)
     return t.shell(([[
@@ -28,6 +29,10 @@ function M.new(before)
       await() {
         for i in $(seq 900); do grep -q "$2" $1 2>/dev/null && return; sleep 0.1; done
         echo "$1 never contains $2"
+      }
+      await_end() {
+        (timeout 120 tail --pid=$1 -f /dev/null || kill -KILL $1) >/dev/null 2>&1 &
+        wait $1
       }
     ]]):format(self.folder) .. text)
   end
