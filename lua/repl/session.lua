@@ -74,19 +74,16 @@ end
 
 -- The text of an error, for a person at the prompt.
 local function explain(e)
-  local stopped = type(e) == "string" and (e == "interrupted" or e:find ": interrupted$")
-  if stopped then return "interrupted" end
+  if lib.is_interrupt(e) then return "interrupted" end
   local class = type(e) == "table" and getmetatable(e)
   local has_text = type(e) == "string" or class and class.__tostring
-  local traced = lib.traced(has_text and e or "error value: " .. pretty.value(e))
-  if type(traced) == "table" and traced.interrupted then return "interrupted" end
-  return "error: " .. tostring(traced)
+  return "error: " .. tostring(lib.traced(has_text and e or "error value: " .. pretty.value(e)))
 end
 
 --- guarded(f) -> true and f()'s results, once the tasks that f submitted are done; or false after
 --- printing the error.
 function M.guarded(f)
-  if host.left then host.left() end                        -- a training loop of an earlier input
+  if host.before_input then host.before_input() end        -- a training loop of an earlier input
   local results = {xpcall(f, explain)}
   host.clear_signals()
   M.interrupted = results[2] == "interrupted" and not results[1]

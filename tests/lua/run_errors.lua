@@ -80,6 +80,37 @@ t.case("an error in the user's own loop completes the checkpoint in progress", f
   t.check(status == 0 and output:find("resumed after step 6", 1, true), output)
 end)
 
+t.case("an error says that the checkpoint in progress could not be completed", function()
+  local own = training.new [[
+    local nn, checkpoint = require "nn", require "nn.models.checkpoint"
+    local start = checkpoint.start
+    function checkpoint.start(...)
+      local saving = start(...)
+      if saving.state.step == 6 then function saving.finish() nn.fail "the disk is full" end end
+      return saving
+    end
+    local original = nn.run
+    function nn.run(...)
+      local run = original(...)
+      local record = run.record
+      function run.record(...)
+        record(...)
+        if run.step == 7 then error "my mistake" end
+      end
+      return run
+    end
+  ]]
+  for every, newest in pairs {[3] = "The last checkpoint is lost3/checkpoint-000003\nTo resume:\n ",
+                              [6] = "No checkpoint was saved yet\n"} do
+    local status, output = own.shell(("./train steps=50 save_every=%d out=lost%d"):format(every,
+                                                                                         every))
+    t.same(status, 1)
+    t.check(output:find("my mistake", 1, true), output)
+    t.check(output:find("The checkpoint in progress could not be completed: the disk is full. "
+                        .. newest, 1, true), output)
+  end
+end)
+
 t.case("a task that failed before the checkpoint's tiles were ready makes it invalid", function()
   -- The optimizer's tasks of step 3 fail: checkpoint 3 would mix values of steps 2 and 3.
   local steps = 3

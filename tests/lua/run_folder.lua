@@ -28,9 +28,8 @@ end)
 t.case("a run folder that was copied with its links followed goes on", function()
   local status, output = shell [[
     ./train steps=4 eval_every=2 save_every=2 keep=1 out=linked >/dev/null && [ -L linked/best ]
-    cp -rL linked copy && cp -rL linked alone && rm -r alone/checkpoint-000004/
-    mv alone/checkpoint-000002 alone/checkpoint-000004 2>/dev/null
-    rm -r alone/checkpoint-*; cp -r linked/checkpoint-000004 alone/; echo mine > alone/best/notes
+    cp -rL linked copy && cp -rL linked alone && rm -r alone/checkpoint-* &&
+      cp -r linked/checkpoint-000004 alone/ && echo mine >alone/best/notes
     for out in copy alone; do
       [ -d $out/best ] && [ ! -L $out/best ] && ./train steps=8 eval_every=2 save_every=2 \
         optim.lr=0.01 schedule.min_lr=0.01 resume=auto out=$out || exit 1
@@ -53,6 +52,8 @@ t.case("links and foreign entries in a run folder are neither followed nor remov
     for name in report.html config.json best; do ln -s ../../mine.txt elsewhere/disk/$name.tmp; done
     ln -s loop elsewhere/disk/loop; ln -s nowhere elsewhere/disk/checkpoint-000009
     mkdir -p links/checkpoint-000001.bak links/checkpoint-1/sub links/best.tmp.d links/notes
+    ln -s nowhere links/checkpoint-000005; ln -s nowhere links/checkpoint-000005.copy
+    mkdir links/checkpoint-7.old
     echo mine > links/checkpoint-000003; echo mine > links/notes/text; mkfifo links/pipe
     mkdir -p other/checkpoint-000002.tmp; echo mine > other/checkpoint-000002.tmp/text
     ln -s ../../other/checkpoint-000002.tmp links/checkpoint-000002.tmp
@@ -63,7 +64,8 @@ t.case("links and foreign entries in a run folder are neither followed nor remov
   t.check(status == 0, output)
   t.check(output:find("mine\nmine\nmine\nmine", 1, true), output)
   for _, name in ipairs {"checkpoint%-000001%.bak", "checkpoint%-1", "loop", "notes", "pipe",
-                         "best%.tmp%.d", "checkpoint%-000009"} do
+                         "best%.tmp%.d", "checkpoint%-000009", "checkpoint%-7%.old",
+                         "checkpoint%-000005%.copy", "checkpoint%-000005%.copy%-2"} do
     t.check(output:find("\n" .. name .. "\n"), name .. ": " .. output)
   end
   t.same(files.read(path "mine.txt"), "mine")
@@ -132,7 +134,7 @@ t.case("data that is cut while training is an error that names the last checkpoi
       printf '\1\0\2\0\3\0\4\0%%.0s' $(seq 20000) >%s.bin
       (exec ./train data.text= data.bin=%s.bin model.vocab=8 steps=100000 save_every=1 out=%s) \
         >%s.log 2>&1 &
-      await %s/metrics.jsonl checkpoint-000003; truncate -s %d %s.bin; wait $!; status=$?
+      await %s/metrics.jsonl checkpoint-000003; truncate -s %d %s.bin; await_end $!; status=$?
       cat %s.log; exit $status]]):format(name, name, name, name, name, left, name, name))
     t.check(status == 1, output)
     local text = ("nnlua: data.bin '%s.bin' was truncated while it was read: it has %d bytes "

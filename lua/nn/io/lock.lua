@@ -16,7 +16,9 @@ local M = {}
 local C = ffi.C
 local O_LOCK = 2 + 64 + 524288                     -- O_RDWR | O_CREAT | O_CLOEXEC
 local AGAIN, DENIED = 11, 13                       -- EAGAIN, EACCES
-local GET_LOCK, SET_LOCK, WRITE_LOCK = 5, 6, 1     -- F_GETLK, F_SETLK, F_WRLCK
+local GET_LOCK, SET_LOCK = 5, 6                    -- F_GETLK, F_SETLK
+local WRITE_LOCK, NO_LOCK = 1, 2                   -- F_WRLCK, F_UNLCK
+local RETRIES = 100                                -- after which a lock counts as held
 
 local Lock = {}
 Lock.__index = Lock
@@ -28,18 +30,18 @@ local function key_of(path)
   return (files.real_path(folder or ".") or folder or "") .. "/" .. (name or path)
 end
 
--- Whether a file that is open was deleted since.
+-- Whether an open file was deleted after it was opened.
 local function deleted(fd)
   local target = ffi.new "char[4096]"
   local size = C.readlink("/proc/self/fd/" .. fd, target, 4096)
   return size > 0 and ffi.string(target, size):find " %(deleted%)$" ~= nil
 end
 
---- lock(path) -> a lock on a file, which it creates; nil and the ID of the process that holds it
---- (0: on another machine). The lock ends with lock:release() or with the process. A process can
+--- lock(path) -> a lock; creates the file. If another process holds the lock: nil and the ID of
+--- that process (0: unknown). The lock ends with lock:release() or with the process. A process can
 --- lock a file several times. On a file system without locks, every call succeeds. Errors: the
 --- system's.
-function M.lock(path)
+function M.lock(path, retries)
   local key = key_of(path)
   local lock = held[key]
   if not lock then
@@ -49,6 +51,9 @@ function M.lock(path)
     if C.fcntl(fd, SET_LOCK, wanted) ~= 0 and (ffi.errno() == AGAIN or ffi.errno() == DENIED) then
       C.fcntl(fd, GET_LOCK, wanted)
       C.close(fd)
+      if wanted.type == NO_LOCK and (retries or 0) < RETRIES then     -- released in the meantime
+        return M.lock(path, (retries or 0) + 1)
+      end
       return nil, wanted.type == WRITE_LOCK and math.max(0, wanted.process) or 0
     end
     if deleted(fd) then                            -- by the process that had the lock

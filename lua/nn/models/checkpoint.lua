@@ -17,13 +17,18 @@ local M = {}
 
 local function name_of(step) return ("checkpoint-%06d"):format(step) end
 
---- list(out) -> {{path=, step=}, ...}: the checkpoints in a run's folder, oldest first. Folders of
---- other names are the user's.
+-- The step of a checkpoint by its folder's name; nil for other names, which are the user's.
+local function step_of(name)
+  local step = tonumber(name:match "^checkpoint%-(%d+)$")
+  return step and name == name_of(step) and step or nil
+end
+
+--- list(out) -> {{path=, step=}, ...}: the checkpoints in a run's folder, oldest first.
 function M.list(out)
   local found = {}
   for _, name in ipairs(files.list(out) or {}) do
-    local step, path = tonumber(name:match "^checkpoint%-(%d+)$"), files.join(out, name)
-    if step and name == name_of(step) and files.list(path) then
+    local step, path = step_of(name), files.join(out, name)
+    if step and files.list(path) then
       found[#found + 1] = {path = path, step = step}
     end
   end
@@ -73,8 +78,10 @@ end
 -- are kept.
 local function prune(out, keep, step, best)
   for _, name in ipairs(files.list(out) or {}) do
-    local ending = name:match "^checkpoint%-%d+%.(%a+)$"
-    if ending == "tmp" or ending == "old" then files.remove(files.join(out, name)) end
+    local base, ending = name:match "^(.*)%.(%a+)$"
+    if (ending == "tmp" or ending == "old") and step_of(base) then
+      files.remove(files.join(out, name))
+    end
   end
   local all = M.list(out)
   while #all > 0 and all[#all].step > step do all[#all] = nil end
@@ -93,7 +100,7 @@ end
 -- Renames an entry that the program did not make, to a free name.
 local function keep_aside(path)
   local other, number = path .. ".copy", 1
-  while files.exists(other) do
+  while files.exists(other) or files.is_link(other) do
     number = number + 1
     other = path .. ".copy-" .. number
   end
@@ -167,8 +174,8 @@ function Saving:finish()
     end
     write_state(files.join(self.temporary, "state.json"), self.state)
     files.sync_folder(self.temporary)
-    if files.exists(self.path) and not files.list(self.path) then
-      keep_aside(self.path)                         -- a file
+    if files.is_link(self.path) or files.exists(self.path) and not files.list(self.path) then
+      keep_aside(self.path)                         -- a link, also a dangling one, or a file
     elseif files.exists(self.path) then             -- an earlier one of the same step
       files.remove(self.path .. ".old")
       files.rename(self.path, self.path .. ".old")
@@ -228,8 +235,8 @@ function M.open_checkpoint(path)
 end
 
 --- config(folder) -> the settings in the newest checkpoint of a run's folder, or in a checkpoint;
---- nil if none can be read. Does not check the weights. Errors: settings that imply a larger
---- model than the saved one.
+--- nil if none can be read. Does not check the weights. Errors: settings that imply tensors that
+--- the file lacks.
 function M.config(folder)
   local list = M.list(folder)
   for i = #list, 0, -1 do
@@ -237,7 +244,7 @@ function M.config(folder)
     local state = parse_state(path)
     if state and type(state.config) == "table" then
       local class = state.model and registry.known(state.model)
-      if class then states.check_size(class, state.config.model, path) end
+      if class then states.check_names(class, state.config.model, path) end
       return state.config
     end
   end

@@ -38,7 +38,7 @@ end
 -- The class, settings and vocabulary (nil if unknown) of the model in a checkpoint.
 local function in_checkpoint(found)
   local class, settings = registry.saved(found.state.model, found.path), found.state.config.model
-  states.check_model(class, settings, found.path)
+  states.check_shapes(class, settings, found.path)
   return class, settings, found:vocabulary()
 end
 

@@ -65,10 +65,10 @@ local function refuse(class, folder, problem)
   lib.fail("'%s': its settings `model` are not valid for %s: %s", folder, class.class_name, problem)
 end
 
---- check_model(class, settings, folder): raises an error unless the checkpoint in `folder` has the
+--- check_shapes(class, settings, folder): raises an error unless the checkpoint in `folder` has the
 --- parameters that the settings of its model imply (Class.shapes), with their shapes, so that the
 --- model is not larger than the file.
-function M.check_model(class, settings, folder)
+function M.check_shapes(class, settings, folder)
   if type(settings) ~= "table" or settings[1] ~= nil then
     refuse(class, folder, "they are not an object")
   end
@@ -77,10 +77,10 @@ function M.check_model(class, settings, folder)
   if problem then refuse(class, folder, problem) end
 end
 
---- check_size(class, settings, folder): the same for settings that a resumed run inherits, whose
---- meaning depends on its script: checks only that the file has tensors of these names. Whoever
---- opens the checkpoint reports a file that cannot be read.
-function M.check_size(class, settings, folder)
+--- check_names(class, settings, folder): the same for settings that a resumed run inherits, whose
+--- meaning depends on its script: checks only that the file has tensors of these names. The code
+--- that opens the checkpoint reports an unreadable file.
+function M.check_names(class, settings, folder)
   if type(settings) ~= "table" or wrong_dimension(class, settings) then return end
   local readable, weights = lib.protected(safetensors.open, files.join(folder, "model.safetensors"))
   if not readable then

@@ -1,9 +1,12 @@
 -- Ends runs early: after a signal, when the run is saved first, or after an error in the user's
 -- loop. The program calls nn.host.failed(message) for each error that ends a script or an input at
--- the prompt, and nn.host.left() before each input.
+-- the prompt, and nn.host.before_input() before each input.
 local engine = require "nn.base.engine"
+local ffi = require "ffi"
 local host = require "nn.host"
 local lib = require "nn.base.capi"
+
+ffi.cdef "int usleep(unsigned microseconds);"
 
 local M = {}
 local active                     -- the run that trains now
@@ -27,17 +30,17 @@ local function resume_command(self)
 end
 
 --- watch(run): the run trains from now on, and an error ends it.
-function M.watch(run) active, host.failed, host.left = run, M.failed, M.left end
+function M.watch(run) active, host.failed, host.before_input = run, M.failed, M.before_input end
 
 -- Errors no longer end the run, and signals raise errors again.
 local function unwatch()
-  active, host.failed, host.left = nil, nil, nil
+  active, host.failed, host.before_input = nil, nil, nil
   engine.defer_interrupts(false)
 end
 
---- left(): an input at the prompt left the run's loop. An error in a later input does not end the
---- run, which waits for run:done.
-M.left = unwatch
+--- before_input(): the prompt calls this before each input: no loop of a run is active then. An
+--- error in a later input does not end the run; run:done ends it.
+M.before_input = unwatch
 
 --- finish(run): the run has ended, and its folder is free.
 function M.finish(run)
@@ -45,7 +48,8 @@ function M.finish(run)
   unwatch()
 end
 
---- stop(run): ends a saved run after a stop signal: this error gives status 128 + its number.
+--- stop(run): ends a saved run after a stop signal: raises an error; the program then exits with
+--- 128 + the signal's number.
 function M.stop(run)
   run.log:event("stopped", {step = run.step, train_seconds = run.seconds})
   run.log:close()
@@ -72,14 +76,15 @@ local function last_good(run, step)
 end
 
 -- Completes the checkpoint in progress if the results of its step are finite and no task that it
--- needs failed; else removes it.
+-- needs failed; else removes it. Errors: failures of the disk.
 local function settle(run)
   local step, idle = run.saver:in_progress(), false
   if not step then return end
-  for _ = 1, 3 do idle = idle or pcall(engine.sync) end      -- each reports one error
+  for _ = 1, 3 do idle = idle or pcall(engine.sync) end      -- each call reports one error
   local good, from = last_good(run, step), engine.now()
   while not idle and not run.saver:written() do
     if engine.now() - from > HANG_SECONDS then good = step - 1 break end
+    ffi.C.usleep(1000)                   -- leaves the core to the thread that writes
   end
   run.saver:settle(good)
 end
@@ -90,16 +95,21 @@ function M.failed(message)
   local run = active
   if not run then return nil end
   active = nil
-  pcall(settle, run)
+  local settled, problem = pcall(settle, run)
+  local lost = settled and ""
+    or ("The checkpoint in progress could not be completed: %s\n"):format(tostring(problem))
   pcall(function()
     run.log:event("error", {step = run.step, message = message})
     run.log:close()
   end)
   M.finish(run)
   local newest = run.saver:newest()
-  local named = message:find(newest, 1, true)
-  if not run.saver.path then return not named and newest or nil end
-  return (named and "To resume:\n  " or newest .. "; to resume:\n  ") .. resume_command(run)
+  local named = message:find(newest, 1, true) or lost:find(newest, 1, true)
+  if not run.saver.path then
+    local text = lost .. (named and "" or newest)
+    return text ~= "" and text:gsub("\n$", "") or nil
+  end
+  return lost .. (named and "To resume:\n  " or newest .. "; to resume:\n  ") .. resume_command(run)
 end
 
 return M

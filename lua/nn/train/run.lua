@@ -81,8 +81,8 @@ end
 function Run:say(text, style) self.log:say(text, style) end
 
 --- run:track{model=, optim=, data=, vocabulary=}: sets the objects that checkpoints store. Restores
---- them if the run is resumed, and writes config.json. Errors: model
---- settings that differ from the checkpoint's.
+--- them if the run is resumed, and writes config.json. Errors: model settings that differ from the
+--- checkpoint's.
 ---     nn.run(cfg):track{model = model, optim = optim, data = data.train}
 function Run:track(parts)
   parts = arguments.options("track", parts, tracked)
@@ -104,21 +104,22 @@ function Run:track(parts)
   files.write(files.join(self.out, "config.json"), files.json(self.cfg, "") .. "\n")
 end
 
---- run:plan(build, loader, least) -> whether to train. With plan=true it prints the cost of a step
---- (memory by kind, whether it fits, the largest batch that fits, time) and returns false. build()
---- creates and returns the model, the optimizer and the step, a function of the loader's ids and
---- targets; it is recorded here without computing or allocating anything. least (optional): the
---- result of GPT2.least; settings that cannot fit are then refused before anything is recorded.
---- Errors: a step that does not fit into memory, with the needed and the available bytes.
+--- run:plan(build, loader, requirements) -> whether to train. With plan=true it prints the cost of
+--- a step (memory by kind, whether it fits, the largest batch that fits, time) and returns false.
+--- build() creates and returns the model, the optimizer and the step, a function of the loader's
+--- ids and targets; it is recorded here without computing or allocating anything. requirements
+--- (optional): the result of GPT2.requirements; settings that cannot fit are then refused before
+--- anything is recorded. Errors: a step that does not fit into memory, with the needed and the
+--- available bytes.
 ---     local function build()
 ---       local m = GPT2 {layers = 1, heads = 2, embd = 16, context = 16, vocab = 256}
 ---       local o = nn.AdamW(m)
 ---       return m, o, function(ids, targets) m(ids, targets):backward() return o:step() end
 ---     end
 ---     nn.run(cfg):plan(build, data.train)  --> true
-function Run:plan(build, loader, least)
-  if not self.cfg.plan then return run_plan.need_room(build, loader, least) end
-  for _, line in ipairs(run_plan.report(build, loader, least)) do self:say(line) end
+function Run:plan(build, loader, requirements)
+  if not self.cfg.plan then return run_plan.need_room(build, loader, requirements) end
+  for _, line in ipairs(run_plan.report(build, loader, requirements)) do self:say(line) end
   return false
 end
 
@@ -302,6 +303,7 @@ end
 local function begin(self)
   self.profile = run_profile.new(self.cfg, self.out, self.first)
   engine.defer_interrupts(true)
+  host.save_asked()                      -- a signal from before the run does not save it
   ending.watch(self)
   local model, data, random = self.parts.model, self.parts.data, engine.random_state()
   self.rate = rates.new(self.step, model, data)
