@@ -7,7 +7,6 @@ local ffi = require "ffi"
 local nn = require "nn"
 local files, token_file = require "nn.io.files", require "nn.data.token_file"
 local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
-local MANY = 64                                      -- windows whose memory is checked first
 
 local cfg = nn.config({
   model = nn.field("", "folder of a run, a checkpoint or a Hugging Face model"),
@@ -26,7 +25,7 @@ end
 if (cfg.text == "") == (cfg.bin == "") then nn.fail "give text=FILE or bin=FILE" end
 
 local model, words = nn.load_model(cfg.model, cfg.tokenizer)
-if cfg.batch > MANY then model_plan.check_evaluation(model, cfg.batch) end
+model_plan.check_evaluation(model, cfg.batch)
 local source, bytes
 if cfg.bin ~= "" then
   source = token_file.open(cfg.bin, "bin")

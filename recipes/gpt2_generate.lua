@@ -7,7 +7,6 @@
 local nn = require "nn"
 local files, units = require "nn.io.files", require "nn.base.units"
 local model_file, model_plan = require "nn.models.load", require "nn.plan.inference"
-local MANY = 64                                      -- sequences whose memory is checked first
 
 local cfg = nn.config({
   model = nn.field("", "folder of a run, a checkpoint or a Hugging Face model"),
@@ -56,9 +55,7 @@ if cfg.plan then
   print(model_plan.generation(model, prompts, cfg.tokens, cfg.samples))
   return
 end
-if #prompts * cfg.samples > MANY then
-  model_plan.check_generation(model, prompts, cfg.samples)
-end
+model_plan.check_generation(model, prompts, cfg.samples)
 local rows = {}                                    -- cfg.samples of each prompt
 for _, ids in ipairs(prompts) do
   for _ = 1, cfg.samples do rows[#rows + 1] = ids end
@@ -67,7 +64,7 @@ for text in (cfg.stop .. "||"):gmatch "(.-)||" do
   if text ~= "" then stops[#stops + 1] = text end
 end
 
-local stream = #rows == 1                       -- token by token, even inside a UTF-8 character
+local stream = #rows == 1                          -- token by token, even inside a UTF-8 character
 if stream then io.write(cfg.prompt) end
 local start = nn.now()
 local all, info = nn.generate(model, rows, {

@@ -132,6 +132,32 @@ t.case("a search without time finds a batch that fits, and estimates the largest
           ("%d, %s"):format(fits, tostring(estimate)))
 end)
 
+t.case("the search ends where memory does not depend on the batch", function()
+  t.same({batches.largest(function() return 1000 end, 12, 2000, 60)}, {2 ^ 31})
+  t.same({batches.largest(function() return 1000 end, 1e12, 2000, 60)}, {1e12})
+  t.same({batches.largest(function() return 1000 end, 12, 1000, 0, 1000)}, {12, nil, 2.1e9})
+  local text = tostring(nn.plan_step(function()
+    local layer = nn.Linear(3, 3)
+    return function() return layer(nn.ones(2, 3)):sum() end, {weights = layer}
+  end))
+  t.check(text:find("batch=2147483648 fits; larger ones are not planned", 1, true), text)
+end)
+
+t.case("a plan that is recorded in more than a second says that it is simulated", function()
+  local _, output = t.shell [[$NNLUA -e '
+    local engine, progress = require "nn.base.engine", require "nn.plan.progress"
+    for _, seconds in ipairs {0.5, 2} do
+      local now = 100
+      function engine.now() return now end
+      progress.during(function()
+        now = now + seconds
+        progress.recorded()
+        io.stderr:write(seconds, "\n")
+      end)
+    end' 2>&1]]
+  t.same(output, "0.5\nplanning: ordering and simulating the recorded tasks\n2\n")
+end)
+
 t.case("the plan of a batch that is too large to record is near its recording", function()
   local function record(n) return run_plan.step(builder(small), n, 64) end
   local batch = 12000
@@ -161,11 +187,11 @@ t.case("the arithmetic of a model counts its parameters and bounds its memory", 
   for _, c in ipairs {small, bf16, other} do
     for _, batch in ipairs {1, 40} do
       local plan = run_plan.step(builder(c), batch, c.context)
-      local least = GPT2.least(c, batch * c.context)
-      t.same(least.parameters, plan.parameters)
-      t.same(least.tiles, #GPT2(c):parameters())
-      t.check(least.bytes <= plan.peak and least.bytes > 0.4 * plan.peak,
-              ("%d, planned %d"):format(least.bytes, plan.peak))
+      local requirements = GPT2.requirements(c, batch * c.context)
+      t.same(requirements.parameters, plan.parameters)
+      t.same(requirements.tiles, #GPT2(c):parameters())
+      t.check(requirements.bytes <= plan.peak and requirements.bytes > 0.4 * plan.peak,
+              ("%d, planned %d"):format(requirements.bytes, plan.peak))
     end
   end
 end)

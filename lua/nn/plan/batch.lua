@@ -5,7 +5,8 @@ local engine = require "nn.base.engine"
 local M = {}
 local DIRECT = 16                -- batches of up to this size are recorded in full
 local FIRST = 4                  -- the first size to record for a larger batch
-local MOST = 20000               -- tasks in a recording for a larger batch, about
+local MOST = 20000               -- approximate limit of tasks in a recording for a larger batch
+local LARGEST = 2 ^ 31           -- batch of a search: the memory may not depend on the batch
 
 local function rounded(x) return math.floor(x + 0.5) end
 
@@ -60,20 +61,22 @@ end
 
 --- largest(needs, batch, available, seconds, fixed, took) -> the largest batch with needs(batch) <=
 --- available (0: none), and its bytes; if the search ends after `seconds`, a batch that fits, nil,
---- and an estimate of the largest one. fixed: bytes that every batch needs at least, took: seconds
---- that a call of needs() may take, both 0 by default. needs() is nearly linear, so interpolation
---- takes few calls; the first is needs(batch).
+--- and an estimate of the largest one; only 2^31, or a larger `batch`, if that fits. fixed: bytes
+--- that any batch needs, took: seconds that a call of needs() may take, both 0 by default. needs()
+--- is nearly linear, so interpolation takes few calls; the first is needs(batch).
 function M.largest(needs, batch, available, seconds, fixed, took)
   local deadline, longest = engine.now() + seconds, took or 0
   local fits, bytes, slope = 0, fixed or 0, nil  -- the largest batch known to fit, and its bytes
   local fails, too_much = math.huge, nil         -- the smallest known not to fit, and its bytes
-  local try, gap, bisect = batch, 1, false
+  local try, gap, bisect, limit = batch, 1, false, math.max(LARGEST, batch)
   while fails - fits > 1 do
+    if fits >= limit then return fits end
     local start = engine.now()
     if fits > 0 and start + longest > deadline then
       local per_row = too_much and (too_much - bytes) / (fails - fits) or slope
         or (bytes - (fixed or 0)) / fits
-      return fits, nil, about(math.min(fails - 1, fits + (available - bytes) / per_row), fits)
+      local line = per_row > 0 and fits + (available - bytes) / per_row or limit
+      return fits, nil, about(math.min(fails - 1, line, limit), fits)
     end
     local need = needs(try)
     longest = math.max(longest, engine.now() - start)
@@ -90,7 +93,7 @@ function M.largest(needs, batch, available, seconds, fixed, took)
       local line = fits + (available - bytes) / (too_much - bytes) * (fails - fits)
       try, bisect = bisect and (fits + fails) / 2 or line, not bisect
     end
-    try = math.max(fits + 1, math.min(math.floor(try), fails - 1))
+    try = math.max(fits + 1, math.min(math.floor(try), fails - 1, limit))
   end
   return fits, bytes
 end

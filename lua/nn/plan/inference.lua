@@ -8,6 +8,7 @@ local step_plan = require "nn.plan.step"
 local units = require "nn.base.units"
 
 local M = {}
+local FEW = 64                   -- windows or sequences whose memory is not checked
 
 -- A new model with the settings of the given one, which may be an outline without parameters.
 local function like(model) return getmetatable(model)(model.config) end
@@ -68,8 +69,8 @@ local function longest_of(model, prompts)
   return longest
 end
 
--- Planners (see batch.lua) of reading prompts of `longest` tokens, and of generating a token; their
--- batches are samples of each of `texts` prompts.
+-- Planners (see batch.lua) of reading prompts of `longest` tokens, and of generating a token; a
+-- batch of n is n samples of each of `texts` prompts.
 local function planners(model, texts, longest)
   local function of(time, whole)
     return batches.planner(function(samples, measured)
@@ -91,8 +92,9 @@ local function need_room(what, count, needs)
 end
 
 --- check_evaluation(model, batch): raises an error if evaluation(model, batch) does not fit into
---- memory.
+--- memory. A small batch is not checked.
 function M.check_evaluation(model, batch)
+  if batch <= FEW then return end
   local of = batches.planner(function(rows, measured)
     return step_plan.step(function() return build_evaluation(model, rows) end, measured, true)
   end)
@@ -100,8 +102,9 @@ function M.check_evaluation(model, batch)
 end
 
 --- check_generation(model, prompts, samples): raises an error if generation() does not fit into
---- memory. A model or prompts without a plan are not checked.
+--- memory. A few sequences are not checked, nor a model or prompts without a plan.
 function M.check_generation(model, prompts, samples)
+  if #prompts * samples <= FEW then return end
   local good, longest = pcall(longest_of, model, prompts)
   if not good then return end
   local read, extend = planners(model, #prompts, longest)

@@ -5,8 +5,9 @@ local units = require "nn.base.units"
 
 local M = {}
 local QUIET = 3                  -- seconds without a message
+local SOON = 1                   -- seconds of recording after which the simulation may take long
 local CHECK_EVERY = 64           -- ticks per reading of the clock
-local shown, ticks, what, due = false, 0, nil, math.huge
+local shown, ticks, what, start, due = false, 0, nil, math.huge, math.huge
 
 local function say(text)
   if engine.is_tty(2) then
@@ -19,10 +20,11 @@ end
 
 --- during(f, ...) -> f(...). tick() and recorded() inside it write messages to stderr.
 function M.during(f, ...)
-  ticks, what, due = 0, nil, engine.now() + QUIET
+  ticks, what, start = 0, nil, engine.now()
+  due = start + QUIET
   return lib.finally(function()
     if shown and engine.is_tty(2) then io.stderr:write "\r\27[K" end
-    shown, due = false, math.huge
+    shown, start, due = false, math.huge, math.huge
   end, f, ...)
 end
 
@@ -39,7 +41,9 @@ end
 
 --- recorded(): the recording is complete; its passes and its simulation follow.
 function M.recorded()
-  if shown then say "planning: ordering and simulating the recorded tasks" end
+  if shown or engine.now() > start + SOON then
+    say "planning: ordering and simulating the recorded tasks"
+  end
 end
 
 return M

@@ -129,7 +129,8 @@ local function largest_text(plan, o)
                                                  plan.state, plan.took)
   if batch == 0 then return ("none fits: %s=1 takes %s"):format(o.name, units.bytes(o.needs(1))) end
   if not bytes then
-    return ("%s=%d fits; the largest is about %d"):format(o.name, batch, estimate)
+    return ("%s=%d fits; %s"):format(o.name, batch, estimate
+      and ("the largest is about %d"):format(estimate) or "larger ones are not planned")
   end
   return ("%s=%d, which needs %s"):format(o.name, batch, units.bytes(bytes))
 end
@@ -211,7 +212,6 @@ function M.plan_step(build, given)
   o.needs = function(batch) return of(batch, false).peak end
   local plan = of(o.batch, true)
   plan.available, plan.asked = M.available_memory(true), o
-  plan.there = plan.available         -- the old name of `available`
   return setmetatable(plan, Plan)
 end
 
