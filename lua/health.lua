@@ -22,7 +22,7 @@ local problems = 0
 
 local function heading(text) print("\n" .. text) end
 local function fine(format, ...) print("  ok    " .. format:format(...)) end
--- Reports a likely cause of low figures, with advice.
+-- Reports a fact that may need attention, with advice.
 local function note(advice, format, ...)
   print("  note  " .. format:format(...))
   print("        -> " .. advice)
@@ -130,7 +130,7 @@ local function check_starpu()
   fine("version %s, scheduler %s", version, os.getenv "STARPU_SCHED" or "chosen by nnlua")
   local folder, count = os.getenv "STARPU_PERF_MODEL_DIR", 0      -- the engine sets it
   if folder:find "nnlua%-%d+/starpu$" then
-    note("set XDG_CACHE_HOME to a writable folder to keep them",
+    note("set XDG_CACHE_HOME to a writable folder to keep the performance models",
          "performance models in %s, because no home folder is writable", folder)
   else
     judge(is_writable(folder), "set XDG_CACHE_HOME to a writable folder",

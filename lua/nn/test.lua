@@ -14,8 +14,6 @@ local lib = require "nn.base.capi"
 local nn = require "nn"
 local tensor = require "nn.core.tensor"
 
-ffi.cdef "long readlink(const char *path, char *out, size_t size);"
-
 local M = {}
 local passed, failed, skipped = 0, 0, 0
 local tolerance_options = arguments.names "abs rel"

@@ -1,5 +1,5 @@
--- Refuses #x of a tensor in typed code. LuaJIT computes # of a table without asking the library, so
--- that it would be 0, without an error.
+-- Refuses #x of a tensor in typed code. LuaJIT computes # of a table without asking the library;
+-- without this check the result would be 0, without an error.
 local lexer = require "repl.lexer"
 local lib = require "nn.base.capi"
 local names = require "repl.names"
@@ -7,7 +7,7 @@ local tensor = require "nn.core.tensor"
 
 local M = {}
 
--- The last token of `name.field[3]` that begins at tokens[i]; nil if it is the start of a call.
+-- The last token of `name.field[3]` that begins at tokens[i]; nil if the expression is called.
 local function end_of(tokens, i)
   while tokens[i + 1] do
     local text = tokens[i + 1].text

@@ -35,8 +35,9 @@ function M.memory()
 end
 
 --- nn.memory_budget(bytes) limits the memory of tensors; a tensor that does not fit is an error.
---- At most the memory that the process may use; 0: the default, measured again. The default is 90 %
---- of the available memory, within the limits of the process (ulimit -v, control group).
+--- `bytes` may not exceed the memory that the process can use; 0 sets the default, measured again.
+--- The default is 90 % of the available memory, within the limits of the process (ulimit -v,
+--- control group).
 ---     nn.memory_budget(nn.memory().budget)
 function M.memory_budget(bytes)
   arguments.need(type(bytes) == "number" and math.abs(bytes) < 2 ^ 62, "memory_budget",

@@ -120,8 +120,10 @@ function M.check(status)
   return status
 end
 
---- check_interrupt(): raises "interrupted" after Ctrl-C. For long loops of the library: compiled
---- code calls no hook.
+M.CHECK_EVERY = 2 ^ 12         -- steps of a short loop between calls of check_interrupt()
+
+--- check_interrupt(): raises "interrupted" after Ctrl-C. Long loops of the library call it, because
+--- LuaJIT's machine code calls no hook.
 function M.check_interrupt() M.check(C.nn_check_interrupt()) end
 
 -- Bytes of tensors created since the last collection. To LuaJIT a tensor of megabytes is a handle

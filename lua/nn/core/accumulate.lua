@@ -18,8 +18,8 @@ end
 local most, asked, shortened = math.huge, 1, false      -- inside limited()
 
 --- limited(limit, short, f, ...) -> the first result of f(...), and the number of microbatches that
---- f passed to nn.accumulate. At most `limit` of them run. short: the batch has rows only for
---- those. For plans, which extrapolate the rest.
+--- f passed to nn.accumulate. At most `limit` of them run. short: whether the batch has rows only
+--- for these microbatches. For plans, which extrapolate the rest.
 function M.limited(limit, short, f, ...)
   local before, before_asked, before_short = most, asked, shortened
   most, asked, shortened = limit, 1, short

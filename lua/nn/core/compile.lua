@@ -139,7 +139,7 @@ local function drop_oldest(self)
   local program = self.programs[oldest]
   self.programs[oldest], self.count, self.dropped = nil, self.count - 1, self.dropped + 1
   check(C.nn_release(ffi.gc(program.ref, nil)))
-  -- Lua's references to the temporaries of a recording keep their memory in the engine.
+  -- The engine frees the temporaries of a recording only after Lua collects its references to them.
   if self.dropped % COLLECT_EVERY == 0 then collectgarbage() end
 end
 

@@ -10,7 +10,7 @@ local tensor = require "nn.core.tensor"
 
 local LARGEST = 2 ^ 20                     -- the limit of ids
 local CACHED, CACHED_LENGTH = 2 ^ 18, 64   -- pieces in the cache, and the longest of them in bytes
-local CHECKED = 2 ^ 12                     -- steps of a loop between checks for Ctrl-C
+local CHECK_EVERY = lib.CHECK_EVERY
 local Tokenizer = {}
 Tokenizer.__index = Tokenizer
 local M = {LARGEST = LARGEST, Tokenizer = Tokenizer}
@@ -76,13 +76,13 @@ local function merge(self, p, first, last)
       local rank = ranks[pair_key(id[i - 1], id[i])]
       if rank then heap.push(queue, rank * 2 ^ 32 + i - 1, earlier) end
     end
-    if i % CHECKED == CHECKED - 1 then lib.check_interrupt() end
+    if i % CHECK_EVERY == CHECK_EVERY - 1 then lib.check_interrupt() end
   end
   after[count - 1] = -1
   local steps = 0
   while #queue > 0 do
     steps = steps + 1
-    if steps % CHECKED == 0 then lib.check_interrupt() end
+    if steps % CHECK_EVERY == 0 then lib.check_interrupt() end
     local top = heap.pop(queue, earlier)
     local rank = math.floor(top / 2 ^ 32)
     local at = top - rank * 2 ^ 32
@@ -135,7 +135,7 @@ function Tokenizer:encode_bytes(p, first, last, out, count)
     local stop = piece_end(p, first, last)
     local piece = text_of(p + first, math.min(stop - first, CACHED_LENGTH + 1))
     steps = steps + 1
-    if steps % CHECKED == 0 then lib.check_interrupt() end
+    if steps % CHECK_EVERY == 0 then lib.check_interrupt() end
     local ids = self.cache[piece]
     if type(ids) == "number" then
       out[count] = ids

@@ -12,7 +12,7 @@ local pieces = require "nn.text.pieces"
 
 local M = {}
 local PAIR = 2 ^ 21                -- a pair of ids as one number: left * PAIR + right
-local CHECKED = 2 ^ 12             -- steps of a loop between checks for Ctrl-C
+local CHECK_EVERY = lib.CHECK_EVERY
 
 -- Adds the number of occurrences of each piece in p[0 .. size - 1] to `counts`.
 local function count_pieces(p, size, counts)
@@ -22,7 +22,7 @@ local function count_pieces(p, size, counts)
     local piece = ffi.string(p + at, stop - at)
     counts[piece] = (counts[piece] or 0) + 1
     at, steps = stop, steps + 1
-    if steps % CHECKED == 0 then lib.check_interrupt() end
+    if steps % CHECK_EVERY == 0 then lib.check_interrupt() end
   end
 end
 
@@ -61,7 +61,7 @@ local function add_piece(self, piece, often, at)
     id[here], previous[here], after[here] = self.byte_ids[piece:byte(i)], here - 1, here + 1
     self.often[here] = often
     if i > 1 then add_pair(self, id[here - 1] * PAIR + id[here], here - 1, often) end
-    if i % CHECKED == 0 then lib.check_interrupt() end
+    if i % CHECK_EVERY == 0 then lib.check_interrupt() end
   end
   previous[at], after[at + #piece - 1] = -1, -1
   return at + #piece
@@ -139,7 +139,7 @@ function Learner:step(min_count)
   if left == right then table.sort(places) end     -- "aaa" is aa, a
   for i, at in ipairs(places) do
     join(self, at, left, right, joined, grown)
-    if i % CHECKED == 0 then lib.check_interrupt() end
+    if i % CHECK_EVERY == 0 then lib.check_interrupt() end
   end
   self.counts[pair], self.places[pair] = nil, nil
   for other in pairs(grown) do

@@ -66,14 +66,20 @@ local function gpt2_folders(near)
   return list
 end
 
+-- Whether a folder may contain a tokenizer, and not a vocabulary of nnlua.
+local function is_candidate(folder)
+  return files.list(folder) and not files.exists(files.join(folder, "vocabulary.json"))
+end
+
 --- find_gpt2(near) -> the folder with GPT-2's tokenizer that is found first: `near` or gpt2 in it,
 --- gpt2 in the working folder, Hugging Face's cache; nil if none.
 function M.find_gpt2(near)
   for _, folder in ipairs(gpt2_folders(near)) do
-    local found = files.list(folder) and not files.exists(files.join(folder, "vocabulary.json"))
-    local good, tokenizer = pcall(found and M.tokenizer or error, folder)
-    if not good and lib.is_interrupt(tokenizer) then error(tokenizer, 0) end
-    if good and tokenizer.size == GPT2_SIZE then return folder end
+    if is_candidate(folder) then
+      local good, tokenizer = pcall(M.tokenizer, folder)
+      if not good and lib.is_interrupt(tokenizer) then error(tokenizer, 0) end
+      if good and tokenizer.size == GPT2_SIZE then return folder end
+    end
   end
 end
 

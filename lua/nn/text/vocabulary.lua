@@ -17,7 +17,7 @@ local function each_character(text, name, each)
   local p, at, size, steps = ffi.cast("const uint8_t *", text), 0, #text, 0
   while at < size do
     steps = steps + 1
-    if steps % 4096 == 0 then lib.check_interrupt() end
+    if steps % lib.CHECK_EVERY == 0 then lib.check_interrupt() end
     local _, length = pieces.decode(p, at, size)
     if not length then
       lib.fail("%s: byte %d is not UTF-8 text; convert the file, or use data.vocabulary=byte",

@@ -57,8 +57,8 @@ local at_step = {step = schema.whole()}
 local start = {step = schema.whole(), parameters = optional(number), time = optional(text),
                process = optional(schema.fields {pid = schema.whole(), start = optional(text)})}
 
--- The fields of each event of metrics.jsonl. A line without them is skipped, like the last line of
--- a run that was killed while it wrote.
+-- The fields of each event of metrics.jsonl. A line with missing or wrong fields is skipped, such
+-- as the incomplete last line of a killed run.
 local checks = {
   start = start, resume = start, step = {step = schema.whole(), seconds = optional(number)},
   rate = {step = schema.whole(), sgemm_gflops = number, was = number}, eval = at_step,
