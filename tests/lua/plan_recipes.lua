@@ -15,8 +15,10 @@ local function recipe(name, words)
 end
 local function train(words) return recipe("gpt2_train", "data.text=text.txt " .. words) end
 
+-- The largest batch, or its estimate if the search took too long on a busy machine.
 local function largest(output)
-  return tonumber(output:match "\nlargest batch +[%w.]+=(%d+), which")
+  local line = output:match "\nlargest batch +([^\n]+)"
+  return tonumber(line:match "=(%d+), which" or line:match "; the largest is about (%d+)")
 end
 
 t.case("a plan finds the same largest batch from any batch", function()
@@ -87,7 +89,7 @@ t.case("plans of evaluation and generation answer for any number of sequences", 
       t.same(status, 0)
       found[i] = largest(output) or error(output)
     end
-    t.near(found[2], found[1], {rel = 0.05})
+    t.near(found[2], found[1], {rel = 0.1})          -- two digits of an estimate
     local input = name == "gpt2_eval" and "text=text.txt" or ""
     local status, output = recipe(name, ("model=model %s=100000000 %s"):format(word, input))
     t.check(status == 1 and output:find(("%s=100000000 needs [%%d.]+ .B"):format(word)), output)
