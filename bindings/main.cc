@@ -82,13 +82,19 @@ std::string library_root() {
     return NN_SOURCE_DIR;
 }
 
-// Pushes the message with the advice and traceback of the library, which puts the function `traced`
-// into the table nn.host (lua/nn/base/capi.lua); false if it is not loaded.
-bool add_advice(lua_State* L) {
+// Pushes a function that the library has put into the table nn.host; false if there is none.
+bool push_host_function(lua_State* L, const char* name) {
     lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
     lua_getfield(L, -1, "nn.host");
     if (!lua_istable(L, -1)) return false;
-    lua_getfield(L, -1, "traced");
+    lua_getfield(L, -1, name);
+    return lua_isfunction(L, -1);
+}
+
+// Pushes the message with the advice and traceback that nn.host.traced adds (lua/nn/base/capi.lua);
+// false if the library is not loaded.
+bool add_advice(lua_State* L) {
+    if (!push_host_function(L, "traced")) return false;
     lua_pushvalue(L, 1);
     return lua_pcall(L, 1, 1, 0) == 0 && luaL_callmeta(L, -1, "__tostring");
 }
@@ -115,21 +121,23 @@ int add_traceback(lua_State* L) {
 // print below the error, or nil (lua/nn/train/ending.lua).
 int print_advice(lua_State* L) {
     const char* message = static_cast<const char*>(lua_touserdata(L, 1));
-    lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
-    lua_getfield(L, -1, "nn.host");
-    if (!lua_istable(L, -1)) return 0;
-    lua_getfield(L, -1, "failed");
-    if (!lua_isfunction(L, -1)) return 0;
+    if (!push_host_function(L, "failed")) return 0;
     lua_pushstring(L, message);
     lua_call(L, 1, 1);
     if (lua_isstring(L, -1)) std::fprintf(stderr, "%s\n", lua_tostring(L, -1));
     return 0;
 }
-void print_advice_of_run(const char* message) {
+// Calls nn.host.release_locks() (lua/nn/io/lock.lua).
+int release_locks(lua_State* L) {
+    if (push_host_function(L, "release_locks")) lua_call(L, 0, 0);
+    return 0;
+}
+
+void call_without_signals(lua_CFunction function, const char* argument) {
     if (!state) return;
     const int top = lua_gettop(state);
     lua_sethook(state, nullptr, 0, 0);  // a pending interrupt remains for stop_engine()
-    lua_cpcall(state, print_advice, const_cast<char*>(message));
+    lua_cpcall(state, function, const_cast<char*>(argument));
     lua_settop(state, top);
 }
 
@@ -138,7 +146,7 @@ int report(const char* text, const std::string& hint = "") {
     const std::string message = (text ? text : "(no message)") + hint;
     std::fflush(stdout);
     std::fprintf(stderr, "nnlua: %s\n", message.c_str());
-    print_advice_of_run(message.c_str());
+    call_without_signals(print_advice, message.c_str());
     return nn::last_signal() ? 128 + nn::last_signal() : 1;
 }
 
@@ -167,6 +175,7 @@ int code_after_tasks(int code) {
 // Stops the workers; exits at once if one hangs, or if a signal ended the wait for tasks.
 void stop_engine(int code) {
     std::fflush(nullptr);
+    call_without_signals(release_locks, nullptr);  // where no finalizer does
     if ((nn::hangs() || nn::interrupt_requested()) && nn::unfinished_tasks() > 0)
         _exit(code ? code : 1);
     if (nn_shutdown() != NN_OK && nn::hangs()) _exit(code ? code : 1);
@@ -313,8 +322,10 @@ int main(int argc, char** argv) {
     // Finalizers first, the engine after them. After a signal the system frees Lua's memory: with
     // hundreds of thousands of tensors, their finalizers take seconds.
     nn::raise_signals_in(nullptr, "");
-    if (state && code <= 128) lua_close(state);
-    state = nullptr;
+    if (state && code <= 128) {
+        lua_close(state);
+        state = nullptr;
+    }
     stop_engine(code);
     return code;
 }

@@ -50,8 +50,6 @@ Tensor tensor_of_size(const nn_ref* tensor, const void* data, int64_t bytes, con
     return t;
 }
 
-int64_t available() { return default_budget(host().count(Device::cpu)); }
-
 // value -1: leave the setting.
 template <class T> void exchange_setting(T& setting, int32_t value, int32_t* was) {
     if (was) *was = setting;
@@ -67,7 +65,8 @@ const char* nn_error(void) { return last_error().c_str(); }
 int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory,
                  int32_t streams) {
     return guard([&] {
-        if (cpus < 0 || cpus > 1024) fail("devices: %d CPU workers, not 0 to 1024", cpus);
+        if (cpus < 0 || cpus > most_cpu_workers())
+            fail("devices: %d CPU workers, not 0 to %d", cpus, most_cpu_workers());
         if (gpus < -1 || gpus > 1024) fail("devices: %d GPUs, not -1 to 1024", gpus);
         constexpr int64_t least = int64_t(64) << 20;
         if (gpu_memory != 0 && (gpu_memory < least || gpu_memory > int64_t(1) << 50))
@@ -288,7 +287,7 @@ int nn_memory(nn_memory_info_t* out) {
     return guard([&] {
         const ArenaInfo arena = arena_info();
         given(out, "out") = {budget(),   arena.in_use,     arena.cached,
-                             arena.peak, admitted_bytes(), available()};
+                             arena.peak, admitted_bytes(), available(arena_taken())};
     });
 }
 int nn_memory_budget(int64_t bytes) {
@@ -297,9 +296,8 @@ int nn_memory_budget(int64_t bytes) {
         if (bytes > largest_budget() && !machine_is_described())
             fail("memory budget: %s; this process can use %s at most",
                  human_bytes(double(bytes)).c_str(), human_bytes(double(largest_budget())).c_str());
-        const ArenaInfo taken =
-            arena_info();  // the system counts it as used, but tiles can reuse it
-        set_budget(bytes ? bytes : available() + taken.in_use + taken.cached);
+        set_budget(bytes, arena_taken());
+        check_room();
     });
 }
 int nn_reset_peak(void) { return guard(reset_peak); }

@@ -157,7 +157,7 @@ int nn_idle(void);                  // waits, then lets the workers sleep until 
 int nn_interrupted(int32_t* flag);  // whether a stop signal was received
 int nn_check_interrupt(void);       // NN_INTERRUPTED if so, unless interrupts are deferred
 int nn_clear_interrupt(void);
-int nn_defer_interrupts(int32_t deferred);  // 1: a signal ends no call
+int nn_defer_interrupts(int32_t deferred);  // 1: signals do not interrupt calls
 
 int nn_release(const nn_ref* ref);  // NULL and stale refs are ignored
 int nn_tensor_info_get(const nn_ref* tensor, nn_tensor_info* out);
@@ -233,7 +233,8 @@ int nn_scope_begin(void);
 // Releases the tensors created since nn_scope_begin, except those to keep.
 int nn_scope_end(const nn_ref* keep, int32_t n_keep);
 int nn_memory(nn_memory_info_t* out);
-int nn_memory_budget(int64_t bytes);  // 0: the default (engine/machine/memory_limit.h)
+// 0: the default (engine/machine/memory_limit.h); fails if that is 0 bytes.
+int nn_memory_budget(int64_t bytes);
 int nn_reset_peak(void);
 int nn_matmul_tf32(int32_t allowed, int32_t* was);  // 1, 0, or -1: no change; was may be NULL
 // The kernels for attention on GPUs: 0 the best, 1 cuDNN's, 2 nnlua's; or -1: no change.

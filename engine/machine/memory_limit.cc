@@ -42,7 +42,7 @@ constexpr Names version_2 = {"memory.max", "memory.current", "inactive_file", "a
 constexpr Names version_1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                              "total_inactive_file", "total_active_file"};
 
-// The bytes that the hard limits of this process allow: in total, and still unused.
+// The bytes that the limits of this process allow: in total, and still unused.
 struct Room {
     int64_t limit = unlimited, now = unlimited;
     void restrict(int64_t bytes, int64_t used) {
@@ -93,34 +93,59 @@ Room room_of_resource(int resource, const char* used) {
         room.restrict(int64_t(limit.rlim_cur), 1024 * read_entry("/proc/self/status", used));
     return room;
 }
+Room room_in_address_space() { return room_of_resource(RLIMIT_AS, "VmSize:"); }
+Room room_of_data() { return room_of_resource(RLIMIT_DATA, "VmData:"); }
+
+// A kind of limit, and the memory within it that the process needs besides tiles: what it takes
+// when the workers start, and for each worker.
+struct Limit {
+    Room (*room)();
+    int64_t rest, rest_of_worker;
+    int64_t at_start = unlimited;  // the unused room when the workers started
+};
+// Measured with 2 workers: 24 MB resident; each worker has a heap of 64 MB and a stack of 8 MB of
+// address space, and OpenBLAS reserves 128 MB for it at its first product.
+constexpr int64_t mb = 1'000'000;
+Limit limits[] = {{room_in_groups, 24 * mb, 8 * mb},
+                  {room_in_address_space, 60 * mb, 210 * mb},
+                  {room_of_data, 40 * mb, 140 * mb}};
+
+// The unused room within a limit, less the part of the rest that is not taken yet.
+int64_t available_within(const Limit& limit, int workers, int64_t tiles) {
+    const int64_t now = limit.room().now;
+    if (now == unlimited) return unlimited;
+    int64_t rest = limit.rest + limit.rest_of_worker * workers;
+    if (limit.at_start != unlimited) {
+        const int64_t taken = limit.at_start - now - tiles;
+        rest = std::max<int64_t>(0, rest - std::max<int64_t>(0, taken));
+    }
+    return (now - rest) / 20 * 19;
+}
 
 // A line of /proc/meminfo in bytes.
 int64_t on_machine(const char* name) { return 1024 * read_entry("/proc/meminfo", name); }
 
 }  // namespace
 
-// What the process needs besides tiles, measured with 2 workers: 24 MB resident; each worker has
-// a heap of 64 MB and a stack of 8 MB of address space, and OpenBLAS reserves 128 MB for it.
-int64_t default_budget(int workers) {
-    const auto within = [&](const Room& room, int64_t rest, int64_t rest_of_worker) {
-        if (room.now == unlimited) return unlimited;
-        return (room.now - rest - rest_of_worker * workers) / 20 * 19;
-    };
-    constexpr int64_t mb = 1'000'000;
-    const int64_t available = on_machine("MemAvailable:");
-    int64_t budget = available > 0 ? available / 10 * 9 : 64 * mb;
-    budget = std::min(budget, within(room_in_groups(), 24 * mb, 8 * mb));
-    budget = std::min(budget, within(room_of_resource(RLIMIT_AS, "VmSize:"), 60 * mb, 210 * mb));
-    budget = std::min(budget, within(room_of_resource(RLIMIT_DATA, "VmData:"), 40 * mb, 140 * mb));
-    return std::max<int64_t>(budget, 0);
+int64_t available_memory(int workers, int64_t tiles) {
+    const int64_t free = on_machine("MemAvailable:");
+    int64_t out = free > 0 ? free / 10 * 9 : 64 * mb;
+    for (const Limit& limit : limits) out = std::min(out, available_within(limit, workers, tiles));
+    return std::max<int64_t>(out, 0);
+}
+
+void workers_start() {
+    for (Limit& limit : limits) limit.at_start = limit.room().now;
+}
+
+void workers_stopped() {
+    for (Limit& limit : limits) limit.at_start = unlimited;
 }
 
 int64_t largest_budget() {
     int64_t most = on_machine("MemTotal:") + on_machine("SwapTotal:");
     if (most == 0) most = unlimited;
-    for (const Room& room : {room_in_groups(), room_of_resource(RLIMIT_AS, "VmSize:"),
-                             room_of_resource(RLIMIT_DATA, "VmData:")})
-        most = std::min(most, room.limit);
+    for (const Limit& limit : limits) most = std::min(most, limit.room().limit);
     return most;
 }
 

@@ -7,9 +7,12 @@
 
 namespace nn {
 
-// In bytes: 90 % of the available memory; under a limit, at most 95 % of what remains after the
-// rest of the process, which has this many workers. 0: nothing remains.
-int64_t default_budget(int workers);
+// Bytes for further tiles: 90 % of the available memory; under a limit, at most 95 % of what
+// remains after the rest of the process, which has this many workers. 0: nothing remains.
+// tiles: bytes that tiles take already.
+int64_t available_memory(int workers, int64_t tiles);
+void workers_start();      // call it before the workers take memory, which then counts as used
+void workers_stopped();    // call it after they have ended
 int64_t largest_budget();  // the most that this process could ever use
 
 }  // namespace nn

@@ -1,6 +1,5 @@
 #include "engine/memory/admission.h"
 
-#include <algorithm>
 #include <atomic>
 
 #include "engine/base/error.h"
@@ -10,33 +9,36 @@
 namespace nn {
 namespace {
 
-std::atomic<int64_t> limit{0};  // 0: not known yet
+constexpr int64_t unknown = -1;
+std::atomic<int64_t> limit{unknown};
 int64_t admitted = 0, handles = 0;
-bool is_default = false, no_room = false;  // no_room: the default budget is 0
+bool is_default = false;
 
-int64_t in_use() { return admitted + handles * handle_bytes; }
+int64_t in_records() { return handles * handle_bytes; }
+int64_t in_use() { return admitted + in_records(); }
 
 }  // namespace
 
 int64_t budget() {
-    if (limit == 0) set_budget(0);
+    if (limit == unknown) set_budget(0);
     return limit;
 }
 
-void set_budget(int64_t bytes) {
+int64_t available(int64_t blocks) {
+    return available_memory(host().count(Device::cpu), blocks + in_records());
+}
+
+void set_budget(int64_t bytes, int64_t blocks) {
     is_default = bytes <= 0;
-    if (is_default) bytes = default_budget(host().count(Device::cpu));
-    no_room = bytes == 0;
-    limit = std::max<int64_t>(bytes, 1);
+    limit = is_default ? available(blocks) + blocks + in_records() : bytes;
 }
 
 void forget_default_budget() {
-    if (is_default) limit = 0;
+    if (is_default) limit = unknown;
 }
 
 void check_room() {
-    budget();
-    if (!no_room) return;
+    if (budget() > 0) return;
     const int workers = host().count(Device::cpu);
     throw OutOfMemory(format(
         "out of memory: the limits of this process (ulimit -v, ulimit -d, or its control "

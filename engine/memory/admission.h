@@ -6,11 +6,14 @@
 
 namespace nn {
 
-int64_t budget();                // bytes that tiles may take; default_budget() unless set
-void set_budget(int64_t bytes);  // 0: default_budget(), measured again
-void forget_default_budget();    // call it when the number of workers changes
-void check_room();               // throws OutOfMemory if the limits of the process leave no budget
-int64_t admitted_bytes();        // of all tiles that exist
+int64_t budget();  // bytes that tiles may take; 0: the limits of the process leave none
+// bytes 0: the default, measured again: what tiles take and what is available(). blocks: bytes of
+// the arena, arena_taken(), which the system counts as used.
+void set_budget(int64_t bytes, int64_t blocks = 0);
+int64_t available(int64_t blocks);  // bytes that the system can still provide for tiles
+void forget_default_budget();       // call it when the number of workers changes
+void check_room();         // throws OutOfMemory if the limits of the process leave no budget
+int64_t admitted_bytes();  // of all tiles that exist
 // Counts StarPU's handles: +1 registered, -1 unregistered. The records of each take handle_bytes.
 void count_handle(int change);
 constexpr int64_t handle_bytes = 5 << 10;  // measured with StarPU built for 12 memory nodes

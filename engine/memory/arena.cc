@@ -17,7 +17,7 @@
 namespace nn {
 namespace {
 
-constexpr size_t huge_page = size_t(2) << 20;
+constexpr size_t page = 4096, huge_page = size_t(2) << 20;
 
 // Pinning works on pages, so smaller blocks are cut from slabs, which set_pinning() returns.
 constexpr size_t min_pinned = size_t(64) << 10;
@@ -44,24 +44,30 @@ Arena& arena() {
     return *instance;
 }
 
-// A mapping of its own; its length is a multiple of the page size.
+void* map_pages(size_t bytes) {
+    void* const mapped =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return mapped == MAP_FAILED ? nullptr : mapped;
+}
+
+// Mapped pages; the size is a multiple of theirs. Linux maps downwards and merges neighbours, so an
+// aligned block stays at the end of its mapping: a process can have only 65,530 separate ones.
 void* map_block(size_t bytes, size_t alignment) {
-    void* const mapped = mmap(nullptr, bytes + alignment, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) return nullptr;
-    char* const begin = static_cast<char*>(mapped);
-    const size_t before = (alignment - uintptr_t(begin) % alignment) % alignment;
-    if (before > 0) munmap(begin, before);
-    munmap(begin + before + bytes, alignment - before);
+    if (alignment <= page) return map_pages(bytes);
+    char* const begin = static_cast<char*>(map_pages(bytes + alignment));
+    if (!begin) return nullptr;
+    const size_t before = alignment - uintptr_t(begin) % alignment;
+    munmap(begin, before);
+    if (before < alignment) munmap(begin + before + bytes, alignment - before);
     return begin + before;
 }
 
 // A block from the system, pinned if the arena pins.
 void* system_block(Arena& a, size_t bytes) {
     void* block = nullptr;
-    const size_t alignment = bytes >= huge_page ? huge_page : a.pinning.pin ? 4096 : 64;
+    const size_t alignment = bytes >= huge_page ? huge_page : a.pinning.pin ? page : 64;
     if (bytes >= min_mapped)
-        block = map_block(bytes, std::max<size_t>(alignment, 4096));
+        block = map_block(bytes, alignment);
     else if (posix_memalign(&block, alignment, bytes) != 0)
         block = nullptr;
     if (!block) return nullptr;
@@ -206,6 +212,12 @@ ArenaInfo arena_info() {
     Arena& a = arena();
     std::lock_guard lock(a.mutex);
     return {a.in_use, a.cached, a.peak};
+}
+
+int64_t arena_taken() {
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    return a.in_use + a.staged + a.cached;
 }
 
 void reset_peak() {

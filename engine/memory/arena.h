@@ -15,9 +15,9 @@ struct ArenaInfo {
 
 void* arena_allocate(size_t bytes);  // 64-byte aligned; nullptr if the system has no memory
 void arena_free(void* block, size_t bytes);
-// The block that StarPU gets if the system refuses memory; nothing reads or writes it. Its task
-// fails with no_memory_for() (runtime/worker.cc). Without it, StarPU would repeat the allocation
-// forever.
+// The block that StarPU gets without GPUs if the system refuses memory; nothing reads or writes it.
+// Its task fails with no_memory_for() (runtime/worker.cc). Without it, StarPU would repeat the
+// allocation forever. With GPUs, the watchdog reports such repetitions after 10 seconds.
 void* refused_block();
 int64_t arena_failures();                 // how often the system had no memory
 std::string no_memory_for(size_t bytes);  // the message of that error
@@ -40,6 +40,7 @@ struct Pinning {
 void set_pinning(const Pinning& pinning);
 
 ArenaInfo arena_info();
+int64_t arena_taken();  // bytes of all blocks, which the system counts as used
 void reset_peak();
 
 }  // namespace nn

@@ -14,7 +14,8 @@
 #include "engine/base/error.h"
 #include "engine/machine/description.h"
 #include "engine/machine/host.h"
-#include "engine/machine/memory_limit.h"
+#include "engine/memory/admission.h"
+#include "engine/memory/arena.h"
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/rates.h"
 #include "engine/runtime/session.h"
@@ -171,7 +172,7 @@ void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
     const Candidates kinds = candidates(tasks, begin);
     size_t bytes = size_t(32) << 20;
     for (const auto& [work, task] : kinds) bytes = std::max(bytes, 2 * room_for(call_of(*task)));
-    if (int64_t(bytes) * workers > default_budget(workers) / 4) return;  // times stay nominal
+    if (int64_t(bytes) * workers > available(arena_taken()) / 4) return;  // times stay nominal
     ParallelBenchmark benchmark = parallel_benchmark(workers, bytes);
     if (!benchmark.good()) return;
     if (!rates_.known()) {
@@ -222,9 +223,12 @@ double product_rate(int64_t size) {
     }
     const BenchmarkCall product = benchmark_product(size, Dtype::f32, false);
     ParallelBenchmark benchmark = parallel_benchmark(cpu_workers(), room_for(product));
-    if (!benchmark.good()) fail("no memory to measure products of size %lld", (long long)size);
-    double best = benchmark.measure(product, 1);
-    for (int round = 1; round < 5; ++round) best = std::min(best, benchmark.measure(product, 1));
+    double best = 0;
+    for (int round = 0; round < 5 && benchmark.good(); ++round) {
+        const double seconds = benchmark.measure(product, 1);
+        if (seconds > 0 && (best == 0 || seconds < best)) best = seconds;
+    }
+    if (best == 0) fail("no memory or thread to measure products of size %lld", (long long)size);
     return product.flops * cpu_workers() / best;
 }
 

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Schedulers of StarPU 1.4.10 with which programs do not end, and why.
+// Schedulers of StarPU 1.4.10 that cannot run every program, and why.
 struct Unusable {
     const char *name, *why;
 };
@@ -81,24 +81,24 @@ std::string model_folder() {
                    own = fs::path(value_or("TMPDIR", "/tmp")) / format("nnlua-%u", geteuid());
     if (!cache.empty() && create_model_folders(first)) return first;
     if (create_own_folder(own) && create_model_folders(own / "starpu")) return own / "starpu";
-    const std::string tried =
-        cache.empty() ? "not " : format("neither to '%s' nor ", first.c_str());
+    const std::string tried = cache.empty() ? "" : format("'%s' or ", first.c_str());
     fail(
-        "nnlua needs a folder for StarPU's files, and can write %sto '%s'; set XDG_CACHE_HOME to a "
-        "writable folder",
+        "nnlua needs a folder for StarPU's files, and cannot write to %s'%s'; set XDG_CACHE_HOME "
+        "to a writable folder",
         tried.c_str(), own.c_str());
 }
 
 void choose_model_folder() {
+    static std::string ours;  // the value that an earlier start has set
     const std::string chosen = value_or("STARPU_PERF_MODEL_DIR", "");
-    if (!chosen.empty()) {
-        if (!create_model_folders(chosen))
-            fail(
-                "STARPU_PERF_MODEL_DIR is '%s', where nnlua cannot write; unset it, or give a "
-                "writable folder with a name of at most 200 characters",
-                chosen.c_str());
-    } else {
-        setenv("STARPU_PERF_MODEL_DIR", model_folder().c_str(), 1);
+    if (chosen.empty() || chosen == ours) {
+        ours = model_folder();
+        setenv("STARPU_PERF_MODEL_DIR", ours.c_str(), 1);
+    } else if (!create_model_folders(chosen)) {
+        fail(
+            "STARPU_PERF_MODEL_DIR is '%s', where nnlua cannot write; unset it, or give a writable "
+            "folder with a name of at most 200 characters",
+            chosen.c_str());
     }
 }
 

@@ -1,5 +1,5 @@
-// What StarPU reads from the environment. It aborts the process for most wrong values, so they are
-// checked before it starts.
+// What StarPU reads from the environment. StarPU aborts the process for most wrong values, so they
+// are checked before it starts.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -122,9 +122,15 @@ BenchmarkCall benchmark_product(int64_t size, Dtype dtype, bool tf32) {
 
 Rates measured_rates(const BenchmarkRunner& run, int64_t product_size, int64_t copy_bytes,
                      bool tf32) {
+    bool good = true;
+    const auto seconds_of_call = [&](const BenchmarkCall& call) {
+        const double seconds = run(call);
+        good = good && seconds > 0;
+        return seconds;
+    };
     const auto product_rate = [&](Dtype dtype, bool use_tf32) {
         const BenchmarkCall call = benchmark_product(product_size, dtype, use_tf32);
-        return call.flops / run(call);
+        return call.flops / seconds_of_call(call);
     };
     Rates out;
     out.f32 = product_rate(Dtype::f32, false);
@@ -135,8 +141,8 @@ Rates measured_rates(const BenchmarkRunner& run, int64_t product_size, int64_t c
     p.ndim = 1, p.extent[0] = copy_bytes / 4, p.src_stride[0] = p.dst_stride[0] = 1;
     const std::vector<size_t> operands(2, size_t(copy_bytes));
     const BenchmarkCall copy = benchmark("copy", Dtype::f32, operands, p);
-    out.bytes = copy.bytes / run(copy);
-    return out;
+    out.bytes = copy.bytes / seconds_of_call(copy);
+    return good ? out : Rates{};
 }
 
 void start_rates() {

@@ -30,6 +30,7 @@ BenchmarkCall benchmark_product(int64_t size, Dtype dtype, bool tf32);  // of sq
 // Seconds of one call; <= 0 or an exception if it fails.
 using BenchmarkRunner = std::function<double(const BenchmarkCall&)>;
 // product_size: of square matrices; copy_bytes: of a copy. tf32: whether TF32 has its own rate.
+// Not known() if a call fails.
 Rates measured_rates(const BenchmarkRunner& run, int64_t product_size, int64_t copy_bytes,
                      bool tf32);
 

@@ -54,8 +54,8 @@ void Replay::submit_tasks() {
     stats().replay_seconds += thread_cpu_seconds() - begin;
 }
 
-// Tasks in flight use arguments that the program owns. Such a program outlives its Replay if a task
-// hangs or a signal ends the wait; the next wait reports that.
+// Tasks in flight use arguments that the program owns. If a task hangs or a signal ends the wait,
+// the program is kept; the next wait raises the error again.
 Replay::~Replay() {
     if (!submitted_ || !running()) return;
     static auto* const in_use = new std::vector<std::shared_ptr<Program>>;
@@ -83,8 +83,8 @@ void Replay::check(const std::vector<Tensor>& inputs) const {
             fail("compiled function: argument %zu exists only inside another one", i + 1);
     }
     for (const TilePtr& tile : program_->read_first) tile->check_readable("compiled function");
-    const int64_t handles = submitted_ ? 0 : program_->info.tiles * handle_bytes,
-                  needed = program_->info.peak_bytes + handles;
+    const int64_t new_handle_bytes = submitted_ ? 0 : program_->info.tiles * handle_bytes,
+                  needed = program_->info.peak_bytes + new_handle_bytes;
     if (!fits(needed)) refuse_admission(needed, "the temporaries of a compiled function");
 }
 

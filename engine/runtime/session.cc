@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/machine/memory_limit.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 #include "engine/runtime/environment.h"
@@ -29,7 +29,8 @@ SessionOptions chosen;
 
 bool has_gpus = false;  // set before StarPU starts
 
-// With GPUs, StarPU copies from and to the block, and can free others, so the allocation fails.
+// With GPUs the allocation fails instead: StarPU would copy from and to the refused block, and it
+// can evict other blocks and try again.
 int allocate_from_arena(unsigned, void** block, size_t bytes, int) {
     *block = arena_allocate(bytes);
     if (!*block && !has_gpus) *block = refused_block();
@@ -79,6 +80,7 @@ void stop_starpu() {
     set_running(false);
     starpu_shutdown();
     set_pinning({});
+    workers_stopped();
 }
 
 }  // namespace
@@ -101,6 +103,7 @@ void start() {
             "nn.devices asks for %d GPUs; this machine and build have %d (nnlua --health says why)",
             gpus, usable_gpus());
     check_room();  // measures the budget, before StarPU takes memory
+    workers_start();
     const SignalsBlocked in_the_threads;
     has_gpus = gpus > 0;
     prepare(gpus);

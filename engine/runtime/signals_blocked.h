@@ -6,8 +6,8 @@
 
 namespace nn {
 
-// While one exists, new threads block all signals but those of a crash: the main thread handles
-// them.
+// While one exists, new threads block all signals except those of a crash; the main thread handles
+// the blocked ones.
 struct SignalsBlocked {
     sigset_t before;
     SignalsBlocked() {

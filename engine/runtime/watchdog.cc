@@ -2,7 +2,6 @@
 
 #include <starpu.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -17,7 +16,7 @@ namespace {
 
 constexpr double default_seconds = 600;
 constexpr double check_interval = 0.1;         // seconds
-constexpr double seconds_without_memory = 10;  // with GPUs, until StarPU has nothing left to evict
+constexpr double seconds_without_memory = 10;  // only with GPUs: StarPU may first evict other tiles
 
 // Stores release and loads acquire, so whoever reads a value also sees what was written before it.
 template <class T> struct Published {

@@ -1,5 +1,6 @@
 // Detects hung tasks: workers record the tasks that they run, and a wait fails if for
-// NNLUA_WATCHDOG seconds a task does not end, or none runs although some are submitted.
+// NNLUA_WATCHDOG seconds a task does not end, or none runs although some are submitted. It also
+// fails if an allocation failed and no task has run for 10 seconds since (with GPUs).
 #pragma once
 #include "engine/graph/task.h"
 

@@ -1,6 +1,7 @@
 // The arena behind StarPU's allocations, the accounting of bytes, and the budget.
 #include <sys/sysinfo.h>
 
+#include <fstream>
 #include <map>
 
 #include "engine/machine/memory_limit.h"
@@ -136,6 +137,25 @@ TEST_CASE("a freed block is reused for a tile of nearly the same size") {
     arena_trim();
 }
 
+// Linux limits the mappings of a process (vm.max_map_count).
+TEST_CASE("many mapped blocks of one size are few mappings of the process") {
+    const auto mappings = [] {
+        std::ifstream file("/proc/self/maps");
+        int count = 0;
+        for (std::string line; std::getline(file, line);) ++count;
+        return count;
+    };
+    arena_trim();
+    for (const size_t bytes : {size_t(1) << 20, size_t(2) << 20, size_t(4) << 20}) {
+        const int before = mappings();
+        std::vector<void*> blocks;
+        for (int i = 0; i < 100; ++i) blocks.push_back(arena_allocate(bytes));
+        CHECK(mappings() < before + 20);
+        for (void* block : blocks) arena_free(block, bytes);
+        arena_trim();
+    }
+}
+
 TEST_CASE("the peak is the highest use since its reset") {
     reset_peak();
     const int64_t start = arena_info().in_use;
@@ -163,8 +183,8 @@ TEST_CASE("cached blocks of other sizes are freed before the budget is exceeded"
 TEST_CASE("the default budget is part of the machine's memory") {
     struct sysinfo machine {};
     REQUIRE(sysinfo(&machine) == 0);
-    CHECK(default_budget(2) > 0);
-    CHECK(double(default_budget(2)) < double(machine.totalram) * machine.mem_unit);
+    CHECK(available_memory(2, 0) > 0);
+    CHECK(double(available_memory(2, 0)) < double(machine.totalram) * machine.mem_unit);
     set_budget(12345);
     CHECK(budget() == 12345);
     set_budget(0);

@@ -3,6 +3,7 @@
 #include "engine/plan/plan.h"
 
 #include "engine/machine/machine.h"
+#include "engine/runtime/rates.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
@@ -173,6 +174,20 @@ TEST_CASE("kernels are timed on zeros, and larger tasks are extrapolated from me
     CHECK(times.seconds(small_task) > 1e-5);
     CHECK(times.seconds(small_task) != nominal);
     CHECK(times.seconds(large->program().tasks.back()) > 1000 * times.seconds(small_task));
+}
+
+TEST_CASE("rates are unknown if one measured call fails") {
+    const auto run = [](int failing) {
+        int calls = 0;
+        const auto time = [&](const BenchmarkCall&) { return ++calls == failing ? -1.0 : 1e-3; };
+        return measured_rates(time, 64, 1 << 20, false);
+    };
+    CHECK(run(0).known());
+    for (int failing = 1; failing <= 4; ++failing) {
+        const Rates rates = run(failing);
+        CHECK_FALSE(rates.known());
+        CHECK(rates.f32 == Rates{}.f32);
+    }
 }
 
 }  // namespace nn::engine_test

@@ -211,11 +211,11 @@ t.case("more tokens than the model's context", function()
 end)
 
 t.case("an invalid number of workers, and a script without its extension", function()
-  for _, number in ipairs {"x", "0", "-1", "1.5", "2x"} do
+  for _, number in ipairs {"x", "0", "-1", "1.5", "2x", "100000"} do
     local _, output = t.shell(("NNLUA_CPUS=%s $NNLUA -e 'nn.ones(3):sum():item()' 2>&1"):format(
       number))
-    t.check(output:find(("NNLUA_CPUS is '%s'; a number of workers from 1 is needed"):format(number),
-                        1, true), output)
+    local what = ("NNLUA_CPUS is '%s'; a number of workers from 1 to "):format(number)
+    t.check(output:find(what, 1, true), output)
   end
   local status, output = t.shell(("cd %s; $NNLUA recipes/runs 2>&1"):format(host.root))
   t.same({status, output}, {1, "nnlua: cannot open recipes/runs: No such file or directory; did "

@@ -44,6 +44,51 @@ t.case("the default budget counts the memory of tensors that exist as theirs", f
   t.same(x:at(1, 1, 1), 1)
 end)
 
+t.case("the default budget subtracts the rest of the process once, also with workers", function()
+  local status, output = limited("-v 2500000", [[
+    local before = nn.memory().budget
+    local function lost()
+      nn.memory_budget(0)
+      local m = nn.memory()
+      print(before - m.budget, m.budget - m.in_use - m.cached - m.available)
+    end
+    local x = nn.ones(500, 500)
+    nn.sync()
+    lost()
+    print(x:matmul(x):sum():item())
+    lost()]])
+  t.check(status == 0, output)
+  local count = 0
+  for lost, between in output:gmatch "(%-?%d+)\t(%-?%d+)\n" do
+    t.check(math.abs(lost) < 100e6 and math.abs(between) < 10e6, output)
+    count = count + 1
+  end
+  t.same(count, 2)
+end)
+
+t.case("a default budget that was measured again follows the number of workers", function()
+  local status, output = limited("-v 2500000", [[
+    nn.memory_budget(0)
+    local before = nn.memory().budget
+    nn.devices {cpus = 1}
+    print(nn.memory().budget - before)]])
+  t.same(status, 0, output)
+  t.check(tonumber(output) > 100e6, output)
+end)
+
+t.case("a limit that leaves no memory refuses budgets and plans with the same words", function()
+  local status, output = limited("-v 400000", [[
+    print(nn.memory().budget)
+    print(pcall(nn.memory_budget, 0))
+    print(pcall(nn.plan_step, function(batch)
+      local layer, input = nn.Linear(10, 10), nn.zeros(batch, 10)
+      return function() return layer(input):sum() end, {weights = layer, other = {input}}
+    end))]])
+  t.same(status, 0, output)
+  local _, count = output:gsub("false\t[^\n]*leave no memory for tensors with 2 workers", "")
+  t.check(output:find "^0\n" and count == 2, output)
+end)
+
 -- Lowers the limit of address space to what the process has and `room` bytes; nil: no limit.
 local set_limit = [[
   local ffi = require "ffi"
@@ -99,6 +144,20 @@ t.case("host data that finds no memory is out of memory, and then fits again", f
   t.check(status == 0, output)
   t.check(output:find("out of memory: the system cannot allocate", 1, true), output)
   t.check(output:find "30000000\n$", output)
+end)
+
+t.case("a machine rate that no thread can measure is an error, not a negative rate", function()
+  local status, output = t.shell("NNLUA_CPUS=6 timeout -k 1 60 $NNLUA -e '" .. set_limit .. [[
+    print(nn.sgemm_gflops(64) > 0)
+    allow(2e6)
+    local good, message = pcall(nn.sgemm_gflops, 64)
+    allow()
+    print(good, message)
+    print(nn.sgemm_gflops(64) > 0)']])
+  t.check(status == 0, output)
+  t.check(output:find("true\nfalse\t[^\n]*no memory or thread to measure products of size 64"),
+          output)
+  t.check(output:find "true\n$", output)
 end)
 
 -- A new control group with a limit of so many MB, as a command that enters it; nil without rights.

@@ -152,4 +152,46 @@ t.case("SIGHUP ends an interactive session", function()
   t.check(output:find("ended with 129\n", 1, true) and not output:find("still", 1, true), output)
 end)
 
+t.case("a program gets the same signal twice at once, and its output is not lost", function()
+  local _, output
+  for _attempt = 1, 5 do                 -- the second signal may be late on a busy machine
+    _, output = t.shell [[
+      timeout 60 $NNLUA -e 'io.write "kept "
+        os.execute "kill -TERM $PPID; sleep 0.02; kill -TERM $PPID"
+        while true do nn.zeros(2) end' 2>&1 | cat; echo "ended with ${PIPESTATUS[0]}"]]
+    if output:find "^kept " then break end
+  end
+  t.check(output:find "^kept " and output:find("ended with 143\n", 1, true), output)
+end)
+
+t.case("an error after a signal that the script has handled has status 1", function()
+  local script = [[
+    local caught = pcall(function()
+      os.execute "kill -TERM $PPID"
+      while true do nn.zeros(2) end
+    end)
+    print(caught)
+    %s
+    error "later"]]
+  for clear, expected in pairs {["nn.clear_interrupt()"] = 1, [""] = 143} do
+    local status, output = t.shell(("timeout 60 $NNLUA -e '%s'"):format(
+      script:format(clear)))
+    t.check(output:find("false\n", 1, true) and output:find("later", 1, true), output)
+    t.same(status, expected)
+  end
+end)
+
+t.case("a signal before the first step leaves no lock and no empty folder", function()
+  local folder = t.folder()
+  for _, last in ipairs {"while true do nn.zeros(2) end", "os.exit(3)"} do
+    local status, output = t.shell(([[cd %s; timeout 60 $NNLUA -e '
+      local locks, files = require "nn.io.lock", require "nn.io.files"
+      locks.lock("run.lock")
+      if "%s" ~= "os.exit(3)" then os.execute "kill -TERM $PPID" end
+      %s']]):format(folder, last, last))
+    t.same(status, last == "os.exit(3)" and 3 or 143, output)
+    t.check(not files.exists(folder .. "/run.lock"), "the lock is released")
+  end
+end)
+
 t.finish()

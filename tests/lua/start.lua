@@ -46,7 +46,7 @@ t.case("--health without a writable home names the folder in use", function()
 end)
 
 t.case("without any writable folder, the error names both and what to set", function()
-  says(1, "can write neither to '/proc/nnlua/starpu' nor to '/proc/nnlua-",
+  says(1, "cannot write to '/proc/nnlua/starpu' or '/proc/nnlua-",
        "XDG_CACHE_HOME=/proc TMPDIR=/proc " .. sum)
   says(1, "STARPU_PERF_MODEL_DIR is '/proc/models', where nnlua cannot write; unset it",
        "STARPU_PERF_MODEL_DIR=/proc/models " .. sum)

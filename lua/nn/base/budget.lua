@@ -8,8 +8,9 @@ local C, check = lib.C, lib.check
 local M = {}
 
 --- nn.memory() -> {budget, in_use, cached, peak, tensors, available, nodes, gpus, moved} in bytes.
---- `budget`: the most that tensors may use; `cached`: freed blocks kept for reuse; `peak`: the
---- largest in_use since nn.reset_peak(); `available`: RAM that the system can still provide;
+--- `budget`: the most that tensors may use, 0 if the limits of the process leave nothing;
+--- `cached`: freed blocks kept for reuse; `peak`: the largest in_use since nn.reset_peak();
+--- `available`: RAM that the system can still provide;
 --- `nodes`: {name, used, limit} of each memory node, RAM first; `gpus`: those of GPUs, whose limit
 --- nn.devices sets; `moved`: all bytes copied between memory nodes so far.
 ---     nn.memory().budget > 0, nn.memory().nodes[1].name  --> true, "RAM"
@@ -37,7 +38,7 @@ end
 --- nn.memory_budget(bytes) limits the memory of tensors; a tensor that does not fit is an error.
 --- `bytes` may not exceed the memory that the process can use; 0 sets the default, measured again.
 --- The default is 90 % of the available memory, within the limits of the process (ulimit -v,
---- control group).
+--- control group). Errors: these limits leave no memory.
 ---     nn.memory_budget(nn.memory().budget)
 function M.memory_budget(bytes)
   arguments.need(type(bytes) == "number" and math.abs(bytes) < 2 ^ 62, "memory_budget",

@@ -176,9 +176,9 @@ function M.interrupted()
 end
 --- nn.clear_interrupt() marks the stop signal as handled. A script that catches the error
 --- "interrupted" and continues must call it; otherwise pcall cannot catch the error of the next
---- signal.
+--- signal, and a later error ends the program with the status of this signal.
 ---     nn.clear_interrupt()
-M.clear_interrupt = host.clear_signals
+M.clear_interrupt = host.forget_signals
 --- nn.defer_interrupts(deferred): with true, stop signals raise no error; the script checks
 --- nn.interrupted() at points where it can stop. With false, they raise "interrupted" again.
 ---     nn.defer_interrupts(false)

@@ -1,6 +1,7 @@
 -- File locks, which the system releases when their process ends. A run locks its folder.
 local ffi = require "ffi"
 local files = require "nn.io.files"
+local host = require "nn.host"
 local lib = require "nn.base.capi"
 
 ffi.cdef [[
@@ -77,6 +78,14 @@ function Lock:release()
   C.unlink(self.path)
   C.close(self.fd)
   files.remove_empty(self.made or {})
+end
+
+-- The program calls this when it ends without finalizers: after a signal, and in os.exit.
+function host.release_locks()
+  for _, lock in pairs(held) do
+    lock.count = 1
+    lock:release()
+  end
 end
 
 return M

@@ -99,7 +99,7 @@ function M.step(build, measured, alone)
 end
 
 --- available_memory(planned) -> the memory budget in bytes or, with `planned` and where nn.machine
---- describes a machine, the RAM of that.
+--- describes a machine, the RAM of that. Errors: the limits of the process leave no memory.
 function M.available_memory(planned)
   local machine = engine.machine()
   if planned and machine.described then return machine.ram end

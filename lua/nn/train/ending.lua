@@ -53,7 +53,7 @@ end
 function M.stop(run)
   run.log:event("stopped", {step = run.step, train_seconds = run.seconds})
   run.log:close()
-  engine.clear_interrupt()
+  host.clear_signals()
   M.finish(run)
   lib.fail("stopped after step %d, which is saved in %s; to resume:\n  %s", run.step,
            run.saver.path, resume_command(run))

@@ -378,7 +378,7 @@ function Run:done(values)
   self.log:close()
   ending.finish(self)
   if engine.interrupted() then
-    engine.clear_interrupt()
+    host.clear_signals()
     lib.fail("interrupted after the last step, which is saved in %s", self.saver.path)
   end
 end
