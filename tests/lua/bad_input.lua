@@ -140,9 +140,9 @@ t.case("a model or a step that cannot fit is refused before anything is computed
   local status, output = train("data.text=text.txt memory_gb=2 model.layers=48 model.embd=1600 "
                                .. "model.heads=25 2>&1 >/dev/null")
   t.same(status, 1)
-  t.check(output:find("^nnlua: the training cannot fit: 1%.48B parameters in 580 tiles and "
-          .. "microbatches of %d+ tokens need at least 17%.%d GB, 2%.0 GB are available; lower"),
-          output)
+  t.check(output:find("^nnlua: the training cannot fit: 1%.48B parameters in 580 tiles and %d+ "
+          .. "tokens a step, in microbatches of %d+, need at least 17%.%d GB, 2%.0 GB are "
+          .. "available; lower"), output)
   status, output = train "data.text=text.txt data.batch=1900 memory_gb=0.05 2>&1 >/dev/null"
   t.same(status, 1)
   t.check(output:find("^nnlua: the training cannot fit: a step needs %d+ MB %(%d+ bytes: %d+ kB of "
