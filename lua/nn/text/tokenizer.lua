@@ -25,7 +25,7 @@ local function from_characters(path)
   if state.kind ~= "char" or type(state.symbols) ~= "string" then
     lib.fail("%s is not a char vocabulary of nnlua", path)
   end
-  return M.from_state(state)
+  return vocabulary.vocabulary("char", state.symbols, path)
 end
 
 --- nn.tokenizer(path) -> tokenizer with :encode(text), :ids(text), :decode(ids), :save(folder),
