@@ -229,6 +229,7 @@ t.case("ipairs iterates over the rows of a tensor; pairs and other mistakes are 
   end
   says(function() words:decode {a = 1} end, "decode: the argument has the name 'a'")
   says(function() words:decode {1, nil, 2} end, "decode: the argument has a nil before element 3")
+  t.check((pairs {}) ~= next, "LuaJIT would compile loops over next, at times wrongly")
 end)
 
 t.case("defaults and settings of data and runs are checked by name and type", function()

@@ -112,8 +112,8 @@ end
 -- values by number, from 0; set: the C function.
 local function choose(who, names, chosen, set)
   local number = -1
-  for i, name in pairs(names) do
-    if name == chosen then number = i end
+  for i = 0, #names do
+    if names[i] == chosen then number = i end
   end
   if chosen ~= nil and number < 0 then
     lib.misuse('%s: %s is needed, not %s', who, names.text, arguments.describe(chosen))

@@ -1,9 +1,15 @@
 -- ipairs and pairs over tensors. LuaJIT ignores __ipairs and __pairs: without this file, ipairs
 -- would find no rows and raise no error, and pairs would find the fields behind a tensor.
+-- pairs also prevents wrong code: LuaJIT 2.1 of March 2022 compiles loops over `next`, and a key
+-- that such a loop kept had a wrong value in one of 60 runs of a test.
 local lib = require "nn.base.capi"
 local tensor = require "nn.core.tensor"
 local is_tensor = tensor.is_tensor
-local plain_ipairs, plain_pairs = ipairs, pairs
+local plain_ipairs = ipairs
+
+-- LuaJIT compiles no loop that calls it.
+local function next_entry(map, key) return next(map, key) end
+jit.off(next_entry)
 
 local function next_row(x, i)
   if i < x.shape[1] then return i + 1, x[i + 1] end
@@ -28,5 +34,5 @@ rawset(_G, "pairs", function(map)
     lib.misuse "pairs cannot iterate over a tensor; ipairs(x) iterates over its rows"
   end
   need_table(map, "pairs")
-  return plain_pairs(map)
+  return next_entry, map, nil
 end)
