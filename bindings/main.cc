@@ -127,6 +127,7 @@ int print_advice(lua_State* L) {
     if (lua_isstring(L, -1)) std::fprintf(stderr, "%s\n", lua_tostring(L, -1));
     return 0;
 }
+
 // Calls nn.host.release_locks() (lua/nn/io/lock.lua).
 int release_locks(lua_State* L) {
     if (push_host_function(L, "release_locks")) lua_call(L, 0, 0);
@@ -175,7 +176,7 @@ int code_after_tasks(int code) {
 // Stops the workers; exits at once if one hangs, or if a signal ended the wait for tasks.
 void stop_engine(int code) {
     std::fflush(nullptr);
-    call_without_signals(release_locks, nullptr);  // where no finalizer does
+    call_without_signals(release_locks, nullptr);  // their finalizers may not have run
     if ((nn::hangs() || nn::interrupt_requested()) && nn::unfinished_tasks() > 0)
         _exit(code ? code : 1);
     if (nn_shutdown() != NN_OK && nn::hangs()) _exit(code ? code : 1);

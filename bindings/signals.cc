@@ -47,7 +47,7 @@ void interrupt_hook(lua_State* L, lua_Debug* here) {
 
 // Whether a signal may be a repetition of the first one: timeout(1) sends SIGTERM to its child and
 // then to the child's group; Linux repeats SIGXCPU every second. While a run is to be saved, all
-// signals within a second count as one.
+// signals within a second count as one; otherwise the same signal within 0.1 seconds does.
 bool repeats_first(int signal, const timespec& now) {
     const double seconds =
         double(now.tv_sec - first_time.tv_sec) + 1e-9 * double(now.tv_nsec - first_time.tv_nsec);

@@ -1,6 +1,7 @@
 -- What names in unfinished code refer to, found without running the user's code: the values of
 -- expressions such as model.blocks[1], their fields, the function around the cursor, its options.
 local host = require "nn.host"
+local iterate = require "nn.core.iterate"
 local lexer = require "repl.lexer"
 
 local M = {}
@@ -78,7 +79,7 @@ end
 
 --- add_names(value, list): appends the keys of a table that are names.
 function M.add_names(value, list)
-  for key in next, value do                -- pairs() refuses tensors
+  for key in iterate.next_entry, value do  -- pairs() refuses tensors
     if type(key) == "string" and key:find "^[%a_][%w_]*$" then list[#list + 1] = key end
   end
 end

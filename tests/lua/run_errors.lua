@@ -56,20 +56,23 @@ t.case("an error before the first checkpoint says so", function()
   t.same(step, 0)
 end)
 
-t.case("an error in the user's own loop completes the checkpoint in progress", function()
-  local own = training.new [[
-    local nn = require "nn"
-    local original = nn.run
-    function nn.run(...)
-      local run = original(...)
-      local record = run.record
-      function run.record(...)
-        record(...)
-        if run.step == 7 then error "my mistake" end
-      end
-      return run
+-- Code that makes the loop of a run raise an error in step 7.
+local mistake = [[
+  local nn = require "nn"
+  local original = nn.run
+  function nn.run(...)
+    local run = original(...)
+    local record = run.record
+    function run.record(...)
+      record(...)
+      if run.step == 7 then error "my mistake" end
     end
-  ]]
+    return run
+  end
+]]
+
+t.case("an error in the user's own loop completes the checkpoint in progress", function()
+  local own = training.new(mistake)
   local status, output = own.shell "./train steps=50 save_every=6 out=own"
   t.same(status, 1)
   t.check(output:find("my mistake", 1, true), output)
@@ -81,7 +84,7 @@ t.case("an error in the user's own loop completes the checkpoint in progress", f
 end)
 
 t.case("an error says that the checkpoint in progress could not be completed", function()
-  local own = training.new [[
+  local own = training.new([[
     local nn, checkpoint = require "nn", require "nn.models.checkpoint"
     local start = checkpoint.start
     function checkpoint.start(...)
@@ -89,17 +92,7 @@ t.case("an error says that the checkpoint in progress could not be completed", f
       if saving.state.step == 6 then function saving.finish() nn.fail "the disk is full" end end
       return saving
     end
-    local original = nn.run
-    function nn.run(...)
-      local run = original(...)
-      local record = run.record
-      function run.record(...)
-        record(...)
-        if run.step == 7 then error "my mistake" end
-      end
-      return run
-    end
-  ]]
+  ]] .. mistake)
   for every, newest in pairs {[3] = "The last checkpoint is lost3/checkpoint-000003\nTo resume:\n ",
                               [6] = "No checkpoint was saved yet\n"} do
     local status, output = own.shell(("./train steps=50 save_every=%d out=lost%d"):format(every,

@@ -7,9 +7,12 @@ local tensor = require "nn.core.tensor"
 local is_tensor = tensor.is_tensor
 local plain_ipairs = ipairs
 
--- LuaJIT compiles no loop that calls it.
-local function next_entry(map, key) return next(map, key) end
-jit.off(next_entry)
+local M = {}
+
+--- next_entry(map, key) -> the next key and value, like next(). LuaJIT compiles no loop that calls
+--- it.
+function M.next_entry(map, key) return next(map, key) end
+jit.off(M.next_entry)
 
 local function next_row(x, i)
   if i < x.shape[1] then return i + 1, x[i + 1] end
@@ -34,5 +37,7 @@ rawset(_G, "pairs", function(map)
     lib.misuse "pairs cannot iterate over a tensor; ipairs(x) iterates over its rows"
   end
   need_table(map, "pairs")
-  return next_entry, map, nil
+  return M.next_entry, map, nil
 end)
+
+return M
