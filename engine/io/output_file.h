@@ -8,23 +8,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <system_error>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include "engine/base/error.h"
+#include "engine/base/threads.h"
 
 namespace nn {
-
-// A thread that runs f. Throws Error if the system has none.
-template <class F> std::thread new_thread(F f) {
-    try {
-        return std::thread(std::move(f));
-    } catch (const std::system_error&) {
-        throw Error("the system cannot create a thread (see ulimit -u)");
-    }
-}
 
 class OutputFile {
 public:

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t unknown = -1;
 std::atomic<int64_t> limit{unknown};
-int64_t admitted = 0, handles = 0;
+int64_t admitted = 0, handles = 0, on_disk = 0;
 bool is_default = false;
 
 int64_t in_records() { return handles * handle_bytes; }
@@ -46,11 +46,12 @@ void check_room() {
         workers, workers == 1 ? "" : "s", workers == 1 ? "" : ", or start fewer (NNLUA_CPUS)"));
 }
 
+void set_disk_capacity(int64_t bytes) { on_disk = bytes; }
 int64_t admitted_bytes() { return admitted; }
 
 void count_handle(int change) { handles += change; }
 
-bool fits(int64_t bytes) { return in_use() + bytes <= budget(); }
+bool fits(int64_t bytes) { return in_use() + bytes <= budget() + on_disk; }
 
 void refuse_admission(int64_t bytes, const std::string& what) {
     check_room();

@@ -14,6 +14,7 @@ int64_t available(int64_t blocks);  // bytes that the system can still provide f
 void forget_default_budget();       // call it when the number of workers changes
 void check_room();         // throws OutOfMemory if the limits of the process leave no budget
 int64_t admitted_bytes();  // of all tiles that exist
+void set_disk_capacity(int64_t bytes);  // that tiles may take beside the budget
 // Counts StarPU's handles: +1 registered, -1 unregistered. The records of each take handle_bytes.
 void count_handle(int change);
 constexpr int64_t handle_bytes = 5 << 10;  // measured with StarPU built for 12 memory nodes

@@ -208,6 +208,13 @@ void set_pinning(const Pinning& pinning) {
     a.pinning = pinning;
 }
 
+void count_outside(int64_t bytes) {
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    a.in_use += bytes;
+    a.peak = std::max(a.peak, a.in_use);
+}
+
 ArenaInfo arena_info() {
     Arena& a = arena();
     std::lock_guard lock(a.mutex);

@@ -39,6 +39,7 @@ struct Pinning {
 };
 void set_pinning(const Pinning& pinning);
 
+void count_outside(int64_t bytes);  // memory for tiles that the arena did not allocate; may be < 0
 ArenaInfo arena_info();
 int64_t arena_taken();  // bytes of all blocks, which the system counts as used
 void reset_peak();

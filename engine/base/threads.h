@@ -1,8 +1,13 @@
-// Threads inherit the mask of blocked signals of the thread that starts them.
+// Threads of the engine. They inherit the mask of blocked signals of the thread that starts them.
 #pragma once
 #include <pthread.h>
 
 #include <csignal>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "engine/base/error.h"
 
 namespace nn {
 
@@ -20,5 +25,14 @@ struct SignalsBlocked {
     ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
     SignalsBlocked(const SignalsBlocked&) = delete;
 };
+
+// A thread that runs f. Throws Error if the system has none.
+template <class F> std::thread new_thread(F f) {
+    try {
+        return std::thread(std::move(f));
+    } catch (const std::system_error&) {
+        throw Error("the system cannot create a thread (see ulimit -u)");
+    }
+}
 
 }  // namespace nn

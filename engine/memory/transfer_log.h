@@ -1,0 +1,36 @@
+// The records of a profile about transfers between memory and the disk. The threads of the disk
+// write them; profile/links.h evaluates them.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace nn {
+
+// Times are microseconds of now_us().
+struct TransferRecord {
+    bool writes;                // to the disk
+    uint8_t kind;               // TileKind
+    int64_t bytes;              // that the disk transfers
+    double queued, start, end;  // all earlier tasks on its memory were done; it began
+};
+
+class TransferLog {
+public:
+    void begin(size_t limit);  // discards earlier records
+    // Ends the log. cut: when the first record beyond the limit was dropped; 0: none was.
+    std::vector<TransferRecord> end(double* cut);
+    bool on() const { return on_.load(std::memory_order_relaxed); }
+    void add(const TransferRecord& record);  // any thread
+
+private:
+    std::atomic<bool> on_{false};
+    std::mutex mutex_;
+    std::vector<TransferRecord> records_;
+    size_t limit_ = 0;
+    double cut_ = 0;
+};
+TransferLog& transfer_log();
+
+}  // namespace nn
