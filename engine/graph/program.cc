@@ -29,6 +29,8 @@ void Program::keep_tasks(const std::vector<char>& kept) {
     tasks.resize(kept_before.back());
     for (auto& step : scalar_steps) step.before_task = kept_before[step.before_task];
     for (auto& microbatch : microbatches) microbatch.begin = kept_before[microbatch.begin];
+    for (auto& backward : backwards)
+        backward = {kept_before[backward.begin], kept_before[backward.end]};
     step_begin = kept_before[step_begin];
     tasks_changed();
 }

@@ -38,6 +38,10 @@ struct Program {
         int tiles;     // of its tokens
     };
     std::vector<Microbatch> microbatches;
+    struct Backward {  // the tasks of a call of backward()
+        size_t begin, end;
+    };
+    std::vector<Backward> backwards;
     struct ScalarStep {  // adds delta to the scalar when the task is submitted
         size_t before_task;
         int32_t scalar;
@@ -48,6 +52,7 @@ struct Program {
     void hold(int32_t scalar);  // keeps the scalar as long as the program
 
     // --- set by the passes ---
+    int64_t recomputed_bytes = 0;                  // of activations that are not kept
     std::vector<std::vector<TilePtr>> dies_after;  // per task: temporaries that it uses last
     std::vector<TilePtr> die_at_end;  // temporaries from which outputs are copied, unused inputs
     std::vector<TilePtr> read_first;  // persistent tiles that must have a value before a run

@@ -25,6 +25,7 @@ public:
     }
 
     const std::shared_ptr<Program> program;
+    int open_backwards = 0;
 };
 
 std::unique_ptr<Recorder> recorder;
@@ -39,10 +40,11 @@ std::shared_ptr<Program> stop() {
     return ended->program;
 }
 
-Program& under_way() {
+Recorder& current() {
     if (!recorder) fail("compile: no recording is under way");
-    return *recorder->program;
+    return *recorder;
 }
+Program& under_way() { return *current().program; }
 
 }  // namespace
 
@@ -53,12 +55,13 @@ void begin_recording() {
     outer = use_sink(recorder.get());
 }
 
-std::shared_ptr<Program> end_recording(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
+std::shared_ptr<Program> end_recording(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
+                                       const std::function<void(Program&)>& choose) {
     under_way();
     std::shared_ptr<Program> program = stop();
     program->inputs = std::move(inputs);
     program->outputs = std::move(outputs);
-    run_passes(*program);
+    run_passes(*program, choose);
     return program;
 }
 
@@ -67,6 +70,15 @@ Program* recording_program() { return recorder ? recorder->program.get() : nullp
 void begin_step() { under_way().step_begin = under_way().tasks.size(); }
 void begin_microbatch(int tiles) {
     under_way().microbatches.push_back({under_way().tasks.size(), tiles});
+}
+void begin_backward() {
+    const size_t tasks = under_way().tasks.size();
+    if (current().open_backwards++ == 0) under_way().backwards.push_back({tasks, tasks});
+}
+void end_backward() {
+    if (current().open_backwards == 0) fail("compile: no backward pass is under way");
+    if (--current().open_backwards == 0)
+        under_way().backwards.back().end = under_way().tasks.size();
 }
 
 }  // namespace nn

@@ -1,6 +1,7 @@
 // Recording: emitted tasks are added to a program instead of being submitted. Only one recording
 // can be open: a compiled function called during a recording becomes part of it.
 #pragma once
+#include <functional>
 #include <memory>
 
 #include "engine/graph/program.h"
@@ -8,11 +9,15 @@
 namespace nn {
 
 void begin_recording();
-// Ends the recording and runs the passes on the program.
-std::shared_ptr<Program> end_recording(std::vector<Tensor> inputs, std::vector<Tensor> outputs);
+// Ends the recording and runs the passes on the program. choose: see run_passes().
+std::shared_ptr<Program> end_recording(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
+                                       const std::function<void(Program&)>& choose = {});
 void abort_recording();
 Program* recording_program();      // the program being recorded, or null
 void begin_step();                 // see Program::step_begin
 void begin_microbatch(int tiles);  // see Program::microbatches
+// See Program::backwards. A call inside another one belongs to it.
+void begin_backward();
+void end_backward();
 
 }  // namespace nn

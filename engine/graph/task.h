@@ -45,12 +45,15 @@ struct Patch {
 struct Task {
     TaskArg arg;
     uint8_t handles = 0;
+    uint8_t gates = 0;           // how many of them, the last ones, are gates of microbatches
     TilePtr tiles[max_handles];  // distinct; the access modes of operands on one tile are merged
     Mode modes[max_handles];
     int32_t priority = 0;
     std::vector<Patch> patches;
     Where where = Where::anywhere;
-    bool splits = false;  // a team of workers can share the kernel's loop
+    bool repeats = false;         // an earlier task, to recompute its results
+    bool is_last_choice = false;  // a worker that has another ready task takes that one
+    bool splits = false;          // a team of workers can share the kernel's loop
 
     bool writes(int i) const { return modes[i] != Mode::read; }
     // Returns false if the task already has max_handles tiles.

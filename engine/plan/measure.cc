@@ -12,6 +12,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/threads.h"
 #include "engine/machine/description.h"
 #include "engine/machine/host.h"
 #include "engine/memory/admission.h"
@@ -19,7 +20,6 @@
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/rates.h"
 #include "engine/runtime/session.h"
-#include "engine/runtime/signals_blocked.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
 #include "kernels/blas.h"

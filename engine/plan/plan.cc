@@ -65,6 +65,32 @@ SimulatedStep simulated_step(const Program& program, const TaskTimes& times) {
     return step;
 }
 
+// The times of this kind; measures them if necessary.
+static const TaskTimes& times_for(const Program& program, Times kind) {
+    static const TaskTimes nominal;
+    static TaskTimes measured;  // in this process
+    if (kind == Times::measured) measured.measure(program.tasks, program.step_begin);
+    return kind == Times::nominal ? nominal : measured;
+}
+
+std::vector<double> task_seconds(const Program& program, Times kind) {
+    const TaskTimes& times = times_for(program, kind);
+    std::vector<double> out;
+    for (const Task& task : program.tasks) out.push_back(times.seconds(task));
+    return out;
+}
+
+double share_recomputed(const Program& program, Times times) {
+    if (program.recomputed_bytes == 0) return 0;
+    const std::vector<double> seconds = task_seconds(program, times);
+    double all = 0, repeated = 0;
+    for (size_t t = program.step_begin; t < seconds.size(); ++t) {
+        all += seconds[t];
+        if (program.tasks[t].repeats) repeated += seconds[t];
+    }
+    return all > 0 ? repeated / all : 0;
+}
+
 // Task times vary between steps, and the memory peak with them. So perturbed schedules are
 // simulated and the worst peak is kept; one schedule has a worker less, as if another program used
 // its core.
@@ -72,11 +98,7 @@ SimulationResult plan(const Program& program, Times kind, int steps) {
     constexpr double submission = 3e-6;    // seconds per task
     constexpr size_t many_tasks = 100000;  // from here on, one schedule only
     constexpr uint64_t variants = 6;
-    const TaskTimes nominal;
-    static TaskTimes measured;  // in this process
-    if (kind == Times::measured) measured.measure(program.tasks, program.step_begin);
-    const Simulation simulation(
-        simulated_step(program, kind == Times::nominal ? nominal : measured), steps);
+    const Simulation simulation(simulated_step(program, times_for(program, kind)), steps);
     // A team is simulated as one worker.
     const int cpus = machine().count(Device::cpu), workers = program.in_team ? 1 : cpus;
     SimulationResult out = simulation.run(workers, submission);

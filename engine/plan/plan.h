@@ -12,6 +12,9 @@ SimulatedStep simulated_step(const Program& program, const TaskTimes& times);
 // The source of task times: nominal rates, new measurements of this program, or earlier
 // measurements. Rates in the machine's description replace all of these.
 enum class Times { nominal, measured, known };
+std::vector<double> task_seconds(const Program& program, Times times);  // of each task
+// The share of the seconds of a step's tasks that recomputation takes.
+double share_recomputed(const Program& program, Times times);
 SimulationResult plan(const Program& program, Times times, int steps = 3);
 
 }  // namespace nn

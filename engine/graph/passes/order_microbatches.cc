@@ -41,6 +41,7 @@ void add_gate(Task& task, const TilePtr& gate, Mode mode) {
             "compile: a task of %s has %d tiles and so no room for the gates of its microbatch; at "
             "most %d are possible if a microbatch is one task",
             task.arg.op, task.handles, max_handles - 2);
+    ++task.gates;
 }
 
 }  // namespace

@@ -17,8 +17,24 @@ const std::vector<Pass>& passes() {
     return all;
 }
 
-void run_passes(Program& program) {
-    for (const Pass& pass : passes()) pass.run(program);
+namespace {
+
+size_t first_of_finish() {
+    size_t i = 0;
+    while (passes()[i].run != order_microbatches) ++i;
+    return i;
+}
+
+}  // namespace
+
+void run_passes(Program& program, const std::function<void(Program&)>& choose) {
+    for (size_t i = 0; i < first_of_finish(); ++i) passes()[i].run(program);
+    if (choose) choose(program);
+    finish(program);
+}
+
+void finish(Program& program) {
+    for (size_t i = first_of_finish(); i < passes().size(); ++i) passes()[i].run(program);
 }
 
 }  // namespace nn

@@ -1,6 +1,7 @@
 // The passes over a recorded program, in the order in which they run. A new pass needs a file in
 // this folder, a declaration here and a line in passes.cc.
 #pragma once
+#include <functional>
 #include <vector>
 
 #include "engine/graph/program.h"
@@ -12,7 +13,10 @@ struct Pass {
     void (*run)(Program&);
 };
 const std::vector<Pass>& passes();
-void run_passes(Program& program);
+// choose: chooses the activations to recompute (recompute.h), before the passes of finish().
+void run_passes(Program& program, const std::function<void(Program&)>& choose = {});
+// The passes that depend on the final list of tasks: those from order_microbatches() on.
+void finish(Program& program);
 
 void check_ends(Program& program);          // inputs and outputs belong to the recording
 void check_arguments(Program& program);     // no task changes an input in place

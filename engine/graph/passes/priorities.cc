@@ -1,6 +1,7 @@
 // Priorities by the critical path: the longest path from a task to the end of the program. Only
 // their order matters. Tasks with an explicit priority come first, and all tasks of a microbatch
-// come before those of the next one.
+// come before those of the next one. In a microbatch, recomputation (recompute.h) begins when all
+// other ready tasks are taken, because these free what was recomputed before.
 #include <algorithm>
 
 #include "engine/graph/cost.h"
@@ -22,7 +23,8 @@ void set_priorities(Program& program) {
     for (size_t t = 0; t < tasks.size(); ++t) {
         while (begun < microbatches.size() && microbatches[begun].begin <= t) ++begun;
         const double later = double(microbatches.size() - begun) * band;
-        const double priority = (path[t] * 1e6 + later) * scale + 1e8 * tasks[t].priority;
+        const double within = tasks[t].is_last_choice ? 0 : path[t] * 1e6;
+        const double priority = (within + later) * scale + 1e8 * tasks[t].priority;
         tasks[t].priority = int32_t(std::clamp(priority, -most, most));
     }
 }

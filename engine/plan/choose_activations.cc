@@ -1,0 +1,121 @@
+#include "engine/plan/choose_activations.h"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_set>
+
+#include "engine/base/error.h"
+#include "engine/graph/passes/passes.h"
+#include "engine/graph/passes/recompute.h"
+#include "engine/machine/description.h"
+#include "engine/memory/admission.h"
+#include "engine/memory/arena.h"
+#include "engine/plan/plan.h"
+#include "engine/runtime/homes.h"
+#include "engine/runtime/planned.h"
+
+namespace nn {
+namespace {
+
+Activation setting = Activation::choose;
+
+std::unique_ptr<Program> tried(const Program& program, const Recomputation& recomputation,
+                               size_t count) {
+    std::unique_ptr<Program> out = trial_of(program);
+    recomputation.apply(*out, count);
+    finish(*out);
+    return out;
+}
+
+// The bytes of the program's tiles: of all, and of those that exist and so were admitted before.
+struct TileBytes {
+    int64_t all = 0, admitted = 0, count = 0;
+};
+TileBytes tile_bytes(const Program& program) {
+    TileBytes out;
+    std::unordered_set<const Tile*> seen;
+    const auto add = [&](const Tile& tile) {
+        if (!seen.insert(&tile).second) return;
+        const auto bytes = int64_t(arena_bytes(tile.bytes));
+        out.all += bytes;
+        out.admitted += tile.recording ? 0 : bytes;
+        ++out.count;
+    };
+    for (const Task& task : program.tasks)
+        for (int i = 0; i < task.handles; ++i) add(*task.tiles[i]);
+    for (const auto* tensors : {&program.inputs, &program.outputs})
+        for (const TilePtr& tile : tiles_of(*tensors)) add(*tile);
+    return out;
+}
+
+// Whether so many bytes of tiles fit, in place of those that were admitted before.
+bool has_room(int64_t bytes, const TileBytes& tiles, bool is_plan) {
+    int64_t more = bytes - tiles.admitted + tiles.count * handle_bytes;
+    if (is_plan && machine_is_described()) more -= machine().bytes(NodeKind::ram) - budget();
+    return fits(more);
+}
+
+bool fits_in_memory(const Program& trial, bool is_plan) {
+    const TileBytes tiles = tile_bytes(trial);
+    if (has_room(tiles.all, tiles, is_plan)) return true;
+    constexpr double submission = 3e-6;
+    const Simulation simulation(simulated_step(trial, {}), 3);
+    const int workers = trial.in_team ? 1 : machine().count(Device::cpu);
+    if (!has_room(simulation.run(workers, submission).peak, tiles, is_plan)) return false;
+    return has_room(plan(trial, Times::nominal).peak, tiles, is_plan);
+}
+
+// The smallest number of options with which the program fits, or all of them.
+size_t least_that_fits(const Program& program, const Recomputation& recomputation) {
+    const bool is_plan = program.step_begin > 0;
+    const auto fits = [&](size_t count) {
+        return fits_in_memory(*tried(program, recomputation, count), is_plan);
+    };
+    if (fits(0)) return 0;
+    size_t too_few = 0, enough = recomputation.options().size();
+    while (enough - too_few > 1) {
+        const size_t middle = (too_few + enough) / 2;
+        (fits(middle) ? enough : too_few) = middle;
+    }
+    return enough;
+}
+
+double planned_seconds(const Program& trial) {
+    const std::vector<double> seconds = task_seconds(trial, Times::nominal);
+    const PlanLimits limits = tier_limits();
+    try {
+        return predict(plan_program(trial, seconds, limits), seconds, limits.rates).seconds;
+    } catch (const OutOfMemory&) {
+        return std::numeric_limits<double>::infinity();
+    }
+}
+
+// Which takes less time if memory is planned: no recomputation, or that of all activations.
+size_t faster(const Program& program, const Recomputation& recomputation) {
+    const auto kept = tried(program, recomputation, 0);
+    if (!PlannedRun::needed(*kept) && program.step_begin == 0) return 0;
+    const size_t all = recomputation.options().size();
+    const auto again = tried(program, recomputation, all);
+    return planned_seconds(*kept) <= planned_seconds(*again) ? 0 : all;
+}
+
+}  // namespace
+
+void set_activations(Activation choice) { setting = choice; }
+
+void choose_activations(Program& program) {
+    if (setting == Activation::keep || program.backwards.empty()) return;
+    const bool is_plan = program.step_begin > 0, planned = tiers().ram > 0;
+    if (setting == Activation::choose && !planned) {
+        const TileBytes tiles = tile_bytes(program);
+        if (has_room(tiles.all, tiles, is_plan)) return;
+    }
+    const Recomputation recomputation(program);
+    size_t count = recomputation.options().size();
+    if (count == 0) return;
+    if (setting == Activation::choose)
+        count = planned ? faster(program, recomputation) : least_that_fits(program, recomputation);
+    recomputation.apply(program, count);
+}
+
+}  // namespace nn

@@ -1,0 +1,18 @@
+// Chooses which activations a recorded program recomputes instead of keeping them.
+#pragma once
+#include "engine/graph/program.h"
+
+namespace nn {
+
+enum class Activation : uint8_t {
+    keep,       // until the backward pass
+    recompute,  // all of them
+    choose      // as few as possible, so that the program fits into memory
+};
+void set_activations(Activation choice);  // of programs that are recorded from now on
+
+// Changes the program according to the setting. Call it before the passes of finish(). A program
+// whose memory is planned (tiers/plan.h) takes what is faster.
+void choose_activations(Program& program);
+
+}  // namespace nn
