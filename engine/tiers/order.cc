@@ -1,0 +1,203 @@
+#include "engine/tiers/order.h"
+
+#include <algorithm>
+#include <queue>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace nn {
+namespace {
+
+// Where a task should run: after which part of its microbatch, for which microbatch, and its number
+// in the recording.
+struct Key {
+    uint32_t part, microbatch, number;
+    bool operator<(const Key& o) const {
+        return std::tie(part, microbatch, number) < std::tie(o.part, o.microbatch, o.number);
+    }
+};
+
+// A part of a microbatch is a sequence of tasks of the same layer.
+std::vector<Key> keys_by_layer(const Program& program) {
+    std::vector<Key> keys;
+    const auto& microbatches = program.microbatches;
+    uint32_t part = 0, microbatch = 0;
+    const char* layer = "";
+    for (uint32_t t = 0; t < program.tasks.size(); ++t) {
+        if (microbatch < microbatches.size() && microbatches[microbatch].begin == t)
+            ++microbatch, part = 1, layer = "";
+        if (std::string(layer) != program.tasks[t].arg.layer)
+            ++part, layer = program.tasks[t].arg.layer;
+        keys.push_back({part, microbatch, t});
+    }
+    return keys;
+}
+
+std::vector<Key> keys_as_recorded(const Program& program) {
+    std::vector<Key> keys;
+    for (uint32_t t = 0; t < program.tasks.size(); ++t) keys.push_back({0, 0, t});
+    return keys;
+}
+
+// The tasks that update persistent tiles, but no outputs, and on which only such tasks depend. They
+// read no inputs, which the next run replaces before its first task.
+std::vector<char> find_updates(const Program& program, const Edges& after,
+                               const std::unordered_set<const Tile*>& made_before) {
+    std::unordered_set<const Tile*> inputs, outputs;
+    for (const TilePtr& tile : tiles_of(program.inputs)) inputs.insert(tile.get());
+    for (const TilePtr& tile : tiles_of(program.outputs))
+        if (!made_before.count(tile.get())) outputs.insert(tile.get());
+    std::vector<char> is_update(program.tasks.size(), 0);
+    for (size_t t = program.tasks.size(); t-- > program.step_begin;) {
+        const Task& task = program.tasks[t];
+        bool fits = true, writes = false;
+        for (int i = 0; i < task.handles; ++i) {
+            const Tile* const tile = task.tiles[i].get();
+            fits = fits && !inputs.count(tile);
+            if (!task.writes(i)) continue;
+            writes = true;
+            const bool persists = !tile->recording || made_before.count(tile);
+            fits = fits && persists && !outputs.count(tile);
+        }
+        for (const Edge* e = after.begin(uint32_t(t)); e != after.end(uint32_t(t)); ++e)
+            fits = fits && is_update[e->task];
+        is_update[t] = fits && writes;
+    }
+    return is_update;
+}
+
+// Whether the results of a task are much smaller than what it reads, as for a sum.
+bool reduces(const Task& task) {
+    size_t read = 0, written = 0;
+    for (int i = 0; i < task.handles; ++i)
+        (task.writes(i) ? written : read) += task.tiles[i]->bytes;
+    return written * 8 <= read;
+}
+
+// A task runs with the first task that needs its results: the inputs of a microbatch are recorded
+// before it begins.
+void join_first_successor(std::vector<Key>& keys, const Edges& after) {
+    for (auto task = uint32_t(keys.size()); task-- > 0;)
+        for (const Edge* e = after.begin(task); e != after.end(task); ++e) {
+            const Key& next = keys[e->task];
+            keys[task] = std::min(keys[task], {next.part, next.microbatch, task});
+        }
+}
+
+// A topological order by the keys. Updates and reductions follow their last predecessor.
+std::vector<uint32_t> sorted(const Program& program, const Edges& before, const Edges& after,
+                             std::vector<Key> keys, const std::vector<char>& is_update) {
+    std::vector<uint32_t> missing, out;
+    join_first_successor(keys, after);
+    for (uint32_t t = 0; t < before.tasks(); ++t) {
+        missing.push_back(before.first[t + 1] - before.first[t]);
+        if (missing[t] == 0 || (!is_update[t] && !reduces(program.tasks[t]))) continue;
+        Key last{};
+        for (const Edge* e = before.begin(t); e != before.end(t); ++e)
+            last = std::max(last, keys[e->task]);
+        keys[t] = {last.part, last.microbatch, last.number};
+    }
+    const auto later = [&](uint32_t a, uint32_t b) {
+        return keys[a] < keys[b] ? false : keys[b] < keys[a] ? true : a > b;
+    };
+    std::priority_queue<uint32_t, std::vector<uint32_t>, decltype(later)> ready(later);
+    for (uint32_t t = 0; t < before.tasks(); ++t)
+        if (missing[t] == 0) ready.push(t);
+    while (!ready.empty()) {
+        const uint32_t task = ready.top();
+        ready.pop();
+        out.push_back(task);
+        for (const Edge* e = after.begin(task); e != after.end(task); ++e)
+            if (--missing[e->task] == 0) ready.push(e->task);
+    }
+    return out;
+}
+
+}  // namespace
+
+// The end of a run, in which there are few tasks but updates, such as those for the mean loss.
+static std::vector<uint32_t>::iterator begin_of_end(std::vector<uint32_t>& tasks,
+                                                    const std::vector<char>& is_update) {
+    size_t begin = tasks.size(), others = 0;
+    for (; begin > 0; --begin) {
+        others += !is_update[tasks[begin - 1]];
+        if (others > 8 + tasks.size() / 100) break;
+    }
+    return tasks.begin() + std::ptrdiff_t(begin);
+}
+
+std::unordered_set<const Tile*> made_before(const Program& program) {
+    std::unordered_set<const Tile*> out;
+    for (size_t t = 0; t < program.step_begin; ++t)
+        for (int i = 0; i < program.tasks[t].handles; ++i)
+            out.insert(program.tasks[t].tiles[i].get());
+    return out;
+}
+
+Accesses accesses_without_gates(const Program& program) {
+    Accesses out;
+    for (size_t t = 0; t < program.tasks.size(); ++t) {
+        const Task& task = program.tasks[t];
+        for (int i = 0; t >= program.step_begin && i < task.handles - task.gates; ++i)
+            out.add(out.number_of(task.tiles[i].get()), task.modes[i]);
+        out.end_task();
+    }
+    return out;
+}
+
+TaskOrder order_tasks(const Program& program, const Accesses& accesses, bool by_layer) {
+    const Edges before = predecessors(accesses), after = successors(before);
+    const std::vector<char> is_update = find_updates(program, after, made_before(program));
+    auto keys = by_layer ? keys_by_layer(program) : keys_as_recorded(program);
+    TaskOrder out;
+    out.body = sorted(program, before, after, std::move(keys), is_update);
+    const auto is_earlier = [&](uint32_t task) { return task < program.step_begin; };
+    out.body.erase(std::remove_if(out.body.begin(), out.body.end(), is_earlier), out.body.end());
+    const auto end = begin_of_end(out.body, is_update);
+    const auto stays = [&](uint32_t task) { return !is_update[task]; };
+    const auto deferred = std::stable_partition(end, out.body.end(), stays);
+    // A few of many updates are not worth their gradients' memory between two runs.
+    const auto updates = std::count(is_update.begin(), is_update.end(), 1);
+    if ((out.body.end() - deferred) * 2 < updates) return out;
+    out.deferred.assign(deferred, out.body.end());
+    out.body.erase(deferred, out.body.end());
+    return out;
+}
+
+std::vector<uint32_t> merge_deferred(const TaskOrder& order, const Accesses& accesses) {
+    // Positions in the body: of the first access to a tile, and of the first write.
+    const auto size = uint32_t(order.body.size());
+    std::vector<uint32_t> first_use(accesses.tiles, size), first_write(accesses.tiles, size);
+    const auto limit = [](uint32_t& position, uint32_t to) { position = std::min(position, to); };
+    for (uint32_t i = 0; i < size; ++i)
+        for (const auto* a = accesses.begin(order.body[i]); a != accesses.end(order.body[i]); ++a) {
+            limit(first_use[a->tile], i);
+            if (a->mode != Mode::read) limit(first_write[a->tile], i);
+        }
+    std::vector<std::pair<uint32_t, uint32_t>> at;  // (position in the body, task)
+    for (size_t i = order.deferred.size(); i-- > 0;) {
+        const uint32_t task = order.deferred[i];
+        uint32_t position = size;
+        const auto begin = accesses.begin(task), end = accesses.end(task);
+        for (const auto* a = begin; a != end; ++a)
+            limit(position, a->mode == Mode::read ? first_write[a->tile] : first_use[a->tile]);
+        for (const auto* a = begin; a != end; ++a) {  // earlier deferred tasks are not later
+            limit(first_use[a->tile], position);
+            if (a->mode != Mode::read) limit(first_write[a->tile], position);
+        }
+        at.push_back({position, task});
+    }
+    std::reverse(at.begin(), at.end());
+    std::stable_sort(at.begin(), at.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<uint32_t> out;
+    auto next = at.begin();
+    for (uint32_t i = 0; i <= size; ++i) {
+        for (; next != at.end() && next->first == i; ++next) out.push_back(next->second);
+        if (i < size) out.push_back(order.body[i]);
+    }
+    return out;
+}
+
+}  // namespace nn

@@ -1,0 +1,209 @@
+#include <algorithm>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/tiers/placement.h"
+#include "engine/tiers/slot_table.h"
+#include "engine/tiers/stays.h"
+
+namespace nn {
+namespace {
+
+struct Placed {
+    Stay stay;
+    uint32_t slot;
+    // Moments before the stay, and after it, in which nothing else needs the slot.
+    uint32_t room_before, room_after;
+};
+
+// Slots for all stays; returns false if they do not fit. Long stays are packed from the bottom of
+// the memory, short ones from the top, so that they do not lie in each other's way.
+class Packer {
+public:
+    // longest_idle: how long the memory should be free before a stay, in moments.
+    Packer(const Stays& stays, uint32_t blocks, uint32_t moments, uint32_t longest_idle)
+        : stays_(stays),
+          moments_(moments),
+          longest_idle_(longest_idle),
+          packing_(blocks, moments) {}
+
+    bool pack(const std::vector<Stay>& all) {
+        for (const Stay& stay : all) {
+            const uint32_t slot = stays_.demanded_slot(stay);
+            if (slot == no_slot)
+                queue_.push({stays_.period(stay).count, stay});
+            else
+                add(stay, slot);
+        }
+        while (!queue_.empty()) {
+            const Stay stay = queue_.top().second;
+            queue_.pop();
+            if (!put(stay) && !put_parts(stay)) return false;
+        }
+        measure_room();
+        return true;
+    }
+
+    std::vector<Placed> placed;
+
+private:
+    using Waiting = std::pair<uint32_t, Stay>;  // with its number of moments
+    struct Later {
+        bool operator()(const Waiting& a, const Waiting& b) const {
+            if (a.first != b.first) return a.first < b.first;
+            if (a.second.blocks != b.second.blocks) return a.second.blocks < b.second.blocks;
+            return std::tie(a.second.from, a.second.uses) > std::tie(b.second.from, b.second.uses);
+        }
+    };
+    void add(const Stay& stay, uint32_t slot) {
+        packing_.add(stays_.period(stay), slot, stay.blocks);
+        placed.push_back({stay, slot, moments_, moments_});
+    }
+    // If possible where the memory was free for a while before, so that the load need not wait.
+    bool put(const Stay& stay) {
+        const Period period = stays_.period(stay);
+        const bool is_long = period.count * 8 >= moments_;
+        const uint32_t most = std::min(stays_.gap_before(stay), longest_idle_ / (is_long ? 4 : 1));
+        for (uint32_t idle = most;; idle /= 4) {
+            const Period longer{(period.begin + moments_ - idle) % moments_,
+                                std::min(period.count + idle, moments_)};
+            const uint32_t slot = packing_.find(longer, stay.blocks, is_long);
+            if (slot != no_slot) {
+                add(stay, slot);
+                return true;
+            }
+            if (idle == 0) return false;
+        }
+    }
+    bool put_parts(const Stay& stay) {
+        if (stay.count == 1) return false;
+        const auto [first, second] = stays_.split(stay);
+        for (const Stay& part : {first, second}) queue_.push({stays_.period(part).count, part});
+        return true;
+    }
+
+    // Stays take their slots from each other in the order of their first uses; in the second round,
+    // from those at the end of the run before.
+    void measure_room() {
+        std::vector<Placed*> stays;
+        for (Placed& p : placed) stays.push_back(&p);
+        std::sort(stays.begin(), stays.end(),
+                  [](const Placed* a, const Placed* b) { return a->stay.from < b->stay.from; });
+        SlotTable table;
+        std::vector<Placed*> last;  // of each slot in the table
+        for (int round = 0; round < 2; ++round)
+            for (Placed* p : stays) {
+                const uint32_t slot = table.number_of(p->slot, p->stay.blocks);
+                last.resize(table.count(), nullptr);
+                for (uint32_t other : table.claim(slot)) limit_room(*last[other], *p);
+                Placed* const before = std::exchange(last[slot], p);
+                if (before && before != p) limit_room(*before, *p);
+            }
+    }
+    void limit_room(Placed& before, Placed& after) const {
+        const uint32_t between = (after.stay.from + moments_ - before.stay.to - 1) % moments_;
+        after.room_before = std::min(after.room_before, between);
+        before.room_after = std::min(before.room_after, between);
+    }
+
+    const Stays& stays_;
+    const uint32_t moments_, longest_idle_;
+    Packing packing_;
+    std::priority_queue<Waiting, std::vector<Waiting>, Later> queue_;
+};
+
+// The steps of a run whose stays have slots.
+class Writer {
+public:
+    Writer(const Line& line, const Stays& stays, uint32_t blocks) : line_(line), stays_(stays) {
+        out_.blocks = blocks;
+        out_.slots.assign(line.accesses.list.size(), no_slot);
+        out_.first.assign(line.tiles.size(), no_slot);
+        loads_.resize(moments_of(line));
+        stores_.resize(moments_of(line));
+    }
+
+    Placement write(const std::vector<Placed>& placed, const LineEnds* ends) {
+        for (const Placed& p : placed) add(p);
+        out_.last = out_.first;
+        if (ends) out_.first = ends->before, out_.last = ends->after;
+        for (auto& loads : loads_)
+            std::stable_sort(loads.begin(), loads.end(), [](const Placed* a, const Placed* b) {
+                return a->stay.from < b->stay.from;
+            });
+        const uint32_t tasks = line_.accesses.tasks();
+        for (uint32_t moment = 0; moment <= tasks; ++moment) {
+            for (const Placed* p : stores_[moment ? moment - 1 : tasks])
+                transfer(*p, false, moment + p->stay.tail / 2);
+            for (const Placed* p : loads_[moment]) transfer(*p, true, moment + p->stay.lead);
+            if (moment < tasks) out_.steps.push_back({Placement::run, moment, no_slot, 0});
+        }
+        return std::move(out_);
+    }
+
+private:
+    void add(const Placed& p) {
+        for (uint32_t i = 0; i < p.stay.count; ++i) {
+            const TileUse& use = stays_.use(p.stay, i);
+            if (use.moment < line_.accesses.tasks()) out_.slots[use.access] = p.slot;
+        }
+        const uint32_t moments = moments_of(line_);
+        if (p.stay.loads) loads_[(p.stay.from + moments - p.stay.lead) % moments].push_back(&p);
+        if (p.stay.stores) stores_[p.stay.to].push_back(&p);
+        if (p.stay.at_boundary) out_.first[p.stay.tile] = p.slot;
+    }
+    void transfer(const Placed& p, bool loads, uint32_t due) {
+        out_.steps.push_back(
+            {loads ? Placement::load : Placement::store, p.stay.tile, p.slot, due});
+        (loads ? out_.loaded : out_.stored) += p.stay.blocks * slot_block;
+    }
+
+    const Line& line_;
+    const Stays& stays_;
+    Placement out_;
+    std::vector<std::vector<const Placed*>> loads_, stores_;  // by moment
+};
+
+}  // namespace
+
+uint32_t slot_blocks(int64_t bytes) {
+    const auto blocks = uint64_t((bytes + slot_block - 1) / slot_block);
+    uint64_t unit = 1;
+    while (unit * 128 <= blocks) unit *= 2;
+    return uint32_t((blocks + unit - 1) / unit * unit);
+}
+
+struct PackedLine::Parts {
+    const Line& line;
+    const LineEnds* const ends;
+    const uint32_t blocks;
+    Stays stays;
+    std::vector<Placed> placed;
+};
+
+PackedLine::PackedLine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+PackedLine::PackedLine(PackedLine&&) = default;
+PackedLine::~PackedLine() = default;
+
+std::optional<PackedLine> pack(const Line& line, uint32_t blocks, const Retention& retention,
+                               double share, const LineEnds* ends) {
+    Stays stays(line, retention.uses(), ends);
+    // Without idle time, the tiles of each task lie side by side, so that they certainly fit.
+    const uint32_t idle = share > 0 ? moments_of(line) / 16 : 0;
+    Packer packer(stays, blocks, moments_of(line), idle);
+    if (!packer.pack(stays.all(retention.choose(share)))) return std::nullopt;
+    auto placed = std::move(packer.placed);
+    return PackedLine(std::make_unique<PackedLine::Parts>(
+        PackedLine::Parts{line, ends, blocks, std::move(stays), std::move(placed)}));
+}
+
+Placement PackedLine::place(double lead) const {
+    std::vector<Placed> placed = parts_->placed;
+    for (Placed& p : placed)
+        p.stay = parts_->stays.with_lead(p.stay, lead, p.room_before, p.room_after);
+    return Writer(parts_->line, parts_->stays, parts_->blocks).write(placed, parts_->ends);
+}
+
+}  // namespace nn

@@ -1,0 +1,196 @@
+#include "engine/tiers/predict.h"
+
+#include <queue>
+
+#include "engine/tiers/slot_table.h"
+
+namespace nn {
+namespace {
+
+constexpr uint32_t runs = 4;
+constexpr uint32_t first_counted = 2;
+
+// A task, a transfer or a claim of a slot in one of the runs.
+struct Event {
+    enum Kind : uint8_t { task, transfer, claim } kind;
+    double seconds;
+    uint32_t run;
+    uint64_t due = 0;       // of a transfer: see Placement::Step
+    uint32_t position = 0;  // of a task
+};
+
+// The events of several runs, with their dependencies: those of the slots, of the places on disk,
+// and of the tiles that are not placed.
+class Events {
+public:
+    Events(const RunPlan& run_plan, const std::vector<double>& seconds, const TierRates& rates)
+        : run_(run_plan), tiles_(uint32_t(run_.line.line.tiles.size())) {
+        for (uint32_t run = 0; run < runs; ++run)
+            for (const Placement::Step& step : run_.placement.steps)
+                if (step.kind == Placement::run)
+                    add_task(step.index, seconds, run);
+                else
+                    add_transfer(step, rates, run);
+        accesses_.tiles = 2 * tiles_ + table_.count();
+    }
+    const std::vector<Event>& list() const { return list_; }
+    Edges before() const { return predecessors(accesses_); }
+
+private:
+    uint32_t on_disk(uint32_t tile) const { return tiles_ + tile; }
+
+    // The number of a slot in accesses. A claim before waits for all slots that share its memory.
+    uint32_t claimed(uint32_t slot, uint32_t tile, uint32_t run) {
+        const uint32_t number = table_.number_of(slot, run_.line.line.tiles[tile].blocks);
+        const auto& others = table_.claim(number);
+        if (others.empty()) return 2 * tiles_ + number;
+        accesses_.add(2 * tiles_ + number, Mode::write);
+        for (uint32_t other : others) accesses_.add(2 * tiles_ + other, Mode::write);
+        end_event({Event::claim, 0, run});
+        return 2 * tiles_ + number;
+    }
+    void end_event(const Event& event) {
+        accesses_.end_task();
+        list_.push_back(event);
+    }
+
+    void add_task(uint32_t position, const std::vector<double>& seconds, uint32_t run) {
+        const Accesses& accesses = run_.line.line.accesses;
+        std::vector<uint32_t> names;
+        for (uint32_t i = accesses.first[position]; i < accesses.first[position + 1]; ++i) {
+            const uint32_t slot = run_.placement.slots[i], tile = accesses.list[i].tile;
+            names.push_back(slot == no_slot ? tile : claimed(slot, tile, run));
+        }
+        for (uint32_t i = 0; i < names.size(); ++i)
+            accesses_.add(names[i], accesses.list[accesses.first[position] + i].mode);
+        end_event({Event::task, seconds[run_.line.tasks[position]], run, 0, position});
+    }
+
+    void add_transfer(const Placement::Step& step, const TierRates& rates, uint32_t run) {
+        const bool loads = step.kind == Placement::load;
+        const uint32_t slot = claimed(step.slot, step.index, run);
+        accesses_.add(slot, loads ? Mode::write : Mode::read);
+        accesses_.add(on_disk(step.index), loads ? Mode::read : Mode::write);
+        const auto bytes = double(run_.line.line.bytes_of(step.index));
+        const uint64_t due = uint64_t(run) * (run_.line.line.accesses.tasks() + 1) + step.due;
+        end_event({Event::transfer, rates.disk_seconds + bytes / rates.disk, run, due});
+    }
+
+    const RunPlan& run_;
+    const uint32_t tiles_;
+    SlotTable table_;
+    std::vector<Event> list_;
+    Accesses accesses_;  // tiles: unplaced ones, places on disk, slots
+};
+
+class Simulated {
+public:
+    Simulated(const Events& events, int workers)
+        : events_(events.list()),
+          after_(successors(events.before())),
+          missing_(events_.size(), 0),
+          left_(runs, 0),
+          ended_(runs, 0),
+          idle_since_(size_t(workers), 0) {
+        const Edges before = events.before();
+        for (uint32_t e = 0; e < events_.size(); ++e) {
+            missing_[e] = before.first[e + 1] - before.first[e];
+            ++left_[events_[e].run];
+        }
+        for (uint32_t e = 0; e < events_.size(); ++e)
+            if (missing_[e] == 0) ready(e);
+    }
+
+    Prediction run(int workers) {
+        start();
+        while (!running_.empty()) {
+            const auto [end, event] = running_.top();
+            running_.pop();
+            now_ = end;
+            finish(event);
+            start();
+        }
+        Prediction out;
+        const double counted = runs - first_counted;
+        out.seconds = (ended_[runs - 1] - ended_[first_counted - 1]) / counted;
+        for (const Event& event : events_) {
+            if (event.run < first_counted) continue;
+            (event.kind == Event::transfer ? out.disk_busy : out.computing) +=
+                event.seconds / counted;
+        }
+        out.computing /= workers;
+        out.waits = waits_;
+        return out;
+    }
+
+private:
+    using Running = std::pair<double, uint32_t>;
+    using Waiting = std::pair<uint64_t, uint32_t>;  // (when it is due, event)
+    using Queue = std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>>;
+
+    void ready(uint32_t event) {
+        const Event& e = events_[event];
+        if (e.kind == Event::claim)
+            claims_.push_back(event);
+        else
+            (e.kind == Event::transfer ? ready_transfers_ : ready_tasks_).push({e.due, event});
+    }
+    // Earlier events first; a run starts when the run before the previous one has ended.
+    bool may_start(const Queue& queue) const {
+        if (queue.empty()) return false;
+        const uint32_t run = events_[queue.top().second].run;
+        return run < 2 || left_[run - 2] == 0;
+    }
+    void start() {
+        while (!claims_.empty()) {
+            const uint32_t claim = claims_.back();
+            claims_.pop_back();
+            finish(claim);
+        }
+        while (!idle_since_.empty() && may_start(ready_tasks_)) begin(ready_tasks_);
+        for (; free_disk_ && may_start(ready_transfers_); free_disk_ = false)
+            begin(ready_transfers_);
+    }
+    void begin(Queue& queue) {
+        const uint32_t event = queue.top().second;
+        if (events_[event].kind == Event::task) note_wait(events_[event]);
+        running_.push({now_ + events_[event].seconds, event});
+        queue.pop();
+    }
+    void note_wait(const Event& task) {
+        const double wait = now_ - idle_since_.back();
+        idle_since_.pop_back();
+        if (task.run < first_counted) return;
+        if (waits_.size() <= task.position) waits_.resize(task.position + 1, 0);
+        waits_[task.position] += wait / (runs - first_counted);
+    }
+    void finish(uint32_t event) {
+        const Event& e = events_[event];
+        if (e.kind == Event::transfer) free_disk_ = true;
+        if (e.kind == Event::task) idle_since_.push_back(now_);
+        if (--left_[e.run] == 0) ended_[e.run] = now_;
+        for (const Edge* edge = after_.begin(event); edge != after_.end(event); ++edge)
+            if (--missing_[edge->task] == 0) ready(edge->task);
+    }
+
+    const std::vector<Event>& events_;
+    const Edges after_;
+    std::vector<uint32_t> missing_, left_;  // predecessors of an event; events of a run
+    std::vector<double> ended_;
+    Queue ready_tasks_, ready_transfers_;
+    std::vector<uint32_t> claims_;  // that are ready
+    std::priority_queue<Running, std::vector<Running>, std::greater<>> running_;
+    std::vector<double> idle_since_;  // of the workers that are free
+    std::vector<double> waits_;
+    bool free_disk_ = true;
+    double now_ = 0;
+};
+
+}  // namespace
+
+Prediction predict(const RunPlan& run, const std::vector<double>& seconds, const TierRates& rates) {
+    const Events events(run, seconds, rates);
+    return Simulated(events, rates.workers).run(rates.workers);
+}
+
+}  // namespace nn

@@ -1,0 +1,48 @@
+// The stays of tiles in memory: from a load, or from the task that creates the tile, until it is
+// stored or not needed any more.
+#pragma once
+#include <vector>
+
+#include "engine/tiers/pack.h"
+#include "engine/tiers/retain.h"
+
+namespace nn {
+
+struct Stay {
+    uint32_t uses;              // of which tile: an index in the list of uses
+    uint32_t first, count;      // of the uses of the tile; they may continue in the next run
+    uint32_t tile, blocks = 0;  // of the line
+    uint32_t from, to;          // the moments of the first and the last use
+    uint32_t lead, tail;        // moments for the load before, and for the store after
+    bool is_closed;             // the tile never leaves memory
+    bool loads, stores, at_boundary;
+};
+
+class Stays {
+public:
+    Stays(const Line& line, const std::vector<TileUses>& uses, const LineEnds* ends);
+
+    std::vector<Stay> all(const Retention::Kept& kept) const;  // without lead and tail
+    // room: moments before the first use, and after the last, in which nothing else needs the slot.
+    Stay with_lead(Stay stay, double seconds, uint32_t room_before, uint32_t room_after) const;
+    Period period(const Stay& stay) const;        // from the first use to the last one
+    uint32_t gap_before(const Stay& stay) const;  // moments since the last use before the stay
+    // Both parts of a stay that leaves memory in its longest gap.
+    std::pair<Stay, Stay> split(const Stay& stay) const;
+    const TileUse& use(const Stay& stay, uint32_t i) const;
+    // Where the ends of the run demand the stay's slot to be, or no_slot.
+    uint32_t demanded_slot(const Stay& stay) const;
+
+private:
+    Stay stay(uint32_t uses, uint32_t first, uint32_t count, bool is_closed) const;
+    void set_times(Stay& stay) const;
+    uint32_t gap_after(const Stay& stay, uint32_t i) const;  // moments
+
+    const Line& line_;
+    const std::vector<TileUses>& uses_;
+    const LineEnds* const ends_;
+    const uint32_t moments_;
+    std::vector<double> begins_;  // of the moments of two runs, in seconds
+};
+
+}  // namespace nn

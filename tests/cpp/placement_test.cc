@@ -1,0 +1,249 @@
+// Placements of made-up programs: the checker accepts what place() makes, and rejects damaged ones.
+#include "engine/tiers/placement.h"
+
+#include <functional>
+#include <random>
+#include <set>
+
+#include "engine/tiers/retain.h"
+#include "engine/tiers/slot_table.h"
+#include "tests/cpp/engine_test.h"
+
+namespace nn::engine_test {
+namespace {
+
+using Uses = std::vector<std::pair<uint32_t, Mode>>;
+
+struct LineBuilder {
+    Line line;
+    uint32_t tile(bool persists, uint32_t blocks = 1) {
+        line.tiles.push_back({blocks, persists, persists});
+        return line.accesses.tiles++;
+    }
+    void task(double seconds, const Uses& uses) {
+        for (const auto& [tile, mode] : uses) line.accesses.add(tile, mode);
+        line.accesses.end_task();
+        line.starts.push_back(line.seconds);
+        line.seconds += seconds;
+    }
+};
+
+// A training step: every layer has weights, two moments, a gradient and a result.
+Line training_step(int layers) {
+    LineBuilder b;
+    std::vector<uint32_t> weight, moment1, moment2, gradient, result;
+    for (int i = 0; i < layers; ++i) {
+        for (auto* tiles : {&weight, &moment1, &moment2}) tiles->push_back(b.tile(true));
+        for (auto* tiles : {&gradient, &result}) tiles->push_back(b.tile(false));
+    }
+    for (size_t i = 0; i < weight.size(); ++i) {
+        Uses uses{{weight[i], Mode::read}, {result[i], Mode::write}};
+        if (i) uses.push_back({result[i - 1], Mode::read});
+        b.task(1, uses);
+    }
+    for (size_t i = weight.size(); i-- > 0;) {
+        b.task(2, {{weight[i], Mode::read}, {result[i], Mode::read}, {gradient[i], Mode::write}});
+        b.task(0.05, {{weight[i], Mode::read_write},
+                      {moment1[i], Mode::read_write},
+                      {moment2[i], Mode::read_write},
+                      {gradient[i], Mode::read}});
+    }
+    return b.line;
+}
+
+struct RandomLine {
+    Line line;
+    uint32_t blocks;
+};
+
+// Tasks on random tiles of several sizes, and a few blocks more than the tasks need.
+RandomLine random_line(std::mt19937& random) {
+    const auto below = [&](uint32_t n) { return uint32_t(random() % n); };
+    LineBuilder b;
+    const uint32_t sizes = 1 + below(5), tiles = 2 + below(20), tasks = 1 + below(40);
+    std::vector<char> written;
+    for (uint32_t i = 0; i < tiles; ++i) {
+        written.push_back(char(below(2)));
+        b.tile(written.back(), below(8) ? 1 + below(sizes) : 0);
+    }
+    uint32_t most = 1;
+    for (uint32_t t = 0; t < tasks; ++t) {
+        Uses uses;
+        uint32_t in_task = 0;
+        for (uint32_t i = 0, operands = 1 + below(4); i < operands; ++i) {
+            const uint32_t tile = below(tiles);
+            bool used = false;
+            for (const auto& use : uses) used = used || use.first == tile;
+            if (used) continue;
+            const Mode modes[] = {Mode::read, Mode::read_write, Mode::write, Mode::read};
+            uses.push_back({tile, written[tile] ? modes[below(4)] : Mode::write});
+            written[tile] = true;
+            in_task += b.line.tiles[tile].blocks;
+        }
+        most = std::max(most, in_task);
+        b.task(below(100) / 50.0, uses);
+    }
+    return {b.line, most + below(2 * sizes)};
+}
+
+// A placement of runs that follow each other.
+Placement cycle(const Line& line, uint32_t blocks) {
+    const Retention retention(line, blocks, nullptr);
+    const auto packed = pack(line, blocks, retention, 1, nullptr);
+    REQUIRE(packed);
+    return packed->place(0);
+}
+
+Layout persistent_part(const Line& line, Layout layout) {
+    for (uint32_t tile = 0; tile < layout.size(); ++tile)
+        if (!line.tiles[tile].before) layout[tile] = no_slot;
+    return layout;
+}
+
+}  // namespace
+
+TEST_CASE("placements of random programs are correct and move no less than the lower bound") {
+    std::mt19937 random(1);
+    int found = 0;
+    for (int i = 0; i < 3000; ++i) {
+        const RandomLine r = random_line(random);
+        const double shares[] = {1, 0.8, 0.4, 0};
+        const double share = shares[random() % 4], lead = double(random() % 3);
+        const Retention retention(r.line, r.blocks, nullptr);
+        const auto packed = pack(r.line, r.blocks, retention, share, nullptr);
+        CAPTURE(i, r.blocks, share, lead);
+        if (share == 0) REQUIRE(packed);
+        if (!packed) continue;
+        ++found;
+        const Placement placement = packed->place(lead);
+        REQUIRE(check_placement(r.line, placement) == "");
+        REQUIRE(check_succession(r.line, placement, r.line, placement) == "");
+        REQUIRE(retention.least_moved() <= placement.loaded + placement.stored);
+        // Another program with the same homes.
+        const Layout homes = persistent_part(r.line, placement.first);
+        const LineEnds ends{homes, homes};
+        const Retention other(r.line, r.blocks, &ends);
+        const auto again = pack(r.line, r.blocks, other, share, &ends);
+        if (share == 0) REQUIRE(again);
+        if (!again) continue;
+        const Placement second = again->place(lead);
+        REQUIRE(check_placement(r.line, second) == "");
+        REQUIRE(second.first == homes);
+        REQUIRE(second.last == homes);
+    }
+    CHECK(found > 2000);
+}
+
+TEST_CASE("a placement moves little more than the lower bound, and much less than an LRU cache") {
+    constexpr int layers = 48;
+    const Line line = training_step(layers);
+    for (const uint32_t blocks : {28u, 43u, 57u, 86u, 115u}) {
+        const Placement placement = cycle(line, blocks);
+        REQUIRE(check_placement(line, placement) == "");
+        const int64_t moved = placement.loaded + placement.stored,
+                      least = Retention(line, blocks, nullptr).least_moved();
+        CAPTURE(blocks, moved, least);
+        CHECK(least >= 2 * (3 * layers - int64_t(blocks)) * slot_block);
+        CHECK(moved <= least * 11 / 10);
+        const TransferBytes lru = lru_transfers(line, blocks);
+        CHECK(moved < lru.loaded + lru.stored);
+    }
+}
+
+TEST_CASE("a program that fits moves nothing") {
+    const Line line = training_step(8);
+    const Placement placement = cycle(line, 8 * 5);
+    CHECK(check_placement(line, placement) == "");
+    CHECK(placement.loaded + placement.stored == 0);
+    CHECK(placement.steps.size() == line.accesses.tasks());
+    CHECK(Retention(line, 8 * 5, nullptr).least_moved() == 0);
+}
+
+TEST_CASE("a task that needs more memory than there is has no placement") {
+    const Line line = training_step(4);
+    CHECK(!pack(line, 3, Retention(line, 3, nullptr), 0, nullptr));
+    CHECK(pack(line, 4, Retention(line, 4, nullptr), 0, nullptr));
+}
+
+TEST_CASE("slots have little more memory than their tiles, in few sizes") {
+    std::set<uint32_t> sizes;
+    for (int64_t bytes = 1; bytes < 100'000'000; bytes += 1 + bytes / 50) {
+        const int64_t slot = slot_blocks(bytes) * slot_block;
+        CHECK(slot >= bytes);
+        CHECK(slot < bytes + slot_block + bytes / 64);
+        sizes.insert(slot_blocks(bytes));
+    }
+    CHECK(sizes.size() < 700);
+}
+
+TEST_CASE("slots that share memory are claimed from each other") {
+    SlotTable table;
+    const uint32_t a = table.number_of(0, 10), b = table.number_of(0, 4), c = table.number_of(6, 4),
+                   d = table.number_of(3, 5);
+    using Slots = std::vector<uint32_t>;
+    CHECK(table.number_of(0, 10) == a);
+    CHECK(table.claim(a) == Slots{});
+    CHECK(table.claim(a) == Slots{});
+    CHECK(table.claim(b) == Slots{a});
+    CHECK(table.claim(b) == Slots{});
+    CHECK(table.claim(c) == Slots{a});
+    CHECK(table.claim(d) == Slots{a, b, c});
+    CHECK(table.claim(c) == Slots{d});
+    CHECK(table.claim(a) == Slots{b, c, d});
+    CHECK(table.claim(c) == Slots{a});
+}
+
+TEST_CASE("the checker finds what is wrong with a damaged placement") {
+    const Line line = training_step(12);
+    const Placement good = cycle(line, 10);
+    REQUIRE(check_placement(line, good) == "");
+    const auto first = [](Placement& p, Placement::Kind kind, size_t from = 0) {
+        while (p.steps[from].kind != kind) ++from;
+        return p.steps.begin() + std::ptrdiff_t(from);
+    };
+    const size_t middle = good.steps.size() / 2;
+    const auto home = uint32_t(std::find_if(good.first.begin(), good.first.end(),
+                                            [](uint32_t slot) { return slot != no_slot; }) -
+                               good.first.begin());
+    using Damage = std::function<void(Placement&)>;
+    const std::pair<const char*, Damage> damages[] = {
+        {"does not hold it", [&](auto& p) { p.steps.erase(first(p, Placement::load)); }},
+        {"loses the only value",
+         [&](auto& p) { p.steps.erase(first(p, Placement::store, middle)); }},
+        {"which is stored", [&](auto& p) { first(p, Placement::store, middle)->index ^= 1; }},
+        {"is loaded, but the disk does not have its value",
+         [&](auto& p) {
+             p.steps.insert(p.steps.begin(), {Placement::load, home, p.first[home], 0});
+         }},
+        {"does not run",
+         [&](auto& p) {
+             while (p.steps.back().kind != Placement::run) p.steps.pop_back();
+             p.steps.pop_back();
+         }},
+        {"runs before", [&](auto& p) { p.steps.erase(first(p, Placement::run, middle)); }},
+        {"runs twice", [&](auto& p) { p.steps.push_back(*first(p, Placement::run)); }},
+        {"ends at block 11 of 10", [&](auto& p) { first(p, Placement::load)->slot = 10; }},
+        {"two tiles in slot", [&](auto& p) { p.slots[1] = p.slots[0]; }},
+        {"loses the only value",
+         [&](auto& p) {
+             for (uint32_t& slot : p.first)
+                 if (slot != no_slot) slot = 0;
+         }},
+        {"is not on disk at the end", [&](auto& p) { p.last.assign(p.last.size(), no_slot); }},
+        {"is not in a slot at the end", [&](auto& p) { p.last[home] ^= 1; }},
+    };
+    for (const auto& [problem, damage] : damages) {
+        Placement damaged = good;
+        damage(damaged);
+        CAPTURE(problem);
+        CHECK_THAT(check_placement(line, damaged), Catch::Contains(problem));
+    }
+    Placement moved = good;
+    moved.first.assign(moved.first.size(), no_slot);
+    CHECK_THAT(check_succession(line, good, line, moved), Catch::Contains("but begins on disk"));
+    moved = good;
+    ++moved.first[home];
+    CHECK_THAT(check_succession(line, good, line, moved), Catch::Contains("but begins in slot"));
+}
+
+}  // namespace nn::engine_test
