@@ -8,6 +8,7 @@
 #include "engine/machine/memory_limit.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
+#include "engine/plan/choose_activations.h"
 #include "engine/plan/plan.h"
 #include "engine/rules/rules.h"
 #include "engine/runtime/host_copy.h"
@@ -207,7 +208,7 @@ int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs,
         const std::vector<Tensor> in = tensors_of(inputs, n_inputs, "compile"),
                                   out = tensors_of(outputs, n_outputs, "compile");
         given(program, "program") = {0, 0};
-        *program = new_ref(std::make_shared<Replay>(end_recording(in, out)));
+        *program = new_ref(std::make_shared<Replay>(end_recording(in, out, choose_activations)));
     });
 }
 
@@ -239,6 +240,10 @@ int nn_record_microbatch(int32_t tiles) {
     });
 }
 
+int nn_record_backward(int32_t begins) {
+    return guard([&] { begins ? begin_backward() : end_backward(); });
+}
+
 int nn_tensor_kind(const nn_ref* tensor, int32_t kind) {
     return guard([&] {
         if (kind < 0 || kind >= tile_kinds)
@@ -261,6 +266,7 @@ int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps,
             to.flops += double(p.tasks[t].arg.flops);
         to.seconds = r.seconds, to.busy = r.busy, to.peak = r.peak, to.lasting = r.lasting;
         std::copy(r.by_kind, r.by_kind + tile_kinds, to.kinds);
+        to.recomputed = p.recomputed_bytes, to.recomputing = share_recomputed(p, Times(measured));
         to.workers = machine().count(Device::cpu);
     });
 }
@@ -290,6 +296,7 @@ int nn_memory(nn_memory_info_t* out) {
                              arena.peak, admitted_bytes(), available(arena_taken())};
     });
 }
+
 int nn_memory_budget(int64_t bytes) {
     return guard([&] {
         if (bytes < 0) fail("memory budget: %lld bytes; at least 0 is needed", (long long)bytes);

@@ -79,16 +79,33 @@ typedef struct {
     int64_t persistent_bytes, peak_bytes;
 } nn_program_info_t;
 // A simulated step. seconds: between the ends of two steps; busy: seconds of computation, over all
-// workers; lasting: bytes between steps; kinds: bytes of the peak, by nn_tensor_kind.
+// workers; lasting: bytes between steps; kinds: bytes of the peak, by nn_tensor_kind; recomputed:
+// bytes of activations that are not kept; recomputing: the share of `busy` that this takes.
 typedef struct {
     int64_t tasks;
     double flops, seconds, busy;
-    int64_t peak, lasting, kinds[6];
+    int64_t peak, lasting, kinds[6], recomputed;
+    double recomputing;
     int32_t workers;
 } nn_program_plan_t;
 typedef struct {
     int64_t budget, in_use, cached, peak, tensors, available;
 } nn_memory_info_t;
+typedef struct {
+    int64_t slots;                // bytes of the slots of planned programs
+    int64_t used, read, written;  // bytes of the disk
+    double busy;                  // seconds with a transfer under way
+    double stalled;               // in these, seconds of workers without a task
+} nn_tiers_info_t;
+// The plan of a program with memory tiers. Bytes of RAM: slots, kept (tiles outside slots), and
+// reserved; disk: bytes on disk; loaded, stored: bytes that a run moves, by nn_tensor_kind. Seconds
+// of a run: in all, of computation per worker, and with a transfer under way.
+typedef struct {
+    int64_t slots, kept, reserved, disk, loaded[6], stored[6];
+    int64_t least_moved;  // a lower bound for every placement
+    int64_t lru_moved;    // if the least recently used tiles left memory
+    double seconds, computing, disk_busy;
+} nn_tier_plan_t;
 typedef struct {
     int32_t ranks, cpus, gpus, described;  // described: 0 for the host
     int64_t ram, gpu_memory, disk;         // bytes of all nodes of a kind; 0: none, or not known
@@ -98,19 +115,19 @@ typedef struct {
     double seconds, flops, bytes;
 } nn_kernel_stat_t;
 // Seconds of a worker. It is busy, or it waits: for data of its next task to be copied; for running
-// tasks on which all submitted ones depend; for tasks to be submitted; or for the engine, while a
-// task is ready.
+// tasks on which all submitted ones depend, or for the disk if one of its transfers waits or is
+// under way then; for tasks to be submitted; or for the engine, while a task is ready.
 typedef struct {
     const char* name;  // "CPU 0", "GPU 1"; valid until the next call
     int32_t gpu;
     int64_t tasks;
-    double busy, data, dependencies, nothing, engine;
+    double busy, data, disk, dependencies, nothing, engine;
 } nn_profile_worker_t;
 typedef struct {
     double seconds;
     int64_t tasks, lost;  // lost: submitted after the profile was full, when its time ends
     int32_t workers, groups[3];
-    int64_t spans;
+    int64_t spans, transfers;
 } nn_profile_info_t;
 typedef struct {
     const char* name;
@@ -131,6 +148,19 @@ typedef struct {
     int64_t tasks;
     double start, end;
 } nn_profile_span_t;
+// A transfer of a tile between memory and the disk. kind: of nn_tensor_kind; bytes: that the disk
+// transfers. Seconds since the profile began: the transfer could begin, began, ended.
+typedef struct {
+    int32_t writes, kind;  // writes: to the disk
+    int64_t bytes;
+    double queued, start, end;
+} nn_profile_transfer_t;
+// The transfers in one direction. busy: seconds with at least one under way; waited: seconds before
+// their begin, summed over the transfers.
+typedef struct {
+    int64_t transfers, bytes;
+    double busy, waited;
+} nn_profile_link_t;
 typedef struct {
     int64_t tasks, replayed_tasks;
     double replay_seconds, starpu_seconds;  // CPU time of submission, and StarPU's part of it
@@ -204,6 +234,8 @@ int nn_program_info(const nn_ref* program, nn_program_info_t* out);
 int nn_record_step(void);
 // While recording: the next microbatch of the step begins here. tiles: of its tokens.
 int nn_record_microbatch(int32_t tiles);
+// While recording: the tasks in between belong to a backward pass.
+int nn_record_backward(int32_t begins);
 // For plans. kind: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations, 5 cache of
 // keys and values.
 int nn_tensor_kind(const nn_ref* tensor, int32_t kind);
@@ -235,6 +267,19 @@ int nn_scope_end(const nn_ref* keep, int32_t n_keep);
 int nn_memory(nn_memory_info_t* out);
 // 0: the default (engine/machine/memory_limit.h); fails if that is 0 bytes.
 int nn_memory_budget(int64_t bytes);
+// Programs that need more than `ram` bytes keep tiles in files of a folder. bytes_per_second: at
+// most; 0: no limit.
+int nn_memory_tiers(int64_t ram, const char* folder, double bytes_per_second);
+// What compiled functions do with activations until the backward pass: 0 keep, 1 recompute them; 2:
+// recompute as few as possible, so that the function fits into memory.
+int nn_activations(int32_t choice);
+int nn_tiers(nn_tiers_info_t* out);
+// Measures transfers at scattered places of a folder's disk: written: the share of bytes that are
+// written; piece: bytes of a transfer, 0: 4 MiB; threads: 0: as many as tiers use.
+int nn_measure_disk(const char* folder, double written, int64_t piece, int32_t threads,
+                    double* bytes_per_second);
+// Plans the program with these tiers. measured: as for nn_program_plan.
+int nn_program_tiers(const nn_ref* program, int32_t measured, nn_tier_plan_t* out);
 int nn_reset_peak(void);
 int nn_matmul_tf32(int32_t allowed, int32_t* was);  // 1, 0, or -1: no change; was may be NULL
 // The kernels for attention on GPUs: 0 the best, 1 cuDNN's, 2 nnlua's; or -1: no change.
@@ -260,6 +305,8 @@ int nn_profile_task(int64_t i, nn_profile_task_t* out);  // in the order of subm
 // The recorded tasks that task i depends on. *count: capacity in, number of tasks out.
 int nn_profile_before(int64_t i, int64_t* tasks, int32_t* count);
 int nn_profile_span(int64_t i, nn_profile_span_t* out);
+int nn_profile_transfer(int64_t i, nn_profile_transfer_t* out);  // in the order of their ends
+int nn_profile_link(int32_t writes, nn_profile_link_t* out);
 // A number for the name of a layer ("blocks.3.mlp"), 0 for "". Tasks emitted after nn_layer_set
 // belong to that layer; before may be NULL.
 int nn_layer(const char* name, int32_t* id);

@@ -4,6 +4,7 @@
 
 #include "bindings/handles.h"
 #include "engine/graph/context.h"
+#include "engine/profile/links.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/submit.h"
 
@@ -49,15 +50,16 @@ int nn_profile_stop(nn_profile_info_t* out) {
                 totals.lost,
                 int32_t(totals.workers.size()),
                 {int32_t(groups[0].size()), int32_t(groups[1].size()), int32_t(groups[2].size())},
-                int64_t(profile().spans.size())};
+                int64_t(profile().spans.size()),
+                int64_t(profile().transfers.size())};
     });
 }
 
 int nn_profile_worker(int32_t worker, nn_profile_worker_t* out) {
     return guard([&] {
         const WorkerTimes& w = element(totals.workers, worker, "profile worker");
-        given(out, "out") = {w.name.c_str(), w.gpu,          w.tasks,   w.busy,
-                             w.data,         w.dependencies, w.nothing, w.engine};
+        given(out, "out") = {w.name.c_str(), w.gpu,          w.tasks,   w.busy,  w.data,
+                             w.disk,         w.dependencies, w.nothing, w.engine};
     });
 }
 
@@ -101,6 +103,23 @@ int nn_profile_span(int64_t i, nn_profile_span_t* out) {
     return guard([&] {
         const SpanRecord& s = element(profile().spans, i, "profile span");
         given(out, "out") = {s.what, s.op, s.tasks, since_begin(s.start), since_begin(s.end)};
+    });
+}
+
+int nn_profile_transfer(int64_t i, nn_profile_transfer_t* out) {
+    return guard([&] {
+        const TransferRecord& r = element(profile().transfers, i, "profile transfer");
+        given(out, "out") = {
+            r.writes,          r.kind, r.bytes, since_begin(r.queued), since_begin(r.start),
+            since_begin(r.end)};
+    });
+}
+
+int nn_profile_link(int32_t writes, nn_profile_link_t* out) {
+    return guard([&] {
+        if (writes < 0 || writes > 1) fail("profile: a link is 0 read or 1 write, not %d", writes);
+        const LinkTimes l = link_times(writes == 1);
+        given(out, "out") = {l.transfers, l.bytes, l.busy, l.waited};
     });
 }
 

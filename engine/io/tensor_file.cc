@@ -8,10 +8,11 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/threads.h"
 #include "engine/io/output_file.h"
+#include "engine/runtime/deferred.h"
 #include "engine/runtime/failures.h"
-#include "engine/runtime/handles.h"
-#include "engine/runtime/signals_blocked.h"
+#include "engine/runtime/homes.h"
 #include "engine/runtime/waits.h"
 
 namespace nn {
@@ -26,6 +27,10 @@ struct PendingTile {
     int64_t runs;  // left to copy
     std::shared_ptr<Status> status;
     HeldTile held;
+    std::shared_ptr<Extent> extent;  // of a tile on disk
+    size_t bytes;
+    TransferName name;
+    TransferBuffer loaded{nullptr, std::free};  // the value from the extent
 };
 
 // Bytes, or a tensor, to append. A run is contiguous in a tile and in the file: the tile's extent
@@ -71,9 +76,12 @@ void TensorFile::State::copy(PendingTile& tile, int64_t offset, int64_t bytes) {
         if (tile.status->failed)
             throw Error("a tensor was not computed, since a task before it failed");
     }
-    const void* data = starpu_data_get_local_ptr(tile.handle);
+    if (tile.extent && !tile.loaded) tile.loaded = read_now(*tile.extent, tile.bytes, tile.name);
+    const void* data = tile.extent ? tile.loaded.get() : starpu_data_get_local_ptr(tile.handle);
     output.append(static_cast<const char*>(data) + offset, size_t(bytes));
-    if (--tile.runs == 0) tile.held.reset();
+    if (--tile.runs > 0) return;
+    tile.loaded.reset();
+    tile.held.reset();
 }
 
 // Copies the runs along `axis` and all later axes, in the order of the file. `tile` and `within`
@@ -175,14 +183,18 @@ void TensorFile::append(const Tensor& tensor) {
     // Requested now, before the thread needs them: later tasks wait for these requests. A task that
     // failed since the file began, before the tile is granted, may have left the tile's old value.
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
-        const StarpuHandle handle = handle_of(*tensor.tile(i));
+        Tile& tile = *tensor.tile(i);
+        finish_deferred_on(tile);
+        const auto extent = is_on_disk(tile) ? extent_of(tile) : nullptr;
+        const StarpuHandle handle = extent ? extent->handle() : handle_of(tile);
         const auto status = std::make_shared<PendingTile::Status>();
         const auto notify = [state = state_, handle, status, failed = failed_before_] {
             const bool wrong = failed_tasks() != failed || has_failed_value(handle);
             state->change([&] { *status = {true, wrong}; });
         };
         const int64_t runs = product(tensor.block(i).extent, 0, axes ? axes - 1 : 0);
-        item.tiles.push_back({handle, runs, status, hold_in_ram(handle, false, notify)});
+        item.tiles.push_back({handle, runs, status, hold_in_ram(handle, false, notify), extent,
+                              tile.bytes, extent ? name_of(tile) : TransferName("")});
     }
     count_bytes(tensor.bytes());
     state_->enqueue(std::move(item));

@@ -2,6 +2,7 @@
 
 #include <starpu.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace nn {
@@ -54,7 +55,9 @@ void enable_profile(bool on, int64_t limit) {
     profile_on = false;
     Profile fresh;
     std::swap(profile(), fresh);
-    if (!on) return;
+    double cut;
+    if (!on) return (void)transfer_log().end(&cut);
+    transfer_log().begin(size_t(limit));
     profile().limit = limit;
     profile().begin = now_us();
     profile_on = true;
@@ -63,7 +66,11 @@ void enable_profile(bool on, int64_t limit) {
 void stop_profile() {
     if (!profile_on) return;
     profile_on = false;
-    if (profile().lost == 0) profile().end = now_us();
+    Profile& p = profile();
+    if (p.lost == 0) p.end = now_us();
+    double cut;
+    p.transfers = transfer_log().end(&cut);
+    if (cut > 0) p.end = std::min(p.end, cut);
 }
 
 void record_task(const Task& task, starpu_task* t) {

@@ -9,6 +9,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/graph/task.h"
+#include "engine/memory/transfer_log.h"
 
 struct starpu_task;
 
@@ -45,6 +46,7 @@ struct Profile {
     std::vector<std::unique_ptr<TaskRecord[]>> chunks;  // records never move
     std::vector<uint64_t> accesses;                     // 2 * the tile's number + (written)
     std::vector<SpanRecord> spans;
+    std::vector<TransferRecord> transfers;  // set when the profile stops
     int64_t count = 0, limit = 0, lost = 0;
     double begin = 0, end = 0;
     uint32_t runs = 0, run_tasks = 0;

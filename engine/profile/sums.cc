@@ -13,8 +13,9 @@ namespace {
 bool has_run(const TaskRecord& r) { return r.end > 0; }
 
 // Visits all changes in order of time and adds up what each worker does. Each ready task keeps one
-// idle worker of its kind waiting for the engine. The other idle workers wait for dependencies if
-// submitted tasks are not ready, else for submissions (`nothing`).
+// idle worker of its kind waiting for the engine. If submitted tasks are not ready, the other idle
+// workers wait for the disk while it has transfers, else for dependencies. If all submitted tasks
+// are done, they wait for submissions (`nothing`).
 class Sweep {
 public:
     Sweep(double begin, double end, bool copies, std::vector<WorkerTimes>& workers)
@@ -30,6 +31,11 @@ public:
         ++workers_[w].tasks;
     }
 
+    void add(const TransferRecord& r) {
+        changes_.push_back({std::clamp(r.queued, begin_, end_), transfer_queued, 0});
+        changes_.push_back({std::clamp(r.end, begin_, end_), transfer_ended, 0});
+    }
+
     void run() {
         std::stable_sort(changes_.begin(), changes_.end(),
                          [](const Change& a, const Change& b) { return a.time < b.time; });
@@ -42,12 +48,21 @@ public:
         pass(end_ - now);
         for (size_t w = 0; w < workers_.size(); ++w) settle(w);
         for (WorkerTimes& w : workers_)
-            for (double* time : {&w.busy, &w.data, &w.dependencies, &w.nothing, &w.engine})
+            for (double* time : {&w.busy, &w.data, &w.disk, &w.dependencies, &w.nothing, &w.engine})
                 *time *= 1e-6;
     }
 
 private:
-    enum Event { submitted, ready, popped, launched, started, ended };
+    enum Event {
+        submitted,
+        ready,
+        popped,
+        launched,
+        started,
+        ended,
+        transfer_queued,
+        transfer_ended
+    };
     enum Doing { idle, busy, fetching, starting };
     struct Change {
         double time;
@@ -56,7 +71,7 @@ private:
     };
     // The time so far, and how long an idle worker of a kind waited for each reason in it.
     struct Sums {
-        double all = 0, engine = 0, dependencies = 0, nothing = 0;
+        double all = 0, engine = 0, disk = 0, dependencies = 0, nothing = 0;
     };
     struct State {
         int running = 0, fetching = 0, starting = 0;  // tasks
@@ -71,7 +86,10 @@ private:
             if (idle_[kind] == 0) continue;
             const double share = std::min(1.0, double(ready_[kind]) / idle_[kind]);
             sums.engine += time * share;
-            (blocked_ > 0 ? sums.dependencies : sums.nothing) += time * (1 - share);
+            double& reason = blocked_ == 0    ? sums.nothing
+                             : transfers_ > 0 ? sums.disk
+                                              : sums.dependencies;
+            reason += time * (1 - share);
         }
     }
 
@@ -87,6 +105,7 @@ private:
             case starting: times.engine += passed; break;
             case idle:
                 times.engine += now.engine - s.before.engine;
+                times.disk += now.disk - s.before.disk;
                 times.dependencies += now.dependencies - s.before.dependencies;
                 times.nothing += now.nothing - s.before.nothing;
         }
@@ -94,6 +113,9 @@ private:
     }
 
     void apply(const Change& c) {
+        if (c.event == transfer_queued) ++transfers_;
+        if (c.event == transfer_ended) --transfers_;
+        if (c.event >= transfer_queued) return;
         State& s = states_[c.worker];
         const bool kind = workers_[c.worker].gpu;
         switch (c.event) {
@@ -102,7 +124,7 @@ private:
             case popped: --ready_[kind], ++s.fetching; break;
             case launched: --s.fetching, ++s.starting; break;
             case started: --s.starting, ++s.running; break;
-            case ended: --s.running; break;
+            default: --s.running; break;
         }
         const Doing doing = s.running ? busy : s.fetching ? fetching : s.starting ? starting : idle;
         if (doing == s.doing) return;
@@ -117,7 +139,7 @@ private:
     std::vector<State> states_;
     std::vector<Change> changes_;
     int idle_[2] = {};  // workers, of CPUs and of GPUs
-    int64_t ready_[2] = {}, blocked_ = 0;
+    int64_t ready_[2] = {}, blocked_ = 0, transfers_ = 0;
     Sums sums_[2];
 };
 
@@ -147,6 +169,7 @@ ProfileTotals profile_totals(std::vector<WorkerTimes> workers, bool copies) {
     Sweep sweep(p.begin, p.end, copies, out.workers);
     for (int64_t i = 0; i < p.count; ++i)
         if (has_run(p.record(i))) sweep.add(p.record(i));
+    for (const TransferRecord& r : p.transfers) sweep.add(r);
     sweep.run();
     return out;
 }

@@ -14,9 +14,9 @@ struct WorkerTimes {
     bool gpu;
     int64_t tasks = 0;
     // Seconds. A worker is busy, or it waits: for data of its next task to be copied; for running
-    // tasks on which all submitted ones depend; for tasks to be submitted; or for the engine, while
-    // a task is ready.
-    double busy = 0, data = 0, dependencies = 0, nothing = 0, engine = 0;
+    // tasks on which all submitted ones depend, or for the disk if one of its transfers waits or is
+    // under way then; for tasks to be submitted; or for the engine, while a task is ready.
+    double busy = 0, data = 0, disk = 0, dependencies = 0, nothing = 0, engine = 0;
 };
 struct ProfileTotals {
     double seconds;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -13,7 +14,7 @@ namespace {
 
 struct Failures {
     std::mutex mutex;
-    std::unordered_set<StarpuHandle> handles;
+    std::unordered_map<StarpuHandle, bool> handles;  // true: a transfer lost the value
     std::string error;
     std::atomic<bool> any{false}, has_error{false};
     std::atomic<int64_t> tasks{0};
@@ -29,7 +30,7 @@ void note_failure(bool keeps_value) {
     std::lock_guard lock(failures().mutex);
     for (int i = 0; i < t->nbuffers; ++i)
         if (t->modes[i] == STARPU_W || (t->modes[i] == STARPU_RW && !keeps_value))
-            failures().handles.insert(t->handles[i]);
+            failures().handles.emplace(t->handles[i], false);
     failures().any = true;
 }
 
@@ -52,8 +53,22 @@ bool needs_failed_value() {
     return false;
 }
 
+// Whether a skipped task that changes tiles in place leaves old values with which the next step may
+// compute: if the error was in the forward pass, no task changes any parameter. If the disk lost a
+// gradient or a moment, other tasks have changed their parameters.
+static bool keeps_values() {
+    const starpu_task* t = starpu_task_get_current();
+    std::lock_guard lock(failures().mutex);
+    for (int i = 0; i < t->nbuffers; ++i) {
+        const auto found = failures().handles.find(t->handles[i]);
+        if (t->modes[i] == STARPU_W || found == failures().handles.end()) continue;
+        if (found->second || t->modes[i] == STARPU_RW) return false;
+    }
+    return true;
+}
+
 void note_skipped(const TaskArg& arg) {
-    note_failure(arg.in_place);
+    note_failure(arg.in_place && keeps_values());
     ++failures().tasks;
 }
 
@@ -69,6 +84,27 @@ void note_result(const TaskArg& arg, const std::string& error) {
         failures().error = format("%s: %s (%s)", arg.op, error.c_str(),
                                   description_of(*arg.kernel, arg.dtype, arg.tile, extent).c_str());
     ++failures().tasks;  // last: a thread that reads this count also sees the error
+}
+
+void note_transfer_skipped(StarpuHandle from, StarpuHandle to) {
+    std::lock_guard lock(failures().mutex);
+    const auto found = failures().handles.find(from);
+    failures().handles[to] = found == failures().handles.end() || found->second;
+    failures().any = true;
+    ++failures().tasks;
+}
+
+void note_transfer(StarpuHandle to, const std::string& error) {
+    if (error.empty() && !failures().any) return;
+    std::lock_guard lock(failures().mutex);
+    if (error.empty()) {
+        failures().handles.erase(to);
+        return;
+    }
+    failures().handles[to] = true;
+    failures().any = true;
+    if (!failures().has_error.exchange(true)) failures().error = error;
+    ++failures().tasks;  // last, as in note_result
 }
 
 bool has_failed_value(StarpuHandle handle) {
@@ -92,7 +128,8 @@ void mark_failed_tiles() {
     std::unordered_set<StarpuHandle> handles;
     {
         std::lock_guard lock(f.mutex);
-        handles.swap(f.handles);
+        for (const auto& [handle, lost] : f.handles) handles.insert(handle);
+        f.handles.clear();
         f.any = false;
     }
     mark_failed(handles);

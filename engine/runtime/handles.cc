@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/memory/admission.h"
@@ -12,29 +13,35 @@
 namespace nn {
 namespace {
 
-struct Registered;
-
 // Never destroyed: tiles may be freed while the process ends.
-std::unordered_set<Registered*>& all() {
-    static auto* const registered = new std::unordered_set<Registered*>;
-    return *registered;
+std::unordered_set<StoredTile*>& all() {
+    static auto* const stored = new std::unordered_set<StoredTile*>;
+    return *stored;
 }
 
-struct Registered : TileStorage {
-    explicit Registered(Tile& t) : tile(t) {
-        StarpuHandle handle;
-        starpu_variable_data_register(&handle, -1, 0, tile.bytes);
-        tile.handle = handle;
-        all().insert(this);
+int64_t persistent_bytes = 0;
+uint64_t storages = 0;
+
+struct Registered : StoredTile {
+    explicit Registered(Tile& t) : StoredTile(t) {
+        starpu_variable_data_register(&registered, -1, 0, tile.bytes);
+        tile.handle = registered;
+        count(1);
         count_handle(1);
     }
     ~Registered() override {
-        all().erase(this);
+        count(-1);
         count_handle(-1);
-        if (tile.handle) starpu_data_unregister_submit(handle());
+        if (registered) starpu_data_unregister_submit(registered);
     }
-    StarpuHandle handle() const { return static_cast<StarpuHandle>(tile.handle); }
-    Tile& tile;
+    void drop() override {
+        starpu_data_unregister_no_coherency(std::exchange(registered, nullptr));
+    }
+    bool in_memory() const override { return true; }
+    void count(int sign) const {
+        if (!tile.recording) persistent_bytes += sign * int64_t(tile.bytes);
+    }
+    StarpuHandle registered;
 };
 
 void release(StarpuHandle handle) { starpu_data_release_on_node(handle, STARPU_MAIN_RAM); }
@@ -65,14 +72,29 @@ void DropRequest::operator()(RamRequest* request) const {
     delete request;
 }
 
-StarpuHandle handle_of(Tile& tile) {
-    if (!tile.storage) tile.storage = std::make_unique<Registered>(tile);
+const std::unordered_set<StoredTile*>& stored_tiles() { return all(); }
+int64_t bytes_in_memory() { return persistent_bytes; }
+
+StoredTile::StoredTile(Tile& t) : tile(t), number(++storages) { all().insert(this); }
+StoredTile::~StoredTile() { all().erase(this); }
+bool StoredTile::failed(const std::unordered_set<StarpuHandle>& handles) const {
+    return handles.count(handle()) > 0;
+}
+
+StarpuHandle new_handle(Tile& tile) {
+    tile.storage = std::make_unique<Registered>(tile);
+    return static_cast<StarpuHandle>(tile.handle);
+}
+
+StarpuHandle handle_of(Tile& tile, bool reads) {
+    if (!tile.storage) return new_handle(tile);
+    if (!tile.handle) static_cast<StoredTile&>(*tile.storage).fetch(reads);
     return static_cast<StarpuHandle>(tile.handle);
 }
 
 bool is_valid_on(const Tile& tile, int node) {
     int allocated, valid = 0, loading, requested;
-    if (tile.has_value() && tile.storage)
+    if (tile.has_value() && tile.handle)
         starpu_data_query_status2(static_cast<StarpuHandle>(tile.handle), node, &allocated, &valid,
                                   &loading, &requested);
     return valid != 0;
@@ -88,10 +110,11 @@ HeldTile hold_in_ram(StarpuHandle handle, bool write, std::function<void()> noti
 
 // A tile that found no memory gets new memory at its next write.
 void mark_failed(const std::unordered_set<StarpuHandle>& handles) {
-    for (Registered* r : all()) {
-        if (!handles.count(r->handle())) continue;
-        if (!r->tile.recording) r->tile.value = Tile::Value::failed;
-        if (lacks_memory(r->handle())) starpu_data_invalidate_submit(r->handle());
+    for (StoredTile* stored : all()) {
+        if (!stored->failed(handles)) continue;
+        if (!stored->tile.recording) stored->tile.value = Tile::Value::failed;
+        if (stored->in_memory() && lacks_memory(stored->handle()))
+            starpu_data_invalidate_submit(stored->handle());
     }
 }
 
@@ -100,12 +123,12 @@ bool lacks_memory(StarpuHandle handle) {
 }
 
 void drop_handles() {
-    const std::unordered_set<Registered*> registered = all();
-    for (Registered* r : registered) {
-        starpu_data_unregister_no_coherency(r->handle());
-        r->tile.handle = nullptr;
-        if (r->tile.has_value()) r->tile.value = Tile::Value::ended;
-        r->tile.storage.reset();
+    const std::unordered_set<StoredTile*> stored = all();
+    for (StoredTile* s : stored) {
+        s->drop();
+        s->tile.handle = nullptr;
+        if (s->tile.has_value()) s->tile.value = Tile::Value::ended;
+        s->tile.storage.reset();
     }
 }
 

@@ -13,8 +13,33 @@ namespace nn {
 
 using StarpuHandle = _starpu_data_state*;
 
-StarpuHandle handle_of(Tile& tile);            // while StarPU runs
-bool is_valid_on(const Tile& tile, int node);  // whether a memory node holds the value
+// The storage of a tile while StarPU runs. All storages are known, so that a shutdown ends them.
+class StoredTile : public TileStorage {
+public:
+    explicit StoredTile(Tile& tile);
+    ~StoredTile() override;
+    StarpuHandle handle() const { return static_cast<StarpuHandle>(tile.handle); }
+    virtual bool failed(const std::unordered_set<StarpuHandle>& handles) const;
+    // Gives the tile a handle, and its value if the next task reads it. May replace the storage.
+    virtual void fetch(bool) {}
+    virtual void drop() = 0;                          // drops the value
+    virtual bool in_memory() const { return false; }  // in memory that StarPU manages
+    Tile& tile;
+    const uint64_t number;  // counts the storages
+    // A copy of the value on disk, valid while the tile's version is this one.
+    std::shared_ptr<void> copy;
+    uint32_t copy_version = 0;
+};
+// Before a task, or a host copy, changes a tile that has a handle.
+inline void outdate_copy(const Tile& tile) {
+    static_cast<StoredTile&>(*tile.storage).copy_version = tile.version - 1;
+}
+const std::unordered_set<StoredTile*>& stored_tiles();
+int64_t bytes_in_memory();  // of persistent tiles in memory that StarPU manages
+
+StarpuHandle handle_of(Tile& tile, bool reads = true);  // while StarPU runs; see fetch()
+StarpuHandle new_handle(Tile& tile);                    // replaces the tile's storage
+bool is_valid_on(const Tile& tile, int node);           // whether a memory node holds the value
 // Keeps a tile's value in RAM until the HeldTile is destroyed. When all earlier tasks are done with
 // the tile, calls notify() on any thread, unless the HeldTile was destroyed before.
 struct RamRequest;

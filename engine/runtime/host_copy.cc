@@ -11,7 +11,9 @@
 #include "engine/base/error.h"
 #include "engine/memory/arena.h"
 #include "engine/profile/records.h"
+#include "engine/runtime/failures.h"
 #include "engine/runtime/handles.h"
+#include "engine/runtime/homes.h"
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/waits.h"
@@ -74,8 +76,11 @@ void copy_tile(const HostCopy& copy, char* host, Tile& tile) {
         host += size_t(copy.block.start[i] * copy.host_strides[i]) * copy.element;
     start();
     ensure_awake();
-    const StarpuHandle handle = handle_of(tile);
+    prepare_tiles({&tile});
+    const StarpuHandle handle = handle_of(tile, copy.to_host);
+    if (!copy.to_host) outdate_copy(tile);
     HeldTile held = hold(handle, !copy.to_host);
+    if (has_error()) held.reset();  // tasks that check_pending() waits for may need the tile
     check_pending();
     if (lacks_memory(handle)) refuse_copy(handle, std::move(held), tile.bytes);
     char* data = static_cast<char*>(starpu_data_get_local_ptr(handle));

@@ -26,31 +26,72 @@ struct TeamTasks {
     ~TeamTasks() { expect_team_tasks(-missing); }
 };
 
+// Changes scalars as the program does, before each of its tasks.
+class ScalarSteps {
+public:
+    explicit ScalarSteps(const Program& program)
+        : step_(program.scalar_steps.begin()), end_(program.scalar_steps.end()) {}
+    void before(size_t task) {
+        for (; step_ != end_ && step_->before_task <= task; ++step_)
+            set_scalar(step_->scalar, scalar_value(step_->scalar) + step_->delta);
+    }
+
+private:
+    std::vector<Program::ScalarStep>::const_iterator step_;
+    const std::vector<Program::ScalarStep>::const_iterator end_;
+};
+
+TaskArg* argument_of(Task& task) {
+    return task.patches.empty() ? &task.arg : patched_arg(task, true);
+}
+
+void count_writes(const Task& task) {
+    for (int i = 0; i < task.handles; ++i)
+        if (task.writes(i) && !task.tiles[i]->recording) ++task.tiles[i]->version;
+}
+
 }  // namespace
+
+void Replay::submit_unplanned() {
+    const size_t tasks = program_->tasks.size();
+    ScalarSteps scalars(*program_);
+    TeamTasks team(program_->in_team ? int64_t(tasks) : 0);
+    for (size_t t = 0; t < tasks; ++t) {
+        Task& task = program_->tasks[t];
+        scalars.before(t);
+        submit(task, argument_of(task));
+        for (const TilePtr& tile : program_->dies_after[t]) submit_invalidation(*tile);
+        count_writes(task);
+        if (program_->in_team) --team.missing;
+    }
+    scalars.before(tasks);
+    if (program_->in_team) submit_team();
+}
+
+void Replay::submit_planned() {
+    ScalarSteps scalars(*program_);
+    std::vector<TaskArg*> arguments;
+    for (Task& task : program_->tasks) {
+        scalars.before(arguments.size());
+        arguments.push_back(argument_of(task));
+    }
+    scalars.before(arguments.size());
+    planned_->submit(arguments);
+    for (const Task& task : program_->tasks) count_writes(task);
+}
 
 void Replay::submit_tasks() {
     submitted_ = true;
     const ProfileSpan span(ProfileSpan::submit);
     const ProfileRun run;
     const double begin = thread_cpu_seconds();
-    std::vector<Task>& tasks = program_->tasks;
-    auto step = program_->scalar_steps.begin();
-    const auto steps_end = program_->scalar_steps.end();
-    TeamTasks team(program_->in_team ? int64_t(tasks.size()) : 0);
-    for (size_t t = 0; t <= tasks.size(); ++t) {
-        for (; step != steps_end && step->before_task == t; ++step)
-            set_scalar(step->scalar, scalar_value(step->scalar) + step->delta);
-        if (t == tasks.size()) break;
-        Task& task = tasks[t];
-        submit(task, task.patches.empty() ? &task.arg : patched_arg(task, true));
-        if (program_->in_team) --team.missing;
-        for (const TilePtr& tile : program_->dies_after[t]) submit_invalidation(*tile);
-        for (int i = 0; i < task.handles; ++i)
-            if (task.writes(i) && !task.tiles[i]->recording) ++task.tiles[i]->version;
-    }
-    if (program_->in_team) submit_team();
-    stats().tasks += int64_t(tasks.size());
-    stats().replayed_tasks += int64_t(tasks.size());
+    const auto tasks = int64_t(program_->tasks.size());
+    if (planned_)
+        submit_planned();
+    else
+        submit_unplanned();
+    stats().tasks += tasks;
+    stats().replayed_tasks += tasks;
     stats().replay_seconds += thread_cpu_seconds() - begin;
 }
 
@@ -60,6 +101,7 @@ Replay::~Replay() {
     if (!submitted_ || !running()) return;
     static auto* const in_use = new std::vector<std::shared_ptr<Program>>;
     try {
+        if (planned_ && are_deferred(planned_.get())) finish_deferred();
         wait_done();
         in_use->clear();
     } catch (const std::exception&) {
@@ -85,13 +127,17 @@ void Replay::check(const std::vector<Tensor>& inputs) const {
     for (const TilePtr& tile : program_->read_first) tile->check_readable("compiled function");
     const int64_t new_handle_bytes = submitted_ ? 0 : program_->info.tiles * handle_bytes,
                   needed = program_->info.peak_bytes + new_handle_bytes;
-    if (!fits(needed)) refuse_admission(needed, "the temporaries of a compiled function");
+    if (tiers().ram == 0 && !fits(needed))
+        refuse_admission(needed, "the temporaries of a compiled function");
 }
 
 std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {
     check(inputs);
     start();
     ensure_awake();
+    if (!planned_ && PlannedRun::needed(*program_))
+        planned_ = std::make_unique<PlannedRun>(*program_);
+    if (!planned_) finish_deferred();
     const auto at_most = std::max<int64_t>(64, int64_t(program_->tasks.size()));
     wait_for([=] { return unfinished_tasks() <= at_most; });
     const std::vector<Tensor>& outputs = program_->outputs;
@@ -99,8 +145,12 @@ std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {
     for (const Tensor& output : outputs)
         results.push_back(output.temporary() ? Tensor(output.grid(), output.dtype()) : output);
     const InterruptsDeferred until_all_is_submitted;
+    if (planned_) planned_->prepare();
     const TemporariesVisible visible;
+    const uint64_t brought = tiles_brought_to_memory();
     for (size_t i = 0; i < inputs.size(); ++i) copy_into(program_->inputs[i], inputs[i]);
+    // The program may use the tiles of an argument in another way too.
+    if (planned_ && tiles_brought_to_memory() != brought) planned_->prepare();
     submit_tasks();
     set_random_counter(random_counter() + program_->randoms);
     for (size_t i = 0; i < results.size(); ++i)
@@ -108,7 +158,8 @@ std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {
             copy_into(results[i], outputs[i]);
         else if (results[i].is_view())
             results[i] = results[i].refreshed_view();
-    for (const TilePtr& tile : program_->die_at_end) submit_invalidation(*tile);
+    for (const TilePtr& tile : program_->die_at_end)
+        if (!planned_ || !planned_->carries(*tile)) submit_invalidation(*tile);
     return results;
 }
 

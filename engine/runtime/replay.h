@@ -4,13 +4,14 @@
 #include <vector>
 
 #include "engine/graph/program.h"
+#include "engine/runtime/planned.h"
 
 namespace nn {
 
 class Replay {
 public:
     explicit Replay(std::shared_ptr<Program> program) : program_(std::move(program)) {}
-    ~Replay();  // waits for its tasks; a hang or a signal ends the wait
+    ~Replay();  // waits for its tasks, also deferred ones; a hang or a signal ends the wait
     Replay(const Replay&) = delete;
 
     const Program& program() const { return *program_; }
@@ -21,9 +22,12 @@ public:
 private:
     void check(const std::vector<Tensor>& inputs) const;
     void submit_tasks();
+    void submit_unplanned();
+    void submit_planned();
 
     const std::shared_ptr<Program> program_;
     bool submitted_ = false;
+    std::unique_ptr<PlannedRun> planned_;  // if the program does not fit into RAM
 };
 
 }  // namespace nn

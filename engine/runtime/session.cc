@@ -9,14 +9,16 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/threads.h"
 #include "engine/machine/memory_limit.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
+#include "engine/runtime/deferred.h"
 #include "engine/runtime/environment.h"
 #include "engine/runtime/gpu.h"
 #include "engine/runtime/handles.h"
+#include "engine/runtime/homes.h"
 #include "engine/runtime/rates.h"
-#include "engine/runtime/signals_blocked.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/watchdog.h"
 #include "engine/runtime/workers.h"
@@ -127,9 +129,11 @@ void start() {
 
 void shutdown() {
     if (!running()) return;
+    defer(nullptr, {});  // the values end anyway
     wait_for_tasks();
     enable_profile(false);
     drop_handles();
+    drop_tiers();
     stop_gpus();
     stop_starpu();
 }

@@ -2,6 +2,7 @@
 
 #include <starpu.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "engine/graph/sink.h"
 #include "engine/profile/records.h"
 #include "engine/runtime/handles.h"
+#include "engine/runtime/homes.h"
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/waits.h"
@@ -59,18 +61,20 @@ TaskArg* patched_arg(const Task& task, bool recorded) {
     return arg;
 }
 
-void submit(const Task& task, TaskArg* arg, void (*done)(void* arg)) {
+void submit(const Task& task, TaskArg* arg, void (*done)(void* arg), const PlannedTask* planned) {
     starpu_task* t = timed(starpu_task_create);
     t->cl = codelet_of(task.arg.kernel);
     t->cl_arg = arg;
     t->cl_arg_size = sizeof(TaskArg);
     t->cl_arg_free = arg != &task.arg;
-    t->nbuffers = task.handles;
-    for (int i = 0; i < task.handles; ++i) {
-        t->handles[i] = handle_of(*task.tiles[i]);
+    t->nbuffers = planned ? planned->count : task.handles;
+    for (int i = 0; i < t->nbuffers; ++i) {
+        const bool is_placed = planned && planned->handles[i];
+        t->handles[i] = is_placed ? planned->handles[i]
+                                  : handle_of(*task.tiles[i], task.modes[i] != Mode::write);
         t->modes[i] = starpu_mode(task.modes[i]);
     }
-    t->priority = task.priority;
+    t->priority = planned ? planned->priority : task.priority;
     t->flops = double(task.arg.flops);
     const Where where = task.where == Where::anywhere ? settings().where : task.where;
     if (where != Where::anywhere) t->where = where == Where::cpu ? STARPU_CPU : STARPU_CUDA;
@@ -85,8 +89,12 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg)) {
         fail("%s: no worker can run kernel %s here (StarPU: %s)", task.arg.op,
              task.arg.kernel->name.c_str(), std::strerror(-status));
     }
-    for (int i = 0; i < task.handles; ++i)
-        if (task.writes(i)) task.tiles[i]->value = Tile::Value::written;
+    const bool has_tiers = tiers().ram > 0;
+    for (int i = 0; i < task.handles; ++i) {
+        if (!task.writes(i)) continue;
+        task.tiles[i]->value = Tile::Value::written;
+        if (has_tiers && task.tiles[i]->storage) outdate_copy(*task.tiles[i]);
+    }
 }
 
 // GPUs cannot split tasks, so with GPUs there is no team. A team also needs a scheduler with one
@@ -111,16 +119,28 @@ namespace {
 // Bytes of the new tiles of eager tasks in flight. Submission runs far ahead of the workers, so
 // without a limit all temporaries of a loop could be in memory at once.
 std::atomic<int64_t> bytes_in_flight{0};
-constexpr int64_t max_bytes = int64_t(256) << 20;
+int64_t max_bytes() {
+    const int64_t most = int64_t(256) << 20;
+    return tiers().ram > 0 ? std::min(most, reserved_ram() / 4) : most;
+}
 constexpr int64_t max_tasks = 8000;
 
 void task_done(void* arg) { bytes_in_flight -= static_cast<TaskArg*>(arg)->fresh_bytes; }
+
+void prepare_tiles_of(const Task& task) {
+    std::vector<Tile*> tiles;
+    for (int i = 0; i < task.handles; ++i) tiles.push_back(task.tiles[i].get());
+    prepare_tiles(tiles);
+    for (int i = 0; i < task.handles; ++i)  // reads from the disk, which may fail
+        handle_of(*task.tiles[i], task.modes[i] != Mode::write);
+}
 
 void submit_now(const Task& task) {
     const ProfileSpan span(ProfileSpan::submit, &task.arg);
     start();
     ensure_awake();
-    wait_for([] { return unfinished_tasks() <= max_tasks && bytes_in_flight <= max_bytes; });
+    wait_for([] { return unfinished_tasks() <= max_tasks && bytes_in_flight <= max_bytes(); });
+    if (tiers().ram > 0) prepare_tiles_of(task);
     TaskArg* arg = patched_arg(task, false);
     for (int i = 0; i < task.handles; ++i)
         if (task.modes[i] == Mode::write) arg->fresh_bytes += int64_t(task.tiles[i]->bytes);
@@ -156,7 +176,13 @@ public:
     void commit_op() override {
         const InterruptsDeferred until_all_are_submitted;
         const ProfileSpan span(ProfileSpan::submit, tasks_.empty() ? nullptr : &tasks_.front().arg);
-        for (const Task& task : tasks_) submit_now(task);
+        size_t submitted = 0;
+        try {
+            for (; submitted < tasks_.size(); ++submitted) submit_now(tasks_[submitted]);
+        } catch (...) {
+            if (submitted > 0) lose_changed_tiles();
+            throw;
+        }
         first_written_.clear();
         tasks_.clear();
     }
@@ -168,6 +194,14 @@ public:
     }
 
 private:
+    // An operand cannot be read from the disk after other tasks were submitted: they may have
+    // changed a part of a tensor in place.
+    void lose_changed_tiles() {
+        for (const Task& task : tasks_)
+            for (int i = 0; i < task.handles; ++i)
+                if (task.writes(i)) task.tiles[i]->value = Tile::Value::failed;
+    }
+
     bool in_op_ = false;
     std::vector<Task> tasks_;  // of the op in progress
     // Tiles that get their first value from these tasks, and their state before.

@@ -3,13 +3,22 @@
 #include <cstdint>
 
 #include "engine/graph/task.h"
+#include "engine/runtime/handles.h"
 
 namespace nn {
 
 TaskArg* patched_arg(const Task& task, bool recorded);  // a copy; see apply_patches()
+// The handles of a task's tiles if they are in slots; null for others.
+struct PlannedTask {
+    const StarpuHandle* handles;
+    int count;
+    int32_t priority;
+};
 // arg: &task.arg, which must then outlive the submitted task, or a patched_arg(), which StarPU
-// frees. A worker calls done(arg), if given, when the task ends.
-void submit(const Task& task, TaskArg* arg, void (*done)(void* arg) = nullptr);
+// frees. A worker calls done(arg), if given, when the task ends. planned: null if StarPU manages
+// the memory of all tiles.
+void submit(const Task& task, TaskArg* arg, void (*done)(void* arg) = nullptr,
+            const PlannedTask* planned = nullptr);
 // Makes all workers but one join the team until the expected team tasks have run
 // (runtime/worker.h). Call it after submitting those tasks: the submission needs a core too.
 void submit_team();

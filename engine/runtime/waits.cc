@@ -5,6 +5,7 @@
 
 #include "engine/base/error.h"
 #include "engine/profile/records.h"
+#include "engine/runtime/deferred.h"
 #include "engine/runtime/failures.h"
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/watchdog.h"
@@ -43,6 +44,7 @@ void wait_done() {
 
 void wait_all() {
     if (!running()) return;
+    finish_deferred();
     wait_done();
     check_pending();
 }
@@ -54,6 +56,7 @@ void wait_for_tasks() {
 
 void check_pending() {
     if (has_error()) {
+        finish_deferred();  // before the error is forgotten: it may concern their operands
         wait_for_tasks();
         mark_failed_tiles();
         throw Error(take_error());

@@ -7,7 +7,9 @@
 #include <new>
 #include <unordered_map>
 
+#include "engine/base/delays.h"
 #include "engine/memory/arena.h"
+#include "engine/memory/stalls.h"
 #include "engine/profile/records.h"
 #include "engine/runtime/failures.h"
 #include "engine/runtime/gpu.h"
@@ -87,7 +89,9 @@ void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
 
 template <bool gpu> void run_task(void* buffers[], void* cl_arg) {
     const TaskArg& arg = *static_cast<TaskArg*>(cl_arg);
+    if (has_delays) wait_randomly(0.2);
     {
+        const Computing computing(!gpu);
         const KernelTimer timer(!gpu);
         run_on_worker(buffers, arg, gpu);
     }
@@ -96,6 +100,7 @@ template <bool gpu> void run_task(void* buffers[], void* cl_arg) {
 
 // Ends with the last task of the program, so that the worker is free for later tasks.
 void join_team(void*[], void*) {
+    const Computing computing;
     const KernelTimer timer;
     team::help(int(starpu_cpu_worker_get_count()) - 1, [] { return team_tasks > 0; });
 }

@@ -15,7 +15,7 @@ local nn, home = {}, {}      -- home: the module of each name
 for name, f in pairs(ops.functions) do nn[name], home[name] = f, "nn.core.op" end
 for file, names in pairs {
   ["base.arguments"] = "options", ["base.capi"] = "fail",
-  ["base.budget"] = "memory memory_budget reset_peak",
+  ["base.budget"] = "activations memory measure_disk memory_budget memory_tiers reset_peak",
   ["base.engine"] = "seed random_state set_random_state devices workers machine"
     .. " run_tasks_on matmul_precision"
     .. " attention_backend tiles sync interrupted clear_interrupt defer_interrupts version is_tty"
@@ -34,7 +34,8 @@ for file, names in pairs {
   ["models.generate"] = "generate evaluate", ["models.hugging_face"] = "load_hf save_hf",
   ["models.load"] = "load_model", ["plan.step"] = "plan_step",
   ["text.bpe_train"] = "train_tokenizer", ["text.tokenizer"] = "tokenizer",
-  ["text.vocabulary"] = "vocabulary", ["train.run"] = "run",
+  ["text.vocabulary"] = "vocabulary", ["train.memory"] = "memory_fields use_memory",
+  ["train.run"] = "run",
   ["train.schedule"] = "schedule schedules", ["train.settings"] = "run_fields",
 } do
   -- Of an op and a library function of the same name, nn has the function.

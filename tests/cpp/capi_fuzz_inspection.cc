@@ -44,15 +44,19 @@ int FuzzInspection::profile() {
     nn_profile_group_t group;
     nn_profile_task_t task;
     nn_profile_span_t span;
+    nn_profile_transfer_t transfer;
+    nn_profile_link_t link;
     int64_t tasks[4];
     int32_t count = std::min(any32(), 4);
-    switch (random.integer(0, 6)) {
+    switch (random.integer(0, 8)) {
         case 0: return nn_profile(any32());
         case 1: return nn_profile_stop(perhaps(&info));
         case 2: return nn_profile_worker(any32(), perhaps(&worker));
         case 3: return nn_profile_group(any32(), any32(), perhaps(&group));
         case 4: return nn_profile_task(any(), perhaps(&task));
         case 5: return nn_profile_before(any(), perhaps(tasks), perhaps(&count));
+        case 6: return nn_profile_transfer(any(), perhaps(&transfer));
+        case 7: return nn_profile_link(any32(), perhaps(&link));
         default: return nn_profile_span(any(), perhaps(&span));
     }
 }
@@ -79,7 +83,7 @@ int FuzzInspection::places() {
     int32_t count = std::min(any32(), 4), was;
     const char* name;
     nn_ref made{};
-    switch (random.integer(0, 6)) {
+    switch (random.integer(0, 8)) {
         case 0: return nn_tensor_nodes(perhaps(&x), perhaps(used), perhaps(&count));
         case 1: return nn_node_memory(perhaps(used), perhaps(limit), perhaps(&count));
         case 2: return nn_bytes_moved(perhaps(used));
@@ -123,7 +127,7 @@ int FuzzInspection::write_file() {
     const nn_ref x = tensor();
     int32_t done;
     uint32_t crc;
-    switch (random.integer(0, 6)) {
+    switch (random.integer(0, 8)) {
         case 0:
             return nn_file_append(perhaps(&file), perhaps(host.data()),
                                   std::min<int64_t>(any(), budget));

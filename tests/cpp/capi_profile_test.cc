@@ -5,7 +5,7 @@
 
 namespace nn::capi_test {
 
-TEST_CASE("a stopped profile describes its tasks, workers, groups and spans") {
+TEST_CASE("a stopped profile describes its tasks, workers, groups, spans and transfers") {
     const Library library;
     const nn_ref x = full({4}, 2);
     int32_t layer = 0, before = -1;
@@ -66,7 +66,7 @@ TEST_CASE("a stopped profile describes its tasks, workers, groups and spans") {
     check_usable();
 }
 
-TEST_CASE("a profile refuses unknown tasks, workers, groups and spans") {
+TEST_CASE("a profile refuses unknown tasks, workers, groups, spans and transfers") {
     const Library library;
     nn_profile_info_t info;
     CHECK_REFUSED(nn_profile_stop(&info), "none is under way; nn_profile(1) starts one");
@@ -78,6 +78,8 @@ TEST_CASE("a profile refuses unknown tasks, workers, groups and spans") {
     nn_profile_worker_t worker;
     nn_profile_group_t group;
     nn_profile_span_t span;
+    nn_profile_transfer_t transfer;
+    nn_profile_link_t link;
     int32_t n = 4;
     for (int bad : {-1, 1 << 20}) {
         const std::string outside = format(" %d is outside [0, ", bad);
@@ -86,6 +88,8 @@ TEST_CASE("a profile refuses unknown tasks, workers, groups and spans") {
         CHECK_REFUSED(nn_profile_group(0, bad, &group), "profile group" + outside);
         CHECK_REFUSED(nn_profile_group(bad, 0, &group), "groups are by 0 kernel, 1 op or 2 layer");
         CHECK_REFUSED(nn_profile_span(bad, &span), "profile span" + outside);
+        CHECK_REFUSED(nn_profile_transfer(bad, &transfer), "profile transfer" + outside);
+        CHECK_REFUSED(nn_profile_link(bad, &link), "a link is 0 read or 1 write, not");
         CHECK_REFUSED(nn_profile_before(bad, nullptr, &n), "profile task" + outside);
         CHECK_REFUSED(nn_layer_set(bad, nullptr), "layer" + outside);
     }
@@ -93,6 +97,9 @@ TEST_CASE("a profile refuses unknown tasks, workers, groups and spans") {
     CHECK_REFUSED(nn_profile_worker(0, nullptr), "out is NULL");
     CHECK_REFUSED(nn_profile_group(0, 0, nullptr), "out is NULL");
     CHECK_REFUSED(nn_profile_span(0, nullptr), "out is NULL");
+    CHECK_REFUSED(nn_profile_link(0, nullptr), "out is NULL");
+    REQUIRE_OK(nn_profile_link(1, &link));
+    CHECK((link.transfers == 0 && link.bytes == 0 && info.transfers == 0));
     CHECK_REFUSED(nn_profile_before(1, nullptr, &n), "tasks is NULL");
     CHECK_REFUSED(nn_profile_before(1, nullptr, nullptr), "count is NULL");
     CHECK_REFUSED(nn_layer(nullptr, &n), "name is NULL");

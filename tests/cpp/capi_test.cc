@@ -69,6 +69,13 @@ TEST_CASE("every function with a result refuses a NULL pointer for it") {
     CHECK_REFUSED(nn_machine_info(nullptr), "out is NULL");
     CHECK_REFUSED(nn_product_rate(8, nullptr), "flops_per_second is NULL");
     CHECK_REFUSED(nn_product_rate(0, nullptr), "products of size 0");
+    double rate = 0;
+    CHECK_REFUSED(nn_measure_disk("/tmp", 0, 0, 0, nullptr), "bytes_per_second is NULL");
+    CHECK_REFUSED(nn_measure_disk(nullptr, 0, 0, 0, &rate), "folder is NULL");
+    CHECK_REFUSED(nn_measure_disk("/tmp", 2, 0, 0, &rate), "a share of 2 is written");
+    CHECK_REFUSED(nn_measure_disk("/tmp", 0, 1000, 0, &rate), "pieces of 1000 bytes");
+    CHECK_REFUSED(nn_measure_disk("/tmp", 0, 0, -1, &rate), "-1 threads");
+    CHECK_REFUSED(nn_measure_disk("/no/folder", 0, 0, 0, &rate), "cannot be used");
     CHECK_REFUSED(nn_interrupted(nullptr), "flag is NULL");
     CHECK_REFUSED(nn_tensor_info_get(&x, nullptr), "out is NULL");
     CHECK_REFUSED(nn_cuts(&x, 0, nullptr, 0, nullptr), "count is NULL");

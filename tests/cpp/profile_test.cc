@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/graph/context.h"
+#include "engine/profile/links.h"
 #include "engine/runtime/session.h"
 #include "tests/cpp/engine_test.h"
 
@@ -24,16 +25,19 @@ struct Profiled {
     }
 };
 
-double waited(const WorkerTimes& w) { return w.data + w.dependencies + w.nothing + w.engine; }
+double waited(const WorkerTimes& w) {
+    return w.data + w.disk + w.dependencies + w.nothing + w.engine;
+}
 
 // Busy and idle time of each worker sum to the elapsed time.
 void check_sums(const ProfileTotals& totals, size_t workers) {
     REQUIRE(totals.workers.size() == workers);
     for (const WorkerTimes& w : totals.workers) {
-        INFO(w.name << ": busy " << w.busy << ", data " << w.data << ", dependencies "
-                    << w.dependencies << ", nothing " << w.nothing << ", engine " << w.engine);
+        INFO(w.name << ": busy " << w.busy << ", data " << w.data << ", disk " << w.disk
+                    << ", dependencies " << w.dependencies << ", nothing " << w.nothing
+                    << ", engine " << w.engine);
         CHECK(std::abs(w.busy + waited(w) - totals.seconds) < 1e-6);
-        for (double time : {w.busy, w.data, w.dependencies, w.nothing, w.engine})
+        for (double time : {w.busy, w.data, w.disk, w.dependencies, w.nothing, w.engine})
             CHECK(time >= -1e-9);
     }
 }
@@ -179,6 +183,56 @@ TEST_CASE("a worker that waits for another worker's task waits for dependencies"
     CHECK(sum(totals, &WorkerTimes::busy) > 0.039);
     CHECK(sum(totals, &WorkerTimes::data) == 0);
     check_sums(totals, 2);
+}
+
+TEST_CASE("a worker without a ready task waits for the disk while a transfer waits or runs") {
+    const Session session;
+    const Tensor x = scalar_of(0);
+    Profiled profile;
+    Gate gate;
+    emit_gate(x.tile(0));
+    emit_note(x.tile(0), 1);
+    REQUIRE(Gate::reached());
+    const double queued = now_us();
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    transfer_log().add({true, 0, 4096, queued, queued + 10'000, now_us()});
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    Gate::open();
+    Notes::take();
+    const ProfileTotals totals = profile.stop();
+    const TransferRecord& r = nn::profile().transfers.at(0);
+    CHECK(std::abs(sum(totals, &WorkerTimes::disk) - (r.end - r.queued) * 1e-6) < 1e-9);
+    CHECK(sum(totals, &WorkerTimes::dependencies) > 0.019);
+    check_sums(totals, 2);
+}
+
+TEST_CASE("sums over transfers count time with several of them once, by direction") {
+    const Session session;
+    Profiled profile;
+    const double t = now_us();
+    transfer_log().add({false, 1, 100, t, t + 10, t + 30});
+    transfer_log().add({false, 1, 200, t, t + 20, t + 40});
+    transfer_log().add({true, 1, 400, t, t + 25, t + 35});
+    transfer_log().add({false, 1, 800, t + 50, t + 50, t + 60});
+    profile.stop();
+    const LinkTimes in = link_times(false), out = link_times(true);
+    CHECK((in.transfers == 3 && in.bytes == 1100));
+    CHECK((out.transfers == 1 && out.bytes == 400));
+    CHECK(std::abs(in.busy - 40e-6) < 1e-9);
+    CHECK(std::abs(in.waited - 30e-6) < 1e-9);
+    CHECK(std::abs(out.busy - 10e-6) < 1e-9);
+}
+
+TEST_CASE("a profile ends at the first transfer beyond its limit") {
+    const Session session;
+    Profiled profile(2);
+    const double t = now_us();
+    for (int i = 0; i < 3; ++i) transfer_log().add({false, 0, 1, t + i, t + i, t + i + 1});
+    profile.stop();
+    CHECK(nn::profile().transfers.size() == 2);
+    CHECK(nn::profile().end == t + 2);
+    transfer_log().add({false, 0, 1, t, t, t});  // no profile is under way
+    CHECK(nn::profile().transfers.size() == 2);
 }
 
 TEST_CASE("workers without submitted tasks wait for submission") {

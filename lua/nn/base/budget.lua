@@ -3,16 +3,20 @@
 local arguments = require "nn.base.arguments"
 local ffi = require "ffi"
 local lib = require "nn.base.capi"
+local units = require "nn.base.units"
 local C, check = lib.C, lib.check
 
-local M = {}
+-- has_tiers: whether nn.memory_tiers was called. activation_choice: of nn.activations.
+local M = {has_tiers = false, activation_choice = "auto"}
 
---- nn.memory() -> {budget, in_use, cached, peak, tensors, available, nodes, gpus, moved} in bytes.
---- `budget`: the most that tensors may use, 0 if the limits of the process leave nothing;
+--- nn.memory() -> {budget, in_use, cached, peak, tensors, available, nodes, gpus, moved, disk} in
+--- bytes. `budget`: the most that tensors may use, 0 if the limits of the process leave nothing;
 --- `cached`: freed blocks kept for reuse; `peak`: the largest in_use since nn.reset_peak();
---- `available`: RAM that the system can still provide;
---- `nodes`: {name, used, limit} of each memory node, RAM first; `gpus`: those of GPUs, whose limit
---- nn.devices sets; `moved`: all bytes copied between memory nodes so far.
+--- `available`: RAM that the system can still provide; `nodes`: {name, used, limit} of each memory
+--- node, RAM first; `gpus`: those of GPUs, whose limit nn.devices sets; `moved`: all bytes copied
+--- between memory nodes so far; `disk`: {used, read, written, busy, stalled} of nn.memory_tiers:
+--- bytes on the disk now, bytes read and written so far, seconds with a transfer under way, and the
+--- seconds that workers were without a task meanwhile, summed over the workers.
 ---     nn.memory().budget > 0, nn.memory().nodes[1].name  --> true, "RAM"
 function M.memory()
   local m, out = ffi.new "nn_memory_info_t", {nodes = {}, gpus = {}}
@@ -32,14 +36,88 @@ function M.memory()
   end
   check(C.nn_bytes_moved(used))
   out.moved = tonumber(used[0])
+  local tiers = ffi.new "nn_tiers_info_t"
+  check(C.nn_tiers(tiers))
+  out.disk = {used = tonumber(tiers.used), read = tonumber(tiers.read),
+              written = tonumber(tiers.written), busy = tiers.busy,
+              stalled = tiers.stalled}
   return out
+end
+
+local function bytes_option(key, value, needed)
+  local bytes = units.read_bytes(value)
+  arguments.need(bytes, "memory_tiers", key, value, needed)
+  return bytes
+end
+
+--- nn.memory_tiers{ram, disk, disk_rate}: the memory of tensors is `ram`, bytes or "6GB"; what does
+--- not fit is in an unnamed file in the folder `disk`. A compiled function that needs more than
+--- `ram` runs by a plan of its transfers, made before its first run; results are the same to the
+--- bit. disk_rate: the most bytes per second, such as "500MB". Nothing remains of the file when the
+--- process ends. Errors: a folder that cannot be written; tensors are on the disk already.
+---     nn.memory_tiers {ram = "4GB", disk = "/tmp"}
+function M.memory_tiers(options)
+  options = arguments.options("memory_tiers", options, arguments.names "ram disk disk_rate")
+  local ram = bytes_option("ram", options.ram, 'a number of bytes or a text such as '
+                           .. '"6GB" is needed')
+  arguments.need(type(options.disk) == "string" and options.disk ~= "", "memory_tiers", "disk",
+                 options.disk, "a folder is needed")
+  local rate = options.disk_rate and bytes_option("disk_rate", options.disk_rate,
+    'a number of bytes per second or a text such as "500MB" is needed')
+  check(C.nn_memory_tiers(ram, options.disk, rate or 0))
+  M.has_tiers = true
+end
+
+--- nn.measure_disk(folder, {written=0.5, piece="4MB", threads=4}) -> bytes per second of transfers
+--- at scattered places of the folder's disk, without the page cache. written: the share of bytes
+--- that are written while the others are read; piece: bytes of a transfer, rounded up to a multiple
+--- of 4096. Takes about a second, and measures each folder and load once per process. Errors: as
+--- nn.memory_tiers; no space for 512 MB.
+---     nn.measure_disk "/tmp" > 1e6  --> true
+function M.measure_disk(folder, options)
+  options = arguments.options("measure_disk", options, arguments.names "written piece threads")
+  arguments.need(type(folder) == "string" and folder ~= "", "measure_disk", "the folder", folder,
+                 "a folder is needed")
+  local piece = units.read_bytes(options.piece or 2 ^ 22)
+  arguments.need(piece, "measure_disk", "piece", options.piece,
+                 'a number of bytes or a text such as "4MB" is needed')
+  local rate = ffi.new "double[1]"
+  check(C.nn_measure_disk(folder, options.written or 0.5, math.ceil(piece / 4096) * 4096,
+                          options.threads or 4, rate))
+  return rate[0]
+end
+
+local activation_choices = {keep = 0, recompute = 1, auto = 2}
+
+--- nn.activations(choice) sets what compiled functions do with activations, the results of the
+--- forward pass that backward() needs. "keep": they stay in memory; "recompute": backward()
+--- computes those of a layer again from what enters the layer, in more time and less memory;
+--- "auto", the default: as few as possible are recomputed so that the function fits into the memory
+--- budget, none if all fit. With nn.memory_tiers, "auto" recomputes all or none, whichever is
+--- faster by the plan. Results are the same to the bit. Functions recorded before keep their
+--- choice. nn.activations() -> the choice. Errors: another choice.
+---     nn.activations "auto"
+---     nn.activations()  --> "auto"
+function M.activations(choice)
+  if choice == nil then return M.activation_choice end
+  arguments.need(activation_choices[choice], "activations", "the choice", choice,
+                 '"keep", "recompute" or "auto" is needed')
+  check(C.nn_activations(activation_choices[choice]))
+  M.activation_choice = choice
+end
+
+--- with_activations(choice, f, ...) -> f(...), with this choice of nn.activations.
+function M.with_activations(choice, f, ...)
+  local before = M.activation_choice
+  M.activations(choice)
+  return lib.finally(function() M.activations(before) end, f, ...)
 end
 
 --- nn.memory_budget(bytes) limits the memory of tensors; a tensor that does not fit is an error.
 --- `bytes` may not exceed the memory that the process can use; 0 sets the default, measured again.
 --- The default is 90 % of the available memory, within the limits of the process (ulimit -v,
 --- control group). Errors: these limits leave no memory.
----     nn.memory_budget(nn.memory().budget)
+---     nn.memory_budget(0)
 function M.memory_budget(bytes)
   arguments.need(type(bytes) == "number" and math.abs(bytes) < 2 ^ 62, "memory_budget",
                  "the argument", bytes, "a number of bytes is needed")

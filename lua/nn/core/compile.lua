@@ -3,8 +3,10 @@
 
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
+local budget = require "nn.base.budget"
 local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
+local kind = require "nn.core.kind"
 local tape = require "nn.core.tape"
 local layer = require "nn.core.layer_path"
 local layers = require "nn.core.layers"
@@ -41,6 +43,20 @@ local function refs_of(list, n)
   return refs
 end
 
+-- The results of f. With memory tiers, profiles report transfers by kind, so activations and
+-- gradients get theirs.
+local function results_of(f, inputs, n)
+  if not budget.has_tiers then return {f(unpack(inputs, 1, n))} end
+  local results
+  tape.watch(function(found, count, on_tape)
+    for i = 1, on_tape and count or 0 do
+      if found[i] then kind.set(found[i], "activations") end
+    end
+  end, function() results = {f(unpack(inputs, 1, n))} end)
+  tape.each_private_grad(function(grad) kind.set(grad, "gradients") end)
+  return results
+end
+
 -- Records f. returns_list: f returns one list of tensors, which may exceed Lua's limit of results.
 local function record(f, given, n, returns_list)
   check(C.nn_record_begin())
@@ -56,7 +72,7 @@ local function record(f, given, n, returns_list)
       inputs[i] = tensor.wrap(out[0].index, out[0].generation)
     end
     return tape.with_private_grads(function()
-      local results = returns_list and f() or {f(unpack(inputs, 1, n))}
+      local results = returns_list and f() or results_of(f, inputs, n)
       local count = table.maxn(results)
       for i = 1, count do
         if not is_tensor(results[i]) then
@@ -91,21 +107,34 @@ function M.plan(f)
   return info_of(record(arguments.callable("plan", f), {}, 0))
 end
 
-local kinds = {"other", "weights", "gradients", "optimizer", "activations", "cache"}
-
---- kind(tensor, name): sets the kind of a tensor for simulated(): "weights", "gradients",
---- "optimizer", "activations", "cache" (of keys and values) or "other".
-function M.kind(x, name)
-  for number, known in ipairs(kinds) do
-    if known == name then check(C.nn_tensor_kind(x.ref, number - 1)) end
+-- Bytes by kind -> {kind = bytes, ...} with `total`.
+local function by_kind(bytes)
+  local out = {total = 0}
+  for number, name in ipairs(kind.names) do
+    out[name] = tonumber(bytes[number - 1])
+    out.total = out.total + out[name]
   end
+  return out
+end
+
+-- The plan of a program with the tiers of nn.memory_tiers, or nil without them: see nn_tier_plan_t.
+local function tier_plan(program, times)
+  if not budget.has_tiers then return nil end
+  local plan = ffi.new "nn_tier_plan_t"
+  check(C.nn_program_tiers(program.ref, times, plan))
+  local out = {loaded = by_kind(plan.loaded), stored = by_kind(plan.stored)}
+  for _, name in ipairs {"slots", "kept", "reserved", "disk", "seconds", "computing",
+                         "disk_busy", "least_moved", "lru_moved"} do
+    out[name] = tonumber(plan[name])
+  end
+  return out
 end
 
 --- simulated(f, measured, alone) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=,
---- workers=} of the tasks that f records after it calls step_begins(): see nn_program_plan_t in
---- nn.h. f returns a list of the tensors that exist before and after a step. measured: true for
---- kernel times measured now, "known" for those measured before, else nominal times. alone: each
---- step ends before the next one is submitted.
+--- workers=, tiers=, recomputed=, recomputing=} of the tasks that f records after it calls
+--- step_begins(): see nn_program_plan_t in nn.h. f returns a list of the tensors that exist before
+--- and after a step. measured: true for kernel times measured now, "known" for those measured
+--- before, else nominal times. alone: each step ends before the next one is submitted.
 function M.simulated(f, measured, alone)
   local program = record(f, {}, 0, true)
   local plan = ffi.new "nn_program_plan_t"
@@ -113,8 +142,10 @@ function M.simulated(f, measured, alone)
   check(C.nn_program_plan(program.ref, times, alone and 1 or 3, plan))
   local out = {tasks = tonumber(plan.tasks), flops = plan.flops, seconds = plan.seconds,
                busy = plan.busy, peak = tonumber(plan.peak), lasting = tonumber(plan.lasting),
-               workers = plan.workers, kinds = {}}
-  for number, name in ipairs(kinds) do out.kinds[name] = tonumber(plan.kinds[number - 1]) end
+               workers = plan.workers, kinds = {}, recomputed = tonumber(plan.recomputed),
+               recomputing = plan.recomputing}
+  for number, name in ipairs(kind.names) do out.kinds[name] = tonumber(plan.kinds[number - 1]) end
+  out.tiers = tier_plan(program, times)
   return out
 end
 

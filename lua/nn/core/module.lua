@@ -2,6 +2,7 @@
 -- (called by the constructor) and forward (called when an object is called).
 
 local arguments = require "nn.base.arguments"
+local kind = require "nn.core.kind"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
@@ -70,6 +71,7 @@ function M.parameter(shape, options)
     x:fill_(options.value or 0)
   end
   if watcher then watcher() end
+  kind.set(x, "weights")
   x.requires_grad = true
   return x
 end

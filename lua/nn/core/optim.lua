@@ -4,6 +4,7 @@
 local arguments = require "nn.base.arguments"
 local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
+local kind = require "nn.core.kind"
 local tape = require "nn.core.tape"
 local layer = require "nn.core.layer_path"
 local module = require "nn.core.module"
@@ -79,10 +80,12 @@ local function new(methods, name, model, options)
     local state_options = p.tensor.dtype == "bf16" and {dtype = "f32"} or {}
     for _, state_name in ipairs(methods.state_names) do
       state[state_name] = ops.call("full_like", p.tensor, 0, state_options)
+      kind.set(state[state_name], "optimizer")
     end
     state.stochastic = options.rounding == "stochastic" and p.tensor.dtype == "bf16"
     if methods.masters and p.tensor.dtype == "bf16" and not state.stochastic then
       state.master = tape.no_grad(function() return p.tensor:to "f32" end)
+      kind.set(state.master, "optimizer")
     end
     self.states[#self.states + 1] = state
   end
@@ -152,9 +155,11 @@ function Optimizer:step()
     self.count:add(1)
     local number = engine.recording() and self.count or math.max(1, self.count:get())
     local before = layer.now
+    -- Without the norm, a parameter is updated as soon as its own gradient is complete.
+    local needed = (self.clip > 0 or self.skip_nonfinite) and norm or nil
     for _, p in ipairs(with) do
       layer.at_parameter(p.path)
-      self:update(p, norm, number)
+      self:update(p, needed, number)
     end
     layer.set(before)
     return norm

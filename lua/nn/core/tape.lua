@@ -2,6 +2,7 @@
 -- in reverse order, and the rules of gradient_rules.lua give the gradients of each op's inputs.
 
 local arguments = require "nn.base.arguments"
+local engine = require "nn.base.engine"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
@@ -70,6 +71,14 @@ function M.with_private_grads(f)
     end
     touched = outer
   end, f)
+end
+
+--- each_private_grad(f): calls f(gradient) for the leaves whose gradient was set in the innermost
+--- with_private_grads.
+function M.each_private_grad(f)
+  for leaf in pairs(touched) do
+    if leaf.grad then f(leaf.grad) end
+  end
 end
 
 -- Sets a leaf's gradient. Every change goes through here, so that with_private_grads can undo it.
@@ -179,7 +188,8 @@ function Tensor:backward(options)
       node.grads, node.retained = {}, retain
     end
     self.node.grads[self.output] = 1
-    local before = layer.now
+    local before, recording = layer.now, engine.recording()
+    if recording then lib.check(lib.C.nn_record_backward(1)) end
     for _, node in ipairs(list) do
       if node.layer ~= layer.now then layer.set(node.layer) end
       if next(node.grads) then propagate(node) end
@@ -187,6 +197,7 @@ function Tensor:backward(options)
       if not retain then node.freed, node.inputs, node.results, node.rule = true, {}, {}, nil end
     end
     if layer.now ~= before then layer.set(before) end
+    if recording then lib.check(lib.C.nn_record_backward(0)) end
   end)
 end
 

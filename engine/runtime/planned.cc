@@ -1,0 +1,218 @@
+#include "engine/runtime/planned.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/graph/cost.h"
+#include "engine/memory/admission.h"
+#include "engine/runtime/submit.h"
+#include "engine/runtime/workers.h"
+
+namespace nn {
+namespace {
+
+Tile& mutable_tile(const Tile* tile) { return const_cast<Tile&>(*tile); }
+
+// Earlier tasks come first; eager tasks, of priority 0, come before all of them.
+int32_t next_priority() {
+    static int32_t last = 0;
+    return last = last > INT32_MIN / 2 ? last - 1 : -1;
+}
+
+}  // namespace
+
+bool PlannedRun::needed(Program& program) {
+    if (tiers().ram == 0) return false;
+    for (const HomeOf& home : homes())
+        if (program.accesses().numbers.count(home.tile)) return true;
+    return admitted_bytes() + program.info.peak_bytes > tiers().ram;
+}
+
+PlannedRun::PlannedRun(Program& program) : program_(program) {
+    finish_deferred();
+    program.in_team = false;  // transfers and tasks of a team would wait for each other
+    for (Task& task : program.tasks) task.arg.in_team = false;
+    make_plan();
+}
+
+PlannedRun::~PlannedRun() {
+    // Only a shutdown leaves arguments here. The program owns some of them.
+    for (size_t task = 0; task < deferred_arguments_.size(); ++task)
+        if (deferred_arguments_[task] != &program_.tasks[task].arg)
+            std::free(deferred_arguments_[task]);
+}
+
+// Uses the slots that exist if their memory suffices.
+void PlannedRun::make_plan() {
+    const std::vector<double> seconds = nominal_seconds(program_.tasks);
+    ProgramPlan plan;
+    plan_ = {};  // the memory of the old plan; no plan exists if this function throws
+    others_.clear();
+    if (slots()) {
+        std::vector<const Tile*> others;
+        for (const HomeOf& home : homes()) {
+            if (home.slot == no_slot) continue;
+            others.push_back(home.tile);
+            if (!program_.accesses().numbers.count(home.tile))
+                others_.push_back({home.tile, home.tile->number});
+        }
+        plan =
+            plan_in_slots(program_, seconds, tier_limits(), slots()->blocks(), others, home_slot);
+    }
+    const bool in_slots = bool(plan.lines);
+    if (!in_slots) plan = plan_program(program_, seconds, tier_limits());
+    if (!in_slots || plan.lines->has_deferred()) others_.clear();  // they are not in the plan
+    make_extents(plan);
+    plan_ = std::move(plan);
+    promise_ram(plan_.lines->kept_temporaries());
+    first_ = {&plan_.first, dead_in(plan_.first)};
+    next_ = {&plan_.next, dead_in(plan_.next)};
+    last_ = {&plan_.last, dead_in(plan_.last)};
+}
+
+bool PlannedRun::others_exist() const {
+    std::unordered_map<const Tile*, uint64_t> now;
+    for (const HomeOf& home : homes()) now[home.tile] = home.tile->number;
+    return std::all_of(others_.begin(), others_.end(), [&](const auto& other) {
+        const auto at = now.find(other.first);
+        return at != now.end() && at->second == other.second;
+    });
+}
+
+PlannedRun::Dead PlannedRun::dead_in(const RunPlan& run) const {
+    const Line& line = run.line.line;
+    const auto& tasks = run.line.tasks;
+    std::unordered_set<const Tile*> seen;
+    for (const TilePtr& tile : program_.die_at_end) seen.insert(tile.get());  // copied later
+    Dead out(tasks.size());
+    for (uint32_t position = uint32_t(tasks.size()); position-- > 0;)
+        for (const auto* a = line.accesses.begin(position); a != line.accesses.end(position); ++a) {
+            const Tile* const tile = plan_.lines->tiles()[a->tile];
+            const bool lasts = line.is_placed(a->tile) || line.tiles[a->tile].after;
+            if (!lasts && seen.insert(tile).second) out[position].push_back(&mutable_tile(tile));
+        }
+    return out;
+}
+
+void PlannedRun::make_extents(const ProgramPlan& plan) {
+    extents_.clear();
+    extents_.resize(plan.lines->tiles().size());
+    for (const RunPlan* run : {&plan.first, &plan.next, &plan.last})
+        for (const Placement::Step& step : run->placement.steps) {
+            if (step.kind != Placement::store || extents_[step.index]) continue;
+            const Tile& tile = *plan.lines->tiles()[step.index];
+            if (tile.recording) extents_[step.index] = new_extent(tile);
+        }
+}
+
+bool PlannedRun::placed_persistent(uint32_t tile) const {
+    return plan_.lines->is_placed(tile) && !plan_.lines->tiles()[tile]->recording;
+}
+
+bool PlannedRun::carries(const Tile& tile) const {
+    const Line& line = plan_.first.line.line;
+    for (size_t i = 0; i < plan_.lines->tiles().size(); ++i)
+        if (plan_.lines->tiles()[i] == &tile) return line.tiles[i].after;
+    return false;
+}
+
+// Brings persistent tiles where the run begins with them.
+void PlannedRun::move_to_begin(const Run& run) {
+    std::unordered_map<const Tile*, uint32_t> wanted;
+    for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
+        wanted[plan_.lines->tiles()[i]] = run.plan->placement.first[i];
+    // Stores first: loads use their slots.
+    for (const HomeOf& home : homes()) {
+        const auto at = wanted.find(home.tile);
+        if (home.slot != no_slot && (at == wanted.end() || at->second != home.slot))
+            put_home(*home.tile, no_slot);
+    }
+    for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
+        if (placed_persistent(i))
+            put_home(mutable_tile(plan_.lines->tiles()[i]), run.plan->placement.first[i]);
+    // Reserves all space on disk before the first task, so that a full disk changes nothing.
+    for (const RunPlan* any : {&plan_.first, &plan_.next, &plan_.last})
+        for (const Placement::Step& step : any->placement.steps)
+            if (step.kind == Placement::store && placed_persistent(step.index))
+                extent_of(mutable_tile(plan_.lines->tiles()[step.index]));
+}
+
+void PlannedRun::prepare() {
+    finish_deferred(this);
+    const bool has_plan = plan_.lines != nullptr;  // the last make_plan() did not throw
+    if (!has_plan || (slots() && (slots()->blocks() < plan_.blocks || !others_exist())))
+        make_plan();
+    if (!slots() || slots()->blocks() != plan_.blocks) make_slots(plan_.blocks);
+    move_to_begin(deferred_arguments_.empty() ? first_ : next_);
+}
+
+void PlannedRun::submit(const std::vector<TaskArg*>& arguments) {
+    if (deferred_arguments_.empty()) {
+        submit_run(first_, arguments);
+    } else {
+        std::vector<TaskArg*> merged = arguments;
+        for (uint32_t task : plan_.lines->deferred()) merged[task] = deferred_arguments_[task];
+        submit_run(next_, merged);
+        deferred_arguments_.clear();
+    }
+    if (!plan_.lines->has_deferred()) return;
+    deferred_arguments_.assign(arguments.size(), nullptr);
+    for (uint32_t task : plan_.lines->deferred()) deferred_arguments_[task] = arguments[task];
+    std::vector<const Tile*> used;
+    for (uint32_t task : plan_.lines->deferred())
+        for (int i = 0; i < program_.tasks[task].handles; ++i)
+            if (!program_.tasks[task].tiles[i]->recording)
+                used.push_back(program_.tasks[task].tiles[i].get());
+    defer(this, used);
+}
+
+void PlannedRun::run_deferred() { submit_run(last_, std::exchange(deferred_arguments_, {})); }
+
+void PlannedRun::submit_run(const Run& run, const std::vector<TaskArg*>& arguments) {
+    for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
+        if (!plan_.lines->is_placed(i) && is_on_disk(*plan_.lines->tiles()[i]))
+            bring_to_memory(mutable_tile(plan_.lines->tiles()[i]));
+    for (const Placement::Step& step : run.plan->placement.steps)
+        if (step.kind == Placement::run)
+            submit_task(run, step.index, arguments);
+        else
+            submit_transfer_step(step);
+    count_planned_tasks(run.plan->line.tasks.size() + 1);
+    end_run(run);
+}
+
+void PlannedRun::submit_task(const Run& run, uint32_t position,
+                             const std::vector<TaskArg*>& arguments) {
+    const uint32_t number = run.plan->line.tasks[position];
+    const uint32_t first = run.plan->line.line.accesses.first[position];
+    Task& task = program_.tasks[number];
+    StarpuHandle handles[max_handles];
+    for (int i = 0; i < task.handles - task.gates; ++i) {
+        const uint32_t slot = run.plan->placement.slots[first + uint32_t(i)];
+        handles[i] = slot == no_slot
+                         ? nullptr
+                         : slots()->claim(slot, slot_blocks(int64_t(task.tiles[i]->bytes)));
+    }
+    const PlannedTask planned{handles, task.handles - task.gates, next_priority()};
+    nn::submit(task, arguments[number], nullptr, &planned);
+    for (Tile* tile : run.dead[position])
+        if (tile->handle) submit_invalidation(*tile);
+}
+
+void PlannedRun::submit_transfer_step(const Placement::Step& step) {
+    Tile& tile = mutable_tile(plan_.lines->tiles()[step.index]);
+    submit_slot_transfer(step.kind == Placement::load, step.slot, tile,
+                         tile.recording ? extents_[step.index] : extent_of(tile), step.due);
+}
+
+void PlannedRun::end_run(const Run& run) {
+    for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
+        if (placed_persistent(i))
+            move_home(mutable_tile(plan_.lines->tiles()[i]), run.plan->placement.last[i]);
+}
+
+}  // namespace nn

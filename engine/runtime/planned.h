@@ -1,0 +1,58 @@
+// A program whose tiles do not fit into RAM: its tasks run on slots, by placements that are made
+// and checked before the first run. Updates that need all gradients run with the next run's first
+// tasks (tiers/order.h), or when anything else needs their tiles.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "engine/graph/program.h"
+#include "engine/runtime/deferred.h"
+#include "engine/runtime/homes.h"
+#include "engine/tiers/plan.h"
+
+namespace nn {
+
+class PlannedRun : public DeferredTasks {
+public:
+    // Whether the program must be planned: it does not fit into RAM, or uses tiles with homes.
+    static bool needed(Program& program);
+
+    // Throws OutOfMemory if no placement exists within the bytes of RAM.
+    explicit PlannedRun(Program& program);
+    ~PlannedRun() override;
+    PlannedRun(const PlannedRun&) = delete;
+
+    void prepare();  // puts the tiles home; before the inputs of a run are set
+    // Submits the transfers and tasks. arguments: of every task of the program.
+    void submit(const std::vector<TaskArg*>& arguments);
+    void run_deferred() override;
+    bool carries(const Tile& tile) const;  // whether deferred tasks use the temporary
+
+private:
+    // The unplaced temporaries that each task of a run uses last.
+    using Dead = std::vector<std::vector<Tile*>>;
+    struct Run {
+        const RunPlan* plan;
+        Dead dead;
+    };
+    void make_plan();
+    bool others_exist() const;
+    Dead dead_in(const RunPlan& run) const;
+    void make_extents(const ProgramPlan& plan);
+    void move_to_begin(const Run& run);
+    void submit_run(const Run& run, const std::vector<TaskArg*>& arguments);
+    void submit_transfer_step(const Placement::Step& step);
+    void submit_task(const Run& run, uint32_t position, const std::vector<TaskArg*>& arguments);
+    void end_run(const Run& run);
+    bool placed_persistent(uint32_t tile) const;
+
+    Program& program_;
+    ProgramPlan plan_;
+    Run first_{}, next_{}, last_{};
+    // Tiles of other programs in the plan, with their numbers: the tiles may be freed.
+    std::vector<std::pair<const Tile*, uint64_t>> others_;
+    std::vector<TaskArg*> deferred_arguments_;      // by task; empty: no tasks wait
+    std::vector<std::shared_ptr<Extent>> extents_;  // of temporaries, by tile
+};
+
+}  // namespace nn

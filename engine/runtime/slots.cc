@@ -1,0 +1,203 @@
+#include "engine/runtime/slots.h"
+
+#include <starpu.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/memory/arena.h"
+#include "engine/runtime/failures.h"
+#include "engine/runtime/workers.h"
+
+namespace nn {
+namespace {
+
+constexpr size_t huge_page = size_t(2) << 20;
+
+starpu_codelet* new_codelet(const char* name, int buffers) {
+    auto* codelet = static_cast<starpu_codelet*>(std::calloc(1, sizeof(starpu_codelet)));
+    starpu_codelet_init(codelet);
+    codelet->name = name;
+    codelet->where = STARPU_NOWHERE;
+    codelet->nbuffers = buffers;
+    return codelet;
+}
+
+// Never destroyed: tasks may outlive everything else.
+starpu_codelet* transfer_codelet(bool loads) {
+    const auto with_modes = [](starpu_codelet* codelet, starpu_data_access_mode slot,
+                               starpu_data_access_mode extent) {
+        codelet->modes[0] = slot;
+        codelet->modes[1] = extent;
+        return codelet;
+    };
+    static starpu_codelet* const load = with_modes(new_codelet("load", 2), STARPU_W, STARPU_R);
+    static starpu_codelet* const store = with_modes(new_codelet("store", 2), STARPU_R, STARPU_W);
+    return loads ? load : store;
+}
+
+void submit(starpu_task* task) {
+    if (const int status = starpu_task_submit(task); status != 0) {
+        task->destroy = 0;
+        starpu_task_destroy(task);
+        fail("StarPU cannot submit a transfer (%s)", std::strerror(-status));
+    }
+}
+
+struct TransferTask {
+    SlotTransfer transfer;
+    starpu_task* task;
+};
+
+// Frees the context first: after the last task, the main thread may end the disk, which must not
+// happen on a thread of the disk.
+void end_task(std::unique_ptr<TransferTask> context) {
+    starpu_task* const task = context->task;
+    context.reset();
+    starpu_task_end_dep_release(task);
+}
+
+// Called when the disk has carried out the transfer, on one of its threads.
+void end_transfer(TransferTask* context, const std::string& error) {
+    const SlotTransfer& t = context->transfer;
+    note_transfer(t.loads ? t.slot : t.extent->handle(), error);
+    end_task(std::unique_ptr<TransferTask>(context));
+}
+
+// Called when all earlier tasks on the slot and the extent are done, on any thread.
+void begin_transfer(void* argument) {
+    auto* const context = static_cast<TransferTask*>(argument);
+    const SlotTransfer& t = context->transfer;
+    Extent& extent = *t.extent;
+    const StarpuHandle from = t.loads ? extent.handle() : t.slot;
+    if (has_failed_value(from)) {
+        note_transfer_skipped(from, t.loads ? t.slot : extent.handle());
+        return end_task(std::unique_ptr<TransferTask>(context));
+    }
+    const auto done = [context](const std::string& error) { end_transfer(context, error); };
+    if (t.loads)
+        extent.disk().read(extent.offset(), t.memory, t.bytes, t.order, t.what, done);
+    else
+        extent.disk().write(extent.offset(), t.memory, t.bytes, t.order, t.what, done);
+}
+
+}  // namespace
+
+Extent::Extent(std::shared_ptr<Disk> disk, int64_t bytes, const std::string& what)
+    : disk_(std::move(disk)), bytes_(bytes), offset_(disk_->allocate(bytes, what)) {
+    starpu_void_data_register(&handle_);
+}
+
+Extent::~Extent() {
+    if (running()) starpu_data_unregister_submit(handle_);
+    disk_->release(offset_, bytes_);
+}
+
+Slots::Slots(uint32_t blocks) : blocks_(blocks) {
+    mapped_ = mmap(nullptr, size_t(bytes()) + huge_page, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped_ == MAP_FAILED)
+        throw OutOfMemory(format("out of memory: slots of %s cannot be allocated: %s",
+                                 human_bytes(double(bytes())).c_str(), std::strerror(errno)));
+    count_outside(bytes());
+    memory_ = static_cast<char*>(mapped_);
+    memory_ += (huge_page - reinterpret_cast<uintptr_t>(mapped_) % huge_page) % huge_page;
+    madvise(memory_, size_t(bytes()), MADV_HUGEPAGE);
+    std::memset(memory_, 0, size_t(bytes()));
+}
+
+Slots::~Slots() {
+    for (StarpuHandle handle : handles_) starpu_data_unregister(handle);
+    munmap(mapped_, size_t(bytes()) + huge_page);
+    count_outside(-bytes());
+}
+
+StarpuHandle Slots::claim(uint32_t slot, uint32_t blocks) {
+    const uint32_t number = table_.number_of(slot, blocks);
+    if (number == handles_.size()) {
+        handles_.push_back(nullptr);
+        starpu_variable_data_register(&handles_.back(), STARPU_MAIN_RAM,
+                                      reinterpret_cast<uintptr_t>(memory(slot)),
+                                      size_t(blocks * slot_block));
+    }
+    order_after(handles_[number], table_.claim(number));
+    return handles_[number];
+}
+
+// Submits tasks that do nothing, on the slot and on the others.
+void Slots::order_after(StarpuHandle slot, const std::vector<uint32_t>& others) {
+    static starpu_codelet* const codelet = new_codelet("claim", STARPU_VARIABLE_NBUFFERS);
+    for (size_t done = 0; done < others.size();) {
+        starpu_task* const task = starpu_task_create();
+        task->cl = codelet;
+        task->where = STARPU_NOWHERE;
+        task->handles[0] = slot;
+        for (task->nbuffers = 1; task->nbuffers < max_handles && done < others.size(); ++done)
+            task->handles[task->nbuffers++] = handles_[others[done]];
+        std::fill_n(task->modes, task->nbuffers, STARPU_W);
+        submit(task);
+    }
+}
+
+void submit_transfer(SlotTransfer transfer) {
+    starpu_task* const task = starpu_task_create();
+    task->cl = transfer_codelet(transfer.loads);
+    task->where = STARPU_NOWHERE;
+    task->handles[0] = transfer.slot;
+    task->handles[1] = transfer.extent->handle();
+    auto context = std::make_unique<TransferTask>(TransferTask{std::move(transfer), task});
+    task->prologue_callback_func = begin_transfer;
+    task->prologue_callback_arg = context.get();
+    starpu_task_end_dep_add(task, 1);
+    submit(task);
+    context.release();  // the end of the transfer deletes it
+}
+
+static TransferBuffer transfer_buffer(size_t bytes) {
+    const auto rounded = size_t(disk_bytes(int64_t(bytes)));
+    TransferBuffer out(static_cast<char*>(std::aligned_alloc(disk_block, rounded)), std::free);
+    if (!out) throw OutOfMemory("out of memory: no buffer for a transfer to or from the disk");
+    std::memset(out.get() + bytes, 0, rounded - bytes);
+    return out;
+}
+
+// Begins a transfer, by start(done), and waits until it is done. Throws its error.
+template <class F> static void wait_for_transfer(F start) {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_done = false;
+    std::string error;
+    start([&](const std::string& e) {
+        const std::lock_guard lock(mutex);
+        is_done = true, error = e;
+        changed.notify_one();
+    });
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return is_done; });
+    if (!error.empty()) throw Error(error);
+}
+
+TransferBuffer read_now(const Extent& extent, size_t bytes, const TransferName& what) {
+    TransferBuffer buffer = transfer_buffer(bytes);
+    wait_for_transfer([&](Disk::Done done) {
+        extent.disk().read(extent.offset(), buffer.get(), int64_t(bytes), 0, what, std::move(done));
+    });
+    return buffer;
+}
+
+void write_now(const Extent& extent, const char* memory, size_t bytes, const TransferName& what) {
+    const TransferBuffer buffer = transfer_buffer(bytes);
+    std::memcpy(buffer.get(), memory, bytes);
+    wait_for_transfer([&](Disk::Done done) {
+        extent.disk().write(extent.offset(), buffer.get(), int64_t(bytes), 0, what,
+                            std::move(done));
+    });
+}
+
+}  // namespace nn
