@@ -194,6 +194,7 @@ local function check_disk(path, use)
         writable and "free some space: a checkpoint of GPT-2 124M takes 1.5 GB"
         or "choose another folder (out=..., or cd)",
         "%s: %s free%s (%s)", path, units.bytes(free), writable and "" or ", not writable", use)
+  return writable and free > 2e9
 end
 
 local function check_terminal()
@@ -222,7 +223,9 @@ function M.run()
   check_gpus()
   check_memory()
   heading "Disk"
-  check_disk(".", "for runs")
+  if check_disk(".", "for runs") then
+    fine("reads and writes of 4 MB: %s/s", units.bytes(nn.measure_disk "."))
+  end
   check_disk(os.getenv "TMPDIR" or "/tmp", "temporary files")
   check_terminal()
   print("\n" .. (problems == 0 and "All is well." or units.count(problems, "problem") .. " found."))

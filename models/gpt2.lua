@@ -205,8 +205,10 @@ function GPT2.requirements(config, tokens)
   local c, layers = config.embd, config.layers
   local parameters = (config.vocab + config.context) * c + layers * (12 * c ^ 2 + 13 * c) + 2 * c
   local size = config.dtype == "bf16" and 2 or 4
-  -- The moments are two f32. The backward pass reads at least 12 C values per token and layer.
-  local bytes = parameters * (size + 8) + 12 * tokens * layers * c * size
+  -- The moments are two f32. The backward pass reads at least 12 C values per token and layer; all
+  -- but x and delta, 2 C, can be recomputed.
+  local kept = nn.activations() == "keep" and 12 or 2
+  local bytes = parameters * (size + 8) + kept * tokens * layers * c * size
   local tiles = 12 * layers + 3 + math.ceil(config.vocab / 8192)
   return {parameters = parameters, tiles = tiles, bytes = bytes}
 end

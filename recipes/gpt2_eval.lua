@@ -17,7 +17,9 @@ local cfg = nn.config({
   batch = nn.field(4, "windows per batch", {min = 1}),
   tokens = nn.field(0, "evaluate only this many leading tokens; 0: all", {min = 0}),
   plan = nn.field(false, "only report what a batch would cost and whether it fits"),
+  nn.memory_fields(),
 }, arg)
+nn.use_memory(cfg)
 if cfg.plan then
   print(model_plan.evaluation(model_file.outline(cfg.model), cfg.batch))
   return

@@ -25,7 +25,9 @@ local cfg = nn.config({
   seed = nn.field(1, "seed of the samples", {min = 0}),
   logprobs = nn.field(false, "print the log-probability of each token, and their mean"),
   plan = nn.field(false, "only report what a token would cost and whether it fits"),
+  nn.memory_fields(),
 }, arg)
+nn.use_memory(cfg)
 
 local open = cfg.plan and model_file.outline or nn.load_model
 local model, words = open(cfg.model, cfg.tokenizer)

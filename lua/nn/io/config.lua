@@ -90,16 +90,24 @@ local function check(path, field, value, given)
   return problem and lib.fail("'%s' %s", path, problem) or value
 end
 
---- override(who, fields, defaults) -> fields, with a script's own defaults by name. Errors: an
---- unknown name, with the nearest one; a default that the field does not allow.
+local function set_default(who, name, field, value)
+  local kind = type(field.default)
+  checks.need(type(value) == kind, who, name, value, "a " .. kind .. " is needed")
+  local problem = problem_of(field, value, tostring(value))
+  if problem then lib.misuse("%s: '%s' %s", who, name, problem) end
+  field.default = value
+end
+
+--- override(who, fields, defaults) -> fields, with a script's own defaults by name, also in groups.
+--- Errors: an unknown name, with the nearest one; a default that the field does not allow.
 function M.override(who, fields, defaults)
   for name, value in pairs(checks.options(who, defaults, fields)) do
     local field = fields[name]
-    local kind = type(field.default)
-    checks.need(type(value) == kind, who, name, value, "a " .. kind .. " is needed")
-    local problem = problem_of(field, value, tostring(value))
-    if problem then lib.misuse("%s: '%s' %s", who, name, problem) end
-    field.default = value
+    if getmetatable(field) == Field then
+      set_default(who, name, field, value)
+    else
+      M.override(who .. ": " .. name, field, value)
+    end
   end
   return fields
 end

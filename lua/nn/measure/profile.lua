@@ -14,8 +14,9 @@ local Profile = {}
 
 -- The causes of idle time, in the order of the summary.
 M.idle = {
-  {"data", "waiting for data to be copied"}, {"dependencies", "waiting for tasks before"},
-  {"nothing", "nothing submitted"}, {"engine", "the engine"},
+  {"data", "waiting for data to be copied"}, {"disk", "waiting for the disk"},
+  {"dependencies", "waiting for tasks before"}, {"nothing", "nothing submitted"},
+  {"engine", "the engine"},
 }
 
 local function groups(by, count)
@@ -33,8 +34,8 @@ local function worker_times(count)
   for i = 0, count - 1 do
     check(C.nn_profile_worker(i, w))
     out[i + 1] = {name = ffi.string(w.name), gpu = w.gpu ~= 0, tasks = tonumber(w.tasks),
-                  busy = w.busy, data = w.data, dependencies = w.dependencies,
-                  nothing = w.nothing, engine = w.engine}
+                  busy = w.busy, data = w.data, disk = w.disk,
+                  dependencies = w.dependencies, nothing = w.nothing, engine = w.engine}
   end
   return out
 end
@@ -50,6 +51,17 @@ local function submitter(count)
   return out
 end
 
+-- The transfers from and to the disk; empty if there were none.
+local function links_of(transfers)
+  local out, link = {}, ffi.new "nn_profile_link_t"
+  for writes, name in ipairs(transfers > 0 and {"disk read", "disk write"} or {}) do
+    check(C.nn_profile_link(writes - 1, link))
+    out[writes] = {name = name, transfers = tonumber(link.transfers), bytes = tonumber(link.bytes),
+                   busy = link.busy, waited = link.waited}
+  end
+  return out
+end
+
 -- Everything but kernels, ops and layers.
 local function totals(info)
   local stats = ffi.new "nn_stats_t"
@@ -57,7 +69,8 @@ local function totals(info)
   local out = {
     seconds = info.seconds, lost = tonumber(info.lost), recorded = tonumber(info.tasks),
     workers = worker_times(info.workers), busy = 0, main = submitter(tonumber(info.spans)),
-    spans = tonumber(info.spans), tasks = tonumber(stats.tasks),
+    spans = tonumber(info.spans), transfers = tonumber(info.transfers),
+    links = links_of(tonumber(info.transfers)), tasks = tonumber(stats.tasks),
     replayed_tasks = tonumber(stats.replayed_tasks),
     replay_seconds = stats.replay_seconds, starpu_seconds = stats.starpu_seconds, idle = {},
   }
@@ -110,17 +123,20 @@ local function measure(file, f, ...)
 end
 
 --- nn.profile(f, ...) -> profile. Runs f, and accounts for the time of the workers until all tasks
---- of f are done. It prints as a table by op. Fields, in seconds: seconds (elapsed); busy and
---- idle = {data, dependencies, nothing, engine}, which add up to seconds times the number of
+--- of f are done. It prints as a table by op. Fields, in seconds: seconds (elapsed); busy and idle
+--- = {data, disk, dependencies, nothing, engine}, which add up to seconds times the number of
 --- workers; ops, kernels and layers = {{name, calls, seconds, flops, bytes}, ...}, most seconds
 --- first; workers = {{name, gpu, tasks, busy, data, ...}, ...}; main = {submitting, waiting} of the
---- main thread. Further fields: tasks; replayed_tasks; replay_seconds, the CPU time of the main
---- thread to submit replayed tasks; starpu_seconds, StarPU's share of it.
+--- main thread; links = {{name, transfers, bytes, busy, waited}, ...} of "disk read" and "disk
+--- write" if nn.memory_tiers moved tiles: seconds with a transfer under way, and seconds that the
+--- transfers waited to begin, summed. Further fields: tasks; replayed_tasks; replay_seconds, the
+--- CPU time of the main thread to submit replayed tasks; starpu_seconds, StarPU's share of it.
 --- Causes of idle time: data: the data of the worker's next task is being copied; dependencies: no
---- submitted task can start yet; nothing: no task is submitted; engine: a task is ready, so this is
---- the overhead of the scheduler and StarPU. A function compiled earlier keeps its layer names. At
---- most 1,048,576 tasks are recorded (`recorded`); the profile ends with the next one, and `lost`
---- counts the others. Errors: those of f; nested profiles.
+--- submitted task can start yet; disk: the same while a transfer waits or is under way; nothing: no
+--- task is submitted; engine: a task is ready, so this is the overhead of the scheduler and StarPU.
+--- A function compiled earlier keeps its layer names. At most 1,048,576 tasks are recorded
+--- (`recorded`); the profile ends with the next one, and `lost` counts the others. Errors: those of
+--- f; nested profiles.
 ---     local p = nn.profile(function() return x:matmul(x:t()) end)
 ---     p.seconds > 0, p.ops[1].calls >= 1  --> true, true
 function M.profile(f, ...)
@@ -131,7 +147,8 @@ end
 --- nn.trace(file, f, ...) -> the result of nn.profile(f, ...). Also writes a trace: a JSON file for
 --- https://ui.perfetto.dev or chrome://tracing, with a row for each worker and for the submitting
 --- thread, a bar for each task, named by op and layer, and arrows from each task to those that
---- depended on it. Errors: those of nn.profile; a file that cannot be written.
+--- depended on it; also rows of the transfers from and to the disk, named by kind of tensor.
+--- Errors: those of nn.profile; a file that cannot be written.
 ---     nn.trace("trace.json", function() return nn.Linear(3, 2)(x) end).recorded > 2  --> true
 function M.trace(file, f, ...)
   arguments.need(type(file) == "string" and file ~= "", "trace", "the file", file,
@@ -169,6 +186,14 @@ local function add_ops(out, ops, all)
   if rest.calls > 0 then add(rest) end
 end
 
+local function link_text(link, seconds)
+  if link.transfers == 0 then return link.name .. ": none" end
+  return ("%s: %s of %s, %s/s, %.2f of the time, each after waiting %s"):format(
+    link.name, units.count(link.transfers, "transfer"), units.bytes(link.bytes),
+    units.bytes(link.bytes / link.busy), link.busy / seconds,
+    units.seconds(link.waited / link.transfers))
+end
+
 function Profile.__tostring(self)
   local all = self.seconds * #self.workers
   local out = {header:format("op", "tasks", "time", "share", "GFLOP/s", "GB/s")}
@@ -180,8 +205,10 @@ function Profile.__tostring(self)
   for _, reason in ipairs(M.idle) do
     local name, about = reason[1], reason[2]
     local seconds = self.idle[name]
-    line(about, seconds, name == "engine" and self.recorded > 0
-      and ("  %s a task"):format(units.seconds(seconds / self.recorded)))
+    if name ~= "disk" or #self.links > 0 then
+      line(about, seconds, name == "engine" and self.recorded > 0
+        and ("  %s a task"):format(units.seconds(seconds / self.recorded)))
+    end
   end
   local busy = {}
   for i, w in ipairs(self.workers) do
@@ -192,6 +219,7 @@ function Profile.__tostring(self)
     table.concat(busy, ", "))
   out[#out + 1] = ("main thread: submitting %s, waiting %s"):format(
     units.seconds(self.main.submitting), units.seconds(self.main.waiting))
+  for _, link in ipairs(self.links) do out[#out + 1] = "\n" .. link_text(link, self.seconds) end
   if self.lost > 0 then
     out[#out + 1] = ("\nthe profile ends after %d tasks, its limit; %d more followed"):format(
       self.recorded, self.lost)

@@ -4,12 +4,14 @@
 
 local ffi = require "ffi"
 local files = require "nn.io.files"
+local kind = require "nn.core.kind"
 local lib = require "nn.base.capi"
 local C, check = lib.C, lib.check
 
 local M = {}
 local MAIN = 0            -- the row of the submitting thread; worker w, from 0, has row w + 1
 local DATA = 1000         -- the row of the data of GPU worker w is DATA + w
+local LINKS = {[0] = {2000, "disk read"}, {3000, "disk write"}}    -- first row and name
 
 local Trace = {}
 Trace.__index = Trace
@@ -133,6 +135,32 @@ function Trace:add_spans(count)
   end
 end
 
+-- The row of a transfer: the first of its link that is free, since several are under way at once.
+local function row_of(self, writes, from, to)
+  local ends = self.links[writes]
+  local row = 1
+  while ends[row] and ends[row] > from do row = row + 1 end
+  local tid, name = LINKS[writes][1] + row - 1, LINKS[writes][2]
+  if not ends[row] then self:row(tid, row == 1 and name or ("%s %d"):format(name, row)) end
+  ends[row] = to
+  return tid
+end
+
+function Trace:add_transfers(count)
+  local list = {}
+  for i = 0, count - 1 do
+    list[i + 1] = ffi.new "nn_profile_transfer_t"
+    check(C.nn_profile_transfer(i, list[i + 1]))
+  end
+  table.sort(list, function(a, b) return a.start < b.start end)
+  for _, t in ipairs(list) do
+    local from, to = nanoseconds(t.start), nanoseconds(t["end"])
+    self:bar(row_of(self, t.writes, from, to), files.json(kind.names[t.kind + 1]), "transfer", from,
+             to, ('"bytes":%d,"GB/s":%.3f,"waited ms":%.3f'):format(tonumber(t.bytes),
+             tonumber(t.bytes) / math.max(to - from, 1), (t.start - t.queued) * 1e3))
+  end
+end
+
 --- write(file, profile): writes the trace of the profile that just ended.
 function M.write(file, profile)
   local f, reason = io.open(file, "w")
@@ -141,7 +169,7 @@ function M.write(file, profile)
   local self = setmetatable({
     file = f, name = file, first = true, texts = {}, gpus = {},
     rows = ffi.new("int32_t[?]", count + 1), from = ffi.new("double[?]", count + 1),
-    to = ffi.new("double[?]", count + 1),
+    to = ffi.new("double[?]", count + 1), links = {[0] = {}, {}},
   }, Trace)
   f:write('{"displayTimeUnit":"ms","traceEvents":[\n')
   self:put('{"ph":"M","pid":1,"tid":0,"name":"process_name","args":{"name":"nnlua"}}')
@@ -155,6 +183,7 @@ function M.write(file, profile)
   end
   self:add_spans(profile.spans)
   self:add_tasks(count)
+  self:add_transfers(profile.transfers)
   self:add_arrows(count)
   if not f:write "\n]}\n" or not f:close() then
     lib.fail("cannot write the trace %s; is the disk full?", file)

@@ -10,16 +10,26 @@ local LARGEST = 2 ^ 31           -- batch of a search: the memory may not depend
 
 local function rounded(x) return math.floor(x + 0.5) end
 
+--- line(a, b, share) -> b + share * (b - a), at least 0, of every number in two tables of plans;
+--- nil if they are nil.
+function M.line(a, b, share)
+  if type(b) ~= "table" then return b and math.max(0, b + share * (b - a)) end
+  local out = {}
+  for name, value in pairs(b) do out[name] = M.line(a[name], value, share) end
+  return out
+end
+
 -- The plan of a batch of n, on the line through the plans of two smaller batches.
 local function extrapolated(low, high, n)
   local plan, share = {}, (n - high.batch) / (high.batch - low.batch)
-  local function line(a, b) return math.max(0, b + share * (b - a)) end
+  local function line(a, b) return M.line(a, b, share) end
   for name, value in pairs(high) do plan[name] = value end
   for _, name in ipairs {"flops", "seconds", "busy"} do plan[name] = line(low[name], high[name]) end
-  for _, name in ipairs {"tasks", "lasting"} do
+  for _, name in ipairs {"tasks", "lasting", "recomputed"} do
     plan[name] = rounded(line(low[name], high[name]))
   end
-  plan.kinds, plan.peak, plan.batch = {}, 0, n
+  plan.tiers = line(low.tiers, high.tiers)
+  plan.kinds, plan.peak, plan.batch, plan.extrapolated = {}, 0, n, true
   for name, bytes in pairs(high.kinds) do
     plan.kinds[name] = rounded(line(low.kinds[name], bytes))
     plan.peak = plan.peak + plan.kinds[name]

@@ -1,6 +1,7 @@
 -- Plans of inference, for the recipes that evaluate a model and generate text. A plan uses the
 -- settings of the model; its weights are not read.
 local batches = require "nn.plan.batch"
+local budget = require "nn.base.budget"
 local creation = require "nn.core.creation"
 local generate = require "nn.models.generate"
 local lib = require "nn.base.capi"
@@ -84,6 +85,7 @@ end
 -- need_room(what, count, needs) raises an error if needs(count) bytes are more than the memory
 -- budget. what: the setting of the count.
 local function need_room(what, count, needs)
+  if budget.has_tiers then return needs(count) end         -- raises an error if no plan exists
   local bytes, available = needs(count), step_plan.available_memory()
   if bytes > available then
     lib.fail("%s=%d needs %s, %s are available; lower %s (--plan finds the largest)", what, count,
@@ -122,10 +124,12 @@ function M.generation(model, prompts, tokens, samples)
   local plan, first = extend(samples, true), read(samples, true)
   if first.peak > plan.peak then plan.peak, plan.kinds = first.peak, first.kinds end
   plan.reading, plan.available = first, step_plan.available_memory(true)
+  first.available = plan.available
   local cached = math.min(tokens, context - longest + 1)     -- the first is the prompts'
-  local all = first.seconds + (cached - 1) * plan.seconds
+  local to_read = step_plan.seconds(first)
+  local all = to_read + (cached - 1) * step_plan.seconds(plan)
   local rows = {{"prompts", ("%s, about %s to read"):format(
-    units.count(longest * count, "token"), step_plan.time_text(first.seconds))},
+    units.count(longest * count, "token"), step_plan.time_text(to_read))},
     {"text", ("about %s for %s per sequence, without the time to draw them"):format(
       step_plan.time_text(all), units.count(cached, "token"))}}
   if cached < tokens then

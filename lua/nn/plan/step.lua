@@ -5,6 +5,7 @@ local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
 local compile = require "nn.core.compile"
 local engine = require "nn.base.engine"
+local kinds = require "nn.core.kind"
 local tape = require "nn.core.tape"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
@@ -27,7 +28,7 @@ end
 
 local function tag(list, count, kind)
   for i = 1, count do
-    if list[i] then compile.kind(list[i], kind) end
+    if list[i] then kinds.set(list[i], kind) end
   end
 end
 
@@ -70,7 +71,7 @@ local function record(build, out)
   watch_step(step, kept)
   for kind, list in pairs(lists) do tag(list, #list, kind) end
   for _, x in ipairs(weights) do
-    if x.grad then compile.kind(x.grad, "gradients") end
+    if x.grad then kinds.set(x.grad, "gradients") end
   end
   progress.recorded()
   return kept
@@ -107,16 +108,84 @@ function M.available_memory(planned)
   return budget.memory().budget
 end
 
+local function shown(kind) return kind == "other" and "workspace" or kind end
+
 local function memory_rows(plan, rows)
   rows[#rows + 1] = {"memory", units.bytes(plan.peak) .. " of RAM at the peak:"}
   for _, kind in ipairs {"weights", "gradients", "optimizer", "cache", "activations", "other"} do
     if plan.kinds[kind] > 0 then
-      local name = kind == "other" and "workspace" or kind
-      rows[#rows + 1] = {"  " .. name, ("%9s"):format(units.bytes(plan.kinds[kind]))}
+      rows[#rows + 1] = {"  " .. shown(kind), ("%9s"):format(units.bytes(plan.kinds[kind]))}
     end
   end
   rows[#rows + 1] = {"available", ("%s: it %s"):format(units.bytes(plan.available),
     plan.peak <= plan.available and "fits" or "does not fit")}
+end
+
+-- The bytes that a step moves, by kind: "3.2 GB (weights 1.1 GB, optimizer 2.1 GB)".
+local function moved_text(moved)
+  local parts = {}
+  for _, kind in ipairs {"weights", "gradients", "optimizer", "cache", "activations", "other"} do
+    if moved[kind] > 0 then parts[#parts + 1] = shown(kind) .. " " .. units.bytes(moved[kind]) end
+  end
+  local total = units.bytes(moved.total)
+  return #parts > 0 and ("%s (%s)"):format(total, table.concat(parts, ", ")) or total
+end
+
+-- The bytes that a step moves, beside the lower bound and beside those of a simple cache.
+local function compared_rows(tiers, row)
+  local moved, least = tiers.loaded.total + tiers.stored.total, tiers.least_moved
+  row("  both", units.bytes(moved) .. " a step" .. (least > 0
+    and (", %.2f times the lower bound of %s"):format(moved / least, units.bytes(least)) or ""))
+  row("", ("evicting the least recently used tiles would move %s"):format(
+    units.bytes(tiers.lru_moved)))
+end
+
+-- The tiers of a plan that needs the disk; nil if all tensors fit into RAM.
+local function moving_tiers(plan)
+  local tiers = plan.tiers
+  local fits = tiers and tiers.loaded.total + tiers.stored.total == 0
+    and plan.peak <= plan.available
+  return not fits and tiers or nil
+end
+
+--- seconds(plan) -> the predicted time of a step, with its transfers. plan: as for report().
+function M.seconds(plan)
+  local tiers = moving_tiers(plan)
+  return tiers and tiers.seconds or plan.seconds
+end
+
+local function tier_rows(tiers, rows)
+  local function row(...) rows[#rows + 1] = {...} end
+  row("RAM", ("%s: %s in slots, %s of small tiles, inputs and outputs, %s in reserve"):format(
+    units.bytes(tiers.slots + tiers.kept + tiers.reserved), units.bytes(tiers.slots),
+    units.bytes(tiers.kept), units.bytes(tiers.reserved)))
+  row("disk", units.bytes(tiers.disk))
+  row("  read", moved_text(tiers.loaded) .. " a step")
+  row("  written", ("%s a step, %s a day"):format(moved_text(tiers.stored),
+    units.bytes(tiers.stored.total / tiers.seconds * 86400)))
+  compared_rows(tiers, row)
+  row("bound by", ("%s; the workers compute %.0f %% of the time, the disk is busy %.0f %%")
+    :format(tiers.disk_busy > tiers.computing and "the disk" or "computation",
+            100 * math.min(1, tiers.computing / tiers.seconds),
+            100 * math.min(1, tiers.disk_busy / tiers.seconds)))
+end
+
+--- plans(record_batch, available) -> plan(n, measured), the plan of a batch of n; needs(n), the
+--- fewest bytes with which such a batch runs. record_batch: as for batches.planner().
+function M.plans(record_batch, available)
+  local choice = budget.activation_choice          -- also of plans that are made later
+  local function planner(with)
+    local plan = batches.planner(record_batch)
+    return function(...) return budget.with_activations(with, plan, ...) end
+  end
+  local auto = choice == "auto" and not budget.has_tiers
+  local of, recomputed = planner(choice), planner "recompute"
+  return function(n, measured)
+    local plan = of(n, measured)
+    -- It is extrapolated from smaller batches, which fit without recomputation.
+    if auto and plan.extrapolated and plan.peak > available then return recomputed(n, measured) end
+    return plan
+  end, function(n) return (auto and recomputed or of)(n, false).peak end
 end
 
 local function largest_text(plan, o)
@@ -124,7 +193,9 @@ local function largest_text(plan, o)
     return ("none fits: the parameters%s alone take %s"):format(
       plan.kinds.optimizer > 0 and " and moments" or "", units.bytes(plan.state))
   end
-  local function needs(n) return n == o.batch and plan.peak or o.needs(n) end
+  local function needs(n)
+    return n == o.batch and plan.peak <= plan.available and plan.peak or o.needs(n)
+  end
   local batch, bytes, estimate = batches.largest(needs, o.batch, plan.available, SEARCH_SECONDS,
                                                  plan.state, plan.took)
   if batch == 0 then return ("none fits: %s=1 takes %s"):format(o.name, units.bytes(o.needs(1))) end
@@ -158,11 +229,28 @@ function M.report(plan, o)
                                                                  o.tokens == 1 and "" or "s")},
     {"tasks", units.number(plan.tasks) .. " a step"},
   }
-  memory_rows(plan, rows)
-  rows[#rows + 1] = {"largest batch", largest_text(plan, o)}
+  local tiers = moving_tiers(plan)
+  if tiers then
+    tier_rows(tiers, rows)
+  else
+    memory_rows(plan, rows)
+    -- With tiers, larger batches run too.
+    if not plan.tiers then rows[#rows + 1] = {"largest batch", largest_text(plan, o)} end
+  end
+  if plan.recomputed > 0 then
+    rows[#rows + 1] = {"recomputed", ("%s of activations, which takes %.0f %% of the computation")
+      :format(units.bytes(plan.recomputed), 100 * plan.recomputing)}
+  end
+  local seconds = M.seconds(plan)
   rows[#rows + 1] = {"time", ("about %s a step, %s; %d CPU workers, %.0f %% busy"):format(
-    M.time_text(plan.seconds), M.rate_text(o.tokens, plan.seconds), plan.workers,
-    math.min(100, 100 * plan.busy / plan.workers / plan.seconds))}
+    M.time_text(seconds), M.rate_text(o.tokens, seconds), plan.workers,
+    math.min(100, 100 * plan.busy / plan.workers / seconds))}
+  if tiers then
+    -- With enough memory, "auto" recomputes nothing.
+    local spared = budget.activation_choice == "auto" and plan.recomputing or 0
+    rows[#rows + 1] = {"", ("%.2f of the speed with enough memory"):format(
+      plan.seconds * (1 - spared) / seconds)}
+  end
   if plan.disturbed then
     rows[#rows + 1] = {"", ("the load of the last minute was %.1f: an idle machine may be faster")
       :format(plan.load)}
@@ -190,10 +278,11 @@ end}
 --- runs one step and returns the tensors that remain in use; the table has the tensors that exist
 --- before and after a step, each entry a module, an optimizer or a list of tensors. The plan prints
 --- as the table of --plan, with the largest batch that fits. Fields: peak (bytes), kinds (bytes of
---- the peak by kind), available (the memory budget in bytes), tasks, flops, seconds, parameters.
---- Options: tokens: tokens per step; flops: FLOPs per step, if not the recorded ones; name: the
---- setting for the batch; alone: each step ends before the next one is submitted. For training with
---- nn.run, use run:plan.
+--- the peak by kind), available (the memory budget in bytes), tasks, flops, seconds, parameters;
+--- with nn.memory_tiers also tiers: its seconds, and the bytes loaded.total and stored.total, are
+--- those of a step with transfers. Options: tokens: tokens per step; flops: FLOPs per step, if not
+--- the recorded ones; name: the setting for the batch; alone: each step ends before the next one is
+--- submitted. For training with nn.run, use run:plan.
 ---     local plan = nn.plan_step(function(batch)
 ---       local layer, input = nn.Linear(1000, 1000), nn.zeros(batch, 1000)
 ---       return function() return nn.no_grad(layer, input):sum() end,
@@ -206,12 +295,13 @@ function M.plan_step(build, given)
   for name, value in pairs(arguments.options("plan_step", given, options)) do o[name] = value end
   o.batch = arguments.whole("plan_step", "batch", o.batch or 1)
   o.tokens, o.name = o.tokens or o.batch, o.name or "batch"
-  local of = batches.planner(function(batch, measured)
+  local available = M.available_memory(true)
+  local of, needs = M.plans(function(batch, measured)
     return M.step(function() return build(batch) end, measured, o.alone)
-  end)
-  o.needs = function(batch) return of(batch, false).peak end
+  end, available)
   local plan = of(o.batch, true)
-  plan.available, plan.asked = M.available_memory(true), o
+  o.needs = needs
+  plan.available, plan.asked = available, o
   return setmetatable(plan, Plan)
 end
 

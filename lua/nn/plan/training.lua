@@ -2,6 +2,7 @@
 -- check at the start of a training.
 local accumulate = require "nn.core.accumulate"
 local batches = require "nn.plan.batch"
+local budget = require "nn.base.budget"
 local creation = require "nn.core.creation"
 local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
@@ -48,19 +49,21 @@ function M.step(build, rows, context, measured, known)
   if more <= 0 then return plan end
   local half = math.floor(enough / 2)
   local fewer = simulated(build, rows, context, measured and "known", half, known)
+  local share = more / (enough - half)
   for _, name in ipairs {"tasks", "flops", "seconds", "busy"} do
-    plan[name] = plan[name] + more * (plan[name] - fewer[name]) / (enough - half)
+    plan[name] = plan[name] + share * (plan[name] - fewer[name])
   end
+  plan.tiers = batches.line(fewer.tiers, plan.tiers, share)
   plan.tasks = math.floor(plan.tasks + 0.5)
   return plan
 end
 
--- The planner of batches.planner() for the steps of a loader.
-local function planner(build, loader)
+-- The functions of step_plan.plans() for the steps of a loader.
+local function planner(build, loader, available)
   local microbatches = loader.rows / loader.batch_size
-  return batches.planner(function(batch, measured)
+  return step_plan.plans(function(batch, measured)
     return M.step(build, batch * microbatches, loader.context, measured, microbatches)
-  end)
+  end, available)
 end
 
 -- Raises an error if the requirements, found by arithmetic, show that the step cannot fit into
@@ -78,39 +81,41 @@ local function refuse_oversized(requirements, loader, available, only_planned)
            units.bytes(available))
 end
 
---- need_room(build, loader, requirements) -> true if a step fits into the memory budget, at the
---- start of a training. requirements: see run:plan. Errors: it does not fit, with needed and
---- available bytes.
+--- need_room(build, loader, requirements) -> the plan of a step, at the start of a training.
+--- requirements: see run:plan. Errors: the step does not fit into the memory budget, with needed
+--- and available bytes.
 function M.need_room(build, loader, requirements)
   local available = step_plan.available_memory()
-  refuse_oversized(requirements, loader, available)
-  local plan = planner(build, loader)(loader.batch_size)
+  if not budget.has_tiers then refuse_oversized(requirements, loader, available) end
+  local plan = planner(build, loader, available)(loader.batch_size, budget.has_tiers)
+  if budget.has_tiers then return plan end           -- it exists, so the step fits
   if plan.peak > available then
     lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s of parameters and moments, "
              .. "%s of gradients and activations), %s (%.0f bytes) are available; lower data.batch "
-             .. "(and raise data.accum), model.context or model.layers", units.bytes(plan.peak),
+             .. "(and raise data.accum), model.context or model.layers%s", units.bytes(plan.peak),
              plan.peak, units.bytes(plan.state), units.bytes(plan.peak - plan.state),
-             units.bytes(available), available)
+             units.bytes(available), available,
+             budget.activation_choice == "keep" and ", or set memory.activations=auto" or "")
   end
   if plan.peak + plan.tasks * TASK_BYTES > available then
     lib.fail("the training cannot fit: the %s tasks of a step take about %s to record, besides %s "
              .. "for its tensors; %s are available; lower data.accum", units.number(plan.tasks),
              units.bytes(plan.tasks * TASK_BYTES), units.bytes(plan.peak), units.bytes(available))
   end
-  return true
+  return plan
 end
 
 --- report(build, loader, requirements) -> lines of text: the cost of a step on this machine.
 function M.report(build, loader, requirements)
   local available = step_plan.available_memory(true)
   refuse_oversized(requirements, loader, available, true)
-  local of = planner(build, loader)
+  local of, needs = planner(build, loader, available)
   local plan, tokens = of(loader.batch_size, true), loader:batch_tokens()
   plan.available = available
   return step_plan.report(plan, {
     tokens = tokens, flops = plan.flops_per_token and plan.flops_per_token * tokens,
     batch = loader.batch_size, name = "data.batch",
-    needs = function(batch) return of(batch).peak end})
+    needs = needs})
 end
 
 return M

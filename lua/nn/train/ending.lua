@@ -48,10 +48,18 @@ function M.finish(run)
   unwatch()
 end
 
+--- say_traffic(run) -> the summary of the run's traffic with the disk, which it prints; nil if
+--- there was none.
+function M.say_traffic(run)
+  for _, line in ipairs(run.traffic:lines()) do run:say(line) end
+  return run.traffic:summary()
+end
+
 --- stop(run): ends a saved run after a stop signal: raises an error; the program then exits with
 --- 128 + the signal's number.
 function M.stop(run)
-  run.log:event("stopped", {step = run.step, train_seconds = run.seconds})
+  run.log:event("stopped", {step = run.step, train_seconds = run.seconds,
+                            disk = M.say_traffic(run)})
   run.log:close()
   host.clear_signals()
   M.finish(run)

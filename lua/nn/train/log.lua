@@ -56,7 +56,8 @@ function Log:event(name, fields)
 end
 
 -- The numbers of each event that TensorBoard shows.
-local shown = {step = {"loss", "lr", "grad_norm", "tokens_per_s", "mfu", "memory"}, eval = "all"}
+local shown = {step = {"loss", "lr", "grad_norm", "tokens_per_s", "mfu", "memory", "disk_read",
+                       "disk_written", "disk_busy", "stalled"}, eval = "all"}
 
 function Log:update_tensorboard(name, fields)
   if not self.board then self.board = tensorboard.new(self.folder, fields.step or 0, os.time()) end
@@ -123,6 +124,8 @@ function M.line(f, width)
   add(7, "%s tok/s", f.tokens_per_s and units.number(f.tokens_per_s))
   add(3, "mfu %.0f%%", f.mfu and f.mfu * 100)
   add(5, "mem %s", f.memory and units.bytes(f.memory))
+  add(5, "disk %s", f.disk_read and units.bytes(f.disk_read + f.disk_written))
+  add(5, "stalled %.0f%%", f.stalled and f.stalled * 100)
   add(6, "eta %s", f.eta and units.duration(f.eta))
   for least = 1, 9 do
     local texts = {}
@@ -141,7 +144,8 @@ function Log:wants_progress()
 end
 
 --- log:progress(fields): shows step, steps, loss, lr, grad_norm, ms, tokens_per_s, mfu, memory
---- (bytes) and eta (seconds). On a terminal, it replaces the previous progress line.
+--- (bytes), disk_read and disk_written (bytes per step), stalled (a share) and eta (seconds). On a
+--- terminal, it replaces the previous progress line.
 function Log:progress(fields)
   if not self.tty then return self:say(M.line(fields)) end
   local line = M.line(fields, (terminal.size()) - 1)

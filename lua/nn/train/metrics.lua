@@ -8,7 +8,8 @@ local units = require "nn.base.units"
 ffi.cdef "int getpid(void);"
 
 local M = {}
-local curves = {"loss", "lr", "grad_norm", "tokens_per_s", "mfu", "memory"}
+local curves = {"loss", "lr", "grad_norm", "tokens_per_s", "mfu", "memory", "disk_read",
+                "disk_written", "disk_busy", "stalled"}
 
 -- Field 22 of /proc/PID/stat, the start time of the process: distinguishes it from a later process
 -- with the same PID.
@@ -54,17 +55,22 @@ end
 
 local number, text, optional = schema.number, schema.text, schema.optional
 local at_step = {step = schema.whole()}
+local moved = schema.fields {seconds = number, read = number, written = number}     -- of a step
+local disk = schema.fields {seconds = number, read = number, written = number, stalled = number,
+                            total = number, per_day = number}
 local start = {step = schema.whole(), parameters = optional(number), time = optional(text),
+               planned = optional(moved),
                process = optional(schema.fields {pid = schema.whole(), start = optional(text)})}
 
 -- The fields of each event of metrics.jsonl. A line with missing or wrong fields is skipped, such
 -- as the incomplete last line of a killed run.
 local checks = {
-  start = start, resume = start, step = {step = schema.whole(), seconds = optional(number)},
+  start = start, resume = start,
+  step = {step = schema.whole(), seconds = optional(number), disk_total = optional(number)},
   rate = {step = schema.whole(), sgemm_gflops = number, was = number}, eval = at_step,
-  sample = {step = schema.whole(), text = text}, stopped = at_step, nan = at_step,
-  error = at_step,
-  done = {step = schema.whole(), val_loss = optional(number)},
+  sample = {step = schema.whole(), text = text}, nan = at_step, error = at_step,
+  stopped = {step = schema.whole(), disk = optional(disk)},
+  done = {step = schema.whole(), val_loss = optional(number), disk = optional(disk)},
 }
 for event, fields in pairs(checks) do checks[event] = schema.fields(fields) end
 
@@ -84,7 +90,8 @@ function readers.start(run, event)
   run.before = run.seconds                            -- seconds of earlier processes
   run.process, run.parameters, run.time, run.version = event.process, event.parameters,
     run.time or event.time, event.version
-  run.state = nil
+  run.state, run.planned, run.disk = nil, event.planned, nil
+  run.written_before = run.written                    -- to the disk, by earlier processes
   run.measured = run.series.mfu and #run.series.mfu.step or 0    -- values of earlier processes
 end
 readers.resume = readers.start
@@ -100,6 +107,13 @@ end
 function readers.step(run, event)
   run.step, run.seconds = event.step, run.before + (event.seconds or 0)
   for _, name in ipairs(curves) do add(run, name, event.step, run.seconds, event[name]) end
+  if event.disk_total then run.written = (run.written_before or 0) + event.disk_total end
+end
+
+-- The traffic with the disk of a process that ended.
+local function set_disk(run, disk_use)
+  run.disk = disk_use
+  if disk_use then run.written = (run.written_before or 0) + disk_use.total end
 end
 
 function readers.eval(run, event) add(run, "val_loss", event.step, run.seconds, event.val_loss) end
@@ -110,10 +124,14 @@ end
 
 function readers.done(run, event)
   run.state, run.step, run.done = "done", event.step, event
+  set_disk(run, event.disk)
   local series = run.series.val_loss
   if not series or series.step[#series.step] ~= event.step then readers.eval(run, event) end
 end
-function readers.stopped(run, event) run.state, run.step = "stopped", event.step end
+function readers.stopped(run, event)
+  run.state, run.step = "stopped", event.step
+  set_disk(run, event.disk)
+end
 function readers.nan(run, event) run.state, run.step = "failed", event.step end
 readers.error = readers.nan
 
@@ -163,6 +181,33 @@ end
 
 local function last(series) return series and series.value[#series.value] end
 
+-- The traffic with the disk, of a run that ended or from its last steps; nil if there was none.
+local function disk_of(run)
+  if run.disk then return run.disk end
+  local read, written = run.series.disk_read, run.series.disk_written
+  local n = read and #read.step or 0
+  if n < 2 then return nil end
+  local seconds = (read.seconds[n] - read.seconds[n - 1]) / (read.step[n] - read.step[n - 1])
+  return {seconds = seconds, read = read.value[n], written = last(written),
+          stalled = last(run.series.stalled), per_day = last(written) / seconds * 86400}
+end
+
+-- Adds facts about the traffic with the disk, each beside its planned value.
+local function disk_facts(run, fact)
+  local disk_use = disk_of(run)
+  if not disk_use then return end
+  local function beside(name, show, value, planned)
+    fact(name, planned and "%s, %s planned" or "%s", show(value), planned and show(planned))
+  end
+  local planned = run.planned or {}
+  beside("time per step", units.seconds, disk_use.seconds, planned.seconds)
+  beside("read per step", units.bytes, disk_use.read, planned.read)
+  beside("written per step", units.bytes, disk_use.written, planned.written)
+  fact("workers waited for the disk", "%.0f%%", 100 * math.min(1, disk_use.stalled))
+  fact("written to the disk", "%s, %s a day", units.bytes(run.written),
+       units.bytes(disk_use.per_day))
+end
+
 --- facts(run) -> {{name, text}, ...}: a summary of the run.
 function M.facts(run)
   local list = {}
@@ -179,6 +224,7 @@ function M.facts(run)
   fact("parameters", "%s", run.parameters and units.number(run.parameters))
   fact("tokens/s", "%s", rate and units.number(rate))
   fact("training", "%s", run.seconds > 0 and units.duration(run.seconds))
+  disk_facts(run, fact)
   fact("began", "%s", run.time and run.time:gsub("T", " "):gsub("Z", " UTC"))
   return list
 end

@@ -6,6 +6,7 @@ local tables = require "nn.base.tables"
 
 local M = {}
 local POINTS = 600               -- the most points per curve; a screen shows fewer
+local shares = {mfu = true, disk_busy = true, stalled = true}      -- shown in percent
 
 -- A series of at most POINTS points, each the mean of equally many steps.
 local function thinned(series, scale)
@@ -39,7 +40,7 @@ end
 local function page_data(run)
   local series = {}
   for name, one in pairs(run.series) do
-    if #one.step > 0 then series[name] = thinned(one, name == "mfu" and 100 or 1) end
+    if #one.step > 0 then series[name] = thinned(one, shares[name] and 100 or 1) end
   end
   local samples = {}
   for i = #run.samples, math.max(1, #run.samples - 9), -1 do

@@ -1,7 +1,6 @@
 -- A training run: output folder, seeds, resume, checkpoints, signals, metrics, the progress line.
--- The recipe contains the loop; this file contains the parts that every loop needs. The results of
--- a step are read only after the second step after it has been submitted; reading them earlier
--- would leave the workers without tasks.
+-- The recipe contains the loop. The results of a step are read only after the second step after it
+-- has been submitted; reading them earlier would leave the workers without tasks.
 local arguments = require "nn.base.arguments"
 local budget = require "nn.base.budget"
 local checkpoint = require "nn.models.checkpoint"
@@ -11,6 +10,7 @@ local files = require "nn.io.files"
 local host = require "nn.host"
 local lib = require "nn.base.capi"
 local log = require "nn.train.log"
+local memory = require "nn.train.memory"
 local metrics = require "nn.train.metrics"
 local module = require "nn.core.module"
 local rates = require "nn.train.rate"
@@ -18,6 +18,7 @@ local run_plan = require "nn.plan.training"
 local run_profile = require "nn.train.profiling"
 local run_settings = require "nn.train.settings"
 local saver = require "nn.train.saver"
+local traffic = require "nn.train.traffic"
 local units = require "nn.base.units"
 
 local M = {}
@@ -30,11 +31,11 @@ local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in
 -- A run in a folder, which is locked unless it is only planned.
 local function open(cfg, out, lock)
   local self = setmetatable({cfg = cfg, out = out, lock = lock, log = log.new(out), step = 0,
-                             seconds = 0, skipped = 0, pending = {}}, Run)
+                             seconds = 0, skipped = 0, pending = {}, traffic = traffic.new()}, Run)
   self.saver = saver.new(out, cfg, function(step, path)
     self.log:event("checkpoint", {step = step, path = path})
   end)
-  if cfg.memory_gb > 0 then budget.memory_budget(cfg.memory_gb * 1e9) end
+  memory.use_memory(cfg)
   engine.seed(cfg.seed)
   local function warn(text) self:say("warning: " .. text) end
   self.checkpoint = checkpoint.find(out, cfg.resume, warn)
@@ -118,7 +119,10 @@ end
 ---     end
 ---     nn.run(cfg):plan(build, data.train)  --> true
 function Run:plan(build, loader, requirements)
-  if not self.cfg.plan then return run_plan.need_room(build, loader, requirements) end
+  if not self.cfg.plan then
+    self.traffic.plan = run_plan.need_room(build, loader, requirements)
+    return true
+  end
   for _, line in ipairs(run_plan.report(build, loader, requirements)) do self:say(line) end
   return false
 end
@@ -150,9 +154,13 @@ end
 local function stop_clock(self)
   engine.sync()
   self.seconds, self.mark = trained(self), nil
+  self.traffic:stop(self.step, self.seconds)
 end
 
-local function start_clock(self) self.mark = engine.now() end
+local function start_clock(self)
+  self.mark = engine.now()
+  self.traffic:start()
+end
 
 -- The progress line and, every log_every steps, a line of metrics. waited: see meter:speed().
 local function report_step(self, step, loss, norm, lr, waited)
@@ -172,11 +180,13 @@ local function report_step(self, step, loss, norm, lr, waited)
   local fields = {step = step, steps = cfg.steps, loss = loss, grad_norm = norm, lr = lr,
                   ms = speed.ms, tokens_per_s = speed.tokens_per_s, mfu = speed.mfu,
                   memory = budget.memory().peak, eta = (cfg.steps - step) * speed.per_step}
+  self.traffic:add(fields)
   self.log:progress(fields)
   if not keep then return end
   fields.steps, fields.eta, fields.seconds = nil, nil, math.floor(now * 1e3 + 0.5) / 1e3
   self.log:event("step", fields)
   self.rate:mark(step, now, waited)
+  self.traffic:mark()
 end
 
 -- Reads the results of the oldest pending step. waited: see meter:speed().
@@ -191,6 +201,7 @@ local function read_oldest(self, waited)
     return not_finite(self, p.step, "gradient norm", norm)
   end
   self.skipped = 0
+  if not waited then self.traffic:step(p.step, trained(self)) end
   report_step(self, p.step, loss, norm, p.lr, waited)
 end
 
@@ -314,11 +325,13 @@ local function begin(self)
   self.log:event(self.checkpoint and "resume" or "start", {
     step = self.step, parameters = model:count(), cpus = cpus, gpus = gpus,
     sgemm_gflops = self.rate.gflops, time = os.date "!%Y-%m-%dT%H:%M:%SZ",
-    version = engine.version():match "^[^\n]*", process = metrics.process()})
+    version = engine.version():match "^[^\n]*", process = metrics.process(),
+    planned = self.traffic:begin(self.step)})
   local steps = ("steps %d to %d"):format(self.first, self.cfg.steps)
   if self.first > self.cfg.steps then steps = "no steps left" end
   self:say(("%s parameters, %s, %d CPU and %d GPU workers, %s: %s"):format(
     units.number(model:count()), data and data.name or "no data", cpus, gpus, self.out, steps))
+  if self.traffic.planned then self:say(self.traffic:plan_line()) end
   start_clock(self)
 end
 
@@ -373,6 +386,7 @@ function Run:done(values)
   self:say(("done after %s of training: %s; saved in %s"):format(units.duration(self.seconds),
            text, self.saver.path), "bold")
   self:say("curves in " .. files.join(self.out, "report.html"))
+  values.disk = ending.say_traffic(self)
   self.log:event("done", values)
   self.log:show_curve "loss"
   self.log:close()

@@ -4,6 +4,7 @@ local config = require "nn.io.config"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local locks = require "nn.io.lock"
+local memory = require "nn.train.memory"
 
 local M = {}
 
@@ -98,7 +99,8 @@ end
 ---     nn.config({nn.run_fields {steps = 50}}, {"keep=1"}).steps  --> 50
 function M.run_fields(defaults)
   local field = config.field
-  return config.override("run_fields", {
+  local fields = memory.memory_fields()
+  for name, value in pairs {
     steps = field(2000, "steps to train", {min = 1}),
     stop_at = field(0, "val_loss at which training ends early; 0: never",
                     {min = 0, real = true}),
@@ -116,12 +118,13 @@ function M.run_fields(defaults)
     log_every = field(10, "steps between lines of metrics.jsonl", {min = 1}),
     on_nan = field("stop", "reaction to a loss or gradient that is NaN or infinite",
                    {choices = {"stop", "skip"}}),
-    memory_gb = field(0, "memory budget in GB; 0: 90 % of the available memory",
-                      {min = 0, real = true}),
     plan = field(false, "only report what a step would cost and whether it fits"),
     profile = field("", "profile some steps: true (trace in OUT/trace.json) or a file"),
     profile_steps = field("", "steps to profile, such as 10-12; empty: 4 to 6"),
-  }, defaults)
+  } do
+    fields[name] = value
+  end
+  return config.override("run_fields", fields, defaults)
 end
 
 --- need(cfg): raises an error if a setting of run_fields is missing.

@@ -1,0 +1,64 @@
+-- The settings of a recipe for its memory: a budget, tiers of memory, and recomputation.
+local budget = require "nn.base.budget"
+local config = require "nn.io.config"
+local lib = require "nn.base.capi"
+local units = require "nn.base.units"
+
+local M = {}
+
+--- nn.memory_fields() -> the settings memory_gb, memory.activations, memory.ram, memory.disk and
+--- memory.disk_rate, for a recipe's schema. nn.run_fields contains them; other recipes call
+--- nn.use_memory.
+---     nn.config({nn.memory_fields()}, {"memory.ram=6GB"}).memory.ram  --> "6GB"
+function M.memory_fields()
+  local field = config.field
+  return {
+    memory_gb = field(0, "memory budget in GB; 0: 90 % of the available memory",
+                      {min = 0, real = true}),
+    memory = {
+      activations = field("auto", "activations for the backward pass (auto: recompute only what "
+                          .. "does not fit)", {choices = {"auto", "keep", "recompute"}}),
+      ram = field("", 'memory of tensors, such as "6GB", if memory.disk is set; empty: memory_gb'),
+      disk = field("", "folder for what does not fit into RAM; empty: all must fit"),
+      disk_rate = field("", 'most bytes per second of the disk, such as "500MB"; empty: no limit'),
+    },
+  }
+end
+
+-- The bytes of a setting, such as "6GB"; nil if it is empty.
+local function bytes_of(memory, name)
+  local bytes = units.read_bytes(memory[name])
+  if memory[name] ~= "" and not bytes then
+    lib.fail("'memory.%s' must be a size such as 500MB or 6GB, not '%s'", name, memory[name])
+  end
+  return bytes
+end
+
+--- nn.use_memory(cfg) sets the memory budget, or the tiers of nn.memory_tiers, and the choice of
+--- nn.activations from the settings of nn.memory_fields. Call it before creating tensors. Errors:
+--- as nn.memory_tiers; memory.ram or memory.disk_rate without memory.disk.
+---     nn.use_memory(nn.config({nn.memory_fields()}, {}))
+function M.use_memory(cfg)
+  for name in pairs(M.memory_fields()) do
+    if type(cfg) ~= "table" or cfg[name] == nil then
+      lib.misuse("use_memory: the settings have no '%s'; create them with "
+                 .. "nn.config({nn.memory_fields()}, arg)", name)
+    end
+  end
+  local memory = cfg.memory
+  local ram, disk_rate = bytes_of(memory, "ram"), bytes_of(memory, "disk_rate")
+  budget.activations(memory.activations)
+  if cfg.memory_gb > 0 then budget.memory_budget(cfg.memory_gb * 1e9) end
+  if memory.disk ~= "" then
+    return budget.memory_tiers {ram = ram or budget.memory().budget, disk = memory.disk,
+                                disk_rate = disk_rate}
+  end
+  for _, name in ipairs {"ram", "disk_rate"} do
+    if memory[name] ~= "" then
+      lib.fail("memory.%s=%s has an effect only with a folder for what does not fit; set "
+               .. "memory.disk=FOLDER, or clear it by memory.%s=", name, memory[name], name)
+    end
+  end
+end
+
+return M
