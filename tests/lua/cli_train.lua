@@ -148,6 +148,9 @@ t.case("--plan predicts the cost of a step and trains nothing", function()
   t.check(output:find "\ntime +about %S+ m?s a step, %S+ tokens/s; %d+ CPU workers, ", output)
   t.same(files.exists(files.join(folder, "plan")), false)
   status, output = shell "train --plan data.batch=4096 memory_gb=0.05"
+  t.check(status == 0 and output:find "\navailable +50 MB: it fits\n", output)
+  t.check(output:find "\nrecomputed +%d+ MB of activations, which takes %d+ %%", output)
+  status, output = shell "train --plan data.batch=4096 memory_gb=0.05 memory.activations=keep"
   t.same(status, 0)
   t.check(output:find "\navailable +50 MB: it does not fit\nlargest batch +data.batch=%d+", output)
 end)

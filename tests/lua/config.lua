@@ -117,9 +117,20 @@ t.case("--help lists every setting with its meaning and value", function()
   t.check(output:find "rate=0%.5%s+of change: 0%.5, 1\n", output)
 end)
 
+local function check_meanings(fields, group)
+  for name, field in pairs(fields) do
+    local path = group .. name
+    if field.default == nil then
+      check_meanings(field, path .. ".")
+    else
+      t.check(#field.meaning > 5, path)
+    end
+  end
+end
+
 t.case("every setting has a meaning", function()
-  for _, fields in ipairs {nn.run_fields(), nn.data_fields()} do
-    for name, field in pairs(fields) do t.check(#field.meaning > 5, name) end
+  for _, fields in ipairs {nn.run_fields(), nn.data_fields(), nn.memory_fields()} do
+    check_meanings(fields, "")
   end
   t.same(#config.settings(nn.config({nn.run_fields {steps = 7}}, {})) > 10, true)
 end)

@@ -1,0 +1,107 @@
+-- Training with less memory than the training needs: results are those of a run that fits, to the
+-- bit. TIERS_MODELS: how many random small models to train.
+local files = require "nn.io.files"
+local host = require "nn.host"
+local nn = require "nn"
+local t = require "nn.test"
+
+local script = host.root .. "/tests/lua/support/tiers.lua"
+
+-- Trains a model -> its output and its {peak, read, written}.
+local function train(settings, before)
+  local log = t.folder() .. "/log"
+  local status, output = t.shell(("%s timeout -k 1 300 $NNLUA %s %s 2>%s"):format(
+    before or "", script, settings, log))
+  local text = files.read(log)
+  t.check(status == 0, output .. text)
+  local peak, read, written = text:match "peak (%d+) read (%d+) written (%d+)"
+  return output, {peak = tonumber(peak), read = tonumber(read), written = tonumber(written)}
+end
+
+local function refusal(settings, ram)
+  local status, output = t.shell(("$NNLUA %s %s ram=%d disk=%s 2>&1"):format(
+    script, settings, ram, t.folder()))
+  t.check(status == 1, output)
+  return output
+end
+-- The smallest memory with which a model trains.
+local function least(settings)
+  local output = refusal(settings, 1)
+  local bytes = output:match "a plan for this program needs at least .- of RAM %((%d+)"
+  t.check(bytes, output)
+  return tonumber(bytes)
+end
+
+-- Trains a model with all memory, and with some fractions of what that takes; compares the results.
+local function compare(settings, fractions, before)
+  local expected, resident = train(settings, before)
+  for _, fraction in ipairs(fractions) do
+    local ram = math.max(least(settings), math.floor(fraction * resident.peak))
+    local output, used = train(("%s ram=%d disk=%s"):format(settings, ram, t.folder()), before)
+    t.same(output, expected, ("%s, %g of the memory"):format(settings, fraction))
+    t.check(used.peak <= ram, ("a peak of %d within %d"):format(used.peak, ram))
+    t.check(used.read > 0 and used.written > 0, "nothing was moved")
+  end
+end
+
+local model = "layers=8 embd=256 "
+for name, settings in pairs {
+  ["with clipping"] = "", ["without clipping"] = "clip=0", ["with microbatches"] = "accum=4",
+  ["with dropout"] = "dropout=0.1", ["with bf16 and master weights"] = "dtype=bf16",
+  ["with bf16 and stochastic rounding"] = "dtype=bf16 rounding=stochastic",
+  ["with ragged tiles"] = "tile=16 context=40", ["with other uses between steps"] = "eager=2",
+} do
+  t.case("less memory changes no bit " .. name, function()
+    compare(model .. settings, {0.3, 0.7})
+  end)
+end
+
+t.case("one and three workers change no bit", function()
+  compare(model, {0.4}, "NNLUA_CPUS=1")
+  compare(model, {0.4}, "NNLUA_CPUS=3")
+end)
+
+t.case("random small models change no bit", function()
+  math.randomseed(7)
+  local function one_of(list) return list[math.random(#list)] end
+  for _ = 1, tonumber(os.getenv "TIERS_MODELS") or 4 do
+    compare(("layers=%d embd=%d heads=%d context=%d vocab=%d batch=4 accum=%d clip=%g dropout=%g "
+             .. "dtype=%s tile=%d steps=3 seed=%d"):format(
+      math.random(1, 8), one_of {128, 192, 256}, one_of {2, 4}, math.random(16, 64),
+      math.random(300, 1500), one_of {1, 2, 4}, one_of {0, 1}, one_of {0, 0.1},
+      one_of {"f32", "bf16"}, one_of {0, 16, 24}, math.random(1000)),
+      {0.3 + 0.6 * math.random()})
+  end
+end)
+
+t.case("memory too small for any plan is refused with the smallest that works", function()
+  local expected, bytes = train(model), least(model)
+  t.check(refusal(model, bytes - 100000):find("at least", 1, true))
+  local output, used = train(("%s ram=%d disk=%s"):format(model, bytes, t.folder()))
+  t.same(output, expected)
+  t.check(used.peak <= bytes)
+end)
+
+t.case("wrong tiers are errors that say what to change", function()
+  t.fails(function() nn.memory_tiers {ram = "much", disk = "/tmp"} end,
+          'memory_tiers: ram is \'much\'; a number of bytes or a text such as "6GB" is needed')
+  t.fails(function() nn.memory_tiers {ram = 0, disk = "/tmp"} end, "memory_tiers: ram is 0; a")
+  t.fails(function() nn.memory_tiers {ram = "1e9TB", disk = "/tmp"} end, "ram is '1e9TB'")
+  t.fails(function() nn.memory_tiers {ram = "1GB"} end, "memory_tiers: disk is nil; a folder")
+  t.fails(function() nn.memory_tiers {ram = "1GB", disk = "/nowhere"} end, "/nowhere")
+  t.fails(function() nn.memory_tiers {rma = 1} end, "did you mean 'ram'?")
+end)
+
+t.case("a failed transfer is one error that names the tile and the disk", function()
+  for _, what in ipairs {"read:3:5", "read:9:zero", "write:4:28", "write:30:5"} do
+    local folder = t.folder()
+    local status, output = t.shell(([[NNLUA_FAIL_DISK=%s timeout -k 1 60 $NNLUA %s %s ram=40000000 \
+      disk=%s 2>&1]]):format(what, script, model, folder))
+    t.check(status == 1, what .. "\n" .. output)
+    local message = "tile %d+ of [%d.]+ .B of the %a+ ?%a* cannot be [a-z ]+ the disk folder"
+    t.check(output:find(message), output)
+    t.same(files.list(folder), {})
+  end
+end)
+
+t.finish()
