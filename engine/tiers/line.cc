@@ -31,7 +31,7 @@ ProgramLines::ProgramLines(const Program& program, const std::vector<const Tile*
         kept_ += int64_t(arena_bytes(tile->bytes));
         if (!persists) kept_temporaries_ += int64_t(arena_bytes(tile->bytes));
     }
-    choose_order(false);
+    choose_order({});
 }
 
 uint32_t ProgramLines::least_blocks() const {
@@ -45,8 +45,8 @@ uint32_t ProgramLines::least_blocks() const {
     return most;
 }
 
-void ProgramLines::choose_order(bool by_layer) {
-    order_ = order_tasks(program_, accesses_, by_layer);
+void ProgramLines::choose_order(const OrderChoice& choice) {
+    order_ = order_tasks(program_, accesses_, choice);
     carried_.assign(tiles_.size(), 0);
     for (uint32_t task : order_.deferred)
         for (const auto* a = accesses_.begin(task); a != accesses_.end(task); ++a)

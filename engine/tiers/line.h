@@ -23,8 +23,7 @@ public:
                  size_t least_placed, const std::vector<double>& seconds, int workers);
 
     uint32_t least_blocks() const;  // of memory with which every task finds slots
-    // by_layer: see order_tasks().
-    void choose_order(bool by_layer);
+    void choose_order(const OrderChoice& choice);
 
     // The runs: of all tasks but the deferred ones; of the deferred tasks of the run before and
     // then these; of the deferred tasks alone.

@@ -146,22 +146,42 @@ Accesses accesses_without_gates(const Program& program) {
     return out;
 }
 
-TaskOrder order_tasks(const Program& program, const Accesses& accesses, bool by_layer) {
+// Moves the last updates, with a share of the bytes of all, from the body to the deferred tasks.
+static void defer_last(TaskOrder& order, const Program& program, const std::vector<char>& is_update,
+                       double share) {
+    const auto bytes_of = [&](uint32_t number) {
+        const Task& task = program.tasks[number];
+        double out = 0;
+        for (int i = 0; i < task.handles; ++i) out += double(task.tiles[i]->bytes);
+        return out;
+    };
+    double left = 0;
+    for (uint32_t task : order.body)
+        if (is_update[task]) left += share * bytes_of(task);
+    auto begin = order.body.end();
+    while (begin != order.body.begin() && left > 0)
+        if (--begin; is_update[*begin]) left -= bytes_of(*begin);
+    const auto stays = [&](uint32_t task) { return !is_update[task]; };
+    const auto deferred = std::stable_partition(begin, order.body.end(), stays);
+    order.deferred.assign(deferred, order.body.end());
+    order.body.erase(deferred, order.body.end());
+}
+
+TaskOrder order_tasks(const Program& program, const Accesses& accesses, const OrderChoice& choice) {
     const Edges before = predecessors(accesses), after = successors(before);
     const std::vector<char> is_update = find_updates(program, after, made_before(program));
-    auto keys = by_layer ? keys_by_layer(program) : keys_as_recorded(program);
+    auto keys = choice.by_layer ? keys_by_layer(program) : keys_as_recorded(program);
     TaskOrder out;
     out.body = sorted(program, before, after, std::move(keys), is_update);
     const auto is_earlier = [&](uint32_t task) { return task < program.step_begin; };
     out.body.erase(std::remove_if(out.body.begin(), out.body.end(), is_earlier), out.body.end());
     const auto end = begin_of_end(out.body, is_update);
-    const auto stays = [&](uint32_t task) { return !is_update[task]; };
-    const auto deferred = std::stable_partition(end, out.body.end(), stays);
-    // A few of many updates are not worth their gradients' memory between two runs.
+    const auto at_end =
+        std::count_if(end, out.body.end(), [&](uint32_t t) { return is_update[t]; });
     const auto updates = std::count(is_update.begin(), is_update.end(), 1);
-    if ((out.body.end() - deferred) * 2 < updates) return out;
-    out.deferred.assign(deferred, out.body.end());
-    out.body.erase(deferred, out.body.end());
+    // A few of many updates are not worth their gradients' memory between two runs.
+    const bool need_all_gradients = at_end * 2 >= updates;
+    defer_last(out, program, is_update, need_all_gradients ? 1 : choice.late_updates);
     return out;
 }
 

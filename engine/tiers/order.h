@@ -13,8 +13,9 @@ namespace nn {
 
 struct TaskOrder {
     std::vector<uint32_t> body;
-    // Updates at the end of a run that need all gradients, such as those after clipping. Nothing
-    // else in the run depends on them, so they may run between the first tasks of the next run.
+    // Updates that run between the first tasks of the next run, because nothing else in this run
+    // depends on them: all that need all gradients, such as those after clipping; or the last ones,
+    // to divide transfers more evenly.
     std::vector<uint32_t> deferred;
 };
 
@@ -24,8 +25,12 @@ std::unordered_set<const Tile*> made_before(const Program& program);
 // order (graph/passes/order_microbatches.cc). Earlier tasks have none.
 Accesses accesses_without_gates(const Program& program);
 
-// by_layer: a layer serves all microbatches in a row; else microbatches run one after the other.
-TaskOrder order_tasks(const Program& program, const Accesses& accesses, bool by_layer);
+struct OrderChoice {
+    bool by_layer =
+        false;  // a layer serves all microbatches in a row; else one runs after the other
+    double late_updates = 0;  // share of the updates' bytes that the next run updates
+};
+TaskOrder order_tasks(const Program& program, const Accesses& accesses, const OrderChoice& choice);
 
 // The tasks of a run that begins with the deferred tasks of the run before: each of them as late as
 // possible, so before the first task of the body that depends on it.

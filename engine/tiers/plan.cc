@@ -80,7 +80,7 @@ std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vecto
 struct Best {
     Prediction time;
     Choice choice;
-    bool by_layer = false;
+    OrderChoice order;
     RunPlan run;
 
     bool exists() const { return time.seconds > 0; }
@@ -89,15 +89,15 @@ struct Best {
 // The plan of one order of the tasks, improved in rounds.
 class Search {
 public:
-    Search(const ProgramLines& lines, bool by_layer, uint32_t blocks,
+    Search(const ProgramLines& lines, const OrderChoice& order, uint32_t blocks,
            const std::vector<double>& seconds, const PlanLimits& limits)
-        : by_layer_(by_layer), blocks_(blocks), seconds_(seconds), limits_(limits) {
+        : order_(order), blocks_(blocks), seconds_(seconds), limits_(limits) {
         run_.line = steady_line(lines);
     }
 
     // Tries shares of memory and leads. Later rounds give transfers more weight where workers wait
-    // for them.
-    void try_round(Best& best) {
+    // for them. Returns whether the best plan was improved.
+    bool try_round(Best& best) {
         const Line& line = run_.line.line;
         const Retention retention(line, blocks_, nullptr, weights_);
         if (weights_.empty()) least_moved = retention.least_moved();
@@ -106,7 +106,9 @@ public:
         for (const double share : {0.3, 0.15, 0.0})
             if (!fastest.exists()) try_share(fastest, retention, share);
         add_waits(fastest.time.waits);
-        if (!best.exists() || fastest.time.seconds < best.time.seconds) best = fastest;
+        if (best.exists() && fastest.time.seconds >= best.time.seconds) return false;
+        best = fastest;
+        return true;
     }
 
     int64_t least_moved = 0;  // bytes, by any placement
@@ -119,7 +121,7 @@ private:
             run_.placement = packed->place(lead);
             const Prediction time = predict(run_, seconds_, limits_.rates);
             if (!best.exists() || time.seconds < best.time.seconds)
-                best = {time, {share, lead}, by_layer_, run_};
+                best = {time, {share, lead}, order_, run_};
         }
     }
 
@@ -142,7 +144,7 @@ private:
         }
     }
 
-    const bool by_layer_;
+    const OrderChoice order_;
     const uint32_t blocks_;
     const std::vector<double>& seconds_;
     const PlanLimits& limits_;
@@ -156,14 +158,18 @@ Best choose(const Program& program, ProgramLines& lines, uint32_t blocks,
     constexpr int rounds = 4;
     Best best;
     std::unique_ptr<Search> search;
-    for (const bool by_layer : {false, true}) {
-        if (by_layer && program.microbatches.size() < 2) continue;
-        lines.choose_order(by_layer);
-        auto next = std::make_unique<Search>(lines, by_layer, blocks, seconds, limits);
-        next->try_round(best);
-        if (best.by_layer == by_layer) search = std::move(next);
-    }
-    lines.choose_order(best.by_layer);
+    const auto try_order = [&](const OrderChoice& order) {
+        lines.choose_order(order);
+        auto next = std::make_unique<Search>(lines, order, blocks, seconds, limits);
+        if (next->try_round(best)) search = std::move(next);
+    };
+    try_order({});
+    const bool all_are_late = lines.has_deferred();
+    if (program.microbatches.size() > 1) try_order({true, 0});
+    const bool by_layer = best.order.by_layer;
+    for (const double late : {0.2, 0.4})
+        if (!all_are_late && best.time.disk_busy > 0) try_order({by_layer, late});
+    lines.choose_order(best.order);
     for (int round = 1; round < rounds && best.time.disk_busy > 0; ++round) search->try_round(best);
     least_moved = search->least_moved;
     return best;

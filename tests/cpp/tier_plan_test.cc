@@ -109,7 +109,8 @@ TEST_CASE("every order of a plan computes the values of the recorded order") {
         const std::vector<double> seconds(t->program.tasks.size(), 1e-3);
         const Accesses accesses = accesses_without_gates(t->program);
         const bool by_layer = random() % 2;
-        const TaskOrder order = order_tasks(t->program, accesses, by_layer);
+        const double late = double(random() % 5) / 4;
+        const TaskOrder order = order_tasks(t->program, accesses, {by_layer, late});
         if (clips) CHECK(order.deferred.size() == t->persistent.size() / 2);
         REQUIRE(order.body.size() + order.deferred.size() == t->program.tasks.size());
         Values expected, found;
@@ -121,7 +122,7 @@ TEST_CASE("every order of a plan computes the values of the recorded order") {
                 found.run(t->program, task);
         }
         for (uint32_t task : order.deferred) found.run(t->program, task);
-        CAPTURE(round, by_layer, clips);
+        CAPTURE(round, by_layer, late, clips);
         for (const TilePtr& tile : t->persistent) REQUIRE(expected.of(tile) == found.of(tile));
     }
 }
@@ -131,14 +132,14 @@ TEST_CASE("a layer serves all microbatches in a row, and gradients are reduced a
     auto t = training(random, false);
     while (t->program.microbatches.size() < 2) t = training(random, false);
     const Accesses accesses = accesses_without_gates(t->program);
-    const TaskOrder order = order_tasks(t->program, accesses, true);
+    const TaskOrder order = order_tasks(t->program, accesses, {true, 0});
     const auto changes = [&](const std::vector<uint32_t>& tasks) {
         int out = 0;
         for (size_t i = 1; i < tasks.size(); ++i)
             out += t->program.tasks[tasks[i]].tiles[0] != t->program.tasks[tasks[i - 1]].tiles[0];
         return out;
     };
-    CHECK(changes(order.body) < changes(order_tasks(t->program, accesses, false).body));
+    CHECK(changes(order.body) < changes(order_tasks(t->program, accesses, {}).body));
 }
 
 TEST_CASE("plans of training programs are placed, checked and predicted") {
