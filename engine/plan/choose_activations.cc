@@ -55,14 +55,18 @@ bool has_room(int64_t bytes, const TileBytes& tiles, bool is_plan) {
     return fits(more);
 }
 
-bool fits_in_memory(const Program& trial, bool is_plan) {
-    const TileBytes tiles = tile_bytes(trial);
-    if (has_room(tiles.all, tiles, is_plan)) return true;
+// The most bytes of tiles at one time of a run.
+int64_t simulated_peak(const Program& trial) {
     constexpr double submission = 3e-6;
     const Simulation simulation(simulated_step(trial, {}), 3);
     const int workers = trial.in_team ? 1 : machine().count(Device::cpu);
-    if (!has_room(simulation.run(workers, submission).peak, tiles, is_plan)) return false;
-    return has_room(plan(trial, Times::nominal).peak, tiles, is_plan);
+    return std::max<int64_t>(simulation.run(workers, submission).peak,
+                             plan(trial, Times::nominal).peak);
+}
+
+bool fits_in_memory(const Program& trial, bool is_plan) {
+    const TileBytes tiles = tile_bytes(trial);
+    return has_room(tiles.all, tiles, is_plan) || has_room(simulated_peak(trial), tiles, is_plan);
 }
 
 // The smallest number of options with which the program fits, or all of them.
@@ -115,6 +119,10 @@ void choose_activations(Program& program) {
     if (count == 0) return;
     if (setting == Activation::choose)
         count = planned ? faster(program, recomputation) : least_that_fits(program, recomputation);
+    if (setting == Activation::choose && !planned && count > 0) {
+        const auto trial = tried(program, recomputation, count);
+        program.simulated_peak = simulated_peak(*trial) - tile_bytes(*trial).admitted;
+    }
     recomputation.apply(program, count);
 }
 

@@ -45,6 +45,11 @@ TaskArg* argument_of(Task& task) {
     return task.patches.empty() ? &task.arg : patched_arg(task, true);
 }
 
+int64_t peak_of(const Program& program) {
+    const int64_t peak = program.info.peak_bytes, simulated = program.simulated_peak;
+    return simulated > 0 ? std::min(peak, simulated) : peak;
+}
+
 void count_writes(const Task& task) {
     for (int i = 0; i < task.handles; ++i)
         if (task.writes(i) && !task.tiles[i]->recording) ++task.tiles[i]->version;
@@ -126,7 +131,7 @@ void Replay::check(const std::vector<Tensor>& inputs) const {
     }
     for (const TilePtr& tile : program_->read_first) tile->check_readable("compiled function");
     const int64_t new_handle_bytes = submitted_ ? 0 : program_->info.tiles * handle_bytes,
-                  needed = program_->info.peak_bytes + new_handle_bytes;
+                  needed = peak_of(*program_) + new_handle_bytes;
     if (tiers().ram == 0 && !fits(needed))
         refuse_admission(needed, "the temporaries of a compiled function");
 }

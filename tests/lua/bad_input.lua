@@ -143,14 +143,14 @@ t.case("a model or a step that cannot fit is refused before anything is computed
   t.check(output:find("^nnlua: the training cannot fit: 1%.48B parameters in 580 tiles and %d+ "
           .. "tokens a step, in microbatches of %d+, need at least 17%.%d GB, 2%.0 GB are "
           .. "available; lower"), output)
-  status, output = train "data.text=text.txt data.batch=1900 memory_gb=0.05 2>&1 >/dev/null"
+  status, output = train "data.text=text.txt data.batch=6000 memory_gb=0.05 2>&1 >/dev/null"
   t.same(status, 1)
   t.check(output:find("^nnlua: the training cannot fit: a step needs %d+ MB %(%d+ bytes: %d+ kB of "
           .. "parameters and moments, %d+ MB of gradients and activations%), 50 MB "
           .. "%(50000000 bytes%) are available; lower data%.batch %(and raise data%.accum%), "
           .. "model%.context or model%.layers\n$"), output)
   local before = files.list(folder)
-  t.same(train "data.text=text.txt data.batch=4096 memory_gb=0.05 out=a/b", 1)
+  t.same(train "data.text=text.txt data.batch=8192 memory_gb=0.05 out=a/b", 1)
   t.same(files.list(folder), before)   -- no file was created
 end)
 
