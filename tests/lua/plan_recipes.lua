@@ -70,7 +70,7 @@ t.case("a plan that takes long says what it is doing, and Ctrl-C ends it", funct
     env --default-signal $NNLUA %s/recipes/gpt2_train.lua data.text=text.txt preset=char --plan \
       model.embd=8 model.heads=1 model.context=8 model.layers=60000 >long.log 2>&1 & process=$!
     (timeout 120 tail --pid=$process -f /dev/null || kill -KILL $process) >/dev/null 2>&1 &
-    for i in $(seq 600); do grep -q planning: long.log && break; sleep 0.1; done
+    for i in $(seq 600); do grep -qs planning: long.log && break; sleep 0.1; done
     start=$(date +%%s); kill -INT $process; wait $process; status=$?
     echo "seconds $(($(date +%%s) - start))"; cat long.log; exit $status]]):format(folder,
                                                                                      host.root))

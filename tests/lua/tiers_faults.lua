@@ -175,7 +175,7 @@ t.case("a run goes on when its folder is removed, and two runs share a folder", 
   local status, output = t.shell(([[
     mkdir -p %s/gone; $NNLUA %s ram=%d disk=%s/gone >%s/1 2>%s/e1 & one=$!
     $NNLUA %s >%s/2 2>%s/e2 & two=$!
-    while kill -0 $one 2>/dev/null && ! grep -q 'step 1' %s/1; do sleep 0.01; done
+    while kill -0 $one 2>/dev/null && ! grep -qs 'step 1' %s/1; do sleep 0.01; done
     rmdir %s/gone || exit 3
     wait $one || exit 4
     wait $two || exit 5]]):format(base, small, ram, base, base, base, tiered, base, base, base,

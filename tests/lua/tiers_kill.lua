@@ -62,7 +62,7 @@ t.case("a run that is killed at random moments resumes to the same bits", functi
     repeat
       status, output = shell(([[
         (exec ./train out=%s resume=auto) >%s.log 2>&1 & process=$!
-        until grep -q 'steps [0-9]* to' %s.log; do kill -0 $process 2>/dev/null || break
+        until grep -qs 'steps [0-9]* to' %s.log; do kill -0 $process 2>/dev/null || break
           sleep 0.01; done
         sleep %.3f; kill -KILL $process 2>/dev/null; wait $process 2>/dev/null; echo status $?
         tail -3 %s.log]]):format(out, out, out, math.random() * 1.2, out))

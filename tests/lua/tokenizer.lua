@@ -222,7 +222,7 @@ t.case("Ctrl-C ends learning and encoding", function()
         io.stdout:flush()
         while true do %s end' >log 2>&1 & process=$!
       (timeout 60 tail --pid=$process -f /dev/null || kill -KILL $process) >/dev/null 2>&1 &
-      for i in $(seq 600); do grep -q ready log && break; sleep 0.1; done
+      for i in $(seq 600); do grep -qs ready log && break; sleep 0.1; done
       sleep 0.3; kill -INT $process
       wait $process; status=$?; cat log; exit $status]]):format(folder, action))
     t.same({status, output}, {130, "ready\nnnlua: interrupted\n"})
