@@ -57,7 +57,8 @@ struct Program {
     std::vector<TilePtr> die_at_end;  // temporaries from which outputs are copied, unused inputs
     std::vector<TilePtr> read_first;  // persistent tiles that must have a value before a run
     bool in_team = false;             // workers share the loops of single tasks
-    // Of live temporaries, where priorities keep it below that in submission order; 0: not known.
+    // The peak of temporaries in a simulation, where priorities keep it below info.peak_bytes; 0:
+    // not known.
     int64_t simulated_peak = 0;
     ProgramInfo info{};
 

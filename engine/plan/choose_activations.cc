@@ -55,7 +55,7 @@ bool has_room(int64_t bytes, const TileBytes& tiles, bool is_plan) {
     return fits(more);
 }
 
-// The most bytes of tiles at one time of a run.
+// The largest sum of the bytes of tiles during a run.
 int64_t simulated_peak(const Program& trial) {
     constexpr double submission = 3e-6;
     const Simulation simulation(simulated_step(trial, {}), 3);

@@ -116,9 +116,10 @@ std::vector<uint32_t> sorted(const Program& program, const Edges& before, const 
 
 }  // namespace
 
-// The end of a run, in which there are few tasks but updates, such as those for the mean loss.
-static std::vector<uint32_t>::iterator begin_of_end(std::vector<uint32_t>& tasks,
-                                                    const std::vector<char>& is_update) {
+// Where the tail of a run begins: nearly all of its tasks are updates. Few are not, such as those
+// for the mean loss.
+static std::vector<uint32_t>::iterator begin_of_tail(std::vector<uint32_t>& tasks,
+                                                     const std::vector<char>& is_update) {
     size_t begin = tasks.size(), others = 0;
     for (; begin > 0; --begin) {
         others += !is_update[tasks[begin - 1]];
@@ -175,12 +176,12 @@ TaskOrder order_tasks(const Program& program, const Accesses& accesses, const Or
     out.body = sorted(program, before, after, std::move(keys), is_update);
     const auto is_earlier = [&](uint32_t task) { return task < program.step_begin; };
     out.body.erase(std::remove_if(out.body.begin(), out.body.end(), is_earlier), out.body.end());
-    const auto end = begin_of_end(out.body, is_update);
-    const auto at_end =
-        std::count_if(end, out.body.end(), [&](uint32_t t) { return is_update[t]; });
+    const auto tail = begin_of_tail(out.body, is_update);
+    const auto in_tail =
+        std::count_if(tail, out.body.end(), [&](uint32_t t) { return is_update[t]; });
     const auto updates = std::count(is_update.begin(), is_update.end(), 1);
     // A few of many updates are not worth their gradients' memory between two runs.
-    const bool need_all_gradients = at_end * 2 >= updates;
+    const bool need_all_gradients = in_tail * 2 >= updates;
     defer_last(out, program, is_update, need_all_gradients ? 1 : choice.late_updates);
     return out;
 }

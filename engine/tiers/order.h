@@ -28,7 +28,7 @@ Accesses accesses_without_gates(const Program& program);
 struct OrderChoice {
     bool by_layer =
         false;  // a layer serves all microbatches in a row; else one runs after the other
-    double late_updates = 0;  // share of the updates' bytes that the next run updates
+    double late_updates = 0;  // share of the updates, by bytes, that run in the next run
 };
 TaskOrder order_tasks(const Program& program, const Accesses& accesses, const OrderChoice& choice);
 

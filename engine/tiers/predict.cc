@@ -85,21 +85,7 @@ private:
 
 class Simulated {
 public:
-    Simulated(const Events& events, int workers)
-        : events_(events.list()),
-          after_(successors(events.before())),
-          missing_(events_.size(), 0),
-          left_(runs, 0),
-          ended_(runs, 0),
-          idle_since_(size_t(workers), 0) {
-        const Edges before = events.before();
-        for (uint32_t e = 0; e < events_.size(); ++e) {
-            missing_[e] = before.first[e + 1] - before.first[e];
-            ++left_[events_[e].run];
-        }
-        for (uint32_t e = 0; e < events_.size(); ++e)
-            if (missing_[e] == 0) ready(e);
-    }
+    Simulated(const Events& events, int workers) : Simulated(events, events.before(), workers) {}
 
     Prediction run(int workers) {
         start();
@@ -124,6 +110,21 @@ public:
     }
 
 private:
+    Simulated(const Events& events, const Edges& before, int workers)
+        : events_(events.list()),
+          after_(successors(before)),
+          missing_(events_.size(), 0),
+          left_(runs, 0),
+          ended_(runs, 0),
+          idle_since_(size_t(workers), 0) {
+        for (uint32_t e = 0; e < events_.size(); ++e) {
+            missing_[e] = before.first[e + 1] - before.first[e];
+            ++left_[events_[e].run];
+        }
+        for (uint32_t e = 0; e < events_.size(); ++e)
+            if (missing_[e] == 0) ready(e);
+    }
+
     using Running = std::pair<double, uint32_t>;
     using Waiting = std::pair<uint64_t, uint32_t>;  // (when it is due, event)
     using Queue = std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>>;

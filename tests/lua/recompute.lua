@@ -1,30 +1,21 @@
 -- Recomputation of activations: results are those of a training that keeps them, to the bit, and
 -- less memory is used. RECOMPUTE_MODELS: how many random small models to train.
 local budget = require "nn.base.budget"
-local files = require "nn.io.files"
-local host = require "nn.host"
 local nn = require "nn"
 local t = require "nn.test"
 local GPT2 = require "models.gpt2"
 
-local script = host.root .. "/tests/lua/support/tiers.lua"
-
--- Trains a model in a process of its own -> its output and its peak of memory.
-local function train(settings, before)
-  local log = t.folder() .. "/log"
-  local status, output = t.shell(("%s timeout -k 1 300 $NNLUA %s %s 2>%s"):format(
-    before or "", script, settings, log))
-  local text = files.read(log)
-  t.check(status == 0, output .. text)
-  return output, tonumber(text:match "peak (%d+)")
-end
+package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
+local runs = require "tier_runs"
+local script, train = runs.script, runs.train
 
 -- Trains with all activations kept and with all recomputed; share: the peak of the latter, at most.
 local function compare(settings, share, before)
   local expected, kept = train(settings .. " activations=keep", before)
   local output, recomputed = train(settings .. " activations=recompute", before)
   t.same(output, expected, settings)
-  t.check(recomputed < share * kept, ("%s: %d of %d bytes"):format(settings, recomputed, kept))
+  t.check(recomputed.peak < share * kept.peak,
+          ("%s: %d of %d bytes"):format(settings, recomputed.peak, kept.peak))
 end
 
 local model = "layers=6 embd=64 heads=2 context=64 batch=16 vocab=300 "
@@ -57,13 +48,14 @@ end)
 t.case("a batch whose activations do not fit runs if some of them are recomputed", function()
   local expected, kept = train(model .. "activations=keep")
   local _, least = train(model .. "activations=recompute")
-  local memory = math.floor((kept + least) / 2 + 4e6)   -- and records of tiles
+  local memory = math.floor((kept.peak + least.peak) / 2 + 4e6)   -- and records of tiles
   local output, used = train(("%s activations=auto memory=%d"):format(model, memory))
   t.same(output, expected)
-  t.check(used <= memory, ("%d of %d bytes"):format(used, memory))
-  t.check(used > 1.1 * least, ("only what is needed is recomputed: %d, %d"):format(used, least))
+  t.check(used.peak <= memory, ("%d of %d bytes"):format(used.peak, memory))
+  t.check(used.peak > 1.1 * least.peak,
+          ("only what is needed is recomputed: %d, %d"):format(used.peak, least.peak))
   local _, all = train(model .. "activations=auto")
-  t.near(all, kept, {rel = 0.02})
+  t.near(all.peak, kept.peak, {rel = 0.02})
   local status, text = t.shell(("$NNLUA %s %s activations=keep memory=%d 2>&1"):format(
     script, model, memory * 0.7))
   t.check(status == 1 and text:find "out of memory", text)
@@ -73,8 +65,9 @@ t.case("memory tiers and recomputation together change no bit", function()
   local settings = "layers=6 embd=128 heads=4 context=64 batch=8 "
   local expected, kept = train(settings .. "activations=keep")
   for _, choice in ipairs {"recompute", "auto"} do
-    t.same(train(("%s activations=%s ram=%d disk=%s"):format(settings, choice, kept * 0.6,
-                                                              t.folder())), expected, choice)
+    local output = train(("%s activations=%s ram=%d disk=%s"):format(
+      settings, choice, kept.peak * 0.6, t.folder()))
+    t.same(output, expected, choice)
   end
 end)
 

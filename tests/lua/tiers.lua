@@ -1,22 +1,12 @@
 -- Training with less memory than the training needs: results are those of a run that fits, to the
 -- bit. TIERS_MODELS: how many random small models to train.
 local files = require "nn.io.files"
-local host = require "nn.host"
 local nn = require "nn"
 local t = require "nn.test"
 
-local script = host.root .. "/tests/lua/support/tiers.lua"
-
--- Trains a model -> its output and its {peak, read, written}.
-local function train(settings, before)
-  local log = t.folder() .. "/log"
-  local status, output = t.shell(("%s timeout -k 1 300 $NNLUA %s %s 2>%s"):format(
-    before or "", script, settings, log))
-  local text = files.read(log)
-  t.check(status == 0, output .. text)
-  local peak, read, written = text:match "peak (%d+) read (%d+) written (%d+)"
-  return output, {peak = tonumber(peak), read = tonumber(read), written = tonumber(written)}
-end
+package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
+local runs = require "tier_runs"
+local script, train = runs.script, runs.train
 
 local function refusal(settings, ram)
   local status, output = t.shell(("$NNLUA %s %s ram=%d disk=%s 2>&1"):format(
