@@ -173,11 +173,13 @@ int code_after_tasks(int code) {
     return code ? code : failed;
 }
 
-// Stops the workers; exits at once if one hangs, or if a signal ended the wait for tasks.
+// Stops the workers; exits at once if one hangs or lost its GPU, or if a signal ended the wait for
+// tasks.
 void stop_engine(int code) {
     std::fflush(nullptr);
     call_without_signals(release_locks, nullptr);  // their finalizers may not have run
-    if ((nn::hangs() || nn::interrupt_requested()) && nn::unfinished_tasks() > 0)
+    const bool has_stopped_waiting = nn::hangs() || nn::interrupt_requested();
+    if (nn::gpu_is_lost() || (has_stopped_waiting && nn::unfinished_tasks() > 0))
         _exit(code ? code : 1);
     if (nn_shutdown() != NN_OK && nn::hangs()) _exit(code ? code : 1);
 }

@@ -227,6 +227,14 @@ std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish 
 
 }  // namespace nn
 
+// StarPU calls this function of its own if a call of CUDA fails. Its version prints a backtrace and
+// aborts; in the program, this version takes its place.
+extern "C" void starpu_cuda_report_error(const char* function, const char*, int,
+                                         cudaError_t status) {
+    nn::lose_gpu(nn::format("%s (CUDA error %d, found by StarPU in %s)", cudaGetErrorString(status),
+                            int(status), function));
+}
+
 #else
 
 namespace nn {

@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
+#include "engine/runtime/watchdog.h"
 
 namespace nn {
 namespace {
@@ -32,7 +33,8 @@ struct Registered : StoredTile {
     ~Registered() override {
         count(-1);
         count_handle(-1);
-        if (registered) starpu_data_unregister_submit(registered);
+        // A lost GPU's thread may hold StarPU's locks.
+        if (registered && !gpu_is_lost()) starpu_data_unregister_submit(registered);
     }
     void drop() override {
         starpu_data_unregister_no_coherency(std::exchange(registered, nullptr));
@@ -44,7 +46,9 @@ struct Registered : StoredTile {
     StarpuHandle registered;
 };
 
-void release(StarpuHandle handle) { starpu_data_release_on_node(handle, STARPU_MAIN_RAM); }
+void release(StarpuHandle handle) {
+    if (!gpu_is_lost()) starpu_data_release_on_node(handle, STARPU_MAIN_RAM);
+}
 
 }  // namespace
 

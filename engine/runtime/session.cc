@@ -78,6 +78,16 @@ int init_starpu(int gpus) {
     return starpu_init(&conf);
 }
 
+// CUDA may have failed meanwhile. Tilings and the number of CPU workers assume all of them.
+void need_all_gpus(int gpus) {
+    const int found = int(first_streams().size());
+    if (found < gpus)
+        fail(
+            "StarPU can use %d of %d GPUs; if STARPU_NCUDA is set, unset it and choose "
+            "nn.devices{gpus=%d}; STARPU_SILENT=0 shows StarPU's messages",
+            found, gpus, found);
+}
+
 void stop_starpu() {
     set_running(false);
     starpu_shutdown();
@@ -96,6 +106,7 @@ void configure(const SessionOptions& options) {
 }
 
 void start() {
+    if (gpu_is_lost()) raise_lost_gpu();
     if (running()) return;
     warn_if_oversubscribed();
     start_watchdog();
@@ -119,6 +130,7 @@ void start() {
             std::strerror(-status));
     set_running(true);
     try {
+        need_all_gpus(gpus);
         start_gpus();
         start_rates();
     } catch (...) {

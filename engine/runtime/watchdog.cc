@@ -1,10 +1,15 @@
 #include "engine/runtime/watchdog.h"
 
 #include <starpu.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <string>
+#include <thread>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
@@ -49,6 +54,12 @@ int64_t failures_before = 0;  // of allocations, when the last progress was seen
 double limit = default_seconds, last_check = 0;
 bool found = false;
 
+// The first failure that made a GPU unusable.
+constexpr double seconds_to_raise = 5;
+std::mutex lost_mutex;
+std::string lost_message;
+std::atomic<bool> is_lost{false}, is_raised{false};
+
 Record& record_of(int number) { return records[starpu_worker_get_id()][number]; }
 
 // "" if the task has ended.
@@ -84,6 +95,24 @@ std::string find_overdue(uint64_t* sum, bool* busy) {
     return names;
 }
 
+// What the calling worker's GPU lost by its failure.
+std::string message_of_worker(const std::string& what) {
+    const int worker = starpu_worker_get_id();
+    std::string tasks;
+    for (const Record& record : records[worker])
+        if (record.sequence % 2 && tasks.empty())
+            tasks = "; it ran " + describe(worker, record, record.sequence);
+    return worker_name(worker) + " failed: " + what + tasks +
+           ". What it computed is lost, and this process cannot use it any more. Files that were "
+           "saved are complete: start again from the last checkpoint";
+}
+
+[[noreturn]] void print_and_exit() {
+    std::fprintf(stderr, "nnlua: %s\n", lost_message.c_str());
+    std::fflush(nullptr);
+    _exit(1);
+}
+
 bool waiting() { return starpu_task_nsubmitted() > 0; }
 
 constexpr const char* advice =
@@ -106,6 +135,31 @@ void watch_ends(int number) {
     record.sequence = sequence + sequence % 2;
 }
 
+void lose_gpu(const std::string& what) {
+    const bool at_work = running() && starpu_worker_get_id() >= 0;
+    bool is_first = false;
+    {
+        std::lock_guard lock(lost_mutex);
+        is_first = lost_message.empty();
+        if (is_first) lost_message = at_work ? message_of_worker(what) : "a GPU failed: " + what;
+    }
+    is_lost = true;
+    if (is_first && !at_work) print_and_exit();
+    using std::this_thread::sleep_for;
+    for (double waited = 0; waited < seconds_to_raise && !is_raised; waited += check_interval)
+        sleep_for(std::chrono::duration<double>(check_interval));
+    if (is_first && !is_raised) print_and_exit();
+    while (true) sleep_for(std::chrono::hours(1));
+}
+
+bool gpu_is_lost() { return is_lost; }
+
+void raise_lost_gpu() {
+    found = is_raised = true;
+    std::lock_guard lock(lost_mutex);
+    fail("%s", lost_message.c_str());
+}
+
 void start_watchdog() {
     const char* text = std::getenv("NNLUA_WATCHDOG");
     limit = default_seconds;
@@ -120,6 +174,7 @@ void check_for_hangs() {
     const double before = last_check, at = now_seconds();
     if (at - before < check_interval) return;
     last_check = at;
+    if (gpu_is_lost()) raise_lost_gpu();
     uint64_t sum = 0;
     bool busy = false;
     const std::string overdue = find_overdue(&sum, &busy);

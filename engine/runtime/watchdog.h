@@ -1,7 +1,10 @@
 // Detects hung tasks: workers record the tasks that they run, and a wait fails if for
 // NNLUA_WATCHDOG seconds a task does not end, or none runs although some are submitted. It also
-// fails if an allocation failed and no task has run for 10 seconds since (with GPUs).
+// fails if an allocation failed and no task has run for 10 seconds since (with GPUs), or if a GPU
+// fails in a way after which StarPU cannot use it.
 #pragma once
+#include <string>
+
 #include "engine/graph/task.h"
 
 namespace nn {
@@ -16,6 +19,13 @@ struct Watched {  // a task that the calling worker's thread runs
     ~Watched() { watch_ends(0); }
     Watched(const Watched&) = delete;
 };
+
+// On the thread that found such a failure of a GPU; never returns. The next wait or submission of
+// the main thread raises an error. If it cannot, because it is inside StarPU, or StarPU starts or
+// stops, the process prints the error and exits. what: "unspecified launch failure (...)".
+[[noreturn]] void lose_gpu(const std::string& what);
+bool gpu_is_lost();
+[[noreturn]] void raise_lost_gpu();
 
 void check_for_hangs();  // by the main thread while it waits; throws if a task hangs
 bool hangs();            // whether the last check_for_hangs() threw

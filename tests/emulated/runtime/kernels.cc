@@ -1,0 +1,114 @@
+// Kernels on pretended GPUs: the implementation of every kernel for a new target, which computes on
+// the stream what the CPU implementation computes. So results are bitwise those of a CPU, and all
+// that is between a task and its kernel is the program's own. Nothing in the program knows of this.
+#include <starpu.h>
+
+#include <cstdio>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/registry.h"
+#include "tests/emulated/runtime/device.h"
+
+namespace emulated {
+namespace {
+
+constexpr const char* names[] = {
+#define NN_KERNEL(name, bound, operands, params) #name,
+#include "kernels/kernels.inc"
+};
+
+// A call with its own copy of what the caller frees when the launch returns.
+struct Launch {
+    const nn::Kernel* kernel;
+    std::vector<void*> operands;
+    std::vector<char> params;
+    nn::Dtype dtype;
+    nn::Fault* fault;
+    int device;
+    bool is_measured;
+
+    bool has_own_operands() const {
+        for (void* operand : operands)
+            if (operand && device_of(operand, 1) != device) return false;
+        return true;
+    }
+    void compute() const {
+        std::string error;
+        const nn::KernelCall call{operands.data(), params.data(), dtype, nullptr, &error};
+        kernel->on(nn::Device::cpu)(call);
+        if (error.empty()) return;
+        std::string format;
+        for (char c : error) format += c == '%' ? "%%" : std::string(1, c);
+        std::snprintf(fault->format, sizeof fault->format, "%s", format.c_str());
+        fault->failed = 1;
+    }
+    void run() const {
+        count_kernel(device);
+        if (is_measured)
+            std::this_thread::sleep_for(
+                std::chrono::duration<double, std::micro>(settings().measured_us));
+        else if (kernel_fails())
+            set_error(device, settings().failure);
+        else if (!has_own_operands())
+            set_error(device, cudaErrorIllegalAddress);
+        else
+            compute();
+    }
+};
+
+void run_launch(void* data) {
+    const std::unique_ptr<Launch> launch(static_cast<Launch*>(data));
+    launch->run();
+}
+
+// Whether the engine measures a rate. Its own tasks have operands.
+bool measures() {
+    const starpu_task* const task = starpu_task_get_current();
+    return !task || task->nbuffers == 0;
+}
+
+void start(const nn::Kernel& kernel, const nn::KernelCall& call) {
+    const char* const params = static_cast<const char*>(call.params);
+    auto launch =
+        std::make_unique<Launch>(Launch{&kernel,
+                                        {call.operands, call.operands + kernel.operands.size()},
+                                        {params, params + kernel.params_size},
+                                        call.dtype,
+                                        call.fault,
+                                        call.gpu->device,
+                                        measures()});
+    cudaError_t status =
+        cudaLaunchHostFunc(static_cast<cudaStream_t>(call.stream), run_launch, launch.get());
+    if (status == cudaSuccess) launch.release();
+    if (nn::take_failure()) status = cudaErrorLaunchFailure;
+    if (status != cudaSuccess)
+        call.fail("CUDA device %d: the launch failed: %s", call.gpu->device,
+                  cudaGetErrorString(status));
+}
+
+// One function per kernel, since a call does not name its kernel.
+template <size_t i> void launch_kernel(const nn::KernelCall& call) {
+    static const nn::Kernel& kernel = *nn::find_kernel(names[i]);
+    start(kernel, call);
+}
+
+template <size_t... i> void implement_all(std::index_sequence<i...>) {
+    constexpr nn::KernelFn functions[] = {launch_kernel<i>...};
+    std::string list;
+    for (const char* name : names) list += std::string(list.empty() ? "" : ", ") + name;
+    nn::ImplementationRegistrar("pretended", list.c_str(), functions);
+}
+
+// Before the program begins. The last target of a device is the one that it uses.
+[[maybe_unused]] const bool implemented = [] {
+    nn::add_target({"pretended", nn::Device::cuda, [] { return true; }});
+    implement_all(std::make_index_sequence<std::size(names)>());
+    return true;
+}();
+
+}  // namespace
+}  // namespace emulated

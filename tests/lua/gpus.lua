@@ -1,0 +1,155 @@
+-- Training on GPUs, with the CUDA run time of tests/emulated/runtime, which needs no GPU: devices
+-- with memory of their own, streams that are threads, and kernels that compute what the CPU's do.
+-- So results must be those of the CPU to the bit, for any number of devices and any timing.
+-- GPUS=all: every case at every size, and a failure of many calls of each function of CUDA.
+-- GPUS_DELAYS: how many seeds of random delays. GPUS_SEED: chooses the calls that fail.
+local files = require "nn.io.files"
+local host = require "nn.host"
+local t = require "nn.test"
+
+local all = os.getenv "GPUS" == "all"
+local seeds = tonumber(os.getenv "GPUS_DELAYS") or all and 50 or 2
+local seed = tonumber(os.getenv "GPUS_SEED") or os.time() % 100000
+math.randomseed(seed)
+local base = t.folder()
+local libraries = t.program():match "^'?(.*)/[^/]*$" .. "/emulated-gpus"
+local exists = io.open(libraries .. "/libcudart.so.13") or io.open(libraries .. "/libcudart.so.12")
+if exists then exists:close() end
+local script = host.root .. "/tests/lua/support/gpus.lua"
+
+-- The environment of a process with emulated GPUs.
+local function devices(description)
+  return ("env LD_LIBRARY_PATH=%s EMULATED_CUDA='%s report=%s/calls' NNLUA_CUDNN=none "
+    .. "STARPU_PERF_MODEL_DIR=%s/models"):format(libraries, description, base, base)
+end
+
+-- Runs the script, with a limit against hangs -> its status, output and errors.
+local function run(description, words)
+  local command = "ulimit -c 0; %s timeout -k 1 100 $NNLUA %s %s 2>%s/errors"
+  local status, output = t.shell(command:format(
+    description and devices(description) or "NNLUA_CUDNN=none", script, words or "", base))
+  return status, output, files.read(base .. "/errors")
+end
+
+-- The counts that the run time wrote at its end: calls, kernels and bytes.
+local function counts()
+  local out = {}
+  for name, count in files.read(base .. "/calls"):gmatch "(%S+) (%d+)\n" do
+    out[name] = tonumber(count)
+  end
+  return out
+end
+local function kernels(gpus)
+  local sum, counted = 0, counts()
+  for i = 0, gpus - 1 do
+    t.check(counted["kernels_" .. i] > 50, ("GPU %d ran %d kernels"):format(i,
+                                                                    counted["kernels_" .. i]))
+    sum = sum + counted["kernels_" .. i]
+  end
+  return sum
+end
+
+local known = {}
+local function expected(words)
+  known[words] = known[words] or select(2, run(nil, words))
+  return known[words]
+end
+
+-- Runs with GPUs -> the standard error. The output must be that of the CPU.
+local function same_as_cpu(description, words, gpu_words)
+  local status, output, errors = run(description, words .. " " .. (gpu_words or ""))
+  t.check(status == 0, description .. ": " .. errors)
+  t.same(output, expected(words))
+  return errors
+end
+
+local function case(name, f)
+  t.case(name, function()
+    if not exists then t.skip "no emulated CUDA run time: this build has no CUDA, or no tests" end
+    f()
+  end)
+end
+
+for _, gpus in ipairs {1, 4, 2} do
+  case(("training and generation on %d GPUs give the CPU's bits"):format(gpus), function()
+    same_as_cpu("gpus=" .. gpus, "", "where=gpu")
+    local on_gpus = kernels(gpus)
+    same_as_cpu("gpus=" .. gpus, "")
+    local beside_cpus = 0
+    for i = 0, gpus - 1 do beside_cpus = beside_cpus + counts()["kernels_" .. i] end
+    t.check(beside_cpus < on_gpus, "CPU workers ran no task")
+  end)
+end
+
+case("two streams per GPU, bf16, microbatches and eager steps give the CPU's bits", function()
+  same_as_cpu("gpus=2", "", "where=gpu streams=2")
+  same_as_cpu("gpus=2", "dtype=bf16 accum=2 eager=3", "where=gpu")
+  same_as_cpu("gpus=2 peers=0", "", "where=gpu")
+end)
+
+case("random delays on streams change no bit", function()
+  for i = 1, seeds do same_as_cpu("gpus=2 delays=" .. seed + i, "", i % 2 == 0 and "where=gpu") end
+end)
+
+case("with less memory than a step needs, tiles are evicted and no bit changes", function()
+  local words = "embd=256 layers=4 vocab=300 steps=2 tokens=0"
+  for _, gpus in ipairs(all and {1, 2, 4} or {1}) do
+    local moved = {}
+    for _, memory in ipairs {0, 67108864} do
+      local errors = same_as_cpu("gpus=" .. gpus, words,
+                                 ("where=gpu report=1 memory=%d"):format(memory))
+      for used in errors:gmatch "used (%d+)" do
+        t.check(memory == 0 or tonumber(used) <= memory, used .. " bytes on a GPU")
+      end
+      moved[#moved + 1] = tonumber(errors:match "moved (%d+)")
+    end
+    t.check(gpus > 1 or moved[2] > 2 * moved[1],
+            "nothing was evicted: " .. table.concat(moved, " "))
+  end
+end)
+
+case("a profile has the tasks of every GPU", function()
+  local errors = same_as_cpu("gpus=2", "", "where=gpu profile=1")
+  t.check(errors:find "GPU 0" and errors:find "GPU 1", errors)
+end)
+
+-- Fails one call. The run ends with one error and no wrong value before it, or without any.
+local function fail_call(what)
+  local status, output, errors = run("gpus=2 fail=" .. what, "where=gpu")
+  what = ("fail=%s (GPUS_SEED=%d):\n%s"):format(what, seed, errors)
+  t.check(status == 0 or status == 1, ("status %d, %s"):format(status, what))
+  t.check(output == expected "":sub(1, #output), "wrong values, " .. what)
+  if status == 0 then
+    t.check(output == expected "" and errors == "", what)
+  else
+    t.check(errors:find "^nnlua: [^\n]+\n$", "not one line, " .. what)
+    t.check(errors:find "unspecified launch failure" or errors:find "no memory"
+            or errors:find "can use %d of 2 GPUs" or errors:find "can use none", what)
+  end
+  return status
+end
+
+case("a failing call of CUDA ends a run with one error and no wrong value", function()
+  same_as_cpu("gpus=2", "", "where=gpu")
+  local calls, failed = {}, 0
+  for name, count in pairs(counts()) do
+    if name:find "^cuda" and count > 0 then calls[#calls + 1] = {name, count} end
+  end
+  table.sort(calls, function(a, b) return a[1] < b[1] end)
+  t.check(#calls >= 25, #calls .. " functions were called")
+  for i = 1, all and 5 * #calls or 8 do
+    local name, count = unpack(calls[all and i % #calls + 1 or math.random(#calls)])
+    failed = failed + fail_call(("%s:%d"):format(name, math.random(count)))
+  end
+  failed = failed + fail_call("kernel:" .. math.random(700))
+  failed = failed + fail_call "cudaEventQuery:1"
+  t.check(failed >= 2, failed .. " runs failed")
+end)
+
+case("memory that CUDA refuses below the limit is found elsewhere", function()
+  same_as_cpu("gpus=2", "", "where=gpu")
+  local first = counts().cudaMalloc
+  same_as_cpu(("gpus=2 fail=cudaMalloc:%d:2"):format(first), "", "where=gpu")
+end)
+
+t.finish()

@@ -1,0 +1,69 @@
+-- Trains a small GPT-2 and generates text, for tests/lua/gpus.lua. Prints the results of every
+-- step, a checksum of every parameter and moment, and the generated tokens: none may depend on
+-- devices. Arguments: NAME=VALUE; report=1 prints the memory and the transfers of GPUs, profile=1
+-- the profile of the steps, on standard error.
+local ffi = require "ffi"
+local files = require "nn.io.files"
+local nn = require "nn"
+local GPT2 = require "models.gpt2"
+
+local cfg = {where = "any", cpus = 0, gpus = -1, memory = 0, streams = 0, scheduler = "",
+             layers = 2, embd = 64, heads = 2, context = 32, vocab = 101, batch = 8, tile = 64,
+             accum = 1, dropout = 0.1, dtype = "f32", steps = 3, eager = 1, tokens = 4,
+             profile = 0, report = 0}
+for _, word in ipairs(arg) do
+  local name, value = word:match "^(%w+)=(.*)$"
+  cfg[name] = type(cfg[name]) == "number" and tonumber(value) or value
+end
+
+nn.devices {cpus = cfg.cpus, gpus = cfg.gpus >= 0 and cfg.gpus or nil, gpu_memory = cfg.memory,
+            streams = cfg.streams > 0 and cfg.streams or nil,
+            scheduler = cfg.scheduler ~= "" and cfg.scheduler or nil}
+if cfg.where ~= "any" then nn.run_tasks_on(cfg.where) end
+nn.tiles {tokens = cfg.tile, vocab = 40}
+nn.seed(1)
+local model = GPT2 {layers = cfg.layers, heads = cfg.heads, embd = cfg.embd, vocab = cfg.vocab,
+                    context = cfg.context, dropout = cfg.dropout, dtype = cfg.dtype}
+local optim = nn.AdamW(model, {lr = 1e-3, clip = 1, weight_decay = 0.1})
+local function eager(ids, targets)
+  optim:zero_grad()
+  local loss = nn.accumulate(model, cfg.accum, ids, targets)
+  return loss, optim:step()
+end
+local compiled = nn.compile(eager)
+
+local function tokens()
+  local options = {low = 0, high = cfg.vocab, axes = "batch,time"}
+  return nn.uniform({cfg.batch, cfg.context}, options):to "i32"
+end
+local function train()
+  for i = 1, cfg.steps do
+    local loss, norm = (i <= cfg.eager and eager or compiled)(tokens(), tokens())
+    print(("step %d %.17g %.17g"):format(i, loss:item(), norm:item()))
+    io.flush()
+  end
+end
+if cfg.profile > 0 then io.stderr:write(tostring(nn.profile(train)), "\n") else train() end
+
+local function checksum(path, tensor)
+  local data = tensor:host()
+  print(("%s %08x"):format(path, files.crc32(ffi.cast("const char *", data), ffi.sizeof(data))))
+end
+for _, p in ipairs(model:parameters()) do checksum(p.path, p.tensor) end
+for _, s in ipairs(optim:state()) do checksum(s.path, s.tensor) end
+if cfg.tokens > 0 then
+  local ids, info = nn.generate(model, {{1, 2, 3}, {4}},
+                                {tokens = cfg.tokens, seed = 1, logprobs = true})
+  for i = 1, 2 do
+    for j, logprob in ipairs(info.logprobs[i]) do
+      print("token", ids[i][j], ("%.17g"):format(logprob))
+    end
+  end
+end
+if cfg.report > 0 then
+  local memory = nn.memory()
+  for i, gpu in ipairs(memory.gpus) do
+    io.stderr:write(("GPU %d used %.0f of %.0f\n"):format(i - 1, gpu.used, gpu.limit))
+  end
+  io.stderr:write(("moved %.0f\n"):format(memory.moved))
+end
