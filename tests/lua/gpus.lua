@@ -7,6 +7,7 @@ local files = require "nn.io.files"
 local host = require "nn.host"
 local t = require "nn.test"
 
+package.path = host.root .. "/tests/lua/support/?.lua;" .. package.path
 local all = os.getenv "GPUS" == "all"
 local seeds = tonumber(os.getenv "GPUS_DELAYS") or all and 50 or 2
 local seed = tonumber(os.getenv "GPUS_SEED") or os.time() % 100000
@@ -144,6 +145,37 @@ case("a failing call of CUDA ends a run with one error and no wrong value", func
   failed = failed + fail_call("kernel:" .. math.random(700))
   failed = failed + fail_call "cudaEventQuery:1"
   t.check(failed >= 2, failed .. " runs failed")
+end)
+
+case("a run whose GPU fails resumes from its checkpoint, and ends as on the CPU", function()
+  local runs = require("training").new(
+    'if os.getenv "EMULATED_CUDA" then require("nn").run_tasks_on "gpu" end')
+  local function train(description, words)
+    local environment = description and "export" .. devices(description):sub(4) or ":"
+    return runs.shell(("%s; (train steps=12 save_every=3 out=%s)"):format(environment, words))
+  end
+  local function results(out)
+    local losses = {}
+    for _, event in ipairs(runs.events(out)) do
+      if event.event == "step" then losses[event.step] = event.loss end
+    end
+    return losses, files.read(runs.folder .. "/" .. out .. "/checkpoint-000012/model.safetensors")
+  end
+  t.same(train(nil, "cpu"), 0)
+  t.same(train("gpus=2", "whole"), 0)
+  local middle = math.floor(kernels(2) / 2)
+  local status, output = train("gpus=2 fail=kernel:" .. middle, "part")
+  t.check(status == 1 and output:find "GPU %d failed: unspecified launch failure", output)
+  t.check(output:find "last checkpoint is .-; to resume:\n .-resume=auto", output)
+  t.check(runs.newest "part", output)
+  status, output = train("gpus=2", "part resume=auto")
+  t.check(status == 0, output)
+  local losses, weights = results "cpu"
+  for _, out in ipairs {"whole", "part"} do
+    local own_losses, own_weights = results(out)
+    t.same(own_losses, losses)
+    t.check(own_weights == weights, out .. " has other weights")
+  end
 end)
 
 case("memory that CUDA refuses below the limit is found elsewhere", function()
