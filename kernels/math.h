@@ -248,7 +248,7 @@ template <class T> NN_HD static inline T silu_slope(T x) {
     return s + s * (T(1) - s) * x;
 }
 
-// sin and cos of 2 pi t for 0 <= t < 1: reduction to an eighth of a turn, then Cephes' polynomials.
+// sin and cos of 2 pi t for -1 < t < 1: reduction to an eighth of a turn, then Cephes' polynomials.
 NN_HD static inline void sincos_turns(float t, float* sine, float* cosine) {
     const float quarter = nearest(4.0f * t);
     const float x = (t - 0.25f * quarter) * 6.2831853071795865f, z = x * x;
@@ -264,6 +264,18 @@ NN_HD static inline void sincos_turns(float t, float* sine, float* cosine) {
 NN_HD static inline void sincos_turns(double t, double* sine, double* cosine) {
     *sine = std::sin(t * 6.28318530717958647693);
     *cosine = std::cos(t * 6.28318530717958647693);
+}
+
+// sin x and cos x of one angle in radians, |x| < 2^32, within 2e-7: whole turns are removed in
+// double.
+NN_HD static inline void sin_cos(float x, float* sine, float* cosine) {
+    const double turns = double(x) * 0.15915494309189534;
+    const double whole_turns = (turns + 6755399441055744.0) - 6755399441055744.0;
+    sincos_turns(float(turns - whole_turns), sine, cosine);
+}
+NN_HD static inline void sin_cos(double x, double* sine, double* cosine) {
+    *sine = std::sin(x);
+    *cosine = std::cos(x);
 }
 
 // Two independent normal numbers from 24 bits of each of two random words (Box and Muller, 1958).

@@ -95,11 +95,12 @@ typedef struct {
 } nn_gelu_bias_backward_params;
 typedef nn_gelu_bias_backward_params nn_column_sum_params;  // y (cols) (+)= sum over rows
 
-// Residual sum and LayerNorm of rows: s = x + r (both optional), y = (s - mean) rstd w + b.
+// Residual sum and LayerNorm of rows: s = x + r (both optional), y = (s - mean) rstd w + b. rms:
+// RMSNorm instead, which takes the mean for 0.
 typedef struct {
     int64_t rows, cols;
     double eps;
-    int32_t first;
+    int32_t first, rms;
 } nn_layernorm_params;
 
 // One (query tile, key tile) pair. A tile holds `batch` sequences of q_len (k_len) tokens, starting
@@ -107,9 +108,10 @@ typedef struct {
 // (kv_heads * head_dim each). first, last: this is the first, the last key tile of the query tile
 // (forward). first_q, first_kv: the first write to dq, to dk and dv (backward). stats (batch,
 // heads, q_len, 2): the largest score and the sum of the weights relative to it; after the last key
-// tile the log-sum-exp and 1.
+// tile the log-sum-exp and 1. window: with causal, a query sees the newest `window` keys only; 0:
+// all.
 typedef struct {
-    int64_t batch, heads, kv_heads, head_dim, q_len, k_len, q_start, k_start;
+    int64_t batch, heads, kv_heads, head_dim, q_len, k_len, q_start, k_start, window;
     double scale;
     int32_t causal, first, last, first_q, first_kv;
     double dropout;
@@ -120,12 +122,30 @@ typedef struct {
 
 // Attention with a cache of keys and values, (batch, 2 kv_heads, context, head_dim): the keys of
 // all heads, then the values. `len` new tokens per sequence; the operand `start` is the number of
-// tokens in the cache before them.
+// tokens in the cache before them. window: a query sees the newest `window` keys only; 0: all.
 typedef struct {
-    int64_t batch, heads, kv_heads, head_dim, len, context;
+    int64_t batch, heads, kv_heads, head_dim, len, context, window;
     double scale;
     int32_t start_dtype;
 } nn_cache_params;
+
+// Gated linear units: y (rows, cols) = f(g) u for x (rows, 2 cols) = [g, u]; f is an nn_glu_silu,
+// ... Backward: dx, and dbias (2 cols) (+)= its sum over rows.
+typedef struct {
+    int64_t rows, cols;
+    int32_t activation, first;
+} nn_glu_params;
+
+// Rotary position embedding of packed rows (batch, len, width): in each of the first `heads` heads,
+// component i < rotated / 2 and component i + rotated / 2 turn by position * frequency(i); all
+// other elements are copied. The first token of a sequence is at position `start`, plus that of the
+// operand `start`, if given. scale: a factor of the rotated elements. inverse: turn back, as the
+// gradient does. scaling: how the frequencies base^(-2 i / rotated) change, see kernels/rope.h.
+typedef struct {
+    int64_t batch, len, width, heads, head_dim, rotated, start;
+    double base, scale, factor, low, high, original;
+    int32_t scaling, inverse, start_dtype;
+} nn_rope_params;
 
 // The tile of ids is (batch, len), with positions from `start` on. The weight tile holds rows
 // [row_start, row_start + rows) of the vocabulary. vocab: its size, for the range check.
@@ -167,4 +187,6 @@ typedef struct {
 } nn_sum_scalars_params;
 // </cdef>
 
+enum { nn_glu_silu, nn_glu_gelu, nn_glu_gelu_exact };
+enum { nn_rope_plain, nn_rope_linear, nn_rope_llama3, nn_rope_yarn };
 enum { nn_attention_auto, nn_attention_cudnn, nn_attention_nnlua };

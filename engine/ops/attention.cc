@@ -26,7 +26,10 @@ nn_attention_params base_params(const Call& c) {
            "the last size {} of qkv does not divide into {} query and 2 x {} key/value heads",
            qkv.dim(-1), p.heads, p.kv_heads);
     p.head_dim = qkv.dim(-1) / (p.heads + 2 * p.kv_heads);
-    p.causal = c.flag("causal");
+    p.causal = c.flag("causal"), p.window = c.integer("window");
+    c.need(p.window >= 0 && (p.window == 0 || p.causal),
+           "window is {}; at least 1, with causal, or 0 is needed", p.window);
+    if (p.window >= qkv.dim(1)) p.window = 0;
     p.scale = c.given("scale") ? c.number("scale") : 1 / std::sqrt(double(p.head_dim));
     p.dropout = c.number("dropout");
     c.need(p.dropout >= 0 && p.dropout < 1, "dropout is {}; it must be in [0, 1)", p.dropout);
@@ -50,26 +53,38 @@ std::vector<Patch> counter_patch(const Call& c, const nn_attention_params& p) {
     return {{Patch::random_key, int32_t(offsetof(nn_attention_params, seed)), 0}};
 }
 
-// Calls emit(i, j, row) for every pair of a query tile i and a key tile j that it sees, with the
-// positions of both in p. They are tiles of qkv; row is the first tile of the same sequences.
+// Calls emit(i, j, first) for every pair of a query tile i and a key tile j that it sees, with the
+// positions of both in p. They are tiles of qkv; first is the first key tile that i sees.
 template <class Emit> void for_each_pair(const Tensor& qkv, nn_attention_params& p, Emit emit) {
     const int64_t columns = qkv.grid().tiles(1);
     for (int64_t i = 0; i < qkv.tiles(); ++i) {
         const int64_t row = i / columns * columns, end = p.causal ? i + 1 : row + columns;
-        for (int64_t j = row; j < end; ++j) {
-            const Block queries = qkv.block(i), seen = qkv.block(j);
+        const Block queries = qkv.block(i);
+        int64_t first = row;
+        const auto end_of = [&](int64_t j) {
+            return qkv.block(j).start[1] + qkv.block(j).extent[1];
+        };
+        while (p.window && end_of(first) <= queries.start[1] + 1 - p.window) ++first;
+        for (int64_t j = first; j < end; ++j) {
+            const Block seen = qkv.block(j);
             p.batch = queries.extent[0], p.batch_start = queries.start[0];
             p.q_len = queries.extent[1], p.q_start = queries.start[1];
             p.k_len = seen.extent[1], p.k_start = seen.start[1];
-            emit(i, j, row);
+            emit(i, j, first);
         }
     }
 }
 
-// FLOPs of one product over head_dim, without the elements that causal masking drops.
+// FLOPs of one product over head_dim, without the elements that masks drop.
 double pair_flops(const nn_attention_params& p) {
     double pairs = double(p.q_len) * double(p.k_len);
     if (p.causal && p.q_start == p.k_start) pairs = double(p.q_len) * double(p.q_len + 1) / 2;
+    if (p.window) {
+        pairs = 0;
+        for (int64_t i = p.q_start; i < p.q_start + p.q_len; ++i)
+            pairs += double(std::max<int64_t>(
+                0, std::min(i + 1, p.k_start + p.k_len) - std::max(i + 1 - p.window, p.k_start)));
+    }
     return 2 * pairs * double(p.batch * p.heads * p.head_dim);
 }
 
@@ -83,8 +98,8 @@ void run_attention(Call& c) {
     const Tensor o(grid, qkv.dtype()), stats(stats_grid(qkv, p), sums);
     const int64_t columns = qkv.grid().tiles(1);
     const Tensor acc = columns > 1 ? Tensor(grid, sums) : Tensor();
-    for_each_pair(qkv, p, [&](int64_t i, int64_t j, int64_t row) {
-        p.first = j == row, p.last = j == (p.causal ? i : row + columns - 1);
+    for_each_pair(qkv, p, [&](int64_t i, int64_t j, int64_t first) {
+        p.first = j == first, p.last = j == (p.causal ? i : first + columns - 1);
         task("attention", qkv.dtype())
             .use({p.last ? writes(o, i) : absent(), adds(acc, i, p.first), adds(stats, i, p.first)})
             .use({reads(qkv, i), reads(qkv, j)})
@@ -100,6 +115,7 @@ const std::vector<Attribute> attributes = {
     {"heads", "int", "", "query heads"},
     {"kv_heads", "int", "nil", "key/value heads, if fewer (grouped queries)"},
     {"causal", "bool", "true", "position t sees positions up to t"},
+    {"window", "int", "0", "position t sees the newest `window` positions only; 0: all"},
     {"scale", "number", "nil", "of the scores; 1 / sqrt(head_dim) by default"},
     {"dropout", "number", "0", "probability with which a weight is dropped"},
     {"counter", "int", "nil", "with seed: the dropout mask of an earlier call"},
@@ -117,7 +133,9 @@ backward pass. Error: a last axis that (heads + 2 kv_heads) does not divide.
     o:dims()  --> 2, 8, 16)",
     .attributes = attributes,
     .samples = {"{qkv={2,7,24}, heads=2}", "{qkv={1,9,16}, heads=2, kv_heads=1}",
-                "{qkv={2,6,12}, heads=1, causal=false}", "{qkv={2,7,24}, heads=2, dropout=0.3}"},
+                "{qkv={2,6,12}, heads=1, causal=false}",
+                "{qkv={1,9,16}, heads=2, kv_heads=1, window=3}",
+                "{qkv={2,7,24}, heads=2, dropout=0.3}"},
     .mask = "dropout",
     .run = run_attention,
     .category = "layers",
@@ -132,11 +150,12 @@ void run_attention_backward(Call& c) {
     if (p.dropout > 0) p.counter = uint64_t(c.integer("counter"));
     const Tensor o = retile(c.in("o"), grid), dout = retile(c.in("do"), grid);
     const Tensor stats = retile(c.in("stats"), stats_cut), dqkv(qkv.grid(), qkv.dtype());
-    for_each_pair(qkv, p, [&](int64_t i, int64_t j, int64_t row) {
-        // Tile i is first written by its pair with key tile 0, which sets dq only; the k and v part
-        // of tile j is first written by the first query tile that sees it.
-        p.first_q = j == row, p.first_kv = p.causal ? i == j : i == row;
-        const bool fresh_q = p.first_q && (p.causal || i == row), fresh_kv = !p.causal && i == row;
+    for_each_pair(qkv, p, [&](int64_t i, int64_t j, int64_t first) {
+        // Tile i is first written by its pair with its first key tile, which sets dq only; the k
+        // and v part of tile j is first written by the first query tile that sees it.
+        p.first_q = j == first, p.first_kv = p.causal ? i == j : i == first;
+        const bool fresh_q = p.first_q && (p.causal || i == first);
+        const bool fresh_kv = !p.causal && i == first;
         task("attention_backward", qkv.dtype())
             .use({adds(dqkv, i, fresh_q), adds(dqkv, j, fresh_kv || (i == j && fresh_q))})
             .use({reads(qkv, i), reads(qkv, j), reads(o, i), reads(dout, i), reads(stats, i)})

@@ -73,6 +73,8 @@ them as attention takes them. Error: a cache without room for them.
 
 void run_attention_cached(Call& c) {
     nn_cache_params p = params_of(c);
+    p.window = c.integer("window");
+    c.need(p.window >= 0, "window is {}; at least 0 is needed", p.window);
     p.scale = c.given("scale") ? c.number("scale") : 1 / std::sqrt(double(p.head_dim));
     const Dims shape = {p.batch, p.len, p.heads * p.head_dim};
     const Tensor o(batch_grid(c.in("cache"), shape), c.in("qkv").dtype());
@@ -89,9 +91,11 @@ the cache then holds. o is (batch, tokens, heads head_dim). Error: a cache witho
     local _, o = nn.attention_cached_(cache, qkv, start, {heads = 2})
     o:dims()  --> 1, 1, 4)",
     .attributes = {heads_attribute,
+                   {"window", "int", "0", "a query sees the newest `window` keys only; 0: all"},
                    {"scale", "number", "nil", "of the scores; 1 / sqrt(head_dim) by default"}},
     .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}",
-                "{cache={3,2,5,2}, qkv={3,1,16}, start={3,below=5}, heads=6}"},
+                "{cache={3,2,5,2}, qkv={3,1,16}, start={3,below=5}, heads=6}",
+                "{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2, window=2}"},
     .no_gradient = "is for generation, which needs none",
     .run = run_attention_cached,
     .kernels = {"attention_cached"},

@@ -1,5 +1,5 @@
 // Matrix products: matmul, and the linear layer with its bias and GELU fused, forward and backward.
-#include "engine/ops/op.h"
+#include "engine/ops/glu.h"
 #include "engine/rules/rules.h"
 
 namespace nn {
@@ -80,28 +80,41 @@ void run_linear(Call& c) {
     c.need_dtype("bias", x.dtype());
     c.need(bias || !c.flag("gelu"), "gelu needs a bias");
     const bool gelu = c.flag("gelu");
+    const int32_t gate = glu_activation(c, "glu");
     const Dims shape = with_last(x.shape(), weight.dim(0));
+    c.need(gate < 0 || (!gelu && weight.dim(0) % 2 == 0),
+           "weight is {}; glu needs an even number of outputs, and no gelu", weight);
     Tensor pre;
     const Tensor y =
         matmul(as_rows(x), weight,
                {.trans_b = true, .bias = bias, .gelu = gelu, .pre = gelu ? &pre : nullptr});
-    c.result(reshape(y, shape));
-    if (gelu) c.result(reshape(pre, shape));
+    if (gate >= 0) {
+        c.result(reshape(glu(y, gate), with_last(shape, weight.dim(0) / 2)));
+        pre = y;
+    } else {
+        c.result(reshape(y, shape));
+    }
+    if (pre) c.result(reshape(pre, shape));
 }
+
+const Attribute glu_attribute = {"glu", "text", "none",
+                                 "apply glu with silu, gelu or gelu_exact; pre is its input"};
 
 const OpRegistrar linear = Op{
     .doc = R"(linear(x, weight, bias?) -> y, pre?
 y = x weight^T + bias for x (..., in), weight (out, in), bias (out) or none. With gelu, pre is that
-sum, for the backward pass, and y = GELU(pre) by the tanh formula. Error: a weight or bias that does
-not fit.
+sum, for the backward pass, and y = GELU(pre) by the tanh formula; with glu, y (..., out / 2) =
+glu(pre). Error: a weight or bias that does not fit.
     local weight, bias = nn.tensor{{3, 4}, {5, 6}}, nn.tensor{0.5, 0}
     (nn.linear(nn.tensor{{1, 2}}, weight, bias))  --> {{11.5, 17}})",
-    .attributes = {{"gelu", "bool", "false", "apply GELU"}},
+    .attributes = {{"gelu", "bool", "false", "apply GELU"}, glu_attribute},
     .samples = {"{x={2,5,7}, weight={3,7}, bias={3}}", "{x={5,7}, weight={3,7}}",
-                "{x={4,7}, weight={6,7}, bias={6}, gelu=true}"},
+                "{x={4,7}, weight={6,7}, bias={6}, gelu=true}",
+                "{x={2,5,7}, weight={8,7}, glu='silu'}",
+                "{x={5,7}, weight={6,7}, bias={6}, glu='gelu'}"},
     .run = run_linear,
     .category = "products",
-    .kernels = {"gemm"},
+    .kernels = {"gemm", "glu"},
 };
 
 // dpre = dy GELU'(pre) and, if `sums`, its column sums over each tile of rows, (tiles of rows, n).
@@ -136,17 +149,22 @@ void column_sums(const Tensor& dy, const Tensor& dbias, bool into) {
 void run_linear_backward(Call& c) {
     const Tensor &x = c.in("x"), &weight = c.in("weight"), &pre = c.in("pre");
     check_linear(c);
-    for (const char* name : {"dy", "pre"})
-        c.need_tensor(name, with_last(x.shape(), weight.dim(0)), x.dtype());
+    const int32_t gate = glu_activation(c, "glu");
+    const Dims shape = with_last(x.shape(), weight.dim(0));
+    c.need_tensor("pre", shape, x.dtype());
+    c.need_tensor("dy", gate < 0 ? shape : with_last(shape, weight.dim(0) / 2), x.dtype());
+    c.need(gate < 0 || pre, "glu needs pre");
     c.need_tensor("dweight", weight.shape(), accumulator(x.dtype()));
     c.need_tensor("dbias", {weight.dim(0)}, accumulator(x.dtype()));
     const bool into = bool(c.in("dbias"));
     Tensor dy = as_rows(c.in("dy")), dbias, dx, sums;
+    if (gate >= 0) dy = glu_backward(dy, as_rows(pre), gate, c.flag("bias") ? &sums : nullptr);
     if (c.flag("bias")) {
         dbias = into ? c.in("dbias") : Tensor(Grid({dy.grid().axes[1]}), accumulator(x.dtype()));
         dy = recut(dy, 1, dbias.grid().axes[0]);
     }
-    if (pre) dy = gelu_backward(dy, as_rows(pre), dbias ? &sums : nullptr);
+    if (pre && gate < 0) dy = gelu_backward(dy, as_rows(pre), dbias ? &sums : nullptr);
+    if (sums) sums = recut(sums, 1, dbias.grid().axes[0]);
     if (dbias) column_sums(sums ? sums : dy, dbias, into);
     if (c.flag("need_dx")) dx = reshape(matmul(dy, weight), x.shape());
     const Tensor dweight =
@@ -161,14 +179,16 @@ The gradients of linear. pre is given for a layer with GELU. dweight and dbias o
 f32. If one of them is given, the gradient is added to it in place.
     nn.linear_backward(nn.ones(2, 3), nn.randn(2, 4), nn.randn(3, 4)):dims()  --> 2, 4)",
     .attributes = {{"bias", "bool", "true", "the layer has a bias"},
-                   {"need_dx", "bool", "true", "compute dx"}},
+                   {"need_dx", "bool", "true", "compute dx"},
+                   glu_attribute},
     .samples = {"{dy={2,5,3}, x={2,5,7}, weight={3,7}}",
                 "{dy={5,3}, x={5,7}, weight={3,7}, pre={5,3}}",
                 "{dy={5,3}, x={5,7}, weight={3,7}, bias=false}",
-                "{dy={5,3}, x={5,7}, weight={3,7}, pre={5,3}, bias=false}"},
+                "{dy={5,3}, x={5,7}, weight={3,7}, pre={5,3}, bias=false}",
+                "{dy={5,3}, x={5,7}, weight={6,7}, pre={5,6}, glu='silu'}"},
     .gradient_of = "linear",
     .run = run_linear_backward,
-    .kernels = {"gemm", "gelu_bias_backward", "column_sum"},
+    .kernels = {"gemm", "gelu_bias_backward", "glu_backward", "column_sum"},
 };
 
 }  // namespace

@@ -59,7 +59,7 @@ void new_maxima(const Forward<T>& f, const Block& at, Acc<T>* shift, Acc<T>* kee
     row_convert(f.m, at.lanes, shift);
     for (int64_t j = 0; j < at.keys; ++j) {
         A* w = f.weights + j * query_block;
-        row_fill(w, at.masked(f.tile, j), none);
+        at.mask(f.tile, j, none, w);
         simd_for(at.lanes, [=](int64_t i) { shift[i] = w[i] > shift[i] ? w[i] : shift[i]; });
     }
     simd_for(at.lanes, [&](int64_t i) {
@@ -122,7 +122,7 @@ template <class T> void attend(const Forward<T>& f, Block at) {
     using A = Acc<T>;
     const int64_t dim = f.tile.dim, ld = query_block, limit = f.tile.visible(at.q0 + at.rows - 1);
     start_block(f, at);
-    for (at.k0 = 0; at.k0 < limit; at.k0 += f.tile.key_block) {
+    for (at.k0 = f.tile.first_key(at.q0); at.k0 < limit; at.k0 += f.tile.key_block) {
         at.keys = std::min(f.tile.key_block, limit - at.k0);
         const A *keys = f.keys + at.k0 * dim, *values = f.values + at.k0 * dim;
         blas::gemm(false, false, at.keys, at.lanes, dim, A(1), keys, dim, f.query_t, ld, A(0),

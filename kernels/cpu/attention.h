@@ -21,6 +21,11 @@ struct Tile {
     int64_t visible(int64_t i) const {
         return p.causal ? std::clamp(p.q_start + i + 1 - p.k_start, int64_t(0), p.k_len) : p.k_len;
     }
+    // The tile's first key that query i sees, if it sees any.
+    int64_t first_key(int64_t i) const {
+        if (!p.window) return 0;
+        return std::clamp(p.q_start + i + 1 - p.window - p.k_start, int64_t(0), p.k_len);
+    }
 };
 
 // Queries [q0, q0 + rows) of one head against keys [k0, k0 + keys), indices in their tiles. Scores
@@ -32,6 +37,17 @@ struct Block {
     int64_t masked(const Tile& tile, int64_t j) const {
         if (!tile.p.causal) return 0;
         return std::clamp((tile.p.k_start + k0 + j) - (tile.p.q_start + q0), int64_t(0), rows);
+    }
+    // The first query after those that see key j.
+    int64_t end(const Tile& tile, int64_t j) const {
+        if (!tile.p.window) return rows;
+        const int64_t key = tile.p.k_start + k0 + j;
+        return std::clamp(key + tile.p.window - (tile.p.q_start + q0), int64_t(0), rows);
+    }
+    // Sets w (query_block) to `value` for the queries that do not see key j.
+    template <class A> void mask(const Tile& tile, int64_t j, A value, A* w) const {
+        row_fill(w, masked(tile, j), value);
+        row_fill(w + end(tile, j), rows - end(tile, j), value);
     }
 };
 

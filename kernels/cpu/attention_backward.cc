@@ -79,9 +79,8 @@ template <class T> void weight_gradients(const Backward<T>& g, const Block& at) 
                 w[i] = exp_negative(w[i] - g.lse[i]);
                 ds[i] = w[i] * (ds[i] - g.delta[i]);
             });
-        const int64_t masked = at.masked(g.tile, j);
-        row_fill(w, masked, A(0));
-        row_fill(ds, masked, A(0));
+        at.mask(g.tile, j, A(0), w);
+        at.mask(g.tile, j, A(0), ds);
     }
 }
 
@@ -90,7 +89,7 @@ template <class T> void attend_backward(const Backward<T>& g, Block at) {
     const int64_t dim = g.tile.dim, ld = query_block, rows = at.rows;
     load_queries(g, at);
     const int64_t limit = g.tile.visible(at.q0 + rows - 1);
-    for (at.k0 = 0; at.k0 < limit; at.k0 += g.tile.key_block) {
+    for (at.k0 = g.tile.first_key(at.q0); at.k0 < limit; at.k0 += g.tile.key_block) {
         at.keys = std::min(g.tile.key_block, limit - at.k0);
         const int64_t n = at.keys, offset = at.k0 * dim;
         blas::gemm(false, false, n, at.lanes, dim, A(1), g.keys + offset, dim, g.query_t, ld, A(0),

@@ -71,8 +71,10 @@ void attention_cached(const KernelCall& call) {
                 const int64_t h = i % p.heads, row = i / p.heads, b = row / p.len;
                 const int64_t seen = start[b] + row % p.len + 1;
                 const T* k = cache + (b * 2 * p.kv_heads + h / (p.heads / p.kv_heads)) * matrix;
+                const int64_t first = p.window ? std::max<int64_t>(0, seen - p.window) : 0;
                 row_convert(qkv + row * width + h * dim, dim, q);
-                attend(q, k, k + p.kv_heads * matrix, seen, dim, Acc<T>(p.scale), weights, out);
+                attend(q, k + first * dim, k + p.kv_heads * matrix + first * dim, seen - first, dim,
+                       Acc<T>(p.scale), weights, out);
                 row_convert(out, dim, o + i * dim);
             }
         });

@@ -1,5 +1,6 @@
-// LayerNorm (Ba et al., arXiv:1607.06450) with the residual sum before it, and the gradients of
-// both. Each kernel reads and writes every activation once.
+// LayerNorm (Ba et al., arXiv:1607.06450) and RMSNorm (Zhang and Sennrich, arXiv:1910.07467) with
+// the residual sum before them, and their gradients. Each kernel reads and writes every activation
+// once.
 #include "kernels/cpu/row.h"
 
 namespace nn::NN_TARGET {
@@ -28,7 +29,8 @@ void layernorm(const KernelCall& call) {
         A* const v = scratch.get<A>(n);
         for (int64_t i = 0, at = 0; i < p.rows; ++i, at += n) {
             T *y = call.operand<T>(0) + at, *s = r ? call.operand<T>(1) + at : nullptr;
-            const A mean = residual_row(x + at, r ? r + at : nullptr, s, n, v) / A(n);
+            const A sum = residual_row(x + at, r ? r + at : nullptr, s, n, v);
+            const A mean = p.rms ? A(0) : sum / A(n);
             const A squares = simd_sum<A>(n, [=](int64_t j) {
                 v[j] -= mean;
                 return v[j] * v[j];
@@ -44,8 +46,8 @@ void layernorm(const KernelCall& call) {
     });
 }
 
-// dx = rstd (g - mean(g) - h mean(g h)) + ds with h = (s - mean) rstd and g = dy w. ds, the
-// gradient of s from the residual path, and dbias may be null.
+// dx = rstd (g - mean(g) - h mean(g h)) + ds with h = (s - mean) rstd and g = dy w; RMSNorm has no
+// mean(g). ds, the gradient of s from the residual path, and dbias may be null.
 void layernorm_backward(const KernelCall& call) {
     static thread_local Scratch scratch;
     const auto& p = call.get<nn_layernorm_params>();
@@ -73,7 +75,7 @@ void layernorm_backward(const KernelCall& call) {
                 dweight[j] += d * h[j];
             }
             if (dbias) simd_for(n, [=](int64_t j) { dbias[j] += A(dy[j]); });
-            const A mean_g = sum_g / A(n), mean_gh = sum_gh / A(n);
+            const A mean_g = p.rms ? A(0) : sum_g / A(n), mean_gh = sum_gh / A(n);
             const auto slope = [=](int64_t j) { return rstd * (g[j] - mean_g - h[j] * mean_gh); };
             if (ds)
                 simd_for(n, [=](int64_t j) { dx[j] = T(slope(j) + A(ds[j])); });

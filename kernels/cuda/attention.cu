@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(attention_threads)
         m = stat[0], l = stat[1];
     }
     const int64_t keys = tile.visible(at.i);
-    for (int64_t j = 0; j < keys; ++j) {
+    for (int64_t j = tile.first_key(at.i); j < keys; ++j) {
         const A score = dot(q, qkv_k + tile.key(at.b, kv, j), dim);
         const A top = Max()(m, score), shift = top == -A(INFINITY) ? A(0) : top;
         const A keep = exp_negative(m - shift), weight = exp_negative(score - shift);
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(attention_threads) dq_kernel(const Backward<T>
     fetch(g.dout + tile.out(at.b, at.h, at.i), dim, A(1), dout);
     for (int64_t d = threadIdx.x % 32; d < dim; d += 32) dq[d] = 0;
     const int64_t keys = tile.visible(at.i);
-    for (int64_t j = 0; j < keys; ++j) {
+    for (int64_t j = tile.first_key(at.i); j < keys; ++j) {
         const T* k = g.qkv_k + tile.key(at.b, kv, j);
         const A score = dot(q, k, dim), dweight = dot(dout, g.qkv_k + tile.value(at.b, kv, j), dim);
         add(k, dim, pair(g, at.b, at.h, at.i, j, score, dweight).dscore, dq);
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(attention_threads) dkdv_kernel(const Backward<
     fetch(g.qkv_k + tile.value(at.b, at.h, j), dim, A(1), v);
     for (int64_t d = threadIdx.x % 32; d < dim; d += 32) dk[d] = dv[d] = 0;
     for (int64_t h = at.h * tile.group; h < (at.h + 1) * tile.group; ++h)
-        for (int64_t i = tile.first_query(j); i < tile.p.q_len; ++i) {
+        for (int64_t i = tile.first_query(j), end = tile.end_query(j); i < end; ++i) {
             const T *q = g.qkv_q + tile.query(at.b, h, i), *dout = g.dout + tile.out(at.b, h, i);
             const Pair<A> both = pair(g, at.b, h, i, j, dot(k, q, dim), dot(v, dout, dim));
             add(dout, dim, both.weight, dv);

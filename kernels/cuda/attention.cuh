@@ -48,10 +48,18 @@ struct Tile {
         const int64_t seen = p.q_start + i + 1 - p.k_start;
         return seen < 0 ? 0 : smaller(seen, p.k_len);
     }
+    // The tile's first key that query i sees, if it sees any.
+    __device__ int64_t first_key(int64_t i) const {
+        return p.window ? larger<int64_t>(0, p.q_start + i + 1 - p.window - p.k_start) : 0;
+    }
     // The tile's first query that sees key j.
     __device__ int64_t first_query(int64_t j) const {
         if (!p.causal) return 0;
         return larger<int64_t>(0, p.k_start + j - p.q_start);
+    }
+    // The first query after those that see key j.
+    __device__ int64_t end_query(int64_t j) const {
+        return p.window ? smaller(p.q_len, p.k_start + j + p.window - p.q_start) : p.q_len;
     }
     // The dropout factor of key j's weight for query i: a function of the seed and the element's
     // position in the whole (batch, heads, total_len, total_len).

@@ -111,10 +111,11 @@ __global__ void __launch_bounds__(attention_threads)
         q[d] = number(qkv[token * qkv_width + h * dim + d]) * A(p.scale);
     __syncthreads();
     const int64_t kv = h / (p.heads / p.kv_heads), matrix = p.context * dim;
-    const T* k = cache + (b * 2 * p.kv_heads + kv) * matrix;
+    const int64_t seen = at + t + 1, first = p.window ? larger<int64_t>(0, seen - p.window) : 0;
+    const T* k = cache + (b * 2 * p.kv_heads + kv) * matrix + first * dim;
     const unsigned group = threadIdx.x / lanes, groups = attention_threads / lanes;
     A m, l;
-    attend<width>(q, k, k + p.kv_heads * matrix, at + t + 1, dim, lanes, outs + group * dim, &m,
+    attend<width>(q, k, k + p.kv_heads * matrix, seen - first, dim, lanes, outs + group * dim, &m,
                   &l);
     if (threadIdx.x % lanes == 0) maxima[group] = m, sums[group] = l;
     __syncthreads();

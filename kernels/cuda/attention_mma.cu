@@ -230,7 +230,7 @@ bool attention_mma(const KernelCall& call) {
     const auto& p = call.get<nn_attention_params>();
     const Operands o{call.operand<bf16>(0), call.operand<float>(1), call.operand<float>(2),
                      call.input<bf16>(3), call.input<bf16>(4)};
-    const bool fits = call.dtype == Dtype::bf16 && p.scale > 0 &&
+    const bool fits = call.dtype == Dtype::bf16 && p.scale > 0 && p.window == 0 &&
                       all_aligned(o.qkv_q, o.qkv_k, o.o, o.acc) && p.heads <= 65535 &&
                       p.batch <= 65535;
     if (!fits) return false;

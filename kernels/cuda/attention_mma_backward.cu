@@ -243,7 +243,7 @@ bool attention_backward_mma(const KernelCall& call, const float* delta) {
                      call.input<float>(6),
                      delta};
     const bool fits = all_aligned(o.dqkv_q, o.dqkv_k, o.qkv_q, o.qkv_k, o.dout) &&
-                      p.heads <= 65535 && p.batch <= 65535;
+                      p.heads <= 65535 && p.batch <= 65535 && p.window == 0;
     if (!fits || (p.head_dim != 64 && p.head_dim != 128)) return false;
     const auto chosen = p.head_dim == 64 ? (p.dropout > 0 ? run<64, true> : run<64, false>)
                                          : (p.dropout > 0 ? run<128, true> : run<128, false>);

@@ -1,7 +1,7 @@
-// LayerNorm (Ba et al., arXiv:1607.06450) with the residual sum before it, and the gradients of
-// both. For y and dx a block computes a row; all loops but the first read it from the cache. The
-// gradients of weight and bias are a second sweep over dy and s (to be measured against one sweep
-// that keeps them in shared memory).
+// LayerNorm (Ba et al., arXiv:1607.06450) and RMSNorm (Zhang and Sennrich, arXiv:1910.07467) with
+// the residual sum before them, and their gradients. For y and dx a block computes a row; all loops
+// but the first read it from the cache. The gradients of weight and bias are a second sweep over dy
+// and s (to be measured against one sweep that keeps them in shared memory).
 #include "kernels/cuda/columns.cuh"
 
 namespace nn::NN_TARGET {
@@ -14,7 +14,7 @@ template <class T> struct Forward {
     const T *x, *r, *weight, *bias;
     int64_t cols;
     Acc<T> eps;
-    bool packed;
+    bool packed, rms;
     // x + r, rounded to T
     template <int width> __device__ void sum(int64_t at, Acc<T>* v) const {
         load_pack<width>(x + at, v);
@@ -36,7 +36,7 @@ template <class T> __global__ void __launch_bounds__(256) layernorm_kernel(const
         for (int e = 0; e < width; ++e) sum += v[e];
         if (f.s) store_pack<width>(f.s + start + j, v);
     });
-    const A mean = block_reduce(sum, Sum()) / A(f.cols);
+    const A mean = f.rms ? A(0) : block_reduce(sum, Sum()) / A(f.cols);
     // The variance is the mean of squared differences: E[x^2] - E[x]^2 would cancel.
     A squares = 0;
     each_pack<T>(0, f.cols, f.packed, [&](int64_t j, auto width) {
@@ -60,11 +60,17 @@ void layernorm(const KernelCall& call) {
     const auto& p = call.get<nn_layernorm_params>();
     if (p.rows == 0) return;
     visit_float(call.dtype, [&]<class T>(T*) {
-        Forward<T> f{call.operand<T>(0),      call.operand<T>(1),
-                     call.operand<Acc<T>>(2), call.input<T>(3),
-                     call.input<T>(4),        call.input<T>(5),
-                     call.input<T>(6),        p.cols,
-                     Acc<T>(p.eps),           false};
+        Forward<T> f{call.operand<T>(0),
+                     call.operand<T>(1),
+                     call.operand<Acc<T>>(2),
+                     call.input<T>(3),
+                     call.input<T>(4),
+                     call.input<T>(5),
+                     call.input<T>(6),
+                     p.cols,
+                     Acc<T>(p.eps),
+                     false,
+                     p.rms != 0};
         if (!f.r) f.s = nullptr;
         f.packed = rows_packed<T>(p.cols, f.y, f.s, f.x, f.r, f.weight, f.bias);
         launch(call, rows_shape<T>(p.rows, p.cols, f.packed), layernorm_kernel<T>, f);
@@ -79,7 +85,7 @@ template <class T> struct Backward {
     const Acc<T>* stats;
     const T *weight, *ds;
     int64_t cols;
-    bool packed;
+    bool packed, rms;
     // h = (s - mean) rstd, and dy
     template <int width>
     __device__ void normalised(int64_t row, int64_t column, Acc<T>* h, Acc<T>* d) const {
@@ -101,7 +107,7 @@ template <class T> struct Backward {
     }
 };
 
-// dx = rstd (g - mean(g) - h mean(g h)) + ds with g = dy w.
+// dx = rstd (g - mean(g) - h mean(g h)) + ds with g = dy w; RMSNorm has no mean(g).
 template <class T> __global__ void __launch_bounds__(256) layernorm_dx_kernel(const Backward<T> b) {
     using A = Acc<T>;
     const int64_t row = blockIdx.x;
@@ -115,7 +121,7 @@ template <class T> __global__ void __launch_bounds__(256) layernorm_dx_kernel(co
             sum_gh += g[e] * w[e] * h[e];
         }
     });
-    const A mean_g = block_reduce(sum_g, Sum()) / A(b.cols);
+    const A mean_g = b.rms ? A(0) : block_reduce(sum_g, Sum()) / A(b.cols);
     const A mean_gh = block_reduce(sum_gh, Sum()) / A(b.cols);
     const A rstd = b.stats[2 * row + 1];
     each_pack<T>(0, b.cols, b.packed, [&](int64_t j, auto width) {
@@ -134,7 +140,8 @@ void layernorm_backward(const KernelCall& call) {
     visit_float(call.dtype, [&]<class T>(T*) {
         using A = Acc<T>;
         Backward<T> b{call.operand<T>(0), call.input<T>(3), call.input<T>(4), call.input<A>(5),
-                      call.input<T>(6),   call.input<T>(7), p.cols,           false};
+                      call.input<T>(6),   call.input<T>(7), p.cols,           false,
+                      p.rms != 0};
         b.packed = rows_packed<T>(p.cols, b.dx, b.dy, b.s, b.weight, b.ds);
         if (p.rows > 0 &&
             !launch(call, rows_shape<T>(p.rows, p.cols, b.packed), layernorm_dx_kernel<T>, b))

@@ -22,7 +22,7 @@ for file, names in pairs {
     .. " now",
   ["core.accumulate"] = "accumulate", ["core.compile"] = "compile plan",
   ["core.creation"] = "zeros ones rand randn arange zeros_like ones_like tensor from_host",
-  ["core.layers"] = "training Linear LayerNorm Embedding Dropout Sequential",
+  ["core.layers"] = "training Linear LayerNorm RMSNorm Embedding Dropout Sequential",
   ["core.methods"] = "masked_fill stack mse", ["core.module"] = "module is_module parameter list",
   ["core.optim"] = "AdamW SGD", ["core.scalar"] = "scalar",
   ["core.tape"] = "no_grad grad grad_enabled gradient_rule custom",

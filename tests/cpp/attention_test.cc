@@ -13,6 +13,8 @@ struct Shape {
     bool causal;
     double dropout = 0;
     int32_t backend = nn_attention_auto;
+    int64_t window = 0;
+    int64_t first_key(int64_t i) const { return window ? std::max<int64_t>(0, i + 1 - window) : 0; }
     int64_t width() const { return (heads + 2 * kv_heads) * dim; }
     double scale() const { return 1 / std::sqrt(double(dim)); }
 };
@@ -25,7 +27,7 @@ nn_attention_params params(const Shape& s) {
     p.q_len = p.k_len = s.len;
     p.scale = s.scale(), p.causal = s.causal, p.first = p.last = p.first_q = p.first_kv = 1;
     p.dropout = s.dropout, p.seed = seed, p.counter = counter, p.batch_start = batch_start,
-    p.total_len = s.len, p.backend = s.backend;
+    p.total_len = s.len, p.backend = s.backend, p.window = s.window;
     return p;
 }
 
@@ -47,7 +49,8 @@ Reference reference(const Shape& s, const Values& qkv, const Values& dout) {
     for (int64_t b = 0; b < s.batch; ++b)
         for (int64_t h = 0; h < s.heads; ++h)
             for (int64_t i = 0; i < s.len; ++i) {
-                const int64_t keys = s.causal ? i + 1 : s.len, kv = h / group;
+                const int64_t keys = s.causal ? i + 1 : s.len, kv = h / group,
+                              from = s.first_key(i);
                 const int64_t q = (b * s.len + i) * width + h * s.dim,
                               o = (b * s.len + i) * out_width + h * s.dim;
                 const auto k = [&](int64_t j) {
@@ -57,6 +60,7 @@ Reference reference(const Shape& s, const Values& qkv, const Values& dout) {
                 Values weight(keys), dweight(keys);
                 double largest = -INFINITY, sum = 0, delta = 0;
                 for (int64_t j = 0; j < keys; ++j) {
+                    weight[j] = j < from ? -INFINITY : 0;
                     for (int64_t d = 0; d < s.dim; ++d)
                         weight[j] += s.scale() * qkv[q + d] * qkv[k(j) + d];
                     largest = std::max(largest, weight[j]);
@@ -102,13 +106,14 @@ struct Tiled {
     int64_t tile, count = (s.len + tile - 1) / tile;
     int64_t from(int64_t t) const { return t * tile; }
     int64_t to(int64_t t) const { return std::min(s.len, (t + 1) * tile); }
+    int64_t first_key(int64_t q) const { return s.first_key(from(q)) / tile; }
     int64_t last_key(int64_t q) const { return s.causal ? q : count - 1; }
     nn_attention_params pair(int64_t q, int64_t k) const {
         nn_attention_params p = params(s);
         p.q_len = to(q) - from(q), p.k_len = to(k) - from(k), p.q_start = from(q),
         p.k_start = from(k);
-        p.first = k == 0, p.last = k == last_key(q);
-        p.first_q = k == 0, p.first_kv = q == (s.causal ? k : 0);
+        p.first = k == first_key(q), p.last = k == last_key(q);
+        p.first_q = k == first_key(q), p.first_kv = q == (s.causal ? k : 0);
         return p;
     }
 };
@@ -117,7 +122,7 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
     const Shape& s = t.s;
     INFO("batch " << s.batch << " heads " << s.heads << "/" << s.kv_heads << " dim " << s.dim
                   << " len " << s.len << " causal " << s.causal << " dropout " << s.dropout
-                  << " tile " << t.tile);
+                  << " window " << s.window << " tile " << t.tile);
     const Values qkv = v.tile(random.values(s.batch * s.len * s.width(), -spread, spread)).values();
     const Values dout = v.tile(random.values(s.batch * s.len * s.heads * s.dim)).values();
     const Reference want = reference(s, qkv, dout);
@@ -137,7 +142,7 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
     }
     for (int64_t q = 0; q < t.count; ++q) {
         Tile acc = v.sum_output(o_tiles[q].size());
-        for (int64_t k = 0; k <= t.last_key(q); ++k) {
+        for (int64_t k = t.first_key(q); k <= t.last_key(q); ++k) {
             const nn_attention_params p = t.pair(q, k);
             Tile* acc_operand = p.first && p.last ? nullptr : &acc;
             CHECK(run(v, "attention", p,
@@ -158,7 +163,7 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
         CHECK(rests == 0);
     }
     for (int64_t q = 0; q < t.count; ++q)
-        for (int64_t k = 0; k <= t.last_key(q); ++k)
+        for (int64_t k = t.first_key(q); k <= t.last_key(q); ++k)
             run(v, "attention_backward", t.pair(q, k),
                 {&dqkv_tiles[q], &dqkv_tiles[k], &qkv_tiles[q], &qkv_tiles[k], &o_tiles[q],
                  &dout_tiles[q], &stats_tiles[q]});
@@ -209,6 +214,19 @@ TEST_CASE("dropout of attention does not depend on the tiling") {
             if (!slow(v) || tile == 64)
                 check_tiled(v, {{2, 2, 1, 8, 150, true, 0.25}, tile}, random);
         check_tiled(v, {{1, 1, 1, 4, 67, false, 0.6}, 30}, random);
+    });
+}
+
+TEST_CASE("a query sees the keys of its window only, for any tiling") {
+    Random random(11);
+    const int32_t any = nn_attention_auto;
+    each_variant([&](const Variant& v) {
+        for (int64_t window : {1, 20, 64, 129})
+            for (int64_t tile : {150, 64, 37})
+                if (!slow(v) || (tile == 64 && window == 20))
+                    check_tiled(v, {{1, 2, 1, 8, 150, true, 0, any, window}, tile}, random);
+        check_tiled(v, {{1, 2, 1, 64, 90, true, 0, any, 30}, 90}, random);
+        check_tiled(v, {{1, 1, 1, 8, 90, true, 0.25, any, 30}, 50}, random);
     });
 }
 

@@ -1,5 +1,5 @@
-// LayerNorm with its residual sum, forward and backward, against formulas in double and finite
-// differences.
+// LayerNorm and RMSNorm with the residual sum, forward and backward, against formulas in double and
+// finite differences.
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;
@@ -14,12 +14,12 @@ struct Normalised {
     Values y, stats;
 };
 Normalised reference(const Values& s, const Values& weight, const Values& bias, int64_t rows,
-                     int64_t cols) {
+                     int64_t cols, bool rms = false) {
     Normalised out{Values(rows * cols), {}};
     for (int64_t i = 0; i < rows; ++i) {
         const double* row = s.data() + i * cols;
         double mean = 0, variance = 0;
-        for (int64_t j = 0; j < cols; ++j) mean += row[j] / double(cols);
+        for (int64_t j = 0; j < cols && !rms; ++j) mean += row[j] / double(cols);
         for (int64_t j = 0; j < cols; ++j)
             variance += (row[j] - mean) * (row[j] - mean) / double(cols);
         const double rstd = 1 / std::sqrt(variance + epsilon);
@@ -36,16 +36,16 @@ TEST_CASE("layernorm normalises rows of x or of the residual sum") {
     Random random(1);
     each_variant([&](const Variant& v) {
         for (const auto& [rows, cols] : shapes)
-            for (int flags = 0; flags < 4; ++flags) {
-                const bool residual = flags & 1, has_bias = flags & 2;
+            for (int flags : {0, 1, 2, 3, 4, 5}) {
+                const bool residual = flags & 1, has_bias = flags & 2, rms = flags & 4;
                 INFO("rows " << rows << " cols " << cols << " residual " << residual << " bias "
-                             << has_bias);
+                             << has_bias << " rms " << rms);
                 const size_t n = rows * cols;
                 Tile x = v.tile(random.values(n)), r = v.tile(random.values(n, -0.3, 0.3)),
                      s = v.output(n);
                 Tile weight = v.tile(random.values(cols)), bias = v.tile(random.values(cols));
                 Tile y = v.output(n), stats = v.sum_output(2 * rows);
-                const nn_layernorm_params p{rows, cols, epsilon, 1};
+                const nn_layernorm_params p{rows, cols, epsilon, 1, rms};
                 run(v, "layernorm", p,
                     {&y, residual ? &s : nullptr, &stats, &x, residual ? &r : nullptr, &weight,
                      has_bias ? &bias : nullptr});
@@ -55,8 +55,8 @@ TEST_CASE("layernorm normalises rows of x or of the residual sum") {
                     check_close("s", s, sum, v.eps());
                 }
                 const Values input = residual ? s.values() : x.values();
-                const Normalised want = reference(input, weight.values(),
-                                                  has_bias ? bias.values() : Values(), rows, cols);
+                const Normalised want = reference(
+                    input, weight.values(), has_bias ? bias.values() : Values(), rows, cols, rms);
                 check_close("y", y, want.y, v.eps() + 20 * v.sum_eps());
                 check_close("stats", stats, want.stats, 20 * v.sum_eps());
             }
@@ -81,8 +81,8 @@ TEST_CASE(
     Random random(3);
     each_variant([&](const Variant& v) {
         for (const auto& [rows, cols] : shapes)
-            for (int flags = 0; flags < 4; ++flags) {
-                const bool has_ds = flags & 1, has_bias = flags & 2;
+            for (int flags : {0, 1, 2, 3, 4, 5}) {
+                const bool has_ds = flags & 1, has_bias = flags & 2, rms = flags & 4;
                 const size_t n = rows * cols;
                 Tile weight = v.tile(random.values(cols)), dweight = v.sum_output(cols),
                      dbias = v.sum_output(cols);
@@ -91,7 +91,7 @@ TEST_CASE(
                     Tile dy = v.tile(random.values(n)), s = v.tile(random.values(n)),
                          ds = v.tile(random.values(n));
                     Tile stats =
-                        v.sums(reference(s.values(), weight.values(), {}, rows, cols).stats);
+                        v.sums(reference(s.values(), weight.values(), {}, rows, cols, rms).stats);
                     Tile dx = v.output(n);
                     Values want(n);
                     for (int64_t i = 0; i < rows; ++i) {
@@ -100,7 +100,7 @@ TEST_CASE(
                             return (s[at] - stats[2 * i]) * stats[2 * i + 1];
                         };
                         for (int64_t j = 0, at = i * cols; j < cols; ++j, ++at) {
-                            mean_g += dy[at] * weight[j] / double(cols);
+                            mean_g += rms ? 0 : dy[at] * weight[j] / double(cols);
                             mean_gh += dy[at] * weight[j] * h(at) / double(cols);
                             dweight_want[j] += dy[at] * h(at);
                             dbias_want[j] += dy[at];
@@ -110,7 +110,8 @@ TEST_CASE(
                                 stats[2 * i + 1] * (dy[at] * weight[j] - mean_g - h(at) * mean_gh) +
                                 (has_ds ? ds[at] : 0);
                     }
-                    run(v, "layernorm_backward", nn_layernorm_params{rows, cols, epsilon, first},
+                    run(v, "layernorm_backward",
+                        nn_layernorm_params{rows, cols, epsilon, first, rms},
                         {&dx, &dweight, has_bias ? &dbias : nullptr, &dy, &s, &stats, &weight,
                          has_ds ? &ds : nullptr});
                     // 1/deviation may be large with two columns

@@ -216,22 +216,24 @@ function rules.matmul(node, g)
   return (has_vector and matmul_vectors or matmul_matrices)(node, g)
 end
 
--- The results of linear are y and, with GELU, pre, the input of GELU. A pass fuses the slope of
--- GELU into the product that computes the gradient of y (engine/graph/passes/fuse_epilogues.cc).
+-- The results of linear are y and, with GELU or glu, pre, their input. A pass fuses GELU's slope
+-- into the product that computes the gradient of y (engine/graph/passes/fuse_epilogues.cc).
 function rules.linear(node, g, into, g_pre)
   local x, weight, bias = unpack(node.inputs, 1, 3)
-  local pre = attribute(node, "gelu") and node.results[2] or nil
+  local y, pre, glu = node.results[1], node.results[2], attribute(node, "glu")
   if g_pre then
     g_pre = as_tensor(g_pre, pre)
-    g = g and ops.call("gelu_backward", as_tensor(g, pre), pre) + g_pre or g_pre
-    pre = nil
+    if g and glu then g = ops.call("glu_backward", as_tensor(g, y), pre, glu) + g_pre
+    elseif g then g = ops.call("gelu_backward", as_tensor(g, y), pre) + g_pre
+    else g = g_pre end
+    pre, glu = nil, nil
   else
-    g = as_tensor(g, node.results[1])
+    g = as_tensor(g, y)
   end
   local dweight_before, dbias_before = into(2), bias and into(3)
   local dx, dweight, dbias = ops.call("linear_backward", g, x, weight,
     {pre = pre, dweight = dweight_before, dbias = dbias_before, bias = bias ~= nil,
-     need_dx = needs_grad(x)})
+     need_dx = needs_grad(x), glu = glu})
   return {dx, dweight_before or dweight, dbias_before or dbias}
 end
 
@@ -250,6 +252,16 @@ function rules.layernorm(node, g, into, g_s)
     {ds = g_s and as_tensor(g_s, s), dweight = dweight_before, dbias = dbias_before,
      bias = bias ~= nil})
   return {dx, dweight, dbias, delta and dx}
+end
+
+-- The results of rmsnorm are those of layernorm.
+function rules.rmsnorm(node, g, into, g_s)
+  local _, weight, delta = unpack(node.inputs, 1, 3)
+  local y, s, stats = unpack(node.results, 1, 3)
+  if not g then return {g_s, nil, delta and g_s} end
+  local dx, dweight = ops.call("rmsnorm_backward", as_tensor(g, y), s, stats, weight,
+    {ds = g_s and as_tensor(g_s, s), dweight = into(2)})
+  return {dx, dweight, delta and dx}
 end
 
 function rules.embedding(node, g, into)

@@ -17,22 +17,23 @@ function M.training(on)
   return training
 end
 
-local linear_options = arguments.names "bias gelu std dtype"
+local linear_options = arguments.names "bias gelu glu std dtype"
 local norm_options = arguments.names "eps dtype"
 local embedding_options = arguments.names "std axes dtype"
 
 local Linear = module.module "Linear"
 M.Linear = Linear
---- nn.Linear(inputs, outputs, {bias=true, gelu=false, std=0.02}): y = x weight^T + bias over the
---- last axis, weight (outputs, inputs). With gelu, y = GELU (tanh form) of that, in the same
---- kernel. Weights start normal with standard deviation std, the bias 0. Errors: the last axis of
---- x is not `inputs`.
+--- nn.Linear(inputs, outputs, {bias=true, gelu=false, glu=nil, std=0.02}): y = x weight^T + bias
+--- over the last axis, weight (outputs, inputs). With gelu, y = GELU (tanh form) of that, in the
+--- same kernel; with glu = "silu" (SwiGLU), "gelu" or "gelu_exact", y is nn.glu of that, with half
+--- as many outputs. Weights start normal with standard deviation std, the bias 0. Errors: the last
+--- axis of x is not `inputs`.
 ---     nn.Linear(3, 5)(x):dims()  --> 2, 5
 function Linear:init(inputs, outputs, options)
   options = arguments.options("Linear", options, linear_options)
   self.inputs = arguments.whole("Linear", "the number of inputs", inputs)
   self.outputs = arguments.whole("Linear", "the number of outputs", outputs)
-  self.gelu = options.gelu or false
+  self.gelu, self.glu = options.gelu or false, options.glu
   local std, dtype = options.std or 0.02, options.dtype
   self.weight = module.parameter({outputs, inputs}, {std = std, dtype = dtype})
   if options.bias ~= false then
@@ -40,7 +41,9 @@ function Linear:init(inputs, outputs, options)
   end
 end
 function Linear:forward(x)
-  return (ops.call("linear", x, self.weight, {bias = self.bias, gelu = self.gelu}))
+  return (ops.call("linear", x, self.weight, {
+    bias = self.bias, gelu = self.gelu, glu = self.glu,
+  }))
 end
 
 local LayerNorm = module.module "LayerNorm"
@@ -57,6 +60,22 @@ function LayerNorm:init(size, options)
 end
 function LayerNorm:forward(x, delta)
   local y, s = ops.call("layernorm", x, self.weight, self.bias, delta, {eps = self.eps})
+  if delta then return s, y end
+  return y
+end
+
+local RMSNorm = module.module "RMSNorm"
+M.RMSNorm = RMSNorm
+--- nn.RMSNorm(size, {eps=1e-6}): norm(x) -> y, x over the root of its mean square in the last axis,
+--- times a weight (initially 1). norm(x, delta) fuses the residual sum, as LayerNorm does.
+---     nn.RMSNorm(3)(x):square():mean(-1):sub(1):abs():max():lt(1e-4)  --> true
+function RMSNorm:init(size, options)
+  options = arguments.options("RMSNorm", options, norm_options)
+  self.size, self.eps = arguments.whole("RMSNorm", "the size", size), options.eps or 1e-6
+  self.weight = module.parameter({size}, {value = 1, dtype = options.dtype})
+end
+function RMSNorm:forward(x, delta)
+  local y, s = ops.call("rmsnorm", x, self.weight, delta, {eps = self.eps})
   if delta then return s, y end
   return y
 end
