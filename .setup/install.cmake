@@ -54,4 +54,5 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${NN_STARPU}/lib ${CUDAToolkit_LIBRARY_DIR})
 # Loaded at run time: BLAS, JSON, and zlib and zstd for compressed texts.
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libopenblas0, lua-cjson, zlib1g, libzstd1")
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libdnnl2") # faster products, above all in bf16
 include(CPack)

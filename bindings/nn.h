@@ -169,7 +169,7 @@ typedef struct {
 } nn_stats_t;
 
 const char* nn_error(void);    // the last message
-const char* nn_version(void);  // several lines: nnlua, LuaJIT, StarPU, BLAS, CUDA
+const char* nn_version(void);  // several lines: nnlua, LuaJIT, StarPU, BLAS, products, CUDA
 // Call it before the first task. cpus 0, scheduler NULL or "": automatic; gpus: at most, -1: all;
 // gpu_memory: bytes for tiles on each, 0: 90 % of its memory; streams: per GPU, 0: one.
 int nn_configure(int32_t cpus, const char* scheduler, int32_t gpus, int64_t gpu_memory,

@@ -15,6 +15,7 @@
 #include "engine/runtime/workers.h"
 #include "kernels/blas.h"
 #include "kernels/cuda/device.h"
+#include "kernels/products/products.h"
 #include "nn_version.h"
 
 using namespace nn;
@@ -92,15 +93,17 @@ extern "C" {
 const char* nn_version(void) {
     static std::string text;
     if (guard([] {
-            std::string blas_text;
-            try {
-                blas_text = blas::description();
-            } catch (const std::exception& e) {
-                blas_text = e.what();
-            }
-            text = format("nnlua %s (%s)\n%s\nStarPU %s\nBLAS %s, kernels %s\nCUDA %s", NN_VERSION,
-                          NN_VERSION_GIT, LUAJIT_VERSION, starpu_version().c_str(),
-                          blas_text.c_str(), cpu_target().name, cuda_description().c_str());
+            const auto text_or_error = [](std::string (*describe)()) {
+                try {
+                    return describe();
+                } catch (const std::exception& e) {
+                    return std::string(e.what());
+                }
+            };
+            text = format("nnlua %s (%s)\n%s\nStarPU %s\nBLAS %s, kernels %s\nproducts %s\nCUDA %s",
+                          NN_VERSION, NN_VERSION_GIT, LUAJIT_VERSION, starpu_version().c_str(),
+                          text_or_error(blas::description).c_str(), cpu_target().name,
+                          text_or_error(products::description).c_str(), cuda_description().c_str());
         }) != NN_OK)
         return nn_error();
     return text.c_str();

@@ -116,6 +116,13 @@ local function check_blas(ghz)
   if threads then
     fine("OPENBLAS_NUM_THREADS=%d has no effect: each worker computes on one core", threads)
   end
+  local products = nn.version():match "products ([^\n]*)"
+  local chosen = setting "NNLUA_PRODUCTS"
+  if chosen and chosen ~= "auto" then
+    note("unset NNLUA_PRODUCTS: nnlua measures and uses the fastest", "%s", products)
+  else
+    fine("%s", products)
+  end
   local workers = nn.workers()
   local rate, peak = nn.sgemm_gflops(), workers * ghz * (per_cycle[isa] or 8)
   judge(peak == 0 or rate > 0.45 * peak,

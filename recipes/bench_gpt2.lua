@@ -19,6 +19,7 @@ local cfg = nn.config({
   heads = nn.field(12, "heads of a custom model", {min = 1}),
   embd = nn.field(768, "hidden size of a custom model", {min = 1}),
   vocab = nn.field(50257, "vocabulary size of a custom model", {min = 1}),
+  dtype = nn.field("f32", "dtype of weights and activations", {choices = {"f32", "bf16"}}),
   batch = nn.field(4, "sequences per step", {min = 1}),
   tokens = nn.field(256, "tokens per sequence", {min = 1}),
   tile = nn.field(0, "tokens per tile; 0: automatic", {min = 0}),
@@ -32,10 +33,11 @@ local function model_config()
   if cfg.model ~= "custom" then
     local size = GPT2.size(cfg.model)
     size.context = math.max(size.context, cfg.tokens)
+    size.dtype = cfg.dtype
     return size
   end
   return {layers = cfg.layers, heads = cfg.heads, embd = cfg.embd, vocab = cfg.vocab,
-          context = cfg.tokens}
+          context = cfg.tokens, dtype = cfg.dtype}
 end
 
 nn.seed(cfg.seed)

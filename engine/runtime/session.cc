@@ -23,6 +23,7 @@
 #include "engine/runtime/watchdog.h"
 #include "engine/runtime/workers.h"
 #include "kernels/blas.h"
+#include "kernels/products/products.h"
 
 namespace nn {
 namespace {
@@ -120,7 +121,8 @@ void start() {
     const SignalsBlocked in_the_threads;
     has_gpus = gpus > 0;
     prepare(gpus);
-    blas::load();  // before workers start, because it changes the environment briefly
+    blas::load();        // before workers start, because it changes the environment briefly
+    products::choice();  // may measure, and the workers would disturb that
     starpu_malloc_set_hooks(allocate_from_arena, free_to_arena);
     if (gpus != 0) pin_host_memory();
     if (const int status = init_starpu(gpus); status != 0)

@@ -1,6 +1,8 @@
-// Matrix products: OpenBLAS with bias and GELU epilogues, forward and backward; for bfloat16,
-// blocks converted to float; for the few rows of text generation, a loop that reads B once.
+// Matrix products with bias and GELU epilogues, forward and backward, as kernels/products computes
+// them; for bfloat16 without a fast way, blocks converted to float; for the few rows of text
+// generation, a loop that reads B once.
 #include "kernels/cpu/row.h"
+#include "kernels/products/products.h"
 
 namespace nn::NN_TARGET {
 namespace {
@@ -68,15 +70,25 @@ void finish_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, const A
         row_convert(sum, n, c);
 }
 
-// float and double: OpenBLAS adds the product to beta c + bias instead of beta c.
-template <class T> void product_blas(const Product<T>& g) {
+void library_gemm(const Product<float>& g, float beta, float* out) {
+    const nn_gemm_params& p = g.p;
+    products::gemm(p.trans_a, p.trans_b, p.m, p.n, p.k, float(p.alpha), g.a, p.lda, g.b, p.ldb,
+                   beta, out, p.ldc);
+}
+void library_gemm(const Product<double>& g, double beta, double* out) {
+    const nn_gemm_params& p = g.p;
+    blas::gemm(p.trans_a, p.trans_b, p.m, p.n, p.k, p.alpha, g.a, p.lda, g.b, p.ldb, beta, out,
+               p.ldc);
+}
+
+// float and double: the library adds the product to beta c + bias instead of beta c.
+template <class T> void product_library(const Product<T>& g) {
     const nn_gemm_params& p = g.p;
     T* out = p.epilogue == 2 && g.aux ? g.aux : g.c;
     const bool started = p.epilogue == 1 || p.epilogue == 2;
     if (started)
         for (int64_t i = 0; i < p.m; ++i) start_row(g, i, 0, p.n, out + i * p.ldc);
-    blas::gemm(p.trans_a, p.trans_b, p.m, p.n, p.k, T(p.alpha), g.a, p.lda, g.b, p.ldb,
-               started ? T(1) : T(p.beta), out, p.ldc);
+    library_gemm(g, started ? T(1) : T(p.beta), out);
     if (p.epilogue)
         for (int64_t i = 0; i < p.m; ++i) finish_row(g, i, 0, p.n, out + i * p.ldc);
 }
@@ -105,11 +117,40 @@ template <class C> void product_blocks(const Product<bf16, C>& g) {
                 const int64_t lda = p.trans_a ? rows : depth, ldb = p.trans_b ? depth : cols;
                 convert_block(g.a_at(i, l), p.lda, p.trans_a ? depth : rows, lda, a);
                 convert_block(g.b_at(l, j), p.ldb, p.trans_b ? cols : depth, ldb, b);
-                blas::gemm(p.trans_a, p.trans_b, rows, cols, depth, float(p.alpha), a, lda, b, ldb,
-                           1.0f, c, n);
+                products::gemm(p.trans_a, p.trans_b, rows, cols, depth, float(p.alpha), a, lda, b,
+                               ldb, 1.0f, c, n);
             }
             for (int64_t r = 0; r < rows; ++r) finish_row(g, i + r, j, cols, c + r * n);
         }
+}
+
+// bf16 on the processor's units for it. Epilogues work on blocks in cache.
+template <class C>
+void product_units(const Product<bf16, C>& g, products::MultiplyFn multiply_blocks) {
+    using products::Block;
+    const nn_gemm_params& p = g.p;
+    const auto start = [](void* context, const Block& block) {
+        const auto& product = *static_cast<const Product<bf16, C>*>(context);
+        for (int64_t r = 0; r < block.rows; ++r)
+            start_row(product, block.i + r, block.j, block.cols, block.c + r * block.ld);
+    };
+    const auto finish = [](void* context, const Block& block) {
+        const auto& product = *static_cast<const Product<bf16, C>*>(context);
+        for (int64_t r = 0; r < block.rows; ++r)
+            finish_row(product, block.i + r, block.j, block.cols, block.c + r * block.ld);
+    };
+    static_assert(sizeof(bf16) == sizeof(uint16_t));
+    multiply_blocks(
+        {p.trans_a != 0, p.trans_b != 0, p.m, p.n, p.k, &g.a->bits, p.lda, &g.b->bits, p.ldb},
+        {const_cast<Product<bf16, C>*>(&g), start, finish});
+}
+
+template <class C> void product_bf16(const Product<bf16, C>& g) {
+    const products::MultiplyFn multiply_blocks = products::bf16_multiply();
+    if (multiply_blocks && g.p.alpha == 1)
+        product_units(g, multiply_blocks);
+    else
+        product_blocks(g);
 }
 
 // sum (m, cols) += alpha x B for columns [j, j + cols); x is (m, k). Reads B once, in memory order.
@@ -158,12 +199,12 @@ template <class T, class C> void multiply(const Product<T, C>& g) {
     if (g.p.m <= team::few_rows)
         product_few_rows(g);
     else if constexpr (std::is_same_v<T, bf16>)
-        product_blocks(g);
+        product_bf16(g);
     else
-        product_blas(g);
+        product_library(g);
 }
 
-template <class T, class C> void products(const KernelCall& call) {
+template <class T, class C> void multiply_batch(const KernelCall& call) {
     const auto& p = call.get<nn_gemm_params>();
     for (int64_t i = 0; i < p.batch; ++i) {
         T* aux = call.operand<T>(4);
@@ -177,8 +218,8 @@ template <class T, class C> void products(const KernelCall& call) {
 void gemm(const KernelCall& call) {
     visit_float(call.dtype, [&]<class T>(T*) {
         if constexpr (std::is_same_v<T, bf16>)
-            if (call.get<nn_gemm_params>().wide) return products<T, float>(call);
-        products<T, T>(call);
+            if (call.get<nn_gemm_params>().wide) return multiply_batch<T, float>(call);
+        multiply_batch<T, T>(call);
     });
 }
 

@@ -1,6 +1,6 @@
 """Speed of training GPT-2 with PyTorch on the CPU: the counterpart of recipes/bench_gpt2.lua.
 
-Float32, random tokens, a whole step: forward, loss, backward, clipping, AdamW. gpt2_vs_torch.py
+Float32 or bf16 autocast, random tokens, a whole step: forward, loss, backward, clipping, AdamW. gpt2_vs_torch.py
 calls it; by hand:  python tests/bench/torch_gpt2.py --model gpt2 --batch 4 --tokens 256
 """
 import argparse
@@ -32,6 +32,8 @@ def parse():
     parser.add_argument("--malloc", choices=("keep", "default"), default="keep",
                         help="keep: freed memory stays with the process, which is faster")
     parser.add_argument("--compile", action="store_true", help="use torch.compile")
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32",
+                        help="bf16: torch.autocast, with weights in f32")
     parser.add_argument("--json", action="store_true", help="print one JSON line")
     args = parser.parse_args()
     for size, default in zip(("layers", "heads", "embd"), MODELS[args.model]):
@@ -56,6 +58,8 @@ def main():
     torch.manual_seed(1)
     model = GPT2(args.layers, args.heads, args.embd, args.vocab, args.context)
     loss_function = torch.compile(model.loss) if args.compile else model.loss
+    if args.dtype == "bf16":
+        loss_function = torch.autocast("cpu", torch.bfloat16)(loss_function)
     optimizer = adamw(model, lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1)
     ids = torch.randint(args.vocab, (args.batch, args.tokens + 1))
     ids, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
@@ -75,7 +79,7 @@ def main():
               "gflops": round(gflops, 1), "sgemm_gflops": round(sgemm, 1),
               "ratio": round(gflops / sgemm, 3), "threads": threads, "torch": torch.__version__,
               "compile": args.compile, "malloc": args.malloc, "loss": round(loss, 4)}
-    sizes = ("model", "layers", "heads", "embd", "vocab", "batch", "tokens", "steps")
+    sizes = ("model", "dtype", "layers", "heads", "embd", "vocab", "batch", "tokens", "steps")
     result.update({name: getattr(args, name) for name in sizes})
     if args.json:
         print(json.dumps(result))

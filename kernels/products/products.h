@@ -1,0 +1,73 @@
+// Matrix products in f32 and bf16: which implementation computes them. Processors since 2020
+// multiply bf16 by instructions of their own, at twice the rate of f32 (AVX-512 BF16) or ten times
+// (AMX), and libraries use them differently well; so the fastest is measured, once per machine.
+// kernels/cpu/gemm.cc calls what is chosen here and adds the epilogues.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace nn::products {
+
+// op(A) (m,k) by op(B) (k,n), row-major, of bf16 bits. Rows of the stored matrices are lda and ldb
+// apart.
+struct Operands {
+    bool trans_a, trans_b;
+    int64_t m, n, k;
+    const uint16_t* a;
+    int64_t lda;
+    const uint16_t* b;
+    int64_t ldb;
+};
+
+// Rows [i, i + rows) and columns [j, j + cols) of the result, in scratch memory with rows `ld`
+// apart.
+struct Block {
+    int64_t i, j, rows, cols;
+    float* c;
+    int64_t ld;
+};
+
+// What happens to each block while it is in cache: start() writes to c what the product is added
+// to, finish() stores the sums.
+struct Epilogue {
+    void* context;
+    void (*start)(void* context, const Block& block);
+    void (*finish)(void* context, const Block& block);
+};
+
+// Computes all blocks on the calling thread, in an order that depends on the shapes alone.
+using MultiplyFn = void (*)(const Operands& operands, const Epilogue& epilogue);
+
+// The implementations. `loops` are ours (avx512.cc), for bf16 alone. With openblas, bf16 operands
+// are converted to f32.
+enum class Way : uint8_t { openblas, onednn, loops };
+constexpr int ways = 3;
+const char* way_name(Way way);
+
+// How products are computed, and the reason, as a person reads it.
+struct Choice {
+    Way f32 = Way::openblas, bf16 = Way::openblas;
+    std::string reason;
+};
+
+// Made at the first call: as NNLUA_PRODUCTS says, else by the measurement in the user's cache, else
+// by a new one, which takes about 0.1 s. Throws std::runtime_error if NNLUA_PRODUCTS names what
+// this machine cannot use.
+const Choice& choice();
+void choose(const Choice& choice);  // for tests; no product may be running
+
+// Why products of a dtype cannot be computed this way here; "" if they can.
+std::string why_unusable(Way way, bool bf16);
+
+// C (m,n) = alpha op(A) op(B) + beta C as chosen, on the calling thread.
+void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
+          int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc);
+MultiplyFn bf16_multiply();  // nullptr: convert to f32
+
+bool loops_built();
+void multiply_by_loops(const Operands& operands, const Epilogue& epilogue);
+
+// "f32 oneDNN, bf16 oneDNN (measured, GFLOP/s of a core: f32 OpenBLAS 102, oneDNN 106; ...)"
+std::string description();
+
+}  // namespace nn::products

@@ -1,0 +1,113 @@
+// Every implementation of products that this machine can use, against a plain product in double;
+// the choice between them.
+#include <thread>
+
+#include "kernels/products/onednn.h"
+#include "tests/cpp/gemm_cases.h"
+
+using namespace nn;
+using namespace nn::test;
+using products::Way;
+
+namespace {
+
+// Calls f(variant) with each implementation for each dtype, on the best CPU target.
+template <class F> void each_way(F f) {
+    const products::Choice before = products::choice();
+    for (Way way : {Way::openblas, Way::onednn, Way::loops})
+        for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+            if (!products::why_unusable(way, dtype == Dtype::bf16).empty()) continue;
+            INFO(products::way_name(way) << ", " << dtype_name(dtype));
+            products::choose({way, way, "a test"});
+            f(Variant{&cpu_target(), dtype});
+        }
+    products::choose(before);
+}
+
+Case plain_case(int64_t m, int64_t n, int64_t k, int trans, double beta, int epilogue,
+                int64_t pad = 0) {
+    Case c = make_case(m, n, k, trans, beta, epilogue, pad);
+    c.p.alpha = 1;
+    return c;
+}
+
+}  // namespace
+
+TEST_CASE("every implementation of products gives the plain product") {
+    Random random(11);
+    const int64_t sizes[][3] = {{13, 1, 1},    {14, 32, 2},   {15, 33, 3},   {29, 65, 385},
+                                {561, 40, 70}, {20, 530, 33}, {64, 16, 800}, {120, 97, 129}};
+    each_way([&](const Variant& v) {
+        for (const auto& size : sizes)
+            for (int trans = 0; trans < 4; ++trans)
+                for (double beta : {0.0, 1.0})
+                    check_case(v, plain_case(size[0], size[1], size[2], trans, beta, 0, trans),
+                               random);
+        check_case(v, plain_case(520, 530, 790, 2, 0, 0), random);
+        check_case(v, plain_case(16, 20, 0, 0, 0.5, 1, 2), random);
+    });
+}
+
+TEST_CASE("epilogues work with every implementation of products") {
+    Random random(12);
+    each_way([&](const Variant& v) {
+        for (int epilogue : {1, 2})
+            for (double beta : {0.0, 0.5})
+                check_case(v, plain_case(70, 150, 33, 2, beta, epilogue), random);
+        check_case(v, plain_case(600, 530, 40, 2, 0, 2), random);
+        check_slope_case(v, plain_case(570, 140, 33, 0, 0, 3), random);
+        check_slope_case(v, plain_case(65, 530, 64, 0, 1, 3, 8), random);
+    });
+}
+
+TEST_CASE("infinities and NaN stay in their rows and columns with every implementation") {
+    each_way([](const Variant& v) {
+        const int64_t m = 30, n = 40, k = 36;
+        Values a(size_t(m * k), 1.0), b(size_t(k * n), 1.0);
+        a[5 * k + 35] = INFINITY, b[34 * n + 7] = NAN;
+        Tile a_tile = v.tile(a), b_tile = v.tile(b), out = v.output(m * n);
+        const Case c = plain_case(m, n, k, 0, 0, 0);
+        CHECK(run(v, "gemm", c.p, {&out, &a_tile, &b_tile, nullptr, nullptr}) == "");
+        Values want(size_t(m * n), double(k));
+        for (int64_t j = 0; j < n; ++j) want[size_t(5 * n + j)] = INFINITY;
+        for (int64_t i = 0; i < m; ++i) want[size_t(i * n + 7)] = NAN;
+        check_close("c", out, want, 0);
+    });
+}
+
+TEST_CASE("every implementation gives the same bits from several threads at once") {
+    Random random(13);
+    each_way([&](const Variant& v) {
+        const Case c = plain_case(150, 170, 530, 2, 0, 2);
+        const Values a = random.values(c.rows_a() * c.p.lda),
+                     b = random.values(c.rows_b() * c.p.ldb);
+        const Values bias = random.values(c.p.n);
+        const auto multiply = [&](std::vector<uint8_t>& bits) {
+            Tile a_tile = v.tile(a), b_tile = v.tile(b), bias_tile = v.tile(bias);
+            Tile out = v.output(c.p.m * c.p.ldc);
+            void* operands[] = {out.data(), a_tile.data(), b_tile.data(), bias_tile.data(),
+                                nullptr};
+            std::string error;
+            for (int i = 0; i < 5; ++i)
+                find_kernel("gemm")->on (*v.target)({operands, &c.p, v.dtype, nullptr, &error});
+            bits = out.bytes();
+        };
+        std::vector<uint8_t> alone, together[3];
+        multiply(alone);
+        std::vector<std::thread> threads;
+        for (auto& bits : together) threads.emplace_back([&] { multiply(bits); });
+        for (std::thread& thread : threads) thread.join();
+        for (const auto& bits : together) CHECK(bits == alone);
+    });
+}
+
+TEST_CASE("own loops are usable where the processor has AVX-512 BF16, oneDNN where it is found") {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    CHECK(products::why_unusable(Way::loops, true).empty() ==
+          !!__builtin_cpu_supports("avx512bf16"));
+#endif
+    CHECK(products::why_unusable(Way::loops, false) == "own loops multiply bf16 only");
+    CHECK(products::why_unusable(Way::openblas, true) == "");
+    CHECK(products::why_unusable(Way::onednn, false) == onednn::why_unusable());
+    if (onednn::why_unusable().empty()) CHECK(onednn::version().find("oneDNN ") == 0);
+}

@@ -1,0 +1,104 @@
+-- What computes matrix products: the measured choice and its file, NNLUA_PRODUCTS, a machine
+-- without oneDNN, and the bits of results.
+local t = require "nn.test"
+local root = package.loaded["nn.host"].root
+
+local function version(settings)
+  local status, output = t.shell(
+    ("env -u NNLUA_PRODUCTS -u NNLUA_ISA %s $NNLUA --version"):format(settings))
+  t.same(status, 0)
+  return output:match "products ([^\n]*)", output
+end
+
+local function text_of(path)
+  local file = assert(io.open(path))
+  local text = file:read "*a"
+  file:close()
+  return text
+end
+
+t.case("the measurement is made once, kept, and decides", function()
+  local cache = t.folder()
+  local path, setting = cache .. "/nnlua/products", "XDG_CACHE_HOME=" .. cache
+  local first = version(setting)
+  t.check(first:find "^f32 %a+, bf16 [%a ]+ %(measured, GFLOP/s of a core: f32 OpenBLAS %d+", first)
+  local kept = text_of(path)
+  t.same(version(setting), first)
+  t.same(text_of(path), kept)
+
+  local key = kept:match "^[^\n]*\n"
+  local function with_rates(rates)
+    local file = assert(io.open(path, "w"))
+    file:write(rates)
+    file:close()
+    return version(setting)
+  end
+  t.check(with_rates(key .. "300 100 0\n10 20 30\n"):find "^f32 OpenBLAS, bf16 own loops ")
+  t.check(with_rates(key .. "300 400 0\n10 31 30\n"):find "^f32 oneDNN, bf16 oneDNN ")
+  t.check(with_rates(key .. "300 290 0\n10 0 0\n"):find "^f32 oneDNN, bf16 OpenBLAS ")
+  for _, damaged in ipairs {"", key, key .. "1 2 3\n4 nan", "products 0\n1 2 3\n4 5 6\n"} do
+    with_rates(damaged)                                    -- measures again
+    t.same(text_of(path):match "^[^\n]*\n", key)
+    t.check(text_of(path):find "^[^\n]*\n%d+%.?%d* [%d. ]+\n$", text_of(path))
+  end
+end)
+
+t.case("NNLUA_PRODUCTS chooses, and an unknown word is an error", function()
+  local chosen = version "NNLUA_PRODUCTS=openblas"
+  t.same(chosen, "f32 OpenBLAS, bf16 OpenBLAS (NNLUA_PRODUCTS=openblas)")
+  t.same(version "NNLUA_ISA=baseline", "f32 OpenBLAS, bf16 OpenBLAS (NNLUA_ISA=baseline)")
+  local status, output = t.shell "NNLUA_PRODUCTS=mkl $NNLUA -e 'print(nn.ones(2):sum())'"
+  t.same(status, 1)
+  local message = "NNLUA_PRODUCTS is 'mkl'; it can be auto, openblas, onednn or loops"
+  t.check(output:find(message, 1, true), output)
+  local _, health = t.shell "NNLUA_PRODUCTS=openblas $NNLUA --health"
+  t.check(health:find("bf16 OpenBLAS (NNLUA_PRODUCTS=openblas)\n        -> unset NNLUA_PRODUCTS", 1,
+                      true), health)
+end)
+
+t.case("a machine without oneDNN uses what there is, and says what is missing", function()
+  local folder = t.folder()
+  for _, name in ipairs {"libdnnl.so.2", "libdnnl.so.3"} do
+    t.shell(("touch %s/%s"):format(folder, name))          -- not a library
+  end
+  local setting = ("LD_LIBRARY_PATH=%s XDG_CACHE_HOME=%s"):format(folder, t.folder())
+  t.check(version(setting):find "^f32 OpenBLAS, bf16 [oO][%a ]+ %(measured")
+  local status, output = t.shell(setting .. " NNLUA_PRODUCTS=onednn $NNLUA -e 'print(nn.ones(2))'")
+  t.same(status, 1)
+  t.check(output:find "NNLUA_PRODUCTS is 'onednn', but this is not possible: ", output)
+end)
+
+local function bits(way, workers)
+  local status, output = t.shell(
+    ("NNLUA_PRODUCTS=%s NNLUA_CPUS=%d timeout 200 $NNLUA %s/tests/lua/support/product_bits.lua")
+    :format(way, workers, root))
+  output = output:gsub("nnlua: warning: NNLUA_CPUS=%d+ asks for more workers [^\n]*\n", "")
+  return output, status
+end
+
+local function losses(text)
+  local out = {}
+  for dtype, i, loss in text:gmatch "(%w+)\tloss\t(%d)\t(%S+)" do
+    out[dtype .. i] = tonumber(loss)
+  end
+  return out
+end
+
+local reference = losses((bits("openblas", 1)))
+for _, way in ipairs {"openblas", "onednn", "loops"} do
+  t.case(way .. " gives the same bits with 1, 2 and 3 workers, near those of OpenBLAS", function()
+    local one, status = bits(way, 1)
+    if status ~= 0 and one:find "is not possible" then return end
+    t.same(status, 0)
+    t.check(one:find "bf16\tnorm.bias" and one:find "f32\tnorm.bias", one)
+    for workers = 2, 3 do
+      local other = bits(way, workers)
+      t.check(other == one, workers .. " workers: " .. other)
+    end
+    for name, loss in pairs(losses(one)) do
+      t.near(loss, reference[name], {abs = name:find "bf16" and 0.02 or 1e-4})
+    end
+  end)
+end
+
+t.finish()
