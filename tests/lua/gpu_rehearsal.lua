@@ -1,5 +1,5 @@
--- tests/gpu/run, the command for a machine with a GPU, rehearsed on the CPU at small sizes: its
--- scripts start, measure and report, so that time on such a machine is not lost.
+-- tests/gpu/run, the command for a machine with a GPU, rehearsed at small sizes on an emulated GPU,
+-- or on the CPU: its scripts start, measure and report, so that time on such a machine is not lost.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local t = require "nn.test"
@@ -39,6 +39,9 @@ t.case("the parts without PyTorch finish, with a table and JSON", function()
   for _, row in ipairs(result.attention) do t.check(row.forward_ms > 0 and row.backward_ms > 0) end
   t.check(output:find "| gpt2%-xl | nnlua | [%d.]+ | [%d.]+ | [%d.]+ | [%d.]+ |", output)
   t.check(output:find "| ops | ok | %d+ | 0 |", output)
+  if works("test -d " .. binaries .. "/emulated-gpus") then
+    t.check(output:find "nnlua ran on an emulated GPU", output)
+  end
   local speed = result.speeds["gpt2 nnlua"]
   t.check(speed.tokens_per_s > 0 and speed.host_us_per_task > 0 and speed.product_flops_per_s > 0)
   t.check(speed.kinds.gemm.ms > 0)
