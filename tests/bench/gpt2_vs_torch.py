@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Is nnlua faster than PyTorch at training GPT-2 on this machine's CPU? One command, one answer.
 
-Both sides train the same model in float32, in turns, so that changes in the machine's speed affect
-both. PyTorch uses its best number of threads and a tuned malloc; its defaults are shown too.
+Both sides train the same model in turns, so that changes in the machine's speed affect both, in
+float32 or, with --dtype bf16, nnlua in bf16 against PyTorch in float32 and with bf16 autocast.
+PyTorch uses its best number of threads and a tuned malloc; its defaults are shown too.
 
     python3 tests/bench/gpt2_vs_torch.py
     python3 tests/bench/gpt2_vs_torch.py --model gpt2-medium --batch 2 --tokens 512 --compile
@@ -21,20 +22,23 @@ def parse():
     parser.add_argument("--tokens", type=int, default=256, help="tokens in a sequence")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    parser.add_argument("--threads", default="best", help="of PyTorch; best: try, keep the best")
     parser.add_argument("--compile", action="store_true", help="torch.compile as a contender too")
     parser.add_argument("--python", help="an interpreter that has PyTorch")
     return parser.parse_args()
 
 
 def contenders(args):
-    sizes = {"model": args.model, "batch": args.batch, "tokens": args.tokens, "steps": args.steps}
-    ours = ["./nnlua", "recipes/bench_gpt2.lua", "--json"] + [f"{k}={v}" for k, v in sizes.items()]
+    sizes = {"model": args.model, "dtype": args.dtype, "batch": args.batch, "tokens": args.tokens, "steps": args.steps}
+    ours = ["./nnlua", "recipes/bench_gpt2.lua", "--json", f"dtype={args.dtype}"]
+    ours += [f"{k}={v}" for k, v in sizes.items()]
     python = torch_python(args.python)
     theirs = [python, str(BENCH / "torch_gpt2.py"), "--json"]
     theirs += [word for k, v in sizes.items() for word in (f"--{k}", str(v))]
 
     def torch(*options):
-        best = []  # the number of threads, found in the first round
+        best = [] if args.threads == "best" else [args.threads]  # found in the first round
 
         def turn(_):
             result = run_json(theirs + ["--threads", best[0] if best else "best", *options])
@@ -47,6 +51,12 @@ def contenders(args):
              "torch as it comes": torch("--malloc", "default")}
     if args.compile:
         turns["torch.compile"] = torch("--malloc", "keep", "--compile")
+    if args.dtype == "bf16":
+        bf16 = ("--malloc", "keep", "--dtype", "bf16")
+        del turns["torch as it comes"]
+        turns["torch bf16"] = torch(*bf16)
+        if args.compile:
+            turns["torch.compile bf16"] = torch(*bf16, "--compile")
     return turns
 
 
@@ -57,7 +67,7 @@ def main():
     rival = max((name for name in speed if name != "nnlua"), key=speed.get)
     ratio = speed["nnlua"] / speed[rival]
 
-    print(f"\n{args.model}, batch {args.batch} x {args.tokens} tokens, float32; "
+    print(f"\n{args.model}, batch {args.batch} x {args.tokens} tokens, {args.dtype}; "
           f"median of {args.rounds} rounds, {args.steps} steps each\n")
     print_table(["", "tokens/s", "GFLOP/s", "sgemm GFLOP/s", "threads"], [
         [name, span(runs, "tokens_per_s", 1), f"{median(runs, 'gflops'):.0f}",
@@ -67,7 +77,7 @@ def main():
     print(f"\nnnlua / {rival}: {ratio:.3f}")
     quiet = was_quiet(results)
     print(json.dumps({"benchmark": "gpt2_vs_torch", "ratio": round(ratio, 3), "against": rival,
-                      "tokens_per_s": speed, "model": args.model, "batch": args.batch,
+                      "tokens_per_s": speed, "model": args.model, "dtype": args.dtype, "batch": args.batch,
                       "tokens": args.tokens, "steps": args.steps, "rounds": args.rounds,
                       "torch": results["torch"][0]["torch"], "idle_machine": quiet}))
 
