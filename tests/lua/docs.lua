@@ -57,8 +57,12 @@ local function public_names()
   local cfg = nn.config({nn.run_fields {}}, {"out=names-of-run"})
   names_in(list, "run:", getmetatable(nn.run(cfg)).__index)
   list["nn.Tensor"], list["model:size"], list["model:requirements"] = nil, nil, nil
-  list["GPT2"], list["GPT2.size"], list["GPT2.requirements"] = true, true, true
-  list["model:shapes"], list["GPT2.shapes"] = nil, true
+  for _, name in ipairs {"shapes", "fields", "configure", "window"} do
+    list["model:" .. name] = nil
+  end
+  for name in ("GPT2 GPT2.size Llama Model.requirements Model.shapes"):gmatch "%S+" do
+    list[name] = true
+  end
   return list
 end
 

@@ -48,7 +48,7 @@ end
 function Bag:flops_per_token() return 6 * 64 * (self.config.embd + self.config.vocab) end
 
 Bag.hugging_face = {
-  model_type = "bag_of_embeddings", architecture = "BagLMHeadModel",
+  types = {bag_of_embeddings = "BagLMHeadModel"},
   settings = {embd = "hidden_size", context = "max_position_embeddings", vocab = "vocab_size"},
   fixed = {hidden_act = "gelu_new"},
   name = function(path) return "bag." .. path, path:find "^up%.weight" ~= nil end,
@@ -144,9 +144,15 @@ t.case("an unknown model is an error that lists the known ones", function()
   t.fails(function() registry.find "../gpt2" end, "unknown model '../gpt2' in models/")
   t.fails(function() registry.find "xyz" end, "choose one of gpt2")
   files.make_folder(folder .. "/other")
-  files.write(folder .. "/other/config.json", '{"model_type": "llama"}')
-  t.fails(function() nn.load_hf(folder .. "/other") end,
-          "config.json: model_type is 'llama', which no model in models/ has; choose one of gpt2")
+  local function refused(config, message)
+    files.write(folder .. "/other/config.json", config)
+    t.fails(function() nn.load_hf(folder .. "/other") end, message)
+  end
+  refused('{"model_type": "t5"}', "config.json: model_type is 't5', which no model in models/ has")
+  refused('{"model_type": "lama"}', "did you mean 'llama'?")
+  refused('{"architectures": ["T5WithLMHeadModel"], "layer_norm_epsilon": 1e-6}',
+          "config.json has no model_type (architectures: T5WithLMHeadModel), so it is not that of")
+  refused('{}', "config.json has no model_type, so it is not that of")
   local Own = nn.module "Own"
   function Own:init() self.layer = nn.Linear(2, 2) end
   local path = nn.save_checkpoint(folder .. "/own", {step = 1, model = Own(),

@@ -51,6 +51,8 @@ end
 
 local parameter_options = arguments.names "std value dtype axes"
 local watcher                    -- set by watch()
+local Outline = {}               -- the class of what shapes() has instead of parameters
+local outlines                   -- their number while shapes() runs, else nil
 
 --- watch(seen, f) -> f(); calls seen() for every parameter that f creates.
 function M.watch(seen, f)
@@ -64,6 +66,10 @@ end
 ---     nn.parameter({2, 3}, {value = 1}):sum()  --> 6
 function M.parameter(shape, options)
   options = arguments.options("parameter", options, parameter_options)
+  if outlines then
+    outlines = outlines + 1
+    return setmetatable({shape = shape, order = outlines}, Outline)
+  end
   local x = ops.call("empty", shape, {dtype = options.dtype, axes = options.axes})
   if options.std and options.std > 0 then
     x:normal_ {std = options.std}
@@ -94,10 +100,11 @@ local function walk(value, path, seen, each)
   for _, key in ipairs(sorted_keys(value)) do
     local field = value[key]
     local here = path == "" and tostring(key) or path .. "." .. tostring(key)
-    local found = is_tensor(field) or M.is_module(field)
+    local leaf = is_tensor(field) or getmetatable(field) == Outline
+    local found = leaf or M.is_module(field)
     if type(field) == "table" and not seen[field] and (found or getmetatable(field) == nil) then
       if found then each(field, here) end
-      if is_tensor(field) then seen[field] = true else walk(field, here, seen, each) end
+      if leaf then seen[field] = true else walk(field, here, seen, each) end
     end
   end
 end
@@ -106,6 +113,21 @@ end
 function layer.paths(object)
   local out = {}
   walk(object, "", {}, function(field, path) out[field] = path end)
+  return out
+end
+
+--- shapes(make) -> {{path=, shape=}, ...} of the parameters of the module make(), in the order of
+--- creation. Creates no tensors, so that sizes cost nothing.
+function M.shapes(make)
+  local out, outer = {}, outlines
+  outlines = 0
+  local object = lib.finally(function() outlines = outer end, make)
+  walk(object, "", {}, function(field, path)
+    if getmetatable(field) == Outline then
+      out[#out + 1] = {path = path, shape = field.shape, order = field.order}
+    end
+  end)
+  table.sort(out, function(a, b) return a.order < b.order end)
   return out
 end
 

@@ -84,6 +84,15 @@ local function problem_of(field, value, given)
   return problem and ("%s, not '%s'"):format(problem, given) or nil
 end
 
+--- problem(field, value) -> the problem with a value for a field of nn.field, or nil.
+function M.problem(field, value)
+  local kind = type(field.default)
+  if type(value) ~= kind then
+    return ("is %s; a %s is needed"):format(checks.describe(value), kind)
+  end
+  return problem_of(field, value, tostring(value))
+end
+
 -- Returns the value of a field, or raises an error.
 local function check(path, field, value, given)
   local problem = problem_of(field, value, given)

@@ -7,6 +7,7 @@ local files = require "nn.io.files"
 local json = require "nn.io.json"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
+local ops = require "nn.core.op"
 local suggest = require "nn.base.suggest"
 local tensor = require "nn.core.tensor"
 local C, check = lib.C, lib.check
@@ -21,10 +22,31 @@ for dtype, name in pairs(names) do dtypes[name] = dtype end
 local sizes = {F32 = 4, F64 = 8, BF16 = 2, I32 = 4, I64 = 8, U8 = 1, BOOL = 1, F16 = 2, I8 = 1,
                I16 = 2, U16 = 2, U32 = 4, U64 = 8, F8_E4M3 = 1, F8_E5M2 = 1}
 
--- The shape in the file; a `transposed` entry has its two axes swapped there.
+-- The shape in the file. A `transposed` entry has its two axes swapped there; one with `rows`,
+-- {{first=, count=}, ...}, is these rows (from 0) of the tensor, one range after the other.
 local function shape_of(entry)
   local shape = entry.tensor.shape
-  return entry.transposed and {shape[2], shape[1]} or shape
+  if entry.transposed then return {shape[2], shape[1]} end
+  if not entry.rows then return shape end
+  local count = 0
+  for _, range in ipairs(entry.rows) do count = count + range.count end
+  return {count, unpack(shape, 2)}
+end
+
+local function bytes_of(entry)
+  local bytes = entry.tensor:bytes()
+  return entry.rows and bytes / entry.tensor:dim(1) * shape_of(entry)[1] or bytes
+end
+
+-- The tensor to write: that of the entry, or a copy.
+local function source_of(entry)
+  if entry.transposed then return entry.tensor:detach():t() end
+  if not entry.rows then return entry.tensor end
+  local ranges = {}
+  for i, range in ipairs(entry.rows) do
+    ranges[i] = entry.tensor:detach():slice(1, range.first + 1, range.first + range.count)
+  end
+  return #ranges == 1 and ranges[1] or ops.call("cat", ranges, {axis = 1})
 end
 
 -- The header, and the size of the whole file.
@@ -33,7 +55,7 @@ local function header_of(entries, metadata)
   if metadata then parts[1] = '"__metadata__":' .. files.json(metadata) end
   for _, entry in ipairs(entries) do
     local t = entry.tensor
-    local last = at + t:bytes()
+    local last = at + bytes_of(entry)
     parts[#parts + 1] = ('%s:{"dtype":"%s","shape":[%s],"data_offsets":[%.0f,%.0f]}'):format(
       files.json(entry.path), names[t.dtype], table.concat(shape_of(entry), ","), at, last)
     at = last
@@ -58,10 +80,10 @@ function M.start(path, entries, metadata)
   check(C.nn_file_append(ref, length, 8))
   check(C.nn_file_append(ref, header, #header))
   for _, entry in ipairs(entries) do
-    local source = entry.transposed and entry.tensor:detach():t() or entry.tensor
+    local source = source_of(entry)
     check(C.nn_file_append_tensor(ref, source.ref))
     if not rawequal(source, entry.tensor) then
-      check(C.nn_file_drain(ref))                       -- only one transposed copy at a time
+      check(C.nn_file_drain(ref))                       -- only one copy at a time
       source:release()
     end
   end
@@ -95,10 +117,10 @@ function M.write(path, entries, metadata) return M.start(path, entries, metadata
 local function shards_of(entries, limit)
   local shards, bytes = {}, math.huge
   for _, entry in ipairs(entries) do
-    bytes = bytes + entry.tensor:bytes()
+    bytes = bytes + bytes_of(entry)
     if bytes > limit then
       shards[#shards + 1] = {}
-      bytes = entry.tensor:bytes()
+      bytes = bytes_of(entry)
     end
     table.insert(shards[#shards], entry)
   end
@@ -132,7 +154,7 @@ function M.write_shards(folder, name, entries, metadata, limit)
       files.unlink(now[file] .. ".tmp")               -- a link would be followed
       M.write(now[file] .. ".tmp", shard, metadata)
       for _, entry in ipairs(shard) do
-        total, where[entry.path] = total + entry.tensor:bytes(), file
+        total, where[entry.path] = total + bytes_of(entry), file
       end
     end
   end)

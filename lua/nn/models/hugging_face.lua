@@ -2,15 +2,18 @@
 -- with an index) and the tokenizer's files. A model's class describes its format in a table
 -- `hugging_face`:
 --
---   model_type, architecture   as in config.json
+--   types             {model_type = "architecture"}, as in config.json
 --   prefix            optional prefix of the tensor names in files
---   name(path) -> the tensor's name in files (without prefix), and whether it is stored transposed;
---                     nil for an unknown path
+--   name(path, settings) -> the tensor's name in files, and whether it is stored transposed; or a
+--                     list {{name, rows, first}, ...}: the parameter's rows are `rows` rows of
+--                     tensor `name` from row `first` (from 0; default 0) on, then those of the next
+--                     entry; nil for an unknown path. Names are without prefix; "/name" has none
 --   settings          {ours = "theirs"}: settings that are positive whole numbers in config.json
+--   optional          {ours = "theirs"}: other settings, if config.json has them
 --   fixed             {theirs = value}: values that config.json must have, if it has the entry, for
 --                     the model to compute the same function
 --   read(config) -> further settings; or nil and the problem with config.json
---   write(settings) -> further entries of config.json
+--   write(settings) -> further entries of config.json; model_type, if there are several types
 local arguments = require "nn.base.arguments"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
@@ -19,16 +22,30 @@ local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local registry = require "nn.models.registry"
 local safetensors = require "nn.io.safetensors"
+local schema = require "nn.io.schema"
+local sorted_keys = require("nn.base.tables").sorted_keys
 local tape = require "nn.core.tape"
 local tokenizers = require "nn.text.tokenizer"
 
 local M = {}
 
--- The name in files (without prefix) of a parameter, and whether it is stored transposed.
-local function their_name(class, path)
-  local name, transposed = class.hugging_face.name(path)
-  if name then return name, transposed end
-  lib.fail("'%s' is not a parameter of %s in transformers", path, class.class_name)
+-- The name in files (without prefix) of a parameter, and whether it is stored transposed; or the
+-- list of its parts, {name=, rows=, first=}.
+local function their_name(class, path, settings)
+  local name, transposed = class.hugging_face.name(path, settings)
+  if not name then
+    lib.fail("'%s' is not a parameter of %s in transformers", path, class.class_name)
+  end
+  if type(name) == "string" then return name, transposed end
+  local parts = {}
+  for i, part in ipairs(name) do
+    parts[i] = {name = part[1], rows = part[2], first = part[3] or 0}
+  end
+  return parts
+end
+
+local function with_prefix(prefix, name)
+  return name:sub(1, 1) == "/" and name:sub(2) or prefix .. name
 end
 
 -- ### Loading
@@ -36,8 +53,8 @@ end
 -- The class of the model, and its settings.
 local function read_config(folder)
   local path = files.join(folder, "config.json")
-  local config = json.read(path)
-  local class = registry.of_type(config.model_type, path)
+  local config = schema.without_null(json.read(path))
+  local class = registry.of_type(config, path)
   local described, settings = class.hugging_face, {}
   for name, value in pairs(described.fixed or {}) do
     if config[name] ~= nil and config[name] ~= value then
@@ -52,6 +69,7 @@ local function read_config(folder)
     end
     settings[ours] = value
   end
+  for ours, name in pairs(described.optional or {}) do settings[ours] = config[name] end
   if described.read then
     local more, problem = described.read(config)
     if not more then lib.fail("%s: %s", path, problem) end
@@ -75,10 +93,10 @@ end
 
 -- The entry of a tensor, which must have this shape.
 local function find(weights, name, shape)
-  local entry = weights.by_name[weights.prefix .. name] or weights.by_name[name]
+  local entry = weights.by_name[with_prefix(weights.prefix, name)] or weights.by_name[name]
   if not entry then
-    lib.fail("'%s' has no tensor '%s' (nor with the prefix '%s')", weights.folder, name,
-             weights.prefix)
+    lib.fail("'%s' has no tensor '%s' (nor with the prefix '%s')", weights.folder,
+             with_prefix("", name), weights.prefix)
   end
   local given, expected = table.concat(entry.shape, ","), table.concat(shape, ",")
   if given ~= expected then
@@ -88,21 +106,60 @@ local function find(weights, name, shape)
   return entry
 end
 
--- The same for a parameter of the model; also returns whether it is stored transposed.
-local function find_parameter(class, path, shape, weights)
-  local name, transposed = their_name(class, path)
-  return find(weights, name, transposed and {shape[2], shape[1]} or shape), transposed
+-- The entry of a parameter of the model, and whether it is stored transposed; or its parts, with
+-- their entries.
+local function find_parameter(class, path, shape, weights, settings)
+  local name, transposed = their_name(class, path, settings)
+  if type(name) == "string" then
+    return find(weights, name, transposed and {shape[2], shape[1]} or shape), transposed
+  end
+  local rows = {}                                            -- of each tensor
+  for _, part in ipairs(name) do rows[part.name] = (rows[part.name] or 0) + part.rows end
+  for _, part in ipairs(name) do
+    part.entry = find(weights, part.name, {rows[part.name], unpack(shape, 2)})
+  end
+  return name
 end
 
 -- Refuses sizes that the files do not have, before a model of these sizes is created.
 local function check_shapes(class, settings, weights)
-  for path, shape in pairs(class.shapes and class.shapes(settings) or {}) do
-    find_parameter(class, path, shape, weights)
+  if not class.shapes then return end
+  local good, shapes, full = lib.protected(class.shapes, settings)
+  if not good then
+    if not lib.is_error(shapes) or shapes.interrupted then error(shapes, 0) end
+    lib.fail("%s: %s", files.join(weights.folder, "config.json"), shapes.message)
+  end
+  for _, path in ipairs(sorted_keys(shapes)) do
+    find_parameter(class, path, shapes[path], weights, full)
   end
 end
 
-local function copy_parameter(p, weights, class)
-  local entry, transposed = find_parameter(class, p.path, p.tensor.shape, weights)
+-- Copies the rows of parts to the parameter, tensor by tensor.
+local function copy_parts(p, parts)
+  local row, by_entry, order = 1, {}, {}
+  for _, part in ipairs(parts) do
+    if not by_entry[part.entry] then
+      by_entry[part.entry], order[#order + 1] = {}, part.entry
+    end
+    table.insert(by_entry[part.entry], {from = part.first, count = part.rows, to = row})
+    row = row + part.rows
+  end
+  for _, entry in ipairs(order) do
+    local source = entry.file:tensor(entry.name)
+    local converted = source.dtype == p.tensor.dtype and source or source:to(p.tensor.dtype)
+    for _, range in ipairs(by_entry[entry]) do
+      local start = #p.tensor.shape == 1 and {range.to} or {range.to, 1}
+      p.tensor:assign_(converted:slice(1, range.from + 1, range.from + range.count), start)
+    end
+    converted:release()
+    source:release()
+    engine.sync()                                  -- so that only one such copy exists at a time
+  end
+end
+
+local function copy_parameter(p, weights, class, settings)
+  local entry, transposed = find_parameter(class, p.path, p.tensor.shape, weights, settings)
+  if entry[1] then return copy_parts(p, entry) end
   if entry.dtype == "F32" and not transposed and p.tensor.dtype == "f32" then
     return entry.file:copy_into(entry.name, p.tensor)       -- from the mapped file into the tiles
   end
@@ -142,12 +199,12 @@ function M.load_hf(folder, options)
   local class, settings = read_config(folder)
   local weights = {folder = folder, prefix = class.hugging_face.prefix or "",
                    by_name = open_weights(folder)}
+  for name, value in pairs(options) do settings[name] = value end
   check_shapes(class, settings, weights)
   local tokenizer = tokenizer_in(folder)
-  for name, value in pairs(options) do settings[name] = value end
   local model = class(settings)
   tape.no_grad(function()
-    for _, p in ipairs(model:parameters()) do copy_parameter(p, weights, class) end
+    for _, p in ipairs(model:parameters()) do copy_parameter(p, weights, class, model.config) end
   end)
   return model, tokenizer
 end
@@ -157,12 +214,35 @@ end
 local function config_of(model, described, tokenizer)
   local last = tokenizer and tokenizer.special and tokenizer.special["<|endoftext|>"]
   local config = described.write and described.write(model.config) or {}
-  config.model_type, config.architectures = described.model_type, {described.architecture}
+  config.model_type = config.model_type or next(described.types)
+  config.architectures = {described.types[config.model_type]}
   config.dtype = model.config.dtype == "bf16" and "bfloat16" or "float32"
   config.bos_token_id, config.eos_token_id = last, last
   for ours, name in pairs(described.settings) do config[name] = model.config[ours] end
+  for ours, name in pairs(described.optional or {}) do config[name] = model.config[ours] end
   for name, value in pairs(described.fixed or {}) do config[name] = value end
   return config
+end
+
+-- Adds the entries of a parameter, for safetensors.write_shards.
+local function add_entries(entries, class, p, settings)
+  local prefix = class.hugging_face.prefix or ""
+  local name, transposed = their_name(class, p.path, settings)
+  if type(name) == "string" then
+    entries[#entries + 1] = {path = with_prefix(prefix, name), tensor = p.tensor,
+                             transposed = transposed}
+    return
+  end
+  local row, rows = 0, {}                        -- rows: the ranges of each tensor, in its order
+  for _, part in ipairs(name) do
+    rows[part.name] = rows[part.name] or {}
+    table.insert(rows[part.name], {first = row, count = part.rows, there = part.first})
+    row = row + part.rows
+  end
+  for part, ranges in pairs(rows) do
+    table.sort(ranges, function(a, b) return a.there < b.there end)
+    entries[#entries + 1] = {path = with_prefix(prefix, part), tensor = p.tensor, rows = ranges}
+  end
 end
 
 local save_options = arguments.names "shard_bytes"
@@ -183,11 +263,7 @@ function M.save_hf(folder, model, tokenizer, options)
   local limit = arguments.whole("save_hf", "shard_bytes", options.shard_bytes or 5e9)
   files.make_folder(folder, "the model's folder")
   local entries = {}
-  for i, p in ipairs(model:parameters()) do
-    local name, transposed = their_name(class, p.path)
-    entries[i] = {path = (described.prefix or "") .. name, tensor = p.tensor,
-                  transposed = transposed}
-  end
+  for _, p in ipairs(model:parameters()) do add_entries(entries, class, p, model.config) end
   table.sort(entries, function(a, b) return a.path < b.path end)
   safetensors.write_shards(folder, "model", entries, {format = "pt"}, limit)
   if tokenizer then tokenizer:save(folder) end

@@ -66,10 +66,21 @@ function M.saved(name, path)
   return M.find(name or FIRST, path)
 end
 
---- of_type(model_type, path) -> the class with this model_type in its table hugging_face; a file of
---- that name is tried first. `path`: the config.json, for errors. Errors: an unknown type.
-function M.of_type(model_type, path)
-  if model_type == nil then return M.find(FIRST) end
+-- The name of the model in a config.json without model_type, which has only `architectures`, as
+-- "T5WithLMHeadModel", if at all.
+local function refuse_nameless(config, path)
+  local architectures = type(config.architectures) == "table" and config.architectures or {}
+  lib.fail("%s has no model_type%s, so it is not that of a model that nnlua knows", path,
+           architectures[1] and (" (architectures: %s)"):format(tostring(architectures[1])) or "")
+end
+
+--- of_type(config, path) -> the class with the model_type of this config.json in its table
+--- hugging_face; a file of that name is tried first. `path`: that of config.json, for errors. Old
+--- ones of GPT-2 have no model_type. Errors: an unknown type.
+function M.of_type(config, path)
+  local model_type = config.model_type
+  if model_type == nil and config.n_embd then return M.find(FIRST) end
+  if model_type == nil then refuse_nameless(config, path) end
   local list, known = names()
   if known[model_type] then table.insert(list, 1, model_type) end
   local types = {}
@@ -77,11 +88,11 @@ function M.of_type(model_type, path)
     local good, class = pcall(require, "models." .. name)
     if not good and name == model_type then error(class, 0) end
     local described = good and type(class) == "table" and class.hugging_face
-    if described and described.model_type == model_type then return class end
-    if described then types[described.model_type] = true end
+    if described and described.types[model_type] then return class end
+    for name_of_type in pairs(described and described.types or {}) do types[name_of_type] = true end
   end
   lib.fail("%s: model_type is '%s', which no model in models/ has%s", path, tostring(model_type),
-           suggest.choices(model_type, types))
+           suggest.choices(tostring(model_type), types))
 end
 
 --- outline(class, settings) -> a model without parameters, for plans; `config` has all its

@@ -5,6 +5,7 @@ local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local safetensors = require "nn.io.safetensors"
 local schema = require "nn.io.schema"
+local sorted_keys = require("nn.base.tables").sorted_keys
 
 local M = {}
 M.FORMAT = 1
@@ -48,7 +49,14 @@ end
 
 -- How the tensors in model.safetensors differ from those of the settings, or nil.
 local function mismatch(class, settings, weights, with_shapes)
-  for name, shape in pairs(class.shapes and class.shapes(settings) or {}) do
+  if not class.shapes then return nil end
+  local good, shapes = lib.protected(class.shapes, settings)
+  if not good then
+    if not lib.is_error(shapes) or shapes.interrupted then error(shapes, 0) end
+    return shapes.message
+  end
+  for _, name in ipairs(sorted_keys(shapes)) do
+    local shape = shapes[name]
     local entry = weights.by_name[name]
     if not entry then
       return ("they imply a tensor '%s', which model.safetensors lacks"):format(name)

@@ -1,0 +1,280 @@
+-- What the classes of language models that read from left to right share. Their loss, generation
+-- with caches, FLOPs and requirements follow from the parts of a model:
+--
+--   model:embed(ids, start)         -> x (B,T,C); start: as in model:next, nil in training
+--   model.blocks[i](x, delta, memory) -> x, delta: the residual stream and what to add to it;
+--                                   memory: for nn.attend, nil in training
+--   model.norm(x, delta)            -> x, h: the last norm
+--   model.tok, model.head           the token embedding, and the head (nil: tied to tok)
+--   config                          layers, heads, embd, context, vocab; kv_heads and head_dim if
+--                                   they differ from heads and embd / heads; window, if any
+-- Shapes: B sequences, T tokens each, C = embd, V = vocab.
+local arguments = require "nn.base.arguments"
+local budget = require "nn.base.budget"
+local config = require "nn.io.config"
+local creation = require "nn.core.creation"
+local layers = require "nn.core.layers"
+local lib = require "nn.base.capi"
+local module = require "nn.core.module"
+local ops = require "nn.core.op"
+local tape = require "nn.core.tape"
+local tensor = require "nn.core.tensor"
+local is_tensor = tensor.is_tensor
+
+local M = {}
+local Decoder = {}      -- the methods of all classes
+
+local function who(self) return self.class_name:lower() end
+
+local function need_whole(name, key, value)
+  if type(value) ~= "number" or value < 1 or value % 1 ~= 0 then
+    lib.fail("%s: %s is %s; a whole number of at least 1 is needed", name, key, tostring(value))
+  end
+end
+
+-- The value of a setting, checked.
+local function setting(self, name, field, value)
+  if value == nil and field.needed then
+    lib.fail("%s: '%s' is missing; %s{%s = %s, ...}", who(self), name, self.class_name, name,
+             tostring(field.default))
+  end
+  if value == nil then return field.default end
+  if field.whole and field.min == 1 then need_whole(who(self), name, value) end
+  local problem = config.problem(field, value)
+  if problem then lib.fail("%s: '%s' %s", who(self), name, problem) end
+  return value
+end
+
+--- configure(given) -> config: the settings of a model, with the defaults of its class; 0 for
+--- head_dim and kv_heads is replaced. Errors: missing, unknown or invalid settings.
+function Decoder:configure(given)
+  local fields, c = self.fields(), {}
+  given = arguments.options(who(self), given, fields)
+  local names = {}
+  for name in pairs(fields) do names[#names + 1] = name end
+  table.sort(names, function(a, b) return fields[a].order < fields[b].order end)
+  for _, name in ipairs(names) do c[name] = setting(self, name, fields[name], given[name]) end
+  if (c.head_dim or 0) == 0 and c.embd % c.heads ~= 0 then
+    lib.fail("%s: embd = %d is not a multiple of heads = %d; choose one, such as %d", who(self),
+             c.embd, c.heads, math.ceil(c.embd / c.heads) * c.heads)
+  end
+  if c.head_dim == 0 then c.head_dim = c.embd / c.heads end
+  if c.kv_heads == 0 then c.kv_heads = c.heads end
+  if c.kv_heads and c.heads % c.kv_heads ~= 0 then
+    lib.fail("%s: heads = %d is not a multiple of kv_heads = %d", who(self), c.heads, c.kv_heads)
+  end
+  self.config = c
+  return c
+end
+
+local function kv_heads(c) return c.kv_heads or c.heads end
+local function head_dim(c) return c.head_dim or c.embd / c.heads end
+
+local attend_options = arguments.names "heads kv_heads window scale dropout"
+
+--- nn.attend(qkv, memory, {heads, kv_heads, window=0, scale, dropout=0}) -> o: nn.attention, with
+--- dropout in training only; in model:next, with `memory`, also of the tokens in the cache.
+---     nn.attend(nn.randn(2, 5, 12), nil, {heads = 2}):dims()  --> 2, 5, 4
+function M.attend(qkv, memory, o)
+  o = arguments.options("attend", o, attend_options)
+  arguments.need(memory == nil or type(memory) == "table", "attend", "the memory", memory,
+                 "that of a block in model:next, or nil, is needed")
+  if memory and not memory.first then
+    local _, out = ops.call("attention_cached_", memory.cache, qkv, memory.start,
+                            {heads = o.heads, window = o.window, scale = o.scale})
+    return out
+  end
+  if memory then ops.call("cache_write_", memory.cache, qkv, memory.start, {heads = o.heads}) end
+  return (ops.call("attention", qkv, {
+    heads = o.heads, kv_heads = o.kv_heads, window = o.window, scale = o.scale,
+    dropout = layers.training() and o.dropout or 0,
+  }))
+end
+
+-- Raises an error unless x is a tensor of so many axes.
+local function need(self, x, axes, what, shape)
+  if is_tensor(x) and #x.shape == axes then return end
+  local given = is_tensor(x) and "(" .. table.concat(x.shape, ",") .. ")"
+    or x == nil and "nil" or "a " .. type(x)
+  lib.fail("%s: %s %s; a tensor %s of i32 is needed", who(self), what, given, shape)
+end
+
+--- model:hidden(ids) -> (B,T,C), the output of the last norm, for ids (B,T).
+---     model:hidden(data.train:batch()):dims()  --> 2, 16, 16
+function Decoder:hidden(ids)
+  need(self, ids, 2, "the ids are", "(batch, tokens)")
+  local time, context = ids:dim(2), self.config.context
+  if time > context then
+    lib.fail("%s: %d tokens are more than the model's context of %d", who(self), time, context)
+  end
+  local x, delta = self:embed(ids), nil
+  for _, block in ipairs(self.blocks) do x, delta = block(x, delta) end
+  local _, h = self.norm(x, delta)
+  return h
+end
+
+-- The matrix (V,C) that turns hidden states into logits.
+local function head_of(self) return (self.head or self.tok).weight end
+
+local loss_options = arguments.names "scale ignore_index"
+
+--- model(ids) -> logits (B,T,V).
+--- model(ids, targets, {scale=1, ignore_index=-100}) -> scale * mean cross-entropy; all logits are
+--- never in memory at once. Errors: more tokens than the context; ids outside the vocabulary.
+---     local ids, targets = data.train:batch()
+---     model(ids):dims()  --> 2, 16, 256
+---     model(ids, targets):item()  --> 5.6
+function Decoder:forward(ids, targets, options)
+  local h = self:hidden(ids)
+  if not targets then return (ops.call("linear", h, head_of(self))) end
+  options = arguments.options(who(self), options, loss_options)
+  return (ops.call("linear_cross_entropy", h, head_of(self), targets, {
+    scale = options.scale, ignore_index = options.ignore_index, gradient = tape.grad_enabled(),
+  }))
+end
+
+--- model:caches(batch) -> the caches for model:next: for each block a tensor of keys and values,
+--- (batch, 2 kv_heads, context, head_dim).
+---     model:caches(3)[1]:dims()  --> 3, 4, 16, 8
+function Decoder:caches(batch)
+  local c = self.config
+  need_whole(who(self), "batch", batch)
+  return module.list(c.layers, function()
+    return creation.zeros({batch, 2 * kv_heads(c), c.context, head_dim(c)}, {dtype = c.dtype})
+  end)
+end
+
+local function check_next(self, ids, caches, start, last)
+  need(self, ids, 2, "the ids are", "(batch, tokens)")
+  need(self, start, 1, "start is", "(batch)")
+  if last ~= nil then need(self, last, 1, "last is", "(batch)") end
+  local batch, count = ids:dim(1), self.config.layers
+  if start:dim(1) ~= batch or last and last:dim(1) ~= batch then
+    lib.fail("%s: ids has %d sequences, but start or last has another length", who(self), batch)
+  end
+  if not last and ids:dim(2) ~= 1 then
+    lib.fail("%s: %d tokens per sequence need last, the row in which each prompt ends", who(self),
+             ids:dim(2))
+  end
+  local first = type(caches) == "table" and not is_tensor(caches) and caches[1]
+  if not is_tensor(first) or #caches ~= count or first:dim(1) ~= batch then
+    lib.fail("%s: the caches must be those of model:caches(%d), a list of %d tensors", who(self),
+             batch, count)
+  end
+end
+
+--- model:next(ids, caches, start, last) -> logits (B,V) of the token after ids. ids (B,T) i32: the
+--- next tokens of each sequence; start (B) i32: the number of its tokens in the caches. T > 1 is
+--- for prompts, which need start = 0 and last (B) i32: the row, of B x T, in which each prompt
+--- ends.
+---     local caches, i32 = model:caches(1), {dtype = "i32"}
+---     local start, last = nn.tensor({0}, i32), nn.tensor({2}, i32)
+---     local ids = nn.tensor({{7, 8, 9}}, i32)
+---     nn.no_grad(model.next, model, ids, caches, start, last):dims()  --> 1, 256
+function Decoder:next(ids, caches, start, last)
+  check_next(self, ids, caches, start, last)
+  local batch, time = ids:dim(1), ids:dim(2)
+  local x, delta = self:embed(ids, start), nil
+  for i, block in ipairs(self.blocks) do
+    x, delta = block(x, delta, {cache = caches[i], start = start, first = last ~= nil})
+  end
+  local _, h = self.norm(x, delta)
+  h = h:reshape(batch * time, self.config.embd)
+  if last then h = (ops.call("embedding", last, h)) end
+  return (ops.call("linear", h, head_of(self)))
+end
+
+-- The shapes of the parameters by path, of a model with one layer, and its config.
+local function one_layer(class, settings)
+  local copy, c = {}, nil
+  need_whole(who(class), "layers", settings.layers)
+  for name, value in pairs(settings) do copy[name] = value end
+  copy.layers = 1
+  local list = module.shapes(function()
+    local model = class(copy)
+    c = model.config
+    return model
+  end)
+  return list, c
+end
+
+-- Sums over the parameters of a model of these settings: their number, that of tensors, that of the
+-- elements of all multiplied matrices (a tied head once), and per layer and token the inputs and
+-- outputs of matrices.
+local function sizes_of(class, settings)
+  local list, c = one_layer(class, settings)
+  local sum = {parameters = 0, tensors = 0, matrices = c.vocab * c.embd, values = 0}
+  for _, p in ipairs(list) do
+    local in_layer, rows, cols = p.path:find "^blocks%." ~= nil, p.shape[1], p.shape[2]
+    local times = in_layer and settings.layers or 1
+    sum.parameters, sum.tensors = sum.parameters + times * rows * (cols or 1), sum.tensors + times
+    if rows == c.vocab then sum.tensors = sum.tensors + math.ceil(rows / 8192) - 1 end
+    if in_layer and cols then
+      sum.matrices, sum.values = sum.matrices + times * rows * cols, sum.values + rows + cols
+    end
+  end
+  return sum, c
+end
+
+--- model:flops_per_token(T) -> FLOPs per token, forward and backward: 6 N + 12 layers embd T; N:
+--- the number of elements of the matrices (a tied head once); with a window, T is at most that.
+---     GPT2(GPT2.size "gpt2"):flops_per_token(1024)  --> 854438400
+function Decoder:flops_per_token(time)
+  local c = self.config
+  if type(time) ~= "number" then
+    lib.fail("%s: flops_per_token: the number of tokens is %s; a number is needed", who(self),
+             tostring(time))
+  end
+  local seen = 0
+  for i = 1, c.layers do
+    local window = self.window and self.window(c, i) or 0
+    seen = seen + (window > 0 and math.min(window, time) or time)
+  end
+  return 6 * sizes_of(getmetatable(self), c).matrices + 12 * c.heads * head_dim(c) * seen
+end
+
+--- Model.requirements(settings, tokens) -> {parameters=, tiles=, bytes=}, for a class Model of
+--- nn.decoder. Creates nothing. parameters: their number; tiles: the approximate number of their
+--- tiles; bytes: a lower bound of the memory of a training step with AdamW and microbatches of
+--- `tokens` tokens.
+---     GPT2.requirements(GPT2.size "gpt2", 1024).parameters  --> 124439808
+local function requirements(class, settings, tokens)
+  local sum, c = sizes_of(class, settings)
+  local size = c.dtype == "bf16" and 2 or 4
+  -- The moments are two f32. The backward pass reads at least three quarters of what goes into and
+  -- comes out of products; all but x and delta, 2 C, can be recomputed.
+  local kept = budget.activations() == "keep" and 0.75 * sum.values or 2 * c.embd
+  return {parameters = sum.parameters, tiles = sum.tensors,
+          bytes = sum.parameters * (size + 8) + kept * tokens * settings.layers * size}
+end
+
+--- Model.shapes(settings) -> {path = shape} of the parameters, of all layers only the last; and the
+--- settings with defaults. Loading checks the shapes in the file before it creates a model.
+---     GPT2.shapes({layers = 2, heads = 1, embd = 8, vocab = 9})["tok.weight"]  --> {9, 8}
+local function shapes(class, settings)
+  local out = {}
+  local list, c = one_layer(class, settings)
+  for _, p in ipairs(list) do
+    out[p.path:gsub("^blocks%.1%.", ("blocks.%.0f."):format(settings.layers))] = p.shape
+  end
+  return out, c
+end
+
+--- nn.decoder(name, fields) -> a class of language models, for models/NAME.lua. It has forward,
+--- caches, next and all else that training and generation use, except init and embed, see
+--- lua/nn/models/decoder.lua. fields() -> the settings as a table of nn.field; `needed` ones have
+--- no default.
+---     local fields = function() return {layers = nn.field(1, "blocks", {needed = true})} end
+---     nn.decoder("Tiny", fields).class_name  --> "Tiny"
+function M.decoder(name, fields)
+  arguments.need(type(name) == "string", "decoder", "the name", name, "a text is needed")
+  arguments.callable("decoder", fields)
+  local class = module.module(name)
+  for key, method in pairs(Decoder) do class[key] = method end
+  class.fields, class.dimensions = fields, {"layers", "heads", "embd", "context", "vocab"}
+  class.requirements = function(settings, tokens) return requirements(class, settings, tokens) end
+  class.shapes = function(settings) return shapes(class, settings) end
+  return class
+end
+
+return M

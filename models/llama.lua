@@ -1,0 +1,198 @@
+-- Llama (Touvron et al. 2023) and the models built like it, by settings: Llama 2 and 3, TinyLlama,
+-- SmolLM, Mistral, Qwen 2, 2.5, 3. Pre-RMSNorm blocks, rotary positions, grouped queries, SwiGLU.
+-- Shapes: B sequences, T tokens each, C = embd, V = vocab; H query and K key/value heads of D.
+
+local nn, rotary = require "nn", require "nn.models.rotary"
+local field = nn.field
+
+local Attention, MLP, Block = nn.module "Attention", nn.module "MLP", nn.module "Block"
+
+--- Llama{layers, heads, embd, kv_heads=heads, head_dim=embd/heads, inner=8/3 embd, context=2048,
+--- vocab=32000, tied=false, bias="none", qk_norm=false, window=0, theta=10000, ...} -> a model with
+--- random weights. `nnlua recipes/train.lua model=llama --help` lists all settings. Errors:
+--- missing, unknown or invalid settings.
+---     Llama({layers = 2, heads = 4, kv_heads = 2, embd = 32, vocab = 65}):count()  --> 28896
+local Llama = nn.decoder("Llama", function()
+  return {
+    layers = field(4, "transformer blocks", {min = 1, needed = true}),
+    heads = field(4, "query heads", {min = 1, needed = true}),
+    embd = field(128, "hidden size", {min = 1, needed = true}),
+    kv_heads = field(0, "key/value heads, a divisor of heads; 0: as many as heads", {min = 0}),
+    head_dim = field(0, "size of a head, even; 0: embd / heads", {min = 0}),
+    inner = field(0, "hidden size of the MLP; 0: 8/3 embd, in steps of 32", {min = 0}),
+    context = field(2048, "context length in tokens", {min = 1}),
+    vocab = field(32000, "vocabulary size", {min = 1}),
+    tied = field(false, "the head is the token embedding"),
+    bias = field("none", "layers with a bias", {choices = {"none", "qkv", "attention", "all"}}),
+    qk_norm = field(false, "RMSNorm of each query and key head"),
+    window = field(0, "a token sees the newest `window` tokens; 0: all", {min = 0}),
+    window_from = field(0, "the blocks before this one (from 0) have no window", {min = 0}),
+    activation = field("silu", "of the MLP's gate", {choices = {"silu", "gelu", "gelu_exact"}}),
+    eps = field(1e-5, "added to the mean square in norms", {min = 0}),
+    theta = field(10000, "base of the rotary frequencies", {min = 1, real = true}),
+    scaling = field("none", "stretches rotary frequencies for a longer context",
+                    {choices = {"none", "linear", "llama3", "yarn"}}),
+    factor = field(1, "of the scaling", {min = 0, real = true}),
+    low = field(1, "turns below which a frequency is divided", {min = 0, real = true}),
+    high = field(4, "turns from which a frequency is kept", {min = 0, real = true}),
+    original = field(0, "context length before the scaling", {min = 0}),
+    rope_scale = field(1, "of rotated queries and keys", {min = 0, real = true}),
+    dropout = field(0, "dropout of attention in training", {min = 0, max = 0.99, real = true}),
+    dtype = field("f32", "dtype of weights and activations", {choices = {"f32", "bf16"}}),
+  }
+end)
+
+-- How many tokens a token sees in a block (from 1); 0: all.
+function Llama.window(c, layer) return layer > c.window_from and c.window or 0 end
+
+function Attention:init(c, layer)
+  local width, biased = (c.heads + 2 * c.kv_heads) * c.head_dim, c.bias ~= "none"
+  self.shape = {heads = c.heads, kv_heads = c.kv_heads, dropout = c.dropout,
+                window = Llama.window(c, layer)}
+  self.rope = {heads = c.heads, kv_heads = c.kv_heads, base = c.theta, scaling = c.scaling,
+               factor = c.factor, low = c.low, high = c.high, original = c.original,
+               scale = c.rope_scale}
+  self.qkv = nn.Linear(c.embd, width, {bias = biased, dtype = c.dtype})
+  self.proj = nn.Linear(c.heads * c.head_dim, c.embd,
+                        {bias = biased and c.bias ~= "qkv", dtype = c.dtype})
+  if not c.qk_norm then return end
+  self.q_norm = nn.RMSNorm(c.head_dim, {eps = c.eps, dtype = c.dtype})
+  self.k_norm = nn.RMSNorm(c.head_dim, {eps = c.eps, dtype = c.dtype})
+end
+
+-- Normalises the heads of queries and keys in qkv (B,T,(H+2K)D).
+function Attention:normalised(qkv)
+  local batch, time, width = qkv:dims()
+  local heads, kv_heads, dim = self.shape.heads, self.shape.kv_heads, self.q_norm.size
+  local x = qkv:reshape(batch, time, width / dim, dim)
+  local q, k = x:slice(3, 1, heads), x:slice(3, heads + 1, heads + kv_heads)
+  local v = x:slice(3, heads + kv_heads + 1, heads + 2 * kv_heads)
+  return nn.cat({self.q_norm(q), self.k_norm(k), v}, 3):reshape(batch, time, width)
+end
+
+-- (B,T,C) -> (B,T,C). memory: see nn.attend.
+function Attention:forward(x, memory)
+  local qkv = self.qkv(x)
+  if self.q_norm then qkv = self:normalised(qkv) end
+  local turned = memory and nn.rope(qkv, memory.start, self.rope) or nn.rope(qkv, self.rope)
+  return self.proj(nn.attend(turned, memory, self.shape))
+end
+
+function MLP:init(c)
+  local bias = c.bias == "all"
+  self.up = nn.Linear(c.embd, 2 * c.inner, {glu = c.activation, bias = bias, dtype = c.dtype})
+  self.down = nn.Linear(c.inner, c.embd, {bias = bias, dtype = c.dtype})
+end
+
+function MLP:forward(x) return self.down(self.up(x)) end
+
+function Block:init(c, layer)
+  local norm = {eps = c.eps, dtype = c.dtype}
+  self.norm1, self.attn = nn.RMSNorm(c.embd, norm), Attention(c, layer)
+  self.norm2, self.mlp = nn.RMSNorm(c.embd, norm), MLP(c)
+end
+
+-- x: the residual stream, delta: the output of the previous layer, which norm1 adds to x.
+function Block:forward(x, delta, memory)
+  local h
+  if delta then x, h = self.norm1(x, delta) else h = self.norm1(x) end
+  x, h = self.norm2(x, self.attn(h, memory))
+  return x, self.mlp(h)
+end
+
+function Llama:init(config)
+  local c = self:configure(config)
+  if c.inner == 0 then c.inner = math.ceil(c.embd / 12) * 32 end
+  self.tok = nn.Embedding(c.vocab, c.embd, {axes = "vocab,embd", dtype = c.dtype})
+  self.blocks = nn.list(c.layers, function(layer) return Block(c, layer) end)
+  self.norm = nn.RMSNorm(c.embd, {eps = c.eps, dtype = c.dtype})
+  if not c.tied then self.head = nn.Linear(c.embd, c.vocab, {bias = false, dtype = c.dtype}) end
+end
+
+function Llama:embed(ids) return self.tok(ids) end
+
+-- ### The format of Hugging Face's transformers (see lua/nn/models/hugging_face.lua)
+
+Llama.hugging_face = {
+  prefix = "model.",
+  types = {llama = "LlamaForCausalLM", mistral = "MistralForCausalLM", qwen2 = "Qwen2ForCausalLM",
+           qwen3 = "Qwen3ForCausalLM"},
+  settings = {layers = "num_hidden_layers", heads = "num_attention_heads", embd = "hidden_size",
+              inner = "intermediate_size", context = "max_position_embeddings",
+              vocab = "vocab_size"},
+  optional = {kv_heads = "num_key_value_heads", head_dim = "head_dim", eps = "rms_norm_eps",
+              tied = "tie_word_embeddings", dropout = "attention_dropout"},
+  fixed = {pretraining_tp = 1},
+}
+local format = Llama.hugging_face
+local activations = {silu = "silu", gelu = "gelu_exact", gelu_pytorch_tanh = "gelu",
+                     gelu_new = "gelu"}
+
+local outside = {["tok.weight"] = "embed_tokens.weight", ["norm.weight"] = "norm.weight",
+                 ["head.weight"] = "/lm_head.weight"}
+local inside = {norm1 = "input_layernorm", norm2 = "post_attention_layernorm",
+                ["attn.proj"] = "self_attn.o_proj", ["mlp.down"] = "mlp.down_proj",
+                ["attn.q_norm"] = "self_attn.q_norm", ["attn.k_norm"] = "self_attn.k_norm"}
+
+function format.name(path, c)
+  if outside[path] then return outside[path] end
+  local block, layer, kind = path:match "^blocks%.(%d+)%.(.+)%.(%w+)$"
+  local function their(name) return ("layers.%d.%s.%s"):format(block - 1, name, kind) end
+  local query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
+  if layer == "attn.qkv" then
+    return {{their "self_attn.q_proj", query}, {their "self_attn.k_proj", key},
+            {their "self_attn.v_proj", key}}
+  elseif layer == "mlp.up" then
+    return {{their "mlp.gate_proj", c.inner}, {their "mlp.up_proj", c.inner}}
+  end
+  return inside[layer] and their(inside[layer])
+end
+
+-- Adds the settings that depend on the type; returns the problem, or nil.
+local function read_type(config, out)
+  local kind, qwen = config.model_type, config.model_type:find "^qwen" ~= nil
+  out.qk_norm, out.bias = kind == "qwen3", kind == "qwen2" and "qkv" or "none"
+  if config.attention_bias and kind ~= "qwen2" then out.bias = "attention" end
+  if kind == "llama" and config.mlp_bias then
+    if not config.attention_bias then return "mlp_bias is true, but attention_bias is not" end
+    out.bias = "all"
+  end
+  if kind == "mistral" or qwen and config.use_sliding_window then
+    out.window = config.sliding_window or 0
+    out.window_from = qwen and config.max_window_layers or 0
+  end
+  local windowed = {window = out.window or 0, window_from = out.window_from or 0}
+  for i, name in ipairs(config.layer_types or {}) do
+    if (name == "sliding_attention") ~= (Llama.window(windowed, i) > 0) then
+      return ("layer_types[%d] is %s; a window must be that of the last blocks"):format(i, name)
+    end
+  end
+end
+
+function format.read(config)
+  local out, problem = rotary.read(config)
+  if not out then return nil, problem end
+  out.activation, out.eps = activations[config.hidden_act or "silu"], config.rms_norm_eps or 1e-6
+  if not out.activation then
+    return nil, ("hidden_act is %s; silu or gelu is needed"):format(tostring(config.hidden_act))
+  end
+  problem = read_type(config, out)
+  if problem then return nil, problem end
+  return out
+end
+
+function format.write(c)
+  local kind = c.qk_norm and "qwen3" or c.bias == "qkv" and "qwen2" or c.window > 0 and "mistral"
+    or "llama"
+  local out = rotary.write(c)
+  out.model_type, out.hidden_act = kind, c.activation == "gelu_exact" and "gelu"
+    or c.activation == "gelu" and "gelu_pytorch_tanh" or "silu"
+  if kind == "qwen2" or kind == "qwen3" then
+    out.use_sliding_window, out.max_window_layers = c.window > 0, c.window_from
+  end
+  if c.window > 0 then out.sliding_window = c.window end
+  out.attention_bias, out.mlp_bias = c.bias == "attention" or c.bias == "all", c.bias == "all"
+  return out
+end
+
+return Llama

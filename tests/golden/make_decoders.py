@@ -1,0 +1,132 @@
+"""Writes decoders/: small random models of several families as transformers saves them, and what
+they compute in float64.
+
+NAME/config.json and NAME.safetensors: ids (2, 20) and logits (2, 20, vocabulary) in float32;
+greedy, the ids of a prompt of 5 tokens and 100 more; train/ids (20, 3 * 11), the losses and gradient
+norms of 20 steps of AdamW with clipping on them (each row's next token is its target); and of the
+gradient of every parameter for ids its norm and its dot products with three vectors. Weights, and
+these vectors, are a function of the name and the position, so that they need no file: see weight_of
+and tests/lua/decoders.lua. The metadata has the parameters' names and shapes.
+"""
+import json
+import math
+import pathlib
+import re
+import zlib
+
+import torch
+from safetensors.torch import save_file
+from transformers import (AutoModelForCausalLM, GPTNeoConfig, GPTNeoXConfig, LlamaConfig,
+                          MistralConfig, Qwen2Config, Qwen3Config)
+
+OUT = pathlib.Path(__file__).parent / "decoders"
+VOCAB = 61
+LLAMA = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
+             bos_token_id=None, eos_token_id=None)
+
+
+def rope(kind, theta=10000.0, **settings):
+    return {"rope_type": kind, "rope_theta": theta, **settings}
+
+
+MODELS = {
+    "llama": LlamaConfig(**LLAMA),
+    "llama3": LlamaConfig(**{**LLAMA, "num_key_value_heads": 1}, tie_word_embeddings=True,
+                          rope_parameters=rope("llama3", 500000.0, factor=8.0, low_freq_factor=1.0,
+                                               high_freq_factor=4.0,
+                                               original_max_position_embeddings=32)),
+    "llama_yarn": LlamaConfig(**LLAMA, rms_norm_eps=1e-5, attention_bias=True, mlp_bias=True,
+                              rope_parameters=rope("yarn", factor=4.0,
+                                                   original_max_position_embeddings=32)),
+    "llama_linear": LlamaConfig(**{**LLAMA, "num_key_value_heads": 4}, head_dim=12,
+                                hidden_act="gelu", rope_parameters=rope("linear", factor=2.0)),
+    "mistral": MistralConfig(**LLAMA, sliding_window=7),
+    "qwen2": Qwen2Config(**LLAMA, tie_word_embeddings=True, use_sliding_window=True,
+                         sliding_window=6, max_window_layers=1),
+    "qwen3": Qwen3Config(**LLAMA, head_dim=16),
+    "gpt_neox": GPTNeoXConfig(vocab_size=VOCAB, hidden_size=32, intermediate_size=80,
+                              num_hidden_layers=2, num_attention_heads=4,
+                              max_position_embeddings=128, bos_token_id=None, eos_token_id=None),
+    "gpt_neox_serial": GPTNeoXConfig(
+        vocab_size=VOCAB, hidden_size=32, intermediate_size=80, num_hidden_layers=2,
+        num_attention_heads=4, max_position_embeddings=128, use_parallel_residual=False,
+        bos_token_id=None, eos_token_id=None,
+        rope_parameters={**rope("default"), "partial_rotary_factor": 0.5}),
+    "gpt_neo": GPTNeoConfig(vocab_size=VOCAB, hidden_size=32, num_layers=2, num_heads=4,
+                            attention_types=[[["global", "local"], 1]], window_size=7,
+                            max_position_embeddings=128, bos_token_id=None, eos_token_id=None),
+}
+
+
+def weight_of(name, shape):
+    """Pseudo-random multiples of 1/64 in [-0.5, 0.5), around 1 for the scales of norms."""
+    count = math.prod(shape)
+    state = zlib.crc32(name.encode()) % 2147483647
+    values = []
+    for _ in range(count):
+        state = state * 16807 % 2147483647
+        values.append((state // 1000 % 64 - 32) / 64)
+    base = 1.0 if re.search("(norm|ln_).*weight$", name) and count < 100 else 0.0
+    return (torch.tensor(values, dtype=torch.float64) * (0.5 if base else 1)).reshape(shape) + base
+
+
+def steps_of(model, batches):
+    decayed = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() <= 1]
+    optim = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1},
+                               {"params": others, "weight_decay": 0.0}],
+                              lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
+    losses, norms = [], []
+    for ids in batches:
+        optim.zero_grad()
+        loss = loss_of(model, ids)
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        optim.step()
+        losses.append(loss.item())
+    return torch.tensor(losses), torch.tensor(norms)
+
+
+def probes_of(name, gradient):
+    vectors = [weight_of(f"probe {k} {name}", gradient.shape) for k in range(3)]
+    return [gradient.norm().item()] + [(gradient * v).sum().item() for v in vectors]
+
+
+def loss_of(model, ids):
+    logits = model(ids[:, :-1]).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+
+
+def main():
+    OUT.mkdir(exist_ok=True)
+    for name, config in MODELS.items():
+        torch.manual_seed(7)
+        config._attn_implementation = "eager"
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float64).eval()
+        with torch.no_grad():
+            for path, parameter in model.named_parameters():
+                parameter.copy_(weight_of(path, parameter.shape))
+            ids = torch.randint(0, VOCAB, (2, 20))
+            logits = model(ids).logits
+            greedy = ids[:1, :5]
+            for _ in range(100):
+                greedy = torch.cat([greedy, model(greedy).logits[:, -1:].argmax(-1)], 1)
+        batches = torch.randint(0, VOCAB, (20, 3, 11))
+        loss_of(model, ids).backward()
+        out = {"ids": ids.int(), "logits": logits.float().contiguous(), "greedy": greedy[0].int(),
+               "train/ids": batches.reshape(20, 33).int()}
+        named = sorted(model.named_parameters())
+        out["gradients"] = torch.tensor([probes_of(path, p.grad) for path, p in named])
+        shapes = [[path, list(p.shape)] for path, p in named]
+        model.zero_grad()
+        out["train/loss"], out["train/grad_norm"] = steps_of(model, batches)
+        folder = OUT / name
+        folder.mkdir(exist_ok=True)
+        config.architectures = [type(model).__name__]
+        (folder / "config.json").write_text(json.dumps(config.to_diff_dict(), indent=1) + "\n")
+        save_file({key: value.contiguous() for key, value in out.items()},
+                  OUT / f"{name}.safetensors", {"shapes": json.dumps(shapes)})
+
+
+main()
