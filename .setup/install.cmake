@@ -11,7 +11,7 @@ set_target_properties(libnnlua PROPERTIES OUTPUT_NAME nnlua VERSION ${PROJECT_VE
 
 install(TARGETS nnlua)
 install(TARGETS libnnlua EXPORT nnlua)
-install(FILES bindings/nn.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nnlua)
+install(FILES bindings/nn.h bindings/nn_text.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nnlua)
 install(EXPORT nnlua NAMESPACE nnlua:: FILE nnluaConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/nnlua)
 include(CMakePackageConfigHelpers)
 write_basic_package_version_file(nnluaConfigVersion.cmake COMPATIBILITY SameMinorVersion)
@@ -23,7 +23,7 @@ install(FILES ${PROJECT_BINARY_DIR}/nnlua.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}
 
 # --- Scripts, the headers they read, and documents ---
 install(DIRECTORY lua models recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua)
-install(FILES bindings/nn.h DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/bindings)
+install(FILES bindings/nn.h bindings/nn_text.h DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/bindings)
 install(FILES kernels/params.h DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/kernels)
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN nnlua.1 EXCLUDE)
 install(FILES LICENSE bindings/example.c DESTINATION ${CMAKE_INSTALL_DOCDIR})

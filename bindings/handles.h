@@ -13,6 +13,7 @@
 #include "engine/ops/op.h"
 #include "engine/runtime/replay.h"
 #include "engine/runtime/waits.h"
+#include "engine/text/tokenizer.h"
 #include "engine/tile/tensor.h"
 
 namespace nn::capi {
@@ -57,13 +58,14 @@ template <class T> const T& element(const std::vector<T>& list, int64_t i, const
     return list[size_t(i)];
 }
 
-using Object =
-    std::variant<std::monostate, Tensor, std::shared_ptr<Replay>, std::shared_ptr<TensorFile>>;
+using Object = std::variant<std::monostate, Tensor, std::shared_ptr<Replay>,
+                            std::shared_ptr<TensorFile>, std::shared_ptr<text::Tokenizer>>;
 nn_ref new_ref(Object object);  // a tensor also belongs to the innermost open scope
 // The reference points into the table: valid until a handle is created or this one is released.
 Tensor& tensor_of(const nn_ref& ref, const char* what = "tensor");
 Replay& program_of(const nn_ref* ref);
 TensorFile& file_of(const nn_ref* ref);
+text::Tokenizer& tokenizer_of(const nn_ref* ref);
 std::vector<Tensor> tensors_of(const nn_ref* refs, int32_t count, const char* what);
 void put_results(const std::vector<Tensor>& results, nn_ref* outputs, int32_t room);
 void release(nn_ref ref);  // ignores stale ones

@@ -152,4 +152,5 @@ def main():
     print(f"{OUT}: {OUT.stat().st_size} bytes")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -5,22 +5,13 @@ local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
 local t = require "nn.test"
+local utf8 = require "nn.text.utf8"
 
 local golden = files.parse_json(files.read(host.root .. "/tests/golden/bpe.json"))
 local folder = t.folder()
 
 local function learned()
   return nn.train_tokenizer(golden.text, {size = golden.size, special = {}})
-end
-
-local function utf8(code)
-  if code < 0x80 then return string.char(code) end
-  local bytes, lead = {}, 0x40
-  repeat
-    table.insert(bytes, 1, string.char(0x80 + code % 64))
-    code, lead = math.floor(code / 64), lead / 2
-  until code < lead
-  return string.char(256 - 2 * lead + code) .. table.concat(bytes)
 end
 
 -- Number of ids and their CRC-32 as uint16, as in make_bpe.py.
@@ -33,7 +24,7 @@ local function unicode_text(first)
   local lines = {}
   for code = first, first + golden.chunk - 1 do
     if code < 0xD800 or code >= 0xE000 then
-      local c = utf8(code)
+      local c = utf8.encode(code)
       lines[#lines + 1] = ("a%s1%s! %s %s%sb\n"):gsub("%%s", function() return c end)
     end
   end
@@ -80,7 +71,7 @@ local function random_text(below)
     else
       code = golden.alphabet[below(#golden.alphabet) + 1]
     end
-    characters[i] = utf8(code)
+    characters[i] = utf8.encode(code)
   end
   return table.concat(characters)
 end
@@ -305,14 +296,16 @@ t.case("files that are missing, malformed or of another kind are refused by name
   t.fails(function() nn.tokenizer(folder .. "/none") end, "there is no such folder")
   t.fails(function() nn.tokenizer(write("a.json", "{")) end, "a.json is not JSON")
   t.fails(function() nn.tokenizer(write("a.json", '{"model":{"type":"Unigram"}}')) end,
-          "its model is not BPE")
+          "it has no model.vocab")
+  t.fails(function() nn.tokenizer(write("a.json", '{"model":{"type":"WordLevel"}}')) end,
+          "its model is WordLevel; nnlua reads BPE, Unigram and WordPiece")
   local json = learned():json()
   local function changed(from, to)
     local first, last = json:find(from, 1, true)
     return write("b.json", json:sub(1, first - 1) .. to .. json:sub(last + 1))
   end
-  t.fails(function() nn.tokenizer(changed('"use_regex":true', '"use_regex":false')) end,
-          "splits text differently from GPT-2")
+  t.fails(function() nn.tokenizer(changed('"type":"ByteLevel"', '"type":"UnicodeScripts"')) end,
+          "the pre_tokenizer 'UnicodeScripts' is not supported")
   t.fails(function() nn.tokenizer(changed('"A":32', '"A":33')) end, "have the id 33")
   t.fails(function() nn.tokenizer(changed('"A":32', '"A":-1')) end, "whole number")
   t.fails(function() nn.tokenizer(changed('"A":32', '"A":9999')) end, "all ids must be used")

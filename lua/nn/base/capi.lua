@@ -1,6 +1,6 @@
--- Access to the C API: passes the declarations in bindings/nn.h and kernels/params.h (the text
--- between their markers) to ffi.cdef unchanged. Also raises user-facing errors, and counts tensor
--- memory, which LuaJIT's collector cannot see.
+-- Access to the C API: passes the declarations in bindings/nn.h, bindings/nn_text.h and
+-- kernels/params.h (the text between their markers) to ffi.cdef unchanged. Also raises user-facing
+-- errors, and counts tensor memory, which LuaJIT's collector cannot see.
 
 local ffi = require "ffi"
 local hints = require "nn.base.hints"
@@ -18,6 +18,7 @@ local function declare(file)
 end
 declare("kernels/params.h")
 declare("bindings/nn.h")
+declare("bindings/nn_text.h")
 ffi.cdef "int isatty(int fd);"
 
 local C = ffi.C

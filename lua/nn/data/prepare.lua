@@ -163,15 +163,15 @@ Output.__index = Output
 function Output:text(writer, p, size)
   if size == 0 then return end
   self.has_text[writer] = true
+  if self.tokenizer.kind ~= "byte" then
+    return writer:write(self.tokenizer:encode_bytes(p, size))
+  end
   if size > self.room then
     self.room = size
     self.ids = ffi.new(writer.id_type .. "[?]", size)
   end
-  if self.tokenizer.kind == "byte" then
-    for i = 0, size - 1 do self.ids[i] = p[i] end
-    return writer:write(self.ids, size)
-  end
-  writer:write(self.ids, self.tokenizer:encode_bytes(p, 0, size, self.ids, 0))
+  for i = 0, size - 1 do self.ids[i] = p[i] end
+  writer:write(self.ids, size)
 end
 
 function Output:separator(writer)

@@ -15,7 +15,7 @@ local titles = {
   {"Gradients", "core/tape"}, {"Modules", "core/module"}, {"Layers", "core/layers"},
   {"Optimizers", "core/optim"}, {"Learning rates", "train/schedule"},
   {"Compiled functions", "core/compile"}, {"Scalars", "core/scalar"},
-  {"Data", "data/loader"}, {"Vocabularies", "text/vocabulary"}, {"Tokenizers", "text/bpe"},
+  {"Data", "data/loader"}, {"Vocabularies", "text/vocabulary"}, {"Tokenizers", "text/encoder"},
   {"Tokenizer files", "text/tokenizer", "text/bpe_files"},
   {"Training a tokenizer", "text/bpe_train"},
   {"Generation and evaluation", "models/generate"},

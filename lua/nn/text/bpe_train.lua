@@ -2,27 +2,51 @@
 -- Pairs are counted per distinct piece, and a merge updates only the counts that it changes. Of
 -- equally frequent pairs, the one with smaller ids comes first, as in the library tokenizers, so
 -- both give the same merges.
+local bit = require "bit"
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local bpe = require "nn.text.bpe"
+local byte_names = require "nn.text.byte_names"
 local files = require "nn.io.files"
 local heap = require "nn.base.heap"
 local lib = require "nn.base.capi"
-local pieces = require "nn.text.pieces"
+local native = require "nn.text.native"
+require "nn.text.bpe_files"     -- adds save() to tokenizers
 
 local M = {}
 local PAIR = 2 ^ 21                -- a pair of ids as one number: left * PAIR + right
 local CHECK_EVERY = lib.CHECK_EVERY
 
--- Adds the number of occurrences of each piece in p[0 .. size - 1] to `counts`.
-local function count_pieces(p, size, counts)
-  local at, steps = 0, 0
+local WINDOW = 2 ^ 20              -- bytes that are cut into pieces at once
+
+-- The end of a window of text that begins at `at`: before a character.
+local function window_end(p, at, size, window)
+  local stop = at + window
+  if stop >= size then return size end
+  for i = stop, stop - 3, -1 do
+    if bit.band(p[i], 0xC0) ~= 0x80 then return i end
+  end
+  return stop
+end
+
+-- Adds the number of occurrences of each piece in p[0 .. size - 1] to `counts`. The last piece in a
+-- window may continue behind it, so the next window begins with that piece.
+local function count_pieces(splitter, p, size, counts)
+  local at, window = 0, WINDOW
+  p = ffi.cast("const uint8_t *", p)
   while at < size do
-    local stop = pieces.piece_end(p, at, size)
-    local piece = ffi.string(p + at, stop - at)
-    counts[piece] = (counts[piece] or 0) + 1
-    at, steps = stop, steps + 1
-    if steps % CHECK_EVERY == 0 then lib.check_interrupt() end
+    local stop = window_end(p, at, size, window)
+    local ends, count = native.pieces(splitter, ffi.cast("const char *", p + at), stop - at)
+    if stop < size then count = count - 1 end
+    local first = 0
+    for i = 0, count - 1 do
+      local last = tonumber(ends[i])
+      local piece = ffi.string(p + at + first, last - first)
+      counts[piece] = (counts[piece] or 0) + 1
+      first = last
+    end
+    lib.check_interrupt()
+    at, window = at + first, count > 0 and WINDOW or 2 * window
   end
 end
 
@@ -134,7 +158,9 @@ function Learner:step(min_count)
     joined = #self.symbols
     self.symbols[joined + 1], self.id_of[text] = text, joined
   end
-  self.merges[#self.merges + 1] = {left, right, joined}
+  local merges = self.merges
+  local last = #merges
+  merges[last + 1], merges[last + 2], merges[last + 3] = left, right, joined
   local grown, places = {}, self.places[pair]
   if left == right then table.sort(places) end     -- "aaa" is aa, a
   for i, at in ipairs(places) do
@@ -182,20 +208,21 @@ function M.train_tokenizer(text, options)
     lib.misuse("train_tokenizer: size is %s; a whole number from %d (bytes and special tokens) to "
                .. "2^20 - 1 is needed", tostring(size), 256 + #special)
   end
-  local counts = {}
+  local counts, bytes_only = {}, byte_names.symbols()
+  local splitter = bpe.new({unpack(bytes_only)}, {}, {}).ref
   if type(text) == "string" then
-    count_pieces(ffi.cast("const uint8_t *", text), #text, counts)
+    count_pieces(splitter, ffi.cast("const uint8_t *", text), #text, counts)
   elseif type(text) == "function" then
-    text(function(p, bytes) count_pieces(p, bytes, counts) end)
+    text(function(p, bytes) count_pieces(splitter, p, bytes, counts) end)
   else
     for _, path in ipairs(text.files) do
       local map = files.map(path)
-      count_pieces(map.data, map.size, counts)
+      count_pieces(splitter, map.data, map.size, counts)
       files.check(map)
       files.unmap(map)
     end
   end
-  local learner = new_learner(require("nn.text.bpe_files").byte_symbols(), counts)
+  local learner = new_learner(bytes_only, counts)
   while #learner.symbols < size - #special and learner:step(least) do end
   local ids = {}
   for _, name in ipairs(special) do

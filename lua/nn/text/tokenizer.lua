@@ -2,8 +2,10 @@
 local arguments = require "nn.base.arguments"
 local bpe_files = require "nn.text.bpe_files"
 local files = require "nn.io.files"
+local chat = require "nn.text.chat"
 local json = require "nn.io.json"
 local lib = require "nn.base.capi"
+local reader = require "nn.text.reader"
 local vocabulary = require "nn.text.vocabulary"
 
 local M = {}
@@ -11,13 +13,14 @@ local M = {}
 --- from_state(state) -> tokenizer or vocabulary: the inverse of its state(). Errors: another value.
 function M.from_state(state)
   arguments.need(type(state) == "table", "vocabulary", "the state", state, "{kind=, ...} is needed")
-  if state.kind ~= "bpe" then
+  local name = "the checkpoint's tokenizer"
+  if state.json == nil and state.kind ~= "bpe" then
     return vocabulary.vocabulary(state.kind, state.symbols, "the vocabulary")
   end
-  local name = "the checkpoint's tokenizer"
   arguments.need(type(state.json) == "string", "vocabulary", "json", state.json,
                  "the text of a tokenizer.json is needed")
-  return bpe_files.from_json(json.object(state.json, name), name)
+  local tokenizer = reader.from_json(json.object(state.json, name), name, state.json)
+  return chat.configure(tokenizer, state.config, state.chat_template, name)
 end
 
 local function from_characters(path)
@@ -28,18 +31,33 @@ local function from_characters(path)
   return vocabulary.vocabulary("char", state.symbols, path)
 end
 
+-- A tokenizer.json, with the settings and the chat template beside it.
+local function from_tokenizer_json(file)
+  local source = files.read(file)
+  local tokenizer = reader.from_json(json.object(source, file), file, source)
+  local folder = file:match "^(.*)/[^/]*$" or "."
+  local function beside(name)
+    local path = files.join(folder, name)
+    return files.exists(path) and files.read(path) or nil
+  end
+  return chat.configure(tokenizer, beside "tokenizer_config.json", beside "chat_template.jinja",
+                        files.join(folder, "tokenizer_config.json"))
+end
+
 --- nn.tokenizer(path) -> tokenizer with :encode(text), :ids(text), :decode(ids), :save(folder),
---- .size, .special (ids by text): GPT-2's byte-level BPE. `path`: a folder with tokenizer.json, or
---- with vocab.json and merges.txt; or the path of a tokenizer.json. For a folder with a saved
---- vocabulary, returns the vocabulary. Errors: missing or malformed files; another kind of
---- tokenizer.
+--- .size, .special (ids by text), .bos, .eos, .pad, .unk (ids, or nil). `path`: a
+--- folder with tokenizer.json, or with GPT-2's vocab.json and merges.txt; or the path of a
+--- tokenizer.json. nnlua reads the models BPE (byte-level, as of GPT-2, Llama 3 and Qwen; and with
+--- SentencePiece's spaces, as of Llama 2), Unigram (T5) and WordPiece (BERT), and gives the ids of
+--- Hugging Face's library tokenizers. For a folder with a saved vocabulary, returns the vocabulary.
+--- Errors: missing or malformed files; parts of a tokenizer that are not supported, by name.
 ---     nn.train_tokenizer("hello hello", {size = 262}):save "words"
 ---     local tokenizer = nn.tokenizer "words"
 ---     tokenizer:decode(tokenizer:ids "hello")  --> "hello"
 function M.tokenizer(path)
   arguments.need(type(path) == "string", "tokenizer", "the path", path, "a text is needed")
   local file = path:find "%.json$" and path or files.join(path, "tokenizer.json")
-  if file == path or files.exists(file) then return bpe_files.from_json(json.read(file), file) end
+  if file == path or files.exists(file) then return from_tokenizer_json(file) end
   local characters = files.join(path, "vocabulary.json")
   if files.exists(characters) then return from_characters(characters) end
   local vocab, merges = files.join(path, "vocab.json"), files.join(path, "merges.txt")

@@ -2,10 +2,11 @@
 -- (all 256). A vocabulary is small, and every checkpoint stores it.
 local arguments = require "nn.base.arguments"
 local bpe = require "nn.text.bpe"
+local encoder = require "nn.text.encoder"
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
-local pieces = require "nn.text.pieces"
+local utf8 = require "nn.text.utf8"
 require "nn.text.bpe_files"    -- adds save() to tokenizers
 
 local M = {}
@@ -18,7 +19,7 @@ local function each_character(text, name, each)
   while at < size do
     steps = steps + 1
     if steps % lib.CHECK_EVERY == 0 then lib.check_interrupt() end
-    local _, length = pieces.decode(p, at, size)
+    local _, length = utf8.decode(p, at, size)
     if not length then
       lib.fail("%s: byte %d is not UTF-8 text; convert the file, or use data.vocabulary=byte",
                name, at)
@@ -109,7 +110,8 @@ function Vocabulary:encode(text, name)
   return ids, count
 end
 
-Vocabulary.ids, Vocabulary.decode = bpe.Tokenizer.ids, bpe.Tokenizer.decode
+Vocabulary.ids, Vocabulary.decode = encoder.ids, encoder.decode
+Vocabulary.stream = encoder.stream
 
 Vocabulary.__tostring = function(self)
   return ("%s vocabulary of %d symbols"):format(self.kind, self.size)

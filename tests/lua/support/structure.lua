@@ -6,9 +6,9 @@ local M = {}
 -- A file may include or require what stands in its own folder and before it in these lists.
 M.rooms = {"kernels", "engine", "bindings"}
 M.engine = {"base", "machine", "memory", "tile", "graph", "tiers", "rules", "ops", "profile",
-            "runtime", "plan", "io"}
-M.lua = {"nn.base", "nn.core", "nn.io", "nn.text", "nn.data", "nn.models", "nn.measure", "nn.plan",
-         "nn.train", "nn", "nn.help", "nn.test", "repl", "health"}
+            "runtime", "plan", "io", "text"}
+M.lua = {"nn.base", "nn.core", "nn.io", "nn.unicode", "nn.text", "nn.data", "nn.models",
+         "nn.measure", "nn.plan", "nn.train", "nn", "nn.help", "nn.test", "repl", "health"}
 M.longest_function, M.longest_file = 60, 400
 
 local function ranks(list)

@@ -1,0 +1,61 @@
+// Reads and applies SentencePiece's map of characters.
+#include "engine/text/charsmap.h"
+
+#include <cstring>
+
+#include "engine/base/error.h"
+#include "engine/text/forms.h"
+#include "engine/text/utf8.h"
+
+namespace nn::text {
+
+CharsMap::CharsMap(std::string_view blob) {
+    uint32_t size = 0;
+    if (blob.size() >= 4) std::memcpy(&size, blob.data(), 4);
+    if (size == 0 || size % 4 != 0 || size > blob.size() - 4)
+        fail("precompiled_charsmap is damaged: its trie has %u bytes of %zu", size, blob.size());
+    units.resize(size / 4);
+    std::memcpy(units.data(), blob.data() + 4, size);
+    replacements = blob.substr(4 + size);
+    replacements += '\0';
+}
+
+std::string_view CharsMap::find(std::string_view text) const {
+    const auto offset = [](uint32_t unit) { return (unit >> 10) << ((unit & 0x200) >> 6); };
+    size_t node = 0;
+    uint32_t unit = units[0];
+    node ^= offset(unit);
+    for (const char byte : text) {
+        if (byte == 0) break;
+        node ^= uint8_t(byte);
+        if (node >= units.size()) return {};
+        unit = units[node];
+        if ((unit & 0x800000FF) != uint8_t(byte)) return {};  // another label
+        node ^= offset(unit);
+        if (unit >> 8 & 1) {  // an entry ends here
+            if (node >= units.size()) return {};
+            const size_t at = units[node] & 0x7FFFFFFF;
+            if (at >= replacements.size()) return {};
+            return replacements.c_str() + at;
+        }
+    }
+    return {};
+}
+
+void CharsMap::apply(std::string_view text, std::string& out) const {
+    for (size_t at = 0; at < text.size();) {
+        const std::string_view cluster = text.substr(at, cluster_length(text.substr(at)));
+        at += cluster.size();
+        const std::string_view whole = cluster.size() < 6 ? find(cluster) : std::string_view();
+        if (whole.data()) {
+            out += whole;
+            continue;
+        }
+        each_character(cluster, [&](char32_t, std::string_view character) {
+            const std::string_view single = find(character);
+            out += single.data() ? single : character;
+        });
+    }
+}
+
+}  // namespace nn::text

@@ -1,0 +1,159 @@
+-- The normalizers and pre-tokenizers of tokenizer.json, as steps of engine/text.
+local lib = require "nn.base.capi"
+
+local M = {}
+
+-- The steps in a step of type Sequence, and in those within it, in their order.
+local function flatten(step, key, list, path)
+  if type(step) ~= "table" then return list end
+  if step.type ~= "Sequence" then
+    list[#list + 1] = step
+    return list
+  end
+  if type(step[key]) ~= "table" then lib.fail("%s: a Sequence has no list '%s'", path, key) end
+  for _, inner in ipairs(step[key]) do flatten(inner, key, list, path) end
+  return list
+end
+
+--- flat(step, key, path) -> the list of the steps in `step` (nil or null: none). key: the name of
+--- the list in a Sequence.
+function M.flat(step, key, path) return flatten(step, key, {}, path) end
+
+local function flags(values)
+  local sum = 0
+  for i, value in ipairs(values) do sum = sum + (value and 2 ^ (i - 1) or 0) end
+  return sum
+end
+
+local function is_given(value) return value ~= nil and type(value) ~= "userdata" end
+
+-- Whether a setting is true; `default` if the file has none.
+local function truth(step, name, default)
+  if not is_given(step[name]) then return default end
+  return step[name] == true
+end
+
+-- The text of a pattern, and whether it is a regular expression.
+local function pattern(step, need)
+  local given = type(step.pattern) == "table" and step.pattern or {}
+  local text = given.String or given.Regex
+  need(type(text) == "string", "pattern")
+  return text, given.Regex ~= nil
+end
+
+local no_settings = function() return {} end
+
+local normalizers = {NFC = no_settings, NFD = no_settings, NFKC = no_settings, NFKD = no_settings,
+                     Lowercase = no_settings, StripAccents = no_settings, Nmt = no_settings}
+
+function normalizers.Strip(step)
+  return {flags = flags {truth(step, "strip_left", true), truth(step, "strip_right", true)}}
+end
+
+function normalizers.Prepend(step, need)
+  need(type(step.prepend) == "string", "prepend")
+  return {text = step.prepend}
+end
+
+function normalizers.Replace(step, need)
+  local text, is_regex = pattern(step, need)
+  need(type(step.content) == "string", "content")
+  return {text = text, content = step.content, flags = flags {is_regex}}
+end
+
+local digits = {}
+for i = 0, 63 do
+  digits[("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"):byte(i + 1)] = i
+end
+
+-- The bytes of a text in base64; nil if it is not.
+local function base64(text)
+  local parts = {}
+  text = text:gsub("=+$", "")
+  for at = 1, #text, 4 do
+    local number, count = 0, 0
+    for i = at, at + 3 do
+      local digit = i <= #text and digits[text:byte(i)]
+      if i <= #text and not digit then return nil end
+      number, count = number * 64 + (digit or 0), count + (digit and 1 or 0)
+    end
+    if count == 1 then return nil end
+    parts[#parts + 1] = string.char(math.floor(number / 65536), math.floor(number / 256) % 256,
+                                    number % 256):sub(1, count - 1)
+  end
+  return table.concat(parts)
+end
+
+function normalizers.Precompiled(step, need)
+  local map = type(step.precompiled_charsmap) == "string" and base64(step.precompiled_charsmap)
+  need(map and map ~= "", "precompiled_charsmap in base64")
+  return {text = map}
+end
+
+function normalizers.BertNormalizer(step)
+  local lower = truth(step, "lowercase", true)
+  return {flags = flags {truth(step, "clean_text", true), truth(step, "handle_chinese_chars", true),
+                         truth(step, "strip_accents", lower), lower}}
+end
+
+local splitters = {BertPreTokenizer = no_settings, Whitespace = no_settings,
+                   WhitespaceSplit = no_settings}
+
+function splitters.ByteLevel(step)
+  return {flags = flags {truth(step, "add_prefix_space", true), truth(step, "use_regex", true)}}
+end
+
+function splitters.Split(step, need)
+  local text, is_regex = pattern(step, need)
+  need(type(step.behavior) == "string", "behavior")
+  return {text = text, content = step.behavior,
+          flags = flags {is_regex, truth(step, "invert", false)}}
+end
+
+function splitters.Metaspace(step, need)
+  need(type(step.replacement) == "string", "replacement")
+  local scheme = is_given(step.prepend_scheme) and step.prepend_scheme or "always"
+  if step.add_prefix_space == false then scheme = "never" end
+  need(type(scheme) == "string", "prepend_scheme")
+  return {text = step.replacement, content = scheme, flags = flags {truth(step, "split", true)}}
+end
+
+function splitters.Digits(step)
+  return {flags = flags {truth(step, "individual_digits", false)}}
+end
+
+function splitters.Punctuation(step)
+  return {content = is_given(step.behavior) and tostring(step.behavior) or "Isolated"}
+end
+
+function splitters.CharDelimiterSplit(step, need)
+  need(type(step.delimiter) == "string", "delimiter")
+  return {text = step.delimiter}
+end
+
+local function translated(list, makers, what, path, splits)
+  local out = {}
+  for i, step in ipairs(list) do
+    local name = tostring(step.type)
+    local maker = makers[step.type]
+    if not maker then lib.fail("%s: the %s '%s' is not supported", path, what, name) end
+    out[i] = maker(step, function(good, setting)
+      if not good then lib.fail("%s: the %s %s needs %s", path, what, name, setting) end
+    end)
+    out[i].kind, out[i].splits = name, splits
+  end
+  return out
+end
+
+--- normalizers(step, path), splitters(step, path) -> a list of steps for native.step(). step: a
+--- parsed normalizer or pre_tokenizer of a tokenizer.json, or nil. Errors, with `path`: a kind that
+--- is not supported; missing settings.
+function M.normalizers(step, path)
+  return translated(M.flat(step, "normalizers", path), normalizers, "normalizer", path)
+end
+
+function M.splitters(step, path)
+  return translated(M.flat(step, "pretokenizers", path), splitters, "pre_tokenizer", path, true)
+end
+
+return M

@@ -1,0 +1,177 @@
+-- Tokenizers of the model families against the library tokenizers
+-- (tests/golden/make_tokenizers.py): byte-level BPE with several regular expressions,
+-- SentencePiece's BPE and Unigram, WordPiece, with their normalizers, added tokens, templates and
+-- decoders; what is refused.
+local ffi = require "ffi"
+local files = require "nn.io.files"
+local host = require "nn.host"
+local nn = require "nn"
+local t = require "nn.test"
+local utf8 = require "nn.text.utf8"
+
+local golden_folder = host.root .. "/tests/golden/tokenizers/"
+local golden = files.parse_json(files.read(golden_folder .. "expected.json"))
+local folder = t.folder()
+
+local kinds = {}
+for name in pairs(golden.kinds) do kinds[#kinds + 1] = name end
+table.sort(kinds)
+
+local loaded = {}
+local function tokenizer_of(kind)
+  loaded[kind] = loaded[kind] or nn.tokenizer(golden_folder .. kind .. ".json")
+  return loaded[kind]
+end
+
+-- Number of ids and their CRC-32 as uint16, as in make_tokenizers.py.
+local function summary(ids, count) return {count, files.crc32(ids, 2 * count)} end
+
+local function text_crc(text) return files.crc32(ffi.cast("const char *", text), #text) end
+
+local function encoded(kind, text, special)
+  return summary(tokenizer_of(kind):encode(text, nil, {special = special}))
+end
+
+t.case("hard texts have the ids that the library gives them, with and without special tokens",
+       function()
+  for _, kind in ipairs(kinds) do
+    for i, text in ipairs(golden.texts) do
+      local label = ("%s, text %d: %s"):format(kind, i, text)
+      t.same(encoded(kind, text, false), golden.kinds[kind].plain[i], label)
+      t.same(encoded(kind, text, true), golden.kinds[kind].special[i], label)
+    end
+  end
+end)
+
+t.case("ids decode to the texts that the library gives, whole and token by token", function()
+  for _, kind in ipairs(kinds) do
+    local tokenizer = tokenizer_of(kind)
+    for i, text in ipairs(golden.texts) do
+      local ids = tokenizer:ids(text, {special = true})
+      local label = ("%s, text %d: %s"):format(kind, i, text)
+      local whole = tokenizer:decode(ids)
+      t.same(text_crc(whole), golden.kinds[kind].decoded[i], label)
+      t.same(text_crc(tokenizer:decode(ids, {special = false})), golden.kinds[kind].hidden[i],
+             label)
+      local next_part, parts = tokenizer:stream(), {}
+      for at, id in ipairs(ids) do parts[at] = next_part(id) end
+      t.same(table.concat(parts), whole, label)
+    end
+  end
+end)
+
+t.case("the tokens around a text and between two texts are the library's", function()
+  for _, kind in ipairs(kinds) do
+    local tokenizer, expected = tokenizer_of(kind), golden.kinds[kind]
+    t.same(tokenizer:ids("to be", {add_special = true}), expected.added, kind)
+    local ids, count, types = tokenizer:encode("to be", nil, {add_special = true, pair = "or not"})
+    local got, got_types = {}, {}
+    for i = 1, count do got[i], got_types[i] = ids[i - 1], types[i - 1] end
+    t.same(got, expected.pair, kind)
+    t.same(got_types, expected.types, kind)
+  end
+end)
+
+local chunks
+
+-- Texts with all code points of a chunk between letters and digits.
+local function unicode_chunks()
+  if chunks then return chunks end
+  chunks = {}
+  for i = 1, #golden.kinds[kinds[1]].unicode do
+    local lines = {}
+    for code = (i - 1) * golden.chunk, i * golden.chunk - 1 do
+      if code < 0xD800 or code >= 0xE000 then
+        local c = utf8.encode(code)
+        lines[#lines + 1] = "a" .. c .. c .. " " .. c .. "1\n"
+      end
+    end
+    chunks[i] = table.concat(lines)
+  end
+  return chunks
+end
+
+t.case("code points are normalized and split as the library does it", function()
+  for _, kind in ipairs(kinds) do
+    for i, text in ipairs(unicode_chunks()) do
+      t.same(encoded(kind, text), golden.kinds[kind].unicode[i],
+             ("%s, code points from %X on"):format(kind, (i - 1) * golden.chunk))
+    end
+  end
+end)
+
+-- The random texts of make_bpe.py.
+local function random_texts(count)
+  local state, texts = 3, {}
+  local function below(n)
+    state = (1664525 * state + 1013904223) % 2 ^ 32
+    return math.floor(state * n / 2 ^ 32)
+  end
+  for number = 1, count do
+    local kind, characters = below(4), {}
+    for i = 1, below(40) do
+      local code
+      if kind < 2 then
+        code = below(kind == 0 and 0x110000 - 0x800 or 0x3000)
+        if code >= 0xD800 then code = code + 0x800 end
+      elseif kind == 3 and below(3) > 0 then
+        code = 97 + below(26)
+      else
+        code = golden.alphabet[below(#golden.alphabet) + 1]
+      end
+      characters[i] = utf8.encode(code)
+    end
+    texts[number] = table.concat(characters)
+  end
+  return texts
+end
+
+local function sum_of(tokenizer, texts, first, last)
+  local all, count = ffi.new "uint16_t[400000]", 0
+  for i = first or 1, last or #texts do
+    local ids, n = tokenizer:encode(texts[i])
+    ffi.copy(all + count, ids, 2 * n)
+    count = count + n
+  end
+  return summary(all, count)
+end
+
+t.case("random texts have the library's ids", function()
+  local texts = random_texts(golden.bunch * #golden.kinds[kinds[1]].random)
+  for _, kind in ipairs(kinds) do
+    for number, sums in ipairs(golden.kinds[kind].random) do
+      local first = (number - 1) * golden.bunch + 1
+      t.same(sum_of(tokenizer_of(kind), texts, first, number * golden.bunch), sums,
+             ("%s, bunch %d"):format(kind, number))
+    end
+  end
+end)
+
+-- A tokenizer of single bytes with one step, so that ids show the text behind it.
+local function with_step(step)
+  local path = folder .. "/step.json"
+  files.write(path, files.json {
+    normalizer = step.normalizer, pre_tokenizer = step.pre_tokenizer,
+    model = {type = "BPE", vocab = golden.steps.vocab, merges = {}, unk_token = "<unk>",
+             byte_fallback = true}})
+  return nn.tokenizer(path)
+end
+
+t.case("every normalizer and pre-tokenizer gives the library's text", function()
+  local random = random_texts(golden.bunch * #golden.kinds[kinds[1]].random)
+  for _, step in ipairs(golden.steps.list) do
+    local tokenizer = with_step(step)
+    t.same(sum_of(tokenizer, golden.texts), step.texts, step.name)
+    for i, text in ipairs(unicode_chunks()) do
+      t.same(summary(tokenizer:encode(text)), step.unicode[i],
+             ("%s, code points from %X on"):format(step.name, (i - 1) * golden.chunk))
+    end
+    for number, sums in ipairs(step.random) do
+      local first = (number - 1) * golden.bunch + 1
+      t.same(sum_of(tokenizer, random, first, number * golden.bunch), sums,
+             ("%s, bunch %d"):format(step.name, number))
+    end
+  end
+end)
+
+t.finish()
