@@ -284,7 +284,8 @@ int nn_reset_peak(void);
 int nn_matmul_tf32(int32_t allowed, int32_t* was);  // 1, 0, or -1: no change; was may be NULL
 // The kernels for attention on GPUs: 0 the best, 1 cuDNN's, 2 nnlua's; or -1: no change.
 int nn_attention_backend(int32_t backend, int32_t* was);
-int nn_run_tasks_on(int32_t where);  // of tasks submitted from now on: 0 anywhere, 1 CPU, 2 GPU
+// Of tasks submitted from now on: 0 anywhere, 1 CPU, 2 GPU, 3 automatic: on GPUs if there are any.
+int nn_run_tasks_on(int32_t where);
 int nn_seed(uint64_t seed);
 int nn_random_state(uint64_t* seed, uint64_t* counter);
 int nn_set_random_counter(uint64_t counter);

@@ -244,7 +244,9 @@ int nn_stats(nn_stats_t* out) {
 }
 
 int nn_run_tasks_on(int32_t where) {
-    return guard([&] { run_tasks_on(where_of(where)); });
+    return guard([&] {
+        run_tasks_on(where == int32_t(Where::automatic) ? Where::automatic : where_of(where));
+    });
 }
 
 int nn_task(const char* name, int32_t dtype, const nn_task_operand* operands, int32_t n_operands,

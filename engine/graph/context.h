@@ -6,12 +6,14 @@
 
 namespace nn {
 
-enum class Where : uint8_t { anywhere, cpu, gpu };
+// anywhere: where the scheduler predicts the earliest end, so results may depend on timing in the
+// last bits. automatic: on GPUs if there are any, and on CPUs what a plan keeps in RAM.
+enum class Where : uint8_t { anywhere, cpu, gpu, automatic };
 
 struct Settings {
-    Where where = Where::anywhere;  // of tasks without their own
-    bool tf32 = false;              // GPUs may round the operands of f32 products to TF32
-    int32_t attention = 0;          // a number of nn_attention_params::backend
+    Where where = Where::automatic;  // of tasks without their own
+    bool tf32 = false;               // GPUs may round the operands of f32 products to TF32
+    int32_t attention = 0;           // a number of nn_attention_params::backend
 };
 
 inline Settings chosen_settings;

@@ -37,7 +37,9 @@ Machine detect() {
     Machine out;
     const int gpus = choice.gpus < 0 ? usable_gpus() : choice.gpus;
     int cpus = choice.cpus > 0 ? choice.cpus : cpus_of_environment();
-    if (cpus == 0) cpus = std::clamp(usable_cores() - gpus, 1, most_cpu_workers());
+    // With GPUs, a core for each GPU's driver thread and one for the thread that submits.
+    const int others = gpus > 0 ? gpus + 1 : 0;
+    if (cpus == 0) cpus = std::clamp(usable_cores() - others, 1, most_cpu_workers());
     out.nodes.push_back({NodeKind::ram, 0, available_memory(cpus, 0)});
     out.workers.push_back({Device::cpu, 0, cpus, {}});
     for (int gpu = 0; gpu < gpus; ++gpu) {

@@ -47,6 +47,15 @@ starpu_data_access_mode starpu_mode(Mode mode) {
     return mode == Mode::read ? STARPU_R : mode == Mode::write ? STARPU_W : STARPU_RW;
 }
 
+// StarPU's kinds of workers that may run a task.
+int32_t workers_for(const Task& task, bool is_planned) {
+    const Where where = task.where == Where::anywhere ? settings().where : task.where;
+    if (where == Where::gpu) return STARPU_CUDA;
+    if (where == Where::cpu || !has_gpu_workers()) return STARPU_CPU;
+    if (where == Where::anywhere) return STARPU_CPU | STARPU_CUDA;
+    return is_planned || !task.arg.kernel->on(Device::cuda) ? STARPU_CPU : STARPU_CUDA;
+}
+
 template <class F, class... Arguments> auto timed(F call, Arguments... arguments) {
     const StarpuTime time;
     return call(arguments...);
@@ -76,8 +85,7 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg), const Plann
     }
     t->priority = planned ? planned->priority : task.priority;
     t->flops = double(task.arg.flops);
-    const Where where = task.where == Where::anywhere ? settings().where : task.where;
-    if (where != Where::anywhere) t->where = where == Where::cpu ? STARPU_CPU : STARPU_CUDA;
+    t->where = workers_for(task, planned != nullptr);
     if (done) t->callback_func = done, t->callback_arg = arg;
     if (profiling()) record_task(task, t);
     const int status = timed(starpu_task_submit, t);

@@ -10,7 +10,7 @@
 namespace nn {
 namespace {
 
-bool is_running = false;
+bool is_running = false, has_gpus = false;
 
 // The worker's number among those of its device, from 0; all CPU workers have one device.
 int number_on_device(int worker) {
@@ -22,7 +22,11 @@ int number_on_device(int worker) {
 }  // namespace
 
 bool running() { return is_running; }
-void set_running(bool running) { is_running = running; }
+void set_running(bool running) {
+    is_running = running;
+    has_gpus = running && starpu_cuda_worker_get_count() > 0;
+}
+bool has_gpu_workers() { return has_gpus; }
 int running_cpu_workers() { return is_running ? int(starpu_cpu_worker_get_count()) : 0; }
 
 int gpu_of(int worker) {

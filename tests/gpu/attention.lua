@@ -40,7 +40,7 @@ local function results(shape, dtype, where, backend)
   local dqkv = nn.attention_backward(dout, qkv, o, stats, options)
   nn.sync()
   nn.attention_backend "auto"
-  nn.run_tasks_on "any"
+  nn.run_tasks_on "auto"
   return {o, stats, dqkv}
 end
 
@@ -61,7 +61,7 @@ for _, shape in ipairs(shapes) do
       local good, gpu = pcall(results, shape, "bf16", tested, backend)
       if not good and tostring(gpu):find("nn.attention_backend is", 1, true) then
         nn.attention_backend "auto"
-        nn.run_tasks_on "any"
+        nn.run_tasks_on "auto"
         t.skip(tostring(gpu))
       end
       t.check(good, tostring(gpu))

@@ -52,7 +52,7 @@ local function results(declared, text, dtype, where, rounded_to)
   nn.run_tasks_on(rehearsal and "cpu" or where)
   local list = {samples.apply(declared, inputs, values)}
   nn.sync()
-  nn.run_tasks_on "any"
+  nn.run_tasks_on "auto"
   return list, table.maxn(list)
 end
 

@@ -27,7 +27,7 @@ local function train(where, dtype, compiled)
     local loss, norm = step(tokens(), tokens())
     losses[i] = {loss:item(), norm:item()}
   end
-  nn.run_tasks_on "any"
+  nn.run_tasks_on "auto"
   return losses
 end
 

@@ -43,7 +43,7 @@ end
 local function kernels(gpus)
   local sum, counted = 0, counts()
   for i = 0, gpus - 1 do
-    t.check(counted["kernels_" .. i] > 50, ("GPU %d ran %d kernels"):format(i,
+    t.check(counted["kernels_" .. i] > 0, ("GPU %d ran %d kernels"):format(i,
                                                                     counted["kernels_" .. i]))
     sum = sum + counted["kernels_" .. i]
   end
@@ -73,9 +73,11 @@ end
 
 for _, gpus in ipairs {1, 4, 2} do
   case(("training and generation on %d GPUs give the CPU's bits"):format(gpus), function()
-    same_as_cpu("gpus=" .. gpus, "", "where=gpu")
-    local on_gpus = kernels(gpus)
     same_as_cpu("gpus=" .. gpus, "")
+    local on_gpus = kernels(gpus)
+    same_as_cpu("gpus=" .. gpus, "", "where=gpu")
+    t.same(kernels(gpus), on_gpus)
+    same_as_cpu("gpus=" .. gpus, "", "where=any")
     local beside_cpus = 0
     for i = 0, gpus - 1 do beside_cpus = beside_cpus + counts()["kernels_" .. i] end
     t.check(beside_cpus < on_gpus, "CPU workers ran no task")
@@ -83,13 +85,13 @@ for _, gpus in ipairs {1, 4, 2} do
 end
 
 case("two streams per GPU, bf16, microbatches and eager steps give the CPU's bits", function()
-  same_as_cpu("gpus=2", "", "where=gpu streams=2")
-  same_as_cpu("gpus=2", "dtype=bf16 accum=2 eager=3", "where=gpu")
-  same_as_cpu("gpus=2 peers=0", "", "where=gpu")
+  same_as_cpu("gpus=2", "", "streams=2")
+  same_as_cpu("gpus=2", "dtype=bf16 accum=2 eager=3")
+  same_as_cpu("gpus=2 peers=0", "")
 end)
 
 case("random delays on streams change no bit", function()
-  for i = 1, seeds do same_as_cpu("gpus=2 delays=" .. seed + i, "", i % 2 == 0 and "where=gpu") end
+  for i = 1, seeds do same_as_cpu("gpus=2 delays=" .. seed + i, "", i % 2 == 0 and "where=any") end
 end)
 
 case("with less memory than a step needs, tiles are evicted and no bit changes", function()
@@ -98,7 +100,7 @@ case("with less memory than a step needs, tiles are evicted and no bit changes",
     local moved = {}
     for _, memory in ipairs {0, 67108864} do
       local errors = same_as_cpu("gpus=" .. gpus, words,
-                                 ("where=gpu report=1 memory=%d"):format(memory))
+                                 ("report=1 memory=%d"):format(memory))
       for used in errors:gmatch "used (%d+)" do
         t.check(memory == 0 or tonumber(used) <= memory, used .. " bytes on a GPU")
       end
@@ -109,14 +111,19 @@ case("with less memory than a step needs, tiles are evicted and no bit changes",
   end
 end)
 
+case("what memory tiers plan runs on CPU workers beside GPUs, with the same bits", function()
+  local words = "layers=4 embd=128 vocab=300 batch=2 context=16 tokens=0"
+  same_as_cpu("gpus=2", words, ("ram=6000000 disk=%s"):format(base))
+end)
+
 case("a profile has the tasks of every GPU", function()
-  local errors = same_as_cpu("gpus=2", "", "where=gpu profile=1")
+  local errors = same_as_cpu("gpus=2", "", "profile=1")
   t.check(errors:find "GPU 0" and errors:find "GPU 1", errors)
 end)
 
 -- Fails one call. The run ends with one error and no wrong value before it, or without any.
 local function fail_call(what)
-  local status, output, errors = run("gpus=2 fail=" .. what, "where=gpu")
+  local status, output, errors = run("gpus=2 fail=" .. what)
   what = ("fail=%s (GPUS_SEED=%d):\n%s"):format(what, seed, errors)
   t.check(status == 0 or status == 1, ("status %d, %s"):format(status, what))
   t.check(output == expected "":sub(1, #output), "wrong values, " .. what)
@@ -125,13 +132,13 @@ local function fail_call(what)
   else
     t.check(errors:find "^nnlua: [^\n]+\n$", "not one line, " .. what)
     t.check(errors:find "unspecified launch failure" or errors:find "no memory"
-            or errors:find "can use %d of 2 GPUs" or errors:find "can use none", what)
+            or errors:find "can use %d of 2 GPUs", what)
   end
   return status
 end
 
 case("a failing call of CUDA ends a run with one error and no wrong value", function()
-  same_as_cpu("gpus=2", "", "where=gpu")
+  same_as_cpu("gpus=2", "")
   local calls, failed = {}, 0
   for name, count in pairs(counts()) do
     if name:find "^cuda" and count > 0 then calls[#calls + 1] = {name, count} end
@@ -148,8 +155,7 @@ case("a failing call of CUDA ends a run with one error and no wrong value", func
 end)
 
 case("a run whose GPU fails resumes from its checkpoint, and ends as on the CPU", function()
-  local runs = require("training").new(
-    'if os.getenv "EMULATED_CUDA" then require("nn").run_tasks_on "gpu" end')
+  local runs = require("training").new()
   local function train(description, words)
     local environment = description and "export" .. devices(description):sub(4) or ":"
     return runs.shell(("%s; (train steps=12 save_every=3 out=%s)"):format(environment, words))
@@ -179,9 +185,9 @@ case("a run whose GPU fails resumes from its checkpoint, and ends as on the CPU"
 end)
 
 case("memory that CUDA refuses below the limit is found elsewhere", function()
-  same_as_cpu("gpus=2", "", "where=gpu")
+  same_as_cpu("gpus=2", "")
   local first = counts().cudaMalloc
-  same_as_cpu(("gpus=2 fail=cudaMalloc:%d:2"):format(first), "", "where=gpu")
+  same_as_cpu(("gpus=2 fail=cudaMalloc:%d:2"):format(first), "")
 end)
 
 t.finish()

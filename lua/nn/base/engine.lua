@@ -96,16 +96,20 @@ end
 --- device_kinds: the numbers in the C API of the device kinds a task can be restricted to.
 M.device_kinds = {any = 0, cpu = 1, gpu = 2}
 
---- nn.run_tasks_on(where) restricts later tasks to a device kind: "any" (the default), "cpu" or
---- "gpu". For tests and measurements. Errors: a device kind without workers.
+--- nn.run_tasks_on(where) restricts later tasks to a device kind: "auto" (the default: GPUs if
+--- there are any, else CPUs), "cpu", "gpu", or "any". With "any" the scheduler places each task on
+--- the device that is predicted to end it first, so results may depend on timing in the last bits.
+--- Errors: a device kind without workers.
 ---     nn.run_tasks_on "cpu"
 ---     nn.ones(2):sum():item()  --> 2
----     nn.run_tasks_on "any"
+---     nn.run_tasks_on "auto"
 function M.run_tasks_on(where)
-  if not M.device_kinds[where] then
-    lib.misuse('run_tasks_on: "any", "cpu" or "gpu" is needed, not %s', arguments.describe(where))
+  local kind = where == "auto" and 3 or M.device_kinds[where]
+  if not kind then
+    lib.misuse('run_tasks_on: "auto", "cpu", "gpu" or "any" is needed, not %s',
+               arguments.describe(where))
   end
-  check(C.nn_run_tasks_on(M.device_kinds[where]))
+  check(C.nn_run_tasks_on(kind))
 end
 
 -- Sets a setting of the engine by name (nil: leaves it); returns its value before. names: the

@@ -7,10 +7,10 @@ local files = require "nn.io.files"
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
 
-local cfg = {where = "any", cpus = 0, gpus = -1, memory = 0, streams = 0, scheduler = "",
+local cfg = {where = "auto", cpus = 0, gpus = -1, memory = 0, streams = 0, scheduler = "",
              layers = 2, embd = 64, heads = 2, context = 32, vocab = 101, batch = 8, tile = 64,
              accum = 1, dropout = 0.1, dtype = "f32", steps = 3, eager = 1, tokens = 4,
-             profile = 0, report = 0}
+             profile = 0, report = 0, ram = 0, disk = "."}
 for _, word in ipairs(arg) do
   local name, value = word:match "^(%w+)=(.*)$"
   cfg[name] = type(cfg[name]) == "number" and tonumber(value) or value
@@ -19,7 +19,8 @@ end
 nn.devices {cpus = cfg.cpus, gpus = cfg.gpus >= 0 and cfg.gpus or nil, gpu_memory = cfg.memory,
             streams = cfg.streams > 0 and cfg.streams or nil,
             scheduler = cfg.scheduler ~= "" and cfg.scheduler or nil}
-if cfg.where ~= "any" then nn.run_tasks_on(cfg.where) end
+nn.run_tasks_on(cfg.where)
+if cfg.ram > 0 then nn.memory_tiers {ram = cfg.ram, disk = cfg.disk} end
 nn.tiles {tokens = cfg.tile, vocab = 40}
 nn.seed(1)
 local model = GPT2 {layers = cfg.layers, heads = cfg.heads, embd = cfg.embd, vocab = cfg.vocab,
