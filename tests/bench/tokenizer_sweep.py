@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""Compares the ids of nnlua with those of tokenizers, for 100,000 random and real texts per kind.
+
+    python3 tests/bench/tokenizer_sweep.py --text input.txt
+
+Vocabularies are trained on the text and on random words of many scripts (tests/golden/
+tokenizer_families.py). Kinds are tokenizers of model families, and tokenizers with one normalizer or
+pre-tokenizer whose ids show the text behind it. SentencePiece's map of characters is the whole one,
+nmt_nfkc. --files NAME=tokenizer.json adds others. Then the speed of both, in turns, one core each.
+Needs `pip install tokenizers sentencepiece protobuf` in the Python that runs it. Exits with status
+1 if any ids differ.
+"""
+import argparse
+import array
+import json
+import os
+import pathlib
+import random
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unicodedata
+
+from common import ROOT, print_table
+
+sys.path.insert(0, str(ROOT / "tests/golden"))
+from tokenizer_families import FAMILIES, single_steps  # noqa: E402 pylint: disable=wrong-import-position
+
+# Reads texts (a length of 4 bytes, then the text), writes for each its number of ids and the ids.
+OURS = """
+local ffi, text = require "ffi", io.open(arg[2], "rb"):read "*a"
+local words, out, at, size = nn.tokenizer(arg[1]), io.open(arg[3], "wb"), 1, #text
+while at <= size do
+  local a, b, c = text:byte(at, at + 2)
+  local length = a + 256 * b + 65536 * c
+  local ids, count = words:encode(text:sub(at + 4, at + 3 + length), nil, {special = true})
+  local row = ffi.new("uint32_t[?]", count + 1)
+  row[0] = count
+  for i = 1, count do row[i] = ids[i - 1] end
+  out:write(ffi.string(row, 4 * (count + 1)))
+  at = at + 4 + length
+end
+out:close()
+"""
+SPEED = """
+local text, words = io.open(arg[2], "rb"):read "*a", nn.tokenizer(arg[1])
+local start = nn.now()
+local _, count = words:encode(text)
+local cold = nn.now() - start
+start = nn.now()
+words:encode(text)
+print(count, cold, nn.now() - start)
+"""
+RANGES = [(0x20, 0x7F), (0xA0, 0x17F), (0x300, 0x370), (0x370, 0x530), (0x590, 0x700), (0x900, 0xE80),
+          (0x1100, 0x1200), (0x1E00, 0x2070), (0x2070, 0x2C00), (0x3000, 0x3400), (0x4E00, 0xA000),
+          (0xAC00, 0xD7A4), (0xF900, 0xFE10), (0xFE00, 0x10000), (0x1D100, 0x1D800),
+          (0x1F1E6, 0x1FB00), (0xE0000, 0xE01F0)]
+SNIPPETS = ["'s", "'LL", "'\u017f", " ", "  ", "\n", "\r\n", "\t", "1234567", "\u00bd\u2167", "...", "<s>",
+            "</s>", "[MASK]", "<mask>", "<|im_start|>", "<|endoftext|>", " nnlua ", "<think>", "\u2581", "``",
+            "e\u0301", "\u200d", "\U0001f468\u200d\U0001f469", "\U0001f1e9\U0001f1ea", "\u0915\u094d\u0937", "\ufb01", "\u1100\u1161\u11a8",
+            "\u00ad", "\u200b", "\ufeff", "\u0130", "<0x41>", "\x00", "\x7f", "\u2028", "    ", "a" * 70]
+
+
+def real_texts(text, rng, count):
+    """Stretches of the given text and of this repository's files, from anywhere."""
+    sources = [text] + [path.read_text() for folder in ("engine", "lua", "docs", "tests")
+                        for path in (ROOT / folder).rglob("*.*")
+                        if path.suffix in (".cc", ".lua", ".md", ".py")]
+    for _ in range(count):
+        source = rng.choice(sources)
+        first = rng.randrange(max(1, len(source)))
+        yield source[first:first + rng.randrange(1, 200)]
+
+
+def random_text(rng):
+    kind, parts = rng.randrange(4), []
+    for _ in range(rng.randrange(1, 30)):
+        if kind == 0:
+            code = rng.randrange(0x110000 - 0x800)
+            parts.append(chr(code + 0x800 if code >= 0xD800 else code))
+        elif kind == 1:
+            low, high = rng.choice(RANGES)
+            parts.append(chr(rng.randrange(low, high)))
+        elif kind == 2:
+            parts.append(rng.choice(SNIPPETS))
+        else:
+            low, high = RANGES[rng.choice((0, 0, 1, 3, 10))]
+            parts.append(rng.choice(SNIPPETS) if rng.randrange(4) == 0 else
+                         "".join(chr(rng.randrange(low, high)) for _ in range(rng.randrange(8))))
+    return "".join(parts)
+
+
+def training_text(text, rng):
+    words = []
+    for low, high in RANGES[:12]:
+        letters = [chr(c) for c in range(low, high) if unicodedata.category(chr(c))[0] in "LMN"]
+        for _ in range(300 if letters else 0):
+            words.append("".join(rng.choice(letters[:80]) for _ in range(rng.randrange(1, 7))))
+    rng.shuffle(words)
+    return text[:300000] + "\n" + "\n".join(" ".join(words[i:i + 8]) for i in range(0, len(words), 8))
+
+
+def ours(nnlua, script, *arguments):
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
+        file.write('local nn = require "nn"\n' + script)
+        file.flush()
+        return subprocess.run([*nnlua, file.name, *map(str, arguments)], check=True,
+                              capture_output=True, text=True).stdout
+
+
+def our_ids(nnlua, tokenizer, texts, folder):
+    packed = [text.encode() for text in texts]
+    (folder / "texts").write_bytes(b"".join(struct.pack("<I", len(b)) + b for b in packed))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    ours(nnlua, OURS, folder / "tokenizer.json", folder / "texts", folder / "ids")
+    numbers = array.array("I", (folder / "ids").read_bytes())
+    out, at = [], 0
+    while at < len(numbers):
+        out.append(list(numbers[at + 1:at + 1 + numbers[at]]))
+        at += 1 + numbers[at]
+    return out
+
+
+def compare(name, tokenizer, texts, nnlua, folder):
+    """The number of texts whose ids differ; prints the first."""
+    got = our_ids(nnlua, tokenizer, texts, folder)
+    different = 0
+    for text, ids in zip(texts, got, strict=True):
+        expected = tokenizer.encode(text, add_special_tokens=False).ids
+        if ids != expected:
+            different += 1
+            if different == 1:
+                print(f"{name}: {text!r}\n  tokenizers {expected}\n  nnlua      {ids}")
+    print(f"{name}: {len(texts)} texts, {different} differ", flush=True)
+    return different
+
+
+def speeds(name, tokenizer, text, nnlua, folder, rounds):
+    """MB/s of both sides, a single text, first and again; medians."""
+    (folder / "text").write_text(text)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    size, mine, theirs = len(text.encode()) / 1e6, [], []
+    for _ in range(rounds):
+        _, cold, warm = ours(nnlua, SPEED, folder / "tokenizer.json", folder / "text").split()
+        mine.append((size / float(cold), size / float(warm)))
+        fresh, row = type(tokenizer).from_str(tokenizer.to_str()), []
+        for _ in range(2):
+            start = time.perf_counter()
+            fresh.encode(text, add_special_tokens=False)
+            row.append(size / (time.perf_counter() - start))
+        theirs.append(row)
+    middle = [statistics.median(column) for rows in (mine, theirs) for column in zip(*rows)]
+    return [name, *(f"{value:.1f}" for value in middle), f"{middle[0] / middle[2]:.1f}"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--text", required=True, type=pathlib.Path)
+    parser.add_argument("--count", type=int, default=100000)
+    parser.add_argument("--vocab", type=int, default=4000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="*", help="names of kinds")
+    parser.add_argument("--files", nargs="*", default=[], help="NAME=tokenizer.json")
+    parser.add_argument("--rounds", type=int, default=3, help="of the speed test; 0: none")
+    parser.add_argument("--nnlua", default=str(ROOT / "nnlua"))
+    args = parser.parse_args()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    rng, text = random.Random(args.seed), args.text.read_text()
+    texts = [*real_texts(text, rng, args.count // 2),
+             *(random_text(rng) for _ in range(args.count - args.count // 2))]
+    training = training_text(text, rng)
+    how = {"t5": {"rules": None}, "albert": {"rules": None}}
+    makers = {name: lambda name=name, make=make: make(training, args.vocab, **how.get(name, {}))
+              for name, make in FAMILIES.items()}
+    for name, tokenizer in single_steps(rules=None).items():
+        makers["step " + name] = lambda tokenizer=tokenizer: tokenizer
+    for item in args.files:
+        name, path = item.split("=", 1)
+        from tokenizers import Tokenizer  # pylint: disable=import-outside-toplevel
+        makers[name] = lambda path=path: Tokenizer.from_file(path)
+    different, rows, nnlua = 0, [], ["taskset", "-c", "0", args.nnlua]
+    os.sched_setaffinity(0, {0})
+    with tempfile.TemporaryDirectory() as folder:
+        for name, make in makers.items():
+            if args.only and name not in args.only:
+                continue
+            tokenizer, place = make(), pathlib.Path(folder)
+            different += compare(name, tokenizer, texts, nnlua, place)
+            if args.rounds and not name.startswith("step "):
+                rows.append(speeds(name, tokenizer, text, nnlua, place, args.rounds))
+    if rows:
+        print()
+        print_table(["", "nnlua, MB/s", "again", "tokenizers, MB/s", "again", "ratio"], rows)
+    print(json.dumps({"benchmark": "tokenizer_sweep", "texts": len(texts), "different": different}))
+    sys.exit(1 if different else 0)
+
+
+if __name__ == "__main__":
+    main()
