@@ -124,6 +124,18 @@ template <class C> void product_blocks(const Product<bf16, C>& g) {
         }
 }
 
+// c = beta c; with beta 0, c is not read.
+void scale_block(double beta, const products::Block& block) {
+    if (beta == 1) return;
+    for (int64_t r = 0; r < block.rows; ++r) {
+        float* const c = block.c + r * block.ld;
+        if (beta == 0)
+            row_fill(c, block.cols, 0.0f);
+        else
+            simd_for(block.cols, [=](int64_t j) { c[j] *= float(beta); });
+    }
+}
+
 // bf16 on the processor's units for it. Epilogues work on blocks in cache.
 template <class C>
 void product_units(const Product<bf16, C>& g, products::MultiplyFn multiply_blocks) {
@@ -140,9 +152,18 @@ void product_units(const Product<bf16, C>& g, products::MultiplyFn multiply_bloc
             finish_row(product, block.i + r, block.j, block.cols, block.c + r * block.ld);
     };
     static_assert(sizeof(bf16) == sizeof(uint16_t));
-    multiply_blocks(
-        {p.trans_a != 0, p.trans_b != 0, p.m, p.n, p.k, &g.a->bits, p.lda, &g.b->bits, p.ldb},
-        {const_cast<Product<bf16, C>*>(&g), start, finish});
+    const products::Operands operands{p.trans_a != 0, p.trans_b != 0, p.m,        p.n,  p.k,
+                                      &g.a->bits,     p.lda,          &g.b->bits, p.ldb};
+    products::Epilogue epilogue{const_cast<Product<bf16, C>*>(&g), start, finish};
+    if constexpr (std::is_same_v<C, float>)
+        if (!p.epilogue && p.n % products::sums_multiple == 0) {
+            epilogue.start = [](void* context, const Block& block) {
+                scale_block(static_cast<const Product<bf16, C>*>(context)->p.beta, block);
+            };
+            epilogue.finish = [](void*, const Block&) {};
+            epilogue.sums = g.c, epilogue.ld = p.ldc;
+        }
+    multiply_blocks(operands, epilogue);
 }
 
 template <class C> void product_bf16(const Product<bf16, C>& g) {

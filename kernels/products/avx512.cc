@@ -17,7 +17,7 @@ using nn::NN_TARGET::Scratch;
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t pairs_of(int64_t k) { return (k + 1) / 2; }
 
-constexpr int64_t panel_rows = 14, panel_cols = 32;
+constexpr int64_t panel_rows = 14, panel_cols = sums_multiple;
 // A block of sums (block_rows, block_cols) and of A (block_rows, depth) fit into the L2 cache, a
 // panel of B (depth, panel_cols) into L1.
 constexpr int64_t block_rows = 40 * panel_rows, block_cols = 4 * panel_cols, depth = 384;
@@ -175,12 +175,14 @@ void multiply_by_loops(const Operands& o, const Epilogue& epilogue) {
     const int64_t step = rows_of_blocks(o.m, o.k);
     uint32_t* const a = a_scratch.get<uint32_t>(step * pairs_of(o.k) + 16);
     uint32_t* const b = b_scratch.get<uint32_t>(depth / 2 * panel_cols);
-    float* const c = c_scratch.get<float>(step * block_cols);
+    float* const c = epilogue.sums ? nullptr : c_scratch.get<float>(step * block_cols);
     for (int64_t i = 0; i < o.m; i += step) {
         const int64_t rows = smaller(step, o.m - i);
         pack_a(o, i, rows, a);
         for (int64_t j = 0; j < o.n; j += block_cols) {
-            const Block block{i, j, rows, smaller(block_cols, o.n - j), c, block_cols};
+            Block block{i, j, rows, smaller(block_cols, o.n - j), c, block_cols};
+            if (epilogue.sums)
+                block.c = epilogue.sums + i * epilogue.ld + j, block.ld = epilogue.ld;
             epilogue.start(epilogue.context, block);
             multiply_block(o, block, a, b);
             epilogue.finish(epilogue.context, block);

@@ -118,20 +118,23 @@ void gemm(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alp
 }
 
 // Blocks of 1 MB: the sums stay in the L2 cache, and packing A again for each block of columns
-// costs a few percent.
+// costs a few percent. Without an epilogue the library chooses its own blocks.
 void multiply(const products::Operands& o, const products::Epilogue& epilogue) {
-    constexpr int64_t block_rows = 512, block_cols = 512;
-    const int64_t most_rows = std::min(block_rows, o.m), most_cols = std::min(block_cols, o.n);
-    float* const c = scratch(most_rows * most_cols);
+    constexpr int64_t scratch_rows = 512, scratch_cols = 512;
+    const bool whole = epilogue.sums;
+    const int64_t most_rows = whole ? o.m : std::min(scratch_rows, o.m);
+    const int64_t most_cols = whole ? o.n : std::min(scratch_cols, o.n);
+    float* const c = whole ? epilogue.sums : scratch(most_rows * most_cols);
+    const int64_t ld = whole ? epilogue.ld : most_cols;
     for (int64_t i = 0; i < o.m; i += most_rows)
         for (int64_t j = 0; j < o.n; j += most_cols) {
             const products::Block block{
-                i, j, std::min(most_rows, o.m - i), std::min(most_cols, o.n - j), c, most_cols};
+                i, j, std::min(most_rows, o.m - i), std::min(most_cols, o.n - j), c, ld};
             epilogue.start(epilogue.context, block);
             if (o.k > 0)
                 call(library().bf16_gemm, o.trans_a, o.trans_b, block.rows, block.cols, o.k, 1.0f,
                      o.a + (o.trans_a ? i : i * o.lda), o.lda, o.b + (o.trans_b ? j * o.ldb : j),
-                     o.ldb, 1.0f, c, block.ld);
+                     o.ldb, 1.0f, c, ld);
             epilogue.finish(epilogue.context, block);
         }
 }

@@ -19,8 +19,7 @@ struct Operands {
     int64_t ldb;
 };
 
-// Rows [i, i + rows) and columns [j, j + cols) of the result, in scratch memory with rows `ld`
-// apart.
+// Rows [i, i + rows) and columns [j, j + cols) of the sums, with rows `ld` apart.
 struct Block {
     int64_t i, j, rows, cols;
     float* c;
@@ -28,12 +27,16 @@ struct Block {
 };
 
 // What happens to each block while it is in cache: start() writes to c what the product is added
-// to, finish() stores the sums.
+// to, finish() stores the sums. Blocks are in scratch memory, or in `sums` (m,n) if it is given,
+// which needs an n that is a multiple of 32.
 struct Epilogue {
     void* context;
     void (*start)(void* context, const Block& block);
     void (*finish)(void* context, const Block& block);
+    float* sums = nullptr;
+    int64_t ld = 0;  // of sums
 };
+constexpr int64_t sums_multiple = 32;
 
 // Computes all blocks on the calling thread, in an order that depends on the shapes alone.
 using MultiplyFn = void (*)(const Operands& operands, const Epilogue& epilogue);
