@@ -44,7 +44,7 @@ NN_HD static inline double rope_stretched(const nn_rope_params& p, int64_t i, do
 }
 
 NN_HD static inline double rope_frequency(const nn_rope_params& p, int64_t i) {
-    const double plain = std::pow(p.base, -2 * double(i) / double(p.rotated));
+    const double plain = std::exp(-2 * double(i) / double(p.rotated) * std::log(p.base));
     const double stretched = rope_stretched(p, i, plain);
     return plain * (1 - stretched) + plain / p.factor * stretched;
 }

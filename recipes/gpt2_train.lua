@@ -8,13 +8,11 @@
 -- Any setting can be given as a.b=value. --help lists the settings, --plan reports what a step
 -- would cost, --profile shows where the time of some steps goes.
 local nn, GPT2 = require "nn", require "models.gpt2"
-local files, model_file = require "nn.io.files", require "nn.models.load"
+local language = require "nn.train.language"
 
 local field = nn.field
 local schema = {
   preset = field("demo", "named set of defaults"),
-  init = field("", "run, checkpoint or Hugging Face folder whose weights, sizes and vocabulary the "
-               .. "training starts from"),
   model = {
     layers = field(4, "transformer blocks", {min = 1}),
     heads = field(4, "attention heads; embd must be a multiple", {min = 1}),
@@ -26,25 +24,7 @@ local schema = {
                   .. "stay f32", {choices = {"f32", "bf16"}}),
   },
   data = nn.data_fields {},
-  optim = {
-    lr = field(1e-3, "peak learning rate", {min = 0}),
-    beta1 = field(0.9, "decay of AdamW's first moment", {min = 0, max = 1}),
-    beta2 = field(0.99, "decay of AdamW's second moment", {min = 0, max = 1}),
-    weight_decay = field(0.1, "weight decay of matrices", {min = 0}),
-    clip = field(1, "largest gradient norm; 0: no clipping", {min = 0, real = true}),
-    rounding = field("nearest", "rounding of bf16 weights; stochastic needs no masters",
-                     {choices = {"nearest", "stochastic"}}),
-  },
-  schedule = {
-    kind = field("cosine", "learning-rate schedule", {choices = nn.schedules}),
-    min_lr = field(1e-4, "final learning rate", {min = 0}),
-    warmup = field(100, "steps of linear warmup", {min = 0}),
-  },
-  sample = {
-    tokens = field(300, "tokens per sample", {min = 0}),
-    temperature = field(0.8, "below 1 favours likely tokens; 0: always the likeliest", {min = 0}),
-    top_k = field(200, "sample from the k likeliest tokens; 0: from all", {min = 0}),
-  },
+  nn.language_fields {},
   nn.run_fields {},
 }
 
@@ -74,33 +54,14 @@ local cfg = nn.config(schema, arg, {presets = {
   ["gpt2-large"] = released("gpt2-large", 2.5e-4, 6), ["gpt2-xl"] = released("gpt2-xl", 2e-4, 4),
   ["gpt3-175b"] = gpt3,
 }})
-local lr = nn.schedule {kind = cfg.schedule.kind, lr = cfg.optim.lr, min_lr = cfg.schedule.min_lr,
-                        warmup = cfg.schedule.warmup, steps = cfg.steps}
-
+local lr = language.schedule(cfg)
 if cfg.preset == "finetune" and cfg.init == "" then
   nn.fail "preset finetune needs init=FOLDER: a run, a checkpoint or a Hugging Face folder"
 end
 local run = nn.run(cfg)              -- folder, seed, resume, signals, checkpoints, metrics
 local words = run.vocabulary
 if cfg.init ~= "" then
-  local sizes, known, class = model_file.sizes(run.checkpoint and run.checkpoint.path or cfg.init)
-  if class ~= GPT2 then nn.fail("init=%s is a %s, not a GPT2", cfg.init, class.class_name) end
-  for name, value in pairs(sizes) do
-    local path, wanted = "model." .. name, cfg.model[name]
-    local source = require("nn.io.config").given(cfg, path)
-    if source and wanted ~= value and not (name == "vocab" and wanted == 0) then
-      nn.fail("%s=%d of %s conflicts with init=%s, a model with %s=%d: leave it out%s, or train a "
-              .. "new model without init", path, wanted, source, cfg.init, path, value,
-              name == "context" and " (data.context sets the length of the sequences)" or "")
-    end
-    cfg.model[name] = value
-  end
-  cfg.data.context = math.min(cfg.data.context, sizes.context)
-  words = words or known
-  if not words and cfg.data.bin == "" and not files.list(cfg.data.vocabulary) then
-    nn.fail("init '%s' has no tokenizer; give data.vocabulary=FOLDER, or a token file as data.bin",
-            cfg.init)
-  end
+  words = language.start_from(cfg, GPT2, run.checkpoint and run.checkpoint.path or cfg.init, words)
 end
 -- The released sizes are for GPT-2's tokens.
 local on_characters = cfg.preset:find "^gpt" and cfg.data.bin == "" and not words
@@ -123,11 +84,9 @@ if on_characters then
 end
 
 local function build(from_init)
-  local model, o = GPT2(cfg.model), cfg.optim
+  local model = GPT2(cfg.model)
   if from_init then model:load(nn.load_model(cfg.init):state()) end
-  local optim = nn.AdamW(model, {lr = o.lr, beta1 = o.beta1, beta2 = o.beta2, clip = o.clip,
-                                 weight_decay = o.weight_decay, rounding = o.rounding,
-                                 skip_nonfinite = true})
+  local optim = language.optimizer(model, cfg)
   return model, optim, nn.compile(function(ids, targets)   -- recorded once, then replayed
     local loss = nn.accumulate(model, cfg.data.accum, ids, targets)        -- forward and backward
     return loss, optim:step()                              -- returns the gradient norm
@@ -138,18 +97,7 @@ if not run:plan(build, data.train, requirements) then return end  -- does it fit
 local model, optim, train_step = build(cfg.init ~= "" and not run.checkpoint)
 collectgarbage()
 
-local function sample()
-  local how = cfg.sample
-  local special = data.vocabulary and data.vocabulary.special
-  local first = special and special["<|endoftext|>"]       -- precedes each document
-  local ids = nn.generate(model, {first or 0}, {tokens = how.tokens, temperature = how.temperature,
-                                       top_k = how.top_k, seed = cfg.seed})
-  if first then table.remove(ids, 1) end
-  run:sample(data.vocabulary and data.vocabulary:decode(ids)
-             or "token ids (data.vocabulary=FOLDER with a tokenizer would give text): "
-                .. table.concat(ids, " "))
-end
-
+local function sample() language.sample(run, model, data, cfg) end
 run:track {model = model, optim = optim, data = data.train, vocabulary = data.vocabulary}
 
 for step in run:steps() do

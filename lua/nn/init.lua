@@ -36,7 +36,7 @@ for file, names in pairs {
   ["models.load"] = "load_model", ["plan.step"] = "plan_step",
   ["text.bpe_train"] = "train_tokenizer", ["text.tokenizer"] = "tokenizer",
   ["text.vocabulary"] = "vocabulary", ["train.memory"] = "memory_fields use_memory",
-  ["train.run"] = "run",
+  ["train.language"] = "language_fields", ["train.run"] = "run",
   ["train.schedule"] = "schedule schedules", ["train.settings"] = "run_fields",
 } do
   -- Of an op and a library function of the same name, nn has the function.

@@ -1,0 +1,132 @@
+-- What the recipes that train language models share: their settings of the optimizer, the schedule
+-- and the samples, the start from another model, and samples during training.
+local AdamW = require("nn.core.optim").AdamW
+local config = require "nn.io.config"
+local files = require "nn.io.files"
+local generate = require "nn.models.generate"
+local lib = require "nn.base.capi"
+local load = require "nn.models.load"
+local registry = require "nn.models.registry"
+local schedules = require "nn.train.schedule"
+
+local M = {}
+local field = config.field
+
+--- nn.language_fields(defaults) -> the settings init, optim, schedule and sample for the schema of
+--- a recipe that trains a language model, with its own defaults by name, also in groups.
+---     local cfg = nn.config({nn.language_fields {optim = {lr = 6e-4}}}, {})
+---     cfg.optim.lr, cfg.schedule.kind  --> 0.0006, "cosine"
+function M.language_fields(defaults)
+  return config.override("language_fields", {
+    init = field("", "run, checkpoint or Hugging Face folder whose weights, sizes and vocabulary "
+                 .. "the training starts from"),
+    optim = {
+      lr = field(1e-3, "peak learning rate", {min = 0}),
+      beta1 = field(0.9, "decay of AdamW's first moment", {min = 0, max = 1}),
+      beta2 = field(0.99, "decay of AdamW's second moment", {min = 0, max = 1}),
+      weight_decay = field(0.1, "weight decay of matrices", {min = 0}),
+      clip = field(1, "largest gradient norm; 0: no clipping", {min = 0, real = true}),
+      rounding = field("nearest", "rounding of bf16 weights; stochastic needs no masters",
+                       {choices = {"nearest", "stochastic"}}),
+    },
+    schedule = {
+      kind = field("cosine", "learning-rate schedule", {choices = schedules.schedules}),
+      min_lr = field(1e-4, "final learning rate", {min = 0}),
+      warmup = field(100, "steps of linear warmup", {min = 0}),
+    },
+    sample = {
+      tokens = field(300, "tokens per sample", {min = 0}),
+      temperature = field(0.8, "below 1 favours likely tokens; 0: always the likeliest", {min = 0}),
+      top_k = field(200, "sample from the k likeliest tokens; 0: from all", {min = 0}),
+    },
+  }, defaults)
+end
+
+--- optimizer(model, cfg) -> the AdamW of the settings cfg.optim.
+function M.optimizer(model, cfg)
+  local o = cfg.optim
+  return AdamW(model, {lr = o.lr, beta1 = o.beta1, beta2 = o.beta2, clip = o.clip,
+                       weight_decay = o.weight_decay, rounding = o.rounding,
+                       skip_nonfinite = true})
+end
+
+--- schedule(cfg) -> the function from a step to its learning rate.
+function M.schedule(cfg)
+  local s = cfg.schedule
+  return schedules.schedule {kind = s.kind, lr = cfg.optim.lr, min_lr = s.min_lr,
+                             warmup = s.warmup, steps = cfg.steps}
+end
+
+-- The class of the model at a path; nil if it has none, or one of no file in models/.
+local function class_at(path)
+  local good, _, _, class = pcall(load.sizes, path)
+  return good and class or nil
+end
+
+--- class_of(words, default) -> the class of the model to train, and the words of the command line
+--- without model=NAME: that of model=NAME, else that of the model which is resumed or at init, else
+--- models/DEFAULT.lua. Errors: an unknown NAME.
+function M.class_of(words, default)
+  local rest, given = {[0] = words[0]}, {}
+  for _, word in ipairs(words) do
+    local name, value = word:match "^(%w+)=(.*)$"
+    if name then given[name] = value end
+    if name ~= "model" then rest[#rest + 1] = word end
+  end
+  if given.model then
+    local class = registry.find(given.model)
+    if not class.fields then lib.fail("model=%s is not a class of nn.decoder", given.model) end
+    return class, rest
+  end
+  local resumed = given.resume == "auto" and given.out or given.resume
+  return resumed and class_at(resumed) or given.init and class_at(given.init)
+    or registry.find(default), rest
+end
+
+local of_training = {dropout = true, dtype = true}     -- settings that a new training may change
+
+--- start_from(cfg, class, path, words) -> the vocabulary of the training that starts from the model
+--- at `path` (init, or the checkpoint that is resumed), of which it copies the settings to
+--- cfg.model; `words` is preferred. Errors: another class; settings of cfg that conflict.
+function M.start_from(cfg, class, path, words)
+  local model, known = load.outline(path)
+  if getmetatable(model) ~= class then
+    lib.fail("init=%s is a %s, not a %s", cfg.init, getmetatable(model).class_name,
+             class.class_name)
+  end
+  for name, value in pairs(model.config) do
+    if not of_training[name] then
+      local setting, wanted = "model." .. name, cfg.model[name]
+      local source = config.given(cfg, setting)
+      if source and wanted ~= value and not (name == "vocab" and wanted == 0) then
+        lib.fail("%s=%s of %s conflicts with init=%s, a model with %s=%s: leave it out%s, or train "
+                 .. "a new model without init", setting, tostring(wanted), source, cfg.init,
+                 setting, tostring(value),
+                 name == "context" and " (data.context sets the length of the sequences)" or "")
+      end
+      cfg.model[name] = value
+    end
+  end
+  cfg.data.context = math.min(cfg.data.context, model.config.context)
+  words = words or known
+  if not words and cfg.data.bin == "" and not files.list(cfg.data.vocabulary) then
+    lib.fail("init '%s' has no tokenizer; give data.vocabulary=FOLDER, or a token file as data.bin",
+             cfg.init)
+  end
+  return words
+end
+
+--- sample(run, model, data, cfg): generates a text by cfg.sample and reports it.
+function M.sample(run, model, data, cfg)
+  local how, words = cfg.sample, data.vocabulary
+  local first = words and words.special and words.special["<|endoftext|>"]  -- precedes documents
+  local ids = generate.generate(model, {first or 0}, {tokens = how.tokens, top_k = how.top_k,
+                                                      temperature = how.temperature,
+                                                      seed = cfg.seed})
+  if first then table.remove(ids, 1) end
+  run:sample(words and words:decode(ids)
+             or "token ids (data.vocabulary=FOLDER with a tokenizer would give text): "
+                .. table.concat(ids, " "))
+end
+
+return M

@@ -1,0 +1,61 @@
+-- recipes/train.lua trains, resumes and fine-tunes every decoder of models/, and the recipes for
+-- evaluation and generation take the result.
+local files = require "nn.io.files"
+local nn = require "nn"
+local root = require("nn.host").root
+local t = require "nn.test"
+local folder = t.folder()
+files.write(folder .. "/text.txt", ("To be, or not to be, that is the question.\n"):rep(60))
+
+local function recipe(name, words)
+  return t.shell(("cd '%s'; timeout -k 5 120 $NNLUA %s/recipes/%s.lua %s 2>&1"):format(
+    folder, root, name, words))
+end
+
+local tiny = "data.text=text.txt model.layers=2 model.heads=2 model.embd=16 model.context=16 "
+  .. "data.batch=4 eval_every=0 sample.tokens=5 "
+
+local function train(words)
+  local status, output = recipe("train", words)
+  t.check(status == 0, output)
+  return output
+end
+
+for _, file in ipairs(files.list(root .. "/models")) do
+  local name = file:match "^(.*)%.lua$"
+  t.case(name .. " is planned, trained, resumed, evaluated and used for generation", function()
+    local run = ("model=%s out=%s "):format(name, name)
+    t.check(train(run .. tiny .. "--plan"):find "^parameters")
+    t.check(train(run .. tiny .. "steps=30 optim.lr=0.01 schedule.warmup=1"):find "done after")
+    local output = train(("out=%s resume=auto steps=40"):format(name))     -- the model is known
+    t.check(output:find("resumed after step 30", 1, true), output)
+    t.check(tonumber(output:match "val_loss (%d%.%d+)") < 2.6, output)
+    t.same(nn.open_checkpoint(folder .. "/" .. name .. "/checkpoint-000040").state.model, name)
+    local status, scores = recipe("gpt2_eval", ("model=%s text=text.txt tokens=200"):format(name))
+    t.check(status == 0 and scores:find "perplexity", scores)
+    local written, text = recipe("gpt2_generate", ("model=%s prompt=to tokens=9"):format(name))
+    t.check(written == 0 and text:find "^to", text)
+  end)
+end
+
+t.case("init takes all settings of the model, and its class", function()
+  local model = require "models.llama" {layers = 1, heads = 2, kv_heads = 1, embd = 16, vocab = 256,
+                                        context = 24, tied = true, theta = 500, qk_norm = true}
+  nn.save_hf(folder .. "/start", model, nn.vocabulary "byte")
+  train("preset=finetune init=start data.text=text.txt data.context=16 data.batch=2 steps=2 "
+        .. "sample.tokens=3 optim.lr=0 schedule.min_lr=0 out=same")
+  local again = nn.load_model(folder .. "/same")
+  for _, name in ipairs {"kv_heads", "tied", "theta", "qk_norm", "inner"} do
+    t.same(again.config[name], model.config[name], name)
+  end
+  t.same(again.tok.weight:table(), model.tok.weight:table())
+  local status, output = recipe("train", "init=start model.theta=700 data.text=text.txt")
+  t.check(status == 1 and output:find("model.theta=700 of the command line conflicts with "
+          .. "init=start, a model with model.theta=500", 1, true), output)
+  status, output = recipe("train", "model=gpt2 init=start data.text=text.txt")
+  t.check(status == 1 and output:find("init=start is a Llama, not a GPT2", 1, true), output)
+  status, output = recipe("train", "model=lama")
+  t.check(status == 1 and output:find("did you mean 'llama'?", 1, true), output)
+end)
+
+t.finish()
