@@ -7,7 +7,7 @@
 
 starpu_version=1.4.10
 # The version of this file's patches and build options; raise it to make every checkout rebuild.
-starpu_recipe=1
+starpu_recipe=2
 starpu_sha256=(
     # Debian's starpu_1.4.10+dfsg.orig.tar.gz, as in its signed archive index
     6b3bb9ec0d79f937882148b2da09ae6cb0ad4d1e83a104be45723dd70eba99c3
@@ -212,6 +212,10 @@ patch_starpu_for_cuda() {
     replace_in 's/#ifdef STARPU_USE_CUDA/#if 0/' $drivers/starpu_cublas.c $drivers/starpu_cublas_v2.c \
         include/starpu_cusparse.h
     replace_in 's/-lcudart -lcublas"/-lcudart"/' configure
+    # A tile that a task only writes was marked as prefetched for it and never unmarked, so that it was not
+    # evicted for later prefetches. Fixed after 1.4.12: c0e4dbf6f, 4ddb248e7 with d7c7c98a5, 502a40fcb.
+    replace_in 's/task->prefetched && local_replicate->initialized &&/task->prefetched \&\&/
+        /^\t*!(mode & (STARPU_SCRATCH|STARPU_REDUX)) &&$/{N;s/ &&\n.*(mode & STARPU_R))$/)/}' src/datawizard/coherency.c
     # StarPU only asserts that a kernel succeeded, and --enable-fast removes this assertion: it would
     # wait for a failed kernel for ever. Report the failure instead.
     replace_in 's/STARPU_ASSERT_MSG(cures == cudaErrorNotReady, "CUDA error on task/if (cures != cudaErrorNotReady) STARPU_CUDA_REPORT_ERROR(cures);\

@@ -13,7 +13,8 @@ local seeds = tonumber(os.getenv "GPUS_DELAYS") or all and 50 or 2
 local seed = tonumber(os.getenv "GPUS_SEED") or os.time() % 100000
 math.randomseed(seed)
 local base = t.folder()
-local libraries = t.program():match "^'?(.*)/[^/]*$" .. "/emulated-gpus"
+local binaries = t.program():match "^(.*)/"
+local libraries = binaries .. "/emulated-gpus"
 local exists = io.open(libraries .. "/libcudart.so.13") or io.open(libraries .. "/libcudart.so.12")
 if exists then exists:close() end
 local script = host.root .. "/tests/lua/support/gpus.lua"
@@ -119,6 +120,12 @@ end)
 case("a profile has the tasks of every GPU", function()
   local errors = same_as_cpu("gpus=2", "", "profile=1")
   t.check(errors:find "GPU 0" and errors:find "GPU 1", errors)
+end)
+
+case("the C++ tests of the engine on GPUs pass", function()
+  local status, output = t.shell(("%s timeout -k 1 100 %s/nnlua_tests '*on a GPU*'"):format(
+    devices "gpus=2", binaries))
+  t.check(status == 0 and output:find "All tests passed" and not output:find "skipped", output)
 end)
 
 -- Fails one call. The run ends with one error and no wrong value before it, or without any.
