@@ -62,8 +62,11 @@ void* map_block(size_t bytes, size_t alignment) {
     return begin + before;
 }
 
-// A block from the system, pinned if the arena pins.
-void* system_block(Arena& a, size_t bytes) {
+using Lock = std::unique_lock<std::mutex>;
+
+// A block from the system, pinned if the arena pins. Other threads can use the arena meanwhile:
+// pinning takes about as long as writing the block.
+void* system_block(Arena& a, Lock& lock, size_t bytes) {
     void* block = nullptr;
     const size_t alignment = bytes >= huge_page ? huge_page : a.pinning.pin ? page : 64;
     if (bytes >= min_mapped)
@@ -72,13 +75,18 @@ void* system_block(Arena& a, size_t bytes) {
         block = nullptr;
     if (!block) return nullptr;
     if (bytes >= huge_page) madvise(block, bytes, MADV_HUGEPAGE);
-    if (a.pinning.pin && a.pinning.pin(block, bytes)) a.pinned.insert(block);
+    if (!a.pinning.pin) return block;
+    const auto pin = a.pinning.pin;
+    lock.unlock();
+    const bool is_pinned = pin(block, bytes);
+    lock.lock();
+    if (is_pinned) a.pinned.insert(block);
     return block;
 }
 
-void* from_slab(Arena& a, size_t bytes) {
+void* from_slab(Arena& a, Lock& lock, size_t bytes) {
     if (a.slab_used + bytes > huge_page) {
-        void* slab = system_block(a, huge_page);
+        void* slab = system_block(a, lock, huge_page);
         if (!slab) return nullptr;
         a.slabs.push_back(slab);
         a.slab_used = 0;
@@ -88,8 +96,9 @@ void* from_slab(Arena& a, size_t bytes) {
     return block;
 }
 
-void* new_block(Arena& a, size_t bytes) {
-    return a.pinning.pin && bytes < min_pinned ? from_slab(a, bytes) : system_block(a, bytes);
+void* new_block(Arena& a, Lock& lock, size_t bytes) {
+    return a.pinning.pin && bytes < min_pinned ? from_slab(a, lock, bytes)
+                                               : system_block(a, lock, bytes);
 }
 
 void release(Arena& a, void* block, size_t bytes) {
@@ -112,7 +121,7 @@ void trim_locked(Arena& a) {
     if (small > min_trimmed) malloc_trim(0);
 }
 
-void* block_locked(Arena& a, size_t rounded) {
+void* block_locked(Arena& a, Lock& lock, size_t rounded) {
     auto it = a.free.find(rounded);
     if (it != a.free.end() && !it->second.empty()) {
         void* block = it->second.back();
@@ -123,9 +132,9 @@ void* block_locked(Arena& a, size_t rounded) {
     // Cached blocks of other sizes count too: return them before the machine swaps.
     const int64_t taken = a.in_use + a.staged + a.cached;
     if (taken + int64_t(rounded) > budget()) trim_locked(a);
-    if (void* block = new_block(a, rounded)) return block;
+    if (void* block = new_block(a, lock, rounded)) return block;
     trim_locked(a);
-    return new_block(a, rounded);
+    return new_block(a, lock, rounded);
 }
 
 }  // namespace
@@ -151,8 +160,8 @@ static void keep(void* block, size_t bytes, int64_t Arena::*counted_as) {
 void* arena_allocate(size_t bytes) {
     const size_t rounded = arena_bytes(bytes);
     Arena& a = arena();
-    std::lock_guard lock(a.mutex);
-    void* block = block_locked(a, rounded);
+    Lock lock(a.mutex);
+    void* block = block_locked(a, lock, rounded);
     if (!block) {
         ++failures;
         return nullptr;
@@ -182,9 +191,9 @@ void* refused_block() {
 void* staging_allocate(size_t bytes, bool needed) {
     const auto rounded = int64_t(arena_bytes(bytes));
     Arena& a = arena();
-    std::lock_guard lock(a.mutex);
+    Lock lock(a.mutex);
     if (!needed && a.peak + a.staged + rounded > budget()) return nullptr;
-    void* block = block_locked(a, size_t(rounded));
+    void* block = block_locked(a, lock, size_t(rounded));
     if (block) a.staged += rounded;
     return block;
 }

@@ -16,9 +16,10 @@ namespace {
 
 bool asleep = false;  // the workers
 
-// Short pauses first: most waits are over within a millisecond.
+// Short pauses first: most waits are over within a millisecond. With GPUs this thread has a core of
+// its own (engine/machine/host.cc), and steps are short.
 void pause(int rounds) {
-    const timespec t{0, rounds < 50 ? 20'000 : 500'000};
+    const timespec t{0, rounds < 50 || has_gpu_workers() ? 20'000 : 500'000};
     nanosleep(&t, nullptr);
 }
 

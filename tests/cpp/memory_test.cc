@@ -98,6 +98,30 @@ TEST_CASE("with GPUs all memory of the arena is pinned, and unpinned at the end"
     CHECK(arena_info().cached == 0);
 }
 
+TEST_CASE("a thread gets memory while another pins") {
+    static std::atomic<bool> is_pinning{false}, has_memory{false};
+    static bool had_memory = false;
+    const auto pin = [](void*, size_t) {
+        if (is_pinning.exchange(true)) return true;
+        for (int i = 0; i < 2000 && !has_memory; ++i)  // much longer than an allocation takes
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        had_memory = has_memory;
+        return true;
+    };
+    set_pinning({pin, [](void*) {}});
+    constexpr size_t bytes = size_t(3) << 20;
+    void* first = nullptr;
+    std::thread thread([&] { first = arena_allocate(bytes); });
+    while (!is_pinning) std::this_thread::yield();
+    void* const second = arena_allocate(2 * bytes);
+    has_memory = true;
+    thread.join();
+    CHECK(had_memory);
+    arena_free(first, bytes);
+    arena_free(second, 2 * bytes);
+    set_pinning({});
+}
+
 TEST_CASE("memory that cannot be pinned is used unpinned") {
     refuse = true;
     set_pinning({pin, unpin});
