@@ -11,8 +11,10 @@
 #include "engine/plan/choose_activations.h"
 #include "engine/plan/plan.h"
 #include "engine/rules/rules.h"
+#include "engine/runtime/homes.h"
 #include "engine/runtime/host_copy.h"
 #include "engine/runtime/interrupts.h"
+#include "engine/runtime/planned.h"
 #include "engine/runtime/session.h"
 
 using namespace nn;
@@ -208,7 +210,10 @@ int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs,
         const std::vector<Tensor> in = tensors_of(inputs, n_inputs, "compile"),
                                   out = tensors_of(outputs, n_outputs, "compile");
         given(program, "program") = {0, 0};
-        *program = new_ref(std::make_shared<Replay>(end_recording(in, out, choose_activations)));
+        auto recorded = end_recording(in, out, choose_activations);
+        if (tiers().ram > 0 && PlannedRun::needed(*recorded))
+            recorded->seconds = placement_seconds(*recorded);
+        *program = new_ref(std::make_shared<Replay>(std::move(recorded)));
     });
 }
 

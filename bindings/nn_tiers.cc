@@ -91,11 +91,10 @@ int nn_measure_disk(const char* folder, double written, int64_t piece, int32_t t
 int nn_program_tiers(const nn_ref* program, int32_t measured, nn_tier_plan_t* out) {
     return guard([&] {
         const Program& p = program_of(program).program();
+        const std::vector<double> seconds = placement_seconds(p);
         const PlanLimits limits = limits_for(p);
-        const std::vector<double> seconds = task_seconds(p, Times(measured));
-        // Runs are planned with nominal times, too (engine/runtime/planned.cc).
-        const ProgramPlan plan = plan_program(p, nominal_seconds(p.tasks), limits);
-        const Prediction time = predict(plan, seconds, limits.rates);
+        const ProgramPlan plan = plan_program(p, seconds, limits);
+        const Prediction time = predict(plan, task_seconds(p, Times(measured)), limits.rates);
         nn_tier_plan_t& to = given(out, "out");
         to = {};
         to.slots = plan.blocks * slot_block;

@@ -60,6 +60,7 @@ struct Program {
     // The peak of temporaries in a simulation, where priorities keep it below info.peak_bytes; 0:
     // not known.
     int64_t simulated_peak = 0;
+    std::vector<double> seconds;  // of each task, for its placement in tiers; empty: nominal
     ProgramInfo info{};
 
     // The accesses to tiles, for passes; derived at the first call after the tasks changed.

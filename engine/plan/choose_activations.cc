@@ -85,7 +85,7 @@ size_t least_that_fits(const Program& program, const Recomputation& recomputatio
 }
 
 double planned_seconds(const Program& trial) {
-    const std::vector<double> seconds = task_seconds(trial, Times::nominal);
+    const std::vector<double> seconds = placement_seconds(trial);
     const PlanLimits limits = tier_limits();
     try {
         return predict(plan_program(trial, seconds, limits), seconds, limits.rates).seconds;

@@ -1,10 +1,12 @@
 #include "engine/plan/plan.h"
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_set>
 
 #include "engine/machine/description.h"
 #include "engine/memory/arena.h"
+#include "engine/runtime/homes.h"
 
 namespace nn {
 namespace {
@@ -78,6 +80,16 @@ std::vector<double> task_seconds(const Program& program, Times kind) {
     std::vector<double> out;
     for (const Task& task : program.tasks) out.push_back(times.seconds(task));
     return out;
+}
+
+std::vector<double> placement_seconds(const Program& program) {
+    constexpr double long_step = 0.2;  // seconds on one worker
+    std::vector<double> nominal = task_seconds(program, Times::nominal);
+    const double step =
+        std::accumulate(nominal.begin() + ptrdiff_t(program.step_begin), nominal.end(), 0.0);
+    if (step < long_step) return nominal;
+    if (!machine_is_described()) measure_tier_disk();
+    return task_seconds(program, Times::measured);
 }
 
 double share_recomputed(const Program& program, Times times) {

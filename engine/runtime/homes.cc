@@ -13,6 +13,7 @@
 #include "engine/machine/description.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
+#include "engine/memory/disk_rate.h"
 #include "engine/memory/stalls.h"
 #include "engine/runtime/deferred.h"
 #include "engine/runtime/failures.h"
@@ -25,6 +26,7 @@ struct Home;
 
 struct Tiers {
     TierSettings settings;
+    double measured_rate = 0;  // of the disk; 0: not known
     std::shared_ptr<Disk> disk;
     std::unique_ptr<Slots> slots;
     std::unordered_set<Home*> homes;
@@ -150,6 +152,7 @@ void set_tiers(const TierSettings& settings) {
     set_budget(settings.ram);
     measure_stalls(settings.ram > 0);
     state().settings = settings;
+    state().measured_rate = 0;
 }
 
 std::shared_ptr<Disk> tier_disk() {
@@ -166,9 +169,14 @@ int64_t reserved_ram(int64_t largest) {
 
 PlanLimits tier_limits() {
     constexpr double nominal_rate = 1e9, transfer_seconds = 1e-4;
-    const double rate = tiers().disk_rate > 0 ? tiers().disk_rate : nominal_rate;
+    const double measured = state().measured_rate > 0 ? state().measured_rate : nominal_rate,
+                 rate = tiers().disk_rate > 0 ? tiers().disk_rate : measured;
     const int workers = std::max(1, machine().count(Device::cpu));
     return {tiers().ram, reserved_ram(), {workers, rate, transfer_seconds}};
+}
+
+void measure_tier_disk() {
+    if (tiers().disk_rate == 0) state().measured_rate = measure_disk(tiers().disk_folder);
 }
 
 void promise_ram(int64_t bytes) { state().promised = std::max(state().promised, bytes); }

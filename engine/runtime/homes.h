@@ -37,6 +37,7 @@ void make_slots(uint32_t blocks);
 // eager tasks will use.
 int64_t reserved_ram(int64_t largest = 0);
 PlanLimits tier_limits();
+void measure_tier_disk();  // for tier_limits(), if no rate is set; once per folder
 // Memory that temporaries of a planned program take beside slots: eager tasks leave it free.
 void promise_ram(int64_t bytes);
 

@@ -48,7 +48,8 @@ PlannedRun::~PlannedRun() {
 
 // Uses the slots that exist if their memory suffices.
 void PlannedRun::make_plan() {
-    const std::vector<double> seconds = nominal_seconds(program_.tasks);
+    const bool known = program_.seconds.size() == program_.tasks.size();
+    const auto seconds = known ? program_.seconds : nominal_seconds(program_.tasks);
     ProgramPlan plan;
     plan_ = {};  // the memory of the old plan; no plan exists if this function throws
     others_.clear();

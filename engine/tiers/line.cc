@@ -68,13 +68,14 @@ TaskLine ProgramLines::line_of(std::vector<uint32_t> tasks, bool follows, bool d
         line.tiles.push_back(
             {blocks_[i], persists || (carried && follows), persists || (carried && defers)});
     }
+    std::vector<double> seconds;
     for (uint32_t task : tasks) {
         for (const auto* a = accesses_.begin(task); a != accesses_.end(task); ++a)
             line.accesses.add(a->tile, a->mode);
         line.accesses.end_task();
-        line.starts.push_back(line.seconds);
-        line.seconds += seconds_[task] / workers_;
+        seconds.push_back(seconds_[task]);
     }
+    line.set_times(seconds, workers_);
     out.tasks = std::move(tasks);
     return out;
 }

@@ -43,7 +43,7 @@ void Packing::gather(const Period& period) {
     const auto take = [&](uint32_t number) {
         if (std::exchange(seen_[number], searches_) == searches_) return;
         const Block& block = all_[number];
-        if (overlap(block.period, period)) taken_.push_back({block.begin, block.end});
+        if (overlap(block.period, period)) taken_.push_back(block);
     };
     for (uint32_t number : long_) take(number);
     if (is_long(period))
@@ -53,20 +53,31 @@ void Packing::gather(const Period& period) {
             for (uint32_t number : short_[s]) take(number);
         });
     std::sort(taken_.begin(), taken_.end(),
-              [](const Range& a, const Range& b) { return a.begin < b.begin; });
+              [](const Block& a, const Block& b) { return a.begin < b.begin; });
 }
 
-uint32_t Packing::find(const Period& period, uint32_t blocks, bool lowest) {
-    gather(period);
-    taken_.push_back({blocks_, blocks_});
-    uint32_t free = 0, slot = no_slot;  // free: the end of everything before
-    for (const Range& range : taken_) {
-        if (range.begin >= free && range.begin - free >= blocks) {
-            slot = lowest ? free : range.begin - blocks;
-            if (lowest) break;
-        }
-        free = std::max(free, range.end);
+Packing::Found Packing::find(const std::vector<Period>& periods, uint32_t blocks, bool lowest) {
+    gather(periods.front());
+    for (const Period& period : periods) {
+        const uint32_t slot = find_in_gathered(period, blocks, lowest);
+        if (slot != no_slot) return {slot, period};
     }
+    return {no_slot, {}};
+}
+
+uint32_t Packing::find_in_gathered(const Period& period, uint32_t blocks, bool lowest) const {
+    uint32_t free = 0, slot = no_slot;  // free: the end of everything before
+    const auto use_hole = [&](uint32_t end) {
+        const bool fits = end >= free && end - free >= blocks;
+        if (fits) slot = lowest ? free : end - blocks;
+        return fits && lowest;
+    };
+    for (const Block& block : taken_) {
+        if (!overlap(block.period, period)) continue;
+        if (use_hole(block.begin)) return slot;
+        free = std::max(free, block.end);
+    }
+    use_hole(blocks_);
     return slot;
 }
 

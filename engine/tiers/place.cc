@@ -22,20 +22,17 @@ struct Placed {
 // the memory, short ones from the top, so that they do not lie in each other's way.
 class Packer {
 public:
-    // longest_idle: how long the memory should be free before a stay, in moments.
-    Packer(const Stays& stays, uint32_t blocks, uint32_t moments, uint32_t longest_idle)
-        : stays_(stays),
-          moments_(moments),
-          longest_idle_(longest_idle),
-          packing_(blocks, moments) {}
+    // margins: the largest share of a stay's margins in which nothing else may use its slot.
+    Packer(const Stays& stays, uint32_t blocks, uint32_t moments, double margins)
+        : stays_(stays), moments_(moments), margins_(margins), packing_(blocks, moments) {}
 
     bool pack(const std::vector<Stay>& all) {
         for (const Stay& stay : all) {
             const uint32_t slot = stays_.demanded_slot(stay);
             if (slot == no_slot)
-                queue_.push({stays_.period(stay).count, stay});
+                push(stay);
             else
-                add(stay, slot);
+                add(stay, stays_.period(stay, 0), slot);
         }
         while (!queue_.empty()) {
             const Stay stay = queue_.top().second;
@@ -57,30 +54,25 @@ private:
             return std::tie(a.second.from, a.second.uses) > std::tie(b.second.from, b.second.uses);
         }
     };
-    void add(const Stay& stay, uint32_t slot) {
-        packing_.add(stays_.period(stay), slot, stay.blocks);
+    void add(const Stay& stay, const Period& period, uint32_t slot) {
+        packing_.add(period, slot, stay.blocks);
         placed.push_back({stay, slot, moments_, moments_});
     }
-    // If possible where the memory was free for a while before, so that the load need not wait.
+    // If possible with its margins, so that nothing waits for the slot.
     bool put(const Stay& stay) {
-        const Period period = stays_.period(stay);
-        const bool is_long = period.count * 8 >= moments_;
-        const uint32_t most = std::min(stays_.gap_before(stay), longest_idle_ / (is_long ? 4 : 1));
-        for (uint32_t idle = most;; idle /= 4) {
-            const Period longer{(period.begin + moments_ - idle) % moments_,
-                                std::min(period.count + idle, moments_)};
-            const uint32_t slot = packing_.find(longer, stay.blocks, is_long);
-            if (slot != no_slot) {
-                add(stay, slot);
-                return true;
-            }
-            if (idle == 0) return false;
-        }
+        const bool is_long = stays_.period(stay, 0).count * 8 >= moments_;
+        std::vector<Period> periods;
+        for (const double margins : {1.0, 0.5, 0.25, 0.1, 0.0})
+            if (margins <= margins_) periods.push_back(stays_.period(stay, margins));
+        const auto [slot, period] = packing_.find(periods, stay.blocks, is_long);
+        if (slot != no_slot) add(stay, period, slot);
+        return slot != no_slot;
     }
+    void push(const Stay& stay) { queue_.push({stays_.period(stay, 0).count, stay}); }
     bool put_parts(const Stay& stay) {
         if (stay.count == 1) return false;
         const auto [first, second] = stays_.split(stay);
-        for (const Stay& part : {first, second}) queue_.push({stays_.period(part).count, part});
+        for (const Stay& part : {first, second}) push(part);
         return true;
     }
 
@@ -109,7 +101,8 @@ private:
     }
 
     const Stays& stays_;
-    const uint32_t moments_, longest_idle_;
+    const uint32_t moments_;
+    const double margins_;
     Packing packing_;
     std::priority_queue<Waiting, std::vector<Waiting>, Later> queue_;
 };
@@ -175,35 +168,16 @@ uint32_t slot_blocks(int64_t bytes) {
     return uint32_t((blocks + unit - 1) / unit * unit);
 }
 
-struct PackedLine::Parts {
-    const Line& line;
-    const LineEnds* const ends;
-    const uint32_t blocks;
-    Stays stays;
-    std::vector<Placed> placed;
-};
-
-PackedLine::PackedLine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
-PackedLine::PackedLine(PackedLine&&) = default;
-PackedLine::~PackedLine() = default;
-
-std::optional<PackedLine> pack(const Line& line, uint32_t blocks, const Retention& retention,
-                               double share, const LineEnds* ends) {
-    Stays stays(line, retention.uses(), ends);
-    // Without idle time, the tiles of each task lie side by side, so that they certainly fit.
-    const uint32_t idle = share > 0 ? moments_of(line) / 16 : 0;
-    Packer packer(stays, blocks, moments_of(line), idle);
-    if (!packer.pack(stays.all(retention.choose(share)))) return std::nullopt;
-    auto placed = std::move(packer.placed);
-    return PackedLine(std::make_unique<PackedLine::Parts>(
-        PackedLine::Parts{line, ends, blocks, std::move(stays), std::move(placed)}));
-}
-
-Placement PackedLine::place(double lead) const {
-    std::vector<Placed> placed = parts_->placed;
-    for (Placed& p : placed)
-        p.stay = parts_->stays.with_lead(p.stay, lead, p.room_before, p.room_after);
-    return Writer(parts_->line, parts_->stays, parts_->blocks).write(placed, parts_->ends);
+std::optional<Placement> place(const Line& line, uint32_t blocks, const Retention& retention,
+                               const PlaceOptions& options, const LineEnds* ends) {
+    const Stays stays(line, retention.uses(), ends);
+    // If nothing is kept between tasks, the tiles of each task lie side by side, so that they
+    // certainly fit.
+    Packer packer(stays, blocks, moments_of(line), options.share > 0 ? options.margins : 0);
+    if (!packer.pack(stays.all(retention.choose(options.share)))) return std::nullopt;
+    for (Placed& p : packer.placed)
+        p.stay = stays.with_lead(p.stay, options.lead, p.room_before, p.room_after);
+    return Writer(line, stays, blocks).write(packer.placed, ends);
 }
 
 }  // namespace nn

@@ -3,7 +3,6 @@
 // program runs, from the complete list of accesses, so the next use of every tile is known.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,14 +27,15 @@ struct Line {
     };
     Accesses accesses;
     std::vector<LineTile> tiles;
-    std::vector<double> starts;  // of each task, in seconds, if no task waits for a transfer
-    double seconds = 0;          // of a run
+    // When workers run each task, in seconds, if none waits for a transfer. Both never fall: no
+    // later task begins before begins[t], and no earlier one ends after ends[t].
+    std::vector<double> begins, ends;
+    double seconds = 0;  // of a run
 
     bool is_placed(uint32_t tile) const { return tiles[tile].blocks > 0; }
     int64_t bytes_of(uint32_t tile) const { return tiles[tile].blocks * slot_block; }
-    double end_of(uint32_t task) const {
-        return task + 1 < starts.size() ? starts[task + 1] : seconds;
-    }
+    // seconds: of each task.
+    void set_times(const std::vector<double>& seconds, int workers);
 };
 
 // By tile: the first block of its slot, or no_slot: on disk, or without a value.
@@ -65,29 +65,21 @@ struct Placement {
     int64_t loaded = 0, stored = 0;  // bytes
 };
 
-// A line whose tiles have slots for their stays in memory. The stays are those of a retention; some
-// are cut into several if the slots do not fit otherwise.
 class Retention;
-class PackedLine {
-public:
-    ~PackedLine();
-    PackedLine(PackedLine&&);
-    // The steps of a run. lead: seconds from the beginning of a load to the use of the tile, and
-    // from the last use of a tile to the end of its store; less where other tiles need the slot.
-    Placement place(double lead) const;
-
-private:
-    struct Parts;
-    friend std::optional<PackedLine> pack(const Line&, uint32_t, const Retention&, double,
-                                          const LineEnds*);
-    explicit PackedLine(std::unique_ptr<Parts> parts);
-    std::unique_ptr<Parts> parts_;
+struct PlaceOptions {
+    double share = 1;  // of the memory that tiles take between their uses; see Retention
+    // The share of a retention's margins in which no other tile may have the slot; less for tiles
+    // that do not fit then.
+    double margins = 1;
+    // Seconds from the beginning of a load to the use of the tile, and from the last use of a tile
+    // to the end of its store; less where other tiles need the slot.
+    double lead = 0;
 };
-// Returns nothing if the slots do not fit. With a share of 0 they always fit if the memory suffices
-// for each task and, if ends are given, their slots do not overlap. The line, the retention and the
-// ends must outlive the result. share, ends: see Retention.
-std::optional<PackedLine> pack(const Line& line, uint32_t blocks, const Retention& retention,
-                               double share, const LineEnds* ends);
+// Some tiles leave memory although the retention keeps them, if the slots do not fit otherwise.
+// Returns nothing if they do not fit then either. With a share of 0 they always fit if the memory
+// suffices for each task and, if ends are given, their slots do not overlap.
+std::optional<Placement> place(const Line& line, uint32_t blocks, const Retention& retention,
+                               const PlaceOptions& options, const LineEnds* ends);
 
 // Bytes that a run of a line moves if the tiles that were not used for the longest time leave
 // memory, whatever their next use.

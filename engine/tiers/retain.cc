@@ -8,12 +8,12 @@ namespace nn {
 namespace {
 
 constexpr uint32_t most_sections = 256;
-constexpr int rounds = 300;
 
 // From a use of a tile to the next one: the tile stays in memory, or is loaded again.
 struct Gap {
     uint32_t tile, use;  // indices in the list of uses
     uint32_t from, to;   // moments; to <= from: in the next run
+    uint32_t next;       // moment of the next use
     double load;         // the weight of the load if the tile leaves memory
     double transfers;    // with the store, if there would be none otherwise
 };
@@ -22,10 +22,11 @@ struct Gap {
 struct Value {
     double bytes;
     double store;  // the weight of its store; 0: the disk has it in any case
+    uint32_t made;
     std::vector<Gap> gaps;
 };
 
-void add_values(const TileUses& uses, uint32_t index, double bytes,
+void add_values(const TileUses& uses, uint32_t index, double bytes, uint32_t moments,
                 const std::vector<double>& weights, std::vector<Value>& out) {
     const auto weight = [&](const TileUse& use) {
         return weights.empty() ? 1 : weights[use.moment];
@@ -37,10 +38,13 @@ void add_values(const TileUses& uses, uint32_t index, double bytes,
     for (size_t i = 0; i < list.size(); ++i) {
         const size_t at = (changes ? first + i : i) % list.size();
         if (i == 0 || list[at].mode != Mode::read)
-            out.push_back({bytes, changes ? weight(list[at]) : 0, {}});
-        if (list[at].may_stay)
-            out.back().gaps.push_back({index, uint32_t(at), list[at].moment, uses.after(at).moment,
-                                       weight(uses.after(at)), 1});
+            out.push_back({bytes, changes ? weight(list[at]) : 0, list[at].moment, {}});
+        if (!list[at].may_stay || list[at].must_stay) continue;
+        const TileUse& next = uses.after(at);
+        out.back().gaps.push_back({index, uint32_t(at),
+                                   (list[at].moment + list[at].after) % moments,
+                                   (next.moment + moments - next.before % moments) % moments,
+                                   next.moment, weight(next), 1});
     }
 }
 
@@ -113,22 +117,31 @@ public:
           sections_(std::min(most_sections, moments_)),
           prices_(sections_, 0),
           direction_(sections_, 0) {
+        change_.assign(moments_ + 1, 0);
         for (uint32_t i = 0; i < uses.size(); ++i) {
             const auto bytes = double(line.bytes_of(uses[i].tile));
-            for (const TileUse& use : uses[i].list) in_use_[use.moment] += bytes;
-            add_values(uses[i], i, bytes, weights, values_);
+            add_in_use(uses[i], bytes);
+            add_values(uses[i], i, bytes, moments_, weights, values_);
         }
+        double in_use = 0;
+        for (uint32_t m = 0; m < moments_; ++m) in_use_[m] = in_use += change_[m];
+    }
+
+    void start_from(const Dual& other) {
+        if (other.prices_.size() != prices_.size()) return;
+        prices_ = other.prices_;
+        rounds_ = 61;
     }
 
     // Returns the lower bound for the bytes moved.
     double solve(const std::vector<TileUses>& uses) {
         double best = 0, least_cost = std::numeric_limits<double>::infinity();
-        for (int round = 0; round < rounds; ++round) {
+        for (int round = 0; round < rounds_; ++round) {
             const std::vector<double> until = sums();
             const double bound = relaxed(until);
             best = std::max(best, bound);
             for (const double step : {0.05, 0.2, 0.5, 1.0}) {
-                if (round % 20 != 0 && round + 1 != rounds) break;
+                if (round % 20 != 0 && round + 1 != rounds_) break;
                 order_choices(until, step);
                 const double cost = cost_of(select(choices_, uses, 1));
                 if (cost < least_cost) least_cost = cost, best_choices_ = choices_;
@@ -146,13 +159,52 @@ public:
         for (double bytes : in_use_) room.push_back(memory_ * share - bytes);
         RangeMinimum left(room);
         Kept kept;
-        for (const TileUses& of_tile : uses) kept.emplace_back(of_tile.list.size(), 0);
+        for (const TileUses& of_tile : uses) {
+            kept.emplace_back();
+            for (const TileUse& use : of_tile.list) kept.back().push_back(use.must_stay);
+        }
         for (const Choice& choice : choices)
             kept[choice.gap->tile][choice.gap->use] = left.take(*choice.gap, choice.bytes);
         return kept;
     }
 
+    std::vector<double> moved(const Kept& kept) const {
+        std::vector<double> out(moments_, 0);
+        for (const Value& value : values_) {
+            bool leaves = false;
+            for (const Gap& gap : value.gaps) {
+                if (kept[gap.tile][gap.use]) continue;
+                leaves = true;
+                out[gap.next] += value.bytes;
+            }
+            if (leaves && value.store > 0) out[value.made] += value.bytes;
+        }
+        return out;
+    }
+
 private:
+    // The bytes of a tile at its uses, with their margins.
+    void add_in_use(const TileUses& uses, double bytes) {
+        std::vector<std::pair<uint32_t, uint32_t>> ranges;  // [begin, end)
+        for (size_t i = 0; i < uses.list.size(); ++i) {
+            const TileUse& use = uses.list[i];
+            const TileUse& next = uses.after(i);
+            const uint32_t between = moments_between(use, next, moments_);
+            uint32_t after = use.must_stay ? between : std::min(use.after, between);
+            const uint32_t count = std::min(moments_, use.before + 1 + after);
+            const uint32_t begin = (use.moment + moments_ - use.before % moments_) % moments_;
+            ranges.emplace_back(begin, std::min(begin + count, moments_));
+            if (begin + count > moments_) ranges.emplace_back(0, begin + count - moments_);
+        }
+        std::sort(ranges.begin(), ranges.end());
+        uint32_t until = 0;
+        for (const auto& [begin, end] : ranges) {
+            if (end <= until) continue;
+            change_[std::max(until, begin)] += bytes;
+            change_[end] -= bytes;
+            until = end;
+        }
+    }
     uint32_t section_of(uint32_t moment) const {
         return uint32_t(uint64_t(moment) * sections_ / moments_);
     }
@@ -245,18 +297,24 @@ private:
     std::vector<double> in_use_;  // bytes of the operands at each moment
     std::vector<Value> values_;
     std::vector<Choice> choices_, best_choices_;
+    int rounds_ = 300;
     const uint32_t sections_;  // parts of the line with one price each
     std::vector<double> prices_, excess_, direction_;
     std::vector<double> change_;  // of the bytes that stay in memory, at each moment
 };
 
 Retention::Retention(const Line& line, uint32_t blocks, const LineEnds* ends,
-                     const std::vector<double>& weights)
-    : uses_(uses_of(line, ends)), dual_(std::make_unique<Dual>(line, uses_, blocks, weights)) {
+                     const Margins& margins, const std::vector<double>& weights,
+                     const Retention* similar)
+    : uses_(uses_of(line, ends, margins)),
+      dual_(std::make_unique<Dual>(line, uses_, blocks, weights)) {
+    if (similar) dual_->start_from(*similar->dual_);
     least_moved_ = int64_t(dual_->solve(uses_));
 }
 
 Retention::~Retention() = default;
+
+std::vector<double> Retention::moved(const Kept& kept) const { return dual_->moved(kept); }
 
 Retention::Kept Retention::choose(double share) const {
     if (share > 0) return dual_->select(dual_->best_choices(), uses_, share);

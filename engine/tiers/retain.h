@@ -13,19 +13,21 @@ namespace nn {
 class Retention {
 public:
     // weights: of a transfer at each moment, where disks are busier than at others; empty: 1. A
-    // load counts at its use, a store where its value was made.
-    Retention(const Line& line, uint32_t blocks, const LineEnds* ends,
-              const std::vector<double>& weights = {});
+    // load counts at its use, a store where its value was made. similar: its prices are a start.
+    Retention(const Line& line, uint32_t blocks, const LineEnds* ends, const Margins& margins = {},
+              const std::vector<double>& weights = {}, const Retention* similar = nullptr);
     ~Retention();
     Retention(const Retention&) = delete;
 
     const std::vector<TileUses>& uses() const { return uses_; }
-    // Bytes, both ways, by any placement, if transfers have equal weights.
+    // Bytes, both ways, by any placement, if there are neither margins nor weights.
     int64_t least_moved() const { return least_moved_; }
     // For each use of each tile whether the tile stays in memory until the next use. share: of the
     // memory that is filled in this way; the rest serves transfers ahead of time.
     using Kept = std::vector<std::vector<char>>;
     Kept choose(double share) const;
+    // Bytes that are moved at each moment.
+    std::vector<double> moved(const Kept& kept) const;
 
 private:
     class Dual;

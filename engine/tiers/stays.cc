@@ -10,7 +10,7 @@ Stays::Stays(const Line& line, const std::vector<TileUses>& uses, const LineEnds
     for (int run = 0; run < 2; ++run)
         for (uint32_t m = 0; m < moments_; ++m)
             begins_.push_back(run * line.seconds +
-                              (m < line.starts.size() ? line.starts[m] : line.seconds));
+                              (m < line.begins.size() ? line.begins[m] : line.seconds));
 }
 
 const TileUse& Stays::use(const Stay& stay, uint32_t i) const {
@@ -32,11 +32,12 @@ Stay Stays::stay(uint32_t uses, uint32_t first, uint32_t count, bool is_closed) 
     return out;
 }
 
-Period Stays::period(const Stay& s) const {
+Period Stays::period(const Stay& s, double margins) const {
     if (s.is_closed) return {0, moments_};
-    uint32_t length = 1;
+    const auto before = std::min(uint32_t(margins * use(s, 0).before), moments_);
+    uint32_t length = 1 + before + uint32_t(margins * use(s, s.count - 1).after);
     for (uint32_t i = 0; i + 1 < s.count; ++i) length += gap_after(s, i) + 1;
-    return {s.from, std::min(length, moments_)};
+    return {(s.from + moments_ - before) % moments_, std::min(length, moments_)};
 }
 
 uint32_t Stays::gap_before(const Stay& s) const {
@@ -50,7 +51,7 @@ void Stays::set_times(Stay& s) const {
     if (s.is_closed) return;
     s.loads = use(s, 0).mode != Mode::write;
     const uint32_t begin = (s.from + moments_ - s.lead) % moments_,
-                   length = std::min(period(s).count + s.lead, moments_);
+                   length = std::min(period(s, 0).count + s.lead, moments_);
     s.at_boundary = (moments_ - 1 + moments_ - begin) % moments_ < length;
     bool changes = s.at_boundary;  // the disk may not have the value of before the run
     for (uint32_t i = 0; i < s.count; ++i) changes = changes || use(s, i).mode != Mode::read;

@@ -25,7 +25,8 @@ public:
     std::vector<Stay> all(const Retention::Kept& kept) const;  // without lead and tail
     // room: moments before the first use, and after the last, in which nothing else needs the slot.
     Stay with_lead(Stay stay, double seconds, uint32_t room_before, uint32_t room_after) const;
-    Period period(const Stay& stay) const;        // from the first use to the last one
+    // From the first use to the last one, with a share of their margins.
+    Period period(const Stay& stay, double margins) const;
     uint32_t gap_before(const Stay& stay) const;  // moments since the last use before the stay
     // Both parts of a stay that leaves memory in its longest gap.
     std::pair<Stay, Stay> split(const Stay& stay) const;

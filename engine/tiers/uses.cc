@@ -1,5 +1,8 @@
 #include "engine/tiers/uses.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace nn {
 namespace {
 
@@ -38,9 +41,61 @@ void add_boundary(TileUses& uses, const Line& line, bool before, bool after) {
     uses.list.push_back(boundary);
 }
 
+// The times of the moments of three runs.
+class Clock {
+public:
+    explicit Clock(const Line& line) : moments_(moments_of(line)) {
+        for (int run = 0; run < 3; ++run) {
+            for (const double begin : line.begins) begins_.push_back(run * line.seconds + begin);
+            for (const double end : line.ends) ends_.push_back(run * line.seconds + end);
+            begins_.push_back((run + 1) * line.seconds), ends_.push_back((run + 1) * line.seconds);
+        }
+    }
+    uint32_t moments_before(uint32_t moment, double seconds) const {
+        const auto first = begins_.begin(), at = first + moments_ + moment;
+        const auto later = std::upper_bound(first, at + 1, *at - seconds);
+        return later == first ? moments_ : uint32_t(at + 1 - later);
+    }
+    // Of those that begin while the moment lasts, and for some seconds more.
+    uint32_t moments_after(uint32_t moment, double seconds) const {
+        const auto at = begins_.begin() + moments_ + moment;
+        const auto next =
+            std::lower_bound(at + 1, begins_.end(), ends_[moments_ + moment] + seconds);
+        return uint32_t(next - at - 1);
+    }
+
+private:
+    const uint32_t moments_;
+    std::vector<double> begins_, ends_;
+};
+
+void add_margins(TileUses& uses, const Line& line, const Clock& clock, const LineEnds* ends,
+                 const Margins& margins) {
+    const uint32_t moments = moments_of(line);
+    const double transfer =
+        margins.seconds + margins.seconds_per_byte * double(line.bytes_of(uses.tile));
+    const bool changes = std::any_of(uses.list.begin(), uses.list.end(),
+                                     [](const TileUse& use) { return use.mode != Mode::read; });
+    for (TileUse& use : uses.list) {
+        const bool loads = use.mode != Mode::write, stores = changes && use.is_needed;
+        use.before = clock.moments_before(use.moment, loads ? transfer : 0);
+        use.after = clock.moments_after(use.moment, stores ? transfer : 0);
+        if (!ends) continue;
+        use.before = std::min(use.before, use.moment);
+        use.after = std::min(use.after, moments - std::min(moments, use.moment + 2));
+    }
+    for (size_t i = 0; i < uses.list.size(); ++i) {
+        TileUse& use = uses.list[i];
+        const TileUse& next = uses.after(i);
+        use.must_stay =
+            use.may_stay && moments_between(use, next, moments) <= use.after + next.before;
+    }
+}
+
 }  // namespace
 
-std::vector<TileUses> uses_of(const Line& line, const LineEnds* ends) {
+std::vector<TileUses> uses_of(const Line& line, const LineEnds* ends, const Margins& margins) {
+    const Clock clock(line);
     std::vector<TileUses> out;
     for (TileUses& uses : uses_in_run(line)) {
         const auto& tile = line.tiles[uses.tile];
@@ -54,7 +109,9 @@ std::vector<TileUses> uses_of(const Line& line, const LineEnds* ends) {
             last.is_needed = tile.after;
             last.may_stay = !ends && tile.before && tile.after && uses.list[0].mode != Mode::write;
         }
-        if (!uses.list.empty()) out.push_back(std::move(uses));
+        if (uses.list.empty()) continue;
+        if (margins.exist) add_margins(uses, line, clock, ends, margins);
+        out.push_back(std::move(uses));
     }
     return out;
 }

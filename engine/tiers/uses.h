@@ -15,6 +15,10 @@ struct TileUse {
     // The value is read later, maybe after the run: it must stay in memory or be on disk.
     bool is_needed = false;
     bool may_stay = false;  // in memory until the next use
+    // Moments before and after the use in which the tile is in memory too: while it is loaded,
+    // while workers run the task beside later ones, and while it is stored.
+    uint32_t before = 0, after = 0;
+    bool must_stay = false;  // until the next use, because too little time is between them
 };
 struct TileUses {
     uint32_t tile;
@@ -27,8 +31,14 @@ inline uint32_t moments_between(const TileUse& use, const TileUse& next, uint32_
     return (next.moment + moments - use.moment - 1) % moments;
 }
 
+// How long transfers take; none at all if nothing is set.
+struct Margins {
+    double seconds = 0, seconds_per_byte = 0;
+    bool exist = false;
+};
+
 // ends: tiles that are in memory before or after the run are used at the boundary; others must not
 // be in memory then. nullptr: any tiles may be in memory between two runs.
-std::vector<TileUses> uses_of(const Line& line, const LineEnds* ends);
+std::vector<TileUses> uses_of(const Line& line, const LineEnds* ends, const Margins& margins = {});
 
 }  // namespace nn

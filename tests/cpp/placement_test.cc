@@ -16,6 +16,7 @@ using Uses = std::vector<std::pair<uint32_t, Mode>>;
 
 struct LineBuilder {
     Line line;
+    std::vector<double> times;
     uint32_t tile(bool persists, uint32_t blocks = 1) {
         line.tiles.push_back({blocks, persists, persists});
         return line.accesses.tiles++;
@@ -23,8 +24,11 @@ struct LineBuilder {
     void task(double seconds, const Uses& uses) {
         for (const auto& [tile, mode] : uses) line.accesses.add(tile, mode);
         line.accesses.end_task();
-        line.starts.push_back(line.seconds);
-        line.seconds += seconds;
+        times.push_back(seconds);
+    }
+    Line built(int workers) {
+        line.set_times(times, workers);
+        return line;
     }
 };
 
@@ -48,7 +52,7 @@ Line training_step(int layers) {
                       {moment2[i], Mode::read_write},
                       {gradient[i], Mode::read}});
     }
-    return b.line;
+    return b.built(1);
 }
 
 struct RandomLine {
@@ -83,15 +87,15 @@ RandomLine random_line(std::mt19937& random) {
         most = std::max(most, in_task);
         b.task(below(100) / 50.0, uses);
     }
-    return {b.line, most + below(2 * sizes)};
+    return {b.built(1 + below(3)), most + below(2 * sizes)};
 }
 
 // A placement of runs that follow each other.
 Placement cycle(const Line& line, uint32_t blocks) {
     const Retention retention(line, blocks, nullptr);
-    const auto packed = pack(line, blocks, retention, 1, nullptr);
-    REQUIRE(packed);
-    return packed->place(0);
+    const auto placed = place(line, blocks, retention, {}, nullptr);
+    REQUIRE(placed);
+    return *placed;
 }
 
 Layout persistent_part(const Line& line, Layout layout) {
@@ -108,26 +112,28 @@ TEST_CASE("placements of random programs are correct and move no less than the l
     for (int i = 0; i < 3000; ++i) {
         const RandomLine r = random_line(random);
         const double shares[] = {1, 0.8, 0.4, 0};
-        const double share = shares[random() % 4], lead = double(random() % 3);
-        const Retention retention(r.line, r.blocks, nullptr);
-        const auto packed = pack(r.line, r.blocks, retention, share, nullptr);
-        CAPTURE(i, r.blocks, share, lead);
-        if (share == 0) REQUIRE(packed);
-        if (!packed) continue;
+        const Margins margins{double(random() % 3) / 2, double(random() % 3) * 1e-5, i % 3 > 0};
+        const PlaceOptions options{shares[random() % 4], double(random() % 3) / 2,
+                                   double(random() % 3)};
+        const Retention retention(r.line, r.blocks, nullptr, margins);
+        const auto placed = place(r.line, r.blocks, retention, options, nullptr);
+        CAPTURE(i, r.blocks, options.share, options.margins, options.lead, margins.seconds);
+        if (options.share == 0) REQUIRE(placed);
+        if (!placed) continue;
         ++found;
-        const Placement placement = packed->place(lead);
+        const Placement& placement = *placed;
         REQUIRE(check_placement(r.line, placement) == "");
         REQUIRE(check_succession(r.line, placement, r.line, placement) == "");
-        REQUIRE(retention.least_moved() <= placement.loaded + placement.stored);
+        const int64_t least = Retention(r.line, r.blocks, nullptr).least_moved();
+        REQUIRE(least <= placement.loaded + placement.stored);
         // Another program with the same homes.
         const Layout homes = persistent_part(r.line, placement.first);
         const LineEnds ends{homes, homes};
-        const Retention other(r.line, r.blocks, &ends);
-        const auto again = pack(r.line, r.blocks, other, share, &ends);
-        if (share == 0) REQUIRE(again);
+        const Retention other(r.line, r.blocks, &ends, margins);
+        const auto again = place(r.line, r.blocks, other, options, &ends);
+        if (options.share == 0) REQUIRE(again);
         if (!again) continue;
-        const Placement second = again->place(lead);
-        REQUIRE(check_placement(r.line, second) == "");
+        const Placement& second = *again;
         REQUIRE(second.first == homes);
         REQUIRE(second.last == homes);
     }
@@ -161,8 +167,8 @@ TEST_CASE("a program that fits moves nothing") {
 
 TEST_CASE("a task that needs more memory than there is has no placement") {
     const Line line = training_step(4);
-    CHECK(!pack(line, 3, Retention(line, 3, nullptr), 0, nullptr));
-    CHECK(pack(line, 4, Retention(line, 4, nullptr), 0, nullptr));
+    CHECK(!place(line, 3, Retention(line, 3, nullptr), {0, 0, 0}, nullptr));
+    CHECK(place(line, 4, Retention(line, 4, nullptr), {0, 0, 0}, nullptr));
 }
 
 TEST_CASE("slots have little more memory than their tiles, in few sizes") {

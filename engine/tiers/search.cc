@@ -1,0 +1,185 @@
+#include "engine/tiers/search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "engine/tiers/retain.h"
+
+namespace nn {
+namespace {
+
+// Parts of a run, of equal time.
+class Sections {
+public:
+    static constexpr uint32_t count = 24;
+    explicit Sections(const Line& line) : line_(line) {}
+    double seconds() const { return line_.seconds / count; }
+    uint32_t of(uint32_t moment) const {
+        if (moment >= line_.begins.size()) return count - 1;
+        return std::min(count - 1, uint32_t(line_.begins[moment] / line_.seconds * count));
+    }
+
+private:
+    const Line& line_;
+};
+
+TaskLine steady_line(const ProgramLines& lines) {
+    return lines.has_deferred() ? lines.next_run() : lines.first_run();
+}
+
+// The placements of one order.
+class OrderSearch {
+public:
+    OrderSearch(const ProgramLines& lines, const OrderChoice& order, uint32_t blocks,
+                const std::vector<double>& seconds, const TierRates& rates)
+        : line_(steady_line(lines)),
+          blocks_(blocks),
+          seconds_(seconds),
+          rates_(rates),
+          sections_(line_.line),
+          weights_(Sections::count, 1) {
+        best_.order = order;
+        best_.least_moved = Retention(line_.line, blocks, nullptr).least_moved();
+        try_margins();
+        if (is_bound_by_tasks()) return;
+        balance();
+        try_margins();
+    }
+
+    const SteadyPlan& best() const { return best_; }
+    bool is_bound_by_tasks() const { return best_.time.seconds < 1.002 * best_.time.computing; }
+    // Gives transfers more weight where workers waited for them in the last placements.
+    void improve() {
+        for (uint32_t s = 0; s < Sections::count; ++s)
+            weights_[s] *= 1 + 0.5 * waits_[s] / (waits_[s] + sections_.seconds());
+        try_margins();
+    }
+
+private:
+    std::unique_ptr<Retention> retention(const Margins& margins) {
+        std::vector<double> weights;
+        for (uint32_t m = 0; m < moments_of(line_.line); ++m)
+            weights.push_back(weights_[sections_.of(m)]);
+        return std::make_unique<Retention>(line_.line, blocks_, nullptr, margins, weights,
+                                           last_.get());
+    }
+
+    // Lowers the weights of transfers in sections whose transfers take less time than their tasks.
+    void balance() {
+        constexpr int rounds = 6;
+        constexpr double share = 0.9, least_weight = 0.1;
+        const Margins margins = margins_with_queue(rates_, line_.line.seconds / 128);
+        std::vector<double> best = weights_;
+        double least = 0;
+        for (int round = 0; round < rounds; ++round) {
+            last_ = retention(margins);
+            std::vector<double> transfers(Sections::count, 0);
+            const auto moved = last_->moved(last_->choose(share));
+            for (uint32_t m = 0; m < moved.size(); ++m)
+                transfers[sections_.of(m)] += moved[m] / rates_.disk;
+            double bound = 0;
+            for (const double seconds : transfers) bound += std::max(seconds, sections_.seconds());
+            if (least == 0 || bound < least) least = bound, best = weights_;
+            for (uint32_t s = 0; s < Sections::count; ++s) {
+                const double load = (transfers[s] + 0.02) / (sections_.seconds() + 0.02);
+                weights_[s] = std::clamp(weights_[s] * std::sqrt(load), least_weight, 1.0);
+            }
+        }
+        weights_ = best;
+    }
+
+    // Wider margins let tasks wait less; but fewer tiles stay in memory between their uses.
+    void try_margins() {
+        const double run = line_.line.seconds, lead = longest_lead(line_.line);
+        SteadyPlan fastest;
+        for (const double queue : {0.0, run / 512, run / 128, run / 32}) {
+            const Margins margins = margins_with_queue(rates_, queue);
+            last_ = retention(margins);
+            double before = 0;
+            for (const double share : {1.0, 0.95, 0.9, 0.8, 0.65, 0.5, 0.3, 0.15, 0.0}) {
+                if (share < 0.5 && fastest.exists()) break;
+                const double score = try_share(fastest, {margins, {share, 1, lead}});
+                if (before > 0 && score > before) break;
+                before = score;
+            }
+        }
+        note_waits(fastest.time.waits);
+        if (best_.exists() && score_of(fastest.time) >= score_of(best_.time)) return;
+        fastest.order = best_.order, fastest.least_moved = best_.least_moved;
+        best_ = std::move(fastest);
+    }
+
+    // Transfers count a little although tasks hide them, because disks wear.
+    static double score_of(const Prediction& time) { return time.seconds + 0.05 * time.disk_busy; }
+
+    // Reserves as much of the margins as fits. Returns the score of the placement, 0 if there is
+    // none.
+    double try_share(SteadyPlan& best, PlacementChoice choice) {
+        std::optional<Placement> placed;
+        double& margins = choice.place.margins;
+        for (margins = std::min(1.0, 2 * margins_that_fit_);; margins /= 2) {
+            if (margins < 0.1) margins = 0;
+            placed = place(line_.line, blocks_, *last_, choice.place, nullptr);
+            if (placed || margins == 0) break;
+        }
+        margins_that_fit_ = std::max(margins, 0.1);
+        if (!placed) return 0;
+        RunPlan run{line_, std::move(*placed)};
+        Prediction time = predict(run, seconds_, rates_);
+        const double score = score_of(time);
+        if (!best.exists() || score < score_of(best.time))
+            best.run = std::move(run), best.choice = choice, best.time = std::move(time);
+        return score;
+    }
+
+    void note_waits(const std::vector<double>& waits) {
+        waits_.assign(Sections::count, 0);
+        for (uint32_t task = 0; task < waits.size(); ++task)
+            waits_[sections_.of(task)] += waits[task] / rates_.workers;
+    }
+
+    const TaskLine line_;
+    const uint32_t blocks_;
+    const std::vector<double>& seconds_;
+    const TierRates& rates_;
+    const Sections sections_;
+    std::vector<double> weights_, waits_;  // by section
+    std::unique_ptr<Retention> last_;
+    double margins_that_fit_ = 1;  // in the last placement
+    SteadyPlan best_;
+};
+
+}  // namespace
+
+SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_t blocks,
+                            const std::vector<double>& seconds, const TierRates& rates) {
+    constexpr int improvements = 2;
+    std::unique_ptr<OrderSearch> best;
+    const auto try_order = [&](const OrderChoice& order) {
+        if (best && best->is_bound_by_tasks()) return false;
+        lines.choose_order(order);
+        auto next = std::make_unique<OrderSearch>(lines, order, blocks, seconds, rates);
+        if (best && next->best().time.seconds >= best->best().time.seconds) return false;
+        best = std::move(next);
+        return true;
+    };
+    try_order({});
+    const bool all_are_late = lines.has_deferred();
+    if (program.microbatches.size() > 1) try_order({true, 0});
+    const bool by_layer = best->best().order.by_layer;
+    for (const double late : {0.2, 0.4, 0.6})
+        if (!all_are_late && !try_order({by_layer, late})) break;
+    lines.choose_order(best->best().order);
+    for (int i = 0; i < improvements && !best->is_bound_by_tasks(); ++i) best->improve();
+    return best->best();
+}
+
+double longest_lead(const Line& line) { return line.seconds / 16; }
+
+Margins margins_with_queue(const TierRates& rates, double seconds) {
+    return {rates.disk_seconds + seconds, 1 / rates.disk, true};
+}
+
+}  // namespace nn

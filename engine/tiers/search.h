@@ -1,0 +1,36 @@
+// Searches for the fastest placement of the steady runs of a program, by prediction.
+#pragma once
+#include <vector>
+
+#include "engine/tiers/line.h"
+#include "engine/tiers/predict.h"
+#include "engine/tiers/uses.h"
+
+namespace nn {
+
+struct PlacementChoice {
+    Margins margins;  // of the retention
+    PlaceOptions place;
+};
+
+struct SteadyPlan {
+    RunPlan run;
+    OrderChoice order;
+    PlacementChoice choice;
+    Prediction time;
+    int64_t least_moved = 0;  // bytes of a run, by any placement with this order
+
+    bool exists() const { return time.seconds > 0; }
+};
+
+// seconds: of each task of the program. Leaves the order of the plan in `lines`.
+SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_t blocks,
+                            const std::vector<double>& seconds, const TierRates& rates);
+
+// How long before its use a tile is loaded at most, if there is room. Loads are ordered by when
+// they are due, so early ones do not delay others.
+double longest_lead(const Line& line);
+// Margins for transfers that wait for others for so many seconds.
+Margins margins_with_queue(const TierRates& rates, double seconds);
+
+}  // namespace nn
