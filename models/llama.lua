@@ -1,7 +1,6 @@
 -- Llama (Touvron et al. 2023) and the models built like it, by settings: Llama 2 and 3, TinyLlama,
 -- SmolLM, Mistral, Qwen 2, 2.5, 3. Pre-RMSNorm blocks, rotary positions, grouped queries, SwiGLU.
 -- Shapes: B sequences, T tokens each, C = embd, V = vocab; H query and K key/value heads of D.
-
 local nn, rotary = require "nn", require "nn.models.rotary"
 local field = nn.field
 
@@ -13,7 +12,7 @@ local Attention, MLP, Block = nn.module "Attention", nn.module "MLP", nn.module 
 --- missing, unknown or invalid settings.
 ---     Llama({layers = 2, heads = 4, kv_heads = 2, embd = 32, vocab = 65}):count()  --> 28896
 local Llama = nn.decoder("Llama", function()
-  return {
+  return rotary.with_fields {
     layers = field(4, "transformer blocks", {min = 1, needed = true}),
     heads = field(4, "query heads", {min = 1, needed = true}),
     embd = field(128, "hidden size", {min = 1, needed = true}),
@@ -29,14 +28,6 @@ local Llama = nn.decoder("Llama", function()
     window_from = field(0, "the blocks before this one (from 0) have no window", {min = 0}),
     activation = field("silu", "of the MLP's gate", {choices = {"silu", "gelu", "gelu_exact"}}),
     eps = field(1e-5, "added to the mean square in norms", {min = 0}),
-    theta = field(10000, "base of the rotary frequencies", {min = 1, real = true}),
-    scaling = field("none", "stretches rotary frequencies for a longer context",
-                    {choices = {"none", "linear", "llama3", "yarn"}}),
-    factor = field(1, "of the scaling", {min = 0, real = true}),
-    low = field(1, "turns below which a frequency is divided", {min = 0, real = true}),
-    high = field(4, "turns from which a frequency is kept", {min = 0, real = true}),
-    original = field(0, "context length before the scaling", {min = 0}),
-    rope_scale = field(1, "of rotated queries and keys", {min = 0, real = true}),
     dropout = field(0, "dropout of attention in training", {min = 0, max = 0.99, real = true}),
     dtype = field("f32", "dtype of weights and activations", {choices = {"f32", "bf16"}}),
   }
@@ -49,9 +40,7 @@ function Attention:init(c, layer)
   local width, biased = (c.heads + 2 * c.kv_heads) * c.head_dim, c.bias ~= "none"
   self.shape = {heads = c.heads, kv_heads = c.kv_heads, dropout = c.dropout,
                 window = Llama.window(c, layer)}
-  self.rope = {heads = c.heads, kv_heads = c.kv_heads, base = c.theta, scaling = c.scaling,
-               factor = c.factor, low = c.low, high = c.high, original = c.original,
-               scale = c.rope_scale}
+  self.rope = rotary.options(c)
   self.qkv = nn.Linear(c.embd, width, {bias = biased, dtype = c.dtype})
   self.proj = nn.Linear(c.heads * c.head_dim, c.embd,
                         {bias = biased and c.bias ~= "qkv", dtype = c.dtype})
@@ -114,7 +103,7 @@ function Llama:embed(ids) return self.tok(ids) end
 -- ### The format of Hugging Face's transformers (see lua/nn/models/hugging_face.lua)
 
 Llama.hugging_face = {
-  prefix = "model.",
+  prefix = "model.", fixed = {pretraining_tp = 1},
   types = {llama = "LlamaForCausalLM", mistral = "MistralForCausalLM", qwen2 = "Qwen2ForCausalLM",
            qwen3 = "Qwen3ForCausalLM"},
   settings = {layers = "num_hidden_layers", heads = "num_attention_heads", embd = "hidden_size",
@@ -122,11 +111,10 @@ Llama.hugging_face = {
               vocab = "vocab_size"},
   optional = {kv_heads = "num_key_value_heads", head_dim = "head_dim", eps = "rms_norm_eps",
               tied = "tie_word_embeddings", dropout = "attention_dropout"},
-  fixed = {pretraining_tp = 1},
 }
 local format = Llama.hugging_face
-local activations = {silu = "silu", gelu = "gelu_exact", gelu_pytorch_tanh = "gelu",
-                     gelu_new = "gelu"}
+local activations = {silu = "silu", gelu = "gelu_exact", gelu_pytorch_tanh = "gelu"}
+local theirs = {silu = "silu", gelu = "gelu_pytorch_tanh", gelu_exact = "gelu"}
 
 local outside = {["tok.weight"] = "embed_tokens.weight", ["norm.weight"] = "norm.weight",
                  ["head.weight"] = "/lm_head.weight"}
@@ -148,49 +136,43 @@ function format.name(path, c)
   return inside[layer] and their(inside[layer])
 end
 
--- Adds the settings that depend on the type; returns the problem, or nil.
+-- Adds the settings that depend on the type -> out; or nil and the problem.
 local function read_type(config, out)
   local kind, qwen = config.model_type, config.model_type:find "^qwen" ~= nil
-  out.qk_norm, out.bias = kind == "qwen3", kind == "qwen2" and "qkv" or "none"
-  if config.attention_bias and kind ~= "qwen2" then out.bias = "attention" end
+  out.qk_norm, out.bias = kind == "qwen3", config.attention_bias and "attention" or "none"
+  if kind == "qwen2" then out.bias = "qkv" end
   if kind == "llama" and config.mlp_bias then
-    if not config.attention_bias then return "mlp_bias is true, but attention_bias is not" end
+    if not config.attention_bias then return nil, "mlp_bias is true, attention_bias is not" end
     out.bias = "all"
   end
-  if kind == "mistral" or qwen and config.use_sliding_window then
-    out.window = config.sliding_window or 0
-    out.window_from = qwen and config.max_window_layers or 0
-  end
-  local windowed = {window = out.window or 0, window_from = out.window_from or 0}
+  local slides = kind == "mistral" or qwen and config.use_sliding_window
+  out.window = slides and config.sliding_window or 0
+  out.window_from = qwen and slides and config.max_window_layers or 0
   for i, name in ipairs(config.layer_types or {}) do
-    if (name == "sliding_attention") ~= (Llama.window(windowed, i) > 0) then
-      return ("layer_types[%d] is %s; a window must be that of the last blocks"):format(i, name)
+    if (name == "sliding_attention") ~= (Llama.window(out, i) > 0) then
+      return nil, ("layer_types[%d] is %s; only the last blocks may slide"):format(i, name)
     end
   end
+  return out
 end
 
 function format.read(config)
   local out, problem = rotary.read(config)
   if not out then return nil, problem end
   out.activation, out.eps = activations[config.hidden_act or "silu"], config.rms_norm_eps or 1e-6
-  if not out.activation then
-    return nil, ("hidden_act is %s; silu or gelu is needed"):format(tostring(config.hidden_act))
-  end
-  problem = read_type(config, out)
-  if problem then return nil, problem end
-  return out
+  if out.activation then return read_type(config, out) end
+  return nil, ("hidden_act is %s; silu or gelu is needed"):format(tostring(config.hidden_act))
 end
 
 function format.write(c)
-  local kind = c.qk_norm and "qwen3" or c.bias == "qkv" and "qwen2" or c.window > 0 and "mistral"
-    or "llama"
+  local kind = c.qk_norm and "qwen3" or c.bias == "qkv" and "qwen2"
+    or c.window > 0 and "mistral" or "llama"
   local out = rotary.write(c)
-  out.model_type, out.hidden_act = kind, c.activation == "gelu_exact" and "gelu"
-    or c.activation == "gelu" and "gelu_pytorch_tanh" or "silu"
-  if kind == "qwen2" or kind == "qwen3" then
+  out.model_type, out.hidden_act = kind, theirs[c.activation]
+  if kind:find "^qwen" then
     out.use_sliding_window, out.max_window_layers = c.window > 0, c.window_from
   end
-  if c.window > 0 then out.sliding_window = c.window end
+  out.sliding_window = c.window > 0 and c.window or nil
   out.attention_bias, out.mlp_bias = c.bias == "attention" or c.bias == "all", c.bias == "all"
   return out
 end

@@ -1,5 +1,5 @@
 -- Generates text with a trained model of models/: a run of recipes/gpt2_train.lua or train.lua, a
--- checkpoint, or a Hugging Face folder of GPT-2, Llama, Mistral or Qwen.
+-- checkpoint, or a Hugging Face folder of GPT-2, GPT-Neo, GPT-NeoX, Llama, Mistral or Qwen.
 --   nnlua recipes/gpt2_generate.lua model=runs/char prompt="ROMEO:" tokens=500
 --   nnlua recipes/gpt2_generate.lua model=gpt2 prompt="Once upon a time" top_k=50 samples=3
 --   nnlua recipes/gpt2_generate.lua model=gpt2 prompts=questions.txt temperature=0

@@ -71,6 +71,13 @@ def weight_of(name, shape):
     return (torch.tensor(values, dtype=torch.float64) * (0.5 if base else 1)).reshape(shape) + base
 
 
+def named_in_files(model):
+    """Parameters by their names in files: that of GPT-NeoX's head is another one in memory."""
+    neox = model.config.model_type == "gpt_neox"
+    return [(path.replace("lm_head", "embed_out") if neox else path, p)
+            for path, p in model.named_parameters()]
+
+
 def steps_of(model, batches):
     decayed = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() <= 1]
@@ -105,7 +112,7 @@ def main():
         config._attn_implementation = "eager"
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float64).eval()
         with torch.no_grad():
-            for path, parameter in model.named_parameters():
+            for path, parameter in named_in_files(model):
                 parameter.copy_(weight_of(path, parameter.shape))
             ids = torch.randint(0, VOCAB, (2, 20))
             logits = model(ids).logits
@@ -116,7 +123,7 @@ def main():
         loss_of(model, ids).backward()
         out = {"ids": ids.int(), "logits": logits.float().contiguous(), "greedy": greedy[0].int(),
                "train/ids": batches.reshape(20, 33).int()}
-        named = sorted(model.named_parameters())
+        named = sorted(named_in_files(model))
         out["gradients"] = torch.tensor([probes_of(path, p.grad) for path, p in named])
         shapes = [[path, list(p.shape)] for path, p in named]
         model.zero_grad()

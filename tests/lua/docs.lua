@@ -60,7 +60,8 @@ local function public_names()
   for _, name in ipairs {"shapes", "fields", "configure", "window"} do
     list["model:" .. name] = nil
   end
-  for name in ("GPT2 GPT2.size Llama Model.requirements Model.shapes"):gmatch "%S+" do
+  local others = "GPT2 GPT2.size GPTNeo GPTNeoX Llama Model.requirements Model.shapes"
+  for name in others:gmatch "%S+" do
     list[name] = true
   end
   return list

@@ -1,6 +1,28 @@
 -- Rotary position embeddings in the config.json of transformers, for models with the settings
 -- theta, scaling, factor, low, high, original and rope_scale (see models/llama.lua and nn.rope).
+local field = require("nn.io.config").field
+
 local M = {}
+
+--- with_fields(fields) -> fields of nn.decoder, with the settings of the rotary embedding.
+function M.with_fields(fields)
+  fields.theta = field(10000, "base of the rotary frequencies", {min = 1, real = true})
+  fields.scaling = field("none", "stretches rotary frequencies for a longer context",
+                         {choices = {"none", "linear", "llama3", "yarn"}})
+  fields.factor = field(1, "of the scaling", {min = 0, real = true})
+  fields.low = field(1, "turns below which a frequency is divided", {min = 0, real = true})
+  fields.high = field(4, "turns from which a frequency is kept", {min = 0, real = true})
+  fields.original = field(0, "context length before the scaling", {min = 0})
+  fields.rope_scale = field(1, "of rotated queries and keys", {min = 0, real = true})
+  return fields
+end
+
+--- options(settings) -> the options of nn.rope.
+function M.options(c)
+  return {heads = c.heads, kv_heads = c.kv_heads, base = c.theta, scaling = c.scaling,
+          factor = c.factor, low = c.low, high = c.high, original = c.original,
+          scale = c.rope_scale}
+end
 
 local kinds = {default = "none", linear = "linear", llama3 = "llama3", yarn = "yarn"}
 local theirs = {

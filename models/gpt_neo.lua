@@ -1,0 +1,136 @@
+-- GPT-Neo (Black et al. 2021): GPT-2's blocks with separate projections without biases, scores that
+-- are not scaled, and a window in every second block.
+-- Shapes: B sequences, T tokens each, C = embd, V = vocab.
+
+local nn = require "nn"
+local field = nn.field
+
+local Attention, MLP, Block = nn.module "Attention", nn.module "MLP", nn.module "Block"
+
+--- GPTNeo{layers, heads, embd, inner=4 embd, context=2048, vocab=50257, window=256, dropout=0,
+--- dtype="f32"} -> a model with random weights. Blocks 2, 4, ... see the newest `window` tokens.
+--- Errors: missing, unknown or invalid settings.
+---     GPTNeo({layers = 1, heads = 2, embd = 16, context = 8, vocab = 65}):count()  --> 4432
+local GPTNeo = nn.decoder("GPTNeo", function()
+  return {
+    layers = field(4, "transformer blocks", {min = 1, needed = true}),
+    heads = field(4, "attention heads; embd must be a multiple", {min = 1, needed = true}),
+    embd = field(128, "hidden size", {min = 1, needed = true}),
+    inner = field(0, "hidden size of the MLP; 0: 4 embd", {min = 0}),
+    context = field(2048, "context length in tokens", {min = 1}),
+    vocab = field(50257, "vocabulary size", {min = 1}),
+    window = field(256, "tokens that every second block sees; 0: all", {min = 0}),
+    eps = field(1e-5, "added to the variance in norms", {min = 0}),
+    dropout = field(0, "dropout of attention in training", {min = 0, max = 0.99, real = true}),
+    dtype = field("f32", "dtype of weights and activations", {choices = {"f32", "bf16"}}),
+  }
+end)
+
+-- How many tokens a token sees in a block (from 1); 0: all.
+function GPTNeo.window(c, layer) return layer % 2 == 0 and c.window or 0 end
+
+function Attention:init(c, layer)
+  self.shape = {heads = c.heads, dropout = c.dropout, scale = 1, window = GPTNeo.window(c, layer)}
+  self.qkv = nn.Linear(c.embd, 3 * c.embd, {bias = false, dtype = c.dtype})
+  self.proj = nn.Linear(c.embd, c.embd, {dtype = c.dtype})
+end
+
+-- (B,T,C) -> (B,T,C). memory: see nn.attend.
+function Attention:forward(x, memory)
+  return self.proj(nn.attend(self.qkv(x), memory, self.shape))
+end
+
+function MLP:init(c)
+  self.up = nn.Linear(c.embd, c.inner, {gelu = true, dtype = c.dtype})
+  self.down = nn.Linear(c.inner, c.embd, {dtype = c.dtype})
+end
+
+function MLP:forward(x) return self.down(self.up(x)) end
+
+function Block:init(c, layer)
+  local norm = {eps = c.eps, dtype = c.dtype}
+  self.norm1, self.attn = nn.LayerNorm(c.embd, norm), Attention(c, layer)
+  self.norm2, self.mlp = nn.LayerNorm(c.embd, norm), MLP(c)
+end
+
+-- x: the residual stream, delta: the output of the previous layer, which norm1 adds to x.
+function Block:forward(x, delta, memory)
+  local h
+  if delta then x, h = self.norm1(x, delta) else h = self.norm1(x) end
+  x, h = self.norm2(x, self.attn(h, memory))
+  return x, self.mlp(h)
+end
+
+function GPTNeo:init(config)
+  local c = self:configure(config)
+  if c.inner == 0 then c.inner = 4 * c.embd end
+  self.tok = nn.Embedding(c.vocab, c.embd, {axes = "vocab,embd", dtype = c.dtype})
+  self.pos = nn.Embedding(c.context, c.embd, {dtype = c.dtype})
+  self.blocks = nn.list(c.layers, function(layer) return Block(c, layer) end)
+  self.norm = nn.LayerNorm(c.embd, {eps = c.eps, dtype = c.dtype})
+end
+
+function GPTNeo:embed(ids, start)
+  if not start then return self.tok(ids, self.pos) end
+  local positions = start:reshape(ids:dim(1), 1) + nn.arange(ids:dim(2), {dtype = "i32"})
+  return self.tok(ids) + self.pos(positions)
+end
+
+-- ### The format of Hugging Face's transformers (see lua/nn/models/hugging_face.lua)
+
+GPTNeo.hugging_face = {
+  types = {gpt_neo = "GPTNeoForCausalLM"}, prefix = "transformer.",
+  settings = {layers = "num_layers", heads = "num_heads", embd = "hidden_size",
+              context = "max_position_embeddings", vocab = "vocab_size"},
+  optional = {inner = "intermediate_size", eps = "layer_norm_epsilon", window = "window_size",
+              dropout = "attention_dropout"},
+  fixed = {activation_function = "gelu_new", embed_dropout = 0, resid_dropout = 0,
+           tie_word_embeddings = true},
+}
+local format = GPTNeo.hugging_face
+
+local outside = {["tok.weight"] = "wte.weight", ["pos.weight"] = "wpe.weight",
+                 ["norm.weight"] = "ln_f.weight", ["norm.bias"] = "ln_f.bias"}
+local inside = {norm1 = "ln_1", norm2 = "ln_2", ["attn.proj"] = "attn.attention.out_proj",
+                ["mlp.up"] = "mlp.c_fc", ["mlp.down"] = "mlp.c_proj"}
+
+function format.name(path, c)
+  if outside[path] then return outside[path] end
+  local block, layer, kind = path:match "^blocks%.(%d+)%.(.+)%.(%w+)$"
+  local function their(name) return ("h.%d.%s.%s"):format(block - 1, name, kind) end
+  if layer ~= "attn.qkv" then return inside[layer] and their(inside[layer]) end
+  return {{their "attn.attention.q_proj", c.embd}, {their "attn.attention.k_proj", c.embd},
+          {their "attn.attention.v_proj", c.embd}}
+end
+
+-- The kinds of attention in each block: attention_types is {{{kind, ...}, times}, ...}.
+local function kinds_of(config)
+  if config.attention_layers then return config.attention_layers end
+  local kinds = {}
+  local default = {{{"global", "local"}, config.num_layers / 2}}
+  for _, group in ipairs(config.attention_types or default) do
+    for _ = 1, group[2] do
+      for _, kind in ipairs(group[1]) do kinds[#kinds + 1] = kind end
+    end
+  end
+  return kinds
+end
+
+function format.read(config)
+  for i, kind in ipairs(kinds_of(config)) do
+    if kind ~= (i % 2 == 0 and "local" or "global") then
+      return nil, ("block %d has %s attention; global and local must alternate"):format(
+        i - 1, tostring(kind))
+    end
+  end
+  return {}
+end
+
+function format.write(c)
+  local kinds, types = {}, {{{"global", "local"}, math.floor(c.layers / 2)}}
+  for i = 1, c.layers do kinds[i] = i % 2 == 0 and "local" or "global" end
+  if c.layers % 2 == 1 then types[2] = {{"global"}, 1} end
+  return {attention_layers = kinds, attention_types = types}
+end
+
+return GPTNeo
