@@ -23,6 +23,7 @@
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
 #include "kernels/blas.h"
+#include "kernels/products/products.h"
 
 namespace nn {
 namespace {
@@ -138,6 +139,7 @@ private:
 // Workers that poll for tasks would disturb a measurement.
 ParallelBenchmark parallel_benchmark(int workers, size_t bytes) {
     blas::load();
+    products::choice();
     idle();
     return ParallelBenchmark(workers, bytes);
 }

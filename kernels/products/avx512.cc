@@ -67,7 +67,7 @@ void pack_rows(const uint16_t* from, int64_t ld, int64_t rows, int64_t k, uint32
                             : _mm512_setzero_si512();
         transpose(r);
         const int pairs = int(pairs_of(smaller(32, k - l)));
-        if (pairs == 16) {
+        if (pairs == 16) {  // mostly; with a constant number of stores r stays in registers
             for (int p = 0; p < 16; ++p) _mm512_storeu_si512(to + p * stride, r[p]);
         } else {
             for (int p = 0; p < pairs; ++p) _mm512_storeu_si512(to + p * stride, r[p]);

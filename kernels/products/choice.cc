@@ -1,18 +1,13 @@
 // The choice between the implementations of products, and the measurement behind it.
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
-#include <sstream>
 #include <stdexcept>
 #include <vector>
 
@@ -171,7 +166,11 @@ std::string listed(const char* dtype, const std::array<double, ways>& rates) {
 }
 
 Choice measured_choice() {
-    const Rates rates = rates_of_machine();
+    Rates rates = rates_of_machine();
+    for (Way way : {Way::onednn, Way::loops}) {  // the file may say anything
+        if (!why_unusable(way, false).empty()) rates.f32[size_t(way)] = 0;
+        if (!why_unusable(way, true).empty()) rates.bf16[size_t(way)] = 0;
+    }
     const std::string f32 = listed("f32", rates.f32), bf16 = listed("bf16", rates.bf16);
     return {fastest(rates.f32), fastest(rates.bf16),
             "measured, GFLOP/s of a core: " + f32 + (bf16.empty() ? "" : "; " + bf16)};
