@@ -108,7 +108,7 @@ std::string message_of_worker(const std::string& what) {
 }
 
 [[noreturn]] void print_and_exit() {
-    std::fprintf(stderr, "nnlua: %s\n", lost_message.c_str());
+    if (!is_raised) std::fprintf(stderr, "nnlua: %s\n", lost_message.c_str());
     std::fflush(nullptr);
     _exit(1);
 }
@@ -144,7 +144,7 @@ void lose_gpu(const std::string& what) {
         if (is_first) lost_message = at_work ? message_of_worker(what) : "a GPU failed: " + what;
     }
     is_lost = true;
-    if (is_first && !at_work) print_and_exit();
+    if (!at_work) print_and_exit();
     using std::this_thread::sleep_for;
     for (double waited = 0; waited < seconds_to_raise && !is_raised; waited += check_interval)
         sleep_for(std::chrono::duration<double>(check_interval));

@@ -44,8 +44,7 @@ end
 local function kernels(gpus)
   local sum, counted = 0, counts()
   for i = 0, gpus - 1 do
-    t.check(counted["kernels_" .. i] > 0, ("GPU %d ran %d kernels"):format(i,
-                                                                    counted["kernels_" .. i]))
+    t.check(counted["kernels_" .. i] > 0, ("GPU %d ran no kernel"):format(i))
     sum = sum + counted["kernels_" .. i]
   end
   return sum
@@ -76,11 +75,12 @@ for _, gpus in ipairs {1, 4, 2} do
   case(("training and generation on %d GPUs give the CPU's bits"):format(gpus), function()
     same_as_cpu("gpus=" .. gpus, "")
     local on_gpus = kernels(gpus)
+    if gpus == 4 and not all then return end
     same_as_cpu("gpus=" .. gpus, "", "where=gpu")
     t.same(kernels(gpus), on_gpus)
     same_as_cpu("gpus=" .. gpus, "", "where=any")
-    local beside_cpus = 0
-    for i = 0, gpus - 1 do beside_cpus = beside_cpus + counts()["kernels_" .. i] end
+    local beside_cpus, counted = 0, counts()
+    for i = 0, gpus - 1 do beside_cpus = beside_cpus + counted["kernels_" .. i] end
     t.check(beside_cpus < on_gpus, "CPU workers ran no task")
   end)
 end
