@@ -7,7 +7,7 @@ local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
 local t = require "nn.test"
-local utf8 = require "nn.text.utf8"
+local utf8 = require "nn.base.utf8"
 
 local golden_folder = host.root .. "/tests/golden/tokenizers/"
 local golden = files.parse_json(files.read(golden_folder .. "expected.json"))

@@ -16,7 +16,7 @@ local titles = {
   {"Optimizers", "core/optim"}, {"Learning rates", "train/schedule"},
   {"Compiled functions", "core/compile"}, {"Scalars", "core/scalar"},
   {"Data", "data/loader"}, {"Vocabularies", "text/vocabulary"}, {"Tokenizers", "text/encoder"},
-  {"Tokenizer files", "text/tokenizer", "text/bpe_files"},
+  {"Tokenizer files", "text/tokenizer", "text/bpe_files"}, {"Chat templates", "text/chat"},
   {"Training a tokenizer", "text/bpe_train"},
   {"Generation and evaluation", "models/generate"},
   {"Model files", "models/load"}, {"Hugging Face models", "models/hugging_face"},

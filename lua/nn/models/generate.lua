@@ -134,7 +134,8 @@ local function reason_to_stop(row, options, id)
     if stop == id then return "stop" end
   end
   if not options.stop then return nil end
-  row.text = (row.text or "") .. options.tokenizer:decode {id}
+  row.next_part = row.next_part or options.tokenizer:stream()
+  row.text = (row.text or "") .. row.next_part(id)
   for _, stop in ipairs(options.stop) do
     if row.text:find(stop, 1, true) then return "stop" end
   end

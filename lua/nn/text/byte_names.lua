@@ -1,6 +1,6 @@
 -- The names of bytes in files of byte-level vocabularies: a printable character is its own name;
 -- the other bytes have the characters from U+0100.
-local utf8 = require "nn.text.utf8"
+local utf8 = require "nn.base.utf8"
 
 local M = {}
 local name_of_byte, byte_of_name = {}, {}

@@ -1,9 +1,12 @@
 -- The settings beside a tokenizer.json: the names of special tokens, and the chat template, which
 -- writes a conversation as the text that a model was trained on.
+local arguments = require "nn.base.arguments"
+local encoder = require "nn.text.encoder"
 local json = require "nn.io.json"
 local lib = require "nn.base.capi"
 
 local M = {}
+local Tokenizer = encoder.Tokenizer
 local token_names = {"bos_token", "eos_token", "pad_token", "unk_token", "cls_token", "sep_token",
                      "mask_token"}
 
@@ -50,6 +53,48 @@ function M.configure(tokenizer, config, template, path)
     tokenizer[name] = text and ids[text] or nil
   end
   return tokenizer
+end
+
+local function template_of(self, name)
+  local templates = self.chat_templates or {}
+  local source = templates[name or "default"]
+  if source then return source end
+  local known = {}
+  for other in pairs(templates) do known[#known + 1] = other end
+  table.sort(known)
+  if #known == 0 then
+    lib.misuse("chat: this tokenizer has no chat template: its folder needs chat_template in "
+               .. "tokenizer_config.json, or chat_template.jinja")
+  end
+  lib.misuse("chat: there is no template '%s'; this tokenizer has %s", name or "default",
+             table.concat(known, ", "))
+end
+
+local chat_options = arguments.names "generate tools documents template values"
+
+--- tokenizer:chat(messages, {generate=true, tools=nil, documents=nil, template="default",
+--- values={}}) -> the text of a conversation, as the tokenizer's chat template writes it. messages:
+--- a list of {role="user", content="..."}. `generate`: the text ends where the model's answer
+--- begins. values: further variables of the template, such as enable_thinking. The text contains
+--- special tokens: encode it with tokenizer:ids(text, {special = true}). The content of messages
+--- may contain the texts of special tokens too, so check that of untrusted users. The template is
+--- in the language Jinja, of which nnlua knows what chat templates use. Names in tables are written
+--- in alphabetical order, and an empty table as {}. Errors: no template; a template that uses
+--- anything else, with its line; a conversation that the template refuses.
+---     local words = nn.train_tokenizer("to be or not to be", {size = 258})
+---     words.chat_templates = {default = "{{ messages[0].role }}: {{ messages[0].content }}"}
+---     words:chat{{role = "user", content = "hello"}}  --> "user: hello"
+function Tokenizer:chat(messages, options)
+  options = arguments.options("chat", options, chat_options)
+  arguments.need(type(messages) == "table", "chat", "the argument", messages,
+                 "a list of {role=, content=} is needed")
+  local jinja = require "nn.chat.template"
+  local values = {messages = messages, tools = options.tools or jinja.NONE,
+                  documents = options.documents or jinja.NONE,
+                  add_generation_prompt = options.generate ~= false}
+  for name, text in pairs(self.token_texts or {}) do values[name] = text end
+  for name, value in pairs(options.values or {}) do values[name] = value end
+  return jinja.render(template_of(self, options.template), values)
 end
 
 return M

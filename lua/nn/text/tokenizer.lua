@@ -45,7 +45,7 @@ local function from_tokenizer_json(file)
 end
 
 --- nn.tokenizer(path) -> tokenizer with :encode(text), :ids(text), :decode(ids), :save(folder),
---- .size, .special (ids by text), .bos, .eos, .pad, .unk (ids, or nil). `path`: a
+--- :chat(messages), .size, .special (ids by text), .bos, .eos, .pad, .unk (ids, or nil). `path`: a
 --- folder with tokenizer.json, or with GPT-2's vocab.json and merges.txt; or the path of a
 --- tokenizer.json. nnlua reads the models BPE (byte-level, as of GPT-2, Llama 3 and Qwen; and with
 --- SentencePiece's spaces, as of Llama 2), Unigram (T5) and WordPiece (BERT), and gives the ids of

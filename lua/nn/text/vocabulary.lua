@@ -6,7 +6,7 @@ local encoder = require "nn.text.encoder"
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
-local utf8 = require "nn.text.utf8"
+local utf8 = require "nn.base.utf8"
 require "nn.text.bpe_files"    -- adds save() to tokenizers
 
 local M = {}

@@ -7,7 +7,7 @@ local M = {}
 M.rooms = {"kernels", "engine", "bindings"}
 M.engine = {"base", "machine", "memory", "tile", "graph", "tiers", "rules", "ops", "profile",
             "runtime", "plan", "io", "text"}
-M.lua = {"nn.base", "nn.core", "nn.io", "nn.unicode", "nn.text", "nn.data", "nn.models",
+M.lua = {"nn.base", "nn.core", "nn.io", "nn.unicode", "nn.chat", "nn.text", "nn.data", "nn.models",
          "nn.measure", "nn.plan", "nn.train", "nn", "nn.help", "nn.test", "repl", "health"}
 M.longest_function, M.longest_file = 60, 400
 

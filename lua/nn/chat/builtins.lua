@@ -1,0 +1,260 @@
+-- The filters, tests and methods that chat templates use. Each gets need(good, text, ...), which
+-- raises an error of the template.
+local values = require "nn.chat.values"
+
+local M = {filters = {}, tests = {}, methods = {}}
+local filters, tests, methods = M.filters, M.tests, M.methods
+local NONE, UNDEFINED = values.NONE, values.UNDEFINED
+local kind = values.kind
+
+local function text_of(need, value, who)
+  need(kind(value) == "string", "%s needs a text, not a value of kind %s", who, kind(value))
+  return value
+end
+
+-- Letters beyond ASCII have no upper and lower case here, so they are refused, not left.
+local function ascii(need, value, who)
+  need(not text_of(need, value, who):find "[\128-\255]", "%s is supported for ASCII only", who)
+  return value
+end
+
+local function items_of(need, value, who)
+  if kind(value) == "string" then return values.list(values.characters(value)) end
+  if kind(value) == "mapping" then return values.list {unpack(values.keys(value))} end
+  if kind(value) == "undefined" then return values.list {} end
+  need(values.is_list(value), "%s needs a list, not a value of kind %s", who, kind(value))
+  return value
+end
+M.items_of = items_of
+
+local function title(text)
+  return (text:lower():gsub("%a+", function(w) return w:sub(1, 1):upper() .. w:sub(2) end))
+end
+
+-- ### Methods of texts and dicts
+
+function methods.strip(need, text, set)
+  return values.strip(text_of(need, text, "strip"), true, true, set)
+end
+function methods.lstrip(need, text, set)
+  return values.strip(text_of(need, text, "lstrip"), true, false, set)
+end
+function methods.rstrip(need, text, set)
+  return values.strip(text_of(need, text, "rstrip"), false, true, set)
+end
+function methods.upper(need, text) return ascii(need, text, "upper"):upper() end
+function methods.lower(need, text) return ascii(need, text, "lower"):lower() end
+function methods.title(need, text) return title(ascii(need, text, "title")) end
+function methods.capitalize(need, text)
+  text = ascii(need, text, "capitalize")
+  return text:sub(1, 1):upper() .. text:sub(2):lower()
+end
+
+local function has_end(need, text, what, who, matches)
+  text_of(need, text, who)
+  for _, one in ipairs(kind(what) == "list" and what or {what}) do
+    if matches(text, text_of(need, one, who)) then return true end
+  end
+  return false
+end
+
+function methods.startswith(need, text, what)
+  return has_end(need, text, what, "startswith", function(a, b) return a:sub(1, #b) == b end)
+end
+function methods.endswith(need, text, what)
+  return has_end(need, text, what, "endswith", function(a, b)
+    return b == "" or a:sub(-#b) == b
+  end)
+end
+
+function methods.replace(need, text, from, to, count)
+  text_of(need, text, "replace")
+  from, to = text_of(need, from, "replace"), text_of(need, to, "replace")
+  need(from ~= "", "replace needs a text that is not empty")
+  return (text:gsub(from:gsub("%p", "%%%0"), (to:gsub("%%", "%%%%")), count))
+end
+
+-- The parts of a text between separators, or between white space.
+function methods.split(need, text, separator, most)
+  text_of(need, text, "split")
+  local out, at = values.list {}, 1
+  if separator == nil or separator == NONE then
+    need(not text:find "[\128-\255]" or not text:find "\194[\133\160]", "split at such white space")
+    for word in text:gmatch "[^\9-\13\28-\32]+" do out[#out + 1] = word end
+    return out
+  end
+  need(text_of(need, separator, "split") ~= "", "split needs a separator that is not empty")
+  while not most or most < 0 or #out < most do
+    local first, last = text:find(separator, at, true)
+    if not first then break end
+    out[#out + 1] = text:sub(at, first - 1)
+    at = last + 1
+  end
+  out[#out + 1] = text:sub(at)
+  return out
+end
+
+function methods.items(need, dict)
+  need(values.is_mapping(dict), "items needs a dict, not a value of kind %s", kind(dict))
+  local out = values.list {}
+  for i, key in ipairs(values.keys(dict)) do out[i] = values.list {key, dict[key]} end
+  return out
+end
+function methods.keys(need, dict) return items_of(need, dict, "keys") end
+function methods.values(need, dict)
+  local out = values.list {}
+  for i, pair in ipairs(methods.items(need, dict)) do out[i] = pair[2] end
+  return out
+end
+function methods.get(need, dict, key, default)
+  need(values.is_mapping(dict), "get needs a dict, not a value of kind %s", kind(dict))
+  local value = dict[key]
+  if value == nil then value = default end
+  if value == nil then return NONE end
+  return value
+end
+
+-- ### Filters
+
+for _, name in ipairs {"upper", "lower", "title", "capitalize", "replace"} do
+  filters[name] = methods[name]
+end
+filters.items = methods.items
+function filters.trim(need, text, set) return methods.strip(need, text, set) end
+function filters.string(need, value) return M.shown(need, value) end
+function filters.safe(_, value) return value end
+function filters.list(need, value) return items_of(need, value, "list") end
+function filters.length(need, value)
+  if kind(value) == "mapping" then return #values.keys(value) end
+  return #items_of(need, value, "length")
+end
+filters.count = filters.length
+local function or_undefined(value)
+  if value == nil then return UNDEFINED end
+  return value
+end
+function filters.first(need, value) return or_undefined(items_of(need, value, "first")[1]) end
+function filters.last(need, value)
+  local items = items_of(need, value, "last")
+  return or_undefined(items[#items])
+end
+function filters.reverse(need, value)
+  local items, out = items_of(need, value, "reverse"), values.list {}
+  for i = #items, 1, -1 do out[#out + 1] = items[i] end
+  return kind(value) == "string" and table.concat(out) or out
+end
+function filters.join(need, value, separator)
+  local out = {}
+  for i, item in ipairs(items_of(need, value, "join")) do out[i] = M.shown(need, item) end
+  return table.concat(out, separator or "")
+end
+function filters.default(_, value, default, also_false)
+  if kind(value) == "undefined" or also_false and not values.is_true(value) then
+    return default == nil and "" or default
+  end
+  return value
+end
+filters.d = filters.default
+function filters.int(need, value)
+  local number = kind(value) == "string" and value:match "^%s*([-+]?%d+)%s*$" or value
+  if kind(value) == "boolean" then number = value and 1 or 0 end
+  number = tonumber(number)
+  need(number, "int needs a whole number")
+  return number < 0 and math.ceil(number) or math.floor(number)
+end
+function filters.abs(need, value)
+  need(kind(value) == "number", "abs needs a number")
+  return math.abs(value)
+end
+function filters.tojson(need, value, indent)
+  local text, problem = values.json(value, kind(indent) == "number" and indent or nil)
+  need(text, "tojson of a value of kind %s", problem)
+  return text
+end
+function filters.indent(need, text, width, first)
+  local blank = (" "):rep(width or 4)
+  text = text_of(need, text, "indent"):gsub("\n([^\n])", function(c) return "\n" .. blank .. c end)
+  return first and blank .. text or text
+end
+
+local function selected(need, list, wanted, attribute, name, argument)
+  local out = values.list {}
+  local test = tests[name or "truthy"]
+  need(test, "the test '%s' is not supported", tostring(name))
+  for _, item in ipairs(items_of(need, list, "select")) do
+    local value = item
+    if attribute then value = or_undefined(type(item) == "table" and item[attribute] or nil) end
+    if test(need, value, argument) == wanted then out[#out + 1] = item end
+  end
+  return out
+end
+
+function filters.selectattr(need, list, ...) return selected(need, list, true, ...) end
+function filters.rejectattr(need, list, ...) return selected(need, list, false, ...) end
+function filters.select(need, list, ...) return selected(need, list, true, nil, ...) end
+function filters.reject(need, list, ...) return selected(need, list, false, nil, ...) end
+function filters.map(need, list, name, ...)
+  local out = values.list {}
+  for i, item in ipairs(items_of(need, list, "map")) do
+    if type(name) == "table" then
+      out[i] = or_undefined(type(item) == "table" and item[name.attribute] or nil)
+    else
+      need(filters[name], "the filter '%s' is not supported", tostring(name))
+      out[i] = filters[name](need, item, ...)
+    end
+  end
+  return out
+end
+
+-- ### Tests
+
+function tests.truthy(_, value) return values.is_true(value) end
+function tests.defined(_, value) return kind(value) ~= "undefined" end
+function tests.undefined(_, value) return kind(value) == "undefined" end
+function tests.none(_, value) return kind(value) == "none" end
+function tests.string(_, value) return kind(value) == "string" end
+function tests.number(_, value) return kind(value) == "number" or kind(value) == "boolean" end
+function tests.integer(_, value) return kind(value) == "number" and value % 1 == 0 end
+function tests.boolean(_, value) return kind(value) == "boolean" end
+function tests.mapping(_, value) return values.is_mapping(value) end
+function tests.iterable(_, value)
+  return type(value) == "table" and kind(value) ~= "none" and kind(value) ~= "namespace"
+    or kind(value) == "string" or kind(value) == "undefined"
+end
+function tests.sequence(_, value)
+  return values.is_list(value) or values.is_mapping(value) or kind(value) == "string"
+    or kind(value) == "undefined"
+end
+tests["true"] = function(_, value) return value == true end
+tests["false"] = function(_, value) return value == false end
+function tests.equalto(_, value, other) return values.equal(value, other) end
+tests.eq = tests.equalto
+function tests.ne(_, value, other) return not values.equal(value, other) end
+function tests.odd(_, value) return value % 2 == 1 end
+function tests.even(_, value) return value % 2 == 0 end
+tests["in"] = function(need, value, list) return M.contains(need, list, value) end
+
+--- contains(need, container, value) -> whether `value` is in a text, a list or a dict.
+function M.contains(need, container, value)
+  if kind(container) == "string" then
+    return container:find(text_of(need, value, "in"), 1, true) ~= nil
+  end
+  if kind(container) == "mapping" then return container[value] ~= nil end
+  for _, item in ipairs(items_of(need, container, "in")) do
+    if values.equal(item, value) then return true end
+  end
+  return false
+end
+
+--- shown(need, value) -> the text that {{ value }} writes.
+function M.shown(need, value)
+  local what = kind(value)
+  if what == "string" then return value end
+  if what == "undefined" then return "" end
+  if what == "none" then return "None" end
+  if what == "boolean" then return value and "True" or "False" end
+  if what == "number" then return values.number(value) end
+  need(false, "a value of kind %s has no text; templates use tojson for it", what)
+end
+
+return M

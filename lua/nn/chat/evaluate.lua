@@ -1,0 +1,251 @@
+-- Evaluates the expressions of Jinja templates (expression.lua) in a scope: a table of variables
+-- whose metatable leads to the enclosing scope.
+local builtins = require "nn.chat.builtins"
+local lexer = require "nn.chat.lexer"
+local values = require "nn.chat.values"
+
+local M = {}
+local NONE, UNDEFINED = values.NONE, values.UNDEFINED
+local kind = values.kind
+local evaluators = {}
+
+--- evaluate(node, scope) -> the value of an expression. Errors: what Jinja refuses, and what is not
+--- supported, with the line.
+function M.evaluate(node, scope) return evaluators[node.op](node, scope) end
+local evaluate = M.evaluate
+
+-- need(good, text, ...) for a node.
+local function needer(node)
+  return function(good, text, ...)
+    if not good then lexer.fail(node.line, text, ...) end
+  end
+end
+
+function evaluators.constant(node) return node.value end
+function evaluators.none() return NONE end
+
+function evaluators.variable(node, scope)
+  local value = scope[node.name]
+  if value == nil then return UNDEFINED end
+  return value
+end
+
+function evaluators.list(node, scope)
+  local list = values.list {}
+  for i, item in ipairs(node.items) do list[i] = evaluate(item, scope) end
+  return list
+end
+
+function evaluators.dict(node, scope)
+  local dict = values.dict()
+  for i, key in ipairs(node.keys) do
+    local name = evaluate(key, scope)
+    needer(node)(kind(name) == "string", "the key of a dict must be a text")
+    values.put(dict, name, evaluate(node.values[i], scope))
+  end
+  return dict
+end
+
+evaluators["not"] = function(node, scope) return not values.is_true(evaluate(node.value, scope)) end
+
+evaluators["and"] = function(node, scope)
+  local left = evaluate(node.left, scope)
+  if not values.is_true(left) then return left end
+  return evaluate(node.right, scope)
+end
+
+evaluators["or"] = function(node, scope)
+  local left = evaluate(node.left, scope)
+  if values.is_true(left) then return left end
+  return evaluate(node.right, scope)
+end
+
+function evaluators.choice(node, scope)
+  if values.is_true(evaluate(node.condition, scope)) then return evaluate(node.yes, scope) end
+  return node.no and evaluate(node.no, scope) or not node.no and UNDEFINED or false
+end
+
+function evaluators.negative(node, scope)
+  local value = evaluate(node.value, scope)
+  needer(node)(kind(value) == "number", "'-' needs a number, not a value of kind %s", kind(value))
+  return -value
+end
+
+local function defined(node, value, what)
+  needer(node)(kind(value) ~= "undefined", "%s of an undefined value%s", what,
+               node.left and node.left.name and " '" .. node.left.name .. "'" or "")
+  return value
+end
+
+local arithmetic = {
+  ["+"] = function(a, b) return a + b end, ["-"] = function(a, b) return a - b end,
+  ["*"] = function(a, b) return a * b end, ["%"] = function(a, b) return a % b end,
+  ["//"] = function(a, b) return math.floor(a / b) end, ["**"] = function(a, b) return a ^ b end,
+}
+
+local function joined(a, b)
+  local list = values.list {}
+  for _, item in ipairs(a) do list[#list + 1] = item end
+  for _, item in ipairs(b) do list[#list + 1] = item end
+  return list
+end
+
+function evaluators.binary(node, scope)
+  local operator, need = node.operator, needer(node)
+  local a, b = evaluate(node.left, scope), evaluate(node.right, scope)
+  if operator == "~" then return builtins.shown(need, a) .. builtins.shown(need, b) end
+  defined(node, a, "'" .. operator .. "'")
+  defined(node, b, "'" .. operator .. "'")
+  local x, y = kind(a), kind(b)
+  if operator == "+" and x == "string" and y == "string" then return a .. b end
+  if operator == "+" and values.is_list(a) and values.is_list(b) then return joined(a, b) end
+  if operator == "*" and x == "string" and y == "number" then
+    need(#a * b < 1e8, "a text that is too long")
+    return a:rep(b)
+  end
+  need(x == "number" and y == "number", "'%s' of values of kind %s and %s", operator, x, y)
+  need(arithmetic[operator], "'%s' is not supported", operator)
+  need(operator ~= "//" and operator ~= "%" or b ~= 0, "a division by zero")
+  return arithmetic[operator](a, b)
+end
+
+local orders = {
+  ["<"] = function(a, b) return a < b end, ["<="] = function(a, b) return a <= b end,
+  [">"] = function(a, b) return a > b end, [">="] = function(a, b) return a >= b end,
+}
+
+function evaluators.compare(node, scope)
+  local operator = node.operator
+  local a, b = evaluate(node.left, scope), evaluate(node.right, scope)
+  if operator == "==" then return values.equal(a, b) end
+  if operator == "!=" then return not values.equal(a, b) end
+  if operator == "in" then return builtins.contains(needer(node), b, a) end
+  if operator == "not in" then return not builtins.contains(needer(node), b, a) end
+  local good = kind(a) == kind(b) and (kind(a) == "number" or kind(a) == "string")
+  needer(node)(good, "'%s' of values of kind %s and %s", operator, kind(a), kind(b))
+  return orders[operator](a, b)
+end
+
+function evaluators.test(node, scope)
+  local test = builtins.tests[node.name]
+  needer(node)(test, "the test '%s' is not supported", node.name)
+  local argument = node.list[1] and evaluate(node.list[1], scope)
+  return test(needer(node), evaluate(node.object, scope), argument)
+end
+
+-- ### Items, slices and calls
+
+local function list_item(list, index)
+  local value = list[index < 0 and #list + index + 1 or index + 1]
+  if value == nil then return UNDEFINED end
+  return value
+end
+
+function evaluators.item(node, scope)
+  local object, key = evaluate(node.object, scope), evaluate(node.key, scope)
+  local what, need = kind(object), needer(node)
+  need(what ~= "undefined", "'%s' of an undefined value%s", tostring(key),
+       node.object.name and " '" .. node.object.name .. "'" or "")
+  if kind(key) == "number" and (what == "string" or values.is_list(object)) then
+    return list_item(what == "string" and values.characters(object) or object, key)
+  end
+  if type(object) ~= "table" or what == "none" or kind(key) ~= "string" then return UNDEFINED end
+  local value = object[key]
+  if value == nil then return UNDEFINED end
+  return value
+end
+
+-- Python's bounds of a slice: where it begins, where it ends, its step.
+local function bounds_of(node, scope, count)
+  local numbers = {}
+  for i = 1, 3 do
+    local value = node.bounds[i] and evaluate(node.bounds[i], scope)
+    if value == NONE then value = nil end
+    needer(node)(value == nil or kind(value) == "number", "a slice needs whole numbers")
+    numbers[i] = value
+  end
+  local step = numbers[3] or 1
+  needer(node)(step ~= 0, "the step of a slice is 0")
+  local low, high = step > 0 and 0 or -1, step > 0 and count or count - 1
+  local function bound(value, default)
+    if not value then return default end
+    if value < 0 then value = value + count end
+    return math.max(low, math.min(high, value))
+  end
+  return bound(numbers[1], step > 0 and low or high), bound(numbers[2], step > 0 and high or low),
+    step
+end
+
+function evaluators.slice(node, scope)
+  local object = evaluate(node.object, scope)
+  local is_text = kind(object) == "string"
+  local items = builtins.items_of(needer(node), object, "a slice")
+  local first, stop, step = bounds_of(node, scope, #items)
+  local out = values.list {}
+  for i = first, step > 0 and stop - 1 or stop + 1, step do out[#out + 1] = items[i + 1] end
+  return is_text and table.concat(out) or out
+end
+
+local function arguments_of(node, scope)
+  local list, named = {}, {}
+  for i, argument in ipairs(node.list) do list[i] = evaluate(argument, scope) end
+  for name, argument in pairs(node.named or {}) do named[name] = evaluate(argument, scope) end
+  return list, named
+end
+
+-- The names of the arguments that filters and methods accept by name, with their places.
+local places = {tojson = {"indent"}, default = {"default_value", "boolean"},
+                indent = {"width", "first"}, join = {"d"}, replace = {"old", "new", "count"},
+                split = {"sep", "maxsplit"}}
+
+-- Puts arguments by name into the list.
+local function by_place(node, name, list, named)
+  for key, value in pairs(named) do
+    local found
+    for i, place in ipairs(places[name] or {}) do
+      if place == key then list[i], found = value, true end
+    end
+    if name == "map" and key == "attribute" then list[1], found = {attribute = value}, true end
+    needer(node)(found, "the argument %s= of %s is not supported", key, name)
+  end
+  return list
+end
+
+local function call_builtin(node, name, f, object, list)
+  local need = needer(node)
+  return f(need, object, unpack(list, 1, table.maxn(list)))
+end
+
+function evaluators.filter(node, scope)
+  local filter = builtins.filters[node.name]
+  needer(node)(filter, "the filter '%s' is not supported", node.name)
+  local object = evaluate(node.object, scope)
+  if node.name ~= "default" and node.name ~= "d" and node.name ~= "list" and node.name ~= "length"
+     and node.name ~= "string" then
+    defined(node, object, "the filter '" .. node.name .. "'")
+  end
+  local list, named = arguments_of(node, scope)
+  return call_builtin(node, node.name, filter, object, by_place(node, node.name, list, named))
+end
+
+function evaluators.call(node, scope)
+  local callee = node.callee
+  local list, named = arguments_of(node, scope)
+  if callee.op == "item" and callee.attribute then
+    local object, name = evaluate(callee.object, scope), callee.key.value
+    local own = type(object) == "table" and rawget(object, name)
+    local method = type(own) ~= "function" and builtins.methods[name]
+    if method then
+      needer(node)(kind(object) ~= "undefined", "'%s' of an undefined value%s", name,
+                   callee.object.name and " '" .. callee.object.name .. "'" or "")
+      return call_builtin(node, name, method, object, by_place(node, name, list, named))
+    end
+    needer(node)(own or type(object) ~= "string", "the method '%s' is not supported", name)
+  end
+  local f = evaluate(callee, scope)
+  needer(node)(type(f) == "function", "'%s' is no function, or not supported",
+               tostring(callee.name or callee.key and callee.key.value or "it"))
+  return f(needer(node), list, named)
+end
+
+return M

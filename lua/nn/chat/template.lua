@@ -1,0 +1,185 @@
+-- Jinja templates, as far as chat templates need them. render() runs a template: statements.lua
+-- parses it, evaluate.lua computes expressions, builtins.lua has the filters, tests and methods.
+local builtins = require "nn.chat.builtins"
+local evaluation = require "nn.chat.evaluate"
+local lexer = require "nn.chat.lexer"
+local lib = require "nn.base.capi"
+local statements = require "nn.chat.statements"
+local values = require "nn.chat.values"
+
+local M = {NONE = values.NONE}
+local evaluate = evaluation.evaluate
+local UNDEFINED = values.UNDEFINED
+local LONGEST = 1e8                            -- bytes of the result; loops are short of it
+
+local function inner(scope) return setmetatable({}, {__index = scope}) end
+
+local runners = {}
+
+-- Runs statements; returns "break" or "continue" if one was reached.
+local function run(list, scope, out)
+  for _, node in ipairs(list) do
+    local stopped = runners[node.op](node, scope, out)
+    if stopped then return stopped end
+  end
+end
+
+local function write(node, text, out)
+  out.size = out.size + #text
+  if out.size > LONGEST then lexer.fail(node.line or 1, "the text exceeds %d bytes", LONGEST) end
+  out[#out + 1] = text
+end
+
+local function captured(list, scope, size)
+  local out = {size = size or 0}
+  run(list, scope, out)
+  return table.concat(out)
+end
+
+function runners.text(node, _, out) write(node, node.text, out) end
+function runners.output(node, scope, out)
+  local function need(good, text, ...)
+    if not good then lexer.fail(node.line, text, ...) end
+  end
+  write(node, builtins.shown(need, evaluate(node.value, scope)), out)
+end
+function runners.block(node, scope, out) return run(node.body, scope, out) end
+runners["break"] = function() return "break" end
+runners["continue"] = function() return "continue" end
+
+runners["if"] = function(node, scope, out)
+  for _, case in ipairs(node.cases) do
+    if not case.condition or values.is_true(evaluate(case.condition, scope)) then
+      return run(case.body, scope, out)
+    end
+  end
+end
+
+function runners.set(node, scope)
+  local value = evaluate(node.value, scope)
+  if node.field then
+    local object = scope[node.names[1]]
+    if values.kind(object) ~= "namespace" then
+      lexer.fail(node.line, "'%s' is not a namespace", node.names[1])
+    end
+    object[node.field] = value
+  elseif #node.names == 1 then
+    scope[node.names[1]] = value
+  else
+    if not values.is_list(value) or #value ~= #node.names then
+      lexer.fail(node.line, "'set' of %d names needs a list of as many", #node.names)
+    end
+    for i, name in ipairs(node.names) do scope[name] = value[i] end
+  end
+end
+
+function runners.capture(node, scope, out)
+  scope[node.name] = captured(node.body, inner(scope), out.size)
+end
+
+-- The variable `loop` for element i.
+local function loop_of(items, i)
+  local function at(n) return items[n] == nil and UNDEFINED or items[n] end
+  return {index = i, index0 = i - 1, first = i == 1, last = i == #items, length = #items,
+          revindex = #items - i + 1, revindex0 = #items - i, previtem = at(i - 1),
+          nextitem = at(i + 1), cycle = function(_, list) return list[(i - 1) % #list + 1] end}
+end
+
+local function bind(node, scope, item)
+  if #node.names == 1 then
+    scope[node.names[1]] = item
+    return
+  end
+  if not values.is_list(item) or #item ~= #node.names then
+    lexer.fail(node.line, "'for' of %d names needs lists of as many", #node.names)
+  end
+  for i, name in ipairs(node.names) do scope[name] = item[i] end
+end
+
+runners["for"] = function(node, scope, out)
+  local function need(good, text, ...)
+    if not good then lexer.fail(node.line, text, ...) end
+  end
+  local items = builtins.items_of(need, evaluate(node.list, scope), "'for'")
+  if node.filter then
+    local kept = values.list {}
+    for _, item in ipairs(items) do
+      local own = inner(scope)
+      bind(node, own, item)
+      if values.is_true(evaluate(node.filter, own)) then kept[#kept + 1] = item end
+    end
+    items = kept
+  end
+  for i, item in ipairs(items) do
+    if i % lib.CHECK_EVERY == 0 then lib.check_interrupt() end
+    local own = inner(scope)
+    own.loop = loop_of(items, i)
+    bind(node, own, item)
+    if run(node.body, own, out) == "break" then break end
+  end
+  if #items == 0 and node.otherwise then return run(node.otherwise, inner(scope), out) end
+end
+
+function runners.macro(node, scope)
+  local depth = 0
+  scope[node.name] = function(need, list, named)
+    need(#list <= #node.parameters, "the macro '%s' has %d parameters", node.name, #node.parameters)
+    local own, known = inner(scope), {}
+    for i, parameter in ipairs(node.parameters) do
+      local value = list[i]
+      if value == nil then value = named[parameter.name] end
+      if value == nil and parameter.default then value = evaluate(parameter.default, own) end
+      own[parameter.name] = value == nil and UNDEFINED or value
+      known[parameter.name] = true
+    end
+    for name in pairs(named) do
+      need(known[name], "the macro '%s' has no parameter '%s'", node.name, name)
+    end
+    depth = depth + 1
+    need(depth < 100, "the macro '%s' calls itself too often", node.name)
+    local text = captured(node.body, own)
+    depth = depth - 1
+    return text
+  end
+end
+
+-- ### Functions
+
+local functions = {}
+
+function functions.raise_exception(_, list)
+  lib.fail("the chat template refuses the conversation: %s", tostring(list[1]))
+end
+
+function functions.namespace(_, _, named) return values.namespace(named) end
+
+function functions.dict(_, _, named)
+  local dict = values.dict()
+  for _, name in ipairs(values.keys(named)) do values.put(dict, name, named[name]) end
+  return dict
+end
+
+function functions.range(need, list)
+  local first, stop = list[2] and list[1] or 0, list[2] or list[1]
+  local step = list[3] or 1
+  need(type(first) == "number" and type(stop) == "number" and type(step) == "number" and step ~= 0
+       and math.abs(stop - first) < 1e6, "range needs whole numbers with a difference below 10^6")
+  local out = values.list {}
+  for i = first, step > 0 and stop - 1 or stop + 1, step do out[#out + 1] = i end
+  return out
+end
+
+function functions.strftime_now(need, list)
+  need(type(list[1]) == "string", "strftime_now needs a format")
+  return os.date(list[1])
+end
+
+--- render(source, variables) -> the text of a template. Errors: a template that is malformed or
+--- that uses something that is not supported, with its line; an error that the template raises.
+function M.render(source, variables)
+  local scope = inner(functions)
+  for name, value in pairs(variables) do scope[name] = value end
+  return captured(statements.parse(source), scope)
+end
+
+return M

@@ -1,0 +1,182 @@
+// Tokenizers through the C API: wrong arguments, regular expressions that are refused, and texts
+// that are hard for a backtracking matcher. tests/lua/tokenizers.lua compares ids with another
+// library.
+#include "bindings/nn_text.h"
+#include "engine/text/pattern.h"
+#include "engine/text/tokenizer.h"
+#include "tests/cpp/capi_test.h"
+
+using namespace nn;
+using namespace nn::capi_test;
+
+namespace {
+
+// The bytes as tokens, and "ab" from one merge.
+struct Bytes {
+    std::string text;
+    std::vector<int64_t> ends;
+    int32_t merge[3] = {'a', 'b', 256};
+    nn_token_model_t model{};
+
+    Bytes() {
+        for (int byte = 0; byte < 256; ++byte) {
+            text += char(byte);
+            ends.push_back(byte + 1);
+        }
+        text += "ab";
+        ends.push_back(258);
+        model.tokens = 257;
+        model.bytes = text.data();
+        model.ends = ends.data();
+        model.merges = merge;
+        model.n_merges = 1;
+        model.unknown = -1;
+        model.flags = 4;
+    }
+};
+
+void fill_categories() {
+    REQUIRE_OK(nn_unicode_table("categories",
+                                "Cc20 Zs1 Po3 Sc1 Po3 Ps1 Pe1 Po1 Sm1 Po1 Pd1 Po2 NdA Po2 Sm3 Po2 "
+                                "Lu1A Ps1 Po1 Pe1 Sk1 Pc1 Sk1 Ll1A Ps1 Sm1 Pe1 Sm1 Cc21"));
+}
+
+std::string first_match(const std::string& pattern, const std::string& text) {
+    const text::Pattern compiled(pattern);
+    std::string found = "none";
+    compiled.each(text, [&](const char* first, const char* last, bool is_match) {
+        if (is_match && found == "none") found.assign(first, last);
+    });
+    return found;
+}
+
+}  // namespace
+
+TEST_CASE("models of tokens with wrong arguments are refused") {
+    nn_ref ref{};
+    CHECK_REFUSED(nn_tokenizer_new(nullptr, &ref), "model is NULL");
+    Bytes good;
+    CHECK_REFUSED(nn_tokenizer_new(&good.model, nullptr), "tokenizer is NULL");
+    const auto refused = [&](auto change, const char* why) {
+        Bytes bytes;
+        change(bytes);
+        CHECK_REFUSED(nn_tokenizer_new(&bytes.model, &ref), why);
+    };
+    refused([](Bytes& b) { b.model.tokens = 0; }, "a model of 0 tokens");
+    refused([](Bytes& b) { b.model.bytes = nullptr; }, "bytes is NULL");
+    refused([](Bytes& b) { b.ends[3] = 1; }, "ends[3] is before");
+    refused([](Bytes& b) { b.merge[1] = 257; }, "merge 0 has the token 257");
+    refused([](Bytes& b) { b.merge[0] = -1; }, "merge 0 has the token -1");
+    refused([](Bytes& b) { b.model.n_merges = -1; }, "bad list of merges");
+    refused([](Bytes& b) { b.model.unknown = 257; }, "unknown token is 257");
+    refused([](Bytes& b) { b.text[7] = 'x'; }, "no token for byte 7");
+    refused([](Bytes& b) { b.model.kind = 3; }, "kind of model needs an unknown token");
+    refused([](Bytes& b) { b.model.kind = 3, b.model.unknown = 0; }, "the kind of a model is 3");
+    refused([](Bytes& b) { b.model.kind = 1, b.model.unknown = 0; }, "scores is NULL");
+}
+
+TEST_CASE("steps and texts with wrong arguments are refused") {
+    fill_categories();
+    Bytes bytes;
+    nn_ref ref{};
+    REQUIRE_OK(nn_tokenizer_new(&bytes.model, &ref));
+    nn_text_step_t step{};
+    CHECK_REFUSED(nn_tokenizer_step(&ref, &step), "kind is NULL");
+    step.kind = "NFC2";
+    CHECK_REFUSED(nn_tokenizer_step(&ref, &step), "there is no normalizer 'NFC2'");
+    step.kind = "Split";
+    step.splits = 1;
+    CHECK_REFUSED(nn_tokenizer_step(&ref, &step), "the behaviour '' of a pre-tokenizer");
+    step.text_size = -1;
+    CHECK_REFUSED(nn_tokenizer_step(&ref, &step), "-1 bytes of a text");
+    CHECK_REFUSED(nn_unicode_table("categories", "Xx1"), "unknown category 'Xx'");
+    CHECK_REFUSED(nn_unicode_table("lower", "41-5A:0:20"), "damaged at");
+    CHECK_REFUSED(nn_unicode_table("word", "41-110000"), "damaged at");
+    CHECK_REFUSED(nn_unicode_table("letters", "41"), "no table 'letters'");
+    fill_categories();
+    int64_t count = 0, ends[2];
+    CHECK_REFUSED(nn_tokenizer_encode(&ref, nullptr, 3, 0, &count), "3 bytes of NULL");
+    REQUIRE_OK(nn_tokenizer_added(&ref, "<x>", 3, 256, 1));
+    REQUIRE_OK(nn_tokenizer_encode(&ref, "cab<x>", 6, 1, &count));
+    CHECK(count == 3);
+    uint16_t ids[3];
+    CHECK_REFUSED(nn_tokenizer_ids(&ref, ids, 3), "ids of 3 bytes");
+    CHECK_REFUSED(nn_tokenizer_ids(&ref, nullptr, 2), "out is NULL");
+    REQUIRE_OK(nn_tokenizer_ids(&ref, ids, 2));
+    CHECK(ids[0] == 'c');
+    CHECK(ids[1] == 256);
+    CHECK(ids[2] == 256);
+    step = {"ByteLevel", nullptr, nullptr, 0, 0, 2, 1};
+    REQUIRE_OK(nn_tokenizer_step(&ref, &step));
+    count = 2;
+    CHECK_REFUSED(nn_tokenizer_pieces(&ref, "a b c", 5, ends, &count), "more than 2 pieces");
+    REQUIRE_OK(nn_tokenizer_pieces(&ref, "a b", 3, ends, &count));
+    CHECK(count == 2);
+    CHECK(ends[0] == 1);
+    REQUIRE_OK(nn_release(&ref));
+    CHECK_REFUSED(nn_tokenizer_encode(&ref, "a", 1, 0, &count), "not a live tokenizer");
+}
+
+TEST_CASE("regular expressions match as the notation says") {
+    fill_categories();
+    CHECK(first_match("b+?", "abbb") == "b");
+    CHECK(first_match("ab|a", "ab") == "ab");
+    CHECK(first_match("a|ab", "ab") == "a");
+    CHECK(first_match("(?:x|ab)?b", "abb") == "abb");
+    CHECK(first_match("\\p{L}{2,3}", "abcd") == "abc");
+    CHECK(first_match("\\p{L}+(?=1)", "abc1") == "abc");
+    CHECK(first_match("\\s+(?!\\S)", "a   b") == "  ");
+    CHECK(first_match("a++a", "aaa") == "none");
+    CHECK(first_match("(?i:'LL)", "i'lL") == "'lL");
+    CHECK(first_match("[^a-c\\s]", "ab d") == "d");
+    CHECK(first_match("[\\]\\-x]+", "a]-x") == "]-x");
+    CHECK(first_match("\\P{L}", "ab1") == "1");
+    CHECK(first_match(".", "\nb") == "b");
+    CHECK(first_match("[^a]", "a\xFF") == "\xFF");
+}
+
+TEST_CASE("regular expressions that are not supported are refused with the reason") {
+    fill_categories();
+    const std::pair<const char*, const char*> cases[] = {{"a*", "may match the empty text"},
+                                                         {"a|", "may match the empty text"},
+                                                         {"(?=a)", "may match the empty text"},
+                                                         {"(ab)+", "a group that is not '?'"},
+                                                         {"a{3,2}", "not {m,n}"},
+                                                         {"a{1,2}+", "a quantifier behind {}"},
+                                                         {"a**", "a quantifier of"},
+                                                         {"(a", "'(' without ')'"},
+                                                         {"a)", "')' without '('"},
+                                                         {"[a", "ends too early"},
+                                                         {"[]", "empty brackets"},
+                                                         {"[a[b]]", "brackets in brackets"},
+                                                         {"[a&&b]", "an intersection"},
+                                                         {"\\bx", "this escape"},
+                                                         {"\\p{Greek}", "no general category"},
+                                                         {"^a", "without its meaning"},
+                                                         {"(?<=a)b", "a group of this kind"},
+                                                         {"[c-a]", "a bad range"},
+                                                         {"\\", "ends too early"},
+                                                         {"(?i:\xC3\xA9)", "beyond ASCII"},
+                                                         {"\xFF", "not UTF-8"},
+                                                         {"a{9999}", "up to 1000"}};
+    for (const auto& [pattern, why] : cases) {
+        INFO(pattern);
+        CHECK_THROWS_WITH(text::Pattern(pattern), Catch::Contains(why));
+    }
+    CHECK_THROWS_WITH(text::Pattern(std::string(100, '(')), Catch::Contains("nested too deeply"));
+}
+
+TEST_CASE("long runs take time that grows with their length") {
+    fill_categories();
+    const text::Pattern llama3(
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
+        " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+");
+    for (const char* unit : {" ", "\n", "a", "1", "!", " \n", "'", "\xE2\x96", "a ", "A"}) {
+        std::string text;
+        while (text.size() < 4 << 20) text += unit;
+        text += "x";
+        size_t bytes = 0;
+        llama3.each(text, [&](const char* a, const char* b, bool) { bytes += size_t(b - a); });
+        CHECK(bytes == text.size());
+    }
+}

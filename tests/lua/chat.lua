@@ -1,0 +1,127 @@
+-- Chat templates against transformers and Jinja (tests/golden/make_chat.py); what is refused.
+local files = require "nn.io.files"
+local host = require "nn.host"
+local nn = require "nn"
+local t = require "nn.test"
+local lib = require "nn.base.capi"
+local template = require "nn.chat.template"
+local values_of = require "nn.chat.values"
+
+local golden = files.parse_json(files.read(host.root .. "/tests/golden/chat.json"))
+local folder = t.folder()
+
+-- Variables of the golden conversations.
+local function variables(conversation)
+  local values = {bos_token = "<s>", eos_token = "</s>", add_generation_prompt = false,
+                  tools = values_of.NONE}
+  for name, value in pairs(conversation) do values[name] = value end
+  return values
+end
+
+t.case("conversations are written as transformers writes them", function()
+  for _, chat in ipairs(golden.chats) do
+    local label = chat.template .. " of " .. chat.conversation
+    local values = variables(golden.conversations[chat.conversation])
+    if chat.text then
+      t.same(template.render(golden.templates[chat.template], values), chat.text, label)
+    else
+      t.fails(function() template.render(golden.templates[chat.template], values) end,
+              "the chat template")
+    end
+  end
+end)
+
+t.case("expressions have the values that Jinja gives them", function()
+  for _, pair in ipairs(golden.expressions) do
+    local good, text = pcall(template.render, "{{ " .. pair[1] .. " }}", variables {})
+    t.same(good and text or tostring(text), pair[2], pair[1])
+  end
+end)
+
+-- A tokenizer with a chat template in its folder.
+local function with_template(config, jinja)
+  local path = folder .. "/chat"
+  nn.train_tokenizer("to be or not to be", {size = 258}):save(path)
+  files.write(path .. "/tokenizer_config.json", files.json(config))
+  files.remove(path .. "/chat_template.jinja")
+  if jinja then files.write(path .. "/chat_template.jinja", jinja) end
+  return nn.tokenizer(path), path
+end
+
+local messages = {{role = "user", content = "to be"}}
+
+t.case("a tokenizer writes conversations with the template beside it, and keeps it", function()
+  local config = {eos_token = {content = "<|endoftext|>"},
+                  chat_template = "{{ messages[0].content }}{{ eos_token }}{{ x }}"}
+  local tokenizer = with_template(config)
+  local text = tokenizer:chat(messages, {values = {x = "!"}})
+  t.same(text, "to be<|endoftext|>!")
+  t.same(tokenizer.eos, tokenizer.special["<|endoftext|>"])
+  tokenizer:save(folder .. "/copy")
+  t.same(nn.tokenizer(folder .. "/copy"):chat(messages), "to be<|endoftext|>")
+  local again = require("nn.text.tokenizer").from_state(tokenizer:state())
+  t.same(again:chat(messages), "to be<|endoftext|>")
+  t.same(with_template(config, "{{ add_generation_prompt }}"):chat(messages), "True")
+  config.chat_template = {{name = "default", template = "a"}, {name = "tool_use", template = "b"}}
+  t.same(with_template(config):chat(messages, {template = "tool_use"}), "b")
+end)
+
+t.case("a template or a conversation that is not possible is refused with its line", function()
+  local function refused(source, message, given)
+    t.fails(function() template.render(source, variables(given or {messages = messages})) end,
+            message)
+  end
+  refused("a\n{% include 'x' %}", "line 2: the statement 'include' is not supported")
+  refused("{{ 'x' | urlize }}", "line 1: the filter 'urlize' is not supported")
+  refused("{{ 'x'.zfill(3) }}", "the method 'zfill' is not supported")
+  refused("{{ 1 is prime }}", "the test 'prime' is not supported")
+  refused("{% if x %}", "the statement has no 'elif' or 'else' or 'endif'")
+  refused("{{ 1 / 2 }}", "'/' is not supported")
+  refused("{{ 1.5 }}", "fractions are not supported")
+  refused("{{ a.b }}", "'b' of an undefined value 'a'")
+  refused("{{ x + 'a' }}", "'+' of an undefined value 'x'")
+  refused("{{ 'é'.upper() }}", "upper is supported for ASCII only")
+  refused("{{ messages }}", "a value of kind list has no text")
+  refused("{{ raise_exception('no') }}", "the chat template refuses the conversation: no")
+  refused("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "calls itself too often")
+  refused("{{ " .. ("("):rep(1000) .. (")"):rep(1000) .. " }}", "nested too deeply")
+  refused(("{% if x %}"):rep(1000), "nested too deeply")
+  refused("{% for i in range(1000) %}{{ 'x' * 1000000 }}{% endfor %}", "exceeds 100000000 bytes")
+  refused("{{ 'a }}", "a string has no end")
+  refused("{{ a", "a tag has no end '}}'")
+  refused("{{ a b }}", "'b' is not expected here")
+end)
+
+t.case("a tokenizer without a template, or with another one, says so", function()
+  local tokenizer = nn.train_tokenizer("aaaa", {size = 258})
+  t.fails(function() tokenizer:chat(messages) end, "has no chat template")
+  t.fails(function() tokenizer:chat "hi" end, "the argument is 'hi'")
+  local other = with_template {chat_template = {{name = "rag", template = "a"}}}
+  t.fails(function() other:chat(messages) end, "no template 'default'; this tokenizer has rag")
+  t.fails(function() with_template {chat_template = {{name = "rag"}}} end,
+          "is not {name, template}")
+end)
+
+t.case("a damaged template writes a text or is refused, without an internal error", function()
+  package.path = host.root .. "/tests/lua/support/?.lua;" .. package.path
+  local mutate = require "mutate"
+  local names, written, refused = {}, 0, 0
+  for name in pairs(golden.templates) do names[#names + 1] = name end
+  table.sort(names)
+  for number = 1, tonumber(os.getenv "FUZZ_MUTANTS") or 2000 do
+    math.randomseed(number)
+    local source = mutate.bytes(golden.templates[names[number % #names + 1]])
+    local good, problem = pcall(template.render, source,
+                                variables(golden.conversations.system))
+    if good then
+      written = written + 1
+    elseif lib.is_error(problem) then
+      refused = refused + 1
+    else
+      error(("mutant %d: %s"):format(number, tostring(problem)), 0)
+    end
+  end
+  t.check(written > 20 and refused > 20, written .. " written, " .. refused .. " refused")
+end)
+
+t.finish()
