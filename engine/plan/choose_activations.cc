@@ -84,23 +84,41 @@ size_t least_that_fits(const Program& program, const Recomputation& recomputatio
     return enough;
 }
 
-double planned_seconds(const Program& trial) {
+// Not a number of seconds if no plan fits.
+Prediction planned(const Program& trial) {
     const std::vector<double> seconds = placement_seconds(trial);
     const PlanLimits limits = tier_limits();
     try {
-        return predict(plan_program(trial, seconds, limits), seconds, limits.rates).seconds;
+        return predict(plan_program(trial, seconds, limits), seconds, limits.rates);
     } catch (const OutOfMemory&) {
-        return std::numeric_limits<double>::infinity();
+        Prediction none;
+        none.seconds = std::numeric_limits<double>::infinity();
+        return none;
     }
 }
 
-// Which takes less time if memory is planned: no recomputation, or that of all activations.
-size_t faster(const Program& program, const Recomputation& recomputation) {
+// The number of options that takes the least time if memory is planned: none, if tasks take all the
+// time then; else none, some or all of them.
+size_t fastest(const Program& program, const Recomputation& recomputation) {
+    constexpr double bound_by_tasks = 1.01;
     const auto kept = tried(program, recomputation, 0);
     if (!PlannedRun::needed(*kept) && program.step_begin == 0) return 0;
-    const size_t all = recomputation.options().size();
-    const auto again = tried(program, recomputation, all);
-    return planned_seconds(*kept) <= planned_seconds(*again) ? 0 : all;
+    const Prediction none = planned(*kept);
+    if (none.seconds < bound_by_tasks * none.computing) return 0;
+    size_t best = 0, width = recomputation.options().size();
+    double least = none.seconds;
+    const auto try_count = [&](size_t count) {
+        const double seconds = planned(*tried(program, recomputation, count)).seconds;
+        if (seconds < least) least = seconds, best = count;
+    };
+    try_count(width);
+    width /= 2;
+    try_count(width);
+    const size_t center = best;
+    width /= 2;
+    if (center >= width) try_count(center - width);
+    if (center + width <= recomputation.options().size()) try_count(center + width);
+    return best;
 }
 
 }  // namespace
@@ -118,7 +136,7 @@ void choose_activations(Program& program) {
     size_t count = recomputation.options().size();
     if (count == 0) return;
     if (setting == Activation::choose)
-        count = planned ? faster(program, recomputation) : least_that_fits(program, recomputation);
+        count = planned ? fastest(program, recomputation) : least_that_fits(program, recomputation);
     if (setting == Activation::choose && !planned && count > 0) {
         const auto trial = tried(program, recomputation, count);
         program.simulated_peak = simulated_peak(*trial) - tile_bytes(*trial).admitted;
