@@ -221,11 +221,8 @@ void Unicode::set_flags(const std::string& text, uint16_t property) {
 
 void Unicode::set_cluster(const std::string& text, uint8_t value) {
     each_range(text, [&](char32_t code) {
-        if (value & (linker | consonant)) {
-            clusters[code] |= value;
-        } else if (clusters[code] == other) {
-            clusters[code] = value;
-        }
+        const bool is_class = !(value & (linker | consonant));  // those two go with any class
+        if (!is_class || (clusters[code] & cluster_mask) == other) clusters[code] |= value;
     });
 }
 

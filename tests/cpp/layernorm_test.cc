@@ -69,7 +69,7 @@ TEST_CASE("layernorm is precise when the mean is large compared with the deviati
     Tile x = v.tile(random.values(256, 999, 1001)), weight = v.tile(Values(256, 1)),
          y = v.output(256);
     Tile stats = v.sum_output(2);
-    run(v, "layernorm", nn_layernorm_params{1, 256, epsilon, 1},
+    run(v, "layernorm", nn_layernorm_params{1, 256, epsilon, 1, 0},
         {&y, nullptr, &stats, &x, nullptr, &weight, nullptr});
     // The mean has an error of 6e-5, the rounding of 1000; with the deviation 0.58 y has 1e-4.
     check_close("y", y, reference(x.values(), Values(256, 1), {}, 1, 256).y, 4e-4);
@@ -128,7 +128,7 @@ TEST_CASE("the gradients of layernorm equal finite differences") {
     Random random(4);
     const Variant v{&cpu_target(), Dtype::f64};
     const int64_t rows = 3, cols = 7;
-    const nn_layernorm_params p{rows, cols, epsilon, 1};
+    const nn_layernorm_params p{rows, cols, epsilon, 1, 0};
     Values x = random.values(rows * cols), weight = random.values(cols), bias = random.values(cols);
     const Values dy = random.values(rows * cols);
     Tile y = v.output(rows * cols), stats = v.output(2 * rows);

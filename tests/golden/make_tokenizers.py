@@ -26,6 +26,7 @@ MORE = [
     "e\u0301e\u0301\u0301\u0301 \u1100\u1161\u11a8", "\U0001f468\u200d\U0001f469\u200d\U0001f467 \u0915\u094d\u0937",
     "I'LL 'S \u017f'\u017f don'T", "``x'' ''", "\u4e2d\u6587\u3042\u30a2 x\u4e2dy", "\u0130\u01c5\u1e9e\u03a3",
     "word" * 30, "a\u00adb\u200bc\u2060d\ufeff", "end. Next , one ! n't 's", "\u0958\u0340\u212b", "  lead  trail  ",
+    "\u0677\u0acd \u0915\u0acd\u0937 a\u094d",
 ]
 
 
