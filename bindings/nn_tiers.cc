@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "bindings/handles.h"
-#include "engine/graph/cost.h"
 #include "engine/memory/disk_rate.h"
 #include "engine/memory/stalls.h"
 #include "engine/plan/choose_activations.h"
@@ -91,7 +90,7 @@ int nn_measure_disk(const char* folder, double written, int64_t piece, int32_t t
 int nn_program_tiers(const nn_ref* program, int32_t measured, nn_tier_plan_t* out) {
     return guard([&] {
         const Program& p = program_of(program).program();
-        const std::vector<double> seconds = placement_seconds(p);
+        const auto seconds = p.seconds.empty() ? placement_seconds(p) : p.seconds;
         const PlanLimits limits = limits_for(p);
         const ProgramPlan plan = plan_program(p, seconds, limits);
         const Prediction time = predict(plan, task_seconds(p, Times(measured)), limits.rates);

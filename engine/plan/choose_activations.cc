@@ -12,6 +12,7 @@
 #include "engine/memory/arena.h"
 #include "engine/plan/plan.h"
 #include "engine/runtime/homes.h"
+#include "engine/runtime/interrupts.h"
 #include "engine/runtime/planned.h"
 
 namespace nn {
@@ -84,8 +85,8 @@ size_t least_that_fits(const Program& program, const Recomputation& recomputatio
     return enough;
 }
 
-// Not a number of seconds if no plan fits.
-Prediction planned(const Program& trial) {
+// The seconds are infinite if no plan fits.
+Prediction predicted_run(const Program& trial) {
     const std::vector<double> seconds = placement_seconds(trial);
     const PlanLimits limits = tier_limits();
     try {
@@ -97,27 +98,27 @@ Prediction planned(const Program& trial) {
     }
 }
 
-// The number of options that takes the least time if memory is planned: none, if tasks take all the
-// time then; else none, some or all of them.
+// How many options to recompute for the least time with planned memory: none if tasks then take
+// nearly all of the time, otherwise the best of a few numbers.
 size_t fastest(const Program& program, const Recomputation& recomputation) {
     constexpr double bound_by_tasks = 1.01;
     const auto kept = tried(program, recomputation, 0);
     if (!PlannedRun::needed(*kept) && program.step_begin == 0) return 0;
-    const Prediction none = planned(*kept);
+    const Prediction none = predicted_run(*kept);
     if (none.seconds < bound_by_tasks * none.computing) return 0;
-    size_t best = 0, width = recomputation.options().size();
+    const size_t all = recomputation.options().size();
+    size_t best = 0;
     double least = none.seconds;
     const auto try_count = [&](size_t count) {
-        const double seconds = planned(*tried(program, recomputation, count)).seconds;
+        check_interrupt();
+        const double seconds = predicted_run(*tried(program, recomputation, count)).seconds;
         if (seconds < least) least = seconds, best = count;
     };
-    try_count(width);
-    width /= 2;
-    try_count(width);
-    const size_t center = best;
-    width /= 2;
-    if (center >= width) try_count(center - width);
-    if (center + width <= recomputation.options().size()) try_count(center + width);
+    try_count(all);
+    if (all > 1) try_count(all / 2);
+    const size_t center = best, width = all / 4;
+    if (width > 0 && center >= width) try_count(center - width);
+    if (width > 0 && center + width <= all) try_count(center + width);
     return best;
 }
 

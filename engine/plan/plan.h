@@ -13,7 +13,8 @@ SimulatedStep simulated_step(const Program& program, const TaskTimes& times);
 // measurements. Rates in the machine's description replace all of these.
 enum class Times { nominal, measured, known };
 std::vector<double> task_seconds(const Program& program, Times times);  // of each task
-// For the placement in tiers. Measures the tasks of a long step, and the disk.
+// The times for the placement in tiers: nominal, or measured if the step is long; then the disk is
+// measured too.
 std::vector<double> placement_seconds(const Program& program);
 // The share of the seconds of a step's tasks that recomputation takes.
 double share_recomputed(const Program& program, Times times);

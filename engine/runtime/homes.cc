@@ -27,6 +27,7 @@ struct Home;
 struct Tiers {
     TierSettings settings;
     double measured_rate = 0;  // of the disk; 0: not known
+    bool disk_is_measured = false;
     std::shared_ptr<Disk> disk;
     std::unique_ptr<Slots> slots;
     std::unordered_set<Home*> homes;
@@ -152,6 +153,7 @@ void set_tiers(const TierSettings& settings) {
     set_budget(settings.ram);
     measure_stalls(settings.ram > 0);
     state().settings = settings;
+    state().disk_is_measured = false;
     state().measured_rate = 0;
 }
 
@@ -175,8 +177,16 @@ PlanLimits tier_limits() {
     return {tiers().ram, reserved_ram(), {workers, rate, transfer_seconds}};
 }
 
+// Without space for the measurement, plans use the nominal rate. Transfers of the run report a
+// broken disk.
 void measure_tier_disk() {
-    if (tiers().disk_rate == 0) state().measured_rate = measure_disk(tiers().disk_folder);
+    Tiers& s = state();
+    if (s.settings.disk_rate > 0 || std::exchange(s.disk_is_measured, true)) return;
+    try {
+        s.measured_rate = measure_disk(s.settings.disk_folder);
+    } catch (const Error&) {
+        s.measured_rate = 0;
+    }
 }
 
 void promise_ram(int64_t bytes) { state().promised = std::max(state().promised, bytes); }

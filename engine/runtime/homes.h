@@ -37,7 +37,9 @@ void make_slots(uint32_t blocks);
 // eager tasks will use.
 int64_t reserved_ram(int64_t largest = 0);
 PlanLimits tier_limits();
-void measure_tier_disk();  // for tier_limits(), if no rate is set; once per folder
+// Measures the disk for tier_limits() if no rate is set, once: about a second, 64 MB of RAM and up
+// to 512 MB of the disk. If that fails, the rate stays nominal.
+void measure_tier_disk();
 // Memory that temporaries of a planned program take beside slots: eager tasks leave it free.
 void promise_ram(int64_t bytes);
 

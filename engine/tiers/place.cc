@@ -3,7 +3,6 @@
 #include <tuple>
 #include <utility>
 
-#include "engine/base/error.h"
 #include "engine/tiers/placement.h"
 #include "engine/tiers/slot_table.h"
 #include "engine/tiers/stays.h"
@@ -70,7 +69,11 @@ private:
     }
     void push(const Stay& stay) { queue_.push({stays_.period(stay, 0).count, stay}); }
     bool put_parts(const Stay& stay) {
-        if (stay.count == 1) return false;
+        if (stay.count == 1 && !stay.is_closed) return false;
+        if (stay.count == 1) {
+            push(stays_.opened(stay));
+            return true;
+        }
         const auto [first, second] = stays_.split(stay);
         for (const Stay& part : {first, second}) push(part);
         return true;

@@ -106,7 +106,7 @@ public:
                 event.seconds / counted;
         }
         out.computing /= workers;
-        // The ends of the runs say a little less if the first counted one began late.
+        // Runs overlap, so the time between their ends can be a little less than their work.
         out.seconds = std::max({out.seconds, out.computing, out.disk_busy});
         out.waits = waits_;
         return out;

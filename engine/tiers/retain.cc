@@ -123,8 +123,10 @@ public:
             add_in_use(uses[i], bytes);
             add_values(uses[i], i, bytes, moments_, weights, values_);
         }
+        // Margins may exceed the memory: nothing can stay there, and the bound stays finite.
         double in_use = 0;
-        for (uint32_t m = 0; m < moments_; ++m) in_use_[m] = in_use += change_[m];
+        for (uint32_t m = 0; m < moments_; ++m)
+            in_use_[m] = std::min(in_use += change_[m], memory_);
     }
 
     void start_from(const Dual& other) {

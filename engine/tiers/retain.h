@@ -12,15 +12,17 @@ namespace nn {
 
 class Retention {
 public:
-    // weights: of a transfer at each moment, where disks are busier than at others; empty: 1. A
-    // load counts at its use, a store where its value was made. similar: its prices are a start.
+    // weights: of a transfer at each moment, larger where the disk is busier; empty: 1. A load
+    // counts at its use, a store where its value was made. similar: a retention of the same line,
+    // whose prices are the start.
     Retention(const Line& line, uint32_t blocks, const LineEnds* ends, const Margins& margins = {},
               const std::vector<double>& weights = {}, const Retention* similar = nullptr);
     ~Retention();
     Retention(const Retention&) = delete;
 
     const std::vector<TileUses>& uses() const { return uses_; }
-    // Bytes, both ways, by any placement, if there are neither margins nor weights.
+    // A lower bound of the bytes that any placement moves, both ways. Only without margins and
+    // weights.
     int64_t least_moved() const { return least_moved_; }
     // For each use of each tile whether the tile stays in memory until the next use. share: of the
     // memory that is filled in this way; the rest serves transfers ahead of time.

@@ -49,6 +49,8 @@ public:
     }
 
     const SteadyPlan& best() const { return best_; }
+    // Transfers count a little although tasks hide them, because disks wear.
+    double score() const { return score_of(best_.time); }
     bool is_bound_by_tasks() const { return best_.time.seconds < 1.002 * best_.time.computing; }
     // Gives transfers more weight where workers waited for them in the last placements.
     void improve() {
@@ -83,7 +85,8 @@ private:
             for (const double seconds : transfers) bound += std::max(seconds, sections_.seconds());
             if (least == 0 || bound < least) least = bound, best = weights_;
             for (uint32_t s = 0; s < Sections::count; ++s) {
-                const double load = (transfers[s] + 0.02) / (sections_.seconds() + 0.02);
+                const double slack = 0.1 * sections_.seconds();
+                const double load = (transfers[s] + slack) / (sections_.seconds() + slack);
                 weights_[s] = std::clamp(weights_[s] * std::sqrt(load), least_weight, 1.0);
             }
         }
@@ -111,7 +114,6 @@ private:
         best_ = std::move(fastest);
     }
 
-    // Transfers count a little although tasks hide them, because disks wear.
     static double score_of(const Prediction& time) { return time.seconds + 0.05 * time.disk_busy; }
 
     // Reserves as much of the margins as fits. Returns the score of the placement, 0 if there is
@@ -120,11 +122,11 @@ private:
         std::optional<Placement> placed;
         double& margins = choice.place.margins;
         for (margins = std::min(1.0, 2 * margins_that_fit_);; margins /= 2) {
-            if (margins < 0.1) margins = 0;
+            if (margins < 0.1) margins = 0;  // place() tries smaller shares of single stays
             placed = place(line_.line, blocks_, *last_, choice.place, nullptr);
             if (placed || margins == 0) break;
         }
-        margins_that_fit_ = std::max(margins, 0.1);
+        margins_that_fit_ = std::max(margins, 0.125);
         if (!placed) return 0;
         RunPlan run{line_, std::move(*placed)};
         Prediction time = predict(run, seconds_, rates_);
@@ -161,7 +163,7 @@ SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_
         if (best && best->is_bound_by_tasks()) return false;
         lines.choose_order(order);
         auto next = std::make_unique<OrderSearch>(lines, order, blocks, seconds, rates);
-        if (best && next->best().time.seconds >= best->best().time.seconds) return false;
+        if (best && next->score() >= best->score()) return false;
         best = std::move(next);
         return true;
     };

@@ -30,7 +30,7 @@ SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_
 // How long before its use a tile is loaded at most, if there is room. Loads are ordered by when
 // they are due, so early ones do not delay others.
 double longest_lead(const Line& line);
-// Margins for transfers that wait for others for so many seconds.
+// Margins for transfers that wait so many seconds for others before they begin.
 Margins margins_with_queue(const TierRates& rates, double seconds);
 
 }  // namespace nn

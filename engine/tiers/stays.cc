@@ -91,6 +91,8 @@ std::vector<Stay> Stays::all(const Retention::Kept& kept) const {
     return out;
 }
 
+Stay Stays::opened(const Stay& whole) const { return stay(whole.uses, whole.first, 1, false); }
+
 std::pair<Stay, Stay> Stays::split(const Stay& whole) const {
     const auto size = uint32_t(uses_[whole.uses].list.size());
     uint32_t longest = 0;

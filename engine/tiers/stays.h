@@ -27,7 +27,7 @@ public:
     Stay with_lead(Stay stay, double seconds, uint32_t room_before, uint32_t room_after) const;
     // From the first use to the last one, with a share of their margins.
     Period period(const Stay& stay, double margins) const;
-    uint32_t gap_before(const Stay& stay) const;  // moments since the last use before the stay
+    Stay opened(const Stay& stay) const;  // leaves memory after its only use
     // Both parts of a stay that leaves memory in its longest gap.
     std::pair<Stay, Stay> split(const Stay& stay) const;
     const TileUse& use(const Stay& stay, uint32_t i) const;
@@ -38,6 +38,7 @@ private:
     Stay stay(uint32_t uses, uint32_t first, uint32_t count, bool is_closed) const;
     void set_times(Stay& stay) const;
     uint32_t gap_after(const Stay& stay, uint32_t i) const;  // moments
+    uint32_t gap_before(const Stay& stay) const;  // moments since the last use before the stay
 
     const Line& line_;
     const std::vector<TileUses>& uses_;

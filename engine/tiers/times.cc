@@ -1,3 +1,4 @@
+// When workers run the tasks of a line if no transfer delays them, for the margins of placements.
 #include <algorithm>
 #include <functional>
 #include <queue>

@@ -51,12 +51,14 @@ public:
             begins_.push_back((run + 1) * line.seconds), ends_.push_back((run + 1) * line.seconds);
         }
     }
+    // The number of earlier moments that are under way within these seconds before the moment.
     uint32_t moments_before(uint32_t moment, double seconds) const {
         const auto first = begins_.begin(), at = first + moments_ + moment;
         const auto later = std::upper_bound(first, at + 1, *at - seconds);
         return later == first ? moments_ : uint32_t(at + 1 - later);
     }
-    // Of those that begin while the moment lasts, and for some seconds more.
+    // The number of later moments that begin before this one has ended, or within some seconds
+    // after that.
     uint32_t moments_after(uint32_t moment, double seconds) const {
         const auto at = begins_.begin() + moments_ + moment;
         const auto next =

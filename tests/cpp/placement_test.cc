@@ -134,6 +134,7 @@ TEST_CASE("placements of random programs are correct and move no less than the l
         if (options.share == 0) REQUIRE(again);
         if (!again) continue;
         const Placement& second = *again;
+        REQUIRE(check_placement(r.line, second) == "");
         REQUIRE(second.first == homes);
         REQUIRE(second.last == homes);
     }

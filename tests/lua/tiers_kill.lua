@@ -90,7 +90,7 @@ t.case("after a failed transfer of a run, its checkpoint resumes to the same bit
   for round = 1, wanted do
     local out, kind = "failed" .. round, ({"5", "28", "zero"})[math.random(3)]
     local calls = kind == "zero" and "read" or "any"
-    -- Fails one of the first `last` transfers; whether the run came that far.
+    -- Fails one of the first `last` transfers. Returns false if the run ended before it.
     local function fails()
       local what = ("%s:%d:%s"):format(calls, math.random(last), kind)
       status, output = shell(("NNLUA_FAIL_DISK=%s timeout -k 1 100 ./train out=%s resume=auto 2>&1")

@@ -53,8 +53,10 @@ end
 --- nn.memory_tiers{ram, disk, disk_rate}: the memory of tensors is `ram`, bytes or "6GB"; what does
 --- not fit is in an unnamed file in the folder `disk`. A compiled function that needs more than
 --- `ram` runs by a plan of its transfers, made before its first run; results are the same to the
---- bit. disk_rate: the most bytes per second, such as "500MB". Nothing remains of the file when the
---- process ends. Errors: a folder that cannot be written; tensors are on the disk already.
+--- bit. disk_rate: the most bytes per second, such as "500MB"; without it, the first function that
+--- takes more than 0.2 s on one core measures the disk, for about a second and with up to 512 MB of
+--- it. Nothing remains of the file when the process ends. Errors: a folder that cannot be written;
+--- tensors are on the disk already.
 ---     nn.memory_tiers {ram = "4GB", disk = "/tmp"}
 function M.memory_tiers(options)
   options = arguments.options("memory_tiers", options, arguments.names "ram disk disk_rate")
@@ -93,9 +95,9 @@ local activation_choices = {keep = 0, recompute = 1, auto = 2}
 --- forward pass that backward() needs. "keep": they stay in memory; "recompute": backward()
 --- computes those of a layer again from what enters the layer, in more time and less memory;
 --- "auto", the default: as few as possible are recomputed so that the function fits into the memory
---- budget, none if all fit. With nn.memory_tiers, "auto" recomputes all or none, whichever is
---- faster by the plan. Results are the same to the bit. Functions recorded before keep their
---- choice. nn.activations() -> the choice. Errors: another choice.
+--- budget, none if all fit. With nn.memory_tiers, "auto" recomputes as many as take the least
+--- time by the plan: none, some or all. Results are the same to the bit. Functions recorded before
+--- keep their choice. nn.activations() -> the choice. Errors: another choice.
 ---     nn.activations "auto"
 ---     nn.activations()  --> "auto"
 function M.activations(choice)
