@@ -7,7 +7,7 @@
 namespace nn {
 
 // anywhere: where the scheduler predicts the earliest end, so results may depend on timing in the
-// last bits. automatic: on GPUs if there are any, and on CPUs what a plan keeps in RAM.
+// last bits. automatic: on GPUs if there are any; on CPUs if memory tiers plan the task.
 enum class Where : uint8_t { anywhere, cpu, gpu, automatic };
 
 struct Settings {

@@ -21,8 +21,9 @@ struct Watched {  // a task that the calling worker's thread runs
 };
 
 // On the thread that found such a failure of a GPU; never returns. The next wait or submission of
-// the main thread raises an error. If it cannot, because it is inside StarPU, or StarPU starts or
-// stops, the process prints the error and exits. what: "unspecified launch failure (...)".
+// the main thread raises an error. If the main thread does not do so within 5 seconds (it is inside
+// StarPU, or runs a long function), or if StarPU starts or stops, the process prints the error and
+// exits. what: "unspecified launch failure (...)".
 [[noreturn]] void lose_gpu(const std::string& what);
 bool gpu_is_lost();
 [[noreturn]] void raise_lost_gpu();

@@ -2,6 +2,8 @@
 
 #include <starpu.h>
 
+#include <atomic>
+
 #include "engine/base/error.h"
 #include "engine/machine/machine.h"
 #include "engine/memory/admission.h"
@@ -10,7 +12,8 @@
 namespace nn {
 namespace {
 
-bool is_running = false, has_gpus = false;
+std::atomic<bool> is_running{false};  // GPU threads read it
+bool has_gpus = false;
 
 // The worker's number among those of its device, from 0; all CPU workers have one device.
 int number_on_device(int worker) {
