@@ -73,7 +73,10 @@ std::string text_of(const char* text, int64_t bytes) {
 
 template <class T> void copy_ids(const text::Ids& ids, void* out) {
     T* const to = static_cast<T*>(out);
-    for (size_t i = 0; i < ids.size(); ++i) to[i] = T(ids[i]);
+    for (size_t i = 0; i < ids.size(); ++i) {
+        to[i] = T(ids[i]);
+        if (int64_t(to[i]) != int64_t(ids[i])) fail("id %d needs 4 bytes", int(ids[i]));
+    }
 }
 
 }  // namespace
@@ -110,6 +113,7 @@ int nn_tokenizer_step(const nn_ref* tokenizer, const nn_text_step_t* step) {
 int nn_tokenizer_added(const nn_ref* tokenizer, const char* text, int64_t bytes, int32_t id,
                        int32_t flags) {
     return guard([&] {
+        if (id < 0) fail("the id of an added token is %d", id);
         tokenizer_of(tokenizer).add_token({text_of(text, bytes), id, bool(flags & 1),
                                            bool(flags & 2), bool(flags & 4), bool(flags & 8),
                                            bool(flags & 16)});

@@ -82,7 +82,7 @@ GPTNeo.hugging_face = {
   types = {gpt_neo = "GPTNeoForCausalLM"}, prefix = "transformer.",
   settings = {layers = "num_layers", heads = "num_heads", embd = "hidden_size",
               context = "max_position_embeddings", vocab = "vocab_size"},
-  optional = {inner = "intermediate_size", eps = "layer_norm_epsilon", window = "window_size",
+  optional = {inner = "intermediate_size", eps = "layer_norm_epsilon",
               dropout = "attention_dropout"},
   fixed = {activation_function = "gelu_new", embed_dropout = 0, resid_dropout = 0,
            tie_word_embeddings = true},
@@ -123,14 +123,15 @@ function format.read(config)
         i - 1, tostring(kind))
     end
   end
-  return {}
+  return {window = config.window_size}
 end
 
 function format.write(c)
   local kinds, types = {}, {{{"global", "local"}, math.floor(c.layers / 2)}}
   for i = 1, c.layers do kinds[i] = i % 2 == 0 and "local" or "global" end
   if c.layers % 2 == 1 then types[2] = {{"global"}, 1} end
-  return {attention_layers = kinds, attention_types = types}
+  return {attention_layers = kinds, attention_types = types,
+          window_size = c.window > 0 and c.window or c.context}
 end
 
 return GPTNeo

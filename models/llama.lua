@@ -8,8 +8,7 @@ local Attention, MLP, Block = nn.module "Attention", nn.module "MLP", nn.module 
 
 --- Llama{layers, heads, embd, kv_heads=heads, head_dim=embd/heads, inner=8/3 embd, context=2048,
 --- vocab=32000, tied=false, bias="none", qk_norm=false, window=0, theta=10000, ...} -> a model with
---- random weights. `nnlua recipes/train.lua model=llama --help` lists all settings. Errors:
---- missing, unknown or invalid settings.
+--- random weights. `nnlua recipes/train.lua model=llama --help` lists all. Error: invalid settings.
 ---     Llama({layers = 2, heads = 4, kv_heads = 2, embd = 32, vocab = 65}):count()  --> 28896
 local Llama = nn.decoder("Llama", function()
   return rotary.with_fields {
@@ -61,8 +60,7 @@ end
 
 -- (B,T,C) -> (B,T,C). memory: see nn.attend.
 function Attention:forward(x, memory)
-  local qkv = self.qkv(x)
-  if self.q_norm then qkv = self:normalised(qkv) end
+  local qkv = self.q_norm and self:normalised(self.qkv(x)) or self.qkv(x)
   local turned = memory and nn.rope(qkv, memory.start, self.rope) or nn.rope(qkv, self.rope)
   return self.proj(nn.attend(turned, memory, self.shape))
 end
@@ -139,12 +137,10 @@ end
 -- Adds the settings that depend on the type -> out; or nil and the problem.
 local function read_type(config, out)
   local kind, qwen = config.model_type, config.model_type:find "^qwen" ~= nil
-  out.qk_norm, out.bias = kind == "qwen3", config.attention_bias and "attention" or "none"
-  if kind == "qwen2" then out.bias = "qkv" end
-  if kind == "llama" and config.mlp_bias then
-    if not config.attention_bias then return nil, "mlp_bias is true, attention_bias is not" end
-    out.bias = "all"
-  end
+  out.qk_norm = kind == "qwen3"
+  out.bias = kind == "qwen2" and "qkv" or config.attention_bias and "attention" or "none"
+  if kind == "llama" and config.mlp_bias then out.bias = config.attention_bias and "all" end
+  if not out.bias then return nil, "mlp_bias is true, attention_bias is not" end
   local slides = kind == "mistral" or qwen and config.use_sliding_window
   out.window = slides and config.sliding_window or 0
   out.window_from = qwen and slides and config.max_window_layers or 0
@@ -164,14 +160,19 @@ function format.read(config)
   return nil, ("hidden_act is %s; silu or gelu is needed"):format(tostring(config.hidden_act))
 end
 
+-- The type of transformers that computes the same function, or false.
+local function type_of(c)
+  if c.qk_norm then return (c.bias == "none" or c.bias == "attention") and "qwen3" end
+  if c.bias == "qkv" or c.window == 0 then return c.bias == "qkv" and "qwen2" or "llama" end
+  return c.bias == "none" and c.window_from == 0 and "mistral"
+end
+
 function format.write(c)
-  local kind = c.qk_norm and "qwen3" or c.bias == "qkv" and "qwen2"
-    or c.window > 0 and "mistral" or "llama"
-  local out = rotary.write(c)
+  local kind, out = type_of(c), rotary.write(c)
+  if not kind then nn.fail "save_hf: transformers has no model of this bias, qk_norm and window" end
   out.model_type, out.hidden_act = kind, theirs[c.activation]
-  if kind:find "^qwen" then
-    out.use_sliding_window, out.max_window_layers = c.window > 0, c.window_from
-  end
+  out.use_sliding_window = kind:find "^qwen" and c.window > 0 or nil
+  out.max_window_layers = kind:find "^qwen" and c.window_from or nil
   out.sliding_window = c.window > 0 and c.window or nil
   out.attention_bias, out.mlp_bias = c.bias == "attention" or c.bias == "all", c.bias == "all"
   return out

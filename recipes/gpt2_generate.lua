@@ -21,7 +21,7 @@ local cfg = nn.config({
                    {min = 0, max = 1, real = true}),
   repetition_penalty = nn.field(1, "above 1 discourages repetition", {min = 0.001, real = true}),
   stop = nn.field("", "texts after which a sample ends, separated by ||; it always ends "
-                  .. "at <|endoftext|>"),
+                  .. "at the tokenizer's end token"),
   seed = nn.field(1, "seed of the samples", {min = 0}),
   logprobs = nn.field(false, "print the log-probability of each token, and their mean"),
   plan = nn.field(false, "only report what a token would cost and whether it fits"),
@@ -32,7 +32,8 @@ nn.use_memory(cfg)
 local open = cfg.plan and model_file.outline or nn.load_model
 local model, words = open(cfg.model, cfg.tokenizer)
 if not words then nn.fail("'%s' has no tokenizer; give tokenizer=FOLDER", cfg.model) end
-local last = words.special and words.special["<|endoftext|>"]
+local special = words.special or {}
+local first, last = words.bos or special["<|endoftext|>"], words.eos or special["<|endoftext|>"]
 
 local texts, prompts, stops = {}, {}, {}
 if cfg.prompts ~= "" then
@@ -44,14 +45,14 @@ else
 end
 local vocab = model.config.vocab
 for _, text in ipairs(texts) do
-  local ids = words:ids(text)
+  local ids = words:ids(text, {add_special = true})          -- such as <s> of Llama
   for _, id in ipairs(ids) do
     if id >= vocab then
       nn.fail("the %s has token %d, but the model has only %d: it belongs to another model",
               tostring(words), id, vocab)
     end
   end
-  prompts[#prompts + 1] = #ids > 0 and ids or {last or 0}
+  prompts[#prompts + 1] = #ids > 0 and ids or {first or 0}
 end
 if cfg.plan then
   print(model_plan.generation(model, prompts, cfg.tokens, cfg.samples))
@@ -68,13 +69,15 @@ end
 
 local stream = #rows == 1                          -- token by token, even inside a UTF-8 character
 if stream then io.write(cfg.prompt) end
+local next_part = words:stream()
+for _, id in ipairs(rows[1]) do next_part(id) end  -- the prompt, which is printed
 local start = nn.now()
 local all, info = nn.generate(model, rows, {
   tokens = cfg.tokens, temperature = cfg.temperature, top_k = cfg.top_k, top_p = cfg.top_p,
   repetition_penalty = cfg.repetition_penalty, seed = cfg.seed, tokenizer = words,
   stop = #stops > 0 and stops or nil, stop_ids = {last}, logprobs = cfg.logprobs,
   on_token = stream and function(id)
-    io.write(id == last and "" or words:decode {id})
+    io.write(id == last and "" or next_part(id))
     io.flush()
   end or nil})
 local seconds, count = nn.now() - start, 0
@@ -94,7 +97,9 @@ for i, ids in ipairs(all) do
   count = count + #ids - #rows[i]
   if not stream then
     print(("--- %d"):format(i))
-    print((words:decode(ids):gsub("^<|endoftext|>", ""):gsub("<|endoftext|>$", "")))
+    if ids[1] == first then table.remove(ids, 1) end
+    if ids[#ids] == last then table.remove(ids) end
+    print(words:decode(ids))
   end
   if cfg.logprobs then print_logprobs(ids, info.logprobs[i]) end
 end

@@ -9,7 +9,7 @@
 -- model; --plan reports what a step would cost, --profile shows where the time of some steps goes.
 local nn, language = require "nn", require "nn.train.language"
 
-local Model, words_left = language.class_of(arg, "llama")
+local Model, words_left = language.class_of(arg, "llama", "demo")
 local model = Model.fields()                           -- its settings, with defaults for the demo
 model.context = nn.field(64, model.context.meaning, {min = 1})
 model.vocab = nn.field(0, "vocabulary size; 0: that of the text, or 50257 for a .bin", {min = 0})

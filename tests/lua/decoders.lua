@@ -137,4 +137,19 @@ for _, name in ipairs(names) do
   end)
 end
 
+t.case("settings that transformers does not have are not saved as others", function()
+  local Llama = require "models.llama"
+  local size = {layers = 2, heads = 2, embd = 16, vocab = 20, context = 8}
+  for _, more in ipairs {{window = 4, window_from = 1}, {window = 4, bias = "attention"},
+                         {qk_norm = true, bias = "qkv"}, {qk_norm = true, bias = "all"}} do
+    for name, value in pairs(size) do more[name] = value end
+    t.fails(function() nn.save_hf(t.folder() .. "/new", Llama(more)) end,
+            "transformers has no model of this bias, qk_norm and window")
+  end
+  local path = t.folder() .. "/neo"
+  size.window = 0
+  nn.save_hf(path, require "models.gpt_neo" (size))
+  t.same(files.parse_json(files.read(path .. "/config.json")).window_size, size.context)
+end)
+
 t.finish()

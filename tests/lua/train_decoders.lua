@@ -58,4 +58,12 @@ t.case("init takes all settings of the model, and its class", function()
   t.check(status == 1 and output:find("did you mean 'llama'?", 1, true), output)
 end)
 
+t.case("a run in its default folder resumes with its own class, and refuses another", function()
+  train("model=gpt_neo preset=char " .. tiny .. "steps=2")
+  local output = train "preset=char resume=auto steps=3"
+  t.check(output:find("resumed after step 2", 1, true), output)
+  local status, refused = recipe("train", "model=llama preset=char resume=auto steps=4")
+  t.check(status == 1 and refused:find("is a GPTNeo; leave model= out", 1, true), refused)
+end)
+
 t.finish()

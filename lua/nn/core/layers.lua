@@ -1,4 +1,4 @@
--- The layers of GPT models.
+-- The layers of language models.
 
 local arguments = require "nn.base.arguments"
 local lib = require "nn.base.capi"

@@ -7,7 +7,8 @@
 --   model.norm(x, delta)            -> x, h: the last norm
 --   model.tok, model.head           the token embedding, and the head (nil: tied to tok)
 --   config                          layers, heads, embd, context, vocab; kv_heads and head_dim if
---                                   they differ from heads and embd / heads; window, if any
+--                                   they differ from heads and embd / heads
+--   Model.window(config, i)         optional: how many tokens block i (from 1) sees; 0: all
 -- Shapes: B sequences, T tokens each, C = embd, V = vocab.
 local arguments = require "nn.base.arguments"
 local budget = require "nn.base.budget"
@@ -216,8 +217,9 @@ local function sizes_of(class, settings)
   return sum, c
 end
 
---- model:flops_per_token(T) -> FLOPs per token, forward and backward: 6 N + 12 layers embd T; N:
---- the number of elements of the matrices (a tied head once); with a window, T is at most that.
+--- model:flops_per_token(T) -> FLOPs per token, forward and backward: 6 N + 12 layers heads
+--- head_dim T; N: the number of elements of the matrices (a tied head once). In blocks with a
+--- window, T is at most the window.
 ---     GPT2(GPT2.size "gpt2"):flops_per_token(1024)  --> 854438400
 function Decoder:flops_per_token(time)
   local c = self.config

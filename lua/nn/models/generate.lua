@@ -134,7 +134,10 @@ local function reason_to_stop(row, options, id)
     if stop == id then return "stop" end
   end
   if not options.stop then return nil end
-  row.next_part = row.next_part or options.tokenizer:stream()
+  if not row.next_part then
+    row.next_part = options.tokenizer:stream()
+    for i = 1, #row.ids - 1 do row.next_part(row.ids[i]) end
+  end
   row.text = (row.text or "") .. row.next_part(id)
   for _, stop in ipairs(options.stop) do
     if row.text:find(stop, 1, true) then return "stop" end

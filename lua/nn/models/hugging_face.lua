@@ -212,12 +212,13 @@ end
 -- ### Saving
 
 local function config_of(model, described, tokenizer)
-  local last = tokenizer and tokenizer.special and tokenizer.special["<|endoftext|>"]
+  local special = tokenizer and tokenizer.special or {}
   local config = described.write and described.write(model.config) or {}
   config.model_type = config.model_type or next(described.types)
   config.architectures = {described.types[config.model_type]}
   config.dtype = model.config.dtype == "bf16" and "bfloat16" or "float32"
-  config.bos_token_id, config.eos_token_id = last, last
+  config.bos_token_id = tokenizer and tokenizer.bos or special["<|endoftext|>"]
+  config.eos_token_id = tokenizer and tokenizer.eos or special["<|endoftext|>"]
   for ours, name in pairs(described.settings) do config[name] = model.config[ours] end
   for ours, name in pairs(described.optional or {}) do config[name] = model.config[ours] end
   for name, value in pairs(described.fixed or {}) do config[name] = value end
@@ -251,7 +252,7 @@ local save_options = arguments.names "shard_bytes"
 --- transformers: config.json, model.safetensors (or shards of at most shard_bytes and an index),
 --- and the files of the tokenizer, if given (a char vocabulary has a format of nnlua's own).
 --- Removes other weights from the folder. Errors: the class has no table hugging_face, or the model
---- has parameters that it does not describe.
+--- has parameters or settings that it does not describe.
 ---     nn.save_hf("out/model", model, nn.train_tokenizer("aaaa", {size = 258}))
 function M.save_hf(folder, model, tokenizer, options)
   arguments.need(type(folder) == "string", "save_hf", "the folder", folder, "a text is needed")
@@ -261,13 +262,13 @@ function M.save_hf(folder, model, tokenizer, options)
                  "its class needs a table hugging_face, as in models/gpt2.lua")
   options = arguments.options("save_hf", options, save_options)
   local limit = arguments.whole("save_hf", "shard_bytes", options.shard_bytes or 5e9)
+  local config = files.json(config_of(model, described, tokenizer), "")
   files.make_folder(folder, "the model's folder")
   local entries = {}
   for _, p in ipairs(model:parameters()) do add_entries(entries, class, p, model.config) end
   table.sort(entries, function(a, b) return a.path < b.path end)
   safetensors.write_shards(folder, "model", entries, {format = "pt"}, limit)
   if tokenizer then tokenizer:save(folder) end
-  local config = files.json(config_of(model, described, tokenizer), "")
   files.write(files.join(folder, "config.json"), config .. "\n")
 end
 

@@ -58,7 +58,7 @@ function M.read(config)
       tostring(kind))
   end
   if kind == "default" then return out end
-  out.low, out.high = 1, 32                                  -- the defaults of yarn
+  if kind == "yarn" then out.low, out.high = 1, 32 end       -- its defaults
   for ours, name in pairs(theirs[kind]) do
     if p[name] ~= nil then out[ours] = p[name] end
     if type(out[ours]) ~= "number" and ours ~= "original" then
@@ -66,7 +66,7 @@ function M.read(config)
         name, tostring(out[ours]))
     end
   end
-  if kind == "linear" then out.low, out.high = nil, nil return out end
+  if kind == "linear" then return out end
   out.original = out.original or config.original_max_position_embeddings
     or config.max_position_embeddings
   if kind == "yarn" and p.truncate == false then return nil, "truncate of yarn is false" end

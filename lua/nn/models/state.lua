@@ -47,13 +47,14 @@ local function wrong_dimension(class, settings)
   end
 end
 
--- How the tensors in model.safetensors differ from those of the settings, or nil.
+-- How the tensors in model.safetensors differ from those of the settings, or nil. Without shapes,
+-- the settings may also be incomplete.
 local function mismatch(class, settings, weights, with_shapes)
   if not class.shapes then return nil end
   local good, shapes = lib.protected(class.shapes, settings)
   if not good then
     if not lib.is_error(shapes) or shapes.interrupted then error(shapes, 0) end
-    return shapes.message
+    return with_shapes and shapes.message or nil
   end
   for _, name in ipairs(sorted_keys(shapes)) do
     local shape = shapes[name]

@@ -8,6 +8,7 @@ local lib = require "nn.base.capi"
 local load = require "nn.models.load"
 local registry = require "nn.models.registry"
 local schedules = require "nn.train.schedule"
+local settings = require "nn.train.settings"
 
 local M = {}
 local field = config.field
@@ -59,28 +60,42 @@ end
 
 -- The class of the model at a path; nil if it has none, or one of no file in models/.
 local function class_at(path)
-  local good, _, _, class = pcall(load.sizes, path)
+  local good, problem, _, class = pcall(load.sizes, path)
+  if not good and lib.is_interrupt(problem) then error(problem, 0) end
   return good and class or nil
 end
 
---- class_of(words, default) -> the class of the model to train, and the words of the command line
---- without model=NAME: that of model=NAME, else that of the model which is resumed or at init, else
---- models/DEFAULT.lua. Errors: an unknown NAME.
-function M.class_of(words, default)
+-- The run or checkpoint that is resumed, or nil. preset: the recipe's default.
+local function resumed_by(given, preset)
+  if given.resume ~= "auto" then return given.resume end
+  if (given.out or "") ~= "" then return given.out end
+  return settings.default_folder {preset = given.preset or preset, resume = "auto"}
+end
+
+--- class_of(words, default, preset) -> the class of the model to train, and the words of the
+--- command line without model=NAME: that of model=NAME, else that of the model which is resumed or
+--- at init, else models/DEFAULT.lua. preset: the recipe's default. Errors: an unknown NAME, another
+--- class than that which is resumed, no class of nn.decoder.
+function M.class_of(words, default, preset)
   local rest, given = {[0] = words[0]}, {}
   for _, word in ipairs(words) do
     local name, value = word:match "^(%w+)=(.*)$"
     if name then given[name] = value end
     if name ~= "model" then rest[#rest + 1] = word end
   end
-  if given.model then
-    local class = registry.find(given.model)
-    if not class.fields then lib.fail("model=%s is not a class of nn.decoder", given.model) end
-    return class, rest
+  local resumed = resumed_by(given, preset)
+  local saved = resumed and class_at(resumed)
+  local class = given.model and registry.find(given.model) or saved
+    or given.init and class_at(given.init) or registry.find(default)
+  if saved and class ~= saved then
+    lib.fail("model=%s, but '%s' is a %s; leave model= out", given.model, resumed,
+             saved.class_name)
   end
-  local resumed = given.resume == "auto" and given.out or given.resume
-  return resumed and class_at(resumed) or given.init and class_at(given.init)
-    or registry.find(default), rest
+  if not class.fields then
+    lib.fail("%s is not a class of nn.decoder, so this recipe cannot train it",
+             class.class_name or given.model)
+  end
+  return class, rest
 end
 
 local of_training = {dropout = true, dtype = true}     -- settings that a new training may change
@@ -91,8 +106,8 @@ local of_training = {dropout = true, dtype = true}     -- settings that a new tr
 function M.start_from(cfg, class, path, words)
   local model, known = load.outline(path)
   if getmetatable(model) ~= class then
-    lib.fail("init=%s is a %s, not a %s", cfg.init, getmetatable(model).class_name,
-             class.class_name)
+    lib.fail("init=%s is a %s, not a %s; recipes/train.lua without model= trains any model",
+             cfg.init, getmetatable(model).class_name, class.class_name)
   end
   for name, value in pairs(model.config) do
     if not of_training[name] then
@@ -119,7 +134,8 @@ end
 --- sample(run, model, data, cfg): generates a text by cfg.sample and reports it.
 function M.sample(run, model, data, cfg)
   local how, words = cfg.sample, data.vocabulary
-  local first = words and words.special and words.special["<|endoftext|>"]  -- precedes documents
+  local special = words and words.special or {}
+  local first = words and words.bos or special["<|endoftext|>"]      -- precedes documents
   local ids = generate.generate(model, {first or 0}, {tokens = how.tokens, top_k = how.top_k,
                                                       temperature = how.temperature,
                                                       seed = cfg.seed})
