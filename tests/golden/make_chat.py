@@ -1,5 +1,6 @@
 """Writes chat.json: what transformers makes of conversations with chat templates, and Jinja of single
-expressions, for tests/lua/chat.lua. The templates are ours; they use what those of the families use.
+expressions, for tests/lua/chat.lua. The templates are ours; they use the parts of Jinja that those of
+model families use.
 
     pip install transformers jinja2 && python3 tests/golden/make_chat.py
 """
@@ -10,113 +11,126 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 OUT = pathlib.Path(__file__).parent / "chat.json"
 TEMPLATES = {
-    # As of Qwen, SmolLM: roles between marks, a default system message.
+    # Roles between marks, with a system message that is put before the others.
     "chatml": """\
+{%- set open = '<|im_start|>' %}
+{%- set close = '<|im_end|>\\n' %}
+{%- set turns = messages %}
 {%- if messages[0]['role'] != 'system' %}
-    {{- '<|im_start|>system\\nYou help.<|im_end|>\\n' }}
+    {%- set turns = [{'role': 'system', 'content': 'You help.'}] + messages %}
 {%- endif %}
-{%- for message in messages %}
-    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
+{%- for turn in turns %}
+    {{- open + turn.role + '\\n' + turn['content'] + close }}
 {%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\\n' }}
-{%- endif %}
+{%- if add_generation_prompt %}{{- open ~ 'assistant\\n' }}{%- endif %}
 """,
-    # As of Llama 2 and Mistral: [INST] with the system message in the first one, roles alternate.
+    # The system message becomes a part of the first question; questions and answers alternate.
     "inst": """\
-{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}{% set system = messages[0]['content'] %}{% else %}{% set loop_messages = messages %}{% set system = false %}{% endif %}
-{% for message in loop_messages %}
-{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
-{{ raise_exception('roles must alternate') }}
+{% set ns = namespace(prefix='') %}
+{% for turn in messages %}
+{% if turn['role'] == 'system' and loop.first %}
+{% set ns.prefix = '<<SYS>>\\n' ~ turn.content.strip() ~ '\\n<</SYS>>\\n\\n' %}
+{% continue %}
 {% endif %}
-{% if loop.index0 == 0 and system != false %}{% set content = '<<SYS>>\\n' + system + '\\n<</SYS>>\\n\\n' + message['content'] %}{% else %}{% set content = message['content'] %}{% endif %}
-{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}
-{% elif message['role'] == 'assistant' %}{{ ' ' + content.strip() + ' ' + eos_token }}{% endif %}
+{% if turn.content is not string %}{{ raise_exception('a text is needed') }}{% endif %}
+{% set was_asked = loop.previtem is defined and loop.previtem['role'] == 'user' %}
+{% if was_asked == (turn.role == 'user') %}
+{{ raise_exception('message ' ~ loop.index ~ ' is of the wrong role') }}
+{% endif %}
+{% if not was_asked %}{{ bos_token ~ '[INST] ' ~ ns.prefix ~ (turn.content | trim) ~ ' [/INST]' }}{% set ns.prefix = '' %}
+{% else %}{{ ' ' + turn.content.strip() + ' ' + eos_token }}{% endif %}
 {% endfor %}
 """,
-    # As of Llama 3: headers, tools as JSON, a date, macros and namespaces.
+    # Sections with names and numbers, tools as JSON, parts of messages, a date.
     "headers": """\
-{{- bos_token }}
-{%- if not date_string is defined %}{% set date_string = "26 Jul 2024" %}{% endif %}
-{%- set ns = namespace(last=-1, found=false) %}
-{%- for m in messages %}
-    {%- if m.role == "user" and not ns.found %}{%- set ns.last = loop.index0 %}{%- set ns.found = true %}{%- endif %}
-{%- endfor %}
-{%- macro header(role) %}{{ "<|start_header_id|>" ~ role ~ "<|end_header_id|>\\n\\n" }}{% endmacro %}
-{%- set system_message %}
-Today is {{ date_string }}.
+{%- set day = date_string | default("1 Jan 2020") %}
+{%- set seen = namespace(questions=0, results=false) %}
+{%- macro section(name, note='') %}{{ "<|" ~ name ~ (":" ~ note if note else "") ~ "|>\\n" }}{% endmacro %}
+{%- set preface %}
+It is {{ day }}. There are {{ messages | length }} messages.
 {%- endset %}
-{{- header("system") + system_message | trim + "<|eot_id|>" }}
-{%- if tools is not none and tools is defined %}
-    {{- "Tools:" }}
-    {%- for t in tools %}
-        {{- "\\n" + (t | tojson(indent=4)) }}
-        {{- "\\n" ~ (t | tojson) }}
+{{- bos_token ~ section("system") ~ (preface | trim) ~ "<|stop|>" }}
+{%- if tools is defined and tools is not none %}
+    {{- section("tools", tools | length) }}
+    {%- for tool in tools %}
+        {{- loop.index ~ ". " ~ tool.function.name ~ ": " ~ (tool | tojson) ~ "\\n" }}
+        {{- tool.function.parameters | tojson(indent=4) }}
     {%- endfor %}
 {%- endif %}
-{%- for message in messages if message.role in ["user", "assistant", "tool"] %}
-    {#- a comment -#}
-    {{- header(message['role']) }}
-    {%- if message.content is string %}
-        {{- message['content'] | trim }}
+{%- for entry in messages if entry.role in ["user", "assistant", "tool"] %}
+    {#- questions have numbers, which their answers and results have too -#}
+    {%- if entry.role == "user" %}{%- set seen.questions = seen.questions + 1 %}
+    {%- elif entry.role == "tool" and not seen.results %}{%- set seen.results = true %}{%- endif %}
+    {{- section(entry['role'], note=seen.questions) }}
+    {%- if entry.content is string %}
+        {{- entry['content'] | trim }}
     {%- else %}
-        {%- for part in message.content %}
-            {%- if part.type == 'image' %}{{- '<|image|>' }}{%- elif part['type'] == 'text' %}{{- part.text }}{%- endif %}
+        {%- for part in entry.content %}
+            {%- if part['type'] == 'text' %}{{- part.text }}{%- else %}{{- '<|' + part.type + '|>' }}{%- endif %}
         {%- endfor %}
     {%- endif %}
-    {%- if message.tool_calls is defined and message.tool_calls %}
-        {%- for call in message.tool_calls %}
-            {{- '{"name": "' + call.function.name + '", "parameters": ' }}{{ call.function.arguments | tojson }}{{- "}" }}
-            {%- if not loop.last %}{{ ", " }}{% endif %}
+    {%- if entry.tool_calls is defined and entry.tool_calls %}
+        {%- for call in entry.tool_calls %}
+            {{- call.function.name + "(" }}
+            {%- for name, value in call.function.arguments | items %}
+                {{- name ~ "=" }}{{ value | tojson }}{{ ", " if not loop.last }}
+            {%- endfor %}
+            {{- ")" }}{% if not loop.last %}{{ "; " }}{% endif %}
         {%- endfor %}
     {%- endif %}
-    {{- "<|eot_id|>" }}
+    {{- "<|stop|>" }}
 {%- endfor %}
-{%- if add_generation_prompt %}{{- header("assistant") }}{%- endif %}
+{%- if add_generation_prompt %}{{- section("assistant", seen.questions) }}{%- endif %}
+{%- if seen.results %}{{- "(with results)" }}{%- endif %}
 """,
-    # As of Qwen 3: the thoughts of earlier answers are removed, from the end backwards.
+    # Only answers behind the last question keep their thoughts.
     "thinking": """\
-{%- set ns = namespace(multi=true, last=messages|length - 1) %}
-{%- for message in messages[::-1] %}
-    {%- set index = (messages|length - 1) - loop.index0 %}
-    {%- if ns.multi and message.role == "user" and not(message.content.startswith('<r>') and message.content.endswith('</r>')) %}
-        {%- set ns.multi = false %}
-        {%- set ns.last = index %}
-    {%- endif %}
-{%- endfor %}
-{%- for message in messages %}
-    {%- set content = message.content if message.content is string else '' %}
-    {%- if message.role == "assistant" %}
-        {%- if '</think>' in content %}
-            {%- set thought = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
-            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+{%- set questions = messages | selectattr('role', 'equalto', 'user') | list %}
+{%- set ns = namespace(left=questions | length) %}
+{%- for entry in messages %}
+    {%- set said = entry.content if entry.content is string else '' %}
+    {{- loop.index ~ ': ' }}
+    {%- if entry.role == 'user' %}
+        {%- set ns.left = ns.left - 1 %}
+        {{- said[1:-1] if said.startswith(' ') and said.endswith(' ') else said }}
+    {%- else %}
+        {%- set parts = said.split('</think>', 1) %}
+        {%- if '</think>' in said and not ns.left > 0 %}
+            {{- '(' + parts[0].split('<think>')[-1].strip('\\n').rstrip('m') + ') ' }}
         {%- endif %}
-        {%- if loop.index0 > ns.last and thought %}{{- '<think>' + thought.strip('\\n') + '</think>' }}{%- endif %}
+        {{- parts[-1].lstrip('\\n') }}
     {%- endif %}
-    {{- loop.index ~ ': ' ~ content }}
-    {%- if loop.previtem is defined and loop.previtem.role == message.role %}{{ ' (again)' }}{% endif %}
+    {%- if loop.previtem is defined and loop.previtem.role == entry.role %}{{ ' (again)' }}{% endif %}
     {{- '\\n' }}
 {%- endfor %}
+{%- for entry in messages[::-1] %}
+    {%- if entry.role == 'user' %}{{- 'the last question is ' ~ loop.revindex }}{%- break %}{%- endif %}
+{%- endfor %}
 {%- if add_generation_prompt and enable_thinking is defined and enable_thinking is false %}
-    {{- '<think>\\n\\n</think>\\n\\n' }}
+    {{- '<think></think>' }}
 {%- endif %}
 """,
-    # As of Zephyr, TinyLlama and Gemma: blocks on lines of their own; generation marks.
+    # Blocks on lines of their own; generation marks; an empty list of messages.
     "lines": """\
-{% for message in messages %}
-  {% if message['role'] == 'user' %}
-{{ '<|user|>\n' + message['content'] + eos_token }}
-  {% elif message['role'] == 'system' %}
-{{ '<|system|>\n' + message['content'] + eos_token }}
-  {% elif message['role'] == 'assistant' %}
+{% for turn in messages %}
+  {% if turn.role not in ('user', 'assistant', 'system') %}
+    {% continue %}
+  {% endif %}
+== {{ turn.role | upper }} {{ loop.index }} of {{ loop.length }}
+  {% if turn['role'] == 'assistant' %}
 {% generation %}
-{{ '<|assistant|>\n'  + message['content'] + eos_token }}
+{{ turn.content + eos_token + '\n' }}
 {% endgeneration %}
-  {% else %}{% continue %}
+  {% elif turn.content is string %}
+{{ turn['content'] }}
+  {% else %}
+    {% for part in turn.content if part.text %}
+ * {{ part.text }}
+    {% endfor %}
   {% endif %}
   {# no blank line #}
 {% if loop.last and add_generation_prompt %}
-{{ '<|assistant|>' }}
+== {{ 'assistant' | upper }}
 {%+ endif %}
 {% else %}
 nothing
