@@ -12,7 +12,7 @@ using namespace nn::capi;
 namespace {
 
 std::shared_ptr<const text::Vocabulary> vocabulary_of(const nn_token_model_t& model) {
-    if (model.tokens < 1) fail("a model of %d tokens", model.tokens);
+    if (model.tokens < 1) fail("a model of %d tokens; it needs one at least", model.tokens);
     const int64_t* const ends = &given(model.ends, "ends");
     for (int32_t i = 0; i < model.tokens; ++i)
         if (ends[i] < (i ? ends[i - 1] : 0)) fail("ends[%d] is before the end before it", i);
@@ -22,7 +22,8 @@ std::shared_ptr<const text::Vocabulary> vocabulary_of(const nn_token_model_t& mo
 }
 
 std::vector<text::Merge> merges_of(const nn_token_model_t& model) {
-    if (model.n_merges < 0 || (model.n_merges && !model.merges)) fail("bad list of merges");
+    if (model.n_merges < 0) fail("%lld merges; 0 or more are possible", (long long)model.n_merges);
+    if (model.n_merges && !model.merges) fail("merges is NULL");
     std::vector<text::Merge> merges;
     for (int64_t i = 0; i < model.n_merges; ++i) {
         const int32_t* const ids = model.merges + 3 * i;
@@ -37,8 +38,9 @@ std::vector<text::Merge> merges_of(const nn_token_model_t& model) {
 text::ModelSettings settings_of(const nn_token_model_t& model) {
     text::ModelSettings settings;
     if (model.unknown < -1 || model.unknown >= model.tokens)
-        fail("the unknown token is %d of %d", model.unknown, model.tokens);
-    if (model.kind != 0 && model.unknown < 0) fail("this kind of model needs an unknown token");
+        fail("the unknown token is %d of %d; -1 means none", model.unknown, model.tokens);
+    if (model.kind != 0 && model.unknown < 0)
+        fail("this kind of model needs an unknown token, but `unknown` is -1");
     settings.unknown = model.unknown;
     settings.fuse_unknown = model.flags & 1;
     settings.byte_fallback = model.flags & 2;
@@ -113,7 +115,7 @@ int nn_tokenizer_step(const nn_ref* tokenizer, const nn_text_step_t* step) {
 int nn_tokenizer_added(const nn_ref* tokenizer, const char* text, int64_t bytes, int32_t id,
                        int32_t flags) {
     return guard([&] {
-        if (id < 0) fail("the id of an added token is %d", id);
+        if (id < 0) fail("the id of an added token is %d; it must be 0 or more", id);
         tokenizer_of(tokenizer).add_token({text_of(text, bytes), id, bool(flags & 1),
                                            bool(flags & 2), bool(flags & 4), bool(flags & 8),
                                            bool(flags & 16)});

@@ -18,6 +18,7 @@ class Vocabulary {
 public:
     // ends[id]: of the text of the token within `bytes`. A later token of the same text wins.
     Vocabulary(std::string bytes, std::vector<int64_t> ends);
+    Vocabulary(const Vocabulary&) = delete;  // `ids` points into `bytes`
     int32_t size() const { return int32_t(ends.size()); }
     std::string_view text(int32_t id) const;
     int32_t find(std::string_view token) const;  // its id, or -1

@@ -2,6 +2,7 @@
 // repetitions calls itself for what follows, so the depth is limited by the expression.
 #include "engine/text/pattern.h"
 
+#include "engine/base/error.h"
 #include "engine/runtime/interrupts.h"
 #include "engine/text/unicode.h"
 
@@ -9,7 +10,7 @@ namespace nn::text {
 
 bool CharacterSet::contains_other(char32_t code) const {
     const uint32_t bit = 1u << unicode().category(code);
-    bool inside = (categories & bit) || (outside && !(outside & bit));
+    bool inside = categories & bit;
     for (const auto& [first, last] : ranges) inside = inside || (code >= first && code <= last);
     return inside != negated;
 }
@@ -18,7 +19,14 @@ void CharacterSet::finish() {
     for (char32_t code = 0; code < 128; ++code) ascii[code] = contains_other(code);
 }
 
-const char* Pattern::match(const char* at, const char* end) const { return run(start, at, end); }
+void Pattern::check_work() const {
+    constexpr int64_t interval = 1 << 16;
+    work += interval - left;
+    left = interval;
+    check_interrupt();
+    if (work > most_work)
+        fail("a regular expression of the tokenizer takes too long for this text");
+}
 
 // A node with a set, and what follows it.
 const char* Pattern::run_set(const Node& node, const char* at, const char* end) const {
@@ -42,6 +50,7 @@ const char* Pattern::run_set(const Node& node, const char* at, const char* end) 
         if (!next) break;
         last = next;
     }
+    spend(last - at);
     if (node.mode == Mode::possessive) return run(node.next, last, end);
     for (;;) {
         if (const char* stop = run(node.next, last, end)) return stop;
@@ -51,7 +60,7 @@ const char* Pattern::run_set(const Node& node, const char* at, const char* end) 
 }
 
 const char* Pattern::run(int32_t index, const char* at, const char* end) const {
-    if (++steps % (1 << 16) == 0) check_interrupt();
+    spend(1);
     for (;;) {
         const Node& node = nodes[size_t(index)];
         switch (node.kind) {

@@ -21,8 +21,8 @@ public:
         return contains_other(code);
     }
     void add(char32_t first, char32_t last) { ranges.emplace_back(first, last); }
+    // A code point has one category, so all that have others are add_categories(~bits).
     void add_categories(uint32_t bits) { categories |= bits; }
-    void add_outside(uint32_t bits) { outside |= bits; }  // all that are in none of these
     void negate() { negated = !negated; }
     void finish();  // fills `ascii`
 
@@ -30,7 +30,7 @@ private:
     bool contains_other(char32_t code) const;
 
     std::bitset<128> ascii;
-    uint32_t categories = 0, outside = 0;
+    uint32_t categories = 0;
     std::vector<std::pair<char32_t, char32_t>> ranges;
     bool negated = false;
 };
@@ -40,15 +40,13 @@ public:
     // Throws Error if the expression is not supported, or may match the empty text.
     explicit Pattern(const std::string& source);
 
-    // The end of the match that begins at `at`; nullptr if there is none.
-    const char* match(const char* at, const char* end) const;
-
     // Calls each(first, last, is_match) for the matches from left to right, and for the text
-    // between them.
+    // between them. Throws Error where the work is out of proportion to the text.
     template <class F> void each(std::string_view text, F call) const {
         const char *at = text.data(), *const end = at + text.size(), *rest = at;
+        most_work = work + 100'000'000 + 100 * int64_t(text.size());
         while (at < end) {
-            const char* const stop = match(at, end);
+            const char* const stop = run(start, at, end);
             if (!stop) {
                 at += decode(at, end).length;
                 continue;
@@ -77,12 +75,20 @@ private:
         std::vector<int32_t> alternatives;  // first nodes; a look-ahead's end with accept
         std::vector<Beginnings> beginnings;
     };
+    // The end of the match of the nodes from `node` on that begins at `at`; nullptr: none.
     const char* run(int32_t node, const char* at, const char* end) const;
     const char* run_set(const Node& node, const char* at, const char* end) const;
 
+    void spend(int64_t amount) const {
+        left -= amount;
+        if (left < 0) check_work();
+    }
+    void check_work() const;
+
     std::vector<Node> nodes;
     int32_t start = 0;
-    mutable int64_t steps = 0;
+    // In calls of run() and bytes: done before the last check, its limit, and until the next check.
+    mutable int64_t work = 0, most_work = 0, left = 0;
 };
 
 }  // namespace nn::text

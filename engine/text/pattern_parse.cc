@@ -169,6 +169,7 @@ private:
     // Behind a backslash: a class; or a character, which it returns.
     char32_t parse_escape(CharacterSet& set) {
         const char32_t code = take();
+        if (code == '0' && at < end && *at >= '0' && *at <= '9') refuse("an octal escape");
         switch (code) {
             case 'n':
             case 'r':
@@ -188,7 +189,7 @@ private:
             case 's': add_space(set, false); return invalid;
             case 'S': add_space(set, true); return invalid;
             case 'd': set.add_categories(Unicode::category_bits("Nd")); return invalid;
-            case 'D': set.add_outside(Unicode::category_bits("Nd")); return invalid;
+            case 'D': set.add_categories(~Unicode::category_bits("Nd")); return invalid;
             case 'p': add_property(set, false); return invalid;
             case 'P': add_property(set, true); return invalid;
             default: break;
@@ -206,7 +207,7 @@ private:
         while (at < end && *at != '}') name += *at++;
         const uint32_t bits = Unicode::category_bits(name);
         if (!next("}") || !bits) refuse("a property that is no general category");
-        outside ? set.add_outside(bits) : set.add_categories(bits);
+        set.add_categories(outside ? ~bits : bits);
     }
 
     void add_space(CharacterSet& set, bool outside) {

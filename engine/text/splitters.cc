@@ -20,7 +20,10 @@ Behaviour behaviour_of(const std::string& name) {
     if (name == "Contiguous") return Behaviour::contiguous;
     if (name == "MergedWithPrevious") return Behaviour::merged_with_previous;
     if (name == "MergedWithNext") return Behaviour::merged_with_next;
-    fail("the behaviour '%s' of a pre-tokenizer is unknown", name.c_str());
+    fail(
+        "the behaviour '%s' of a pre-tokenizer is unknown; it must be Removed, Isolated, "
+        "Contiguous, MergedWithPrevious or MergedWithNext",
+        name.c_str());
 }
 
 struct Match {

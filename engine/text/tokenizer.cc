@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/base/error.h"
 #include "engine/runtime/interrupts.h"
 #include "engine/text/unicode.h"
 
@@ -35,7 +36,12 @@ template <class R, class F>
 void AddedTokens::each(std::string_view text, bool allow_special, R rest, F found) const {
     const char *const begin = text.data(), *const end = begin + text.size();
     size_t done = 0;
+    int64_t steps = 0;
+    const auto count_step = [&] {
+        if (++steps % (1 << 16) == 0) check_interrupt();
+    };
     for (size_t at = 0; at < text.size();) {
+        count_step();
         const AddedToken* const token =
             first_bytes[uint8_t(text[at])] ? at_begin(text.substr(at)) : nullptr;
         if (!token) {
@@ -49,11 +55,13 @@ void AddedTokens::each(std::string_view text, bool allow_special, R rest, F foun
         while (token->left && first > done) {
             const Character c = decode_before(begin, begin + first);
             if (!is_space(c.code)) break;
+            count_step();
             first -= size_t(c.length);
         }
         while (token->right && last < text.size()) {
             const Character c = decode(begin + last, end);
             if (!is_space(c.code)) break;
+            count_step();
             last += size_t(c.length);
         }
         // The token before may have taken white space with which this one begins.
@@ -135,6 +143,12 @@ std::string Tokenizer::normalized(std::string_view text, bool& begins) const {
     return now;
 }
 
+void Tokenizer::add_splitter(std::unique_ptr<Splitter> step) {
+    // Their calls nest.
+    if (splitters.size() == 100) fail("a tokenizer can have 100 pre-tokenizers at most");
+    splitters.push_back(std::move(step));
+}
+
 void Tokenizer::add_token(AddedToken token) {
     if (!token.normalized) return plain.add(std::move(token));
     bool begins = true;
@@ -179,6 +193,7 @@ void Tokenizer::split(Piece piece, size_t step, const Splitter::Next& each) cons
 }
 
 void Tokenizer::each_piece(std::string_view text, const Splitter::Next& each) const {
+    if (!normalizers.empty()) fail("the tokenizer changes the text: it has normalizers");
     if (!text.empty()) split({text, true}, 0, each);
 }
 

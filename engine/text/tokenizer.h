@@ -72,7 +72,7 @@ public:
     void add_normalizer(std::unique_ptr<Normalizer> step) {
         normalizers.push_back(std::move(step));
     }
-    void add_splitter(std::unique_ptr<Splitter> step) { splitters.push_back(std::move(step)); }
+    void add_splitter(std::unique_ptr<Splitter> step);  // at most 100
     // After all steps, since a token may be searched in normalized text.
     void add_token(AddedToken token);
 
@@ -80,7 +80,8 @@ public:
     // tokens.
     const Ids& encode(std::string_view text, bool special);
     const Ids& encoded() const { return ids; }  // by the last call
-    // Calls each(piece) for the pieces of a text without added tokens.
+    // Calls each(piece) for the pieces of a text without added tokens. Fails if there are
+    // normalizers, since the pieces would not be parts of the text.
     void each_piece(std::string_view text, const Splitter::Next& each) const;
 
 private:

@@ -67,7 +67,8 @@ TEST_CASE("models of tokens with wrong arguments are refused") {
     refused([](Bytes& b) { b.ends[3] = 1; }, "ends[3] is before");
     refused([](Bytes& b) { b.merge[1] = 257; }, "merge 0 has the token 257");
     refused([](Bytes& b) { b.merge[0] = -1; }, "merge 0 has the token -1");
-    refused([](Bytes& b) { b.model.n_merges = -1; }, "bad list of merges");
+    refused([](Bytes& b) { b.model.n_merges = -1; }, "-1 merges; 0 or more");
+    refused([](Bytes& b) { b.model.merges = nullptr; }, "merges is NULL");
     refused([](Bytes& b) { b.model.unknown = 257; }, "unknown token is 257");
     refused([](Bytes& b) { b.text[7] = 'x'; }, "no token for byte 7");
     refused([](Bytes& b) { b.model.kind = 3; }, "kind of model needs an unknown token");
@@ -113,6 +114,11 @@ TEST_CASE("steps and texts with wrong arguments are refused") {
     REQUIRE_OK(nn_tokenizer_pieces(&ref, "a b", 3, ends, &count));
     CHECK(count == 2);
     CHECK(ends[0] == 1);
+    for (int i = 1; i < 100; ++i) REQUIRE_OK(nn_tokenizer_step(&ref, &step));
+    CHECK_REFUSED(nn_tokenizer_step(&ref, &step), "100 pre-tokenizers at most");
+    step = {"Lowercase", nullptr, nullptr, 0, 0, 0, 0};
+    REQUIRE_OK(nn_tokenizer_step(&ref, &step));
+    CHECK_REFUSED(nn_tokenizer_pieces(&ref, "a b", 3, ends, &count), "it has normalizers");
     REQUIRE_OK(nn_release(&ref));
     CHECK_REFUSED(nn_tokenizer_encode(&ref, "a", 1, 0, &count), "not a live tokenizer");
 }
@@ -131,6 +137,9 @@ TEST_CASE("regular expressions match as the notation says") {
     CHECK(first_match("[^a-c\\s]", "ab d") == "d");
     CHECK(first_match("[\\]\\-x]+", "a]-x") == "]-x");
     CHECK(first_match("\\P{L}", "ab1") == "1");
+    CHECK(first_match("[\\P{L}\\P{N}]+", "a1") == "a1");
+    CHECK(first_match("[\\D\\P{L}]+", "1a1") == "1a1");
+    CHECK(first_match("[^\\P{L}b]", "1ba") == "a");
     CHECK(first_match(".", "\nb") == "b");
     CHECK(first_match("[^a]", "a\xFF") == "\xFF");
 }
@@ -151,6 +160,7 @@ TEST_CASE("regular expressions that are not supported are refused with the reaso
                                                          {"[a[b]]", "brackets in brackets"},
                                                          {"[a&&b]", "an intersection"},
                                                          {"\\bx", "this escape"},
+                                                         {"\\012", "an octal escape"},
                                                          {"\\p{Greek}", "no general category"},
                                                          {"^a", "without its meaning"},
                                                          {"(?<=a)b", "a group of this kind"},
@@ -164,6 +174,15 @@ TEST_CASE("regular expressions that are not supported are refused with the reaso
         CHECK_THROWS_WITH(text::Pattern(pattern), Catch::Contains(why));
     }
     CHECK_THROWS_WITH(text::Pattern(std::string(100, '(')), Catch::Contains("nested too deeply"));
+}
+
+TEST_CASE("a search that would take too long ends with an error") {
+    fill_categories();
+    const text::Pattern pattern("a+a+a+a+a+a+b");
+    const std::string text(400, 'a');
+    CHECK_THROWS_WITH(pattern.each(text, [](const char*, const char*, bool) {}),
+                      Catch::Contains("takes too long for this text"));
+    CHECK(first_match("a+a+b", std::string(400, 'a') + "b").size() == 401);
 }
 
 TEST_CASE("long runs take time that grows with their length") {

@@ -200,6 +200,13 @@ t.case("learning from one long word takes time that grows with its length", func
   t.same(tokenizer:decode(tokenizer:ids(text)), text)
 end)
 
+t.case("a piece that begins with the last two of a window is counted as one", function()
+  local window = 2 ^ 20
+  local text = ("a "):rep(window / 2 - 2) .. "aa're"
+  t.same(#text, window + 1)
+  t.same(#nn.train_tokenizer(text, {size = 300, min_count = 1}):ids "'re", 1)
+end)
+
 t.case("Ctrl-C ends learning and encoding", function()
   for _, action in ipairs {"nn.train_tokenizer(text, {size = 1e6, min_count = 1})",
                            "while true do words:ids(text) end"} do

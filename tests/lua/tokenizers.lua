@@ -174,4 +174,69 @@ t.case("every normalizer and pre-tokenizer gives the library's text", function()
   end
 end)
 
+-- The tokenizer of a golden file of which change(content) changes the content.
+local function changed(kind, change)
+  local content = files.parse_json(files.read(golden_folder .. kind .. ".json"))
+  change(content)
+  files.write(folder .. "/changed.json", files.json(content))
+  return nn.tokenizer(folder .. "/changed.json")
+end
+
+t.case("a template can use a text several times", function()
+  local function part(name) return {Sequence = {id = name, type_id = 0}} end
+  local tokenizer = changed("bert", function(content)
+    content.post_processor = {
+      type = "TemplateProcessing", single = {part "A", part "A", part "A"},
+      pair = {part "B", part "A", part "B", part "B"}, special_tokens = {}}
+  end)
+  local a, b = ("to be "):rep(500), ("or not "):rep(300)
+  local function repeated(...)
+    local all = {}
+    for _, text in ipairs {...} do
+      for _, id in ipairs(tokenizer:ids(text)) do all[#all + 1] = id end
+    end
+    return all
+  end
+  t.same(tokenizer:ids(a, {add_special = true}), repeated(a, a, a))
+  t.same(tokenizer:ids(a, {add_special = true, pair = b}), repeated(b, a, b, b))
+end)
+
+t.case("an added token outside the vocabulary of a unigram model changes no other ids", function()
+  local id
+  local tokenizer = changed("t5", function(content)
+    id = #content.model.vocab
+    table.insert(content.added_tokens, {id = id, content = "<outside>", special = true})
+  end)
+  for i, text in ipairs(golden.texts) do
+    t.same(summary(tokenizer:encode(text)), golden.kinds.t5.plain[i], text)
+  end
+  local ids = tokenizer:ids("be<outside>be", {special = true})
+  local be = tokenizer:ids "be"
+  t.same({ids[#be + 1], #ids, tokenizer:decode {id}}, {id, 2 * #be + 1, "<outside>"})
+  t.fails(function()
+    require("nn.text.native").new({kind = "unigram", symbols = {"a", "b"}, scores = {1},
+                                   unknown = 0}, "x.json")
+  end, "x.json: 1 scores of 2 tokens; each needs one")
+end)
+
+t.case("files with settings of the wrong kind are refused with the reason", function()
+  local function refused(kind, change, message)
+    t.fails(function() changed(kind, change) end, message)
+  end
+  refused("bert", function(c) c.normalizer = 7 end, "a step is 7; an object with a type is needed")
+  refused("bert", function(c) c.decoder = "WordPiece" end, "a step is WordPiece")
+  refused("bert", function(c) c.post_processor = true end, "a step is true")
+  refused("llama3", function(c) c.pre_tokenizer.pretokenizers[1] = "Split" end, "a step is Split")
+  refused("bert", function(c) c.added_tokens = "[PAD]" end, "added_tokens is [PAD]; a list")
+  refused("bert", function(c) c.added_tokens = {a = 1} end, "added_tokens is an object; a list")
+  refused("mistral", function(c) table.insert(c.decoder.decoders, 1, {type = "Fuse"})
+                                 c.decoder.decoders[2] = {type = "ByteLevel"} end,
+          "its pre_tokenizer must be ByteLevel too")
+  refused("gpt2", function(c) c.decoder = {type = "Sequence", decoders = {
+    {type = "Fuse"}, {type = "ByteLevel"}}} end, "its decoder must be ByteLevel and nothing else")
+  refused("bert", function(c) c.pre_tokenizer = {type = "Sequence", pretokenizers = {}}
+    for i = 1, 101 do c.pre_tokenizer.pretokenizers[i] = {type = "Whitespace"} end
+  end, "100 pre-tokenizers at most")
+end)
+
 t.finish()

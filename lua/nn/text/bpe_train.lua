@@ -30,14 +30,15 @@ local function window_end(p, at, size, window)
 end
 
 -- Adds the number of occurrences of each piece in p[0 .. size - 1] to `counts`. The last piece in a
--- window may continue behind it, so the next window begins with that piece.
+-- window may continue behind it, and may be one with that before it, as ' and r where 're follows;
+-- so the next window begins with these two.
 local function count_pieces(splitter, p, size, counts)
   local at, window = 0, WINDOW
   p = ffi.cast("const uint8_t *", p)
   while at < size do
     local stop = window_end(p, at, size, window)
     local ends, count = native.pieces(splitter, ffi.cast("const char *", p + at), stop - at)
-    if stop < size then count = count - 1 end
+    if stop < size then count = math.max(0, count - 2) end
     local first = 0
     for i = 0, count - 1 do
       local last = tonumber(ends[i])

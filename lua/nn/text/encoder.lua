@@ -11,8 +11,7 @@ Tokenizer.__index = Tokenizer
 local M = {Tokenizer = Tokenizer, LARGEST = 2 ^ 20}            -- the limit of ids
 
 --- new(fields) -> tokenizer. fields: kind, symbols (the texts of the tokens, by id + 1), special
---- (ids by text), ref (of native.lua), decoder (of decoders.lua), template (of processors.lua; nil:
---- no tokens are added).
+--- (ids by text), ref (of native.lua), decoder (of decoders.lua), template (of processors.lua).
 function M.new(fields)
   fields.size = #fields.symbols
   fields.id_type = fields.size <= 65536 and "uint16_t" or "uint32_t"
@@ -32,9 +31,12 @@ end
 
 -- The ids of the texts A and B with those that the template adds; and the type of every id.
 local function with_template(self, a, b, add_special)
-  local texts, total = {A = a, B = b}, a.count + (b and b.count or 0)
+  local texts, total = {A = a, B = b}, 0
   local items = self.template[b and "pair" or "single"]
-  for _, item in ipairs(items) do total = total + #(item.ids or "") end
+  -- A template may use a text several times.
+  for _, item in ipairs(items) do
+    total = total + (item.text and texts[item.text].count or #item.ids)
+  end
   local out = ffi.new(self.id_type .. "[?]", math.max(1, total))
   local types, count = ffi.new("uint8_t[?]", math.max(1, total)), 0
   for _, item in ipairs(items) do

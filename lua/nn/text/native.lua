@@ -43,7 +43,10 @@ function M.new(model, path)
   local bytes = table.concat(model.symbols)
   local merges = model.merges or {}
   local ranks = ffi.new("int32_t[?]", math.max(1, #merges), merges)
-  local scores = model.scores and ffi.new("double[?]", #model.scores, model.scores)
+  if model.scores and #model.scores ~= count then
+    lib.fail("%s: %d scores of %d tokens; each needs one", path, #model.scores, count)
+  end
+  local scores = model.scores and ffi.new("double[?]", count, model.scores)
   local settings = ffi.new("nn_token_model_t", {
     kind = kinds[model.kind], tokens = count, bytes = bytes, ends = ends, merges = ranks,
     n_merges = #merges / 3, scores = scores, unknown = model.unknown or -1,

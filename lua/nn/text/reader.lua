@@ -18,7 +18,7 @@ local function need(condition, path, text, ...)
   if not condition then lib.fail("%s: " .. text, path, ...) end
 end
 
-local function is_set(value) return value ~= nil and type(value) ~= "userdata" end
+local is_set = steps.is_set
 
 -- ### Vocabularies
 
@@ -159,7 +159,11 @@ end
 -- {content = token}, and the tokens in the order of their ids.
 local function added_tokens(content, path)
   local by_text, list = {}, {}
-  for _, token in ipairs(type(content.added_tokens) == "table" and content.added_tokens or {}) do
+  local given = content.added_tokens
+  need(not is_set(given) or type(given) == "table" and (next(given) == nil or #given > 0), path,
+       "added_tokens is %s; a list is needed", type(given) == "table" and "an object"
+       or tostring(given))
+  for _, token in ipairs(type(given) == "table" and given or {}) do
     need(type(token) == "table" and type(token.content) == "string" and token.content ~= "", path,
          "an entry of added_tokens has no content")
     need(type(token.id) == "number", path, "the added token '%s' has no id", token.content)
@@ -186,14 +190,17 @@ end
 
 -- Whether the pieces become bytes; then the decoder must be ByteLevel too.
 local function is_byte_level(splitters, decoder_steps, path)
-  local of_bytes, last = false, decoder_steps[1] and decoder_steps[1].type
+  local of_bytes, decodes_bytes = false, false
+  for _, step in ipairs(decoder_steps) do
+    decodes_bytes = decodes_bytes or step.type == "ByteLevel"
+  end
   for _, step in ipairs(splitters) do
     need(not of_bytes, path, "a pre_tokenizer behind ByteLevel is not supported")
     of_bytes = step.kind == "ByteLevel"
   end
-  need(not of_bytes or #decoder_steps == 1 and last == "ByteLevel", path,
-       "its pre_tokenizer is ByteLevel, so its decoder must be ByteLevel too")
-  need(of_bytes or last ~= "ByteLevel", path,
+  need(not of_bytes or #decoder_steps == 1 and decodes_bytes, path,
+       "its pre_tokenizer is ByteLevel, so its decoder must be ByteLevel and nothing else")
+  need(of_bytes or not decodes_bytes, path,
        "its decoder is ByteLevel, so its pre_tokenizer must be ByteLevel too")
   return of_bytes
 end
@@ -228,7 +235,11 @@ function M.from_json(content, path, source)
     place(symbols, token.id, token.content, path)
   end
   check_complete(symbols, path)
-  for id = 1, #symbols do fields.symbols[id] = fields.symbols[id] or "" end
+  -- The model does not know tokens outside its vocabulary; their scores are not the lowest.
+  for id = 1, #symbols do
+    fields.symbols[id] = fields.symbols[id] or ""
+    if fields.scores then fields.scores[id] = fields.scores[id] or math.huge end
+  end
   local ref = native.new(fields, path)
   for _, step in ipairs(normalizers) do native.step(ref, step, path) end
   for _, step in ipairs(splitters) do native.step(ref, step, path) end

@@ -3,9 +3,15 @@ local lib = require "nn.base.capi"
 
 local M = {}
 
+--- is_set(value) -> whether a file sets a value: it is not missing, and not null.
+function M.is_set(value) return value ~= nil and type(value) ~= "userdata" end
+
 -- The steps in a step of type Sequence, and in those within it, in their order.
 local function flatten(step, key, list, path)
-  if type(step) ~= "table" then return list end
+  if not M.is_set(step) then return list end
+  if type(step) ~= "table" then
+    lib.fail("%s: a step is %s; an object with a type is needed", path, tostring(step))
+  end
   if step.type ~= "Sequence" then
     list[#list + 1] = step
     return list
@@ -16,7 +22,7 @@ local function flatten(step, key, list, path)
 end
 
 --- flat(step, key, path) -> the list of the steps in `step` (nil or null: none). key: the name of
---- the list in a Sequence.
+--- the list in a Sequence. Errors, with `path`: a step that is no object.
 function M.flat(step, key, path) return flatten(step, key, {}, path) end
 
 local function flags(values)
@@ -25,11 +31,9 @@ local function flags(values)
   return sum
 end
 
-local function is_given(value) return value ~= nil and type(value) ~= "userdata" end
-
 -- Whether a setting is true; `default` if the file has none.
 local function truth(step, name, default)
-  if not is_given(step[name]) then return default end
+  if not M.is_set(step[name]) then return default end
   return step[name] == true
 end
 
@@ -112,7 +116,7 @@ end
 
 function splitters.Metaspace(step, need)
   need(type(step.replacement) == "string", "replacement")
-  local scheme = is_given(step.prepend_scheme) and step.prepend_scheme or "always"
+  local scheme = M.is_set(step.prepend_scheme) and step.prepend_scheme or "always"
   if step.add_prefix_space == false then scheme = "never" end
   need(type(scheme) == "string", "prepend_scheme")
   return {text = step.replacement, content = scheme, flags = flags {truth(step, "split", true)}}
@@ -123,7 +127,7 @@ function splitters.Digits(step)
 end
 
 function splitters.Punctuation(step)
-  return {content = is_given(step.behavior) and tostring(step.behavior) or "Isolated"}
+  return {content = M.is_set(step.behavior) and tostring(step.behavior) or "Isolated"}
 end
 
 function splitters.CharDelimiterSplit(step, need)
