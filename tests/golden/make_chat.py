@@ -172,6 +172,9 @@ zzz | default('d') | '' | default('d', true) | none | default('d')
 1 is number | 'x' is string | {} is mapping | [] is iterable | none is none | true is boolean | 1 is not string | 4 is even
 range(3) | list | tojson | range(5, 1, -2) | join(' ') | "a\\n\\t\\"\\u00e9" | tojson | 'l1\\nl2' | indent(2) | 3 in [1, 2, 3]
 'a' if 1 > 2 | (1, 2)[1] | 'x' ~ (zzz | default) ~ 'y' | [1, [2, 'a']] | tojson(indent=2) | -3 | abs | 7 is odd and 2 is in [1, 2]
+[{'r': false}, {'r': true}] | selectattr('r', 'false') | list | length | [{'r': false}, {}] | rejectattr('r', 'undefined') | list | length
+[{'a': {'b': false}}] | map(attribute='a.b') | join | [{'a': [3, 4]}] | map(attribute='a.1') | join | [[5, 6]] | map(attribute=1) | join
+"\\u0041\x42\\\\u0043\\n\\." | ' \t a \u3000 b \u00a0 ' | trim | 'aaa' | replace('a', 'bb', -1) | ' x '.strip(none)
 """
 
 

@@ -84,12 +84,47 @@ t.case("a template or a conversation that is not possible is refused with its li
   refused("{{ messages }}", "a value of kind list has no text")
   refused("{{ raise_exception('no') }}", "the chat template refuses the conversation: no")
   refused("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "calls itself too often")
+  refused("{% macro f() %}" .. ("{% if 1 %}"):rep(90) .. "{{ f()" .. (" ~ 1"):rep(990) .. " }}"
+          .. ("{% endif %}"):rep(90) .. "{% endmacro %}{{ f() }}", "nested too deeply")
   refused("{{ " .. ("("):rep(1000) .. (")"):rep(1000) .. " }}", "nested too deeply")
   refused(("{% if x %}"):rep(1000), "nested too deeply")
   refused("{% for i in range(1000) %}{{ 'x' * 1000000 }}{% endfor %}", "exceeds 100000000 bytes")
   refused("{{ 'a }}", "a string has no end")
   refused("{{ a", "a tag has no end '}}'")
   refused("{{ a b }}", "'b' is not expected here")
+  refused("{{ 'a'.strip(1) }}", "strip needs a text, not a value of kind number")
+  refused("{{ 'a,b'.split(',', 'x') }}", "split needs a whole number")
+  refused("{{ 'a b'.split(none, 1) }}", "split at white space with a limit is not supported")
+  refused("{{ 'a' | replace('a', 'b', 'c') }}", "replace needs a whole number")
+  refused("{{ [1] | join(2) }}", "join needs a text")
+  refused("{{ 'a' | indent('x') }}", "indent needs a whole number")
+  refused("{{ 'a' | indent(1000000) }}", "indent needs a width of 0 to 100")
+  refused("{{ [1] | tojson(indent=1000) }}", "tojson needs an indent of 0 to 100")
+  refused("{{ 'a' is odd }}", "odd needs a whole number")
+  refused("{{ [1].keys() }}", "keys needs a dict")
+  refused("{{ messages | map(attribute='x.y') | join }}", "'y' of an undefined value")
+  refused("{{ messages | map(attribute=[]) | join }}", "an attribute of kind")
+  refused("{{ messages | selectattr }}", "selectattr needs an attribute")
+  refused("{{ range() }}", "range needs 1 to 3 whole numbers")
+  refused("{{ range(0, 1, 2 ** -1) }}", "range needs 1 to 3 whole numbers")
+  refused("{{ range(1000000000) }}", "a difference of 1000000 is possible")
+  refused("{{ strftime_now('*t') }}", "strftime_now needs a format")
+  refused("{{ '\\ud800' }}", "the escape \\u is not supported")
+  refused("{{ 1" .. (" + 1"):rep(1000) .. " }}", "a tag of 2001 words and signs; 2000 are possible")
+  for _, long in ipairs {"x ~ x", "x + x", "[x, x] | join", "x * 2",
+                         "x[:20000] | replace('a', x)"} do
+    refused("{% set x = 'a' * 60000000 %}{{ " .. long .. " }}",
+            "bytes; less than 100000000 are possible")
+  end
+  refused("{% set x = range(600000) %}{% set x = x + x %}", "elements; 1000000 are possible")
+end)
+
+t.case("long runs of white space take time that grows with their length", function()
+  local blank, start = (" "):rep(1e6), nn.now()
+  local source = "a" .. blank .. "b" .. blank .. "{{- x.strip() -}}" .. blank .. "c"
+  local text = template.render(source, variables {x = blank .. "d" .. blank .. "e" .. blank})
+  t.check(text == "a" .. blank .. "bd" .. blank .. "ec", "the white space is wrong")
+  t.check(nn.now() - start < 20, "it took long")
 end)
 
 t.case("a tokenizer without a template, or with another one, says so", function()

@@ -18,9 +18,26 @@ local function ascii(need, value, who)
   return value
 end
 
+local function number_of(need, value, who)
+  need(kind(value) == "number" and value % 1 == 0,
+       "%s needs a whole number, not a value of kind %s", who, kind(value))
+  return value
+end
+
+--- check_size(need, bytes): raises an error where a text would become too long.
+function M.check_size(need, bytes)
+  need(bytes < values.LONGEST, "a text of %.0f bytes; less than %d are possible", bytes,
+       values.LONGEST)
+end
+local check_size = M.check_size
+
 local function items_of(need, value, who)
   if kind(value) == "string" then return values.list(values.characters(value)) end
-  if kind(value) == "mapping" then return values.list {unpack(values.keys(value))} end
+  if kind(value) == "mapping" then
+    local names = values.list {}
+    for i, name in ipairs(values.keys(value)) do names[i] = name end
+    return names
+  end
   if kind(value) == "undefined" then return values.list {} end
   need(values.is_list(value), "%s needs a list, not a value of kind %s", who, kind(value))
   return value
@@ -33,14 +50,20 @@ end
 
 -- ### Methods of texts and dicts
 
+-- The characters that strip() removes: nil for white space.
+local function set_of(need, set, who)
+  if set == nil or set == NONE then return nil end
+  return text_of(need, set, who)
+end
+
 function methods.strip(need, text, set)
-  return values.strip(text_of(need, text, "strip"), true, true, set)
+  return values.strip(text_of(need, text, "strip"), true, true, set_of(need, set, "strip"))
 end
 function methods.lstrip(need, text, set)
-  return values.strip(text_of(need, text, "lstrip"), true, false, set)
+  return values.strip(text_of(need, text, "lstrip"), true, false, set_of(need, set, "lstrip"))
 end
 function methods.rstrip(need, text, set)
-  return values.strip(text_of(need, text, "rstrip"), false, true, set)
+  return values.strip(text_of(need, text, "rstrip"), false, true, set_of(need, set, "rstrip"))
 end
 function methods.upper(need, text) return ascii(need, text, "upper"):upper() end
 function methods.lower(need, text) return ascii(need, text, "lower"):lower() end
@@ -71,14 +94,21 @@ function methods.replace(need, text, from, to, count)
   text_of(need, text, "replace")
   from, to = text_of(need, from, "replace"), text_of(need, to, "replace")
   need(from ~= "", "replace needs a text that is not empty")
-  return (text:gsub(from:gsub("%p", "%%%0"), (to:gsub("%%", "%%%%")), count))
+  if count ~= nil and count ~= NONE and number_of(need, count, "replace") < 0 then count = nil end
+  if count == NONE then count = nil end
+  local pattern = from:gsub("%p", "%%%0")
+  local found = select(2, text:gsub(pattern, "", count))
+  check_size(need, #text + found * (#to - #from))
+  return (text:gsub(pattern, (to:gsub("%%", "%%%%")), count))
 end
 
 -- The parts of a text between separators, or between white space.
 function methods.split(need, text, separator, most)
   text_of(need, text, "split")
   local out, at = values.list {}, 1
+  if most ~= nil then number_of(need, most, "split") end
   if separator == nil or separator == NONE then
+    need(most == nil or most < 0, "split at white space with a limit is not supported")
     need(not text:find "[\128-\255]" or not text:find "\194[\133\160]", "split at such white space")
     for word in text:gmatch "[^\9-\13\28-\32]+" do out[#out + 1] = word end
     return out
@@ -100,7 +130,10 @@ function methods.items(need, dict)
   for i, key in ipairs(values.keys(dict)) do out[i] = values.list {key, dict[key]} end
   return out
 end
-function methods.keys(need, dict) return items_of(need, dict, "keys") end
+function methods.keys(need, dict)
+  need(values.is_mapping(dict), "keys needs a dict, not a value of kind %s", kind(dict))
+  return items_of(need, dict, "keys")
+end
 function methods.values(need, dict)
   local out = values.list {}
   for i, pair in ipairs(methods.items(need, dict)) do out[i] = pair[2] end
@@ -144,9 +177,14 @@ function filters.reverse(need, value)
   return kind(value) == "string" and table.concat(out) or out
 end
 function filters.join(need, value, separator)
-  local out = {}
-  for i, item in ipairs(items_of(need, value, "join")) do out[i] = M.shown(need, item) end
-  return table.concat(out, separator or "")
+  local out, size = {}, 0
+  separator = separator == nil and "" or text_of(need, separator, "join")
+  for i, item in ipairs(items_of(need, value, "join")) do
+    out[i] = M.shown(need, item)
+    size = size + #out[i] + #separator
+  end
+  check_size(need, size)
+  return table.concat(out, separator)
 end
 function filters.default(_, value, default, also_false)
   if kind(value) == "undefined" or also_false and not values.is_true(value) then
@@ -167,14 +205,31 @@ function filters.abs(need, value)
   return math.abs(value)
 end
 function filters.tojson(need, value, indent)
-  local text, problem = values.json(value, kind(indent) == "number" and indent or nil)
+  if indent == NONE then indent = nil end
+  need(indent == nil or number_of(need, indent, "tojson") >= 0 and indent <= 100,
+       "tojson needs an indent of 0 to 100")
+  local text, problem = values.json(value, indent)
   need(text, "tojson of a value of kind %s", problem)
   return text
 end
 function filters.indent(need, text, width, first)
-  local blank = (" "):rep(width or 4)
+  width = width == nil and 4 or number_of(need, width, "indent")
+  need(width >= 0 and width <= 100, "indent needs a width of 0 to 100")
+  local blank = (" "):rep(width)
   text = text_of(need, text, "indent"):gsub("\n([^\n])", function(c) return "\n" .. blank .. c end)
   return first and blank .. text or text
+end
+
+-- The value at a path of attributes: a name, a place in a list from 0, or several as "a.b.0".
+local function attribute_of(need, value, path)
+  need(kind(path) == "string" or kind(path) == "number", "an attribute of kind %s", kind(path))
+  for part in tostring(path):gmatch "[^.]+" do
+    need(kind(value) ~= "undefined", "'%s' of an undefined value", part)
+    local place = part:match "^%d+$"
+    local key = place and values.is_list(value) and tonumber(place) + 1 or part
+    if type(value) == "table" then value = or_undefined(value[key]) else value = UNDEFINED end
+  end
+  return value
 end
 
 local function selected(need, list, wanted, attribute, name, argument)
@@ -183,21 +238,27 @@ local function selected(need, list, wanted, attribute, name, argument)
   need(test, "the test '%s' is not supported", tostring(name))
   for _, item in ipairs(items_of(need, list, "select")) do
     local value = item
-    if attribute then value = or_undefined(type(item) == "table" and item[attribute] or nil) end
+    if attribute ~= nil then value = attribute_of(need, item, attribute) end
     if test(need, value, argument) == wanted then out[#out + 1] = item end
   end
   return out
 end
 
-function filters.selectattr(need, list, ...) return selected(need, list, true, ...) end
-function filters.rejectattr(need, list, ...) return selected(need, list, false, ...) end
+function filters.selectattr(need, list, attribute, ...)
+  need(attribute ~= nil, "selectattr needs an attribute")
+  return selected(need, list, true, attribute, ...)
+end
+function filters.rejectattr(need, list, attribute, ...)
+  need(attribute ~= nil, "rejectattr needs an attribute")
+  return selected(need, list, false, attribute, ...)
+end
 function filters.select(need, list, ...) return selected(need, list, true, nil, ...) end
 function filters.reject(need, list, ...) return selected(need, list, false, nil, ...) end
 function filters.map(need, list, name, ...)
   local out = values.list {}
   for i, item in ipairs(items_of(need, list, "map")) do
     if type(name) == "table" then
-      out[i] = or_undefined(type(item) == "table" and item[name.attribute] or nil)
+      out[i] = attribute_of(need, item, name.attribute)
     else
       need(filters[name], "the filter '%s' is not supported", tostring(name))
       out[i] = filters[name](need, item, ...)
@@ -230,8 +291,8 @@ tests["false"] = function(_, value) return value == false end
 function tests.equalto(_, value, other) return values.equal(value, other) end
 tests.eq = tests.equalto
 function tests.ne(_, value, other) return not values.equal(value, other) end
-function tests.odd(_, value) return value % 2 == 1 end
-function tests.even(_, value) return value % 2 == 0 end
+function tests.odd(need, value) return number_of(need, value, "odd") % 2 == 1 end
+function tests.even(need, value) return number_of(need, value, "even") % 2 == 0 end
 tests["in"] = function(need, value, list) return M.contains(need, list, value) end
 
 --- contains(need, container, value) -> whether `value` is in a text, a list or a dict.

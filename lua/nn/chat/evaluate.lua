@@ -83,24 +83,32 @@ local arithmetic = {
   ["//"] = function(a, b) return math.floor(a / b) end, ["**"] = function(a, b) return a ^ b end,
 }
 
-local function joined(a, b)
+local function joined(need, a, b)
+  need(#a + #b <= values.MOST, "a list of %d elements; %d are possible", #a + #b, values.MOST)
   local list = values.list {}
   for _, item in ipairs(a) do list[#list + 1] = item end
   for _, item in ipairs(b) do list[#list + 1] = item end
   return list
 end
 
+local function appended(need, a, b)
+  builtins.check_size(need, #a + #b)
+  return a .. b
+end
+
 function evaluators.binary(node, scope)
   local operator, need = node.operator, needer(node)
   local a, b = evaluate(node.left, scope), evaluate(node.right, scope)
-  if operator == "~" then return builtins.shown(need, a) .. builtins.shown(need, b) end
+  if operator == "~" then
+    return appended(need, builtins.shown(need, a), builtins.shown(need, b))
+  end
   defined(node, a, "'" .. operator .. "'")
   defined(node, b, "'" .. operator .. "'")
   local x, y = kind(a), kind(b)
-  if operator == "+" and x == "string" and y == "string" then return a .. b end
-  if operator == "+" and values.is_list(a) and values.is_list(b) then return joined(a, b) end
+  if operator == "+" and x == "string" and y == "string" then return appended(need, a, b) end
+  if operator == "+" and values.is_list(a) and values.is_list(b) then return joined(need, a, b) end
   if operator == "*" and x == "string" and y == "number" then
-    need(#a * b < 1e8, "a text that is too long")
+    builtins.check_size(need, #a * b)
     return a:rep(b)
   end
   need(x == "number" and y == "number", "'%s' of values of kind %s and %s", operator, x, y)

@@ -5,8 +5,13 @@ local M = {}
 local Parser = {}
 Parser.__index = Parser
 
+local MOST = 2000                            -- tokens of a tag: trees have a limited depth
+
 --- parser(tokens, line) -> parser of the tokens in a tag.
 function M.parser(tokens, line)
+  if #tokens > MOST then
+    lexer.fail(line, "a tag of %d words and signs; %d are possible", #tokens, MOST)
+  end
   return setmetatable({tokens = tokens, at = 1, line = line}, Parser)
 end
 

@@ -10,15 +10,22 @@ function M.fail(line, text, ...)
   lib.fail("the chat template, line %d: " .. text, line, ...)
 end
 
-local escapes = {n = "\n", t = "\t", r = "\r", b = "\b", f = "\f", v = "\v", a = "\a"}
+local escapes = {n = "\n", t = "\t", r = "\r", b = "\b", f = "\f", v = "\v", a = "\a",
+                 ["\\"] = "\\", ["'"] = "'", ['"'] = '"', ["\n"] = ""}
+local code_digits = {x = 2, u = 4}
 
 -- The value of a string literal between quotes.
 local function unescaped(text, line)
-  text = text:gsub("\\u(%x%x%x%x)", function(code) return utf8.encode(tonumber(code, 16)) end)
-  text = text:gsub("\\x(%x%x)", function(code) return utf8.encode(tonumber(code, 16)) end)
-  return (text:gsub("\\(.)", function(c)
-    if c:find "%w" and not escapes[c] then M.fail(line, "the escape \\%s is not supported", c) end
-    return escapes[c] or c
+  return (text:gsub("\\(.)(%x*)", function(c, digits)
+    local count = code_digits[c]
+    local code = count and #digits >= count and tonumber(digits:sub(1, count), 16)
+    if code and not (code >= 0xD800 and code < 0xE000) then
+      return utf8.encode(code) .. digits:sub(count + 1)
+    end
+    if not escapes[c] and c:find "[%w\128-\255]" then
+      M.fail(line, "the escape \\%s is not supported", c)
+    end
+    return (escapes[c] or "\\" .. c) .. digits            -- other signs keep their backslash
   end))
 end
 
@@ -83,7 +90,7 @@ end
 
 -- The text before a tag, without the white space that the tag removes.
 local function text_before(text, sign, is_variable, line_starts)
-  if sign == "-" then return (text:gsub("%s+$", "")) end
+  if sign == "-" then return text:match "^(.*%S)" or "" end
   if sign == "+" or is_variable then return text end
   local head, blank = text:match "^(.*\n)([^\n]*)$"
   if not head then head, blank = "", text end

@@ -10,7 +10,7 @@ local values = require "nn.chat.values"
 local M = {NONE = values.NONE}
 local evaluate = evaluation.evaluate
 local UNDEFINED = values.UNDEFINED
-local LONGEST = 1e8                            -- bytes of the result; loops are short of it
+local LONGEST = values.LONGEST
 
 local function inner(scope) return setmetatable({}, {__index = scope}) end
 
@@ -19,6 +19,7 @@ local runners = {}
 -- Runs statements; returns "break" or "continue" if one was reached.
 local function run(list, scope, out)
   for _, node in ipairs(list) do
+    lib.check_interrupt()
     local stopped = runners[node.op](node, scope, out)
     if stopped then return stopped end
   end
@@ -162,15 +163,19 @@ end
 function functions.range(need, list)
   local first, stop = list[2] and list[1] or 0, list[2] or list[1]
   local step = list[3] or 1
-  need(type(first) == "number" and type(stop) == "number" and type(step) == "number" and step ~= 0
-       and math.abs(stop - first) < 1e6, "range needs whole numbers with a difference below 10^6")
+  for _, number in ipairs {first, stop or UNDEFINED, step} do
+    need(type(number) == "number" and number % 1 == 0, "range needs 1 to 3 whole numbers")
+  end
+  need(step ~= 0, "the step of range is 0")
+  need(math.abs(stop - first) <= values.MOST, "range from %.0f to %.0f; a difference of %d is "
+       .. "possible", first, stop, values.MOST)
   local out = values.list {}
   for i = first, step > 0 and stop - 1 or stop + 1, step do out[#out + 1] = i end
   return out
 end
 
 function functions.strftime_now(need, list)
-  need(type(list[1]) == "string", "strftime_now needs a format")
+  need(type(list[1]) == "string" and not list[1]:find "^!?%*", "strftime_now needs a format")
   return os.date(list[1])
 end
 
@@ -179,7 +184,12 @@ end
 function M.render(source, variables)
   local scope = inner(functions)
   for name, value in pairs(variables) do scope[name] = value end
-  return captured(statements.parse(source), scope)
+  local good, text = pcall(captured, statements.parse(source), scope)
+  if good then return text end
+  if type(text) == "string" and text:find("stack overflow", 1, true) then
+    lib.fail "the chat template: its calls are nested too deeply"
+  end
+  error(text, 0)
 end
 
 return M

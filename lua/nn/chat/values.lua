@@ -3,7 +3,7 @@
 local utf8 = require "nn.base.utf8"
 local ffi = require "ffi"
 
-local M = {}
+local M = {LONGEST = 1e8, MOST = 1e6}        -- bytes of a text; elements of a list
 M.NONE, M.UNDEFINED = setmetatable({}, {kind = "none"}), setmetatable({}, {kind = "undefined"})
 local Dict, List, Namespace = {kind = "mapping"}, {kind = "list"}, {kind = "namespace"}
 local ORDER = {}                             -- the key of the list of a dict's names
@@ -116,17 +116,18 @@ function M.strip(text, left, right, set)
     while right and last >= first and known[list[last]] do last = last - 1 end
     return table.concat(list, "", first, last)
   end
-  while left do
-    local length = space_length(text, false)
+  local first, last = 1, #text
+  while left do                              -- no white space has more than 3 bytes
+    local length = space_length(text:sub(first, first + 2), false)
     if not length then break end
-    text = text:sub(length + 1)
+    first = first + length
   end
   while right do
-    local length = space_length(text, true)
+    local length = space_length(text:sub(math.max(first, last - 2), last), true)
     if not length then break end
-    text = text:sub(1, -length - 1)
+    last = last - length
   end
-  return text
+  return text:sub(first, last)
 end
 
 -- ### JSON, as Python's json.dumps(value, ensure_ascii=False) writes it
