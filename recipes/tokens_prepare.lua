@@ -9,7 +9,7 @@ local prepare, units = require "nn.data.prepare", require "nn.base.units"
 local cfg = nn.config({
   input = nn.field("", "input files and folders, separated by commas"),
   out = nn.field("data", "output folder for train.bin, val.bin and the tokenizer"),
-  tokenizer = nn.field("byte", "folder of a GPT-2 tokenizer, its tokenizer.json, or byte"),
+  tokenizer = nn.field("byte", "folder of a tokenizer, its tokenizer.json, or byte"),
   learn = nn.field(0, "size of a tokenizer to train on the input instead; 0: none", {min = 0}),
   val = nn.field(0.1, "fraction for validation: the end of a text, random documents of a JSON file",
                  {min = 0, max = 0.9}),

@@ -30,7 +30,7 @@ def parse():
 
 
 def contenders(args):
-    sizes = {"model": args.model, "dtype": args.dtype, "batch": args.batch, "tokens": args.tokens, "steps": args.steps}
+    sizes = {"model": args.model, "batch": args.batch, "tokens": args.tokens, "steps": args.steps}
     ours = ["./nnlua", "recipes/bench_gpt2.lua", "--json", f"dtype={args.dtype}"]
     ours += [f"{k}={v}" for k, v in sizes.items()]
     python = torch_python(args.python)
@@ -77,8 +77,9 @@ def main():
     print(f"\nnnlua / {rival}: {ratio:.3f}")
     quiet = was_quiet(results)
     print(json.dumps({"benchmark": "gpt2_vs_torch", "ratio": round(ratio, 3), "against": rival,
-                      "tokens_per_s": speed, "model": args.model, "dtype": args.dtype, "batch": args.batch,
-                      "tokens": args.tokens, "steps": args.steps, "rounds": args.rounds,
+                      "tokens_per_s": speed, "model": args.model, "dtype": args.dtype,
+                      "batch": args.batch, "tokens": args.tokens, "steps": args.steps,
+                      "rounds": args.rounds,
                       "torch": results["torch"][0]["torch"], "idle_machine": quiet}))
 
 
