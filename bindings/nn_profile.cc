@@ -43,6 +43,7 @@ int nn_profile_stop(nn_profile_info_t* out) {
         if (!profiling()) fail("profile: none is under way; nn_profile(1) starts one");
         wait_all();
         stop_profile();
+        dependencies.reset();  // those that were asked for meanwhile lack later tasks
         totals = session_totals();
         for (int by = 0; by < 3; ++by) groups[by] = profile_groups(GroupBy(by));
         *out = {totals.seconds,

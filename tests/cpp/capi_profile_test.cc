@@ -66,6 +66,23 @@ TEST_CASE("a stopped profile describes its tasks, workers, groups, spans and tra
     check_usable();
 }
 
+TEST_CASE("dependencies asked for during a profile do not hide those of later tasks") {
+    const Library library;
+    REQUIRE_OK(nn_profile(1));
+    const nn_ref first = neg(full({1}, 1));
+    int64_t before = -1;
+    int32_t count = 1;
+    REQUIRE_OK(nn_profile_before(0, &before, &count));
+    CHECK(count == 0);
+    neg(first);
+    nn_profile_info_t info;
+    REQUIRE_OK(nn_profile_stop(&info));
+    count = 1;
+    REQUIRE_OK(nn_profile_before(info.tasks - 1, &before, &count));
+    CHECK(count == 1);
+    REQUIRE_OK(nn_profile(0));
+}
+
 TEST_CASE("a profile refuses unknown tasks, workers, groups, spans and transfers") {
     const Library library;
     nn_profile_info_t info;
