@@ -40,8 +40,7 @@ end
 
 -- (B,T,C) -> (B,T,C). memory: see nn.attend.
 function Attention:forward(x, memory)
-  local qkv = self.qkv(x)
-  local turned = memory and nn.rope(qkv, memory.start, self.rope) or nn.rope(qkv, self.rope)
+  local turned = rotary.rotate(self.qkv(x), memory, self.rope)
   return self.proj(nn.attend(turned, memory, self.shape))
 end
 

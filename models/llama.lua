@@ -61,8 +61,7 @@ end
 -- (B,T,C) -> (B,T,C). memory: see nn.attend.
 function Attention:forward(x, memory)
   local qkv = self.q_norm and self:normalised(self.qkv(x)) or self.qkv(x)
-  local turned = memory and nn.rope(qkv, memory.start, self.rope) or nn.rope(qkv, self.rope)
-  return self.proj(nn.attend(turned, memory, self.shape))
+  return self.proj(nn.attend(rotary.rotate(qkv, memory, self.rope), memory, self.shape))
 end
 
 function MLP:init(c)

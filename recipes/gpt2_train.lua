@@ -43,21 +43,13 @@ local gpt3 = {about = "96 layers, hidden size 12288",
               data = {batch = 1, accum = 1600}, eval_every = 1000, final_batches = 200,
               optim = {lr = 6e-5, beta2 = 0.95}, schedule = {min_lr = 6e-6, warmup = 117},
               steps = 94000}
-local cfg = nn.config(schema, arg, {presets = {
-  demo = {base = "char", about = "char with fewer steps: less than a minute", steps = 1500},
-  char = {about = "nanoGPT's small CPU setting: 2000 steps of 12 x 64 characters"},
-  finetune = {about = "for init=FOLDER: 200 steps of 8 x 128 tokens with a low learning rate",
-              steps = 200, data = {batch = 8, context = 128}, eval_every = 50, eval_batches = 10,
-              final_batches = 50, save_every = 100, sample = {tokens = 100},
-              optim = {lr = 3e-5, beta2 = 0.95}, schedule = {warmup = 20, min_lr = 3e-6}},
+local cfg = nn.config(schema, arg, {presets = language.presets {
   ["gpt2"] = released("gpt2", 6e-4, 12), ["gpt2-medium"] = released("gpt2-medium", 3e-4, 8),
   ["gpt2-large"] = released("gpt2-large", 2.5e-4, 6), ["gpt2-xl"] = released("gpt2-xl", 2e-4, 4),
   ["gpt3-175b"] = gpt3,
 }})
+language.check(cfg)
 local lr = language.schedule(cfg)
-if cfg.preset == "finetune" and cfg.init == "" then
-  nn.fail "preset finetune needs init=FOLDER: a run, a checkpoint or a Hugging Face folder"
-end
 local run = nn.run(cfg)              -- folder, seed, resume, signals, checkpoints, metrics
 local words = run.vocabulary
 if cfg.init ~= "" then

@@ -24,23 +24,17 @@ local function sized(about, size, lr, batch)
           data = {batch = batch, accum = 524288 / batch / size.context},
           optim = {lr = lr, beta2 = 0.95}, schedule = {min_lr = lr / 10, warmup = 1000}}
 end
-local cfg = nn.config(schema, words_left, {usage = "[model=NAME] [a.b=value ...]", presets = {
-  demo = {base = "char", about = "char with fewer steps: about a minute", steps = 1500},
-  char = {about = "nanoGPT's small CPU setting: 2000 steps of 12 x 64 characters"},
-  finetune = {about = "for init=FOLDER: 200 steps of 8 x 128 tokens with a low learning rate",
-              steps = 200, data = {batch = 8, context = 128}, eval_every = 50, eval_batches = 10,
-              final_batches = 50, save_every = 100, sample = {tokens = 100},
-              optim = {lr = 3e-5, beta2 = 0.95}, schedule = {warmup = 20, min_lr = 3e-6}},
+local presets = language.presets {
   ["15m"] = sized("6 layers, hidden size 288, context 256",
                   {layers = 6, heads = 6, embd = 288, context = 256}, 5e-4, 32),
   ["110m"] = sized("12 layers, hidden size 768, context 1024",
                    {layers = 12, heads = 12, embd = 768, context = 1024}, 4e-4, 8),
-}})
+}
+local cfg = nn.config(schema, words_left,
+                      {usage = "[model=NAME] [a.b=value ...]", presets = presets})
+language.check(cfg)
 local lr = language.schedule(cfg)
 
-if cfg.preset == "finetune" and cfg.init == "" then
-  nn.fail "preset finetune needs init=FOLDER: a run, a checkpoint or a Hugging Face folder"
-end
 local run = nn.run(cfg)              -- folder, seed, resume, signals, checkpoints, metrics
 local words = run.vocabulary
 if cfg.init ~= "" then

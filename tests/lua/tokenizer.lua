@@ -6,6 +6,8 @@ local host = require "nn.host"
 local nn = require "nn"
 local t = require "nn.test"
 local utf8 = require "nn.base.utf8"
+package.path = host.root .. "/tests/lua/support/?.lua;" .. package.path
+local random_texts = require "random_texts"
 
 local golden = files.parse_json(files.read(host.root .. "/tests/golden/bpe.json"))
 local folder = t.folder()
@@ -40,11 +42,7 @@ end
 
 -- The random texts of make_bpe.py, in groups of 1000, and the sums of their ids.
 local function check_random(tokenizer, expected, seed, draw)
-  local state = seed
-  local function below(n)
-    state = (1664525 * state + 1013904223) % 2 ^ 32
-    return math.floor(state * n / 2 ^ 32)
-  end
+  local below = random_texts.generator(seed)
   for number, sums in ipairs(expected) do
     local all, count = ffi.new "uint16_t[200000]", 0
     for i = 1, 1000 do
@@ -59,22 +57,7 @@ local function check_random(tokenizer, expected, seed, draw)
   end
 end
 
-local function random_text(below)
-  local kind, characters = below(4), {}
-  for i = 1, below(40) do
-    local code
-    if kind < 2 then
-      code = below(kind == 0 and 0x110000 - 0x800 or 0x3000)
-      if code >= 0xD800 then code = code + 0x800 end
-    elseif kind == 3 and below(3) > 0 then
-      code = 97 + below(26)
-    else
-      code = golden.alphabet[below(#golden.alphabet) + 1]
-    end
-    characters[i] = utf8.encode(code)
-  end
-  return table.concat(characters)
-end
+local function random_text(below) return random_texts.text(below, golden.alphabet) end
 
 local function invalid_text(below)
   local units = {}

@@ -8,6 +8,8 @@ local host = require "nn.host"
 local nn = require "nn"
 local t = require "nn.test"
 local utf8 = require "nn.base.utf8"
+package.path = host.root .. "/tests/lua/support/?.lua;" .. package.path
+local random_texts = require "random_texts"
 
 local golden_folder = host.root .. "/tests/golden/tokenizers/"
 local golden = files.parse_json(files.read(golden_folder .. "expected.json"))
@@ -100,29 +102,9 @@ t.case("code points are normalized and split as the library does it", function()
   end
 end)
 
--- The random texts of make_bpe.py.
-local function random_texts(count)
-  local state, texts = 3, {}
-  local function below(n)
-    state = (1664525 * state + 1013904223) % 2 ^ 32
-    return math.floor(state * n / 2 ^ 32)
-  end
-  for number = 1, count do
-    local kind, characters = below(4), {}
-    for i = 1, below(40) do
-      local code
-      if kind < 2 then
-        code = below(kind == 0 and 0x110000 - 0x800 or 0x3000)
-        if code >= 0xD800 then code = code + 0x800 end
-      elseif kind == 3 and below(3) > 0 then
-        code = 97 + below(26)
-      else
-        code = golden.alphabet[below(#golden.alphabet) + 1]
-      end
-      characters[i] = utf8.encode(code)
-    end
-    texts[number] = table.concat(characters)
-  end
+local function texts_at_random(count)
+  local below, texts = random_texts.generator(3), {}
+  for i = 1, count do texts[i] = random_texts.text(below, golden.alphabet) end
   return texts
 end
 
@@ -137,7 +119,7 @@ local function sum_of(tokenizer, texts, first, last)
 end
 
 t.case("random texts have the library's ids", function()
-  local texts = random_texts(golden.bunch * #golden.kinds[kinds[1]].random)
+  local texts = texts_at_random(golden.bunch * #golden.kinds[kinds[1]].random)
   for _, kind in ipairs(kinds) do
     for number, sums in ipairs(golden.kinds[kind].random) do
       local first = (number - 1) * golden.bunch + 1
@@ -158,7 +140,7 @@ local function with_step(step)
 end
 
 t.case("every normalizer and pre-tokenizer gives the library's text", function()
-  local random = random_texts(golden.bunch * #golden.kinds[kinds[1]].random)
+  local random = texts_at_random(golden.bunch * #golden.kinds[kinds[1]].random)
   for _, step in ipairs(golden.steps.list) do
     local tokenizer = with_step(step)
     t.same(sum_of(tokenizer, golden.texts), step.texts, step.name)

@@ -124,11 +124,8 @@ end
 -- Refuses sizes that the files do not have, before a model of these sizes is created.
 local function check_shapes(class, settings, weights)
   if not class.shapes then return end
-  local good, shapes, full = lib.protected(class.shapes, settings)
-  if not good then
-    if not lib.is_error(shapes) or shapes.interrupted then error(shapes, 0) end
-    lib.fail("%s: %s", files.join(weights.folder, "config.json"), shapes.message)
-  end
+  local shapes, full = registry.shapes(class, settings)
+  if not shapes then lib.fail("%s: %s", files.join(weights.folder, "config.json"), full) end
   for _, path in ipairs(sorted_keys(shapes)) do
     find_parameter(class, path, shapes[path], weights, full)
   end

@@ -95,6 +95,14 @@ function M.of_type(config, path)
            suggest.choices(tostring(model_type), types))
 end
 
+--- shapes(class, settings) -> Class.shapes(settings), or nil and the problem with the settings.
+function M.shapes(class, settings)
+  local good, shapes, full = lib.protected(class.shapes, settings)
+  if good then return shapes, full end
+  if not lib.is_error(shapes) or shapes.interrupted then error(shapes, 0) end
+  return nil, shapes.message
+end
+
 --- outline(class, settings) -> a model without parameters, for plans; `config` has all its
 --- settings.
 --- Errors: those of the class.

@@ -1,6 +1,7 @@
 -- Rotary position embeddings in the config.json of transformers, for models with the settings
 -- theta, scaling, factor, low, high, original and rope_scale (see models/llama.lua and nn.rope).
 local field = require("nn.io.config").field
+local ops = require "nn.core.op"
 
 local M = {}
 
@@ -22,6 +23,11 @@ function M.options(c)
   return {heads = c.heads, kv_heads = c.kv_heads, base = c.theta, scaling = c.scaling,
           factor = c.factor, low = c.low, high = c.high, original = c.original,
           scale = c.rope_scale}
+end
+
+--- rotate(qkv, memory, options) -> qkv with rotated queries and keys. memory: of nn.attend, or nil.
+function M.rotate(qkv, memory, options)
+  return (ops.call("rope", qkv, memory and memory.start, options))
 end
 
 local kinds = {default = "none", linear = "linear", llama3 = "llama3", yarn = "yarn"}

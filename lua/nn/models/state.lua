@@ -3,6 +3,7 @@
 -- internal error nor take all memory.
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
+local registry = require "nn.models.registry"
 local safetensors = require "nn.io.safetensors"
 local schema = require "nn.io.schema"
 local sorted_keys = require("nn.base.tables").sorted_keys
@@ -51,11 +52,8 @@ end
 -- the settings may also be incomplete.
 local function mismatch(class, settings, weights, with_shapes)
   if not class.shapes then return nil end
-  local good, shapes = lib.protected(class.shapes, settings)
-  if not good then
-    if not lib.is_error(shapes) or shapes.interrupted then error(shapes, 0) end
-    return with_shapes and shapes.message or nil
-  end
+  local shapes, problem = registry.shapes(class, settings)
+  if not shapes then return with_shapes and problem or nil end
   for _, name in ipairs(sorted_keys(shapes)) do
     local shape = shapes[name]
     local entry = weights.by_name[name]

@@ -43,6 +43,27 @@ function M.language_fields(defaults)
   }, defaults)
 end
 
+--- presets(own) -> the presets `own` of a recipe that trains a language model, and demo, char and
+--- finetune.
+function M.presets(own)
+  own.demo = {base = "char", about = "char with fewer steps: about a minute", steps = 1500}
+  own.char = {about = "nanoGPT's small CPU setting: 2000 steps of 12 x 64 characters"}
+  own.finetune = {
+    about = "for init=FOLDER: 200 steps of 8 x 128 tokens with a low learning rate", steps = 200,
+    data = {batch = 8, context = 128}, eval_every = 50, eval_batches = 10, final_batches = 50,
+    save_every = 100, sample = {tokens = 100}, optim = {lr = 3e-5, beta2 = 0.95},
+    schedule = {warmup = 20, min_lr = 3e-6},
+  }
+  return own
+end
+
+--- check(cfg) raises an error if preset finetune has nothing to start from.
+function M.check(cfg)
+  if cfg.preset == "finetune" and cfg.init == "" then
+    lib.fail "preset finetune needs init=FOLDER: a run, a checkpoint or a Hugging Face folder"
+  end
+end
+
 --- optimizer(model, cfg) -> the AdamW of the settings cfg.optim.
 function M.optimizer(model, cfg)
   local o = cfg.optim

@@ -5,11 +5,9 @@ local nn = require "nn"
 local GPT2 = require "models.gpt2"
 package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
 local samples = require "samples"
-local files = require "nn.io.files"
+local checksums = require "checksums"
 
-local function print_bits(name, x)
-  print(name, files.crc32(x:host(), x:bytes()))
-end
+local function print_bits(name, x) print(name, checksums.of(x)) end
 
 samples.each(function(declared, text)
   local inputs, values = samples.arguments(declared, text, "f32")
@@ -38,7 +36,7 @@ for i = 1, 20 do
   print_bits("loss " .. i, loss)
   print_bits("norm " .. i, norm)
 end
-for _, p in ipairs(model:parameters()) do print_bits(p.path, p.tensor) end
+checksums.print_all(model)
 
 -- Workers share these products of one row.
 nn.tiles {tokens = 0, vocab = 0}

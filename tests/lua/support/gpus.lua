@@ -2,10 +2,10 @@
 -- step, a checksum of every parameter and moment, and the generated tokens: none may depend on
 -- devices. Arguments: NAME=VALUE; report=1 prints the memory and the transfers of GPUs, profile=1
 -- the profile of the steps, on standard error.
-local ffi = require "ffi"
-local files = require "nn.io.files"
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
+package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
+local checksums = require "checksums"
 
 local cfg = {where = "auto", cpus = 0, gpus = -1, memory = 0, streams = 0, scheduler = "",
              layers = 2, embd = 64, heads = 2, context = 32, vocab = 101, batch = 8, tile = 64,
@@ -46,12 +46,7 @@ local function train()
 end
 if cfg.profile > 0 then io.stderr:write(tostring(nn.profile(train)), "\n") else train() end
 
-local function checksum(path, tensor)
-  local data = tensor:host()
-  print(("%s %08x"):format(path, files.crc32(ffi.cast("const char *", data), ffi.sizeof(data))))
-end
-for _, p in ipairs(model:parameters()) do checksum(p.path, p.tensor) end
-for _, s in ipairs(optim:state()) do checksum(s.path, s.tensor) end
+checksums.print_all(model, optim)
 if cfg.tokens > 0 then
   local ids, info = nn.generate(model, {{1, 2, 3}, {4}},
                                 {tokens = cfg.tokens, seed = 1, logprobs = true})

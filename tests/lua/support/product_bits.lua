@@ -3,7 +3,8 @@
 
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
-local files = require "nn.io.files"
+package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
+local checksums = require "checksums"
 
 for _, dtype in ipairs {"bf16", "f32"} do
   nn.tiles {tokens = 96, vocab = 300}
@@ -23,7 +24,5 @@ for _, dtype in ipairs {"bf16", "f32"} do
     local loss = step(tokens(), tokens())
     print(dtype, "loss", i, ("%.17g"):format(loss:item()))
   end
-  for _, p in ipairs(model:parameters()) do
-    print(dtype, p.path, files.crc32(p.tensor:host(), p.tensor:bytes()))
-  end
+  checksums.print_all(model, nil, dtype .. " ")
 end

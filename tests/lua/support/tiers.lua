@@ -1,9 +1,9 @@
 -- Trains a small GPT-2 for a few steps and prints the results of every step and a checksum of every
 -- parameter and moment, for tests/lua/tiers.lua. Arguments: NAME=VALUE; ram=BYTES plans the memory.
-local ffi = require "ffi"
-local files = require "nn.io.files"
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
+package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
+local checksums = require "checksums"
 
 local cfg = {ram = 0, disk = ".", seed = 1, layers = 6, embd = 128, heads = 4, context = 32,
              vocab = 700, batch = 4, accum = 1, clip = 1, dropout = 0, dtype = "f32",
@@ -45,11 +45,6 @@ for i = 1, cfg.steps do
   print(("step %d %.17g %.17g"):format(i, loss:item(), norm:item()))
   if i == cfg.eager then print(("sum %.17g"):format(model:parameters()[1].tensor:sum():item())) end
 end
-local function checksum(path, tensor)
-  local data = tensor:host()
-  print(("%s %08x"):format(path, files.crc32(ffi.cast("const char *", data), ffi.sizeof(data))))
-end
-for _, p in ipairs(model:parameters()) do checksum(p.path, p.tensor) end
-for _, s in ipairs(optim:state()) do checksum(s.path, s.tensor) end
+checksums.print_all(model, optim)
 io.stderr:write(("peak %.0f read %.0f written %.0f\n"):format(
   nn.memory().peak, nn.memory().disk.read, nn.memory().disk.written))

@@ -3,10 +3,11 @@
 -- that the undisturbed training has before or after the failed step; when all are restored, the
 -- training goes on to the same bits. Prints the number of errors and of unreadable tensors.
 -- Arguments: the folder of the disk; bytes of RAM, 0 for all.
-local ffi = require "ffi"
 local files = require "nn.io.files"
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
+package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
+local checksums = require "checksums"
 
 local folder, ram = arg[1], tonumber(arg[2])
 local STEPS = 6
@@ -53,10 +54,6 @@ end)
 local tensors = {}
 for _, p in ipairs(model:parameters()) do table.insert(tensors, p.tensor) end
 for _, s in ipairs(optim:state()) do table.insert(tensors, s.tensor) end
-local function sum(tensor)
-  local data = tensor:host()
-  return files.crc32(ffi.cast("const char *", data), ffi.sizeof(data))
-end
 local first = {}                 -- the values to restore
 for i, tensor in ipairs(tensors) do first[i] = insist(function() return tensor:host() end) end
 local numbers = optim:numbers()
@@ -67,7 +64,7 @@ if ram > 0 then expected = files.parse_json(files.read(path)) end
 
 local total, unreadable, wrong = 0, 0, 0
 local function check(s, i)
-  local good, result = pcall(sum, tensors[i])
+  local good, result = pcall(checksums.of, tensors[i])
   if not good then unreadable = unreadable + 1 return end
   for near = math.max(1, s - 1), math.min(STEPS + 1, s + 1) do
     if expected[near][i] == result then return end
@@ -94,7 +91,7 @@ local function train()
     end
     if ram == 0 then
       expected[s + 1] = {}
-      for i, tensor in ipairs(tensors) do expected[s + 1][i] = sum(tensor) end
+      for i, tensor in ipairs(tensors) do expected[s + 1][i] = checksums.of(tensor) end
     end
   end
   return true
@@ -108,12 +105,12 @@ end
 
 if ram == 0 then
   expected[1] = {}
-  for i, tensor in ipairs(tensors) do expected[1][i] = sum(tensor) end
+  for i, tensor in ipairs(tensors) do expected[1][i] = checksums.of(tensor) end
 end
 -- Whether all values at the end are read, and right.
 local function ends_well()
   for i, tensor in ipairs(tensors) do
-    local good, last = pcall(sum, tensor)
+    local good, last = pcall(checksums.of, tensor)
     if not good then
       total = total + 1
       return false
