@@ -69,14 +69,9 @@ private:
     }
     void push(const Stay& stay) { queue_.push({stays_.period(stay, 0).count, stay}); }
     bool put_parts(const Stay& stay) {
-        if (stay.count == 1 && !stay.is_closed) return false;
-        if (stay.count == 1) {
-            push(stays_.opened(stay));
-            return true;
-        }
-        const auto [first, second] = stays_.split(stay);
-        for (const Stay& part : {first, second}) push(part);
-        return true;
+        const auto parts = stays_.parts(stay);
+        for (const Stay& part : parts) push(part);
+        return !parts.empty();
     }
 
     // Stays take their slots from each other in the order of their first uses; in the second round,
@@ -181,6 +176,17 @@ std::optional<Placement> place(const Line& line, uint32_t blocks, const Retentio
     for (Placed& p : packer.placed)
         p.stay = stays.with_lead(p.stay, options.lead, p.room_before, p.room_after);
     return Writer(line, stays, blocks).write(packer.placed, ends);
+}
+
+std::optional<Placement> place_with_margins(const Line& line, uint32_t blocks,
+                                            const Retention& retention, PlaceOptions& options,
+                                            const LineEnds* ends) {
+    constexpr double least = 0.1;
+    for (;; options.margins /= 2) {
+        if (options.margins < least) options.margins = 0;
+        auto placed = place(line, blocks, retention, options, ends);
+        if (placed || options.margins == 0) return placed;
+    }
 }
 
 }  // namespace nn

@@ -80,6 +80,10 @@ struct PlaceOptions {
 // suffices for each task and, if ends are given, their slots do not overlap.
 std::optional<Placement> place(const Line& line, uint32_t blocks, const Retention& retention,
                                const PlaceOptions& options, const LineEnds* ends);
+// The same with options.margins halved until the slots fit, and set to what was used.
+std::optional<Placement> place_with_margins(const Line& line, uint32_t blocks,
+                                            const Retention& retention, PlaceOptions& options,
+                                            const LineEnds* ends);
 
 // Bytes that a run of a line moves if the tiles that were not used for the longest time leave
 // memory, whatever their next use.

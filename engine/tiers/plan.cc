@@ -22,10 +22,9 @@ RunPlan plan_line(TaskLine line, uint32_t blocks, PlacementChoice choice, const 
     RunPlan out{std::move(line), {}};
     const Retention retention(out.line.line, blocks, &ends, choice.margins);
     for (;;) {
-        for (const double margins : {1.0, 0.25, 0.0}) {
-            choice.place.margins = margins;
-            auto placed = place(out.line.line, blocks, retention, choice.place, &ends);
-            if (!placed) continue;
+        choice.place.margins = 1;
+        auto placed = place_with_margins(out.line.line, blocks, retention, choice.place, &ends);
+        if (placed) {
             out.placement = std::move(*placed);
             require(check_placement(out.line.line, out.placement));
             return out;

@@ -306,7 +306,7 @@ private:
 };
 
 Retention::Retention(const Line& line, uint32_t blocks, const LineEnds* ends,
-                     const Margins& margins, const std::vector<double>& weights,
+                     const std::optional<Margins>& margins, const std::vector<double>& weights,
                      const Retention* similar)
     : uses_(uses_of(line, ends, margins)),
       dual_(std::make_unique<Dual>(line, uses_, blocks, weights)) {

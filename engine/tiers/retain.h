@@ -15,7 +15,8 @@ public:
     // weights: of a transfer at each moment, larger where the disk is busier; empty: 1. A load
     // counts at its use, a store where its value was made. similar: a retention of the same line,
     // whose prices are the start.
-    Retention(const Line& line, uint32_t blocks, const LineEnds* ends, const Margins& margins = {},
+    Retention(const Line& line, uint32_t blocks, const LineEnds* ends,
+              const std::optional<Margins>& margins = std::nullopt,
               const std::vector<double>& weights = {}, const Retention* similar = nullptr);
     ~Retention();
     Retention(const Retention&) = delete;

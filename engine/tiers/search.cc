@@ -116,17 +116,12 @@ private:
 
     static double score_of(const Prediction& time) { return time.seconds + 0.05 * time.disk_busy; }
 
-    // Reserves as much of the margins as fits. Returns the score of the placement, 0 if there is
+    // Returns the score of the placement, 0 if there is
     // none.
     double try_share(SteadyPlan& best, PlacementChoice choice) {
-        std::optional<Placement> placed;
-        double& margins = choice.place.margins;
-        for (margins = std::min(1.0, 2 * margins_that_fit_);; margins /= 2) {
-            if (margins < 0.1) margins = 0;  // place() tries smaller shares of single stays
-            placed = place(line_.line, blocks_, *last_, choice.place, nullptr);
-            if (placed || margins == 0) break;
-        }
-        margins_that_fit_ = std::max(margins, 0.125);
+        choice.place.margins = std::min(1.0, 2 * margins_that_fit_);
+        auto placed = place_with_margins(line_.line, blocks_, *last_, choice.place, nullptr);
+        margins_that_fit_ = std::max(choice.place.margins, 0.125);
         if (!placed) return 0;
         RunPlan run{line_, std::move(*placed)};
         Prediction time = predict(run, seconds_, rates_);
@@ -181,7 +176,7 @@ SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_
 double longest_lead(const Line& line) { return line.seconds / 16; }
 
 Margins margins_with_queue(const TierRates& rates, double seconds) {
-    return {rates.disk_seconds + seconds, 1 / rates.disk, true};
+    return {rates.disk_seconds + seconds, 1 / rates.disk};
 }
 
 }  // namespace nn

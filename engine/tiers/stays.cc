@@ -91,9 +91,9 @@ std::vector<Stay> Stays::all(const Retention::Kept& kept) const {
     return out;
 }
 
-Stay Stays::opened(const Stay& whole) const { return stay(whole.uses, whole.first, 1, false); }
-
-std::pair<Stay, Stay> Stays::split(const Stay& whole) const {
+std::vector<Stay> Stays::parts(const Stay& whole) const {
+    if (whole.count == 1 && !whole.is_closed) return {};
+    if (whole.count == 1) return {stay(whole.uses, whole.first, 1, false)};
     const auto size = uint32_t(uses_[whole.uses].list.size());
     uint32_t longest = 0;
     for (uint32_t i = 1; i + 1 < whole.count; ++i)

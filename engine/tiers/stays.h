@@ -27,9 +27,8 @@ public:
     Stay with_lead(Stay stay, double seconds, uint32_t room_before, uint32_t room_after) const;
     // From the first use to the last one, with a share of their margins.
     Period period(const Stay& stay, double margins) const;
-    Stay opened(const Stay& stay) const;  // leaves memory after its only use
-    // Both parts of a stay that leaves memory in its longest gap.
-    std::pair<Stay, Stay> split(const Stay& stay) const;
+    // What remains of a stay if the tile leaves memory in its longest gap. Empty if there is none.
+    std::vector<Stay> parts(const Stay& stay) const;
     const TileUse& use(const Stay& stay, uint32_t i) const;
     // Where the ends of the run demand the stay's slot to be, or no_slot.
     uint32_t demanded_slot(const Stay& stay) const;

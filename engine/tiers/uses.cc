@@ -96,8 +96,10 @@ void add_margins(TileUses& uses, const Line& line, const Clock& clock, const Lin
 
 }  // namespace
 
-std::vector<TileUses> uses_of(const Line& line, const LineEnds* ends, const Margins& margins) {
-    const Clock clock(line);
+std::vector<TileUses> uses_of(const Line& line, const LineEnds* ends,
+                              const std::optional<Margins>& margins) {
+    std::optional<Clock> clock;
+    if (margins) clock.emplace(line);
     std::vector<TileUses> out;
     for (TileUses& uses : uses_in_run(line)) {
         const auto& tile = line.tiles[uses.tile];
@@ -112,7 +114,7 @@ std::vector<TileUses> uses_of(const Line& line, const LineEnds* ends, const Marg
             last.may_stay = !ends && tile.before && tile.after && uses.list[0].mode != Mode::write;
         }
         if (uses.list.empty()) continue;
-        if (margins.exist) add_margins(uses, line, clock, ends, margins);
+        if (margins) add_margins(uses, line, *clock, ends, *margins);
         out.push_back(std::move(uses));
     }
     return out;

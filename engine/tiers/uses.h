@@ -1,5 +1,6 @@
 // The uses of the placed tiles of a line, for the choice of a placement.
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "engine/tiers/placement.h"
@@ -31,14 +32,15 @@ inline uint32_t moments_between(const TileUse& use, const TileUse& next, uint32_
     return (next.moment + moments - use.moment - 1) % moments;
 }
 
-// How long transfers take; none at all if nothing is set.
+// How long a transfer takes.
 struct Margins {
     double seconds = 0, seconds_per_byte = 0;
-    bool exist = false;
 };
 
 // ends: tiles that are in memory before or after the run are used at the boundary; others must not
-// be in memory then. nullptr: any tiles may be in memory between two runs.
-std::vector<TileUses> uses_of(const Line& line, const LineEnds* ends, const Margins& margins = {});
+// be in memory then. nullptr: any tiles may be in memory between two runs. Without margins, tasks
+// run one after the other and transfers take no time.
+std::vector<TileUses> uses_of(const Line& line, const LineEnds* ends,
+                              const std::optional<Margins>& margins);
 
 }  // namespace nn

@@ -112,12 +112,14 @@ TEST_CASE("placements of random programs are correct and move no less than the l
     for (int i = 0; i < 3000; ++i) {
         const RandomLine r = random_line(random);
         const double shares[] = {1, 0.8, 0.4, 0};
-        const Margins margins{double(random() % 3) / 2, double(random() % 3) * 1e-5, i % 3 > 0};
+        const double seconds = double(random() % 3) / 2;
+        std::optional<Margins> margins;
+        if (i % 3 > 0) margins = Margins{seconds, double(random() % 3) * 1e-5};
         const PlaceOptions options{shares[random() % 4], double(random() % 3) / 2,
                                    double(random() % 3)};
         const Retention retention(r.line, r.blocks, nullptr, margins);
         const auto placed = place(r.line, r.blocks, retention, options, nullptr);
-        CAPTURE(i, r.blocks, options.share, options.margins, options.lead, margins.seconds);
+        CAPTURE(i, r.blocks, options.share, options.margins, options.lead, seconds);
         if (options.share == 0) REQUIRE(placed);
         if (!placed) continue;
         ++found;
@@ -138,7 +140,7 @@ TEST_CASE("placements of random programs are correct and move no less than the l
         REQUIRE(second.first == homes);
         REQUIRE(second.last == homes);
     }
-    CHECK(found > 2000);
+    CHECK(found > 1500);
 }
 
 TEST_CASE("a placement moves little more than the lower bound, and much less than an LRU cache") {
