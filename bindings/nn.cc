@@ -211,7 +211,7 @@ int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs,
                                   out = tensors_of(outputs, n_outputs, "compile");
         given(program, "program") = {0, 0};
         auto recorded = end_recording(in, out, choose_activations);
-        if (tiers().ram > 0 && PlannedRun::needed(*recorded))
+        if (tiers().exist() && PlannedRun::needed(*recorded))
             recorded->seconds = placement_seconds(*recorded);
         *program = new_ref(std::make_shared<Replay>(std::move(recorded)));
     });

@@ -7,6 +7,7 @@
 #include "engine/plan/choose_activations.h"
 #include "engine/plan/plan.h"
 #include "engine/runtime/homes.h"
+#include "engine/runtime/session.h"
 #include "engine/runtime/workers.h"
 #include "engine/tiers/plan.h"
 
@@ -33,6 +34,7 @@ PlanLimits limits_for(const Program& program) {
             if (task.tiles[i]->kind == weights || task.tiles[i]->kind == optimizer_state)
                 largest = std::max(largest, task.tiles[i]->bytes);
     PlanLimits out = tier_limits();
+    if (tiers().gpu > 0) return out;
     out.reserved = std::max(out.reserved, reserved_ram(int64_t(largest)));
     return out;
 }
@@ -55,8 +57,11 @@ int64_t disk_bytes(const ProgramPlan& plan) {
 
 }  // namespace
 
-int nn_memory_tiers(int64_t ram, const char* folder, double bytes_per_second) {
-    return guard([&] { set_tiers({ram, folder ? folder : "", bytes_per_second}); });
+int nn_memory_tiers(int64_t ram, const char* folder, double bytes_per_second, int64_t gpu) {
+    return guard([&] {
+        if (gpu > 0) start();
+        set_tiers({ram, folder ? folder : "", bytes_per_second, gpu});
+    });
 }
 
 int nn_activations(int32_t choice) {
@@ -69,7 +74,7 @@ int nn_activations(int32_t choice) {
 int nn_tiers(nn_tiers_info_t* out) {
     return guard([&] {
         const TierUse use = tier_use();
-        given(out, "out") = {use.slots,       use.disk,
+        given(out, "out") = {use.slots,       use.store,
                              use.totals.read, use.totals.written,
                              use.totals.busy, stalled_seconds(running_cpu_workers())};
     });

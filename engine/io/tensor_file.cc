@@ -27,7 +27,7 @@ struct PendingTile {
     int64_t runs;  // left to copy
     std::shared_ptr<Status> status;
     HeldTile held;
-    std::shared_ptr<Extent> extent;  // of a tile on disk
+    std::shared_ptr<Extent> extent;  // of a tile in the store
     size_t bytes;
     TransferName name;
     TransferBuffer loaded{nullptr, std::free};  // the value from the extent
@@ -185,7 +185,7 @@ void TensorFile::append(const Tensor& tensor) {
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
         Tile& tile = *tensor.tile(i);
         finish_deferred_on(tile);
-        const auto extent = is_on_disk(tile) ? extent_of(tile) : nullptr;
+        const auto extent = stored_value(tile);
         const StarpuHandle handle = extent ? extent->handle() : handle_of(tile);
         const auto status = std::make_shared<PendingTile::Status>();
         const auto notify = [state = state_, handle, status, failed = failed_before_] {

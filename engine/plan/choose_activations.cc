@@ -128,7 +128,7 @@ void set_activations(Activation choice) { setting = choice; }
 
 void choose_activations(Program& program) {
     if (setting == Activation::keep || program.backwards.empty()) return;
-    const bool is_plan = program.step_begin > 0, planned = tiers().ram > 0;
+    const bool is_plan = program.step_begin > 0, planned = tiers().exist();
     if (setting == Activation::choose && !planned) {
         const TileBytes tiles = tile_bytes(program);
         if (has_room(tiles.all, tiles, is_plan)) return;

@@ -88,7 +88,7 @@ std::vector<double> placement_seconds(const Program& program) {
     const double step =
         std::accumulate(nominal.begin() + ptrdiff_t(program.step_begin), nominal.end(), 0.0);
     if (step < long_step) return nominal;
-    if (!machine_is_described()) measure_tier_disk();
+    if (!machine_is_described() && tiers().ram > 0) measure_tier_disk();
     return task_seconds(program, Times::measured);
 }
 

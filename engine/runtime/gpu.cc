@@ -149,6 +149,23 @@ TaskRecord* start_of_gpu_task() {
     return record;
 }
 
+// A thread's means to copy.
+struct CopyStream {
+    cudaStream_t stream = nullptr;
+    cudaEvent_t done = nullptr;
+    ~CopyStream() {
+        if (done) cudaEventDestroy(done);
+        if (stream) cudaStreamDestroy(stream);
+    }
+    cudaError_t open() {
+        if (done) return cudaSuccess;
+        const cudaError_t status =
+            stream ? cudaSuccess : cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        if (status != cudaSuccess) return status;
+        return cudaEventCreateWithFlags(&done, cudaEventBlockingSync | cudaEventDisableTiming);
+    }
+};
+
 Launch* free_launch(Worker& worker) {
     for (Launch& launch : worker.launches)
         if (!launch.busy) return &launch;
@@ -173,8 +190,9 @@ void start_gpus() {
 void stop_gpus() { on_all_workers(stop_worker); }
 void anchor_gpu_times() { on_all_workers(set_anchor); }
 
-void* gpu_allocate(size_t bytes) {
+void* gpu_allocate(size_t bytes, int gpu) {
     void* memory = nullptr;
+    if (gpu >= 0 && cudaSetDevice(gpu) != cudaSuccess) return nullptr;
     return cudaMalloc(&memory, bytes) == cudaSuccess ? memory : nullptr;
 }
 void gpu_free(void* memory) { cudaFree(memory); }
@@ -194,6 +212,17 @@ double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats) {
     float milliseconds = 0;
     need(cudaEventElapsedTime(&milliseconds, launch.begin, launch.end), "cudaEventElapsedTime");
     return double(milliseconds) * 1e-3 / repeats;
+}
+
+std::string copy_beside_kernels(int gpu, void* to, const void* from, size_t bytes) {
+    thread_local CopyStream own;
+    cudaError_t status = cudaSetDevice(gpu);
+    if (status == cudaSuccess) status = own.open();
+    if (status == cudaSuccess)
+        status = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, own.stream);
+    if (status == cudaSuccess) status = cudaEventRecord(own.done, own.stream);
+    if (status == cudaSuccess) status = cudaEventSynchronize(own.done);
+    return status == cudaSuccess ? "" : cudaGetErrorString(status);
 }
 
 void poison_on_gpu(void* data, size_t bytes) {
@@ -242,10 +271,13 @@ void pin_host_memory() {}
 void start_gpus() {}
 void stop_gpus() {}
 void anchor_gpu_times() {}
-void* gpu_allocate(size_t) { return nullptr; }
+void* gpu_allocate(size_t, int) { return nullptr; }
 void gpu_free(void*) {}
 double time_on_gpu(const Kernel&, const KernelCall&, int) { return 0; }
 void poison_on_gpu(void*, size_t) {}
+std::string copy_beside_kernels(int, void*, const void*, size_t) {
+    return "this build has no CUDA";
+}
 std::string run_on_gpu(const TaskArg&, void* const*, GpuTaskFinish) { return ""; }
 }  // namespace nn
 

@@ -19,14 +19,18 @@ void stop_gpus();
 using GpuTaskFinish = void (*)(const TaskArg& arg, const std::string& message);
 std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish finish);
 
-// For measurements on a GPU worker before the first task: device memory (nullptr if none is left),
-// and the mean seconds of `repeats` calls after a warm-up.
-void* gpu_allocate(size_t bytes);
+// Device memory, or nullptr if none is left. gpu: CUDA's number; -1: that of the calling worker.
+void* gpu_allocate(size_t bytes, int gpu = -1);
 void gpu_free(void* memory);
+// The mean seconds of `repeats` calls after a warm-up, on a GPU worker before the first task.
 double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats);
 
 // Relates the times of GPU events to the clock of now_us(). No task may be in flight.
 void anchor_gpu_times();
+
+// Copies between RAM and a GPU, by CUDA's number, and waits without occupying the core. Each
+// calling thread has a stream of its own. Returns an error, or "". Any thread.
+std::string copy_beside_kernels(int gpu, void* to, const void* from, size_t bytes);
 
 void poison_on_gpu(void* data, size_t bytes);  // sets every bit, on the calling worker's stream
 

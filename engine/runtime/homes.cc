@@ -13,11 +13,14 @@
 #include "engine/machine/description.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
+#include "engine/memory/disk.h"
 #include "engine/memory/disk_rate.h"
 #include "engine/memory/stalls.h"
 #include "engine/runtime/deferred.h"
 #include "engine/runtime/failures.h"
+#include "engine/runtime/host_store.h"
 #include "engine/runtime/waits.h"
+#include "engine/runtime/workers.h"
 
 namespace nn {
 namespace {
@@ -28,10 +31,11 @@ struct Tiers {
     TierSettings settings;
     double measured_rate = 0;  // of the disk; 0: not known
     bool disk_is_measured = false;
-    std::shared_ptr<Disk> disk;
+    std::shared_ptr<Store> store;
     std::unique_ptr<Slots> slots;
     std::unordered_set<Home*> homes;
     int64_t promised = 0, largest_tile = 0;
+    int64_t taken_from_starpu = 0;  // bytes of the GPU's memory that it leaves to slots
     uint64_t planned_tasks = 0, fetches = 0;
 };
 // Never destroyed: tiles may be freed while the process ends.
@@ -61,20 +65,30 @@ StarpuHandle claim_slot(const Tile& tile, uint32_t slot) {
 
 // The storage of a tile at home.
 struct Home : StoredTile {
-    Home(Tile& t, uint32_t s, std::shared_ptr<Extent> e)
-        : StoredTile(t), slot(s), extent(std::move(e)) {
-        tile.handle = slot == no_slot ? nullptr : claim_slot(tile, slot);
+    Home(Tile& t, uint32_t s, std::shared_ptr<Extent> e) : StoredTile(t), extent(std::move(e)) {
+        move_to(s);
         state().homes.insert(this);
     }
     ~Home() override { state().homes.erase(this); }
+    void move_to(uint32_t s) {
+        slot = s;
+        slot_handle = slot == no_slot ? nullptr : claim_slot(tile, slot);
+        tile.handle = slot != no_slot && state().slots->in_ram() ? slot_handle : nullptr;
+    }
+    // Stores the value if it is in a slot.
+    const std::shared_ptr<Extent>& stored_extent() {
+        if (slot != no_slot && tile.has_value())
+            submit_slot_transfer(false, slot, tile, extent_of(tile));
+        return extent;
+    }
     void drop() override {}
     bool failed(const std::unordered_set<StarpuHandle>& handles) const override {
-        return slot != no_slot ? handles.count(handle())
+        return slot != no_slot ? handles.count(slot_handle)
                                : extent && handles.count(extent->handle());
     }
-    // Throws if the value cannot be read from the disk; nothing is changed then.
+    // Throws if the value cannot be read from the store; nothing is changed then.
     void fetch(bool reads) override {
-        const std::shared_ptr<Extent> from = extent;
+        const std::shared_ptr<Extent> from = stored_extent();
         Tile& t = tile;
         TransferBuffer value{nullptr, std::free};
         bool failed = false;
@@ -98,13 +112,14 @@ struct Home : StoredTile {
         stored.copy = from, stored.copy_version = t.version;
     }
     uint32_t slot;
+    StarpuHandle slot_handle;
     std::shared_ptr<Extent> extent;
 };
 
 Home* home_of(const Tile& tile) { return dynamic_cast<Home*>(tile.storage.get()); }
 
-// Moves a tile from memory that StarPU manages to the disk.
-void put_on_disk(Tile& tile) {
+// Moves a tile from memory that StarPU manages to the store.
+void put_in_store(Tile& tile) {
     auto& stored = static_cast<StoredTile&>(*tile.storage);
     auto extent = std::static_pointer_cast<Extent>(stored.copy);
     const bool valid = extent && stored.copy_version == tile.version;
@@ -135,15 +150,53 @@ TransferName name_of(const Tile& tile) {
             tile.kind};
 }
 
+static std::shared_ptr<Store> tier_store() {
+    Tiers& s = state();
+    if (!s.store && s.settings.gpu > 0) s.store = std::make_shared<HostStore>(only_gpu().device);
+    if (!s.store)
+        s.store =
+            std::make_shared<Disk>(Disk::Options{s.settings.disk_folder, s.settings.disk_rate});
+    return s.store;
+}
+
 std::shared_ptr<Extent> new_extent(const Tile& tile) {
-    return std::make_shared<Extent>(tier_disk(), int64_t(tile.bytes), name_of(tile).text);
+    return std::make_shared<Extent>(tier_store(), int64_t(tile.bytes), name_of(tile).text);
 }
 
 const TierSettings& tiers() { return state().settings; }
 
+// Leaves a part of the GPU's memory to slots. StarPU takes the rest for small tiles and eager
+// tasks.
+static void take_from_starpu(int64_t bytes) {
+    constexpr int64_t rest = int64_t(64) << 20;
+    const auto count = first_streams().size();
+    if (count != 1)
+        fail("memory.gpu needs one GPU, but %zu are in use; nn.devices{gpus=1} chooses one", count);
+    const NodeMemory memory = node_memory(only_gpu().node);
+    if (bytes + rest > memory.limit)
+        fail(
+            "memory.gpu: %s are too many, because %s of the GPU's %s must remain for small tiles; "
+            "at most %lld bytes are possible",
+            human_bytes(double(bytes)).c_str(), human_bytes(double(rest)).c_str(),
+            human_bytes(double(memory.limit)).c_str(), static_cast<long long>(memory.limit - rest));
+    if (starpu_memory_allocate(unsigned(only_gpu().node), size_t(bytes), 0) != 0)
+        fail("memory.gpu: %s are not free, %s of %s are in use; set it before tensors are created",
+             human_bytes(double(bytes)).c_str(), human_bytes(double(memory.used)).c_str(),
+             human_bytes(double(memory.limit)).c_str());
+    state().taken_from_starpu = bytes;
+}
+
 void set_tiers(const TierSettings& settings) {
-    if (state().disk || state().slots)
+    if (state().store || state().slots || state().taken_from_starpu)
         fail("memory tiers must be chosen before tiles are in slots or on disk");
+    if (settings.gpu > 0 && settings.ram > 0)
+        fail("memory.gpu and memory.disk cannot be combined yet: choose RAM or the disk below");
+    if (settings.gpu > 0) {
+        take_from_starpu(settings.gpu);
+        measure_stalls(true);
+        state().settings = settings;
+        return;
+    }
     int64_t capacity = 0;
     if (settings.ram > 0) {
         Disk({settings.disk_folder, 0, 1});  // an error if files cannot be written there
@@ -157,19 +210,20 @@ void set_tiers(const TierSettings& settings) {
     state().measured_rate = 0;
 }
 
-std::shared_ptr<Disk> tier_disk() {
-    Tiers& s = state();
-    if (!s.disk)
-        s.disk =
-            std::make_shared<Disk>(Disk::Options{s.settings.disk_folder, s.settings.disk_rate});
-    return s.disk;
-}
-
 int64_t reserved_ram(int64_t largest) {
     return std::max(tiers().ram / 32, 4 * std::max(largest, state().largest_tile));
 }
 
 PlanLimits tier_limits() {
+    if (tiers().gpu > 0) {
+        constexpr double copy_seconds = 1e-5;
+        const GpuDevice gpu = only_gpu();
+        return {tiers().gpu,
+                0,
+                {gpu.streams, gpu.link_rate, copy_seconds, true},
+                "the GPU's memory",
+                "memory.gpu"};
+    }
     constexpr double nominal_rate = 1e9, transfer_seconds = 1e-4;
     const double measured = state().measured_rate > 0 ? state().measured_rate : nominal_rate,
                  rate = tiers().disk_rate > 0 ? tiers().disk_rate : measured;
@@ -194,14 +248,16 @@ void promise_ram(int64_t bytes) { state().promised = std::max(state().promised, 
 TierUse tier_use() {
     TierUse out;
     if (state().slots) out.slots = state().slots->bytes();
-    if (state().disk) out.disk = state().disk->allocated_bytes();
-    if (state().disk) out.totals = state().disk->totals();
+    if (state().store) out.store = state().store->allocated_bytes();
+    if (state().store) out.totals = state().store->totals();
     return out;
 }
 
 void drop_tiers() {
     state().slots.reset();
-    state().disk.reset();
+    state().store.reset();
+    if (const int64_t bytes = std::exchange(state().taken_from_starpu, 0))
+        starpu_memory_deallocate(unsigned(only_gpu().node), size_t(bytes));
 }
 
 Slots* slots() { return state().slots.get(); }
@@ -219,7 +275,7 @@ uint32_t home_slot(const Tile& tile) {
     return home ? home->slot : no_slot;
 }
 
-bool is_on_disk(const Tile& tile) {
+bool is_in_store(const Tile& tile) {
     const Home* const home = home_of(tile);
     return home && home->slot == no_slot;
 }
@@ -239,7 +295,11 @@ void put_home(Tile& tile, uint32_t slot) {
         return move_home(tile, slot);
     }
     const StarpuHandle from = handle_of(tile);
-    if (slot == no_slot) return put_on_disk(tile);
+    if (slot == no_slot) return put_in_store(tile);
+    if (!slots()->in_ram()) {
+        put_in_store(tile);
+        return put_home(tile, slot);
+    }
     if (tile.has_value()) {
         const Acquired source(from, false), target(claim_slot(tile, slot), true);
         if (has_failed_value(from)) {
@@ -256,8 +316,7 @@ void put_home(Tile& tile, uint32_t slot) {
 void move_home(Tile& tile, uint32_t slot) {
     Home* const home = home_of(tile);
     if (!home) return;
-    home->slot = slot;
-    tile.handle = slot == no_slot ? nullptr : claim_slot(tile, slot);
+    home->move_to(slot);
 }
 
 void bring_to_memory(Tile& tile) {
@@ -273,6 +332,11 @@ void submit_slot_transfer(bool loads, uint32_t slot, const Tile& tile,
                           const std::shared_ptr<Extent>& extent, uint64_t due) {
     submit_transfer({loads, claim_slot(tile, slot), slots()->memory(slot), int64_t(tile.bytes),
                      extent, state().planned_tasks + due, name_of(tile)});
+}
+
+std::shared_ptr<Extent> stored_value(Tile& tile) {
+    Home* const home = home_of(tile);
+    return home && !tile.handle ? home->stored_extent() : nullptr;
 }
 
 uint64_t tiles_brought_to_memory() { return state().fetches; }
@@ -294,7 +358,7 @@ static void make_room(int64_t more, const std::vector<Tile*>& needed) {
               [](const StoredTile* a, const StoredTile* b) { return a->number < b->number; });
     for (StoredTile* victim : victims) {
         if (bytes_in_memory() <= limit) return;
-        put_on_disk(victim->tile);
+        put_in_store(victim->tile);
     }
 }
 
@@ -305,21 +369,21 @@ void make_slots(uint32_t blocks) {
         wait_for_tasks();
         state().slots.reset();
     }
-    make_room(blocks * slot_block, {});
+    if (tiers().ram > 0) make_room(blocks * slot_block, {});
     wait_for_tasks();  // StarPU frees memory after them
-    arena_trim();
-    state().slots = std::make_unique<Slots>(blocks);
+    if (tiers().ram > 0) arena_trim();
+    state().slots = std::make_unique<Slots>(blocks, tiers().gpu > 0 ? only_gpu().node : 0);
 }
 
 void prepare_tiles(const std::vector<Tile*>& needed) {
-    if (tiers().ram == 0) return;
+    if (!tiers().exist()) return;
     int64_t more = 0;
     for (const Tile* tile : needed) {
         finish_deferred_on(*tile);
         state().largest_tile = std::max(state().largest_tile, int64_t(tile->bytes));
         if (!tile->handle && !tile->recording) more += int64_t(tile->bytes);
     }
-    make_room(more, needed);
+    if (tiers().ram > 0) make_room(more, needed);
 }
 
 }  // namespace nn

@@ -1,7 +1,8 @@
-// Homes of persistent tiles whose memory is planned: a slot, or an extent on disk. Between two runs
-// of planned programs, such a tile is at home. Eager tasks use the handle of its slot, or bring it
-// from the disk into memory that StarPU manages; the next run of a planned program puts it back.
-// Main thread only.
+// Homes of persistent tiles whose memory is planned: a slot, or an extent of the store. Between two
+// runs of planned programs, such a tile is at home. Eager tasks use the handle of its slot in RAM,
+// or bring it from the store into memory that StarPU manages; the next run of a planned program
+// puts it back. Slots on a GPU are only for planned tasks, because transfers bypass StarPU's copies
+// of a slot on other memory nodes. Main thread only.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,17 +14,20 @@
 
 namespace nn {
 
+// Programs run in the memory of the upper tier: RAM above a disk, or a GPU's memory above RAM.
 struct TierSettings {
-    int64_t ram = 0;          // bytes for tiles; 0: memory is not planned
+    int64_t ram = 0;          // bytes for tiles, above a disk
     std::string disk_folder;  // for the rest
     double disk_rate = 0;     // bytes per second at most; 0: no limit
+    int64_t gpu = 0;          // bytes for tiles of a GPU's memory, above RAM
+    bool exist() const { return ram > 0 || gpu > 0; }
+    int64_t upper() const { return gpu > 0 ? gpu : ram; }  // bytes
 };
-void set_tiers(const TierSettings& settings);  // throws Error
+void set_tiers(const TierSettings& settings);  // with a GPU while StarPU runs; throws Error
 const TierSettings& tiers();
-std::shared_ptr<Disk> tier_disk();
 struct TierUse {
-    int64_t slots = 0, disk = 0;  // bytes
-    Disk::Totals totals;          // of the disk's transfers
+    int64_t slots = 0, store = 0;  // bytes
+    TransferTotals totals;         // of the store's transfers
 };
 TierUse tier_use();
 void drop_tiers();  // at the end of the session, after the tiles' storages
@@ -53,8 +57,10 @@ struct HomeOf {
 };
 std::vector<HomeOf> homes();
 uint32_t home_slot(const Tile& tile);           // no_slot: none, or on disk
-bool is_on_disk(const Tile& tile);              // whether its home is there
+bool is_in_store(const Tile& tile);             // whether its home is there
 std::shared_ptr<Extent> extent_of(Tile& tile);  // of a tile with a home; created if needed
+// The extent with the value of a tile at home that eager tasks cannot use there; null for others.
+std::shared_ptr<Extent> stored_value(Tile& tile);
 // Moves a tile's value home: into the slot, or to the disk. Another tile may still be in the slot
 // if its value is stored before.
 void put_home(Tile& tile, uint32_t slot);

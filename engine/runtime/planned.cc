@@ -23,12 +23,24 @@ int32_t next_priority() {
     return last = last > INT32_MIN / 2 ? last - 1 : -1;
 }
 
+void need_gpu(const Task& task) {
+    const Where where = task.where == Where::anywhere ? settings().where : task.where;
+    const bool on_cpu = where == Where::cpu;
+    if (!on_cpu && task.arg.kernel->on(Device::cuda)) return;
+    fail(
+        "%s: a compiled function that memory.gpu (nn.memory_tiers) plans runs on the GPU only, "
+        "but %s",
+        task.arg.op, on_cpu ? "nn.run_tasks_on chose the CPU" : "this operation runs on CPUs only");
+}
+
 }  // namespace
 
 bool PlannedRun::needed(Program& program) {
-    if (tiers().ram == 0) return false;
+    if (!tiers().exist()) return false;
     for (const HomeOf& home : homes())
         if (program.accesses().numbers.count(home.tile)) return true;
+    if (tiers().gpu > 0)
+        return program.info.persistent_bytes + program.info.peak_bytes > tiers().gpu;
     return admitted_bytes() + program.info.peak_bytes > tiers().ram;
 }
 
@@ -36,6 +48,8 @@ PlannedRun::PlannedRun(Program& program) : program_(program) {
     finish_deferred();
     program.in_team = false;  // transfers and tasks of a team would wait for each other
     for (Task& task : program.tasks) task.arg.in_team = false;
+    if (tiers().gpu > 0)
+        for (const Task& task : program.tasks) need_gpu(task);
     make_plan();
 }
 
@@ -175,7 +189,7 @@ void PlannedRun::run_deferred() { submit_run(last_, std::exchange(deferred_argum
 
 void PlannedRun::submit_run(const Run& run, const std::vector<TaskArg*>& arguments) {
     for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
-        if (!plan_.lines->is_placed(i) && is_on_disk(*plan_.lines->tiles()[i]))
+        if (!plan_.lines->is_placed(i) && is_in_store(*plan_.lines->tiles()[i]))
             bring_to_memory(mutable_tile(plan_.lines->tiles()[i]));
     for (const Placement::Step& step : run.plan->placement.steps)
         if (step.kind == Placement::run)

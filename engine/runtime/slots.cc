@@ -12,7 +12,10 @@
 
 #include "engine/base/error.h"
 #include "engine/memory/arena.h"
+#include "engine/memory/disk.h"
 #include "engine/runtime/failures.h"
+#include "engine/runtime/gpu.h"
+#include "engine/runtime/watchdog.h"
 #include "engine/runtime/workers.h"
 
 namespace nn {
@@ -82,24 +85,37 @@ void begin_transfer(void* argument) {
     }
     const auto done = [context](const std::string& error) { end_transfer(context, error); };
     if (t.loads)
-        extent.disk().read(extent.offset(), t.memory, t.bytes, t.order, t.what, done);
+        extent.store().read(extent.place(), t.memory, t.bytes, t.order, t.what, done);
     else
-        extent.disk().write(extent.offset(), t.memory, t.bytes, t.order, t.what, done);
+        extent.store().write(extent.place(), t.memory, t.bytes, t.order, t.what, done);
 }
 
 }  // namespace
 
-Extent::Extent(std::shared_ptr<Disk> disk, int64_t bytes, const std::string& what)
-    : disk_(std::move(disk)), bytes_(bytes), offset_(disk_->allocate(bytes, what)) {
+Extent::Extent(std::shared_ptr<Store> store, int64_t bytes, const std::string& what)
+    : store_(std::move(store)), bytes_(bytes), place_(store_->allocate(bytes, what)) {
     starpu_void_data_register(&handle_);
 }
 
 Extent::~Extent() {
-    if (running()) starpu_data_unregister_submit(handle_);
-    disk_->release(offset_, bytes_);
+    if (running() && !gpu_is_lost()) starpu_data_unregister_submit(handle_);
+    store_->release(place_, bytes_);
 }
 
-Slots::Slots(uint32_t blocks) : blocks_(blocks) {
+Slots::Slots(uint32_t blocks, int node) : blocks_(blocks), node_(node) {
+    in_ram() ? map_ram() : allocate_on_gpu();
+}
+
+void Slots::allocate_on_gpu() {
+    memory_ = static_cast<char*>(gpu_allocate(size_t(bytes()), only_gpu().device));
+    if (!memory_)
+        throw OutOfMemory(
+            format("out of memory: slots of %s cannot be allocated on %s; lower "
+                   "memory.gpu (nn.memory_tiers)",
+                   human_bytes(double(bytes())).c_str(), node_name(node_).c_str()));
+}
+
+void Slots::map_ram() {
     mapped_ = mmap(nullptr, size_t(bytes()) + huge_page, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped_ == MAP_FAILED)
@@ -113,7 +129,12 @@ Slots::Slots(uint32_t blocks) : blocks_(blocks) {
 }
 
 Slots::~Slots() {
-    for (StarpuHandle handle : handles_) starpu_data_unregister(handle);
+    if (!gpu_is_lost())  // its thread may hold StarPU's locks
+        for (StarpuHandle handle : handles_) starpu_data_unregister(handle);
+    if (!in_ram()) {
+        if (!gpu_is_lost()) gpu_free(memory_);
+        return;
+    }
     munmap(mapped_, size_t(bytes()) + huge_page);
     count_outside(-bytes());
 }
@@ -122,7 +143,7 @@ StarpuHandle Slots::claim(uint32_t slot, uint32_t blocks) {
     const uint32_t number = table_.number_of(slot, blocks);
     if (number == handles_.size()) {
         handles_.push_back(nullptr);
-        starpu_variable_data_register(&handles_.back(), STARPU_MAIN_RAM,
+        starpu_variable_data_register(&handles_.back(), node_,
                                       reinterpret_cast<uintptr_t>(memory(slot)),
                                       size_t(blocks * slot_block));
     }
@@ -162,7 +183,7 @@ void submit_transfer(SlotTransfer transfer) {
 static TransferBuffer transfer_buffer(size_t bytes) {
     const auto rounded = size_t(disk_bytes(int64_t(bytes)));
     TransferBuffer out(static_cast<char*>(std::aligned_alloc(disk_block, rounded)), std::free);
-    if (!out) throw OutOfMemory("out of memory: no buffer for a transfer to or from the disk");
+    if (!out) throw OutOfMemory("out of memory: no buffer for a transfer");
     std::memset(out.get() + bytes, 0, rounded - bytes);
     return out;
 }
@@ -185,8 +206,8 @@ template <class F> static void wait_for_transfer(F start) {
 
 TransferBuffer read_now(const Extent& extent, size_t bytes, const TransferName& what) {
     TransferBuffer buffer = transfer_buffer(bytes);
-    wait_for_transfer([&](Disk::Done done) {
-        extent.disk().read(extent.offset(), buffer.get(), int64_t(bytes), 0, what, std::move(done));
+    wait_for_transfer([&](Transfer::Done done) {
+        extent.store().read(extent.place(), buffer.get(), int64_t(bytes), 0, what, std::move(done));
     });
     return buffer;
 }
@@ -194,9 +215,9 @@ TransferBuffer read_now(const Extent& extent, size_t bytes, const TransferName& 
 void write_now(const Extent& extent, const char* memory, size_t bytes, const TransferName& what) {
     const TransferBuffer buffer = transfer_buffer(bytes);
     std::memcpy(buffer.get(), memory, bytes);
-    wait_for_transfer([&](Disk::Done done) {
-        extent.disk().write(extent.offset(), buffer.get(), int64_t(bytes), 0, what,
-                            std::move(done));
+    wait_for_transfer([&](Transfer::Done done) {
+        extent.store().write(extent.place(), buffer.get(), int64_t(bytes), 0, what,
+                             std::move(done));
     });
 }
 

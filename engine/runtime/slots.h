@@ -1,40 +1,41 @@
 // Slots: parts of the memory of planned programs, each with a StarPU handle whose home it is, and
-// the transfers between slots and the disk. A transfer is a task of the graph that occupies no
-// worker: StarPU orders it by its handles, and a thread of the disk carries it out.
+// the transfers between slots and the store below: the disk, or RAM below a GPU. A transfer is a
+// task of the graph that occupies no worker: StarPU orders it by its handles, and a thread of the
+// store carries it out.
 #pragma once
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "engine/memory/disk.h"
+#include "engine/memory/store.h"
 #include "engine/runtime/handles.h"
 #include "engine/tiers/placement.h"
 #include "engine/tiers/slot_table.h"
 
 namespace nn {
 
-// The place of a tile on disk. Its handle orders the transfers to and from it.
+// The place of a tile in a store. Its handle orders the transfers to and from it.
 class Extent {
 public:
-    // what: the tile, for errors. Throws Error if the disk is full.
-    Extent(std::shared_ptr<Disk> disk, int64_t bytes, const std::string& what);
+    // what: the tile, for errors. Throws Error if the store is full.
+    Extent(std::shared_ptr<Store> store, int64_t bytes, const std::string& what);
     ~Extent();
     Extent(const Extent&) = delete;
     StarpuHandle handle() const { return handle_; }
-    Disk& disk() const { return *disk_; }
-    int64_t offset() const { return offset_; }
+    Store& store() const { return *store_; }
+    int64_t place() const { return place_; }
 
 private:
-    const std::shared_ptr<Disk> disk_;
-    const int64_t bytes_, offset_;
+    const std::shared_ptr<Store> store_;
+    const int64_t bytes_, place_;
     StarpuHandle handle_ = nullptr;
 };
 
 class Slots {
 public:
-    // Allocates the memory and touches its pages. Throws OutOfMemory.
-    explicit Slots(uint32_t blocks);
+    // Allocates the memory, on a memory node of StarPU, and touches its pages. Throws OutOfMemory.
+    Slots(uint32_t blocks, int node);
     ~Slots();  // waits for the tasks that use it
     Slots(const Slots&) = delete;
 
@@ -43,19 +44,24 @@ public:
     StarpuHandle claim(uint32_t slot, uint32_t blocks);
     char* memory(uint32_t slot) const { return memory_ + slot * slot_block; }
     uint32_t blocks() const { return blocks_; }
+    bool in_ram() const { return node_ == 0; }
     int64_t bytes() const { return blocks_ * slot_block; }
 
 private:
     void order_after(StarpuHandle slot, const std::vector<uint32_t>& others);
 
+    void map_ram();
+    void allocate_on_gpu();
+
     const uint32_t blocks_;
-    void* mapped_ = nullptr;
+    const int node_;
+    void* mapped_ = nullptr;  // with space for the alignment of memory_; RAM only
     char* memory_ = nullptr;
     SlotTable table_;
     std::vector<StarpuHandle> handles_;  // by number in the table
 };
 
-// Submits a transfer. order: see Disk::read; what: the tile, for errors.
+// Submits a transfer. order: see Store::read; what: the tile, for errors.
 struct SlotTransfer {
     bool loads;
     StarpuHandle slot;

@@ -49,6 +49,7 @@ starpu_data_access_mode starpu_mode(Mode mode) {
 
 // StarPU's kinds of workers that may run a task.
 int32_t workers_for(const Task& task, bool is_planned) {
+    if (is_planned && tiers().gpu > 0) return STARPU_CUDA;
     const Where where = task.where == Where::anywhere ? settings().where : task.where;
     if (where == Where::gpu) return STARPU_CUDA;
     if (where == Where::cpu || !has_gpu_workers()) return STARPU_CPU;
@@ -97,7 +98,7 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg), const Plann
         fail("%s: no worker can run kernel %s here (StarPU: %s)", task.arg.op,
              task.arg.kernel->name.c_str(), std::strerror(-status));
     }
-    const bool has_tiers = tiers().ram > 0;
+    const bool has_tiers = tiers().exist();
     for (int i = 0; i < task.handles; ++i) {
         if (!task.writes(i)) continue;
         task.tiles[i]->value = Tile::Value::written;
@@ -148,7 +149,7 @@ void submit_now(const Task& task) {
     start();
     ensure_awake();
     wait_for([] { return unfinished_tasks() <= max_tasks && bytes_in_flight <= max_bytes(); });
-    if (tiers().ram > 0) prepare_tiles_of(task);
+    if (tiers().exist()) prepare_tiles_of(task);
     TaskArg* arg = patched_arg(task, false);
     for (int i = 0; i < task.handles; ++i)
         if (task.modes[i] == Mode::write) arg->fresh_bytes += int64_t(task.tiles[i]->bytes);

@@ -2,6 +2,7 @@
 
 #include <starpu.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "engine/base/error.h"
@@ -49,6 +50,15 @@ std::string worker_name(int worker) {
     if (gpu < 0) return format("CPU %d", number);
     if (starpu_cuda_worker_get_count() == first_streams().size()) return format("GPU %d", gpu);
     return format("GPU %d, stream %d", gpu, number + 1);
+}
+
+GpuDevice only_gpu() {
+    const std::vector<int> gpus = first_streams();
+    if (gpus.size() != 1) fail("one GPU is needed, not %zu", gpus.size());
+    const auto node = starpu_worker_get_memory_node(unsigned(gpus[0]));
+    const double megabytes = std::min(starpu_transfer_bandwidth(STARPU_MAIN_RAM, node),
+                                      starpu_transfer_bandwidth(node, STARPU_MAIN_RAM));
+    return {gpu_of(gpus[0]), int(node), int(starpu_cuda_worker_get_count()), megabytes * 1e6};
 }
 
 std::string starpu_version() {

@@ -15,6 +15,15 @@ int gpu_of(int worker);               // CUDA's number of its GPU; -1: a CPU wor
 std::string worker_name(int worker);  // "CPU 0", "GPU 0", of several streams "GPU 0, stream 2"
 std::string starpu_version();
 
+// The GPU of a session with one.
+struct GpuDevice {
+    int device;  // CUDA's number
+    int node;    // of its memory
+    int streams;
+    double link_rate;  // bytes per second to and from RAM, in the slower direction
+};
+GpuDevice only_gpu();
+
 // Memory nodes: RAM first, then the GPUs'.
 int memory_nodes();               // 1 until the session runs
 std::string node_name(int node);  // "RAM", "GPU 0"

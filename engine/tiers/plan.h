@@ -11,9 +11,10 @@
 namespace nn {
 
 struct PlanLimits {
-    int64_t ram = 0;       // bytes for tiles
+    int64_t memory = 0;    // bytes for tiles
     int64_t reserved = 0;  // of these, for everything but the program
     TierRates rates;
+    const char *tier = "RAM", *setting = "memory.ram";  // for errors
 };
 
 // first: of the first run; next: of a run that begins with the deferred tasks of the run before;
@@ -31,7 +32,7 @@ Prediction predict(const ProgramPlan& plan, const std::vector<double>& seconds,
 
 // Chooses the order of the tasks, the slots and the transfers with which a run takes the least
 // time. seconds: of each task. Throws OutOfMemory with the smallest sufficient number of bytes of
-// RAM.
+// memory.
 ProgramPlan plan_program(const Program& program, const std::vector<double>& seconds,
                          const PlanLimits& limits);
 

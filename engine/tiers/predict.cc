@@ -13,7 +13,7 @@ constexpr uint32_t first_counted = 2;
 
 // A task, a transfer or a claim of a slot in one of the runs.
 struct Event {
-    enum Kind : uint8_t { task, transfer, claim } kind;
+    enum Kind : uint8_t { task, load, store, claim } kind;
     double seconds;
     uint32_t run;
     uint64_t due = 0;       // of a transfer: see Placement::Step
@@ -74,7 +74,8 @@ private:
         accesses_.add(on_disk(step.index), loads ? Mode::read : Mode::write);
         const auto bytes = double(run_.line.line.bytes_of(step.index));
         const uint64_t due = uint64_t(run) * (run_.line.line.accesses.tasks() + 1) + step.due;
-        end_event({Event::transfer, rates.disk_seconds + bytes / rates.disk, run, due});
+        end_event({loads ? Event::load : Event::store, rates.disk_seconds + bytes / rates.disk, run,
+                   due});
     }
 
     const RunPlan& run_;
@@ -86,9 +87,10 @@ private:
 
 class Simulated {
 public:
-    Simulated(const Events& events, int workers) : Simulated(events, events.before(), workers) {}
+    Simulated(const Events& events, const TierRates& rates)
+        : Simulated(events, events.before(), rates) {}
 
-    Prediction run(int workers) {
+    Prediction run() {
         start();
         while (!running_.empty()) {
             const auto [end, event] = running_.top();
@@ -100,12 +102,15 @@ public:
         Prediction out;
         const double counted = runs - first_counted;
         out.seconds = (ended_[runs - 1] - ended_[first_counted - 1]) / counted;
+        double busy[2] = {};  // by link
         for (const Event& event : events_) {
             if (event.run < first_counted) continue;
-            (event.kind == Event::transfer ? out.disk_busy : out.computing) +=
-                event.seconds / counted;
+            if (event.kind == Event::task)
+                out.computing += event.seconds / counted / workers_;
+            else if (event.kind != Event::claim)
+                busy[link_of(event)] += event.seconds / counted;
         }
-        out.computing /= workers;
+        out.disk_busy = std::max(busy[0], busy[1]);
         // Runs overlap, so the time between their ends can be a little less than their work.
         out.seconds = std::max({out.seconds, out.computing, out.disk_busy});
         out.waits = waits_;
@@ -113,13 +118,15 @@ public:
     }
 
 private:
-    Simulated(const Events& events, const Edges& before, int workers)
+    Simulated(const Events& events, const Edges& before, const TierRates& rates)
         : events_(events.list()),
+          workers_(rates.workers),
+          two_links_(rates.two_links),
           after_(successors(before)),
           missing_(events_.size(), 0),
           left_(runs, 0),
           ended_(runs, 0),
-          idle_since_(size_t(workers), 0) {
+          idle_since_(size_t(rates.workers), 0) {
         for (uint32_t e = 0; e < events_.size(); ++e) {
             missing_[e] = before.first[e + 1] - before.first[e];
             ++left_[events_[e].run];
@@ -137,7 +144,11 @@ private:
         if (e.kind == Event::claim)
             claims_.push_back(event);
         else
-            (e.kind == Event::transfer ? ready_transfers_ : ready_tasks_).push({e.due, event});
+            (e.kind == Event::task ? ready_tasks_ : ready_transfers_[link_of(e)])
+                .push({e.due, event});
+    }
+    size_t link_of(const Event& transfer) const {
+        return two_links_ && transfer.kind == Event::store;
     }
     // Earlier events first; a run starts when the run before the previous one has ended.
     bool may_start(const Queue& queue) const {
@@ -152,8 +163,9 @@ private:
             finish(claim);
         }
         while (!idle_since_.empty() && may_start(ready_tasks_)) begin(ready_tasks_);
-        for (; free_disk_ && may_start(ready_transfers_); free_disk_ = false)
-            begin(ready_transfers_);
+        for (size_t link : {0, 1})
+            for (; free_[link] && may_start(ready_transfers_[link]); free_[link] = false)
+                begin(ready_transfers_[link]);
     }
     void begin(Queue& queue) {
         const uint32_t event = queue.top().second;
@@ -170,7 +182,7 @@ private:
     }
     void finish(uint32_t event) {
         const Event& e = events_[event];
-        if (e.kind == Event::transfer) free_disk_ = true;
+        if (e.kind == Event::load || e.kind == Event::store) free_[link_of(e)] = true;
         if (e.kind == Event::task) idle_since_.push_back(now_);
         if (--left_[e.run] == 0) ended_[e.run] = now_;
         for (const Edge* edge = after_.begin(event); edge != after_.end(event); ++edge)
@@ -178,15 +190,17 @@ private:
     }
 
     const std::vector<Event>& events_;
+    const int workers_;
+    const bool two_links_;
     const Edges after_;
     std::vector<uint32_t> missing_, left_;  // predecessors of an event; events of a run
     std::vector<double> ended_;
-    Queue ready_tasks_, ready_transfers_;
-    std::vector<uint32_t> claims_;  // that are ready
+    Queue ready_tasks_, ready_transfers_[2];  // by link
+    std::vector<uint32_t> claims_;            // that are ready
     std::priority_queue<Running, std::vector<Running>, std::greater<>> running_;
     std::vector<double> idle_since_;  // of the workers that are free
     std::vector<double> waits_;
-    bool free_disk_ = true;
+    bool free_[2] = {true, true};  // links
     double now_ = 0;
 };
 
@@ -194,7 +208,7 @@ private:
 
 Prediction predict(const RunPlan& run, const std::vector<double>& seconds, const TierRates& rates) {
     const Events events(run, seconds, rates);
-    return Simulated(events, rates.workers).run(rates.workers);
+    return Simulated(events, rates).run();
 }
 
 }  // namespace nn

@@ -8,8 +8,9 @@ namespace nn {
 
 struct TierRates {
     int workers = 1;
-    double disk = 0;          // bytes per second, both directions together
+    double disk = 0;          // bytes per second of each link
     double disk_seconds = 0;  // that a transfer takes besides
+    bool two_links = false;   // one for each direction, or one for both
 };
 
 struct RunPlan {
@@ -20,7 +21,7 @@ struct RunPlan {
 struct Prediction {
     double seconds = 0;    // of a run that follows others
     double computing = 0;  // of these, per worker
-    double disk_busy = 0;  // seconds with a transfer under way
+    double disk_busy = 0;  // seconds with a transfer under way, on the link that has more
     // Seconds for which workers wait before each task of the line.
     std::vector<double> waits;
 };

@@ -38,7 +38,7 @@ struct Waiter {
     std::condition_variable changed;
     int done = 0;
     std::string error;
-    Disk::Done note() {
+    Transfer::Done note() {
         return [this](const std::string& e) {
             std::lock_guard lock(mutex);
             ++done;

@@ -151,16 +151,16 @@ TEST_CASE("plans of training programs are placed, checked and predicted") {
         PlanLimits limits;
         limits.rates = {2, 1e9, 1e-5};
         limits.reserved = 1000;
-        limits.ram = 0;
+        limits.memory = 0;
         const std::string refusal = error_of([&] { plan_program(t->program, seconds, limits); });
         const size_t at = refusal.find('(');
         REQUIRE(at != std::string::npos);
         const int64_t least = std::stoll(refusal.substr(at + 1));
-        limits.ram = least - 1;
+        limits.memory = least - 1;
         CHECK_THROWS_AS(plan_program(t->program, seconds, limits), OutOfMemory);
         double before = 1e9;
         for (const int64_t ram : {least, 2 * least, int64_t(1) << 30}) {
-            limits.ram = ram;
+            limits.memory = ram;
             const ProgramPlan plan = plan_program(t->program, seconds, limits);
             CHECK(plan.blocks * slot_block + plan.lines->kept() + limits.reserved <= ram);
             const Prediction time = predict(plan, seconds, limits.rates);

@@ -117,6 +117,39 @@ case("what memory tiers plan runs on CPU workers beside GPUs, with the same bits
   same_as_cpu("gpus=2", words, ("ram=6000000 disk=%s"):format(base))
 end)
 
+local small = "embd=128 layers=2 vocab=300 batch=2 context=16 steps=3"
+case("what exceeds the GPU's memory is in RAM by a plan, with the same bits", function()
+  local moved = {}
+  local function planned(description, slots, more, gpu_words)
+    local errors = same_as_cpu("gpus=1" .. description, small .. more,
+                               ("slots=%d report=1 %s"):format(slots, gpu_words or ""))
+    local read, written = errors:match "planned (%d+) (%d+)"
+    moved[#moved + 1] = read + written
+    t.check(read + 0 > 0 and written + 0 > 0, errors)
+    return errors
+  end
+  planned("", 4e6, " tokens=0")
+  local errors = planned("", 2e6, " tokens=0", "profile=1")
+  t.check(errors:find "waiting for copies from RAM" and errors:find "RAM read: %d+ transfers",
+          errors)
+  t.check(moved[2] > 1.2 * moved[1], table.concat(moved, " "))
+  planned("", 2e6, " tokens=2 dtype=bf16 accum=2", "streams=2")
+  for i = 1, seeds - 1 do planned(" delays=" .. seed + i, 2e6, " tokens=0") end
+  if all then planned("", 3e6, " eager=3 steps=5") end
+end)
+
+case("a budget for the GPU's memory that cannot be is refused", function()
+  for more, message in pairs {
+    ["slots=500000"] = "needs at least [%d.]+ MB of the GPU's memory .-but memory.gpu",
+    ["slots=1900000000"] = "memory.gpu: 1.9 GB are too many, because 67.1 MB .-must remain",
+    ["slots=2000000 where=cpu"] = "runs on the GPU only, but nn.run_tasks_on chose the CPU",
+    ["slots=2000000 gpus=2"] = "memory.gpu needs one GPU, but 2 are in use",
+  } do
+    local status, _, errors = run("gpus=2", small .. " tokens=0 gpus=1 " .. more)
+    t.check(status == 1 and errors:find(message) and errors:find "^nnlua: [^\n]+\n$", errors)
+  end
+end)
+
 case("a profile has the tasks of every GPU", function()
   local errors = same_as_cpu("gpus=2", "", "profile=1")
   t.check(errors:find "GPU 0" and errors:find "GPU 1", errors)
@@ -129,13 +162,15 @@ case("the C++ tests of the engine on GPUs pass", function()
 end)
 
 -- Fails one call. The run ends with one error and no wrong value before it, or without any.
-local function fail_call(what)
-  local status, output, errors = run("gpus=2 fail=" .. what)
+local function fail_call(what, gpus, words, gpu_words)
+  words = words or ""
+  local status, output, errors = run(("gpus=%d fail=%s"):format(gpus or 2, what),
+                                     words .. (gpu_words or ""))
   what = ("fail=%s (GPUS_SEED=%d):\n%s"):format(what, seed, errors)
   t.check(status == 0 or status == 1, ("status %d, %s"):format(status, what))
-  t.check(output == expected "":sub(1, #output), "wrong values, " .. what)
+  t.check(output == expected(words):sub(1, #output), "wrong values, " .. what)
   if status == 0 then
-    t.check(output == expected "" and errors == "", what)
+    t.check(output == expected(words) and errors == "", what)
   else
     t.check(errors:find "^nnlua: [^\n]+\n$", "not one line, " .. what)
     t.check(errors:find "unspecified launch failure" or errors:find "no memory"
@@ -159,6 +194,18 @@ case("a failing call of CUDA ends a run with one error and no wrong value", func
   failed = failed + fail_call("kernel:" .. math.random(700))
   failed = failed + fail_call "cudaEventQuery:1"
   t.check(failed >= 2, failed .. " runs failed")
+end)
+
+case("a failing copy between RAM and the GPU ends a planned run with one error", function()
+  local words, planned = small .. " tokens=0", " slots=2000000"
+  same_as_cpu("gpus=1", words, planned)
+  local counted, failed = counts(), 0
+  for i = 1, all and 30 or 2 do
+    local name = i % 3 == 2 and "cudaEventSynchronize" or "cudaMemcpyAsync"
+    local call = math.random(math.floor(counted[name] / 2), counted[name])
+    failed = failed + fail_call(("%s:%d"):format(name, call), 1, words, planned)
+  end
+  t.check(failed > 0, "no run failed")
 end)
 
 case("a run whose GPU fails resumes from its checkpoint, and ends as on the CPU", function()

@@ -6,17 +6,20 @@ local lib = require "nn.base.capi"
 local units = require "nn.base.units"
 local C, check = lib.C, lib.check
 
--- has_tiers: whether nn.memory_tiers was called. activation_choice: of nn.activations.
-local M = {has_tiers = false, activation_choice = "auto"}
+-- lower_tier: "disk" or "RAM", where nn.memory_tiers keeps what does not fit; nil without tiers.
+-- activation_choice: of nn.activations.
+local M = {activation_choice = "auto"}
 
---- nn.memory() -> {budget, in_use, cached, peak, tensors, available, nodes, gpus, moved, disk} in
---- bytes. `budget`: the most that tensors may use, 0 if the limits of the process leave nothing;
---- `cached`: freed blocks kept for reuse; `peak`: the largest in_use since nn.reset_peak();
---- `available`: RAM that the system can still provide; `nodes`: {name, used, limit} of each memory
---- node, RAM first; `gpus`: those of GPUs, whose limit nn.devices sets; `moved`: all bytes copied
---- between memory nodes so far; `disk`: {used, read, written, busy, stalled} of nn.memory_tiers:
---- bytes on the disk now, bytes read and written so far, seconds with a transfer under way, and the
---- seconds that workers were without a task meanwhile, summed over the workers.
+--- nn.memory() -> {budget, in_use, cached, peak, tensors, available, nodes, gpus, moved, disk,
+--- ram_tier} in bytes. `budget`: the most that tensors may use, 0 if the limits of the process
+--- leave nothing; `cached`: freed blocks kept for reuse; `peak`: the largest in_use since
+--- nn.reset_peak(); `available`: RAM that the system can still provide; `nodes`: {name, used,
+--- limit} of each memory node, RAM first; `gpus`: those of GPUs, whose limit nn.devices sets;
+--- `moved`: all bytes copied between memory nodes so far; `disk`: {used, read, written, busy,
+--- stalled} of nn.memory_tiers: bytes on the disk now, bytes read and written so far, seconds with
+--- a transfer under way, and the seconds that workers were without a task meanwhile, summed over
+--- the workers; `ram_tier`: {used, read, written, busy} of nn.memory_tiers{gpu}: bytes in RAM that
+--- do not fit on the GPU, bytes copied to it and back, and seconds with a copy under way.
 ---     nn.memory().budget > 0, nn.memory().nodes[1].name  --> true, "RAM"
 function M.memory()
   local m, out = ffi.new "nn_memory_info_t", {nodes = {}, gpus = {}}
@@ -38,9 +41,11 @@ function M.memory()
   out.moved = tonumber(used[0])
   local tiers = ffi.new "nn_tiers_info_t"
   check(C.nn_tiers(tiers))
-  out.disk = {used = tonumber(tiers.used), read = tonumber(tiers.read),
-              written = tonumber(tiers.written), busy = tiers.busy,
-              stalled = tiers.stalled}
+  local use = {used = tonumber(tiers.used), read = tonumber(tiers.read),
+               written = tonumber(tiers.written), busy = tiers.busy, stalled = tiers.stalled}
+  local none = {used = 0, read = 0, written = 0, busy = 0, stalled = 0}
+  local is_ram = M.lower_tier == "RAM"
+  out.disk, out.ram_tier = is_ram and none or use, is_ram and use or none
   return out
 end
 
@@ -51,23 +56,35 @@ local function bytes_option(key, value, needed)
 end
 
 --- nn.memory_tiers{ram, disk, disk_rate}: the memory of tensors is `ram`, bytes or "6GB"; what does
---- not fit is in an unnamed file in the folder `disk`. A compiled function that needs more than
---- `ram` runs by a plan of its transfers, made before its first run; results are the same to the
---- bit. disk_rate: the most bytes per second, such as "500MB"; without it, the first function that
---- takes more than 0.2 s on one core measures the disk, for about a second and with up to 512 MB of
---- it. Nothing remains of the file when the process ends. Errors: a folder that cannot be written;
---- tensors are on the disk already.
+--- not fit is in an unnamed file in the folder `disk`. nn.memory_tiers{gpu}: compiled functions use
+--- `gpu` bytes of the one GPU's memory; what does not fit is in RAM. At least 64 MB of what
+--- nn.devices allows must remain, for small tiles, inputs and eager operations. It starts the
+--- workers. A compiled function that needs more than `ram` or `gpu` runs by a plan of its
+--- transfers, made before its first run; results are the same to the bit. disk_rate: the most bytes
+--- per second, such as "500MB"; without it, the first function that takes more than 0.2 s on one
+--- core measures the disk, for about a second and with up to 512 MB of it. Nothing remains of the
+--- file when the process ends. Errors: a folder that cannot be written; tensors are on the disk
+--- already.
 ---     nn.memory_tiers {ram = "4GB", disk = "/tmp"}
 function M.memory_tiers(options)
-  options = arguments.options("memory_tiers", options, arguments.names "ram disk disk_rate")
+  options = arguments.options("memory_tiers", options, arguments.names "ram disk disk_rate gpu")
+  if options.gpu then
+    local other = options.ram and "ram" or options.disk and "disk"
+    arguments.need(not other, "memory_tiers", other or "", other and options[other],
+                   "only gpu is possible without it: tiles beyond the GPU's memory are in RAM")
+    check(C.nn_memory_tiers(0, nil, 0, bytes_option("gpu", options.gpu,
+      'a number of bytes or a text such as "20GB" is needed')))
+    M.lower_tier = "RAM"
+    return
+  end
   local ram = bytes_option("ram", options.ram, 'a number of bytes or a text such as '
                            .. '"6GB" is needed')
   arguments.need(type(options.disk) == "string" and options.disk ~= "", "memory_tiers", "disk",
                  options.disk, "a folder is needed")
   local rate = options.disk_rate and bytes_option("disk_rate", options.disk_rate,
     'a number of bytes per second or a text such as "500MB" is needed')
-  check(C.nn_memory_tiers(ram, options.disk, rate or 0))
-  M.has_tiers = true
+  check(C.nn_memory_tiers(ram, options.disk, rate or 0, 0))
+  M.lower_tier = "disk"
 end
 
 --- nn.measure_disk(folder, {written=0.5, piece="4MB", threads=4}) -> bytes per second of transfers

@@ -46,7 +46,7 @@ end
 -- The results of f. With memory tiers, profiles report transfers by kind, so activations and
 -- gradients get theirs.
 local function results_of(f, inputs, n)
-  if not budget.has_tiers then return {f(unpack(inputs, 1, n))} end
+  if not budget.lower_tier then return {f(unpack(inputs, 1, n))} end
   local results
   tape.watch(function(found, count, on_tape)
     for i = 1, on_tape and count or 0 do
@@ -119,7 +119,7 @@ end
 
 -- The plan of a program with the tiers of nn.memory_tiers, or nil without them: see nn_tier_plan_t.
 local function tier_plan(program, times)
-  if not budget.has_tiers then return nil end
+  if not budget.lower_tier then return nil end
   local plan = ffi.new "nn_tier_plan_t"
   check(C.nn_program_tiers(program.ref, times, plan))
   local out = {loaded = by_kind(plan.loaded), stored = by_kind(plan.stored)}

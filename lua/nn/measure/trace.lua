@@ -3,6 +3,7 @@
 -- arrows between them, and metadata (ph M) for the names of rows. Times are in microseconds.
 
 local ffi = require "ffi"
+local budget = require "nn.base.budget"
 local files = require "nn.io.files"
 local kind = require "nn.core.kind"
 local lib = require "nn.base.capi"
@@ -11,7 +12,7 @@ local C, check = lib.C, lib.check
 local M = {}
 local MAIN = 0            -- the row of the submitting thread; worker w, from 0, has row w + 1
 local DATA = 1000         -- the row of the data of GPU worker w is DATA + w
-local LINKS = {[0] = {2000, "disk read"}, {3000, "disk write"}}    -- first row and name
+local LINKS = {[0] = {2000, "read"}, {3000, "write"}}    -- first row and name
 
 local Trace = {}
 Trace.__index = Trace
@@ -140,7 +141,8 @@ local function row_of(self, writes, from, to)
   local ends = self.links[writes]
   local row = 1
   while ends[row] and ends[row] > from do row = row + 1 end
-  local tid, name = LINKS[writes][1] + row - 1, LINKS[writes][2]
+  local tid = LINKS[writes][1] + row - 1
+  local name = budget.lower_tier .. " " .. LINKS[writes][2]
   if not ends[row] then self:row(tid, row == 1 and name or ("%s %d"):format(name, row)) end
   ends[row] = to
   return tid

@@ -85,7 +85,7 @@ end
 -- need_room(what, count, needs) raises an error if needs(count) bytes are more than the memory
 -- budget. what: the setting of the count.
 local function need_room(what, count, needs)
-  if budget.has_tiers then return needs(count) end         -- raises an error if no plan exists
+  if budget.lower_tier then return needs(count) end         -- raises an error if no plan exists
   local bytes, available = needs(count), step_plan.available_memory()
   if bytes > available then
     lib.fail("%s=%d needs %s, %s are available; lower %s (--plan finds the largest)", what, count,

@@ -140,7 +140,7 @@ local function compared_rows(tiers, row)
     units.bytes(tiers.lru_moved)))
 end
 
--- The tiers of a plan that needs the disk; nil if all tensors fit into RAM.
+-- The tiers of a plan that moves tiles; nil if all tensors fit into the upper tier.
 local function moving_tiers(plan)
   local tiers = plan.tiers
   local fits = tiers and tiers.loaded.total + tiers.stored.total == 0
@@ -156,14 +156,17 @@ end
 
 local function tier_rows(tiers, rows)
   local function row(...) rows[#rows + 1] = {...} end
-  row("RAM", ("%s: %s in slots, %s of small tiles, inputs and outputs, %s in reserve"):format(
-    units.bytes(tiers.slots + tiers.kept + tiers.reserved), units.bytes(tiers.slots),
-    units.bytes(tiers.kept), units.bytes(tiers.reserved)))
-  row("disk", units.bytes(tiers.disk))
+  local on_disk = budget.lower_tier == "disk"
+  row(on_disk and "RAM" or "GPU",
+      ("%s: %s in slots, %s of small tiles, inputs and outputs, %s in reserve"):format(
+        units.bytes(tiers.slots + tiers.kept + tiers.reserved), units.bytes(tiers.slots),
+        units.bytes(tiers.kept), units.bytes(tiers.reserved)))
+  row(on_disk and "disk" or "RAM", units.bytes(tiers.disk))
   row("  read", moved_text(tiers.loaded) .. " a step")
-  row("  written", ("%s a step, %s a day"):format(moved_text(tiers.stored),
-    units.bytes(tiers.stored.total / tiers.seconds * 86400)))
+  row("  written", ("%s a step%s"):format(moved_text(tiers.stored), on_disk
+    and (", %s a day"):format(units.bytes(tiers.stored.total / tiers.seconds * 86400)) or ""))
   compared_rows(tiers, row)
+  if not on_disk then return end         -- the times are those of the CPU
   row("bound by", ("%s; the workers compute %.0f %% of the time, the disk is busy %.0f %%")
     :format(tiers.disk_busy > tiers.computing and "the disk" or "computation",
             100 * math.min(1, tiers.computing / tiers.seconds),
@@ -178,7 +181,7 @@ function M.plans(record_batch, available)
     local plan = batches.planner(record_batch)
     return function(...) return budget.with_activations(with, plan, ...) end
   end
-  local auto = choice == "auto" and not budget.has_tiers
+  local auto = choice == "auto" and not budget.lower_tier
   local of, recomputed = planner(choice), planner "recompute"
   return function(n, measured)
     local plan = of(n, measured)

@@ -86,9 +86,9 @@ end
 --- and available bytes.
 function M.need_room(build, loader, requirements)
   local available = step_plan.available_memory()
-  if not budget.has_tiers then refuse_oversized(requirements, loader, available) end
-  local plan = planner(build, loader, available)(loader.batch_size, budget.has_tiers)
-  if budget.has_tiers then return plan end           -- it exists, so the step fits
+  if not budget.lower_tier then refuse_oversized(requirements, loader, available) end
+  local plan = planner(build, loader, available)(loader.batch_size, budget.lower_tier)
+  if budget.lower_tier then return plan end           -- it exists, so the step fits
   if plan.peak > available then
     lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s of parameters and moments, "
              .. "%s of gradients and activations), %s (%.0f bytes) are available; lower data.batch "

@@ -6,9 +6,9 @@ local units = require "nn.base.units"
 
 local M = {}
 
---- nn.memory_fields() -> the settings memory_gb, memory.activations, memory.ram, memory.disk and
---- memory.disk_rate, for a recipe's schema. nn.run_fields contains them; other recipes call
---- nn.use_memory.
+--- nn.memory_fields() -> the settings memory_gb, memory.activations, memory.ram, memory.disk,
+--- memory.disk_rate and memory.gpu, for a recipe's schema. nn.run_fields contains them; other
+--- recipes call nn.use_memory.
 ---     nn.config({nn.memory_fields()}, {"memory.ram=6GB"}).memory.ram  --> "6GB"
 function M.memory_fields()
   local field = config.field
@@ -21,6 +21,8 @@ function M.memory_fields()
       ram = field("", 'memory of tensors, such as "6GB", if memory.disk is set; empty: memory_gb'),
       disk = field("", "folder for what does not fit into RAM; empty: all must fit"),
       disk_rate = field("", 'most bytes per second of the disk, such as "500MB"; empty: no limit'),
+      gpu = field("", 'memory of one GPU for compiled steps, such as "20GB"; what does not fit is '
+                  .. "in RAM"),
     },
   }
 end
@@ -36,7 +38,7 @@ end
 
 --- nn.use_memory(cfg) sets the memory budget, or the tiers of nn.memory_tiers, and the choice of
 --- nn.activations from the settings of nn.memory_fields. Call it before creating tensors. Errors:
---- as nn.memory_tiers; memory.ram or memory.disk_rate without memory.disk.
+--- as nn.memory_tiers; memory.ram or memory.disk_rate without memory.disk; memory.gpu with either.
 ---     nn.use_memory(nn.config({nn.memory_fields()}, {}))
 function M.use_memory(cfg)
   for name in pairs(M.memory_fields()) do
@@ -49,6 +51,16 @@ function M.use_memory(cfg)
   local ram, disk_rate = bytes_of(memory, "ram"), bytes_of(memory, "disk_rate")
   budget.activations(memory.activations)
   if cfg.memory_gb > 0 then budget.memory_budget(cfg.memory_gb * 1e9) end
+  local gpu = bytes_of(memory, "gpu")
+  if gpu then
+    for _, name in ipairs {"disk", "ram"} do
+      if memory[name] ~= "" then
+        lib.fail("memory.gpu=%s keeps in RAM what does not fit on the GPU; it cannot be combined "
+                 .. "with memory.%s=%s yet: clear one of them", memory.gpu, name, memory[name])
+      end
+    end
+    return budget.memory_tiers {gpu = gpu}
+  end
   if memory.disk ~= "" then
     return budget.memory_tiers {ram = ram or budget.memory().budget, disk = memory.disk,
                                 disk_rate = disk_rate}

@@ -18,14 +18,14 @@ local function difference(a, b, plus)
   return out
 end
 
---- new() -> the meter of a run, which does nothing without nn.memory_tiers. Its field `plan` is set
---- to the plan of a step, of compile.simulated().
+--- new() -> the meter of a run, which does nothing unless nn.memory_tiers has a disk. Its field
+--- `plan` is set to the plan of a step, of compile.simulated().
 function M.new() return setmetatable({}, Traffic) end
 
 --- traffic:begin(step) -> `planned`, {seconds=, read=, written=} of a step; nil if the plan moves
 --- nothing. A training begins after `step`.
 function Traffic:begin(step)
-  if not budget.has_tiers then return end
+  if budget.lower_tier ~= "disk" then return end
   self.zero = {read = 0, written = 0, busy = 0, stalled = 0, step = step, seconds = 0}
   for _, name in ipairs {"sums", "last", "window", "from", "steady"} do self[name] = self.zero end
   local tiers = self.plan and self.plan.tiers
