@@ -35,6 +35,9 @@ nn_attention_params base_params(const Call& c) {
     c.need(p.dropout >= 0 && p.dropout < 1, "dropout is {}; it must be in [0, 1)", p.dropout);
     p.seed = c.given("seed") ? uint64_t(c.integer("seed")) : random_seed();
     p.total_len = qkv.dim(1);
+    c.need_shape("mask", {qkv.dim(0), qkv.dim(1)});
+    c.need_ids("mask");
+    if (c.in("mask")) p.mask_dtype = int32_t(c.in("mask").dtype());
     p.backend = settings().attention;
     return p;
 }
@@ -45,6 +48,12 @@ Grid output_grid(const Tensor& qkv, const nn_attention_params& p) {
 }
 Grid stats_grid(const Tensor& qkv, const nn_attention_params& p) {
     return Grid({qkv.grid().axes[0], whole(p.heads), qkv.grid().axes[1], whole(2)});
+}
+
+// The mask, if given, cut as qkv is.
+Tensor mask_for(const Call& c, const Tensor& qkv) {
+    const Grid grid({qkv.grid().axes[0], qkv.grid().axes[1]});
+    return c.in("mask") ? retile(c.in("mask"), grid) : Tensor();
 }
 
 // With a given seed, every replay uses the same mask.
@@ -97,12 +106,12 @@ void run_attention(Call& c) {
     const Dtype sums = accumulator(qkv.dtype());
     const Tensor o(grid, qkv.dtype()), stats(stats_grid(qkv, p), sums);
     const int64_t columns = qkv.grid().tiles(1);
-    const Tensor acc = columns > 1 ? Tensor(grid, sums) : Tensor();
+    const Tensor acc = columns > 1 ? Tensor(grid, sums) : Tensor(), mask = mask_for(c, qkv);
     for_each_pair(qkv, p, [&](int64_t i, int64_t j, int64_t first) {
         p.first = j == first, p.last = j == (p.causal ? i : first + columns - 1);
         task("attention", qkv.dtype())
             .use({p.last ? writes(o, i) : absent(), adds(acc, i, p.first), adds(stats, i, p.first)})
-            .use({reads(qkv, i), reads(qkv, j)})
+            .use({reads(qkv, i), reads(qkv, j), reads(mask, j)})
             .params(p)
             .patch(counter_patch(c, p))
             .flops(2 * pair_flops(p))
@@ -123,11 +132,12 @@ const std::vector<Attribute> attributes = {
 };
 
 const OpRegistrar attention = Op{
-    .doc = R"(attention(qkv) -> o, stats~
+    .doc = R"(attention(qkv, mask?) -> o, stats~
 softmax(q k^T scale + mask) v per head, for qkv (batch, time, (heads + 2 kv_heads) head_dim) that
 holds all q, then all k, then all v side by side. o is (batch, time, heads head_dim). The time x
 time matrix is never stored; stats (batch, heads, time, 2) keeps each row's log-sum-exp for the
-backward pass. Error: a last axis that (heads + 2 kv_heads) does not divide.
+backward pass. No position sees one whose mask (batch, time) i32 or i64 is 0, such as padding; a
+position that sees none gets zeros. Error: a last axis that (heads + 2 kv_heads) does not divide.
     local qkv = nn.randn(2, 8, 3 * 16)   -- 2 sequences of 8 tokens, 4 heads of 4
     local o = nn.attention(qkv, {heads = 4})
     o:dims()  --> 2, 8, 16)",
@@ -135,7 +145,8 @@ backward pass. Error: a last axis that (heads + 2 kv_heads) does not divide.
     .samples = {"{qkv={2,7,24}, heads=2}", "{qkv={1,9,16}, heads=2, kv_heads=1}",
                 "{qkv={2,6,12}, heads=1, causal=false}",
                 "{qkv={1,9,16}, heads=2, kv_heads=1, window=3}",
-                "{qkv={2,7,24}, heads=2, dropout=0.3}"},
+                "{qkv={2,7,24}, heads=2, dropout=0.3}",
+                "{qkv={3,7,12}, mask={3,7,below=2}, heads=2, causal=false}"},
     .mask = "dropout",
     .run = run_attention,
     .category = "layers",
@@ -149,7 +160,8 @@ void run_attention_backward(Call& c) {
     c.need_tensor("stats", stats_cut.shape(), accumulator(qkv.dtype()));
     if (p.dropout > 0) p.counter = uint64_t(c.integer("counter"));
     const Tensor o = retile(c.in("o"), grid), dout = retile(c.in("do"), grid);
-    const Tensor stats = retile(c.in("stats"), stats_cut), dqkv(qkv.grid(), qkv.dtype());
+    const Tensor stats = retile(c.in("stats"), stats_cut), dqkv(qkv.grid(), qkv.dtype()),
+                 mask = mask_for(c, qkv);
     for_each_pair(qkv, p, [&](int64_t i, int64_t j, int64_t first) {
         // Tile i is first written by its pair with its first key tile, which sets dq only; the k
         // and v part of tile j is first written by the first query tile that sees it.
@@ -158,7 +170,8 @@ void run_attention_backward(Call& c) {
         const bool fresh_kv = !p.causal && i == first;
         task("attention_backward", qkv.dtype())
             .use({adds(dqkv, i, fresh_q), adds(dqkv, j, fresh_kv || (i == j && fresh_q))})
-            .use({reads(qkv, i), reads(qkv, j), reads(o, i), reads(dout, i), reads(stats, i)})
+            .use({reads(qkv, i), reads(qkv, j), reads(o, i), reads(dout, i), reads(stats, i),
+                  reads(mask, j)})
             .params(p)
             .patch(counter_patch(c, p))
             .flops(5 * pair_flops(p))
@@ -168,7 +181,7 @@ void run_attention_backward(Call& c) {
 }
 
 const OpRegistrar attention_backward = Op{
-    .doc = R"(attention_backward(do, qkv, o, stats) -> dqkv
+    .doc = R"(attention_backward(do, qkv, o, stats, mask?) -> dqkv
 The gradient of attention; weights are computed again from stats. dqkv has the shape of qkv.
     local qkv = nn.randn(1, 3, 12)
     local o, stats = nn.attention(qkv, {heads = 2})

@@ -16,7 +16,8 @@ template <class T> struct Forward {
     A *keys, *values, *query_t, *weights, *out, *m, *l;
 
     Forward(const KernelCall& call, Scratch& scratch)
-        : tile{call.get<nn_attention_params>()},
+        : tile{call.get<nn_attention_params>(),
+               {call, 5, call.get<nn_attention_params>().mask_dtype}},
           o(call.operand<T>(0)),
           acc(call.operand<A>(1)),
           stats(call.operand<A>(2)),
@@ -105,14 +106,15 @@ template <class T> void finish_block(const Forward<T>& f, const Block& at) {
     const int64_t dim = f.tile.dim, stride = f.tile.p.heads * dim;
     A* stat = f.stat(at);
     for (int64_t i = 0; i < at.rows; ++i) {
-        stat[2 * i] = f.tile.p.last ? f.m[i] + math::log(f.l[i]) : f.m[i];
+        const A lse = f.l[i] > 0 ? f.m[i] + math::log(f.l[i]) : A(0);
+        stat[2 * i] = f.tile.p.last ? lse : f.m[i];
         stat[2 * i + 1] = f.tile.p.last ? A(1) : f.l[i];
     }
     if (!f.tile.p.last)
         return store(f.out, A(1), true, f.acc + f.out_offset(at), stride, at.rows, dim);
     for (int64_t i = 0; i < at.rows; ++i) {
         A* out = f.out + i * dim;
-        const A inverse = A(1) / f.l[i];
+        const A inverse = f.l[i] > 0 ? A(1) / f.l[i] : A(0);
         simd_for(dim, [=](int64_t d) { out[d] *= inverse; });
     }
     store(f.out, A(1), true, f.o + f.out_offset(at), stride, at.rows, dim);

@@ -12,6 +12,7 @@ constexpr int64_t query_block = 64, max_key_block = 128;
 
 struct Tile {
     const nn_attention_params& p;
+    Indices mask;
     int64_t dim = p.head_dim, key_block = p.head_dim <= 96 ? max_key_block : 64;
     int64_t width = (p.heads + 2 * p.kv_heads) * dim;  // of a row of qkv
     int64_t group = p.heads / p.kv_heads;              // query heads per kv head
@@ -26,6 +27,8 @@ struct Tile {
         if (!p.window) return 0;
         return std::clamp(p.q_start + i + 1 - p.window - p.k_start, int64_t(0), p.k_len);
     }
+    // Whether key j of sequence b is padding, which no query sees.
+    bool hides(int64_t b, int64_t j) const { return mask.data && mask[b * p.k_len + j] == 0; }
 };
 
 // Queries [q0, q0 + rows) of one head against keys [k0, k0 + keys), indices in their tiles. Scores
@@ -46,6 +49,7 @@ struct Block {
     }
     // Sets w (query_block) to `value` for the queries that do not see key j.
     template <class A> void mask(const Tile& tile, int64_t j, A value, A* w) const {
+        if (tile.hides(b, k0 + j)) return row_fill(w, rows, value);
         row_fill(w, masked(tile, j), value);
         row_fill(w + end(tile, j), rows - end(tile, j), value);
     }

@@ -18,7 +18,8 @@ template <class T> struct Backward {
         *lse, *delta;
 
     Backward(const KernelCall& call, Scratch& scratch)
-        : tile{call.get<nn_attention_params>()},
+        : tile{call.get<nn_attention_params>(),
+               {call, 7, call.get<nn_attention_params>().mask_dtype}},
           dqkv_q(call.operand<T>(0)),
           dqkv_k(call.operand<T>(1)),
           qkv_q(call.input<T>(2)),

@@ -57,6 +57,7 @@ __global__ void __launch_bounds__(attention_threads)
     }
     const int64_t keys = tile.visible(at.i);
     for (int64_t j = tile.first_key(at.i); j < keys; ++j) {
+        if (tile.hides(at.b, j)) continue;
         const A score = dot(q, qkv_k + tile.key(at.b, kv, j), dim);
         const A top = Max()(m, score), shift = top == -A(INFINITY) ? A(0) : top;
         const A keep = exp_negative(m - shift), weight = exp_negative(score - shift);
@@ -69,10 +70,10 @@ __global__ void __launch_bounds__(attention_threads)
     }
     __syncwarp();  // every lane has read the statistics
     if (threadIdx.x % 32 == 0)
-        stat[0] = tile.p.last ? m + math::log(l) : m, stat[1] = tile.p.last ? A(1) : l;
+        stat[0] = tile.p.last ? log_sum(m, l) : m, stat[1] = tile.p.last ? A(1) : l;
     for (int64_t d = threadIdx.x % 32; d < dim; d += 32) {
         if (tile.p.last)
-            o[out_at + d] = stored<T>(out[d] * (A(1) / l));
+            o[out_at + d] = stored<T>(out[d] * inverse_sum(l));
         else
             acc[out_at + d] = out[d];
     }
@@ -84,9 +85,9 @@ void attention(const KernelCall& call) {
     if (rows == 0 || attention_cudnn(call, false) || attention_mma(call)) return;
     visit_float(call.dtype, [&]<class T>(T*) {
         using A = Acc<T>;
-        launch(call, shape_for(rows, 2 * p.head_dim, sizeof(A)), attention_kernel<T>, tile_of(call),
-               call.operand<T>(0), call.operand<A>(1), call.operand<A>(2), call.input<T>(3),
-               call.input<T>(4));
+        launch(call, shape_for(rows, 2 * p.head_dim, sizeof(A)), attention_kernel<T>,
+               tile_of(call, 5), call.operand<T>(0), call.operand<A>(1), call.operand<A>(2),
+               call.input<T>(3), call.input<T>(4));
     });
 }
 
@@ -161,6 +162,7 @@ __global__ void __launch_bounds__(attention_threads) dq_kernel(const Backward<T>
     for (int64_t d = threadIdx.x % 32; d < dim; d += 32) dq[d] = 0;
     const int64_t keys = tile.visible(at.i);
     for (int64_t j = tile.first_key(at.i); j < keys; ++j) {
+        if (tile.hides(at.b, j)) continue;
         const T* k = g.qkv_k + tile.key(at.b, kv, j);
         const A score = dot(q, k, dim), dweight = dot(dout, g.qkv_k + tile.value(at.b, kv, j), dim);
         add(k, dim, pair(g, at.b, at.h, at.i, j, score, dweight).dscore, dq);
@@ -183,7 +185,7 @@ __global__ void __launch_bounds__(attention_threads) dkdv_kernel(const Backward<
     fetch(g.qkv_k + tile.value(at.b, at.h, j), dim, A(1), v);
     for (int64_t d = threadIdx.x % 32; d < dim; d += 32) dk[d] = dv[d] = 0;
     for (int64_t h = at.h * tile.group; h < (at.h + 1) * tile.group; ++h)
-        for (int64_t i = tile.first_query(j), end = tile.end_query(j); i < end; ++i) {
+        for (int64_t i = tile.first_query(j), end = tile.end_query(at.b, j); i < end; ++i) {
             const T *q = g.qkv_q + tile.query(at.b, h, i), *dout = g.dout + tile.out(at.b, h, i);
             const Pair<A> both = pair(g, at.b, h, i, j, dot(k, q, dim), dot(v, dout, dim));
             add(dout, dim, both.weight, dv);
@@ -200,7 +202,7 @@ template <class T> void run_backward(const KernelCall& call) {
     const int64_t rows = p.batch * p.heads * p.q_len, keys = p.batch * p.kv_heads * p.k_len;
     A* delta = workspace<A>(call, rows);
     if (!delta) return;
-    const Backward<T> g{tile_of(call),    call.operand<T>(0), call.operand<T>(1),
+    const Backward<T> g{tile_of(call, 7), call.operand<T>(0), call.operand<T>(1),
                         call.input<T>(2), call.input<T>(3),   call.input<T>(4),
                         call.input<T>(5), call.input<A>(6),   delta};
     if (rows > 0 && !run_delta(call, g, rows)) return;

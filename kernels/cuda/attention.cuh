@@ -20,6 +20,7 @@ constexpr double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
 // A query tile and a key tile.
 struct Tile {
     nn_attention_params p;
+    const void* mask;    // (batch, k_len) or nullptr
     int64_t width;       // of a row of qkv
     int64_t group;       // query heads per kv head
     uint32_t threshold;  // weights whose 24 random bits are below are dropped
@@ -52,13 +53,18 @@ struct Tile {
     __device__ int64_t first_key(int64_t i) const {
         return p.window ? larger<int64_t>(0, p.q_start + i + 1 - p.window - p.k_start) : 0;
     }
+    // Whether key j of sequence b is padding, which no query sees. Keys past the tile are not.
+    __device__ bool hides(int64_t b, int64_t j) const {
+        return mask && j < p.k_len && load_index(mask, Dtype(p.mask_dtype), b * p.k_len + j) == 0;
+    }
     // The tile's first query that sees key j.
     __device__ int64_t first_query(int64_t j) const {
         if (!p.causal) return 0;
         return larger<int64_t>(0, p.k_start + j - p.q_start);
     }
-    // The first query after those that see key j.
-    __device__ int64_t end_query(int64_t j) const {
+    // The first query after those that see key j of sequence b.
+    __device__ int64_t end_query(int64_t b, int64_t j) const {
+        if (hides(b, j)) return 0;
         return p.window ? smaller(p.q_len, p.k_start + j + p.window - p.q_start) : p.q_len;
     }
     // The dropout factor of key j's weight for query i: a function of the seed and the element's
@@ -77,11 +83,21 @@ struct Tile {
     }
 };
 
-inline Tile tile_of(const KernelCall& call) {
+// mask: the number of this operand.
+inline Tile tile_of(const KernelCall& call, int mask) {
     const auto& p = call.get<nn_attention_params>();
-    return {p, (p.heads + 2 * p.kv_heads) * p.head_dim, p.heads / p.kv_heads,
-            uint32_t(std::ceil(double(float(p.dropout)) * 16777216.0)), 1 / (1 - p.dropout)};
+    return {p,
+            call.input<void>(mask),
+            (p.heads + 2 * p.kv_heads) * p.head_dim,
+            p.heads / p.kv_heads,
+            uint32_t(std::ceil(double(float(p.dropout)) * 16777216.0)),
+            1 / (1 - p.dropout)};
 }
+
+// 1 / l; 0 for a query that sees no key.
+template <class A> __device__ A inverse_sum(A l) { return l > 0 ? A(1) / l : A(0); }
+// The log-sum-exp of scores with maximum m and sum l of weights; 0 if there are none.
+template <class A> __device__ A log_sum(A m, A l) { return l > 0 ? m + math::log(l) : A(0); }
 
 }  // namespace
 }  // namespace nn::NN_TARGET

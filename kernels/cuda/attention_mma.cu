@@ -100,7 +100,8 @@ __device__ inline void mask(const Tile& tile, const Position& at, int64_t number
         for (int n = 0; n < keys / 8; ++n)
 #pragma unroll
             for (int e = 0; e < 2; ++e)
-                if (first + 8 * n + e >= visible) scores[n][2 * half + e] = -INFINITY;
+                if (first + 8 * n + e >= visible || tile.hides(at.b, first + 8 * n + e))
+                    scores[n][2 * half + e] = -INFINITY;
     }
 }
 
@@ -160,11 +161,11 @@ __device__ void finish(const Tile& tile, const Operands& o, const Position& at, 
         const float m = s.m[half] * float(ln_2);
         if (t == 0) {
             float* stat = o.stats + tile.row(at.b, at.h, i) * 2;
-            stat[0] = tile.p.last ? m + math::log(l) : m;
+            stat[0] = tile.p.last ? log_sum(m, l) : m;
             stat[1] = tile.p.last ? 1.0f : l;
         }
         const int64_t to = tile.out(at.b, at.h, i) + 2 * t;
-        const float inverse = 1 / l;
+        const float inverse = inverse_sum(l);
 #pragma unroll
         for (int n = 0; n < dim / 8; ++n) {
             const float low = s.out[n][2 * half], high = s.out[n][2 * half + 1];
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(attention_threads)
         if (number + 1 < blocks) copy_keys(tile, o, at, stages, number + 1);
         float scores[keys / 8][4];
         multiply_keys<dim>(q, stages.k(number), scores);
-        if ((number + 1) * keys > tile.visible(at.q0)) mask(tile, at, number, scores);
+        if (tile.mask || (number + 1) * keys > tile.visible(at.q0)) mask(tile, at, number, scores);
         online_softmax<dim>(scale, scores, s);
         if constexpr (dropout) drop(tile, at, number, scores);
         accumulate<dim, keys>(scores, stages.v(number), s.out);
@@ -220,7 +221,7 @@ template <int dim> bool run(const KernelCall& call, const Operands& o) {
     const dim3 grid(unsigned(ceil_div(p.q_len, rows)), unsigned(p.heads), unsigned(p.batch));
     const auto kernel =
         p.dropout > 0 ? attention_mma_kernel<dim, true> : attention_mma_kernel<dim, false>;
-    launch(call, {grid, attention_threads, shared_bytes<dim>}, kernel, tile_of(call), o);
+    launch(call, {grid, attention_threads, shared_bytes<dim>}, kernel, tile_of(call, 5), o);
     return true;
 }
 

@@ -103,7 +103,8 @@ __device__ void differentiate_keys(const Tile& tile, int64_t b, const Step& step
     const float *lse = memory.numbers(stage, 0), *delta = memory.numbers(stage, 1);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const int64_t j = k0 + my_row(half), first = tile.first_query(j) - step.q0;
+        const int64_t j = k0 + my_row(half),
+                      first = tile.hides(b, j) ? count : tile.first_query(j) - step.q0;
 #pragma unroll
         for (int n = 0; n < count / 8; ++n)
 #pragma unroll
@@ -209,8 +210,8 @@ __global__ void __launch_bounds__(attention_threads)
                 const int half = e / 2;
                 float keep = 1;
                 if constexpr (dropout) keep = tile.dropout<float>(b, h, q0 + my_row(half), j);
-                differentiate(scale, lse[half], delta[half], j >= visible[half], keep,
-                              &weights[n][e], &dweights[n][e]);
+                differentiate(scale, lse[half], delta[half], j >= visible[half] || tile.hides(b, j),
+                              keep, &weights[n][e], &dweights[n][e]);
             }
         accumulate<dim, count>(dweights, k, dq);
         copies_wait<0>();
@@ -226,9 +227,9 @@ template <int dim, bool dropout> void run(const KernelCall& call, const Operands
     const dim3 queries(unsigned(ceil_div(p.q_len, rows)), unsigned(p.heads), unsigned(p.batch));
     constexpr size_t shared = shared_bytes<dim, columns<dim, dropout>>;
     if (launch(call, {keys, attention_threads, shared}, dkdv_mma_kernel<dim, dropout>,
-               tile_of(call), o))
+               tile_of(call, 7), o))
         launch(call, {queries, attention_threads, shared}, dq_mma_kernel<dim, dropout>,
-               tile_of(call), o);
+               tile_of(call, 7), o);
 }
 
 }  // namespace

@@ -14,6 +14,14 @@ struct Shape {
     double dropout = 0;
     int32_t backend = nn_attention_auto;
     int64_t window = 0;
+    bool padded = false;
+    // 0 for the first and the last keys of a sequence, and some between.
+    int64_t mask(int64_t b, int64_t j) const {
+        return j >= 2 + b && j < len - 5 * b && j % 11 != 7;
+    }
+    bool sees(int64_t b, int64_t i, int64_t j) const {
+        return j >= first_key(i) && (!padded || mask(b, j));
+    }
     int64_t first_key(int64_t i) const { return window ? std::max<int64_t>(0, i + 1 - window) : 0; }
     int64_t width() const { return (heads + 2 * kv_heads) * dim; }
     double scale() const { return 1 / std::sqrt(double(dim)); }
@@ -27,7 +35,8 @@ nn_attention_params params(const Shape& s) {
     p.q_len = p.k_len = s.len;
     p.scale = s.scale(), p.causal = s.causal, p.first = p.last = p.first_q = p.first_kv = 1;
     p.dropout = s.dropout, p.seed = seed, p.counter = counter, p.batch_start = batch_start,
-    p.total_len = s.len, p.backend = s.backend, p.window = s.window;
+    p.total_len = s.len, p.backend = s.backend, p.window = s.window,
+    p.mask_dtype = int32_t(Dtype::i64);
     return p;
 }
 
@@ -49,8 +58,7 @@ Reference reference(const Shape& s, const Values& qkv, const Values& dout) {
     for (int64_t b = 0; b < s.batch; ++b)
         for (int64_t h = 0; h < s.heads; ++h)
             for (int64_t i = 0; i < s.len; ++i) {
-                const int64_t keys = s.causal ? i + 1 : s.len, kv = h / group,
-                              from = s.first_key(i);
+                const int64_t keys = s.causal ? i + 1 : s.len, kv = h / group;
                 const int64_t q = (b * s.len + i) * width + h * s.dim,
                               o = (b * s.len + i) * out_width + h * s.dim;
                 const auto k = [&](int64_t j) {
@@ -60,14 +68,15 @@ Reference reference(const Shape& s, const Values& qkv, const Values& dout) {
                 Values weight(keys), dweight(keys);
                 double largest = -INFINITY, sum = 0, delta = 0;
                 for (int64_t j = 0; j < keys; ++j) {
-                    weight[j] = j < from ? -INFINITY : 0;
+                    weight[j] = s.sees(b, i, j) ? 0 : -INFINITY;
                     for (int64_t d = 0; d < s.dim; ++d)
                         weight[j] += s.scale() * qkv[q + d] * qkv[k(j) + d];
                     largest = std::max(largest, weight[j]);
                 }
-                for (double& w : weight) sum += w = std::exp(w - largest);
-                for (double& w : weight) w /= sum;
-                out.lse[(b * s.heads + h) * s.len + i] = largest + std::log(sum);
+                const bool none = largest == -INFINITY;  // sees no key
+                for (double& w : weight) sum += w = none ? 0 : std::exp(w - largest);
+                for (double& w : weight) w /= none ? 1 : sum;
+                out.lse[(b * s.heads + h) * s.len + i] = none ? 0 : largest + std::log(sum);
                 for (int64_t j = 0; j < keys; ++j)
                     for (int64_t d = 0; d < s.dim; ++d)
                         out.o[o + d] += weight[j] * kept(s, b, h, i, j) * qkv[k(j) + k_to_v + d];
@@ -122,7 +131,7 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
     const Shape& s = t.s;
     INFO("batch " << s.batch << " heads " << s.heads << "/" << s.kv_heads << " dim " << s.dim
                   << " len " << s.len << " causal " << s.causal << " dropout " << s.dropout
-                  << " window " << s.window << " tile " << t.tile);
+                  << " window " << s.window << " padded " << s.padded << " tile " << t.tile);
     const Values qkv = v.tile(random.values(s.batch * s.len * s.width(), -spread, spread)).values();
     const Values dout = v.tile(random.values(s.batch * s.len * s.heads * s.dim)).values();
     const Reference want = reference(s, qkv, dout);
@@ -131,12 +140,15 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
     const double grad_tolerance =
         3 * v.eps() * double(t.count) + 100 * v.sum_eps() * spread * spread;
 
-    std::vector<Tile> qkv_tiles, dqkv_tiles, o_tiles, dout_tiles, stats_tiles;
+    std::vector<Tile> qkv_tiles, dqkv_tiles, o_tiles, dout_tiles, stats_tiles, mask_tiles;
+    Values mask;
+    for (int64_t i = 0; i < s.batch * s.len; ++i) mask.push_back(s.mask(i / s.len, i % s.len));
     for (int64_t i = 0; i < t.count; ++i) {
         const int64_t rows = s.batch * (t.to(i) - t.from(i)), out_size = rows * s.heads * s.dim;
         qkv_tiles.push_back(v.tile(tokens(qkv, s, t.from(i), t.to(i))));
         dout_tiles.push_back(v.tile(tokens(dout, s, t.from(i), t.to(i))));
         dqkv_tiles.push_back(v.output(qkv_tiles.back().size()));
+        mask_tiles.emplace_back(Dtype::i64, tokens(mask, s, t.from(i), t.to(i)));
         o_tiles.push_back(v.output(out_size));
         stats_tiles.push_back(v.sum_output(rows * s.heads * 2));
     }
@@ -146,8 +158,8 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
             const nn_attention_params p = t.pair(q, k);
             Tile* acc_operand = p.first && p.last ? nullptr : &acc;
             CHECK(run(v, "attention", p,
-                      {&o_tiles[q], acc_operand, &stats_tiles[q], &qkv_tiles[q], &qkv_tiles[k]}) ==
-                  "");
+                      {&o_tiles[q], acc_operand, &stats_tiles[q], &qkv_tiles[q], &qkv_tiles[k],
+                       s.padded ? &mask_tiles[k] : nullptr}) == "");
         }
         check_close("o", o_tiles[q], tokens(want.o, s, t.from(q), t.to(q)), tolerance);
         const int64_t len = t.to(q) - t.from(q);
@@ -166,7 +178,7 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
         for (int64_t k = t.first_key(q); k <= t.last_key(q); ++k)
             run(v, "attention_backward", t.pair(q, k),
                 {&dqkv_tiles[q], &dqkv_tiles[k], &qkv_tiles[q], &qkv_tiles[k], &o_tiles[q],
-                 &dout_tiles[q], &stats_tiles[q]});
+                 &dout_tiles[q], &stats_tiles[q], s.padded ? &mask_tiles[k] : nullptr});
     for (int64_t i = 0; i < t.count; ++i)
         check_close("dqkv", dqkv_tiles[i], tokens(want.dqkv, s, t.from(i), t.to(i)),
                     grad_tolerance);
@@ -230,6 +242,23 @@ TEST_CASE("a query sees the keys of its window only, for any tiling") {
     });
 }
 
+TEST_CASE("no query sees a key that the mask hides, for any tiling") {
+    Random random(12);
+    const int32_t any = nn_attention_auto;
+    const auto padded = [](int64_t batch, int64_t dim, int64_t len, bool causal, double dropout) {
+        return Shape{batch, 2, 1, dim, len, causal, dropout, any, 0, true};
+    };
+    each_variant([&](const Variant& v) {
+        for (int64_t tile : {150, 64, 37})
+            for (bool causal : {false, true})
+                if (!slow(v) || (tile == 64 && !causal))
+                    check_tiled(v, {padded(2, 8, 150, causal, 0), tile}, random);
+        check_tiled(v, {padded(1, 64, 90, false, 0), 90}, random);
+        check_tiled(v, {padded(2, 128, 100, true, 0.25), 45}, random);
+        check_tiled(v, {padded(2, 5, 4, false, 0), 2}, random);  // nothing left of the second
+    });
+}
+
 TEST_CASE("attention on tensor cores agrees with the formula for tiles, shared heads and dropout") {
     Random random(7);
     const int32_t ours = nn_attention_nnlua;
@@ -290,8 +319,8 @@ TEST_CASE("each failed status of cuDNN is one error, and the next call succeeds"
     Tile qkv = emulated.tile(random.values(s.len * s.width())),
          dout = emulated.tile(random.values(s.len * s.dim)), o = emulated.output(dout.size()),
          stats = emulated.sum_output(size_t(s.len * 2)), dqkv = emulated.output(qkv.size());
-    const std::vector<Tile*> forward{&o, nullptr, &stats, &qkv, &qkv},
-        backward{&dqkv, &dqkv, &qkv, &qkv, &o, &dout, &stats};
+    const std::vector<Tile*> forward{&o, nullptr, &stats, &qkv, &qkv, nullptr},
+        backward{&dqkv, &dqkv, &qkv, &qkv, &o, &dout, &stats, nullptr};
     const auto failing = [&](const std::string& status, const nn_attention_params& p,
                              const char* name, const std::vector<Tile*>& operands) {
         inject_failure((std::string(name) + ":1:status:" + status).c_str());
@@ -333,7 +362,7 @@ TEST_CASE("a call for cuDNN without cuDNN is an error") {
     Tile qkv = v.tile(random.values(s.len * s.width())), o = v.output(size_t(s.len * s.dim)),
          stats = v.sum_output(size_t(s.len * 2));
     const auto attend = [&](const Shape& shape) {
-        return run(v, "attention", params(shape), {&o, nullptr, &stats, &qkv, &qkv});
+        return run(v, "attention", params(shape), {&o, nullptr, &stats, &qkv, &qkv, nullptr});
     };
     CHECK(attend(s).find("nn.attention_backend is \"cudnn\", but ") == 0);
     CHECK(attend({1, 1, 1, 64, 5, true}) == "");
@@ -357,14 +386,14 @@ TEST_CASE("the gradient of attention equals finite differences") {
              dqkv = v.output(qkv.size());
         const auto forward = [&] {
             Tile tile = v.tile(qkv);
-            run(v, "attention", params(s), {&o, nullptr, &stats, &tile, &tile});
+            run(v, "attention", params(s), {&o, nullptr, &stats, &tile, &tile, nullptr});
             return dot(o.values(), dout);
         };
         const Values want = finite_difference(qkv, forward);
         forward();
         Tile tile = v.tile(qkv), dout_tile = v.tile(dout);
         run(v, "attention_backward", params(s),
-            {&dqkv, &dqkv, &tile, &tile, &o, &dout_tile, &stats});
+            {&dqkv, &dqkv, &tile, &tile, &o, &dout_tile, &stats, nullptr});
         check_close("dqkv", dqkv, want, 1e-8);
     }
 }
