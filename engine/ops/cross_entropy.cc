@@ -164,6 +164,7 @@ public:
         : c(call),
           hidden(as_rows(rows_of(c.in("hidden")))),
           weight(whole_axis(c.in("weight"), 1)),
+          bias(c.in("bias") ? retile(c.in("bias"), Grid({weight.grid().axes[0]})) : Tensor()),
           targets(target_rows(c, c.in("hidden"), hidden)),
           p(params_of(c, targets, weight.dim(0))),
           stats(stats_grid(hidden), accumulator(hidden.dtype())),
@@ -178,6 +179,7 @@ public:
                "dweight must have weight's shape and cuts: full_like(weight, 0)");
         dhidden = Tensor(hidden.grid(), sums);
         dweight = into ? c.in("dweight") : Tensor(weight.grid(), sums);
+        if (bias) dbias = Tensor(bias.grid(), sums);
     }
 
     void run() {
@@ -191,6 +193,7 @@ public:
         c.result(gradient ? reshape(cast(dhidden, hidden.dtype()), c.in("hidden").shape())
                           : Tensor());
         c.result(dweight);
+        c.result(dbias);
     }
 
 private:
@@ -204,10 +207,12 @@ private:
                 rows, block.extent[0], block.start[0],  i};
     }
 
-    void gemm(const Use& to, const TilePtr& a, const TilePtr& b, nn_gemm_params q) {
+    void gemm(const Use& to, const TilePtr& a, const TilePtr& b, nn_gemm_params q,
+              const Use& addend = absent()) {
         q.beta = to.mode == Mode::write ? 0 : 1;
+        q.epilogue = addend.tile ? 1 : 0;
         task("gemm", hidden.dtype())
-            .use({to, reads(a), reads(b), absent(), absent()})
+            .use({to, reads(a), reads(b), addend, absent()})
             .params(q)
             .emit(0, {q.m, q.n}, 2.0 * double(q.k));
     }
@@ -215,7 +220,7 @@ private:
     void project(int64_t i, int64_t v) {
         const LogitsTile t = scratch(i, v);
         gemm(writes(t.logits), hidden.tile(i), weight.tile(v),
-             gemm_params(t.rows, t.cols, hidden.dim(1), {.trans_b = true}));
+             gemm_params(t.rows, t.cols, hidden.dim(1), {.trans_b = true}), reads(bias, v));
         emit_stats(p, t, v == 0);
     }
 
@@ -226,12 +231,17 @@ private:
              gemm_params(t.rows, hidden.dim(1), t.cols, {.wide = true}));
         gemm(adds(dweight, v, i == 0 && !into), t.logits, hidden.tile(i),
              gemm_params(t.cols, hidden.dim(1), t.rows, {.trans_a = true, .wide = true}));
+        if (!bias) return;
+        task("column_sum", hidden.dtype())
+            .use({adds(dbias, v, i == 0), reads(t.logits)})
+            .params(nn_column_sum_params{t.rows, t.cols, i == 0})
+            .emit(i, {t.rows, t.cols}, 1);
     }
 
     Call& c;
-    const Tensor hidden, weight, targets;
+    const Tensor hidden, weight, bias, targets;
     nn_cross_entropy_params p;
-    Tensor stats, loss, count, dhidden, dweight;
+    Tensor stats, loss, count, dhidden, dweight, dbias;
     const bool gradient, into;
     const int64_t window = 2 + machine().count(Device::cpu) / 8;
     std::map<std::tuple<int64_t, int64_t, size_t>, TilePtr> tiles;
@@ -243,16 +253,17 @@ void run_linear_cross_entropy(Call& c) {
     const Dims &h = c.in("hidden").shape(), &w = c.in("weight").shape();
     c.need(!h.empty() && w.size() == 2 && h.back() == w[1],
            "hidden is {}, weight is {}; the last sizes must be equal", h, w);
+    c.need_tensor("bias", {w[0]}, c.in("hidden").dtype());
     FusedHead(c).run();
 }
 
 const OpRegistrar linear_cross_entropy = Op{
-    .doc = R"(linear_cross_entropy(hidden, weight, targets,
-dweight+weight) -> loss, dhidden?~, dweight?~
-scale * cross_entropy(hidden weight^T, targets) for hidden (..., embd), weight (vocab, embd) and
-targets (...). With gradient, also the gradients for dloss = 1: they are computed tile by tile in
-the same pass, so that only the logits of a few token tiles exist at once. If dweight is given, the
-gradient is added to it in place.
+    .doc = R"(linear_cross_entropy(hidden, weight, targets, bias?,
+dweight+weight) -> loss, dhidden?~, dweight?~, dbias?~
+scale * cross_entropy(hidden weight^T + bias, targets) for hidden (..., embd), weight (vocab,
+embd), targets (...) and bias (vocab) or none. With gradient, also the gradients for dloss = 1: they
+are computed tile by tile in the same pass, so that only the logits of a few token tiles exist at
+once. If dweight is given, the gradient is added to it in place.
     local hidden, head = nn.zeros(2, 8), nn.randn(50, 8)
     local targets = nn.tensor({7, 9}, {dtype = "i32"})
     nn.linear_cross_entropy(hidden, head, targets):item()  --> 3.9120)",
@@ -260,10 +271,12 @@ gradient is added to it in place.
                    {"scale", "number", "1", "factor of the loss"},
                    {"gradient", "bool", "true", "compute the gradients too"}},
     .samples = {"{hidden={2,5,7}, weight={11,7}, targets={2,5,below=11}}",
-                "{hidden={6,7}, weight={5,7}, targets={6,below=5}, ignore_index=1, scale=0.5}"},
+                "{hidden={6,7}, weight={5,7}, targets={6,below=5}, ignore_index=1, scale=0.5}",
+                "{hidden={2,5,7}, weight={11,7}, targets={2,5,below=11}, bias={11}}"},
     .run = run_linear_cross_entropy,
     .category = "losses",
-    .kernels = {"gemm", "ce_count", "ce_stats", "ce_loss", "ce_grad", "maximum", "div", "mul"},
+    .kernels = {"gemm", "ce_count", "ce_stats", "ce_loss", "ce_grad", "column_sum", "maximum",
+                "div", "mul"},
 };
 
 }  // namespace

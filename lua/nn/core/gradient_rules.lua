@@ -283,12 +283,13 @@ end
 -- The forward pass computed the gradients, for dloss = 1. Later gradients are added to dweight in
 -- place, so a retained tape keeps the original and gives a copy.
 function rules.linear_cross_entropy(node, g)
-  local dhidden, dweight = node.results[2], node.results[3]
+  local dhidden, dweight, dbias = unpack(node.results, 2, 4)
   if not dhidden then
     lib.fail("linear_cross_entropy: was called with gradient = false, so it has no gradient")
   end
-  if g == 1 then return {dhidden, node.retained and dweight:clone() or dweight} end
-  return {dhidden * g, dweight * g}
+  if g ~= 1 then return {dhidden * g, dweight * g, nil, dbias and dbias * g} end
+  if not node.retained then return {dhidden, dweight, nil, dbias} end
+  return {dhidden, dweight:clone(), nil, dbias and dbias:clone()}
 end
 
 --- The rule of an op, by name.
