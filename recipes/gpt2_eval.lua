@@ -20,14 +20,21 @@ local cfg = nn.config({
   nn.memory_fields(),
 }, arg)
 nn.use_memory(cfg)
+
+-- Refuses a model that sees the tokens which it is to predict.
+local function checked(model)
+  if not model.bidirectional then return model end
+  nn.fail("'%s' reads in both directions; one that reads from left to right is needed", cfg.model)
+end
+
 if cfg.plan then
-  print(model_plan.evaluation(model_file.outline(cfg.model), cfg.batch))
+  print(model_plan.evaluation(checked(model_file.outline(cfg.model)), cfg.batch))
   return
 end
 if (cfg.text == "") == (cfg.bin == "") then nn.fail "give text=FILE or bin=FILE" end
 
 local model, words = nn.load_model(cfg.model, cfg.tokenizer)
-model_plan.check_evaluation(model, cfg.batch)
+model_plan.check_evaluation(checked(model), cfg.batch)
 local source, bytes
 if cfg.bin ~= "" then
   source = token_file.open(cfg.bin, "bin")

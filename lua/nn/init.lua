@@ -32,6 +32,7 @@ for file, names in pairs {
   ["measure.profile"] = "profile trace sgemm_gflops",
   ["models.checkpoint"] = "open_checkpoint save_checkpoint",
   ["models.decoder"] = "attend decoder",
+  ["models.encoder"] = "encoder",
   ["models.generate"] = "generate evaluate", ["models.hugging_face"] = "load_hf save_hf",
   ["models.load"] = "load_model", ["plan.step"] = "plan_step",
   ["text.bpe_train"] = "train_tokenizer", ["text.tokenizer"] = "tokenizer",

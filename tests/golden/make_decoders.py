@@ -5,19 +5,15 @@ NAME/config.json and NAME.safetensors: ids (2, 20) and logits (2, 20, vocabulary
 greedy, the ids of a prompt of 5 tokens and 100 more; train/ids (20, 3 * 11), the losses and gradient
 norms of 20 steps of AdamW with clipping on them (each row's next token is its target); and of the
 gradient of every parameter for ids its norm and its dot products with three vectors. Weights, and
-these vectors, are a function of the name and the position, so that they need no file: see weight_of
-and tests/lua/decoders.lua. The metadata has the parameters' names and shapes.
+these vectors, are a function of the name and the position, so that they need no file: see small_models.py. The metadata has the parameters' names and shapes.
 """
-import json
-import math
 import pathlib
-import re
-import zlib
 
 import torch
-from safetensors.torch import save_file
 from transformers import (AutoModelForCausalLM, GPTNeoConfig, GPTNeoXConfig, LlamaConfig,
                           MistralConfig, Qwen2Config, Qwen3Config)
+
+from small_models import gradients_of, save, steps_of, weight_of
 
 OUT = pathlib.Path(__file__).parent / "decoders"
 VOCAB = 61
@@ -59,45 +55,11 @@ MODELS = {
 }
 
 
-def weight_of(name, shape):
-    """Pseudo-random multiples of 1/64 in [-0.5, 0.5), around 1 for the scales of norms."""
-    count = math.prod(shape)
-    state = zlib.crc32(name.encode()) % 2147483647
-    values = []
-    for _ in range(count):
-        state = state * 16807 % 2147483647
-        values.append((state // 1000 % 64 - 32) / 64)
-    base = 1.0 if re.search("(norm|ln_).*weight$", name) and count < 100 else 0.0
-    return (torch.tensor(values, dtype=torch.float64) * (0.5 if base else 1)).reshape(shape) + base
-
-
 def named_in_files(model):
     """Parameters by their names in files: that of GPT-NeoX's head is another one in memory."""
     neox = model.config.model_type == "gpt_neox"
     return [(path.replace("lm_head", "embed_out") if neox else path, p)
             for path, p in model.named_parameters()]
-
-
-def steps_of(model, batches):
-    decayed = [p for p in model.parameters() if p.dim() > 1]
-    others = [p for p in model.parameters() if p.dim() <= 1]
-    optim = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1},
-                               {"params": others, "weight_decay": 0.0}],
-                              lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
-    losses, norms = [], []
-    for ids in batches:
-        optim.zero_grad()
-        loss = loss_of(model, ids)
-        loss.backward()
-        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
-        optim.step()
-        losses.append(loss.item())
-    return torch.tensor(losses), torch.tensor(norms)
-
-
-def probes_of(name, gradient):
-    vectors = [weight_of(f"probe {k} {name}", gradient.shape) for k in range(3)]
-    return [gradient.norm().item()] + [(gradient * v).sum().item() for v in vectors]
 
 
 def loss_of(model, ids):
@@ -106,7 +68,6 @@ def loss_of(model, ids):
 
 
 def main():
-    OUT.mkdir(exist_ok=True)
     for name, config in MODELS.items():
         torch.manual_seed(7)
         config._attn_implementation = "eager"
@@ -123,17 +84,12 @@ def main():
         loss_of(model, ids).backward()
         out = {"ids": ids.int(), "logits": logits.float().contiguous(), "greedy": greedy[0].int(),
                "train/ids": batches.reshape(20, 33).int()}
-        named = sorted(named_in_files(model))
-        out["gradients"] = torch.tensor([probes_of(path, p.grad) for path, p in named])
-        shapes = [[path, list(p.shape)] for path, p in named]
+        named = named_in_files(model)
+        out["gradients"] = gradients_of(named)
         model.zero_grad()
-        out["train/loss"], out["train/grad_norm"] = steps_of(model, batches)
-        folder = OUT / name
-        folder.mkdir(exist_ok=True)
+        out["train/loss"], out["train/grad_norm"] = steps_of(model, batches, loss_of)
         config.architectures = [type(model).__name__]
-        (folder / "config.json").write_text(json.dumps(config.to_diff_dict(), indent=1) + "\n")
-        save_file({key: value.contiguous() for key, value in out.items()},
-                  OUT / f"{name}.safetensors", {"shapes": json.dumps(shapes)})
+        save(OUT / name, config, out, named)
 
 
 main()

@@ -11,8 +11,7 @@
 --   Model.window(config, i)         optional: how many tokens block i (from 1) sees; 0: all
 -- Shapes: B sequences, T tokens each, C = embd, V = vocab.
 local arguments = require "nn.base.arguments"
-local budget = require "nn.base.budget"
-local config = require "nn.io.config"
+local base = require "nn.models.class"
 local creation = require "nn.core.creation"
 local layers = require "nn.core.layers"
 local lib = require "nn.base.capi"
@@ -21,65 +20,26 @@ local ops = require "nn.core.op"
 local tape = require "nn.core.tape"
 local tensor = require "nn.core.tensor"
 local is_tensor = tensor.is_tensor
+local need, need_whole, who = base.need, base.need_whole, base.who
 
 local M = {}
 local Decoder = {}      -- the methods of all classes
 
-local function who(self) return self.class_name:lower() end
-
-local function need_whole(name, key, value)
-  if type(value) ~= "number" or value < 1 or value % 1 ~= 0 then
-    lib.fail("%s: %s is %s; a whole number of at least 1 is needed", name, key, tostring(value))
-  end
-end
-
--- The value of a setting, checked.
-local function setting(self, name, field, value)
-  if value == nil and field.needed then
-    lib.fail("%s: '%s' is missing; %s{%s = %s, ...}", who(self), name, self.class_name, name,
-             tostring(field.default))
-  end
-  if value == nil then return field.default end
-  if field.whole and field.min == 1 then need_whole(who(self), name, value) end
-  local problem = config.problem(field, value)
-  if problem then lib.fail("%s: '%s' %s", who(self), name, problem) end
-  return value
-end
-
---- configure(given) -> config: the settings of a model, with the defaults of its class; 0 for
---- head_dim and kv_heads is replaced. Errors: missing, unknown or invalid settings.
-function Decoder:configure(given)
-  local fields, c = self.fields(), {}
-  given = arguments.options(who(self), given, fields)
-  local names = {}
-  for name in pairs(fields) do names[#names + 1] = name end
-  table.sort(names, function(a, b) return fields[a].order < fields[b].order end)
-  for _, name in ipairs(names) do c[name] = setting(self, name, fields[name], given[name]) end
-  if (c.head_dim or 0) == 0 and c.embd % c.heads ~= 0 then
-    lib.fail("%s: embd = %d is not a multiple of heads = %d; choose one, such as %d", who(self),
-             c.embd, c.heads, math.ceil(c.embd / c.heads) * c.heads)
-  end
-  if c.head_dim == 0 then c.head_dim = c.embd / c.heads end
-  if c.kv_heads == 0 then c.kv_heads = c.heads end
-  if c.kv_heads and c.heads % c.kv_heads ~= 0 then
-    lib.fail("%s: heads = %d is not a multiple of kv_heads = %d", who(self), c.heads, c.kv_heads)
-  end
-  self.config = c
-  return c
-end
-
 local function kv_heads(c) return c.kv_heads or c.heads end
 local function head_dim(c) return c.head_dim or c.embd / c.heads end
 
-local attend_options = arguments.names "heads kv_heads window scale dropout"
+local attend_options = arguments.names "heads kv_heads causal window scale dropout mask"
 
---- nn.attend(qkv, memory, {heads, kv_heads, window=0, scale, dropout=0}) -> o: nn.attention, with
---- dropout in training only; in model:next, with `memory`, also of the tokens in the cache.
+--- nn.attend(qkv, memory, {heads, kv_heads, causal=true, window=0, scale, dropout=0, mask}) -> o:
+--- nn.attention, with dropout in training only; in model:next, with `memory`, also of the tokens in
+--- the cache. Error: a memory without causal, or with a mask.
 ---     nn.attend(nn.randn(2, 5, 12), nil, {heads = 2}):dims()  --> 2, 5, 4
 function M.attend(qkv, memory, o)
   o = arguments.options("attend", o, attend_options)
   arguments.need(memory == nil or type(memory) == "table", "attend", "the memory", memory,
                  "that of a block in model:next, or nil, is needed")
+  arguments.need(not memory or o.causal ~= false and not o.mask, "attend", "the memory", memory,
+                 "nil is needed with causal = false or a mask")
   if memory and not memory.first then
     local _, out = ops.call("attention_cached_", memory.cache, qkv, memory.start,
                             {heads = o.heads, window = o.window, scale = o.scale})
@@ -87,27 +47,17 @@ function M.attend(qkv, memory, o)
   end
   if memory then ops.call("cache_write_", memory.cache, qkv, memory.start, {heads = o.heads}) end
   return (ops.call("attention", qkv, {
-    heads = o.heads, kv_heads = o.kv_heads, window = o.window, scale = o.scale,
+    heads = o.heads, kv_heads = o.kv_heads, causal = o.causal, window = o.window,
+    scale = o.scale, mask = o.mask,
     dropout = layers.training() and o.dropout or 0,
   }))
-end
-
--- Raises an error unless x is a tensor of so many axes.
-local function need(self, x, axes, what, shape)
-  if is_tensor(x) and #x.shape == axes then return end
-  local given = is_tensor(x) and "(" .. table.concat(x.shape, ",") .. ")"
-    or x == nil and "nil" or "a " .. type(x)
-  lib.fail("%s: %s %s; a tensor %s of i32 is needed", who(self), what, given, shape)
 end
 
 --- model:hidden(ids) -> (B,T,C), the output of the last norm, for ids (B,T).
 ---     model:hidden(data.train:batch()):dims()  --> 2, 16, 16
 function Decoder:hidden(ids)
   need(self, ids, 2, "the ids are", "(batch, tokens)")
-  local time, context = ids:dim(2), self.config.context
-  if time > context then
-    lib.fail("%s: %d tokens are more than the model's context of %d", who(self), time, context)
-  end
+  base.need_context(self, ids:dim(2))
   local x, delta = self:embed(ids), nil
   for _, block in ipairs(self.blocks) do x, delta = block(x, delta) end
   local _, h = self.norm(x, delta)
@@ -185,38 +135,6 @@ function Decoder:next(ids, caches, start, last)
   return (ops.call("linear", h, head_of(self)))
 end
 
--- The shapes of the parameters by path, of a model with one layer, and its config.
-local function one_layer(class, settings)
-  local copy, c = {}, nil
-  need_whole(who(class), "layers", settings.layers)
-  for name, value in pairs(settings) do copy[name] = value end
-  copy.layers = 1
-  local list = module.shapes(function()
-    local model = class(copy)
-    c = model.config
-    return model
-  end)
-  return list, c
-end
-
--- Sums over the parameters of a model of these settings: their number, that of tensors, that of the
--- elements of all multiplied matrices (a tied head once), and per layer and token the inputs and
--- outputs of matrices.
-local function sizes_of(class, settings)
-  local list, c = one_layer(class, settings)
-  local sum = {parameters = 0, tensors = 0, matrices = c.vocab * c.embd, values = 0}
-  for _, p in ipairs(list) do
-    local in_layer, rows, cols = p.path:find "^blocks%." ~= nil, p.shape[1], p.shape[2]
-    local times = in_layer and settings.layers or 1
-    sum.parameters, sum.tensors = sum.parameters + times * rows * (cols or 1), sum.tensors + times
-    if rows == c.vocab then sum.tensors = sum.tensors + math.ceil(rows / 8192) - 1 end
-    if in_layer and cols then
-      sum.matrices, sum.values = sum.matrices + times * rows * cols, sum.values + rows + cols
-    end
-  end
-  return sum, c
-end
-
 --- model:flops_per_token(T) -> FLOPs per token, forward and backward: 6 N + 12 layers heads
 --- head_dim T; N: the number of elements of the matrices (a tied head once). In blocks with a
 --- window, T is at most the window.
@@ -232,34 +150,7 @@ function Decoder:flops_per_token(time)
     local window = self.window and self.window(c, i) or 0
     seen = seen + (window > 0 and math.min(window, time) or time)
   end
-  return 6 * sizes_of(getmetatable(self), c).matrices + 12 * c.heads * head_dim(c) * seen
-end
-
---- Model.requirements(settings, tokens) -> {parameters=, tiles=, bytes=}, for a class Model of
---- nn.decoder. Creates nothing. parameters: their number; tiles: the approximate number of their
---- tiles; bytes: a lower bound of the memory of a training step with AdamW and microbatches of
---- `tokens` tokens.
----     GPT2.requirements(GPT2.size "gpt2", 1024).parameters  --> 124439808
-local function requirements(class, settings, tokens)
-  local sum, c = sizes_of(class, settings)
-  local size = c.dtype == "bf16" and 2 or 4
-  -- The moments are two f32. The backward pass reads at least three quarters of what goes into and
-  -- comes out of products; all but x and delta, 2 C, can be recomputed.
-  local kept = budget.activations() == "keep" and 0.75 * sum.values or 2 * c.embd
-  return {parameters = sum.parameters, tiles = sum.tensors,
-          bytes = sum.parameters * (size + 8) + kept * tokens * settings.layers * size}
-end
-
---- Model.shapes(settings) -> {path = shape} of the parameters, of all layers only the last; and the
---- settings with defaults. Loading checks the shapes in the file before it creates a model.
----     GPT2.shapes({layers = 2, heads = 1, embd = 8, vocab = 9})["tok.weight"]  --> {9, 8}
-local function shapes(class, settings)
-  local out = {}
-  local list, c = one_layer(class, settings)
-  for _, p in ipairs(list) do
-    out[p.path:gsub("^blocks%.1%.", ("blocks.%.0f."):format(settings.layers))] = p.shape
-  end
-  return out, c
+  return 6 * base.sizes(getmetatable(self), c).matrices + 12 * c.heads * head_dim(c) * seen
 end
 
 --- nn.decoder(name, fields) -> a class of language models, for models/NAME.lua. It has forward,
@@ -271,11 +162,8 @@ end
 function M.decoder(name, fields)
   arguments.need(type(name) == "string", "decoder", "the name", name, "a text is needed")
   arguments.callable("decoder", fields)
-  local class = module.module(name)
+  local class = base.class(name, fields, {"layers", "heads", "embd", "context", "vocab"})
   for key, method in pairs(Decoder) do class[key] = method end
-  class.fields, class.dimensions = fields, {"layers", "heads", "embd", "context", "vocab"}
-  class.requirements = function(settings, tokens) return requirements(class, settings, tokens) end
-  class.shapes = function(settings) return shapes(class, settings) end
   return class
 end
 

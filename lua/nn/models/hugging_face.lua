@@ -8,12 +8,14 @@
 --                     list {{name, rows, first}, ...}: the parameter's rows are `rows` rows of
 --                     tensor `name` from row `first` (from 0; default 0) on, then those of the next
 --                     entry; nil for an unknown path. Names are without prefix; "/name" has none
+--   old_name(name)    optional: the name (without prefix) in older files
 --   settings          {ours = "theirs"}: settings that are positive whole numbers in config.json
 --   optional          {ours = "theirs"}: other settings, if config.json has them
 --   fixed             {theirs = value}: values that config.json must have, if it has the entry, for
 --                     the model to compute the same function
 --   read(config) -> further settings; or nil and the problem with config.json
---   write(settings) -> further entries of config.json; model_type, if there are several types
+--   write(settings) -> further entries of config.json; model_type, if there are several types;
+--                     architectures, if not that of `types`
 local arguments = require "nn.base.arguments"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
@@ -93,7 +95,9 @@ end
 
 -- The entry of a tensor, which must have this shape.
 local function find(weights, name, shape)
-  local entry = weights.by_name[with_prefix(weights.prefix, name)] or weights.by_name[name]
+  local by_name, old = weights.by_name, weights.old_name and weights.old_name(name)
+  local entry = by_name[with_prefix(weights.prefix, name)] or by_name[name]
+    or old and by_name[with_prefix(weights.prefix, old)]
   if not entry then
     lib.fail("'%s' has no tensor '%s' (nor with the prefix '%s')", weights.folder,
              with_prefix("", name), weights.prefix)
@@ -195,7 +199,7 @@ function M.load_hf(folder, options)
   if not files.list(folder) then lib.fail("there is no folder '%s'", folder) end
   local class, settings = read_config(folder)
   local weights = {folder = folder, prefix = class.hugging_face.prefix or "",
-                   by_name = open_weights(folder)}
+                   old_name = class.hugging_face.old_name, by_name = open_weights(folder)}
   for name, value in pairs(options) do settings[name] = value end
   check_shapes(class, settings, weights)
   local tokenizer = tokenizer_in(folder)
@@ -212,7 +216,7 @@ local function config_of(model, described, tokenizer)
   local special = tokenizer and tokenizer.special or {}
   local config = described.write and described.write(model.config) or {}
   config.model_type = config.model_type or next(described.types)
-  config.architectures = {described.types[config.model_type]}
+  config.architectures = config.architectures or {described.types[config.model_type]}
   config.dtype = model.config.dtype == "bf16" and "bfloat16" or "float32"
   config.bos_token_id = tokenizer and tokenizer.bos or special["<|endoftext|>"]
   config.eos_token_id = tokenizer and tokenizer.eos or special["<|endoftext|>"]

@@ -112,7 +112,7 @@ function M.class_of(words, default, preset)
     lib.fail("model=%s, but '%s' is a %s; leave model= out", given.model, resumed,
              saved.class_name)
   end
-  if not class.fields then
+  if not class.fields or class.bidirectional then
     lib.fail("%s is not a class of nn.decoder, so this recipe cannot train it",
              class.class_name or given.model)
   end

@@ -1,0 +1,179 @@
+-- BERT (Devlin et al. 2018) and RoBERTa (Liu et al. 2019): encoders that see the text in both
+-- directions, with a head that predicts masked tokens or one that classifies the text.
+-- Post-LayerNorm blocks, learned positions and token types, exact GELU, head tied to the token
+-- embedding. Shapes: B sequences, T tokens each, C = embd, V = vocab.
+local nn = require "nn"
+local field = nn.field
+
+local Attention, MLP, Block = nn.module "Attention", nn.module "MLP", nn.module "Block"
+
+--- Bert{layers, heads, embd, inner=4 embd, context=512, vocab=30522, types=2, labels=0,
+--- family="bert", pad=0, eps=1e-12, dropout=0, dtype="f32"} -> a model with random weights. labels:
+--- 0 for a head that predicts masked tokens, else the number of classes of a head that classifies
+--- by the first token. RoBERTa has family "roberta" and pad 1. Padding belongs at the end of a
+--- text, with a mask. Errors: missing or invalid settings.
+---     Bert({layers = 2, heads = 2, embd = 32, context = 64, vocab = 65}):count()  --> 30849
+local Bert = nn.encoder("Bert", function()
+  return {
+    layers = field(4, "blocks", {min = 1, needed = true}),
+    heads = field(4, "attention heads; embd must be a multiple", {min = 1, needed = true}),
+    embd = field(128, "hidden size", {min = 1, needed = true}),
+    inner = field(0, "hidden size of the MLP; 0: 4 embd", {min = 0}),
+    context = field(512, "context length in tokens", {min = 1}),
+    vocab = field(30522, "vocabulary size", {min = 1}),
+    types = field(2, "token types, such as the first and the second text", {min = 1}),
+    labels = field(0, "classes of texts; 0: predict masked tokens", {min = 0}),
+    family = field("bert", "of the weights' names and positions", {choices = {"bert", "roberta"}}),
+    pad = field(0, "id of padding; RoBERTa's positions begin after row `pad`", {min = 0}),
+    eps = field(1e-12, "added to the variance in norms", {min = 0}),
+    dropout = field(0, "dropout probability in training", {min = 0, max = 0.99, real = true}),
+    dtype = field("f32", "dtype of weights and activations", {choices = {"f32", "bf16"}}),
+  }
+end)
+
+function Attention:init(c)
+  self.heads, self.dropout = c.heads, c.dropout
+  self.qkv = nn.Linear(c.embd, 3 * c.embd, {dtype = c.dtype})
+  self.proj = nn.Linear(c.embd, c.embd, {dtype = c.dtype})
+end
+
+-- (B,T,C) -> (B,T,C). mask: (B,T), 0 for padding, or nil.
+function Attention:forward(x, mask)
+  return self.proj(nn.attend(self.qkv(x), nil, {
+    heads = self.heads, causal = false, mask = mask, dropout = self.dropout,
+  }))
+end
+
+function MLP:init(c)
+  self.up = nn.Linear(c.embd, c.inner, {dtype = c.dtype})
+  self.down = nn.Linear(c.inner, c.embd, {dtype = c.dtype})
+end
+
+function MLP:forward(x) return self.down(nn.gelu_exact(self.up(x))) end
+
+local function norm_of(c) return nn.LayerNorm(c.embd, {eps = c.eps, dtype = c.dtype}) end
+
+function Block:init(c)
+  self.attn, self.norm1 = Attention(c), norm_of(c)
+  self.mlp, self.norm2 = MLP(c), norm_of(c)
+  self.drop = nn.Dropout(c.dropout)
+end
+
+function Block:forward(x, mask)
+  local _, h = self.norm1(x, self.drop(self.attn(x, mask)))      -- the norm of the sum
+  local _, y = self.norm2(h, self.drop(self.mlp(h)))
+  return y
+end
+
+-- Rows of the table of positions that RoBERTa does not use.
+local function first_row(c) return c.family == "roberta" and c.pad + 1 or 0 end
+
+function Bert:init(config)
+  local c = self:configure(config)
+  if c.inner == 0 then c.inner = 4 * c.embd end
+  self.tok = nn.Embedding(c.vocab, c.embd, {axes = "vocab,embd", dtype = c.dtype})
+  self.pos = nn.Embedding(first_row(c) + c.context, c.embd, {dtype = c.dtype})
+  self.type = nn.Embedding(c.types, c.embd, {dtype = c.dtype})
+  self.norm, self.drop = norm_of(c), nn.Dropout(c.dropout)
+  self.blocks = nn.list(c.layers, function() return Block(c) end)
+  self.dense = nn.Linear(c.embd, c.embd, {dtype = c.dtype})
+  if c.labels > 0 then
+    self.head = nn.Linear(c.embd, c.labels, {dtype = c.dtype})
+  else
+    self.head_norm, self.bias = norm_of(c), nn.parameter({c.vocab}, {dtype = c.dtype})
+  end
+end
+
+function Bert:embed(ids, types)
+  local x = self.tok(ids, self.pos, first_row(self.config))
+  x = x + (types and self.type(types) or self.type.weight:slice(1, 1, 1))
+  return self.drop(self.norm(x))
+end
+
+function Bert:transform(h) return self.head_norm(nn.gelu_exact(self.dense(h))) end
+
+function Bert:classify(h)
+  local batch, _, embd = h:dims()
+  local first = h:slice(2, 1, 1):reshape(batch, embd)
+  return self.head(self.drop(self.dense(first):tanh()))
+end
+
+-- ### The format of Hugging Face's transformers (see lua/nn/models/hugging_face.lua)
+
+Bert.hugging_face = {
+  types = {bert = "BertForMaskedLM", roberta = "RobertaForMaskedLM"},
+  settings = {layers = "num_hidden_layers", heads = "num_attention_heads", embd = "hidden_size",
+              inner = "intermediate_size", vocab = "vocab_size", types = "type_vocab_size"},
+  optional = {eps = "layer_norm_eps"},
+  fixed = {hidden_act = "gelu", position_embedding_type = "absolute", is_decoder = false,
+           add_cross_attention = false, tie_word_embeddings = true},
+}
+local format = Bert.hugging_face
+
+local outside = {tok = "embeddings.word_embeddings", pos = "embeddings.position_embeddings",
+                 type = "embeddings.token_type_embeddings", norm = "embeddings.LayerNorm"}
+local inside = {["attn.proj"] = "attention.output.dense", norm1 = "attention.output.LayerNorm",
+                ["mlp.up"] = "intermediate.dense", ["mlp.down"] = "output.dense",
+                norm2 = "output.LayerNorm"}
+local heads = {
+  bert = {dense = "cls.predictions.transform.dense", bias = "cls.predictions.bias",
+          head_norm = "cls.predictions.transform.LayerNorm"},
+  roberta = {dense = "lm_head.dense", bias = "lm_head.bias", head_norm = "lm_head.layer_norm"},
+}
+local classifiers = {bert = {dense = "bert.pooler.dense", head = "classifier"},
+                     roberta = {dense = "classifier.dense", head = "classifier.out_proj"}}
+
+function format.name(path, c)
+  local head = (c.labels > 0 and classifiers or heads)[c.family]
+  if path == "bias" then return head.bias end
+  local layer, kind = path:match "^(.+)%.(%w+)$"
+  if head[layer] then return head[layer] .. "." .. kind end
+  if outside[layer] then return ("%s.%s.%s"):format(c.family, outside[layer], kind) end
+  local block, within = layer:match "^blocks%.(%d+)%.(.+)$"
+  local function their(name)
+    return ("%s.encoder.layer.%d.%s.%s"):format(c.family, block - 1, name, kind)
+  end
+  if within ~= "attn.qkv" then return inside[within] and their(inside[within]) end
+  return {{their "attention.self.query", c.embd}, {their "attention.self.key", c.embd},
+          {their "attention.self.value", c.embd}}
+end
+
+-- Released files of BERT have the names of TensorFlow.
+function format.old_name(name)
+  return (name:gsub("LayerNorm%.weight$", "LayerNorm.gamma"):gsub("LayerNorm%.bias$",
+                                                                  "LayerNorm.beta"))
+end
+
+function format.read(config)
+  local out = {family = config.model_type, labels = 0}
+  local what = (config.architectures or {})[1] or format.types[out.family]
+  if what:find "ForSequenceClassification$" then
+    for _ in pairs(config.id2label or {}) do out.labels = out.labels + 1 end
+    if out.labels == 0 then out.labels = config.num_labels or 2 end
+  elseif not what:find "ForMaskedLM$" and not what:find "ForPreTraining$" then
+    return nil, ("architectures is %s; ForMaskedLM or ForSequenceClassification is needed"):format(
+      what)
+  end
+  local rows = config.max_position_embeddings
+  out.pad = config.pad_token_id or first_row {family = out.family, pad = 0}
+  if type(rows) ~= "number" then
+    return nil, ("max_position_embeddings is %s; a number is needed"):format(tostring(rows))
+  end
+  out.context = rows - first_row(out)
+  return out
+end
+
+function format.write(c)
+  local out = {model_type = c.family, max_position_embeddings = first_row(c) + c.context,
+               pad_token_id = c.pad,
+               hidden_dropout_prob = c.dropout, attention_probs_dropout_prob = c.dropout}
+  if c.labels == 0 then return out end
+  out.architectures = {(format.types[c.family]:gsub("MaskedLM", "SequenceClassification"))}
+  out.id2label, out.label2id = {}, {}
+  for i = 0, c.labels - 1 do
+    out.id2label[tostring(i)], out.label2id["LABEL_" .. i] = "LABEL_" .. i, i
+  end
+  return out
+end
+
+return Bert

@@ -1,0 +1,59 @@
+"""What make_decoders.py and make_encoders.py share: weights that need no file, and what is stored of
+gradients and of a short training. tests/lua/support/small_models.lua computes the same weights.
+"""
+import json
+import math
+import re
+import zlib
+
+import torch
+from safetensors.torch import save_file
+
+
+def weight_of(name, shape):
+    """Pseudo-random multiples of 1/64 in [-0.5, 0.5), around 1 for the scales of norms."""
+    count = math.prod(shape)
+    state = zlib.crc32(name.encode()) % 2147483647
+    values = []
+    for _ in range(count):
+        state = state * 16807 % 2147483647
+        values.append((state // 1000 % 64 - 32) / 64)
+    base = 1.0 if re.search("([Nn]orm|ln_).*weight$", name) and count < 100 else 0.0
+    return (torch.tensor(values, dtype=torch.float64) * (0.5 if base else 1)).reshape(shape) + base
+
+
+def steps_of(model, batches, loss_of):
+    """The losses and gradient norms of steps of AdamW with clipping."""
+    decayed = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() <= 1]
+    optim = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1},
+                               {"params": others, "weight_decay": 0.0}],
+                              lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
+    losses, norms = [], []
+    for batch in batches:
+        optim.zero_grad()
+        loss = loss_of(model, batch)
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item())
+        optim.step()
+        losses.append(loss.item())
+    return torch.tensor(losses), torch.tensor(norms)
+
+
+def probes_of(name, gradient):
+    vectors = [weight_of(f"probe {k} {name}", gradient.shape) for k in range(3)]
+    return [gradient.norm().item()] + [(gradient * v).sum().item() for v in vectors]
+
+
+def gradients_of(named):
+    """A row per parameter, sorted by name: the norm of its gradient, and three dot products."""
+    return torch.tensor([probes_of(path, p.grad) for path, p in sorted(named)])
+
+
+def save(folder, config, out, named):
+    """Writes folder/config.json and folder.safetensors, with the names and shapes of `named`."""
+    shapes = [[path, list(p.shape)] for path, p in sorted(named)]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config.to_diff_dict(), indent=1) + "\n")
+    save_file({key: value.contiguous() for key, value in out.items()},
+              folder.with_name(folder.name + ".safetensors"), {"shapes": json.dumps(shapes)})
