@@ -28,6 +28,7 @@ for file, names in pairs {
   ["core.tape"] = "no_grad grad grad_enabled gradient_rule custom",
   ["core.task"] = "task kernels ops", ["core.tensor"] = "is_tensor Tensor scope",
   ["data.loader"] = "data data_fields",
+  ["data.masking"] = "mask_tokens",
   ["io.config"] = "config field", ["io.safetensors"] = "load_safetensors save_safetensors",
   ["measure.profile"] = "profile trace sgemm_gflops",
   ["models.checkpoint"] = "open_checkpoint save_checkpoint",

@@ -51,12 +51,17 @@ local function copy_window(self, start, row, ids, targets)
   end
 end
 
--- Windows as two tensors (rows,T) i32; starts[1..rows] are positions in the data.
-local function windows_at(self, starts)
+-- Windows as two tensors (rows,T) i32; starts[1..rows] are positions in the data. `number`: that of
+-- the first window, for masking.lua.
+local function windows_at(self, starts, number)
   local rows, context = #starts, self.context
   local ids = ffi.new("int32_t[?]", rows * context)
   local targets = ffi.new("int32_t[?]", rows * context)
-  for row, start in ipairs(starts) do copy_window(self, start, row - 1, ids, targets) end
+  for row, start in ipairs(starts) do
+    local at = (row - 1) * context
+    copy_window(self, start, row - 1, ids, targets)
+    if self.hide then self.hide(ids + at, targets + at, number + row) end
+  end
   if self.keep.map then files.check(self.keep.map) end
   local shape, axes = {rows, context}, {axes = "batch,time"}
   return from_host(ids, shape, "i32", axes), from_host(targets, shape, "i32", axes)
@@ -75,7 +80,7 @@ function Loader:batch()
     starts[row] = self.first + math.floor(drawn * (self.count - self.context))
   end
   self.counter = self.counter + 1
-  return windows_at(self, starts)
+  return windows_at(self, starts, (self.counter - 1) * self.rows)
 end
 
 --- loader:peek() -> the results of the next batch(), without advancing.
@@ -105,8 +110,8 @@ function Loader:windows(batches)
       local window = math.floor((done + row - 1) * all / used)
       starts[row] = self.first + window * self.context
     end
+    local ids, targets = windows_at(self, starts, done)
     done = done + #starts
-    local ids, targets = windows_at(self, starts)
     return ids, targets, #starts
   end
 end

@@ -93,11 +93,12 @@ local function resumed_by(given, preset)
   return settings.default_folder {preset = given.preset or preset, resume = "auto"}
 end
 
---- class_of(words, default, preset) -> the class of the model to train, and the words of the
---- command line without model=NAME: that of model=NAME, else that of the model which is resumed or
---- at init, else models/DEFAULT.lua. preset: the recipe's default. Errors: an unknown NAME, another
---- class than that which is resumed, no class of nn.decoder.
-function M.class_of(words, default, preset)
+--- class_of(words, default, preset, masked) -> the class of the model to train, and the words of
+--- the command line without model=NAME: that of model=NAME, else that of the model which is resumed
+--- or at init, else models/DEFAULT.lua. preset: the recipe's default. masked: whether the recipe
+--- trains classes of nn.encoder instead of nn.decoder. Errors: an unknown NAME, another class than
+--- that which is resumed, one of another kind.
+function M.class_of(words, default, preset, masked)
   local rest, given = {[0] = words[0]}, {}
   for _, word in ipairs(words) do
     local name, value = word:match "^(%w+)=(.*)$"
@@ -112,9 +113,9 @@ function M.class_of(words, default, preset)
     lib.fail("model=%s, but '%s' is a %s; leave model= out", given.model, resumed,
              saved.class_name)
   end
-  if not class.fields or class.bidirectional then
-    lib.fail("%s is not a class of nn.decoder, so this recipe cannot train it",
-             class.class_name or given.model)
+  if not class.fields or (class.bidirectional or false) ~= (masked or false) then
+    lib.fail("%s is not a class of nn.%s, so this recipe cannot train it",
+             class.class_name or given.model, masked and "encoder" or "decoder")
   end
   return class, rest
 end
