@@ -110,7 +110,10 @@ typedef struct {
 // heads, q_len, 2): the largest score and the sum of the weights relative to it; after the last key
 // tile the log-sum-exp and 1, or 0 and 1 if the query sees no key. window: with causal, a query
 // sees the newest `window` keys only; 0: all. The operand mask (batch, k_len), if given, is 0 for
-// keys that no query sees.
+// keys that no query sees. bias (buckets, heads), if given, is added to the scores by the distance
+// of query and key (kernels/relative_bias.h); dbias is the sum of its gradient over the key tiles.
+// cross: the queries and the keys are of different sequences, with rows of heads * head_dim and of
+// 2 kv_heads * head_dim.
 typedef struct {
     int64_t batch, heads, kv_heads, head_dim, q_len, k_len, q_start, k_start, window;
     double scale;
@@ -119,7 +122,8 @@ typedef struct {
     uint64_t seed, counter;
     int64_t batch_start, total_len;  // for dropout: the tile's position in (B, heads, T, T)
     int32_t backend;  // on GPUs: 0 auto, 1 cuDNN's fastest, 2 ours (nn.attention_backend)
-    int32_t mask_dtype;
+    int32_t mask_dtype, cross;
+    int64_t buckets, max_distance;
 } nn_attention_params;
 
 // Attention with a cache of keys and values, (batch, 2 kv_heads, context, head_dim): the keys of

@@ -23,8 +23,8 @@ nn.use_memory(cfg)
 
 -- Refuses a model that sees the tokens which it is to predict.
 local function checked(model)
-  if not model.bidirectional then return model end
-  nn.fail("'%s' reads in both directions; one that reads from left to right is needed", cfg.model)
+  if (model.kind or "decoder") == "decoder" then return model end
+  nn.fail("'%s' is not a decoder, which reads from left to right", cfg.model)
 end
 
 if cfg.plan then

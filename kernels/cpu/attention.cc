@@ -10,7 +10,8 @@ template <class T> struct Forward {
     Tile tile;
     T* o;
     A *acc, *stats;
-    const T *qkv_q, *qkv_k;
+    const T *qkv_q, *qkv_k, *bias;
+    DistanceBias<A> by_distance;
     // Scratch: keys and values (k_len, dim); a block of queries, transposed (dim, query_block); its
     // weights (key_block, query_block), running output (rows, dim), maxima and sums.
     A *keys, *values, *query_t, *weights, *out, *m, *l;
@@ -22,14 +23,16 @@ template <class T> struct Forward {
           acc(call.operand<A>(1)),
           stats(call.operand<A>(2)),
           qkv_q(call.input<T>(3)),
-          qkv_k(call.input<T>(4)) {
+          qkv_k(call.input<T>(4)),
+          bias(call.input<T>(6)) {
         const int64_t keys_size = tile.p.k_len * tile.dim, rows_size = query_block * tile.dim;
         const int64_t block = query_block * tile.key_block;
-        A* at = scratch.get<A>(2 * keys_size + 2 * rows_size + block + 2 * query_block);
+        const int64_t distances = bias ? DistanceBias<A>::size(tile) : 0;
+        A* at = scratch.get<A>(2 * keys_size + 2 * rows_size + block + 2 * query_block + distances);
         for (A** array : {&query_t, &out}) *array = at, at += rows_size;
         for (A** array : {&m, &l}) *array = at, at += query_block;
         for (A** array : {&keys, &values}) *array = at, at += keys_size;
-        weights = at;
+        weights = at, by_distance.values = at + block;
     }
     A* stat(const Block& at) const {
         return stats + ((at.b * tile.p.heads + at.h) * tile.p.q_len + at.q0) * 2;
@@ -42,8 +45,8 @@ template <class T> struct Forward {
 template <class T> void start_block(const Forward<T>& f, const Block& at) {
     using A = Acc<T>;
     const int64_t dim = f.tile.dim;
-    const T* q = f.qkv_q + (at.b * f.tile.p.q_len + at.q0) * f.tile.width + at.h * dim;
-    load_transposed(q, f.tile.width, at.rows, at.lanes, dim, A(f.tile.p.scale), f.query_t);
+    const T* q = f.qkv_q + (at.b * f.tile.p.q_len + at.q0) * f.tile.q_width + at.h * dim;
+    load_transposed(q, f.tile.q_width, at.rows, at.lanes, dim, A(f.tile.p.scale), f.query_t);
     row_fill(f.m, at.lanes, -std::numeric_limits<A>::infinity());
     row_fill(f.l, at.lanes, A(0));
     if (f.tile.p.first) return row_fill(f.out, at.rows * dim, A(0));
@@ -124,11 +127,13 @@ template <class T> void attend(const Forward<T>& f, Block at) {
     using A = Acc<T>;
     const int64_t dim = f.tile.dim, ld = query_block, limit = f.tile.visible(at.q0 + at.rows - 1);
     start_block(f, at);
+    if (f.bias && at.q0 == 0) f.by_distance.load(f.tile, f.bias, at.h);
     for (at.k0 = f.tile.first_key(at.q0); at.k0 < limit; at.k0 += f.tile.key_block) {
         at.keys = std::min(f.tile.key_block, limit - at.k0);
         const A *keys = f.keys + at.k0 * dim, *values = f.values + at.k0 * dim;
         blas::gemm(false, false, at.keys, at.lanes, dim, A(1), keys, dim, f.query_t, ld, A(0),
                    f.weights, ld);
+        if (f.bias) f.by_distance.add(f.tile, at, f.weights);
         online_softmax(f, at);
         if (f.tile.p.dropout > 0) drop_weights(f, at);
         blas::gemm(true, false, at.rows, dim, at.keys, A(1), f.weights, ld, values, dim, A(1),

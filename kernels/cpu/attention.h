@@ -4,6 +4,7 @@
 // lanes. Blocks are small because OpenBLAS multiplies up to 10^6 products without packing.
 #pragma once
 #include "kernels/cpu/row.h"
+#include "kernels/relative_bias.h"
 
 namespace nn::NN_TARGET {
 namespace {
@@ -14,10 +15,12 @@ struct Tile {
     const nn_attention_params& p;
     Indices mask;
     int64_t dim = p.head_dim, key_block = p.head_dim <= 96 ? max_key_block : 64;
-    int64_t width = (p.heads + 2 * p.kv_heads) * dim;  // of a row of qkv
-    int64_t group = p.heads / p.kv_heads;              // query heads per kv head
-    int64_t k_column(int64_t kv) const { return (p.heads + kv) * dim; }
-    int64_t v_column(int64_t kv) const { return (p.heads + p.kv_heads + kv) * dim; }
+    int64_t packed = (p.heads + 2 * p.kv_heads) * dim;  // the width of a row of qkv
+    int64_t q_width = p.cross ? p.heads * dim : packed;
+    int64_t kv_width = p.cross ? 2 * p.kv_heads * dim : packed;
+    int64_t group = p.heads / p.kv_heads;  // query heads per kv head
+    int64_t k_column(int64_t kv) const { return (p.cross ? kv : p.heads + kv) * dim; }
+    int64_t v_column(int64_t kv) const { return k_column(kv) + p.kv_heads * dim; }
     // The number of the tile's keys that query i sees.
     int64_t visible(int64_t i) const {
         return p.causal ? std::clamp(p.q_start + i + 1 - p.k_start, int64_t(0), p.k_len) : p.k_len;
@@ -101,14 +104,43 @@ void store(const A* from, A scale, bool overwrite, T* x, int64_t stride, int64_t
 template <class G, class F> void attend_head(const G& g, int64_t i, F f) {
     const Tile& tile = g.tile;
     const int64_t b = i / tile.p.kv_heads, kv = i % tile.p.kv_heads;
-    const auto* rows = g.qkv_k + b * tile.p.k_len * tile.width;
+    const auto* rows = g.qkv_k + b * tile.p.k_len * tile.kv_width;
     const typename G::A one = 1;
-    load(rows + tile.k_column(kv), tile.width, tile.p.k_len, tile.dim, one, g.keys);
-    load(rows + tile.v_column(kv), tile.width, tile.p.k_len, tile.dim, one, g.values);
+    load(rows + tile.k_column(kv), tile.kv_width, tile.p.k_len, tile.dim, one, g.keys);
+    load(rows + tile.v_column(kv), tile.kv_width, tile.p.k_len, tile.dim, one, g.values);
     for (int64_t h = kv * tile.group; h < (kv + 1) * tile.group; ++h)
         for (int64_t q0 = 0; q0 < tile.p.q_len; q0 += query_block)
             f(Block{b, h, q0, std::min(query_block, tile.p.q_len - q0)});
 }
+
+// T5's bias of the scores of a head, by distance: element i - j + k_len - 1 is that of query i and
+// key j of the tiles. The lanes of a block may read beyond the last query.
+template <class A> struct DistanceBias {
+    A* values = nullptr;
+    static int64_t size(const Tile& tile) { return tile.p.q_len + tile.p.k_len + query_block; }
+    A* of(const Tile& tile, const Block& at, int64_t j) const {
+        return values + at.q0 - (at.k0 + j) + tile.p.k_len - 1;
+    }
+    // Calls f(value, bucket) for all distances.
+    template <class F> void each(const Tile& tile, F f) const {
+        const nn_attention_params& p = tile.p;
+        const RelativeBuckets buckets = relative_buckets(p.buckets, p.max_distance, p.causal);
+        const int64_t least = p.q_start - p.k_start - (p.k_len - 1);
+        for (int64_t i = 0; i < p.q_len + p.k_len - 1; ++i) f(values[i], buckets.of(least + i));
+    }
+    template <class T> void load(const Tile& tile, const T* bias, int64_t h) const {
+        row_fill(values, size(tile), A(0));
+        each(tile, [&](A& value, int64_t bucket) { value = A(bias[bucket * tile.p.heads + h]); });
+    }
+    // Adds the bias to the scores of a block.
+    void add(const Tile& tile, const Block& at, A* scores) const {
+        for (int64_t j = 0; j < at.keys; ++j) {
+            A* w = scores + j * query_block;
+            const A* b = of(tile, at, j);
+            simd_for(at.lanes, [=](int64_t i) { w[i] += b[i]; });
+        }
+    }
+};
 
 // keep (keys, query_block) = 1 or 0, a function of the seed and the element's position in the whole
 // (batch, heads, total_len, total_len). In bytes, because it is written along columns.

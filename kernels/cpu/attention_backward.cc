@@ -11,6 +11,9 @@ template <class T> struct Backward {
     T *dqkv_q, *dqkv_k;
     const T *qkv_q, *qkv_k, *o, *dout;
     const A* stats;
+    const T* bias;
+    A* dbias;
+    DistanceBias<A> by_distance, gradients;  // of a head: the bias, and its gradient
     // Scratch: keys, values and their gradients (k_len, dim); a block of queries and of dout (rows,
     // dim) and transposed (dim, query_block); its dq (rows, dim); weights and their gradients
     // (key_block, query_block); the log-sum and rowsum(dout o) of its rows.
@@ -26,14 +29,19 @@ template <class T> struct Backward {
           qkv_k(call.input<T>(3)),
           o(call.input<T>(4)),
           dout(call.input<T>(5)),
-          stats(call.input<A>(6)) {
+          stats(call.input<A>(6)),
+          bias(call.input<T>(8)),
+          dbias(call.operand<A>(9)) {
         const int64_t keys_size = tile.p.k_len * tile.dim, rows_size = query_block * tile.dim;
         const int64_t block = query_block * tile.key_block;
-        A* at = scratch.get<A>(4 * keys_size + 5 * rows_size + 2 * block + 2 * query_block);
+        const int64_t distances = bias ? DistanceBias<A>::size(tile) : 0;
+        A* at = scratch.get<A>(4 * keys_size + 5 * rows_size + 2 * block + 2 * query_block +
+                               2 * distances);
         for (A** array : {&query, &query_t, &dout_rows, &dout_t, &dq}) *array = at, at += rows_size;
         for (A** array : {&weights, &dscores}) *array = at, at += block;
         for (A** array : {&lse, &delta}) *array = at, at += query_block;
         for (A** array : {&keys, &values, &dk, &dv}) *array = at, at += keys_size;
+        by_distance.values = at, gradients.values = at + distances;
     }
 };
 
@@ -41,10 +49,10 @@ template <class T> void load_queries(const Backward<T>& g, const Block& at) {
     using A = Acc<T>;
     const int64_t dim = g.tile.dim, stride = g.tile.p.heads * dim;
     const int64_t row = at.b * g.tile.p.q_len + at.q0;
-    const T* q = g.qkv_q + row * g.tile.width + at.h * dim;
+    const T* q = g.qkv_q + row * g.tile.q_width + at.h * dim;
     const T *dout = g.dout + row * stride + at.h * dim, *o = g.o + row * stride + at.h * dim;
-    load(q, g.tile.width, at.rows, dim, A(g.tile.p.scale), g.query);
-    load_transposed(q, g.tile.width, at.rows, at.lanes, dim, A(g.tile.p.scale), g.query_t);
+    load(q, g.tile.q_width, at.rows, dim, A(g.tile.p.scale), g.query);
+    load_transposed(q, g.tile.q_width, at.rows, at.lanes, dim, A(g.tile.p.scale), g.query_t);
     load(dout, stride, at.rows, dim, A(1), g.dout_rows);
     load_transposed(dout, stride, at.rows, at.lanes, dim, A(1), g.dout_t);
     row_fill(g.dq, at.rows * dim, A(0));
@@ -85,10 +93,33 @@ template <class T> void weight_gradients(const Backward<T>& g, const Block& at) 
     }
 }
 
+// Before the first block of a head.
+template <class T> void start_bias(const Backward<T>& g, const Block& at) {
+    g.by_distance.load(g.tile, g.bias, at.h);
+    row_fill(g.gradients.values, DistanceBias<Acc<T>>::size(g.tile), Acc<T>(0));
+}
+
+// Adds the gradients of the scores of a block.
+template <class T> void add_bias_gradients(const Backward<T>& g, const Block& at) {
+    for (int64_t j = 0; j < at.keys; ++j) {
+        const Acc<T>* ds = g.dscores + j * query_block;
+        Acc<T>* sum = g.gradients.of(g.tile, at, j);
+        simd_for(at.rows, [=](int64_t i) { sum[i] += ds[i]; });
+    }
+}
+
+// After the last block of a head.
+template <class T> void finish_bias(const Backward<T>& g, const Block& at) {
+    g.gradients.each(g.tile, [&](Acc<T> sum, int64_t bucket) {
+        g.dbias[bucket * g.tile.p.heads + at.h] += sum;
+    });
+}
+
 template <class T> void attend_backward(const Backward<T>& g, Block at) {
     using A = Acc<T>;
     const int64_t dim = g.tile.dim, ld = query_block, rows = at.rows;
     load_queries(g, at);
+    if (g.bias && at.q0 == 0) start_bias(g, at);
     const int64_t limit = g.tile.visible(at.q0 + rows - 1);
     for (at.k0 = g.tile.first_key(at.q0); at.k0 < limit; at.k0 += g.tile.key_block) {
         at.keys = std::min(g.tile.key_block, limit - at.k0);
@@ -97,7 +128,9 @@ template <class T> void attend_backward(const Backward<T>& g, Block at) {
                    g.weights, ld);
         blas::gemm(false, false, n, at.lanes, dim, A(1), g.values + offset, dim, g.dout_t, ld, A(0),
                    g.dscores, ld);
+        if (g.bias) g.by_distance.add(g.tile, at, g.weights);
         weight_gradients(g, at);
+        if (g.bias) add_bias_gradients(g, at);
         blas::gemm(false, false, n, dim, rows, A(1), g.weights, ld, g.dout_rows, dim, A(1),
                    g.dv + offset, dim);
         blas::gemm(false, false, n, dim, rows, A(1), g.dscores, ld, g.query, dim, A(1),
@@ -105,8 +138,9 @@ template <class T> void attend_backward(const Backward<T>& g, Block at) {
         blas::gemm(true, false, rows, dim, n, A(1), g.dscores, ld, g.keys + offset, dim, A(1), g.dq,
                    dim);
     }
-    T* dq = g.dqkv_q + (at.b * g.tile.p.q_len + at.q0) * g.tile.width + at.h * dim;
-    store(g.dq, A(g.tile.p.scale), g.tile.p.first_q, dq, g.tile.width, rows, dim);
+    T* dq = g.dqkv_q + (at.b * g.tile.p.q_len + at.q0) * g.tile.q_width + at.h * dim;
+    store(g.dq, A(g.tile.p.scale), g.tile.p.first_q, dq, g.tile.q_width, rows, dim);
+    if (g.bias && at.q0 + rows == g.tile.p.q_len) finish_bias(g, at);
 }
 
 void attention_backward(const KernelCall& call) {
@@ -116,14 +150,16 @@ void attention_backward(const KernelCall& call) {
         using A = Acc<T>;
         const Backward<T> g(call, scratch);
         const Tile& tile = g.tile;
+        const int64_t width = tile.kv_width;
+        if (g.bias && p.first_q) row_fill(g.dbias, p.buckets * p.heads, A(0));
         for (int64_t i = 0; i < p.batch * p.kv_heads; ++i) {
             row_fill(g.dk, p.k_len * tile.dim, A(0));
             row_fill(g.dv, p.k_len * tile.dim, A(0));
             attend_head(g, i, [&](const Block& at) { attend_backward(g, at); });
             const int64_t kv = i % p.kv_heads;
-            T* rows = g.dqkv_k + i / p.kv_heads * p.k_len * tile.width;
-            store(g.dk, A(1), p.first_kv, rows + tile.k_column(kv), tile.width, p.k_len, tile.dim);
-            store(g.dv, A(1), p.first_kv, rows + tile.v_column(kv), tile.width, p.k_len, tile.dim);
+            T* rows = g.dqkv_k + i / p.kv_heads * p.k_len * width;
+            store(g.dk, A(1), p.first_kv, rows + tile.k_column(kv), width, p.k_len, tile.dim);
+            store(g.dv, A(1), p.first_kv, rows + tile.v_column(kv), width, p.k_len, tile.dim);
         }
     });
 }

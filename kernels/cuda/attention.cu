@@ -38,8 +38,8 @@ Shape shape_for(int64_t rows, int64_t numbers, size_t size) {
 // Shared memory: the query and the output of each warp.
 template <class T>
 __global__ void __launch_bounds__(attention_threads)
-    attention_kernel(const Tile tile, T* o, Acc<T>* acc, Acc<T>* stats, const T* qkv_q,
-                     const T* qkv_k) {
+    attention_kernel(const Tile tile, const Bias<T> bias, T* o, Acc<T>* acc, Acc<T>* stats,
+                     const T* qkv_q, const T* qkv_k) {
     using A = Acc<T>;
     Position at;
     if (!my_position(tile.p.batch, tile.p.heads, tile.p.q_len, &at)) return;  // no barriers below
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(attention_threads)
     const int64_t keys = tile.visible(at.i);
     for (int64_t j = tile.first_key(at.i); j < keys; ++j) {
         if (tile.hides(at.b, j)) continue;
-        const A score = dot(q, qkv_k + tile.key(at.b, kv, j), dim);
+        const A score = dot(q, qkv_k + tile.key(at.b, kv, j), dim) + bias.of(tile, at.h, at.i, j);
         const A top = Max()(m, score), shift = top == -A(INFINITY) ? A(0) : top;
         const A keep = exp_negative(m - shift), weight = exp_negative(score - shift);
         l = l * keep + weight;
@@ -86,8 +86,8 @@ void attention(const KernelCall& call) {
     visit_float(call.dtype, [&]<class T>(T*) {
         using A = Acc<T>;
         launch(call, shape_for(rows, 2 * p.head_dim, sizeof(A)), attention_kernel<T>,
-               tile_of(call, 5), call.operand<T>(0), call.operand<A>(1), call.operand<A>(2),
-               call.input<T>(3), call.input<T>(4));
+               tile_of(call, 5), bias_of<T>(call, 6), call.operand<T>(0), call.operand<A>(1),
+               call.operand<A>(2), call.input<T>(3), call.input<T>(4));
     });
 }
 
@@ -99,6 +99,7 @@ template <class T> struct Backward {
     const T *qkv_q, *qkv_k, *o, *dout;
     const Acc<T>* stats;
     Acc<T>* delta;  // rowsum(do o)
+    Bias<T> bias;
 };
 
 // `lanes` neighbouring threads compute a row; they read do and o in memory order.
@@ -135,7 +136,7 @@ __device__ Pair<Acc<T>> pair(const Backward<T>& g, int64_t b, int64_t h, int64_t
                              Acc<T> score, Acc<T> dweight) {
     using A = Acc<T>;
     const int64_t row = g.tile.row(b, h, i);
-    const A weight = exp_negative(score - g.stats[2 * row]);
+    const A weight = exp_negative(score + g.bias.of(g.tile, h, i, j) - g.stats[2 * row]);
     const A keep = g.tile.p.dropout > 0 ? g.tile.template dropout<A>(b, h, i, j) : A(1);
     return {weight * keep, weight * (dweight * keep - g.delta[row])};
 }
@@ -196,16 +197,90 @@ __global__ void __launch_bounds__(attention_threads) dkdv_kernel(const Backward<
     store_gradient(g.dqkv_k + tile.value(at.b, at.h, j), dv, dim, A(1), overwrite);
 }
 
+// The gradient of the bias. A block sums the buckets of a head over every `chunks`-th of the
+// queries of all sequences; its warps' sums are in shared memory: (warps, buckets), then a query
+// and do for each warp. blockIdx: chunk, head. sums (chunks, heads, buckets).
+constexpr int64_t most_chunks = 64;
+template <class T>
+__global__ void __launch_bounds__(attention_threads)
+    bias_kernel(const Backward<T> g, Acc<T>* sums) {
+    using A = Acc<T>;
+    const Tile& tile = g.tile;
+    const int64_t dim = tile.p.head_dim, buckets = tile.p.buckets, h = blockIdx.y,
+                  warp = threadIdx.x / 32, kv = h / tile.group;
+    A *all = dynamic_shared<A>(), *mine = all + warp * buckets,
+      *q = all + warps * buckets + warp * 2 * dim, *dout = q + dim;
+    for (int64_t k = threadIdx.x % 32; k < buckets; k += 32) mine[k] = 0;
+    __syncwarp();
+    const int64_t queries = tile.p.batch * tile.p.q_len, step = int64_t(gridDim.x) * warps;
+    for (int64_t n = int64_t(blockIdx.x) * warps + warp; n < queries; n += step) {
+        const int64_t b = n / tile.p.q_len, i = n % tile.p.q_len, keys = tile.visible(i);
+        fetch(g.qkv_q + tile.query(b, h, i), dim, A(tile.p.scale), q);
+        fetch(g.dout + tile.out(b, h, i), dim, A(1), dout);
+        for (int64_t j = tile.first_key(i); j < keys; ++j) {
+            if (tile.hides(b, j)) continue;
+            const A score = dot(q, g.qkv_k + tile.key(b, kv, j), dim);
+            const A dweight = dot(dout, g.qkv_k + tile.value(b, kv, j), dim);
+            const A dscore = pair(g, b, h, i, j, score, dweight).dscore;
+            if (threadIdx.x % 32 == 0) mine[g.bias.bucket(tile, i, j)] += dscore;
+        }
+    }
+    __syncthreads();
+    for (int64_t k = threadIdx.x; k < buckets; k += attention_threads) {
+        A sum = 0;
+        for (int w = 0; w < warps; ++w) sum += all[w * buckets + k];
+        sums[(int64_t(blockIdx.x) * tile.p.heads + h) * buckets + k] = sum;
+    }
+}
+
+// dbias (buckets, heads) = or += the sums over the chunks.
+template <class A>
+__global__ void __launch_bounds__(attention_threads)
+    bias_sum_kernel(A* dbias, const A* sums, int64_t chunks, int64_t heads, int64_t buckets,
+                    bool overwrite) {
+    const int64_t n = int64_t(blockIdx.x) * attention_threads + threadIdx.x;
+    if (n >= heads * buckets) return;
+    const int64_t h = n / buckets, k = n % buckets;
+    A sum = overwrite ? A(0) : dbias[k * heads + h];
+    for (int64_t c = 0; c < chunks; ++c) sum += sums[c * heads * buckets + n];
+    dbias[k * heads + h] = sum;
+}
+
+// False if the launch failed. sums: workspace for (chunks, heads, buckets).
+template <class T>
+bool run_bias(const KernelCall& call, const Backward<T>& g, int64_t chunks, Acc<T>* sums) {
+    using A = Acc<T>;
+    const nn_attention_params& p = g.tile.p;
+    const size_t shared = size_t(warps * (p.buckets + 2 * p.head_dim)) * sizeof(A);
+    const dim3 grid(unsigned(chunks), unsigned(p.heads));
+    const int64_t count = p.heads * p.buckets;
+    return launch(call, {grid, attention_threads, shared}, bias_kernel<T>, g, sums) &&
+           launch(call, {blocks_for(count, attention_threads), attention_threads},
+                  bias_sum_kernel<A>, call.operand<A>(9), static_cast<const A*>(sums), chunks,
+                  p.heads, p.buckets, p.first_q != 0);
+}
+
 template <class T> void run_backward(const KernelCall& call) {
     using A = Acc<T>;
     const auto& p = call.get<nn_attention_params>();
     const int64_t rows = p.batch * p.heads * p.q_len, keys = p.batch * p.kv_heads * p.k_len;
-    A* delta = workspace<A>(call, rows);
+    const Bias<T> bias = bias_of<T>(call, 8);
+    const int64_t chunks =
+        bias.values ? smaller(most_chunks, ceil_div(p.batch * p.q_len, int64_t(warps))) : 0;
+    A* delta = workspace<A>(call, rows + chunks * p.heads * p.buckets);
     if (!delta) return;
-    const Backward<T> g{tile_of(call, 7), call.operand<T>(0), call.operand<T>(1),
-                        call.input<T>(2), call.input<T>(3),   call.input<T>(4),
-                        call.input<T>(5), call.input<A>(6),   delta};
+    const Backward<T> g{tile_of(call, 7),
+                        call.operand<T>(0),
+                        call.operand<T>(1),
+                        call.input<T>(2),
+                        call.input<T>(3),
+                        call.input<T>(4),
+                        call.input<T>(5),
+                        call.input<A>(6),
+                        delta,
+                        bias};
     if (rows > 0 && !run_delta(call, g, rows)) return;
+    if (bias.values && rows > 0 && !run_bias(call, g, chunks, delta + rows)) return;
     if constexpr (std::is_same_v<T, bf16>)
         if (rows > 0 && keys > 0 && attention_backward_mma(call, delta)) return;
     if (rows > 0 && !launch(call, shape_for(rows, 3 * p.head_dim, sizeof(A)), dq_kernel<T>, g))

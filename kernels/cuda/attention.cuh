@@ -3,6 +3,7 @@
 // (attention_mma*.cu), or else by a warp per query or key (attention.cu).
 #pragma once
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/relative_bias.h"
 
 namespace nn::NN_TARGET {
 
@@ -20,17 +21,17 @@ constexpr double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
 // A query tile and a key tile.
 struct Tile {
     nn_attention_params p;
-    const void* mask;    // (batch, k_len) or nullptr
-    int64_t width;       // of a row of qkv
-    int64_t group;       // query heads per kv head
-    uint32_t threshold;  // weights whose 24 random bits are below are dropped
-    double kept_scale;   // the factor of the others
+    const void* mask;                     // (batch, k_len) or nullptr
+    int64_t q_width, kv_width, k_column;  // of a row of queries, of keys; the first key's column
+    int64_t group;                        // query heads per kv head
+    uint32_t threshold;                   // weights whose 24 random bits are below are dropped
+    double kept_scale;                    // the factor of the others
 
     __device__ int64_t query(int64_t b, int64_t h, int64_t i) const {
-        return (b * p.q_len + i) * width + h * p.head_dim;
+        return (b * p.q_len + i) * q_width + h * p.head_dim;
     }
     __device__ int64_t key(int64_t b, int64_t kv, int64_t j) const {
-        return (b * p.k_len + j) * width + (p.heads + kv) * p.head_dim;
+        return (b * p.k_len + j) * kv_width + k_column + kv * p.head_dim;
     }
     __device__ int64_t value(int64_t b, int64_t kv, int64_t j) const {
         return key(b, kv, j) + p.kv_heads * p.head_dim;
@@ -86,12 +87,33 @@ struct Tile {
 // mask: the number of this operand.
 inline Tile tile_of(const KernelCall& call, int mask) {
     const auto& p = call.get<nn_attention_params>();
+    const int64_t q = p.heads * p.head_dim, kv = 2 * p.kv_heads * p.head_dim;
     return {p,
             call.input<void>(mask),
-            (p.heads + 2 * p.kv_heads) * p.head_dim,
+            p.cross ? q : q + kv,
+            p.cross ? kv : q + kv,
+            p.cross ? 0 : q,
             p.heads / p.kv_heads,
             uint32_t(std::ceil(double(float(p.dropout)) * 16777216.0)),
             1 / (1 - p.dropout)};
+}
+
+// T5's bias of the scores, (buckets, heads), or none.
+template <class T> struct Bias {
+    const T* values;
+    RelativeBuckets buckets;
+    __device__ int32_t bucket(const Tile& tile, int64_t i, int64_t j) const {
+        return buckets.of(tile.p.q_start + i - tile.p.k_start - j);
+    }
+    __device__ Acc<T> of(const Tile& tile, int64_t h, int64_t i, int64_t j) const {
+        return values ? Acc<T>(number(values[bucket(tile, i, j) * tile.p.heads + h])) : Acc<T>(0);
+    }
+};
+template <class T> Bias<T> bias_of(const KernelCall& call, int operand) {
+    const auto& p = call.get<nn_attention_params>();
+    const T* values = call.input<T>(operand);
+    if (!values) return {nullptr, {}};
+    return {values, relative_buckets(p.buckets, p.max_distance, p.causal != 0)};
 }
 
 // 1 / l; 0 for a query that sees no key.

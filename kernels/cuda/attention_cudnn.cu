@@ -1,7 +1,7 @@
 // Attention by cuDNN, if it is installed and has a kernel for the shape: bf16, heads of 64 or 128,
-// no dropout, window or mask, and a pair of tiles that holds all keys of its queries. Execution
-// plans are kept per worker and shape. If a plan needs more memory than the workspace has,
-// sequences, and then heads, are computed in chunks. All other calls run our own kernels.
+// no dropout, window, mask or bias, and a pair of tiles that holds all keys of its queries.
+// Execution plans are kept per worker and shape. If a plan needs more memory than the workspace
+// has, sequences, and then heads, are computed in chunks. All other calls run our own kernels.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/device.h"
 
@@ -319,7 +319,8 @@ bool fits_cudnn(const KernelCall& call, bool backward) {
                                  : p.first && p.last && at[3] == at[4]);
     return p.backend != nn_attention_nnlua && call.dtype == Dtype::bf16 && whole &&
            p.dropout == 0 && p.scale > 0 && p.window == 0 && !at[backward ? 7 : 5] &&
-           (p.head_dim == 64 || p.head_dim == 128) && p.q_len > 1 && p.batch > 0 &&
+           !at[backward ? 8 : 6] && (p.head_dim == 64 || p.head_dim == 128) && p.q_len > 1 &&
+           p.batch > 0 &&
            (backward ? all_aligned(at[0], at[2], at[4], at[5]) : all_aligned(at[0], at[3]));
 }
 

@@ -44,8 +44,8 @@ template <int dim>
 __device__ void copy_keys(const Tile& tile, const Operands& o, const Position& at,
                           const Stages<dim>& stages, int64_t number) {
     const int64_t k0 = number * keys, valid = tile.p.k_len - k0;
-    stages.k(number).copy(o.qkv_k + tile.key(at.b, at.kv, k0), tile.width, keys, valid);
-    stages.v(number).copy(o.qkv_k + tile.value(at.b, at.kv, k0), tile.width, keys, valid);
+    stages.k(number).copy(o.qkv_k + tile.key(at.b, at.kv, k0), tile.kv_width, keys, valid);
+    stages.v(number).copy(o.qkv_k + tile.value(at.b, at.kv, k0), tile.kv_width, keys, valid);
     copies_end();
 }
 
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(attention_threads)
     const Stages<dim> stages{dynamic_shared<bf16>()};
     const int64_t last = smaller<int64_t>(at.q0 + rows, tile.p.q_len) - 1;
     const int64_t blocks = ceil_div(tile.visible(last), keys);
-    stages.k(1).copy(o.qkv_q + tile.query(at.b, at.h, at.q0), tile.width, rows,
+    stages.k(1).copy(o.qkv_q + tile.query(at.b, at.h, at.q0), tile.q_width, rows,
                      tile.p.q_len - at.q0);
     if (blocks > 0) copy_keys(tile, o, at, stages, 0);
     copies_end();
@@ -232,8 +232,8 @@ bool attention_mma(const KernelCall& call) {
     const Operands o{call.operand<bf16>(0), call.operand<float>(1), call.operand<float>(2),
                      call.input<bf16>(3), call.input<bf16>(4)};
     const bool fits = call.dtype == Dtype::bf16 && p.scale > 0 && p.window == 0 &&
-                      all_aligned(o.qkv_q, o.qkv_k, o.o, o.acc) && p.heads <= 65535 &&
-                      p.batch <= 65535;
+                      !call.operands[6] && all_aligned(o.qkv_q, o.qkv_k, o.o, o.acc) &&
+                      p.heads <= 65535 && p.batch <= 65535;
     if (!fits) return false;
     if (p.head_dim == 64) return run<64>(call, o);
     if (p.head_dim == 128) return run<128>(call, o);

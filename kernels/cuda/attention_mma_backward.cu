@@ -81,7 +81,8 @@ template <int dim, int count>
 __device__ void copy_queries(const Tile& tile, const Operands& o, int64_t b, const Step& step,
                              const Memory<dim, count>& memory, int64_t stage) {
     const int64_t valid = tile.p.q_len - step.q0;
-    memory.other(stage, 0).copy(o.qkv_q + tile.query(b, step.h, step.q0), tile.width, count, valid);
+    memory.other(stage, 0).copy(o.qkv_q + tile.query(b, step.h, step.q0), tile.q_width, count,
+                                valid);
     memory.other(stage, 1).copy(o.dout + tile.out(b, step.h, step.q0), tile.p.heads * dim, count,
                                 valid);
     copies_end();
@@ -130,8 +131,8 @@ __global__ void __launch_bounds__(attention_threads)
     const auto step_at = [&](int64_t s) {
         return Step{kv * tile.group + s / per_head, (first + s % per_head) * count};
     };
-    memory.own(0).copy(o.qkv_k + tile.key(b, kv, k0), tile.width, rows, tile.p.k_len - k0);
-    memory.own(1).copy(o.qkv_k + tile.value(b, kv, k0), tile.width, rows, tile.p.k_len - k0);
+    memory.own(0).copy(o.qkv_k + tile.key(b, kv, k0), tile.kv_width, rows, tile.p.k_len - k0);
+    memory.own(1).copy(o.qkv_k + tile.value(b, kv, k0), tile.kv_width, rows, tile.p.k_len - k0);
     if (steps > 0) copy_queries(tile, o, b, step_at(0), memory, 0);
     copies_end();
     float dk[dim / 8][4] = {}, dv[dim / 8][4] = {};
@@ -151,9 +152,9 @@ __global__ void __launch_bounds__(attention_threads)
         __syncthreads();  // all warps have the next stage and are finished with this one
     }
     const bool overwrite = tile.p.first_kv != 0;
-    store_rows<dim>(o.dqkv_k + tile.key(b, kv, k0), tile.width, tile.p.k_len - k0,
+    store_rows<dim>(o.dqkv_k + tile.key(b, kv, k0), tile.kv_width, tile.p.k_len - k0,
                     float(tile.p.scale), overwrite, dk);
-    store_rows<dim>(o.dqkv_k + tile.value(b, kv, k0), tile.width, tile.p.k_len - k0, 1.0f,
+    store_rows<dim>(o.dqkv_k + tile.value(b, kv, k0), tile.kv_width, tile.p.k_len - k0, 1.0f,
                     overwrite, dv);
 }
 
@@ -163,8 +164,8 @@ template <int dim, int count>
 __device__ void copy_keys(const Tile& tile, const Operands& o, int64_t b, int64_t kv, int64_t k0,
                           const Memory<dim, count>& memory, int64_t stage) {
     const int64_t valid = tile.p.k_len - k0;
-    memory.other(stage, 0).copy(o.qkv_k + tile.key(b, kv, k0), tile.width, count, valid);
-    memory.other(stage, 1).copy(o.qkv_k + tile.value(b, kv, k0), tile.width, count, valid);
+    memory.other(stage, 0).copy(o.qkv_k + tile.key(b, kv, k0), tile.kv_width, count, valid);
+    memory.other(stage, 1).copy(o.qkv_k + tile.value(b, kv, k0), tile.kv_width, count, valid);
     copies_end();
 }
 
@@ -178,7 +179,7 @@ __global__ void __launch_bounds__(attention_threads)
     const Memory<dim, count> memory{dynamic_shared<bf16>()};
     const int64_t last = smaller<int64_t>(q0 + rows, tile.p.q_len) - 1;
     const int64_t steps = ceil_div(tile.visible(last), count);
-    memory.own(0).copy(o.qkv_q + tile.query(b, h, q0), tile.width, rows, tile.p.q_len - q0);
+    memory.own(0).copy(o.qkv_q + tile.query(b, h, q0), tile.q_width, rows, tile.p.q_len - q0);
     memory.own(1).copy(o.dout + tile.out(b, h, q0), tile.p.heads * dim, rows, tile.p.q_len - q0);
     if (steps > 0) copy_keys(tile, o, b, kv, 0, memory, 0);
     copies_end();
@@ -217,7 +218,7 @@ __global__ void __launch_bounds__(attention_threads)
         copies_wait<0>();
         __syncthreads();  // as above
     }
-    store_rows<dim>(o.dqkv_q + tile.query(b, h, q0), tile.width, tile.p.q_len - q0,
+    store_rows<dim>(o.dqkv_q + tile.query(b, h, q0), tile.q_width, tile.p.q_len - q0,
                     float(tile.p.scale), tile.p.first_q != 0, dq);
 }
 
@@ -244,7 +245,7 @@ bool attention_backward_mma(const KernelCall& call, const float* delta) {
                      call.input<float>(6),
                      delta};
     const bool fits = all_aligned(o.dqkv_q, o.dqkv_k, o.qkv_q, o.qkv_k, o.dout) &&
-                      p.heads <= 65535 && p.batch <= 65535 && p.window == 0;
+                      p.heads <= 65535 && p.batch <= 65535 && p.window == 0 && !call.operands[8];
     if (!fits || (p.head_dim != 64 && p.head_dim != 128)) return false;
     const auto chosen = p.head_dim == 64 ? (p.dropout > 0 ? run<64, true> : run<64, false>)
                                          : (p.dropout > 0 ? run<128, true> : run<128, false>);

@@ -33,7 +33,7 @@ for file, names in pairs {
   ["measure.profile"] = "profile trace sgemm_gflops",
   ["models.checkpoint"] = "open_checkpoint save_checkpoint",
   ["models.decoder"] = "attend decoder",
-  ["models.encoder"] = "encoder",
+  ["models.encoder"] = "encoder", ["models.encoder_decoder"] = "encoder_decoder",
   ["models.generate"] = "generate evaluate", ["models.hugging_face"] = "load_hf save_hf",
   ["models.load"] = "load_model", ["plan.step"] = "plan_step",
   ["text.bpe_train"] = "train_tokenizer", ["text.tokenizer"] = "tokenizer",

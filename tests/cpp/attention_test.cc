@@ -159,7 +159,7 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
             Tile* acc_operand = p.first && p.last ? nullptr : &acc;
             CHECK(run(v, "attention", p,
                       {&o_tiles[q], acc_operand, &stats_tiles[q], &qkv_tiles[q], &qkv_tiles[k],
-                       s.padded ? &mask_tiles[k] : nullptr}) == "");
+                       s.padded ? &mask_tiles[k] : nullptr, nullptr}) == "");
         }
         check_close("o", o_tiles[q], tokens(want.o, s, t.from(q), t.to(q)), tolerance);
         const int64_t len = t.to(q) - t.from(q);
@@ -178,7 +178,8 @@ void check_tiled(const Variant& v, const Tiled& t, Random& random, double spread
         for (int64_t k = t.first_key(q); k <= t.last_key(q); ++k)
             run(v, "attention_backward", t.pair(q, k),
                 {&dqkv_tiles[q], &dqkv_tiles[k], &qkv_tiles[q], &qkv_tiles[k], &o_tiles[q],
-                 &dout_tiles[q], &stats_tiles[q], s.padded ? &mask_tiles[k] : nullptr});
+                 &dout_tiles[q], &stats_tiles[q], s.padded ? &mask_tiles[k] : nullptr, nullptr,
+                 nullptr});
     for (int64_t i = 0; i < t.count; ++i)
         check_close("dqkv", dqkv_tiles[i], tokens(want.dqkv, s, t.from(i), t.to(i)),
                     grad_tolerance);
@@ -244,9 +245,8 @@ TEST_CASE("a query sees the keys of its window only, for any tiling") {
 
 TEST_CASE("no query sees a key that the mask hides, for any tiling") {
     Random random(12);
-    const int32_t any = nn_attention_auto;
     const auto padded = [](int64_t batch, int64_t dim, int64_t len, bool causal, double dropout) {
-        return Shape{batch, 2, 1, dim, len, causal, dropout, any, 0, true};
+        return Shape{batch, 2, 1, dim, len, causal, dropout, nn_attention_auto, 0, true};
     };
     each_variant([&](const Variant& v) {
         for (int64_t tile : {150, 64, 37})
@@ -319,8 +319,8 @@ TEST_CASE("each failed status of cuDNN is one error, and the next call succeeds"
     Tile qkv = emulated.tile(random.values(s.len * s.width())),
          dout = emulated.tile(random.values(s.len * s.dim)), o = emulated.output(dout.size()),
          stats = emulated.sum_output(size_t(s.len * 2)), dqkv = emulated.output(qkv.size());
-    const std::vector<Tile*> forward{&o, nullptr, &stats, &qkv, &qkv, nullptr},
-        backward{&dqkv, &dqkv, &qkv, &qkv, &o, &dout, &stats, nullptr};
+    const std::vector<Tile*> forward{&o, nullptr, &stats, &qkv, &qkv, nullptr, nullptr},
+        backward{&dqkv, &dqkv, &qkv, &qkv, &o, &dout, &stats, nullptr, nullptr, nullptr};
     const auto failing = [&](const std::string& status, const nn_attention_params& p,
                              const char* name, const std::vector<Tile*>& operands) {
         inject_failure((std::string(name) + ":1:status:" + status).c_str());
@@ -362,7 +362,8 @@ TEST_CASE("a call for cuDNN without cuDNN is an error") {
     Tile qkv = v.tile(random.values(s.len * s.width())), o = v.output(size_t(s.len * s.dim)),
          stats = v.sum_output(size_t(s.len * 2));
     const auto attend = [&](const Shape& shape) {
-        return run(v, "attention", params(shape), {&o, nullptr, &stats, &qkv, &qkv, nullptr});
+        return run(v, "attention", params(shape),
+                   {&o, nullptr, &stats, &qkv, &qkv, nullptr, nullptr});
     };
     CHECK(attend(s).find("nn.attention_backend is \"cudnn\", but ") == 0);
     CHECK(attend({1, 1, 1, 64, 5, true}) == "");
@@ -386,14 +387,14 @@ TEST_CASE("the gradient of attention equals finite differences") {
              dqkv = v.output(qkv.size());
         const auto forward = [&] {
             Tile tile = v.tile(qkv);
-            run(v, "attention", params(s), {&o, nullptr, &stats, &tile, &tile, nullptr});
+            run(v, "attention", params(s), {&o, nullptr, &stats, &tile, &tile, nullptr, nullptr});
             return dot(o.values(), dout);
         };
         const Values want = finite_difference(qkv, forward);
         forward();
         Tile tile = v.tile(qkv), dout_tile = v.tile(dout);
         run(v, "attention_backward", params(s),
-            {&dqkv, &dqkv, &tile, &tile, &o, &dout_tile, &stats, nullptr});
+            {&dqkv, &dqkv, &tile, &tile, &o, &dout_tile, &stats, nullptr, nullptr, nullptr});
         check_close("dqkv", dqkv, want, 1e-8);
     }
 }

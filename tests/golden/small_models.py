@@ -1,5 +1,6 @@
-"""What make_decoders.py and make_encoders.py share: weights that need no file, and what is stored of
-gradients and of a short training. tests/lua/support/small_models.lua computes the same weights.
+"""What make_decoders.py, make_encoders.py and make_encoder_decoders.py share: weights that need no
+file, and what is stored of gradients and of a short training. tests/lua/support/small_models.lua
+computes the same weights.
 """
 import json
 import math
@@ -11,7 +12,8 @@ from safetensors.torch import save_file
 
 
 def weight_of(name, shape):
-    """Pseudo-random multiples of 1/64 in [-0.5, 0.5), around 1 for the scales of norms."""
+    """Pseudo-random multiples of 1/64 in [-0.5, 0.5), around 1 for the scales of norms; a quarter
+    of them for the queries of T5, whose scores have no scale."""
     count = math.prod(shape)
     state = zlib.crc32(name.encode()) % 2147483647
     values = []
@@ -19,7 +21,8 @@ def weight_of(name, shape):
         state = state * 16807 % 2147483647
         values.append((state // 1000 % 64 - 32) / 64)
     base = 1.0 if re.search("([Nn]orm|ln_).*weight$", name) and count < 100 else 0.0
-    return (torch.tensor(values, dtype=torch.float64) * (0.5 if base else 1)).reshape(shape) + base
+    factor = 0.5 if base else 0.25 if re.search("Attention.q.weight$", name) else 1
+    return (torch.tensor(values, dtype=torch.float64) * factor).reshape(shape) + base
 
 
 def steps_of(model, batches, loss_of):

@@ -60,7 +60,7 @@ local function public_names()
   for _, name in ipairs {"shapes", "fields", "configure", "window"} do
     list["model:" .. name] = nil
   end
-  local others = "Bert GPT2 GPT2.size GPTNeo GPTNeoX Llama Model.requirements Model.shapes"
+  local others = "Bert GPT2 GPT2.size GPTNeo GPTNeoX Llama T5 Model.requirements Model.shapes"
   for name in others:gmatch "%S+" do
     list[name] = true
   end

@@ -112,7 +112,7 @@ t.case("wrong settings, inputs and files are refused with what is needed", funct
   t.fails(function() model(ids, nil, {mask = nn.ones({1, 2}, i32)}) end, "mask is (1,2)")
   t.fails(function() model(ids, nil, {types = nn.ones({3}, i32)}) end, "the types are (3)")
   t.fails(function() model(ids, nil, {types = nn.full({1, 3}, 2, i32)}):table() end, "2")
-  t.fails(function() nn.generate(model, {3}) end, "from left to right is needed")
+  t.fails(function() nn.generate(model, {3}) end, "which reads from left to right, is needed")
   local path = folder .. "/refused"
   nn.save_hf(path, model)
   local function refused(change, problem)

@@ -148,7 +148,8 @@ t.case("an unknown model is an error that lists the known ones", function()
     files.write(folder .. "/other/config.json", config)
     t.fails(function() nn.load_hf(folder .. "/other") end, message)
   end
-  refused('{"model_type": "t5"}', "config.json: model_type is 't5', which no model in models/ has")
+  refused('{"model_type": "xlnet"}',
+          "config.json: model_type is 'xlnet', which no model in models/ has")
   refused('{"model_type": "lama"}', "did you mean 'llama'?")
   refused('{"architectures": ["T5WithLMHeadModel"], "layer_norm_epsilon": 1e-6}',
           "config.json has no model_type (architectures: T5WithLMHeadModel), so it is not that of")

@@ -40,18 +40,22 @@ local function wanted(g, x) return needs_grad(x) and sum_to(g, x) or nil end
 
 local function attribute(node, name) return node.values[node.op.attribute_position[name]] end
 
--- The gradient of input i, computed by the op that is declared for it. This op takes g and, by
--- name, inputs, results and attributes of the node.
-local function derivative(node, g, i)
-  local op, input, arguments, values = node.op, node.inputs[i], {g}, {}
-  local backward = op.derivatives[i]
+-- The results of an op that takes g and, by name, inputs, results and attributes of the node.
+local function call_backward(node, g, backward)
+  local op, arguments, values = node.op, {g}, {}
   for k = 2, #backward.inputs do
     local name = backward.inputs[k].name
     local position = op.input_position[name]
     arguments[k] = position and node.inputs[position] or node.results[op.output_position[name]]
   end
   for k, declared in ipairs(backward.attributes) do values[k] = attribute(node, declared.name) end
-  local dx = sum_to(ops.invoke(backward.name, arguments, values), input)
+  return ops.invoke(backward.name, arguments, values)
+end
+
+-- The gradient of input i, computed by the op that is declared for it.
+local function derivative(node, g, i)
+  local input = node.inputs[i]
+  local dx = sum_to((call_backward(node, g, node.op.derivatives[i])), input)
   return dx.dtype == input.dtype and dx or dx:to(input.dtype)
 end
 
@@ -262,6 +266,15 @@ function rules.rmsnorm(node, g, into, g_s)
   local dx, dweight = ops.call("rmsnorm_backward", as_tensor(g, y), s, stats, weight,
     {ds = g_s and as_tensor(g_s, s), dweight = into(2)})
   return {dx, dweight, delta and dx}
+end
+
+function rules.attention(node, g)
+  g = as_tensor(g, node.results[1])
+  local dqkv, dbias = call_backward(node, g, ops.ops.attention_backward)
+  return {dqkv, nil, dbias}
+end
+function rules.cross_attention(node, g)
+  return {call_backward(node, as_tensor(g, node.results[1]), ops.ops.cross_attention_backward)}
 end
 
 function rules.embedding(node, g, into)

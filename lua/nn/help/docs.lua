@@ -20,7 +20,8 @@ M.objects = {
   x = "a tensor", tile = "a tile of a tensor", model = "a module", optim = "an optimizer",
   f = "a compiled function", rate = "a scalar", loader = "a loader of nn.data",
   vocabulary = "a vocabulary", tokenizer = "a tokenizer", checkpoint = "a checkpoint",
-  run = "a run", nn = "the library", t = "nn.test", Model = "a class of nn.decoder or nn.encoder",
+  run = "a run", nn = "the library", t = "nn.test",
+  Model = "a class of nn.decoder, nn.encoder or nn.encoder_decoder",
 }
 
 --- preamble: the variables that examples may use; each example that names one gets a new value.

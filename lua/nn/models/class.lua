@@ -74,11 +74,22 @@ local function configure(self, given)
   return c
 end
 
--- The shapes of the parameters by path, of a model with one layer, and its config.
+-- {list = layers, ...}: the lists of blocks of a class, and their lengths by these settings.
+local function stacks_of(class, settings)
+  local out = {}
+  for list, name in pairs(class.stacks or {blocks = "layers"}) do
+    local count = settings[name]
+    out[list] = count ~= 0 and count or settings.layers
+  end
+  return out
+end
+
+-- The shapes of the parameters by path, of a model with one layer in each list, and its config.
 local function one_layer(class, settings)
   local copy, c = {}, nil
   need_whole(who(class), "layers", settings.layers)
   for name, value in pairs(settings) do copy[name] = value end
+  for _, name in pairs(class.stacks or {}) do copy[name] = 1 end
   copy.layers = 1
   local list = module.shapes(function()
     local model = class(copy)
@@ -90,18 +101,21 @@ end
 
 --- sizes(class, settings) -> sums over the parameters of a model of these settings, and its config.
 --- parameters, tensors: their numbers; matrices: of the elements of the matrices that multiply all
---- tokens, one of (vocab, embd) among them; values: the inputs and outputs of matrices, per layer
---- and token.
+--- tokens, one of (vocab, embd) among them; values: the inputs and outputs of matrices in layers,
+--- per token; layers: the number of layers.
 function M.sizes(class, settings)
   local list, c = one_layer(class, settings)
-  local sum = {parameters = 0, tensors = 0, matrices = c.vocab * c.embd, values = 0}
+  local sum = {parameters = 0, tensors = 0, matrices = c.vocab * c.embd, values = 0, layers = 0}
+  local stacks = stacks_of(class, settings)
+  for _, count in pairs(stacks) do sum.layers = sum.layers + count end
   for _, p in ipairs(list) do
-    local in_layer, rows, cols = p.path:find "^blocks%." ~= nil, p.shape[1], p.shape[2]
-    local times = in_layer and settings.layers or 1
+    local in_layer, rows, cols = stacks[p.path:match "^(%w+)%.1%."], p.shape[1], p.shape[2]
+    local times = in_layer or 1
     sum.parameters, sum.tensors = sum.parameters + times * rows * (cols or 1), sum.tensors + times
     if rows == c.vocab then sum.tensors = sum.tensors + math.ceil(rows / 8192) - 1 end
     if in_layer and cols then
-      sum.matrices, sum.values = sum.matrices + times * rows * cols, sum.values + rows + cols
+      sum.matrices = sum.matrices + times * rows * cols
+      sum.values = sum.values + times * (rows + cols)
     end
   end
   return sum, c
@@ -117,9 +131,9 @@ local function requirements(class, settings, tokens)
   local size = c.dtype == "bf16" and 2 or 4
   -- The moments are two f32. The backward pass reads at least three quarters of what goes into and
   -- comes out of products; all but x and delta, 2 C, can be recomputed.
-  local kept = budget.activations() == "keep" and 0.75 * sum.values or 2 * c.embd
+  local kept = budget.activations() == "keep" and 0.75 * sum.values or 2 * c.embd * sum.layers
   return {parameters = sum.parameters, tiles = sum.tensors,
-          bytes = sum.parameters * (size + 8) + kept * tokens * settings.layers * size}
+          bytes = sum.parameters * (size + 8) + kept * tokens * size}
 end
 
 --- Model.shapes(settings) -> {path = shape} of the parameters, of all layers only the last; and the
@@ -128,14 +142,19 @@ end
 local function shapes(class, settings)
   local out = {}
   local list, c = one_layer(class, settings)
+  local stacks = stacks_of(class, settings)
   for _, p in ipairs(list) do
-    out[p.path:gsub("^blocks%.1%.", ("blocks.%.0f."):format(settings.layers))] = p.shape
+    local stack, rest = p.path:match "^(%w+)%.1%.(.*)$"
+    local count = stack and stacks[stack]
+    out[count and ("%s.%.0f.%s"):format(stack, count, rest) or p.path] = p.shape
   end
   return out, c
 end
 
 --- class(name, fields, dimensions) -> a class of nn.module with configure, requirements and shapes.
---- dimensions: names of the settings that determine the shapes of its parameters.
+--- dimensions: names of the settings that determine the shapes of its parameters. A class with
+--- other lists of blocks than `blocks` names them in class.stacks, with the settings that are their
+--- lengths (0: `layers`).
 function M.class(name, fields, dimensions)
   local class = module.module(name)
   class.fields, class.dimensions, class.configure = fields, dimensions, configure

@@ -23,7 +23,7 @@ local is_tensor = tensor.is_tensor
 local need, need_whole, who = base.need, base.need_whole, base.who
 
 local M = {}
-local Decoder = {}      -- the methods of all classes
+local Decoder = {kind = "decoder"}      -- the methods of all classes
 
 local function kv_heads(c) return c.kv_heads or c.heads end
 local function head_dim(c) return c.head_dim or c.embd / c.heads end

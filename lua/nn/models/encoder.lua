@@ -16,7 +16,7 @@ local ops = require "nn.core.op"
 local tape = require "nn.core.tape"
 
 local M = {}
-local Encoder = {bidirectional = true}      -- the methods of all classes
+local Encoder = {kind = "encoder"}      -- the methods of all classes
 
 -- (B,T,C), the output of the last block.
 local function hidden(self, ids, mask, types)

@@ -299,8 +299,8 @@ function M.generate(model, ids, options)
   local class = type(model) == "table" and getmetatable(model)
   arguments.need(class and class.__call, "generate", "the model", model,
                  "a module that returns logits is needed")
-  arguments.need(not class.bidirectional, "generate", "the model", model,
-                 "one that reads from left to right is needed")
+  arguments.need((class.kind or "decoder") == "decoder", "generate", "the model", model,
+                 "a decoder, which reads from left to right, is needed")
   arguments.need(type(ids) == "table", "generate", "the ids", ids, "a list is needed")
   if tensor.is_tensor(ids) then
     if #ids.shape ~= 1 and #ids.shape ~= 2 then

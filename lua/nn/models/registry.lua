@@ -4,6 +4,7 @@
 --   Class(settings)          a model; its `config` has all of its settings (also `context` and
 --                            `vocab`), so that Class(model.config) is a model of the same shape
 --   model(ids), model(ids, targets, {scale})   logits (B,T,V); scale * mean cross-entropy
+--   Class.kind               "decoder", "encoder" or "encoder_decoder"; nil counts as the first
 --   Class.dimensions         names of the settings that determine the shapes of its parameters
 --   Class.shapes(settings)   {path = shape} of some parameters, including one of the last layer.
 --                            Loading checks them in the file before it creates a model

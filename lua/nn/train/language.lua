@@ -113,9 +113,10 @@ function M.class_of(words, default, preset, masked)
     lib.fail("model=%s, but '%s' is a %s; leave model= out", given.model, resumed,
              saved.class_name)
   end
-  if not class.fields or (class.bidirectional or false) ~= (masked or false) then
+  local kind = masked and "encoder" or "decoder"
+  if class.kind ~= kind then
     lib.fail("%s is not a class of nn.%s, so this recipe cannot train it",
-             class.class_name or given.model, masked and "encoder" or "decoder")
+             class.class_name or given.model, kind)
   end
   return class, rest
 end

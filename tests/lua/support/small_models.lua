@@ -13,6 +13,7 @@ local function weight_of(name, shape)
   local state = files.crc32(name) % 2147483647
   local is_scale = (name:find "[Nn]orm" or name:find "ln_") and name:find "weight$" and count < 100
   local factor, base = is_scale and 0.5 or 1, is_scale and 1 or 0
+  if name:find "Attention%.q%.weight$" then factor = 0.25 end
   for i = 1, count do
     state = state * 16807 % 2147483647
     values[i] = (math.floor(state / 1000) % 64 - 32) / 64 * factor + base
