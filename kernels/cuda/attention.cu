@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(attention_threads) dkdv_kernel(const Backward<
 // and do for each warp. blockIdx: chunk, head. sums (chunks, heads, buckets).
 constexpr int64_t most_chunks = 64;
 template <class T>
-__global__ void __launch_bounds__(attention_threads)
+__global__ void __launch_bounds__(attention_threads, 4)
     bias_kernel(const Backward<T> g, Acc<T>* sums) {
     using A = Acc<T>;
     const Tile& tile = g.tile;
