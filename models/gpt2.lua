@@ -113,6 +113,7 @@ GPT2.hugging_face = {
   fixed = {activation_function = "gelu_new", layer_norm_epsilon = 1e-5, scale_attn_weights = true,
            scale_attn_by_inverse_layer_idx = false, reorder_and_upcast_attn = false,
            add_cross_attention = false, tie_word_embeddings = true},
+  entries = {n_inner = "whole"},
 }
 local format = GPT2.hugging_face
 
@@ -126,12 +127,9 @@ function format.name(path)
 end
 
 function format.read(config)
-  local inner, embd, heads = config.n_inner, config.n_embd, config.n_head
-  if type(inner) == "number" and inner ~= 4 * embd then
-    return nil, ("n_inner is %s; nnlua's GPT2 has 4 n_embd = %.0f"):format(inner, 4 * embd)
-  end
-  if embd % heads ~= 0 then
-    return nil, ("n_embd = %.0f is not a multiple of n_head = %.0f"):format(embd, heads)
+  local inner, embd = config.n_inner, config.n_embd
+  if inner and inner ~= 4 * embd then
+    return nil, ("n_inner is %d; nnlua's GPT2 has 4 n_embd = %d"):format(inner, 4 * embd)
   end
   return {}
 end

@@ -86,6 +86,7 @@ GPTNeo.hugging_face = {
               dropout = "attention_dropout"},
   fixed = {activation_function = "gelu_new", embed_dropout = 0, resid_dropout = 0,
            tie_word_embeddings = true},
+  entries = {attention_layers = "texts", attention_types = "list", window_size = "whole"},
 }
 local format = GPTNeo.hugging_face
 
@@ -103,27 +104,35 @@ function format.name(path, c)
           {their "attn.attention.v_proj", c.embd}}
 end
 
--- The kinds of attention in each block: attention_types is {{{kind, ...}, times}, ...}.
+-- The kinds of attention in each block, of as many blocks as there are; or nil and the problem.
+-- attention_types is {{{kind, ...}, times}, ...}.
 local function kinds_of(config)
-  if config.attention_layers then return config.attention_layers end
-  local kinds = {}
-  local default = {{{"global", "local"}, config.num_layers / 2}}
-  for _, group in ipairs(config.attention_types or default) do
-    for _ = 1, group[2] do
-      for _, kind in ipairs(group[1]) do kinds[#kinds + 1] = kind end
+  local kinds, count = config.attention_layers, config.num_layers
+  if not kinds then
+    kinds = {}
+    for i, group in ipairs(config.attention_types or {{{"global", "local"}, count / 2}}) do
+      local list, times = unpack(type(group) == "table" and group or {})
+      if type(list) ~= "table" or type(times) ~= "number" or times > count then
+        return nil, ("attention_types[%d] must be [[kind, ...], times]"):format(i - 1)
+      end
+      for _ = 1, times do
+        for _, kind in ipairs(list) do kinds[#kinds + 1] = kind end
+      end
     end
   end
-  return kinds
+  if #kinds == count then return kinds end
+  return nil, ("kinds of attention are given for %d of %d blocks"):format(#kinds, count)
 end
 
 function format.read(config)
-  for i, kind in ipairs(kinds_of(config)) do
+  local kinds, problem = kinds_of(config)
+  for i, kind in ipairs(kinds or {}) do
     if kind ~= (i % 2 == 0 and "local" or "global") then
       return nil, ("block %d has %s attention; global and local must alternate"):format(
-        i - 1, tostring(kind))
+        i - 1, type(kind) == "string" and kind or "an unknown kind of")
     end
   end
-  return {window = config.window_size}
+  return kinds and {window = config.window_size}, problem
 end
 
 function format.write(c)

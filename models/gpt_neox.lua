@@ -33,7 +33,7 @@ end)
 function Attention:init(c)
   local plain = {bias = c.bias, dtype = c.dtype}
   self.shape = {heads = c.heads, dropout = c.dropout}
-  self.rope = {heads = c.heads, base = c.theta, rotated = math.floor(c.embd / c.heads * c.rotated)}
+  self.rope = rotary.options(c, math.floor(c.embd / c.heads * c.rotated))
   self.qkv = nn.Linear(c.embd, 3 * c.embd, plain)
   self.proj = nn.Linear(c.embd, c.embd, plain)
 end
@@ -89,6 +89,7 @@ GPTNeoX.hugging_face = {
   optional = {eps = "layer_norm_eps", dropout = "attention_dropout", tied = "tie_word_embeddings",
               parallel = "use_parallel_residual", bias = "attention_bias"},
   fixed = {hidden_act = "gelu", hidden_dropout = 0},
+  entries = {rotary_emb_base = "number", rotary_pct = "number"},
 }
 local format = GPTNeoX.hugging_face
 

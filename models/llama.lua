@@ -108,6 +108,8 @@ Llama.hugging_face = {
               vocab = "vocab_size"},
   optional = {kv_heads = "num_key_value_heads", head_dim = "head_dim", eps = "rms_norm_eps",
               tied = "tie_word_embeddings", dropout = "attention_dropout"},
+  entries = {hidden_act = "text", attention_bias = "boolean", mlp_bias = "boolean",
+             use_sliding_window = "boolean", sliding_window = "whole", max_window_layers = "whole"},
 }
 local format = Llama.hugging_face
 local activations = {silu = "silu", gelu = "gelu_exact", gelu_pytorch_tanh = "gelu"}
@@ -143,11 +145,6 @@ local function read_type(config, out)
   local slides = kind == "mistral" or qwen and config.use_sliding_window
   out.window = slides and config.sliding_window or 0
   out.window_from = qwen and slides and config.max_window_layers or 0
-  for i, name in ipairs(config.layer_types or {}) do
-    if (name == "sliding_attention") ~= (Llama.window(out, i) > 0) then
-      return nil, ("layer_types[%d] is %s; only the last blocks may slide"):format(i, name)
-    end
-  end
   return out
 end
 
@@ -156,7 +153,7 @@ function format.read(config)
   if not out then return nil, problem end
   out.activation, out.eps = activations[config.hidden_act or "silu"], config.rms_norm_eps or 1e-6
   if out.activation then return read_type(config, out) end
-  return nil, ("hidden_act is %s; silu or gelu is needed"):format(tostring(config.hidden_act))
+  return nil, ("hidden_act is %s; silu or gelu is needed"):format(config.hidden_act)
 end
 
 -- The type of transformers that computes the same function, or false.

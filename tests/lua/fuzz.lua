@@ -5,6 +5,7 @@
 local ffi = require "ffi"
 local files = require "nn.io.files"
 local host = require "nn.host"
+local hugging_face = require "nn.models.hugging_face"
 local lib = require "nn.base.capi"
 local nn = require "nn"
 local safetensors = require "nn.io.safetensors"
@@ -138,8 +139,10 @@ end
 
 local function check_model(path)
   local model = nn.load_hf(path)
-  local logits = nn.no_grad(function() return model(nn.tensor({{1, 2, 3}}, {dtype = "i32"})) end)
-  if #logits:table()[1] ~= 3 then error "no logits" end
+  local count = math.min(3, model.config.context)
+  local ids = nn.zeros({1, count}, {dtype = "i32"})
+  local logits = nn.no_grad(model, ids)
+  if #logits:table()[1] ~= count then error "no logits" end
   for _, p in ipairs(model:parameters()) do p.tensor:release() end
 end
 
@@ -152,6 +155,34 @@ for name, share in pairs {["config.json"] = 0.015, ["model.safetensors.index.jso
     end, function() check_model(path) end)
   end)
 end
+
+-- Folders of small models with random weights, for every config.json of tests/golden/decoders; and
+-- the texts of these files.
+local function decoder_folders()
+  local golden, folders = host.root .. "/tests/golden/decoders/", {}
+  for _, name in ipairs(files.list(golden)) do
+    local path = folder .. "/" .. name
+    if files.exists(golden .. name .. "/config.json") then
+      local class, settings = hugging_face.outline(golden .. name)
+      nn.save_hf(path, class(settings))
+      folders[#folders + 1] = {path = path, text = files.read(golden .. name .. "/config.json")}
+    end
+  end
+  return folders
+end
+
+t.case("a damaged config.json of any decoder is refused by name, or the model computes", function()
+  local folders, number, path = decoder_folders(), 0, nil
+  fuzz(0.02, function()
+    number = number + 1
+    local one = folders[number % #folders + 1]
+    path = one.path
+    write(path .. "/config.json", mutate.json(one.text))
+  end, function()
+    hugging_face.outline(path)
+    check_model(path)
+  end)
+end)
 
 -- ### Tokenizers
 

@@ -245,9 +245,9 @@ t.case("missing files and other models are refused by name", function()
   refused(folder .. "/nothing", "there is no folder")
   refused(nil, "load_hf: the folder is nil; a text is needed")
   refused(changed("a", '"gelu_new"', '"relu"'),
-          "activation_function is relu; nnlua's GPT2 needs gelu_new")
+          "activation_function is 'relu'; nnlua's GPT2 needs 'gelu_new'")
   refused(changed("b", '"n_inner": null', '"n_inner": 100'), "n_inner is 100")
-  refused(changed("c", '"n_layer": 4', '"n_layer": 5'), "has no tensor 'h.4.attn.c_proj.bias'")
+  refused(changed("c", '"n_layer": 4', '"n_layer": 5'), "has no tensor 'h.4.ln_2.weight'")
   refused(changed("d", '"n_embd": 16', '"n_embd": 32'), "'transformer.")
   refused(changed("e", '"n_head": 2', '"n_head": 0'), "n_head is 0; a whole number")
   refused(changed("f", "transformer.h.3.mlp.c_fc.bias", "transformer.h.3.mlp.c_fc.bia_"),

@@ -152,7 +152,7 @@ t.case("an unknown model is an error that lists the known ones", function()
           "config.json: model_type is 'xlnet', which no model in models/ has")
   refused('{"model_type": "lama"}', "did you mean 'llama'?")
   refused('{"architectures": ["T5WithLMHeadModel"], "layer_norm_epsilon": 1e-6}',
-          "config.json has no model_type (architectures: T5WithLMHeadModel), so it is not that of")
+          "config.json has no model_type (T5WithLMHeadModel), so it is not that of")
   refused('{}', "config.json has no model_type, so it is not that of")
   local Own = nn.module "Own"
   function Own:init() self.layer = nn.Linear(2, 2) end

@@ -3,6 +3,7 @@
 -- path, such as "random.seed".
 local arguments = require "nn.base.arguments"
 local cjson = require "cjson"
+local json = require "nn.io.json"
 
 local M = {}
 
@@ -31,6 +32,22 @@ end
 --- text: a check for strings.
 function M.text(value, path)
   if type(value) ~= "string" then return problem(path, value, "a text") end
+end
+
+--- boolean: a check for true and false.
+function M.boolean(value, path)
+  if type(value) ~= "boolean" then return problem(path, value, "true or false") end
+end
+
+--- list(check) -> a check for lists, whose elements pass `check`, if given.
+function M.list(check)
+  return function(value, path)
+    if not json.is_list(value) then return problem(path, value, "a list") end
+    for i = 1, check and #value or 0 do
+      local found = check(value[i], ("%s[%d]"):format(path, i - 1))
+      if found then return found end
+    end
+  end
 end
 
 --- optional(check) -> a check that also accepts a missing value and null.

@@ -13,18 +13,19 @@
 --   optional          {ours = "theirs"}: other settings, if config.json has them
 --   fixed             {theirs = value}: values that config.json must have, if it has the entry, for
 --                     the model to compute the same function
+--   entries           {theirs = kind}: other entries that read uses, and that config.json may have:
+--                     "text", "boolean", "number", "whole" (at least 0), "texts" or "list"
 --   read(config) -> further settings; or nil and the problem with config.json
 --   write(settings) -> further entries of config.json; model_type, if there are several types;
 --                     architectures, if not that of `types`
 local arguments = require "nn.base.arguments"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
-local json = require "nn.io.json"
+local hf_config = require "nn.models.hf_config"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local registry = require "nn.models.registry"
 local safetensors = require "nn.io.safetensors"
-local schema = require "nn.io.schema"
 local sorted_keys = require("nn.base.tables").sorted_keys
 local tape = require "nn.core.tape"
 local tokenizers = require "nn.text.tokenizer"
@@ -51,34 +52,6 @@ local function with_prefix(prefix, name)
 end
 
 -- ### Loading
-
--- The class of the model, and its settings.
-local function read_config(folder)
-  local path = files.join(folder, "config.json")
-  local config = schema.without_null(json.read(path))
-  local class = registry.of_type(config, path)
-  local described, settings = class.hugging_face, {}
-  for name, value in pairs(described.fixed or {}) do
-    if config[name] ~= nil and config[name] ~= value then
-      lib.fail("%s: %s is %s; nnlua's %s needs %s", path, name, tostring(config[name]),
-               class.class_name, tostring(value))
-    end
-  end
-  for ours, name in pairs(described.settings) do
-    local value = config[name]
-    if type(value) ~= "number" or value < 1 or value % 1 ~= 0 then
-      lib.fail("%s: %s is %s; a whole number of at least 1 is needed", path, name, tostring(value))
-    end
-    settings[ours] = value
-  end
-  for ours, name in pairs(described.optional or {}) do settings[ours] = config[name] end
-  if described.read then
-    local more, problem = described.read(config)
-    if not more then lib.fail("%s: %s", path, problem) end
-    for name, value in pairs(more) do settings[name] = value end
-  end
-  return class, settings
-end
 
 -- The entries by name of model.safetensors (preferred, as in transformers) or of an index.
 local function open_weights(folder)
@@ -130,8 +103,9 @@ local function check_shapes(class, settings, weights)
   if not class.shapes then return end
   local shapes, full = registry.shapes(class, settings)
   if not shapes then lib.fail("%s: %s", files.join(weights.folder, "config.json"), full) end
-  for _, path in ipairs(sorted_keys(shapes)) do
-    find_parameter(class, path, shapes[path], weights, full)
+  local paths = sorted_keys(shapes)
+  for i = #paths, 1, -1 do         -- tok.weight before blocks: their parts are as many as the heads
+    find_parameter(class, paths[i], shapes[paths[i]], weights, full)
   end
 end
 
@@ -179,7 +153,7 @@ end
 
 --- outline(folder) -> the class of the model, its settings from config.json, the tokenizer or nil.
 function M.outline(folder)
-  local class, settings = read_config(folder)
+  local class, settings = hf_config.read(folder)
   return class, settings, tokenizer_in(folder)
 end
 
@@ -197,7 +171,7 @@ function M.load_hf(folder, options)
   arguments.need(type(folder) == "string", "load_hf", "the folder", folder, "a text is needed")
   options = arguments.options("load_hf", options, load_options)
   if not files.list(folder) then lib.fail("there is no folder '%s'", folder) end
-  local class, settings = read_config(folder)
+  local class, settings = hf_config.read(folder)
   local weights = {folder = folder, prefix = class.hugging_face.prefix or "",
                    old_name = class.hugging_face.old_name, by_name = open_weights(folder)}
   for name, value in pairs(options) do settings[name] = value end

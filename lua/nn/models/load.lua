@@ -3,6 +3,7 @@ local arguments = require "nn.base.arguments"
 local checkpoint = require "nn.models.checkpoint"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
+local hf_config = require "nn.models.hf_config"
 local hugging_face = require "nn.models.hugging_face"
 local lib = require "nn.base.capi"
 local registry = require "nn.models.registry"
@@ -21,8 +22,7 @@ local function find_checkpoint(path)
   end
   if not files.exists(files.join(path, "state.json")) and #checkpoint.list(path) == 0 then
     if files.exists(files.join(path, "config.json")) then return nil end
-    lib.fail("'%s' contains no model: neither config.json and model.safetensors nor a checkpoint",
-             path)
+    hf_config.refuse_folder(path, "neither config.json and model.safetensors nor a checkpoint")
   end
   local found = checkpoint.find(path, path, function(text)
     io.stderr:write("warning: ", text, "\n")

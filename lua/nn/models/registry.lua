@@ -16,7 +16,9 @@
 --   model:caches(batch), model:next(ids, caches, start, last)    generation with a cache
 --
 -- Only the first two lines are required.
+local arguments = require "nn.base.arguments"
 local compile = require "nn.core.compile"
+local families = require "nn.models.families"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local suggest = require "nn.base.suggest"
@@ -67,12 +69,22 @@ function M.saved(name, path)
   return M.find(name or FIRST, path)
 end
 
--- The name of the model in a config.json without model_type, which has only `architectures`, as
--- "T5WithLMHeadModel", if at all.
-local function refuse_nameless(config, path)
-  local architectures = type(config.architectures) == "table" and config.architectures or {}
-  lib.fail("%s has no model_type%s, so it is not that of a model that nnlua knows", path,
-           architectures[1] and (" (architectures: %s)"):format(tostring(architectures[1])) or "")
+-- " (T5ForConditionalGeneration)", the architecture that config.json names, or "".
+local function architecture_of(config)
+  local first = type(config.architectures) == "table" and config.architectures[1]
+  return type(first) == "string" and (" (%s)"):format(first) or ""
+end
+
+-- Raises the error for a type that no model has: what it is, and how it differs.
+local function refuse_type(config, path, types)
+  local kind = config.model_type
+  if type(kind) ~= "string" then
+    lib.fail("%s: model_type is %s; a text is needed", path, arguments.describe(kind))
+  end
+  local difference = families.difference(kind)
+  lib.fail("%s: model_type is '%s'%s, which no model in models/ has%s%s", path, kind,
+           architecture_of(config), difference and ": " .. difference or "",
+           suggest.choices(difference and "" or kind, types))
 end
 
 --- of_type(config, path) -> the class with the model_type of this config.json in its table
@@ -80,8 +92,11 @@ end
 --- ones of GPT-2 have no model_type. Errors: an unknown type.
 function M.of_type(config, path)
   local model_type = config.model_type
-  if model_type == nil and config.n_embd then return M.find(FIRST) end
-  if model_type == nil then refuse_nameless(config, path) end
+  if model_type == nil and config.n_embd ~= nil then return M.find(FIRST) end
+  if model_type == nil then
+    lib.fail("%s has no model_type%s, so it is not that of a model that nnlua knows", path,
+             architecture_of(config))
+  end
   local list, known = names()
   if known[model_type] then table.insert(list, 1, model_type) end
   local types = {}
@@ -92,8 +107,7 @@ function M.of_type(config, path)
     if described and described.types[model_type] then return class end
     for name_of_type in pairs(described and described.types or {}) do types[name_of_type] = true end
   end
-  lib.fail("%s: model_type is '%s', which no model in models/ has%s", path, tostring(model_type),
-           suggest.choices(tostring(model_type), types))
+  refuse_type(config, path, types)
 end
 
 --- shapes(class, settings) -> Class.shapes(settings), or nil and the problem with the settings.

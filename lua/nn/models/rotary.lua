@@ -1,7 +1,9 @@
 -- Rotary position embeddings in the config.json of transformers, for models with the settings
 -- theta, scaling, factor, low, high, original and rope_scale (see models/llama.lua and nn.rope).
 local field = require("nn.io.config").field
+local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
+local schema = require "nn.io.schema"
 
 local M = {}
 
@@ -18,11 +20,37 @@ function M.with_fields(fields)
   return fields
 end
 
---- options(settings) -> the options of nn.rope.
-function M.options(c)
-  return {heads = c.heads, kv_heads = c.kv_heads, base = c.theta, scaling = c.scaling,
-          factor = c.factor, low = c.low, high = c.high, original = c.original,
-          scale = c.rope_scale}
+-- Raises an error for settings with which nn.rope cannot work.
+local function check(c, head_dim, rotated)
+  if rotated < 2 or rotated % 2 ~= 0 or rotated > head_dim then
+    lib.fail("rotary embedding: %.0f of the %.0f components of a head cannot rotate; an even "
+             .. "number of at least 2 is needed", rotated, head_dim)
+  end
+  if c.theta <= 1 then
+    lib.fail("rotary embedding: theta = %g; more than 1 is needed", c.theta)
+  end
+  if not c.scaling or c.scaling == "none" then return end
+  if c.factor <= 0 then
+    lib.fail("rotary embedding: factor = %g; more than 0 is needed", c.factor)
+  end
+  if c.scaling == "linear" then return end
+  if c.low <= 0 or c.high <= c.low then
+    lib.fail("rotary embedding: low = %g and high = %g; 0 < low < high is needed", c.low, c.high)
+  end
+  if c.original < 1 then
+    lib.fail("rotary embedding: original = %g; %s needs the context length of the training",
+             c.original, c.scaling)
+  end
+end
+
+--- options(settings, rotated) -> the options of nn.rope. `rotated`: how many components of a head
+--- rotate, by default all. Errors: settings with which it cannot work.
+function M.options(c, rotated)
+  local head_dim = c.head_dim or c.embd / c.heads
+  check(c, head_dim, rotated or head_dim)
+  return {heads = c.heads, kv_heads = c.kv_heads, rotated = rotated, base = c.theta,
+          scaling = c.scaling, factor = c.factor, low = c.low, high = c.high,
+          original = c.original, scale = c.rope_scale}
 end
 
 --- rotate(qkv, memory, options) -> qkv with rotated queries and keys. memory: of nn.attend, or nil.
@@ -45,18 +73,32 @@ end
 
 -- The factor of rotated queries and keys: that of the file, else as in transformers.
 local function yarn_scale(p, factor)
-  if type(p.attention_factor) == "number" then return p.attention_factor end
+  if p.attention_factor then return p.attention_factor end
   local some, all = p.mscale, p.mscale_all_dim
-  if type(some) == "number" and type(all) == "number" and some ~= 0 and all ~= 0 then
+  if some and all and some ~= 0 and all ~= 0 then
     return magnitude(factor, some) / magnitude(factor, all)
   end
   return magnitude(factor, 1)
 end
 
+local number, text = schema.optional(schema.number), schema.optional(schema.text)
+local wrong_parameter = schema.fields {
+  rope_type = text, type = text, rope_theta = number, partial_rotary_factor = number,
+  factor = number, low_freq_factor = number, high_freq_factor = number, beta_slow = number,
+  beta_fast = number, attention_factor = number, mscale = number, mscale_all_dim = number,
+  truncate = schema.optional(schema.boolean),
+  original_max_position_embeddings = schema.optional(schema.whole(1)),
+}
+local wrong_entry = schema.fields {
+  rope_theta = number, original_max_position_embeddings = schema.optional(schema.whole(1)),
+}
+
 --- read(config) -> settings; or nil and the problem with config.json.
 function M.read(config)
-  local p = config.rope_parameters or config.rope_scaling or {}
-  if type(p) ~= "table" then return nil, "rope_scaling is not an object" end
+  local where = config.rope_parameters ~= nil and "rope_parameters" or "rope_scaling"
+  local p = config[where] == nil and {} or config[where]
+  local problem = wrong_parameter(p, where) or wrong_entry(config)
+  if problem then return nil, problem end
   local kind = p.rope_type or p.type or "default"
   local out = {theta = p.rope_theta or config.rope_theta, scaling = kinds[kind]}
   if not out.scaling then
