@@ -58,7 +58,7 @@ if cfg.plan then
   print(model_plan.generation(model, prompts, cfg.tokens, cfg.samples))
   return
 end
-model_plan.check_generation(model, prompts, cfg.samples)
+model_plan.check_generation(model, prompts, cfg.tokens, cfg.samples)
 local rows = {}                                    -- cfg.samples of each prompt
 for _, ids in ipairs(prompts) do
   for _ = 1, cfg.samples do rows[#rows + 1] = ids end

@@ -41,6 +41,31 @@ t.case("with a cache, and for prompts of different lengths at once, the tokens a
   end
 end)
 
+t.case("caches have room for the prompt and the new tokens, up to the context, to the same bits",
+       function()
+  nn.seed(1)
+  local model = require "models.llama" {layers = 1, heads = 4, kv_heads = 2, embd = 32, vocab = 50,
+                                        context = 100000}
+  local class, rooms = getmetatable(model), {}
+  local function generate(prompt, tokens, whole)
+    model.caches = function(self, batch, room)
+      rooms[#rooms + 1] = room
+      return class.caches(self, batch, whole or room)
+    end
+    return {nn.generate(model, prompt, {tokens = tokens, seed = 3, logprobs = true})}
+  end
+  local first = generate({1, 2, 3}, 20)
+  t.same(generate({1, 2, 3}, 20, 200), first)
+  generate({{1, 2, 3}, {4, 5, 6, 7, 8}}, 60)
+  model.config.context = 30
+  generate({1, 2, 3}, 20)
+  t.same(rooms, {64, 64, 128, 30})
+  t.same(class.caches(model, 2, 7)[1].shape, {2, 4, 7, 8})
+  t.fails(function() class.caches(model, 1, 31) end,
+          "llama: caches of 31 tokens are longer than the model's context of 30")
+  t.fails(function() class.caches(model, 1, 0) end, "llama: tokens is 0; a whole number of at")
+end)
+
 t.case("log-probabilities are those of the model", function()
   local model = new_model()
   local ids, info = nn.generate(model, {1, 2}, {tokens = 5, seed = 3, logprobs = true})

@@ -84,14 +84,21 @@ function Decoder:forward(ids, targets, options)
   }))
 end
 
---- model:caches(batch) -> the caches for model:next: for each block a tensor of keys and values,
---- (batch, 2 kv_heads, context, head_dim).
+--- model:caches(batch, tokens) -> the caches for model:next: for each block a tensor of keys and
+--- values, (batch, 2 kv_heads, tokens, head_dim), for sequences of up to `tokens` tokens (default:
+--- the context).
 ---     model:caches(3)[1]:dims()  --> 3, 4, 16, 8
-function Decoder:caches(batch)
+function Decoder:caches(batch, tokens)
   local c = self.config
+  tokens = tokens == nil and c.context or tokens
   need_whole(who(self), "batch", batch)
+  need_whole(who(self), "tokens", tokens)
+  if tokens > c.context then
+    lib.fail("%s: caches of %.0f tokens are longer than the model's context of %.0f", who(self),
+             tokens, c.context)
+  end
   return module.list(c.layers, function()
-    return creation.zeros({batch, 2 * kv_heads(c), c.context, head_dim(c)}, {dtype = c.dtype})
+    return creation.zeros({batch, 2 * kv_heads(c), tokens, head_dim(c)}, {dtype = c.dtype})
   end)
 end
 

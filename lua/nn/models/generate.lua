@@ -218,11 +218,22 @@ local function decode_pipelined(model, caches, rows, options, most)
   return before == nil or read(before, before_first)
 end
 
+local BLOCK = 64                 -- caches have room for a multiple of so many tokens
+
+--- cache_length(model, longest, tokens) -> how many tokens the caches have room for, to continue
+--- prompts of up to `longest` tokens by `tokens`: no more than the model's context.
+function M.cache_length(model, longest, tokens)
+  local context = model.config and model.config.context or math.huge
+  return math.min(context, math.ceil((longest + tokens) / BLOCK) * BLOCK)
+end
+
 local function run(model, rows, options)
   local context = model.config and model.config.context or math.huge
   local longest, tokens, caches = 0, options.tokens or 100, nil
   for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
-  if model.caches and longest <= context then caches = model:caches(#rows) end
+  if model.caches and longest <= context then
+    caches = model:caches(#rows, M.cache_length(model, longest, tokens))
+  end
   local read, step = caches and cached_reader(model, caches) or plain_reader(model), 1
   local greedy = options.temperature == 0 and not options.logprobs
     and (options.repetition_penalty or 1) == 1

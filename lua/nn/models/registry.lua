@@ -13,7 +13,8 @@
 --   Class.requirements(settings, tokens)   {parameters=, tiles=, bytes=}, found by arithmetic, for
 --                            run:plan
 --   model:flops_per_token(T) FLOPs, forward and backward
---   model:caches(batch), model:next(ids, caches, start, last)    generation with a cache
+--   model:caches(batch, tokens), model:next(ids, caches, start, last)    generation with caches
+--                            for sequences of up to `tokens` tokens
 --
 -- Only the first two lines are required.
 local arguments = require "nn.base.arguments"

@@ -41,11 +41,12 @@ function M.evaluation(model, batch)
                               flops = forward_flops(model, context, tokens)})
 end
 
--- A step that reads `time` tokens of each row into the cache: whole prompts (`whole`), or the
--- newest token. It copies the result to `logits`, the tensor that the script reads.
-local function reading(model, rows, time, whole)
+-- A step that reads `time` tokens of each row into caches for `room` tokens: whole prompts
+-- (`whole`), or the newest token. It copies the result to `logits`, the tensor that the script
+-- reads.
+local function reading(model, rows, room, time, whole)
   local own, c = like(model), model.config
-  local caches = own:caches(rows)
+  local caches = own:caches(rows, room)
   local ids, start = ids_of(rows, time), creation.zeros({rows}, {dtype = "i32"})
   local last = whole and creation.zeros({rows}, {dtype = "i32"}) or nil
   local logits = creation.zeros({rows, c.vocab}, {dtype = c.dtype, axes = "batch,vocab"})
@@ -70,13 +71,15 @@ local function longest_of(model, prompts)
   return longest
 end
 
--- Planners (see batch.lua) of reading prompts of `longest` tokens, and of generating a token; a
--- batch of n is n samples of each of `texts` prompts.
-local function planners(model, texts, longest)
+-- Planners (see batch.lua) of reading prompts of up to `longest` tokens, and of generating one of
+-- `tokens` tokens; a batch of n is n samples of each of `texts` prompts.
+local function planners(model, texts, longest, tokens)
+  local room = generate.cache_length(model, longest, tokens)
   local function of(time, whole)
     return batches.planner(function(samples, measured)
-      return step_plan.step(function() return reading(model, samples * texts, time, whole) end,
-                            measured, true)
+      return step_plan.step(function()
+        return reading(model, samples * texts, room, time, whole)
+      end, measured, true)
     end)
   end
   return of(longest, true), of(1, false)
@@ -103,13 +106,13 @@ function M.check_evaluation(model, batch)
   need_room("batch", batch, function(rows) return of(rows).peak end)
 end
 
---- check_generation(model, prompts, samples): raises an error if generation() does not fit into
---- memory. A few sequences are not checked, nor a model or prompts without a plan.
-function M.check_generation(model, prompts, samples)
+--- check_generation(model, prompts, tokens, samples): raises an error if generation() does not fit
+--- into memory. A few sequences are not checked, nor a model or prompts without a plan.
+function M.check_generation(model, prompts, tokens, samples)
   if #prompts * samples <= FEW then return end
   local good, longest = pcall(longest_of, model, prompts)
   if not good then return end
-  local read, extend = planners(model, #prompts, longest)
+  local read, extend = planners(model, #prompts, longest, tokens)
   need_room("samples", samples, function(n) return math.max(read(n).peak, extend(n).peak) end)
 end
 
@@ -120,7 +123,7 @@ end
 function M.generation(model, prompts, tokens, samples)
   local context, longest = model.config.context, longest_of(model, prompts)
   local count = #prompts * samples
-  local read, extend = planners(model, #prompts, longest)
+  local read, extend = planners(model, #prompts, longest, tokens)
   local plan, first = extend(samples, true), read(samples, true)
   if first.peak > plan.peak then plan.peak, plan.kinds = first.peak, first.kinds end
   plan.reading, plan.available = first, step_plan.available_memory(true)
