@@ -1,10 +1,12 @@
--- The interactive session: reads, evaluates, prints. session.lua runs code, prompt.lua edits lines
--- on a terminal; from pipes and dumb terminals lines are read plainly.
+-- The interactive session: reads, evaluates, prints. input.lua reads, session.lua runs code.
 
 local ffi = require "ffi"
 local code = require "repl.code"
 local commands = require "repl.commands"
+local highlight = require "repl.highlight"
 local host = require "nn.host"
+local indent = require "repl.indent"
+local input = require "repl.input"
 local lib = require "nn.base.capi"
 local nn = require "nn"
 local session = require "repl.session"
@@ -12,7 +14,6 @@ local session = require "repl.session"
 local M = {}
 
 ffi.cdef [[
-  int siginterrupt(int signal, int flag);
   int chdir(const char *path);
 ]]
 
@@ -25,52 +26,8 @@ local function is_unfinished(text)
   return text:find "%S" ~= nil and not text:find "^%s*[?;%%]" and code.unfinished(text)
 end
 
--- A line without its newline; nil at the end of input; false where Ctrl-C dropped it.
-local function read_plain_line(prompt)
-  ffi.C.siginterrupt(2, 1)       -- SIGINT ends the wait for a line
-  local good, text = pcall(function()
-    if nn.is_tty(0) then
-      io.write(prompt)
-      io.flush()
-    end
-    local line = io.read "*l"    -- no tail call: an interrupt must be raised in here
-    return line
-  end)
-  ffi.C.siginterrupt(2, 0)
-  if good and not nn.interrupted() then return text end
-  if nn.is_tty(0) then print() end
-  return false
-end
-
-local function read_plain()
-  local text = read_plain_line "nn> "
-  if not text then return text end
-  text = text:gsub("^nn> ", "")   -- pasted with its prompt
-  while is_unfinished(text) do
-    local more = read_plain_line "  > "
-    if more == nil then return text end
-    if not more then return false end
-    text = text .. "\n" .. more
-  end
-  return text
-end
-
--- The function that reads input: through the editor on a terminal, else plainly.
-local function reader()
-  local editable = nn.is_tty(0) and nn.is_tty(1) and (os.getenv "TERM" or "dumb") ~= "dumb"
-  if not editable or not require("repl.tty").open() then return read_plain end
-  local histories = require "repl.history"
-  local history = histories.open(histories.default_path())
-  local editor = require("repl.editor").new {
-    history = history, unfinished = is_unfinished, complete = require("repl.complete").complete,
-  }
-  local prompt = require("repl.prompt").new(editor, nn.interrupted)
-  return function()
-    local text = prompt:read()
-    if text then history:add(text) end
-    return text
-  end
-end
+local look = {text = "nn> ", more = "    ", spans = highlight.spans,
+              modes = {["?"] = "help", [";"] = "shell", ["%"] = "command"}}
 
 local tour = [[
 Values print themselves; the last one is `ans`; a line that ends in ; is silent.
@@ -139,13 +96,17 @@ end
 --- the exit status is 1.
 function M.run()
   session.open()
-  local read, is_tty = reader(), nn.is_tty(0)
+  local read, is_edited = input.reader {
+    look = look, history = "history", unfinished = is_unfinished, indent = indent,
+    complete = require("repl.complete").complete,
+  }
+  local is_tty = nn.is_tty(0)
   if is_tty then
     local version = nn.version():match "^[^\n]*"
     print(version .. ".  ? for help, Ctrl-D to leave.")
   end
   while step(read) do end
-  if is_tty and read == read_plain then print() end
+  if is_tty and not is_edited then print() end
   if not is_tty and session.failed then os.exit(1) end
 end
 

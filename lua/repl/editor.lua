@@ -1,6 +1,5 @@
 -- The line editor as a state machine: keys in (see keys.lua), text and cursor out. It touches no
 -- terminal; prompt.lua shows its state and does what the results of key() ask for.
-local indent = require "repl.indent"
 local key_bindings = require "repl.key_bindings"
 local search = require "repl.search"
 local text_of = require "repl.text"
@@ -9,8 +8,9 @@ local M = {}
 local Editor = {}
 Editor.__index = Editor
 
---- new{history=, unfinished=, complete=} -> editor. history: see history.lua; unfinished(text):
---- whether Enter starts a new line; complete(text, at): see complete.lua.
+--- new{history=, unfinished=, complete=, indent=} -> editor. history: see history.lua;
+--- unfinished(text): whether Enter starts a new line; complete(text, at): see complete.lua; indent:
+--- see indent.lua, or nil for a text whose lines are not indented.
 function M.new(options)
   local self = setmetatable({options = options, history = options.history, kills = {}}, Editor)
   self:start()
@@ -51,13 +51,16 @@ local function pasted(text)
 end
 
 function Editor:new_line()
+  local indent = self.options.indent
+  if not indent then return self:insert "\n" end
   self:set(indent.close(self.text, self.at))
   self:insert("\n" .. (" "):rep(indent.new_line(self.text, self.at)))
 end
 
 function Editor:enter()
   if self.text:find "%S" and self.options.unfinished(self.text) then return self:new_line() end
-  self:set((indent.close(self.text, #self.text)))
+  local indent = self.options.indent
+  self:set(indent and indent.close(self.text, #self.text) or self.text)
   return "submit"
 end
 
@@ -71,7 +74,7 @@ end
 
 function Editor:complete()
   local line = self.text:sub(text_of.line_start(self.text, self.at) + 1, self.at)
-  if not line:find "%S" then return self:insert((" "):rep(indent.step)) end
+  if not line:find "%S" then return self:insert "  " end
   local found = self.options.complete(self.text, self.at)
   local items = found.items
   if #items == 0 then

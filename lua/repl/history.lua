@@ -15,12 +15,12 @@ local function decode(line)
   return (line:gsub("\\(.)", function(c) return c == "n" and "\n" or c end))
 end
 
---- default_path() -> the history file: nnlua/history in $XDG_STATE_HOME or ~/.local/state; nil
+--- default_path(name) -> the history file: nnlua/NAME in $XDG_STATE_HOME or ~/.local/state; nil
 --- without a home folder.
-function M.default_path()
+function M.default_path(name)
   local state, home = os.getenv "XDG_STATE_HOME", os.getenv "HOME"
-  if state and state:sub(1, 1) == "/" then return files.join(state, "nnlua/history") end
-  return home and home ~= "" and files.join(home, ".local/state/nnlua/history") or nil
+  if state and state:sub(1, 1) == "/" then return files.join(state, "nnlua/" .. name) end
+  return home and home ~= "" and files.join(home, ".local/state/nnlua/" .. name) or nil
 end
 
 -- The newest `most` entries, each only where it occurs last; and how many the file has.

@@ -12,16 +12,14 @@ local M = {}
 local Prompt = {}
 Prompt.__index = Prompt
 
---- new(editor, interrupted) -> prompt. interrupted(): whether a signal asks to stop.
-function M.new(editor, interrupted)
+--- new(editor, interrupted, look) -> prompt. interrupted(): whether a signal asks to stop. look:
+--- {text=, more=, modes=, spans=}: what stands before the first line and before others, of one
+--- width; the styles (see highlight.lua) that the first character of the input selects; and
+--- spans(text, at), which colours the text, or nil.
+function M.new(editor, interrupted, look)
   return setmetatable({editor = editor, interrupted = interrupted, decoder = keys.decoder(),
-                       colors = sizes.has_colors(1), queue = {}}, Prompt)
+                       look = look, colors = sizes.has_colors(1), queue = {}}, Prompt)
 end
-
--- The modes that the first character of the input selects.
-local modes = {["?"] = "help", [";"] = "shell", ["%"] = "command"}
-
-local function mode_of(editor) return modes[editor.text:match "^%s*([?;%%])" or ""] end
 
 -- Lines under the text: the search, the completions or a note.
 local function below_of(editor, columns)
@@ -35,19 +33,23 @@ local function below_of(editor, columns)
   return editor.note and text_of.wrap(editor.note, columns)
 end
 
-local function spans_of(editor)
-  local s, mode = editor.search, mode_of(editor)
+-- The mode that the first character of the input selects, or nil.
+function Prompt:mode() return self.look.modes[self.editor.text:match "^%s*(%p)" or ""] end
+
+function Prompt:spans()
+  local editor, spans = self.editor, self.look.spans
+  local s, mode = editor.search, self:mode()
   if s and s.from then return {{from = s.from, to = s.to, style = highlight.styles.match}} end
-  if mode ~= "help" and mode ~= "shell" then return highlight.spans(editor.text, editor.at) end
+  if spans and mode ~= "help" and mode ~= "shell" then return spans(editor.text, editor.at) end
 end
 
 -- `final`: the whole input, without hint, lists and notes.
 function Prompt:paint(final)
   local editor = self.editor
   local columns, height = sizes.size()
-  local view = {text = editor.text, columns = columns, spans = spans_of(editor)}
-  view.prompt = {text = "nn> ", more = "    "}
-  view.prompt.style = highlight.styles[mode_of(editor) or "prompt"]
+  local view = {text = editor.text, columns = columns, spans = self:spans()}
+  view.prompt = {text = self.look.text, more = self.look.more}
+  view.prompt.style = highlight.styles[self:mode() or "prompt"]
   if final then
     view.at, view.height = #editor.text, math.huge
   else

@@ -4,6 +4,7 @@ local complete = require "repl.complete"
 local editors = require "repl.editor"
 local files = require "nn.io.files"
 local histories = require "repl.history"
+local indent = require "repl.indent"
 local keys = require "repl.keys"
 local layout = require "repl.layout"
 local nn = require "nn"
@@ -18,7 +19,7 @@ _G.nn = nn        -- as at the prompt
 local function new_editor(...)
   local history = histories.open(nil)
   for _, entry in ipairs {...} do history:add(entry) end
-  local editor = editors.new {history = history, unfinished = code.unfinished,
+  local editor = editors.new {history = history, unfinished = code.unfinished, indent = indent,
                               complete = complete.complete}
   local decoder = keys.decoder()
   function editor.type(_, bytes)

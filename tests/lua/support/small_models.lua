@@ -7,7 +7,7 @@ local t = require "nn.test"
 local M = {}
 
 -- The function weight_of of small_models.py.
-local function weight_of(name, shape)
+function M.weight_of(name, shape)
   local count, values = 1, {}
   for _, size in ipairs(shape) do count = count * size end
   local state = files.crc32(name) % 2147483647
@@ -44,7 +44,7 @@ local function write_folder(path, golden, shapes)
   local tensors = {}
   files.make_folder(path)
   files.write(path .. "/config.json", files.read(golden .. "/config.json"))
-  for _, entry in ipairs(shapes) do tensors[entry[1]] = weight_of(entry[1], entry[2]) end
+  for _, entry in ipairs(shapes) do tensors[entry[1]] = M.weight_of(entry[1], entry[2]) end
   nn.save_safetensors(path .. "/model.safetensors", tensors, {format = "pt"})
   return path
 end
@@ -85,7 +85,7 @@ function M.check_gradients(model, path, expected, shapes)
     local gradient, norm = gradients[entry[1]], expected.gradients:at(i, 1)
     t.near(gradient:square():sum():sqrt():item(), norm, {rel = 1e-4, abs = 1e-6}, entry[1])
     for k = 0, 2 do
-      local vector = weight_of(("probe %d %s"):format(k, entry[1]), entry[2])
+      local vector = M.weight_of(("probe %d %s"):format(k, entry[1]), entry[2])
       t.near((gradient * vector):sum():item(), expected.gradients:at(i, k + 2),
              {rel = 1e-4, abs = 1e-4 * norm + 1e-6}, entry[1])
     end
