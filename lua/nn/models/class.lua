@@ -52,15 +52,21 @@ local function setting(self, name, field, value)
   return value
 end
 
--- configure(model, given) -> config: the settings of a model, with the defaults of its class; 0 for
--- head_dim and kv_heads is replaced. Errors: missing, unknown or invalid settings.
-local function configure(self, given)
-  local fields, c = self.fields(), {}
-  given = arguments.options(who(self), given, fields)
-  local names = {}
+--- checked(class, given) -> all settings, with the defaults of class.fields(). Errors: missing,
+--- unknown or invalid settings.
+function M.checked(class, given)
+  local fields, out, names = class.fields(), {}, {}
+  given = arguments.options(who(class), given, fields)
   for name in pairs(fields) do names[#names + 1] = name end
   table.sort(names, function(a, b) return fields[a].order < fields[b].order end)
-  for _, name in ipairs(names) do c[name] = setting(self, name, fields[name], given[name]) end
+  for _, name in ipairs(names) do out[name] = setting(class, name, fields[name], given[name]) end
+  return out
+end
+
+-- configure(model, given) -> config: the settings of a model, with the defaults of its class; 0 for
+-- head_dim and kv_heads is replaced. Errors: those of checked(), and heads that do not divide.
+local function configure(self, given)
+  local c = M.checked(self, given)
   if (c.head_dim or 0) == 0 and c.embd % c.heads ~= 0 then
     lib.fail("%s: embd = %d is not a multiple of heads = %d; choose one, such as %d", who(self),
              c.embd, c.heads, math.ceil(c.embd / c.heads) * c.heads)
@@ -139,7 +145,7 @@ end
 --- Model.shapes(settings) -> {path = shape} of the parameters, of all layers only the last; and the
 --- settings with defaults. Loading checks the shapes in the file before it creates a model.
 ---     GPT2.shapes({layers = 2, heads = 1, embd = 8, vocab = 9})["tok.weight"]  --> {9, 8}
-local function shapes(class, settings)
+function M.shapes(class, settings)
   local out = {}
   local list, c = one_layer(class, settings)
   local stacks = stacks_of(class, settings)
@@ -159,7 +165,7 @@ function M.class(name, fields, dimensions)
   local class = module.module(name)
   class.fields, class.dimensions, class.configure = fields, dimensions, configure
   class.requirements = function(settings, tokens) return requirements(class, settings, tokens) end
-  class.shapes = function(settings) return shapes(class, settings) end
+  class.shapes = function(settings) return M.shapes(class, settings) end
   return class
 end
 

@@ -16,20 +16,19 @@ local MANY_TILES = 20000         -- parameters of more tiles take long to record
 
 -- The plan of a step with at most `limit` microbatches recorded, and the number of its
 -- microbatches. known: the number of microbatches, or nil; if given, rows are created only for the
--- recorded ones.
-local function simulated(build, rows, context, measured, limit, known)
+-- recorded ones. inputs(rows) -> the two tensors of a batch.
+local function simulated(build, rows, context, measured, limit, known, inputs)
   local flops_per_token
   local some = known and known > limit and rows / known * limit or rows
   local plan, microbatches = accumulate.limited(limit, some < rows, step_plan.step, function()
     local model, optim, step = build()
     flops_per_token = model.flops_per_token and model:flops_per_token(context)
-    local shape, options = {some, context}, {dtype = "i32", axes = "batch,time"}
-    local ids, targets = creation.zeros(shape, options), creation.zeros(shape, options)
+    local ids, targets = inputs(some)
     return function() return step(ids, targets) end,
            {weights = model, optimizer = optim, other = {ids, targets}}
   end, measured)
   if some < rows and microbatches ~= known then
-    return simulated(build, rows, context, measured, limit)
+    return simulated(build, rows, context, measured, limit, nil, inputs)
   end
   local missing = (rows - some) * context * INPUT_BYTES
   plan.kinds.other = plan.kinds.other + missing
@@ -38,17 +37,25 @@ local function simulated(build, rows, context, measured, limit, known)
   return plan, microbatches
 end
 
---- step(build, rows, context, measured, known) -> the plan of step_plan.step() for `rows`
+-- The ids and targets of `rows` sequences.
+local function sequences(rows, context)
+  local shape, options = {rows, context}, {dtype = "i32", axes = "batch,time"}
+  return creation.zeros(shape, options), creation.zeros(shape, options)
+end
+
+--- step(build, rows, context, measured, known, inputs) -> the plan of step_plan.step() for `rows`
 --- sequences, with `flops_per_token` if the model has it. build() creates and returns the model,
---- the optimizer and the step. known: the number of microbatches in the step, or nil.
-function M.step(build, rows, context, measured, known)
+--- the optimizer and the step. known: the number of microbatches in the step, or nil. inputs(rows)
+--- -> the two arguments of the step; by default ids and targets.
+function M.step(build, rows, context, measured, known, inputs)
+  inputs = inputs or function(some) return sequences(some, context) end
   -- Record more microbatches than are in memory at once, and extrapolate the others from the last.
   local enough = engine.workers() + 4
-  local plan, microbatches = simulated(build, rows, context, measured, enough, known)
+  local plan, microbatches = simulated(build, rows, context, measured, enough, known, inputs)
   local more = microbatches - enough
   if more <= 0 then return plan end
   local half = math.floor(enough / 2)
-  local fewer = simulated(build, rows, context, measured and "known", half, known)
+  local fewer = simulated(build, rows, context, measured and "known", half, known, inputs)
   local share = more / (enough - half)
   for _, name in ipairs {"tasks", "flops", "seconds", "busy"} do
     plan[name] = plan[name] + share * (plan[name] - fewer[name])
@@ -61,8 +68,9 @@ end
 -- The functions of step_plan.plans() for the steps of a loader.
 local function planner(build, loader, available)
   local microbatches = loader.rows / loader.batch_size
+  local inputs = loader.inputs and function(rows) return loader:inputs(rows) end
   return step_plan.plans(function(batch, measured)
-    return M.step(build, batch * microbatches, loader.context, measured, microbatches)
+    return M.step(build, batch * microbatches, loader.context, measured, microbatches, inputs)
   end, available)
 end
 
