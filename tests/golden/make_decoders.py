@@ -11,7 +11,7 @@ import pathlib
 
 import torch
 from transformers import (AutoModelForCausalLM, GPTNeoConfig, GPTNeoXConfig, LlamaConfig,
-                          MistralConfig, Qwen2Config, Qwen3Config)
+                          MistralConfig, Olmo2Config, Qwen2Config, Qwen3Config)
 
 from small_models import gradients_of, save, steps_of, weight_of
 
@@ -41,6 +41,7 @@ MODELS = {
     "qwen2": Qwen2Config(**LLAMA, tie_word_embeddings=True, use_sliding_window=True,
                          sliding_window=6, max_window_layers=1),
     "qwen3": Qwen3Config(**LLAMA, head_dim=16),
+    "olmo2": Olmo2Config(**LLAMA, pad_token_id=None),
     "gpt_neox": GPTNeoXConfig(vocab_size=VOCAB, hidden_size=32, intermediate_size=80,
                               num_hidden_layers=2, num_attention_heads=4,
                               max_position_embeddings=128, bos_token_id=None, eos_token_id=None),

@@ -38,7 +38,7 @@ local differences = {
   granite = "its residuals, scores, embeddings and logits are scaled",
   smollm3 = "some of its layers have no rotary positions",
   nemotron = "its norms scale by 1 + weight, and its MLP squares a ReLU",
-  olmo = "its norms have no weights", olmo2 = "its norms follow attention and MLP",
+  olmo = "its norms have no weights",
   mamba = state_space, mamba2 = state_space, falcon_mamba = state_space,
   jamba = "some of its layers are state-space layers",
   rwkv = "it is recurrent and has no attention",
