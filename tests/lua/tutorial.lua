@@ -98,6 +98,16 @@ end
 
 local blocks = read_blocks()
 
+-- The files that the reader saves: scripts, and modules for the Lua blocks.
+for _, block in ipairs(blocks) do
+  if block.file and block.kind == "lua" then
+    assert(loadstring(block.code, "=" .. block.file))
+    local file = folder .. "/" .. block.file
+    files.make_folder(file:match "^(.*)/")
+    files.write(file, block.code)
+  end
+end
+
 t.case("the Lua blocks run as one script and print the output that follows them", function()
   local script, order, printed, current = {}, {}, {}, nil
   for _, block in ipairs(blocks) do
@@ -128,10 +138,7 @@ end)
 t.case("the commands run and print the output that follows them", function()
   local commands = 0
   for _, block in ipairs(blocks) do
-    if block.file and block.kind == "lua" then
-      assert(loadstring(block.code, "=" .. block.file))
-      files.write(folder .. "/" .. block.file, block.code)
-    elseif block.kind == "sh" then
+    if block.kind == "sh" then
       local all = {}
       for _, line in ipairs(lines_of(block.code)) do
         local command = line:gsub("^%./nnlua", "$NNLUA")
