@@ -41,6 +41,13 @@ local model, words = nn.load_model(cfg.model, cfg.tokenizer)
 local talk = conversations.new(model, words, options)
 local own_file                                       -- that of /save and /load
 
+-- After Ctrl-C the conversation continues; another signal ends the program.
+local function clear_signal()
+  local number = host.signal()
+  nn.clear_interrupt()
+  if number ~= 0 and number ~= 2 then os.exit(128 + number) end
+end
+
 -- Prints an answer: ask is talk.say or talk.retry. Ctrl-C ends it, with what there is.
 local function answer(ask, ...)
   local start, arguments, written = nn.now(), {...}, false
@@ -50,10 +57,8 @@ local function answer(ask, ...)
     io.flush()
   end
   local good, info = pcall(ask, talk, unpack(arguments))
-  local signal = host.signal()
-  nn.clear_interrupt()
   if good or written then print() end
-  if signal ~= 0 and signal ~= 2 then os.exit(128 + signal) end
+  clear_signal()
   if not good then error(info, 0) end
   local notes = {}
   if info.left_out > 0 then
@@ -116,7 +121,7 @@ if is_tty then print(("%s; /help lists the commands, Ctrl-D leaves"):format(cfg.
 while true do
   local text = read()
   if text == nil then break end
-  nn.clear_interrupt()                               -- Ctrl-C dropped the line
+  clear_signal()                                     -- Ctrl-C dropped the line
   local good, result = pcall(handle, text or "")
   if good and result then break end
   if not good then

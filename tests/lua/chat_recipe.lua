@@ -160,6 +160,17 @@ t.case("Ctrl-C stops an answer and not the program", function()
   t.same(files.read(folder .. "/output"), saved[2].content .. "\n")
 end)
 
+t.case("SIGTERM ends the program while it waits for a line", function()
+  local status, output = t.shell(([[cd %s; mkfifo lines; exec 3<>lines
+    timeout 60 $NNLUA %s/recipes/chat.lua model=%s tokens=5 <lines >output 2>errors &
+    echo hello >&3
+    for i in $(seq 400); do grep -q cut errors && break; sleep 0.05; done
+    kill -TERM $(ps -o pid= --ppid $!)
+    wait $!; echo "ended with $?"]]):format(folder, root, path))
+  t.same({status, output, files.read(folder .. "/errors")},
+         {0, "ended with 143\n", "(cut after the last of its tokens)\n"})
+end)
+
 t.case("--plan reports the memory of a full context", function()
   local status, output = chat({}, "--plan")
   t.same(status, 0)
