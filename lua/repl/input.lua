@@ -7,9 +7,15 @@ local M = {}
 
 ffi.cdef "int siginterrupt(int signal, int flag);"
 
--- A line without its newline; nil at the end of input; false where Ctrl-C dropped it.
+-- Whether SIGHUP, SIGINT and SIGTERM end the wait for a line.
+local function signals_end_reads(on)
+  for _, number in ipairs {1, 2, 15} do ffi.C.siginterrupt(number, on and 1 or 0) end
+end
+
+-- A line without its newline; nil at the end of input; false where a signal such as Ctrl-C dropped
+-- it.
 local function read_line(prompt)
-  ffi.C.siginterrupt(2, 1)       -- SIGINT ends the wait for a line
+  signals_end_reads(true)
   local good, text = pcall(function()
     if nn.is_tty(0) then
       io.write(prompt)
@@ -18,7 +24,7 @@ local function read_line(prompt)
     local line = io.read "*l"    -- no tail call: an interrupt must be raised in here
     return line
   end)
-  ffi.C.siginterrupt(2, 0)
+  signals_end_reads(false)
   if good and not nn.interrupted() then return text end
   if nn.is_tty(0) then print() end
   return false
@@ -39,7 +45,7 @@ local function read_plain(options)
 end
 
 --- reader{look=, history=, unfinished=, complete=, indent=} -> read, is_edited. read() -> a text;
---- nil at the end of input; false where Ctrl-C dropped it. is_edited: whether there is a terminal
+--- nil at the end of input; false where a signal dropped it. is_edited: whether there is a terminal
 --- for the line editor. look: see prompt.lua; history: the name of the file (see history.lua); the
 --- others: see editor.lua.
 function M.reader(options)
