@@ -1,9 +1,10 @@
--- Speed of a GPT-2 training step on this machine: steps on random tokens, compared with the
--- machine's own matrix-product rate.
+-- Speed of a training step of GPT-2 or a Llama on this machine: steps on random tokens, compared
+-- with the machine's own matrix-product rate.
 --   nnlua recipes/bench_gpt2.lua model=gpt2 batch=4 tokens=256 steps=5 [--json]
+--   nnlua recipes/bench_gpt2.lua model=llama-15m batch=16 dtype=bf16
 
 local nn = require "nn"
-local GPT2 = require "models.gpt2"
+local GPT2, Llama = require "models.gpt2", require "models.llama"
 local reference_gflops = require("nn.measure.profile").reference_gflops
 local thousands = require("nn.core.show").thousands
 
@@ -14,7 +15,8 @@ for _, word in ipairs(arg) do
 end
 local cfg = nn.config({
   model = nn.field("gpt2",
-    "gpt2, gpt2-medium, gpt2-large, gpt2-xl, or custom with the sizes below"),
+    "gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-15m, llama-110m, or custom: a GPT-2 of the "
+    .. "sizes below"),
   layers = nn.field(12, "layers of a custom model", {min = 1}),
   heads = nn.field(12, "heads of a custom model", {min = 1}),
   embd = nn.field(768, "hidden size of a custom model", {min = 1}),
@@ -29,9 +31,14 @@ local cfg = nn.config({
   plan = nn.field(false, "only report what a step would cost and whether it fits"),
 }, options)
 
+local llamas = {           -- as llama2.c's stories15M and stories110M
+  ["llama-15m"] = {layers = 6, heads = 6, embd = 288, inner = 768, tied = true, context = 256},
+  ["llama-110m"] = {layers = 12, heads = 12, embd = 768, inner = 2048, tied = true, context = 1024},
+}
+
 local function model_config()
   if cfg.model ~= "custom" then
-    local size = GPT2.size(cfg.model)
+    local size = llamas[cfg.model] or GPT2.size(cfg.model)
     size.context = math.max(size.context, cfg.tokens)
     size.dtype = cfg.dtype
     return size
@@ -44,7 +51,7 @@ nn.seed(cfg.seed)
 nn.tiles {tokens = cfg.tile}
 local cpus, gpus = nn.workers()
 local function build()
-  local model = GPT2(model_config())
+  local model = (llamas[cfg.model] and Llama or GPT2)(model_config())
   local optim = nn.AdamW(model, {lr = 1e-4, weight_decay = 0.1, clip = 1})
   return model, optim, nn.compile(function(ids, targets)
     optim:zero_grad()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Is nnlua faster than PyTorch at training GPT-2 on this machine's CPU? One command, one answer.
+"""Is nnlua faster than PyTorch at training GPT-2, or a Llama, on this machine's CPU? One command.
 
 Both sides train the same model in turns, so that changes in the machine's speed affect both, in
 float32 or, with --dtype bf16, nnlua in bf16 against PyTorch in float32 and with bf16 autocast.
@@ -7,6 +7,7 @@ PyTorch uses its best number of threads and a tuned malloc; its defaults are sho
 
     python3 tests/bench/gpt2_vs_torch.py
     python3 tests/bench/gpt2_vs_torch.py --model gpt2-medium --batch 2 --tokens 512 --compile
+    python3 tests/bench/gpt2_vs_torch.py --model llama-15m --batch 16 --compile --dtype bf16
 """
 import argparse
 import json

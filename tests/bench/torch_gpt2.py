@@ -1,4 +1,4 @@
-"""Speed of training GPT-2 with PyTorch on the CPU: the counterpart of recipes/bench_gpt2.lua.
+"""Speed of training GPT-2 or a Llama with PyTorch on the CPU: the counterpart of recipes/bench_gpt2.lua.
 
 Float32 or bf16 autocast, random tokens, a whole step: forward, loss, backward, clipping, AdamW. gpt2_vs_torch.py
 calls it; by hand:  python tests/bench/torch_gpt2.py --model gpt2 --batch 4 --tokens 256
@@ -9,12 +9,15 @@ import statistics
 
 import torch
 
+from torch_llama import Llama
 from torch_model import (GPT2, adamw, keep_freed_memory, set_threads, sgemm_gflops, timed,
                          train_step)
 
 #          layers, heads, embd
 MODELS = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024),
-          "gpt2-large": (36, 20, 1280), "gpt2-xl": (48, 25, 1600)}
+          "gpt2-large": (36, 20, 1280), "gpt2-xl": (48, 25, 1600),
+          "llama-15m": (6, 6, 288), "llama-110m": (12, 12, 768)}
+LLAMA_VOCAB = 32000
 
 
 def parse():
@@ -22,7 +25,7 @@ def parse():
     parser.add_argument("--model", choices=MODELS, default="gpt2")
     for size in ("layers", "heads", "embd"):
         parser.add_argument(f"--{size}", type=int, help="instead of the model's")
-    parser.add_argument("--vocab", type=int, default=50257)
+    parser.add_argument("--vocab", type=int, help="50257, of a Llama 32000")
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=256, help="tokens in a sequence")
@@ -38,6 +41,9 @@ def parse():
     args = parser.parse_args()
     for size, default in zip(("layers", "heads", "embd"), MODELS[args.model]):
         setattr(args, size, getattr(args, size) or default)
+    args.llama = args.model.startswith("llama")
+    args.vocab = args.vocab or (LLAMA_VOCAB if args.llama else 50257)
+    args.inner = -(-args.embd // 12) * 32 if args.llama else 4 * args.embd
     if args.tokens > args.context:
         parser.error(f"--tokens {args.tokens} is longer than --context {args.context}; raise it")
     if args.embd % args.heads:
@@ -47,7 +53,8 @@ def parse():
 
 def flops_per_token(args):
     """6 x matmul parameters (the tied head once) + 12 x layers x tokens x embd; see docs/."""
-    matmul = 12 * args.layers * args.embd ** 2 + args.vocab * args.embd
+    mlp = (3 if args.llama else 2) * args.inner * args.embd
+    matmul = args.layers * (4 * args.embd ** 2 + mlp) + args.vocab * args.embd
     return 6 * matmul + 12 * args.layers * args.tokens * args.embd
 
 
@@ -56,7 +63,10 @@ def main():
     if args.malloc == "keep":
         keep_freed_memory()
     torch.manual_seed(1)
-    model = GPT2(args.layers, args.heads, args.embd, args.vocab, args.context)
+    if args.llama:
+        model = Llama(args.layers, args.heads, args.embd, args.inner, args.vocab, args.context)
+    else:
+        model = GPT2(args.layers, args.heads, args.embd, args.vocab, args.context)
     loss_function = torch.compile(model.loss) if args.compile else model.loss
     if args.dtype == "bf16":
         loss_function = torch.autocast("cpu", torch.bfloat16)(loss_function)
