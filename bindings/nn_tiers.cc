@@ -26,19 +26,6 @@ void add_moved(const ProgramPlan& plan, nn_tier_plan_t& out) {
     }
 }
 
-// The limits of a run: it has created the weights and moments before, with eager tasks.
-PlanLimits limits_for(const Program& program) {
-    size_t largest = 0;
-    for (const Task& task : program.tasks)
-        for (int i = 0; i < task.handles; ++i)
-            if (task.tiles[i]->kind == weights || task.tiles[i]->kind == optimizer_state)
-                largest = std::max(largest, task.tiles[i]->bytes);
-    PlanLimits out = tier_limits();
-    if (tiers().gpu > 0) return out;
-    out.reserved = std::max(out.reserved, reserved_ram(int64_t(largest)));
-    return out;
-}
-
 // Bytes of the tiles that have a place on disk: persistent ones, and temporaries that leave their
 // slots.
 int64_t disk_bytes(const ProgramPlan& plan) {
@@ -96,7 +83,7 @@ int nn_program_tiers(const nn_ref* program, int32_t measured, nn_tier_plan_t* ou
     return guard([&] {
         const Program& p = program_of(program).program();
         const auto seconds = p.seconds.empty() ? placement_seconds(p) : p.seconds;
-        const PlanLimits limits = limits_for(p);
+        const PlanLimits limits = placement_limits(p);
         const ProgramPlan plan = plan_program(p, seconds, limits);
         const Prediction time = predict(plan, task_seconds(p, Times(measured)), limits.rates);
         nn_tier_plan_t& to = given(out, "out");

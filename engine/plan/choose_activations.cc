@@ -88,7 +88,7 @@ size_t least_that_fits(const Program& program, const Recomputation& recomputatio
 // The seconds are infinite if no plan fits.
 Prediction predicted_run(const Program& trial) {
     const std::vector<double> seconds = placement_seconds(trial);
-    const PlanLimits limits = tier_limits();
+    const PlanLimits limits = placement_limits(trial);
     try {
         return predict(plan_program(trial, seconds, limits), seconds, limits.rates);
     } catch (const OutOfMemory&) {

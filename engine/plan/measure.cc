@@ -157,7 +157,8 @@ TaskTimes::Candidates TaskTimes::candidates(const std::vector<Task>& tasks, size
         const Task& task = tasks[t];
         const double seconds = nominal_seconds(task.arg);
         if (seconds > longest || !task.arg.kernel->on(Device::cpu) ||
-            measured_.count(key_of(task)) || room_for(call_of(task)) > room)
+            measured_.count(key_of(task)) || left_out_.count(key_of(task)) ||
+            room_for(call_of(task)) > room)
             continue;
         auto& [work, example] = kinds[key_of(task)];
         work += seconds, example = &task;
@@ -172,6 +173,7 @@ void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
     const double start = now_seconds();
     const int workers = host().count(Device::cpu);
     const Candidates kinds = candidates(tasks, begin);
+    if (kinds.empty() && rates_.known()) return;
     size_t bytes = size_t(32) << 20;
     for (const auto& [work, task] : kinds) bytes = std::max(bytes, 2 * room_for(call_of(*task)));
     if (int64_t(bytes) * workers > available(arena_taken()) / 4) return;  // times stay nominal
@@ -182,7 +184,10 @@ void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
         rates_ = measured_rates(run, 768, int64_t(8) << 20, false);
     }
     for (const auto& [work, task] : kinds) {
-        if (now_seconds() - start > time_limit) break;
+        if (now_seconds() - start > time_limit) {
+            left_out_.insert(key_of(*task));
+            continue;
+        }
         check_interrupt();
         const int calls = nominal_seconds(task->arg) > 0.02 ? 1 : 5;
         const double seconds = benchmark.measure(call_of(*task), calls);

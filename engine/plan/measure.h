@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "engine/graph/cost.h"
@@ -10,8 +11,9 @@ namespace nn {
 
 // Measures each kind of task (kernel, dtype, FLOPs, bytes) once per process: calls the kernel on
 // zeros, on as many threads as there are workers. Kinds with most of a program's work come first,
-// for at most a second or two. The time of a larger task is scaled from a similar task of the same
-// kernel, or comes from the cost model, with nominal rates if nothing was measured.
+// for at most a second or two; those for which no time is left are not measured later either, so
+// that a program keeps its times. The time of a larger task is scaled from a similar task of the
+// same kernel, or comes from the cost model, with nominal rates if nothing was measured.
 class TaskTimes {
 public:
     void measure(const std::vector<Task>& tasks, size_t begin = 0);
@@ -30,6 +32,7 @@ private:
     Candidates candidates(const std::vector<Task>& tasks, size_t begin) const;
     double scaled(const Task& task) const;
     std::map<Key, double> measured_;
+    std::set<Key> left_out_;
     Rates rates_;  // of one worker while all are busy
 };
 

@@ -92,6 +92,18 @@ std::vector<double> placement_seconds(const Program& program) {
     return task_seconds(program, Times::measured);
 }
 
+PlanLimits placement_limits(const Program& program) {
+    size_t largest = 0;
+    for (const Task& task : program.tasks)
+        for (int i = 0; i < task.handles; ++i)
+            if (task.tiles[i]->kind == weights || task.tiles[i]->kind == optimizer_state)
+                largest = std::max(largest, task.tiles[i]->bytes);
+    PlanLimits out = tier_limits();
+    if (tiers().gpu > 0) return out;
+    out.reserved = std::max(out.reserved, reserved_ram(int64_t(largest)));
+    return out;
+}
+
 double share_recomputed(const Program& program, Times times) {
     if (program.recomputed_bytes == 0) return 0;
     const std::vector<double> seconds = task_seconds(program, times);

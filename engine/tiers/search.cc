@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <deque>
 #include <memory>
 #include <utility>
 
@@ -148,11 +150,79 @@ private:
     SteadyPlan best_;
 };
 
-}  // namespace
+// A hash of all on which a search depends. Lines of two programs are equal if only the tiles and
+// the number of the first task differ.
+class Fingerprint {
+public:
+    uint64_t value() const { return hash_; }
+    void add(uint64_t number) {
+        hash_ = (hash_ ^ number) * 0x9E3779B97F4A7C15u;
+        hash_ ^= hash_ >> 32;
+    }
+    void add(double number) {
+        uint64_t bits;
+        std::memcpy(&bits, &number, sizeof bits);
+        add(bits);
+    }
+    void add(const TaskLine& run, uint64_t first_task, const std::vector<double>& seconds) {
+        const Line& line = run.line;
+        add(uint64_t(run.tasks.size()));
+        for (uint32_t position = 0; position < run.tasks.size(); ++position) {
+            add(run.tasks[position] - first_task);
+            add(seconds[run.tasks[position]]);
+            add(uint64_t(line.accesses.first[position + 1]));
+        }
+        for (const auto& access : line.accesses.list)
+            add(uint64_t(access.tile) * 4 + uint64_t(access.mode));
+        add(uint64_t(line.tiles.size()));
+        for (const auto& tile : line.tiles)
+            add(tile.blocks ? uint64_t(tile.blocks) * 4 + 2 * tile.before + tile.after
+                            : uint64_t(0));
+    }
 
-SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_t blocks,
-                            const std::vector<double>& seconds, const TierRates& rates) {
+private:
+    uint64_t hash_ = 1;
+};
+
+constexpr double late_shares[] = {0.2, 0.4, 0.6};
+
+uint64_t fingerprint(const Program& program, ProgramLines& lines, uint32_t blocks,
+                     const std::vector<double>& seconds, const TierRates& rates) {
+    Fingerprint out;
+    for (const uint64_t number : {uint64_t(blocks), uint64_t(rates.workers)}) out.add(number);
+    for (const double number : {rates.disk, rates.disk_seconds}) out.add(number);
+    const auto add_order = [&](const OrderChoice& order) {
+        lines.choose_order(order);
+        out.add(steady_line(lines), program.step_begin, seconds);
+        return lines.has_deferred();
+    };
+    const bool all_are_late = add_order({});
+    for (const bool by_layer : {false, true}) {
+        if (by_layer && program.microbatches.size() <= 1) break;
+        if (by_layer) add_order({true, 0});
+        for (const double late : late_shares)
+            if (!all_are_late) add_order({by_layer, late});
+    }
+    return out.value();
+}
+
+// The plans of the last searches, without their lines. The check at the start of a training, the
+// trials of what to recompute and the run itself plan the same programs.
+struct FoundPlan {
+    uint64_t fingerprint;
+    Placement placement;
+    SteadyPlan rest;
+};
+std::deque<FoundPlan>& found_plans() {
+    static std::deque<FoundPlan> plans;
+    return plans;
+}
+size_t searches_made = 0;
+
+SteadyPlan search(const Program& program, ProgramLines& lines, uint32_t blocks,
+                  const std::vector<double>& seconds, const TierRates& rates) {
     constexpr int improvements = 2;
+    ++searches_made;
     std::unique_ptr<OrderSearch> best;
     const auto try_order = [&](const OrderChoice& order) {
         if (best && best->is_bound_by_tasks()) return false;
@@ -166,11 +236,37 @@ SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_
     const bool all_are_late = lines.has_deferred();
     if (program.microbatches.size() > 1) try_order({true, 0});
     const bool by_layer = best->best().order.by_layer;
-    for (const double late : {0.2, 0.4, 0.6})
+    for (const double late : late_shares)
         if (!all_are_late && !try_order({by_layer, late})) break;
-    lines.choose_order(best->best().order);
     for (int i = 0; i < improvements && !best->is_bound_by_tasks(); ++i) best->improve();
     return best->best();
+}
+
+}  // namespace
+
+size_t placement_searches() { return searches_made; }
+
+SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_t blocks,
+                            const std::vector<double>& seconds, const TierRates& rates) {
+    constexpr size_t most_plans = 8;
+    auto& plans = found_plans();
+    const uint64_t wanted = fingerprint(program, lines, blocks, seconds, rates);
+    const auto at = std::find_if(plans.begin(), plans.end(),
+                                 [&](const FoundPlan& p) { return p.fingerprint == wanted; });
+    SteadyPlan out;
+    if (at != plans.end()) {
+        out = at->rest;
+        lines.choose_order(out.order);
+        out.run = {steady_line(lines), at->placement};
+        return out;
+    }
+    out = search(program, lines, blocks, seconds, rates);
+    lines.choose_order(out.order);
+    SteadyPlan rest = out;
+    rest.run = {};
+    plans.push_back({wanted, out.run.placement, std::move(rest)});
+    if (plans.size() > most_plans) plans.pop_front();
+    return out;
 }
 
 double longest_lead(const Line& line) { return line.seconds / 16; }

@@ -23,9 +23,13 @@ struct SteadyPlan {
     bool exists() const { return time.seconds > 0; }
 };
 
-// seconds: of each task of the program. Leaves the order of the plan in `lines`.
+// seconds: of each task of the program. Leaves the order of the plan in `lines`. Remembers the last
+// plans: a program with the same lines gets the same plan without another search.
 SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_t blocks,
                             const std::vector<double>& seconds, const TierRates& rates);
+
+// How many searches were made in this process.
+size_t placement_searches();
 
 // How long before its use a tile is loaded at most, if there is room. Loads are ordered by when
 // they are due, so early ones do not delay others.

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "engine/tiers/plan.h"
+#include "engine/tiers/search.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {
@@ -170,6 +171,33 @@ TEST_CASE("plans of training programs are placed, checked and predicted") {
             before = time.seconds;
             if (ram > least * 10) CHECK(time.disk_busy == 0);
         }
+    }
+}
+
+TEST_CASE("a program that is recorded again gets the same plan without another search") {
+    std::mt19937 random(9);
+    for (int round = 0; round < 20; ++round) {
+        const bool clips = random() % 2;
+        std::mt19937 again = random;
+        const auto t = training(random, clips), same = training(again, clips);
+        std::vector<double> seconds(t->program.tasks.size(), 1e-3);
+        PlanLimits limits;
+        limits.rates = {2, 1e9, 1e-5};
+        limits.ram = int64_t(1) << 23;
+        const ProgramPlan first = plan_program(t->program, seconds, limits);
+        const size_t searches = placement_searches();
+        const ProgramPlan second = plan_program(same->program, seconds, limits);
+        CHECK(placement_searches() == searches);
+        CHECK(second.steady().line.tasks == first.steady().line.tasks);
+        CHECK(second.steady().placement.slots == first.steady().placement.slots);
+        CHECK(second.steady().placement.steps.size() == first.steady().placement.steps.size());
+        CHECK(second.least_moved == first.least_moved);
+        seconds[random() % seconds.size()] *= 1.5;
+        plan_program(same->program, seconds, limits);
+        CHECK(placement_searches() == searches + 1);
+        limits.ram += 1 << 16;
+        plan_program(same->program, seconds, limits);
+        CHECK(placement_searches() == searches + 2);
     }
 }
 
