@@ -145,7 +145,8 @@ end
 
 --- nn.reset_peak() sets nn.memory().peak to the bytes in use now.
 ---     nn.reset_peak()
----     nn.memory().peak >= nn.memory().in_use  --> true
+---     local memory = nn.memory()
+---     memory.peak >= memory.in_use  --> true
 function M.reset_peak() check(C.nn_reset_peak()) end
 
 return M
