@@ -153,6 +153,8 @@ t.case("--plan predicts the cost of a step and trains nothing", function()
   status, output = shell "train --plan data.batch=4096 memory_gb=0.05 memory.activations=keep"
   t.same(status, 0)
   t.check(output:find "\navailable +50 MB: it does not fit\nlargest batch +data.batch=%d+", output)
+  t.check(output:find("\nto make it fit +memory.activations=auto, which can do with %d+ MB; or "
+          .. "[%d.]+ MB of RAM %(memory_gb%); or memory.disk=FOLDER"), output)
 end)
 
 t.case("--plan works for GPT-3 175B on any machine", function()

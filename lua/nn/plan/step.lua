@@ -174,7 +174,8 @@ local function tier_rows(tiers, rows)
 end
 
 --- plans(record_batch, available) -> plan(n, measured), the plan of a batch of n; needs(n), the
---- fewest bytes with which such a batch runs. record_batch: as for batches.planner().
+--- fewest bytes with which such a batch runs; spared(n), the same with recomputation even if the
+--- settings forbid it. record_batch: as for batches.planner().
 function M.plans(record_batch, available)
   local choice = budget.activation_choice          -- also of plans that are made later
   local function planner(with)
@@ -188,7 +189,8 @@ function M.plans(record_batch, available)
     -- It is extrapolated from smaller batches, which fit without recomputation.
     if auto and plan.extrapolated and plan.peak > available then return recomputed(n, measured) end
     return plan
-  end, function(n) return (auto and recomputed or of)(n, false).peak end
+  end, function(n) return (auto and recomputed or of)(n, false).peak end,
+  function(n) return recomputed(n, false).peak end
 end
 
 local function largest_text(plan, o)
@@ -209,6 +211,22 @@ local function largest_text(plan, o)
   return ("%s=%d, which needs %s"):format(o.name, batch, units.bytes(bytes))
 end
 
+-- What to change so that a step fits that does not, besides the batch.
+local function changes_text(plan, o)
+  local changes = {}
+  if o.spared and budget.activation_choice == "keep" then
+    local bytes = o.spared(o.batch)
+    if bytes <= plan.available then
+      changes[1] = "memory.activations=auto, which can do with " .. units.bytes(bytes)
+    elseif bytes < plan.peak then
+      changes[1] = ("memory.activations=recompute and %s of RAM"):format(units.bytes(bytes))
+    end
+  end
+  changes[#changes + 1] = units.bytes(plan.peak) .. " of RAM (memory_gb)"
+  changes[#changes + 1] = "memory.disk=FOLDER, with which --plan shows the speed"
+  return table.concat(changes, "; or ")
+end
+
 --- time_text(seconds) -> "12.3 ms".
 function M.time_text(s)
   return s < 1 and ("%.3g ms"):format(s * 1e3) or s < 60 and ("%.3g s"):format(s)
@@ -223,7 +241,8 @@ end
 
 --- report(plan, o) -> lines of text. plan: of step(), with `available`. o: tokens, tokens per step;
 --- flops, FLOPs per step (default: the recorded ones); batch, the planned batch; name, the setting
---- for it; needs(batch), the bytes of another batch; rows, further rows {{name, text}, ...}.
+--- for it; needs(batch), the bytes of another batch; spared(batch), of plans(), or nil; rows,
+--- further rows {{name, text}, ...}.
 function M.report(plan, o)
   local flops, tokens = o.flops or plan.flops, units.number(o.tokens)
   local rows = {
@@ -239,6 +258,9 @@ function M.report(plan, o)
     memory_rows(plan, rows)
     -- With tiers, larger batches run too.
     if not plan.tiers then rows[#rows + 1] = {"largest batch", largest_text(plan, o)} end
+    if plan.peak > plan.available then
+      rows[#rows + 1] = {"to make it fit", changes_text(plan, o)}
+    end
   end
   if plan.recomputed > 0 then
     rows[#rows + 1] = {"recomputed", ("%s of activations, which takes %.0f %% of the computation")
@@ -299,11 +321,11 @@ function M.plan_step(build, given)
   o.batch = arguments.whole("plan_step", "batch", o.batch or 1)
   o.tokens, o.name = o.tokens or o.batch, o.name or "batch"
   local available = M.available_memory(true)
-  local of, needs = M.plans(function(batch, measured)
+  local of, needs, spared = M.plans(function(batch, measured)
     return M.step(function() return build(batch) end, measured, o.alone)
   end, available)
   local plan = of(o.batch, true)
-  o.needs = needs
+  o.needs, o.spared = needs, spared
   plan.available, plan.asked = available, o
   return setmetatable(plan, Plan)
 end

@@ -117,13 +117,13 @@ end
 function M.report(build, loader, requirements)
   local available = step_plan.available_memory(true)
   refuse_oversized(requirements, loader, available, true)
-  local of, needs = planner(build, loader, available)
+  local of, needs, spared = planner(build, loader, available)
   local plan, tokens = of(loader.batch_size, true), loader:batch_tokens()
   plan.available = available
   return step_plan.report(plan, {
     tokens = tokens, flops = plan.flops_per_token and plan.flops_per_token * tokens,
     batch = loader.batch_size, name = "data.batch",
-    needs = needs})
+    needs = needs, spared = spared})
 end
 
 return M
