@@ -160,10 +160,10 @@ typedef struct {
     int32_t first, ids_dtype;
 } nn_embedding_params;
 
-// The tile of logits (rows, cols) holds columns [col_start, col_start + cols) of `vocab`. targets:
-// one id a row, 0-based.
+// The tile of logits (rows, cols) holds columns [col_start, col_start + cols) of `vocab`; its rows,
+// and those of its gradient, begin every `ld` elements. targets: one id a row, 0-based.
 typedef struct {
-    int64_t rows, cols, col_start, vocab, ignore_index;
+    int64_t rows, cols, ld, col_start, vocab, ignore_index;
     double scale;
     int32_t first, targets_dtype;
 } nn_cross_entropy_params;

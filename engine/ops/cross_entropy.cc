@@ -48,19 +48,20 @@ Tensor count_targets(nn_cross_entropy_params p, const Tensor& targets) {
 struct LogitsTile {
     TilePtr logits, stats, targets;
     Dtype dtype;
-    int64_t rows, cols, col_start, number;
+    int64_t rows, cols, ld, col_start, number;
 };
 
 LogitsTile logits_tile(const Tensor& logits, const Tensor& stats, const Tensor& targets,
                        int64_t i) {
     const int64_t row = i / logits.grid().tiles(1);
     const Block block = logits.block(i);
-    return {logits.tile(i),  stats.tile(row), targets.tile(row), logits.dtype(),
-            block.extent[0], block.extent[1], block.start[1],    i};
+    return {logits.tile(i),  stats.tile(row), targets.tile(row),
+            logits.dtype(),  block.extent[0], block.extent[1],
+            block.extent[1], block.start[1],  i};
 }
 
 void emit_stats(nn_cross_entropy_params p, const LogitsTile& t, bool first) {
-    p.rows = t.rows, p.cols = t.cols, p.col_start = t.col_start, p.first = first;
+    p.rows = t.rows, p.cols = t.cols, p.ld = t.ld, p.col_start = t.col_start, p.first = first;
     task("ce_stats", t.dtype)
         .use({first ? writes(t.stats) : updates(t.stats), reads(t.logits), reads(t.targets)})
         .params(p)
@@ -77,7 +78,7 @@ void emit_loss(nn_cross_entropy_params p, const LogitsTile& t, const Tensor& los
 
 void emit_grad(nn_cross_entropy_params p, const LogitsTile& t, const TilePtr& dlogits,
                const Tensor& count) {
-    p.rows = t.rows, p.cols = t.cols, p.col_start = t.col_start;
+    p.rows = t.rows, p.cols = t.cols, p.ld = t.ld, p.col_start = t.col_start;
     task("ce_grad", t.dtype)
         .use(dlogits == t.logits ? updates(dlogits) : writes(dlogits))
         .use({reads(t.logits), reads(t.stats), reads(t.targets), reads(count, 0)})
@@ -156,6 +157,10 @@ dloss = 1.
     .kernels = {"ce_grad"},
 };
 
+// Rows of logits begin at multiples of so many elements. cuBLASLt multiplies fast only if rows
+// begin at multiples of 16 bytes.
+constexpr int64_t row_multiple = 8;
+
 // The output projection fused with the loss. Token tiles share `window` sets of logits tiles, which
 // bounds the memory: a task that writes a logits tile waits for all readers of its earlier value.
 class FusedHead {
@@ -200,11 +205,13 @@ private:
     LogitsTile scratch(int64_t i, int64_t v) {
         const int64_t rows = hidden.block(i).extent[0];
         const Block block = weight.block(v);
-        const size_t bytes = size_t(rows * block.extent[0]) * dtype_size(hidden.dtype());
+        const int64_t cols = block.extent[0], start = block.start[0];
+        // column_sum, for the gradient of a bias, reads rows without padding.
+        const int64_t ld = bias ? cols : (cols + row_multiple - 1) / row_multiple * row_multiple;
+        const size_t bytes = size_t(rows * ld) * dtype_size(hidden.dtype());
         TilePtr& tile = tiles[{i % window, v, bytes}];
         if (!tile) tile = std::make_shared<Tile>(bytes);
-        return {tile, stats.tile(i),   targets.tile(i), hidden.dtype(),
-                rows, block.extent[0], block.start[0],  i};
+        return {tile, stats.tile(i), targets.tile(i), hidden.dtype(), rows, cols, ld, start, i};
     }
 
     void gemm(const Use& to, const TilePtr& a, const TilePtr& b, nn_gemm_params q,
@@ -219,18 +226,21 @@ private:
 
     void project(int64_t i, int64_t v) {
         const LogitsTile t = scratch(i, v);
-        gemm(writes(t.logits), hidden.tile(i), weight.tile(v),
-             gemm_params(t.rows, t.cols, hidden.dim(1), {.trans_b = true}), reads(bias, v));
+        nn_gemm_params q = gemm_params(t.rows, t.cols, hidden.dim(1), {.trans_b = true});
+        q.ldc = t.ld;
+        gemm(writes(t.logits), hidden.tile(i), weight.tile(v), q, reads(bias, v));
         emit_stats(p, t, v == 0);
     }
 
     void differentiate(int64_t i, int64_t v) {
         const LogitsTile t = scratch(i, v);
         emit_grad(p, t, t.logits, count);
-        gemm(adds(dhidden, i, v == 0), t.logits, weight.tile(v),
-             gemm_params(t.rows, hidden.dim(1), t.cols, {.wide = true}));
-        gemm(adds(dweight, v, i == 0 && !into), t.logits, hidden.tile(i),
-             gemm_params(t.cols, hidden.dim(1), t.rows, {.trans_a = true, .wide = true}));
+        nn_gemm_params q = gemm_params(t.rows, hidden.dim(1), t.cols, {.wide = true});
+        q.lda = t.ld;
+        gemm(adds(dhidden, i, v == 0), t.logits, weight.tile(v), q);
+        q = gemm_params(t.cols, hidden.dim(1), t.rows, {.trans_a = true, .wide = true});
+        q.lda = t.ld;
+        gemm(adds(dweight, v, i == 0 && !into), t.logits, hidden.tile(i), q);
         if (!bias) return;
         task("column_sum", hidden.dtype())
             .use({adds(dbias, v, i == 0), reads(t.logits)})

@@ -15,7 +15,15 @@ std::map<std::string, int64_t> tile_sizes;
 // product of two such tensors has a task for each pair of tiles.
 constexpr int64_t large_tile = int64_t(32) << 20;
 int64_t max_large_tiles() { return std::max(12, 2 * machine().count(Device::cpu)); }
-constexpr int64_t vocab_tile = 8192;
+
+// Vocabularies are cut into the fewest tiles of at most vocab_tile, all but the last of the same
+// multiple of vocab_multiple: fast matrix products on GPUs need aligned rows, and sizes that are
+// multiples of their blocks.
+constexpr int64_t vocab_tile = 8192, vocab_multiple = 128;
+Cuts cut_vocabulary(int64_t size) {
+    const int64_t tiles = (size + vocab_tile - 1) / vocab_tile, even = (size + tiles - 1) / tiles;
+    return cut_every(size, (even + vocab_multiple - 1) / vocab_multiple * vocab_multiple);
+}
 
 }  // namespace
 
@@ -50,7 +58,7 @@ Grid choose_grid(const Dims& shape, Dtype dtype, const std::vector<std::string>&
         if (const int64_t size = tile_size(name)) {
             grid.axes[axis] = cut_every(shape[axis], size);
         } else if (name == "vocab" && shape[axis] > vocab_tile) {
-            grid.axes[axis] = cut_evenly(shape[axis], vocab_tile);
+            grid.axes[axis] = cut_vocabulary(shape[axis]);
         } else if (name == "batch" || name == "time") {  // ids (batch, time): cut by tokens
             const int64_t wanted = tile_size("tokens");
             const int64_t tokens = wanted ? wanted : tokens_per_tile(product(shape));

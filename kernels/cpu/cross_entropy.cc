@@ -43,7 +43,7 @@ void ce_stats(const KernelCall& call) {
     visit_float(call.dtype, [&]<class T>(T*) {
         const T* logits = call.input<T>(1);
         Acc<T>* stat = call.operand<Acc<T>>(0);
-        for (int64_t i = 0; i < p.rows; ++i, logits += p.cols, stat += 3) {
+        for (int64_t i = 0; i < p.rows; ++i, logits += p.ld, stat += 3) {
             if (p.first) stat[0] = -std::numeric_limits<Acc<T>>::infinity(), stat[1] = stat[2] = 0;
             // By blocks, so that the next one is loaded meanwhile.
             for (int64_t j = 0; j < p.cols; j += 1024)
@@ -88,7 +88,7 @@ void ce_grad(const KernelCall& call) {
         const T* logits = call.input<T>(1);
         const Acc<T>* stat = call.input<Acc<T>>(2);
         const Acc<T> factor = Acc<T>(p.scale / std::max(*call.input<double>(4), 1.0));
-        for (int64_t i = 0; i < p.rows; ++i, d += p.cols, logits += p.cols, stat += 3) {
+        for (int64_t i = 0; i < p.rows; ++i, d += p.ld, logits += p.ld, stat += 3) {
             if (targets[i] == p.ignore_index)
                 row_fill(d, p.cols, T(0));
             else

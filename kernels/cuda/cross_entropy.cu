@@ -39,9 +39,9 @@ __global__ void __launch_bounds__(threads)
     using A = Acc<T>;
     constexpr A none = -A(INFINITY);
     const int64_t row = blockIdx.x;
-    logits += row * p.cols, stats += row * 3;
+    logits += row * p.ld, stats += row * 3;
     A m = none, l = 0;
-    each_pack<T>(row * p.cols, p.cols, packed, [&](int64_t j, auto width) {
+    each_pack<T>(row * p.ld, p.cols, packed, [&](int64_t j, auto width) {
         A v[width], largest = m;
         load_pack<width>(logits + j, v);
         for (int e = 0; e < width; ++e) largest = Max()(largest, v[e]);
@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(threads)
     const bool counts = target != p.ignore_index;
     const A factor = A(p.scale / (*count > 1 ? *count : 1.0));
     const A largest = stats[3 * row], weight = factor / stats[3 * row + 1];
-    d += row * p.cols, logits += row * p.cols;
-    each_pack<T>(row * p.cols, p.cols, packed, [&](int64_t j, auto width) {
+    d += row * p.ld, logits += row * p.ld;
+    each_pack<T>(row * p.ld, p.cols, packed, [&](int64_t j, auto width) {
         A v[width] = {};
         if (counts) {
             load_pack<width>(logits + j, v);

@@ -43,11 +43,14 @@ Solution solve(const Problem& problem, double scale) {
     return out;
 }
 
-// Columns [from, from + n) of a row-major (rows, vocab).
-Values columns(const Values& all, int64_t rows, int64_t vocab, int64_t from, int64_t n) {
+// Columns [from, from + n) of a row-major (rows, vocab), with `pad` times NaN after each row.
+Values columns(const Problem& problem, int64_t from, int64_t n, int64_t pad) {
     Values out;
-    for (int64_t i = 0; i < rows; ++i)
-        out.insert(out.end(), all.begin() + i * vocab + from, all.begin() + i * vocab + from + n);
+    for (int64_t i = 0; i < problem.rows; ++i) {
+        const auto row = problem.logits.begin() + i * problem.vocab + from;
+        out.insert(out.end(), row, row + n);
+        out.insert(out.end(), size_t(pad), NAN);
+    }
     return out;
 }
 
@@ -56,21 +59,23 @@ struct Outcome {
     Values gradient;
 };
 // Runs the kernels over vocabulary tiles of tile_cols columns. in_place: gradients overwrite
-// logits.
+// logits. Rows of tiles have `pad` elements more than columns.
 Outcome run_tiled(const Variant& v, const Problem& problem, int64_t tile_cols, double scale,
-                  Dtype ids, bool in_place) {
-    nn_cross_entropy_params p{problem.rows, 0, 0, problem.vocab, ignored, scale, 1, int32_t(ids)};
+                  Dtype ids, bool in_place, int64_t pad = 0) {
+    nn_cross_entropy_params p{problem.rows, 0,     0, 0,           problem.vocab,
+                              ignored,      scale, 1, int32_t(ids)};
     Tile count = Tile::poisoned(Dtype::f64, 1), loss = Tile::poisoned(Dtype::f64, 1),
          targets(ids, problem.targets);
     Tile stats = v.sum_output(3 * problem.rows);
     std::vector<Tile> tiles;
     CHECK(run(v, "ce_count", p, {&count, &targets}) == "");
     for (int64_t from = 0; from < problem.vocab; from += tile_cols)
-        tiles.push_back(v.tile(columns(problem.logits, problem.rows, problem.vocab, from,
-                                       std::min(tile_cols, problem.vocab - from))));
+        tiles.push_back(
+            v.tile(columns(problem, from, std::min(tile_cols, problem.vocab - from), pad)));
     for (size_t t = 0; t < tiles.size(); ++t) {
         const size_t i = in_place ? tiles.size() - 1 - t : t;  // the order does not matter
-        p.col_start = int64_t(i) * tile_cols, p.cols = int64_t(tiles[i].size()) / p.rows;
+        p.col_start = int64_t(i) * tile_cols, p.ld = int64_t(tiles[i].size()) / p.rows;
+        p.cols = p.ld - pad;
         p.first = t == 0;
         run(v, "ce_stats", p, {&stats, &tiles[i], &targets});
     }
@@ -79,13 +84,13 @@ Outcome run_tiled(const Variant& v, const Problem& problem, int64_t tile_cols, d
     Outcome out{count[0], loss[0], Values(problem.rows * problem.vocab)};
     for (size_t t = 0; t < tiles.size(); ++t) {
         p.col_start = int64_t(t) * tile_cols,
-        p.cols = std::min(tile_cols, problem.vocab - p.col_start);
+        p.cols = std::min(tile_cols, problem.vocab - p.col_start), p.ld = p.cols + pad;
         Tile fresh = v.output(tiles[t].size());
         Tile& d = in_place ? tiles[t] : fresh;
         run(v, "ce_grad", p, {&d, &tiles[t], &stats, &targets, &count});
         for (int64_t i = 0; i < p.rows; ++i)
             for (int64_t j = 0; j < p.cols; ++j)
-                out.gradient[i * problem.vocab + p.col_start + j] = d[i * p.cols + j];
+                out.gradient[i * problem.vocab + p.col_start + j] = d[i * p.ld + j];
     }
     return out;
 }
@@ -106,7 +111,10 @@ TEST_CASE("cross-entropy and its gradient agree with the definition for any voca
                     const Solution want = solve(problem, 0.5);
                     const Outcome got =
                         run_tiled(v, problem, tile_cols, 0.5,
-                                  tile_cols == 7 ? Dtype::i32 : Dtype::i64, tile_cols == 64);
+                                  tile_cols == 7 ? Dtype::i32 : Dtype::i64, tile_cols == 64,
+                                  tile_cols == 7    ? 1
+                                  : tile_cols == 64 ? 8 - vocab % 8
+                                                    : 0);
                     CHECK(got.count == want.count);
                     check_close("loss", {got.loss}, {want.loss}, 10 * v.sum_eps(), 1 + spread * 4);
                     check_close("gradient", got.gradient, want.gradient, v.eps() + 30 * v.sum_eps(),
@@ -132,7 +140,7 @@ TEST_CASE("count and loss add up over row tiles") {
         Tile count = Tile::poisoned(Dtype::f64, 1), loss = Tile::poisoned(Dtype::f64, 1);
         Tile targets(Dtype::i64, {0, double(ignored)}), stats = v.sums({1, 2, 0.5, NAN, NAN, NAN});
         for (int first : {1, 0, 0}) {
-            const nn_cross_entropy_params p{2, 4, 0, 4, ignored, 1, first, int32_t(Dtype::i64)};
+            const nn_cross_entropy_params p{2, 4, 4, 0, 4, ignored, 1, first, int32_t(Dtype::i64)};
             run(v, "ce_count", p, {&count, &targets});
             run(v, "ce_loss", p, {&loss, &stats, &targets});
         }
@@ -168,7 +176,7 @@ TEST_CASE("a logit of minus infinity has no weight, whichever tile it is in") {
 TEST_CASE("ce_count reports a target outside the vocabulary") {
     each_variant([&](const Variant& v) {
         for (int64_t wrong : {int64_t(4), int64_t(-1)}) {
-            const nn_cross_entropy_params p{3, 4, 0, 4, ignored, 1, 1, int32_t(Dtype::i64)};
+            const nn_cross_entropy_params p{3, 4, 4, 0, 4, ignored, 1, 1, int32_t(Dtype::i64)};
             Tile count = Tile::poisoned(Dtype::f64, 1),
                  targets(Dtype::i64, {0, double(wrong), double(ignored)});
             CHECK(run(v, "ce_count", p, {&count, &targets}) ==

@@ -1,6 +1,8 @@
 // The rules that move elements: retiling, views and region copies, for random shapes and cuts,
 // against plain row-major arithmetic. Elements are numbered and only moved, so every comparison is
 // exact.
+#include "engine/rules/tiling.h"
+
 #include <numeric>
 #include <set>
 
@@ -81,6 +83,48 @@ TEST_CASE("automatic tiles of tokens are one per worker, or two per GPU") {
     CHECK(tokens(16 * 1024, "cpus=15 gpus=1") == 8192);
     CHECK(tokens(16 * 1024, "cpus=8 gpus=4") == 2048);
     CHECK(tokens(1 << 20, "cpus=8 gpus=4") == 8192);
+}
+
+TEST_CASE("vocabularies are cut into the fewest tiles, at multiples of 128") {
+    for (int64_t size : {50257, 50304, 32000, 128256, 151936, 8193, 16385, 1000003}) {
+        const Cuts cuts = choose_grid({size, 64}, Dtype::bf16, {"vocab", ""}).axes[0];
+        INFO(size << " in " << cuts.size() - 1);
+        CHECK(int64_t(cuts.size()) - 1 == (size + 8191) / 8192);
+        for (size_t i = 1; i < cuts.size(); ++i) {
+            CHECK(cuts[i] - cuts[i - 1] <= 8192);
+            CHECK(cuts[i] > cuts[i - 1]);
+            if (i + 1 < cuts.size()) CHECK(cuts[i] % 128 == 0);
+        }
+    }
+    CHECK(choose_grid({8192, 64}, Dtype::bf16, {"vocab", ""}) == Grid::whole({8192, 64}));
+}
+
+// cuBLASLt gets the leading dimensions of these parameters (kernels/cuda/gemm.cu), and tiles begin
+// at multiples of 64 bytes.
+TEST_CASE("the rows of all operands of the head's products begin at multiples of 16 bytes") {
+    const Session session;
+    for (Dtype dtype : {Dtype::bf16, Dtype::f32})
+        for (int64_t vocab : {50257, 65}) {
+            const Tensor hidden(grid_of({96, 16}, {40, 16}), dtype);
+            const Tensor head(choose_grid({vocab, 16}, dtype, {"vocab", ""}), dtype);
+            const Tensor ids(Grid::whole({96}), Dtype::i32);
+            const auto program = compile({hidden, head, ids}, [](const auto& in) {
+                return apply(*find_op("linear_cross_entropy"), {in[0], in[1], in[2], Tensor()}, {});
+            });
+            int products = 0;
+            for (const Task& task : program->program().tasks) {
+                if (task.arg.kernel->name != "gemm") continue;
+                nn_gemm_params p;
+                std::memcpy(&p, task.arg.params, sizeof p);
+                const int64_t size = int64_t(dtype_size(dtype));
+                INFO(p.m << " x " << p.n << " x " << p.k);
+                CHECK(p.lda * size % 16 == 0);
+                CHECK(p.ldb * size % 16 == 0);
+                CHECK(p.ldc * int64_t(dtype_size(p.wide ? Dtype::f32 : dtype)) % 16 == 0);
+                ++products;
+            }
+            CHECK(products == 3 * 3 * head.tiles());
+        }
 }
 
 TEST_CASE("a tensor that is written and read back is the same for any cuts") {
