@@ -25,6 +25,21 @@ Cuts cut_vocabulary(int64_t size) {
     return cut_every(size, (even + vocab_multiple - 1) / vocab_multiple * vocab_multiple);
 }
 
+// The GPUs that run the tasks, and the most tokens of a tile on one.
+int gpus_in_use() { return settings().where == Where::cpu ? 0 : machine().count(Device::cuda); }
+constexpr int64_t gpu_tokens = 8192;
+
+// The tile size of an axis of ids (batch, time). On GPUs, sequences stay whole if there is one for
+// each GPU, because cuDNN computes attention only over whole sequences.
+int64_t rows_of_ids(const Dims& shape, size_t axis, bool is_batch) {
+    const int64_t wanted = tile_size("tokens");
+    const int64_t tokens = wanted ? wanted : tokens_per_tile(product(shape));
+    if (is_batch) return std::max<int64_t>(1, tokens / product(shape, axis + 1));
+    const int gpus = gpus_in_use();
+    const bool stays_whole = !wanted && gpus > 0 && product(shape, 0, axis) >= gpus;
+    return std::min(stays_whole ? gpu_tokens : tokens, shape[axis]);
+}
+
 }  // namespace
 
 // On CPU cores one tile per worker. Two per worker would balance better, but every tile reads all
@@ -34,9 +49,9 @@ Cuts cut_vocabulary(int64_t size) {
 // meanwhile. In 10 us, 400 TFLOP/s multiply 850 tokens by the largest weight of a block of GPT-2
 // 124M.
 int64_t tokens_per_tile(int64_t tokens) {
-    const int gpus = settings().where == Where::cpu ? 0 : machine().count(Device::cuda);
+    const int gpus = gpus_in_use();
     const int64_t tiles = gpus > 0 ? 2 * gpus : machine().count(Device::cpu);
-    return std::clamp<int64_t>((tokens + tiles - 1) / tiles, 128, gpus > 0 ? 8192 : 2048);
+    return std::clamp<int64_t>((tokens + tiles - 1) / tiles, 128, gpus > 0 ? gpu_tokens : 2048);
 }
 
 void set_tile_size(const std::string& axis_name, int64_t size) { tile_sizes[axis_name] = size; }
@@ -54,17 +69,12 @@ Grid choose_grid(const Dims& shape, Dtype dtype, const std::vector<std::string>&
         const std::string& name = axis_names[axis];
         if (name.empty()) continue;
         named = true;
-        const int64_t inner = product(shape, axis + 1);
         if (const int64_t size = tile_size(name)) {
             grid.axes[axis] = cut_every(shape[axis], size);
         } else if (name == "vocab" && shape[axis] > vocab_tile) {
             grid.axes[axis] = cut_vocabulary(shape[axis]);
         } else if (name == "batch" || name == "time") {  // ids (batch, time): cut by tokens
-            const int64_t wanted = tile_size("tokens");
-            const int64_t tokens = wanted ? wanted : tokens_per_tile(product(shape));
-            const int64_t rows = name == "batch" ? std::max<int64_t>(1, tokens / inner)
-                                                 : std::min(tokens, shape[axis]);
-            grid.axes[axis] = cut_evenly(shape[axis], rows);
+            grid.axes[axis] = cut_evenly(shape[axis], rows_of_ids(shape, axis, name == "batch"));
         }
     }
     if (!named && !shape.empty() && product(shape) * element > 2 * large_tile) {

@@ -85,6 +85,23 @@ TEST_CASE("automatic tiles of tokens are one per worker, or two per GPU") {
     CHECK(tokens(1 << 20, "cpus=8 gpus=4") == 8192);
 }
 
+TEST_CASE("GPUs get whole sequences of up to 8192 tokens if there is one for each") {
+    using Tiles = std::pair<int64_t, int64_t>;
+    const auto tiles = [](const Dims& ids, const char* description) {
+        describe_machine(description);
+        const Grid grid = choose_grid(ids, Dtype::i32, {"batch", "time"});
+        describe_machine("");
+        return Tiles(grid.tiles(0), grid.tiles(1));
+    };
+    CHECK(tiles({1, 1024}, "cpus=8 gpus=1") == Tiles(1, 1));
+    CHECK(tiles({1, 8192}, "cpus=8 gpus=1") == Tiles(1, 1));
+    CHECK(tiles({1, 16384}, "cpus=8 gpus=1") == Tiles(1, 2));
+    CHECK(tiles({16, 1024}, "cpus=8 gpus=1") == Tiles(2, 1));
+    CHECK(tiles({4, 1024}, "cpus=8 gpus=4") == Tiles(4, 1));
+    CHECK(tiles({1, 8192}, "cpus=8 gpus=4") == Tiles(1, 8));
+    CHECK(tiles({1, 1024}, "cpus=2") == Tiles(1, 2));
+}
+
 TEST_CASE("vocabularies are cut into the fewest tiles, at multiples of 128") {
     for (int64_t size : {50257, 50304, 32000, 128256, 151936, 8193, 16385, 1000003}) {
         const Cuts cuts = choose_grid({size, 64}, Dtype::bf16, {"vocab", ""}).axes[0];
