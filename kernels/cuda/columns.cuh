@@ -1,6 +1,6 @@
 // Sums over the rows of a matrix, for the gradients of biases and of LayerNorm's weights. A block
 // takes a stripe of columns and a chunk of rows, and each of its warps every eighth row. The sums
-// of the warps, and then of the chunks, are added in order.
+// of the warps, and then of the chunks, are added in a fixed order.
 #pragma once
 #include "kernels/cuda/rows.cuh"
 
@@ -42,17 +42,31 @@ __global__ void __launch_bounds__(column_threads)
 
 template <class A> struct Outputs { A* y[2]; };
 
-// y[o] (cols) = or += the chunks' sums of output o, in order.
+constexpr int part_columns = 8;  // of a block: 32 bytes of float, which memory transfers at least
+
+// y[o] (cols) = or += the chunks' sums of output o. A thread adds every 32nd chunk; then
+// the sums of a warp's threads and those of the warps are added, always in the same order.
 template <class A>
 __global__ void __launch_bounds__(column_threads)
     add_column_parts(const Outputs<A> to, const A* chunk_sums, int64_t chunks, int64_t cols,
                      int outputs, bool first) {
-    const int64_t column = int64_t(blockIdx.x) * column_threads + threadIdx.x;
+    constexpr int adders = int(column_threads) / part_columns;
+    __shared__ A shared[column_warps][part_columns];
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int64_t column = int64_t(blockIdx.x) * part_columns + lane % part_columns;
     const int o = int(blockIdx.y);
     A* y = to.y[o];
-    if (column >= cols || !y) return;
+    if (!y) return;  // all threads
     A total = 0;
-    for (int64_t c = 0; c < chunks; ++c) total += chunk_sums[(c * outputs + o) * cols + column];
+    if (column < cols)
+        for (int64_t c = threadIdx.x / part_columns; c < chunks; c += adders)
+            total += chunk_sums[(c * outputs + o) * cols + column];
+    for (int distance = part_columns; distance < 32; distance *= 2)
+        total += __shfl_xor_sync(all_lanes, total, distance);
+    if (lane < part_columns) shared[warp][lane] = total;
+    __syncthreads();
+    if (threadIdx.x >= part_columns || column >= cols) return;
+    for (int w = 1; w < column_warps; ++w) total += shared[w][lane];
     y[column] = first ? total : y[column] + total;
 }
 
@@ -76,7 +90,7 @@ void sum_columns(const KernelCall& call, const Source& source, int64_t rows, int
     if (!launch(call, shape, kernel, source, rows, cols, chunk, chunk_sums) || !wanted) return;
     launch(
         call,
-        {dim3(unsigned(ceil_div(cols, column_threads)), unsigned(Source::outputs)), column_threads},
+        {dim3(unsigned(ceil_div(cols, part_columns)), unsigned(Source::outputs)), column_threads},
         add_column_parts<A>, to, chunk_sums, chunks, cols, int(Source::outputs), first);
 }
 
