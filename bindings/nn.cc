@@ -16,6 +16,7 @@
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/planned.h"
 #include "engine/runtime/session.h"
+#include "engine/runtime/workers.h"
 
 using namespace nn;
 using namespace nn::capi;
@@ -297,8 +298,13 @@ int nn_scope_end(const nn_ref* keep, int32_t n_keep) { return guard(end_scope, k
 int nn_memory(nn_memory_info_t* out) {
     return guard([&] {
         const ArenaInfo arena = arena_info();
-        given(out, "out") = {budget(),   arena.in_use,     arena.cached,
-                             arena.peak, admitted_bytes(), available(arena_taken())};
+        given(out, "out") = {budget(),
+                             arena.in_use,
+                             arena.cached,
+                             arena.peak,
+                             admitted_bytes(),
+                             available(arena_taken()),
+                             tile_bytes_on_gpus(machine())};
     });
 }
 

@@ -90,6 +90,7 @@ typedef struct {
 } nn_program_plan_t;
 typedef struct {
     int64_t budget, in_use, cached, peak, tensors, available;
+    int64_t on_gpus;  // bytes of tiles that each GPU holds, if GPUs run the tasks
 } nn_memory_info_t;
 typedef struct {
     int64_t slots;                // bytes of the slots of planned programs

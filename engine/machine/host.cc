@@ -33,6 +33,21 @@ int cpus_of_environment() {
     return int(number);
 }
 
+// Bytes of tiles that a GPU holds: those of nn.devices, else what StarPU takes by default. 0: not
+// known.
+int64_t tile_bytes_of_gpu([[maybe_unused]] int gpu) {
+    int64_t most = 0;
+#if defined(NN_CUDA)
+    cudaDeviceProp properties;
+    if (cudaGetDeviceProperties(&properties, gpu) == cudaSuccess)
+        most = int64_t(properties.totalGlobalMem) / 10 * 9;
+    else
+        cudaGetLastError();  // later calls must not find this error
+#endif
+    return choice.gpu_memory > 0 && most > 0 ? std::min(choice.gpu_memory, most)
+                                             : std::max(choice.gpu_memory, most);
+}
+
 Machine detect() {
     Machine out;
     const int gpus = choice.gpus < 0 ? usable_gpus() : choice.gpus;
@@ -44,7 +59,7 @@ Machine detect() {
     out.workers.push_back({Device::cpu, 0, cpus, {}});
     for (int gpu = 0; gpu < gpus; ++gpu) {
         const int node = int(out.nodes.size());
-        out.nodes.push_back({NodeKind::gpu, gpu, choice.gpu_memory});
+        out.nodes.push_back({NodeKind::gpu, gpu, tile_bytes_of_gpu(gpu)});
         out.workers.push_back({Device::cuda, node, 1, {}});
         out.links.push_back({0, node, 0});
         out.links.push_back({node, 0, 0});

@@ -1,5 +1,6 @@
 #include "engine/memory/admission.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "engine/base/error.h"
@@ -52,6 +53,11 @@ int64_t admitted_bytes() { return admitted; }
 void count_handle(int change) { handles += change; }
 
 bool fits(int64_t bytes) { return in_use() + bytes <= budget() + on_disk; }
+
+bool fits_with_gpus(int64_t temporaries, int64_t on_gpus, int64_t records) {
+    const int64_t room = std::max<int64_t>(0, on_gpus - admitted);
+    return fits(std::max<int64_t>(0, temporaries - room) + records);
+}
 
 void refuse_admission(int64_t bytes, const std::string& what) {
     check_room();

@@ -14,6 +14,7 @@
 #include "engine/runtime/homes.h"
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/planned.h"
+#include "engine/runtime/workers.h"
 
 namespace nn {
 namespace {
@@ -28,9 +29,10 @@ std::unique_ptr<Program> tried(const Program& program, const Recomputation& reco
     return out;
 }
 
-// The bytes of the program's tiles: of all, and of those that exist and so were admitted before.
+// The bytes of the program's tiles: of all, of those that exist and so were admitted before, and of
+// those that a plan creates to last: weights and optimizer state.
 struct TileBytes {
-    int64_t all = 0, admitted = 0, count = 0;
+    int64_t all = 0, admitted = 0, lasting = 0, count = 0;
 };
 TileBytes tile_bytes(const Program& program) {
     TileBytes out;
@@ -40,6 +42,8 @@ TileBytes tile_bytes(const Program& program) {
         const auto bytes = int64_t(arena_bytes(tile.bytes));
         out.all += bytes;
         out.admitted += tile.recording ? 0 : bytes;
+        if (tile.recording && (tile.kind == weights || tile.kind == optimizer_state))
+            out.lasting += bytes;
         ++out.count;
     };
     for (const Task& task : program.tasks)
@@ -51,9 +55,10 @@ TileBytes tile_bytes(const Program& program) {
 
 // Whether so many bytes of tiles fit, in place of those that were admitted before.
 bool has_room(int64_t bytes, const TileBytes& tiles, bool is_plan) {
-    int64_t more = bytes - tiles.admitted + tiles.count * handle_bytes;
+    int64_t more = tiles.lasting + tiles.count * handle_bytes;
     if (is_plan && machine_is_described()) more -= machine().bytes(NodeKind::ram) - budget();
-    return fits(more);
+    return fits_with_gpus(bytes - tiles.admitted - tiles.lasting,
+                          tile_bytes_on_gpus(machine()) - tiles.lasting, more);
 }
 
 // The largest sum of the bytes of tiles during a run.

@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/graph/builder.h"
 #include "engine/graph/context.h"
+#include "engine/machine/host.h"
 #include "engine/memory/admission.h"
 #include "engine/profile/records.h"
 #include "engine/rules/copy.h"
@@ -131,9 +132,9 @@ void Replay::check(const std::vector<Tensor>& inputs) const {
     }
     for (const TilePtr& tile : program_->read_first) tile->check_readable("compiled function");
     const int64_t new_handle_bytes = submitted_ ? 0 : program_->info.tiles * handle_bytes,
-                  needed = peak_of(*program_) + new_handle_bytes;
-    if (tiers().ram == 0 && !fits(needed))
-        refuse_admission(needed, "the temporaries of a compiled function");
+                  peak = peak_of(*program_);
+    if (tiers().ram == 0 && !fits_with_gpus(peak, tile_bytes_on_gpus(host()), new_handle_bytes))
+        refuse_admission(peak + new_handle_bytes, "the temporaries of a compiled function");
 }
 
 std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {

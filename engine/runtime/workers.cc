@@ -6,7 +6,7 @@
 #include <atomic>
 
 #include "engine/base/error.h"
-#include "engine/machine/machine.h"
+#include "engine/graph/context.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 
@@ -99,6 +99,15 @@ NodeMemory node_memory(int node) {
     }
     return {int64_t(starpu_memory_get_used(unsigned(node))),
             int64_t(starpu_memory_get_total(unsigned(node)))};
+}
+
+int64_t tile_bytes_on_gpus(const Machine& machine) {
+    const Where where = settings().where;
+    if (where == Where::cpu || where == Where::anywhere) return 0;
+    int64_t least = 0;
+    for (const MemoryNode& node : machine.nodes)
+        if (node.kind == NodeKind::gpu && (least == 0 || node.bytes < least)) least = node.bytes;
+    return least / 10 * 9;  // StarPU rounds sizes up and keeps freed blocks
 }
 
 int64_t bytes_moved() {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/machine/machine.h"
+
 namespace nn {
 
 bool running();                       // whether StarPU runs
@@ -31,6 +33,9 @@ struct NodeMemory {
     int64_t used, limit;  // bytes; memory kept for reuse counts as used
 };
 NodeMemory node_memory(int node);
+// Bytes of GPU memory for tiles that count in no budget, if GPUs run the tasks. All GPUs may hold
+// the same tiles, so only the smallest counts.
+int64_t tile_bytes_on_gpus(const Machine& machine);
 int64_t bytes_moved();  // between nodes, so far
 
 }  // namespace nn

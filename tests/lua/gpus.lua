@@ -112,6 +112,22 @@ case("with less memory than a step needs, tiles are evicted and no bit changes",
   end
 end)
 
+case("temporaries that fit on a GPU take nothing of the budget for RAM", function()
+  local words = "embd=128 layers=2 batch=96 context=64 tile=1024 steps=2 eager=0 tokens=0"
+  local budget = 40e6
+  local limited = ("%s budget=%d"):format(words, budget)
+  local function refused(description, more)
+    local status, _, errors = run(description, limited .. more)
+    t.check(status == 1 and errors:find "the temporaries of a compiled function", errors)
+  end
+  refused(nil, "")
+  local errors = same_as_cpu("gpus=1", words, "report=1 budget=" .. budget)
+  local used = tonumber(errors:match "RAM used (%d+)")
+  t.check(used > 0 and used <= budget, used .. " bytes of RAM")
+  refused("gpus=1", " memory=67108864")
+  refused("gpus=1", " where=any")         -- CPU workers need them in RAM
+end)
+
 case("what memory tiers plan runs on CPU workers beside GPUs, with the same bits", function()
   local words = "layers=4 embd=128 vocab=300 batch=2 context=16 tokens=0"
   same_as_cpu("gpus=2", words, ("ram=6000000 disk=%s"):format(base))

@@ -10,21 +10,24 @@ local C, check = lib.C, lib.check
 -- activation_choice: of nn.activations.
 local M = {activation_choice = "auto"}
 
---- nn.memory() -> {budget, in_use, cached, peak, tensors, available, nodes, gpus, moved, disk,
---- ram_tier} in bytes. `budget`: the most that tensors may use, 0 if the limits of the process
---- leave nothing; `cached`: freed blocks kept for reuse; `peak`: the largest in_use since
---- nn.reset_peak(); `available`: RAM that the system can still provide; `nodes`: {name, used,
---- limit} of each memory node, RAM first; `gpus`: those of GPUs, whose limit nn.devices sets;
---- `moved`: all bytes copied between memory nodes so far; `disk`: {used, read, written, busy,
---- stalled} of nn.memory_tiers: bytes on the disk now, bytes read and written so far, seconds with
---- a transfer under way, and the seconds that workers were without a task meanwhile, summed over
---- the workers; `ram_tier`: {used, read, written, busy} of nn.memory_tiers{gpu}: bytes in RAM that
---- do not fit on the GPU, bytes copied to it and back, and seconds with a copy under way.
+--- nn.memory() -> {budget, in_use, cached, peak, tensors, available, on_gpus, nodes, gpus, moved,
+--- disk, ram_tier} in bytes. `budget`: the most RAM that tensors may use, 0 if the limits of the
+--- process leave none; `cached`: freed blocks kept for reuse; `peak`: the largest in_use since
+--- nn.reset_peak(); `available`: RAM that the system can still provide; `on_gpus`: what a GPU
+--- holds, if GPUs run the tasks: temporaries of compiled functions that fit there beside all
+--- tensors take nothing of the budget; `nodes`: {name, used, limit} of each memory node, RAM first;
+--- `gpus`: those of GPUs, whose limit nn.devices sets; `moved`: all bytes copied between memory
+--- nodes so far; `disk`: {used, read, written, busy, stalled} of nn.memory_tiers: bytes on the disk
+--- now, bytes read and written so far, seconds with a transfer under way, and the seconds that
+--- workers were without a task meanwhile, summed over the workers; `ram_tier`: {used, read,
+--- written, busy} of nn.memory_tiers{gpu}: bytes in RAM that do not fit on the GPU, bytes copied to
+--- it and back, and seconds with a copy under way.
 ---     nn.memory().budget > 0, nn.memory().nodes[1].name  --> true, "RAM"
 function M.memory()
   local m, out = ffi.new "nn_memory_info_t", {nodes = {}, gpus = {}}
   check(C.nn_memory(m))
-  for _, name in ipairs {"budget", "in_use", "cached", "peak", "tensors", "available"} do
+  for _, name in ipairs {"budget", "in_use", "cached", "peak", "tensors", "available",
+                        "on_gpus"} do
     out[name] = tonumber(m[name])
   end
   local room = 64

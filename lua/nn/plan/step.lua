@@ -108,6 +108,13 @@ function M.available_memory(planned)
   return budget.memory().budget
 end
 
+--- room(plan, available) -> the bytes that the peak of a plan may have. Temporaries that fit on a
+--- GPU beside the parameters and moments take no RAM.
+function M.room(plan, available)
+  if plan.state > available then return available end
+  return available + math.max(0, budget.memory().on_gpus - plan.state)
+end
+
 local function shown(kind) return kind == "other" and "workspace" or kind end
 
 local function memory_rows(plan, rows)
@@ -187,7 +194,9 @@ function M.plans(record_batch, available)
   return function(n, measured)
     local plan = of(n, measured)
     -- It is extrapolated from smaller batches, which fit without recomputation.
-    if auto and plan.extrapolated and plan.peak > available then return recomputed(n, measured) end
+    if auto and plan.extrapolated and plan.peak > M.room(plan, available) then
+      return recomputed(n, measured)
+    end
     return plan
   end, function(n) return (auto and recomputed or of)(n, false).peak end,
   function(n) return recomputed(n, false).peak end
@@ -283,8 +292,7 @@ function M.report(plan, o)
   for _, row in ipairs(o.rows or {}) do rows[#rows + 1] = row end
   local _, gpus = engine.workers()
   if gpus > 0 then
-    rows[#rows + 1] = {"GPUs", ("%d, not included: the plan estimates neither their time nor their "
-      .. "memory; RAM holds all tiles in any case"):format(gpus)}
+    rows[#rows + 1] = {"GPUs", ("%d; the plan does not estimate their time"):format(gpus)}
   end
   local lines = {}
   for i, row in ipairs(rows) do lines[i] = ("%-15s %s"):format(row[1], row[2]) end
@@ -326,7 +334,7 @@ function M.plan_step(build, given)
   end, available)
   local plan = of(o.batch, true)
   o.needs, o.spared = needs, spared
-  plan.available, plan.asked = available, o
+  plan.available, plan.asked = M.room(plan, available), o
   return setmetatable(plan, Plan)
 end
 

@@ -78,6 +78,7 @@ end
 -- `available` bytes. only_planned: raises it only if recording also takes long.
 local function refuse_oversized(requirements, loader, available, only_planned)
   if not requirements then return end
+  available = available + budget.memory().on_gpus
   local bytes = requirements.bytes + loader.rows * loader.context * INPUT_BYTES
   if bytes <= available or only_planned and requirements.tiles <= MANY_TILES then return end
   lib.fail("the training cannot fit: %s parameters in %s tiles and %s tokens a step, in "
@@ -97,6 +98,7 @@ function M.need_room(build, loader, requirements)
   if not budget.lower_tier then refuse_oversized(requirements, loader, available) end
   local plan = planner(build, loader, available)(loader.batch_size, budget.lower_tier)
   if budget.lower_tier then return plan end           -- it exists, so the step fits
+  available = step_plan.room(plan, available)
   if plan.peak > available then
     lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s of parameters and moments, "
              .. "%s of gradients and activations), %s (%.0f bytes) are available; lower data.batch "
@@ -119,7 +121,7 @@ function M.report(build, loader, requirements)
   refuse_oversized(requirements, loader, available, true)
   local of, needs, spared = planner(build, loader, available)
   local plan, tokens = of(loader.batch_size, true), loader:batch_tokens()
-  plan.available = available
+  plan.available = step_plan.room(plan, available)
   return step_plan.report(plan, {
     tokens = tokens, flops = plan.flops_per_token and plan.flops_per_token * tokens,
     batch = loader.batch_size, name = "data.batch",

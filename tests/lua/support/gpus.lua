@@ -10,7 +10,7 @@ local checksums = require "checksums"
 local cfg = {where = "auto", cpus = 0, gpus = -1, memory = 0, streams = 0, scheduler = "",
              layers = 2, embd = 64, heads = 2, context = 32, vocab = 101, batch = 8, tile = 64,
              accum = 1, dropout = 0.1, dtype = "f32", steps = 3, eager = 1, tokens = 4,
-             profile = 0, report = 0, ram = 0, disk = ".", slots = 0}
+             profile = 0, report = 0, ram = 0, disk = ".", slots = 0, budget = 0}
 for _, word in ipairs(arg) do
   local name, value = word:match "^(%w+)=(.*)$"
   cfg[name] = type(cfg[name]) == "number" and tonumber(value) or value
@@ -22,6 +22,10 @@ nn.devices {cpus = cfg.cpus, gpus = cfg.gpus >= 0 and cfg.gpus or nil, gpu_memor
 nn.run_tasks_on(cfg.where)
 if cfg.ram > 0 then nn.memory_tiers {ram = cfg.ram, disk = cfg.disk} end
 if cfg.slots > 0 then nn.memory_tiers {gpu = cfg.slots} end
+if cfg.budget > 0 then
+  nn.memory_budget(cfg.budget)
+  nn.activations "keep"
+end
 nn.tiles {tokens = cfg.tile, vocab = 40}
 nn.seed(1)
 local model = GPT2 {layers = cfg.layers, heads = cfg.heads, embd = cfg.embd, vocab = cfg.vocab,
@@ -62,6 +66,7 @@ if cfg.report > 0 then
   for i, gpu in ipairs(memory.gpus) do
     io.stderr:write(("GPU %d used %.0f of %.0f\n"):format(i - 1, gpu.used, gpu.limit))
   end
+  io.stderr:write(("RAM used %.0f at most\n"):format(memory.peak))
   io.stderr:write(("moved %.0f\n"):format(memory.moved))
   io.stderr:write(("planned %.0f %.0f\n"):format(memory.ram_tier.read, memory.ram_tier.written))
 end
