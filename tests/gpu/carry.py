@@ -24,6 +24,8 @@ SYSTEM = re.compile(r"^(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|libgcc_
 def needed_libraries(file):
     """(name, path) of each shared library that a library or program loads."""
     done = subprocess.run(["ldd", str(file)], capture_output=True, text=True)
+    if missing := re.findall(r"^\s*(?!libcuda)(\S+) => not found", done.stdout, re.M):
+        sys.exit(f"tests/gpu/run: cannot pack, because {file} needs {', '.join(missing)}, which this machine lacks")
     return re.findall(r"(\S+) => (/\S+)", done.stdout)
 
 
@@ -36,7 +38,6 @@ def copy_package(name, prefix):
         target = prefix / source.relative_to("/usr")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, target)
-    return done.returncode == 0
 
 
 def pack():
@@ -44,12 +45,15 @@ def pack():
     starpu = ROOT / ".deps/starpu"
     if not (starpu / "made_for").exists():
         sys.exit("tests/gpu/run: .deps/starpu is missing; run ./nnlua to build it (needs CUDA's nvcc)")
+    absent = [name for name in PACKAGES if subprocess.run(["dpkg", "-s", name], capture_output=True).returncode]
+    if absent:
+        sys.exit(f"tests/gpu/run: cannot pack, because packages are not installed: {', '.join(absent)}; "
+                 f"run: apt-get install {' '.join(absent)}")
     shutil.rmtree(CARRY, ignore_errors=True)
     prefix = CARRY / "usr"
     prefix.mkdir(parents=True)
-    absent = [name for name in PACKAGES if not copy_package(name, prefix)]
-    if absent:
-        print("not installed, therefore not packed:", ", ".join(absent))
+    for name in PACKAGES:
+        copy_package(name, prefix)
     shutil.copytree(starpu, CARRY / "starpu", symlinks=True)
     libraries = prefix / "lib/carried"
     libraries.mkdir(parents=True)

@@ -60,10 +60,47 @@ end)
 t.case("a part that exceeds its time is reported, and the status is an error", function()
   need_programs()
   local status, output = t.shell(("cd %s; python3 tests/gpu/run --rehearse --binaries %s "
-    .. "--only ops,budget --seconds 0.2"):format(root, binaries))
+    .. "--only ops,budget --seconds 0.2 --json %s/report.json"):format(root, binaries, t.folder()))
   t.same(status, 1)
   t.check(output:find("| ops | out of time |", 1, true), output)
   t.check(output:find("| budget | not started: time is up |", 1, true), output)
+end)
+
+t.case("--only unfinished runs what an earlier report lacks, and completes the report", function()
+  need_programs()
+  local report = t.folder() .. "/report.json"
+  local speed = {tokens_per_s = 1, flops_per_s = 1, product_flops_per_s = 2, ms_per_step = 1,
+                 peak_bytes = 1, kinds = {}}
+  for i = 1, 99 do speed.kinds[("k"):rep(200) .. i] = i end
+  local earlier = {gpu = "a", notes = {"earlier note"}, attention = {}, rows = {}, speeds = {}}
+  for name in ("build,kernels,step,gpt2 nnlua,gpt2 compile,gpt2-xl nnlua,gpt2-xl compile,"
+      .. "gpt2 eager,gpt2-xl eager,gpt2 nnlua with 2 streams,gpt2 nnlua with 1 tile,attention,ops,"
+      .. "budget,memcheck,racecheck,"):gmatch "(.-)," do
+    table.insert(earlier.rows, {part = name, result = name == "step" and "failed" or "ok",
+                                passed = 1, failed = 0, skipped = 0, seconds = 1, limit = 1})
+    if name:find "^gpt2" then earlier.speeds[name] = speed end
+  end
+  local json = require("cjson").encode(earlier):gsub('"attention":{}', '"attention":[]')
+  files.write(report, json)
+  local status, output = t.shell(("cd %s; python3 tests/gpu/run --rehearse --binaries %s "
+    .. "--only unfinished --json %s"):format(root, binaries, report))
+  t.check(status == 0, output)
+  t.same({select(2, output:gsub("\n[%w ]+: ok, ", "")), output:match "^step: ok, " ~= nil},
+         {0, true})
+  local result = files.parse_json(files.read(report))
+  t.same(#result.rows, 16)
+  for _, row in ipairs(result.rows) do t.same({row.part, row.result}, {row.part, "ok"}) end
+  t.check(result.speeds["gpt2 nnlua with 2 streams"].ms_per_step == 1)
+  t.check(#output < 12500 and output:find("earlier note", 1, true), #output .. " characters")
+end)
+
+t.case("--pack refuses to pack without a package, before anything is changed", function()
+  if not works("test -f " .. root .. "/.deps/starpu/made_for") then t.skip "no StarPU in .deps" end
+  local folder = t.folder()
+  files.write(folder .. "/dpkg", "#!/bin/sh\n[ \"$2\" != catch2 ]\n")
+  local status, output = t.shell(("cd %s; chmod +x %s/dpkg; PATH=%s:$PATH python3 tests/gpu/run "
+    .. "--pack"):format(root, folder, folder))
+  t.check(status == 1 and output:find "packages are not installed: catch2; run: apt%-get", output)
 end)
 
 t.case("without a GPU it reports that", function()
