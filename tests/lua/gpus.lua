@@ -171,6 +171,16 @@ case("a profile has the tasks of every GPU", function()
   t.check(errors:find "GPU 0" and errors:find "GPU 1", errors)
 end)
 
+case("with instant kernels, the cost of the tasks themselves is measured", function()
+  local command = "%s timeout -k 1 100 $NNLUA %s/tests/gpu/driver.lua batch=4 steps=3"
+  local status, output = t.shell(command:format(devices "gpus=1 memory=80000 instant=1", host.root))
+  t.check(status == 0, output)
+  local result = files.parse_json(output:match "{.*}")
+  t.check(result.tasks > 500 and result.temporaries > 500, output)
+  t.check(result.step_us[2] >= result.submission_us[2], output)
+  t.check(kernels(1) >= 5 * result.tasks, "not every task was a launch")
+end)
+
 case("the C++ tests of the engine on GPUs pass", function()
   local status, output = t.shell(("%s timeout -k 1 100 %s/nnlua_tests '*on a GPU*'"):format(
     devices "gpus=2", binaries))

@@ -59,6 +59,8 @@ void read_word(const std::string& word, Settings& s) {
         s.delays = unsigned(number);
     else if (name == "measured")
         s.measured_us = double(number);
+    else if (name == "instant")
+        s.instant = number != 0;
     else
         refuse(word);
 }
@@ -278,6 +280,7 @@ Stream::~Stream() {
 }
 
 void Stream::put(std::function<void()> work) {
+    if (settings().instant) return work();
     std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
     changed_.notify_all();

@@ -9,6 +9,8 @@
 //   fail=NAME:N     the N-th call of a function fails; kernel:N: the N-th kernel fails on its
 //   device fail=NAME:N:C   likewise, with the error code C instead of 719 (launch failure)
 //   measured=US     microseconds of a kernel outside tasks, which is not computed; by default 500
+//   instant=1       kernels compute nothing and streams do not queue, so only the time of the
+//                   program itself remains. Results are undefined
 //   report=FILE     at the end, one line "name count" per function, device and link
 #pragma once
 #include <cuda_runtime_api.h>
@@ -35,6 +37,7 @@ struct Settings {
     long failing_call = 0;
     cudaError_t failure = cudaErrorLaunchFailure;
     double measured_us = 500;
+    bool instant = false;
     std::string report;
 };
 const Settings& settings();

@@ -55,7 +55,7 @@ struct Launch {
             set_error(device, settings().failure);
         else if (!has_own_operands())
             set_error(device, cudaErrorIllegalAddress);
-        else
+        else if (!settings().instant)
             compute();
     }
 };
