@@ -1,5 +1,7 @@
 // Scratch memory and loops over one row. Sums of T are kept in Acc<T>.
 #pragma once
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <new>
 
@@ -17,17 +19,23 @@ public:
     Scratch(const Scratch&) = delete;
     Scratch& operator=(const Scratch&) = delete;
     template <class A> A* get(int64_t n) {
-        const size_t bytes = (size_t(n) * sizeof(A) + 64) / 64 * 64;
+        size_t bytes = (size_t(n) * sizeof(A) + 64) / 64 * 64;
         if (bytes > size_) {
             std::free(data_);
-            data_ = std::aligned_alloc(64, bytes);
+            const size_t alignment = bytes > huge_page / 4 ? huge_page : 64;
+            bytes = (bytes + alignment - 1) / alignment * alignment;
+            data_ = std::aligned_alloc(alignment, bytes);
             size_ = data_ ? bytes : 0;
             if (!data_) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+            if (alignment == huge_page) madvise(data_, bytes, MADV_HUGEPAGE);
+#endif
         }
         return static_cast<A*>(data_);
     }
 
 private:
+    static constexpr size_t huge_page = 2 << 20;
     void* data_ = nullptr;
     size_t size_ = 0;
 };

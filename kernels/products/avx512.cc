@@ -21,7 +21,9 @@ constexpr int64_t panel_rows = 14, panel_cols = sums_multiple;
 // A block of sums (block_rows, block_cols) and of A (block_rows, depth) fit into the L2 cache, a
 // panel of B (depth, panel_cols) into L1.
 constexpr int64_t block_rows = 40 * panel_rows, block_cols = 4 * panel_cols, depth = 384;
+constexpr int64_t packed_lines = 16;      // of k, packed at a time
 constexpr int64_t most_packed = 2 << 20;  // elements of packed A
+constexpr int64_t most_depth = most_packed / block_rows;
 
 // The rows of a block: whole panels, about equal in all blocks.
 int64_t rows_of_blocks(int64_t m, int64_t k) {
@@ -31,6 +33,22 @@ int64_t rows_of_blocks(int64_t m, int64_t k) {
     const int64_t panels = (m + panel_rows - 1) / panel_rows;
     return (panels + blocks - 1) / blocks * panel_rows;
 }
+
+// The rows of a stretch of k: about equal in all stretches, in whole cache lines.
+int64_t stretch_of(int64_t k) {
+    const int64_t stretches = (k + depth - 1) / depth;
+    return stretches < 2 ? depth : ((k + stretches - 1) / stretches + 31) / 32 * 32;
+}
+
+// The size of a packed panel of A. Packing stores whole vectors, 2 lanes beyond its last row.
+int64_t panel_size(int64_t k) { return (panel_rows * pairs_of(k) + 2 + 15) / 16 * 16; }
+
+// The panels of a block of rows: about equal, so that none is too short to keep the units busy.
+struct Panels {
+    int64_t rows, count = (rows + panel_rows - 1) / panel_rows, height = (rows + count - 1) / count;
+    int64_t first(int64_t panel) const { return panel * height; }
+    int64_t rows_of(int64_t panel) const { return smaller(height, rows - panel * height); }
+};
 
 // rows[i] = lane i of the former rows.
 void transpose(__m512i (&rows)[16]) {
@@ -57,9 +75,12 @@ void transpose(__m512i (&rows)[16]) {
 
 // Packs up to 16 rows of a matrix whose rows are contiguous along k: pair p of row i goes to
 // to[p * stride + i], with zeros for rows and elements that do not exist. Stores whole vectors.
-void pack_rows(const uint16_t* from, int64_t ld, int64_t rows, int64_t k, uint32_t* to,
-               int64_t stride) {
+// Prefetches the same rows of what is `ahead` elements further.
+void pack_rows(const uint16_t* from, int64_t ld, int64_t rows, int64_t k, int64_t ahead,
+               uint32_t* to, int64_t stride) {
     for (int64_t l = 0; l < k; l += 32) {
+        for (int64_t i = 0; ahead && i < rows; ++i)
+            __builtin_prefetch(from + i * ld + l + ahead, 0, 3);
         const __mmask32 mask = k - l >= 32 ? ~0u : (1u << (k - l)) - 1;
         __m512i r[16];
         for (int i = 0; i < 16; ++i)
@@ -77,13 +98,15 @@ void pack_rows(const uint16_t* from, int64_t ld, int64_t rows, int64_t k, uint32
 }
 
 // The same for up to 16 columns of a matrix whose columns are along k.
-void pack_columns(const uint16_t* from, int64_t ld, int64_t cols, int64_t k, uint32_t* to,
-                  int64_t stride) {
+void pack_columns(const uint16_t* from, int64_t ld, int64_t cols, int64_t k, int64_t ahead,
+                  uint32_t* to, int64_t stride) {
     const __mmask16 mask = __mmask16(cols >= 16 ? 0xFFFF : (1 << cols) - 1);
     const auto widened = [mask](const uint16_t* x) {
         return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, x));
     };
     for (int64_t l = 0; l < k; l += 2, from += 2 * ld, to += stride) {
+        if (ahead)
+            __builtin_prefetch(from + ahead, 0, 3), __builtin_prefetch(from + ld + ahead, 0, 3);
         __m512i pair = widened(from);
         if (l + 1 < k) pair = _mm512_or_si512(pair, _mm512_slli_epi32(widened(from + ld), 16));
         _mm512_storeu_si512(to, pair);
@@ -121,47 +144,112 @@ constexpr PanelsFn panels_of_rows[] = {
     multiply_panels<9>,  multiply_panels<10>, multiply_panels<11>, multiply_panels<12>,
     multiply_panels<13>, multiply_panels<14>};
 
-// Packs rows [i, i + rows) of op(A): for each stretch of `depth` its panels. `to` needs 16 lanes
-// more, because whole vectors are stored.
+int64_t packed_size(int64_t rows, int64_t k) {
+    const int64_t stretch = stretch_of(k);
+    return (k + stretch - 1) / stretch * panel_size(stretch) * Panels{rows}.count;
+}
+
+// Packs rows [i, i + rows) of op(A): for each stretch of k its panels.
 void pack_a(const Operands& o, int64_t i, int64_t rows, uint32_t* to) {
-    for (int64_t l = 0; l < o.k; l += depth) {
-        const int64_t k = smaller(depth, o.k - l);
-        for (int64_t r = 0; r < rows; r += panel_rows, to += panel_rows * pairs_of(k)) {
-            const int64_t some = smaller(panel_rows, rows - r);
-            if (o.trans_a)
-                pack_columns(o.a + l * o.lda + i + r, o.lda, some, k, to, panel_rows);
-            else
-                pack_rows(o.a + (i + r) * o.lda + l, o.lda, some, k, to, panel_rows);
+    const Panels panels{rows};
+    for (int64_t l = 0, stretch = stretch_of(o.k); l < o.k; l += stretch) {
+        const int64_t k = smaller(stretch, o.k - l), size = panel_size(k);
+        if (o.trans_a) {  // some lines of k at a time, as panels share cache lines
+            for (int64_t part = 0; part < k; part += packed_lines)
+                for (int64_t r = 0; r < panels.count; ++r)
+                    pack_columns(o.a + (l + part) * o.lda + i + panels.first(r), o.lda,
+                                 panels.rows_of(r), smaller(packed_lines, k - part),
+                                 packed_lines * o.lda, to + r * size + part / 2 * panel_rows,
+                                 panel_rows);
+        } else {
+            for (int64_t r = 0; r < panels.count; ++r)
+                pack_rows(o.a + (i + panels.first(r)) * o.lda + l, o.lda, panels.rows_of(r), k,
+                          panels.height * o.lda, to + r * size, panel_rows);
         }
+        to += panels.count * size;
     }
 }
 
-// Packs rows [l, l + k) and up to 32 columns from j on of op(B).
-void pack_b(const Operands& o, int64_t l, int64_t k, int64_t j, uint32_t* to) {
-    for (int64_t half = 0; half < panel_cols; half += 16) {
-        const int64_t cols = smaller(16, o.n - j - half);
-        if (cols <= 0)
-            for (int64_t p = 0; p < pairs_of(k); ++p)
-                _mm512_store_si512(to + p * panel_cols + half, _mm512_setzero_si512());
-        else if (o.trans_b)
-            pack_rows(o.b + (j + half) * o.ldb + l, o.ldb, cols, k, to + half, panel_cols);
-        else
-            pack_columns(o.b + l * o.ldb + j + half, o.ldb, cols, k, to + half, panel_cols);
+// A panel of op(B): rows [l, l + k), up to 32 columns from j on.
+struct PanelB {
+    int64_t l, k, j;
+};
+
+void pack_b(const Operands& o, const PanelB& panel, uint32_t* to) {
+    const int64_t l = panel.l, k = panel.k, cols = smaller(panel_cols, o.n - panel.j);
+    for (int64_t p = 0; cols <= 16 && p < pairs_of(k); ++p)
+        _mm512_store_si512(to + p * panel_cols + 16, _mm512_setzero_si512());
+    if (o.trans_b) {
+        for (int64_t half = 0; half < cols; half += 16)
+            pack_rows(o.b + (panel.j + half) * o.ldb + l, o.ldb, smaller(16, cols - half), k, 0,
+                      to + half, panel_cols);
+        return;
     }
+    for (int64_t part = 0; part < k; part += packed_lines)
+        for (int64_t half = 0; half < cols; half += 16)
+            pack_columns(o.b + (l + part) * o.ldb + panel.j + half, o.ldb, smaller(16, cols - half),
+                         smaller(packed_lines, k - part), 0, to + part / 2 * panel_cols + half,
+                         panel_cols);
 }
 
-// Adds the product to a block; `a` holds its rows of op(A), packed.
-void multiply_block(const Operands& o, const Block& block, const uint32_t* a, uint32_t* b) {
-    for (int64_t l = 0; l < o.k; l += depth) {
-        const int64_t k = smaller(depth, o.k - l), pairs = pairs_of(k);
+// Prefetches share `part` of `parts` of a panel of op(B), whose rows are far apart. Inlined,
+// because GCC removes calls of functions that only prefetch.
+[[gnu::always_inline]] inline void prefetch_b(const Operands& o, const PanelB& panel, int64_t part,
+                                              int64_t parts) {
+    if (o.trans_b) {
+        const int64_t lines = (panel.k + 31) / 32,
+                      count = lines * smaller(panel_cols, o.n - panel.j);
+        for (int64_t x = count * part / parts; x < count * (part + 1) / parts; ++x)
+            __builtin_prefetch(o.b + (panel.j + x / lines) * o.ldb + panel.l + x % lines * 32, 0,
+                               3);
+        return;
+    }
+    for (int64_t x = panel.k * part / parts; x < panel.k * (part + 1) / parts; ++x)
+        __builtin_prefetch(o.b + (panel.l + x) * o.ldb + panel.j, 0, 2);
+}
+
+[[gnu::always_inline]] inline void prefetch_sums(const float* c, int64_t ld, int64_t rows) {
+    for (int64_t i = 0; i < smaller(panel_rows, rows); ++i)
+        for (int64_t j = 0; j < panel_cols; j += 16) __builtin_prefetch(c + i * ld + j, 1, 3);
+}
+
+// The panel after this one in the order in which multiply_block() uses them; k is 0 after the last.
+PanelB next_panel(const Operands& o, const Block& block, PanelB at) {
+    const int64_t stretch = stretch_of(o.k);
+    at.j += panel_cols;
+    if (at.j >= block.j + block.cols) {
+        at.l += stretch, at.j = block.j;
+        if (at.l >= o.k) at.l = 0, at.j = block.j + block.cols;
+        if (at.j >= o.n) return {0, 0, 0};
+    }
+    at.k = smaller(stretch, o.k - at.l);
+    return at;
+}
+
+// Adds the product to a block; `a` holds its rows of op(A), packed. in_place: the block is not in
+// cache yet.
+void multiply_block(const Operands& o, const Block& block, bool in_place, const uint32_t* a,
+                    uint32_t* b) {
+    const Panels panels{block.rows};
+    const int64_t stretch = stretch_of(o.k);
+    for (int64_t l = 0; l < o.k; l += stretch) {
+        const int64_t k = smaller(stretch, o.k - l), size = panel_size(k);
         for (int64_t j = 0; j < block.cols; j += panel_cols) {
-            pack_b(o, l, k, block.j + j, b);
-            const uint32_t* panel = a;
-            for (int64_t r = 0; r < block.rows; r += panel_rows, panel += panel_rows * pairs)
-                panels_of_rows[smaller(panel_rows, block.rows - r) - 1](
-                    pairs, panel, b, block.c + r * block.ld + j, block.ld);
+            const PanelB panel{l, k, block.j + j}, next = next_panel(o, block, panel);
+            pack_b(o, panel, b);
+            // Lines of rows that are not transposed share few sets of the L1 cache.
+            const int64_t parts = o.trans_b ? panels.count : smaller(8, panels.count);
+            for (int64_t r = 0; r < panels.count; ++r) {
+                float* const c = block.c + panels.first(r) * block.ld + j;
+                if (in_place)
+                    prefetch_sums(c + panels.height * block.ld, block.ld,
+                                  block.rows - panels.first(r + 1));
+                if (const int64_t part = r - panels.count + parts; next.k && part >= 0)
+                    prefetch_b(o, next, part, parts);
+                panels_of_rows[panels.rows_of(r) - 1](pairs_of(k), a + r * size, b, c, block.ld);
+            }
         }
-        a += (block.rows + panel_rows - 1) / panel_rows * panel_rows * pairs;
+        a += panels.count * size;
     }
 }
 
@@ -169,11 +257,29 @@ void multiply_block(const Operands& o, const Block& block, const uint32_t* a, ui
 
 bool loops_built() { return true; }
 
+// Sums that stay in place are added to in passes over k, so that few blocks of rows suffice: each
+// packs B again.
+static void multiply_in_passes(const Operands& o, Epilogue epilogue) {
+    const auto finish = epilogue.finish;
+    const int64_t passes = (o.k + most_depth - 1) / most_depth, pass = (o.k + passes - 1) / passes;
+    epilogue.finish = [](void*, const Block&) {};
+    for (int64_t l = 0; l < o.k; l += pass) {
+        Operands part = o;
+        part.k = smaller(pass, o.k - l);
+        part.a += o.trans_a ? l * o.lda : l;
+        part.b += o.trans_b ? l : l * o.ldb;
+        if (l + pass >= o.k) epilogue.finish = finish;
+        multiply_by_loops(part, epilogue);
+        epilogue.start = [](void*, const Block&) {};
+    }
+}
+
 void multiply_by_loops(const Operands& o, const Epilogue& epilogue) {
     static thread_local Scratch a_scratch, b_scratch, c_scratch;
     if (o.m == 0 || o.n == 0) return;
+    if (epilogue.sums && o.k > most_depth) return multiply_in_passes(o, epilogue);
     const int64_t step = rows_of_blocks(o.m, o.k);
-    uint32_t* const a = a_scratch.get<uint32_t>(step * pairs_of(o.k) + 16);
+    uint32_t* const a = a_scratch.get<uint32_t>(packed_size(step, o.k));
     uint32_t* const b = b_scratch.get<uint32_t>(depth / 2 * panel_cols);
     float* const c = epilogue.sums ? nullptr : c_scratch.get<float>(step * block_cols);
     for (int64_t i = 0; i < o.m; i += step) {
@@ -184,7 +290,7 @@ void multiply_by_loops(const Operands& o, const Epilogue& epilogue) {
             if (epilogue.sums)
                 block.c = epilogue.sums + i * epilogue.ld + j, block.ld = epilogue.ld;
             epilogue.start(epilogue.context, block);
-            multiply_block(o, block, a, b);
+            multiply_block(o, block, epilogue.sums, a, b);
             epilogue.finish(epilogue.context, block);
         }
     }
