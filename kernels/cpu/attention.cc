@@ -2,6 +2,8 @@
 // rescaled when a query's maximum grows (Milakov and Gimelshein, arXiv:1805.02867).
 #include "kernels/cpu/attention.h"
 
+#include "kernels/cpu/attention_units.h"
+
 namespace nn::NN_TARGET {
 namespace {
 
@@ -12,9 +14,12 @@ template <class T> struct Forward {
     A *acc, *stats;
     const T *qkv_q, *qkv_k, *bias;
     DistanceBias<A> by_distance;
-    // Scratch: keys and values (k_len, dim); a block of queries, transposed (dim, query_block); its
-    // weights (key_block, query_block), running output (rows, dim), maxima and sums.
+    products::MultiplyFn units;
+    // Scratch: a block's weights (key_block, query_block), running output (rows, dim), maxima and
+    // sums. With units also the weights rounded, else keys and values (k_len, dim) and the queries
+    // of the block, transposed (dim, query_block).
     A *keys, *values, *query_t, *weights, *out, *m, *l;
+    T* rounded;
 
     Forward(const KernelCall& call, Scratch& scratch)
         : tile{call.get<nn_attention_params>(),
@@ -24,15 +29,22 @@ template <class T> struct Forward {
           stats(call.operand<A>(2)),
           qkv_q(call.input<T>(3)),
           qkv_k(call.input<T>(4)),
-          bias(call.input<T>(6)) {
-        const int64_t keys_size = tile.p.k_len * tile.dim, rows_size = query_block * tile.dim;
-        const int64_t block = query_block * tile.key_block;
+          bias(call.input<T>(6)),
+          units(units_for<T>(tile.dim)) {
+        const int64_t keys_size = units ? 0 : tile.p.k_len * tile.dim;
+        const int64_t rows_size = query_block * tile.dim, block = query_block * tile.key_block;
         const int64_t distances = bias ? DistanceBias<A>::size(tile) : 0;
-        A* at = scratch.get<A>(2 * keys_size + 2 * rows_size + block + 2 * query_block + distances);
+        A* at =
+            scratch.get<A>(2 * keys_size + 2 * rows_size + 2 * block + 2 * query_block + distances);
         for (A** array : {&query_t, &out}) *array = at, at += rows_size;
         for (A** array : {&m, &l}) *array = at, at += query_block;
         for (A** array : {&keys, &values}) *array = at, at += keys_size;
-        weights = at, by_distance.values = at + block;
+        weights = at;
+        rounded = reinterpret_cast<T*>(at + block);
+        by_distance.values = at + 2 * block;
+    }
+    const T* query(const Block& at) const {
+        return qkv_q + (at.b * tile.p.q_len + at.q0) * tile.q_width + at.h * tile.dim;
     }
     A* stat(const Block& at) const {
         return stats + ((at.b * tile.p.heads + at.h) * tile.p.q_len + at.q0) * 2;
@@ -45,8 +57,9 @@ template <class T> struct Forward {
 template <class T> void start_block(const Forward<T>& f, const Block& at) {
     using A = Acc<T>;
     const int64_t dim = f.tile.dim;
-    const T* q = f.qkv_q + (at.b * f.tile.p.q_len + at.q0) * f.tile.q_width + at.h * dim;
-    load_transposed(q, f.tile.q_width, at.rows, at.lanes, dim, A(f.tile.p.scale), f.query_t);
+    if (!f.units)
+        load_transposed(f.query(at), f.tile.q_width, at.rows, at.lanes, dim, A(f.tile.p.scale),
+                        f.query_t);
     row_fill(f.m, at.lanes, -std::numeric_limits<A>::infinity());
     row_fill(f.l, at.lanes, A(0));
     if (f.tile.p.first) return row_fill(f.out, at.rows * dim, A(0));
@@ -123,21 +136,45 @@ template <class T> void finish_block(const Forward<T>& f, const Block& at) {
     store(f.out, A(1), true, f.o + f.out_offset(at), stride, at.rows, dim);
 }
 
+// scores = scale k q
+template <class T> void multiply_keys(const Forward<T>& f, const Block& at) {
+    const int64_t dim = f.tile.dim, ld = query_block;
+    if constexpr (std::is_same_v<T, bf16>)
+        if (f.units) {
+            const UnitProduct product{f.units, float(f.tile.p.scale)};
+            const T* keys = f.tile.keys(f.qkv_k, at);
+            return product(at.keys, at.rows, dim, {keys, f.tile.kv_width},
+                           {f.query(at), f.tile.q_width, true}, f.weights, ld);
+        }
+    blas::gemm(false, false, at.keys, at.lanes, dim, Acc<T>(1), f.keys + at.k0 * dim, dim,
+               f.query_t, ld, Acc<T>(0), f.weights, ld);
+}
+
+// out += weights v
+template <class T> void add_values(const Forward<T>& f, const Block& at) {
+    const int64_t dim = f.tile.dim, ld = query_block;
+    if constexpr (std::is_same_v<T, bf16>)
+        if (f.units) {
+            row_convert(f.weights, at.keys * ld, f.rounded);
+            const UnitProduct product{f.units, 1, true};
+            return product(at.rows, dim, at.keys, {f.rounded, ld, true},
+                           {f.tile.values(f.qkv_k, at), f.tile.kv_width}, f.out, dim);
+        }
+    blas::gemm(true, false, at.rows, dim, at.keys, Acc<T>(1), f.weights, ld, f.values + at.k0 * dim,
+               dim, Acc<T>(1), f.out, dim);
+}
+
 template <class T> void attend(const Forward<T>& f, Block at) {
-    using A = Acc<T>;
-    const int64_t dim = f.tile.dim, ld = query_block, limit = f.tile.visible(at.q0 + at.rows - 1);
+    const int64_t limit = f.tile.visible(at.q0 + at.rows - 1);
     start_block(f, at);
     if (f.bias && at.q0 == 0) f.by_distance.load(f.tile, f.bias, at.h);
     for (at.k0 = f.tile.first_key(at.q0); at.k0 < limit; at.k0 += f.tile.key_block) {
         at.keys = std::min(f.tile.key_block, limit - at.k0);
-        const A *keys = f.keys + at.k0 * dim, *values = f.values + at.k0 * dim;
-        blas::gemm(false, false, at.keys, at.lanes, dim, A(1), keys, dim, f.query_t, ld, A(0),
-                   f.weights, ld);
+        multiply_keys(f, at);
         if (f.bias) f.by_distance.add(f.tile, at, f.weights);
         online_softmax(f, at);
         if (f.tile.p.dropout > 0) drop_weights(f, at);
-        blas::gemm(true, false, at.rows, dim, at.keys, A(1), f.weights, ld, values, dim, A(1),
-                   f.out, dim);
+        add_values(f, at);
     }
     finish_block(f, at);
 }

@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t query_block = 64, max_key_block = 128;
 
+struct Block;
+
 struct Tile {
     const nn_attention_params& p;
     Indices mask;
@@ -21,6 +23,9 @@ struct Tile {
     int64_t group = p.heads / p.kv_heads;  // query heads per kv head
     int64_t k_column(int64_t kv) const { return (p.cross ? kv : p.heads + kv) * dim; }
     int64_t v_column(int64_t kv) const { return k_column(kv) + p.kv_heads * dim; }
+    // The first key and value of a block in a tile of keys and values.
+    template <class T> const T* keys(const T* qkv, const Block& at) const;
+    template <class T> const T* values(const T* qkv, const Block& at) const;
     // The number of the tile's keys that query i sees.
     int64_t visible(int64_t i) const {
         return p.causal ? std::clamp(p.q_start + i + 1 - p.k_start, int64_t(0), p.k_len) : p.k_len;
@@ -57,6 +62,13 @@ struct Block {
         row_fill(w + end(tile, j), rows - end(tile, j), value);
     }
 };
+
+template <class T> const T* Tile::keys(const T* qkv, const Block& at) const {
+    return qkv + (at.b * p.k_len + at.k0) * kv_width + k_column(at.h / group);
+}
+template <class T> const T* Tile::values(const T* qkv, const Block& at) const {
+    return qkv + (at.b * p.k_len + at.k0) * kv_width + v_column(at.h / group);
+}
 
 // Prefetches the row eight rows ahead. A head has a few cache lines in each row, and every row is
 // on another page, which hardware prefetchers do not follow.
@@ -99,15 +111,18 @@ void store(const A* from, A scale, bool overwrite, T* x, int64_t stride, int64_t
     }
 }
 
-// Loads the keys and values of kv head i of the tile, counted over all its sequences, and calls
-// f(block) for the blocks of queries that attend to them. G is a Forward or a Backward.
+// Loads the keys and values of kv head i of the tile, counted over all its sequences, unless units
+// read them in place, and calls f(block) for the blocks of queries that attend to them. G is a
+// Forward or a Backward.
 template <class G, class F> void attend_head(const G& g, int64_t i, F f) {
     const Tile& tile = g.tile;
     const int64_t b = i / tile.p.kv_heads, kv = i % tile.p.kv_heads;
     const auto* rows = g.qkv_k + b * tile.p.k_len * tile.kv_width;
     const typename G::A one = 1;
-    load(rows + tile.k_column(kv), tile.kv_width, tile.p.k_len, tile.dim, one, g.keys);
-    load(rows + tile.v_column(kv), tile.kv_width, tile.p.k_len, tile.dim, one, g.values);
+    if (!g.units) {
+        load(rows + tile.k_column(kv), tile.kv_width, tile.p.k_len, tile.dim, one, g.keys);
+        load(rows + tile.v_column(kv), tile.kv_width, tile.p.k_len, tile.dim, one, g.values);
+    }
     for (int64_t h = kv * tile.group; h < (kv + 1) * tile.group; ++h)
         for (int64_t q0 = 0; q0 < tile.p.q_len; q0 += query_block)
             f(Block{b, h, q0, std::min(query_block, tile.p.q_len - q0)});

@@ -1,6 +1,7 @@
 // The gradient of attention over a query tile and a key tile. It recomputes the weights from the
 // log-sum-exp (Dao et al., arXiv:2205.14135).
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_units.h"
 
 namespace nn::NN_TARGET {
 namespace {
@@ -14,11 +15,14 @@ template <class T> struct Backward {
     const T* bias;
     A* dbias;
     DistanceBias<A> by_distance, gradients;  // of a head: the bias, and its gradient
-    // Scratch: keys, values and their gradients (k_len, dim); a block of queries and of dout (rows,
-    // dim) and transposed (dim, query_block); its dq (rows, dim); weights and their gradients
-    // (key_block, query_block); the log-sum and rowsum(dout o) of its rows.
+    products::MultiplyFn units;
+    // Scratch: gradients of keys and values (k_len, dim); dq of a block (rows, dim); weights and
+    // their gradients (key_block, query_block); the log-sum and rowsum(dout o) of its rows. With
+    // units also weights and gradients rounded, else keys and values (k_len, dim), and queries and
+    // dout of the block (rows, dim) and transposed (dim, query_block).
     A *keys, *values, *dk, *dv, *query, *query_t, *dout_rows, *dout_t, *dq, *weights, *dscores,
         *lse, *delta;
+    T *rounded, *rounded_dscores;
 
     Backward(const KernelCall& call, Scratch& scratch)
         : tile{call.get<nn_attention_params>(),
@@ -31,38 +35,48 @@ template <class T> struct Backward {
           dout(call.input<T>(5)),
           stats(call.input<A>(6)),
           bias(call.input<T>(8)),
-          dbias(call.operand<A>(9)) {
+          dbias(call.operand<A>(9)),
+          units(units_for<T>(tile.dim)) {
         const int64_t keys_size = tile.p.k_len * tile.dim, rows_size = query_block * tile.dim;
-        const int64_t block = query_block * tile.key_block;
+        const int64_t block = query_block * tile.key_block, loaded = units ? 0 : keys_size;
         const int64_t distances = bias ? DistanceBias<A>::size(tile) : 0;
-        A* at = scratch.get<A>(4 * keys_size + 5 * rows_size + 2 * block + 2 * query_block +
-                               2 * distances);
+        A* at = scratch.get<A>(2 * keys_size + 2 * loaded + 5 * rows_size + 4 * block +
+                               2 * query_block + 2 * distances);
         for (A** array : {&query, &query_t, &dout_rows, &dout_t, &dq}) *array = at, at += rows_size;
         for (A** array : {&weights, &dscores}) *array = at, at += block;
+        for (T** array : {&rounded, &rounded_dscores})
+            *array = reinterpret_cast<T*>(at), at += block;
         for (A** array : {&lse, &delta}) *array = at, at += query_block;
-        for (A** array : {&keys, &values, &dk, &dv}) *array = at, at += keys_size;
+        for (A** array : {&dk, &dv}) *array = at, at += keys_size;
+        for (A** array : {&keys, &values}) *array = at, at += loaded;
         by_distance.values = at, gradients.values = at + distances;
+    }
+    const T* query_at(const Block& at) const {
+        return qkv_q + (at.b * tile.p.q_len + at.q0) * tile.q_width + at.h * tile.dim;
+    }
+    int64_t out_stride() const { return tile.p.heads * tile.dim; }
+    int64_t out_offset(const Block& at) const {
+        return (at.b * tile.p.q_len + at.q0) * out_stride() + at.h * tile.dim;
     }
 };
 
 template <class T> void load_queries(const Backward<T>& g, const Block& at) {
     using A = Acc<T>;
-    const int64_t dim = g.tile.dim, stride = g.tile.p.heads * dim;
-    const int64_t row = at.b * g.tile.p.q_len + at.q0;
-    const T* q = g.qkv_q + row * g.tile.q_width + at.h * dim;
-    const T *dout = g.dout + row * stride + at.h * dim, *o = g.o + row * stride + at.h * dim;
-    load(q, g.tile.q_width, at.rows, dim, A(g.tile.p.scale), g.query);
-    load_transposed(q, g.tile.q_width, at.rows, at.lanes, dim, A(g.tile.p.scale), g.query_t);
-    load(dout, stride, at.rows, dim, A(1), g.dout_rows);
-    load_transposed(dout, stride, at.rows, at.lanes, dim, A(1), g.dout_t);
+    const int64_t dim = g.tile.dim, stride = g.out_stride();
+    const T *q = g.query_at(at), *dout = g.dout + g.out_offset(at), *o = g.o + g.out_offset(at);
+    if (!g.units) {
+        load(q, g.tile.q_width, at.rows, dim, A(g.tile.p.scale), g.query);
+        load_transposed(q, g.tile.q_width, at.rows, at.lanes, dim, A(g.tile.p.scale), g.query_t);
+        load(dout, stride, at.rows, dim, A(1), g.dout_rows);
+        load_transposed(dout, stride, at.rows, at.lanes, dim, A(1), g.dout_t);
+    }
     row_fill(g.dq, at.rows * dim, A(0));
     row_fill(g.lse, at.lanes, A(0));
     row_fill(g.delta, at.lanes, A(0));
     const A* stat = g.stats + ((at.b * g.tile.p.heads + at.h) * g.tile.p.q_len + at.q0) * 2;
-    for (int64_t i = 0; i < at.rows; ++i) {
+    for (int64_t i = 0; i < at.rows; ++i, dout += stride, o += stride) {
         g.lse[i] = stat[2 * i];
-        g.delta[i] = simd_sum<A>(
-            dim, [&](int64_t d) { return g.dout_rows[i * dim + d] * A(o[i * stride + d]); });
+        g.delta[i] = simd_sum<A>(dim, [=](int64_t d) { return A(dout[d]) * A(o[d]); });
     }
 }
 
@@ -115,32 +129,66 @@ template <class T> void finish_bias(const Backward<T>& g, const Block& at) {
     });
 }
 
-template <class T> void attend_backward(const Backward<T>& g, Block at) {
+// The scores of a block and the gradients of its weights.
+template <class T> void multiply_keys(const Backward<T>& g, const Block& at) {
+    const int64_t n = at.keys, dim = g.tile.dim, ld = query_block, offset = at.k0 * dim;
+    if constexpr (std::is_same_v<T, bf16>)
+        if (g.units) {
+            const int64_t width = g.tile.kv_width;
+            const UnitProduct scaled{g.units, float(g.tile.p.scale)}, product{g.units};
+            scaled(n, at.rows, dim, {g.tile.keys(g.qkv_k, at), width},
+                   {g.query_at(at), g.tile.q_width, true}, g.weights, ld);
+            return product(n, at.rows, dim, {g.tile.values(g.qkv_k, at), width},
+                           {g.dout + g.out_offset(at), g.out_stride(), true}, g.dscores, ld);
+        }
+    blas::gemm(false, false, n, at.lanes, dim, Acc<T>(1), g.keys + offset, dim, g.query_t, ld,
+               Acc<T>(0), g.weights, ld);
+    blas::gemm(false, false, n, at.lanes, dim, Acc<T>(1), g.values + offset, dim, g.dout_t, ld,
+               Acc<T>(0), g.dscores, ld);
+}
+
+// Adds to the gradients of values, keys and queries. Those of queries, and with units those of
+// keys, lack the factor `scale`.
+template <class T> void add_gradients(const Backward<T>& g, const Block& at) {
     using A = Acc<T>;
-    const int64_t dim = g.tile.dim, ld = query_block, rows = at.rows;
+    const int64_t n = at.keys, dim = g.tile.dim, ld = query_block, offset = at.k0 * dim;
+    const int64_t rows = at.rows;
+    if constexpr (std::is_same_v<T, bf16>)
+        if (g.units) {
+            row_convert(g.weights, n * ld, g.rounded);
+            row_convert(g.dscores, n * ld, g.rounded_dscores);
+            const UnitProduct add{g.units, 1, true};
+            add(n, dim, rows, {g.rounded, ld}, {g.dout + g.out_offset(at), g.out_stride()},
+                g.dv + offset, dim);
+            add(n, dim, rows, {g.rounded_dscores, ld}, {g.query_at(at), g.tile.q_width},
+                g.dk + offset, dim);
+            return add(rows, dim, n, {g.rounded_dscores, ld, true},
+                       {g.tile.keys(g.qkv_k, at), g.tile.kv_width}, g.dq, dim);
+        }
+    blas::gemm(false, false, n, dim, rows, A(1), g.weights, ld, g.dout_rows, dim, A(1),
+               g.dv + offset, dim);
+    blas::gemm(false, false, n, dim, rows, A(1), g.dscores, ld, g.query, dim, A(1), g.dk + offset,
+               dim);
+    blas::gemm(true, false, rows, dim, n, A(1), g.dscores, ld, g.keys + offset, dim, A(1), g.dq,
+               dim);
+}
+
+template <class T> void attend_backward(const Backward<T>& g, Block at) {
+    const Tile& tile = g.tile;
     load_queries(g, at);
     if (g.bias && at.q0 == 0) start_bias(g, at);
-    const int64_t limit = g.tile.visible(at.q0 + rows - 1);
-    for (at.k0 = g.tile.first_key(at.q0); at.k0 < limit; at.k0 += g.tile.key_block) {
-        at.keys = std::min(g.tile.key_block, limit - at.k0);
-        const int64_t n = at.keys, offset = at.k0 * dim;
-        blas::gemm(false, false, n, at.lanes, dim, A(1), g.keys + offset, dim, g.query_t, ld, A(0),
-                   g.weights, ld);
-        blas::gemm(false, false, n, at.lanes, dim, A(1), g.values + offset, dim, g.dout_t, ld, A(0),
-                   g.dscores, ld);
-        if (g.bias) g.by_distance.add(g.tile, at, g.weights);
+    const int64_t limit = tile.visible(at.q0 + at.rows - 1);
+    for (at.k0 = tile.first_key(at.q0); at.k0 < limit; at.k0 += tile.key_block) {
+        at.keys = std::min(tile.key_block, limit - at.k0);
+        multiply_keys(g, at);
+        if (g.bias) g.by_distance.add(tile, at, g.weights);
         weight_gradients(g, at);
         if (g.bias) add_bias_gradients(g, at);
-        blas::gemm(false, false, n, dim, rows, A(1), g.weights, ld, g.dout_rows, dim, A(1),
-                   g.dv + offset, dim);
-        blas::gemm(false, false, n, dim, rows, A(1), g.dscores, ld, g.query, dim, A(1),
-                   g.dk + offset, dim);
-        blas::gemm(true, false, rows, dim, n, A(1), g.dscores, ld, g.keys + offset, dim, A(1), g.dq,
-                   dim);
+        add_gradients(g, at);
     }
-    T* dq = g.dqkv_q + (at.b * g.tile.p.q_len + at.q0) * g.tile.q_width + at.h * dim;
-    store(g.dq, A(g.tile.p.scale), g.tile.p.first_q, dq, g.tile.q_width, rows, dim);
-    if (g.bias && at.q0 + rows == g.tile.p.q_len) finish_bias(g, at);
+    T* dq = g.dqkv_q + (at.b * tile.p.q_len + at.q0) * tile.q_width + at.h * tile.dim;
+    store(g.dq, Acc<T>(tile.p.scale), tile.p.first_q, dq, tile.q_width, at.rows, tile.dim);
+    if (g.bias && at.q0 + at.rows == tile.p.q_len) finish_bias(g, at);
 }
 
 void attention_backward(const KernelCall& call) {
@@ -158,7 +206,8 @@ void attention_backward(const KernelCall& call) {
             attend_head(g, i, [&](const Block& at) { attend_backward(g, at); });
             const int64_t kv = i % p.kv_heads;
             T* rows = g.dqkv_k + i / p.kv_heads * p.k_len * width;
-            store(g.dk, A(1), p.first_kv, rows + tile.k_column(kv), width, p.k_len, tile.dim);
+            const A scale = g.units ? A(p.scale) : A(1);  // else it is in the loaded queries
+            store(g.dk, scale, p.first_kv, rows + tile.k_column(kv), width, p.k_len, tile.dim);
             store(g.dv, A(1), p.first_kv, rows + tile.v_column(kv), width, p.k_len, tile.dim);
         }
     });

@@ -28,7 +28,7 @@ struct Block {
 
 // What happens to each block while it is in cache: start() writes to c what the product is added
 // to, finish() stores the sums. Blocks are in scratch memory, or in `sums` (m,n) if it is given,
-// which needs an n that is a multiple of 32.
+// whose rows need space for n rounded up to a multiple of 32, which the products may add zeros to.
 struct Epilogue {
     void* context;
     void (*start)(void* context, const Block& block);
