@@ -182,6 +182,9 @@ int nn_machine_describe(const char* text);
 int nn_machine_info(nn_machine_info_t* out);
 // FLOP/s of f32 products of n x n matrices, one on every worker at once; the best of five.
 int nn_product_rate(int64_t n, double* flops_per_second);
+// GFLOP/s of one core, measured once on this machine, of the products that CPU workers compute; 0:
+// not measured, or bf16 products are computed in f32.
+int nn_core_rates(double* f32, double* bf16);
 int nn_shutdown(void);              // waits; refs become stale
 int nn_sync(void);                  // waits for every task
 int nn_idle(void);                  // waits, then lets the workers sleep until the next task

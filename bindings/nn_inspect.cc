@@ -132,6 +132,14 @@ int nn_product_rate(int64_t size, double* flops_per_second) {
     });
 }
 
+int nn_core_rates(double* f32, double* bf16) {
+    return guard([&] {
+        const products::Choice& choice = products::choice();
+        given(f32, "f32") = choice.f32_gflops;
+        given(bf16, "bf16") = choice.bf16_gflops;
+    });
+}
+
 int nn_op_count(void) { return int(all_ops().size()); }
 
 int nn_op_info(int32_t index, nn_op_info_t* out) {

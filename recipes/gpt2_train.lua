@@ -8,7 +8,7 @@
 -- Any setting can be given as a.b=value. --help lists the settings, --plan reports what a step
 -- would cost, --profile shows where the time of some steps goes.
 local nn, GPT2 = require "nn", require "models.gpt2"
-local language = require "nn.train.language"
+local language, precision = require "nn.train.language", require "nn.train.precision"
 
 local field = nn.field
 local schema = {
@@ -20,8 +20,7 @@ local schema = {
     context = field(64, "context length in tokens", {min = 1}),
     vocab = field(0, "vocabulary size; 0: that of the text, or 50257 for a .bin", {min = 0}),
     dropout = field(0, "dropout probability in training", {min = 0, max = 0.99, real = true}),
-    dtype = field("f32", "dtype of weights and activations; with bf16, masters, moments and sums "
-                  .. "stay f32", {choices = {"f32", "bf16"}}),
+    dtype = precision.field(),
   },
   data = nn.data_fields {},
   nn.language_fields {},
@@ -31,7 +30,8 @@ local schema = {
 -- A released size with nanoGPT's settings: half a million tokens per step.
 local function released(name, lr, batch)
   local size = GPT2.size(name)
-  local model = {layers = size.layers, heads = size.heads, embd = size.embd, context = size.context}
+  local model = {layers = size.layers, heads = size.heads, embd = size.embd, context = size.context,
+                 dtype = "auto"}
   return {about = ("%d layers, hidden size %d"):format(model.layers, model.embd), model = model,
           data = {batch = batch, accum = 480 / batch}, eval_every = 1000, final_batches = 200,
           optim = {lr = lr, beta2 = 0.95}, schedule = {min_lr = lr / 10, warmup = 2000},
@@ -39,7 +39,8 @@ local function released(name, lr, batch)
 end
 -- GPT-3 175B (Brown et al. 2020, table 2.1): 3.2 million tokens per step.
 local gpt3 = {about = "96 layers, hidden size 12288",
-              model = {layers = 96, heads = 96, embd = 12288, context = 2048, vocab = 50257},
+              model = {layers = 96, heads = 96, embd = 12288, context = 2048, vocab = 50257,
+                       dtype = "auto"},
               data = {batch = 1, accum = 1600}, eval_every = 1000, final_batches = 200,
               optim = {lr = 6e-5, beta2 = 0.95}, schedule = {min_lr = 6e-6, warmup = 117},
               steps = 94000}
@@ -51,6 +52,7 @@ local cfg = nn.config(schema, arg, {presets = language.presets {
 language.check(cfg)
 local lr = language.schedule(cfg)
 local run = nn.run(cfg)              -- folder, seed, resume, signals, checkpoints, metrics
+precision.choose(cfg, run)
 local words = run.vocabulary
 if cfg.init ~= "" then
   words = language.start_from(cfg, GPT2, run.checkpoint and run.checkpoint.path or cfg.init, words)

@@ -7,11 +7,13 @@
 --   nnlua recipes/train.lua preset=110m model.kv_heads=4 --plan    memory and time of a step
 -- Any setting can be given as a.b=value. --help lists the settings, with model=NAME those of that
 -- model; --plan reports what a step would cost, --profile shows where the time of some steps goes.
-local nn, language = require "nn", require "nn.train.language"
+local nn = require "nn"
+local language, precision = require "nn.train.language", require "nn.train.precision"
 
 local Model, words_left = language.class_of(arg, "llama", "demo")
 local model = Model.fields()                           -- its settings, with defaults for the demo
 model.context = nn.field(64, model.context.meaning, {min = 1})
+model.dtype = precision.field()
 model.vocab = nn.field(0, "vocabulary size; 0: that of the text, or 50257 for a .bin", {min = 0})
 local schema = {
   preset = nn.field("demo", "named set of defaults"), model = model, data = nn.data_fields {},
@@ -28,7 +30,7 @@ local presets = language.presets {
   ["15m"] = sized("6 layers, hidden size 288, context 256",
                   {layers = 6, heads = 6, embd = 288, context = 256}, 5e-4, 32),
   ["110m"] = sized("12 layers, hidden size 768, context 1024",
-                   {layers = 12, heads = 12, embd = 768, context = 1024}, 4e-4, 8),
+                   {layers = 12, heads = 12, embd = 768, context = 1024, dtype = "auto"}, 4e-4, 8),
 }
 local cfg = nn.config(schema, words_left,
                       {usage = "[model=NAME] [a.b=value ...]", presets = presets})
@@ -36,6 +38,7 @@ language.check(cfg)
 local lr = language.schedule(cfg)
 
 local run = nn.run(cfg)              -- folder, seed, resume, signals, checkpoints, metrics
+precision.choose(cfg, run)
 local words = run.vocabulary
 if cfg.init ~= "" then
   words = language.start_from(cfg, Model, run.checkpoint and run.checkpoint.path or cfg.init, words)

@@ -86,7 +86,7 @@ private:
 
 // What the rates depend on, as one line.
 std::string processor_and_libraries() {
-    std::string out = "products 2";
+    std::string out = "products 3";
     std::ifstream info("/proc/cpuinfo");
     for (std::string line; std::getline(info, line) && !line.empty();)
         for (const char* field : {"model name", "cpu family", "model\t", "stepping"})
@@ -171,15 +171,17 @@ Choice measured_choice() {
         if (!why_unusable(way, true).empty()) rates.bf16[size_t(way)] = 0;
     }
     const std::string f32 = listed("f32", rates.f32), bf16 = listed("bf16", rates.bf16);
-    return {fastest(rates.f32), fastest(rates.bf16),
-            "measured, GFLOP/s of a core: " + f32 + (bf16.empty() ? "" : "; " + bf16)};
+    const Way best_f32 = fastest(rates.f32), best_bf16 = fastest(rates.bf16);
+    return {best_f32, best_bf16,
+            "measured, GFLOP/s of a core: " + f32 + (bf16.empty() ? "" : "; " + bf16),
+            rates.f32[size_t(best_f32)], rates.bf16[size_t(best_bf16)]};
 }
 
 Choice make_choice() {
     const std::string wanted = value_of("NNLUA_PRODUCTS");
     if (wanted.empty() || wanted == "auto") {
         if (const std::string isa = value_of("NNLUA_ISA"); !isa.empty())
-            return {Way::openblas, Way::openblas, "NNLUA_ISA=" + isa};
+            return {Way::openblas, Way::openblas, "NNLUA_ISA=" + isa, 0, 0};
         return measured_choice();
     }
     const auto* const name = std::find(names, names + ways, wanted);
@@ -194,7 +196,7 @@ Choice make_choice() {
     const auto or_openblas = [way](bool bf16) {
         return why_unusable(way, bf16).empty() ? way : Way::openblas;
     };
-    return {or_openblas(false), or_openblas(true), "NNLUA_PRODUCTS=" + wanted};
+    return {or_openblas(false), or_openblas(true), "NNLUA_PRODUCTS=" + wanted, 0, 0};
 }
 
 Choice& chosen() {

@@ -51,6 +51,7 @@ const char* way_name(Way way);
 struct Choice {
     Way f32 = Way::openblas, bf16 = Way::openblas;
     std::string reason;
+    double f32_gflops = 0, bf16_gflops = 0;  // of one core; 0: not measured
 };
 
 // Made at the first call: as NNLUA_PRODUCTS says, else by the measurement in the user's cache, else

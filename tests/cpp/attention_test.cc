@@ -2,6 +2,7 @@
 // into query and key tiles, and the gradient against finite differences.
 #include "kernels/philox.h"
 #include "tests/cpp/kernel_test.h"
+#include "tests/cpp/product_ways.h"
 
 using namespace nn;
 using namespace nn::test;
@@ -271,6 +272,17 @@ TEST_CASE("attention on tensor cores agrees with the formula for tiles, shared h
             check_tiled(v, {{1, 2, 1, 64, 130, true, 0, ours}, 130}, random);
         },
         {Dtype::bf16});
+}
+
+TEST_CASE("bf16 attention agrees with the formula with every implementation of products") {
+    Random random(12);
+    each_way([&](const Variant& v) {
+        if (v.dtype != Dtype::bf16) return;
+        check_tiled(v, {{2, 4, 2, 64, 150, true}, 70}, random);
+        check_tiled(v, {{1, 2, 1, 32, 131, true, 0.25}, 45}, random);
+        check_tiled(v, {{1, 1, 1, 128, 70, false}, 70}, random);
+        check_tiled(v, {{1, 2, 1, 96, 90, true, 0, nn_attention_auto, 30}, 90}, random);
+    });
 }
 
 namespace {

@@ -4,25 +4,13 @@
 
 #include "kernels/products/onednn.h"
 #include "tests/cpp/gemm_cases.h"
+#include "tests/cpp/product_ways.h"
 
 using namespace nn;
 using namespace nn::test;
 using products::Way;
 
 namespace {
-
-// Calls f(variant) with each implementation for each dtype, on the best CPU target.
-template <class F> void each_way(F f) {
-    const products::Choice before = products::choice();
-    for (Way way : {Way::openblas, Way::onednn, Way::loops})
-        for (Dtype dtype : {Dtype::f32, Dtype::bf16}) {
-            if (!products::why_unusable(way, dtype == Dtype::bf16).empty()) continue;
-            INFO(products::way_name(way) << ", " << dtype_name(dtype));
-            products::choose({way, way, "a test"});
-            f(Variant{&cpu_target(), dtype});
-        }
-    products::choose(before);
-}
 
 Case plain_case(int64_t m, int64_t n, int64_t k, int trans, double beta, int epilogue,
                 int64_t pad = 0) {

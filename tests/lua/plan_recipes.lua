@@ -2,6 +2,7 @@
 local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
+local precision = require "nn.train.precision"
 local t = require "nn.test"
 
 local folder = t.folder()
@@ -140,6 +141,33 @@ t.case("preset=gpt2 uses GPT-2's tokenizer if one is given or found", function()
     t.check(output:find("using GPT%-2's tokenizer in %S*" .. place:gsub("%-", "%%-")), output)
     files.remove(files.join(folder, place))
   end
+end)
+
+t.case("model.dtype=auto is bf16 where its products are much faster than f32's", function()
+  t.same({precision.faster(100, 200, 0)},
+         {"bf16", "a core multiplies bf16 at 200 GFLOP/s, f32 at 100"})
+  t.same({precision.faster(100, 120, 0)},
+         {"f32", "a core multiplies bf16 at 120 GFLOP/s, f32 at 100"})
+  t.same({precision.faster(100, 0, 0)}, {"f32", "this processor has no AVX-512 BF16"})
+  t.same({precision.faster(100, 200, 1)},
+         {"f32", "it was not measured which dtype GPUs compute faster"})
+end)
+
+t.case("the larger presets choose the dtype and say why, and a resumed run keeps it", function()
+  for name, words in pairs {gpt2_train = "preset=gpt2", train = "preset=110m"} do
+    local status, output = t.shell(([[cd %s
+      NNLUA_PRODUCTS=openblas $NNLUA %s/recipes/%s.lua %s data.text=text.txt \
+        data.batch=1 data.accum=1 --plan]]):format(folder, host.root, name, words))
+    t.check(status == 0 and output:find("model.dtype=auto: f32, since NNLUA_PRODUCTS or NNLUA_ISA "
+                                        .. "replaces the measured products", 1, true), output)
+  end
+  local small = "preset=char out=kept eval_every=0 final_batches=1 sample.tokens=1 model.layers=1 "
+  local status, output = train(small .. "steps=1 model.dtype=bf16")
+  t.check(status == 0 and not output:find "dtype=auto", output)
+  status, output = train(small .. "steps=2 model.dtype=auto resume=auto")
+  t.check(status == 0
+          and output:find("model.dtype=auto: bf16, since the checkpoint has it", 1, true), output)
+  t.same(nn.open_checkpoint(files.join(folder, "kept")).state.config.model.dtype, "bf16")
 end)
 
 t.finish()
