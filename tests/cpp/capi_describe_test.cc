@@ -19,6 +19,15 @@ TEST_CASE("the C API reports its versions and parts") {
     CHECK(nn_kernel_count() > 100);
 }
 
+TEST_CASE("the C API reports the rates of products, which are 0 or more") {
+    double f32 = -1, bf16 = -1;
+    REQUIRE_OK(nn_core_rates(&f32, &bf16));
+    CHECK(f32 >= 0);
+    CHECK(bf16 >= 0);
+    CHECK_REFUSED(nn_core_rates(nullptr, &bf16), "f32 is NULL");
+    CHECK_REFUSED(nn_core_rates(&f32, nullptr), "bf16 is NULL");
+}
+
 TEST_CASE("every part of every op and kernel has a description, and no others do") {
     for (int op = 0; op < nn_op_count(); ++op) {
         nn_op_info_t info;
