@@ -190,7 +190,8 @@ uint64_t fingerprint(const Program& program, ProgramLines& lines, uint32_t block
                      const std::vector<double>& seconds, const TierRates& rates) {
     Fingerprint out;
     for (const uint64_t number : {uint64_t(blocks), uint64_t(rates.workers)}) out.add(number);
-    for (const double number : {rates.disk, rates.disk_seconds}) out.add(number);
+    for (const double number : {rates.disk, rates.disk_seconds, double(rates.two_links)})
+        out.add(number);
     const auto add_order = [&](const OrderChoice& order) {
         lines.choose_order(order);
         out.add(steady_line(lines), program.step_begin, seconds);

@@ -183,7 +183,7 @@ TEST_CASE("a program that is recorded again gets the same plan without another s
         std::vector<double> seconds(t->program.tasks.size(), 1e-3);
         PlanLimits limits;
         limits.rates = {2, 1e9, 1e-5};
-        limits.ram = int64_t(1) << 23;
+        limits.memory = int64_t(1) << 23;
         const ProgramPlan first = plan_program(t->program, seconds, limits);
         const size_t searches = placement_searches();
         const ProgramPlan second = plan_program(same->program, seconds, limits);
@@ -195,7 +195,7 @@ TEST_CASE("a program that is recorded again gets the same plan without another s
         seconds[random() % seconds.size()] *= 1.5;
         plan_program(same->program, seconds, limits);
         CHECK(placement_searches() == searches + 1);
-        limits.ram += 1 << 16;
+        limits.memory += 1 << 16;
         plan_program(same->program, seconds, limits);
         CHECK(placement_searches() == searches + 2);
     }

@@ -95,9 +95,10 @@ end
 --- and available bytes.
 function M.need_room(build, loader, requirements)
   local available = step_plan.available_memory()
-  if not budget.lower_tier then refuse_oversized(requirements, loader, available) end
-  local plan = planner(build, loader, available)(loader.batch_size, budget.lower_tier)
-  if budget.lower_tier then return plan end           -- it exists, so the step fits
+  local has_disk = budget.lower_tier == "disk"
+  if not has_disk then refuse_oversized(requirements, loader, available) end
+  local plan = planner(build, loader, available)(loader.batch_size, budget.lower_tier ~= nil)
+  if has_disk then return plan end                    -- it exists, so the step fits
   available = step_plan.room(plan, available)
   if plan.peak > available then
     lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s of parameters and moments, "
