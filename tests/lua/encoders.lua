@@ -124,7 +124,7 @@ t.case("wrong settings, inputs and files are refused with what is needed", funct
   end
   refused(function(c) c.architectures = {"BertModel"} end,
           "architectures is BertModel; ForMaskedLM or ForSequenceClassification is needed")
-  refused(function(c) c.hidden_act = "relu" end, "hidden_act is relu; nnlua's Bert needs gelu")
+  refused(function(c) c.hidden_act = "relu" end, "hidden_act is 'relu'; nnlua's Bert needs 'gelu'")
   refused(function(c) c.max_position_embeddings = "many" end, "max_position_embeddings is many")
   refused(function(c) c.type_vocab_size = nil end, "type_vocab_size is nil")
   refused(function(c) c.is_decoder = true end, "is_decoder is true")

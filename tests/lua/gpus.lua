@@ -102,7 +102,7 @@ case("with less memory than a step needs, tiles are evicted and no bit changes",
     for _, memory in ipairs {0, 67108864} do
       local errors = same_as_cpu("gpus=" .. gpus, words,
                                  ("report=1 memory=%d"):format(memory))
-      for used in errors:gmatch "used (%d+)" do
+      for used in errors:gmatch "GPU %d+ used (%d+)" do
         t.check(memory == 0 or tonumber(used) <= memory, used .. " bytes on a GPU")
       end
       moved[#moved + 1] = tonumber(errors:match "moved (%d+)")

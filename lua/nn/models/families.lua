@@ -6,16 +6,16 @@ local experts = "its MLPs are mixtures of experts"
 local state_space = "it has state-space layers instead of attention"
 local images = "it reads images"
 local sound = "it reads sound"
-local encoder = "it is an encoder, whose tokens see the whole text"
-local pair = "it has an encoder and a decoder with cross attention"
+local encoder = "it is another encoder than BERT and RoBERTa"
+local pair = "its encoder and decoder have positions of their own, unlike T5's"
 
 local differences = {
-  bert = encoder, roberta = encoder, distilbert = encoder, electra = encoder, albert = encoder,
+  distilbert = encoder, electra = encoder, albert = encoder,
   ["xlm-roberta"] = encoder, modernbert = encoder, mpnet = encoder,
   deberta = "it is an encoder with disentangled attention",
   ["deberta-v2"] = "it is an encoder with disentangled attention",
-  t5 = "it has an encoder, a decoder and relative position biases", bart = pair, pegasus = pair,
-  mt5 = "it has an encoder, a decoder and relative position biases", mbart = pair, marian = pair,
+  bart = pair, pegasus = pair, mbart = pair, marian = pair,
+  mt5 = "it is a T5 1.1 for many languages, which is not tested",
   mixtral = experts, qwen2_moe = experts, qwen3_moe = experts, olmoe = experts, dbrx = experts,
   phimoe = experts, gpt_oss = experts .. ", and its attention has sinks",
   deepseek_v2 = experts .. ", and its keys and values are compressed",
