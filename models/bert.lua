@@ -2,8 +2,7 @@
 -- directions, with a head that predicts masked tokens or one that classifies the text.
 -- Post-LayerNorm blocks, learned positions and token types, exact GELU, head tied to the token
 -- embedding. Shapes: B sequences, T tokens each, C = embd, V = vocab.
-local nn = require "nn"
-local field = nn.field
+local nn, field = require "nn", require("nn").field
 
 local Attention, MLP, Block = nn.module "Attention", nn.module "MLP", nn.module "Block"
 
@@ -107,6 +106,7 @@ Bert.hugging_face = {
   optional = {eps = "layer_norm_eps"},
   fixed = {hidden_act = "gelu", position_embedding_type = "absolute", is_decoder = false,
            add_cross_attention = false, tie_word_embeddings = true},
+  entries = {architectures = "texts", num_labels = "whole", pad_token_id = "whole"},
 }
 local format = Bert.hugging_face
 
@@ -148,6 +148,7 @@ function format.read(config)
   local out = {family = config.model_type, labels = 0}
   local what = (config.architectures or {})[1] or format.types[out.family]
   if what:find "ForSequenceClassification$" then
+    if type(config.id2label or {}) ~= "table" then return nil, "id2label is no list of labels" end
     for _ in pairs(config.id2label or {}) do out.labels = out.labels + 1 end
     if out.labels == 0 then out.labels = config.num_labels or 2 end
   elseif not what:find "ForMaskedLM$" and not what:find "ForPreTraining$" then

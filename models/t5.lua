@@ -1,8 +1,7 @@
 -- T5 (Raffel et al. 2019) and T5 1.1: an encoder reads a text in both directions, a decoder writes
 -- another one. Pre-RMSNorm blocks without biases, attention without a scale but with a bias by the
 -- distance of tokens. Shapes: B texts of T tokens, S tokens of their answers, C = embd, V = vocab.
-local nn = require "nn"
-local field = nn.field
+local nn, field = require "nn", require("nn").field
 
 local Attention, MLP, Block = nn.module "Attention", nn.module "MLP", nn.module "Block"
 
@@ -24,7 +23,7 @@ local T5 = nn.encoder_decoder("T5", function()
     activation = field("relu", "of the MLP; gelu and silu have a gate",
                        {choices = {"relu", "gelu", "silu"}}),
     tied = field(true, "the head is the token embedding, over sqrt(embd)"),
-    start = field(0, "id before the first one of an answer", {min = 0}),
+    start = field(0, "first input of the decoder (an id)", {min = 0}),
     pad = field(0, "id in place of ignored targets", {min = 0}),
     eps = field(1e-6, "added to the mean square in norms", {min = 0}),
     dropout = field(0, "dropout probability in training", {min = 0, max = 0.99, real = true}),
@@ -132,7 +131,8 @@ local outside = {
   decoder_bias = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
 }
 
--- Numbers of layers in their block, and names. The encoder's last is 1, the decoder's 2.
+-- The number of the sublayer in a block of transformers, and the name. The last sublayer is 1 in
+-- the encoder, 2 in the decoder.
 local inside = {
   norm1 = {0, "layer_norm"}, ["attn.proj"] = {0, "SelfAttention.o"},
   cross_norm = {1, "layer_norm"}, ["cross.q"] = {1, "EncDecAttention.q"},

@@ -65,7 +65,7 @@ local function answer(ask, ...)
     notes[1] = ("the context of %d tokens is full: the model no longer sees the oldest %d of %d "
                 .. "turns"):format(model.config.context, talk.first - 1, #talk.turns)
   end
-  if info.reason == "length" then notes[#notes + 1] = "cut after the last of its tokens" end
+  if info.reason == "length" then notes[#notes + 1] = "the answer reached its limit of tokens" end
   if info.reason == "interrupted" then notes[#notes + 1] = "stopped" end
   if nn.is_tty(1) then
     notes[#notes + 1] = ("%.1f tokens/s"):format(info.tokens / (nn.now() - start))

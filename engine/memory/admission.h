@@ -20,8 +20,8 @@ void count_handle(int change);
 constexpr int64_t handle_bytes = 5 << 10;  // measured with StarPU built for 12 memory nodes
 
 bool fits(int64_t bytes);  // whether so many more are within the budget
-// Whether temporaries of a program fit, of which those beside all tiles in `on_gpus` bytes of GPUs
-// take no RAM, and so many more bytes of records.
+// Whether `temporaries` bytes of a program and `records` bytes fit. Temporaries that fit into
+// `on_gpus` bytes beside all tensors take no RAM.
 bool fits_with_gpus(int64_t temporaries, int64_t on_gpus, int64_t records);
 [[noreturn]] void refuse_admission(int64_t bytes, const std::string& what);  // throws OutOfMemory
 void admit(int64_t bytes, const char* what);  // counts them, or throws OutOfMemory

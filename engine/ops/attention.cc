@@ -215,8 +215,8 @@ holds all q, then all k, then all v side by side. o is (batch, time, heads head_
 time matrix is never stored; stats (batch, heads, time, 2) keeps each row's log-sum-exp for the
 backward pass. No position sees one whose mask (batch, time) i32 or i64 is 0, such as padding; a
 position that sees none gets zeros. bias (buckets, heads) is added to the scores by the distance of
-the positions, in the buckets of T5 (Raffel et al. 2019): of tokens before, if causal, else half of
-them for tokens after. Error: a last axis that (heads + 2 kv_heads) does not divide.
+the positions, in the buckets of T5 (Raffel et al. 2019). If causal, all buckets are for earlier
+tokens; else half of them are for later tokens. Error: a last axis that (heads + 2 kv_heads) does not divide.
     local qkv = nn.randn(2, 8, 3 * 16)   -- 2 sequences of 8 tokens, 4 heads of 4
     local o = nn.attention(qkv, {heads = 4})
     o:dims()  --> 2, 8, 16)",

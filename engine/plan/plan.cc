@@ -4,9 +4,12 @@
 #include <numeric>
 #include <unordered_set>
 
+#include "engine/graph/cost.h"
 #include "engine/machine/description.h"
 #include "engine/memory/arena.h"
 #include "engine/runtime/homes.h"
+#include "engine/runtime/rates.h"
+#include "engine/runtime/workers.h"
 
 namespace nn {
 namespace {
@@ -75,9 +78,21 @@ static const TaskTimes& times_for(const Program& program, Times kind) {
     return kind == Times::nominal ? nominal : measured;
 }
 
+// The rates of the GPU for which memory is planned, measured when the engine started.
+static Rates gpu_rates() {
+    const std::vector<int> gpus = first_streams();
+    const Rates measured = gpus.empty() ? Rates() : rates_of(gpus.front());
+    return measured.known() ? measured : nominal_rates;
+}
+
 std::vector<double> task_seconds(const Program& program, Times kind) {
-    const TaskTimes& times = times_for(program, kind);
     std::vector<double> out;
+    if (tiers().gpu > 0) {
+        const Rates rates = gpu_rates();
+        for (const Task& task : program.tasks) out.push_back(seconds_of(task.arg, rates));
+        return out;
+    }
+    const TaskTimes& times = times_for(program, kind);
     for (const Task& task : program.tasks) out.push_back(times.seconds(task));
     return out;
 }
@@ -93,13 +108,13 @@ std::vector<double> placement_seconds(const Program& program) {
 }
 
 PlanLimits placement_limits(const Program& program) {
+    if (tiers().gpu > 0) return tier_limits();
     size_t largest = 0;
     for (const Task& task : program.tasks)
         for (int i = 0; i < task.handles; ++i)
             if (task.tiles[i]->kind == weights || task.tiles[i]->kind == optimizer_state)
                 largest = std::max(largest, task.tiles[i]->bytes);
     PlanLimits out = tier_limits();
-    if (tiers().gpu > 0) return out;
     out.reserved = std::max(out.reserved, reserved_ram(int64_t(largest)));
     return out;
 }

@@ -11,7 +11,8 @@ namespace nn {
 SimulatedStep simulated_step(const Program& program, const TaskTimes& times);
 
 // The source of task times: nominal rates, new measurements of this program, or earlier
-// measurements. Rates in the machine's description replace all of these.
+// measurements. Rates in the machine's description replace all of these, and those of the GPU if
+// its memory is planned.
 enum class Times { nominal, measured, known };
 std::vector<double> task_seconds(const Program& program, Times times);  // of each task
 // The times for the placement in tiers: nominal, or measured if the step is long; then the disk is

@@ -165,6 +165,8 @@ std::shared_ptr<Extent> new_extent(const Tile& tile) {
 
 const TierSettings& tiers() { return state().settings; }
 
+int64_t rest_of_gpu() { return node_memory(only_gpu().node).limit - tiers().gpu; }
+
 // Leaves a part of the GPU's memory to slots. StarPU takes the rest for small tiles and eager
 // tasks.
 static void take_from_starpu(int64_t bytes) {
@@ -187,13 +189,16 @@ static void take_from_starpu(int64_t bytes) {
 }
 
 void set_tiers(const TierSettings& settings) {
-    if (state().store || state().slots || state().taken_from_starpu)
+    if (state().taken_from_starpu)
+        fail("memory.gpu was chosen before and cannot be changed in this process");
+    if (state().store || state().slots)
         fail("memory tiers must be chosen before tiles are in slots or on disk");
     if (settings.gpu > 0 && settings.ram > 0)
         fail("memory.gpu and memory.disk cannot be combined yet: choose RAM or the disk below");
     if (settings.gpu > 0) {
         take_from_starpu(settings.gpu);
-        measure_stalls(true);
+        if (tiers().ram > 0) set_disk_capacity(0), set_budget(0);
+        measure_stalls(false);
         state().settings = settings;
         return;
     }
@@ -221,6 +226,7 @@ PlanLimits tier_limits() {
         return {tiers().gpu,
                 0,
                 {gpu.streams, gpu.link_rate, copy_seconds, true},
+                rest_of_gpu(),
                 "the GPU's memory",
                 "memory.gpu"};
     }
@@ -369,6 +375,7 @@ void make_slots(uint32_t blocks) {
         wait_for_tasks();
         state().slots.reset();
     }
+    if (tiers().gpu > 0 && state().taken_from_starpu == 0) take_from_starpu(tiers().gpu);
     if (tiers().ram > 0) make_room(blocks * slot_block, {});
     wait_for_tasks();  // StarPU frees memory after them
     if (tiers().ram > 0) arena_trim();

@@ -21,10 +21,10 @@ struct TierSettings {
     double disk_rate = 0;     // bytes per second at most; 0: no limit
     int64_t gpu = 0;          // bytes for tiles of a GPU's memory, above RAM
     bool exist() const { return ram > 0 || gpu > 0; }
-    int64_t upper() const { return gpu > 0 ? gpu : ram; }  // bytes
 };
 void set_tiers(const TierSettings& settings);  // with a GPU while StarPU runs; throws Error
 const TierSettings& tiers();
+int64_t rest_of_gpu();  // bytes of the GPU's memory that slots leave to StarPU
 struct TierUse {
     int64_t slots = 0, store = 0;  // bytes
     TransferTotals totals;         // of the store's transfers
@@ -33,7 +33,7 @@ TierUse tier_use();
 void drop_tiers();  // at the end of the session, after the tiles' storages
 
 // The slots of the session, or null. make_slots() replaces them; tiles in the old ones move to
-// disk.
+// the store.
 Slots* slots();
 void make_slots(uint32_t blocks);
 

@@ -23,7 +23,7 @@ HostStore::HostStore(int gpu, double bytes_per_second)
 
 int64_t HostStore::allocate(int64_t bytes, const std::string& what) {
     void* const block = arena_allocate(size_t(bytes));
-    if (!block) throw OutOfMemory(what + " gets no RAM: " + no_memory_for(size_t(bytes)));
+    if (!block) throw OutOfMemory("no RAM for " + what + ": " + no_memory_for(size_t(bytes)));
     allocated_ += bytes;
     return reinterpret_cast<int64_t>(block);
 }

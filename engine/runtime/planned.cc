@@ -39,8 +39,10 @@ bool PlannedRun::needed(Program& program) {
     if (!tiers().exist()) return false;
     for (const HomeOf& home : homes())
         if (program.accesses().numbers.count(home.tile)) return true;
-    if (tiers().gpu > 0)
-        return program.info.persistent_bytes + program.info.peak_bytes > tiers().gpu;
+    if (tiers().gpu > 0) {  // tiles outside slots take the rest of the GPU's memory
+        const int64_t most = std::min(tiers().gpu, rest_of_gpu());
+        return program.info.persistent_bytes + program.info.peak_bytes > most;
+    }
     return admitted_bytes() + program.info.peak_bytes > tiers().ram;
 }
 

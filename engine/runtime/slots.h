@@ -34,7 +34,8 @@ private:
 
 class Slots {
 public:
-    // Allocates the memory, on a memory node of StarPU, and touches its pages. Throws OutOfMemory.
+    // Allocates the memory on a memory node of StarPU; in RAM it also touches its pages. Throws
+    // OutOfMemory.
     Slots(uint32_t blocks, int node);
     ~Slots();  // waits for the tasks that use it
     Slots(const Slots&) = delete;

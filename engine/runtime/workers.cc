@@ -104,9 +104,10 @@ NodeMemory node_memory(int node) {
 int64_t tile_bytes_on_gpus(const Machine& machine) {
     const Where where = settings().where;
     if (where == Where::cpu || where == Where::anywhere) return 0;
-    int64_t least = 0;
+    int64_t least = INT64_MAX;
     for (const MemoryNode& node : machine.nodes)
-        if (node.kind == NodeKind::gpu && (least == 0 || node.bytes < least)) least = node.bytes;
+        if (node.kind == NodeKind::gpu) least = std::min(least, node.bytes);
+    if (least == INT64_MAX) return 0;
     return least / 10 * 9;  // StarPU rounds sizes up and keeps freed blocks
 }
 

@@ -37,6 +37,11 @@ RunPlan plan_line(TaskLine line, uint32_t blocks, PlacementChoice choice, const 
 
 int64_t least_bytes(const ProgramLines& lines) { return lines.least_blocks() * slot_block; }
 
+// Bytes of the memory that other tiles of the program take.
+int64_t beside_slots(const ProgramLines& lines, const PlanLimits& limits) {
+    return limits.rest > 0 ? 0 : lines.kept();
+}
+
 // Small tiles stay in memory if they are few.
 std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vector<double>& seconds,
                                         const PlanLimits& limits) {
@@ -45,18 +50,25 @@ std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vecto
     for (const size_t least_placed : {64 * kB, 16 * kB, 4 * kB}) {
         out = std::make_unique<ProgramLines>(program, std::vector<const Tile*>{}, least_placed,
                                              seconds, limits.rates.workers);
-        if (out->kept() < room / 8 && out->kept() + least_bytes(*out) <= room) break;
+        if (out->kept() < room / 8 && beside_slots(*out, limits) + least_bytes(*out) <= room) break;
     }
-    const int64_t needed = out->kept() + least_bytes(*out) + limits.reserved;
+    if (limits.rest > 0 && out->kept() > limits.rest / 2)
+        fail(
+            "the small tiles, inputs and outputs of this program take %s, but %s leaves only %s to "
+            "them; lower it",
+            human_bytes(double(out->kept())).c_str(), limits.setting,
+            human_bytes(double(limits.rest / 2)).c_str());
+    const int64_t needed = beside_slots(*out, limits) + least_bytes(*out) + limits.reserved;
     if (needed > limits.memory)
-        throw OutOfMemory(format(
-            "out of memory: a plan for this program needs at least %s of %s (%lld bytes: "
-            "%s for slots, %s for small tiles, inputs and outputs, %s in reserve), but %s "
-            "(nn.memory_tiers) is %s",
-            human_bytes(double(needed)).c_str(), limits.tier, static_cast<long long>(needed),
-            human_bytes(double(least_bytes(*out))).c_str(),
-            human_bytes(double(out->kept())).c_str(), human_bytes(double(limits.reserved)).c_str(),
-            limits.setting, human_bytes(double(limits.memory)).c_str()));
+        throw OutOfMemory(
+            format("out of memory: a plan for this program needs at least %s of %s (%lld bytes: "
+                   "%s for slots, %s for small tiles, inputs and outputs, %s in reserve), but %s "
+                   "(nn.memory_tiers) is %s",
+                   human_bytes(double(needed)).c_str(), limits.tier, static_cast<long long>(needed),
+                   human_bytes(double(least_bytes(*out))).c_str(),
+                   human_bytes(double(beside_slots(*out, limits))).c_str(),
+                   human_bytes(double(limits.reserved)).c_str(), limits.setting,
+                   human_bytes(double(limits.memory)).c_str()));
     return out;
 }
 
@@ -90,7 +102,8 @@ ProgramPlan plan_program(const Program& program, const std::vector<double>& seco
                          const PlanLimits& limits) {
     ProgramPlan out;
     out.lines = lines_for(program, seconds, limits);
-    const int64_t blocks = (limits.memory - limits.reserved - out.lines->kept()) / slot_block;
+    const int64_t blocks =
+        (limits.memory - limits.reserved - beside_slots(*out.lines, limits)) / slot_block;
     out.blocks = uint32_t(std::min<int64_t>(blocks, no_slot - 1));
     SteadyPlan best = find_steady_plan(program, *out.lines, out.blocks, seconds, limits.rates);
     out.least_moved = best.least_moved;
@@ -109,7 +122,7 @@ ProgramPlan plan_in_slots(const Program& program, const std::vector<double>& sec
     };
     make_lines({});
     if (!out.lines->has_deferred()) make_lines(others);
-    const int64_t bytes = blocks * slot_block + out.lines->kept() + limits.reserved;
+    const int64_t bytes = blocks * slot_block + beside_slots(*out.lines, limits) + limits.reserved;
     if (out.lines->least_blocks() > blocks || bytes > limits.memory) return {};
     out.blocks = blocks;
     if (out.lines->has_deferred()) {

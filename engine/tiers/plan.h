@@ -14,6 +14,7 @@ struct PlanLimits {
     int64_t memory = 0;    // bytes for tiles
     int64_t reserved = 0;  // of these, for everything but the program
     TierRates rates;
+    int64_t rest = 0;  // bytes for small tiles, inputs and outputs; 0: they are in `memory` too
     const char *tier = "RAM", *setting = "memory.ram";  // for errors
 };
 

@@ -118,8 +118,7 @@ private:
 
     static double score_of(const Prediction& time) { return time.seconds + 0.05 * time.disk_busy; }
 
-    // Returns the score of the placement, 0 if there is
-    // none.
+    // Returns the score of the placement, 0 if there is none.
     double try_share(SteadyPlan& best, PlacementChoice choice) {
         choice.place.margins = std::min(1.0, 2 * margins_that_fit_);
         auto placed = place_with_margins(line_.line, blocks_, *last_, choice.place, nullptr);

@@ -314,7 +314,7 @@ namespace {
 bool fits_cudnn(const KernelCall& call, bool backward) {
     const auto& p = call.get<nn_attention_params>();
     void* const* at = call.operands;
-    const bool whole = p.q_start == p.k_start && p.q_len == p.k_len &&
+    const bool whole = !p.cross && p.q_start == p.k_start && p.q_len == p.k_len &&
                        (backward ? p.first_q && p.first_kv && at[0] == at[1]
                                  : p.first && p.last && at[3] == at[4]);
     return p.backend != nn_attention_nnlua && call.dtype == Dtype::bf16 && whole &&

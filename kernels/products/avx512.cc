@@ -237,7 +237,8 @@ void multiply_block(const Operands& o, const Block& block, bool in_place, const 
         for (int64_t j = 0; j < block.cols; j += panel_cols) {
             const PanelB panel{l, k, block.j + j}, next = next_panel(o, block, panel);
             pack_b(o, panel, b);
-            // Lines of rows that are not transposed share few sets of the L1 cache.
+            // The cache lines of different rows of an operand that is not transposed map to few
+            // sets of the L1 cache.
             const int64_t parts = o.trans_b ? panels.count : smaller(8, panels.count);
             for (int64_t r = 0; r < panels.count; ++r) {
                 float* const c = block.c + panels.first(r) * block.ld + j;

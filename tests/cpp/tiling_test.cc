@@ -126,7 +126,9 @@ TEST_CASE("the rows of all operands of the head's products begin at multiples of
             const Tensor head(choose_grid({vocab, 16}, dtype, {"vocab", ""}), dtype);
             const Tensor ids(Grid::whole({96}), Dtype::i32);
             const auto program = compile({hidden, head, ids}, [](const auto& in) {
-                return apply(*find_op("linear_cross_entropy"), {in[0], in[1], in[2], Tensor()}, {});
+                auto out = apply(*find_op("linear_cross_entropy"), {in[0], in[1], in[2]}, {});
+                while (!out.back()) out.pop_back();
+                return out;
             });
             int products = 0;
             for (const Task& task : program->program().tasks) {

@@ -69,7 +69,7 @@ t.case("the recipe answers lines from a pipe, and saves and loads the conversati
   local questions = {golden.messages[2].content, golden.messages[4].content}
   local status, output, errors = chat({questions[1], questions[2], "/save one.json"},
                                       'system="Be brief."')
-  t.same({status, errors}, {0, ("(cut after the last of its tokens)\n"):rep(2)})
+  t.same({status, errors}, {0, ("(the answer reached its limit of tokens)\n"):rep(2)})
   t.same(output, golden.turns[1].answer .. "\n" .. golden.turns[2].answer .. "\n")
   local saved = files.parse_json(files.read(folder .. "/one.json"))
   t.same(saved, golden.messages)
@@ -148,7 +148,7 @@ end)
 t.case("Ctrl-C stops an answer and not the program", function()
   local long = write_folder("long", {max_position_embeddings = 200000})
   files.write(folder .. "/input", "hello\n/save stopped.json\n")
-  local status, output = t.shell(([[cd %s
+  local status, output = t.shell(([[cd %s; rm -f output errors
     timeout 60 $NNLUA %s/recipes/chat.lua model=%s tokens=150000 temperature=0 \
       <input >output 2>errors &
     for i in $(seq 400); do test -s output && break; sleep 0.05; done
@@ -161,14 +161,14 @@ t.case("Ctrl-C stops an answer and not the program", function()
 end)
 
 t.case("SIGTERM ends the program while it waits for a line", function()
-  local status, output = t.shell(([[cd %s; mkfifo lines; exec 3<>lines
+  local status, output = t.shell(([[cd %s; rm -f output errors; mkfifo lines; exec 3<>lines
     timeout 60 $NNLUA %s/recipes/chat.lua model=%s tokens=5 <lines >output 2>errors &
     echo hello >&3
-    for i in $(seq 400); do grep -q cut errors && break; sleep 0.05; done
+    for i in $(seq 400); do grep -qs limit errors && break; sleep 0.05; done
     kill -TERM $(ps -o pid= --ppid $!)
     wait $!; echo "ended with $?"]]):format(folder, root, path))
   t.same({status, output, files.read(folder .. "/errors")},
-         {0, "ended with 143\n", "(cut after the last of its tokens)\n"})
+         {0, "ended with 143\n", "(the answer reached its limit of tokens)\n"})
 end)
 
 t.case("--plan reports the memory of a full context", function()

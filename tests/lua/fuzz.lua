@@ -156,10 +156,10 @@ for name, share in pairs {["config.json"] = 0.015, ["model.safetensors.index.jso
   end)
 end
 
--- Folders of small models with random weights, for every config.json of tests/golden/decoders; and
--- the texts of these files.
-local function decoder_folders()
-  local golden, folders = host.root .. "/tests/golden/decoders/", {}
+-- Folders of small models with random weights, for every config.json of a folder of tests/golden;
+-- and the texts of these files.
+local function model_folders(kind)
+  local golden, folders = ("%s/tests/golden/%s/"):format(host.root, kind), {}
   for _, name in ipairs(files.list(golden)) do
     local path = folder .. "/" .. name
     if files.exists(golden .. name .. "/config.json") then
@@ -171,18 +171,22 @@ local function decoder_folders()
   return folders
 end
 
-t.case("a damaged config.json of any decoder is refused by name, or the model computes", function()
-  local folders, number, path = decoder_folders(), 0, nil
-  fuzz(0.02, function()
-    number = number + 1
-    local one = folders[number % #folders + 1]
-    path = one.path
-    write(path .. "/config.json", mutate.json(one.text))
-  end, function()
-    hugging_face.outline(path)
-    check_model(path)
+for kind, check in pairs {
+  decoders = check_model, encoders = nn.load_hf, encoder_decoders = nn.load_hf,
+} do
+  t.case("a damaged config.json is refused by name, or the model works: " .. kind, function()
+    local folders, number, path = model_folders(kind), 0, nil
+    fuzz(0.02, function()
+      number = number + 1
+      local one = folders[number % #folders + 1]
+      path = one.path
+      write(path .. "/config.json", mutate.json(one.text))
+    end, function()
+      hugging_face.outline(path)
+      check(path)
+    end)
   end)
-end)
+end
 
 -- ### Tokenizers
 

@@ -6,7 +6,7 @@ local files = require "nn.io.files"
 local host = require "nn.host"
 local t = require "nn.test"
 
-local count = tonumber(os.getenv "TIERS_MODELS") or 100
+local count = tonumber(os.getenv "TIERS_MODELS") or 40
 local seed = tonumber(os.getenv "TIERS_SEED") or 7
 local script = host.root .. "/tests/lua/support/tier_models.lua"
 local folder, disk = t.folder(), t.folder()

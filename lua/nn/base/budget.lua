@@ -45,10 +45,11 @@ function M.memory()
   local tiers = ffi.new "nn_tiers_info_t"
   check(C.nn_tiers(tiers))
   local use = {used = tonumber(tiers.used), read = tonumber(tiers.read),
-               written = tonumber(tiers.written), busy = tiers.busy, stalled = tiers.stalled}
-  local none = {used = 0, read = 0, written = 0, busy = 0, stalled = 0}
+               written = tonumber(tiers.written), busy = tiers.busy}
+  local none = {used = 0, read = 0, written = 0, busy = 0}
   local is_ram = M.lower_tier == "RAM"
   out.disk, out.ram_tier = is_ram and none or use, is_ram and use or none
+  out.disk.stalled = is_ram and 0 or tiers.stalled
   return out
 end
 
@@ -73,6 +74,7 @@ function M.memory_tiers(options)
   options = arguments.options("memory_tiers", options, arguments.names "ram disk disk_rate gpu")
   if options.gpu then
     local other = options.ram and "ram" or options.disk and "disk"
+      or options.disk_rate and "disk_rate"
     arguments.need(not other, "memory_tiers", other or "", other and options[other],
                    "only gpu is possible without it: tiles beyond the GPU's memory are in RAM")
     check(C.nn_memory_tiers(0, nil, 0, bytes_option("gpu", options.gpu,

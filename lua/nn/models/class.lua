@@ -1,7 +1,8 @@
 -- What the classes of models in models/ share: settings with defaults and checks, the shapes of
--- their parameters, and a lower bound of what training needs. decoder.lua and encoder.lua build on
--- it.
--- The blocks of a model are in its list `blocks`, of `layers` elements with the same shapes.
+-- their parameters, and a lower bound of what training needs. decoder.lua, encoder.lua,
+-- encoder_decoder.lua and models/mixer.lua build on it.
+-- The blocks of a model are in its list `blocks`, of `layers` elements with the same shapes, or in
+-- the lists of class.stacks.
 local arguments = require "nn.base.arguments"
 local budget = require "nn.base.budget"
 local config = require "nn.io.config"
@@ -128,9 +129,9 @@ function M.sizes(class, settings)
 end
 
 --- Model.requirements(settings, tokens) -> {parameters=, tiles=, bytes=}, for a class Model of
---- nn.decoder. Creates nothing. parameters: their number; tiles: the approximate number of their
---- tiles; bytes: a lower bound of the memory of a training step with AdamW and microbatches of
---- `tokens` tokens.
+--- nn.decoder, nn.encoder or nn.encoder_decoder. Creates nothing. parameters: their number; tiles:
+--- the approximate number of their tiles; bytes: a lower bound of the memory of a training step
+--- with AdamW and microbatches of `tokens` tokens.
 ---     GPT2.requirements(GPT2.size "gpt2", 1024).parameters  --> 124439808
 local function requirements(class, settings, tokens)
   local sum, c = M.sizes(class, settings)

@@ -54,9 +54,9 @@ function EncoderDecoder:forward(ids, targets, options)
 end
 
 --- nn.encoder_decoder(name, fields) -> a class of models that read a text and write another one, as
---- T5 does, for models/NAME.lua. It has forward and all else that training uses, except init and
---- its parts, see lua/nn/models/encoder_decoder.lua. fields() -> the settings, as for nn.decoder.
---- nn.generate does not support these models.
+--- T5 does, for models/NAME.lua. It has forward, requirements and shapes; init and the parts are
+--- the model's, see lua/nn/models/encoder_decoder.lua. fields() -> the settings, as for nn.decoder.
+--- nn.generate and the recipes do not support these models.
 ---     local fields = function() return {layers = nn.field(1, "blocks", {needed = true})} end
 ---     nn.encoder_decoder("Tiny", fields).class_name  --> "Tiny"
 function M.encoder_decoder(name, fields)

@@ -6,8 +6,8 @@ local experts = "its MLPs are mixtures of experts"
 local state_space = "it has state-space layers instead of attention"
 local images = "it reads images"
 local sound = "it reads sound"
-local encoder = "it is another encoder than BERT and RoBERTa"
-local pair = "its encoder and decoder have positions of their own, unlike T5's"
+local encoder = "it is an encoder, but not BERT or RoBERTa"
+local pair = "its encoder and decoder have position embeddings, not T5's bias by distance"
 
 local differences = {
   distilbert = encoder, electra = encoder, albert = encoder,

@@ -104,7 +104,7 @@ local function check_shapes(class, settings, weights)
   local shapes, full = registry.shapes(class, settings)
   if not shapes then lib.fail("%s: %s", files.join(weights.folder, "config.json"), full) end
   local paths = sorted_keys(shapes)
-  for i = #paths, 1, -1 do         -- tok.weight before blocks: their parts are as many as the heads
+  for i = #paths, 1, -1 do   -- tok.weight first: wrong heads would make many parts of a block's
     find_parameter(class, paths[i], shapes[paths[i]], weights, full)
   end
 end

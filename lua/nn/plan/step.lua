@@ -173,11 +173,12 @@ local function tier_rows(tiers, rows)
   row("  written", ("%s a step%s"):format(moved_text(tiers.stored), on_disk
     and (", %s a day"):format(units.bytes(tiers.stored.total / tiers.seconds * 86400)) or ""))
   compared_rows(tiers, row)
-  if not on_disk then return end         -- the times are those of the CPU
-  row("bound by", ("%s; the workers compute %.0f %% of the time, the disk is busy %.0f %%")
-    :format(tiers.disk_busy > tiers.computing and "the disk" or "computation",
-            100 * math.min(1, tiers.computing / tiers.seconds),
-            100 * math.min(1, tiers.disk_busy / tiers.seconds)))
+  local link = on_disk and "the disk" or "the link to the GPU"
+  row("bound by", ("%s; %s %.0f %% of the time, %s is busy %.0f %%"):format(
+    tiers.disk_busy > tiers.computing and link or "computation",
+    on_disk and "the workers compute" or "the GPU computes",
+    100 * math.min(1, tiers.computing / tiers.seconds), link,
+    100 * math.min(1, tiers.disk_busy / tiers.seconds)))
 end
 
 --- plans(record_batch, available) -> plan(n, measured), the plan of a batch of n; needs(n), the
@@ -232,7 +233,9 @@ local function changes_text(plan, o)
     end
   end
   changes[#changes + 1] = units.bytes(plan.peak) .. " of RAM (memory_gb)"
-  changes[#changes + 1] = "memory.disk=FOLDER, with which --plan shows the speed"
+  if budget.lower_tier ~= "RAM" then
+    changes[#changes + 1] = "memory.disk=FOLDER, with which --plan shows the speed"
+  end
   return table.concat(changes, "; or ")
 end
 
@@ -276,14 +279,15 @@ function M.report(plan, o)
       :format(units.bytes(plan.recomputed), 100 * plan.recomputing)}
   end
   local seconds = M.seconds(plan)
-  rows[#rows + 1] = {"time", ("about %s a step, %s; %d CPU workers, %.0f %% busy"):format(
-    M.time_text(seconds), M.rate_text(o.tokens, seconds), plan.workers,
-    math.min(100, 100 * plan.busy / plan.workers / seconds))}
+  local on_gpu = tiers and budget.lower_tier == "RAM"
+  local about = ("about %s a step, %s"):format(M.time_text(seconds), M.rate_text(o.tokens, seconds))
+  rows[#rows + 1] = {"time", on_gpu and about or ("%s; %d CPU workers, %.0f %% busy"):format(
+    about, plan.workers, math.min(100, 100 * plan.busy / plan.workers / seconds))}
   if tiers then
     -- With enough memory, "auto" recomputes nothing.
     local spared = budget.activation_choice == "auto" and plan.recomputing or 0
     rows[#rows + 1] = {"", ("%.2f of the speed with enough memory"):format(
-      plan.seconds * (1 - spared) / seconds)}
+      (on_gpu and tiers.computing or plan.seconds) * (1 - spared) / seconds)}
   end
   if plan.disturbed then
     rows[#rows + 1] = {"", ("the load of the last minute was %.1f: an idle machine may be faster")
@@ -291,7 +295,7 @@ function M.report(plan, o)
   end
   for _, row in ipairs(o.rows or {}) do rows[#rows + 1] = row end
   local _, gpus = engine.workers()
-  if gpus > 0 then
+  if gpus > 0 and not on_gpu then
     rows[#rows + 1] = {"GPUs", ("%d; the plan does not estimate their time"):format(gpus)}
   end
   local lines = {}

@@ -53,7 +53,7 @@ function M.use_memory(cfg)
   if cfg.memory_gb > 0 then budget.memory_budget(cfg.memory_gb * 1e9) end
   local gpu = bytes_of(memory, "gpu")
   if gpu then
-    for _, name in ipairs {"disk", "ram"} do
+    for _, name in ipairs {"disk", "ram", "disk_rate"} do
       if memory[name] ~= "" then
         lib.fail("memory.gpu=%s keeps in RAM what does not fit on the GPU; it cannot be combined "
                  .. "with memory.%s=%s yet: clear one of them", memory.gpu, name, memory[name])

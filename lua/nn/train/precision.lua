@@ -17,7 +17,7 @@ end
 --- faster(f32, bf16, gpus) -> "bf16" or "f32", and the reason. f32, bf16: GFLOP/s of products of
 --- one core, 0 if not measured.
 function M.faster(f32, bf16, gpus)
-  if gpus > 0 then return "f32", "it was not measured which dtype GPUs compute faster" end
+  if gpus > 0 then return "f32", "the rates of GPUs were not measured" end
   if f32 == 0 then return "f32", "NNLUA_PRODUCTS or NNLUA_ISA replaces the measured products" end
   if bf16 == 0 then return "f32", "this processor has no AVX-512 BF16" end
   return bf16 > MUCH * f32 and "bf16" or "f32",
@@ -29,7 +29,7 @@ end
 function M.choose(cfg, run)
   if cfg.model.dtype ~= "auto" then return end
   local saved = run.checkpoint and run.checkpoint.state.config
-  local dtype, reason = saved and saved.model.dtype, "the checkpoint has it"
+  local dtype, reason = saved and saved.model.dtype, "the resumed checkpoint uses it"
   if not dtype then
     local f32, bf16 = ffi.new "double[1]", ffi.new "double[1]"
     lib.check(lib.C.nn_core_rates(f32, bf16))
