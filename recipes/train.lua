@@ -13,7 +13,7 @@ local language, precision = require "nn.train.language", require "nn.train.preci
 local Model, words_left = language.class_of(arg, "llama", "demo")
 local model = Model.fields()                           -- its settings, with defaults for the demo
 model.context = nn.field(64, model.context.meaning, {min = 1})
-model.dtype = precision.field()
+model.dtype = model.dtype and precision.field()
 model.vocab = nn.field(0, "vocabulary size; 0: that of the text, or 50257 for a .bin", {min = 0})
 local schema = {
   preset = nn.field("demo", "named set of defaults"), model = model, data = nn.data_fields {},
@@ -30,7 +30,8 @@ local presets = language.presets {
   ["15m"] = sized("6 layers, hidden size 288, context 256",
                   {layers = 6, heads = 6, embd = 288, context = 256}, 5e-4, 32),
   ["110m"] = sized("12 layers, hidden size 768, context 1024",
-                   {layers = 12, heads = 12, embd = 768, context = 1024, dtype = "auto"}, 4e-4, 8),
+                   {layers = 12, heads = 12, embd = 768, context = 1024,
+                    dtype = model.dtype and "auto"}, 4e-4, 8),
 }
 local cfg = nn.config(schema, words_left,
                       {usage = "[model=NAME] [a.b=value ...]", presets = presets})
