@@ -7,7 +7,7 @@ _nnlua() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
         case $word in
-        -e | -l) ((i++)) ;;
+        -e | -l | --ranks | --hosts) ((i++)) ;;
         -*) ;;
         *)
             script=$word
@@ -18,7 +18,7 @@ _nnlua() {
     COMPREPLY=()
     if [ -z "$script" ]; then
         if [[ $current == -* ]]; then
-            mapfile -t COMPREPLY < <(compgen -W '-e -i -l --doc --health --version --help --' -- "$current")
+            mapfile -t COMPREPLY < <(compgen -W '-e -i -l --ranks --hosts --doc --health --version --help --' -- "$current")
         else
             mapfile -t COMPREPLY < <(compgen -f -X '!*.lua' -- "$current"; compgen -d -S / -- "$current")
             compopt -o nospace 2>/dev/null

@@ -12,6 +12,14 @@ set_target_properties(libnnlua PROPERTIES OUTPUT_NAME nnlua VERSION ${PROJECT_VE
 install(TARGETS nnlua)
 install(TARGETS libnnlua EXPORT nnlua)
 install(FILES bindings/nn.h bindings/nn_text.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nnlua)
+if(TARGET nnlua_mpi)
+  set_target_properties(nnlua_mpi PROPERTIES INSTALL_RPATH "$ORIGIN")
+  # cmake --install build --component ranks: not in packages, which would need OpenMPI
+  file(GLOB STARPUMPI_LIBRARIES ${NN_STARPU}/lib/libstarpumpi*.so*)
+  install(TARGETS nnlua_mpi DESTINATION ${CMAKE_INSTALL_LIBDIR}/nnlua COMPONENT ranks EXCLUDE_FROM_ALL)
+  install(FILES ${STARPUMPI_LIBRARIES} DESTINATION ${CMAKE_INSTALL_LIBDIR}/nnlua
+    COMPONENT ranks EXCLUDE_FROM_ALL)
+endif()
 install(EXPORT nnlua NAMESPACE nnlua:: FILE nnluaConfig.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/nnlua)
 include(CMakePackageConfigHelpers)
 write_basic_package_version_file(nnluaConfigVersion.cmake COMPATIBILITY SameMinorVersion)
@@ -34,7 +42,7 @@ install(FILES .setup/completion.bash RENAME nnlua
 # --- Libraries that the machine's packages do not provide ---
 set(PRIVATE_LIBRARIES)
 if(NN_STARPU)
-  file(GLOB PRIVATE_LIBRARIES ${NN_STARPU}/lib/libstarpu*.so*)
+  file(GLOB PRIVATE_LIBRARIES ${NN_STARPU}/lib/libstarpu-*.so*)
 endif()
 if(WITH_CUDA)
   file(GLOB CUDART ${CUDAToolkit_LIBRARY_DIR}/libcudart.so.*)
@@ -55,4 +63,5 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${NN_STARPU}/lib ${CUDAToolkit_L
 # Loaded at run time: BLAS, JSON, and zlib and zstd for compressed texts.
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libopenblas0, lua-cjson, zlib1g, libzstd1")
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libdnnl2") # faster products, above all in bf16
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "openmpi-bin") # several ranks
 include(CPack)

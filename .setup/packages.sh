@@ -4,6 +4,7 @@
 packages_build=(build-essential cmake ninja-build pkg-config git libhwloc-dev libopenblas-dev libdnnl2
     libluajit-5.1-dev lua-cjson libdeflate-dev)
 packages_tests=(catch2 tmux file)
+packages_ranks=(libopenmpi-dev openmpi-bin) # several ranks (nnlua --ranks) only
 packages_lint=(clang-format lua-check)
 packages_fetch=(ca-certificates curl)
 
@@ -16,6 +17,8 @@ present() {
     build-essential) has g++ && has make ;;
     ninja-build) has ninja ;;
     lua-check) has luacheck ;;
+    libopenmpi-dev) has mpicc ;;
+    openmpi-bin) has mpirun ;;
     libhwloc-dev) pkg-config --exists hwloc ;;
     libluajit-5.1-dev) pkg-config --exists luajit ;;
     libdeflate-dev) pkg-config --exists libdeflate ;;
@@ -28,7 +31,7 @@ present() {
     esac >/dev/null 2>&1
 }
 
-# ensure_packages build|tests|lint|fetch
+# ensure_packages build|tests|ranks|lint|fetch
 ensure_packages() {
     local -n wanted=packages_$1
     local stamp=$deps/packages.$1 package missing=()

@@ -78,15 +78,17 @@ find_cuda() {
     done
 }
 
-# prepare TARGET...: builds targets in $build, and all they need. tests=ON adds the C++ tests to the
+# prepare TARGET...: builds targets in $build, and all they need. ranks=ON installs MPI, for several
+# ranks; what MPI needs is built wherever MPI is found. tests=ON does so too and adds the C++ tests to the
 # build; sanitize=address builds with the address and undefined-behaviour sanitizers, sanitize=thread
 # with the thread sanitizer, both without CUDA and with a StarPU that checks its assertions.
 prepare() {
-    local tests=${tests:-OFF} sanitize=${sanitize:-OFF}
+    local tests=${tests:-OFF} sanitize=${sanitize:-OFF} ranks=${ranks:-OFF}
     find_cuda
     [ "$sanitize" = OFF ] || cuda_home=
     ensure_packages build
     [ "$tests" = OFF ] || ensure_packages tests
+    [ "$tests$ranks" = OFFOFF ] || [ "$sanitize" != OFF ] || ensure_packages ranks
     case $sanitize in
     OFF) ensure_starpu fast ;;
     address) ensure_starpu check ;;

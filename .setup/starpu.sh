@@ -7,7 +7,7 @@
 
 starpu_version=1.4.10
 # The version of this file's patches and build options; raise it to make every checkout rebuild.
-starpu_recipe=2
+starpu_recipe=3
 starpu_sha256=(
     # Debian's starpu_1.4.10+dfsg.orig.tar.gz, as in its signed archive index
     6b3bb9ec0d79f937882148b2da09ae6cb0ad4d1e83a104be45723dd70eba99c3
@@ -24,11 +24,13 @@ starpu_archive=$deps/source/starpu-$starpu_version.tar.gz
 ensure_starpu() {
     starpu_prefix=$deps/starpu
     [ "$1" = fast ] || starpu_prefix=$deps/starpu-$1
-    starpu_made_for="$starpu_version $1 recipe=$starpu_recipe cuda=${cuda_home:+$(readlink -f "$cuda_home")}"
+    find_mpi
+    [ "$1" = fast ] || mpi_home=
+    starpu_made_for="$starpu_version $1 recipe=$starpu_recipe cuda=${cuda_home:+$(readlink -f "$cuda_home")} mpi=$mpi_home"
     [ ! -f "$starpu_prefix/made_for" ] || [ "$(<"$starpu_prefix/made_for")" != "$starpu_made_for" ] || return 0
     if [ "$1" != thread ] && [ -z "${STARPU_TARBALL:-}" ] && system_starpu; then
         starpu_prefix=
-        starpu_made_for=system-$(pkg-config --modversion starpu-1.4)
+        starpu_made_for="system-$(pkg-config --modversion starpu-1.4) mpi=$mpi_home"
         return 0
     fi
     [[ $deps != *[[:space:]]* ]] ||
@@ -44,6 +46,14 @@ ensure_starpu() {
     rm -rf "$work"
 }
 
+# Sets mpi_home to the folder of MPI's compiler, or to nothing: then one process is all that can run.
+find_mpi() {
+    mpi_home=
+    local mpicc
+    mpicc=$(command -v mpicc) && command -v mpirun >/dev/null || return 0
+    mpi_home=${mpicc%/mpicc}
+}
+
 # Checks that the system's StarPU is new enough, and supports CUDA if CUDA is installed.
 system_starpu() {
     pkg-config --exists 'starpu-1.4 >= 1.4.8' 2>/dev/null || return 1
@@ -51,6 +61,7 @@ system_starpu() {
     config=$(pkg-config --variable=includedir starpu-1.4)/starpu/1.4/starpu_config.h
     buffers=$(sed -n 's/^#define STARPU_NMAXBUFS \([0-9]*\).*/\1/p' "$config")
     [ "${buffers:-0}" -ge 16 ] || return 1 # max_handles in engine/graph/task.h
+    [ -z "$mpi_home" ] || pkg-config --exists 'starpumpi-1.4 >= 1.4.8' 2>/dev/null || return 1
     [ -z "$cuda_home" ] || grep -q '#define STARPU_USE_CUDA 1' "$config"
 }
 
@@ -144,7 +155,7 @@ build_starpu() {
     mkdir "$work/src" "$work/obj"
     tar -xzf "$starpu_archive" --strip-components=1 -C "$work/src"
     cd "$work/src"
-    local flags='-O1 -g' install=install-strip args=(--prefix="$starpu_prefix" --disable-mpi --enable-maxcpus=64
+    local flags='-O1 -g' install=install-strip args=(--prefix="$starpu_prefix" --enable-maxcpus=64
         --enable-maxnumanodes=1 --enable-maxbuffers=16 --enable-blas-lib=none --disable-opencl --disable-hip
         --disable-max-fpga --disable-fxt --disable-papi --disable-glpk --disable-hdf5 --disable-valgrind
         --disable-build-doc --disable-build-examples --disable-build-tests --disable-starpufft
@@ -169,11 +180,22 @@ build_starpu() {
     else
         args+=(--enable-maxnodes=2 --disable-cuda)
     fi
+    if [ -n "$mpi_home" ]; then
+        args+=(--enable-mpi --with-mpicc="$mpi_home/mpicc" --disable-mpi-check)
+        let_starpu_mpi_sleep
+    else
+        args+=(--disable-mpi)
+    fi
     cd "$work/obj"
     ../src/configure "${args[@]}" CFLAGS="$flags -Wno-deprecated-declarations" CXXFLAGS="$flags"
     # Only the library and its headers, not StarPU's tools.
     make -C src -j"$jobs"
     make -C src DESTDIR="$work/root" "$install"
+    if [ -n "$mpi_home" ]; then
+        make -C mpi/src -j"$jobs"
+        make -C mpi/src DESTDIR="$work/root" "$install"
+        make -C mpi DESTDIR="$work/root" install-exec-am install-data-am
+    fi
     make DESTDIR="$work/root" install-exec-am install-data-am
     local made=$work/root$starpu_prefix
     [ -z "$cuda_home" ] || grep -q '#define STARPU_USE_CUDA 1' "$made/include/starpu/1.4/starpu_config.h"
@@ -194,6 +216,37 @@ replace_in() {
             return 1
         fi
     done
+}
+
+# While a message is under way, the thread of StarPU-MPI polls without a pause and takes a core from the
+# workers. After 200 rounds without progress it now waits STARPU_MPI_IDLE_SLEEP microseconds on the
+# condition that local requests signal; 0, the default: never. Call it in the source folder.
+let_starpu_mpi_sleep() {
+    local thread=mpi/src/mpi/starpu_mpi_mpi.c
+    replace_in '/^static int newer_requests;/a\
+static long idle_sleep;  /* ns */\
+static int idle_rounds;  /* since a request made progress */' $thread
+    # progress: a request is handled, an envelope arrives, a transfer ends
+    replace_in 's/^\t*req = _starpu_mpi_req_list_pop_back(&ready_recv_requests);/&\n\t\t\tidle_rounds = 0;/
+        s/^\t*req = _starpu_mpi_req_prio_list_pop_back_highest(&ready_send_requests);/&\n\t\t\tidle_rounds = 0;/
+        s/^\t*next_req = _starpu_mpi_req_list_next(req);/\t\t\tidle_rounds = 0;\n&/
+        s/^\t*_STARPU_MPI_COMM_FROM_DEBUG(envelope, .*/\t\t\t\tidle_rounds = 0;\n&/' $thread
+    replace_in '/We release the lock to avoid monopolizing it while polling/i\
+		if (idle_sleep > 0 \&\& ++idle_rounds > 200)\
+		{\
+			struct timespec until;\
+			clock_gettime(CLOCK_REALTIME, \&until);\
+			until.tv_nsec += idle_sleep;\
+			until.tv_sec += until.tv_nsec / 1000000000;\
+			until.tv_nsec %= 1000000000;\
+			pthread_cond_timedwait(\&progress_cond, \&progress_mutex, \&until);\
+			continue;\
+		}' $thread
+    replace_in 's/^\tnready_process = starpu_getenv_number_default.*/&\
+	idle_sleep = 1000L * starpu_getenv_number_default("STARPU_MPI_IDLE_SLEEP", 0);/' $thread
+    # the default slack of timers, 50 us, would double the pause
+    replace_in 's/^\tint envelope_request_submitted = 0;/\tprctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);\n&/
+        1i #include <sys/prctl.h>\n#include <time.h>' $thread
 }
 
 # Patches StarPU 1.4.10 for current CUDA toolkits. Call it in the source folder.

@@ -16,10 +16,13 @@ extern "C" {
 #include <lualib.h>
 }
 
+#include "bindings/launcher.h"
 #include "bindings/mapped_files.h"
 #include "bindings/nn.h"
 #include "bindings/signals.h"
 #include "engine/base/error.h"
+#include "engine/machine/ranks.h"
+#include "engine/ranks/control.h"
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/watchdog.h"
@@ -34,6 +37,8 @@ const char* const usage =
     "  -e CODE                run CODE\n"
     "  -i                     start a session after the script or -e\n"
     "  -l NAME                require NAME first\n"
+    "  --ranks N              run the script on N processes (ranks) that share the work\n"
+    "  --hosts A,B            start the ranks on these hosts, in turn; with --ranks\n"
     "  --doc                  write docs/reference.md of this source tree\n"
     "  --version              versions of nnlua and its libraries\n"
     "  --health               check this machine: what nnlua uses, and what to do about problems\n"
@@ -146,9 +151,12 @@ void call_without_signals(lua_CFunction function, const char* argument) {
 int report(const char* text, const std::string& hint = "") {
     const std::string message = (text ? text : "(no message)") + hint;
     std::fflush(stdout);
+    if (nn::ranks().rank > 0) nn::control::fail_all(message);  // rank 0 prints it
     std::fprintf(stderr, "nnlua: %s\n", message.c_str());
     call_without_signals(print_advice, message.c_str());
-    return nn::last_signal() ? 128 + nn::last_signal() : 1;
+    const int code = nn::last_signal() ? 128 + nn::last_signal() : 1;
+    if (nn::ranks().several()) nn::control::end_all(code);
+    return code;
 }
 
 int call(lua_State* L, int arguments) {
@@ -182,6 +190,7 @@ void stop_engine(int code) {
     if (nn::gpu_is_lost() || (has_stopped_waiting && nn::unfinished_tasks() > 0))
         _exit(code ? code : 1);
     if (nn_shutdown() != NN_OK && nn::hangs()) _exit(code ? code : 1);
+    if (nn::ranks().several()) nn::leave_ranks();
 }
 
 // os.exit waits for all tasks and stops the workers.
@@ -252,6 +261,9 @@ struct Options {
     std::vector<std::pair<std::string, const char*>> actions;  // code to run, and its chunk's name
     bool interactive = false, health = false;
     int script = 0;  // index in argv, 0: none
+    nn::RanksWanted ranks;
+
+    bool is_session() const { return interactive || (actions.empty() && !script && !health); }
 };
 
 // Returns an exit code, or -1 to continue.
@@ -278,7 +290,10 @@ int parse(int argc, char** argv, Options* options) {
         else if (option == "--doc")
             options->actions.push_back(
                 {"require('nn'); require('nn.help.reference').write()", "=--doc"});
-        else if (option == "-e" || option == "-l") {
+        else if (option == "--ranks" || option == "--hosts") {
+            if (i + 1 == argc) return complain(option + " needs an argument");
+            (option == "--ranks" ? options->ranks.number : options->ranks.hosts) = argv[++i];
+        } else if (option == "-e" || option == "-l") {
             if (i + 1 == argc) return complain(option + " needs an argument");
             const std::string text = argv[++i];
             if (option == "-e")
@@ -292,9 +307,35 @@ int parse(int argc, char** argv, Options* options) {
     return -1;
 }
 
+void check_ranks(const Options& options, char** argv) {
+    if (options.is_session())
+        nn::fail(
+            "a session runs on one rank only; put the code into a script and run  nnlua --ranks N "
+            "SCRIPT");
+    if (options.script && std::strcmp(argv[options.script], "-") == 0)
+        nn::fail("a script for several ranks cannot come from standard input; give a file");
+}
+
+// Returns an exit code, or -1 to go on as one rank or one of several.
+int choose_ranks(const Options& options, int argc, char** argv) {
+    const bool wanted = !options.ranks.number.empty() || !options.ranks.hosts.empty();
+    try {
+        if (!wanted && !nn::ranks().several()) return -1;
+        check_ranks(options, argv);
+        if (wanted && !nn::ranks().several()) return nn::launch_ranks(options.ranks, argc, argv);
+        nn::join_ranks(argc, argv);
+        return -1;
+    } catch (const std::exception& e) {
+        if (nn::control::started()) nn::control::fail_all(e.what());
+        std::fprintf(stderr, "nnlua: %s\n", e.what());
+        _exit(1);  // mpirun ends the other ranks
+    }
+}
+
 int run(int argc, char** argv) {
     Options options;
-    const int early = parse(argc, argv, &options);
+    int early = parse(argc, argv, &options);
+    if (early < 0) early = choose_ranks(options, argc, argv);
     if (early >= 0) return early;
     std::string script;
     if (options.script) {
@@ -312,8 +353,7 @@ int run(int argc, char** argv) {
         if (code == 0) code = run_text(state, text, name);
     if (code == 0 && options.script)
         code = run_script(state, argv[options.script], argc, argv, options.script + 1);
-    if (options.interactive || (options.actions.empty() && !options.script))
-        code = run_text(state, "require('repl').run()", "=repl");
+    if (options.is_session()) code = run_text(state, "require('repl').run()", "=repl");
     return code;
 }
 

@@ -15,6 +15,7 @@
 #include "engine/runtime/host_copy.h"
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/planned.h"
+#include "engine/runtime/ranks.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/workers.h"
 
@@ -211,7 +212,10 @@ int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs,
         const std::vector<Tensor> in = tensors_of(inputs, n_inputs, "compile"),
                                   out = tensors_of(outputs, n_outputs, "compile");
         given(program, "program") = {0, 0};
-        auto recorded = end_recording(in, out, choose_activations);
+        auto recorded = end_recording(in, out, [](Program& program_to_run) {
+            choose_activations(program_to_run);
+            distribute_over_ranks(program_to_run);
+        });
         if (tiers().exist() && PlannedRun::needed(*recorded))
             recorded->seconds = placement_seconds(*recorded);
         *program = new_ref(std::make_shared<Replay>(std::move(recorded)));
@@ -244,6 +248,10 @@ int nn_record_microbatch(int32_t tiles) {
         if (tiles < 1) fail("compile: a microbatch of %d tiles", tiles);
         begin_microbatch(tiles);
     });
+}
+
+int nn_record_shard(int32_t shard, int32_t shards) {
+    return guard([&] { set_shard(shard, shards); });
 }
 
 int nn_record_backward(int32_t begins) {
@@ -298,13 +306,16 @@ int nn_scope_end(const nn_ref* keep, int32_t n_keep) { return guard(end_scope, k
 int nn_memory(nn_memory_info_t* out) {
     return guard([&] {
         const ArenaInfo arena = arena_info();
+        const ResidentMemory resident = resident_memory();
         given(out, "out") = {budget(),
                              arena.in_use,
                              arena.cached,
                              arena.peak,
                              admitted_bytes(),
                              available(arena_taken()),
-                             tile_bytes_on_gpus(machine())};
+                             tile_bytes_on_gpus(machine()),
+                             resident.now,
+                             resident.peak};
     });
 }
 

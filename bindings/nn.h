@@ -88,24 +88,50 @@ typedef struct {
     double recomputing;
     int32_t workers;
 } nn_program_plan_t;
+// The tasks of one kernel in a step, and their least seconds on one GPU of the described machine:
+// for each task the time for its FLOPs or for its bytes, whichever is longer.
+typedef struct {
+    const char* kernel;
+    int64_t tasks;
+    double flops, bytes, seconds;
+} nn_kernel_cost_t;
+// How a step is submitted to GPUs. groups: tasks of StarPU; freed: temporaries whose memory is
+// freed in a run; hops: bytes that move between GPUs as values are needed.
+typedef struct {
+    int64_t groups, freed;
+    double hops;
+} nn_gpu_step_t;
 typedef struct {
     int64_t budget, in_use, cached, peak, tensors, available;
-    int64_t on_gpus;  // bytes of tiles that each GPU holds, if GPUs run the tasks
+    int64_t on_gpus;                  // bytes of tiles that each GPU holds, if GPUs run the tasks
+    int64_t resident, resident_peak;  // of the process
 } nn_memory_info_t;
 typedef struct {
-    int64_t slots;                // bytes of the slots of planned programs
-    int64_t used, read, written;  // bytes of the disk
+    int64_t used, read, written;  // bytes
     double busy;                  // seconds with a transfer under way
-    double stalled;               // in these, seconds of workers without a task
+} nn_store_info_t;
+typedef struct {
+    int64_t slots;         // bytes of the slots of planned programs, in the upper tier
+    nn_store_info_t disk;  // the disk
+    nn_store_info_t ram;   // RAM below a GPU, and the copies between them
+    double stalled;        // seconds of workers without a task during transfers
 } nn_tiers_info_t;
 // The plan of a program with memory tiers. Bytes of RAM: slots, kept (tiles outside slots), and
 // reserved; disk: bytes on disk; loaded, stored: bytes that a run moves, by nn_tensor_kind. Seconds
 // of a run: in all, of computation per worker, and with a transfer under way.
+// rest: bytes that the process needs besides tiles.
+// With three tiers, these are those of the GPU's slots and of RAM instead of the disk, and lower
+// has those of the slots in RAM and of the disk; otherwise it has only zeros.
 typedef struct {
-    int64_t slots, kept, reserved, disk, loaded[6], stored[6];
+    int64_t slots, reserved, disk, loaded[6], stored[6], least_moved, lru_moved;
+    double disk_busy;
+} nn_lower_plan_t;
+typedef struct {
+    int64_t slots, kept, reserved, rest, disk, loaded[6], stored[6];
     int64_t least_moved;  // a lower bound for every placement
     int64_t lru_moved;    // if the least recently used tiles left memory
     double seconds, computing, disk_busy;
+    nn_lower_plan_t lower;
 } nn_tier_plan_t;
 typedef struct {
     int32_t ranks, cpus, gpus, described;  // described: 0 for the host
@@ -149,10 +175,11 @@ typedef struct {
     int64_t tasks;
     double start, end;
 } nn_profile_span_t;
-// A transfer of a tile between memory and the disk. kind: of nn_tensor_kind; bytes: that the disk
-// transfers. Seconds since the profile began: the transfer could begin, began, ended.
+// A transfer of a tile between memory and the disk, or (is_disk is 0) between a GPU and RAM. kind:
+// of nn_tensor_kind; bytes: that the store transfers. Seconds since the profile began: the transfer
+// could begin, began, ended.
 typedef struct {
-    int32_t writes, kind;  // writes: to the disk
+    int32_t is_disk, writes, kind;  // writes: to the lower tier
     int64_t bytes;
     double queued, start, end;
 } nn_profile_transfer_t;
@@ -238,6 +265,8 @@ int nn_program_info(const nn_ref* program, nn_program_info_t* out);
 int nn_record_step(void);
 // While recording: the next microbatch of the step begins here. tiles: of its tokens.
 int nn_record_microbatch(int32_t tiles);
+// While recording: the following tasks belong to this shard of the batch, from 0; -1: to none.
+int nn_record_shard(int32_t shard, int32_t shards);
 // While recording: the tasks in between belong to a backward pass.
 int nn_record_backward(int32_t begins);
 // For plans. kind: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations, 5 cache of
@@ -247,6 +276,10 @@ int nn_tensor_kind(const nn_ref* tensor, int32_t kind);
 // machine, for at most a second or two; 2: with the times measured before. steps: 1 to 9, each
 // submitted before the previous one is done; 1 if the caller waits for each.
 int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps, nn_program_plan_t* out);
+// The costs of a step by kernel. *count: capacity in, number of kernels out. The machine must be
+// described with rates of GPUs.
+int nn_program_gpu_costs(const nn_ref* program, nn_kernel_cost_t* out, int32_t* count,
+                         nn_gpu_step_t* step);
 int nn_scalar_new(double value, int32_t* scalar);
 int nn_scalar_free(int32_t scalar);
 int nn_scalar_set(int32_t scalar, double value);
@@ -272,8 +305,9 @@ int nn_memory(nn_memory_info_t* out);
 // 0: the default (engine/machine/memory_limit.h); fails if that is 0 bytes.
 int nn_memory_budget(int64_t bytes);
 // Programs that need more than `ram` bytes keep tiles in a file of a folder, or those that need
-// more than `gpu` bytes of a GPU's memory keep tiles in RAM; the other number is 0.
-// bytes_per_second: of the disk at most; 0: no limit.
+// more than `gpu` bytes of a GPU's memory keep tiles in RAM; the other number is 0. With both
+// numbers, a GPU's memory is above RAM, and RAM is above the disk. bytes_per_second: of the disk at
+// most; 0: no limit.
 int nn_memory_tiers(int64_t ram, const char* folder, double bytes_per_second, int64_t gpu);
 // What compiled functions do with activations until the backward pass: 0 keep, 1 recompute them; 2:
 // recompute as few as possible, so that the function fits into memory.
@@ -312,7 +346,8 @@ int nn_profile_task(int64_t i, nn_profile_task_t* out);  // in the order of subm
 int nn_profile_before(int64_t i, int64_t* tasks, int32_t* count);
 int nn_profile_span(int64_t i, nn_profile_span_t* out);
 int nn_profile_transfer(int64_t i, nn_profile_transfer_t* out);  // in the order of their ends
-int nn_profile_link(int32_t writes, nn_profile_link_t* out);
+// is_disk: between memory and the disk; else between a GPU and RAM. writes: to the lower tier.
+int nn_profile_link(int32_t is_disk, int32_t writes, nn_profile_link_t* out);
 // A number for the name of a layer ("blocks.3.mlp"), 0 for "". Tasks emitted after nn_layer_set
 // belong to that layer; before may be NULL.
 int nn_layer(const char* name, int32_t* id);
@@ -322,6 +357,13 @@ int nn_stats(nn_stats_t* out);
 // params: if sizes exceed the tiles, it reads and writes out of bounds.
 int nn_task(const char* kernel, int32_t dtype, const nn_task_operand* operands, int32_t n_operands,
             const void* params, int64_t params_size, int32_t priority, int32_t where);
+// Several ranks (mpirun): which one this is, of how many, and what it has sent and received since
+// the start, counted when the transfers are submitted.
+typedef struct {
+    int32_t rank, ranks;
+    int64_t messages_sent, bytes_sent, bytes_received;
+} nn_ranks_t;
+int nn_ranks(nn_ranks_t* out);
 // Converts host memory of any dtype to and from doubles.
 int nn_copy_f64(const void* in, int32_t dtype, int64_t count, double* out);
 int nn_copy_from_f64(const double* in, int32_t dtype, int64_t count, void* out);

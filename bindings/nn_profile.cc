@@ -110,16 +110,20 @@ int nn_profile_span(int64_t i, nn_profile_span_t* out) {
 int nn_profile_transfer(int64_t i, nn_profile_transfer_t* out) {
     return guard([&] {
         const TransferRecord& r = element(profile().transfers, i, "profile transfer");
-        given(out, "out") = {
-            r.writes,          r.kind, r.bytes, since_begin(r.queued), since_begin(r.start),
-            since_begin(r.end)};
+        given(out, "out") = {r.is_disk,
+                             r.writes,
+                             r.kind,
+                             r.bytes,
+                             since_begin(r.queued),
+                             since_begin(r.start),
+                             since_begin(r.end)};
     });
 }
 
-int nn_profile_link(int32_t writes, nn_profile_link_t* out) {
+int nn_profile_link(int32_t is_disk, int32_t writes, nn_profile_link_t* out) {
     return guard([&] {
         if (writes < 0 || writes > 1) fail("profile: a link is 0 read or 1 write, not %d", writes);
-        const LinkTimes l = link_times(writes == 1);
+        const LinkTimes l = link_times(is_disk != 0, writes == 1);
         given(out, "out") = {l.transfers, l.bytes, l.busy, l.waited};
     });
 }

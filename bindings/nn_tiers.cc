@@ -2,6 +2,9 @@
 #include <algorithm>
 
 #include "bindings/handles.h"
+#include "engine/machine/host.h"
+#include "engine/machine/memory_limit.h"
+#include "engine/memory/arena.h"
 #include "engine/memory/disk_rate.h"
 #include "engine/memory/stalls.h"
 #include "engine/plan/choose_activations.h"
@@ -16,30 +19,68 @@ using namespace nn::capi;
 
 namespace {
 
-void add_moved(const ProgramPlan& plan, nn_tier_plan_t& out) {
-    const RunPlan& run = plan.steady();
+// The bytes that a run moves, by kind.
+void add_moved(const ProgramPlan& plan, const RunPlan& run, int64_t* loaded, int64_t* stored) {
     for (const Placement::Step& step : run.placement.steps) {
         if (step.kind == Placement::run) continue;
         const auto kind = plan.lines->tiles()[step.index]->kind;
         const int64_t bytes = run.line.line.bytes_of(step.index);
-        (step.kind == Placement::load ? out.loaded : out.stored)[kind] += bytes;
+        (step.kind == Placement::load ? loaded : stored)[kind] += bytes;
     }
 }
 
-// Bytes of the tiles that have a place on disk: persistent ones, and temporaries that leave their
-// slots.
-int64_t disk_bytes(const ProgramPlan& plan) {
-    const RunPlan& run = plan.steady();
-    std::vector<char> on_disk(plan.lines->tiles().size(), 0);
-    for (uint32_t tile = 0; tile < on_disk.size(); ++tile)
-        on_disk[tile] = plan.lines->is_placed(tile) && run.line.line.tiles[tile].before &&
-                        run.placement.first[tile] == no_slot;
+// Bytes of the tiles that have a place below a level: persistent ones, and temporaries that leave
+// their slots.
+int64_t bytes_below(const ProgramPlan& plan, const RunPlan& run) {
+    std::vector<char> below(plan.lines->tiles().size(), 0);
+    for (uint32_t tile = 0; tile < below.size(); ++tile)
+        below[tile] = plan.lines->is_placed(tile) && run.line.line.tiles[tile].before &&
+                      run.placement.first[tile] == no_slot;
     for (const Placement::Step& step : run.placement.steps)
-        if (step.kind == Placement::store) on_disk[step.index] = 1;
+        if (step.kind == Placement::store) below[step.index] = 1;
     int64_t out = 0;
-    for (uint32_t tile = 0; tile < on_disk.size(); ++tile)
-        if (on_disk[tile]) out += run.line.line.bytes_of(tile);
+    for (uint32_t tile = 0; tile < below.size(); ++tile)
+        if (below[tile]) out += run.line.line.bytes_of(tile);
     return out;
+}
+
+int64_t lru_moved(const RunPlan& run) {
+    const TransferBytes lru = lru_transfers(run.line.line, run.placement.blocks);
+    return lru.loaded + lru.stored;
+}
+
+void add_lower(const ProgramPlan& plan, const PlanLimits& limits, const Prediction& time,
+               nn_lower_plan_t& to) {
+    const RunPlan& run = *plan.below(plan.steady());
+    to.slots = run.placement.blocks * slot_block;
+    to.reserved = limits.lower.reserved;
+    to.disk = bytes_below(plan, run);
+    add_moved(plan, run, to.loaded, to.stored);
+    to.least_moved = plan.lower->least_moved;
+    to.lru_moved = lru_moved(run);
+    to.disk_busy = time.lower_busy;
+}
+
+void describe_plan(const Program& p, Times times, nn_tier_plan_t& to) {
+    const auto seconds = p.seconds.empty() ? placement_seconds(p) : p.seconds;
+    const PlanLimits limits = placement_limits(p);
+    const ProgramPlan plan = plan_program(p, seconds, limits);
+    const Prediction time = predict(plan, task_seconds(p, times), limits);
+    to.slots = plan.blocks * slot_block;
+    to.kept = plan.lines->kept();
+    to.reserved = limits.reserved;
+    to.disk = bytes_below(plan, plan.steady());
+    add_moved(plan, plan.steady(), to.loaded, to.stored);
+    to.least_moved = plan.least_moved;
+    to.lru_moved = lru_moved(plan.steady());
+    to.seconds = time.seconds, to.computing = time.computing, to.disk_busy = time.link_busy;
+    if (plan.lower) add_lower(plan, limits, time, to.lower);
+}
+
+// All tiles stay in the upper tier.
+void describe_resident(const Program& p, Times times, nn_tier_plan_t& to) {
+    to.kept = p.info.persistent_bytes + p.info.peak_bytes;
+    to.seconds = to.computing = plan(p, times).seconds;
 }
 
 }  // namespace
@@ -61,9 +102,12 @@ int nn_activations(int32_t choice) {
 int nn_tiers(nn_tiers_info_t* out) {
     return guard([&] {
         const TierUse use = tier_use();
-        given(out, "out") = {use.slots,       use.store,
-                             use.totals.read, use.totals.written,
-                             use.totals.busy, stalled_seconds(running_cpu_workers())};
+        const auto totals = [](const StoreUse& store, int64_t slots) {
+            return nn_store_info_t{store.bytes + slots, store.totals.read, store.totals.written,
+                                   store.totals.busy};
+        };
+        given(out, "out") = {use.slots, totals(use.disk, 0), totals(use.ram, use.lower_slots),
+                             stalled_seconds(running_cpu_workers())};
     });
 }
 
@@ -81,21 +125,15 @@ int nn_measure_disk(const char* folder, double written, int64_t piece, int32_t t
 
 int nn_program_tiers(const nn_ref* program, int32_t measured, nn_tier_plan_t* out) {
     return guard([&] {
-        const Program& p = program_of(program).program();
-        const auto seconds = p.seconds.empty() ? placement_seconds(p) : p.seconds;
-        const PlanLimits limits = placement_limits(p);
-        const ProgramPlan plan = plan_program(p, seconds, limits);
-        const Prediction time = predict(plan, task_seconds(p, Times(measured)), limits.rates);
+        const Replay& replay = program_of(program);
+        const Program& p = replay.program();
         nn_tier_plan_t& to = given(out, "out");
         to = {};
-        to.slots = plan.blocks * slot_block;
-        to.kept = plan.lines->kept();
-        to.reserved = limits.reserved;
-        to.disk = disk_bytes(plan);
-        add_moved(plan, to);
-        const TransferBytes lru = lru_transfers(plan.steady().line.line, plan.blocks);
-        to.least_moved = plan.least_moved;
-        to.lru_moved = lru.loaded + lru.stored;
-        to.seconds = time.seconds, to.computing = time.computing, to.disk_busy = time.disk_busy;
+        if (replay.needs_plan())
+            describe_plan(p, Times(measured), to);
+        else
+            describe_resident(p, Times(measured), to);
+        to.rest = rest_of_process(host().count(Device::cpu), arena_taken(), tiers().ram,
+                                  int64_t(p.tasks.size()));
     });
 }

@@ -14,6 +14,7 @@ extern "C" {
 }
 
 #include "bindings/mapped_files.h"
+#include "engine/machine/ranks.h"
 #include "engine/runtime/interrupts.h"
 
 namespace nn {
@@ -128,6 +129,9 @@ int forget_signals(lua_State* L) {
     return clear_signals(L);
 }
 
+// mpirun forwards few signals; the launcher sends SIGUSR2 to stop all ranks.
+void on_stop_of_ranks(int) { on_signal(SIGINT); }
+
 }  // namespace
 
 // All signals that would end the program by default, except SIGQUIT and those of a crash.
@@ -137,6 +141,7 @@ void install_signal_handlers() {
         handle(signal, on_signal);
     for (int signal = SIGRTMIN; signal <= SIGRTMAX; ++signal) handle(signal, on_signal);
     for (int signal : {SIGUSR1, SIGUSR2}) handle(signal, on_save_signal);
+    if (ranks().several()) handle(SIGUSR2, on_stop_of_ranks);
     handle(SIGPIPE, on_broken_pipe, true);
     for (int signal : {SIGWINCH, SIGCONT, SIGXFSZ}) handle(signal, on_other, true);
     install_bus_handler();

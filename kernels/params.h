@@ -82,11 +82,21 @@ typedef struct {
 // tf32: f32 operands may be rounded to TF32 if the device multiplies that faster.
 // gemm_dgelu: epilogue 3, C times GELU'(pre) for pre (m, n) laid out as C; sums (n), if given, are
 // the column sums of that; batch 1.
+// gemm_dglu: epilogue 4 + f, for f an nn_glu_silu, ...: C is the left half of dx (m, 2 n), and its
+// value d becomes dx = [d u f'(g), d f(g)] for x (m, 2 n) = [g, u] laid out as dx; sums (2 n), if
+// given, are the column sums of dx; batch 1.
 typedef struct {
     int64_t m, n, k, lda, ldb, ldc, batch, stride_a, stride_b, stride_c;
     double alpha, beta;
     int32_t trans_a, trans_b, epilogue, wide, tf32;
 } nn_gemm_params;
+
+// C (m,n) = A B^T diag(scale) + bias(n), with gelu GELU of that, for A (m,k) and B (n,k) of bytes:
+// a byte b stands for b - 128, which is multiplied by the scale of its row of B.
+typedef struct {
+    int64_t m, n, k;
+    int32_t gelu;
+} nn_gemm_bytes_params;
 
 // dpre = dy * GELU'(pre) over (rows, cols), and dbias (cols) (+)= its sum over rows.
 typedef struct {
@@ -128,11 +138,13 @@ typedef struct {
 
 // Attention with a cache of keys and values, (batch, 2 kv_heads, context, head_dim): the keys of
 // all heads, then the values. `len` new tokens per sequence; the operand `start` is the number of
-// tokens in the cache before them. window: a query sees the newest `window` keys only; 0: all.
+// tokens in the cache before them. window: a query sees the newest `window` keys only; 0: all. bias
+// (buckets, heads), if given, is added to the scores as in nn_attention_params, with causal.
 typedef struct {
     int64_t batch, heads, kv_heads, head_dim, len, context, window;
     double scale;
     int32_t start_dtype;
+    int64_t buckets, max_distance;
 } nn_cache_params;
 
 // Gated linear units: y (rows, cols) = f(g) u for x (rows, 2 cols) = [g, u]; f is an nn_glu_silu,

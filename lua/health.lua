@@ -6,12 +6,6 @@ local terminal = require "nn.base.terminal"
 local units = require "nn.base.units"
 
 ffi.cdef [[
-  typedef struct {
-    unsigned long block, fragment, blocks, free, available, inodes, inodes_free, inodes_available;
-    unsigned long id, flags, name_length;
-    int spare[6];
-  } nn_statvfs;
-  int statvfs(const char *path, nn_statvfs *out);
   typedef struct { unsigned long now, most; } nn_rlimit;
   int getrlimit(int resource, nn_rlimit *out);
   int access(const char *path, int mode);
@@ -192,11 +186,8 @@ local function check_memory()
 end
 
 local function check_disk(path, use)
-  local info = ffi.new "nn_statvfs"
-  if ffi.C.statvfs(path, info) ~= 0 then
-    return judge(false, "create the folder", "%s does not exist (%s)", path, use)
-  end
-  local free, writable = tonumber(info.available) * tonumber(info.fragment), is_writable(path)
+  local free, writable = files.free_bytes(path), is_writable(path)
+  if not free then return judge(false, "create the folder", "%s does not exist (%s)", path, use) end
   judge(writable and free > 2e9,
         writable and "free some space: a checkpoint of GPT-2 124M takes 1.5 GB"
         or "choose another folder (out=..., or cd)",

@@ -31,9 +31,9 @@ function Attention:init(c)
   self.proj = nn.Linear(c.embd, c.embd, {std = residual_std(c), dtype = c.dtype})
 end
 
--- (B,T,C) -> (B,T,C). memory: see nn.attend.
-function Attention:forward(x, memory)
-  return self.proj(nn.attend(self.qkv(x), memory, {heads = self.heads, dropout = self.dropout}))
+-- (B,T,C) -> (B,T,C). past: see nn.attend.
+function Attention:forward(x, past)
+  return self.proj(nn.attend(self.qkv(x), past, {heads = self.heads, dropout = self.dropout}))
 end
 
 function MLP:init(c)
@@ -50,10 +50,10 @@ function Block:init(c)
 end
 
 -- x: the residual stream, delta: the output of the previous layer, which norm1 adds to x.
-function Block:forward(x, delta, memory)
+function Block:forward(x, delta, past)
   local h
   if delta then x, h = self.norm1(x, delta) else h = self.norm1(x) end
-  x, h = self.norm2(x, self.drop(self.attn(h, memory)))
+  x, h = self.norm2(x, self.drop(self.attn(h, past)))
   return x, self.drop(self.mlp(h))
 end
 
@@ -62,6 +62,10 @@ local sizes = {
   ["gpt2-medium"] = {layers = 24, heads = 16, embd = 1024},
   ["gpt2-large"] = {layers = 36, heads = 20, embd = 1280},
   ["gpt2-xl"] = {layers = 48, heads = 25, embd = 1600},
+  -- GPT-3 (Brown et al. 2020, table 2.1), with dense attention in every layer
+  ["gpt3-2.7b"] = {layers = 32, heads = 32, embd = 2560, context = 2048},
+  ["gpt3-6.7b"] = {layers = 32, heads = 32, embd = 4096, context = 2048},
+  ["gpt3-175b"] = {layers = 96, heads = 96, embd = 12288, context = 2048},
 }
 
 function GPT2:init(config)
@@ -82,14 +86,14 @@ function GPT2:embed(ids, start)
   return self.tok(ids) + self.pos(positions)
 end
 
---- GPT2.size(name) -> the settings of a released size: "gpt2", "gpt2-medium", "gpt2-large",
---- "gpt2-xl". Errors: another name.
+--- GPT2.size(name) -> the settings of a published size: "gpt2", "gpt2-medium", "gpt2-large",
+--- "gpt2-xl", "gpt3-2.7b", "gpt3-6.7b", "gpt3-175b". Errors: another name.
 ---     GPT2.size("gpt2").layers  --> 12
 function GPT2.size(name)
   local size = sizes[name]
   if not size then
-    nn.fail("gpt2: unknown size '%s'; choose one of gpt2, gpt2-medium, gpt2-large, gpt2-xl",
-            tostring(name))
+    nn.fail("gpt2: unknown size '%s'; choose one of gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
+            .. "gpt3-2.7b, gpt3-6.7b, gpt3-175b", tostring(name))
   end
   local out = {context = 1024, vocab = 50257}
   for key, value in pairs(size) do out[key] = value end

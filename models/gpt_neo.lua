@@ -35,9 +35,9 @@ function Attention:init(c, layer)
   self.proj = nn.Linear(c.embd, c.embd, {dtype = c.dtype})
 end
 
--- (B,T,C) -> (B,T,C). memory: see nn.attend.
-function Attention:forward(x, memory)
-  return self.proj(nn.attend(self.qkv(x), memory, self.shape))
+-- (B,T,C) -> (B,T,C). past: see nn.attend.
+function Attention:forward(x, past)
+  return self.proj(nn.attend(self.qkv(x), past, self.shape))
 end
 
 function MLP:init(c)
@@ -54,10 +54,10 @@ function Block:init(c, layer)
 end
 
 -- x: the residual stream, delta: the output of the previous layer, which norm1 adds to x.
-function Block:forward(x, delta, memory)
+function Block:forward(x, delta, past)
   local h
   if delta then x, h = self.norm1(x, delta) else h = self.norm1(x) end
-  x, h = self.norm2(x, self.attn(h, memory))
+  x, h = self.norm2(x, self.attn(h, past))
   return x, self.mlp(h)
 end
 

@@ -38,10 +38,10 @@ function Attention:init(c)
   self.proj = nn.Linear(c.embd, c.embd, plain)
 end
 
--- (B,T,C) -> (B,T,C). memory: see nn.attend.
-function Attention:forward(x, memory)
-  local turned = rotary.rotate(self.qkv(x), memory, self.rope)
-  return self.proj(nn.attend(turned, memory, self.shape))
+-- (B,T,C) -> (B,T,C). past: see nn.attend.
+function Attention:forward(x, past)
+  local turned = rotary.rotate(self.qkv(x), past, self.rope)
+  return self.proj(nn.attend(turned, past, self.shape))
 end
 
 function MLP:init(c)
@@ -59,10 +59,10 @@ function Block:init(c)
 end
 
 -- x: the residual stream, delta: the output of the previous layer, which norm1 adds to x.
-function Block:forward(x, delta, memory)
+function Block:forward(x, delta, past)
   local h
   if delta then x, h = self.norm1(x, delta) else h = self.norm1(x) end
-  local attended = self.attn(h, memory)
+  local attended = self.attn(h, past)
   if self.parallel then return x, attended + self.mlp(self.norm2(x)) end
   x, h = self.norm2(x, attended)
   return x, self.mlp(h)

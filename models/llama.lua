@@ -58,10 +58,10 @@ function Attention:normalised(qkv)
   return nn.cat({self.q_norm(q), self.k_norm(k), v}, 3):reshape(batch, time, width)
 end
 
--- (B,T,C) -> (B,T,C). memory: see nn.attend.
-function Attention:forward(x, memory)
+-- (B,T,C) -> (B,T,C). past: see nn.attend.
+function Attention:forward(x, past)
   local qkv = self.q_norm and self:normalised(self.qkv(x)) or self.qkv(x)
-  return self.proj(nn.attend(rotary.rotate(qkv, memory, self.rope), memory, self.shape))
+  return self.proj(nn.attend(rotary.rotate(qkv, past, self.rope), past, self.shape))
 end
 
 function MLP:init(c)
@@ -79,10 +79,10 @@ function Block:init(c, layer)
 end
 
 -- x: the residual stream, delta: the output of the previous layer, which norm1 adds to x.
-function Block:forward(x, delta, memory)
+function Block:forward(x, delta, past)
   local h
   if delta then x, h = self.norm1(x, delta) else h = self.norm1(x) end
-  x, h = self.norm2(x, self.attn(h, memory))
+  x, h = self.norm2(x, self.attn(h, past))
   return x, self.mlp(h)
 end
 

@@ -37,13 +37,13 @@ function Attention:init(c)
   self.proj = nn.Linear(self.query, c.embd, {bias = c.bias, dtype = c.dtype})
 end
 
--- (B,T,C) -> (B,T,C). memory: see nn.attend.
-function Attention:forward(x, memory)
+-- (B,T,C) -> (B,T,C). past: see nn.attend.
+function Attention:forward(x, past)
   local qkv, query, key = self.qkv(x), self.query, self.key
   local q, k = qkv:slice(3, 1, query), qkv:slice(3, query + 1, query + key)
   local v = qkv:slice(3, query + key + 1, query + 2 * key)
   local normed = nn.cat({self.q_norm(q), self.k_norm(k), v}, 3)
-  return self.proj(nn.attend(rotary.rotate(normed, memory, self.rope), memory, self.shape))
+  return self.proj(nn.attend(rotary.rotate(normed, past, self.rope), past, self.shape))
 end
 
 function MLP:init(c)
@@ -60,9 +60,9 @@ function Block:init(c)
 end
 
 -- x: the residual stream, delta: the output of the previous block, to be added to x.
-function Block:forward(x, delta, memory)
+function Block:forward(x, delta, past)
   if delta then x = x + delta end
-  x = x + self.norm1(self.attn(x, memory))
+  x = x + self.norm1(self.attn(x, past))
   return x, self.norm2(self.mlp(x))
 end
 

@@ -36,7 +36,7 @@ local function linear(c, inputs, outputs, glu)
 end
 local function norm_of(c) return nn.RMSNorm(c.embd, {eps = c.eps, dtype = c.dtype}) end
 
--- kind: "encoder", "decoder", or "cross", in which x sees the text.
+-- kind: "encoder", "decoder", or "cross", in which x sees the text, by kv(text).
 function Attention:init(c, kind)
   local width = c.heads * c.head_dim
   self.c, self.causal, self.proj = c, kind == "decoder", linear(c, width, c.embd)
@@ -44,23 +44,24 @@ function Attention:init(c, kind)
   self.q, self.kv = linear(c, c.embd, width), linear(c, c.embd, 2 * width)
 end
 
-function Attention:forward(x, bias, mask, text)
+-- past: see nn.attend. seen: kv(text).
+function Attention:forward(x, bias, mask, past, seen)
   local c = self.c
   local o = {heads = c.heads, scale = 1, mask = mask, dropout = nn.training() and c.dropout or 0}
-  if text then return self.proj((nn.cross_attention(self.q(x), self.kv(text), o))) end
+  if seen then return self.proj((nn.cross_attention(self.q(x), seen, o))) end
   o.causal, o.bias, o.max_distance = self.causal, bias, c.max_distance
-  return self.proj((nn.attention(self.qkv(x), o)))
+  return self.proj(nn.attend(self.qkv(x), past, o))
 end
 
 function MLP:init(c)
   local gated = c.activation ~= "relu"
-  self.relu, self.drop = not gated, nn.Dropout(c.dropout)
+  self.relu, self.drop = not gated, nn.Dropout(c.dropout)      -- else `up` has a gate
   self.up = linear(c, c.embd, gated and 2 * c.inner or c.inner, gated and c.activation or nil)
   self.down = linear(c, c.inner, c.embd)
 end
 
 function MLP:forward(x)
-  local h = self.up(x)                                           -- with the gate, if there is one
+  local h = self.up(x)
   return self.down(self.drop(self.relu and h:relu() or h))
 end
 
@@ -72,13 +73,13 @@ function Block:init(c, decodes)
 end
 
 -- x: the residual stream, delta: what a norm adds to it. mask: that of the text.
-function Block:forward(x, delta, bias, mask, text)
+function Block:forward(x, delta, bias, mask, seen, past)
   local h
   if delta then x, h = self.norm1(x, delta) else h = self.norm1(x) end
-  delta = self.drop(self.attn(h, bias, not text and mask or nil))
-  if text then
+  delta = self.drop(self.attn(h, bias, not seen and mask or nil, past))
+  if seen then
     x, h = self.cross_norm(x, delta)
-    delta = self.drop(self.cross(h, nil, mask, text))
+    delta = self.drop(self.cross(h, nil, mask, nil, seen))
   end
   x, h = self.norm2(x, delta)
   return x, self.drop(self.mlp(h))
@@ -97,18 +98,18 @@ function T5:init(config)
   if not c.tied then self.head = linear(c, c.embd, c.vocab) end
 end
 
-local function run(self, blocks, norm, ids, bias, mask, text)
+local function run(self, blocks, norm, ids, bias, mask, text, past)
   local x, delta = self.drop(self.tok(ids)), nil
-  for _, block in ipairs(blocks) do x, delta = block(x, delta, bias, mask, text) end
+  for i, b in ipairs(blocks) do x, delta = b(x, delta, bias, mask, text[i], past[i]) end
   return self.drop((select(2, norm(x, delta))))
 end
 
 function T5:encode(ids, mask)
-  return run(self, self.blocks, self.encoder_norm, ids, self.encoder_bias, mask)
+  return run(self, self.blocks, self.encoder_norm, ids, self.encoder_bias, mask, {}, {})
 end
 
-function T5:decode(inputs, text, mask)
-  local h = run(self, self.decoder, self.norm, inputs, self.decoder_bias, mask, text)
+function T5:decode(inputs, text, mask, past)
+  local h = run(self, self.decoder, self.norm, inputs, self.decoder_bias, mask, text, past or {})
   return self.config.tied and h * self.config.embd ^ -0.5 or h
 end
 
@@ -131,8 +132,7 @@ local outside = {
   decoder_bias = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
 }
 
--- The number of the sublayer in a block of transformers, and the name. The last sublayer is 1 in
--- the encoder, 2 in the decoder.
+-- The number of the sublayer in a block, and the name. The last is 1 in the encoder, else 2.
 local inside = {
   norm1 = {0, "layer_norm"}, ["attn.proj"] = {0, "SelfAttention.o"},
   cross_norm = {1, "layer_norm"}, ["cross.q"] = {1, "EncDecAttention.q"},

@@ -1,8 +1,10 @@
 -- Generates text with a trained model of models/: a run of recipes/gpt2_train.lua or train.lua, a
--- checkpoint, or a Hugging Face folder of GPT-2, GPT-Neo, GPT-NeoX, Llama, Mistral or Qwen.
+-- checkpoint, or a Hugging Face folder of any of these models. T5 writes an answer to the prompt;
+-- BERT and RoBERTa fill its masked tokens or classify it.
 --   nnlua recipes/gpt2_generate.lua model=runs/char prompt="ROMEO:" tokens=500
 --   nnlua recipes/gpt2_generate.lua model=gpt2 prompt="Once upon a time" top_k=50 samples=3
 --   nnlua recipes/gpt2_generate.lua model=gpt2 prompts=questions.txt temperature=0
+--   nnlua recipes/gpt2_generate.lua model=bert-base-uncased prompt="Paris is in [MASK]."
 --   nnlua recipes/gpt2_generate.lua model=gpt2 samples=8 --plan       memory and time of this
 local nn = require "nn"
 local files, units = require "nn.io.files", require "nn.base.units"
@@ -24,13 +26,16 @@ local cfg = nn.config({
                   .. "at the tokenizer's end token"),
   seed = nn.field(1, "seed of the samples", {min = 0}),
   logprobs = nn.field(false, "print the log-probability of each token, and their mean"),
+  weights = nn.field("saved", "f32, bf16, or int8 with a scale per row; saved: as the model is",
+                     {choices = {"saved", "f32", "bf16", "int8"}}),
   plan = nn.field(false, "only report what a token would cost and whether it fits"),
   nn.memory_fields(),
 }, arg)
 nn.use_memory(cfg)
+local options = {weights = cfg.weights ~= "saved" and cfg.weights or nil}
 
 local open = cfg.plan and model_file.outline or nn.load_model
-local model, words = open(cfg.model, cfg.tokenizer)
+local model, words = open(cfg.model, cfg.tokenizer, options)
 if not words then nn.fail("'%s' has no tokenizer; give tokenizer=FOLDER", cfg.model) end
 local special = words.special or {}
 local first, last = words.bos or special["<|endoftext|>"], words.eos or special["<|endoftext|>"]
@@ -44,8 +49,28 @@ else
   texts[1] = cfg.prompt
 end
 local vocab = model.config.vocab
+
+-- The likeliest tokens for the masks of a text, or the classes, of a model such as BERT.
+local function print_filled(text)
+  print(text)
+  for i, found in ipairs(nn.fill(model, words, text, {top = cfg.top_k > 0 and cfg.top_k or 5})) do
+    for _, at in ipairs(found) do
+      local what = model.config.labels > 0 and "class " .. at.id
+        or ("%d %q"):format(i, words:decode {at.id})
+      print(("%9.4f  %s"):format(at.probability, what))
+    end
+  end
+end
+if model.kind == "encoder" then
+  if cfg.plan then nn.fail "a model that fills masked tokens has no plan of generation" end
+  for _, text in ipairs(texts) do print_filled(text) end
+  return
+end
+
+local answers = model.kind == "encoder_decoder"      -- or continues the prompt
 for _, text in ipairs(texts) do
-  local ids = words:ids(text, {add_special = true})          -- such as <s> of Llama
+  -- such as <s> of Llama; texts for T5 may contain its sentinels
+  local ids = words:ids(text, {add_special = true, special = answers})
   for _, id in ipairs(ids) do
     if id >= vocab then
       nn.fail("the %s has token %d, but the model has only %d: it belongs to another model",
@@ -68,9 +93,9 @@ for text in (cfg.stop .. "||"):gmatch "(.-)||" do
 end
 
 local stream = #rows == 1                          -- token by token, even inside a UTF-8 character
-if stream then io.write(cfg.prompt) end
+if stream and not answers then io.write(cfg.prompt) end
 local next_part = words:stream()
-for _, id in ipairs(rows[1]) do next_part(id) end  -- the prompt, which is printed
+for _, id in ipairs(answers and {} or rows[1]) do next_part(id) end  -- the prompt, which is printed
 local start = nn.now()
 local all, info = nn.generate(model, rows, {
   tokens = cfg.tokens, temperature = cfg.temperature, top_k = cfg.top_k, top_p = cfg.top_p,
@@ -94,7 +119,7 @@ end
 
 if stream then print() end
 for i, ids in ipairs(all) do
-  count = count + #ids - #rows[i]
+  count = count + #ids - (answers and 0 or #rows[i])
   if not stream then
     print(("--- %d"):format(i))
     if ids[1] == first then table.remove(ids, 1) end

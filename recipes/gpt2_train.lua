@@ -27,27 +27,33 @@ local schema = {
   nn.run_fields {},
 }
 
--- A released size with nanoGPT's settings: half a million tokens per step.
-local function released(name, lr, batch)
+-- The settings of a published size; the vocabulary is that of the data.
+local function preset(name, settings)
   local size = GPT2.size(name)
-  local model = {layers = size.layers, heads = size.heads, embd = size.embd, context = size.context,
-                 dtype = "auto"}
-  return {about = ("%d layers, hidden size %d"):format(model.layers, model.embd), model = model,
-          data = {batch = batch, accum = 480 / batch}, eval_every = 1000, final_batches = 200,
-          optim = {lr = lr, beta2 = 0.95}, schedule = {min_lr = lr / 10, warmup = 2000},
-          steps = 600000}
+  settings.about = ("%d layers, hidden size %d"):format(size.layers, size.embd)
+  settings.model = {layers = size.layers, heads = size.heads, embd = size.embd,
+                    context = size.context, dtype = "auto", vocab = settings.vocab}
+  settings.vocab, settings.eval_every, settings.final_batches = nil, 1000, 200
+  return settings
 end
--- GPT-3 175B (Brown et al. 2020, table 2.1): 3.2 million tokens per step.
-local gpt3 = {about = "96 layers, hidden size 12288",
-              model = {layers = 96, heads = 96, embd = 12288, context = 2048, vocab = 50257,
-                       dtype = "auto"},
-              data = {batch = 1, accum = 1600}, eval_every = 1000, final_batches = 200,
-              optim = {lr = 6e-5, beta2 = 0.95}, schedule = {min_lr = 6e-6, warmup = 117},
-              steps = 94000}
+-- A released size with nanoGPT's settings: half a million tokens per step.
+local function gpt2(name, lr, batch)
+  return preset(name, {data = {batch = batch, accum = 480 / batch},
+                       optim = {lr = lr, beta2 = 0.95},
+                       schedule = {min_lr = lr / 10, warmup = 2000}, steps = 600000})
+end
+-- GPT-3 (Brown et al. 2020, table 2.1 and appendix B): 300 billion tokens, about `tokens` per step.
+local function gpt3(name, lr, tokens)
+  return preset(name, {vocab = 50257, data = {batch = 1, accum = math.floor(tokens / 2000)},
+                       optim = {lr = lr, beta2 = 0.95},
+                       schedule = {min_lr = lr / 10, warmup = math.floor(375e6 / tokens)},
+                       steps = math.floor(3e11 / tokens / 1000 + 0.5) * 1000})
+end
 local cfg = nn.config(schema, arg, {presets = language.presets {
-  ["gpt2"] = released("gpt2", 6e-4, 12), ["gpt2-medium"] = released("gpt2-medium", 3e-4, 8),
-  ["gpt2-large"] = released("gpt2-large", 2.5e-4, 6), ["gpt2-xl"] = released("gpt2-xl", 2e-4, 4),
-  ["gpt3-175b"] = gpt3,
+  ["gpt2"] = gpt2("gpt2", 6e-4, 12), ["gpt2-medium"] = gpt2("gpt2-medium", 3e-4, 8),
+  ["gpt2-large"] = gpt2("gpt2-large", 2.5e-4, 6), ["gpt2-xl"] = gpt2("gpt2-xl", 2e-4, 4),
+  ["gpt3-2.7b"] = gpt3("gpt3-2.7b", 1.6e-4, 1e6), ["gpt3-6.7b"] = gpt3("gpt3-6.7b", 1.2e-4, 2e6),
+  ["gpt3-175b"] = gpt3("gpt3-175b", 6e-5, 3.2e6),
 }})
 language.check(cfg)
 local lr = language.schedule(cfg)

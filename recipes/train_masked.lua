@@ -9,7 +9,7 @@
 local nn, language = require "nn", require "nn.train.language"
 local eval_mode = require("nn.models.generate").eval_mode
 
-local Model, words_left = language.class_of(arg, "bert", "demo", true)
+local Model, words_left = language.class_of(arg, "bert", "demo", "encoder")
 local model = Model.fields()                           -- its settings, with defaults for the demo
 model.context = nn.field(64, model.context.meaning, {min = 1})
 model.vocab = nn.field(0, "vocabulary size; 0: that of the text, with a mask token", {min = 0})

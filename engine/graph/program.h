@@ -48,6 +48,9 @@ struct Program {
         double delta;
     };
     std::vector<ScalarStep> scalar_steps;
+    // The step splits its batch into so many shards, which different ranks can compute; 0: it does
+    // not. Task::shard is from 0.
+    int shards = 0;
     uint64_t randoms = 0;       // random ops of a run
     void hold(int32_t scalar);  // keeps the scalar as long as the program
 
@@ -60,6 +63,8 @@ struct Program {
     // The peak of temporaries in a simulation, where priorities keep it below info.peak_bytes; 0:
     // not known.
     int64_t simulated_peak = 0;
+    // Persistent tiles whose values only other ranks keep.
+    std::vector<TilePtr> kept_elsewhere;
     std::vector<double> seconds;  // of each task, for its placement in tiers; empty: nominal
     ProgramInfo info{};
 

@@ -16,6 +16,7 @@ public:
             if (patch.kind == Patch::scalar) program->hold(patch.scalar_id);
         for (int i = 0; i < task.handles; ++i)
             if (task.writes(i)) task.tiles[i]->recorded = true;
+        task.shard = shard;
         program->tasks.push_back(std::move(task));
     }
     uint64_t next_random() override { return program->randoms++; }
@@ -25,7 +26,7 @@ public:
     }
 
     const std::shared_ptr<Program> program;
-    int open_backwards = 0;
+    int open_backwards = 0, shard = -1;
 };
 
 std::unique_ptr<Recorder> recorder;
@@ -70,6 +71,14 @@ Program* recording_program() { return recorder ? recorder->program.get() : nullp
 void begin_step() { under_way().step_begin = under_way().tasks.size(); }
 void begin_microbatch(int tiles) {
     under_way().microbatches.push_back({under_way().tasks.size(), tiles});
+}
+void set_shard(int shard, int shards) {
+    Program& program = under_way();
+    if (shards < 1 || shard < -1 || shard >= shards) fail("compile: shard %d of %d", shard, shards);
+    if (program.shards > 0 && program.shards != shards)
+        fail("compile: a batch of %d shards after one of %d", shards, program.shards);
+    program.shards = shards;
+    current().shard = shard;
 }
 void begin_backward() {
     const size_t tasks = under_way().tasks.size();

@@ -16,6 +16,8 @@ void abort_recording();
 Program* recording_program();      // the program being recorded, or null
 void begin_step();                 // see Program::step_begin
 void begin_microbatch(int tiles);  // see Program::microbatches
+// The following tasks belong to this shard of so many, until the next call; -1: to none.
+void set_shard(int shard, int shards);
 // See Program::backwards. A call inside another one belongs to it.
 void begin_backward();
 void end_backward();

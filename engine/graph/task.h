@@ -54,6 +54,15 @@ struct Task {
     bool repeats = false;         // an earlier task, to recompute its results
     bool is_last_choice = false;  // a worker that has another ready task takes that one
     bool splits = false;          // a team of workers can share the kernel's loop
+    int16_t gpu = -1;             // that runs it, from 0; -1: any (engine/graph/gpus)
+    int16_t lane = 0;             // the number of its tile of tokens
+    bool is_sum = false;          // it only adds to what several lanes share
+    int32_t shard = -1;           // of the batch (Program::shards); -1: of none
+    // With several ranks, a transfer moves the value of tiles[0]; its kernel only has a name
+    // (passes/distribute.h).
+    enum class Transfer : uint8_t { none, send, receive } transfer = Transfer::none;
+    int32_t peer = -1;  // the rank at the other end
+    int64_t tag = 0;    // the same at both ends
 
     bool writes(int i) const { return modes[i] != Mode::read; }
     // Returns false if the task already has max_handles tiles.

@@ -30,7 +30,7 @@ struct PendingTile {
     std::shared_ptr<Extent> extent;  // of a tile in the store
     size_t bytes;
     TransferName name;
-    TransferBuffer loaded{nullptr, std::free};  // the value from the extent
+    TransferBuffer loaded;  // the value from the extent
 };
 
 // Bytes, or a tensor, to append. A run is contiguous in a tile and in the file: the tile's extent

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <starpu_config.h>
+#include <unistd.h>
 #if defined(NN_CUDA)
 #include <cuda_runtime_api.h>
 #endif
@@ -9,11 +10,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <optional>
-#include <set>
 
 #include "engine/base/error.h"
 #include "engine/machine/memory_limit.h"
+#include "engine/machine/ranks.h"
 
 namespace nn {
 namespace {
@@ -50,7 +52,8 @@ int64_t tile_bytes_of_gpu([[maybe_unused]] int gpu) {
 
 Machine detect() {
     Machine out;
-    const int gpus = choice.gpus < 0 ? usable_gpus() : choice.gpus;
+    const int all_gpus = ranks().several() ? 0 : usable_gpus();  // ranks use CPU cores only
+    const int gpus = choice.gpus < 0 ? all_gpus : choice.gpus;
     int cpus = choice.cpus > 0 ? choice.cpus : cpus_of_environment();
     // With GPUs, a core for each GPU's driver thread and one for the thread that submits.
     const int others = gpus > 0 ? gpus + 1 : 0;
@@ -81,19 +84,26 @@ int usable_gpus() {
 #endif
 }
 
-// One kernel keeps the vector units of a core busy, so hardware threads of one core count once.
-int usable_cores() {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    std::set<std::string> cores;
+std::vector<std::vector<int>> cores_of(const cpu_set_t& threads) {
+    std::map<std::string, size_t> numbers;
+    std::vector<std::vector<int>> cores;
     for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-        if (!CPU_ISSET(cpu, &set)) continue;
+        if (!CPU_ISSET(cpu, &threads)) continue;
         std::ifstream file(
             format("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu));
         std::string siblings;
-        cores.insert(std::getline(file, siblings) ? siblings : std::to_string(cpu));
+        if (!std::getline(file, siblings)) siblings = std::to_string(cpu);
+        const size_t core = numbers.emplace(siblings, cores.size()).first->second;
+        if (core == cores.size()) cores.emplace_back();
+        cores[core].push_back(cpu);
     }
-    return int(cores.size());
+    return cores;
+}
+
+// One kernel keeps the vector units of a core busy, so hardware threads of one core count once.
+int usable_cores() {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? int(cores_of(set).size()) : 1;
 }
 
 int most_cpu_workers() { return STARPU_MAXCPUS; }
@@ -109,5 +119,22 @@ const Machine& host() {
 }
 
 bool host_is_oversubscribed() { return choice.cpus == 0 && cpus_of_environment() > usable_cores(); }
+
+void take_share_of_cores() {
+    cpu_set_t allowed;
+    // mpirun or its daemon is the parent, and is bound to no part of what it may use.
+    if (sched_getaffinity(getppid(), sizeof allowed, &allowed) != 0) return;
+    const std::vector<std::vector<int>> cores = cores_of(allowed);
+    const size_t all = cores.size(), on_host = size_t(ranks().on_host),
+                 mine = size_t(ranks().number_on_host);
+    if (all == 0) return;
+    size_t first = mine * all / on_host, end = (mine + 1) * all / on_host;
+    if (all < on_host) first = mine % all, end = first + 1;  // ranks take turns on a core
+    cpu_set_t share;
+    CPU_ZERO(&share);
+    for (size_t core = first; core < end; ++core)
+        for (int thread : cores[core]) CPU_SET(thread, &share);
+    sched_setaffinity(0, sizeof share, &share);
+}
 
 }  // namespace nn

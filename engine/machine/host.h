@@ -1,10 +1,16 @@
 // The host: the part of this machine that the process may use.
 #pragma once
+#include <sched.h>
+
+#include <vector>
+
 #include "engine/machine/machine.h"
 
 namespace nn {
 
-int usable_cores();      // hardware threads that share a core count once
+int usable_cores();  // hardware threads that share a core count once
+// The given hardware threads, grouped by core.
+std::vector<std::vector<int>> cores_of(const cpu_set_t& threads);
 int most_cpu_workers();  // of StarPU as it was built
 int usable_gpus();       // 0 without a driver, or in a build without CUDA
 
@@ -18,5 +24,8 @@ void choose_host(const HostChoice& choice);
 const Machine& host();
 // Whether NNLUA_CPUS asks for more workers than the host has cores.
 bool host_is_oversubscribed();
+// Keeps this process on its share of the cores that mpirun may use. Call it before any thread
+// starts: mpirun itself would leave each of two ranks one core, however many the host has.
+void take_share_of_cores();
 
 }  // namespace nn

@@ -9,6 +9,8 @@
 #include <sstream>
 #include <string>
 
+#include "engine/machine/ranks.h"
+
 namespace nn {
 namespace {
 
@@ -130,7 +132,12 @@ int64_t on_machine(const char* name) { return 1024 * read_entry("/proc/meminfo",
 int64_t available_memory(int workers, int64_t tiles) {
     const int64_t free = on_machine("MemAvailable:");
     int64_t out = free > 0 ? free / 10 * 9 : 64 * mb;
-    for (const Limit& limit : limits) out = std::min(out, available_within(limit, workers, tiles));
+    out /= ranks().on_host;
+    for (const Limit& limit : limits) {
+        const int64_t within = available_within(limit, workers, tiles);
+        const bool is_shared = limit.room == room_in_groups && within != unlimited;
+        out = std::min(out, is_shared ? within / ranks().on_host : within);
+    }
     return std::max<int64_t>(out, 0);
 }
 
@@ -140,6 +147,22 @@ void workers_start() {
 
 void workers_stopped() {
     for (Limit& limit : limits) limit.at_start = unlimited;
+}
+
+ResidentMemory resident_memory() {
+    const char* const status = "/proc/self/status";
+    return {1024 * read_entry(status, "VmRSS:"), 1024 * read_entry(status, "VmHWM:")};
+}
+
+int64_t rest_of_process(int workers, int64_t tiles, int64_t most_tiles, int64_t tasks) {
+    // Measured with StarPU built for 12 memory nodes: the tasks and transfers of two runs that are
+    // submitted, the handles of slots and places in the store, and the plans of three lines.
+    constexpr int64_t bytes_of_task = 12'000;
+    // Operands with which a run measures the rate of products (lua/nn/train/rate.lua).
+    constexpr int64_t operands_of_worker = 13 * mb;
+    constexpr int64_t bytes_per_table_byte = 512;  // without huge pages
+    return resident_memory().now - tiles + most_tiles / bytes_per_table_byte +
+           (limits[0].rest_of_worker + operands_of_worker) * workers + bytes_of_task * tasks;
 }
 
 int64_t largest_budget() {

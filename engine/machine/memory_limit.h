@@ -15,4 +15,14 @@ void workers_start();      // call it before the workers take memory, which then
 void workers_stopped();    // call it after they have ended
 int64_t largest_budget();  // the most that this process could ever use
 
+// Resident bytes of this process, with mapped files: now, and the largest number so far.
+struct ResidentMemory {
+    int64_t now = 0, peak = 0;
+};
+ResidentMemory resident_memory();
+// The RAM that a training needs besides its tiles: what the process takes now without `tiles` bytes
+// of tiles, page tables for `most_tiles` bytes, what the workers take at their first tasks, and the
+// records of the `tasks` of a step. Call it while such a step is recorded and planned.
+int64_t rest_of_process(int workers, int64_t tiles, int64_t most_tiles, int64_t tasks);
+
 }  // namespace nn

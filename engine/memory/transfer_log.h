@@ -1,5 +1,5 @@
-// The records of a profile about transfers between memory and the disk. The threads of the disk
-// write them; profile/links.h evaluates them.
+// The records of a profile about transfers between tiers of memory. The threads of the stores write
+// them; profile/links.h evaluates them.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -10,9 +10,10 @@ namespace nn {
 
 // Times are microseconds of now_us().
 struct TransferRecord {
-    bool writes;                // to the disk
+    bool is_disk;               // between memory and the disk; else between a GPU and RAM
+    bool writes;                // to the disk, or to RAM
     uint8_t kind;               // TileKind
-    int64_t bytes;              // that the disk transfers
+    int64_t bytes;              // that the store transfers
     double queued, start, end;  // all earlier tasks on its memory were done; it began
 };
 

@@ -109,8 +109,8 @@ std::string TransferQueue::carry_out(const Waiting& next, double end) const {
     std::string error = carry_out_(transfer);
     if (end > 0) std::this_thread::sleep_for(std::chrono::duration<double>(end - now_seconds()));
     if (transfer_log().on())
-        transfer_log().add(
-            {transfer.writes, transfer.what.kind, transfer.bytes, next.queued, start, now_us()});
+        transfer_log().add({options_.is_disk, transfer.writes, transfer.what.kind, transfer.bytes,
+                            next.queued, start, now_us()});
     return error;
 }
 

@@ -44,6 +44,7 @@ public:
         int threads = 1;              // of each link
         double bytes_per_second = 0;  // of each link at most; 0: no limit
         bool two_links = false;       // one for reads and one for writes, or one for both
+        bool is_disk = true;          // for the log of transfers
     };
     // Called on the threads; returns an error, or "".
     using CarryOut = std::function<std::string(const Transfer&)>;

@@ -5,9 +5,7 @@
 
 #include "engine/graph/context.h"
 #include "engine/graph/sink.h"
-#include "engine/ops/op.h"
-#include "engine/rules/rules.h"
-#include "kernels/relative_bias.h"
+#include "engine/ops/relative_bias.h"
 
 namespace nn {
 namespace {
@@ -47,23 +45,6 @@ Tensor mask_for(const Call& c, const Tensor& kv, nn_attention_params& p) {
     return retile(c.in("mask"), Grid({kv.grid().axes[0], kv.grid().axes[1]}));
 }
 
-// T5's bias, if given, in one tile.
-Tensor bias_for(const Call& c, nn_attention_params& p) {
-    const Tensor& bias = c.in("bias");
-    p.max_distance = c.integer("max_distance");
-    if (!bias) return {};
-    c.need(bias.rank() == 2 && bias.dim(1) == p.heads && bias.dim(0) <= baseline::max_buckets,
-           "bias is {}; it must be (buckets, {}), with at most {} buckets", bias, p.heads,
-           baseline::max_buckets);
-    p.buckets = bias.dim(0);
-    const int64_t exact = p.buckets / (p.causal ? 2 : 4);
-    c.need(exact >= 1 && p.max_distance > exact && p.max_distance <= 1 << 24,
-           "max_distance is {}; for {} buckets, a number from {} to 2^24 is needed", p.max_distance,
-           p.buckets, exact + 1);
-    c.need_dtype("bias", c.in("qkv").dtype());
-    return retile(bias, Grid::whole(bias.shape()));
-}
-
 Operands packed_operands(const Call& c, nn_attention_params& p) {
     const Tensor& qkv = c.in("qkv");
     c.need_float("qkv");
@@ -76,7 +57,7 @@ Operands packed_operands(const Call& c, nn_attention_params& p) {
     if (p.window >= qkv.dim(1)) p.window = 0;
     p.total_len = qkv.dim(1);
     const Tensor all = whole_axis(qkv, 2);
-    return {all, all, mask_for(c, all, p), bias_for(c, p)};
+    return {all, all, mask_for(c, all, p), relative_bias(c, p, p.causal != 0)};
 }
 
 Operands cross_operands(const Call& c, nn_attention_params& p) {

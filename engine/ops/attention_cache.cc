@@ -2,8 +2,7 @@
 // are written into the cache in place, and their queries attend to the whole cache.
 #include <cmath>
 
-#include "engine/ops/op.h"
-#include "engine/rules/rules.h"
+#include "engine/ops/relative_bias.h"
 
 namespace nn {
 namespace {
@@ -35,7 +34,8 @@ Grid batch_grid(const Tensor& cache, const Dims& shape) {
 }
 
 // Emits a task of `kernel` for each tile of the batch. o is cut like the cache, or absent.
-void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o) {
+void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o,
+                const Tensor& bias) {
     const Tensor& cache = c.in("cache");
     const Tensor whole = retile(cache, batch_grid(cache, cache.shape()));
     const Tensor qkv = retile(c.in("qkv"), batch_grid(cache, c.in("qkv").shape()));
@@ -45,7 +45,7 @@ void emit_tasks(Call& c, const char* kernel, nn_cache_params p, const Tensor& o)
         TaskBuilder builder = task(kernel, whole.dtype());
         builder.use({updates(whole, i), reads(qkv, i), reads(start, i)});
         if (o)
-            builder.use(writes(o, i))
+            builder.use({writes(o, i), reads(bias, 0)})
                 .flops(4.0 * double(p.batch * p.len * p.heads * p.head_dim * p.context))
                 .splits(true);
         else
@@ -67,7 +67,7 @@ them as attention takes them. Error: a cache without room for them.
     nn.cache_write_(cache, nn.ones(1, 3, 12), start, {heads = 2}):sum()  --> 24)",
     .attributes = {heads_attribute},
     .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}"},
-    .run = [](Call& c) { emit_tasks(c, "cache_write", params_of(c), Tensor()); },
+    .run = [](Call& c) { emit_tasks(c, "cache_write", params_of(c), Tensor(), Tensor()); },
     .kernels = {"cache_write"},
 };
 
@@ -76,26 +76,32 @@ void run_attention_cached(Call& c) {
     p.window = c.integer("window");
     c.need(p.window >= 0, "window is {}; at least 0 is needed", p.window);
     p.scale = c.given("scale") ? c.number("scale") : 1 / std::sqrt(double(p.head_dim));
+    const Tensor bias = relative_bias(c, p, true);
     const Dims shape = {p.batch, p.len, p.heads * p.head_dim};
     const Tensor o(batch_grid(c.in("cache"), shape), c.in("qkv").dtype());
-    emit_tasks(c, "attention_cached", p, o);
+    emit_tasks(c, "attention_cached", p, o, bias);
     c.result(o);
 }
 
 const OpRegistrar attention_cached = Op{
-    .doc = R"(attention_cached_(cache!, qkv, start) -> cache, o
+    .doc = R"(attention_cached_(cache!, qkv, start, bias?) -> cache, o
 cache_write_, and causal attention of the queries of the new tokens over all keys and values that
-the cache then holds. o is (batch, tokens, heads head_dim). Error: a cache without room for them.
+the cache then holds. o is (batch, tokens, heads head_dim). bias (buckets, heads) is added to the
+scores by the distance of the tokens, as in attention. Error: a cache without room for them.
     local cache, qkv = nn.zeros(1, 4, 8, 2), nn.randn(1, 1, 12)   -- 2 heads of 2, room for 8 tokens
     local start = nn.tensor({0}, {dtype = "i32"})
     local _, o = nn.attention_cached_(cache, qkv, start, {heads = 2})
     o:dims()  --> 1, 1, 4)",
     .attributes = {heads_attribute,
                    {"window", "int", "0", "a query sees the newest `window` keys only; 0: all"},
-                   {"scale", "number", "nil", "of the scores; 1 / sqrt(head_dim) by default"}},
+                   {"scale", "number", "nil", "of the scores; 1 / sqrt(head_dim) by default"},
+                   {"max_distance", "int", "128",
+                    "of bias: larger distances share the last bucket"}},
     .samples = {"{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2}",
                 "{cache={3,2,5,2}, qkv={3,1,16}, start={3,below=5}, heads=6}",
-                "{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2, window=2}"},
+                "{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, heads=2, window=2}",
+                "{cache={2,4,9,3}, qkv={2,3,18}, start={2,below=6}, bias={4,2}, heads=2, "
+                "max_distance=5}"},
     .no_gradient = "is for generation, which needs none",
     .run = run_attention_cached,
     .kernels = {"attention_cached"},

@@ -95,7 +95,7 @@ Prediction predicted_run(const Program& trial) {
     const std::vector<double> seconds = placement_seconds(trial);
     const PlanLimits limits = placement_limits(trial);
     try {
-        return predict(plan_program(trial, seconds, limits), seconds, limits.rates);
+        return predict(plan_program(trial, seconds, limits), seconds, limits);
     } catch (const OutOfMemory&) {
         Prediction none;
         none.seconds = std::numeric_limits<double>::infinity();

@@ -108,14 +108,15 @@ std::vector<double> placement_seconds(const Program& program) {
 }
 
 PlanLimits placement_limits(const Program& program) {
-    if (tiers().gpu > 0) return tier_limits();
+    if (tiers().ram == 0) return tier_limits();
     size_t largest = 0;
     for (const Task& task : program.tasks)
         for (int i = 0; i < task.handles; ++i)
             if (task.tiles[i]->kind == weights || task.tiles[i]->kind == optimizer_state)
                 largest = std::max(largest, task.tiles[i]->bytes);
     PlanLimits out = tier_limits();
-    out.reserved = std::max(out.reserved, reserved_ram(int64_t(largest)));
+    int64_t& reserved = tiers().are_three() ? out.lower.reserved : out.reserved;
+    reserved = std::max(reserved, reserved_ram(int64_t(largest)));
     return out;
 }
 

@@ -8,11 +8,11 @@
 
 namespace nn {
 
-LinkTimes link_times(bool writes) {
+LinkTimes link_times(bool is_disk, bool writes) {
     LinkTimes out;
     std::vector<std::pair<double, double>> spans;
     for (const TransferRecord& r : profile().transfers) {
-        if (r.writes != writes) continue;
+        if (r.is_disk != is_disk || r.writes != writes) continue;
         ++out.transfers;
         out.bytes += r.bytes;
         out.waited += (r.start - r.queued) * 1e-6;

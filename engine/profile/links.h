@@ -1,4 +1,4 @@
-// Sums over the transfers of a profile, by direction. After stop_profile().
+// Sums over the transfers of a profile, by link and direction. After stop_profile().
 #pragma once
 #include <cstdint>
 
@@ -9,6 +9,7 @@ struct LinkTimes {
     // Seconds with at least one transfer under way; before the begin of each, summed.
     double busy = 0, waited = 0;
 };
-LinkTimes link_times(bool writes);  // to the disk, or from it
+// Between memory and the disk, or between a GPU and RAM.
+LinkTimes link_times(bool is_disk, bool writes);
 
 }  // namespace nn

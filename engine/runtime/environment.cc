@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/machine/ranks.h"
 
 namespace nn {
 namespace {
@@ -198,6 +199,10 @@ void prepare_environment(int threads) {
     setenv("STARPU_LIMIT_CPU_MEM", "0", 1);
     for (const char* limit : {"STARPU_LIMIT_CPU_NUMA_MEM", "STARPU_LIMIT_CPU_NUMA_0_MEM"})
         unsetenv(limit);
+    if (ranks().several()) {
+        setenv("STARPU_MPI_NOBIND", "1", 0);       // its thread shares the workers' cores
+        setenv("STARPU_MPI_IDLE_SLEEP", "50", 0);  // microseconds (.setup/starpu.sh)
+    }
     choose_model_folder();
     check_threads(threads);
 }

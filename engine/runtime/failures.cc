@@ -25,12 +25,16 @@ Failures& failures() {
     return *instance;
 }
 
+// A task of many handles keeps them outside of its own arrays.
+int mode_of(const starpu_task* t, int i) { return int(STARPU_TASK_GET_MODE(t, i)); }
+StarpuHandle handle_of(const starpu_task* t, int i) { return STARPU_TASK_GET_HANDLE(t, i); }
+
 void note_failure(bool keeps_value) {
     const starpu_task* t = starpu_task_get_current();
     std::lock_guard lock(failures().mutex);
     for (int i = 0; i < t->nbuffers; ++i)
-        if (t->modes[i] == STARPU_W || (t->modes[i] == STARPU_RW && !keeps_value))
-            failures().handles.emplace(t->handles[i], false);
+        if (mode_of(t, i) == STARPU_W || (mode_of(t, i) == STARPU_RW && !keeps_value))
+            failures().handles.emplace(handle_of(t, i), false);
     failures().any = true;
 }
 
@@ -39,7 +43,7 @@ void note_success() {
     const starpu_task* t = starpu_task_get_current();
     std::lock_guard lock(failures().mutex);
     for (int i = 0; i < t->nbuffers; ++i)
-        if (t->modes[i] == STARPU_W) failures().handles.erase(t->handles[i]);
+        if (mode_of(t, i) == STARPU_W) failures().handles.erase(handle_of(t, i));
 }
 
 }  // namespace
@@ -49,7 +53,7 @@ bool needs_failed_value() {
     const starpu_task* t = starpu_task_get_current();
     std::lock_guard lock(failures().mutex);
     for (int i = 0; i < t->nbuffers; ++i)
-        if (t->modes[i] != STARPU_W && failures().handles.count(t->handles[i])) return true;
+        if (mode_of(t, i) != STARPU_W && failures().handles.count(handle_of(t, i))) return true;
     return false;
 }
 
@@ -60,9 +64,9 @@ static bool keeps_values() {
     const starpu_task* t = starpu_task_get_current();
     std::lock_guard lock(failures().mutex);
     for (int i = 0; i < t->nbuffers; ++i) {
-        const auto found = failures().handles.find(t->handles[i]);
-        if (t->modes[i] == STARPU_W || found == failures().handles.end()) continue;
-        if (found->second || t->modes[i] == STARPU_RW) return false;
+        const auto found = failures().handles.find(handle_of(t, i));
+        if (mode_of(t, i) == STARPU_W || found == failures().handles.end()) continue;
+        if (found->second || mode_of(t, i) == STARPU_RW) return false;
     }
     return true;
 }

@@ -26,9 +26,10 @@ constexpr size_t min_workspace = size_t(64) << 20, max_workspace = size_t(256) <
 constexpr int launches_per_worker = watched_tasks - 1;
 
 struct Launch {
-    Fault* fault;  // in memory that the device sees
+    Fault* faults;  // of each kernel, in memory that the device sees
     cudaEvent_t begin, end;
-    const TaskArg* arg;
+    std::array<const TaskArg*, most_kernels> args;
+    int kernels;
     GpuTaskFinish finish;
     TaskRecord* record;  // null if it is not timed
     bool busy;
@@ -40,6 +41,7 @@ struct Worker {
     cudaEvent_t anchor = nullptr;  // an event with a known time on the host
     double anchor_time = 0;
     std::array<Launch, launches_per_worker> launches{};
+    Launch* current = nullptr;  // whose kernels are being launched
 };
 
 std::array<Worker, STARPU_NMAXWORKERS> workers;
@@ -65,12 +67,13 @@ void prepare(Worker& worker) {
     need(cudaMalloc(&worker.gpu.workspace, worker.gpu.workspace_bytes),
          "cudaMalloc of the workspace");
     void* faults = nullptr;
-    need(cudaHostAlloc(&faults, launches_per_worker * sizeof(Fault), cudaHostAllocDefault),
+    need(cudaHostAlloc(&faults, launches_per_worker * most_kernels * sizeof(Fault),
+                       cudaHostAllocDefault),
          "cudaHostAlloc");
     worker.faults = static_cast<Fault*>(faults);
     for (int i = 0; i < launches_per_worker; ++i) {
         Launch& launch = worker.launches[size_t(i)];
-        launch.fault = worker.faults + i, launch.watched = 1 + i;
+        launch.faults = worker.faults + i * most_kernels, launch.watched = 1 + i;
         for (cudaEvent_t* event : {&launch.begin, &launch.end})
             need(cudaEventCreate(event), "cudaEventCreate");
     }
@@ -136,7 +139,9 @@ void set_times(Worker& worker, Launch& launch) {
 void task_over(void* context) {
     Launch& launch = *static_cast<Launch*>(context);
     if (launch.record) set_times(this_worker(), launch);
-    launch.finish(*launch.arg, message_of(*launch.fault));
+    int reported = 0;  // a kernel that found wrong data, else the last one
+    while (reported < launch.kernels - 1 && !launch.faults[reported].failed) ++reported;
+    launch.finish(*launch.args[size_t(reported)], message_of(launch.faults[reported]));
     watch_ends(launch.watched);
     launch.busy = false;
 }
@@ -174,12 +179,12 @@ Launch* free_launch(Worker& worker) {
 
 }  // namespace
 
-void pin_host_memory() {
-    set_pinning({[](void* block, size_t bytes) {
-                     return cudaHostRegister(block, bytes, cudaHostRegisterPortable) == cudaSuccess;
-                 },
-                 [](void* block) { cudaHostUnregister(block); }});
+bool pin_on_host(void* memory, size_t bytes) {
+    return cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess;
 }
+void unpin_on_host(void* memory) { cudaHostUnregister(memory); }
+
+void pin_host_memory() { set_pinning({pin_on_host, unpin_on_host}); }
 
 void start_gpus() {
     start_error.clear();
@@ -202,7 +207,7 @@ double time_on_gpu(const Kernel& kernel, const KernelCall& call, int repeats) {
     const Launch& launch = worker.launches[0];
     const cudaStream_t stream = starpu_cuda_get_local_stream();
     KernelCall here = call;
-    here.stream = stream, here.gpu = &worker.gpu, here.fault = launch.fault;
+    here.stream = stream, here.gpu = &worker.gpu, here.fault = launch.faults;
     for (int i = -1; i < repeats; ++i) {
         if (i == 0) need(cudaEventRecord(launch.begin, stream), "cudaEventRecord");
         kernel.on(Device::cuda)(here);
@@ -229,29 +234,43 @@ void poison_on_gpu(void* data, size_t bytes) {
     need(cudaMemsetAsync(data, 0xFF, bytes, starpu_cuda_get_local_stream()), "cudaMemsetAsync");
 }
 
-std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish finish) {
+bool begin_on_gpu(const TaskArg& first, int kernels, GpuTaskFinish finish) {
     Worker& worker = this_worker();
-    const cudaStream_t stream = starpu_cuda_get_local_stream();
-    Launch* launch = free_launch(worker);
-    if (!launch)
-        return format("more than %d tasks are in flight on this GPU worker", launches_per_worker);
-    *launch->fault = Fault{};
-    launch->arg = &arg, launch->finish = finish;
+    Launch* const launch = free_launch(worker);
+    if (!launch || kernels > most_kernels) return false;
+    launch->finish = finish, launch->kernels = 0;
+    launch->args[0] = &first;
     launch->record = start_of_gpu_task();
+    if (launch->record &&
+        cudaEventRecord(launch->begin, starpu_cuda_get_local_stream()) != cudaSuccess)
+        launch->record = nullptr;
+    worker.current = launch;
+    return true;
+}
+
+std::string start_on_gpu(const TaskArg& arg, void* const* operands) {
+    Worker& worker = this_worker();
+    Launch& launch = *worker.current;
+    Fault& fault = launch.faults[launch.kernels];
+    fault = Fault{};
+    launch.args[size_t(launch.kernels++)] = &arg;
     std::string error;
-    if (launch->record && cudaEventRecord(launch->begin, stream) != cudaSuccess)
-        launch->record = nullptr;
-    arg.kernel->on(Device::cuda)(
-        KernelCall{operands, arg.params, arg.dtype, stream, &error, &worker.gpu, launch->fault});
-    if (launch->record && cudaEventRecord(launch->end, stream) != cudaSuccess)
-        launch->record = nullptr;
-    if (!error.empty()) return error;
-    launch->busy = true;
-    watch_begins(arg, launch->watched);
+    arg.kernel->on(Device::cuda)(KernelCall{operands, arg.params, arg.dtype,
+                                            starpu_cuda_get_local_stream(), &error, &worker.gpu,
+                                            &fault});
+    return error;
+}
+
+void end_on_gpu() {
+    Worker& worker = this_worker();
+    Launch& launch = *worker.current;
+    if (launch.record && cudaEventRecord(launch.end, starpu_cuda_get_local_stream()) != cudaSuccess)
+        launch.record = nullptr;
+    launch.busy = true;
+    watch_begins(*launch.args[0], launch.watched);
     starpu_task* task = starpu_task_get_current();
     task->epilogue_callback_func = task_over;
-    task->epilogue_callback_arg = launch;
-    return "";
+    task->epilogue_callback_arg = &launch;
 }
 
 }  // namespace nn
@@ -268,6 +287,8 @@ extern "C" void starpu_cuda_report_error(const char* function, const char*, int,
 
 namespace nn {
 void pin_host_memory() {}
+bool pin_on_host(void*, size_t) { return false; }
+void unpin_on_host(void*) {}
 void start_gpus() {}
 void stop_gpus() {}
 void anchor_gpu_times() {}
@@ -278,7 +299,9 @@ void poison_on_gpu(void*, size_t) {}
 std::string copy_beside_kernels(int, void*, const void*, size_t) {
     return "this build has no CUDA";
 }
-std::string run_on_gpu(const TaskArg&, void* const*, GpuTaskFinish) { return ""; }
+bool begin_on_gpu(const TaskArg&, int, GpuTaskFinish) { return false; }
+std::string start_on_gpu(const TaskArg&, void* const*) { return ""; }
+void end_on_gpu() {}
 }  // namespace nn
 
 #endif

@@ -9,15 +9,24 @@
 namespace nn {
 
 void pin_host_memory();  // before StarPU starts; lets copies overlap with kernels
+// The same for memory that the arena does not allocate. Returns false if CUDA refuses.
+bool pin_on_host(void* memory, size_t bytes);
+void unpin_on_host(void* memory);
 
 // Called by start() and shutdown(), while StarPU runs. start_gpus throws if a GPU fails.
 void start_gpus();
 void stop_gpus();
 
-// Launches a task's kernel on the calling GPU worker's stream. Returns an error of the launch, or
-// "". At the end of the task, finish(arg, message) gets the kernel's report of wrong data, or "".
+// A task on the calling GPU worker, which consists of one or more kernels on its stream. Begin with
+// the task's first kernel and their number; false if too many tasks are in flight. start_on_gpu
+// launches the next kernel and returns an error of the launch, or "". When all kernels have ended,
+// finish(arg, message) gets the first report of wrong data and the kernel it is of, or "". After an
+// error, do not call end_on_gpu().
+constexpr int most_kernels = 64;
 using GpuTaskFinish = void (*)(const TaskArg& arg, const std::string& message);
-std::string run_on_gpu(const TaskArg& arg, void* const* operands, GpuTaskFinish finish);
+bool begin_on_gpu(const TaskArg& first, int kernels, GpuTaskFinish finish);
+std::string start_on_gpu(const TaskArg& arg, void* const* operands);
+void end_on_gpu();
 
 // Device memory, or nullptr if none is left. gpu: CUDA's number; -1: that of the calling worker.
 void* gpu_allocate(size_t bytes, int gpu = -1);

@@ -3,22 +3,14 @@
 #include <starpu.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <unordered_set>
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/machine/description.h"
-#include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
-#include "engine/memory/disk.h"
-#include "engine/memory/disk_rate.h"
-#include "engine/memory/stalls.h"
 #include "engine/runtime/deferred.h"
 #include "engine/runtime/failures.h"
-#include "engine/runtime/host_store.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
 
@@ -27,20 +19,15 @@ namespace {
 
 struct Home;
 
-struct Tiers {
-    TierSettings settings;
-    double measured_rate = 0;  // of the disk; 0: not known
-    bool disk_is_measured = false;
-    std::shared_ptr<Store> store;
-    std::unique_ptr<Slots> slots;
+struct State {
+    std::unique_ptr<Slots> slots, lower;
     std::unordered_set<Home*> homes;
-    int64_t promised = 0, largest_tile = 0;
-    int64_t taken_from_starpu = 0;  // bytes of the GPU's memory that it leaves to slots
-    uint64_t planned_tasks = 0, fetches = 0;
+    int64_t promised = 0;
+    uint64_t planned_tasks = 0, lower_tasks = 0, fetches = 0;
 };
 // Never destroyed: tiles may be freed while the process ends.
-Tiers& state() {
-    static auto* const instance = new Tiers;
+State& state() {
+    static auto* const instance = new State;
     return *instance;
 }
 
@@ -59,81 +46,157 @@ struct Acquired {
 // A value for the new handle of a tile: StarPU aborts at the first read otherwise.
 StarpuHandle no_value(Tile& tile) { return Acquired(handle_of(tile), true).handle; }
 
-StarpuHandle claim_slot(const Tile& tile, uint32_t slot) {
-    return state().slots->claim(slot, slot_blocks(int64_t(tile.bytes)));
+StarpuHandle claim_in(Slots& slots, const Tile& tile, uint32_t slot) {
+    return slots.claim(slot, slot_blocks(int64_t(tile.bytes)));
+}
+// The slots above the lowest store.
+Slots& lowest_slots() { return state().lower ? *state().lower : *state().slots; }
+
+// Writes a value that the main thread holds to an extent; `from` is its handle.
+void write_value(const Tile& tile, StarpuHandle from, const char* memory, const Extent& extent) {
+    const Acquired target(extent.handle(), true);
+    if (has_failed_value(from)) return note_transfer_skipped(from, extent.handle());
+    write_now(extent, memory, tile.bytes, name_of(tile));
+    note_transfer(extent.handle(), "");
+}
+
+// Values of slots on a GPU that have another level below pass through RAM outside of plans: one at
+// a time, because plans leave little of it free.
+std::shared_ptr<Extent> new_passage(const Tile& tile) {
+    return std::make_shared<Extent>(pinned_ram(), int64_t(tile.bytes), name_of(tile).text);
+}
+void submit_passage(bool loads, uint32_t slot, const Tile& tile,
+                    const std::shared_ptr<Extent>& passage) {
+    submit_transfer({loads, claim_in(*state().slots, tile, slot), state().slots->memory(slot),
+                     int64_t(tile.bytes), end_in(passage), state().planned_tasks, name_of(tile)});
+}
+void load_through_ram(const Tile& tile, StarpuHandle from, const char* memory, uint32_t slot) {
+    const auto passage = new_passage(tile);
+    write_value(tile, from, memory, *passage);
+    submit_passage(true, slot, tile, passage);
+    const Acquired until_it_is_loaded(passage->handle(), true);
 }
 
 // The storage of a tile at home.
 struct Home : StoredTile {
-    Home(Tile& t, uint32_t s, std::shared_ptr<Extent> e) : StoredTile(t), extent(std::move(e)) {
-        move_to(s);
+    Home(Tile& t, const TilePlace& to, std::shared_ptr<Extent> e)
+        : StoredTile(t), extent(std::move(e)) {
+        move_to(to);
         state().homes.insert(this);
     }
     ~Home() override { state().homes.erase(this); }
-    void move_to(uint32_t s) {
-        slot = s;
-        slot_handle = slot == no_slot ? nullptr : claim_slot(tile, slot);
-        tile.handle = slot != no_slot && state().slots->in_ram() ? slot_handle : nullptr;
+    void move_to(const TilePlace& to) {
+        at = to;
+        slot_handle = at.slot != no_slot    ? claim_in(*state().slots, tile, at.slot)
+                      : at.lower != no_slot ? claim_in(*state().lower, tile, at.lower)
+                                            : nullptr;
+        const bool is_usable = at.slot != no_slot && state().slots->in_ram();
+        tile.handle = is_usable ? slot_handle : nullptr;
     }
+    bool is_in_store() const { return at == in_store; }
+    bool is_above_lower_level() const { return at.slot != no_slot && state().lower; }
     // Stores the value if it is in a slot.
     const std::shared_ptr<Extent>& stored_extent() {
-        if (slot != no_slot && tile.has_value())
-            submit_slot_transfer(false, slot, tile, extent_of(tile));
+        if (is_in_store() || !tile.has_value()) return extent;
+        extent_of(tile);
+        if (is_above_lower_level()) {
+            const auto passage = passed_to_ram();
+            const Acquired source(passage->handle(), false);
+            write_value(tile, source.handle, reinterpret_cast<char*>(passage->place()), *extent);
+        } else {
+            submit_slot_transfer(false, at.slot != no_slot ? at.slot : at.lower, tile, extent);
+        }
         return extent;
+    }
+    std::shared_ptr<Extent> passed_to_ram() const {
+        auto passage = new_passage(tile);
+        submit_passage(false, at.slot, tile, passage);
+        return passage;
+    }
+    // The value for the main thread, and the handle that it has. Null if that failed.
+    TransferBuffer read(const std::shared_ptr<Extent>& from) {
+        const Acquired source(from ? from->handle() : slot_handle, false);
+        if (has_failed_value(source.handle)) return {};
+        if (from) return read_now(*from, tile.bytes, name_of(tile));
+        TransferBuffer out = transfer_buffer(tile.bytes);
+        std::memcpy(out.get(), state().lower->memory(at.lower), tile.bytes);
+        return out;
     }
     void drop() override {}
     bool failed(const std::unordered_set<StarpuHandle>& handles) const override {
-        return slot != no_slot ? handles.count(slot_handle)
-                               : extent && handles.count(extent->handle());
+        return slot_handle ? handles.count(slot_handle) : extent && handles.count(extent->handle());
     }
     // Throws if the value cannot be read from the store; nothing is changed then.
     void fetch(bool reads) override {
-        const std::shared_ptr<Extent> from = stored_extent();
+        const bool is_lower = at.lower != no_slot, passes = is_above_lower_level();
+        const bool has_copy = !is_lower && !passes;  // in the extent, after it
         Tile& t = tile;
-        TransferBuffer value{nullptr, std::free};
-        bool failed = false;
-        if (reads && t.has_value()) {
-            const Acquired source(from->handle(), false);
-            failed = has_failed_value(from->handle());
-            if (!failed) value = read_now(*from, t.bytes, name_of(t));
-        }
+        const bool wanted = reads && t.has_value();
+        const std::shared_ptr<Extent> from = has_copy           ? stored_extent()
+                                             : passes && wanted ? passed_to_ram()
+                                                                : nullptr;
+        const StarpuHandle source = from ? from->handle() : slot_handle;
+        TransferBuffer value;
+        if (wanted) value = read(from);
         ++state().fetches;
+        const TilePlace before = has_copy ? in_store : at;
+        const auto kept = extent;
         new_handle(t);  // deletes this object
-        if (failed) return note_transfer_skipped(from->handle(), no_value(t));
+        if (wanted && !value) return note_transfer_skipped(source, no_value(t));
         if (value) {
             const Acquired target(handle_of(t), true);
             if (!lacks_memory(target.handle)) std::memcpy(target.memory(), value.get(), t.bytes);
         }
         if (value && lacks_memory(handle_of(t))) {
-            t.storage = std::make_unique<Home>(t, no_slot, from);
+            t.storage = std::make_unique<Home>(t, before, kept);
             throw OutOfMemory(no_memory_for(t.bytes));
         }
         auto& stored = static_cast<StoredTile&>(*t.storage);
-        stored.copy = from, stored.copy_version = t.version;
+        stored.copy = kept, stored.copy_version = has_copy ? t.version : t.version - 1;
     }
-    uint32_t slot;
+    TilePlace at;
     StarpuHandle slot_handle;
     std::shared_ptr<Extent> extent;
 };
 
 Home* home_of(const Tile& tile) { return dynamic_cast<Home*>(tile.storage.get()); }
 
+std::shared_ptr<Extent> copy_of(const Tile& tile) {
+    return std::static_pointer_cast<Extent>(static_cast<StoredTile&>(*tile.storage).copy);
+}
+
 // Moves a tile from memory that StarPU manages to the store.
 void put_in_store(Tile& tile) {
-    auto& stored = static_cast<StoredTile&>(*tile.storage);
-    auto extent = std::static_pointer_cast<Extent>(stored.copy);
-    const bool valid = extent && stored.copy_version == tile.version;
+    auto extent = copy_of(tile);
+    const bool valid =
+        extent && static_cast<StoredTile&>(*tile.storage).copy_version == tile.version;
     if (!extent) extent = new_extent(tile);
     if (!valid && tile.has_value()) {
-        const Acquired source(handle_of(tile), false), target(extent->handle(), true);
-        if (has_failed_value(source.handle)) {
-            note_transfer_skipped(source.handle, extent->handle());
+        const Acquired source(handle_of(tile), false);
+        write_value(tile, source.handle, source.memory(), *extent);
+    }
+    tile.storage = std::make_unique<Home>(tile, in_store, std::move(extent));
+}
+
+// The same into a slot.
+void put_in_slot(Tile& tile, const TilePlace& to) {
+    if (tile.has_value()) {
+        const Acquired source(handle_of(tile), false);
+        if (to.slot != no_slot && !slots()->in_ram()) {
+            load_through_ram(tile, source.handle, source.memory(), to.slot);
         } else {
-            write_now(*extent, source.memory(), tile.bytes, name_of(tile));
-            note_transfer(extent->handle(), "");
+            const uint32_t slot = to.slot != no_slot ? to.slot : to.lower;
+            const Acquired target(claim_in(lowest_slots(), tile, slot), true);
+            if (has_failed_value(source.handle)) {
+                note_transfer_skipped(source.handle, target.handle);
+            } else {
+                std::memcpy(target.memory(), source.memory(), tile.bytes);
+                note_transfer(target.handle, "");
+            }
         }
     }
-    tile.storage = std::make_unique<Home>(tile, no_slot, std::move(extent));
+    auto extent = copy_of(tile);
+    tile.storage = std::make_unique<Home>(tile, to, std::move(extent));
 }
 
 }  // namespace
@@ -150,103 +213,8 @@ TransferName name_of(const Tile& tile) {
             tile.kind};
 }
 
-static std::shared_ptr<Store> tier_store() {
-    Tiers& s = state();
-    if (!s.store && s.settings.gpu > 0) s.store = std::make_shared<HostStore>(only_gpu().device);
-    if (!s.store)
-        s.store =
-            std::make_shared<Disk>(Disk::Options{s.settings.disk_folder, s.settings.disk_rate});
-    return s.store;
-}
-
 std::shared_ptr<Extent> new_extent(const Tile& tile) {
-    return std::make_shared<Extent>(tier_store(), int64_t(tile.bytes), name_of(tile).text);
-}
-
-const TierSettings& tiers() { return state().settings; }
-
-int64_t rest_of_gpu() { return node_memory(only_gpu().node).limit - tiers().gpu; }
-
-// Leaves a part of the GPU's memory to slots. StarPU takes the rest for small tiles and eager
-// tasks.
-static void take_from_starpu(int64_t bytes) {
-    constexpr int64_t rest = int64_t(64) << 20;
-    const auto count = first_streams().size();
-    if (count != 1)
-        fail("memory.gpu needs one GPU, but %zu are in use; nn.devices{gpus=1} chooses one", count);
-    const NodeMemory memory = node_memory(only_gpu().node);
-    if (bytes + rest > memory.limit)
-        fail(
-            "memory.gpu: %s are too many, because %s of the GPU's %s must remain for small tiles; "
-            "at most %lld bytes are possible",
-            human_bytes(double(bytes)).c_str(), human_bytes(double(rest)).c_str(),
-            human_bytes(double(memory.limit)).c_str(), static_cast<long long>(memory.limit - rest));
-    if (starpu_memory_allocate(unsigned(only_gpu().node), size_t(bytes), 0) != 0)
-        fail("memory.gpu: %s are not free, %s of %s are in use; set it before tensors are created",
-             human_bytes(double(bytes)).c_str(), human_bytes(double(memory.used)).c_str(),
-             human_bytes(double(memory.limit)).c_str());
-    state().taken_from_starpu = bytes;
-}
-
-void set_tiers(const TierSettings& settings) {
-    if (state().taken_from_starpu)
-        fail("memory.gpu was chosen before and cannot be changed in this process");
-    if (state().store || state().slots)
-        fail("memory tiers must be chosen before tiles are in slots or on disk");
-    if (settings.gpu > 0 && settings.ram > 0)
-        fail("memory.gpu and memory.disk cannot be combined yet: choose RAM or the disk below");
-    if (settings.gpu > 0) {
-        take_from_starpu(settings.gpu);
-        if (tiers().ram > 0) set_disk_capacity(0), set_budget(0);
-        measure_stalls(false);
-        state().settings = settings;
-        return;
-    }
-    int64_t capacity = 0;
-    if (settings.ram > 0) {
-        Disk({settings.disk_folder, 0, 1});  // an error if files cannot be written there
-        capacity = int64_t(std::filesystem::space(settings.disk_folder).available);
-    }
-    set_disk_capacity(capacity);
-    set_budget(settings.ram);
-    measure_stalls(settings.ram > 0);
-    state().settings = settings;
-    state().disk_is_measured = false;
-    state().measured_rate = 0;
-}
-
-int64_t reserved_ram(int64_t largest) {
-    return std::max(tiers().ram / 32, 4 * std::max(largest, state().largest_tile));
-}
-
-PlanLimits tier_limits() {
-    if (tiers().gpu > 0) {
-        constexpr double copy_seconds = 1e-5;
-        const GpuDevice gpu = only_gpu();
-        return {tiers().gpu,
-                0,
-                {gpu.streams, gpu.link_rate, copy_seconds, true},
-                rest_of_gpu(),
-                "the GPU's memory",
-                "memory.gpu"};
-    }
-    constexpr double nominal_rate = 1e9, transfer_seconds = 1e-4;
-    const double measured = state().measured_rate > 0 ? state().measured_rate : nominal_rate,
-                 rate = tiers().disk_rate > 0 ? tiers().disk_rate : measured;
-    const int workers = std::max(1, machine().count(Device::cpu));
-    return {tiers().ram, reserved_ram(), {workers, rate, transfer_seconds}};
-}
-
-// Without space for the measurement, plans use the nominal rate. Transfers of the run report a
-// broken disk.
-void measure_tier_disk() {
-    Tiers& s = state();
-    if (s.settings.disk_rate > 0 || std::exchange(s.disk_is_measured, true)) return;
-    try {
-        s.measured_rate = measure_disk(s.settings.disk_folder);
-    } catch (const Error&) {
-        s.measured_rate = 0;
-    }
+    return std::make_shared<Extent>(lowest_store(), int64_t(tile.bytes), name_of(tile).text);
 }
 
 void promise_ram(int64_t bytes) { state().promised = std::max(state().promised, bytes); }
@@ -254,36 +222,36 @@ void promise_ram(int64_t bytes) { state().promised = std::max(state().promised, 
 TierUse tier_use() {
     TierUse out;
     if (state().slots) out.slots = state().slots->bytes();
-    if (state().store) out.store = state().store->allocated_bytes();
-    if (state().store) out.totals = state().store->totals();
+    if (state().lower) out.lower_slots = state().lower->bytes();
+    out.disk = use_of_disk(), out.ram = use_of_pinned_ram();
     return out;
 }
 
 void drop_tiers() {
     state().slots.reset();
-    state().store.reset();
-    if (const int64_t bytes = std::exchange(state().taken_from_starpu, 0))
-        starpu_memory_deallocate(unsigned(only_gpu().node), size_t(bytes));
+    state().lower.reset();
+    drop_stores();
 }
 
 Slots* slots() { return state().slots.get(); }
+Slots* lower_slots() { return state().lower.get(); }
 
 std::vector<HomeOf> homes() {
     std::vector<HomeOf> out;
-    for (Home* home : state().homes) out.push_back({&home->tile, home->slot});
+    for (Home* home : state().homes) out.push_back({&home->tile, home->at});
     std::sort(out.begin(), out.end(),
               [](const HomeOf& a, const HomeOf& b) { return a.tile->number < b.tile->number; });
     return out;
 }
 
-uint32_t home_slot(const Tile& tile) {
+TilePlace home_of_tile(const Tile& tile) {
     const Home* const home = home_of(tile);
-    return home ? home->slot : no_slot;
+    return home ? home->at : in_store;
 }
 
 bool is_in_store(const Tile& tile) {
     const Home* const home = home_of(tile);
-    return home && home->slot == no_slot;
+    return home && home->is_in_store();
 }
 
 std::shared_ptr<Extent> extent_of(Tile& tile) {
@@ -292,37 +260,31 @@ std::shared_ptr<Extent> extent_of(Tile& tile) {
     return home->extent;
 }
 
-void put_home(Tile& tile, uint32_t slot) {
-    if (Home* const home = home_of(tile)) {
-        if ((home->slot == no_slot) == (slot == no_slot)) return;
-        const bool loads = slot != no_slot;
-        if (tile.has_value())
-            submit_slot_transfer(loads, loads ? slot : home->slot, tile, extent_of(tile));
-        return move_home(tile, slot);
-    }
-    const StarpuHandle from = handle_of(tile);
-    if (slot == no_slot) return put_in_store(tile);
-    if (!slots()->in_ram()) {
+void put_home(Tile& tile, const TilePlace& to) {
+    Home* const home = home_of(tile);
+    if (!home) {
+        if (to == in_store) return put_in_store(tile);
+        handle_of(tile);
+        if (slots()->in_ram() || lower_slots()) return put_in_slot(tile, to);
         put_in_store(tile);
-        return put_home(tile, slot);
+        return put_home(tile, to);
     }
-    if (tile.has_value()) {
-        const Acquired source(from, false), target(claim_slot(tile, slot), true);
-        if (has_failed_value(from)) {
-            note_transfer_skipped(source.handle, target.handle);
-        } else {
-            std::memcpy(target.memory(), source.memory(), tile.bytes);
-            note_transfer(target.handle, "");
-        }
+    if (home->is_in_store() == (to == in_store)) return;
+    if (to == in_store) {
+        home->stored_extent();
+    } else if (tile.has_value() && to.slot != no_slot && lower_slots()) {
+        const StarpuHandle from = extent_of(tile)->handle();
+        const TransferBuffer value = home->read(home->extent);
+        load_through_ram(tile, from, value.get(), to.slot);
+    } else if (tile.has_value()) {
+        submit_slot_transfer(true, to.slot != no_slot ? to.slot : to.lower, tile, extent_of(tile));
     }
-    auto extent = std::static_pointer_cast<Extent>(static_cast<StoredTile&>(*tile.storage).copy);
-    tile.storage = std::make_unique<Home>(tile, slot, std::move(extent));
+    move_home(tile, to);
 }
 
-void move_home(Tile& tile, uint32_t slot) {
+void move_home(Tile& tile, const TilePlace& to) {
     Home* const home = home_of(tile);
-    if (!home) return;
-    home->move_to(slot);
+    if (home) home->move_to(to);
 }
 
 void bring_to_memory(Tile& tile) {
@@ -336,8 +298,23 @@ void bring_to_memory(Tile& tile) {
 
 void submit_slot_transfer(bool loads, uint32_t slot, const Tile& tile,
                           const std::shared_ptr<Extent>& extent, uint64_t due) {
-    submit_transfer({loads, claim_slot(tile, slot), slots()->memory(slot), int64_t(tile.bytes),
-                     extent, state().planned_tasks + due, name_of(tile)});
+    Slots& from = lowest_slots();
+    const uint64_t tasks = state().lower ? state().lower_tasks : state().planned_tasks;
+    submit_transfer({loads, claim_in(from, tile, slot), from.memory(slot), int64_t(tile.bytes),
+                     end_in(extent), tasks + due, name_of(tile)});
+}
+
+void submit_level_transfer(bool loads, uint32_t slot, uint32_t lower, const Tile& tile,
+                           uint64_t due) {
+    Slots &above = *state().slots, &below = *state().lower;
+    const StarpuHandle handle = claim_in(below, tile, lower);
+    submit_transfer({loads,
+                     claim_in(above, tile, slot),
+                     above.memory(slot),
+                     int64_t(tile.bytes),
+                     {pinned_ram(), reinterpret_cast<int64_t>(below.memory(lower)), handle, {}},
+                     state().planned_tasks + due,
+                     name_of(tile)});
 }
 
 std::shared_ptr<Extent> stored_value(Tile& tile) {
@@ -347,12 +324,15 @@ std::shared_ptr<Extent> stored_value(Tile& tile) {
 
 uint64_t tiles_brought_to_memory() { return state().fetches; }
 
-void count_planned_tasks(uint64_t tasks) { state().planned_tasks += tasks; }
+void count_planned_tasks(uint64_t tasks, uint64_t lower_tasks) {
+    state().planned_tasks += tasks;
+    state().lower_tasks += lower_tasks;
+}
 
-// Moves tiles that StarPU manages to the disk until `more` bytes fit beside the rest. Those that
+// Moves tiles that StarPU manages to the store until `more` bytes fit beside the rest. Those that
 // have been in memory for the longest time leave first.
 static void make_room(int64_t more, const std::vector<Tile*>& needed) {
-    const int64_t slot_bytes = slots() ? slots()->bytes() : 0;
+    const int64_t slot_bytes = state().slots ? lowest_slots().bytes() : 0;
     const int64_t limit = tiers().ram - slot_bytes - state().promised - reserved_ram() / 2 - more;
     if (bytes_in_memory() <= limit) return;
     std::vector<StoredTile*> victims;
@@ -368,17 +348,20 @@ static void make_room(int64_t more, const std::vector<Tile*>& needed) {
     }
 }
 
-void make_slots(uint32_t blocks) {
+void make_slots(uint32_t blocks, uint32_t lower_blocks) {
     finish_deferred();
     if (slots()) {
-        for (Home* home : state().homes) put_home(home->tile, no_slot);
+        for (Home* home : state().homes) put_home(home->tile, in_store);
         wait_for_tasks();
         state().slots.reset();
+        state().lower.reset();
     }
-    if (tiers().gpu > 0 && state().taken_from_starpu == 0) take_from_starpu(tiers().gpu);
-    if (tiers().ram > 0) make_room(blocks * slot_block, {});
+    prepare_for_slots();
+    const bool three = tiers().are_three();
+    if (tiers().ram > 0) make_room((three ? lower_blocks : blocks) * slot_block, {});
     wait_for_tasks();  // StarPU frees memory after them
     if (tiers().ram > 0) arena_trim();
+    if (three) state().lower = std::make_unique<Slots>(lower_blocks, 0, true);
     state().slots = std::make_unique<Slots>(blocks, tiers().gpu > 0 ? only_gpu().node : 0);
 }
 
@@ -387,7 +370,7 @@ void prepare_tiles(const std::vector<Tile*>& needed) {
     int64_t more = 0;
     for (const Tile* tile : needed) {
         finish_deferred_on(*tile);
-        state().largest_tile = std::max(state().largest_tile, int64_t(tile->bytes));
+        note_eager_tile(int64_t(tile->bytes));
         if (!tile->handle && !tile->recording) more += int64_t(tile->bytes);
     }
     if (tiers().ram > 0) make_room(more, needed);

@@ -18,7 +18,7 @@ char* block_at(int64_t place) { return reinterpret_cast<char*>(place); }
 
 HostStore::HostStore(int gpu, double bytes_per_second)
     : gpu_(gpu),
-      queue_({"nnlua link", threads_per_link, bytes_per_second, true},
+      queue_({"nnlua link", threads_per_link, bytes_per_second, true, false},
              [this](const Transfer& transfer) { return carry_out(transfer); }) {}
 
 int64_t HostStore::allocate(int64_t bytes, const std::string& what) {

@@ -37,13 +37,17 @@ void need_gpu(const Task& task) {
 
 bool PlannedRun::needed(Program& program) {
     if (!tiers().exist()) return false;
+    // Tiles that eager tasks moved to the disk come back if all fit.
+    const bool fits = admitted_bytes() + program.info.peak_bytes <= tiers().ram;
+    if (fits && !slots() && tiers().gpu == 0) return false;
     for (const HomeOf& home : homes())
         if (program.accesses().numbers.count(home.tile)) return true;
     if (tiers().gpu > 0) {  // tiles outside slots take the rest of the GPU's memory
         const int64_t most = std::min(tiers().gpu, rest_of_gpu());
-        return program.info.persistent_bytes + program.info.peak_bytes > most;
+        if (program.info.persistent_bytes + program.info.peak_bytes > most) return true;
+        if (!tiers().are_three()) return false;
     }
-    return admitted_bytes() + program.info.peak_bytes > tiers().ram;
+    return !fits;
 }
 
 PlannedRun::PlannedRun(Program& program) : program_(program) {
@@ -62,33 +66,39 @@ PlannedRun::~PlannedRun() {
             std::free(deferred_arguments_[task]);
 }
 
+bool PlannedRun::plan_in_existing_slots(const std::vector<double>& seconds) {
+    if (!slots()) return false;
+    ExistingSlots existing{slots()->blocks(), lower_slots() ? lower_slots()->blocks() : 0, {}, {}};
+    for (const HomeOf& home : homes()) {
+        if (home.at == in_store) continue;
+        existing.others.push_back(home.tile);
+        if (!program_.accesses().numbers.count(home.tile))
+            others_.push_back({home.tile, home.tile->number});
+    }
+    existing.place_of = home_of_tile;
+    plan_ = plan_in_slots(program_, seconds, tier_limits(), existing);
+    return bool(plan_.lines);
+}
+
 // Uses the slots that exist if their memory suffices.
 void PlannedRun::make_plan() {
     const bool known = program_.seconds.size() == program_.tasks.size();
     const auto seconds = known ? program_.seconds : nominal_seconds(program_.tasks);
-    ProgramPlan plan;
     plan_ = {};  // the memory of the old plan; no plan exists if this function throws
     others_.clear();
-    if (slots()) {
-        std::vector<const Tile*> others;
-        for (const HomeOf& home : homes()) {
-            if (home.slot == no_slot) continue;
-            others.push_back(home.tile);
-            if (!program_.accesses().numbers.count(home.tile))
-                others_.push_back({home.tile, home.tile->number});
-        }
-        plan =
-            plan_in_slots(program_, seconds, tier_limits(), slots()->blocks(), others, home_slot);
-    }
-    const bool in_slots = bool(plan.lines);
-    if (!in_slots) plan = plan_program(program_, seconds, tier_limits());
-    if (!in_slots || plan.lines->has_deferred()) others_.clear();  // they are not in the plan
-    make_extents(plan);
-    plan_ = std::move(plan);
+    const bool in_slots = plan_in_existing_slots(seconds);
+    if (!in_slots) plan_ = plan_program(program_, seconds, tier_limits());
+    if (!in_slots || plan_.lines->has_deferred()) others_.clear();  // they are not in the plan
+    make_extents();
     promise_ram(plan_.lines->kept_temporaries());
-    first_ = {&plan_.first, dead_in(plan_.first)};
-    next_ = {&plan_.next, dead_in(plan_.next)};
-    last_ = {&plan_.last, dead_in(plan_.last)};
+    first_ = run_of(plan_.first);
+    next_ = run_of(plan_.next);
+    last_ = run_of(plan_.last);
+}
+
+PlannedRun::Run PlannedRun::run_of(const RunPlan& plan) const {
+    const RunPlan* const below = plan_.below(plan);
+    return {&plan, below, merged_steps(plan, below), dead_in(plan)};
 }
 
 bool PlannedRun::others_exist() const {
@@ -115,15 +125,22 @@ PlannedRun::Dead PlannedRun::dead_in(const RunPlan& run) const {
     return out;
 }
 
-void PlannedRun::make_extents(const ProgramPlan& plan) {
+void PlannedRun::make_extents() {
     extents_.clear();
-    extents_.resize(plan.lines->tiles().size());
-    for (const RunPlan* run : {&plan.first, &plan.next, &plan.last})
-        for (const Placement::Step& step : run->placement.steps) {
+    extents_.resize(plan_.lines->tiles().size());
+    for (const RunPlan* run : {&plan_.first, &plan_.next, &plan_.last}) {
+        const RunPlan* const below = plan_.below(*run);
+        for (const Placement::Step& step : (below ? below : run)->placement.steps) {
             if (step.kind != Placement::store || extents_[step.index]) continue;
-            const Tile& tile = *plan.lines->tiles()[step.index];
+            const Tile& tile = *plan_.lines->tiles()[step.index];
             if (tile.recording) extents_[step.index] = new_extent(tile);
         }
+    }
+}
+
+// Where tiles are before a run, or after it.
+static TilePlace place_in(const Layout& layout, const Layout* below, uint32_t tile) {
+    return {layout[tile], below ? (*below)[tile] : no_slot};
 }
 
 bool PlannedRun::placed_persistent(uint32_t tile) const {
@@ -139,31 +156,41 @@ bool PlannedRun::carries(const Tile& tile) const {
 
 // Brings persistent tiles where the run begins with them.
 void PlannedRun::move_to_begin(const Run& run) {
-    std::unordered_map<const Tile*, uint32_t> wanted;
+    const Layout* const below = run.below ? &run.below->placement.first : nullptr;
+    const auto place_of = [&](uint32_t i) { return place_in(run.plan->placement.first, below, i); };
+    std::unordered_map<const Tile*, TilePlace> wanted;
     for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
-        wanted[plan_.lines->tiles()[i]] = run.plan->placement.first[i];
+        wanted.insert_or_assign(plan_.lines->tiles()[i], place_of(i));
     // Stores first: loads use their slots.
     for (const HomeOf& home : homes()) {
         const auto at = wanted.find(home.tile);
-        if (home.slot != no_slot && (at == wanted.end() || at->second != home.slot))
-            put_home(*home.tile, no_slot);
+        if (home.at != in_store && (at == wanted.end() || at->second != home.at))
+            put_home(*home.tile, in_store);
     }
     for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
-        if (placed_persistent(i))
-            put_home(mutable_tile(plan_.lines->tiles()[i]), run.plan->placement.first[i]);
-    // Reserves all space on disk before the first task, so that a full disk changes nothing.
-    for (const RunPlan* any : {&plan_.first, &plan_.next, &plan_.last})
-        for (const Placement::Step& step : any->placement.steps)
+        if (placed_persistent(i)) put_home(mutable_tile(plan_.lines->tiles()[i]), place_of(i));
+    // Reserves all space in the store before the first task, so that a full disk changes nothing.
+    for (const Run* any : {&first_, &next_, &last_})
+        for (const Placement::Step& step : any->lowest().steps)
             if (step.kind == Placement::store && placed_persistent(step.index))
                 extent_of(mutable_tile(plan_.lines->tiles()[step.index]));
+}
+
+bool PlannedRun::slots_suffice() const {
+    return slots()->blocks() >= plan_.blocks &&
+           (!plan_.lower || lower_slots()->blocks() >= plan_.lower->blocks);
+}
+
+bool PlannedRun::slots_are_as_planned() const {
+    return slots() && slots()->blocks() == plan_.blocks &&
+           (!plan_.lower || lower_slots()->blocks() == plan_.lower->blocks);
 }
 
 void PlannedRun::prepare() {
     finish_deferred(this);
     const bool has_plan = plan_.lines != nullptr;  // the last make_plan() did not throw
-    if (!has_plan || (slots() && (slots()->blocks() < plan_.blocks || !others_exist())))
-        make_plan();
-    if (!slots() || slots()->blocks() != plan_.blocks) make_slots(plan_.blocks);
+    if (!has_plan || (slots() && (!slots_suffice() || !others_exist()))) make_plan();
+    if (!slots_are_as_planned()) make_slots(plan_.blocks, lower_blocks());
     move_to_begin(deferred_arguments_.empty() ? first_ : next_);
 }
 
@@ -193,12 +220,13 @@ void PlannedRun::submit_run(const Run& run, const std::vector<TaskArg*>& argumen
     for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
         if (!plan_.lines->is_placed(i) && is_in_store(*plan_.lines->tiles()[i]))
             bring_to_memory(mutable_tile(plan_.lines->tiles()[i]));
-    for (const Placement::Step& step : run.plan->placement.steps)
-        if (step.kind == Placement::run)
-            submit_task(run, step.index, arguments);
+    for (const LevelStep& step : run.steps)
+        if (!step.is_lower && step.step->kind == Placement::run)
+            submit_task(run, step.step->index, arguments);
         else
             submit_transfer_step(step);
-    count_planned_tasks(run.plan->line.tasks.size() + 1);
+    count_planned_tasks(run.plan->line.tasks.size() + 1,
+                        run.below ? run.below->line.tasks.size() + 1 : 0);
     end_run(run);
 }
 
@@ -220,16 +248,22 @@ void PlannedRun::submit_task(const Run& run, uint32_t position,
         if (tile->handle) submit_invalidation(*tile);
 }
 
-void PlannedRun::submit_transfer_step(const Placement::Step& step) {
+void PlannedRun::submit_transfer_step(const LevelStep& level_step) {
+    const Placement::Step& step = *level_step.step;
+    const bool loads = step.kind == Placement::load;
     Tile& tile = mutable_tile(plan_.lines->tiles()[step.index]);
-    submit_slot_transfer(step.kind == Placement::load, step.slot, tile,
+    if (plan_.lower && !level_step.is_lower)
+        return submit_level_transfer(loads, step.slot, level_step.slot_below, tile, step.due);
+    submit_slot_transfer(loads, step.slot, tile,
                          tile.recording ? extents_[step.index] : extent_of(tile), step.due);
 }
 
 void PlannedRun::end_run(const Run& run) {
+    const Layout* const below = run.below ? &run.below->placement.last : nullptr;
     for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
         if (placed_persistent(i))
-            move_home(mutable_tile(plan_.lines->tiles()[i]), run.plan->placement.last[i]);
+            move_home(mutable_tile(plan_.lines->tiles()[i]),
+                      place_in(run.plan->placement.last, below, i));
 }
 
 }  // namespace nn

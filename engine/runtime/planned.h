@@ -32,16 +32,23 @@ private:
     // The unplaced temporaries that each task of a run uses last.
     using Dead = std::vector<std::vector<Tile*>>;
     struct Run {
-        const RunPlan* plan;
+        const RunPlan *plan, *below;   // below: of the lower level, or null
+        std::vector<LevelStep> steps;  // of both
         Dead dead;
+        const Placement& lowest() const { return (below ? below : plan)->placement; }
     };
     void make_plan();
+    bool plan_in_existing_slots(const std::vector<double>& seconds);
+    bool slots_suffice() const;
+    bool slots_are_as_planned() const;
+    uint32_t lower_blocks() const { return plan_.lower ? plan_.lower->blocks : 0; }
+    Run run_of(const RunPlan& plan) const;
     bool others_exist() const;
     Dead dead_in(const RunPlan& run) const;
-    void make_extents(const ProgramPlan& plan);
+    void make_extents();
     void move_to_begin(const Run& run);
     void submit_run(const Run& run, const std::vector<TaskArg*>& arguments);
-    void submit_transfer_step(const Placement::Step& step);
+    void submit_transfer_step(const LevelStep& step);
     void submit_task(const Run& run, uint32_t position, const std::vector<TaskArg*>& arguments);
     void end_run(const Run& run);
     bool placed_persistent(uint32_t tile) const;

@@ -1,16 +1,20 @@
 #include "engine/runtime/replay.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <new>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/graph/builder.h"
 #include "engine/graph/context.h"
+#include "engine/graph/passes/passes.h"
 #include "engine/machine/host.h"
 #include "engine/memory/admission.h"
 #include "engine/profile/records.h"
 #include "engine/rules/copy.h"
 #include "engine/runtime/interrupts.h"
+#include "engine/runtime/ranks.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/submit.h"
 #include "engine/runtime/waits.h"
@@ -46,6 +50,9 @@ TaskArg* argument_of(Task& task) {
     return task.patches.empty() ? &task.arg : patched_arg(task, true);
 }
 
+// A copy that StarPU frees after the task.
+TaskArg* copy_of(const TaskArg& arg) { return new (std::malloc(sizeof(TaskArg))) TaskArg(arg); }
+
 int64_t peak_of(const Program& program) {
     const int64_t peak = program.info.peak_bytes, simulated = program.simulated_peak;
     return simulated > 0 ? std::min(peak, simulated) : peak;
@@ -58,14 +65,60 @@ void count_writes(const Task& task) {
 
 }  // namespace
 
+// Once, before the first run on GPUs.
+void Replay::prepare_for_gpus() {
+    if (planned_ || !runs_on_gpus() || gpus_ > 0) return;
+    gpus_ = int(first_streams().size());
+    program_->in_team = false;  // GPUs do not share the loops of tasks
+    for (Task& task : program_->tasks) task.arg.in_team = false;
+    place_on_gpus(*program_, gpus_);
+    delay_sums(*program_);
+    share_memory(*program_);
+    find_lifetimes(*program_);
+    // All compiled functions together must leave room for the tiles of any of them.
+    groups_ = group_tasks(*program_, std::max<int64_t>(0, tile_bytes_on_gpus(host())) / 16);
+}
+
+// Earlier groups first: the order is made for the memory and for the transfers between GPUs.
+void Replay::submit_groups() {
+    ScalarSteps scalars(*program_);
+    std::vector<const TaskArg*> patched;
+    std::vector<std::unique_ptr<TaskArg>> copies;
+    for (const Task& task : program_->tasks) {
+        scalars.before(patched.size());
+        patched.push_back(nullptr);
+        if (task.patches.empty()) continue;
+        copies.push_back(std::make_unique<TaskArg>(task.arg));
+        apply_patches(task, copies.back().get(), true);
+        patched.back() = copies.back().get();
+    }
+    scalars.before(patched.size());
+    int32_t priority = 0;
+    for (const TaskGroup& group : groups_) {
+        if (group.gpu >= 0) {
+            submit_group(group, patched, --priority);
+        } else {
+            const uint32_t number = group.tasks.front();
+            Task& task = program_->tasks[number];
+            submit(task, patched[number] ? copy_of(*patched[number]) : &task.arg);
+        }
+        for (const TilePtr& tile : group.dies_after) submit_invalidation(*tile);
+    }
+    for (const Task& task : program_->tasks) count_writes(task);
+}
+
 void Replay::submit_unplanned() {
     const size_t tasks = program_->tasks.size();
+    drop_kept_elsewhere(*program_);
     ScalarSteps scalars(*program_);
     TeamTasks team(program_->in_team ? int64_t(tasks) : 0);
     for (size_t t = 0; t < tasks; ++t) {
         Task& task = program_->tasks[t];
         scalars.before(t);
-        submit(task, argument_of(task));
+        if (task.transfer == Task::Transfer::none)
+            submit(task, argument_of(task));
+        else
+            submit_transfer(task);
         for (const TilePtr& tile : program_->dies_after[t]) submit_invalidation(*tile);
         count_writes(task);
         if (program_->in_team) --team.missing;
@@ -94,6 +147,8 @@ void Replay::submit_tasks() {
     const auto tasks = int64_t(program_->tasks.size());
     if (planned_)
         submit_planned();
+    else if (!groups_.empty() && runs_on_gpus() && !profiling())
+        submit_groups();
     else
         submit_unplanned();
     stats().tasks += tasks;
@@ -145,7 +200,9 @@ std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {
     if (!planned_ && PlannedRun::needed(*program_))
         planned_ = std::make_unique<PlannedRun>(*program_);
     if (!planned_) finish_deferred();
-    const auto at_most = std::max<int64_t>(64, int64_t(program_->tasks.size()));
+    prepare_for_gpus();
+    const size_t submitted = groups_.empty() ? program_->tasks.size() : groups_.size();
+    const auto at_most = std::max<int64_t>(64, int64_t(submitted));
     wait_for([=] { return unfinished_tasks() <= at_most; });
     const std::vector<Tensor>& outputs = program_->outputs;
     std::vector<Tensor> results;  // first, because this may fail and nothing is changed yet

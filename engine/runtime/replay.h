@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/graph/gpus/gpus.h"
 #include "engine/graph/program.h"
 #include "engine/runtime/planned.h"
 
@@ -15,6 +16,7 @@ public:
     Replay(const Replay&) = delete;
 
     const Program& program() const { return *program_; }
+    bool needs_plan() const { return PlannedRun::needed(*program_); }
     // Copies the inputs, submits all tasks, and returns copies of the outputs. Waits only to keep
     // at most one earlier run in flight.
     std::vector<Tensor> run(const std::vector<Tensor>& inputs);
@@ -22,12 +24,16 @@ public:
 private:
     void check(const std::vector<Tensor>& inputs) const;
     void submit_tasks();
+    void prepare_for_gpus();
     void submit_unplanned();
+    void submit_groups();
     void submit_planned();
 
     const std::shared_ptr<Program> program_;
     bool submitted_ = false;
     std::unique_ptr<PlannedRun> planned_;  // if the program does not fit into RAM
+    std::vector<TaskGroup> groups_;        // if it runs on GPUs
+    int gpus_ = 0;                         // for which the groups were made
 };
 
 }  // namespace nn

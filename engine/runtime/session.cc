@@ -11,13 +11,17 @@
 #include "engine/base/error.h"
 #include "engine/base/threads.h"
 #include "engine/machine/memory_limit.h"
+#include "engine/machine/ranks.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
+#include "engine/ranks/control.h"
+#include "engine/ranks/transport.h"
 #include "engine/runtime/deferred.h"
 #include "engine/runtime/environment.h"
 #include "engine/runtime/gpu.h"
 #include "engine/runtime/handles.h"
 #include "engine/runtime/homes.h"
+#include "engine/runtime/interrupts.h"
 #include "engine/runtime/rates.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/watchdog.h"
@@ -90,6 +94,7 @@ void need_all_gpus(int gpus) {
 }
 
 void stop_starpu() {
+    if (ranks().several()) transport::stop();
     set_running(false);
     starpu_shutdown();
     set_pinning({});
@@ -101,6 +106,8 @@ void stop_starpu() {
 void configure(const SessionOptions& options) {
     if (running()) fail("devices must be chosen before the first tensor is computed");
     check_scheduler(options.scheduler);
+    if (ranks().several() && options.host.gpus > 0)
+        fail("several ranks use CPU cores only so far; leave out gpus=%d", options.host.gpus);
     choose_host(options.host);
     forget_default_budget();
     chosen = options;
@@ -109,6 +116,8 @@ void configure(const SessionOptions& options) {
 void start() {
     if (gpu_is_lost()) raise_lost_gpu();
     if (running()) return;
+    if (ranks().several() && !control::started())
+        fail("this program runs on one rank only; start it without mpirun, or a script with nnlua");
     warn_if_oversubscribed();
     start_watchdog();
     const int gpus = host().count(Device::cuda);
@@ -131,6 +140,8 @@ void start() {
             "StarPU's messages",
             std::strerror(-status));
     set_running(true);
+    if (ranks().several())
+        transport::start([](const char* what) { control::fail_all(format("MPI: %s", what)); });
     try {
         need_all_gpus(gpus);
         start_gpus();
@@ -145,6 +156,7 @@ void shutdown() {
     if (!running()) return;
     defer(nullptr, {});  // the values end anyway
     wait_for_tasks();
+    if (ranks().several()) control::gather("the shutdown of the engine", "", check_interrupt);
     enable_profile(false);
     drop_handles();
     drop_tiers();

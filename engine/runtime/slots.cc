@@ -69,25 +69,25 @@ void end_task(std::unique_ptr<TransferTask> context) {
 // Called when the disk has carried out the transfer, on one of its threads.
 void end_transfer(TransferTask* context, const std::string& error) {
     const SlotTransfer& t = context->transfer;
-    note_transfer(t.loads ? t.slot : t.extent->handle(), error);
+    note_transfer(t.loads ? t.slot : t.below.handle, error);
     end_task(std::unique_ptr<TransferTask>(context));
 }
 
-// Called when all earlier tasks on the slot and the extent are done, on any thread.
+// Called when all earlier tasks on the slot and on what is below are done, on any thread.
 void begin_transfer(void* argument) {
     auto* const context = static_cast<TransferTask*>(argument);
     const SlotTransfer& t = context->transfer;
-    Extent& extent = *t.extent;
-    const StarpuHandle from = t.loads ? extent.handle() : t.slot;
+    const StarpuHandle below = t.below.handle, from = t.loads ? below : t.slot;
     if (has_failed_value(from)) {
-        note_transfer_skipped(from, t.loads ? t.slot : extent.handle());
+        note_transfer_skipped(from, t.loads ? t.slot : below);
         return end_task(std::unique_ptr<TransferTask>(context));
     }
     const auto done = [context](const std::string& error) { end_transfer(context, error); };
+    Store& store = *t.below.store;
     if (t.loads)
-        extent.store().read(extent.place(), t.memory, t.bytes, t.order, t.what, done);
+        store.read(t.below.place, t.memory, t.bytes, t.order, t.what, done);
     else
-        extent.store().write(extent.place(), t.memory, t.bytes, t.order, t.what, done);
+        store.write(t.below.place, t.memory, t.bytes, t.order, t.what, done);
 }
 
 }  // namespace
@@ -102,8 +102,12 @@ Extent::~Extent() {
     store_->release(place_, bytes_);
 }
 
-Slots::Slots(uint32_t blocks, int node) : blocks_(blocks), node_(node) {
-    in_ram() ? map_ram() : allocate_on_gpu();
+TransferEnd end_in(const std::shared_ptr<Extent>& extent) {
+    return {extent->store(), extent->place(), extent->handle(), extent};
+}
+
+Slots::Slots(uint32_t blocks, int node, bool is_pinned) : blocks_(blocks), node_(node) {
+    in_ram() ? map_ram(is_pinned) : allocate_on_gpu();
 }
 
 void Slots::allocate_on_gpu() {
@@ -115,7 +119,7 @@ void Slots::allocate_on_gpu() {
                    human_bytes(double(bytes())).c_str(), node_name(node_).c_str()));
 }
 
-void Slots::map_ram() {
+void Slots::map_ram(bool is_pinned) {
     mapped_ = mmap(nullptr, size_t(bytes()) + huge_page, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped_ == MAP_FAILED)
@@ -126,6 +130,7 @@ void Slots::map_ram() {
     memory_ += (huge_page - reinterpret_cast<uintptr_t>(mapped_) % huge_page) % huge_page;
     madvise(memory_, size_t(bytes()), MADV_HUGEPAGE);
     std::memset(memory_, 0, size_t(bytes()));
+    is_pinned_ = is_pinned && blocks_ > 0 && pin_on_host(memory_, size_t(bytes()));
 }
 
 Slots::~Slots() {
@@ -135,6 +140,7 @@ Slots::~Slots() {
         if (!gpu_is_lost()) gpu_free(memory_);
         return;
     }
+    if (is_pinned_) unpin_on_host(memory_);
     munmap(mapped_, size_t(bytes()) + huge_page);
     count_outside(-bytes());
 }
@@ -171,7 +177,7 @@ void submit_transfer(SlotTransfer transfer) {
     task->cl = transfer_codelet(transfer.loads);
     task->where = STARPU_NOWHERE;
     task->handles[0] = transfer.slot;
-    task->handles[1] = transfer.extent->handle();
+    task->handles[1] = transfer.below.handle;
     auto context = std::make_unique<TransferTask>(TransferTask{std::move(transfer), task});
     task->prologue_callback_func = begin_transfer;
     task->prologue_callback_arg = context.get();
@@ -180,12 +186,14 @@ void submit_transfer(SlotTransfer transfer) {
     context.release();  // the end of the transfer deletes it
 }
 
-static TransferBuffer transfer_buffer(size_t bytes) {
+void UnmapBuffer::operator()(char* memory) const { munmap(memory, bytes); }
+
+TransferBuffer transfer_buffer(size_t bytes) {
     const auto rounded = size_t(disk_bytes(int64_t(bytes)));
-    TransferBuffer out(static_cast<char*>(std::aligned_alloc(disk_block, rounded)), std::free);
-    if (!out) throw OutOfMemory("out of memory: no buffer for a transfer");
-    std::memset(out.get() + bytes, 0, rounded - bytes);
-    return out;
+    void* const mapped =
+        mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw OutOfMemory("out of memory: no buffer for a transfer");
+    return TransferBuffer(static_cast<char*>(mapped), UnmapBuffer{rounded});
 }
 
 // Begins a transfer, by start(done), and waits until it is done. Throws its error.
@@ -207,7 +215,8 @@ template <class F> static void wait_for_transfer(F start) {
 TransferBuffer read_now(const Extent& extent, size_t bytes, const TransferName& what) {
     TransferBuffer buffer = transfer_buffer(bytes);
     wait_for_transfer([&](Transfer::Done done) {
-        extent.store().read(extent.place(), buffer.get(), int64_t(bytes), 0, what, std::move(done));
+        extent.store()->read(extent.place(), buffer.get(), int64_t(bytes), 0, what,
+                             std::move(done));
     });
     return buffer;
 }
@@ -216,8 +225,8 @@ void write_now(const Extent& extent, const char* memory, size_t bytes, const Tra
     const TransferBuffer buffer = transfer_buffer(bytes);
     std::memcpy(buffer.get(), memory, bytes);
     wait_for_transfer([&](Transfer::Done done) {
-        extent.store().write(extent.place(), buffer.get(), int64_t(bytes), 0, what,
-                             std::move(done));
+        extent.store()->write(extent.place(), buffer.get(), int64_t(bytes), 0, what,
+                              std::move(done));
     });
 }
 

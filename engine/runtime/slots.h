@@ -1,9 +1,9 @@
 // Slots: parts of the memory of planned programs, each with a StarPU handle whose home it is, and
-// the transfers between slots and the store below: the disk, or RAM below a GPU. A transfer is a
-// task of the graph that occupies no worker: StarPU orders it by its handles, and a thread of the
+// the transfers between slots and what is below: a store, or slots of another level. A transfer is
+// a task of the graph that occupies no worker: StarPU orders it by its handles, and a thread of the
 // store carries it out.
 #pragma once
-#include <cstdlib>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ public:
     ~Extent();
     Extent(const Extent&) = delete;
     StarpuHandle handle() const { return handle_; }
-    Store& store() const { return *store_; }
+    const std::shared_ptr<Store>& store() const { return store_; }
     int64_t place() const { return place_; }
 
 private:
@@ -34,9 +34,9 @@ private:
 
 class Slots {
 public:
-    // Allocates the memory on a memory node of StarPU; in RAM it also touches its pages. Throws
-    // OutOfMemory.
-    Slots(uint32_t blocks, int node);
+    // Allocates the memory on a memory node of StarPU; in RAM it also touches its pages. is_pinned:
+    // in RAM, for copies to and from a GPU. Throws OutOfMemory.
+    Slots(uint32_t blocks, int node, bool is_pinned = false);
     ~Slots();  // waits for the tasks that use it
     Slots(const Slots&) = delete;
 
@@ -51,16 +51,27 @@ public:
 private:
     void order_after(StarpuHandle slot, const std::vector<uint32_t>& others);
 
-    void map_ram();
+    void map_ram(bool is_pinned);
     void allocate_on_gpu();
 
     const uint32_t blocks_;
     const int node_;
     void* mapped_ = nullptr;  // with space for the alignment of memory_; RAM only
+    bool is_pinned_ = false;
     char* memory_ = nullptr;
     SlotTable table_;
     std::vector<StarpuHandle> handles_;  // by number in the table
 };
+
+// The other end of a transfer: an extent of a store, or a slot of the level below, whose memory is
+// the place in the store `pinned_ram`.
+struct TransferEnd {
+    std::shared_ptr<Store> store;
+    int64_t place;
+    StarpuHandle handle;
+    std::shared_ptr<Extent> extent;  // kept until the transfer has ended; null for slots
+};
+TransferEnd end_in(const std::shared_ptr<Extent>& extent);
 
 // Submits a transfer. order: see Store::read; what: the tile, for errors.
 struct SlotTransfer {
@@ -68,14 +79,21 @@ struct SlotTransfer {
     StarpuHandle slot;
     void* memory;
     int64_t bytes;
-    std::shared_ptr<Extent> extent;
+    TransferEnd below;
     uint64_t order;
     TransferName what;
 };
 void submit_transfer(SlotTransfer transfer);
-// Reads an extent, or writes one from any memory, and waits. Any thread. what: as above. Throws
+// Memory for reads and writes, whose pages leave the process with it: malloc would keep tens of
+// megabytes.
+struct UnmapBuffer {
+    size_t bytes = 0;
+    void operator()(char* memory) const;
+};
+using TransferBuffer = std::unique_ptr<char, UnmapBuffer>;
+TransferBuffer transfer_buffer(size_t bytes);  // throws OutOfMemory
+// Read an extent, or write one from any memory, and wait. Any thread. what: as above. They throw
 // Error.
-using TransferBuffer = std::unique_ptr<char, decltype(&std::free)>;
 TransferBuffer read_now(const Extent& extent, size_t bytes, const TransferName& what);
 void write_now(const Extent& extent, const char* memory, size_t bytes, const TransferName& what);
 

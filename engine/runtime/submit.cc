@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "engine/base/error.h"
 #include "engine/graph/sink.h"
@@ -57,6 +58,39 @@ int32_t workers_for(const Task& task, bool is_planned) {
     return is_planned || !task.arg.kernel->on(Device::cuda) ? STARPU_CPU : STARPU_CUDA;
 }
 
+void choose_worker(starpu_task* t, int gpu, int lane) {
+    t->execute_on_a_specific_worker = 1;
+    t->workerid = unsigned(worker_on(gpu, lane));
+}
+
+// One block of memory, which StarPU frees, with copies of the parameters that change between runs.
+GroupArg* group_arg(const TaskGroup& group, const std::vector<const TaskArg*>& patched) {
+    size_t copies = 0;
+    for (const uint32_t task : group.tasks) copies += patched[task] != nullptr;
+    const size_t count = group.tasks.size(),
+                 list = (count * sizeof(TaskArg*) + alignof(TaskArg) - 1) / alignof(TaskArg) *
+                        alignof(TaskArg);
+    auto* const memory =
+        static_cast<char*>(std::malloc(sizeof(GroupArg) + list + copies * sizeof(TaskArg)));
+    auto* const args = reinterpret_cast<const TaskArg**>(memory + sizeof(GroupArg));
+    auto* copy = reinterpret_cast<TaskArg*>(memory + sizeof(GroupArg) + list);
+    for (size_t i = 0; i < count; ++i) {
+        args[i] = &group.args[i];
+        const TaskArg* const now = patched[group.tasks[i]];
+        if (!now) continue;
+        *copy = group.args[i];
+        std::memcpy(copy->params, now->params, sizeof now->params);
+        args[i] = copy++;
+    }
+    return new (memory) GroupArg{group.all, int(count), args};
+}
+
+// A tile's state after the submission of a task that writes it.
+void note_written(Tile& tile, bool has_tiers) {
+    tile.value = Tile::Value::written;
+    if (has_tiers && tile.storage) outdate_copy(tile);
+}
+
 template <class F, class... Arguments> auto timed(F call, Arguments... arguments) {
     const StarpuTime time;
     return call(arguments...);
@@ -87,6 +121,7 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg), const Plann
     t->priority = planned ? planned->priority : task.priority;
     t->flops = double(task.arg.flops);
     t->where = workers_for(task, planned != nullptr);
+    if (task.gpu >= 0 && !planned && t->where == STARPU_CUDA) choose_worker(t, task.gpu, task.lane);
     if (done) t->callback_func = done, t->callback_arg = arg;
     if (profiling()) record_task(task, t);
     const int status = timed(starpu_task_submit, t);
@@ -100,10 +135,45 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg), const Plann
     }
     const bool has_tiers = tiers().exist();
     for (int i = 0; i < task.handles; ++i) {
-        if (!task.writes(i)) continue;
-        task.tiles[i]->value = Tile::Value::written;
-        if (has_tiers && task.tiles[i]->storage) outdate_copy(*task.tiles[i]);
+        if (task.writes(i)) note_written(*task.tiles[i], has_tiers);
     }
+}
+
+bool runs_on_gpus() {
+    const Where where = settings().where;
+    return has_gpu_workers() && (where == Where::automatic || where == Where::gpu);
+}
+
+void submit_group(const TaskGroup& group, const std::vector<const TaskArg*>& patched,
+                  int32_t priority) {
+    starpu_task* t = timed(starpu_task_create);
+    const size_t count = group.tiles.size();
+    t->cl = group_codelet();
+    t->cl_arg = group_arg(group, patched);
+    t->cl_arg_size = sizeof(GroupArg);
+    t->cl_arg_free = 1;
+    t->nbuffers = int(count);
+    starpu_data_handle_t* handles = t->handles;
+    starpu_data_access_mode* modes = t->modes;
+    if (count > STARPU_NMAXBUFS) {  // StarPU frees them
+        handles = t->dyn_handles =
+            static_cast<starpu_data_handle_t*>(std::malloc(count * sizeof *handles));
+        modes = t->dyn_modes =
+            static_cast<starpu_data_access_mode*>(std::malloc(count * sizeof *modes));
+    }
+    const bool has_tiers = tiers().exist();
+    for (size_t i = 0; i < count; ++i) {
+        Tile& tile = *group.tiles[i];
+        handles[i] = handle_of(tile, group.modes[i] != Mode::write);
+        modes[i] = starpu_mode(group.modes[i]);
+        if (group.modes[i] != Mode::read) note_written(tile, has_tiers);
+    }
+    t->priority = priority;
+    t->flops = double(group.all.flops);
+    t->where = STARPU_CUDA;
+    choose_worker(t, group.gpu, group.lane);
+    if (const int status = timed(starpu_task_submit, t); status != 0)
+        fail("%s: no GPU can run this here (StarPU: %s)", group.all.op, std::strerror(-status));
 }
 
 // GPUs cannot split tasks, so with GPUs there is no team. A team also needs a scheduler with one

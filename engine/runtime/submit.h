@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "engine/graph/gpus/gpus.h"
 #include "engine/graph/task.h"
 #include "engine/runtime/handles.h"
 
@@ -19,6 +20,12 @@ struct PlannedTask {
 // the memory of all tiles.
 void submit(const Task& task, TaskArg* arg, void (*done)(void* arg) = nullptr,
             const PlannedTask* planned = nullptr);
+// Whether tasks that are not planned run on GPUs only, so that each may run on its Task::gpu.
+bool runs_on_gpus();
+// patched: by the task's number in the program, its parameters for this run; null if they are as
+// recorded. The group must outlive the submitted task.
+void submit_group(const TaskGroup& group, const std::vector<const TaskArg*>& patched,
+                  int32_t priority);
 // Makes all workers but one join the team until the expected team tasks have run
 // (runtime/worker.h). Call it after submitting those tasks: the submission needs a core too.
 void submit_team();

@@ -5,6 +5,7 @@
 
 #include "engine/base/error.h"
 #include "engine/profile/records.h"
+#include "engine/ranks/transport.h"
 #include "engine/runtime/deferred.h"
 #include "engine/runtime/failures.h"
 #include "engine/runtime/interrupts.h"
@@ -25,7 +26,9 @@ void pause(int rounds) {
 
 }  // namespace
 
-int64_t unfinished_tasks() { return running() ? starpu_task_nsubmitted() : 0; }
+int64_t unfinished_tasks() {
+    return running() ? starpu_task_nsubmitted() + transport::under_way() : 0;
+}
 
 void wait_for(const std::function<bool()>& done) {
     if (done()) return;
@@ -40,7 +43,7 @@ void wait_for(const std::function<bool()>& done) {
 void wait_done() {
     if (!running()) return;
     ensure_awake();
-    wait_for([] { return starpu_task_nsubmitted() == 0; });
+    wait_for([] { return unfinished_tasks() == 0; });
 }
 
 void wait_all() {

@@ -14,6 +14,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/memory/arena.h"
+#include "engine/ranks/transport.h"
 #include "engine/runtime/workers.h"
 
 namespace nn {
@@ -113,7 +114,7 @@ std::string message_of_worker(const std::string& what) {
     _exit(1);
 }
 
-bool waiting() { return starpu_task_nsubmitted() > 0; }
+bool waiting() { return starpu_task_nsubmitted() > 0 || transport::under_way() > 0; }
 
 constexpr const char* advice =
     "; NNLUA_WATCHDOG=SECONDS sets this limit (0: none). The program cannot continue before they "
@@ -194,8 +195,10 @@ void check_for_hangs() {
             "memory",
             starpu_task_nsubmitted());
     if (limit > 0 && idle >= limit && waiting())
-        fail("no progress for %g s: none of %d submitted tasks is running%s", limit,
-             starpu_task_nsubmitted(), advice);
+        fail(
+            "no progress for %g s: none of %d submitted tasks is running, and %lld transfers from "
+            "and to other ranks wait%s",
+            limit, starpu_task_nsubmitted(), (long long)transport::under_way(), advice);
     found = false;
 }
 

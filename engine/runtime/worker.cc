@@ -28,7 +28,7 @@ void poison(void* buffers[], bool gpu) {
     if (!on) return;
     const starpu_task* t = starpu_task_get_current();
     for (int i = 0; i < t->nbuffers; ++i) {
-        if (t->modes[i] != STARPU_W) continue;
+        if (STARPU_TASK_GET_MODE(t, i) != STARPU_W) continue;
         void* data = reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[i]));
         const size_t bytes = STARPU_VARIABLE_GET_ELEMSIZE(buffers[i]);
         if (gpu)
@@ -60,31 +60,52 @@ void skip(const TaskArg& arg) {
     if (TaskRecord* record = current_record()) record->skipped = true;
 }
 
-// On a GPU this only starts the kernel; note_result is called at its end.
-void run_on_worker(void* buffers[], const TaskArg& arg, bool gpu) {
-    if (needs_failed_value()) return skip(arg);
-    if (arena_failures() > 0) {
-        const std::string error = missing_memory(buffers);
-        if (!error.empty()) return note_result(arg, error);
-    }
-    void* operands[max_operands];
+void find_operands(void* buffers[], const TaskArg& arg, void** operands) {
     for (int i = 0; i < arg.operands; ++i)
         operands[i] =
             arg.buffer_of[i] < 0
                 ? nullptr
                 : reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[arg.buffer_of[i]]));
-    std::string error;
+}
+
+// On a GPU this only starts the kernel. Returns an error, or "".
+std::string run_kernel(void* buffers[], const TaskArg& arg, bool gpu) {
+    void* operands[max_operands];
+    find_operands(buffers, arg, operands);
     const Watched watched(arg);
     try {
-        poison(buffers, gpu);
         announce_call(arg.kernel->name.c_str());
-        error = gpu ? run_on_gpu(arg, operands, note_result) : run_kernel_on_cpu(arg, operands);
+        return gpu ? start_on_gpu(arg, operands) : run_kernel_on_cpu(arg, operands);
     } catch (const std::bad_alloc&) {
-        error = "out of memory: the kernel cannot allocate its temporary values";
+        return "out of memory: the kernel cannot allocate its temporary values";
     } catch (const std::exception& e) {
-        error = e.what();
+        return e.what();
     }
-    if (!gpu || !error.empty()) note_result(arg, error);
+}
+
+// Runs the kernels of a task, which are several for a group. On a GPU, note_result is called when
+// all have ended.
+void run_on_worker(void* buffers[], const TaskArg* const* args, int count, bool gpu) {
+    if (needs_failed_value()) return skip(*args[0]);
+    if (arena_failures() > 0) {
+        const std::string error = missing_memory(buffers);
+        if (!error.empty()) return note_result(*args[0], error);
+    }
+    if (gpu && !begin_on_gpu(*args[0], count, note_result))
+        return note_result(*args[0], "too many tasks are in flight on this GPU worker");
+    try {
+        poison(buffers, gpu);
+    } catch (const std::exception& e) {
+        return note_result(*args[0], e.what());
+    }
+    for (int i = 0; i < count; ++i) {
+        const std::string error = run_kernel(buffers, *args[i], gpu);
+        if (!error.empty()) return note_result(*args[i], error);
+    }
+    if (gpu)
+        end_on_gpu();
+    else
+        note_result(*args[count - 1], "");
 }
 
 template <bool gpu> void run_task(void* buffers[], void* cl_arg) {
@@ -93,9 +114,16 @@ template <bool gpu> void run_task(void* buffers[], void* cl_arg) {
     {
         const Computing computing(!gpu);
         const KernelTimer timer(!gpu);
-        run_on_worker(buffers, arg, gpu);
+        const TaskArg* const only = &arg;
+        run_on_worker(buffers, &only, 1, gpu);
     }
     if (arg.in_team) --team_tasks;
+}
+
+template <bool gpu> void run_group(void* buffers[], void* cl_arg) {
+    const auto& group = *static_cast<GroupArg*>(cl_arg);
+    if (has_delays) wait_randomly(0.2);
+    run_on_worker(buffers, group.args, group.count, gpu);
 }
 
 // Ends with the last task of the program, so that the worker is free for later tasks.
@@ -128,6 +156,18 @@ starpu_codelet* codelet_of(const Kernel* kernel) {
         codelet->cuda_flags[0] = STARPU_CUDA_ASYNC;
     }
     // Workers read it, so it changes only between sessions with different devices.
+    if (codelet->model != perf_model()) codelet->model = perf_model();
+    return codelet;
+}
+
+starpu_codelet* group_codelet() {
+    static auto* const codelet = [] {
+        starpu_codelet* const out = new_codelet("group", run_group<false>);
+        out->nbuffers = STARPU_VARIABLE_NBUFFERS;
+        out->cuda_funcs[0] = run_group<true>;
+        out->cuda_flags[0] = STARPU_CUDA_ASYNC;
+        return out;
+    }();
     if (codelet->model != perf_model()) codelet->model = perf_model();
     return codelet;
 }

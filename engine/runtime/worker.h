@@ -3,13 +3,22 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/kernel.h"
+#include "engine/graph/task.h"
 
 struct starpu_codelet;
 
 namespace nn {
 
 starpu_codelet* codelet_of(const Kernel* kernel);
+
+// Runs several tasks in order as one, with the buffers of all of them. The argument begins with a
+// TaskArg for the cost model.
+struct GroupArg {
+    TaskArg all;
+    int count;
+    const TaskArg* const* args;
+};
+starpu_codelet* group_codelet();
 
 // A worker that runs this codelet joins the team (kernels/team.h) until no team task is left.
 // expect_team_tasks() announces tasks with TaskArg::in_team before they are submitted; a negative

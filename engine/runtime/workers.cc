@@ -15,6 +15,7 @@ namespace {
 
 std::atomic<bool> is_running{false};  // GPU threads read it
 bool has_gpus = false;
+std::vector<std::vector<int>> streams_of_gpus;  // their workers, by the GPU's position
 
 // The worker's number among those of its device, from 0; all CPU workers have one device.
 int number_on_device(int worker) {
@@ -29,6 +30,12 @@ bool running() { return is_running; }
 void set_running(bool running) {
     is_running = running;
     has_gpus = running && starpu_cuda_worker_get_count() > 0;
+    streams_of_gpus.clear();
+    for (const int first : first_streams()) {
+        streams_of_gpus.emplace_back();
+        for (int w = 0; w < int(starpu_worker_get_count()); ++w)
+            if (gpu_of(w) == gpu_of(first)) streams_of_gpus.back().push_back(w);
+    }
 }
 bool has_gpu_workers() { return has_gpus; }
 int running_cpu_workers() { return is_running ? int(starpu_cpu_worker_get_count()) : 0; }
@@ -43,6 +50,11 @@ std::vector<int> first_streams() {
     for (int w = 0; running() && w < int(starpu_worker_get_count()); ++w)
         if (gpu_of(w) >= 0 && number_on_device(w) == 0) out.push_back(w);
     return out;
+}
+
+int worker_on(int gpu, int lane) {
+    const auto& streams = streams_of_gpus[size_t(gpu) % streams_of_gpus.size()];
+    return streams[size_t(lane) % streams.size()];
 }
 
 std::string worker_name(int worker) {

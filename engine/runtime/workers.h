@@ -13,6 +13,7 @@ void set_running(bool running);       // by runtime/session.cc alone
 int running_cpu_workers();            // 0 if StarPU does not run
 bool has_gpu_workers();               // false if StarPU does not run
 std::vector<int> first_streams();     // the first worker of each GPU
+int worker_on(int gpu, int lane);     // of the GPU at this position; lanes take its streams in turn
 int gpu_of(int worker);               // CUDA's number of its GPU; -1: a CPU worker
 std::string worker_name(int worker);  // "CPU 0", "GPU 0", of several streams "GPU 0, stream 2"
 std::string starpu_version();

@@ -4,34 +4,22 @@
 #include <iterator>
 #include <map>
 
-#include "engine/base/error.h"
+#include "engine/tiers/check.h"
 #include "engine/tiers/placement.h"
 
 namespace nn {
 namespace {
 
-const char* place(uint32_t slot) { return slot == no_slot ? "on disk" : "in a slot"; }
-
-struct Broken : Error {
-    using Error::Error;
-};
-
-template <class... Arguments> [[noreturn]] void broken(const char* text, Arguments... arguments) {
-    throw Broken(format(text, arguments...));
-}
+const char* place(uint32_t slot) { return slot == no_slot ? "in the store" : "in a slot"; }
 
 class Walk {
 public:
-    Walk(const Line& line, const Placement& placement) : line_(line), placement_(placement) {
-        values_.assign(line.tiles.size(), 0);
-        on_disk_.assign(line.tiles.size(), -1);
-        reads_left_.resize(line.tiles.size());
-        for (auto& reads : reads_left_) reads.push_back(0);
-        for (const auto& access : line.accesses.list) {
-            if (access.mode != Mode::write) ++reads_left_[access.tile].back();
-            if (access.mode != Mode::read) reads_left_[access.tile].push_back(0);
-        }
-    }
+    Walk(const Line& line, const Placement& placement)
+        : line_(line),
+          placement_(placement),
+          values_(line.tiles.size(), 0),
+          in_store_(line.tiles.size(), -1),
+          reads_left_(reads_of_values(line)) {}
 
     void run() {
         begin();
@@ -55,12 +43,12 @@ private:
         int64_t value;
     };
 
-    // At the start, a tile in a slot has no valid copy on disk.
+    // At the start, a tile in a slot has no valid copy in the store.
     void begin() {
         for (uint32_t tile = 0; tile < line_.tiles.size(); ++tile) {
             if (!line_.is_placed(tile) || !line_.tiles[tile].before) continue;
             if (placement_.first[tile] == no_slot)
-                on_disk_[tile] = 0;
+                in_store_[tile] = 0;
             else
                 put(tile, placement_.first[tile]);
         }
@@ -82,8 +70,8 @@ private:
                at->second.value == values_[tile];
     }
 
-    // Puts the tile's value into the slot. The values of other tiles there must exist on disk or be
-    // unnecessary.
+    // Puts the tile's value into the slot. The values of other tiles there must be in the store or
+    // be unnecessary.
     void put(uint32_t tile, uint32_t slot) {
         const uint32_t end = end_of(tile, slot);
         auto at = contents_.upper_bound(slot);
@@ -96,7 +84,7 @@ private:
     }
     void drop(const Content& content) const {
         const uint32_t tile = content.tile;
-        if (content.value != values_[tile] || on_disk_[tile] == content.value) return;
+        if (content.value != values_[tile] || in_store_[tile] == content.value) return;
         const auto& reads = reads_left_[tile];
         const bool is_last = size_t(content.value) + 1 == reads.size();
         if (reads[size_t(content.value)] > 0 || (is_last && line_.tiles[tile].after))
@@ -109,11 +97,11 @@ private:
         if (step.kind == Placement::store) {
             if (!holds(tile, step.slot))
                 broken("slot %u does not hold tile %u, which is stored", step.slot, tile);
-            on_disk_[tile] = values_[tile];
+            in_store_[tile] = values_[tile];
             return;
         }
-        if (on_disk_[tile] != values_[tile])
-            broken("tile %u is loaded, but the disk does not have its value", tile);
+        if (in_store_[tile] != values_[tile])
+            broken("tile %u is loaded, but the store does not have its value", tile);
         put(tile, step.slot);
     }
 
@@ -158,7 +146,7 @@ private:
         for (uint32_t tile = 0; tile < line_.tiles.size(); ++tile) {
             if (!line_.is_placed(tile) || !line_.tiles[tile].after) continue;
             const uint32_t last = placement_.last[tile];
-            if (last == no_slot ? on_disk_[tile] != values_[tile] : !holds(tile, last))
+            if (last == no_slot ? in_store_[tile] != values_[tile] : !holds(tile, last))
                 broken("the value of tile %u is not %s at the end", tile, place(last));
         }
     }
@@ -168,19 +156,14 @@ private:
     Edges before_;
     std::map<uint32_t, Content> contents_;           // by first block
     std::vector<int64_t> values_;                    // of each tile now
-    std::vector<int64_t> on_disk_;                   // the value that the disk has; -1: none
+    std::vector<int64_t> in_store_;                  // the value that the store has; -1: none
     std::vector<std::vector<uint32_t>> reads_left_;  // of each value of each tile
 };
 
 }  // namespace
 
 std::string check_placement(const Line& line, const Placement& placement) {
-    try {
-        Walk(line, placement).run();
-    } catch (const Broken& problem) {
-        return problem.what();
-    }
-    return "";
+    return problem_of([&] { Walk(line, placement).run(); });
 }
 
 std::string check_succession(const Line& first_line, const Placement& first,

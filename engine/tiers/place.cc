@@ -17,32 +17,35 @@ struct Placed {
     uint32_t room_before, room_after;
 };
 
-// Slots for all stays; returns false if they do not fit. Long stays are packed from the bottom of
-// the memory, short ones from the top, so that they do not lie in each other's way.
+// Slots for all stays. Long stays are packed from the bottom of the memory, short ones from the
+// top, so that they do not lie in each other's way.
 class Packer {
 public:
-    // margins: the largest share of a stay's margins in which nothing else may use its slot.
-    Packer(const Stays& stays, uint32_t blocks, uint32_t moments, double margins)
-        : stays_(stays), moments_(moments), margins_(margins), packing_(blocks, moments) {}
+    // limits: of the margins of a stay in which nothing else may use its slot.
+    Packer(const Stays& stays, uint32_t blocks, uint32_t moments, const MarginLimits& limits)
+        : stays_(stays), moments_(moments), limits_(limits), packing_(blocks, moments) {}
 
+    // Returns false if some do not fit.
     bool pack(const std::vector<Stay>& all) {
         for (const Stay& stay : all) {
             const uint32_t slot = stays_.demanded_slot(stay);
             if (slot == no_slot)
                 push(stay);
             else
-                add(stay, stays_.period(stay, 0), slot);
+                add(stay, stays_.period(stay), slot);
         }
         while (!queue_.empty()) {
             const Stay stay = queue_.top().second;
             queue_.pop();
-            if (!put(stay) && !put_parts(stay)) return false;
+            if (!put(stay) && !put_parts(stay)) without_slots.push_back(stay);
         }
+        if (!without_slots.empty()) return false;
         measure_room();
         return true;
     }
 
     std::vector<Placed> placed;
+    std::vector<Stay> without_slots;
 
 private:
     using Waiting = std::pair<uint32_t, Stay>;  // with its number of moments
@@ -59,15 +62,17 @@ private:
     }
     // If possible with its margins, so that nothing waits for the slot.
     bool put(const Stay& stay) {
-        const bool is_long = stays_.period(stay, 0).count * 8 >= moments_;
+        const bool is_long = stays_.period(stay).count * 8 >= moments_;
         std::vector<Period> periods;
-        for (const double margins : {1.0, 0.5, 0.25, 0.1, 0.0})
-            if (margins <= margins_) periods.push_back(stays_.period(stay, margins));
+        for (const double margins : {1.0, 0.5, 0.25, 0.1, 0.0}) {
+            const Period period = stays_.period(stay, margins, &limits_);
+            if (periods.empty() || period.count < periods.back().count) periods.push_back(period);
+        }
         const auto [slot, period] = packing_.find(periods, stay.blocks, is_long);
         if (slot != no_slot) add(stay, period, slot);
         return slot != no_slot;
     }
-    void push(const Stay& stay) { queue_.push({stays_.period(stay, 0).count, stay}); }
+    void push(const Stay& stay) { queue_.push({stays_.period(stay).count, stay}); }
     bool put_parts(const Stay& stay) {
         const auto parts = stays_.parts(stay);
         for (const Stay& part : parts) push(part);
@@ -100,7 +105,7 @@ private:
 
     const Stays& stays_;
     const uint32_t moments_;
-    const double margins_;
+    const MarginLimits& limits_;
     Packing packing_;
     std::priority_queue<Waiting, std::vector<Waiting>, Later> queue_;
 };
@@ -157,6 +162,32 @@ private:
     std::vector<std::vector<const Placed*>> loads_, stores_;  // by moment
 };
 
+// Lets tiles leave memory for a stay that has no slot, where they are unused for the longest time.
+// Returns false if there are none.
+bool make_room(Retention::Kept& kept, const std::vector<TileUses>& uses, const Line& line,
+               const Period& period, uint32_t blocks) {
+    struct Gap {
+        uint32_t moments, uses, use;
+    };
+    const uint32_t moments = moments_of(line);
+    std::vector<Gap> gaps;
+    for (uint32_t u = 0; u < uses.size(); ++u)
+        for (uint32_t i = 0; i < uses[u].list.size(); ++i) {
+            const uint32_t from = uses[u].list[i].moment + 1,
+                           count = moments_between(uses[u].list[i], uses[u].after(i), moments);
+            const bool contains = (period.begin + moments - from) % moments + period.count <= count;
+            if (kept[u][i] && contains) gaps.push_back({count, u, i});
+        }
+    std::stable_sort(gaps.begin(), gaps.end(),
+                     [](const Gap& a, const Gap& b) { return a.moments > b.moments; });
+    uint32_t freed = 0;
+    for (size_t i = 0; i < gaps.size() && freed < blocks; ++i) {
+        kept[gaps[i].uses][gaps[i].use] = false;
+        freed += line.tiles[uses[gaps[i].uses].tile].blocks;
+    }
+    return freed > 0;
+}
+
 }  // namespace
 
 uint32_t slot_blocks(int64_t bytes) {
@@ -167,25 +198,30 @@ uint32_t slot_blocks(int64_t bytes) {
 }
 
 std::optional<Placement> place(const Line& line, uint32_t blocks, const Retention& retention,
-                               const PlaceOptions& options, const LineEnds* ends) {
-    const Stays stays(line, retention.uses(), ends);
+                               const PlaceOptions& options, const LineEnds* ends,
+                               MarginLimits* limits) {
+    const std::vector<TileUses>& uses = retention.uses();
+    const Stays stays(line, uses, ends);
+    Retention::Kept kept = retention.choose(options.share);
+    MarginLimits own(uses);
+    if (!limits) limits = &own;
     // If nothing is kept between tasks, the tiles of each task lie side by side, so that they
     // certainly fit.
-    Packer packer(stays, blocks, moments_of(line), options.share > 0 ? options.margins : 0);
-    if (!packer.pack(stays.all(retention.choose(options.share)))) return std::nullopt;
-    for (Placed& p : packer.placed)
-        p.stay = stays.with_lead(p.stay, options.lead, p.room_before, p.room_after);
-    return Writer(line, stays, blocks).write(packer.placed, ends);
-}
-
-std::optional<Placement> place_with_margins(const Line& line, uint32_t blocks,
-                                            const Retention& retention, PlaceOptions& options,
-                                            const LineEnds* ends) {
-    constexpr double least = 0.1;
-    for (;; options.margins /= 2) {
-        if (options.margins < least) options.margins = 0;
-        auto placed = place(line, blocks, retention, options, ends);
-        if (placed || options.margins == 0) return placed;
+    if (options.share == 0) limits->clear();
+    for (;;) {
+        Packer packer(stays, blocks, moments_of(line), *limits);
+        if (packer.pack(stays.all(kept))) {
+            for (Placed& p : packer.placed)
+                p.stay = stays.with_lead(p.stay, options.lead, p.room_before, p.room_after);
+            return Writer(line, stays, blocks).write(packer.placed, ends);
+        }
+        bool changed = false;
+        for (const Stay& stay : packer.without_slots) {
+            const Period period = stays.period(stay);
+            changed = limits->reduce(uses, period, moments_of(line)) ||
+                      make_room(kept, uses, line, period, stay.blocks) || changed;
+        }
+        if (!changed) return std::nullopt;
     }
 }
 

@@ -1,6 +1,6 @@
 // The placement of a program in memory that is smaller than its tiles: where each large tile is
-// between two tasks, in a slot or on disk, and the transfers between them. It is made before the
-// program runs, from the complete list of accesses, so the next use of every tile is known.
+// between two tasks, in a slot or in the store, and the transfers between them. It is made before
+// the program runs, from the complete list of accesses, so the next use of every tile is known.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -38,7 +38,7 @@ struct Line {
     void set_times(const std::vector<double>& seconds, int workers);
 };
 
-// By tile: the first block of its slot, or no_slot: on disk, or without a value.
+// By tile: the first block of its slot, or no_slot: in the store, or without a value.
 using Layout = std::vector<uint32_t>;
 
 // Where tiles are before and after a run.
@@ -49,8 +49,8 @@ struct LineEnds {
 struct Placement {
     enum Kind : uint8_t {
         run,   // a task
-        load,  // a tile from disk into a slot
-        store  // a tile from a slot to disk
+        load,  // a tile from the store into a slot
+        store  // a tile from a slot to the store
     };
     struct Step {
         Kind kind;
@@ -66,24 +66,20 @@ struct Placement {
 };
 
 class Retention;
+class MarginLimits;
 struct PlaceOptions {
     double share = 1;  // of the memory that tiles take between their uses; see Retention
-    // The share of a retention's margins in which no other tile may have the slot; less for tiles
-    // that do not fit then.
-    double margins = 1;
     // Seconds from the beginning of a load to the use of the tile, and from the last use of a tile
     // to the end of its store; less where other tiles need the slot.
     double lead = 0;
 };
 // Some tiles leave memory although the retention keeps them, if the slots do not fit otherwise.
 // Returns nothing if they do not fit then either. With a share of 0 they always fit if the memory
-// suffices for each task and, if ends are given, their slots do not overlap.
+// suffices for each task and, if ends are given, their slots do not overlap. limits: of the margins
+// of the retention in which no other tile may have the slot, to begin with; set to what was used.
 std::optional<Placement> place(const Line& line, uint32_t blocks, const Retention& retention,
-                               const PlaceOptions& options, const LineEnds* ends);
-// The same with options.margins halved until the slots fit, and set to what was used.
-std::optional<Placement> place_with_margins(const Line& line, uint32_t blocks,
-                                            const Retention& retention, PlaceOptions& options,
-                                            const LineEnds* ends);
+                               const PlaceOptions& options, const LineEnds* ends,
+                               MarginLimits* limits = nullptr);
 
 // Bytes that a run of a line moves if the tiles that were not used for the longest time leave
 // memory, whatever their next use.

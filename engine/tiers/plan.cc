@@ -4,36 +4,13 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/tiers/retain.h"
-#include "engine/tiers/search.h"
+#include "engine/tiers/plan_line.h"
+#include "engine/tiers/plan_lower.h"
 
 namespace nn {
 namespace {
 
 constexpr size_t kB = 1 << 10;
-
-void require(const std::string& problem) {
-    if (!problem.empty()) fail("the placement of a program is wrong: %s", problem.c_str());
-}
-
-// Places a line whose ends are given; with less and less memory for tiles between their uses if the
-// slots do not fit.
-RunPlan plan_line(TaskLine line, uint32_t blocks, PlacementChoice choice, const LineEnds& ends) {
-    RunPlan out{std::move(line), {}};
-    const Retention retention(out.line.line, blocks, &ends, choice.margins);
-    for (;;) {
-        choice.place.margins = 1;
-        auto placed = place_with_margins(out.line.line, blocks, retention, choice.place, &ends);
-        if (placed) {
-            out.placement = std::move(*placed);
-            require(check_placement(out.line.line, out.placement));
-            return out;
-        }
-        double& share = choice.place.share;
-        if (share == 0) fail("a task needs more slots than there are");
-        share = share > 0.1 ? share * 0.9 : 0;
-    }
-}
 
 int64_t least_bytes(const ProgramLines& lines) { return lines.least_blocks() * slot_block; }
 
@@ -72,34 +49,20 @@ std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vecto
     return out;
 }
 
-// The runs before and after the steady ones.
-void plan_other_runs(ProgramPlan& plan, const PlacementChoice& choice) {
-    const Layout& between = plan.next.placement.first;
-    Layout persistent = between;
-    for (uint32_t tile = 0; tile < persistent.size(); ++tile)
-        if (!plan.lines->persists(tile)) persistent[tile] = no_slot;
-    plan.first = plan_line(plan.lines->first_run(), plan.blocks, choice, {persistent, between});
-    plan.last = plan_line(plan.lines->deferred_run(), plan.blocks, choice, {between, persistent});
-    const std::pair<const RunPlan*, const RunPlan*> pairs[] = {{&plan.first, &plan.next},
-                                                               {&plan.first, &plan.last},
-                                                               {&plan.next, &plan.last},
-                                                               {&plan.last, &plan.first}};
-    for (const auto& [a, b] : pairs)
-        require(check_succession(a->line.line, a->placement, b->line.line, b->placement));
-}
-
 void set_steady(ProgramPlan& plan, RunPlan run, const PlacementChoice& choice) {
-    const Line& line = run.line.line;
-    require(check_placement(line, run.placement));
-    require(check_succession(line, run.placement, line, run.placement));
-    (plan.lines->has_deferred() ? plan.next : plan.first) = std::move(run);
-    if (plan.lines->has_deferred()) plan_other_runs(plan, choice);
+    require_steady(run);
+    if (!plan.lines->has_deferred()) {
+        plan.first = std::move(run);
+        return;
+    }
+    plan.next = std::move(run);
+    plan.first.line = plan.lines->first_run(), plan.last.line = plan.lines->deferred_run();
+    plan_around({plan.first, plan.next, plan.last}, *plan.lines, plan.blocks, choice);
 }
 
-}  // namespace
-
-ProgramPlan plan_program(const Program& program, const std::vector<double>& seconds,
-                         const PlanLimits& limits) {
+// The level of the slots, without the one below.
+ProgramPlan plan_upper(const Program& program, const std::vector<double>& seconds,
+                       const PlanLimits& limits) {
     ProgramPlan out;
     out.lines = lines_for(program, seconds, limits);
     const int64_t blocks =
@@ -111,38 +74,64 @@ ProgramPlan plan_program(const Program& program, const std::vector<double>& seco
     return out;
 }
 
+}  // namespace
+
+ProgramPlan plan_program(const Program& program, const std::vector<double>& seconds,
+                         const PlanLimits& limits) {
+    if (limits.lower.memory == 0) return plan_upper(program, seconds, limits);
+    // The order of the tasks and what stays in slots depend on the time of transfers. Where the
+    // disk is the bottleneck, a plan for transfers at its rate may be better.
+    PlanLimits slow = limits;
+    slow.rates.link_rate = std::min(limits.rates.link_rate, limits.lower.rates.link_rate);
+    slow.rates.two_links = false;
+    ProgramPlan best;
+    double least = 0;
+    for (const PlanLimits& upper : {limits, slow}) {
+        ProgramPlan next = plan_upper(program, seconds, upper);
+        add_lower_level(next, seconds, limits);
+        const Prediction time = predict(next, seconds, limits);
+        if (best.lines && time.seconds >= least) continue;
+        least = time.seconds;
+        best = std::move(next);
+        if (least < 1.002 * time.computing) break;
+    }
+    return best;
+}
+
 ProgramPlan plan_in_slots(const Program& program, const std::vector<double>& seconds,
-                          const PlanLimits& limits, uint32_t blocks,
-                          const std::vector<const Tile*>& others,
-                          const std::function<uint32_t(const Tile&)>& slot_of) {
+                          const PlanLimits& limits, const ExistingSlots& slots) {
     ProgramPlan out;
     const auto make_lines = [&](const std::vector<const Tile*>& more) {
         out.lines =
             std::make_unique<ProgramLines>(program, more, 64 * kB, seconds, limits.rates.workers);
     };
     make_lines({});
-    if (!out.lines->has_deferred()) make_lines(others);
-    const int64_t bytes = blocks * slot_block + beside_slots(*out.lines, limits) + limits.reserved;
-    if (out.lines->least_blocks() > blocks || bytes > limits.memory) return {};
-    out.blocks = blocks;
+    if (!out.lines->has_deferred()) make_lines(slots.others);
+    const int64_t bytes =
+        slots.blocks * slot_block + beside_slots(*out.lines, limits) + limits.reserved;
+    if (out.lines->least_blocks() > slots.blocks || bytes > limits.memory) return {};
+    out.blocks = slots.blocks;
     if (out.lines->has_deferred()) {
-        SteadyPlan best = find_steady_plan(program, *out.lines, blocks, seconds, limits.rates);
+        SteadyPlan best =
+            find_steady_plan(program, *out.lines, slots.blocks, seconds, limits.rates);
         out.least_moved = best.least_moved;
         set_steady(out, std::move(best.run), best.choice);
-        return out;
+    } else {
+        Layout homes;  // the tiles of other programs stay where they are
+        for (const Tile* tile : out.lines->tiles()) homes.push_back(slots.place_of(*tile).slot);
+        TaskLine line = out.lines->first_run();
+        const PlacementChoice choice = default_choice(line.line, limits.rates);
+        set_steady(out, plan_line(std::move(line), slots.blocks, choice, {homes, homes}), choice);
     }
-    Layout homes;  // the tiles of other programs stay where they are
-    for (const Tile* tile : out.lines->tiles()) homes.push_back(slot_of(*tile));
-    TaskLine line = out.lines->first_run();
-    const PlacementChoice choice{margins_with_queue(limits.rates, 0),
-                                 {1, 1, longest_lead(line.line)}};
-    set_steady(out, plan_line(std::move(line), blocks, choice, {homes, homes}), choice);
+    if (limits.lower.memory > 0 && !add_lower_level_in(slots, out, seconds, limits)) return {};
     return out;
 }
 
 Prediction predict(const ProgramPlan& plan, const std::vector<double>& seconds,
-                   const TierRates& rates) {
-    return predict(plan.steady(), seconds, rates);
+                   const PlanLimits& limits) {
+    if (!plan.lower) return predict(plan.steady(), seconds, limits.rates);
+    const LowerRun lower{*plan.below(plan.steady()), limits.lower.rates};
+    return predict(plan.steady(), seconds, limits.rates, &lower);
 }
 
 }  // namespace nn

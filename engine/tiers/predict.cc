@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 
+#include "engine/tiers/levels.h"
 #include "engine/tiers/slot_table.h"
 
 namespace nn {
@@ -10,6 +11,7 @@ namespace {
 
 constexpr uint32_t runs = 5;
 constexpr uint32_t first_counted = 2;
+constexpr size_t links = 3, lower_link = 2;  // two of the upper level and one of the lower one
 
 // A task, a transfer or a claim of a slot in one of the runs.
 struct Event {
@@ -18,37 +20,49 @@ struct Event {
     uint32_t run;
     uint64_t due = 0;       // of a transfer: see Placement::Step
     uint32_t position = 0;  // of a task
+    size_t link = 0;        // of a transfer
 };
 
-// The events of several runs, with their dependencies: those of the slots, of the places on disk,
-// and of the tiles that are not placed.
+// The events of several runs, with their dependencies: those of the slots, of the places in the
+// store, and of the tiles that are not placed.
 class Events {
 public:
-    Events(const RunPlan& run_plan, const std::vector<double>& seconds, const TierRates& rates)
+    Events(const RunPlan& run_plan, const std::vector<double>& seconds, const TierRates& rates,
+           const LowerRun* lower)
         : run_(run_plan), tiles_(uint32_t(run_.line.line.tiles.size())) {
+        const auto steps = merged_steps(run_plan, lower ? &lower->run : nullptr);
+        const uint32_t tasks = moments_of(run_plan), transfers = lower ? moments_of(lower->run) : 0;
         for (uint32_t run = 0; run < runs; ++run)
-            for (const Placement::Step& step : run_.placement.steps)
-                if (step.kind == Placement::run)
-                    add_task(step.index, seconds, run);
+            for (const LevelStep& step : steps)
+                if (step.is_lower)
+                    add_transfer(step, lower->rates, run, transfers);
+                else if (step.step->kind == Placement::run)
+                    add_task(step.step->index, seconds, run);
                 else
-                    add_transfer(step, rates, run);
-        accesses_.tiles = 2 * tiles_ + table_.count();
+                    add_transfer(step, rates, run, tasks);
+        accesses_.tiles = 2 * tiles_ + levels * std::max(tables_[0].count(), tables_[1].count());
     }
     const std::vector<Event>& list() const { return list_; }
     Edges before() const { return predecessors(accesses_); }
 
 private:
-    uint32_t on_disk(uint32_t tile) const { return tiles_ + tile; }
+    static constexpr uint32_t levels = 2;
+    uint32_t in_store(uint32_t tile) const { return tiles_ + tile; }
+    static uint32_t moments_of(const RunPlan& run) { return run.line.line.accesses.tasks() + 1; }
 
     // The number of a slot in accesses. A claim before waits for all slots that share its memory.
-    uint32_t claimed(uint32_t slot, uint32_t tile, uint32_t run) {
-        const uint32_t number = table_.number_of(slot, run_.line.line.tiles[tile].blocks);
-        const auto& others = table_.claim(number);
-        if (others.empty()) return 2 * tiles_ + number;
-        accesses_.add(2 * tiles_ + number, Mode::write);
-        for (uint32_t other : others) accesses_.add(2 * tiles_ + other, Mode::write);
+    uint32_t claimed(uint32_t slot, uint32_t tile, uint32_t run, bool is_lower = false) {
+        SlotTable& table = tables_[is_lower];
+        const auto in_accesses = [&](uint32_t number) {
+            return 2 * tiles_ + levels * number + is_lower;
+        };
+        const uint32_t number = table.number_of(slot, run_.line.line.tiles[tile].blocks);
+        const auto& others = table.claim(number);
+        if (others.empty()) return in_accesses(number);
+        accesses_.add(in_accesses(number), Mode::write);
+        for (uint32_t other : others) accesses_.add(in_accesses(other), Mode::write);
         end_event({Event::claim, 0, run});
-        return 2 * tiles_ + number;
+        return in_accesses(number);
     }
     void end_event(const Event& event) {
         accesses_.end_task();
@@ -67,22 +81,27 @@ private:
         end_event({Event::task, seconds[run_.line.tasks[position]], run, 0, position});
     }
 
-    void add_transfer(const Placement::Step& step, const TierRates& rates, uint32_t run) {
-        const bool loads = step.kind == Placement::load;
-        const uint32_t slot = claimed(step.slot, step.index, run);
+    void add_transfer(const LevelStep& level_step, const TierRates& rates, uint32_t run,
+                      uint32_t moments) {
+        const auto& [step, is_lower, slot_below] = level_step;
+        const bool loads = step->kind == Placement::load;
+        const uint32_t slot = claimed(step->slot, step->index, run, is_lower),
+                       below = slot_below == no_slot ? in_store(step->index)
+                                                     : claimed(slot_below, step->index, run, true);
         accesses_.add(slot, loads ? Mode::write : Mode::read);
-        accesses_.add(on_disk(step.index), loads ? Mode::read : Mode::write);
-        const auto bytes = double(run_.line.line.bytes_of(step.index));
-        const uint64_t due = uint64_t(run) * (run_.line.line.accesses.tasks() + 1) + step.due;
-        end_event({loads ? Event::load : Event::store, rates.disk_seconds + bytes / rates.disk, run,
-                   due});
+        accesses_.add(below, loads ? Mode::read : Mode::write);
+        const auto bytes = double(run_.line.line.bytes_of(step->index));
+        const uint64_t due = uint64_t(run) * moments + step->due;
+        end_event({loads ? Event::load : Event::store,
+                   rates.transfer_seconds + bytes / rates.link_rate, run, due, 0,
+                   is_lower ? lower_link : size_t(rates.two_links && !loads)});
     }
 
     const RunPlan& run_;
     const uint32_t tiles_;
-    SlotTable table_;
+    SlotTable tables_[levels];
     std::vector<Event> list_;
-    Accesses accesses_;  // tiles: unplaced ones, places on disk, slots
+    Accesses accesses_;  // tiles: unplaced ones, places in the store, slots
 };
 
 class Simulated {
@@ -102,17 +121,18 @@ public:
         Prediction out;
         const double counted = runs - first_counted;
         out.seconds = (ended_[runs - 1] - ended_[first_counted - 1]) / counted;
-        double busy[2] = {};  // by link
+        double busy[links] = {};
         for (const Event& event : events_) {
             if (event.run < first_counted) continue;
             if (event.kind == Event::task)
                 out.computing += event.seconds / counted / workers_;
             else if (event.kind != Event::claim)
-                busy[link_of(event)] += event.seconds / counted;
+                busy[event.link] += event.seconds / counted;
         }
-        out.disk_busy = std::max(busy[0], busy[1]);
+        out.link_busy = std::max(busy[0], busy[1]);
+        out.lower_busy = busy[lower_link];
         // Runs overlap, so the time between their ends can be a little less than their work.
-        out.seconds = std::max({out.seconds, out.computing, out.disk_busy});
+        out.seconds = std::max({out.seconds, out.computing, out.link_busy, out.lower_busy});
         out.waits = waits_;
         return out;
     }
@@ -121,7 +141,6 @@ private:
     Simulated(const Events& events, const Edges& before, const TierRates& rates)
         : events_(events.list()),
           workers_(rates.workers),
-          two_links_(rates.two_links),
           after_(successors(before)),
           missing_(events_.size(), 0),
           left_(runs, 0),
@@ -144,11 +163,7 @@ private:
         if (e.kind == Event::claim)
             claims_.push_back(event);
         else
-            (e.kind == Event::task ? ready_tasks_ : ready_transfers_[link_of(e)])
-                .push({e.due, event});
-    }
-    size_t link_of(const Event& transfer) const {
-        return two_links_ && transfer.kind == Event::store;
+            (e.kind == Event::task ? ready_tasks_ : ready_transfers_[e.link]).push({e.due, event});
     }
     // Earlier events first; a run starts when the run before the previous one has ended.
     bool may_start(const Queue& queue) const {
@@ -163,7 +178,7 @@ private:
             finish(claim);
         }
         while (!idle_since_.empty() && may_start(ready_tasks_)) begin(ready_tasks_);
-        for (size_t link : {0, 1})
+        for (size_t link = 0; link < links; ++link)
             for (; free_[link] && may_start(ready_transfers_[link]); free_[link] = false)
                 begin(ready_transfers_[link]);
     }
@@ -182,7 +197,7 @@ private:
     }
     void finish(uint32_t event) {
         const Event& e = events_[event];
-        if (e.kind == Event::load || e.kind == Event::store) free_[link_of(e)] = true;
+        if (e.kind == Event::load || e.kind == Event::store) free_[e.link] = true;
         if (e.kind == Event::task) idle_since_.push_back(now_);
         if (--left_[e.run] == 0) ended_[e.run] = now_;
         for (const Edge* edge = after_.begin(event); edge != after_.end(event); ++edge)
@@ -191,23 +206,23 @@ private:
 
     const std::vector<Event>& events_;
     const int workers_;
-    const bool two_links_;
     const Edges after_;
     std::vector<uint32_t> missing_, left_;  // predecessors of an event; events of a run
     std::vector<double> ended_;
-    Queue ready_tasks_, ready_transfers_[2];  // by link
-    std::vector<uint32_t> claims_;            // that are ready
+    Queue ready_tasks_, ready_transfers_[links];
+    std::vector<uint32_t> claims_;  // that are ready
     std::priority_queue<Running, std::vector<Running>, std::greater<>> running_;
     std::vector<double> idle_since_;  // of the workers that are free
     std::vector<double> waits_;
-    bool free_[2] = {true, true};  // links
+    bool free_[links] = {true, true, true};  // links
     double now_ = 0;
 };
 
 }  // namespace
 
-Prediction predict(const RunPlan& run, const std::vector<double>& seconds, const TierRates& rates) {
-    const Events events(run, seconds, rates);
+Prediction predict(const RunPlan& run, const std::vector<double>& seconds, const TierRates& rates,
+                   const LowerRun* lower) {
+    const Events events(run, seconds, rates, lower);
     return Simulated(events, rates).run();
 }
 

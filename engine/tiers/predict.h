@@ -1,32 +1,29 @@
-// Predicts the time of runs of a plan, by a simulation of the workers and of the disk.
+// Predicts the time of runs of a plan, by a simulation of the workers and of the links.
 #pragma once
 #include <vector>
 
-#include "engine/tiers/line.h"
+#include "engine/tiers/run_plan.h"
 
 namespace nn {
 
-struct TierRates {
-    int workers = 1;
-    double disk = 0;          // bytes per second of each link
-    double disk_seconds = 0;  // that a transfer takes besides
-    bool two_links = false;   // one for each direction, or one for both
-};
-
-struct RunPlan {
-    TaskLine line;
-    Placement placement;
-};
-
 struct Prediction {
-    double seconds = 0;    // of a run that follows others
-    double computing = 0;  // of these, per worker
-    double disk_busy = 0;  // seconds with a transfer under way, on the link that has more
+    double seconds = 0;     // of a run that follows others
+    double computing = 0;   // of these, per worker
+    double link_busy = 0;   // seconds with a transfer under way, on the link that has more
+    double lower_busy = 0;  // the same for the link of the lower level
     // Seconds for which workers wait before each task of the line.
     std::vector<double> waits;
 };
 
+// A run of the level below (tiers/levels.h).
+struct LowerRun {
+    const RunPlan& run;
+    const TierRates& rates;
+};
+
 // seconds: of each task of the program. Runs follow each other; the first ones are not counted.
-Prediction predict(const RunPlan& run, const std::vector<double>& seconds, const TierRates& rates);
+// lower: null if there is one level.
+Prediction predict(const RunPlan& run, const std::vector<double>& seconds, const TierRates& rates,
+                   const LowerRun* lower = nullptr);
 
 }  // namespace nn

@@ -21,7 +21,7 @@ struct Gap {
 // A value of a tile with the gaps until it is replaced. It is stored once if it ever leaves memory.
 struct Value {
     double bytes;
-    double store;  // the weight of its store; 0: the disk has it in any case
+    double store;  // the weight of its store; 0: the store has it in any case
     uint32_t made;
     std::vector<Gap> gaps;
 };

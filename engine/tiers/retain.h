@@ -12,7 +12,7 @@ namespace nn {
 
 class Retention {
 public:
-    // weights: of a transfer at each moment, larger where the disk is busier; empty: 1. A load
+    // weights: of a transfer at each moment, larger where the link is busier; empty: 1. A load
     // counts at its use, a store where its value was made. similar: a retention of the same line,
     // whose prices are the start.
     Retention(const Line& line, uint32_t blocks, const LineEnds* ends,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/tiers/retain.h"
+#include "engine/tiers/stays.h"
 
 namespace nn {
 namespace {
@@ -34,9 +35,9 @@ TaskLine steady_line(const ProgramLines& lines) {
 // The placements of one order.
 class OrderSearch {
 public:
-    OrderSearch(const ProgramLines& lines, const OrderChoice& order, uint32_t blocks,
+    OrderSearch(TaskLine line, const OrderChoice& order, uint32_t blocks,
                 const std::vector<double>& seconds, const TierRates& rates)
-        : line_(steady_line(lines)),
+        : line_(std::move(line)),
           blocks_(blocks),
           seconds_(seconds),
           rates_(rates),
@@ -82,7 +83,7 @@ private:
             std::vector<double> transfers(Sections::count, 0);
             const auto moved = last_->moved(last_->choose(share));
             for (uint32_t m = 0; m < moved.size(); ++m)
-                transfers[sections_.of(m)] += moved[m] / rates_.disk;
+                transfers[sections_.of(m)] += moved[m] / rates_.link_rate;
             double bound = 0;
             for (const double seconds : transfers) bound += std::max(seconds, sections_.seconds());
             if (least == 0 || bound < least) least = bound, best = weights_;
@@ -102,12 +103,14 @@ private:
         for (const double queue : {0.0, run / 512, run / 128, run / 32}) {
             const Margins margins = margins_with_queue(rates_, queue);
             last_ = retention(margins);
+            MarginLimits limits(last_->uses());
             double before = 0;
             for (const double share : {1.0, 0.95, 0.9, 0.8, 0.65, 0.5, 0.3, 0.15, 0.0}) {
                 if (share < 0.5 && fastest.exists()) break;
-                const double score = try_share(fastest, {margins, {share, 1, lead}});
+                const double score = try_share(fastest, {margins, {share, lead}}, limits);
                 if (before > 0 && score > before) break;
                 before = score;
+                limits.widen();
             }
         }
         note_waits(fastest.time.waits);
@@ -116,13 +119,11 @@ private:
         best_ = std::move(fastest);
     }
 
-    static double score_of(const Prediction& time) { return time.seconds + 0.05 * time.disk_busy; }
+    static double score_of(const Prediction& time) { return time.seconds + 0.05 * time.link_busy; }
 
     // Returns the score of the placement, 0 if there is none.
-    double try_share(SteadyPlan& best, PlacementChoice choice) {
-        choice.place.margins = std::min(1.0, 2 * margins_that_fit_);
-        auto placed = place_with_margins(line_.line, blocks_, *last_, choice.place, nullptr);
-        margins_that_fit_ = std::max(choice.place.margins, 0.125);
+    double try_share(SteadyPlan& best, PlacementChoice choice, MarginLimits& limits) {
+        auto placed = place(line_.line, blocks_, *last_, choice.place, nullptr, &limits);
         if (!placed) return 0;
         RunPlan run{line_, std::move(*placed)};
         Prediction time = predict(run, seconds_, rates_);
@@ -145,7 +146,6 @@ private:
     const Sections sections_;
     std::vector<double> weights_, waits_;  // by section
     std::unique_ptr<Retention> last_;
-    double margins_that_fit_ = 1;  // in the last placement
     SteadyPlan best_;
 };
 
@@ -185,12 +185,17 @@ private:
 
 constexpr double late_shares[] = {0.2, 0.4, 0.6};
 
-uint64_t fingerprint(const Program& program, ProgramLines& lines, uint32_t blocks,
-                     const std::vector<double>& seconds, const TierRates& rates) {
+Fingerprint fingerprint_of(uint32_t blocks, const TierRates& rates) {
     Fingerprint out;
     for (const uint64_t number : {uint64_t(blocks), uint64_t(rates.workers)}) out.add(number);
-    for (const double number : {rates.disk, rates.disk_seconds, double(rates.two_links)})
+    for (const double number : {rates.link_rate, rates.transfer_seconds, double(rates.two_links)})
         out.add(number);
+    return out;
+}
+
+uint64_t fingerprint(const Program& program, ProgramLines& lines, uint32_t blocks,
+                     const std::vector<double>& seconds, const TierRates& rates) {
+    Fingerprint out = fingerprint_of(blocks, rates);
     const auto add_order = [&](const OrderChoice& order) {
         lines.choose_order(order);
         out.add(steady_line(lines), program.step_begin, seconds);
@@ -227,7 +232,8 @@ SteadyPlan search(const Program& program, ProgramLines& lines, uint32_t blocks,
     const auto try_order = [&](const OrderChoice& order) {
         if (best && best->is_bound_by_tasks()) return false;
         lines.choose_order(order);
-        auto next = std::make_unique<OrderSearch>(lines, order, blocks, seconds, rates);
+        auto next =
+            std::make_unique<OrderSearch>(steady_line(lines), order, blocks, seconds, rates);
         if (best && next->score() >= best->score()) return false;
         best = std::move(next);
         return true;
@@ -246,33 +252,49 @@ SteadyPlan search(const Program& program, ProgramLines& lines, uint32_t blocks,
 
 size_t placement_searches() { return searches_made; }
 
-SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_t blocks,
-                            const std::vector<double>& seconds, const TierRates& rates) {
-    constexpr size_t most_plans = 8;
+// The remembered plan with this fingerprint, without its line; or the result of search().
+template <class Search> static SteadyPlan remembered(uint64_t fingerprint, Search search) {
+    constexpr size_t most_plans = 32;
     auto& plans = found_plans();
-    const uint64_t wanted = fingerprint(program, lines, blocks, seconds, rates);
     const auto at = std::find_if(plans.begin(), plans.end(),
-                                 [&](const FoundPlan& p) { return p.fingerprint == wanted; });
-    SteadyPlan out;
+                                 [&](const FoundPlan& p) { return p.fingerprint == fingerprint; });
     if (at != plans.end()) {
-        out = at->rest;
-        lines.choose_order(out.order);
-        out.run = {steady_line(lines), at->placement};
+        SteadyPlan out = at->rest;
+        out.run.placement = at->placement;
         return out;
     }
-    out = search(program, lines, blocks, seconds, rates);
-    lines.choose_order(out.order);
+    SteadyPlan out = search();
+    out.run.line = {};
     SteadyPlan rest = out;
     rest.run = {};
-    plans.push_back({wanted, out.run.placement, std::move(rest)});
+    plans.push_back({fingerprint, out.run.placement, std::move(rest)});
     if (plans.size() > most_plans) plans.pop_front();
+    return out;
+}
+
+SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_t blocks,
+                            const std::vector<double>& seconds, const TierRates& rates) {
+    SteadyPlan out = remembered(fingerprint(program, lines, blocks, seconds, rates),
+                                [&] { return search(program, lines, blocks, seconds, rates); });
+    lines.choose_order(out.order);
+    out.run.line = steady_line(lines);
+    return out;
+}
+
+SteadyPlan find_line_plan(const TaskLine& line, uint32_t blocks, const std::vector<double>& seconds,
+                          const TierRates& rates) {
+    Fingerprint all = fingerprint_of(blocks, rates);
+    all.add(line, 0, seconds);
+    SteadyPlan out = remembered(
+        all.value(), [&] { return OrderSearch(line, {}, blocks, seconds, rates).best(); });
+    out.run.line = line;
     return out;
 }
 
 double longest_lead(const Line& line) { return line.seconds / 16; }
 
 Margins margins_with_queue(const TierRates& rates, double seconds) {
-    return {rates.disk_seconds + seconds, 1 / rates.disk};
+    return {rates.transfer_seconds + seconds, 1 / rates.link_rate};
 }
 
 }  // namespace nn

@@ -28,6 +28,11 @@ struct SteadyPlan {
 SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_t blocks,
                             const std::vector<double>& seconds, const TierRates& rates);
 
+// The same for a line without other orders; seconds: of each of its tasks, by their numbers. It
+// searches less.
+SteadyPlan find_line_plan(const TaskLine& line, uint32_t blocks, const std::vector<double>& seconds,
+                          const TierRates& rates);
+
 // How many searches were made in this process.
 size_t placement_searches();
 

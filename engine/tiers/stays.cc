@@ -5,6 +5,43 @@
 
 namespace nn {
 
+MarginLimits::MarginLimits(const std::vector<TileUses>& uses) {
+    for (const TileUses& of_tile : uses) shares_.emplace_back(of_tile.list.size());
+}
+
+void MarginLimits::clear() {
+    for (auto& of_tile : shares_)
+        for (Shares& shares : of_tile) shares = {0, 0};
+}
+
+void MarginLimits::widen() {
+    const auto twice = [](float share) { return std::min(1.0f, std::max(0.125f, 2 * share)); };
+    for (auto& of_tile : shares_)
+        for (Shares& shares : of_tile) shares = {twice(shares.before), twice(shares.after)};
+}
+
+bool MarginLimits::reduce(const std::vector<TileUses>& uses, const Period& period,
+                          uint32_t moments) {
+    bool found = false;
+    const auto halve = [&](float& share, uint32_t begin, uint32_t count) {
+        const bool reaches = (period.begin + moments - begin) % moments < count ||
+                             (begin + moments - period.begin) % moments < period.count;
+        if (share == 0 || count == 0 || !reaches) return;
+        share = share > 0.2f ? share / 2 : 0;
+        found = true;
+    };
+    for (size_t u = 0; u < uses.size(); ++u)
+        for (size_t i = 0; i < uses[u].list.size(); ++i) {
+            const TileUse& use = uses[u].list[i];
+            Shares& shares = shares_[u][i];
+            const auto before = uint32_t(shares.before * float(use.before)),
+                       after = uint32_t(shares.after * float(use.after));
+            halve(shares.before, (use.moment + moments - before % moments) % moments, before);
+            halve(shares.after, (use.moment + 1) % moments, after);
+        }
+    return found;
+}
+
 Stays::Stays(const Line& line, const std::vector<TileUses>& uses, const LineEnds* ends)
     : line_(line), uses_(uses), ends_(ends), moments_(moments_of(line)) {
     for (int run = 0; run < 2; ++run)
@@ -32,10 +69,14 @@ Stay Stays::stay(uint32_t uses, uint32_t first, uint32_t count, bool is_closed) 
     return out;
 }
 
-Period Stays::period(const Stay& s, double margins) const {
+Period Stays::period(const Stay& s, double margins, const MarginLimits* limits) const {
     if (s.is_closed) return {0, moments_};
-    const auto before = std::min(uint32_t(margins * use(s, 0).before), moments_);
-    uint32_t length = 1 + before + uint32_t(margins * use(s, s.count - 1).after);
+    const auto size = uint32_t(uses_[s.uses].list.size());
+    const uint32_t last = (s.first + s.count - 1) % size;
+    const double share_before = limits ? margins * limits->before(s.uses, s.first) : margins,
+                 share_after = limits ? margins * limits->after(s.uses, last) : margins;
+    const auto before = std::min(uint32_t(share_before * use(s, 0).before), moments_);
+    uint32_t length = 1 + before + uint32_t(share_after * use(s, s.count - 1).after);
     for (uint32_t i = 0; i + 1 < s.count; ++i) length += gap_after(s, i) + 1;
     return {(s.from + moments_ - before) % moments_, std::min(length, moments_)};
 }
@@ -51,9 +92,9 @@ void Stays::set_times(Stay& s) const {
     if (s.is_closed) return;
     s.loads = use(s, 0).mode != Mode::write;
     const uint32_t begin = (s.from + moments_ - s.lead) % moments_,
-                   length = std::min(period(s, 0).count + s.lead, moments_);
+                   length = std::min(period(s).count + s.lead, moments_);
     s.at_boundary = (moments_ - 1 + moments_ - begin) % moments_ < length;
-    bool changes = s.at_boundary;  // the disk may not have the value of before the run
+    bool changes = s.at_boundary;  // the store may not have the value of before the run
     for (uint32_t i = 0; i < s.count; ++i) changes = changes || use(s, i).mode != Mode::read;
     s.stores = changes && use(s, s.count - 1).is_needed;
 }

@@ -18,6 +18,26 @@ struct Stay {
     bool loads, stores, at_boundary;
 };
 
+// The shares of the margins of each use that its tile gets at most. All are 1 at first.
+class MarginLimits {
+public:
+    explicit MarginLimits(const std::vector<TileUses>& uses);
+
+    void clear();  // no margins at all
+    void widen();  // twice the shares
+    // Halves the shares of all uses whose margins reach into the period, on this side. Returns
+    // false if there are none.
+    bool reduce(const std::vector<TileUses>& uses, const Period& period, uint32_t moments);
+    double before(uint32_t uses, uint32_t use) const { return shares_[uses][use].before; }
+    double after(uint32_t uses, uint32_t use) const { return shares_[uses][use].after; }
+
+private:
+    struct Shares {
+        float before = 1, after = 1;
+    };
+    std::vector<std::vector<Shares>> shares_;
+};
+
 class Stays {
 public:
     Stays(const Line& line, const std::vector<TileUses>& uses, const LineEnds* ends);
@@ -25,8 +45,8 @@ public:
     std::vector<Stay> all(const Retention::Kept& kept) const;  // without lead and tail
     // room: moments before the first use, and after the last, in which nothing else needs the slot.
     Stay with_lead(Stay stay, double seconds, uint32_t room_before, uint32_t room_after) const;
-    // From the first use to the last one, with a share of their margins.
-    Period period(const Stay& stay, double margins) const;
+    // From the first use to the last one, with a share of their margins, at most within limits.
+    Period period(const Stay& stay, double margins = 0, const MarginLimits* limits = nullptr) const;
     // What remains of a stay if the tile leaves memory in its longest gap. Empty if there is none.
     std::vector<Stay> parts(const Stay& stay) const;
     const TileUse& use(const Stay& stay, uint32_t i) const;

@@ -13,7 +13,7 @@ struct TileUse {
     uint32_t moment;
     uint32_t access;  // index in the line's list; not set at the boundary
     Mode mode;
-    // The value is read later, maybe after the run: it must stay in memory or be on disk.
+    // The value is read later, maybe after the run: it must stay in memory or be in the store.
     bool is_needed = false;
     bool may_stay = false;  // in memory until the next use
     // Moments before and after the use in which the tile is in memory too: while it is loaded,

@@ -29,6 +29,9 @@ void Tile::check_readable(const char* op) const {
         fail("%s: needs a tensor that was not computed, since a task before it failed", op);
     if (value == Value::ended)
         fail("%s: reads a tensor whose value ended with the engine's shutdown", op);
+    if (value == Value::remote)
+        fail("%s: reads a tensor that only rank %d keeps, such as a moment of an optimizer", op,
+             owner);
     fail("%s: reads a tensor that was never given a value", op);
 }
 

@@ -28,8 +28,9 @@ public:
     enum class Value : uint8_t {
         none,
         written,
-        ended,  // lost in a shutdown of the engine
-        failed  // its task failed
+        ended,   // lost in a shutdown of the engine
+        failed,  // its task failed
+        remote   // another rank keeps it
     };
 
     explicit Tile(size_t bytes);
@@ -46,6 +47,7 @@ public:
     uint32_t version = 0;      // counts changes in place; a view stores the version at its creation
     TileKind kind = other_kind;
     Value value = Value::none;
+    int32_t owner = -1;     // the rank that changes the persistent tile; -1: not yet known
     bool recorded = false;  // a recorded task writes it, so later recorded tasks may read it
     std::unique_ptr<TileStorage> storage;
     void* handle = nullptr;  // of the storage, for the runtime

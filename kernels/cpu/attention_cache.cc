@@ -1,6 +1,7 @@
 // Attention of a few new tokens over a cache of keys and values, for text generation. It is bound
 // by reading the cache, which is contiguous for each head.
 #include "kernels/cpu/row.h"
+#include "kernels/relative_bias.h"
 
 namespace nn::NN_TARGET {
 namespace {
@@ -32,11 +33,32 @@ template <class T> void write_tile(const KernelCall& call) {
     }
 }
 
-// out (dim) = softmax(scale q k^T) v over `keys` keys.
+// T5's bias of the scores: the bucket of each distance, and the values (buckets, heads), or none.
+template <class T> struct CachedBias {
+    const int32_t* buckets;
+    const T* values;
+    int64_t heads;
+
+    CachedBias(const KernelCall& call, const nn_cache_params& p, Scratch& scratch)
+        : buckets(nullptr), values(call.input<T>(4)), heads(p.heads) {
+        if (!values) return;
+        const RelativeBuckets all = relative_buckets(p.buckets, p.max_distance, true);
+        int32_t* const bucket = scratch.get<int32_t>(p.context);
+        for (int64_t i = 0; i < p.context; ++i) bucket[i] = all.of(i);
+        buckets = bucket;
+    }
+    // weights (keys) = the bias of head h for keys of which the last is at distance 0.
+    void load(int64_t h, int64_t keys, Acc<T>* weights) const {
+        if (!values) return row_fill(weights, keys, Acc<T>(0));
+        for (int64_t j = 0; j < keys; ++j)
+            weights[j] = Acc<T>(values[buckets[keys - 1 - j] * heads + h]);
+    }
+};
+
+// out (dim) = softmax(scale q k^T + weights) v over `keys` keys.
 template <class T>
 void attend(const Acc<T>* q, const T* k, const T* v, int64_t keys, int64_t dim, Acc<T> scale,
             Acc<T>* weights, Acc<T>* out) {
-    row_fill(weights, keys, Acc<T>(0));
     for (int64_t j = 0; j < keys; j += 4)
         add_dots(q, k + j * dim, dim, std::min<int64_t>(4, keys - j), dim, scale, weights + j,
                  j + 4 < keys);
@@ -63,6 +85,8 @@ void attention_cached(const KernelCall& call) {
     visit_float(call.dtype, [&]<class T>(T*) {
         const T *cache = call.input<T>(0), *qkv = call.input<T>(1);
         T* const o = call.operand<T>(3);
+        static thread_local Scratch of_bias;
+        const CachedBias<T> bias(call, p, of_bias);
         parallel_for(p.batch * p.len * p.heads, [=, &p](int64_t begin, int64_t end) {
             static thread_local Scratch scratch;
             Acc<T>* const q = scratch.get<Acc<T>>(p.context + 2 * dim);
@@ -73,6 +97,7 @@ void attention_cached(const KernelCall& call) {
                 const T* k = cache + (b * 2 * p.kv_heads + h / (p.heads / p.kv_heads)) * matrix;
                 const int64_t first = p.window ? std::max<int64_t>(0, seen - p.window) : 0;
                 row_convert(qkv + row * width + h * dim, dim, q);
+                bias.load(h, seen - first, weights);
                 attend(q, k + first * dim, k + p.kv_heads * matrix + first * dim, seen - first, dim,
                        Acc<T>(p.scale), weights, out);
                 row_convert(out, dim, o + i * dim);

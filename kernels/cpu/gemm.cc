@@ -1,14 +1,14 @@
-// Matrix products with bias and GELU epilogues, forward and backward, as kernels/products computes
-// them; for bfloat16 without a fast way, blocks converted to float; for the few rows of text
-// generation, a loop that reads B once.
-#include "kernels/cpu/row.h"
+// Matrix products with epilogues for bias and GELU, forward and backward, and for the backward pass
+// of gated linear units, as kernels/products computes them; for bfloat16 without a fast way, blocks
+// converted to float; for the few rows of text generation, a loop that reads B once.
+#include "kernels/cpu/glu.h"
 #include "kernels/products/products.h"
 
 namespace nn::NN_TARGET {
 namespace {
 
-// One matrix of the batch. aux is the argument of GELU: epilogue 2 writes it, 3 reads it. bias, aux
-// and sums may be null. C is T, or Acc<T> with p.wide.
+// One matrix of the batch. aux is the argument of the activation: epilogue 2 writes it, those from
+// 3 on read it. bias, aux and sums may be null. C is T, or Acc<T> with p.wide.
 template <class T, class C = T> struct Product {
     const nn_gemm_params& p;
     C* c;
@@ -16,7 +16,7 @@ template <class T, class C = T> struct Product {
     const T* b;
     const T* bias;
     T* aux;
-    Acc<T>* sums;  // column sums of c, with epilogue 3
+    Acc<T>* sums;  // column sums of the result, with epilogues from 3 on
     const T* a_at(int64_t i, int64_t l) const {
         return p.trans_a ? a + l * p.lda + i : a + i * p.lda + l;
     }
@@ -61,6 +61,9 @@ void finish_slope_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, c
 template <class T, class C>
 void finish_row(const Product<T, C>& g, int64_t i, int64_t j, int64_t n, const Acc<T>* sum) {
     if (g.p.epilogue == 3) return finish_slope_row(g, i, j, n, sum);
+    if (g.p.epilogue > 3)
+        return glu_backward_row(g.p.epilogue - 4, sum, g.aux + i * g.p.ldc + j, g.p.n, n,
+                                g.c + i * g.p.ldc + j, g.sums ? g.sums + j : nullptr);
     C* c = g.c + i * g.p.ldc + j;
     T* aux = g.p.epilogue == 2 && g.aux ? g.aux + i * g.p.ldc + j : nullptr;
     if (aux && static_cast<const void*>(aux) != sum) row_convert(sum, n, aux);
@@ -244,17 +247,23 @@ void gemm(const KernelCall& call) {
     });
 }
 
-void gemm_dgelu(const KernelCall& call) {
+// For results with `cols` columns.
+void multiply_by_slopes(const KernelCall& call, int64_t cols) {
     const auto& p = call.get<nn_gemm_params>();
     visit_float(call.dtype, [&]<class T>(T*) {
         Acc<T>* const sums = call.operand<Acc<T>>(3);
-        if (sums) row_fill(sums, p.n, Acc<T>(0));
+        if (sums) row_fill(sums, cols, Acc<T>(0));
         multiply(Product<T>{p, call.operand<T>(0), call.input<T>(1), call.input<T>(2), nullptr,
                             call.operand<T>(4), sums});
     });
 }
 
-NN_IMPLEMENT(gemm, gemm_dgelu);
+void gemm_dgelu(const KernelCall& call) { multiply_by_slopes(call, call.get<nn_gemm_params>().n); }
+void gemm_dglu(const KernelCall& call) {
+    multiply_by_slopes(call, 2 * call.get<nn_gemm_params>().n);
+}
+
+NN_IMPLEMENT(gemm, gemm_dgelu, gemm_dglu);
 
 }  // namespace
 }  // namespace nn::NN_TARGET

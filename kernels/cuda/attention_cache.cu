@@ -58,12 +58,22 @@ void cache_write(const KernelCall& call) {
     }
 }
 
-// Attends to keys group, group + groups, ..., by a group of `lanes` neighbouring threads. All
-// threads of the block must call it. The output (dim) is in registers if each thread has `width` >
-// 1 elements of it, else in shared memory, where a thread accesses only its own elements.
-template <int width, class T>
+// T5's bias of the scores, (buckets, heads), or none.
+template <class T> struct CachedBias {
+    const T* values;
+    RelativeBuckets buckets;
+    __device__ Acc<T> of(int64_t distance, int64_t h, int64_t heads) const {
+        return values ? Acc<T>(number(values[buckets.of(distance) * heads + h])) : Acc<T>(0);
+    }
+};
+
+// Attends to keys group, group + groups, ..., by a group of `lanes` neighbouring threads;
+// bias_of(distance) is added to a score. All threads of the block must call it. The output (dim) is
+// in registers if each thread has `width` > 1 elements of it, else in shared memory, where a thread
+// accesses only its own elements.
+template <int width, class T, class B>
 __device__ void attend(const Acc<T>* q, const T* k, const T* v, int64_t keys, int64_t dim,
-                       unsigned lanes, Acc<T>* out, Acc<T>* maximum, Acc<T>* sum) {
+                       unsigned lanes, B bias_of, Acc<T>* out, Acc<T>* maximum, Acc<T>* sum) {
     using A = Acc<T>;
     const unsigned lane = threadIdx.x % lanes;
     const int64_t group = threadIdx.x / lanes, groups = attention_threads / lanes,
@@ -79,6 +89,7 @@ __device__ void attend(const Acc<T>* q, const T* k, const T* v, int64_t keys, in
         }
         score = sum_lanes(score, lanes);
         if (j >= keys) continue;
+        score += bias_of(keys - 1 - j);
         const A top = Max()(m, score), keep = m == top ? A(1) : exp_negative(m - top);
         const A weight = exp_negative(score - top);
         l = l * keep + weight;
@@ -99,7 +110,7 @@ __device__ void attend(const Acc<T>* q, const T* k, const T* v, int64_t keys, in
 template <class T, int width>
 __global__ void __launch_bounds__(attention_threads)
     attention_cached_kernel(T* o, const T* qkv, const T* cache, const void* start,
-                            nn_cache_params p, unsigned lanes, Fault* fault) {
+                            nn_cache_params p, CachedBias<T> bias, unsigned lanes, Fault* fault) {
     using A = Acc<T>;
     __shared__ A maxima[attention_threads], sums[attention_threads];
     const int64_t dim = p.head_dim, h = blockIdx.x % p.heads, token = blockIdx.x / p.heads;
@@ -115,8 +126,9 @@ __global__ void __launch_bounds__(attention_threads)
     const T* k = cache + (b * 2 * p.kv_heads + kv) * matrix + first * dim;
     const unsigned group = threadIdx.x / lanes, groups = attention_threads / lanes;
     A m, l;
-    attend<width>(q, k, k + p.kv_heads * matrix, seen - first, dim, lanes, outs + group * dim, &m,
-                  &l);
+    const auto bias_of = [&](int64_t distance) { return bias.of(distance, h, p.heads); };
+    attend<width>(q, k, k + p.kv_heads * matrix, seen - first, dim, lanes, bias_of,
+                  outs + group * dim, &m, &l);
     if (threadIdx.x % lanes == 0) maxima[group] = m, sums[group] = l;
     __syncthreads();
     A top = maxima[0], total = 0;
@@ -141,13 +153,15 @@ void attention_cached(const KernelCall& call) {
     const int64_t queries = p.batch * p.len * p.heads;
     if (queries == 0) return;
     visit_float(call.dtype, [&]<class T>(T*) {
-        const T* cache = call.input<T>(0);
+        const T *cache = call.input<T>(0), *values = call.input<T>(4);
+        const CachedBias<T> bias = {
+            values, values ? relative_buckets(p.buckets, p.max_distance, true) : RelativeBuckets{}};
         const bool wide = lanes_for<T>(p.head_dim) && aligned(cache);
         const unsigned lanes = wide ? lanes_for<T>(p.head_dim) : 32;
         const size_t shared = size_t((1 + attention_threads / lanes) * p.head_dim) * sizeof(Acc<T>);
         launch(call, {blocks_for(queries, 1), attention_threads, shared},
                wide ? attention_cached_kernel<T, lanes16<T>> : attention_cached_kernel<T, 1>,
-               call.operand<T>(3), call.input<T>(1), cache, call.input<void>(2), p, lanes,
+               call.operand<T>(3), call.input<T>(1), cache, call.input<void>(2), p, bias, lanes,
                expect_start(call));
     });
 }

@@ -1,5 +1,6 @@
 // Matrix products by cuBLASLt. Bias and GELU, or the gradients of both, are in its epilogue where
 // it supports them and in our kernels otherwise (f64, rows of C that are no multiple of 8, k = 0).
+// The gradients of gated linear units are in our kernels.
 // cuBLASLt is column-major: our row-major C (m, n) is its C^T (n, m) = op(B)^T op(A)^T, so A and B
 // are exchanged, and our bias is its bias of rows.
 #include <cstddef>
@@ -12,6 +13,7 @@
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/gelu.h"
+#include "kernels/cuda/glu.h"
 
 namespace nn::NN_TARGET {
 namespace {
@@ -184,7 +186,7 @@ int64_t bytes_before_sums(const KernelCall& call) {
 bool can_fuse(const KernelCall& call, const Operands& o) {
     const auto& p = call.get<nn_gemm_params>();
     if (p.epilogue == 0) return true;
-    if (p.epilogue == 1 && !o.bias) return false;
+    if (p.epilogue > 3 || (p.epilogue == 1 && !o.bias)) return false;
     return call.dtype != Dtype::f64 && all_aligned(o.c, o.bias, o.aux) && p.ldc % 8 == 0 &&
            p.stride_c % 8 == 0 && bytes_before_sums(call) >= 0;
 }
@@ -296,6 +298,14 @@ __global__ void __launch_bounds__(threads) widen_kernel(float* y, const bf16* x,
     if (i < n) y[i] = number(x[i]);
 }
 
+// Runs the product before an epilogue with slopes, which needs it also if it is empty.
+Done run_before_slopes(const KernelCall& call, const Operands& o) {
+    const auto& p = call.get<nn_gemm_params>();
+    if (p.m > 0 && p.k > 0) return run_product(call, o);
+    if (p.m > 0) run_epilogue(call, {o.c, o.a, o.b, nullptr, nullptr}, p.beta);
+    return Done::product;
+}
+
 void gemm_dgelu(const KernelCall& call) {
     const auto& p = call.get<nn_gemm_params>();
     void* const sums = call.operand<void>(3);
@@ -303,18 +313,25 @@ void gemm_dgelu(const KernelCall& call) {
     if (p.n == 0) return;
     if (narrow_sums(call) && call.gpu)
         o.bias = static_cast<char*>(call.gpu->workspace) + bytes_before_sums(call);
-    Done done = Done::product;
-    if (p.m > 0 && p.k > 0)
-        done = run_product(call, o);
-    else if (p.m > 0)
-        run_epilogue(call, {o.c, o.a, o.b, nullptr, nullptr}, p.beta);
+    const Done done = run_before_slopes(call, o);
     if (done == Done::product)
         gelu_backward(call, {o.c, sums, o.c, o.aux, p.m, p.n, p.ldc, true});
     else if (done == Done::all && narrow_sums(call))
         launch_each(call, p.n, 1, widen_kernel, sums, o.bias, p.n);
 }
 
-NN_IMPLEMENT(gemm, gemm_dgelu);
+void gemm_dglu(const KernelCall& call) {
+    const auto& p = call.get<nn_gemm_params>();
+    void* const dx = call.operand<void>(0);
+    if (p.n == 0) return;
+    const Done done =
+        run_before_slopes(call, {dx, call.input<void>(1), call.input<void>(2), nullptr, nullptr});
+    if (done == Done::product)
+        run_glu_backward(call, {dx, call.operand<void>(3), dx, call.input<void>(4), p.m, p.n, p.ldc,
+                                p.ldc, p.epilogue - 4, true});
+}
+
+NN_IMPLEMENT(gemm, gemm_dgelu, gemm_dglu);
 
 }  // namespace
 

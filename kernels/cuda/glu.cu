@@ -1,5 +1,6 @@
 // Gated linear units, y = f(gate) up, and their gradient.
 #include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/glu.h"
 #include "kernels/glu.h"
 
 namespace nn::NN_TARGET {
@@ -37,44 +38,58 @@ void glu(const KernelCall& call) {
 }
 
 // dx = [dy u f'(g), dy f(g)]; its sums over rows are the bias gradient. A column of this source is
-// one of dx.
+// one of each half.
 template <class Gate, class T> struct GluSource {
-    static constexpr int outputs = 1;
+    static constexpr int outputs = 2;
     T* dx;
     const T *dy, *x;
-    int64_t cols;  // of dy
+    int64_t cols, ld, ld_dy;
     template <int width>
-    __device__ void add(int64_t row, int64_t column, Acc<T> (&sums)[1][width]) const {
-        const bool is_gate = column < cols;
-        const int64_t at = is_gate ? column : column - cols;
-        const T* gate = x + row * 2 * cols + at;
+    __device__ void add(int64_t row, int64_t column, Acc<T> (&sums)[2][width]) const {
+        const int64_t gate = row * ld + column, up = gate + cols;
         Acc<T> d[width], g[width], u[width];
-        load_pack<width>(dy + row * cols + at, d);
-        load_pack<width>(gate, g);
-        load_pack<width>(gate + cols, u);
+        load_pack<width>(dy + row * ld_dy + column, d);
+        load_pack<width>(x + gate, g);
+        load_pack<width>(x + up, u);
 #pragma unroll
         for (int e = 0; e < width; ++e) {
-            d[e] *= is_gate ? u[e] * Gate::slope(g[e]) : Gate::value(g[e]);
-            sums[0][e] += d[e];
+            u[e] *= d[e] * Gate::slope(g[e]);
+            d[e] *= Gate::value(g[e]);
+            sums[0][e] += u[e];
+            sums[1][e] += d[e];
         }
-        store_pack<width>(dx + row * 2 * cols + column, d);
+        store_pack<width>(dx + gate, u);
+        store_pack<width>(dx + up, d);
     }
 };
 
 void glu_backward(const KernelCall& call) {
     const auto& p = call.get<nn_glu_params>();
-    visit_float(call.dtype, [&]<class T>(T*) {
-        visit_glu(p.activation, [&]<class Gate>(Gate) {
-            const GluSource<Gate, T> source{call.operand<T>(0), call.input<T>(2), call.input<T>(3),
-                                            p.cols};
-            sum_columns<T>(call, source, p.rows, 2 * p.cols,
-                           rows_packed<T>(p.cols, source.dx, source.dy, source.x), p.first != 0,
-                           {call.operand<Acc<T>>(1), nullptr});
-        });
-    });
+    run_glu_backward(call, {call.operand<void>(0), call.operand<void>(1), call.input<void>(2),
+                            call.input<void>(3), p.rows, p.cols, 2 * p.cols, p.cols, p.activation,
+                            p.first != 0});
 }
 
 NN_IMPLEMENT(glu, glu_backward);
 
 }  // namespace
+
+void run_glu_backward(const KernelCall& call, const GluBackward& g) {
+    visit_float(call.dtype, [&]<class T>(T*) {
+        visit_glu(g.activation, [&]<class Gate>(Gate) {
+            const GluSource<Gate, T> source{static_cast<T*>(g.dx),
+                                            static_cast<const T*>(g.dy),
+                                            static_cast<const T*>(g.x),
+                                            g.cols,
+                                            g.ld,
+                                            g.ld_dy};
+            const bool packed =
+                rows_packed<T>(g.cols, g.dx, g.dy, g.x) && (g.ld | g.ld_dy) % lanes16<T> == 0;
+            auto* const dbias = static_cast<Acc<T>*>(g.dbias);
+            sum_columns<T>(call, source, g.rows, g.cols, packed, g.first,
+                           {dbias, dbias ? dbias + g.cols : nullptr});
+        });
+    });
+}
+
 }  // namespace nn::NN_TARGET

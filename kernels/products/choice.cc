@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <stdexcept>
 #include <vector>
 
@@ -96,11 +97,14 @@ std::string processor_and_libraries() {
     return out;
 }
 
-// In the folder of the user's caches; empty if there is none.
-fs::path file_of_rates() {
+// In the folder of the user's caches; empty if there is none. Each key has a file of its own, so
+// that processes with other libraries do not replace it.
+fs::path file_of_rates(const std::string& key) {
     const std::string home = value_of("HOME"), cache = value_of("XDG_CACHE_HOME");
     if (cache.empty() && home.empty()) return {};
-    return fs::path(cache.empty() ? home + "/.cache" : cache) / "nnlua/products";
+    char name[40];
+    std::snprintf(name, sizeof name, "products-%016zx", std::hash<std::string>()(key));
+    return fs::path(cache.empty() ? home + "/.cache" : cache) / "nnlua" / name;
 }
 
 bool read_rates(const fs::path& path, const std::string& key, Rates* out) {
@@ -131,8 +135,8 @@ void write_rates(const fs::path& path, const std::string& key, const Rates& rate
 
 Rates rates_of_machine() {
     Rates rates;
-    const fs::path path = file_of_rates();
     const std::string key = processor_and_libraries();
+    const fs::path path = file_of_rates(key);
     if (!path.empty() && read_rates(path, key, &rates)) return rates;
     rates = Measurement().run();
     if (path.empty()) return rates;

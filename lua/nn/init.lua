@@ -14,7 +14,7 @@ require "nn.core.iterate"    -- changes ipairs and pairs
 local nn, home = {}, {}      -- home: the module of each name
 for name, f in pairs(ops.functions) do nn[name], home[name] = f, "nn.core.op" end
 for file, names in pairs {
-  ["base.arguments"] = "options", ["base.capi"] = "fail",
+  ["base.arguments"] = "options", ["base.capi"] = "fail", ["base.cluster"] = "cluster ranks",
   ["base.budget"] = "activations memory measure_disk memory_budget memory_tiers reset_peak",
   ["base.engine"] = "seed random_state set_random_state devices workers machine"
     .. " run_tasks_on matmul_precision"
@@ -29,13 +29,18 @@ for file, names in pairs {
   ["core.task"] = "task kernels ops", ["core.tensor"] = "is_tensor Tensor scope",
   ["data.loader"] = "data data_fields",
   ["data.masking"] = "mask_tokens",
+  ["data.spans"] = "corrupt_spans",
   ["io.config"] = "config field", ["io.safetensors"] = "load_safetensors save_safetensors",
   ["measure.profile"] = "profile trace sgemm_gflops",
   ["models.checkpoint"] = "open_checkpoint save_checkpoint",
-  ["models.decoder"] = "attend decoder",
+  ["models.cached"] = "attend",
+  ["models.decoder"] = "decoder",
+  ["models.fill"] = "fill",
   ["models.encoder"] = "encoder", ["models.encoder_decoder"] = "encoder_decoder",
   ["models.generate"] = "generate evaluate", ["models.hugging_face"] = "load_hf save_hf",
-  ["models.load"] = "load_model", ["plan.step"] = "plan_step",
+  ["models.load"] = "load_model", ["models.quantize"] = "quantize_weights",
+  ["plan.gpu_budget"] = "gpu_budget",
+  ["plan.step"] = "plan_step",
   ["text.bpe_train"] = "train_tokenizer", ["text.tokenizer"] = "tokenizer",
   ["text.vocabulary"] = "vocabulary", ["train.memory"] = "memory_fields use_memory",
   ["train.language"] = "language_fields", ["train.run"] = "run",

@@ -154,17 +154,20 @@ TEST_CASE("attention over a cache gives the same results on CUDA devices and CPU
                 INFO("dim " << dim << ", kv heads " << kv_heads);
                 const int64_t batch = 2, heads = 4, len = 3, context = 70;
                 const int64_t window = dim == 24 ? 10 : 0;
-                const nn_cache_params p{batch,  heads, kv_heads,           dim, len, context,
-                                        window, 0.3,   int32_t(Dtype::i64)};
+                const nn_cache_params p{
+                    batch, heads, kv_heads, dim, len, context, window, 0.3, int32_t(Dtype::i64),
+                    6,     20};
                 const Tile start(Dtype::i64, {0, 61});
                 const Tile qkv =
                     v.tile(random.values(size_t(batch * len * (heads + 2 * kv_heads) * dim)));
                 const Tile cache =
                     v.tile(random.values(size_t(batch * 2 * kv_heads * context * dim)));
+                const Tile bias = v.tile(random.values(size_t(6 * heads)));
                 const auto attended = [&](const Variant& by) {
-                    Tile held = cache, in = qkv, at = start,
+                    Tile held = cache, in = qkv, at = start, added = bias,
                          o = by.output(size_t(batch * len * heads * dim));
-                    CHECK(run(by, "attention_cached", p, {&held, &in, &at, &o}) == "");
+                    CHECK(run(by, "attention_cached", p,
+                              {&held, &in, &at, &o, dim == 64 ? &added : nullptr}) == "");
                     return std::pair{held.values(), o.values()};
                 };
                 const auto [held, o] = attended({&cpu_target(), v.dtype});

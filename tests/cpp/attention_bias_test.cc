@@ -118,7 +118,7 @@ nn_attention_params params_of(const Case& s, const Cuts& q, const Cuts& k, int64
     return p;
 }
 
-void check(const Variant& v, const Case& s, int64_t q_tile, int64_t k_tile, Random& random) {
+void check_case(const Variant& v, const Case& s, int64_t q_tile, int64_t k_tile, Random& random) {
     INFO("cross " << s.cross << " causal " << s.causal << " dim " << s.dim << " queries " << s.q_len
                   << " keys " << s.k_len << " buckets " << s.buckets << " tiles " << q_tile << ", "
                   << k_tile);
@@ -172,29 +172,27 @@ void check(const Variant& v, const Case& s, int64_t q_tile, int64_t k_tile, Rand
     check_close("dbias", dbias, want.dbias, 3 * grad_tolerance * std::sqrt(double(s.q_len)));
 }
 
-bool slow(const Variant& v) { return v.cuda && v.cuda == emulated_device(); }
-
 }  // namespace
 
 TEST_CASE("cross-attention agrees with the formula, for any tiling of queries and keys") {
     Random random(21);
     each_variant([&](const Variant& v) {
-        check(v, {2, 4, 2, 5, 9, 17, true, false}, 9, 17, random);
-        check(v, {2, 2, 2, 64, 40, 70, true, false, 0, 0, true}, 40, 30, random);
+        check_case(v, {2, 4, 2, 5, 9, 17, true, false}, 9, 17, random);
+        check_case(v, {2, 2, 2, 64, 40, 70, true, false, 0, 0, true}, 40, 30, random);
         if (slow(v)) return;
-        check(v, {1, 2, 1, 8, 150, 70, true, false}, 64, 33, random);
-        check(v, {1, 1, 1, 128, 3, 200, true, false, 0, 0, true}, 2, 200, random);
+        check_case(v, {1, 2, 1, 8, 150, 70, true, false}, 64, 33, random);
+        check_case(v, {1, 1, 1, 128, 3, 200, true, false, 0, 0, true}, 2, 200, random);
     });
 }
 
 TEST_CASE("a bias by distance is added to the scores, for any tiling, and has a gradient") {
     Random random(22);
     each_variant([&](const Variant& v) {
-        check(v, {2, 3, 3, 5, 20, 20, false, true, 6, 10}, 20, 20, random);
-        check(v, {2, 2, 1, 64, 40, 40, false, false, 8, 20, true}, 30, 30, random);
+        check_case(v, {2, 3, 3, 5, 20, 20, false, true, 6, 10}, 20, 20, random);
+        check_case(v, {2, 2, 1, 64, 40, 40, false, false, 8, 20, true}, 30, 30, random);
         if (slow(v)) return;
-        check(v, {1, 2, 2, 8, 200, 200, false, true, 32, 128}, 70, 70, random);
-        check(v, {1, 2, 2, 8, 200, 200, false, false, 32, 128}, 64, 64, random);
+        check_case(v, {1, 2, 2, 8, 200, 200, false, true, 32, 128}, 70, 70, random);
+        check_case(v, {1, 2, 2, 8, 200, 200, false, false, 32, 128}, 64, 64, random);
     });
 }
 

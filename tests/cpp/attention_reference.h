@@ -183,7 +183,4 @@ inline void check_tiled(const Variant& v, const Tiled& t, Random& random, double
                     grad_tolerance);
 }
 
-// The emulated device is slow and runs fewer cases.
-inline bool slow(const Variant& v) { return v.cuda && v.cuda == emulated_device(); }
-
 }  // namespace nn::test

@@ -56,7 +56,7 @@ int FuzzInspection::profile() {
         case 4: return nn_profile_task(any(), perhaps(&task));
         case 5: return nn_profile_before(any(), perhaps(tasks), perhaps(&count));
         case 6: return nn_profile_transfer(any(), perhaps(&transfer));
-        case 7: return nn_profile_link(any32(), perhaps(&link));
+        case 7: return nn_profile_link(any32(), any32(), perhaps(&link));
         default: return nn_profile_span(any(), perhaps(&span));
     }
 }

@@ -106,7 +106,7 @@ TEST_CASE("a profile refuses unknown tasks, workers, groups, spans and transfers
         CHECK_REFUSED(nn_profile_group(bad, 0, &group), "groups are by 0 kernel, 1 op or 2 layer");
         CHECK_REFUSED(nn_profile_span(bad, &span), "profile span" + outside);
         CHECK_REFUSED(nn_profile_transfer(bad, &transfer), "profile transfer" + outside);
-        CHECK_REFUSED(nn_profile_link(bad, &link), "a link is 0 read or 1 write, not");
+        CHECK_REFUSED(nn_profile_link(1, bad, &link), "a link is 0 read or 1 write, not");
         CHECK_REFUSED(nn_profile_before(bad, nullptr, &n), "profile task" + outside);
         CHECK_REFUSED(nn_layer_set(bad, nullptr), "layer" + outside);
     }
@@ -114,8 +114,8 @@ TEST_CASE("a profile refuses unknown tasks, workers, groups, spans and transfers
     CHECK_REFUSED(nn_profile_worker(0, nullptr), "out is NULL");
     CHECK_REFUSED(nn_profile_group(0, 0, nullptr), "out is NULL");
     CHECK_REFUSED(nn_profile_span(0, nullptr), "out is NULL");
-    CHECK_REFUSED(nn_profile_link(0, nullptr), "out is NULL");
-    REQUIRE_OK(nn_profile_link(1, &link));
+    CHECK_REFUSED(nn_profile_link(1, 0, nullptr), "out is NULL");
+    REQUIRE_OK(nn_profile_link(0, 1, &link));
     CHECK((link.transfers == 0 && link.bytes == 0 && info.transfers == 0));
     CHECK_REFUSED(nn_profile_before(1, nullptr, &n), "tasks is NULL");
     CHECK_REFUSED(nn_profile_before(1, nullptr, nullptr), "count is NULL");

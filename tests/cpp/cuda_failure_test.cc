@@ -103,6 +103,14 @@ TEST_CASE("each failed status of cuBLASLt is one error, and the next call succee
     CHECK(failing("", "gemm_dgelu", p, backward, Dtype::bf16) == "");
     CHECK(sums[0] == n * n * 0.5);
     CHECK(fail_each_status("gemm_dgelu", p, backward, "CUDA device 0: ", Dtype::bf16) == 4);
+    // Slopes of gated linear units take kernels of their own.
+    Tile dx(Dtype::bf16, Values(2 * n * n)), x(Dtype::bf16, Values(2 * n * n, 1)),
+        both(Dtype::f32, Values(2 * n));
+    p.epilogue = 4, p.ldc = 2 * n;
+    const std::vector<Tile*> gated{&dx, &e, &f, &both, &x};
+    CHECK(failing("", "gemm_dglu", p, gated, Dtype::bf16) == "");
+    CHECK(both[n] == Approx(n * n * 0.7310586).epsilon(0.01));
+    CHECK(fail_each_status("gemm_dglu", p, gated, "CUDA device 0: ", Dtype::bf16) == 3);
 }
 
 TEST_CASE("cuBLASLt, if installed, checks the descriptors of products") {

@@ -1,7 +1,7 @@
 // Calls of gemm on random operands, and their comparison with a plain product in double. A sum of k
 // terms in [-1, 1] may have k/2 roundings.
 #pragma once
-#include "tests/cpp/gelu.h"
+#include "tests/cpp/glu.h"
 #include "tests/cpp/kernel_test.h"
 
 namespace nn::test {
@@ -96,6 +96,41 @@ inline void check_slope_case(const Variant& v, const Case& c, Random& random) {
     check_close("c without sums", alone, want, tolerance);
     check_close("sums", sums, sums_want, tolerance,
                 *std::max_element(magnitude.begin(), magnitude.end()) / 2);
+}
+
+// Checks dx and its column sums for a product with epilogue 4 + activation. ldc is 2 n plus `pad`.
+inline void check_glu_case(const Variant& v, Case c, int32_t activation, int64_t pad,
+                           Random& random) {
+    nn_gemm_params& p = c.p;
+    p.epilogue = 4 + activation, p.ldc = 2 * p.n + pad;
+    INFO("m " << p.m << " n " << p.n << " k " << p.k << " trans " << p.trans_a << p.trans_b
+              << " beta " << p.beta << " epilogue " << p.epilogue << " ldc " << p.ldc);
+    Tile a = v.tile(random.values(c.rows_a() * p.lda)),
+         b = v.tile(random.values(c.rows_b() * p.ldb)),
+         x = v.tile(random.values(p.m * p.ldc, -4, 4)), dx = v.tile(random.values(p.m * p.ldc)),
+         sums = v.sum_output(2 * p.n);
+    Values want = product(c, a.values(), b.values(), dx.values(), Values(p.n));
+    Values sums_want(2 * p.n), magnitude(2 * p.n);
+    for (int64_t i = 0; i < p.m; ++i)
+        for (int64_t j = 0; j < p.n; ++j) {
+            const int64_t gate = i * p.ldc + j, up = gate + p.n;
+            const double d = want[gate];
+            want[gate] = d * x[up] * reference_gate_slope(activation, x[gate]);
+            want[up] = d * reference_gate(activation, x[gate]);
+            sums_want[j] += want[gate], magnitude[j] += std::fabs(want[gate]);
+            sums_want[p.n + j] += want[up], magnitude[p.n + j] += std::fabs(want[up]);
+            if (p.beta == 0) dx.set(gate, NAN);
+            dx.set(up, NAN);
+        }
+    Tile alone = dx;
+    CHECK(run(v, "gemm_dglu", p, {&dx, &a, &b, &sums, &x}) == "");
+    CHECK(run(v, "gemm_dglu", p, {&alone, &a, &b, nullptr, &x}) == "");
+    // The activations are up to 4 times the product, and the slopes have an error of 1e-9.
+    const double tolerance = 3 * v.eps() + 8 * v.sum_eps() * (4 + 0.5 * double(p.k)) + 1e-8;
+    check_close("dx", dx, want, tolerance);
+    check_close("dx without sums", alone, want, tolerance);
+    check_close("sums", sums, sums_want, tolerance,
+                *std::max_element(magnitude.begin(), magnitude.end()));
 }
 
 }  // namespace nn::test

@@ -4,6 +4,7 @@
 
 #include "kernels/blas.h"
 #include "tests/cpp/gemm_cases.h"
+#include "tests/cpp/product_ways.h"
 
 using namespace nn;
 using namespace nn::test;
@@ -53,6 +54,60 @@ TEST_CASE("gemm_dgelu multiplies by GELU's slope and sums the columns") {
                     check_slope_case(v, c, random);
                 }
     });
+}
+
+TEST_CASE("gemm_dglu gives the gradients of gate and up and sums the columns") {
+    Random random(8);
+    const int64_t sizes[][3] = {{1, 17, 5},   {3, 65, 33}, {5, 64, 17},   {65, 33, 64},
+                                {300, 17, 9}, {64, 64, 0}, {1030, 70, 3}, {3, 1030, 2},
+                                {0, 8, 5},    {65, 530, 7}};
+    each_variant([&](const Variant& v) {
+        for (const auto& [m, n, k] : sizes)
+            for (int32_t activation : {nn_glu_silu, nn_glu_gelu, nn_glu_gelu_exact})
+                for (double beta : {0.0, 0.5}) {
+                    const int trans = int(m + activation) % 4;
+                    check_glu_case(v, make_case(m, n, k, trans, beta, 4), activation,
+                                   trans & 1 ? 8 : 0, random);
+                }
+    });
+}
+
+namespace {
+
+// The bits of dx and its sums, from gemm_dglu or from gemm and glu_backward.
+std::vector<uint8_t> glu_bits(const Variant& v, nn_gemm_params p, int32_t activation, bool fused) {
+    Random random(9);
+    Tile a = v.tile(random.values(p.m * p.k)), b = v.tile(random.values(p.k * p.n)),
+         x = v.tile(random.values(2 * p.m * p.n, -4, 4)), dy = v.output(p.m * p.n),
+         dx = v.output(2 * p.m * p.n), sums = v.sum_output(2 * p.n);
+    if (fused) {
+        p.ldc = 2 * p.n, p.epilogue = 4 + activation;
+        CHECK(run(v, "gemm_dglu", p, {&dx, &a, &b, &sums, &x}) == "");
+    } else {
+        CHECK(run(v, "gemm", p, {&dy, &a, &b, nullptr, nullptr}) == "");
+        CHECK(run(v, "glu_backward", nn_glu_params{p.m, p.n, activation, 1},
+                  {&dx, &sums, &dy, &x}) == "");
+    }
+    std::vector<uint8_t> bits = dx.bytes();
+    bits.insert(bits.end(), sums.bytes().begin(), sums.bytes().end());
+    return bits;
+}
+
+}  // namespace
+
+TEST_CASE("on CPUs gemm_dglu gives the bits of a product and glu_backward in f32 and f64") {
+    const int64_t sizes[][3] = {{3, 65, 33}, {65, 33, 64}, {130, 257, 300}, {1030, 70, 3}};
+    const auto check = [&](const Variant& v) {
+        if (v.cuda || v.dtype == Dtype::bf16) return;  // bf16: a separate product rounds
+        for (const auto& [m, n, k] : sizes)
+            for (int32_t activation : {nn_glu_silu, nn_glu_gelu, nn_glu_gelu_exact}) {
+                INFO("m " << m << " n " << n << " k " << k << " activation " << activation);
+                const nn_gemm_params p = make_case(m, n, k, 0, 0, 0).p;
+                CHECK(glu_bits(v, p, activation, true) == glu_bits(v, p, activation, false));
+            }
+    };
+    each_variant(check, {Dtype::f32, Dtype::f64});
+    each_way(check);
 }
 
 TEST_CASE("gemm computes every block of a large bf16 product") {

@@ -1,5 +1,6 @@
 // Gated linear units against their formulas in double, and the gradient against finite differences.
-#include "tests/cpp/gelu.h"
+#include "tests/cpp/glu.h"
+
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;
@@ -8,15 +9,6 @@ using namespace nn::test;
 namespace {
 
 const int64_t shapes[][2] = {{1, 1}, {3, 17}, {5, 64}, {4, 65}};
-
-double gate_of(int32_t activation, double x) {
-    if (activation == nn_glu_silu) return x / (1 + std::exp(-x));
-    if (activation == nn_glu_gelu) return reference_gelu(x);
-    return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-}
-double slope_of(int32_t activation, double x) {
-    return (gate_of(activation, x + 1e-5) - gate_of(activation, x - 1e-5)) / 2e-5;
-}
 
 }  // namespace
 
@@ -29,7 +21,7 @@ TEST_CASE("glu multiplies the activation of the gate by the other half") {
                 Values want;
                 for (int64_t i = 0; i < rows; ++i)
                     for (int64_t j = 0; j < cols; ++j)
-                        want.push_back(gate_of(activation, x[2 * i * cols + j]) *
+                        want.push_back(reference_gate(activation, x[2 * i * cols + j]) *
                                        x[(2 * i + 1) * cols + j]);
                 run(v, "glu", nn_glu_params{rows, cols, activation, 0}, {&y, &x});
                 check_close("y", y, want, v.eps() + 20 * v.sum_eps());
@@ -53,8 +45,8 @@ TEST_CASE("glu_backward multiplies by the slopes and sums the bias gradient over
                         for (int64_t j = 0; j < cols; ++j) {
                             const int64_t gate = 2 * i * cols + j, up = gate + cols;
                             const double d = dy[i * cols + j];
-                            want[gate] = d * x[up] * slope_of(activation, x[gate]);
-                            want[up] = d * gate_of(activation, x[gate]);
+                            want[gate] = d * x[up] * reference_gate_slope(activation, x[gate]);
+                            want[up] = d * reference_gate(activation, x[gate]);
                         }
                     for (int64_t i = 0; i < 2 * rows * cols; ++i)
                         dbias_want[i % (2 * cols)] += want[i];

@@ -127,6 +127,9 @@ struct Variant {
     Tile sum_output(size_t size) const { return Tile::poisoned(sum(), size); }
 };
 
+// The emulated device is slow and runs fewer cases.
+inline bool slow(const Variant& v) { return v.cuda && v.cuda == emulated_device(); }
+
 // Calls f(variant) for every CPU target of this machine, every CUDA device and every float dtype.
 // NNLUA_TEST_DEVICES=gpu or emulated selects one device.
 template <class F>

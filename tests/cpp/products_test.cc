@@ -79,6 +79,10 @@ TEST_CASE("epilogues work with every implementation of products") {
         check_case(v, plain_case(600, 530, 40, 2, 0, 2), random);
         check_slope_case(v, plain_case(570, 140, 33, 0, 0, 3), random);
         check_slope_case(v, plain_case(65, 530, 64, 0, 1, 3, 8), random);
+        for (int32_t activation : {nn_glu_silu, nn_glu_gelu, nn_glu_gelu_exact}) {
+            check_glu_case(v, plain_case(570, 140, 33, 0, 0, 4), activation, 0, random);
+            check_glu_case(v, plain_case(65, 530, 64, 0, 1, 4), activation, 8, random);
+        }
     });
 }
 

@@ -195,7 +195,7 @@ TEST_CASE("a worker without a ready task waits for the disk while a transfer wai
     REQUIRE(Gate::reached());
     const double queued = now_us();
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    transfer_log().add({true, 0, 4096, queued, queued + 10'000, now_us()});
+    transfer_log().add({true, true, 0, 4096, queued, queued + 10'000, now_us()});
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     Gate::open();
     Notes::take();
@@ -210,12 +210,13 @@ TEST_CASE("sums over transfers count time with several of them once, by directio
     const Session session;
     Profiled profile;
     const double t = now_us();
-    transfer_log().add({false, 1, 100, t, t + 10, t + 30});
-    transfer_log().add({false, 1, 200, t, t + 20, t + 40});
-    transfer_log().add({true, 1, 400, t, t + 25, t + 35});
-    transfer_log().add({false, 1, 800, t + 50, t + 50, t + 60});
+    transfer_log().add({true, false, 1, 100, t, t + 10, t + 30});
+    transfer_log().add({true, false, 1, 200, t, t + 20, t + 40});
+    transfer_log().add({true, true, 1, 400, t, t + 25, t + 35});
+    transfer_log().add({true, false, 1, 800, t + 50, t + 50, t + 60});
+    transfer_log().add({false, false, 1, 1600, t, t, t + 60});  // another link
     profile.stop();
-    const LinkTimes in = link_times(false), out = link_times(true);
+    const LinkTimes in = link_times(true, false), out = link_times(true, true);
     CHECK((in.transfers == 3 && in.bytes == 1100));
     CHECK((out.transfers == 1 && out.bytes == 400));
     CHECK(std::abs(in.busy - 40e-6) < 1e-9);
@@ -227,11 +228,11 @@ TEST_CASE("a profile ends at the first transfer beyond its limit") {
     const Session session;
     Profiled profile(2);
     const double t = now_us();
-    for (int i = 0; i < 3; ++i) transfer_log().add({false, 0, 1, t + i, t + i, t + i + 1});
+    for (int i = 0; i < 3; ++i) transfer_log().add({true, false, 0, 1, t + i, t + i, t + i + 1});
     profile.stop();
     CHECK(nn::profile().transfers.size() == 2);
     CHECK(nn::profile().end == t + 2);
-    transfer_log().add({false, 0, 1, t, t, t});  // no profile is under way
+    transfer_log().add({true, false, 0, 1, t, t, t});  // no profile is under way
     CHECK(nn::profile().transfers.size() == 2);
 }
 

@@ -1,5 +1,6 @@
 // Orders and plans of made-up training programs: whatever the order, every run leaves the values of
 // the recorded order, also if updates run with the next run's first tasks.
+#include <functional>
 #include <random>
 #include <unordered_map>
 
@@ -164,13 +165,188 @@ TEST_CASE("plans of training programs are placed, checked and predicted") {
             limits.memory = ram;
             const ProgramPlan plan = plan_program(t->program, seconds, limits);
             CHECK(plan.blocks * slot_block + plan.lines->kept() + limits.reserved <= ram);
-            const Prediction time = predict(plan, seconds, limits.rates);
+            const Prediction time = predict(plan, seconds, limits);
             CHECK(time.seconds >= time.computing * 0.95);
-            CHECK(time.seconds >= time.disk_busy * 0.95);
+            CHECK(time.seconds >= time.link_busy * 0.95);
             CHECK(time.seconds <= before * 1.3);
             before = time.seconds;
-            if (ram > least * 10) CHECK(time.disk_busy == 0);
+            if (ram > least * 10) CHECK(time.link_busy == 0);
         }
+    }
+}
+
+namespace {
+
+// A GPU above RAM above a disk that is slower than the links. memory: of the GPU.
+PlanLimits three_tiers(int64_t memory, int64_t ram) {
+    PlanLimits limits;
+    limits.memory = memory;
+    limits.rates = {1, 1e9, 1e-5, true};
+    limits.rest = int64_t(1) << 20;
+    limits.tier = "the GPU's memory", limits.setting = "memory.gpu";
+    limits.lower = {ram, 1000, {1, 3e8, 1e-5}};
+    return limits;
+}
+
+int64_t least_in(const std::string& refusal) {
+    const size_t at = refusal.find('(');
+    REQUIRE(at != std::string::npos);
+    return std::stoll(refusal.substr(at + 1));
+}
+
+std::vector<const RunPlan*> runs_of(const ProgramPlan& plan) {
+    if (!plan.lines->has_deferred()) return {&plan.first};
+    return {&plan.first, &plan.next, &plan.last};
+}
+
+}  // namespace
+
+TEST_CASE("plans of a GPU above RAM above a disk are placed, checked and predicted") {
+    std::mt19937 random(7);
+    for (int round = 0; round < 30; ++round) {
+        const auto t = training(random, random() % 2);
+        const std::vector<double> seconds(t->program.tasks.size(), 1e-3);
+        PlanLimits limits = three_tiers(0, 0);
+        limits.lower.memory = 1;
+        limits.memory = least_in(error_of([&] { plan_program(t->program, seconds, limits); }));
+        limits.memory += int64_t(random() % 4) << 18;
+        const std::string refusal = error_of([&] { plan_program(t->program, seconds, limits); });
+        CHECK_THAT(refusal, Catch::Contains("of RAM") && Catch::Contains("memory.ram"));
+        const int64_t least = least_in(refusal);
+        limits.lower.memory = least - 1;
+        CHECK_THROWS_AS(plan_program(t->program, seconds, limits), OutOfMemory);
+        for (const int64_t ram : {least, least + (1 << 20), 4 * least, int64_t(1) << 30}) {
+            limits.lower.memory = ram;
+            const ProgramPlan plan = plan_program(t->program, seconds, limits);
+            REQUIRE(plan.lower);
+            CHECK(plan.blocks * slot_block <= limits.memory);
+            CHECK(plan.lower->blocks * slot_block + plan.lines->kept() + 1000 <= ram);
+            for (const RunPlan* run : runs_of(plan)) {
+                REQUIRE(check_placement(run->line.line, run->placement) == "");
+                const RunPlan& below = *plan.below(*run);
+                REQUIRE(check_placement(below.line.line, below.placement) == "");
+                REQUIRE(check_levels(*run, below) == "");
+            }
+            const Prediction time = predict(plan, seconds, limits);
+            for (const double busy : {time.computing, time.link_busy, time.lower_busy})
+                CHECK(time.seconds >= busy * 0.999);
+            const Placement& below = plan.below(plan.steady())->placement;
+            CHECK(below.loaded + below.stored >= plan.lower->least_moved);
+            if (ram > least * 20) CHECK(below.loaded + below.stored == 0);
+            // Without the lower level, the same plan takes no longer.
+            CHECK(predict(plan.steady(), seconds, limits.rates).seconds <= time.seconds * 1.05);
+        }
+    }
+}
+
+TEST_CASE("another program is planned in the slots of both levels, and leaves tiles at home") {
+    std::mt19937 random(13);
+    int found = 0;
+    for (int round = 0; round < 30; ++round) {
+        const auto t = training(random, random() % 2);
+        const std::vector<double> seconds(t->program.tasks.size(), 1e-3);
+        const PlanLimits limits = three_tiers(3 << 20, 4 << 20);
+        const ProgramPlan plan = plan_program(t->program, seconds, limits);
+        std::unordered_map<const Tile*, TilePlace> places;
+        for (uint32_t i = 0; i < plan.lines->tiles().size(); ++i)
+            places[plan.lines->tiles()[i]] = {plan.steady().placement.first[i],
+                                              plan.below(plan.steady())->placement.first[i]};
+        Program other(recording);  // reads all weights
+        ExistingSlots slots{plan.blocks, plan.lower->blocks, {}, {}};
+        for (size_t i = 0; i < t->persistent.size(); ++i) {
+            if (i % 2)
+                slots.others.push_back(t->persistent[i].get());
+            else
+                add_task(other, "", {{t->persistent[i], Mode::read}});
+        }
+        slots.place_of = [&](const Tile& tile) { return places.at(&tile); };
+        const std::vector<double> other_seconds(other.tasks.size(), 1e-3);
+        const ProgramPlan in_slots = plan_in_slots(other, other_seconds, limits, slots);
+        REQUIRE(in_slots.lines);
+        const RunPlan& below = *in_slots.below(in_slots.first);
+        CHECK(check_levels(in_slots.first, below) == "");
+        for (uint32_t i = 0; i < in_slots.lines->tiles().size(); ++i) {
+            const TilePlace at = places.at(in_slots.lines->tiles()[i]);
+            CHECK(in_slots.first.placement.last[i] == at.slot);
+            CHECK(below.placement.last[i] == at.lower);
+            found += at.lower != no_slot;
+        }
+    }
+    CHECK(found > 30);
+}
+
+namespace {
+
+std::vector<Placement::Step>::iterator find(RunPlan& run, Placement::Kind kind, size_t from = 0) {
+    auto& steps = run.placement.steps;
+    while (steps[from].kind != kind) ++from;
+    return steps.begin() + std::ptrdiff_t(from);
+}
+void forget(Layout& layout) { layout.assign(layout.size(), no_slot); }
+
+using Damage = std::function<void(RunPlan& upper, RunPlan& lower)>;
+// What the checker says about each damage. home: a tile in a slot of the lower level at first.
+std::vector<std::pair<const char*, Damage>> damages(size_t middle, uint32_t home) {
+    const auto erase_below = [=](Placement::Kind kind) {
+        return [=](RunPlan&, RunPlan& b) { b.placement.steps.erase(find(b, kind, middle)); };
+    };
+    return {
+        {"of the lower level does not hold", erase_below(Placement::load)},
+        {"is lost", erase_below(Placement::store)},
+        {"transfers of the upper level are planned",
+         [](auto&, auto& b) { b.line.tasks.pop_back(); }},
+        {"the disk does not have its value",
+         [=](auto&, auto& b) {
+             const uint32_t slot = b.placement.first[home];
+             b.placement.steps.insert(b.placement.steps.begin(), {Placement::load, home, slot, 0});
+         }},
+        {"has no slot in the lower level",
+         [=](auto&, auto& b) { find(b, Placement::load, middle)->slot = b.placement.blocks; }},
+        {"has no slot in the upper level",
+         [](auto& a, auto&) { find(a, Placement::load)->slot = a.placement.blocks; }},
+        {"of the lower level does not hold",
+         [](auto&, auto& b) {
+             for (uint32_t i = 0; i < b.line.line.accesses.tasks(); ++i)
+                 if (b.line.line.accesses.list[i].mode == Mode::read) ++b.placement.slots[i];
+         }},
+        {"of the upper level does not hold",
+         [](auto& a, auto&) {
+             for (uint32_t& slot : a.placement.slots)
+                 if (slot != no_slot) slot ^= 1;
+         }},
+        {"of the lower level does not hold", [](auto&, auto& b) { forget(b.placement.first); }},
+        {"at the end", [](auto&, auto& b) { forget(b.placement.last); }},
+        {"at the end", [](auto& a, auto&) { forget(a.placement.last); }},
+    };
+}
+
+}  // namespace
+
+TEST_CASE("the checker of two levels finds what is wrong with a damaged plan") {
+    std::mt19937 random(21);
+    std::unique_ptr<Training> t;
+    ProgramPlan plan;
+    const PlanLimits limits = three_tiers(5 << 19, 5 << 19);
+    int64_t moved = 0;
+    do {
+        t = training(random, false);
+        const std::vector<double> seconds(t->program.tasks.size(), 1e-3);
+        plan = plan_program(t->program, seconds, limits);
+        const Placement& below = plan.below(plan.steady())->placement;
+        moved = below.loaded + below.stored;
+    } while (t->persistent.size() < 12 || moved < (8 << 20));
+    const RunPlan &upper = plan.steady(), &lower = *plan.below(upper);
+    REQUIRE(check_levels(upper, lower) == "");
+    const auto& first = lower.placement.first;
+    const auto home =
+        std::find_if(first.begin(), first.end(), [](uint32_t slot) { return slot != no_slot; }) -
+        first.begin();
+    for (const auto& [problem, damage] :
+         damages(lower.placement.steps.size() / 2, uint32_t(home))) {
+        RunPlan a{upper.line, upper.placement}, b{lower.line, lower.placement};
+        damage(a, b);
+        CAPTURE(problem);
+        CHECK_THAT(check_levels(a, b), Catch::Contains(problem));
     }
 }
 

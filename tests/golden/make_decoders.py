@@ -10,7 +10,7 @@ these vectors, are a function of the name and the position, so that they need no
 import pathlib
 
 import torch
-from transformers import (AutoModelForCausalLM, GPTNeoConfig, GPTNeoXConfig, LlamaConfig,
+from transformers import (AutoModelForCausalLM, GPT2Config, GPTNeoConfig, GPTNeoXConfig, LlamaConfig,
                           MistralConfig, Olmo2Config, Qwen2Config, Qwen3Config)
 
 from small_models import gradients_of, save, steps_of, weight_of
@@ -27,6 +27,9 @@ def rope(kind, theta=10000.0, **settings):
 
 
 MODELS = {
+    "gpt2": GPT2Config(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=128,
+                       resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None,
+                       eos_token_id=None),
     "llama": LlamaConfig(**LLAMA),
     "llama3": LlamaConfig(**{**LLAMA, "num_key_value_heads": 1}, tie_word_embeddings=True,
                           rope_parameters=rope("llama3", 500000.0, factor=8.0, low_freq_factor=1.0,

@@ -3,13 +3,15 @@ in float64 for texts of different lengths, padded at their end.
 
 NAME/config.json and NAME.safetensors: ids and mask (2, 20); targets (2, 9), -100 after the end of
 an answer; logits (2, 9, vocabulary) for the targets; and of the gradient of every parameter its
-norm and its dot products with three vectors. train/ids, mask (20 steps, 3 * 11), targets (20, 3 *
+norm and its dot products with three vectors; greedy (2, 101), the answers to both texts, of 100
+tokens after the id 0; flops, those of a forward and a backward pass that PyTorch counts. train/ids, mask (20 steps, 3 * 11), targets (20, 3 *
 7); the losses and gradient norms of 20 steps of AdamW with clipping. Weights are those of
 small_models.py.
 """
 import pathlib
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import T5Config, T5ForConditionalGeneration
 
 from small_models import gradients_of, save, steps_of, weight_of
@@ -42,6 +44,14 @@ def loss_of(model, batch):
     return model(batch[0], attention_mask=batch[1], labels=batch[2]).loss
 
 
+def greedy_of(model, ids, mask):
+    answers = torch.zeros(len(ids), 1, dtype=torch.long)
+    for _ in range(100):
+        logits = model(ids, attention_mask=mask, decoder_input_ids=answers).logits
+        answers = torch.cat([answers, logits[:, -1:].argmax(-1)], 1)
+    return answers
+
+
 def main():
     for name, config in MODELS.items():
         torch.manual_seed(13)
@@ -55,10 +65,14 @@ def main():
                 parameter.copy_(weight_of(path, parameter.shape))
         batch = batch_of(2, 20, 9)
         out = {key: value.int() for key, value in zip(("ids", "mask", "targets"), batch)}
-        result = model(batch[0], attention_mask=batch[1], labels=batch[2])
-        result.loss.backward()
+        with FlopCounterMode(display=False) as counter:
+            result = model(batch[0], attention_mask=batch[1], labels=batch[2])
+            result.loss.backward()
+        out["flops"] = torch.tensor([counter.get_total_flops()], dtype=torch.int64)
         out["logits"], out["gradients"] = result.logits.detach().float(), gradients_of(named)
         model.zero_grad()
+        with torch.no_grad():
+            out["greedy"] = greedy_of(model, batch[0], batch[1]).int()
         batches = [batch_of(3, 11, 7) for _ in range(20)]
         for key, *values in zip(("ids", "mask", "targets"), *batches):
             out["train/" + key] = torch.stack([value.flatten() for value in values]).int()

@@ -35,7 +35,8 @@ t.case("unknown and mistyped settings", function()
   says("model.layers=many", "'model.layers' must be a whole number, not 'many'")
   says("model.layers=1.5", "'model.layers' must be a whole number, not '1.5'")
   says("preset=gtp2", "unknown preset 'gtp2'; did you mean 'gpt2'? "
-       .. "(presets: char, demo, finetune, gpt2, gpt2-large, gpt2-medium, gpt2-xl, gpt3-175b)")
+       .. "(presets: char, demo, finetune, gpt2, gpt2-large, gpt2-medium, gpt2-xl, "
+       .. "gpt3-175b, gpt3-2.7b, gpt3-6.7b)")
   says("--plam", "unknown setting 'plam'; did you mean 'plan'?")
   t.same(files.list(folder), {"text.txt"})              -- nothing was made
 end)

@@ -12,7 +12,8 @@ local golden = files.parse_json(files.read(root .. "/tests/golden/conversation.j
 local folder = t.folder()
 
 -- Writes the folder of the model; changes: to its config. `without`: a file that it lacks.
-local function write_folder(name, changes, without)
+-- `silent`: ids that the model never answers, apart from those of the golden file.
+local function write_folder(name, changes, without, silent)
   local path, tensors = folder .. "/" .. name, {}
   files.make_folder(path)
   local config = {}
@@ -25,7 +26,9 @@ local function write_folder(name, changes, without)
   for _, entry in ipairs(golden.shapes) do tensors[entry[1]] = weight_of(entry[1], entry[2]) end
   local head = tensors["lm_head.weight"]:clone()
   tensors["lm_head.weight"] = head
-  for _, id in ipairs(golden.silent) do head:assign_(nn.zeros(1, head:dim(2)), {id + 1, 1}) end
+  for _, list in ipairs {golden.silent, silent or {}} do
+    for _, id in ipairs(list) do head:assign_(nn.zeros(1, head:dim(2)), {id + 1, 1}) end
+  end
   nn.save_safetensors(path .. "/model.safetensors", tensors, {format = "pt"})
   if without then files.remove(path .. "/" .. without) end
   return path
@@ -146,7 +149,8 @@ t.case("generation_config.json adds ids that end an answer", function()
 end)
 
 t.case("Ctrl-C stops an answer and not the program", function()
-  local long = write_folder("long", {max_position_embeddings = 200000})
+  local ends = conversations.stop_ids(path, nn.tokenizer(path))
+  local long = write_folder("long", {max_position_embeddings = 200000}, nil, ends)
   files.write(folder .. "/input", "hello\n/save stopped.json\n")
   local status, output = t.shell(([[cd %s; rm -f output errors
     timeout 60 $NNLUA %s/recipes/chat.lua model=%s tokens=150000 temperature=0 \

@@ -35,6 +35,32 @@ for _, name in ipairs(small.names(golden)) do
             "logits of tiles")
   end)
 
+  case(name, "100 greedy tokens are those of transformers, for texts of different lengths",
+       function(path, expected)
+    local model, texts, wanted = nn.load_hf(path), {}, expected.greedy:table()
+    for r, row in ipairs(expected.ids:table()) do
+      texts[r] = {unpack(row, 1, expected.mask:slice(1, r, r):sum():item())}
+      table.remove(wanted[r], 1)                                 -- the id 0
+    end
+    local how = {tokens = 100, temperature = 0}
+    t.same(nn.generate(model, texts, how), wanted)
+    t.same(nn.generate(model, texts[2], how), wanted[2])
+    how.logprobs, how.tokens = true, 30                          -- without the pipeline
+    local ids, info = nn.generate(model, texts, how)
+    t.same(ids[1], {unpack(wanted[1], 1, 30)})
+    local inputs = nn.tensor({{0, unpack(wanted[1], 1, 29)}}, {dtype = "i32"})
+    local logits = model(nn.tensor({texts[1]}, {dtype = "i32"}), nil, {inputs = inputs})
+    local all = nn.log_softmax(logits)
+    for i = 1, 30 do
+      t.near(info.logprobs[1][i], all:at(1, i, wanted[1][i] + 1), {abs = 1e-4})
+    end
+  end)
+
+  case(name, "FLOPs are those that PyTorch counts", function(path, expected)
+    local model = nn.load_hf(path)
+    t.same(2 * 20 * model:flops_per_token(20, 9), expected.flops:item())
+  end)
+
   case(name, "gradients equal those of transformers to 1e-4", function(path, expected, shapes)
     local model = nn.load_hf(path)
     model(expected.ids, expected.targets, {mask = expected.mask}):backward()
@@ -70,8 +96,15 @@ t.case("wrong settings, inputs and files are refused with what is needed", funct
   t.fails(function() model(ids) end, "the decoder's inputs are nil")
   t.fails(function() model(ids, ids, {inputs = ids}) end, "follow from the targets")
   t.fails(function() model(ids, nn.zeros({3}, {dtype = "i32"})) end, "the targets are (3)")
-  t.fails(function() nn.generate(model, {3}) end,
-          "a decoder, which reads from left to right, is needed")
+  t.fails(function()
+    require("nn.models.conversation").new(model, {chat = function() end}, {})
+  end, "T5 does not continue texts, so it has no conversations")
+  t.fails(function() nn.generate(model, {}) end, "give at least one token")
+  t.fails(function() model:caches(1) end, "tokens is nil; a whole number of at least 1 is needed")
+  t.fails(function() model:flops_per_token "4" end, "the number of tokens is 4; a number is needed")
+  t.fails(function()
+    model:next(ids:slice(2, 1, 1), model:caches(1, 4), nn.zeros({1}, {dtype = "i32"}))
+  end, "the text is nil; the result of model:read is needed")
   local path = folder .. "/refused"
   nn.save_hf(path, model)
   local config = files.parse_json(files.read(path .. "/config.json"))

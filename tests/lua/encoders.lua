@@ -90,6 +90,29 @@ t.case("the released names of BERT's norms are read", function()
   t.same(nn.load_hf(path)(ids):table(), model(ids):table())
 end)
 
+t.case("nn.fill gives the likeliest tokens for masks, and the classes of a text", function()
+  local words = nn.vocabulary("char", "hello")
+  local size = {layers = 1, heads = 2, embd = 8, vocab = words.size + 1}
+  local model = require "models.bert"(size)
+  local ids = nn.tensor({{1, words.size, 2, words.size}}, {dtype = "i32"})
+  local text = words:decode {1} .. "[MASK]" .. words:decode {2} .. "[MASK]"
+  local filled = nn.fill(model, words, text, {top = 3})
+  t.same({#filled, #filled[1]}, {2, 3})
+  local weights = nn.softmax(model(ids))
+  for i, place in ipairs {2, 4} do
+    local best = weights:slice(2, place, place):argmax():item()
+    t.same(filled[i][1].id, best)
+    t.near(filled[i][1].probability, weights:at(1, place, best + 1), {rel = 1e-5})
+    t.check(filled[i][1].probability >= filled[i][2].probability)
+  end
+  t.fails(function() nn.fill(model, words, "hello") end, "no masked token; write [MASK] for it")
+  t.fails(function() nn.fill(require "models.gpt2" {layers = 1, heads = 1, embd = 8, vocab = 9,
+                                                    context = 4}, words, "h") end, "such as BERT")
+  size.labels = 3
+  local classes = nn.fill(require "models.bert"(size), words, "hello")
+  t.same({#classes, #classes[1]}, {1, 3})
+end)
+
 t.case("dropout is applied in training only", function()
   local model = require "models.bert" {layers = 1, heads = 2, embd = 8, vocab = 20, dropout = 0.5}
   local ids = nn.tensor({{3, 1, 4}}, {dtype = "i32"})
@@ -112,7 +135,7 @@ t.case("wrong settings, inputs and files are refused with what is needed", funct
   t.fails(function() model(ids, nil, {mask = nn.ones({1, 2}, i32)}) end, "mask is (1,2)")
   t.fails(function() model(ids, nil, {types = nn.ones({3}, i32)}) end, "the types are (3)")
   t.fails(function() model(ids, nil, {types = nn.full({1, 3}, 2, i32)}):table() end, "2")
-  t.fails(function() nn.generate(model, {3}) end, "which reads from left to right, is needed")
+  t.fails(function() nn.generate(model, {3}) end, "a decoder, which writes from left to right, or")
   local path = folder .. "/refused"
   nn.save_hf(path, model)
   local function refused(change, problem)

@@ -178,7 +178,7 @@ t.case("invalid options are refused", function()
   refused({seed = "x"}, "seed is 'x'; a whole number")
   refused({on_token = 3}, "on_token: the argument is 3; a function is needed")
   t.fails(function() nn.generate(nil, {1}) end, "generate: the model is nil")
-  t.fails(function() nn.generate(model, {}, {}) end, "give at least one token to continue")
+  t.fails(function() nn.generate(model, {}, {}) end, "generate: give at least one token")
 end)
 
 t.case("a full cache, or one of another model, is refused", function()

@@ -85,6 +85,31 @@ for _, gpus in ipairs {1, 4, 2} do
   end)
 end
 
+-- A gradient goes from GPU to GPU, and then to the owner of its parameter, which sends the updated
+-- parameter to the others. Of n GPUs: 2 (n - 1) times the parameters, which is what an all-reduce
+-- takes, and (n - 1) / n times the gradients that end at another GPU than their owner. The tied
+-- embedding has two gradients, which are added on every GPU. The rest are scalars, and copies that
+-- StarPU repeats where tasks come late.
+case("between GPUs, only gradients and updated parameters move, as often as they must", function()
+  local parameters, tied = 108608 * 4, 101 * 64 * 4
+  local gpus = 2
+  local function bytes(steps)
+    local status, _, errors = run("gpus=" .. gpus, "eager=0 tokens=0 steps=" .. steps)
+    t.same(status, 0, errors)
+    local counted, between = counts(), 0
+    for i = 0, gpus - 1 do
+      for j = 0, gpus - 1 do between = between + counted[("bytes_%d_%d"):format(i, j)] end
+    end
+    return between
+  end
+  bytes(1)                       -- StarPU measures the links when it starts for the first time
+  local moved = (bytes(4) - bytes(2)) / 2
+  local least = 2 * (gpus - 1) * parameters
+  local most = least + (gpus - 1) / gpus * parameters + 2 * gpus * tied
+  t.check(moved >= least and moved <= 1.03 * most,
+          ("%g bytes, from %g to %g"):format(moved, least, most))
+end)
+
 case("two streams per GPU, bf16, microbatches and eager steps give the CPU's bits", function()
   same_as_cpu("gpus=2", "", "streams=2")
   same_as_cpu("gpus=2", "dtype=bf16 accum=2 eager=3")
@@ -154,12 +179,80 @@ case("what exceeds the GPU's memory is in RAM by a plan, with the same bits", fu
   if all then planned("", 3e6, " eager=3 steps=5") end
 end)
 
+-- Runs with GPU slots above slots in RAM above the disk.
+local three = ("slots=2000000 ram=%d disk=%s report=1 "):format(3e6, base)
+case("what exceeds the GPU's memory and RAM is on the disk, with the same bits", function()
+  local function planned(description, more, gpu_words)
+    local errors = same_as_cpu("gpus=1" .. description, small .. more, three .. (gpu_words or ""))
+    for _, link in ipairs {"planned", "disk"} do
+      local read, written = errors:match(link .. " (%d+) (%d+)")
+      t.check(read + 0 > 1e6 and written + 0 > 1e6, errors)
+    end
+    return errors
+  end
+  local errors = planned("", " tokens=0", "profile=1")
+  for _, link in ipairs {"RAM read", "RAM write", "disk read", "disk write"} do
+    t.check(errors:find(link .. ": %d+ transfers"), errors)
+  end
+  planned("", " tokens=2 dtype=bf16 accum=2", "streams=2")
+  planned("", " tokens=0 eager=3 steps=5")
+  for i = 1, seeds - 1 do planned(" delays=" .. seed + i, " tokens=0") end
+end)
+
+case("what exceeds the GPU's memory only is in RAM, although there is a disk", function()
+  local errors = same_as_cpu("gpus=1", small .. " tokens=0",
+                             ("slots=2000000 ram=%d disk=%s report=1"):format(2e8, base))
+  local read, written = errors:match "planned (%d+) (%d+)"
+  t.check(read + 0 > 1e6 and written + 0 > 1e6, errors)
+  t.check(errors:find "disk 0 0\n", errors)
+end)
+
+case("a failing disk below RAM below a GPU ends a run with one error", function()
+  local words = small .. " tokens=0"
+  local message = "^nnlua: [^\n]*tile %d+ of [^\n]+ cannot be %a+ %a+ the disk folder[^\n]+\n$"
+  for i = 1, all and 20 or 2 do
+    local what = ("NNLUA_FAIL_DISK=%s:%d:5"):format(i % 2 == 0 and "write" or "read",
+                                                    math.random(2, 40))
+    local command = "ulimit -c 0; %s %s timeout -k 1 100 $NNLUA %s %s %s 2>%s/errors"
+    local status, output = t.shell(command:format(devices "gpus=1", what, script, words, three,
+                                                  base))
+    local errors = files.read(base .. "/errors")
+    t.check(status == 1 and errors:find(message), what .. ": " .. errors)
+    t.check(output == expected(words):sub(1, #output), "wrong values, " .. what)
+  end
+end)
+
+case("a run on a GPU above RAM above a disk resumes from its checkpoint", function()
+  local runs = require("training").new()
+  local settings = "model.embd=128 model.layers=2 save_every=2 "
+  local tiers = "memory.gpu=2MB memory.ram=4MB memory.disk=. "
+  local function train(environment, words)
+    local status, output = runs.shell(("%s; (train %s %s)"):format(environment, settings, words))
+    t.check(status == 0, output)
+    return output
+  end
+  local gpu = "export" .. devices("gpus=1"):sub(4)
+  local output = train(gpu, tiers .. "steps=2 out=part")
+  t.check(output:find "planned: .- read and .- written" and output:find "written to the disk: ",
+          output)
+  train(gpu, tiers .. "steps=4 out=part resume=auto")
+  train(":", "steps=2 out=cpu")
+  train(":", "steps=4 out=cpu resume=auto")
+  local function weights(out)
+    return files.read(runs.folder .. "/" .. out .. "/checkpoint-000004/model.safetensors")
+  end
+  t.check(weights "part" == weights "cpu", "other weights")
+end)
+
 case("a budget for the GPU's memory that cannot be is refused", function()
   for more, message in pairs {
     ["slots=500000"] = "needs at least [%d.]+ MB of the GPU's memory .-but memory.gpu",
     ["slots=1900000000"] = "memory.gpu: 1.9 GB are too many, because 67.1 MB .-must remain",
     ["slots=2000000 where=cpu"] = "runs on the GPU only, but nn.run_tasks_on chose the CPU",
     ["slots=2000000 gpus=2"] = "memory.gpu needs one GPU, but 2 are in use",
+    ["slots=2000000 ram=900000 disk=" .. base] = "needs at least [%d.]+ MB of RAM .-largest tile "
+      .. ".-but memory.ram",
+    ["slots=2000000 ram=3000000 disk=/nowhere"] = "/nowhere",
   } do
     local status, _, errors = run("gpus=2", small .. " tokens=0 gpus=1 " .. more)
     t.check(status == 1 and errors:find(message) and errors:find "^nnlua: [^\n]+\n$", errors)
@@ -172,6 +265,14 @@ case("the plan of a recipe has the GPU's memory, the bytes in RAM and the link",
   t.same(status, 0)
   for _, line in ipairs {"\nGPU +1%.%d MB: ", "\nRAM +[%d.]+ MB", "the link to the GPU is busy",
                          "the GPU computes %d+ %%", "\ntime +about "} do
+    t.check(output:find(line), line .. ": " .. output)
+  end
+  status, output = t.shell(("%s timeout -k 1 100 $NNLUA %s/recipes/gpt2_train.lua model.embd=128 "
+    .. "memory.gpu=3MB memory.ram=8MB memory.disk=%s --plan 2>&1"):format(devices "gpus=1",
+                                                                          host.root, base))
+  t.same(status, 0)
+  for _, line in ipairs {"\nGPU +[23]%.%d MB: ", "\nRAM +[78]%.%d MB: ", "\ndisk +[%d.]+ MB",
+                         "bound by .-the disk %d+ %%", " a day\n", "\ntime +about "} do
     t.check(output:find(line), line .. ": " .. output)
   end
 end)

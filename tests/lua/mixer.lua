@@ -5,7 +5,7 @@ local t = require "nn.test"
 local Mixer = require "models.mixer"
 local root = require("nn.host").root
 package.path = root .. "/tests/lua/support/?.lua;" .. package.path
-local weight_of = require("small_models").weight_of
+local small = require "small_models"
 
 local expected, metadata = nn.load_safetensors(root .. "/tests/golden/mixer.safetensors")
 local sizes, shapes = files.parse_json(metadata.sizes), files.parse_json(metadata.shapes)
@@ -23,14 +23,14 @@ local function their_name(path)
   return path
 end
 
--- The model with the weights of weight_of. timm's stem is a convolution (C, channels, p, p).
+-- The model with the weights of small.weight_of. timm's stem is a convolution (C, channels, p, p).
 local function new_model()
   local model, shape_of = Mixer(sizes), {}
   for _, entry in ipairs(shapes) do shape_of[entry[1]] = entry[2] end
   nn.no_grad(function()
     for _, p in ipairs(model:parameters()) do
       local name = their_name(p.path)
-      p.tensor:copy_(weight_of(name, assert(shape_of[name], name)):reshape(p.tensor.shape))
+      p.tensor:copy_(small.weight_of(name, assert(shape_of[name], name)):reshape(p.tensor.shape))
       shape_of[name] = nil
     end
   end)
@@ -53,32 +53,12 @@ t.case("logits equal those of PyTorch to 1e-5, and gradients to 1e-4", function(
   model(images, labels):backward()
   local gradients = {}
   for _, p in ipairs(model:parameters()) do gradients[their_name(p.path)] = p.tensor.grad end
-  for i, entry in ipairs(shapes) do
-    local gradient, norm = gradients[entry[1]]:reshape(entry[2]), expected.gradients:at(i, 1)
-    t.near(gradient:square():sum():sqrt():item(), norm, {rel = 1e-4, abs = 1e-6}, entry[1])
-    for k = 0, 2 do
-      local vector = weight_of(("probe %d %s"):format(k, entry[1]), entry[2])
-      t.near((gradient * vector):sum():item(), expected.gradients:at(i, k + 2),
-             {rel = 1e-4, abs = 1e-4 * norm + 1e-6}, entry[1])
-    end
-  end
+  small.check_norms(gradients, expected, shapes)
 end)
 
 t.case("20 steps of training give the losses and norms of PyTorch to 1e-4", function()
   local model = new_model()
-  local optim = nn.AdamW(model, {lr = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8,
-                                 weight_decay = 0.1, clip = 1})
-  local step = nn.compile(function(images, labels)
-    optim:zero_grad()
-    local loss = model(images, labels)
-    loss:backward()
-    return loss, optim:step()
-  end)
-  for i = 1, 20 do
-    local loss, norm = step(batch(i))
-    t.near(loss:item(), expected["train/loss"]:at(i), {rel = 1e-4})
-    t.near(norm:item(), expected["train/grad_norm"]:at(i), {rel = 1e-4})
-  end
+  small.check_training(model, expected, batch, model)
 end)
 
 t.case("settings and images that do not fit are errors", function()

@@ -1,5 +1,6 @@
--- The source tree keeps its shape: dependencies go one way, the library requires no model, and
--- functions and files stay short. Each check is also tried on a copy with one bad line.
+-- The source tree keeps its shape: dependencies go one way, the library requires no model, models
+-- name nothing of the engine, and functions and files stay short. Each check is also tried on a
+-- copy with one bad line.
 
 local files = require "nn.io.files"
 local root = require("nn.host").root
@@ -122,6 +123,18 @@ t.case("a model or a recipe that the library requires is found", function()
   local computed = source()
   computed["lua/nn/models/new.lua"] = 'return require("models." .. name)  -- require "models.gpt2"'
   t.same(structure.require_order(computed), {})
+end)
+
+t.case("models are short and name no devices, tiles or memory", function()
+  holds "plain_models"
+end)
+
+t.case("a model that is long or names a device is found", function()
+  local lines = ("x()\n"):rep(structure.longest_model)
+  t.same(structure.plain_models {["models/new.lua"] = lines}, {})
+  finds("plain_models", "models/new.lua", lines, "models/new.lua has 181 lines")
+  finds("plain_models", "models/gpt2.lua", "-- on a GPU", "models/gpt2.lua names 'gpu'")
+  finds("plain_models", "models/t5.lua", "x = x:retile(Tiles)", "models/t5.lua names 'tile'")
 end)
 
 t.case("functions and files are short", function() holds "lengths" end)

@@ -57,6 +57,21 @@ t.case("memory too small for any plan is refused with the smallest that works", 
   t.check(used.peak <= bytes)
 end)
 
+t.case("what fits with enough memory runs so, although no plan would fit", function()
+  local tiny = "layers=1 embd=64 context=8 vocab=4000 batch=1"
+  local expected, whole = train(tiny)
+  local ram = math.floor(1.2 * whole.peak)
+  local most = least(tiny)
+  t.check(most > ram, ("%d bytes are not more than %d"):format(most, ram))
+  local status, output = t.shell(("$NNLUA %s/tier_models.lua tiered %s 1.2 %d %s 2>&1"):format(
+    script:match "^(.*)/", t.folder(), whole.peak, tiny))
+  t.same(status, 0)
+  t.check(output:find(expected, 1, true) == 1, output)
+  local given, peak, read = output:match "wanted %d+ ram (%d+) peak (%d+) read (%d+) "
+  t.same({tonumber(given), tonumber(read)}, {ram, 0})
+  t.check(tonumber(peak) <= ram, output)
+end)
+
 t.case("wrong tiers are errors that say what to change", function()
   t.fails(function() nn.memory_tiers {ram = "much", disk = "/tmp"} end,
           'memory_tiers: ram is \'much\'; a number of bytes or a text such as "6GB" is needed')

@@ -78,6 +78,25 @@ local function contains(printed, pattern)
   t.check(printed:find(pattern), pattern .. " in\n" .. printed)
 end
 
+t.case("a disk that is too small is refused before the first step, and shown by --plan", function()
+  local real = files.free_bytes
+  t.check(real(t.folder()) > 1e6)
+  t.same(real(t.folder() .. "/missing"), nil)
+  local refused, printed
+  files.free_bytes = function() return -nn.memory().disk.used + 1000 end
+  local good, problem = pcall(function()
+    refused = select(2, pcall(train, "steps=3"))
+    printed = train "plan=true"
+  end)
+  files.free_bytes = real
+  if not good then error(problem, 0) end
+  t.check(tostring(refused):find("the training cannot fit: it needs [%d.]+ MB %(%d+ bytes%) on the "
+    .. "disk, but .- has 1.0 kB %(1000 bytes%) available; free some space, choose another"),
+    tostring(refused))
+  contains(printed, "disk +[%d.]+ MB, but .- has only 1.0 kB available")
+  t.check(not train("plan=true"):find "available", "the disk suffices")
+end)
+
 t.case("the profile and the trace of steps contain every transfer", function()
   local file, before = t.folder() .. "/trace.json", nn.memory().disk
   local profile = nn.trace(file, function() for _ = 1, 3 do step(data.train:batch()) end end)

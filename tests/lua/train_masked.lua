@@ -121,10 +121,10 @@ end)
 local tiny = "data.text=text.txt model.layers=2 model.heads=2 model.embd=16 model.context=16 "
   .. "data.batch=4 data.accum=2 "
 
-local function recipe(words, status_wanted)
+local function recipe(words, status_wanted, name)
   local status, output = t.shell(
-    ("cd '%s'; timeout -k 5 120 $NNLUA %s/recipes/train_masked.lua %s 2>&1"):format(folder, root,
-                                                                                   words))
+    ("cd '%s'; timeout -k 5 120 $NNLUA %s/recipes/%s.lua %s 2>&1"):format(
+      folder, root, name or "train_masked", words))
   t.check(status == (status_wanted or 0), output)
   return output
 end
@@ -152,6 +152,16 @@ t.case("init continues a model of transformers with its tokenizer", function()
   local before, after = nn.load_model(folder .. "/start"), nn.load_model(folder .. "/same")
   t.same(after.config, before.config)
   t.same(after.tok.weight:table(), before.tok.weight:table())
+end)
+
+t.case("a trained model is evaluated and fills masked tokens", function()
+  local scores = recipe("model=a text=text.txt context=12 tokens=240", 0, "gpt2_eval")
+  t.check(scores:find("20 windows of 12 tokens, 15 % hidden", 1, true), scores)
+  t.check(tonumber(scores:match "loss (%S+)") < 3, scores)
+  t.check(recipe("model=a --plan", 0, "gpt2_eval"):find "parameters")
+  local filled = recipe("model=a prompt='to [MASK]e' top_k=3", 0, "gpt2_generate")
+  t.check(select(2, filled:gsub("  1 %b\"\"\n", "")) == 3, filled)
+  t.check(recipe("model=a prompt='to be'", 1, "gpt2_generate"):find "no masked token")
 end)
 
 t.case("other models and settings are refused", function()

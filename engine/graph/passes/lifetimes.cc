@@ -20,6 +20,9 @@ public:
                 last_use_[a->tile] = t;
         alive_.resize(accesses_.tiles);
         program_.dies_after.assign(program_.tasks.size(), {});
+        program_.die_at_end.clear();
+        program_.read_first.clear();
+        program_.info = {};
     }
 
     // Outputs and unused inputs live to the end.

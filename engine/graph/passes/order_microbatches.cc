@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/base/error.h"
+#include "engine/graph/context.h"
 #include "engine/graph/cost.h"
 #include "engine/graph/passes/passes.h"
 #include "engine/machine/description.h"
@@ -19,7 +20,8 @@ struct Ends {
     size_t last = 0;
 };
 
-Ends ends_of(const Edges& before, const std::vector<double>& seconds, size_t begin, size_t end) {
+Ends ends_of(const std::vector<Task>& tasks, const Edges& before,
+             const std::vector<double>& seconds, size_t begin, size_t end) {
     Ends out;
     std::vector<double> path(end - begin);
     double longest = -1;
@@ -28,8 +30,9 @@ Ends ends_of(const Edges& before, const std::vector<double>& seconds, size_t beg
         double& length = path[t - begin];
         for (const Edge* e = before.begin(uint32_t(t)); e != before.end(uint32_t(t)); ++e)
             if (e->task >= begin) waits = true, length = std::max(length, path[e->task - begin]);
-        if (!waits) out.first.push_back(t);
         length += seconds[t];
+        if (tasks[t].transfer != Task::Transfer::none) continue;  // StarPU has no task for it
+        if (!waits) out.first.push_back(t);
         if (length > longest) longest = length, out.last = t;
     }
     return out;
@@ -51,15 +54,17 @@ void order_microbatches(Program& program) {
     if (microbatches.empty()) return;
     int tiles = 1;  // more for microbatches whose rows are cut
     for (const auto& microbatch : microbatches) tiles = std::max(tiles, microbatch.tiles);
-    // The smallest number that keeps every worker busy.
-    const size_t at_once = size_t((machine().count(Device::cpu) - 1) / tiles) + 1;
+    // The smallest number that keeps every worker busy; a GPU computes on two tiles in turns.
+    const int gpus = settings().where == Where::cpu ? 0 : machine().count(Device::cuda);
+    const int workers = gpus > 0 ? 2 * gpus : machine().count(Device::cpu);
+    const size_t at_once = size_t((workers - 1) / tiles) + 1;
     const Edges before = predecessors(program.accesses());
     const std::vector<double> seconds = nominal_seconds(program.tasks);
     std::vector<TilePtr> gates(microbatches.size());
     for (size_t m = 0; m < microbatches.size(); ++m) {
         const bool is_last = m + 1 == microbatches.size();
         const size_t end = is_last ? program.tasks.size() : microbatches[m + 1].begin;
-        const Ends ends = ends_of(before, seconds, microbatches[m].begin, end);
+        const Ends ends = ends_of(program.tasks, before, seconds, microbatches[m].begin, end);
         if (m >= at_once && gates[m - at_once])
             for (size_t t : ends.first) add_gate(program.tasks[t], gates[m - at_once], Mode::read);
         if (is_last || ends.first.empty()) continue;

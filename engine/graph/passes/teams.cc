@@ -8,12 +8,14 @@ namespace nn {
 void find_teams(Program& program) {
     constexpr double long_enough = 20e-6;
     double all = 0, split = 0;
+    bool moves = false;  // values between ranks, for which no worker waits
     for (size_t t = program.step_begin; t < program.tasks.size(); ++t) {
         const double seconds = nominal_seconds(program.tasks[t].arg);
         all += seconds;
+        moves = moves || program.tasks[t].transfer != Task::Transfer::none;
         if (program.tasks[t].splits && seconds > long_enough) split += seconds;
     }
-    program.in_team = split > all / 2;
+    program.in_team = split > all / 2 && !moves;
     for (Task& task : program.tasks) task.arg.in_team = program.in_team;
 }
 

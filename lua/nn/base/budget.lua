@@ -6,28 +6,30 @@ local lib = require "nn.base.capi"
 local units = require "nn.base.units"
 local C, check = lib.C, lib.check
 
--- lower_tier: "disk" or "RAM", where nn.memory_tiers keeps what does not fit; nil without tiers.
+-- tiers: the names of the tiers of nn.memory_tiers, {"RAM", "disk"}, {"GPU", "RAM"} or
+-- {"GPU", "RAM", "disk"}; nil without tiers. disk_folder: the folder of the disk, if there is one.
 -- activation_choice: of nn.activations.
 local M = {activation_choice = "auto"}
 
 --- nn.memory() -> {budget, in_use, cached, peak, tensors, available, on_gpus, nodes, gpus, moved,
---- disk, ram_tier} in bytes. `budget`: the most RAM that tensors may use, 0 if the limits of the
---- process leave none; `cached`: freed blocks kept for reuse; `peak`: the largest in_use since
---- nn.reset_peak(); `available`: RAM that the system can still provide; `on_gpus`: what a GPU
---- holds, if GPUs run the tasks: temporaries of compiled functions that fit there beside all
---- tensors take nothing of the budget; `nodes`: {name, used, limit} of each memory node, RAM first;
---- `gpus`: those of GPUs, whose limit nn.devices sets; `moved`: all bytes copied between memory
---- nodes so far; `disk`: {used, read, written, busy, stalled} of nn.memory_tiers: bytes on the disk
---- now, bytes read and written so far, seconds with a transfer under way, and the seconds that
---- workers were without a task meanwhile, summed over the workers; `ram_tier`: {used, read,
---- written, busy} of nn.memory_tiers{gpu}: bytes in RAM that do not fit on the GPU, bytes copied to
---- it and back, and seconds with a copy under way.
+--- disk, ram_tier, slots, resident, resident_peak}, in bytes. `budget`: RAM for tensors, 0 if the
+--- limits of the process leave none; `cached`: freed blocks that are kept for reuse; `peak`:
+--- the largest in_use since nn.reset_peak(); `available`: RAM that the system can still provide;
+--- `on_gpus`: what a GPU holds, if GPUs run the tasks: temporaries of compiled functions that fit
+--- there beside all tensors take nothing of the budget; `nodes`: {name, used, limit} of each memory
+--- node, RAM first; `gpus`: those of GPUs, whose limit nn.devices sets; `moved`: all bytes copied
+--- between memory nodes so far; `disk`: {used, read, written, busy, stalled} of nn.memory_tiers:
+--- bytes on the disk now, bytes read and written so far, seconds with a transfer under way, and the
+--- seconds that workers were without a task meanwhile, summed over the workers; `ram_tier`: {used,
+--- read, written, busy} of nn.memory_tiers{gpu}: bytes in RAM that do not fit on the GPU, bytes
+--- copied to it and back, and seconds with a copy under way; `slots`: memory of planned functions
+--- (nn.memory_tiers); `resident`, `resident_peak`: RAM of the process, now and at most so far.
 ---     nn.memory().budget > 0, nn.memory().nodes[1].name  --> true, "RAM"
 function M.memory()
   local m, out = ffi.new "nn_memory_info_t", {nodes = {}, gpus = {}}
   check(C.nn_memory(m))
   for _, name in ipairs {"budget", "in_use", "cached", "peak", "tensors", "available",
-                        "on_gpus"} do
+                        "on_gpus", "resident", "resident_peak"} do
     out[name] = tonumber(m[name])
   end
   local room = 64
@@ -44,14 +46,19 @@ function M.memory()
   out.moved = tonumber(used[0])
   local tiers = ffi.new "nn_tiers_info_t"
   check(C.nn_tiers(tiers))
-  local use = {used = tonumber(tiers.used), read = tonumber(tiers.read),
-               written = tonumber(tiers.written), busy = tiers.busy}
-  local none = {used = 0, read = 0, written = 0, busy = 0}
-  local is_ram = M.lower_tier == "RAM"
-  out.disk, out.ram_tier = is_ram and none or use, is_ram and use or none
-  out.disk.stalled = is_ram and 0 or tiers.stalled
+  out.slots = tonumber(tiers.slots)
+  local function use(store)
+    return {used = tonumber(store.used), read = tonumber(store.read),
+            written = tonumber(store.written), busy = store.busy}
+  end
+  out.disk, out.ram_tier = use(tiers.disk), use(tiers.ram)
+  out.disk.stalled = M.on_gpu() and 0 or tiers.stalled
   return out
 end
+
+--- on_gpu(), has_disk() -> whether tiers begin with a GPU's memory, or end with a disk.
+function M.on_gpu() return M.tiers ~= nil and M.tiers[1] == "GPU" end
+function M.has_disk() return M.tiers ~= nil and M.tiers[#M.tiers] == "disk" end
 
 local function bytes_option(key, value, needed)
   local bytes = units.read_bytes(value)
@@ -61,25 +68,24 @@ end
 
 --- nn.memory_tiers{ram, disk, disk_rate}: the memory of tensors is `ram`, bytes or "6GB"; what does
 --- not fit is in an unnamed file in the folder `disk`. nn.memory_tiers{gpu}: compiled functions use
---- `gpu` bytes of the one GPU's memory; what does not fit is in RAM. At least 64 MB of what
---- nn.devices allows must remain, for small tiles, inputs and eager operations. It starts the
---- workers. A compiled function that needs more than `ram` or `gpu` runs by a plan of its
---- transfers, made before its first run; results are the same to the bit. disk_rate: the most bytes
---- per second, such as "500MB"; without it, the first function that takes more than 0.2 s on one
---- core measures the disk, for about a second and with up to 512 MB of it. Nothing remains of the
---- file when the process ends. Errors: a folder that cannot be written; tensors are on the disk
---- already.
+--- `gpu` bytes of the one GPU's memory; what does not fit is in RAM.
+--- nn.memory_tiers{gpu, ram, disk, disk_rate}: what does not fit there either is on the disk.
+--- With `gpu`, this call starts the workers, and at least 64 MB of what nn.devices allows must
+--- remain for small tiles, inputs and eager operations. A compiled function that needs more than
+--- `ram` or `gpu` runs by a plan of its transfers, made before its first run; results are the same
+--- to the bit.
+--- disk_rate: the most bytes per second, such as "500MB"; without it, the first function that takes
+--- more than 0.2 s on one core measures the disk, for about a second and with up to 512 MB of it.
+--- Nothing remains of the file when the process ends. Errors: a folder that cannot be written;
+--- tensors are on the disk already.
 ---     nn.memory_tiers {ram = "4GB", disk = "/tmp"}
 function M.memory_tiers(options)
   options = arguments.options("memory_tiers", options, arguments.names "ram disk disk_rate gpu")
-  if options.gpu then
-    local other = options.ram and "ram" or options.disk and "disk"
-      or options.disk_rate and "disk_rate"
-    arguments.need(not other, "memory_tiers", other or "", other and options[other],
-                   "only gpu is possible without it: tiles beyond the GPU's memory are in RAM")
-    check(C.nn_memory_tiers(0, nil, 0, bytes_option("gpu", options.gpu,
-      'a number of bytes or a text such as "20GB" is needed')))
-    M.lower_tier = "RAM"
+  local gpu = options.gpu and bytes_option("gpu", options.gpu, 'a number of bytes or a text such '
+                                           .. 'as "20GB" is needed')
+  if gpu and not (options.ram or options.disk or options.disk_rate) then
+    check(C.nn_memory_tiers(0, nil, 0, gpu))
+    M.tiers = {"GPU", "RAM"}
     return
   end
   local ram = bytes_option("ram", options.ram, 'a number of bytes or a text such as '
@@ -88,10 +94,10 @@ function M.memory_tiers(options)
                  options.disk, "a folder is needed")
   local rate = options.disk_rate and bytes_option("disk_rate", options.disk_rate,
     'a number of bytes per second or a text such as "500MB" is needed')
-  check(C.nn_memory_tiers(ram, options.disk, rate or 0, 0))
-  M.lower_tier = "disk"
+  check(C.nn_memory_tiers(ram, options.disk, rate or 0, gpu or 0))
+  M.tiers = gpu and {"GPU", "RAM", "disk"} or {"RAM", "disk"}
+  M.disk_folder = options.disk
 end
-
 --- nn.measure_disk(folder, {written=0.5, piece="4MB", threads=4}) -> bytes per second of transfers
 --- at scattered places of the folder's disk, without the page cache. written: the share of bytes
 --- that are written while the others are read; piece: bytes of a transfer, rounded up to a multiple

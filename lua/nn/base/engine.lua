@@ -151,6 +151,8 @@ function M.attention_backend(which)
   return choose("attention_backend", backends, which, C.nn_attention_backend)
 end
 
+local tile_sizes = {}
+
 --- nn.tiles{tokens=1024, vocab=8192} sets tile sizes by axis name for tensors created later; 0:
 --- automatic. Tile sizes affect speed, and results only by rounding.
 ---     nn.tiles{rows = 4}
@@ -160,8 +162,12 @@ function M.tiles(sizes)
   for axis, size in pairs(sizes) do
     arguments.need(type(axis) == "string", "tiles", "an axis", axis, "write {tokens = 1024}")
     check(C.nn_tile_size(axis, arguments.whole("tiles", axis, size, 0)))
+    tile_sizes[axis] = size > 0 and size or nil
   end
 end
+
+--- tile_size(axis) -> the size that nn.tiles set for an axis name, or nil.
+function M.tile_size(axis) return tile_sizes[axis] end
 
 --- recording() -> whether a compiled function is being recorded.
 function M.recording() return C.nn_recording() == 1 end

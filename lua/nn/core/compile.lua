@@ -46,7 +46,7 @@ end
 -- The results of f. With memory tiers, profiles report transfers by kind, so activations and
 -- gradients get theirs.
 local function results_of(f, inputs, n)
-  if not budget.lower_tier then return {f(unpack(inputs, 1, n))} end
+  if not budget.tiers then return {f(unpack(inputs, 1, n))} end
   local results
   tape.watch(function(found, count, on_tape)
     for i = 1, on_tape and count or 0 do
@@ -119,14 +119,21 @@ end
 
 -- The plan of a program with the tiers of nn.memory_tiers, or nil without them: see nn_tier_plan_t.
 local function tier_plan(program, times)
-  if not budget.lower_tier then return nil end
+  if not budget.tiers then return nil end
   local plan = ffi.new "nn_tier_plan_t"
   check(C.nn_program_tiers(program.ref, times, plan))
-  local out = {loaded = by_kind(plan.loaded), stored = by_kind(plan.stored)}
-  for _, name in ipairs {"slots", "kept", "reserved", "disk", "seconds", "computing",
-                         "disk_busy", "least_moved", "lru_moved"} do
+  local function level(of)
+    local out = {loaded = by_kind(of.loaded), stored = by_kind(of.stored)}
+    for _, name in ipairs {"slots", "reserved", "disk", "disk_busy", "least_moved", "lru_moved"} do
+      out[name] = tonumber(of[name])
+    end
+    return out
+  end
+  local out = level(plan)
+  for _, name in ipairs {"kept", "rest", "seconds", "computing"} do
     out[name] = tonumber(plan[name])
   end
+  if #budget.tiers == 3 then out.lower = level(plan.lower) end
   return out
 end
 
@@ -149,6 +156,21 @@ function M.simulated(f, measured, alone)
   return out
 end
 
+--- gpu_costs(f) -> {{kernel=, tasks=, flops=, bytes=, seconds=}, ...}, {groups=, freed=, hops=} of
+--- the tasks that f records after it calls step_begins(): see nn_kernel_cost_t in nn.h.
+function M.gpu_costs(f)
+  local program, most = record(f, {}, 0, true), 256
+  local list, count = ffi.new("nn_kernel_cost_t[?]", most), ffi.new("int32_t[1]", most)
+  local step, out = ffi.new "nn_gpu_step_t", {}
+  check(C.nn_program_gpu_costs(program.ref, list, count, step))
+  for i = 1, count[0] do
+    local cost = list[i - 1]
+    out[i] = {kernel = ffi.string(cost.kernel), tasks = tonumber(cost.tasks), flops = cost.flops,
+              bytes = cost.bytes, seconds = cost.seconds}
+  end
+  return out, {groups = tonumber(step.groups), freed = tonumber(step.freed), hops = step.hops}
+end
+
 --- step_begins(): the step that simulated() simulates begins here.
 function M.step_begins() check(C.nn_record_step()) end
 
@@ -159,6 +181,12 @@ function M.microbatch_begins(ids)
   local tiles = 1
   for axis = 1, #ids.shape do tiles = tiles * (#ids:cuts(axis) - 1) end
   check(C.nn_record_microbatch(tiles))
+end
+
+--- shard_begins(shard, shards): the following tasks of a compiled step belong to this shard of the
+--- batch, from 0; -1: to none. Ranks compute different shards.
+function M.shard_begins(shard, shards)
+  if engine.recording() then check(C.nn_record_shard(shard, shards)) end
 end
 
 -- Frees the least recently used program. Waits for tasks in flight.

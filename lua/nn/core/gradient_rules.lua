@@ -220,8 +220,9 @@ function rules.matmul(node, g)
   return (has_vector and matmul_vectors or matmul_matrices)(node, g)
 end
 
--- The results of linear are y and, with GELU or glu, pre, their input. A pass fuses GELU's slope
--- into the product that computes the gradient of y (engine/graph/passes/fuse_epilogues.cc).
+-- The results of linear are y and, with GELU or glu, pre, their input. A pass fuses the slope of
+-- the activation into the product that computes the gradient of y
+-- (engine/graph/passes/fuse_epilogues.cc).
 function rules.linear(node, g, into, g_pre)
   local x, weight, bias = unpack(node.inputs, 1, 3)
   local y, pre, glu = node.results[1], node.results[2], attribute(node, "glu")

@@ -59,15 +59,17 @@ ops.set_recorder(function(op, inputs, values, results, count)
   end
 end)
 
-local touched   -- in with_private_grads: {[leaf] = its gradient before the first change}
+-- In with_private_grads: {[leaf] = its gradient before the first change}, and the leaves in order,
+-- which must be the same on every rank.
+local touched
 
 --- with_private_grads(f) -> f(). Then restores the gradients of all leaves whose gradient f set.
 function M.with_private_grads(f)
   local outer = touched
   touched = {}
   return lib.finally(function()
-    for leaf, before in pairs(touched) do
-      leaf.grad, leaf.grad_owned = before.grad, before.owned
+    for _, leaf in ipairs(touched) do
+      leaf.grad, leaf.grad_owned = touched[leaf].grad, touched[leaf].owned
     end
     touched = outer
   end, f)
@@ -76,15 +78,32 @@ end
 --- each_private_grad(f): calls f(gradient) for the leaves whose gradient was set in the innermost
 --- with_private_grads.
 function M.each_private_grad(f)
-  for leaf in pairs(touched) do
+  for _, leaf in ipairs(touched) do
     if leaf.grad then f(leaf.grad) end
   end
+end
+
+--- grads_of(f) -> a list of {leaf=, grad=, owned=}: the gradients that f computes, starting from
+--- none, in the order in which f first set them. The leaves keep the gradients from before.
+function M.grads_of(f)
+  local found = {}
+  M.with_private_grads(function()
+    local own = touched
+    f()
+    for _, leaf in ipairs(own) do
+      if leaf.grad then
+        found[#found + 1] = {leaf = leaf, grad = leaf.grad, owned = leaf.grad_owned}
+      end
+    end
+  end)
+  return found
 end
 
 -- Sets a leaf's gradient. Every change goes through here, so that with_private_grads can undo it.
 local function set_leaf_grad(leaf, g, owned)
   if touched and not touched[leaf] then
     touched[leaf] = {grad = leaf.grad, owned = leaf.grad_owned}
+    touched[#touched + 1] = leaf
   end
   leaf.grad, leaf.grad_owned = g, owned
 end
@@ -127,6 +146,35 @@ local function leaf_grad(x)
   return x.grad
 end
 
+-- before + g, in place if nothing else references `before`.
+local function sum(before, is_owned, g)
+  return is_owned and before.dtype == g.dtype and before:add_(g) or before + g
+end
+
+--- add_grad(leaf, g, owned): adds to the gradient of a leaf. owned: only the caller references g.
+function M.add_grad(leaf, g, owned)
+  if not leaf_grad(leaf) then
+    set_leaf_grad(leaf, g, owned)
+  elseif not (owned and rawequal(leaf.grad, g)) then
+    set_leaf_grad(leaf, sum(leaf.grad, leaf.grad_owned, g), true)
+  end
+end
+
+--- sum_of_grads(a, b) -> the sums of two results of grads_of(). May change a.
+function M.sum_of_grads(a, b)
+  local entry_of = {}
+  for _, entry in ipairs(a) do entry_of[entry.leaf] = entry end
+  for _, entry in ipairs(b) do
+    local first = entry_of[entry.leaf]
+    if first then
+      first.grad, first.owned = sum(first.grad, first.owned, entry.grad), true
+    else
+      a[#a + 1] = entry
+    end
+  end
+  return a
+end
+
 -- Adds a gradient to that of an input: on its node for a result, in .grad for a leaf. Only the tape
 -- references an `owned` gradient, so later ones may be added to it in place; if it is x.grad
 -- itself, a backward op has already done so.
@@ -138,13 +186,7 @@ local function accumulate(x, g, owned)
     return
   end
   if not x.requires_grad then return end
-  g = rules.as_tensor(g, x)
-  if not leaf_grad(x) then
-    set_leaf_grad(x, g, owned)
-  elseif not (owned and rawequal(x.grad, g)) then
-    local in_place = x.grad_owned and x.grad.dtype == g.dtype
-    set_leaf_grad(x, in_place and x.grad:add_(g) or x.grad + g, true)
-  end
+  M.add_grad(x, rules.as_tensor(g, x), owned)
 end
 
 -- Applies the rule of a node's op and accumulates the gradients of its inputs.

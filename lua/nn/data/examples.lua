@@ -4,7 +4,7 @@
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local creation = require "nn.core.creation"
-local data = require "nn.data.loader"
+local loader = require "nn.data.loader"
 local files = require "nn.io.files"
 
 local M = {}
@@ -48,7 +48,7 @@ end
 function Examples:batch()
   local numbers = {}
   for row = 1, self.rows do
-    local drawn = data.random(self.seed, self.counter * self.rows + row)
+    local drawn = loader.random(self.seed, self.counter * self.rows + row)
     numbers[row] = math.floor(drawn * self.count)
   end
   self.counter = self.counter + 1
@@ -76,14 +76,7 @@ end
 
 --- examples:state(), examples:set_state(state), examples:batch_tokens(): as those of nn.data's
 --- loaders.
-function Examples:state() return {counter = self.counter, fingerprint = self.fingerprint} end
-
-function Examples:set_state(state)
-  arguments.need(type(state) == "table", "set_state", "the state", state, "{counter=} is needed")
-  arguments.whole("set_state", "counter", state.counter, 0)
-  self.counter = state.counter
-  return state.fingerprint == self.fingerprint
-end
+Examples.state, Examples.set_state = loader.state, loader.set_state
 
 function Examples:batch_tokens() return self.rows * self.context end
 

@@ -5,7 +5,7 @@ local bit = require "bit"
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
 local config = require "nn.io.config"
-local from_host = require("nn.core.creation").from_host
+local creation = require "nn.core.creation"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local host = require "nn.host"
@@ -13,6 +13,8 @@ local lib = require "nn.base.capi"
 local token_file = require "nn.data.token_file"
 local tokenizers = require "nn.text.tokenizer"
 local vocabulary = require "nn.text.vocabulary"
+
+local from_host, zeros = creation.from_host, creation.zeros
 
 local M = {}
 local SCAN_SECONDS = 3           -- limit for checking all ids before training
@@ -51,20 +53,36 @@ local function copy_window(self, start, row, ids, targets)
   end
 end
 
--- Windows as two tensors (rows,T) i32; starts[1..rows] are positions in the data. `number`: that of
--- the first window, for masking.lua.
+-- The `length` tokens from `start` as a host array.
+local function tokens_at(self, start)
+  local out = ffi.new("int32_t[?]", self.length)
+  for t = 0, self.length - 1 do
+    local id = self.tokens[start + t]
+    if id >= self.vocab then wrong_id(self, id, start + t) end
+    out[t] = id
+  end
+  return out
+end
+
+-- Windows as two tensors i32, (rows,T) and (rows,S); starts[1..rows] are positions in the data.
+-- `number`: that of the first window, for masking.lua and spans.lua.
 local function windows_at(self, starts, number)
-  local rows, context = #starts, self.context
+  local rows, context, answer = #starts, self.context, self.answer or self.context
   local ids = ffi.new("int32_t[?]", rows * context)
-  local targets = ffi.new("int32_t[?]", rows * context)
+  local targets = ffi.new("int32_t[?]", rows * answer)
   for row, start in ipairs(starts) do
-    local at = (row - 1) * context
-    copy_window(self, start, row - 1, ids, targets)
-    if self.hide then self.hide(ids + at, targets + at, number + row) end
+    local x, y = ids + (row - 1) * context, targets + (row - 1) * answer
+    if self.corrupt then
+      self.corrupt(tokens_at(self, start), x, y, number + row)
+    else
+      copy_window(self, start, row - 1, ids, targets)
+      if self.hide then self.hide(x, y, number + row) end
+    end
   end
   if self.keep.map then files.check(self.keep.map) end
-  local shape, axes = {rows, context}, {axes = "batch,time"}
-  return from_host(ids, shape, "i32", axes), from_host(targets, shape, "i32", axes)
+  local axes = {axes = "batch,time"}
+  return from_host(ids, {rows, context}, "i32", axes),
+         from_host(targets, {rows, answer}, "i32", axes)
 end
 
 --- loader:batch() -> ids, targets: both (batch * accum, context) i32; targets are the ids shifted
@@ -77,7 +95,7 @@ function Loader:batch()
   local starts = {}
   for row = 1, self.rows do
     local drawn = M.random(self.seed, self.counter * self.rows + row)
-    starts[row] = self.first + math.floor(drawn * (self.count - self.context))
+    starts[row] = self.first + math.floor(drawn * (self.count - self.length))
   end
   self.counter = self.counter + 1
   return windows_at(self, starts, (self.counter - 1) * self.rows)
@@ -100,7 +118,7 @@ end
 ---     rows  --> 6
 function Loader:windows(batches)
   batches = arguments.whole("windows", "the number of batches", batches or 0, 0)
-  local all = math.floor((self.count - 1) / self.context)
+  local all = math.floor((self.count - 1) / self.length)
   local used = batches > 0 and math.min(all, batches * self.batch_size) or all
   local done = 0
   return function()
@@ -108,12 +126,19 @@ function Loader:windows(batches)
     local starts = {}
     for row = 1, math.min(self.batch_size, used - done) do
       local window = math.floor((done + row - 1) * all / used)
-      starts[row] = self.first + window * self.context
+      starts[row] = self.first + window * self.length
     end
     local ids, targets = windows_at(self, starts, done)
     done = done + #starts
     return ids, targets, #starts
   end
+end
+
+--- loader:inputs(rows) -> tensors like those of a batch of `rows` windows, for plans.
+---     data.train:inputs(3):dims()  --> 3, 16
+function Loader:inputs(rows)
+  local options = {dtype = "i32", axes = "batch,time"}
+  return zeros({rows, self.context}, options), zeros({rows, self.answer or self.context}, options)
 end
 
 --- loader:state() -> {counter=, fingerprint=}: the number of batches drawn, and a checksum of the
@@ -133,6 +158,8 @@ function Loader:set_state(state)
   return state.fingerprint == self.fingerprint
 end
 
+M.state, M.set_state = Loader.state, Loader.set_state          -- of examples.lua too
+
 function Loader:__tostring()
   local text = "loader of %.0f tokens of %s, %d x %d in a batch"
   return text:format(self.count, self.name, self.rows, self.context)
@@ -145,7 +172,8 @@ function Loader:batch_tokens() return self.rows * self.context end
 local function new_loader(source, first, count, options)
   return setmetatable({
     tokens = source.tokens, keep = source, name = source.name, fingerprint = source.fingerprint,
-    first = first, count = count, context = options.context, vocab = options.vocab,
+    first = first, count = count, vocab = options.vocab,
+    context = options.context, length = options.context,
     batch_size = options.batch, rows = options.batch * (options.accum or 1),
     seed = options.seed or 0, counter = 0,
   }, Loader)

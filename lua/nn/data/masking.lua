@@ -16,10 +16,13 @@ local function find(words, ...)
   end
 end
 
+--- mask_of(words) -> the id of the mask token; words.size if the vocabulary has none.
+function M.mask_of(words) return find(words, "[MASK]", "<mask>") or words.size end
+
 -- hide(ids, targets, number): masks window `number` of `context` tokens at `ids`, and sets their
 -- targets at `targets`; both are arrays from 0.
 local function masker(words, context, share, seed)
-  local mask = find(words, "[MASK]", "<mask>") or words.size
+  local mask = M.mask_of(words)
   local first, last = find(words, "[CLS]", "<s>"), find(words, "[SEP]", "</s>")
   local special, places = {}, {}
   for _, id in pairs(words.special or {}) do special[id] = true end

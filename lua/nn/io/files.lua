@@ -36,6 +36,12 @@ ffi.cdef [[
   void *opendir(const char *path);
   nn_dirent *readdir(void *folder);
   int closedir(void *folder);
+  typedef struct {
+    unsigned long block, fragment, blocks, free, available, inodes, inodes_free, inodes_available;
+    unsigned long id, flags, name_length;
+    int spare[6];
+  } nn_statvfs;
+  int statvfs(const char *path, nn_statvfs *out);
 ]]
 
 local M = {}
@@ -74,6 +80,13 @@ function M.exists(path)
   local fd = open(path, O_READ)
   if fd >= 0 then C.close(fd) end
   return fd >= 0
+end
+
+--- free_bytes(path) -> bytes that may be written to the disk of a path that exists; else nil.
+function M.free_bytes(path)
+  local info = ffi.new "nn_statvfs"
+  if C.statvfs(path, info) ~= 0 then return nil end
+  return tonumber(info.available) * tonumber(info.fragment)
 end
 
 --- list(folder) -> sorted names without "." and ".."; nil and the reason if `folder` is not a

@@ -52,14 +52,17 @@ local function submitter(count)
   return out
 end
 
--- The transfers from and to the lower tier of memory; empty if there were none.
+-- The transfers from and to the lower tiers of memory; empty if there were none.
 local function links_of(transfers)
   local out, link = {}, ffi.new "nn_profile_link_t"
-  for writes, name in ipairs(transfers > 0 and {"read", "write"} or {}) do
-    check(C.nn_profile_link(writes - 1, link))
-    out[writes] = {name = budget.lower_tier .. " " .. name,
-                   transfers = tonumber(link.transfers), bytes = tonumber(link.bytes),
-                   busy = link.busy, waited = link.waited}
+  for i = 2, transfers > 0 and #budget.tiers or 0 do
+    local tier = budget.tiers[i]
+    for writes, name in ipairs {"read", "write"} do
+      check(C.nn_profile_link(tier == "disk" and 1 or 0, writes - 1, link))
+      out[#out + 1] = {name = tier .. " " .. name,
+                       transfers = tonumber(link.transfers), bytes = tonumber(link.bytes),
+                       busy = link.busy, waited = link.waited}
+    end
   end
   return out
 end
@@ -130,15 +133,15 @@ end
 --- workers; ops, kernels and layers = {{name, calls, seconds, flops, bytes}, ...}, most seconds
 --- first; workers = {{name, gpu, tasks, busy, data, ...}, ...}; main = {submitting, waiting} of the
 --- main thread; links = {{name, transfers, bytes, busy, waited}, ...} of "disk read" and "disk
---- write", or "RAM read" and "RAM write", if nn.memory_tiers moved tiles: seconds with a transfer
---- under way, and seconds that the transfers waited to begin, summed. Further fields: tasks;
---- replayed_tasks; replay_seconds, the CPU time of the main thread to submit replayed tasks;
---- starpu_seconds, StarPU's share of it. Causes of idle time: data: the data of the worker's next
---- task is being copied; dependencies: no submitted task can start yet; disk: the same while a
---- transfer waits or is under way; nothing: no task is submitted; engine: a task is ready, so this
---- is the overhead of the scheduler and StarPU. A function compiled earlier keeps its layer names.
---- At most 1,048,576 tasks are recorded (`recorded`); the profile ends with the next one, and
---- `lost` counts the others. Errors: those of f; nested profiles.
+--- write", of "RAM read" and "RAM write" below a GPU, or of all four, if nn.memory_tiers moved
+--- tiles: seconds with a transfer under way, and the sum of those that transfers waited to begin.
+--- Further fields: tasks; replayed_tasks; replay_seconds, the CPU time of the main thread to submit
+--- replayed tasks; starpu_seconds, StarPU's share of it. Causes of idle time: data: the data of the
+--- worker's next task is being copied; dependencies: no submitted task can start yet; disk: the
+--- same while a transfer waits or is under way; nothing: no task is submitted; engine: a task is
+--- ready, so this is the overhead of the scheduler and StarPU. A function compiled earlier keeps
+--- its layer names. At most 1,048,576 tasks are recorded (`recorded`); the profile ends with the
+--- next one, and `lost` counts the others. Errors: those of f; nested profiles.
 ---     local p = nn.profile(function() return x:matmul(x:t()) end)
 ---     p.seconds > 0, p.ops[1].calls >= 1  --> true, true
 function M.profile(f, ...)
@@ -207,7 +210,7 @@ function Profile.__tostring(self)
   for _, reason in ipairs(M.idle) do
     local name, about = reason[1], reason[2]
     local seconds = self.idle[name]
-    if name == "disk" and budget.lower_tier == "RAM" then about = "waiting for copies from RAM" end
+    if name == "disk" and budget.on_gpu() then about = "waiting for copies from RAM" end
     if name ~= "disk" or #self.links > 0 then
       line(about, seconds, name == "engine" and self.recorded > 0
         and ("  %s a task"):format(units.seconds(seconds / self.recorded)))

@@ -3,7 +3,6 @@
 -- arrows between them, and metadata (ph M) for the names of rows. Times are in microseconds.
 
 local ffi = require "ffi"
-local budget = require "nn.base.budget"
 local files = require "nn.io.files"
 local kind = require "nn.core.kind"
 local lib = require "nn.base.capi"
@@ -12,7 +11,9 @@ local C, check = lib.C, lib.check
 local M = {}
 local MAIN = 0            -- the row of the submitting thread; worker w, from 0, has row w + 1
 local DATA = 1000         -- the row of the data of GPU worker w is DATA + w
-local LINKS = {[0] = {2000, "read"}, {3000, "write"}}    -- first row and name
+-- First row and name of a link, by the tier below it and by direction.
+local LINKS = {disk = {[0] = {2000, "disk read"}, {3000, "disk write"}},
+               RAM = {[0] = {4000, "RAM read"}, {5000, "RAM write"}}}
 
 local Trace = {}
 Trace.__index = Trace
@@ -137,12 +138,12 @@ function Trace:add_spans(count)
 end
 
 -- The row of a transfer: the first of its link that is free, since several are under way at once.
-local function row_of(self, writes, from, to)
-  local ends = self.links[writes]
+local function row_of(self, tier, writes, from, to)
+  local ends = self.links[tier][writes]
   local row = 1
   while ends[row] and ends[row] > from do row = row + 1 end
-  local tid = LINKS[writes][1] + row - 1
-  local name = budget.lower_tier .. " " .. LINKS[writes][2]
+  local first, name = unpack(LINKS[tier][writes])
+  local tid = first + row - 1
   if not ends[row] then self:row(tid, row == 1 and name or ("%s %d"):format(name, row)) end
   ends[row] = to
   return tid
@@ -157,8 +158,9 @@ function Trace:add_transfers(count)
   table.sort(list, function(a, b) return a.start < b.start end)
   for _, t in ipairs(list) do
     local from, to = nanoseconds(t.start), nanoseconds(t["end"])
-    self:bar(row_of(self, t.writes, from, to), files.json(kind.names[t.kind + 1]), "transfer", from,
-             to, ('"bytes":%d,"GB/s":%.3f,"waited ms":%.3f'):format(tonumber(t.bytes),
+    local tid = row_of(self, t.is_disk ~= 0 and "disk" or "RAM", t.writes, from, to)
+    self:bar(tid, files.json(kind.names[t.kind + 1]), "transfer", from, to,
+             ('"bytes":%d,"GB/s":%.3f,"waited ms":%.3f'):format(tonumber(t.bytes),
              tonumber(t.bytes) / math.max(to - from, 1), (t.start - t.queued) * 1e3))
   end
 end
@@ -171,7 +173,7 @@ function M.write(file, profile)
   local self = setmetatable({
     file = f, name = file, first = true, texts = {}, gpus = {},
     rows = ffi.new("int32_t[?]", count + 1), from = ffi.new("double[?]", count + 1),
-    to = ffi.new("double[?]", count + 1), links = {[0] = {}, {}},
+    to = ffi.new("double[?]", count + 1), links = {disk = {[0] = {}, {}}, RAM = {[0] = {}, {}}},
   }, Trace)
   f:write('{"displayTimeUnit":"ms","traceEvents":[\n')
   self:put('{"ph":"M","pid":1,"tid":0,"name":"process_name","args":{"name":"nnlua"}}')

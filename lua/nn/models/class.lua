@@ -40,6 +40,14 @@ function M.need_context(self, time)
   end
 end
 
+--- need_tokens(self, time) raises an error if flops_per_token's number of tokens is no number.
+function M.need_tokens(self, time)
+  if type(time) ~= "number" then
+    lib.fail("%s: flops_per_token: the number of tokens is %s; a number is needed", who(self),
+             tostring(time))
+  end
+end
+
 -- The value of a setting, checked.
 local function setting(self, name, field, value)
   if value == nil and field.needed then
@@ -108,20 +116,25 @@ end
 
 --- sizes(class, settings) -> sums over the parameters of a model of these settings, and its config.
 --- parameters, tensors: their numbers; matrices: of the elements of the matrices that multiply all
---- tokens, one of (vocab, embd) among them; values: the inputs and outputs of matrices in layers,
---- per token; layers: the number of layers.
+--- tokens, one of (vocab, embd) among them; matrices_of: of those in each list of blocks; values:
+--- the inputs and outputs of matrices in layers, per token; layers: the number of layers.
 function M.sizes(class, settings)
   local list, c = one_layer(class, settings)
-  local sum = {parameters = 0, tensors = 0, matrices = c.vocab * c.embd, values = 0, layers = 0}
+  local sum = {parameters = 0, tensors = 0, matrices = c.vocab * c.embd, values = 0, layers = 0,
+               matrices_of = {}}
   local stacks = stacks_of(class, settings)
-  for _, count in pairs(stacks) do sum.layers = sum.layers + count end
+  for name, count in pairs(stacks) do
+    sum.layers, sum.matrices_of[name] = sum.layers + count, 0
+  end
   for _, p in ipairs(list) do
-    local in_layer, rows, cols = stacks[p.path:match "^(%w+)%.1%."], p.shape[1], p.shape[2]
+    local name = p.path:match "^(%w+)%.1%."
+    local in_layer, rows, cols = stacks[name], p.shape[1], p.shape[2]
     local times = in_layer or 1
     sum.parameters, sum.tensors = sum.parameters + times * rows * (cols or 1), sum.tensors + times
     if rows == c.vocab then sum.tensors = sum.tensors + math.ceil(rows / 8192) - 1 end
     if in_layer and cols then
       sum.matrices = sum.matrices + times * rows * cols
+      sum.matrices_of[name] = sum.matrices_of[name] + times * rows * cols
       sum.values = sum.values + times * (rows + cols)
     end
   end

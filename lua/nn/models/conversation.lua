@@ -16,13 +16,18 @@ Conversation.__index = Conversation
 --- new(model, words, {system="", tokens=, template=nil, generate={}}) -> conversation. words: a
 --- tokenizer with a chat template; system: the system message, "" for none; tokens: at most so many
 --- in an answer; template: the name of the chat template; generate: options of nn.generate.
---- Errors: no chat template, or one that refuses a question after the system message.
+--- Errors: a model that does not continue texts; no chat template, or one that refuses a question
+--- after the system message.
 function M.new(model, words, options)
   local self = setmetatable({model = model, words = words, options = options, turns = {},
                              first = 1, answers = 0}, Conversation)
   if not (words and words.chat) then
     lib.fail("the model has no tokenizer with a chat template; recipes/gpt2_generate.lua "
              .. "continues a text")
+  end
+  if (model.kind or "decoder") ~= "decoder" then
+    lib.fail("%s does not continue texts, so it has no conversations; recipes/gpt2_generate.lua "
+             .. "answers a single text", getmetatable(model).class_name)
   end
   self:set_system(options.system or "")
   return self

@@ -11,7 +11,6 @@
 -- Shapes: B sequences, T tokens each, C = embd, V = vocab.
 local arguments = require "nn.base.arguments"
 local base = require "nn.models.class"
-local lib = require "nn.base.capi"
 local ops = require "nn.core.op"
 local tape = require "nn.core.tape"
 
@@ -64,10 +63,7 @@ end
 ---     bert:flops_per_token(4)  --> 6336
 function Encoder:flops_per_token(time)
   local c = self.config
-  if type(time) ~= "number" then
-    lib.fail("%s: flops_per_token: the number of tokens is %s; a number is needed", base.who(self),
-             tostring(time))
-  end
+  base.need_tokens(self, time)
   local matrices = base.sizes(getmetatable(self), c).matrices + c.embd * c.embd
   if c.labels > 0 then
     matrices = matrices - (c.vocab + c.embd) * c.embd + (c.embd + c.labels) * c.embd / time

@@ -107,10 +107,11 @@ local function plain_reader(model)
 end
 
 -- With a cache: reads all prompts at once, shorter ones padded at their end, then one token at a
--- time. Cache entries of the padding are overwritten before they are read.
-local function cached_reader(model, caches)
+-- time. Cache entries of the padding are overwritten before they are read. source: {text=, mask=},
+-- what model:next of an encoder_decoder needs; empty for a decoder.
+local function cached_reader(model, caches, source)
   local step = compile.compile(function(ids, start, last)
-    return layer.call(model, model.next, ids, caches, start, last)
+    return layer.call(model, model.next, ids, caches, start, last, source.text, source.mask)
   end)
   local prompts_read = false
   return function(rows)
@@ -136,7 +137,7 @@ local function reason_to_stop(row, options, id)
   if not options.stop then return nil end
   if not row.next_part then
     row.next_part = options.tokenizer:stream()
-    for i = 1, #row.ids - 1 do row.next_part(row.ids[i]) end
+    for i = row.source and 2 or 1, #row.ids - 1 do row.next_part(row.ids[i]) end
   end
   row.text = (row.text or "") .. row.next_part(id)
   for _, stop in ipairs(options.stop) do
@@ -189,9 +190,9 @@ end
 -- Pipelined greedy decoding of up to `most` tokens per row: the engine computes the argmax and uses
 -- it as the next input, and each step is submitted before the ids of the previous one are read.
 -- Returns whether any row continues.
-local function decode_pipelined(model, caches, rows, options, most)
+local function decode_pipelined(model, caches, source, rows, options, most)
   local step = compile.compile(function(ids, start)
-    local logits = layer.call(model, model.next, ids, caches, start)
+    local logits = layer.call(model, model.next, ids, caches, start, nil, source.text, source.mask)
     return logits:argmax {axis = -1, keepdim = true}:to "i32", start + 1, logits:slice(2, 1, 1)
   end)
   local ids = ids_tensor(rows, 1, function(row) return row.ids[#row.ids] end)
@@ -227,6 +228,20 @@ function M.cache_length(model, longest, tokens)
   return math.min(context, math.ceil((longest + tokens) / BLOCK) * BLOCK)
 end
 
+-- Reads the texts of all rows once, for an encoder_decoder: {text=, mask=}, see cached_reader().
+local function read_texts(model, rows)
+  local longest, lists = 0, {}
+  for r, row in ipairs(rows) do
+    lists[r], longest = row.source, math.max(longest, #row.source)
+  end
+  local ids = ids_tensor(lists, longest, function(list, c) return list[c] or model.config.pad end)
+  local mask = ids_tensor(lists, longest, function(list, c) return list[c] and 1 or 0 end)
+  local read = compile.compile(function(...)
+    return unpack(layer.call(model, model.read, ...))
+  end)
+  return {text = {read(ids, mask)}, mask = mask}
+end
+
 local function run(model, rows, options)
   local context = model.config and model.config.context or math.huge
   local longest, tokens, caches = 0, options.tokens or 100, nil
@@ -234,7 +249,8 @@ local function run(model, rows, options)
   if model.caches and longest <= context then
     caches = model:caches(#rows, M.cache_length(model, longest, tokens))
   end
-  local read, step = caches and cached_reader(model, caches) or plain_reader(model), 1
+  local source = model.read and read_texts(model, rows) or {}
+  local read, step = caches and cached_reader(model, caches, source) or plain_reader(model), 1
   local greedy = options.temperature == 0 and not options.logprobs
     and (options.repetition_penalty or 1) == 1
   while step <= tokens do
@@ -244,7 +260,7 @@ local function run(model, rows, options)
     step = step + 1
     if caches and greedy then
       local most = math.min(tokens, context - longest + 1) - step + 1
-      local continues = decode_pipelined(model, caches, rows, options, most)
+      local continues = decode_pipelined(model, caches, source, rows, options, most)
       if not continues or engine.interrupted() then break end
       step, caches, read = step + math.max(0, most), nil, plain_reader(model)
     end
@@ -294,7 +310,8 @@ end
 --- nn.generate(model, ids, {tokens=100, temperature=1, top_k=0, top_p=1, repetition_penalty=1,
 --- seed=0, stop, stop_ids, tokenizer, on_token, logprobs=false}) -> ids with new ones, info
 --- `ids`: a list of token ids (at least one) or a list of such lists, which may differ in length;
---- the result has the same form. A tensor of one or two axes counts as such a list. temperature 0
+--- the result has the same form. A tensor of one or two axes counts as such a list. The ids are
+--- continued; an encoder-decoder reads them, and the result is its answer alone. temperature 0
 --- takes the likeliest token (greedy decoding); top_k > 0 draws from the k likeliest tokens; top_p
 --- < 1 from the likeliest tokens with this total probability. The same seed gives the same text. A
 --- sequence ends after an id of `stop_ids`, or when its generated text contains a text of `stop`,
@@ -310,8 +327,8 @@ function M.generate(model, ids, options)
   local class = type(model) == "table" and getmetatable(model)
   arguments.need(class and class.__call, "generate", "the model", model,
                  "a module that returns logits is needed")
-  arguments.need((class.kind or "decoder") == "decoder", "generate", "the model", model,
-                 "a decoder, which reads from left to right, is needed")
+  arguments.need(class.kind ~= "encoder", "generate", "the model", model, "a decoder, which "
+                 .. "writes from left to right, or an encoder-decoder is needed")
   arguments.need(type(ids) == "table", "generate", "the ids", ids, "a list is needed")
   if tensor.is_tensor(ids) then
     if #ids.shape ~= 1 and #ids.shape ~= 2 then
@@ -326,11 +343,13 @@ function M.generate(model, ids, options)
     for i = 1, arguments.list("generate", "the ids", list) do
       rows[r].ids[i] = arguments.whole("generate", "an id", list[i], 0)
     end
-    if #list == 0 then lib.fail("generate: give at least one token to continue") end
+    if #list == 0 then lib.fail("generate: give at least one token") end
+    if model.read then rows[r].source, rows[r].ids = rows[r].ids, {model.config.start} end
   end
   M.eval_mode(run, model, rows, options)
   local out, info = {}, {reason = {}, logprobs = options.logprobs and {} or nil}
   for r, row in ipairs(rows) do
+    if row.source then table.remove(row.ids, 1) end
     out[r], info.reason[r] = row.ids, row.reason or "length"
     if options.logprobs then info.logprobs[r] = row.logprobs end
   end

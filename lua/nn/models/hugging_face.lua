@@ -235,6 +235,9 @@ function M.save_hf(folder, model, tokenizer, options)
   local described = class and class.hugging_face
   arguments.need(described and type(model.config) == "table", "save_hf", "the model", model,
                  "its class needs a table hugging_face, as in models/gpt2.lua")
+  if model.quantized then
+    lib.fail "save_hf: the model has weights of 8 bits (nn.quantize_weights); save it before"
+  end
   options = arguments.options("save_hf", options, save_options)
   local limit = arguments.whole("save_hf", "shard_bytes", options.shard_bytes or 5e9)
   local config = files.json(config_of(model, described, tokenizer), "")

@@ -6,8 +6,10 @@ local files = require "nn.io.files"
 local hf_config = require "nn.models.hf_config"
 local hugging_face = require "nn.models.hugging_face"
 local lib = require "nn.base.capi"
+local quantize = require "nn.models.quantize"
 local registry = require "nn.models.registry"
 local states = require "nn.models.state"
+local tape = require "nn.core.tape"
 local tokenizers = require "nn.text.tokenizer"
 
 local M = {}
@@ -57,37 +59,83 @@ function M.sizes(path)
   return sizes, words, class
 end
 
---- outline(path, tokenizer) -> model, vocabulary: like load_model, but the model has only its
---- settings, `config`, and no parameters. For plans.
-function M.outline(path, tokenizer)
-  local class, settings, words = describe(path)
-  if tokenizer and tokenizer ~= "" then words = tokenizers.tokenizer(tokenizer) end
-  return registry.outline(class, settings), words
+local load_options = arguments.names "weights"
+local dtypes = {f32 = "f32", bf16 = "bf16", int8 = "f32"}       -- of a model, by `weights`
+
+-- The option `weights` of load_model, or nil.
+local function weights_in(who, options)
+  local weights = arguments.options(who, options, load_options).weights
+  arguments.need(weights == nil or dtypes[weights], who, "weights", weights,
+                 "f32, bf16 or int8 is needed")
+  return weights
 end
 
---- nn.load_model(path, tokenizer) -> model, vocabulary (nil if unknown). `path`: a Hugging Face
---- folder (also of nn.save_hf), a checkpoint of a model in models/, or a run's folder, for its
---- newest checkpoint. `tokenizer`: a path for nn.tokenizer, to replace the tokenizer at `path`.
---- Does not change the random state. Errors: a path without a model.
+-- A copy of the settings with this dtype, or the settings if it is nil.
+local function with_dtype(settings, dtype)
+  if not dtype then return settings end
+  local out = {}
+  for name, value in pairs(settings) do out[name] = value end
+  out.dtype = dtype
+  return out
+end
+
+--- outline(path, tokenizer, {weights}) -> model, vocabulary: like load_model, but the model has
+--- only its settings, `config` and `quantized`, and no parameters. For plans.
+function M.outline(path, tokenizer, options)
+  local weights = weights_in("outline", options)
+  local class, settings, words = describe(path)
+  if tokenizer and tokenizer ~= "" then words = tokenizers.tokenizer(tokenizer) end
+  local model = registry.outline(class, with_dtype(settings, dtypes[weights]))
+  model.quantized = weights == "int8"
+  return model, words
+end
+
+-- A new model with these settings, which are those of the checkpoint, except for the dtype.
+local function new_model(class, settings, path)
+  local good, result = pcall(class, settings)
+  if good then return result end
+  if lib.is_interrupt(result) then error(result, 0) end
+  lib.fail("'%s': its settings `model` are not valid for %s: %s", path, class.class_name,
+           lib.is_error(result) and result.message or tostring(result))
+end
+
+-- The model of a checkpoint, in `dtype`, or in its own if that is nil; its vocabulary.
+local function restored(found, dtype)
+  local class, settings, words = in_checkpoint(found)
+  local model = new_model(class, settings, found.path)
+  found:restore_model(model)
+  if not dtype or model.config.dtype == dtype then return model, words end
+  local converted = new_model(class, with_dtype(settings, dtype), found.path)
+  local own = model:parameters()
+  tape.no_grad(function()
+    for i, p in ipairs(converted:parameters()) do
+      p.tensor:copy_(own[i].tensor:to(p.tensor.dtype))
+      own[i].tensor:release()
+    end
+  end)
+  return converted, words
+end
+
+--- nn.load_model(path, tokenizer, {weights}) -> model, vocabulary (nil if unknown). `path`: a
+--- Hugging Face folder (also of nn.save_hf), a checkpoint of a model in models/, or a run's folder,
+--- for its newest checkpoint. `tokenizer`: a path for nn.tokenizer, to replace the tokenizer at
+--- `path`. weights: f32 or bf16, the dtype of the model, or int8, for nn.quantize_weights. By
+--- default a checkpoint keeps its dtype and a Hugging Face model is f32. Does not change the random
+--- state. Errors: a path without a model.
 ---     nn.save_hf("a-model", model)
 ---     nn.load_model("a-model"):count() == model:count()  --> true
-function M.load_model(path, tokenizer)
+---     nn.load_model("a-model", nil, {weights = "bf16"}).config.dtype  --> "bf16"
+function M.load_model(path, tokenizer, options)
   arguments.need(type(path) == "string", "load_model", "the path", path, "a text is needed")
+  local weights = weights_in("load_model", options)
   local found, random = find_checkpoint(path), engine.random_state()
   local model, words
   if found then
-    local class, settings
-    class, settings, words = in_checkpoint(found)
-    local good, problem = pcall(function() model = class(settings) end)
-    if not good then
-      if lib.is_interrupt(problem) then error(problem, 0) end
-      lib.fail("'%s': its settings `model` are not valid for %s: %s", found.path, class.class_name,
-               lib.is_error(problem) and problem.message or tostring(problem))
-    end
-    found:restore_model(model)
+    model, words = restored(found, dtypes[weights])
   else
-    model, words = hugging_face.load_hf(path)
+    model, words = hugging_face.load_hf(path, {dtype = dtypes[weights]})
   end
+  if weights == "int8" then quantize.quantize_weights(model) end
   engine.set_random_state(random)
   if tokenizer and tokenizer ~= "" then words = tokenizers.tokenizer(tokenizer) end
   return model, words

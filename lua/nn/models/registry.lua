@@ -12,9 +12,11 @@
 --   Class.example            code that creates a small model, for examples in docs
 --   Class.requirements(settings, tokens)   {parameters=, tiles=, bytes=}, found by arithmetic, for
 --                            run:plan
---   model:flops_per_token(T) FLOPs, forward and backward
+--   model:flops_per_token(T) FLOPs, forward and backward; of an "encoder_decoder" (T, S), for
+--                            texts of T tokens with answers of S
 --   model:caches(batch, tokens), model:next(ids, caches, start, last)    generation with caches
---                            for sequences of up to `tokens` tokens
+--                            for sequences of up to `tokens` tokens; an "encoder_decoder" has also
+--                            model:read(ids, mask), whose result and the mask follow `last`
 --
 -- Only the first two lines are required.
 local arguments = require "nn.base.arguments"

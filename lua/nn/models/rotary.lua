@@ -53,9 +53,9 @@ function M.options(c, rotated)
           original = c.original, scale = c.rope_scale}
 end
 
---- rotate(qkv, memory, options) -> qkv with rotated queries and keys. memory: of nn.attend, or nil.
-function M.rotate(qkv, memory, options)
-  return (ops.call("rope", qkv, memory and memory.start, options))
+--- rotate(qkv, past, options) -> qkv with rotated queries and keys. past: of nn.attend, or nil.
+function M.rotate(qkv, past, options)
+  return (ops.call("rope", qkv, past and past.start, options))
 end
 
 local kinds = {default = "none", linear = "linear", llama3 = "llama3", yarn = "yarn"}

@@ -9,8 +9,9 @@ local function above(logits, a, b)
   return x > y or x == y and a < b
 end
 
--- The ids of the k largest logits, the largest first, found with a heap whose top is the smallest.
-local function largest(logits, size, k)
+--- largest(logits, size, k) -> the ids of the k largest logits, the largest first, found with a
+--- heap whose top is the smallest.
+function M.largest(logits, size, k)
   local found = {}
   local function below(a, b) return above(logits, b, a) end
   for id = 0, k - 1 do heap.push(found, id, below) end
@@ -75,7 +76,7 @@ function M.draw(logits, size, options, u)
   if temperature == 0 then return best end
   local top = logits[best]
   if top_k > 0 and top_k < size then
-    return draw_from(largest(logits, size, top_k), logits, top, temperature, top_p, u)
+    return draw_from(M.largest(logits, size, top_k), logits, top, temperature, top_p, u)
   end
   if top_p < 1 then
     return draw_from(likely(logits, size, top, temperature, top_p), logits, top, temperature,

@@ -5,6 +5,7 @@ local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
 local compile = require "nn.core.compile"
 local engine = require "nn.base.engine"
+local files = require "nn.io.files"
 local kinds = require "nn.core.kind"
 local tape = require "nn.core.tape"
 local lib = require "nn.base.capi"
@@ -99,6 +100,12 @@ function M.step(build, measured, alone)
   return plan
 end
 
+--- gpu_costs(build) -> the results of compile.gpu_costs() for the step of build(), as in
+--- nn.plan_step.
+function M.gpu_costs(build)
+  return progress.during(compile.gpu_costs, function() return record(build, {}) end)
+end
+
 --- available_memory(planned) -> the memory budget in bytes or, with `planned` and where nn.machine
 --- describes a machine, the RAM of that. Errors: the limits of the process leave no memory.
 function M.available_memory(planned)
@@ -161,24 +168,71 @@ function M.seconds(plan)
   return tiers and tiers.seconds or plan.seconds
 end
 
+-- The RAM of the process during training: tensors, and the rest.
+local function trained_bytes(tiers)
+  return tiers.slots + tiers.kept + tiers.reserved + tiers.rest
+end
+
+--- process_bytes(tiers) -> the most RAM that the process needs. tiers: of a plan made in this
+--- process, whose measurements also take RAM, before there are tensors.
+function M.process_bytes(tiers)
+  return math.max(trained_bytes(tiers), budget.memory().resident_peak)
+end
+
+--- process_text(tiers) -> the same as a text.
+function M.process_text(tiers)
+  local trained, most = trained_bytes(tiers), M.process_bytes(tiers)
+  return ("%s of RAM, with %s for code, Lua, and the records of tasks%s"):format(
+    units.bytes(trained), units.bytes(tiers.rest),
+    most > trained and ("; %s while it plans"):format(units.bytes(most)) or "")
+end
+
+-- The tier `name` with slots.
+local function slots_row(name, level, kept, row)
+  row(name, ("%s: %s in slots, %s of small tiles, inputs and outputs, %s in reserve"):format(
+    units.bytes(level.slots + kept + level.reserved), units.bytes(level.slots),
+    units.bytes(kept), units.bytes(level.reserved)))
+end
+
+-- What a step moves between a tier with slots and the one below it, `name`. seconds: of a step.
+local function moved_rows(name, level, seconds, row)
+  row("  read", moved_text(level.loaded) .. " a step")
+  row("  written", ("%s a step%s"):format(moved_text(level.stored), name == "disk"
+    and (", %s a day"):format(units.bytes(level.stored.total / seconds * 86400)) or ""))
+  compared_rows(level, row)
+end
+
+-- What takes the most time, and the share of the time for which each resource is busy.
+local function bound_row(tiers, row)
+  local on_gpu, lower = budget.on_gpu(), tiers.lower
+  local function share(seconds) return 100 * math.min(1, seconds / tiers.seconds) end
+  local link = on_gpu and "the link to the GPU" or "the disk"
+  local bound, most = "computation", tiers.computing
+  if tiers.disk_busy > most then bound, most = link, tiers.disk_busy end
+  if lower and lower.disk_busy > most then bound = "the disk" end
+  row("bound by", ("%s; %s %.0f %% of the time, %s is busy %.0f %%%s"):format(
+    bound, on_gpu and "the GPU computes" or "the workers compute", share(tiers.computing), link,
+    share(tiers.disk_busy), lower and (", the disk %.0f %%"):format(share(lower.disk_busy)) or ""))
+end
+
+--- disk_room() -> bytes that tensors can take on the disk, with those that they take already.
+function M.disk_room() return files.free_bytes(budget.disk_folder) + budget.memory().disk.used end
+
 local function tier_rows(tiers, rows)
   local function row(...) rows[#rows + 1] = {...} end
-  local on_disk = budget.lower_tier == "disk"
-  row(on_disk and "RAM" or "GPU",
-      ("%s: %s in slots, %s of small tiles, inputs and outputs, %s in reserve"):format(
-        units.bytes(tiers.slots + tiers.kept + tiers.reserved), units.bytes(tiers.slots),
-        units.bytes(tiers.kept), units.bytes(tiers.reserved)))
-  row(on_disk and "disk" or "RAM", units.bytes(tiers.disk))
-  row("  read", moved_text(tiers.loaded) .. " a step")
-  row("  written", ("%s a step%s"):format(moved_text(tiers.stored), on_disk
-    and (", %s a day"):format(units.bytes(tiers.stored.total / tiers.seconds * 86400)) or ""))
-  compared_rows(tiers, row)
-  local link = on_disk and "the disk" or "the link to the GPU"
-  row("bound by", ("%s; %s %.0f %% of the time, %s is busy %.0f %%"):format(
-    tiers.disk_busy > tiers.computing and link or "computation",
-    on_disk and "the workers compute" or "the GPU computes",
-    100 * math.min(1, tiers.computing / tiers.seconds), link,
-    100 * math.min(1, tiers.disk_busy / tiers.seconds)))
+  local tier_names, lower = budget.tiers, tiers.lower
+  slots_row(tier_names[1], tiers, tiers.kept, row)
+  if not budget.on_gpu() then row("process", M.process_text(tiers)) end
+  if lower then
+    moved_rows("RAM", tiers, tiers.seconds, row)
+    slots_row("RAM", lower, tiers.kept, row)
+  end
+  local lowest = lower or tiers
+  local room = budget.has_disk() and not engine.machine().described and M.disk_room() or math.huge
+  row(tier_names[#tier_names], units.bytes(lowest.disk) .. (lowest.disk > room
+    and (", but %s has only %s available"):format(budget.disk_folder, units.bytes(room)) or ""))
+  moved_rows(tier_names[#tier_names], lowest, tiers.seconds, row)
+  bound_row(tiers, row)
 end
 
 --- plans(record_batch, available) -> plan(n, measured), the plan of a batch of n; needs(n), the
@@ -190,7 +244,7 @@ function M.plans(record_batch, available)
     local plan = batches.planner(record_batch)
     return function(...) return budget.with_activations(with, plan, ...) end
   end
-  local auto = choice == "auto" and not budget.lower_tier
+  local auto = choice == "auto" and not budget.tiers
   local of, recomputed = planner(choice), planner "recompute"
   return function(n, measured)
     local plan = of(n, measured)
@@ -233,7 +287,7 @@ local function changes_text(plan, o)
     end
   end
   changes[#changes + 1] = units.bytes(plan.peak) .. " of RAM (memory_gb)"
-  if budget.lower_tier ~= "RAM" then
+  if not budget.on_gpu() then
     changes[#changes + 1] = "memory.disk=FOLDER, with which --plan shows the speed"
   end
   return table.concat(changes, "; or ")
@@ -279,7 +333,7 @@ function M.report(plan, o)
       :format(units.bytes(plan.recomputed), 100 * plan.recomputing)}
   end
   local seconds = M.seconds(plan)
-  local on_gpu = tiers and budget.lower_tier == "RAM"
+  local on_gpu = tiers and budget.on_gpu()
   local about = ("about %s a step, %s"):format(M.time_text(seconds), M.rate_text(o.tokens, seconds))
   rows[#rows + 1] = {"time", on_gpu and about or ("%s; %d CPU workers, %.0f %% busy"):format(
     about, plan.workers, math.min(100, 100 * plan.busy / plan.workers / seconds))}

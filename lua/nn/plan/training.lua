@@ -22,8 +22,9 @@ local function simulated(build, rows, context, measured, limit, known, inputs)
   local some = known and known > limit and rows / known * limit or rows
   local plan, microbatches = accumulate.limited(limit, some < rows, step_plan.step, function()
     local model, optim, step = build()
-    flops_per_token = model.flops_per_token and model:flops_per_token(context)
     local ids, targets = inputs(some)
+    local answer = #targets.shape == 2 and targets:dim(2) or nil
+    flops_per_token = model.flops_per_token and model:flops_per_token(context, answer)
     return function() return step(ids, targets) end,
            {weights = model, optimizer = optim, other = {ids, targets}}
   end, measured)
@@ -68,7 +69,7 @@ end
 -- The functions of step_plan.plans() for the steps of a loader.
 local function planner(build, loader, available)
   local microbatches = loader.rows / loader.batch_size
-  local inputs = loader.inputs and function(rows) return loader:inputs(rows) end
+  local function inputs(rows) return loader:inputs(rows) end
   return step_plan.plans(function(batch, measured)
     return M.step(build, batch * microbatches, loader.context, measured, microbatches, inputs)
   end, available)
@@ -90,15 +91,31 @@ local function refuse_oversized(requirements, loader, available, only_planned)
            units.bytes(available))
 end
 
+-- Refuses a plan that needs more of the disk than there is. tiers: nil if all fits into RAM.
+local function need_disk(tiers)
+  local needed = tiers and (tiers.lower or tiers).disk or 0
+  local room = needed > 0 and step_plan.disk_room() or 0
+  if needed > room then
+    lib.fail("the training cannot fit: it needs %s (%.0f bytes) on the disk, but %s has %s (%.0f "
+             .. "bytes) available; free some space, choose another folder (memory.disk) or raise "
+             .. "memory.ram", units.bytes(needed), needed, budget.disk_folder, units.bytes(room),
+             room)
+  end
+end
+
 --- need_room(build, loader, requirements) -> the plan of a step, at the start of a training.
 --- requirements: see run:plan. Errors: the step does not fit into the memory budget, with needed
 --- and available bytes.
 function M.need_room(build, loader, requirements)
   local available = step_plan.available_memory()
-  local has_disk = budget.lower_tier == "disk"
+  local has_disk = budget.has_disk()
   if not has_disk then refuse_oversized(requirements, loader, available) end
-  local plan = planner(build, loader, available)(loader.batch_size, budget.lower_tier ~= nil)
-  if has_disk then return plan end                    -- it exists, so the step fits
+  local plan = planner(build, loader, available)(loader.batch_size, budget.tiers ~= nil)
+  if has_disk then                                    -- it exists, so the step fits into RAM
+    need_disk(plan.tiers)
+    if not budget.on_gpu() then plan.process = step_plan.process_bytes(plan.tiers) end
+    return plan
+  end
   available = step_plan.room(plan, available)
   if plan.peak > available then
     lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s of parameters and moments, "

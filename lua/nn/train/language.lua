@@ -93,12 +93,12 @@ local function resumed_by(given, preset)
   return settings.default_folder {preset = given.preset or preset, resume = "auto"}
 end
 
---- class_of(words, default, preset, masked) -> the class of the model to train, and the words of
+--- class_of(words, default, preset, kind) -> the class of the model to train, and the words of
 --- the command line without model=NAME: that of model=NAME, else that of the model which is resumed
---- or at init, else models/DEFAULT.lua. preset: the recipe's default. masked: whether the recipe
---- trains classes of nn.encoder instead of nn.decoder. Errors: an unknown NAME, another class than
---- that which is resumed, one of another kind.
-function M.class_of(words, default, preset, masked)
+--- or at init, else models/DEFAULT.lua. preset: the recipe's default. kind: that of the classes
+--- which the recipe trains, by default "decoder". Errors: an unknown NAME, another class than that
+--- which is resumed, one of another kind.
+function M.class_of(words, default, preset, kind)
   local rest, given = {[0] = words[0]}, {}
   for _, word in ipairs(words) do
     local name, value = word:match "^(%w+)=(.*)$"
@@ -113,7 +113,7 @@ function M.class_of(words, default, preset, masked)
     lib.fail("model=%s, but '%s' is a %s; leave model= out", given.model, resumed,
              saved.class_name)
   end
-  local kind = masked and "encoder" or "decoder"
+  kind = kind or "decoder"
   if class.kind ~= kind then
     lib.fail("%s is not a class of nn.%s, so this recipe cannot train it",
              class.class_name or given.model, kind)
@@ -145,7 +145,7 @@ function M.start_from(cfg, class, path, words)
       cfg.model[name] = value
     end
   end
-  cfg.data.context = math.min(cfg.data.context, model.config.context)
+  cfg.data.context = math.min(cfg.data.context, model.config.context or math.huge)
   words = words or known
   if not words and cfg.data.bin == "" and not files.list(cfg.data.vocabulary) then
     lib.fail("init '%s' has no tokenizer; give data.vocabulary=FOLDER, or a token file as data.bin",

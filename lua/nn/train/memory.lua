@@ -22,7 +22,7 @@ function M.memory_fields()
       disk = field("", "folder for what does not fit into RAM; empty: all must fit"),
       disk_rate = field("", 'most bytes per second of the disk, such as "500MB"; empty: no limit'),
       gpu = field("", 'memory of one GPU for compiled steps, such as "20GB"; what does not fit is '
-                  .. "in RAM"),
+                  .. "in RAM, and with memory.disk on the disk below"),
     },
   }
 end
@@ -38,7 +38,7 @@ end
 
 --- nn.use_memory(cfg) sets the memory budget, or the tiers of nn.memory_tiers, and the choice of
 --- nn.activations from the settings of nn.memory_fields. Call it before creating tensors. Errors:
---- as nn.memory_tiers; memory.ram or memory.disk_rate without memory.disk; memory.gpu with either.
+--- as nn.memory_tiers; memory.ram or memory.disk_rate without memory.disk.
 ---     nn.use_memory(nn.config({nn.memory_fields()}, {}))
 function M.use_memory(cfg)
   for name in pairs(M.memory_fields()) do
@@ -52,17 +52,8 @@ function M.use_memory(cfg)
   budget.activations(memory.activations)
   if cfg.memory_gb > 0 then budget.memory_budget(cfg.memory_gb * 1e9) end
   local gpu = bytes_of(memory, "gpu")
-  if gpu then
-    for _, name in ipairs {"disk", "ram", "disk_rate"} do
-      if memory[name] ~= "" then
-        lib.fail("memory.gpu=%s keeps in RAM what does not fit on the GPU; it cannot be combined "
-                 .. "with memory.%s=%s yet: clear one of them", memory.gpu, name, memory[name])
-      end
-    end
-    return budget.memory_tiers {gpu = gpu}
-  end
   if memory.disk ~= "" then
-    return budget.memory_tiers {ram = ram or budget.memory().budget, disk = memory.disk,
+    return budget.memory_tiers {gpu = gpu, ram = ram or budget.memory().budget, disk = memory.disk,
                                 disk_rate = disk_rate}
   end
   for _, name in ipairs {"ram", "disk_rate"} do
@@ -71,6 +62,7 @@ function M.use_memory(cfg)
                .. "memory.disk=FOLDER, or clear it by memory.%s=", name, memory[name], name)
     end
   end
+  if gpu then budget.memory_tiers {gpu = gpu} end
 end
 
 return M

@@ -19,7 +19,7 @@ function M.new(step, model, data)
   local self = setmetatable({marks = {{step = step, seconds = 0}}, due = 0, again = AGAIN},
                             Rate)
   self.tokens = data and data:batch_tokens()
-  self.flops = data and model.flops_per_token and model:flops_per_token(data.context)
+  self.flops = data and model.flops_per_token and model:flops_per_token(data.context, data.answer)
   if self.flops then self.gflops = tensor.scope(profile.reference_gflops, SIZE) end
   return self
 end

@@ -1,5 +1,6 @@
 -- The settings and the folder of a run, also of one that is resumed.
 local checkpoint = require "nn.models.checkpoint"
+local cluster = require "nn.base.cluster"
 local config = require "nn.io.config"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
@@ -127,8 +128,12 @@ function M.run_fields(defaults)
   return config.override("run_fields", fields, defaults)
 end
 
---- need(cfg): raises an error if a setting of run_fields is missing.
+--- need(cfg): raises an error if a setting of run_fields is missing, or if there are several ranks.
 function M.need(cfg)
+  if cluster.several() then
+    lib.fail("run: runs with checkpoints and reports use one rank so far; start the recipe without "
+             .. "--ranks, or write a loop with nn.compile and nn.accumulate")
+  end
   for name in pairs(M.run_fields()) do
     if type(cfg) ~= "table" or cfg[name] == nil then
       lib.misuse("run: the settings have no '%s'; create them with nn.config({nn.run_fields {}, "

@@ -25,13 +25,14 @@ function M.new() return setmetatable({}, Traffic) end
 --- traffic:begin(step) -> `planned`, {seconds=, read=, written=} of a step; nil if the plan moves
 --- nothing. A training begins after `step`.
 function Traffic:begin(step)
-  if budget.lower_tier ~= "disk" then return end
+  if not budget.has_disk() then return end
   self.zero = {read = 0, written = 0, busy = 0, stalled = 0, step = step, seconds = 0}
   for _, name in ipairs {"sums", "last", "window", "from", "steady"} do self[name] = self.zero end
   local tiers = self.plan and self.plan.tiers
-  if tiers and tiers.loaded.total + tiers.stored.total > 0 then
-    self.planned = {seconds = tiers.seconds, read = tiers.loaded.total,
-                    written = tiers.stored.total}
+  local moved = tiers and (tiers.lower or tiers)           -- from and to the disk
+  if tiers and moved.loaded.total + moved.stored.total > 0 then
+    self.planned = {seconds = tiers.seconds, read = moved.loaded.total,
+                    written = moved.stored.total}
   end
   return self.planned
 end
@@ -125,9 +126,14 @@ function Traffic:lines()
   if not mean then return lines end
   lines[1] = "measured: " .. step_text(mean)
   if self.planned then lines[2] = self:plan_line() end
-  lines[#lines + 1] = ("disk: busy %.0f%% of the time, %s/s; workers waited for it %.0f%% of "
-    .. "theirs"):format(100 * math.min(1, mean.busy), units.bytes(mean.rate),
-                        100 * math.min(1, mean.stalled))
+  local waited = budget.on_gpu() and ""
+    or ("; workers waited for it %.0f%% of theirs"):format(100 * math.min(1, mean.stalled))
+  lines[#lines + 1] = ("disk: busy %.0f%% of the time, %s/s%s"):format(
+    100 * math.min(1, mean.busy), units.bytes(mean.rate), waited)
+  if self.plan and self.plan.process then
+    lines[#lines + 1] = ("memory: at most %s of RAM for the process, %s planned"):format(
+      units.bytes(budget.memory().resident_peak), units.bytes(self.plan.process))
+  end
   lines[#lines + 1] = ("written to the disk: %s in all, %s a day at this rate"):format(
     units.bytes(mean.total), units.bytes(mean.per_day))
   return lines

@@ -1,8 +1,9 @@
--- Prints the bits of everything: every op on its samples, and a short training. Run by
+-- Prints the bits of everything: every op on its samples, and short trainings. Run by
 -- tests/lua/workers.lua in processes with different numbers of workers.
 
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
+local Llama = require "models.llama"
 package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
 local samples = require "samples"
 local checksums = require "checksums"
@@ -18,25 +19,34 @@ samples.each(function(declared, text)
   end
 end)
 
+local function train(model, steps)
+  local optim = nn.AdamW(model, {lr = 1e-3, clip = 1, weight_decay = 0.1})
+  local step = nn.compile(function(ids, targets)
+    optim:zero_grad()
+    local loss = model(ids, targets)
+    loss:backward()
+    return loss, optim:step()
+  end)
+  for i = 1, steps do
+    local function tokens()
+      return nn.uniform({5, 48}, {low = 0, high = 101, axes = "batch,time"}):to("i32")
+    end
+    local loss, norm = step(tokens(), tokens())
+    print_bits("loss " .. i, loss)
+    print_bits("norm " .. i, norm)
+  end
+  checksums.print_all(model)
+end
+
 nn.tiles {tokens = 20, vocab = 30}
 nn.seed(1)
-local model = GPT2 {layers = 2, heads = 4, embd = 64, vocab = 101, context = 48, dropout = 0.1}
-local optim = nn.AdamW(model, {lr = 1e-3, clip = 1, weight_decay = 0.1})
-local step = nn.compile(function(ids, targets)
-  optim:zero_grad()
-  local loss = model(ids, targets)
-  loss:backward()
-  return loss, optim:step()
-end)
-for i = 1, 20 do
-  local function tokens()
-    return nn.uniform({5, 48}, {low = 0, high = 101, axes = "batch,time"}):to("i32")
+train(GPT2 {layers = 2, heads = 4, embd = 64, vocab = 101, context = 48, dropout = 0.1}, 20)
+for _, dtype in ipairs {"f32", "bf16"} do
+  for _, activation in ipairs {"silu", "gelu"} do
+    train(Llama {layers = 1, heads = 4, embd = 64, vocab = 101, context = 48, bias = "all",
+                 activation = activation, dtype = dtype}, 3)
   end
-  local loss, norm = step(tokens(), tokens())
-  print_bits("loss " .. i, loss)
-  print_bits("norm " .. i, norm)
 end
-checksums.print_all(model)
 
 -- Workers share these products of one row.
 nn.tiles {tokens = 0, vocab = 0}

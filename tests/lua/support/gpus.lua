@@ -20,8 +20,11 @@ nn.devices {cpus = cfg.cpus, gpus = cfg.gpus >= 0 and cfg.gpus or nil, gpu_memor
             streams = cfg.streams > 0 and cfg.streams or nil,
             scheduler = cfg.scheduler ~= "" and cfg.scheduler or nil}
 nn.run_tasks_on(cfg.where)
-if cfg.ram > 0 then nn.memory_tiers {ram = cfg.ram, disk = cfg.disk} end
-if cfg.slots > 0 then nn.memory_tiers {gpu = cfg.slots} end
+if cfg.ram > 0 then
+  nn.memory_tiers {gpu = cfg.slots > 0 and cfg.slots or nil, ram = cfg.ram, disk = cfg.disk}
+elseif cfg.slots > 0 then
+  nn.memory_tiers {gpu = cfg.slots}
+end
 if cfg.budget > 0 then
   nn.memory_budget(cfg.budget)
   nn.activations "keep"
@@ -69,4 +72,5 @@ if cfg.report > 0 then
   io.stderr:write(("RAM used %.0f at most\n"):format(memory.peak))
   io.stderr:write(("moved %.0f\n"):format(memory.moved))
   io.stderr:write(("planned %.0f %.0f\n"):format(memory.ram_tier.read, memory.ram_tier.written))
+  io.stderr:write(("disk %.0f %.0f\n"):format(memory.disk.read, memory.disk.written))
 end

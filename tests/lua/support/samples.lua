@@ -1,6 +1,7 @@
 -- Arguments for every op from the samples in its declaration: what the property tests run on. A
 -- sample is a Lua table of arguments by name. A tensor is its shape with hints: {3, 5} or
--- {3, 5, lo=0.5, hi=2} (uniform), {4, below=11} (i32 ids), {3, 5, bool=true}.
+-- {3, 5, lo=0.5, hi=2} (uniform), {4, below=11} (i32 ids), {3, 5, bool=true}, or {3, 5, bytes=true}
+-- (u8).
 
 local nn = require "nn"
 local op = require "nn.core.op"
@@ -17,6 +18,9 @@ local function make_tensor(spec, dtype)
   for i, size in ipairs(spec) do shape[i] = size end
   if spec.below then
     return nn.uniform(shape, {low = 0, high = spec.below, dtype = "f64"}):to("i32")
+  end
+  if spec.bytes then
+    return nn.uniform(shape, {low = 0, high = 256, dtype = "f64"}):to("u8")
   end
   if spec.bool then return nn.uniform(shape, {dtype = "f64"}):gt(0.5) end
   local low, high = spec.lo or -1, spec.hi or 1

@@ -70,8 +70,22 @@ function M.cases(golden, folder)
   end
 end
 
+--- check_norms(gradients, expected, shapes): compares gradients by their names with those of
+--- PyTorch, to 1e-4: their norms, and their products with three probe vectors.
+function M.check_norms(gradients, expected, shapes)
+  for i, entry in ipairs(shapes) do
+    local gradient, norm = gradients[entry[1]]:reshape(entry[2]), expected.gradients:at(i, 1)
+    t.near(gradient:square():sum():sqrt():item(), norm, {rel = 1e-4, abs = 1e-6}, entry[1])
+    for k = 0, 2 do
+      local vector = M.weight_of(("probe %d %s"):format(k, entry[1]), entry[2])
+      t.near((gradient * vector):sum():item(), expected.gradients:at(i, k + 2),
+             {rel = 1e-4, abs = 1e-4 * norm + 1e-6}, entry[1])
+    end
+  end
+end
+
 --- check_gradients(model, path, expected, shapes): compares the gradients of the model's parameters
---- with those of transformers, to 1e-4.
+--- with those of transformers, as check_norms does.
 function M.check_gradients(model, path, expected, shapes)
   nn.no_grad(function()
     for _, p in ipairs(model:parameters()) do
@@ -80,16 +94,7 @@ function M.check_gradients(model, path, expected, shapes)
     end
   end)
   nn.save_hf(path .. "/gradients", model)                        -- under their names
-  local gradients = nn.load_safetensors(path .. "/gradients/model.safetensors")
-  for i, entry in ipairs(shapes) do
-    local gradient, norm = gradients[entry[1]], expected.gradients:at(i, 1)
-    t.near(gradient:square():sum():sqrt():item(), norm, {rel = 1e-4, abs = 1e-6}, entry[1])
-    for k = 0, 2 do
-      local vector = M.weight_of(("probe %d %s"):format(k, entry[1]), entry[2])
-      t.near((gradient * vector):sum():item(), expected.gradients:at(i, k + 2),
-             {rel = 1e-4, abs = 1e-4 * norm + 1e-6}, entry[1])
-    end
-  end
+  M.check_norms(nn.load_safetensors(path .. "/gradients/model.safetensors"), expected, shapes)
 end
 
 --- check_training(model, expected, batch, loss_of): 20 steps on the tensors batch(i), of which

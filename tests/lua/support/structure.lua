@@ -5,8 +5,8 @@ local M = {}
 
 -- A file may include or require what stands in its own folder and before it in these lists.
 M.rooms = {"kernels", "engine", "bindings"}
-M.engine = {"base", "machine", "memory", "tile", "graph", "tiers", "rules", "ops", "profile",
-            "runtime", "plan", "io", "text"}
+M.engine = {"base", "machine", "ranks", "memory", "tile", "graph", "tiers", "rules", "ops",
+            "profile", "runtime", "plan", "io", "text"}
 M.lua = {"nn.base", "nn.core", "nn.io", "nn.unicode", "nn.chat", "nn.text", "nn.data", "nn.models",
          "nn.measure", "nn.plan", "nn.train", "nn", "nn.help", "nn.test", "repl", "health"}
 M.longest_function, M.longest_file = 60, 400
@@ -299,6 +299,29 @@ function M.lengths(tree)
   for _, path in ipairs(sorted_keys(tree)) do
     for _, problem in ipairs(problems_in(path, tree[path])) do
       problems[#problems + 1] = path .. problem
+    end
+  end
+  return problems
+end
+
+M.longest_model = 180
+
+-- What models do not name: the engine decides it.
+local of_engine = {"device", "gpu", "cpu", "cuda", "starpu", "worker", "tile", "tiling", "memory"}
+
+--- plain_models(tree): models that are long, or name devices, tiles or memory.
+function M.plain_models(tree)
+  local problems = {}
+  for _, path in ipairs(sorted_keys(tree)) do
+    local text = path:find "^models/" and tree[path] or ""
+    local lines = select(2, text:gsub("\n", ""))
+    if lines > M.longest_model then
+      problems[#problems + 1] = ("%s has %d lines"):format(path, lines)
+    end
+    for _, word in ipairs(of_engine) do
+      if text:lower():find("%f[%a]" .. word .. "s?%f[%A]") then
+        problems[#problems + 1] = ("%s names '%s'"):format(path, word)
+      end
     end
   end
   return problems

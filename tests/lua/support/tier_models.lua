@@ -50,7 +50,9 @@ local function tiered(disk, share, peak, given)
   end
   if refused > 0 then
     local least = least_if_refused(cfg, disk, ram - 1)
-    assert(least == ram, ("%d bytes work, %s are refused"):format(ram, least and "fewer" or "none"))
+    -- With more than the peak, the model may run without a plan.
+    local works = least == ram or not least and ram > peak
+    assert(works, ("%d bytes work, %s are refused"):format(ram, least and "fewer" or "none"))
   end
   nn.memory_tiers {ram = ram, disk = disk}
   training.run(cfg)

@@ -1,0 +1,159 @@
+#include "bindings/launcher.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/machine/ranks.h"
+#include "engine/ranks/control.h"
+#include "engine/runtime/ranks.h"
+
+namespace nn {
+namespace {
+
+volatile std::sig_atomic_t child = 0, stops = 0, first_stop = 0;
+
+// mpirun ends its processes one second after Ctrl-C, but forwards SIGUSR2, which ranks take as a
+// stop signal. A second signal ends them.
+void on_stop(int signal) {
+    if (stops == 0) first_stop = signal;
+    stops = stops + 1;
+    if (child > 0) kill(child, stops == 1 ? SIGUSR2 : SIGTERM);
+}
+// SIGUSR2 would stop the ranks; SIGUSR1 asks for the same as both do in one process.
+void on_save(int) {
+    if (child > 0) kill(child, SIGUSR1);
+}
+
+void handle(int signal, void (*handler)(int)) {
+    struct sigaction action = {};
+    // What the parent ignores stays ignored, such as SIGHUP under nohup(1).
+    const bool is_ignored =
+        sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+    if (is_ignored && signal != SIGINT && signal != SIGTERM) return;
+    action = {};
+    action.sa_handler = handler;
+    sigaction(signal, &action, nullptr);
+}
+
+// Whether the folders of PATH contain a program.
+bool is_installed(const std::string& program) {
+    const char* path = std::getenv("PATH");
+    std::string folders = path ? path : "";
+    for (size_t at = 0; at <= folders.size();) {
+        const size_t end = std::min(folders.find(':', at), folders.size());
+        if (access((folders.substr(at, end - at) + "/" + program).c_str(), X_OK) == 0) return true;
+        at = end + 1;
+    }
+    return false;
+}
+
+std::vector<std::string> arguments_of_mpirun(const RanksWanted& wanted) {
+    std::vector<std::string> out = {"mpirun", "--quiet", "-np", wanted.number, "--bind-to", "none"};
+    if (geteuid() == 0) out.push_back("--allow-run-as-root");
+    if (wanted.hosts.empty())
+        out.push_back("--oversubscribe");  // as many as asked for, on this host
+    else
+        out.insert(out.end(), {"--host", wanted.hosts, "--map-by", "node", "--oversubscribe"});
+    for (char** variable = environ; *variable; ++variable) {
+        const std::string text = *variable, name = text.substr(0, text.find('='));
+        const bool is_ours = name.rfind("NNLUA_", 0) == 0 || name.rfind("STARPU_", 0) == 0;
+        if (is_ours && !wanted.hosts.empty()) out.insert(out.end(), {"-x", name});
+    }
+    return out;
+}
+
+int wait_for_child(pid_t pid) {
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR) return 1;
+    if (stops > 0) return 128 + first_stop;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// The arguments without --ranks and --hosts.
+std::vector<std::string> command_of(int argc, char** argv) {
+    std::vector<std::string> out;
+    for (int i = 1; i < argc; ++i) {
+        const std::string word = argv[i];
+        if (word == "--ranks" || word == "--hosts") {
+            ++i;
+            continue;
+        }
+        const bool has_argument = word == "-e" || word == "-l";
+        if (word[0] != '-' || word == "-" || word == "--") {  // of the script from here on
+            out.insert(out.end(), argv + i, argv + argc);
+            break;
+        }
+        out.push_back(word);
+        if (has_argument && i + 1 < argc) out.push_back(argv[++i]);
+    }
+    return out;
+}
+
+}  // namespace
+
+void join_ranks(int argc, char** argv) {
+    std::string work;
+    for (int i = 1; i < argc; ++i) work += (i > 1 ? " " : "") + std::string(argv[i]);
+    const char* all = std::getenv("NNLUA_ALL_RANKS");
+    if (ranks().rank > 0 && !(all && *all == '1'))
+        if (const int none = open("/dev/null", O_WRONLY); none >= 0) dup2(none, STDOUT_FILENO);
+    start_ranks(work);
+}
+
+void leave_ranks() {
+    try {
+        finish_ranks();
+    } catch (const std::exception& e) {
+        control::fail_all(e.what());
+    }
+}
+
+int launch_ranks(const RanksWanted& wanted, int argc, char** argv_of_this) {
+    const std::vector<std::string> command = command_of(argc, argv_of_this);
+    char* end = nullptr;
+    const long number = std::strtol(wanted.number.c_str(), &end, 10);
+    if (wanted.number.empty() || *end || number < 1 || number > 65535)
+        fail("--ranks is '%s'; a number from 1 to 65535 is needed", wanted.number.c_str());
+    if (!is_installed("mpirun"))
+        fail(
+            "several ranks need OpenMPI, and there is no mpirun in PATH. Install Debian's packages "
+            "openmpi-bin and libopenmpi-dev on every host and start ./nnlua once, which builds the "
+            "rest");
+    std::vector<std::string> words = arguments_of_mpirun(wanted);
+    std::error_code ignored;
+    words.push_back(std::filesystem::read_symlink("/proc/self/exe", ignored).string());
+    words.insert(words.end(), command.begin(), command.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const pid_t pid = fork();
+    if (pid < 0) fail("the system starts no process for mpirun (%s)", std::strerror(errno));
+    if (pid == 0) {
+        setpgid(0, 0);  // Ctrl-C on the terminal reaches the launcher alone
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (const int none = open("/dev/null", O_RDONLY); none >= 0) dup2(none, STDIN_FILENO);
+        execvp(argv[0], argv.data());
+        std::fprintf(stderr, "nnlua: cannot run mpirun: %s\n", std::strerror(errno));
+        _exit(1);
+    }
+    child = pid;
+    for (int signal : {SIGINT, SIGTERM, SIGHUP}) handle(signal, on_stop);
+    for (int signal : {SIGUSR1, SIGUSR2}) handle(signal, on_save);
+    return wait_for_child(pid);
+}
+
+}  // namespace nn

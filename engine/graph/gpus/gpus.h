@@ -1,0 +1,46 @@
+// Prepares a recorded program for the GPUs that will run it, before its first run. Recording and
+// its passes know nothing of this, so a program is the same for any number of GPUs, and so are its
+// results: nothing here changes what is computed, or in which order a tile's value is accumulated.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "engine/graph/program.h"
+
+namespace nn {
+
+// Sets Task::gpu and Task::lane. The tasks of a tile of tokens run on one GPU, and the tiles are
+// divided evenly. Each parameter has one owner, which keeps its moments and updates it; owners have
+// equal bytes as far as possible. Tasks that neither belong to tokens nor to an owner run beside
+// what they read.
+void place_on_gpus(Program& program, int gpus);
+
+// "blocks.3" of "blocks.3.mlp": the tasks of an element of a list are near each other in time.
+std::string block_of(const char* layer);
+
+// Moves the tasks that only add to what several tiles of tokens share, such as the gradients of
+// weights, behind the other tasks of their layer.
+void delay_sums(Program& program);
+
+// Lets a temporary take the memory of an earlier one, of the same size on the same GPU, that is not
+// used any more: it becomes the same tile. So the memory need not be freed and allocated again in
+// between. The peak does not grow. Call find_lifetimes() afterwards.
+void share_memory(Program& program);
+
+// Tasks that are submitted as one: they run on one GPU, one after the other on its stream.
+struct TaskGroup {
+    std::vector<uint32_t> tasks;  // in order
+    int16_t gpu = -1, lane = 0;   // gpu -1: one task, which does not run on a GPU
+    std::vector<TilePtr> tiles;   // of all of them, once each
+    std::vector<Mode> modes;      // as the group uses them
+    std::vector<TaskArg> args;    // of each task, with buffers numbered in `tiles`
+    TaskArg all;                  // for the cost model: the sums of all
+    std::vector<TilePtr> dies_after;
+};
+constexpr int max_group = 64, max_group_tiles = 100;  // a buffer's number is an int8_t
+// Groups in an order of submission that respects all dependencies. A task that cannot run on a GPU
+// is a group of its own. kept: bytes of temporaries, the smallest ones, that keep their memory
+// between runs instead of dying, because StarPU runs two tasks to free the memory of one.
+std::vector<TaskGroup> group_tasks(Program& program, int64_t kept);
+
+}  // namespace nn

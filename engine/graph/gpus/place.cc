@@ -1,0 +1,167 @@
+// Which GPU runs each task. A lane is a tile of tokens: its tasks use each other's results, so they
+// run on one GPU. What tasks of several lanes add to, such as a gradient, moves from GPU to GPU in
+// the order of the additions, and ends at the owner of the parameter.
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "engine/graph/gpus/gpus.h"
+
+namespace nn {
+namespace {
+
+constexpr int none = -1;
+
+class Placement {
+public:
+    Placement(Program& program, int gpus)
+        : program_(program),
+          accesses_(program.accesses()),
+          gpus_(gpus),
+          lane_of_(accesses_.tiles, none),
+          gpu_of_(accesses_.tiles, none),
+          is_shared_(accesses_.tiles, 0) {}
+
+    void run() {
+        begin_lanes();
+        for (uint32_t t = 0; t < accesses_.tasks(); ++t) follow_lane(t);
+        choose_owners();
+        for (uint32_t t = accesses_.tasks(); t-- > 0;) follow_users(t);
+    }
+
+private:
+    const Accesses::Access& access(uint32_t t, int i) const { return accesses_.begin(t)[i]; }
+
+    // The tiles of inputs that are cut as the tokens are. In a step with microbatches, each has its
+    // own tokens.
+    void begin_lanes() {
+        int64_t tiles = 1;
+        for (const Tensor& input : program_.inputs) tiles = std::max(tiles, input.tiles());
+        int64_t together = tiles;
+        if (const auto& microbatches = program_.microbatches; !microbatches.empty()) {
+            const auto in_each = int64_t(microbatches[0].tiles);
+            if (in_each >= gpus_ && tiles % in_each == 0) together = in_each;
+        }
+        for (const Tensor& input : program_.inputs)
+            for (int64_t i = 0; input.tiles() == tiles && i < tiles; ++i)
+                if (const auto at = accesses_.numbers.find(input.tile(i).get());
+                    at != accesses_.numbers.end())
+                    lane_of_[at->second] = int(i % together);
+        lanes_ = int(together);
+    }
+    int gpu_of_lane(int lane) const { return int(int64_t(lane) * gpus_ / lanes_); }
+
+    // The lane of most of what the task reads; of accumulators only if it reads nothing else.
+    int lane_of(uint32_t t) const {
+        std::map<int, std::pair<int, size_t>> votes;
+        const Task& task = program_.tasks[t];
+        for (int i = 0; i < task.handles; ++i) {
+            const int lane = lane_of_[access(t, i).tile];
+            if (lane == none || task.modes[i] == Mode::write) continue;
+            auto& [reads, bytes] = votes[lane];
+            reads += task.modes[i] == Mode::read;
+            bytes += task.tiles[i]->bytes;
+        }
+        int best = none;
+        for (const auto& [lane, vote] : votes)
+            if (best == none || std::pair(vote.first > 0, vote.second) >
+                                    std::pair(votes[best].first > 0, votes[best].second))
+                best = lane;
+        return best;
+    }
+
+    void follow_lane(uint32_t t) {
+        Task& task = program_.tasks[t];
+        task.gpu = none, task.lane = 0;
+        const int lane = lane_of(t);
+        if (lane != none) task.lane = int16_t(lane), task.gpu = int16_t(gpu_of_lane(lane));
+        for (int i = 0; i < task.handles - task.gates; ++i) {
+            const uint32_t tile = access(t, i).tile;
+            if (!task.writes(i) || !task.tiles[i]->recording) continue;
+            if (task.modes[i] == Mode::write && !is_shared_[tile])
+                lane_of_[tile] = lane;
+            else if (lane_of_[tile] != lane)
+                is_shared_[tile] = 1, lane_of_[tile] = none;
+        }
+    }
+
+    // Tasks that change the same persistent tiles have one owner.
+    bool is_update(uint32_t t) const {
+        const Task& task = program_.tasks[t];
+        if (task.gpu != none && !task.arg.in_place) return false;
+        for (int i = 0; i < task.handles; ++i)
+            if (is_owned(task, i)) return true;
+        return false;
+    }
+    static bool is_owned(const Task& task, int i) {
+        const TileKind kind = task.tiles[i]->kind;
+        return task.writes(i) && !task.tiles[i]->recording &&
+               (kind == weights || kind == optimizer_state);
+    }
+
+    void choose_owners() {
+        struct Update {
+            uint32_t task;
+            size_t bytes = 0;
+        };
+        std::vector<Update> updates;
+        for (uint32_t t = 0; t < accesses_.tasks(); ++t) {
+            if (!is_update(t)) continue;
+            updates.push_back({t});
+            const Task& task = program_.tasks[t];
+            for (int i = 0; i < task.handles; ++i)
+                if (is_owned(task, i)) updates.back().bytes += task.tiles[i]->bytes;
+        }
+        std::stable_sort(updates.begin(), updates.end(),
+                         [](const Update& a, const Update& b) { return a.bytes > b.bytes; });
+        std::vector<size_t> owned(size_t(gpus_), 0);
+        for (const Update& update : updates) {
+            Task& task = program_.tasks[update.task];
+            int owner = none;
+            for (int i = 0; i < task.handles; ++i)
+                if (is_owned(task, i))
+                    owner = std::max(owner, gpu_of_[access(update.task, i).tile]);
+            if (owner == none)
+                owner = int(std::min_element(owned.begin(), owned.end()) - owned.begin());
+            task.gpu = int16_t(owner), task.lane = 0;
+            for (int i = 0; i < task.handles; ++i) {
+                int& gpu = gpu_of_[access(update.task, i).tile];
+                if (!is_owned(task, i) || gpu != none) continue;
+                gpu = owner;
+                owned[size_t(owner)] += task.tiles[i]->bytes;
+            }
+        }
+    }
+
+    // From the last task to the first: a task without a place runs where most bytes of its tiles
+    // are used later.
+    void follow_users(uint32_t t) {
+        Task& task = program_.tasks[t];
+        if (task.gpu == none) {
+            std::vector<size_t> bytes(size_t(gpus_), 0);
+            for (int i = 0; i < task.handles; ++i) {
+                const int lane = lane_of_[access(t, i).tile];
+                const int gpu = lane != none ? gpu_of_lane(lane) : gpu_of_[access(t, i).tile];
+                if (gpu != none) bytes[size_t(gpu)] += task.tiles[i]->bytes;
+            }
+            task.gpu = int16_t(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
+        }
+        for (int i = 0; i < task.handles; ++i)
+            if (int& gpu = gpu_of_[access(t, i).tile]; gpu == none && task.tiles[i]->recording)
+                gpu = task.gpu;
+    }
+
+    Program& program_;
+    const Accesses& accesses_;
+    const int gpus_;
+    int lanes_ = 1;
+    std::vector<int> lane_of_;  // of each temporary; none: of all lanes, or of none
+    std::vector<int> gpu_of_;   // where later tasks use it
+    std::vector<char> is_shared_;
+};
+
+}  // namespace
+
+void place_on_gpus(Program& program, int gpus) { Placement(program, gpus).run(); }
+
+}  // namespace nn

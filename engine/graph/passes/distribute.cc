@@ -1,0 +1,287 @@
+#include "engine/graph/passes/distribute.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include "engine/base/error.h"
+
+namespace nn {
+namespace {
+
+constexpr int nobody = -1, everybody = -2;
+
+// The ranks that have a tile's current value.
+struct Holders {
+    bool all = true;
+    std::vector<int> ranks;  // unless all
+    bool has(int rank) const { return all || std::ranges::find(ranks, rank) != ranks.end(); }
+    void only(int rank) { all = rank == everybody, ranks = {rank}; }
+};
+
+const Kernel& transfer_kernel(Task::Transfer transfer) {
+    const auto make = [](const char* name) {
+        Kernel kernel{name, Bound::memory, {}, "", 0, -1};
+        return kernel;
+    };
+    static const Kernel send = make("send"), receive = make("receive");
+    return transfer == Task::Transfer::send ? send : receive;
+}
+
+Task transfer_task(Task::Transfer transfer, const TilePtr& tile, int peer, int64_t tag,
+                   const char* layer) {
+    Task task;
+    std::memset(&task.arg, 0, sizeof task.arg);
+    task.arg.kernel = &transfer_kernel(transfer);
+    task.arg.op = task.arg.kernel->name.c_str();
+    task.arg.layer = layer;
+    task.arg.bytes = float(tile->bytes);
+    task.transfer = transfer, task.peer = peer, task.tag = tag;
+    task.add_tile(tile, transfer == Task::Transfer::send ? Mode::read : Mode::write);
+    return task;
+}
+
+class Distribution {
+public:
+    Distribution(Program& program, const RankOf& me, int64_t series)
+        : program_(program),
+          me_(me),
+          next_tag_(series << 32),
+          accesses_(program.accesses()),
+          holders_(accesses_.tiles),
+          tile_of_(accesses_.tiles),
+          is_mine_(program.tasks.size() + 1),
+          starts_(program.tasks.size() + 1) {
+        for (size_t t = 0; t < tasks().size(); ++t)
+            for (int i = 0; i < tasks()[t].handles; ++i)
+                tile_of_[number(t, i)] = tasks()[t].tiles[i];
+    }
+
+    void run() {
+        choose_owners();
+        find_wishes();
+        for (size_t t = 0; t < tasks().size(); ++t) place(t);
+        starts_.back() = own_.size();
+        share_results();
+        replace_tasks();
+    }
+
+private:
+    std::vector<Task>& tasks() { return program_.tasks; }
+    uint32_t number(size_t t, int i) const { return accesses_.begin(uint32_t(t))[i].tile; }
+    static bool persists(const Tile& tile) { return tile.recording == 0; }
+    static bool is_owned(const Tile& tile) {
+        return persists(tile) && tile.kind == optimizer_state;
+    }
+
+    // The persistent tile that a task changes, or null.
+    TilePtr changed_by(size_t t) {
+        const Task& task = tasks()[t];
+        for (int i = 0; i < task.handles; ++i)
+            if (task.writes(i) && persists(*task.tiles[i])) return task.tiles[i];
+        return nullptr;
+    }
+
+    // Tiles that one task changes have one owner. The largest come first, each to the rank with the
+    // fewest bytes so far.
+    void choose_owners() {
+        std::vector<std::pair<size_t, size_t>> open;  // bytes, task
+        std::vector<size_t> load(size_t(me_.ranks), 0);
+        for (size_t t = 0; t < tasks().size(); ++t) {
+            const TilePtr tile = changed_by(t);
+            if (!tile) continue;
+            if (tasks()[t].shard >= 0)
+                fail(
+                    "%s: changes a tensor that lasts, for one shard of the batch; several ranks "
+                    "cannot run it, because each would change it differently",
+                    tasks()[t].arg.op);
+            const int owner = owner_of(t);
+            if (owner == nobody)
+                open.push_back({tile->bytes, t});
+            else
+                own(t, owner);
+        }
+        std::ranges::stable_sort(open, [](auto& a, auto& b) { return a.first > b.first; });
+        for (const auto& [bytes, t] : open) {
+            int owner = owner_of(t);  // an earlier one of these may change the same tile
+            if (owner == nobody) owner = int(std::ranges::min_element(load) - load.begin());
+            load[size_t(owner)] += bytes;
+            own(t, owner);
+        }
+    }
+    int owner_of(size_t t) {
+        const Task& task = tasks()[t];
+        for (int i = 0; i < task.handles; ++i)
+            if (task.writes(i) && persists(*task.tiles[i]) && task.tiles[i]->owner != nobody)
+                return task.tiles[i]->owner;
+        return nobody;
+    }
+    void own(size_t t, int owner) {
+        const Task& task = tasks()[t];
+        for (int i = 0; i < task.handles; ++i) {
+            if (!task.writes(i) || !persists(*task.tiles[i])) continue;
+            task.tiles[i]->owner = owner;
+            if (is_owned(*task.tiles[i])) holders_[number(t, i)].only(owner);
+        }
+    }
+
+    // The owner of the tile that a task's result changes later, or nobody: a sum of gradients is
+    // best computed there.
+    void find_wishes() {
+        std::vector<int> wish_of_tile(accesses_.tiles, nobody);
+        wishes_.assign(tasks().size(), nobody);
+        for (size_t t = tasks().size(); t-- > 0;) {
+            const Task& task = tasks()[t];
+            if (task.shard >= 0) continue;
+            wishes_[t] = owner_of(t);
+            for (int i = 0; i < task.handles && wishes_[t] == nobody; ++i)
+                if (task.writes(i)) wishes_[t] = wish_of_tile[number(t, i)];
+            const bool is_owner = owner_of(t) != nobody;
+            for (int i = 0; i < task.handles; ++i) {
+                int& wish = wish_of_tile[number(t, i)];
+                if (task.modes[i] == Mode::write)
+                    wish = nobody;
+                else if (is_owner || wish == nobody)
+                    wish = wishes_[t];
+            }
+        }
+    }
+
+    // The rank that has to receive the fewest bytes; of several the one that reads the result, else
+    // one by the tile's number, to spread the work.
+    int cheapest(size_t t) {
+        const Task& task = tasks()[t];
+        std::vector<std::pair<int, size_t>> present;  // rank, bytes of what it has
+        for (int i = 0; i < task.handles; ++i) {
+            const Holders& holders = holders_[number(t, i)];
+            if (task.modes[i] == Mode::write || holders.all) continue;
+            for (int rank : holders.ranks) {
+                auto at = std::ranges::find(present, rank, &std::pair<int, size_t>::first);
+                if (at == present.end()) at = present.insert(at, {rank, 0});
+                at->second += task.tiles[i]->bytes;
+            }
+        }
+        if (present.empty()) return everybody;  // all ranks have all it reads
+        size_t most = 0;
+        for (const auto& [rank, bytes] : present) most = std::max(most, bytes);
+        std::vector<int> best;
+        for (const auto& [rank, bytes] : present)
+            if (bytes == most) best.push_back(rank);
+        if (std::ranges::find(best, wishes_[t]) != best.end()) return wishes_[t];
+        return best[number(t, 0) % best.size()];
+    }
+
+    int executor(size_t t) {
+        const Task& task = tasks()[t];
+        if (task.shard >= 0) return int(int64_t(task.shard) * me_.ranks / program_.shards);
+        const int owner = owner_of(t);
+        return owner != nobody ? owner : cheapest(t);
+    }
+
+    void place(size_t t) {
+        const int rank = executor(t);
+        starts_[t] = own_.size();
+        Task& task = tasks()[t];
+        for (int i = 0; i < task.handles; ++i)
+            if (task.modes[i] != Mode::write) bring(number(t, i), rank, task.arg.layer);
+        for (int i = 0; i < task.handles; ++i)
+            if (task.writes(i)) holders_[number(t, i)].only(rank);
+        is_mine_[t] = rank == everybody || rank == me_.rank;
+        if (is_mine_[t]) own_.push_back(std::move(task));
+    }
+
+    // Sends the value of a tile to a rank that lacks it.
+    void bring(uint32_t tile, int to, const char* layer) {
+        Holders& holders = holders_[tile];
+        if (holders.all || (to != everybody && holders.has(to))) return;
+        if (to == everybody) fail("compile: every rank would run a task whose operands one has");
+        const int from = holders.ranks[size_t(to) % holders.ranks.size()];
+        const int64_t tag = next_tag_++;
+        if (from == me_.rank)
+            own_.push_back(transfer_task(Task::Transfer::send, tile_of_[tile], to, tag, layer));
+        if (to == me_.rank)
+            own_.push_back(
+                transfer_task(Task::Transfer::receive, tile_of_[tile], from, tag, layer));
+        holders.ranks.push_back(to);
+    }
+
+    void share_results() {
+        std::vector<char> shared(accesses_.tiles, 0);
+        for (const TilePtr& tile : tiles_of(program_.outputs))
+            if (const auto at = accesses_.numbers.find(tile.get()); at != accesses_.numbers.end())
+                shared[at->second] = 1;
+        for (uint32_t tile = 0; tile < accesses_.tiles; ++tile) {
+            const Tile& t = *tile_of_[tile];
+            if (is_owned(t) && t.owner != nobody && t.owner != me_.rank)
+                program_.kept_elsewhere.push_back(tile_of_[tile]);
+            if (!shared[tile] && (!persists(t) || is_owned(t))) continue;
+            for (int rank = 0; rank < me_.ranks; ++rank) bring(tile, rank, "");
+        }
+    }
+
+    void replace_tasks() {
+        auto& microbatches = program_.microbatches;
+        std::erase_if(microbatches,
+                      [&](const Program::Microbatch& m) { return !is_mine_[m.begin]; });
+        for (auto& microbatch : microbatches) microbatch.begin = starts_[microbatch.begin];
+        for (auto& step : program_.scalar_steps) step.before_task = starts_[step.before_task];
+        for (auto& backward : program_.backwards)
+            backward = {starts_[backward.begin], starts_[backward.end]};
+        program_.step_begin = starts_[program_.step_begin];
+        program_.tasks = std::move(own_);
+        program_.tasks_changed();
+    }
+
+    Program& program_;
+    const RankOf me_;
+    int64_t next_tag_;
+    const Accesses& accesses_;
+    std::vector<Holders> holders_;
+    std::vector<TilePtr> tile_of_;
+    std::vector<int> wishes_;
+    std::vector<char> is_mine_;   // each task
+    std::vector<size_t> starts_;  // how many own tasks come before each task
+    std::vector<Task> own_;
+};
+
+struct Hash {
+    uint64_t value = 1469598103934665603ull;  // FNV-1a
+    void add(const void* data, size_t bytes) {
+        for (size_t i = 0; i < bytes; ++i)
+            value = (value ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211ull;
+    }
+    template <class T> void add(T number) { add(&number, sizeof number); }
+};
+
+}  // namespace
+
+void distribute(Program& program, const RankOf& me, int64_t series) {
+    if (program.shards < me.ranks)
+        fail("compile: %d shards of the batch for %d ranks; each rank needs at least one",
+             program.shards, me.ranks);
+    Distribution(program, me, series).run();
+}
+
+uint64_t fingerprint(Program& program) {
+    Hash hash;
+    hash.add(program.shards);
+    const Accesses& accesses = program.accesses();
+    for (uint32_t t = 0; t < accesses.tasks(); ++t) {
+        const Task& task = program.tasks[t];
+        hash.add(task.arg.kernel->name.data(), task.arg.kernel->name.size());
+        // Not the parameters, whose padding has no defined value.
+        hash.add(task.arg.flops);
+        hash.add(task.arg.dtype);
+        for (int i = 0; i < task.arg.rank; ++i) hash.add(task.arg.extent[i]);
+        hash.add(task.shard);
+        for (int i = 0; i < task.handles; ++i) {
+            hash.add(accesses.begin(t)[i].tile);
+            hash.add(task.modes[i]);
+            hash.add(task.tiles[i]->bytes);
+        }
+    }
+    return hash.value;
+}
+
+}  // namespace nn

@@ -1,0 +1,24 @@
+// Keeps a rank's part of a recorded step. The tasks of a shard (Program::shards) run on one rank;
+// a task that changes a persistent tile runs on the owner of that tile; all others run where most
+// of what they read is. A value that a task needs and its rank lacks is sent once. Every rank
+// derives the same list of tasks and transfers from the same recording, and keeps its own.
+//
+// Between two runs each rank has every persistent tile except the optimizer's state, which only
+// owners keep, and each rank gets every result of the program. So weights and results need no
+// further message outside of the program.
+#pragma once
+#include <cstdint>
+
+#include "engine/graph/program.h"
+
+namespace nn {
+
+struct RankOf {
+    int rank, ranks;
+};
+// series: the number of this call on every rank, which the tags of its transfers contain.
+void distribute(Program& program, const RankOf& me, int64_t series);
+// A number that differs for programs with other tasks or tiles, for ranks to compare.
+uint64_t fingerprint(Program& program);
+
+}  // namespace nn

@@ -1,0 +1,367 @@
+#include "engine/ranks/control.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "engine/base/clock.h"
+#include "engine/base/error.h"
+#include "engine/base/threads.h"
+#include "engine/machine/ranks.h"
+#include "engine/ranks/sockets.h"
+#include "engine/ranks/transport.h"
+
+namespace nn::control {
+namespace {
+
+using sockets::Message;
+using sockets::Type;
+
+constexpr double seconds_to_start = 60, seconds_to_end = 2, beat_interval = 1;
+constexpr double seconds_for_own_error = 0.5;
+
+// Rank 0 has a peer for every other rank; the others have rank 0 alone.
+struct Peer {
+    int rank = 0, socket = -1;
+    std::string host;
+    sockets::Inbox inbox;
+    double silence = 0;              // seconds since something arrived
+    std::atomic<bool> ended{false};  // set by the control thread
+};
+
+// Never destroyed: its thread runs to the end.
+struct State {
+    std::mutex mutex;  // of what follows
+    std::condition_variable changed;
+    std::deque<Peer> peers;                  // of a fixed number once the channel has started
+    std::vector<std::string> given;          // rank 0: the values of a gather() so far
+    std::vector<char> has_given;             // rank 0
+    std::vector<std::string> gathered;       // the result
+    bool complete = false, is_last = false;  // is_last: no other gather() follows
+    std::string error;                       // rank 0: the first that arrived
+    double error_since = 0;
+    std::mutex sending;
+    std::atomic<bool> ending{false}, is_printed{false}, is_started{false};
+    double limit = 30;
+};
+State& state() {
+    static auto* const instance = new State;
+    return *instance;
+}
+
+void send_to(const Peer& peer, Type type, const std::string& text) {
+    const std::lock_guard lock(state().sending);
+    if (!peer.ended || type == Type::end) sockets::send(peer.socket, type, text, seconds_to_end);
+}
+
+void send_to_all(Type type, const std::string& text) {
+    for (const Peer& peer : state().peers) send_to(peer, type, text);
+}
+
+[[noreturn]] void leave(int code) {
+    std::fflush(nullptr);
+    _exit(code ? code : 1);
+}
+
+[[noreturn]] void print_and_end(const std::string& text) {
+    // Rank 0 prints, and rank 1 where rank 0 is lost.
+    const bool is_silent = started() && ranks().rank > 1;
+    if (!state().is_printed.exchange(true) && !is_silent)
+        std::fprintf(stderr, "nnlua: %s\n", text.c_str());
+    if (ranks().rank == 0) send_to_all(Type::end, "1");
+    leave(1);
+}
+
+std::string name_of(const Peer& peer) {
+    return format("rank %d on %s", peer.rank, peer.host.c_str());
+}
+
+// Texts as one: each after its size.
+std::string packed(const std::vector<std::string>& texts) {
+    std::string out;
+    for (const std::string& text : texts) {
+        const uint64_t bytes = text.size();
+        out.append(reinterpret_cast<const char*>(&bytes), sizeof bytes).append(text);
+    }
+    return out;
+}
+std::vector<std::string> unpacked(const std::string& text) {
+    std::vector<std::string> out;
+    for (size_t at = 0; at + sizeof(uint64_t) <= text.size();) {
+        uint64_t bytes;
+        std::memcpy(&bytes, text.data() + at, sizeof bytes);
+        at += sizeof bytes;
+        out.push_back(text.substr(at, bytes));
+        at += bytes;
+    }
+    return out;
+}
+
+// With the mutex. After the last gather, ranks may close their connections.
+void complete_gather() {
+    State& s = state();
+    s.complete = true;
+    if (s.is_last) s.ending = true;
+    s.changed.notify_all();
+}
+
+// Rank 0, with the mutex: keeps a rank's value; with the last one, gives all to all.
+void keep_value(int rank, const std::string& text) {
+    State& s = state();
+    s.given[size_t(rank)] = text;
+    s.has_given[size_t(rank)] = 1;
+    for (char given : s.has_given)
+        if (!given) return;
+    s.gathered = s.given;
+    std::ranges::fill(s.has_given, char(0));
+    complete_gather();
+    send_to_all(Type::values, packed(s.gathered));
+}
+
+void handle(Peer& peer, const Message& message) {
+    State& s = state();
+    switch (message.type) {
+        case Type::value: keep_value(peer.rank, message.text); break;
+        case Type::values:
+            s.gathered = unpacked(message.text);
+            complete_gather();
+            break;
+        case Type::error:
+            peer.ended = true;
+            if (s.error.empty()) {
+                s.error = format("[%s] %s", name_of(peer).c_str(), message.text.c_str());
+                s.error_since = now_seconds();
+            }
+            break;
+        case Type::end: leave(std::atoi(message.text.c_str()));
+        default: break;
+    }
+}
+
+void lose(Peer& peer, const std::string& how) {
+    peer.ended = true;
+    if (state().ending || !state().error.empty()) return;
+    state().error = name_of(peer) + " " + how;
+    state().error_since = now_seconds();
+}
+
+// elapsed: seconds since the last call.
+void read_all(double elapsed) {
+    State& s = state();
+    std::vector<pollfd> wanted;
+    for (const Peer& peer : s.peers) wanted.push_back({peer.ended ? -1 : peer.socket, POLLIN, 0});
+    poll(wanted.data(), nfds_t(wanted.size()), 100);
+    const std::lock_guard lock(s.mutex);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+        Peer& peer = s.peers[i];
+        if (peer.ended) continue;
+        bool open = true;
+        // A pause of this process, as by Ctrl-Z, is no silence of the others.
+        peer.silence += std::min(elapsed, beat_interval);
+        if (wanted[i].revents) {
+            open = peer.inbox.read(peer.socket);
+            peer.silence = 0;
+            for (Message message; peer.inbox.next(&message);) handle(peer, message);
+        }
+        if (peer.inbox.is_damaged())
+            lose(peer, "sent a message that is damaged");
+        else if (!open)
+            lose(peer, "ended without an error: it was killed, or its host or link failed");
+        else if (peer.silence > s.limit)
+            lose(peer, format("has been silent for %g s; NNLUA_HEARTBEAT=SECONDS sets this limit",
+                              s.limit));
+    }
+}
+
+// The same error often comes from all ranks, and rank 0 then prints its own.
+bool shall_end() {
+    const std::lock_guard lock(state().mutex);
+    return !state().error.empty() && !state().is_printed && !state().ending &&
+           now_seconds() - state().error_since > seconds_for_own_error;
+}
+
+void run_thread() {
+    double last_beat = 0, before = now_seconds();
+    while (true) {
+        const double now = now_seconds();
+        if (now - last_beat > beat_interval) {
+            last_beat = now;
+            send_to_all(Type::beat, "");
+        }
+        read_all(now - std::exchange(before, now));
+        if (shall_end()) print_and_end(state().error);
+    }
+}
+
+void read_limit() {
+    const char* text = std::getenv("NNLUA_HEARTBEAT");
+    if (!text || !*text) return;
+    char* end = nullptr;
+    state().limit = std::strtod(text, &end);
+    if (*end || !(state().limit > beat_interval))
+        fail("NNLUA_HEARTBEAT is '%s'; a number of seconds above %g is needed", text,
+             beat_interval);
+}
+
+// What each rank tells the others through MPI before it can connect.
+struct Card {
+    char host[64];
+    uint64_t key;
+    sockets::Address address;
+};
+
+void accept_all(int listener, const std::vector<Card>& cards) {
+    const double end = now_seconds() + seconds_to_start;
+    const size_t others = cards.size() - 1;
+    while (state().peers.size() < others) {
+        const int socket = sockets::accept(listener, end - now_seconds());
+        if (socket < 0)
+            fail("%zu of %zu ranks connected to rank 0 within %g s", state().peers.size(), others,
+                 seconds_to_start);
+        sockets::Inbox inbox;
+        Message hello;
+        const double limit = now_seconds() + 5;
+        while (!inbox.next(&hello) && !inbox.is_damaged() && now_seconds() < limit &&
+               inbox.read(socket))
+            usleep(1000);
+        int rank = 0;
+        unsigned long long key = 0;
+        const bool is_ours = std::sscanf(hello.text.c_str(), "%d %llx", &rank, &key) == 2 &&
+                             key == cards[0].key && rank > 0 && size_t(rank) < cards.size();
+        if (!is_ours) {
+            close(socket);  // not one of our ranks
+            continue;
+        }
+        Peer& peer = state().peers.emplace_back();
+        peer.rank = rank, peer.socket = socket, peer.host = cards[size_t(rank)].host;
+        peer.inbox = std::move(inbox);
+    }
+    close(listener);
+}
+
+void connect_to_first(const std::vector<Card>& cards) {
+    const Card& mine = cards[size_t(ranks().rank)];
+    Peer& peer = state().peers.emplace_back();
+    peer.host = cards[0].host;
+    peer.socket = sockets::connect(cards[0].address, std::strcmp(mine.host, cards[0].host) == 0,
+                                   seconds_to_start);
+    if (peer.socket < 0)
+        fail("rank %d on %s cannot connect to rank 0 on %s, port %d; a firewall may be between",
+             ranks().rank, mine.host, cards[0].host, cards[0].address.port);
+    sockets::send(peer.socket, Type::hello,
+                  format("%d %llx", ranks().rank, (unsigned long long)cards[0].key),
+                  seconds_to_start);
+}
+
+void compare(const std::vector<std::pair<std::string, std::string>>& identity) {
+    for (const auto& [name, value] : identity) {
+        const std::vector<std::string> all = gather(name, value, [] {});
+        for (size_t rank = 1; rank < all.size(); ++rank)
+            if (all[rank] != all[0])
+                fail("the ranks differ in their %s: rank 0 has '%s', rank %zu has '%s'",
+                     name.c_str(), all[0].c_str(), rank, all[rank].c_str());
+    }
+}
+
+}  // namespace
+
+std::string host_name() {
+    char name[64] = "";
+    gethostname(name, sizeof name - 1);
+    return name;
+}
+
+bool started() { return state().is_started; }
+
+void start(const std::vector<std::pair<std::string, std::string>>& identity) {
+    State& s = state();
+    read_limit();
+    Card mine{};
+    std::snprintf(mine.host, sizeof mine.host, "%s", host_name().c_str());
+    int listener = -1;
+    if (ranks().rank == 0) {
+        mine.key = (uint64_t(std::random_device()()) << 32) | std::random_device()();
+        listener = sockets::listen(&mine.address);
+    }
+    std::vector<Card> cards(size_t(ranks().count));
+    transport::gather(&mine, cards.data(), int(sizeof mine));
+    s.given.resize(cards.size());
+    s.has_given.resize(cards.size());
+    if (ranks().rank == 0)
+        accept_all(listener, cards);
+    else
+        connect_to_first(cards);
+    s.is_started = true;
+    {
+        const SignalsBlocked in_the_thread;
+        new_thread(run_thread).detach();
+    }
+    compare(identity);
+}
+
+std::vector<std::string> gather(const std::string& what, const std::string& mine,
+                                const std::function<void()>& wait) {
+    State& s = state();
+    const std::string text = packed({what, mine});
+    std::unique_lock lock(s.mutex);
+    if (ranks().rank == 0)
+        keep_value(0, text);
+    else
+        send_to(s.peers[0], Type::value, text);
+    while (!s.complete) {
+        s.changed.wait_for(lock, std::chrono::milliseconds(20));
+        lock.unlock();
+        wait();
+        lock.lock();
+    }
+    s.complete = false;
+    std::vector<std::string> out;
+    for (size_t rank = 0; rank < s.gathered.size(); ++rank) {
+        const std::vector<std::string> parts = unpacked(s.gathered[rank]);
+        if (parts.size() != 2 || parts[0] != what)
+            fail(
+                "the ranks are at different points of the program: rank %d at '%s', rank %zu at "
+                "'%s'. All ranks must run the same script with the same data",
+                ranks().rank, what.c_str(), rank, parts.empty() ? "" : parts[0].c_str());
+        out.push_back(parts[1]);
+    }
+    return out;
+}
+
+void fail_all(const std::string& text) {
+    if (!started()) print_and_end(text);
+    if (ranks().rank == 0)
+        print_and_end(format("[rank 0 on %s] %s", host_name().c_str(), text.c_str()));
+    send_to_all(Type::error, text);
+    for (double end = now_seconds() + seconds_to_end; now_seconds() < end;) usleep(10'000);
+    leave(1);  // rank 0 normally ends this process before
+}
+
+void end_all(int code) {
+    state().is_printed = true;
+    if (started() && ranks().rank == 0) send_to_all(Type::end, std::to_string(code));
+    leave(code);
+}
+
+void finish() {
+    if (!started()) return;
+    {
+        const std::lock_guard lock(state().mutex);
+        state().is_last = true;
+    }
+    gather("the end", "", [] {});
+}
+
+}  // namespace nn::control

@@ -1,0 +1,42 @@
+// Messages over TCP between rank 0 and each other rank, for control.cc.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace nn::sockets {
+
+// How rank 0 can be reached: the IPv4 addresses of its interfaces, and the port of its listener.
+struct Address {
+    uint32_t hosts[16] = {};  // network byte order; 0: none
+    uint16_t port = 0;
+};
+
+int listen(Address* address);  // a socket on a free port of all interfaces; throws
+// Connects to the first address that answers within `seconds`; on_same_host: tries the loopback
+// first. -1: none does.
+int connect(const Address& address, bool on_same_host, double seconds);
+int accept(int listener, double seconds);  // -1 if nobody connects
+
+enum class Type : uint32_t { hello, beat, value, values, error, end };
+struct Message {
+    Type type;
+    std::string text;
+};
+// Blocks for at most `seconds` if the peer does not read; false if the message was not sent.
+bool send(int socket, Type type, const std::string& text, double seconds);
+
+// The messages that arrive at a socket.
+class Inbox {
+public:
+    // Reads what has arrived without waiting. False: the peer closed the connection, or it broke.
+    bool read(int socket);
+    bool next(Message* message);
+    bool is_damaged() const { return damaged_; }  // next() met bytes that are no message
+
+private:
+    std::string bytes_;
+    bool damaged_ = false;
+};
+
+}  // namespace nn::sockets

@@ -1,0 +1,85 @@
+#include "engine/ranks/transport.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "engine/base/error.h"
+#include "engine/machine/ranks.h"
+#include "engine/ranks/plugin.h"
+
+namespace nn::transport {
+namespace {
+
+const MpiPlugin* plugin = nullptr;
+Counts counted;
+
+// Beside the program, or among the private libraries of an installation.
+void* open_library(std::string* problem) {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    const fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+    for (const fs::path& path : {folder / NN_MPI_PLUGIN, folder / NN_MPI_FOLDER / NN_MPI_PLUGIN}) {
+        if (!fs::exists(path, ignored)) continue;
+        // OpenMPI's own plugins look for its symbols among the global ones.
+        if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return library;
+        *problem = dlerror();
+    }
+    return nullptr;
+}
+
+void check(int status, const char* what) {
+    if (status != 0) fail("StarPU-MPI cannot %s (status %d)", what, status);
+}
+
+// A large tile leaves when the receiver has memory for it; otherwise the receiver would buffer it,
+// outside of any budget. A small one is buffered, which saves a round trip.
+constexpr int64_t large = 64 << 10;
+
+}  // namespace
+
+void open() {
+    std::string problem = "this build of nnlua has no part for MPI";
+    void* const library = open_library(&problem);
+    const auto entry =
+        library ? reinterpret_cast<const MpiPlugin* (*)()>(dlsym(library, "nn_mpi_plugin"))
+                : nullptr;
+    if (!entry)
+        fail(
+            "several ranks need OpenMPI: %s. Install Debian's packages openmpi-bin and "
+            "libopenmpi-dev on every host and start ./nnlua once, which builds the rest",
+            problem.c_str());
+    // Its default copies between processes of a host by a system call, which is slower here.
+    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+    plugin = entry();
+    if (plugin->version != mpi_plugin_version)
+        fail("%s is of another version of nnlua; build it again", NN_MPI_PLUGIN);
+    if (!plugin->init()) fail("this MPI library does not support several threads");
+}
+
+void gather(const void* mine, void* all, int bytes) { plugin->gather(mine, all, bytes); }
+
+void start(void (*failed)(const char* what)) { check(plugin->start(failed), "start"); }
+void stop() { plugin->stop(); }
+void finish() {
+    if (plugin) plugin->finish();
+}
+
+const Counts& counts() { return counted; }
+
+void send(void* handle, int64_t bytes, int to, int64_t tag, int priority) {
+    counted.bytes_sent += bytes;
+    ++counted.messages_sent;
+    check(plugin->send(handle, to, tag, priority, bytes > large), "send a tile");
+}
+
+void receive(void* handle, int64_t bytes, int from, int64_t tag) {
+    counted.bytes_received += bytes;
+    check(plugin->receive(handle, from, tag), "receive a tile");
+}
+
+int64_t under_way() { return plugin ? plugin->under_way() : 0; }
+
+}  // namespace nn::transport

@@ -1,0 +1,26 @@
+// Sends tiles between ranks. Opens libnnlua_mpi.so (engine/ranks/plugin.h) when there are several
+// ranks.
+#pragma once
+#include <cstdint>
+
+namespace nn::transport {
+
+void open();  // starts MPI; throws with advice if it is not installed
+void gather(const void* mine, void* all, int bytes);  // of each rank, in their order
+// After StarPU started. failed: called on any thread if MPI reports an error.
+void start(void (*failed)(const char* what));
+void stop();  // before StarPU stops; every rank calls it
+void finish();
+
+struct Counts {
+    int64_t messages_sent = 0, bytes_sent = 0, bytes_received = 0;
+};
+const Counts& counts();  // submitted since the start of the process
+
+// Tasks submitted later wait for it, and it waits for earlier ones, as if it were a task that reads
+// (send) or writes (receive) the tile. handle: of StarPU.
+void send(void* handle, int64_t bytes, int to, int64_t tag, int priority);
+void receive(void* handle, int64_t bytes, int from, int64_t tag);
+int64_t under_way();  // transfers that have not ended; 0 without several ranks
+
+}  // namespace nn::transport

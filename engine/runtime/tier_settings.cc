@@ -1,0 +1,162 @@
+#include "engine/runtime/tier_settings.h"
+
+#include <starpu.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/machine/description.h"
+#include "engine/memory/admission.h"
+#include "engine/memory/arena.h"
+#include "engine/memory/disk.h"
+#include "engine/memory/disk_rate.h"
+#include "engine/memory/stalls.h"
+#include "engine/runtime/host_store.h"
+#include "engine/runtime/workers.h"
+
+namespace nn {
+namespace {
+
+struct Tiers {
+    TierSettings settings;
+    double measured_rate = 0;  // of the disk; 0: not known
+    bool disk_is_measured = false;
+    std::shared_ptr<Store> disk, pinned;
+    bool slots_exist = false;
+    int64_t largest_tile = 0;
+    int64_t taken_from_starpu = 0;  // bytes of the GPU's memory that it leaves to slots
+};
+// Never destroyed: tiles may be freed while the process ends.
+Tiers& state() {
+    static auto* const instance = new Tiers;
+    return *instance;
+}
+
+StoreUse use_of(const std::shared_ptr<Store>& store) {
+    return store ? StoreUse{store->allocated_bytes(), store->totals()} : StoreUse{};
+}
+
+}  // namespace
+
+const TierSettings& tiers() { return state().settings; }
+
+int64_t rest_of_gpu() { return node_memory(only_gpu().node).limit - tiers().gpu; }
+
+std::shared_ptr<Store> pinned_ram() {
+    auto& store = state().pinned;
+    if (!store) store = std::make_shared<HostStore>(only_gpu().device);
+    return store;
+}
+
+std::shared_ptr<Store> lowest_store() {
+    if (tiers().ram == 0) return pinned_ram();
+    auto& store = state().disk;
+    if (!store)
+        store = std::make_shared<Disk>(Disk::Options{tiers().disk_folder, tiers().disk_rate});
+    return store;
+}
+
+void drop_stores() {
+    state().disk.reset();
+    state().pinned.reset();
+    state().slots_exist = false;
+    if (const int64_t bytes = std::exchange(state().taken_from_starpu, 0))
+        starpu_memory_deallocate(unsigned(only_gpu().node), size_t(bytes));
+}
+
+// Leaves a part of the GPU's memory to slots. StarPU takes the rest for small tiles and eager
+// tasks.
+static void take_from_starpu(int64_t bytes) {
+    constexpr int64_t rest = int64_t(64) << 20;
+    const auto count = first_streams().size();
+    if (count != 1)
+        fail("memory.gpu needs one GPU, but %zu are in use; nn.devices{gpus=1} chooses one", count);
+    const NodeMemory memory = node_memory(only_gpu().node);
+    if (bytes + rest > memory.limit)
+        fail(
+            "memory.gpu: %s are too many, because %s of the GPU's %s must remain for small tiles; "
+            "at most %lld bytes are possible",
+            human_bytes(double(bytes)).c_str(), human_bytes(double(rest)).c_str(),
+            human_bytes(double(memory.limit)).c_str(), static_cast<long long>(memory.limit - rest));
+    if (starpu_memory_allocate(unsigned(only_gpu().node), size_t(bytes), 0) != 0)
+        fail("memory.gpu: %s are not free, %s of %s are in use; set it before tensors are created",
+             human_bytes(double(bytes)).c_str(), human_bytes(double(memory.used)).c_str(),
+             human_bytes(double(memory.limit)).c_str());
+    state().taken_from_starpu = bytes;
+}
+
+void prepare_for_slots() {
+    state().slots_exist = true;
+    if (tiers().gpu > 0 && state().taken_from_starpu == 0) take_from_starpu(tiers().gpu);
+}
+
+void set_tiers(const TierSettings& settings) {
+    if (state().taken_from_starpu)
+        fail("memory.gpu was chosen before and cannot be changed in this process");
+    if (state().disk || state().pinned || state().slots_exist)
+        fail("memory tiers must be chosen before tiles are in slots or on disk");
+    int64_t capacity = 0;
+    if (settings.ram > 0) {
+        Disk({settings.disk_folder, 0, 1});  // an error if files cannot be written there
+        capacity = int64_t(std::filesystem::space(settings.disk_folder).available);
+    }
+    if (settings.gpu > 0) take_from_starpu(settings.gpu);
+    if (settings.ram > 0 || tiers().ram > 0 || settings.gpu == 0) {
+        set_disk_capacity(capacity);
+        set_budget(settings.ram);
+    }
+    measure_stalls(settings.ram > 0 && settings.gpu == 0);
+    state().settings = settings;
+    state().disk_is_measured = false;
+    state().measured_rate = 0;
+}
+
+int64_t reserved_ram(int64_t largest) {
+    return std::max(tiers().ram / 32, 4 * std::max(largest, state().largest_tile));
+}
+
+void note_eager_tile(int64_t bytes) {
+    state().largest_tile = std::max(state().largest_tile, bytes);
+}
+
+static TierRates disk_rates(int workers) {
+    constexpr double nominal_rate = 1e9, transfer_seconds = 1e-4;
+    const double measured = state().measured_rate > 0 ? state().measured_rate : nominal_rate;
+    return {workers, tiers().disk_rate > 0 ? tiers().disk_rate : measured, transfer_seconds};
+}
+
+PlanLimits tier_limits() {
+    if (tiers().gpu == 0)
+        return {tiers().ram, reserved_ram(), disk_rates(std::max(1, machine().count(Device::cpu)))};
+    constexpr double copy_seconds = 1e-5;
+    const GpuDevice gpu = only_gpu();
+    PlanLimits out{tiers().gpu,
+                   0,
+                   {gpu.streams, gpu.link_rate, copy_seconds, true},
+                   rest_of_gpu(),
+                   "the GPU's memory",
+                   "memory.gpu"};
+    if (tiers().are_three()) out.lower = {tiers().ram, reserved_ram(), disk_rates(1)};
+    return out;
+}
+
+// Without space for the measurement, on disk or in RAM, plans use the nominal rate. Transfers of
+// the run report a broken disk.
+void measure_tier_disk() {
+    constexpr int64_t least_available = int64_t(256) << 20;
+    Tiers& s = state();
+    if (available(arena_taken()) < least_available) return;
+    if (s.settings.disk_rate > 0 || std::exchange(s.disk_is_measured, true)) return;
+    try {
+        s.measured_rate = measure_disk(s.settings.disk_folder);
+    } catch (const Error&) {
+        s.measured_rate = 0;
+    }
+}
+
+StoreUse use_of_disk() { return use_of(state().disk); }
+StoreUse use_of_pinned_ram() { return use_of(state().pinned); }
+
+}  // namespace nn

@@ -1,0 +1,51 @@
+// The memory tiers of the process: their sizes, the stores below the slots, and the limits of
+// plans. Main thread only.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine/memory/store.h"
+#include "engine/tiers/plan.h"
+
+namespace nn {
+
+// Programs run in the memory of the upper tier: RAM above a disk, a GPU's memory above RAM, or a
+// GPU's memory above RAM above a disk.
+struct TierSettings {
+    int64_t ram = 0;          // bytes for tiles, above a disk
+    std::string disk_folder;  // for the rest
+    double disk_rate = 0;     // bytes per second at most; 0: no limit
+    int64_t gpu = 0;          // bytes for tiles of a GPU's memory, above RAM
+    bool exist() const { return ram > 0 || gpu > 0; }
+    bool are_three() const { return ram > 0 && gpu > 0; }
+};
+void set_tiers(const TierSettings& settings);  // with a GPU while StarPU runs; throws Error
+const TierSettings& tiers();
+int64_t rest_of_gpu();  // bytes of the GPU's memory that slots leave to StarPU
+// Before slots are made: takes the memory of those on a GPU from StarPU, once in a session.
+void prepare_for_slots();
+
+// The lowest tier, and pinned RAM below a GPU's memory, whose threads copy to and from the GPU.
+// Without a disk, they are the same.
+std::shared_ptr<Store> lowest_store();
+std::shared_ptr<Store> pinned_ram();
+void drop_stores();  // at the end of the session, after the slots
+
+// Memory for eager tasks and for checkpoints beside planned programs. largest: bytes of a tile that
+// eager tasks will use.
+int64_t reserved_ram(int64_t largest = 0);
+void note_eager_tile(int64_t bytes);  // that eager tasks will use
+PlanLimits tier_limits();
+// Measures the disk for tier_limits() if no rate is set, once: about a second, 64 MB of RAM and up
+// to 512 MB of the disk. If that fails, the rate stays nominal.
+void measure_tier_disk();
+
+struct StoreUse {
+    int64_t bytes = 0;
+    TransferTotals totals;
+};
+StoreUse use_of_disk();
+StoreUse use_of_pinned_ram();
+
+}  // namespace nn

@@ -1,0 +1,55 @@
+// The plan of a program on one level of slots, or on two, and the memory for it.
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/tiers/levels.h"
+
+namespace nn {
+
+// RAM between a GPU's memory and the disk.
+struct LowerLimits {
+    int64_t memory = 0;    // bytes for tiles; 0: there is no such level
+    int64_t reserved = 0;  // of these, for everything but the program
+    TierRates rates;       // of the disk; one worker
+};
+
+struct PlanLimits {
+    int64_t memory = 0;    // bytes for tiles
+    int64_t reserved = 0;  // of these, for everything but the program
+    TierRates rates;
+    int64_t rest = 0;  // bytes for small tiles, inputs and outputs; 0: they are in `memory` too
+    const char *tier = "RAM", *setting = "memory.ram";  // for errors
+    LowerLimits lower{};
+};
+
+// first: of the first run; next: of a run that begins with the deferred tasks of the run before;
+// last: of these deferred tasks alone. next and last are empty if no tasks are deferred.
+struct ProgramPlan {
+    std::unique_ptr<ProgramLines> lines;
+    uint32_t blocks = 0;  // of the memory of the slots
+    RunPlan first, next, last;
+    int64_t least_moved = 0;           // bytes of a run, by any placement
+    std::unique_ptr<LowerPlan> lower;  // null if there is one level
+
+    const RunPlan& steady() const { return lines->has_deferred() ? next : first; }
+    // The lower level of first, next or last; null if there is none.
+    const RunPlan* below(const RunPlan& run) const {
+        if (!lower) return nullptr;
+        return &run == &first ? &lower->first : &run == &next ? &lower->next : &lower->last;
+    }
+};
+
+// Memory for slots that exists. place_of: where a persistent tile is now. others: tiles in slots
+// that the program does not use.
+struct TilePlace {
+    uint32_t slot, lower;  // the first block of its slot in either level, or no_slot
+};
+struct ExistingSlots {
+    uint32_t blocks, lower_blocks;
+    std::vector<const Tile*> others;
+    std::function<TilePlace(const Tile&)> place_of;
+};
+
+}  // namespace nn

@@ -1,0 +1,119 @@
+-- Several ranks: the bits of one process, the bytes that they send, and the end of all when one
+-- fails. Skipped where MPI is not installed or not built in.
+local t = require "nn.test"
+local files = require "nn.io.files"
+local ffi = require "ffi"
+local root = package.loaded["nn.host"].root
+ffi.cdef "int getpid(void);"
+
+local program = files.real_path(("/proc/%d/exe"):format(ffi.C.getpid()))
+local model = root .. "/tests/lua/support/ranks_model.lua"
+
+local function need_mpi()
+  local mpirun = os.execute "command -v mpirun >/dev/null 2>&1"
+  local plugin = files.exists(program:match "^(.*)/" .. "/libnnlua_mpi.so")
+  if mpirun ~= 0 and mpirun ~= true then t.skip "mpirun is not installed" end
+  if not plugin then t.skip "this build has no MPI" end
+end
+
+-- Runs nnlua -> its output, its messages, its exit status.
+local function run(words, environment)
+  local errors = os.tmpname()
+  local pipe = io.popen(("timeout 100 env %s '%s' %s 2>%s; echo status $?"):format(
+    environment or "", program, words, errors))
+  local out = pipe:read "*a"
+  pipe:close()
+  local messages = files.read(errors)
+  os.remove(errors)
+  local text, status = out:match "^(.*)status (%d+)\n$"
+  return text, messages, tonumber(status)
+end
+
+local function train(ranks, arguments)
+  local how = ranks > 1 and "--ranks " .. ranks .. " " or ""
+  local text, messages, status = run(how .. model .. " " .. arguments)
+  t.check(status == 0, ("%d ranks end with status %d: %s"):format(ranks, status, messages))
+  return text, messages
+end
+
+-- The bytes that all ranks sent in the last step, and those of the weights.
+local function bytes_sent(messages)
+  local all, weights = 0, nil
+  for sent, of_weights in messages:gmatch "sent rank %d+ messages %d+ bytes (%d+) weights (%d+)" do
+    all, weights = all + tonumber(sent), tonumber(of_weights)
+  end
+  return all, weights
+end
+
+local alone = {}
+local function same_bits(ranks, arguments)
+  need_mpi()
+  alone[arguments] = alone[arguments] or train(1, arguments)
+  local text, messages = train(ranks, arguments)
+  t.check(text:find "loss" and text:find "weight", "no losses and weights: " .. text)
+  t.check(text == alone[arguments], ("one rank:\n%s\n%d ranks:\n%s"):format(alone[arguments], ranks,
+                                                                        text))
+  return messages
+end
+
+t.case("2 ranks give the bits of one process, and send each weight and gradient once", function()
+  local all, weights = bytes_sent(same_bits(2, "shards=4 accum=4"))
+  t.check(all >= 2 * weights and all <= 2.1 * weights,
+          ("%d bytes were sent for weights of %d bytes"):format(all, weights))
+end)
+
+t.case("3 ranks, of which one has more shards, give the bits of one process", function()
+  local all, weights = bytes_sent(same_bits(3, "shards=4 accum=4"))
+  t.check(all >= 4 * weights and all <= 4.2 * weights,
+          ("%d bytes were sent for weights of %d bytes"):format(all, weights))
+end)
+
+t.case("2 ranks without clipping and with microbatches give the bits of one process", function()
+  same_bits(2, "shards=2 accum=4 clip=0 steps=4")
+end)
+
+-- All ranks end with one message, which names the rank and the cause.
+local function ends(how, expected, environment, steps)
+  need_mpi()
+  local _, messages, status = run(("--ranks 2 %s shards=2 steps=%d fail=%s"):format(
+    model, steps or 1000, how), environment)
+  t.check(status ~= 0 and status ~= 124, "the status is " .. status)
+  messages = messages:gsub("sent rank [^\n]*\n", "")
+  local count = select(2, messages:gsub("nnlua: ", ""))
+  t.check(count == 1 and messages:find(expected),
+          ("expected one message with '%s': %s"):format(expected, messages))
+end
+
+t.case("an error of one rank ends all", function()
+  ends("error", "%[rank 1 on .-%] .*a rank fails")
+end)
+t.case("a killed rank ends all", function() ends("kill", "rank 1 on .- ended without an error") end)
+t.case("a frozen rank ends all", function()
+  ends("stop", "rank 1 on .- has been silent for 3 s", "NNLUA_HEARTBEAT=3")
+end)
+
+t.case("a rank that freezes after its last step ends all", function()
+  ends("late", "rank 1 on .- has been silent for 3 s", "NNLUA_HEARTBEAT=3", 2)
+end)
+
+t.case("a pause of all ranks, longer than the limit, ends none", function()
+  need_mpi()
+  local _, messages, status = run(("--ranks 2 %s shards=2 steps=4 fail=pause"):format(model),
+                                  "NNLUA_HEARTBEAT=2")
+  t.check(status == 0, messages)
+end)
+
+t.case("a session and too few shards are refused", function()
+  need_mpi()
+  local _, messages = run "--ranks 2 -i"
+  t.check(messages:find "a session runs on one rank only", messages)
+  _, messages = run("--ranks 2 " .. model .. " shards=1")
+  t.check(messages:find "shards=1 is too few for 2 ranks", messages)
+end)
+
+t.case("without mpirun the launcher says what to install", function()
+  local _, messages, status = run("--ranks 2 -e 'print(1)'", "PATH=/nonexistent")
+  t.check(status == 1 and messages:find "Install Debian's packages openmpi%-bin", messages)
+end)
+
+t.finish()
