@@ -133,6 +133,8 @@ int launch_ranks(const RanksWanted& wanted, int argc, char** argv_of_this) {
             "several ranks need OpenMPI, and there is no mpirun in PATH. Install Debian's packages "
             "openmpi-bin and libopenmpi-dev on every host and start ./nnlua once, which builds the "
             "rest");
+    if (!isatty(STDOUT_FILENO))
+        setenv("NNLUA_RANKS_OUTPUT", "file", 1);  // lua/nn/base/terminal.lua
     std::vector<std::string> words = arguments_of_mpirun(wanted);
     std::error_code ignored;
     words.push_back(std::filesystem::read_symlink("/proc/self/exe", ignored).string());

@@ -364,6 +364,16 @@ typedef struct {
     int64_t messages_sent, bytes_sent, bytes_received;
 } nn_ranks_t;
 int nn_ranks(nn_ranks_t* out);
+// Gathers a text of every rank; all ranks call it at the same point of the script, which `what`
+// names for errors. nn_ranks_gathered returns each; it is valid until the next call.
+int nn_ranks_gather(const char* what, const char* mine, int64_t bytes);
+int nn_ranks_gathered(int32_t rank, const char** text, int64_t* bytes);
+// For files, which rank 0 alone reads and writes. All ranks call them in the same order: collect
+// gives rank 0 the parts of a tensor that only other ranks keep (*any: whether there are any), drop
+// frees them there after their last use, and spread gives rank 0's value to all ranks.
+int nn_ranks_collect(const nn_ref* tensor, int32_t* any);
+int nn_ranks_drop(const nn_ref* tensor);
+int nn_ranks_spread(const nn_ref* tensor);
 // Converts host memory of any dtype to and from doubles.
 int nn_copy_f64(const void* in, int32_t dtype, int64_t count, double* out);
 int nn_copy_from_f64(const double* in, int32_t dtype, int64_t count, void* out);

@@ -23,26 +23,30 @@ namespace {
 lua_State* state = nullptr;
 volatile std::sig_atomic_t last = 0, unhandled = 0;  // last: stop signal or SIGPIPE
 std::atomic<bool> save_asked{false};
+bool is_first_rank = true;   // which prints for all
 std::string library_source;  // how the names of the library's chunks begin
 
 // The first stop signal: its time, and whether a training run was to be saved then.
 timespec first_time;
 bool first_was_deferred = false;
 
+bool is_c(lua_State* L, lua_Debug* here) {
+    return !lua_getinfo(L, "S", here) || *here->what == 'C';
+}
 bool is_library_or_c(lua_State* L, lua_Debug* here) {
-    return !lua_getinfo(L, "S", here) || *here->what == 'C' ||
+    return is_c(L, here) ||
            std::strncmp(here->source, library_source.c_str(), library_source.size()) == 0;
 }
 
 // Runs at Lua's next step and raises an error there. JIT-compiled loops call no hook; engine calls
-// test the flag themselves. A pcall can catch the first error. If another signal arrives before
-// clear_signals(), every step of code outside the library raises the error, so a loop with pcall
-// ends.
+// test the flag themselves. A pcall of Lua code can catch the first error, one of a C function
+// cannot. If another signal arrives before clear_signals(), every step of code outside the library
+// raises the error, so a loop with pcall ends.
 void interrupt_hook(lua_State* L, lua_Debug* here) {
-    const bool again = unhandled > 1 && !interrupts_deferred();
-    if (again && is_library_or_c(L, here)) return;
+    const bool deferred = interrupts_deferred(), again = unhandled > 1 && !deferred;
+    if (again ? is_library_or_c(L, here) : !deferred && is_c(L, here)) return;
     if (!again) lua_sethook(L, nullptr, 0, 0);
-    if (interrupts_deferred()) return;
+    if (deferred) return;
     if (clear_interrupt() || again) luaL_error(L, "interrupted");
 }
 
@@ -67,6 +71,7 @@ void on_signal(int signal) {
     unhandled = unhandled + 1;
     request_interrupt();
     if (first_was_deferred) {
+        if (!is_first_rank) return;
         const char text[] =
             "\nfinishing this step and saving; another signal after one second quits at once\n";
         const int error = errno;
@@ -141,6 +146,7 @@ void install_signal_handlers() {
         handle(signal, on_signal);
     for (int signal = SIGRTMIN; signal <= SIGRTMAX; ++signal) handle(signal, on_signal);
     for (int signal : {SIGUSR1, SIGUSR2}) handle(signal, on_save_signal);
+    is_first_rank = ranks().rank == 0;
     if (ranks().several()) handle(SIGUSR2, on_stop_of_ranks);
     handle(SIGPIPE, on_broken_pipe, true);
     for (int signal : {SIGWINCH, SIGCONT, SIGXFSZ}) handle(signal, on_other, true);

@@ -34,6 +34,8 @@ constexpr double overhead = 10e-6;
 constexpr double longest = 0.12;            // seconds of the longest task to measure
 constexpr double time_limit = 1.5;          // seconds for all measurements of one program
 constexpr size_t room = size_t(128) << 20;  // bytes of operands per thread
+// Address space of a thread's stack and of OpenBLAS's buffer for it, see memory_limit.cc.
+constexpr size_t thread_room = size_t(136) << 20;
 
 size_t rounded(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
@@ -98,15 +100,25 @@ size_t room_for(const BenchmarkCall& call) {
     return sum;
 }
 
+// Whether the limits of the process allow so much more address space. OpenBLAS asks for its buffer
+// again without end if it cannot have it, so a product must not start without room.
+bool can_map(size_t bytes) {
+    void* got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return got != MAP_FAILED && munmap(got, bytes) == 0;
+}
+
 // A thread for each worker, with its own scratch; all run the same kernel at once.
 class ParallelBenchmark {
 public:
-    ParallelBenchmark(int workers, size_t bytes) {
-        for (int i = 0; i < workers; ++i) scratch_.push_back(std::make_unique<Scratch>(bytes));
+    ParallelBenchmark(int workers, size_t bytes)
+        : good_(can_map(size_t(workers) * (bytes + thread_room))) {
+        for (int i = 0; i < workers && good_; ++i) {
+            scratch_.push_back(std::make_unique<Scratch>(bytes));
+            good_ = scratch_.back()->good();
+        }
     }
-    bool good() const {
-        return std::all_of(scratch_.begin(), scratch_.end(), [](auto& s) { return s->good(); });
-    }
+    bool good() const { return good_; }
     // The median seconds of a call, after a warm-up; negative if it fails or no thread is
     // available.
     double measure(const BenchmarkCall& call, int calls) {
@@ -133,6 +145,7 @@ public:
     }
 
 private:
+    bool good_;
     std::vector<std::unique_ptr<Scratch>> scratch_;
 };
 

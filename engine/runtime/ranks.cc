@@ -2,6 +2,9 @@
 
 #include <nn_version.h>
 
+#include <algorithm>
+#include <ranges>
+
 #include "engine/base/error.h"
 #include "engine/graph/passes/distribute.h"
 #include "engine/machine/host.h"
@@ -11,13 +14,36 @@
 #include "engine/runtime/handles.h"
 #include "engine/runtime/homes.h"
 #include "engine/runtime/interrupts.h"
+#include "engine/runtime/session.h"
 #include "engine/runtime/submit.h"
+#include "engine/runtime/waits.h"
 #include "kernels/products/products.h"
 
 namespace nn {
 namespace {
 
-int64_t distributed = 0;  // programs; the same number on every rank
+// The first tag of the transfers of a program or of a tensor; the same number on every rank.
+int64_t next_series() {
+    static int64_t count = 0;
+    return count++ << 32;
+}
+
+// Whether one rank alone has the tile, since a program on several ranks changes it.
+bool has_owner(const Tile& tile) { return tile.kind == optimizer_state && tile.owner >= 0; }
+
+void send(Tile& tile, int to, int64_t tag) {
+    transport::send(handle_of(tile), int64_t(tile.bytes), to, tag, 0);
+}
+
+void receive(Tile& tile, int from, int64_t tag) {
+    transport::receive(handle_of(tile, false), int64_t(tile.bytes), from, tag);
+    tile.value = Tile::Value::written;
+}
+
+void drop(Tile& tile) {
+    if (tile.has_value()) submit_invalidation(tile);
+    tile.value = Tile::Value::remote;
+}
 
 }  // namespace
 
@@ -47,7 +73,7 @@ void distribute_over_ranks(Program& program) {
                 "same script: its shapes and numbers may not depend on the rank, the time, the "
                 "order of pairs() or the host",
                 rank);
-    distribute(program, {ranks().rank, ranks().count}, distributed++);
+    distribute(program, {ranks().rank, ranks().count}, next_series());
 }
 
 void submit_transfer(Task& task) {
@@ -63,10 +89,48 @@ void submit_transfer(Task& task) {
 }
 
 void drop_kept_elsewhere(const Program& program) {
-    for (const TilePtr& tile : program.kept_elsewhere) {
-        if (tile->has_value()) submit_invalidation(*tile);
-        tile->value = Tile::Value::remote;
+    for (const TilePtr& tile : program.kept_elsewhere) drop(*tile);
+}
+
+bool collect(const Tensor& tensor) {
+    const auto is_elsewhere = [&](int64_t i) {
+        return has_owner(*tensor.tile(i)) && tensor.tile(i)->owner > 0;
+    };
+    const auto tiles = std::views::iota(int64_t(0), tensor.tiles());
+    if (std::ranges::none_of(tiles, is_elsewhere)) return false;
+    ensure_awake();
+    const int64_t first_tag = next_series();
+    for (int64_t i : tiles) {
+        if (!is_elsewhere(i)) continue;
+        Tile& tile = *tensor.tile(i);
+        if (ranks().rank == 0)
+            receive(tile, tile.owner, first_tag + i);
+        else if (ranks().rank == tile.owner)
+            send(tile, 0, first_tag + i);
     }
+    return true;
+}
+
+void drop_collected(const Tensor& tensor) {
+    if (!ranks().several() || ranks().rank > 0) return;
+    for (int64_t i = 0; i < tensor.tiles(); ++i)
+        if (Tile& tile = *tensor.tile(i); has_owner(tile) && tile.owner > 0) drop(tile);
+}
+
+void spread(const Tensor& tensor) {
+    if (!ranks().several()) return;
+    start();
+    ensure_awake();
+    const int64_t first_tag = next_series();
+    for (int64_t i = 0; i < tensor.tiles(); ++i) {
+        Tile& tile = *tensor.tile(i);
+        const auto keeps = [&](int rank) { return !has_owner(tile) || tile.owner == rank; };
+        if (ranks().rank > 0 && keeps(ranks().rank)) receive(tile, 0, first_tag + i);
+        if (ranks().rank > 0) continue;
+        for (int rank = 1; rank < ranks().count; ++rank)
+            if (keeps(rank)) send(tile, rank, first_tag + i);
+    }
+    drop_collected(tensor);
 }
 
 }  // namespace nn

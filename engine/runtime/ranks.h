@@ -3,6 +3,7 @@
 #include <string>
 
 #include "engine/graph/program.h"
+#include "engine/tile/tensor.h"
 
 namespace nn {
 
@@ -18,5 +19,11 @@ void distribute_over_ranks(Program& program);
 void submit_transfer(Task& task);
 // Frees what the program's state takes here although only other ranks keep it.
 void drop_kept_elsewhere(const Program& program);
+
+// Rank 0 alone reads and writes the files of a training. Every rank calls these functions in the
+// same order, with tensors of the same shapes; they submit transfers and do not wait.
+bool collect(const Tensor& tensor);         // rank 0 gets the tiles that only other ranks keep, if
+void drop_collected(const Tensor& tensor);  // any, and frees them after the last submitted use
+void spread(const Tensor& tensor);          // rank 0's value to all ranks that keep the tensor
 
 }  // namespace nn

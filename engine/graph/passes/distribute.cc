@@ -44,10 +44,10 @@ Task transfer_task(Task::Transfer transfer, const TilePtr& tile, int peer, int64
 
 class Distribution {
 public:
-    Distribution(Program& program, const RankOf& me, int64_t series)
+    Distribution(Program& program, const RankOf& me, int64_t first_tag)
         : program_(program),
           me_(me),
-          next_tag_(series << 32),
+          next_tag_(first_tag),
           accesses_(program.accesses()),
           holders_(accesses_.tiles),
           tile_of_(accesses_.tiles),
@@ -256,11 +256,11 @@ struct Hash {
 
 }  // namespace
 
-void distribute(Program& program, const RankOf& me, int64_t series) {
+void distribute(Program& program, const RankOf& me, int64_t first_tag) {
     if (program.shards < me.ranks)
         fail("compile: %d shards of the batch for %d ranks; each rank needs at least one",
              program.shards, me.ranks);
-    Distribution(program, me, series).run();
+    Distribution(program, me, first_tag).run();
 }
 
 uint64_t fingerprint(Program& program) {

@@ -16,8 +16,8 @@ namespace nn {
 struct RankOf {
     int rank, ranks;
 };
-// series: the number of this call on every rank, which the tags of its transfers contain.
-void distribute(Program& program, const RankOf& me, int64_t series);
+// first_tag: the lowest of its transfers' tags, of which no other transfer may use the next 2^32.
+void distribute(Program& program, const RankOf& me, int64_t first_tag);
 // A number that differs for programs with other tasks or tiles, for ranks to compare.
 uint64_t fingerprint(Program& program);
 

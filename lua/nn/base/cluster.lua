@@ -27,6 +27,40 @@ end
 --- several() -> whether there are several ranks.
 function M.several() return info().ranks > 1 end
 
+--- is_first() -> whether this is rank 0, which alone reads and writes the files of a training.
+function M.is_first() return info().rank == 0 end
+
+--- gather(what, text) -> a list of the texts that all ranks gave, that of rank 0 first. Every rank
+--- calls it at the same point of the script; `what` names that point, for errors.
+function M.gather(what, text)
+  lib.check(lib.C.nn_ranks_gather(what, text, #text))
+  local out, bytes = {}, ffi.new "int64_t[1]"
+  local pointer = ffi.new "const char *[1]"
+  for rank = 0, info().ranks - 1 do
+    lib.check(lib.C.nn_ranks_gathered(rank, pointer, bytes))
+    out[rank + 1] = ffi.string(pointer[0], bytes[0])
+  end
+  return out
+end
+
+--- end_with_first(): on ranks other than 0, waits until rank 0 ends all with its error.
+function M.end_with_first()
+  if not M.is_first() then M.gather("an error of rank 0", "") end
+end
+
+--- collect(x) -> whether parts of a tensor are kept by other ranks than 0 alone (moments of an
+--- optimizer). Every rank calls it; rank 0 receives these parts. drop(x) frees them there after the
+--- last use submitted so far.
+function M.collect(x)
+  local any = ffi.new "int32_t[1]"
+  lib.check(lib.C.nn_ranks_collect(x.ref, any))
+  return any[0] ~= 0
+end
+function M.drop(x) lib.check(lib.C.nn_ranks_drop(x.ref)) end
+
+--- spread(x): every rank calls it. Rank 0's value replaces that of all others.
+function M.spread(x) lib.check(lib.C.nn_ranks_spread(x.ref)) end
+
 -- The default size of a tile of tokens follows the number of workers, which differs between ranks,
 -- and the order of sums follows the tiles.
 local TOKENS = 512

@@ -17,8 +17,12 @@ function M.size()
   return window.columns, math.max(1, window.rows)
 end
 
---- is_terminal(fd) -> whether a file descriptor is a terminal.
-function M.is_terminal(fd) return lib.C.isatty(fd) == 1 end
+--- is_terminal(fd) -> whether a file descriptor is a terminal. The standard output of rank 0 is one
+--- of mpirun's own; NNLUA_RANKS_OUTPUT states what that of the launcher is.
+function M.is_terminal(fd)
+  if fd == 1 and os.getenv "NNLUA_RANKS_OUTPUT" == "file" then return false end
+  return lib.C.isatty(fd) == 1
+end
 
 --- has_colors(fd) -> whether to write colours: to a terminal, unless NO_COLOR or TERM forbid it.
 function M.has_colors(fd)

@@ -2,6 +2,7 @@
 -- header, raw row-major data. Files may come from anywhere, so the reader checks everything.
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
+local cluster = require "nn.base.cluster"
 local creation = require "nn.core.creation"
 local files = require "nn.io.files"
 local json = require "nn.io.json"
@@ -71,7 +72,8 @@ Writing.__index = Writing
 --- start(path, entries, metadata) -> writing. Starts writing {{path=, tensor=}, ...} (such as
 --- model:state()) with the current values in the background. A later task that changes a tile waits
 --- only until that tile is copied. `metadata`: a table of strings. Errors: failures of the disk,
---- here or in writing:finish().
+--- here or in writing:finish(). With several ranks, only rank 0 may write, and all others call
+--- cluster.collect with each tensor of the list meanwhile.
 function M.start(path, entries, metadata)
   local header, bytes = header_of(entries, metadata)
   local length, ref = ffi.new("uint64_t[1]", #header), ffi.new "nn_ref"
@@ -81,11 +83,11 @@ function M.start(path, entries, metadata)
   check(C.nn_file_append(ref, header, #header))
   for _, entry in ipairs(entries) do
     local source = source_of(entry)
+    local is_copy, is_collected = not rawequal(source, entry.tensor), cluster.collect(source)
     check(C.nn_file_append_tensor(ref, source.ref))
-    if not rawequal(source, entry.tensor) then
-      check(C.nn_file_drain(ref))                       -- only one copy at a time
-      source:release()
-    end
+    if is_copy or is_collected then check(C.nn_file_drain(ref)) end    -- only one at a time
+    if is_collected then cluster.drop(source) end
+    if is_copy then source:release() end
   end
   check(C.nn_file_close(ref))
   return self
@@ -109,6 +111,12 @@ end
 
 --- writing:abandon(): stops writing.
 function Writing:abandon() check(C.nn_release(self.ref)) end
+
+--- collect(entries): on ranks other than 0, gives rank 0 what it lacks of the tensors that it
+--- writes by start().
+function M.collect(entries)
+  for _, entry in ipairs(entries) do cluster.collect(entry.tensor) end
+end
 
 --- write(path, entries, metadata) -> bytes, crc32: start() and finish().
 function M.write(path, entries, metadata) return M.start(path, entries, metadata):finish() end
@@ -176,6 +184,7 @@ end
 function M.save_safetensors(path, tensors, metadata)
   arguments.need(type(path) == "string", "save_safetensors", "the path", path, "a text is needed")
   local entries, temporary = module.entries("save_safetensors", tensors), path .. ".tmp"
+  if not cluster.is_first() then return M.collect(entries) end
   files.unlink(temporary)                              -- a link would be followed
   lib.guarded(function() files.unlink(temporary) end, M.write, temporary, entries, metadata)
   files.rename(temporary, path)

@@ -3,8 +3,10 @@
 -- folder of that name is always complete, and a failure leaves earlier ones intact. Reading checks
 -- the length and CRC-32 of every file. Tensors are written in the background, during training.
 local arguments = require "nn.base.arguments"
+local cluster = require "nn.base.cluster"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
+local first = require "nn.io.first"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local registry = require "nn.models.registry"
@@ -127,10 +129,16 @@ local Saving = {}
 Saving.__index = Saving
 
 --- start(out, parts) -> saving: starts writing the current state to OUT/checkpoint-STEP; `parts` as
---- for nn.save_checkpoint. saving:finish() completes the checkpoint.
+--- for nn.save_checkpoint. saving:finish() completes the checkpoint. With several ranks, every rank
+--- calls it, and rank 0 writes.
 function M.start(out, parts)
   local self = setmetatable({out = out, parts = parts, writing = {}}, Saving)
   self.path = files.join(out, name_of(parts.step))
+  self.elsewhere = not cluster.is_first()
+  if self.elsewhere then
+    if parts.optim then safetensors.collect(parts.optim:state()) end
+    return self
+  end
   self.temporary = self.path .. ".tmp"
   files.remove(self.temporary)
   files.make_folder(self.temporary, "the checkpoint's folder")
@@ -167,6 +175,7 @@ end
 --- saving:finish() waits until the checkpoint is complete and durable -> its path. Errors: failures
 --- of the disk.
 function Saving:finish()
+  if self.elsewhere then return self.path end
   self:guarded(function()
     for name, writing in pairs(self.writing) do
       local bytes, crc = writing:finish()
@@ -193,6 +202,7 @@ end
 
 --- saving:abandon(): stops and removes the incomplete checkpoint.
 function Saving:abandon()
+  if self.elsewhere then return end
   for _, writing in pairs(self.writing) do writing:abandon() end
   files.remove(self.temporary)
 end
@@ -250,21 +260,21 @@ function M.config(folder)
   end
 end
 
---- find(out, resume, warn) -> checkpoint or nil. resume: "none"; "auto": the newest valid one in
---- the folder `out`; or the path of a checkpoint or of a run's folder, which means its newest valid
---- one. Calls warn(text) for each damaged checkpoint that it skips.
-function M.find(out, resume, warn)
+-- The path and the state of the checkpoint that M.find describes, or nil.
+local function find(out, resume, warn)
   if resume == "none" then return nil end
   local folder = resume == "auto" and out or resume
   if resume ~= "auto" and not files.list(folder) then
     lib.fail("there is no folder '%s'; resume must be none, auto, a checkpoint or a run's folder",
              resume)
   end
-  if resume ~= "auto" and #M.list(folder) == 0 then return M.open_checkpoint(folder) end
+  if resume ~= "auto" and #M.list(folder) == 0 then
+    return {path = folder, state = M.open_checkpoint(folder).state}
+  end
   local all = M.list(folder)
   for i = #all, 1, -1 do
     local state, reason = read_state(all[i].path)
-    if state then return setmetatable({path = all[i].path, state = state}, Checkpoint) end
+    if state then return {path = all[i].path, state = state} end
     warn(("'%s' cannot be used: %s"):format(all[i].path, reason))
   end
   if #all > 0 then
@@ -272,10 +282,27 @@ function M.find(out, resume, warn)
   end
 end
 
-local function restore_tensors(path, list)
-  local file = safetensors.open(path)
-  for _, entry in ipairs(list) do file:copy_into(entry.path, entry.tensor) end
-  if #file.entries ~= #list then
+--- find(out, resume, warn) -> checkpoint or nil. resume: "none"; "auto": the newest valid one in
+--- the folder `out`; or the path of a checkpoint or of a run's folder, which means its newest valid
+--- one. Calls warn(text) for each damaged checkpoint that it skips. With several ranks, only rank 0
+--- reads the files, also those of checkpoint:restore().
+function M.find(out, resume, warn)
+  local found = first.on_first("the checkpoint to resume", function()
+    return find(out, resume, warn)
+  end)
+  if not found then return nil end
+  found.shared = true
+  return setmetatable(found, Checkpoint)
+end
+
+-- shared: rank 0 reads the file, and gives the values to all ranks.
+local function restore_tensors(path, list, shared)
+  local file = (cluster.is_first() or not shared) and safetensors.open(path)
+  for _, entry in ipairs(list) do
+    if file then file:copy_into(entry.path, entry.tensor) end
+    if shared then cluster.spread(entry.tensor) end
+  end
+  if file and #file.entries ~= #list then
     lib.fail("%s has %d tensors, %d are needed", path, #file.entries, #list)
   end
 end
@@ -295,7 +322,7 @@ end
 ---     model.tok.weight:abs():max():item() > 0  --> true
 function Checkpoint:restore_model(model)
   tape.no_grad(function()
-    restore_tensors(files.join(self.path, "model.safetensors"), model:state())
+    restore_tensors(files.join(self.path, "model.safetensors"), model:state(), self.shared)
   end)
 end
 
@@ -310,7 +337,8 @@ function Checkpoint:restore(parts)
   self:restore_model(parts.model)
   if parts.optim and state.optimizer then
     tape.no_grad(function()
-      restore_tensors(files.join(self.path, "optimizer.safetensors"), parts.optim:state())
+      restore_tensors(files.join(self.path, "optimizer.safetensors"), parts.optim:state(),
+                      self.shared)
     end)
     named(self, parts.optim.set_numbers, parts.optim, state.optimizer)
   end

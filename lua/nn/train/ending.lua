@@ -1,6 +1,7 @@
 -- Ends runs early: after a signal, when the run is saved first, or after an error in the user's
 -- loop. The program calls nn.host.failed(message) for each error that ends a script or an input at
 -- the prompt, and nn.host.before_input() before each input.
+local cluster = require "nn.base.cluster"
 local engine = require "nn.base.engine"
 local ffi = require "ffi"
 local host = require "nn.host"
@@ -20,6 +21,10 @@ local function resume_command(self)
   local words = {arg[first], arg[0]}
   for _, word in ipairs(arg) do
     if not word:find "^resume=" and not word:find "^out=" then words[#words + 1] = word end
+  end
+  if cluster.several() then
+    table.insert(words, 2, "--ranks")
+    table.insert(words, 3, tostring(cluster.ranks().ranks))
   end
   words[#words + 1] = "out=" .. self.out
   words[#words + 1] = "resume=auto"
@@ -55,14 +60,33 @@ function M.say_traffic(run)
   return run.traffic:summary()
 end
 
+--- before_error(run): closes the run's files before an error that all ranks raise, of which only
+--- that of rank 0 is printed.
+function M.before_error(run)
+  run.log:close()
+  M.finish(run)
+  cluster.end_with_first()
+end
+
+--- asked() -> what signals have asked for since the last call: "stop", "save" or nil. With several
+--- ranks, a signal to one of them counts for all.
+function M.asked()
+  local mine = engine.interrupted() and "stop" or host.save_asked() and "save" or ""
+  if not cluster.several() then return mine ~= "" and mine or nil end
+  local found
+  for _, text in ipairs(cluster.gather("the end of a step", mine)) do
+    if text == "stop" or text == "save" and not found then found = text end
+  end
+  return found
+end
+
 --- stop(run): ends a saved run after a stop signal: raises an error; the program then exits with
 --- 128 + the signal's number.
 function M.stop(run)
   run.log:event("stopped", {step = run.step, train_seconds = run.seconds,
                             disk = M.say_traffic(run)})
-  run.log:close()
   host.clear_signals()
-  M.finish(run)
+  M.before_error(run)
   lib.fail("stopped after step %d, which is saved in %s; to resume:\n  %s", run.step,
            run.saver.path, resume_command(run))
 end
@@ -103,6 +127,7 @@ function M.failed(message)
   local run = active
   if not run then return nil end
   active = nil
+  if not cluster.is_first() then return nil end      -- rank 0 has the files
   local settled, problem = pcall(settle, run)
   local lost = settled and ""
     or ("The checkpoint in progress could not be completed: %s\n"):format(tostring(problem))

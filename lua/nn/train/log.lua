@@ -1,6 +1,7 @@
 -- The output of a run: a progress line (updated in place on a terminal; plain lines elsewhere and
 -- with TERM=dumb), metrics.jsonl (a JSON object per event), event files for TensorBoard, and
 -- report.html.
+local cluster = require "nn.base.cluster"
 local curve = require "nn.train.curve"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
@@ -41,8 +42,10 @@ end
 jit.off(append)     -- compiled, a failed flush is repeated, and then succeeds with nothing to write
 
 --- log:event(name, fields): writes a line to metrics.jsonl, and updates TensorBoard's file and the
---- report. Errors: metrics.jsonl cannot be opened; a full disk is only a warning.
+--- report; on ranks other than 0, does nothing. Errors: metrics.jsonl cannot be opened; a full disk
+--- is only a warning.
 function Log:event(name, fields)
+  if not cluster.is_first() then return end
   if not self.metrics then
     files.make_folder(self.folder, "the output folder")
     local file, reason = io.open(files.join(self.folder, "metrics.jsonl"), "a")

@@ -1,4 +1,5 @@
 -- The speed of a run: time per step over a window of its last steps, and its MFU.
+local cluster = require "nn.base.cluster"
 local lib = require "nn.base.capi"
 local profile = require "nn.measure.profile"
 local tensor = require "nn.core.tensor"
@@ -14,12 +15,13 @@ local function round(x, unit) return x and math.floor(x / unit + 0.5) * unit end
 
 --- new(step, model, data) -> the meter of a training of `model` on the loader `data` (nil: none)
 --- that begins after `step`. Measures the machine's matrix-product rate, `gflops`, unless the
---- model's FLOPs are unknown.
+--- model's FLOPs are unknown; with several ranks, that of one rank, and its share of the FLOPs.
 function M.new(step, model, data)
   local self = setmetatable({marks = {{step = step, seconds = 0}}, due = 0, again = AGAIN},
                             Rate)
   self.tokens = data and data:batch_tokens()
   self.flops = data and model.flops_per_token and model:flops_per_token(data.context, data.answer)
+  if self.flops then self.flops = self.flops / cluster.ranks().ranks end
   if self.flops then self.gflops = tensor.scope(profile.reference_gflops, SIZE) end
   return self
 end

@@ -36,6 +36,7 @@ local function open(cfg, out, lock)
     self.log:event("checkpoint", {step = step, path = path})
   end)
   memory.use_memory(cfg)
+  run_settings.use_ranks(cfg)
   engine.seed(cfg.seed)
   local function warn(text) self:say("warning: " .. text) end
   self.checkpoint = checkpoint.find(out, cfg.resume, warn)
@@ -101,8 +102,7 @@ function Run:track(parts)
     self.saver:resumed(self.checkpoint)
     self:say(("resumed after step %d from %s"):format(self.step, self.checkpoint.path))
   end
-  files.make_folder(self.out, "the output folder")
-  files.write(files.join(self.out, "config.json"), files.json(self.cfg, "") .. "\n")
+  run_settings.write(self.cfg)
 end
 
 --- run:plan(build, loader, requirements) -> whether to train. With plan=true it prints the cost of
@@ -142,8 +142,7 @@ local function not_finite(self, step, what, value)
   end
   self.saver:settle(step - 1)
   self.log:event("nan", {step = step, [what] = tostring(value)})
-  self.log:close()
-  ending.finish(self)
+  ending.before_error(self)
   local advice = self.cfg.on_nan == "stop" and ", or skip such steps with on_nan=skip"
     or (" (%d steps in a row were skipped)"):format(SKIPS)
   lib.fail("the %s is %s at step %d; lower optim.lr or lengthen schedule.warmup%s. %s", what, value,
@@ -296,12 +295,12 @@ end
 
 -- Handles signals and checkpoints after a step. Waits only for the last checkpoint.
 local function end_step(self)
-  local last = self.step == self.cfg.steps or self.reached
-  if last or engine.interrupted() then
+  local last, asked = self.step == self.cfg.steps or self.reached, ending.asked()
+  if last or asked == "stop" then
     save(self)
     return last or ending.stop(self)
   end
-  if host.save_asked() then
+  if asked == "save" then
     save(self)
     self:say(("saved step %d in %s after a signal; the run continues"):format(
       self.step, self.saver.path))

@@ -3,6 +3,7 @@ local checkpoint = require "nn.models.checkpoint"
 local cluster = require "nn.base.cluster"
 local config = require "nn.io.config"
 local files = require "nn.io.files"
+local first = require "nn.io.first"
 local lib = require "nn.base.capi"
 local locks = require "nn.io.lock"
 local memory = require "nn.train.memory"
@@ -44,10 +45,7 @@ local function lock(out)
   return held, process
 end
 
---- claim_folder(cfg) -> the folder of a run, and its lock. No other process can claim the folder
---- until lock:release() or the end of this process. Errors: the folder cannot be created or
---- written; another process runs there; it already contains a run, and resume is "none".
-function M.claim_folder(cfg)
+local function claim_folder(cfg)
   local out, number = cfg.out, 1
   while out == "" and cfg.resume ~= "auto" do
     local free = folder(cfg, number)
@@ -72,6 +70,38 @@ function M.claim_folder(cfg)
   return out, held
 end
 
+--- claim_folder(cfg) -> the folder of a run, and its lock. No other process can claim the folder
+--- until lock:release() or the end of this process. With several ranks, rank 0 has the lock.
+--- Errors: the folder cannot be created or written; another process runs there; it already contains
+--- a run, and resume is "none".
+function M.claim_folder(cfg)
+  local held
+  local out = first.on_first("the folder of the run", function()
+    local folder_of_run
+    folder_of_run, held = claim_folder(cfg)
+    return folder_of_run
+  end)
+  return out, held
+end
+
+--- write(cfg): writes config.json to the folder of a run.
+function M.write(cfg)
+  if not cluster.is_first() then return end
+  files.make_folder(cfg.out, "the output folder")
+  files.write(files.join(cfg.out, "config.json"), files.json(cfg, "") .. "\n")
+end
+
+--- use_ranks(cfg): sets the shards of nn.cluster by the setting cluster.shards. If that is 0 or, in
+--- a resumed run, too few for the ranks, each rank gets one.
+function M.use_ranks(cfg)
+  local ranks, shards = cluster.ranks().ranks, cfg.cluster.shards
+  if shards < ranks and (shards == 0 or not config.given(cfg, "cluster.shards")) then
+    shards = ranks
+    if cluster.several() then cfg.cluster.shards = shards end
+  end
+  if shards > 1 then cluster.cluster {shards = shards} end
+end
+
 -- Settings of one start of a run, which a resumed run does not inherit.
 local of_start = {out = true, resume = true, plan = true, profile = true, profile_steps = true}
 
@@ -86,7 +116,9 @@ function M.saved(given, values)
     from = setting "out"
     if from == "" then from = M.default_folder {preset = setting "preset", resume = resume} end
   end
-  local found = resume ~= "none" and checkpoint.config(from)
+  local found = resume ~= "none" and first.on_first("the settings of the run to resume", function()
+    return checkpoint.config(from)
+  end)
   if not found or given.preset and given.preset ~= found.preset then
     return function() return nil end
   end
@@ -122,22 +154,28 @@ function M.run_fields(defaults)
     plan = field(false, "only report what a step would cost and whether it fits"),
     profile = field("", "profile some steps: true (trace in OUT/trace.json) or a file"),
     profile_steps = field("", "steps to profile, such as 10-12; empty: 4 to 6"),
+    cluster = {shards = field(0, "parts of a batch that several ranks share; the number alone "
+                              .. "decides the order of sums; 0: one per rank", {min = 0})},
   } do
     fields[name] = value
   end
   return config.override("run_fields", fields, defaults)
 end
 
---- need(cfg): raises an error if a setting of run_fields is missing, or if there are several ranks.
+--- need(cfg): raises an error if a setting of run_fields is missing, or one that needs one rank is
+--- set on several.
 function M.need(cfg)
-  if cluster.several() then
-    lib.fail("run: runs with checkpoints and reports use one rank so far; start the recipe without "
-             .. "--ranks, or write a loop with nn.compile and nn.accumulate")
-  end
   for name in pairs(M.run_fields()) do
     if type(cfg) ~= "table" or cfg[name] == nil then
       lib.misuse("run: the settings have no '%s'; create them with nn.config({nn.run_fields {}, "
                  .. "...}, arg)", name)
+    end
+  end
+  if not cluster.several() then return end
+  for _, name in ipairs {"plan", "profile"} do
+    if cfg[name] and cfg[name] ~= "" and cfg[name] ~= "false" then
+      lib.fail("%s=%s works with one rank only; start the recipe without --ranks", name,
+               tostring(cfg[name]))
     end
   end
 end

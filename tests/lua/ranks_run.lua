@@ -1,0 +1,113 @@
+-- Recipes on several ranks: losses, weights and checkpoints are those of one process, also when a
+-- run is resumed with another number of ranks. Skipped where MPI is not installed or not built in.
+local files = require "nn.io.files"
+local ffi = require "ffi"
+local t = require "nn.test"
+local root = package.loaded["nn.host"].root
+ffi.cdef "int getpid(void);"
+
+local folder = t.folder()
+local program = files.real_path(("/proc/%d/exe"):format(ffi.C.getpid()))
+local settings = "data.text=text.txt data.batch=6 model.layers=2 model.embd=32 model.heads=2 "
+  .. "model.context=16 schedule.warmup=2 log_every=1 eval_every=4 eval_batches=2 final_batches=2 "
+  .. "sample.tokens=10 save_every=4 steps=12"
+
+local function case(name, f)
+  t.case(name, function()
+    local mpirun = os.execute "command -v mpirun >/dev/null 2>&1"
+    if mpirun ~= 0 and mpirun ~= true then t.skip "mpirun is not installed" end
+    if not files.exists(program:match "^(.*)/" .. "/libnnlua_mpi.so") then
+      t.skip "this build has no MPI"
+    end
+    files.write(folder .. "/text.txt", ("It was a bright cold day, and the clocks were striking "
+                .. "thirteen. "):rep(40))
+    f()
+  end)
+end
+
+local function shell(command) return t.shell(("cd '%s'; %s"):format(folder, command)) end
+
+-- The command that trains into the folder `out`.
+local function command(ranks, out, words)
+  return ("timeout 120 '%s' %s '%s/recipes/gpt2_train.lua' %s out=%s %s"):format(
+    program, ranks > 1 and "--ranks " .. ranks or "", root, settings, out, words or "")
+end
+local function train(...)
+  local status, output = shell(command(...))
+  t.check(status == 0, output)
+  return output
+end
+
+-- The shell commands that wait until a test is true, at most 20 seconds.
+local function waits(test)
+  return ("for i in $(seq 400); do [ %s ] && break; sleep 0.05; done; "):format(test)
+end
+
+-- The losses, and the files of the checkpoint after a step.
+local function results(out, step)
+  local found = {}
+  for line in io.lines(("%s/%s/metrics.jsonl"):format(folder, out)) do
+    local event = files.parse_json(line)
+    if event.event == "step" or event.event == "eval" then
+      found[event.event .. event.step] = event.loss or event.val_loss
+    end
+  end
+  for _, name in ipairs {"model", "optimizer"} do
+    local path = ("%s/%s/checkpoint-%06d/%s.safetensors"):format(folder, out, step, name)
+    found[name] = files.crc32(files.read(path))
+  end
+  return found
+end
+
+local alone
+local function same_as_alone(out)
+  if not alone then
+    train(1, "alone", "cluster.shards=3")
+    alone = results("alone", 12)
+  end
+  t.check(alone.step12 and alone.eval8 and alone.model, "no results")
+  t.same(results(out, 12), alone)
+end
+
+case("a run on 2 ranks has the losses, the weights and the moments of one process", function()
+  local output = train(2, "two", "cluster.shards=3")
+  t.check(select(2, output:gsub("done after", "")) == 1, output)
+  t.check(not output:find "\27", "control characters in a file: " .. output)
+  same_as_alone "two"
+end)
+
+case("a run goes on with another number of ranks", function()
+  shell(command(2, "moved", "cluster.shards=3") .. " & " .. waits "-e moved/checkpoint-000004"
+        .. "pkill -KILL -n -f '[g]pt2_train.lua.*out=moved'; wait")
+  train(3, "moved", "resume=auto")
+  same_as_alone "moved"
+end)
+
+case("Ctrl-C saves once, and the run is resumed with the command that it prints", function()
+  local status, output = shell(command(2, "stopped", "cluster.shards=3 steps=3000") .. " >log 2>&1 & "
+    .. "launcher=$!; " .. waits "$(grep -c 'step  *5' log) -gt 0"
+    .. "pkill -INT -P $launcher; wait $launcher; status=$?; cat log; exit $status")
+  t.check(status == 130, ("status %d: %s"):format(status, output))
+  t.check(select(2, output:gsub("stopped after step", "")) == 1, output)
+  t.check(select(2, output:gsub("finishing this step", "")) == 1, output)
+  t.check(output:find "%-%-ranks 2 %S*gpt2_train.lua .*out=stopped resume=auto", output)
+  local step = tonumber(output:match "stopped after step (%d+)")
+  t.check(files.exists(("%s/stopped/checkpoint-%06d/state.json"):format(folder, step)), output)
+end)
+
+case("a loss that is not finite ends all ranks with one message", function()
+  local status, output = shell(command(2, "diverged", "optim.lr=1e30 optim.clip=0 schedule.warmup=0"
+                                                      .. " schedule.min_lr=0"))
+  t.check(status == 1 and select(2, output:gsub("nnlua: ", "")) == 1, output)
+  t.check(output:find "nnlua: the %l[%l ]* is %S+ at step %d+; lower optim.lr", output)
+end)
+
+case("what works with one rank only is refused", function()
+  for _, setting in ipairs {"plan=true", "profile=true"} do
+    local status, output = shell(command(2, "refused", setting))
+    t.check(status == 1 and output:find(setting .. " works with one rank only", 1, true), output)
+  end
+  t.check(not files.exists(folder .. "/refused"), "a refused run left its folder")
+end)
+
+t.finish()
