@@ -84,8 +84,8 @@ case("a run goes on with another number of ranks", function()
 end)
 
 case("Ctrl-C saves once, and the run is resumed with the command that it prints", function()
-  local status, output = shell(command(2, "stopped", "cluster.shards=3 steps=3000") .. " >log 2>&1 & "
-    .. "launcher=$!; " .. waits "$(grep -c 'step  *5' log) -gt 0"
+  local status, output = shell(command(2, "stopped", "cluster.shards=3 steps=3000")
+    .. " >log 2>&1 & launcher=$!; " .. waits "$(grep -c 'step  *5' log) -gt 0"
     .. "pkill -INT -P $launcher; wait $launcher; status=$?; cat log; exit $status")
   t.check(status == 130, ("status %d: %s"):format(status, output))
   t.check(select(2, output:gsub("stopped after step", "")) == 1, output)
