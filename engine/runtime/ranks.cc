@@ -28,6 +28,25 @@ int64_t next_series() {
     return count++ << 32;
 }
 
+// Products of another library have other last bits, so all ranks use those of rank 0.
+void agree_on_products() {
+    products::Choice choice = products::choice();
+    const char mine[] = {char('0' + int(choice.f32)), char('0' + int(choice.bf16)), '\0'};
+    const std::string first = control::gather("the choice of products", mine, [] {})[0];
+    if (first == mine) return;
+    choice.f32 = products::Way(first.at(0) - '0'), choice.bf16 = products::Way(first.at(1) - '0');
+    for (const bool bf16 : {false, true}) {
+        const products::Way way = bf16 ? choice.bf16 : choice.f32;
+        if (const std::string problem = products::why_unusable(way, bf16); !problem.empty())
+            fail(
+                "rank 0 multiplies %s by %s, which this rank cannot: %s; set "
+                "NNLUA_PRODUCTS=openblas",
+                bf16 ? "bf16" : "f32", products::way_name(way), problem.c_str());
+    }
+    choice.reason = "as rank 0", choice.f32_gflops = choice.bf16_gflops = 0;
+    products::choose(choice);
+}
+
 // Whether one rank alone has the tile, since a program on several ranks changes it.
 bool has_owner(const Tile& tile) { return tile.kind == optimizer_state && tile.owner >= 0; }
 
@@ -53,6 +72,7 @@ void start_ranks(const std::string& work) {
     control::start({{"version of nnlua", NN_VERSION " " NN_VERSION_GIT},
                     {"script and arguments", work},
                     {"kernels", cpu_target().name}});
+    agree_on_products();
 }
 
 void finish_ranks() {

@@ -111,6 +111,19 @@ t.case("a session and too few shards are refused", function()
   t.check(messages:find "shards=1 is too few for 2 ranks", messages)
 end)
 
+t.case("all ranks multiply as rank 0 does", function()
+  need_mpi()
+  local code = [[io.stderr:write(nn.version():match "products [^\n]*", "\n")]]
+  local function rank(way)
+    return ("-n 1 env NNLUA_PRODUCTS=%s '%s' -e '%s'"):format(way, program, code)
+  end
+  local command = "mpirun --quiet --allow-run-as-root --oversubscribe --bind-to none "
+    .. rank "openblas" .. " : " .. rank "auto"
+  local status, output = t.shell("timeout 60 " .. command)
+  t.check(status == 0 and select(2, output:gsub("products f32 OpenBLAS, bf16 OpenBLAS", "")) == 2,
+          output)
+end)
+
 t.case("without mpirun the launcher says what to install", function()
   local _, messages, status = run("--ranks 2 -e 'print(1)'", "PATH=/nonexistent")
   t.check(status == 1 and messages:find "Install Debian's packages openmpi%-bin", messages)

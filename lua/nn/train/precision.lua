@@ -2,6 +2,7 @@
 local ffi = require "ffi"
 local config = require "nn.io.config"
 local engine = require "nn.base.engine"
+local first = require "nn.io.first"
 local lib = require "nn.base.capi"
 
 local M = {}
@@ -31,9 +32,12 @@ function M.choose(cfg, run)
   local saved = run.checkpoint and run.checkpoint.state.config
   local dtype, reason = saved and saved.model.dtype, "the resumed checkpoint uses it"
   if not dtype then
-    local f32, bf16 = ffi.new "double[1]", ffi.new "double[1]"
-    lib.check(lib.C.nn_core_rates(f32, bf16))
-    dtype, reason = M.faster(f32[0], bf16[0], (select(2, engine.workers())))
+    local fastest = first.on_first("the faster dtype", function()
+      local f32, bf16 = ffi.new "double[1]", ffi.new "double[1]"
+      lib.check(lib.C.nn_core_rates(f32, bf16))
+      return {M.faster(f32[0], bf16[0], (select(2, engine.workers())))}
+    end)
+    dtype, reason = fastest[1], fastest[2]
   end
   cfg.model.dtype = dtype
   run:say(("model.dtype=auto: %s, since %s"):format(dtype, reason))
