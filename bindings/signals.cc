@@ -23,7 +23,7 @@ namespace {
 lua_State* state = nullptr;
 volatile std::sig_atomic_t last = 0, unhandled = 0;  // last: stop signal or SIGPIPE
 std::atomic<bool> save_asked{false};
-bool is_first_rank = true;   // which prints for all
+bool is_first_rank = true;   // only rank 0 prints
 std::string library_source;  // how the names of the library's chunks begin
 
 // The first stop signal: its time, and whether a training run was to be saved then.
@@ -39,9 +39,9 @@ bool is_library_or_c(lua_State* L, lua_Debug* here) {
 }
 
 // Runs at Lua's next step and raises an error there. JIT-compiled loops call no hook; engine calls
-// test the flag themselves. A pcall of Lua code can catch the first error, one of a C function
-// cannot. If another signal arrives before clear_signals(), every step of code outside the library
-// raises the error, so a loop with pcall ends.
+// test the flag themselves. A pcall of a Lua function can catch the first error, and a pcall of a C
+// function cannot. If another signal arrives before clear_signals(), every step of code outside the
+// library raises the error, so a loop with pcall ends.
 void interrupt_hook(lua_State* L, lua_Debug* here) {
     const bool deferred = interrupts_deferred(), again = unhandled > 1 && !deferred;
     if (again ? is_library_or_c(L, here) : !deferred && is_c(L, here)) return;

@@ -49,6 +49,7 @@ void agree_on_products() {
 
 // Whether one rank alone has the tile, since a program on several ranks changes it.
 bool has_owner(const Tile& tile) { return tile.kind == optimizer_state && tile.owner >= 0; }
+bool is_elsewhere(const Tile& tile) { return has_owner(tile) && tile.owner > 0; }  // not on rank 0
 
 void send(Tile& tile, int to, int64_t tag) {
     transport::send(handle_of(tile), int64_t(tile.bytes), to, tag, 0);
@@ -113,16 +114,14 @@ void drop_kept_elsewhere(const Program& program) {
 }
 
 bool collect(const Tensor& tensor) {
-    const auto is_elsewhere = [&](int64_t i) {
-        return has_owner(*tensor.tile(i)) && tensor.tile(i)->owner > 0;
-    };
     const auto tiles = std::views::iota(int64_t(0), tensor.tiles());
-    if (std::ranges::none_of(tiles, is_elsewhere)) return false;
+    if (std::ranges::none_of(tiles, [&](int64_t i) { return is_elsewhere(*tensor.tile(i)); }))
+        return false;
     ensure_awake();
     const int64_t first_tag = next_series();
     for (int64_t i : tiles) {
-        if (!is_elsewhere(i)) continue;
         Tile& tile = *tensor.tile(i);
+        if (!is_elsewhere(tile)) continue;
         if (ranks().rank == 0)
             receive(tile, tile.owner, first_tag + i);
         else if (ranks().rank == tile.owner)
@@ -132,9 +131,9 @@ bool collect(const Tensor& tensor) {
 }
 
 void drop_collected(const Tensor& tensor) {
-    if (!ranks().several() || ranks().rank > 0) return;
+    if (ranks().rank > 0) return;
     for (int64_t i = 0; i < tensor.tiles(); ++i)
-        if (Tile& tile = *tensor.tile(i); has_owner(tile) && tile.owner > 0) drop(tile);
+        if (Tile& tile = *tensor.tile(i); is_elsewhere(tile)) drop(tile);
 }
 
 void spread(const Tensor& tensor) {

@@ -58,7 +58,7 @@ struct Choice {
 // by a new one, which takes about 0.1 s. Throws std::runtime_error if NNLUA_PRODUCTS names what
 // this machine cannot use.
 const Choice& choice();
-void choose(const Choice& choice);  // replaces it; no product may be running
+void choose(const Choice& choice);  // sets choice(); no product may be running
 
 // Why products of a dtype cannot be computed this way here; "" if they can.
 std::string why_unusable(Way way, bool bf16);

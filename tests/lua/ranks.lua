@@ -2,19 +2,11 @@
 -- fails. Skipped where MPI is not installed or not built in.
 local t = require "nn.test"
 local files = require "nn.io.files"
-local ffi = require "ffi"
 local root = package.loaded["nn.host"].root
-ffi.cdef "int getpid(void);"
-
-local program = files.real_path(("/proc/%d/exe"):format(ffi.C.getpid()))
+package.path = root .. "/tests/lua/support/?.lua;" .. package.path
+local mpi = require "mpi"
+local program, need_mpi = mpi.program, mpi.need
 local model = root .. "/tests/lua/support/ranks_model.lua"
-
-local function need_mpi()
-  local mpirun = os.execute "command -v mpirun >/dev/null 2>&1"
-  local plugin = files.exists(program:match "^(.*)/" .. "/libnnlua_mpi.so")
-  if mpirun ~= 0 and mpirun ~= true then t.skip "mpirun is not installed" end
-  if not plugin then t.skip "this build has no MPI" end
-end
 
 -- Runs nnlua -> its output, its messages, its exit status.
 local function run(words, environment)

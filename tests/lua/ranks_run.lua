@@ -1,24 +1,20 @@
 -- Recipes on several ranks: losses, weights and checkpoints are those of one process, also when a
 -- run is resumed with another number of ranks. Skipped where MPI is not installed or not built in.
 local files = require "nn.io.files"
-local ffi = require "ffi"
 local t = require "nn.test"
 local root = package.loaded["nn.host"].root
-ffi.cdef "int getpid(void);"
+package.path = root .. "/tests/lua/support/?.lua;" .. package.path
+local mpi = require "mpi"
+local program = mpi.program
 
 local folder = t.folder()
-local program = files.real_path(("/proc/%d/exe"):format(ffi.C.getpid()))
 local settings = "data.text=text.txt data.batch=6 model.layers=2 model.embd=32 model.heads=2 "
   .. "model.context=16 schedule.warmup=2 log_every=1 eval_every=4 eval_batches=2 final_batches=2 "
   .. "sample.tokens=10 save_every=4 steps=12"
 
 local function case(name, f)
   t.case(name, function()
-    local mpirun = os.execute "command -v mpirun >/dev/null 2>&1"
-    if mpirun ~= 0 and mpirun ~= true then t.skip "mpirun is not installed" end
-    if not files.exists(program:match "^(.*)/" .. "/libnnlua_mpi.so") then
-      t.skip "this build has no MPI"
-    end
+    mpi.need()
     files.write(folder .. "/text.txt", ("It was a bright cold day, and the clocks were striking "
                 .. "thirteen. "):rep(40))
     f()

@@ -43,14 +43,14 @@ function M.gather(what, text)
   return out
 end
 
---- end_with_first(): on ranks other than 0, waits until rank 0 ends all with its error.
+--- end_with_first(): on ranks other than 0, waits until rank 0 raises its error, which ends all.
 function M.end_with_first()
   if not M.is_first() then M.gather("an error of rank 0", "") end
 end
 
---- collect(x) -> whether parts of a tensor are kept by other ranks than 0 alone (moments of an
---- optimizer). Every rank calls it; rank 0 receives these parts. drop(x) frees them there after the
---- last use submitted so far.
+--- collect(x) -> whether rank 0 lacks parts of a tensor (of an optimizer's moments). Every rank
+--- calls it; rank 0 receives these parts. drop(x) frees them there after the last use submitted so
+--- far.
 function M.collect(x)
   local any = ffi.new "int32_t[1]"
   lib.check(lib.C.nn_ranks_collect(x.ref, any))

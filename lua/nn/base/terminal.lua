@@ -17,8 +17,8 @@ function M.size()
   return window.columns, math.max(1, window.rows)
 end
 
---- is_terminal(fd) -> whether a file descriptor is a terminal. The standard output of rank 0 is one
---- of mpirun's own; NNLUA_RANKS_OUTPUT states what that of the launcher is.
+--- is_terminal(fd) -> whether a file descriptor is a terminal. mpirun gives rank 0 one of its own;
+--- the launcher sets NNLUA_RANKS_OUTPUT=file if its output is not a terminal.
 function M.is_terminal(fd)
   if fd == 1 and os.getenv "NNLUA_RANKS_OUTPUT" == "file" then return false end
   return lib.C.isatty(fd) == 1

@@ -1,4 +1,5 @@
--- What rank 0 reads from files, for all ranks: their hosts may not share the folder.
+-- Values that rank 0 alone reads from files or measures, for all ranks. Their hosts need not share
+-- the files, and each would measure something else.
 local cluster = require "nn.base.cluster"
 local files = require "nn.io.files"
 

@@ -77,9 +77,9 @@ end
 function M.claim_folder(cfg)
   local held
   local out = first.on_first("the folder of the run", function()
-    local folder_of_run
-    folder_of_run, held = claim_folder(cfg)
-    return folder_of_run
+    local path, lock_of_path = claim_folder(cfg)
+    held = lock_of_path
+    return path
   end)
   return out, held
 end
