@@ -222,7 +222,11 @@ template <class T> NN_HD static inline T share(T a, T b) {
     return a > b ? T(1) : a == b ? T(0.5) : T(0);
 }
 
-template <class T> NN_HD static inline T sigmoid(T x) { return T(1) / (T(1) + exp(-x)); }
+// With t = e^-|x| nothing overflows: 1 or t, over 1 + t.
+template <class T> NN_HD static inline T sigmoid(T x) {
+    const T t = exp_negative(-abs(x));
+    return (x > T(0) ? T(1) : t) / (T(1) + t);
+}
 template <class T> NN_HD static inline T softplus(T x) {
     return (x > T(0) ? x : T(0)) + log1p(exp(-abs(x)));
 }

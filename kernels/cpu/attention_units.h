@@ -31,12 +31,6 @@ struct UnitProduct {
     void operator()(int64_t m, int64_t n, int64_t k, Matrix a, Matrix b, float* c,
                     int64_t ld) const {
         using products::Block;
-        const auto start = [](void* self, const Block& block) {
-            constexpr int64_t multiple = products::sums_multiple;
-            const int64_t cols = (block.cols + multiple - 1) / multiple * multiple;
-            if (static_cast<const UnitProduct*>(self)->add) return;
-            for (int64_t i = 0; i < block.rows; ++i) row_fill(block.c + i * block.ld, cols, 0.0f);
-        };
         const auto finish = [](void* self, const Block& block) {
             const float scale = static_cast<const UnitProduct*>(self)->scale;
             for (int64_t i = 0; i < block.rows && scale != 1; ++i) {
@@ -44,8 +38,9 @@ struct UnitProduct {
                 simd_for(block.cols, [=](int64_t j) { c[j] *= scale; });
             }
         };
-        multiply({a.transposed, b.transposed, m, n, k, &a.data->bits, a.ld, &b.data->bits, b.ld},
-                 {const_cast<UnitProduct*>(this), start, finish, c, ld});
+        multiply(
+            {a.transposed, b.transposed, m, n, k, &a.data->bits, a.ld, &b.data->bits, b.ld},
+            {const_cast<UnitProduct*>(this), add ? products::keep_sums : nullptr, finish, c, ld});
     }
 };
 

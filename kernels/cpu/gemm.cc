@@ -127,16 +127,25 @@ template <class C> void product_blocks(const Product<bf16, C>& g) {
         }
 }
 
-// c = beta c; with beta 0, c is not read.
 void scale_block(double beta, const products::Block& block) {
-    if (beta == 1) return;
-    for (int64_t r = 0; r < block.rows; ++r) {
+    for (int64_t r = 0; r < block.rows && beta != 1; ++r) {
         float* const c = block.c + r * block.ld;
-        if (beta == 0)
-            row_fill(c, block.cols, 0.0f);
-        else
-            simd_for(block.cols, [=](int64_t j) { c[j] *= float(beta); });
+        simd_for(block.cols, [=](int64_t j) { c[j] *= float(beta); });
     }
+}
+
+// Prefetches what finish_row() reads and writes, except for `sum`: rows of c and aux are often
+// pages apart, where the processor's own prefetching ends. Inlined, because GCC removes calls of
+// functions that only prefetch.
+template <class T, class C>
+[[gnu::always_inline]] inline void prefetch_row(const Product<T, C>& g, int64_t i, int64_t j,
+                                                int64_t n) {
+    const int64_t at = i * g.p.ldc + j, parts = g.p.epilogue > 3 ? 2 : 1;  // gate and up
+    for (int64_t part = 0; part < parts; ++part)
+        for (int64_t l = part * g.p.n; l < part * g.p.n + n; l += 64 / int64_t(sizeof(C))) {
+            __builtin_prefetch(g.c + at + l, 1, 3);
+            if (g.aux) __builtin_prefetch(g.aux + at + l, 0, 3);
+        }
 }
 
 // bf16 on the processor's units for it. Epilogues work on blocks in cache.
@@ -151,8 +160,12 @@ void product_units(const Product<bf16, C>& g, products::MultiplyFn multiply_bloc
     };
     const auto finish = [](void* context, const Block& block) {
         const auto& product = *static_cast<const Product<bf16, C>*>(context);
-        for (int64_t r = 0; r < block.rows; ++r)
+        constexpr int64_t ahead = 6;
+        for (int64_t r = 0; r < block.rows; ++r) {
+            if (r + ahead < block.rows)
+                prefetch_row(product, block.i + r + ahead, block.j, block.cols);
             finish_row(product, block.i + r, block.j, block.cols, block.c + r * block.ld);
+        }
     };
     static_assert(sizeof(bf16) == sizeof(uint16_t));
     const products::Operands operands{p.trans_a != 0, p.trans_b != 0, p.m,        p.n,  p.k,
@@ -163,9 +176,10 @@ void product_units(const Product<bf16, C>& g, products::MultiplyFn multiply_bloc
             epilogue.start = [](void* context, const Block& block) {
                 scale_block(static_cast<const Product<bf16, C>*>(context)->p.beta, block);
             };
-            epilogue.finish = [](void*, const Block&) {};
+            epilogue.finish = products::keep_sums;
             epilogue.sums = g.c, epilogue.ld = p.ldc;
         }
+    if (p.beta == 0 && !g.bias) epilogue.start = nullptr;
     multiply_blocks(operands, epilogue);
 }
 

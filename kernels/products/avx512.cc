@@ -7,6 +7,9 @@
 
 #include <immintrin.h>
 
+#include <array>
+#include <utility>
+
 #include "kernels/cpu/row.h"
 
 namespace nn::products {
@@ -18,9 +21,10 @@ int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t pairs_of(int64_t k) { return (k + 1) / 2; }
 
 constexpr int64_t panel_rows = 14, panel_cols = sums_multiple;
-// A block of sums (block_rows, block_cols) and of A (block_rows, depth) fit into the L2 cache, a
-// panel of B (depth, panel_cols) into L1.
-constexpr int64_t block_rows = 40 * panel_rows, block_cols = 4 * panel_cols, depth = 384;
+// A block of sums (block_rows, block_cols), a block of A (block_rows, depth) and a panel of B
+// (depth, panel_cols) about fill an L2 cache of 1 MB. Sums that leave the cache are read and
+// written once for each `depth` terms, so a panel of B that fits into L1 as well is slower.
+constexpr int64_t block_rows = 40 * panel_rows, block_cols = 4 * panel_cols, depth = 768;
 constexpr int64_t packed_lines = 16;      // of k, packed at a time
 constexpr int64_t most_packed = 2 << 20;  // elements of packed A
 constexpr int64_t most_depth = most_packed / block_rows;
@@ -113,13 +117,32 @@ void pack_columns(const uint16_t* from, int64_t ld, int64_t cols, int64_t k, int
     }
 }
 
-// c (R, 32) += a panel of A times a panel of B.
-template <int R>
+// The same for up to 32 columns, without prefetching: fewer loads than two times 16 columns.
+void pack_wide_columns(const uint16_t* from, int64_t ld, int64_t cols, int64_t k, uint32_t* to) {
+    alignas(64) static constexpr auto pairs = [] {  // lane j of the first row, of the second, ...
+        std::array<std::array<uint16_t, 32>, 2> out{};
+        for (unsigned i = 0; i < 64; ++i) out[i / 32][i % 32] = uint16_t(i / 2 + i % 2 * 32);
+        return out;
+    }();
+    const __m512i left = _mm512_load_si512(&pairs[0]), right = _mm512_load_si512(&pairs[1]);
+    const __mmask32 mask = cols >= 32 ? ~0u : (1u << cols) - 1;
+    for (int64_t l = 0; l < k; l += 2, from += 2 * ld, to += panel_cols) {
+        const __m512i first = _mm512_maskz_loadu_epi16(mask, from);
+        const __m512i second = _mm512_maskz_loadu_epi16(l + 1 < k ? mask : 0, from + ld);
+        _mm512_store_si512(to, _mm512_permutex2var_epi16(first, left, second));
+        _mm512_store_si512(to + 16, _mm512_permutex2var_epi16(first, right, second));
+    }
+}
+
+// c (R, 32) = a panel of A times a panel of B, plus c with Add.
+template <int R, bool Add>
 void multiply_panels(int64_t pairs, const uint32_t* a, const uint32_t* b, float* c, int64_t ld) {
     __m512 sums[R][2];
 #pragma GCC unroll 14
-    for (int i = 0; i < R; ++i)
-        sums[i][0] = _mm512_loadu_ps(c + i * ld), sums[i][1] = _mm512_loadu_ps(c + i * ld + 16);
+    for (int i = 0; i < R; ++i) {
+        sums[i][0] = Add ? _mm512_loadu_ps(c + i * ld) : _mm512_setzero_ps();
+        sums[i][1] = Add ? _mm512_loadu_ps(c + i * ld + 16) : _mm512_setzero_ps();
+    }
     for (int64_t p = 0; p < pairs; ++p, a += panel_rows, b += panel_cols) {
         const __m512bh left = (__m512bh)_mm512_load_si512(b);
         const __m512bh right = (__m512bh)_mm512_load_si512(b + 16);
@@ -138,11 +161,13 @@ void multiply_panels(int64_t pairs, const uint32_t* a, const uint32_t* b, float*
 }
 
 using PanelsFn = void (*)(int64_t, const uint32_t*, const uint32_t*, float*, int64_t);
-constexpr PanelsFn panels_of_rows[] = {
-    multiply_panels<1>,  multiply_panels<2>,  multiply_panels<3>,  multiply_panels<4>,
-    multiply_panels<5>,  multiply_panels<6>,  multiply_panels<7>,  multiply_panels<8>,
-    multiply_panels<9>,  multiply_panels<10>, multiply_panels<11>, multiply_panels<12>,
-    multiply_panels<13>, multiply_panels<14>};
+template <bool Add, int... R>
+constexpr std::array<PanelsFn, sizeof...(R)> panel_functions(std::integer_sequence<int, R...>) {
+    return {multiply_panels<R + 1, Add>...};
+}
+// [rows - 1]
+constexpr auto set_panels = panel_functions<false>(std::make_integer_sequence<int, panel_rows>());
+constexpr auto add_panels = panel_functions<true>(std::make_integer_sequence<int, panel_rows>());
 
 int64_t packed_size(int64_t rows, int64_t k) {
     const int64_t stretch = stretch_of(k);
@@ -177,19 +202,12 @@ struct PanelB {
 
 void pack_b(const Operands& o, const PanelB& panel, uint32_t* to) {
     const int64_t l = panel.l, k = panel.k, cols = smaller(panel_cols, o.n - panel.j);
+    if (!o.trans_b) return pack_wide_columns(o.b + l * o.ldb + panel.j, o.ldb, cols, k, to);
     for (int64_t p = 0; cols <= 16 && p < pairs_of(k); ++p)
         _mm512_store_si512(to + p * panel_cols + 16, _mm512_setzero_si512());
-    if (o.trans_b) {
-        for (int64_t half = 0; half < cols; half += 16)
-            pack_rows(o.b + (panel.j + half) * o.ldb + l, o.ldb, smaller(16, cols - half), k, 0,
-                      to + half, panel_cols);
-        return;
-    }
-    for (int64_t part = 0; part < k; part += packed_lines)
-        for (int64_t half = 0; half < cols; half += 16)
-            pack_columns(o.b + (l + part) * o.ldb + panel.j + half, o.ldb, smaller(16, cols - half),
-                         smaller(packed_lines, k - part), 0, to + part / 2 * panel_cols + half,
-                         panel_cols);
+    for (int64_t half = 0; half < cols; half += 16)
+        pack_rows(o.b + (panel.j + half) * o.ldb + l, o.ldb, smaller(16, cols - half), k, 0,
+                  to + half, panel_cols);
 }
 
 // Prefetches share `part` of `parts` of a panel of op(B), whose rows are far apart. Inlined,
@@ -226,14 +244,20 @@ PanelB next_panel(const Operands& o, const Block& block, PanelB at) {
     return at;
 }
 
-// Adds the product to a block; `a` holds its rows of op(A), packed. in_place: the block is not in
-// cache yet.
-void multiply_block(const Operands& o, const Block& block, bool in_place, const uint32_t* a,
-                    uint32_t* b) {
+// A block of sums. add: it holds what the product is added to; cold: it is not in cache yet.
+struct Sums {
+    Block block;
+    bool add, cold;
+};
+
+// `a` holds the block's rows of op(A), packed.
+void multiply_block(const Operands& o, const Sums& sums, const uint32_t* a, uint32_t* b) {
+    const Block& block = sums.block;
     const Panels panels{block.rows};
     const int64_t stretch = stretch_of(o.k);
     for (int64_t l = 0; l < o.k; l += stretch) {
         const int64_t k = smaller(stretch, o.k - l), size = panel_size(k);
+        const auto& functions = sums.add || l > 0 ? add_panels : set_panels;
         for (int64_t j = 0; j < block.cols; j += panel_cols) {
             const PanelB panel{l, k, block.j + j}, next = next_panel(o, block, panel);
             pack_b(o, panel, b);
@@ -242,12 +266,12 @@ void multiply_block(const Operands& o, const Block& block, bool in_place, const 
             const int64_t parts = o.trans_b ? panels.count : smaller(8, panels.count);
             for (int64_t r = 0; r < panels.count; ++r) {
                 float* const c = block.c + panels.first(r) * block.ld + j;
-                if (in_place)
+                if (sums.cold)
                     prefetch_sums(c + panels.height * block.ld, block.ld,
                                   block.rows - panels.first(r + 1));
                 if (const int64_t part = r - panels.count + parts; next.k && part >= 0)
                     prefetch_b(o, next, part, parts);
-                panels_of_rows[panels.rows_of(r) - 1](pairs_of(k), a + r * size, b, c, block.ld);
+                functions[size_t(panels.rows_of(r) - 1)](pairs_of(k), a + r * size, b, c, block.ld);
             }
         }
         a += panels.count * size;
@@ -271,7 +295,7 @@ static void multiply_in_passes(const Operands& o, Epilogue epilogue) {
         part.b += o.trans_b ? l : l * o.ldb;
         if (l + pass >= o.k) epilogue.finish = finish;
         multiply_by_loops(part, epilogue);
-        epilogue.start = [](void*, const Block&) {};
+        epilogue.start = keep_sums;
     }
 }
 
@@ -290,8 +314,8 @@ void multiply_by_loops(const Operands& o, const Epilogue& epilogue) {
             Block block{i, j, rows, smaller(block_cols, o.n - j), c, block_cols};
             if (epilogue.sums)
                 block.c = epilogue.sums + i * epilogue.ld + j, block.ld = epilogue.ld;
-            epilogue.start(epilogue.context, block);
-            multiply_block(o, block, epilogue.sums, a, b);
+            if (epilogue.start) epilogue.start(epilogue.context, block);
+            multiply_block(o, {block, epilogue.start != nullptr, epilogue.sums != nullptr}, a, b);
             epilogue.finish(epilogue.context, block);
         }
     }

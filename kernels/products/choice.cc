@@ -68,11 +68,7 @@ private:
     }
     void multiply_bf16(Way way) {
         const Operands o{false, true, m, n, k, a16.data(), k, b16.data(), k};
-        const auto clear = [](void*, const Block& block) {
-            for (int64_t i = 0; i < block.rows; ++i)
-                std::fill_n(block.c + i * block.ld, block.cols, 0.0f);
-        };
-        const Epilogue epilogue{nullptr, clear, [](void*, const Block&) {}};
+        const Epilogue epilogue{nullptr, nullptr, keep_sums};
         (way == Way::onednn ? onednn::multiply : multiply_by_loops)(o, epilogue);
     }
 

@@ -130,11 +130,11 @@ void multiply(const products::Operands& o, const products::Epilogue& epilogue) {
         for (int64_t j = 0; j < o.n; j += most_cols) {
             const products::Block block{
                 i, j, std::min(most_rows, o.m - i), std::min(most_cols, o.n - j), c, ld};
-            epilogue.start(epilogue.context, block);
+            if (epilogue.start) epilogue.start(epilogue.context, block);
             if (o.k > 0)
                 call(library().bf16_gemm, o.trans_a, o.trans_b, block.rows, block.cols, o.k, 1.0f,
                      o.a + (o.trans_a ? i : i * o.lda), o.lda, o.b + (o.trans_b ? j * o.ldb : j),
-                     o.ldb, 1.0f, c, ld);
+                     o.ldb, epilogue.start ? 1.0f : 0.0f, c, ld);
             epilogue.finish(epilogue.context, block);
         }
 }

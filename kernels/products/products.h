@@ -27,8 +27,9 @@ struct Block {
 };
 
 // What happens to each block while it is in cache: start() writes to c what the product is added
-// to, finish() stores the sums. Blocks are in scratch memory, or in `sums` (m,n) if it is given,
-// whose rows need space for n rounded up to a multiple of 32, which the products may add zeros to.
+// to (nullptr: zero), finish() stores the sums. Blocks are in scratch memory, or in `sums` (m,n) if
+// it is given, whose rows need space for n rounded up to a multiple of 32, which the products may
+// add zeros to.
 struct Epilogue {
     void* context;
     void (*start)(void* context, const Block& block);
@@ -37,6 +38,7 @@ struct Epilogue {
     int64_t ld = 0;  // of sums
 };
 constexpr int64_t sums_multiple = 32;
+inline void keep_sums(void*, const Block&) {}  // for start() and finish()
 
 // Computes all blocks on the calling thread, in an order that depends on the shapes alone.
 using MultiplyFn = void (*)(const Operands& operands, const Epilogue& epilogue);
