@@ -81,8 +81,9 @@ size_t least_that_fits(const Program& program, const Recomputation& recomputatio
     const auto fits = [&](size_t count) {
         return fits_in_memory(*tried(program, recomputation, count), is_plan);
     };
-    if (fits(0)) return 0;
     size_t too_few = 0, enough = recomputation.options().size();
+    if (fits(0)) return 0;
+    if (!fits(enough)) return enough;
     while (enough - too_few > 1) {
         const size_t middle = (too_few + enough) / 2;
         (fits(middle) ? enough : too_few) = middle;
