@@ -8,7 +8,7 @@ local mpi = require "mpi"
 local program = mpi.program
 
 local folder = t.folder()
-local settings = "data.text=text.txt data.batch=6 model.layers=2 model.embd=32 model.heads=2 "
+local settings = "data.text=text.txt data.batch=12 model.layers=2 model.embd=32 model.heads=2 "
   .. "model.context=16 schedule.warmup=2 log_every=1 eval_every=4 eval_batches=2 final_batches=2 "
   .. "sample.tokens=10 save_every=4 steps=12"
 
@@ -23,10 +23,10 @@ end
 
 local function shell(command) return t.shell(("cd '%s'; %s"):format(folder, command)) end
 
--- The command that trains into the folder `out`.
+-- The command that trains into the folder `out`. ranks: nil for a process without mpirun.
 local function command(ranks, out, words)
   return ("timeout 120 '%s' %s '%s/recipes/gpt2_train.lua' %s out=%s %s"):format(
-    program, ranks > 1 and "--ranks " .. ranks or "", root, settings, out, words or "")
+    program, ranks and "--ranks " .. ranks or "", root, settings, out, words or "")
 end
 local function train(...)
   local status, output = shell(command(...))
@@ -58,7 +58,7 @@ end
 local alone
 local function same_as_alone(out)
   if not alone then
-    train(1, "alone", "cluster.shards=3")
+    train(nil, "alone", "cluster.shards=3")
     alone = results("alone", 12)
   end
   t.check(alone.step12 and alone.eval8 and alone.model, "no results")
@@ -77,6 +77,33 @@ case("a run goes on with another number of ranks", function()
         .. "pkill -KILL -n -f '[g]pt2_train.lua.*out=moved'; wait")
   train(3, "moved", "resume=auto")
   same_as_alone "moved"
+end)
+
+-- RANKS_KILLS: how often a rank is killed.
+case("a run whose ranks are killed at random moments ends as one that nothing disturbs", function()
+  local words = "cluster.shards=4 steps=300 save_every=10 eval_every=60"
+  train(nil, "undisturbed", words)
+  local kills = tonumber(os.getenv "RANKS_KILLS") or 2
+  local undisturbed_runs = 0
+  math.randomseed(1)
+  while kills > 0 do
+    local ranks, seconds, victim = math.random(4), 0.5 + 4 * math.random(), math.random(4)
+    local status, output = shell(command(ranks, "killed", words .. " resume=auto") .. " & "
+      .. ("sleep %.2f; "):format(seconds)
+      .. "ranks=($(pgrep -P \"$(pgrep -f '^mpirun.*out=killed')\")); [ ${#ranks[@]} -gt 0 ] && "
+      .. ("kill -KILL ${ranks[%d %% ${#ranks[@]}]}; wait $!"):format(victim))
+    if status == 0 then                      -- it was faster: its results count, and another starts
+      t.same(results("killed", 300), results("undisturbed", 300))
+      shell "rm -r killed"
+      undisturbed_runs = undisturbed_runs + 1
+      t.check(undisturbed_runs < 100, "no rank is ever found")
+    else
+      t.check(ranks == 1 or output:find "nnlua: rank %d", output)
+      kills = kills - 1
+    end
+  end
+  train(2, "killed", words .. " resume=auto")
+  t.same(results("killed", 300), results("undisturbed", 300))
 end)
 
 case("Ctrl-C saves once, and the run is resumed with the command that it prints", function()
