@@ -116,6 +116,35 @@ t.case("all ranks multiply as rank 0 does", function()
           output)
 end)
 
+t.case("ranks divide the batches of an evaluation, and all know its loss", function()
+  need_mpi()
+  local path, text = t.folder() .. "/evaluate.lua", t.folder() .. "/text.txt"
+  files.write(path, [[
+    local nn, GPT2 = require "nn", require "models.gpt2"
+    nn.seed(1)
+    local model = GPT2 {layers = 1, heads = 2, embd = 16, vocab = 65, context = 16}
+    local data = nn.data({text = arg[1], val = arg[1], batch = 4}, {context = 16})
+    local loss
+    local profile = nn.profile(function() loss = nn.evaluate(model, data.val, 7) end)
+    print(("loss %.17g tasks %d"):format(loss, profile.recorded))
+  ]])
+  files.write(text, ("the quick brown fox jumps over the lazy dog. "):rep(60))
+  local function evaluate(ranks)
+    local output, messages, status = run(("--ranks %d %s %s"):format(ranks, path, text),
+                                         "NNLUA_ALL_RANKS=1")
+    t.check(status == 0, messages)
+    local losses, tasks = {}, 0
+    for loss, count in output:gmatch "loss (%S+) tasks (%d+)" do
+      losses[#losses + 1], tasks = loss, tasks + tonumber(count)
+    end
+    return losses, tasks
+  end
+  local expected, all_tasks = evaluate(1)
+  local losses, tasks = evaluate(3)
+  t.same(losses, {expected[1], expected[1], expected[1]})
+  t.same(tasks, all_tasks)
+end)
+
 t.case("without mpirun the launcher says what to install", function()
   local _, messages, status = run("--ranks 2 -e 'print(1)'", "PATH=/nonexistent")
   t.check(status == 1 and messages:find "Install Debian's packages openmpi%-bin", messages)

@@ -2,6 +2,7 @@
 -- data position of a training run.
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
+local cluster = require "nn.base.cluster"
 local compile = require "nn.core.compile"
 local data = require "nn.data.loader"
 local from_host = require("nn.core.creation").from_host
@@ -31,31 +32,61 @@ local function loss_function(model)
   return compiled[model]
 end
 
+-- The losses of the batches that any rank computed, by number; nil if one was stopped. With `%.17g`
+-- a number keeps its bits.
+local function of_all_ranks(losses, stopped)
+  if not cluster.several() then return not stopped and losses or nil end
+  local lines = {}
+  for number, loss in pairs(losses) do lines[#lines + 1] = ("%d %.17g"):format(number, loss) end
+  local out = {}
+  for _, text in ipairs(cluster.gather("an evaluation", stopped and "stopped"
+                                                        or table.concat(lines, "\n"))) do
+    if text == "stopped" then return nil end
+    for number, loss in text:gmatch "(%d+) (%S+)" do out[tonumber(number)] = tonumber(loss) end
+  end
+  return out
+end
+
+-- The losses of the batches that this rank computes, by number; the rows of all batches; whether a
+-- signal stopped it.
+local function own_losses(f, loader, batches)
+  local ranks, losses, rows = cluster.ranks(), {}, {}
+  local waiting                            -- the previous batch, read while this one is computed
+  local function read()
+    losses[waiting.number] = waiting.loss:item()
+    for _, t in ipairs(waiting) do t:release() end
+    waiting.loss:release()
+  end
+  for ids, targets, count in loader:windows(batches) do
+    rows[#rows + 1] = count
+    if (#rows - 1) % ranks.ranks == ranks.rank then
+      local before = waiting
+      local loss = f(ids, targets)
+      if before then read() end
+      waiting = {ids, targets, loss = loss, number = #rows}
+    end
+    if engine.interrupted() then return losses, rows, true end
+  end
+  if waiting then read() end
+  return losses, rows, false
+end
+
 --- nn.evaluate(model, loader, batches) -> mean loss over the windows of a loader, always the same
---- ones; `batches` (0 or nil: all) limits their number. Returns nil after a stop signal.
+--- ones; `batches` (0 or nil: all) limits their number. Of several ranks, each computes some of the
+--- batches, so all must call it. Returns nil after a stop signal.
 ---     nn.evaluate(model, data.val, 4)  --> 5.6
 function M.evaluate(model, loader, batches)
   arguments.need(type(model) == "table", "evaluate", "the model", model, "a module is needed")
   arguments.need(type(loader) == "table" and loader.windows, "evaluate", "the loader", loader,
                  "data.train or data.val of nn.data is needed")
-  local f, sum, rows = loss_function(model), 0, 0
-  local waiting                            -- the previous batch, read while this one is computed
-  local function read()
-    sum, rows = sum + waiting.loss:item() * waiting.rows, rows + waiting.rows
-    for _, t in ipairs(waiting) do t:release() end
-    waiting.loss:release()
+  local own, rows, stopped = M.eval_mode(own_losses, loss_function(model), loader, batches)
+  local losses = of_all_ranks(own, stopped)
+  if not losses then return nil end
+  local sum, total = 0, 0
+  for number, count in ipairs(rows) do
+    sum, total = sum + losses[number] * count, total + count
   end
-  return M.eval_mode(function()
-    for ids, targets, count in loader:windows(batches) do
-      local before = waiting
-      local loss = f(ids, targets)
-      if before then read() end
-      waiting = {ids, targets, loss = loss, rows = count}
-      if engine.interrupted() then return nil end
-    end
-    read()
-    return sum / rows
-  end)
+  return sum / total
 end
 
 -- ### Generation. A row is a sequence that is being generated: {ids=, logprobs=, reason=, text=}.
