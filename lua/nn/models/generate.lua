@@ -64,6 +64,8 @@ local function own_losses(f, loader, batches)
       local loss = f(ids, targets)
       if before then read() end
       waiting = {ids, targets, loss = loss, number = #rows}
+    else
+      for _, t in ipairs {ids, targets} do t:release() end
     end
     if engine.interrupted() then return losses, rows, true end
   end
