@@ -222,7 +222,7 @@ template <class T> NN_HD static inline T share(T a, T b) {
     return a > b ? T(1) : a == b ? T(0.5) : T(0);
 }
 
-// With t = e^-|x| nothing overflows: 1 or t, over 1 + t.
+// t = e^-|x| cannot overflow, and the result is 1 / (1 + t) or t / (1 + t).
 template <class T> NN_HD static inline T sigmoid(T x) {
     const T t = exp_negative(-abs(x));
     return (x > T(0) ? T(1) : t) / (T(1) + t);

@@ -7,7 +7,7 @@
 -- Any setting can be given as a.b=value. --help lists the settings, --plan reports what a step
 -- would cost, --profile shows where the time of some steps goes.
 local nn, language = require "nn", require "nn.train.language"
-local eval_mode = require("nn.models.generate").eval_mode
+local eval_mode = require("nn.models.evaluate").eval_mode
 
 local Model, words_left = language.class_of(arg, "bert", "demo", "encoder")
 local model = Model.fields()                           -- its settings, with defaults for the demo

@@ -22,8 +22,8 @@ int64_t pairs_of(int64_t k) { return (k + 1) / 2; }
 
 constexpr int64_t panel_rows = 14, panel_cols = sums_multiple;
 // A block of sums (block_rows, block_cols), a block of A (block_rows, depth) and a panel of B
-// (depth, panel_cols) about fill an L2 cache of 1 MB. Sums that leave the cache are read and
-// written once for each `depth` terms, so a panel of B that fits into L1 as well is slower.
+// (depth, panel_cols) take at most 1.2 MB, about an L2 cache. With a smaller depth a panel of B
+// would fit into L1, but the sums would be read and written more often, which takes more time.
 constexpr int64_t block_rows = 40 * panel_rows, block_cols = 4 * panel_cols, depth = 768;
 constexpr int64_t packed_lines = 16;      // of k, packed at a time
 constexpr int64_t most_packed = 2 << 20;  // elements of packed A
@@ -109,17 +109,16 @@ void pack_columns(const uint16_t* from, int64_t ld, int64_t cols, int64_t k, int
         return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, x));
     };
     for (int64_t l = 0; l < k; l += 2, from += 2 * ld, to += stride) {
-        if (ahead)
-            __builtin_prefetch(from + ahead, 0, 3), __builtin_prefetch(from + ld + ahead, 0, 3);
+        __builtin_prefetch(from + ahead, 0, 3), __builtin_prefetch(from + ld + ahead, 0, 3);
         __m512i pair = widened(from);
         if (l + 1 < k) pair = _mm512_or_si512(pair, _mm512_slli_epi32(widened(from + ld), 16));
         _mm512_storeu_si512(to, pair);
     }
 }
 
-// The same for up to 32 columns, without prefetching: fewer loads than two times 16 columns.
+// The same for up to 32 columns, with half the loads and without prefetching.
 void pack_wide_columns(const uint16_t* from, int64_t ld, int64_t cols, int64_t k, uint32_t* to) {
-    alignas(64) static constexpr auto pairs = [] {  // lane j of the first row, of the second, ...
+    alignas(64) static constexpr auto pairs = [] {  // lane 0 of both rows, lane 1 of both, ...
         std::array<std::array<uint16_t, 32>, 2> out{};
         for (unsigned i = 0; i < 64; ++i) out[i / 32][i % 32] = uint16_t(i / 2 + i % 2 * 32);
         return out;
@@ -165,7 +164,7 @@ template <bool Add, int... R>
 constexpr std::array<PanelsFn, sizeof...(R)> panel_functions(std::integer_sequence<int, R...>) {
     return {multiply_panels<R + 1, Add>...};
 }
-// [rows - 1]
+// The functions for 1, 2, ... rows.
 constexpr auto set_panels = panel_functions<false>(std::make_integer_sequence<int, panel_rows>());
 constexpr auto add_panels = panel_functions<true>(std::make_integer_sequence<int, panel_rows>());
 

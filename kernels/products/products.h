@@ -27,9 +27,9 @@ struct Block {
 };
 
 // What happens to each block while it is in cache: start() writes to c what the product is added
-// to (nullptr: zero), finish() stores the sums. Blocks are in scratch memory, or in `sums` (m,n) if
-// it is given, whose rows need space for n rounded up to a multiple of 32, which the products may
-// add zeros to.
+// to (nullptr: zero; k is at least 1 then), finish() stores the sums. Blocks are in scratch memory,
+// or in `sums` (m,n) if it is given, whose rows need space for n rounded up to a multiple of 32,
+// which the products may add zeros to.
 struct Epilogue {
     void* context;
     void (*start)(void* context, const Block& block);

@@ -18,7 +18,7 @@ local titles = {
   {"Data", "data/loader"}, {"Vocabularies", "text/vocabulary"}, {"Tokenizers", "text/encoder"},
   {"Tokenizer files", "text/tokenizer", "text/bpe_files"}, {"Chat templates", "text/chat"},
   {"Training a tokenizer", "text/bpe_train"},
-  {"Generation and evaluation", "models/generate"},
+  {"Generation and evaluation", "models/generate", "models/evaluate"},
   {"Model files", "models/load"}, {"Hugging Face models", "models/hugging_face"},
   {"Tensor files", "io/safetensors"}, {"Checkpoints", "models/checkpoint"},
   {"Settings", "io/config"}, {"Settings of a run", "train/settings"}, {"Runs", "train/run"},

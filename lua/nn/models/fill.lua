@@ -2,7 +2,7 @@
 -- likeliest tokens in place of masked ones, or the classes.
 local arguments = require "nn.base.arguments"
 local creation = require "nn.core.creation"
-local eval_mode = require("nn.models.generate").eval_mode
+local eval_mode = require("nn.models.evaluate").eval_mode
 local lib = require "nn.base.capi"
 local mask_of = require("nn.data.masking").mask_of
 local ops = require "nn.core.op"

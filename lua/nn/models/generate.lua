@@ -1,97 +1,20 @@
--- Evaluates a model on data, and generates text with it. Neither changes the random state or the
--- data position of a training run.
+-- Generates text with a model. The random state and the data position of a training run do not
+-- change.
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
-local cluster = require "nn.base.cluster"
 local compile = require "nn.core.compile"
 local data = require "nn.data.loader"
+local eval_mode = require("nn.models.evaluate").eval_mode
 local from_host = require("nn.core.creation").from_host
 local engine = require "nn.base.engine"
 local layer = require "nn.core.layer_path"
-local layers = require "nn.core.layers"
 local lib = require "nn.base.capi"
 local sample = require "nn.models.sample"
-local tape = require "nn.core.tape"
 local tensor = require "nn.core.tensor"
 
 local M = {}
 
---- eval_mode(f, ...) -> f(...), without gradients and without dropout.
-function M.eval_mode(f, ...)
-  local before = layers.training()
-  layers.training(false)
-  return lib.finally(function() layers.training(before) end, tape.no_grad, f, ...)
-end
-
-local compiled = setmetatable({}, {__mode = "k"})       -- the compiled loss of each model
-
-local function loss_function(model)
-  compiled[model] = compiled[model] or compile.compile(function(ids, targets)
-    return model(ids, targets)
-  end)
-  return compiled[model]
-end
-
--- The losses of the batches that any rank computed, by number; nil if one was stopped. With `%.17g`
--- a number keeps its bits.
-local function of_all_ranks(losses, stopped)
-  if not cluster.several() then return not stopped and losses or nil end
-  local lines = {}
-  for number, loss in pairs(losses) do lines[#lines + 1] = ("%d %.17g"):format(number, loss) end
-  local out = {}
-  for _, text in ipairs(cluster.gather("an evaluation", stopped and "stopped"
-                                                        or table.concat(lines, "\n"))) do
-    if text == "stopped" then return nil end
-    for number, loss in text:gmatch "(%d+) (%S+)" do out[tonumber(number)] = tonumber(loss) end
-  end
-  return out
-end
-
--- The losses of the batches that this rank computes, by number; the rows of all batches; whether a
--- signal stopped it.
-local function own_losses(f, loader, batches)
-  local ranks, losses, rows = cluster.ranks(), {}, {}
-  local waiting                            -- the previous batch, read while this one is computed
-  local function read()
-    losses[waiting.number] = waiting.loss:item()
-    for _, t in ipairs(waiting) do t:release() end
-    waiting.loss:release()
-  end
-  for ids, targets, count in loader:windows(batches) do
-    rows[#rows + 1] = count
-    if (#rows - 1) % ranks.ranks == ranks.rank then
-      local before = waiting
-      local loss = f(ids, targets)
-      if before then read() end
-      waiting = {ids, targets, loss = loss, number = #rows}
-    else
-      for _, t in ipairs {ids, targets} do t:release() end
-    end
-    if engine.interrupted() then return losses, rows, true end
-  end
-  if waiting then read() end
-  return losses, rows, false
-end
-
---- nn.evaluate(model, loader, batches) -> mean loss over the windows of a loader, always the same
---- ones; `batches` (0 or nil: all) limits their number. Of several ranks, each computes some of the
---- batches, so all must call it. Returns nil after a stop signal.
----     nn.evaluate(model, data.val, 4)  --> 5.6
-function M.evaluate(model, loader, batches)
-  arguments.need(type(model) == "table", "evaluate", "the model", model, "a module is needed")
-  arguments.need(type(loader) == "table" and loader.windows, "evaluate", "the loader", loader,
-                 "data.train or data.val of nn.data is needed")
-  local own, rows, stopped = M.eval_mode(own_losses, loss_function(model), loader, batches)
-  local losses = of_all_ranks(own, stopped)
-  if not losses then return nil end
-  local sum, total = 0, 0
-  for number, count in ipairs(rows) do
-    sum, total = sum + losses[number] * count, total + count
-  end
-  return sum / total
-end
-
--- ### Generation. A row is a sequence that is being generated: {ids=, logprobs=, reason=, text=}.
+-- A row is a sequence that is being generated: {ids=, logprobs=, reason=, text=}.
 
 local function tensor_of(rows, columns, value)
   local array = ffi.new("int32_t[?]", #rows * columns)
@@ -379,7 +302,7 @@ function M.generate(model, ids, options)
     if #list == 0 then lib.fail("generate: give at least one token") end
     if model.read then rows[r].source, rows[r].ids = rows[r].ids, {model.config.start} end
   end
-  M.eval_mode(run, model, rows, options)
+  eval_mode(run, model, rows, options)
   local out, info = {}, {reason = {}, logprobs = options.logprobs and {} or nil}
   for r, row in ipairs(rows) do
     if row.source then table.remove(row.ids, 1) end

@@ -3,6 +3,7 @@
 local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
 local creation = require "nn.core.creation"
+local eval_mode = require("nn.models.evaluate").eval_mode
 local generate = require "nn.models.generate"
 local lib = require "nn.base.capi"
 local quantize = require "nn.models.quantize"
@@ -42,7 +43,7 @@ local function build_evaluation(model, rows, context)
   local own, others = like(model)
   local ids, targets = ids_of(rows, time), ids_of(rows, answer)
   others[#others + 1], others[#others + 2] = ids, targets
-  return function() return generate.eval_mode(own, ids, targets) end,
+  return function() return eval_mode(own, ids, targets) end,
          {weights = own, other = others}
 end
 
@@ -67,7 +68,7 @@ local function reading(model, rows, room, time, whole)
   local logits = creation.zeros({rows, c.vocab}, {dtype = c.dtype, axes = "batch,vocab"})
   for _, x in ipairs {ids, start, logits, last} do others[#others + 1] = x end
   local function step() logits:copy_(own:next(ids, caches, start, last)) end
-  return function() return generate.eval_mode(step) end,
+  return function() return eval_mode(step) end,
          {weights = own, cache = caches, other = others}
 end
 
@@ -88,7 +89,7 @@ local function answering(model, rows, room, longest, whole)
     for i, keys in ipairs(own:read(ids, mask)) do seen[i]:copy_(keys) end
   end
   local function write() logits:copy_(own:next(newest, caches, start, nil, seen, mask)) end
-  return function() return generate.eval_mode(whole and read or write) end,
+  return function() return eval_mode(whole and read or write) end,
          {weights = own, cache = held, other = others}
 end
 

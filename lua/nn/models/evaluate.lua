@@ -1,0 +1,88 @@
+-- Evaluates a model on data. The random state and the data position of a training run do not
+-- change.
+local arguments = require "nn.base.arguments"
+local cluster = require "nn.base.cluster"
+local compile = require "nn.core.compile"
+local engine = require "nn.base.engine"
+local layers = require "nn.core.layers"
+local lib = require "nn.base.capi"
+local tape = require "nn.core.tape"
+
+local M = {}
+
+--- eval_mode(f, ...) -> f(...), without gradients and without dropout.
+function M.eval_mode(f, ...)
+  local before = layers.training()
+  layers.training(false)
+  return lib.finally(function() layers.training(before) end, tape.no_grad, f, ...)
+end
+
+local compiled = setmetatable({}, {__mode = "k"})       -- the compiled loss of each model
+
+local function loss_function(model)
+  compiled[model] = compiled[model] or compile.compile(function(ids, targets)
+    return model(ids, targets)
+  end)
+  return compiled[model]
+end
+
+-- The losses that all ranks computed, by the number of the batch; nil if a signal stopped one of
+-- them. `%.17g` writes every bit of a number.
+local function of_all_ranks(losses, stopped)
+  if not cluster.several() then return not stopped and losses or nil end
+  local lines = {}
+  for number, loss in pairs(losses) do lines[#lines + 1] = ("%d %.17g"):format(number, loss) end
+  local own, out = stopped and "stopped" or table.concat(lines, "\n"), {}
+  for _, text in ipairs(cluster.gather("an evaluation", own)) do
+    if text == "stopped" then return nil end
+    for number, loss in text:gmatch "(%d+) (%S+)" do out[tonumber(number)] = tonumber(loss) end
+  end
+  return out
+end
+
+-- The losses of this rank's batches, by the number of the batch; the number of rows of every batch;
+-- whether a signal stopped it.
+local function own_losses(f, loader, batches)
+  local ranks, losses, rows = cluster.ranks(), {}, {}
+  local waiting                            -- the previous batch, read while this one is computed
+  local function read()
+    losses[waiting.number] = waiting.loss:item()
+    for _, t in ipairs(waiting) do t:release() end
+    waiting.loss:release()
+  end
+  for ids, targets, count in loader:windows(batches) do
+    rows[#rows + 1] = count
+    if (#rows - 1) % ranks.ranks == ranks.rank then
+      local before = waiting
+      local loss = f(ids, targets)
+      if before then read() end
+      waiting = {ids, targets, loss = loss, number = #rows}
+    else
+      ids:release()
+      targets:release()
+    end
+    if engine.interrupted() then return losses, rows, true end
+  end
+  if waiting then read() end
+  return losses, rows, false
+end
+
+--- nn.evaluate(model, loader, batches) -> mean loss over the windows of a loader, always the same
+--- ones; `batches` (0 or nil: all) limits their number. All ranks must call it, because each
+--- computes some of the batches. Returns nil after a stop signal.
+---     nn.evaluate(model, data.val, 4)  --> 5.6
+function M.evaluate(model, loader, batches)
+  arguments.need(type(model) == "table", "evaluate", "the model", model, "a module is needed")
+  arguments.need(type(loader) == "table" and loader.windows, "evaluate", "the loader", loader,
+                 "data.train or data.val of nn.data is needed")
+  local own, rows, stopped = M.eval_mode(own_losses, loss_function(model), loader, batches)
+  local losses = of_all_ranks(own, stopped)
+  if not losses then return nil end
+  local sum, total = 0, 0
+  for number, count in ipairs(rows) do
+    sum, total = sum + losses[number] * count, total + count
+  end
+  return sum / total
+end
+
+return M
