@@ -38,6 +38,12 @@ int nn_ranks_gathered(int32_t rank, const char** text, int64_t* bytes) {
     });
 }
 
+int nn_ranks_own(const nn_ref* tensor, const nn_ref* like) {
+    return guard([&] {
+        keep_on_owners(tensor_of(given(tensor, "tensor")), like ? &tensor_of(*like) : nullptr);
+    });
+}
+
 int nn_ranks_collect(const nn_ref* tensor, int32_t* any) {
     return guard_pending([&] { given(any, "any") = collect(tensor_of(given(tensor, "tensor"))); });
 }

@@ -3,11 +3,21 @@
 #include "engine/base/error.h"
 #include "engine/graph/context.h"
 #include "engine/graph/sink.h"
+#include "engine/machine/ranks.h"
 
 namespace nn {
 namespace {
 
 bool temporaries_visible = false;
+
+// Whether only another rank keeps what an eager task changes; then it runs there.
+bool runs_elsewhere(const Task& task) {
+    for (int i = 0; i < task.handles; ++i) {
+        const Tile& tile = *task.tiles[i];
+        if (task.writes(i) && tile.only_owner && tile.owner != ranks().rank) return true;
+    }
+    return false;
+}
 
 }  // namespace
 
@@ -59,6 +69,7 @@ TaskBuilder& TaskBuilder::raw_params(const void* params, size_t bytes) {
 
 void TaskBuilder::emit() {
     const uint32_t recording = recording_number();
+    if (!recording && ranks().several() && runs_elsewhere(task_)) return;
     for (int i = 0; i < task_.handles; ++i) {
         const Tile& tile = *task_.tiles[i];
         if (tile.recording && tile.recording != recording && !temporaries_visible)

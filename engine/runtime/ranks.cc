@@ -47,9 +47,27 @@ void agree_on_products() {
     products::choose(choice);
 }
 
-// Whether one rank alone has the tile, since a program on several ranks changes it.
-bool has_owner(const Tile& tile) { return tile.kind == optimizer_state && tile.owner >= 0; }
-bool is_elsewhere(const Tile& tile) { return has_owner(tile) && tile.owner > 0; }  // not on rank 0
+bool is_elsewhere(const Tile& tile, int rank) { return tile.only_owner && tile.owner != rank; }
+bool is_elsewhere(const Tile& tile) { return is_elsewhere(tile, ranks().rank); }
+
+// Messages cost more than the memory of smaller tiles, such as biases.
+constexpr size_t least_owned = 32 << 10;
+
+// The rank that owns the fewest bytes so far.
+int next_owner(size_t bytes) {
+    static std::vector<size_t> owned(size_t(ranks().count), 0);
+    const auto least = std::ranges::min_element(owned);
+    *least += bytes;
+    return int(least - owned.begin());
+}
+
+bool reads_weights_of_owners(const Program& program) {
+    for (const Task& task : program.tasks)
+        for (int i = 0; i < task.handles; ++i)
+            if (const Tile& tile = *task.tiles[i]; tile.only_owner && tile.kind == weights)
+                return true;
+    return false;
+}
 
 void send(Tile& tile, int to, int64_t tag) {
     transport::send(handle_of(tile), int64_t(tile.bytes), to, tag, 0);
@@ -82,7 +100,8 @@ void finish_ranks() {
 }
 
 void distribute_over_ranks(Program& program) {
-    if (!ranks().several() || program.shards == 0 || program.step_begin > 0) return;
+    if (!ranks().several() || program.step_begin > 0) return;
+    if (program.shards == 0 && !reads_weights_of_owners(program)) return;
     if (tiers().exist())
         fail("several ranks cannot use memory tiers yet; leave out memory.disk and memory.gpu");
     const std::string mine = format("%016llx", (unsigned long long)fingerprint(program));
@@ -113,15 +132,29 @@ void drop_kept_elsewhere(const Program& program) {
     for (const TilePtr& tile : program.kept_elsewhere) drop(*tile);
 }
 
+void keep_on_owners(const Tensor& tensor, const Tensor* like) {
+    if (!ranks().several() || recording_number()) return;
+    if (like && like->tiles() != tensor.tiles())
+        fail("a tensor of %lld tiles cannot have the owners of one of %lld",
+             (long long)tensor.tiles(), (long long)like->tiles());
+    for (int64_t i = 0; i < tensor.tiles(); ++i) {
+        Tile& tile = *tensor.tile(i);
+        if (like ? !like->tile(i)->only_owner : tile.bytes < least_owned) continue;
+        const int owner = like ? like->tile(i)->owner : next_owner(tile.bytes);
+        tile.keep_on(owner, owner == ranks().rank);
+        if (is_elsewhere(tile)) drop(tile);
+    }
+}
+
 bool collect(const Tensor& tensor) {
     const auto tiles = std::views::iota(int64_t(0), tensor.tiles());
-    if (std::ranges::none_of(tiles, [&](int64_t i) { return is_elsewhere(*tensor.tile(i)); }))
+    if (std::ranges::none_of(tiles, [&](int64_t i) { return is_elsewhere(*tensor.tile(i), 0); }))
         return false;
     ensure_awake();
     const int64_t first_tag = next_series();
     for (int64_t i : tiles) {
         Tile& tile = *tensor.tile(i);
-        if (!is_elsewhere(tile)) continue;
+        if (!is_elsewhere(tile, 0)) continue;
         if (ranks().rank == 0)
             receive(tile, tile.owner, first_tag + i);
         else if (ranks().rank == tile.owner)
@@ -131,7 +164,6 @@ bool collect(const Tensor& tensor) {
 }
 
 void drop_collected(const Tensor& tensor) {
-    if (ranks().rank > 0) return;
     for (int64_t i = 0; i < tensor.tiles(); ++i)
         if (Tile& tile = *tensor.tile(i); is_elsewhere(tile)) drop(tile);
 }
@@ -143,11 +175,10 @@ void spread(const Tensor& tensor) {
     const int64_t first_tag = next_series();
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
         Tile& tile = *tensor.tile(i);
-        const auto keeps = [&](int rank) { return !has_owner(tile) || tile.owner == rank; };
-        if (ranks().rank > 0 && keeps(ranks().rank)) receive(tile, 0, first_tag + i);
+        if (ranks().rank > 0 && !is_elsewhere(tile)) receive(tile, 0, first_tag + i);
         if (ranks().rank > 0) continue;
         for (int rank = 1; rank < ranks().count; ++rank)
-            if (keeps(rank)) send(tile, rank, first_tag + i);
+            if (!is_elsewhere(tile, rank)) send(tile, rank, first_tag + i);
     }
     drop_collected(tensor);
 }

@@ -13,17 +13,21 @@ void start_ranks(const std::string& work);
 // The last call of every rank, after shutdown(); they wait for each other.
 void finish_ranks();
 
-// Keeps this rank's part of a program that splits its batch into shards
-// (graph/passes/distribute.h). Other programs run on every rank as a whole.
+// Keeps this rank's part of a program that splits its batch into shards or reads weights that only
+// other ranks keep (graph/passes/distribute.h). Other programs run on every rank as a whole.
 void distribute_over_ranks(Program& program);
 void submit_transfer(Task& task);
 // Frees what the program's state takes here although only other ranks keep it.
 void drop_kept_elsewhere(const Program& program);
 
+// Only its owner keeps each larger tile of a new weight: the rank that owns the fewest bytes so
+// far. With `like`: the owners of that tensor's tiles. Every rank calls it in the same order.
+void keep_on_owners(const Tensor& tensor, const Tensor* like);
+
 // Rank 0 alone reads and writes the files of a training. Every rank calls these functions in the
 // same order, with tensors of the same shapes; they submit transfers and do not wait.
 bool collect(const Tensor& tensor);         // rank 0 gets the tiles that only other ranks keep, if
-void drop_collected(const Tensor& tensor);  // any, and frees them after the last submitted use
+void drop_collected(const Tensor& tensor);  // any; frees what only others keep
 void spread(const Tensor& tensor);          // rank 0's value to all ranks that keep the tensor
 
 }  // namespace nn

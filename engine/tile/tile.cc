@@ -15,23 +15,36 @@ uint64_t tiles_made = 0;
 uint32_t recording_number() { return recording; }
 void set_recording_number(uint32_t number) { recording = number; }
 
-Tile::Tile(size_t size) : bytes(size), number(++tiles_made), recording(recording_number()) {
-    if (!recording) admit(int64_t(arena_bytes(size)), "a tile");
+Tile::Tile(size_t size)
+    : bytes(size),
+      number(++tiles_made),
+      recording(recording_number()),
+      is_admitted_(recording == 0) {
+    if (is_admitted_) admit(int64_t(arena_bytes(size)), "a tile");
 }
 
 Tile::~Tile() {
-    if (!recording) release_admission(int64_t(arena_bytes(bytes)));
+    if (is_admitted_) release_admission(int64_t(arena_bytes(bytes)));
+}
+
+void Tile::keep_on(int32_t rank, bool is_this_one) {
+    owner = rank, only_owner = true;
+    if (is_this_one || !is_admitted_) return;
+    release_admission(int64_t(arena_bytes(bytes)));
+    is_admitted_ = false;
 }
 
 void Tile::check_readable(const char* op) const {
     if (has_value() || (recorded && recording_number())) return;
+    if (value == Value::remote && recording_number()) return;  // the program may receive it
     if (value == Value::failed)
         fail("%s: needs a tensor that was not computed, since a task before it failed", op);
     if (value == Value::ended)
         fail("%s: reads a tensor whose value ended with the engine's shutdown", op);
     if (value == Value::remote)
-        fail("%s: reads a tensor that only rank %d keeps, such as a moment of an optimizer", op,
-             owner);
+        fail(
+            "%s: reads a tensor that only rank %d keeps, such as a moment of an optimizer or, with "
+            "cluster.shard=weights, a weight, which only compiled functions can read", op, owner);
     fail("%s: reads a tensor that was never given a value", op);
 }
 

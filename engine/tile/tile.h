@@ -15,7 +15,16 @@ constexpr int tile_kinds = 6;
 // The number of the current recording, 0 if none. Tiles created during a recording are its
 // temporaries: they take no memory until a replay. Numbers are not reused.
 uint32_t recording_number();
-void set_recording_number(uint32_t number);  // only for graph/recording.cc
+void set_recording_number(uint32_t number);  // only for graph/recording.cc and InRecording
+// Tiles that are created while it exists are temporaries of the recording.
+struct InRecording {
+    explicit InRecording(uint32_t number) : before(recording_number()) {
+        set_recording_number(number);
+    }
+    ~InRecording() { set_recording_number(before); }
+    InRecording(const InRecording&) = delete;
+    const uint32_t before;
+};
 
 class TileStorage {
 public:
@@ -40,6 +49,8 @@ public:
 
     bool has_value() const { return value == Value::written; }
     void check_readable(const char* op) const;  // throws if the tile has no value
+    // From now on only this rank keeps a value between tasks. Elsewhere the tile takes no memory.
+    void keep_on(int32_t rank, bool is_this_one);
 
     const size_t bytes;
     const uint64_t number;     // unique
@@ -48,9 +59,13 @@ public:
     TileKind kind = other_kind;
     Value value = Value::none;
     int32_t owner = -1;     // the rank that changes the persistent tile; -1: not yet known
+    bool only_owner = false;  // keeps a value; see keep_on()
     bool recorded = false;  // a recorded task writes it, so later recorded tasks may read it
     std::unique_ptr<TileStorage> storage;
     void* handle = nullptr;  // of the storage, for the runtime
+
+private:
+    bool is_admitted_;  // its bytes count in memory/admission.h
 };
 using TilePtr = std::shared_ptr<Tile>;
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/graph/passes/copies.h"
 
 namespace nn {
 namespace {
@@ -61,6 +63,7 @@ public:
     void run() {
         choose_owners();
         find_wishes();
+        find_copies();
         for (size_t t = 0; t < tasks().size(); ++t) place(t);
         starts_.back() = own_.size();
         share_results();
@@ -71,8 +74,9 @@ private:
     std::vector<Task>& tasks() { return program_.tasks; }
     uint32_t number(size_t t, int i) const { return accesses_.begin(uint32_t(t))[i].tile; }
     static bool persists(const Tile& tile) { return tile.recording == 0; }
+    // Whether only the owner keeps the tile.
     static bool is_owned(const Tile& tile) {
-        return persists(tile) && tile.kind == optimizer_state;
+        return persists(tile) && (tile.only_owner || tile.kind == optimizer_state);
     }
 
     // The persistent tile that a task changes, or null.
@@ -97,10 +101,10 @@ private:
                     "cannot run it, because each would change it differently",
                     tasks()[t].arg.op);
             const int owner = owner_of(t);
-            if (owner == nobody)
-                open.push_back({tile->bytes, t});
-            else
+            if (owner != nobody)
                 own(t, owner);
+            else if (program_.shards > 0)  // else all ranks change it alike
+                open.push_back({tile->bytes, t});
         }
         std::ranges::stable_sort(open, [](auto& a, auto& b) { return a.first > b.first; });
         for (const auto& [bytes, t] : open) {
@@ -121,9 +125,45 @@ private:
         const Task& task = tasks()[t];
         for (int i = 0; i < task.handles; ++i) {
             if (!task.writes(i) || !persists(*task.tiles[i])) continue;
+            if (task.tiles[i]->only_owner && task.tiles[i]->owner != owner)
+                fail("compile: a task of %s changes tensors that different ranks keep",
+                     task.arg.op);
             task.tiles[i]->owner = owner;
-            if (is_owned(*task.tiles[i])) holders_[number(t, i)].only(owner);
+            if (is_owned(*task.tiles[i])) task.tiles[i]->keep_on(owner, owner == me_.rank);
         }
+    }
+
+    // What only owners keep, and which tasks of other ranks read it.
+    void find_copies() {
+        for (uint32_t tile = 0; tile < accesses_.tiles; ++tile)
+            if (const Tile& t = *tile_of_[tile]; is_owned(t) && t.owner != nobody)
+                holders_[tile].only(t.owner);
+        copies_.resize(size_t(me_.ranks));
+        for (size_t t = 0; t < tasks().size(); ++t) {
+            const Task& task = tasks()[t];
+            const int rank = program_.shards == 0 ? everybody : shard_rank(task);
+            if (rank == nobody) continue;  // its own rank is chosen later
+            for (int i = 0; i < task.handles; ++i) {
+                const Tile& tile = *task.tiles[i];
+                for (int reader : ranks_of(rank))
+                    if (is_copied(tile, reader))
+                        copies_[size_t(reader)].add(
+                            {number(t, i), t, tile.bytes, task.arg.layer});
+            }
+        }
+    }
+    std::vector<int> ranks_of(int rank) const {
+        if (rank != everybody) return {rank};
+        std::vector<int> all(static_cast<size_t>(me_.ranks));
+        std::iota(all.begin(), all.end(), 0);
+        return all;
+    }
+    static bool is_copied(const Tile& tile, int reader) {
+        return is_owned(tile) && tile.owner != nobody && tile.owner != reader;
+    }
+    int shard_rank(const Task& task) const {
+        if (task.shard < 0) return nobody;
+        return int(int64_t(task.shard) * me_.ranks / program_.shards);
     }
 
     // The owner of the tile that a task's result changes later, or nobody: a sum of gradients is
@@ -173,37 +213,59 @@ private:
     }
 
     int executor(size_t t) {
-        const Task& task = tasks()[t];
-        if (task.shard >= 0) return int(int64_t(task.shard) * me_.ranks / program_.shards);
+        if (const int rank = shard_rank(tasks()[t]); rank != nobody) return rank;
         const int owner = owner_of(t);
-        return owner != nobody ? owner : cheapest(t);
+        if (owner != nobody) return owner;
+        return program_.shards > 0 ? cheapest(t) : everybody;
     }
 
     void place(size_t t) {
         const int rank = executor(t);
         starts_[t] = own_.size();
         Task& task = tasks()[t];
-        for (int i = 0; i < task.handles; ++i)
-            if (task.modes[i] != Mode::write) bring(number(t, i), rank, task.arg.layer);
-        for (int i = 0; i < task.handles; ++i)
-            if (task.writes(i)) holders_[number(t, i)].only(rank);
+        for (int reader : ranks_of(rank))
+            for (int i = 0; i < task.handles; ++i)
+                if (task.modes[i] == Mode::write)
+                    continue;
+                else if (is_copied(*task.tiles[i], reader) && !task.writes(i))
+                    use_copy(t, i, reader);
+                else
+                    bring(number(t, i), reader, task.arg.layer);
+        for (int i = 0; i < task.handles; ++i) {
+            if (!task.writes(i)) continue;
+            holders_[number(t, i)].only(rank);
+            for (Copies& copies : copies_) copies.forget(number(t, i));
+        }
         is_mine_[t] = rank == everybody || rank == me_.rank;
         if (is_mine_[t]) own_.push_back(std::move(task));
+    }
+
+    // Lets a task read its copy of a tile that another rank owns.
+    void use_copy(size_t t, int i, int reader) {
+        Task& task = tasks()[t];
+        const TilePtr& tile = tile_of_[number(t, i)];
+        const auto [buffer, is_new] = copies_[size_t(reader)].copy_for(
+            number(t, i), t, tile->bytes, reader == me_.rank ? program_.number : 0);
+        if (is_new) transfer(tile, tile->owner, buffer, reader, task.arg.layer);
+        if (reader == me_.rank) task.tiles[i] = buffer;
     }
 
     // Sends the value of a tile to a rank that lacks it.
     void bring(uint32_t tile, int to, const char* layer) {
         Holders& holders = holders_[tile];
-        if (holders.all || (to != everybody && holders.has(to))) return;
-        if (to == everybody) fail("compile: every rank would run a task whose operands one has");
+        if (holders.has(to)) return;
         const int from = holders.ranks[size_t(to) % holders.ranks.size()];
+        transfer(tile_of_[tile], from, tile_of_[tile], to, layer);
+        holders.ranks.push_back(to);
+    }
+
+    void transfer(const TilePtr& source, int from, const TilePtr& target, int to,
+                  const char* layer) {
         const int64_t tag = next_tag_++;
         if (from == me_.rank)
-            own_.push_back(transfer_task(Task::Transfer::send, tile_of_[tile], to, tag, layer));
+            own_.push_back(transfer_task(Task::Transfer::send, source, to, tag, layer));
         if (to == me_.rank)
-            own_.push_back(
-                transfer_task(Task::Transfer::receive, tile_of_[tile], from, tag, layer));
-        holders.ranks.push_back(to);
+            own_.push_back(transfer_task(Task::Transfer::receive, target, from, tag, layer));
     }
 
     void share_results() {
@@ -238,6 +300,7 @@ private:
     int64_t next_tag_;
     const Accesses& accesses_;
     std::vector<Holders> holders_;
+    std::vector<Copies> copies_;  // of each rank
     std::vector<TilePtr> tile_of_;
     std::vector<int> wishes_;
     std::vector<char> is_mine_;   // each task
@@ -257,7 +320,7 @@ struct Hash {
 }  // namespace
 
 void distribute(Program& program, const RankOf& me, int64_t first_tag) {
-    if (program.shards < me.ranks)
+    if (program.shards > 0 && program.shards < me.ranks)
         fail("compile: %d shards of the batch for %d ranks; each rank needs at least one",
              program.shards, me.ranks);
     Distribution(program, me, first_tag).run();

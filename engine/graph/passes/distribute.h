@@ -1,11 +1,13 @@
-// Keeps a rank's part of a recorded step. The tasks of a shard (Program::shards) run on one rank;
+// Keeps a rank's part of a recorded program. The tasks of a shard (Program::shards) run on one rank;
 // a task that changes a persistent tile runs on the owner of that tile; all others run where most
-// of what they read is. A value that a task needs and its rank lacks is sent once. Every rank
-// derives the same list of tasks and transfers from the same recording, and keeps its own.
+// of what they read is or, if the program has no shards, on every rank. A value that a task needs
+// and its rank lacks is sent once. Every rank derives the same list of tasks and transfers from the
+// same recording, and keeps its own.
 //
-// Between two runs each rank has every persistent tile except the optimizer's state, which only
-// owners keep, and each rank gets every result of the program. So weights and results need no
-// further message outside of the program.
+// Between two runs each rank has every persistent tile except those that only owners keep: the
+// optimizer's state and weights with Tile::only_owner. A rank that reads such a weight receives it
+// into a buffer (copies.h), once for each time that it takes one. Each rank gets every result of
+// the program, so results need no further message outside of the program.
 #pragma once
 #include <cstdint>
 

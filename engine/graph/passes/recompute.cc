@@ -9,16 +9,6 @@
 namespace nn {
 namespace {
 
-// Tiles that are created while it exists are temporaries of the recording.
-struct InRecording {
-    explicit InRecording(uint32_t number) : before(recording_number()) {
-        set_recording_number(number);
-    }
-    ~InRecording() { set_recording_number(before); }
-    InRecording(const InRecording&) = delete;
-    const uint32_t before;
-};
-
 class Rewriter {
 public:
     Rewriter(const Activations& activations, Program& program, const std::vector<char>& chosen)

@@ -6,8 +6,9 @@ local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
 
 local M = {}
-local names = arguments.names "shards"
-local chosen                     -- by nn.cluster
+local names = arguments.names "shards shard"
+local chosen                     -- shards, by nn.cluster
+local shards_weights = false     -- whether each rank keeps a part of the weights only
 
 local function info()
   local out = ffi.new "nn_ranks_t"
@@ -48,9 +49,27 @@ function M.end_with_first()
   if not M.is_first() then M.gather("an error of rank 0", "") end
 end
 
+--- own(x, like): with shard="weights", every rank calls it for a new tensor, and keeps the parts
+--- that it owns: a share of the bytes of all such tensors, or, with `like`, that of this tensor.
+--- Eager ops then change these parts only.
+function M.own(x, like)
+  if shards_weights then lib.check(lib.C.nn_ranks_own(x.ref, like and like.ref or nil)) end
+end
+
+--- shards_weights() -> whether each rank keeps a part of the weights only.
+function M.shards_weights() return shards_weights end
+
+--- interrupted() -> whether a stop signal has come: to any rank if the weights are sharded, because
+--- then all ranks compute and stop together.
+function M.interrupted()
+  if not shards_weights then return engine.interrupted() end
+  local all = M.gather("a stop signal", engine.interrupted() and "stop" or "")
+  return table.concat(all) ~= ""
+end
+
 --- collect(x) -> whether rank 0 lacks parts of a tensor (of an optimizer's moments). Every rank
---- calls it; rank 0 receives these parts. drop(x) frees them there after the last use submitted so
---- far.
+--- calls it; rank 0 receives these parts. drop(x) frees the parts that only other ranks keep, after
+--- the last use submitted so far.
 function M.collect(x)
   local any = ffi.new "int32_t[1]"
   lib.check(lib.C.nn_ranks_collect(x.ref, any))
@@ -77,22 +96,30 @@ function M.shards()
   return chosen
 end
 
---- nn.cluster{shards=}: nn.accumulate splits each batch into so many shards. Each rank computes
+--- nn.cluster{shards=, shard="optimizer"}: how ranks divide the work and the memory of a training.
+--- nn.accumulate splits each batch into so many shards (default: one per rank). Each rank computes
 --- some of them, and their gradients are added in an order that depends on this number alone. So
 --- losses and weights are the same to the bit for every number of ranks up to `shards`. With
---- several shards, a tile has 512 tokens unless nn.tiles set another size. Default: one shard per
---- rank. Errors: fewer shards than ranks.
----     nn.cluster {shards = 1}
+--- several shards, a tile has 512 tokens unless nn.tiles set another size. Each rank keeps a part of
+--- the optimizer's state, and with shard="weights" also a part of the weights: the others receive a
+--- weight while they use it, which sends half as many bytes again. Call it before the model is made.
+--- Errors: fewer shards than ranks.
+---     nn.cluster {shards = 1, shard = "optimizer"}
 function M.cluster(options)
-  local shards = arguments.options("cluster", options, names).shards
-  arguments.whole("cluster", "shards", shards)
-  local ranks = info().ranks
-  if shards < ranks then
-    lib.fail("cluster: shards=%d is too few for %d ranks; each rank needs at least one", shards,
-             ranks)
+  options = arguments.options("cluster", options, names)
+  local ranks, shards, shard = info().ranks, options.shards, options.shard or "optimizer"
+  if shard ~= "optimizer" and shard ~= "weights" then
+    lib.misuse("cluster: shard is '%s'; optimizer or weights is needed", tostring(shard))
   end
-  chosen = shards
-  fix_tiles(shards)
+  if shards then
+    arguments.whole("cluster", "shards", shards)
+    if shards < ranks then
+      lib.fail("cluster: shards=%d is too few for %d ranks; each rank needs at least one", shards,
+               ranks)
+    end
+  end
+  chosen, shards_weights = shards, shard == "weights" and ranks > 1
+  if shards then fix_tiles(shards) end
 end
 
 return M

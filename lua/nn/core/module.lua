@@ -2,6 +2,7 @@
 -- (called by the constructor) and forward (called when an object is called).
 
 local arguments = require "nn.base.arguments"
+local cluster = require "nn.base.cluster"
 local kind = require "nn.core.kind"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
@@ -71,6 +72,7 @@ function M.parameter(shape, options)
     return setmetatable({shape = shape, order = outlines}, Outline)
   end
   local x = ops.call("empty", shape, {dtype = options.dtype, axes = options.axes})
+  cluster.own(x)
   if options.std and options.std > 0 then
     x:normal_ {std = options.std}
   else

@@ -2,6 +2,7 @@
 -- submission, so a compiled step follows the learning-rate schedule.
 
 local arguments = require "nn.base.arguments"
+local cluster = require "nn.base.cluster"
 local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
 local kind = require "nn.core.kind"
@@ -81,11 +82,14 @@ local function new(methods, name, model, options)
     for _, state_name in ipairs(methods.state_names) do
       state[state_name] = ops.call("full_like", p.tensor, 0, state_options)
       kind.set(state[state_name], "optimizer")
+      cluster.own(state[state_name], p.tensor)
     end
     state.stochastic = options.rounding == "stochastic" and p.tensor.dtype == "bf16"
     if methods.masters and p.tensor.dtype == "bf16" and not state.stochastic then
-      state.master = tape.no_grad(function() return p.tensor:to "f32" end)
+      state.master = ops.call("full_like", p.tensor, 0, state_options)
       kind.set(state.master, "optimizer")
+      cluster.own(state.master, p.tensor)
+      tape.no_grad(function() state.master:copy_(p.tensor) end)
     end
     self.states[#self.states + 1] = state
   end

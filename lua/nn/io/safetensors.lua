@@ -82,11 +82,12 @@ function M.start(path, entries, metadata)
   check(C.nn_file_append(ref, length, 8))
   check(C.nn_file_append(ref, header, #header))
   for _, entry in ipairs(entries) do
+    local is_collected = cluster.collect(entry.tensor)
     local source = source_of(entry)
-    local is_copy, is_collected = not rawequal(source, entry.tensor), cluster.collect(source)
+    local is_copy = not rawequal(source, entry.tensor)
     check(C.nn_file_append_tensor(ref, source.ref))
     if is_copy or is_collected then check(C.nn_file_drain(ref)) end    -- only one at a time
-    if is_collected then cluster.drop(source) end
+    if is_collected then cluster.drop(entry.tensor) end
     if is_copy then source:release() end
   end
   check(C.nn_file_close(ref))

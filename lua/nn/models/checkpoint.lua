@@ -136,6 +136,7 @@ function M.start(out, parts)
   self.path = files.join(out, name_of(parts.step))
   self.elsewhere = not cluster.is_first()
   if self.elsewhere then
+    safetensors.collect(parts.model:state())
     if parts.optim then safetensors.collect(parts.optim:state()) end
     return self
   end
@@ -300,7 +301,7 @@ local function restore_tensors(path, list, shared)
   local file = (cluster.is_first() or not shared) and safetensors.open(path)
   for _, entry in ipairs(list) do
     if file then file:copy_into(entry.path, entry.tensor) end
-    if shared then cluster.spread(entry.tensor) end
+    if shared then cluster.spread(entry.tensor) else cluster.drop(entry.tensor) end
   end
   if file and #file.entries ~= #list then
     lib.fail("%s has %d tensors, %d are needed", path, #file.entries, #list)

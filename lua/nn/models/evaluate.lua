@@ -67,6 +67,55 @@ local function own_losses(f, loader, batches)
   return losses, rows, false
 end
 
+local compiled_together = setmetatable({}, {__mode = "k"})
+
+-- A function of up to as many batches as there are ranks, of which each computes one. All ranks
+-- call it together, because they send each other the weights -> the loss of each batch.
+local function loss_function_of_all_ranks(model)
+  compiled_together[model] = compiled_together[model] or compile.compile(function(...)
+    local given, losses, ranks = {...}, {}, cluster.ranks().ranks
+    for i = 1, #given / 2 do
+      compile.shard_begins(i - 1, ranks)
+      losses[i] = model(given[2 * i - 1], given[2 * i])
+    end
+    compile.shard_begins(-1, ranks)
+    return unpack(losses)
+  end)
+  return compiled_together[model]
+end
+
+-- The losses of all batches and their numbers of rows; nil after a stop signal.
+local function losses_together(f, loader, batches)
+  local ranks, losses, rows, given = cluster.ranks().ranks, {}, {}, {}
+  local function read()
+    for _, loss in ipairs {f(unpack(given))} do
+      losses[#losses + 1] = loss:item()
+      loss:release()
+    end
+    for _, t in ipairs(given) do t:release() end
+    given = {}
+  end
+  for ids, targets, count in loader:windows(batches) do
+    rows[#rows + 1] = count
+    table.insert(given, ids)
+    table.insert(given, targets)
+    if #rows % ranks == 0 then
+      read()
+      if cluster.interrupted() then return nil end
+    end
+  end
+  if #given > 0 then read() end
+  return losses, rows
+end
+
+local function all_losses(model, loader, batches)
+  if cluster.shards_weights() then
+    return M.eval_mode(losses_together, loss_function_of_all_ranks(model), loader, batches)
+  end
+  local own, rows, stopped = M.eval_mode(own_losses, loss_function(model), loader, batches)
+  return of_all_ranks(own, stopped), rows
+end
+
 --- nn.evaluate(model, loader, batches) -> mean loss over the windows of a loader, always the same
 --- ones; `batches` (0 or nil: all) limits their number. All ranks must call it, because each
 --- computes some of the batches. Returns nil after a stop signal.
@@ -75,8 +124,7 @@ function M.evaluate(model, loader, batches)
   arguments.need(type(model) == "table", "evaluate", "the model", model, "a module is needed")
   arguments.need(type(loader) == "table" and loader.windows, "evaluate", "the loader", loader,
                  "data.train or data.val of nn.data is needed")
-  local own, rows, stopped = M.eval_mode(own_losses, loss_function(model), loader, batches)
-  local losses = of_all_ranks(own, stopped)
+  local losses, rows = all_losses(model, loader, batches)
   if not losses then return nil end
   local sum, total = 0, 0
   for number, count in ipairs(rows) do

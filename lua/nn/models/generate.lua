@@ -2,11 +2,11 @@
 -- change.
 local ffi = require "ffi"
 local arguments = require "nn.base.arguments"
+local cluster = require "nn.base.cluster"
 local compile = require "nn.core.compile"
 local data = require "nn.data.loader"
 local eval_mode = require("nn.models.evaluate").eval_mode
 local from_host = require("nn.core.creation").from_host
-local engine = require "nn.base.engine"
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
 local sample = require "nn.models.sample"
@@ -168,7 +168,7 @@ local function decode_pipelined(model, caches, source, rows, options, most)
   for _ = 1, most do
     local found, next_start, first = step(ids, start)
     start:release()
-    if before and (not read(before, before_first) or engine.interrupted()) then return false end
+    if before and (not read(before, before_first) or cluster.interrupted()) then return false end
     if before then before:release() end
     ids, start, before, before_first = found, next_start, found, first
   end
@@ -212,12 +212,12 @@ local function run(model, rows, options)
   while step <= tokens do
     if caches and longest + step - 1 > context then caches, read = nil, plain_reader(model) end
     local logits, size = read(rows)
-    if not extend(rows, logits, size, options, step) or engine.interrupted() then break end
+    if not extend(rows, logits, size, options, step) or cluster.interrupted() then break end
     step = step + 1
     if caches and greedy then
       local most = math.min(tokens, context - longest + 1) - step + 1
       local continues = decode_pipelined(model, caches, source, rows, options, most)
-      if not continues or engine.interrupted() then break end
+      if not continues or cluster.interrupted() then break end
       step, caches, read = step + math.max(0, most), nil, plain_reader(model)
     end
   end

@@ -19,6 +19,7 @@
 --   write(settings) -> further entries of config.json; model_type, if there are several types;
 --                     architectures, if not that of `types`
 local arguments = require "nn.base.arguments"
+local cluster = require "nn.base.cluster"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local hf_config = require "nn.models.hf_config"
@@ -136,7 +137,8 @@ local function copy_parameter(p, weights, class, settings)
   local entry, transposed = find_parameter(class, p.path, p.tensor.shape, weights, settings)
   if entry[1] then return copy_parts(p, entry) end
   if entry.dtype == "F32" and not transposed and p.tensor.dtype == "f32" then
-    return entry.file:copy_into(entry.name, p.tensor)       -- from the mapped file into the tiles
+    entry.file:copy_into(entry.name, p.tensor)       -- from the mapped file into the tiles
+    return cluster.drop(p.tensor)
   end
   local source = entry.file:tensor(entry.name)
   p.tensor:copy_(source, {transposed = transposed})
@@ -226,7 +228,8 @@ local save_options = arguments.names "shard_bytes"
 --- nn.save_hf(folder, model, tokenizer, {shard_bytes=5e9}): writes a model for from_pretrained() of
 --- transformers: config.json, model.safetensors (or shards of at most shard_bytes and an index),
 --- and the files of the tokenizer, if given (a char vocabulary has a format of nnlua's own).
---- Removes other weights from the folder. Errors: the class has no table hugging_face, or the model
+--- Removes other weights from the folder. With several ranks, every rank calls it, and rank 0
+--- writes. Errors: the class has no table hugging_face, or the model
 --- has parameters or settings that it does not describe.
 ---     nn.save_hf("out/model", model, nn.train_tokenizer("aaaa", {size = 258}))
 function M.save_hf(folder, model, tokenizer, options)
@@ -241,10 +244,11 @@ function M.save_hf(folder, model, tokenizer, options)
   options = arguments.options("save_hf", options, save_options)
   local limit = arguments.whole("save_hf", "shard_bytes", options.shard_bytes or 5e9)
   local config = files.json(config_of(model, described, tokenizer), "")
-  files.make_folder(folder, "the model's folder")
   local entries = {}
   for _, p in ipairs(model:parameters()) do add_entries(entries, class, p, model.config) end
   table.sort(entries, function(a, b) return a.path < b.path end)
+  if not cluster.is_first() then return safetensors.collect(entries) end
+  files.make_folder(folder, "the model's folder")
   safetensors.write_shards(folder, "model", entries, {format = "pt"}, limit)
   if tokenizer then tokenizer:save(folder) end
   files.write(files.join(folder, "config.json"), config .. "\n")

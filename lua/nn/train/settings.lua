@@ -99,7 +99,7 @@ function M.use_ranks(cfg)
     shards = ranks
     if cluster.several() then cfg.cluster.shards = shards end
   end
-  if shards > 1 then cluster.cluster {shards = shards} end
+  if shards > 1 then cluster.cluster {shards = shards, shard = cfg.cluster.shard} end
 end
 
 -- Settings of one start of a run, which a resumed run does not inherit.
@@ -155,7 +155,10 @@ function M.run_fields(defaults)
     profile = field("", "profile some steps: true (trace in OUT/trace.json) or a file"),
     profile_steps = field("", "steps to profile, such as 10-12; empty: 4 to 6"),
     cluster = {shards = field(0, "parts of a batch that several ranks share; the number alone "
-                              .. "decides the order of sums; 0: one per rank", {min = 0})},
+                              .. "decides the order of sums; 0: one per rank", {min = 0}),
+               shard = field("optimizer", "what each rank keeps a part of: the optimizer's state, "
+                             .. "or the weights too, which are sent whenever they are used",
+                             {choices = {"optimizer", "weights"}})},
   } do
     fields[name] = value
   end

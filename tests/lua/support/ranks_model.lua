@@ -4,21 +4,29 @@ local nn = require "nn"
 local GPT2 = require "models.gpt2"
 package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
 local checksums = require "checksums"
-local given = {shards = "1", steps = "3", accum = "1", batch = "8", clip = "1", fail = ""}
+local given = {shards = "1", steps = "3", accum = "1", batch = "8", clip = "1", fail = "",
+               shard = "optimizer", dtype = "f32", layers = "2"}
 for _, word in ipairs(arg) do
   local name, value = word:match "^(%w+)=(.*)$"
   given[name] = value
 end
 
 nn.seed(7)
-nn.cluster {shards = tonumber(given.shards)}
-local model = GPT2 {layers = 2, heads = 2, embd = 64, context = 32, vocab = 96, dropout = 0.1}
+nn.cluster {shards = tonumber(given.shards), shard = given.shard}
+local model = GPT2 {layers = tonumber(given.layers), heads = 2, embd = 64, context = 32, vocab = 96, dropout = 0.1,
+                    dtype = given.dtype}
 local optim = nn.AdamW(model, {lr = 1e-3, clip = tonumber(given.clip), weight_decay = 0.1,
                                skip_nonfinite = given.clip ~= "0"})
 local step = nn.compile(function(ids, targets)
   local loss = nn.accumulate(model, tonumber(given.accum), ids, targets)
   return loss, optim:step()
 end)
+
+-- A copy of a weight, of which several ranks may keep a part each.
+local function whole(weight)
+  if given.shard == "optimizer" then return weight end
+  return nn.compile(function() return weight:clone() end)()
+end
 
 local before
 for number = 1, tonumber(given.steps) do
@@ -39,15 +47,17 @@ for number = 1, tonumber(given.steps) do
   if number == tonumber(given.steps) - 1 then
     nn.sync()
     before = nn.ranks()
+    nn.reset_peak()
   end
 end
 nn.sync()
-local sent = nn.ranks()
+local sent, memory = nn.ranks(), nn.memory()
 local bytes = 0
 for _, p in ipairs(model:parameters()) do
   bytes = bytes + p.tensor:bytes()
-  print(p.path, checksums.of(p.tensor))
+  print(p.path, checksums.of(whole(p.tensor)))
 end
-io.stderr:write(("sent rank %d messages %d bytes %d weights %d\n"):format(sent.rank,
-  sent.messages_sent - before.messages_sent, sent.bytes_sent - before.bytes_sent, bytes))
+io.stderr:write(("sent rank %d messages %d bytes %d weights %d kept %d peak %d\n"):format(sent.rank,
+  sent.messages_sent - before.messages_sent, sent.bytes_sent - before.bytes_sent, bytes,
+  memory.in_use, memory.peak))
 if given.fail == "late" and sent.rank == 1 then os.execute("kill -STOP $PPID") end
