@@ -24,6 +24,10 @@ void run_copy(Call& c) {
     const Dims shape = transposed ? Dims{source.dim(1), source.dim(0)} : source.shape();
     c.need(x.shape() == shape, "x is {}, source is {}; the shapes must be {}", x, source,
            transposed ? "transposes of each other" : "equal");
+    if (!transposed && x.dtype() != source.dtype() && x.grid() == source.grid()) {
+        cast_into(x, source);
+        return c.result(x);
+    }
     const Tensor alike = cast(unshared(source, x), x.dtype());
     Region region = whole_region(x.shape());
     if (transposed) region.from = {1, 0};

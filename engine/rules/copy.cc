@@ -134,16 +134,20 @@ Tensor whole_axis(const Tensor& x, int axis) { return recut(x, axis, whole(x.dim
 
 Tensor whole_tensor(const Tensor& x) { return x ? retile(x, Grid::whole(x.shape())) : x; }
 
+void cast_into(const Tensor& dst, const Tensor& src) {
+    for (int64_t i = 0; i < src.tiles(); ++i) {
+        const Block block = src.block(i);
+        task("cast", dst.dtype())
+            .use({writes(dst, i), reads(src, i)})
+            .params(nn_cast_params{block.count(), int32_t(src.dtype())})
+            .emit(i, block.extent);
+    }
+}
+
 Tensor cast(const Tensor& x, Dtype dtype) {
     if (x.dtype() == dtype) return x;
     Tensor out(x.grid(), dtype);
-    for (int64_t i = 0; i < x.tiles(); ++i) {
-        const Block block = x.block(i);
-        task("cast", dtype)
-            .use({writes(out, i), reads(x, i)})
-            .params(nn_cast_params{block.count(), int32_t(x.dtype())})
-            .emit(i, block.extent);
-    }
+    cast_into(out, x);
     return out;
 }
 
