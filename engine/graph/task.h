@@ -59,7 +59,7 @@ struct Task {
     bool is_sum = false;          // it only adds to what several lanes share
     int32_t shard = -1;           // of the batch (Program::shards); -1: of none
     // With several ranks, a transfer moves the value of tiles[0]; its kernel only has a name
-    // (passes/distribute.h).
+    // (passes/distribute.h). A receive with a second tile waits until that is computed.
     enum class Transfer : uint8_t { none, send, receive } transfer = Transfer::none;
     int32_t peer = -1;  // the rank at the other end
     int64_t tag = 0;    // the same at both ends

@@ -123,6 +123,7 @@ void submit_transfer(Task& task) {
     if (sends) {
         transport::send(handle, int64_t(tile.bytes), task.peer, task.tag, task.priority);
     } else {
+        if (task.handles > 1) submit_order(tile, *task.tiles[1]);
         transport::receive(handle, int64_t(tile.bytes), task.peer, task.tag);
         tile.value = Tile::Value::written;
     }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -16,21 +15,13 @@
 #include "engine/runtime/failures.h"
 #include "engine/runtime/gpu.h"
 #include "engine/runtime/watchdog.h"
+#include "engine/runtime/worker.h"
 #include "engine/runtime/workers.h"
 
 namespace nn {
 namespace {
 
 constexpr size_t huge_page = size_t(2) << 20;
-
-starpu_codelet* new_codelet(const char* name, int buffers) {
-    auto* codelet = static_cast<starpu_codelet*>(std::calloc(1, sizeof(starpu_codelet)));
-    starpu_codelet_init(codelet);
-    codelet->name = name;
-    codelet->where = STARPU_NOWHERE;
-    codelet->nbuffers = buffers;
-    return codelet;
-}
 
 // Never destroyed: tasks may outlive everything else.
 starpu_codelet* transfer_codelet(bool loads) {
@@ -40,8 +31,8 @@ starpu_codelet* transfer_codelet(bool loads) {
         codelet->modes[1] = extent;
         return codelet;
     };
-    static starpu_codelet* const load = with_modes(new_codelet("load", 2), STARPU_W, STARPU_R);
-    static starpu_codelet* const store = with_modes(new_codelet("store", 2), STARPU_R, STARPU_W);
+    static starpu_codelet* const load = with_modes(nowhere_codelet("load", 2), STARPU_W, STARPU_R);
+    static starpu_codelet* const store = with_modes(nowhere_codelet("store", 2), STARPU_R, STARPU_W);
     return loads ? load : store;
 }
 
@@ -159,7 +150,7 @@ StarpuHandle Slots::claim(uint32_t slot, uint32_t blocks) {
 
 // Submits tasks that do nothing, on the slot and on the others.
 void Slots::order_after(StarpuHandle slot, const std::vector<uint32_t>& others) {
-    static starpu_codelet* const codelet = new_codelet("claim", STARPU_VARIABLE_NBUFFERS);
+    static starpu_codelet* const codelet = nowhere_codelet("claim", STARPU_VARIABLE_NBUFFERS);
     for (size_t done = 0; done < others.size();) {
         starpu_task* const task = starpu_task_create();
         task->cl = codelet;

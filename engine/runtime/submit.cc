@@ -193,6 +193,18 @@ void submit_team() {
 
 void submit_invalidation(Tile& tile) { timed(starpu_data_invalidate_submit, handle_of(tile)); }
 
+// By a task that does nothing.
+void submit_order(Tile& tile, Tile& after) {
+    static starpu_codelet* const codelet = nowhere_codelet("order", STARPU_VARIABLE_NBUFFERS);
+    starpu_task* t = timed(starpu_task_create);
+    t->cl = codelet;
+    t->where = STARPU_NOWHERE;
+    t->nbuffers = 2;
+    t->handles[0] = handle_of(tile, false), t->handles[1] = handle_of(after);
+    t->modes[0] = STARPU_W, t->modes[1] = STARPU_R;
+    timed(starpu_task_submit, t);
+}
+
 namespace {
 
 // Bytes of the new tiles of eager tasks in flight. Submission runs far ahead of the workers, so

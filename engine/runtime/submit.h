@@ -31,6 +31,8 @@ void submit_group(const TaskGroup& group, const std::vector<const TaskArg*>& pat
 void submit_team();
 // StarPU frees the tile's memory after the last submitted task that uses it.
 void submit_invalidation(Tile& tile);
+// The next task that writes the tile waits until `after` is computed.
+void submit_order(Tile& tile, Tile& after);
 
 // Counters of the session.
 struct Stats {

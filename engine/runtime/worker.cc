@@ -177,6 +177,13 @@ starpu_codelet* team_codelet() {
     return codelet;
 }
 
+starpu_codelet* nowhere_codelet(const char* name, int buffers) {
+    starpu_codelet* const codelet = new_codelet(name, nullptr);
+    codelet->where = STARPU_NOWHERE;
+    codelet->nbuffers = buffers;
+    return codelet;
+}
+
 void expect_team_tasks(int64_t tasks) { team_tasks += tasks; }
 
 }  // namespace nn

@@ -20,6 +20,9 @@ struct GroupArg {
 };
 starpu_codelet* group_codelet();
 
+// A new codelet that no worker runs; its tasks end at once. It is never freed.
+starpu_codelet* nowhere_codelet(const char* name, int buffers);
+
 // A worker that runs this codelet joins the team (kernels/team.h) until no team task is left.
 // expect_team_tasks() announces tasks with TaskArg::in_team before they are submitted; a negative
 // number withdraws those that were not submitted.

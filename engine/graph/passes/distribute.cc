@@ -230,7 +230,7 @@ private:
                 else if (is_copied(*task.tiles[i], reader) && !task.writes(i))
                     use_copy(t, i, reader);
                 else
-                    bring(number(t, i), reader, task.arg.layer);
+                    bring(number(t, i), reader, task.arg.layer, computed_here(t, reader));
         for (int i = 0; i < task.handles; ++i) {
             if (!task.writes(i)) continue;
             holders_[number(t, i)].only(rank);
@@ -250,12 +250,26 @@ private:
         if (reader == me_.rank) task.tiles[i] = buffer;
     }
 
-    // Sends the value of a tile to a rank that lacks it.
-    void bring(uint32_t tile, int to, const char* layer) {
+    // A temporary that the task reads and its rank computes, or null.
+    TilePtr computed_here(size_t t, int rank) {
+        const Task& task = tasks()[t];
+        for (int i = 0; i < task.handles; ++i) {
+            const Holders& holders = holders_[number(t, i)];
+            const bool is_read = task.modes[i] != Mode::write;
+            if (is_read && !persists(*task.tiles[i]) && !holders.all && holders.has(rank))
+                return task.tiles[i];
+        }
+        return nullptr;
+    }
+
+    // Sends the value of a tile to a rank that lacks it. It is received after `after`, if given, is
+    // computed: before, it would only take memory.
+    void bring(uint32_t tile, int to, const char* layer, const TilePtr& after = nullptr) {
         Holders& holders = holders_[tile];
         if (holders.has(to)) return;
         const int from = holders.ranks[size_t(to) % holders.ranks.size()];
         transfer(tile_of_[tile], from, tile_of_[tile], to, layer);
+        if (after && to == me_.rank) own_.back().add_tile(after, Mode::read);
         holders.ranks.push_back(to);
     }
 
