@@ -3,7 +3,10 @@
 #include "engine/graph/passes/distribute.h"
 
 #include <map>
+#include <set>
+#include <string>
 
+#include "engine/graph/passes/copies.h"
 #include "engine/graph/passes/passes.h"
 #include "tests/cpp/engine_test.h"
 
@@ -42,9 +45,8 @@ void run(const Task& task, Values* values) {
 }
 
 // Runs the lists of all ranks in turn; a receive waits for its send. Fails if all wait.
-std::vector<Values> run_all(const std::vector<std::vector<Task>>& lists, const Values& before,
-                            int64_t* messages) {
-    std::vector<Values> values(lists.size(), before);
+std::vector<Values> run_all(const std::vector<std::vector<Task>>& lists,
+                            std::vector<Values> values, int64_t* messages) {
     std::vector<size_t> next(lists.size(), 0);
     std::map<std::pair<int64_t, int>, uint64_t> sent;  // by tag and receiver
     for (bool progress = true; progress;) {
@@ -67,6 +69,15 @@ std::vector<Values> run_all(const std::vector<std::vector<Task>>& lists, const V
     }
     for (size_t r = 0; r < lists.size(); ++r) CHECK(next[r] == lists[r].size());
     return values;
+}
+
+// What each rank has before a run: only the owner has the right value of what only owners keep.
+std::vector<Values> values_before(const Values& all, int ranks) {
+    std::vector<Values> out(size_t(ranks), all);
+    for (int rank = 0; rank < ranks; ++rank)
+        for (auto& [tile, value] : out[size_t(rank)])
+            if (tile->only_owner && tile->owner != rank) value = ~value;
+    return out;
 }
 
 struct Step {
@@ -106,11 +117,14 @@ Step record_step(Recording& recording, const std::vector<TilePtr>& weights,
 
 TEST_CASE("every rank computes the weights and results of one rank") {
     constexpr int shards = 4;
+    const bool shards_weights = GENERATE(false, true);
     for (int ranks = 1; ranks <= shards; ++ranks) {
         std::vector<TilePtr> weights, moments;
         Values before;
         for (int w = 0; w < 5; ++w) {
             weights.push_back(lasting_tile());
+            weights.back()->kind = TileKind::weights;
+            if (shards_weights) weights.back()->keep_on(w % ranks, true);
             moments.push_back(lasting_tile());
             moments.back()->kind = optimizer_state;
             before[weights.back().get()] = uint64_t(w);
@@ -126,16 +140,19 @@ TEST_CASE("every rank computes the weights and results of one rank") {
             Program part(recorded.number);
             part.tasks = recorded.tasks, part.outputs = recorded.outputs, part.shards = shards;
             distribute(part, {rank, ranks}, 3);
-            CHECK(part.kept_elsewhere.size() < moments.size() + size_t(ranks == 1));
+            const size_t most = moments.size() * (shards_weights ? 2 : 1);
+            CHECK(part.kept_elsewhere.size() < most + size_t(ranks == 1));
             lists.push_back(part.tasks);
         }
         int64_t messages = 0;
-        const std::vector<Values> values = run_all(lists, before, &messages);
+        const std::vector<Values> values = run_all(lists, values_before(before, ranks), &messages);
         for (const Values& of_rank : values) {
             for (const TilePtr& weight : weights)
-                CHECK(of_rank.at(weight.get()) == alone[weight.get()]);
+                if (!shards_weights) CHECK(of_rank.at(weight.get()) == alone[weight.get()]);
             CHECK(of_rank.at(step.loss.get()) == alone[step.loss.get()]);
         }
+        for (const TilePtr& weight : weights)
+            CHECK(values[size_t(weight->owner)].at(weight.get()) == alone[weight.get()]);
         for (const TilePtr& moment : moments)
             CHECK(values[size_t(moment->owner)].at(moment.get()) == alone[moment.get()]);
         // gradients and weights, and at most the norm's parts, the norm and the loss
@@ -143,6 +160,59 @@ TEST_CASE("every rank computes the weights and results of one rank") {
         CHECK(messages >= least);
         CHECK(messages <= 2 * 5 * (ranks - 1) + 5 + 2 * ranks);
     }
+}
+
+TEST_CASE("a program without shards runs on all ranks, with the weights of their owners") {
+    constexpr int ranks = 3;
+    std::vector<TilePtr> weights;
+    Values before;
+    for (int w = 0; w < 4; ++w) {
+        weights.push_back(lasting_tile());
+        weights.back()->keep_on(w % ranks, true);
+        before[weights.back().get()] = uint64_t(w);
+    }
+    Recording recording;
+    const TilePtr result = recording.temporary();
+    for (int pass = 0; pass < 2; ++pass) {
+        for (const TilePtr& weight : weights)
+            recording.task({weight == weights[0] ? writes(result) : updates(result), reads(weight)});
+        recording.task({updates(weights[1]), reads(result)});
+    }
+    Program& recorded = *recording_program();
+    recorded.outputs = {Tensor(Grid::whole({1}), Dtype::i64, {result})};
+    Values alone = before;
+    for (const Task& task : recorded.tasks) run(task, &alone);
+    std::vector<std::vector<Task>> lists;
+    for (int rank = 0; rank < ranks; ++rank) {
+        Program part(recorded.number);
+        part.tasks = recorded.tasks, part.outputs = recorded.outputs;
+        distribute(part, {rank, ranks}, 3);
+        lists.push_back(part.tasks);
+    }
+    int64_t messages = 0;
+    const std::vector<Values> values = run_all(lists, values_before(before, ranks), &messages);
+    for (const Values& of_rank : values) CHECK(of_rank.at(result.get()) == alone[result.get()]);
+    CHECK(values[1].at(weights[1].get()) == alone[weights[1].get()]);
+    CHECK(messages == (4 + 1) * (ranks - 1));  // each weight once, and the changed one again
+}
+
+TEST_CASE("copies of weights lie in buffers for two layers") {
+    Copies copies;
+    const char* const layers[] = {"a", "b", "c", "d"};
+    std::vector<uint32_t> order{0, 1, 2, 3, 3, 2, 1, 0};  // forward, backward
+    for (size_t task = 0; task < order.size(); ++task)
+        copies.add({order[task], task, 8, layers[order[task]]});
+    std::set<const Tile*> buffers;
+    std::string received;
+    for (size_t task = 0; task < order.size(); ++task) {
+        const auto [buffer, is_new] = copies.copy_for(order[task], task, 8, 1);
+        buffers.insert(buffer.get());
+        received += is_new ? layers[order[task]] : "-";
+    }
+    CHECK(received == "abcd--ba");
+    CHECK(buffers.size() == 2);
+    copies.forget(0);
+    CHECK(copies.copy_for(0, 8, 8, 1).is_new);
 }
 
 TEST_CASE("ranks refuse fewer shards, and a shard that changes what lasts") {

@@ -64,6 +64,68 @@ t.case("2 ranks without clipping and with microbatches give the bits of one proc
   same_bits(2, "shards=2 accum=4 clip=0 steps=4")
 end)
 
+local function sum_of(messages, name)
+  local sum = 0
+  for bytes in messages:gmatch(name .. " (%d+)") do sum = sum + tonumber(bytes) end
+  return sum
+end
+
+t.case("ranks that keep a part of the weights each give the bits of one process", function()
+  for ranks = 2, 3 do
+    local how = ("shards=%d accum=%d layers=6 batch=12 shard="):format(ranks, ranks)
+    local messages = same_bits(ranks, how .. "weights")
+    local all, weights = bytes_sent(messages)
+    local all_pairs = (ranks - 1) * weights      -- of ranks: a tile of the weights for each
+    t.check(all >= 2 * all_pairs and all <= 3.05 * all_pairs,
+            ("%d bytes were sent for weights of %d bytes"):format(all, weights))
+    -- Weights and two moments; small tiles of weights are on every rank.
+    local kept, before = sum_of(messages, "kept"), sum_of(same_bits(ranks, how .. "optimizer"),
+                                                          "kept")
+    t.check(kept <= 3.5 * weights and kept < before - 0.7 * all_pairs,
+            ("the ranks keep %d bytes for weights of %d bytes, %d before"):format(kept, weights,
+                                                                                  before))
+  end
+  same_bits(2, "shards=4 accum=8 layers=3 shard=weights dtype=bf16")
+end)
+
+t.case("a weight that another rank keeps can be read by compiled functions only", function()
+  need_mpi()
+  local path = t.folder() .. "/read.lua"
+  files.write(path, [[
+    local nn = require "nn"
+    nn.cluster {shard = "weights"}
+    local w = nn.parameter({128, 128}, {value = 2})
+    print("sum", nn.compile(function() return w:sum() end)():item())
+    print("eager sum", w:sum():item())
+  ]])
+  local text, messages = run("--ranks 2 " .. path)
+  t.check(text:find "sum%s+32768" and messages:find "only rank 0 keeps.*compiled functions",
+          text .. messages)
+end)
+
+t.case("a model in a folder is read and written by ranks that keep a part of it each", function()
+  need_mpi()
+  local folder = t.folder()
+  files.write(folder .. "/copy.lua", [[
+    local nn, GPT2 = require "nn", require "models.gpt2"
+    nn.seed(3)
+    nn.cluster {shard = "weights"}
+    local from, to = arg[1], arg[2]
+    local model = from == "new" and GPT2 {layers = 1, heads = 2, embd = 96, vocab = 120,
+                                          context = 16} or nn.load_hf(from)
+    nn.save_hf(to, model)
+  ]])
+  local function copy(ranks, from, to)
+    local _, messages, status = run(("--ranks %d %s/copy.lua %s %s/%s"):format(
+      ranks, folder, from == "new" and from or folder .. "/" .. from, folder, to))
+    t.check(status == 0, messages)
+    return files.crc32(files.read(("%s/%s/model.safetensors"):format(folder, to)))
+  end
+  local expected = copy(1, "new", "one")
+  t.same(copy(2, "new", "two"), expected)
+  t.same(copy(2, "one", "copy"), expected)
+end)
+
 -- All ranks end with one message, which names the rank and the cause.
 local function ends(how, expected, environment, steps)
   need_mpi()
@@ -122,15 +184,16 @@ t.case("ranks divide the batches of an evaluation, and all know its loss", funct
   files.write(path, [[
     local nn, GPT2 = require "nn", require "models.gpt2"
     nn.seed(1)
-    local model = GPT2 {layers = 1, heads = 2, embd = 16, vocab = 65, context = 16}
+    nn.cluster {shard = arg[2]}
+    local model = GPT2 {layers = 1, heads = 2, embd = 64, vocab = 65, context = 16}
     local data = nn.data({text = arg[1], val = arg[1], batch = 4}, {context = 16})
     local loss
     local profile = nn.profile(function() loss = nn.evaluate(model, data.val, 7) end)
     print(("loss %.17g tasks %d"):format(loss, profile.recorded))
   ]])
   files.write(text, ("the quick brown fox jumps over the lazy dog. "):rep(60))
-  local function evaluate(ranks)
-    local output, messages, status = run(("--ranks %d %s %s"):format(ranks, path, text),
+  local function evaluate(ranks, shard)
+    local output, messages, status = run(("--ranks %d %s %s %s"):format(ranks, path, text, shard),
                                          "NNLUA_ALL_RANKS=1")
     t.check(status == 0, messages)
     local losses, tasks = {}, 0
@@ -139,10 +202,11 @@ t.case("ranks divide the batches of an evaluation, and all know its loss", funct
     end
     return losses, tasks
   end
-  local expected, all_tasks = evaluate(1)
-  local losses, tasks = evaluate(3)
+  local expected, all_tasks = evaluate(1, "optimizer")
+  local losses, tasks = evaluate(3, "optimizer")
   t.same(losses, {expected[1], expected[1], expected[1]})
   t.same(tasks, all_tasks)
+  t.same(evaluate(3, "weights"), losses)
 end)
 
 t.case("without mpirun the launcher says what to install", function()

@@ -79,6 +79,16 @@ case("a run goes on with another number of ranks", function()
   same_as_alone "moved"
 end)
 
+case("ranks that keep a part of the weights each give the results of one process", function()
+  local words = "cluster.shards=3 model.embd=128 model.layers=3"
+  train(nil, "whole", words)
+  words = words .. " cluster.shard=weights"
+  shell(command(2, "parts", words) .. " & " .. waits "-e parts/checkpoint-000004"
+        .. "pkill -KILL -n -f '[g]pt2_train.lua.*out=parts'; wait")
+  train(3, "parts", words .. " resume=auto")
+  t.same(results("parts", 12), results("whole", 12))
+end)
+
 -- RANKS_KILLS: how often a rank is killed.
 case("a run whose ranks are killed at random moments ends like an undisturbed run", function()
   local words = "cluster.shards=4 steps=300 save_every=10 eval_every=60"
