@@ -3,7 +3,7 @@
 
 packages_build=(build-essential cmake ninja-build pkg-config git libhwloc-dev libopenblas-dev libdnnl2
     libluajit-5.1-dev lua-cjson libdeflate-dev)
-packages_tests=(catch2 tmux file)
+packages_tests=(catch2 tmux file iproute2)
 packages_ranks=(libopenmpi-dev openmpi-bin) # several ranks (nnlua --ranks) only
 packages_lint=(clang-format lua-check)
 packages_fetch=(ca-certificates curl)
@@ -26,6 +26,7 @@ present() {
     libdnnl2) PATH=$PATH:/sbin ldconfig -p | grep 'libdnnl\.so' ;;
     lua-cjson) compgen -G '/usr/lib/*/lua/5.1/cjson.so' || compgen -G '/usr/local/lib/lua/5.1/cjson.so' ;;
     catch2) [ -f /usr/include/catch2/catch.hpp ] ;;
+    iproute2) PATH=$PATH:/sbin has ip && PATH=$PATH:/sbin has tc ;;
     ca-certificates) [ -s /etc/ssl/certs/ca-certificates.crt ] ;;
     *) has "$1" ;;
     esac >/dev/null 2>&1

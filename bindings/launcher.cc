@@ -15,13 +15,17 @@
 #include <filesystem>
 #include <vector>
 
+#include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/control.h"
+#include "engine/ranks/watch.h"
 #include "engine/runtime/ranks.h"
 
 namespace nn {
 namespace {
+
+constexpr double seconds_to_end = 5;  // of mpirun, after rank 0 has ended
 
 volatile std::sig_atomic_t child = 0, stops = 0, first_stop = 0;
 
@@ -75,10 +79,26 @@ std::vector<std::string> arguments_of_mpirun(const RanksWanted& wanted) {
     return out;
 }
 
-int wait_for_child(pid_t pid) {
+int wait_for_child(pid_t pid, RankWatch* watch) {
     int status = 0;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR) return 1;
+    double lost_for = 0;
+    for (double before = now_seconds();;) {
+        const pid_t ended = waitpid(pid, &status, WNOHANG);
+        if (ended == pid) break;
+        if (ended < 0 && errno != EINTR) return 1;
+        watch->wait(0.02);
+        const double now = now_seconds();
+        if (watch->has_lost_rank()) lost_for += std::min(now - before, 1.0);
+        before = now;
+        if (lost_for < seconds_to_end) continue;
+        std::fprintf(stderr,
+                     "nnlua: mpirun did not end %g s after rank 0, so it is killed. Ranks on hosts "
+                     "that it cannot reach end by themselves.\n",
+                     seconds_to_end);
+        kill(-pid, SIGKILL);
+        waitpid(pid, &status, 0);
+        return 1;
+    }
     if (stops > 0) return 128 + first_stop;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
@@ -135,6 +155,7 @@ int launch_ranks(const RanksWanted& wanted, int argc, char** argv_of_this) {
             "rest");
     if (!isatty(STDOUT_FILENO))
         setenv("NNLUA_RANKS_OUTPUT", "file", 1);  // lua/nn/base/terminal.lua
+    RankWatch watch;                              // changes the environment
     std::vector<std::string> words = arguments_of_mpirun(wanted);
     std::error_code ignored;
     words.push_back(std::filesystem::read_symlink("/proc/self/exe", ignored).string());
@@ -155,7 +176,7 @@ int launch_ranks(const RanksWanted& wanted, int argc, char** argv_of_this) {
     child = pid;
     for (int signal : {SIGINT, SIGTERM, SIGHUP}) handle(signal, on_stop);
     for (int signal : {SIGUSR1, SIGUSR2}) handle(signal, on_save);
-    return wait_for_child(pid);
+    return wait_for_child(pid, &watch);
 }
 
 }  // namespace nn

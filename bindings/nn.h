@@ -368,13 +368,10 @@ int nn_ranks(nn_ranks_t* out);
 // names for errors. nn_ranks_gathered returns each; it is valid until the next call.
 int nn_ranks_gather(const char* what, const char* mine, int64_t bytes);
 int nn_ranks_gathered(int32_t rank, const char** text, int64_t* bytes);
-// From now on only one rank keeps each larger tile of the tensor: that which keeps the tile of
-// `like`, or, if that is null, one that keeps few bytes so far. All ranks call it in the same order.
+// All ranks call these in the same order. own: one rank keeps each larger tile from now on, that of
+// `like` or, if null, one that keeps few bytes. For files, which rank 0 has: collect gives it what
+// only others keep (*any: if any), drop frees that after its last use, spread sends rank 0's value.
 int nn_ranks_own(const nn_ref* tensor, const nn_ref* like);
-// For files, which rank 0 alone reads and writes. All ranks call them in the same order: collect
-// gives rank 0 the parts of a tensor that only other ranks keep (*any: whether there are any), drop
-// frees what only other ranks keep after its last use, and spread gives rank 0's value to all ranks
-// that keep the tensor.
 int nn_ranks_collect(const nn_ref* tensor, int32_t* any);
 int nn_ranks_drop(const nn_ref* tensor);
 int nn_ranks_spread(const nn_ref* tensor);

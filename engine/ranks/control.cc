@@ -22,6 +22,7 @@
 #include "engine/machine/ranks.h"
 #include "engine/ranks/sockets.h"
 #include "engine/ranks/transport.h"
+#include "engine/ranks/watch.h"
 
 namespace nn::control {
 namespace {
@@ -29,7 +30,7 @@ namespace {
 using sockets::Message;
 using sockets::Type;
 
-constexpr double seconds_to_start = 60, seconds_to_end = 2, beat_interval = 1;
+constexpr double seconds_to_start = 60, seconds_to_end = 2;
 constexpr double seconds_for_own_error = 0.5;
 
 // Rank 0 has a peer for every other rank; the others have rank 0 alone.
@@ -54,7 +55,7 @@ struct State {
     double error_since = 0;
     std::mutex sending;
     std::atomic<bool> ending{false}, is_printed{false}, is_started{false};
-    double limit = 30;
+    double limit = 0;  // of a silence, in seconds
 };
 State& state() {
     static auto* const instance = new State;
@@ -199,20 +200,11 @@ void run_thread() {
         if (now - last_beat > beat_interval) {
             last_beat = now;
             send_to_all(Type::beat, "");
+            watch::beat();
         }
         read_all(now - std::exchange(before, now));
         if (shall_end()) print_and_end(state().error);
     }
-}
-
-void read_limit() {
-    const char* text = std::getenv("NNLUA_HEARTBEAT");
-    if (!text || !*text) return;
-    char* end = nullptr;
-    state().limit = std::strtod(text, &end);
-    if (*end || !(state().limit > beat_interval))
-        fail("NNLUA_HEARTBEAT is '%s'; a number of seconds above %g is needed", text,
-             beat_interval);
 }
 
 // What each rank tells the others through MPI before it can connect.
@@ -287,7 +279,7 @@ bool started() { return state().is_started; }
 
 void start(const std::vector<std::pair<std::string, std::string>>& identity) {
     State& s = state();
-    read_limit();
+    s.limit = heartbeat_limit();
     Card mine{};
     std::snprintf(mine.host, sizeof mine.host, "%s", host_name().c_str());
     int listener = -1;
@@ -300,7 +292,7 @@ void start(const std::vector<std::pair<std::string, std::string>>& identity) {
     s.given.resize(cards.size());
     s.has_given.resize(cards.size());
     if (ranks().rank == 0)
-        accept_all(listener, cards);
+        accept_all(listener, cards), watch::join();
     else
         connect_to_first(cards);
     s.is_started = true;

@@ -68,7 +68,7 @@ int listen(Address* address) {
     socklen_t size = sizeof at;
     if (bind(out, reinterpret_cast<sockaddr*>(&at), size) != 0 || ::listen(out, SOMAXCONN) != 0 ||
         getsockname(out, reinterpret_cast<sockaddr*>(&at), &size) != 0)
-        fail("rank 0 cannot listen for the other ranks (%s)", std::strerror(errno));
+        fail("the system does not let nnlua listen for ranks (%s)", std::strerror(errno));
     address->port = ntohs(at.sin_port);
     ifaddrs* all = nullptr;
     size_t known = 0;

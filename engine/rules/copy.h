@@ -10,7 +10,7 @@ Tensor retile(const Tensor& x, const Grid& grid);           // x itself if it ha
 Tensor recut(const Tensor& x, int axis, const Cuts& cuts);  // one axis
 Tensor whole_axis(const Tensor& x, int axis);
 Tensor whole_tensor(const Tensor& x);
-Tensor cast(const Tensor& x, Dtype dtype);  // x itself if it has the dtype
+Tensor cast(const Tensor& x, Dtype dtype);             // x itself if it has the dtype
 void cast_into(const Tensor& dst, const Tensor& src);  // same cuts
 void fill(const Tensor& x, double value);
 void copy_into(const Tensor& dst, const Tensor& src);  // same shape and dtype

@@ -32,7 +32,8 @@ starpu_codelet* transfer_codelet(bool loads) {
         return codelet;
     };
     static starpu_codelet* const load = with_modes(nowhere_codelet("load", 2), STARPU_W, STARPU_R);
-    static starpu_codelet* const store = with_modes(nowhere_codelet("store", 2), STARPU_R, STARPU_W);
+    static starpu_codelet* const store =
+        with_modes(nowhere_codelet("store", 2), STARPU_R, STARPU_W);
     return loads ? load : store;
 }
 

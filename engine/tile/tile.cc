@@ -44,7 +44,8 @@ void Tile::check_readable(const char* op) const {
     if (value == Value::remote)
         fail(
             "%s: reads a tensor that only rank %d keeps, such as a moment of an optimizer or, with "
-            "cluster.shard=weights, a weight, which only compiled functions can read", op, owner);
+            "cluster.shard=weights, a weight, which only compiled functions can read",
+            op, owner);
     fail("%s: reads a tensor that was never given a value", op);
 }
 

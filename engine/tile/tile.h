@@ -58,9 +58,9 @@ public:
     uint32_t version = 0;      // counts changes in place; a view stores the version at its creation
     TileKind kind = other_kind;
     Value value = Value::none;
-    int32_t owner = -1;     // the rank that changes the persistent tile; -1: not yet known
+    int32_t owner = -1;       // the rank that changes the persistent tile; -1: not yet known
     bool only_owner = false;  // keeps a value; see keep_on()
-    bool recorded = false;  // a recorded task writes it, so later recorded tasks may read it
+    bool recorded = false;    // a recorded task writes it, so later recorded tasks may read it
     std::unique_ptr<TileStorage> storage;
     void* handle = nullptr;  // of the storage, for the runtime
 

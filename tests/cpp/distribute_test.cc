@@ -45,8 +45,8 @@ void run(const Task& task, Values* values) {
 }
 
 // Runs the lists of all ranks in turn; a receive waits for its send. Fails if all wait.
-std::vector<Values> run_all(const std::vector<std::vector<Task>>& lists,
-                            std::vector<Values> values, int64_t* messages) {
+std::vector<Values> run_all(const std::vector<std::vector<Task>>& lists, std::vector<Values> values,
+                            int64_t* messages) {
     std::vector<size_t> next(lists.size(), 0);
     std::map<std::pair<int64_t, int>, uint64_t> sent;  // by tag and receiver
     for (bool progress = true; progress;) {
@@ -175,7 +175,8 @@ TEST_CASE("a program without shards runs on all ranks, with the weights of their
     const TilePtr result = recording.temporary();
     for (int pass = 0; pass < 2; ++pass) {
         for (const TilePtr& weight : weights)
-            recording.task({weight == weights[0] ? writes(result) : updates(result), reads(weight)});
+            recording.task(
+                {weight == weights[0] ? writes(result) : updates(result), reads(weight)});
         recording.task({updates(weights[1]), reads(result)});
     }
     Program& recorded = *recording_program();

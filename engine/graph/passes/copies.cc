@@ -54,8 +54,7 @@ Copies::Buffer& Copies::buffer_for(size_t bytes, size_t task, uint32_t recording
 
 Copies::Copy Copies::copy_for(uint32_t tile, size_t task, size_t bytes, uint32_t recording) {
     const auto found = std::ranges::find(buffers_, tile, &Buffer::tile);
-    Buffer& buffer =
-        found != buffers_.end() ? *found : buffer_for(bytes, task, recording);
+    Buffer& buffer = found != buffers_.end() ? *found : buffer_for(bytes, task, recording);
     const bool is_new = buffer.tile != tile;
     buffer.tile = tile, buffer.last_task = task;
     return {buffer.memory, is_new};

@@ -147,8 +147,7 @@ private:
                 const Tile& tile = *task.tiles[i];
                 for (int reader : ranks_of(rank))
                     if (is_copied(tile, reader))
-                        copies_[size_t(reader)].add(
-                            {number(t, i), t, tile.bytes, task.arg.layer});
+                        copies_[size_t(reader)].add({number(t, i), t, tile.bytes, task.arg.layer});
             }
         }
     }

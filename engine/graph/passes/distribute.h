@@ -1,8 +1,8 @@
-// Keeps a rank's part of a recorded program. The tasks of a shard (Program::shards) run on one rank;
-// a task that changes a persistent tile runs on the owner of that tile; all others run where most
-// of what they read is or, if the program has no shards, on every rank. A value that a task needs
-// and its rank lacks is sent once. Every rank derives the same list of tasks and transfers from the
-// same recording, and keeps its own.
+// Keeps a rank's part of a recorded program. The tasks of a shard (Program::shards) run on one
+// rank; a task that changes a persistent tile runs on the owner of that tile; all others run where
+// most of what they read is or, if the program has no shards, on every rank. A value that a task
+// needs and its rank lacks is sent once. Every rank derives the same list of tasks and transfers
+// from the same recording, and keeps its own.
 //
 // Between two runs each rank has every persistent tile except those that only owners keep: the
 // optimizer's state and weights with Tile::only_owner. A rank that reads such a weight receives it

@@ -100,10 +100,10 @@ end
 --- nn.accumulate splits each batch into so many shards (default: one per rank). Each rank computes
 --- some of them, and their gradients are added in an order that depends on this number alone. So
 --- losses and weights are the same to the bit for every number of ranks up to `shards`. With
---- several shards, a tile has 512 tokens unless nn.tiles set another size. Each rank keeps a part of
---- the optimizer's state, and with shard="weights" also a part of the weights: the others receive a
---- weight while they use it, which sends half as many bytes again. Call it before the model is made.
---- Errors: fewer shards than ranks.
+--- several shards, a tile has 512 tokens unless nn.tiles set another size. Each rank keeps a part
+--- of the optimizer's state. With shard="weights", it also keeps a part of the weights only, and
+--- receives the others while it uses them; call nn.cluster before the model is made then. Errors:
+--- fewer shards than ranks.
 ---     nn.cluster {shards = 1, shard = "optimizer"}
 function M.cluster(options)
   options = arguments.options("cluster", options, names)

@@ -13,8 +13,8 @@ end
 
 nn.seed(7)
 nn.cluster {shards = tonumber(given.shards), shard = given.shard}
-local model = GPT2 {layers = tonumber(given.layers), heads = 2, embd = 64, context = 32, vocab = 96, dropout = 0.1,
-                    dtype = given.dtype}
+local model = GPT2 {layers = tonumber(given.layers), heads = 2, embd = 64, context = 32, vocab = 96,
+                    dropout = 0.1, dtype = given.dtype}
 local optim = nn.AdamW(model, {lr = 1e-3, clip = tonumber(given.clip), weight_decay = 0.1,
                                skip_nonfinite = given.clip ~= "0"})
 local step = nn.compile(function(ids, targets)

@@ -1,0 +1,40 @@
+// A connection from rank 0 to the launcher. mpirun waits without end for a host that it cannot
+// reach, so the launcher ends it some seconds after rank 0 has ended or become silent.
+#pragma once
+#include <string>
+
+#include "engine/ranks/sockets.h"
+
+namespace nn {
+
+// In the launcher.
+class RankWatch {
+public:
+    RankWatch();  // listens, and sets the variable of the environment by which rank 0 finds it
+    ~RankWatch();
+    RankWatch(const RankWatch&) = delete;
+    void wait(double seconds);  // reads what arrives meanwhile
+    // Whether rank 0 was connected and has ended, or is silent for longer than the limit of ranks.
+    bool has_lost_rank() const { return is_lost_; }
+
+private:
+    void accept_rank();
+
+    const std::string key_;
+    int listener_ = -1, socket_ = -1;
+    sockets::Inbox inbox_;
+    double silence_ = 0, limit_;
+    bool is_lost_ = false;
+};
+
+namespace watch {
+
+void join();  // rank 0: connects to the launcher, if there is one that can be reached
+void beat();  // rank 0, about every second
+
+}  // namespace watch
+
+double heartbeat_limit();  // seconds, of NNLUA_HEARTBEAT; throws if it makes no sense
+constexpr double beat_interval = 1;
+
+}  // namespace nn
