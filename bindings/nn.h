@@ -357,8 +357,7 @@ int nn_stats(nn_stats_t* out);
 // params: if sizes exceed the tiles, it reads and writes out of bounds.
 int nn_task(const char* kernel, int32_t dtype, const nn_task_operand* operands, int32_t n_operands,
             const void* params, int64_t params_size, int32_t priority, int32_t where);
-// Several ranks (mpirun): which one this is, of how many, and what it has sent and received since
-// the start, counted when the transfers are submitted.
+// Which of how many ranks (mpirun) this is, and what it has submitted to send and receive so far.
 typedef struct {
     int32_t rank, ranks;
     int64_t messages_sent, bytes_sent, bytes_received;
@@ -369,9 +368,11 @@ int nn_ranks(nn_ranks_t* out);
 int nn_ranks_gather(const char* what, const char* mine, int64_t bytes);
 int nn_ranks_gathered(int32_t rank, const char** text, int64_t* bytes);
 // All ranks call these in the same order. own: one rank keeps each larger tile from now on, that of
-// `like` or, if null, one that keeps few bytes. For files, which rank 0 has: collect gives it what
-// only others keep (*any: if any), drop frees that after its last use, spread sends rank 0's value.
+// `like` or, if null, one that keeps few bytes. move: what one rank keeps moves to that of `like`.
+// Of files, which rank 0 has: collect gives it what only others keep (*any: if any), drop frees
+// that after its last use, spread sends rank 0's value to all ranks that keep the tensor.
 int nn_ranks_own(const nn_ref* tensor, const nn_ref* like);
+int nn_ranks_move(const nn_ref* tensor, const nn_ref* like);
 int nn_ranks_collect(const nn_ref* tensor, int32_t* any);
 int nn_ranks_drop(const nn_ref* tensor);
 int nn_ranks_spread(const nn_ref* tensor);

@@ -44,6 +44,12 @@ int nn_ranks_own(const nn_ref* tensor, const nn_ref* like) {
     });
 }
 
+int nn_ranks_move(const nn_ref* tensor, const nn_ref* like) {
+    return guard_pending([&] {
+        move_to_owners(tensor_of(given(tensor, "tensor")), tensor_of(given(like, "like")));
+    });
+}
+
 int nn_ranks_collect(const nn_ref* tensor, int32_t* any) {
     return guard_pending([&] { given(any, "any") = collect(tensor_of(given(tensor, "tensor"))); });
 }

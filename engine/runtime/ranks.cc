@@ -61,6 +61,12 @@ int next_owner(size_t bytes) {
     return int(least - owned.begin());
 }
 
+void check_tiles(const Tensor& tensor, const Tensor& like) {
+    if (like.tiles() != tensor.tiles())
+        fail("a tensor of %lld tiles cannot have the owners of one of %lld",
+             (long long)tensor.tiles(), (long long)like.tiles());
+}
+
 bool reads_weights_of_owners(const Program& program) {
     for (const Task& task : program.tasks)
         for (int i = 0; i < task.handles; ++i)
@@ -135,14 +141,38 @@ void drop_kept_elsewhere(const Program& program) {
 
 void keep_on_owners(const Tensor& tensor, const Tensor* like) {
     if (!ranks().several() || recording_number()) return;
-    if (like && like->tiles() != tensor.tiles())
-        fail("a tensor of %lld tiles cannot have the owners of one of %lld",
-             (long long)tensor.tiles(), (long long)like->tiles());
+    if (like) check_tiles(tensor, *like);
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
         Tile& tile = *tensor.tile(i);
         if (like ? !like->tile(i)->only_owner : tile.bytes < least_owned) continue;
         const int owner = like ? like->tile(i)->owner : next_owner(tile.bytes);
         tile.keep_on(owner, owner == ranks().rank);
+        if (is_elsewhere(tile)) drop(tile);
+    }
+}
+
+void move_to_owners(const Tensor& tensor, const Tensor& like) {
+    if (!ranks().several() || recording_number()) return;
+    const int me = ranks().rank;
+    const int64_t first_tag = next_series();
+    for (int64_t i = 0; i < tensor.tiles(); ++i) {
+        Tile& tile = *tensor.tile(i);
+        if (!tile.only_owner) continue;
+        check_tiles(tensor, like);
+        const Tile& target = *like.tile(i);
+        const int from = tile.owner;
+        ensure_awake();
+        for (int rank = 0; rank < ranks().count; ++rank) {
+            if (rank == from || (target.only_owner && rank != target.owner)) continue;
+            const int64_t tag = first_tag + i * ranks().count + rank;
+            if (me == from) send(tile, rank, tag);
+            if (me == rank) receive(tile, from, tag);
+        }
+        if (!target.only_owner) {
+            tile.keep_on_all();
+            continue;
+        }
+        tile.keep_on(target.owner, me == target.owner);
         if (is_elsewhere(tile)) drop(tile);
     }
 }

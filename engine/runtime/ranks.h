@@ -23,6 +23,9 @@ void drop_kept_elsewhere(const Program& program);
 // Only its owner keeps each larger tile of a new weight: the rank that owns the fewest bytes so
 // far. With `like`: the owners of that tensor's tiles. Every rank calls it in the same order.
 void keep_on_owners(const Tensor& tensor, const Tensor* like);
+// What one rank keeps of a tensor moves to the rank that keeps this tile of `like`, or to all ranks
+// if they all keep that.
+void move_to_owners(const Tensor& tensor, const Tensor& like);
 
 // Rank 0 alone reads and writes the files of a training. Every rank calls these functions in the
 // same order, with tensors of the same shapes; they submit transfers and do not wait.

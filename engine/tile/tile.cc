@@ -29,9 +29,21 @@ Tile::~Tile() {
 
 void Tile::keep_on(int32_t rank, bool is_this_one) {
     owner = rank, only_owner = true;
-    if (is_this_one || !is_admitted_) return;
-    release_admission(int64_t(arena_bytes(bytes)));
-    is_admitted_ = false;
+    set_admitted(is_this_one);
+}
+
+void Tile::keep_on_all() {
+    only_owner = false;
+    set_admitted(true);
+}
+
+void Tile::set_admitted(bool wanted) {
+    if (recording || is_admitted_ == wanted) return;
+    if (wanted)
+        admit(int64_t(arena_bytes(bytes)), "a tile");
+    else
+        release_admission(int64_t(arena_bytes(bytes)));
+    is_admitted_ = wanted;
 }
 
 void Tile::check_readable(const char* op) const {

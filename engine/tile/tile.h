@@ -51,6 +51,7 @@ public:
     void check_readable(const char* op) const;  // throws if the tile has no value
     // From now on only this rank keeps a value between tasks. Elsewhere the tile takes no memory.
     void keep_on(int32_t rank, bool is_this_one);
+    void keep_on_all();
 
     const size_t bytes;
     const uint64_t number;     // unique
@@ -65,6 +66,7 @@ public:
     void* handle = nullptr;  // of the storage, for the runtime
 
 private:
+    void set_admitted(bool wanted);
     bool is_admitted_;  // its bytes count in memory/admission.h
 };
 using TilePtr = std::shared_ptr<Tile>;

@@ -89,6 +89,14 @@ case("ranks that keep a part of the weights each give the results of one process
   t.same(results("parts", 12), results("whole", 12))
 end)
 
+case("a training that starts from a model in a folder divides its weights too", function()
+  train(nil, "base", "model.embd=128 steps=4")
+  local words = "cluster.shards=2 model.embd=128 model.dtype=bf16 steps=4 init=base"
+  train(nil, "tuned", words)
+  train(2, "tuned-2", words .. " cluster.shard=weights")
+  t.same(results("tuned-2", 4), results("tuned", 4))
+end)
+
 -- RANKS_KILLS: how often a rank is killed.
 case("a run whose ranks are killed at random moments ends like an undisturbed run", function()
   local words = "cluster.shards=4 steps=300 save_every=10 eval_every=60"

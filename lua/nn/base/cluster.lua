@@ -56,6 +56,12 @@ function M.own(x, like)
   if shards_weights then lib.check(lib.C.nn_ranks_own(x.ref, like and like.ref or nil)) end
 end
 
+--- move(x, like): every rank calls it before it copies x to `like`, of the same cuts. What one rank
+--- keeps of x moves to the ranks that keep this part of `like`.
+function M.move(x, like)
+  if shards_weights then lib.check(lib.C.nn_ranks_move(x.ref, like.ref)) end
+end
+
 --- shards_weights() -> whether each rank keeps a part of the weights only.
 function M.shards_weights() return shards_weights end
 

@@ -206,7 +206,10 @@ function Module:load(state)
     if a ~= b then lib.fail("load: '%s' is %s, the model needs %s", p.path, a, b) end
   end
   tape.no_grad(function()
-    for _, p in ipairs(own) do p.tensor:copy_(by_path[p.path]) end
+    for _, p in ipairs(own) do
+      cluster.move(by_path[p.path], p.tensor)
+      p.tensor:copy_(by_path[p.path])
+    end
   end)
 end
 

@@ -1,6 +1,7 @@
 -- Loads a trained model from a Hugging Face folder, a checkpoint, or the folder of a run.
 local arguments = require "nn.base.arguments"
 local checkpoint = require "nn.models.checkpoint"
+local cluster = require "nn.base.cluster"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local hf_config = require "nn.models.hf_config"
@@ -109,7 +110,8 @@ local function restored(found, dtype)
   local own = model:parameters()
   tape.no_grad(function()
     for i, p in ipairs(converted:parameters()) do
-      p.tensor:copy_(own[i].tensor:to(p.tensor.dtype))
+      cluster.move(own[i].tensor, p.tensor)
+      p.tensor:copy_(own[i].tensor)
       own[i].tensor:release()
     end
   end)
