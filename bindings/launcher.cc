@@ -92,8 +92,8 @@ int wait_for_child(pid_t pid, RankWatch* watch) {
         before = now;
         if (lost_for < seconds_to_end) continue;
         std::fprintf(stderr,
-                     "nnlua: mpirun did not end %g s after rank 0, so it is killed. Ranks on hosts "
-                     "that it cannot reach end by themselves.\n",
+                     "nnlua: rank 0 has ended or does not answer, and mpirun did not end within "
+                     "%g s; it is killed. Ranks on hosts that it cannot reach end by themselves.\n",
                      seconds_to_end);
         kill(-pid, SIGKILL);
         waitpid(pid, &status, 0);

@@ -369,7 +369,7 @@ int nn_ranks_gather(const char* what, const char* mine, int64_t bytes);
 int nn_ranks_gathered(int32_t rank, const char** text, int64_t* bytes);
 // All ranks call these in the same order. own: one rank keeps each larger tile from now on, that of
 // `like` or, if null, one that keeps few bytes. move: what one rank keeps moves to that of `like`.
-// Of files, which rank 0 has: collect gives it what only others keep (*any: if any), drop frees
+// For files, which rank 0 has: collect gives it what only others keep (*any: if any), drop frees
 // that after its last use, spread sends rank 0's value to all ranks that keep the tensor.
 int nn_ranks_own(const nn_ref* tensor, const nn_ref* like);
 int nn_ranks_move(const nn_ref* tensor, const nn_ref* like);

@@ -287,12 +287,13 @@ void start(const std::vector<std::pair<std::string, std::string>>& identity) {
         mine.key = (uint64_t(std::random_device()()) << 32) | std::random_device()();
         listener = sockets::listen(&mine.address);
     }
+    if (ranks().rank == 0) watch::join();
     std::vector<Card> cards(size_t(ranks().count));
     transport::gather(&mine, cards.data(), int(sizeof mine));
     s.given.resize(cards.size());
     s.has_given.resize(cards.size());
     if (ranks().rank == 0)
-        accept_all(listener, cards), watch::join();
+        accept_all(listener, cards);
     else
         connect_to_first(cards);
     s.is_started = true;
@@ -354,6 +355,7 @@ void finish() {
         state().is_last = true;
     }
     gather("the end", "", [] {});
+    watch::done();
 }
 
 }  // namespace nn::control

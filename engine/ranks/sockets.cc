@@ -91,7 +91,9 @@ int connect(const Address& address, bool on_same_host, double seconds) {
     do {
         for (uint32_t host : address.hosts) {
             if (host == 0) continue;
-            if (const int out = connect_to(host, address.port, 2); out >= 0) return out;
+            const double left = std::max(0.0, end - now_seconds());
+            if (const int out = connect_to(host, address.port, std::min(2.0, left)); out >= 0)
+                return out;
         }
         usleep(100'000);
     } while (now_seconds() < end);

@@ -34,10 +34,6 @@ void check(int status, const char* what) {
     if (status != 0) fail("StarPU-MPI cannot %s (status %d)", what, status);
 }
 
-// A large tile leaves when the receiver has memory for it; otherwise the receiver would buffer it,
-// outside of any budget. A small one is buffered, which saves a round trip.
-constexpr int64_t large = 64 << 10;
-
 }  // namespace
 
 void open() {
@@ -72,7 +68,7 @@ const Counts& counts() { return counted; }
 void send(void* handle, int64_t bytes, int to, int64_t tag, int priority) {
     counted.bytes_sent += bytes;
     ++counted.messages_sent;
-    check(plugin->send(handle, to, tag, priority, bytes > large), "send a tile");
+    check(plugin->send(handle, to, tag, priority, bytes > buffered_bytes), "send a tile");
 }
 
 void receive(void* handle, int64_t bytes, int from, int64_t tag) {

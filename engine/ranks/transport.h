@@ -17,6 +17,10 @@ struct Counts {
 };
 const Counts& counts();  // submitted since the start of the process
 
+// A larger tile leaves when the receiver has memory for it; otherwise the receiver would buffer it,
+// outside of any budget. A smaller one is buffered, which saves a round trip.
+constexpr int64_t buffered_bytes = 64 << 10;
+
 // Tasks submitted later wait for it, and it waits for earlier ones, as if it were a task that reads
 // (send) or writes (receive) the tile. handle: of StarPU.
 void send(void* handle, int64_t bytes, int to, int64_t tag, int priority);

@@ -54,23 +54,25 @@ RankWatch::~RankWatch() {
 
 void RankWatch::wait(double seconds) {
     const double begin = now_seconds();
-    pollfd one{socket_ >= 0 ? socket_ : listener_, POLLIN, 0};
+    const bool is_over = is_lost_ || is_done_;
+    pollfd one{is_over ? -1 : socket_ >= 0 ? socket_ : listener_, POLLIN, 0};
     const bool has_arrived = poll(&one, 1, int(seconds * 1000)) > 0;
-    if (is_lost_) return;
+    if (is_over) return;
     if (socket_ < 0) {
         if (has_arrived) accept_rank();
         return;
     }
     // A pause of this process, as by Ctrl-Z, is no silence of the rank.
     silence_ += std::min(now_seconds() - begin, 1.0);
+    bool is_open = true;
     if (has_arrived) {
-        is_lost_ = !inbox_.read(socket_);
+        is_open = inbox_.read(socket_);
         silence_ = 0;
-        for (Message message; inbox_.next(&message);) {
-        }
+        for (Message message; inbox_.next(&message);)
+            is_done_ = is_done_ || message.type == Type::end;
     }
-    is_lost_ = is_lost_ || silence_ > limit_;
-    if (is_lost_) close(std::exchange(socket_, -1));
+    is_lost_ = !is_done_ && (!is_open || silence_ > limit_);
+    if (is_lost_ || !is_open) close(std::exchange(socket_, -1));
 }
 
 void RankWatch::accept_rank() {
@@ -103,6 +105,10 @@ void watch::join() {
 
 void watch::beat() {
     if (to_launcher >= 0) sockets::send(to_launcher, Type::beat, "", 0);
+}
+
+void watch::done() {
+    if (to_launcher >= 0) sockets::send(to_launcher, Type::end, "", 1);
 }
 
 }  // namespace nn

@@ -1,5 +1,5 @@
-// A connection from rank 0 to the launcher. mpirun waits without end for a host that it cannot
-// reach, so the launcher ends it some seconds after rank 0 has ended or become silent.
+// A connection from rank 0 to the launcher. mpirun waits forever for a host that it cannot reach,
+// so the launcher ends it some seconds after rank 0 has ended or become silent.
 #pragma once
 #include <string>
 
@@ -14,7 +14,8 @@ public:
     ~RankWatch();
     RankWatch(const RankWatch&) = delete;
     void wait(double seconds);  // reads what arrives meanwhile
-    // Whether rank 0 was connected and has ended, or is silent for longer than the limit of ranks.
+    // Whether rank 0 was connected and has ended before its work was done, or is silent for longer
+    // than the limit of ranks.
     bool has_lost_rank() const { return is_lost_; }
 
 private:
@@ -24,13 +25,14 @@ private:
     int listener_ = -1, socket_ = -1;
     sockets::Inbox inbox_;
     double silence_ = 0, limit_;
-    bool is_lost_ = false;
+    bool is_done_ = false, is_lost_ = false;
 };
 
 namespace watch {
 
 void join();  // rank 0: connects to the launcher, if there is one that can be reached
 void beat();  // rank 0, about every second
+void done();  // rank 0, when all ranks have done their work
 
 }  // namespace watch
 

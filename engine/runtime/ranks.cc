@@ -50,8 +50,8 @@ void agree_on_products() {
 bool is_elsewhere(const Tile& tile, int rank) { return tile.only_owner && tile.owner != rank; }
 bool is_elsewhere(const Tile& tile) { return is_elsewhere(tile, ranks().rank); }
 
-// Messages cost more than the memory of smaller tiles, such as biases.
-constexpr size_t least_owned = 32 << 10;
+// Messages cost more than the memory of smaller tiles, such as biases, and MPI may buffer those.
+constexpr size_t most_shared = transport::buffered_bytes;
 
 // The rank that owns the fewest bytes so far.
 int next_owner(size_t bytes) {
@@ -67,7 +67,7 @@ void check_tiles(const Tensor& tensor, const Tensor& like) {
              (long long)tensor.tiles(), (long long)like.tiles());
 }
 
-bool reads_weights_of_owners(const Program& program) {
+bool uses_weights_of_owners(const Program& program) {
     for (const Task& task : program.tasks)
         for (int i = 0; i < task.handles; ++i)
             if (const Tile& tile = *task.tiles[i]; tile.only_owner && tile.kind == weights)
@@ -107,7 +107,7 @@ void finish_ranks() {
 
 void distribute_over_ranks(Program& program) {
     if (!ranks().several() || program.step_begin > 0) return;
-    if (program.shards == 0 && !reads_weights_of_owners(program)) return;
+    if (program.shards == 0 && !uses_weights_of_owners(program)) return;
     if (tiers().exist())
         fail("several ranks cannot use memory tiers yet; leave out memory.disk and memory.gpu");
     const std::string mine = format("%016llx", (unsigned long long)fingerprint(program));
@@ -144,7 +144,7 @@ void keep_on_owners(const Tensor& tensor, const Tensor* like) {
     if (like) check_tiles(tensor, *like);
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
         Tile& tile = *tensor.tile(i);
-        if (like ? !like->tile(i)->only_owner : tile.bytes < least_owned) continue;
+        if (like ? !like->tile(i)->only_owner : tile.bytes <= most_shared) continue;
         const int owner = like ? like->tile(i)->owner : next_owner(tile.bytes);
         tile.keep_on(owner, owner == ranks().rank);
         if (is_elsewhere(tile)) drop(tile);

@@ -55,8 +55,9 @@ void Tile::check_readable(const char* op) const {
         fail("%s: reads a tensor whose value ended with the engine's shutdown", op);
     if (value == Value::remote)
         fail(
-            "%s: reads a tensor that only rank %d keeps, such as a moment of an optimizer or, with "
-            "cluster.shard=weights, a weight, which only compiled functions can read",
+            "%s: reads a tensor that only rank %d keeps: a moment of an optimizer or, with "
+            "cluster.shard=weights, a weight. Read a weight in a compiled function that all ranks "
+            "call.",
             op, owner);
     fail("%s: reads a tensor that was never given a value", op);
 }

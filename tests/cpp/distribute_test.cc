@@ -163,22 +163,26 @@ TEST_CASE("every rank computes the weights and results of one rank") {
 }
 
 TEST_CASE("a program without shards runs on all ranks, with the weights of their owners") {
-    constexpr int ranks = 3;
+    constexpr int ranks = 3, count = 6;
+    const char* const layers[count] = {"a", "b", "c", "d", "e", "f"};
     std::vector<TilePtr> weights;
     Values before;
-    for (int w = 0; w < 4; ++w) {
+    for (int w = 0; w < count; ++w) {
         weights.push_back(lasting_tile());
         weights.back()->keep_on(w % ranks, true);
         before[weights.back().get()] = uint64_t(w);
     }
     Recording recording;
     const TilePtr result = recording.temporary();
-    for (int pass = 0; pass < 2; ++pass) {
-        for (const TilePtr& weight : weights)
-            recording.task(
-                {weight == weights[0] ? writes(result) : updates(result), reads(weight)});
-        recording.task({updates(weights[1]), reads(result)});
-    }
+    recording.task({writes(result)});
+    const auto read = [&](int w) {
+        recording.task({updates(result), reads(weights[size_t(w)])});
+        recording_program()->tasks.back().arg.layer = layers[w];
+    };
+    for (int w = 0; w < count; ++w) read(w);  // forward
+    for (int w = count; w-- > 0;) read(w);    // backward
+    recording.task({updates(weights[1]), reads(result)});
+    read(1);
     Program& recorded = *recording_program();
     recorded.outputs = {Tensor(Grid::whole({1}), Dtype::i64, {result})};
     Values alone = before;
@@ -194,7 +198,9 @@ TEST_CASE("a program without shards runs on all ranks, with the weights of their
     const std::vector<Values> values = run_all(lists, values_before(before, ranks), &messages);
     for (const Values& of_rank : values) CHECK(of_rank.at(result.get()) == alone[result.get()]);
     CHECK(values[1].at(weights[1].get()) == alone[weights[1].get()]);
-    CHECK(messages == (4 + 1) * (ranks - 1));  // each weight once, and the changed one again
+    // Each weight twice, except those that stay in the two buffers, and the changed one again.
+    CHECK(messages >= (count + 1) * (ranks - 1) + 1);
+    CHECK(messages < (2 * count + 1) * (ranks - 1));
 }
 
 TEST_CASE("copies of weights lie in buffers for two layers") {

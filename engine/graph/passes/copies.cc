@@ -29,18 +29,18 @@ size_t Copies::next_use(uint32_t tile, size_t after) const {
 }
 
 // A layer computes while the next one is received, so there are buffers for the tiles of two
-// layers. The copy that is needed last makes room, and of those the one that was used first, which
-// is the first to be free.
+// layers. The copy whose next use is latest makes room; of several, the least recently used, whose
+// buffer is free first.
 Copies::Buffer& Copies::buffer_for(size_t bytes, size_t task, uint32_t recording) {
     size_t count = 0;
     Buffer* best = nullptr;
-    const auto rank_of = [&](const Buffer& b) {
+    const auto order_of = [&](const Buffer& b) {
         return std::tuple(next_use(b.tile, task), never - b.last_task);
     };
     for (Buffer& b : buffers_) {
         if (b.bytes != bytes) continue;
         ++count;
-        if (b.last_task != task && (!best || rank_of(b) > rank_of(*best))) best = &b;
+        if (b.last_task != task && (!best || order_of(b) > order_of(*best))) best = &b;
     }
     const bool is_full = count >= 2 * most_in_layer_[bytes];
     if (best && (is_full || best->tile == no_tile)) return *best;

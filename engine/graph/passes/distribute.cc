@@ -141,7 +141,7 @@ private:
         copies_.resize(size_t(me_.ranks));
         for (size_t t = 0; t < tasks().size(); ++t) {
             const Task& task = tasks()[t];
-            const int rank = program_.shards == 0 ? everybody : shard_rank(task);
+            const int rank = program_.shards == 0 ? executor(t) : shard_rank(task);
             if (rank == nobody) continue;  // its own rank is chosen later
             for (int i = 0; i < task.handles; ++i) {
                 const Tile& tile = *task.tiles[i];
@@ -226,13 +226,14 @@ private:
             for (int i = 0; i < task.handles; ++i)
                 if (task.modes[i] == Mode::write)
                     continue;
-                else if (is_copied(*task.tiles[i], reader) && !task.writes(i))
+                else if (is_copied(*tile_of_[number(t, i)], reader) && !task.writes(i))
                     use_copy(t, i, reader);
                 else
                     bring(number(t, i), reader, task.arg.layer, computed_here(t, reader));
         for (int i = 0; i < task.handles; ++i) {
             if (!task.writes(i)) continue;
             holders_[number(t, i)].only(rank);
+            if (!is_owned(*tile_of_[number(t, i)])) continue;
             for (Copies& copies : copies_) copies.forget(number(t, i));
         }
         is_mine_[t] = rank == everybody || rank == me_.rank;
@@ -255,8 +256,8 @@ private:
         for (int i = 0; i < task.handles; ++i) {
             const Holders& holders = holders_[number(t, i)];
             const bool is_read = task.modes[i] != Mode::write;
-            if (is_read && !persists(*task.tiles[i]) && !holders.all && holders.has(rank))
-                return task.tiles[i];
+            const TilePtr& tile = tile_of_[number(t, i)];
+            if (is_read && !persists(*tile) && !holders.all && holders.has(rank)) return tile;
         }
         return nullptr;
     }
@@ -355,6 +356,7 @@ uint64_t fingerprint(Program& program) {
             hash.add(accesses.begin(t)[i].tile);
             hash.add(task.modes[i]);
             hash.add(task.tiles[i]->bytes);
+            hash.add(task.tiles[i]->only_owner ? task.tiles[i]->owner : nobody);
         }
     }
     return hash.value;

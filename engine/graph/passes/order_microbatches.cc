@@ -13,8 +13,8 @@
 namespace nn {
 namespace {
 
-// The tasks of a microbatch that depend on none of its other tasks, and the last task on its
-// longest path.
+// The tasks of a microbatch that depend on none of its other tasks except transfers, and the last
+// task on its longest path.
 struct Ends {
     std::vector<size_t> first;
     size_t last = 0;
@@ -24,15 +24,19 @@ Ends ends_of(const std::vector<Task>& tasks, const Edges& before,
              const std::vector<double>& seconds, size_t begin, size_t end) {
     Ends out;
     std::vector<double> path(end - begin);
+    std::vector<char> waits(end - begin, 0);  // for a task, maybe through transfers
     double longest = -1;
     for (size_t t = begin; t < end; ++t) {
-        bool waits = false;
         double& length = path[t - begin];
-        for (const Edge* e = before.begin(uint32_t(t)); e != before.end(uint32_t(t)); ++e)
-            if (e->task >= begin) waits = true, length = std::max(length, path[e->task - begin]);
+        for (const Edge* e = before.begin(uint32_t(t)); e != before.end(uint32_t(t)); ++e) {
+            if (e->task < begin) continue;
+            const bool is_task = tasks[e->task].transfer == Task::Transfer::none;
+            if (is_task || waits[e->task - begin]) waits[t - begin] = 1;
+            length = std::max(length, path[e->task - begin]);
+        }
         length += seconds[t];
         if (tasks[t].transfer != Task::Transfer::none) continue;  // StarPU has no task for it
-        if (!waits) out.first.push_back(t);
+        if (!waits[t - begin]) out.first.push_back(t);
         if (length > longest) longest = length, out.last = t;
     }
     return out;

@@ -8,7 +8,8 @@ local lib = require "nn.base.capi"
 local M = {}
 local names = arguments.names "shards shard"
 local chosen                     -- shards, by nn.cluster
-local shards_weights = false     -- whether each rank keeps a part of the weights only
+local shards_weights = false     -- whether each rank keeps only a part of the weights
+local has_weights = false        -- whether there may be any
 
 local function info()
   local out = ffi.new "nn_ranks_t"
@@ -49,20 +50,21 @@ function M.end_with_first()
   if not M.is_first() then M.gather("an error of rank 0", "") end
 end
 
---- own(x, like): with shard="weights", every rank calls it for a new tensor, and keeps the parts
---- that it owns: a share of the bytes of all such tensors, or, with `like`, that of this tensor.
---- Eager ops then change these parts only.
+--- own(x, like): with shard="weights", every rank calls it for a new tensor, and keeps only the
+--- parts that it owns: a share of the bytes of all such tensors; with `like`, the parts that it
+--- owns of that tensor. Eager ops then change these parts only.
 function M.own(x, like)
+  has_weights = true
   if shards_weights then lib.check(lib.C.nn_ranks_own(x.ref, like and like.ref or nil)) end
 end
 
---- move(x, like): every rank calls it before it copies x to `like`, of the same cuts. What one rank
---- keeps of x moves to the ranks that keep this part of `like`.
+--- move(x, like): every rank calls it. What one rank keeps of x moves to the ranks that keep this
+--- part of `like`, which has the same cuts.
 function M.move(x, like)
   if shards_weights then lib.check(lib.C.nn_ranks_move(x.ref, like.ref)) end
 end
 
---- shards_weights() -> whether each rank keeps a part of the weights only.
+--- shards_weights() -> whether each rank keeps only a part of the weights.
 function M.shards_weights() return shards_weights end
 
 --- interrupted() -> whether a stop signal has come: to any rank if the weights are sharded, because
@@ -73,9 +75,9 @@ function M.interrupted()
   return table.concat(all) ~= ""
 end
 
---- collect(x) -> whether rank 0 lacks parts of a tensor (of an optimizer's moments). Every rank
---- calls it; rank 0 receives these parts. drop(x) frees the parts that only other ranks keep, after
---- the last use submitted so far.
+--- collect(x) -> whether rank 0 lacks parts of a tensor (a weight or an optimizer's state). Every
+--- rank calls it; rank 0 receives these parts. drop(x) frees the parts that only other ranks keep,
+--- after the last use submitted so far.
 function M.collect(x)
   local any = ffi.new "int32_t[1]"
   lib.check(lib.C.nn_ranks_collect(x.ref, any))
@@ -107,15 +109,22 @@ end
 --- some of them, and their gradients are added in an order that depends on this number alone. So
 --- losses and weights are the same to the bit for every number of ranks up to `shards`. With
 --- several shards, a tile has 512 tokens unless nn.tiles set another size. Each rank keeps a part
---- of the optimizer's state. With shard="weights", it also keeps a part of the weights only, and
---- receives the others while it uses them; call nn.cluster before the model is made then. Errors:
---- fewer shards than ranks.
+--- of the optimizer's state. With shard="weights", it also keeps only a part of the weights, and
+--- receives the others while it uses them; then all ranks must call every compiled function that
+--- uses weights. What is not given stays as it is. Errors: fewer shards than ranks; another `shard`
+--- after the first parameter was created.
 ---     nn.cluster {shards = 1, shard = "optimizer"}
 function M.cluster(options)
   options = arguments.options("cluster", options, names)
-  local ranks, shards, shard = info().ranks, options.shards, options.shard or "optimizer"
-  if shard ~= "optimizer" and shard ~= "weights" then
+  local ranks, shards, shard = info().ranks, options.shards, options.shard
+  if not shards and not shard then lib.misuse "cluster: give shards=, shard= or both" end
+  if shard and shard ~= "optimizer" and shard ~= "weights" then
     lib.misuse("cluster: shard is '%s'; optimizer or weights is needed", tostring(shard))
+  end
+  local weights = shards_weights
+  if shard then weights = shard == "weights" and ranks > 1 end
+  if weights ~= shards_weights and has_weights then
+    lib.misuse("cluster: shard='%s' comes too late; call nn.cluster before you make a model", shard)
   end
   if shards then
     arguments.whole("cluster", "shards", shards)
@@ -123,9 +132,10 @@ function M.cluster(options)
       lib.fail("cluster: shards=%d is too few for %d ranks; each rank needs at least one", shards,
                ranks)
     end
+    fix_tiles(shards)
+    chosen = shards
   end
-  chosen, shards_weights = shards, shard == "weights" and ranks > 1
-  if shards then fix_tiles(shards) end
+  shards_weights = weights
 end
 
 return M

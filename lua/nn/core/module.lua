@@ -190,6 +190,18 @@ function M.entries(who, tensors)
   return out
 end
 
+--- copy(target, source): target:copy_(source), for parameters of which ranks may keep different
+--- parts.
+function M.copy(target, source)
+  if not cluster.shards_weights() then return target:copy_(source) end
+  local moved = ops.call("full_like", source, 0, {dtype = target.dtype})
+  cluster.own(moved, source)
+  moved:copy_(source)
+  cluster.move(moved, target)
+  target:copy_(moved)
+  moved:release()
+end
+
 --- model:load(state) copies tensors into the parameters of the same paths. `state`: a result of
 --- model:state(), or a table of tensors by path, such as a result of nn.load_safetensors. Errors: a
 --- path that is missing or has another shape.
@@ -206,10 +218,7 @@ function Module:load(state)
     if a ~= b then lib.fail("load: '%s' is %s, the model needs %s", p.path, a, b) end
   end
   tape.no_grad(function()
-    for _, p in ipairs(own) do
-      cluster.move(by_path[p.path], p.tensor)
-      p.tensor:copy_(by_path[p.path])
-    end
+    for _, p in ipairs(own) do M.copy(p.tensor, by_path[p.path]) end
   end)
 end
 

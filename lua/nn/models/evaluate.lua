@@ -6,14 +6,26 @@ local compile = require "nn.core.compile"
 local engine = require "nn.base.engine"
 local layers = require "nn.core.layers"
 local lib = require "nn.base.capi"
+local module = require "nn.core.module"
 local tape = require "nn.core.tape"
 
 local M = {}
 
---- eval_mode(f, ...) -> f(...), without gradients and without dropout.
+local callables = setmetatable({}, {__mode = "k"})      -- the compiled form of each model
+
+--- callable(model) -> a function that computes model(...). With sharded weights, it is a compiled
+--- one, which all ranks must call.
+function M.callable(model)
+  if not cluster.shards_weights() then return model end
+  callables[model] = callables[model] or compile.compile(function(...) return model(...) end)
+  return callables[model]
+end
+
+--- eval_mode(f, ...) -> f(...), without gradients and without dropout. f: a function or a model.
 function M.eval_mode(f, ...)
   local before = layers.training()
   layers.training(false)
+  if module.is_module(f) then f = M.callable(f) end
   return lib.finally(function() layers.training(before) end, tape.no_grad, f, ...)
 end
 

@@ -5,7 +5,7 @@ local arguments = require "nn.base.arguments"
 local cluster = require "nn.base.cluster"
 local compile = require "nn.core.compile"
 local data = require "nn.data.loader"
-local eval_mode = require("nn.models.evaluate").eval_mode
+local evaluate = require "nn.models.evaluate"
 local from_host = require("nn.core.creation").from_host
 local layer = require "nn.core.layer_path"
 local lib = require "nn.base.capi"
@@ -44,13 +44,14 @@ end
 -- Without a cache: reads the last `context` tokens again for each new token.
 local function plain_reader(model)
   local context = model.config and model.config.context or math.huge
+  local compute = evaluate.callable(model)
   return function(rows)
     local all, size
     for r, row in ipairs(rows) do
       local first = math.max(1, #row.ids - context + 1)
       local count = #row.ids - first + 1
       local input = ids_tensor({row}, count, function(_, c) return row.ids[first + c - 1] end)
-      local logits = model(input)
+      local logits = compute(input)
       local last = logits:slice(2, count, count)
       local numbers
       numbers, size = to_host(last:reshape(1, last:dim(-1)))
@@ -302,7 +303,7 @@ function M.generate(model, ids, options)
     if #list == 0 then lib.fail("generate: give at least one token") end
     if model.read then rows[r].source, rows[r].ids = rows[r].ids, {model.config.start} end
   end
-  eval_mode(run, model, rows, options)
+  evaluate.eval_mode(run, model, rows, options)
   local out, info = {}, {reason = {}, logprobs = options.logprobs and {} or nil}
   for r, row in ipairs(rows) do
     if row.source then table.remove(row.ids, 1) end

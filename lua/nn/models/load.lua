@@ -1,12 +1,12 @@
 -- Loads a trained model from a Hugging Face folder, a checkpoint, or the folder of a run.
 local arguments = require "nn.base.arguments"
 local checkpoint = require "nn.models.checkpoint"
-local cluster = require "nn.base.cluster"
 local engine = require "nn.base.engine"
 local files = require "nn.io.files"
 local hf_config = require "nn.models.hf_config"
 local hugging_face = require "nn.models.hugging_face"
 local lib = require "nn.base.capi"
+local module = require "nn.core.module"
 local quantize = require "nn.models.quantize"
 local registry = require "nn.models.registry"
 local states = require "nn.models.state"
@@ -110,8 +110,7 @@ local function restored(found, dtype)
   local own = model:parameters()
   tape.no_grad(function()
     for i, p in ipairs(converted:parameters()) do
-      cluster.move(own[i].tensor, p.tensor)
-      p.tensor:copy_(own[i].tensor)
+      module.copy(p.tensor, own[i].tensor)
       own[i].tensor:release()
     end
   end)
