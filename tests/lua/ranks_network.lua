@@ -15,7 +15,7 @@ local function train(during, limit)
   local folder = t.folder()
   local begin = ("until grep -q loss %s/out; do sleep 0.1; done; sleep 0.5; "):format(folder)
   local status = t.shell(("NNLUA='%s' NNLUA_CPUS=1 NNLUA_HEARTBEAT=%d DURING='%s' "
-    .. "timeout -k 5 100 %s/tests/network 2 400mbit %s >%s/out 2>%s/errors"):format(
+    .. "timeout -k 5 240 %s/tests/network 2 400mbit %s >%s/out 2>%s/errors"):format(
       mpi.program, limit, begin .. during, root, model, folder, folder))
   local messages = files.read(folder .. "/errors")
   if status == 77 then t.skip(messages) end
