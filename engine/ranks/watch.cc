@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <random>
 #include <sstream>
@@ -63,13 +62,15 @@ void RankWatch::wait(double seconds) {
         return;
     }
     // A pause of this process, as by Ctrl-Z, is no silence of the rank.
-    silence_ += std::min(now_seconds() - begin, 1.0);
+    if (has_beat_) silence_ += std::min(now_seconds() - begin, 1.0);
     bool is_open = true;
     if (has_arrived) {
         is_open = inbox_.read(socket_);
         silence_ = 0;
-        for (Message message; inbox_.next(&message);)
+        for (Message message; inbox_.next(&message);) {
+            has_beat_ = has_beat_ || message.type == Type::beat;
             is_done_ = is_done_ || message.type == Type::end;
+        }
     }
     is_lost_ = !is_done_ && (!is_open || silence_ > limit_);
     if (is_lost_ || !is_open) close(std::exchange(socket_, -1));

@@ -25,6 +25,7 @@ private:
     int listener_ = -1, socket_ = -1;
     sockets::Inbox inbox_;
     double silence_ = 0, limit_;
+    bool has_beat_ = false;  // rank 0 sends no beats while it waits for the other ranks
     bool is_done_ = false, is_lost_ = false;
 };
 
