@@ -357,7 +357,7 @@ int nn_stats(nn_stats_t* out);
 // params: if sizes exceed the tiles, it reads and writes out of bounds.
 int nn_task(const char* kernel, int32_t dtype, const nn_task_operand* operands, int32_t n_operands,
             const void* params, int64_t params_size, int32_t priority, int32_t where);
-// Which of how many ranks (mpirun) this is, and what it has submitted to send and receive so far.
+// This rank of mpirun, how many there are, and what it has submitted to send and receive so far.
 typedef struct {
     int32_t rank, ranks;
     int64_t messages_sent, bytes_sent, bytes_received;

@@ -13,7 +13,8 @@ local model = root .. "/tests/lua/support/ranks_model.lua shards=2 accum=2 layer
 local function train(during, limit)
   mpi.need()
   local folder = t.folder()
-  local begin = ("until grep -q loss %s/out; do sleep 0.1; done; sleep 0.5; "):format(folder)
+  local begin = ("for i in $(seq 600); do grep -q loss %s/out && break; sleep 0.1; done; "
+    .. "sleep 0.5; "):format(folder)
   local status = t.shell(("NNLUA='%s' NNLUA_CPUS=1 NNLUA_HEARTBEAT=%d DURING='%s' "
     .. "timeout -k 5 240 %s/tests/network 2 400mbit %s >%s/out 2>%s/errors"):format(
       mpi.program, limit, begin .. during, root, model, folder, folder))

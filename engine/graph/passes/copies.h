@@ -45,7 +45,7 @@ private:
 
     std::vector<Buffer> buffers_;
     std::map<uint32_t, std::vector<size_t>> uses_;  // tasks of each tile
-    std::map<size_t, size_t> most_in_layer_;        // tiles of a layer, by their bytes
+    std::map<size_t, size_t> most_in_layer_;        // most tiles of a layer, by bytes
     std::map<std::pair<const char*, size_t>, std::vector<uint32_t>> in_layer_;
 };
 

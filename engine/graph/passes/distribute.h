@@ -6,7 +6,7 @@
 //
 // Between two runs each rank has every persistent tile except those that only owners keep: the
 // optimizer's state and weights with Tile::only_owner. A rank that reads such a weight receives it
-// into a buffer (copies.h), each time that no buffer holds it. Each rank gets every result of
+// into a buffer (copies.h), unless a buffer holds it already. Each rank gets every result of
 // the program, so results need no further message outside of the program.
 #pragma once
 #include <cstdint>

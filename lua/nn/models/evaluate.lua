@@ -11,14 +11,17 @@ local tape = require "nn.core.tape"
 
 local M = {}
 
-local callables = setmetatable({}, {__mode = "k"})      -- the compiled form of each model
+local compiled = setmetatable({}, {__mode = "k"})       -- the compiled form of each model
+
+local function compiled_form(model)
+  compiled[model] = compiled[model] or compile.compile(function(...) return model(...) end)
+  return compiled[model]
+end
 
 --- callable(model) -> a function that computes model(...). With sharded weights, it is a compiled
 --- one, which all ranks must call.
 function M.callable(model)
-  if not cluster.shards_weights() then return model end
-  callables[model] = callables[model] or compile.compile(function(...) return model(...) end)
-  return callables[model]
+  return cluster.shards_weights() and compiled_form(model) or model
 end
 
 --- eval_mode(f, ...) -> f(...), without gradients and without dropout. f: a function or a model.
@@ -27,15 +30,6 @@ function M.eval_mode(f, ...)
   layers.training(false)
   if module.is_module(f) then f = M.callable(f) end
   return lib.finally(function() layers.training(before) end, tape.no_grad, f, ...)
-end
-
-local compiled = setmetatable({}, {__mode = "k"})       -- the compiled loss of each model
-
-local function loss_function(model)
-  compiled[model] = compiled[model] or compile.compile(function(ids, targets)
-    return model(ids, targets)
-  end)
-  return compiled[model]
 end
 
 -- The losses that all ranks computed, by the number of the batch; nil if a signal stopped one of
@@ -124,7 +118,7 @@ local function all_losses(model, loader, batches)
   if cluster.shards_weights() then
     return M.eval_mode(losses_together, loss_function_of_all_ranks(model), loader, batches)
   end
-  local own, rows, stopped = M.eval_mode(own_losses, loss_function(model), loader, batches)
+  local own, rows, stopped = M.eval_mode(own_losses, compiled_form(model), loader, batches)
   return of_all_ranks(own, stopped), rows
 end
 
