@@ -7,7 +7,7 @@
 
 starpu_version=1.4.10
 # The version of this file's patches and build options; raise it to make every checkout rebuild.
-starpu_recipe=3
+starpu_recipe=4
 starpu_sha256=(
     # Debian's starpu_1.4.10+dfsg.orig.tar.gz, as in its signed archive index
     6b3bb9ec0d79f937882148b2da09ae6cb0ad4d1e83a104be45723dd70eba99c3
@@ -183,6 +183,7 @@ build_starpu() {
     if [ -n "$mpi_home" ]; then
         args+=(--enable-mpi --with-mpicc="$mpi_home/mpicc" --disable-mpi-check)
         let_starpu_mpi_sleep
+        let_starpu_mpi_order_sends
     else
         args+=(--disable-mpi)
     fi
@@ -219,8 +220,9 @@ replace_in() {
 }
 
 # While a message is under way, the thread of StarPU-MPI polls without a pause and takes a core from the
-# workers. After 200 rounds without progress it now waits STARPU_MPI_IDLE_SLEEP microseconds on the
-# condition that local requests signal; 0, the default: never. Call it in the source folder.
+# workers. If STARPU_MPI_IDLE_SLEEP is set, it now waits so many microseconds after 10 rounds without
+# progress, on the condition that local requests signal. It waits up to 4 times as long after more such
+# rounds, and up to 16 times as long if MPI moves no data. Call it in the source folder.
 let_starpu_mpi_sleep() {
     local thread=mpi/src/mpi/starpu_mpi_mpi.c
     replace_in '/^static int newer_requests;/a\
@@ -232,11 +234,12 @@ static int idle_rounds;  /* since a request made progress */' $thread
         s/^\t*next_req = _starpu_mpi_req_list_next(req);/\t\t\tidle_rounds = 0;\n&/
         s/^\t*_STARPU_MPI_COMM_FROM_DEBUG(envelope, .*/\t\t\t\tidle_rounds = 0;\n&/' $thread
     replace_in '/We release the lock to avoid monopolizing it while polling/i\
-		if (idle_sleep > 0 \&\& ++idle_rounds > 200)\
+		if (idle_sleep > 0 \&\& ++idle_rounds > 10)\
 		{\
 			struct timespec until;\
+			int longer = (idle_rounds - 10) / 4, most = _starpu_mpi_req_list_empty(\&detached_requests) ? 4 : 2;\
 			clock_gettime(CLOCK_REALTIME, \&until);\
-			until.tv_nsec += idle_sleep;\
+			until.tv_nsec += idle_sleep << (longer < most ? longer : most);\
 			until.tv_sec += until.tv_nsec / 1000000000;\
 			until.tv_nsec %= 1000000000;\
 			pthread_cond_timedwait(\&progress_cond, \&progress_mutex, \&until);\
@@ -247,6 +250,41 @@ static int idle_rounds;  /* since a request made progress */' $thread
     # the default slack of timers, 50 us, would double the pause
     replace_in 's/^\tint envelope_request_submitted = 0;/\tprctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);\n&/
         1i #include <sys/prctl.h>\n#include <time.h>' $thread
+}
+
+# A synchronous send begins as soon as its receiver asks for the data, so all that are ready share the
+# link and end at about the same time. Now one begins only while less than STARPU_MPI_SYNC_BYTES (1 MiB)
+# are under way, and the others wait in the order of their priorities. MPI matches messages of one tag in
+# their order, so each gets a tag of its own, which the receiver chooses. Call it in the source folder.
+let_starpu_mpi_order_sends() {
+    local thread=mpi/src/mpi/starpu_mpi_mpi.c
+    replace_in 's/^[[:space:]]*int prio;/&\n\tint sync_tag;\n\tlong sync_bytes;/' mpi/src/starpu_mpi_private.h
+    # Only the thread of StarPU-MPI uses these.
+    replace_in '/^static int newer_requests;/a\
+static struct _starpu_mpi_req_prio_list ready_sync_data;\
+static long sync_bytes, most_sync_bytes;\
+static unsigned next_sync_tag;' $thread
+    replace_in 's/^\tnready_process = starpu_getenv_number_default.*/&\
+	_starpu_mpi_req_prio_list_init(\&ready_sync_data);\
+	most_sync_bytes = starpu_getenv_number_default("STARPU_MPI_SYNC_BYTES", 1 << 20);/' $thread
+    replace_in 's/^\t*_envelope->mode = _STARPU_MPI_ENVELOPE_SYNC_READY;/&\
+		req->sync_tag = (1 << 20) + (int) (next_sync_tag++ % (1 << 20));\
+		_envelope->size = req->sync_tag;/
+        /MPI_Issend(\|MPI_Irecv(/s/_STARPU_MPI_TAG_SYNC_DATA/req->sync_tag/
+        s/^\t*_starpu_mpi_isend_data_func(_sync_req);/\t\t\t\t\t_sync_req->sync_tag = (int) envelope->size;\
+					_starpu_mpi_req_prio_list_push_front(\&ready_sync_data, _sync_req);/
+        s/^\t*unsigned block = /&_starpu_mpi_req_prio_list_empty(\&ready_sync_data) \&\& /
+        s/^\t*_starpu_mpi_req_list_erase(&detached_requests, req);/&\
+			if (req->request_type == SEND_REQ \&\& req->sync) sync_bytes -= req->sync_bytes;/' $thread
+    replace_in '/test whether there are some terminated "detached request"/i\
+		while (!_starpu_mpi_req_prio_list_empty(\&ready_sync_data) \&\& sync_bytes < most_sync_bytes)\
+		{\
+			struct _starpu_mpi_req *req = _starpu_mpi_req_prio_list_pop_back_highest(\&ready_sync_data);\
+			sync_bytes += req->sync_bytes = (long) starpu_data_get_size(req->data_handle);\
+			STARPU_PTHREAD_MUTEX_UNLOCK(\&progress_mutex);\
+			_starpu_mpi_isend_data_func(req);\
+			STARPU_PTHREAD_MUTEX_LOCK(\&progress_mutex);\
+		}' $thread
 }
 
 # Patches StarPU 1.4.10 for current CUDA toolkits. Call it in the source folder.

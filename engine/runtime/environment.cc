@@ -201,7 +201,7 @@ void prepare_environment(int threads) {
         unsetenv(limit);
     if (ranks().several()) {
         setenv("STARPU_MPI_NOBIND", "1", 0);       // its thread shares the workers' cores
-        setenv("STARPU_MPI_IDLE_SLEEP", "50", 0);  // microseconds (.setup/starpu.sh)
+        setenv("STARPU_MPI_IDLE_SLEEP", "100", 0);  // microseconds (.setup/starpu.sh)
     }
     choose_model_folder();
     check_threads(threads);
