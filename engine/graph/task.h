@@ -63,6 +63,7 @@ struct Task {
     enum class Transfer : uint8_t { none, send, receive } transfer = Transfer::none;
     int32_t peer = -1;  // the rank at the other end
     int64_t tag = 0;    // the same at both ends
+    float urgency = 0;  // with several ranks: seconds (passes/urgency.h)
 
     bool writes(int i) const { return modes[i] != Mode::read; }
     // Returns false if the task already has max_handles tiles.

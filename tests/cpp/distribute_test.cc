@@ -203,6 +203,51 @@ TEST_CASE("a program without shards runs on all ranks, with the weights of their
     CHECK(messages < (2 * count + 1) * (ranks - 1));
 }
 
+TEST_CASE("gradients leave in the order of the program, weights in that of their use") {
+    constexpr int ranks = 2, layers = 3;
+    std::vector<TilePtr> weights;
+    for (int w = 0; w < layers; ++w) weights.push_back(lasting_tile());
+    Recording recording;
+    TilePtr gradients[ranks][layers];
+    for (int rank = 0; rank < ranks; ++rank) {
+        set_shard(rank, ranks);
+        const TilePtr x = recording.temporary();
+        recording.task({writes(x)});
+        for (int w = 0; w < layers; ++w) recording.task({updates(x), reads(weights[size_t(w)])});
+        for (int w = layers; w-- > 0;) {
+            recording.task({writes(gradients[rank][w] = recording.temporary()), reads(x)});
+            recording.task({updates(x), reads(weights[size_t(w)])});
+        }
+    }
+    set_shard(-1, ranks);
+    for (int w = 0; w < layers; ++w) {
+        recording.task({updates(gradients[0][w]), reads(gradients[1][w])});
+        recording.task({updates(weights[size_t(w)]), reads(gradients[0][w])});
+        weights[size_t(w)]->owner = 0;
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+        Program part(recording_program()->number);
+        part.tasks = recording_program()->tasks, part.shards = ranks;
+        distribute(part, {rank, ranks}, 3);
+        set_priorities(part);
+        int32_t least_other = INT32_MAX, last_in_order = INT32_MAX;
+        std::vector<int32_t> sends;
+        for (const Task& task : part.tasks) {
+            if (task.shard >= 0 && task.transfer == Task::Transfer::none) {
+                CHECK(task.priority < last_in_order);
+                last_in_order = task.priority;
+                continue;
+            }
+            least_other = std::min(least_other, task.priority);
+            if (task.transfer == Task::Transfer::send) sends.push_back(task.priority);
+        }
+        CHECK(least_other > 0);
+        // of the gradients or the weights, from the first layer to the last
+        CHECK(sends.size() == layers);
+        CHECK(std::ranges::is_sorted(sends, std::greater()));
+    }
+}
+
 TEST_CASE("copies of weights lie in buffers for two layers") {
     Copies copies;
     const char* const layers[] = {"a", "b", "c", "d"};

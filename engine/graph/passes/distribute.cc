@@ -8,6 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/graph/passes/copies.h"
+#include "engine/graph/passes/urgency.h"
 
 namespace nn {
 namespace {
@@ -51,7 +52,9 @@ public:
           me_(me),
           next_tag_(first_tag),
           accesses_(program.accesses()),
+          urgencies_(urgencies(program)),
           holders_(accesses_.tiles),
+          urgency_of_tile_(accesses_.tiles, 0),
           tile_of_(accesses_.tiles),
           is_mine_(program.tasks.size() + 1),
           starts_(program.tasks.size() + 1) {
@@ -64,7 +67,10 @@ public:
         choose_owners();
         find_wishes();
         find_copies();
-        for (size_t t = 0; t < tasks().size(); ++t) place(t);
+        for (size_t t = 0; t < tasks().size(); ++t) {
+            urgency_ = urgencies_[t];
+            place(t);
+        }
         starts_.back() = own_.size();
         share_results();
         replace_tasks();
@@ -233,10 +239,12 @@ private:
         for (int i = 0; i < task.handles; ++i) {
             if (!task.writes(i)) continue;
             holders_[number(t, i)].only(rank);
+            urgency_of_tile_[number(t, i)] = urgency_;
             if (!is_owned(*tile_of_[number(t, i)])) continue;
             for (Copies& copies : copies_) copies.forget(number(t, i));
         }
         is_mine_[t] = rank == everybody || rank == me_.rank;
+        task.urgency = urgency_;
         if (is_mine_[t]) own_.push_back(std::move(task));
     }
 
@@ -273,13 +281,16 @@ private:
         holders.ranks.push_back(to);
     }
 
+    // As urgent as the task that needs it.
     void transfer(const TilePtr& source, int from, const TilePtr& target, int to,
                   const char* layer) {
         const int64_t tag = next_tag_++;
-        if (from == me_.rank)
-            own_.push_back(transfer_task(Task::Transfer::send, source, to, tag, layer));
-        if (to == me_.rank)
-            own_.push_back(transfer_task(Task::Transfer::receive, target, from, tag, layer));
+        const auto add = [&](Task::Transfer kind, const TilePtr& tile, int peer) {
+            own_.push_back(transfer_task(kind, tile, peer, tag, layer));
+            own_.back().urgency = urgency_;
+        };
+        if (from == me_.rank) add(Task::Transfer::send, source, to);
+        if (to == me_.rank) add(Task::Transfer::receive, target, from);
     }
 
     void share_results() {
@@ -292,6 +303,7 @@ private:
             if (is_owned(t) && t.owner != nobody && t.owner != me_.rank)
                 program_.kept_elsewhere.push_back(tile_of_[tile]);
             if (!shared[tile] && (!persists(t) || is_owned(t))) continue;
+            urgency_ = urgency_of_tile_[tile];
             for (int rank = 0; rank < me_.ranks; ++rank) bring(tile, rank, "");
         }
     }
@@ -313,8 +325,11 @@ private:
     const RankOf me_;
     int64_t next_tag_;
     const Accesses& accesses_;
+    const std::vector<float> urgencies_;  // of the tasks
+    float urgency_ = 0;                   // of the task that is being placed
     std::vector<Holders> holders_;
-    std::vector<Copies> copies_;  // of each rank
+    std::vector<float> urgency_of_tile_;  // of the task that wrote it last
+    std::vector<Copies> copies_;          // of each rank
     std::vector<TilePtr> tile_of_;
     std::vector<int> wishes_;
     std::vector<char> is_mine_;   // each task

@@ -2,15 +2,40 @@
 // their order matters. Tasks with an explicit priority come first, and all tasks of a microbatch
 // come before those of the next one. In a microbatch, recomputation (recompute.h) begins when all
 // other ready tasks are taken, because these free what was recomputed before.
+//
+// With several ranks, tasks of the batch follow the order of the program instead: by the critical
+// path, the gradients of all weights would be computed at the end of the backward pass, and the
+// links would be idle until then. All other tasks come first, since another rank waits for them.
 #include <algorithm>
 
 #include "engine/graph/cost.h"
 #include "engine/graph/passes/passes.h"
 
 namespace nn {
+namespace {
+
+constexpr double most = 2e9;  // of an int32_t
+
+bool has_transfers(const Program& program) {
+    return std::ranges::any_of(
+        program.tasks, [](const Task& task) { return task.transfer != Task::Transfer::none; });
+}
+
+void set_priorities_of_rank(Program& program) {
+    std::vector<Task>& tasks = program.tasks;
+    float longest = 0;
+    for (const Task& task : tasks) longest = std::max(longest, task.urgency);
+    for (size_t t = 0; t < tasks.size(); ++t) {
+        const bool in_order = tasks[t].shard >= 0 && tasks[t].transfer == Task::Transfer::none;
+        tasks[t].priority =
+            in_order ? -int32_t(t) : int32_t(most * double(tasks[t].urgency / longest));
+    }
+}
+
+}  // namespace
 
 void set_priorities(Program& program) {
-    constexpr double most = 2e9;  // of an int32_t
+    if (has_transfers(program)) return set_priorities_of_rank(program);
     std::vector<Task>& tasks = program.tasks;
     const auto& microbatches = program.microbatches;
     const std::vector<double> path =
