@@ -61,7 +61,7 @@ system_starpu() {
     config=$(pkg-config --variable=includedir starpu-1.4)/starpu/1.4/starpu_config.h
     buffers=$(sed -n 's/^#define STARPU_NMAXBUFS \([0-9]*\).*/\1/p' "$config")
     [ "${buffers:-0}" -ge 16 ] || return 1 # max_handles in engine/graph/task.h
-    [ -z "$mpi_home" ] || pkg-config --exists 'starpumpi-1.4 >= 1.4.8' 2>/dev/null || return 1
+    [ -z "$mpi_home" ] || return 1         # a patch below changes the messages, so all hosts need it
     [ -z "$cuda_home" ] || grep -q '#define STARPU_USE_CUDA 1' "$config"
 }
 
@@ -220,9 +220,9 @@ replace_in() {
 }
 
 # While a message is under way, the thread of StarPU-MPI polls without a pause and takes a core from the
-# workers. If STARPU_MPI_IDLE_SLEEP is set, it now waits so many microseconds after 10 rounds without
-# progress, on the condition that local requests signal. It waits up to 4 times as long after more such
-# rounds, and up to 16 times as long if MPI moves no data. Call it in the source folder.
+# workers. If STARPU_MPI_IDLE_SLEEP is set, it now waits that many microseconds after 10 rounds without
+# progress; a new local request wakes it. It waits up to 4 times as long after more such rounds, and up
+# to 16 times as long if MPI moves no data. Call it in the source folder.
 let_starpu_mpi_sleep() {
     local thread=mpi/src/mpi/starpu_mpi_mpi.c
     replace_in '/^static int newer_requests;/a\
@@ -234,7 +234,9 @@ static int idle_rounds;  /* since a request made progress */' $thread
         s/^\t*next_req = _starpu_mpi_req_list_next(req);/\t\t\tidle_rounds = 0;\n&/
         s/^\t*_STARPU_MPI_COMM_FROM_DEBUG(envelope, .*/\t\t\t\tidle_rounds = 0;\n&/' $thread
     replace_in '/We release the lock to avoid monopolizing it while polling/i\
-		if (idle_sleep > 0 \&\& ++idle_rounds > 10)\
+		if (idle_sleep > 0 \&\& _starpu_mpi_req_list_empty(\&ready_recv_requests) \&\&\
+		    (_starpu_mpi_req_prio_list_empty(\&ready_send_requests) || ndetached_send_requests == ndetached_send_requests_max) \&\&\
+		    ++idle_rounds > 10)\
 		{\
 			struct timespec until;\
 			int longer = (idle_rounds - 10) / 4, most = _starpu_mpi_req_list_empty(\&detached_requests) ? 4 : 2;\
@@ -253,8 +255,8 @@ static int idle_rounds;  /* since a request made progress */' $thread
 }
 
 # A synchronous send begins as soon as its receiver asks for the data, so all that are ready share the
-# link and end at about the same time. Now one begins only while less than STARPU_MPI_SYNC_BYTES (1 MiB)
-# are under way, and the others wait in the order of their priorities. MPI matches messages of one tag in
+# link and end at about the same time. Now one begins only while less than 1 MiB is under way, and the
+# others wait in the order of their priorities. MPI matches messages of one tag in
 # their order, so each gets a tag of its own, which the receiver chooses. Call it in the source folder.
 let_starpu_mpi_order_sends() {
     local thread=mpi/src/mpi/starpu_mpi_mpi.c
@@ -262,25 +264,26 @@ let_starpu_mpi_order_sends() {
     # Only the thread of StarPU-MPI uses these.
     replace_in '/^static int newer_requests;/a\
 static struct _starpu_mpi_req_prio_list ready_sync_data;\
-static long sync_bytes, most_sync_bytes;\
+static long sync_bytes;  /* under way */\
 static unsigned next_sync_tag;' $thread
     replace_in 's/^\tnready_process = starpu_getenv_number_default.*/&\
-	_starpu_mpi_req_prio_list_init(\&ready_sync_data);\
-	most_sync_bytes = starpu_getenv_number_default("STARPU_MPI_SYNC_BYTES", 1 << 20);/' $thread
+	_starpu_mpi_req_prio_list_init(\&ready_sync_data);/' $thread
     replace_in 's/^\t*_envelope->mode = _STARPU_MPI_ENVELOPE_SYNC_READY;/&\
 		req->sync_tag = (1 << 20) + (int) (next_sync_tag++ % (1 << 20));\
 		_envelope->size = req->sync_tag;/
         /MPI_Issend(\|MPI_Irecv(/s/_STARPU_MPI_TAG_SYNC_DATA/req->sync_tag/
         s/^\t*_starpu_mpi_isend_data_func(_sync_req);/\t\t\t\t\t_sync_req->sync_tag = (int) envelope->size;\
 					_starpu_mpi_req_prio_list_push_front(\&ready_sync_data, _sync_req);/
+        s/^\t*_starpu_mpi_req_prio_list_deinit(&ready_send_requests);/&\n\t_starpu_mpi_req_prio_list_deinit(\&ready_sync_data);/
         s/^\t*unsigned block = /&_starpu_mpi_req_prio_list_empty(\&ready_sync_data) \&\& /
         s/^\t*_starpu_mpi_req_list_erase(&detached_requests, req);/&\
 			if (req->request_type == SEND_REQ \&\& req->sync) sync_bytes -= req->sync_bytes;/' $thread
     replace_in '/test whether there are some terminated "detached request"/i\
-		while (!_starpu_mpi_req_prio_list_empty(\&ready_sync_data) \&\& sync_bytes < most_sync_bytes)\
+		while (!_starpu_mpi_req_prio_list_empty(\&ready_sync_data) \&\& sync_bytes < 1 << 20)\
 		{\
 			struct _starpu_mpi_req *req = _starpu_mpi_req_prio_list_pop_back_highest(\&ready_sync_data);\
-			sync_bytes += req->sync_bytes = (long) starpu_data_get_size(req->data_handle);\
+			req->sync_bytes = req->detached ? (long) starpu_data_get_size(req->data_handle) : 0;\
+			sync_bytes += req->sync_bytes;\
 			STARPU_PTHREAD_MUTEX_UNLOCK(\&progress_mutex);\
 			_starpu_mpi_isend_data_func(req);\
 			STARPU_PTHREAD_MUTEX_LOCK(\&progress_mutex);\

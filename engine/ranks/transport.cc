@@ -49,8 +49,8 @@ void open() {
             problem.c_str());
     // Its default copies between processes of a host by a system call, which is slower here.
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
-    // In fragments; by default a large tile is one piece, and the short messages of the other
-    // direction's transfers wait behind it, so that a link carries one direction at a time.
+    // Divides large tiles into fragments. By default such a tile is one piece, and the replies to
+    // the other rank's transfers wait behind it, so that a link carries one direction at a time.
     setenv("OMPI_MCA_btl_tcp_rdma_pipeline_frag_size", "131072", 0);
     plugin = entry();
     if (plugin->version != mpi_plugin_version)

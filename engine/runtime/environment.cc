@@ -200,7 +200,7 @@ void prepare_environment(int threads) {
     for (const char* limit : {"STARPU_LIMIT_CPU_NUMA_MEM", "STARPU_LIMIT_CPU_NUMA_0_MEM"})
         unsetenv(limit);
     if (ranks().several()) {
-        setenv("STARPU_MPI_NOBIND", "1", 0);       // its thread shares the workers' cores
+        setenv("STARPU_MPI_NOBIND", "1", 0);        // its thread shares the workers' cores
         setenv("STARPU_MPI_IDLE_SLEEP", "100", 0);  // microseconds (.setup/starpu.sh)
     }
     choose_model_folder();

@@ -281,7 +281,7 @@ private:
         holders.ranks.push_back(to);
     }
 
-    // As urgent as the task that needs it.
+    // As urgent as the task that needs it or, at the end of the step, as the one that wrote it.
     void transfer(const TilePtr& source, int from, const TilePtr& target, int to,
                   const char* layer) {
         const int64_t tag = next_tag_++;

@@ -25,7 +25,7 @@ void check_values(Program& program);        // every temporary is written before
 void fuse_epilogues(Program& program);      // slopes of activations, into products
 void order_microbatches(Program& program);  // limits their number in memory at once
 void find_lifetimes(Program& program);      // Program::dies_after, read_first, info
-void set_priorities(Program& program);      // by the critical path
+void set_priorities(Program& program);      // Task::priority
 void find_teams(Program& program);          // Program::in_team
 
 }  // namespace nn

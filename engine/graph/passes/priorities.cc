@@ -3,10 +3,13 @@
 // come before those of the next one. In a microbatch, recomputation (recompute.h) begins when all
 // other ready tasks are taken, because these free what was recomputed before.
 //
-// With several ranks, tasks of the batch follow the order of the program instead: by the critical
-// path, the gradients of all weights would be computed at the end of the backward pass, and the
-// links would be idle until then. All other tasks come first, since another rank waits for them.
+// With several ranks, a task of the batch has the priority of its position in the program, and the
+// rules above do not hold for it: by the critical path, the gradients of all weights would be
+// computed at the end of the backward pass, and the links would be idle until then. The position of
+// a recomputation is just before its use. Sums, updates and transfers come before all these tasks,
+// because other ranks wait for them; among themselves, by the critical path of two steps.
 #include <algorithm>
+#include <limits>
 
 #include "engine/graph/cost.h"
 #include "engine/graph/passes/passes.h"
@@ -23,12 +26,12 @@ bool has_transfers(const Program& program) {
 
 void set_priorities_of_rank(Program& program) {
     std::vector<Task>& tasks = program.tasks;
-    float longest = 0;
+    float longest = std::numeric_limits<float>::min();
     for (const Task& task : tasks) longest = std::max(longest, task.urgency);
     for (size_t t = 0; t < tasks.size(); ++t) {
         const bool in_order = tasks[t].shard >= 0 && tasks[t].transfer == Task::Transfer::none;
-        tasks[t].priority =
-            in_order ? -int32_t(t) : int32_t(most * double(tasks[t].urgency / longest));
+        const double priority = 1e9 * double(tasks[t].urgency / longest) + 1e8 * tasks[t].priority;
+        tasks[t].priority = in_order ? -int32_t(t) : int32_t(std::clamp(priority, -most, most));
     }
 }
 

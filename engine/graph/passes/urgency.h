@@ -1,4 +1,4 @@
-// How urgent the tasks of a step are that several ranks run.
+// The urgency of the tasks of a step that several ranks run.
 #pragma once
 #include <vector>
 
