@@ -256,8 +256,8 @@ static int idle_rounds;  /* since a request made progress */' $thread
 
 # A synchronous send begins as soon as its receiver asks for the data, so all that are ready share the
 # link and end at about the same time. Now one begins only while less than 1 MiB is under way, and the
-# others wait in the order of their priorities. MPI matches messages of one tag in
-# their order, so each gets a tag of its own, which the receiver chooses. Call it in the source folder.
+# others wait in the order of their priorities. MPI matches messages of one tag in their order, so each
+# gets a tag of its own, which the receiver chooses. Call it in the source folder.
 let_starpu_mpi_order_sends() {
     local thread=mpi/src/mpi/starpu_mpi_mpi.c
     replace_in 's/^[[:space:]]*int prio;/&\n\tint sync_tag;\n\tlong sync_bytes;/' mpi/src/starpu_mpi_private.h

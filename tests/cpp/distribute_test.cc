@@ -203,7 +203,7 @@ TEST_CASE("a program without shards runs on all ranks, with the weights of their
     CHECK(messages < (2 * count + 1) * (ranks - 1));
 }
 
-TEST_CASE("gradients leave in the order of the program, weights in that of their use") {
+TEST_CASE("tasks of the batch keep their order, and transfers come first, by urgency") {
     constexpr int ranks = 2, layers = 3;
     std::vector<TilePtr> weights;
     for (int w = 0; w < layers; ++w) weights.push_back(lasting_tile());
