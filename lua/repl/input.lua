@@ -2,6 +2,7 @@
 -- lines on a terminal; from pipes and dumb terminals they are read plainly.
 local ffi = require "ffi"
 local nn = require "nn"
+local tty = require "repl.tty"
 
 local M = {}
 
@@ -20,6 +21,8 @@ local function read_line(prompt)
     if nn.is_tty(0) then
       io.write(prompt)
       io.flush()
+      tty.wait_for_line(nn.interrupted)
+      if nn.interrupted() then return false end
     end
     local line = io.read "*l"    -- no tail call: an interrupt must be raised in here
     return line
@@ -50,7 +53,7 @@ end
 --- others: see editor.lua.
 function M.reader(options)
   local editable = nn.is_tty(0) and nn.is_tty(1) and (os.getenv "TERM" or "dumb") ~= "dumb"
-  if not editable or not require("repl.tty").open() then
+  if not editable or not tty.open() then
     return function() return read_plain(options) end, false
   end
   local histories = require "repl.history"

@@ -68,6 +68,12 @@ function M.read(timeout)
   return ffi.string(buffer, count)
 end
 
+--- wait_for_line(is_interrupted): returns when a line or the end of input can be read, or when
+--- is_interrupted() is true. A signal that comes just before a blocking read would not end it.
+function M.wait_for_line(is_interrupted)
+  repeat until C.poll(input, 1, 100) > 0 or is_interrupted()
+end
+
 --- suspend(): stops this process group until the shell's `fg`, as Ctrl-Z does.
 function M.suspend()
   M.stop()
