@@ -40,7 +40,7 @@ local rows = nn.tensor(text, {dtype = "i32"}):reshape(cfg.batch, cfg.tokens + 1)
 local ids = rows:slice(2, 1, cfg.tokens):clone()
 local targets = rows:slice(2, 2, cfg.tokens + 1):clone()
 
--- Runs `count` steps -> seconds of one, the last loss.
+-- Runs `count` steps -> seconds per step, the last loss.
 local function run(count)
   local begin, loss = nn.now(), nil
   for _ = 1, count do loss = step(ids, targets) end

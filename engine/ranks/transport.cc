@@ -52,8 +52,8 @@ void open() {
     // Divides large tiles into fragments. By default such a tile is one piece, and the replies to
     // the other rank's transfers wait behind it, so that a link carries one direction at a time.
     setenv("OMPI_MCA_btl_tcp_rdma_pipeline_frag_size", "131072", 0);
-    // At most two fragments of a tile under way: replies wait behind fewer of them. With four, the
-    // default, a step bound by a link of 400 Mbit/s took 1.1 times as long.
+    // Keeps at most two fragments of a tile under way, so that replies wait behind fewer of them.
+    // With OpenMPI's default of four, a step over links of 400 Mbit/s took 1.1 times as long.
     setenv("OMPI_MCA_pml_ob1_recv_pipeline_depth", "2", 0);
     plugin = entry();
     if (plugin->version != mpi_plugin_version)

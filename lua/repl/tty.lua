@@ -68,8 +68,8 @@ function M.read(timeout)
   return ffi.string(buffer, count)
 end
 
---- wait_for_line(is_interrupted): returns when a line or the end of input can be read, or when
---- is_interrupted() is true. A signal that comes just before a blocking read would not end it.
+--- wait_for_line(is_interrupted): waits until a line or the end of input can be read, or until
+--- is_interrupted() is true. A blocking read would miss a signal that arrives just before it.
 function M.wait_for_line(is_interrupted)
   repeat until C.poll(input, 1, 100) > 0 or is_interrupted()
 end
