@@ -2,6 +2,7 @@
 // It checks arguments and calls the engine.
 #include "bindings/handles.h"
 #include "engine/graph/context.h"
+#include "engine/graph/passes/loops.h"
 #include "engine/graph/recording.h"
 #include "engine/graph/sink.h"
 #include "engine/machine/description.h"
@@ -254,6 +255,11 @@ int nn_record_shard(int32_t shard, int32_t shards) {
     return guard([&] { set_shard(shard, shards); });
 }
 
+int nn_record_loop(int32_t iterations) {
+    return guard([&] { iterations ? begin_loop(iterations) : end_loop(); });
+}
+int nn_record_iteration(int32_t iteration) { return guard(set_iteration, iteration); }
+
 int nn_record_backward(int32_t begins) {
     return guard([&] { begins ? begin_backward() : end_backward(); });
 }
@@ -276,8 +282,12 @@ int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps,
         const SimulationResult r = plan(p, Times(measured), steps);
         nn_program_plan_t& to = given(out, "out");
         to = {};
-        for (size_t t = p.step_begin; t < p.tasks.size(); ++t, ++to.tasks)
-            to.flops += double(p.tasks[t].arg.flops);
+        to.recorded = int64_t(p.tasks.size() - p.step_begin);
+        const std::vector<uint32_t> runs = runs_of_tasks(p);
+        for (size_t t = p.step_begin; t < p.tasks.size(); ++t) {
+            to.tasks += runs[t];
+            to.flops += runs[t] * double(p.tasks[t].arg.flops);
+        }
         to.seconds = r.seconds, to.busy = r.busy, to.peak = r.peak, to.lasting = r.lasting;
         std::copy(r.by_kind, r.by_kind + tile_kinds, to.kinds);
         to.recomputed = p.recomputed_bytes, to.recomputing = share_recomputed(p, Times(measured));

@@ -78,11 +78,11 @@ typedef struct {
     double flops;
     int64_t persistent_bytes, peak_bytes;
 } nn_program_info_t;
-// A simulated step. seconds: between the ends of two steps; busy: seconds of computation, over all
+// A simulated step. recorded: tasks that are recorded, those of loops once; seconds: between the ends of two steps; busy: seconds of computation, over all
 // workers; lasting: bytes between steps; kinds: bytes of the peak, by nn_tensor_kind; recomputed:
 // bytes of activations that are not kept; recomputing: the share of `busy` that this takes.
 typedef struct {
-    int64_t tasks;
+    int64_t tasks, recorded;
     double flops, seconds, busy;
     int64_t peak, lasting, kinds[6], recomputed;
     double recomputing;
@@ -267,6 +267,11 @@ int nn_record_step(void);
 int nn_record_microbatch(int32_t tiles);
 // While recording: the following tasks belong to this shard of the batch, from 0; -1: to none.
 int nn_record_shard(int32_t shard, int32_t shards);
+// While recording: the following tasks are the body of a loop with so many iterations; 0: the loop
+// ends.
+int nn_record_loop(int32_t iterations);
+// In a loop: the following tasks run in this iteration only, from 0; -1: in all.
+int nn_record_iteration(int32_t iteration);
 // While recording: the tasks in between belong to a backward pass.
 int nn_record_backward(int32_t begins);
 // For plans. kind: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations, 5 cache of

@@ -31,6 +31,7 @@ void Program::keep_tasks(const std::vector<char>& kept) {
     for (auto& microbatch : microbatches) microbatch.begin = kept_before[microbatch.begin];
     for (auto& backward : backwards)
         backward = {kept_before[backward.begin], kept_before[backward.end]};
+    for (auto& loop : loops) loop.begin = kept_before[loop.begin], loop.end = kept_before[loop.end];
     step_begin = kept_before[step_begin];
     tasks_changed();
 }

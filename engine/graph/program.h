@@ -2,6 +2,7 @@
 // in advance, so passes (graph/passes/) find the last use of each temporary, the critical path, and
 // the bytes of a run.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -38,6 +39,16 @@ struct Program {
         int tiles;     // of its tokens
     };
     std::vector<Microbatch> microbatches;
+    // Tasks [begin, end), the body of a loop, run several times in a row. All iterations use the
+    // same tiles. They differ only in the tasks that have a Task::iteration, which read other rows
+    // of the batch, and in their random keys. Loops follow each other.
+    struct Loop {
+        size_t begin, end;
+        uint32_t iterations;
+        uint64_t randoms;                    // random ops of an iteration
+        std::vector<TilePtr> dies_after{};  // set by passes: temporaries from before the loop
+    };
+    std::vector<Loop> loops;
     struct Backward {  // the tasks of a call of backward()
         size_t begin, end;
     };
@@ -77,5 +88,22 @@ private:
     std::vector<int32_t> held_scalars_;
     std::unique_ptr<Accesses> accesses_;
 };
+
+// Calls visit(task, iteration, loop) for the tasks of a run from step_begin on, in their order;
+// loop: nullptr outside of loops. most: of the iterations of each loop.
+template <class Visit>
+void for_each_run(const Program& program, Visit visit, uint32_t most = UINT32_MAX) {
+    size_t t = program.step_begin;
+    for (const Program::Loop& loop : program.loops) {
+        for (; t < loop.begin; ++t) visit(t, 0u, static_cast<const Program::Loop*>(nullptr));
+        for (uint32_t i = 0; i < std::min(loop.iterations, most); ++i)
+            for (t = loop.begin; t < loop.end; ++t)
+                if (const int32_t only = program.tasks[t].iteration; only < 0 || only == int32_t(i))
+                    visit(t, i, &loop);
+        t = loop.end;
+    }
+    for (; t < program.tasks.size(); ++t)
+        visit(t, 0u, static_cast<const Program::Loop*>(nullptr));
+}
 
 }  // namespace nn

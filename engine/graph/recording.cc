@@ -17,16 +17,23 @@ public:
         for (int i = 0; i < task.handles; ++i)
             if (task.writes(i)) task.tiles[i]->recorded = true;
         task.shard = shard;
+        task.iteration = iteration;
         program->tasks.push_back(std::move(task));
     }
     uint64_t next_random() override { return program->randoms++; }
     void add_to_scalar(int32_t scalar, double delta) override {
+        if (in_loop)
+            fail(
+                "compile: an nn.scalar changes inside a microbatch of nn.accumulate, whose tasks "
+                "are recorded once for all microbatches; change it before or after them");
         program->hold(scalar);
         program->scalar_steps.push_back({program->tasks.size(), scalar, delta});
     }
 
     const std::shared_ptr<Program> program;
     int open_backwards = 0, shard = -1;
+    bool in_loop = false;
+    int32_t iteration = -1;
 };
 
 std::unique_ptr<Recorder> recorder;
@@ -79,6 +86,29 @@ void set_shard(int shard, int shards) {
         fail("compile: a batch of %d shards after one of %d", shards, program.shards);
     program.shards = shards;
     current().shard = shard;
+}
+void begin_loop(int iterations) {
+    Recorder& r = current();
+    if (r.in_loop) fail("compile: a loop inside of another one");
+    if (iterations < 1) fail("compile: a loop of %d iterations", iterations);
+    const size_t tasks = r.program->tasks.size();
+    r.program->loops.push_back({tasks, tasks, uint32_t(iterations), r.program->randoms});
+    r.in_loop = true;
+}
+void set_iteration(int iteration) {
+    Recorder& r = current();
+    if (!r.in_loop || iteration < -1 || iteration >= int(r.program->loops.back().iterations))
+        fail("compile: iteration %d of a loop that does not have it", iteration);
+    r.iteration = iteration;
+}
+void end_loop() {
+    Recorder& r = current();
+    if (!r.in_loop) fail("compile: no loop is under way");
+    Program::Loop& loop = r.program->loops.back();
+    loop.end = r.program->tasks.size();
+    loop.randoms = r.program->randoms - loop.randoms;
+    r.program->randoms += loop.randoms * (loop.iterations - 1);
+    r.in_loop = false, r.iteration = -1;
 }
 void begin_backward() {
     const size_t tasks = under_way().tasks.size();

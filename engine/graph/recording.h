@@ -18,6 +18,11 @@ void begin_step();                 // see Program::step_begin
 void begin_microbatch(int tiles);  // see Program::microbatches
 // The following tasks belong to this shard of so many, until the next call; -1: to none.
 void set_shard(int shard, int shards);
+// See Program::loops. The tasks up to the next set_iteration() belong to this iteration only, from
+// 0; -1: to all.
+void begin_loop(int iterations);
+void set_iteration(int iteration);
+void end_loop();
 // See Program::backwards. A call inside another one belongs to it.
 void begin_backward();
 void end_backward();

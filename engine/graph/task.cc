@@ -12,19 +12,23 @@ bool Task::add_tile(const TilePtr& tile, Mode mode) {
     return true;
 }
 
-void apply_patches(const Task& task, TaskArg* arg, bool recorded) {
+void apply_scalar_patches(const Task& task, TaskArg* arg) {
     for (const Patch& patch : task.patches) {
-        unsigned char* at = arg->params + patch.offset;
-        if (patch.kind == Patch::scalar) {
-            const double value = scalar_value(patch.scalar_id);
-            std::memcpy(at, &value, sizeof value);
-        } else if (recorded) {
-            uint64_t key[2];
-            std::memcpy(key, at, sizeof key);
-            key[0] = random_seed();
-            key[1] += random_counter();
-            std::memcpy(at, key, sizeof key);
-        }
+        if (patch.kind != Patch::scalar) continue;
+        const double value = scalar_value(patch.scalar_id);
+        std::memcpy(arg->params + patch.offset, &value, sizeof value);
+    }
+}
+
+void apply_patches(const Task& task, TaskArg* arg, uint64_t earlier_randoms) {
+    apply_scalar_patches(task, arg);
+    for (const Patch& patch : task.patches) {
+        if (patch.kind != Patch::random_key) continue;
+        uint64_t key[2];
+        std::memcpy(key, arg->params + patch.offset, sizeof key);
+        key[0] = random_seed();
+        key[1] += random_counter() + earlier_randoms;
+        std::memcpy(arg->params + patch.offset, key, sizeof key);
     }
 }
 

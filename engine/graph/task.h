@@ -58,6 +58,7 @@ struct Task {
     int16_t lane = 0;             // the number of its tile of tokens
     bool is_sum = false;          // it only adds to what several lanes share
     int32_t shard = -1;           // of the batch (Program::shards); -1: of none
+    int32_t iteration = -1;       // of its loop (Program::loops) in which it runs; -1: in all
     // With several ranks, a transfer moves the value of tiles[0]; its kernel only has a name
     // (passes/distribute.h). A receive with a second tile waits until that is computed.
     enum class Transfer : uint8_t { none, send, receive } transfer = Transfer::none;
@@ -70,9 +71,11 @@ struct Task {
     bool add_tile(const TilePtr& tile, Mode mode);
 };
 
-// Applies the patches of a task at submission. Random keys are patched only in recorded tasks; an
-// eager task is built with its final key.
-void apply_patches(const Task& task, TaskArg* arg, bool recorded);
+// Applies the patches of a recorded task at submission. earlier_randoms: random ops of the earlier
+// iterations of its loop.
+void apply_patches(const Task& task, TaskArg* arg, uint64_t earlier_randoms);
+// The same for an eager task, which is built with its final random key.
+void apply_scalar_patches(const Task& task, TaskArg* arg);
 
 // The name of a task in profiles: its op, or its kernel if no op emitted it.
 inline const char* name_of(const TaskArg& arg) {

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "engine/graph/cost.h"
+#include "engine/graph/passes/loops.h"
 #include "engine/machine/description.h"
 #include "engine/memory/arena.h"
 #include "engine/runtime/homes.h"
@@ -47,7 +48,7 @@ std::vector<double> perturbed(const SimulatedStep& step, uint64_t variant) {
 
 }  // namespace
 
-SimulatedStep simulated_step(const Program& program, const TaskTimes& times) {
+SimulatedStep simulated_step(const Program& program, const TaskTimes& times, uint32_t iterations) {
     SimulatedStep step;
     const std::vector<Task>& tasks = program.tasks;
     add_persistent(step, program.inputs);
@@ -56,7 +57,7 @@ SimulatedStep simulated_step(const Program& program, const TaskTimes& times) {
     for (size_t t = 0; t < program.step_begin; ++t)
         for (int i = 0; i < tasks[t].handles; ++i) made_before.insert(tasks[t].tiles[i].get());
     const int team = machine().count(Device::cpu);
-    for (size_t t = program.step_begin; t < tasks.size(); ++t) {
+    const auto add = [&](size_t t, uint32_t, const Program::Loop*) {
         const Task& task = tasks[t];
         for (int i = 0; i < task.handles; ++i) {
             const Tile& tile = *task.tiles[i];
@@ -66,7 +67,8 @@ SimulatedStep simulated_step(const Program& program, const TaskTimes& times) {
         step.accesses.end_task();
         step.seconds.push_back(times.seconds(task) / (task.arg.in_team && task.splits ? team : 1));
         step.priorities.push_back(task.priority);
-    }
+    };
+    for_each_run(program, add, iterations);
     return step;
 }
 
@@ -123,12 +125,28 @@ PlanLimits placement_limits(const Program& program) {
 double share_recomputed(const Program& program, Times times) {
     if (program.recomputed_bytes == 0) return 0;
     const std::vector<double> seconds = task_seconds(program, times);
+    const std::vector<uint32_t> runs = runs_of_tasks(program);
     double all = 0, repeated = 0;
     for (size_t t = program.step_begin; t < seconds.size(); ++t) {
-        all += seconds[t];
-        if (program.tasks[t].repeats) repeated += seconds[t];
+        all += runs[t] * seconds[t];
+        if (program.tasks[t].repeats) repeated += runs[t] * seconds[t];
     }
     return all > 0 ? repeated / all : 0;
+}
+
+// Adds the iterations of loops that were not simulated. They take as long as the last one that was.
+static void add_iterations(SimulationResult& result, const Program& program, const TaskTimes& times,
+                           int steps, int workers, double submission) {
+    const auto missing = [](const Program::Loop& loop) {
+        return loop.iterations - std::min(loop.iterations, simulated_iterations);
+    };
+    double share = 0;  // of the loops' iterations
+    for (const Program::Loop& loop : program.loops) share = std::max<double>(share, missing(loop));
+    if (share == 0) return;
+    const Simulation shorter(simulated_step(program, times, simulated_iterations - 1), steps);
+    const SimulationResult less = shorter.run(workers, submission);
+    result.seconds += share * (result.seconds - less.seconds);
+    result.busy += share * (result.busy - less.busy);
 }
 
 // Task times vary between steps, and the memory peak with them. So perturbed schedules are
@@ -142,6 +160,7 @@ SimulationResult plan(const Program& program, Times kind, int steps) {
     // A team is simulated as one worker.
     const int cpus = machine().count(Device::cpu), workers = program.in_team ? 1 : cpus;
     SimulationResult out = simulation.run(workers, submission);
+    add_iterations(out, program, times_for(program, kind), steps, workers, submission);
     if (program.in_team) out.busy *= cpus;
     const auto keep_worst = [&](const SimulationResult& other) {
         if (other.peak <= out.peak) return;

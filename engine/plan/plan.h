@@ -7,8 +7,11 @@
 
 namespace nn {
 
-// The tasks of a program from Program::step_begin on, with their times.
-SimulatedStep simulated_step(const Program& program, const TaskTimes& times);
+// The tasks of a program from Program::step_begin on, with their times, and so many iterations of
+// each loop at most: more do not change the peak of the memory.
+constexpr uint32_t simulated_iterations = 3;
+SimulatedStep simulated_step(const Program& program, const TaskTimes& times,
+                             uint32_t iterations = simulated_iterations);
 
 // The source of task times: nominal rates, new measurements of this program, or earlier
 // measurements. Rates in the machine's description replace all of these, and those of the GPU if

@@ -46,12 +46,29 @@ private:
     const std::vector<Program::ScalarStep>::const_iterator end_;
 };
 
-TaskArg* argument_of(Task& task) {
-    return task.patches.empty() ? &task.arg : patched_arg(task, true);
-}
+// Limits the submitted tasks of loops to as many as a program without loops would have, because
+// each takes memory. A team runs only after all are submitted.
+class Window {
+public:
+    explicit Window(const Program& program)
+        : most_(program.in_team ? INT64_MAX : int64_t(program.tasks.size()) + every) {}
+    void before_task() {
+        if (++submitted_ % every == 0) wait_for([this] { return unfinished_tasks() <= most_; });
+    }
 
-// A copy that StarPU frees after the task.
-TaskArg* copy_of(const TaskArg& arg) { return new (std::malloc(sizeof(TaskArg))) TaskArg(arg); }
+private:
+    static constexpr int every = 64;
+    const int64_t most_;
+    int64_t submitted_ = 0;
+};
+
+// earlier_randoms: see apply_patches().
+TaskArg* argument_of(Task& task, uint64_t earlier_randoms) {
+    if (task.patches.empty()) return &task.arg;
+    TaskArg* const out = copy_of(task.arg);
+    apply_patches(task, out, earlier_randoms);
+    return out;
+}
 
 int64_t peak_of(const Program& program) {
     const int64_t peak = program.info.peak_bytes, simulated = program.simulated_peak;
@@ -89,7 +106,7 @@ void Replay::submit_groups() {
         patched.push_back(nullptr);
         if (task.patches.empty()) continue;
         copies.push_back(std::make_unique<TaskArg>(task.arg));
-        apply_patches(task, copies.back().get(), true);
+        apply_patches(task, copies.back().get(), 0);
         patched.back() = copies.back().get();
     }
     scalars.before(patched.size());
@@ -108,22 +125,25 @@ void Replay::submit_groups() {
 }
 
 void Replay::submit_unplanned() {
-    const size_t tasks = program_->tasks.size();
     drop_kept_elsewhere(*program_);
     ScalarSteps scalars(*program_);
-    TeamTasks team(program_->in_team ? int64_t(tasks) : 0);
-    for (size_t t = 0; t < tasks; ++t) {
+    TeamTasks team(program_->in_team ? program_->info.tasks : 0);
+    Window window(*program_);
+    for_each_run(*program_, [&](size_t t, uint32_t iteration, const Program::Loop* loop) {
         Task& task = program_->tasks[t];
         scalars.before(t);
+        if (loop) window.before_task();
         if (task.transfer == Task::Transfer::none)
-            submit(task, argument_of(task));
+            submit(task, argument_of(task, loop ? iteration * loop->randoms : 0));
         else
             submit_transfer(task);
         for (const TilePtr& tile : program_->dies_after[t]) submit_invalidation(*tile);
+        if (loop && iteration + 1 == loop->iterations && t + 1 == loop->end)
+            for (const TilePtr& tile : loop->dies_after) submit_invalidation(*tile);
         count_writes(task);
         if (program_->in_team) --team.missing;
-    }
-    scalars.before(tasks);
+    });
+    scalars.before(program_->tasks.size());
     if (program_->in_team) submit_team();
 }
 
@@ -132,7 +152,7 @@ void Replay::submit_planned() {
     std::vector<TaskArg*> arguments;
     for (Task& task : program_->tasks) {
         scalars.before(arguments.size());
-        arguments.push_back(argument_of(task));
+        arguments.push_back(argument_of(task, 0));
     }
     scalars.before(arguments.size());
     planned_->submit(arguments);
@@ -144,7 +164,7 @@ void Replay::submit_tasks() {
     const ProfileSpan span(ProfileSpan::submit);
     const ProfileRun run;
     const double begin = thread_cpu_seconds();
-    const auto tasks = int64_t(program_->tasks.size());
+    const int64_t tasks = program_->info.tasks;
     if (planned_)
         submit_planned();
     else if (!groups_.empty() && runs_on_gpus() && !profiling())

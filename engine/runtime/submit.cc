@@ -98,12 +98,7 @@ template <class F, class... Arguments> auto timed(F call, Arguments... arguments
 
 }  // namespace
 
-TaskArg* patched_arg(const Task& task, bool recorded) {
-    TaskArg* arg = static_cast<TaskArg*>(std::malloc(sizeof(TaskArg)));
-    *arg = task.arg;
-    apply_patches(task, arg, recorded);
-    return arg;
-}
+TaskArg* copy_of(const TaskArg& arg) { return new (std::malloc(sizeof(TaskArg))) TaskArg(arg); }
 
 void submit(const Task& task, TaskArg* arg, void (*done)(void* arg), const PlannedTask* planned) {
     starpu_task* t = timed(starpu_task_create);
@@ -232,7 +227,8 @@ void submit_now(const Task& task) {
     ensure_awake();
     wait_for([] { return unfinished_tasks() <= max_tasks && bytes_in_flight <= max_bytes(); });
     if (tiers().exist()) prepare_tiles_of(task);
-    TaskArg* arg = patched_arg(task, false);
+    TaskArg* arg = copy_of(task.arg);
+    apply_scalar_patches(task, arg);
     for (int i = 0; i < task.handles; ++i)
         if (task.modes[i] == Mode::write) arg->fresh_bytes += int64_t(task.tiles[i]->bytes);
     bytes_in_flight += arg->fresh_bytes;

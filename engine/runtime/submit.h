@@ -8,14 +8,14 @@
 
 namespace nn {
 
-TaskArg* patched_arg(const Task& task, bool recorded);  // a copy; see apply_patches()
+TaskArg* copy_of(const TaskArg& arg);  // which StarPU frees after the task
 // The handles of a task's tiles if they are in slots; null for others.
 struct PlannedTask {
     const StarpuHandle* handles;
     int count;
     int32_t priority;
 };
-// arg: &task.arg, which must then outlive the submitted task, or a patched_arg(), which StarPU
+// arg: &task.arg, which must then outlive the submitted task, or a copy_of(), which StarPU
 // frees. A worker calls done(arg), if given, when the task ends. planned: null if StarPU manages
 // the memory of all tiles.
 void submit(const Task& task, TaskArg* arg, void (*done)(void* arg) = nullptr,

@@ -103,7 +103,7 @@ bool Activations::is_written_between(uint32_t tile, uint32_t after, uint32_t bef
 bool Activations::can_run_again(const Program& program, uint32_t task,
                                 const std::vector<char>& repeats) {
     const uint32_t segment = segment_[task];
-    if (segment == none) return false;
+    if (segment == none || program.tasks[task].iteration >= 0) return false;
     const bool is_last = segment + 1 == part_.size() || part_[segment + 1] != part_[segment];
     if (is_last) return false;  // the backward pass needs the values of the last layer at once
     const Part& part = parts_[part_[segment]];

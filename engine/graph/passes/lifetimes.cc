@@ -3,6 +3,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "engine/graph/passes/loops.h"
 #include "engine/graph/passes/passes.h"
 #include "engine/memory/arena.h"
 
@@ -23,6 +24,10 @@ public:
         program_.die_at_end.clear();
         program_.read_first.clear();
         program_.info = {};
+        for (Program::Loop& loop : program_.loops) {
+            loop.dies_after.clear();
+            private_.merge(private_tiles(program_, loop));
+        }
     }
 
     // Outputs and unused inputs live to the end.
@@ -56,12 +61,15 @@ public:
             program_.info.peak_bytes = std::max(program_.info.peak_bytes, live_);
             for_each_tile(t, [&](const TilePtr& tile, uint32_t number, Mode) {
                 if (!tile->recording || last_use_[number] != t || kept_.count(tile.get())) return;
-                program_.dies_after[t].push_back(tile);
+                dead_after(t, tile.get()).push_back(tile);
                 live_ -= block_bytes(tile);
             });
-            program_.info.flops += double(program_.tasks[t].arg.flops);
         }
-        program_.info.tasks = int64_t(accesses_.tasks());
+        const std::vector<uint32_t> runs = runs_of_tasks(program_);
+        for (uint32_t t = 0; t < runs.size(); ++t) {
+            program_.info.flops += runs[t] * double(program_.tasks[t].arg.flops);
+            program_.info.tasks += runs[t];
+        }
         program_.info.tiles = int64_t(accesses_.tiles) + unused_;
     }
 
@@ -70,6 +78,13 @@ private:
         const Task& task = program_.tasks[t];
         for (int i = 0; i < task.handles; ++i)
             visit(task.tiles[i], accesses_.begin(t)[i].tile, task.modes[i]);
+    }
+
+    // What has a value before an iteration of a loop lives until the loop ends.
+    std::vector<TilePtr>& dead_after(uint32_t t, const Tile* tile) {
+        for (Program::Loop& loop : program_.loops)
+            if (t >= loop.begin && t < loop.end && !private_.count(tile)) return loop.dies_after;
+        return program_.dies_after[t];
     }
 
     void keep(const TilePtr& tile) {
@@ -82,7 +97,7 @@ private:
     const Accesses& accesses_;
     std::vector<uint32_t> last_use_;
     std::vector<char> alive_;
-    std::unordered_set<const Tile*> kept_;
+    std::unordered_set<const Tile*> kept_, private_;  // private_: to iterations of loops
     int64_t live_ = 0, unused_ = 0;
 };
 

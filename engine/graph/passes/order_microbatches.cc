@@ -7,6 +7,7 @@
 #include "engine/base/error.h"
 #include "engine/graph/context.h"
 #include "engine/graph/cost.h"
+#include "engine/graph/passes/loops.h"
 #include "engine/graph/passes/passes.h"
 #include "engine/machine/description.h"
 
@@ -61,7 +62,9 @@ void order_microbatches(Program& program) {
     // The smallest number that keeps every worker busy; a GPU computes on two tiles in turns.
     const int gpus = settings().where == Where::cpu ? 0 : machine().count(Device::cuda);
     const int workers = gpus > 0 ? 2 * gpus : machine().count(Device::cpu);
-    const size_t at_once = size_t((workers - 1) / tiles) + 1;
+    const auto at_once = uint32_t((workers - 1) / tiles) + 1;
+    for (size_t i = program.loops.size(); at_once > 1 && i-- > 0;)
+        cut_loop(program, i, {0, at_once, program.loops[i].iterations % at_once});
     const Edges before = predecessors(program.accesses());
     const std::vector<double> seconds = nominal_seconds(program.tasks);
     std::vector<TilePtr> gates(microbatches.size());

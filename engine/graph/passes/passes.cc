@@ -5,6 +5,7 @@ namespace nn {
 const std::vector<Pass>& passes() {
     static const std::vector<Pass> all = {
         {"check ends", check_ends},
+        {"expand loops", expand_loops},
         {"check arguments", check_arguments},
         {"prune", prune},
         {"check values", check_values},

@@ -19,6 +19,7 @@ void run_passes(Program& program, const std::function<void(Program&)>& choose = 
 void finish(Program& program);
 
 void check_ends(Program& program);          // inputs and outputs belong to the recording
+void expand_loops(Program& program);        // for GPUs and ranks: see loops.h
 void check_arguments(Program& program);     // no task changes an input in place
 void prune(Program& program);               // drops tasks whose results nobody uses
 void check_values(Program& program);        // every temporary is written before it is read

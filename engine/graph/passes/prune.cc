@@ -23,14 +23,51 @@ std::vector<char> roots(Program& program) {
     return needed;
 }
 
+// The tasks in the order of a run with two iterations of each loop, so that values reach the next
+// one, and what they access. Rows of an iteration replace those of the iteration before.
+struct Unrolled {
+    std::vector<uint32_t> tasks;
+    Accesses accesses;
+};
+Unrolled unrolled(const Program& program, const Accesses& accesses) {
+    Unrolled out;
+    out.accesses.tiles = accesses.tiles;
+    const auto add = [&](size_t begin, size_t end) {
+        for (auto t = uint32_t(begin); t < end; ++t) {
+            const bool replaces = program.tasks[t].iteration >= 0;
+            for (const auto* a = accesses.begin(t); a != accesses.end(t); ++a)
+                out.accesses.add(a->tile,
+                                 replaces && a->mode == Mode::write ? Mode::read_write : a->mode);
+            out.accesses.end_task();
+            out.tasks.push_back(t);
+        }
+    };
+    size_t at = 0;
+    for (const Program::Loop& loop : program.loops) {
+        add(at, loop.end);
+        add(loop.begin, loop.end);
+        at = loop.end;
+    }
+    add(at, program.tasks.size());
+    return out;
+}
+
 }  // namespace
 
 void prune(Program& program) {
     std::vector<char> needed = roots(program);
-    const Edges before = predecessors(program.accesses());
-    for (uint32_t t = before.tasks(); t-- > 0;)
-        for (const Edge* e = before.begin(t); needed[t] && e != before.end(t); ++e)
-            if (e->kind == Dependency::value) needed[e->task] = 1;
+    const Unrolled order = unrolled(program, program.accesses());
+    const Edges before = predecessors(order.accesses);
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (uint32_t i = before.tasks(); i-- > 0;)
+            for (const Edge* e = before.begin(i); needed[order.tasks[i]] && e != before.end(i); ++e) {
+                char& other = needed[order.tasks[e->task]];
+                if (e->kind != Dependency::value || other) continue;
+                other = 1;
+                changed = !program.loops.empty();  // it may be later in the body
+            }
+    }
     program.keep_tasks(needed);
 }
 

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "engine/graph/passes/loops.h"
 #include "engine/graph/passes/passes.h"
 
 namespace nn {
@@ -80,7 +81,8 @@ private:
         for (int i = 0; i < again.handles; ++i) {
             const Access& use = access(task, i);
             const bool writes = use.mode != Mode::read;
-            if (writes && !fresh_[use.tile]) fresh_[use.tile] = copy_of(*again.tiles[i]);
+            if (writes && !fresh_[use.tile]) 
+                fresh_[use.tile] = fresh_tile(*again.tiles[i], program_.number);
             if (writes || activations_.is_new(task, use.tile, chosen_))
                 again.tiles[i] = fresh_[use.tile];
             const auto made = made_at_.find(again.tiles[i].get());
@@ -96,14 +98,6 @@ private:
         again.is_last_choice = !waits;
         again.repeats = true;
         program_.tasks.push_back(std::move(again));
-    }
-
-    TilePtr copy_of(const Tile& tile) const {
-        const InRecording recording(program_.number);
-        TilePtr out = std::make_shared<Tile>(tile.bytes);
-        out->kind = tile.kind;
-        out->recorded = true;
-        return out;
     }
 
     // A tile that is written shortly before task t can run, but after the task `after`: the
@@ -132,6 +126,8 @@ private:
         for (auto& microbatch : program_.microbatches) microbatch.begin = begin_[microbatch.begin];
         for (auto& backward : program_.backwards)
             backward = {begin_[backward.begin], begin_[backward.end]};
+        for (auto& loop : program_.loops)
+            loop.begin = begin_[loop.begin], loop.end = begin_[loop.end];
         program_.step_begin = begin_[program_.step_begin];
     }
 
@@ -160,7 +156,7 @@ std::unique_ptr<Program> trial_of(const Program& program) {
     out->inputs = program.inputs, out->outputs = program.outputs;
     out->step_begin = program.step_begin;
     out->microbatches = program.microbatches, out->backwards = program.backwards;
-    out->scalar_steps = program.scalar_steps;
+    out->scalar_steps = program.scalar_steps, out->loops = program.loops;
     out->randoms = program.randoms;
     return out;
 }

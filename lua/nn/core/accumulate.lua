@@ -3,11 +3,13 @@ local arguments = require "nn.base.arguments"
 local cluster = require "nn.base.cluster"
 local compile = require "nn.core.compile"
 local creation = require "nn.core.creation"
+local engine = require "nn.base.engine"
 local is_tensor = require("nn.core.tensor").is_tensor
 local lib = require "nn.base.capi"
 local tape = require "nn.core.tape"
 
 local M = {}
+local FEWEST_LOOPED = 3          -- microbatches that a compiled step records as one
 
 -- Rows of a batch, tiled like a batch of that size: the tiles of the whole batch may be larger.
 local function microbatch(batch, first, last)
@@ -16,36 +18,41 @@ local function microbatch(batch, first, last)
   return rows:retile {alone:cuts(1)[2], alone:cuts(2)[2]}
 end
 
-local most, asked, shortened = math.huge, 1, false      -- inside limited()
-
---- limited(limit, short, f, ...) -> the first result of f(...), and the number of microbatches that
---- f passed to nn.accumulate. At most `limit` of them run. short: whether the batch has rows only
---- for these microbatches. For plans, which extrapolate the rest.
-function M.limited(limit, short, f, ...)
-  local before, before_asked, before_short = most, asked, shortened
-  most, asked, shortened = limit, 1, short
-  local count
-  return lib.finally(function()
-    count, most, asked, shortened = asked, before, before_asked, before_short
-  end, f, ...), count
+-- The loss of one microbatch; adds its gradients.
+local function loss_of(model, ids, targets, count)
+  local loss = model(ids, targets, {scale = 1 / count})
+  loss:backward()
+  return loss:detach()
 end
 
--- The mean loss of these microbatches of a batch, from `first` to `last` of `count`; adds their
--- gradients.
+-- The mean loss of the microbatches of a batch from `first` to `last` of `count`; adds their
+-- gradients. A compiled step records the first one, whose gradients are new, and one more for all
+-- others.
 local function run(model, ids, targets, rows, first, last, count)
-  local total
-  for i = first, last do
-    local x, y = ids, targets
-    if count > 1 then
-      x = microbatch(ids, (i - 1) * rows + 1, i * rows)
-      y = microbatch(targets, (i - 1) * rows + 1, i * rows)
-      compile.microbatch_begins(x)
-    end
-    local loss = model(x, y, {scale = 1 / count})
-    loss:backward()
-    loss = loss:detach()
-    total = total and tape.no_grad(function() return total + loss end) or loss
+  local function part(batch, i) return microbatch(batch, (i - 1) * rows + 1, i * rows) end
+  local function one(i)
+    local x, y = part(ids, i), part(targets, i)
+    compile.microbatch_begins(x)
+    return loss_of(model, x, y, count)
   end
+  if count == 1 then return loss_of(model, ids, targets, count) end
+  local total = one(first):clone()
+  if not engine.recording() or last - first < FEWEST_LOOPED then
+    for i = first + 1, last do
+      local loss = one(i)
+      tape.no_grad(function() total:add_(loss) end)
+    end
+    return total
+  end
+  local x, y = part(ids, first):clone(), part(targets, first):clone()
+  compile.loop(last - first, function(i)
+    x:copy_(part(ids, first + i))
+    y:copy_(part(targets, first + i))
+  end, function()
+    compile.microbatch_begins(x)
+    local loss = loss_of(model, x, y, count)
+    tape.no_grad(function() total:add_(loss) end)
+  end)
   return total
 end
 
@@ -66,7 +73,6 @@ local function sum_of_shards(shards, part)
     local loss
     local grads = tape.grads_of(function() loss = part(shard) end)
     compile.shard_begins(-1, shards)
-    if not loss then break end                     -- a plan records some microbatches only
     sums[#sums + 1] = {loss = loss, grads = grads, level = 0}
     while #sums > 1 and (sums[#sums - 1].level == sums[#sums].level or shard == shards - 1) do
       local last = table.remove(sums)
@@ -95,18 +101,15 @@ function M.accumulate(model, microbatches, ids, targets)
   local shards = cluster.shards()
   local each = math.ceil(microbatches / shards)    -- microbatches of a shard
   local count = each * shards
-  local rows = ids:dim(1) / (shortened and math.min(count, most) or count)
-  if shortened then rows = math.max(1, math.floor(rows)) end
+  local rows = ids:dim(1) / count
   if rows % 1 ~= 0 then
     lib.fail("accumulate: %d rows do not divide into %d microbatches%s", ids:dim(1), count,
              shards > 1 and (", %d for each of %d shards"):format(each, shards) or "")
   end
-  asked = count
-  local last = math.min(count, most)
-  if shards == 1 then return run(model, ids, targets, rows, 1, last, count) end
+  if shards == 1 then return run(model, ids, targets, rows, 1, count, count) end
   return sum_of_shards(shards, function(shard)
     local first = shard * each + 1
-    return run(model, ids, targets, rows, first, math.min(first + each - 1, last), count)
+    return run(model, ids, targets, rows, first, first + each - 1, count)
   end)
 end
 

@@ -147,7 +147,7 @@ function M.simulated(f, measured, alone)
   local plan = ffi.new "nn_program_plan_t"
   local times = measured == "known" and 2 or measured and 1 or 0
   check(C.nn_program_plan(program.ref, times, alone and 1 or 3, plan))
-  local out = {tasks = tonumber(plan.tasks), flops = plan.flops, seconds = plan.seconds,
+  local out = {tasks = tonumber(plan.tasks), recorded = tonumber(plan.recorded), flops = plan.flops, seconds = plan.seconds,
                busy = plan.busy, peak = tonumber(plan.peak), lasting = tonumber(plan.lasting),
                workers = plan.workers, kinds = {}, recomputed = tonumber(plan.recomputed),
                recomputing = plan.recomputing}
@@ -181,6 +181,20 @@ function M.microbatch_begins(ids)
   local tiles = 1
   for axis = 1, #ids.shape do tiles = tiles * (#ids:cuts(axis) - 1) end
   check(C.nn_record_microbatch(tiles))
+end
+
+--- loop(iterations, feed, body): records a loop of a compiled step. feed(i) records what differs in
+--- iteration i, from 1: it fills tensors from before the loop; body() records the rest, once. Any
+--- other tensor has the same value at the start of each iteration or is changed in place.
+function M.loop(iterations, feed, body)
+  check(C.nn_record_loop(iterations))
+  for i = 1, iterations do
+    check(C.nn_record_iteration(i - 1))
+    feed(i)
+  end
+  check(C.nn_record_iteration(-1))
+  body()
+  check(C.nn_record_loop(0))
 end
 
 --- shard_begins(shard, shards): the following tasks of a compiled step belong to this shard of the

@@ -1,6 +1,4 @@
--- Plans of training steps (see step.lua), with only some of their microbatches recorded, and the
--- check at the start of a training.
-local accumulate = require "nn.core.accumulate"
+-- Plans of training steps (see step.lua), and the check at the start of a training.
 local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
 local creation = require "nn.core.creation"
@@ -14,55 +12,27 @@ local INPUT_BYTES = 8            -- of a token: its id and its target, i32
 local TASK_BYTES = 5500          -- of process memory for a recorded task, about
 local MANY_TILES = 20000         -- parameters of more tiles take long to record
 
--- The plan of a step with at most `limit` microbatches recorded, and the number of its
--- microbatches. known: the number of microbatches, or nil; if given, rows are created only for the
--- recorded ones. inputs(rows) -> the two tensors of a batch.
-local function simulated(build, rows, context, measured, limit, known, inputs)
-  local flops_per_token
-  local some = known and known > limit and rows / known * limit or rows
-  local plan, microbatches = accumulate.limited(limit, some < rows, step_plan.step, function()
-    local model, optim, step = build()
-    local ids, targets = inputs(some)
-    local answer = #targets.shape == 2 and targets:dim(2) or nil
-    flops_per_token = model.flops_per_token and model:flops_per_token(context, answer)
-    return function() return step(ids, targets) end,
-           {weights = model, optimizer = optim, other = {ids, targets}}
-  end, measured)
-  if some < rows and microbatches ~= known then
-    return simulated(build, rows, context, measured, limit, nil, inputs)
-  end
-  local missing = (rows - some) * context * INPUT_BYTES
-  plan.kinds.other = plan.kinds.other + missing
-  plan.peak, plan.lasting = plan.peak + missing, plan.lasting + missing
-  plan.flops_per_token = flops_per_token
-  return plan, microbatches
-end
-
 -- The ids and targets of `rows` sequences.
 local function sequences(rows, context)
   local shape, options = {rows, context}, {dtype = "i32", axes = "batch,time"}
   return creation.zeros(shape, options), creation.zeros(shape, options)
 end
 
---- step(build, rows, context, measured, known, inputs) -> the plan of step_plan.step() for `rows`
+--- step(build, rows, context, measured, inputs) -> the plan of step_plan.step() for `rows`
 --- sequences, with `flops_per_token` if the model has it. build() creates and returns the model,
---- the optimizer and the step. known: the number of microbatches in the step, or nil. inputs(rows)
---- -> the two arguments of the step; by default ids and targets.
-function M.step(build, rows, context, measured, known, inputs)
-  inputs = inputs or function(some) return sequences(some, context) end
-  -- Record more microbatches than are in memory at once, and extrapolate the others from the last.
-  local enough = engine.workers() + 4
-  local plan, microbatches = simulated(build, rows, context, measured, enough, known, inputs)
-  local more = microbatches - enough
-  if more <= 0 then return plan end
-  local half = math.floor(enough / 2)
-  local fewer = simulated(build, rows, context, measured and "known", half, known, inputs)
-  local share = more / (enough - half)
-  for _, name in ipairs {"tasks", "flops", "seconds", "busy"} do
-    plan[name] = plan[name] + share * (plan[name] - fewer[name])
-  end
-  plan.tiers = batches.line(fewer.tiers, plan.tiers, share)
-  plan.tasks = math.floor(plan.tasks + 0.5)
+--- the optimizer and the step. inputs(rows) -> the two arguments of the step; by default ids and
+--- targets.
+function M.step(build, rows, context, measured, inputs)
+  local flops_per_token
+  local plan = step_plan.step(function()
+    local model, optim, step = build()
+    local ids, targets = (inputs or sequences)(rows, context)
+    local answer = #targets.shape == 2 and targets:dim(2) or nil
+    flops_per_token = model.flops_per_token and model:flops_per_token(context, answer)
+    return function() return step(ids, targets) end,
+           {weights = model, optimizer = optim, other = {ids, targets}}
+  end, measured)
+  plan.flops_per_token = flops_per_token
   return plan
 end
 
@@ -71,7 +41,7 @@ local function planner(build, loader, available)
   local microbatches = loader.rows / loader.batch_size
   local function inputs(rows) return loader:inputs(rows) end
   return step_plan.plans(function(batch, measured)
-    return M.step(build, batch * microbatches, loader.context, measured, microbatches, inputs)
+    return M.step(build, batch * microbatches, loader.context, measured, inputs)
   end, available)
 end
 
