@@ -19,29 +19,15 @@ using namespace nn::capi;
 
 namespace {
 
-// The bytes that a run moves, by kind.
-void add_moved(const ProgramPlan& plan, const RunPlan& run, int64_t* loaded, int64_t* stored) {
+// The bytes that runs move, by kind.
+void add_moved(const ProgramPlan& plan, const RunPlan& run, uint32_t times, int64_t* loaded,
+               int64_t* stored) {
     for (const Placement::Step& step : run.placement.steps) {
         if (step.kind == Placement::run) continue;
         const auto kind = plan.lines->tiles()[step.index]->kind;
-        const int64_t bytes = run.line.line.bytes_of(step.index);
+        const int64_t bytes = times * run.line.line.bytes_of(step.index);
         (step.kind == Placement::load ? loaded : stored)[kind] += bytes;
     }
-}
-
-// Bytes of the tiles that have a place below a level: persistent ones, and temporaries that leave
-// their slots.
-int64_t bytes_below(const ProgramPlan& plan, const RunPlan& run) {
-    std::vector<char> below(plan.lines->tiles().size(), 0);
-    for (uint32_t tile = 0; tile < below.size(); ++tile)
-        below[tile] = plan.lines->is_placed(tile) && run.line.line.tiles[tile].before &&
-                      run.placement.first[tile] == no_slot;
-    for (const Placement::Step& step : run.placement.steps)
-        if (step.kind == Placement::store) below[step.index] = 1;
-    int64_t out = 0;
-    for (uint32_t tile = 0; tile < below.size(); ++tile)
-        if (below[tile]) out += run.line.line.bytes_of(tile);
-    return out;
 }
 
 int64_t lru_moved(const RunPlan& run) {
@@ -54,8 +40,8 @@ void add_lower(const ProgramPlan& plan, const PlanLimits& limits, const Predicti
     const RunPlan& run = *plan.below(plan.steady());
     to.slots = run.placement.blocks * slot_block;
     to.reserved = limits.lower.reserved;
-    to.disk = bytes_below(plan, run);
-    add_moved(plan, run, to.loaded, to.stored);
+    to.disk = bytes_below(plan, {{&run, 1}});
+    add_moved(plan, run, 1, to.loaded, to.stored);
     to.least_moved = plan.lower->least_moved;
     to.lru_moved = lru_moved(run);
     to.disk_busy = time.lower_busy;
@@ -65,14 +51,16 @@ void describe_plan(const Program& p, Times times, nn_tier_plan_t& to) {
     const auto seconds = p.seconds.empty() ? placement_seconds(p) : p.seconds;
     const PlanLimits limits = placement_limits(p);
     const ProgramPlan plan = plan_program(p, seconds, limits);
-    const Prediction time = predict(plan, task_seconds(p, times), limits);
+    const Prediction time = predict(plan, task_seconds(plan.cut ? *plan.cut : p, times), limits);
     to.slots = plan.blocks * slot_block;
     to.kept = plan.lines->kept();
     to.reserved = limits.reserved;
-    to.disk = bytes_below(plan, plan.steady());
-    add_moved(plan, plan.steady(), to.loaded, to.stored);
+    to.disk = bytes_below(plan, plan.steady_parts());
+    for (const auto& [run, count] : plan.steady_parts()) {
+        add_moved(plan, *run, count, to.loaded, to.stored);
+        to.lru_moved += count * lru_moved(*run);
+    }
     to.least_moved = plan.least_moved;
-    to.lru_moved = lru_moved(plan.steady());
     to.seconds = time.seconds, to.computing = time.computing, to.disk_busy = time.link_busy;
     if (plan.lower) add_lower(plan, limits, time, to.lower);
 }

@@ -20,16 +20,23 @@ void apply_scalar_patches(const Task& task, TaskArg* arg) {
     }
 }
 
-void apply_patches(const Task& task, TaskArg* arg, uint64_t earlier_randoms) {
-    apply_scalar_patches(task, arg);
+void shift_random_keys(const Task& task, TaskArg* arg, uint64_t randoms) {
     for (const Patch& patch : task.patches) {
         if (patch.kind != Patch::random_key) continue;
         uint64_t key[2];
         std::memcpy(key, arg->params + patch.offset, sizeof key);
-        key[0] = random_seed();
-        key[1] += random_counter() + earlier_randoms;
+        key[1] += randoms;
         std::memcpy(arg->params + patch.offset, key, sizeof key);
     }
+}
+
+void apply_patches(const Task& task, TaskArg* arg, uint64_t earlier_randoms) {
+    apply_scalar_patches(task, arg);
+    shift_random_keys(task, arg, random_counter() + earlier_randoms);
+    const uint64_t seed = random_seed();
+    for (const Patch& patch : task.patches)
+        if (patch.kind == Patch::random_key)
+            std::memcpy(arg->params + patch.offset, &seed, sizeof seed);
 }
 
 std::string description_of(const Kernel& kernel, Dtype dtype, int32_t tile, const Dims& extent) {

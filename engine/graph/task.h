@@ -76,6 +76,8 @@ struct Task {
 void apply_patches(const Task& task, TaskArg* arg, uint64_t earlier_randoms);
 // The same for an eager task, which is built with its final random key.
 void apply_scalar_patches(const Task& task, TaskArg* arg);
+// Adds a number to the counter of each random key in a task's parameters.
+void shift_random_keys(const Task& task, TaskArg* arg, uint64_t randoms);
 
 // The name of a task in profiles: its op, or its kernel if no op emitted it.
 inline const char* name_of(const TaskArg& arg) {

@@ -10,6 +10,7 @@
 #include "engine/graph/cost.h"
 #include "engine/memory/admission.h"
 #include "engine/runtime/submit.h"
+#include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
 
 namespace nn {
@@ -21,6 +22,12 @@ Tile& mutable_tile(const Tile* tile) { return const_cast<Tile&>(*tile); }
 int32_t next_priority() {
     static int32_t last = 0;
     return last = last > INT32_MIN / 2 ? last - 1 : -1;
+}
+
+TaskArg* argument_of_iteration(const Task& task, const TaskArg& first, uint64_t randoms) {
+    TaskArg* const out = copy_of(first);
+    shift_random_keys(task, out, randoms);
+    return out;
 }
 
 void need_gpu(const Task& task) {
@@ -53,7 +60,6 @@ bool PlannedRun::needed(Program& program) {
 PlannedRun::PlannedRun(Program& program) : program_(program) {
     finish_deferred();
     program.in_team = false;  // transfers and tasks of a team would wait for each other
-    for (Task& task : program.tasks) task.arg.in_team = false;
     if (tiers().gpu > 0)
         for (const Task& task : program.tasks) need_gpu(task);
     make_plan();
@@ -62,7 +68,7 @@ PlannedRun::PlannedRun(Program& program) : program_(program) {
 PlannedRun::~PlannedRun() {
     // Only a shutdown leaves arguments here. The program owns some of them.
     for (size_t task = 0; task < deferred_arguments_.size(); ++task)
-        if (deferred_arguments_[task] != &program_.tasks[task].arg)
+        if (deferred_arguments_[task] != &tasks().tasks[task].arg)
             std::free(deferred_arguments_[task]);
 }
 
@@ -84,8 +90,7 @@ bool PlannedRun::plan_in_existing_slots(const std::vector<double>& seconds) {
 void PlannedRun::make_plan() {
     const bool known = program_.seconds.size() == program_.tasks.size();
     const auto seconds = known ? program_.seconds : nominal_seconds(program_.tasks);
-    plan_ = {};  // the memory of the old plan; no plan exists if this function throws
-    others_.clear();
+    drop_plan();  // no plan exists if this function throws
     const bool in_slots = plan_in_existing_slots(seconds);
     if (!in_slots) plan_ = plan_program(program_, seconds, tier_limits());
     if (!in_slots || plan_.lines->has_deferred()) others_.clear();  // they are not in the plan
@@ -94,6 +99,16 @@ void PlannedRun::make_plan() {
     first_ = run_of(plan_.first);
     next_ = run_of(plan_.next);
     last_ = run_of(plan_.last);
+    iteration_ = run_of(plan_.iteration);
+    tail_ = run_of(plan_.tail);
+    for (Task& task : tasks().tasks) task.arg.in_team = false;
+}
+
+// Tasks under way may use the arguments of the plan's program.
+void PlannedRun::drop_plan() {
+    if (plan_.cut) wait_for_tasks();
+    plan_ = {};
+    others_.clear();
 }
 
 PlannedRun::Run PlannedRun::run_of(const RunPlan& plan) const {
@@ -128,7 +143,8 @@ PlannedRun::Dead PlannedRun::dead_in(const RunPlan& run) const {
 void PlannedRun::make_extents() {
     extents_.clear();
     extents_.resize(plan_.lines->tiles().size());
-    for (const RunPlan* run : {&plan_.first, &plan_.next, &plan_.last}) {
+    for (const RunPlan* run :
+         {&plan_.first, &plan_.next, &plan_.last, &plan_.iteration, &plan_.tail}) {
         const RunPlan* const below = plan_.below(*run);
         for (const Placement::Step& step : (below ? below : run)->placement.steps) {
             if (step.kind != Placement::store || extents_[step.index]) continue;
@@ -170,7 +186,7 @@ void PlannedRun::move_to_begin(const Run& run) {
     for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
         if (placed_persistent(i)) put_home(mutable_tile(plan_.lines->tiles()[i]), place_of(i));
     // Reserves all space in the store before the first task, so that a full disk changes nothing.
-    for (const Run* any : {&first_, &next_, &last_})
+    for (const Run* any : {&first_, &next_, &last_, &iteration_, &tail_})
         for (const Placement::Step& step : any->lowest().steps)
             if (step.kind == Placement::store && placed_persistent(step.index))
                 extent_of(mutable_tile(plan_.lines->tiles()[step.index]));
@@ -203,15 +219,50 @@ void PlannedRun::submit(const std::vector<TaskArg*>& arguments) {
         submit_run(next_, merged);
         deferred_arguments_.clear();
     }
+    if (plan_.iterations() > 0) {
+        submit_loop(arguments);
+        submit_run(tail_, arguments);
+    }
     if (!plan_.lines->has_deferred()) return;
     deferred_arguments_.assign(arguments.size(), nullptr);
     for (uint32_t task : plan_.lines->deferred()) deferred_arguments_[task] = arguments[task];
     std::vector<const Tile*> used;
-    for (uint32_t task : plan_.lines->deferred())
-        for (int i = 0; i < program_.tasks[task].handles; ++i)
-            if (!program_.tasks[task].tiles[i]->recording)
-                used.push_back(program_.tasks[task].tiles[i].get());
+    for (uint32_t number : plan_.lines->deferred()) {
+        const Task& task = tasks().tasks[number];
+        for (int i = 0; i < task.handles; ++i)
+            if (!task.tiles[i]->recording) used.push_back(task.tiles[i].get());
+    }
     defer(this, used);
+}
+
+// Only as many tasks are submitted at once as two iterations have, because each takes memory.
+void PlannedRun::submit_loop(const std::vector<TaskArg*>& arguments) {
+    const Program::Loop& loop = tasks().loops[0];
+    const auto most = int64_t(iteration_.steps.size() + loop.end - loop.begin);
+    for (uint32_t i = 0; i < loop.iterations; ++i) {
+        wait_for([=] { return unfinished_tasks() <= most; });
+        submit_rows(i, arguments);
+        std::vector<TaskArg*> of_iteration = arguments;
+        for (size_t t = loop.begin; t < loop.end; ++t)
+            if (const Task& task = tasks().tasks[t]; arguments[t] != &task.arg)
+                of_iteration[t] = argument_of_iteration(task, *arguments[t], i * loop.randoms);
+        submit_run(iteration_, of_iteration);
+    }
+    for (const TilePtr& tile : loop.dies_after)
+        if (tile->handle && !carries(*tile)) submit_invalidation(*tile);
+}
+
+// The tasks that only this iteration has.
+void PlannedRun::submit_rows(uint32_t iteration, const std::vector<TaskArg*>& arguments) {
+    const Program& program = tasks();
+    const Program::Loop& loop = program.loops[0];
+    for (size_t t = loop.begin; t < loop.end; ++t) {
+        const Task& task = program.tasks[t];
+        if (task.iteration != int32_t(iteration)) continue;
+        const PlannedTask unplaced{nullptr, task.handles - task.gates, next_priority()};
+        nn::submit(task, arguments[t], nullptr, &unplaced);
+        for (const TilePtr& tile : program.dies_after[t]) submit_invalidation(*tile);
+    }
 }
 
 void PlannedRun::run_deferred() { submit_run(last_, std::exchange(deferred_arguments_, {})); }
@@ -234,7 +285,7 @@ void PlannedRun::submit_task(const Run& run, uint32_t position,
                              const std::vector<TaskArg*>& arguments) {
     const uint32_t number = run.plan->line.tasks[position];
     const uint32_t first = run.plan->line.line.accesses.first[position];
-    Task& task = program_.tasks[number];
+    const Task& task = tasks().tasks[number];
     StarpuHandle handles[max_handles];
     for (int i = 0; i < task.handles - task.gates; ++i) {
         const uint32_t slot = run.plan->placement.slots[first + uint32_t(i)];

@@ -23,7 +23,10 @@ public:
     PlannedRun(const PlannedRun&) = delete;
 
     void prepare();  // puts the tiles home; before the inputs of a run are set
-    // Submits the transfers and tasks. arguments: of every task of the program.
+    // The tasks that run: those of the program, or of a copy whose loop is cut.
+    Program& tasks() { return plan_.cut ? *plan_.cut : program_; }
+    // Submits the transfers and tasks. arguments: of every task of tasks(). The caller keeps those
+    // of loops.
     void submit(const std::vector<TaskArg*>& arguments);
     void run_deferred() override;
     bool carries(const Tile& tile) const;  // whether deferred tasks use the temporary
@@ -48,6 +51,9 @@ private:
     void make_extents();
     void move_to_begin(const Run& run);
     void submit_run(const Run& run, const std::vector<TaskArg*>& arguments);
+    void submit_loop(const std::vector<TaskArg*>& arguments);
+    void submit_rows(uint32_t iteration, const std::vector<TaskArg*>& arguments);
+    void drop_plan();
     void submit_transfer_step(const LevelStep& step);
     void submit_task(const Run& run, uint32_t position, const std::vector<TaskArg*>& arguments);
     void end_run(const Run& run);
@@ -55,7 +61,7 @@ private:
 
     Program& program_;
     ProgramPlan plan_;
-    Run first_{}, next_{}, last_{};
+    Run first_{}, next_{}, last_{}, iteration_{}, tail_{};
     // Tiles of other programs in the plan, with their numbers: the tiles may be freed.
     std::vector<std::pair<const Tile*, uint64_t>> others_;
     std::vector<TaskArg*> deferred_arguments_;      // by task; empty: no tasks wait

@@ -148,15 +148,20 @@ void Replay::submit_unplanned() {
 }
 
 void Replay::submit_planned() {
-    ScalarSteps scalars(*program_);
+    Program& program = planned_->tasks();
+    ScalarSteps scalars(program);
     std::vector<TaskArg*> arguments;
-    for (Task& task : program_->tasks) {
+    for (Task& task : program.tasks) {
         scalars.before(arguments.size());
         arguments.push_back(argument_of(task, 0));
     }
     scalars.before(arguments.size());
     planned_->submit(arguments);
-    for (const Task& task : program_->tasks) count_writes(task);
+    for (const Program::Loop& loop : program.loops)
+        for (size_t t = loop.begin; t < loop.end; ++t)
+            if (program.tasks[t].iteration < 0 && arguments[t] != &program.tasks[t].arg)
+                std::free(arguments[t]);
+    for (const Task& task : program.tasks) count_writes(task);
 }
 
 void Replay::submit_tasks() {

@@ -108,7 +108,7 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg), const Plann
     t->cl_arg_free = arg != &task.arg;
     t->nbuffers = planned ? planned->count : task.handles;
     for (int i = 0; i < t->nbuffers; ++i) {
-        const bool is_placed = planned && planned->handles[i];
+        const bool is_placed = planned && planned->handles && planned->handles[i];
         t->handles[i] = is_placed ? planned->handles[i]
                                   : handle_of(*task.tiles[i], task.modes[i] != Mode::write);
         t->modes[i] = starpu_mode(task.modes[i]);

@@ -9,7 +9,7 @@
 namespace nn {
 
 TaskArg* copy_of(const TaskArg& arg);  // which StarPU frees after the task
-// The handles of a task's tiles if they are in slots; null for others.
+// The handles of a task's tiles if they are in slots; null for others, or if none is.
 struct PlannedTask {
     const StarpuHandle* handles;
     int count;

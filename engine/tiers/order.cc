@@ -9,14 +9,21 @@
 namespace nn {
 namespace {
 
-// Where a task should run: after which part of its microbatch, for which microbatch, and its number
-// in the recording.
+// Where a task should run: before, in or after the loop, after which part of its microbatch, for
+// which microbatch, and its number in the recording.
 struct Key {
-    uint32_t part, microbatch, number;
+    uint32_t section, part, microbatch, number;
     bool operator<(const Key& o) const {
-        return std::tie(part, microbatch, number) < std::tie(o.part, o.microbatch, o.number);
+        return std::tie(section, part, microbatch, number) <
+               std::tie(o.section, o.part, o.microbatch, o.number);
     }
 };
+enum { before_loop, in_loop, after_loop };
+
+uint32_t section_of(const Program& program, size_t task) {
+    if (program.loops.empty() || task < program.loops[0].begin) return before_loop;
+    return task < program.loops[0].end ? in_loop : after_loop;
+}
 
 // A part of a microbatch is a sequence of tasks of the same layer.
 std::vector<Key> keys_by_layer(const Program& program) {
@@ -29,14 +36,15 @@ std::vector<Key> keys_by_layer(const Program& program) {
             ++microbatch, part = 1, layer = "";
         if (std::string(layer) != program.tasks[t].arg.layer)
             ++part, layer = program.tasks[t].arg.layer;
-        keys.push_back({part, microbatch, t});
+        keys.push_back({section_of(program, t), part, microbatch, t});
     }
     return keys;
 }
 
 std::vector<Key> keys_as_recorded(const Program& program) {
     std::vector<Key> keys;
-    for (uint32_t t = 0; t < program.tasks.size(); ++t) keys.push_back({0, 0, t});
+    for (uint32_t t = 0; t < program.tasks.size(); ++t)
+        keys.push_back({section_of(program, t), 0, 0, t});
     return keys;
 }
 
@@ -81,7 +89,8 @@ void join_first_successor(std::vector<Key>& keys, const Edges& after) {
     for (auto task = uint32_t(keys.size()); task-- > 0;)
         for (const Edge* e = after.begin(task); e != after.end(task); ++e) {
             const Key& next = keys[e->task];
-            keys[task] = std::min(keys[task], {next.part, next.microbatch, task});
+            if (next.section != keys[task].section) continue;
+            keys[task] = std::min(keys[task], {next.section, next.part, next.microbatch, task});
         }
 }
 
@@ -96,7 +105,7 @@ std::vector<uint32_t> sorted(const Program& program, const Edges& before, const 
         Key last{};
         for (const Edge* e = before.begin(t); e != before.end(t); ++e)
             last = std::max(last, keys[e->task]);
-        keys[t] = {last.part, last.microbatch, last.number};
+        if (last.section == keys[t].section) keys[t] = last;
     }
     const auto later = [&](uint32_t a, uint32_t b) {
         return keys[a] < keys[b] ? false : keys[b] < keys[a] ? true : a > b;
@@ -116,10 +125,10 @@ std::vector<uint32_t> sorted(const Program& program, const Edges& before, const 
 
 }  // namespace
 
-// Where the tail of a run begins: nearly all of its tasks are updates. Few are not, such as those
+// Where the last tasks of a run begin, of which nearly all are updates. Few are not, such as those
 // for the mean loss.
-static std::vector<uint32_t>::iterator begin_of_tail(std::vector<uint32_t>& tasks,
-                                                     const std::vector<char>& is_update) {
+static std::vector<uint32_t>::iterator begin_of_last_updates(std::vector<uint32_t>& tasks,
+                                                             const std::vector<char>& is_update) {
     size_t begin = tasks.size(), others = 0;
     for (; begin > 0; --begin) {
         others += !is_update[tasks[begin - 1]];
@@ -140,16 +149,18 @@ Accesses accesses_without_gates(const Program& program) {
     Accesses out;
     for (size_t t = 0; t < program.tasks.size(); ++t) {
         const Task& task = program.tasks[t];
-        for (int i = 0; t >= program.step_begin && i < task.handles - task.gates; ++i)
+        const bool is_ordered = t >= program.step_begin && task.iteration < 0;
+        for (int i = 0; is_ordered && i < task.handles - task.gates; ++i)
             out.add(out.number_of(task.tiles[i].get()), task.modes[i]);
         out.end_task();
     }
     return out;
 }
 
-// Moves the last updates, with a share of the bytes of all, from the body to the deferred tasks.
-static void defer_last(TaskOrder& order, const Program& program, const std::vector<char>& is_update,
-                       double share) {
+// Moves the last updates, with a share of the bytes of all, from the end of a run to the deferred
+// tasks.
+static void defer_last(std::vector<uint32_t>& run, std::vector<uint32_t>& deferred_tasks,
+                       const Program& program, const std::vector<char>& is_update, double share) {
     const auto bytes_of = [&](uint32_t number) {
         const Task& task = program.tasks[number];
         double out = 0;
@@ -157,15 +168,15 @@ static void defer_last(TaskOrder& order, const Program& program, const std::vect
         return out;
     };
     double left = 0;
-    for (uint32_t task : order.body)
+    for (uint32_t task : run)
         if (is_update[task]) left += share * bytes_of(task);
-    auto begin = order.body.end();
-    while (begin != order.body.begin() && left > 0)
+    auto begin = run.end();
+    while (begin != run.begin() && left > 0)
         if (--begin; is_update[*begin]) left -= bytes_of(*begin);
     const auto stays = [&](uint32_t task) { return !is_update[task]; };
-    const auto deferred = std::stable_partition(begin, order.body.end(), stays);
-    order.deferred.assign(deferred, order.body.end());
-    order.body.erase(deferred, order.body.end());
+    const auto deferred = std::stable_partition(begin, run.end(), stays);
+    deferred_tasks.assign(deferred, run.end());
+    run.erase(deferred, run.end());
 }
 
 TaskOrder order_tasks(const Program& program, const Accesses& accesses, const OrderChoice& choice) {
@@ -173,16 +184,18 @@ TaskOrder order_tasks(const Program& program, const Accesses& accesses, const Or
     const std::vector<char> is_update = find_updates(program, after, made_before(program));
     auto keys = choice.by_layer ? keys_by_layer(program) : keys_as_recorded(program);
     TaskOrder out;
-    out.body = sorted(program, before, after, std::move(keys), is_update);
-    const auto is_earlier = [&](uint32_t task) { return task < program.step_begin; };
-    out.body.erase(std::remove_if(out.body.begin(), out.body.end(), is_earlier), out.body.end());
-    const auto tail = begin_of_tail(out.body, is_update);
-    const auto in_tail =
-        std::count_if(tail, out.body.end(), [&](uint32_t t) { return is_update[t]; });
+    std::vector<uint32_t>* const sections[] = {&out.body, &out.iteration, &out.tail};
+    for (uint32_t task : sorted(program, before, after, std::move(keys), is_update))
+        if (task >= program.step_begin && program.tasks[task].iteration < 0)
+            sections[section_of(program, task)]->push_back(task);
+    std::vector<uint32_t>& end = program.loops.empty() ? out.body : out.tail;
+    const auto last = begin_of_last_updates(end, is_update);
+    const auto in_last = std::count_if(last, end.end(), [&](uint32_t t) { return is_update[t]; });
     const auto updates = std::count(is_update.begin(), is_update.end(), 1);
     // A few of many updates are not worth their gradients' memory between two runs.
-    const bool need_all_gradients = in_tail * 2 >= updates;
-    defer_last(out, program, is_update, need_all_gradients ? 1 : choice.late_updates);
+    const bool need_all_gradients = in_last * 2 >= updates;
+    defer_last(end, out.deferred, program, is_update,
+               need_all_gradients ? 1 : choice.late_updates);
     return out;
 }
 

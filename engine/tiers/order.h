@@ -12,7 +12,9 @@
 namespace nn {
 
 struct TaskOrder {
-    std::vector<uint32_t> body;
+    // All tasks; or those before the loop of a program that has one (Program::loops), those of an
+    // iteration, and those after the loop.
+    std::vector<uint32_t> body, iteration, tail;
     // Updates that run between the first tasks of the next run, because nothing else in this run
     // depends on them: all that need all gradients, such as those after clipping; or the last ones,
     // to divide transfers more evenly.
@@ -22,7 +24,7 @@ struct TaskOrder {
 // The tiles of tasks before the step, which persist although they belong to the recording.
 std::unordered_set<const Tile*> made_before(const Program& program);
 // The accesses of the step's tasks, without the gates of microbatches, which would enforce another
-// order (graph/passes/order_microbatches.cc). Earlier tasks have none.
+// order (graph/passes/order_microbatches.cc). Earlier tasks have none, nor those of one iteration.
 Accesses accesses_without_gates(const Program& program);
 
 struct OrderChoice {
@@ -32,7 +34,7 @@ struct OrderChoice {
 };
 TaskOrder order_tasks(const Program& program, const Accesses& accesses, const OrderChoice& choice);
 
-// The tasks of a run that begins with the deferred tasks of the run before: each of them as late as
+// The body of a run that begins with the deferred tasks of the run before: each of them as late as
 // possible, so before the first task of the body that depends on it.
 std::vector<uint32_t> merge_deferred(const TaskOrder& order, const Accesses& accesses);
 

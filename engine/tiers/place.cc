@@ -117,6 +117,7 @@ public:
         out_.blocks = blocks;
         out_.slots.assign(line.accesses.list.size(), no_slot);
         out_.first.assign(line.tiles.size(), no_slot);
+        if (line.cut != UINT32_MAX) out_.at_cut = out_.first;
         loads_.resize(moments_of(line));
         stores_.resize(moments_of(line));
     }
@@ -149,6 +150,7 @@ private:
         if (p.stay.loads) loads_[(p.stay.from + moments - p.stay.lead) % moments].push_back(&p);
         if (p.stay.stores) stores_[p.stay.to].push_back(&p);
         if (p.stay.at_boundary) out_.first[p.stay.tile] = p.slot;
+        if (p.stay.at_cut) out_.at_cut[p.stay.tile] = p.slot;
     }
     void transfer(const Placed& p, bool loads, uint32_t due) {
         out_.steps.push_back(

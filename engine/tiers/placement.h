@@ -31,6 +31,8 @@ struct Line {
     // later task begins before begins[t], and no earlier one ends after ends[t].
     std::vector<double> begins, ends;
     double seconds = 0;  // of a run
+    // A task without accesses where one run ends and the next one begins (ProgramLines::seam()).
+    uint32_t cut = UINT32_MAX;
 
     bool is_placed(uint32_t tile) const { return tiles[tile].blocks > 0; }
     int64_t bytes_of(uint32_t tile) const { return tiles[tile].blocks * slot_block; }
@@ -62,6 +64,7 @@ struct Placement {
     std::vector<Step> steps;
     std::vector<uint32_t> slots;     // of every access of the line, no_slot if it is not placed
     Layout first, last;              // before and after the run
+    Layout at_cut;                   // of the line; empty if it has none
     int64_t loaded = 0, stored = 0;  // bytes
 };
 

@@ -5,6 +5,7 @@
 
 #include "engine/base/error.h"
 #include "engine/tiers/plan_line.h"
+#include "engine/tiers/plan_loop.h"
 #include "engine/tiers/plan_lower.h"
 
 namespace nn {
@@ -18,6 +19,8 @@ int64_t least_bytes(const ProgramLines& lines) { return lines.least_blocks() * s
 int64_t beside_slots(const ProgramLines& lines, const PlanLimits& limits) {
     return limits.rest > 0 ? 0 : lines.kept();
 }
+
+}  // namespace
 
 // Small tiles stay in memory if they are few.
 std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vector<double>& seconds,
@@ -49,6 +52,13 @@ std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vecto
     return out;
 }
 
+uint32_t blocks_for(const ProgramLines& lines, const PlanLimits& limits) {
+    const int64_t bytes = limits.memory - limits.reserved - beside_slots(lines, limits);
+    return uint32_t(std::min<int64_t>(bytes / slot_block, no_slot - 1));
+}
+
+namespace {
+
 void set_steady(ProgramPlan& plan, RunPlan run, const PlacementChoice& choice) {
     require_steady(run);
     if (!plan.lines->has_deferred()) {
@@ -60,21 +70,25 @@ void set_steady(ProgramPlan& plan, RunPlan run, const PlacementChoice& choice) {
     plan_around({plan.first, plan.next, plan.last}, *plan.lines, plan.blocks, choice);
 }
 
-// The level of the slots, without the one below.
-ProgramPlan plan_upper(const Program& program, const std::vector<double>& seconds,
-                       const PlanLimits& limits) {
-    ProgramPlan out;
-    out.lines = lines_for(program, seconds, limits);
-    const int64_t blocks =
-        (limits.memory - limits.reserved - beside_slots(*out.lines, limits)) / slot_block;
-    out.blocks = uint32_t(std::min<int64_t>(blocks, no_slot - 1));
-    SteadyPlan best = find_steady_plan(program, *out.lines, out.blocks, seconds, limits.rates);
-    out.least_moved = best.least_moved;
-    set_steady(out, std::move(best.run), best.choice);
-    return out;
+}  // namespace
+
+void plan_in_order(ProgramPlan& plan, const Program& program, const std::vector<double>& seconds,
+                   const PlanLimits& limits) {
+    SteadyPlan best = find_steady_plan(program, *plan.lines, plan.blocks, seconds, limits.rates);
+    plan.least_moved = best.least_moved;
+    set_steady(plan, std::move(best.run), best.choice);
 }
 
-}  // namespace
+// The level of the slots, without the one below.
+static ProgramPlan plan_upper(const Program& program, const std::vector<double>& seconds,
+                              const PlanLimits& limits) {
+    if (!program.loops.empty()) return plan_loop(program, seconds, limits);
+    ProgramPlan out;
+    out.lines = lines_for(program, seconds, limits);
+    out.blocks = blocks_for(*out.lines, limits);
+    plan_in_order(out, program, seconds, limits);
+    return out;
+}
 
 ProgramPlan plan_program(const Program& program, const std::vector<double>& seconds,
                          const PlanLimits& limits) {
@@ -98,8 +112,34 @@ ProgramPlan plan_program(const Program& program, const std::vector<double>& seco
     return best;
 }
 
+int64_t bytes_below(const ProgramPlan& plan,
+                    const std::vector<std::pair<const RunPlan*, uint32_t>>& runs) {
+    std::vector<char> below(plan.lines->tiles().size(), 0);
+    for (const auto& [run, times] : runs) {
+        for (uint32_t tile = 0; tile < below.size(); ++tile)
+            if (plan.lines->is_placed(tile) && run->line.line.tiles[tile].before &&
+                run->placement.first[tile] == no_slot)
+                below[tile] = 1;
+        for (const Placement::Step& step : run->placement.steps)
+            if (step.kind == Placement::store) below[step.index] = 1;
+    }
+    int64_t out = 0;
+    for (uint32_t tile = 0; tile < below.size(); ++tile)
+        if (below[tile]) out += runs[0].first->line.line.bytes_of(tile);
+    return out;
+}
+
+// Tiles of other programs leave their slots.
+static ProgramPlan plan_loop_in(uint32_t blocks, const Program& program,
+                                const std::vector<double>& seconds, const PlanLimits& limits) {
+    const ProgramLines lines(program, {}, 64 * kB, seconds, limits.rates.workers);
+    if (blocks < lines.least_blocks() || blocks > blocks_for(lines, limits)) return {};
+    return plan_loop(program, seconds, limits, blocks);
+}
+
 ProgramPlan plan_in_slots(const Program& program, const std::vector<double>& seconds,
                           const PlanLimits& limits, const ExistingSlots& slots) {
+    if (!program.loops.empty()) return plan_loop_in(slots.blocks, program, seconds, limits);
     ProgramPlan out;
     const auto make_lines = [&](const std::vector<const Tile*>& more) {
         out.lines =
@@ -112,10 +152,7 @@ ProgramPlan plan_in_slots(const Program& program, const std::vector<double>& sec
     if (out.lines->least_blocks() > slots.blocks || bytes > limits.memory) return {};
     out.blocks = slots.blocks;
     if (out.lines->has_deferred()) {
-        SteadyPlan best =
-            find_steady_plan(program, *out.lines, slots.blocks, seconds, limits.rates);
-        out.least_moved = best.least_moved;
-        set_steady(out, std::move(best.run), best.choice);
+        plan_in_order(out, program, seconds, limits);
     } else {
         Layout homes;  // the tiles of other programs stay where they are
         for (const Tile* tile : out.lines->tiles()) homes.push_back(slots.place_of(*tile).slot);
@@ -129,9 +166,18 @@ ProgramPlan plan_in_slots(const Program& program, const std::vector<double>& sec
 
 Prediction predict(const ProgramPlan& plan, const std::vector<double>& seconds,
                    const PlanLimits& limits) {
-    if (!plan.lower) return predict(plan.steady(), seconds, limits.rates);
-    const LowerRun lower{*plan.below(plan.steady()), limits.lower.rates};
-    return predict(plan.steady(), seconds, limits.rates, &lower);
+    constexpr uint32_t most_iterations = 2;  // the others take as long as a steady one
+    std::vector<PlannedPart> parts;
+    for (const auto& [run, times] : plan.steady_parts())
+        for (uint32_t i = 0; i < std::min(times, most_iterations); ++i)
+            parts.push_back({run, plan.below(*run)});
+    Prediction out = predict(parts, seconds, limits.rates, limits.lower.rates);
+    if (plan.iterations() <= most_iterations) return out;
+    const Prediction one = predict(plan.iteration, seconds, limits.rates);
+    const uint32_t more = plan.iterations() - most_iterations;
+    out.seconds += more * one.seconds, out.computing += more * one.computing;
+    out.link_busy += more * one.link_busy;
+    return out;
 }
 
 }  // namespace nn

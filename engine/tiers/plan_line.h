@@ -1,7 +1,10 @@
 // Placements of the runs of a level, all checked.
 #pragma once
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "engine/tiers/program_plan.h"
 #include "engine/tiers/search.h"
 
 namespace nn {
@@ -23,6 +26,13 @@ struct LevelRuns {
 };
 void plan_around(const LevelRuns& runs, const ProgramLines& lines, uint32_t blocks,
                  const PlacementChoice& choice);
+// The lines of a program, and the blocks of memory for its slots. Throws OutOfMemory.
+std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vector<double>& seconds,
+                                        const PlanLimits& limits);
+uint32_t blocks_for(const ProgramLines& lines, const PlanLimits& limits);
+// Searches for the runs of a program without a loop, whose lines and blocks are set.
+void plan_in_order(ProgramPlan& plan, const Program& program, const std::vector<double>& seconds,
+                   const PlanLimits& limits);
 // Checks a run that follows others of its kind.
 void require_steady(const RunPlan& run);
 

@@ -5,6 +5,7 @@
 
 #include "engine/tiers/levels.h"
 #include "engine/tiers/slot_table.h"
+#include "engine/tiers/uses.h"
 
 namespace nn {
 namespace {
@@ -27,19 +28,13 @@ struct Event {
 // store, and of the tiles that are not placed.
 class Events {
 public:
-    Events(const RunPlan& run_plan, const std::vector<double>& seconds, const TierRates& rates,
-           const LowerRun* lower)
-        : run_(run_plan), tiles_(uint32_t(run_.line.line.tiles.size())) {
-        const auto steps = merged_steps(run_plan, lower ? &lower->run : nullptr);
-        const uint32_t tasks = moments_of(run_plan), transfers = lower ? moments_of(lower->run) : 0;
-        for (uint32_t run = 0; run < runs; ++run)
-            for (const LevelStep& step : steps)
-                if (step.is_lower)
-                    add_transfer(step, lower->rates, run, transfers);
-                else if (step.step->kind == Placement::run)
-                    add_task(step.step->index, seconds, run);
-                else
-                    add_transfer(step, rates, run, tasks);
+    Events(const std::vector<PlannedPart>& parts, const std::vector<double>& seconds,
+           const TierRates& rates, const TierRates& lower)
+        : seconds_(seconds), tiles_(uint32_t(parts[0].run->line.line.tiles.size())) {
+        for (run_number_ = 0; run_number_ < runs; ++run_number_) {
+            first_position_ = 0;
+            for (const PlannedPart& part : parts) add_part(part, rates, lower);
+        }
         accesses_.tiles = 2 * tiles_ + levels * std::max(tables_[0].count(), tables_[1].count());
     }
     const std::vector<Event>& list() const { return list_; }
@@ -48,20 +43,31 @@ public:
 private:
     static constexpr uint32_t levels = 2;
     uint32_t in_store(uint32_t tile) const { return tiles_ + tile; }
-    static uint32_t moments_of(const RunPlan& run) { return run.line.line.accesses.tasks() + 1; }
+
+    void add_part(const PlannedPart& part, const TierRates& rates, const TierRates& lower) {
+        run_ = part.run;
+        for (const LevelStep& step : merged_steps(*part.run, part.below))
+            if (!step.is_lower && step.step->kind == Placement::run)
+                add_task(step.step->index);
+            else
+                add_transfer(step, step.is_lower ? lower : rates);
+        first_position_ += part.run->line.line.accesses.tasks();
+        first_moment_[0] += moments_of(part.run->line.line);
+        if (part.below) first_moment_[1] += moments_of(part.below->line.line);
+    }
 
     // The number of a slot in accesses. A claim before waits for all slots that share its memory.
-    uint32_t claimed(uint32_t slot, uint32_t tile, uint32_t run, bool is_lower = false) {
+    uint32_t claimed(uint32_t slot, uint32_t tile, bool is_lower = false) {
         SlotTable& table = tables_[is_lower];
         const auto in_accesses = [&](uint32_t number) {
             return 2 * tiles_ + levels * number + is_lower;
         };
-        const uint32_t number = table.number_of(slot, run_.line.line.tiles[tile].blocks);
+        const uint32_t number = table.number_of(slot, run_->line.line.tiles[tile].blocks);
         const auto& others = table.claim(number);
         if (others.empty()) return in_accesses(number);
         accesses_.add(in_accesses(number), Mode::write);
         for (uint32_t other : others) accesses_.add(in_accesses(other), Mode::write);
-        end_event({Event::claim, 0, run});
+        end_event({Event::claim, 0, run_number_});
         return in_accesses(number);
     }
     void end_event(const Event& event) {
@@ -69,36 +75,39 @@ private:
         list_.push_back(event);
     }
 
-    void add_task(uint32_t position, const std::vector<double>& seconds, uint32_t run) {
-        const Accesses& accesses = run_.line.line.accesses;
+    void add_task(uint32_t position) {
+        const Accesses& accesses = run_->line.line.accesses;
         std::vector<uint32_t> names;
         for (uint32_t i = accesses.first[position]; i < accesses.first[position + 1]; ++i) {
-            const uint32_t slot = run_.placement.slots[i], tile = accesses.list[i].tile;
-            names.push_back(slot == no_slot ? tile : claimed(slot, tile, run));
+            const uint32_t slot = run_->placement.slots[i], tile = accesses.list[i].tile;
+            names.push_back(slot == no_slot ? tile : claimed(slot, tile));
         }
         for (uint32_t i = 0; i < names.size(); ++i)
             accesses_.add(names[i], accesses.list[accesses.first[position] + i].mode);
-        end_event({Event::task, seconds[run_.line.tasks[position]], run, 0, position});
+        end_event({Event::task, seconds_at(run_->line, position, seconds_), run_number_, 0,
+                   first_position_ + position});
     }
 
-    void add_transfer(const LevelStep& level_step, const TierRates& rates, uint32_t run,
-                      uint32_t moments) {
+    void add_transfer(const LevelStep& level_step, const TierRates& rates) {
         const auto& [step, is_lower, slot_below] = level_step;
         const bool loads = step->kind == Placement::load;
-        const uint32_t slot = claimed(step->slot, step->index, run, is_lower),
+        const uint32_t slot = claimed(step->slot, step->index, is_lower),
                        below = slot_below == no_slot ? in_store(step->index)
-                                                     : claimed(slot_below, step->index, run, true);
+                                                     : claimed(slot_below, step->index, true);
         accesses_.add(slot, loads ? Mode::write : Mode::read);
         accesses_.add(below, loads ? Mode::read : Mode::write);
-        const auto bytes = double(run_.line.line.bytes_of(step->index));
-        const uint64_t due = uint64_t(run) * moments + step->due;
+        const auto bytes = double(run_->line.line.bytes_of(step->index));
         end_event({loads ? Event::load : Event::store,
-                   rates.transfer_seconds + bytes / rates.link_rate, run, due, 0,
+                   rates.transfer_seconds + bytes / rates.link_rate, run_number_,
+                   first_moment_[is_lower] + step->due, 0,
                    is_lower ? lower_link : size_t(rates.two_links && !loads)});
     }
 
-    const RunPlan& run_;
+    const std::vector<double>& seconds_;
     const uint32_t tiles_;
+    const RunPlan* run_ = nullptr;  // of the part that is being added
+    uint32_t run_number_ = 0, first_position_ = 0;
+    uint64_t first_moment_[levels] = {};  // of the part
     SlotTable tables_[levels];
     std::vector<Event> list_;
     Accesses accesses_;  // tiles: unplaced ones, places in the store, slots
@@ -220,9 +229,9 @@ private:
 
 }  // namespace
 
-Prediction predict(const RunPlan& run, const std::vector<double>& seconds, const TierRates& rates,
-                   const LowerRun* lower) {
-    const Events events(run, seconds, rates, lower);
+Prediction predict(const std::vector<PlannedPart>& parts, const std::vector<double>& seconds,
+                   const TierRates& rates, const TierRates& lower) {
+    const Events events(parts, seconds, rates, lower);
     return Simulated(events, rates).run();
 }
 

@@ -11,19 +11,23 @@ struct Prediction {
     double computing = 0;   // of these, per worker
     double link_busy = 0;   // seconds with a transfer under way, on the link that has more
     double lower_busy = 0;  // the same for the link of the lower level
-    // Seconds for which workers wait before each task of the line.
+    // Seconds for which workers wait before each task of the lines.
     std::vector<double> waits;
 };
 
-// A run of the level below (tiers/levels.h).
-struct LowerRun {
-    const RunPlan& run;
-    const TierRates& rates;
+// A run, and its level below (tiers/levels.h), or null.
+struct PlannedPart {
+    const RunPlan* run;
+    const RunPlan* below = nullptr;
 };
 
-// seconds: of each task of the program. Runs follow each other; the first ones are not counted.
-// lower: null if there is one level.
-Prediction predict(const RunPlan& run, const std::vector<double>& seconds, const TierRates& rates,
-                   const LowerRun* lower = nullptr);
+// Of runs that consist of these parts, one after the other. seconds: of each task of the program.
+// Runs follow each other; the first ones are not counted. lower: rates of the level below.
+Prediction predict(const std::vector<PlannedPart>& parts, const std::vector<double>& seconds,
+                   const TierRates& rates, const TierRates& lower = {});
+inline Prediction predict(const RunPlan& run, const std::vector<double>& seconds,
+                          const TierRates& rates) {
+    return predict({{&run}}, seconds, rates);
+}
 
 }  // namespace nn

@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/tiers/levels.h"
@@ -27,13 +28,26 @@ struct PlanLimits {
 // first: of the first run; next: of a run that begins with the deferred tasks of the run before;
 // last: of these deferred tasks alone. next and last are empty if no tasks are deferred.
 struct ProgramPlan {
+    // The program that the plan is for, if it is not the given one but that with its loop cut
+    // (graph/passes/loops.h).
+    std::unique_ptr<Program> cut;
     std::unique_ptr<ProgramLines> lines;
     uint32_t blocks = 0;  // of the memory of the slots
     RunPlan first, next, last;
+    // With a loop, first and next end where it begins. Its iterations and the tail follow.
+    RunPlan iteration, tail;
     int64_t least_moved = 0;           // bytes of a run, by any placement
     std::unique_ptr<LowerPlan> lower;  // null if there is one level
 
     const RunPlan& steady() const { return lines->has_deferred() ? next : first; }
+    uint32_t iterations() const {
+        return cut && !cut->loops.empty() ? cut->loops[0].iterations : 0;
+    }
+    // The parts of a steady run, each with the number of times that it runs.
+    std::vector<std::pair<const RunPlan*, uint32_t>> steady_parts() const {
+        if (iterations() == 0) return {{&steady(), 1}};
+        return {{&steady(), 1}, {&iteration, iterations()}, {&tail, 1}};
+    }
     // The lower level of first, next or last; null if there is none.
     const RunPlan* below(const RunPlan& run) const {
         if (!lower) return nullptr;

@@ -35,12 +35,15 @@ TaskLine steady_line(const ProgramLines& lines) {
 // The placements of one order.
 class OrderSearch {
 public:
+    // ends: see place().
     OrderSearch(TaskLine line, const OrderChoice& order, uint32_t blocks,
-                const std::vector<double>& seconds, const TierRates& rates)
+                const std::vector<double>& seconds, const TierRates& rates,
+                const LineEnds* ends = nullptr)
         : line_(std::move(line)),
           blocks_(blocks),
           seconds_(seconds),
           rates_(rates),
+          ends_(ends),
           sections_(line_.line),
           weights_(Sections::count, 1) {
         best_.order = order;
@@ -52,7 +55,6 @@ public:
     }
 
     const SteadyPlan& best() const { return best_; }
-    // Transfers count a little although tasks hide them, because disks wear.
     double score() const { return score_of(best_.time); }
     bool is_bound_by_tasks() const { return best_.time.seconds < 1.002 * best_.time.computing; }
     // Gives transfers more weight where workers waited for them in the last placements.
@@ -67,7 +69,7 @@ private:
         std::vector<double> weights;
         for (uint32_t m = 0; m < moments_of(line_.line); ++m)
             weights.push_back(weights_[sections_.of(m)]);
-        return std::make_unique<Retention>(line_.line, blocks_, nullptr, margins, weights,
+        return std::make_unique<Retention>(line_.line, blocks_, ends_, margins, weights,
                                            last_.get());
     }
 
@@ -114,16 +116,15 @@ private:
             }
         }
         note_waits(fastest.time.waits);
+        if (!fastest.exists()) return;
         if (best_.exists() && score_of(fastest.time) >= score_of(best_.time)) return;
         fastest.order = best_.order, fastest.least_moved = best_.least_moved;
         best_ = std::move(fastest);
     }
 
-    static double score_of(const Prediction& time) { return time.seconds + 0.05 * time.link_busy; }
-
     // Returns the score of the placement, 0 if there is none.
     double try_share(SteadyPlan& best, PlacementChoice choice, MarginLimits& limits) {
-        auto placed = place(line_.line, blocks_, *last_, choice.place, nullptr, &limits);
+        auto placed = place(line_.line, blocks_, *last_, choice.place, ends_, &limits);
         if (!placed) return 0;
         RunPlan run{line_, std::move(*placed)};
         Prediction time = predict(run, seconds_, rates_);
@@ -143,6 +144,7 @@ private:
     const uint32_t blocks_;
     const std::vector<double>& seconds_;
     const TierRates& rates_;
+    const LineEnds* const ends_;
     const Sections sections_;
     std::vector<double> weights_, waits_;  // by section
     std::unique_ptr<Retention> last_;
@@ -168,15 +170,21 @@ public:
         add(uint64_t(run.tasks.size()));
         for (uint32_t position = 0; position < run.tasks.size(); ++position) {
             add(run.tasks[position] - first_task);
-            add(seconds[run.tasks[position]]);
+            add(seconds_at(run, position, seconds));
             add(uint64_t(line.accesses.first[position + 1]));
         }
         for (const auto& access : line.accesses.list)
             add(uint64_t(access.tile) * 4 + uint64_t(access.mode));
+        add(uint64_t(line.cut));
         add(uint64_t(line.tiles.size()));
         for (const auto& tile : line.tiles)
             add(tile.blocks ? uint64_t(tile.blocks) * 4 + 2 * tile.before + tile.after
                             : uint64_t(0));
+    }
+
+    void add(const LineEnds& ends) {
+        for (const Layout* layout : {&ends.before, &ends.after})
+            for (const uint32_t slot : *layout) add(uint64_t(slot));
     }
 
 private:
@@ -282,11 +290,12 @@ SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_
 }
 
 SteadyPlan find_line_plan(const TaskLine& line, uint32_t blocks, const std::vector<double>& seconds,
-                          const TierRates& rates) {
+                          const TierRates& rates, const LineEnds* ends) {
     Fingerprint all = fingerprint_of(blocks, rates);
     all.add(line, 0, seconds);
+    if (ends) all.add(*ends);
     SteadyPlan out = remembered(
-        all.value(), [&] { return OrderSearch(line, {}, blocks, seconds, rates).best(); });
+        all.value(), [&] { return OrderSearch(line, {}, blocks, seconds, rates, ends).best(); });
     out.run.line = line;
     return out;
 }

@@ -88,15 +88,20 @@ uint32_t Stays::gap_before(const Stay& s) const {
 void Stays::set_times(Stay& s) const {
     s.from = use(s, 0).moment;
     s.to = use(s, s.count - 1).moment;
-    s.at_boundary = s.is_closed;
+    s.at_boundary = lasts_at(s, moments_ - 1);
+    s.at_cut = lasts_at(s, line_.cut);
     if (s.is_closed) return;
     s.loads = use(s, 0).mode != Mode::write;
-    const uint32_t begin = (s.from + moments_ - s.lead) % moments_,
-                   length = std::min(period(s).count + s.lead, moments_);
-    s.at_boundary = (moments_ - 1 + moments_ - begin) % moments_ < length;
-    bool changes = s.at_boundary;  // the store may not have the value of before the run
+    bool changes = s.at_boundary || s.at_cut;  // the store may not have the value of before the run
     for (uint32_t i = 0; i < s.count; ++i) changes = changes || use(s, i).mode != Mode::read;
     s.stores = changes && use(s, s.count - 1).is_needed;
+}
+
+bool Stays::lasts_at(const Stay& s, uint32_t moment) const {
+    if (moment >= moments_ || s.is_closed) return moment < moments_;
+    const uint32_t begin = (s.from + moments_ - s.lead) % moments_,
+                   length = std::min(period(s).count + s.lead, moments_);
+    return (moment + moments_ - begin) % moments_ < length;
 }
 
 Stay Stays::with_lead(Stay s, double seconds, uint32_t room_before, uint32_t room_after) const {

@@ -15,7 +15,7 @@ struct Stay {
     uint32_t from, to;          // the moments of the first and the last use
     uint32_t lead, tail;        // moments for the load before, and for the store after
     bool is_closed;             // the tile never leaves memory
-    bool loads, stores, at_boundary;
+    bool loads, stores, at_boundary, at_cut;
 };
 
 // The shares of the margins of each use that its tile gets at most. All are 1 at first.
@@ -56,6 +56,7 @@ public:
 private:
     Stay stay(uint32_t uses, uint32_t first, uint32_t count, bool is_closed) const;
     void set_times(Stay& stay) const;
+    bool lasts_at(const Stay& stay, uint32_t moment) const;
     uint32_t gap_after(const Stay& stay, uint32_t i) const;  // moments
     uint32_t gap_before(const Stay& stay) const;  // moments since the last use before the stay
 

@@ -1,6 +1,5 @@
 #include "engine/graph/passes/loops.h"
 
-#include <cstring>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -29,16 +28,6 @@ namespace {
 
 using Replaced = std::unordered_map<const Tile*, TilePtr>;
 
-void shift_random_keys(Task& task, uint64_t randoms) {
-    for (const Patch& patch : task.patches) {
-        if (patch.kind != Patch::random_key) continue;
-        uint64_t key[2];
-        std::memcpy(key, task.arg.params + patch.offset, sizeof key);
-        key[1] += randoms;
-        std::memcpy(task.arg.params + patch.offset, key, sizeof key);
-    }
-}
-
 class Cutter {
 public:
     Cutter(Program& program, size_t number, const LoopCut& cut, bool share_tiles)
@@ -50,7 +39,8 @@ public:
           private_(private_tiles(program, loop_)),
           tasks_(std::exchange(program.tasks, {})),
           microbatches_(std::exchange(program.microbatches, {})),
-          backwards_(std::exchange(program.backwards, {})) {}
+          backwards_(std::exchange(program.backwards, {})),
+          seconds_(std::exchange(program.seconds, {})) {}
 
     void run() {
         const uint32_t looped = loop_.iterations - cut_.head - cut_.tail;
@@ -82,7 +72,7 @@ private:
             if (task.iteration >= 0 && task.iteration != int32_t(iteration)) return false;
             task.iteration = -1;
             if (!is_last) replace_tiles(task, fresh_[tiles]);
-            shift_random_keys(task, loop_.randoms * iteration);
+            shift_random_keys(task, &task.arg, loop_.randoms * iteration);
             return true;
         });
     }
@@ -96,7 +86,7 @@ private:
                 task.iteration = int32_t(number / cut_.copies);
             }
             if (!is_last) replace_tiles(task, fresh_[copy]);
-            shift_random_keys(task, loop_.randoms * (cut_.head + copy));
+            shift_random_keys(task, &task.arg, loop_.randoms * (cut_.head + copy));
             return true;
         });
     }
@@ -111,7 +101,9 @@ private:
         for (size_t t = begin; t < end; ++t) {
             place.push_back(size());
             Task task = tasks_[t];
-            if (change(task)) program_.tasks.push_back(std::move(task));
+            if (!change(task)) continue;
+            program_.tasks.push_back(std::move(task));
+            if (!seconds_.empty()) program_.seconds.push_back(seconds_[t]);
         }
         place.push_back(size());
         for (const auto& mark : microbatches_)
@@ -152,6 +144,7 @@ private:
     std::vector<Task> tasks_;  // before
     const std::vector<Program::Microbatch> microbatches_;
     const std::vector<Program::Backward> backwards_;
+    const std::vector<double> seconds_;
     std::unordered_map<uint32_t, Replaced> fresh_;  // sets of tiles
 };
 
