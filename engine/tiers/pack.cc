@@ -6,76 +6,98 @@
 #include "engine/tiers/placement.h"
 
 namespace nn {
+namespace {
 
-Packing::Packing(uint32_t blocks, uint32_t moments)
-    : blocks_(blocks), moments_(moments), sections_(std::min(moments, 256u)), short_(sections_) {}
+constexpr uint32_t no_link = UINT32_MAX;
+
+}  // namespace
+
+Packing::Packing(uint32_t blocks, uint32_t moments) : blocks_(blocks), moments_(moments) {
+    constexpr uint32_t shortest_section = 4;
+    uint32_t sections = 0;
+    for (uint64_t length = shortest_section;; length *= 4) {
+        const auto count = uint32_t((moments + length - 1) / length);
+        levels_.push_back({uint32_t(length), sections, count, 0});
+        sections += count;
+        if (count == 1) break;
+    }
+    heads_.assign(sections, no_link);
+}
 
 bool Packing::overlap(const Period& a, const Period& b) const {
-    const uint32_t b_after_a = (b.begin + moments_ - a.begin) % moments_,
-                   a_after_b = (a.begin + moments_ - b.begin) % moments_;
+    const uint32_t b_after_a =
+                       b.begin >= a.begin ? b.begin - a.begin : b.begin + moments_ - a.begin,
+                   a_after_b = b_after_a == 0 ? 0 : moments_ - b_after_a;
     return b_after_a < a.count || a_after_b < b.count;
 }
 
-template <class Visit> void Packing::sections_of(const Period& period, const Visit& visit) const {
-    const auto section = [&](uint64_t moment) {
-        return uint32_t(moment % moments_ * sections_ / moments_);
-    };
-    const uint32_t last = section(period.begin + period.count - 1);
-    for (uint32_t s = section(period.begin);; s = (s + 1) % sections_) {
-        visit(s);
-        if (s == last) return;
-    }
+template <class Visit>
+void Packing::sections_of(const Level& level, const Period& period, const Visit& visit) const {
+    const uint32_t end = period.begin + period.count, first = period.begin / level.moments,
+                   last = (std::min(end, moments_) - 1) / level.moments;
+    for (uint32_t s = first; s <= last; ++s) visit(level.first + s);
+    if (end <= moments_) return;
+    const uint32_t last_wrapped = std::min((end - moments_ - 1) / level.moments + 1, first);
+    for (uint32_t s = 0; s < last_wrapped; ++s) visit(level.first + s);
 }
 
-void Packing::add(const Period& period, uint32_t slot, uint32_t blocks) {
+Period Packing::period_of(const Use& use) const {
+    return {(use.core.begin + moments_ - use.before) % moments_,
+            use.before + use.core.count + use.after};
+}
+
+uint32_t Packing::add(const Use& use) {
     const auto number = uint32_t(all_.size());
-    all_.push_back({period, slot, slot + blocks});
+    all_.push_back(use);
+    all_.back().number = number;
     seen_.push_back(0);
-    if (is_long(period))
-        long_.push_back(number);
-    else
-        sections_of(period, [&](uint32_t s) { short_[s].push_back(number); });
+    const Period period = period_of(use);
+    const auto at = std::find_if(levels_.begin(), levels_.end() - 1,
+                                 [&](const Level& l) { return l.moments >= period.count; });
+    ++at->listed;
+    sections_of(*at, period, [&](uint32_t section) {
+        links_.push_back({number, heads_[section]});
+        heads_[section] = uint32_t(links_.size() - 1);
+    });
+    return number;
 }
 
-void Packing::gather(const Period& period) {
-    taken_.clear();
+void Packing::set_margins(uint32_t number, uint32_t before, uint32_t after) {
+    all_[number].before = before, all_[number].after = after;
+}
+
+const std::vector<Packing::Use>& Packing::used_in(const Period& period) {
+    used_.clear();
     ++searches_;
-    const auto take = [&](uint32_t number) {
-        if (std::exchange(seen_[number], searches_) == searches_) return;
-        const Block& block = all_[number];
-        if (overlap(block.period, period)) taken_.push_back(block);
-    };
-    for (uint32_t number : long_) take(number);
-    if (is_long(period))
-        for (uint32_t number = 0; number < all_.size(); ++number) take(number);
-    else
-        sections_of(period, [&](uint32_t s) {
-            for (uint32_t number : short_[s]) take(number);
+    for (const Level& level : levels_) {
+        if (level.listed == 0) continue;
+        sections_of(level, period, [&](uint32_t section) {
+            for (uint32_t i = heads_[section]; i != no_link; i = links_[i].next) {
+                const uint32_t number = links_[i].number;
+                if (std::exchange(seen_[number], searches_) == searches_) continue;
+                const Use& use = all_[number];
+                if (use.core.count > 0 && overlap(period_of(use), period)) used_.push_back(use);
+            }
         });
-    std::sort(taken_.begin(), taken_.end(),
-              [](const Block& a, const Block& b) { return a.begin < b.begin; });
-}
-
-Packing::Found Packing::find(const std::vector<Period>& periods, uint32_t blocks, bool lowest) {
-    gather(periods.front());
-    for (const Period& period : periods) {
-        const uint32_t slot = find_in_gathered(period, blocks, lowest);
-        if (slot != no_slot) return {slot, period};
     }
-    return {no_slot, {}};
+    std::sort(used_.begin(), used_.end(),
+              [](const Use& a, const Use& b) { return a.begin < b.begin; });
+    return used_;
 }
 
-uint32_t Packing::find_in_gathered(const Period& period, uint32_t blocks, bool lowest) const {
+uint32_t Packing::find(const Period& period, uint32_t blocks, bool lowest, double share) const {
     uint32_t free = 0, slot = no_slot;  // free: the end of everything before
     const auto use_hole = [&](uint32_t end) {
         const bool fits = end >= free && end - free >= blocks;
         if (fits) slot = lowest ? free : end - blocks;
         return fits && lowest;
     };
-    for (const Block& block : taken_) {
-        if (!overlap(block.period, period)) continue;
-        if (use_hole(block.begin)) return slot;
-        free = std::max(free, block.end);
+    for (Use use : used_) {
+        use.before = std::min(use.before, uint32_t(share * use.most_before));
+        use.after = std::min(use.after, uint32_t(share * use.most_after));
+        if (!overlap(period_of(use), period)) continue;
+        if (use_hole(use.begin)) return slot;
+        free = std::max(free, use.end);
     }
     use_hole(blocks_);
     return slot;

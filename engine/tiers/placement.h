@@ -69,7 +69,6 @@ struct Placement {
 };
 
 class Retention;
-class MarginLimits;
 struct PlaceOptions {
     double share = 1;  // of the memory that tiles take between their uses; see Retention
     // Seconds from the beginning of a load to the use of the tile, and from the last use of a tile
@@ -77,12 +76,10 @@ struct PlaceOptions {
     double lead = 0;
 };
 // Some tiles leave memory although the retention keeps them, if the slots do not fit otherwise.
-// Returns nothing if they do not fit then either. With a share of 0 they always fit if the memory
-// suffices for each task and, if ends are given, their slots do not overlap. limits: of the margins
-// of the retention in which no other tile may have the slot, to begin with; set to what was used.
+// Returns nothing if a task needs more memory than there is, or if ends are given that do not leave
+// it enough. With a share of 0, nothing stays in memory between two uses.
 std::optional<Placement> place(const Line& line, uint32_t blocks, const Retention& retention,
-                               const PlaceOptions& options, const LineEnds* ends,
-                               MarginLimits* limits = nullptr);
+                               const PlaceOptions& options, const LineEnds* ends);
 
 // Bytes that a run of a line moves if the tiles that were not used for the longest time leave
 // memory, whatever their next use.

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "engine/tiers/retain.h"
-#include "engine/tiers/stays.h"
 
 namespace nn {
 namespace {
@@ -105,14 +104,12 @@ private:
         for (const double queue : {0.0, run / 512, run / 128, run / 32}) {
             const Margins margins = margins_with_queue(rates_, queue);
             last_ = retention(margins);
-            MarginLimits limits(last_->uses());
             double before = 0;
             for (const double share : {1.0, 0.95, 0.9, 0.8, 0.65, 0.5, 0.3, 0.15, 0.0}) {
                 if (share < 0.5 && fastest.exists()) break;
-                const double score = try_share(fastest, {margins, {share, lead}}, limits);
+                const double score = try_share(fastest, {margins, {share, lead}});
                 if (before > 0 && score > before) break;
                 before = score;
-                limits.widen();
             }
         }
         note_waits(fastest.time.waits);
@@ -123,8 +120,8 @@ private:
     }
 
     // Returns the score of the placement, 0 if there is none.
-    double try_share(SteadyPlan& best, PlacementChoice choice, MarginLimits& limits) {
-        auto placed = place(line_.line, blocks_, *last_, choice.place, ends_, &limits);
+    double try_share(SteadyPlan& best, PlacementChoice choice) {
+        auto placed = place(line_.line, blocks_, *last_, choice.place, ends_);
         if (!placed) return 0;
         RunPlan run{line_, std::move(*placed)};
         Prediction time = predict(run, seconds_, rates_);

@@ -5,43 +5,6 @@
 
 namespace nn {
 
-MarginLimits::MarginLimits(const std::vector<TileUses>& uses) {
-    for (const TileUses& of_tile : uses) shares_.emplace_back(of_tile.list.size());
-}
-
-void MarginLimits::clear() {
-    for (auto& of_tile : shares_)
-        for (Shares& shares : of_tile) shares = {0, 0};
-}
-
-void MarginLimits::widen() {
-    const auto twice = [](float share) { return std::min(1.0f, std::max(0.125f, 2 * share)); };
-    for (auto& of_tile : shares_)
-        for (Shares& shares : of_tile) shares = {twice(shares.before), twice(shares.after)};
-}
-
-bool MarginLimits::reduce(const std::vector<TileUses>& uses, const Period& period,
-                          uint32_t moments) {
-    bool found = false;
-    const auto halve = [&](float& share, uint32_t begin, uint32_t count) {
-        const bool reaches = (period.begin + moments - begin) % moments < count ||
-                             (begin + moments - period.begin) % moments < period.count;
-        if (share == 0 || count == 0 || !reaches) return;
-        share = share > 0.2f ? share / 2 : 0;
-        found = true;
-    };
-    for (size_t u = 0; u < uses.size(); ++u)
-        for (size_t i = 0; i < uses[u].list.size(); ++i) {
-            const TileUse& use = uses[u].list[i];
-            Shares& shares = shares_[u][i];
-            const auto before = uint32_t(shares.before * float(use.before)),
-                       after = uint32_t(shares.after * float(use.after));
-            halve(shares.before, (use.moment + moments - before % moments) % moments, before);
-            halve(shares.after, (use.moment + 1) % moments, after);
-        }
-    return found;
-}
-
 Stays::Stays(const Line& line, const std::vector<TileUses>& uses, const LineEnds* ends)
     : line_(line), uses_(uses), ends_(ends), moments_(moments_of(line)) {
     for (int run = 0; run < 2; ++run)
@@ -69,16 +32,21 @@ Stay Stays::stay(uint32_t uses, uint32_t first, uint32_t count, bool is_closed) 
     return out;
 }
 
-Period Stays::period(const Stay& s, double margins, const MarginLimits* limits) const {
+Period Stays::period(const Stay& s) const {
     if (s.is_closed) return {0, moments_};
-    const auto size = uint32_t(uses_[s.uses].list.size());
-    const uint32_t last = (s.first + s.count - 1) % size;
-    const double share_before = limits ? margins * limits->before(s.uses, s.first) : margins,
-                 share_after = limits ? margins * limits->after(s.uses, last) : margins;
-    const auto before = std::min(uint32_t(share_before * use(s, 0).before), moments_);
-    uint32_t length = 1 + before + uint32_t(share_after * use(s, s.count - 1).after);
-    for (uint32_t i = 0; i + 1 < s.count; ++i) length += gap_after(s, i) + 1;
-    return {(s.from + moments_ - before) % moments_, std::min(length, moments_)};
+    return {s.from, 1 + (s.to + moments_ - s.from) % moments_};
+}
+
+Stays::Role Stays::role_at(const Stay& s, uint32_t moment) const {
+    const auto& list = uses_[s.uses].list;
+    const auto size = uint32_t(list.size());
+    const auto next = std::lower_bound(list.begin(), list.end(), moment,
+                                       [](const TileUse& u, uint32_t m) { return u.moment < m; });
+    const auto at = uint32_t(next - list.begin());  // of the first use at this moment or later
+    const uint32_t index = (at % size + size - s.first) % size, last = (index + size - 1) % size;
+    if (at < size && list[at].moment == moment && index < s.count) return {Role::use, index};
+    if (last + 1 < s.count || s.is_closed) return {Role::gap, last};
+    return {Role::none, 0};
 }
 
 uint32_t Stays::gap_before(const Stay& s) const {
@@ -137,16 +105,20 @@ std::vector<Stay> Stays::all(const Retention::Kept& kept) const {
     return out;
 }
 
+Stay Stays::part(const Stay& whole, uint32_t first, uint32_t count) const {
+    const auto size = uint32_t(uses_[whole.uses].list.size());
+    return stay(whole.uses, (whole.first + first) % size, count, false);
+}
+
 std::vector<Stay> Stays::parts(const Stay& whole) const {
     if (whole.count == 1 && !whole.is_closed) return {};
-    if (whole.count == 1) return {stay(whole.uses, whole.first, 1, false)};
-    const auto size = uint32_t(uses_[whole.uses].list.size());
+    const uint32_t gaps = whole.is_closed ? whole.count : whole.count - 1;
     uint32_t longest = 0;
-    for (uint32_t i = 1; i + 1 < whole.count; ++i)
+    for (uint32_t i = 1; i < gaps; ++i)
         if (gap_after(whole, i) > gap_after(whole, longest)) longest = i;
     const uint32_t count = longest + 1;
-    return {stay(whole.uses, whole.first, count, false),
-            stay(whole.uses, (whole.first + count) % size, whole.count - count, false)};
+    if (whole.is_closed) return {part(whole, count, whole.count)};
+    return {part(whole, 0, count), part(whole, count, whole.count - count)};
 }
 
 uint32_t Stays::demanded_slot(const Stay& s) const {

@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "engine/tiers/packer.h"
 #include "engine/tiers/retain.h"
 #include "engine/tiers/slot_table.h"
 #include "engine/tiers/stays.h"
@@ -187,13 +188,31 @@ TEST_CASE("tiles lose their margins only near tasks that need the memory") {
     }
     const Line line = b.built(1);
     const Retention retention(line, blocks, nullptr, Margins{2, 0});
-    MarginLimits limits(retention.uses());
-    const auto placed = place(line, blocks, retention, {1, 0}, nullptr, &limits);
+    const Stays stays(line, retention.uses(), nullptr);
+    const auto placed = Packer(line, stays, blocks, true).pack(stays.all(retention.choose(1)));
+    REQUIRE(placed);
+    const auto has_margin = [&](uint32_t task) {  // before its use
+        for (const PlacedStay& p : *placed)
+            if (p.stay.tile == own[task]) return p.room_before >= stays.use(p.stay, 0).before;
+        throw Error("the tile has no slot");
+    };
+    CHECK(!has_margin(crowded + 1));
+    CHECK(has_margin(crowded - 8));
+    CHECK(has_margin(crowded + 8));
+}
+
+TEST_CASE("a task finds slots although another of its tiles divides the free memory") {
+    LineBuilder b;
+    const uint32_t bottom = b.tile(true), middle = b.tile(true), top = b.tile(true),
+                   large = b.tile(true, 2);
+    for (int i = 0; i < 8; ++i) b.task(1, {{bottom, Mode::read}, {middle, Mode::read}});
+    b.task(1, {{middle, Mode::read}, {large, Mode::read}});
+    for (int i = 0; i < 8; ++i) b.task(1, {{middle, Mode::read}, {top, Mode::read}});
+    const Line line = b.built(1);
+    const Retention retention(line, 3, nullptr);
+    const auto placed = place(line, 3, retention, {1, 0}, nullptr);
     REQUIRE(placed);
     CHECK(check_placement(line, *placed) == "");
-    CHECK(limits.before(own[crowded + 1], 0) < 1);
-    CHECK(limits.before(own[crowded - 8], 0) == 1);
-    CHECK(limits.before(own[crowded + 8], 0) == 1);
 }
 
 TEST_CASE("slots have little more memory than their tiles, in few sizes") {
