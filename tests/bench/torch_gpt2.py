@@ -12,12 +12,7 @@ import torch
 from torch_llama import Llama
 from torch_model import (GPT2, adamw, keep_freed_memory, set_threads, sgemm_gflops, timed,
                          train_step)
-
-#          layers, heads, embd
-MODELS = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024),
-          "gpt2-large": (36, 20, 1280), "gpt2-xl": (48, 25, 1600),
-          "llama-15m": (6, 6, 288), "llama-110m": (12, 12, 768)}
-LLAMA_VOCAB = 32000
+from torch_sizes import MODELS, complete, flops_per_token
 
 
 def parse():
@@ -39,23 +34,12 @@ def parse():
                         help="bf16: torch.autocast, with weights in f32")
     parser.add_argument("--json", action="store_true", help="print one JSON line")
     args = parser.parse_args()
-    for size, default in zip(("layers", "heads", "embd"), MODELS[args.model]):
-        setattr(args, size, getattr(args, size) or default)
-    args.llama = args.model.startswith("llama")
-    args.vocab = args.vocab or (LLAMA_VOCAB if args.llama else 50257)
-    args.inner = -(-args.embd // 12) * 32 if args.llama else 4 * args.embd
+    complete(args)
     if args.tokens > args.context:
         parser.error(f"--tokens {args.tokens} is longer than --context {args.context}; raise it")
     if args.embd % args.heads:
         parser.error(f"--embd {args.embd} is not a multiple of --heads {args.heads}")
     return args
-
-
-def flops_per_token(args):
-    """6 x matmul parameters (the tied head once) + 12 x layers x tokens x embd; see docs/."""
-    mlp = (3 if args.llama else 2) * args.inner * args.embd
-    matmul = args.layers * (4 * args.embd ** 2 + mlp) + args.vocab * args.embd
-    return 6 * matmul + 12 * args.layers * args.tokens * args.embd
 
 
 def main():

@@ -13,13 +13,13 @@ local cfg = nn.config({
   batch = nn.field(4, "sequences per step", {min = 1}),
   tokens = nn.field(512, "tokens per sequence", {min = 1}),
   steps = nn.field(4, "steps", {min = 2}),
-  ram_gb = nn.field(0, "memory budget for RAM in GB; 0: automatic", {min = 0}),
+  ram_gb = nn.field(0, "largest memory budget for RAM in GB; 0: automatic", {min = 0}),
   where = nn.field("gpu", "device kind that runs the tasks", {choices = {"gpu", "cpu"}}),
 }, arg)
 
 if cfg.memory > 0 then nn.devices {gpu_memory = cfg.memory} end
 nn.run_tasks_on(cfg.where)
-if cfg.ram_gb > 0 then nn.memory_budget(cfg.ram_gb * 1e9) end
+dofile(arg[0]:gsub("[^/]*$", "ram.lua"))(cfg.ram_gb)
 nn.seed(1)
 local model = GPT2 {layers = cfg.layers, heads = cfg.heads, embd = cfg.embd, vocab = cfg.vocab,
                     context = cfg.tokens}

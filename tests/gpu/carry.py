@@ -1,18 +1,25 @@
 """Dependencies for building nnlua on a machine without a package registry: the folder .deps/carry.
 
 Run `tests/gpu/run --pack` on a machine where ./nnlua has been built with nvcc. It copies StarPU and the
-Debian packages that ./nnlua installs into the folder. tests/gpu/run uses the folder if it exists. The C
-library is not included: that of the target machine must be at least as new as that of the packing machine.
+Debian packages that ./nnlua installs into the folder, with prebuilt programs (binaries.py), and compresses it to
+.deps/carry.tar.xz. tests/gpu/run unpacks this file if the folder is missing or has other contents, and uses the
+folder. The C library is not included: that of the target machine must be at least as new as that of the packing
+machine.
 """
+import hashlib
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CARRY = ROOT / ".deps/carry"
+ARCHIVE = ROOT / ".deps/carry.tar.xz"
+STARPU = ROOT / ".deps/starpu"
+UNPACKED = CARRY / "archive.sha256"  # of the archive that has the contents of the folder
 PACKAGES = ("libhwloc-dev libhwloc15 libluajit-5.1-dev libluajit-5.1-2 libluajit-5.1-common lua-cjson "
             "libdeflate-dev libdeflate0 libopenblas0-pthread catch2 pkgconf-bin pkgconf libpkgconf3").split()
 KEPT = re.compile(r"/usr/(include/|lib/|bin/pkgconf$|share/luajit)")
@@ -40,26 +47,30 @@ def copy_package(name, prefix):
         shutil.copy(source, target)
 
 
-def pack():
-    """Rebuilds .deps/carry and prints its size, plain and compressed."""
-    starpu = ROOT / ".deps/starpu"
-    if not (starpu / "made_for").exists():
+def check():
+    """Exits if something that must be packed is missing."""
+    if not (STARPU / "made_for").exists():
         sys.exit("tests/gpu/run: .deps/starpu is missing; run ./nnlua to build it (needs CUDA's nvcc)")
     absent = [name for name in PACKAGES if subprocess.run(["dpkg", "-s", name], capture_output=True).returncode]
     if absent:
         sys.exit(f"tests/gpu/run: cannot pack, because packages are not installed: {', '.join(absent)}; "
                  f"run: apt-get install {' '.join(absent)}")
+
+
+def pack():
+    """Creates .deps/carry anew, with StarPU and the packages."""
     shutil.rmtree(CARRY, ignore_errors=True)
     prefix = CARRY / "usr"
     prefix.mkdir(parents=True)
     for name in PACKAGES:
         copy_package(name, prefix)
-    shutil.copytree(starpu, CARRY / "starpu", symlinks=True)
+    # The parts run on one machine, so MPI stays behind.
+    shutil.copytree(STARPU, CARRY / "starpu", symlinks=True, ignore=shutil.ignore_patterns("*starpumpi*"))
     libraries = prefix / "lib/carried"
     libraries.mkdir(parents=True)
     for file in list(prefix.rglob("*.so*")) + list((CARRY / "starpu/lib").glob("*.so*")):
         for name, path in needed_libraries(file):
-            if not SYSTEM.match(name) and "cuda" not in path:
+            if not SYSTEM.match(name) and "cuda" not in path and not (CARRY / "starpu/lib" / name).exists():
                 shutil.copy(path, libraries / name)
     for file in prefix.rglob("libopenblas*.so*"):  # the program loads it by this name
         shutil.move(file, libraries / "libopenblas.so.0")
@@ -67,10 +78,35 @@ def pack():
         up = "/".join([".."] * (len(file.parent.relative_to(prefix).parts)))
         text = file.read_text().replace("/usr", "${pcfiledir}/" + up)
         file.write_text(text)
-    archive = ROOT / ".deps/carry.tar.xz"
-    subprocess.run(["tar", "-C", ROOT / ".deps", "-cJf", archive, "carry"], check=True)
+
+
+def compress(preset):
+    """Writes the archive and prints its size."""
+    with tarfile.open(ARCHIVE, "w:xz", preset=preset) as archive:
+        archive.add(CARRY, "carry")
+    UNPACKED.write_text(archive_checksum())
     size = sum(f.stat().st_size for f in CARRY.rglob("*") if f.is_file() and not f.is_symlink())
-    print(f".deps/carry: {size / 1e6:.1f} MB; .deps/carry.tar.xz: {archive.stat().st_size / 1e6:.1f} MB")
+    print(f".deps/carry: {size / 1e6:.1f} MB; .deps/carry.tar.xz: {ARCHIVE.stat().st_size / 1e6:.1f} MB")
+
+
+def archive_checksum():
+    return hashlib.sha256(ARCHIVE.read_bytes()).hexdigest()
+
+
+def unpack():
+    """Unpacks the archive, if there is one, unless the folder has its contents. Needs Python's lzma but no xz."""
+    if not ARCHIVE.exists() or UNPACKED.exists() and UNPACKED.read_text() == archive_checksum():
+        return
+    try:
+        archive = tarfile.open(ARCHIVE)
+    except tarfile.TarError as error:
+        if CARRY.exists():
+            return  # somebody unpacked it by hand
+        sys.exit(f"tests/gpu/run: cannot unpack {ARCHIVE}: {error}; run: tar -C {ARCHIVE.parent} -xJf {ARCHIVE}")
+    with archive:
+        shutil.rmtree(CARRY, ignore_errors=True)
+        archive.extractall(ARCHIVE.parent, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))
+    UNPACKED.write_text(archive_checksum())
 
 
 def environment():
@@ -85,7 +121,8 @@ def environment():
         "PKG_CONFIG_LIBDIR": ":".join(sorted(set(paths))), "CMAKE_PREFIX_PATH": str(prefix),
         "LD_LIBRARY_PATH": ":".join([*folders, str(CARRY / "starpu/lib"),
                                      os.environ.get("LD_LIBRARY_PATH", "")]).rstrip(":"),
-        "CPATH": str(prefix / "include"),
+        # Debian has the headers that depend on the architecture in a folder of their own.
+        "CPATH": ":".join(map(str, [prefix / "include", *sorted((prefix / "include").glob("*-linux-gnu*"))])),
     }
     program = prefix / "bin/pkgconf"
     if program.exists():

@@ -17,14 +17,14 @@ local cfg = nn.config({
   steps = nn.field(10, "measured steps", {min = 1}),
   warmup = nn.field(4, "steps before the measurement", {min = 1}),
   product = nn.field(8192, "side of the matrices that measure the product rate", {min = 1}),
-  ram_gb = nn.field(0, "memory budget for RAM in GB; 0: automatic", {min = 0}),
+  ram_gb = nn.field(0, "largest memory budget for RAM in GB; 0: automatic", {min = 0}),
   where = nn.field("gpu", "device kind that runs the tasks", {choices = {"gpu", "cpu"}}),
 }, arg)
 
 local per_step = cfg.batch * cfg.tokens
 nn.devices {streams = cfg.streams}
 nn.run_tasks_on(cfg.where)
-if cfg.ram_gb > 0 then nn.memory_budget(cfg.ram_gb * 1e9) end
+dofile(arg[0]:gsub("[^/]*$", "ram.lua"))(cfg.ram_gb)
 nn.seed(1)
 nn.tiles {tokens = cfg.tile}
 

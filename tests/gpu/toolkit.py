@@ -1,5 +1,6 @@
 """Programs and libraries of NVIDIA for tests/gpu/run: those of the CUDA toolkit, else those of pip's nvidia
 packages, which PyTorch installs (nvidia/cu13/lib, nvidia/cublas/lib, nvidia/cudnn/lib and others)."""
+import ctypes
 import functools
 import os
 import pathlib
@@ -45,6 +46,42 @@ def compiler(python):
     """The arguments of CMake that name nvcc; none where CMake finds it itself."""
     nvcc = find(python, "bin/nvcc")
     return [f"-DCMAKE_CUDA_COMPILER={nvcc}"] if nvcc else []
+
+
+def runtime(python):
+    """The CUDA runtime library, libcudart.so.N; None if there is none."""
+    return find(python, "lib64/libcudart.so.1?", "lib/libcudart.so.1?")
+
+
+def cuda_versions(python):
+    """Versions of the CUDA runtime and of the CUDA that the driver supports (0.0 without a driver); None if there is
+    no runtime."""
+    try:
+        library, found = ctypes.CDLL(str(runtime(python))), []
+        for function in library.cudaRuntimeGetVersion, library.cudaDriverGetVersion:
+            number = ctypes.c_int()
+            function(ctypes.byref(number))
+            found.append(f"{number.value // 1000}.{number.value % 1000 // 10}")
+        return found
+    except (OSError, AttributeError):
+        return None
+
+
+def headers(python, build, environment):
+    """The variable that adds pip's headers of cuBLASLt to the compiler's, by links in build; {} where the toolkit of
+    nvcc has these headers. The other headers in pip's folder may be of another version than nvcc."""
+    nvcc = find(python, "bin/nvcc")
+    found = find(python, "include/cublasLt.h")
+    own = nvcc and nvcc.resolve().parents[1] / "include/cublasLt.h"
+    if not found or not own or own.exists():
+        return {}
+    folder = build / "cublas-include"
+    folder.mkdir(parents=True, exist_ok=True)
+    for header in found.parent.glob("cublas*.h"):
+        link = folder / header.name
+        link.unlink(missing_ok=True)
+        link.symlink_to(header)
+    return {"CPATH": ":".join(filter(None, [environment.get("CPATH"), str(folder)]))}
 
 
 def environment(python):

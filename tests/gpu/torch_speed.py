@@ -17,21 +17,23 @@ import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/bench"))
-from torch_gpt2 import MODELS, flops_per_token  # noqa: E402
 from torch_model import GPT2, adamw, train_step  # noqa: E402
+from torch_sizes import complete, flops_per_token  # noqa: E402
 
 
 def parse():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", choices=[*MODELS, "custom"], default="gpt2")
-    for name, default in (("layers", 2), ("heads", 2), ("embd", 64), ("vocab", 50257), ("batch", 16),
-                          ("tokens", 1024), ("steps", 10), ("warmup", 4), ("product", 8192)):
+    parser.add_argument("--model", choices=["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "custom"], default="gpt2")
+    for name in ("layers", "heads", "embd", "vocab"):
+        parser.add_argument(f"--{name}", type=int, help="a custom model needs them all")
+    for name, default in (("batch", 16), ("tokens", 1024), ("steps", 10), ("warmup", 4), ("product", 8192)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--device", default="cuda")
     args = parser.parse_args()
-    if args.model != "custom":
-        args.layers, args.heads, args.embd = MODELS[args.model]
+    if args.model == "custom" and not (args.layers and args.heads and args.embd and args.vocab):
+        parser.error("--model custom needs --layers, --heads, --embd and --vocab")
+    complete(args)
     return args
 
 
@@ -97,7 +99,8 @@ def main():
     print(json.dumps({
         "tokens_per_s": per_step / seconds, "ms_per_step": seconds * 1e3,
         "flops_per_s": flops_per_token(args) * per_step / seconds, "product_flops_per_s": product_rate(args),
-        "peak_bytes": peak, "loss": step().item(), "warmup_s": started, "torch": torch.__version__,
+        "peak_bytes": peak, "loss": step().item(), "warmup_s": started,
+        "versions": f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}",
         "kinds": kernels_of(args, step)}))
 
 

@@ -1,0 +1,149 @@
+"""The parts of tests/gpu/run, each a function of the session, and their time limits."""
+import os
+
+import binaries
+import carry
+import toolkit
+from session import ROOT, asked_of_gpu
+
+KERNEL_TESTS = ("*gemm*,*attention*,*query heads*,*scores*,*softmax*,*reduc*,*arg*,*sum*,*copy*,*cast*,*fill*,"
+                "*arange*,*random*,*uniform*,*normal*,*dropout*,*AdamW*,*adamw*,*stochastic*,*sgd*,*layernorm*,"
+                "*LayerNorm*,*embedding*,*position*,*cross*,*gelu*,*GELU*,*column*,*gather*,*scatter*,*pointwise*,*op*")
+# For the slow sanitizers: only kernels whose threads share memory.
+SHARED_TESTS = "*attention*,*softmax*,*layernorm*,*LayerNorm*,*column*,*embedding*,*cross*,*reduc*"
+SEQUENCES = {"gpt2": 16, "gpt2-xl": 8}  # per step
+RAM_GB = {False: 40, True: 1}  # the memory budget of speed and budget, if RAM suffices; True: in a rehearsal
+SMALL = {"layers": 2, "heads": 2, "embd": 64, "vocab": 96}  # for rehearsals
+
+
+def configure(s):
+    """Runs CMake for the session's build folder."""
+    command = ["cmake", "-S", ROOT, "-B", s.build, "-G", "Ninja", "-DNN_CUDA=ON", "-DNN_TESTS=ON",
+               *toolkit.compiler(s.options.python)]
+    if s.cudnn:
+        command.append(f"-DCUDNN_INCLUDE_DIR={s.cudnn / 'include'}")
+    # One architecture compiles faster than all.
+    capability = "9.0" if s.rehearse else asked_of_gpu("compute_cap")
+    command.append("-DCMAKE_CUDA_ARCHITECTURES=" + capability.replace(".", ""))
+    if carry.CARRY.exists():
+        command.append(f"-DNN_STARPU={carry.CARRY / 'starpu'}")
+    s.build.mkdir(parents=True, exist_ok=True)
+    s.must(command, **toolkit.headers(s.options.python, s.build, s.environment))
+
+
+def build(s):
+    problem = "a rehearsal builds anew" if s.rehearse else binaries.problem(s, asked_of_gpu("compute_cap"))
+    if problem:
+        if binaries.FOLDER.exists():
+            s.note(f"build: the packed binaries were not used: {problem}")
+        configure(s)
+        s.must(["ninja", "-C", s.build, "nnlua", "nnlua_tests"],
+               **toolkit.headers(s.options.python, s.build, s.environment))
+    else:
+        binaries.use(s)
+        s.note("build: the packed binaries were used")
+    s.find_emulated_gpu()
+    note_versions(s)
+    return {}
+
+
+def note_versions(s):
+    if found := toolkit.cuda_versions(s.options.python):
+        s.note("CUDA runtime {}; the driver supports {}".format(*found))
+    s.note("; ".join(s.must([s.build / "nnlua", "--version"]).split("\n")).rstrip("; "))
+
+
+def kernels(s, *prefix, pattern=KERNEL_TESTS, **environment):
+    devices = "emulated" if s.rehearse else "gpu"
+    return s.tests([*prefix, s.build / "nnlua_tests", pattern], NNLUA_TEST_DEVICES=devices, **environment)
+
+
+def sanitized(s, tool):
+    if s.rehearse:
+        s.note(f"{tool}: rehearsed without compute-sanitizer")
+        return kernels(s, pattern="*attention on tensor cores*")
+    # cuBLASLt tries calls that may fail; their statuses are not errors of ours.
+    return kernels(s, toolkit.sanitizer(s.options.python), "--tool", tool, "--report-api-errors", "no",
+                   "--error-exitcode", "9", pattern=SHARED_TESTS, NNLUA_CUDNN="none")
+
+
+def ops(s):
+    seed = s.options.seed
+    s.note(f"ops: random inputs with seed {seed} (--seed)")
+    return s.tests([s.build / "nnlua", "tests/gpu/ops.lua"], NNLUA_POISON="1", NNLUA_TEST_SEED=str(seed))
+
+
+def attention(s):
+    result = s.tests([s.build / "nnlua", "tests/gpu/attention.lua"], NNLUA_POISON="1",
+                     NNLUA_TEST_SEED=str(s.options.seed))
+    words = [*s.where(), "shrink=32", "repeats=1"] if s.rehearse else []
+    s.attention = s.json_of([s.build / "nnlua", "tests/gpu/attention_speed.lua", *words])["rows"]
+    return result
+
+
+def step(s):
+    return s.tests([s.build / "nnlua", "tests/gpu/step.lua"])
+
+
+def budget(s):
+    sizes = SMALL | {"batch": 2, "tokens": 16} if s.rehearse else {}
+    words = [f"{k}={v}" for k, v in sizes.items()] + s.where() + [f"ram_gb={RAM_GB[s.rehearse]}"]
+    whole = s.json_of([s.build / "nnlua", "tests/gpu/budget.lua", *words])
+    fifth = max(64 << 20, whole["gpu_bytes"] // 5)
+    cut = s.json_of([s.build / "nnlua", "tests/gpu/budget.lua", f"memory={fifth}", *words])
+    s.note(f"budget: {whole['gpu_bytes'] / 1e6:.0f} MB used without a limit, "
+           f"{whole['moved_per_step'] / 1e6:.0f} MB moved per step; with a limit of {fifth / 1e6:.0f} MB: "
+           f"{cut['moved_per_step'] / 1e6:.0f} MB moved per step")
+    if cut["losses"] != whole["losses"]:
+        raise RuntimeError(f"the losses differ: {whole['losses']}, but with a fifth of the memory {cut['losses']}")
+    if not s.where() and cut["gpu_bytes"] > fifth:
+        raise RuntimeError(f"{cut['gpu_bytes']} bytes were used; the limit was {fifth}")
+    return {"passed": 1, "failed": 0, "skipped": 0}
+
+
+def speed(s, model, side):
+    sizes = {"model": model, "batch": SEQUENCES[model], "tokens": 1024, "steps": 10, "warmup": 4, "product": 8192}
+    if s.rehearse:
+        sizes = SMALL | {"model": "custom", "batch": 2, "tokens": 16, "steps": 2, "warmup": 1, "product": 64}
+    if side.startswith("nnlua"):
+        sizes |= {"nnlua with 2 streams": {"streams": 2},
+                  "nnlua with 1 tile": {"tile": sizes["batch"] * sizes["tokens"]}}.get(side, {})
+        words = [f"{k}={v}" for k, v in sizes.items()] + s.where() + [f"ram_gb={RAM_GB[s.rehearse]}"]
+        result = s.json_of([s.build / "nnlua", "tests/gpu/speed.lua", *words])
+    else:
+        words = [str(word) for k, v in sizes.items() for word in (f"--{k}", v)]
+        words += ["--compile"] * (side == "compile") + ["--device", "cpu"] * s.rehearse
+        # PyTorch gets none of the libraries and headers that nnlua needs.
+        result = s.json_of([s.options.python, "tests/gpu/torch_speed.py", *words], environment=dict(os.environ))
+        s.note(result["versions"])
+    s.speeds[model, side] = result
+    return {}
+
+
+def speed_part(name, seconds):
+    return name, seconds, lambda s: speed(s, *name.split(" ", 1))
+
+
+# Two calls of at most CALL seconds run all parts even if each needs all its time: the first call runs FIRST, the
+# second the others and the build again, which then has nothing to compile and needs at most BUILT seconds.
+CALL, BUILT = 570, 40
+FIRST = [("build", 150, build), ("kernels", 60, kernels), ("step", 40, step), speed_part("gpt2 nnlua", 40),
+         speed_part("gpt2 compile", 90), speed_part("gpt2-xl nnlua", 70), speed_part("gpt2-xl compile", 120)]
+PARTS = [*FIRST, speed_part("gpt2 eager", 40), speed_part("gpt2-xl eager", 60),
+         speed_part("gpt2 nnlua with 2 streams", 40), speed_part("gpt2 nnlua with 1 tile", 40),
+         ("attention", 60, attention), ("ops", 90, ops), ("budget", 60, budget),
+         ("memcheck", 60, lambda s: sanitized(s, "memcheck")), ("racecheck", 60, lambda s: sanitized(s, "racecheck"))]
+
+
+def select(only, earlier):
+    """The parts that --only names, and build. Raises ValueError for a part that does not exist. earlier: the report
+    of the earlier run, for "unfinished"."""
+    if not only:
+        return PARTS
+    if only == "unfinished":
+        done = {row["part"] for row in earlier["rows"] if row["result"] == "ok"} - {"build"}
+        return [part for part in PARTS if part[0] not in done]
+    wanted, names = [name.strip() for name in only.split(",")], [name for name, _, _ in PARTS]
+    if unknown := sorted(set(wanted) - set(names)):
+        raise ValueError(f"unknown part {', '.join(unknown)}; the parts are {', '.join(names)}")
+    return [part for part in PARTS if part[0] in ("build", *wanted)]
