@@ -19,7 +19,7 @@ local cfg = nn.config({
 
 if cfg.memory > 0 then nn.devices {gpu_memory = cfg.memory} end
 nn.run_tasks_on(cfg.where)
-dofile(arg[0]:gsub("[^/]*$", "ram.lua"))(cfg.ram_gb)
+dofile(arg[0]:match "^(.-)[^/]*$" .. "ram.lua")(cfg.ram_gb)
 nn.seed(1)
 local model = GPT2 {layers = cfg.layers, heads = cfg.heads, embd = cfg.embd, vocab = cfg.vocab,
                     context = cfg.tokens}

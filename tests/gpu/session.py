@@ -27,7 +27,7 @@ class OutOfTime(Exception):
 class Session:
     def __init__(self, options, started):
         self.options, self.rehearse = options, options.rehearse
-        self.build = pathlib.Path(options.binaries) if options.binaries else ROOT / "build-gpu"
+        self.build = pathlib.Path(options.binaries).resolve() if options.binaries else ROOT / "build-gpu"
         self.environment = toolkit.environment(options.python) | os.environ | carry.environment()
         # In a rehearsal nnlua runs on an emulated GPU if the build has one (tests/emulated/runtime), else on the
         # CPU. These are its settings.

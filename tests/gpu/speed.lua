@@ -24,7 +24,7 @@ local cfg = nn.config({
 local per_step = cfg.batch * cfg.tokens
 nn.devices {streams = cfg.streams}
 nn.run_tasks_on(cfg.where)
-dofile(arg[0]:gsub("[^/]*$", "ram.lua"))(cfg.ram_gb)
+dofile(arg[0]:match "^(.-)[^/]*$" .. "ram.lua")(cfg.ram_gb)
 nn.seed(1)
 nn.tiles {tokens = cfg.tile}
 

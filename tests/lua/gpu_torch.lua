@@ -1,10 +1,9 @@
--- The PyTorch side of tests/gpu/run, with a PyTorch that computes nothing (tests/gpu/fake_torch) and
--- a GPU that only nvidia-smi reports: the parts pass arguments that the scripts take, and both
+-- The PyTorch side of tests/gpu/run, with a PyTorch that computes nothing (tests/gpu/fake_torch)
+-- and a GPU that only nvidia-smi reports: the parts pass arguments that the scripts take, and both
 -- sides count the same FLOPs.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local t = require "nn.test"
-local base = require "nn.models.class"
 local GPT2, Llama = require "models.gpt2", require "models.llama"
 
 local root = host.root
@@ -19,8 +18,9 @@ end
 
 -- nnlua's count for a model of this class and these settings, without creating its parameters.
 local function flops_per_token(Class, settings, tokens)
-  local _, config = base.sizes(Class, settings)
-  return setmetatable({config = config}, Class):flops_per_token(tokens)
+  local model = setmetatable({}, Class)
+  model:configure(settings)
+  return model:flops_per_token(tokens)
 end
 
 t.case("the parts with PyTorch run at full size and count nnlua's FLOPs", function()
