@@ -35,8 +35,7 @@ def compile_for(architecture):
     folder = ROOT / "build-pack"
     for command in (["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DNN_CUDA=ON", "-DNN_TESTS=ON",
                      f"-DNN_STARPU={ROOT / '.deps/starpu'}", f"-DCMAKE_CUDA_ARCHITECTURES={architecture}-real",
-                     *toolkit.compiler(sys.executable)],
-                    ["ninja", "-C", folder, "-j", os.environ.get("JOBS", str(os.cpu_count())), *PROGRAMS]):
+                     *toolkit.compiler(sys.executable)], toolkit.ninja(folder, *PROGRAMS)):
         print(f"tests/gpu/run: {' '.join(map(str, command))}", flush=True)
         if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
             sys.exit("tests/gpu/run: cannot pack, because the build failed; --binaries none packs without programs")

@@ -82,8 +82,10 @@ def pack():
 
 def compress(preset):
     """Writes the archive and prints its size."""
-    with tarfile.open(ARCHIVE, "w:xz", preset=preset) as archive:
+    part = ARCHIVE.with_suffix(".part")
+    with tarfile.open(part, "w:xz", preset=preset) as archive:
         archive.add(CARRY, "carry")
+    part.replace(ARCHIVE)
     UNPACKED.write_text(archive_checksum())
     size = sum(f.stat().st_size for f in CARRY.rglob("*") if f.is_file() and not f.is_symlink())
     print(f".deps/carry: {size / 1e6:.1f} MB; .deps/carry.tar.xz: {ARCHIVE.stat().st_size / 1e6:.1f} MB")
@@ -97,15 +99,19 @@ def unpack():
     """Unpacks the archive, if there is one, unless the folder has its contents. Needs Python's lzma but no xz."""
     if not ARCHIVE.exists() or UNPACKED.exists() and UNPACKED.read_text() == archive_checksum():
         return
+    part = ARCHIVE.parent / "carry.part"
+    shutil.rmtree(part, ignore_errors=True)
     try:
-        archive = tarfile.open(ARCHIVE)
-    except tarfile.TarError as error:
-        if CARRY.exists():
+        with tarfile.open(ARCHIVE) as archive:
+            archive.extractall(part, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))
+    except (tarfile.TarError, EOFError, OSError) as error:
+        if CARRY.exists() and not UNPACKED.exists():
             return  # somebody unpacked it by hand
-        sys.exit(f"tests/gpu/run: cannot unpack {ARCHIVE}: {error}; run: tar -C {ARCHIVE.parent} -xJf {ARCHIVE}")
-    with archive:
-        shutil.rmtree(CARRY, ignore_errors=True)
-        archive.extractall(ARCHIVE.parent, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))
+        sys.exit(f"tests/gpu/run: cannot unpack {ARCHIVE}: {error}; copy it again, or unpack it by hand: "
+                 f"tar -C {ARCHIVE.parent} -xJf {ARCHIVE}")
+    shutil.rmtree(CARRY, ignore_errors=True)
+    (part / "carry").rename(CARRY)
+    part.rmdir()
     UNPACKED.write_text(archive_checksum())
 
 

@@ -37,7 +37,7 @@ def build(s):
         if binaries.FOLDER.exists():
             s.note(f"build: the packed binaries were not used: {problem}")
         configure(s)
-        s.must(["ninja", "-C", s.build, "nnlua", "nnlua_tests"],
+        s.must(toolkit.ninja(s.build, "nnlua", "nnlua_tests"),
                **toolkit.headers(s.options.python, s.build, s.environment))
     else:
         binaries.use(s)

@@ -49,7 +49,7 @@ def build_program(s):
 
 def build_cuda(s):
     parts.configure(s)
-    s.must(["ninja", "-C", s.build, "CMakeFiles/kernels_cuda.dir/kernels/cuda/libraries.cu.o"],
+    s.must(toolkit.ninja(s.build, "CMakeFiles/kernels_cuda.dir/kernels/cuda/libraries.cu.o"),
            **toolkit.headers(sys.executable, s.build, s.environment))
 
 

@@ -42,6 +42,12 @@ def cudnn(python):
     return folder if has_all else None
 
 
+def ninja(folder, *targets):
+    """The command that builds targets, with as many jobs as JOBS says, as in .setup/setup.sh."""
+    jobs = ["-j", os.environ["JOBS"]] if "JOBS" in os.environ else []
+    return ["ninja", "-C", folder, *jobs, *targets]
+
+
 def compiler(python):
     """The arguments of CMake that name nvcc; none where CMake finds it itself."""
     nvcc = find(python, "bin/nvcc")
