@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import carry
+import session
 import toolkit
 
 ROOT = carry.ROOT
@@ -78,7 +79,10 @@ def problem(s, capability):
         return "the sources have changed since"
     for command in ([FOLDER / "nnlua", "-e", "assert((nn.ones(2) + 1):sum():item() == 4)"],
                     [FOLDER / "nnlua_tests", "--libidentify"]):
-        status, output = s.run(command, environment(s))
+        try:
+            status, output = s.run(command, environment(s), seconds=60)
+        except session.OutOfTime:
+            return f"{command[0].name} does not start within a minute"
         if status:
             lines = output.strip().splitlines() or [f"status {status}"]
             return f"{command[0].name} does not start: {lines[-1]}"

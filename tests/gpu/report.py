@@ -19,6 +19,8 @@ class Report:
         self.session, self.gpu, self.earlier = session, gpu, earlier
         self.file, self.rows = pathlib.Path(session.options.json), []
         session.notes += earlier["notes"]
+        if session.options.only == "unfinished" and not self.file.exists():
+            session.note(f"all parts were selected, because there is no report of an earlier run in {self.file}")
         session.attention = earlier["attention"]
         for name, result in earlier["speeds"].items():
             session.speeds[tuple(name.split(" ", 1))] = result

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import carry
@@ -73,24 +74,30 @@ class Session:
         """The words that make a script run on the CPU in a rehearsal without an emulated GPU."""
         return ["where=cpu"] if self.rehearse and not self.emulated else []
 
-    def run(self, command, environment=None, **more):
-        """(exit status, output). Raises OutOfTime when the part or the whole run exceeds its limit.
+    def run(self, command, environment=None, seconds=None, **more):
+        """(exit status, output). Raises OutOfTime when the command exceeds these seconds, or the part or the whole
+        run its limit.
 
         environment: instead of that of the session; more: variables in addition."""
         environment = self.environment if environment is None else environment
         if command[0] == self.build / "nnlua":
             environment = environment | self.emulated
-        process = subprocess.Popen([str(word) for word in command], cwd=ROOT, text=True, errors="replace",
-                                   start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   env=environment | more)
-        try:
-            output = process.communicate(timeout=max(0.1, min(self.end, self.part_end) - time.monotonic()))[0]
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # the process leads its own session
-            output = process.communicate()[0] or ""
-            self.keep(command, "out of time", output)
-            raise OutOfTime(output[-1500:]) from None
-        self.keep(command, f"status {process.returncode}", output)
+        limit = max(0.1, min(self.end, self.part_end) - time.monotonic())
+        # A file instead of a pipe, since a process that outlives the command would keep the pipe open.
+        with tempfile.TemporaryFile() as file:
+            process = subprocess.Popen([str(word) for word in command], cwd=ROOT, start_new_session=True, stdout=file,
+                                       stderr=subprocess.STDOUT, env=environment | more)
+            try:
+                end = f"status {process.wait(min(seconds or limit, limit))}"
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # the process leads its own session
+                end = "out of time"
+                process.wait()
+            file.seek(0)
+            output = file.read().decode(errors="replace")
+        self.keep(command, end, output)
+        if end == "out of time":
+            raise OutOfTime(output[-1500:])
         return process.returncode, output
 
     def keep(self, command, end, output):
