@@ -83,7 +83,8 @@ def speed_table(speeds, kinds):
     for (model, side), r in speeds.items():
         if r["kinds"] and kinds:
             times = sorted(((v["ms"] if isinstance(v, dict) else v, k) for k, v in r["kinds"].items()), reverse=True)
-            lines.append(f"\n{model} {side}, ms per step: " + ", ".join(f"{k[:60]} {ms:.2f}" for ms, k in times[:kinds]))
+            longest = ", ".join(f"{k[:60]} {ms:.2f}" for ms, k in times[:kinds])
+            lines.append(f"\n{model} {side}, ms per step: {longest}")
     return "\n".join([*lines, f"\nbf16 products: {rate / 1e12:.2f} TFLOP/s"])
 
 

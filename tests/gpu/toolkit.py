@@ -14,7 +14,8 @@ def pip_folder(python):
     program = ("import importlib.util as u; s = u.find_spec('nvidia'); "
                "print(*(s.submodule_search_locations if s else []), sep='\\n')")
     done = subprocess.run([str(python), "-c", program], capture_output=True, text=True)
-    return next((pathlib.Path(line).resolve() for line in done.stdout.splitlines() if pathlib.Path(line).is_dir()), None)
+    folders = (pathlib.Path(line).resolve() for line in done.stdout.splitlines())
+    return next(filter(pathlib.Path.is_dir, folders), None)
 
 
 def homes():

@@ -1,7 +1,7 @@
 -- What tests/gpu/run --pack carries to a GPU machine suffices there: in tests/gpu/bare, which hides
--- the packages that ./nnlua installs, a copy of the sources at another path configures, compiles,
--- links and runs with .deps/carry.tar.xz alone. GPU_CARRY=all builds everything there and
--- rehearses all parts (ten minutes on two cores).
+-- the packages that ./nnlua installs, and with this build hidden too, a copy of the sources at
+-- another path configures, compiles, links and runs with .deps/carry.tar.xz alone. GPU_CARRY=all
+-- builds everything there and rehearses all parts (ten minutes on two cores).
 local files = require "nn.io.files"
 local host = require "nn.host"
 local t = require "nn.test"
@@ -10,7 +10,9 @@ local root = host.root
 local binaries = os.getenv "NNLUA_BUILD_DIR" or root .. "/build"
 local copy                              -- of the sources, with the archive; nil: not made yet
 
-local function shell(text, ...) return t.shell("set -e; " .. text:format(...)) end
+-- The paths that programs know from their build are hidden too.
+local hidden = ("export BARE_FOLDERS=%s/.deps/starpu:%s/lua:%s; "):format(root, root, binaries)
+local function shell(text, ...) return t.shell("set -e; " .. hidden .. text:format(...)) end
 
 local function succeed(text, ...)
   local status, output = shell(text, ...)
@@ -20,9 +22,13 @@ end
 
 -- Makes the copy, or skips the test.
 local function need_copy()
+  if shell "dpkg --version && python3 -c 'import sys; assert sys.version_info >= (3, 9)'" ~= 0 then
+    t.skip "no dpkg, or no Python 3.9"
+  end
   if shell("test -f %s/.deps/starpu/made_for", root) ~= 0 then t.skip "no StarPU in .deps" end
-  if shell "nvcc --version || /usr/local/cuda/bin/nvcc --version" ~= 0 then t.skip "no nvcc" end
-  if shell("test -x %s/nnlua_tests", binaries) ~= 0 then t.skip("no C++ tests in " .. binaries) end
+  if shell("test -x %s/nnlua_tests -a -d %s/emulated-gpus", binaries, binaries) ~= 0 then
+    t.skip("no C++ tests with CUDA in " .. binaries)
+  end
   local status, output = shell("%s/tests/gpu/bare true", root)
   if status == 77 then t.skip "no mount namespaces and overlays, which need root" end
   t.check(status == 0, output)

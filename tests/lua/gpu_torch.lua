@@ -30,8 +30,8 @@ t.case("the parts with PyTorch run at full size and count nnlua's FLOPs", functi
   local sides = "gpt2 compile,gpt2-xl compile,gpt2 eager,gpt2-xl eager"
   local status, output = t.shell(([[%s
     chmod +x %s/nvidia-smi
-    PATH=%s:$PATH python3 tests/gpu/run --binaries build --python python3 --only %q --json %s/r.json
-  ]]):format(environment, folder, folder, sides, folder))
+    PATH=%s:$PATH python3 tests/gpu/run --binaries %s --python python3 --only %q --json %s/r.json
+  ]]):format(environment, folder, folder, folder, sides, folder))
   t.check(status == 0, output)
   local report = files.parse_json(files.read(folder .. "/r.json"))
   local runs = 0
