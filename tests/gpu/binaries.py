@@ -85,7 +85,7 @@ def problem(s, capability):
             return f"{command[0].name} does not start within a minute"
         if status:
             lines = output.strip().splitlines() or [f"status {status}"]
-            return f"{command[0].name} does not start: {lines[-1]}"
+            return f"{command[0].name} does not start: {lines[0]}"
     return None
 
 

@@ -16,6 +16,14 @@ RAM_GB = {False: 40, True: 1}  # the memory budget of speed and budget, if RAM s
 SMALL = {"layers": 2, "heads": 2, "embd": 64, "vocab": 96}  # for rehearsals
 
 
+def capability():
+    """The compute capability of the GPU, such as 9.0."""
+    found = asked_of_gpu("compute_cap")
+    if not found:
+        raise RuntimeError("nvidia-smi does not report the compute capability (compute_cap)")
+    return found
+
+
 def configure(s):
     """Runs CMake for the session's build folder."""
     command = ["cmake", "-S", ROOT, "-B", s.build, "-G", "Ninja", "-DNN_CUDA=ON", "-DNN_TESTS=ON",
@@ -23,8 +31,8 @@ def configure(s):
     if s.cudnn:
         command.append(f"-DCUDNN_INCLUDE_DIR={s.cudnn / 'include'}")
     # One architecture compiles faster than all.
-    capability = "9.0" if s.rehearse else asked_of_gpu("compute_cap")
-    command.append("-DCMAKE_CUDA_ARCHITECTURES=" + capability.replace(".", ""))
+    architecture = ("9.0" if s.rehearse else capability()).replace(".", "")
+    command.append(f"-DCMAKE_CUDA_ARCHITECTURES={architecture}")
     if carry.CARRY.exists():
         command.append(f"-DNN_STARPU={carry.CARRY / 'starpu'}")
     s.build.mkdir(parents=True, exist_ok=True)
@@ -32,7 +40,7 @@ def configure(s):
 
 
 def build(s):
-    problem = "a rehearsal builds anew" if s.rehearse else binaries.problem(s, asked_of_gpu("compute_cap"))
+    problem = "a rehearsal builds anew" if s.rehearse else binaries.problem(s, capability())
     if problem:
         if binaries.FOLDER.exists():
             s.note(f"build: the packed binaries were not used: {problem}")
@@ -50,7 +58,8 @@ def build(s):
 def note_versions(s):
     if found := toolkit.cuda_versions(s.options.python):
         s.note("CUDA runtime {}; the driver supports {}".format(*found))
-    s.note("; ".join(s.must([s.build / "nnlua", "--version"]).split("\n")).rstrip("; "))
+    for line in s.must([s.build / "nnlua", "--version"]).splitlines():
+        s.note(line)
 
 
 def kernels(s, *prefix, pattern=KERNEL_TESTS, **environment):

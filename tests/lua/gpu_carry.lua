@@ -83,7 +83,7 @@ t.case("the packed programs are used unless the sources or the GPU changed", fun
   local output = succeed([[cd %s; chmod +x bin/nvidia-smi
     PATH=$PWD/bin:$PATH tests/gpu/bare python3 -B tests/gpu/run --only build --copy copied]], copy)
   t.check(output:find("build: the packed binaries were used", 1, true), output)
-  t.check(output:find "; CUDA built in", output)
+  t.check(output:find "\nCUDA built in", output)
   t.check(output:find "CUDA runtime 1%d%.%d", output)
   local report = files.parse_json(files.read(copy .. "/copied/report.json"))
   t.same({report.rows[1].part, report.rows[1].result}, {"build", "ok"})
