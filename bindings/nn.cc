@@ -18,6 +18,7 @@
 #include "engine/runtime/planned.h"
 #include "engine/runtime/ranks.h"
 #include "engine/runtime/session.h"
+#include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
 
 using namespace nn;
@@ -213,6 +214,7 @@ int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs,
         const std::vector<Tensor> in = tensors_of(inputs, n_inputs, "compile"),
                                   out = tensors_of(outputs, n_outputs, "compile");
         given(program, "program") = {0, 0};
+        if (tiers().exist()) idle();  // workers that wait for tasks would slow down planning
         auto recorded = end_recording(in, out, [](Program& program_to_run) {
             choose_activations(program_to_run);
             distribute_over_ranks(program_to_run);

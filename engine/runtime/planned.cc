@@ -91,6 +91,7 @@ void PlannedRun::make_plan() {
     const bool known = program_.seconds.size() == program_.tasks.size();
     const auto seconds = known ? program_.seconds : nominal_seconds(program_.tasks);
     drop_plan();  // no plan exists if this function throws
+    idle();       // workers that wait for tasks would slow down the search
     const bool in_slots = plan_in_existing_slots(seconds);
     if (!in_slots) plan_ = plan_program(program_, seconds, tier_limits());
     if (!in_slots || plan_.lines->has_deferred()) others_.clear();  // they are not in the plan
@@ -102,6 +103,7 @@ void PlannedRun::make_plan() {
     iteration_ = run_of(plan_.iteration);
     tail_ = run_of(plan_.tail);
     for (Task& task : tasks().tasks) task.arg.in_team = false;
+    ensure_awake();
 }
 
 // Tasks under way may use the arguments of the plan's program.

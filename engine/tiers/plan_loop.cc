@@ -92,6 +92,28 @@ void check(const ProgramPlan& plan) {
     follows(plan.tail, plan.last), follows(plan.last, plan.first);
 }
 
+// Persistent tiles that stay in their slots between the deferred tasks and a first run: at the end
+// of that run, other tiles must be in other blocks.
+Layout kept_between(const Layout& at_cut, const Layout& after, const ProgramLines& lines,
+                    const RunPlan& seam) {
+    const auto blocks_of = [&](uint32_t tile) { return seam.line.line.tiles[tile].blocks; };
+    std::vector<uint32_t> owner(seam.placement.blocks, UINT32_MAX);  // after the first run
+    for (uint32_t tile = 0; tile < after.size(); ++tile)
+        if (after[tile] != no_slot)
+            std::fill_n(owner.begin() + after[tile], blocks_of(tile), tile);
+    Layout out = at_cut;
+    for (uint32_t tile = 0; tile < out.size(); ++tile) {
+        if (out[tile] == no_slot) continue;
+        bool stays = lines.persists(tile) && (after[tile] == no_slot || after[tile] == out[tile]);
+        for (uint32_t block = 0; stays && block < blocks_of(tile); ++block) {
+            const uint32_t other = owner[out[tile] + block];
+            stays = other == UINT32_MAX || other == tile;
+        }
+        if (!stays) out[tile] = no_slot;
+    }
+    return out;
+}
+
 class LoopPlanner {
 public:
     LoopPlanner(const Program& program, const std::vector<double>& seconds,
@@ -177,12 +199,7 @@ private:
         }
         std::tie(out.tail, out.next) = split(seam, lines.tail_run(), lines.next_run());
         const Layout& at_cut = seam.placement.at_cut;
-        Layout persistent = at_cut;  // plan_line() cannot move a tile to another slot
-        for (uint32_t tile = 0; tile < persistent.size(); ++tile) {
-            const uint32_t after = ends.after[tile];
-            const bool moves = after != no_slot && after != at_cut[tile];
-            if (moves || !lines.persists(tile)) persistent[tile] = no_slot;
-        }
+        const Layout persistent = kept_between(at_cut, ends.after, lines, seam);
         out.first = plan_line(lines.first_run(), out.blocks, choice, {persistent, ends.after});
         out.last = plan_line(lines.deferred_run(), out.blocks, choice, {at_cut, persistent});
     }
