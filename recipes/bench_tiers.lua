@@ -117,9 +117,8 @@ end
 local function use_memory()
   nn.seed(1)
   nn.activations(cfg.activations)
-  local ram = units.read_bytes(cfg.ram)
-  if ram then
-    nn.memory_tiers {ram = ram, disk = cfg.disk, disk_rate = cfg.rate > 0 and cfg.rate or nil}
+  if cfg.ram ~= "" then
+    nn.memory_tiers {ram = cfg.ram, disk = cfg.disk, disk_rate = cfg.rate > 0 and cfg.rate or nil}
   end
 end
 
@@ -165,7 +164,7 @@ end
 -- A run with this share of the state as RAM, in percent, and this ratio of computing to transfer
 -- time -> its plan, its results, its speed beside the resident run, and the disk's rate.
 local function limited(resident, changes, percent, ratio)
-  local ram = ("%.0f"):format(math.floor(resident.state * percent / 100))
+  local ram = ("%.0fB"):format(math.floor(resident.state * percent / 100))
   local settings, rate = with(changes, {ram = ram}), 0
   if ratio > 0 then
     rate = math.floor(ratio * process("plan", settings).least / resident.seconds)

@@ -173,6 +173,10 @@ t.case("wrong settings of the memory are errors that say what to set", function(
   end
   says("'memory.ram' must be a size such as 500MB or 6GB, not '6XB'", "memory.ram=6XB")
   says("'memory.ram' must be a size such as 500MB or 6GB, not '0'", "memory.ram=0", "memory.disk=.")
+  for _, name in ipairs {"ram", "disk_rate", "gpu"} do
+    says(("'memory.%s' needs a unit, such as 25GB or 25MB, not '25'"):format(name),
+         ("memory.%s=25"):format(name), "memory.disk=.")
+  end
   says("'memory.disk_rate' must be a size such as 500MB or 6GB, not 'fast'",
        "memory.disk_rate=fast")
   says("memory.ram=6GB has an effect only with a folder for what does not fit; set "

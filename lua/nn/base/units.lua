@@ -26,14 +26,14 @@ function M.bytes(n)
   return ((i > 3 or i > 1 and n < 9.95) and "%.1f %s" or "%.0f %s"):format(n, names[i])
 end
 
---- read_bytes("6GB") -> 6e9: a size in bytes, kB, MB, GB or TB; a number is in bytes. nil if it is
---- neither, or not from 1 to 2^62 bytes.
+--- read_bytes("6GB") -> 6e9: a text with a unit, B, kB, MB, GB or TB, or a number of bytes. nil if
+--- it is neither, or not from 1 to 2^62 bytes.
 function M.read_bytes(size)
   local bytes = type(size) == "number" and size
   if type(size) == "string" then
-    local number, unit = size:match "^%s*([%d.]+)%s*([kKMGT]?)B?%s*$"
-    local factor = {[""] = 1, k = 1e3, K = 1e3, M = 1e6, G = 1e9, T = 1e12}
-    bytes = number and tonumber(number) and tonumber(number) * factor[unit]
+    local number, unit = size:match "^%s*([%d.]+)%s*([BkKMGT]B?)%s*$"
+    local factor = {B = 1, k = 1e3, K = 1e3, M = 1e6, G = 1e9, T = 1e12}
+    bytes = unit ~= "BB" and tonumber(number) and tonumber(number) * factor[unit:sub(1, 1)]
   end
   return bytes and bytes >= 1 and bytes < 2 ^ 62 and bytes or nil
 end

@@ -29,11 +29,13 @@ end
 
 -- The bytes of a setting, such as "6GB"; nil if it is empty.
 local function bytes_of(memory, name)
-  local bytes = units.read_bytes(memory[name])
-  if memory[name] ~= "" and not bytes then
-    lib.fail("'memory.%s' must be a size such as 500MB or 6GB, not '%s'", name, memory[name])
+  local given = memory[name]
+  local bytes = units.read_bytes(given)
+  if bytes or given == "" then return bytes end
+  if units.read_bytes(given .. "B") then
+    lib.fail("'memory.%s' needs a unit, such as %sGB or %sMB, not '%s'", name, given, given, given)
   end
-  return bytes
+  lib.fail("'memory.%s' must be a size such as 500MB or 6GB, not '%s'", name, given)
 end
 
 --- nn.use_memory(cfg) sets the memory budget, or the tiers of nn.memory_tiers, and the choice of
