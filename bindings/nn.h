@@ -310,10 +310,10 @@ int nn_memory(nn_memory_info_t* out);
 // 0: the default (engine/machine/memory_limit.h); fails if that is 0 bytes.
 int nn_memory_budget(int64_t bytes);
 // Programs that need more than `ram` bytes keep tiles in a file of a folder, or those that need
-// more than `gpu` bytes of a GPU's memory keep tiles in RAM; the other number is 0. With both
-// numbers, a GPU's memory is above RAM, and RAM is above the disk. bytes_per_second: of the disk at
-// most; 0: no limit.
-int nn_memory_tiers(int64_t ram, const char* folder, double bytes_per_second, int64_t gpu);
+// more than `gpu` bytes of a GPU's memory keep tiles in RAM; the other number is 0. With both, a
+// GPU's memory is above RAM, and RAM is above the disk. rate: bytes per second of the disk at most;
+// 0: no limit. A missing folder is created. disk_in_ram: it may be in RAM (tmpfs, ramfs).
+int nn_memory_tiers(int64_t ram, const char* folder, double rate, int64_t gpu, int32_t disk_in_ram);
 // What compiled functions do with activations until the backward pass: 0 keep, 1 recompute them; 2:
 // recompute as few as possible, so that the function fits into memory.
 int nn_activations(int32_t choice);

@@ -73,10 +73,11 @@ void describe_resident(const Program& p, Times times, nn_tier_plan_t& to) {
 
 }  // namespace
 
-int nn_memory_tiers(int64_t ram, const char* folder, double bytes_per_second, int64_t gpu) {
+int nn_memory_tiers(int64_t ram, const char* folder, double rate, int64_t gpu,
+                    int32_t disk_in_ram) {
     return guard([&] {
         if (gpu > 0) start();
-        set_tiers({ram, folder ? folder : "", bytes_per_second, gpu});
+        set_tiers({ram, folder ? folder : "", rate, gpu, disk_in_ram != 0});
     });
 }
 

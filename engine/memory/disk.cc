@@ -1,11 +1,15 @@
 #include "engine/memory/disk.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -17,6 +21,32 @@ namespace {
 constexpr int64_t max_call = int64_t(1) << 30;
 
 }  // namespace
+
+static bool make_folder(const std::string& folder) {  // returns whether it was missing
+    namespace fs = std::filesystem;
+    if (mkdir(folder.c_str(), 0755) == 0) return true;
+    const int error = errno;
+    std::error_code ignored;
+    if (fs::exists(folder, ignored)) return false;
+    const fs::path path = fs::absolute(folder).lexically_normal();
+    const fs::path parent = (path.has_filename() ? path : path.parent_path()).parent_path();
+    const bool missing = error == ENOENT && !fs::exists(parent, ignored);
+    fail("the disk folder '%s' cannot be created: %s%s; name another folder", folder.c_str(),
+         missing ? "there is no folder " : std::strerror(error), missing ? parent.c_str() : "");
+}
+
+void prepare_disk_folder(const std::string& folder, bool in_ram) {
+    const bool made = make_folder(folder);
+    struct statfs system;
+    if (in_ram || statfs(folder.c_str(), &system) != 0) return;  // Disk reports the error
+    const bool tmpfs = system.f_type == TMPFS_MAGIC;
+    if (!tmpfs && system.f_type != RAMFS_MAGIC) return;
+    if (made) rmdir(folder.c_str());
+    fail(
+        "the disk folder '%s' is in RAM (%s) and saves none; name a folder on a disk, such as "
+        "/var/tmp, or allow this one with memory.disk_in_ram=true",
+        folder.c_str(), tmpfs ? "tmpfs" : "ramfs");
+}
 
 int Disk::open_unnamed(int flags) {
     const DiskFault fault = faults_.next(DiskCall::open);

@@ -22,6 +22,10 @@ inline int64_t disk_bytes(int64_t bytes) {
     return (bytes + disk_block - 1) / disk_block * disk_block;
 }
 
+// Creates a missing folder, but not its parent. Refuses a folder in RAM (tmpfs, ramfs) unless
+// in_ram. Throws Error.
+void prepare_disk_folder(const std::string& folder, bool in_ram);
+
 class Disk : public Store {
 public:
     // One thread reaches the rate of a virtual disk; the others keep small transfers from waiting

@@ -99,6 +99,7 @@ void set_tiers(const TierSettings& settings) {
         fail("memory tiers must be chosen before tiles are in slots or on disk");
     int64_t capacity = 0;
     if (settings.ram > 0) {
+        prepare_disk_folder(settings.disk_folder, settings.disk_in_ram);
         Disk({settings.disk_folder, 0, 1});  // an error if files cannot be written there
         capacity = int64_t(std::filesystem::space(settings.disk_folder).available);
     }

@@ -13,10 +13,11 @@ namespace nn {
 // Programs run in the memory of the upper tier: RAM above a disk, a GPU's memory above RAM, or a
 // GPU's memory above RAM above a disk.
 struct TierSettings {
-    int64_t ram = 0;          // bytes for tiles, above a disk
-    std::string disk_folder;  // for the rest
-    double disk_rate = 0;     // bytes per second at most; 0: no limit
-    int64_t gpu = 0;          // bytes for tiles of a GPU's memory, above RAM
+    int64_t ram = 0;           // bytes for tiles, above a disk
+    std::string disk_folder;   // for the rest
+    double disk_rate = 0;      // bytes per second at most; 0: no limit
+    int64_t gpu = 0;           // bytes for tiles of a GPU's memory, above RAM
+    bool disk_in_ram = false;  // the folder may be a tmpfs or ramfs
     bool exist() const { return ram > 0 || gpu > 0; }
     bool are_three() const { return ram > 0 && gpu > 0; }
 };

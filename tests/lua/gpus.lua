@@ -225,7 +225,7 @@ end)
 case("a run on a GPU above RAM above a disk resumes from its checkpoint", function()
   local runs = require("training").new()
   local settings = "model.embd=128 model.layers=2 save_every=2 "
-  local tiers = "memory.gpu=2MB memory.ram=4MB memory.disk=. "
+  local tiers = "memory.gpu=2MB memory.ram=4MB memory.disk=. memory.disk_in_ram=true "
   local function train(environment, words)
     local status, output = runs.shell(("%s; (train %s %s)"):format(environment, settings, words))
     t.check(status == 0, output)
@@ -252,7 +252,7 @@ case("a budget for the GPU's memory that cannot be is refused", function()
     ["slots=2000000 gpus=2"] = "memory.gpu needs one GPU, but 2 are in use",
     ["slots=2000000 ram=900000 disk=" .. base] = "needs at least [%d.]+ MB of RAM .-largest tile "
       .. ".-but memory.ram",
-    ["slots=2000000 ram=3000000 disk=/nowhere"] = "/nowhere",
+    ["slots=2000000 ram=3000000 disk=/nowhere/disk"] = "/nowhere",
   } do
     local status, _, errors = run("gpus=2", small .. " tokens=0 gpus=1 " .. more)
     t.check(status == 1 and errors:find(message) and errors:find "^nnlua: [^\n]+\n$", errors)
@@ -268,8 +268,8 @@ case("the plan of a recipe has the GPU's memory, the bytes in RAM and the link",
     t.check(output:find(line), line .. ": " .. output)
   end
   status, output = t.shell(("%s timeout -k 1 100 $NNLUA %s/recipes/gpt2_train.lua model.embd=128 "
-    .. "memory.gpu=3MB memory.ram=8MB memory.disk=%s --plan 2>&1"):format(devices "gpus=1",
-                                                                          host.root, base))
+    .. "memory.gpu=3MB memory.ram=8MB memory.disk=%s memory.disk_in_ram=true --plan 2>&1"):format(
+      devices "gpus=1", host.root, base))
   t.same(status, 0)
   for _, line in ipairs {"\nGPU +[23]%.%d MB: ", "\nRAM +[78]%.%d MB: ", "\ndisk +[%d.]+ MB",
                          "bound by .-the disk %d+ %%", " a day\n", "\ntime +about "} do

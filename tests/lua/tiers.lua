@@ -4,7 +4,8 @@ local files = require "nn.io.files"
 local nn = require "nn"
 local t = require "nn.test"
 
-package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
+local root = require("nn.host").root
+package.path = root .. "/tests/lua/support/?.lua;" .. package.path
 local runs = require "tier_runs"
 local script, train = runs.script, runs.train
 
@@ -73,13 +74,61 @@ t.case("what fits with enough memory runs so, although no plan would fit", funct
 end)
 
 t.case("wrong tiers are errors that say what to change", function()
-  t.fails(function() nn.memory_tiers {ram = "much", disk = "/tmp"} end,
+  t.fails(function() nn.memory_tiers {ram = "much", disk = "/var/tmp"} end,
           'memory_tiers: ram is \'much\'; a number of bytes or a text such as "6GB" is needed')
-  t.fails(function() nn.memory_tiers {ram = 0, disk = "/tmp"} end, "memory_tiers: ram is 0; a")
-  t.fails(function() nn.memory_tiers {ram = "1e9TB", disk = "/tmp"} end, "ram is '1e9TB'")
+  t.fails(function() nn.memory_tiers {ram = "25", disk = "/var/tmp"} end,
+          "ram is '25'; a number of bytes or a text")
+  t.fails(function() nn.memory_tiers {ram = 0, disk = "/var/tmp"} end, "memory_tiers: ram is 0; a")
+  t.fails(function() nn.memory_tiers {ram = "1e9TB", disk = "/var/tmp"} end, "ram is '1e9TB'")
   t.fails(function() nn.memory_tiers {ram = "1GB"} end, "memory_tiers: disk is nil; a folder")
-  t.fails(function() nn.memory_tiers {ram = "1GB", disk = "/nowhere"} end, "/nowhere")
+  t.fails(function() nn.memory_tiers {ram = "1GB", disk = "/nowhere/disk"} end,
+          "there is no folder /nowhere;")
   t.fails(function() nn.memory_tiers {rma = 1} end, "did you mean 'ram'?")
+end)
+
+t.case("a missing folder of the disk is created, but not its parent", function()
+  local parent = t.folder()
+  local function tiers(folder)
+    return t.shell(("cd %s; $NNLUA -e 'require(\"nn\").memory_tiers {ram = \"1GB\", disk = \"%s\", "
+      .. "disk_in_ram = true}'"):format(parent, folder))
+  end
+  for _, name in ipairs {"new", "./also/", parent .. "/third", "new"} do
+    local status, output = tiers(name)
+    t.same({status, output}, {0, ""}, name)
+  end
+  t.same(#files.list(parent), 3)
+  local status, output = tiers "missing/new"
+  t.check(status == 1 and output:find(("the disk folder 'missing/new' cannot be created: there is "
+    .. "no folder %s/missing; name another folder"):format(parent), 1, true), output)
+  t.same(#files.list(parent), 3)
+  files.write(parent .. "/file", "")
+  t.check(select(2, tiers "file/new"):find("cannot be created: Not a directory", 1, true))
+end)
+
+t.case("a folder in RAM is refused as a disk, unless a setting allows it", function()
+  local function mount_of(path)
+    for line in io.lines "/proc/mounts" do
+      if line:find("^%S+ " .. path .. " tmpfs rw") then return path end
+    end
+  end
+  local tmpfs = mount_of "/dev/shm" or mount_of "/run" or mount_of "/tmp"
+  if not tmpfs or os.execute(("test -w %s"):format(tmpfs)) ~= 0 then t.skip "no writable tmpfs" end
+  local folder = ("%s/nnlua-%d"):format(tmpfs, math.floor(nn.now() * 1e6))
+  local advice = "nnlua: .-the disk folder '%S+' is in RAM %(tmpfs%) and saves none; name a folder "
+    .. "on a disk, such as /var/tmp, or allow this one with memory.disk_in_ram=true\n"
+  for _, where in ipairs {tmpfs, folder} do
+    local status, output = t.shell(("$NNLUA -e 'require(\"nn\").memory_tiers {ram = \"1GB\", "
+      .. "disk = \"%s\"}'"):format(where))
+    t.check(status == 1 and output:find(advice), output)
+    t.check(not files.exists(folder), "the folder stays")
+  end
+  local recipe = ("$NNLUA %s/recipes/gpt2_train.lua preset=demo data.text=%s data.vocabulary=byte "
+    .. "memory.ram=1GB memory.disk=%s "):format(root, script, folder)
+  local status, output = t.shell(recipe .. "--plan")
+  t.check(status == 1 and output:find(advice), output)
+  status, output = t.shell(recipe .. "memory.disk_in_ram=true --plan")
+  files.remove(folder)
+  t.check(status == 0 and output:find "\ntime +about ", output)
 end)
 
 t.case("a failed transfer is one error that names the tile and the disk", function()

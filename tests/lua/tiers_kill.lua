@@ -15,7 +15,7 @@ files.write(folder .. "/train", ([[#!/bin/bash
   exec %s %s/recipes/gpt2_train.lua model.layers=4 model.heads=4 model.embd=128 model.context=32 \
     model.dropout=0.1 data.batch=2 data.accum=2 data.text=%s/text.txt data.vocabulary=byte \
     eval_every=5 eval_batches=1 final_batches=1 sample.tokens=1 log_every=1 save_every=3 keep=2 \
-    steps=30 memory.disk=%s memory.ram=$RAM "$@"
+    steps=30 memory.disk=%s memory.disk_in_ram=true memory.ram=$RAM "$@"
 ]]):format(t.program(), host.root, folder, disk))
 local function shell(text)
   return t.shell(("cd %s; chmod +x train; export RAM=8MB NNLUA_CHECK_DISK=1; "):format(folder)
@@ -124,7 +124,7 @@ t.case("evaluation and generation from the disk fail with one error and no wrong
           environment, t.program(), host.root, recipe, settings))
       return ended, text:gsub("[^\n]* tokens/s[^\n]*", "")
     end
-    local tiers = "memory.ram=2500kB memory.disk=" .. disk
+    local tiers = "memory.ram=2500kB memory.disk_in_ram=true memory.disk=" .. disk
     local _, right = run("", "")
     status, output = run("", tiers)
     t.check(status == 0 and output == right, output)

@@ -10,6 +10,7 @@ local model = long and "preset=gpt2 model.dtype=f32 data.batch=4 data.accum=1 da
   or "preset=demo model.layers=4 model.embd=256 data.batch=4 data.context=32 memory.ram=12MB"
 local budget = long and 500e6 or 12e6
 local folder = t.folder()
+local disk = "memory.disk=. memory.disk_in_ram=true memory.disk_rate=1GB"
 
 -- Runs the recipe in a control group with at most `limit` bytes -> its status and its output.
 local function train(limit, settings)
@@ -25,7 +26,7 @@ end
 
 -- The RAM of the process that --plan states.
 local function stated()
-  local status, output = train(8e9, "memory.disk=. memory.disk_rate=1GB --plan")
+  local status, output = train(8e9, disk .. " --plan")
   if status == 77 then t.skip(output) end
   t.check(status == 0, output)
   local number, unit = output:match "\nprocess +([%d.]+) (%a+) of RAM, with "
@@ -36,7 +37,7 @@ end
 t.case("a training goes through in the RAM that its plan states, 50 steps long", function()
   local limit = stated()
   t.check(limit > budget, "the rest of the process is missing")
-  local status, output = train(limit, "memory.disk=. memory.disk_rate=1GB out=tiers")
+  local status, output = train(limit, disk .. " out=tiers")
   t.check(status == 0, ("%.0f bytes: %s"):format(limit, output))
   t.check(output:find "\nlimited: limit %d+, peak %d+, killed 0\n", output)
   local number, unit = output:match "\nmemory: at most ([%d.]+) (%a+) of RAM for the process"

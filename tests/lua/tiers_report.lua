@@ -69,7 +69,7 @@ t.case("a run with enough memory reports no disk", function()
   t.check(not tostring(p):find "disk", tostring(p))
 end)
 
-nn.memory_tiers {ram = "22MB", disk = t.folder(), disk_rate = "500MB"}
+nn.memory_tiers {ram = "22MB", disk = t.folder(), disk_rate = "500MB", disk_in_ram = true}
 local _, _, step = build()
 step(data.train:batch())
 nn.sync()

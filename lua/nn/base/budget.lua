@@ -66,25 +66,28 @@ local function bytes_option(key, value, needed)
   return bytes
 end
 
---- nn.memory_tiers{ram, disk, disk_rate}: the memory of tensors is `ram`, bytes or "6GB"; what does
---- not fit is in an unnamed file in the folder `disk`. nn.memory_tiers{gpu}: compiled functions use
---- `gpu` bytes of the one GPU's memory; what does not fit is in RAM.
---- nn.memory_tiers{gpu, ram, disk, disk_rate}: what does not fit there either is on the disk.
+--- nn.memory_tiers{ram, disk, disk_rate, disk_in_ram=false}: the memory of tensors is `ram`, bytes
+--- or "6GB"; what does not fit is in an unnamed file in the folder `disk`. A missing folder is
+--- created, but not its parent. nn.memory_tiers{gpu}: compiled functions use `gpu` bytes of the one
+--- GPU's memory; what does not fit is in RAM. nn.memory_tiers{gpu, ram, disk, disk_rate}: what does
+--- not fit there either is on the disk.
 --- With `gpu`, this call starts the workers, and at least 64 MB of what nn.devices allows must
 --- remain for small tiles, inputs and eager operations. A compiled function that needs more than
 --- `ram` or `gpu` runs by a plan of its transfers, made before its first run; results are the same
 --- to the bit.
 --- disk_rate: the most bytes per second, such as "500MB"; without it, the first function that takes
 --- more than 0.2 s on one core measures the disk, for about a second and with up to 512 MB of it.
---- Nothing remains of the file when the process ends. Errors: a folder that cannot be written;
---- tensors are on the disk already.
----     nn.memory_tiers {ram = "4GB", disk = "/tmp"}
+--- disk_in_ram: the folder may be in RAM (tmpfs, ramfs), for tests.
+--- Nothing remains of the file when the process ends. Errors: a folder that cannot be created or
+--- written, or that is in RAM; tensors are on the disk already.
+---     nn.memory_tiers {ram = "4GB", disk = "/var/tmp"}
 function M.memory_tiers(options)
-  options = arguments.options("memory_tiers", options, arguments.names "ram disk disk_rate gpu")
+  options = arguments.options("memory_tiers", options,
+                              arguments.names "ram disk disk_rate gpu disk_in_ram")
   local gpu = options.gpu and bytes_option("gpu", options.gpu, 'a number of bytes or a text such '
                                            .. 'as "20GB" is needed')
   if gpu and not (options.ram or options.disk or options.disk_rate) then
-    check(C.nn_memory_tiers(0, nil, 0, gpu))
+    check(C.nn_memory_tiers(0, nil, 0, gpu, 0))
     M.tiers = {"GPU", "RAM"}
     return
   end
@@ -94,7 +97,7 @@ function M.memory_tiers(options)
                  options.disk, "a folder is needed")
   local rate = options.disk_rate and bytes_option("disk_rate", options.disk_rate,
     'a number of bytes per second or a text such as "500MB" is needed')
-  check(C.nn_memory_tiers(ram, options.disk, rate or 0, gpu or 0))
+  check(C.nn_memory_tiers(ram, options.disk, rate or 0, gpu or 0, options.disk_in_ram and 1 or 0))
   M.tiers = gpu and {"GPU", "RAM", "disk"} or {"RAM", "disk"}
   M.disk_folder = options.disk
 end
@@ -103,7 +106,7 @@ end
 --- that are written while the others are read; piece: bytes of a transfer, rounded up to a multiple
 --- of 4096. Takes about a second, and measures each folder and load once per process. Errors: as
 --- nn.memory_tiers; no space for 512 MB.
----     nn.measure_disk "/tmp" > 1e6  --> true
+---     nn.measure_disk "/var/tmp" > 1e6  --> true
 function M.measure_disk(folder, options)
   options = arguments.options("measure_disk", options, arguments.names "written piece threads")
   arguments.need(type(folder) == "string" and folder ~= "", "measure_disk", "the folder", folder,

@@ -7,8 +7,8 @@ local units = require "nn.base.units"
 local M = {}
 
 --- nn.memory_fields() -> the settings memory_gb, memory.activations, memory.ram, memory.disk,
---- memory.disk_rate and memory.gpu, for a recipe's schema. nn.run_fields contains them; other
---- recipes call nn.use_memory.
+--- memory.disk_rate, memory.disk_in_ram and memory.gpu, for a recipe's schema. nn.run_fields contains
+--- them; other recipes call nn.use_memory.
 ---     nn.config({nn.memory_fields()}, {"memory.ram=6GB"}).memory.ram  --> "6GB"
 function M.memory_fields()
   local field = config.field
@@ -20,6 +20,7 @@ function M.memory_fields()
                           .. "does not fit)", {choices = {"auto", "keep", "recompute"}}),
       ram = field("", 'memory of tensors, such as "6GB", if memory.disk is set; empty: memory_gb'),
       disk = field("", "folder for what does not fit into RAM; empty: all must fit"),
+      disk_in_ram = field(false, "allow a folder memory.disk that is in RAM (tmpfs), for tests"),
       disk_rate = field("", 'most bytes per second of the disk, such as "500MB"; empty: no limit'),
       gpu = field("", 'memory of one GPU for compiled steps, such as "20GB"; what does not fit is '
                   .. "in RAM, and with memory.disk on the disk below"),
@@ -56,7 +57,7 @@ function M.use_memory(cfg)
   local gpu = bytes_of(memory, "gpu")
   if memory.disk ~= "" then
     return budget.memory_tiers {gpu = gpu, ram = ram or budget.memory().budget, disk = memory.disk,
-                                disk_rate = disk_rate}
+                                disk_rate = disk_rate, disk_in_ram = memory.disk_in_ram}
   end
   for _, name in ipairs {"ram", "disk_rate"} do
     if memory[name] ~= "" then

@@ -21,7 +21,8 @@ nn.devices {cpus = cfg.cpus, gpus = cfg.gpus >= 0 and cfg.gpus or nil, gpu_memor
             scheduler = cfg.scheduler ~= "" and cfg.scheduler or nil}
 nn.run_tasks_on(cfg.where)
 if cfg.ram > 0 then
-  nn.memory_tiers {gpu = cfg.slots > 0 and cfg.slots or nil, ram = cfg.ram, disk = cfg.disk}
+  nn.memory_tiers {gpu = cfg.slots > 0 and cfg.slots or nil, ram = cfg.ram, disk = cfg.disk,
+                   disk_in_ram = true}
 elseif cfg.slots > 0 then
   nn.memory_tiers {gpu = cfg.slots}
 end

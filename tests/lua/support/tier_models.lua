@@ -31,7 +31,7 @@ end
 
 -- Plans the model with these tiers -> nil, or the bytes with which it would work.
 local function least_if_refused(cfg, disk, ram)
-  nn.memory_tiers {ram = ram, disk = disk}
+  nn.memory_tiers {ram = ram, disk = disk, disk_in_ram = true}
   local good, problem = pcall(training.plan, cfg)
   if good then return nil end
   local bytes = tostring(problem):match "a plan for this program needs at least .- of RAM %((%d+) "
@@ -54,7 +54,7 @@ local function tiered(disk, share, peak, given)
     local works = least == ram or not least and ram > peak
     assert(works, ("%d bytes work, %s are refused"):format(ram, least and "fewer" or "none"))
   end
-  nn.memory_tiers {ram = ram, disk = disk}
+  nn.memory_tiers {ram = ram, disk = disk, disk_in_ram = true}
   training.run(cfg)
   local memory = nn.memory()
   print(("used wanted %.0f ram %.0f peak %.0f read %.0f written %.0f"):format(

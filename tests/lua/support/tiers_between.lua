@@ -4,7 +4,7 @@
 local nn = require "nn"
 
 local ram, disk, what = tonumber(arg[1]), arg[2], arg[3]
-if ram > 0 then nn.memory_tiers {ram = ram, disk = disk} end
+if ram > 0 then nn.memory_tiers {ram = ram, disk = disk, disk_in_ram = true} end
 
 local layers, size = 12, 256
 nn.seed(3)

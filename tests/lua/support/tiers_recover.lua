@@ -11,7 +11,7 @@ local checksums = require "checksums"
 
 local folder, ram = arg[1], tonumber(arg[2])
 local STEPS = 6
-if ram > 0 then nn.memory_tiers {ram = ram, disk = folder} end
+if ram > 0 then nn.memory_tiers {ram = ram, disk = folder, disk_in_ram = true} end
 nn.seed(1)
 
 local function ids(shift)
