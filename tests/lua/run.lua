@@ -68,8 +68,8 @@ t.case("a run logs its events in order and counts only training as training", fu
     local list = event.event == "checkpoint" and saved or names       -- written in the background
     list[#list + 1], last = event.event .. event.step, event
   end
-  t.same(table.concat(names, " "), "start0 step1 step2 eval2 step3 step4 eval4 step5 step6 eval6 "
-         .. "done6")
+  t.same(table.concat(names, " "), "start0 first_step1 step1 step2 eval2 step3 step4 eval4 step5 "
+         .. "step6 eval6 done6")
   t.same(saved, {"checkpoint4", "checkpoint6"})
   t.same(last.val_loss, 1.5)
   t.check(last.train_seconds < elapsed - 0.6, "three evaluations slept for 0.6 s")

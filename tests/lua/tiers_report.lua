@@ -37,7 +37,7 @@ local function train(...)
     local run = nn.run(cfg)
     if not run:plan(build, data.train) then return end
     local model, optim, step = build()
-    run:track {model = model, optim = optim}
+    run:track {model = model, optim = optim, data = data.train}
     for _ in run:steps() do run:record(step(data.train:batch())) end
     run:done {}
   end)
@@ -191,7 +191,9 @@ end
 
 t.case("a run reports its traffic beside the plan, while it runs and at its end", function()
   local printed, out, moved = finished_run()
-  contains(printed, "\nplanned: [%d.]+ m?s a step, [%d.]+ MB read and [%d.]+ MB written\nstep")
+  contains(printed, "\nplanned: [%d.]+ m?s a step, [%d.]+ MB read and [%d.]+ MB written\n"
+           .. "first step [%d.]+ m?s %(planned and recorded%)\nstep 1/6  loss [%d.]+  lr [%d.e-]+  "
+           .. "norm [%d.]+  mem [%d.]+ MB\n")
   contains(printed, "\nstep 4/6 .*  disk [%d.]+ MB  stalled %d+%%  eta")
   contains(printed, "\nmeasured: [%d.]+ m?s a step, [%d.]+ MB read and [%d.]+ MB written\n"
            .. "planned: ")
@@ -200,10 +202,11 @@ t.case("a run reports its traffic beside the plan, while it runs and at its end"
   contains(printed, "\nwritten to the disk: [%d.]+ [MG]B in all, [%d.]+ [GT]B a day at this rate")
   local steps, done = events_of(out, "step"), events_of(out, "done")[1].disk
   local planned = events_of(out, "start")[1].planned
-  for i, e in ipairs(steps) do
+  t.same(steps[1].disk_read, nil)
+  for i, e in ipairs {unpack(steps, 2)} do
     t.check(e.disk_read > 0 and e.disk_written > 0, "step " .. i)
     t.check(e.disk_busy > 0 and e.disk_busy <= 1 and e.stalled >= 0 and e.stalled <= 1, "shares")
-    t.check(i == 1 or e.disk_total >= steps[i - 1].disk_total, "all bytes")
+    t.check(i == 1 or e.disk_total >= steps[i].disk_total, "all bytes")
   end
   t.check(done.total >= moved.written and done.per_day > done.written * 1000)
   for _, name in ipairs {"read", "written"} do
@@ -219,6 +222,15 @@ t.case("a run reports its traffic beside the plan, while it runs and at its end"
   end
 end)
 
+local function seconds_of(shown)
+  local number, unit = shown:match "^([%d.]+) (m?s)"
+  return tonumber(number) * (unit == "s" and 1 or 1e-3)
+end
+local function tokens_of(shown)
+  local number, unit = shown:match "^([%d.]+)(k?)$"
+  return tonumber(number) * (unit == "k" and 1e3 or 1)
+end
+
 t.case("the report of a run shows traffic, waits and wear", function()
   local _, out = finished_run()
   local facts, run = {}, metrics.read(out)
@@ -228,18 +240,47 @@ t.case("the report of a run shows traffic, waits and wear", function()
   t.check(facts["written per step"]:find " MB, [%d.]+ MB planned$", facts["written per step"])
   t.check(facts["workers waited for the disk"]:find "^%d+%%$")
   t.check(facts["written to the disk"]:find " a day$")
+  t.check(facts["first step"], "first step")
+  t.near(seconds_of(facts["time per step"]) * tokens_of(facts["tokens/s"]),
+         data.train:batch_tokens(), {rel = 0.01})
   local page = files.read(out .. "/report.html")
   local shown = files.parse_json(page:match '<script id="data".->(.-)</script>')[1]
   for _, name in ipairs {"disk_read", "disk_written", "disk_busy", "stalled"} do
-    t.same(#shown.series[name].step, 6, name)
+    t.same(#shown.series[name].step, 5, name)
     t.check(page:find('"' .. name .. '"', page:find "function draw", true), name)
   end
-  t.check(math.abs(shown.series.stalled.value[6] - 100 * run.series.stalled.value[6]) < 1e-3)
+  t.check(math.abs(shown.series.stalled.value[5] - 100 * run.series.stalled.value[5]) < 1e-3)
   -- Of a run that still runs, from its last steps.
   run.disk = nil
   facts = {}
   for _, f in ipairs(metrics.facts(run)) do facts[f[1]] = f[2] end
   t.check(facts["time per step"] and facts["read per step"]:find "planned$")
+end)
+
+t.case("the time per step and the tokens per second of a report are of the same steps", function()
+  local folder, lines = t.folder(), {'{"event":"start","step":0}'}
+  local function shown()
+    files.write(folder .. "/metrics.jsonl", table.concat(lines, "\n") .. "\n")
+    local facts = {}
+    for _, f in ipairs(metrics.facts(metrics.read(folder))) do facts[f[1]] = f[2] end
+    return facts["first step"], facts["time per step"], facts["tokens/s"]
+  end
+  local line = ('{"event":"step","step":%d,"seconds":%g,"ms":%g,"tokens_per_s":%g,"disk_read":1e6,'
+    .. '"disk_written":1e6,"stalled":0}')
+  lines[2] = '{"event":"first_step","step":1,"seconds":54}'
+  t.same({shown()}, {"54.0 s"})
+  lines[3] = '{"event":"step","step":1,"seconds":54}'
+  lines[4] = line:format(10, 60, 650, 288 / 0.65)
+  lines[5] = line:format(20, 67, 640, 288 / 0.64)
+  t.same({shown()}, {"54.0 s", "640 ms", "450"})
+  -- A resumed run has a first step again.
+  lines[6] = '{"event":"resume","step":20}'
+  lines[7] = '{"event":"first_step","step":21,"seconds":50}'
+  lines[8] = line:format(30, 56.5, 650, 288 / 0.65)
+  t.same({shown()}, {"50.0 s", "650 ms", "443"})
+  lines[9] = '{"event":"done","step":30,"tokens_per_s":480,"disk":{"seconds":0.6,"read":1,'
+    .. '"written":1,"stalled":0,"total":1,"per_day":1}}'
+  t.same({shown()}, {"50.0 s", "600 ms", "480"})
 end)
 
 t.case("bytes written to the disk are summed over the processes of a run", function()

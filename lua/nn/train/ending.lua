@@ -12,6 +12,7 @@ ffi.cdef "int usleep(unsigned microseconds);"
 local M = {}
 local active                     -- the run that trains now
 local HANG_SECONDS = 5           -- to wait for a checkpoint's file while a task hangs
+local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in a row end the run
 
 -- The command that resumes from the last checkpoint.
 local function resume_command(self)
@@ -93,6 +94,24 @@ end
 
 --- finite(x) -> whether a number is neither NaN nor infinite.
 function M.finite(x) return x == x and math.abs(x) < math.huge end
+
+--- not_finite(run, step, what, value): the loss or gradient norm `what` is not finite: skips the
+--- step or ends the run.
+function M.not_finite(run, step, what, value)
+  if run.cfg.on_nan == "skip" and run.skipped < SKIPS then
+    run.skipped = run.skipped + 1
+    run.log:event("skip", {step = step, [what] = tostring(value)})
+    run:say(("step %d: the %s is %s; this step changes nothing"):format(step, what, value))
+    return
+  end
+  run.saver:settle(step - 1)
+  run.log:event("nan", {step = step, [what] = tostring(value)})
+  M.before_error(run)
+  local advice = run.cfg.on_nan == "stop" and ", or skip such steps with on_nan=skip"
+    or (" (%d steps in a row were skipped)"):format(SKIPS)
+  lib.fail("the %s is %s at step %d; lower optim.lr or lengthen schedule.warmup%s. %s", what, value,
+           step, advice, run.saver:newest())
+end
 
 -- Reads the results up to a step -> the last step whose results are finite.
 local function last_good(run, step)

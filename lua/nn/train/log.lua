@@ -14,6 +14,7 @@ local units = require "nn.base.units"
 
 local M = {}
 
+local FIRST_SHOWN = 1            -- seconds of a first step that is printed
 local Log = {}
 Log.__index = Log
 
@@ -110,6 +111,15 @@ function Log:say(text, style)
   local code = self.color and ({bold = 1, dim = 2})[style]
   io.write(code and ("\27[%dm%s\27[0m"):format(code, text) or text, "\n")
   io.flush()
+end
+
+--- log:first_step(step, seconds, planned): writes the time of the first step of this process, which
+--- no speed contains. Prints it if the step was planned or took long.
+function Log:first_step(step, seconds, planned)
+  self:event("first_step", {step = step, seconds = math.floor(seconds * 1e3 + 0.5) / 1e3})
+  if not planned and seconds < FIRST_SHOWN then return end
+  self:say(("first step %s%s"):format(units.seconds(seconds),
+                                      planned and " (planned and recorded)" or ""))
 end
 
 --- line(fields, width) -> "step  120/2000  loss 2.3145 ..." of a step event, of at most `width`

@@ -7,8 +7,8 @@ local units = require "nn.base.units"
 local M = {}
 
 --- nn.memory_fields() -> the settings memory_gb, memory.activations, memory.ram, memory.disk,
---- memory.disk_rate, memory.disk_in_ram and memory.gpu, for a recipe's schema. nn.run_fields contains
---- them; other recipes call nn.use_memory.
+--- memory.disk_rate, memory.disk_in_ram and memory.gpu, for a recipe's schema. nn.run_fields
+--- contains them; other recipes call nn.use_memory.
 ---     nn.config({nn.memory_fields()}, {"memory.ram=6GB"}).memory.ram  --> "6GB"
 function M.memory_fields()
   local field = config.field

@@ -66,11 +66,14 @@ local start = {step = schema.whole(), parameters = optional(number), time = opti
 -- as the incomplete last line of a killed run.
 local checks = {
   start = start, resume = start,
-  step = {step = schema.whole(), seconds = optional(number), disk_total = optional(number)},
+  first_step = {step = schema.whole(), seconds = number},
+  step = {step = schema.whole(), seconds = optional(number), ms = optional(number),
+          tokens_per_s = optional(number), disk_total = optional(number)},
   rate = {step = schema.whole(), sgemm_gflops = number, was = number}, eval = at_step,
   sample = {step = schema.whole(), text = text}, nan = at_step, error = at_step,
   stopped = {step = schema.whole(), disk = optional(disk)},
-  done = {step = schema.whole(), val_loss = optional(number), disk = optional(disk)},
+  done = {step = schema.whole(), val_loss = optional(number), tokens_per_s = optional(number),
+          disk = optional(disk)},
 }
 for event, fields in pairs(checks) do checks[event] = schema.fields(fields) end
 
@@ -91,6 +94,7 @@ function readers.start(run, event)
   run.process, run.parameters, run.time, run.version = event.process, event.parameters,
     run.time or event.time, event.version
   run.state, run.planned, run.disk = nil, event.planned, nil
+  run.first_step, run.ms, run.tokens_per_s = nil, nil, nil
   run.written_before = run.written                    -- to the disk, by earlier processes
   run.measured = run.series.mfu and #run.series.mfu.step or 0    -- values of earlier processes
 end
@@ -104,9 +108,12 @@ function readers.rate(run, event)
   end
 end
 
+function readers.first_step(run, event) run.first_step = event.seconds end
+
 function readers.step(run, event)
   run.step, run.seconds = event.step, run.before + (event.seconds or 0)
   for _, name in ipairs(curves) do add(run, name, event.step, run.seconds, event[name]) end
+  run.ms, run.tokens_per_s = event.ms or run.ms, event.tokens_per_s or run.tokens_per_s
   if event.disk_total then run.written = (run.written_before or 0) + event.disk_total end
 end
 
@@ -124,6 +131,7 @@ end
 
 function readers.done(run, event)
   run.state, run.step, run.done = "done", event.step, event
+  run.tokens_per_s = event.tokens_per_s or run.tokens_per_s
   set_disk(run, event.disk)
   local series = run.series.val_loss
   if not series or series.step[#series.step] ~= event.step then readers.eval(run, event) end
@@ -184,12 +192,11 @@ local function last(series) return series and series.value[#series.value] end
 -- The traffic with the disk, of a run that ended or from its last steps; nil if there was none.
 local function disk_of(run)
   if run.disk then return run.disk end
-  local read, written = run.series.disk_read, run.series.disk_written
-  local n = read and #read.step or 0
-  if n < 2 then return nil end
-  local seconds = (read.seconds[n] - read.seconds[n - 1]) / (read.step[n] - read.step[n - 1])
-  return {seconds = seconds, read = read.value[n], written = last(written),
-          stalled = last(run.series.stalled), per_day = last(written) / seconds * 86400}
+  local read, written = last(run.series.disk_read), last(run.series.disk_written)
+  local stalled, seconds = last(run.series.stalled), run.ms and run.ms / 1e3
+  if not (read and written and stalled and seconds) then return nil end
+  return {seconds = seconds, read = read, written = written, stalled = stalled,
+          per_day = written / seconds * 86400}
 end
 
 -- Adds facts about the traffic with the disk, each beside its planned value.
@@ -204,7 +211,7 @@ local function disk_facts(run, fact)
   beside("read per step", units.bytes, disk_use.read, planned.read)
   beside("written per step", units.bytes, disk_use.written, planned.written)
   fact("workers waited for the disk", "%.0f%%", 100 * math.min(1, disk_use.stalled))
-  fact("written to the disk", "%s, %s a day", units.bytes(run.written),
+  fact("written to the disk", "%s, %s a day", run.written and units.bytes(run.written),
        units.bytes(disk_use.per_day))
 end
 
@@ -214,7 +221,6 @@ function M.facts(run)
   local function fact(name, format, value, ...)
     if value then list[#list + 1] = {name, format:format(value, ...)} end
   end
-  local rate = last(run.series.tokens_per_s)
   fact("state", "%s", run.state)
   fact("step", run.steps and "%d of %d" or "%d", run.step, run.steps)
   fact("loss", "%.4f", last(run.series.loss))
@@ -222,7 +228,8 @@ function M.facts(run)
        run.best and run.best.step)
   fact("final validation loss", "%.4f", run.done and run.done.val_loss)
   fact("parameters", "%s", run.parameters and units.number(run.parameters))
-  fact("tokens/s", "%s", rate and units.number(rate))
+  fact("tokens/s", "%s", run.tokens_per_s and units.number(run.tokens_per_s))
+  fact("first step", "%s", run.first_step and units.seconds(run.first_step))
   fact("training", "%s", run.seconds > 0 and units.duration(run.seconds))
   disk_facts(run, fact)
   fact("began", "%s", run.time and run.time:gsub("T", " "):gsub("Z", " UTC"))

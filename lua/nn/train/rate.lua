@@ -1,4 +1,5 @@
--- The speed of a run: time per step over a window of its last steps, and its MFU.
+-- The speed of a run: time per step over a window of its last steps, and its MFU. The first step of
+-- the process does not count, because it also records the step and plans its transfers.
 local cluster = require "nn.base.cluster"
 local lib = require "nn.base.capi"
 local profile = require "nn.measure.profile"
@@ -13,12 +14,11 @@ local SIZE = 1024                -- of the measured products
 
 local function round(x, unit) return x and math.floor(x / unit + 0.5) * unit end
 
---- new(step, model, data) -> the meter of a training of `model` on the loader `data` (nil: none)
---- that begins after `step`. Measures the machine's matrix-product rate, `gflops`, unless the
---- model's FLOPs are unknown; with several ranks, that of one rank, and its share of the FLOPs.
-function M.new(step, model, data)
-  local self = setmetatable({marks = {{step = step, seconds = 0}}, due = 0, again = AGAIN},
-                            Rate)
+--- new(model, data) -> the meter of a training of `model` on the loader `data` (nil: none).
+--- Measures the machine's matrix-product rate, `gflops`, unless the model's FLOPs are unknown; with
+--- several ranks, that of one rank, and its share of the FLOPs.
+function M.new(model, data)
+  local self = setmetatable({marks = {}, due = 0, again = AGAIN}, Rate)
   self.tokens = data and data:batch_tokens()
   self.flops = data and model.flops_per_token and model:flops_per_token(data.context, data.answer)
   if self.flops then self.flops = self.flops / cluster.ranks().ranks end
@@ -26,24 +26,47 @@ function M.new(step, model, data)
   return self
 end
 
--- Seconds per step. The window ends with the results of `step`, read after `seconds` of training.
--- waited: a pause or a save waited for these results, so their times are too close together; the
--- rate of the step before is used, if it is known.
+--- meter:read(step, seconds, waited) -> whether `step` is the first one. Its results were read
+--- after `seconds` of training. waited: a pause or a save waited for these results, so their times
+--- are too close together.
+function Rate:read(step, seconds, waited)
+  local now, is_first = {step = step, seconds = seconds}, not self.first
+  if is_first then
+    self.first, self.steady = now, not waited
+    self:mark(step, seconds, waited)
+  elseif not waited then
+    self.last = now
+  end
+  return is_first
+end
+
+-- Seconds per step, nil if unknown. The window ends with the results of `step`. waited: see read();
+-- the rate of the step before is used.
 local function per_step(self, step, seconds, waited)
   local marks = self.marks
   if waited and self.steady then return self.latest end
   self.steady = not waited
   while marks[2] and seconds - marks[2].seconds >= WINDOW do table.remove(marks, 1) end
+  if not marks[1] or step <= marks[1].step then return nil end
   self.latest = (seconds - marks[1].seconds) / (step - marks[1].step)
   return self.latest
 end
 
---- meter:speed(step, seconds, waited, measure) -> {per_step=, ms=, tokens_per_s=, mfu=}, the last
---- two nil if unknown. Calls measure(gflops) if the run achieves `gflops`, more than the measured
---- rate of the machine: another program was running then. It calls meter:measure() between steps.
---- While the run exceeds the measured rate, mfu is unknown.
+--- meter:mean(step, seconds) -> seconds per step of the steps after the first one, nil if there are
+--- none. `step` is complete after `seconds` of training.
+function Rate:mean(step, seconds)
+  local first, last = self.first, self.last or {step = step, seconds = seconds}
+  if not first or last.step <= first.step then return nil end
+  return (last.seconds - first.seconds) / (last.step - first.step)
+end
+
+--- meter:speed(step, seconds, waited, measure) -> {per_step=, ms=, tokens_per_s=, mfu=}, each nil
+--- if unknown, after meter:read(step, seconds, waited). Calls measure(gflops) if the run achieves
+--- `gflops`, more than the measured rate of the machine: another program was running then. It calls
+--- meter:measure() between steps. While the run exceeds the measured rate, mfu is unknown.
 function Rate:speed(step, seconds, waited, measure)
   local out = {per_step = per_step(self, step, seconds, waited)}
+  if not out.per_step then return out end
   local tokens = self.tokens and self.tokens / out.per_step
   if self.flops then
     local gflops = tokens * self.flops / 1e9
@@ -70,7 +93,7 @@ function Rate:measure(achieved)
   self.again = 2 * self.again
 end
 
---- meter:mark(step, seconds, waited): a window may begin with these results; see speed().
+--- meter:mark(step, seconds, waited): a window may begin with these results; see read().
 function Rate:mark(step, seconds, waited)
   if not waited then table.insert(self.marks, {step = step, seconds = seconds}) end
 end

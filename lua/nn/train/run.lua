@@ -26,7 +26,6 @@ local Run = {}
 Run.__index = Run
 local LAG = 2                    -- steps submitted after one before its results are read
 local tracked = arguments.names "model optim data vocabulary"
-local SKIPS = 20                 -- on_nan=skip: more skipped steps than this in a row end the run
 
 -- A run in a folder, which is locked unless it is only planned.
 local function open(cfg, out, lock)
@@ -132,23 +131,6 @@ local function trained(self)
   return self.seconds + (self.mark and engine.now() - self.mark or 0)
 end
 
--- Handles a loss or gradient norm that is not finite: skips the step or ends the run.
-local function not_finite(self, step, what, value)
-  if self.cfg.on_nan == "skip" and self.skipped < SKIPS then
-    self.skipped = self.skipped + 1
-    self.log:event("skip", {step = step, [what] = tostring(value)})
-    self:say(("step %d: the %s is %s; this step changes nothing"):format(step, what, value))
-    return
-  end
-  self.saver:settle(step - 1)
-  self.log:event("nan", {step = step, [what] = tostring(value)})
-  ending.before_error(self)
-  local advice = self.cfg.on_nan == "stop" and ", or skip such steps with on_nan=skip"
-    or (" (%d steps in a row were skipped)"):format(SKIPS)
-  lib.fail("the %s is %s at step %d; lower optim.lr or lengthen schedule.warmup%s. %s", what, value,
-           step, advice, self.saver:newest())
-end
-
 -- Waits for all tasks and stops the clock of training.
 local function stop_clock(self)
   engine.sync()
@@ -161,7 +143,7 @@ local function start_clock(self)
   self.traffic:start()
 end
 
--- The progress line and, every log_every steps, a line of metrics. waited: see meter:speed().
+-- The progress line and, every log_every steps, a line of metrics. waited: see meter:read().
 local function report_step(self, step, loss, norm, lr, waited)
   local cfg = self.cfg
   local keep = step % cfg.log_every == 0 or step == cfg.steps
@@ -178,7 +160,8 @@ local function report_step(self, step, loss, norm, lr, waited)
   end)
   local fields = {step = step, steps = cfg.steps, loss = loss, grad_norm = norm, lr = lr,
                   ms = speed.ms, tokens_per_s = speed.tokens_per_s, mfu = speed.mfu,
-                  memory = budget.memory().peak, eta = (cfg.steps - step) * speed.per_step}
+                  memory = budget.memory().peak,
+                  eta = speed.per_step and (cfg.steps - step) * speed.per_step}
   self.traffic:add(fields)
   self.log:progress(fields)
   if not keep then return end
@@ -188,19 +171,27 @@ local function report_step(self, step, loss, norm, lr, waited)
   self.traffic:mark()
 end
 
--- Reads the results of the oldest pending step. waited: see meter:speed().
+-- Adds the step to the speed and the traffic of the run. waited: see meter:read().
+local function count_step(self, step, waited)
+  local now = trained(self)
+  local is_first = self.rate:read(step, now, waited)
+  if is_first then self.log:first_step(step, now, budget.tiers ~= nil) end
+  if is_first or not waited then self.traffic:step(step, now) end
+end
+
+-- Reads the results of the oldest pending step. waited: see meter:read().
 local function read_oldest(self, waited)
   local p = self.pending[1]
   local loss, norm = p.loss:item(), p.norm and p.norm:item()
   table.remove(self.pending, 1)          -- not before: after an error, ending.lua reads the rest
   p.loss:release()
   if p.norm then p.norm:release() end
-  if not ending.finite(loss) then return not_finite(self, p.step, "loss", loss) end
+  count_step(self, p.step, waited)
+  if not ending.finite(loss) then return ending.not_finite(self, p.step, "loss", loss) end
   if norm and not ending.finite(norm) then
-    return not_finite(self, p.step, "gradient norm", norm)
+    return ending.not_finite(self, p.step, "gradient norm", norm)
   end
   self.skipped = 0
-  if not waited then self.traffic:step(p.step, trained(self)) end
   report_step(self, p.step, loss, norm, p.lr, waited)
 end
 
@@ -316,7 +307,7 @@ local function begin(self)
   host.save_asked()                      -- a signal from before the run does not save it
   ending.watch(self)
   local model, data, random = self.parts.model, self.parts.data, engine.random_state()
-  self.rate = rates.new(self.step, model, data)
+  self.rate = rates.new(model, data)
   engine.set_random_state(random)
   engine.sync()
   budget.reset_peak()                    -- reports the memory of training only
@@ -370,7 +361,8 @@ function Run:steps()
 end
 
 --- run:done{val_loss=...}: ends the run: saves, and writes the last line of metrics.jsonl,
---- {"event":"done", ...}, with train_seconds, the time of the training steps of this process.
+--- {"event":"done", ...}, with train_seconds, the time of the training steps of this process, and
+--- tokens_per_s, the mean speed of those after the first.
 ---     local run = nn.run(cfg)
 ---     run:track{model = model, optim = optim, data = data.train}
 ---     for _ in run:steps() do run:record(step(data.train:batch())) end
@@ -380,8 +372,8 @@ function Run:done(values)
   save(self)                             -- if the loop was left before the last step
   local text = text_of(values)
   values.step, values.train_seconds = self.step, self.seconds
-  values.tokens_per_s = self.parts.data and (self.step - self.first + 1)
-    * self.parts.data:batch_tokens() / self.seconds
+  local per_step = self.rate and self.rate:mean(self.step, self.seconds)
+  values.tokens_per_s = self.parts.data and per_step and self.parts.data:batch_tokens() / per_step
   self:say(("done after %s of training: %s; saved in %s"):format(units.duration(self.seconds),
            text, self.saver.path), "bold")
   self:say("curves in " .. files.join(self.out, "report.html"))

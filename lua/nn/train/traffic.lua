@@ -58,13 +58,14 @@ end
 
 --- traffic:step(step, seconds): the loss of `step` was read after `seconds` of training, when the
 --- step after the next one had been submitted: so `step` was complete. Transfers are ahead of it by
---- a part of a step, which is the same for all steps.
+--- a part of a step, which is the same for all steps. The first step does not count: it also plans
+--- the transfers.
 function Traffic:step(step, seconds)
   if not self.zero then return end
   self.last = self:now()
   self.last.step, self.last.seconds = step, seconds
   self.steady = self.last
-  if self.from == self.zero then self.from = self.last end       -- the first step is slower
+  if self.from == self.zero then self.from, self.window = self.last, self.last end
 end
 
 -- Bytes per step, seconds per step, and shares of the time from one step to another; nil if the
@@ -97,12 +98,11 @@ end
 function Traffic:mark() self.window = self.last end
 
 --- traffic:summary() -> {seconds=, read=, written=, busy=, stalled=, rate=, total=, per_day=}: the
---- means of the steps after the first one (of all steps, if there are only two), all bytes written
---- by this process, and those that a day of such steps would write; nil if nothing was moved.
+--- means of the steps after the first one, all bytes written by this process, and those that a day
+--- of such steps would write; nil if nothing was moved or there is one step only.
 function Traffic:summary()
   if not moved(self) then return nil end
   local out = means(self.from, self.steady) or means(self.from, self.last)
-    or means(self.zero, self.last)
   if not out then return nil end
   out.total = budget.memory().disk.written
   out.per_day = out.written / out.seconds * DAY
