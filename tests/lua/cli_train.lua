@@ -157,6 +157,24 @@ t.case("--plan predicts the cost of a step and trains nothing", function()
           .. "[%d.]+ MB of RAM %(memory_gb%); or memory.disk=FOLDER"), output)
 end)
 
+t.case("--plan states the time of the steps that are left", function()
+  local function planned(words)
+    local status, output = shell("train data.text=text.txt --plan " .. words)
+    t.same(status, 0)
+    local ms = output:match "\ntime +about ([%d.]+) ms a step"
+    local count, seconds, unit = output:match "\n +([%d,]+) steps? takes? about ([%d.]+) (%a+)\n"
+    t.check(unit, output)
+    return count, tonumber(seconds) * ({ms = 1e-3, seconds = 1, minutes = 60})[unit], ms / 1e3
+  end
+  local count, seconds, per_step = planned "steps=12000 out=unused"
+  t.same(count, "12,000")
+  t.near(seconds, 12000 * per_step, {rel = 0.1})
+  t.same(shell "train data.text=text.txt steps=2 out=left", 0)
+  t.same((planned "steps=10 out=left resume=auto"), "8")
+  local status, output = shell "train data.text=text.txt --plan steps=2 out=left resume=auto"
+  t.check(status == 0 and not output:find " steps? takes? about ", output)
+end)
+
 t.case("--plan works for GPT-3 175B on any machine", function()
   local status, output = shell([[train --plan preset=gpt3-175b model.layers=96 model.heads=96 \
     model.embd=12288 model.context=2048 data.batch=1 memory_gb=0.1]])

@@ -387,6 +387,10 @@ t.case("printed numbers are short", function()
   local duration, bytes, number = units.duration, units.bytes, units.number
   t.same({duration(41.2), duration(72), duration(11110), duration(187800)},
          {"41s", "1:12", "3:05:10", "2d 04:10"})
+  local rough = units.rough_duration
+  t.same({rough(0.25), rough(1), rough(90), rough(150), rough(7000), rough(18720), rough(1e5)},
+         {"250 ms", "1 second", "90 seconds", "2.5 minutes", "117 minutes", "5.2 hours",
+          "28 hours"})
   t.same({bytes(12e3), bytes(812e6), bytes(1.44e9), bytes(3e12)},
          {"12 kB", "812 MB", "1.4 GB", "3.0 TB"})
   t.same({number(812), number(16400), number(1557611200), number(124439808), number(999950)},

@@ -19,6 +19,19 @@ function M.seconds(s)
   return ("%." .. (x < 9.995 and 2 or x < 99.95 and 1 or 0) .. "f %s"):format(x, unit[2])
 end
 
+--- rough_duration(seconds) -> "250 ms", "41 seconds", "12 minutes", "5.2 hours", "36 hours",
+--- "3.5 days".
+function M.rough_duration(seconds)
+  if seconds < 1 then return M.seconds(seconds) end
+  local size, name = 1, "seconds"
+  for _, unit in ipairs {{60, "minutes"}, {3600, "hours"}, {86400, "days"}} do
+    if seconds >= 2 * unit[1] then size, name = unit[1], unit[2] end
+  end
+  local x = seconds / size
+  local number = (x < 9.95 and "%.1f" or "%.0f"):format(x):gsub("%.0$", "")
+  return number .. " " .. (number == "1" and "second" or name)
+end
+
 --- bytes(n) -> "40 B", "1.2 kB", "812 MB", "1.4 GB".
 function M.bytes(n)
   local names, i = {"B", "kB", "MB", "GB", "TB"}, 1

@@ -11,6 +11,7 @@ local tape = require "nn.core.tape"
 local lib = require "nn.base.capi"
 local module = require "nn.core.module"
 local progress = require "nn.plan.progress"
+local show = require "nn.core.show"
 local tensor = require "nn.core.tensor"
 local units = require "nn.base.units"
 
@@ -306,9 +307,9 @@ function M.rate_text(tokens, s)
 end
 
 --- report(plan, o) -> lines of text. plan: of step(), with `available`. o: tokens, tokens per step;
---- flops, FLOPs per step (default: the recorded ones); batch, the planned batch; name, the setting
---- for it; needs(batch), the bytes of another batch; spared(batch), of plans(), or nil; rows,
---- further rows {{name, text}, ...}.
+--- flops, FLOPs per step (default: the recorded ones); steps, the number of steps whose time is
+--- stated (default: 0); batch, the planned batch; name, the setting for it; needs(batch), the bytes
+--- of another batch; spared(batch), of plans(), or nil; rows, further rows {{name, text}, ...}.
 function M.report(plan, o)
   local flops, tokens = o.flops or plan.flops, units.number(o.tokens)
   local rows = {
@@ -342,6 +343,10 @@ function M.report(plan, o)
     local spared = budget.activation_choice == "auto" and plan.recomputing or 0
     rows[#rows + 1] = {"", ("%.2f of the speed with enough memory"):format(
       (on_gpu and tiers.computing or plan.seconds) * (1 - spared) / seconds)}
+  end
+  if (o.steps or 0) > 0 then
+    rows[#rows + 1] = {"", ("%s step%s about %s"):format(show.thousands(o.steps),
+      o.steps == 1 and " takes" or "s take", units.rough_duration(o.steps * seconds))}
   end
   if plan.disturbed then
     rows[#rows + 1] = {"", ("the load of the last minute was %.1f: an idle machine may be faster")

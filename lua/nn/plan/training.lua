@@ -103,15 +103,16 @@ function M.need_room(build, loader, requirements)
   return plan
 end
 
---- report(build, loader, requirements) -> lines of text: the cost of a step on this machine.
-function M.report(build, loader, requirements)
+--- report(build, loader, requirements, steps) -> lines of text: the cost of a step on this machine,
+--- and the time of so many steps.
+function M.report(build, loader, requirements, steps)
   local available = step_plan.available_memory(true)
   refuse_oversized(requirements, loader, available, true)
   local of, needs, spared = planner(build, loader, available)
   local plan, tokens = of(loader.batch_size, true), loader:batch_tokens()
   plan.available = step_plan.room(plan, available)
   return step_plan.report(plan, {
-    tokens = tokens, flops = plan.flops_per_token and plan.flops_per_token * tokens,
+    tokens = tokens, steps = steps, flops = plan.flops_per_token and plan.flops_per_token * tokens,
     batch = loader.batch_size, name = "data.batch",
     needs = needs, spared = spared})
 end

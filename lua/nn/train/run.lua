@@ -105,7 +105,8 @@ function Run:track(parts)
 end
 
 --- run:plan(build, loader, requirements) -> whether to train. With plan=true it prints the cost of
---- a step (memory by kind, whether it fits, the largest batch that fits, time) and returns false.
+--- a step (memory by kind, whether it fits, the largest batch that fits, time) and the time of the
+--- steps that are left, and returns false.
 --- build() creates and returns the model, the optimizer and the step, a function of the loader's
 --- ids and targets; it is recorded here without computing or allocating anything. requirements
 --- (optional): the result of GPT2.requirements; settings that cannot fit are then refused before
@@ -122,7 +123,8 @@ function Run:plan(build, loader, requirements)
     self.traffic.plan = run_plan.need_room(build, loader, requirements)
     return true
   end
-  for _, line in ipairs(run_plan.report(build, loader, requirements)) do self:say(line) end
+  local left = self.cfg.steps - (self.checkpoint and self.checkpoint.state.step or 0)
+  for _, line in ipairs(run_plan.report(build, loader, requirements, left)) do self:say(line) end
   return false
 end
 
