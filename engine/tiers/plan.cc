@@ -35,20 +35,21 @@ std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vecto
     if (limits.rest > 0 && out->kept() > limits.rest / 2)
         fail(
             "the small tiles, inputs and outputs of this program take %s, but %s leaves only %s to "
-            "them; lower it",
+            "them; lower %s",
             human_bytes(double(out->kept())).c_str(), limits.setting,
-            human_bytes(double(limits.rest / 2)).c_str());
+            human_bytes(double(limits.rest / 2)).c_str(), limits.setting);
     const int64_t needed = beside_slots(*out, limits) + least_bytes(*out) + limits.reserved;
     if (needed > limits.memory)
         throw OutOfMemory(
             format("out of memory: a plan for this program needs at least %s of %s (%lld bytes: "
                    "%s for slots, %s for small tiles, inputs and outputs, %s in reserve), but %s "
-                   "(nn.memory_tiers) is %s",
+                   "(nn.memory_tiers) is %s; raise %s%s",
                    human_bytes(double(needed)).c_str(), limits.tier, static_cast<long long>(needed),
                    human_bytes(double(least_bytes(*out))).c_str(),
                    human_bytes(double(beside_slots(*out, limits))).c_str(),
                    human_bytes(double(limits.reserved)).c_str(), limits.setting,
-                   human_bytes(double(limits.memory)).c_str()));
+                   human_bytes(double(limits.memory)).c_str(), limits.setting,
+                   out->kept() > needed / 2 ? " or use a smaller batch" : ""));
     return out;
 }
 

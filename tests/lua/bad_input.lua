@@ -148,11 +148,39 @@ t.case("a model or a step that cannot fit is refused before anything is computed
   t.same(status, 1)
   t.check(output:find("^nnlua: the training cannot fit: a step needs %d+ MB %(%d+ bytes: %d+ kB of "
           .. "parameters and moments, %d+ MB of gradients and activations%), 50 MB "
-          .. "%(50000000 bytes%) are available; lower data%.batch %(and raise data%.accum%), "
-          .. "model%.context or model%.layers\n$"), output)
+          .. "%(50000000 bytes%) are available; to make it fit: a lower data%.batch %(and a "
+          .. "higher data%.accum%); or %d+ MB of RAM %(memory_gb%); or memory%.disk=FOLDER, with "
+          .. "which %-%-plan shows the speed; or a lower model%.context, model%.layers or "
+          .. "model%.embd\n$"), output)
   local before = files.list(folder)
   t.same(train "data.text=text.txt data.batch=8192 memory_gb=0.05 out=a/b", 1)
   t.same(files.list(folder), before)   -- no file was created
+end)
+
+t.case("a smaller batch or a disk is advised only where it makes the training fit", function()
+  local large = "data.text=text.txt model.layers=4 model.embd=256 model.heads=4 data.batch=4 "
+  local function advice(settings)
+    local status, output = train(large .. settings .. " out=c 2>&1 >/dev/null")
+    t.check(status == 1 and output:find "^nnlua: the training cannot fit: ", output)
+    return output:find("data.batch", 1, true) ~= nil, output:find("memory.disk", 1, true) ~= nil
+  end
+  local function with_disk(ram)
+    return t.shell(("cd %s && $NNLUA %s/recipes/gpt2_train.lua %s%s memory.ram=%s memory.disk=. "
+      .. "memory.disk_in_ram=true --plan"):format(folder, host.root, small, large, ram))
+  end
+  -- Parameters and moments alone need more.
+  t.same({advice "memory_gb=0.02"}, {false, true})
+  t.same((with_disk "20MB"), 0)
+  -- Not even the largest task fits.
+  t.same({advice "memory_gb=0.005"}, {false, false})
+  local status, output = with_disk "5MB"
+  t.check(status == 1 and output:find "is 5%.0 MB; raise memory%.ram\n$", output)
+  -- Activations are what is missing; ids and targets are never on the disk.
+  t.same({advice "memory_gb=0.1 data.batch=60000"}, {true, true})
+  t.same({advice "memory_gb=0.1 data.accum=10000000"}, {true, false})
+  -- A batch of 1 needs too much, by the plan and not by arithmetic alone.
+  t.same({advice "memory_gb=0.045 data.batch=1"}, {false, true})
+  t.check(select(2, train(large .. "memory_gb=0.045 data.batch=1 out=c 2>&1")):find "a step needs")
 end)
 
 t.case("an output folder that cannot be written to is found before training", function()

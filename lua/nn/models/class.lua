@@ -141,10 +141,10 @@ function M.sizes(class, settings)
   return sum, c
 end
 
---- Model.requirements(settings, tokens) -> {parameters=, tiles=, bytes=}, for a class Model of
---- nn.decoder, nn.encoder or nn.encoder_decoder. Creates nothing. parameters: their number; tiles:
---- the approximate number of their tiles; bytes: a lower bound of the memory of a training step
---- with AdamW and microbatches of `tokens` tokens.
+--- Model.requirements(settings, tokens) -> {parameters=, tiles=, state=, bytes=}, for a class Model
+--- of nn.decoder, nn.encoder or nn.encoder_decoder. Creates nothing. parameters: their number;
+--- tiles: the approximate number of their tiles; state: bytes of parameters and moments; bytes: a
+--- lower bound of the memory of a training step with AdamW and microbatches of `tokens` tokens.
 ---     GPT2.requirements(GPT2.size "gpt2", 1024).parameters  --> 124439808
 local function requirements(class, settings, tokens)
   local sum, c = M.sizes(class, settings)
@@ -152,8 +152,9 @@ local function requirements(class, settings, tokens)
   -- The moments are two f32. The backward pass reads at least three quarters of what goes into and
   -- comes out of products; all but x and delta, 2 C, can be recomputed.
   local kept = budget.activations() == "keep" and 0.75 * sum.values or 2 * c.embd * sum.layers
-  return {parameters = sum.parameters, tiles = sum.tensors,
-          bytes = sum.parameters * (size + 8) + kept * tokens * size}
+  local state = sum.parameters * (size + 8)
+  return {parameters = sum.parameters, tiles = sum.tensors, state = state,
+          bytes = state + kept * tokens * size}
 end
 
 --- Model.shapes(settings) -> {path = shape} of the parameters, of all layers only the last; and the

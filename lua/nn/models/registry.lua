@@ -10,8 +10,8 @@
 --                            Loading checks them in the file before it creates a model
 --   Class.hugging_face       its format in transformers, see hugging_face.lua
 --   Class.example            code that creates a small model, for examples in docs
---   Class.requirements(settings, tokens)   {parameters=, tiles=, bytes=}, found by arithmetic, for
---                            run:plan
+--   Class.requirements(settings, tokens)   {parameters=, tiles=, state=, bytes=}, found by
+--                            arithmetic, for run:plan
 --   model:flops_per_token(T) FLOPs, forward and backward; of an "encoder_decoder" (T, S), for
 --                            texts of T tokens with answers of S
 --   model:caches(batch, tokens), model:next(ids, caches, start, last)    generation with caches

@@ -1,5 +1,6 @@
 -- Plans of any step: the step is recorded and simulated on imaginary workers; nothing is computed
 -- and no tensor is allocated. training.lua and inference.lua build on this.
+local advice = require "nn.plan.advice"
 local arguments = require "nn.base.arguments"
 local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
@@ -35,11 +36,13 @@ local function tag(list, count, kind)
 end
 
 -- Calls step() and adds its results to `kept`. Activations are the tensors that backward() finds on
--- the tape; in a step without backward(), all results of ops.
-local function watch_step(step, kept)
+-- the tape; in a step without backward(), all results of ops. note(list, count): called with the
+-- results of each op.
+local function watch_step(step, kept, note)
   local seen, backward = {}, false
   tape.watch(function(results, count, on_tape)
     progress.tick "operations of the step"
+    note(results, count)
     backward = backward or on_tape
     if on_tape then tag(results, count, "activations") end
     for i = 1, backward and 0 or count do seen[#seen + 1] = results[i] end
@@ -50,16 +53,22 @@ local function watch_step(step, kept)
   if not backward then tag(seen, #seen, "activations") end
 end
 
--- Calls build() and its step while recording; writes the numbers of parameters and of bytes of
--- state to `out`. Returns the tensors that exist before and after the step.
+-- Calls build() and its step while recording; writes the number of parameters, the bytes of state
+-- and those of the largest tile to `out`. Returns the tensors that exist before and after the step.
 local function record(build, out)
   local step, lasting = module.watch(function() progress.tick "parameters" end, build)
   arguments.need(type(step) == "function" or type(step) == "table", "plan_step",
                  "the first result of build", step, "the function of a step is needed")
   local kept, lists = {}, {}
-  out.state = 0
+  out.state, out.largest_tile = 0, 0
+  local function note(list, count)
+    for i = 1, count do
+      if list[i] then out.largest_tile = math.max(out.largest_tile, advice.tile_bytes(list[i])) end
+    end
+  end
   for kind, what in pairs(arguments.options("plan_step", lasting, names)) do
     lists[kind] = tensors_of(what)
+    note(lists[kind], #lists[kind])
     for _, x in ipairs(lists[kind]) do
       kept[#kept + 1] = x
       local counts = kind == "weights" or kind == "optimizer"
@@ -70,7 +79,7 @@ local function record(build, out)
   out.parameters = 0
   for _, x in ipairs(weights) do out.parameters = out.parameters + x:count() end
   compile.step_begins()
-  watch_step(step, kept)
+  watch_step(step, kept, note)
   for kind, list in pairs(lists) do tag(list, #list, kind) end
   for _, x in ipairs(weights) do
     if x.grad then kinds.set(x.grad, "gradients") end
@@ -88,8 +97,9 @@ function M.load()
 end
 
 --- step(build, measured, alone) -> the plan of compile.simulated() for a step, with `parameters`,
---- `state` (bytes of weights and optimizer state), `recorded` (the number of recorded tasks),
---- `took` (seconds), `load` and `disturbed` (of load()). build() and alone are as in nn.plan_step.
+--- `state` (bytes of weights and optimizer state), `largest_tile` (bytes), `recorded` (the number
+--- of recorded tasks), `took` (seconds), `load` and `disturbed` (of load()). build() and alone are
+--- as in nn.plan_step.
 function M.step(build, measured, alone)
   lib.check(lib.C.nn_idle())               -- idle workers would slow down the measurements
   local out, start = {}, engine.now()
@@ -276,24 +286,6 @@ local function largest_text(plan, o)
   return ("%s=%d, which needs %s"):format(o.name, batch, units.bytes(bytes))
 end
 
--- What to change so that a step fits that does not, besides the batch.
-local function changes_text(plan, o)
-  local changes = {}
-  if o.spared and budget.activation_choice == "keep" then
-    local bytes = o.spared(o.batch)
-    if bytes <= plan.available then
-      changes[1] = "memory.activations=auto, which can do with " .. units.bytes(bytes)
-    elseif bytes < plan.peak then
-      changes[1] = ("memory.activations=recompute and %s of RAM"):format(units.bytes(bytes))
-    end
-  end
-  changes[#changes + 1] = units.bytes(plan.peak) .. " of RAM (memory_gb)"
-  if not budget.on_gpu() then
-    changes[#changes + 1] = "memory.disk=FOLDER, with which --plan shows the speed"
-  end
-  return table.concat(changes, "; or ")
-end
-
 --- time_text(seconds) -> "12.3 ms".
 function M.time_text(s)
   return s < 1 and ("%.3g ms"):format(s * 1e3) or s < 60 and ("%.3g s"):format(s)
@@ -326,7 +318,7 @@ function M.report(plan, o)
     -- With tiers, larger batches run too.
     if not plan.tiers then rows[#rows + 1] = {"largest batch", largest_text(plan, o)} end
     if plan.peak > plan.available then
-      rows[#rows + 1] = {"to make it fit", changes_text(plan, o)}
+      rows[#rows + 1] = {"to make it fit", advice.changes(plan, o)}
     end
   end
   if plan.recomputed > 0 then

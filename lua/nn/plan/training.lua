@@ -4,6 +4,7 @@ local budget = require "nn.base.budget"
 local creation = require "nn.core.creation"
 local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
+local advice = require "nn.plan.advice"
 local step_plan = require "nn.plan.step"
 local units = require "nn.base.units"
 
@@ -11,6 +12,7 @@ local M = {}
 local INPUT_BYTES = 8            -- of a token: its id and its target, i32
 local TASK_BYTES = 5500          -- of process memory for a recorded task, about
 local MANY_TILES = 20000         -- parameters of more tiles take long to record
+local RELEVANT = 0.1             -- the least share of missing memory that a setting should save
 
 -- The ids and targets of `rows` sequences.
 local function sequences(rows, context)
@@ -45,20 +47,40 @@ local function planner(build, loader, available)
   end, available)
 end
 
+-- The settings to lower so that requirements fit. inputs: bytes of ids and targets.
+local function settings_to_lower(requirements, loader, inputs, available)
+  local list = {"model.layers", "model.embd", "model.vocab"}
+  if requirements.state <= available then             -- else it fits with no batch
+    local missing = requirements.bytes + inputs - available
+    local function add(name, value, bytes)
+      if bytes * (1 - 1 / value) >= RELEVANT * missing then table.insert(list, 1, name) end
+    end
+    local of_tokens = requirements.bytes - requirements.state + inputs
+    add("model.context", loader.context, of_tokens)
+    add("data.accum", loader.rows / loader.batch_size, inputs)
+    add("data.batch", loader.batch_size, of_tokens)
+  end
+  return (table.concat(list, ", "):gsub(", ([%w.]+)$", " or %1"))
+end
+
 -- Raises an error if the requirements, found by arithmetic, show that the step cannot fit into
 -- `available` bytes. only_planned: raises it only if recording also takes long.
 local function refuse_oversized(requirements, loader, available, only_planned)
   if not requirements then return end
   available = available + budget.memory().on_gpus
-  local bytes = requirements.bytes + loader.rows * loader.context * INPUT_BYTES
-  if bytes <= available or only_planned and requirements.tiles <= MANY_TILES then return end
+  local inputs = loader.rows * loader.context * INPUT_BYTES
+  local bytes, many_tiles = requirements.bytes + inputs, requirements.tiles > MANY_TILES
+  if bytes <= available or only_planned and not many_tiles then return end
+  -- Inputs are not on the disk.
+  local tile = many_tiles and math.huge or requirements.state / requirements.tiles
+  local disk = advice.disk(available - inputs, tile)
   lib.fail("the training cannot fit: %s parameters in %s tiles and %s tokens a step, in "
-           .. "microbatches of %s, need at least %s, %s are available; lower model.layers, "
-           .. "model.embd, model.vocab, data.batch, data.accum or model.context",
+           .. "microbatches of %s, need at least %s, %s are available; lower %s%s",
            units.number(requirements.parameters), units.number(requirements.tiles),
            units.number(loader.rows * loader.context),
            units.number(loader.batch_size * loader.context), units.bytes(bytes),
-           units.bytes(available))
+           units.bytes(available), settings_to_lower(requirements, loader, inputs, available),
+           disk and "; or set " .. disk or "")
 end
 
 -- Refuses a plan that needs more of the disk than there is. tiers: nil if all fits into RAM.
@@ -80,25 +102,28 @@ function M.need_room(build, loader, requirements)
   local available = step_plan.available_memory()
   local has_disk = budget.has_disk()
   if not has_disk then refuse_oversized(requirements, loader, available) end
-  local plan = planner(build, loader, available)(loader.batch_size, budget.tiers ~= nil)
+  local of, needs, spared = planner(build, loader, available)
+  local plan = of(loader.batch_size, budget.tiers ~= nil)
   if has_disk then                                    -- it exists, so the step fits into RAM
     need_disk(plan.tiers)
     if not budget.on_gpu() then plan.process = step_plan.process_bytes(plan.tiers) end
     return plan
   end
   available = step_plan.room(plan, available)
+  plan.available = available
   if plan.peak > available then
     lib.fail("the training cannot fit: a step needs %s (%.0f bytes: %s of parameters and moments, "
-             .. "%s of gradients and activations), %s (%.0f bytes) are available; lower data.batch "
-             .. "(and raise data.accum), model.context or model.layers%s", units.bytes(plan.peak),
-             plan.peak, units.bytes(plan.state), units.bytes(plan.peak - plan.state),
-             units.bytes(available), available,
-             budget.activation_choice == "keep" and ", or set memory.activations=auto" or "")
+             .. "%s of gradients and activations), %s (%.0f bytes) are available; to make it fit: "
+             .. "%s", units.bytes(plan.peak), plan.peak, units.bytes(plan.state),
+             units.bytes(plan.peak - plan.state), units.bytes(available), available,
+             advice.training_changes(plan, {batch = loader.batch_size, name = "data.batch",
+                                            needs = needs, spared = spared}))
   end
   if plan.peak + plan.tasks * TASK_BYTES > available then
     lib.fail("the training cannot fit: the %s tasks of a step take about %s to record, besides %s "
-             .. "for its tensors; %s are available; lower data.accum", units.number(plan.tasks),
-             units.bytes(plan.tasks * TASK_BYTES), units.bytes(plan.peak), units.bytes(available))
+             .. "for its tensors; %s are available; lower %s", units.number(plan.tasks),
+             units.bytes(plan.tasks * TASK_BYTES), units.bytes(plan.peak), units.bytes(available),
+             loader.rows > loader.batch_size and "data.accum" or "data.batch or model.layers")
   end
   return plan
 end
@@ -107,7 +132,7 @@ end
 --- and the time of so many steps.
 function M.report(build, loader, requirements, steps)
   local available = step_plan.available_memory(true)
-  refuse_oversized(requirements, loader, available, true)
+  if not budget.has_disk() then refuse_oversized(requirements, loader, available, true) end
   local of, needs, spared = planner(build, loader, available)
   local plan, tokens = of(loader.batch_size, true), loader:batch_tokens()
   plan.available = step_plan.room(plan, available)
