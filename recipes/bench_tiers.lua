@@ -7,7 +7,7 @@
 -- The same for models of 4 to 64 layers of about equal size, whose speed should be about equal.
 --   nnlua recipes/bench_tiers.lua mode=plans
 -- Predicted and measured seconds, bytes and peak of 12 configurations.
---   nnlua recipes/bench_tiers.lua mode=one model=gpt2-xl batch=1 tokens=1024 ram=6GB disk=/scratch
+--   nnlua recipes/bench_tiers.lua mode=one model=gpt2-xl batch=1 tokens=1024 ram=6GB disk=/var/tmp
 -- One run with everything that it measures, for models that fit into no other memory.
 -- Each run is a process of its own. Losses must be those of the run with enough memory, to the bit.
 

@@ -143,6 +143,7 @@ t.case("the commands run and print the output that follows them", function()
       for _, line in ipairs(lines_of(block.code)) do
         local command = line:gsub("^%./nnlua", "$NNLUA")
         command = command:gsub(" recipes/", " " .. root .. "/recipes/")
+        command = command:gsub(" memory%.disk=%S+", "%0 memory.disk_in_ram=true")   -- for tmpfs
         all[#all + 1] = select(2, t.shell(("cd %s; %s"):format(folder, command)))
         commands = commands + 1
       end

@@ -177,7 +177,7 @@ end
 local function count_step(self, step, waited)
   local now = trained(self)
   local is_first = self.rate:read(step, now, waited)
-  if is_first then self.log:first_step(step, now, budget.tiers ~= nil) end
+  if is_first then self.log:first_step(step, now, budget.memory().slots > 0) end
   if is_first or not waited then self.traffic:step(step, now) end
 end
 
