@@ -104,7 +104,9 @@ int nn_idle(void) { return guard(idle); }
 int nn_interrupted(int32_t* flag) { return put(flag, "flag", interrupt_requested); }
 int nn_check_interrupt(void) { return guard(check_interrupt); }
 int nn_clear_interrupt(void) { return guard(clear_interrupt); }
-int nn_defer_interrupts(int32_t deferred) { return guard(defer_interrupts, deferred != 0); }
+int nn_defer_interrupts(int32_t deferred) {
+    return guard(defer_interrupts, deferred != 0, deferred != 2);
+}
 
 int nn_release(const nn_ref* ref) {
     return guard([&] {
@@ -211,6 +213,7 @@ int nn_recording(void) { return recording_number() != 0; }
 int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs, int32_t n_outputs,
                   nn_ref* program) {
     return guard([&] {
+        const Planning planning;
         const std::vector<Tensor> in = tensors_of(inputs, n_inputs, "compile"),
                                   out = tensors_of(outputs, n_outputs, "compile");
         given(program, "program") = {0, 0};

@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/progress.h"
 
 namespace nn {
 namespace {
@@ -57,6 +58,7 @@ private:
     }
 
     void start(int64_t extent, bool writes) {
+        still_working();
         const int block = wait_until(1);
         char* const at = static_cast<char*>(memory_.get()) + block * load_.piece;
         const auto done = [this, block](const std::string& error) {

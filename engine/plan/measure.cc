@@ -120,7 +120,7 @@ public:
     }
     bool good() const { return good_; }
     // The median seconds of a call, after a warm-up; negative if it fails or no thread is
-    // available.
+    // available. Throws Interrupted.
     double measure(const BenchmarkCall& call, int calls) {
         std::vector<std::thread> threads;
         std::vector<double> all(scratch_.size() * size_t(calls), -1);
@@ -128,7 +128,7 @@ public:
         const auto run = [&](size_t w) {
             call_once(call, *scratch_[w]);
             for (--waiting; waiting > 0;) std::this_thread::yield();
-            for (int i = 0; i < calls; ++i)
+            for (int i = 0; i < calls && !must_stop(); ++i)
                 all[w * size_t(calls) + size_t(i)] = call_once(call, *scratch_[w]);
         };
         threads.reserve(scratch_.size());
@@ -139,6 +139,7 @@ public:
             waiting -= int(scratch_.size() - threads.size());
         }
         for (std::thread& thread : threads) thread.join();
+        check_interrupt();
         if (threads.size() < scratch_.size()) return -1;
         std::nth_element(all.begin(), all.begin() + long(all.size() / 2), all.end());
         return all[all.size() / 2];
@@ -201,7 +202,6 @@ void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
             left_out_.insert(key_of(*task));
             continue;
         }
-        check_interrupt();
         const int calls = nominal_seconds(task->arg) > 0.02 ? 1 : 5;
         const double seconds = benchmark.measure(call_of(*task), calls);
         if (seconds >= 0) measured_[key_of(*task)] = seconds;

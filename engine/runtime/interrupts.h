@@ -3,13 +3,17 @@
 #include <csignal>
 
 #include "engine/base/error.h"
+#include "engine/base/progress.h"
+#include "engine/tile/tile.h"
 
 namespace nn {
 
 struct Interrupts {
     volatile std::sig_atomic_t requested = 0;
     bool deferred_by_caller = false;
-    int deferrals = 0;  // by calls of the engine
+    bool deferred_in_plans = true;  // if deferred by the caller
+    int deferrals = 0;              // by calls of the engine
+    int plans = 0;                  // that are being made
 };
 inline Interrupts interrupts;
 
@@ -21,14 +25,33 @@ inline bool clear_interrupt() {  // returns whether the flag was set
     return was;
 }
 
+// By the caller of the engine. in_plans: also while programs are recorded and planned.
+inline void defer_interrupts(bool deferred, bool in_plans = true) {
+    interrupts.deferred_by_caller = deferred;
+    interrupts.deferred_in_plans = in_plans;
+}
+inline bool interrupts_deferred() {  // async-signal-safe
+    const bool plans = interrupts.plans > 0 || recording_number() != 0;
+    return interrupts.deferred_by_caller && (interrupts.deferred_in_plans || !plans);
+}
 // While interrupts are deferred, by the caller of the engine or within one of its calls, only
 // interrupt_requested() reports them.
-inline void check_interrupt() {
-    if (interrupts.requested && !interrupts.deferred_by_caller && interrupts.deferrals == 0)
-        throw Interrupted();
+inline bool must_stop() {
+    return interrupts.requested && !interrupts_deferred() && interrupts.deferrals == 0;
 }
-inline bool interrupts_deferred() { return interrupts.deferred_by_caller; }
-inline void defer_interrupts(bool deferred) { interrupts.deferred_by_caller = deferred; }
+inline void check_interrupt() {
+    if (must_stop()) throw Interrupted();
+}
+// While a program is planned.
+struct Planning {
+    Planning() {
+        work_handlers.check_stop = check_interrupt;
+        work_handlers.is_urgent = interrupt_requested;
+        ++interrupts.plans;
+    }
+    ~Planning() { --interrupts.plans; }
+    Planning(const Planning&) = delete;
+};
 struct InterruptsDeferred {
     InterruptsDeferred() { ++interrupts.deferrals; }
     ~InterruptsDeferred() { --interrupts.deferrals; }

@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/graph/cost.h"
 #include "engine/memory/admission.h"
+#include "engine/runtime/interrupts.h"
 #include "engine/runtime/submit.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
@@ -88,6 +89,7 @@ bool PlannedRun::plan_in_existing_slots(const std::vector<double>& seconds) {
 
 // Uses the slots that exist if their memory suffices.
 void PlannedRun::make_plan() {
+    const Planning planning;
     const bool known = program_.seconds.size() == program_.tasks.size();
     const auto seconds = known ? program_.seconds : nominal_seconds(program_.tasks);
     drop_plan();  // no plan exists if this function throws

@@ -3,6 +3,7 @@
 #include <iterator>
 #include <map>
 
+#include "engine/base/progress.h"
 #include "engine/tiers/check.h"
 #include "engine/tiers/levels.h"
 
@@ -24,6 +25,7 @@ public:
         begin();
         uint32_t transfers = 0;
         for (const LevelStep& step : merged_steps(upper_, &lower_)) {
+            still_working();
             if (step.is_lower)
                 transfer_below(*step.step);
             else if (step.step->kind == Placement::run)

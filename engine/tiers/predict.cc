@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 
+#include "engine/base/progress.h"
 #include "engine/tiers/levels.h"
 #include "engine/tiers/slot_table.h"
 #include "engine/tiers/uses.h"
@@ -46,11 +47,13 @@ private:
 
     void add_part(const PlannedPart& part, const TierRates& rates, const TierRates& lower) {
         run_ = part.run;
-        for (const LevelStep& step : merged_steps(*part.run, part.below))
+        for (const LevelStep& step : merged_steps(*part.run, part.below)) {
+            still_working();
             if (!step.is_lower && step.step->kind == Placement::run)
                 add_task(step.step->index);
             else
                 add_transfer(step, step.is_lower ? lower : rates);
+        }
         first_position_ += part.run->line.line.accesses.tasks();
         first_moment_[0] += moments_of(part.run->line.line);
         if (part.below) first_moment_[1] += moments_of(part.below->line.line);
@@ -121,6 +124,7 @@ public:
     Prediction run() {
         start();
         while (!running_.empty()) {
+            still_working();
             const auto [end, event] = running_.top();
             running_.pop();
             now_ = end;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/base/progress.h"
+
 namespace nn {
 namespace {
 
@@ -139,6 +141,7 @@ public:
     double solve(const std::vector<TileUses>& uses) {
         double best = 0, least_cost = std::numeric_limits<double>::infinity();
         for (int round = 0; round < rounds_; ++round) {
+            still_working();
             const std::vector<double> until = sums();
             const double bound = relaxed(until);
             best = std::max(best, bound);

@@ -1,5 +1,7 @@
 #include "engine/graph/passes/passes.h"
 
+#include "engine/base/progress.h"
+
 namespace nn {
 
 const std::vector<Pass>& passes() {
@@ -26,16 +28,21 @@ size_t first_of_finish() {
     return i;
 }
 
+void run_passes(Program& program, size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+        still_working();
+        passes()[i].run(program);
+    }
+}
+
 }  // namespace
 
 void run_passes(Program& program, const std::function<void(Program&)>& choose) {
-    for (size_t i = 0; i < first_of_finish(); ++i) passes()[i].run(program);
+    run_passes(program, 0, first_of_finish());
     if (choose) choose(program);
     finish(program);
 }
 
-void finish(Program& program) {
-    for (size_t i = first_of_finish(); i < passes().size(); ++i) passes()[i].run(program);
-}
+void finish(Program& program) { run_passes(program, first_of_finish(), passes().size()); }
 
 }  // namespace nn

@@ -190,9 +190,12 @@ end
 ---     nn.clear_interrupt()
 M.clear_interrupt = host.forget_signals
 --- nn.defer_interrupts(deferred): with true, stop signals raise no error; the script checks
---- nn.interrupted() at points where it can stop. With false, they raise "interrupted" again.
+--- nn.interrupted() at points where it can stop. With "runs", they still raise it while a compiled
+--- function is recorded and planned. With false, they raise "interrupted" again.
 ---     nn.defer_interrupts(false)
-function M.defer_interrupts(deferred) C.nn_defer_interrupts(deferred and 1 or 0) end
+function M.defer_interrupts(deferred)
+  C.nn_defer_interrupts(deferred == "runs" and 2 or deferred and 1 or 0)
+end
 --- nn.version() -> the versions of nnlua and of its libraries, one per line.
 ---     nn.version():match "^nnlua"  --> "nnlua"
 function M.version() return ffi.string(C.nn_version()) end
