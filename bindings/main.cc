@@ -19,6 +19,7 @@ extern "C" {
 #include "bindings/launcher.h"
 #include "bindings/mapped_files.h"
 #include "bindings/nn.h"
+#include "bindings/progress.h"
 #include "bindings/signals.h"
 #include "engine/base/error.h"
 #include "engine/machine/ranks.h"
@@ -345,6 +346,7 @@ int run(int argc, char** argv) {
     open_state(argc, argv, options.script ? options.script : argc);
     nn::raise_signals_in(state, nn::format("@%s/lua/", library_root().c_str()));
     nn::install_signal_handlers();
+    nn::show_progress();
     if (options.health) return run_text(state, "require('health').run()", "=health");
     int code = 0;
     // code that is loaded before a session must be interruptible
