@@ -115,6 +115,7 @@ typedef struct {
     nn_store_info_t disk;  // the disk
     nn_store_info_t ram;   // RAM below a GPU, and the copies between them
     double stalled;        // seconds of workers without a task during transfers
+    int64_t limited;       // searches for plans that nn_limit_search ended
 } nn_tiers_info_t;
 // The plan of a program with memory tiers. Bytes of RAM: slots, kept (tiles outside slots), and
 // reserved; disk: bytes on disk; loaded, stored: bytes that a run moves, by nn_tensor_kind. Seconds
@@ -218,9 +219,8 @@ int nn_idle(void);                  // waits, then lets the workers sleep until 
 int nn_interrupted(int32_t* flag);  // whether a stop signal was received
 int nn_check_interrupt(void);       // NN_INTERRUPTED if so, unless interrupts are deferred
 int nn_clear_interrupt(void);
-int nn_defer_interrupts(int32_t deferred);  // 1: signals do not interrupt calls
-
-int nn_release(const nn_ref* ref);  // NULL and stale refs are ignored
+int nn_defer_interrupts(int32_t deferred);  // 1: signals interrupt no calls; 2: only planning
+int nn_release(const nn_ref* ref);          // NULL and stale refs are ignored
 int nn_tensor_info_get(const nn_ref* tensor, nn_tensor_info* out);
 int nn_read(const nn_ref* tensor, void* out, int64_t bytes);  // row-major; waits
 int nn_write(const nn_ref* tensor, const void* in, int64_t bytes);
@@ -290,7 +290,6 @@ int nn_scalar_free(int32_t scalar);
 int nn_scalar_set(int32_t scalar, double value);
 int nn_scalar_get(int32_t scalar, double* value);
 int nn_scalar_add(int32_t scalar, double delta);  // while recording: at every replay, at this point
-
 // A file of a given size, written in the background: bytes, and tensors with their values at the
 // call. nn_file_close() makes it durable; releasing the file before it is done abandons it.
 // nn_file_wait() reports errors.
@@ -317,6 +316,7 @@ int nn_memory_tiers(int64_t ram, const char* folder, double rate, int64_t gpu, i
 // What compiled functions do with activations until the backward pass: 0 keep, 1 recompute them; 2:
 // recompute as few as possible, so that the function fits into memory.
 int nn_activations(int32_t choice);
+int nn_limit_search(double seconds);  // for a plan, 4 at first; 0: no limit
 int nn_tiers(nn_tiers_info_t* out);
 // Measures transfers at scattered places of a folder's disk: written: the share of bytes that are
 // written; piece: bytes of a transfer, 0: 4 MiB; threads: 0: as many as tiers use.

@@ -10,9 +10,11 @@
 #include "engine/plan/choose_activations.h"
 #include "engine/plan/plan.h"
 #include "engine/runtime/homes.h"
+#include "engine/runtime/interrupts.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/workers.h"
 #include "engine/tiers/plan.h"
+#include "engine/tiers/search_time.h"
 
 using namespace nn;
 using namespace nn::capi;
@@ -88,6 +90,13 @@ int nn_activations(int32_t choice) {
     });
 }
 
+int nn_limit_search(double seconds) {
+    return guard([&] {
+        if (!(seconds >= 0)) fail("limit_search: %g seconds; 0 or more are possible", seconds);
+        limit_search(seconds);
+    });
+}
+
 int nn_tiers(nn_tiers_info_t* out) {
     return guard([&] {
         const TierUse use = tier_use();
@@ -96,7 +105,7 @@ int nn_tiers(nn_tiers_info_t* out) {
                                    store.totals.busy};
         };
         given(out, "out") = {use.slots, totals(use.disk, 0), totals(use.ram, use.lower_slots),
-                             stalled_seconds(running_cpu_workers())};
+                             stalled_seconds(running_cpu_workers()), int64_t(limited_searches())};
     });
 }
 
@@ -114,6 +123,7 @@ int nn_measure_disk(const char* folder, double written, int64_t piece, int32_t t
 
 int nn_program_tiers(const nn_ref* program, int32_t measured, nn_tier_plan_t* out) {
     return guard([&] {
+        const Planning planning;
         const Replay& replay = program_of(program);
         const Program& p = replay.program();
         nn_tier_plan_t& to = given(out, "out");

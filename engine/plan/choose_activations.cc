@@ -15,6 +15,7 @@
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/planned.h"
 #include "engine/runtime/workers.h"
+#include "engine/tiers/search_time.h"
 
 namespace nn {
 namespace {
@@ -108,10 +109,15 @@ Prediction predicted_run(const Program& trial) {
 // nearly all of the time, otherwise the best of a few numbers.
 size_t fastest(const Program& program, const Recomputation& recomputation) {
     constexpr double bound_by_tasks = 1.01;
+    constexpr double share_of_first = 0.5, share_of_others = 0.125;  // of the time for searches
     const auto kept = tried(program, recomputation, 0);
     if (!PlannedRun::needed(*kept) && program.step_begin == 0) return 0;
-    const Prediction none = predicted_run(*kept);
+    const Prediction none = [&] {
+        const SearchShare share(share_of_first);
+        return predicted_run(*kept);
+    }();
     if (none.seconds < bound_by_tasks * none.computing) return 0;
+    const SearchShare share(share_of_others);
     const size_t all = recomputation.options().size();
     size_t best = 0;
     double least = none.seconds;

@@ -125,32 +125,37 @@ public:
         constexpr uint32_t fewest = 4;  // iterations; fewer are planned one by one
         const uint32_t iterations = program_.loops[0].iterations;
         if (iterations < fewest || program_.loops.size() > 1) return planned({}, {});
+        std::vector<uint32_t> groups;
+        for (uint32_t group = 2; group * 3 <= iterations + 1; group *= 2) groups.push_back(group);
+        const auto orders = int(1 + groups.size());
+        search_.begin_order(1, orders);
         try_cut({0, 1, 1}, {});
-        for (uint32_t group = 2; group * 3 <= iterations + 1 && !is_bound_by_tasks(); group *= 2) {
-            const uint32_t head = group - 1, tail = group + (iterations - head) % group;
+        for (size_t i = 0; i < groups.size() && !has_to_end(); ++i) {
+            const uint32_t group = groups[i], head = group - 1,
+                           tail = group + (iterations - head) % group;
+            search_.begin_order(int(i) + 2, orders);
             if (!try_cut({head, group, tail}, {true, 0})) break;
         }
         const bool updates_follow = !best_.lines->has_deferred();
         for (const double late : {0.2, 0.4, 0.6})
-            if (!updates_follow || is_bound_by_tasks() ||
-                !try_cut(cut_, {order_.by_layer, late}))
-                break;
+            if (!updates_follow || has_to_end() || !try_cut(cut_, {order_.by_layer, late})) break;
         return std::move(best_);
     }
 
 private:
-    bool is_bound_by_tasks() const { return time_.seconds < 1.002 * time_.computing; }
+    bool has_to_end() { return time_.seconds < 1.002 * time_.computing || search_.is_over(); }
 
     bool try_cut(const LoopCut& cut, const OrderChoice& order) {
         ProgramPlan next = planned(cut, order);
         const Prediction time = predict(next, next.cut->seconds, limits_);
         if (best_.lines && score_of(time) >= score_of(time_)) return false;
         best_ = std::move(next), time_ = time, cut_ = cut, order_ = order;
+        search_.report(time.seconds);
         return true;
     }
 
     // Without copies in the cut, no loop remains.
-    ProgramPlan planned(const LoopCut& cut, const OrderChoice& order) const {
+    ProgramPlan planned(const LoopCut& cut, const OrderChoice& order) {
         ProgramPlan out;
         out.cut = trial_of(program_);
         out.cut->seconds = seconds_;
@@ -168,10 +173,11 @@ private:
         return out;
     }
 
-    void plan_parts(ProgramPlan& out) const {
+    void plan_parts(ProgramPlan& out) {
         const std::vector<double>& seconds = out.cut->seconds;
         const TierRates& rates = limits_.rates;
-        SteadyPlan steady = find_line_plan(out.lines->iteration_run(), out.blocks, seconds, rates);
+        SteadyPlan steady = find_line_plan(out.lines->iteration_run(), out.blocks, seconds,
+                                           rates, search_);
         if (!steady.exists()) fail("a task needs more slots than there are");
         out.iteration = std::move(steady.run);
         keep_idle_tiles(out.iteration);
@@ -180,7 +186,7 @@ private:
         const LineEnds ends{with_values(between, line.line, &Line::LineTile::before),
                             with_values(between, line.line, &Line::LineTile::after)};
         PlacementChoice choice = default_choice(line.line, rates);
-        SteadyPlan seam = find_line_plan(line, out.blocks, seconds, rates, &ends);
+        SteadyPlan seam = find_line_plan(line, out.blocks, seconds, rates, search_, &ends);
         if (seam.exists())
             choice = seam.choice;
         else
@@ -208,6 +214,7 @@ private:
     const std::vector<double>& seconds_;
     const PlanLimits& limits_;
     const uint32_t blocks_;
+    SearchTime search_;
     ProgramPlan best_;
     Prediction time_;
     LoopCut cut_{};

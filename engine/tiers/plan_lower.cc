@@ -99,7 +99,8 @@ void place_steady(ProgramPlan& plan, const TierRates& rates) {
         steady.placement = nothing_placed(steady.line.line, lower.blocks);
     } else {
         const auto seconds = seconds_between(plan.steady(), steady.line);
-        SteadyPlan best = find_line_plan(steady.line, lower.blocks, seconds, rates);
+        SearchTime time;
+        SteadyPlan best = find_line_plan(steady.line, lower.blocks, seconds, rates, time);
         lower.least_moved = best.least_moved;
         choice = best.choice;
         steady = std::move(best.run);

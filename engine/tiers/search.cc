@@ -4,10 +4,12 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <memory>
 #include <utility>
 
 #include "engine/tiers/retain.h"
+#include "engine/tiers/search_time.h"
 
 namespace nn {
 namespace {
@@ -36,19 +38,20 @@ class OrderSearch {
 public:
     // ends: see place().
     OrderSearch(TaskLine line, const OrderChoice& order, uint32_t blocks,
-                const std::vector<double>& seconds, const TierRates& rates,
+                const std::vector<double>& seconds, const TierRates& rates, SearchTime& time,
                 const LineEnds* ends = nullptr)
         : line_(std::move(line)),
           blocks_(blocks),
           seconds_(seconds),
           rates_(rates),
           ends_(ends),
+          time_(time),
           sections_(line_.line),
           weights_(Sections::count, 1) {
         best_.order = order;
         best_.least_moved = Retention(line_.line, blocks, nullptr).least_moved();
         try_margins();
-        if (is_bound_by_tasks()) return;
+        if (is_bound_by_tasks() || time_.is_over()) return;
         balance();
         try_margins();
     }
@@ -102,11 +105,12 @@ private:
         const double run = line_.line.seconds, lead = longest_lead(line_.line);
         SteadyPlan fastest;
         for (const double queue : {0.0, run / 512, run / 128, run / 32}) {
+            if (has_to_end(fastest)) break;
             const Margins margins = margins_with_queue(rates_, queue);
             last_ = retention(margins);
             double before = 0;
             for (const double share : {1.0, 0.95, 0.9, 0.8, 0.65, 0.5, 0.3, 0.15, 0.0}) {
-                if (share < 0.5 && fastest.exists()) break;
+                if ((share < 0.5 && fastest.exists()) || has_to_end(fastest)) break;
                 const double score = try_share(fastest, {margins, {share, lead}});
                 if (before > 0 && score > before) break;
                 before = score;
@@ -119,12 +123,15 @@ private:
         best_ = std::move(fastest);
     }
 
+    bool has_to_end(const SteadyPlan& found) const { return found.exists() && time_.is_over(); }
+
     // Returns the score of the placement, 0 if there is none.
     double try_share(SteadyPlan& best, PlacementChoice choice) {
         auto placed = place(line_.line, blocks_, *last_, choice.place, ends_);
         if (!placed) return 0;
         RunPlan run{line_, std::move(*placed)};
         Prediction time = predict(run, seconds_, rates_);
+        time_.report(best_.exists() ? std::min(best_.time.seconds, time.seconds) : time.seconds);
         const double score = score_of(time);
         if (!best.exists() || score < score_of(best.time))
             best.run = std::move(run), best.choice = choice, best.time = std::move(time);
@@ -142,6 +149,7 @@ private:
     const std::vector<double>& seconds_;
     const TierRates& rates_;
     const LineEnds* const ends_;
+    SearchTime& time_;
     const Sections sections_;
     std::vector<double> weights_, waits_;  // by section
     std::unique_ptr<Retention> last_;
@@ -233,23 +241,29 @@ SteadyPlan search(const Program& program, ProgramLines& lines, uint32_t blocks,
                   const std::vector<double>& seconds, const TierRates& rates) {
     constexpr int improvements = 2;
     ++searches_made;
+    SearchTime time;
     std::unique_ptr<OrderSearch> best;
+    const bool has_layers = program.microbatches.size() > 1;
+    int number = 0, orders = has_layers ? 2 : 1;
     const auto try_order = [&](const OrderChoice& order) {
-        if (best && best->is_bound_by_tasks()) return false;
+        if (best && (best->is_bound_by_tasks() || time.is_over())) return false;
+        time.begin_order(++number, orders);
         lines.choose_order(order);
         auto next =
-            std::make_unique<OrderSearch>(steady_line(lines), order, blocks, seconds, rates);
+            std::make_unique<OrderSearch>(steady_line(lines), order, blocks, seconds, rates, time);
         if (best && next->score() >= best->score()) return false;
         best = std::move(next);
         return true;
     };
     try_order({});
     const bool all_are_late = lines.has_deferred();
-    if (program.microbatches.size() > 1) try_order({true, 0});
+    if (!all_are_late) orders += int(std::size(late_shares));
+    if (has_layers) try_order({true, 0});
     const bool by_layer = best->best().order.by_layer;
     for (const double late : late_shares)
         if (!all_are_late && !try_order({by_layer, late})) break;
-    for (int i = 0; i < improvements && !best->is_bound_by_tasks(); ++i) best->improve();
+    for (int i = 0; i < improvements && !best->is_bound_by_tasks() && !time.is_over(); ++i)
+        best->improve();
     return best->best();
 }
 
@@ -287,12 +301,13 @@ SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_
 }
 
 SteadyPlan find_line_plan(const TaskLine& line, uint32_t blocks, const std::vector<double>& seconds,
-                          const TierRates& rates, const LineEnds* ends) {
+                          const TierRates& rates, SearchTime& time, const LineEnds* ends) {
     Fingerprint all = fingerprint_of(blocks, rates);
     all.add(line, 0, seconds);
     if (ends) all.add(*ends);
-    SteadyPlan out = remembered(
-        all.value(), [&] { return OrderSearch(line, {}, blocks, seconds, rates, ends).best(); });
+    SteadyPlan out = remembered(all.value(), [&] {
+        return OrderSearch(line, {}, blocks, seconds, rates, time, ends).best();
+    });
     out.run.line = line;
     return out;
 }

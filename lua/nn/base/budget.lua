@@ -12,8 +12,8 @@ local C, check = lib.C, lib.check
 local M = {activation_choice = "auto"}
 
 --- nn.memory() -> {budget, in_use, cached, peak, tensors, available, on_gpus, nodes, gpus, moved,
---- disk, ram_tier, slots, resident, resident_peak}, in bytes. `budget`: RAM for tensors, 0 if the
---- limits of the process leave none; `cached`: freed blocks that are kept for reuse; `peak`:
+--- disk, ram_tier, slots, limited_plans, resident, resident_peak}, in bytes. `budget`: RAM for
+--- tensors, 0 if the limits of the process leave none; `cached`: freed blocks that are kept for reuse; `peak`:
 --- the largest in_use since nn.reset_peak(); `available`: RAM that the system can still provide;
 --- `on_gpus`: what a GPU holds, if GPUs run the tasks: temporaries of compiled functions that fit
 --- there beside all tensors take nothing of the budget; `nodes`: {name, used, limit} of each memory
@@ -23,7 +23,8 @@ local M = {activation_choice = "auto"}
 --- seconds that workers were without a task meanwhile, summed over the workers; `ram_tier`: {used,
 --- read, written, busy} of nn.memory_tiers{gpu}: bytes in RAM that do not fit on the GPU, bytes
 --- copied to it and back, and seconds with a copy under way; `slots`: memory of planned functions
---- (nn.memory_tiers); `resident`, `resident_peak`: RAM of the process, now and at most so far.
+--- (nn.memory_tiers); `limited_plans`: how often plan_seconds ended a search; `resident`,
+--- `resident_peak`: RAM of the process, now and at most so far.
 ---     nn.memory().budget > 0, nn.memory().nodes[1].name  --> true, "RAM"
 function M.memory()
   local m, out = ffi.new "nn_memory_info_t", {nodes = {}, gpus = {}}
@@ -52,8 +53,15 @@ function M.memory()
             written = tonumber(store.written), busy = store.busy}
   end
   out.disk, out.ram_tier = use(tiers.disk), use(tiers.ram)
+  out.limited_plans = tonumber(tiers.limited)
   out.disk.stalled = M.on_gpu() and 0 or tiers.stalled
   return out
+end
+
+--- limited_text() -> what to report if plan_seconds ended a search for a plan; else nil.
+function M.limited_text()
+  return M.memory().limited_plans > 0 and ("ended after plan_seconds=%g with the best plan so far; "
+    .. "more time may find a faster one"):format(M.plan_seconds or 4) or nil
 end
 
 --- on_gpu(), has_disk() -> whether tiers begin with a GPU's memory, or end with a disk.
@@ -69,8 +77,8 @@ end
 --- nn.memory_tiers{ram, disk, disk_rate, disk_in_ram=false}: the memory of tensors is `ram`, bytes
 --- or "6GB"; what does not fit is in an unnamed file in the folder `disk`. A missing folder is
 --- created, but not its parent. nn.memory_tiers{gpu}: compiled functions use `gpu` bytes of the one
---- GPU's memory; what does not fit is in RAM. nn.memory_tiers{gpu, ram, disk, disk_rate}: what does
---- not fit there either is on the disk.
+--- GPU's memory; what does not fit is in RAM. nn.memory_tiers{gpu, ram, disk, disk_rate, plan_seconds}: what
+--- does not fit there either is on the disk.
 --- With `gpu`, this call starts the workers, and at least 64 MB of what nn.devices allows must
 --- remain for small tiles, inputs and eager operations. A compiled function that needs more than
 --- `ram` or `gpu` runs by a plan of its transfers, made before its first run; results are the same
@@ -78,12 +86,21 @@ end
 --- disk_rate: the most bytes per second, such as "500MB"; without it, the first function that takes
 --- more than 0.2 s on one core measures the disk, for about a second and with up to 512 MB of it.
 --- disk_in_ram: the folder may be in RAM (tmpfs, ramfs), for tests.
+--- plan_seconds: the most seconds of the search for a plan, 4 by default; then the best plan so far
+--- is used; 0: no limit. So the plan can depend on the speed of the machine, but results do not.
 --- Nothing remains of the file when the process ends. Errors: a folder that cannot be created or
 --- written, or that is in RAM; tensors are on the disk already.
 ---     nn.memory_tiers {ram = "4GB", disk = "/var/tmp"}
 function M.memory_tiers(options)
   options = arguments.options("memory_tiers", options,
-                              arguments.names "ram disk disk_rate gpu disk_in_ram")
+                              arguments.names "ram disk disk_rate gpu disk_in_ram plan_seconds")
+  local seconds = options.plan_seconds
+  if seconds then
+    arguments.need(type(seconds) == "number" and seconds >= 0, "memory_tiers", "plan_seconds",
+                   seconds, "a number of seconds, 0 or more, is needed")
+    check(C.nn_limit_search(seconds))
+    M.plan_seconds = seconds
+  end
   local gpu = options.gpu and bytes_option("gpu", options.gpu, 'a number of bytes or a text such '
                                            .. 'as "20GB" is needed')
   if gpu and not (options.ram or options.disk or options.disk_rate) then

@@ -7,7 +7,8 @@ local units = require "nn.base.units"
 local M = {}
 
 --- nn.memory_fields() -> the settings memory_gb, memory.activations, memory.ram, memory.disk,
---- memory.disk_rate, memory.disk_in_ram and memory.gpu, for a recipe's schema. nn.run_fields
+--- memory.disk_rate, memory.disk_in_ram, memory.gpu and memory.plan_seconds, for a recipe's schema.
+--- nn.run_fields
 --- contains them; other recipes call nn.use_memory.
 ---     nn.config({nn.memory_fields()}, {"memory.ram=6GB"}).memory.ram  --> "6GB"
 function M.memory_fields()
@@ -24,6 +25,8 @@ function M.memory_fields()
       disk_rate = field("", 'most bytes per second of the disk, such as "500MB"; empty: no limit'),
       gpu = field("", 'memory of one GPU for compiled steps, such as "20GB"; what does not fit is '
                   .. "in RAM, and with memory.disk on the disk below"),
+      plan_seconds = field(4, "most seconds of the search for a plan with memory.disk or "
+                           .. "memory.gpu; 0: no limit", {min = 0, real = true}),
     },
   }
 end
@@ -57,7 +60,8 @@ function M.use_memory(cfg)
   local gpu = bytes_of(memory, "gpu")
   if memory.disk ~= "" then
     return budget.memory_tiers {gpu = gpu, ram = ram or budget.memory().budget, disk = memory.disk,
-                                disk_rate = disk_rate, disk_in_ram = memory.disk_in_ram}
+                                disk_rate = disk_rate, disk_in_ram = memory.disk_in_ram,
+                                plan_seconds = memory.plan_seconds}
   end
   for _, name in ipairs {"ram", "disk_rate"} do
     if memory[name] ~= "" then
@@ -65,7 +69,7 @@ function M.use_memory(cfg)
                .. "memory.disk=FOLDER, or clear it by memory.%s=", name, memory[name], name)
     end
   end
-  if gpu then budget.memory_tiers {gpu = gpu} end
+  if gpu then budget.memory_tiers {gpu = gpu, plan_seconds = memory.plan_seconds} end
 end
 
 return M

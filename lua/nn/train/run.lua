@@ -288,6 +288,7 @@ end
 
 -- Handles signals and checkpoints after a step. Waits only for the last checkpoint.
 local function end_step(self)
+  engine.defer_interrupts(true)
   local last, asked = self.step == self.cfg.steps or self.reached, ending.asked()
   if last or asked == "stop" then
     save(self)
@@ -305,7 +306,7 @@ end
 
 local function begin(self)
   self.profile = run_profile.new(self.cfg, self.out, self.first)
-  engine.defer_interrupts(true)
+  engine.defer_interrupts "runs"         -- there is nothing to save before the first step
   host.save_asked()                      -- a signal from before the run does not save it
   ending.watch(self)
   local model, data, random = self.parts.model, self.parts.data, engine.random_state()
@@ -323,7 +324,7 @@ local function begin(self)
   if self.first > self.cfg.steps then steps = "no steps left" end
   self:say(("%s parameters, %s, %d CPU and %d GPU workers, %s: %s"):format(
     units.number(model:count()), data and data.name or "no data", cpus, gpus, self.out, steps))
-  if self.traffic.planned then self:say(self.traffic:plan_line()) end
+  for _, text in ipairs(self.traffic:plan_lines()) do self:say(text) end
   start_clock(self)
 end
 

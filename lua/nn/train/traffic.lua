@@ -114,9 +114,13 @@ local function step_text(x)
                                                       units.bytes(x.written))
 end
 
---- traffic:plan_line() -> the line at the start of a run that has `planned`.
-function Traffic:plan_line()
-  return "planned: " .. step_text(self.planned)
+--- traffic:plan_lines() -> the lines at the start of a run: `planned`, if it exists, and whether
+--- the search for a plan was ended.
+function Traffic:plan_lines()
+  local lines, limited = {}, budget.limited_text()
+  if self.planned then lines[1] = "planned: " .. step_text(self.planned) end
+  if limited then lines[#lines + 1] = "the search for the plan " .. limited end
+  return lines
 end
 
 --- traffic:lines() -> the lines at the end of a run: measured values beside the planned ones, and
@@ -125,7 +129,7 @@ function Traffic:lines()
   local mean, lines = self:summary(), {}
   if not mean then return lines end
   lines[1] = "measured: " .. step_text(mean)
-  if self.planned then lines[2] = self:plan_line() end
+  if self.planned then lines[2] = self:plan_lines()[1] end
   local waited = budget.on_gpu() and ""
     or ("; workers waited for it %.0f%% of theirs"):format(100 * math.min(1, mean.stalled))
   lines[#lines + 1] = ("disk: busy %.0f%% of the time, %s/s%s"):format(

@@ -1,0 +1,44 @@
+-- The time of planning with memory tiers: signals end it at once, and memory.plan_seconds limits
+-- it.
+local host = require "nn.host"
+local t = require "nn.test"
+
+local train = ([[$NNLUA %s/recipes/gpt2_train.lua model.layers=6 model.embd=256 memory.ram=25MB \
+  memory.disk=. memory.disk_rate=500MB ]]):format(host.root)
+local folder = t.folder()
+local function shell(text) return t.shell(("cd %s; %s"):format(folder, text)) end
+
+-- The planning of 16 microbatches takes several seconds.
+t.case("a signal ends planning within a second, at any moment", function()
+  math.randomseed(7)
+  for i = 1, 12 do
+    local name, number = "INT", 2
+    if i % 2 == 0 then name, number = "TERM", 15 end
+    local delay = 0.2 + 3 * math.random()
+    local _, output = shell(([[
+      %s data.accum=16 memory.plan_seconds=60 steps=1 out=run%d %s >log 2>&1 & process=$!
+      sleep %.3f; begin=$EPOCHREALTIME; kill -%s $process; wait $process
+      echo "status $? after $begin to $EPOCHREALTIME"; cat log]]):format(
+        train, i, i % 3 == 0 and "--plan" or "", delay, name))
+    local status, begin, over = output:match "status (%d+) after ([%d.]+) to ([%d.]+)"
+    t.same(tonumber(status), 128 + number)
+    t.check(output:find("nnlua: interrupted", 1, true), output)
+    local seconds = tonumber(over) - tonumber(begin)
+    t.check(seconds < 1, ("%s after %.3f s took %.2f s: %s"):format(name, delay, seconds, output))
+  end
+end)
+
+t.case("a search that ends early has a plan, and says that it ended", function()
+  local plan = train .. "data.accum=4 steps=1 --plan memory.plan_seconds=%g 2>&1"
+  local status, output = shell(plan:format(0.001))
+  t.check(status == 0 and output:find "\nsearch +ended after plan_seconds=0.001 with", output)
+  status, output = shell(plan:format(0))
+  t.check(status == 0 and output:find "\nsearch +complete\n", output)
+end)
+
+t.case("a training with a search that ended early says so before its first step", function()
+  local status, output = shell(train .. [[data.accum=4 steps=1 eval_every=0 final_batches=1 \
+    sample.tokens=1 memory.plan_seconds=0.001 out=early 2>&1]])
+  t.check(status == 0 and output:find("the search for the plan ended after plan_seconds=0.001", 1,
+                                      true), output)
+end)
