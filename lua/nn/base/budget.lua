@@ -77,8 +77,8 @@ end
 --- nn.memory_tiers{ram, disk, disk_rate, disk_in_ram=false}: the memory of tensors is `ram`, bytes
 --- or "6GB"; what does not fit is in an unnamed file in the folder `disk`. A missing folder is
 --- created, but not its parent. nn.memory_tiers{gpu}: compiled functions use `gpu` bytes of the one
---- GPU's memory; what does not fit is in RAM. nn.memory_tiers{gpu, ram, disk, disk_rate, plan_seconds}: what
---- does not fit there either is on the disk.
+--- GPU's memory; what does not fit is in RAM. nn.memory_tiers{gpu, ram, disk, disk_rate,
+--- plan_seconds}: what does not fit there either is on the disk.
 --- With `gpu`, this call starts the workers, and at least 64 MB of what nn.devices allows must
 --- remain for small tiles, inputs and eager operations. A compiled function that needs more than
 --- `ram` or `gpu` runs by a plan of its transfers, made before its first run; results are the same
