@@ -14,6 +14,7 @@
 #include "engine/runtime/session.h"
 #include "engine/runtime/workers.h"
 #include "engine/tiers/plan.h"
+#include "engine/tiers/store_places.h"
 #include "engine/tiers/search_time.h"
 
 using namespace nn;
@@ -42,7 +43,7 @@ void add_lower(const ProgramPlan& plan, const PlanLimits& limits, const Predicti
     const RunPlan& run = *plan.below(plan.steady());
     to.slots = run.placement.blocks * slot_block;
     to.reserved = limits.lower.reserved;
-    to.disk = bytes_below(plan, {{&run, 1}});
+    to.disk = store_places(plan).all_bytes();
     add_moved(plan, run, 1, to.loaded, to.stored);
     to.least_moved = plan.lower->least_moved;
     to.lru_moved = lru_moved(run);
@@ -57,7 +58,7 @@ void describe_plan(const Program& p, Times times, nn_tier_plan_t& to) {
     to.slots = plan.blocks * slot_block;
     to.kept = plan.lines->kept();
     to.reserved = limits.reserved;
-    to.disk = bytes_below(plan, plan.steady_parts());
+    if (!plan.lower) to.disk = store_places(plan).all_bytes();
     for (const auto& [run, count] : plan.steady_parts()) {
         add_moved(plan, *run, count, to.loaded, to.stored);
         to.lru_moved += count * lru_moved(*run);

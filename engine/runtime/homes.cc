@@ -170,7 +170,7 @@ void put_in_store(Tile& tile) {
     auto extent = copy_of(tile);
     const bool valid =
         extent && static_cast<StoredTile&>(*tile.storage).copy_version == tile.version;
-    if (!extent) extent = new_extent(tile);
+    if (!extent) extent = new_extent(tile, int64_t(tile.bytes));
     if (!valid && tile.has_value()) {
         const Acquired source(handle_of(tile), false);
         write_value(tile, source.handle, source.memory(), *extent);
@@ -213,8 +213,8 @@ TransferName name_of(const Tile& tile) {
             tile.kind};
 }
 
-std::shared_ptr<Extent> new_extent(const Tile& tile) {
-    return std::make_shared<Extent>(lowest_store(), int64_t(tile.bytes), name_of(tile).text);
+std::shared_ptr<Extent> new_extent(const Tile& tile, int64_t bytes) {
+    return std::make_shared<Extent>(lowest_store(), bytes, name_of(tile).text);
 }
 
 void promise_ram(int64_t bytes) { state().promised = std::max(state().promised, bytes); }
@@ -256,7 +256,7 @@ bool is_in_store(const Tile& tile) {
 
 std::shared_ptr<Extent> extent_of(Tile& tile) {
     Home* const home = home_of(tile);
-    if (!home->extent) home->extent = new_extent(tile);
+    if (!home->extent) home->extent = new_extent(tile, int64_t(tile.bytes));
     return home->extent;
 }
 

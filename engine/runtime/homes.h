@@ -32,7 +32,8 @@ void make_slots(uint32_t blocks, uint32_t lower_blocks);
 void promise_ram(int64_t bytes);
 
 TransferName name_of(const Tile& tile);  // for errors
-std::shared_ptr<Extent> new_extent(const Tile& tile);
+// bytes: at least those of the tile.
+std::shared_ptr<Extent> new_extent(const Tile& tile, int64_t bytes);
 
 constexpr TilePlace in_store{no_slot, no_slot};
 inline bool operator==(const TilePlace& a, const TilePlace& b) {

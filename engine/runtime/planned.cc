@@ -13,6 +13,7 @@
 #include "engine/runtime/submit.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
+#include "engine/tiers/store_places.h"
 
 namespace nn {
 namespace {
@@ -145,16 +146,15 @@ PlannedRun::Dead PlannedRun::dead_in(const RunPlan& run) const {
 }
 
 void PlannedRun::make_extents() {
-    extents_.clear();
-    extents_.resize(plan_.lines->tiles().size());
-    for (const RunPlan* run :
-         {&plan_.first, &plan_.next, &plan_.last, &plan_.iteration, &plan_.tail}) {
-        const RunPlan* const below = plan_.below(*run);
-        for (const Placement::Step& step : (below ? below : run)->placement.steps) {
-            if (step.kind != Placement::store || extents_[step.index]) continue;
-            const Tile& tile = *plan_.lines->tiles()[step.index];
-            if (tile.recording) extents_[step.index] = new_extent(tile);
-        }
+    const StorePlaces places = store_places(plan_);
+    std::vector<std::shared_ptr<Extent>> of_place(places.bytes.size());
+    extents_.assign(plan_.lines->tiles().size(), nullptr);
+    for (uint32_t i = 0; i < extents_.size(); ++i) {
+        const Tile& tile = *plan_.lines->tiles()[i];
+        const uint32_t place = places.of_tile[i];
+        if (!tile.recording || place == StorePlaces::none) continue;
+        if (!of_place[place]) of_place[place] = new_extent(tile, places.bytes[place]);
+        extents_[i] = of_place[place];
     }
 }
 

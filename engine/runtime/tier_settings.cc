@@ -128,9 +128,22 @@ static TierRates disk_rates(int workers) {
     return {workers, tiers().disk_rate > 0 ? tiers().disk_rate : measured, transfer_seconds};
 }
 
+// Bytes of the disk that tiles may take, with those that they take already. A part of the free space
+// is left to checkpoints and others. 0 if the disk is not that of the described machine.
+static int64_t disk_room() {
+    if (machine_is_described() || tiers().ram == 0) return 0;
+    const auto& disk = state().disk;
+    const auto free = int64_t(std::filesystem::space(tiers().disk_folder).available);
+    return std::max<int64_t>(1, free - free / 20 + (disk ? disk->allocated_bytes() : 0));
+}
+
 PlanLimits tier_limits() {
-    if (tiers().gpu == 0)
-        return {tiers().ram, reserved_ram(), disk_rates(std::max(1, machine().count(Device::cpu)))};
+    if (tiers().gpu == 0) {
+        PlanLimits out{tiers().ram, reserved_ram(),
+                       disk_rates(std::max(1, machine().count(Device::cpu)))};
+        out.disk = disk_room();
+        return out;
+    }
     constexpr double copy_seconds = 1e-5;
     const GpuDevice gpu = only_gpu();
     PlanLimits out{tiers().gpu,
@@ -139,6 +152,7 @@ PlanLimits tier_limits() {
                    rest_of_gpu(),
                    "the GPU's memory",
                    "memory.gpu"};
+    out.disk = disk_room();
     if (tiers().are_three()) out.lower = {tiers().ram, reserved_ram(), disk_rates(1)};
     return out;
 }

@@ -41,9 +41,12 @@ void Packing::sections_of(const Level& level, const Period& period, const Visit&
     for (uint32_t s = 0; s < last_wrapped; ++s) visit(level.first + s);
 }
 
-Period Packing::period_of(const Use& use) const {
-    return {(use.core.begin + moments_ - use.before) % moments_,
-            use.before + use.core.count + use.after};
+Period Packing::period_of(const Use& use, double share) const {
+    const uint32_t before = std::min(use.before, uint32_t(share * use.most_before)),
+                   after = std::min(use.after, uint32_t(share * use.most_after)),
+                   begin = use.core.begin;
+    return {begin >= before ? begin - before : begin + moments_ - before,
+            before + use.core.count + after};
 }
 
 uint32_t Packing::add(const Use& use) {
@@ -66,8 +69,8 @@ void Packing::set_margins(uint32_t number, uint32_t before, uint32_t after) {
     all_[number].before = before, all_[number].after = after;
 }
 
-const std::vector<Packing::Use>& Packing::used_in(const Period& period) {
-    used_.clear();
+void Packing::search_in(const Period& period) {
+    found_.clear();
     ++searches_;
     for (const Level& level : levels_) {
         if (level.listed == 0) continue;
@@ -76,13 +79,19 @@ const std::vector<Packing::Use>& Packing::used_in(const Period& period) {
                 const uint32_t number = links_[i].number;
                 if (std::exchange(seen_[number], searches_) == searches_) continue;
                 const Use& use = all_[number];
-                if (use.core.count > 0 && overlap(period_of(use), period)) used_.push_back(use);
+                if (use.core.count > 0 && overlap(period_of(use), period))
+                    found_.push_back(uint64_t(use.begin) << 32 | number);
             }
         });
     }
-    std::sort(used_.begin(), used_.end(),
-              [](const Use& a, const Use& b) { return a.begin < b.begin; });
-    return used_;
+    std::sort(found_.begin(), found_.end());
+}
+
+std::vector<Packing::Use> Packing::used_in(const Period& period) {
+    search_in(period);
+    std::vector<Use> out;
+    for (const uint64_t found : found_) out.push_back(all_[uint32_t(found)]);
+    return out;
 }
 
 uint32_t Packing::find(const Period& period, uint32_t blocks, bool lowest, double share) const {
@@ -92,12 +101,12 @@ uint32_t Packing::find(const Period& period, uint32_t blocks, bool lowest, doubl
         if (fits) slot = lowest ? free : end - blocks;
         return fits && lowest;
     };
-    for (Use use : used_) {
-        use.before = std::min(use.before, uint32_t(share * use.most_before));
-        use.after = std::min(use.after, uint32_t(share * use.most_after));
-        if (!overlap(period_of(use), period)) continue;
+    for (const uint64_t found : found_) {
+        const Use& use = all_[uint32_t(found)];
+        if (use.end <= free) continue;
+        if (!overlap(period_of(use, share), period)) continue;
         if (use_hole(use.begin)) return slot;
-        free = std::max(free, use.end);
+        free = use.end;
     }
     use_hole(blocks_);
     return slot;

@@ -24,18 +24,20 @@ public:
         uint32_t begin, end;
         uint32_t number;  // counts from 0
     };
+    // Collects all that are used during a part of the period, for find().
+    void search_in(const Period& period);
     // The lowest or the highest address at which blocks are free during a period, if others keep no
-    // more than a share of their margins; or no_slot. Searches in the last result of used_in().
+    // more than a share of their margins; or no_slot. The period is in that of search_in().
     uint32_t find(const Period& period, uint32_t blocks, bool lowest, double share) const;
-    // All that are used during a part of the period, by address. Valid until the next call.
-    const std::vector<Use>& used_in(const Period& period);
+    // All that are used during a part of the period, by address.
+    std::vector<Use> used_in(const Period& period);
 
     uint32_t add(const Use& use);  // returns its number
     const Use& use(uint32_t number) const { return all_[number]; }
     // At most as long as before.
     void set_margins(uint32_t number, uint32_t before, uint32_t after);
     void remove(uint32_t number) { all_[number].core.count = 0; }
-    Period period_of(const Use& use) const;
+    Period period_of(const Use& use, double share = 1) const;
 
 private:
     // Sections of the cycle. Each use is listed in the one to three sections that it touches at the
@@ -58,7 +60,7 @@ private:
     std::vector<Link> links_;
     std::vector<uint32_t> seen_;  // by number: the last search that found it
     uint32_t searches_ = 0;
-    std::vector<Use> used_;  // during the period of the last search, by address
+    std::vector<uint64_t> found_;  // by the last search: 2^32 * begin + number, sorted
 };
 
 }  // namespace nn

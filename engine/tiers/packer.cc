@@ -59,7 +59,7 @@ void Packer::add(const Stay& stay, Packing::Use use, uint32_t slot) {
 // With as large a share as possible of its margins, and of those of others around it.
 bool Packer::put(const Stay& stay) {
     const bool is_long = stays_.period(stay).count * 8 >= moments_;
-    packing_.used_in(packing_.period_of(use_of(stay, 1)));
+    packing_.search_in(packing_.period_of(use_of(stay, 1)));
     for (const double share : {1.0, 0.5, 0.25, 0.1, 0.0}) {
         const Packing::Use use = use_of(stay, share);
         const Period period = packing_.period_of(use);
@@ -74,7 +74,7 @@ bool Packer::put(const Stay& stay) {
 
 // Shortens the margins of others that reach into the period.
 void Packer::trim(const Period& period, uint32_t begin, uint32_t end) {
-    for (const Packing::Use& used : std::vector(packing_.used_in(period))) {
+    for (const Packing::Use& used : packing_.used_in(period)) {
         if (used.end <= begin || end <= used.begin) continue;
         const uint32_t core = used.core.begin, core_end = core + used.core.count;
         const uint32_t room_before = (core + 2 * moments_ - period.begin - period.count) % moments_,
@@ -105,7 +105,7 @@ bool Packer::force(const Stay& stay) {
 bool Packer::force_task(const Stay& stay) {
     std::vector<Stay> uses{stay};
     uint64_t blocks = stay.blocks;
-    for (const Packing::Use& used : std::vector(packing_.used_in({stay.from, 1}))) {
+    for (const Packing::Use& used : packing_.used_in({stay.from, 1})) {
         const Stay other = placed_[used.number].stay;
         const auto role = stays_.role_at(other, stay.from);
         if (role.kind != Stays::Role::use) continue;
@@ -163,7 +163,7 @@ uint32_t Packer::cheapest(const std::vector<Cost>& costs, uint32_t blocks) const
 
 // Nothing in this memory is used at the moment itself.
 void Packer::clear(uint32_t moment, uint32_t begin, uint32_t end) {
-    for (const Packing::Use& used : std::vector(packing_.used_in({moment, 1})))
+    for (const Packing::Use& used : packing_.used_in({moment, 1}))
         if (used.begin < end && begin < used.end) leave(used.number, moment);
 }
 

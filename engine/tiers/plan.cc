@@ -113,23 +113,6 @@ ProgramPlan plan_program(const Program& program, const std::vector<double>& seco
     return best;
 }
 
-int64_t bytes_below(const ProgramPlan& plan,
-                    const std::vector<std::pair<const RunPlan*, uint32_t>>& runs) {
-    std::vector<char> below(plan.lines->tiles().size(), 0);
-    for (const auto& [run, times] : runs) {
-        for (uint32_t tile = 0; tile < below.size(); ++tile)
-            if (plan.lines->is_placed(tile) && run->line.line.tiles[tile].before &&
-                run->placement.first[tile] == no_slot)
-                below[tile] = 1;
-        for (const Placement::Step& step : run->placement.steps)
-            if (step.kind == Placement::store) below[step.index] = 1;
-    }
-    int64_t out = 0;
-    for (uint32_t tile = 0; tile < below.size(); ++tile)
-        if (below[tile]) out += runs[0].first->line.line.bytes_of(tile);
-    return out;
-}
-
 // Tiles of other programs leave their slots.
 static ProgramPlan plan_loop_in(uint32_t blocks, const Program& program,
                                 const std::vector<double>& seconds, const PlanLimits& limits) {

@@ -8,6 +8,7 @@
 #include "engine/graph/passes/passes.h"
 #include "engine/graph/passes/recompute.h"
 #include "engine/tiers/plan_line.h"
+#include "engine/tiers/store_places.h"
 
 namespace nn {
 namespace {
@@ -120,7 +121,8 @@ public:
                 const PlanLimits& limits, uint32_t blocks)
         : program_(program), seconds_(seconds), limits_(limits), blocks_(blocks) {}
 
-    // One microbatch after the other, then more and more of them layer by layer.
+    // One microbatch after the other, which needs the least room on the disk; then more and more of
+    // them layer by layer.
     ProgramPlan best() {
         constexpr uint32_t fewest = 4;  // iterations; fewer are planned one by one
         const uint32_t iterations = program_.loops[0].iterations;
@@ -143,15 +145,22 @@ public:
     }
 
 private:
-    bool has_to_end() { return time_.seconds < 1.002 * time_.computing || search_.is_over(); }
+    bool has_to_end() {
+        return time_.seconds < 1.002 * time_.computing || search_.is_over();
+    }
 
     bool try_cut(const LoopCut& cut, const OrderChoice& order) {
         ProgramPlan next = planned(cut, order);
+        if (best_.lines && !fits_on_disk(next)) return false;
         const Prediction time = predict(next, next.cut->seconds, limits_);
         if (best_.lines && score_of(time) >= score_of(time_)) return false;
         best_ = std::move(next), time_ = time, cut_ = cut, order_ = order;
         search_.report(time.seconds);
         return true;
+    }
+
+    bool fits_on_disk(const ProgramPlan& plan) const {
+        return limits_.disk == 0 || store_places(plan).all_bytes() <= limits_.disk;
     }
 
     // Without copies in the cut, no loop remains.

@@ -23,6 +23,7 @@ struct PlanLimits {
     int64_t rest = 0;  // bytes for small tiles, inputs and outputs; 0: they are in `memory` too
     const char *tier = "RAM", *setting = "memory.ram";  // for errors
     LowerLimits lower{};
+    int64_t disk = 0;  // bytes that are free for tiles; 0: any number
 };
 
 // first: of the first run; next: of a run that begins with the deferred tasks of the run before;

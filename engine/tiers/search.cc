@@ -102,25 +102,36 @@ private:
 
     // Wider margins let tasks wait less; but fewer tiles stay in memory between their uses.
     void try_margins() {
-        const double run = line_.line.seconds, lead = longest_lead(line_.line);
+        const double run = line_.line.seconds;
         SteadyPlan fastest;
         for (const double queue : {0.0, run / 512, run / 128, run / 32}) {
             if (has_to_end(fastest)) break;
             const Margins margins = margins_with_queue(rates_, queue);
             last_ = retention(margins);
-            double before = 0;
-            for (const double share : {1.0, 0.95, 0.9, 0.8, 0.65, 0.5, 0.3, 0.15, 0.0}) {
-                if ((share < 0.5 && fastest.exists()) || has_to_end(fastest)) break;
-                const double score = try_share(fastest, {margins, {share, lead}});
-                if (before > 0 && score > before) break;
-                before = score;
-            }
+            try_shares(fastest, margins);
         }
-        note_waits(fastest.time.waits);
         if (!fastest.exists()) return;
+        note_waits(fastest.time.waits);
         if (best_.exists() && score_of(fastest.time) >= score_of(best_.time)) return;
         fastest.order = best_.order, fastest.least_moved = best_.least_moved;
         best_ = std::move(fastest);
+    }
+
+    // Falling shares, from a little more than the best one so far, until they are no better.
+    void try_shares(SteadyPlan& fastest, const Margins& margins) {
+        constexpr double most_above_best = 1.18, much_worse = 1.03;
+        const double lead = longest_lead(line_.line);
+        const SteadyPlan& known = fastest.exists() ? fastest : best_;
+        const double most = known.exists() ? most_above_best * known.choice.place.share : 1;
+        double before = 0;
+        for (const double share : {1.0, 0.95, 0.9, 0.8, 0.65, 0.5, 0.3, 0.15, 0.0}) {
+            if (share > most && share > 0) continue;
+            if ((share < 0.5 && fastest.exists()) || has_to_end(fastest)) return;
+            const double score = try_share(fastest, {margins, {share, lead}});
+            if (before > 0 && score > before) return;
+            if (fastest.exists() && score > much_worse * score_of(fastest.time)) return;
+            before = score;
+        }
     }
 
     bool has_to_end(const SteadyPlan& found) const { return found.exists() && time_.is_over(); }

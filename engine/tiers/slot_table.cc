@@ -6,7 +6,7 @@
 namespace nn {
 
 uint32_t SlotTable::number_of(uint32_t begin, uint32_t blocks) {
-    const auto [at, is_new] = numbers_.try_emplace({begin, blocks}, count());
+    const auto [at, is_new] = numbers_.try_emplace(uint64_t(begin) << 32 | blocks, count());
     if (is_new) slots_.push_back({begin, begin + blocks});
     return at->second;
 }

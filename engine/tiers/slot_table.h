@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
-#include <utility>
+#include <unordered_map>
 #include <vector>
 
 namespace nn {
@@ -24,7 +24,7 @@ private:
     struct Owner {
         uint32_t end, slot;
     };
-    std::map<std::pair<uint32_t, uint32_t>, uint32_t> numbers_;
+    std::unordered_map<uint64_t, uint32_t> numbers_;  // by 2^32 * begin + blocks
     std::vector<Range> slots_;
     std::map<uint32_t, Owner> owners_;  // by the first block: the last slot claimed there
     std::vector<uint32_t> overlapping_;

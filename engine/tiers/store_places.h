@@ -1,0 +1,21 @@
+// Where the tiles of a plan are below its level, so that temporaries that are never there at the
+// same time share space.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "engine/tiers/program_plan.h"
+
+namespace nn {
+
+struct StorePlaces {
+    static constexpr uint32_t none = UINT32_MAX;
+    std::vector<uint32_t> of_tile;  // by the tile's number in the lines
+    std::vector<int64_t> bytes;     // of each place
+
+    int64_t all_bytes() const;
+};
+// Of the lower level, if there are two.
+StorePlaces store_places(const ProgramPlan& plan);
+
+}  // namespace nn
