@@ -78,9 +78,10 @@ typedef struct {
     double flops;
     int64_t persistent_bytes, peak_bytes;
 } nn_program_info_t;
-// A simulated step. recorded: tasks that are recorded, those of loops once; seconds: between the ends of two steps; busy: seconds of computation, over all
-// workers; lasting: bytes between steps; kinds: bytes of the peak, by nn_tensor_kind; recomputed:
-// bytes of activations that are not kept; recomputing: the share of `busy` that this takes.
+// A simulated step. recorded: tasks without the iterations of loops; seconds: between the ends of
+// two steps; busy: seconds of computation, over all workers; lasting: bytes between steps; kinds:
+// bytes of the peak, by nn_tensor_kind; recomputed: bytes of activations that are not kept;
+// recomputing: the share of `busy` that this takes.
 typedef struct {
     int64_t tasks, recorded;
     double flops, seconds, busy;
@@ -261,19 +262,15 @@ int nn_recording(void);  // 1 while recording
 int nn_program_run(const nn_ref* program, const nn_ref* inputs, int32_t n_inputs, nn_ref* outputs,
                    int32_t n_outputs);
 int nn_program_info(const nn_ref* program, nn_program_info_t* out);
-// While recording: a step begins here; plans ignore the tasks before it.
-int nn_record_step(void);
-// While recording: the next microbatch of the step begins here. tiles: of its tokens.
-int nn_record_microbatch(int32_t tiles);
-// While recording: the following tasks belong to this shard of the batch, from 0; -1: to none.
+// While recording:
+int nn_record_step(void);                 // a step begins; plans ignore the tasks before it
+int nn_record_microbatch(int32_t tiles);  // the next one begins; tiles: of its tokens
+// The following tasks belong to this shard of the batch, from 0; -1: to none.
 int nn_record_shard(int32_t shard, int32_t shards);
-// While recording: the following tasks are the body of a loop with so many iterations; 0: the loop
-// ends.
+// A loop of so many iterations begins here; 0: it ends.
 int nn_record_loop(int32_t iterations);
-// In a loop: the following tasks run in this iteration only, from 0; -1: in all.
-int nn_record_iteration(int32_t iteration);
-// While recording: the tasks in between belong to a backward pass.
-int nn_record_backward(int32_t begins);
+int nn_record_iteration(int32_t iteration);  // of the following tasks, from 0; -1: all
+int nn_record_backward(int32_t begins);      // the tasks in between belong to a backward pass
 // For plans. kind: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations, 5 cache of
 // keys and values.
 int nn_tensor_kind(const nn_ref* tensor, int32_t kind);

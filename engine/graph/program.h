@@ -89,11 +89,10 @@ private:
     std::unique_ptr<Accesses> accesses_;
 };
 
-// Calls visit(task, iteration, loop) for the tasks of a run from step_begin on, in their order;
-// loop: nullptr outside of loops. most: of the iterations of each loop.
+// Calls visit(task, iteration, loop) for the tasks of a run from task `t` on, in their order; loop:
+// nullptr outside of loops. most: of the iterations of each loop.
 template <class Visit>
-void for_each_run(const Program& program, Visit visit, uint32_t most = UINT32_MAX) {
-    size_t t = program.step_begin;
+void for_each_run(const Program& program, size_t t, Visit visit, uint32_t most = UINT32_MAX) {
     for (const Program::Loop& loop : program.loops) {
         for (; t < loop.begin; ++t) visit(t, 0u, static_cast<const Program::Loop*>(nullptr));
         for (uint32_t i = 0; i < std::min(loop.iterations, most); ++i)

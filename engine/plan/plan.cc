@@ -68,7 +68,7 @@ SimulatedStep simulated_step(const Program& program, const TaskTimes& times, uin
         step.seconds.push_back(times.seconds(task) / (task.arg.in_team && task.splits ? team : 1));
         step.priorities.push_back(task.priority);
     };
-    for_each_run(program, add, iterations);
+    for_each_run(program, program.step_begin, add, iterations);
     return step;
 }
 

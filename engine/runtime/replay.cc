@@ -129,7 +129,7 @@ void Replay::submit_unplanned() {
     ScalarSteps scalars(*program_);
     TeamTasks team(program_->in_team ? program_->info.tasks : 0);
     Window window(*program_);
-    for_each_run(*program_, [&](size_t t, uint32_t iteration, const Program::Loop* loop) {
+    for_each_run(*program_, 0, [&](size_t t, uint32_t iteration, const Program::Loop* loop) {
         Task& task = program_->tasks[t];
         scalars.before(t);
         if (loop) window.before_task();

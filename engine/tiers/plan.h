@@ -8,9 +8,6 @@
 
 namespace nn {
 
-Prediction predict(const ProgramPlan& plan, const std::vector<double>& seconds,
-                   const PlanLimits& limits);
-
 // Chooses the order of the tasks, the slots and the transfers with which a run takes the least
 // time. seconds: of each task. Throws OutOfMemory with the smallest sufficient number of bytes of
 // memory. Orders that need more of the disk than there is are avoided if another one is found.

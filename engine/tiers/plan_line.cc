@@ -1,5 +1,6 @@
 #include "engine/tiers/plan_line.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -45,6 +46,68 @@ void plan_around(const LevelRuns& runs, const ProgramLines& lines, uint32_t bloc
                                                                {&runs.last, &runs.first}};
     for (const auto& [a, b] : pairs)
         require_correct(check_succession(a->line.line, a->placement, b->line.line, b->placement));
+}
+
+static constexpr size_t kB = 1 << 10;
+
+static int64_t least_bytes(const ProgramLines& lines) { return lines.least_blocks() * slot_block; }
+
+int64_t beside_slots(const ProgramLines& lines, const PlanLimits& limits) {
+    return limits.rest > 0 ? 0 : lines.kept();
+}
+
+// Small tiles stay in memory if they are few.
+std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vector<double>& seconds,
+                                        const PlanLimits& limits) {
+    const int64_t room = limits.memory - limits.reserved;
+    std::unique_ptr<ProgramLines> out;
+    for (const size_t least_placed : {64 * kB, 16 * kB, 4 * kB}) {
+        out = std::make_unique<ProgramLines>(program, std::vector<const Tile*>{}, least_placed,
+                                             seconds, limits.rates.workers);
+        if (out->kept() < room / 8 && beside_slots(*out, limits) + least_bytes(*out) <= room) break;
+    }
+    if (limits.rest > 0 && out->kept() > limits.rest / 2)
+        fail(
+            "the small tiles, inputs and outputs of this program take %s, but %s leaves only %s to "
+            "them; lower %s",
+            human_bytes(double(out->kept())).c_str(), limits.setting,
+            human_bytes(double(limits.rest / 2)).c_str(), limits.setting);
+    const int64_t needed = beside_slots(*out, limits) + least_bytes(*out) + limits.reserved;
+    if (needed > limits.memory)
+        throw OutOfMemory(
+            format("out of memory: a plan for this program needs at least %s of %s (%lld bytes: "
+                   "%s for slots, %s for small tiles, inputs and outputs, %s in reserve), but %s "
+                   "(nn.memory_tiers) is %s; raise %s%s",
+                   human_bytes(double(needed)).c_str(), limits.tier, static_cast<long long>(needed),
+                   human_bytes(double(least_bytes(*out))).c_str(),
+                   human_bytes(double(beside_slots(*out, limits))).c_str(),
+                   human_bytes(double(limits.reserved)).c_str(), limits.setting,
+                   human_bytes(double(limits.memory)).c_str(), limits.setting,
+                   out->kept() > needed / 2 ? " or use a smaller batch" : ""));
+    return out;
+}
+
+uint32_t blocks_for(const ProgramLines& lines, const PlanLimits& limits) {
+    const int64_t bytes = limits.memory - limits.reserved - beside_slots(lines, limits);
+    return uint32_t(std::min<int64_t>(bytes / slot_block, no_slot - 1));
+}
+
+void set_steady(ProgramPlan& plan, RunPlan run, const PlacementChoice& choice) {
+    require_steady(run);
+    if (!plan.lines->has_deferred()) {
+        plan.first = std::move(run);
+        return;
+    }
+    plan.next = std::move(run);
+    plan.first.line = plan.lines->first_run(), plan.last.line = plan.lines->deferred_run();
+    plan_around({plan.first, plan.next, plan.last}, *plan.lines, plan.blocks, choice);
+}
+
+void plan_in_order(ProgramPlan& plan, const Program& program, const std::vector<double>& seconds,
+                   const PlanLimits& limits) {
+    SteadyPlan best = find_steady_plan(program, *plan.lines, plan.blocks, seconds, limits.rates);
+    plan.least_moved = best.least_moved;
+    set_steady(plan, std::move(best.run), best.choice);
 }
 
 void require_steady(const RunPlan& run) {

@@ -30,9 +30,13 @@ void plan_around(const LevelRuns& runs, const ProgramLines& lines, uint32_t bloc
 std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vector<double>& seconds,
                                         const PlanLimits& limits);
 uint32_t blocks_for(const ProgramLines& lines, const PlanLimits& limits);
+// Bytes of the memory that tiles outside of slots take.
+int64_t beside_slots(const ProgramLines& lines, const PlanLimits& limits);
 // Searches for the runs of a program without a loop, whose lines and blocks are set.
 void plan_in_order(ProgramPlan& plan, const Program& program, const std::vector<double>& seconds,
                    const PlanLimits& limits);
+// The runs of a plan, given the steady one.
+void set_steady(ProgramPlan& plan, RunPlan run, const PlacementChoice& choice);
 // Checks a run that follows others of its kind.
 void require_steady(const RunPlan& run);
 

@@ -8,6 +8,7 @@
 #include "engine/graph/passes/passes.h"
 #include "engine/graph/passes/recompute.h"
 #include "engine/tiers/plan_line.h"
+#include "engine/tiers/predict.h"
 #include "engine/tiers/store_places.h"
 
 namespace nn {

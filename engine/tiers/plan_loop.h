@@ -2,7 +2,9 @@
 // iterations. An iteration of the plan serves one or several microbatches and begins and ends with
 // the same tiles in the same slots, so one placement holds for all iterations.
 #pragma once
-#include "engine/tiers/plan.h"
+#include <vector>
+
+#include "engine/tiers/program_plan.h"
 
 namespace nn {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "engine/tiers/run_plan.h"
+#include "engine/tiers/program_plan.h"
 
 namespace nn {
 
@@ -29,5 +29,9 @@ inline Prediction predict(const RunPlan& run, const std::vector<double>& seconds
                           const TierRates& rates) {
     return predict({{&run}}, seconds, rates);
 }
+
+// Of a run of a whole plan.
+Prediction predict(const ProgramPlan& plan, const std::vector<double>& seconds,
+                   const PlanLimits& limits);
 
 }  // namespace nn

@@ -175,14 +175,13 @@ t.case("the plan of a batch that is too large to record is near its recording", 
   t.same({plan.parameters, plan.state}, {recorded.parameters, recorded.state})
 end)
 
-t.case("microbatches that are not recorded need memory only for their ids", function()
-  local accum = 1000
-  local some = run_plan.step(builder(small, accum), 2 * accum, 64, false, accum)
-  local whole = run_plan.step(builder(small, accum), 2 * accum, 64)
-  t.near(some.peak, whole.peak, {rel = 0.05})
-  t.near(some.tasks, whole.tasks, {rel = 0.03})       -- fewer copies of tiles of ids
-  local other = run_plan.step(builder(small, 8), 2 * accum, 64, false, accum)   -- a wrong number
-  t.same(other.peak, run_plan.step(builder(small, 8), 2 * accum, 64).peak)
+t.case("the tasks of a microbatch are recorded once for all, which need memory for their ids", function()
+  local few = run_plan.step(builder(small, 10), 20, 64)
+  local many = run_plan.step(builder(small, 1000), 2000, 64)
+  t.check(many.tasks > 90 * few.tasks and many.recorded < few.recorded + 990 * 12, many.recorded)
+  t.near(many.seconds, 100 * few.seconds, {rel = 0.1})
+  local ids = 2 * 4 * 1980 * 64
+  t.check(many.peak - few.peak < 1.2 * ids, many.peak - few.peak)
 end)
 
 t.case("the arithmetic of a model counts its parameters and bounds its memory", function()
