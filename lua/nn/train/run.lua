@@ -306,7 +306,7 @@ end
 
 local function begin(self)
   self.profile = run_profile.new(self.cfg, self.out, self.first)
-  engine.defer_interrupts "runs"         -- there is nothing to save before the first step
+  engine.defer_interrupts(budget.tiers and "runs" or true)       -- plans of tiers take long
   host.save_asked()                      -- a signal from before the run does not save it
   ending.watch(self)
   local model, data, random = self.parts.model, self.parts.data, engine.random_state()
