@@ -42,3 +42,5 @@ t.case("a training with a search that ended early says so before its first step"
   t.check(status == 0 and output:find("the search for the plan ended after plan_seconds=0.001", 1,
                                       true), output)
 end)
+
+t.finish()
