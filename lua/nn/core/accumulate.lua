@@ -18,6 +18,16 @@ local function microbatch(batch, first, last)
   return rows:retile {alone:cuts(1)[2], alone:cuts(2)[2]}
 end
 
+local most = math.huge                           -- inside limited()
+
+--- limited(limit, f, ...) -> f(...), in which nn.accumulate runs at most `limit` microbatches, of a
+--- batch that has rows for these only. For plans, which extrapolate the rest.
+function M.limited(limit, f, ...)
+  local before = most
+  most = limit
+  return lib.finally(function() most = before end, f, ...)
+end
+
 -- The loss of one microbatch; adds its gradients.
 local function loss_of(model, ids, targets, count)
   local loss = model(ids, targets, {scale = 1 / count})
@@ -35,6 +45,7 @@ local function run(model, ids, targets, rows, first, last, count)
     compile.microbatch_begins(x)
     return loss_of(model, x, y, count)
   end
+  if last < first then return nil end
   if count == 1 then return loss_of(model, ids, targets, count) end
   local total = one(first):clone()
   if not engine.recording() or last - first < FEWEST_LOOPED then
@@ -73,6 +84,7 @@ local function sum_of_shards(shards, part)
     local loss
     local grads = tape.grads_of(function() loss = part(shard) end)
     compile.shard_begins(-1, shards)
+    if not loss then break end                     -- a plan runs some microbatches only
     sums[#sums + 1] = {loss = loss, grads = grads, level = 0}
     while #sums > 1 and (sums[#sums - 1].level == sums[#sums].level or shard == shards - 1) do
       local last = table.remove(sums)
@@ -101,15 +113,16 @@ function M.accumulate(model, microbatches, ids, targets)
   local shards = cluster.shards()
   local each = math.ceil(microbatches / shards)    -- microbatches of a shard
   local count = each * shards
-  local rows = ids:dim(1) / count
+  local last = math.min(count, most)
+  local rows = ids:dim(1) / last
   if rows % 1 ~= 0 then
     lib.fail("accumulate: %d rows do not divide into %d microbatches%s", ids:dim(1), count,
              shards > 1 and (", %d for each of %d shards"):format(each, shards) or "")
   end
-  if shards == 1 then return run(model, ids, targets, rows, 1, count, count) end
+  if shards == 1 then return run(model, ids, targets, rows, 1, last, count) end
   return sum_of_shards(shards, function(shard)
     local first = shard * each + 1
-    return run(model, ids, targets, rows, first, first + each - 1, count)
+    return run(model, ids, targets, rows, first, math.min(first + each - 1, last), count)
   end)
 end
 

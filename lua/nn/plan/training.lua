@@ -1,4 +1,5 @@
 -- Plans of training steps (see step.lua), and the check at the start of a training.
+local accumulate = require "nn.core.accumulate"
 local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
 local creation = require "nn.core.creation"
@@ -11,6 +12,7 @@ local units = require "nn.base.units"
 local M = {}
 local INPUT_BYTES = 8            -- of a token: its id and its target, i32
 local TASK_BYTES = 5500          -- of process memory for a recorded task, about
+local MOST_RECORDED = 512        -- microbatches whose rows are recorded
 local MANY_TILES = 20000         -- parameters of more tiles take long to record
 local RELEVANT = 0.1             -- the least share of missing memory that a setting should save
 
@@ -20,15 +22,12 @@ local function sequences(rows, context)
   return creation.zeros(shape, options), creation.zeros(shape, options)
 end
 
---- step(build, rows, context, measured, inputs) -> the plan of step_plan.step() for `rows`
---- sequences, with `flops_per_token` if the model has it. build() creates and returns the model,
---- the optimizer and the step. inputs(rows) -> the two arguments of the step; by default ids and
---- targets.
-function M.step(build, rows, context, measured, inputs)
+-- The plan of a step with `rows` sequences and at most so many microbatches.
+local function planned(build, rows, context, measured, inputs, most)
   local flops_per_token
-  local plan = step_plan.step(function()
+  local plan = accumulate.limited(most, step_plan.step, function()
     local model, optim, step = build()
-    local ids, targets = (inputs or sequences)(rows, context)
+    local ids, targets = inputs(rows, context)
     local answer = #targets.shape == 2 and targets:dim(2) or nil
     flops_per_token = model.flops_per_token and model:flops_per_token(context, answer)
     return function() return step(ids, targets) end,
@@ -38,12 +37,36 @@ function M.step(build, rows, context, measured, inputs)
   return plan
 end
 
+--- step(build, rows, context, measured, inputs, microbatches) -> the plan of step_plan.step() for
+--- `rows` sequences, with `flops_per_token` if the model has it. build() creates and returns the
+--- model, the optimizer and the step. inputs(rows) -> the two arguments of the step; by default ids
+--- and targets. microbatches: of the step; if they are very many, not all of their rows are
+--- recorded, and the plan is extrapolated.
+function M.step(build, rows, context, measured, inputs, microbatches)
+  inputs = inputs or sequences
+  if (microbatches or 1) <= MOST_RECORDED then
+    return planned(build, rows, context, measured, inputs, math.huge)
+  end
+  local each, half = rows / microbatches, MOST_RECORDED / 2
+  local plan = planned(build, MOST_RECORDED * each, context, measured, inputs, MOST_RECORDED)
+  local fewer = planned(build, half * each, context, measured and "known", inputs, half)
+  local share = (microbatches - MOST_RECORDED) / half
+  for _, name in ipairs {"tasks", "recorded", "flops", "seconds", "busy"} do
+    plan[name] = batches.line(fewer[name], plan[name], share)
+  end
+  plan.tiers = batches.line(fewer.tiers, plan.tiers, share)
+  local missing = (rows - MOST_RECORDED * each) * context * INPUT_BYTES
+  plan.kinds.other = plan.kinds.other + missing
+  plan.peak, plan.lasting = plan.peak + missing, plan.lasting + missing
+  return plan
+end
+
 -- The functions of step_plan.plans() for the steps of a loader.
 local function planner(build, loader, available)
   local microbatches = loader.rows / loader.batch_size
   local function inputs(rows) return loader:inputs(rows) end
   return step_plan.plans(function(batch, measured)
-    return M.step(build, batch * microbatches, loader.context, measured, inputs)
+    return M.step(build, batch * microbatches, loader.context, measured, inputs, microbatches)
   end, available)
 end
 
@@ -119,10 +142,10 @@ function M.need_room(build, loader, requirements)
              advice.training_changes(plan, {batch = loader.batch_size, name = "data.batch",
                                             needs = needs, spared = spared}))
   end
-  if plan.peak + plan.tasks * TASK_BYTES > available then
+  if plan.peak + plan.recorded * TASK_BYTES > available then
     lib.fail("the training cannot fit: the %s tasks of a step take about %s to record, besides %s "
-             .. "for its tensors; %s are available; lower %s", units.number(plan.tasks),
-             units.bytes(plan.tasks * TASK_BYTES), units.bytes(plan.peak), units.bytes(available),
+             .. "for its tensors; %s are available; lower %s", units.number(plan.recorded),
+             units.bytes(plan.recorded * TASK_BYTES), units.bytes(plan.peak), units.bytes(available),
              loader.rows > loader.batch_size and "data.accum" or "data.batch or model.layers")
   end
   return plan
