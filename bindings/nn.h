@@ -251,7 +251,6 @@ int nn_op_kernel(int32_t op, int32_t i, const char** name);
 // *n_outputs: capacity in, number of results out; absent results have index 0.
 int nn_apply(int32_t op, const nn_ref* inputs, int32_t n_inputs, const nn_value* attributes,
              int32_t n_attributes, nn_ref* outputs, int32_t* n_outputs);
-
 int nn_record_begin(void);
 // Creates an input of the program, cut like `like`; every replay fills it.
 int nn_record_input(const nn_ref* like, nn_ref* out);
@@ -267,8 +266,7 @@ int nn_record_step(void);                 // a step begins; plans ignore the tas
 int nn_record_microbatch(int32_t tiles);  // the next one begins; tiles: of its tokens
 // The following tasks belong to this shard of the batch, from 0; -1: to none.
 int nn_record_shard(int32_t shard, int32_t shards);
-// A loop of so many iterations begins here; 0: it ends.
-int nn_record_loop(int32_t iterations);
+int nn_record_loop(int32_t iterations);      // such a loop begins; 0: it ends
 int nn_record_iteration(int32_t iteration);  // of the following tasks, from 0; -1: all
 int nn_record_backward(int32_t begins);      // the tasks in between belong to a backward pass
 // For plans. kind: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations, 5 cache of

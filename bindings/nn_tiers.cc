@@ -14,8 +14,8 @@
 #include "engine/runtime/session.h"
 #include "engine/runtime/workers.h"
 #include "engine/tiers/plan.h"
-#include "engine/tiers/store_places.h"
 #include "engine/tiers/search_time.h"
+#include "engine/tiers/store_places.h"
 
 using namespace nn;
 using namespace nn::capi;

@@ -45,7 +45,7 @@ struct Program {
     struct Loop {
         size_t begin, end;
         uint32_t iterations;
-        uint64_t randoms;                    // random ops of an iteration
+        uint64_t randoms;                   // random ops of an iteration
         std::vector<TilePtr> dies_after{};  // set by passes: temporaries from before the loop
     };
     std::vector<Loop> loops;
@@ -101,8 +101,7 @@ void for_each_run(const Program& program, size_t t, Visit visit, uint32_t most =
                     visit(t, i, &loop);
         t = loop.end;
     }
-    for (; t < program.tasks.size(); ++t)
-        visit(t, 0u, static_cast<const Program::Loop*>(nullptr));
+    for (; t < program.tasks.size(); ++t) visit(t, 0u, static_cast<const Program::Loop*>(nullptr));
 }
 
 }  // namespace nn

@@ -128,8 +128,8 @@ static TierRates disk_rates(int workers) {
     return {workers, tiers().disk_rate > 0 ? tiers().disk_rate : measured, transfer_seconds};
 }
 
-// Bytes of the disk that tiles may take, with those that they take already. A part of the free space
-// is left to checkpoints and others. 0 if the disk is not that of the described machine.
+// Bytes of the disk that tiles may take, with those that they take already. A part of the free
+// space is left to checkpoints and others. 0 if the disk is not that of the described machine.
 static int64_t disk_room() {
     if (machine_is_described() || tiers().ram == 0) return 0;
     const auto& disk = state().disk;

@@ -67,7 +67,7 @@ private:
     TaskOrder order_;
     std::vector<const Tile*> tiles_;
     std::vector<uint32_t> blocks_;  // of each tile; 0: not placed
-    Flags persists_, is_in_rows_;  // is_in_rows_: tasks of single iterations use it
+    Flags persists_, is_in_rows_;   // is_in_rows_: tasks of single iterations use it
     // Temporaries with values: none; those that deferred tasks use; at the beginning and at the end
     // of the loop; at the end of an iteration.
     Flags none_, carried_, before_loop_, after_loop_, after_iteration_;

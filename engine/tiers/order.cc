@@ -194,8 +194,7 @@ TaskOrder order_tasks(const Program& program, const Accesses& accesses, const Or
     const auto updates = std::count(is_update.begin(), is_update.end(), 1);
     // A few of many updates are not worth their gradients' memory between two runs.
     const bool need_all_gradients = in_last * 2 >= updates;
-    defer_last(end, out.deferred, program, is_update,
-               need_all_gradients ? 1 : choice.late_updates);
+    defer_last(end, out.deferred, program, is_update, need_all_gradients ? 1 : choice.late_updates);
     return out;
 }
 

@@ -15,7 +15,7 @@ namespace nn {
 namespace {
 
 // The slots of the tiles that have values.
-Layout with_values(const Layout& layout, const Line& line, bool Line::LineTile::* has_value) {
+Layout with_values(const Layout& layout, const Line& line, bool Line::LineTile::*has_value) {
     Layout out = layout;
     for (uint32_t tile = 0; tile < out.size(); ++tile)
         if (!(line.tiles[tile].*has_value)) out[tile] = no_slot;
@@ -68,8 +68,7 @@ std::pair<RunPlan, RunPlan> split(const RunPlan& seam, TaskLine before, TaskLine
         Placement& to = out[is_after].placement;
         if (is_after && step.kind == Placement::run) step.index -= cut + 1;
         if (is_after) step.due -= std::min(step.due, cut + 1);
-        const int64_t bytes =
-            step.kind == Placement::run ? 0 : seam.line.line.bytes_of(step.index);
+        const int64_t bytes = step.kind == Placement::run ? 0 : seam.line.line.bytes_of(step.index);
         (step.kind == Placement::load ? to.loaded : to.stored) += bytes;
         to.steps.push_back(step);
     }
@@ -82,8 +81,7 @@ void check(const ProgramPlan& plan) {
         require_correct(check_placement(run.line.line, run.placement));
     };
     const auto follows = [](const RunPlan& a, const RunPlan& b) {
-        require_correct(
-            check_succession(a.line.line, a.placement, b.line.line, b.placement));
+        require_correct(check_succession(a.line.line, a.placement, b.line.line, b.placement));
     };
     correct(plan.first), correct(plan.iteration), correct(plan.tail);
     follows(plan.first, plan.iteration), follows(plan.iteration, plan.iteration);
@@ -101,8 +99,7 @@ Layout kept_between(const Layout& at_cut, const Layout& after, const ProgramLine
     const auto blocks_of = [&](uint32_t tile) { return seam.line.line.tiles[tile].blocks; };
     std::vector<uint32_t> owner(seam.placement.blocks, UINT32_MAX);  // after the first run
     for (uint32_t tile = 0; tile < after.size(); ++tile)
-        if (after[tile] != no_slot)
-            std::fill_n(owner.begin() + after[tile], blocks_of(tile), tile);
+        if (after[tile] != no_slot) std::fill_n(owner.begin() + after[tile], blocks_of(tile), tile);
     Layout out = at_cut;
     for (uint32_t tile = 0; tile < out.size(); ++tile) {
         if (out[tile] == no_slot) continue;
@@ -146,9 +143,7 @@ public:
     }
 
 private:
-    bool has_to_end() {
-        return time_.seconds < 1.002 * time_.computing || search_.is_over();
-    }
+    bool has_to_end() { return time_.seconds < 1.002 * time_.computing || search_.is_over(); }
 
     bool try_cut(const LoopCut& cut, const OrderChoice& order) {
         ProgramPlan next = planned(cut, order);
@@ -186,8 +181,8 @@ private:
     void plan_parts(ProgramPlan& out) {
         const std::vector<double>& seconds = out.cut->seconds;
         const TierRates& rates = limits_.rates;
-        SteadyPlan steady = find_line_plan(out.lines->iteration_run(), out.blocks, seconds,
-                                           rates, search_);
+        SteadyPlan steady =
+            find_line_plan(out.lines->iteration_run(), out.blocks, seconds, rates, search_);
         if (!steady.exists()) fail("a task needs more slots than there are");
         out.iteration = std::move(steady.run);
         keep_idle_tiles(out.iteration);

@@ -32,8 +32,7 @@ SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_
 // The same for a line without other orders; seconds: of each of its tasks, by their numbers. It
 // searches less. ends: see place(). Returns a plan that does not exist() if no placement fits.
 SteadyPlan find_line_plan(const TaskLine& line, uint32_t blocks, const std::vector<double>& seconds,
-                          const TierRates& rates, SearchTime& time,
-                          const LineEnds* ends = nullptr);
+                          const TierRates& rates, SearchTime& time, const LineEnds* ends = nullptr);
 
 // Transfers count a little although tasks hide them, because disks wear.
 inline double score_of(const Prediction& time) { return time.seconds + 0.05 * time.link_busy; }

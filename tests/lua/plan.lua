@@ -175,7 +175,8 @@ t.case("the plan of a batch that is too large to record is near its recording", 
   t.same({plan.parameters, plan.state}, {recorded.parameters, recorded.state})
 end)
 
-t.case("the tasks of a microbatch are recorded once for all, which need memory for their ids", function()
+t.case("the tasks of a microbatch are recorded once, and each one needs memory for its ids",
+function()
   local few = run_plan.step(builder(small, 10), 20, 64)
   local many = run_plan.step(builder(small, 1000), 2000, 64)
   t.check(many.tasks > 90 * few.tasks and many.recorded < few.recorded + 990 * 12, many.recorded)

@@ -45,7 +45,8 @@ public:
     void run() {
         const uint32_t looped = loop_.iterations - cut_.head - cut_.tail;
         copy_outside(0, loop_.begin);
-        for (uint32_t k = 0; k < cut_.head; ++k) copy_iteration(k, share_tiles_ ? k : cut_.copies + k);
+        for (uint32_t k = 0; k < cut_.head; ++k)
+            copy_iteration(k, share_tiles_ ? k : cut_.copies + k);
         const size_t begin = size();
         for (uint32_t c = 0; looped > 0 && c < cut_.copies; ++c) copy_body(c, looped);
         const size_t end = size();

@@ -19,8 +19,8 @@ struct LoopCut {
 void cut_loop(Program& program, size_t loop, const LoopCut& cut, bool share_tiles = false);
 void expand_loop(Program& program, size_t loop);
 
-// The temporaries that each iteration of a loop writes before it reads them: no value passes through
-// them from one iteration to the next.
+// The temporaries that each iteration of a loop writes before it reads them: no value passes
+// through them from one iteration to the next.
 std::unordered_set<const Tile*> private_tiles(const Program& program, const Program::Loop& loop);
 
 // How often each task runs in a run of the program.

@@ -61,7 +61,8 @@ void prune(Program& program) {
     for (bool changed = true; changed;) {
         changed = false;
         for (uint32_t i = before.tasks(); i-- > 0;)
-            for (const Edge* e = before.begin(i); needed[order.tasks[i]] && e != before.end(i); ++e) {
+            for (const Edge* e = before.begin(i); needed[order.tasks[i]] && e != before.end(i);
+                 ++e) {
                 char& other = needed[order.tasks[e->task]];
                 if (e->kind != Dependency::value || other) continue;
                 other = 1;

@@ -81,7 +81,7 @@ private:
         for (int i = 0; i < again.handles; ++i) {
             const Access& use = access(task, i);
             const bool writes = use.mode != Mode::read;
-            if (writes && !fresh_[use.tile]) 
+            if (writes && !fresh_[use.tile])
                 fresh_[use.tile] = fresh_tile(*again.tiles[i], program_.number);
             if (writes || activations_.is_new(task, use.tile, chosen_))
                 again.tiles[i] = fresh_[use.tile];

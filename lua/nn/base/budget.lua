@@ -13,8 +13,9 @@ local M = {activation_choice = "auto"}
 
 --- nn.memory() -> {budget, in_use, cached, peak, tensors, available, on_gpus, nodes, gpus, moved,
 --- disk, ram_tier, slots, limited_plans, resident, resident_peak}, in bytes. `budget`: RAM for
---- tensors, 0 if the limits of the process leave none; `cached`: freed blocks that are kept for reuse; `peak`:
---- the largest in_use since nn.reset_peak(); `available`: RAM that the system can still provide;
+--- tensors, 0 if the limits of the process leave none; `cached`: freed blocks that are kept for
+--- reuse; `peak`: the largest in_use since nn.reset_peak(); `available`: RAM that the system can
+--- still provide;
 --- `on_gpus`: what a GPU holds, if GPUs run the tasks: temporaries of compiled functions that fit
 --- there beside all tensors take nothing of the budget; `nodes`: {name, used, limit} of each memory
 --- node, RAM first; `gpus`: those of GPUs, whose limit nn.devices sets; `moved`: all bytes copied

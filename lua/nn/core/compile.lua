@@ -147,7 +147,8 @@ function M.simulated(f, measured, alone)
   local plan = ffi.new "nn_program_plan_t"
   local times = measured == "known" and 2 or measured and 1 or 0
   check(C.nn_program_plan(program.ref, times, alone and 1 or 3, plan))
-  local out = {tasks = tonumber(plan.tasks), recorded = tonumber(plan.recorded), flops = plan.flops, seconds = plan.seconds,
+  local out = {tasks = tonumber(plan.tasks), recorded = tonumber(plan.recorded),
+               flops = plan.flops, seconds = plan.seconds,
                busy = plan.busy, peak = tonumber(plan.peak), lasting = tonumber(plan.lasting),
                workers = plan.workers, kinds = {}, recomputed = tonumber(plan.recomputed),
                recomputing = plan.recomputing}

@@ -3,7 +3,6 @@ local accumulate = require "nn.core.accumulate"
 local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
 local creation = require "nn.core.creation"
-local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
 local advice = require "nn.plan.advice"
 local step_plan = require "nn.plan.step"
@@ -145,7 +144,8 @@ function M.need_room(build, loader, requirements)
   if plan.peak + plan.recorded * TASK_BYTES > available then
     lib.fail("the training cannot fit: the %s tasks of a step take about %s to record, besides %s "
              .. "for its tensors; %s are available; lower %s", units.number(plan.recorded),
-             units.bytes(plan.recorded * TASK_BYTES), units.bytes(plan.peak), units.bytes(available),
+             units.bytes(plan.recorded * TASK_BYTES), units.bytes(plan.peak),
+             units.bytes(available),
              loader.rows > loader.batch_size and "data.accum" or "data.batch or model.layers")
   end
   return plan
