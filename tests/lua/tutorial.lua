@@ -147,7 +147,8 @@ t.case("the commands run and print the output that follows them", function()
         all[#all + 1] = select(2, t.shell(("cd %s; %s"):format(folder, command)))
         commands = commands + 1
       end
-      compare(block, table.concat(all))
+      -- Progress is shown on slow machines only.
+      compare(block, (table.concat(all):gsub("planning: [^\n]*\n", "")))
     end
   end
   t.check(commands > 3, commands .. " commands")
