@@ -218,10 +218,6 @@ int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs,
                                   out = tensors_of(outputs, n_outputs, "compile");
         given(program, "program") = {0, 0};
         if (tiers().exist()) idle();  // workers that wait for tasks would slow down planning
-        // A run in tiers of a loop that was planned once has crashed; such runs are planned in full.
-        Program* const recorded_program = recording_program();
-        if (tiers().exist() && recorded_program && recorded_program->step_begin == 0)
-            while (!recorded_program->loops.empty()) expand_loop(*recorded_program, 0);
         auto recorded = end_recording(in, out, [](Program& program_to_run) {
             choose_activations(program_to_run);
             distribute_over_ranks(program_to_run);

@@ -168,7 +168,7 @@ bool PlannedRun::placed_persistent(uint32_t tile) const {
 }
 
 bool PlannedRun::carries(const Tile& tile) const {
-    const Line& line = plan_.first.line.line;
+    const Line& line = (plan_.iterations() > 0 ? plan_.tail : plan_.first).line.line;
     for (size_t i = 0; i < plan_.lines->tiles().size(); ++i)
         if (plan_.lines->tiles()[i] == &tile) return line.tiles[i].after;
     return false;

@@ -36,6 +36,9 @@ end
 local model = "layers=8 embd=256 "
 for name, settings in pairs {
   ["with clipping"] = "", ["without clipping"] = "clip=0", ["with microbatches"] = "accum=4",
+  ["with a loop of microbatches"] = "batch=9 accum=9 dropout=0.1",
+  ["with a loop and without clipping"] = "batch=14 accum=14 clip=0 activations=auto",
+  ["with a loop and recomputation"] = "batch=6 accum=6 activations=recompute eager=2",
   ["with dropout"] = "dropout=0.1", ["with bf16 and master weights"] = "dtype=bf16",
   ["with bf16 and stochastic rounding"] = "dtype=bf16 rounding=stochastic",
   ["with ragged tiles"] = "tile=16 context=40", ["with other uses between steps"] = "eager=2",

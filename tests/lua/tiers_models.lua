@@ -19,7 +19,7 @@ local function one_of(list) return list[math.random(#list)] end
 -- Settings of a model; its budget as a share of what it takes, and the environment of its process.
 local function random_model()
   local heads, tile = one_of {1, 2, 4}, one_of {0, 0, 8, 12}
-  local accum = one_of {1, 4}
+  local accum = one_of {1, 4, 7}
   local settings = {
     model = one_of {"gpt2", "gpt2", "llama", "tied_llama"}, layers = math.random(1, 3),
     embd = one_of {64, 96}, heads = heads,
