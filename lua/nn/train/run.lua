@@ -25,6 +25,7 @@ local M = {}
 local Run = {}
 Run.__index = Run
 local LAG = 2                    -- steps submitted after one before its results are read
+local LONG = 1                   -- seconds of a step whose results are read at once
 local tracked = arguments.names "model optim data vocabulary"
 
 -- A run in a folder, which is locked unless it is only planned.
@@ -198,7 +199,7 @@ local function read_oldest(self, waited)
 end
 
 --- run:record(loss, grad_norm): logs the results of this step, which are tensors. Their values are
---- read some steps later. Errors: NaN or infinite values, with on_nan=stop.
+--- read some steps later, unless a step takes long. Errors: NaN or infinite values, with on_nan=stop.
 ---     local run = nn.run(cfg)
 ---     run:track{model = model, optim = optim, data = data.train}
 ---     for _ in run:steps() do run:record(step(data.train:batch())) end
@@ -210,7 +211,11 @@ function Run:record(loss, norm)
   local optim = self.parts.optim
   self.pending[#self.pending + 1] = {step = self.step, loss = loss, norm = norm,
                                      lr = optim and optim.lr}
-  if #self.pending > LAG then read_oldest(self) end
+  local before, now = self.recorded or 0, trained(self)
+  self.recorded = now
+  -- The submission of a step with a loop lasts nearly as long as the step.
+  local most = now - before < LONG and LAG or 0
+  while #self.pending > most do read_oldest(self) end
 end
 
 local function pause(self)
