@@ -2,14 +2,13 @@
 
 #include <map>
 #include <numeric>
-#include <unordered_set>
 
 namespace nn {
 namespace {
 
 class Assigner {
 public:
-    explicit Assigner(const ProgramPlan& plan) : plan_(plan) {
+    explicit Assigner(const ProgramPlan& plan) {
         for (const RunPlan* run :
              {&plan.first, &plan.next, &plan.iteration, &plan.tail, &plan.last})
             if (!run->line.line.tiles.empty())
@@ -17,6 +16,7 @@ public:
         const size_t tiles = plan.lines->tiles().size();
         out_.of_tile.assign(tiles, StorePlaces::none);
         is_private_.assign(tiles, 1);
+        stored_in_.assign(tiles, 0);
         for (const RunPlan* part : parts_)
             for (uint32_t tile = 0; tile < tiles; ++tile) {
                 const auto& of = part->line.line.tiles[tile];
@@ -25,14 +25,10 @@ public:
     }
 
     StorePlaces assign() {
-        for (const RunPlan* part : parts_) {
-            const std::vector<uint32_t> tiles = stored_in(*part);
-            std::unordered_set<uint32_t> taken;
-            for (uint32_t tile : tiles) taken.insert(out_.of_tile[tile]);
-            for (uint32_t tile : tiles)
-                if (out_.of_tile[tile] == StorePlaces::none)
-                    taken.insert(out_.of_tile[tile] = place_for(*part, tile, taken));
-        }
+        for (size_t part = 0; part < parts_.size(); ++part)
+            for (uint32_t tile : stored_in(*parts_[part])) stored_in_[tile] |= 1u << part;
+        for (uint32_t tile = 0; tile < stored_in_.size(); ++tile)
+            if (stored_in_[tile] != 0) out_.of_tile[tile] = place_for(tile);
         return std::move(out_);
     }
 
@@ -54,23 +50,28 @@ private:
         return out;
     }
 
-    // Temporaries of one part share the places of those of others.
-    uint32_t place_for(const RunPlan& part, uint32_t tile,
-                       const std::unordered_set<uint32_t>& taken) {
-        const int64_t bytes = part.line.line.bytes_of(tile);
+    // Temporaries that are stored in different parts share places.
+    uint32_t place_for(uint32_t tile) {
+        const int64_t bytes = parts_[0]->line.line.bytes_of(tile);
         auto& shared = shared_[bytes];
-        for (uint32_t place : shared)
-            if (is_private_[tile] && !taken.count(place)) return place;
-        const auto place = uint32_t(out_.bytes.size());
+        for (Shared& place : shared)
+            if (is_private_[tile] && !(place.parts & stored_in_[tile])) {
+                place.parts |= stored_in_[tile];
+                return place.number;
+            }
+        const auto number = uint32_t(out_.bytes.size());
         out_.bytes.push_back(bytes);
-        if (is_private_[tile]) shared.push_back(place);
-        return place;
+        if (is_private_[tile]) shared.push_back({number, stored_in_[tile]});
+        return number;
     }
 
-    const ProgramPlan& plan_;
+    struct Shared {
+        uint32_t number, parts;  // of the place; in which it is in use, as bits
+    };
     std::vector<const RunPlan*> parts_;
-    std::vector<char> is_private_;  // of each tile: it has no value between parts
-    std::map<int64_t, std::vector<uint32_t>> shared_;
+    std::vector<char> is_private_;                   // of each tile: it has no value between parts
+    std::vector<uint32_t> stored_in_;                // parts that store each tile, as bits
+    std::map<int64_t, std::vector<Shared>> shared_;  // by bytes
     StorePlaces out_;
 };
 

@@ -3,6 +3,7 @@
 // when an earlier one has ended: the last task of the earlier one writes a tile, the gate, which
 // the first tasks of this one read.
 #include <algorithm>
+#include <unordered_set>
 
 #include "engine/base/error.h"
 #include "engine/graph/context.h"
@@ -52,6 +53,26 @@ void add_gate(Task& task, const TilePtr& gate, Mode mode) {
     ++task.gates;
 }
 
+// The rows of an iteration are cut out of the batch when those of the iteration before are not in
+// use any more. Their tiles, which the body reads, are the gates: they get new values anyway.
+void delay_rows(Program& program) {
+    for (const Program::Loop& loop : program.loops) {
+        std::unordered_set<const Tile*> of_body;
+        for (size_t t = loop.begin; t < loop.end; ++t)
+            for (int i = 0; program.tasks[t].iteration < 0 && i < program.tasks[t].handles; ++i)
+                of_body.insert(program.tasks[t].tiles[i].get());
+        TilePtr rows;  // that are written next
+        for (size_t t = loop.end; t-- > loop.begin;) {
+            Task& task = program.tasks[t];
+            bool writes_rows = false;
+            for (int i = 0; task.iteration > 0 && i < task.handles; ++i)
+                if (task.writes(i) && of_body.count(task.tiles[i].get()))
+                    rows = task.tiles[i], writes_rows = true;
+            if (task.iteration > 0 && rows && !writes_rows) add_gate(task, rows, Mode::write);
+        }
+    }
+}
+
 }  // namespace
 
 void order_microbatches(Program& program) {
@@ -65,6 +86,7 @@ void order_microbatches(Program& program) {
     const auto at_once = uint32_t((workers - 1) / tiles) + 1;
     for (size_t i = program.loops.size(); at_once > 1 && i-- > 0;)
         cut_loop(program, i, {0, at_once, program.loops[i].iterations % at_once});
+    delay_rows(program);
     const Edges before = predecessors(program.accesses());
     const std::vector<double> seconds = nominal_seconds(program.tasks);
     std::vector<TilePtr> gates(microbatches.size());
