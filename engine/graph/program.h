@@ -45,8 +45,11 @@ struct Program {
     struct Loop {
         size_t begin, end;
         uint32_t iterations;
-        uint64_t randoms;                   // random ops of an iteration
-        std::vector<TilePtr> dies_after{};  // set by passes: temporaries from before the loop
+        uint64_t randoms;  // random ops of an iteration
+        // Set by passes: temporaries from before the loop that it uses last, and how much the
+        // priority of a task is lower in each iteration than in the one before.
+        std::vector<TilePtr> dies_after{};
+        int32_t priority_step = 0;
     };
     std::vector<Loop> loops;
     struct Backward {  // the tasks of a call of backward()
@@ -88,6 +91,12 @@ private:
     std::vector<int32_t> held_scalars_;
     std::unique_ptr<Accesses> accesses_;
 };
+
+// How much lower the priorities of tasks are in this iteration than in the first one; 0 without a
+// loop.
+inline int32_t later_priority(const Program::Loop* loop, uint32_t iteration) {
+    return loop ? int32_t(iteration) * loop->priority_step : 0;
+}
 
 // Calls visit(task, iteration, loop) for the tasks of a run from task `t` on, in their order; loop:
 // nullptr outside of loops. most: of the iterations of each loop.

@@ -57,7 +57,7 @@ SimulatedStep simulated_step(const Program& program, const TaskTimes& times, uin
     for (size_t t = 0; t < program.step_begin; ++t)
         for (int i = 0; i < tasks[t].handles; ++i) made_before.insert(tasks[t].tiles[i].get());
     const int team = machine().count(Device::cpu);
-    const auto add = [&](size_t t, uint32_t, const Program::Loop*) {
+    const auto add = [&](size_t t, uint32_t iteration, const Program::Loop* loop) {
         const Task& task = tasks[t];
         for (int i = 0; i < task.handles; ++i) {
             const Tile& tile = *task.tiles[i];
@@ -66,7 +66,7 @@ SimulatedStep simulated_step(const Program& program, const TaskTimes& times, uin
         }
         step.accesses.end_task();
         step.seconds.push_back(times.seconds(task) / (task.arg.in_team && task.splits ? team : 1));
-        step.priorities.push_back(task.priority);
+        step.priorities.push_back(task.priority - later_priority(loop, iteration));
     };
     for_each_run(program, program.step_begin, add, iterations);
     return step;

@@ -134,7 +134,8 @@ void Replay::submit_unplanned() {
         scalars.before(t);
         if (loop) window.before_task();
         if (task.transfer == Task::Transfer::none)
-            submit(task, argument_of(task, loop ? iteration * loop->randoms : 0));
+            submit(task, argument_of(task, loop ? iteration * loop->randoms : 0), nullptr, nullptr,
+                   later_priority(loop, iteration));
         else
             submit_transfer(task);
         for (const TilePtr& tile : program_->dies_after[t]) submit_invalidation(*tile);

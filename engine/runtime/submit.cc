@@ -100,7 +100,8 @@ template <class F, class... Arguments> auto timed(F call, Arguments... arguments
 
 TaskArg* copy_of(const TaskArg& arg) { return new (std::malloc(sizeof(TaskArg))) TaskArg(arg); }
 
-void submit(const Task& task, TaskArg* arg, void (*done)(void* arg), const PlannedTask* planned) {
+void submit(const Task& task, TaskArg* arg, void (*done)(void* arg), const PlannedTask* planned,
+            int32_t lower) {
     starpu_task* t = timed(starpu_task_create);
     t->cl = codelet_of(task.arg.kernel);
     t->cl_arg = arg;
@@ -113,7 +114,7 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg), const Plann
                                   : handle_of(*task.tiles[i], task.modes[i] != Mode::write);
         t->modes[i] = starpu_mode(task.modes[i]);
     }
-    t->priority = planned ? planned->priority : task.priority;
+    t->priority = planned ? planned->priority : task.priority - lower;
     t->flops = double(task.arg.flops);
     t->where = workers_for(task, planned != nullptr);
     if (task.gpu >= 0 && !planned && t->where == STARPU_CUDA) choose_worker(t, task.gpu, task.lane);

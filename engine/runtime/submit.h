@@ -17,9 +17,9 @@ struct PlannedTask {
 };
 // arg: &task.arg, which must then outlive the submitted task, or a copy_of(), which StarPU
 // frees. A worker calls done(arg), if given, when the task ends. planned: null if StarPU manages
-// the memory of all tiles.
+// the memory of all tiles. lower: by how much its priority is lower than Task::priority.
 void submit(const Task& task, TaskArg* arg, void (*done)(void* arg) = nullptr,
-            const PlannedTask* planned = nullptr);
+            const PlannedTask* planned = nullptr, int32_t lower = 0);
 // Whether tasks that are not planned run on GPUs only, so that each may run on its Task::gpu.
 bool runs_on_gpus();
 // patched: by the task's number in the program, its parameters for this run; null if they are as

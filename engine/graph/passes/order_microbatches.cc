@@ -45,11 +45,12 @@ Ends ends_of(const std::vector<Task>& tasks, const Edges& before,
 }
 
 void add_gate(Task& task, const TilePtr& gate, Mode mode) {
-    if (!task.add_tile(gate, mode))
-        fail(
-            "compile: a task of %s has %d tiles and so no room for the gates of its microbatch; at "
-            "most %d are possible if a microbatch is one task",
-            task.arg.op, task.handles, max_handles - 2);
+    for (int i = task.handles - task.gates; i < task.handles; ++i)
+        if (task.tiles[i] == gate) {
+            task.modes[i] = Mode::read_write;
+            return;
+        }
+    if (!task.add_tile(gate, mode)) fail("compile: a task of %s has two gates", task.arg.op);
     ++task.gates;
 }
 
@@ -89,16 +90,17 @@ void order_microbatches(Program& program) {
     delay_rows(program);
     const Edges before = predecessors(program.accesses());
     const std::vector<double> seconds = nominal_seconds(program.tasks);
-    std::vector<TilePtr> gates(microbatches.size());
+    std::vector<TilePtr> gates(at_once);  // a microbatch uses that of an earlier one
     for (size_t m = 0; m < microbatches.size(); ++m) {
         const bool is_last = m + 1 == microbatches.size();
         const size_t end = is_last ? program.tasks.size() : microbatches[m + 1].begin;
         const Ends ends = ends_of(program.tasks, before, seconds, microbatches[m].begin, end);
-        if (m >= at_once && gates[m - at_once])
-            for (size_t t : ends.first) add_gate(program.tasks[t], gates[m - at_once], Mode::read);
+        TilePtr& gate = gates[m % at_once];
+        if (gate)
+            for (size_t t : ends.first) add_gate(program.tasks[t], gate, Mode::read);
         if (is_last || ends.first.empty()) continue;
-        gates[m] = std::make_shared<Tile>(64);
-        add_gate(program.tasks[ends.last], gates[m], Mode::write);
+        if (!gate) gate = std::make_shared<Tile>(64);
+        add_gate(program.tasks[ends.last], gate, Mode::write);
     }
     program.tasks_changed();
 }

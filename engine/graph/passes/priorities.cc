@@ -35,22 +35,41 @@ void set_priorities_of_rank(Program& program) {
     }
 }
 
+size_t microbatches_in(const Program& program, size_t begin, size_t end) {
+    return size_t(std::ranges::count_if(program.microbatches, [&](const auto& microbatch) {
+        return microbatch.begin >= begin && microbatch.begin < end;
+    }));
+}
+
+// How many microbatches of a run have begun at each task, in the first iteration of its loop; at
+// the end: all.
+std::vector<uint32_t> begun_before(const Program& program) {
+    std::vector<uint32_t> out(program.tasks.size() + 1, 0);
+    for (const auto& microbatch : program.microbatches) ++out[microbatch.begin];
+    for (const Program::Loop& loop : program.loops)
+        out[loop.end] +=
+            uint32_t(microbatches_in(program, loop.begin, loop.end)) * (loop.iterations - 1);
+    for (size_t t = 1; t < out.size(); ++t) out[t] += out[t - 1];
+    return out;
+}
+
 }  // namespace
 
 void set_priorities(Program& program) {
     if (has_transfers(program)) return set_priorities_of_rank(program);
     std::vector<Task>& tasks = program.tasks;
-    const auto& microbatches = program.microbatches;
+    const std::vector<uint32_t> begun = begun_before(program);
+    const double all = begun.back();
     const std::vector<double> path =
         paths_to_end(predecessors(program.accesses()), nominal_seconds(tasks));
     const double longest = path.empty() ? 0 : 1e6 * *std::max_element(path.begin(), path.end());
-    const double band = microbatches.empty() ? 0 : longest;
-    const double scale =
-        band > 0 ? std::min(1.0, most / (band * double(microbatches.size() + 1))) : 1;
-    size_t begun = 0;  // microbatches
+    const double band = all > 0 ? longest : 0;
+    const double scale = band > 0 ? std::min(1.0, most / (band * (all + 1))) : 1;
+    for (Program::Loop& loop : program.loops)
+        loop.priority_step =
+            int32_t(double(microbatches_in(program, loop.begin, loop.end)) * band * scale);
     for (size_t t = 0; t < tasks.size(); ++t) {
-        while (begun < microbatches.size() && microbatches[begun].begin <= t) ++begun;
-        const double later = double(microbatches.size() - begun) * band;
+        const double later = (all - begun[t]) * band;
         const double within = tasks[t].is_last_choice ? 0 : path[t] * 1e6;
         const double priority = (within + later) * scale + 1e8 * tasks[t].priority;
         tasks[t].priority = int32_t(std::clamp(priority, -most, most));

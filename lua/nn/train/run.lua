@@ -199,7 +199,8 @@ local function read_oldest(self, waited)
 end
 
 --- run:record(loss, grad_norm): logs the results of this step, which are tensors. Their values are
---- read some steps later, unless a step takes long. Errors: NaN or infinite values, with on_nan=stop.
+--- read some steps later, unless a step takes long. Errors: NaN or infinite values, with
+--- on_nan=stop.
 ---     local run = nn.run(cfg)
 ---     run:track{model = model, optim = optim, data = data.train}
 ---     for _ in run:steps() do run:record(step(data.train:batch())) end
