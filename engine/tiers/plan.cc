@@ -46,7 +46,7 @@ ProgramPlan plan_program(const Program& program, const std::vector<double>& seco
 // Tiles of other programs leave their slots.
 static ProgramPlan plan_loop_in(uint32_t blocks, const Program& program,
                                 const std::vector<double>& seconds, const PlanLimits& limits) {
-    const ProgramLines lines(program, {}, 65536, seconds, limits.rates.workers);
+    const ProgramLines lines(program, {}, small_tile, seconds, limits.rates.workers);
     if (blocks < lines.least_blocks() || blocks > blocks_for(lines, limits)) return {};
     return plan_loop(program, seconds, limits, blocks);
 }
@@ -56,8 +56,8 @@ ProgramPlan plan_in_slots(const Program& program, const std::vector<double>& sec
     if (!program.loops.empty()) return plan_loop_in(slots.blocks, program, seconds, limits);
     ProgramPlan out;
     const auto make_lines = [&](const std::vector<const Tile*>& more) {
-        out.lines =
-            std::make_unique<ProgramLines>(program, more, 65536, seconds, limits.rates.workers);
+        out.lines = std::make_unique<ProgramLines>(program, more, small_tile, seconds,
+                                                   limits.rates.workers);
     };
     make_lines({});
     if (!out.lines->has_deferred()) make_lines(slots.others);

@@ -48,8 +48,6 @@ void plan_around(const LevelRuns& runs, const ProgramLines& lines, uint32_t bloc
         require_correct(check_succession(a->line.line, a->placement, b->line.line, b->placement));
 }
 
-static constexpr size_t kB = 1 << 10;
-
 static int64_t least_bytes(const ProgramLines& lines) { return lines.least_blocks() * slot_block; }
 
 int64_t beside_slots(const ProgramLines& lines, const PlanLimits& limits) {
@@ -61,7 +59,7 @@ std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vecto
                                         const PlanLimits& limits) {
     const int64_t room = limits.memory - limits.reserved;
     std::unique_ptr<ProgramLines> out;
-    for (const size_t least_placed : {64 * kB, 16 * kB, 4 * kB}) {
+    for (const size_t least_placed : {small_tile, small_tile / 4, small_tile / 16}) {
         out = std::make_unique<ProgramLines>(program, std::vector<const Tile*>{}, least_placed,
                                              seconds, limits.rates.workers);
         if (out->kept() < room / 8 && beside_slots(*out, limits) + least_bytes(*out) <= room) break;

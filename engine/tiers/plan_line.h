@@ -9,6 +9,9 @@
 
 namespace nn {
 
+// Bytes. Smaller tiles stay outside of slots if they are few.
+constexpr size_t small_tile = size_t(64) << 10;
+
 // Throws Error if a check has found a problem.
 void require_correct(const std::string& problem);
 
