@@ -7,34 +7,10 @@
 #include "engine/tiers/plan.h"
 #include "engine/tiers/search.h"
 #include "tests/cpp/engine_test.h"
+#include "tests/cpp/made_up_training.h"
 
 namespace nn::engine_test {
 namespace {
-
-constexpr uint32_t recording = 77;
-
-// Creates tiles of a recording, or persistent ones.
-TilePtr new_tile(size_t bytes, bool persists) {
-    const uint32_t before = recording_number();
-    set_recording_number(persists ? 0 : recording);
-    TilePtr out = std::make_shared<Tile>(bytes);
-    set_recording_number(before);
-    return out;
-}
-
-using Uses = std::vector<std::pair<TilePtr, Mode>>;
-
-void add_task(Program& program, const char* layer, const Uses& uses) {
-    Task task{};
-    task.arg.op = "test", task.arg.layer = layer;
-    for (const auto& [tile, mode] : uses) task.add_tile(tile, mode);
-    program.tasks.push_back(std::move(task));
-}
-
-struct Training {
-    Program program{recording};
-    std::vector<TilePtr> persistent;
-};
 
 // Layers with a weight and a moment; microbatches; updates after all gradients, with their norm or
 // without. Sizes vary, and so do those of slots.
@@ -81,26 +57,6 @@ std::unique_ptr<Training> training(std::mt19937& random, bool clips) {
     return out;
 }
 
-// The values of tiles, as numbers that depend on everything that computed them.
-class Values {
-public:
-    void run(const Program& program, uint32_t number) {
-        const Task& task = program.tasks[number];
-        uint64_t value = number + 1;
-        for (int i = 0; i < task.handles; ++i)
-            if (task.modes[i] != Mode::write) value = mixed(value, of(task.tiles[i]));
-        for (int i = 0; i < task.handles; ++i)
-            if (task.writes(i)) values_[task.tiles[i].get()] = mixed(value, uint64_t(i));
-    }
-    uint64_t of(const TilePtr& tile) { return values_[tile.get()]; }
-
-private:
-    static uint64_t mixed(uint64_t a, uint64_t b) {
-        return (a ^ (b + 0x9E3779B97F4A7C15u + (a << 6) + (a >> 2))) * 0xFF51AFD7ED558CCDu;
-    }
-    std::unordered_map<const Tile*, uint64_t> values_;
-};
-
 }  // namespace
 
 TEST_CASE("every order of a plan computes the values of the recorded order") {
@@ -119,11 +75,11 @@ TEST_CASE("every order of a plan computes the values of the recorded order") {
         constexpr int runs = 3;
         for (int run = 0; run < runs; ++run) {
             for (uint32_t task = 0; task < t->program.tasks.size(); ++task)
-                expected.run(t->program, task);
+                expected.run(t->program.tasks[task]);
             for (uint32_t task : run ? merge_deferred(order, accesses) : order.body)
-                found.run(t->program, task);
+                found.run(t->program.tasks[task]);
         }
-        for (uint32_t task : order.deferred) found.run(t->program, task);
+        for (uint32_t task : order.deferred) found.run(t->program.tasks[task]);
         CAPTURE(round, by_layer, late, clips);
         for (const TilePtr& tile : t->persistent) REQUIRE(expected.of(tile) == found.of(tile));
     }

@@ -1,0 +1,168 @@
+// Programs with a loop: however it is cut, a run leaves the same values; and the parts of a plan,
+// one after the other, leave those of the recorded program.
+#include "engine/graph/passes/loops.h"
+
+#include <random>
+#include <set>
+
+#include "engine/graph/passes/passes.h"
+#include "engine/tiers/plan.h"
+#include "engine/tiers/search_time.h"
+#include "engine/tiers/store_places.h"
+#include "tests/cpp/engine_test.h"
+#include "tests/cpp/made_up_training.h"
+
+namespace nn::engine_test {
+namespace {
+
+// A first microbatch, a loop of others, each with its rows of an input, and updates with the norm
+// of all gradients or without it.
+std::unique_ptr<Training> training(std::mt19937& random, bool clips) {
+    static const char* const names[] = {"a", "b", "c", "d", "e", "f"};
+    auto out = std::make_unique<Training>();
+    Program& p = out->program;
+    const uint32_t layers = 2 + random() % 4, iterations = 4 + random() % 12;
+    std::vector<TilePtr> weight, moment, gradient;
+    for (uint32_t i = 0; i < layers; ++i) {
+        const size_t bytes = (4 + random() % 3) << 16;
+        weight.push_back(new_tile(bytes, true)), moment.push_back(new_tile(bytes, true));
+        gradient.push_back(new_tile(bytes, false));
+        out->persistent.insert(out->persistent.end(), {weight.back(), moment.back()});
+    }
+    const TilePtr norm = new_tile(8, false), loss = new_tile(8, false), batch = new_tile(8, true);
+    const auto microbatch = [&](const TilePtr& rows, bool is_first) {
+        const Mode adds = is_first ? Mode::write : Mode::read_write;
+        p.microbatches.push_back({p.tasks.size(), 1});
+        std::vector<TilePtr> result;
+        for (uint32_t i = 0; i < layers; ++i) {
+            result.push_back(new_tile(5 << 16, false));
+            add_task(p, names[i],
+                     {{weight[i], Mode::read},
+                      {result[i], Mode::write},
+                      {i ? result[i - 1] : rows, Mode::read}});
+        }
+        add_task(p, "", {{result.back(), Mode::read}, {loss, adds}});
+        for (uint32_t i = layers; i-- > 0;)
+            add_task(p, names[i],
+                     {{weight[i], Mode::read}, {result[i], Mode::read}, {gradient[i], adds}});
+    };
+    const TilePtr first = new_tile(64, false), rows = new_tile(64, false);
+    add_task(p, "", {{batch, Mode::read}, {first, Mode::write}});
+    microbatch(first, true);
+    p.loops.push_back({p.tasks.size(), 0, iterations, 0});
+    for (uint32_t i = 0; i < iterations; ++i)
+        add_task(p, "", {{batch, Mode::read}, {rows, Mode::write}}, int32_t(i));
+    microbatch(rows, false);
+    p.loops[0].end = p.tasks.size();
+    for (uint32_t i = 0; i < layers; ++i)
+        add_task(p, "", {{gradient[i], Mode::read}, {norm, i ? Mode::read_write : Mode::write}});
+    for (uint32_t i = 0; i < layers; ++i) {
+        Uses uses{{weight[i], Mode::read_write},
+                  {moment[i], Mode::read_write},
+                  {gradient[i], Mode::read}};
+        if (clips) uses.push_back({norm, Mode::read});
+        add_task(p, names[i], uses);
+    }
+    return out;
+}
+
+std::vector<uint64_t> values_of_all(Values& values, const std::vector<TilePtr>& tiles) {
+    std::vector<uint64_t> out;
+    for (const TilePtr& tile : tiles) out.push_back(values.of(tile));
+    return out;
+}
+
+// The tasks of an iteration that only it has come first, as at run time.
+void run_iteration(Values& values, const Program& program, const RunPlan& run, int32_t iteration) {
+    const Program::Loop& loop = program.loops[0];
+    for (size_t t = loop.begin; t < loop.end; ++t)
+        if (program.tasks[t].iteration == iteration) values.run(program.tasks[t]);
+    for (const uint32_t task : run.line.tasks) values.run(program.tasks[task]);
+}
+
+void run_plan(Values& values, const Program& program, const ProgramPlan& plan, bool follows) {
+    for (const uint32_t task : (follows ? plan.next : plan.first).line.tasks)
+        values.run(program.tasks[task]);
+    for (uint32_t i = 0; i < plan.iterations(); ++i)
+        run_iteration(values, program, plan.iteration, int32_t(i));
+    for (const uint32_t task : plan.tail.line.tasks) values.run(program.tasks[task]);
+}
+
+}  // namespace
+
+TEST_CASE("a loop leaves the same values however it is cut") {
+    std::mt19937 random(3);
+    for (int round = 0; round < 200; ++round) {
+        const auto t = training(random, round % 2);
+        Values expected, found;
+        expected.run(t->program);
+        const uint32_t iterations = t->program.loops[0].iterations, head = random() % iterations,
+                       copies = 1 + random() % 4, rest = (iterations - head) % copies,
+                       tail = std::min(iterations - head, rest + copies * uint32_t(random() % 2));
+        CAPTURE(round, iterations, head, copies, tail);
+        cut_loop(t->program, 0, {head, copies, tail}, random() % 2);
+        found.run(t->program);
+        CHECK(values_of_all(found, t->persistent) == values_of_all(expected, t->persistent));
+        CHECK(t->program.microbatches.size() >= 1 + head + tail);
+        while (!t->program.loops.empty()) expand_loop(t->program, 0);
+        Values flat;
+        flat.run(t->program);
+        CHECK(values_of_all(flat, t->persistent) == values_of_all(expected, t->persistent));
+        CHECK(t->program.microbatches.size() == 1 + iterations);
+    }
+}
+
+TEST_CASE("the parts of a plan with a loop compute the values of the recorded program") {
+    std::mt19937 random(4);
+    limit_search(0);
+    for (int round = 0; round < 40; ++round) {
+        const bool clips = round % 2;
+        const auto t = training(random, clips);
+        const std::vector<double> seconds(t->program.tasks.size(), 1e-4);
+        PlanLimits limits;
+        limits.rates = {2, 1e9, 1e-5};
+        limits.memory = int64_t(3 + random() % 6) << 20;
+        const ProgramPlan plan = plan_program(t->program, seconds, limits);
+        const Program& program = plan.cut ? *plan.cut : t->program;
+        CAPTURE(round, clips, plan.iterations());
+        REQUIRE(plan.iterations() > 0);
+        Values expected, found;
+        for (int run = 0; run < 3; ++run) {
+            expected.run(t->program);
+            run_plan(found, program, plan, run > 0 && plan.lines->has_deferred());
+        }
+        for (const uint32_t task : plan.last.line.tasks) found.run(program.tasks[task]);
+        CHECK(values_of_all(found, t->persistent) == values_of_all(expected, t->persistent));
+        CHECK(predict(plan, program.seconds, limits).seconds > 0);
+    }
+    limit_search(4);
+}
+
+TEST_CASE("tiles that one part of a run stores have places of their own on the disk") {
+    std::mt19937 random(5);
+    int shared = 0;
+    for (int round = 0; round < 40; ++round) {
+        const auto t = training(random, round % 2);
+        const std::vector<double> seconds(t->program.tasks.size(), 1e-5);
+        PlanLimits limits;
+        limits.rates = {2, 1e9, 1e-5};
+        limits.memory = 3 << 20;
+        const ProgramPlan plan = plan_program(t->program, seconds, limits);
+        const StorePlaces places = store_places(plan);
+        for (const RunPlan* part :
+             {&plan.first, &plan.next, &plan.iteration, &plan.tail, &plan.last}) {
+            std::set<uint32_t> tiles, taken;
+            for (const Placement::Step& step : part->placement.steps)
+                if (step.kind == Placement::store && tiles.insert(step.index).second)
+                    CHECK(taken.insert(places.of_tile[step.index]).second);
+        }
+        int64_t separate = 0;
+        for (uint32_t tile = 0; tile < places.of_tile.size(); ++tile)
+            if (places.of_tile[tile] != StorePlaces::none)
+                separate += plan.first.line.line.bytes_of(tile);
+        shared += places.all_bytes() < separate;
+    }
+    CHECK(shared > 20);
+}
+
+}  // namespace nn::engine_test
