@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "bindings/handles.h"
+#include "engine/base/user_cache.h"
 #include "engine/machine/host.h"
 #include "engine/machine/memory_limit.h"
 #include "engine/memory/arena.h"
@@ -13,9 +14,11 @@
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/workers.h"
+#include "engine/tiers/found_plan.h"
 #include "engine/tiers/plan.h"
 #include "engine/tiers/search_time.h"
 #include "engine/tiers/store_places.h"
+#include "nn_version.h"
 
 using namespace nn;
 using namespace nn::capi;
@@ -81,6 +84,8 @@ int nn_memory_tiers(int64_t ram, const char* folder, double rate, int64_t gpu,
     return guard([&] {
         if (gpu > 0) start();
         set_tiers({ram, folder ? folder : "", rate, gpu, disk_in_ram != 0});
+        const std::string cache = user_cache();
+        keep_plans_in(cache.empty() ? "" : cache + "/plans", NN_VERSION_GIT);
     });
 }
 
@@ -105,8 +110,12 @@ int nn_tiers(nn_tiers_info_t* out) {
             return nn_store_info_t{store.bytes + slots, store.totals.read, store.totals.written,
                                    store.totals.busy};
         };
-        given(out, "out") = {use.slots, totals(use.disk, 0), totals(use.ram, use.lower_slots),
-                             stalled_seconds(running_cpu_workers()), int64_t(limited_searches())};
+        given(out, "out") = {use.slots,
+                             totals(use.disk, 0),
+                             totals(use.ram, use.lower_slots),
+                             stalled_seconds(running_cpu_workers()),
+                             int64_t(limited_searches()),
+                             int64_t(plans_from_folder())};
     });
 }
 

@@ -97,7 +97,8 @@ Prediction predicted_run(const Program& trial) {
     const std::vector<double> seconds = placement_seconds(trial);
     const PlanLimits limits = placement_limits(trial);
     try {
-        return predict(plan_program(trial, seconds, limits), seconds, limits);
+        const ProgramPlan plan = plan_program(trial, seconds, limits);
+        return predict(plan, plan.cut ? plan.cut->seconds : seconds, limits);
     } catch (const OutOfMemory&) {
         Prediction none;
         none.seconds = std::numeric_limits<double>::infinity();

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/base/user_cache.h"
 #include "engine/machine/ranks.h"
 
 namespace nn {
@@ -60,11 +61,6 @@ bool create_model_folders(const fs::path& base) {
     return true;
 }
 
-std::string value_or(const char* name, const std::string& otherwise) {
-    const char* value = std::getenv(name);
-    return value && *value ? value : otherwise;
-}
-
 // A folder of this user alone, since others may write to the folder of temporary files too.
 bool create_own_folder(const fs::path& path) {
     mkdir(path.c_str(), 0700);
@@ -76,9 +72,8 @@ bool create_own_folder(const fs::path& path) {
 // The folder of StarPU's performance models: in the user's cache, or without a writable home among
 // the temporary files.
 std::string model_folder() {
-    const std::string home = value_or("HOME", ""),
-                      cache = value_or("XDG_CACHE_HOME", home.empty() ? "" : home + "/.cache");
-    const fs::path first = fs::path(cache) / "nnlua/starpu",
+    const std::string cache = user_cache();
+    const fs::path first = fs::path(cache) / "starpu",
                    own = fs::path(value_or("TMPDIR", "/tmp")) / format("nnlua-%u", geteuid());
     if (!cache.empty() && create_model_folders(first)) return first;
     if (create_own_folder(own) && create_model_folders(own / "starpu")) return own / "starpu";

@@ -4,9 +4,12 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/tiers/found_plan.h"
 #include "engine/tiers/plan_line.h"
 #include "engine/tiers/plan_loop.h"
 #include "engine/tiers/plan_lower.h"
+#include "engine/tiers/search_time.h"
+#include "engine/tiers/store_places.h"
 
 namespace nn {
 
@@ -14,15 +17,13 @@ namespace nn {
 static ProgramPlan plan_upper(const Program& program, const std::vector<double>& seconds,
                               const PlanLimits& limits) {
     if (!program.loops.empty()) return plan_loop(program, seconds, limits);
-    ProgramPlan out;
-    out.lines = lines_for(program, seconds, limits);
-    out.blocks = blocks_for(*out.lines, limits);
+    ProgramPlan out = unplaced_plan(program, seconds, limits);
     plan_in_order(out, program, seconds, limits);
     return out;
 }
 
-ProgramPlan plan_program(const Program& program, const std::vector<double>& seconds,
-                         const PlanLimits& limits) {
+static ProgramPlan search_plan(const Program& program, const std::vector<double>& seconds,
+                               const PlanLimits& limits) {
     if (limits.lower.memory == 0) return plan_upper(program, seconds, limits);
     // The order of the tasks and what stays in slots depend on the time of transfers. Where the
     // disk is the bottleneck, a plan for transfers at its rate may be better.
@@ -41,6 +42,27 @@ ProgramPlan plan_program(const Program& program, const std::vector<double>& seco
         if (least < 1.002 * time.computing) break;
     }
     return best;
+}
+
+static bool has_room_on_disk(const ProgramPlan& plan, const PlanLimits& limits) {
+    return limits.disk == 0 || store_places(plan).all_bytes() <= limits.disk;
+}
+
+ProgramPlan plan_program(const Program& program, const std::vector<double>& seconds,
+                         const PlanLimits& limits) {
+    const uint64_t key = plan_key(program, limits);
+    const LinkBytes bytes = link_bytes(program, seconds, limits);
+    if (const FoundPlan* const kept = kept_plan(key, bytes)) try {
+            ProgramPlan out = plan_again(*kept, program, seconds, limits);
+            if (has_room_on_disk(out, limits)) return out;
+        } catch (const OutOfMemory&) {
+            throw;
+        } catch (const Error&) {  // two programs with one key, or a file from elsewhere
+        }
+    const size_t limited = limited_searches();
+    ProgramPlan out = search_plan(program, seconds, limits);
+    keep_plan(key, bytes, limited_searches() > limited, found_plan(out));
+    return out;
 }
 
 // Tiles of other programs leave their slots.

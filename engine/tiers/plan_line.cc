@@ -40,12 +40,16 @@ void plan_around(const LevelRuns& runs, const ProgramLines& lines, uint32_t bloc
         if (!lines.persists(tile)) persistent[tile] = no_slot;
     runs.first = plan_line(std::move(runs.first.line), blocks, choice, {persistent, between});
     runs.last = plan_line(std::move(runs.last.line), blocks, choice, {between, persistent});
-    const std::pair<const RunPlan*, const RunPlan*> pairs[] = {{&runs.first, &runs.next},
-                                                               {&runs.first, &runs.last},
-                                                               {&runs.next, &runs.last},
-                                                               {&runs.last, &runs.first}};
-    for (const auto& [a, b] : pairs)
-        require_correct(check_succession(a->line.line, a->placement, b->line.line, b->placement));
+    require_succession(runs.first, runs.next, runs.last);
+}
+
+static void require_succession(const RunPlan& a, const RunPlan& b) {
+    require_correct(check_succession(a.line.line, a.placement, b.line.line, b.placement));
+}
+
+void require_succession(const RunPlan& first, const RunPlan& next, const RunPlan& last) {
+    require_succession(first, next), require_succession(first, last);
+    require_succession(next, last), require_succession(last, first);
 }
 
 static int64_t least_bytes(const ProgramLines& lines) { return lines.least_blocks() * slot_block; }
@@ -90,6 +94,23 @@ uint32_t blocks_for(const ProgramLines& lines, const PlanLimits& limits) {
     return uint32_t(std::min<int64_t>(bytes / slot_block, no_slot - 1));
 }
 
+ProgramPlan unplaced_plan(const Program& program, const std::vector<double>& seconds,
+                          const PlanLimits& limits) {
+    ProgramPlan out;
+    out.lines = lines_for(program, seconds, limits);
+    out.blocks = blocks_for(*out.lines, limits);
+    return out;
+}
+
+void set_lines(ProgramPlan& plan) {
+    const ProgramLines& lines = *plan.lines;
+    plan.first.line = lines.first_run();
+    if (lines.has_deferred())
+        plan.next.line = lines.next_run(), plan.last.line = lines.deferred_run();
+    if (lines.has_loop())
+        plan.iteration.line = lines.iteration_run(), plan.tail.line = lines.tail_run();
+}
+
 void set_steady(ProgramPlan& plan, RunPlan run, const PlacementChoice& choice) {
     require_steady(run);
     if (!plan.lines->has_deferred()) {
@@ -105,13 +126,36 @@ void plan_in_order(ProgramPlan& plan, const Program& program, const std::vector<
                    const PlanLimits& limits) {
     SteadyPlan best = find_steady_plan(program, *plan.lines, plan.blocks, seconds, limits.rates);
     plan.least_moved = best.least_moved;
+    plan.choice.order = best.order;
     set_steady(plan, std::move(best.run), best.choice);
 }
 
 void require_steady(const RunPlan& run) {
-    const Line& line = run.line.line;
-    require_correct(check_placement(line, run.placement));
-    require_correct(check_succession(line, run.placement, line, run.placement));
+    require_correct(check_placement(run.line.line, run.placement));
+    require_succession(run, run);
+}
+
+void require_correct_runs(const ProgramPlan& plan) {
+    const bool has_deferred = plan.lines->has_deferred();
+    std::vector<const RunPlan*> heads = {&plan.first};
+    if (has_deferred) heads.push_back(&plan.next);
+    auto ends = heads, all = heads;
+    if (has_deferred) all.push_back(&plan.last);
+    if (plan.lines->has_loop()) {
+        all.push_back(&plan.iteration), all.push_back(&plan.tail);
+        ends = {&plan.tail};
+    }
+    for (const RunPlan* run : all) require_correct(check_placement(run->line.line, run->placement));
+    if (plan.lines->has_loop()) {
+        for (const RunPlan* head : heads) require_succession(*head, plan.iteration);
+        require_succession(plan.iteration, plan.iteration);
+        require_succession(plan.iteration, plan.tail);
+    }
+    for (const RunPlan* end : ends) {
+        require_succession(*end, has_deferred ? plan.next : plan.first);
+        if (has_deferred) require_succession(*end, plan.last);
+    }
+    if (has_deferred) require_succession(plan.last, plan.first);
 }
 
 }  // namespace nn

@@ -35,12 +35,20 @@ std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vecto
 uint32_t blocks_for(const ProgramLines& lines, const PlanLimits& limits);
 // Bytes of the memory that tiles outside of slots take.
 int64_t beside_slots(const ProgramLines& lines, const PlanLimits& limits);
+// A plan of a program without a loop: its lines and blocks, not placed. Throws OutOfMemory.
+ProgramPlan unplaced_plan(const Program& program, const std::vector<double>& seconds,
+                          const PlanLimits& limits);
+// The lines of all runs that a plan has, by the order of its lines.
+void set_lines(ProgramPlan& plan);
 // Searches for the runs of a program without a loop, whose lines and blocks are set.
 void plan_in_order(ProgramPlan& plan, const Program& program, const std::vector<double>& seconds,
                    const PlanLimits& limits);
 // The runs of a plan, given the steady one.
 void set_steady(ProgramPlan& plan, RunPlan run, const PlacementChoice& choice);
-// Checks a run that follows others of its kind.
+// Checks a run that follows others of its kind; runs around a steady one, as they follow each
+// other; and all runs of the upper level.
 void require_steady(const RunPlan& run);
+void require_succession(const RunPlan& first, const RunPlan& next, const RunPlan& last);
+void require_correct_runs(const ProgramPlan& plan);
 
 }  // namespace nn

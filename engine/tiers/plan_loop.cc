@@ -76,22 +76,6 @@ std::pair<RunPlan, RunPlan> split(const RunPlan& seam, TaskLine before, TaskLine
     return {std::move(out[0]), std::move(out[1])};
 }
 
-void check(const ProgramPlan& plan) {
-    const auto correct = [](const RunPlan& run) {
-        require_correct(check_placement(run.line.line, run.placement));
-    };
-    const auto follows = [](const RunPlan& a, const RunPlan& b) {
-        require_correct(check_succession(a.line.line, a.placement, b.line.line, b.placement));
-    };
-    correct(plan.first), correct(plan.iteration), correct(plan.tail);
-    follows(plan.first, plan.iteration), follows(plan.iteration, plan.iteration);
-    follows(plan.iteration, plan.tail);
-    if (!plan.lines->has_deferred()) return follows(plan.tail, plan.first);
-    correct(plan.next), correct(plan.last);
-    follows(plan.next, plan.iteration), follows(plan.tail, plan.next);
-    follows(plan.tail, plan.last), follows(plan.last, plan.first);
-}
-
 // Persistent tiles that stay in their slots between the deferred tasks and a first run: at the end
 // of that run, other tiles must be in other blocks.
 Layout kept_between(const Layout& at_cut, const Layout& after, const ProgramLines& lines,
@@ -159,19 +143,12 @@ private:
         return limits_.disk == 0 || store_places(plan).all_bytes() <= limits_.disk;
     }
 
-    // Without copies in the cut, no loop remains.
     ProgramPlan planned(const LoopCut& cut, const OrderChoice& order) {
-        ProgramPlan out;
-        out.cut = trial_of(program_);
-        out.cut->seconds = seconds_;
-        while (cut.copies == 0 && !out.cut->loops.empty()) expand_loop(*out.cut, 0);
-        if (cut.copies > 0) cut_loop(*out.cut, 0, cut, true);
-        find_lifetimes(*out.cut);
-        out.lines = lines_for(*out.cut, out.cut->seconds, limits_);
-        out.blocks = blocks_ ? blocks_ : blocks_for(*out.lines, limits_);
-        if (out.cut->loops.empty()) {
+        ProgramPlan out = cut_plan(program_, seconds_, limits_, cut, blocks_);
+        if (!out.lines->has_loop()) {
             plan_in_order(out, *out.cut, out.cut->seconds, limits_);
         } else {
+            out.choice.order = order;
             out.lines->choose_order(order);
             plan_parts(out);
         }
@@ -198,7 +175,7 @@ private:
             seam.run = plan_line(std::move(line), out.blocks, choice, ends);
         out.least_moved = out.iterations() * steady.least_moved + seam.least_moved;
         place_seam(out, seam.run, choice, ends);
-        check(out);
+        require_correct_runs(out);
     }
 
     static void place_seam(ProgramPlan& out, const RunPlan& seam, const PlacementChoice& choice,
@@ -227,6 +204,20 @@ private:
 };
 
 }  // namespace
+
+ProgramPlan cut_plan(const Program& program, const std::vector<double>& seconds,
+                     const PlanLimits& limits, const LoopCut& cut, uint32_t blocks) {
+    ProgramPlan out;
+    out.cut = trial_of(program);
+    out.cut->seconds = seconds;
+    while (cut.copies == 0 && !out.cut->loops.empty()) expand_loop(*out.cut, 0);
+    if (cut.copies > 0) cut_loop(*out.cut, 0, cut, true);
+    find_lifetimes(*out.cut);
+    out.lines = lines_for(*out.cut, out.cut->seconds, limits);
+    out.blocks = blocks ? blocks : blocks_for(*out.lines, limits);
+    out.choice.cut = cut;
+    return out;
+}
 
 ProgramPlan plan_loop(const Program& program, const std::vector<double>& seconds,
                       const PlanLimits& limits, uint32_t blocks) {

@@ -12,4 +12,9 @@ namespace nn {
 ProgramPlan plan_loop(const Program& program, const std::vector<double>& seconds,
                       const PlanLimits& limits, uint32_t blocks = 0);
 
+// The same without placements, with a chosen cut of the loop; without copies in the cut, no loop
+// remains.
+ProgramPlan cut_plan(const Program& program, const std::vector<double>& seconds,
+                     const PlanLimits& limits, const LoopCut& cut, uint32_t blocks = 0);
+
 }  // namespace nn

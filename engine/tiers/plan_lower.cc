@@ -15,20 +15,6 @@ std::vector<const RunPlan*> runs_of(const ProgramPlan& plan) {
     return {&plan.first, &plan.next, &plan.last};
 }
 
-// The lines of the lower level, not placed yet.
-void set_lines(ProgramPlan& plan, const std::vector<double>& seconds, const TierRates& rates) {
-    const double without_waits = plan.steady().line.line.seconds;
-    const double pace =
-        without_waits > 0
-            ? std::max(1.0, predict(plan.steady(), seconds, rates).seconds / without_waits)
-            : 1;
-    plan.lower = std::make_unique<LowerPlan>();
-    plan.lower->first.line = lower_line(plan.first, pace, rates);
-    if (!plan.lines->has_deferred()) return;
-    plan.lower->next.line = lower_line(plan.next, pace, rates);
-    plan.lower->last.line = lower_line(plan.last, pace, rates);
-}
-
 // The largest tile that is transferred, and the tiles that are ever in the lower level.
 struct Demand {
     uint32_t largest = 0;  // tile
@@ -105,32 +91,52 @@ void place_steady(ProgramPlan& plan, const TierRates& rates) {
         choice = best.choice;
         steady = std::move(best.run);
     }
-    require_steady(steady);
     if (plan.lines->has_deferred())
         plan_around({lower.first, lower.next, lower.last}, *plan.lines, lower.blocks, choice);
 }
 
-void check_all(const ProgramPlan& plan) {
+}  // namespace
+
+void begin_lower_level(ProgramPlan& plan, const std::vector<double>& seconds,
+                       const TierRates& rates) {
+    const double without_waits = plan.steady().line.line.seconds;
+    const double pace =
+        without_waits > 0
+            ? std::max(1.0, predict(plan.steady(), seconds, rates).seconds / without_waits)
+            : 1;
+    plan.lower = std::make_unique<LowerPlan>();
+    plan.lower->first.line = lower_line(plan.first, pace, rates);
+    if (!plan.lines->has_deferred()) return;
+    plan.lower->next.line = lower_line(plan.next, pace, rates);
+    plan.lower->last.line = lower_line(plan.last, pace, rates);
+}
+
+void require_correct_levels(const ProgramPlan& plan) {
+    const LowerPlan& lower = *plan.lower;
+    require_steady(*plan.below(plan.steady()));
+    if (plan.lines->has_deferred()) {
+        for (const RunPlan* run : {&lower.first, &lower.last})
+            require_correct(check_placement(run->line.line, run->placement));
+        require_succession(lower.first, lower.next, lower.last);
+    }
     for (const RunPlan* run : runs_of(plan)) require_correct(check_levels(*run, *plan.below(*run)));
 }
 
-}  // namespace
-
 void add_lower_level(ProgramPlan& plan, const std::vector<double>& seconds,
                      const PlanLimits& limits) {
-    set_lines(plan, seconds, limits.rates);
+    begin_lower_level(plan, seconds, limits.rates);
     const Demand demand = demand_of(plan);
     require_memory(plan, demand, limits.lower);
     const int64_t room = limits.lower.memory - limits.lower.reserved - plan.lines->kept();
     plan.lower->blocks =
         uint32_t(std::min<int64_t>({room / slot_block, demand.all_blocks, no_slot - 1}));
     place_steady(plan, limits.lower.rates);
-    check_all(plan);
+    require_correct_levels(plan);
 }
 
 bool add_lower_level_in(const ExistingSlots& slots, ProgramPlan& plan,
                         const std::vector<double>& seconds, const PlanLimits& limits) {
-    set_lines(plan, seconds, limits.rates);
+    begin_lower_level(plan, seconds, limits.rates);
     const Demand demand = demand_of(plan);
     const int64_t bytes =
         slots.lower_blocks * slot_block + plan.lines->kept() + limits.lower.reserved;
@@ -144,9 +150,8 @@ bool add_lower_level_in(const ExistingSlots& slots, ProgramPlan& plan,
         for (const Tile* tile : plan.lines->tiles()) homes.push_back(slots.place_of(*tile).lower);
         const PlacementChoice choice = default_choice(lower.first.line.line, limits.lower.rates);
         lower.first = plan_line(std::move(lower.first.line), lower.blocks, choice, {homes, homes});
-        require_steady(lower.first);
     }
-    check_all(plan);
+    require_correct_levels(plan);
     return true;
 }
 

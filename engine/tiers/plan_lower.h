@@ -14,4 +14,9 @@ void add_lower_level(ProgramPlan& plan, const std::vector<double>& seconds,
 bool add_lower_level_in(const ExistingSlots& slots, ProgramPlan& plan,
                         const std::vector<double>& seconds, const PlanLimits& limits);
 
+// The lines of the lower level, not placed. rates: of the upper level's transfers.
+void begin_lower_level(ProgramPlan& plan, const std::vector<double>& seconds,
+                       const TierRates& rates);
+void require_correct_levels(const ProgramPlan& plan);  // checks all runs of both levels
+
 }  // namespace nn

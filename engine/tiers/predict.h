@@ -30,7 +30,8 @@ inline Prediction predict(const RunPlan& run, const std::vector<double>& seconds
     return predict({{&run}}, seconds, rates);
 }
 
-// Of a run of a whole plan.
+// Of a run of a whole plan; seconds: of the tasks of the program that it is for (plan.cut, if that
+// exists).
 Prediction predict(const ProgramPlan& plan, const std::vector<double>& seconds,
                    const PlanLimits& limits);
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/graph/passes/loops.h"
 #include "engine/tiers/levels.h"
 
 namespace nn {
@@ -26,6 +27,12 @@ struct PlanLimits {
     int64_t disk = 0;  // bytes that are free for tiles; 0: any number
 };
 
+// What a search chooses besides placements. cut: of the loop, if the program has one.
+struct PlanChoice {
+    LoopCut cut{};
+    OrderChoice order;
+};
+
 // first: of the first run; next: of a run that begins with the deferred tasks of the run before;
 // last: of these deferred tasks alone. next and last are empty if no tasks are deferred.
 struct ProgramPlan {
@@ -33,6 +40,7 @@ struct ProgramPlan {
     // (graph/passes/loops.h).
     std::unique_ptr<Program> cut;
     std::unique_ptr<ProgramLines> lines;
+    PlanChoice choice;
     uint32_t blocks = 0;  // of the memory of the slots
     RunPlan first, next, last;
     // With a loop, first and next end where it begins. Its iterations and the tail follow.

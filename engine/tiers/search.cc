@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <deque>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -167,89 +165,16 @@ private:
     SteadyPlan best_;
 };
 
-// A hash of all on which a search depends. Lines of two programs are equal if only the tiles and
-// the number of the first task differ.
-class Fingerprint {
-public:
-    uint64_t value() const { return hash_; }
-    void add(uint64_t number) {
-        hash_ = (hash_ ^ number) * 0x9E3779B97F4A7C15u;
-        hash_ ^= hash_ >> 32;
-    }
-    void add(double number) {
-        uint64_t bits;
-        std::memcpy(&bits, &number, sizeof bits);
-        add(bits);
-    }
-    void add(const TaskLine& run, uint64_t first_task, const std::vector<double>& seconds) {
-        const Line& line = run.line;
-        add(uint64_t(run.tasks.size()));
-        for (uint32_t position = 0; position < run.tasks.size(); ++position) {
-            add(run.tasks[position] - first_task);
-            add(seconds_at(run, position, seconds));
-            add(uint64_t(line.accesses.first[position + 1]));
-        }
-        for (const auto& access : line.accesses.list)
-            add(uint64_t(access.tile) * 4 + uint64_t(access.mode));
-        add(uint64_t(line.cut));
-        add(uint64_t(line.tiles.size()));
-        for (const auto& tile : line.tiles)
-            add(tile.blocks ? uint64_t(tile.blocks) * 4 + 2 * tile.before + tile.after
-                            : uint64_t(0));
-    }
-
-    void add(const LineEnds& ends) {
-        for (const Layout* layout : {&ends.before, &ends.after})
-            for (const uint32_t slot : *layout) add(uint64_t(slot));
-    }
-
-private:
-    uint64_t hash_ = 1;
-};
-
 constexpr double late_shares[] = {0.2, 0.4, 0.6};
 
-Fingerprint fingerprint_of(uint32_t blocks, const TierRates& rates) {
-    Fingerprint out;
-    for (const uint64_t number : {uint64_t(blocks), uint64_t(rates.workers)}) out.add(number);
-    for (const double number : {rates.link_rate, rates.transfer_seconds, double(rates.two_links)})
-        out.add(number);
-    return out;
-}
-
-uint64_t fingerprint(const Program& program, ProgramLines& lines, uint32_t blocks,
-                     const std::vector<double>& seconds, const TierRates& rates) {
-    Fingerprint out = fingerprint_of(blocks, rates);
-    const auto add_order = [&](const OrderChoice& order) {
-        lines.choose_order(order);
-        out.add(steady_line(lines), program.step_begin, seconds);
-        return lines.has_deferred();
-    };
-    const bool all_are_late = add_order({});
-    for (const bool by_layer : {false, true}) {
-        if (by_layer && program.microbatches.size() <= 1) break;
-        if (by_layer) add_order({true, 0});
-        for (const double late : late_shares)
-            if (!all_are_late) add_order({by_layer, late});
-    }
-    return out.value();
-}
-
-// The plans of the last searches, without their lines. The check at the start of a training, the
-// trials of what to recompute and the run itself plan the same programs.
-struct FoundPlan {
-    uint64_t fingerprint;
-    Placement placement;
-    SteadyPlan rest;
-};
-std::deque<FoundPlan>& found_plans() {
-    static std::deque<FoundPlan> plans;
-    return plans;
-}
 size_t searches_made = 0;
 
-SteadyPlan search(const Program& program, ProgramLines& lines, uint32_t blocks,
-                  const std::vector<double>& seconds, const TierRates& rates) {
+}  // namespace
+
+size_t placement_searches() { return searches_made; }
+
+SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_t blocks,
+                            const std::vector<double>& seconds, const TierRates& rates) {
     constexpr int improvements = 2;
     ++searches_made;
     SearchTime time;
@@ -275,52 +200,14 @@ SteadyPlan search(const Program& program, ProgramLines& lines, uint32_t blocks,
         if (!all_are_late && !try_order({by_layer, late})) break;
     for (int i = 0; i < improvements && !best->is_bound_by_tasks() && !time.is_over(); ++i)
         best->improve();
+    lines.choose_order(best->best().order);
     return best->best();
-}
-
-}  // namespace
-
-size_t placement_searches() { return searches_made; }
-
-// The remembered plan with this fingerprint, without its line; or the result of search().
-template <class Search> static SteadyPlan remembered(uint64_t fingerprint, Search search) {
-    constexpr size_t most_plans = 32;
-    auto& plans = found_plans();
-    const auto at = std::find_if(plans.begin(), plans.end(),
-                                 [&](const FoundPlan& p) { return p.fingerprint == fingerprint; });
-    if (at != plans.end()) {
-        SteadyPlan out = at->rest;
-        out.run.placement = at->placement;
-        return out;
-    }
-    SteadyPlan out = search();
-    out.run.line = {};
-    SteadyPlan rest = out;
-    rest.run = {};
-    plans.push_back({fingerprint, out.run.placement, std::move(rest)});
-    if (plans.size() > most_plans) plans.pop_front();
-    return out;
-}
-
-SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_t blocks,
-                            const std::vector<double>& seconds, const TierRates& rates) {
-    SteadyPlan out = remembered(fingerprint(program, lines, blocks, seconds, rates),
-                                [&] { return search(program, lines, blocks, seconds, rates); });
-    lines.choose_order(out.order);
-    out.run.line = steady_line(lines);
-    return out;
 }
 
 SteadyPlan find_line_plan(const TaskLine& line, uint32_t blocks, const std::vector<double>& seconds,
                           const TierRates& rates, SearchTime& time, const LineEnds* ends) {
-    Fingerprint all = fingerprint_of(blocks, rates);
-    all.add(line, 0, seconds);
-    if (ends) all.add(*ends);
-    SteadyPlan out = remembered(all.value(), [&] {
-        return OrderSearch(line, {}, blocks, seconds, rates, time, ends).best();
-    });
-    out.run.line = line;
-    return out;
+    ++searches_made;
+    return OrderSearch(line, {}, blocks, seconds, rates, time, ends).best();
 }
 
 double longest_lead(const Line& line) { return line.seconds / 16; }

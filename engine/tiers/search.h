@@ -24,8 +24,7 @@ struct SteadyPlan {
     bool exists() const { return time.seconds > 0; }
 };
 
-// seconds: of each task of the program. Leaves the order of the plan in `lines`. Remembers the last
-// plans: a program with the same lines gets the same plan without another search.
+// seconds: of each task of the program. Leaves the order of the plan in `lines`.
 SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_t blocks,
                             const std::vector<double>& seconds, const TierRates& rates);
 

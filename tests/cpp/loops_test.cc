@@ -15,57 +15,6 @@
 namespace nn::engine_test {
 namespace {
 
-// A first microbatch, a loop of others, each with its rows of an input, and updates with the norm
-// of all gradients or without it.
-std::unique_ptr<Training> training(std::mt19937& random, bool clips) {
-    static const char* const names[] = {"a", "b", "c", "d", "e", "f"};
-    auto out = std::make_unique<Training>();
-    Program& p = out->program;
-    const uint32_t layers = 2 + random() % 4, iterations = 4 + random() % 12;
-    std::vector<TilePtr> weight, moment, gradient;
-    for (uint32_t i = 0; i < layers; ++i) {
-        const size_t bytes = (4 + random() % 3) << 16;
-        weight.push_back(new_tile(bytes, true)), moment.push_back(new_tile(bytes, true));
-        gradient.push_back(new_tile(bytes, false));
-        out->persistent.insert(out->persistent.end(), {weight.back(), moment.back()});
-    }
-    const TilePtr norm = new_tile(8, false), loss = new_tile(8, false), batch = new_tile(8, true);
-    const auto microbatch = [&](const TilePtr& rows, bool is_first) {
-        const Mode adds = is_first ? Mode::write : Mode::read_write;
-        p.microbatches.push_back({p.tasks.size(), 1});
-        std::vector<TilePtr> result;
-        for (uint32_t i = 0; i < layers; ++i) {
-            result.push_back(new_tile(5 << 16, false));
-            add_task(p, names[i],
-                     {{weight[i], Mode::read},
-                      {result[i], Mode::write},
-                      {i ? result[i - 1] : rows, Mode::read}});
-        }
-        add_task(p, "", {{result.back(), Mode::read}, {loss, adds}});
-        for (uint32_t i = layers; i-- > 0;)
-            add_task(p, names[i],
-                     {{weight[i], Mode::read}, {result[i], Mode::read}, {gradient[i], adds}});
-    };
-    const TilePtr first = new_tile(64, false), rows = new_tile(64, false);
-    add_task(p, "", {{batch, Mode::read}, {first, Mode::write}});
-    microbatch(first, true);
-    p.loops.push_back({p.tasks.size(), 0, iterations, 0});
-    for (uint32_t i = 0; i < iterations; ++i)
-        add_task(p, "", {{batch, Mode::read}, {rows, Mode::write}}, int32_t(i));
-    microbatch(rows, false);
-    p.loops[0].end = p.tasks.size();
-    for (uint32_t i = 0; i < layers; ++i)
-        add_task(p, "", {{gradient[i], Mode::read}, {norm, i ? Mode::read_write : Mode::write}});
-    for (uint32_t i = 0; i < layers; ++i) {
-        Uses uses{{weight[i], Mode::read_write},
-                  {moment[i], Mode::read_write},
-                  {gradient[i], Mode::read}};
-        if (clips) uses.push_back({norm, Mode::read});
-        add_task(p, names[i], uses);
-    }
-    return out;
-}
-
 std::vector<uint64_t> values_of_all(Values& values, const std::vector<TilePtr>& tiles) {
     std::vector<uint64_t> out;
     for (const TilePtr& tile : tiles) out.push_back(values.of(tile));
@@ -93,7 +42,7 @@ void run_plan(Values& values, const Program& program, const ProgramPlan& plan, b
 TEST_CASE("a loop leaves the same values however it is cut") {
     std::mt19937 random(3);
     for (int round = 0; round < 200; ++round) {
-        const auto t = training(random, round % 2);
+        const auto t = looped_training(random, round % 2);
         Values expected, found;
         expected.run(t->program);
         const uint32_t iterations = t->program.loops[0].iterations, head = random() % iterations,
@@ -117,7 +66,7 @@ TEST_CASE("the parts of a plan with a loop compute the values of the recorded pr
     limit_search(0);
     for (int round = 0; round < 40; ++round) {
         const bool clips = round % 2;
-        const auto t = training(random, clips);
+        const auto t = looped_training(random, clips);
         const std::vector<double> seconds(t->program.tasks.size(), 1e-4);
         PlanLimits limits;
         limits.rates = {2, 1e9, 1e-5};
@@ -142,7 +91,7 @@ TEST_CASE("tiles that one part of a run stores have places of their own on the d
     std::mt19937 random(5);
     int shared = 0;
     for (int round = 0; round < 40; ++round) {
-        const auto t = training(random, round % 2);
+        const auto t = looped_training(random, round % 2);
         const std::vector<double> seconds(t->program.tasks.size(), 1e-5);
         PlanLimits limits;
         limits.rates = {2, 1e9, 1e-5};

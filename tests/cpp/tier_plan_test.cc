@@ -10,60 +10,12 @@
 #include "tests/cpp/made_up_training.h"
 
 namespace nn::engine_test {
-namespace {
-
-// Layers with a weight and a moment; microbatches; updates after all gradients, with their norm or
-// without. Sizes vary, and so do those of slots.
-std::unique_ptr<Training> training(std::mt19937& random, bool clips) {
-    static const char* const names[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
-    const auto below = [&](uint32_t n) { return uint32_t(random() % n); };
-    auto out = std::make_unique<Training>();
-    Program& p = out->program;
-    const uint32_t layers = 2 + below(6), microbatches = 1 + below(3);
-    std::vector<TilePtr> weight, moment, gradient;
-    for (uint32_t i = 0; i < layers; ++i) {
-        const size_t bytes = (4 + below(3)) << 16;
-        weight.push_back(new_tile(bytes, true));
-        moment.push_back(new_tile(bytes, true));
-        gradient.push_back(new_tile(bytes, false));
-        out->persistent.insert(out->persistent.end(), {weight.back(), moment.back()});
-    }
-    const TilePtr norm = new_tile(8, false), loss = new_tile(8, false);
-    for (uint32_t m = 0; m < microbatches; ++m) {
-        if (microbatches > 1) p.microbatches.push_back({p.tasks.size(), 1});
-        std::vector<TilePtr> result;
-        for (uint32_t i = 0; i < layers; ++i) {
-            result.push_back(new_tile(5 << 16, false));
-            Uses uses{{weight[i], Mode::read}, {result[i], Mode::write}};
-            if (i) uses.push_back({result[i - 1], Mode::read});
-            add_task(p, names[i], uses);
-        }
-        add_task(p, "", {{result.back(), Mode::read}, {loss, m ? Mode::read_write : Mode::write}});
-        for (uint32_t i = layers; i-- > 0;)
-            add_task(p, names[i],
-                     {{weight[i], Mode::read},
-                      {result[i], Mode::read},
-                      {gradient[i], m ? Mode::read_write : Mode::write}});
-    }
-    for (uint32_t i = 0; i < layers; ++i)
-        add_task(p, "", {{gradient[i], Mode::read}, {norm, i ? Mode::read_write : Mode::write}});
-    for (uint32_t i = 0; i < layers; ++i) {
-        Uses uses{{weight[i], Mode::read_write},
-                  {moment[i], Mode::read_write},
-                  {gradient[i], Mode::read}};
-        if (clips) uses.push_back({norm, Mode::read});
-        add_task(p, names[i], uses);
-    }
-    return out;
-}
-
-}  // namespace
 
 TEST_CASE("every order of a plan computes the values of the recorded order") {
     std::mt19937 random(5);
     for (int round = 0; round < 300; ++round) {
         const bool clips = random() % 2;
-        const auto t = training(random, clips);
+        const auto t = flat_training(random, clips);
         const std::vector<double> seconds(t->program.tasks.size(), 1e-3);
         const Accesses accesses = accesses_without_gates(t->program);
         const bool by_layer = random() % 2;
@@ -87,8 +39,8 @@ TEST_CASE("every order of a plan computes the values of the recorded order") {
 
 TEST_CASE("a layer serves all microbatches in a row, and gradients are reduced at once") {
     std::mt19937 random(11);
-    auto t = training(random, false);
-    while (t->program.microbatches.size() < 2) t = training(random, false);
+    auto t = flat_training(random, false);
+    while (t->program.microbatches.size() < 2) t = flat_training(random, false);
     const Accesses accesses = accesses_without_gates(t->program);
     const TaskOrder order = order_tasks(t->program, accesses, {true, 0});
     const auto changes = [&](const std::vector<uint32_t>& tasks) {
@@ -104,7 +56,7 @@ TEST_CASE("plans of training programs are placed, checked and predicted") {
     std::mt19937 random(3);
     for (int round = 0; round < 60; ++round) {
         const bool clips = random() % 2;
-        const auto t = training(random, clips);
+        const auto t = flat_training(random, clips);
         const std::vector<double> seconds(t->program.tasks.size(), 1e-3);
         PlanLimits limits;
         limits.rates = {2, 1e9, 1e-5};
@@ -160,7 +112,7 @@ std::vector<const RunPlan*> runs_of(const ProgramPlan& plan) {
 TEST_CASE("plans of a GPU above RAM above a disk are placed, checked and predicted") {
     std::mt19937 random(7);
     for (int round = 0; round < 30; ++round) {
-        const auto t = training(random, random() % 2);
+        const auto t = flat_training(random, random() % 2);
         const std::vector<double> seconds(t->program.tasks.size(), 1e-3);
         PlanLimits limits = three_tiers(0, 0);
         limits.lower.memory = 1;
@@ -199,7 +151,7 @@ TEST_CASE("another program is planned in the slots of both levels, and leaves ti
     std::mt19937 random(13);
     int found = 0;
     for (int round = 0; round < 30; ++round) {
-        const auto t = training(random, random() % 2);
+        const auto t = flat_training(random, random() % 2);
         const std::vector<double> seconds(t->program.tasks.size(), 1e-3);
         const PlanLimits limits = three_tiers(3 << 20, 4 << 20);
         const ProgramPlan plan = plan_program(t->program, seconds, limits);
@@ -285,7 +237,7 @@ TEST_CASE("the checker of two levels finds what is wrong with a damaged plan") {
     const PlanLimits limits = three_tiers(5 << 19, 5 << 19);
     int64_t moved = 0;
     do {
-        t = training(random, false);
+        t = flat_training(random, false);
         const std::vector<double> seconds(t->program.tasks.size(), 1e-3);
         plan = plan_program(t->program, seconds, limits);
         const Placement& below = plan.below(plan.steady())->placement;
@@ -303,33 +255,6 @@ TEST_CASE("the checker of two levels finds what is wrong with a damaged plan") {
         damage(a, b);
         CAPTURE(problem);
         CHECK_THAT(check_levels(a, b), Catch::Contains(problem));
-    }
-}
-
-TEST_CASE("a program that is recorded again gets the same plan without another search") {
-    std::mt19937 random(9);
-    for (int round = 0; round < 20; ++round) {
-        const bool clips = random() % 2;
-        std::mt19937 again = random;
-        const auto t = training(random, clips), same = training(again, clips);
-        std::vector<double> seconds(t->program.tasks.size(), 1e-3);
-        PlanLimits limits;
-        limits.rates = {2, 1e9, 1e-5};
-        limits.memory = int64_t(1) << 23;
-        const ProgramPlan first = plan_program(t->program, seconds, limits);
-        const size_t searches = placement_searches();
-        const ProgramPlan second = plan_program(same->program, seconds, limits);
-        CHECK(placement_searches() == searches);
-        CHECK(second.steady().line.tasks == first.steady().line.tasks);
-        CHECK(second.steady().placement.slots == first.steady().placement.slots);
-        CHECK(second.steady().placement.steps.size() == first.steady().placement.steps.size());
-        CHECK(second.least_moved == first.least_moved);
-        seconds[random() % seconds.size()] *= 1.5;
-        plan_program(same->program, seconds, limits);
-        CHECK(placement_searches() == searches + 1);
-        limits.memory += 1 << 16;
-        plan_program(same->program, seconds, limits);
-        CHECK(placement_searches() == searches + 2);
     }
 }
 

@@ -9,9 +9,9 @@
 namespace nn {
 
 struct LoopCut {
-    uint32_t head;    // the first iterations, before the loop
-    uint32_t copies;  // iterations in the new body
-    uint32_t tail;    // the last iterations, after the loop
+    uint32_t head = 0;    // the first iterations, before the loop
+    uint32_t copies = 0;  // iterations in the new body
+    uint32_t tail = 0;    // the last iterations, after the loop
 };
 // `copies` must divide the number of iterations between head and tail; if it is 0, no loop remains.
 // Copies of the body work on tiles of their own, so that they can run at the same time.

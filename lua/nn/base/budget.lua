@@ -54,15 +54,19 @@ function M.memory()
             written = tonumber(store.written), busy = store.busy}
   end
   out.disk, out.ram_tier = use(tiers.disk), use(tiers.ram)
-  out.limited_plans = tonumber(tiers.limited)
+  out.limited_plans, out.kept_plans = tonumber(tiers.limited), tonumber(tiers.kept)
   out.disk.stalled = M.on_gpu() and 0 or tiers.stalled
   return out
 end
 
---- limited_text() -> what to report if plan_seconds ended a search for a plan; else nil.
-function M.limited_text()
-  return M.memory().limited_plans > 0 and ("ended after plan_seconds=%g with the best plan so far; "
-    .. "more time may find a faster one"):format(M.plan_seconds or 4) or nil
+--- search_text() -> how the last search for a plan ended, if not by itself; else nil.
+function M.search_text()
+  local memory = M.memory()
+  if memory.limited_plans > 0 then
+    return ("ended after plan_seconds=%g with the best plan so far; more time may find a faster "
+            .. "one"):format(M.plan_seconds or 4)
+  end
+  return memory.kept_plans > 0 and "not needed, because an earlier start kept the plan" or nil
 end
 
 --- on_gpu(), has_disk() -> whether tiers begin with a GPU's memory, or end with a disk.

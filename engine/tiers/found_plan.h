@@ -1,0 +1,50 @@
+// What a search for a plan found, without the program, so that the same program gets the same plan
+// again without a search: in this process, and from a folder in later ones.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/tiers/program_plan.h"
+
+namespace nn {
+
+struct FoundPlan {
+    PlanChoice choice;
+    uint32_t blocks = 0, lower_blocks = 0;
+    int64_t least_moved = 0, lower_least_moved = 0;
+    std::vector<Placement> placements;  // of the runs of the plan, in the order of runs_of()
+};
+
+FoundPlan found_plan(const ProgramPlan& plan);
+// The plan of a program, checked. Throws Error if `found` is not a plan for it.
+ProgramPlan plan_again(const FoundPlan& found, const Program& program,
+                       const std::vector<double>& seconds, const PlanLimits& limits);
+
+// A hash of all on which a plan depends, except rates and times: programs that differ only in the
+// numbers of their tiles and of their first task have the same key.
+uint64_t plan_key(const Program& program, const PlanLimits& limits);
+
+// The bytes that the links can move while the tasks of a run compute. A plan depends on little else
+// that is measured, and varies from one start to the next.
+struct LinkBytes {
+    double upper = 0, lower = 0;
+};
+LinkBytes link_bytes(const Program& program, const std::vector<double>& seconds,
+                     const PlanLimits& limits);
+
+// The plan with this key that this process or an earlier one kept, if it was made for nearly the
+// same bytes of links, and if its search was complete or had no less time than there is now; else
+// null. The pointer is valid until the next call.
+const FoundPlan* kept_plan(uint64_t key, const LinkBytes& bytes);
+// limited: the search ended because of its time.
+void keep_plan(uint64_t key, const LinkBytes& bytes, bool limited, FoundPlan plan);
+
+// From now on, plans are also kept in files of this folder, for the given version of the program.
+// Those not used for the longest time are removed.
+void keep_plans_in(const std::string& folder, const std::string& version);
+void forget_plans();  // those in memory
+// How many plans of earlier processes were used.
+size_t plans_from_folder();
+
+}  // namespace nn

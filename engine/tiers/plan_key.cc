@@ -1,0 +1,91 @@
+// The key of a program's plan (tiers/found_plan.h).
+#include <cstring>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "engine/graph/passes/loops.h"
+#include "engine/tiers/found_plan.h"
+#include "engine/tiers/plan_line.h"
+
+namespace nn {
+namespace {
+
+class Key {
+public:
+    uint64_t value() const { return hash_; }
+    void add(uint64_t number) {
+        hash_ = (hash_ ^ number) * 0x9E3779B97F4A7C15u;
+        hash_ ^= hash_ >> 32;
+    }
+    void add(const char* text) {
+        for (; *text; ++text) add(uint64_t(static_cast<unsigned char>(*text)));
+        add(uint64_t(0));
+    }
+
+private:
+    uint64_t hash_ = 1;
+};
+
+std::unordered_set<const Tile*> ends_of(const Program& program) {
+    std::unordered_set<const Tile*> out;
+    for (const auto* tensors : {&program.inputs, &program.outputs})
+        for (const TilePtr& tile : tiles_of(*tensors)) out.insert(tile.get());
+    return out;
+}
+
+// Small tiles are the same for any plan: those of a batch persist in one program and are inputs of
+// another.
+void add_tiles(const Program& program, const Accesses& accesses, Key& key) {
+    std::vector<const Tile*> tiles(accesses.tiles);
+    for (const auto& [tile, number] : accesses.numbers) tiles[number] = tile;
+    const auto before = made_before(program), ends = ends_of(program);
+    key.add(uint64_t(tiles.size()));
+    for (const Tile* tile : tiles) {
+        key.add(uint64_t(tile->bytes));
+        if (tile->bytes < small_tile) continue;
+        const bool persists = !tile->recording || before.count(tile) > 0;
+        key.add(persists ? uint64_t(2) : uint64_t(ends.count(tile)));
+    }
+}
+
+void add_tasks(const Program& program, const Accesses& accesses, Key& key) {
+    const char* layer = "";
+    for (size_t t = program.step_begin; t < program.tasks.size(); ++t) {
+        const Task& task = program.tasks[t];
+        key.add(uint64_t(int64_t(task.iteration)));
+        for (const auto* a = accesses.begin(uint32_t(t)); a != accesses.end(uint32_t(t)); ++a)
+            key.add(uint64_t(a->tile) * 4 + uint64_t(a->mode));
+        if (std::strcmp(layer, task.arg.layer) == 0) continue;
+        layer = task.arg.layer;
+        key.add(layer);
+    }
+}
+
+}  // namespace
+
+uint64_t plan_key(const Program& program, const PlanLimits& limits) {
+    Key key;
+    for (const int64_t number :
+         {limits.memory, limits.reserved, limits.rest, limits.lower.memory, limits.lower.reserved,
+          int64_t(limits.rates.workers), int64_t(limits.rates.two_links)})
+        key.add(uint64_t(number));
+    const Accesses accesses = accesses_without_gates(program);
+    add_tiles(program, accesses, key);
+    add_tasks(program, accesses, key);
+    for (const Program::Loop& loop : program.loops)
+        for (const size_t number : {loop.begin, loop.end})
+            key.add(uint64_t(number - program.step_begin) * loop.iterations);
+    for (const Program::Microbatch& microbatch : program.microbatches)
+        key.add(uint64_t(microbatch.begin - program.step_begin));
+    return key.value();
+}
+
+LinkBytes link_bytes(const Program& program, const std::vector<double>& seconds,
+                     const PlanLimits& limits) {
+    double computing = 0;
+    const std::vector<uint32_t> runs = runs_of_tasks(program);
+    for (size_t t = program.step_begin; t < seconds.size(); ++t) computing += runs[t] * seconds[t];
+    return {computing * limits.rates.link_rate, computing * limits.lower.rates.link_rate};
+}
+
+}  // namespace nn
