@@ -22,6 +22,7 @@ extern "C" {
 #include "bindings/progress.h"
 #include "bindings/signals.h"
 #include "engine/base/error.h"
+#include "engine/base/heap.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/control.h"
 #include "engine/runtime/interrupts.h"
@@ -362,6 +363,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    nn::limit_free_memory();
     open_standard_descriptors();
     const int code = code_after_tasks(run(argc, argv));
     // Finalizers first, the engine after them. After a signal the system frees Lua's memory: with

@@ -3,6 +3,7 @@
 
 #include "bindings/handles.h"
 #include "engine/base/user_cache.h"
+#include "engine/base/heap.h"
 #include "engine/machine/host.h"
 #include "engine/machine/memory_limit.h"
 #include "engine/memory/arena.h"
@@ -142,6 +143,7 @@ int nn_program_tiers(const nn_ref* program, int32_t measured, nn_tier_plan_t* ou
             describe_plan(p, Times(measured), to);
         else
             describe_resident(p, Times(measured), to);
+        return_free_memory();
         to.rest = rest_of_process(host().count(Device::cpu), arena_taken(), tiers().ram,
                                   int64_t(p.tasks.size()));
     });

@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "engine/base/error.h"
+#include "engine/base/heap.h"
 #include "engine/base/progress.h"
 #include "engine/tile/tile.h"
 
@@ -42,14 +43,16 @@ inline bool must_stop() {
 inline void check_interrupt() {
     if (must_stop()) throw Interrupted();
 }
-// While a program is planned.
+// While a program is recorded or planned, which takes memory that nothing needs afterwards.
 struct Planning {
     Planning() {
         work_handlers.check_stop = check_interrupt;
         work_handlers.is_urgent = interrupt_requested;
         ++interrupts.plans;
     }
-    ~Planning() { --interrupts.plans; }
+    ~Planning() {
+        if (--interrupts.plans == 0) return_free_memory();
+    }
     Planning(const Planning&) = delete;
 };
 struct InterruptsDeferred {
