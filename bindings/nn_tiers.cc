@@ -4,6 +4,7 @@
 #include "bindings/handles.h"
 #include "engine/base/user_cache.h"
 #include "engine/base/heap.h"
+#include "engine/io/output_file.h"
 #include "engine/machine/host.h"
 #include "engine/machine/memory_limit.h"
 #include "engine/memory/arena.h"
@@ -17,6 +18,7 @@
 #include "engine/runtime/workers.h"
 #include "engine/tiers/found_plan.h"
 #include "engine/tiers/plan.h"
+#include "engine/tiers/records.h"
 #include "engine/tiers/search_time.h"
 #include "engine/tiers/store_places.h"
 #include "nn_version.h"
@@ -54,6 +56,14 @@ void add_lower(const ProgramPlan& plan, const PlanLimits& limits, const Predicti
     to.disk_busy = time.lower_busy;
 }
 
+// The RAM for everything but tiles, while the plan exists.
+int64_t rest_with(const EngineRecords& records) {
+    constexpr int files = 2;  // of a checkpoint, written together
+    return_free_memory();
+    return files * least_file_memory() + rest_of_process(host().count(Device::cpu), arena_taken(),
+                                                         tiers().ram, records);
+}
+
 void describe_plan(const Program& p, Times times, nn_tier_plan_t& to) {
     const auto seconds = p.seconds.empty() ? placement_seconds(p) : p.seconds;
     const PlanLimits limits = placement_limits(p);
@@ -70,12 +80,14 @@ void describe_plan(const Program& p, Times times, nn_tier_plan_t& to) {
     to.least_moved = plan.least_moved;
     to.seconds = time.seconds, to.computing = time.computing, to.disk_busy = time.link_busy;
     if (plan.lower) add_lower(plan, limits, time, to.lower);
+    to.rest = rest_with(records_of(plan, p));
 }
 
 // All tiles stay in the upper tier.
 void describe_resident(const Program& p, Times times, nn_tier_plan_t& to) {
     to.kept = p.info.persistent_bytes + p.info.peak_bytes;
     to.seconds = to.computing = plan(p, times).seconds;
+    to.rest = rest_with(records_of(p));
 }
 
 }  // namespace
@@ -143,8 +155,5 @@ int nn_program_tiers(const nn_ref* program, int32_t measured, nn_tier_plan_t* ou
             describe_plan(p, Times(measured), to);
         else
             describe_resident(p, Times(measured), to);
-        return_free_memory();
-        to.rest = rest_of_process(host().count(Device::cpu), arena_taken(), tiers().ram,
-                                  int64_t(p.tasks.size()));
     });
 }

@@ -10,12 +10,20 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 
 namespace nn {
 
 constexpr size_t page = 4096;  // alignment of writes that bypass the page cache
-constexpr size_t block_bytes = size_t(8) << 20;
+
+// A small budget gets smaller blocks: two of each file are taken whatever it is. With 1 MB, writing
+// takes no more CPU time.
+static size_t block_bytes() {
+    return size_t(std::clamp<int64_t>(budget() / 64, 1 << 20, 8 << 20)) / page * page;
+}
+
+int64_t least_file_memory() { return 2 * int64_t(arena_bytes(block_bytes())); }
 
 uint32_t crc32_of(const void* data, size_t bytes, uint32_t crc) {
     return libdeflate_crc32(crc, data, bytes);
@@ -26,7 +34,7 @@ static Error error_of(int number) {
     return Error(std::strerror(number) + std::string(hint));
 }
 
-OutputFile::OutputFile(const std::string& path, int64_t bytes) {
+OutputFile::OutputFile(const std::string& path, int64_t bytes) : block_bytes_(block_bytes()) {
     constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
     fd_ = open(path.c_str(), flags | O_DIRECT, 0644);
     if (fd_ < 0 && errno == EINVAL) fd_ = open(path.c_str(), flags, 0644);
@@ -58,10 +66,10 @@ void OutputFile::append(const char* data, size_t bytes) {
     crc_ = crc32_of(data, bytes, crc_);
     while (bytes) {
         if (!filling_.block) filling_.block = block();
-        const size_t count = std::min(bytes, block_bytes - filling_.bytes);
+        const size_t count = std::min(bytes, block_bytes_ - filling_.bytes);
         std::memcpy(filling_.block.get() + filling_.bytes, data, count);
         data += count, bytes -= count, filling_.bytes += count;
-        if (filling_.bytes == block_bytes) enqueue();
+        if (filling_.bytes == block_bytes_) enqueue();
     }
 }
 
@@ -81,11 +89,13 @@ OutputFile::Block OutputFile::block() {
     std::unique_lock lock(mutex_);
     if (empty_.empty()) {
         // Two are needed whatever the budget: one is filled while the other is written.
-        if (void* more = staging_allocate(block_bytes, blocks_ < 2)) {
+        if (void* more = staging_allocate(block_bytes_, blocks_ < 2)) {
             ++blocks_;
-            return {static_cast<char*>(more), [](char* b) { staging_free(b, block_bytes); }};
+            const auto free = [bytes = block_bytes_](char* b) { staging_free(b, bytes); };
+            return {static_cast<char*>(more), free};
         }
-        if (blocks_ < 2) throw Error("no memory for a buffer of 8 MB");
+        if (blocks_ < 2)
+            throw Error("no memory for a buffer of " + human_bytes(double(block_bytes_)));
     }
     changed_.wait(lock, [&] { return !empty_.empty() || !error_.empty(); });
     if (!error_.empty()) throw Error(error_);

@@ -43,6 +43,7 @@ private:
     void write_piece(const Piece& piece);
     void use_page_cache();  // from now on
 
+    const size_t block_bytes_;
     int fd_;
     Piece filling_;
     uint32_t crc_ = 0;
@@ -56,6 +57,9 @@ private:
     bool closed_ = false, abandoned_ = false;
     std::thread thread_;
 };
+
+// Bytes of the blocks that a file takes even beyond the budget.
+int64_t least_file_memory();
 
 // CRC-32 as zlib's; `crc` continues an earlier one.
 uint32_t crc32_of(const void* data, size_t bytes, uint32_t crc = 0);

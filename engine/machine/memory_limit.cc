@@ -154,15 +154,15 @@ ResidentMemory resident_memory() {
     return {1024 * read_entry(status, "VmRSS:"), 1024 * read_entry(status, "VmHWM:")};
 }
 
-int64_t rest_of_process(int workers, int64_t tiles, int64_t most_tiles, int64_t tasks) {
-    // Measured with StarPU built for 12 memory nodes: the tasks and transfers of two runs that are
-    // submitted, the handles of slots and places in the store, and the plans of three lines.
-    constexpr int64_t bytes_of_task = 12'000;
-    // Operands with which a run measures the rate of products (lua/nn/train/rate.lua).
+int64_t rest_of_process(int workers, int64_t tiles, int64_t most_tiles,
+                        const EngineRecords& records) {
+    // Operands with which a run measures the rate of products (lua/nn/train/rate.lua), when no task
+    // is in flight.
     constexpr int64_t operands_of_worker = 13 * mb;
     constexpr int64_t bytes_per_table_byte = 512;  // without huge pages
     return resident_memory().now - tiles + most_tiles / bytes_per_table_byte +
-           (limits[0].rest_of_worker + operands_of_worker) * workers + bytes_of_task * tasks;
+           limits[0].rest_of_worker * workers + records.lasting +
+           std::max(records.in_flight, operands_of_worker * workers);
 }
 
 int64_t largest_budget() {

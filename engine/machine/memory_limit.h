@@ -20,9 +20,15 @@ struct ResidentMemory {
     int64_t now = 0, peak = 0;
 };
 ResidentMemory resident_memory();
+// Bytes that a running program takes besides its tiles: as long as it exists, and for the tasks
+// that are submitted and not done.
+struct EngineRecords {
+    int64_t lasting = 0, in_flight = 0;
+};
 // The RAM that a training needs besides its tiles: what the process takes now without `tiles` bytes
-// of tiles, page tables for `most_tiles` bytes, what the workers take at their first tasks, and the
-// records of the `tasks` of a step. Call it while such a step is recorded and planned.
-int64_t rest_of_process(int workers, int64_t tiles, int64_t most_tiles, int64_t tasks);
+// of tiles, page tables for `most_tiles` bytes, what the workers take at their first tasks, and
+// records. Call it while the step is recorded and its plan exists.
+int64_t rest_of_process(int workers, int64_t tiles, int64_t most_tiles,
+                        const EngineRecords& records);
 
 }  // namespace nn

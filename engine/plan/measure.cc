@@ -12,6 +12,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/heap.h"
 #include "engine/base/threads.h"
 #include "engine/machine/description.h"
 #include "engine/machine/host.h"
@@ -155,6 +156,7 @@ ParallelBenchmark parallel_benchmark(int workers, size_t bytes) {
     blas::load();
     products::choice();
     idle();
+    return_free_memory();  // of the tasks that were in flight
     return ParallelBenchmark(workers, bytes);
 }
 

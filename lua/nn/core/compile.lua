@@ -133,6 +133,8 @@ local function tier_plan(program, times)
   for _, name in ipairs {"kept", "rest", "seconds", "computing"} do
     out[name] = tonumber(plan[name])
   end
+  -- Lua's heap doubles before its garbage is collected.
+  out.rest = out.rest + 1024 * collectgarbage "count"
   if #budget.tiers == 3 then out.lower = level(plan.lower) end
   return out
 end

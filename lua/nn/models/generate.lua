@@ -41,23 +41,25 @@ local function to_host(logits)
   return array, size
 end
 
--- Without a cache: reads the last `context` tokens again for each new token.
+-- Without a cache: reads the last `context` tokens again for each new token. Without a scope, the
+-- temporaries of many tokens would wait for a garbage collection.
 local function plain_reader(model)
   local context = model.config and model.config.context or math.huge
   local compute = evaluate.callable(model)
+  local function read(row)
+    local first = math.max(1, #row.ids - context + 1)
+    local count = #row.ids - first + 1
+    local input = ids_tensor({row}, count, function(_, c) return row.ids[first + c - 1] end)
+    local last = compute(input):slice(2, count, count)
+    return to_host(last:reshape(1, last:dim(-1)))
+  end
   return function(rows)
     local all, size
     for r, row in ipairs(rows) do
-      local first = math.max(1, #row.ids - context + 1)
-      local count = #row.ids - first + 1
-      local input = ids_tensor({row}, count, function(_, c) return row.ids[first + c - 1] end)
-      local logits = compute(input)
-      local last = logits:slice(2, count, count)
       local numbers
-      numbers, size = to_host(last:reshape(1, last:dim(-1)))
+      numbers, size = tensor.scope(read, row)
       all = all or ffi.new("double[?]", #rows * size)
       for i = 0, size - 1 do all[(r - 1) * size + i] = numbers[i] end
-      for _, x in ipairs {last, logits, input} do x:release() end
     end
     return all, size
   end
@@ -71,17 +73,22 @@ local function cached_reader(model, caches, source)
     return layer.call(model, model.next, ids, caches, start, last, source.text, source.mask)
   end)
   local prompts_read = false
+  local function read(...)
+    local array, size = to_host(step(...))
+    for _, x in ipairs {...} do x:release() end
+    return array, size
+  end
   return function(rows)
     if prompts_read then
       local ids = ids_tensor(rows, 1, function(row) return row.ids[#row.ids] end)
-      return to_host(step(ids, vector(rows, function(row) return #row.ids - 1 end)))
+      return read(ids, vector(rows, function(row) return #row.ids - 1 end))
     end
     prompts_read = true
     local longest = 0
     for _, row in ipairs(rows) do longest = math.max(longest, #row.ids) end
     local ids = ids_tensor(rows, longest, function(row, c) return row.ids[c] or 0 end)
     local last = vector(rows, function(row, _, r) return (r - 1) * longest + #row.ids - 1 end)
-    return to_host(step(ids, vector(rows, function() return 0 end), last))
+    return read(ids, vector(rows, function() return 0 end), last)
   end
 end
 
