@@ -60,8 +60,8 @@ void add_lower(const ProgramPlan& plan, const PlanLimits& limits, const Predicti
 int64_t rest_with(const EngineRecords& records) {
     constexpr int files = 2;  // of a checkpoint, written together
     return_free_memory();
-    return files * least_file_memory() + rest_of_process(host().count(Device::cpu), arena_taken(),
-                                                         tiers().ram, records);
+    return files * least_file_memory() +
+           rest_of_process(host().count(Device::cpu), arena_taken(), tiers().ram, records);
 }
 
 void describe_plan(const Program& p, Times times, nn_tier_plan_t& to) {

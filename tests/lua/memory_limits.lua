@@ -1,6 +1,8 @@
 -- The memory that the system allows a process: resource limits, control groups, failed allocations.
 -- Each case must give one error immediately; nothing hangs, and no process is killed.
+-- MEMORY_LIMITS=long trains more and larger models in the memory that their plans state.
 local files = require "nn.io.files"
+local host = require "nn.host"
 local nn = require "nn"
 local t = require "nn.test"
 
@@ -203,6 +205,60 @@ t.case("a model in a control group trains or is refused, and is never killed", f
     if status == 0 then trained = trained + 1 else refused = refused + 1 end
   end
   t.check(trained > 0 and refused > 0, trained .. " sizes are enough")
+end)
+
+local long = os.getenv "MEMORY_LIMITS" == "long"
+local training = "data.text= eval_every=0 save_every=3 memory.disk=disk memory.disk_in_ram=true "
+  .. (long and "model.layers=6 model.embd=256 model.dropout=0.1 memory.ram=25MB steps=20"
+      or "model.layers=3 model.embd=192 data.context=32 memory.ram=8MB memory.plan_seconds=1 "
+         .. "steps=4 final_batches=2 sample.tokens=40")
+
+-- Runs the recipe in a control group of so many bytes, after a command -> its output.
+local function train_within(bytes, settings, before)
+  local folder = t.folder()
+  local status, output = t.shell(([[
+    cd %s; %s
+    NNLUA_CPUS=2 timeout -k 1 %d %s/tests/limited %.0f $NNLUA %s/recipes/gpt2_train.lua %s %s
+    status=$?; kill $busy 2>/dev/null; exit $status]]):format(folder, before or "",
+    long and 1500 or 200, host.root, bytes, host.root, training, settings))
+  if status == 77 then t.skip(output) end
+  t.check(status == 0, ("%.0f bytes: %s"):format(bytes, output))
+  return output
+end
+
+local function bytes_of(output, pattern)
+  local number, unit = output:match(pattern)
+  t.check(number, output)
+  return tonumber(number) * (unit == "GB" and 1e9 or 1e6)
+end
+
+-- A training in exactly the RAM that its plan states.
+local function keeps_its_promise(settings, before)
+  local plan = train_within(8e9, settings .. " --plan")
+  local limit = bytes_of(plan, "\nprocess +([%d.]+) (%a+) of RAM")
+  local output = train_within(limit, settings .. " out=out", before)
+  t.check(output:find "\nlimited: limit %d+, peak %d+, killed 0\n", output)
+  local most = bytes_of(output, "\nmemory: at most ([%d.]+) (%a+) of RAM for the process")
+  print(("  %s: %.0f MB stated, %.0f MB at most"):format(settings, limit / 1e6, most / 1e6))
+  t.check(most <= 1.03 * limit, output)
+end
+
+for _, accum in ipairs {1, 8, 32} do
+  for _, dtype in ipairs {"f32", "bf16"} do
+    local settings = ("data.accum=%d model.dtype=%s"):format(accum, dtype)
+    t.case(("%d microbatches in %s train in the RAM that their plan states"):format(accum, dtype),
+           function() keeps_its_promise(settings) end)
+  end
+end
+
+local busy_cores = [[
+  export NNLUA_DELAYS=1
+  for core in 1 2 3; do timeout 1500 sh -c "while :; do :; done" & busy="$busy $!"; done]]
+t.case("delayed tasks and transfers and busy cores do not exceed the RAM of the plan", function()
+  for _, accum in ipairs(long and {1, 8, 32} or {8}) do
+    keeps_its_promise("model.dtype=f32 data.accum=" .. accum, busy_cores)
+    if long then keeps_its_promise("model.dtype=bf16 data.accum=" .. accum, busy_cores) end
+  end
 end)
 
 t.finish()

@@ -29,7 +29,7 @@ local function stated()
   local status, output = train(8e9, disk .. " --plan")
   if status == 77 then t.skip(output) end
   t.check(status == 0, output)
-  local number, unit = output:match "\nprocess +([%d.]+) (%a+) of RAM, with "
+  local number, unit = output:match "\nprocess +([%d.]+) (%a+) of RAM"
   t.check(number, output)
   return bytes_of(number, unit)
 end

@@ -193,9 +193,9 @@ end
 --- process_text(tiers) -> the same as a text.
 function M.process_text(tiers)
   local trained, most = trained_bytes(tiers), M.process_bytes(tiers)
-  return ("%s of RAM, with %s for code, Lua, and the records of tasks%s"):format(
-    units.bytes(trained), units.bytes(tiers.rest),
-    most > trained and ("; %s while it plans"):format(units.bytes(most)) or "")
+  return ("%s of RAM%s, with %s for code, Lua, and the records of tasks"):format(
+    units.bytes(most), most > trained and (" while it plans, then %s"):format(units.bytes(trained))
+    or "", units.bytes(tiers.rest))
 end
 
 -- The tier `name` with slots.
