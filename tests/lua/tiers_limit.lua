@@ -7,8 +7,8 @@ local t = require "nn.test"
 local long = os.getenv "TIERS_LIMIT" == "long"
 local model = long and "preset=gpt2 model.dtype=f32 data.batch=4 data.accum=1 data.context=128 "
   .. "model.vocab=50257 memory.ram=500MB"
-  or "preset=demo model.layers=4 model.embd=256 data.batch=4 data.context=32 memory.ram=12MB"
-local budget = long and 500e6 or 12e6
+  or "preset=demo model.layers=8 model.embd=384 data.batch=4 data.context=32 memory.ram=24MB"
+local budget = long and 500e6 or 24e6
 local folder = t.folder()
 local disk = "memory.disk=. memory.disk_in_ram=true memory.disk_rate=1GB"
 
