@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "bindings/handles.h"
-#include "engine/base/user_cache.h"
 #include "engine/base/heap.h"
+#include "engine/base/user_cache.h"
 #include "engine/io/output_file.h"
 #include "engine/machine/host.h"
 #include "engine/machine/memory_limit.h"
