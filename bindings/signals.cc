@@ -22,7 +22,7 @@ namespace {
 
 lua_State* state = nullptr;
 volatile std::sig_atomic_t last = 0, unhandled = 0;  // last: stop signal or SIGPIPE
-std::atomic<bool> save_asked{false};
+std::atomic<bool> save_asked{false}, ends_at_once{false};
 bool is_first_rank = true;   // only rank 0 prints
 std::string library_source;  // how the names of the library's chunks begin
 
@@ -61,6 +61,11 @@ bool repeats_first(int signal, const timespec& now) {
 }
 
 void on_signal(int signal) {
+    if (ends_at_once) {
+        const char text[] = "\nnnlua: interrupted\n";
+        [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, sizeof text - 1);
+        _exit(128 + signal);
+    }
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     if (last != SIGPIPE && repeats_first(signal, now)) return;
@@ -129,6 +134,11 @@ int clear_signals(lua_State* L) {
     return 0;
 }
 
+int end_at_once(lua_State* L) {
+    ends_at_once = lua_toboolean(L, 1) != 0;
+    return 0;
+}
+
 int forget_signals(lua_State* L) {
     last = 0;
     return clear_signals(L);
@@ -161,11 +171,10 @@ void raise_signals_in(lua_State* L, const std::string& library) {
 int last_signal() { return last; }
 
 void add_signal_functions(lua_State* L) {
-    const luaL_Reg functions[] = {{"signal", push_last_signal},
-                                  {"save_asked", take_save_asked},
-                                  {"clear_signals", clear_signals},
-                                  {"forget_signals", forget_signals},
-                                  {nullptr, nullptr}};
+    const luaL_Reg functions[] = {
+        {"signal", push_last_signal},       {"save_asked", take_save_asked},
+        {"clear_signals", clear_signals},   {"end_at_once", end_at_once},
+        {"forget_signals", forget_signals}, {nullptr, nullptr}};
     luaL_register(L, nullptr, functions);
 }
 

@@ -15,7 +15,8 @@ int last_signal();  // the last stop signal or SIGPIPE that is not forgotten, or
 
 // For nn.host: signal() -> last_signal(); save_asked() -> whether SIGUSR1 or SIGUSR2 arrived since
 // the last call; clear_signals() marks all signals as handled, but an error that ends the program
-// still has the exit status of the last one; forget_signals() clears that too.
+// still has the exit status of the last one; forget_signals() clears that too; after
+// end_at_once(true), a stop signal ends the process without waiting for anything.
 void add_signal_functions(lua_State* L);  // to the table on the top of the stack
 
 }  // namespace nn
