@@ -145,7 +145,7 @@ case("a loss that is not finite ends all ranks with one message", function()
 end)
 
 case("what works with one rank only is refused", function()
-  for _, setting in ipairs {"plan=true", "profile=true"} do
+  for _, setting in ipairs {"plan=true", "profile=true", "verify=1"} do
     local status, output = shell(command(2, "refused", setting))
     t.check(status == 1 and output:find(setting .. " works with one rank only", 1, true), output)
   end

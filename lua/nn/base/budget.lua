@@ -123,6 +123,13 @@ function M.memory_tiers(options)
   M.tiers = gpu and {"GPU", "RAM", "disk"} or {"RAM", "disk"}
   M.disk_folder = options.disk
 end
+
+--- no_tiers() ends nn.memory_tiers; the memory budget is the default. Errors: as nn.memory_tiers.
+function M.no_tiers()
+  check(C.nn_memory_tiers(0, nil, 0, 0, 0))
+  M.tiers, M.disk_folder = nil, nil
+end
+
 --- nn.measure_disk(folder, {written=0.5, piece="4MB", threads=4}) -> bytes per second of transfers
 --- at scattered places of the folder's disk, without the page cache. written: the share of bytes
 --- that are written while the others are read; piece: bytes of a transfer, rounded up to a multiple

@@ -151,6 +151,12 @@ function M.need_room(build, loader, requirements)
   return plan
 end
 
+--- least_bytes(build, loader) -> the fewest bytes of tensors with which a step runs without tiers.
+function M.least_bytes(build, loader)
+  local _, needs = planner(build, loader, step_plan.available_memory())
+  return needs(loader.batch_size)
+end
+
 --- report(build, loader, requirements, steps) -> lines of text: the cost of a step on this machine,
 --- and the time of so many steps.
 function M.report(build, loader, requirements, steps)

@@ -42,6 +42,13 @@ local function bytes_of(memory, name)
   lib.fail("'memory.%s' must be a size such as 500MB or 6GB, not '%s'", name, given)
 end
 
+--- use_disk(memory, ram): sets the tiers of cfg.memory with a disk, and `ram` bytes above it.
+function M.use_disk(memory, ram)
+  budget.memory_tiers {gpu = bytes_of(memory, "gpu"), ram = ram, disk = memory.disk,
+                       disk_rate = bytes_of(memory, "disk_rate"), disk_in_ram = memory.disk_in_ram,
+                       plan_seconds = memory.plan_seconds}
+end
+
 --- nn.use_memory(cfg) sets the memory budget, or the tiers of nn.memory_tiers, and the choice of
 --- nn.activations from the settings of nn.memory_fields. Call it before creating tensors. Errors:
 --- as nn.memory_tiers; memory.ram or memory.disk_rate without memory.disk.
@@ -54,21 +61,17 @@ function M.use_memory(cfg)
     end
   end
   local memory = cfg.memory
-  local ram, disk_rate = bytes_of(memory, "ram"), bytes_of(memory, "disk_rate")
+  local ram = bytes_of(memory, "ram")
   budget.activations(memory.activations)
   if cfg.memory_gb > 0 then budget.memory_budget(cfg.memory_gb * 1e9) end
-  local gpu = bytes_of(memory, "gpu")
-  if memory.disk ~= "" then
-    return budget.memory_tiers {gpu = gpu, ram = ram or budget.memory().budget, disk = memory.disk,
-                                disk_rate = disk_rate, disk_in_ram = memory.disk_in_ram,
-                                plan_seconds = memory.plan_seconds}
-  end
+  if memory.disk ~= "" then return M.use_disk(memory, ram or budget.memory().budget) end
   for _, name in ipairs {"ram", "disk_rate"} do
-    if memory[name] ~= "" then
+    if bytes_of(memory, name) then
       lib.fail("memory.%s=%s has an effect only with a folder for what does not fit; set "
                .. "memory.disk=FOLDER, or clear it by memory.%s=", name, memory[name], name)
     end
   end
+  local gpu = bytes_of(memory, "gpu")
   if gpu then budget.memory_tiers {gpu = gpu, plan_seconds = memory.plan_seconds} end
 end
 

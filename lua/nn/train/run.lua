@@ -20,6 +20,7 @@ local run_settings = require "nn.train.settings"
 local saver = require "nn.train.saver"
 local traffic = require "nn.train.traffic"
 local units = require "nn.base.units"
+local verify = require "nn.train.verify"
 
 local M = {}
 local Run = {}
@@ -28,7 +29,7 @@ local LAG = 2                    -- steps submitted after one before its results
 local LONG = 1                   -- seconds of a step whose results are read at once
 local tracked = arguments.names "model optim data vocabulary"
 
--- A run in a folder, which is locked unless it is only planned.
+-- A run in a folder, which is locked if the run trains.
 local function open(cfg, out, lock)
   local self = setmetatable({cfg = cfg, out = out, lock = lock, log = log.new(out), step = 0,
                              seconds = 0, skipped = 0, pending = {}, traffic = traffic.new()}, Run)
@@ -41,7 +42,7 @@ local function open(cfg, out, lock)
   local function warn(text) self:say("warning: " .. text) end
   self.checkpoint = checkpoint.find(out, cfg.resume, warn)
   local state = self.checkpoint and self.checkpoint.state
-  if cfg.resume == "auto" and not state and not cfg.plan then
+  if cfg.resume == "auto" and not state and run_settings.trains(cfg) then
     self:say(("there is no checkpoint in %s yet: starting at step 1"):format(out))
   end
   if state then self.vocabulary = self.checkpoint:vocabulary() end
@@ -58,12 +59,7 @@ end
 ---     run:done {val_loss = nn.evaluate(model, data.val, 2)}
 function M.run(cfg)
   run_settings.need(cfg)
-  local out, lock = cfg.out, nil
-  if not cfg.plan then
-    out, lock = run_settings.claim_folder(cfg)
-  elseif out == "" then
-    out = run_settings.default_folder(cfg)
-  end
+  local out, lock = run_settings.claim_folder(cfg)
   cfg.out = out
   return lib.guarded(function() if lock then lock:release() end end, open, cfg, out, lock)
 end
@@ -107,7 +103,8 @@ end
 
 --- run:plan(build, loader, requirements) -> whether to train. With plan=true it prints the cost of
 --- a step (memory by kind, whether it fits, the largest batch that fits, time) and the time of the
---- steps that are left, and returns false.
+--- steps that are left, and with verify=K it trains fewer layers with memory.disk and without, and
+--- compares all bits; it then returns false.
 --- build() creates and returns the model, the optimizer and the step, a function of the loader's
 --- ids and targets; it is recorded here without computing or allocating anything. requirements
 --- (optional): the result of GPT2.requirements; settings that cannot fit are then refused before
@@ -120,10 +117,11 @@ end
 ---     end
 ---     nn.run(cfg):plan(build, data.train)  --> true
 function Run:plan(build, loader, requirements)
-  if not self.cfg.plan then
+  if run_settings.trains(self.cfg) then
     self.traffic.plan = run_plan.need_room(build, loader, requirements)
     return true
   end
+  if self.cfg.verify > 0 then return verify.verify_tiers(self, build, loader) end
   local left = self.cfg.steps - (self.checkpoint and self.checkpoint.state.step or 0)
   for _, line in ipairs(run_plan.report(build, loader, requirements, left)) do self:say(line) end
   return false

@@ -7,6 +7,7 @@ local first = require "nn.io.first"
 local lib = require "nn.base.capi"
 local locks = require "nn.io.lock"
 local memory = require "nn.train.memory"
+local verify = require "nn.train.verify"
 
 local M = {}
 
@@ -70,11 +71,15 @@ local function claim_folder(cfg)
   return out, held
 end
 
---- claim_folder(cfg) -> the folder of a run, and its lock. No other process can claim the folder
---- until lock:release() or the end of this process. With several ranks, rank 0 has the lock.
---- Errors: the folder cannot be created or written; another process runs there; it already contains
---- a run, and resume is "none".
+--- trains(cfg) -> whether the run trains, and so needs its folder.
+function M.trains(cfg) return not cfg.plan and cfg.verify == 0 end
+
+--- claim_folder(cfg) -> the folder of a run and, if it trains, its lock. No other process can claim
+--- the folder until lock:release() or the end of this process. With several ranks, rank 0 has the
+--- lock. Errors: the folder cannot be created or written; another process runs there; it already
+--- contains a run, and resume is "none".
 function M.claim_folder(cfg)
+  if not M.trains(cfg) then return cfg.out ~= "" and cfg.out or M.default_folder(cfg) end
   local held
   local out = first.on_first("the folder of the run", function()
     local path, lock_of_path = claim_folder(cfg)
@@ -103,7 +108,8 @@ function M.use_ranks(cfg)
 end
 
 -- Settings of one start of a run, which a resumed run does not inherit.
-local of_start = {out = true, resume = true, plan = true, profile = true, profile_steps = true}
+local of_start = {out = true, resume = true, plan = true, verify = true, profile = true,
+                  profile_steps = true}
 
 --- saved(given, values) -> a function from a path to its value in the run to resume, or nil. given:
 --- the settings on the command line as texts by path; values: all other settings. If another preset
@@ -152,6 +158,9 @@ function M.run_fields(defaults)
     on_nan = field("stop", "reaction to a loss or gradient that is NaN or infinite",
                    {choices = {"stop", "skip"}}),
     plan = field(false, "only report what a step would cost and whether it fits"),
+    verify = field(0, "instead of training, train so many steps of as many layers as fit into "
+                   .. "memory.ram, with memory.disk and without, and compare all bits; 0: train",
+                   {min = 0}),
     profile = field("", "profile some steps: true (trace in OUT/trace.json) or a file"),
     profile_steps = field("", "steps to profile, such as 10-12; empty: 4 to 6"),
     cluster = {shards = field(0, "parts of a batch that several ranks share; the number alone "
@@ -174,6 +183,7 @@ function M.need(cfg)
                  .. "...}, arg)", name)
     end
   end
+  verify.need(cfg)
   if not cluster.several() then return end
   for _, name in ipairs {"plan", "profile"} do
     if cfg[name] and cfg[name] ~= "" and cfg[name] ~= "false" then
