@@ -112,12 +112,11 @@ typedef struct {
     double busy;                  // seconds with a transfer under way
 } nn_store_info_t;
 typedef struct {
-    int64_t slots;         // bytes of the slots of planned programs, in the upper tier
-    nn_store_info_t disk;  // the disk
-    nn_store_info_t ram;   // RAM below a GPU, and the copies between them
-    double stalled;        // seconds of workers without a task during transfers
-    int64_t limited,
-        kept;  // searches for plans that nn_limit_search ended; plans of earlier starts
+    int64_t slots;          // bytes of the slots of planned programs, in the upper tier
+    nn_store_info_t disk;   // the disk
+    nn_store_info_t ram;    // RAM below a GPU, and the copies between them
+    double stalled;         // seconds of workers without a task during transfers
+    int64_t limited, kept;  // searches that nn_limit_search ended; plans of earlier starts
 } nn_tiers_info_t;
 // The plan of a program with memory tiers. Bytes of RAM: slots, kept (tiles outside slots), and
 // reserved; disk: bytes on disk; loaded, stored: bytes that a run moves, by nn_tensor_kind. Seconds

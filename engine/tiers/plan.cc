@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/progress.h"
 #include "engine/tiers/found_plan.h"
 #include "engine/tiers/plan_line.h"
 #include "engine/tiers/plan_loop.h"
@@ -61,7 +62,8 @@ ProgramPlan plan_program(const Program& program, const std::vector<double>& seco
         }
     const size_t limited = limited_searches();
     ProgramPlan out = search_plan(program, seconds, limits);
-    keep_plan(key, bytes, limited_searches() > limited, found_plan(out));
+    if (!work_is_urgent())  // else a signal ended the search
+        keep_plan(key, bytes, limited_searches() > limited, found_plan(out));
     return out;
 }
 

@@ -6,7 +6,10 @@ local t = require "nn.test"
 local train = ([[$NNLUA %s/recipes/gpt2_train.lua model.layers=6 model.embd=256 memory.ram=25MB \
   memory.disk=. memory.disk_rate=500MB ]]):format(host.root)
 local folder = t.folder()
-local function shell(text) return t.shell(("cd %s; %s"):format(folder, text)) end
+-- cache: the folder of kept plans.
+local function shell(text, cache)
+  return t.shell(("cd %s; export XDG_CACHE_HOME=$PWD/%s; %s"):format(folder, cache or "none", text))
+end
 
 -- The planning of 16 microbatches takes several seconds.
 t.case("a signal ends planning within a second, at any moment", function()
@@ -19,7 +22,7 @@ t.case("a signal ends planning within a second, at any moment", function()
       %s data.accum=16 memory.plan_seconds=60 steps=1 out=run%d %s >log 2>&1 & process=$!
       sleep %.3f; begin=$EPOCHREALTIME; kill -%s $process; wait $process
       echo "status $? after $begin to $EPOCHREALTIME"; cat log]]):format(
-        train, i, i % 3 == 0 and "--plan" or "", delay, name))
+        train, i, i % 3 == 0 and "--plan" or "", delay, name), "cache" .. i)
     local status, begin, over = output:match "status (%d+) after ([%d.]+) to ([%d.]+)"
     t.same(tonumber(status), 128 + number)
     t.check(output:find("nnlua: interrupted", 1, true), output)
@@ -38,9 +41,17 @@ end)
 
 t.case("a training with a search that ended early says so before its first step", function()
   local status, output = shell(train .. [[data.accum=4 steps=1 eval_every=0 final_batches=1 \
-    sample.tokens=1 memory.plan_seconds=0.001 out=early 2>&1]])
+    sample.tokens=1 memory.plan_seconds=0.001 out=early 2>&1]], "early_cache")
   t.check(status == 0 and output:find("the search for the plan ended after plan_seconds=0.001", 1,
                                       true), output)
+end)
+
+t.case("a second start needs no search: it uses the plan that the first one kept", function()
+  local plan = train .. "data.accum=5 steps=1 --plan memory.plan_seconds=0 2>&1"
+  local _, first = shell(plan, "second")
+  local status, second = shell(plan, "second")
+  t.check(status == 0 and first:find "\nsearch +complete\n", first)
+  t.check(second:find "\nsearch +not needed: an earlier start kept the plan\n", second)
 end)
 
 t.finish()

@@ -59,14 +59,16 @@ function M.memory()
   return out
 end
 
---- search_text() -> how the last search for a plan ended, if not by itself; else nil.
+--- limited_text() -> what to report if plan_seconds ended a search for a plan; else nil.
+function M.limited_text()
+  return M.memory().limited_plans > 0 and ("ended after plan_seconds=%g with the best plan so far; "
+    .. "more time may find a faster one"):format(M.plan_seconds or 4) or nil
+end
+
+--- search_text() -> how the last search for a plan ended.
 function M.search_text()
-  local memory = M.memory()
-  if memory.limited_plans > 0 then
-    return ("ended after plan_seconds=%g with the best plan so far; more time may find a faster "
-            .. "one"):format(M.plan_seconds or 4)
-  end
-  return memory.kept_plans > 0 and "not needed, because an earlier start kept the plan" or nil
+  return M.limited_text()
+    or (M.memory().kept_plans > 0 and "not needed: an earlier start kept the plan" or "complete")
 end
 
 --- on_gpu(), has_disk() -> whether tiers begin with a GPU's memory, or end with a disk.

@@ -244,7 +244,7 @@ local function tier_rows(tiers, rows)
     and (", but %s has only %s available"):format(budget.disk_folder, units.bytes(room)) or ""))
   moved_rows(tier_names[#tier_names], lowest, tiers.seconds, row)
   bound_row(tiers, row)
-  row("search", budget.search_text() or "complete")
+  row("search", budget.search_text())
 end
 
 --- plans(record_batch, available) -> plan(n, measured), the plan of a batch of n; needs(n), the

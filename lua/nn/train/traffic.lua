@@ -114,12 +114,12 @@ local function step_text(x)
                                                       units.bytes(x.written))
 end
 
---- traffic:plan_lines() -> the lines at the start of a run: `planned`, if it exists, and
---- how the search for a plan ended.
+--- traffic:plan_lines() -> the lines at the start of a run: `planned`, if it exists, and whether
+--- the search for a plan was ended.
 function Traffic:plan_lines()
-  local lines, search = {}, budget.search_text()
+  local lines, limited = {}, budget.limited_text()
   if self.planned then lines[1] = "planned: " .. step_text(self.planned) end
-  if search then lines[#lines + 1] = "the search for the plan " .. search end
+  if limited then lines[#lines + 1] = "the search for the plan " .. limited end
   return lines
 end
 
