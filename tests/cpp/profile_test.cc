@@ -229,6 +229,7 @@ TEST_CASE("a profile ends at the first transfer beyond its limit") {
     Profiled profile(2);
     const double t = now_us();
     for (int i = 0; i < 3; ++i) transfer_log().add({true, false, 0, 1, t + i, t + i, t + i + 1});
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // until the last transfer ends
     profile.stop();
     CHECK(nn::profile().transfers.size() == 2);
     CHECK(nn::profile().end == t + 2);
