@@ -116,7 +116,7 @@ typedef struct {
     nn_store_info_t disk;   // the disk
     nn_store_info_t ram;    // RAM below a GPU, and the copies between them
     double stalled;         // seconds of workers without a task during transfers
-    int64_t limited, kept;  // searches that nn_limit_search ended; plans of earlier starts
+    int64_t limited, kept;  // searches that nn_limit_search ended; plans found without one
 } nn_tiers_info_t;
 // The plan of a program with memory tiers. Bytes of RAM: slots, kept (tiles outside slots), and
 // reserved; disk: bytes on disk; loaded, stored: bytes that a run moves, by nn_tensor_kind. Seconds

@@ -19,6 +19,7 @@
 #include "engine/tiers/found_plan.h"
 #include "engine/tiers/plan.h"
 #include "engine/tiers/records.h"
+#include "engine/tiers/search.h"
 #include "engine/tiers/search_time.h"
 #include "engine/tiers/store_places.h"
 #include "nn_version.h"
@@ -128,7 +129,7 @@ int nn_tiers(nn_tiers_info_t* out) {
                              totals(use.ram, use.lower_slots),
                              stalled_seconds(running_cpu_workers()),
                              int64_t(limited_searches()),
-                             int64_t(plans_from_folder())};
+                             placement_searches() == 0 ? int64_t(plans_from_folder()) : 0};
     });
 }
 

@@ -45,23 +45,29 @@ static ProgramPlan search_plan(const Program& program, const std::vector<double>
     return best;
 }
 
-static bool has_room_on_disk(const ProgramPlan& plan, const PlanLimits& limits) {
-    return limits.disk == 0 || store_places(plan).all_bytes() <= limits.disk;
+// A plan without lines if none was kept that still serves.
+static ProgramPlan kept_plan_for(const Program& program, const std::vector<double>& seconds,
+                                 const PlanLimits& limits, uint64_t key, const LinkBytes& bytes) {
+    const FoundPlan* const kept = kept_plan(key, bytes);
+    if (!kept) return {};
+    try {
+        ProgramPlan out = plan_again(*kept, program, seconds, limits);
+        if (fits_on_disk(out, limits)) return out;
+    } catch (const OutOfMemory&) {
+        throw;
+    } catch (const Error&) {  // two programs with one key, or a file from elsewhere
+    }
+    return {};
 }
 
 ProgramPlan plan_program(const Program& program, const std::vector<double>& seconds,
                          const PlanLimits& limits) {
     const uint64_t key = plan_key(program, limits);
     const LinkBytes bytes = link_bytes(program, seconds, limits);
-    if (const FoundPlan* const kept = kept_plan(key, bytes)) try {
-            ProgramPlan out = plan_again(*kept, program, seconds, limits);
-            if (has_room_on_disk(out, limits)) return out;
-        } catch (const OutOfMemory&) {
-            throw;
-        } catch (const Error&) {  // two programs with one key, or a file from elsewhere
-        }
+    ProgramPlan out = kept_plan_for(program, seconds, limits, key, bytes);
+    if (out.lines) return out;
     const size_t limited = limited_searches();
-    ProgramPlan out = search_plan(program, seconds, limits);
+    out = search_plan(program, seconds, limits);
     if (!work_is_urgent())  // else a signal ended the search
         keep_plan(key, bytes, limited_searches() > limited, found_plan(out));
     return out;

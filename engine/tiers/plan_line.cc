@@ -19,7 +19,6 @@ RunPlan plan_line(TaskLine line, uint32_t blocks, PlacementChoice choice, const 
         auto placed = place(out.line.line, blocks, retention, choice.place, &ends);
         if (placed) {
             out.placement = std::move(*placed);
-            require_correct(check_placement(out.line.line, out.placement));
             return out;
         }
         double& share = choice.place.share;
@@ -40,7 +39,6 @@ void plan_around(const LevelRuns& runs, const ProgramLines& lines, uint32_t bloc
         if (!lines.persists(tile)) persistent[tile] = no_slot;
     runs.first = plan_line(std::move(runs.first.line), blocks, choice, {persistent, between});
     runs.last = plan_line(std::move(runs.last.line), blocks, choice, {between, persistent});
-    require_succession(runs.first, runs.next, runs.last);
 }
 
 static void require_succession(const RunPlan& a, const RunPlan& b) {
@@ -112,14 +110,14 @@ void set_lines(ProgramPlan& plan) {
 }
 
 void set_steady(ProgramPlan& plan, RunPlan run, const PlacementChoice& choice) {
-    require_steady(run);
     if (!plan.lines->has_deferred()) {
         plan.first = std::move(run);
-        return;
+    } else {
+        plan.next = std::move(run);
+        plan.first.line = plan.lines->first_run(), plan.last.line = plan.lines->deferred_run();
+        plan_around({plan.first, plan.next, plan.last}, *plan.lines, plan.blocks, choice);
     }
-    plan.next = std::move(run);
-    plan.first.line = plan.lines->first_run(), plan.last.line = plan.lines->deferred_run();
-    plan_around({plan.first, plan.next, plan.last}, *plan.lines, plan.blocks, choice);
+    require_correct_runs(plan);
 }
 
 void plan_in_order(ProgramPlan& plan, const Program& program, const std::vector<double>& seconds,

@@ -1,4 +1,4 @@
-// Placements of the runs of a level, all checked.
+// Placements of the runs of a level, and their checks.
 #pragma once
 #include <memory>
 #include <string>

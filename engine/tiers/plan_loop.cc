@@ -131,16 +131,12 @@ private:
 
     bool try_cut(const LoopCut& cut, const OrderChoice& order) {
         ProgramPlan next = planned(cut, order);
-        if (best_.lines && !fits_on_disk(next)) return false;
+        if (best_.lines && !fits_on_disk(next, limits_)) return false;
         const Prediction time = predict(next, next.cut->seconds, limits_);
         if (best_.lines && score_of(time) >= score_of(time_)) return false;
         best_ = std::move(next), time_ = time, cut_ = cut, order_ = order;
         search_.report(time.seconds);
         return true;
-    }
-
-    bool fits_on_disk(const ProgramPlan& plan) const {
-        return limits_.disk == 0 || store_places(plan).all_bytes() <= limits_.disk;
     }
 
     ProgramPlan planned(const LoopCut& cut, const OrderChoice& order) {
@@ -207,14 +203,14 @@ private:
 
 ProgramPlan cut_plan(const Program& program, const std::vector<double>& seconds,
                      const PlanLimits& limits, const LoopCut& cut, uint32_t blocks) {
-    ProgramPlan out;
-    out.cut = trial_of(program);
-    out.cut->seconds = seconds;
-    while (cut.copies == 0 && !out.cut->loops.empty()) expand_loop(*out.cut, 0);
-    if (cut.copies > 0) cut_loop(*out.cut, 0, cut, true);
-    find_lifetimes(*out.cut);
-    out.lines = lines_for(*out.cut, out.cut->seconds, limits);
-    out.blocks = blocks ? blocks : blocks_for(*out.lines, limits);
+    auto trial = trial_of(program);
+    trial->seconds = seconds;
+    while (cut.copies == 0 && !trial->loops.empty()) expand_loop(*trial, 0);
+    if (cut.copies > 0) cut_loop(*trial, 0, cut, true);
+    find_lifetimes(*trial);
+    ProgramPlan out = unplaced_plan(*trial, trial->seconds, limits);
+    if (blocks > 0) out.blocks = blocks;
+    out.cut = std::move(trial);
     out.choice.cut = cut;
     return out;
 }

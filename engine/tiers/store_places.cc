@@ -83,4 +83,8 @@ int64_t StorePlaces::all_bytes() const {
 
 StorePlaces store_places(const ProgramPlan& plan) { return Assigner(plan).assign(); }
 
+bool fits_on_disk(const ProgramPlan& plan, const PlanLimits& limits) {
+    return limits.disk == 0 || store_places(plan).all_bytes() <= limits.disk;
+}
+
 }  // namespace nn

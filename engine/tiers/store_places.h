@@ -17,5 +17,6 @@ struct StorePlaces {
 };
 // Of the lower level, if there are two.
 StorePlaces store_places(const ProgramPlan& plan);
+bool fits_on_disk(const ProgramPlan& plan, const PlanLimits& limits);
 
 }  // namespace nn

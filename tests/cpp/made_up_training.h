@@ -36,21 +36,37 @@ struct Training {
     std::vector<TilePtr> persistent;
 };
 
+inline const char* const layer_names[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+
+// The last tasks of a step: the norm of all gradients, and the updates of each layer's weight and
+// moment, which are two persistent tiles. clips: updates read the norm.
+inline void add_updates(Training& training, const std::vector<TilePtr>& gradient,
+                        const TilePtr& norm, bool clips) {
+    Program& p = training.program;
+    for (size_t i = 0; i < gradient.size(); ++i)
+        add_task(p, "", {{gradient[i], Mode::read}, {norm, i ? Mode::read_write : Mode::write}});
+    for (size_t i = 0; i < gradient.size(); ++i) {
+        Uses uses{{training.persistent[2 * i], Mode::read_write},
+                  {training.persistent[2 * i + 1], Mode::read_write},
+                  {gradient[i], Mode::read}};
+        if (clips) uses.push_back({norm, Mode::read});
+        add_task(p, layer_names[i], uses);
+    }
+}
+
 // Layers with a weight and a moment; microbatches; updates after all gradients, with their norm or
 // without. Sizes vary, and so do those of slots.
 inline std::unique_ptr<Training> flat_training(std::mt19937& random, bool clips) {
-    static const char* const names[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
     const auto below = [&](uint32_t n) { return uint32_t(random() % n); };
     auto out = std::make_unique<Training>();
     Program& p = out->program;
     const uint32_t layers = 2 + below(6), microbatches = 1 + below(3);
-    std::vector<TilePtr> weight, moment, gradient;
+    std::vector<TilePtr> weight, gradient;
     for (uint32_t i = 0; i < layers; ++i) {
         const size_t bytes = (4 + below(3)) << 16;
         weight.push_back(new_tile(bytes, true));
-        moment.push_back(new_tile(bytes, true));
         gradient.push_back(new_tile(bytes, false));
-        out->persistent.insert(out->persistent.end(), {weight.back(), moment.back()});
+        out->persistent.insert(out->persistent.end(), {weight.back(), new_tile(bytes, true)});
     }
     const TilePtr norm = new_tile(8, false), loss = new_tile(8, false);
     for (uint32_t m = 0; m < microbatches; ++m) {
@@ -58,42 +74,35 @@ inline std::unique_ptr<Training> flat_training(std::mt19937& random, bool clips)
         std::vector<TilePtr> result;
         for (uint32_t i = 0; i < layers; ++i) {
             result.push_back(new_tile(5 << 16, false));
-            Uses uses{{weight[i], Mode::read}, {result[i], Mode::write}};
-            if (i) uses.push_back({result[i - 1], Mode::read});
-            add_task(p, names[i], uses);
+            Uses uses;
+            uses.reserve(3);  // GCC 12 warns of bounds if a list of two grows
+            uses.emplace_back(weight[i], Mode::read), uses.emplace_back(result[i], Mode::write);
+            if (i) uses.emplace_back(result[i - 1], Mode::read);
+            add_task(p, layer_names[i], uses);
         }
         add_task(p, "", {{result.back(), Mode::read}, {loss, m ? Mode::read_write : Mode::write}});
         for (uint32_t i = layers; i-- > 0;)
-            add_task(p, names[i],
+            add_task(p, layer_names[i],
                      {{weight[i], Mode::read},
                       {result[i], Mode::read},
                       {gradient[i], m ? Mode::read_write : Mode::write}});
     }
-    for (uint32_t i = 0; i < layers; ++i)
-        add_task(p, "", {{gradient[i], Mode::read}, {norm, i ? Mode::read_write : Mode::write}});
-    for (uint32_t i = 0; i < layers; ++i) {
-        Uses uses{{weight[i], Mode::read_write},
-                  {moment[i], Mode::read_write},
-                  {gradient[i], Mode::read}};
-        if (clips) uses.push_back({norm, Mode::read});
-        add_task(p, names[i], uses);
-    }
+    add_updates(*out, gradient, norm, clips);
     return out;
 }
 
 // A first microbatch, a loop of others, each with its rows of an input, and updates with the norm
 // of all gradients or without it.
 inline std::unique_ptr<Training> looped_training(std::mt19937& random, bool clips) {
-    static const char* const names[] = {"a", "b", "c", "d", "e", "f"};
     auto out = std::make_unique<Training>();
     Program& p = out->program;
     const uint32_t layers = 2 + random() % 4, iterations = 4 + random() % 12;
-    std::vector<TilePtr> weight, moment, gradient;
+    std::vector<TilePtr> weight, gradient;
     for (uint32_t i = 0; i < layers; ++i) {
         const size_t bytes = (4 + random() % 3) << 16;
-        weight.push_back(new_tile(bytes, true)), moment.push_back(new_tile(bytes, true));
+        weight.push_back(new_tile(bytes, true));
         gradient.push_back(new_tile(bytes, false));
-        out->persistent.insert(out->persistent.end(), {weight.back(), moment.back()});
+        out->persistent.insert(out->persistent.end(), {weight.back(), new_tile(bytes, true)});
     }
     const TilePtr norm = new_tile(8, false), loss = new_tile(8, false), batch = new_tile(8, true);
     const auto microbatch = [&](const TilePtr& rows, bool is_first) {
@@ -102,14 +111,14 @@ inline std::unique_ptr<Training> looped_training(std::mt19937& random, bool clip
         std::vector<TilePtr> result;
         for (uint32_t i = 0; i < layers; ++i) {
             result.push_back(new_tile(5 << 16, false));
-            add_task(p, names[i],
+            add_task(p, layer_names[i],
                      {{weight[i], Mode::read},
                       {result[i], Mode::write},
                       {i ? result[i - 1] : rows, Mode::read}});
         }
         add_task(p, "", {{result.back(), Mode::read}, {loss, adds}});
         for (uint32_t i = layers; i-- > 0;)
-            add_task(p, names[i],
+            add_task(p, layer_names[i],
                      {{weight[i], Mode::read}, {result[i], Mode::read}, {gradient[i], adds}});
     };
     const TilePtr first = new_tile(64, false), rows = new_tile(64, false);
@@ -120,15 +129,7 @@ inline std::unique_ptr<Training> looped_training(std::mt19937& random, bool clip
         add_task(p, "", {{batch, Mode::read}, {rows, Mode::write}}, int32_t(i));
     microbatch(rows, false);
     p.loops[0].end = p.tasks.size();
-    for (uint32_t i = 0; i < layers; ++i)
-        add_task(p, "", {{gradient[i], Mode::read}, {norm, i ? Mode::read_write : Mode::write}});
-    for (uint32_t i = 0; i < layers; ++i) {
-        Uses uses{{weight[i], Mode::read_write},
-                  {moment[i], Mode::read_write},
-                  {gradient[i], Mode::read}};
-        if (clips) uses.push_back({norm, Mode::read});
-        add_task(p, names[i], uses);
-    }
+    add_updates(*out, gradient, norm, clips);
     return out;
 }
 

@@ -85,8 +85,7 @@ end
 -- The plan in `ram` bytes or, up to `most`, in the least with which a plan works -> plan, bytes.
 local function plan_with_disk(cfg, build, loader, ram, most)
   local ids, targets = loader:inputs(loader.rows)
-  -- A plan does not count the copies of a run's inputs, which are rounded up to blocks. With more
-  -- memory, the reserve is larger.
+  -- A plan does not count the copies of a run's inputs, which are rounded up to blocks.
   local copies = math.ceil(1.1 * (ids:bytes() + targets:bytes())) + 2 * BLOCK
   while true do                  -- a larger memory has a larger reserve
     memory.use_disk(cfg.memory, math.max(1, ram - copies))
