@@ -23,11 +23,14 @@ extern "C" {
 #include "bindings/signals.h"
 #include "engine/base/error.h"
 #include "engine/base/heap.h"
+#include "engine/base/kept_file.h"
+#include "engine/base/user_cache.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/control.h"
 #include "engine/runtime/interrupts.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/watchdog.h"
+#include "nn_version.h"
 
 namespace {
 
@@ -364,6 +367,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     nn::limit_free_memory();
+    nn::keep_files_in(nn::user_cache(), NN_VERSION_GIT);
     open_standard_descriptors();
     const int code = code_after_tasks(run(argc, argv));
     // Finalizers first, the engine after them. After a signal the system frees Lua's memory: with

@@ -3,7 +3,6 @@
 
 #include "bindings/handles.h"
 #include "engine/base/heap.h"
-#include "engine/base/user_cache.h"
 #include "engine/io/output_file.h"
 #include "engine/machine/host.h"
 #include "engine/machine/memory_limit.h"
@@ -22,7 +21,6 @@
 #include "engine/tiers/search.h"
 #include "engine/tiers/search_time.h"
 #include "engine/tiers/store_places.h"
-#include "nn_version.h"
 
 using namespace nn;
 using namespace nn::capi;
@@ -98,8 +96,6 @@ int nn_memory_tiers(int64_t ram, const char* folder, double rate, int64_t gpu,
     return guard([&] {
         if (gpu > 0) start();
         set_tiers({ram, folder ? folder : "", rate, gpu, disk_in_ram != 0});
-        const std::string cache = user_cache();
-        keep_plans_in(cache.empty() ? "" : cache + "/plans", NN_VERSION_GIT);
     });
 }
 

@@ -24,7 +24,7 @@ set_up_tsan() {
     local probe=$tsan_folder/probe output reports
     mkdir -p "$tsan_folder"
     rm -f "$tsan_folder"/report.*
-    export TSAN_OPTIONS="log_path='$tsan_folder/report':suppressions='$root/tests/tsan.supp':history_size=4"
+    export TSAN_OPTIONS="log_path='$tsan_folder/report':suppressions='$root/tests/tsan.supp':history_size=7"
     export NNLUA_ISA=baseline NNLUA_CPUS=${NNLUA_CPUS:-2}
     tsan_missing=
     if ! output=$(g++ -fsanitize=thread -g -x c++ -pthread -o "$probe" - <<<"$tsan_race" 2>&1); then

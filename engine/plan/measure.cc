@@ -7,13 +7,16 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <system_error>
 #include <thread>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/heap.h"
+#include "engine/base/kept_numbers.h"
 #include "engine/base/threads.h"
+#include "engine/base/user_cache.h"
 #include "engine/machine/description.h"
 #include "engine/machine/host.h"
 #include "engine/memory/admission.h"
@@ -160,6 +163,59 @@ ParallelBenchmark parallel_benchmark(int workers, size_t bytes) {
     return ParallelBenchmark(workers, bytes);
 }
 
+// None without enough memory.
+std::optional<ParallelBenchmark> modest_benchmark(size_t bytes) {
+    const int workers = host().count(Device::cpu);
+    if (int64_t(bytes) * workers > available(arena_taken()) / 4) return {};
+    std::optional<ParallelBenchmark> out(parallel_benchmark(workers, bytes));
+    if (!out->good()) out.reset();
+    return out;
+}
+
+constexpr int64_t rate_size = 768;                // of products
+constexpr int64_t rate_bytes = int64_t(8) << 20;  // of copies
+constexpr size_t least_room = size_t(32) << 20;   // enough for them
+
+constexpr std::pair<const char*, double Rates::*> named_rates[] = {{"rate f32", &Rates::f32},
+                                                                   {"rate f64", &Rates::f64},
+                                                                   {"rate bf16", &Rates::bf16},
+                                                                   {"rate tf32", &Rates::tf32},
+                                                                   {"rate bytes", &Rates::bytes}};
+
+// What earlier processes measured with the same processor, libraries and workers.
+KeptNumbers& kept() {
+    static KeptNumbers instance(
+        "times",
+        format("%d workers, %s, %s %s %s", host().count(Device::cpu),
+               products::processor_and_libraries().c_str(),
+               products::way_name(products::choice().f32),
+               products::way_name(products::choice().bf16), value_or("NNLUA_ISA", "").c_str()));
+    return instance;
+}
+
+// Whether products are now so much faster that something else used the cores before.
+bool were_disturbed(const Rates& before) {
+    constexpr double factor = 1.3;
+    std::optional<ParallelBenchmark> benchmark = modest_benchmark(least_room);
+    if (!benchmark) return false;
+    const BenchmarkCall product = benchmark_product(rate_size, Dtype::f32, false);
+    const double seconds = benchmark->measure(product, 5);
+    return seconds > 0 && product.flops / seconds > factor * before.f32;
+}
+
+// Unknown if they are to be measured again.
+Rates kept_rates() {
+    Rates out;
+    for (const auto& [name, rate] : named_rates) {
+        const std::optional<double> found = kept().find(name);
+        if (!found) return {};
+        out.*rate = *found;
+    }
+    if (!were_disturbed(out)) return out;
+    kept().forget();
+    return {};
+}
+
 }  // namespace
 
 TaskTimes::Key TaskTimes::key_of(const Task& task) {
@@ -184,30 +240,55 @@ TaskTimes::Candidates TaskTimes::candidates(const std::vector<Task>& tasks, size
     return out;
 }
 
+std::string TaskTimes::name_of(const Key& key) {
+    return format("%s %s %.9g %.9g", key.kernel->name.c_str(), dtype_name(key.dtype),
+                  double(key.flops), double(key.bytes));
+}
+
+void TaskTimes::set(const Key& key, double seconds) {
+    if (seconds > 0)
+        measured_[key] = seconds;
+    else
+        left_out_.insert(key);
+}
+
+// Removes the kinds whose times are kept.
+void TaskTimes::recall(Candidates& kinds) {
+    std::erase_if(kinds, [&](const auto& kind) {
+        const Key key = key_of(*kind.second);
+        const std::optional<double> seconds = kept().find(name_of(key));
+        if (seconds) set(key, *seconds);
+        return seconds.has_value();
+    });
+}
+
 void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
     if (machine().group(Device::cpu)->rates.known()) return;  // described
     const double start = now_seconds();
-    const int workers = host().count(Device::cpu);
-    const Candidates kinds = candidates(tasks, begin);
+    Candidates kinds = candidates(tasks, begin);
     if (kinds.empty() && rates_.known()) return;
-    size_t bytes = size_t(32) << 20;
+    if (!rates_.known()) rates_ = kept_rates();
+    recall(kinds);
+    if (kinds.empty() && rates_.known()) return;
+    size_t bytes = least_room;
     for (const auto& [work, task] : kinds) bytes = std::max(bytes, 2 * room_for(call_of(*task)));
-    if (int64_t(bytes) * workers > available(arena_taken()) / 4) return;  // times stay nominal
-    ParallelBenchmark benchmark = parallel_benchmark(workers, bytes);
-    if (!benchmark.good()) return;
+    std::optional<ParallelBenchmark> benchmark = modest_benchmark(bytes);
+    if (!benchmark) return;  // times stay nominal
     if (!rates_.known()) {
-        const auto run = [&](const BenchmarkCall& call) { return benchmark.measure(call, 5); };
-        rates_ = measured_rates(run, 768, int64_t(8) << 20, false);
+        const auto run = [&](const BenchmarkCall& call) { return benchmark->measure(call, 5); };
+        rates_ = measured_rates(run, rate_size, rate_bytes, false);
+        for (const auto& [name, rate] : named_rates)
+            if (rates_.known()) kept().keep(name, rates_.*rate);
     }
     for (const auto& [work, task] : kinds) {
-        if (now_seconds() - start > time_limit) {
-            left_out_.insert(key_of(*task));
-            continue;
-        }
         const int calls = nominal_seconds(task->arg) > 0.02 ? 1 : 5;
-        const double seconds = benchmark.measure(call_of(*task), calls);
-        if (seconds >= 0) measured_[key_of(*task)] = seconds;
+        const bool in_time = now_seconds() - start <= time_limit;
+        const double seconds = in_time ? benchmark->measure(call_of(*task), calls) : 0;
+        if (seconds < 0) continue;
+        set(key_of(*task), seconds);
+        kept().keep(name_of(key_of(*task)), seconds);
     }
+    kept().save();
 }
 
 // Scales the time of the measured task of the same kernel and dtype with the nearest work, within a

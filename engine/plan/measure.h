@@ -3,17 +3,21 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "engine/graph/cost.h"
 
 namespace nn {
 
-// Measures each kind of task (kernel, dtype, FLOPs, bytes) once per process: calls the kernel on
-// zeros, on as many threads as there are workers. Kinds with most of a program's work come first,
-// for at most a second or two; those for which no time is left are not measured later either, so
-// that a program keeps its times. The time of a larger task is scaled from a similar task of the
-// same kernel, or comes from the cost model, with nominal rates if nothing was measured.
+// Measures each kind of task (kernel, dtype, FLOPs, bytes) once: calls the kernel on zeros, on as
+// many threads as there are workers. Kinds with most of a program's work come first, for at most a
+// second or two; those for which no time is left are not measured later either, so that a program
+// keeps its times. The time of a larger task is scaled from a similar task of the same kernel, or
+// comes from the cost model, with nominal rates if nothing was measured.
+//
+// Later processes use the same times (base/kept_numbers.h), unless products are faster then:
+// something else used the cores during the measurements.
 class TaskTimes {
 public:
     void measure(const std::vector<Task>& tasks, size_t begin = 0);
@@ -30,6 +34,9 @@ private:
     // A task of each kind, by the nominal seconds of all tasks of the kind.
     using Candidates = std::multimap<double, const Task*, std::greater<>>;
     Candidates candidates(const std::vector<Task>& tasks, size_t begin) const;
+    void recall(Candidates& kinds);
+    static std::string name_of(const Key& key);
+    void set(const Key& key, double seconds);  // 0: left out
     double scaled(const Task& task) const;
     std::map<Key, double> measured_;
     std::set<Key> left_out_;

@@ -1,12 +1,16 @@
 #include "engine/runtime/tier_settings.h"
 
 #include <starpu.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <optional>
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/kept_numbers.h"
 #include "engine/machine/description.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
@@ -157,6 +161,15 @@ PlanLimits tier_limits() {
     return out;
 }
 
+// The file system of a folder, until the machine starts anew.
+static std::string name_of_disk(const std::string& folder) {
+    struct stat status = {};
+    stat(folder.c_str(), &status);
+    std::string boot;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
+    return format("%llu %s", static_cast<unsigned long long>(status.st_dev), boot.c_str());
+}
+
 // Without space for the measurement, on disk or in RAM, plans use the nominal rate. Transfers of
 // the run report a broken disk.
 void measure_tier_disk() {
@@ -164,8 +177,16 @@ void measure_tier_disk() {
     Tiers& s = state();
     if (available(arena_taken()) < least_available) return;
     if (s.settings.disk_rate > 0 || std::exchange(s.disk_is_measured, true)) return;
+    const std::string name = name_of_disk(s.settings.disk_folder);
+    KeptNumbers kept("disks", "");
+    if (const std::optional<double> rate = kept.find(name)) {
+        s.measured_rate = *rate;
+        return;
+    }
     try {
         s.measured_rate = measure_disk(s.settings.disk_folder);
+        kept.keep(name, s.measured_rate);
+        kept.save();
     } catch (const Error&) {
         s.measured_rate = 0;
     }

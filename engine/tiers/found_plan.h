@@ -37,12 +37,10 @@ LinkBytes link_bytes(const Program& program, const std::vector<double>& seconds,
 // same bytes of links, and if its search was complete or had no less time than there is now; else
 // null. The pointer is valid until the next call.
 const FoundPlan* kept_plan(uint64_t key, const LinkBytes& bytes);
-// limited: the search ended because of its time.
+// Keeps it in memory and in a file (base/kept_file.h); the files not used for the longest time are
+// removed. limited: the search ended because of its time.
 void keep_plan(uint64_t key, const LinkBytes& bytes, bool limited, FoundPlan plan);
 
-// From now on, plans are also kept in files of this folder, for the given version of the program.
-// Those not used for the longest time are removed.
-void keep_plans_in(const std::string& folder, const std::string& version);
 void forget_plans();  // those in memory
 // How many plans of earlier processes were used.
 size_t plans_from_folder();

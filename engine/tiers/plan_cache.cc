@@ -1,16 +1,13 @@
 // The plans that are kept: the last ones in memory, and all in files of a folder.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <list>
 #include <optional>
 #include <system_error>
 
 #include "engine/base/error.h"
+#include "engine/base/kept_file.h"
 #include "engine/tiers/found_plan.h"
 #include "engine/tiers/search_time.h"
 
@@ -18,6 +15,8 @@ namespace nn {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* title = "plan 1";  // its number changes with the format
 
 struct Kept {
     uint64_t key = 0;
@@ -29,8 +28,6 @@ struct Kept {
 
 struct PlansKept {
     std::list<Kept> plans;  // the last one is first
-    fs::path folder;        // empty: none
-    std::string title;      // the first line of its files
     size_t from_folder = 0;
 };
 PlansKept& plans_kept() {
@@ -120,15 +117,8 @@ private:
     const char* const end_;
 };
 
-// FNV-1a (Fowler, Noll, Vo).
-uint64_t hash_of(const std::string& bytes) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
-    return hash;
-}
-
 fs::path file_of(uint64_t key) {
-    return plans_kept().folder / format("%016llx", static_cast<unsigned long long>(key));
+    return kept_path(format("plans/%016llx", static_cast<unsigned long long>(key)));
 }
 
 std::string contents(const Kept& kept) {
@@ -138,16 +128,11 @@ std::string contents(const Kept& kept) {
     return writer.bytes();
 }
 
-// A file that is damaged, or of another version, counts as missing.
 std::optional<Kept> read_plan(uint64_t key) {
-    std::ifstream file(file_of(key), std::ios::binary);
-    std::string title, hash;
-    if (!std::getline(file, title) || title != plans_kept().title || !std::getline(file, hash))
-        return {};
-    const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-    if (hash != std::to_string(hash_of(bytes))) return {};
+    const std::optional<std::string> bytes = read_kept(file_of(key), title);
+    if (!bytes) return {};
     try {
-        Reader reader(bytes);
+        Reader reader(*bytes);
         uint64_t placements = 0;
         reader(placements);
         Kept out;
@@ -164,26 +149,11 @@ void remove_oldest() {
     constexpr size_t most = 64;  // files, of up to a few MB
     std::error_code ignored;
     std::vector<std::pair<fs::file_time_type, fs::path>> files;
-    for (const auto& entry : fs::directory_iterator(plans_kept().folder, ignored))
+    for (const auto& entry : fs::directory_iterator(kept_path("plans"), ignored))
         files.emplace_back(entry.last_write_time(ignored), entry.path());
     if (files.size() <= most) return;
     std::sort(files.begin(), files.end());
     for (size_t i = 0; i + most < files.size(); ++i) fs::remove(files[i].second, ignored);
-}
-
-// Replaces the file at once, so that other processes read all of it. Without a writable folder,
-// plans are not kept there.
-void write_plan(const Kept& kept) {
-    std::error_code ignored;
-    fs::create_directories(plans_kept().folder, ignored);
-    const fs::path path = file_of(kept.key), part = path.native() + "." + std::to_string(getpid());
-    const std::string bytes = contents(kept);
-    std::ofstream file(part, std::ios::binary);
-    file << plans_kept().title << '\n' << hash_of(bytes) << '\n' << bytes;
-    file.close();
-    if (file) fs::rename(part, path, ignored);
-    if (!file || ignored) fs::remove(part, ignored);
-    remove_oldest();
 }
 
 const Kept& put_first(Kept kept) {
@@ -200,7 +170,7 @@ const Kept& put_first(Kept kept) {
 const FoundPlan* kept_plan(uint64_t key, const LinkBytes& bytes) {
     for (const Kept& kept : plans_kept().plans)
         if (serves(kept, key, bytes)) return &kept.plan;
-    if (plans_kept().folder.empty()) return nullptr;
+    if (file_of(key).empty()) return nullptr;
     std::optional<Kept> read = read_plan(key);
     if (!read || !serves(*read, key, bytes)) return nullptr;
     ++plans_kept().from_folder;
@@ -211,12 +181,9 @@ const FoundPlan* kept_plan(uint64_t key, const LinkBytes& bytes) {
 
 void keep_plan(uint64_t key, const LinkBytes& bytes, bool limited, FoundPlan plan) {
     const Kept& kept = put_first({key, bytes, limited, search_limit(), std::move(plan)});
-    if (!plans_kept().folder.empty()) write_plan(kept);
-}
-
-void keep_plans_in(const std::string& folder, const std::string& version) {
-    plans_kept().folder = folder;
-    plans_kept().title = "nnlua " + version + " plan 1";
+    if (file_of(key).empty()) return;
+    write_kept(file_of(key), title, contents(kept));
+    remove_oldest();
 }
 
 void forget_plans() { plans_kept().plans.clear(); }

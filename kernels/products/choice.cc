@@ -81,18 +81,6 @@ private:
                           b16 = std::vector<uint16_t>(size_t(n * k), 0x3F80);
 };
 
-// What the rates depend on, as one line.
-std::string processor_and_libraries() {
-    std::string out = "products 3";
-    std::ifstream info("/proc/cpuinfo");
-    for (std::string line; std::getline(info, line) && !line.empty();)
-        for (const char* field : {"model name", "cpu family", "model\t", "stepping"})
-            if (line.rfind(field, 0) == 0) out += ", " + line.substr(line.find(':') + 2);
-    out += ", " + blas::description();
-    if (onednn::why_unusable().empty()) out += ", " + onednn::version();
-    return out;
-}
-
 // In the folder of the user's caches; empty if there is none. Each key has a file of its own, so
 // that processes with other libraries do not replace it.
 fs::path file_of_rates(const std::string& key) {
@@ -131,7 +119,7 @@ void write_rates(const fs::path& path, const std::string& key, const Rates& rate
 
 Rates rates_of_machine() {
     Rates rates;
-    const std::string key = processor_and_libraries();
+    const std::string key = "products 3, " + processor_and_libraries();
     const fs::path path = file_of_rates(key);
     if (!path.empty() && read_rates(path, key, &rates)) return rates;
     rates = Measurement().run();
@@ -205,6 +193,17 @@ Choice& chosen() {
 }
 
 }  // namespace
+
+std::string processor_and_libraries() {
+    std::string out;
+    std::ifstream info("/proc/cpuinfo");
+    for (std::string line; std::getline(info, line) && !line.empty();)
+        for (const char* field : {"model name", "cpu family", "model\t", "stepping"})
+            if (line.rfind(field, 0) == 0) out += line.substr(line.find(':') + 2) + ", ";
+    out += blas::description();
+    if (onednn::why_unusable().empty()) out += ", " + onednn::version();
+    return out;
+}
 
 const char* way_name(Way way) { return names[int(way)]; }
 

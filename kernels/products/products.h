@@ -73,6 +73,9 @@ MultiplyFn bf16_multiply();  // nullptr: convert to f32
 bool loops_built();
 void multiply_by_loops(const Operands& operands, const Epilogue& epilogue);
 
+// On what the rates of products depend, as one line.
+std::string processor_and_libraries();
+
 // "f32 oneDNN, bf16 oneDNN (measured, GFLOP/s of a core: f32 OpenBLAS 102, oneDNN 106; ...)"
 std::string description();
 

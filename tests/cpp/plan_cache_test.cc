@@ -1,7 +1,5 @@
 // Plans that are kept, in memory and in files: the same program gets the same plan without a search
 // while nothing on which it depends has changed, and a file from elsewhere does no harm.
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,6 +10,7 @@
 #include "engine/tiers/search.h"
 #include "engine/tiers/search_time.h"
 #include "tests/cpp/engine_test.h"
+#include "tests/cpp/kept_folder.h"
 #include "tests/cpp/made_up_training.h"
 
 namespace nn::engine_test {
@@ -19,25 +18,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Keeps plans in a new folder while it exists.
-struct Folder {
-    Folder() : path(fs::temp_directory_path() / ("nnlua-plans-" + std::to_string(getpid()))) {
-        fs::remove_all(path);
-        use("1");
-    }
-    ~Folder() {
-        keep_plans_in("", "");
-        fs::remove_all(path);
-    }
+struct Folder : KeptFolder {
+    Folder() { use("1"); }
     // As another process begins: only the files remain.
     void use(const char* version) const {
         forget_plans();
-        keep_plans_in(path, version);
+        keep_files_in(path, version);
     }
     std::vector<fs::path> files() const {
-        return {fs::directory_iterator(path), fs::directory_iterator()};
+        return {fs::directory_iterator(path / "plans"), fs::directory_iterator()};
     }
-    const fs::path path;
 };
 
 struct Case {

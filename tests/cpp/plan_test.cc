@@ -2,9 +2,15 @@
 // and the graph of a recorded program.
 #include "engine/plan/plan.h"
 
+#include <chrono>
+#include <fstream>
+
+#include "engine/base/error.h"
+#include "engine/base/kept_numbers.h"
 #include "engine/machine/machine.h"
 #include "engine/runtime/rates.h"
 #include "tests/cpp/engine_test.h"
+#include "tests/cpp/kept_folder.h"
 
 namespace nn::engine_test {
 namespace {
@@ -174,6 +180,41 @@ TEST_CASE("kernels are timed on zeros, and larger tasks are extrapolated from me
     CHECK(times.seconds(small_task) > 1e-5);
     CHECK(times.seconds(small_task) != nominal);
     CHECK(times.seconds(large->program().tasks.back()) > 1000 * times.seconds(small_task));
+}
+
+TEST_CASE("numbers are kept with their names for those who ask under the same conditions") {
+    const KeptFolder folder;
+    KeptNumbers numbers("times", "2 workers");
+    CHECK_FALSE(numbers.find("a"));
+    numbers.keep("a", 0.1), numbers.keep("name of several words", -1e-300);
+    CHECK_FALSE(KeptNumbers("times", "2 workers").find("a"));
+    numbers.save();
+    const KeptNumbers again("times", "2 workers");
+    CHECK(again.find("a") == 0.1);
+    CHECK(again.find("name of several words") == -1e-300);
+    CHECK_FALSE(KeptNumbers("times", "3 workers").find("a"));
+    CHECK_FALSE(KeptNumbers("disks", "2 workers").find("a"));
+    SECTION("of this version of the program") {
+        keep_files_in(folder.path, "2");
+        CHECK_FALSE(KeptNumbers("times", "2 workers").find("a"));
+    }
+    SECTION("in a file that nobody has changed") {
+        for (const auto& file : std::filesystem::directory_iterator(folder.path))
+            std::ofstream(file.path(), std::ios::app) << "1 1e9 b\n";
+        CHECK_FALSE(KeptNumbers("times", "2 workers").find("a"));
+    }
+    SECTION("for a day, and not from the future") {
+        using namespace std::chrono;
+        const double now = duration<double>(system_clock::now().time_since_epoch()).count();
+        const std::filesystem::path path = *std::filesystem::directory_iterator(folder.path);
+        const auto rewrite = [&](double measured) {
+            write_kept(path, "times 1, 2 workers", format("0.5 %.17g a\n", measured));
+            return KeptNumbers("times", "2 workers").find("a");
+        };
+        CHECK(rewrite(now - 86000) == 0.5);
+        CHECK_FALSE(rewrite(now - 86800));
+        CHECK_FALSE(rewrite(now + 600));
+    }
 }
 
 TEST_CASE("rates are unknown if one measured call fails") {

@@ -46,12 +46,18 @@ t.case("a training with a search that ended early says so before its first step"
                                       true), output)
 end)
 
-t.case("a second start needs no search: it uses the plan that the first one kept", function()
+-- If other programs disturbed the measurements of one start, the next one measures again.
+t.case("a later start needs no search: it uses the plan that an earlier one kept", function()
   local plan = train .. "data.accum=5 steps=1 --plan memory.plan_seconds=0 2>&1"
-  local _, first = shell(plan, "second")
-  local status, second = shell(plan, "second")
-  t.check(status == 0 and first:find "\nsearch +complete\n", first)
-  t.check(second:find "\nsearch +not needed: an earlier start kept the plan\n", second)
+  local _, first = shell(plan, "later")
+  t.check(first:find "\nsearch +complete\n", first)
+  local status, later
+  for _ = 1, 4 do
+    status, later = shell(plan, "later")
+    t.same(status, 0)
+    if not later:find "\nsearch +complete\n" then break end
+  end
+  t.check(later:find "\nsearch +not needed: an earlier start kept the plan\n", later)
 end)
 
 t.finish()
