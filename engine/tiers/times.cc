@@ -8,10 +8,11 @@
 
 namespace nn {
 
-// A free worker takes the first task of the line that is ready.
+// A free worker takes the first task of the line that is ready, if it follows the first unfinished
+// one soon. Later tasks wait for their slots.
 void Line::set_times(const std::vector<double>& seconds_of, int workers) {
     const Edges before = predecessors(accesses), after = successors(before);
-    const uint32_t tasks = accesses.tasks();
+    const uint32_t tasks = accesses.tasks(), window = 32 * uint32_t(workers);
     begins.assign(tasks, 0), ends.assign(tasks, 0);
     std::vector<uint32_t> missing;
     std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ready;
@@ -22,14 +23,17 @@ void Line::set_times(const std::vector<double>& seconds_of, int workers) {
     using Running = std::pair<double, uint32_t>;  // (end, task)
     std::priority_queue<Running, std::vector<Running>, std::greater<>> running;
     seconds = 0;
+    uint32_t unfinished = 0;  // the first one
     for (int free = workers; !ready.empty() || !running.empty();) {
-        for (; free > 0 && !ready.empty(); --free, ready.pop()) {
+        for (; free > 0 && !ready.empty() && ready.top() < unfinished + window;
+             --free, ready.pop()) {
             begins[ready.top()] = seconds;
             running.push({seconds + seconds_of[ready.top()], ready.top()});
         }
         const auto [end, task] = running.top();
         running.pop();
         ends[task] = seconds = end;
+        while (unfinished < tasks && ends[unfinished] > 0) ++unfinished;
         ++free;
         for (const Edge* edge = after.begin(task); edge != after.end(task); ++edge)
             if (--missing[edge->task] == 0) ready.push(edge->task);
