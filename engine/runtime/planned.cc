@@ -104,6 +104,7 @@ void PlannedRun::make_plan() {
     next_ = run_of(plan_.next);
     last_ = run_of(plan_.last);
     iteration_ = run_of(plan_.iteration);
+    next_iteration_ = run_of(plan_.next_iteration);
     tail_ = run_of(plan_.tail);
     for (Task& task : tasks().tasks) task.arg.in_team = false;
     ensure_awake();
@@ -250,7 +251,7 @@ void PlannedRun::submit_loop(const std::vector<TaskArg*>& arguments) {
         for (size_t t = loop.begin; t < loop.end; ++t)
             if (const Task& task = tasks().tasks[t]; arguments[t] != &task.arg)
                 of_iteration[t] = argument_of_iteration(task, *arguments[t], i * loop.randoms);
-        submit_run(iteration_, of_iteration);
+        submit_run(i == 0 ? iteration_ : next_iteration_, of_iteration);
     }
     for (const TilePtr& tile : loop.dies_after)
         if (tile->handle && !carries(*tile)) submit_invalidation(*tile);

@@ -61,7 +61,7 @@ private:
 
     Program& program_;
     ProgramPlan plan_;
-    Run first_{}, next_{}, last_{}, iteration_{}, tail_{};
+    Run first_{}, next_{}, last_{}, iteration_{}, next_iteration_{}, tail_{};
     // Tiles of other programs in the plan, with their numbers: the tiles may be freed.
     std::vector<std::pair<const Tile*, uint64_t>> others_;
     std::vector<TaskArg*> deferred_arguments_;      // by task; empty: no tasks wait

@@ -67,6 +67,7 @@ ProgramPlan plan_again(const FoundPlan& found, const Program& program,
     const bool has_lower = limits.lower.memory > 0;
     need(found.placements.size() == (has_lower ? upper + 3 : upper));
     set_placements(runs_of(out), found.placements, 0, out.blocks);
+    out.next_iteration = repeated(out.iteration);
     out.least_moved = found.least_moved;
     require_correct_runs(out);
     if (!has_lower) return out;

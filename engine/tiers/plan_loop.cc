@@ -159,6 +159,7 @@ private:
         if (!steady.exists()) fail("a task needs more slots than there are");
         out.iteration = std::move(steady.run);
         keep_idle_tiles(out.iteration);
+        out.next_iteration = repeated(out.iteration);
         TaskLine line = out.lines->seam();
         const Layout& between = out.iteration.placement.first;
         const LineEnds ends{with_values(between, line.line, &Line::LineTile::before),

@@ -241,15 +241,14 @@ Prediction predict(const std::vector<PlannedPart>& parts, const std::vector<doub
 
 Prediction predict(const ProgramPlan& plan, const std::vector<double>& seconds,
                    const PlanLimits& limits) {
-    constexpr uint32_t most_iterations = 2;  // the others take as long as a steady one
+    constexpr uint32_t iterations = 2;  // the others take as long as a steady one
     std::vector<PlannedPart> parts;
     for (const auto& [run, times] : plan.steady_parts())
-        for (uint32_t i = 0; i < std::min(times, most_iterations); ++i)
-            parts.push_back({run, plan.below(*run)});
+        if (times > 0) parts.push_back({run, plan.below(*run)});
     Prediction out = predict(parts, seconds, limits.rates, limits.lower.rates);
-    if (plan.iterations() <= most_iterations) return out;
-    const Prediction one = predict(plan.iteration, seconds, limits.rates);
-    const uint32_t more = plan.iterations() - most_iterations;
+    if (plan.iterations() <= iterations) return out;
+    const Prediction one = predict(plan.next_iteration, seconds, limits.rates);
+    const uint32_t more = plan.iterations() - iterations;
     out.seconds += more * one.seconds, out.computing += more * one.computing;
     out.link_busy += more * one.link_busy;
     return out;

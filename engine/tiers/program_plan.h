@@ -43,8 +43,9 @@ struct ProgramPlan {
     PlanChoice choice;
     uint32_t blocks = 0;  // of the memory of the slots
     RunPlan first, next, last;
-    // With a loop, first and next end where it begins. Its iterations and the tail follow.
-    RunPlan iteration, tail;
+    // With a loop, first and next end where it begins. Its first iteration, the others and the tail
+    // follow.
+    RunPlan iteration, next_iteration, tail;
     int64_t least_moved = 0;           // bytes of a run, by any placement
     std::unique_ptr<LowerPlan> lower;  // null if there is one level
 
@@ -55,7 +56,7 @@ struct ProgramPlan {
     // The parts of a steady run, each with the number of times that it runs.
     std::vector<std::pair<const RunPlan*, uint32_t>> steady_parts() const {
         if (iterations() == 0) return {{&steady(), 1}};
-        return {{&steady(), 1}, {&iteration, iterations()}, {&tail, 1}};
+        return {{&steady(), 1}, {&iteration, 1}, {&next_iteration, iterations() - 1}, {&tail, 1}};
     }
     // The lower level of first, next or last; null if there is none.
     const RunPlan* below(const RunPlan& run) const {

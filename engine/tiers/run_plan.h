@@ -16,4 +16,8 @@ struct RunPlan {
     Placement placement;
 };
 
+// The run as it follows one of itself: without the stores of tiles that it does not change, since
+// the store has their values then.
+RunPlan repeated(RunPlan run);
+
 }  // namespace nn

@@ -139,7 +139,7 @@ private:
         auto placed = place(line_.line, blocks_, *last_, choice.place, ends_);
         if (!placed) return 0;
         RunPlan run{line_, std::move(*placed)};
-        Prediction time = predict(run, seconds_, rates_);
+        Prediction time = predict(ends_ ? run : repeated(run), seconds_, rates_);
         time_.report(best_.exists() ? std::min(best_.time.seconds, time.seconds) : time.seconds);
         const double score = score_of(time);
         if (!best.exists() || score < score_of(best.time))

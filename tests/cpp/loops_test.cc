@@ -32,7 +32,7 @@ void run_plan(Values& values, const Program& program, const ProgramPlan& plan, b
     for (const uint32_t task : (follows ? plan.next : plan.first).line.tasks)
         values.run(program.tasks[task]);
     for (uint32_t i = 0; i < plan.iterations(); ++i)
-        run_iteration(values, program, plan.iteration, int32_t(i));
+        run_iteration(values, program, i == 0 ? plan.iteration : plan.next_iteration, int32_t(i));
     for (const uint32_t task : plan.tail.line.tasks) values.run(program.tasks[task]);
 }
 
@@ -86,30 +86,55 @@ TEST_CASE("the parts of a plan with a loop compute the values of the recorded pr
     limit_search(4);
 }
 
-// Checks that a place still has the tile when a run loads it. owners: tiles, by the place.
-void check_owners(const RunPlan& run, const StorePlaces& places, std::vector<uint32_t>& owners) {
-    const Line& line = run.line.line;
-    const auto own = [&](uint32_t tile) {
-        const uint32_t place = places.of_tile[tile];
-        REQUIRE(place != StorePlaces::none);
-        CHECK(places.bytes[place] == line.bytes_of(tile));
-        return &owners[place];
-    };
-    for (uint32_t tile = 0; tile < line.tiles.size(); ++tile)
-        if (line.is_placed(tile) && line.tiles[tile].before &&
-            run.placement.first[tile] == no_slot) {
-            uint32_t* const owner = own(tile);
-            CHECK((*owner == tile || *owner == StorePlaces::none));
-            *owner = tile;
-        }
-    for (const Placement::Step& step : run.placement.steps)
-        if (step.kind == Placement::store)
-            *own(step.index) = step.index;
-        else if (step.kind == Placement::load)
-            CHECK(*own(step.index) == step.index);
-}
+// The tiles in the places of a store, with the numbers of their values, while runs follow each
+// other.
+class Store {
+public:
+    explicit Store(const StorePlaces& places)
+        : places_(places),
+          contents_(places.bytes.size(), nothing),
+          values_(places.of_tile.size(), 0) {}
 
-TEST_CASE("tiles that share a place on the disk are never there at the same time") {
+    // Checks that a tile's place has its value when the run loads it.
+    void run(const RunPlan& run) {
+        const Line& line = run.line.line;
+        for (uint32_t tile = 0; tile < line.tiles.size(); ++tile)
+            if (line.is_placed(tile) && line.tiles[tile].before &&
+                run.placement.first[tile] == no_slot)
+                check(line, tile);
+        for (const Placement::Step& step : run.placement.steps) {
+            if (step.kind == Placement::load) check(line, step.index);
+            if (step.kind == Placement::store)
+                content(line, step.index) = {step.index, values_[step.index]};
+            if (step.kind != Placement::run) continue;
+            for (const auto* a = line.accesses.begin(step.index);
+                 a != line.accesses.end(step.index); ++a)
+                if (a->mode != Mode::read) ++values_[a->tile];
+        }
+    }
+
+private:
+    using Content = std::pair<uint32_t, int>;  // tile, value
+    static constexpr Content nothing{StorePlaces::none, 0};
+    Content& content(const Line& line, uint32_t tile) {
+        const uint32_t place = places_.of_tile[tile];
+        REQUIRE(place != StorePlaces::none);
+        CHECK(places_.bytes[place] == line.bytes_of(tile));
+        return contents_[place];
+    }
+    // A tile of before the first run is in its place.
+    void check(const Line& line, uint32_t tile) {
+        Content& found = content(line, tile);
+        if (found == nothing && values_[tile] == 0) found = {tile, 0};
+        CHECK(found == Content{tile, values_[tile]});
+    }
+
+    const StorePlaces& places_;
+    std::vector<Content> contents_;  // by place
+    std::vector<int> values_;        // of each tile: how often it has changed
+};
+
+TEST_CASE("the place of a tile on the disk has its value whenever it is loaded") {
     std::mt19937 random(5);
     int64_t separate = 0, needed = 0;
     for (int round = 0; round < 60; ++round) {
@@ -122,14 +147,15 @@ TEST_CASE("tiles that share a place on the disk are never there at the same time
         limits.memory = 3 << 20;
         const ProgramPlan plan = plan_program(t->program, seconds, limits);
         const StorePlaces places = store_places(plan);
-        std::vector<uint32_t> owners(places.bytes.size(), StorePlaces::none);
+        Store store(places);
         for (const RunPlan* head : {&plan.first, &plan.steady(), &plan.steady()}) {
-            check_owners(*head, places, owners);
+            store.run(*head);
             if (plan.iterations() == 0) continue;
-            for (int i = 0; i < 3; ++i) check_owners(plan.iteration, places, owners);
-            check_owners(plan.tail, places, owners);
+            for (const RunPlan* run :
+                 {&plan.iteration, &plan.next_iteration, &plan.next_iteration, &plan.tail})
+                store.run(*run);
         }
-        if (plan.lines->has_deferred()) check_owners(plan.last, places, owners);
+        if (plan.lines->has_deferred()) store.run(plan.last);
         for (uint32_t tile = 0; tile < places.of_tile.size(); ++tile)
             if (places.of_tile[tile] != StorePlaces::none)
                 separate += plan.first.line.line.bytes_of(tile);

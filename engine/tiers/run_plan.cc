@@ -1,0 +1,20 @@
+#include "engine/tiers/run_plan.h"
+
+#include <vector>
+
+namespace nn {
+
+RunPlan repeated(RunPlan run) {
+    const Line& line = run.line.line;
+    std::vector<char> changes(line.tiles.size(), 0);
+    for (const auto& access : line.accesses.list)
+        if (access.mode != Mode::read) changes[access.tile] = 1;
+    std::erase_if(run.placement.steps, [&](const Placement::Step& step) {
+        const bool is_needless = step.kind == Placement::store && !changes[step.index];
+        if (is_needless) run.placement.stored -= line.bytes_of(step.index);
+        return is_needless;
+    });
+    return run;
+}
+
+}  // namespace nn
