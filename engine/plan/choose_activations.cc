@@ -16,6 +16,7 @@
 #include "engine/runtime/planned.h"
 #include "engine/runtime/workers.h"
 #include "engine/tiers/search_time.h"
+#include "engine/tiers/store_places.h"
 
 namespace nn {
 namespace {
@@ -92,40 +93,48 @@ size_t least_that_fits(const Program& program, const Recomputation& recomputatio
     return enough;
 }
 
-// The seconds are infinite if no plan fits.
-Prediction predicted_run(const Program& trial) {
+// A plan for a number of options.
+struct Trial {
+    double seconds = std::numeric_limits<double>::infinity(), computing = 0;
+    int64_t excess = std::numeric_limits<int64_t>::max();  // bytes beyond the room on the disk
+
+    bool is_better_than(const Trial& other) const {
+        return excess != other.excess ? excess < other.excess : seconds < other.seconds;
+    }
+};
+
+Trial planned_trial(const Program& trial) {
     const std::vector<double> seconds = placement_seconds(trial);
     const PlanLimits limits = placement_limits(trial);
     try {
         const ProgramPlan plan = plan_program(trial, seconds, limits);
-        return predict(plan, plan.cut ? plan.cut->seconds : seconds, limits);
+        const Prediction time = predict(plan, plan.cut ? plan.cut->seconds : seconds, limits);
+        return {time.seconds, time.computing, bytes_beyond_disk(plan, limits)};
     } catch (const OutOfMemory&) {
-        Prediction none;
-        none.seconds = std::numeric_limits<double>::infinity();
-        return none;
+        return {};
     }
 }
 
 // How many options to recompute for the least time with planned memory: none if tasks then take
-// nearly all of the time, otherwise the best of a few numbers.
+// nearly all of the time, otherwise the best of a few numbers. If none of them fits on the disk,
+// the one that needs the least of it.
 size_t fastest(const Program& program, const Recomputation& recomputation) {
     constexpr double bound_by_tasks = 1.01;
     constexpr double share_of_first = 0.5, share_of_others = 0.125;  // of the time for searches
     const auto kept = tried(program, recomputation, 0);
     if (!PlannedRun::needed(*kept) && program.step_begin == 0) return 0;
-    const Prediction none = [&] {
+    Trial least = [&] {
         const SearchShare share(share_of_first);
-        return predicted_run(*kept);
+        return planned_trial(*kept);
     }();
-    if (none.seconds < bound_by_tasks * none.computing) return 0;
+    if (least.excess == 0 && least.seconds < bound_by_tasks * least.computing) return 0;
     const SearchShare share(share_of_others);
     const size_t all = recomputation.options().size();
     size_t best = 0;
-    double least = none.seconds;
     const auto try_count = [&](size_t count) {
         check_interrupt();
-        const double seconds = predicted_run(*tried(program, recomputation, count)).seconds;
-        if (seconds < least) least = seconds, best = count;
+        const Trial next = planned_trial(*tried(program, recomputation, count));
+        if (next.is_better_than(least)) least = next, best = count;
     };
     try_count(all);
     if (all > 1) try_count(all / 2);

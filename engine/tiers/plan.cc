@@ -52,7 +52,7 @@ static ProgramPlan kept_plan_for(const Program& program, const std::vector<doubl
     if (!kept) return {};
     try {
         ProgramPlan out = plan_again(*kept, program, seconds, limits);
-        if (fits_on_disk(out, limits)) return out;
+        if (bytes_beyond_disk(out, limits) == 0) return out;
     } catch (const OutOfMemory&) {
         throw;
     } catch (const Error&) {  // two programs with one key, or a file from elsewhere

@@ -122,7 +122,7 @@ void set_steady(ProgramPlan& plan, RunPlan run, const PlacementChoice& choice) {
 
 void plan_in_order(ProgramPlan& plan, const Program& program, const std::vector<double>& seconds,
                    const PlanLimits& limits) {
-    SteadyPlan best = find_steady_plan(program, *plan.lines, plan.blocks, seconds, limits.rates);
+    SteadyPlan best = find_steady_plan(program, *plan.lines, plan.blocks, seconds, limits);
     plan.least_moved = best.least_moved;
     plan.choice.order = best.order;
     set_steady(plan, std::move(best.run), best.choice);

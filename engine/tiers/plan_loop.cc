@@ -131,7 +131,7 @@ private:
 
     bool try_cut(const LoopCut& cut, const OrderChoice& order) {
         ProgramPlan next = planned(cut, order);
-        if (best_.lines && !fits_on_disk(next, limits_)) return false;
+        if (best_.lines && bytes_beyond_disk(next, limits_) > 0) return false;
         const Prediction time = predict(next, next.cut->seconds, limits_);
         if (best_.lines && score_of(time) >= score_of(time_)) return false;
         best_ = std::move(next), time_ = time, cut_ = cut, order_ = order;

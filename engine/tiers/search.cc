@@ -8,6 +8,7 @@
 
 #include "engine/tiers/retain.h"
 #include "engine/tiers/search_time.h"
+#include "engine/tiers/store_places.h"
 
 namespace nn {
 namespace {
@@ -174,7 +175,7 @@ size_t searches_made = 0;
 size_t placement_searches() { return searches_made; }
 
 SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_t blocks,
-                            const std::vector<double>& seconds, const TierRates& rates) {
+                            const std::vector<double>& seconds, const PlanLimits& limits) {
     constexpr int improvements = 2;
     ++searches_made;
     SearchTime time;
@@ -185,9 +186,10 @@ SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_
         if (best && (best->is_bound_by_tasks() || time.is_over())) return false;
         time.begin_order(++number, orders);
         lines.choose_order(order);
-        auto next =
-            std::make_unique<OrderSearch>(steady_line(lines), order, blocks, seconds, rates, time);
-        if (best && next->score() >= best->score()) return false;
+        auto next = std::make_unique<OrderSearch>(steady_line(lines), order, blocks, seconds,
+                                                  limits.rates, time);
+        if (best && (next->score() >= best->score() || !fits_on_disk(next->best().run, limits)))
+            return false;
         best = std::move(next);
         return true;
     };

@@ -24,9 +24,11 @@ struct SteadyPlan {
     bool exists() const { return time.seconds > 0; }
 };
 
-// seconds: of each task of the program. Leaves the order of the plan in `lines`.
+// seconds: of each task of the program. Leaves the order of the plan in `lines`. Orders that need
+// more of the disk than there is are not chosen, except the one that needs the least: one
+// microbatch after the other.
 SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_t blocks,
-                            const std::vector<double>& seconds, const TierRates& rates);
+                            const std::vector<double>& seconds, const PlanLimits& limits);
 
 // The same for a line without other orders; seconds: of each of its tasks, by their numbers. It
 // searches less. ends: see place(). Returns a plan that does not exist() if no placement fits.

@@ -1,6 +1,7 @@
 #include "engine/tiers/store_places.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -17,12 +18,8 @@ struct Stay {
 
 class Assigner {
 public:
-    explicit Assigner(const ProgramPlan& plan) {
-        for (const RunPlan* run :
-             {&plan.first, &plan.next, &plan.iteration, &plan.tail, &plan.last})
-            if (!run->line.line.tiles.empty())
-                parts_.push_back(plan.lower ? plan.below(*run) : run);
-        const size_t tiles = plan.lines->tiles().size();
+    explicit Assigner(const std::vector<const RunPlan*>& parts) : parts_(parts) {
+        const size_t tiles = parts[0]->line.line.tiles.size();
         out_.of_tile.assign(tiles, StorePlaces::none);
         is_private_.assign(tiles, 1);
         stored_in_.assign(tiles, 0);
@@ -31,31 +28,32 @@ public:
                 const auto& of = part->line.line.tiles[tile];
                 if (of.before || of.after) is_private_[tile] = 0;
             }
-            for (const Stay& stay : stays_.emplace_back(stays_in(*part)))
-                stored_in_[stay.tile] |= 1u << (stays_.size() - 1);
+            add_stays(*part);
         }
     }
 
     StorePlaces assign() {
         for (uint32_t part = 0; part < parts_.size(); ++part)
             for (const Stay& stay : stays_[part])
-                if (!is_of_one_part(stay.tile) && !has_place(stay.tile)) share_by_part(stay.tile);
-        for (uint32_t part = 0; part < parts_.size(); ++part) share_by_time(part);
+                if (!is_of_one_part(stay.tile) && !has_place(stay.tile)) share(stay.tile);
+        for (uint32_t part = 0; part < parts_.size(); ++part) share_in(part);
         return std::move(out_);
     }
 
 private:
     // In the order of their beginnings.
-    static std::vector<Stay> stays_in(const RunPlan& part) {
+    void add_stays(const RunPlan& part) {
         const Line& line = part.line.line;
-        std::vector<Stay> out;
-        std::vector<uint32_t> number(line.tiles.size(), StorePlaces::none);  // in `out`
+        const auto bit = 1u << stays_.size();
+        std::vector<Stay>& stays = stays_.emplace_back();
+        std::vector<uint32_t>& number = numbers_.emplace_back(line.tiles.size());
         const auto note = [&](uint32_t tile, uint32_t step) {
-            if (number[tile] == StorePlaces::none) {
-                number[tile] = uint32_t(out.size());
-                out.push_back({tile, step, 0});
+            if (!(stored_in_[tile] & bit)) {
+                stored_in_[tile] |= bit;
+                number[tile] = uint32_t(stays.size());
+                stays.push_back({tile, step, 0});
             }
-            out[number[tile]].end = step + 1;
+            stays[number[tile]].end = step + 1;
         };
         for (uint32_t tile = 0; tile < line.tiles.size(); ++tile)
             if (line.is_placed(tile) && line.tiles[tile].before &&
@@ -64,7 +62,10 @@ private:
         for (uint32_t i = 0; i < part.placement.steps.size(); ++i)
             if (part.placement.steps[i].kind != Placement::run)
                 note(part.placement.steps[i].index, i);
-        return out;
+    }
+    bool is_in(uint32_t tile, uint32_t part) const { return stored_in_[tile] >> part & 1; }
+    const Stay& stay(uint32_t tile, uint32_t part) const {
+        return stays_[part][numbers_[part][tile]];
     }
 
     // Whether one part alone stores it, and it has no value between parts.
@@ -78,35 +79,38 @@ private:
         return uint32_t(out_.bytes.size() - 1);
     }
 
-    // Temporaries that are stored in different parts share places.
-    void share_by_part(uint32_t tile) {
+    // Temporaries share a place if none of their stays in any part overlap.
+    void share(uint32_t tile) {
         uint32_t& out = out_.of_tile[tile];
         if (!is_private_[tile]) {
             out = new_place(bytes_of(tile));
             return;
         }
         auto& places = shared_[bytes_of(tile)];
-        const auto at = std::find_if(places.begin(), places.end(), [&](const Shared& place) {
-            return !(place.parts & stored_in_[tile]);
+        auto at = std::find_if(places.begin(), places.end(), [&](const Shared& place) {
+            for (uint32_t part = 0; part < parts_.size(); ++part)
+                if (is_in(tile, part) && place.free_from[part] > stay(tile, part).begin)
+                    return false;
+            return true;
         });
         if (at == places.end()) {
-            out = new_place(bytes_of(tile));
-            places.push_back({out, stored_in_[tile]});
-        } else {
-            out = at->number;
-            at->parts |= stored_in_[tile];
+            places.push_back({new_place(bytes_of(tile)), {}});
+            at = places.end() - 1;
         }
+        out = at->number;
+        for (uint32_t part = 0; part < parts_.size(); ++part)
+            if (is_in(tile, part)) at->free_from[part] = stay(tile, part).end;
     }
 
-    // So do those whose stays in a part follow each other. The place that is free for the longest
-    // time is taken, so that no store waits for a load.
-    void share_by_time(uint32_t part) {
+    // The same for tiles of one part, which are many. The place that is free for the longest time
+    // is taken, so that no store waits for a load.
+    void share_in(uint32_t part) {
         using FreePlace = std::pair<uint32_t, uint32_t>;  // the step from which it is free, number
         using Queue = std::priority_queue<FreePlace, std::vector<FreePlace>, std::greater<>>;
         std::map<int64_t, Queue> queues;
         for (const auto& [bytes, places] : shared_)
             for (const Shared& place : places)
-                if (!(place.parts >> part & 1)) queues[bytes].push({0, place.number});
+                queues[bytes].push({place.free_from[part], place.number});
         for (const Stay& stay : stays_[part]) {
             if (has_place(stay.tile)) continue;
             const int64_t bytes = bytes_of(stay.tile);
@@ -117,18 +121,20 @@ private:
                 queue.pop();
             } else {
                 out = new_place(bytes);
-                shared_[bytes].push_back({out, 0});
+                shared_[bytes].push_back({out, {}});
             }
             queue.push({stay.end, out});
         }
     }
 
+    static constexpr size_t most_parts = 5;
     struct Shared {
-        uint32_t number;  // of the place
-        uint32_t parts;   // those, as bits, in which a tile of several parts uses it
+        uint32_t number;                             // of the place
+        std::array<uint32_t, most_parts> free_from;  // by part: a step
     };
-    std::vector<const RunPlan*> parts_;
+    const std::vector<const RunPlan*>& parts_;
     std::vector<std::vector<Stay>> stays_;           // by part
+    std::vector<std::vector<uint32_t>> numbers_;     // by part and tile: of its stay
     std::vector<char> is_private_;                   // of each tile: it has no value between parts
     std::vector<uint32_t> stored_in_;                // parts that store each tile, as bits
     std::map<int64_t, std::vector<Shared>> shared_;  // by bytes
@@ -141,10 +147,21 @@ int64_t StorePlaces::all_bytes() const {
     return std::accumulate(bytes.begin(), bytes.end(), int64_t(0));
 }
 
-StorePlaces store_places(const ProgramPlan& plan) { return Assigner(plan).assign(); }
+StorePlaces store_places(const ProgramPlan& plan) {
+    std::vector<const RunPlan*> parts;
+    for (const RunPlan* run : {&plan.first, &plan.next, &plan.iteration, &plan.tail, &plan.last})
+        if (!run->line.line.tiles.empty()) parts.push_back(plan.lower ? plan.below(*run) : run);
+    return Assigner(parts).assign();
+}
 
-bool fits_on_disk(const ProgramPlan& plan, const PlanLimits& limits) {
-    return limits.disk == 0 || store_places(plan).all_bytes() <= limits.disk;
+bool fits_on_disk(const RunPlan& run, const PlanLimits& limits) {
+    return limits.disk == 0 || limits.lower.memory > 0 ||
+           Assigner({&run}).assign().all_bytes() <= limits.disk;
+}
+
+int64_t bytes_beyond_disk(const ProgramPlan& plan, const PlanLimits& limits) {
+    if (limits.disk == 0) return 0;
+    return std::max<int64_t>(0, store_places(plan).all_bytes() - limits.disk);
 }
 
 }  // namespace nn

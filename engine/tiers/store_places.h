@@ -17,6 +17,9 @@ struct StorePlaces {
 };
 // Of the lower level, if there are two.
 StorePlaces store_places(const ProgramPlan& plan);
-bool fits_on_disk(const ProgramPlan& plan, const PlanLimits& limits);
+// Whether runs that follow each other fit. True if there is another level above the disk.
+bool fits_on_disk(const RunPlan& run, const PlanLimits& limits);
+// By how many bytes the plan exceeds the room on the disk; 0 if it fits.
+int64_t bytes_beyond_disk(const ProgramPlan& plan, const PlanLimits& limits);
 
 }  // namespace nn
