@@ -115,9 +115,15 @@ Trial planned_trial(const Program& trial) {
     }
 }
 
+int64_t all_bytes(const Recomputation& recomputation) {
+    int64_t out = 0;
+    for (const RecomputeOption& option : recomputation.options()) out += option.bytes;
+    return out;
+}
+
 // How many options to recompute for the least time with planned memory: none if tasks then take
 // nearly all of the time, otherwise the best of a few numbers. If none of them fits on the disk,
-// the one that needs the least of it.
+// the one that needs the least of it; none if recomputation cannot help.
 size_t fastest(const Program& program, const Recomputation& recomputation) {
     constexpr double bound_by_tasks = 1.01;
     constexpr double share_of_first = 0.5, share_of_others = 0.125;  // of the time for searches
@@ -128,6 +134,7 @@ size_t fastest(const Program& program, const Recomputation& recomputation) {
         return planned_trial(*kept);
     }();
     if (least.excess == 0 && least.seconds < bound_by_tasks * least.computing) return 0;
+    if (least.excess > all_bytes(recomputation)) return 0;
     const SearchShare share(share_of_others);
     const size_t all = recomputation.options().size();
     size_t best = 0;

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "engine/graph/passes/passes.h"
+#include "engine/tiers/found_plan.h"
 #include "engine/tiers/plan.h"
 #include "engine/tiers/search_time.h"
 #include "engine/tiers/store_places.h"
@@ -162,6 +163,32 @@ TEST_CASE("the place of a tile on the disk has its value whenever it is loaded")
         needed += places.all_bytes();
     }
     CHECK(needed < 0.95 * double(separate));
+}
+
+TEST_CASE("an order that does not fit on the disk is not chosen if another one does") {
+    std::mt19937 random(6);
+    int smaller = 0;
+    for (int round = 0; round < 40; ++round) {
+        CAPTURE(round);
+        const auto t = round % 2 ? flat_training(random, false) : looped_training(random, false);
+        const std::vector<double> seconds(t->program.tasks.size(), 1e-5);
+        PlanLimits limits;
+        limits.rates = {2, 1e9, 1e-5};
+        limits.memory = 3 << 20;
+        const auto plan = [&](int64_t disk) {
+            forget_plans();
+            limits.disk = disk;
+            return plan_program(t->program, seconds, limits);
+        };
+        const int64_t needed = store_places(plan(0)).all_bytes();
+        CHECK(store_places(plan(needed)).all_bytes() == needed);
+        const ProgramPlan other = plan(needed - 1);
+        if (bytes_beyond_disk(other, limits) == 0)
+            ++smaller;
+        else
+            CHECK_FALSE(other.choice.order.by_layer);
+    }
+    CHECK(smaller > 3);
 }
 
 }  // namespace nn::engine_test
