@@ -10,7 +10,8 @@ bool is_in(const Layout& layout, uint32_t tile) {
     return tile < layout.size() && layout[tile] != no_slot;
 }
 
-// The uses within the run. Whatever follows the last one is set later.
+// The uses within the run. Whatever follows the last one is set later. The run before a cut leaves
+// every tile that lasts a value, even if the next one replaces it.
 std::vector<TileUses> uses_in_run(const Line& line) {
     std::vector<TileUses> out(line.tiles.size());
     for (uint32_t tile = 0; tile < out.size(); ++tile) out[tile].tile = tile;
@@ -18,8 +19,12 @@ std::vector<TileUses> uses_in_run(const Line& line) {
         for (const auto* a = line.accesses.begin(task); a != line.accesses.end(task); ++a) {
             if (!line.is_placed(a->tile)) continue;
             auto& list = out[a->tile].list;
-            if (!list.empty())
-                list.back().is_needed = list.back().may_stay = a->mode != Mode::write;
+            if (!list.empty()) {
+                TileUse& before = list.back();
+                const bool is_cut = before.moment < line.cut && line.cut < task;
+                before.may_stay = a->mode != Mode::write;
+                before.is_needed = before.may_stay || (is_cut && line.tiles[a->tile].after);
+            }
             list.push_back({task, uint32_t(a - line.accesses.list.data()), a->mode});
         }
     return out;

@@ -66,7 +66,7 @@ TEST_CASE("the parts of a plan with a loop compute the values of the recorded pr
     limit_search(0);
     for (int round = 0; round < 40; ++round) {
         const bool clips = round % 2;
-        const auto t = looped_training(random, clips);
+        const auto t = looped_training(random, clips, round % 4 > 1);
         const std::vector<double> seconds(t->program.tasks.size(), 1e-4);
         PlanLimits limits;
         limits.rates = {2, 1e9, 1e-5};
@@ -140,8 +140,8 @@ TEST_CASE("the place of a tile on the disk has its value whenever it is loaded")
     int64_t separate = 0, needed = 0;
     for (int round = 0; round < 60; ++round) {
         CAPTURE(round);
-        const auto t =
-            round % 3 == 0 ? flat_training(random, round % 2) : looped_training(random, round % 2);
+        const auto t = round % 3 == 0 ? flat_training(random, round % 2)
+                                      : looped_training(random, round % 2, round % 4 > 1);
         const std::vector<double> seconds(t->program.tasks.size(), 1e-5);
         PlanLimits limits;
         limits.rates = {2, 1e9, 1e-5};

@@ -41,12 +41,13 @@ inline const char* const layer_names[] = {"a", "b", "c", "d", "e", "f", "g", "h"
 // The last tasks of a step: the norm of all gradients, and the updates of each layer's weight and
 // moment, which are two persistent tiles. clips: updates read the norm.
 inline void add_updates(Training& training, const std::vector<TilePtr>& gradient,
-                        const TilePtr& norm, bool clips) {
+                        const TilePtr& norm, bool clips, bool replaces = false) {
     Program& p = training.program;
     for (size_t i = 0; i < gradient.size(); ++i)
         add_task(p, "", {{gradient[i], Mode::read}, {norm, i ? Mode::read_write : Mode::write}});
     for (size_t i = 0; i < gradient.size(); ++i) {
-        Uses uses{{training.persistent[2 * i], Mode::read_write},
+        const bool only_writes = replaces && i + 1 == gradient.size();
+        Uses uses{{training.persistent[2 * i], only_writes ? Mode::write : Mode::read_write},
                   {training.persistent[2 * i + 1], Mode::read_write},
                   {gradient[i], Mode::read}};
         if (clips) uses.push_back({norm, Mode::read});
@@ -92,8 +93,9 @@ inline std::unique_ptr<Training> flat_training(std::mt19937& random, bool clips)
 }
 
 // A first microbatch, a loop of others, each with its rows of an input, and updates with the norm
-// of all gradients or without it.
-inline std::unique_ptr<Training> looped_training(std::mt19937& random, bool clips) {
+// of all gradients or without it. replaces: the last update does not read its weight.
+inline std::unique_ptr<Training> looped_training(std::mt19937& random, bool clips,
+                                                 bool replaces = false) {
     auto out = std::make_unique<Training>();
     Program& p = out->program;
     const uint32_t layers = 2 + random() % 4, iterations = 4 + random() % 12;
@@ -129,7 +131,7 @@ inline std::unique_ptr<Training> looped_training(std::mt19937& random, bool clip
         add_task(p, "", {{batch, Mode::read}, {rows, Mode::write}}, int32_t(i));
     microbatch(rows, false);
     p.loops[0].end = p.tasks.size();
-    add_updates(*out, gradient, norm, clips);
+    add_updates(*out, gradient, norm, clips, replaces);
     return out;
 }
 
