@@ -63,7 +63,7 @@ end
 -- The plan of a step: its bytes and seconds, and the peak of tensors and of the process.
 local function planned()
   local start = nn.now()
-  local plan = training.step(build, rows, cfg.tokens, true, cfg.accum)
+  local plan = training.step(build, rows, cfg.tokens, true, nil, cfg.accum)
   local tiers = plan.tiers or {loaded = {total = 0}, stored = {total = 0}, least_moved = 0,
                                lru_moved = 0, slots = 0, kept = plan.peak, reserved = 0, rest = 0}
   return {moved = tiers.loaded.total + tiers.stored.total, least = tiers.least_moved,

@@ -15,6 +15,7 @@ void Line::set_times(const std::vector<double>& seconds_of, int workers) {
     const uint32_t tasks = accesses.tasks(), window = 32 * uint32_t(workers);
     begins.assign(tasks, 0), ends.assign(tasks, 0);
     std::vector<uint32_t> missing;
+    std::vector<char> has_ended(tasks, 0);
     std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ready;
     for (uint32_t t = 0; t < tasks; ++t) {
         missing.push_back(before.first[t + 1] - before.first[t]);
@@ -33,7 +34,8 @@ void Line::set_times(const std::vector<double>& seconds_of, int workers) {
         const auto [end, task] = running.top();
         running.pop();
         ends[task] = seconds = end;
-        while (unfinished < tasks && ends[unfinished] > 0) ++unfinished;
+        has_ended[task] = 1;
+        while (unfinished < tasks && has_ended[unfinished]) ++unfinished;
         ++free;
         for (const Edge* edge = after.begin(task); edge != after.end(task); ++edge)
             if (--missing[edge->task] == 0) ready.push(edge->task);

@@ -297,4 +297,18 @@ TEST_CASE("the checker finds what is wrong with a damaged placement") {
     CHECK_THAT(check_succession(line, good, line, moved), Catch::Contains("but begins in slot"));
 }
 
+TEST_CASE("the moments of a line are known although a task at its end could run at once") {
+    constexpr uint32_t chain = 300;
+    LineBuilder b;
+    const uint32_t tile = b.tile(true), other = b.tile(true);
+    for (uint32_t t = 0; t < chain; ++t) b.task(1, {{tile, Mode::read_write}});
+    b.task(1, {{other, Mode::read_write}});
+    Line line = b.built(2);
+    CHECK(line.seconds == chain);
+    for (uint32_t t = 0; t < chain; ++t) CHECK(line.begins[t] >= t - 64.0);
+    CHECK(line.begins[chain - 1] >= chain - 65.0);
+    line.set_times(std::vector<double>(chain + 1, 0), 2);
+    CHECK(line.seconds == 0);
+}
+
 }  // namespace nn::engine_test

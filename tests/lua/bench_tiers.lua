@@ -1,0 +1,19 @@
+-- The benchmark of tiers, recipes/bench_tiers.lua, on a model that takes no time.
+local host = require "nn.host"
+local t = require "nn.test"
+
+local function bench(settings)
+  return t.shell(([[
+    cd %s; XDG_CACHE_HOME=$PWD/cache NNLUA_CPUS=2 $NNLUA %s/recipes/bench_tiers.lua model=custom \
+    layers=4 heads=2 embd=128 vocab=100 batch=2 tokens=32 warmup=1 steps=1 disk=. %s 2>&1]]):format(
+    t.folder(), host.root, settings))
+end
+
+t.case("speeds, bytes and predictions of budgets and ratios are a table", function()
+  local status, output = bench "budgets=60 ratios=1"
+  t.check(status == 0, output)
+  t.check(output:find "tokens/s with enough memory", output)
+  t.check(output:find "\n +60%% +1 +[%d.]+ [kMG]B +[%d.]+ +[%d.]+ +[%d.]+ +[%d.]+ [kMG]B", output)
+end)
+
+t.finish()
