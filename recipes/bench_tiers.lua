@@ -6,7 +6,7 @@
 --   nnlua recipes/bench_tiers.lua mode=depth budgets=30 ratios=0,2
 -- The same for models of 4 to 64 layers of about equal size, whose speed should be about equal.
 --   nnlua recipes/bench_tiers.lua mode=plans
--- Predicted and measured seconds, bytes and peak of 12 configurations.
+-- Predicted and measured seconds, bytes and peak of 14 configurations.
 --   nnlua recipes/bench_tiers.lua mode=one model=gpt2-xl batch=1 tokens=1024 ram=6GB disk=/var/tmp
 -- One run with everything that it measures, for models that fit into no other memory.
 -- Each run is a process of its own. Losses must be those of the run with enough memory, to the bit.
@@ -161,8 +161,18 @@ local function check_losses(found, resident)
   end
 end
 
+local disk_rate
+
+-- "" or that the disk is slower than this rate.
+local function remark_on(rate)
+  disk_rate = disk_rate or nn.measure_disk(cfg.disk)
+  if rate <= disk_rate then return "" end
+  return ("  (the disk reaches %.2f GB/s, not %.2f GB/s)"):format(disk_rate / 1e9, rate / 1e9)
+end
+
 -- A run with this share of the state as RAM, in percent, and this ratio of computing to transfer
--- time -> its plan, its results, its speed beside the resident run, and the disk's rate.
+-- time -> its plan, its results, its speed beside the resident run, the disk's rate, and a remark
+-- if the disk is slower.
 local function limited(resident, changes, percent, ratio)
   local ram = ("%.0fB"):format(math.floor(resident.state * percent / 100))
   local settings, rate = with(changes, {ram = ram}), 0
@@ -172,7 +182,7 @@ local function limited(resident, changes, percent, ratio)
   end
   local found = process("run", settings)
   check_losses(found, resident)
-  return found.plan, found, resident.seconds / found.seconds, rate
+  return found.plan, found, resident.seconds / found.seconds, rate, remark_on(rate)
 end
 
 local function measure_speed()
@@ -184,12 +194,12 @@ local function measure_speed()
     "speed", "roofline", "moved", "/ least", "/ LRU", "predicted"))
   for _, percent in ipairs(numbers(cfg.budgets)) do
     for _, ratio in ipairs(numbers(cfg.ratios)) do
-      local plan, found, speed, rate = limited(resident, {}, percent, ratio)
-      print(("%5.0f%% %6g %7.2f GB %9.1f %9.3f %9.3f %5.2f GB %8.2f %8.2f %10.3f"):format(
+      local plan, found, speed, rate, remark = limited(resident, {}, percent, ratio)
+      print(("%5.0f%% %6g %7.2f GB %9.1f %9.3f %9.3f %5.2f GB %8.2f %8.2f %10.3f%s"):format(
         percent, ratio, rate / 1e9, tokens / found.seconds, speed,
         ratio > 0 and speed / math.min(1, ratio) or 0,
         found.moved / 1e9, found.moved / plan.least, found.moved / plan.lru,
-        found.seconds / plan.seconds))
+        found.seconds / plan.seconds, remark))
     end
   end
 end
@@ -220,11 +230,11 @@ local function measure_depth()
       local changes = {model = "custom", layers = layers, embd = embd, heads = embd / 64,
                        vocab = vocab}
       local resident = process("run", changes)
-      local plan, found, speed = limited(resident, changes, percent, ratio)
+      local plan, found, speed, _, remark = limited(resident, changes, percent, ratio)
       least, most = math.min(least, speed), math.max(most, speed)
-      print(("%6g %6d %6d %11s %12.3f %9.3f %9.3f %8.2f %10.3f"):format(ratio, layers, embd,
+      print(("%6g %6d %6d %11s %12.3f %9.3f %9.3f %8.2f %10.3f%s"):format(ratio, layers, embd,
         units.number(plan.parameters), resident.seconds, found.seconds, speed,
-        found.moved / plan.least, found.seconds / plan.seconds))
+        found.moved / plan.least, found.seconds / plan.seconds, remark))
     end
     print(("ratio %g: the speeds are within %.1f %% of each other"):format(
       ratio, 100 * (most / least - 1)))
@@ -242,6 +252,8 @@ local configurations = {
   {"a slow disk", {}, 40, 0.5},
   {"no clipping", {clip = 0}, 40, 1},
   {"4 microbatches", {batch = 1, accum = 4}, 40, 2},
+  {"8 microbatches", {batch = 1, accum = 8}, 40, 2},
+  {"120 microbatches", {batch = 1, accum = 120}, 40, 2},
   {"recomputed", {activations = "recompute"}, 40, 2},
   {"kept, many tokens", {activations = "keep", batch = 8, tokens = 256}, 40, 2},
   {"bf16, masters", {dtype = "bf16"}, 40, 1},
@@ -258,13 +270,13 @@ local function measure_plans()
   for _, c in ipairs(configurations) do
     if c[1]:find(cfg.only, 1, true) then
       local changes = with(small, c[2])
-      local plan, found = limited(process("run", changes), changes, c[3], c[4])
+      local plan, found, _, _, remark = limited(process("run", changes), changes, c[3], c[4])
       local ratio, most = found.seconds / plan.seconds, plan.peak + plan.reserved
       local exact = found.slots == plan.slots and found.peak <= most
-      print(("%-24s %6.3f s %7.3f s %8.3f %6.0f MB %6.0f MB %7.3f %12d %12d %12d%s%s"):format(
+      print(("%-24s %6.3f s %7.3f s %8.3f %6.0f MB %6.0f MB %7.3f %12d %12d %12d%s%s%s"):format(
         c[1], plan.seconds, found.seconds, ratio, plan.moved / 1e6, found.moved / 1e6,
         found.moved / plan.moved, found.slots, found.peak, most, exact and "" or "  WRONG",
-        (plan.disturbed or found.disturbed) and "  (other programs run)" or ""))
+        (plan.disturbed or found.disturbed) and "  (other programs run)" or "", remark))
       if math.abs(ratio - 1) > 0.1 then far[#far + 1] = c[1] end
       if not exact then wrong[#wrong + 1] = c[1] end
     end

@@ -181,7 +181,7 @@ TEST_CASE("an order that does not fit on the disk is not chosen if another one d
             return plan_program(t->program, seconds, limits);
         };
         const int64_t needed = store_places(plan(0)).all_bytes();
-        CHECK(store_places(plan(needed)).all_bytes() == needed);
+        CHECK(store_places(plan(needed)).all_bytes() <= needed);
         const ProgramPlan other = plan(needed - 1);
         if (bytes_beyond_disk(other, limits) == 0)
             ++smaller;

@@ -16,4 +16,10 @@ t.case("speeds, bytes and predictions of budgets and ratios are a table", functi
   t.check(output:find "\n +60%% +1 +[%d.]+ [kMG]B +[%d.]+ +[%d.]+ +[%d.]+ +[%d.]+ [kMG]B", output)
 end)
 
+t.case("a ratio that the disk cannot reach is said", function()
+  local status, output = bench "budgets=60 ratios=100000"
+  t.check(status == 0, output)
+  t.check(output:find "%(the disk reaches [%d.]+ GB/s, not [%d.]+ GB/s%)\n", output)
+end)
+
 t.finish()
