@@ -69,7 +69,7 @@ struct Program {
     void hold(int32_t scalar);  // keeps the scalar as long as the program
 
     // --- set by the passes ---
-    int64_t recomputed_bytes = 0;                  // of activations that are not kept
+    int64_t recomputed_bytes = 0;  // of activations that are not kept, in all iterations
     std::vector<std::vector<TilePtr>> dies_after;  // per task: temporaries that it uses last
     std::vector<TilePtr> die_at_end;  // temporaries from which outputs are copied, unused inputs
     std::vector<TilePtr> read_first;  // persistent tiles that must have a value before a run

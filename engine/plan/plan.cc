@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "engine/graph/cost.h"
@@ -21,6 +22,31 @@ void add_block(SimulatedStep& step, const Tile& tile, bool persists) {
     if (step.accesses.number_of(&tile) == step.blocks.size())
         step.blocks.push_back({int64_t(arena_bytes(tile.bytes)), tile.kind, persists});
 }
+
+// The lives of tiles: those that are private to the iterations of a loop have one in each.
+class Lives {
+public:
+    explicit Lives(const Program& program) {
+        for (const Program::Loop& loop : program.loops)
+            private_.merge(private_tiles(program, loop));
+    }
+    uint32_t of(const Tile* tile, uint32_t iteration, const Program::Loop* loop) {
+        const auto [at, is_new] = lives_.try_emplace(tile, Life{iteration, number_});
+        Life& life = at->second;
+        if (!is_new && loop && life.iteration != iteration && private_.count(tile))
+            life = {iteration, number_};
+        if (life.number == number_) ++number_;
+        return life.number;
+    }
+
+private:
+    struct Life {
+        uint32_t iteration, number;
+    };
+    std::unordered_set<const Tile*> private_;
+    std::unordered_map<const Tile*, Life> lives_;  // the latest ones
+    uint32_t number_ = 0;                          // of the next life
+};
 
 void add_persistent(SimulatedStep& step, const std::vector<Tensor>& tensors) {
     for (const Tensor& tensor : tensors)
@@ -57,12 +83,14 @@ SimulatedStep simulated_step(const Program& program, const TaskTimes& times, uin
     for (size_t t = 0; t < program.step_begin; ++t)
         for (int i = 0; i < tasks[t].handles; ++i) made_before.insert(tasks[t].tiles[i].get());
     const int team = machine().count(Device::cpu);
+    Lives lives(program);
     const auto add = [&](size_t t, uint32_t iteration, const Program::Loop* loop) {
         const Task& task = tasks[t];
         for (int i = 0; i < task.handles; ++i) {
             const Tile& tile = *task.tiles[i];
             add_block(step, tile, !tile.recording || made_before.count(&tile));
             step.accesses.add(step.accesses.number_of(&tile), task.modes[i]);
+            step.lives.push_back(lives.of(&tile, iteration, loop));
         }
         step.accesses.end_task();
         step.seconds.push_back(times.seconds(task) / (task.arg.in_team && task.splits ? team : 1));

@@ -1,6 +1,6 @@
 // As in StarPU 1.4's `prio`, one queue is sorted by priority and then by the time at which tasks
 // became ready (prio_deque.c). A tile's memory is allocated when the task that writes it starts,
-// and freed when the last task that uses it ends.
+// and freed when the last task of its life ends.
 #include "engine/plan/simulate.h"
 
 #include <algorithm>
@@ -14,17 +14,20 @@ namespace {
 // The allocated bytes, and their peak.
 class MemoryUse {
 public:
-    explicit MemoryUse(const SimulatedStep& step)
-        : step_(step), uses_(step.blocks.size(), 0), left_(uses_) {
+    explicit MemoryUse(const SimulatedStep& step) : step_(step), left_(step.blocks.size(), 0) {
         for (const auto& block : step.blocks)
             if (block.persists) add(block, 1);
-        for (const auto& access : step.accesses.list) ++uses_[access.tile];
+        for (size_t i = 0; i < step.accesses.list.size(); ++i) {
+            const uint32_t life = life_of(&step.accesses.list[i]);
+            if (life >= uses_.size()) uses_.resize(life + 1, 0);
+            ++uses_[life];
+        }
         result.lasting = now_;
     }
     void task_starts(uint32_t task) {
         for (const auto* a = step_.accesses.begin(task); a != step_.accesses.end(task); ++a) {
             if (step_.blocks[a->tile].persists || left_[a->tile] > 0) continue;
-            left_[a->tile] = uses_[a->tile];
+            left_[a->tile] = uses_[life_of(a)];
             add(step_.blocks[a->tile], 1);
         }
         if (now_ <= result.peak) return;
@@ -39,12 +42,17 @@ public:
     SimulationResult result;
 
 private:
+    uint32_t life_of(const Accesses::Access* access) const {
+        if (step_.lives.empty()) return access->tile;
+        return step_.lives[size_t(access - step_.accesses.list.data())];
+    }
     void add(const SimulatedStep::Block& block, int sign) {
         now_ += sign * block.bytes;
         by_kind_[block.kind] += sign * block.bytes;
     }
     const SimulatedStep& step_;
-    std::vector<uint32_t> uses_, left_;  // of a block in a step: all, and those not done
+    std::vector<uint32_t> uses_;  // by life
+    std::vector<uint32_t> left_;  // by tile: uses of its present life that are not done
     int64_t now_ = 0, by_kind_[tile_kinds] = {};
 };
 

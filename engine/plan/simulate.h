@@ -19,6 +19,9 @@ struct SimulatedStep {
     std::vector<int32_t> priorities;
     std::vector<Block> blocks;
     Accesses accesses;
+    // By access: the life of the tile to which it belongs. Lives are numbered from 0, and those of
+    // a tile follow each other; its memory is freed between them. Empty: each tile has one life.
+    std::vector<uint32_t> lives;
 };
 
 struct SimulationResult {

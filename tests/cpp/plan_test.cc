@@ -87,6 +87,20 @@ TEST_CASE("a tile takes memory from the start of its first task to the end of it
     CHECK(r.by_kind[other_kind] == 20);
 }
 
+TEST_CASE("a tile takes no memory between two of its lives") {
+    Maker m;
+    const uint32_t a = m.tile(10), b = m.tile(10);
+    int priority = 8;
+    for (int i = 0; i < 2; ++i)
+        for (const uint32_t tile : {a, b}) {
+            m.task(1, {}, {tile}, --priority);
+            m.task(1, {tile}, {}, --priority);
+        }
+    CHECK(m.run(1).peak == 20);
+    m.step.lives = {0, 0, 1, 1, 2, 2, 3, 3};  // by access: two of each tile
+    CHECK(m.run(1).peak == 10);
+}
+
 TEST_CASE("tasks that run in parallel take memory together") {
     Maker m;
     for (int i = 0; i < 4; ++i) m.task(1, {}, {m.tile(10)});
@@ -160,6 +174,29 @@ TEST_CASE("tasks of an earlier microbatch come first, and microbatches wait for 
         CHECK(r.peak <= one * (1 + 4 / tiles) + scalars);
         CHECK(program->run({}).size() == 4);
     }
+}
+
+TEST_CASE("more iterations of a loop take no more memory") {
+    const Session session;
+    const auto program = compile({}, [&](const std::vector<Tensor>&) {
+        const Tensor x = op("full", {}, {list({1000}), number(1)});
+        begin_step();
+        begin_microbatch(1);
+        const Tensor sum = op("neg", {x});
+        begin_loop(8);
+        set_iteration(-1);
+        begin_microbatch(1);
+        const Tensor first = op("neg", {x});
+        op("add_", {sum, op("add", {op("neg", {op("neg", {first})}), first})});
+        end_loop();
+        return std::vector<Tensor>{sum};
+    });
+    REQUIRE(program->program().loops.size() == 1);
+    const auto peak = [&](uint32_t iterations) {
+        return Simulation(simulated_step(program->program(), {}, iterations), 1).run(1).peak;
+    };
+    CHECK(peak(3) == peak(1));
+    CHECK(peak(1) <= 5 * int64_t(arena_bytes(4000)) + 2 * 64);  // with the gates
 }
 
 TEST_CASE("kernels are timed on zeros, and larger tasks are extrapolated from measured ones") {

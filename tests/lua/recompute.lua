@@ -123,13 +123,18 @@ t.case("a function without backward() is recorded as ever", function()
   t.same(info "recompute", info "keep")
 end)
 
-local function planned(choice, batch)
+-- batch: sequences in a microbatch.
+local function planned(choice, batch, microbatches)
   return budget.with_activations(choice, function()
     return nn.plan_step(function(n)
       local m = GPT2 {layers = 6, heads = 2, embd = 64, context = 64, vocab = 300}
-      local optim, ids = nn.AdamW(m), nn.zeros({n, 64}, {dtype = "i32"})
+      local optim, ids = nn.AdamW(m), nn.zeros({(microbatches or 1) * n, 64}, {dtype = "i32"})
       return function()
-        m(ids, ids):backward()
+        if microbatches then
+          nn.accumulate(m, microbatches, ids, ids)
+        else
+          m(ids, ids):backward()
+        end
         return optim:step()
       end, {weights = m, optimizer = optim, other = {ids}}
     end, {batch = batch})
@@ -150,6 +155,16 @@ t.case("plans include recomputation, and auto recomputes only what does not fit"
   t.check(auto.peak <= available and auto.peak > all.peak, auto.peak)
   t.check(auto.recomputed > 0 and auto.recomputed < all.recomputed, auto.recomputed)
   t.same(planned("auto", 16).recomputed, 0)
+end)
+
+t.case("more microbatches take no more memory, and recompute as much more", function()
+  local few, many = {}, {}
+  for _, choice in ipairs {"keep", "recompute"} do
+    few[choice], many[choice] = planned(choice, 8, 2), planned(choice, 8, 8)
+    t.check(many[choice].peak < 1.05 * few[choice].peak, ("%s: %d, %d"):format(
+      choice, many[choice].peak, few[choice].peak))
+  end
+  t.near(many.recompute.recomputed / few.recompute.recomputed, 4, {rel = 0.05})
 end)
 
 t.case("the largest batch of a plan counts on recomputation unless activations are kept", function()

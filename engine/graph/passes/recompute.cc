@@ -1,6 +1,7 @@
 #include "engine/graph/passes/recompute.h"
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 #include <utility>
 
@@ -143,10 +144,21 @@ private:
 
 }  // namespace
 
+// How often tasks that are recomputed run, on average: those of loops run several times.
+static double runs_of_repeated(const Program& program) {
+    const std::vector<uint32_t> runs = runs_of_tasks(program);
+    double all = 0, recorded = 0;
+    for (size_t t = 0; t < program.tasks.size(); ++t)
+        if (program.tasks[t].repeats) all += runs[t], ++recorded;
+    return all / std::max(recorded, 1.0);
+}
+
 void Recomputation::apply(Program& program, size_t count) const {
     if (count == 0) return;
     Rewriter(activations_, program, chosen(count)).run();
-    for (size_t i = 0; i < count; ++i) program.recomputed_bytes += options_[i].bytes;
+    int64_t recorded = 0;
+    for (size_t i = 0; i < count; ++i) recorded += options_[i].bytes;
+    program.recomputed_bytes = std::llround(double(recorded) * runs_of_repeated(program));
     check_values(program);
 }
 
