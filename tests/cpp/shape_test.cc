@@ -161,7 +161,6 @@ TEST_CASE("axis names choose tile sizes, and without any only very large tensors
     set_tile_size("rows", 0);
     CHECK(tile_size("rows") == 0);
     CHECK(choose_grid({8, 5}, Dtype::f32, {"rows"}) == Grid::whole({8, 5}));
-    CHECK(choose_grid({50257, 768}, Dtype::f32, {"vocab"}).tiles(0) == 7);
     CHECK(choose_grid({1 << 20, 16}, Dtype::f32, {}).tiles() == 1);
     CHECK(choose_grid({1 << 20, 64}, Dtype::f32, {}).tiles() == 8);
     CHECK(choose_grid({}, Dtype::f32, {}).tiles() == 1);

@@ -103,17 +103,23 @@ TEST_CASE("GPUs get whole sequences of up to 8192 tokens if there is one for eac
 }
 
 TEST_CASE("vocabularies are cut into the fewest tiles, at multiples of 128") {
-    for (int64_t size : {50257, 50304, 32000, 128256, 151936, 8193, 16385, 1000003}) {
-        const Cuts cuts = choose_grid({size, 64}, Dtype::bf16, {"vocab", ""}).axes[0];
-        INFO(size << " in " << cuts.size() - 1);
-        CHECK(int64_t(cuts.size()) - 1 == (size + 8191) / 8192);
-        for (size_t i = 1; i < cuts.size(); ++i) {
-            CHECK(cuts[i] - cuts[i - 1] <= 8192);
-            CHECK(cuts[i] > cuts[i - 1]);
-            if (i + 1 < cuts.size()) CHECK(cuts[i] % 128 == 0);
+    const auto check = [](const char* description, int64_t most) {
+        describe_machine(description);
+        for (int64_t size : {50257, 50304, 32000, 128256, 151936, 8193, 16385, 1000003}) {
+            const Cuts cuts = choose_grid({size, 64}, Dtype::bf16, {"vocab", ""}).axes[0];
+            INFO(size << " in " << cuts.size() - 1 << " for " << description);
+            CHECK(int64_t(cuts.size()) - 1 == (size + most - 1) / most);
+            for (size_t i = 1; i < cuts.size(); ++i) {
+                CHECK(cuts[i] - cuts[i - 1] <= most);
+                CHECK(cuts[i] > cuts[i - 1]);
+                if (i + 1 < cuts.size()) CHECK(cuts[i] % 128 == 0);
+            }
         }
-    }
-    CHECK(choose_grid({8192, 64}, Dtype::bf16, {"vocab", ""}) == Grid::whole({8192, 64}));
+        CHECK(choose_grid({most, 64}, Dtype::bf16, {"vocab", ""}) == Grid::whole({most, 64}));
+        describe_machine("");
+    };
+    check("cpus=8", 2048);
+    check("cpus=8 gpus=1", 8192);
 }
 
 // cuBLASLt gets the leading dimensions of these parameters (kernels/cuda/gemm.cu), and tiles begin

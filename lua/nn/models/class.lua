@@ -131,7 +131,7 @@ function M.sizes(class, settings)
     local in_layer, rows, cols = stacks[name], p.shape[1], p.shape[2]
     local times = in_layer or 1
     sum.parameters, sum.tensors = sum.parameters + times * rows * (cols or 1), sum.tensors + times
-    if rows == c.vocab then sum.tensors = sum.tensors + math.ceil(rows / 8192) - 1 end
+    if rows == c.vocab then sum.tensors = sum.tensors + math.ceil(rows / 2048) - 1 end
     if in_layer and cols then
       sum.matrices = sum.matrices + times * rows * cols
       sum.matrices_of[name] = sum.matrices_of[name] + times * rows * cols
