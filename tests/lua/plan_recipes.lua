@@ -60,7 +60,7 @@ t.case("--plan answers for any setting: with a plan, or that it cannot fit", fun
     t.check(status == 0 and output:find "\navailable .*: it .*fit", output)
   end
   for setting, size in pairs {["model.layers=100000"] = "19.8B parameters in 1.20M tiles",
-                              ["model.vocab=1000000000"] = "128B parameters in 122k tiles"} do
+                              ["model.vocab=1000000000"] = "128B parameters in 488k tiles"} do
     local status, output = train("preset=char --plan " .. setting)
     t.check(status == 1 and output:find("cannot fit: " .. size, 1, true), output)
   end

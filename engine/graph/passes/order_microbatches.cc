@@ -16,7 +16,7 @@ namespace nn {
 namespace {
 
 // The tasks of a microbatch that depend on none of its other tasks except transfers, and the last
-// task on its longest path.
+// task on its longest path. Tasks that cut the rows of iterations belong to no microbatch.
 struct Ends {
     std::vector<size_t> first;
     size_t last = 0;
@@ -29,6 +29,7 @@ Ends ends_of(const std::vector<Task>& tasks, const Edges& before,
     std::vector<char> waits(end - begin, 0);  // for a task, maybe through transfers
     double longest = -1;
     for (size_t t = begin; t < end; ++t) {
+        if (tasks[t].iteration >= 0) continue;
         double& length = path[t - begin];
         for (const Edge* e = before.begin(uint32_t(t)); e != before.end(uint32_t(t)); ++e) {
             if (e->task < begin) continue;
