@@ -10,8 +10,6 @@
 namespace nn {
 namespace {
 
-constexpr double longest = 24 * 3600;  // seconds that a number is kept
-
 double seconds_since_1970() {
     return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
         .count();
@@ -20,7 +18,7 @@ double seconds_since_1970() {
 }  // namespace
 
 // Other conditions have a file of their own, so that neither replaces the other.
-KeptNumbers::KeptNumbers(const std::string& kind, const std::string& conditions)
+KeptNumbers::KeptNumbers(const std::string& kind, const std::string& conditions, double hours)
     : title_(kind + " 1, " + conditions),
       path_(kept_path(format("%s-%016zx", kind.c_str(), std::hash<std::string>()(title_)))) {
     std::istringstream lines(read_kept(path_, title_).value_or(""));
@@ -28,7 +26,7 @@ KeptNumbers::KeptNumbers(const std::string& kind, const std::string& conditions)
     Number number;
     std::string name;
     while (lines >> number.value >> number.measured && std::getline(lines >> std::ws, name))
-        if (number.measured <= now && now < number.measured + longest) numbers_[name] = number;
+        if (number.measured <= now && now < number.measured + 3600 * hours) numbers_[name] = number;
 }
 
 std::optional<double> KeptNumbers::find(const std::string& name) const {

@@ -1,4 +1,4 @@
-// Numbers that were measured on this machine, each with a name, which later starts use for a day.
+// Numbers that were measured on this machine, each with a name, which later starts use for a while.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -9,8 +9,9 @@ namespace nn {
 
 class KeptNumbers {
 public:
-    // Reads the numbers of this kind. conditions: all on which they depend, as one line.
-    KeptNumbers(const std::string& kind, const std::string& conditions);
+    // Reads the numbers of this kind that are not too old. conditions: all on which they depend, as
+    // one line.
+    KeptNumbers(const std::string& kind, const std::string& conditions, double hours = 24);
     std::optional<double> find(const std::string& name) const;
     void keep(const std::string& name, double number);
     void forget() { numbers_.clear(); }

@@ -164,7 +164,7 @@ ParallelBenchmark parallel_benchmark(int workers, size_t bytes) {
 }
 
 // None without enough memory.
-std::optional<ParallelBenchmark> modest_benchmark(size_t bytes) {
+std::optional<ParallelBenchmark> benchmark_if_memory_allows(size_t bytes) {
     const int workers = host().count(Device::cpu);
     if (int64_t(bytes) * workers > available(arena_taken()) / 4) return {};
     std::optional<ParallelBenchmark> out(parallel_benchmark(workers, bytes));
@@ -193,14 +193,20 @@ KeptNumbers& kept() {
     return instance;
 }
 
+// By how much the rates of a product differ at most while nothing else uses the cores.
+constexpr double much_faster = 1.3;
+
+// The rate of a product now; 0: unknown.
+double product_rate_now(ParallelBenchmark& benchmark) {
+    const BenchmarkCall product = benchmark_product(rate_size, Dtype::f32, false);
+    const double seconds = benchmark.measure(product, 5);
+    return seconds > 0 ? product.flops / seconds : 0;
+}
+
 // Whether products are now so much faster that something else used the cores before.
 bool were_disturbed(const Rates& before) {
-    constexpr double factor = 1.3;
-    std::optional<ParallelBenchmark> benchmark = modest_benchmark(least_room);
-    if (!benchmark) return false;
-    const BenchmarkCall product = benchmark_product(rate_size, Dtype::f32, false);
-    const double seconds = benchmark->measure(product, 5);
-    return seconds > 0 && product.flops / seconds > factor * before.f32;
+    std::optional<ParallelBenchmark> benchmark = benchmark_if_memory_allows(least_room);
+    return benchmark && product_rate_now(*benchmark) > much_faster * before.f32;
 }
 
 // Unknown if they are to be measured again.
@@ -254,11 +260,15 @@ void TaskTimes::set(const Key& key, double seconds) {
 
 // Removes the kinds whose times are kept.
 void TaskTimes::recall(Candidates& kinds) {
+    constexpr int always_measured = 16;  // although earlier programs left them out
+    int kind_number = 0;
     std::erase_if(kinds, [&](const auto& kind) {
         const Key key = key_of(*kind.second);
         const std::optional<double> seconds = kept().find(name_of(key));
-        if (seconds) set(key, *seconds);
-        return seconds.has_value();
+        const bool is_kept = seconds && (*seconds > 0 || kind_number >= always_measured);
+        ++kind_number;
+        if (is_kept) set(key, *seconds);
+        return is_kept;
     });
 }
 
@@ -272,7 +282,7 @@ void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
     if (kinds.empty() && rates_.known()) return;
     size_t bytes = least_room;
     for (const auto& [work, task] : kinds) bytes = std::max(bytes, 2 * room_for(call_of(*task)));
-    std::optional<ParallelBenchmark> benchmark = modest_benchmark(bytes);
+    std::optional<ParallelBenchmark> benchmark = benchmark_if_memory_allows(bytes);
     if (!benchmark) return;  // times stay nominal
     if (!rates_.known()) {
         const auto run = [&](const BenchmarkCall& call) { return benchmark->measure(call, 5); };
@@ -288,7 +298,8 @@ void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
         set(key_of(*task), seconds);
         kept().keep(name_of(key_of(*task)), seconds);
     }
-    kept().save();
+    // If something else used the cores just now, the next start measures again.
+    if (much_faster * product_rate_now(*benchmark) >= rates_.f32) kept().save();
 }
 
 // Scales the time of the measured task of the same kernel and dtype with the nearest work, within a

@@ -20,11 +20,11 @@ int64_t max_large_tiles() { return std::max(12, 2 * machine().count(Device::cpu)
 int gpus_in_use() { return settings().where == Where::cpu ? 0 : machine().count(Device::cuda); }
 constexpr int64_t gpu_tokens = 8192;
 
-// Vocabularies are cut into the fewest tiles of at most so many rows, all but the last of the same
-// multiple of vocab_multiple: fast matrix products on GPUs need aligned rows, and sizes that are
-// multiples of their blocks. On CPU cores, 2048 rows multiply as fast as 8192, but their logits
-// take a quarter of the memory: GPT-2 124M, 8 x 1024 tokens a step, in a quarter of the RAM of its
-// state took 1.36 times as long as the tasks alone with 8192, and 1.05 times with 2048.
+// Vocabularies are cut into the fewest tiles of at most vocab_tile() rows, all but the last of the
+// same multiple of vocab_multiple: fast matrix products on GPUs need aligned rows, and sizes that
+// are multiples of their blocks. On CPU cores, 2048 rows multiply as fast as 8192, but their logits
+// take a quarter of the memory: with RAM for a quarter of the state, GPT-2 124M (8 x 1024 tokens)
+// took 1.36 times the time of its tasks with 8192 rows, and 1.05 times with 2048.
 int64_t vocab_tile() { return gpus_in_use() > 0 ? 8192 : 2048; }
 Cuts cut_vocabulary(int64_t size) {
     constexpr int64_t vocab_multiple = 128;

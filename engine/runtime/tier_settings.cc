@@ -178,7 +178,7 @@ void measure_tier_disk() {
     if (available(arena_taken()) < least_available) return;
     if (s.settings.disk_rate > 0 || std::exchange(s.disk_is_measured, true)) return;
     const std::string name = name_of_disk(s.settings.disk_folder);
-    KeptNumbers kept("disks", "");
+    KeptNumbers kept("disks", "", 1);
     if (const std::optional<double> rate = kept.find(name)) {
         s.measured_rate = *rate;
         return;

@@ -33,13 +33,19 @@ struct LinkBytes {
 LinkBytes link_bytes(const Program& program, const std::vector<double>& seconds,
                      const PlanLimits& limits);
 
+// What kept a search from the best plan: it ended because of its time, or other plans needed more
+// room on the disk than these bytes (0: none did).
+struct SearchLimits {
+    bool by_time = false;
+    int64_t disk = 0;
+};
 // The plan with this key that this process or an earlier one kept, if it was made for nearly the
-// same bytes of links, and if its search was complete or had no less time than there is now; else
-// null. The pointer is valid until the next call.
-const FoundPlan* kept_plan(uint64_t key, const LinkBytes& bytes);
+// same bytes of links, and if its search had no less time and room on the disk than there is now,
+// or needed no more; else null. disk: the room. The pointer is valid until the next call.
+const FoundPlan* kept_plan(uint64_t key, const LinkBytes& bytes, int64_t disk);
 // Keeps it in memory and in a file (base/kept_file.h); the files not used for the longest time are
-// removed. limited: the search ended because of its time.
-void keep_plan(uint64_t key, const LinkBytes& bytes, bool limited, FoundPlan plan);
+// removed.
+void keep_plan(uint64_t key, const LinkBytes& bytes, const SearchLimits& limits, FoundPlan plan);
 
 void forget_plans();  // those in memory
 // How many plans of earlier processes were used.

@@ -32,15 +32,16 @@ static ProgramPlan search_plan(const Program& program, const std::vector<double>
     slow.rates.link_rate = std::min(limits.rates.link_rate, limits.lower.rates.link_rate);
     slow.rates.two_links = false;
     ProgramPlan best;
-    double least = 0;
+    std::pair<int64_t, double> least;  // bytes that do not fit on the disk, and seconds
     for (const PlanLimits& upper : {limits, slow}) {
         ProgramPlan next = plan_upper(program, seconds, upper);
         add_lower_level(next, seconds, limits);
         const Prediction time = predict(next, seconds, limits);
-        if (best.lines && time.seconds >= least) continue;
-        least = time.seconds;
+        const std::pair found{bytes_beyond_disk(next, limits), time.seconds};
+        if (best.lines && found >= least) continue;
+        least = found;
         best = std::move(next);
-        if (least < 1.002 * time.computing) break;
+        if (found.first == 0 && found.second < 1.002 * time.computing) break;
     }
     return best;
 }
@@ -48,7 +49,7 @@ static ProgramPlan search_plan(const Program& program, const std::vector<double>
 // A plan without lines if none was kept that still serves.
 static ProgramPlan kept_plan_for(const Program& program, const std::vector<double>& seconds,
                                  const PlanLimits& limits, uint64_t key, const LinkBytes& bytes) {
-    const FoundPlan* const kept = kept_plan(key, bytes);
+    const FoundPlan* const kept = kept_plan(key, bytes, limits.disk);
     if (!kept) return {};
     try {
         ProgramPlan out = plan_again(*kept, program, seconds, limits);
@@ -66,10 +67,12 @@ ProgramPlan plan_program(const Program& program, const std::vector<double>& seco
     const LinkBytes bytes = link_bytes(program, seconds, limits);
     ProgramPlan out = kept_plan_for(program, seconds, limits, key, bytes);
     if (out.lines) return out;
-    const size_t limited = limited_searches();
+    const size_t limited = limited_searches(), beyond = plans_beyond_disk();
     out = search_plan(program, seconds, limits);
+    const SearchLimits met{limited_searches() > limited,
+                           plans_beyond_disk() > beyond ? limits.disk : 0};
     if (!work_is_urgent())  // else a signal ended the search
-        keep_plan(key, bytes, limited_searches() > limited, found_plan(out));
+        keep_plan(key, bytes, met, found_plan(out));
     return out;
 }
 

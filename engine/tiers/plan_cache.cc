@@ -16,12 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* title = "plan 1";  // its number changes with the format
+constexpr const char* title = "plan 2";  // its number changes with the format
 
 struct Kept {
     uint64_t key = 0;
     LinkBytes bytes;
-    bool limited = false;     // the search
+    SearchLimits limits;
     double search_limit = 0;  // seconds; 0: none
     FoundPlan plan;
 };
@@ -35,22 +35,25 @@ PlansKept& plans_kept() {
     return instance;
 }
 
-bool serves(const Kept& kept, uint64_t key, const LinkBytes& bytes) {
+bool serves(const Kept& kept, uint64_t key, const LinkBytes& bytes, int64_t disk) {
     const auto is_near = [](double a, double b) {
         constexpr double most = 1.4;
         return a == b || (a < most * b && b < most * a);
     };
     const double limit = search_limit();
     const bool enough_time =
-        !kept.limited || kept.search_limit == 0 || (limit > 0 && limit <= kept.search_limit);
-    return kept.key == key && enough_time && is_near(kept.bytes.upper, bytes.upper) &&
-           is_near(kept.bytes.lower, bytes.lower);
+        !kept.limits.by_time || kept.search_limit == 0 || (limit > 0 && limit <= kept.search_limit);
+    constexpr double more = 1.05;  // that hardly change a plan
+    const bool enough_room =
+        kept.limits.disk == 0 || (disk > 0 && double(disk) <= more * double(kept.limits.disk));
+    return kept.key == key && enough_time && enough_room &&
+           is_near(kept.bytes.upper, bytes.upper) && is_near(kept.bytes.lower, bytes.lower);
 }
 
 // Calls visit for each part of a plan: numbers, and vectors of numbers.
 template <class Kept, class Visit> void visit_parts(Kept& kept, Visit visit) {
-    visit(kept.key), visit(kept.bytes.upper), visit(kept.bytes.lower), visit(kept.limited),
-        visit(kept.search_limit);
+    visit(kept.key), visit(kept.bytes.upper), visit(kept.bytes.lower);
+    visit(kept.limits.by_time), visit(kept.limits.disk), visit(kept.search_limit);
     auto& plan = kept.plan;
     visit(plan.choice.cut.head), visit(plan.choice.cut.copies), visit(plan.choice.cut.tail);
     visit(plan.choice.order.by_layer), visit(plan.choice.order.late_updates);
@@ -167,20 +170,20 @@ const Kept& put_first(Kept kept) {
 
 }  // namespace
 
-const FoundPlan* kept_plan(uint64_t key, const LinkBytes& bytes) {
+const FoundPlan* kept_plan(uint64_t key, const LinkBytes& bytes, int64_t disk) {
     for (const Kept& kept : plans_kept().plans)
-        if (serves(kept, key, bytes)) return &kept.plan;
+        if (serves(kept, key, bytes, disk)) return &kept.plan;
     if (file_of(key).empty()) return nullptr;
     std::optional<Kept> read = read_plan(key);
-    if (!read || !serves(*read, key, bytes)) return nullptr;
+    if (!read || !serves(*read, key, bytes, disk)) return nullptr;
     ++plans_kept().from_folder;
     std::error_code ignored;
     fs::last_write_time(file_of(key), fs::file_time_type::clock::now(), ignored);
     return &put_first(std::move(*read)).plan;
 }
 
-void keep_plan(uint64_t key, const LinkBytes& bytes, bool limited, FoundPlan plan) {
-    const Kept& kept = put_first({key, bytes, limited, search_limit(), std::move(plan)});
+void keep_plan(uint64_t key, const LinkBytes& bytes, const SearchLimits& limits, FoundPlan plan) {
+    const Kept& kept = put_first({key, bytes, limits, search_limit(), std::move(plan)});
     if (file_of(key).empty()) return;
     write_kept(file_of(key), title, contents(kept));
     remove_oldest();

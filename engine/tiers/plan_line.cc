@@ -5,6 +5,7 @@
 
 #include "engine/base/error.h"
 #include "engine/tiers/retain.h"
+#include "engine/tiers/store_places.h"
 
 namespace nn {
 
@@ -122,10 +123,17 @@ void set_steady(ProgramPlan& plan, RunPlan run, const PlacementChoice& choice) {
 
 void plan_in_order(ProgramPlan& plan, const Program& program, const std::vector<double>& seconds,
                    const PlanLimits& limits) {
-    SteadyPlan best = find_steady_plan(program, *plan.lines, plan.blocks, seconds, limits);
-    plan.least_moved = best.least_moved;
-    plan.choice.order = best.order;
-    set_steady(plan, std::move(best.run), best.choice);
+    const auto place_within = [&](const PlanLimits& these) {
+        SteadyPlan best = find_steady_plan(program, *plan.lines, plan.blocks, seconds, these);
+        plan.least_moved = best.least_moved;
+        plan.choice.order = best.order;
+        set_steady(plan, std::move(best.run), best.choice);
+    };
+    place_within(limits);
+    if (bytes_beyond_disk(plan, limits) == 0) return;
+    PlanLimits none = limits;  // the first and the last run need more: try the order for no room
+    none.disk = 1;
+    place_within(none);
 }
 
 void require_steady(const RunPlan& run) {

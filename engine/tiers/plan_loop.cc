@@ -155,7 +155,7 @@ private:
         const std::vector<double>& seconds = out.cut->seconds;
         const TierRates& rates = limits_.rates;
         SteadyPlan steady =
-            find_line_plan(out.lines->iteration_run(), out.blocks, seconds, rates, search_);
+            find_line_plan(out.lines->iteration_run(), out.blocks, seconds, rates, search_, true);
         if (!steady.exists()) fail("a task needs more slots than there are");
         out.iteration = std::move(steady.run);
         keep_idle_tiles(out.iteration);
@@ -165,7 +165,7 @@ private:
         const LineEnds ends{with_values(between, line.line, &Line::LineTile::before),
                             with_values(between, line.line, &Line::LineTile::after)};
         PlacementChoice choice = default_choice(line.line, rates);
-        SteadyPlan seam = find_line_plan(line, out.blocks, seconds, rates, search_, &ends);
+        SteadyPlan seam = find_line_plan(line, out.blocks, seconds, rates, search_, false, &ends);
         if (seam.exists())
             choice = seam.choice;
         else

@@ -86,7 +86,7 @@ void place_steady(ProgramPlan& plan, const TierRates& rates) {
     } else {
         const auto seconds = seconds_between(plan.steady(), steady.line);
         SearchTime time;
-        SteadyPlan best = find_line_plan(steady.line, lower.blocks, seconds, rates, time);
+        SteadyPlan best = find_line_plan(steady.line, lower.blocks, seconds, rates, time, false);
         lower.least_moved = best.least_moved;
         choice = best.choice;
         steady = std::move(best.run);

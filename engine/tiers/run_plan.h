@@ -16,8 +16,8 @@ struct RunPlan {
     Placement placement;
 };
 
-// The run as it follows one of itself: without the stores of tiles that it does not change, since
-// the store has their values then.
+// The run directly after the same run. It stores no tile that it does not change: the disk has that
+// value already.
 RunPlan repeated(RunPlan run);
 
 }  // namespace nn

@@ -35,14 +35,15 @@ TaskLine steady_line(const ProgramLines& lines) {
 // The placements of one order.
 class OrderSearch {
 public:
-    // ends: see place().
+    // is_iteration, ends: see find_line_plan().
     OrderSearch(TaskLine line, const OrderChoice& order, uint32_t blocks,
                 const std::vector<double>& seconds, const TierRates& rates, SearchTime& time,
-                const LineEnds* ends = nullptr)
+                bool is_iteration = false, const LineEnds* ends = nullptr)
         : line_(std::move(line)),
           blocks_(blocks),
           seconds_(seconds),
           rates_(rates),
+          is_iteration_(is_iteration),
           ends_(ends),
           time_(time),
           sections_(line_.line),
@@ -140,7 +141,7 @@ private:
         auto placed = place(line_.line, blocks_, *last_, choice.place, ends_);
         if (!placed) return 0;
         RunPlan run{line_, std::move(*placed)};
-        Prediction time = predict(ends_ ? run : repeated(run), seconds_, rates_);
+        Prediction time = predict(is_iteration_ ? repeated(run) : run, seconds_, rates_);
         time_.report(best_.exists() ? std::min(best_.time.seconds, time.seconds) : time.seconds);
         const double score = score_of(time);
         if (!best.exists() || score < score_of(best.time))
@@ -158,6 +159,7 @@ private:
     const uint32_t blocks_;
     const std::vector<double>& seconds_;
     const TierRates& rates_;
+    const bool is_iteration_;
     const LineEnds* const ends_;
     SearchTime& time_;
     const Sections sections_;
@@ -200,16 +202,21 @@ SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_
     const bool by_layer = best->best().order.by_layer;
     for (const double late : late_shares)
         if (!all_are_late && !try_order({by_layer, late})) break;
-    for (int i = 0; i < improvements && !best->is_bound_by_tasks() && !time.is_over(); ++i)
+    SteadyPlan out = best->best();
+    for (int i = 0; i < improvements && !best->is_bound_by_tasks() && !time.is_over(); ++i) {
         best->improve();
-    lines.choose_order(best->best().order);
-    return best->best();
+        if (!fits_on_disk(best->best().run, limits)) break;
+        out = best->best();
+    }
+    lines.choose_order(out.order);
+    return out;
 }
 
 SteadyPlan find_line_plan(const TaskLine& line, uint32_t blocks, const std::vector<double>& seconds,
-                          const TierRates& rates, SearchTime& time, const LineEnds* ends) {
+                          const TierRates& rates, SearchTime& time, bool is_iteration,
+                          const LineEnds* ends) {
     ++searches_made;
-    return OrderSearch(line, {}, blocks, seconds, rates, time, ends).best();
+    return OrderSearch(line, {}, blocks, seconds, rates, time, is_iteration, ends).best();
 }
 
 double longest_lead(const Line& line) { return line.seconds / 16; }

@@ -24,16 +24,18 @@ struct SteadyPlan {
     bool exists() const { return time.seconds > 0; }
 };
 
-// seconds: of each task of the program. Leaves the order of the plan in `lines`. Orders that need
-// more of the disk than there is are not chosen, except the one that needs the least: one
-// microbatch after the other.
+// seconds: of each task of the program. Leaves the order of the plan in `lines`. An order that
+// needs more of the disk than there is is not chosen, except the first one, which needs the least:
+// one microbatch after the other.
 SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_t blocks,
                             const std::vector<double>& seconds, const PlanLimits& limits);
 
 // The same for a line without other orders; seconds: of each of its tasks, by their numbers. It
-// searches less. ends: see place(). Returns a plan that does not exist() if no placement fits.
+// searches less. is_iteration: the line follows itself as a `repeated` run. ends: see place().
+// Returns a plan that does not exist() if no placement fits.
 SteadyPlan find_line_plan(const TaskLine& line, uint32_t blocks, const std::vector<double>& seconds,
-                          const TierRates& rates, SearchTime& time, const LineEnds* ends = nullptr);
+                          const TierRates& rates, SearchTime& time, bool is_iteration,
+                          const LineEnds* ends = nullptr);
 
 // Transfers count a little although tasks hide them, because disks wear.
 inline double score_of(const Prediction& time) { return time.seconds + 0.05 * time.link_busy; }

@@ -11,7 +11,7 @@
 namespace nn {
 namespace {
 
-// A tile that is below in a part, from its first store to its last load: numbers of steps.
+// A tile that is below in a part, from its first transfer to its last: numbers of steps.
 struct Stay {
     uint32_t tile, begin, end;
 };
@@ -102,8 +102,8 @@ private:
             if (is_in(tile, part)) at->free_from[part] = stay(tile, part).end;
     }
 
-    // The same for tiles of one part, which are many. The place that is free for the longest time
-    // is taken, so that no store waits for a load.
+    // The same for tiles of one part, which are many. A tile takes the place that became free
+    // first, so that its store waits for no load.
     void share_in(uint32_t part) {
         using FreePlace = std::pair<uint32_t, uint32_t>;  // the step from which it is free, number
         using Queue = std::priority_queue<FreePlace, std::vector<FreePlace>, std::greater<>>;
@@ -154,14 +154,21 @@ StorePlaces store_places(const ProgramPlan& plan) {
     return Assigner(parts).assign();
 }
 
+static size_t beyond_disk = 0;
+size_t plans_beyond_disk() { return beyond_disk; }
+
 bool fits_on_disk(const RunPlan& run, const PlanLimits& limits) {
-    return limits.disk == 0 || limits.lower.memory > 0 ||
-           Assigner({&run}).assign().all_bytes() <= limits.disk;
+    if (limits.disk == 0 || limits.lower.memory > 0) return true;
+    const bool fits = Assigner({&run}).assign().all_bytes() <= limits.disk;
+    beyond_disk += !fits;
+    return fits;
 }
 
 int64_t bytes_beyond_disk(const ProgramPlan& plan, const PlanLimits& limits) {
     if (limits.disk == 0) return 0;
-    return std::max<int64_t>(0, store_places(plan).all_bytes() - limits.disk);
+    const int64_t out = std::max<int64_t>(0, store_places(plan).all_bytes() - limits.disk);
+    beyond_disk += out > 0;
+    return out;
 }
 
 }  // namespace nn

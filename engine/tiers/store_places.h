@@ -1,5 +1,5 @@
-// Where the tiles of a plan are below its level, so that temporaries that are never there at the
-// same time share space.
+// Where the tiles of a plan are below its level. Temporaries that are never there at the same time
+// share space.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,9 +17,12 @@ struct StorePlaces {
 };
 // Of the lower level, if there are two.
 StorePlaces store_places(const ProgramPlan& plan);
-// Whether runs that follow each other fit. True if there is another level above the disk.
+// Whether the places of this run, repeated, fit on the disk. True if there is another level above
+// the disk.
 bool fits_on_disk(const RunPlan& run, const PlanLimits& limits);
 // By how many bytes the plan exceeds the room on the disk; 0 if it fits.
 int64_t bytes_beyond_disk(const ProgramPlan& plan, const PlanLimits& limits);
+// How often one of these functions found in this process that something does not fit.
+size_t plans_beyond_disk();
 
 }  // namespace nn

@@ -8,8 +8,8 @@
 
 namespace nn {
 
-// A free worker takes the first task of the line that is ready, if it follows the first unfinished
-// one soon. Later tasks wait for their slots.
+// A free worker takes the first task of the line that is ready, if it is less than `window` tasks
+// after the first unfinished one. The slots of later tasks are rarely free yet.
 void Line::set_times(const std::vector<double>& seconds_of, int workers) {
     const Edges before = predecessors(accesses), after = successors(before);
     const uint32_t tasks = accesses.tasks(), window = 32 * uint32_t(workers);

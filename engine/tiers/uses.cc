@@ -10,8 +10,8 @@ bool is_in(const Layout& layout, uint32_t tile) {
     return tile < layout.size() && layout[tile] != no_slot;
 }
 
-// The uses within the run. Whatever follows the last one is set later. The run before a cut leaves
-// every tile that lasts a value, even if the next one replaces it.
+// The uses within the run. Whatever follows the last one is set later. At a cut, a tile that lasts
+// must have its value in memory or below, even if the next run replaces it unread.
 std::vector<TileUses> uses_in_run(const Line& line) {
     std::vector<TileUses> out(line.tiles.size());
     for (uint32_t tile = 0; tile < out.size(); ++tile) out[tile].tile = tile;

@@ -1,4 +1,4 @@
--- The benchmark of tiers, recipes/bench_tiers.lua, on a model that takes no time.
+-- The benchmark of tiers, recipes/bench_tiers.lua, on a tiny model.
 local host = require "nn.host"
 local t = require "nn.test"
 
@@ -9,14 +9,14 @@ local function bench(settings)
     t.folder(), host.root, settings))
 end
 
-t.case("speeds, bytes and predictions of budgets and ratios are a table", function()
+t.case("a row of the table gives the speed, the bytes and the prediction for a budget and a ratio", function()
   local status, output = bench "budgets=60 ratios=1"
   t.check(status == 0, output)
   t.check(output:find "tokens/s with enough memory", output)
   t.check(output:find "\n +60%% +1 +[%d.]+ [kMG]B +[%d.]+ +[%d.]+ +[%d.]+ +[%d.]+ [kMG]B", output)
 end)
 
-t.case("a ratio that the disk cannot reach is said", function()
+t.case("the table says when the disk is slower than asked", function()
   local status, output = bench "budgets=60 ratios=100000"
   t.check(status == 0, output)
   t.check(output:find "%(the disk reaches [%d.]+ GB/s, not [%d.]+ GB/s%)\n", output)

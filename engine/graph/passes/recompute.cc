@@ -144,7 +144,7 @@ private:
 
 }  // namespace
 
-// How often tasks that are recomputed run, on average: those of loops run several times.
+// The mean number of runs of recomputed tasks; those in loops run once per iteration.
 static double runs_of_repeated(const Program& program) {
     const std::vector<uint32_t> runs = runs_of_tasks(program);
     double all = 0, recorded = 0;
