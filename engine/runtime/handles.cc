@@ -41,7 +41,7 @@ struct Registered : StoredTile {
     }
     bool in_memory() const override { return true; }
     void count(int sign) const {
-        if (!tile.recording) persistent_bytes += sign * int64_t(tile.bytes);
+        if (!tile.recording) persistent_bytes += sign * int64_t(arena_bytes(tile.bytes));
     }
     StarpuHandle registered;
 };

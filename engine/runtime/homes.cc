@@ -371,7 +371,7 @@ void prepare_tiles(const std::vector<Tile*>& needed) {
     for (const Tile* tile : needed) {
         finish_deferred_on(*tile);
         note_eager_tile(int64_t(tile->bytes));
-        if (!tile->handle && !tile->recording) more += int64_t(tile->bytes);
+        if (!tile->handle && !tile->recording) more += int64_t(arena_bytes(tile->bytes));
     }
     if (tiers().ram > 0) make_room(more, needed);
 }

@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/graph/sink.h"
+#include "engine/memory/arena.h"
 #include "engine/profile/records.h"
 #include "engine/runtime/handles.h"
 #include "engine/runtime/homes.h"
@@ -231,7 +232,8 @@ void submit_now(const Task& task) {
     TaskArg* arg = copy_of(task.arg);
     apply_scalar_patches(task, arg);
     for (int i = 0; i < task.handles; ++i)
-        if (task.modes[i] == Mode::write) arg->fresh_bytes += int64_t(task.tiles[i]->bytes);
+        if (task.modes[i] == Mode::write)
+            arg->fresh_bytes += int64_t(arena_bytes(task.tiles[i]->bytes));
     bytes_in_flight += arg->fresh_bytes;
     submit(task, arg, arg->fresh_bytes ? task_done : nullptr);
     ++stats().tasks;

@@ -37,6 +37,7 @@ public:
             for (const Stay& stay : stays_[part])
                 if (!is_of_one_part(stay.tile) && !has_place(stay.tile)) share(stay.tile);
         for (uint32_t part = 0; part < parts_.size(); ++part) share_in(part);
+        add_idle();
         return std::move(out_);
     }
 
@@ -77,6 +78,15 @@ private:
     uint32_t new_place(int64_t bytes) {
         out_.bytes.push_back(bytes);
         return uint32_t(out_.bytes.size() - 1);
+    }
+
+    // Places for tiles with values from before the runs that no run moves: whatever created the
+    // values, or uses them between the runs, may store them.
+    void add_idle() {
+        const Line& first = parts_[0]->line.line;
+        for (uint32_t tile = 0; tile < first.tiles.size(); ++tile)
+            if (first.is_placed(tile) && first.tiles[tile].before && !has_place(tile))
+                out_.of_tile[tile] = new_place(bytes_of(tile));
     }
 
     // Temporaries share a place if none of their stays in any part overlap.

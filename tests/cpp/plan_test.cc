@@ -240,7 +240,7 @@ TEST_CASE("numbers are kept with their names for those who ask under the same co
             std::ofstream(file.path(), std::ios::app) << "1 1e9 b\n";
         CHECK_FALSE(KeptNumbers("times", "2 workers").find("a"));
     }
-    SECTION("for a day, and not from the future") {
+    SECTION("for a day or another time, and not from the future") {
         using namespace std::chrono;
         const double now = duration<double>(system_clock::now().time_since_epoch()).count();
         const std::filesystem::path path = *std::filesystem::directory_iterator(folder.path);
@@ -249,6 +249,7 @@ TEST_CASE("numbers are kept with their names for those who ask under the same co
             return KeptNumbers("times", "2 workers").find("a");
         };
         CHECK(rewrite(now - 86000) == 0.5);
+        CHECK_FALSE(KeptNumbers("times", "2 workers", 23).find("a"));
         CHECK_FALSE(rewrite(now - 86800));
         CHECK_FALSE(rewrite(now + 600));
     }

@@ -76,6 +76,23 @@ t.case("what fits with enough memory runs so, although no plan would fit", funct
   t.check(tonumber(peak) <= ram, output)
 end)
 
+-- The blocks of these tiles are an eighth larger than the tiles.
+t.case("what tiles take in memory beside their values counts too", function()
+  local file = t.folder() .. "/many.lua"
+  files.write(file, ([[
+    local nn = require "nn"
+    nn.memory_tiers {ram = "640MB", disk = %q}
+    local kept = {}
+    for i = 1, 170 do kept[i] = nn.full({1050000}, i) end
+    nn.sync()
+    print(nn.memory().peak, nn.memory().disk.used, kept[1]:max():item())]]):format(t.folder()))
+  local status, output = t.shell("$NNLUA " .. file .. " 2>&1")
+  t.same(status, 0, output)
+  local peak, used, first = output:match "(%d+)%s+(%d+)%s+(%d+)"
+  t.check(tonumber(peak) <= 640e6 and tonumber(used) > 0, output)
+  t.same(tonumber(first), 1)
+end)
+
 t.case("wrong tiers are errors that say what to change", function()
   t.fails(function() nn.memory_tiers {ram = "much", disk = "/var/tmp"} end,
           'memory_tiers: ram is \'much\'; a number of bytes or a text such as "6GB" is needed')
