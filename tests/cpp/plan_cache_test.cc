@@ -93,19 +93,13 @@ TEST_CASE("a program that is recorded again gets the same plan without another s
     }
 }
 
-TEST_CASE("a kept plan of two levels is the same, too") {
+TEST_CASE("plans of two levels are not kept") {
     const Folder folder;
     Case c(4, false);
     c.limits.lower.memory = int64_t(6) << 20;
     c.limits.lower.rates = {1, 5e8, 1e-4};
-    const ProgramPlan first = plan_program(c.training->program, c.seconds, c.limits);
-    folder.use("1");
-    ProgramPlan again;
-    CHECK_FALSE(c.searches(&again));
-    check_equal(first, again);
-    check_equal(first.lower->first, again.lower->first);
-    check_equal(first.lower->next, again.lower->next);
-    CHECK(first.lower->least_moved == again.lower->least_moved);
+    plan_program(c.training->program, c.seconds, c.limits);
+    CHECK(c.searches());
 }
 
 TEST_CASE("a plan is searched again if what it depends on has changed") {

@@ -11,8 +11,8 @@ local function shell(text, cache)
   return t.shell(("cd %s; export XDG_CACHE_HOME=$PWD/%s; %s"):format(folder, cache or "none", text))
 end
 
--- Planning 16 microbatches takes a few seconds. If it ends before the signal, the case is tried again
--- with a shorter delay.
+-- Planning 16 microbatches takes a few seconds. If it ends before the signal, the case is tried
+-- again with a shorter delay.
 t.case("a signal ends planning within a second, at any moment", function()
   math.randomseed(7)
   for i = 1, 12 do
