@@ -9,7 +9,7 @@ local function bench(settings)
     t.folder(), host.root, settings))
 end
 
-t.case("a row of the table gives the speed, bytes and prediction of a budget and a ratio", function()
+t.case("a row of the table gives speed, bytes and prediction of a budget and a ratio", function()
   local status, output = bench "budgets=60 ratios=1"
   t.check(status == 0, output)
   t.check(output:find "tokens/s with enough memory", output)
