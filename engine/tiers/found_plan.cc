@@ -37,7 +37,7 @@ void need_numbers_of(const Line& line, const Placement& placement, uint32_t bloc
 void set_placements(const std::vector<RunPlan*>& runs, const std::vector<Placement>& placements,
                     size_t begin, uint32_t blocks) {
     for (size_t i = begin; i < runs.size(); ++i) {
-        if (runs[i]->line.tasks.empty() && placements[i].blocks == 0) continue;
+        if (runs[i]->line.tasks.empty() && placements[i].first.empty()) continue;  // no such run
         need_numbers_of(runs[i]->line.line, placements[i], blocks);
         runs[i]->placement = placements[i];
     }

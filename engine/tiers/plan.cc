@@ -65,17 +65,13 @@ ProgramPlan plan_program(const Program& program, const std::vector<double>& seco
                          const PlanLimits& limits) {
     const uint64_t key = plan_key(program, limits);
     const LinkBytes bytes = link_bytes(program, seconds, limits);
-    const bool has_two_levels = limits.lower.memory > 0;
-    ProgramPlan out;
-    // Plans of two levels are not kept: the check of one that was kept in a run crashed, why is not
-    // known yet.
-    if (!has_two_levels) out = kept_plan_for(program, seconds, limits, key, bytes);
+    ProgramPlan out = kept_plan_for(program, seconds, limits, key, bytes);
     if (out.lines) return out;
     const size_t limited = limited_searches(), beyond = plans_beyond_disk();
     out = search_plan(program, seconds, limits);
     const SearchLimits met{limited_searches() > limited,
                            plans_beyond_disk() > beyond ? limits.disk : 0};
-    if (!has_two_levels && !work_is_urgent())  // else a signal ended the search
+    if (!work_is_urgent())  // else a signal ended the search
         keep_plan(key, bytes, met, found_plan(out));
     return out;
 }

@@ -93,13 +93,21 @@ TEST_CASE("a program that is recorded again gets the same plan without another s
     }
 }
 
-TEST_CASE("plans of two levels are not kept") {
+TEST_CASE("a kept plan of two levels is the same, too") {
     const Folder folder;
     Case c(4, false);
     c.limits.lower.memory = int64_t(6) << 20;
     c.limits.lower.rates = {1, 5e8, 1e-4};
-    plan_program(c.training->program, c.seconds, c.limits);
-    CHECK(c.searches());
+    SECTION("if the upper level needs the lower one") {}
+    SECTION("if it needs nothing of it") { c.limits.memory = int64_t(1) << 30; }
+    const ProgramPlan first = plan_program(c.training->program, c.seconds, c.limits);
+    folder.use("1");
+    ProgramPlan again;
+    CHECK_FALSE(c.searches(&again));
+    check_equal(first, again);
+    check_equal(first.lower->first, again.lower->first);
+    check_equal(first.lower->next, again.lower->next);
+    CHECK(first.lower->least_moved == again.lower->least_moved);
 }
 
 TEST_CASE("a plan is searched again if what it depends on has changed") {
