@@ -35,7 +35,7 @@ inline void outdate_copy(const Tile& tile) {
     static_cast<StoredTile&>(*tile.storage).copy_version = tile.version - 1;
 }
 const std::unordered_set<StoredTile*>& stored_tiles();
-int64_t bytes_in_memory();  // blocks of persistent tiles that StarPU manages
+int64_t bytes_in_memory();  // of the blocks of persistent tiles that StarPU manages
 
 StarpuHandle handle_of(Tile& tile, bool reads = true);  // while StarPU runs; see fetch()
 StarpuHandle new_handle(Tile& tile);                    // replaces the tile's storage

@@ -130,10 +130,14 @@ void plan_in_order(ProgramPlan& plan, const Program& program, const std::vector<
         set_steady(plan, std::move(best.run), best.choice);
     };
     place_within(limits);
-    if (bytes_beyond_disk(plan, limits) == 0) return;
-    PlanLimits none = limits;  // the first and the last run need more: try the order for no room
-    none.disk = 1;
-    place_within(none);
+    const OrderChoice& order = plan.choice.order;
+    const bool is_first = !order.by_layer && order.late_updates == 0;
+    if (is_first || bytes_beyond_disk(plan, limits) == 0) return;
+    // The first or the last run needs more than the steady one: take the order that needs the
+    // least.
+    PlanLimits no_room = limits;
+    no_room.disk = 1;
+    place_within(no_room);
 }
 
 void require_steady(const RunPlan& run) {

@@ -175,7 +175,7 @@ bool fits_on_disk(const RunPlan& run, const PlanLimits& limits) {
 }
 
 int64_t bytes_beyond_disk(const ProgramPlan& plan, const PlanLimits& limits) {
-    if (limits.disk == 0) return 0;
+    if (limits.disk == 0 || (limits.lower.memory > 0 && !plan.lower)) return 0;
     const int64_t out = std::max<int64_t>(0, store_places(plan).all_bytes() - limits.disk);
     beyond_disk += out > 0;
     return out;

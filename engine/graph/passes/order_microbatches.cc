@@ -16,8 +16,8 @@ namespace nn {
 namespace {
 
 // The tasks of a microbatch that depend on none of its other tasks except transfers, and the last
-// task on its longest path. Tasks that cut the rows of a loop lie between the
-// marks of the microbatch before it, but are not part of it.
+// task on its longest path. Tasks that cut the rows of a loop come after the microbatch before it,
+// and are not part of it.
 struct Ends {
     std::vector<size_t> first;
     size_t last = 0;
