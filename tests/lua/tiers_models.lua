@@ -86,8 +86,9 @@ t.case(count .. " random small models have the same bits with less memory", func
   for i, model in ipairs(models) do
     local log = folder .. "/" .. i
     local text, errors = files.read(log), files.read(log .. ".err")
-    local what = ("seed %d, model %d: %s %s, share %.4f\n%s%s%s"):format(
-      seed, i, model.environment, model.settings, model.share, text, errors, output)
+    local what = ("seed %d, model %d: %s %s, share %.4f\n%s%s%s\n%s"):format(
+      seed, i, model.environment, model.settings, model.share, output, errors,
+      text:match "[^\n]*\n[^\n]*\n$" or "", text)
     local results, wanted, ram, peak, bytes = text:match(
       "^(.*)used wanted (%d+) ram (%d+) peak (%d+) read %d+ written (%d+)\nstatus 0\n$")
     t.check(results, what)
