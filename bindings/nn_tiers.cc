@@ -65,7 +65,7 @@ int64_t rest_with(const EngineRecords& records) {
 
 void describe_plan(const Program& p, Times times, nn_tier_plan_t& to) {
     const auto seconds = p.seconds.empty() ? placement_seconds(p) : p.seconds;
-    const PlanLimits limits = placement_limits(p);
+    const PlanLimits limits = tier_limits(p);
     const ProgramPlan plan = plan_program(p, seconds, limits);
     const Prediction time = predict(plan, task_seconds(plan.cut ? *plan.cut : p, times), limits);
     to.slots = plan.blocks * slot_block;

@@ -105,7 +105,7 @@ struct Trial {
 
 Trial planned_trial(const Program& trial) {
     const std::vector<double> seconds = placement_seconds(trial);
-    const PlanLimits limits = placement_limits(trial);
+    const PlanLimits limits = tier_limits(trial);
     try {
         const ProgramPlan plan = plan_program(trial, seconds, limits);
         const Prediction time = predict(plan, plan.cut ? plan.cut->seconds : seconds, limits);

@@ -137,19 +137,6 @@ std::vector<double> placement_seconds(const Program& program) {
     return task_seconds(program, Times::measured);
 }
 
-PlanLimits placement_limits(const Program& program) {
-    if (tiers().ram == 0) return tier_limits();
-    size_t largest = 0;
-    for (const Task& task : program.tasks)
-        for (int i = 0; i < task.handles; ++i)
-            if (task.tiles[i]->kind == weights || task.tiles[i]->kind == optimizer_state)
-                largest = std::max(largest, task.tiles[i]->bytes);
-    PlanLimits out = tier_limits();
-    int64_t& reserved = tiers().are_three() ? out.lower.reserved : out.reserved;
-    reserved = std::max(reserved, reserved_ram(int64_t(largest)));
-    return out;
-}
-
 double share_recomputed(const Program& program, Times times) {
     if (program.recomputed_bytes == 0) return 0;
     const std::vector<double> seconds = task_seconds(program, times);

@@ -21,9 +21,6 @@ std::vector<double> task_seconds(const Program& program, Times times);  // of ea
 // The times for the placement in tiers: nominal, or measured if the step is long; then the disk is
 // measured too.
 std::vector<double> placement_seconds(const Program& program);
-// The limits of a run's placement; the run has created the weights and moments before, with eager
-// tasks.
-PlanLimits placement_limits(const Program& program);
 // The share of the seconds of a step's tasks that recomputation takes.
 double share_recomputed(const Program& program, Times times);
 SimulationResult plan(const Program& program, Times times, int steps = 3);

@@ -47,7 +47,7 @@ void need_gpu(const Task& task) {
 bool PlannedRun::needed(Program& program) {
     if (!tiers().exist()) return false;
     // Tiles that eager tasks moved to the disk come back if all fit.
-    const bool fits = admitted_bytes() + program.info.peak_bytes <= tiers().ram;
+    const bool fits = ram_without_plan(program) <= tiers().ram;
     if (fits && !slots() && tiers().gpu == 0) return false;
     for (const HomeOf& home : homes())
         if (program.accesses().numbers.count(home.tile)) return true;
@@ -84,7 +84,7 @@ bool PlannedRun::plan_in_existing_slots(const std::vector<double>& seconds) {
             others_.push_back({home.tile, home.tile->number});
     }
     existing.place_of = home_of_tile;
-    plan_ = plan_in_slots(program_, seconds, tier_limits(), existing);
+    plan_ = plan_in_slots(program_, seconds, tier_limits(program_), existing);
     return bool(plan_.lines);
 }
 
@@ -96,7 +96,7 @@ void PlannedRun::make_plan() {
     drop_plan();  // no plan exists if this function throws
     idle();       // workers that wait for tasks would slow down the search
     const bool in_slots = plan_in_existing_slots(seconds);
-    if (!in_slots) plan_ = plan_program(program_, seconds, tier_limits());
+    if (!in_slots) plan_ = plan_program(program_, seconds, tier_limits(program_));
     if (!in_slots || plan_.lines->has_deferred()) others_.clear();  // they are not in the plan
     make_extents();
     promise_ram(plan_.lines->kept_temporaries());

@@ -118,8 +118,19 @@ void set_tiers(const TierSettings& settings) {
     state().measured_rate = 0;
 }
 
-int64_t reserved_ram(int64_t largest) {
-    return std::max(tiers().ram / 32, 4 * std::max(largest, state().largest_tile));
+int64_t reserved_ram() { return std::max(tiers().ram / 32, 4 * state().largest_tile); }
+
+int64_t reserved_ram(const Program& program) {
+    size_t largest = 0;
+    for (const Task& task : program.tasks)
+        for (int i = 0; i < task.handles; ++i)
+            if (task.tiles[i]->kind == weights || task.tiles[i]->kind == optimizer_state)
+                largest = std::max(largest, task.tiles[i]->bytes);
+    return std::max(reserved_ram(), 4 * int64_t(largest));
+}
+
+int64_t ram_without_plan(const Program& program) {
+    return admitted_bytes() + program.info.peak_bytes + reserved_ram(program) / 2;
 }
 
 void note_eager_tile(int64_t bytes) {
@@ -141,11 +152,12 @@ static int64_t disk_room() {
     return std::max<int64_t>(1, free - free / 20 + (disk ? disk->allocated_bytes() : 0));
 }
 
-PlanLimits tier_limits() {
+PlanLimits tier_limits(const Program& program) {
     if (tiers().gpu == 0) {
-        PlanLimits out{tiers().ram, reserved_ram(),
+        PlanLimits out{tiers().ram, reserved_ram(program),
                        disk_rates(std::max(1, machine().count(Device::cpu)))};
         out.disk = disk_room();
+        out.whole = ram_without_plan(program);
         return out;
     }
     constexpr double copy_seconds = 1e-5;
@@ -157,7 +169,7 @@ PlanLimits tier_limits() {
                    "the GPU's memory",
                    "memory.gpu"};
     out.disk = disk_room();
-    if (tiers().are_three()) out.lower = {tiers().ram, reserved_ram(), disk_rates(1)};
+    if (tiers().are_three()) out.lower = {tiers().ram, reserved_ram(program), disk_rates(1)};
     return out;
 }
 

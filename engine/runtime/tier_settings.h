@@ -33,11 +33,15 @@ std::shared_ptr<Store> lowest_store();
 std::shared_ptr<Store> pinned_ram();
 void drop_stores();  // at the end of the session, after the slots
 
-// Memory for eager tasks and for checkpoints beside planned programs. largest: bytes of a tile that
-// eager tasks will use.
-int64_t reserved_ram(int64_t largest = 0);
+// Memory for eager tasks and for checkpoints beside compiled functions. They may use the weights
+// and moments of `program`, which a plan does not create.
+int64_t reserved_ram();
+int64_t reserved_ram(const Program& program);
+// With so many bytes of RAM, no tile has to leave it. Half of the reserve is for eager tasks and
+// for tiles that are freed only after others were allocated.
+int64_t ram_without_plan(const Program& program);
 void note_eager_tile(int64_t bytes);  // that eager tasks will use
-PlanLimits tier_limits();
+PlanLimits tier_limits(const Program& program);
 // Measures the disk for tier_limits() if no rate is set, once: about a second, 64 MB of RAM and up
 // to 512 MB of the disk. If that fails, the rate stays nominal.
 void measure_tier_disk();

@@ -57,6 +57,24 @@ int64_t beside_slots(const ProgramLines& lines, const PlanLimits& limits) {
     return limits.rest > 0 ? 0 : lines.kept();
 }
 
+[[noreturn]] static void refuse(const ProgramLines& lines, int64_t needed,
+                                const PlanLimits& limits) {
+    const bool whole = limits.whole > 0 && limits.whole <= needed;
+    const std::string parts =
+        whole ? ", which hold all of it"
+              : format(": %s for slots, %s for small tiles, inputs and outputs, %s in reserve",
+                       human_bytes(double(least_bytes(lines))).c_str(),
+                       human_bytes(double(beside_slots(lines, limits))).c_str(),
+                       human_bytes(double(limits.reserved)).c_str());
+    const int64_t least = whole ? limits.whole : needed;
+    throw OutOfMemory(
+        format("out of memory: a plan for this program needs at least %s of %s (%lld bytes%s), "
+               "but %s (nn.memory_tiers) is %s; raise %s%s",
+               human_bytes(double(least)).c_str(), limits.tier, static_cast<long long>(least),
+               parts.c_str(), limits.setting, human_bytes(double(limits.memory)).c_str(),
+               limits.setting, lines.kept() > needed / 2 ? " or use a smaller batch" : ""));
+}
+
 // Small tiles stay in memory if they are few.
 std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vector<double>& seconds,
                                         const PlanLimits& limits) {
@@ -74,17 +92,7 @@ std::unique_ptr<ProgramLines> lines_for(const Program& program, const std::vecto
             human_bytes(double(out->kept())).c_str(), limits.setting,
             human_bytes(double(limits.rest / 2)).c_str(), limits.setting);
     const int64_t needed = beside_slots(*out, limits) + least_bytes(*out) + limits.reserved;
-    if (needed > limits.memory)
-        throw OutOfMemory(
-            format("out of memory: a plan for this program needs at least %s of %s (%lld bytes: "
-                   "%s for slots, %s for small tiles, inputs and outputs, %s in reserve), but %s "
-                   "(nn.memory_tiers) is %s; raise %s%s",
-                   human_bytes(double(needed)).c_str(), limits.tier, static_cast<long long>(needed),
-                   human_bytes(double(least_bytes(*out))).c_str(),
-                   human_bytes(double(beside_slots(*out, limits))).c_str(),
-                   human_bytes(double(limits.reserved)).c_str(), limits.setting,
-                   human_bytes(double(limits.memory)).c_str(), limits.setting,
-                   out->kept() > needed / 2 ? " or use a smaller batch" : ""));
+    if (needed > limits.memory) refuse(*out, needed, limits);
     return out;
 }
 

@@ -24,7 +24,8 @@ struct PlanLimits {
     int64_t rest = 0;  // bytes for small tiles, inputs and outputs; 0: they are in `memory` too
     const char *tier = "RAM", *setting = "memory.ram";  // for errors
     LowerLimits lower{};
-    int64_t disk = 0;  // bytes that are free for tiles; 0: any number
+    int64_t disk = 0;   // bytes that are free for tiles; 0: any number
+    int64_t whole = 0;  // with so much `memory`, the program needs no plan; 0: unknown
 };
 
 // What a search chooses besides placements. cut: of the loop, if the program has one.

@@ -29,13 +29,13 @@ local function resident(path)
   end
 end
 
--- Plans the model with these tiers -> nil, or the bytes with which it would work.
+-- Plans the model with these tiers -> nil and the plan, or the bytes with which slots would suffice.
 local function least_if_refused(cfg, disk, ram)
   nn.memory_tiers {ram = ram, disk = disk, disk_in_ram = true}
-  local good, problem = pcall(training.plan, cfg)
-  if good then return nil end
-  local bytes = tostring(problem):match "a plan for this program needs at least .- of RAM %((%d+) "
-  return tonumber(bytes) or error(problem, 0)
+  local good, plan = pcall(training.plan, cfg)
+  if good then return nil, plan end
+  local bytes = tostring(plan):match "a plan for this program needs at least .- of RAM %((%d+) "
+  return tonumber(bytes) or error(plan, 0)
 end
 
 local function tiered(disk, share, peak, given)
@@ -49,9 +49,8 @@ local function tiered(disk, share, peak, given)
     ram, refused = least, refused + 1
   end
   if refused > 0 then
-    local least = least_if_refused(cfg, disk, ram - 1)
-    -- With more than the peak, the model may run without a plan.
-    local works = least == ram or not least and ram > peak
+    local least, plan = least_if_refused(cfg, disk, ram - 1)
+    local works = least == ram or not least and plan.tiers.slots == 0  -- or all of it fits
     assert(works, ("%d bytes work, %s are refused"):format(ram, least and "fewer" or "none"))
   end
   nn.memory_tiers {ram = ram, disk = disk, disk_in_ram = true}
