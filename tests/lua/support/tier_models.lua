@@ -29,7 +29,7 @@ local function resident(path)
   end
 end
 
--- Plans the model with these tiers -> nil and the plan, or the bytes with which slots would suffice.
+-- Plans the model with these tiers -> nil and the plan, or the bytes with which slots suffice.
 local function least_if_refused(cfg, disk, ram)
   nn.memory_tiers {ram = ram, disk = disk, disk_in_ram = true}
   local good, plan = pcall(training.plan, cfg)
