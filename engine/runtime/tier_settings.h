@@ -37,8 +37,8 @@ void drop_stores();  // at the end of the session, after the slots
 // and moments of `program`, which a plan does not create.
 int64_t reserved_ram();
 int64_t reserved_ram(const Program& program);
-// With so many bytes of RAM, no tile has to leave it. Half of the reserve is for eager tasks and
-// for tiles that are freed only after others were allocated.
+// Bytes of RAM with which no tile of the program has to leave it. Half of the reserve is among
+// them: for eager tasks, and because a tile may be freed only after others were allocated.
 int64_t ram_without_plan(const Program& program);
 void note_eager_tile(int64_t bytes);  // that eager tasks will use
 PlanLimits tier_limits(const Program& program);

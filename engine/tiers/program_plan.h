@@ -25,7 +25,7 @@ struct PlanLimits {
     const char *tier = "RAM", *setting = "memory.ram";  // for errors
     LowerLimits lower{};
     int64_t disk = 0;   // bytes that are free for tiles; 0: any number
-    int64_t whole = 0;  // with so much `memory`, the program needs no plan; 0: unknown
+    int64_t whole = 0;  // with this `memory`, no tile has to leave it; 0: unknown
 };
 
 // What a search chooses besides placements. cut: of the loop, if the program has one.

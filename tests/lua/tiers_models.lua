@@ -86,6 +86,7 @@ t.case(count .. " random small models have the same bits with less memory", func
   for i, model in ipairs(models) do
     local log = folder .. "/" .. i
     local text, errors = files.read(log), files.read(log .. ".err")
+    -- How the process ended comes before its long results: a report may show the beginning only.
     local what = ("seed %d, model %d: %s %s, share %.4f\n%s%s%s\n%s"):format(
       seed, i, model.environment, model.settings, model.share, output, errors,
       text:match "[^\n]*\n[^\n]*\n$" or "", text)
