@@ -86,7 +86,7 @@ Op op_of(const std::string& name, const char* inputs, void (*run)(Call&), const 
          const std::string& note) {
     Op op{.doc = name + inputs + " -> y", .run = run, .category = "pointwise"};
     const size_t colon = doc.find(": "), bar = doc.find(" | "), arrow = doc.find(" --> ");
-    if (bar == doc.npos || arrow == doc.npos) return op;  // which tests/lua/docs.lua refuses
+    if (bar == doc.npos || arrow == doc.npos) return op;  // project/docs.lua refuses it
     std::string example;
     for (const char c : doc.substr(bar + 3, arrow - bar - 3)) {
         if (c == '{') example += "nn.tensor";

@@ -235,9 +235,11 @@ function M.program()
 end
 
 --- t.shell(command) -> exit status, all output. $NNLUA in the command is the running nnlua. The
---- status is 128 + N if signal N ended the command.
+--- status is 128 + N if signal N ended the command. `tests/run --quick` starts no processes and
+--- skips the case.
 ---     t.shell "$NNLUA -e 'print(1)'; exit 3"  --> 3, "1\n"
 function M.shell(command)
+  if os.getenv "NNLUA_TEST_QUICK" then M.skip "it starts a process" end
   local name = os.tmpname()
   local script = io.open(name, "w")
   script:write("export NNLUA='", M.program(), "'\n", command, "\n")

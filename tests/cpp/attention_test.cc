@@ -25,7 +25,7 @@ TEST_CASE("several query heads may share a key and value head") {
     });
 }
 
-TEST_CASE("attention does not depend on the tiling of the sequence") {
+TEST_CASE("attention does not depend on the tiling of the sequence", "[sweep]") {
     Random random(3);
     each_variant([&](const Variant& v) {
         for (int64_t tile : {1, 7, 64, 65, 128, 150})
@@ -36,7 +36,7 @@ TEST_CASE("attention does not depend on the tiling of the sequence") {
     });
 }
 
-TEST_CASE("dropout of attention does not depend on the tiling") {
+TEST_CASE("dropout of attention does not depend on the tiling", "[sweep]") {
     Random random(4);
     each_variant([&](const Variant& v) {
         for (int64_t tile : {150, 64, 37})
@@ -46,7 +46,7 @@ TEST_CASE("dropout of attention does not depend on the tiling") {
     });
 }
 
-TEST_CASE("a query sees the keys of its window only, for any tiling") {
+TEST_CASE("a query sees the keys of its window only, for any tiling", "[sweep]") {
     Random random(11);
     const int32_t any = nn_attention_auto;
     each_variant([&](const Variant& v) {
@@ -59,7 +59,7 @@ TEST_CASE("a query sees the keys of its window only, for any tiling") {
     });
 }
 
-TEST_CASE("no query sees a key that the mask hides, for any tiling") {
+TEST_CASE("no query sees a key that the mask hides, for any tiling", "[sweep]") {
     Random random(12);
     const auto padded = [](int64_t batch, int64_t dim, int64_t len, bool causal, double dropout) {
         return Shape{batch, 2, 1, dim, len, causal, dropout, nn_attention_auto, 0, true};

@@ -317,7 +317,7 @@ const std::vector<Fuzzer::Call> Fuzzer::calls = {
 
 }  // namespace
 
-TEST_CASE("100,000 random calls return, and the library works afterwards") {
+TEST_CASE("100,000 random calls return, and the library works afterwards", "[sweep]") {
     const char* const wanted = std::getenv("NNLUA_FUZZ_SEED");
     const uint64_t seed = (wanted ? std::strtoull(wanted, nullptr, 10) : 0) + GENERATE(1, 2, 3, 4);
     INFO("seed " << seed);

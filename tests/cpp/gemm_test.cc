@@ -41,7 +41,7 @@ TEST_CASE("gemm adds the bias, applies GELU and stores its argument") {
     });
 }
 
-TEST_CASE("gemm_dgelu multiplies by GELU's slope and sums the columns") {
+TEST_CASE("gemm_dgelu multiplies by GELU's slope and sums the columns", "[sweep]") {
     Random random(7);
     const int64_t sizes[][3] = {{1, 17, 5},   {3, 65, 33}, {5, 64, 17},     {65, 33, 64},
                                 {300, 17, 9}, {64, 64, 0}, {1030, 1032, 3}, {0, 8, 5}};
@@ -56,7 +56,7 @@ TEST_CASE("gemm_dgelu multiplies by GELU's slope and sums the columns") {
     });
 }
 
-TEST_CASE("gemm_dglu gives the gradients of gate and up and sums the columns") {
+TEST_CASE("gemm_dglu gives the gradients of gate and up and sums the columns", "[sweep]") {
     Random random(8);
     const int64_t sizes[][3] = {{1, 17, 5},   {3, 65, 33}, {5, 64, 17},   {65, 33, 64},
                                 {300, 17, 9}, {64, 64, 0}, {1030, 70, 3}, {3, 1030, 2},

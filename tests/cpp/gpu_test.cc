@@ -1,5 +1,5 @@
-// The engine on GPUs. tests/lua/gpus.lua runs these tests on emulated GPUs; without GPUs they are
-// skipped.
+// The engine on GPUs. tests/lua/gpus/training.lua runs these tests on emulated GPUs; without GPUs
+// they are skipped.
 #include <starpu.h>
 
 #include "engine/runtime/handles.h"

@@ -77,7 +77,8 @@ TEST_CASE("layernorm is precise when the mean is large compared with the deviati
 
 TEST_CASE(
     "layernorm_backward agrees with its formula, over tiles, with and without the residual's "
-    "gradient") {
+    "gradient",
+    "[sweep]") {
     Random random(3);
     each_variant([&](const Variant& v) {
         for (const auto& [rows, cols] : shapes)

@@ -140,7 +140,7 @@ private:
     std::vector<int> values_;        // of each tile: how often it has changed
 };
 
-TEST_CASE("the place of a tile on the disk has its value whenever it is loaded") {
+TEST_CASE("the place of a tile on the disk has its value whenever it is loaded", "[sweep]") {
     const UnlimitedSearch unlimited;
     std::mt19937 random(5);
     int64_t separate = 0, needed = 0;
@@ -171,7 +171,7 @@ TEST_CASE("the place of a tile on the disk has its value whenever it is loaded")
     CHECK(needed < 0.95 * double(separate));
 }
 
-TEST_CASE("an order that does not fit on the disk is not chosen if another one does") {
+TEST_CASE("an order that does not fit on the disk is not chosen if another one does", "[sweep]") {
     const UnlimitedSearch unlimited;
     std::mt19937 random(6);
     int smaller = 0;

@@ -108,7 +108,8 @@ Layout persistent_part(const Line& line, Layout layout) {
 
 }  // namespace
 
-TEST_CASE("placements of random programs are correct and move no less than the lower bound") {
+TEST_CASE("placements of random programs are correct and move no less than the lower bound",
+          "[sweep]") {
     std::mt19937 random(1);
     int found = 0;
     for (int i = 0; i < 3000; ++i) {

@@ -52,7 +52,8 @@ Values walk(const nn_pointwise_params& p, const Tile& a, const Tile& b, const Ti
     return out;
 }
 
-TEST_CASE("pointwise operands may be broadcast, permuted or scalars in any combination") {
+TEST_CASE("pointwise operands may be broadcast, permuted or scalars in any combination",
+          "[sweep]") {
     each_variant(
         [](const Variant& v) {
             Random random(4);

@@ -58,7 +58,7 @@ void check_wide(const Variant& v, Case c, Random& random) {
 
 }  // namespace
 
-TEST_CASE("wide products of every implementation add to f32 results in place") {
+TEST_CASE("wide products of every implementation add to f32 results in place", "[sweep]") {
     Random random(14);
     each_way([&](const Variant& v) {
         if (v.dtype != Dtype::bf16) return;

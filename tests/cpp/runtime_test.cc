@@ -221,7 +221,7 @@ TEST_CASE("a program whose tensors lost their values in a shutdown reports that"
     CHECK_THAT(error_of([&] { work.program->run({scalar_of(1)}); }), contains("engine's shutdown"));
 }
 
-TEST_CASE("many sessions can follow each other, with any workers and schedulers") {
+TEST_CASE("many sessions can follow each other, with any workers and schedulers", "[sweep]") {
     const char* const schedulers[] = {"prio", "eager", "dmdas", "ws", ""};
     std::vector<Tensor> left;  // from ended sessions
     for (int i = 0; i < 40; ++i) {

@@ -1,6 +1,6 @@
 // Tokenizers through the C API: wrong arguments, regular expressions that are refused, and texts
-// that are hard for a backtracking matcher. tests/lua/tokenizers.lua compares ids with another
-// library.
+// that are hard for a backtracking matcher. tests/lua/library/tokenizers.lua compares ids with
+// another library.
 #include "bindings/nn_text.h"
 #include "engine/text/pattern.h"
 #include "engine/text/tokenizer.h"

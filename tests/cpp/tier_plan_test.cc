@@ -52,7 +52,7 @@ TEST_CASE("a layer serves all microbatches in a row, and gradients are reduced a
     CHECK(changes(order.body) < changes(order_tasks(t->program, accesses, {}).body));
 }
 
-TEST_CASE("plans of training programs are placed, checked and predicted") {
+TEST_CASE("plans of training programs are placed, checked and predicted", "[sweep]") {
     std::mt19937 random(3);
     for (int round = 0; round < 60; ++round) {
         const bool clips = random() % 2;
@@ -109,7 +109,7 @@ std::vector<const RunPlan*> runs_of(const ProgramPlan& plan) {
 
 }  // namespace
 
-TEST_CASE("plans of a GPU above RAM above a disk are placed, checked and predicted") {
+TEST_CASE("plans of a GPU above RAM above a disk are placed, checked and predicted", "[sweep]") {
     std::mt19937 random(7);
     for (int round = 0; round < 30; ++round) {
         const auto t = flat_training(random, random() % 2);

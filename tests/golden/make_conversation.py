@@ -1,7 +1,7 @@
 """Writes conversation.json: a conversation of two questions with a small random Llama, as transformers
 holds it: the text of apply_chat_template, its ids and the greedy answer of each turn.
 
-The tokenizer is tokenizers/smollm.json, the template the one below; tests/lua/chat_recipe.lua writes
+The tokenizer is tokenizers/smollm.json, the template the one below; tests/lua/runs/chat.lua writes
 the same folder. Weights are those of weight_of in make_decoders.py, of the head only for ids whose
 text is ASCII, so that answers are valid UTF-8; its other rows are 0.
 

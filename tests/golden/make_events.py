@@ -1,4 +1,4 @@
-"""Writes events.json: records that TensorBoard itself writes, for tests/lua/report.lua."""
+"""Writes events.json: records that TensorBoard itself writes, for tests/lua/runs/report.lua."""
 import io
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Checks that the project builds from .deps/carry, without building all of it; tests/lua/gpu_carry.lua runs it in
+"""Checks that the project builds from .deps/carry, without building all of it; tests/lua/gpus/carry.lua runs it in
 tests/gpu/bare. FOLDER is for what it builds.
 
     python3 tests/gpu/probe.py FOLDER program [--only-include]

@@ -1,5 +1,5 @@
 -- Prints the bits of everything: every op on its samples, and short trainings. Run by
--- tests/lua/workers.lua in processes with different numbers of workers.
+-- tests/lua/system/workers.lua in processes with different numbers of workers.
 
 local nn = require "nn"
 local GPT2 = require "models.gpt2"

@@ -154,7 +154,7 @@ function M.run(text)
 end
 
 --- the same for the code blocks of a document, in order, with shared globals: see
---- tests/lua/tutorial.lua.
+--- tests/lua/project/tutorial.lua.
 M.environment, M.pattern_of = environment, pattern_of
 
 return M

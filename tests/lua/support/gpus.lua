@@ -1,7 +1,7 @@
--- Trains a small GPT-2 and generates text, for tests/lua/gpus.lua. Prints the results of every
--- step, a checksum of every parameter and moment, and the generated tokens: none may depend on
--- devices. Arguments: NAME=VALUE; report=1 prints the memory and the transfers of GPUs, profile=1
--- the profile of the steps, on standard error.
+-- Trains a small GPT-2 and generates text, for tests/lua/gpus/training.lua. Prints the results of
+-- every step, a checksum of every parameter and moment, and the generated tokens: none may depend
+-- on devices. Arguments: NAME=VALUE; report=1 prints the memory and the transfers of GPUs,
+-- profile=1 the profile of the steps, on standard error.
 local nn = require "nn"
 local GPT2 = require "models.gpt2"
 package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path

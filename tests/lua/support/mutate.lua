@@ -1,5 +1,5 @@
--- Damaged copies of files, for tests/lua/fuzz.lua: changes of bytes, as by a disk or a broken
--- connection, and changes of JSON, as by a careless or hostile writer. All choices come from
+-- Damaged copies of files, for tests/lua/library/fuzz.lua: changes of bytes, as by a disk or a
+-- broken connection, and changes of JSON, as by a careless or hostile writer. All choices come from
 -- math.random, which the caller seeds.
 local M = {}
 local random = math.random

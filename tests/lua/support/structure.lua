@@ -1,5 +1,6 @@
--- What tests/lua/structure.lua checks: how the source files depend on each other, and how long they
--- are. Every check takes the files as {path = text} and returns a list of problems, sorted.
+-- What tests/lua/project/structure.lua checks: how the source files depend on each other, and how
+-- long they are. Every check takes the files as {path = text} and returns a list of problems,
+-- sorted.
 
 local M = {}
 

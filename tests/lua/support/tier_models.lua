@@ -1,4 +1,4 @@
--- Trains small models for tests/lua/tiers_models.lua and prints their results as
+-- Trains small models for tests/lua/tiers/models.lua and prints their results as
 -- tier_training.lua does. Arguments: resident FILE: trains the models whose settings are the lines
 -- of FILE one after the other in enough memory, and prints for each "model NUMBER", its results,
 -- and the peak of its memory. tiered DISK SHARE PEAK NAME=VALUE...: trains one model in this share

@@ -1,5 +1,6 @@
 -- Trains a small model for a few steps and prints the results of every step and a checksum of every
--- parameter and moment, for tests/lua/tiers.lua. Arguments: NAME=VALUE; ram=BYTES plans the memory.
+-- parameter and moment, for tests/lua/tiers/results.lua. Arguments: NAME=VALUE; ram=BYTES plans the
+-- memory.
 local nn = require "nn"
 package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
 local training = require "tier_training"

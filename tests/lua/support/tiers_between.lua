@@ -1,5 +1,5 @@
 -- Runs a compiled function whose memory is planned, with other uses of its tensors between runs,
--- and prints the values, for tests/lua/tiers_between.lua. Arguments: the bytes of RAM (0: no
+-- and prints the values, for tests/lua/tiers/between.lua. Arguments: the bytes of RAM (0: no
 -- plan), a folder, and what is tested.
 local nn = require "nn"
 

@@ -1,5 +1,5 @@
 -- Trains a small model in little memory while transfers of the disk fail, and goes on as a session
--- at the prompt would: for tests/lua/tiers_faults.lua. Every value that can be read must be one
+-- at the prompt would: for tests/lua/tiers/faults.lua. Every value that can be read must be one
 -- that the undisturbed training has before or after the failed step; when all are restored, the
 -- training goes on to the same bits. Prints the number of errors and of unreadable tensors.
 -- Arguments: the folder of the disk; bytes of RAM, 0 for all.

@@ -5,7 +5,7 @@
 local files = require "nn.io.files"
 local root = require("nn.host").root
 local t = require "nn.test"
-package.path = arg[0]:match "^(.-)[^/]*$" .. "support/?.lua;" .. package.path
+package.path = root .. "/tests/lua/support/?.lua;" .. package.path
 local structure = require "structure"
 
 local endings = {}

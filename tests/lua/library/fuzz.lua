@@ -34,7 +34,7 @@ end
 -- Loads `share` of all mutants: make(number) writes one; load() reads it and raises an error where
 -- the result is inconsistent. Some must load, and some must be refused.
 local function fuzz(share, make, load)
-  local count, loaded = math.ceil(mutants * share), 0
+  local count, loaded = math.max(100, math.ceil(mutants * share)), 0
   local before, checked_at = nil, math.ceil(count / 3)
   for number = 1, count do
     math.randomseed(seed * 1e6 + number)

@@ -2,7 +2,7 @@
 -- was begun before the error is completed if its values are good.
 local files = require "nn.io.files"
 local t = require "nn.test"
-package.path = arg[0]:match "^(.-)[^/]*$" .. "support/?.lua;" .. package.path
+package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
 local training = require "training"
 
 local run = training.new()

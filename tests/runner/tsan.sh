@@ -57,12 +57,11 @@ tsan_tests() {
         echo "skipped: ThreadSanitizer cannot be used here: $tsan_missing"
         skipped=$((skipped + 1))
     elif [ -n "$pattern${TSAN_ALL:-}" ]; then
-        build_and_test tests/lua/*.lua
+        build_and_test tests/lua/*/*.lua
     else
         tests=OFF locked prepare nnlua
-        mkdir -p "$build/lua-tests"
-        lua_test tests/lua/workers.lua 'two workers' # kernels, programs, generation
-        lua_test tests/lua/checkpoint.lua
-        lua_test tests/lua/generate.lua
+        lua_test tests/lua/system/workers.lua 'two workers' # kernels, programs, generation
+        lua_test tests/lua/library/checkpoint.lua
+        lua_test tests/lua/models/generate.lua
     fi
 }

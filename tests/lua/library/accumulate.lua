@@ -1,5 +1,6 @@
 -- Gradient accumulation: a compiled step records the microbatches after the first one as a loop,
--- and gives the bits of eager execution. tests/lua/tiers.lua runs such steps in less memory.
+-- and gives the bits of eager execution. tests/lua/tiers/results.lua runs such steps in less
+-- memory.
 local GPT2 = require "models.gpt2"
 local ffi = require "ffi"
 local nn = require "nn"

@@ -1,5 +1,5 @@
 -- Training with less memory than the training needs: results are those of a run that fits, to the
--- bit. tests/lua/tiers_models.lua trains smaller models in more ways.
+-- bit. tests/lua/tiers/models.lua trains smaller models in more ways.
 local files = require "nn.io.files"
 local nn = require "nn"
 local t = require "nn.test"

@@ -3,7 +3,7 @@
 local files = require "nn.io.files"
 local nn = require "nn"
 local t = require "nn.test"
-package.path = arg[0]:match "^(.-)[^/]*$" .. "support/?.lua;" .. package.path
+package.path = require("nn.host").root .. "/tests/lua/support/?.lua;" .. package.path
 local training = require "training"
 
 local run = training.new()
