@@ -1,5 +1,6 @@
 -- The time of planning with memory tiers: signals end it at once, and memory.plan_seconds limits
 -- it.
+-- Runs alone: it measures seconds.
 local host = require "nn.host"
 local t = require "nn.test"
 

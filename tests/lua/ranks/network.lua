@@ -1,5 +1,6 @@
 -- Ranks on different hosts, whose links fail. tests/network pretends the hosts; skipped where the
 -- system makes no network namespaces, and where MPI is not installed or not built in.
+-- Runs alone: a rank that is silent for seconds counts as lost.
 local files = require "nn.io.files"
 local t = require "nn.test"
 local root = package.loaded["nn.host"].root

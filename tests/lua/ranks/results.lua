@@ -1,5 +1,6 @@
 -- Several ranks: the bits of one process, the bytes that they send, and the end of all when one
 -- fails. Skipped where MPI is not installed or not built in.
+-- Runs alone: a rank that is silent for seconds counts as lost.
 local t = require "nn.test"
 local files = require "nn.io.files"
 local root = package.loaded["nn.host"].root

@@ -1,5 +1,6 @@
 -- Rates of a run: windows that no pause shortens, and a matrix-product rate of the machine that is
 -- measured again when a run exceeds it.
+-- Runs alone: it measures seconds.
 local nn = require "nn"
 local t = require "nn.test"
 local files, metrics = require "nn.io.files", require "nn.train.metrics"
