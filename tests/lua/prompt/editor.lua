@@ -364,7 +364,7 @@ t.case("tables print nested, filled and elided; cycles are marked", function()
   same("a\n\"b\"\\ é\1", [["a\n\"b\"\\ é\001"]])
   t.check(pretty.value(("k"):rep(9000)):find 'kk" %.%.%. 7000 bytes %.%.%. "kk')
   t.check(pretty.value(function(a, b, ...) return a, b, ... end):find
-          "^function%(a, b, %.%.%.%) at .*repl_editor.lua:%d+$")
+          "^function%(a, b, %.%.%.%) at .*editor.lua:%d+$")
   same(print, "a built-in function")
   same({nn.zeros(2, 3)}, "{2x3 tensor f32}")
   same({nn.Linear(2, 3)}, "{Linear, 9 parameters}")

@@ -269,7 +269,7 @@ t.case("the library, compiled functions and loaders print descriptions", functio
   t.check(text:find "^loader of %d+ tokens of nnlua's own sources, 12 x 4 in a batch$", text)
   local f = nn.compile(function(x) return x end)
   f(nn.zeros(1))
-  t.check(tostring(f):find "repl.lua:%d+, recorded for 1 shapes of its arguments$", tostring(f))
+  t.check(tostring(f):find "lines.lua:%d+, recorded for 1 shapes of its arguments$", tostring(f))
 end)
 
 t.finish()

@@ -52,7 +52,8 @@ t.case("a step with a wrong token id changes no parameter, eager and compiled", 
     step(good, good):item()
     local before = {}
     for i, p in ipairs(model:parameters()) do before[i] = p.tensor:table() end
-    t.fails(function() step(bad, bad):item() end, "token id 25 is outside the vocabulary of 20")
+    -- the embedding and the loss both find the id, either first
+    t.fails(function() step(bad, bad):item() end, "25 is outside the vocabulary of 20")
     for i, p in ipairs(model:parameters()) do t.same(p.tensor:table(), before[i]) end
     local first, last = step(good, good):item(), nil
     for _ = 1, 3 do last = step(good, good):item() end
