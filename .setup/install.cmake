@@ -3,7 +3,7 @@
 
 # --- libnnlua: everything except main and Lua ---
 add_library(libnnlua SHARED ${OBJECTS})
-target_link_libraries(libnnlua PRIVATE common PkgConfig::STARPU PkgConfig::DEFLATE)
+target_link_libraries(libnnlua PRIVATE common starpu PkgConfig::DEFLATE)
 target_link_options(libnnlua PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/.setup/libnnlua.map)
 target_include_directories(libnnlua INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 set_target_properties(libnnlua PROPERTIES OUTPUT_NAME nnlua VERSION ${PROJECT_VERSION} SOVERSION 0
