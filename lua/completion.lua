@@ -1,8 +1,9 @@
 -- Completion of nnlua's command line for bash, zsh and fish (.setup/completion.*), which call
 --   NNLUA_COMPLETE=WORDS nnlua -l completion
--- WORDS: the word at the cursor, then those between it and the program's name, one a line. The first line
--- of the output is what the shell adds: nothing, `scripts` (Lua files and folders) or `files`. The others
--- are words, each with a tab and a description. They come from --help, of the program and of recipes.
+-- WORDS: the word at the cursor, then those between it and the program's name, one a line. The
+-- first line of the output is what the shell adds: nothing, `scripts` (Lua files and folders) or
+-- `files`. The others are words, each with a tab and a description. They come from --help, of the
+-- program and of recipes.
 local files = require "nn.io.files"
 local host = require "nn.host"
 
@@ -28,8 +29,8 @@ end
 -- The file for a script's name, as bindings/main.cc finds it.
 local function script_file(name)
   local own = host.root .. "/" .. name
-  if files.exists(name) or name:sub(1, 8) ~= "recipes/" or not files.exists(own) then return name end
-  return own
+  local here = files.exists(name) or name:sub(1, 8) ~= "recipes/"
+  return (here or not files.exists(own)) and name or own
 end
 
 -- nnlua's own recipes, of which a file of the same name in this folder has precedence.
@@ -43,13 +44,15 @@ local function offer_recipes(current)
   end
 end
 
--- Settings and presets of a recipe. Other scripts may do anything if they are started, so they are not.
+-- Settings and presets of a recipe. Other scripts may do anything if they are started, so they are
+-- not.
 local function offer_settings(script, current)
   local file = script_file(script)
   local text = files.exists(file) and files.read(file)
   if not (text and text:find("nn.config", 1, true)) then return end
   local help = output_of("'" .. script:gsub("'", "'\\''") .. "' --help")
-  local presets, settings = help:match "\npresets[^\n]*\n(.-)\n\n", help:match "\nsettings[^\n]*\n(.*)"
+  local presets = help:match "\npresets[^\n]*\n(.-)\n\n"
+  local settings = help:match "\nsettings[^\n]*\n(.*)"
   if current:sub(1, 7) == "preset=" then
     for name, description in (presets or ""):gmatch "  (%S+) +([^\n]*)" do
       offer("preset=" .. name, description)

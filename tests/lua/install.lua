@@ -103,7 +103,7 @@ t.case("zsh completes from an installation what the program accepts", function()
   files.write(folder .. "/tab.zsh", [[
     zmodload zsh/zpty
     zpty line 'PS1= TERM=dumb zsh -f -i'
-    zpty -w line 'unsetopt zle_bracketed_paste 2>/dev/null; stty -echo; fpath+=($USR/share/zsh/site-functions)
+    zpty -w line 'unset zle_bracketed_paste; stty -echo; fpath+=($USR/share/zsh/site-functions)
       autoload -U compinit; compinit -u -D
       show() { print -r -- "<<$BUFFER>>"; }; zle -N show; bindkey "^X" show; print re""ady'
     zpty -r line answer '*ready*'
@@ -163,7 +163,8 @@ t.case("the Debian package contains the program, its library and its documents",
     dpkg-deb -c package/nnlua_*.deb]]):format(build))
   if status == 77 then t.skip "there is no dpkg-deb" end
   t.same(status, 0)
-  t.check(not output:find "openmpi" and not output:find "_mpi%.so", "the package needs or contains MPI: " .. output)
+  t.check(not output:find "openmpi" and not output:find "_mpi%.so",
+          "the package needs or contains MPI: " .. output)
   for _, wanted in ipairs {"Package: nnlua\n", "libopenblas0", "libluajit%-5.1%-2", "libdeflate0",
                            "/usr/bin/nnlua\n", "/usr/share/nnlua/lua/nn/init.lua",
                            "/usr/share/man/man1/nnlua.1", "/libnnlua%.so%.0 ",
