@@ -29,6 +29,7 @@ find_starpu() {
     starpu_made_for="$starpu_version $1 recipe=$starpu_recipe cuda=${cuda_home:+$(readlink -f "$cuda_home")}"
     [ ! -f "$starpu_prefix/made_for" ] || [ "$(<"$starpu_prefix/made_for")" != "$starpu_made_for" ] || return 0
     if [ "$1" != thread ] && [ "$ranks" = OFF ] && [ -z "${STARPU_TARBALL:-}" ] && system_starpu; then
+        rm -f "$starpu_prefix/made_for" # CMake would prefer it to the system's
         starpu_prefix=
         starpu_made_for=system-$(pkg-config --modversion starpu-1.4)
         return 0

@@ -10,7 +10,7 @@ local function shell(text) return t.shell(("set -e; cd %s\n"):format(folder) .. 
 
 t.case("an installed nnlua and its recipes run from any folder", function()
   local status, output = shell(([[
-    cmake --build %s --target libnnlua nnlua >/dev/null
+    cmake --build %s --target nnlua >/dev/null
     cmake --install %s --prefix usr >/dev/null
     usr/bin/nnlua -e 'print(package.loaded["nn.host"].root, (nn.ones(2) + 1):sum():item())'
     usr/bin/nnlua usr/share/nnlua/recipes/gpt2_train.lua --plan | grep -c "^parameters"
