@@ -114,7 +114,10 @@ prepare() {
 make_starpu_and_kernels() {
     local kernels
     set -m
-    compile all_kernels &
+    (
+        trap 'exit 130' INT # instead of reporting that ninja failed
+        compile all_kernels
+    ) &
     set +m
     kernels=$!
     announced=yes
