@@ -1,43 +1,34 @@
-# bash completion for nnlua: options, scripts, and settings, which come from a recipe's --help.
+# bash completion for nnlua. lua/completion.lua says what to offer.
 # shellcheck shell=bash
 
 _nnlua() {
-    local current=${COMP_WORDS[COMP_CWORD]} script='' word i
+    local words=() word lines IFS=$'\n'
     # bash splits words at "=": a setting's name, "=" and value are separate words
-    for ((i = 1; i < COMP_CWORD; i++)); do
-        word=${COMP_WORDS[i]}
-        case $word in
-        -e | -l | --ranks | --hosts) ((i++)) ;;
-        -*) ;;
-        *)
-            script=$word
-            break
-            ;;
-        esac
-    done
-    COMPREPLY=()
-    if [ -z "$script" ]; then
-        if [[ $current == -* ]]; then
-            mapfile -t COMPREPLY < <(compgen -W '-e -i -l --ranks --hosts --doc --health --version --help --' -- "$current")
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
+        if [ ${#words[@]} != 0 ] && { [ "$word" = = ] || [[ ${words[-1]} == *= ]]; }; then
+            words[-1]+=$word
         else
-            mapfile -t COMPREPLY < <(compgen -f -X '!*.lua' -- "$current"; compgen -d -S / -- "$current")
-            compopt -o nospace 2>/dev/null
+            words+=("$word")
         fi
-        return
-    fi
-    local before=${COMP_WORDS[COMP_CWORD - 1]} name=''
-    [ "$current" = = ] && name=$before current=
-    [ "$before" = = ] && name=${COMP_WORDS[COMP_CWORD - 2]}
-    if [ "$name" = preset ]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(_nnlua_help "$script" | sed -n '/^presets/,/^$/s/^  \([^ ]*\) .*/\1/p')" -- "$current")
-    elif [ -n "$name" ]; then
-        mapfile -t COMPREPLY < <(compgen -f -- "$current")
-    else
-        mapfile -t COMPREPLY < <(compgen -W "$(_nnlua_help "$script" | sed -n 's/^  \([a-z_0-9.]*=\).*/\1/p')" -- "$current")
+    done
+    local current=${words[-1]} name=''
+    words=("$current" "${words[@]:0:${#words[@]}-1}")
+    [[ $current != *=* ]] || name=${current%%=*}=
+    mapfile -t lines < <(NNLUA_COMPLETE="${words[*]}" "${COMP_WORDS[0]}" -l completion 2>/dev/null)
+    COMPREPLY=()
+    for word in "${lines[@]:1}"; do
+        word=${word%%$'\t'*}
+        COMPREPLY+=("${word#"$name"}")
+        [[ $word != *[=/] ]] || compopt -o nospace 2>/dev/null
+    done
+    case ${lines[0]-} in
+    scripts)
+        mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -X '!*.lua' -- "$current"; compgen -d -S / -- "$current")
+        mapfile -t COMPREPLY < <(printf '%s\n' "${COMPREPLY[@]}" | sed '/^$/d' | sort -u)
         compopt -o nospace 2>/dev/null
-    fi
+        ;;
+    files) mapfile -t COMPREPLY < <(compgen -f -- "${current#"$name"}") ;;
+    esac
 }
-
-_nnlua_help() { "${COMP_WORDS[0]}" "$1" --help 2>/dev/null; }
 
 complete -F _nnlua nnlua ./nnlua

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2034  # sourced by setup.sh
 # The packages that building needs, by Debian's names.
 
-packages_build=(build-essential cmake ninja-build pkg-config git libhwloc-dev libopenblas-dev libdnnl2
+packages_build=(build-essential cmake ninja-build pkg-config git libhwloc-dev libopenblas0 libdnnl2
     libluajit-5.1-dev lua-cjson libdeflate-dev)
 packages_tests=(catch2 tmux file iproute2)
 packages_ranks=(libopenmpi-dev openmpi-bin) # several ranks (nnlua --ranks) only
@@ -22,7 +22,7 @@ present() {
     libhwloc-dev) pkg-config --exists hwloc ;;
     libluajit-5.1-dev) pkg-config --exists luajit ;;
     libdeflate-dev) pkg-config --exists libdeflate ;;
-    libopenblas-dev) PATH=$PATH:/sbin ldconfig -p | grep 'libopenblas\.so' ;;
+    libopenblas0) PATH=$PATH:/sbin ldconfig -p | grep 'libopenblas\.so' ;;
     libdnnl2) PATH=$PATH:/sbin ldconfig -p | grep 'libdnnl\.so' ;;
     lua-cjson) compgen -G '/usr/lib/*/lua/5.1/cjson.so' || compgen -G '/usr/local/lib/lua/5.1/cjson.so' ;;
     catch2) [ -f /usr/include/catch2/catch.hpp ] ;;

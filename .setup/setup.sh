@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Builds a fresh checkout in four steps: packages, StarPU, CMake, ninja.
+# Builds a fresh checkout in four steps: packages, CMake, StarPU and meanwhile the kernels, ninja.
 # Sourced by ./nnlua, tests/run and .ci/run, which call `locked prepare TARGET...`.
 #
 # Every step but ninja writes a stamp with its inputs and is skipped while they stay the same: a start
@@ -14,6 +14,7 @@ deps=$root/.deps
 build=${NNLUA_BUILD_DIR:-$root/build}
 case $build in /*) ;; *) build=$PWD/$build ;; esac
 jobs=${JOBS:-$(nproc)}
+announced= # `yes` after the line about compiling
 
 # shellcheck source=SCRIPTDIR/packages.sh
 . "$root/.setup/packages.sh"
@@ -28,17 +29,23 @@ die() {
 }
 
 # locked COMMAND...: runs it while no other set-up runs in this checkout. The program that starts
-# later must not inherit the lock's descriptor, or a long training run would hold the lock.
+# later must not inherit the lock's descriptor, or a long training run would hold the lock. The file
+# has contents while its holder builds; a start with nothing to build holds it only briefly.
+# shellcheck disable=SC2094
 locked() {
+    local told=
     mkdir -p "$deps/log"
     trap 'say "interrupted; the next start continues from here"; exit 130' INT
     {
-        flock -n 9 || {
-            say "waiting for another nnlua that is building in $root"
-            flock 9
-        }
+        until flock -w 1 9; do
+            [ $? = 1 ] || die "cannot lock $deps/lock; does its file system support flock(2)?"
+            [ -s "$deps/lock" ] || continue
+            [ -n "$told" ] || say "waiting for another nnlua that is building in $root"
+            told=yes
+        done
+        : >"$deps/lock"
         "$@"
-    } 9>"$deps/lock" </dev/null
+    } 9>>"$deps/lock" </dev/null
     trap - INT
 }
 
@@ -55,6 +62,7 @@ stage() {
     local what=$1 log=$2 advice=$3 status
     shift 3
     say "$what; log in ${log#"$root/"}"
+    echo "$what" >"$deps/lock"
     set +e
     (
         set -e
@@ -78,37 +86,64 @@ find_cuda() {
     done
 }
 
-# prepare TARGET...: builds targets in $build, and all they need. ranks=ON installs MPI, for several
-# ranks; what MPI needs is built wherever MPI is found. tests=ON does so too and adds the C++ tests to the
+# prepare TARGET...: builds targets in $build, and all they need. ranks=ON installs MPI and builds what
+# several ranks need; later builds keep that. tests=ON does so too and adds the C++ tests to the
 # build; sanitize=address builds with the address and undefined-behaviour sanitizers, sanitize=thread
-# with the thread sanitizer, both without CUDA and with a StarPU that checks its assertions.
+# with the thread sanitizer, both without CUDA and MPI and with a StarPU that checks its assertions.
 prepare() {
-    local tests=${tests:-OFF} sanitize=${sanitize:-OFF} ranks=${ranks:-OFF}
+    local tests=${tests:-OFF} sanitize=${sanitize:-OFF} ranks=${ranks:-OFF} kind=fast
+    [ "$tests" = OFF ] || ranks=ON
+    [ "$sanitize" = OFF ] || ranks=OFF kind=check
+    [ "$sanitize" != thread ] || kind=thread
     find_cuda
     [ "$sanitize" = OFF ] || cuda_home=
     ensure_packages build
     [ "$tests" = OFF ] || ensure_packages tests
-    [ "$tests$ranks" = OFFOFF ] || [ "$sanitize" != OFF ] || ensure_packages ranks
-    case $sanitize in
-    OFF) ensure_starpu fast ;;
-    address) ensure_starpu check ;;
-    thread) ensure_starpu thread ;;
-    esac
+    [ "$ranks" = OFF ] || ensure_packages ranks
+    find_starpu $kind
+    find_ranks
+    [ -z "$starpu_missing" ] || get_starpu
     configure "$tests" "$sanitize"
+    [ -z "$starpu_missing" ] || make_starpu_and_kernels $kind
+    [ "$ranks_made_for" = OFF ] || ensure_ranks
     compile "$@"
 }
 
+# Builds StarPU, and meanwhile the kernels, which need nothing of it: StarPU's configure script keeps only
+# one core busy. The kernels are a process group of their own, so that one signal ends all of it.
+make_starpu_and_kernels() {
+    local kernels
+    set -m
+    (
+        trap 'exit 130' INT # instead of reporting that ninja failed
+        compile all_kernels
+    ) &
+    set +m
+    kernels=$!
+    announced=yes
+    # shellcheck disable=SC2064  # this process, not a later one
+    trap "kill -INT -- -$kernels 2>/dev/null; wait" EXIT
+    make_starpu "$1"
+    wait "$kernels" || exit 1
+    trap - EXIT
+}
+
 # Configures if the checkout moved, or CUDA or StarPU changed. A build with tests also serves callers
-# that need none, so that they do not reconfigure in turns.
+# that need none, so that they do not reconfigure in turns. StarPU may still be missing.
 configure() {
-    local for="root=$root starpu=$starpu_made_for cuda=$cuda_home sanitize=$2" have=
+    local tests=$1 ranks=${ranks_made_for##*mpi=} have=
+    local for="root=$root starpu=$starpu_made_for cuda=$cuda_home sanitize=$2"
     [ ! -f "$build/.configured" ] || have=$(<"$build/.configured")
-    [ "$have" != "tests=ON $for" ] || return 0
-    [ "$have" != "tests=$1 $for" ] || return 0
+    [[ $have != "tests=ON "*" $for" ]] || tests=ON
+    [ "$have" != "tests=$tests ranks=$ranks $for" ] || return 0
     mkdir -p "$build"
-    [ "$have" = "tests=OFF $for" ] || rm -rf "$build/CMakeCache.txt" "$build/CMakeFiles"
-    local args=(-S "$root" -B "$build" -G Ninja -DNN_TESTS="$1" -DNN_SANITIZE="$2"
-        -DNN_STARPU="$starpu_prefix")
+    [[ $have == *" $for" ]] || rm -rf "$build/CMakeCache.txt" "$build/CMakeFiles"
+    local args=(-S "$root" -B "$build" -G Ninja -DNN_TESTS="$tests" -DNN_SANITIZE="$2" -DNN_RANKS=ON
+        -DNN_STARPU="$starpu_prefix" -DNN_STARPU_MADE_FOR="${starpu_prefix:+$starpu_made_for}" -U 'MPI_*')
+    if [ "$ranks" = OFF ]; then
+        args+=(-DNN_RANKS=OFF)
+        rm -f "$build/libnnlua_mpi.so"
+    fi
     if [ -n "$cuda_home" ]; then
         args+=(-DNN_CUDA=AUTO -DCMAKE_CUDA_COMPILER="$cuda_home/bin/nvcc")
     else
@@ -117,7 +152,7 @@ configure() {
     stage "configuring ${build##*/}/" "$deps/log/configure.log" \
         "if a package was removed since the first start, delete $deps/packages.* and start again" \
         cmake "${args[@]}"
-    printf '%s' "tests=$1 $for" >"$build/.configured"
+    printf '%s' "tests=$tests ranks=$ranks $for" >"$build/.configured"
 }
 
 # Runs ninja: prints nothing if all is up to date, a counter on a terminal, one line elsewhere.
@@ -133,9 +168,10 @@ show_progress() {
     local line shown=
     while IFS= read -r line; do
         case $line in '['*'] Building '* | '['*'] Linking '*) ;; *) continue ;; esac
+        [ -n "$shown" ] || echo compiling >"$deps/lock"
         if [ -t 2 ]; then
             printf '\rnnlua: compiling %s ' "${line%%]*}]" >&2
-        elif [ -z "$shown" ]; then
+        elif [ -z "$shown$announced" ]; then
             say "compiling into ${build##*/}/; log in .deps/log/${build##*/}.log"
         fi
         shown=1

@@ -1,13 +1,14 @@
-# shellcheck shell=bash disable=SC2154,SC2164  # sourced by setup.sh; the build runs under set -e
+# shellcheck shell=bash disable=SC2034,SC2154,SC2164  # sourced by setup.sh; the build runs under set -e
 # StarPU, the engine's task runtime: found on the system, or built into .deps/.
 #
 # The version is pinned, since StarPU changes its ABI between point releases. The source is the first
 # available of: STARPU_TARBALL, an earlier download, Debian's source package, upstream's release. It
-# must have one of two known checksums.
+# must have one of two known checksums. StarPU-MPI, for several ranks, is a library of its own in
+# .deps/starpu-ranks/, built from the same source against the StarPU that stands, which stays as it is.
 
 starpu_version=1.4.10
 # The version of this file's patches and build options; raise it to make every checkout rebuild.
-starpu_recipe=4
+starpu_recipe=5
 starpu_sha256=(
     # Debian's starpu_1.4.10+dfsg.orig.tar.gz, as in its signed archive index
     6b3bb9ec0d79f937882148b2da09ae6cb0ad4d1e83a104be45723dd70eba99c3
@@ -17,25 +18,41 @@ starpu_sha256=(
 starpu_url=https://files.inria.fr/starpu/starpu-$starpu_version/starpu-$starpu_version.tar.gz
 starpu_archive=$deps/source/starpu-$starpu_version.tar.gz
 
-# ensure_starpu fast|check|thread: sets starpu_prefix (empty: the system's) and starpu_made_for. The
-# other two are for tests, without CUDA: `check` has StarPU's assertions, which catch misuse of its
-# API; `thread` is built with ThreadSanitizer, which must see StarPU's locks and atomic operations, so
-# the system's StarPU cannot replace it.
-ensure_starpu() {
+# find_starpu fast|check|thread: sets starpu_prefix (empty: the system's), starpu_made_for, and
+# starpu_missing to `yes` if it must be built. `check` and `thread` are for tests, without CUDA: `check`
+# has StarPU's assertions, which catch misuse of its API; `thread` is built with ThreadSanitizer, which
+# must see StarPU's locks and atomic operations, so the system's StarPU cannot replace it.
+find_starpu() {
+    starpu_missing=
     starpu_prefix=$deps/starpu
     [ "$1" = fast ] || starpu_prefix=$deps/starpu-$1
-    find_mpi
-    [ "$1" = fast ] || mpi_home=
-    starpu_made_for="$starpu_version $1 recipe=$starpu_recipe cuda=${cuda_home:+$(readlink -f "$cuda_home")} mpi=$mpi_home"
+    starpu_made_for="$starpu_version $1 recipe=$starpu_recipe cuda=${cuda_home:+$(readlink -f "$cuda_home")}"
     [ ! -f "$starpu_prefix/made_for" ] || [ "$(<"$starpu_prefix/made_for")" != "$starpu_made_for" ] || return 0
-    if [ "$1" != thread ] && [ -z "${STARPU_TARBALL:-}" ] && system_starpu; then
+    if [ "$1" != thread ] && [ "$ranks" = OFF ] && [ -z "${STARPU_TARBALL:-}" ] && system_starpu; then
+        rm -f "$starpu_prefix/made_for" # CMake would prefer it to the system's
         starpu_prefix=
-        starpu_made_for="system-$(pkg-config --modversion starpu-1.4) mpi=$mpi_home"
+        starpu_made_for=system-$(pkg-config --modversion starpu-1.4)
         return 0
     fi
     [[ $deps != *[[:space:]]* ]] ||
         die "StarPU cannot be built in a folder with a space in its name; move the checkout: $root"
-    get_starpu
+    starpu_missing=yes
+}
+
+# Sets ranks_made_for: what StarPU-MPI for several ranks is, or must be, built for; OFF if this build
+# has none. It is built when ranks=ON asks for it, and then used by all later builds.
+find_ranks() {
+    ranks_made_for=OFF
+    local mpicc
+    mpicc=$(command -v mpicc) && command -v mpirun >/dev/null && [ "$starpu_prefix" = "$deps/starpu" ] || return 0
+    mpicc="$starpu_made_for mpi=${mpicc%/mpicc}"
+    if [ "$ranks" = ON ] || [ "$(cat "$deps/starpu-ranks/made_for" 2>/dev/null)" = "$mpicc" ]; then
+        ranks_made_for=$mpicc
+    fi
+}
+
+# make_starpu fast|check|thread: builds StarPU into $starpu_prefix.
+make_starpu() {
     rm -rf "$deps"/tmp.* # left by an interrupted build
     local work
     work=$(mktemp -d "$deps/tmp.XXXXXX")
@@ -46,22 +63,28 @@ ensure_starpu() {
     rm -rf "$work"
 }
 
-# Sets mpi_home to the folder of MPI's compiler, or to nothing: then one process is all that can run.
-find_mpi() {
-    mpi_home=
-    local mpicc
-    mpicc=$(command -v mpicc) && command -v mpirun >/dev/null || return 0
-    mpi_home=${mpicc%/mpicc}
+# Builds StarPU-MPI into .deps/starpu-ranks/ if it is missing.
+ensure_ranks() {
+    [ "$(cat "$deps/starpu-ranks/made_for" 2>/dev/null)" != "$ranks_made_for" ] || return 0
+    get_starpu
+    rm -rf "$deps"/tmp.*
+    local work
+    work=$(mktemp -d "$deps/tmp.XXXXXX")
+    stage "building StarPU-MPI $starpu_version" "$deps/log/starpu-ranks.log" \
+        "check that mpicc compiles and links a program" build_ranks "$work"
+    rm -rf "$deps/starpu-ranks"
+    mv "$work/made" "$deps/starpu-ranks"
+    rm -rf "$work"
 }
 
-# Checks that the system's StarPU is new enough, and supports CUDA if CUDA is installed.
+# Checks that the system's StarPU is new enough, and supports CUDA if CUDA is installed. It is not used for
+# several ranks, which need patches of StarPU-MPI that change the messages on all hosts.
 system_starpu() {
     pkg-config --exists 'starpu-1.4 >= 1.4.8' 2>/dev/null || return 1
     local config buffers
     config=$(pkg-config --variable=includedir starpu-1.4)/starpu/1.4/starpu_config.h
     buffers=$(sed -n 's/^#define STARPU_NMAXBUFS \([0-9]*\).*/\1/p' "$config")
     [ "${buffers:-0}" -ge 16 ] || return 1 # max_handles in engine/graph/task.h
-    [ -z "$mpi_home" ] || return 1         # a patch below changes the messages, so all hosts need it
     [ -z "$cuda_home" ] || grep -q '#define STARPU_USE_CUDA 1' "$config"
 }
 
@@ -160,7 +183,7 @@ build_starpu() {
         --disable-max-fpga --disable-fxt --disable-papi --disable-glpk --disable-hdf5 --disable-valgrind
         --disable-build-doc --disable-build-examples --disable-build-tests --disable-starpufft
         --disable-socl --disable-starpupy --disable-starpurm --disable-openmp --disable-openmp-llvm
-        --disable-fortran --disable-julia --disable-static)
+        --disable-fortran --disable-julia --disable-static --disable-mpi)
     # Removes StarPU's warning about sample measurements, which a relocated library cannot find.
     replace_in '/_perf_model_add_dir(STARPU_SAMPLING_DIR/d' src/core/perfmodel/perfmodel.c
     case $kind in
@@ -180,30 +203,41 @@ build_starpu() {
     else
         args+=(--enable-maxnodes=2 --disable-cuda)
     fi
-    if [ -n "$mpi_home" ]; then
-        args+=(--enable-mpi --with-mpicc="$mpi_home/mpicc" --disable-mpi-check)
-        let_starpu_mpi_sleep
-        let_starpu_mpi_order_sends
-    else
-        args+=(--disable-mpi)
-    fi
     cd "$work/obj"
-    ../src/configure "${args[@]}" CFLAGS="$flags -Wno-deprecated-declarations" CXXFLAGS="$flags"
+    # Debian's sh is faster than the bash that configure and libtool would choose.
+    CONFIG_SHELL=/bin/sh /bin/sh ../src/configure "${args[@]}" CFLAGS="$flags -Wno-deprecated-declarations" CXXFLAGS="$flags"
     # Only the library and its headers, not StarPU's tools.
     make -C src -j"$jobs"
     make -C src DESTDIR="$work/root" "$install"
-    if [ -n "$mpi_home" ]; then
-        make -C mpi/src -j"$jobs"
-        make -C mpi/src DESTDIR="$work/root" "$install"
-        make -C mpi DESTDIR="$work/root" install-exec-am install-data-am
-    fi
     make DESTDIR="$work/root" install-exec-am install-data-am
     local made=$work/root$starpu_prefix
     [ -z "$cuda_home" ] || grep -q '#define STARPU_USE_CUDA 1' "$made/include/starpu/1.4/starpu_config.h"
     # A prefix relative to the .pc file lets users move the checkout.
     sed -i "s|$starpu_prefix|\${pcfiledir}/../..|g" "$made"/lib/pkgconfig/*.pc
     rm -f "$made"/lib/*.la
+    install -D -m 644 src/common/config.h "$made/private/common/config.h" # for build_ranks
     printf '%s' "$starpu_made_for" >"$made/made_for"
+}
+
+# build_ranks FOLDER: builds StarPU-MPI in FOLDER/made, against the StarPU in $starpu_prefix and with its
+# configuration. MPI changes nothing in StarPU but a few messages, so one libstarpu serves both.
+build_ranks() {
+    local made=$1/made name=libstarpumpi-1.4.so flags
+    mkdir -p "$1/src" "$made/lib"
+    tar -xzf "$starpu_archive" --strip-components=1 -C "$1/src"
+    cd "$1/src"
+    let_starpu_mpi_sleep
+    let_starpu_mpi_order_sends
+    flags=$(PKG_CONFIG_PATH=$starpu_prefix/lib/pkgconfig pkg-config --cflags starpu-1.4)
+    # shellcheck disable=SC2046,SC2086  # file names without spaces; several flags
+    printf '%s\n' $(find mpi/src -name '*.c' ! -path '*failure_tolerance*' ! -name starpu_mpi_fxt.c) |
+        xargs -P "$jobs" -n 4 mpicc -c -O3 -fPIC -Wno-deprecated-declarations -D_GNU_SOURCE -DBUILDING_STARPU \
+            -DSTARPU_USE_MPI -DSTARPU_USE_MPI_MPI -DSTARPU_HAVE_MPI_COMM_CREATE_GROUP -DSTARPU_HAVE_MPI_EXT \
+            -I"$starpu_prefix/private" $flags -Impi/include -Impi/src -Isrc
+    mpicc -shared -s -o "$made/lib/$name.3" -Wl,-soname,$name.3 ./*.o -L"$starpu_prefix/lib" -lstarpu-1.4
+    ln -s $name.3 "$made/lib/$name"
+    cp -r mpi/include "$made/include"
+    printf '%s' "$ranks_made_for" >"$made/made_for"
 }
 
 # replace_in SED-SCRIPT FILE...: sed that fails if it changes nothing.

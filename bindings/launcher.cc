@@ -19,6 +19,7 @@
 #include "engine/base/error.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/control.h"
+#include "engine/ranks/transport.h"
 #include "engine/ranks/watch.h"
 #include "engine/runtime/ranks.h"
 
@@ -148,11 +149,7 @@ int launch_ranks(const RanksWanted& wanted, int argc, char** argv_of_this) {
     const long number = std::strtol(wanted.number.c_str(), &end, 10);
     if (wanted.number.empty() || *end || number < 1 || number > 65535)
         fail("--ranks is '%s'; a number from 1 to 65535 is needed", wanted.number.c_str());
-    if (!is_installed("mpirun"))
-        fail(
-            "several ranks need OpenMPI, and there is no mpirun in PATH. Install Debian's packages "
-            "openmpi-bin and libopenmpi-dev on every host and start ./nnlua once, which builds the "
-            "rest");
+    transport::check_installed(is_installed("mpirun"));
     if (!isatty(STDOUT_FILENO))
         setenv("NNLUA_RANKS_OUTPUT", "file", 1);  // lua/nn/base/terminal.lua
     RankWatch watch;                              // changes the environment

@@ -16,18 +16,23 @@ namespace {
 const MpiPlugin* plugin = nullptr;
 Counts counted;
 
-// Beside the program, or among the private libraries of an installation.
-void* open_library(std::string* problem) {
+// Beside the program, or among the private libraries of an installation; empty if it is missing.
+std::string library_file() {
     namespace fs = std::filesystem;
     std::error_code ignored;
     const fs::path folder = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-    for (const fs::path& path : {folder / NN_MPI_PLUGIN, folder / NN_MPI_FOLDER / NN_MPI_PLUGIN}) {
-        if (!fs::exists(path, ignored)) continue;
-        // OpenMPI's own plugins look for its symbols among the global ones.
-        if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return library;
-        *problem = dlerror();
-    }
-    return nullptr;
+    for (const fs::path& path : {folder / NN_MPI_PLUGIN, folder / NN_MPI_FOLDER / NN_MPI_PLUGIN})
+        if (fs::exists(path, ignored)) return path.string();
+    return "";
+}
+
+[[noreturn]] void fail_without_mpi(const std::string& problem) {
+    fail(
+        "several ranks need OpenMPI, and %s. Install Debian's packages openmpi-bin and "
+        "libopenmpi-dev on every host and run  ./nnlua --ranks 2 SCRIPT  in the source folder, "
+        "which builds the rest. For an installed nnlua, run  cmake --install build  again after "
+        "that, or install the package nnlua-ranks",
+        problem.c_str());
 }
 
 void check(int status, const char* what) {
@@ -36,17 +41,19 @@ void check(int status, const char* what) {
 
 }  // namespace
 
+void check_installed(bool has_mpirun) {
+    if (!has_mpirun) fail_without_mpi("there is no mpirun in PATH");
+    if (library_file().empty()) fail_without_mpi(NN_MPI_PLUGIN " is missing");
+}
+
 void open() {
-    std::string problem = "this build of nnlua has no part for MPI";
-    void* const library = open_library(&problem);
+    check_installed(true);
+    // OpenMPI's own plugins look for its symbols among the global ones.
+    void* const library = dlopen(library_file().c_str(), RTLD_NOW | RTLD_GLOBAL);
     const auto entry =
         library ? reinterpret_cast<const MpiPlugin* (*)()>(dlsym(library, "nn_mpi_plugin"))
                 : nullptr;
-    if (!entry)
-        fail(
-            "several ranks need OpenMPI: %s. Install Debian's packages openmpi-bin and "
-            "libopenmpi-dev on every host and start ./nnlua once, which builds the rest",
-            problem.c_str());
+    if (!entry) fail_without_mpi(dlerror());
     // Its default copies between processes of a host by a system call, which is slower here.
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
     // Divides large tiles into fragments. By default such a tile is one piece, and the replies to

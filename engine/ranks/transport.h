@@ -5,7 +5,8 @@
 
 namespace nn::transport {
 
-void open();  // starts MPI; throws with advice if it is not installed
+void check_installed(bool has_mpirun);                // throws with advice if something is missing
+void open();                                          // starts MPI
 void gather(const void* mine, void* all, int bytes);  // of each rank, in their order
 // After StarPU started. failed: called on any thread if MPI reports an error.
 void start(void (*failed)(const char* what));

@@ -103,4 +103,24 @@ t.case("where StarPU aborts at its start, the last line names the variables set 
   end
 end)
 
+-- A checkout's lock, with .setup/ of this one.
+local function with_lock(text)
+  return says(0, "", ([[
+    bash -c 'set -eu; . %s/.setup/setup.sh; deps=$PWD/locked root=/checkout; mkdir -p $deps/log
+      %s']]):format(package.loaded["nn.host"].root, text))
+end
+
+t.case("starts that find nothing to build say nothing, even if they wait for each other", function()
+  local output = with_lock [[locked sleep 1.5 & for i in 1 2 3; do locked true & done; wait]]
+  t.same(output, "")
+end)
+
+t.case("a start that waits for one that builds says so once", function()
+  local output = with_lock [[
+    (locked stage building $deps/log/build.log "" sleep 3.5 2>/dev/null) &
+    while [ ! -s $deps/lock ]; do sleep 0.1; done
+    locked echo mine]]
+  t.same(output, "nnlua: waiting for another nnlua that is building in /checkout\nmine\n")
+end)
+
 t.finish()
