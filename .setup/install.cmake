@@ -44,6 +44,7 @@ install(FILES ${PROJECT_BINARY_DIR}/nnlua.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}
 install(DIRECTORY lua models recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua)
 install(FILES bindings/nn.h bindings/nn_text.h DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/bindings)
 install(FILES kernels/params.h DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/kernels)
+install(DIRECTORY kernels/params DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/kernels)
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN nnlua.1 EXCLUDE)
 install(FILES LICENSE bindings/example.c DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES docs/nnlua.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

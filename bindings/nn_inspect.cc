@@ -15,6 +15,7 @@
 #include "engine/runtime/workers.h"
 #include "kernels/blas.h"
 #include "kernels/cuda/device.h"
+#include "kernels/params/fill.h"
 #include "kernels/products/products.h"
 #include "nn_version.h"
 

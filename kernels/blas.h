@@ -3,7 +3,7 @@
 // per core on Sapphire Rapids.
 #pragma once
 #include <cstdint>
-#include <string>
+#include <iosfwd>  // std::string, incomplete
 
 namespace nn::blas {
 

@@ -1,6 +1,9 @@
 // The nested loop of a block copy, for the CPU and CUDA kernels.
 #pragma once
-#include "kernels/kernel.h"
+#include <cstdint>
+
+#include "kernels/host_device.h"
+#include "kernels/params/copy.h"
 
 namespace nn::NN_TARGET {
 

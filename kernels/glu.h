@@ -1,7 +1,7 @@
 // The activations of gated linear units (Shazeer, arXiv:2002.05202) and their slopes.
 #pragma once
-#include "kernels/math.h"
-#include "kernels/params.h"
+#include "kernels/math/activations.h"
+#include "kernels/params/glu.h"
 
 namespace nn::NN_TARGET {
 

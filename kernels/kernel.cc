@@ -16,6 +16,8 @@ void KernelCall::fail(const char* format, ...) const {
     *error = text;
 }
 
+bool KernelCall::has_failed() const { return error && !error->empty(); }
+
 size_t dtype_size(Dtype dtype) {
     static const size_t sizes[] = {4, 8, 2, 4, 8, 1, 1};
     return sizes[int(dtype)];

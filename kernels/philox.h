@@ -3,11 +3,7 @@
 #pragma once
 #include <cstdint>
 
-#ifdef __CUDACC__
-#define NN_HD __host__ __device__
-#else
-#define NN_HD
-#endif
+#include "kernels/host_device.h"
 
 namespace nn {
 

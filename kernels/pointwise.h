@@ -1,12 +1,13 @@
 // The part of the pointwise kernels that CPU and CUDA share: the arithmetic of each op of
 // kernels/pointwise.inc as a functor, the forms that apply it to operands, the merging of axes, and
-// the registration. T, the type computed in, is float, double or int64_t. The one file of a target
-// that includes this defines compute().
+// the registration. T, the type computed in, is float, double or int64_t. A file that includes this
+// defines compute(), and may define NN_PART to implement only some of the kernels.
 #pragma once
 #include <type_traits>
 
-#include "kernels/math.h"
-#include "kernels/registry.h"
+#include "kernels/implement.h"
+#include "kernels/math/functions.h"
+#include "kernels/params/pointwise.h"
 
 namespace nn::NN_TARGET::pointwise {
 using namespace math;
@@ -126,20 +127,30 @@ static inline void merge_axes(Layout& layout, const nn_pointwise_params& p) {
     }
 }
 
+// What make_layout() must know of a form.
+struct FormTraits {
+    int count, needed;
+    bool condition, predicate, integers;
+};
+template <class Form, bool integers>
+constexpr FormTraits traits = {Form::count, Form::needed, Form::condition,
+                               std::is_same_v<decltype(Form::apply(1.0, 1.0, 1.0, 1.0)), bool>,
+                               integers};
+
 // False, and the call fails, if the form does not take its dtype or an operand is missing.
-template <class Form, bool integers> bool make_layout(const KernelCall& call, Layout& layout) {
+static inline bool make_layout(const KernelCall& call, const FormTraits& form, Layout& layout) {
     const auto& p = call.get<nn_pointwise_params>();
-    if (!integers && !is_float(call.dtype)) {
+    if (!form.integers && !is_float(call.dtype)) {
         call.fail("takes f32, f64 or bf16, not %s", dtype_name(call.dtype));
         return false;
     }
-    layout.count = Form::count;
-    for (int k = 0; k < Form::count; ++k) {
-        const bool constant = (p.scalar_mask >> k & 1) || !(Form::needed >> k & 1);
+    layout.count = form.count;
+    for (int k = 0; k < form.count; ++k) {
+        const bool constant = (p.scalar_mask >> k & 1) || !(form.needed >> k & 1);
         Source& source = layout.source[k];
         source = {constant ? nullptr : call.input<char>(k + 1),
                   p.scalar[k],
-                  Form::condition && k == 0 ? Dtype::boolean : call.dtype,
+                  form.condition && k == 0 ? Dtype::boolean : call.dtype,
                   {1}};
         if (!constant && !source.data) {
             call.fail("operand %d is missing and no scalar replaces it", k + 1);
@@ -147,8 +158,7 @@ template <class Form, bool integers> bool make_layout(const KernelCall& call, La
         }
     }
     merge_axes(layout, p);
-    const bool predicate = std::is_same_v<decltype(Form::apply(1.0, 1.0, 1.0, 1.0)), bool>;
-    layout.out = predicate ? Dtype::boolean : call.dtype;
+    layout.out = form.predicate ? Dtype::boolean : call.dtype;
     return true;
 }
 
@@ -159,7 +169,7 @@ template <class Form, class T> void compute(const KernelCall& call, const Layout
 
 template <class Form, bool integers> void kernel(const KernelCall& call) {
     Layout layout;
-    if (!make_layout<Form, integers>(call, layout)) return;
+    if (!make_layout(call, traits<Form, integers>, layout)) return;
     if (call.dtype == Dtype::f64) return compute<Form, double>(call, layout);
     if (is_float(call.dtype)) return compute<Form, float>(call, layout);
     if constexpr (integers) compute<Form, int64_t>(call, layout);

@@ -8,6 +8,9 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "kernels/implement.h"
+#include "kernels/params.h"
+
 namespace nn {
 namespace {
 

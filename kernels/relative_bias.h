@@ -4,13 +4,9 @@
 // agree.
 #pragma once
 #include <cmath>
+#include <cstdint>
 
-#include "kernels/params.h"
-#include "kernels/philox.h"  // NN_HD
-
-#ifndef NN_TARGET
-#define NN_TARGET baseline
-#endif
+#include "kernels/host_device.h"
 
 namespace nn::NN_TARGET {
 

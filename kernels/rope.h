@@ -11,12 +11,8 @@
 #pragma once
 #include <cmath>
 
-#include "kernels/params.h"
-#include "kernels/philox.h"  // NN_HD
-
-#ifndef NN_TARGET
-#define NN_TARGET baseline
-#endif
+#include "kernels/host_device.h"
+#include "kernels/params/rope.h"
 
 namespace nn::NN_TARGET {
 

@@ -1,6 +1,6 @@
 // C++ types of dtypes, for the kernels of every target. Each target defines its bf16.
 #pragma once
-#include "kernels/kernel.h"
+#include "kernels/call.h"
 
 namespace nn::NN_TARGET {
 

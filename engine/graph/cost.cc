@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/graph/task.h"
+
 namespace nn {
 
 double seconds_of(const TaskArg& arg, const Rates& rates) {

@@ -4,10 +4,12 @@
 #pragma once
 #include <vector>
 
-#include "engine/graph/task.h"
 #include "engine/machine/machine.h"
 
 namespace nn {
+
+struct Task;
+struct TaskArg;
 
 // The rates of an ordinary CPU core, for decisions that must not depend on measurements.
 constexpr Rates nominal_rates = {1e11, 1e11, 1e11, 1e11, 1e10, 5e-6};

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/graph/task.h"
+
 namespace nn {
 
 uint32_t Accesses::number_of(const Tile* tile) {

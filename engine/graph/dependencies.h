@@ -6,9 +6,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/graph/task.h"
+#include "kernels/kernel.h"
 
 namespace nn {
+
+struct Task;
+class Tile;
 
 // The tiles that tasks access, in the order of submission. Tiles are numbered from 0.
 struct Accesses {

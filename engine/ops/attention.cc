@@ -1,11 +1,14 @@
 // Attention over packed queries, keys and values, with an online softmax (Dao et al. 2022, arXiv
 // 2205.14135). Each pair of a query tile and a key tile has a task, except pairs wholly above the
 // diagonal.
+#include "kernels/params/attention.h"
+
 #include <cmath>
 
 #include "engine/graph/context.h"
 #include "engine/graph/sink.h"
 #include "engine/ops/relative_bias.h"
+#include "kernels/params/gelu.h"
 
 namespace nn {
 namespace {

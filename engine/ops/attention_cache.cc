@@ -1,5 +1,7 @@
 // Attention with a cache of keys and values, for generating text: the new tokens' keys and values
 // are written into the cache in place, and their queries attend to the whole cache.
+#include "kernels/params/attention_cache.h"
+
 #include <cmath>
 
 #include "engine/ops/relative_bias.h"

@@ -3,6 +3,8 @@
 #include "engine/graph/sink.h"
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
+#include "kernels/params/fill.h"
+#include "kernels/params/random.h"
 
 namespace nn {
 namespace {

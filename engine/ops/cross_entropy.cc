@@ -1,9 +1,13 @@
 // Cross-entropy over vocabulary tiles: on given logits, and fused with the output projection so
 // that the logits of all tokens never exist at once.
+#include "kernels/params/cross_entropy.h"
+
 #include "engine/graph/context.h"
 #include "engine/machine/description.h"
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
+#include "kernels/params/gelu.h"
+#include "kernels/params/gemm.h"
 
 namespace nn {
 namespace {

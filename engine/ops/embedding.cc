@@ -1,4 +1,6 @@
 // Token and position embedding, over vocabulary tiles, forward and backward.
+#include "kernels/params/embedding.h"
+
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
 

@@ -1,5 +1,7 @@
 // PyTorch's gather and its adjoint. The indexed axis is in one tile; the others are cut like the
 // index.
+#include "kernels/params/gather.h"
+
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
 

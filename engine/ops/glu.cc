@@ -2,6 +2,7 @@
 #include "engine/ops/glu.h"
 
 #include "engine/rules/rules.h"
+#include "kernels/params/glu.h"
 
 namespace nn {
 namespace {

@@ -1,4 +1,6 @@
 // Residual addition and LayerNorm or RMSNorm in one kernel, forward and backward.
+#include "kernels/params/layernorm.h"
+
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
 

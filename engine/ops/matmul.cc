@@ -1,6 +1,7 @@
 // Matrix products: matmul, and the linear layer with its bias and GELU fused, forward and backward.
 #include "engine/ops/glu.h"
 #include "engine/rules/rules.h"
+#include "kernels/params/gelu.h"
 
 namespace nn {
 namespace {

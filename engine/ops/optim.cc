@@ -7,6 +7,7 @@
 #include "engine/graph/sink.h"
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
+#include "kernels/params/optimizer.h"
 
 namespace nn {
 namespace {

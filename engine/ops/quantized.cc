@@ -1,6 +1,8 @@
 // Weights of 8 bits for generating text: quantizing a matrix, and the product with it.
 #include "engine/ops/glu.h"
 #include "engine/rules/rules.h"
+#include "kernels/params/gemm_bytes.h"
+#include "kernels/params/rows.h"
 #include "kernels/team.h"
 
 namespace nn {

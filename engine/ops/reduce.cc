@@ -1,4 +1,6 @@
 // Reductions over axes.
+#include "kernels/params/reduce.h"
+
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
 

@@ -1,4 +1,6 @@
 // Rotary position embedding of packed queries and keys.
+#include "kernels/params/rope.h"
+
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
 

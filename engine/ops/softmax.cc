@@ -1,6 +1,7 @@
 // Softmax, log-softmax and logsumexp over the last axis.
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
+#include "kernels/params/rows.h"
 
 namespace nn {
 namespace {

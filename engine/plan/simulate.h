@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/graph/dependencies.h"
+#include "engine/tile/tile.h"
 
 namespace nn {
 

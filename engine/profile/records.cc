@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/graph/task.h"
+
 namespace nn {
 
 std::atomic<bool> profile_on{false};

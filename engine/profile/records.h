@@ -8,12 +8,16 @@
 #include <vector>
 
 #include "engine/base/clock.h"
-#include "engine/graph/task.h"
 #include "engine/memory/transfer_log.h"
+#include "engine/tile/shape.h"
+#include "kernels/kernel.h"
 
 struct starpu_task;
 
 namespace nn {
+
+struct Task;
+struct TaskArg;
 
 // Times are microseconds of CLOCK_MONOTONIC, the clock of nn.now(); 0: not yet.
 struct alignas(64) TaskRecord {

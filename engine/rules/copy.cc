@@ -4,6 +4,8 @@
 
 #include "engine/base/error.h"
 #include "engine/graph/builder.h"
+#include "kernels/params/copy.h"
+#include "kernels/params/fill.h"
 
 namespace nn {
 namespace {

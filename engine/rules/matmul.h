@@ -2,6 +2,7 @@
 // accumulated over the tiles of k in order.
 #pragma once
 #include "engine/tile/tensor.h"
+#include "kernels/params/gemm.h"
 
 namespace nn {
 

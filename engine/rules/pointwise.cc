@@ -5,6 +5,7 @@
 #include "engine/base/error.h"
 #include "engine/graph/builder.h"
 #include "engine/rules/copy.h"
+#include "kernels/params/pointwise.h"
 
 namespace nn {
 namespace {

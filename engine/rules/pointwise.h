@@ -2,6 +2,7 @@
 // the result.
 #pragma once
 #include "engine/tile/tensor.h"
+#include "kernels/params/random.h"
 
 namespace nn {
 

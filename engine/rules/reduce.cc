@@ -6,6 +6,7 @@
 #include "engine/graph/builder.h"
 #include "engine/rules/copy.h"
 #include "engine/rules/view.h"
+#include "kernels/params/reduce.h"
 
 namespace nn {
 namespace {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/graph/task.h"
 
 namespace nn {
 namespace {

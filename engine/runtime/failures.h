@@ -5,10 +5,11 @@
 #pragma once
 #include <string>
 
-#include "engine/graph/task.h"
 #include "engine/runtime/handles.h"
 
 namespace nn {
+
+struct TaskArg;
 
 // For the task that runs on the calling worker:
 bool needs_failed_value();

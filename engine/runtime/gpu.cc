@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/graph/task.h"
 #include "engine/memory/arena.h"
 #include "engine/profile/records.h"
 #include "engine/runtime/watchdog.h"

@@ -4,9 +4,11 @@
 #pragma once
 #include <string>
 
-#include "engine/graph/task.h"
+#include "kernels/kernel.h"
 
 namespace nn {
+
+struct TaskArg;
 
 void pin_host_memory();  // before StarPU starts; lets copies overlap with kernels
 // The same for memory that the arena does not allocate. Returns false if CUDA refuses.

@@ -15,6 +15,9 @@
 #include "engine/memory/arena.h"
 #include "engine/runtime/gpu.h"
 #include "engine/runtime/workers.h"
+#include "kernels/params/copy.h"
+#include "kernels/params/fill.h"
+#include "kernels/params/gemm.h"
 
 namespace nn {
 namespace {

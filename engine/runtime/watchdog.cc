@@ -13,6 +13,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/graph/task.h"
 #include "engine/memory/arena.h"
 #include "engine/ranks/transport.h"
 #include "engine/runtime/workers.h"

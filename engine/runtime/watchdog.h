@@ -5,9 +5,9 @@
 #pragma once
 #include <string>
 
-#include "engine/graph/task.h"
-
 namespace nn {
+
+struct TaskArg;
 
 // On a worker's thread. Number 0 is the task that the thread itself runs, the others are tasks in
 // flight on its GPU. watch_ends() without watch_begins() does nothing.

@@ -7,7 +7,7 @@
 
 namespace nn {
 
-constexpr int max_dims = 8;                      // as in kernels/params.h
+constexpr int max_dims = 8;                      // as in kernels/params/
 constexpr int64_t max_count = int64_t(1) << 59;  // elements of a tensor; its bytes fit int64_t
 constexpr int64_t max_tiles = int64_t(1) << 24;  // of one tensor
 

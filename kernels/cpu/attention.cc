@@ -2,7 +2,10 @@
 // rescaled when a query's maximum grows (Milakov and Gimelshein, arXiv:1805.02867).
 #include "kernels/cpu/attention.h"
 
+#include "kernels/blas.h"
 #include "kernels/cpu/attention_units.h"
+#include "kernels/math/exp.h"
+#include "kernels/math/log.h"
 
 namespace nn::NN_TARGET {
 namespace {

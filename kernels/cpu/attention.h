@@ -4,6 +4,8 @@
 // lanes. Blocks are small because OpenBLAS multiplies up to 10^6 products without packing.
 #pragma once
 #include "kernels/cpu/row.h"
+#include "kernels/params/attention.h"
+#include "kernels/philox.h"
 #include "kernels/relative_bias.h"
 
 namespace nn::NN_TARGET {

@@ -1,7 +1,9 @@
 // The gradient of attention over a query tile and a key tile. It recomputes the weights from the
 // log-sum-exp (Dao et al., arXiv:2205.14135).
+#include "kernels/blas.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_units.h"
+#include "kernels/math/exp.h"
 
 namespace nn::NN_TARGET {
 namespace {

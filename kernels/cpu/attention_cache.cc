@@ -1,5 +1,7 @@
 // Attention of a few new tokens over a cache of keys and values, for text generation. It is bound
 // by reading the cache, which is contiguous for each head.
+#include "kernels/params/attention_cache.h"
+
 #include "kernels/cpu/row.h"
 #include "kernels/relative_bias.h"
 

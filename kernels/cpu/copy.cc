@@ -1,5 +1,7 @@
 // Copies between tiles of one dtype: slices, permuted axes, other tilings. Rows are copied by
 // memcpy, transposes by blocks.
+#include "kernels/params/copy.h"
+
 #include <utility>
 
 #include "kernels/copy_loop.h"

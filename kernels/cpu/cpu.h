@@ -7,9 +7,8 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/blas.h"
-#include "kernels/math.h"
-#include "kernels/registry.h"
+#include "kernels/host_device.h"
+#include "kernels/implement.h"
 #include "kernels/types.h"
 
 namespace nn::NN_TARGET {

@@ -1,7 +1,10 @@
 // Cross-entropy of logits that come in vocabulary tiles and never exist all at once: ce_count, then
 // ce_stats over the tiles of a row, then ce_loss, and ce_grad for one tile at a time. Rows whose
 // target is ignore_index do not count.
+#include "kernels/params/cross_entropy.h"
+
 #include "kernels/cpu/row.h"
+#include "kernels/math/exp.h"
 
 namespace nn::NN_TARGET {
 namespace {

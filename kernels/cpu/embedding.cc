@@ -1,6 +1,8 @@
 // Token and position embedding and their gradients. A tile of the token table holds some rows of
 // the vocabulary; a call handles the ids of those rows. Gradients are added in row order:
 // deterministic.
+#include "kernels/params/embedding.h"
+
 #include "kernels/cpu/row.h"
 
 namespace nn::NN_TARGET {

@@ -1,5 +1,7 @@
 // fill, arange and cast. Conversions to integers pass through int64, so that 300 cast to u8 wraps
 // as in PyTorch; a bool is x != 0.
+#include "kernels/params/fill.h"
+
 #include "kernels/cpu/cpu.h"
 
 namespace nn::NN_TARGET {

@@ -1,5 +1,7 @@
 // gather: y[o, j, i] = x[o, index[o, j, i], i], and its adjoint scatter_add. An index out of range
 // fails the call; gather then reads 0, and scatter_add adds nothing.
+#include "kernels/params/gather.h"
+
 #include <cstdlib>
 
 #include "kernels/cpu/cpu.h"

@@ -1,6 +1,9 @@
 // The backward pass of linear's GELU epilogue: dpre and the bias gradient in one sweep. column_sum
 // is the bias gradient of a linear layer without GELU.
+#include "kernels/params/gelu.h"
+
 #include "kernels/cpu/row.h"
+#include "kernels/math/activations.h"
 
 namespace nn::NN_TARGET {
 namespace {

@@ -1,7 +1,11 @@
 // Matrix products with epilogues for bias and GELU, forward and backward, and for the backward pass
 // of gated linear units, as kernels/products computes them; for bfloat16 without a fast way, blocks
 // converted to float; for the few rows of text generation, a loop that reads B once.
+#include "kernels/params/gemm.h"
+
+#include "kernels/blas.h"
 #include "kernels/cpu/glu.h"
+#include "kernels/math/activations.h"
 #include "kernels/products/products.h"
 
 namespace nn::NN_TARGET {

@@ -1,6 +1,8 @@
 // LayerNorm (Ba et al., arXiv:1607.06450) and RMSNorm (Zhang and Sennrich, arXiv:1910.07467) with
 // the residual sum before them, and their gradients. Each kernel reads and writes every activation
 // once.
+#include "kernels/params/layernorm.h"
+
 #include "kernels/cpu/row.h"
 
 namespace nn::NN_TARGET {

@@ -1,7 +1,10 @@
 // AdamW and SGD with the update rules of torch.optim and gradient clipping, and the sums that the
 // gradient norm needs. All are bound by memory: one pass over parameter, state and gradient.
+#include "kernels/params/optimizer.h"
+
 #include "kernels/cpu/random.h"
 #include "kernels/cpu/row.h"
+#include "kernels/math/base.h"
 
 namespace nn::NN_TARGET {
 namespace {

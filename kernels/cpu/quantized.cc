@@ -1,7 +1,11 @@
 // Products with weights of 8 bits, for generating text: each row of the weight has a scale, and a
 // byte b stands for b - 128. A few rows of A read the weight once, so the time is that of reading
 // its bytes; for more rows, blocks of the weight are converted and multiplied as f32.
+#include "kernels/blas.h"
 #include "kernels/cpu/row.h"
+#include "kernels/math/activations.h"
+#include "kernels/params/gemm_bytes.h"
+#include "kernels/params/rows.h"
 #include "kernels/products/products.h"
 
 namespace nn::NN_TARGET {

@@ -1,6 +1,8 @@
 // Random tiles and dropout.
 #include "kernels/cpu/random.h"
 
+#include "kernels/math/box_muller.h"
+
 namespace nn::NN_TARGET {
 namespace {
 

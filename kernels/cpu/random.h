@@ -3,6 +3,8 @@
 // vectorises.
 #pragma once
 #include "kernels/cpu/cpu.h"
+#include "kernels/params/random.h"
+#include "kernels/philox.h"
 
 namespace nn::NN_TARGET {
 namespace {

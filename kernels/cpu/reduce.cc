@@ -1,7 +1,10 @@
 // Sum, max, min and product over the middle axis of (outer, n, inner), and the positions of the
 // largest and smallest. Float sums add short runs in float and the runs in double, which is precise
 // for ten million elements. max, min, argmax and argmin give NaN if there is one, as in PyTorch.
+#include "kernels/params/reduce.h"
+
 #include "kernels/cpu/row.h"
+#include "kernels/math/extremes.h"
 
 namespace nn::NN_TARGET {
 namespace {

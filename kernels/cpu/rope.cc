@@ -2,6 +2,8 @@
 #include "kernels/rope.h"
 
 #include "kernels/cpu/row.h"
+#include "kernels/math/angle.h"
+#include "kernels/params/rope.h"
 
 namespace nn::NN_TARGET {
 namespace {

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/math/exp.h"
 #include "kernels/team.h"
 
 namespace nn::NN_TARGET {

@@ -1,6 +1,8 @@
 // Softmax, log-softmax and logsumexp over the last axis, with gradients. Infinities and NaN behave
 // as in PyTorch: a row of -inf has softmax NaN and logsumexp -inf.
 #include "kernels/cpu/row.h"
+#include "kernels/math/exp.h"
+#include "kernels/params/rows.h"
 
 namespace nn::NN_TARGET {
 namespace {

@@ -2,6 +2,7 @@
 // dv, one key) in a loop over the other axis. The backward pass recomputes the weights, once for dq
 // and once for dk and dv, so that one warp computes each sum, in a fixed order.
 #include "kernels/cuda/attention.cuh"
+#include "kernels/math/exp.h"
 
 namespace nn::NN_TARGET {
 namespace {

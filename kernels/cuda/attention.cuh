@@ -3,6 +3,9 @@
 // (attention_mma*.cu), or else by a warp per query or key (attention.cu).
 #pragma once
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/math/log.h"
+#include "kernels/params/attention.h"
+#include "kernels/philox.h"
 #include "kernels/relative_bias.h"
 
 namespace nn::NN_TARGET {

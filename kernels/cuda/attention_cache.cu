@@ -3,6 +3,8 @@
 // at 16 bytes each) share the keys; each has a running maximum, sum and output, merged at the
 // end. (To be measured: several blocks for long caches.)
 #include "kernels/cuda/attention.cuh"
+#include "kernels/math/exp.h"
+#include "kernels/params/attention_cache.h"
 
 namespace nn::NN_TARGET {
 namespace {
@@ -148,7 +150,7 @@ __global__ void __launch_bounds__(attention_threads)
 // Writes the new keys and values, then attends.
 void attention_cached(const KernelCall& call) {
     cache_write(call);
-    if (!call.error->empty()) return;
+    if (call.has_failed()) return;
     const auto& p = call.get<nn_cache_params>();
     const int64_t queries = p.batch * p.len * p.heads;
     if (queries == 0) return;

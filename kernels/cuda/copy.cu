@@ -5,6 +5,7 @@
 
 #include "kernels/copy_loop.h"
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/params/copy.h"
 
 namespace nn::NN_TARGET {
 namespace {

@@ -1,6 +1,8 @@
 // Cross-entropy of logits that come in vocabulary tiles, as in kernels/cpu/cross_entropy.cc.
 // ce_stats reads a tile of logits once; ce_grad reads and writes it once.
 #include "kernels/cuda/rows.cuh"
+#include "kernels/math/exp.h"
+#include "kernels/params/cross_entropy.h"
 
 namespace nn::NN_TARGET {
 namespace {

@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <type_traits>
 
-#include "kernels/math.h"
-#include "kernels/registry.h"
+#include "kernels/implement.h"
+#include "kernels/math/base.h"
 #include "kernels/types.h"
 
 namespace nn::NN_TARGET {

@@ -4,6 +4,7 @@
 #include <climits>
 
 #include "kernels/cuda/rows.cuh"
+#include "kernels/params/embedding.h"
 
 namespace nn::NN_TARGET {
 namespace {

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/params/fill.h"
 
 namespace nn::NN_TARGET {
 namespace {

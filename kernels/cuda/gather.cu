@@ -2,6 +2,7 @@
 // fails the call; gather then reads 0, and scatter_add adds nothing. In scatter_add one thread adds
 // a column (o, i), in the order of j: without atomics, but slow with few columns.
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/params/gather.h"
 
 namespace nn::NN_TARGET {
 namespace {

@@ -2,6 +2,8 @@
 // is the bias gradient of a linear layer without GELU.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/gelu.h"
+#include "kernels/math/activations.h"
+#include "kernels/params/gelu.h"
 
 namespace nn::NN_TARGET {
 namespace {

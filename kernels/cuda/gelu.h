@@ -1,6 +1,6 @@
 // The backward sweep of GELU, for gelu_bias_backward and products whose epilogue cuBLASLt lacks.
 #pragma once
-#include "kernels/kernel.h"
+#include "kernels/call.h"
 
 namespace nn::NN_TARGET {
 

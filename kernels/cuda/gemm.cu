@@ -14,6 +14,8 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/gelu.h"
 #include "kernels/cuda/glu.h"
+#include "kernels/math/activations.h"
+#include "kernels/params/gemm.h"
 
 namespace nn::NN_TARGET {
 namespace {
@@ -224,7 +226,7 @@ Matmul* find_matmul(const KernelCall& call, const Operands& o, bool fused) {
     matmul.fused = fused;
     matmul.found = describe(call, key, fused && key.p.epilogue != 0, o.bias, o.aux, matmul) &&
                    choose(call, key, workspace_bytes(call, fused), matmul);
-    if (call.error->empty()) return &matmul;
+    if (!call.has_failed()) return &matmul;
     blas.matmuls.erase(key);  // the next call tries again
     return nullptr;
 }

@@ -2,6 +2,7 @@
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/glu.h"
 #include "kernels/glu.h"
+#include "kernels/params/glu.h"
 
 namespace nn::NN_TARGET {
 namespace {

@@ -1,6 +1,6 @@
 // The backward sweep of gated linear units, for glu_backward and gemm_dglu.
 #pragma once
-#include "kernels/kernel.h"
+#include "kernels/call.h"
 
 namespace nn::NN_TARGET {
 

@@ -3,6 +3,7 @@
 // but the first read it from the cache. The gradients of weight and bias are a second sweep over dy
 // and s (to be measured against one sweep that keeps them in shared memory).
 #include "kernels/cuda/columns.cuh"
+#include "kernels/params/layernorm.h"
 
 namespace nn::NN_TARGET {
 namespace {

@@ -2,6 +2,7 @@
 // gradient norm needs. All are bound by memory: one pass over parameter, state and gradient. Loads
 // and stores look up the operand's dtype.
 #include "kernels/cuda/random.cuh"
+#include "kernels/params/optimizer.h"
 
 namespace nn::NN_TARGET {
 namespace {

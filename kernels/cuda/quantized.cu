@@ -1,6 +1,9 @@
 // Products with weights of 8 bits, for generating text: see kernels/cpu/quantized.cc. A warp
 // computes one column of C for up to 8 rows of A, so it reads a row of B once for them.
 #include "kernels/cuda/rows.cuh"
+#include "kernels/math/activations.h"
+#include "kernels/params/gemm_bytes.h"
+#include "kernels/params/rows.h"
 
 namespace nn::NN_TARGET {
 namespace {

@@ -1,6 +1,7 @@
 // Random tiles and dropout. A thread writes 16 bytes of the tile, from whole Philox blocks if these
 // begin and end with it.
 #include "kernels/cuda/random.cuh"
+#include "kernels/math/box_muller.h"
 
 namespace nn::NN_TARGET {
 namespace {

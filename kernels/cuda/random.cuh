@@ -2,6 +2,8 @@
 // whole tensor, takes word e % 4 of Philox block e / 4. A run is contiguous in tile and tensor.
 #pragma once
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/params/random.h"
+#include "kernels/philox.h"
 
 namespace nn::NN_TARGET {
 namespace {

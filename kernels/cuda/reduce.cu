@@ -2,6 +2,8 @@
 // largest and smallest. With few results the axis is cut into chunks to use the whole GPU; their
 // results are combined in order. Float sums are in double. NaN is handled as on a CPU.
 #include "kernels/cuda/rows.cuh"
+#include "kernels/math/extremes.h"
+#include "kernels/params/reduce.h"
 
 namespace nn::NN_TARGET {
 namespace {

@@ -1,6 +1,8 @@
 // Rotary position embedding of the heads of packed rows: a block computes a row, and a thread the
 // same component of all heads, so that it computes each sine once.
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/math/angle.h"
+#include "kernels/params/rope.h"
 #include "kernels/rope.h"
 
 namespace nn::NN_TARGET {

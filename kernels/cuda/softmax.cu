@@ -1,6 +1,8 @@
 // Softmax, log-softmax and logsumexp over the last axis, with gradients. A block computes a row;
 // each loop reads it again, from the cache. Infinities and NaN behave as in PyTorch.
 #include "kernels/cuda/rows.cuh"
+#include "kernels/math/exp.h"
+#include "kernels/params/rows.h"
 
 namespace nn::NN_TARGET {
 namespace {

@@ -1,6 +1,16 @@
 // CUDA kernels load 16 bytes at a time if tiles allow it. These tests use tiles that do not:
 // displaced by one element, with rows or a size that is no multiple of 16 bytes. The results must
 // equal those of aligned tiles and of the CPU.
+#include "kernels/params/attention_cache.h"
+#include "kernels/params/embedding.h"
+#include "kernels/params/fill.h"
+#include "kernels/params/gather.h"
+#include "kernels/params/glu.h"
+#include "kernels/params/optimizer.h"
+#include "kernels/params/pointwise.h"
+#include "kernels/params/random.h"
+#include "kernels/params/reduce.h"
+#include "kernels/params/rows.h"
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;

@@ -1,6 +1,7 @@
 // Cross-attention and T5's bias of the scores by distance, with their gradients, against the
 // textbook formula in double, for sequences cut into query and key tiles. The buckets of distances
 // are those of transformers (T5Attention._relative_position_bucket).
+#include "kernels/params/attention.h"
 #include "kernels/relative_bias.h"
 #include "tests/cpp/kernel_test.h"
 

@@ -1,6 +1,7 @@
 // Attention and its gradient against the textbook formula in double, whole and for sequences cut
 // into query and key tiles.
 #pragma once
+#include "kernels/params/attention.h"
 #include "kernels/philox.h"
 #include "tests/cpp/kernel_test.h"
 

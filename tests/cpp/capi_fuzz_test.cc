@@ -8,6 +8,8 @@
 
 #include <cstdio>
 
+#include "kernels/params/fill.h"
+
 namespace nn::capi_test {
 namespace {
 

@@ -2,6 +2,7 @@
 // recording, single tasks, and use after a shutdown.
 #include <climits>
 
+#include "kernels/params/fill.h"
 #include "tests/cpp/capi_test.h"
 
 namespace nn::capi_test {

@@ -1,4 +1,7 @@
 // copy, cast, fill and arange. The reference copies element by element and casts a double by C++.
+#include "kernels/params/copy.h"
+
+#include "kernels/params/fill.h"
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;

@@ -1,5 +1,7 @@
 // The four kernels of cross-entropy against the definition in double and finite differences, whole
 // and over tiles of the vocabulary and of the rows.
+#include "kernels/params/cross_entropy.h"
+
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;

@@ -1,5 +1,10 @@
 // Every failed status of CUDA and cuBLASLt becomes an error with the call, the device and the
 // library's message. Runs on the emulated device with injected failures.
+#include "kernels/params/fill.h"
+#include "kernels/params/gather.h"
+#include "kernels/params/gelu.h"
+#include "kernels/params/gemm.h"
+#include "kernels/params/optimizer.h"
 #include "tests/cpp/kernel_test.h"
 #include "tests/emulated/blaslt_twin.h"
 

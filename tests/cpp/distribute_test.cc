@@ -8,6 +8,7 @@
 
 #include "engine/graph/passes/copies.h"
 #include "engine/graph/passes/passes.h"
+#include "kernels/params/pointwise.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {

@@ -1,5 +1,7 @@
 // Token and position embedding and their gradients, whole and over tiles of the vocabulary and of
 // the sequence.
+#include "kernels/params/embedding.h"
+
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;

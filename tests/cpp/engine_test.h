@@ -22,6 +22,7 @@
 #include "engine/runtime/session.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
+#include "kernels/implement.h"
 #include "kernels/registry.h"
 #include "tests/cpp/kernel_test.h"
 

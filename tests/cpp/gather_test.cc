@@ -1,5 +1,7 @@
 // gather and its adjoint scatter_add against plain loops and each other, <gather(x), dy> =
 // <x, scatter_add(dy)>, and with indices out of range.
+#include "kernels/params/gather.h"
+
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;

@@ -2,6 +2,7 @@
 // differences.
 #include "tests/cpp/gelu.h"
 
+#include "kernels/params/gelu.h"
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;

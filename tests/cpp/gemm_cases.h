@@ -1,6 +1,7 @@
 // Calls of gemm on random operands, and their comparison with a plain product in double. A sum of k
 // terms in [-1, 1] may have k/2 roundings.
 #pragma once
+#include "kernels/params/gemm.h"
 #include "tests/cpp/glu.h"
 #include "tests/cpp/kernel_test.h"
 

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "kernels/blas.h"
+#include "kernels/params/glu.h"
 #include "tests/cpp/gemm_cases.h"
 #include "tests/cpp/product_ways.h"
 

@@ -1,6 +1,6 @@
 // The activations of gated linear units in double, and their slopes by differences.
 #pragma once
-#include "kernels/params.h"
+#include "kernels/params/glu.h"
 #include "tests/cpp/gelu.h"
 
 namespace nn::test {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "engine/graph/passes/passes.h"
+#include "kernels/params/pointwise.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {

@@ -1,5 +1,7 @@
 // LayerNorm and RMSNorm with the residual sum, forward and backward, against formulas in double and
 // finite differences.
+#include "kernels/params/layernorm.h"
+
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;

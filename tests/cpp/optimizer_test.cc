@@ -1,4 +1,7 @@
 // AdamW and SGD against PyTorch's update rules in double, over several steps; sums of squares.
+#include "kernels/params/optimizer.h"
+
+#include "kernels/params/random.h"
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;

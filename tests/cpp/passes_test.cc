@@ -2,6 +2,7 @@
 #include "engine/graph/passes/passes.h"
 
 #include "engine/machine/description.h"
+#include "kernels/params/pointwise.h"
 #include "tests/cpp/engine_test.h"
 
 namespace nn::engine_test {

@@ -2,6 +2,7 @@
 // results for NaN, infinities and large numbers, and their accuracy in float.
 #include <functional>
 
+#include "kernels/params/pointwise.h"
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;

@@ -1,6 +1,8 @@
 // The ops of kernels/pointwise.inc against the table below, which computes their definitions in
 // double by the C library, and derivatives against central differences of the table. An op without
 // a row in the table fails the first test.
+#include "kernels/params/pointwise.h"
+
 #include <functional>
 #include <map>
 

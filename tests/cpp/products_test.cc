@@ -2,6 +2,7 @@
 // the choice between them.
 #include <thread>
 
+#include "kernels/params/glu.h"
 #include "kernels/products/onednn.h"
 #include "tests/cpp/gemm_cases.h"
 #include "tests/cpp/product_ways.h"

@@ -1,4 +1,6 @@
 // Weights of 8 bits: rounding of rows, and products against the formula in double.
+#include "kernels/params/gemm_bytes.h"
+#include "kernels/params/rows.h"
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;

@@ -1,5 +1,7 @@
 // The random kernels: the generator against published vectors, the numbers against their
 // definition, the moments of their distributions, and their independence of the tiling.
+#include "kernels/params/random.h"
+
 #include "kernels/philox.h"
 #include "tests/cpp/kernel_test.h"
 

@@ -1,4 +1,6 @@
 // Reductions against plain loops in double.
+#include "kernels/params/reduce.h"
+
 #include <functional>
 
 #include "tests/cpp/kernel_test.h"

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "kernels/params/fill.h"
+#include "kernels/params/gemm.h"
+
 using namespace nn;
 
 namespace {

@@ -4,7 +4,8 @@
 
 #include <array>
 
-#include "kernels/math.h"
+#include "kernels/math/angle.h"
+#include "kernels/params/rope.h"
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;

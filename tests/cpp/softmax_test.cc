@@ -1,4 +1,5 @@
 // Softmax, log-softmax and logsumexp with their gradients against plain double formulas.
+#include "kernels/params/rows.h"
 #include "tests/cpp/kernel_test.h"
 
 using namespace nn;

@@ -11,6 +11,9 @@
 #include <algorithm>
 
 #include "engine/graph/passes/passes.h"
+#include "kernels/params/gelu.h"
+#include "kernels/params/gemm.h"
+#include "kernels/params/glu.h"
 
 namespace nn {
 namespace {

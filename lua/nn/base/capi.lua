@@ -1,5 +1,5 @@
 -- Access to the C API: passes the declarations in bindings/nn.h, bindings/nn_text.h and
--- kernels/params.h (the text between their markers) to ffi.cdef unchanged. Also raises user-facing
+-- kernels/params/ (the text between their markers) to ffi.cdef unchanged. Also raises user-facing
 -- errors, and counts tensor memory, which LuaJIT's collector cannot see.
 
 local ffi = require "ffi"
@@ -8,12 +8,19 @@ local host = require "nn.host"
 
 local M = {}
 
+local declared = {}
+
+-- Declares a header after those of kernels/params/ that it includes.
 local function declare(file)
+  if declared[file] then return end
+  declared[file] = true
   local path = host.root .. "/" .. file
   local f = assert(io.open(path),
                    "nnlua: " .. path .. " is missing; the installation is incomplete")
   local text = f:read("*a")
   f:close()
+  for included in text:gmatch '#include "(kernels/params/[^"]+)"' do declare(included) end
+  if file == "kernels/params.h" then return end  -- the list of the others
   ffi.cdef((assert(text:match("// <cdef>\n(.-)// </cdef>"), path .. " has no <cdef> markers")))
 end
 declare("kernels/params.h")

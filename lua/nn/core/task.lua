@@ -99,7 +99,7 @@ end
 local function params_of(who, kernel, values, elements)
   for name in pairs(values) do
     if type(name) ~= "string" or not ffi.offsetof(kernel.params, name) then
-      lib.misuse("%s: params has no field '%s'; see %s in kernels/params.h", who, tostring(name),
+      lib.misuse("%s: params has no field '%s'; see %s in kernels/params/", who, tostring(name),
                  kernel.params)
     end
   end
@@ -114,7 +114,7 @@ end
 
 --- nn.task{kernel, read = {name = tile, ...}, write = {...}, update = {...}, params = {...},
 --- priority = 0, where = "any"} submits one task. Tiles are x:tile(i, j). nn.kernels() lists the
---- operands of a kernel; kernels/params.h declares its params. Tasks that access the same tile run
+--- operands of a kernel; kernels/params/ declares its params. Tasks that access the same tile run
 --- in the order of submission if one of them writes it. Errors: unknown kernels, operands, options
 --- and fields of params; n larger than the largest tile. Other sizes and strides in params are not
 --- checked.

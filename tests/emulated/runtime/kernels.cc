@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/implement.h"
 #include "kernels/registry.h"
 #include "tests/emulated/runtime/device.h"
 

@@ -80,8 +80,8 @@ end)
 t.case("an include against the order is found", function()
   local order = structure.engine
   local low, high = order[1], order[#order]
-  finds("include_order", "kernels/math.h", '#include "engine/base/error.h"',
-        "kernels/math.h includes engine/base/error.h: kernels may not know engine")
+  finds("include_order", "kernels/types.h", '#include "engine/base/error.h"',
+        "kernels/types.h includes engine/base/error.h: kernels may not know engine")
   finds("include_order", "kernels/cuda/gelu.cu", '#include "bindings/nn.h"',
         "kernels may not know bindings")
   finds("include_order", "engine/" .. low .. "/new.cc", '#  include "bindings/nn.h"',

@@ -1,6 +1,8 @@
-// The CUDA kernels of every op in kernels/pointwise.inc. There is one kernel for each type computed
-// in, to compile few; loads look up the operand's dtype, which memory latency hides. f32 and bf16
-// have another kernel, for rows that can be loaded 16 bytes at a time.
+// The CUDA kernels of the ops in kernels/pointwise.inc, compiled in parts (pointwise_*.cu). There
+// is one kernel for each type computed in, to compile few; loads look up the operand's dtype, which
+// memory latency hides. f32 and bf16 have another kernel, for rows that can be loaded 16 bytes at a
+// time.
+#pragma once
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/pointwise.h"
 
@@ -23,6 +25,8 @@ template <class T> __device__ T load(const Source& source, int64_t i) {
 // The offset of element i of the output in each operand.
 template <int count> __device__ void locate(const Layout& layout, int64_t i, int64_t (&offset)[4]) {
     const bool small = layout.total <= 0x7FFFFFFF;  // for divisions four times as fast
+// Each axis waits for the division of the last, so copies of the loop would gain nothing.
+#pragma unroll 1
     for (int axis = layout.ndim - 1; axis >= 0; --axis) {
         int64_t above = 0;
         if (axis)
@@ -50,11 +54,15 @@ __global__ void __launch_bounds__(threads) strided(const Layout layout, void* y)
     visit<T>(layout.out, [&]<class S>(S*) { static_cast<S*>(y)[i] = stored<S>(result); });
 }
 
-// n elements of a row of the output, from element i on, with operands stored as S (or bool).
+// n elements of a row of the output, from element i on, with operands stored as S (or bool). n = 1
+// is for the end of an output that is one row.
 template <class Form, class S, int n>
 __device__ void compute_pack(const Layout& layout, void* y, int64_t i) {
     int64_t offset[4] = {};
-    locate<Form::count>(layout, i, offset);
+    if constexpr (n > 1)
+        locate<Form::count>(layout, i, offset);
+    else
+        for (int k = 0; k < Form::count; ++k) offset[k] = i * layout.source[k].stride[0];
     float x[4][n] = {};
 #pragma unroll
     for (int k = 0; k < Form::count; ++k) {
@@ -86,6 +94,7 @@ __global__ void __launch_bounds__(threads) packs(const Layout layout, void* y) {
     constexpr int width = lanes16<S>;
     int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
     if (i + width <= layout.total) return compute_pack<Form, S, width>(layout, y, i);
+#pragma unroll 1
     for (; i < layout.total; ++i) compute_pack<Form, S, 1>(layout, y, i);
 }
 
@@ -106,17 +115,24 @@ bool is_packed(const Layout& layout, const void* y, int width) {
     return yes;
 }
 
-template <class Form, class T> void compute(const KernelCall& call, const Layout& layout) {
+using Launched = void (*)(Layout, void*);
+void start(const KernelCall& call, const Layout& layout, Launched strided, Launched f32_packs,
+           Launched bf16_packs) {
     void* y = call.operand<void>(0);
     if (layout.total == 0) return;
-    if constexpr (std::is_same_v<T, float>) {  // other types are rare
-        const bool half = call.dtype == Dtype::bf16;
-        const int width = half ? lanes16<bf16> : lanes16<float>;
-        if (is_packed(layout, y, width))
-            return void(launch_each(call, layout.total, width,
-                                    half ? packs<Form, bf16> : packs<Form, float>, layout, y));
-    }
-    launch_each(call, layout.total, 1, strided<Form, T>, layout, y);
+    const bool half = call.dtype == Dtype::bf16;
+    const int width = half ? lanes16<bf16> : lanes16<float>;
+    if (f32_packs && is_packed(layout, y, width))
+        launch_each(call, layout.total, width, half ? bf16_packs : f32_packs, layout, y);
+    else
+        launch_each(call, layout.total, 1, strided, layout, y);
+}
+
+template <class Form, class T> void compute(const KernelCall& call, const Layout& layout) {
+    if constexpr (std::is_same_v<T, float>)
+        start(call, layout, strided<Form, float>, packs<Form, float>, packs<Form, bf16>);
+    else  // rare
+        start(call, layout, strided<Form, T>, nullptr, nullptr);
 }
 
 }  // namespace

@@ -1,0 +1,33 @@
+// The parameters of optimizers and of the norm of gradients (kernels/params.h).
+#pragma once
+#include <stdint.h>
+
+#include "kernels/params/random.h"
+
+// <cdef>
+// Optimizers. clip: the largest global gradient norm, 0 for none; skip_nonfinite: change nothing if
+// the norm is not finite. AdamW as in PyTorch (decoupled weight decay, bias correction by step = 1,
+// 2, ...). stochastic: a bf16 parameter without a master is rounded stochastically, with the random
+// numbers of `noise` (a and b are not used).
+typedef struct {
+    int64_t n;
+    double lr, beta1, beta2, eps, weight_decay, step, clip;
+    int32_t skip_nonfinite, grad_dtype, stochastic;
+    nn_random_params noise;
+} nn_adamw_params;
+
+typedef struct {
+    int64_t n;
+    double lr, momentum, weight_decay, clip;
+    int32_t nesterov, first, skip_nonfinite, grad_dtype;
+} nn_sgd_params;
+
+typedef struct {
+    int64_t n;
+    int32_t first;
+} nn_sumsq_params;
+
+typedef struct {
+    int32_t count, first, sqrt;
+} nn_sum_scalars_params;
+// </cdef>
