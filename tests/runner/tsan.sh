@@ -57,7 +57,7 @@ tsan_tests() {
         echo "skipped: ThreadSanitizer cannot be used here: $tsan_missing"
         skipped=$((skipped + 1))
     elif [ -n "$pattern${TSAN_ALL:-}" ]; then
-        build_and_test tests/lua/*/*.lua
+        all_tests
     else
         tests=OFF locked prepare nnlua
         lua_test tests/lua/system/workers.lua 'two workers' # kernels, programs, generation

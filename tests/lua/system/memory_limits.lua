@@ -1,7 +1,6 @@
 -- The memory that the system allows a process: resource limits, control groups, failed allocations.
 -- Each case must give one error immediately; nothing hangs, and no process is killed.
 -- MEMORY_LIMITS=long trains more and larger models in the memory that their plans state.
--- Runs alone: it keeps the cores busy on purpose.
 local files = require "nn.io.files"
 local host = require "nn.host"
 local nn = require "nn"
