@@ -17,7 +17,7 @@ present() {
     build-essential) has g++ && has make ;;
     ninja-build) has ninja ;;
     lua-check) has luacheck ;;
-    libopenmpi-dev) has mpicc ;;
+    libopenmpi-dev) has mpicc && mpicc --showme:version | grep 'Open MPI' ;;
     openmpi-bin) has mpirun ;;
     libhwloc-dev) pkg-config --exists hwloc ;;
     libluajit-5.1-dev) pkg-config --exists luajit ;;

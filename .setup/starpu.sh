@@ -19,16 +19,16 @@ starpu_url=https://files.inria.fr/starpu/starpu-$starpu_version/starpu-$starpu_v
 starpu_archive=$deps/source/starpu-$starpu_version.tar.gz
 
 # find_starpu fast|check|thread: sets starpu_prefix (empty: the system's), starpu_made_for, and
-# starpu_missing to `yes` if it must be built. `check` and `thread` are for tests, without CUDA: `check`
-# has StarPU's assertions, which catch misuse of its API; `thread` is built with ThreadSanitizer, which
-# must see StarPU's locks and atomic operations, so the system's StarPU cannot replace it.
+# starpu_missing to `yes` if it must be built. `check` and `thread` are for tests, without CUDA, and
+# the system's StarPU cannot replace them: `check` has StarPU's assertions, which catch misuse of its
+# API; `thread` is built with ThreadSanitizer, which must see StarPU's locks and atomic operations.
 find_starpu() {
     starpu_missing=
     starpu_prefix=$deps/starpu
     [ "$1" = fast ] || starpu_prefix=$deps/starpu-$1
     starpu_made_for="$starpu_version $1 recipe=$starpu_recipe cuda=${cuda_home:+$(readlink -f "$cuda_home")}"
     [ ! -f "$starpu_prefix/made_for" ] || [ "$(<"$starpu_prefix/made_for")" != "$starpu_made_for" ] || return 0
-    if [ "$1" != thread ] && [ "$ranks" = OFF ] && [ -z "${STARPU_TARBALL:-}" ] && system_starpu; then
+    if [ "$1" = fast ] && [ "$ranks" = OFF ] && [ -z "${STARPU_TARBALL:-}" ] && system_starpu; then
         rm -f "$starpu_prefix/made_for" # CMake would prefer it to the system's
         starpu_prefix=
         starpu_made_for=system-$(pkg-config --modversion starpu-1.4)

@@ -1,6 +1,6 @@
 # `ninja -C build uninstall`: removes what the last `cmake --install` of this build folder wrote, and the folders
 # of nnlua that are empty then. Call it in the build folder.
-file(GLOB manifests install_manifest*.txt)
+file(GLOB manifests install_manifest.txt install_manifest_*.txt)
 if(NOT manifests)
   message(FATAL_ERROR "nothing to uninstall: ${CMAKE_CURRENT_SOURCE_DIR} has no install_manifest.txt, which "
     "`cmake --install` writes. Call uninstall in the build folder that installed nnlua")
@@ -9,6 +9,9 @@ set(folders)
 foreach(manifest IN LISTS manifests)
   file(STRINGS ${manifest} files)
   foreach(file IN LISTS files)
+    if(file MATCHES "/_CPack_Packages/") # of a package
+      continue()
+    endif()
     string(PREPEND file "$ENV{DESTDIR}")
     file(REMOVE "${file}")
     if(EXISTS "${file}" OR IS_SYMLINK "${file}")
@@ -25,10 +28,6 @@ endforeach()
 list(REMOVE_DUPLICATES folders)
 list(SORT folders ORDER DESCENDING) # a folder after those in it
 foreach(folder IN LISTS folders)
-  file(GLOB rest LIST_DIRECTORIES TRUE "${folder}/*" "${folder}/.*")
-  list(FILTER rest EXCLUDE REGEX "/\\.\\.?$")
-  if(NOT rest AND IS_DIRECTORY "${folder}")
-    file(REMOVE_RECURSE "${folder}")
-  endif()
+  execute_process(COMMAND rmdir -- "${folder}" ERROR_QUIET)
 endforeach()
 file(REMOVE ${manifests})

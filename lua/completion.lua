@@ -44,8 +44,7 @@ local function offer_recipes(current)
   end
 end
 
--- Settings and presets of a recipe. Other scripts may do anything if they are started, so they are
--- not.
+-- Settings and presets of a recipe. Other scripts are not started, because they could do anything.
 local function offer_settings(script, current)
   local file = script_file(script)
   local text = files.exists(file) and files.read(file)

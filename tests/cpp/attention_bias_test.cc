@@ -175,7 +175,8 @@ void check_case(const Variant& v, const Case& s, int64_t q_tile, int64_t k_tile,
 
 }  // namespace
 
-TEST_CASE("cross-attention agrees with the formula, for any tiling of queries and keys") {
+TEST_CASE("cross-attention agrees with the formula, for any tiling of queries and keys",
+          "[sweep]") {
     Random random(21);
     each_variant([&](const Variant& v) {
         check_case(v, {2, 4, 2, 5, 9, 17, true, false}, 9, 17, random);
@@ -186,7 +187,8 @@ TEST_CASE("cross-attention agrees with the formula, for any tiling of queries an
     });
 }
 
-TEST_CASE("a bias by distance is added to the scores, for any tiling, and has a gradient") {
+TEST_CASE("a bias by distance is added to the scores, for any tiling, and has a gradient",
+          "[sweep]") {
     Random random(22);
     each_variant([&](const Variant& v) {
         check_case(v, {2, 3, 3, 5, 20, 20, false, true, 6, 10}, 20, 20, random);

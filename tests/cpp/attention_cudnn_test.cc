@@ -9,7 +9,7 @@ Variant emulated_bf16() { return {find_target("emulated"), Dtype::bf16, emulated
 void skip() { std::puts("skipped: this build has no emulated device"); }
 }  // namespace
 
-TEST_CASE("attention by cuDNN agrees with the formula, in one chunk and in several") {
+TEST_CASE("attention by cuDNN agrees with the formula, in one chunk and in several", "[sweep]") {
     Random random(8);
     each_variant(
         [&](const Variant& v) {

@@ -6,7 +6,7 @@
 using namespace nn;
 using namespace nn::test;
 
-TEST_CASE("attention and its gradient agree with the textbook formula") {
+TEST_CASE("attention and its gradient agree with the textbook formula", "[sweep]") {
     Random random(1);
     each_variant([&](const Variant& v) {
         for (const Shape& s : {Shape{1, 1, 1, 1, 1, true}, Shape{2, 3, 3, 3, 17, true},
@@ -17,7 +17,7 @@ TEST_CASE("attention and its gradient agree with the textbook formula") {
     });
 }
 
-TEST_CASE("several query heads may share a key and value head") {
+TEST_CASE("several query heads may share a key and value head", "[sweep]") {
     Random random(2);
     each_variant([&](const Variant& v) {
         check_tiled(v, {{2, 6, 2, 4, 33, true}, 33}, random);
@@ -75,7 +75,8 @@ TEST_CASE("no query sees a key that the mask hides, for any tiling", "[sweep]") 
     });
 }
 
-TEST_CASE("attention on tensor cores agrees with the formula for tiles, shared heads and dropout") {
+TEST_CASE("attention on tensor cores agrees with the formula for tiles, shared heads and dropout",
+          "[sweep]") {
     Random random(7);
     const int32_t ours = nn_attention_nnlua;
     each_variant(

@@ -107,7 +107,7 @@ TEST_CASE("a limited disk keeps to its rate, and carries out the lowest order fi
     CHECK(std::is_sorted(order.rbegin(), order.rend() - 1));  // the first began at once
 }
 
-TEST_CASE("a limited disk reaches its rate with small and large transfers") {
+TEST_CASE("a limited disk reaches its rate with small and large transfers", "[sweep]") {
     const Folder folder;
     const Block data = block(32 << 20, 1);
     for (const int64_t bytes : {int64_t(64) << 10, int64_t(1) << 20, int64_t(32) << 20}) {

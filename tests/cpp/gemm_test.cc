@@ -111,7 +111,7 @@ TEST_CASE("on CPUs gemm_dglu gives the bits of a product and glu_backward in f32
     each_way(check);
 }
 
-TEST_CASE("gemm computes every block of a large bf16 product") {
+TEST_CASE("gemm computes every block of a large bf16 product", "[sweep]") {
     Random random(3);
     each_variant(
         [&](const Variant& v) {

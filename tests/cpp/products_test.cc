@@ -22,7 +22,7 @@ Case plain_case(int64_t m, int64_t n, int64_t k, int trans, double beta, int epi
 
 }  // namespace
 
-TEST_CASE("every implementation of products gives the plain product") {
+TEST_CASE("every implementation of products gives the plain product", "[sweep]") {
     Random random(11);
     const int64_t sizes[][3] = {{13, 1, 1},    {14, 32, 2},   {15, 33, 3},   {29, 65, 769},
                                 {561, 40, 70}, {20, 530, 33}, {64, 16, 800}, {120, 97, 129}};

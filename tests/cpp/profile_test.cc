@@ -105,7 +105,7 @@ TEST_CASE("nothing is recorded without a profile, or after its end") {
     CHECK(profile_groups(GroupBy::kernel).empty());
 }
 
-TEST_CASE("a profile records thousands of tasks, each once") {
+TEST_CASE("a profile records thousands of tasks, each once", "[sweep]") {
     const Session session;
     const Tensor x = numbered_tensor(grid_of({1}, {1}));
     Profiled profile;

@@ -111,7 +111,7 @@ TEST_CASE("a mean over tiles is a sum of scaled sums") {
     });
 }
 
-TEST_CASE("sums of ten million floats have a relative error below 1e-6") {
+TEST_CASE("sums of ten million floats have a relative error below 1e-6", "[sweep]") {
     for (const Target* target : usable_targets(Device::cpu)) {
         const Variant v{target, Dtype::f32};
         Random random(3);

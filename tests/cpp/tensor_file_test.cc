@@ -73,7 +73,8 @@ TEST_CASE("a file contains its tensors row-major for any cuts, and its checksum 
     }
 }
 
-TEST_CASE("tiles larger than the buffer are written completely, cut along rows or columns") {
+TEST_CASE("tiles larger than the buffer are written completely, cut along rows or columns",
+          "[sweep]") {
     const Session session;
     const Folder folder;
     const int64_t rows = 3, cols = (int64_t(5) << 20) / 8 + 3;

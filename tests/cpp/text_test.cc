@@ -1,5 +1,5 @@
 // Tokenizers through the C API: wrong arguments, regular expressions that are refused, and texts
-// that are hard for a backtracking matcher. tests/lua/library/tokenizers.lua compares ids with
+// that are hard for a backtracking matcher. tests/lua/text/tokenizers.lua compares ids with
 // another library.
 #include "bindings/nn_text.h"
 #include "engine/text/pattern.h"

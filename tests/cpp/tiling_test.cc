@@ -205,7 +205,7 @@ TEST_CASE("reshape keeps the row-major order of elements for random shapes and c
 }
 
 // The oracle tries every grid of the new shape for the same tiles.
-TEST_CASE("reshape shares tiles exactly where some grid allows it") {
+TEST_CASE("reshape shares tiles exactly where some grid allows it", "[sweep]") {
     const Session session;
     Random random(13);
     int possible = 0, impossible = 0;

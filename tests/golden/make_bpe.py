@@ -1,4 +1,4 @@
-"""Writes bpe.json: what the tokenizers library makes of hard texts, for tests/lua/library/tokenizer.lua.
+"""Writes bpe.json: what the tokenizers library makes of hard texts, for tests/lua/text/tokenizer.lua.
 
 A byte-level BPE is learned from TEXT by that library, and texts are encoded with it: words, white
 space, contractions, every code point of Unicode between a letter, a number and a sign, and 10,000
@@ -76,7 +76,7 @@ def unicode_text(first):
 
 
 class Random:
-    """Numerical Recipes' linear congruence, which tests/lua/library/tokenizer.lua repeats."""
+    """Numerical Recipes' linear congruence, which tests/lua/text/tokenizer.lua repeats."""
 
     def __init__(self, seed):
         self.state = seed

@@ -1,5 +1,5 @@
 """Writes chat.json: what transformers makes of conversations with chat templates, and Jinja of single
-expressions, for tests/lua/library/chat.lua. The templates are ours; they use the parts of Jinja that those of
+expressions, for tests/lua/text/chat.lua. The templates are ours; they use the parts of Jinja that those of
 model families use.
 
     pip install transformers jinja2 && python3 tests/golden/make_chat.py

@@ -1,5 +1,5 @@
 """Writes tokenizers/: a small tokenizer.json of each kind in tokenizer_families.py, and what the
-library tokenizers makes of hard texts with it, for tests/lua/library/tokenizers.lua.
+library tokenizers makes of hard texts with it, for tests/lua/text/tokenizers.lua.
 
 Of each kind: CRC-32 sums of the ids of CASES, with and without special tokens, and of their decoded
 texts; the ids of a pair; sums of the ids of code points and of random texts. The same of every single

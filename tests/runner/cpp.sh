@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2154,SC2034  # sourced by tests/run
-# The C++ tests: all in processes of their own, or those that --quick runs, in one process a core.
+# The C++ tests: each in a process of its own; with --quick all but the sweeps, in one process per
+# job.
 
-# The names of the C++ tests, from the sources, which need not be built for that.
+# The names of the C++ tests, read from the sources, so that nothing need be built.
 cpp_names() {
     cat tests/cpp/*.cc | tr '\n' ' ' | grep -oE 'TEST_CASE\(( *"([^"\\]|\\.)*")+' |
         sed -E 's/^TEST_CASE\( *"//; s/" +"//g; s/"$//'
@@ -44,38 +45,39 @@ all_cpp_tests() {
 
 # The tests without the tag [sweep], in as many processes as tests may run at a time.
 quick_cpp_tests() {
-    local names=$build/quick-tests part pid
-    # catch exits with the number of tests
-    "$build/nnlua_tests" --list-test-names-only '~[sweep]' | grep -E -- "${pattern:-.}" >"$names" || true
-    [ -s "$names" ] || return 0
+    local names=$build/quick-tests part pid status
+    # this option makes Catch exit with the number of tests
+    "$build/nnlua_tests" --list-test-names-only '~[sweep]' >"$names.all" || true
+    if [ ! -s "$names.all" ]; then
+        echo "no C++ test was found; does $build/nnlua_tests --list-tests work?"
+        failed=$((failed + 1))
+        return
+    fi
+    grep -E -- "${pattern:-.}" "$names.all" >"$names" || return 0
     rm -f "$names".[0-9]*
-    split -n "r/$jobs_at_once" -d "$names" "$names."
+    split -e -n "r/$jobs_at_once" -d "$names" "$names."
     for part in "$names".[0-9]*; do
-        sed -i "s|,|\\\\,|g" "$part" # Catch takes a comma for the end of a name
+        sed -i "s|,|\\\\,|g" "$part" # Catch ends a name at a comma
         in_background "$part" "$part.log" "$build/nnlua_tests" --input-file "$part"
     done
     for pid in "${!running[@]}"; do
-        wait "$pid" || true
+        part=${running[$pid]} status=0
+        wait "$pid" || status=$?
         unset "running[$pid]"
-    done
-    for part in "$names".[0-9]*.log; do
-        count_quick_tests "$part" "$(wc -l <"${part%.log}")"
+        count_quick_tests "$part.log" "$(wc -l <"$part")" "$status"
     done
 }
 
-# count_quick_tests LOG N: adds the results of a process that ran N tests
+# count_quick_tests LOG N STATUS: adds the results of a process that ran N tests
 count_quick_tests() {
-    local last skips
-    last=$(tail -n 2 "$1" | grep . | tail -n 1 || true)
-    skips=$(grep -c '^skipped: ' "$1" || true)
-    if [[ $last =~ ^"All tests passed (".*" in $2 test case" ]]; then
-        tally "$(($2 - skips)) passed, 0 failed, $skips skipped"
-        return
+    local broken=0 skips
+    skips=$(grep -c '^ *skipped: ' "$1" || true)
+    if [ "$3" != 0 ]; then
+        cat "$1"
+        printf '== C++ tests\n%s\n' "$(tail -n 40 "$1")" >>"$failures"
+        broken=$(sed -n 's/^test cases: .*| *\([0-9]*\) failed.*/\1/p' "$1" | tail -n 1)
+        # A process that ended before its summary counts as one failure.
+        [ -n "$broken" ] || { failed=$((failed + 1)) && return; }
     fi
-    cat "$1"
-    printf '== C++ tests\n%s\n' "$(tail -n 40 "$1")" >>"$failures"
-    last=$(sed -n 's/^test cases: .*| *\([0-9]*\) failed.*/\1/p' "$1" | tail -n 1)
-    # A process that ended before its summary counts as one failure.
-    failed=$((failed + ${last:-1})) passed=$((passed + ${last:+$2 - last - skips} + 0))
-    skipped=$((skipped + skips))
+    tally "$(($2 - broken - skips)) passed, $broken failed, $skips skipped"
 }

@@ -2,7 +2,7 @@
 # The Lua tests: several files at a time, then those that run alone, one after another.
 
 logs=$build/lua-tests
-declare -A began=() # when a file began, by process
+declare -A began=() # start of each file, by process
 
 # failed_cases FILE: the failed cases in the output of a Lua file, each with its message; the last
 # lines if no case failed, as in a crash
@@ -18,7 +18,8 @@ start_file() {
     local log
     log=$(log_of "$1")
     mkdir -p "${log%/*}"
-    in_background "$1" "$log" timeout -k 10 "${NNLUA_TEST_TIMEOUT:-600}" "$build/nnlua" "$@"
+    # --foreground: all that the file starts stays in the group of the job
+    in_background "$1" "$log" timeout --foreground -k 10 "${NNLUA_TEST_TIMEOUT:-600}" "$build/nnlua" "$@"
     began[$!]=$SECONDS
 }
 
@@ -26,6 +27,7 @@ start_file() {
 finish_file() {
     local pid status=0 file log last before=$failed seconds
     wait -n -p pid "${!running[@]}" || status=$?
+    kill -KILL -- "-$pid" 2>/dev/null || true # what a crashed or late file left
     file=${running[$pid]} seconds=$((SECONDS - began[$pid]))
     unset "running[$pid]"
     log=$(log_of "$file")

@@ -1,31 +1,32 @@
 # shellcheck shell=bash disable=SC2154  # sourced by tests/run
-# Counts results, and shows at the end the seconds and what failed. $failures has the output of all
-# that failed; $times has a line `FOLDER FILE SECONDS` for each Lua file, and one for all C++ tests.
+# Counts results, and shows at the end the seconds and what failed. $failures holds the output of
+# failed tests; $times has a line `FOLDER FILE SECONDS` for each Lua file, and one for all C++ tests.
 
 passed=0 failed=0 skipped=0
 summary='^([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped$'
 
-declare -A running=() # what runs in the background, by process
+declare -A running=() # names of background commands, by process
 
 # in_background NAME LOG COMMAND...: job control gives the command a process group of its own, in
-# which SIGINT is not ignored.
+# which SIGINT is not ignored. The subshell ends with a status even if a signal kills the command:
+# `wait -n` would forget a process that a signal ended meanwhile.
 in_background() {
     local name=$1 log=$2
     shift 2
+    trap stop_running EXIT
     set -m
-    "$@" >"$log" 2>&1 </dev/null &
+    ("$@" || exit $?) >"$log" 2>&1 </dev/null &
     set +m
     running[$!]=$name
 }
 
-# What runs when this script ends, as after Ctrl-C, ends with it.
+# Stops all background commands when this script ends, for example after Ctrl-C.
 stop_running() {
     local pid
     for pid in "${!running[@]}"; do
         kill -TERM -- "-$pid" 2>/dev/null || true
     done
 }
-trap stop_running EXIT
 
 # tally LINE: adds a summary line to the totals; false where LINE is not one
 tally() {
