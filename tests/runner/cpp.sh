@@ -73,8 +73,8 @@ count_quick_tests() {
     local broken=0 skips
     skips=$(grep -c '^ *skipped: ' "$1" || true)
     if [ "$3" != 0 ]; then
-        cat "$1"
-        printf '== C++ tests\n%s\n' "$(tail -n 40 "$1")" >>"$failures"
+        grep -v '^Filters: ' "$1" || true
+        printf '== C++ tests\n%s\n' "$(tail -n 40 "$1" | sed 1,/^-----/d)" >>"$failures"
         broken=$(sed -n 's/^test cases: .*| *\([0-9]*\) failed.*/\1/p' "$1" | tail -n 1)
         # A process that ended before its summary counts as one failure.
         [ -n "$broken" ] || { failed=$((failed + 1)) && return; }
