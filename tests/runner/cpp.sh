@@ -74,7 +74,7 @@ count_quick_tests() {
     skips=$(grep -c '^ *skipped: ' "$1" || true)
     if [ "$3" != 0 ]; then
         grep -v '^Filters: ' "$1" || true
-        printf '== C++ tests\n%s\n' "$(tail -n 40 "$1" | sed 1,/^-----/d)" >>"$failures"
+        printf '== C++ tests\n%s\n' "$(tail -n 40 "$1" | grep -v '^Filters: ')" >>"$failures"
         broken=$(sed -n 's/^test cases: .*| *\([0-9]*\) failed.*/\1/p' "$1" | tail -n 1)
         # A process that ended before its summary counts as one failure.
         [ -n "$broken" ] || { failed=$((failed + 1)) && return; }

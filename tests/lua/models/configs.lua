@@ -1,5 +1,5 @@
 -- Malformed config.json files, folders of families that nnlua does not have, and folders without a
--- model: the error names the file, what was given and what is needed. tests/lua/library/fuzz.lua
+-- model: the error names the file, what was given and what is needed. tests/lua/files/fuzz.lua
 -- has random damage.
 local files = require "nn.io.files"
 local hugging_face = require "nn.models.hugging_face"

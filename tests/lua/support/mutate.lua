@@ -1,4 +1,4 @@
--- Damaged copies of files, for tests/lua/library/fuzz.lua: changes of bytes, as by a disk or a
+-- Damaged copies of files, for tests/lua/files/fuzz.lua: changes of bytes, as by a disk or a
 -- broken connection, and changes of JSON, as by a careless or hostile writer. All choices come from
 -- math.random, which the caller seeds.
 local M = {}
