@@ -1,6 +1,6 @@
 # Installation and packages: the program with its scripts, and the C API as a library for other
-# programs. `cmake --install` also installs the part for several ranks if it was built; for packages, it
-# is a component, so that only the package nnlua-ranks depends on OpenMPI.
+# programs. `cmake --install` also installs the plugin for several ranks if it was built; in packages
+# it is a component, so that only the package nnlua-ranks depends on OpenMPI.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME nnlua)
 
 # --- libnnlua: everything except main and Lua ---
@@ -11,7 +11,7 @@ target_include_directories(libnnlua INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTAL
 set_target_properties(libnnlua PROPERTIES OUTPUT_NAME nnlua VERSION ${PROJECT_VERSION} SOVERSION 0
   LINKER_LANGUAGE CXX EXPORT_NAME nnlua INSTALL_RPATH "$ORIGIN/nnlua")
 
-# ./nnlua builds the program alone; what `cmake --install` needs comes with it.
+# ./nnlua builds the target nnlua only, so that also builds what `cmake --install` needs.
 if(NOT NN_SANITIZE)
   add_dependencies(nnlua libnnlua)
 endif()

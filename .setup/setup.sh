@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Builds a fresh checkout in four steps: packages, CMake, StarPU and meanwhile the kernels, ninja.
+# Builds a fresh checkout in four steps: installs packages, configures, builds StarPU and the kernels at
+# the same time, and runs ninja for the rest.
 # Sourced by ./nnlua, tests/run and .ci/run, which call `locked prepare TARGET...`.
 #
 # Every step but ninja writes a stamp with its inputs and is skipped while they stay the same: a start
@@ -30,7 +31,7 @@ die() {
 
 # locked COMMAND...: runs it while no other set-up runs in this checkout. The program that starts
 # later must not inherit the lock's descriptor, or a long training run would hold the lock. The file
-# has contents while its holder builds; a start with nothing to build holds it only briefly.
+# is not empty while its holder builds; a start with nothing to build holds it only briefly.
 # shellcheck disable=SC2094
 locked() {
     local told=
@@ -87,8 +88,8 @@ find_cuda() {
 }
 
 # prepare TARGET...: builds targets in $build, and all they need. ranks=ON installs MPI and builds what
-# several ranks need; later builds keep that. tests=ON does so too and adds the C++ tests to the
-# build; sanitize=address builds with the address and undefined-behaviour sanitizers, sanitize=thread
+# several ranks need; later builds keep that until StarPU changes. tests=ON implies it and adds the C++
+# tests to the build; sanitize=address builds with the address and undefined-behaviour sanitizers, sanitize=thread
 # with the thread sanitizer, both without CUDA and MPI and with a StarPU that checks its assertions.
 prepare() {
     local tests=${tests:-OFF} sanitize=${sanitize:-OFF} ranks=${ranks:-OFF} kind=fast
@@ -109,8 +110,8 @@ prepare() {
     compile "$@"
 }
 
-# Builds StarPU, and meanwhile the kernels, which need nothing of it: StarPU's configure script keeps only
-# one core busy. The kernels are a process group of their own, so that one signal ends all of it.
+# Builds StarPU, and meanwhile the kernels, which do not use it: StarPU's configure script keeps only one
+# core busy. The kernels' build is a process group of its own, so that one signal ends all of it.
 make_starpu_and_kernels() {
     local kernels
     set -m

@@ -4,7 +4,7 @@
 # The version is pinned, since StarPU changes its ABI between point releases. The source is the first
 # available of: STARPU_TARBALL, an earlier download, Debian's source package, upstream's release. It
 # must have one of two known checksums. StarPU-MPI, for several ranks, is a library of its own in
-# .deps/starpu-ranks/, built from the same source against the StarPU that stands, which stays as it is.
+# .deps/starpu-ranks/, built from the same source against the existing StarPU, which does not change.
 
 starpu_version=1.4.10
 # The version of this file's patches and build options; raise it to make every checkout rebuild.
@@ -39,7 +39,7 @@ find_starpu() {
     starpu_missing=yes
 }
 
-# Sets ranks_made_for: what StarPU-MPI for several ranks is, or must be, built for; OFF if this build
+# Sets ranks_made_for: the configuration that StarPU-MPI for several ranks is built for; OFF if this build
 # has none. It is built when ranks=ON asks for it, and then used by all later builds.
 find_ranks() {
     ranks_made_for=OFF

@@ -59,8 +59,7 @@ struct KernelCall {
 };
 using KernelFn = void (*)(const KernelCall&);
 
-// True once for an injected failure (kernels/kernel.h), for the first caller that asks for a
-// status.
+// True once after an injected failure (kernels/kernel.h), for the first caller.
 bool take_failure();
 
 }  // namespace nn

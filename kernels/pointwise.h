@@ -1,4 +1,4 @@
-// The part of the pointwise kernels that CPU and CUDA share: the arithmetic of each op of
+// What the pointwise kernels for CPU and CUDA share: the arithmetic of each op of
 // kernels/pointwise.inc as a functor, the forms that apply it to operands, the merging of axes, and
 // the registration. T, the type computed in, is float, double or int64_t. A file that includes this
 // defines compute(), and may define NN_PART to implement only some of the kernels.

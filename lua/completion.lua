@@ -1,6 +1,6 @@
 -- Completion of nnlua's command line for bash, zsh and fish (.setup/completion.*), which call
 --   NNLUA_COMPLETE=WORDS nnlua -l completion
--- WORDS: the word at the cursor, then those between it and the program's name, one a line. The
+-- WORDS: the word at the cursor, then those between it and the program's name, one per line. The
 -- first line of the output is what the shell adds: nothing, `scripts` (Lua files and folders) or
 -- `files`. The others are words, each with a tab and a description. They come from --help, of the
 -- program and of recipes.
@@ -33,7 +33,7 @@ local function script_file(name)
   return (here or not files.exists(own)) and name or own
 end
 
--- nnlua's own recipes, of which a file of the same name in this folder has precedence.
+-- nnlua's own recipes. A file of the same name in the current folder takes precedence.
 local function offer_recipes(current)
   if current:sub(1, 8) ~= "recipes/" then return offer "recipes/" end
   for _, name in ipairs(files.list(host.root .. "/recipes") or {}) do

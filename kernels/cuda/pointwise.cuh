@@ -1,7 +1,7 @@
 // The CUDA kernels of the ops in kernels/pointwise.inc, compiled in parts (pointwise_*.cu). There
-// is one kernel for each type computed in, to compile few; loads look up the operand's dtype, which
-// memory latency hides. f32 and bf16 have another kernel, for rows that can be loaded 16 bytes at a
-// time.
+// is one kernel for each type computed in, which keeps them few; loads look up the operand's dtype,
+// which memory latency hides. f32 and bf16 have another kernel, for rows that can be loaded 16
+// bytes at a time.
 #pragma once
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/pointwise.h"

@@ -1,3 +1,3 @@
-// The kernels of several operands of kernels/pointwise.inc.
+// The ops with several operands in kernels/pointwise.inc.
 #define NN_PART 3
 #include "kernels/cuda/pointwise.cuh"
