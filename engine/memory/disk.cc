@@ -157,8 +157,8 @@ std::string Disk::carry_out(const Transfer& t) {
         const int64_t n = transfer_some(t, done);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EINVAL && direct) {  // the file system has another block size
-            direct_ = false;
             fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) & ~O_DIRECT);
+            direct_ = false;  // from now on EINVAL is an error, also to other threads
             continue;
         }
         if (n < 0) return problem(t, std::strerror(errno));

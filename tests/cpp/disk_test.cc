@@ -152,8 +152,11 @@ TEST_CASE("a failed or short transfer is an error with the tile, the folder and 
         const int64_t extent = disk.allocate(disk_block, "a tile");
         const Block data = block(disk_block, 1);
         Waiter waiter;
+        // One after the other: the injected failure counts the calls of all threads.
         disk.write(extent, data.get(), disk_block, 0, "weight, tile 3", waiter.note());
+        waiter.wait(1);
         disk.read(extent, data.get(), disk_block, 0, "weight, tile 3", waiter.note());
+        waiter.wait(2);
         disk.read(extent, data.get(), disk_block, 0, "weight, tile 3", waiter.note());
         waiter.wait(3);
         unsetenv("NNLUA_FAIL_DISK");
