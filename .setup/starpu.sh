@@ -43,38 +43,39 @@ find_starpu() {
 # has none. It is built when ranks=ON asks for it, and then used by all later builds.
 find_ranks() {
     ranks_made_for=OFF
-    local mpicc
+    local mpicc made_for
     mpicc=$(command -v mpicc) && command -v mpirun >/dev/null && [ "$starpu_prefix" = "$deps/starpu" ] || return 0
-    mpicc="$starpu_made_for mpi=${mpicc%/mpicc}"
-    if [ "$ranks" = ON ] || [ "$(cat "$deps/starpu-ranks/made_for" 2>/dev/null)" = "$mpicc" ]; then
-        ranks_made_for=$mpicc
+    made_for="$starpu_made_for mpi=${mpicc%/mpicc}"
+    if [ "$ranks" = ON ] || [ "$(cat "$deps/starpu-ranks/made_for" 2>/dev/null)" = "$made_for" ]; then
+        ranks_made_for=$made_for
     fi
+}
+
+# build_into TARGET WHAT LOG ADVICE COMMAND...: runs a stage whose command gets one more argument, a new
+# folder, and makes there the folder `made`, which becomes TARGET.
+build_into() {
+    local target=$1 work
+    shift
+    rm -rf "$deps"/tmp.* # left by an interrupted build
+    work=$(mktemp -d "$deps/tmp.XXXXXX")
+    stage "$@" "$work"
+    rm -rf "$target"
+    mv "$work/made" "$target"
+    rm -rf "$work"
 }
 
 # make_starpu fast|check|thread: builds StarPU into $starpu_prefix.
 make_starpu() {
-    rm -rf "$deps"/tmp.* # left by an interrupted build
-    local work
-    work=$(mktemp -d "$deps/tmp.XXXXXX")
-    stage "building StarPU $starpu_version, about a minute" "$deps/log/starpu.log" \
-        "if CUDA causes this, NN_CUDA=OFF builds without it" build_starpu "$1" "$work"
-    rm -rf "$starpu_prefix"
-    mv "$work/root$starpu_prefix" "$starpu_prefix"
-    rm -rf "$work"
+    build_into "$starpu_prefix" "building StarPU $starpu_version, about a minute" "$deps/log/starpu.log" \
+        "if CUDA causes this, NN_CUDA=OFF builds without it" build_starpu "$1"
 }
 
 # Builds StarPU-MPI into .deps/starpu-ranks/ if it is missing.
 ensure_ranks() {
     [ "$(cat "$deps/starpu-ranks/made_for" 2>/dev/null)" != "$ranks_made_for" ] || return 0
     get_starpu
-    rm -rf "$deps"/tmp.*
-    local work
-    work=$(mktemp -d "$deps/tmp.XXXXXX")
-    stage "building StarPU-MPI $starpu_version" "$deps/log/starpu-ranks.log" \
-        "check that mpicc compiles and links a program" build_ranks "$work"
-    rm -rf "$deps/starpu-ranks"
-    mv "$work/made" "$deps/starpu-ranks"
-    rm -rf "$work"
+    build_into "$deps/starpu-ranks" "building StarPU-MPI $starpu_version" "$deps/log/starpu-ranks.log" \
+        "check that mpicc compiles and links a program" build_ranks
 }
 
 # Checks that the system's StarPU is new enough, and supports CUDA if CUDA is installed. It is not used for
@@ -217,6 +218,7 @@ build_starpu() {
     rm -f "$made"/lib/*.la
     install -D -m 644 src/common/config.h "$made/private/common/config.h" # for build_ranks
     printf '%s' "$starpu_made_for" >"$made/made_for"
+    mv "$made" "$work/made"
 }
 
 # build_ranks FOLDER: builds StarPU-MPI in FOLDER/made, against the StarPU in $starpu_prefix and with its
