@@ -172,8 +172,8 @@ starpu_from_upstream() {
     mv "$starpu_archive.part" "$starpu_archive"
 }
 
-# build_starpu fast|check|thread FOLDER: builds in FOLDER and installs to FOLDER/root, so that an
-# interrupted build never looks finished.
+# build_starpu fast|check|thread FOLDER: builds in FOLDER, so that an interrupted build never looks
+# finished, and leaves the result in FOLDER/made.
 build_starpu() {
     local kind=$1 work=$2
     mkdir "$work/src" "$work/obj"
