@@ -15,14 +15,19 @@ local function words(line)
   return out
 end
 
+-- Frees what earlier models and plans left, which would count as memory in use.
+local function collect()
+  collectgarbage()
+  collectgarbage()
+  nn.sync()
+end
+
 local function resident(path)
   local number = 0
   for line in files.read(path):gmatch "[^\n]+" do
     number = number + 1
     print("model " .. number)
-    collectgarbage()
-    collectgarbage()
-    nn.sync()
+    collect()
     nn.reset_peak()
     training.run(training.read(words(line)))
     print(("peak %.0f"):format(nn.memory().peak))
@@ -31,6 +36,7 @@ end
 
 -- Plans the model with these tiers -> nil and the plan, or the bytes with which slots suffice.
 local function least_if_refused(cfg, disk, ram)
+  collect()
   nn.memory_tiers {ram = ram, disk = disk, disk_in_ram = true}
   local good, plan = pcall(training.plan, cfg)
   if good then return nil, plan end
