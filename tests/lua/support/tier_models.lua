@@ -59,6 +59,7 @@ local function tiered(disk, share, peak, given)
     local works = least == ram or not least and plan.tiers.slots == 0  -- or all of it fits
     assert(works, ("%d bytes work, %s are refused"):format(ram, least and "fewer" or "none"))
   end
+  collect()
   nn.memory_tiers {ram = ram, disk = disk, disk_in_ram = true}
   training.run(cfg)
   local memory = nn.memory()

@@ -61,10 +61,11 @@ function M.plan(cfg)
   prepare(cfg)
   return step_plan.step(function()
     local model, optim, step = build(cfg)
-    local x = nn.zeros({cfg.batch, cfg.context}, {dtype = "i32"})
-    local y = nn.zeros({cfg.batch, cfg.context}, {dtype = "i32"})
+    local function rows() return nn.zeros({cfg.batch, cfg.context}, {dtype = "i32"}) end
+    local x, y = rows(), rows()
+    -- a run of the compiled step copies its two arguments
     return function() return step(x, y) end,
-           {weights = model, optimizer = optim, other = {x, y}}
+           {weights = model, optimizer = optim, other = {x, y, rows(), rows()}}
   end, false)
 end
 
