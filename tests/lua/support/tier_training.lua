@@ -63,7 +63,7 @@ function M.plan(cfg)
     local model, optim, step = build(cfg)
     local function rows() return nn.zeros({cfg.batch, cfg.context}, {dtype = "i32"}) end
     local x, y = rows(), rows()
-    -- a run of the compiled step copies its two arguments
+    -- a run also holds the compiled step's copies of x and y
     return function() return step(x, y) end,
            {weights = model, optimizer = optim, other = {x, y, rows(), rows()}}
   end, false)
