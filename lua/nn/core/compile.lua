@@ -57,20 +57,28 @@ local function results_of(f, inputs, n)
   return results
 end
 
+local inputs                     -- of the recording under way
+
+--- argument(x) -> the copy of x with which a call of a compiled function works, for plans. Such a
+--- copy takes memory beside x.
+function M.argument(x)
+  local out = ffi.new "nn_ref[1]"
+  check(C.nn_record_input(x.ref, out))
+  inputs[#inputs + 1] = tensor.wrap(out[0].index, out[0].generation)
+  return inputs[#inputs]
+end
+
 -- Records f. returns_list: f returns one list of tensors, which may exceed Lua's limit of results.
 local function record(f, given, n, returns_list)
   check(C.nn_record_begin())
   local around = layer.start()
   return lib.finally(function(good)
     layer.stop(around)
+    inputs = nil
     if not good then C.nn_record_abort() end
   end, function()
-    local out = ffi.new "nn_ref[1]"
-    local inputs = {}
-    for i = 1, n do
-      check(C.nn_record_input(given[i].ref, out))
-      inputs[i] = tensor.wrap(out[0].index, out[0].generation)
-    end
+    inputs = {}
+    for i = 1, n do M.argument(given[i]) end
     return tape.with_private_grads(function()
       local results = returns_list and f() or results_of(f, inputs, n)
       local count = table.maxn(results)
@@ -80,7 +88,8 @@ local function record(f, given, n, returns_list)
                      type(results[i]))
         end
       end
-      check(C.nn_record_end(refs_of(inputs, n), n, refs_of(results, count), count, out))
+      local out = ffi.new "nn_ref[1]"
+      check(C.nn_record_end(refs_of(inputs, #inputs), #inputs, refs_of(results, count), count, out))
       local ref = ffi.gc(ffi.new("nn_ref", out[0].index, out[0].generation), C.nn_release)
       return {ref = ref, results = count}
     end)

@@ -2,6 +2,7 @@
 local accumulate = require "nn.core.accumulate"
 local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
+local compile = require "nn.core.compile"
 local creation = require "nn.core.creation"
 local lib = require "nn.base.capi"
 local advice = require "nn.plan.advice"
@@ -9,7 +10,7 @@ local step_plan = require "nn.plan.step"
 local units = require "nn.base.units"
 
 local M = {}
-local INPUT_BYTES = 8            -- of a token: its id and its target, i32
+local INPUT_BYTES = 16           -- of a token: its id and its target, i32, and a run's copies
 local TASK_BYTES = 5500          -- of process memory for a recorded task, about
 local MOST_RECORDED = 512        -- microbatches whose rows are recorded
 local MANY_TILES = 20000         -- parameters of more tiles take long to record
@@ -29,7 +30,7 @@ local function planned(build, rows, context, measured, inputs, most)
     local ids, targets = inputs(rows, context)
     local answer = #targets.shape == 2 and targets:dim(2) or nil
     flops_per_token = model.flops_per_token and model:flops_per_token(context, answer)
-    return function() return step(ids, targets) end,
+    return function() return step(compile.argument(ids), compile.argument(targets)) end,
            {weights = model, optimizer = optim, other = {ids, targets}}
   end, measured)
   plan.flops_per_token = flops_per_token
@@ -69,7 +70,7 @@ local function planner(build, loader, available)
   end, available)
 end
 
--- The settings to lower so that requirements fit. inputs: bytes of ids and targets.
+-- The settings to lower so that requirements fit. inputs: bytes of ids, targets and their copies.
 local function settings_to_lower(requirements, loader, inputs, available)
   local list = {"model.layers", "model.embd", "model.vocab"}
   if requirements.state <= available then             -- else it fits with no batch

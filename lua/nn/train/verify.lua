@@ -26,7 +26,6 @@ local LAG = 2                    -- steps submitted before the results of one ar
 local LEAST = 2                  -- layers that are trained if these fit: one hardly moves
 local FILLED = 0.9               -- most of the available RAM that a plan without a disk may take
 local QUIET = 1                  -- least seconds between lines of progress
-local BLOCK = 4096               -- bytes
 local CHUNK = 2 ^ 16             -- elements that are compared as numbers at once
 
 --- need(cfg): raises an error if the setting verify cannot work with the other settings.
@@ -84,17 +83,14 @@ end
 
 -- The plan in `ram` bytes or, up to `most`, in the least with which a plan works -> plan, bytes.
 local function plan_with_disk(cfg, build, loader, ram, most)
-  local ids, targets = loader:inputs(loader.rows)
-  -- A plan does not count the copies of a run's inputs, which are rounded up to blocks.
-  local copies = math.ceil(1.1 * (ids:bytes() + targets:bytes())) + 2 * BLOCK
   while true do                  -- a larger memory has a larger reserve
-    memory.use_disk(cfg.memory, math.max(1, ram - copies))
+    memory.use_disk(cfg.memory, ram)
     local good, plan = lib.protected(run_plan.need_room, build, loader)
     if good then return plan, ram end
     local least = tonumber(tostring(plan):match(
       "a plan for this program needs at least .- of RAM %((%d+) bytes"))
-    if not least or least + copies <= ram or ram == most then error(plan, 0) end
-    ram = math.min(least + copies, most)
+    if not least or least <= ram or ram == most then error(plan, 0) end
+    ram = math.min(least, most)
   end
 end
 

@@ -1,5 +1,6 @@
 -- Training of a small model for a few steps, whose results are compared between processes to the
 -- bit: tiers.lua trains one, tier_models.lua many.
+local compile = require "nn.core.compile"
 local nn = require "nn"
 local step_plan = require "nn.plan.step"
 local GPT2 = require "models.gpt2"
@@ -61,11 +62,10 @@ function M.plan(cfg)
   prepare(cfg)
   return step_plan.step(function()
     local model, optim, step = build(cfg)
-    local function rows() return nn.zeros({cfg.batch, cfg.context}, {dtype = "i32"}) end
-    local x, y = rows(), rows()
-    -- a run also holds the compiled step's copies of x and y
-    return function() return step(x, y) end,
-           {weights = model, optimizer = optim, other = {x, y, rows(), rows()}}
+    local x = nn.zeros({cfg.batch, cfg.context}, {dtype = "i32"})
+    local y = nn.zeros({cfg.batch, cfg.context}, {dtype = "i32"})
+    return function() return step(compile.argument(x), compile.argument(y)) end,
+           {weights = model, optimizer = optim, other = {x, y}}
   end, false)
 end
 
