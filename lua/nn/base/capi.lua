@@ -118,8 +118,8 @@ local function raise(status)
   local message = ffi.string(C.nn_error())
   local interrupted = status == C.NN_INTERRUPTED
   if interrupted then C.nn_clear_interrupt() end
-  local e = {message = message, where = user_frame(), interrupted = interrupted}
-  error(setmetatable(e, Error), 0)
+  local where = not interrupted and user_frame() or nil       -- of the mistake
+  error(setmetatable({message = message, where = where, interrupted = interrupted}, Error), 0)
 end
 
 --- Raises if a C call failed.
