@@ -9,9 +9,9 @@
 
 #include "bindings/nn.h"
 #include "engine/base/error.h"
+#include "engine/executor/replay.h"
 #include "engine/io/tensor_file.h"
 #include "engine/ops/op.h"
-#include "engine/runtime/replay.h"
 #include "engine/runtime/waits.h"
 #include "engine/text/tokenizer.h"
 #include "engine/tile/tensor.h"

@@ -1,6 +1,7 @@
 // The C API, actions: the runtime, tensors, ops, programs, scalars, scopes, memory, random numbers.
 // It checks arguments and calls the engine.
 #include "bindings/handles.h"
+#include "engine/base/interrupts.h"
 #include "engine/graph/context.h"
 #include "engine/graph/passes/loops.h"
 #include "engine/graph/recording.h"
@@ -9,17 +10,15 @@
 #include "engine/machine/memory_limit.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
-#include "engine/plan/choose_activations.h"
 #include "engine/plan/plan.h"
 #include "engine/rules/rules.h"
 #include "engine/runtime/homes.h"
 #include "engine/runtime/host_copy.h"
-#include "engine/runtime/interrupts.h"
-#include "engine/runtime/planned.h"
 #include "engine/runtime/ranks.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
+#include "engine/schedule/pipeline.h"
 
 using namespace nn;
 using namespace nn::capi;
@@ -218,12 +217,8 @@ int nn_record_end(const nn_ref* inputs, int32_t n_inputs, const nn_ref* outputs,
                                   out = tensors_of(outputs, n_outputs, "compile");
         given(program, "program") = {0, 0};
         if (tiers().exist()) idle();  // workers that wait for tasks would slow down planning
-        auto recorded = end_recording(in, out, [](Program& program_to_run) {
-            choose_activations(program_to_run);
-            distribute_over_ranks(program_to_run);
-        });
-        if (tiers().exist() && PlannedRun::needed(*recorded))
-            recorded->seconds = placement_seconds(*recorded);
+        auto recorded = end_recording(in, out);
+        prepare(*recorded);
         *program = new_ref(std::make_shared<Replay>(std::move(recorded)));
     });
 }

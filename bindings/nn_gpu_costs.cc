@@ -6,10 +6,9 @@
 
 #include "bindings/handles.h"
 #include "engine/graph/cost.h"
-#include "engine/graph/gpus/gpus.h"
-#include "engine/graph/passes/passes.h"
 #include "engine/graph/passes/recompute.h"
 #include "engine/machine/description.h"
+#include "engine/schedule/pipeline.h"
 
 using namespace nn;
 using namespace nn::capi;
@@ -49,15 +48,12 @@ nn_gpu_step_t submission(const Program& program, int gpus) {
     // In a plan, the ids of tokens are no inputs, but tensors that exist before the step.
     for (const Tensor& tensor : program.outputs)
         if (!is_float(tensor.dtype()) && program.inputs.empty()) trial->inputs.push_back(tensor);
-    place_on_gpus(*trial, gpus);
-    delay_sums(*trial);
-    share_memory(*trial);
-    find_lifetimes(*trial);
-    nn_gpu_step_t out{0, 0, bytes_between_gpus(*trial)};
     int64_t memory = 0;
     for (const MemoryNode& node : machine().nodes)
         if (node.kind == NodeKind::gpu) memory = node.bytes;
-    for (const TaskGroup& group : group_tasks(*trial, memory * 9 / 10 / 16)) {
+    const std::vector<TaskGroup> groups = prepare_for_gpus(*trial, gpus, memory * 9 / 10);
+    nn_gpu_step_t out{0, 0, bytes_between_gpus(*trial)};
+    for (const TaskGroup& group : groups) {
         ++out.groups;
         out.freed += int64_t(group.dies_after.size());
     }

@@ -1,9 +1,9 @@
 // The C API: ranks.
 #include "bindings/handles.h"
+#include "engine/base/interrupts.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/control.h"
 #include "engine/ranks/transport.h"
-#include "engine/runtime/interrupts.h"
 #include "engine/runtime/ranks.h"
 
 using namespace nn;

@@ -3,18 +3,18 @@
 
 #include "bindings/handles.h"
 #include "engine/base/heap.h"
+#include "engine/base/interrupts.h"
 #include "engine/io/output_file.h"
 #include "engine/machine/host.h"
 #include "engine/machine/memory_limit.h"
 #include "engine/memory/arena.h"
 #include "engine/memory/disk_rate.h"
 #include "engine/memory/stalls.h"
-#include "engine/plan/choose_activations.h"
 #include "engine/plan/plan.h"
 #include "engine/runtime/homes.h"
-#include "engine/runtime/interrupts.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/workers.h"
+#include "engine/schedule/choose_activations.h"
 #include "engine/tiers/found_plan.h"
 #include "engine/tiers/plan.h"
 #include "engine/tiers/records.h"
@@ -45,14 +45,14 @@ int64_t lru_moved(const RunPlan& run) {
 
 void add_lower(const ProgramPlan& plan, const PlanLimits& limits, const Prediction& time,
                nn_lower_plan_t& to) {
-    const RunPlan& run = *plan.below(plan.steady());
+    const RunPlan& run = plan.steady().level(1);
     to.slots = run.placement.blocks * slot_block;
-    to.reserved = limits.lower.reserved;
+    to.reserved = limits.below[0].reserved;
     to.disk = store_places(plan).all_bytes();
     add_moved(plan, run, 1, to.loaded, to.stored);
-    to.least_moved = plan.lower->least_moved;
+    to.least_moved = plan.below[0].least_moved;
     to.lru_moved = lru_moved(run);
-    to.disk_busy = time.lower_busy;
+    to.disk_busy = time.link_busy[1];
 }
 
 // The RAM for everything but tiles, while the plan exists.
@@ -71,14 +71,14 @@ void describe_plan(const Program& p, Times times, nn_tier_plan_t& to) {
     to.slots = plan.blocks * slot_block;
     to.kept = plan.lines->kept();
     to.reserved = limits.reserved;
-    if (!plan.lower) to.disk = store_places(plan).all_bytes();
+    if (plan.below.empty()) to.disk = store_places(plan).all_bytes();
     for (const auto& [run, count] : plan.steady_parts()) {
         add_moved(plan, *run, count, to.loaded, to.stored);
         to.lru_moved += count * lru_moved(*run);
     }
     to.least_moved = plan.least_moved;
-    to.seconds = time.seconds, to.computing = time.computing, to.disk_busy = time.link_busy;
-    if (plan.lower) add_lower(plan, limits, time, to.lower);
+    to.seconds = time.seconds, to.computing = time.computing, to.disk_busy = time.link_busy[0];
+    if (!plan.below.empty()) add_lower(plan, limits, time, to.lower);
     to.rest = rest_with(records_of(plan, p));
 }
 
@@ -120,9 +120,12 @@ int nn_tiers(nn_tiers_info_t* out) {
             return nn_store_info_t{store.bytes + slots, store.totals.read, store.totals.written,
                                    store.totals.busy};
         };
-        given(out, "out") = {use.slots,
+        const auto bytes = [&](size_t level) {
+            return level < use.slots.size() ? use.slots[level] : 0;
+        };
+        given(out, "out") = {bytes(0),
                              totals(use.disk, 0),
-                             totals(use.ram, use.lower_slots),
+                             totals(use.ram, bytes(1)),
                              stalled_seconds(running_cpu_workers()),
                              int64_t(limited_searches()),
                              placement_searches() == 0 ? int64_t(plans_from_folder()) : 0};

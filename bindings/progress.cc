@@ -35,7 +35,7 @@ void report(const char* text) {
 }  // namespace
 
 void show_progress() {
-    if (ranks().rank == 0) work_handlers.report = report;
+    if (ranks().rank == 0) work_reporter = report;
 }
 
 }  // namespace nn

@@ -14,8 +14,8 @@ extern "C" {
 }
 
 #include "bindings/mapped_files.h"
+#include "engine/base/interrupts.h"
 #include "engine/machine/ranks.h"
-#include "engine/runtime/interrupts.h"
 
 namespace nn {
 namespace {

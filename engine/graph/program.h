@@ -92,6 +92,9 @@ private:
     std::unique_ptr<Accesses> accesses_;
 };
 
+// A copy of a program to try passes on.
+std::unique_ptr<Program> trial_of(const Program& program);
+
 // How much lower the priorities of tasks are in this iteration than in the first one; 0 without a
 // loop.
 inline int32_t later_priority(const Program::Loop* loop, uint32_t iteration) {

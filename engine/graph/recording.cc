@@ -1,7 +1,6 @@
 #include "engine/graph/recording.h"
 
 #include "engine/base/error.h"
-#include "engine/graph/passes/passes.h"
 #include "engine/graph/sink.h"
 
 namespace nn {
@@ -63,13 +62,11 @@ void begin_recording() {
     outer = use_sink(recorder.get());
 }
 
-std::shared_ptr<Program> end_recording(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
-                                       const std::function<void(Program&)>& choose) {
+std::shared_ptr<Program> end_recording(std::vector<Tensor> inputs, std::vector<Tensor> outputs) {
     under_way();
     std::shared_ptr<Program> program = stop();
     program->inputs = std::move(inputs);
     program->outputs = std::move(outputs);
-    run_passes(*program, choose);
     return program;
 }
 

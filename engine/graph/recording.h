@@ -1,7 +1,6 @@
 // Recording: emitted tasks are added to a program instead of being submitted. Only one recording
 // can be open: a compiled function called during a recording becomes part of it.
 #pragma once
-#include <functional>
 #include <memory>
 
 #include "engine/graph/program.h"
@@ -9,9 +8,9 @@
 namespace nn {
 
 void begin_recording();
-// Ends the recording and runs the passes on the program. choose: see run_passes().
-std::shared_ptr<Program> end_recording(std::vector<Tensor> inputs, std::vector<Tensor> outputs,
-                                       const std::function<void(Program&)>& choose = {});
+// Ends the recording and returns it as it is: prepare() (schedule/pipeline.h) makes it ready to
+// run.
+std::shared_ptr<Program> end_recording(std::vector<Tensor> inputs, std::vector<Tensor> outputs);
 void abort_recording();
 Program* recording_program();      // the program being recorded, or null
 void begin_step();                 // see Program::step_begin

@@ -7,7 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
-#include "engine/base/progress.h"
+#include "engine/base/interrupts.h"
 
 namespace nn {
 namespace {
@@ -58,7 +58,7 @@ private:
     }
 
     void start(int64_t extent, bool writes) {
-        still_working();
+        check_interrupt();
         const int block = wait_until(1);
         char* const at = static_cast<char*>(memory_.get()) + block * load_.piece;
         const auto done = [this, block](const std::string& error) {

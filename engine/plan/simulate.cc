@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <queue>
 
-#include "engine/runtime/interrupts.h"
+#include "engine/base/interrupts.h"
 
 namespace nn {
 namespace {

@@ -99,7 +99,7 @@ void choose_model_folder() {
 }
 
 // Values that StarPU accepts, but with which no program can run.
-void check_values() {
+void check_variables() {
     for (const char* name : {"STARPU_NCPU", "STARPU_NCPUS"}) {
         const char* value = std::getenv(name);
         if (value && std::strtol(value, nullptr, 10) <= 0)
@@ -186,7 +186,7 @@ void prepare_environment(int threads) {
     if (const char* library = std::getenv("STARPU_SCHED_LIB")) check_scheduler_library(library);
     if (value_or("STARPU_SCHED", "").empty()) unsetenv("STARPU_SCHED");  // "" would select lws
     check_scheduler(value_or("STARPU_SCHED", ""));
-    check_values();
+    check_variables();
     setenv("STARPU_SILENT", "1", 0);
     setenv("STARPU_FXT_TRACE", "0", 0);
     setenv("STARPU_WORKERS_GETBIND", "1", 0);

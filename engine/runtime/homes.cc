@@ -20,10 +20,14 @@ namespace {
 struct Home;
 
 struct State {
-    std::unique_ptr<Slots> slots, lower;
+    struct Level {
+        std::unique_ptr<Slots> slots;
+        uint64_t planned_tasks = 0;
+    };
+    std::vector<Level> levels;
     std::unordered_set<Home*> homes;
     int64_t promised = 0;
-    uint64_t planned_tasks = 0, lower_tasks = 0, fetches = 0;
+    uint64_t fetches = 0;
 };
 // Never destroyed: tiles may be freed while the process ends.
 State& state() {
@@ -49,8 +53,10 @@ StarpuHandle no_value(Tile& tile) { return Acquired(handle_of(tile), true).handl
 StarpuHandle claim_in(Slots& slots, const Tile& tile, uint32_t slot) {
     return slots.claim(slot, slot_blocks(int64_t(tile.bytes)));
 }
-// The slots above the lowest store.
-Slots& lowest_slots() { return state().lower ? *state().lower : *state().slots; }
+bool is_lowest(size_t level) { return level + 1 == state().levels.size(); }
+StarpuHandle claim_at(const TilePlace& place, const Tile& tile) {
+    return claim_in(slots(place.level), tile, place.slot);
+}
 
 // Writes a value that the main thread holds to an extent; `from` is its handle.
 void write_value(const Tile& tile, StarpuHandle from, const char* memory, const Extent& extent) {
@@ -65,15 +71,17 @@ void write_value(const Tile& tile, StarpuHandle from, const char* memory, const 
 std::shared_ptr<Extent> new_passage(const Tile& tile) {
     return std::make_shared<Extent>(pinned_ram(), int64_t(tile.bytes), name_of(tile).text);
 }
-void submit_passage(bool loads, uint32_t slot, const Tile& tile,
+void submit_passage(bool loads, const TilePlace& place, const Tile& tile,
                     const std::shared_ptr<Extent>& passage) {
-    submit_transfer({loads, claim_in(*state().slots, tile, slot), state().slots->memory(slot),
-                     int64_t(tile.bytes), end_in(passage), state().planned_tasks, name_of(tile)});
+    submit_transfer({loads, claim_at(place, tile), slots(place.level).memory(place.slot),
+                     int64_t(tile.bytes), end_in(passage),
+                     state().levels[place.level].planned_tasks, name_of(tile)});
 }
-void load_through_ram(const Tile& tile, StarpuHandle from, const char* memory, uint32_t slot) {
+void load_through_ram(const Tile& tile, StarpuHandle from, const char* memory,
+                      const TilePlace& place) {
     const auto passage = new_passage(tile);
     write_value(tile, from, memory, *passage);
-    submit_passage(true, slot, tile, passage);
+    submit_passage(true, place, tile, passage);
     const Acquired until_it_is_loaded(passage->handle(), true);
 }
 
@@ -87,30 +95,31 @@ struct Home : StoredTile {
     ~Home() override { state().homes.erase(this); }
     void move_to(const TilePlace& to) {
         at = to;
-        slot_handle = at.slot != no_slot    ? claim_in(*state().slots, tile, at.slot)
-                      : at.lower != no_slot ? claim_in(*state().lower, tile, at.lower)
-                                            : nullptr;
-        const bool is_usable = at.slot != no_slot && state().slots->in_ram();
+        slot_handle = is_in_store() ? nullptr : claim_at(at, tile);
+        // Other slots in RAM have copies elsewhere of which StarPU does not know.
+        const bool is_usable = !is_in_store() && at.level == 0 && slots(0).in_ram();
         tile.handle = is_usable ? slot_handle : nullptr;
     }
     bool is_in_store() const { return at == in_store; }
-    bool is_above_lower_level() const { return at.slot != no_slot && state().lower; }
+    bool is_in_ram() const { return !is_in_store() && slots(at.level).in_ram(); }
+    // On a GPU, above another level of slots.
+    bool has_passage() const { return !is_in_store() && !is_in_ram() && !is_lowest(at.level); }
     // Stores the value if it is in a slot.
     const std::shared_ptr<Extent>& stored_extent() {
         if (is_in_store() || !tile.has_value()) return extent;
         extent_of(tile);
-        if (is_above_lower_level()) {
+        if (has_passage()) {
             const auto passage = passed_to_ram();
             const Acquired source(passage->handle(), false);
             write_value(tile, source.handle, reinterpret_cast<char*>(passage->place()), *extent);
         } else {
-            submit_slot_transfer(false, at.slot != no_slot ? at.slot : at.lower, tile, extent);
+            submit_slot_transfer(false, at, tile, extent);
         }
         return extent;
     }
     std::shared_ptr<Extent> passed_to_ram() const {
         auto passage = new_passage(tile);
-        submit_passage(false, at.slot, tile, passage);
+        submit_passage(false, at, tile, passage);
         return passage;
     }
     // The value for the main thread, and the handle that it has. Null if that failed.
@@ -119,7 +128,7 @@ struct Home : StoredTile {
         if (has_failed_value(source.handle)) return {};
         if (from) return read_now(*from, tile.bytes, name_of(tile));
         TransferBuffer out = transfer_buffer(tile.bytes);
-        std::memcpy(out.get(), state().lower->memory(at.lower), tile.bytes);
+        std::memcpy(out.get(), slots(at.level).memory(at.slot), tile.bytes);
         return out;
     }
     void drop() override {}
@@ -128,8 +137,8 @@ struct Home : StoredTile {
     }
     // Throws if the value cannot be read from the store; nothing is changed then.
     void fetch(bool reads) override {
-        const bool is_lower = at.lower != no_slot, passes = is_above_lower_level();
-        const bool has_copy = !is_lower && !passes;  // in the extent, after it
+        const bool passes = has_passage();
+        const bool has_copy = !is_in_ram() && !passes;  // in the extent, after it
         Tile& t = tile;
         const bool wanted = reads && t.has_value();
         const std::shared_ptr<Extent> from = has_copy           ? stored_extent()
@@ -182,11 +191,10 @@ void put_in_store(Tile& tile) {
 void put_in_slot(Tile& tile, const TilePlace& to) {
     if (tile.has_value()) {
         const Acquired source(handle_of(tile), false);
-        if (to.slot != no_slot && !slots()->in_ram()) {
-            load_through_ram(tile, source.handle, source.memory(), to.slot);
+        if (!slots(to.level).in_ram()) {
+            load_through_ram(tile, source.handle, source.memory(), to);
         } else {
-            const uint32_t slot = to.slot != no_slot ? to.slot : to.lower;
-            const Acquired target(claim_in(lowest_slots(), tile, slot), true);
+            const Acquired target(claim_at(to, tile), true);
             if (has_failed_value(source.handle)) {
                 note_transfer_skipped(source.handle, target.handle);
             } else {
@@ -221,20 +229,23 @@ void promise_ram(int64_t bytes) { state().promised = std::max(state().promised, 
 
 TierUse tier_use() {
     TierUse out;
-    if (state().slots) out.slots = state().slots->bytes();
-    if (state().lower) out.lower_slots = state().lower->bytes();
+    for (const State::Level& level : state().levels) out.slots.push_back(level.slots->bytes());
     out.disk = use_of_disk(), out.ram = use_of_pinned_ram();
     return out;
 }
 
 void drop_tiers() {
-    state().slots.reset();
-    state().lower.reset();
+    state().levels.clear();
     drop_stores();
 }
 
-Slots* slots() { return state().slots.get(); }
-Slots* lower_slots() { return state().lower.get(); }
+bool slots_exist() { return !state().levels.empty(); }
+Slots& slots(size_t level) { return *state().levels[level].slots; }
+std::vector<uint32_t> blocks_of_slots() {
+    std::vector<uint32_t> out;
+    for (const State::Level& level : state().levels) out.push_back(level.slots->blocks());
+    return out;
+}
 
 std::vector<HomeOf> homes() {
     std::vector<HomeOf> out;
@@ -265,19 +276,19 @@ void put_home(Tile& tile, const TilePlace& to) {
     if (!home) {
         if (to == in_store) return put_in_store(tile);
         handle_of(tile);
-        if (slots()->in_ram() || lower_slots()) return put_in_slot(tile, to);
+        if (slots(to.level).in_ram() || !is_lowest(to.level)) return put_in_slot(tile, to);
         put_in_store(tile);
         return put_home(tile, to);
     }
     if (home->is_in_store() == (to == in_store)) return;
     if (to == in_store) {
         home->stored_extent();
-    } else if (tile.has_value() && to.slot != no_slot && lower_slots()) {
+    } else if (tile.has_value() && !is_lowest(to.level)) {
         const StarpuHandle from = extent_of(tile)->handle();
         const TransferBuffer value = home->read(home->extent);
-        load_through_ram(tile, from, value.get(), to.slot);
+        load_through_ram(tile, from, value.get(), to);
     } else if (tile.has_value()) {
-        submit_slot_transfer(true, to.slot != no_slot ? to.slot : to.lower, tile, extent_of(tile));
+        submit_slot_transfer(true, to, tile, extent_of(tile));
     }
     move_home(tile, to);
 }
@@ -296,25 +307,27 @@ void bring_to_memory(Tile& tile) {
     }
 }
 
-void submit_slot_transfer(bool loads, uint32_t slot, const Tile& tile,
+void submit_slot_transfer(bool loads, const TilePlace& place, const Tile& tile,
                           const std::shared_ptr<Extent>& extent, uint64_t due) {
-    Slots& from = lowest_slots();
-    const uint64_t tasks = state().lower ? state().lower_tasks : state().planned_tasks;
-    submit_transfer({loads, claim_in(from, tile, slot), from.memory(slot), int64_t(tile.bytes),
-                     end_in(extent), tasks + due, name_of(tile)});
+    const State::Level& level = state().levels[place.level];
+    submit_transfer({loads, claim_at(place, tile), level.slots->memory(place.slot),
+                     int64_t(tile.bytes), end_in(extent), level.planned_tasks + due,
+                     name_of(tile)});
 }
 
-void submit_level_transfer(bool loads, uint32_t slot, uint32_t lower, const Tile& tile,
-                           uint64_t due) {
-    Slots &above = *state().slots, &below = *state().lower;
-    const StarpuHandle handle = claim_in(below, tile, lower);
-    submit_transfer({loads,
-                     claim_in(above, tile, slot),
-                     above.memory(slot),
-                     int64_t(tile.bytes),
-                     {pinned_ram(), reinterpret_cast<int64_t>(below.memory(lower)), handle, {}},
-                     state().planned_tasks + due,
-                     name_of(tile)});
+void submit_level_transfer(bool loads, const TilePlace& place, uint32_t slot_below,
+                           const Tile& tile, uint64_t due) {
+    const State::Level& level = state().levels[place.level];
+    Slots& below = slots(place.level + 1);
+    const StarpuHandle handle = claim_in(below, tile, slot_below);
+    submit_transfer(
+        {loads,
+         claim_at(place, tile),
+         level.slots->memory(place.slot),
+         int64_t(tile.bytes),
+         {pinned_ram(), reinterpret_cast<int64_t>(below.memory(slot_below)), handle, {}},
+         level.planned_tasks + due,
+         name_of(tile)});
 }
 
 std::shared_ptr<Extent> stored_value(Tile& tile) {
@@ -324,15 +337,16 @@ std::shared_ptr<Extent> stored_value(Tile& tile) {
 
 uint64_t tiles_brought_to_memory() { return state().fetches; }
 
-void count_planned_tasks(uint64_t tasks, uint64_t lower_tasks) {
-    state().planned_tasks += tasks;
-    state().lower_tasks += lower_tasks;
+void count_planned_tasks(size_t level, uint64_t tasks) {
+    state().levels[level].planned_tasks += tasks;
 }
 
 // Moves tiles that StarPU manages to the store until `more` bytes fit beside the rest. Those that
 // have been in memory for the longest time leave first.
 static void make_room(int64_t more, const std::vector<Tile*>& needed) {
-    const int64_t slot_bytes = state().slots ? lowest_slots().bytes() : 0;
+    int64_t slot_bytes = 0;
+    for (const State::Level& level : state().levels)
+        if (level.slots->in_ram()) slot_bytes += level.slots->bytes();
     const int64_t limit = tiers().ram - slot_bytes - state().promised - reserved_ram() / 2 - more;
     if (bytes_in_memory() <= limit) return;
     std::vector<StoredTile*> victims;
@@ -348,21 +362,26 @@ static void make_room(int64_t more, const std::vector<Tile*>& needed) {
     }
 }
 
-void make_slots(uint32_t blocks, uint32_t lower_blocks) {
+void make_slots(const std::vector<uint32_t>& blocks) {
     finish_deferred();
-    if (slots()) {
-        for (Home* home : state().homes) put_home(home->tile, in_store);
-        wait_for_tasks();
-        state().slots.reset();
-        state().lower.reset();
-    }
+    for (Home* home : state().homes)
+        if (slots_exist()) put_home(home->tile, in_store);
+    if (slots_exist()) wait_for_tasks();
+    std::vector<State::Level> levels(blocks.size());
+    for (size_t level = 0; level < state().levels.size(); ++level)
+        levels[level].planned_tasks = state().levels[level].planned_tasks;
+    state().levels.clear();
     prepare_for_slots();
-    const bool three = tiers().are_three();
-    if (tiers().ram > 0) make_room((three ? lower_blocks : blocks) * slot_block, {});
+    const bool on_gpu = tiers().gpu > 0;
+    if (tiers().ram > 0) make_room(blocks.back() * slot_block, {});
     wait_for_tasks();  // StarPU frees memory after them
     if (tiers().ram > 0) arena_trim();
-    if (three) state().lower = std::make_unique<Slots>(lower_blocks, 0, true);
-    state().slots = std::make_unique<Slots>(blocks, tiers().gpu > 0 ? only_gpu().node : 0);
+    for (size_t level = blocks.size(); level-- > 0;) {
+        const bool is_on_gpu = on_gpu && level == 0;
+        levels[level].slots = std::make_unique<Slots>(
+            blocks[level], is_on_gpu ? only_gpu().node : 0, on_gpu && !is_on_gpu);
+    }
+    state().levels = std::move(levels);
 }
 
 void prepare_tiles(const std::vector<Tile*>& needed) {

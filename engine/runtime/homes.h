@@ -1,5 +1,5 @@
-// Homes of persistent tiles whose memory is planned: a slot, a slot in RAM below those of a GPU, or
-// an extent of the lowest store. Between two runs of planned programs, such a tile is at home.
+// Homes of persistent tiles whose memory is planned: a slot of one of the levels, or an extent of
+// the store below all of them. Between two runs of planned programs, such a tile is at home.
 // Eager tasks use the handle of its slot in RAM, or bring its value into memory that StarPU
 // manages; the next run of a planned program puts it back. With a GPU, only planned tasks use
 // slots, because transfers bypass StarPU's copies of a slot on other memory nodes. Main thread
@@ -16,17 +16,18 @@
 namespace nn {
 
 struct TierUse {
-    int64_t slots = 0, lower_slots = 0;  // bytes
-    StoreUse disk, ram;                  // ram: with copies between slots of both levels
+    std::vector<int64_t> slots;  // bytes of each level
+    StoreUse disk, ram;          // ram: with copies between slots of a GPU and of RAM
 };
 TierUse tier_use();
 void drop_tiers();  // at the end of the session, after the tiles' storages
 
-// The slots of the session, or null; lower_slots: in RAM, below those of a GPU. make_slots()
-// replaces both; tiles in the old ones move to the store.
-Slots* slots();
-Slots* lower_slots();
-void make_slots(uint32_t blocks, uint32_t lower_blocks);
+// The levels of slots of the session, from the upper to the lowest one; none before the first
+// make_slots(), which replaces them: tiles in the old ones move to the store.
+bool slots_exist();
+Slots& slots(size_t level);
+std::vector<uint32_t> blocks_of_slots();
+void make_slots(const std::vector<uint32_t>& blocks);
 
 // Memory that temporaries of a planned program take beside slots: eager tasks leave it free.
 void promise_ram(int64_t bytes);
@@ -34,12 +35,6 @@ void promise_ram(int64_t bytes);
 TransferName name_of(const Tile& tile);  // for errors
 // bytes: at least those of the tile.
 std::shared_ptr<Extent> new_extent(const Tile& tile, int64_t bytes);
-
-constexpr TilePlace in_store{no_slot, no_slot};
-inline bool operator==(const TilePlace& a, const TilePlace& b) {
-    return a.slot == b.slot && a.lower == b.lower;
-}
-inline bool operator!=(const TilePlace& a, const TilePlace& b) { return !(a == b); }
 
 // The tiles with homes.
 struct HomeOf {
@@ -63,13 +58,12 @@ void bring_to_memory(Tile& tile);
 uint64_t tiles_brought_to_memory();  // so far, by any tasks; they have no home any more
 // Submits a transfer between a slot of the lowest level and an extent. due: after how many more of
 // the planned tasks of that level; the store carries out the transfer that is due first.
-void submit_slot_transfer(bool loads, uint32_t slot, const Tile& tile,
+void submit_slot_transfer(bool loads, const TilePlace& place, const Tile& tile,
                           const std::shared_ptr<Extent>& extent, uint64_t due = 0);
-// The same between a slot and one of the lower level.
-void submit_level_transfer(bool loads, uint32_t slot, uint32_t lower, const Tile& tile,
-                           uint64_t due = 0);
-// That were submitted: of the upper level, and of the lower one.
-void count_planned_tasks(uint64_t tasks, uint64_t lower_tasks);
+// The same between a slot and one of the level below.
+void submit_level_transfer(bool loads, const TilePlace& place, uint32_t slot_below,
+                           const Tile& tile, uint64_t due = 0);
+void count_planned_tasks(size_t level, uint64_t tasks);  // that were submitted
 
 // Before eager tasks or host copies that use `needed`: runs the deferred tasks if they use these
 // tiles, and moves others to the store until these fit into RAM: first those that have been in

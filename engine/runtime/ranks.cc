@@ -6,14 +6,11 @@
 #include <ranges>
 
 #include "engine/base/error.h"
-#include "engine/graph/passes/distribute.h"
 #include "engine/machine/host.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/control.h"
 #include "engine/ranks/transport.h"
 #include "engine/runtime/handles.h"
-#include "engine/runtime/homes.h"
-#include "engine/runtime/interrupts.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/submit.h"
 #include "engine/runtime/waits.h"
@@ -21,12 +18,6 @@
 
 namespace nn {
 namespace {
-
-// The first tag of the transfers of a program or of a tensor; the same number on every rank.
-int64_t next_series() {
-    static int64_t count = 0;
-    return count++ << 32;
-}
 
 // Products of another library have other last bits, so all ranks use those of rank 0.
 void agree_on_products() {
@@ -67,14 +58,6 @@ void check_tiles(const Tensor& tensor, const Tensor& like) {
              (long long)tensor.tiles(), (long long)like.tiles());
 }
 
-bool uses_weights_of_owners(const Program& program) {
-    for (const Task& task : program.tasks)
-        for (int i = 0; i < task.handles; ++i)
-            if (const Tile& tile = *task.tiles[i]; tile.only_owner && tile.kind == weights)
-                return true;
-    return false;
-}
-
 void send(Tile& tile, int to, int64_t tag) {
     transport::send(handle_of(tile), int64_t(tile.bytes), to, tag, 0);
 }
@@ -91,6 +74,11 @@ void drop(Tile& tile) {
 
 }  // namespace
 
+int64_t next_series() {
+    static int64_t count = 0;
+    return count++ << 32;
+}
+
 void start_ranks(const std::string& work) {
     take_share_of_cores();
     transport::open();
@@ -103,23 +91,6 @@ void start_ranks(const std::string& work) {
 void finish_ranks() {
     control::finish();
     transport::finish();
-}
-
-void distribute_over_ranks(Program& program) {
-    if (!ranks().several() || program.step_begin > 0) return;
-    if (program.shards == 0 && !uses_weights_of_owners(program)) return;
-    if (tiers().exist())
-        fail("several ranks cannot use memory tiers yet; leave out memory.disk and memory.gpu");
-    const std::string mine = format("%016llx", (unsigned long long)fingerprint(program));
-    const auto all = control::gather("a compiled function", mine, check_interrupt);
-    for (size_t rank = 0; rank < all.size(); ++rank)
-        if (all[rank] != all[0])
-            fail(
-                "compile: rank %zu recorded another program than rank 0. All ranks must run the "
-                "same script: its shapes and numbers may not depend on the rank, the time, the "
-                "order of pairs() or the host",
-                rank);
-    distribute(program, {ranks().rank, ranks().count}, next_series());
 }
 
 void submit_transfer(Task& task) {

@@ -13,9 +13,9 @@ void start_ranks(const std::string& work);
 // The last call of every rank, after shutdown(); they wait for each other.
 void finish_ranks();
 
-// Keeps this rank's part of a program that splits its batch into shards or reads weights that only
-// other ranks keep (graph/passes/distribute.h). Other programs run on every rank as a whole.
-void distribute_over_ranks(Program& program);
+// The first tag of the transfers of a program or of a tensor, of which no other transfer may use
+// the next 2^32; the same number on every rank, if all make the same calls.
+int64_t next_series();
 void submit_transfer(Task& task);
 // Frees what the program's state takes here although only other ranks keep it.
 void drop_kept_elsewhere(const Program& program);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/interrupts.h"
 #include "engine/base/threads.h"
 #include "engine/machine/memory_limit.h"
 #include "engine/machine/ranks.h"
@@ -21,7 +22,6 @@
 #include "engine/runtime/gpu.h"
 #include "engine/runtime/handles.h"
 #include "engine/runtime/homes.h"
-#include "engine/runtime/interrupts.h"
 #include "engine/runtime/rates.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/watchdog.h"

@@ -9,12 +9,12 @@
 #include <new>
 
 #include "engine/base/error.h"
+#include "engine/base/interrupts.h"
 #include "engine/graph/sink.h"
 #include "engine/memory/arena.h"
 #include "engine/profile/records.h"
 #include "engine/runtime/handles.h"
 #include "engine/runtime/homes.h"
-#include "engine/runtime/interrupts.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/worker.h"

@@ -154,22 +154,22 @@ static int64_t disk_room() {
 
 PlanLimits tier_limits(const Program& program) {
     if (tiers().gpu == 0) {
-        PlanLimits out{tiers().ram, reserved_ram(program),
-                       disk_rates(std::max(1, machine().count(Device::cpu)))};
+        PlanLimits out;
+        out.memory = tiers().ram, out.reserved = reserved_ram(program);
+        out.rates = disk_rates(std::max(1, machine().count(Device::cpu)));
         out.disk = disk_room();
         out.whole = ram_without_plan(program);
         return out;
     }
     constexpr double copy_seconds = 1e-5;
     const GpuDevice gpu = only_gpu();
-    PlanLimits out{tiers().gpu,
-                   0,
-                   {gpu.streams, gpu.link_rate, copy_seconds, true},
-                   rest_of_gpu(),
-                   "the GPU's memory",
-                   "memory.gpu"};
+    PlanLimits out;
+    out.memory = tiers().gpu, out.rest = rest_of_gpu();
+    out.rates = {gpu.streams, gpu.link_rate, copy_seconds, true};
+    out.tier = "the GPU's memory", out.setting = "memory.gpu";
     out.disk = disk_room();
-    if (tiers().are_three()) out.lower = {tiers().ram, reserved_ram(program), disk_rates(1)};
+    if (tiers().are_three())
+        out.below.push_back({tiers().ram, reserved_ram(program), disk_rates(1)});
     return out;
 }
 

@@ -4,11 +4,11 @@
 #include <time.h>
 
 #include "engine/base/error.h"
+#include "engine/base/interrupts.h"
 #include "engine/profile/records.h"
 #include "engine/ranks/transport.h"
 #include "engine/runtime/deferred.h"
 #include "engine/runtime/failures.h"
-#include "engine/runtime/interrupts.h"
 #include "engine/runtime/watchdog.h"
 #include "engine/runtime/workers.h"
 

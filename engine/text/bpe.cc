@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <queue>
 
-#include "engine/runtime/interrupts.h"
+#include "engine/base/interrupts.h"
 #include "engine/text/model.h"
 #include "engine/text/utf8.h"
 

@@ -3,7 +3,7 @@
 #include "engine/text/pattern.h"
 
 #include "engine/base/error.h"
-#include "engine/runtime/interrupts.h"
+#include "engine/base/interrupts.h"
 #include "engine/text/unicode.h"
 
 namespace nn::text {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "engine/base/error.h"
-#include "engine/runtime/interrupts.h"
+#include "engine/base/interrupts.h"
 #include "engine/text/unicode.h"
 
 namespace nn::text {

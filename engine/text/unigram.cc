@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "engine/base/error.h"
-#include "engine/runtime/interrupts.h"
+#include "engine/base/interrupts.h"
 #include "engine/text/model.h"
 #include "engine/text/utf8.h"
 

@@ -1,9 +1,11 @@
-// The check of two levels together: it replays the submitted steps on symbols, from the tasks on
-// the GPU down to the disk. Each write of a task gives its tile a new value.
+// The check of all levels together: it replays the submitted steps on symbols, from the tasks down
+// to the disk. Each write of a task gives its tile a new value.
+#include <algorithm>
 #include <iterator>
 #include <map>
+#include <utility>
 
-#include "engine/base/progress.h"
+#include "engine/base/interrupts.h"
 #include "engine/tiers/check.h"
 #include "engine/tiers/levels.h"
 
@@ -12,30 +14,27 @@ namespace {
 
 class Walk {
 public:
-    Walk(const RunPlan& upper, const RunPlan& lower)
-        : upper_(upper),
-          lower_(lower),
-          line_(upper.line.line),
+    explicit Walk(const RunPlan& run)
+        : run_(run),
+          line_(run.line.line),
           values_(line_.tiles.size(), 0),
           copies_(line_.tiles.size(), 0),
           on_disk_(line_.tiles.size(), -1),
-          reads_left_(reads_of_values(line_)) {}
+          reads_left_(reads_of_values(line_)) {
+        for (size_t level = 0; level < run.levels(); ++level)
+            levels_.push_back({uint32_t(level), run.level(level).placement.blocks, {}});
+    }
 
-    void run() {
+    void walk() {
+        for (size_t level = 0; level + 1 < levels_.size(); ++level) need_all_transfers(level);
         begin();
-        uint32_t transfers = 0;
-        for (const LevelStep& step : merged_steps(upper_, &lower_)) {
-            still_working();
-            if (step.is_lower)
-                transfer_below(*step.step);
-            else if (step.step->kind == Placement::run)
+        for (const LevelStep& step : merged_steps(run_)) {
+            check_interrupt();
+            if (step.step->kind == Placement::run)
                 run_task(step.step->index);
             else
-                transfer(*step.step, step.slot_below), ++transfers;
+                transfer(*step.step, step.level, step.slot_below);
         }
-        if (transfers != lower_.line.tasks.size())
-            broken("%zu transfers of the upper level are planned in the lower one, but %u exist",
-                   lower_.line.tasks.size(), transfers);
         end();
     }
 
@@ -46,7 +45,7 @@ private:
         int64_t value;
     };
     struct Level {
-        const char* name;
+        uint32_t number;
         uint32_t blocks;
         std::map<uint32_t, Content> contents;  // by first block
     };
@@ -65,13 +64,13 @@ private:
     }
     void need(const Level& level, uint32_t tile, uint32_t slot, const char* why) const {
         if (!holds(level, tile, slot))
-            broken("slot %u of the %s level does not hold tile %u, which %s", slot, level.name,
-                   tile, why);
+            broken("slot %u of level %u does not hold tile %u, which %s", slot, level.number, tile,
+                   why);
     }
     void put(Level& level, uint32_t tile, uint32_t slot) {
         const uint64_t end = uint64_t(slot) + line_.tiles[tile].blocks;
         if (slot == no_slot || end > level.blocks)
-            broken("tile %u has no slot in the %s level", tile, level.name);
+            broken("tile %u has no slot in level %u", tile, level.number);
         auto& contents = level.contents;
         auto at = contents.upper_bound(slot);
         if (at != contents.begin() && std::prev(at)->second.end > slot) --at;
@@ -90,13 +89,31 @@ private:
             broken("the only value of tile %u is lost", lost.tile);
     }
 
+    void need_all_transfers(size_t level) const {
+        const auto& steps = run_.level(level).placement.steps;
+        const auto transfers = std::count_if(steps.begin(), steps.end(), [](const auto& step) {
+            return step.kind != Placement::run;
+        });
+        const size_t planned = run_.level(level + 1).line.tasks.size();
+        if (size_t(transfers) != planned)
+            broken("%zu transfers of level %zu are planned in the level below, but %zu exist",
+                   planned, level, size_t(transfers));
+    }
+
+    // Where a tile is: a level and its slot there, or no_slot if it is on the disk.
+    std::pair<size_t, uint32_t> place_in(uint32_t tile, Layout Placement::*layout) const {
+        for (size_t level = 0; level < levels_.size(); ++level) {
+            const uint32_t slot = (run_.level(level).placement.*layout)[tile];
+            if (slot != no_slot) return {level, slot};
+        }
+        return {levels_.size(), no_slot};
+    }
     void begin() {
         for (uint32_t tile = 0; tile < line_.tiles.size(); ++tile) {
             if (!is_placed(tile) || !line_.tiles[tile].before) continue;
-            if (upper_.placement.first[tile] != no_slot)
-                put(gpu_, tile, upper_.placement.first[tile]);
-            else if (lower_.placement.first[tile] != no_slot)
-                put(ram_, tile, lower_.placement.first[tile]);
+            const auto [level, slot] = place_in(tile, &Placement::first);
+            if (slot != no_slot)
+                put(levels_[level], tile, slot);
             else
                 on_disk_[tile] = 0;
         }
@@ -106,7 +123,7 @@ private:
         for (uint32_t i = first; i < last; ++i) {
             const auto& [tile, mode] = line_.accesses.list[i];
             if (!is_placed(tile) || mode == Mode::write) continue;
-            need(gpu_, tile, upper_.placement.slots[i], "a task reads");
+            need(levels_[0], tile, run_.placement.slots[i], "a task reads");
             --reads_left_[tile][size_t(values_[tile])];
         }
         for (uint32_t i = first; i < last; ++i) {
@@ -114,57 +131,48 @@ private:
             if (!is_placed(tile) || mode == Mode::read) continue;
             ++values_[tile];
             copies_[tile] = 0;
-            put(gpu_, tile, upper_.placement.slots[i]);
+            put(levels_[0], tile, run_.placement.slots[i]);
         }
     }
-    void transfer(const Placement::Step& step, uint32_t slot_below) {
-        const bool loads = step.kind == Placement::load;
-        if (loads) {
-            need(ram_, step.index, slot_below, "is loaded");
-            put(gpu_, step.index, step.slot);
-        } else {
-            need(gpu_, step.index, step.slot, "is stored");
-            put(ram_, step.index, slot_below);
-        }
-    }
-    void transfer_below(const Placement::Step& step) {
+    // slot_below: of a transfer above another level.
+    void transfer(const Placement::Step& step, size_t level, uint32_t slot_below) {
         const uint32_t tile = step.index;
-        if (step.kind == Placement::store) {
-            need(ram_, tile, step.slot, "is stored");
-            on_disk_[tile] = values_[tile];
-            return;
-        }
-        if (on_disk_[tile] != values_[tile])
+        const bool loads = step.kind == Placement::load, is_lowest = level + 1 == levels_.size();
+        if (!loads) need(levels_[level], tile, step.slot, "is stored");
+        if (is_lowest && loads && on_disk_[tile] != values_[tile])
             broken("tile %u is loaded, but the disk does not have its value", tile);
-        put(ram_, tile, step.slot);
+        if (!is_lowest && loads) need(levels_[level + 1], tile, slot_below, "is loaded");
+        if (loads)
+            put(levels_[level], tile, step.slot);
+        else if (is_lowest)
+            on_disk_[tile] = values_[tile];
+        else
+            put(levels_[level + 1], tile, slot_below);
     }
     void end() const {
         for (uint32_t tile = 0; tile < line_.tiles.size(); ++tile) {
             if (!is_placed(tile) || !line_.tiles[tile].after) continue;
-            const uint32_t above = upper_.placement.last[tile], below = lower_.placement.last[tile];
-            if (above != no_slot)
-                need(gpu_, tile, above, "must be there at the end");
-            else if (below != no_slot)
-                need(ram_, tile, below, "must be there at the end");
+            const auto [level, slot] = place_in(tile, &Placement::last);
+            if (slot != no_slot)
+                need(levels_[level], tile, slot, "must be there at the end");
             else if (on_disk_[tile] != values_[tile])
                 broken("the value of tile %u is not on the disk at the end", tile);
         }
     }
 
-    const RunPlan& upper_;
-    const RunPlan& lower_;
+    const RunPlan& run_;
     const Line& line_;
-    Level gpu_{"upper", upper_.placement.blocks, {}}, ram_{"lower", lower_.placement.blocks, {}};
+    std::vector<Level> levels_;
     std::vector<int64_t> values_;  // of each tile now
-    std::vector<int> copies_;      // slots of both levels that hold this value
+    std::vector<int> copies_;      // slots of all levels that hold this value
     std::vector<int64_t> on_disk_;
     std::vector<std::vector<uint32_t>> reads_left_;  // of each value of each tile
 };
 
 }  // namespace
 
-std::string check_levels(const RunPlan& upper, const RunPlan& lower) {
-    return problem_of([&] { Walk(upper, lower).run(); });
+std::string check_levels(const RunPlan& run) {
+    return problem_of([&] { Walk(run).walk(); });
 }
 
 }  // namespace nn

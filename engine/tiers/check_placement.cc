@@ -4,7 +4,7 @@
 #include <iterator>
 #include <map>
 
-#include "engine/base/progress.h"
+#include "engine/base/interrupts.h"
 #include "engine/tiers/check.h"
 #include "engine/tiers/placement.h"
 
@@ -27,7 +27,7 @@ public:
         std::vector<char> done(line_.accesses.tasks(), 0);
         before_ = predecessors(line_.accesses);
         for (const Placement::Step& step : placement_.steps) {
-            still_working();
+            check_interrupt();
             if (step.kind == Placement::run)
                 run_task(step.index, done);
             else

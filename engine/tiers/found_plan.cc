@@ -4,19 +4,20 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/tiers/plan_levels.h"
 #include "engine/tiers/plan_line.h"
 #include "engine/tiers/plan_loop.h"
-#include "engine/tiers/plan_lower.h"
 
 namespace nn {
 namespace {
 
-// The runs of a plan; those that it does not have are empty.
-template <class Plan> auto runs_of(Plan& plan) {
-    std::vector out = {&plan.first, &plan.next, &plan.last, &plan.iteration, &plan.tail};
-    if (plan.lower)
-        for (auto* run : {&plan.lower->first, &plan.lower->next, &plan.lower->last})
-            out.push_back(run);
+// The runs of a level of a plan; those that it does not have are empty.
+template <class Plan> auto runs_of(Plan& plan, size_t level) {
+    if (level == 0)
+        return std::vector{&plan.first, &plan.next, &plan.last, &plan.iteration, &plan.tail};
+    std::vector out = {&plan.first.level(level)};
+    if (plan.lines->has_deferred())
+        out.push_back(&plan.next.level(level)), out.push_back(&plan.last.level(level));
     return out;
 }
 
@@ -34,12 +35,14 @@ void need_numbers_of(const Line& line, const Placement& placement, uint32_t bloc
              step.kind <= Placement::store);
 }
 
-void set_placements(const std::vector<RunPlan*>& runs, const std::vector<Placement>& placements,
-                    size_t begin, uint32_t blocks) {
-    for (size_t i = begin; i < runs.size(); ++i) {
-        if (runs[i]->line.tasks.empty() && placements[i].first.empty()) continue;  // no such run
-        need_numbers_of(runs[i]->line.line, placements[i], blocks);
-        runs[i]->placement = placements[i];
+// next: the first one of the level; then the first one after it.
+void set_placements(ProgramPlan& plan, size_t level, const FoundPlan& found, size_t& next) {
+    for (RunPlan* run : runs_of(plan, level)) {
+        need(next < found.placements.size());
+        const Placement& placement = found.placements[next++];
+        if (run->line.tasks.empty() && placement.first.empty()) continue;  // no such run
+        need_numbers_of(run->line.line, placement, found.blocks[level]);
+        run->placement = placement;
     }
 }
 
@@ -48,34 +51,36 @@ void set_placements(const std::vector<RunPlan*>& runs, const std::vector<Placeme
 FoundPlan found_plan(const ProgramPlan& plan) {
     FoundPlan out;
     out.choice = plan.choice;
-    out.blocks = plan.blocks, out.least_moved = plan.least_moved;
-    if (plan.lower)
-        out.lower_blocks = plan.lower->blocks, out.lower_least_moved = plan.lower->least_moved;
-    for (const RunPlan* run : runs_of(plan)) out.placements.push_back(run->placement);
+    out.blocks = plan.blocks_of_levels();
+    out.least_moved = {plan.least_moved};
+    for (const ProgramPlan::Level& level : plan.below) out.least_moved.push_back(level.least_moved);
+    for (size_t level = 0; level <= plan.below.size(); ++level)
+        for (const RunPlan* run : runs_of(plan, level)) out.placements.push_back(run->placement);
     return out;
 }
 
 ProgramPlan plan_again(const FoundPlan& found, const Program& program,
                        const std::vector<double>& seconds, const PlanLimits& limits) {
+    const size_t levels = limits.below.size() + 1;
+    need(found.blocks.size() == levels && found.least_moved.size() == levels);
     ProgramPlan out = program.loops.empty() ? unplaced_plan(program, seconds, limits)
                                             : cut_plan(program, seconds, limits, found.choice.cut);
-    need(out.blocks == found.blocks);
+    need(out.blocks == found.blocks[0]);
     out.choice = found.choice;
     out.lines->choose_order(found.choice.order);
     set_lines(out);
-    constexpr size_t upper = 5;
-    const bool has_lower = limits.lower.memory > 0;
-    need(found.placements.size() == (has_lower ? upper + 3 : upper));
-    set_placements(runs_of(out), found.placements, 0, out.blocks);
+    size_t next = 0;
+    set_placements(out, 0, found, next);
     out.next_iteration = repeated(out.iteration);
-    out.least_moved = found.least_moved;
+    out.least_moved = found.least_moved[0];
     require_correct_runs(out);
-    if (!has_lower) return out;
-    begin_lower_level(out, seconds, limits.rates);
-    out.lower->blocks = found.lower_blocks;
-    out.lower->least_moved = found.lower_least_moved;
-    set_placements(runs_of(out), found.placements, upper, found.lower_blocks);
-    require_correct_levels(out);
+    for (size_t level = 1; level < levels; ++level) {
+        begin_level(out, seconds, limits);
+        out.below.back() = {found.blocks[level], found.least_moved[level]};
+        set_placements(out, level, found, next);
+        require_correct_level(out);
+    }
+    need(next == found.placements.size());
     return out;
 }
 

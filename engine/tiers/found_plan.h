@@ -11,8 +11,8 @@ namespace nn {
 
 struct FoundPlan {
     PlanChoice choice;
-    uint32_t blocks = 0, lower_blocks = 0;
-    int64_t least_moved = 0, lower_least_moved = 0;
+    std::vector<uint32_t> blocks;       // by level
+    std::vector<int64_t> least_moved;   // by level
     std::vector<Placement> placements;  // of the runs of the plan, in the order of runs_of()
 };
 
@@ -25,11 +25,9 @@ ProgramPlan plan_again(const FoundPlan& found, const Program& program,
 // numbers of their tiles and of their first task have the same key.
 uint64_t plan_key(const Program& program, const PlanLimits& limits);
 
-// The bytes that the links can move while the tasks of a run compute. A plan depends on little else
-// that is measured, and varies from one start to the next.
-struct LinkBytes {
-    double upper = 0, lower = 0;
-};
+// The bytes that the links of each level can move while the tasks of a run compute. A plan depends
+// on little else that is measured, and varies from one start to the next.
+using LinkBytes = std::vector<double>;
 LinkBytes link_bytes(const Program& program, const std::vector<double>& seconds,
                      const PlanLimits& limits);
 

@@ -20,6 +20,41 @@ private:
     const double pace_;
 };
 
+// Each transfer of a level above another one follows the steps of the lower one on which it
+// depends.
+class Merge {
+public:
+    Merge(const RunPlan& run, size_t levels) : run_(run), next_(levels, 0) {
+        for (size_t level = levels; level-- > 0;)
+            add_before(level, run.level(level).placement.steps.size());
+    }
+    std::vector<LevelStep> steps;
+
+private:
+    // Adds the steps of a level before this one.
+    void add_before(size_t level, size_t end) {
+        const RunPlan& run = run_.level(level);
+        for (size_t& i = next_[level]; i < end; ++i) {
+            const Placement::Step& step = run.placement.steps[i];
+            if (level == 0 || step.kind != Placement::run) {
+                add(level, i, no_slot);
+                continue;
+            }
+            const uint32_t transfer = run.line.tasks[step.index];
+            add_before(level - 1, transfer);
+            // It accesses one tile, so the accesses of the line have the numbers of its tasks.
+            add(level - 1, transfer, run.placement.slots[step.index]);
+            next_[level - 1] = transfer + 1;
+        }
+    }
+    void add(size_t level, size_t step, uint32_t slot_below) {
+        steps.push_back({&run_.level(level).placement.steps[step], uint32_t(level), slot_below});
+    }
+
+    const RunPlan& run_;
+    std::vector<size_t> next_;  // by level: the first step that is not added
+};
+
 }  // namespace
 
 TaskLine lower_line(const RunPlan& upper, double pace, const TierRates& rates) {
@@ -53,23 +88,8 @@ TaskLine lower_line(const RunPlan& upper, double pace, const TierRates& rates) {
     return out;
 }
 
-std::vector<LevelStep> merged_steps(const RunPlan& upper, const RunPlan* lower) {
-    std::vector<LevelStep> out;
-    const auto& above = upper.placement.steps;
-    size_t next = 0;  // step above
-    for (size_t i = 0; lower && i < lower->placement.steps.size(); ++i) {
-        const Placement::Step& step = lower->placement.steps[i];
-        if (step.kind != Placement::run) {
-            out.push_back({&step, true, no_slot});
-            continue;
-        }
-        const uint32_t transfer = lower->line.tasks[step.index];
-        for (; next < transfer; ++next) out.push_back({&above[next], false, no_slot});
-        // A transfer accesses one tile, so the accesses of the line have the numbers of its tasks.
-        out.push_back({&above[next++], false, lower->placement.slots[step.index]});
-    }
-    for (; next < above.size(); ++next) out.push_back({&above[next], false, no_slot});
-    return out;
+std::vector<LevelStep> merged_steps(const RunPlan& run, size_t levels) {
+    return Merge(run, levels).steps;
 }
 
 }  // namespace nn

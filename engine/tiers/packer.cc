@@ -4,7 +4,7 @@
 #include <limits>
 #include <tuple>
 
-#include "engine/base/progress.h"
+#include "engine/base/interrupts.h"
 #include "engine/tiers/slot_table.h"
 
 namespace nn {
@@ -32,7 +32,7 @@ std::optional<std::vector<PlacedStay>> Packer::pack(const std::vector<Stay>& all
             add(stay, use_of(stay, 0), slot);
     }
     while (!queue_.empty()) {
-        still_working();
+        check_interrupt();
         const Stay stay = queue_.top().second;
         queue_.pop();
         if (!put(stay) && !put_parts(stay) && !force(stay) && !force_task(stay))

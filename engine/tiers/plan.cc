@@ -4,17 +4,17 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/base/progress.h"
+#include "engine/base/interrupts.h"
 #include "engine/tiers/found_plan.h"
+#include "engine/tiers/plan_levels.h"
 #include "engine/tiers/plan_line.h"
 #include "engine/tiers/plan_loop.h"
-#include "engine/tiers/plan_lower.h"
 #include "engine/tiers/search_time.h"
 #include "engine/tiers/store_places.h"
 
 namespace nn {
 
-// The level of the slots, without the one below.
+// The uppermost level.
 static ProgramPlan plan_upper(const Program& program, const std::vector<double>& seconds,
                               const PlanLimits& limits) {
     if (!program.loops.empty()) return plan_loop(program, seconds, limits);
@@ -25,17 +25,18 @@ static ProgramPlan plan_upper(const Program& program, const std::vector<double>&
 
 static ProgramPlan search_plan(const Program& program, const std::vector<double>& seconds,
                                const PlanLimits& limits) {
-    if (limits.lower.memory == 0) return plan_upper(program, seconds, limits);
-    // The order of the tasks and what stays in slots depend on the time of transfers. Where the
-    // disk is the bottleneck, a plan for transfers at its rate may be better.
+    if (limits.below.empty()) return plan_upper(program, seconds, limits);
+    // The order of the tasks and what stays in slots depend on the time of transfers. Where a link
+    // below is the bottleneck, a plan for transfers at its rate may be better.
     PlanLimits slow = limits;
-    slow.rates.link_rate = std::min(limits.rates.link_rate, limits.lower.rates.link_rate);
+    for (const LevelLimits& level : limits.below)
+        slow.rates.link_rate = std::min(slow.rates.link_rate, level.rates.link_rate);
     slow.rates.two_links = false;
     ProgramPlan best;
     std::pair<int64_t, double> least;  // bytes that do not fit on the disk, and seconds
     for (const PlanLimits& upper : {limits, slow}) {
         ProgramPlan next = plan_upper(program, seconds, upper);
-        add_lower_level(next, seconds, limits);
+        add_levels(next, seconds, limits);
         const Prediction time = predict(next, seconds, limits);
         const std::pair found{bytes_beyond_disk(next, limits), time.seconds};
         if (best.lines && found >= least) continue;
@@ -71,7 +72,7 @@ ProgramPlan plan_program(const Program& program, const std::vector<double>& seco
     out = search_plan(program, seconds, limits);
     const SearchLimits met{limited_searches() > limited,
                            plans_beyond_disk() > beyond ? limits.disk : 0};
-    if (!work_is_urgent())  // else a signal ended the search
+    if (!interrupt_requested())  // else a signal ended the search
         keep_plan(key, bytes, met, found_plan(out));
     return out;
 }
@@ -86,7 +87,7 @@ static ProgramPlan plan_loop_in(uint32_t blocks, const Program& program,
 
 ProgramPlan plan_in_slots(const Program& program, const std::vector<double>& seconds,
                           const PlanLimits& limits, const ExistingSlots& slots) {
-    if (!program.loops.empty()) return plan_loop_in(slots.blocks, program, seconds, limits);
+    if (!program.loops.empty()) return plan_loop_in(slots.blocks[0], program, seconds, limits);
     ProgramPlan out;
     const auto make_lines = [&](const std::vector<const Tile*>& more) {
         out.lines = std::make_unique<ProgramLines>(program, more, small_tile, seconds,
@@ -95,20 +96,20 @@ ProgramPlan plan_in_slots(const Program& program, const std::vector<double>& sec
     make_lines({});
     if (!out.lines->has_deferred()) make_lines(slots.others);
     const int64_t bytes =
-        slots.blocks * slot_block + beside_slots(*out.lines, limits) + limits.reserved;
-    if (out.lines->least_blocks() > slots.blocks || bytes > limits.memory) return {};
-    out.blocks = slots.blocks;
+        slots.blocks[0] * slot_block + beside_slots(*out.lines, limits) + limits.reserved;
+    if (out.lines->least_blocks() > slots.blocks[0] || bytes > limits.memory) return {};
+    out.blocks = slots.blocks[0];
     if (out.lines->has_deferred()) {
         plan_in_order(out, program, seconds, limits);
     } else {
         Layout homes;  // the tiles of other programs stay where they are
-        for (const Tile* tile : out.lines->tiles()) homes.push_back(slots.place_of(*tile).slot);
+        for (const Tile* tile : out.lines->tiles())
+            homes.push_back(slot_in(0, slots.place_of(*tile)));
         TaskLine line = out.lines->first_run();
         const PlacementChoice choice = default_choice(line.line, limits.rates);
-        set_steady(out, plan_line(std::move(line), slots.blocks, choice, {homes, homes}), choice);
+        set_steady(out, plan_line(std::move(line), out.blocks, choice, {homes, homes}), choice);
     }
-    if (limits.lower.memory > 0 && !add_lower_level_in(slots, out, seconds, limits)) return {};
-    return out;
+    return add_levels_in(slots, out, seconds, limits) ? std::move(out) : ProgramPlan();
 }
 
 }  // namespace nn

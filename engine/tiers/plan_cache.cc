@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* title = "plan 2";  // its number changes with the format
+constexpr const char* title = "plan 3";  // its number changes with the format
 
 struct Kept {
     uint64_t key = 0;
@@ -47,18 +47,17 @@ bool serves(const Kept& kept, uint64_t key, const LinkBytes& bytes, int64_t disk
     const bool enough_room =
         kept.limits.disk == 0 || (disk > 0 && double(disk) <= more * double(kept.limits.disk));
     return kept.key == key && enough_time && enough_room &&
-           is_near(kept.bytes.upper, bytes.upper) && is_near(kept.bytes.lower, bytes.lower);
+           std::ranges::equal(kept.bytes, bytes, is_near);
 }
 
 // Calls visit for each part of a plan: numbers, and vectors of numbers.
 template <class Kept, class Visit> void visit_parts(Kept& kept, Visit visit) {
-    visit(kept.key), visit(kept.bytes.upper), visit(kept.bytes.lower);
+    visit(kept.key), visit(kept.bytes);
     visit(kept.limits.by_time), visit(kept.limits.disk), visit(kept.search_limit);
     auto& plan = kept.plan;
     visit(plan.choice.cut.head), visit(plan.choice.cut.copies), visit(plan.choice.cut.tail);
     visit(plan.choice.order.by_layer), visit(plan.choice.order.late_updates);
-    visit(plan.blocks), visit(plan.lower_blocks);
-    visit(plan.least_moved), visit(plan.lower_least_moved);
+    visit(plan.blocks), visit(plan.least_moved);
     for (auto& placement : plan.placements) {
         visit(placement.blocks), visit(placement.loaded), visit(placement.stored);
         for (auto* numbers : {&placement.slots, &placement.first, &placement.last}) visit(*numbers);
@@ -73,9 +72,9 @@ public:
         const auto* const bytes = reinterpret_cast<const char*>(&number);
         out_.append(bytes, sizeof number);
     }
-    void operator()(const std::vector<uint32_t>& numbers) {
+    template <class T> void operator()(const std::vector<T>& numbers) {
         (*this)(uint64_t(numbers.size()));
-        for (const uint32_t number : numbers) (*this)(number);
+        for (const T number : numbers) (*this)(number);
     }
     void operator()(const std::vector<Placement::Step>& steps) {
         (*this)(uint64_t(steps.size()));
@@ -97,9 +96,9 @@ public:
         std::copy_n(at_, sizeof number, reinterpret_cast<char*>(&number));
         at_ += sizeof number;
     }
-    void operator()(std::vector<uint32_t>& numbers) {
-        resize(numbers, sizeof(uint32_t));
-        for (uint32_t& number : numbers) (*this)(number);
+    template <class T> void operator()(std::vector<T>& numbers) {
+        resize(numbers, sizeof(T));
+        for (T& number : numbers) (*this)(number);
     }
     void operator()(std::vector<Placement::Step>& steps) {
         resize(steps, 13);
@@ -139,7 +138,7 @@ std::optional<Kept> read_plan(uint64_t key) {
         uint64_t placements = 0;
         reader(placements);
         Kept out;
-        if (placements > 8) return {};
+        if (placements > 64) return {};
         out.plan.placements.resize(placements);
         visit_parts(out, [&](auto& part) { reader(part); });
         return reader.ended() ? std::optional(std::move(out)) : std::nullopt;

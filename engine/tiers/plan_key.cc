@@ -65,10 +65,11 @@ void add_tasks(const Program& program, const Accesses& accesses, Key& key) {
 
 uint64_t plan_key(const Program& program, const PlanLimits& limits) {
     Key key;
-    for (const int64_t number :
-         {limits.memory, limits.reserved, limits.rest, limits.lower.memory, limits.lower.reserved,
-          int64_t(limits.rates.workers), int64_t(limits.rates.two_links)})
+    for (const int64_t number : {limits.memory, limits.reserved, limits.rest,
+                                 int64_t(limits.rates.workers), int64_t(limits.rates.two_links)})
         key.add(uint64_t(number));
+    for (const LevelLimits& level : limits.below)
+        key.add(uint64_t(level.memory)), key.add(uint64_t(level.reserved));
     const Accesses accesses = accesses_without_gates(program);
     add_tiles(program, accesses, key);
     add_tasks(program, accesses, key);
@@ -85,7 +86,10 @@ LinkBytes link_bytes(const Program& program, const std::vector<double>& seconds,
     double computing = 0;
     const std::vector<uint32_t> runs = runs_of_tasks(program);
     for (size_t t = program.step_begin; t < seconds.size(); ++t) computing += runs[t] * seconds[t];
-    return {computing * limits.rates.link_rate, computing * limits.lower.rates.link_rate};
+    LinkBytes out;
+    for (const TierRates& rates : limits.rates_of_levels())
+        out.push_back(computing * rates.link_rate);
+    return out;
 }
 
 }  // namespace nn

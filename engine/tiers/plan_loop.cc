@@ -5,8 +5,6 @@
 
 #include "engine/base/error.h"
 #include "engine/graph/passes/loops.h"
-#include "engine/graph/passes/passes.h"
-#include "engine/graph/passes/recompute.h"
 #include "engine/tiers/plan_line.h"
 #include "engine/tiers/predict.h"
 #include "engine/tiers/store_places.h"
@@ -108,7 +106,8 @@ public:
     ProgramPlan best() {
         constexpr uint32_t fewest = 4;  // iterations; fewer are planned one by one
         const uint32_t iterations = program_.loops[0].iterations;
-        if (iterations < fewest || program_.loops.size() > 1) return planned({}, {});
+        const bool is_cut = iterations >= fewest && program_.loops.size() == 1;
+        if (!is_cut || !limits_.below.empty()) return planned({}, {});
         std::vector<uint32_t> groups;
         for (uint32_t group = 2; group * 3 <= iterations + 1; group *= 2) groups.push_back(group);
         const auto orders = int(1 + groups.size());
@@ -204,11 +203,7 @@ private:
 
 ProgramPlan cut_plan(const Program& program, const std::vector<double>& seconds,
                      const PlanLimits& limits, const LoopCut& cut, uint32_t blocks) {
-    auto trial = trial_of(program);
-    trial->seconds = seconds;
-    while (cut.copies == 0 && !trial->loops.empty()) expand_loop(*trial, 0);
-    if (cut.copies > 0) cut_loop(*trial, 0, cut, true);
-    find_lifetimes(*trial);
+    auto trial = cut_copy(program, seconds, cut);
     ProgramPlan out = unplaced_plan(*trial, trial->seconds, limits);
     if (blocks > 0) out.blocks = blocks;
     out.cut = std::move(trial);

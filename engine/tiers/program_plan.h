@@ -1,4 +1,4 @@
-// The plan of a program on one level of slots, or on two, and the memory for it.
+// The plan of a program on any number of levels of slots, and the memory for it.
 #pragma once
 #include <functional>
 #include <memory>
@@ -10,22 +10,25 @@
 
 namespace nn {
 
-// RAM between a GPU's memory and the disk.
-struct LowerLimits {
-    int64_t memory = 0;    // bytes for tiles; 0: there is no such level
-    int64_t reserved = 0;  // of these, for everything but the program
-    TierRates rates;       // of the disk; one worker
-};
-
-struct PlanLimits {
+struct LevelLimits {
     int64_t memory = 0;    // bytes for tiles
     int64_t reserved = 0;  // of these, for everything but the program
-    TierRates rates;
-    int64_t rest = 0;  // bytes for small tiles, inputs and outputs; 0: they are in `memory` too
+    TierRates rates{};     // of the transfers between it and what is below it
     const char *tier = "RAM", *setting = "memory.ram";  // for errors
-    LowerLimits lower{};
-    int64_t disk = 0;   // bytes that are free for tiles; 0: any number
-    int64_t whole = 0;  // with this `memory`, no tile has to leave it; 0: unknown
+};
+
+// Of the memory in which tasks find their tiles.
+struct PlanLimits : LevelLimits {
+    int64_t rest = 0;  // bytes for small tiles, inputs and outputs; 0: they are in `memory` too
+    std::vector<LevelLimits> below{};  // the levels between it and the disk, from upper to lower
+    int64_t disk = 0;                  // bytes that are free for tiles; 0: any number
+    int64_t whole = 0;                 // with this `memory`, no tile has to leave it; 0: unknown
+
+    std::vector<TierRates> rates_of_levels() const {
+        std::vector<TierRates> out = {rates};
+        for (const LevelLimits& level : below) out.push_back(level.rates);
+        return out;
+    }
 };
 
 // What a search chooses besides placements. cut: of the loop, if the program has one.
@@ -47,8 +50,14 @@ struct ProgramPlan {
     // With a loop, first and next end where it begins. Its first iteration, the others and the tail
     // follow.
     RunPlan iteration, next_iteration, tail;
-    int64_t least_moved = 0;           // bytes of a run, by any placement
-    std::unique_ptr<LowerPlan> lower;  // null if there is one level
+    int64_t least_moved = 0;  // bytes of a run, by any placement
+    // The levels below, whose runs are those of first, next and last: as `blocks` and, for any
+    // placement of the transfers of the level above, `least_moved`.
+    struct Level {
+        uint32_t blocks = 0;
+        int64_t least_moved = 0;
+    };
+    std::vector<Level> below;
 
     const RunPlan& steady() const { return lines->has_deferred() ? next : first; }
     uint32_t iterations() const {
@@ -59,20 +68,31 @@ struct ProgramPlan {
         if (iterations() == 0) return {{&steady(), 1}};
         return {{&steady(), 1}, {&iteration, 1}, {&next_iteration, iterations() - 1}, {&tail, 1}};
     }
-    // The lower level of first, next or last; null if there is none.
-    const RunPlan* below(const RunPlan& run) const {
-        if (!lower) return nullptr;
-        return &run == &first ? &lower->first : &run == &next ? &lower->next : &lower->last;
+    std::vector<uint32_t> blocks_of_levels() const {
+        std::vector<uint32_t> out = {blocks};
+        for (const Level& level : below) out.push_back(level.blocks);
+        return out;
     }
 };
 
-// Memory for slots that exists. place_of: where a persistent tile is now. others: tiles in slots
-// that the program does not use.
+// Where a tile is: its slot in a level, or in the store below all levels.
 struct TilePlace {
-    uint32_t slot, lower;  // the first block of its slot in either level, or no_slot
+    uint32_t level = 0, slot = no_slot;  // its first block, or no_slot: in the store
 };
+constexpr TilePlace in_store;
+inline bool operator==(const TilePlace& a, const TilePlace& b) {
+    return a.slot == b.slot && (a.level == b.level || a.slot == no_slot);
+}
+
+// Its slot if it is in this level, or no_slot.
+inline uint32_t slot_in(uint32_t level, const TilePlace& place) {
+    return place.level == level ? place.slot : no_slot;
+}
+
+// Memory for slots that exists. blocks: of each level. place_of: where a persistent tile is now.
+// others: tiles in slots that the program does not use.
 struct ExistingSlots {
-    uint32_t blocks, lower_blocks;
+    std::vector<uint32_t> blocks;
     std::vector<const Tile*> others;
     std::function<TilePlace(const Tile&)> place_of;
 };

@@ -9,7 +9,7 @@
 namespace nn {
 namespace {
 
-// Submits runs to a table of slots as engine/runtime/planned.cc does.
+// Submits runs to a table of slots as engine/executor/planned.cc does.
 class Submission {
 public:
     // The tasks of a run: its steps, and the claims of slots.

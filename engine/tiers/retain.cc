@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/base/progress.h"
+#include "engine/base/interrupts.h"
 
 namespace nn {
 namespace {
@@ -141,7 +141,7 @@ public:
     double solve(const std::vector<TileUses>& uses) {
         double best = 0, least_cost = std::numeric_limits<double>::infinity();
         for (int round = 0; round < rounds_; ++round) {
-            still_working();
+            check_interrupt();
             const std::vector<double> until = sums();
             const double bound = relaxed(until);
             best = std::max(best, bound);

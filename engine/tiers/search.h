@@ -38,7 +38,10 @@ SteadyPlan find_line_plan(const TaskLine& line, uint32_t blocks, const std::vect
                           const LineEnds* ends = nullptr);
 
 // Transfers count a little although tasks hide them, because disks wear.
-inline double score_of(const Prediction& time) { return time.seconds + 0.05 * time.link_busy; }
+inline double score_of(const Prediction& time) {
+    const double busy = time.link_busy.empty() ? 0 : time.link_busy[0];
+    return time.seconds + 0.05 * busy;
+}
 
 // How many searches were made in this process.
 size_t placement_searches();

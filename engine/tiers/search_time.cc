@@ -5,6 +5,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/interrupts.h"
 #include "engine/base/progress.h"
 
 namespace nn {
@@ -38,7 +39,7 @@ void SearchTime::begin_order(int number, int orders) {
 }
 
 bool SearchTime::is_over() {
-    const bool over = now_seconds() > order_end_ || work_is_urgent();
+    const bool over = now_seconds() > order_end_ || interrupt_requested();
     was_over_ = was_over_ || over;
     return over;
 }

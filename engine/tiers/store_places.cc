@@ -160,7 +160,7 @@ int64_t StorePlaces::all_bytes() const {
 StorePlaces store_places(const ProgramPlan& plan) {
     std::vector<const RunPlan*> parts;
     for (const RunPlan* run : {&plan.first, &plan.next, &plan.iteration, &plan.tail, &plan.last})
-        if (!run->line.line.tiles.empty()) parts.push_back(plan.lower ? plan.below(*run) : run);
+        if (!run->line.line.tiles.empty()) parts.push_back(&run->lowest());
     return Assigner(parts).assign();
 }
 
@@ -168,14 +168,14 @@ static size_t beyond_disk = 0;
 size_t plans_beyond_disk() { return beyond_disk; }
 
 bool fits_on_disk(const RunPlan& run, const PlanLimits& limits) {
-    if (limits.disk == 0 || limits.lower.memory > 0) return true;
+    if (limits.disk == 0 || !limits.below.empty()) return true;
     const bool fits = Assigner({&run}).assign().all_bytes() <= limits.disk;
     beyond_disk += !fits;
     return fits;
 }
 
 int64_t bytes_beyond_disk(const ProgramPlan& plan, const PlanLimits& limits) {
-    if (limits.disk == 0 || (limits.lower.memory > 0 && !plan.lower)) return 0;
+    if (limits.disk == 0 || plan.below.size() < limits.below.size()) return 0;
     const int64_t out = std::max<int64_t>(0, store_places(plan).all_bytes() - limits.disk);
     beyond_disk += out > 0;
     return out;

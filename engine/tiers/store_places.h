@@ -15,12 +15,12 @@ struct StorePlaces {
 
     int64_t all_bytes() const;
 };
-// Of the lower level, if there are two.
+// Below the lowest level.
 StorePlaces store_places(const ProgramPlan& plan);
 // Whether the places of this run, repeated, fit on the disk. True if there is another level above
 // the disk.
 bool fits_on_disk(const RunPlan& run, const PlanLimits& limits);
-// By how many bytes the plan exceeds the room on the disk; 0 if it fits, or if its lower level is
+// By how many bytes the plan exceeds the room on the disk; 0 if it fits, or if levels below are
 // still missing.
 int64_t bytes_beyond_disk(const ProgramPlan& plan, const PlanLimits& limits);
 // How often one of these functions found in this process that something does not fit.

@@ -1,6 +1,7 @@
 #include "engine/tile/tile.h"
 
 #include "engine/base/error.h"
+#include "engine/base/interrupts.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 
@@ -13,7 +14,10 @@ uint64_t tiles_made = 0;
 }  // namespace
 
 uint32_t recording_number() { return recording; }
-void set_recording_number(uint32_t number) { recording = number; }
+void set_recording_number(uint32_t number) {
+    recording = number;
+    interrupts.recording = number != 0;
+}
 
 Tile::Tile(size_t size)
     : bytes(size),

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bindings/nn.h"
-#include "engine/runtime/interrupts.h"
+#include "engine/base/interrupts.h"
 #include "tests/cpp/kernel_test.h"
 
 namespace nn::capi_test {

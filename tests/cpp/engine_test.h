@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "engine/base/error.h"
+#include "engine/base/interrupts.h"
+#include "engine/executor/replay.h"
 #include "engine/graph/context.h"
 #include "engine/graph/recording.h"
 #include "engine/memory/admission.h"
@@ -17,11 +19,10 @@
 #include "engine/ops/op.h"
 #include "engine/rules/rules.h"
 #include "engine/runtime/host_copy.h"
-#include "engine/runtime/interrupts.h"
-#include "engine/runtime/replay.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
+#include "engine/schedule/pipeline.h"
 #include "kernels/implement.h"
 #include "kernels/registry.h"
 #include "tests/cpp/kernel_test.h"
@@ -141,7 +142,9 @@ inline std::shared_ptr<Replay> compile(const std::vector<Tensor>& like, const Fu
             for (int64_t i = 0; i < x.tiles(); ++i) inputs.back().tile(i)->recorded = true;
         }
         const std::vector<Tensor> outputs = f(inputs);
-        return std::make_shared<Replay>(end_recording(inputs, outputs));
+        auto program = end_recording(inputs, outputs);
+        prepare(*program);
+        return std::make_shared<Replay>(std::move(program));
     } catch (...) {
         abort_recording();
         throw;

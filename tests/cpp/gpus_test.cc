@@ -49,6 +49,7 @@ struct Step {
                  {updates(weights[size_t(l)].tile(0)), reads(gradients[size_t(layers - 1 - l)])});
         set_layer(0);
         program = end_recording({input}, {});
+        prepare(*program);
     }
 
     static TilePtr forward(const TilePtr& x, const TilePtr& weight) {

@@ -144,14 +144,6 @@ TEST_CASE("a task of the most operands has room for the gate of its microbatch")
     describe_machine("");
 }
 
-TEST_CASE("every pass has a name of its own") {
-    std::vector<std::string> names;
-    for (const Pass& pass : passes()) names.push_back(pass.name);
-    CHECK(names.front() == "check ends");
-    std::sort(names.begin(), names.end());
-    CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
-}
-
 TEST_CASE("a described machine stands for the host until it is taken back") {
     describe_machine("cpus=64 ram=512GB gpus=2 gpu_memory=80GB gpu_link=50GB/s disk=7TB ranks=4");
     const Machine& m = machine();

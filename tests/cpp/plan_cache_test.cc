@@ -93,21 +93,24 @@ TEST_CASE("a program that is recorded again gets the same plan without another s
     }
 }
 
-TEST_CASE("a kept plan of two levels is the same, too") {
+TEST_CASE("a kept plan of several levels is the same, too") {
     const Folder folder;
     Case c(4, false);
-    c.limits.lower.memory = int64_t(6) << 20;
-    c.limits.lower.rates = {1, 5e8, 1e-4};
+    c.limits.below.push_back({int64_t(6) << 20, 0, {1, 5e8, 1e-4}});
     SECTION("if the upper level needs the lower one") {}
     SECTION("if it needs nothing of it") { c.limits.memory = int64_t(1) << 30; }
+    SECTION("of three levels") { c.limits.below.push_back({int64_t(6) << 20, 0, {1, 3e8, 1e-4}}); }
     const ProgramPlan first = plan_program(c.training->program, c.seconds, c.limits);
     folder.use("1");
     ProgramPlan again;
     CHECK_FALSE(c.searches(&again));
     check_equal(first, again);
-    check_equal(first.lower->first, again.lower->first);
-    check_equal(first.lower->next, again.lower->next);
-    CHECK(first.lower->least_moved == again.lower->least_moved);
+    REQUIRE(again.below.size() == c.limits.below.size());
+    for (size_t level = 1; level <= again.below.size(); ++level) {
+        check_equal(first.first.level(level), again.first.level(level));
+        check_equal(first.next.level(level), again.next.level(level));
+        CHECK(first.below[level - 1].least_moved == again.below[level - 1].least_moved);
+    }
 }
 
 TEST_CASE("a plan is searched again if what it depends on has changed") {

@@ -95,7 +95,7 @@ TEST_CASE("a recorded function must return values of its own recording") {
                contains("result 2 is a view"));
     CHECK_THAT(error_of([&] {
                    begin_recording();
-                   end_recording({x}, {});
+                   prepare(*end_recording({x}, {}));
                }),
                contains("input 1 was not made for this recording"));
     CHECK(values_of(other->run({x})[0])[1] == -1);
@@ -108,7 +108,7 @@ TEST_CASE("an input that is used but missing at the end of the recording is refu
         const Tensor in(Grid::whole({n}), Dtype::i64);
         in.tile(0)->recorded = true;
         const Tensor out = use ? neg(in) : in;
-        end_recording({}, {out});
+        prepare(*end_recording({}, {out}));
     };
     CHECK_THAT(error_of([&] { record(true); }), contains("neg reads an input that is not among"));
     CHECK_THAT(error_of([&] { record(false); }), contains("result 1 was never given a value"));

@@ -223,7 +223,7 @@ TEST_CASE("recomputation lowers the peak, and less of it less") {
         const Recomputation recomputation(rec.program());
         REQUIRE(recomputation.options().size() == 8);
         recomputation.apply(rec.program(), options);
-        finish(rec.program());
+        schedule_tasks(rec.program());
         return rec.program().info.peak_bytes >> 20;
     };
     CHECK(peak(0) == 18);  // 2 of each layer, what enters the first one, and a gradient
@@ -287,7 +287,7 @@ TEST_CASE("random programs compute the same values, whatever they recompute") {
             const auto trial = trial_of(rec.program());
             recomputation.apply(*trial, count);
             CHECK(Interpreter(*trial).results == expected);
-            finish(*trial);
+            schedule_tasks(*trial);
             recomputed += size_t(trial->recomputed_bytes > 0);
         }
     }

@@ -167,6 +167,16 @@ void expand_loop(Program& program, size_t loop) {
     cut_loop(program, loop, {program.loops[loop].iterations, 1, 0});
 }
 
+std::unique_ptr<Program> cut_copy(const Program& program, const std::vector<double>& seconds,
+                                  const LoopCut& cut) {
+    auto out = trial_of(program);
+    out->seconds = seconds;
+    while (cut.copies == 0 && !out->loops.empty()) expand_loop(*out, 0);
+    if (cut.copies > 0) cut_loop(*out, 0, cut, true);
+    find_lifetimes(*out);
+    return out;
+}
+
 // Placement on GPUs and the distribution over ranks treat every microbatch on its own.
 void expand_loops(Program& program) {
     const bool on_gpus = settings().where != Where::cpu && machine().count(Device::cuda) > 0;

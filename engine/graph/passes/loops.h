@@ -1,6 +1,7 @@
 // Cuts of loops (Program::loops): iterations before and after a loop as tasks of their own, and
 // several iterations in one body. The results are the same to the bit.
 #pragma once
+#include <memory>
 #include <unordered_set>
 #include <vector>
 
@@ -18,6 +19,10 @@ struct LoopCut {
 // share_tiles: those of the head and the tail use the tiles of the copies in the loop.
 void cut_loop(Program& program, size_t loop, const LoopCut& cut, bool share_tiles = false);
 void expand_loop(Program& program, size_t loop);
+// A copy of a prepared program whose only loop is cut; without loops if `copies` is 0. seconds: of
+// its tasks, for Program::seconds.
+std::unique_ptr<Program> cut_copy(const Program& program, const std::vector<double>& seconds,
+                                  const LoopCut& cut);
 
 // The temporaries that each iteration of a loop writes before it reads them: no value passes
 // through them from one iteration to the next.

@@ -162,15 +162,4 @@ void Recomputation::apply(Program& program, size_t count) const {
     check_values(program);
 }
 
-std::unique_ptr<Program> trial_of(const Program& program) {
-    auto out = std::make_unique<Program>(program.number);
-    out->tasks = program.tasks;
-    out->inputs = program.inputs, out->outputs = program.outputs;
-    out->step_begin = program.step_begin;
-    out->microbatches = program.microbatches, out->backwards = program.backwards;
-    out->scalar_steps = program.scalar_steps, out->loops = program.loops;
-    out->randoms = program.randoms;
-    return out;
-}
-
 }  // namespace nn

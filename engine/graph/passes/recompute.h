@@ -36,7 +36,4 @@ private:
     std::vector<RecomputeOption> options_;
 };
 
-// A copy of a recorded program to try passes on.
-std::unique_ptr<Program> trial_of(const Program& program);
-
 }  // namespace nn

@@ -21,4 +21,9 @@ void find_teams(Program& program) {
     for (Task& task : program.tasks) task.arg.in_team = program.in_team;
 }
 
+void dissolve_team(Program& program) {
+    program.in_team = false;
+    for (Task& task : program.tasks) task.arg.in_team = false;
+}
+
 }  // namespace nn

@@ -92,6 +92,15 @@ t.case("an include against the order is found", function()
         "a folder of engine/ that is not in the order")
 end)
 
+t.case("only the pipeline changes programs", function() holds "one_pipeline" end)
+
+t.case("a program that changes elsewhere is found", function()
+  for _, path in ipairs {"engine/executor/replay.cc", "engine/tiers/plan.cc", "bindings/nn.cc"} do
+    finds("one_pipeline", path, "void f(Program& p) { delay_sums(p); }",
+          path .. " calls delay_sums")
+  end
+end)
+
 t.case("modules of the library require each other without a cycle", function()
   holds "require_cycles"
 end)

@@ -7,7 +7,7 @@ local M = {}
 -- A file may include or require what stands in its own folder and before it in these lists.
 M.rooms = {"kernels", "engine", "bindings"}
 M.engine = {"base", "machine", "ranks", "memory", "tile", "graph", "tiers", "rules", "ops",
-            "profile", "runtime", "plan", "io", "text"}
+            "profile", "runtime", "plan", "schedule", "executor", "io", "text"}
 M.lua = {"nn.base", "nn.core", "nn.io", "nn.unicode", "nn.chat", "nn.text", "nn.data", "nn.models",
          "nn.measure", "nn.plan", "nn.train", "nn", "nn.help", "nn.test", "repl", "health",
          "completion"}
@@ -172,6 +172,32 @@ function M.include_order(tree)
       refuse("%s includes %s: engine/%s may not know engine/%s", path, included, own, other)
     end
   end)
+  return problems
+end
+
+--- one_pipeline(tree): calls of functions that change a program, outside of the passes themselves
+--- and of the folder with their list.
+function M.one_pipeline(tree)
+  local passes, problems = {}, {}
+  for path, text in pairs(tree) do
+    if path:find "^engine/graph/%a+/.*%.h$" or path:find "^engine/schedule/.*%.h$" then
+      for name in bare_code(text):gmatch "\nvoid ([%w_]+)%(Program& program[,)]" do
+        passes[name] = true
+      end
+    end
+  end
+  for _, name in ipairs {"prepare", "prepare_for_tiers"} do passes[name] = nil end
+  for _, path in ipairs(sorted_keys(tree)) do
+    local elsewhere = path:find "^engine/" or path:find "^bindings/"
+    if elsewhere and not path:find "^engine/graph/" and not path:find "^engine/schedule/" then
+      for name in bare_code(tree[path]):gmatch "%f[%w_]([%w_]+)%(" do
+        if passes[name] then
+          problems[#problems + 1] = ("%s calls %s(), which changes a program: only "
+            .. "engine/schedule/pipeline.cc says what happens to a program"):format(path, name)
+        end
+      end
+    end
+  end
   return problems
 end
 

@@ -1,18 +1,20 @@
-#include "engine/runtime/planned.h"
+#include "engine/executor/planned.h"
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/interrupts.h"
 #include "engine/graph/cost.h"
 #include "engine/memory/admission.h"
-#include "engine/runtime/interrupts.h"
 #include "engine/runtime/submit.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
+#include "engine/schedule/pipeline.h"
 #include "engine/tiers/store_places.h"
 
 namespace nn {
@@ -44,24 +46,9 @@ void need_gpu(const Task& task) {
 
 }  // namespace
 
-bool PlannedRun::needed(Program& program) {
-    if (!tiers().exist()) return false;
-    // Tiles that eager tasks moved to the disk come back if all fit.
-    const bool fits = ram_without_plan(program) <= tiers().ram;
-    if (fits && !slots() && tiers().gpu == 0) return false;
-    for (const HomeOf& home : homes())
-        if (program.accesses().numbers.count(home.tile)) return true;
-    if (tiers().gpu > 0) {  // tiles outside slots take the rest of the GPU's memory
-        const int64_t most = std::min(tiers().gpu, rest_of_gpu());
-        if (program.info.persistent_bytes + program.info.peak_bytes > most) return true;
-        if (!tiers().are_three()) return false;
-    }
-    return !fits;
-}
-
 PlannedRun::PlannedRun(Program& program) : program_(program) {
     finish_deferred();
-    program.in_team = false;  // transfers and tasks of a team would wait for each other
+    prepare_for_tiers(program);
     if (tiers().gpu > 0)
         for (const Task& task : program.tasks) need_gpu(task);
     make_plan();
@@ -75,8 +62,8 @@ PlannedRun::~PlannedRun() {
 }
 
 bool PlannedRun::plan_in_existing_slots(const std::vector<double>& seconds) {
-    if (!slots()) return false;
-    ExistingSlots existing{slots()->blocks(), lower_slots() ? lower_slots()->blocks() : 0, {}, {}};
+    if (!slots_exist()) return false;
+    ExistingSlots existing{blocks_of_slots(), {}, {}};
     for (const HomeOf& home : homes()) {
         if (home.at == in_store) continue;
         existing.others.push_back(home.tile);
@@ -106,7 +93,6 @@ void PlannedRun::make_plan() {
     iteration_ = run_of(plan_.iteration);
     next_iteration_ = run_of(plan_.next_iteration);
     tail_ = run_of(plan_.tail);
-    for (Task& task : tasks().tasks) task.arg.in_team = false;
     ensure_awake();
 }
 
@@ -118,8 +104,7 @@ void PlannedRun::drop_plan() {
 }
 
 PlannedRun::Run PlannedRun::run_of(const RunPlan& plan) const {
-    const RunPlan* const below = plan_.below(plan);
-    return {&plan, below, merged_steps(plan, below), dead_in(plan)};
+    return {&plan, merged_steps(plan), dead_in(plan)};
 }
 
 bool PlannedRun::others_exist() const {
@@ -159,9 +144,12 @@ void PlannedRun::make_extents() {
     }
 }
 
-// Where tiles are before a run, or after it.
-static TilePlace place_in(const Layout& layout, const Layout* below, uint32_t tile) {
-    return {layout[tile], below ? (*below)[tile] : no_slot};
+// Where a tile is before a run, or after it.
+static TilePlace place_in(const RunPlan& run, Layout Placement::*layout, uint32_t tile) {
+    for (uint32_t level = 0; level < run.levels(); ++level)
+        if (const uint32_t slot = (run.level(level).placement.*layout)[tile]; slot != no_slot)
+            return {level, slot};
+    return in_store;
 }
 
 bool PlannedRun::placed_persistent(uint32_t tile) const {
@@ -177,8 +165,7 @@ bool PlannedRun::carries(const Tile& tile) const {
 
 // Brings persistent tiles where the run begins with them.
 void PlannedRun::move_to_begin(const Run& run) {
-    const Layout* const below = run.below ? &run.below->placement.first : nullptr;
-    const auto place_of = [&](uint32_t i) { return place_in(run.plan->placement.first, below, i); };
+    const auto place_of = [&](uint32_t i) { return place_in(*run.plan, &Placement::first, i); };
     std::unordered_map<const Tile*, TilePlace> wanted;
     for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
         wanted.insert_or_assign(plan_.lines->tiles()[i], place_of(i));
@@ -192,26 +179,24 @@ void PlannedRun::move_to_begin(const Run& run) {
         if (placed_persistent(i)) put_home(mutable_tile(plan_.lines->tiles()[i]), place_of(i));
     // Reserves all space in the store before the first task, so that a full disk changes nothing.
     for (const Run* any : {&first_, &next_, &last_, &iteration_, &tail_})
-        for (const Placement::Step& step : any->lowest().steps)
+        for (const Placement::Step& step : any->plan->lowest().placement.steps)
             if (step.kind == Placement::store && placed_persistent(step.index))
                 extent_of(mutable_tile(plan_.lines->tiles()[step.index]));
 }
 
 bool PlannedRun::slots_suffice() const {
-    return slots()->blocks() >= plan_.blocks &&
-           (!plan_.lower || lower_slots()->blocks() >= plan_.lower->blocks);
+    return std::ranges::equal(blocks_of_slots(), plan_.blocks_of_levels(), std::greater_equal());
 }
 
 bool PlannedRun::slots_are_as_planned() const {
-    return slots() && slots()->blocks() == plan_.blocks &&
-           (!plan_.lower || lower_slots()->blocks() == plan_.lower->blocks);
+    return blocks_of_slots() == plan_.blocks_of_levels();
 }
 
 void PlannedRun::prepare() {
     finish_deferred(this);
     const bool has_plan = plan_.lines != nullptr;  // the last make_plan() did not throw
-    if (!has_plan || (slots() && (!slots_suffice() || !others_exist()))) make_plan();
-    if (!slots_are_as_planned()) make_slots(plan_.blocks, lower_blocks());
+    if (!has_plan || (slots_exist() && (!slots_suffice() || !others_exist()))) make_plan();
+    if (!slots_are_as_planned()) make_slots(plan_.blocks_of_levels());
     move_to_begin(deferred_arguments_.empty() ? first_ : next_);
 }
 
@@ -277,12 +262,12 @@ void PlannedRun::submit_run(const Run& run, const std::vector<TaskArg*>& argumen
         if (!plan_.lines->is_placed(i) && is_in_store(*plan_.lines->tiles()[i]))
             bring_to_memory(mutable_tile(plan_.lines->tiles()[i]));
     for (const LevelStep& step : run.steps)
-        if (!step.is_lower && step.step->kind == Placement::run)
+        if (step.step->kind == Placement::run)
             submit_task(run, step.step->index, arguments);
         else
             submit_transfer_step(step);
-    count_planned_tasks(run.plan->line.tasks.size() + 1,
-                        run.below ? run.below->line.tasks.size() + 1 : 0);
+    for (uint32_t level = 0; level < run.plan->levels(); ++level)
+        count_planned_tasks(level, run.plan->level(level).line.tasks.size() + 1);
     end_run(run);
 }
 
@@ -296,7 +281,7 @@ void PlannedRun::submit_task(const Run& run, uint32_t position,
         const uint32_t slot = run.plan->placement.slots[first + uint32_t(i)];
         handles[i] = slot == no_slot
                          ? nullptr
-                         : slots()->claim(slot, slot_blocks(int64_t(task.tiles[i]->bytes)));
+                         : slots(0).claim(slot, slot_blocks(int64_t(task.tiles[i]->bytes)));
     }
     const PlannedTask planned{handles, task.handles - task.gates, next_priority()};
     nn::submit(task, arguments[number], nullptr, &planned);
@@ -308,18 +293,18 @@ void PlannedRun::submit_transfer_step(const LevelStep& level_step) {
     const Placement::Step& step = *level_step.step;
     const bool loads = step.kind == Placement::load;
     Tile& tile = mutable_tile(plan_.lines->tiles()[step.index]);
-    if (plan_.lower && !level_step.is_lower)
-        return submit_level_transfer(loads, step.slot, level_step.slot_below, tile, step.due);
-    submit_slot_transfer(loads, step.slot, tile,
+    const TilePlace place{level_step.level, step.slot};
+    if (level_step.slot_below != no_slot)
+        return submit_level_transfer(loads, place, level_step.slot_below, tile, step.due);
+    submit_slot_transfer(loads, place, tile,
                          tile.recording ? extents_[step.index] : extent_of(tile), step.due);
 }
 
 void PlannedRun::end_run(const Run& run) {
-    const Layout* const below = run.below ? &run.below->placement.last : nullptr;
     for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
         if (placed_persistent(i))
             move_home(mutable_tile(plan_.lines->tiles()[i]),
-                      place_in(run.plan->placement.last, below, i));
+                      place_in(*run.plan, &Placement::last, i));
 }
 
 }  // namespace nn

@@ -1,4 +1,4 @@
-#include "engine/runtime/replay.h"
+#include "engine/executor/replay.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -6,20 +6,20 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
+#include "engine/base/interrupts.h"
 #include "engine/graph/builder.h"
 #include "engine/graph/context.h"
-#include "engine/graph/passes/passes.h"
 #include "engine/machine/host.h"
 #include "engine/memory/admission.h"
 #include "engine/profile/records.h"
 #include "engine/rules/copy.h"
-#include "engine/runtime/interrupts.h"
 #include "engine/runtime/ranks.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/submit.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/worker.h"
 #include "engine/runtime/workers.h"
+#include "engine/schedule/pipeline.h"
 
 namespace nn {
 namespace {
@@ -83,17 +83,10 @@ void count_writes(const Task& task) {
 }  // namespace
 
 // Once, before the first run on GPUs.
-void Replay::prepare_for_gpus() {
+void Replay::use_gpus() {
     if (planned_ || !runs_on_gpus() || gpus_ > 0) return;
     gpus_ = int(first_streams().size());
-    program_->in_team = false;  // GPUs do not share the loops of tasks
-    for (Task& task : program_->tasks) task.arg.in_team = false;
-    place_on_gpus(*program_, gpus_);
-    delay_sums(*program_);
-    share_memory(*program_);
-    find_lifetimes(*program_);
-    // All compiled functions together must leave room for the tiles of any of them.
-    groups_ = group_tasks(*program_, std::max<int64_t>(0, tile_bytes_on_gpus(host())) / 16);
+    groups_ = prepare_for_gpus(*program_, gpus_, std::max<int64_t>(0, tile_bytes_on_gpus(host())));
 }
 
 // Earlier groups first: the order is made for the memory and for the transfers between GPUs.
@@ -223,10 +216,9 @@ std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {
     check(inputs);
     start();
     ensure_awake();
-    if (!planned_ && PlannedRun::needed(*program_))
-        planned_ = std::make_unique<PlannedRun>(*program_);
+    if (!planned_ && needs_plan()) planned_ = std::make_unique<PlannedRun>(*program_);
     if (!planned_) finish_deferred();
-    prepare_for_gpus();
+    use_gpus();
     const size_t submitted = groups_.empty() ? program_->tasks.size() : groups_.size();
     const auto at_most = std::max<int64_t>(64, int64_t(submitted));
     wait_for([=] { return unfinished_tasks() <= at_most; });

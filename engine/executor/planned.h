@@ -14,9 +14,6 @@ namespace nn {
 
 class PlannedRun : public DeferredTasks {
 public:
-    // Whether the program must be planned: it does not fit into RAM, or uses tiles with homes.
-    static bool needed(Program& program);
-
     // Throws OutOfMemory if no placement exists within the bytes of RAM.
     explicit PlannedRun(Program& program);
     ~PlannedRun() override;
@@ -35,16 +32,14 @@ private:
     // The unplaced temporaries that each task of a run uses last.
     using Dead = std::vector<std::vector<Tile*>>;
     struct Run {
-        const RunPlan *plan, *below;   // below: of the lower level, or null
-        std::vector<LevelStep> steps;  // of both
+        const RunPlan* plan;
+        std::vector<LevelStep> steps;  // of all levels
         Dead dead;
-        const Placement& lowest() const { return (below ? below : plan)->placement; }
     };
     void make_plan();
     bool plan_in_existing_slots(const std::vector<double>& seconds);
     bool slots_suffice() const;
     bool slots_are_as_planned() const;
-    uint32_t lower_blocks() const { return plan_.lower ? plan_.lower->blocks : 0; }
     Run run_of(const RunPlan& plan) const;
     bool others_exist() const;
     Dead dead_in(const RunPlan& run) const;

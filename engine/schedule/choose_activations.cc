@@ -1,20 +1,19 @@
-#include "engine/plan/choose_activations.h"
+#include "engine/schedule/choose_activations.h"
 
 #include <algorithm>
 #include <limits>
 #include <unordered_set>
 
 #include "engine/base/error.h"
-#include "engine/graph/passes/passes.h"
+#include "engine/base/interrupts.h"
 #include "engine/graph/passes/recompute.h"
 #include "engine/machine/description.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 #include "engine/plan/plan.h"
 #include "engine/runtime/homes.h"
-#include "engine/runtime/interrupts.h"
-#include "engine/runtime/planned.h"
 #include "engine/runtime/workers.h"
+#include "engine/schedule/needs_plan.h"
 #include "engine/tiers/search_time.h"
 #include "engine/tiers/store_places.h"
 
@@ -23,13 +22,20 @@ namespace {
 
 Activation setting = Activation::choose;
 
-std::unique_ptr<Program> tried(const Program& program, const Recomputation& recomputation,
-                               size_t count) {
-    std::unique_ptr<Program> out = trial_of(program);
-    recomputation.apply(*out, count);
-    finish(*out);
-    return out;
-}
+// A choice and what follows it, on a copy.
+struct Trials {
+    const Program& program;
+    const Recomputation& recomputation;
+    void (*const schedule_tasks)(Program&);
+
+    std::unique_ptr<Program> with(size_t count) const {
+        std::unique_ptr<Program> out = trial_of(program);
+        recomputation.apply(*out, count);
+        schedule_tasks(*out);
+        return out;
+    }
+    size_t options() const { return recomputation.options().size(); }
+};
 
 // The bytes of the program's tiles: of all, of those that exist and so were admitted before, and of
 // those that a plan creates to last: weights and optimizer state.
@@ -78,12 +84,10 @@ bool fits_in_memory(const Program& trial, bool is_plan) {
 }
 
 // The smallest number of options with which the program fits, or all of them.
-size_t least_that_fits(const Program& program, const Recomputation& recomputation) {
-    const bool is_plan = program.step_begin > 0;
-    const auto fits = [&](size_t count) {
-        return fits_in_memory(*tried(program, recomputation, count), is_plan);
-    };
-    size_t too_few = 0, enough = recomputation.options().size();
+size_t least_that_fits(const Trials& trials) {
+    const bool is_plan = trials.program.step_begin > 0;
+    const auto fits = [&](size_t count) { return fits_in_memory(*trials.with(count), is_plan); };
+    size_t too_few = 0, enough = trials.options();
     if (fits(0)) return 0;
     if (!fits(enough)) return enough;
     while (enough - too_few > 1) {
@@ -124,23 +128,23 @@ int64_t all_bytes(const Recomputation& recomputation) {
 // How many options to recompute for the least time with planned memory: none if tasks then take
 // nearly all of the time, otherwise the best of a few numbers. If none of them fits on the disk,
 // the one that needs the least of it; none if recomputation cannot help.
-size_t fastest(const Program& program, const Recomputation& recomputation) {
+size_t fastest(const Trials& trials) {
     constexpr double bound_by_tasks = 1.01;
     constexpr double share_of_first = 0.5, share_of_others = 0.125;  // of the time for searches
-    const auto kept = tried(program, recomputation, 0);
-    if (!PlannedRun::needed(*kept) && program.step_begin == 0) return 0;
+    const auto kept = trials.with(0);
+    if (!needs_plan(*kept) && trials.program.step_begin == 0) return 0;
     Trial least = [&] {
         const SearchShare share(share_of_first);
         return planned_trial(*kept);
     }();
     if (least.excess == 0 && least.seconds < bound_by_tasks * least.computing) return 0;
-    if (least.excess > all_bytes(recomputation)) return 0;
+    if (least.excess > all_bytes(trials.recomputation)) return 0;
     const SearchShare share(share_of_others);
-    const size_t all = recomputation.options().size();
+    const size_t all = trials.options();
     size_t best = 0;
     const auto try_count = [&](size_t count) {
         check_interrupt();
-        const Trial next = planned_trial(*tried(program, recomputation, count));
+        const Trial next = planned_trial(*trials.with(count));
         if (next.is_better_than(least)) least = next, best = count;
     };
     try_count(all);
@@ -155,7 +159,7 @@ size_t fastest(const Program& program, const Recomputation& recomputation) {
 
 void set_activations(Activation choice) { setting = choice; }
 
-void choose_activations(Program& program) {
+void choose_activations(Program& program, void (*schedule_tasks)(Program&)) {
     if (setting == Activation::keep || program.backwards.empty()) return;
     const bool is_plan = program.step_begin > 0, planned = tiers().exist();
     if (setting == Activation::choose && !planned) {
@@ -163,12 +167,12 @@ void choose_activations(Program& program) {
         if (has_room(tiles.all, tiles, is_plan)) return;
     }
     const Recomputation recomputation(program);
-    size_t count = recomputation.options().size();
+    const Trials trials{program, recomputation, schedule_tasks};
+    size_t count = trials.options();
     if (count == 0) return;
-    if (setting == Activation::choose)
-        count = planned ? fastest(program, recomputation) : least_that_fits(program, recomputation);
+    if (setting == Activation::choose) count = planned ? fastest(trials) : least_that_fits(trials);
     if (setting == Activation::choose && !planned && count > 0) {
-        const auto trial = tried(program, recomputation, count);
+        const auto trial = trials.with(count);
         program.simulated_peak = simulated_peak(*trial) - tile_bytes(*trial).admitted;
     }
     recomputation.apply(program, count);

@@ -1,11 +1,10 @@
-// Requests to stop: a signal sets a flag, which waits and calls of the C API test.
+// Requests to stop: a signal sets a flag, which waits, loops of long work and calls of the C API
+// test.
 #pragma once
 #include <csignal>
 
 #include "engine/base/error.h"
 #include "engine/base/heap.h"
-#include "engine/base/progress.h"
-#include "engine/tile/tile.h"
 
 namespace nn {
 
@@ -15,6 +14,7 @@ struct Interrupts {
     bool deferred_in_plans = true;  // if deferred by the caller
     int deferrals = 0;              // by calls of the engine
     int plans = 0;                  // that are being made
+    bool recording = false;         // a program
 };
 inline Interrupts interrupts;
 
@@ -32,7 +32,7 @@ inline void defer_interrupts(bool deferred, bool in_plans = true) {
     interrupts.deferred_in_plans = in_plans;
 }
 inline bool interrupts_deferred() {  // async-signal-safe
-    const bool plans = interrupts.plans > 0 || recording_number() != 0;
+    const bool plans = interrupts.plans > 0 || interrupts.recording;
     return interrupts.deferred_by_caller && (interrupts.deferred_in_plans || !plans);
 }
 // While interrupts are deferred, by the caller of the engine or within one of its calls, only
@@ -45,11 +45,7 @@ inline void check_interrupt() {
 }
 // While a program is recorded or planned, which takes memory that nothing needs afterwards.
 struct Planning {
-    Planning() {
-        work_handlers.check_stop = check_interrupt;
-        work_handlers.is_urgent = interrupt_requested;
-        ++interrupts.plans;
-    }
+    Planning() { ++interrupts.plans; }
     ~Planning() {
         if (--interrupts.plans == 0) return_free_memory();
     }

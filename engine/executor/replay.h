@@ -3,9 +3,10 @@
 #include <memory>
 #include <vector>
 
+#include "engine/executor/planned.h"
 #include "engine/graph/gpus/gpus.h"
 #include "engine/graph/program.h"
-#include "engine/runtime/planned.h"
+#include "engine/schedule/needs_plan.h"
 
 namespace nn {
 
@@ -16,7 +17,7 @@ public:
     Replay(const Replay&) = delete;
 
     const Program& program() const { return *program_; }
-    bool needs_plan() const { return PlannedRun::needed(*program_); }
+    bool needs_plan() const { return nn::needs_plan(*program_); }
     // Copies the inputs, submits all tasks, and returns copies of the outputs. Waits only to keep
     // at most one earlier run in flight.
     std::vector<Tensor> run(const std::vector<Tensor>& inputs);
@@ -24,7 +25,7 @@ public:
 private:
     void check(const std::vector<Tensor>& inputs) const;
     void submit_tasks();
-    void prepare_for_gpus();
+    void use_gpus();
     void submit_unplanned();
     void submit_groups();
     void submit_planned();

@@ -1,0 +1,41 @@
+#include "engine/schedule/distribute_over_ranks.h"
+
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/interrupts.h"
+#include "engine/graph/passes/distribute.h"
+#include "engine/machine/ranks.h"
+#include "engine/ranks/control.h"
+#include "engine/runtime/ranks.h"
+#include "engine/runtime/tier_settings.h"
+
+namespace nn {
+
+static bool uses_weights_of_owners(const Program& program) {
+    for (const Task& task : program.tasks)
+        for (int i = 0; i < task.handles; ++i)
+            if (const Tile& tile = *task.tiles[i]; tile.only_owner && tile.kind == weights)
+                return true;
+    return false;
+}
+
+void distribute_over_ranks(Program& program) {
+    if (!ranks().several() || program.step_begin > 0) return;
+    if (program.shards == 0 && !uses_weights_of_owners(program)) return;
+    if (tiers().exist())
+        fail("several ranks cannot use memory tiers yet; leave out memory.disk and memory.gpu");
+    const std::string mine = format("%016llx", (unsigned long long)fingerprint(program));
+    const auto all = control::gather("a compiled function", mine, check_interrupt);
+    for (size_t rank = 0; rank < all.size(); ++rank)
+        if (all[rank] != all[0])
+            fail(
+                "compile: rank %zu recorded another program than rank 0. All ranks must run the "
+                "same script: its shapes and numbers may not depend on the rank, the time, the "
+                "order of pairs() or the host",
+                rank);
+    distribute(program, {ranks().rank, ranks().count}, next_series());
+}
+
+}  // namespace nn

@@ -1,0 +1,81 @@
+#include "engine/schedule/pipeline.h"
+
+#include <span>
+
+#include "engine/base/interrupts.h"
+#include "engine/graph/passes/passes.h"
+#include "engine/plan/plan.h"
+#include "engine/runtime/homes.h"
+#include "engine/schedule/choose_activations.h"
+#include "engine/schedule/distribute_over_ranks.h"
+#include "engine/schedule/needs_plan.h"
+
+namespace nn {
+namespace {
+
+using Pass = void (*)(Program&);
+
+// Whether the recording makes sense.
+constexpr Pass checks[] = {
+    check_ends,       // inputs and outputs belong to the recording
+    expand_loops,     // of microbatches, for GPUs and ranks
+    check_arguments,  // no task changes an input in place
+    prune,            // drops tasks whose results nobody uses
+    check_values,     // every temporary is written before it is read
+};
+// What is computed.
+constexpr Pass choices[] = {
+    fuse_epilogues,  // slopes of activations, into products
+    // computes again what there is no memory to keep
+    [](Program& program) { choose_activations(program, schedule_tasks); },
+};
+// Where: on which rank.
+constexpr Pass places[] = {
+    distribute_over_ranks,  // keeps this rank's tasks, and adds transfers
+};
+// When, and until when memory is needed.
+constexpr Pass order[] = {
+    order_microbatches,  // limits how many are in memory at once
+    find_lifetimes,      // which task uses a temporary last, and the bytes of a run
+    set_priorities,      // by the critical path
+    find_teams,          // whether all workers share the loops of single tasks
+};
+
+void run(std::span<const Pass> passes, Program& program) {
+    for (const Pass pass : passes) {
+        check_interrupt();
+        pass(program);
+    }
+}
+
+// The placement in memory tiers (tiers/plan.h), which changes no program, depends on them.
+void time_tasks(Program& program) {
+    if (tiers().exist() && needs_plan(program)) program.seconds = placement_seconds(program);
+}
+
+}  // namespace
+
+void prepare(Program& program) {
+    run(checks, program);
+    run(choices, program);
+    run(places, program);
+    run(order, program);
+    time_tasks(program);
+}
+
+void schedule_tasks(Program& program) { run(order, program); }
+
+void prepare_for_tiers(Program& program) {
+    dissolve_team(program);  // its tasks and transfers would wait for each other
+}
+
+std::vector<TaskGroup> prepare_for_gpus(Program& program, int gpus, int64_t memory) {
+    dissolve_team(program);                    // GPUs do not share the loops of tasks
+    place_on_gpus(program, gpus);              // the tasks of a tile of tokens run on one of them
+    delay_sums(program);                       // of gradients, behind the other tasks of a layer
+    share_memory(program);                     // temporaries take that of earlier ones
+    find_lifetimes(program);                   // the order and the tiles have changed
+    return group_tasks(program, memory / 16);  // all programs leave room for the tiles of any
+}
+
+}  // namespace nn

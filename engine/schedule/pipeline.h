@@ -1,0 +1,26 @@
+// Everything that happens to a program between its recording and its runs, in order. Nothing else
+// changes the tasks of a program.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "engine/graph/gpus/gpus.h"
+#include "engine/graph/program.h"
+
+namespace nn {
+
+// Makes a recorded program ready to run.
+void prepare(Program& program);
+
+// The last part of prepare(), for copies on which choices are tried.
+void schedule_tasks(Program& program);
+
+// Makes a prepared program ready for memory tiers, before tiers/plan.h places its tiles: it changes
+// the order and the places, and cuts loops in a copy, but not the program.
+void prepare_for_tiers(Program& program);
+
+// Makes a prepared program ready for so many GPUs, before its first run on them. memory: the bytes
+// of one of them. Returns the tasks in groups, in the order of their submission.
+std::vector<TaskGroup> prepare_for_gpus(Program& program, int gpus, int64_t memory);
+
+}  // namespace nn
