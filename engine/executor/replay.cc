@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 #include "engine/base/clock.h"
 #include "engine/base/error.h"
@@ -175,17 +176,22 @@ void Replay::submit_tasks() {
     stats().replay_seconds += thread_cpu_seconds() - begin;
 }
 
-// Tasks in flight use arguments that the program owns. If a task hangs or a signal ends the wait,
-// the program is kept; the next wait raises the error again.
+// Tasks in flight use arguments in the program, in its groups and in its plan. If a task hangs, a
+// GPU is lost or a signal ends the wait, these are kept; the next wait raises the error again.
 Replay::~Replay() {
     if (!submitted_ || !running()) return;
-    static auto* const in_use = new std::vector<std::shared_ptr<Program>>;
+    struct InUse {
+        std::shared_ptr<Program> program;
+        std::vector<TaskGroup> groups;
+        std::unique_ptr<PlannedRun> planned;
+    };
+    static auto* const in_use = new std::vector<InUse>;
     try {
         if (planned_ && are_deferred(planned_.get())) finish_deferred();
         wait_done();
         in_use->clear();
     } catch (const std::exception&) {
-        in_use->push_back(program_);
+        in_use->push_back({program_, std::move(groups_), std::move(planned_)});
     }
 }
 
