@@ -6,7 +6,6 @@
 
 #include "bindings/handles.h"
 #include "engine/graph/cost.h"
-#include "engine/graph/passes/recompute.h"
 #include "engine/machine/description.h"
 #include "engine/schedule/pipeline.h"
 

@@ -144,14 +144,6 @@ void PlannedRun::make_extents() {
     }
 }
 
-// Where a tile is before a run, or after it.
-static TilePlace place_in(const RunPlan& run, Layout Placement::*layout, uint32_t tile) {
-    for (uint32_t level = 0; level < run.levels(); ++level)
-        if (const uint32_t slot = (run.level(level).placement.*layout)[tile]; slot != no_slot)
-            return {level, slot};
-    return in_store;
-}
-
 bool PlannedRun::placed_persistent(uint32_t tile) const {
     return plan_.lines->is_placed(tile) && !plan_.lines->tiles()[tile]->recording;
 }
@@ -165,7 +157,7 @@ bool PlannedRun::carries(const Tile& tile) const {
 
 // Brings persistent tiles where the run begins with them.
 void PlannedRun::move_to_begin(const Run& run) {
-    const auto place_of = [&](uint32_t i) { return place_in(*run.plan, &Placement::first, i); };
+    const auto place_of = [&](uint32_t i) { return run.plan->place_of(i, &Placement::first); };
     std::unordered_map<const Tile*, TilePlace> wanted;
     for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
         wanted.insert_or_assign(plan_.lines->tiles()[i], place_of(i));
@@ -304,7 +296,7 @@ void PlannedRun::end_run(const Run& run) {
     for (uint32_t i = 0; i < plan_.lines->tiles().size(); ++i)
         if (placed_persistent(i))
             move_home(mutable_tile(plan_.lines->tiles()[i]),
-                      place_in(*run.plan, &Placement::last, i));
+                      run.plan->place_of(i, &Placement::last));
 }
 
 }  // namespace nn

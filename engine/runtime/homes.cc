@@ -96,7 +96,7 @@ struct Home : StoredTile {
     void move_to(const TilePlace& to) {
         at = to;
         slot_handle = is_in_store() ? nullptr : claim_at(at, tile);
-        // Other slots in RAM have copies elsewhere of which StarPU does not know.
+        // Transfers to and from a GPU change a lower slot, and StarPU does not see it.
         const bool is_usable = !is_in_store() && at.level == 0 && slots(0).in_ram();
         tile.handle = is_usable ? slot_handle : nullptr;
     }
@@ -364,9 +364,10 @@ static void make_room(int64_t more, const std::vector<Tile*>& needed) {
 
 void make_slots(const std::vector<uint32_t>& blocks) {
     finish_deferred();
-    for (Home* home : state().homes)
-        if (slots_exist()) put_home(home->tile, in_store);
-    if (slots_exist()) wait_for_tasks();
+    if (slots_exist()) {
+        for (Home* home : state().homes) put_home(home->tile, in_store);
+        wait_for_tasks();
+    }
     std::vector<State::Level> levels(blocks.size());
     for (size_t level = 0; level < state().levels.size(); ++level)
         levels[level].planned_tasks = state().levels[level].planned_tasks;

@@ -15,7 +15,7 @@ namespace {
 
 using Pass = void (*)(Program&);
 
-// Whether the recording makes sense.
+// What was recorded: it makes sense, and every task is needed.
 constexpr Pass checks[] = {
     check_ends,       // inputs and outputs belong to the recording
     expand_loops,     // of microbatches, for GPUs and ranks
@@ -48,7 +48,7 @@ void run(std::span<const Pass> passes, Program& program) {
     }
 }
 
-// The placement in memory tiers (tiers/plan.h), which changes no program, depends on them.
+// Plans of memory tiers (tiers/plan.h) use the times of the tasks.
 void time_tasks(Program& program) {
     if (tiers().exist() && needs_plan(program)) program.seconds = placement_seconds(program);
 }
@@ -59,7 +59,7 @@ void prepare(Program& program) {
     run(checks, program);
     run(choices, program);
     run(places, program);
-    run(order, program);
+    schedule_tasks(program);
     time_tasks(program);
 }
 

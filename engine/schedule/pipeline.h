@@ -15,8 +15,8 @@ void prepare(Program& program);
 // The last part of prepare(), for copies on which choices are tried.
 void schedule_tasks(Program& program);
 
-// Makes a prepared program ready for memory tiers, before tiers/plan.h places its tiles: it changes
-// the order and the places, and cuts loops in a copy, but not the program.
+// Makes a prepared program ready for the plans of memory tiers (tiers/plan.h). These choose an
+// order and places, and may cut the loop of a copy, but do not change the program.
 void prepare_for_tiers(Program& program);
 
 // Makes a prepared program ready for so many GPUs, before its first run on them. memory: the bytes

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <utility>
 
 #include "engine/base/interrupts.h"
 #include "engine/tiers/check.h"
@@ -100,18 +99,10 @@ private:
                    planned, level, size_t(transfers));
     }
 
-    // Where a tile is: a level and its slot there, or no_slot if it is on the disk.
-    std::pair<size_t, uint32_t> place_in(uint32_t tile, Layout Placement::*layout) const {
-        for (size_t level = 0; level < levels_.size(); ++level) {
-            const uint32_t slot = (run_.level(level).placement.*layout)[tile];
-            if (slot != no_slot) return {level, slot};
-        }
-        return {levels_.size(), no_slot};
-    }
     void begin() {
         for (uint32_t tile = 0; tile < line_.tiles.size(); ++tile) {
             if (!is_placed(tile) || !line_.tiles[tile].before) continue;
-            const auto [level, slot] = place_in(tile, &Placement::first);
+            const auto [level, slot] = run_.place_of(tile, &Placement::first);
             if (slot != no_slot)
                 put(levels_[level], tile, slot);
             else
@@ -152,7 +143,7 @@ private:
     void end() const {
         for (uint32_t tile = 0; tile < line_.tiles.size(); ++tile) {
             if (!is_placed(tile) || !line_.tiles[tile].after) continue;
-            const auto [level, slot] = place_in(tile, &Placement::last);
+            const auto [level, slot] = run_.place_of(tile, &Placement::last);
             if (slot != no_slot)
                 need(levels_[level], tile, slot, "must be there at the end");
             else if (on_disk_[tile] != values_[tile])

@@ -15,9 +15,6 @@ template <class Plan> auto runs_of(Plan& plan) {
     if (plan.lines->has_deferred()) out.push_back(&plan.next), out.push_back(&plan.last);
     return out;
 }
-RunPlan& steady_of(ProgramPlan& plan) {
-    return plan.lines->has_deferred() ? plan.next : plan.first;
-}
 
 // The largest tile that is transferred, and the tiles that are ever in the lowest level.
 struct Demand {
@@ -86,12 +83,12 @@ Placement nothing_placed(const Line& line, uint32_t blocks) {
 void place_steady(ProgramPlan& plan, const TierRates& rates) {
     const size_t level = plan.below.size();
     ProgramPlan::Level& of = plan.below.back();
-    RunPlan& steady = steady_of(plan).level(level);
+    RunPlan& steady = plan.steady().level(level);
     PlacementChoice choice = default_choice(steady.line.line, rates);
     if (steady.line.tasks.empty()) {
         steady.placement = nothing_placed(steady.line.line, of.blocks);
     } else {
-        const auto seconds = seconds_between(steady_of(plan).level(level - 1), steady.line);
+        const auto seconds = seconds_between(plan.steady().level(level - 1), steady.line);
         SearchTime time;
         SteadyPlan best = find_line_plan(steady.line, of.blocks, seconds, rates, time, false);
         of.least_moved = best.least_moved;

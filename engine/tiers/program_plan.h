@@ -60,6 +60,7 @@ struct ProgramPlan {
     std::vector<Level> below;
 
     const RunPlan& steady() const { return lines->has_deferred() ? next : first; }
+    RunPlan& steady() { return lines->has_deferred() ? next : first; }
     uint32_t iterations() const {
         return cut && !cut->loops.empty() ? cut->loops[0].iterations : 0;
     }
@@ -74,20 +75,6 @@ struct ProgramPlan {
         return out;
     }
 };
-
-// Where a tile is: its slot in a level, or in the store below all levels.
-struct TilePlace {
-    uint32_t level = 0, slot = no_slot;  // its first block, or no_slot: in the store
-};
-constexpr TilePlace in_store;
-inline bool operator==(const TilePlace& a, const TilePlace& b) {
-    return a.slot == b.slot && (a.level == b.level || a.slot == no_slot);
-}
-
-// Its slot if it is in this level, or no_slot.
-inline uint32_t slot_in(uint32_t level, const TilePlace& place) {
-    return place.level == level ? place.slot : no_slot;
-}
 
 // Memory for slots that exists. blocks: of each level. place_of: where a persistent tile is now.
 // others: tiles in slots that the program does not use.

@@ -4,6 +4,13 @@
 
 namespace nn {
 
+TilePlace RunPlan::place_of(uint32_t tile, Layout Placement::*ends) const {
+    for (uint32_t i = 0; i < levels(); ++i)
+        if (const uint32_t slot = (level(i).placement.*ends)[tile]; slot != no_slot)
+            return {i, slot};
+    return in_store;
+}
+
 RunPlan repeated(RunPlan run) {
     const Line& line = run.line.line;
     std::vector<char> changes(line.tiles.size(), 0);
