@@ -1,5 +1,7 @@
 #include "engine/base/kept_file.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -61,6 +63,19 @@ void write_kept(const fs::path& path, const std::string& title, const std::strin
     file.close();
     if (file) fs::rename(part, path, ignored);
     if (!file || ignored) fs::remove(part, ignored);
+}
+
+KeptLock::KeptLock(const std::string& name) {
+    const fs::path path = kept_path(name + ".lock");
+    if (path.empty()) return;
+    std::error_code ignored;
+    fs::create_directories(path.parent_path(), ignored);
+    file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file_ >= 0) flock(file_, LOCK_EX);
+}
+
+KeptLock::~KeptLock() {
+    if (file_ >= 0) close(file_);
 }
 
 }  // namespace nn

@@ -19,4 +19,17 @@ std::optional<std::string> read_kept(const std::filesystem::path& path, const st
 void write_kept(const std::filesystem::path& path, const std::string& title,
                 const std::string& bytes);
 
+
+// While it exists, no other process has one of this name. Without a folder for kept files, others
+// may.
+class KeptLock {
+public:
+    explicit KeptLock(const std::string& name);
+    ~KeptLock();
+    KeptLock(const KeptLock&) = delete;
+
+private:
+    int file_ = -1;
+};
+
 }  // namespace nn

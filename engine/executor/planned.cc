@@ -11,6 +11,7 @@
 #include "engine/base/interrupts.h"
 #include "engine/graph/cost.h"
 #include "engine/memory/admission.h"
+#include "engine/runtime/ranks.h"
 #include "engine/runtime/submit.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
@@ -268,15 +269,20 @@ void PlannedRun::submit_task(const Run& run, uint32_t position,
     const uint32_t number = run.plan->line.tasks[position];
     const uint32_t first = run.plan->line.line.accesses.first[position];
     const Task& task = tasks().tasks[number];
+    const bool moves = task.transfer != Task::Transfer::none;
     StarpuHandle handles[max_handles];
     for (int i = 0; i < task.handles - task.gates; ++i) {
         const uint32_t slot = run.plan->placement.slots[first + uint32_t(i)];
+        const auto bytes = int64_t(task.tiles[i]->bytes);
         handles[i] = slot == no_slot
                          ? nullptr
-                         : slots(0).claim(slot, slot_blocks(int64_t(task.tiles[i]->bytes)));
+                         : slots(0).claim(slot, slot_blocks(bytes), moves ? bytes : 0);
     }
     const PlannedTask planned{handles, task.handles - task.gates, next_priority()};
-    nn::submit(task, arguments[number], nullptr, &planned);
+    if (moves)
+        submit_rank_transfer(task, handles);
+    else
+        nn::submit(task, arguments[number], nullptr, &planned);
     for (Tile* tile : run.dead[position])
         if (tile->handle) submit_invalidation(*tile);
 }

@@ -119,7 +119,6 @@ void Replay::submit_groups() {
 }
 
 void Replay::submit_unplanned() {
-    drop_kept_elsewhere(*program_);
     ScalarSteps scalars(*program_);
     TeamTasks team(program_->in_team ? program_->info.tasks : 0);
     Window window(*program_);
@@ -131,7 +130,7 @@ void Replay::submit_unplanned() {
             submit(task, argument_of(task, loop ? iteration * loop->randoms : 0), nullptr, nullptr,
                    later_priority(loop, iteration));
         else
-            submit_transfer(task);
+            submit_rank_transfer(task);
         for (const TilePtr& tile : program_->dies_after[t]) submit_invalidation(*tile);
         if (loop && iteration + 1 == loop->iterations && t + 1 == loop->end)
             for (const TilePtr& tile : loop->dies_after) submit_invalidation(*tile);
@@ -233,6 +232,7 @@ std::vector<Tensor> Replay::run(const std::vector<Tensor>& inputs) {
     for (const Tensor& output : outputs)
         results.push_back(output.temporary() ? Tensor(output.grid(), output.dtype()) : output);
     const InterruptsDeferred until_all_is_submitted;
+    drop_kept_elsewhere(*program_);
     if (planned_) planned_->prepare();
     const TemporariesVisible visible;
     const uint64_t brought = tiles_brought_to_memory();

@@ -1,5 +1,8 @@
 #include "engine/graph/program.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "engine/graph/context.h"
 
 namespace nn {
@@ -34,6 +37,39 @@ void Program::keep_tasks(const std::vector<char>& kept) {
     for (auto& loop : loops) loop.begin = kept_before[loop.begin], loop.end = kept_before[loop.end];
     step_begin = kept_before[step_begin];
     tasks_changed();
+}
+
+// A scalar changes before the first task that uses its new value.
+static bool move_step(Program::ScalarStep& step, const std::vector<Task>& tasks,
+                      const std::vector<size_t>& position) {
+    size_t earliest = 0, latest = tasks.size();
+    for (size_t t = 0; t < tasks.size(); ++t)
+        for (const Patch& patch : tasks[t].patches) {
+            if (patch.kind != Patch::scalar || patch.scalar_id != step.scalar) continue;
+            if (t < step.before_task)
+                earliest = std::max(earliest, position[t] + 1);
+            else
+                latest = std::min(latest, position[t]);
+        }
+    step.before_task = latest;
+    return earliest <= latest;
+}
+
+bool Program::reorder(const std::vector<uint32_t>& order) {
+    std::vector<size_t> position(order.size());
+    for (size_t i = 0; i < order.size(); ++i) position[order[i]] = i;
+    auto steps = scalar_steps;
+    for (ScalarStep& step : steps)
+        if (!move_step(step, tasks, position)) return false;
+    std::ranges::stable_sort(steps, {}, &ScalarStep::before_task);
+    scalar_steps = std::move(steps);
+    for (Microbatch& microbatch : microbatches) microbatch.begin = position[microbatch.begin];
+    std::vector<Task> moved;
+    for (const uint32_t t : order) moved.push_back(std::move(tasks[t]));
+    tasks = std::move(moved);
+    backwards.clear();  // their tasks may not follow each other any more
+    tasks_changed();
+    return true;
 }
 
 const Accesses& Program::accesses() {

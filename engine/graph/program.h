@@ -79,6 +79,8 @@ struct Program {
     int64_t simulated_peak = 0;
     // Persistent tiles whose values only other ranks keep.
     std::vector<TilePtr> kept_elsewhere;
+    // Tasks run in this order if memory is planned: that of all ranks, which wait for each other.
+    bool order_is_fixed = false;
     std::vector<double> seconds;  // of each task, for its placement in tiers; empty: nominal
     ProgramInfo info{};
 
@@ -86,6 +88,9 @@ struct Program {
     const Accesses& accesses();
     void tasks_changed() { accesses_.reset(); }
     void keep_tasks(const std::vector<char>& kept);  // drops the others; one flag for each task
+    // Puts the tasks in this order, of their numbers, which respects all dependencies. Returns
+    // false, and changes nothing, if a task would get another value of a scalar.
+    bool reorder(const std::vector<uint32_t>& order);
 
 private:
     std::vector<int32_t> held_scalars_;

@@ -90,6 +90,11 @@ StarpuHandle new_handle(Tile& tile) {
     return static_cast<StarpuHandle>(tile.handle);
 }
 
+void forget_storage(Tile& tile) {
+    tile.handle = nullptr;
+    tile.storage.reset();
+}
+
 StarpuHandle handle_of(Tile& tile, bool reads) {
     if (!tile.storage) return new_handle(tile);
     if (!tile.handle) static_cast<StoredTile&>(*tile.storage).fetch(reads);
@@ -130,9 +135,8 @@ void drop_handles() {
     const std::unordered_set<StoredTile*> stored = all();
     for (StoredTile* s : stored) {
         s->drop();
-        s->tile.handle = nullptr;
         if (s->tile.has_value()) s->tile.value = Tile::Value::ended;
-        s->tile.storage.reset();
+        forget_storage(s->tile);
     }
 }
 

@@ -39,6 +39,7 @@ int64_t bytes_in_memory();  // of the blocks of persistent tiles that StarPU man
 
 StarpuHandle handle_of(Tile& tile, bool reads = true);  // while StarPU runs; see fetch()
 StarpuHandle new_handle(Tile& tile);                    // replaces the tile's storage
+void forget_storage(Tile& tile);                        // after the tasks submitted so far
 bool is_valid_on(const Tile& tile, int node);           // whether a memory node holds the value
 // Keeps a tile's value in RAM until the HeldTile is destroyed. When all earlier tasks are done with
 // the tile, calls notify() on any thread, unless the HeldTile was destroyed before.

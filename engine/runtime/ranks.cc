@@ -11,6 +11,7 @@
 #include "engine/ranks/control.h"
 #include "engine/ranks/transport.h"
 #include "engine/runtime/handles.h"
+#include "engine/runtime/homes.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/submit.h"
 #include "engine/runtime/waits.h"
@@ -59,16 +60,18 @@ void check_tiles(const Tensor& tensor, const Tensor& like) {
 }
 
 void send(Tile& tile, int to, int64_t tag) {
+    prepare_tiles({&tile});
     transport::send(handle_of(tile), int64_t(tile.bytes), to, tag, 0);
 }
 
 void receive(Tile& tile, int from, int64_t tag) {
+    prepare_tiles({&tile});
     transport::receive(handle_of(tile, false), int64_t(tile.bytes), from, tag);
-    tile.value = Tile::Value::written;
+    note_written(tile);
 }
 
 void drop(Tile& tile) {
-    if (tile.has_value()) submit_invalidation(tile);
+    if (tile.has_value()) forget_storage(tile);
     tile.value = Tile::Value::remote;
 }
 
@@ -93,16 +96,19 @@ void finish_ranks() {
     transport::finish();
 }
 
-void submit_transfer(Task& task) {
-    Tile& tile = *task.tiles[0];
+void submit_rank_transfer(const Task& task, const StarpuHandle* slots) {
     const bool sends = task.transfer == Task::Transfer::send;
-    const StarpuHandle handle = handle_of(tile, sends);
+    const auto handle = [&](int i, bool reads) {
+        return slots && slots[i] ? slots[i] : handle_of(*task.tiles[i], reads);
+    };
+    Tile& tile = *task.tiles[0];
+    const StarpuHandle value = handle(0, sends);
     if (sends) {
-        transport::send(handle, int64_t(tile.bytes), task.peer, task.tag, task.priority);
+        transport::send(value, int64_t(tile.bytes), task.peer, task.tag, task.priority);
     } else {
-        if (task.handles > 1) submit_order(tile, *task.tiles[1]);
-        transport::receive(handle, int64_t(tile.bytes), task.peer, task.tag);
-        tile.value = Tile::Value::written;
+        if (task.handles > 1) submit_order(value, handle(1, true));
+        transport::receive(value, int64_t(tile.bytes), task.peer, task.tag);
+        note_written(tile);
     }
 }
 

@@ -137,13 +137,16 @@ Slots::~Slots() {
     count_outside(-bytes());
 }
 
-StarpuHandle Slots::claim(uint32_t slot, uint32_t blocks) {
-    const uint32_t number = table_.number_of(slot, blocks);
+StarpuHandle Slots::claim(uint32_t slot, uint32_t blocks, int64_t bytes) {
+    const int64_t all = blocks * slot_block;
+    const bool is_part = bytes > 0 && bytes != all;
+    const uint32_t number =
+        is_part ? table_.number_of(slot, blocks, bytes) : table_.number_of(slot, blocks);
     if (number == handles_.size()) {
         handles_.push_back(nullptr);
         starpu_variable_data_register(&handles_.back(), node_,
                                       reinterpret_cast<uintptr_t>(memory(slot)),
-                                      size_t(blocks * slot_block));
+                                      size_t(is_part ? bytes : all));
     }
     order_after(handles_[number], table_.claim(number));
     return handles_[number];

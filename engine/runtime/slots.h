@@ -41,8 +41,8 @@ public:
     Slots(const Slots&) = delete;
 
     // The handle of a slot for the next task on it, which waits for earlier tasks on slots that
-    // share its memory.
-    StarpuHandle claim(uint32_t slot, uint32_t blocks);
+    // share its memory. bytes: of the handle, for messages to other ranks; 0: those of all blocks.
+    StarpuHandle claim(uint32_t slot, uint32_t blocks, int64_t bytes = 0);
     char* memory(uint32_t slot) const { return memory_ + slot * slot_block; }
     uint32_t blocks() const { return blocks_; }
     bool in_ram() const { return node_ == 0; }

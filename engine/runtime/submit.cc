@@ -86,18 +86,17 @@ GroupArg* group_arg(const TaskGroup& group, const std::vector<const TaskArg*>& p
     return new (memory) GroupArg{group.all, int(count), args};
 }
 
-// A tile's state after the submission of a task that writes it.
-void note_written(Tile& tile, bool has_tiers) {
-    tile.value = Tile::Value::written;
-    if (has_tiers && tile.storage) outdate_copy(tile);
-}
-
 template <class F, class... Arguments> auto timed(F call, Arguments... arguments) {
     const StarpuTime time;
     return call(arguments...);
 }
 
 }  // namespace
+
+void note_written(Tile& tile) {
+    tile.value = Tile::Value::written;
+    if (tile.storage && tiers().exist()) outdate_copy(tile);
+}
 
 TaskArg* copy_of(const TaskArg& arg) { return new (std::malloc(sizeof(TaskArg))) TaskArg(arg); }
 
@@ -130,10 +129,8 @@ void submit(const Task& task, TaskArg* arg, void (*done)(void* arg), const Plann
         fail("%s: no worker can run kernel %s here (StarPU: %s)", task.arg.op,
              task.arg.kernel->name.c_str(), std::strerror(-status));
     }
-    const bool has_tiers = tiers().exist();
-    for (int i = 0; i < task.handles; ++i) {
-        if (task.writes(i)) note_written(*task.tiles[i], has_tiers);
-    }
+    for (int i = 0; i < task.handles; ++i)
+        if (task.writes(i)) note_written(*task.tiles[i]);
 }
 
 bool runs_on_gpus() {
@@ -158,12 +155,11 @@ void submit_group(const TaskGroup& group, const std::vector<const TaskArg*>& pat
         modes = t->dyn_modes =
             static_cast<starpu_data_access_mode*>(std::malloc(count * sizeof *modes));
     }
-    const bool has_tiers = tiers().exist();
     for (size_t i = 0; i < count; ++i) {
         Tile& tile = *group.tiles[i];
         handles[i] = handle_of(tile, group.modes[i] != Mode::write);
         modes[i] = starpu_mode(group.modes[i]);
-        if (group.modes[i] != Mode::read) note_written(tile, has_tiers);
+        if (group.modes[i] != Mode::read) note_written(tile);
     }
     t->priority = priority;
     t->flops = double(group.all.flops);
@@ -191,13 +187,13 @@ void submit_team() {
 void submit_invalidation(Tile& tile) { timed(starpu_data_invalidate_submit, handle_of(tile)); }
 
 // By a task that does nothing.
-void submit_order(Tile& tile, Tile& after) {
+void submit_order(StarpuHandle next, StarpuHandle after) {
     static starpu_codelet* const codelet = nowhere_codelet("order", STARPU_VARIABLE_NBUFFERS);
     starpu_task* t = timed(starpu_task_create);
     t->cl = codelet;
     t->where = STARPU_NOWHERE;
     t->nbuffers = 2;
-    t->handles[0] = handle_of(tile, false), t->handles[1] = handle_of(after);
+    t->handles[0] = next, t->handles[1] = after;
     t->modes[0] = STARPU_W, t->modes[1] = STARPU_R;
     timed(starpu_task_submit, t);
 }

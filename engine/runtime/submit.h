@@ -31,8 +31,9 @@ void submit_group(const TaskGroup& group, const std::vector<const TaskArg*>& pat
 void submit_team();
 // StarPU frees the tile's memory after the last submitted task that uses it.
 void submit_invalidation(Tile& tile);
-// The next task that writes the tile waits until `after` is computed.
-void submit_order(Tile& tile, Tile& after);
+// The next task that writes a tile waits until another one is computed. Handles of the two tiles.
+void submit_order(StarpuHandle next, StarpuHandle after);
+void note_written(Tile& tile);  // its state after the submission of a task that writes it
 
 // Counters of the session.
 struct Stats {

@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/base/kept_file.h"
 #include "engine/base/kept_numbers.h"
 #include "engine/machine/description.h"
+#include "engine/machine/ranks.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 #include "engine/memory/disk.h"
@@ -140,16 +142,18 @@ void note_eager_tile(int64_t bytes) {
 static TierRates disk_rates(int workers) {
     constexpr double nominal_rate = 1e9, transfer_seconds = 1e-4;
     const double measured = state().measured_rate > 0 ? state().measured_rate : nominal_rate;
-    return {workers, tiers().disk_rate > 0 ? tiers().disk_rate : measured, transfer_seconds};
+    const double share = measured / ranks().on_host;
+    return {workers, tiers().disk_rate > 0 ? tiers().disk_rate : share, transfer_seconds};
 }
 
 // Bytes of the disk that tiles may take, with those that they take already. A part of the free
-// space is left to checkpoints and others. 0 if the disk is not that of the described machine.
+// space is left to checkpoints and others, and ranks on this host share it. 0 if the disk is not that of the described machine.
 static int64_t disk_room() {
     if (machine_is_described() || tiers().ram == 0) return 0;
     const auto& disk = state().disk;
     const auto free = int64_t(std::filesystem::space(tiers().disk_folder).available);
-    return std::max<int64_t>(1, free - free / 20 + (disk ? disk->allocated_bytes() : 0));
+    const int64_t share = (free - free / 20) / ranks().on_host;
+    return std::max<int64_t>(1, share + (disk ? disk->allocated_bytes() : 0));
 }
 
 PlanLimits tier_limits(const Program& program) {
@@ -190,6 +194,7 @@ void measure_tier_disk() {
     if (available(arena_taken()) < least_available) return;
     if (s.settings.disk_rate > 0 || std::exchange(s.disk_is_measured, true)) return;
     const std::string name = name_of_disk(s.settings.disk_folder);
+    const KeptLock one_at_a_time("disks");  // ranks would disturb each other
     KeptNumbers kept("disks", "", 1);
     if (const std::optional<double> rate = kept.find(name)) {
         s.measured_rate = *rate;

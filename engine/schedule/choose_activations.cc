@@ -2,17 +2,21 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <unordered_set>
 
 #include "engine/base/error.h"
 #include "engine/base/interrupts.h"
 #include "engine/graph/passes/recompute.h"
 #include "engine/machine/description.h"
+#include "engine/machine/ranks.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
 #include "engine/plan/plan.h"
+#include "engine/ranks/control.h"
 #include "engine/runtime/homes.h"
 #include "engine/runtime/workers.h"
+#include "engine/schedule/distribute_over_ranks.h"
 #include "engine/schedule/needs_plan.h"
 #include "engine/tiers/search_time.h"
 #include "engine/tiers/store_places.h"
@@ -26,12 +30,12 @@ Activation setting = Activation::choose;
 struct Trials {
     const Program& program;
     const Recomputation& recomputation;
-    void (*const schedule_tasks)(Program&);
+    void (*const place_trial)(Program&);
 
     std::unique_ptr<Program> with(size_t count) const {
         std::unique_ptr<Program> out = trial_of(program);
         recomputation.apply(*out, count);
-        schedule_tasks(*out);
+        place_trial(*out);
         return out;
     }
     size_t options() const { return recomputation.options().size(); }
@@ -155,22 +159,32 @@ size_t fastest(const Trials& trials) {
     return best;
 }
 
+// All ranks must run the same program.
+template <class F> size_t choice_of_first_rank(const Program& program, F choose) {
+    if (!is_distributed(program)) return choose();
+    const std::string mine = ranks().rank == 0 ? std::to_string(choose()) : "";
+    return std::stoul(control::gather("the choice of activations", mine, check_interrupt)[0]);
+}
+
 }  // namespace
 
 void set_activations(Activation choice) { setting = choice; }
 
-void choose_activations(Program& program, void (*schedule_tasks)(Program&)) {
+void choose_activations(Program& program, void (*place_trial)(Program&)) {
     if (setting == Activation::keep || program.backwards.empty()) return;
     const bool is_plan = program.step_begin > 0, planned = tiers().exist();
-    if (setting == Activation::choose && !planned) {
+    const auto all_fits = [&] {
         const TileBytes tiles = tile_bytes(program);
-        if (has_room(tiles.all, tiles, is_plan)) return;
-    }
+        return setting == Activation::choose && !planned && has_room(tiles.all, tiles, is_plan);
+    };
+    if (!is_distributed(program) && all_fits()) return;
     const Recomputation recomputation(program);
-    const Trials trials{program, recomputation, schedule_tasks};
-    size_t count = trials.options();
-    if (count == 0) return;
-    if (setting == Activation::choose) count = planned ? fastest(trials) : least_that_fits(trials);
+    const Trials trials{program, recomputation, place_trial};
+    if (trials.options() == 0) return;
+    const size_t count = choice_of_first_rank(program, [&]() -> size_t {
+        if (setting == Activation::recompute) return trials.options();
+        return all_fits() ? 0 : planned ? fastest(trials) : least_that_fits(trials);
+    });
     if (setting == Activation::choose && !planned && count > 0) {
         const auto trial = trials.with(count);
         program.simulated_peak = simulated_peak(*trial) - tile_bytes(*trial).admitted;

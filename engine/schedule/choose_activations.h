@@ -11,8 +11,8 @@ enum class Activation : uint8_t {
 };
 void set_activations(Activation choice);  // of programs that are recorded from now on
 
-// Changes the program according to the setting. schedule_tasks: what follows (pipeline.h). A
-// program whose memory is planned (tiers/plan.h) takes what is faster.
-void choose_activations(Program& program, void (*schedule_tasks)(Program&));
+// Changes the program according to the setting, as rank 0 does if ranks share it. place_trial: what
+// follows (pipeline.cc). A program whose memory is planned (tiers/plan.h) takes what is faster.
+void choose_activations(Program& program, void (*place_trial)(Program&));
 
 }  // namespace nn

@@ -10,6 +10,7 @@
 #include "engine/ranks/control.h"
 #include "engine/runtime/ranks.h"
 #include "engine/runtime/tier_settings.h"
+#include "engine/tiers/order.h"
 
 namespace nn {
 
@@ -21,11 +22,23 @@ static bool uses_weights_of_owners(const Program& program) {
     return false;
 }
 
+bool is_distributed(const Program& program) {
+    if (!ranks().several() || program.step_begin > 0) return false;
+    return program.shards > 0 || uses_weights_of_owners(program);
+}
+
+void order_for_ranks(Program& program) {
+    if (!is_distributed(program) || !tiers().exist()) return;
+    TaskOrder order = order_tasks(program, accesses_without_gates(program), {});
+    order.body.insert(order.body.end(), order.deferred.begin(), order.deferred.end());
+    program.reorder(order.body);
+    program.order_is_fixed = true;
+}
+
+static RankOf this_rank() { return {ranks().rank, ranks().count}; }
+
 void distribute_over_ranks(Program& program) {
-    if (!ranks().several() || program.step_begin > 0) return;
-    if (program.shards == 0 && !uses_weights_of_owners(program)) return;
-    if (tiers().exist())
-        fail("several ranks cannot use memory tiers yet; leave out memory.disk and memory.gpu");
+    if (!is_distributed(program)) return;
     const std::string mine = format("%016llx", (unsigned long long)fingerprint(program));
     const auto all = control::gather("a compiled function", mine, check_interrupt);
     for (size_t rank = 0; rank < all.size(); ++rank)
@@ -35,7 +48,11 @@ void distribute_over_ranks(Program& program) {
                 "same script: its shapes and numbers may not depend on the rank, the time, the "
                 "order of pairs() or the host",
                 rank);
-    distribute(program, {ranks().rank, ranks().count}, next_series());
+    distribute(program, this_rank(), next_series());
+}
+
+void distribute_trial(Program& program) {
+    if (is_distributed(program)) distribute(program, this_rank(), 0);
 }
 
 }  // namespace nn

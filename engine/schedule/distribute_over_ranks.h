@@ -3,9 +3,18 @@
 
 namespace nn {
 
-// Keeps this rank's part of a program that splits its batch into shards or reads weights that only
-// other ranks keep (graph/passes/distribute.h). Other programs run on every rank as a whole.
-// Throws an Error if other ranks recorded another program.
+// Whether each rank runs a part of the program: it splits its batch into shards, or reads weights
+// that only other ranks keep. Other programs run on every rank as a whole.
+bool is_distributed(const Program& program);
+
+// With memory tiers, the tasks and transfers of a rank run in a fixed order. So all ranks follow
+// one order of all tasks, or they could wait for each other forever.
+void order_for_ranks(Program& program);
+
+// Keeps this rank's part (graph/passes/distribute.h). Throws an Error if other ranks recorded
+// another program.
 void distribute_over_ranks(Program& program);
+// The same on a copy on which choices are tried: other ranks need not call it.
+void distribute_trial(Program& program);
 
 }  // namespace nn

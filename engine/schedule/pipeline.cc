@@ -15,6 +15,20 @@ namespace {
 
 using Pass = void (*)(Program&);
 
+void run(std::span<const Pass> passes, Program& program) {
+    for (const Pass pass : passes) {
+        check_interrupt();
+        pass(program);
+    }
+}
+
+// What follows the choices, on a copy on which one is tried.
+void place_trial(Program& program) {
+    order_for_ranks(program);
+    distribute_trial(program);
+    schedule_tasks(program);
+}
+
 // What was recorded: it makes sense, and every task is needed.
 constexpr Pass checks[] = {
     check_ends,       // inputs and outputs belong to the recording
@@ -27,10 +41,11 @@ constexpr Pass checks[] = {
 constexpr Pass choices[] = {
     fuse_epilogues,  // slopes of activations, into products
     // computes again what there is no memory to keep
-    [](Program& program) { choose_activations(program, schedule_tasks); },
+    [](Program& program) { choose_activations(program, place_trial); },
 };
 // Where: on which rank.
 constexpr Pass places[] = {
+    order_for_ranks,        // with memory tiers, ranks wait for each other in one order
     distribute_over_ranks,  // keeps this rank's tasks, and adds transfers
 };
 // When, and until when memory is needed.
@@ -40,13 +55,6 @@ constexpr Pass order[] = {
     set_priorities,      // by the critical path
     find_teams,          // whether all workers share the loops of single tasks
 };
-
-void run(std::span<const Pass> passes, Program& program) {
-    for (const Pass pass : passes) {
-        check_interrupt();
-        pass(program);
-    }
-}
 
 // Plans of memory tiers (tiers/plan.h) use the times of the tasks.
 void time_tasks(Program& program) {

@@ -12,7 +12,7 @@ namespace nn {
 // Makes a recorded program ready to run.
 void prepare(Program& program);
 
-// The last part of prepare(), for copies on which choices are tried.
+// The last part of prepare().
 void schedule_tasks(Program& program);
 
 // Makes a prepared program ready for the plans of memory tiers (tiers/plan.h). These choose an

@@ -179,7 +179,15 @@ static void defer_last(std::vector<uint32_t>& run, std::vector<uint32_t>& deferr
     run.erase(deferred, run.end());
 }
 
+static TaskOrder order_of_all_ranks(const Program& program) {
+    TaskOrder out;
+    for (auto t = uint32_t(program.step_begin); t < program.tasks.size(); ++t)
+        out.body.push_back(t);
+    return out;
+}
+
 TaskOrder order_tasks(const Program& program, const Accesses& accesses, const OrderChoice& choice) {
+    if (program.order_is_fixed) return order_of_all_ranks(program);
     const Edges before = predecessors(accesses), after = successors(before);
     const std::vector<char> is_update = find_updates(program, after, made_before(program));
     auto keys = choice.by_layer ? keys_by_layer(program) : keys_as_recorded(program);

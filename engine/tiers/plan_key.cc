@@ -70,6 +70,7 @@ uint64_t plan_key(const Program& program, const PlanLimits& limits) {
         key.add(uint64_t(number));
     for (const LevelLimits& level : limits.below)
         key.add(uint64_t(level.memory)), key.add(uint64_t(level.reserved));
+    key.add(uint64_t(program.order_is_fixed));
     const Accesses accesses = accesses_without_gates(program);
     add_tiles(program, accesses, key);
     add_tasks(program, accesses, key);

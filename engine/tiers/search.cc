@@ -182,7 +182,7 @@ SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_
     ++searches_made;
     SearchTime time;
     std::unique_ptr<OrderSearch> best;
-    const bool has_layers = program.microbatches.size() > 1;
+    const bool has_layers = !program.order_is_fixed && program.microbatches.size() > 1;
     int number = 0, orders = has_layers ? 2 : 1;
     const auto try_order = [&](const OrderChoice& order) {
         if (best && (best->is_bound_by_tasks() || time.is_over())) return false;
@@ -196,7 +196,7 @@ SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_
         return true;
     };
     try_order({});
-    const bool all_are_late = lines.has_deferred();
+    const bool all_are_late = lines.has_deferred() || program.order_is_fixed;
     if (!all_are_late) orders += int(std::size(late_shares));
     if (has_layers) try_order({true, 0});
     const bool by_layer = best->best().order.by_layer;

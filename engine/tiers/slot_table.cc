@@ -5,8 +5,17 @@
 
 namespace nn {
 
+static uint64_t key_of(uint32_t begin, uint32_t blocks) { return uint64_t(begin) << 32 | blocks; }
+
 uint32_t SlotTable::number_of(uint32_t begin, uint32_t blocks) {
-    const auto [at, is_new] = numbers_.try_emplace(uint64_t(begin) << 32 | blocks, count());
+    const auto [at, is_new] = numbers_.try_emplace(key_of(begin, blocks), count());
+    if (is_new) slots_.push_back({begin, begin + blocks});
+    return at->second;
+}
+
+uint32_t SlotTable::number_of(uint32_t begin, uint32_t blocks, int64_t bytes) {
+    const std::pair part{key_of(begin, blocks), bytes};
+    const auto [at, is_new] = numbers_of_parts_.try_emplace(part, count());
     if (is_new) slots_.push_back({begin, begin + blocks});
     return at->second;
 }

@@ -5,13 +5,17 @@ local GPT2 = require "models.gpt2"
 package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. package.path
 local checksums = require "checksums"
 local given = {shards = "1", steps = "3", accum = "1", batch = "8", clip = "1", fail = "",
-               shard = "optimizer", dtype = "f32", layers = "2", embd = "64"}
+               shard = "optimizer", dtype = "f32", layers = "2", embd = "64", ram = "0",
+               disk = ""}
 for _, word in ipairs(arg) do
   local name, value = word:match "^(%w+)=(.*)$"
   given[name] = value
 end
 
 io.stdout:setvbuf "line"
+if given.disk ~= "" then
+  nn.memory_tiers {ram = tonumber(given.ram), disk = given.disk, disk_in_ram = true}
+end
 nn.seed(7)
 nn.cluster {shards = tonumber(given.shards), shard = given.shard}
 local model = GPT2 {layers = tonumber(given.layers), heads = 2, embd = tonumber(given.embd),
@@ -61,4 +65,8 @@ end
 io.stderr:write(("sent rank %d messages %d bytes %d weights %d kept %d peak %d\n"):format(sent.rank,
   sent.messages_sent - before.messages_sent, sent.bytes_sent - before.bytes_sent, bytes,
   memory.in_use, memory.peak))
+if given.disk ~= "" then
+  io.stderr:write(("disk rank %d read %d written %d\n"):format(sent.rank, memory.disk.read,
+    memory.disk.written))
+end
 if given.fail == "late" and sent.rank == 1 then os.execute("kill -STOP $PPID") end
