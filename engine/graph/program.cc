@@ -84,7 +84,7 @@ std::unique_ptr<Program> trial_of(const Program& program) {
     out->step_begin = program.step_begin;
     out->microbatches = program.microbatches, out->backwards = program.backwards;
     out->scalar_steps = program.scalar_steps, out->loops = program.loops;
-    out->randoms = program.randoms;
+    out->shards = program.shards, out->randoms = program.randoms;
     return out;
 }
 

@@ -27,17 +27,7 @@ bool is_distributed(const Program& program) {
     return program.shards > 0 || uses_weights_of_owners(program);
 }
 
-void order_for_ranks(Program& program) {
-    if (!is_distributed(program) || !tiers().exist()) return;
-    TaskOrder order = order_tasks(program, accesses_without_gates(program), {});
-    order.body.insert(order.body.end(), order.deferred.begin(), order.deferred.end());
-    program.reorder(order.body);
-    program.order_is_fixed = true;
-}
-
-static RankOf this_rank() { return {ranks().rank, ranks().count}; }
-
-void distribute_over_ranks(Program& program) {
+void check_equal_on_ranks(Program& program) {
     if (!is_distributed(program)) return;
     const std::string mine = format("%016llx", (unsigned long long)fingerprint(program));
     const auto all = control::gather("a compiled function", mine, check_interrupt);
@@ -48,7 +38,24 @@ void distribute_over_ranks(Program& program) {
                 "same script: its shapes and numbers may not depend on the rank, the time, the "
                 "order of pairs() or the host",
                 rank);
-    distribute(program, this_rank(), next_series());
+}
+
+static RankOf this_rank() { return {ranks().rank, ranks().count}; }
+
+void choose_owners_on_ranks(Program& program) {
+    if (is_distributed(program)) choose_owners(program, this_rank());
+}
+
+void order_for_ranks(Program& program) {
+    if (!is_distributed(program) || !tiers().exist()) return;
+    TaskOrder order = order_tasks(program, accesses_without_gates(program), {});
+    order.body.insert(order.body.end(), order.deferred.begin(), order.deferred.end());
+    program.reorder(order.body);
+    program.order_is_fixed = true;
+}
+
+void distribute_over_ranks(Program& program) {
+    if (is_distributed(program)) distribute(program, this_rank(), next_series());
 }
 
 void distribute_trial(Program& program) {

@@ -7,12 +7,16 @@ namespace nn {
 // that only other ranks keep. Other programs run on every rank as a whole.
 bool is_distributed(const Program& program);
 
+// Throws an Error if other ranks recorded another program.
+void check_equal_on_ranks(Program& program);
+
+void choose_owners_on_ranks(Program& program);  // graph/passes/owners.h
+
 // With memory tiers, the tasks and transfers of a rank run in a fixed order. So all ranks follow
 // one order of all tasks, or they could wait for each other forever.
 void order_for_ranks(Program& program);
 
-// Keeps this rank's part (graph/passes/distribute.h). Throws an Error if other ranks recorded
-// another program.
+// Keeps this rank's part (graph/passes/distribute.h).
 void distribute_over_ranks(Program& program);
 // The same on a copy on which choices are tried: other ranks need not call it.
 void distribute_trial(Program& program);

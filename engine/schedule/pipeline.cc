@@ -36,10 +36,12 @@ constexpr Pass checks[] = {
     check_arguments,  // no task changes an input in place
     prune,            // drops tasks whose results nobody uses
     check_values,     // every temporary is written before it is read
+    check_equal_on_ranks,
 };
 // What is computed.
 constexpr Pass choices[] = {
-    fuse_epilogues,  // slopes of activations, into products
+    choose_owners_on_ranks,  // which rank changes each weight
+    fuse_epilogues,          // slopes of activations, into products
     // computes again what there is no memory to keep
     [](Program& program) { choose_activations(program, place_trial); },
 };

@@ -8,12 +8,13 @@
 
 #include "engine/base/error.h"
 #include "engine/graph/passes/copies.h"
+#include "engine/graph/passes/owners.h"
 #include "engine/graph/passes/urgency.h"
 
 namespace nn {
 namespace {
 
-constexpr int nobody = -1, everybody = -2;
+constexpr int everybody = -2;
 
 // The ranks that have a tile's current value.
 struct Holders {
@@ -64,7 +65,6 @@ public:
     }
 
     void run() {
-        choose_owners();
         find_wishes();
         find_copies();
         for (size_t t = 0; t < tasks().size(); ++t) {
@@ -79,66 +79,6 @@ public:
 private:
     std::vector<Task>& tasks() { return program_.tasks; }
     uint32_t number(size_t t, int i) const { return accesses_.begin(uint32_t(t))[i].tile; }
-    static bool persists(const Tile& tile) { return tile.recording == 0; }
-    // Whether only the owner keeps the tile.
-    static bool is_owned(const Tile& tile) {
-        return persists(tile) && (tile.only_owner || tile.kind == optimizer_state);
-    }
-
-    // The persistent tile that a task changes, or null.
-    TilePtr changed_by(size_t t) {
-        const Task& task = tasks()[t];
-        for (int i = 0; i < task.handles; ++i)
-            if (task.writes(i) && persists(*task.tiles[i])) return task.tiles[i];
-        return nullptr;
-    }
-
-    // Tiles that one task changes have one owner. The largest come first, each to the rank with the
-    // fewest bytes so far.
-    void choose_owners() {
-        std::vector<std::pair<size_t, size_t>> open;  // bytes, task
-        std::vector<size_t> load(size_t(me_.ranks), 0);
-        for (size_t t = 0; t < tasks().size(); ++t) {
-            const TilePtr tile = changed_by(t);
-            if (!tile) continue;
-            if (tasks()[t].shard >= 0)
-                fail(
-                    "%s: changes a tensor that lasts, for one shard of the batch; several ranks "
-                    "cannot run it, because each would change it differently",
-                    tasks()[t].arg.op);
-            const int owner = owner_of(t);
-            if (owner != nobody)
-                own(t, owner);
-            else if (program_.shards > 0)  // else all ranks change it alike
-                open.push_back({tile->bytes, t});
-        }
-        std::ranges::stable_sort(open, [](auto& a, auto& b) { return a.first > b.first; });
-        for (const auto& [bytes, t] : open) {
-            int owner = owner_of(t);  // an earlier one of these may change the same tile
-            if (owner == nobody) owner = int(std::ranges::min_element(load) - load.begin());
-            load[size_t(owner)] += bytes;
-            own(t, owner);
-        }
-    }
-    int owner_of(size_t t) {
-        const Task& task = tasks()[t];
-        for (int i = 0; i < task.handles; ++i)
-            if (task.writes(i) && persists(*task.tiles[i]) && task.tiles[i]->owner != nobody)
-                return task.tiles[i]->owner;
-        return nobody;
-    }
-    void own(size_t t, int owner) {
-        const Task& task = tasks()[t];
-        for (int i = 0; i < task.handles; ++i) {
-            if (!task.writes(i) || !persists(*task.tiles[i])) continue;
-            if (task.tiles[i]->only_owner && task.tiles[i]->owner != owner)
-                fail("compile: a task of %s changes tensors that different ranks keep",
-                     task.arg.op);
-            task.tiles[i]->owner = owner;
-            if (is_owned(*task.tiles[i])) task.tiles[i]->keep_on(owner, owner == me_.rank);
-        }
-    }
-
     // What only owners keep, and which tasks of other ranks read it.
     void find_copies() {
         for (uint32_t tile = 0; tile < accesses_.tiles; ++tile)
@@ -179,10 +119,10 @@ private:
         for (size_t t = tasks().size(); t-- > 0;) {
             const Task& task = tasks()[t];
             if (task.shard >= 0) continue;
-            wishes_[t] = owner_of(t);
+            wishes_[t] = owner_of(tasks()[t]);
             for (int i = 0; i < task.handles && wishes_[t] == nobody; ++i)
                 if (task.writes(i)) wishes_[t] = wish_of_tile[number(t, i)];
-            const bool is_owner = owner_of(t) != nobody;
+            const bool is_owner = owner_of(tasks()[t]) != nobody;
             for (int i = 0; i < task.handles; ++i) {
                 int& wish = wish_of_tile[number(t, i)];
                 if (task.modes[i] == Mode::write)
@@ -219,7 +159,7 @@ private:
 
     int executor(size_t t) {
         if (const int rank = shard_rank(tasks()[t]); rank != nobody) return rank;
-        const int owner = owner_of(t);
+        const int owner = owner_of(tasks()[t]);
         if (owner != nobody) return owner;
         return program_.shards > 0 ? cheapest(t) : everybody;
     }

@@ -11,13 +11,11 @@
 #pragma once
 #include <cstdint>
 
-#include "engine/graph/program.h"
+#include "engine/graph/passes/owners.h"
 
 namespace nn {
 
-struct RankOf {
-    int rank, ranks;
-};
+// choose_owners() comes before.
 // first_tag: the lowest of its transfers' tags, of which no other transfer may use the next 2^32.
 void distribute(Program& program, const RankOf& me, int64_t first_tag);
 // A number that differs for programs with other tasks or tiles, for ranks to compare.
