@@ -140,6 +140,7 @@ TEST_CASE("every rank computes the weights and results of one rank") {
         for (int rank = 0; rank < ranks; ++rank) {
             Program part(recorded.number);
             part.tasks = recorded.tasks, part.outputs = recorded.outputs, part.shards = shards;
+            choose_owners(part, {rank, ranks});
             distribute(part, {rank, ranks}, 3);
             const size_t most = moments.size() * (shards_weights ? 2 : 1);
             CHECK(part.kept_elsewhere.size() < most + size_t(ranks == 1));
@@ -192,6 +193,7 @@ TEST_CASE("a program without shards runs on all ranks, with the weights of their
     for (int rank = 0; rank < ranks; ++rank) {
         Program part(recorded.number);
         part.tasks = recorded.tasks, part.outputs = recorded.outputs;
+        choose_owners(part, {rank, ranks});
         distribute(part, {rank, ranks}, 3);
         lists.push_back(part.tasks);
     }
@@ -229,6 +231,7 @@ TEST_CASE("tasks of the batch keep their order, and transfers come first, by urg
     for (int rank = 0; rank < ranks; ++rank) {
         Program part(recording_program()->number);
         part.tasks = recording_program()->tasks, part.shards = ranks;
+        choose_owners(part, {rank, ranks});
         distribute(part, {rank, ranks}, 3);
         set_priorities(part);
         int32_t least_other = INT32_MAX, last_in_order = INT32_MAX;
@@ -274,7 +277,7 @@ TEST_CASE("ranks refuse fewer shards, and a shard that changes what lasts") {
     Recording recording;
     set_shard(0, 2);
     recording.task({updates(lasts)});
-    CHECK_THROWS_WITH(distribute(*recording_program(), {0, 2}, 0),
+    CHECK_THROWS_WITH(choose_owners(*recording_program(), {0, 2}),
                       Catch::Contains("changes a tensor that lasts"));
     CHECK_THROWS_WITH(distribute(*recording_program(), {0, 3}, 0),
                       Catch::Contains("2 shards of the batch for 3 ranks"));
