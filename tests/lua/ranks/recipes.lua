@@ -98,10 +98,33 @@ case("a training that starts from a model in a folder divides its weights too", 
   t.same(results("tuned-2", 4), results("tuned", 4))
 end)
 
--- RANKS_KILLS: how often a rank is killed.
+-- Memory for a part of the model, beside a disk of its own for each rank.
+local function tiers(ram)
+  return (" memory.ram=%s memory.disk=%s/disk memory.disk_in_ram=true"):format(ram, folder)
+end
+
+case("ranks with memory tiers give the results of one process with enough memory", function()
+  for _, shard in ipairs {"optimizer", "weights"} do
+    local words = "cluster.shards=3 model.embd=128 model.layers=3 cluster.shard=" .. shard
+    if shard == "optimizer" then train(nil, "resident", words) end
+    for ranks = 2, 3 do
+      local out = ("tiers-%s-%d"):format(shard, ranks)
+      local output = train(ranks, out, words .. tiers "5MB")
+      t.check(output:find "written to the disk: %d+ MB", output)
+      t.same(results(out, 12), results("resident", 12))
+    end
+  end
+end)
+
+-- Every other start has memory tiers. RANKS_KILLS: how often a rank is killed.
 case("a run whose ranks are killed at random moments ends like an undisturbed run", function()
-  local words = "cluster.shards=4 steps=300 save_every=10 eval_every=60"
+  local words = "cluster.shards=4 model.embd=64 steps=300 save_every=10 eval_every=60"
   train(nil, "undisturbed", words)
+  local starts = 0
+  local function memory()
+    starts = starts + 1
+    return starts % 2 == 1 and tiers "1MB" or ""
+  end
   local kills = tonumber(os.getenv "RANKS_KILLS") or 2
   local completed = 0
   math.randomseed(1)
@@ -111,8 +134,8 @@ case("a run whose ranks are killed at random moments ends like an undisturbed ru
       until ranks=($(pgrep -P "$(pgrep -f "^mpirun.*$PWD/killed")"))
             [ ${#ranks[@]} -gt 0 ] || ! kill -0 $!; do sleep 0.05; done 2>/dev/null
       [ ${#ranks[@]} = 0 ] || kill -KILL ${ranks[%d %% ${#ranks[@]}]}; wait $!]]
-    local status, output = shell(command(ranks, "killed", words .. " resume=auto") .. " & "
-                                 .. kill:format(seconds, victim))
+    local status, output = shell(command(ranks, "killed", words .. memory() .. " resume=auto")
+                                 .. " & " .. kill:format(seconds, victim))
     if status == 0 then                      -- it ended before the kill: another starts
       t.same(results("killed", 300), results("undisturbed", 300))
       shell "rm -r killed"
@@ -126,7 +149,7 @@ case("a run whose ranks are killed at random moments ends like an undisturbed ru
       kills = kills - 1
     end
   end
-  train(2, "killed", words .. " resume=auto")
+  train(2, "killed", words .. tiers "1MB" .. " resume=auto")
   t.same(results("killed", 300), results("undisturbed", 300))
 end)
 

@@ -89,6 +89,37 @@ t.case("ranks that keep a part of the weights each give the bits of one process"
   same_bits(2, "shards=4 accum=8 layers=3 embd=128 shard=weights dtype=bf16")
 end)
 
+-- RANKS_TIERS: how many random cases.
+t.case("ranks that have RAM and a disk of their own give the bits of one process", function()
+  local disk, cases = t.folder(), tonumber(os.getenv "RANKS_TIERS") or 4
+  math.randomseed(tonumber(os.getenv "TIERS_SEED") or 5)
+  local function one_of(list) return list[math.random(#list)] end
+  for number = 1, cases do
+    local ranks, times = 2 + number % 2, math.random(3)
+    local shards = math.random(ranks, 4)
+    local settings = "shards=%d accum=%d batch=%d layers=%d embd=%d clip=%d dtype=%s shard=%s"
+    local words = settings:format(
+      shards, shards * times, shards * times, math.random(3), one_of {96, 128}, math.random(0, 1),
+      one_of {"f32", "bf16"}, number % 4 < 2 and "weights" or "optimizer")
+    local peak = 0
+    for bytes in same_bits(ranks, words):gmatch "peak (%d+)" do
+      peak = math.max(peak, tonumber(bytes))
+    end
+    local ram, text, messages, status = math.floor(peak * (0.3 + 0.6 * math.random()))
+    for _ = 1, 4 do              -- the least memory of one rank may be more than that of another
+      text, messages, status = run(
+        ("--ranks %d %s %s ram=%d disk=%s"):format(ranks, model, words, ram, disk),
+        number % 2 == 0 and "NNLUA_CHECK_DISK=1 NNLUA_DELAYS=" .. number)
+      ram = tonumber(messages:match "a plan for this program needs at least .- of RAM %((%d+) ")
+      if not ram then break end
+    end
+    t.check(status == 0 and text == alone[words], ("%s, %d ranks, status %d:\n%s%s"):format(
+      words, ranks, status, messages, text))
+    t.check(sum_of(messages, "written") > 0, "nothing was written to the disk: " .. messages)
+  end
+  t.same(files.list(disk), {})
+end)
+
 t.case("a weight that another rank keeps can be read by compiled functions only", function()
   need_mpi()
   local path = t.folder() .. "/read.lua"
