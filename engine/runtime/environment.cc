@@ -18,6 +18,7 @@
 #include "engine/base/error.h"
 #include "engine/base/user_cache.h"
 #include "engine/machine/ranks.h"
+#include "engine/runtime/tier_settings.h"
 
 namespace nn {
 namespace {
@@ -197,6 +198,9 @@ void prepare_environment(int threads) {
     if (ranks().several()) {
         setenv("STARPU_MPI_NOBIND", "1", 0);        // its thread shares the workers' cores
         setenv("STARPU_MPI_IDLE_SLEEP", "100", 0);  // microseconds (.setup/starpu.sh)
+        // By default, ten tiles leave at once. With tiers, a receiver may have no slot for these
+        // before it gets another one.
+        if (tiers().exist()) setenv("STARPU_MPI_NDETACHED_SEND", "0", 1);
     }
     choose_model_folder();
     check_threads(threads);

@@ -101,6 +101,8 @@ void prepare_for_slots() {
 void set_tiers(const TierSettings& settings) {
     if (state().taken_from_starpu)
         fail("memory.gpu was chosen before and cannot be changed in this process");
+    if (running() && ranks().several())
+        fail("with several ranks, choose memory tiers before the first tensor is computed");
     if (state().disk || state().pinned || state().slots_exist)
         fail("memory tiers must be chosen before tiles are in slots or on disk");
     int64_t capacity = 0;

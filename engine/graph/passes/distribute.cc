@@ -55,7 +55,6 @@ public:
           accesses_(program.accesses()),
           urgencies_(urgencies(program)),
           holders_(accesses_.tiles),
-          urgency_of_tile_(accesses_.tiles, 0),
           tile_of_(accesses_.tiles),
           is_mine_(program.tasks.size() + 1),
           starts_(program.tasks.size() + 1) {
@@ -67,12 +66,15 @@ public:
     void run() {
         find_wishes();
         find_copies();
+        find_shared();
         for (size_t t = 0; t < tasks().size(); ++t) {
             urgency_ = urgencies_[t];
             place(t);
+            share_results(t);
         }
         starts_.back() = own_.size();
-        share_results();
+        share_outputs();
+        find_kept_elsewhere();
         replace_tasks();
     }
 
@@ -179,7 +181,6 @@ private:
         for (int i = 0; i < task.handles; ++i) {
             if (!task.writes(i)) continue;
             holders_[number(t, i)].only(rank);
-            urgency_of_tile_[number(t, i)] = urgency_;
             if (!is_owned(*tile_of_[number(t, i)])) continue;
             for (Copies& copies : copies_) copies.forget(number(t, i));
         }
@@ -221,7 +222,7 @@ private:
         holders.ranks.push_back(to);
     }
 
-    // As urgent as the task that needs it or, at the end of the step, as the one that wrote it.
+    // As urgent as the task that needs it, or as the last one that wrote it.
     void transfer(const TilePtr& source, int from, const TilePtr& target, int to,
                   const char* layer) {
         const int64_t tag = next_tag_++;
@@ -233,19 +234,39 @@ private:
         if (to == me_.rank) add(Task::Transfer::receive, target, from);
     }
 
-    void share_results() {
-        std::vector<char> shared(accesses_.tiles, 0);
+    // Tiles of which every rank needs the last value: weights that all keep, and results.
+    void find_shared() {
+        last_write_.assign(accesses_.tiles, SIZE_MAX);
+        std::vector<char> is_output(accesses_.tiles, 0);
         for (const TilePtr& tile : tiles_of(program_.outputs))
             if (const auto at = accesses_.numbers.find(tile.get()); at != accesses_.numbers.end())
-                shared[at->second] = 1;
-        for (uint32_t tile = 0; tile < accesses_.tiles; ++tile) {
-            const Tile& t = *tile_of_[tile];
-            if (is_owned(t) && t.owner != nobody && t.owner != me_.rank)
-                program_.kept_elsewhere.push_back(tile_of_[tile]);
-            if (!shared[tile] && (!persists(t) || is_owned(t))) continue;
-            urgency_ = urgency_of_tile_[tile];
-            for (int rank = 0; rank < me_.ranks; ++rank) bring(tile, rank, "");
-        }
+                is_output[at->second] = 1;
+        for (size_t t = 0; t < tasks().size(); ++t)
+            for (int i = 0; i < tasks()[t].handles; ++i) {
+                const Tile& tile = *tasks()[t].tiles[i];
+                const bool is_shared =
+                    is_output[number(t, i)] || (persists(tile) && !is_owned(tile));
+                if (is_shared && tasks()[t].writes(i)) last_write_[number(t, i)] = t;
+            }
+    }
+
+    void share_results(size_t t) {
+        for (const auto* a = accesses_.begin(uint32_t(t)); a != accesses_.end(uint32_t(t)); ++a)
+            for (int rank = 0; last_write_[a->tile] == t && rank < me_.ranks; ++rank)
+                bring(a->tile, rank, "");
+    }
+
+    // Those that no task writes.
+    void share_outputs() {
+        for (const TilePtr& tile : tiles_of(program_.outputs))
+            if (const auto at = accesses_.numbers.find(tile.get()); at != accesses_.numbers.end())
+                for (int rank = 0; rank < me_.ranks; ++rank) bring(at->second, rank, "");
+    }
+
+    void find_kept_elsewhere() {
+        for (const TilePtr& tile : tile_of_)
+            if (is_owned(*tile) && tile->owner != nobody && tile->owner != me_.rank)
+                program_.kept_elsewhere.push_back(tile);
     }
 
     void replace_tasks() {
@@ -268,8 +289,8 @@ private:
     const std::vector<float> urgencies_;  // of the tasks
     float urgency_ = 0;                   // of the task that is being placed
     std::vector<Holders> holders_;
-    std::vector<float> urgency_of_tile_;  // of the task that wrote it last
-    std::vector<Copies> copies_;          // of each rank
+    std::vector<size_t> last_write_;  // of shared tiles: the task
+    std::vector<Copies> copies_;      // of each rank
     std::vector<TilePtr> tile_of_;
     std::vector<int> wishes_;
     std::vector<char> is_mine_;   // each task
