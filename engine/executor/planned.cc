@@ -11,6 +11,7 @@
 #include "engine/base/interrupts.h"
 #include "engine/graph/cost.h"
 #include "engine/memory/admission.h"
+#include "engine/runtime/mailbox.h"
 #include "engine/runtime/ranks.h"
 #include "engine/runtime/submit.h"
 #include "engine/runtime/waits.h"
@@ -36,6 +37,7 @@ TaskArg* argument_of_iteration(const Task& task, const TaskArg& first, uint64_t 
 }
 
 void need_gpu(const Task& task) {
+    if (task.transfer != Task::Transfer::none) return;
     const Where where = task.where == Where::anywhere ? settings().where : task.where;
     const bool on_cpu = where == Where::cpu;
     if (!on_cpu && task.arg.kernel->on(Device::cuda)) return;
@@ -190,6 +192,7 @@ void PlannedRun::prepare() {
     const bool has_plan = plan_.lines != nullptr;  // the last make_plan() did not throw
     if (!has_plan || (slots_exist() && (!slots_suffice() || !others_exist()))) make_plan();
     if (!slots_are_as_planned()) make_slots(plan_.blocks_of_levels());
+    if (!slots(0).in_ram()) make_mailbox(program_);
     move_to_begin(deferred_arguments_.empty() ? first_ : next_);
 }
 
@@ -270,19 +273,21 @@ void PlannedRun::submit_task(const Run& run, uint32_t position,
     const uint32_t first = run.plan->line.line.accesses.first[position];
     const Task& task = tasks().tasks[number];
     const bool moves = task.transfer != Task::Transfer::none;
+    const uint32_t* const places = &run.plan->placement.slots[first];
     StarpuHandle handles[max_handles];
     for (int i = 0; i < task.handles - task.gates; ++i) {
-        const uint32_t slot = run.plan->placement.slots[first + uint32_t(i)];
         const auto bytes = int64_t(task.tiles[i]->bytes);
-        handles[i] = slot == no_slot
-                         ? nullptr
-                         : slots(0).claim(slot, slot_blocks(bytes), moves ? bytes : 0);
+        handles[i] = places[i] == no_slot ? nullptr
+                                          : slots(0).claim(places[i], slot_blocks(bytes),
+                                                           moves && slots(0).in_ram() ? bytes : 0);
     }
     const PlannedTask planned{handles, task.handles - task.gates, next_priority()};
-    if (moves)
-        submit_rank_transfer(task, handles);
-    else
+    if (!moves)
         nn::submit(task, arguments[number], nullptr, &planned);
+    else if (handles[0] && !slots(0).in_ram())
+        submit_through_mailbox(task, handles, slots(0).memory(places[0]));
+    else
+        submit_rank_transfer(task, handles);
     for (Tile* tile : run.dead[position])
         if (tile->handle) submit_invalidation(*tile);
 }

@@ -111,7 +111,10 @@ void Replay::submit_groups() {
         } else {
             const uint32_t number = group.tasks.front();
             Task& task = program_->tasks[number];
-            submit(task, patched[number] ? copy_of(*patched[number]) : &task.arg);
+            if (task.transfer != Task::Transfer::none)
+                submit_rank_transfer(task);
+            else
+                submit(task, patched[number] ? copy_of(*patched[number]) : &task.arg);
         }
         for (const TilePtr& tile : group.dies_after) submit_invalidation(*tile);
     }

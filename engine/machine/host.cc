@@ -52,8 +52,7 @@ int64_t tile_bytes_of_gpu([[maybe_unused]] int gpu) {
 
 Machine detect() {
     Machine out;
-    const int all_gpus = ranks().several() ? 0 : usable_gpus();  // ranks use CPU cores only
-    const int gpus = choice.gpus < 0 ? all_gpus : choice.gpus;
+    const int gpus = choice.gpus < 0 ? usable_gpus() : choice.gpus;
     int cpus = choice.cpus > 0 ? choice.cpus : cpus_of_environment();
     // With GPUs, a core for each GPU's driver thread and one for the thread that submits.
     const int others = gpus > 0 ? gpus + 1 : 0;
@@ -62,7 +61,7 @@ Machine detect() {
     out.workers.push_back({Device::cpu, 0, cpus, {}});
     for (int gpu = 0; gpu < gpus; ++gpu) {
         const int node = int(out.nodes.size());
-        out.nodes.push_back({NodeKind::gpu, gpu, tile_bytes_of_gpu(gpu)});
+        out.nodes.push_back({NodeKind::gpu, gpu, tile_bytes_of_gpu(first_gpu() + gpu)});
         out.workers.push_back({Device::cuda, node, 1, {}});
         out.links.push_back({0, node, 0});
         out.links.push_back({node, 0, 0});
@@ -70,9 +69,7 @@ Machine detect() {
     return out;
 }
 
-}  // namespace
-
-int usable_gpus() {
+int gpus_of_host() {
 #if defined(NN_CUDA)
     static const int gpus = [] {
         int count = 0;
@@ -82,6 +79,18 @@ int usable_gpus() {
 #else
     return 0;
 #endif
+}
+
+// Of so many things on this host, those before the share of its rank of this number.
+size_t before_share(size_t all, int rank_on_host) {
+    return size_t(rank_on_host) * all / size_t(ranks().on_host);
+}
+
+}  // namespace
+
+int first_gpu() { return int(before_share(size_t(gpus_of_host()), ranks().number_on_host)); }
+int usable_gpus() {
+    return int(before_share(size_t(gpus_of_host()), ranks().number_on_host + 1)) - first_gpu();
 }
 
 std::vector<std::vector<int>> cores_of(const cpu_set_t& threads) {
@@ -125,11 +134,14 @@ void take_share_of_cores() {
     // mpirun or its daemon is the parent, and is bound to no part of what it may use.
     if (sched_getaffinity(getppid(), sizeof allowed, &allowed) != 0) return;
     const std::vector<std::vector<int>> cores = cores_of(allowed);
-    const size_t all = cores.size(), on_host = size_t(ranks().on_host),
-                 mine = size_t(ranks().number_on_host);
+    const size_t all = cores.size();
     if (all == 0) return;
-    size_t first = mine * all / on_host, end = (mine + 1) * all / on_host;
-    if (all < on_host) first = mine % all, end = first + 1;  // ranks take turns on a core
+    const int mine = ranks().number_on_host;
+    size_t first = before_share(all, mine), end = before_share(all, mine + 1);
+    if (all < size_t(ranks().on_host)) {  // ranks take turns on a core
+        first = size_t(mine) % all;
+        end = first + 1;
+    }
     cpu_set_t share;
     CPU_ZERO(&share);
     for (size_t core = first; core < end; ++core)

@@ -17,6 +17,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/user_cache.h"
+#include "engine/machine/host.h"
 #include "engine/machine/ranks.h"
 #include "engine/runtime/tier_settings.h"
 
@@ -199,8 +200,9 @@ void prepare_environment(int threads) {
         setenv("STARPU_MPI_NOBIND", "1", 0);        // its thread shares the workers' cores
         setenv("STARPU_MPI_IDLE_SLEEP", "100", 0);  // microseconds (.setup/starpu.sh)
         // By default, ten tiles leave at once. With tiers, a receiver may have no slot for these
-        // before it gets another one.
-        if (tiers().exist()) setenv("STARPU_MPI_NDETACHED_SEND", "0", 1);
+        // before it gets another one. Tiers of a GPU are chosen later.
+        if (tiers().exist() || host().count(Device::cuda) > 0)
+            setenv("STARPU_MPI_NDETACHED_SEND", "0", 1);
     }
     choose_model_folder();
     check_threads(threads);

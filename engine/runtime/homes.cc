@@ -11,6 +11,7 @@
 #include "engine/memory/arena.h"
 #include "engine/runtime/deferred.h"
 #include "engine/runtime/failures.h"
+#include "engine/runtime/mailbox.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
 
@@ -236,6 +237,7 @@ TierUse tier_use() {
 
 void drop_tiers() {
     state().levels.clear();
+    drop_mailbox();
     drop_stores();
 }
 

@@ -78,6 +78,12 @@ int init_starpu(int gpus) {
     conf.catch_signals = 0;
     conf.ncpus = host().count(Device::cpu);
     conf.ncuda = gpus == 0 ? 0 : chosen.host.gpus;  // -1: all
+    if (gpus > 0 && ranks().on_host > 1) {
+        conf.ncuda = gpus;
+        conf.use_explicit_workers_cuda_gpuid = 1;
+        for (int gpu = 0; gpu < gpus; ++gpu)
+            conf.workers_cuda_gpuid[gpu] = unsigned(first_gpu() + gpu);
+    }
     conf.sched_policy_name =
         chosen.scheduler.empty() ? default_scheduler : chosen.scheduler.c_str();
     return starpu_init(&conf);
@@ -106,8 +112,6 @@ void stop_starpu() {
 void configure(const SessionOptions& options) {
     if (running()) fail("devices must be chosen before the first tensor is computed");
     check_scheduler(options.scheduler);
-    if (ranks().several() && options.host.gpus > 0)
-        fail("several ranks use CPU cores only so far; leave out gpus=%d", options.host.gpus);
     choose_host(options.host);
     forget_default_budget();
     chosen = options;
@@ -122,9 +126,10 @@ void start() {
     start_watchdog();
     const int gpus = host().count(Device::cuda);
     if (gpus > usable_gpus())
-        fail(
-            "nn.devices asks for %d GPUs; this machine and build have %d (nnlua --health says why)",
-            gpus, usable_gpus());
+        fail("nn.devices asks for %d GPUs; %s %d (nnlua --health says why)", gpus,
+             ranks().on_host > 1 ? "of this host's, this rank may use"
+                                 : "this machine and build have",
+             usable_gpus());
     check_room();  // measures the budget, before StarPU takes memory
     workers_start();
     const SignalsBlocked in_the_threads;

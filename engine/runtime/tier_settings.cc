@@ -13,6 +13,7 @@
 #include "engine/base/kept_file.h"
 #include "engine/base/kept_numbers.h"
 #include "engine/machine/description.h"
+#include "engine/machine/host.h"
 #include "engine/machine/ranks.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
@@ -20,6 +21,7 @@
 #include "engine/memory/disk_rate.h"
 #include "engine/memory/stalls.h"
 #include "engine/runtime/host_store.h"
+#include "engine/runtime/mailbox.h"
 #include "engine/runtime/workers.h"
 
 namespace nn {
@@ -78,7 +80,10 @@ static void take_from_starpu(int64_t bytes) {
     constexpr int64_t rest = int64_t(64) << 20;
     const auto count = first_streams().size();
     if (count != 1)
-        fail("memory.gpu needs one GPU, but %zu are in use; nn.devices{gpus=1} chooses one", count);
+        fail(
+            "memory.gpu plans the memory of one GPU for each process, but %zu are in use; start the "
+            "script with  nnlua --ranks %zu, or choose one with nn.devices{gpus=1}",
+            count, count);
     const NodeMemory memory = node_memory(only_gpu().node);
     if (bytes + rest > memory.limit)
         fail(
@@ -101,7 +106,7 @@ void prepare_for_slots() {
 void set_tiers(const TierSettings& settings) {
     if (state().taken_from_starpu)
         fail("memory.gpu was chosen before and cannot be changed in this process");
-    if (running() && ranks().several())
+    if (running() && ranks().several() && host().count(Device::cuda) == 0)
         fail("with several ranks, choose memory tiers before the first tensor is computed");
     if (state().disk || state().pinned || state().slots_exist)
         fail("memory tiers must be chosen before tiles are in slots or on disk");
@@ -175,7 +180,8 @@ PlanLimits tier_limits(const Program& program) {
     out.tier = "the GPU's memory", out.setting = "memory.gpu";
     out.disk = disk_room();
     if (tiers().are_three())
-        out.below.push_back({tiers().ram, reserved_ram(program), disk_rates(1)});
+        out.below.push_back(
+            {tiers().ram, reserved_ram(program) + mailbox_bytes(program), disk_rates(1)});
     return out;
 }
 

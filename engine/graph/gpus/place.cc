@@ -32,22 +32,27 @@ public:
 private:
     const Accesses::Access& access(uint32_t t, int i) const { return accesses_.begin(t)[i]; }
 
-    // The tiles of inputs that are cut as the tokens are. In a step with microbatches, each has its
-    // own tokens.
+    // The tiles of inputs that are cut as the tokens are, without those that other ranks use. In a
+    // step with microbatches, each has its own tokens.
     void begin_lanes() {
         int64_t tiles = 1;
         for (const Tensor& input : program_.inputs) tiles = std::max(tiles, input.tiles());
-        int64_t together = tiles;
-        if (const auto& microbatches = program_.microbatches; !microbatches.empty()) {
-            const auto in_each = int64_t(microbatches[0].tiles);
-            if (in_each >= gpus_ && tiles % in_each == 0) together = in_each;
-        }
+        std::map<int64_t, std::vector<uint32_t>> used;  // of all inputs, by their place in them
         for (const Tensor& input : program_.inputs)
             for (int64_t i = 0; input.tiles() == tiles && i < tiles; ++i)
                 if (const auto at = accesses_.numbers.find(input.tile(i).get());
                     at != accesses_.numbers.end())
-                    lane_of_[at->second] = int(i % together);
-        lanes_ = int(together);
+                    used[i].push_back(at->second);
+        int together = std::max(1, int(used.size()));
+        if (const auto& microbatches = program_.microbatches; !microbatches.empty()) {
+            const int in_each = microbatches[0].tiles;
+            if (in_each >= gpus_ && together % in_each == 0) together = in_each;
+        }
+        for (int i = 0; const auto& [place, numbers] : used) {
+            for (const uint32_t number : numbers) lane_of_[number] = i % together;
+            ++i;
+        }
+        lanes_ = together;
     }
     int gpu_of_lane(int lane) const { return int(int64_t(lane) * gpus_ / lanes_); }
 

@@ -159,7 +159,9 @@ cudaError_t take_last_error() { return std::exchange(last_error, cudaSuccess); }
 // Runs at the exit of the program; not after _exit or a signal.
 __attribute__((destructor)) void write_report() {
     if (settings().report.empty()) return;
-    std::FILE* const file = std::fopen(settings().report.c_str(), "w");
+    std::string path = settings().report;
+    if (const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK")) path += "." + std::string(rank);
+    std::FILE* const file = std::fopen(path.c_str(), "w");
     if (!file) return;
     for (const Function* f : state().functions)
         std::fprintf(file, "%s %ld\n", f->name_, f->calls_.load());

@@ -6,15 +6,18 @@ package.path = package.loaded["nn.host"].root .. "/tests/lua/support/?.lua;" .. 
 local checksums = require "checksums"
 local given = {shards = "1", steps = "3", accum = "1", batch = "8", clip = "1", fail = "",
                shard = "optimizer", dtype = "f32", layers = "2", embd = "64", ram = "0",
-               disk = ""}
+               disk = "", slots = "0"}
 for _, word in ipairs(arg) do
   local name, value = word:match "^(%w+)=(.*)$"
   given[name] = value
 end
 
 io.stdout:setvbuf "line"
+local slots = given.slots ~= "0" and tonumber(given.slots) or nil
 if given.disk ~= "" then
-  nn.memory_tiers {ram = tonumber(given.ram), disk = given.disk, disk_in_ram = true}
+  nn.memory_tiers {gpu = slots, ram = tonumber(given.ram), disk = given.disk, disk_in_ram = true}
+elseif slots then
+  nn.memory_tiers {gpu = slots}
 end
 nn.seed(7)
 nn.cluster {shards = tonumber(given.shards), shard = given.shard}
@@ -65,6 +68,11 @@ end
 io.stderr:write(("sent rank %d messages %d bytes %d weights %d kept %d peak %d\n"):format(sent.rank,
   sent.messages_sent - before.messages_sent, sent.bytes_sent - before.bytes_sent, bytes,
   memory.in_use, memory.peak))
+local cpus, gpus = nn.workers()
+io.stderr:write(("workers rank %d cpus %d gpus %d\n"):format(sent.rank, cpus, gpus))
+if slots then
+  io.stderr:write(("slots rank %d written %d\n"):format(sent.rank, memory.ram_tier.written))
+end
 if given.disk ~= "" then
   io.stderr:write(("disk rank %d read %d written %d\n"):format(sent.rank, memory.disk.read,
     memory.disk.written))
