@@ -69,6 +69,13 @@ Machine detect() {
     return out;
 }
 
+// Of so many things on this host, those before the share of its rank of this number.
+size_t before_share(size_t all, int rank_on_host) {
+    return size_t(rank_on_host) * all / size_t(ranks().on_host);
+}
+
+}  // namespace
+
 int gpus_of_host() {
 #if defined(NN_CUDA)
     static const int gpus = [] {
@@ -80,13 +87,6 @@ int gpus_of_host() {
     return 0;
 #endif
 }
-
-// Of so many things on this host, those before the share of its rank of this number.
-size_t before_share(size_t all, int rank_on_host) {
-    return size_t(rank_on_host) * all / size_t(ranks().on_host);
-}
-
-}  // namespace
 
 int first_gpu() { return int(before_share(size_t(gpus_of_host()), ranks().number_on_host)); }
 int usable_gpus() {

@@ -59,6 +59,16 @@ void warn_if_oversubscribed() {
                  workers, cores, cores == 1 ? "" : "s");
 }
 
+void warn_if_without_gpu() {
+    const int gpus = gpus_of_host();
+    if (chosen.host.gpus >= 0 || ranks().number_on_host > 0 || gpus == 0 || gpus >= ranks().on_host)
+        return;
+    std::fprintf(stderr,
+                 "nnlua: warning: %d ranks on this host have %d GPU%s; the others compute on CPU "
+                 "cores, which is slower; start %d, or choose nn.devices{gpus=0}\n",
+                 ranks().on_host, gpus, gpus == 1 ? "" : "s", gpus);
+}
+
 // Sets StarPU's environment variables: the defaults, then the options of this session.
 void prepare(int gpus) {
     static bool our_limit = false, our_streams = false;
@@ -123,6 +133,7 @@ void start() {
     if (ranks().several() && !control::started())
         fail("this program runs on one rank only; start it without mpirun, or a script with nnlua");
     warn_if_oversubscribed();
+    warn_if_without_gpu();
     start_watchdog();
     const int gpus = host().count(Device::cuda);
     if (gpus > usable_gpus())

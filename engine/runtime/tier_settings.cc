@@ -80,10 +80,12 @@ static void take_from_starpu(int64_t bytes) {
     constexpr int64_t rest = int64_t(64) << 20;
     const auto count = first_streams().size();
     if (count != 1)
-        fail(
-            "memory.gpu plans the memory of one GPU for each process, but %zu are in use; start the "
-            "script with  nnlua --ranks %zu, or choose one with nn.devices{gpus=1}",
-            count, count);
+        fail("memory.gpu plans the memory of one GPU for each process, but %zu are in use%s", count,
+             count == 0 ? ""
+                        : format("; start the script with  nnlua --ranks %zu, or choose one with "
+                                 "nn.devices{gpus=1}",
+                                 count)
+                              .c_str());
     const NodeMemory memory = node_memory(only_gpu().node);
     if (bytes + rest > memory.limit)
         fail(
@@ -106,7 +108,7 @@ void prepare_for_slots() {
 void set_tiers(const TierSettings& settings) {
     if (state().taken_from_starpu)
         fail("memory.gpu was chosen before and cannot be changed in this process");
-    if (running() && ranks().several() && host().count(Device::cuda) == 0)
+    if (settings.gpu == 0 && running() && ranks().several() && host().count(Device::cuda) == 0)
         fail("with several ranks, choose memory tiers before the first tensor is computed");
     if (state().disk || state().pinned || state().slots_exist)
         fail("memory tiers must be chosen before tiles are in slots or on disk");
@@ -154,7 +156,8 @@ static TierRates disk_rates(int workers) {
 }
 
 // Bytes of the disk that tiles may take, with those that they take already. A part of the free
-// space is left to checkpoints and others, and ranks on this host share it. 0 if the disk is not that of the described machine.
+// space is left to checkpoints and others, and ranks on this host share it. 0 if the disk is not
+// that of the described machine.
 static int64_t disk_room() {
     if (machine_is_described() || tiers().ram == 0) return 0;
     const auto& disk = state().disk;
