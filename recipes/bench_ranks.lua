@@ -1,6 +1,7 @@
 -- Steps of a GPT-2 on several ranks: seconds, tokens per second, and the bytes that a rank sends.
 --   nnlua --ranks 2 recipes/bench_ranks.lua shard=weights
 --   tests/network 2 400mbit recipes/bench_ranks.lua
+--   nnlua --ranks 2 recipes/bench_ranks.lua memory.ram=40MB memory.disk=/var/tmp
 -- Without --ranks, one process takes the same steps.
 
 local nn = require "nn"
@@ -8,6 +9,7 @@ local units = require "nn.base.units"
 local GPT2 = require "models.gpt2"
 
 local cfg = nn.config({
+  nn.memory_fields(),
   layers = nn.field(6, "layers", {min = 1}),
   heads = nn.field(6, "heads", {min = 1}),
   embd = nn.field(384, "hidden size", {min = 1}),
@@ -23,6 +25,7 @@ local cfg = nn.config({
   steps = nn.field(6, "measured steps", {min = 1}),
 }, arg)
 
+nn.use_memory(cfg)
 nn.seed(7)
 nn.cluster {shards = cfg.shards, shard = cfg.shard}
 local model = GPT2 {layers = cfg.layers, heads = cfg.heads, embd = cfg.embd, vocab = cfg.vocab,
@@ -57,5 +60,11 @@ for _, p in ipairs(model:parameters()) do weights = weights + p.tensor:bytes() e
 local function each(name) return (after[name] - before[name]) / cfg.steps end
 print(("%s: %.3f s a step, %.0f tok/s, loss %.9g"):format(units.count(after.ranks, "rank"), seconds,
                                                           cfg.batch * cfg.tokens / seconds, loss))
+if cfg.memory.disk ~= "" then
+  local memory = nn.memory()
+  print(("rank %d: at most %s of tensors in RAM, %s on the disk, %s read, %s written"):format(
+    after.rank, units.bytes(memory.peak), units.bytes(memory.disk.used),
+    units.bytes(memory.disk.read), units.bytes(memory.disk.written)))
+end
 print(("rank %d sends %s in %.0f messages a step; the weights have %s"):format(
   after.rank, units.bytes(each "bytes_sent"), each "messages_sent", units.bytes(weights)))

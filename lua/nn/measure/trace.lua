@@ -3,6 +3,7 @@
 -- arrows between them, and metadata (ph M) for the names of rows. Times are in microseconds.
 
 local ffi = require "ffi"
+local cluster = require "nn.base.cluster"
 local files = require "nn.io.files"
 local kind = require "nn.core.kind"
 local lib = require "nn.base.capi"
@@ -14,6 +15,8 @@ local DATA = 1000         -- the row of the data of GPU worker w is DATA + w
 -- First row and name of a link, by the tier below it and by direction.
 local LINKS = {disk = {[0] = {2000, "disk read"}, {3000, "disk write"}},
                RAM = {[0] = {4000, "RAM read"}, {5000, "RAM write"}}}
+
+local HEAD, TAIL = '{"displayTimeUnit":"ms","traceEvents":[\n', "\n]}\n"
 
 local Trace = {}
 Trace.__index = Trace
@@ -49,14 +52,14 @@ function Trace:text(c)
 end
 
 function Trace:row(tid, name)
-  local meta = '{"ph":"M","pid":1,"tid":%d,"name":"%s","args":{%s}}'
-  self:put(meta, tid, "thread_name", '"name":' .. files.json(name))
-  self:put(meta, tid, "thread_sort_index", '"sort_index":' .. tid)
+  local meta = '{"ph":"M","pid":%d,"tid":%d,"name":"%s","args":{%s}}'
+  self:put(meta, self.pid, tid, "thread_name", '"name":' .. files.json(name))
+  self:put(meta, self.pid, tid, "thread_sort_index", '"sort_index":' .. tid)
 end
 
 function Trace:bar(tid, name, category, from, to, arguments)
-  self:put('{"ph":"X","pid":1,"tid":%d,"ts":%s,"dur":%s,"cat":"%s","name":%s,"args":{%s}}', tid,
-           time(from), time(to - from), category, name, arguments)
+  self:put('{"ph":"X","pid":%d,"tid":%d,"ts":%s,"dur":%s,"cat":"%s","name":%s,"args":{%s}}',
+           self.pid, tid, time(from), time(to - from), category, name, arguments)
 end
 
 local function arguments_of(self, t, seconds)
@@ -105,7 +108,7 @@ end
 function Trace:add_arrows(count)
   local room, found, arrows = 64, ffi.new "int32_t[1]", 0
   local before = ffi.new("int64_t[?]", room)
-  local arrow = '{"ph":"%s","pid":1,"tid":%d,"ts":%s,"cat":"task","name":"needs","id":%d%s}'
+  local arrow = '{"ph":"%s","pid":%d,"tid":%d,"ts":%s,"cat":"task","name":"needs","id":%d%s}'
   for i = 0, count - 1 do
     found[0] = room
     check(C.nn_profile_before(i, before, found))
@@ -118,8 +121,9 @@ function Trace:add_arrows(count)
       local j = tonumber(before[k])
       if self.rows[j] >= 0 then
         arrows = arrows + 1
-        self:put(arrow, "s", self.rows[j], time(self.to[j]), arrows, "")
-        self:put(arrow, "f", self.rows[i], time(self.from[i]), arrows, ',"bp":"e"')
+        local id = self.pid * 1e9 + arrows
+        self:put(arrow, "s", self.pid, self.rows[j], time(self.to[j]), id, "")
+        self:put(arrow, "f", self.pid, self.rows[i], time(self.from[i]), id, ',"bp":"e"')
       end
     end
   end
@@ -171,12 +175,13 @@ function M.write(file, profile)
   if not f then lib.fail("cannot write the trace: %s", reason) end
   local count = profile.recorded
   local self = setmetatable({
-    file = f, name = file, first = true, texts = {}, gpus = {},
+    file = f, name = file, first = true, pid = cluster.ranks().rank + 1, texts = {}, gpus = {},
     rows = ffi.new("int32_t[?]", count + 1), from = ffi.new("double[?]", count + 1),
     to = ffi.new("double[?]", count + 1), links = {disk = {[0] = {}, {}}, RAM = {[0] = {}, {}}},
   }, Trace)
-  f:write('{"displayTimeUnit":"ms","traceEvents":[\n')
-  self:put('{"ph":"M","pid":1,"tid":0,"name":"process_name","args":{"name":"nnlua"}}')
+  f:write(HEAD)
+  local name = cluster.several() and "rank " .. cluster.ranks().rank or "nnlua"
+  self:put('{"ph":"M","pid":%d,"tid":0,"name":"process_name","args":{"name":"%s"}}', self.pid, name)
   self:row(MAIN, "main thread")
   for i, w in ipairs(profile.workers) do
     self:row(i, w.name)
@@ -189,9 +194,20 @@ function M.write(file, profile)
   self:add_tasks(count)
   self:add_transfers(profile.transfers)
   self:add_arrows(count)
-  if not f:write "\n]}\n" or not f:close() then
+  if not f:write(TAIL) or not f:close() then
     lib.fail("cannot write the trace %s; is the disk full?", file)
   end
+end
+
+--- gather(file): every rank calls it after write(), with a file of its own. Adds the events of the
+--- other ranks to the file of rank 0; the times of each begin with its profile.
+function M.gather(file)
+  local whole = files.read(file)
+  local events = whole:sub(#HEAD + 1, -#TAIL - 1)
+  local all = cluster.gather("a trace", cluster.is_first() and "" or events)
+  if not cluster.is_first() then return end
+  all[1] = events
+  files.write(file, HEAD .. table.concat(all, ",\n") .. TAIL)
 end
 
 return M

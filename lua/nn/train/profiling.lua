@@ -1,7 +1,11 @@
--- `--profile` of a run: records every task of a few steps, prints a table, and writes a trace.
+-- `--profile` of a run: records every task of a few steps, prints a table, and writes a trace. With
+-- several ranks, the table is that of rank 0, with a row for each rank.
+local cluster = require "nn.base.cluster"
 local files = require "nn.io.files"
 local lib = require "nn.base.capi"
 local profile = require "nn.measure.profile"
+local trace = require "nn.measure.trace"
+local units = require "nn.base.units"
 
 local M = {}
 local RunProfile = {}
@@ -33,7 +37,8 @@ function M.new(cfg, out, from)
   if cfg.profile == "" or cfg.profile == "false" or from > cfg.steps then return nil end
   local first, last = chosen_steps(cfg.profile_steps, from, cfg.steps)
   local file = cfg.profile == "true" and files.join(out, "trace.json") or cfg.profile
-  require("nn.measure.trace").check(file)
+  if not cluster.is_first() then file = os.tmpname() end
+  trace.check(file)
   return setmetatable({first = first, last = last, file = file}, RunProfile)
 end
 
@@ -42,16 +47,39 @@ end
 function RunProfile:begin_step(step, pause, continue)
   if step ~= self.first then return end
   pause()
+  self.before = cluster.ranks()
   profile.start "run"
   continue()
+end
+
+-- The rows of all ranks.
+local function rows_of_ranks(self, found)
+  local before, now = self.before, cluster.ranks()
+  local words = {("rank %d: %.0f%% busy, sent %s in %s, received %s"):format(
+    now.rank, 100 * found.busy / (found.seconds * #found.workers),
+    units.bytes(now.bytes_sent - before.bytes_sent),
+    units.count(now.messages_sent - before.messages_sent, "message"),
+    units.bytes(now.bytes_received - before.bytes_received))}
+  for _, link in ipairs(found.links) do
+    words[#words + 1] = ("%s %s"):format(link.name, units.bytes(link.bytes))
+  end
+  return table.concat(cluster.gather("a profile", table.concat(words, "; ")), "\n")
 end
 
 --- end_step(step, early, pause, continue) -> the text to print after the last profiled step; else
 --- nil. `early`: this is the last step of the run.
 function RunProfile:end_step(step, early, pause, continue)
-  if step < self.first or step > self.last or (step < self.last and not early) then return end
+  -- Ranks may learn of a signal in different steps.
+  local is_last = step == self.last or (early and not cluster.several())
+  if step < self.first or step > self.last or not is_last then return end
   pause()
-  local text = tostring(profile.finish(self.file))
+  local found = profile.finish(self.file)
+  local text = tostring(found)
+  if cluster.several() then
+    text = text .. "\n" .. rows_of_ranks(self, found)
+    trace.gather(self.file)
+    if not cluster.is_first() then files.remove(self.file) end
+  end
   self.last = step
   continue()
   return ("%s\nsteps %d to %d are in %s; open it in https://ui.perfetto.dev"):format(

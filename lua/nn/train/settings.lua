@@ -185,11 +185,8 @@ function M.need(cfg)
   end
   verify.need(cfg)
   if not cluster.several() then return end
-  for _, name in ipairs {"plan", "profile"} do
-    if cfg[name] and cfg[name] ~= "" and cfg[name] ~= "false" then
-      lib.fail("%s=%s works with one rank only; start the recipe without --ranks", name,
-               tostring(cfg[name]))
-    end
+  if cfg.plan then
+    lib.fail "plan=true works with one rank only; start the recipe without --ranks"
   end
 end
 

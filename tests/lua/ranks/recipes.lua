@@ -172,8 +172,24 @@ case("a loss that is not finite ends all ranks with one message", function()
   t.check(output:find "nnlua: the %l[%l ]* is %S+ at step %d+; lower optim.lr", output)
 end)
 
+case("a profile has a row for each rank, and its trace has the tasks of all", function()
+  local output = train(2, "profiled", "profile=true steps=8 cluster.shards=2" .. tiers "2MB")
+  for rank = 0, 1 do
+    local sent, received = output:match(("rank %d: %%d+%%%% busy, sent (%%S+) .B in %%d+ messages, "
+                                         .. "received (%%S+) .B; disk read "):format(rank))
+    t.check(tonumber(sent) and tonumber(received), output)
+  end
+  local tasks, names = {0, 0}, {}
+  for _, e in ipairs(files.parse_json(files.read(folder .. "/profiled/trace.json")).traceEvents) do
+    if e.cat == "task" and e.ph == "X" then tasks[e.pid] = tasks[e.pid] + 1 end
+    if e.name == "process_name" then names[e.pid] = e.args.name end
+  end
+  t.same(names, {"rank 0", "rank 1"})
+  t.check(tasks[1] > 100 and tasks[2] > 100, ("%d and %d tasks"):format(tasks[1], tasks[2]))
+end)
+
 case("what works with one rank only is refused", function()
-  for _, setting in ipairs {"plan=true", "profile=true", "verify=1"} do
+  for _, setting in ipairs {"plan=true", "verify=1"} do
     local status, output = shell(command(2, "refused", setting))
     t.check(status == 1 and output:find(setting .. " works with one rank only", 1, true), output)
   end
