@@ -14,6 +14,7 @@
 #include "engine/memory/admission.h"
 #include "engine/profile/records.h"
 #include "engine/rules/copy.h"
+#include "engine/runtime/rank_transfers.h"
 #include "engine/runtime/ranks.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/submit.h"

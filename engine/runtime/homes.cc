@@ -11,7 +11,6 @@
 #include "engine/memory/arena.h"
 #include "engine/runtime/deferred.h"
 #include "engine/runtime/failures.h"
-#include "engine/runtime/mailbox.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
 
@@ -237,7 +236,7 @@ TierUse tier_use() {
 
 void drop_tiers() {
     state().levels.clear();
-    drop_mailbox();
+    mailbox().reset();
     drop_stores();
 }
 

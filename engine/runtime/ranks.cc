@@ -96,22 +96,6 @@ void finish_ranks() {
     transport::finish();
 }
 
-void submit_rank_transfer(const Task& task, const StarpuHandle* slots) {
-    const bool sends = task.transfer == Task::Transfer::send;
-    const auto handle = [&](int i, bool reads) {
-        return slots && slots[i] ? slots[i] : handle_of(*task.tiles[i], reads);
-    };
-    Tile& tile = *task.tiles[0];
-    const StarpuHandle value = handle(0, sends);
-    if (sends) {
-        transport::send(value, int64_t(tile.bytes), task.peer, task.tag, task.priority);
-    } else {
-        if (task.handles > 1) submit_order(value, handle(1, true));
-        transport::receive(value, int64_t(tile.bytes), task.peer, task.tag);
-        note_written(tile);
-    }
-}
-
 void drop_kept_elsewhere(const Program& program) {
     for (const TilePtr& tile : program.kept_elsewhere) drop(*tile);
 }

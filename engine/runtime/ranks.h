@@ -1,9 +1,8 @@
-// Programs on several ranks: their distribution, and the submission of their transfers.
+// Several ranks: their start and end, and which of them keeps what.
 #pragma once
 #include <string>
 
 #include "engine/graph/program.h"
-#include "engine/runtime/handles.h"
 #include "engine/tile/tensor.h"
 
 namespace nn {
@@ -17,9 +16,6 @@ void finish_ranks();
 // The first tag of the transfers of a program or of a tensor, of which no other transfer may use
 // the next 2^32; the same number on every rank, if all make the same calls.
 int64_t next_series();
-// A task that moves a tile between ranks. slots: the handles of the slots of its tiles in planned
-// memory (runtime/slots.h), null for tiles outside of slots.
-void submit_rank_transfer(const Task& task, const StarpuHandle* slots = nullptr);
 // Frees what the program's state takes here although only other ranks keep it.
 void drop_kept_elsewhere(const Program& program);
 

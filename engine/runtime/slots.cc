@@ -167,6 +167,20 @@ void Slots::order_after(StarpuHandle slot, const std::vector<uint32_t>& others) 
     }
 }
 
+Mailbox::Place Mailbox::next(int64_t bytes) {
+    const auto blocks = uint32_t((bytes + slot_block - 1) / slot_block);
+    if (block_ + blocks > slots_.blocks()) block_ = 0;
+    const uint32_t place = block_;
+    block_ += blocks;
+    return {slots_.claim(place, blocks, bytes), slots_.memory(place)};
+}
+
+// Never destroyed: tiles may be freed while the process ends.
+std::unique_ptr<Mailbox>& mailbox() {
+    static auto* const instance = new std::unique_ptr<Mailbox>;
+    return *instance;
+}
+
 void submit_transfer(SlotTransfer transfer) {
     starpu_task* const task = starpu_task_create();
     task->cl = transfer_codelet(transfer.loads);

@@ -21,7 +21,6 @@
 #include "engine/memory/disk_rate.h"
 #include "engine/memory/stalls.h"
 #include "engine/runtime/host_store.h"
-#include "engine/runtime/mailbox.h"
 #include "engine/runtime/workers.h"
 
 namespace nn {
@@ -138,6 +137,15 @@ int64_t reserved_ram(const Program& program) {
             if (task.tiles[i]->kind == weights || task.tiles[i]->kind == optimizer_state)
                 largest = std::max(largest, task.tiles[i]->bytes);
     return std::max(reserved_ram(), 4 * int64_t(largest));
+}
+
+int64_t mailbox_bytes(const Program& program) {
+    constexpr int64_t at_once = 4;
+    int64_t largest = 0;
+    for (const Task& task : program.tasks)
+        if (task.transfer != Task::Transfer::none)
+            largest = std::max(largest, int64_t(task.tiles[0]->bytes));
+    return at_once * ((largest + slot_block - 1) / slot_block) * slot_block;
 }
 
 int64_t ram_without_plan(const Program& program) {

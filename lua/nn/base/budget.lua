@@ -89,7 +89,8 @@ end
 --- With `gpu`, this call starts the workers, and at least 64 MB of what nn.devices allows must
 --- remain for small tiles, inputs and eager operations. A compiled function that needs more than
 --- `ram` or `gpu` runs by a plan of its transfers, made before its first run; results are the same
---- to the bit.
+--- to the bit. With several ranks, each has so many bytes and a file of its own, and the call comes
+--- before the first tensor is computed; for several GPUs, start a rank for each.
 --- disk_rate: the most bytes per second, such as "500MB"; without it, the first function that takes
 --- more than 0.2 s on one core measures the disk, for about a second and with up to 512 MB of it.
 --- disk_in_ram: the folder may be in RAM (tmpfs, ramfs), for tests.
