@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <system_error>
@@ -71,7 +72,8 @@ KeptLock::KeptLock(const std::string& name) {
     std::error_code ignored;
     fs::create_directories(path.parent_path(), ignored);
     file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (file_ >= 0) flock(file_, LOCK_EX);
+    while (file_ >= 0 && flock(file_, LOCK_EX) != 0 && errno == EINTR) {
+    }
 }
 
 KeptLock::~KeptLock() {

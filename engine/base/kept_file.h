@@ -19,7 +19,6 @@ std::optional<std::string> read_kept(const std::filesystem::path& path, const st
 void write_kept(const std::filesystem::path& path, const std::string& title,
                 const std::string& bytes);
 
-
 // While it exists, no other process has one of this name. Without a folder for kept files, others
 // may.
 class KeptLock {

@@ -191,7 +191,7 @@ void PlannedRun::prepare() {
     const bool has_plan = plan_.lines != nullptr;  // the last make_plan() did not throw
     if (!has_plan || (slots_exist() && (!slots_suffice() || !others_exist()))) make_plan();
     if (!slots_are_as_planned()) make_slots(plan_.blocks_of_levels());
-    if (!slots(0).in_ram()) make_mailbox(program_);
+    if (!slots(0).in_ram()) make_staging_buffer(program_);
     move_to_begin(deferred_arguments_.empty() ? first_ : next_);
 }
 
@@ -284,7 +284,7 @@ void PlannedRun::submit_task(const Run& run, uint32_t position,
     if (!moves)
         nn::submit(task, arguments[number], nullptr, &planned);
     else if (handles[0] && !slots(0).in_ram())
-        submit_through_mailbox(task, handles, slots(0).memory(places[0]));
+        submit_through_staging_buffer(task, handles, slots(0).memory(places[0]));
     else
         submit_rank_transfer(task, handles);
     for (Tile* tile : run.dead[position])

@@ -79,7 +79,8 @@ struct Program {
     int64_t simulated_peak = 0;
     // Persistent tiles whose values only other ranks keep.
     std::vector<TilePtr> kept_elsewhere;
-    // Tasks run in this order if memory is planned: that of all ranks, which wait for each other.
+    // Set on ranks with memory tiers. Plans keep the order of the tasks, which is the same on all
+    // ranks, so that no two ranks wait for each other's transfers.
     bool order_is_fixed = false;
     std::vector<double> seconds;  // of each task, for its placement in tiers; empty: nominal
     ProgramInfo info{};

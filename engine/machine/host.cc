@@ -69,7 +69,7 @@ Machine detect() {
     return out;
 }
 
-// Of so many things on this host, those before the share of its rank of this number.
+// The ranks of a host divide so many things in their order. The first one of this rank's.
 size_t before_share(size_t all, int rank_on_host) {
     return size_t(rank_on_host) * all / size_t(ranks().on_host);
 }

@@ -236,7 +236,7 @@ TierUse tier_use() {
 
 void drop_tiers() {
     state().levels.clear();
-    mailbox().reset();
+    staging_buffer().reset();
     drop_stores();
 }
 
@@ -345,7 +345,7 @@ void count_planned_tasks(size_t level, uint64_t tasks) {
 // Moves tiles that StarPU manages to the store until `more` bytes fit beside the rest. Those that
 // have been in memory for the longest time leave first.
 static void make_room(int64_t more, const std::vector<Tile*>& needed) {
-    int64_t slot_bytes = 0;
+    int64_t slot_bytes = staging_buffer() ? staging_buffer()->bytes() : 0;
     for (const State::Level& level : state().levels)
         if (level.slots->in_ram()) slot_bytes += level.slots->bytes();
     const int64_t limit = tiers().ram - slot_bytes - state().promised - reserved_ram() / 2 - more;

@@ -9,6 +9,32 @@
 #include "engine/runtime/waits.h"
 
 namespace nn {
+namespace {
+
+// Calls move(handle) with a handle of exactly the tile's bytes, which a slot may exceed.
+template <class F> void move_whole(Tile& tile, bool reads, F move) {
+    prepare_tiles({&tile});
+    const TilePlace at = home_of_tile(tile);
+    if (!tile.handle || at == in_store) return move(handle_of(tile, reads));
+    const uint32_t blocks = slot_blocks(int64_t(tile.bytes));
+    move(slots(at.level).claim(at.slot, blocks, int64_t(tile.bytes)));
+    slots(at.level).claim(at.slot, blocks);  // eager tasks use this handle
+}
+
+}  // namespace
+
+void send_tile(Tile& tile, int to, int64_t tag) {
+    move_whole(tile, true, [&](StarpuHandle handle) {
+        transport::send(handle, int64_t(tile.bytes), to, tag, 0);
+    });
+}
+
+void receive_tile(Tile& tile, int from, int64_t tag) {
+    move_whole(tile, false, [&](StarpuHandle handle) {
+        transport::receive(handle, int64_t(tile.bytes), from, tag);
+    });
+    note_written(tile);
+}
 
 void submit_rank_transfer(const Task& task, const StarpuHandle* slots) {
     const bool sends = task.transfer == Task::Transfer::send;
@@ -26,10 +52,10 @@ void submit_rank_transfer(const Task& task, const StarpuHandle* slots) {
     }
 }
 
-void submit_through_mailbox(const Task& task, const StarpuHandle* slots, void* memory) {
+void submit_through_staging_buffer(const Task& task, const StarpuHandle* slots, void* memory) {
     const Tile& tile = *task.tiles[0];
     const auto bytes = int64_t(tile.bytes);
-    const Mailbox::Place place = mailbox()->next(bytes);
+    const StagingBuffer::Place place = staging_buffer()->next(bytes);
     StarpuHandle handles[max_handles];
     std::copy_n(slots, task.handles, handles);
     handles[0] = place.handle;
@@ -44,12 +70,12 @@ void submit_through_mailbox(const Task& task, const StarpuHandle* slots, void* m
     if (!sends) copy(true);
 }
 
-void make_mailbox(const Program& program) {
-    const int64_t bytes = mailbox_bytes(program);
-    if (bytes == 0 || (mailbox() && mailbox()->bytes() >= bytes)) return;
+void make_staging_buffer(const Program& program) {
+    const int64_t bytes = staging_bytes(program);
+    if (bytes == 0 || (staging_buffer() && staging_buffer()->bytes() >= bytes)) return;
     wait_for_tasks();
-    mailbox().reset();
-    mailbox() = std::make_unique<Mailbox>(bytes);
+    staging_buffer().reset();
+    staging_buffer() = std::make_unique<StagingBuffer>(bytes);
 }
 
 }  // namespace nn

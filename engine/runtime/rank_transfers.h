@@ -1,5 +1,5 @@
-// Submits the tasks that move tiles between ranks. A tile in a slot on a GPU passes through the
-// mailbox, pinned RAM (runtime/slots.h). Main thread only.
+// Submits transfers of tiles between ranks. A tile in a slot on a GPU passes through a staging
+// buffer (runtime/slots.h). Main thread only.
 #pragma once
 #include "engine/graph/program.h"
 #include "engine/runtime/handles.h"
@@ -10,8 +10,12 @@ namespace nn {
 // tiles outside of slots. These handles have the bytes of the tiles.
 void submit_rank_transfer(const Task& task, const StarpuHandle* slots = nullptr);
 
-// The same if the first tile is in a slot on a GPU, with this memory.
-void submit_through_mailbox(const Task& task, const StarpuHandle* slots, void* memory);
-void make_mailbox(const Program& program);  // before these tasks of a program
+// Sends or receives a tile outside of plans.
+void send_tile(Tile& tile, int to, int64_t tag);
+void receive_tile(Tile& tile, int from, int64_t tag);
+
+// As submit_rank_transfer() if the first tile is in a slot on a GPU, with this memory.
+void submit_through_staging_buffer(const Task& task, const StarpuHandle* slots, void* memory);
+void make_staging_buffer(const Program& program);  // before these tasks of a program
 
 }  // namespace nn

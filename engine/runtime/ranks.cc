@@ -10,8 +10,9 @@
 #include "engine/machine/ranks.h"
 #include "engine/ranks/control.h"
 #include "engine/ranks/transport.h"
+#include "engine/runtime/deferred.h"
 #include "engine/runtime/handles.h"
-#include "engine/runtime/homes.h"
+#include "engine/runtime/rank_transfers.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/submit.h"
 #include "engine/runtime/waits.h"
@@ -59,18 +60,8 @@ void check_tiles(const Tensor& tensor, const Tensor& like) {
              (long long)tensor.tiles(), (long long)like.tiles());
 }
 
-void send(Tile& tile, int to, int64_t tag) {
-    prepare_tiles({&tile});
-    transport::send(handle_of(tile), int64_t(tile.bytes), to, tag, 0);
-}
-
-void receive(Tile& tile, int from, int64_t tag) {
-    prepare_tiles({&tile});
-    transport::receive(handle_of(tile, false), int64_t(tile.bytes), from, tag);
-    note_written(tile);
-}
-
 void drop(Tile& tile) {
+    finish_deferred_on(tile);
     if (tile.has_value()) forget_storage(tile);
     tile.value = Tile::Value::remote;
 }
@@ -126,8 +117,8 @@ void move_to_owners(const Tensor& tensor, const Tensor& like) {
         for (int rank = 0; rank < ranks().count; ++rank) {
             if (rank == from || (target.only_owner && rank != target.owner)) continue;
             const int64_t tag = first_tag + i * ranks().count + rank;
-            if (me == from) send(tile, rank, tag);
-            if (me == rank) receive(tile, from, tag);
+            if (me == from) send_tile(tile, rank, tag);
+            if (me == rank) receive_tile(tile, from, tag);
         }
         if (!target.only_owner) {
             tile.keep_on_all();
@@ -148,9 +139,9 @@ bool collect(const Tensor& tensor) {
         Tile& tile = *tensor.tile(i);
         if (!is_elsewhere(tile, 0)) continue;
         if (ranks().rank == 0)
-            receive(tile, tile.owner, first_tag + i);
+            receive_tile(tile, tile.owner, first_tag + i);
         else if (ranks().rank == tile.owner)
-            send(tile, 0, first_tag + i);
+            send_tile(tile, 0, first_tag + i);
     }
     return true;
 }
@@ -167,10 +158,10 @@ void spread(const Tensor& tensor) {
     const int64_t first_tag = next_series();
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
         Tile& tile = *tensor.tile(i);
-        if (ranks().rank > 0 && !is_elsewhere(tile)) receive(tile, 0, first_tag + i);
+        if (ranks().rank > 0 && !is_elsewhere(tile)) receive_tile(tile, 0, first_tag + i);
         if (ranks().rank > 0) continue;
         for (int rank = 1; rank < ranks().count; ++rank)
-            if (!is_elsewhere(tile, rank)) send(tile, rank, first_tag + i);
+            if (!is_elsewhere(tile, rank)) send_tile(tile, rank, first_tag + i);
     }
     drop_collected(tensor);
 }

@@ -60,12 +60,14 @@ void warn_if_oversubscribed() {
 }
 
 void warn_if_without_gpu() {
+    static bool warned = false;
     const int gpus = gpus_of_host();
     if (chosen.host.gpus >= 0 || ranks().number_on_host > 0 || gpus == 0 || gpus >= ranks().on_host)
         return;
+    if (std::exchange(warned, true)) return;
     std::fprintf(stderr,
                  "nnlua: warning: %d ranks on this host have %d GPU%s; the others compute on CPU "
-                 "cores, which is slower; start %d, or choose nn.devices{gpus=0}\n",
+                 "cores, which is slower; start %d on it, or choose nn.devices{gpus=0}\n",
                  ranks().on_host, gpus, gpus == 1 ? "" : "s", gpus);
 }
 

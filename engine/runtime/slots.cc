@@ -167,7 +167,7 @@ void Slots::order_after(StarpuHandle slot, const std::vector<uint32_t>& others) 
     }
 }
 
-Mailbox::Place Mailbox::next(int64_t bytes) {
+StagingBuffer::Place StagingBuffer::next(int64_t bytes) {
     const auto blocks = uint32_t((bytes + slot_block - 1) / slot_block);
     if (block_ + blocks > slots_.blocks()) block_ = 0;
     const uint32_t place = block_;
@@ -176,8 +176,8 @@ Mailbox::Place Mailbox::next(int64_t bytes) {
 }
 
 // Never destroyed: tiles may be freed while the process ends.
-std::unique_ptr<Mailbox>& mailbox() {
-    static auto* const instance = new std::unique_ptr<Mailbox>;
+std::unique_ptr<StagingBuffer>& staging_buffer() {
+    static auto* const instance = new std::unique_ptr<StagingBuffer>;
     return *instance;
 }
 

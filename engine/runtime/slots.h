@@ -63,11 +63,11 @@ private:
     std::vector<StarpuHandle> handles_;  // by number in the table
 };
 
-// Pinned RAM for tiles on their way between slots on a GPU and other ranks, which use its places in
-// turn.
-class Mailbox {
+// Pinned RAM for tiles on their way between slots on a GPU and other ranks. Transfers use its
+// places in turn; each waits, as a task, for the one that used its place before.
+class StagingBuffer {
 public:
-    explicit Mailbox(int64_t bytes) : slots_(uint32_t(bytes / slot_block), 0, true) {}
+    explicit StagingBuffer(int64_t bytes) : slots_(uint32_t(bytes / slot_block), 0, true) {}
     struct Place {
         StarpuHandle handle;
         char* memory;
@@ -79,7 +79,7 @@ private:
     Slots slots_;
     uint32_t block_ = 0;
 };
-std::unique_ptr<Mailbox>& mailbox();  // of the session; null if there is none
+std::unique_ptr<StagingBuffer>& staging_buffer();  // of the session; null if there is none
 
 // The other end of a transfer: an extent of a store, or a slot of the level below, whose memory is
 // the place in the store `pinned_ram`.

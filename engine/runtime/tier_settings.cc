@@ -21,6 +21,7 @@
 #include "engine/memory/disk_rate.h"
 #include "engine/memory/stalls.h"
 #include "engine/runtime/host_store.h"
+#include "engine/runtime/slots.h"
 #include "engine/runtime/workers.h"
 
 namespace nn {
@@ -79,12 +80,12 @@ static void take_from_starpu(int64_t bytes) {
     constexpr int64_t rest = int64_t(64) << 20;
     const auto count = first_streams().size();
     if (count != 1)
-        fail("memory.gpu plans the memory of one GPU for each process, but %zu are in use%s", count,
-             count == 0 ? ""
-                        : format("; start the script with  nnlua --ranks %zu, or choose one with "
-                                 "nn.devices{gpus=1}",
-                                 count)
-                              .c_str());
+        fail(
+            "memory.gpu plans the memory of one GPU for each process, but %zu are in use; start "
+            "one "
+            "rank for each of the host's %d GPUs (nnlua --ranks %d SCRIPT), or choose one with "
+            "nn.devices{gpus=1}",
+            count, gpus_of_host(), gpus_of_host());
     const NodeMemory memory = node_memory(only_gpu().node);
     if (bytes + rest > memory.limit)
         fail(
@@ -107,7 +108,8 @@ void prepare_for_slots() {
 void set_tiers(const TierSettings& settings) {
     if (state().taken_from_starpu)
         fail("memory.gpu was chosen before and cannot be changed in this process");
-    if (settings.gpu == 0 && running() && ranks().several() && host().count(Device::cuda) == 0)
+    if (settings.ram > 0 && settings.gpu == 0 && running() && ranks().several() &&
+        host().count(Device::cuda) == 0)
         fail("with several ranks, choose memory tiers before the first tensor is computed");
     if (state().disk || state().pinned || state().slots_exist)
         fail("memory tiers must be chosen before tiles are in slots or on disk");
@@ -139,13 +141,14 @@ int64_t reserved_ram(const Program& program) {
     return std::max(reserved_ram(), 4 * int64_t(largest));
 }
 
-int64_t mailbox_bytes(const Program& program) {
+int64_t staging_bytes(const Program& program) {
     constexpr int64_t at_once = 4;
+    const int64_t exists = staging_buffer() ? staging_buffer()->bytes() : 0;
     int64_t largest = 0;
     for (const Task& task : program.tasks)
         if (task.transfer != Task::Transfer::none)
             largest = std::max(largest, int64_t(task.tiles[0]->bytes));
-    return at_once * ((largest + slot_block - 1) / slot_block) * slot_block;
+    return std::max(exists, at_once * ((largest + slot_block - 1) / slot_block) * slot_block);
 }
 
 int64_t ram_without_plan(const Program& program) {
@@ -192,7 +195,7 @@ PlanLimits tier_limits(const Program& program) {
     out.disk = disk_room();
     if (tiers().are_three())
         out.below.push_back(
-            {tiers().ram, reserved_ram(program) + mailbox_bytes(program), disk_rates(1)});
+            {tiers().ram, reserved_ram(program) + staging_bytes(program), disk_rates(1)});
     return out;
 }
 

@@ -38,7 +38,7 @@ void drop_stores();  // at the end of the session, after the slots
 int64_t reserved_ram();
 int64_t reserved_ram(const Program& program);
 // Of RAM through which tiles pass between slots on a GPU and other ranks.
-int64_t mailbox_bytes(const Program& program);
+int64_t staging_bytes(const Program& program);
 // Bytes of RAM with which no tile of the program has to leave it. Half of the reserve is among
 // them: for eager tasks, and because a tile may be freed only after others were allocated.
 int64_t ram_without_plan(const Program& program);

@@ -48,9 +48,10 @@ void choose_owners_on_ranks(Program& program) {
 
 void order_for_ranks(Program& program) {
     if (!is_distributed(program) || !tiers().exist()) return;
-    TaskOrder order = order_tasks(program, accesses_without_gates(program), {});
+    TaskOrder order = order_tasks(program, program.accesses(), {});
     order.body.insert(order.body.end(), order.deferred.begin(), order.deferred.end());
-    program.reorder(order.body);
+    // If it cannot, the order of the recording serves all ranks too.
+    static_cast<void>(program.reorder(order.body));
     program.order_is_fixed = true;
 }
 

@@ -47,6 +47,7 @@ constexpr Pass choices[] = {
 };
 // Where: on which rank.
 constexpr Pass places[] = {
+    check_equal_on_ranks,   // choices may depend on the host
     order_for_ranks,        // with memory tiers, ranks wait for each other in one order
     distribute_over_ranks,  // keeps this rank's tasks, and adds transfers
 };

@@ -196,12 +196,12 @@ SteadyPlan find_steady_plan(const Program& program, ProgramLines& lines, uint32_
         return true;
     };
     try_order({});
-    const bool all_are_late = lines.has_deferred() || program.order_is_fixed;
-    if (!all_are_late) orders += int(std::size(late_shares));
+    const bool has_shares = !lines.has_deferred() && !program.order_is_fixed;
+    if (has_shares) orders += int(std::size(late_shares));
     if (has_layers) try_order({true, 0});
     const bool by_layer = best->best().order.by_layer;
     for (const double late : late_shares)
-        if (!all_are_late && !try_order({by_layer, late})) break;
+        if (has_shares && !try_order({by_layer, late})) break;
     SteadyPlan out = best->best();
     for (int i = 0; i < improvements && !best->is_bound_by_tasks() && !time.is_over(); ++i) {
         best->improve();

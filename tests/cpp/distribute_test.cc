@@ -279,7 +279,7 @@ TEST_CASE("ranks refuse fewer shards, and a shard that changes what lasts") {
     recording.task({updates(lasts)});
     CHECK_THROWS_WITH(choose_owners(*recording_program(), {0, 2}),
                       Catch::Contains("changes a tensor that lasts"));
-    CHECK_THROWS_WITH(distribute(*recording_program(), {0, 3}, 0),
+    CHECK_THROWS_WITH(choose_owners(*recording_program(), {0, 3}),
                       Catch::Contains("2 shards of the batch for 3 ranks"));
 }
 

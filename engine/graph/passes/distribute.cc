@@ -220,9 +220,10 @@ private:
         transfer(tile_of_[tile], from, tile_of_[tile], to, layer);
         if (after && to == me_.rank) own_.back().add_tile(after, Mode::read);
         holders.ranks.push_back(to);
+        holders.all = int(holders.ranks.size()) == me_.ranks;
     }
 
-    // As urgent as the task that needs it, or as the last one that wrote it.
+    // As urgent as the task that needs it or, for results, as the last one that wrote it.
     void transfer(const TilePtr& source, int from, const TilePtr& target, int to,
                   const char* layer) {
         const int64_t tag = next_tag_++;
@@ -310,9 +311,6 @@ struct Hash {
 }  // namespace
 
 void distribute(Program& program, const RankOf& me, int64_t first_tag) {
-    if (program.shards > 0 && program.shards < me.ranks)
-        fail("compile: %d shards of the batch for %d ranks; each rank needs at least one",
-             program.shards, me.ranks);
     Distribution(program, me, first_tag).run();
 }
 

@@ -37,6 +37,9 @@ int owner_of(const Task& task) {
 
 // The largest tiles come first, each to the rank with the fewest bytes so far.
 void choose_owners(Program& program, const RankOf& me) {
+    if (program.shards > 0 && program.shards < me.ranks)
+        fail("compile: %d shards of the batch for %d ranks; each rank needs at least one",
+             program.shards, me.ranks);
     std::vector<std::pair<size_t, const Task*>> open;  // bytes, task
     std::vector<size_t> load(size_t(me.ranks), 0);
     for (const Task& task : program.tasks) {

@@ -37,8 +37,7 @@ function M.new(cfg, out, from)
   if cfg.profile == "" or cfg.profile == "false" or from > cfg.steps then return nil end
   local first, last = chosen_steps(cfg.profile_steps, from, cfg.steps)
   local file = cfg.profile == "true" and files.join(out, "trace.json") or cfg.profile
-  if not cluster.is_first() then file = os.tmpname() end
-  trace.check(file)
+  if cluster.is_first() then trace.check(file) end
   return setmetatable({first = first, last = last, file = file}, RunProfile)
 end
 
@@ -73,12 +72,13 @@ function RunProfile:end_step(step, early, pause, continue)
   local is_last = step == self.last or (early and not cluster.several())
   if step < self.first or step > self.last or not is_last then return end
   pause()
-  local found = profile.finish(self.file)
+  local file = cluster.is_first() and self.file or os.tmpname()
+  local found = profile.finish(file)
   local text = tostring(found)
   if cluster.several() then
     text = text .. "\n" .. rows_of_ranks(self, found)
-    trace.gather(self.file)
-    if not cluster.is_first() then files.remove(self.file) end
+    trace.gather(file)
+    if not cluster.is_first() then files.remove(file) end
   end
   self.last = step
   continue()

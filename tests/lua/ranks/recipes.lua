@@ -105,7 +105,8 @@ end
 
 case("ranks with memory tiers give the results of one process with enough memory", function()
   for _, shard in ipairs {"optimizer", "weights"} do
-    local words = "cluster.shards=3 model.embd=128 model.layers=3 cluster.shard=" .. shard
+    -- With 132, slots are larger than tiles.
+    local words = "cluster.shards=3 model.embd=132 model.layers=3 cluster.shard=" .. shard
     if shard == "optimizer" then train(nil, "resident", words) end
     for ranks = 2, 3 do
       local out = ("tiers-%s-%d"):format(shard, ranks)
@@ -173,7 +174,8 @@ case("a loss that is not finite ends all ranks with one message", function()
 end)
 
 case("a profile has a row for each rank, and its trace has the tasks of all", function()
-  local output = train(2, "profiled", "profile=true steps=8 cluster.shards=2" .. tiers "2MB")
+  local output = train(2, "profiled", "profile=true steps=8 cluster.shards=2 model.embd=128"
+                       .. " model.layers=3" .. tiers "5MB")
   for rank = 0, 1 do
     local sent, received = output:match(("rank %d: %%d+%%%% busy, sent (%%S+) .B in %%d+ messages, "
                                          .. "received (%%S+) .B; disk read "):format(rank))
