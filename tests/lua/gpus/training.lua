@@ -249,7 +249,7 @@ case("a budget for the GPU's memory that cannot be is refused", function()
     ["slots=500000"] = "needs at least [%d.]+ MB of the GPU's memory .-but memory.gpu",
     ["slots=1900000000"] = "memory.gpu: 1.9 GB are too many, because 67.1 MB .-must remain",
     ["slots=2000000 where=cpu"] = "runs on the GPU only, but nn.run_tasks_on chose the CPU",
-    ["slots=2000000 gpus=2"] = "memory.gpu plans the memory of one GPU for each process, but 2 are in use",
+    ["slots=2000000 gpus=2"] = "plans the memory of one GPU for each process, but 2 are in use",
     ["slots=2000000 ram=900000 disk=" .. base] = "needs at least [%d.]+ MB of RAM .-largest tile "
       .. ".-but memory.ram",
     ["slots=2000000 ram=3000000 disk=/nowhere/disk"] = "/nowhere",
