@@ -2,6 +2,7 @@
 local accumulate = require "nn.core.accumulate"
 local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
+local cluster = require "nn.base.cluster"
 local compile = require "nn.core.compile"
 local creation = require "nn.core.creation"
 local lib = require "nn.base.capi"
@@ -118,12 +119,13 @@ local function need_disk(tiers)
   end
 end
 
---- need_room(build, loader, requirements) -> the plan of a step, at the start of a training.
---- requirements: see run:plan. Errors: the step does not fit into the memory budget, with needed
---- and available bytes.
+--- need_room(build, loader, requirements) -> the plan of a step, at the start of a training; nil
+--- for ranks with a disk, of which each plans its part before the first step. requirements: see
+--- run:plan. Errors: the step does not fit into the memory budget, with needed and available bytes.
 function M.need_room(build, loader, requirements)
   local available = step_plan.available_memory()
   local has_disk = budget.has_disk()
+  if has_disk and cluster.several() then return nil end
   if not has_disk then refuse_oversized(requirements, loader, available) end
   local of, needs, spared = planner(build, loader, available)
   local plan = of(loader.batch_size, budget.tiers ~= nil)
