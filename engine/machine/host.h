@@ -12,9 +12,9 @@ int usable_cores();  // hardware threads that share a core count once
 // The given hardware threads, grouped by core.
 std::vector<std::vector<int>> cores_of(const cpu_set_t& threads);
 int most_cpu_workers();  // of StarPU as it was built
-int gpus_of_host();  // 0 without a driver, or in a build without CUDA
-int usable_gpus();   // the share of this rank, if several are on the host
-int first_gpu();     // of these: CUDA's number
+int gpus_of_host();      // 0 without a driver, or in a build without CUDA
+int usable_gpus();       // the share of this rank, if several are on the host
+int first_gpu();         // of these: CUDA's number
 
 // The user's choice of devices. cpus 0: NNLUA_CPUS, or one per core, less one per GPU to submit its
 // work; gpus -1: all; gpu_memory 0: no limit.

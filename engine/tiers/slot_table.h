@@ -27,7 +27,7 @@ private:
     struct Owner {
         uint32_t end, slot;
     };
-    std::unordered_map<uint64_t, uint32_t> numbers_;  // by 2^32 * begin + blocks
+    std::unordered_map<uint64_t, uint32_t> numbers_;                     // by 2^32 * begin + blocks
     std::map<std::pair<uint64_t, int64_t>, uint32_t> numbers_of_parts_;  // and by bytes
     std::vector<Range> slots_;
     std::map<uint32_t, Owner> owners_;  // by the first block: the last slot claimed there

@@ -160,7 +160,8 @@ cudaError_t take_last_error() { return std::exchange(last_error, cudaSuccess); }
 __attribute__((destructor)) void write_report() {
     if (settings().report.empty()) return;
     std::string path = settings().report;
-    if (const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK")) path += "." + std::string(rank);
+    if (const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK"))
+        path += "." + std::string(rank);
     std::FILE* const file = std::fopen(path.c_str(), "w");
     if (!file) return;
     for (const Function* f : state().functions)
