@@ -36,7 +36,7 @@ TaskArg* argument_of_iteration(const Task& task, const TaskArg& first, uint64_t 
 }
 
 void need_gpu(const Task& task) {
-    if (task.transfer != Task::Transfer::none) return;
+    if (task.is_transfer()) return;
     const Where where = task.where == Where::anywhere ? settings().where : task.where;
     const bool on_cpu = where == Where::cpu;
     if (!on_cpu && task.arg.kernel->on(Device::cuda)) return;
@@ -271,19 +271,20 @@ void PlannedRun::submit_task(const Run& run, uint32_t position,
     const uint32_t number = run.plan->line.tasks[position];
     const uint32_t first = run.plan->line.line.accesses.first[position];
     const Task& task = tasks().tasks[number];
-    const bool moves = task.transfer != Task::Transfer::none;
+    const bool in_ram = slots(0).in_ram();
     const uint32_t* const places = &run.plan->placement.slots[first];
     StarpuHandle handles[max_handles];
     for (int i = 0; i < task.handles - task.gates; ++i) {
         const auto bytes = int64_t(task.tiles[i]->bytes);
-        handles[i] = places[i] == no_slot ? nullptr
-                                          : slots(0).claim(places[i], slot_blocks(bytes),
-                                                           moves && slots(0).in_ram() ? bytes : 0);
+        handles[i] = places[i] == no_slot
+                         ? nullptr
+                         : slots(0).claim(places[i], slot_blocks(bytes),
+                                          task.is_transfer() && in_ram ? bytes : 0);
     }
     const PlannedTask planned{handles, task.handles - task.gates, next_priority()};
-    if (!moves)
+    if (!task.is_transfer())
         nn::submit(task, arguments[number], nullptr, &planned);
-    else if (handles[0] && !slots(0).in_ram())
+    else if (handles[0] && !in_ram)
         submit_through_staging_buffer(task, handles, slots(0).memory(places[0]));
     else
         submit_rank_transfer(task, handles);

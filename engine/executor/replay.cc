@@ -112,7 +112,7 @@ void Replay::submit_groups() {
         } else {
             const uint32_t number = group.tasks.front();
             Task& task = program_->tasks[number];
-            if (task.transfer != Task::Transfer::none)
+            if (task.is_transfer())
                 submit_rank_transfer(task);
             else
                 submit(task, patched[number] ? copy_of(*patched[number]) : &task.arg);
@@ -130,7 +130,7 @@ void Replay::submit_unplanned() {
         Task& task = program_->tasks[t];
         scalars.before(t);
         if (loop) window.before_task();
-        if (task.transfer == Task::Transfer::none)
+        if (!task.is_transfer())
             submit(task, argument_of(task, loop ? iteration * loop->randoms : 0), nullptr, nullptr,
                    later_priority(loop, iteration));
         else

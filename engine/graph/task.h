@@ -67,6 +67,7 @@ struct Task {
     float urgency = 0;  // with several ranks: seconds (passes/urgency.h)
 
     bool writes(int i) const { return modes[i] != Mode::read; }
+    bool is_transfer() const { return transfer != Transfer::none; }  // between ranks
     // Returns false if the task already has max_handles tiles.
     bool add_tile(const TilePtr& tile, Mode mode);
 };

@@ -65,10 +65,12 @@ void warn_if_without_gpu() {
     if (chosen.host.gpus >= 0 || ranks().number_on_host > 0 || gpus == 0 || gpus >= ranks().on_host)
         return;
     if (std::exchange(warned, true)) return;
-    std::fprintf(stderr,
-                 "nnlua: warning: %d ranks on this host have %d GPU%s; the others compute on CPU "
-                 "cores, which is slower; start %d on it, or choose nn.devices{gpus=0}\n",
-                 ranks().on_host, gpus, gpus == 1 ? "" : "s", gpus);
+    std::fprintf(
+        stderr,
+        "nnlua: warning: this host has %d GPU%s for %d ranks; those without one compute on "
+        "CPU cores, which is slower; start fewer ranks here, or choose "
+        "nn.devices{gpus=0}\n",
+        gpus, gpus == 1 ? "" : "s", ranks().on_host);
 }
 
 // Sets StarPU's environment variables: the defaults, then the options of this session.
@@ -140,7 +142,7 @@ void start() {
     const int gpus = host().count(Device::cuda);
     if (gpus > usable_gpus())
         fail("nn.devices asks for %d GPUs; %s %d (nnlua --health says why)", gpus,
-             ranks().on_host > 1 ? "of this host's, this rank may use"
+             ranks().on_host > 1 ? "this rank's share of the host's is"
                                  : "this machine and build have",
              usable_gpus());
     check_room();  // measures the budget, before StarPU takes memory

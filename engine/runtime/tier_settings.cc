@@ -81,8 +81,7 @@ static void take_from_starpu(int64_t bytes) {
     const auto count = first_streams().size();
     if (count != 1)
         fail(
-            "memory.gpu plans the memory of one GPU for each process, but %zu are in use; start "
-            "one "
+            "memory.gpu plans the memory of one GPU for each process, but %zu are in use; start a "
             "rank for each of the host's %d GPUs (nnlua --ranks %d SCRIPT), or choose one with "
             "nn.devices{gpus=1}",
             count, gpus_of_host(), gpus_of_host());
@@ -146,8 +145,7 @@ int64_t staging_bytes(const Program& program) {
     const int64_t exists = staging_buffer() ? staging_buffer()->bytes() : 0;
     int64_t largest = 0;
     for (const Task& task : program.tasks)
-        if (task.transfer != Task::Transfer::none)
-            largest = std::max(largest, int64_t(task.tiles[0]->bytes));
+        if (task.is_transfer()) largest = std::max(largest, int64_t(task.tiles[0]->bytes));
     return std::max(exists, at_once * ((largest + slot_block - 1) / slot_block) * slot_block);
 }
 

@@ -37,7 +37,7 @@ void drop_stores();  // at the end of the session, after the slots
 // and moments of `program`, which a plan does not create.
 int64_t reserved_ram();
 int64_t reserved_ram(const Program& program);
-// Of RAM through which tiles pass between slots on a GPU and other ranks.
+// Bytes of RAM through which tiles pass between slots on a GPU and other ranks.
 int64_t staging_bytes(const Program& program);
 // Bytes of RAM with which no tile of the program has to leave it. Half of the reserve is among
 // them: for eager tasks, and because a tile may be freed only after others were allocated.

@@ -56,7 +56,7 @@ private:
 
     bool only_adds(uint32_t t) const {
         const Task& task = program_.tasks[t];
-        if (task.gates > 0 || task.transfer != Task::Transfer::none) return false;
+        if (task.gates > 0 || task.is_transfer()) return false;
         for (const auto* a = accesses_.begin(t); a != accesses_.end(t); ++a)
             if (a->mode != Mode::read && !is_sum_[a->tile]) return false;
         return true;

@@ -34,12 +34,12 @@ Ends ends_of(const std::vector<Task>& tasks, const Edges& before,
         double& length = path[t - begin];
         for (const Edge* e = before.begin(uint32_t(t)); e != before.end(uint32_t(t)); ++e) {
             if (e->task < begin) continue;
-            const bool is_task = tasks[e->task].transfer == Task::Transfer::none;
+            const bool is_task = !tasks[e->task].is_transfer();
             if (is_task || waits[e->task - begin]) waits[t - begin] = 1;
             length = std::max(length, path[e->task - begin]);
         }
         length += seconds[t];
-        if (tasks[t].transfer != Task::Transfer::none) continue;  // StarPU has no task for it
+        if (tasks[t].is_transfer()) continue;  // StarPU has no task for it
         if (!waits[t - begin]) out.first.push_back(t);
         if (length > longest) longest = length, out.last = t;
     }

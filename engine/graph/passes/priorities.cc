@@ -20,8 +20,7 @@ namespace {
 constexpr double most = 2e9;  // of an int32_t
 
 bool has_transfers(const Program& program) {
-    return std::ranges::any_of(
-        program.tasks, [](const Task& task) { return task.transfer != Task::Transfer::none; });
+    return std::ranges::any_of(program.tasks, &Task::is_transfer);
 }
 
 void set_priorities_of_rank(Program& program) {
@@ -29,7 +28,7 @@ void set_priorities_of_rank(Program& program) {
     float longest = std::numeric_limits<float>::min();
     for (const Task& task : tasks) longest = std::max(longest, task.urgency);
     for (size_t t = 0; t < tasks.size(); ++t) {
-        const bool in_order = tasks[t].shard >= 0 && tasks[t].transfer == Task::Transfer::none;
+        const bool in_order = tasks[t].shard >= 0 && !tasks[t].is_transfer();
         const double priority = 1e9 * double(tasks[t].urgency / longest) + 1e8 * tasks[t].priority;
         tasks[t].priority = in_order ? -int32_t(t) : int32_t(std::clamp(priority, -most, most));
     }

@@ -14,7 +14,7 @@ void find_teams(Program& program) {
     for (size_t t = program.step_begin; t < program.tasks.size(); ++t) {
         const double seconds = runs[t] * nominal_seconds(program.tasks[t].arg);
         all += seconds;
-        moves = moves || program.tasks[t].transfer != Task::Transfer::none;
+        moves = moves || program.tasks[t].is_transfer();
         if (program.tasks[t].splits && seconds > runs[t] * long_enough) split += seconds;
     }
     program.in_team = split > all / 2 && !moves;
