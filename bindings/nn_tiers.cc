@@ -1,5 +1,6 @@
 // The C API of memory tiers: settings, use, and plans.
 #include <algorithm>
+#include <sstream>
 
 #include "bindings/handles.h"
 #include "engine/base/heap.h"
@@ -82,6 +83,13 @@ void describe_plan(const Program& p, Times times, nn_tier_plan_t& to) {
     to.rest = rest_with(records_of(plan, p));
 }
 
+std::vector<std::string> lines_of(const char* text) {
+    std::istringstream in(text ? text : "");
+    std::vector<std::string> out;
+    for (std::string line; std::getline(in, line);) out.push_back(line);
+    return out;
+}
+
 // All tiles stay in the upper tier.
 void describe_resident(const Program& p, Times times, nn_tier_plan_t& to) {
     to.kept = p.info.persistent_bytes + p.info.peak_bytes;
@@ -91,11 +99,11 @@ void describe_resident(const Program& p, Times times, nn_tier_plan_t& to) {
 
 }  // namespace
 
-int nn_memory_tiers(int64_t ram, const char* folder, double rate, int64_t gpu,
+int nn_memory_tiers(int64_t ram, const char* folders, double rate, int64_t gpu,
                     int32_t disk_in_ram) {
     return guard([&] {
         if (gpu > 0) start();
-        set_tiers({ram, folder ? folder : "", rate, gpu, disk_in_ram != 0});
+        set_tiers({ram, lines_of(folders), rate, gpu, disk_in_ram != 0});
     });
 }
 
@@ -125,6 +133,7 @@ int nn_tiers(nn_tiers_info_t* out) {
         };
         given(out, "out") = {bytes(0),
                              totals(use.disk, 0),
+                             disk_room(),
                              totals(use.ram, bytes(1)),
                              stalled_seconds(running_cpu_workers()),
                              int64_t(limited_searches()),

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -20,6 +23,7 @@
 #include "engine/memory/disk.h"
 #include "engine/memory/disk_rate.h"
 #include "engine/memory/stalls.h"
+#include "engine/memory/striped_store.h"
 #include "engine/runtime/host_store.h"
 #include "engine/runtime/slots.h"
 #include "engine/runtime/workers.h"
@@ -42,6 +46,33 @@ Tiers& state() {
     return *instance;
 }
 
+// The file system of a folder, until the machine starts anew.
+std::string name_of_disk(const std::string& folder) {
+    struct stat status = {};
+    stat(folder.c_str(), &status);
+    std::string boot;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
+    return format("%llu %s", static_cast<unsigned long long>(status.st_dev), boot.c_str());
+}
+
+// What all folders have together, of a rate or of free space: each has a part of every tile, so the
+// one with the least counts. Folders of one disk share what it has.
+double of_all(const std::vector<std::string>& folders,
+              const std::function<double(const std::string&)>& of_disk) {
+    std::map<std::string, int> on_disk;
+    for (const std::string& folder : folders) ++on_disk[name_of_disk(folder)];
+    double least = std::numeric_limits<double>::infinity();
+    for (const std::string& folder : folders)
+        least = std::min(least, of_disk(folder) / on_disk[name_of_disk(folder)]);
+    return least * double(folders.size());
+}
+
+int64_t free_space(const std::vector<std::string>& folders) {
+    return int64_t(of_all(folders, [](const std::string& folder) {
+        return double(std::filesystem::space(folder).available);
+    }));
+}
+
 StoreUse use_of(const std::shared_ptr<Store>& store) {
     return store ? StoreUse{store->allocated_bytes(), store->totals()} : StoreUse{};
 }
@@ -61,8 +92,14 @@ std::shared_ptr<Store> pinned_ram() {
 std::shared_ptr<Store> lowest_store() {
     if (tiers().ram == 0) return pinned_ram();
     auto& store = state().disk;
-    if (!store)
-        store = std::make_shared<Disk>(Disk::Options{tiers().disk_folder, tiers().disk_rate});
+    if (store) return store;
+    std::vector<std::unique_ptr<Store>> disks;
+    for (const std::string& folder : tiers().disk_folders)
+        disks.push_back(std::make_unique<Disk>(Disk::Options{folder, tiers().disk_rate}));
+    if (disks.size() == 1)
+        store = std::move(disks[0]);
+    else
+        store = std::make_shared<StripedStore>(std::move(disks));
     return store;
 }
 
@@ -114,9 +151,14 @@ void set_tiers(const TierSettings& settings) {
         fail("memory tiers must be chosen before tiles are in slots or on disk");
     int64_t capacity = 0;
     if (settings.ram > 0) {
-        prepare_disk_folder(settings.disk_folder, settings.disk_in_ram);
-        Disk({settings.disk_folder, 0, 1});  // an error if files cannot be written there
-        capacity = int64_t(std::filesystem::space(settings.disk_folder).available);
+        if (settings.disk_folders.empty()) fail("memory.disk: a folder is needed");
+        for (const std::string& folder : settings.disk_folders) {
+            if (std::ranges::count(settings.disk_folders, folder) > 1)
+                fail("memory.disk: the folder '%s' is given twice", folder.c_str());
+            prepare_disk_folder(folder, settings.disk_in_ram);
+            Disk({folder, 0, 1});  // an error if files cannot be written there
+        }
+        capacity = free_space(settings.disk_folders);
     }
     if (settings.gpu > 0) take_from_starpu(settings.gpu);
     if (settings.ram > 0 || tiers().ram > 0 || settings.gpu == 0) {
@@ -161,16 +203,14 @@ static TierRates disk_rates(int workers) {
     constexpr double nominal_rate = 1e9, transfer_seconds = 1e-4;
     const double measured = state().measured_rate > 0 ? state().measured_rate : nominal_rate;
     const double share = measured / ranks().on_host;
-    return {workers, tiers().disk_rate > 0 ? tiers().disk_rate : share, transfer_seconds};
+    const double limit = tiers().disk_rate * double(tiers().disk_folders.size());
+    return {workers, limit > 0 ? limit : share, transfer_seconds};
 }
 
-// Bytes of the disk that tiles may take, with those that they take already. A part of the free
-// space is left to checkpoints and others, and ranks on this host share it. 0 if the disk is not
-// that of the described machine.
-static int64_t disk_room() {
+int64_t disk_room() {
     if (machine_is_described() || tiers().ram == 0) return 0;
     const auto& disk = state().disk;
-    const auto free = int64_t(std::filesystem::space(tiers().disk_folder).available);
+    const int64_t free = free_space(tiers().disk_folders);
     const int64_t share = (free - free / 20) / ranks().on_host;
     return std::max<int64_t>(1, share + (disk ? disk->allocated_bytes() : 0));
 }
@@ -197,13 +237,14 @@ PlanLimits tier_limits(const Program& program) {
     return out;
 }
 
-// The file system of a folder, until the machine starts anew.
-static std::string name_of_disk(const std::string& folder) {
-    struct stat status = {};
-    stat(folder.c_str(), &status);
-    std::string boot;
-    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
-    return format("%llu %s", static_cast<unsigned long long>(status.st_dev), boot.c_str());
+// The rate of a folder's disk, measured now or before.
+static double measured_rate(const std::string& folder, KeptNumbers& kept) {
+    const std::string name = name_of_disk(folder);
+    if (const std::optional<double> rate = kept.find(name)) return *rate;
+    const double rate = measure_disk(folder);
+    kept.keep(name, rate);
+    kept.save();
+    return rate;
 }
 
 // Without space for the measurement, on disk or in RAM, plans use the nominal rate. Transfers of
@@ -213,17 +254,12 @@ void measure_tier_disk() {
     Tiers& s = state();
     if (available(arena_taken()) < least_available) return;
     if (s.settings.disk_rate > 0 || std::exchange(s.disk_is_measured, true)) return;
-    const std::string name = name_of_disk(s.settings.disk_folder);
     const KeptLock one_at_a_time("disks");  // ranks would disturb each other
     KeptNumbers kept("disks", "", 1);
-    if (const std::optional<double> rate = kept.find(name)) {
-        s.measured_rate = *rate;
-        return;
-    }
+    const auto& folders = s.settings.disk_folders;
     try {
-        s.measured_rate = measure_disk(s.settings.disk_folder);
-        kept.keep(name, s.measured_rate);
-        kept.save();
+        s.measured_rate =
+            of_all(folders, [&](const auto& folder) { return measured_rate(folder, kept); });
     } catch (const Error&) {
         s.measured_rate = 0;
     }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/memory/store.h"
 #include "engine/tiers/plan.h"
@@ -13,11 +14,11 @@ namespace nn {
 // Programs run in the memory of the upper tier: RAM above a disk, a GPU's memory above RAM, or a
 // GPU's memory above RAM above a disk.
 struct TierSettings {
-    int64_t ram = 0;           // bytes for tiles, above a disk
-    std::string disk_folder;   // for the rest
-    double disk_rate = 0;      // bytes per second at most; 0: no limit
-    int64_t gpu = 0;           // bytes for tiles of a GPU's memory, above RAM
-    bool disk_in_ram = false;  // the folder may be a tmpfs or ramfs
+    int64_t ram = 0;                        // bytes for tiles, above a disk
+    std::vector<std::string> disk_folders;  // for the rest; several disks take a part of each tile
+    double disk_rate = 0;                   // bytes per second of each at most; 0: no limit
+    int64_t gpu = 0;                        // bytes for tiles of a GPU's memory, above RAM
+    bool disk_in_ram = false;               // the folder may be a tmpfs or ramfs
     bool exist() const { return ram > 0 || gpu > 0; }
     bool are_three() const { return ram > 0 && gpu > 0; }
 };
@@ -42,6 +43,10 @@ int64_t staging_bytes(const Program& program);
 // Bytes of RAM with which no tile of the program has to leave it. Half of the reserve is among
 // them: for eager tasks, and because a tile may be freed only after others were allocated.
 int64_t ram_without_plan(const Program& program);
+// Bytes of the disk that tiles may take, with those that they take already. A part of the free
+// space is left to checkpoints and others, and ranks on this host share it. 0 if the disk is not
+// that of the described machine.
+int64_t disk_room();
 void note_eager_tile(int64_t bytes);  // that eager tasks will use
 PlanLimits tier_limits(const Program& program);
 // Measures the disk for tier_limits() if no rate is set, once: about a second, 64 MB of RAM and up

@@ -7,7 +7,7 @@ local units = require "nn.base.units"
 local C, check = lib.C, lib.check
 
 -- tiers: the names of the tiers of nn.memory_tiers, {"RAM", "disk"}, {"GPU", "RAM"} or
--- {"GPU", "RAM", "disk"}; nil without tiers. disk_folder: the folder of the disk, if there is one.
+-- {"GPU", "RAM", "disk"}; nil without tiers. disk_folders: those of the disk, for messages.
 -- activation_choice: of nn.activations.
 local M = {activation_choice = "auto"}
 
@@ -19,9 +19,10 @@ local M = {activation_choice = "auto"}
 --- `on_gpus`: what a GPU holds, if GPUs run the tasks: temporaries of compiled functions that fit
 --- there beside all tensors take nothing of the budget; `nodes`: {name, used, limit} of each memory
 --- node, RAM first; `gpus`: those of GPUs, whose limit nn.devices sets; `moved`: all bytes copied
---- between memory nodes so far; `disk`: {used, read, written, busy, stalled} of nn.memory_tiers:
---- bytes on the disk now, bytes read and written so far, seconds with a transfer under way, and the
---- seconds that workers were without a task meanwhile, summed over the workers; `ram_tier`: {used,
+--- between memory nodes so far; `disk`: {used, room, read, written, busy, stalled} of
+--- nn.memory_tiers: bytes on the disk now, and at most (0: not known), bytes read and written so
+--- far, seconds with a transfer under way, and the seconds that workers were without a task
+--- meanwhile, summed over the workers; `ram_tier`: {used,
 --- read, written, busy} of nn.memory_tiers{gpu}: bytes in RAM that do not fit on the GPU, bytes
 --- copied to it and back, and seconds with a copy under way; `slots`: memory of planned functions
 --- (nn.memory_tiers); `limited_plans`: how often plan_seconds ended a search; `resident`,
@@ -56,6 +57,7 @@ function M.memory()
   out.disk, out.ram_tier = use(tiers.disk), use(tiers.ram)
   out.limited_plans, out.kept_plans = tonumber(tiers.limited), tonumber(tiers.kept)
   out.disk.stalled = M.on_gpu() and 0 or tiers.stalled
+  out.disk.room = tonumber(tiers.disk_room)
   return out
 end
 
@@ -75,6 +77,20 @@ end
 function M.on_gpu() return M.tiers ~= nil and M.tiers[1] == "GPU" end
 function M.has_disk() return M.tiers ~= nil and M.tiers[#M.tiers] == "disk" end
 
+-- The folders of "a,b" or {"a", "b"}; nil if there is none.
+local function folders_of(disk)
+  if type(disk) == "string" then
+    local out = {}
+    for folder in (disk .. ","):gmatch "([^,]*)," do out[#out + 1] = folder end
+    disk = out
+  end
+  if type(disk) ~= "table" or #disk == 0 then return end
+  for _, folder in ipairs(disk) do
+    if type(folder) ~= "string" or folder == "" or folder:find "\n" then return end
+  end
+  return disk
+end
+
 local function bytes_option(key, value, needed)
   local bytes = units.read_bytes(value)
   arguments.need(bytes, "memory_tiers", key, value, needed)
@@ -83,21 +99,25 @@ end
 
 --- nn.memory_tiers{ram, disk, disk_rate, disk_in_ram=false}: the memory of tensors is `ram`, bytes
 --- or "6GB"; what does not fit is in an unnamed file in the folder `disk`. A missing folder is
---- created, but not its parent. nn.memory_tiers{gpu}: compiled functions use `gpu` bytes of the one
---- GPU's memory; what does not fit is in RAM. nn.memory_tiers{gpu, ram, disk, disk_rate,
---- plan_seconds}: what does not fit there either is on the disk.
+--- created, but not its parent. Several folders, "/nvme0,/nvme1" or a list, are disks that work
+--- together: each has an equal part of every large tensor, so N disks have N times the rate and N
+--- times the free space of the one with the least.
+--- nn.memory_tiers{gpu}: compiled functions use `gpu` bytes of the one GPU's memory; what does not
+--- fit is in RAM. nn.memory_tiers{gpu, ram, disk, disk_rate, plan_seconds}: what does not fit there
+--- either is on the disk.
 --- With `gpu`, this call starts the workers, and at least 64 MB of what nn.devices allows must
 --- remain for small tiles, inputs and eager operations. A compiled function that needs more than
 --- `ram` or `gpu` runs by a plan of its transfers, made before its first run; results are the same
---- to the bit. With several ranks, each has so many bytes and a file of its own, and the call comes
+--- to the bit. With several ranks, each has so many bytes and files of its own, and the call comes
 --- before the first tensor is computed; for several GPUs, start a rank for each.
---- disk_rate: the most bytes per second, such as "500MB"; without it, the first function that takes
---- more than 0.2 s on one core measures the disk, for about a second and with up to 512 MB of it.
+--- disk_rate: the most bytes per second of each disk, such as "500MB"; without it, the first
+--- function that takes more than 0.2 s on one core measures the disks, for about a second and with
+--- up to 512 MB of each.
 --- disk_in_ram: the folder may be in RAM (tmpfs, ramfs), for tests.
 --- plan_seconds: the most seconds of the search for a plan, 4 by default; then the best plan so far
 --- is used; 0: no limit. So the plan can depend on the speed of the machine, but results do not.
 --- Nothing remains of the file when the process ends. Errors: a folder that cannot be created or
---- written, or that is in RAM; tensors are on the disk already.
+--- written, that is in RAM, or is given twice; tensors are on the disk already.
 ---     nn.memory_tiers {ram = "4GB", disk = "/var/tmp"}
 function M.memory_tiers(options)
   options = arguments.options("memory_tiers", options,
@@ -118,19 +138,21 @@ function M.memory_tiers(options)
   end
   local ram = bytes_option("ram", options.ram, 'a number of bytes or a text such as '
                            .. '"6GB" is needed')
-  arguments.need(type(options.disk) == "string" and options.disk ~= "", "memory_tiers", "disk",
-                 options.disk, "a folder is needed")
+  local folders = folders_of(options.disk)
+  arguments.need(folders, "memory_tiers", "disk", options.disk,
+                 'a folder, or several such as "/nvme0,/nvme1", is needed')
   local rate = options.disk_rate and bytes_option("disk_rate", options.disk_rate,
     'a number of bytes per second or a text such as "500MB" is needed')
-  check(C.nn_memory_tiers(ram, options.disk, rate or 0, gpu or 0, options.disk_in_ram and 1 or 0))
+  check(C.nn_memory_tiers(ram, table.concat(folders, "\n"), rate or 0, gpu or 0,
+                          options.disk_in_ram and 1 or 0))
   M.tiers = gpu and {"GPU", "RAM", "disk"} or {"RAM", "disk"}
-  M.disk_folder = options.disk
+  M.disk_folders = table.concat(folders, " and ")
 end
 
 --- no_tiers() ends nn.memory_tiers; the memory budget is the default. Errors: as nn.memory_tiers.
 function M.no_tiers()
   check(C.nn_memory_tiers(0, nil, 0, 0, 0))
-  M.tiers, M.disk_folder = nil, nil
+  M.tiers, M.disk_folders = nil, nil
 end
 
 --- nn.measure_disk(folder, {written=0.5, piece="4MB", threads=4}) -> bytes per second of transfers

@@ -6,7 +6,6 @@ local batches = require "nn.plan.batch"
 local budget = require "nn.base.budget"
 local compile = require "nn.core.compile"
 local engine = require "nn.base.engine"
-local files = require "nn.io.files"
 local kinds = require "nn.core.kind"
 local tape = require "nn.core.tape"
 local lib = require "nn.base.capi"
@@ -226,9 +225,6 @@ local function bound_row(tiers, row)
     share(tiers.disk_busy), lower and (", the disk %.0f %%"):format(share(lower.disk_busy)) or ""))
 end
 
---- disk_room() -> bytes that tensors can take on the disk, with those that they take already.
-function M.disk_room() return files.free_bytes(budget.disk_folder) + budget.memory().disk.used end
-
 local function tier_rows(tiers, rows)
   local function row(...) rows[#rows + 1] = {...} end
   local tier_names, lower = budget.tiers, tiers.lower
@@ -239,9 +235,9 @@ local function tier_rows(tiers, rows)
     slots_row("RAM", lower, tiers.kept, row)
   end
   local lowest = lower or tiers
-  local room = budget.has_disk() and not engine.machine().described and M.disk_room() or math.huge
-  row(tier_names[#tier_names], units.bytes(lowest.disk) .. (lowest.disk > room
-    and (", but %s has only %s available"):format(budget.disk_folder, units.bytes(room)) or ""))
+  local room = budget.memory().disk.room
+  row(tier_names[#tier_names], units.bytes(lowest.disk) .. (room > 0 and lowest.disk > room
+    and (", but %s has only %s available"):format(budget.disk_folders, units.bytes(room)) or ""))
   moved_rows(tier_names[#tier_names], lowest, tiers.seconds, row)
   bound_row(tiers, row)
   row("search", budget.search_text())

@@ -110,11 +110,11 @@ end
 -- Refuses a plan that needs more of the disk than there is. tiers: nil if all fits into RAM.
 local function need_disk(tiers)
   local needed = tiers and (tiers.lower or tiers).disk or 0
-  local room = needed > 0 and step_plan.disk_room() or 0
-  if needed > room then
+  local room = budget.memory().disk.room
+  if room > 0 and needed > room then
     lib.fail("the training cannot fit: it needs %s (%.0f bytes) on the disk, but %s has %s (%.0f "
              .. "bytes) available; free some space, choose another folder (memory.disk) or raise "
-             .. "memory.ram", units.bytes(needed), needed, budget.disk_folder, units.bytes(room),
+             .. "memory.ram", units.bytes(needed), needed, budget.disk_folders, units.bytes(room),
              room)
   end
 end

@@ -20,9 +20,10 @@ function M.memory_fields()
       activations = field("auto", "activations for the backward pass (auto: recompute only what "
                           .. "does not fit)", {choices = {"auto", "keep", "recompute"}}),
       ram = field("", 'memory of tensors, such as "6GB", if memory.disk is set; empty: memory_gb'),
-      disk = field("", "folder for what does not fit into RAM; empty: all must fit"),
+      disk = field("", "folder for what does not fit into RAM, or several on disks of equal rate, "
+                   .. "such as /nvme0,/nvme1; empty: all must fit"),
       disk_in_ram = field(false, "allow a folder memory.disk that is in RAM (tmpfs), for tests"),
-      disk_rate = field("", 'most bytes per second of the disk, such as "500MB"; empty: no limit'),
+      disk_rate = field("", 'most bytes per second of each disk, such as "500MB"; empty: no limit'),
       gpu = field("", 'memory of one GPU for compiled steps, such as "20GB"; what does not fit is '
                   .. "in RAM, and with memory.disk on the disk below"),
       plan_seconds = field(4, "most seconds of the search for a plan with memory.disk or "

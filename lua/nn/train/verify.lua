@@ -266,7 +266,7 @@ local function train_both(run, build, loader, all, wanted, most)
   end
   announce(run, plan, used, all, wanted, most)
   budget.no_tiers()
-  local expected, file = reference(run, build, loader, cfg.memory.disk)
+  local expected, file = reference(run, build, loader, cfg.memory.disk:match "[^,]+")
   collectgarbage()
   collectgarbage()               -- the tensors that finalizers of the first one released
   engine.sync()

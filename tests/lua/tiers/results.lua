@@ -24,10 +24,11 @@ local function least(settings)
 end
 
 -- Trains a model with all memory, and with a part of what that takes; compares the results.
-local function compare(settings, before)
+local function compare(settings, before, disks)
   local expected, resident = train(settings, before)
   local ram = math.floor(0.4 * resident.peak)
-  local output, used = train(("%s ram=%d disk=%s"):format(settings, ram, t.folder()), before)
+  disks = disks or t.folder()
+  local output, used = train(("%s ram=%d disk=%s"):format(settings, ram, disks), before)
   t.same(output, expected, settings)
   t.check(used.peak <= ram, ("a peak of %d within %d"):format(used.peak, ram))
   t.check(used.read > 0 and used.written > 0, "nothing was moved")
@@ -51,6 +52,13 @@ end
 t.case("one and three workers change no bit", function()
   compare(model, "NNLUA_CPUS=1")
   compare(model, "NNLUA_CPUS=3")
+end)
+
+t.case("several disks change no bit", function()
+  local disks = {t.folder(), t.folder(), t.folder()}
+  compare(model, "NNLUA_CHECK_DISK=1", table.concat(disks, ",", 1, 2))
+  compare(model .. "accum=4 dtype=bf16", "NNLUA_DELAYS=3", table.concat(disks, ","))
+  for _, disk in ipairs(disks) do t.same(files.list(disk), {}) end
 end)
 
 t.case("memory too small for any plan is refused with the smallest that works", function()
@@ -103,6 +111,12 @@ t.case("wrong tiers are errors that say what to change", function()
   t.fails(function() nn.memory_tiers {ram = "1GB"} end, "memory_tiers: disk is nil; a folder")
   t.fails(function() nn.memory_tiers {ram = "1GB", disk = "/nowhere/disk"} end,
           "there is no folder /nowhere;")
+  for _, disk in ipairs {",", "/var/tmp,", {}, {1}, {"/var/tmp", ""}} do
+    t.fails(function() nn.memory_tiers {ram = "1GB", disk = disk} end,
+            'a folder, or several such as "/nvme0,/nvme1", is needed')
+  end
+  t.fails(function() nn.memory_tiers {ram = "1GB", disk = {"/var/tmp", "/var/tmp"}} end,
+          "the folder '/var/tmp' is given twice")
   t.fails(function() nn.memory_tiers {rma = 1} end, "did you mean 'ram'?")
 end)
 
