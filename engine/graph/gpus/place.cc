@@ -6,11 +6,10 @@
 #include <numeric>
 
 #include "engine/graph/gpus/gpus.h"
+#include "engine/graph/passes/owners.h"
 
 namespace nn {
 namespace {
-
-constexpr int none = -1;
 
 class Placement {
 public:
@@ -18,8 +17,8 @@ public:
         : program_(program),
           accesses_(program.accesses()),
           gpus_(gpus),
-          lane_of_(accesses_.tiles, none),
-          gpu_of_(accesses_.tiles, none),
+          lane_of_(accesses_.tiles, nobody),
+          gpu_of_(accesses_.tiles, nobody),
           is_shared_(accesses_.tiles, 0) {}
 
     void run() {
@@ -54,7 +53,7 @@ private:
         }
         lanes_ = together;
     }
-    int gpu_of_lane(int lane) const { return int(int64_t(lane) * gpus_ / lanes_); }
+    int gpu_of_lane(int lane) const { return part_of(lane, lanes_, gpus_); }
 
     // The lane of most of what the task reads; of accumulators only if it reads nothing else.
     int lane_of(uint32_t t) const {
@@ -62,38 +61,38 @@ private:
         const Task& task = program_.tasks[t];
         for (int i = 0; i < task.handles; ++i) {
             const int lane = lane_of_[access(t, i).tile];
-            if (lane == none || task.modes[i] == Mode::write) continue;
+            if (lane == nobody || task.modes[i] == Mode::write) continue;
             auto& [reads, bytes] = votes[lane];
             reads += task.modes[i] == Mode::read;
             bytes += task.tiles[i]->bytes;
         }
-        int best = none;
+        int best = nobody;
         for (const auto& [lane, vote] : votes)
-            if (best == none || std::pair(vote.first > 0, vote.second) >
-                                    std::pair(votes[best].first > 0, votes[best].second))
+            if (best == nobody || std::pair(vote.first > 0, vote.second) >
+                                      std::pair(votes[best].first > 0, votes[best].second))
                 best = lane;
         return best;
     }
 
     void follow_lane(uint32_t t) {
         Task& task = program_.tasks[t];
-        task.gpu = none, task.lane = 0;
+        task.gpu = nobody, task.lane = 0;
         const int lane = lane_of(t);
-        if (lane != none) task.lane = int16_t(lane), task.gpu = int16_t(gpu_of_lane(lane));
+        if (lane != nobody) task.lane = int16_t(lane), task.gpu = int16_t(gpu_of_lane(lane));
         for (int i = 0; i < task.handles - task.gates; ++i) {
             const uint32_t tile = access(t, i).tile;
             if (!task.writes(i) || !task.tiles[i]->recording) continue;
             if (task.modes[i] == Mode::write && !is_shared_[tile])
                 lane_of_[tile] = lane;
             else if (lane_of_[tile] != lane)
-                is_shared_[tile] = 1, lane_of_[tile] = none;
+                is_shared_[tile] = 1, lane_of_[tile] = nobody;
         }
     }
 
     // Tasks that change the same persistent tiles have one owner.
     bool is_update(uint32_t t) const {
         const Task& task = program_.tasks[t];
-        if (task.gpu != none && !task.arg.in_place) return false;
+        if (task.gpu != nobody && !task.arg.in_place) return false;
         for (int i = 0; i < task.handles; ++i)
             if (is_owned(task, i)) return true;
         return false;
@@ -104,55 +103,57 @@ private:
                (kind == weights || kind == optimizer_state);
     }
 
+    uint32_t number_of(const Task& task) const { return uint32_t(&task - program_.tasks.data()); }
+
     void choose_owners() {
-        struct Update {
-            uint32_t task;
-            size_t bytes = 0;
-        };
-        std::vector<Update> updates;
+        std::vector<Change> updates;
         for (uint32_t t = 0; t < accesses_.tasks(); ++t) {
             if (!is_update(t)) continue;
-            updates.push_back({t});
             const Task& task = program_.tasks[t];
+            size_t bytes = 0;
             for (int i = 0; i < task.handles; ++i)
-                if (is_owned(task, i)) updates.back().bytes += task.tiles[i]->bytes;
+                if (is_owned(task, i)) bytes += task.tiles[i]->bytes;
+            updates.push_back({&task, bytes});
         }
-        std::stable_sort(updates.begin(), updates.end(),
-                         [](const Update& a, const Update& b) { return a.bytes > b.bytes; });
-        std::vector<size_t> owned(size_t(gpus_), 0);
-        for (const Update& update : updates) {
-            Task& task = program_.tasks[update.task];
-            int owner = none;
-            for (int i = 0; i < task.handles; ++i)
-                if (is_owned(task, i))
-                    owner = std::max(owner, gpu_of_[access(update.task, i).tile]);
-            if (owner == none)
-                owner = int(std::min_element(owned.begin(), owned.end()) - owned.begin());
-            task.gpu = int16_t(owner), task.lane = 0;
-            for (int i = 0; i < task.handles; ++i) {
-                int& gpu = gpu_of_[access(update.task, i).tile];
-                if (!is_owned(task, i) || gpu != none) continue;
-                gpu = owner;
-                owned[size_t(owner)] += task.tiles[i]->bytes;
-            }
+        divide_changes(
+            std::move(updates), gpus_, [&](const Task& task) { return owner_of(task); },
+            [&](const Task& task, int owner) { return own(number_of(task), owner); });
+    }
+    int owner_of(const Task& task) const {
+        int owner = nobody;
+        for (int i = 0; i < task.handles; ++i)
+            if (is_owned(task, i))
+                owner = std::max(owner, gpu_of_[access(number_of(task), i).tile]);
+        return owner;
+    }
+    size_t own(uint32_t t, int owner) {
+        Task& task = program_.tasks[t];
+        task.gpu = int16_t(owner), task.lane = 0;
+        size_t out = 0;
+        for (int i = 0; i < task.handles; ++i) {
+            int& gpu = gpu_of_[access(t, i).tile];
+            if (!is_owned(task, i) || gpu != nobody) continue;
+            gpu = owner;
+            out += task.tiles[i]->bytes;
         }
+        return out;
     }
 
     // From the last task to the first: a task without a place runs where most bytes of its tiles
     // are used later.
     void follow_users(uint32_t t) {
         Task& task = program_.tasks[t];
-        if (task.gpu == none) {
+        if (task.gpu == nobody) {
             std::vector<size_t> bytes(size_t(gpus_), 0);
             for (int i = 0; i < task.handles; ++i) {
                 const int lane = lane_of_[access(t, i).tile];
-                const int gpu = lane != none ? gpu_of_lane(lane) : gpu_of_[access(t, i).tile];
-                if (gpu != none) bytes[size_t(gpu)] += task.tiles[i]->bytes;
+                const int gpu = lane != nobody ? gpu_of_lane(lane) : gpu_of_[access(t, i).tile];
+                if (gpu != nobody) bytes[size_t(gpu)] += task.tiles[i]->bytes;
             }
             task.gpu = int16_t(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
         }
         for (int i = 0; i < task.handles; ++i)
-            if (int& gpu = gpu_of_[access(t, i).tile]; gpu == none && task.tiles[i]->recording)
+            if (int& gpu = gpu_of_[access(t, i).tile]; gpu == nobody && task.tiles[i]->recording)
                 gpu = task.gpu;
     }
 
@@ -160,7 +161,7 @@ private:
     const Accesses& accesses_;
     const int gpus_;
     int lanes_ = 1;
-    std::vector<int> lane_of_;  // of each temporary; none: of all lanes, or of none
+    std::vector<int> lane_of_;  // of each temporary; nobody: of all lanes, or of none
     std::vector<int> gpu_of_;   // where later tasks use it
     std::vector<char> is_shared_;
 };

@@ -110,7 +110,7 @@ private:
     }
     int shard_rank(const Task& task) const {
         if (task.shard < 0) return nobody;
-        return int(int64_t(task.shard) * me_.ranks / program_.shards);
+        return part_of(task.shard, program_.shards, me_.ranks);
     }
 
     // The owner of the tile that a task's result changes later, or nobody: a sum of gradients is

@@ -8,22 +8,26 @@
 namespace nn {
 namespace {
 
-// The persistent tile that a task changes, or null.
-const Tile* changed_by(const Task& task) {
+// Of the persistent tiles that a task changes; 0: there are none.
+size_t bytes_changed(const Task& task) {
+    size_t out = 0;
     for (int i = 0; i < task.handles; ++i)
-        if (task.writes(i) && persists(*task.tiles[i])) return task.tiles[i].get();
-    return nullptr;
+        if (task.writes(i) && persists(*task.tiles[i])) out += task.tiles[i]->bytes;
+    return out;
 }
 
-void own(const Task& task, int owner, const RankOf& me) {
+size_t own(const Task& task, int owner, const RankOf& me) {
+    size_t out = 0;
     for (int i = 0; i < task.handles; ++i) {
         if (!task.writes(i) || !persists(*task.tiles[i])) continue;
         Tile& tile = *task.tiles[i];
         if (tile.only_owner && tile.owner != owner)
             fail("compile: a task of %s changes tensors that different ranks keep", task.arg.op);
+        if (tile.owner == nobody) out += tile.bytes;
         tile.owner = owner;
         if (is_owned(tile)) tile.keep_on(owner, owner == me.rank);
     }
+    return out;
 }
 
 }  // namespace
@@ -35,16 +39,26 @@ int owner_of(const Task& task) {
     return nobody;
 }
 
-// The largest tiles come first, each to the rank with the fewest bytes so far.
+void divide_changes(std::vector<Change> changes, int parts,
+                    const std::function<int(const Task&)>& owner_of,
+                    const std::function<size_t(const Task&, int)>& own) {
+    std::ranges::stable_sort(changes, std::ranges::greater(), &Change::bytes);
+    std::vector<size_t> load(size_t(parts), 0);
+    for (const Change& change : changes) {
+        int owner = owner_of(*change.task);  // an earlier one may change the same tile
+        if (owner == nobody) owner = int(std::ranges::min_element(load) - load.begin());
+        load[size_t(owner)] += own(*change.task, owner);
+    }
+}
+
 void choose_owners(Program& program, const RankOf& me) {
     if (program.shards > 0 && program.shards < me.ranks)
         fail("compile: %d shards of the batch for %d ranks; each rank needs at least one",
              program.shards, me.ranks);
-    std::vector<std::pair<size_t, const Task*>> open;  // bytes, task
-    std::vector<size_t> load(size_t(me.ranks), 0);
+    std::vector<Change> open;
     for (const Task& task : program.tasks) {
-        const Tile* const tile = changed_by(task);
-        if (!tile) continue;
+        const size_t bytes = bytes_changed(task);
+        if (bytes == 0) continue;
         if (task.shard >= 0)
             fail(
                 "%s: changes a tensor that lasts, for one shard of the batch; several ranks "
@@ -54,15 +68,10 @@ void choose_owners(Program& program, const RankOf& me) {
         if (owner != nobody)
             own(task, owner, me);
         else if (program.shards > 0)  // else all ranks change it alike
-            open.push_back({tile->bytes, &task});
+            open.push_back({&task, bytes});
     }
-    std::ranges::stable_sort(open, [](auto& a, auto& b) { return a.first > b.first; });
-    for (const auto& [bytes, task] : open) {
-        int owner = owner_of(*task);  // an earlier one of these may change the same tile
-        if (owner == nobody) owner = int(std::ranges::min_element(load) - load.begin());
-        load[size_t(owner)] += bytes;
-        own(*task, owner, me);
-    }
+    divide_changes(std::move(open), me.ranks, owner_of,
+                   [&](const Task& task, int owner) { return own(task, owner, me); });
 }
 
 }  // namespace nn

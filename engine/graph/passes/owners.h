@@ -1,5 +1,9 @@
-// The map of owners: which rank changes each persistent tile, and keeps what only its owner keeps.
+// Maps of owners: which rank, or which GPU of it, changes each persistent tile. An owning rank also
+// keeps what only owners keep.
 #pragma once
+#include <functional>
+#include <vector>
+
 #include "engine/graph/program.h"
 
 namespace nn {
@@ -8,6 +12,21 @@ struct RankOf {
     int rank, ranks;
 };
 constexpr int nobody = -1;
+
+// Which of `parts`, ranks or GPUs, has a piece of the batch. Neighbouring pieces are together.
+inline int part_of(int64_t piece, int64_t pieces, int parts) { return int(piece * parts / pieces); }
+
+// A task that changes tiles with an owner, and the bytes of these tiles.
+struct Change {
+    const Task* task;
+    size_t bytes;
+};
+// Divides changes evenly among `parts`: the largest come first, each for the part with the fewest
+// bytes so far. owner_of: the owner of the task's tiles if one of them has an owner, or nobody.
+// own(task, owner) makes it the owner of all, and returns the bytes of those that had none.
+void divide_changes(std::vector<Change> changes, int parts,
+                    const std::function<int(const Task&)>& owner_of,
+                    const std::function<size_t(const Task&, int)>& own);
 
 // Sets Tile::owner of what tasks change that belong to no shard. Tiles that one task changes have
 // one owner. All ranks choose alike.
