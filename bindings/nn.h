@@ -112,12 +112,11 @@ typedef struct {
     double busy;                  // seconds with a transfer under way
 } nn_store_info_t;
 typedef struct {
-    int64_t slots;          // bytes of the slots of planned programs, in the upper tier
-    nn_store_info_t disk;   // the disk, or all of them
-    int64_t disk_room;      // bytes that tiles may take there, with those that they take; 0: unknown
-    nn_store_info_t ram;    // RAM below a GPU, and the copies between them
-    double stalled;         // seconds of workers without a task during transfers
-    int64_t limited, kept;  // searches that nn_limit_search ended; plans found without one
+    int64_t slots, disk_room;  // bytes: of slots in the upper tier; for tiles on disk, 0: unknown
+    nn_store_info_t disk;      // the disk, or all of them
+    nn_store_info_t ram;       // RAM below a GPU, and the copies between them
+    double stalled;            // seconds of workers without a task during transfers
+    int64_t limited, kept;     // searches that nn_limit_search ended; plans found without one
 } nn_tiers_info_t;
 // The plan of a program with memory tiers. Bytes of RAM: slots, kept (tiles outside slots), and
 // reserved; disk: bytes on disk; loaded, stored: bytes that a run moves, by nn_tensor_kind. Seconds
@@ -306,11 +305,9 @@ int nn_memory(nn_memory_info_t* out);
 int nn_memory_budget(int64_t bytes);
 // Programs that need more than `ram` bytes keep tiles in a file of a folder, or those that need
 // more than `gpu` bytes of a GPU's memory keep tiles in RAM; the other number is 0. With both, a
-// GPU's memory is above RAM, and RAM is above the disk. folders: one, or several lines, which have
-// a part of each tile. rate: bytes per second of each folder's disk at most; 0: no limit. Missing
-// folders are created. disk_in_ram: they may be in RAM (tmpfs, ramfs).
-int nn_memory_tiers(int64_t ram, const char* folders, double rate, int64_t gpu,
-                    int32_t disk_in_ram);
+// GPU's memory is above RAM, and RAM is above the disk. folders: lines; each has a part of a tile,
+// and is created if missing; in_ram: it may be a tmpfs or ramfs. rate: its most bytes/s; 0: any.
+int nn_memory_tiers(int64_t ram, const char* folders, double rate, int64_t gpu, int32_t in_ram);
 // What compiled functions do with activations until the backward pass: 0 keep, 1 recompute them; 2:
 // recompute as few as possible, so that the function fits into memory.
 int nn_activations(int32_t choice);

@@ -132,8 +132,8 @@ int nn_tiers(nn_tiers_info_t* out) {
             return level < use.slots.size() ? use.slots[level] : 0;
         };
         given(out, "out") = {bytes(0),
-                             totals(use.disk, 0),
                              disk_room(),
+                             totals(use.disk, 0),
                              totals(use.ram, bytes(1)),
                              stalled_seconds(running_cpu_workers()),
                              int64_t(limited_searches()),
