@@ -19,10 +19,9 @@ local M = {activation_choice = "auto"}
 --- `on_gpus`: what a GPU holds, if GPUs run the tasks: temporaries of compiled functions that fit
 --- there beside all tensors take nothing of the budget; `nodes`: {name, used, limit} of each memory
 --- node, RAM first; `gpus`: those of GPUs, whose limit nn.devices sets; `moved`: all bytes copied
---- between memory nodes so far; `disk`: {used, room, read, written, busy, stalled} of
---- nn.memory_tiers: bytes on the disk now, and at most (0: not known), bytes read and written so
---- far, seconds with a transfer under way, and the seconds that workers were without a task
---- meanwhile, summed over the workers; `ram_tier`: {used,
+--- between memory nodes so far; `disk`: {used, read, written, busy, stalled} of nn.memory_tiers:
+--- bytes on the disk now, bytes read and written so far, seconds with a transfer under way, and the
+--- seconds that workers were without a task meanwhile, summed over the workers; `ram_tier`: {used,
 --- read, written, busy} of nn.memory_tiers{gpu}: bytes in RAM that do not fit on the GPU, bytes
 --- copied to it and back, and seconds with a copy under way; `slots`: memory of planned functions
 --- (nn.memory_tiers); `limited_plans`: how often plan_seconds ended a search; `resident`,
@@ -57,8 +56,15 @@ function M.memory()
   out.disk, out.ram_tier = use(tiers.disk), use(tiers.ram)
   out.limited_plans, out.kept_plans = tonumber(tiers.limited), tonumber(tiers.kept)
   out.disk.stalled = M.on_gpu() and 0 or tiers.stalled
-  out.disk.room = tonumber(tiers.disk_room)
   return out
+end
+
+--- disk_room() -> bytes that tensors may take on the disk, with those that they take already; 0
+--- without a disk, and if it is not that of the described machine.
+function M.disk_room()
+  local tiers = ffi.new "nn_tiers_info_t"
+  check(C.nn_tiers(tiers))
+  return tonumber(tiers.disk_room)
 end
 
 --- limited_text() -> what to report if plan_seconds ended a search for a plan; else nil.

@@ -235,7 +235,7 @@ local function tier_rows(tiers, rows)
     slots_row("RAM", lower, tiers.kept, row)
   end
   local lowest = lower or tiers
-  local room = budget.memory().disk.room
+  local room = budget.disk_room()
   row(tier_names[#tier_names], units.bytes(lowest.disk) .. (room > 0 and lowest.disk > room
     and (", but %s has only %s available"):format(budget.disk_folders, units.bytes(room)) or ""))
   moved_rows(tier_names[#tier_names], lowest, tiers.seconds, row)

@@ -1,6 +1,7 @@
 -- What a run in less memory than it needs reports: transfers in profiles, traces, progress lines,
 -- metrics and the report, each equal to what the disk counts.
 local batches = require "nn.plan.batch"
+local budget = require "nn.base.budget"
 local files = require "nn.io.files"
 local json = require "nn.io.json"
 local log = require "nn.train.log"
@@ -79,16 +80,16 @@ local function contains(printed, pattern)
 end
 
 t.case("a disk that is too small is refused before the first step, and shown by --plan", function()
-  local real = files.free_bytes
-  t.check(real(t.folder()) > 1e6)
-  t.same(real(t.folder() .. "/missing"), nil)
+  t.check(files.free_bytes(t.folder()) > 1e6)
+  t.same(files.free_bytes(t.folder() .. "/missing"), nil)
+  local real = budget.disk_room
   local refused, printed
-  files.free_bytes = function() return -nn.memory().disk.used + 1000 end
+  budget.disk_room = function() return 1000 end
   local good, problem = pcall(function()
     refused = select(2, pcall(train, "steps=3"))
     printed = train "plan=true"
   end)
-  files.free_bytes = real
+  budget.disk_room = real
   if not good then error(problem, 0) end
   t.check(tostring(refused):find("the training cannot fit: it needs [%d.]+ MB %(%d+ bytes%) on the "
     .. "disk, but .- has 1.0 kB %(1000 bytes%) available; free some space, choose another"),
