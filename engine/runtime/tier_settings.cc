@@ -46,10 +46,18 @@ Tiers& state() {
     return *instance;
 }
 
+// A run goes on when its folder is removed: its files have no names. Then the closest folder above
+// tells which file system it was.
+std::string existing(std::filesystem::path folder) {
+    for (std::error_code ignored; !std::filesystem::exists(folder, ignored);)
+        folder = std::filesystem::absolute(folder).parent_path();
+    return folder;
+}
+
 // The file system of a folder, until the machine starts anew.
 std::string name_of_disk(const std::string& folder) {
     struct stat status = {};
-    stat(folder.c_str(), &status);
+    stat(existing(folder).c_str(), &status);
     std::string boot;
     std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
     return format("%llu %s", static_cast<unsigned long long>(status.st_dev), boot.c_str());
@@ -69,7 +77,7 @@ double of_all(const std::vector<std::string>& folders,
 
 int64_t free_space(const std::vector<std::string>& folders) {
     return int64_t(of_all(folders, [](const std::string& folder) {
-        return double(std::filesystem::space(folder).available);
+        return double(std::filesystem::space(existing(folder)).available);
     }));
 }
 
