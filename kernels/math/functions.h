@@ -77,7 +77,7 @@ template <class T> NN_HD static inline T share(T a, T b) {
 }
 
 template <class T> NN_HD static inline T softplus(T x) {
-    return (x > T(0) ? x : T(0)) + log1p(exp(-abs(x)));
+    return (x < T(0) ? T(0) : x) + log1p(exp(-abs(x)));  // the first term is NaN if x is
 }
 
 }  // namespace nn::NN_TARGET::math

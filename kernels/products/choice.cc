@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/blas.h"
+#include "kernels/kept_choices.h"
 #include "kernels/products/onednn.h"
 
 namespace nn::products {
@@ -81,14 +82,13 @@ private:
                           b16 = std::vector<uint16_t>(size_t(n * k), 0x3F80);
 };
 
-// In the folder of the user's caches; empty if there is none. Each key has a file of its own, so
+// Empty if there is no folder for caches. Each key has a file of its own, so
 // that processes with other libraries do not replace it.
 fs::path file_of_rates(const std::string& key) {
-    const std::string home = value_of("HOME"), cache = value_of("XDG_CACHE_HOME");
-    if (cache.empty() && home.empty()) return {};
+    const fs::path folder = cache_folder();
     char name[40];
     std::snprintf(name, sizeof name, "products-%016zx", std::hash<std::string>()(key));
-    return fs::path(cache.empty() ? home + "/.cache" : cache) / "nnlua" / name;
+    return folder.empty() ? fs::path() : folder / name;
 }
 
 bool read_rates(const fs::path& path, const std::string& key, Rates* out) {

@@ -77,29 +77,29 @@ int fail_each_status(const char* name, const P& params, const std::vector<Tile*>
 
 TEST_CASE("each failed status of cuBLASLt is one error, and the next call succeeds") {
     const size_t n = 8;
-    Tile a(Dtype::f32, Values(n * n, 1)), b(Dtype::f32, Values(n * n, 2)),
-        c(Dtype::f32, Values(n * n)), bias(Dtype::f32, Values(n, 3)),
-        aux(Dtype::f32, Values(n * n));
+    Tile a(Dtype::bf16, Values(n * n, 1)), b(Dtype::bf16, Values(n * n, 2)),
+        c(Dtype::bf16, Values(n * n)), bias(Dtype::bf16, Values(n, 3)),
+        aux(Dtype::bf16, Values(n * n));
     const std::vector<Tile*> operands{&c, &a, &b, &bias, &aux};
     nn_gemm_params p{n, n, n, n, n, n, 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0};
     // A failed description of a product is not kept, so the next call describes it again.
     int described = 0;
     for (std::string error; described < 100; ++described, ++p.lda) {  // another product each time
         const std::string failure = "gemm:1:status:" + std::to_string(described + 1);
-        Tile wide(Dtype::f32, Values(size_t(n * p.lda), 1));
-        error = failing(failure.c_str(), "gemm", p, {&c, &wide, &b, &bias, &aux});
+        Tile wide(Dtype::bf16, Values(size_t(n * p.lda), 1));
+        error = failing(failure.c_str(), "gemm", p, {&c, &wide, &b, &bias, &aux}, Dtype::bf16);
         if (error.empty()) break;
         INFO(failure << ": " << error);
         CHECK(error.find("CUDA device 0: cublasLt") == 0);
-        CHECK(failing("", "gemm", p, {&c, &wide, &b, &bias, &aux}) == "");
+        CHECK(failing("", "gemm", p, {&c, &wide, &b, &bias, &aux}, Dtype::bf16) == "");
         CHECK(aux[0] == Approx(19));
     }
     CHECK(described >= 15);
     // A known product only sets pointers and multiplies.
     p.lda = n;
-    CHECK(failing("", "gemm", p, operands) == "");
-    CHECK(fail_each_status("gemm", p, operands, "CUDA device 0: cublasLtMatmul") == 3);
-    // Column sums of bf16 are then converted to float.
+    CHECK(failing("", "gemm", p, operands, Dtype::bf16) == "");
+    CHECK(fail_each_status("gemm", p, operands, "CUDA device 0: cublasLtMatmul", Dtype::bf16) == 3);
+    // Slopes take kernels of their own.
     const Values ones(n * n, 1);
     Tile d(Dtype::bf16, Values(n * n)), e(Dtype::bf16, ones), f(Dtype::bf16, ones),
         sums(Dtype::f32, Values(n)), pre(Dtype::bf16, Values(n * n));
@@ -107,8 +107,7 @@ TEST_CASE("each failed status of cuBLASLt is one error, and the next call succee
     const std::vector<Tile*> backward{&d, &e, &f, &sums, &pre};
     CHECK(failing("", "gemm_dgelu", p, backward, Dtype::bf16) == "");
     CHECK(sums[0] == n * n * 0.5);
-    CHECK(fail_each_status("gemm_dgelu", p, backward, "CUDA device 0: ", Dtype::bf16) == 4);
-    // Slopes of gated linear units take kernels of their own.
+    CHECK(fail_each_status("gemm_dgelu", p, backward, "CUDA device 0: ", Dtype::bf16) == 3);
     Tile dx(Dtype::bf16, Values(2 * n * n)), x(Dtype::bf16, Values(2 * n * n, 1)),
         both(Dtype::f32, Values(2 * n));
     p.epilogue = 4, p.ldc = 2 * n;
@@ -121,7 +120,7 @@ TEST_CASE("each failed status of cuBLASLt is one error, and the next call succee
 TEST_CASE("cuBLASLt, if installed, checks the descriptors of products") {
     using emulated::LtTwin;
     const LtTwin twin = LtTwin::product(68, 0);  // CUBLAS_COMPUTE_32F, CUDA_R_32F
-    const int32_t epilogue = 64 | 128 | 16;      // CUBLASLT_EPILOGUE_DGELU_BGRAD
+    const int32_t epilogue = 32 | 128 | 4;       // CUBLASLT_EPILOGUE_GELU_AUX_BIAS
     CHECK_FALSE(twin.rejected());
     CHECK(twin.set(7, &epilogue, sizeof epilogue));
     if (!LtTwin::installed()) {

@@ -4,13 +4,18 @@
 #include "kernels/cuda/blaslt.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "tests/emulated/blaslt_twin.h"
 
 using nn::emulated::LtTwin;
+
+int nn::emulated::used_algorithm = -1;
+using nn::emulated::used_algorithm;
 
 struct EmulatedLt {};
 struct EmulatedDesc {
@@ -90,19 +95,12 @@ bool fits(const EmulatedDesc& desc, const EmulatedLayout& a, const EmulatedLayou
 bool has_epilogue(const EmulatedDesc& desc, const EmulatedLayout& d) {
     if (desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return true;
     if (d.type == CUDA_R_64F) return false;
-    if ((desc.epilogue & 16) && d.batch > 1) return false;
     return !(desc.epilogue & 128) ||
            (desc.aux_ld % 8 == 0 && desc.aux_ld >= d.rows && desc.aux_stride % 8 == 0);
 }
 
-double gelu_slope(double x) {
-    const double t = std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * 0.7978845608028654 * (1 + 0.134145 * x * x);
-}
-
 double finished(const EmulatedDesc& desc, cudaDataType_t type, double sum, int64_t row,
                 int64_t at_aux) {
-    if (desc.epilogue & 64) return sum * gelu_slope(load(desc.aux, type, at_aux));
     if (desc.epilogue & 4) sum += load(desc.bias, type, row);
     if (desc.epilogue & 128) store(desc.aux, type, at_aux, sum);
     if (desc.epilogue & 32)
@@ -203,21 +201,25 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// The algorithm contains the alignments that it was chosen for.
+// There are two algorithms. They contain the alignments that they were chosen for, and a number:
+// the first is slow, and refuses vectors.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulPreference_t preference, int requested,
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int* count) {
     *count = 0;
     if (!fits(*desc, *a, *b, *c) || !fits(*desc, *a, *b, *d)) return CUBLAS_STATUS_INVALID_VALUE;
     if (!has_epilogue(*desc, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
-    results[0] = {};
-    for (int i = 0; i < 4; ++i)
-        results[0].algo.data[i] =
-            preference->values.at(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i);
-    *count = 1;
+    for (; *count < std::min(requested, 2); ++*count) {
+        cublasLtMatmulHeuristicResult_t& result = results[*count];
+        result = {};
+        for (int i = 0; i < 4; ++i)
+            result.algo.data[i] =
+                preference->values.at(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i);
+        result.algo.data[4] = uint64_t(*count);
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -231,12 +233,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     for (int i = 0; i < 4; ++i)
         if (!has_alignment(pointers[i], algo->data[i])) return CUBLAS_STATUS_INVALID_VALUE;
     if (!fits(*desc, *la, *lb, *lc) || !has_epilogue(*desc, *ld) ||
-        ((desc->epilogue & (4 | 16)) && !desc->bias) || ((desc->epilogue & 128) && !desc->aux))
+        ((desc->epilogue & 4) && !desc->bias) || ((desc->epilogue & 128) && !desc->aux))
         return CUBLAS_STATUS_INVALID_VALUE;
+    used_algorithm = int(algo->data[4]);
+    if (used_algorithm == 0 && ld->cols == 1) return CUBLAS_STATUS_INVALID_VALUE;
+    if (used_algorithm == 0 && ld->rows * ld->cols > 1000)
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
     overwrite_ends(workspace, workspace_bytes);
     const double alpha_value = number(*desc, alpha), beta_value = number(*desc, beta);
     const int64_t k = desc->trans_a ? la->rows : la->cols;
-    std::vector<double> row_sums(size_t(ld->rows));
     for (int64_t batch = 0; batch < ld->batch; ++batch)
         for (int64_t j = 0; j < ld->cols; ++j)
             for (int64_t i = 0; i < ld->rows; ++i) {
@@ -253,10 +258,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                 if (beta_value != 0) sum += beta_value * load(c, lc->type, at);
                 sum = finished(*desc, ld->type, sum, i,
                                batch * desc->aux_stride + j * desc->aux_ld + i);
-                row_sums[size_t(i)] += sum;
                 store(d, ld->type, at, sum);
             }
-    for (int64_t i = 0; (desc->epilogue & 16) && i < ld->rows; ++i)
-        store(desc->bias, ld->type, i, row_sums[size_t(i)]);
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -26,4 +26,6 @@ private:
     static LtTwin make(const char* kind, Values... values);
 };
 
+extern int used_algorithm;  // by the last product of the emulation
+
 }  // namespace nn::emulated

@@ -12,6 +12,7 @@ KERNEL_TESTS = ("*gemm*,*attention*,*query heads*,*scores*,*softmax*,*reduc*,*ar
 # For the slow sanitizers: only kernels whose threads share memory.
 SHARED_TESTS = "*attention*,*softmax*,*layernorm*,*LayerNorm*,*column*,*embedding*,*cross*,*reduc*"
 SEQUENCES = {"gpt2": 16, "gpt2-xl": 8}  # per step
+RESIDENT = {"gpt2": 15e9, "gpt2-xl": 45e9}  # bytes on the GPU without a plan, where they were not measured
 RAM_GB = {False: 40, True: 1}  # the memory budget of speed and budget, if RAM suffices; True: in a rehearsal
 SMALL = {"layers": 2, "heads": 2, "embd": 64, "vocab": 96}  # for rehearsals
 
@@ -110,13 +111,30 @@ def budget(s):
     return {"passed": 1, "failed": 0, "skipped": 0}
 
 
+def variant(s, model, side, tokens):
+    """The words of speed.lua in which a side differs from the defaults, for steps of so many tokens."""
+    words = {"nnlua with 2 streams": {"streams": 2}, "nnlua with 1 tile": {"tile": tokens},
+             "nnlua with atomics": {"attention": "cudnn"}}
+    if side == "nnlua in half":
+        if s.rehearse:
+            return {} if s.where() else {"gpu_gb": 1}
+        whole = s.speeds[model, "nnlua"]["peak_bytes"] if (model, "nnlua") in s.speeds else RESIDENT[model]
+        return {"gpu_gb": round(whole / 2e9)}
+    return words.get(side, {})
+
+
+def products(s):
+    words = [*s.where(), "shrink=32", "repeats=2"] if s.rehearse else []
+    s.products = s.json_of([s.build / "nnlua", "tests/gpu/products_speed.lua", *words])["rows"]
+    return {}
+
+
 def speed(s, model, side):
     sizes = {"model": model, "batch": SEQUENCES[model], "tokens": 1024, "steps": 10, "warmup": 4, "product": 8192}
     if s.rehearse:
         sizes = SMALL | {"model": "custom", "batch": 2, "tokens": 16, "steps": 2, "warmup": 1, "product": 64}
     if side.startswith("nnlua"):
-        sizes |= {"nnlua with 2 streams": {"streams": 2},
-                  "nnlua with 1 tile": {"tile": sizes["batch"] * sizes["tokens"]}}.get(side, {})
+        sizes |= variant(s, model, side, sizes["batch"] * sizes["tokens"])
         words = [f"{k}={v}" for k, v in sizes.items()] + s.where() + [f"ram_gb={RAM_GB[s.rehearse]}"]
         result = s.json_of([s.build / "nnlua", "tests/gpu/speed.lua", *words])
     else:
@@ -140,6 +158,9 @@ FIRST = [("build", 150, build), ("kernels", 60, kernels), ("step", 40, step), sp
          speed_part("gpt2 compile", 90), speed_part("gpt2-xl nnlua", 70), speed_part("gpt2-xl compile", 120)]
 PARTS = [*FIRST, speed_part("gpt2 eager", 40), speed_part("gpt2-xl eager", 60),
          speed_part("gpt2 nnlua with 2 streams", 40), speed_part("gpt2 nnlua with 1 tile", 40),
+         speed_part("gpt2 nnlua with atomics", 40), speed_part("gpt2-xl nnlua with 1 tile", 40),
+         speed_part("gpt2-xl nnlua with atomics", 40), speed_part("gpt2-xl nnlua in half", 90),
+         ("products", 30, products),
          ("attention", 60, attention), ("ops", 90, ops), ("budget", 60, budget),
          ("memcheck", 60, lambda s: sanitized(s, "memcheck")), ("racecheck", 60, lambda s: sanitized(s, "racecheck"))]
 

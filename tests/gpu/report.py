@@ -10,7 +10,7 @@ def read_earlier(options):
     """The report of the run before, for --only unfinished; else an empty one."""
     file = pathlib.Path(options.json)
     if options.only != "unfinished" or not file.exists():
-        return {"rows": [], "notes": [], "attention": [], "speeds": {}}
+        return {"rows": [], "notes": [], "attention": [], "products": [], "speeds": {}}
     return json.loads(file.read_text())
 
 
@@ -21,7 +21,7 @@ class Report:
         session.notes += earlier["notes"]
         if session.options.only == "unfinished" and not self.file.exists():
             session.note(f"all parts were selected, because there is no report of an earlier run in {self.file}")
-        session.attention = earlier["attention"]
+        session.attention, session.products = earlier["attention"], earlier["products"]
         for name, result in earlier["speeds"].items():
             session.speeds[tuple(name.split(" ", 1))] = result
 
@@ -38,6 +38,7 @@ class Report:
     def write(self):
         s = self.session
         report = {"gpu": self.gpu, "rows": self.all_rows(), "notes": s.notes, "attention": s.attention,
+                  "products": s.products,
                   "speeds": {" ".join(key): value for key, value in s.speeds.items()}}
         self.file.parent.mkdir(parents=True, exist_ok=True)
         part = self.file.with_suffix(".part")
@@ -65,7 +66,7 @@ class Report:
             lines.append("| {part} | {result} | {passed} | {failed} | {skipped} | {seconds} | {limit} |".format(**row))
         notes = [note[:width] for note in self.session.notes if width]
         return "\n".join([*lines, *notes, "", attention_table(self.session.attention),
-                          speed_table(self.session.speeds, kinds)])
+                          product_table(self.session.products), speed_table(self.session.speeds, kinds)])
 
 
 def speed_table(speeds, kinds):
@@ -98,4 +99,14 @@ def attention_table(rows):
             continue
         lines.append(f"| {r['shape']} | {r['backend']} | {r['forward_ms']:.3f} | {r['forward_flops'] / 1e12:.1f} | "
                      f"{r['backward_ms']:.3f} | {r['backward_flops'] / 1e12:.1f} |")
+    return "\n".join(lines) + "\n"
+
+
+def product_table(rows):
+    if not rows:
+        return ""
+    lines = ["| products, TFLOP/s | forward | gradient of the input | of the weight |", "|---|---|---|---|"]
+    for r in rows:
+        rates = [f"{r[kind] / 1e12:.1f}" for kind in ("forward", "input_gradient", "weight_gradient")]
+        lines.append(f"| {r['model']} {r['product']} | {' | '.join(rates)} |")
     return "\n".join(lines) + "\n"

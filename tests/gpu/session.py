@@ -34,7 +34,7 @@ class Session:
         # CPU. These are its settings.
         self.emulated = {}
         self.cudnn = toolkit.cudnn(options.python)
-        self.speeds, self.notes, self.attention = {}, [], []
+        self.speeds, self.notes, self.attention, self.products = {}, [], [], []
         self.part, self.outputs = "", []  # the running part, and what its commands printed
         self.end = self.part_end = started + options.seconds
         self.log = report_folder(options) / "log.txt"
