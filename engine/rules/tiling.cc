@@ -18,7 +18,7 @@ int64_t max_large_tiles() { return std::max(12, 2 * machine().count(Device::cpu)
 
 // The GPUs that run the tasks, and the most tokens of a tile on one.
 int gpus_in_use() { return settings().where == Where::cpu ? 0 : machine().count(Device::cuda); }
-constexpr int64_t gpu_tokens = 8192;
+constexpr int64_t gpu_tokens = 16384;
 
 // Vocabularies are cut into the fewest tiles of at most vocab_tile() rows, all but the last of the
 // same multiple of vocab_multiple: fast matrix products on GPUs need aligned rows, and sizes that
@@ -48,13 +48,12 @@ int64_t rows_of_ids(const Dims& shape, size_t axis, bool is_batch) {
 
 // On CPU cores one tile per worker. Two per worker would balance better, but every tile reads all
 // weights: measured on two cores with GPT-2 124M and 1024 tokens per step, two tiles of 512 are
-// 11 % faster than four of 256. On GPUs two tiles per GPU: StarPU launches a task when its
-// dependencies have ended, which takes about 10 us, and the other tile keeps the GPU busy
-// meanwhile. In 10 us, 400 TFLOP/s multiply 850 tokens by the largest weight of a block of GPT-2
-// 124M.
+// 11 % faster than four of 256. On GPUs one tile per GPU: products of few rows leave a part of the
+// GPU idle. On an H200, GPT-2 124M (16 x 1024 tokens) takes 6 % less time a step with one tile than
+// with two, and GPT-2 1.5B (8 x 1024) 9 %.
 int64_t tokens_per_tile(int64_t tokens) {
     const int gpus = gpus_in_use();
-    const int64_t tiles = gpus > 0 ? 2 * gpus : machine().count(Device::cpu);
+    const int64_t tiles = gpus > 0 ? gpus : machine().count(Device::cpu);
     return std::clamp<int64_t>((tokens + tiles - 1) / tiles, 128, gpus > 0 ? gpu_tokens : 2048);
 }
 

@@ -69,7 +69,7 @@ bool can_share(const Grid& old, const Dims& shape) {
 
 }  // namespace
 
-TEST_CASE("automatic tiles of tokens are one per worker, or two per GPU") {
+TEST_CASE("automatic tiles of tokens are one per worker") {
     const auto tokens = [](int64_t all, const char* description) {
         describe_machine(description);
         const int64_t out = tokens_per_tile(all);
@@ -80,12 +80,12 @@ TEST_CASE("automatic tiles of tokens are one per worker, or two per GPU") {
     CHECK(tokens(1025, "cpus=2") == 513);
     CHECK(tokens(100, "cpus=4") == 128);
     CHECK(tokens(1 << 20, "cpus=4") == 2048);
-    CHECK(tokens(16 * 1024, "cpus=15 gpus=1") == 8192);
-    CHECK(tokens(16 * 1024, "cpus=8 gpus=4") == 2048);
-    CHECK(tokens(1 << 20, "cpus=8 gpus=4") == 8192);
+    CHECK(tokens(16 * 1024, "cpus=15 gpus=1") == 16384);
+    CHECK(tokens(16 * 1024, "cpus=8 gpus=4") == 4096);
+    CHECK(tokens(1 << 20, "cpus=8 gpus=4") == 16384);
 }
 
-TEST_CASE("GPUs get whole sequences of up to 8192 tokens if there is one for each") {
+TEST_CASE("GPUs get whole sequences of up to 16384 tokens if there is one for each") {
     using Tiles = std::pair<int64_t, int64_t>;
     const auto tiles = [](const Dims& ids, const char* description) {
         describe_machine(description);
@@ -95,10 +95,11 @@ TEST_CASE("GPUs get whole sequences of up to 8192 tokens if there is one for eac
     };
     CHECK(tiles({1, 1024}, "cpus=8 gpus=1") == Tiles(1, 1));
     CHECK(tiles({1, 8192}, "cpus=8 gpus=1") == Tiles(1, 1));
-    CHECK(tiles({1, 16384}, "cpus=8 gpus=1") == Tiles(1, 2));
-    CHECK(tiles({16, 1024}, "cpus=8 gpus=1") == Tiles(2, 1));
+    CHECK(tiles({1, 32768}, "cpus=8 gpus=1") == Tiles(1, 2));
+    CHECK(tiles({16, 1024}, "cpus=8 gpus=1") == Tiles(1, 1));
+    CHECK(tiles({32, 1024}, "cpus=8 gpus=1") == Tiles(2, 1));
     CHECK(tiles({4, 1024}, "cpus=8 gpus=4") == Tiles(4, 1));
-    CHECK(tiles({1, 8192}, "cpus=8 gpus=4") == Tiles(1, 8));
+    CHECK(tiles({1, 8192}, "cpus=8 gpus=4") == Tiles(1, 4));
     CHECK(tiles({1, 1024}, "cpus=2") == Tiles(1, 2));
 }
 

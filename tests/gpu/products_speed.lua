@@ -11,8 +11,8 @@ local cfg = nn.config({
 }, arg)
 
 -- {name, tokens in a tile, hidden size}, as tests/gpu/speed.lua tiles them.
-local models = {{"gpt2", 8192, 768}, {"gpt2-xl", 4096, 1600}}
-local head = 21888  -- columns of a tile of the vocabulary
+local models = {{"gpt2", 16384, 768}, {"gpt2-xl", 8192, 1600}}
+local head = 7296  -- columns of a tile of the vocabulary
 
 nn.run_tasks_on(cfg.where)
 local function matrix(rows, columns)
@@ -21,19 +21,22 @@ local function matrix(rows, columns)
     :retile {0, 0}
 end
 
--- FLOP/s of a product, the median of the timed calls.
-local function rate(a, b, options)
-  local y = a:matmul(b, options)
+-- FLOP/s of the mean of the timed calls of f, which has one product with this inner extent.
+local function rate_of(f, inner)
+  local y = f()
   nn.sync()
-  local inner = options.trans_x and a.shape[1] or a.shape[2]
   local flops = 2 * y.shape[1] * y.shape[2] * inner
   local profile = nn.profile(function()
-    for _ = 1, cfg.repeats do a:matmul(b, options):release() end
+    for _ = 1, cfg.repeats do f():release() end
   end)
   for _, kernel in ipairs(profile.kernels) do
     if kernel.name == "gemm" then return flops / (kernel.seconds / kernel.calls) end
   end
   error("the profile has no kernel gemm")
+end
+local function rate(a, b, options)
+  local inner = options.trans_x and a.shape[1] or a.shape[2]
+  return rate_of(function() return a:matmul(b, options) end, inner)
 end
 
 local rows = {}
@@ -50,5 +53,10 @@ for _, model in ipairs(models) do
       weight_gradient = rate(x, dy, {trans_x = true}),
     }
   end
+  -- With bias and GELU in the product's epilogue, which also stores GELU's argument.
+  local x = matrix(tokens, hidden)
+  local up = nn.Linear(x.shape[2], 4 * x.shape[2], {gelu = true, dtype = cfg.dtype})
+  rows[#rows + 1] = {model = name, product = "up with GELU",
+                     forward = rate_of(function() return up(x) end, x.shape[2])}
 end
 print(require("cjson").encode {rows = rows})

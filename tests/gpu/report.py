@@ -107,6 +107,7 @@ def product_table(rows):
         return ""
     lines = ["| products, TFLOP/s | forward | gradient of the input | of the weight |", "|---|---|---|---|"]
     for r in rows:
-        rates = [f"{r[kind] / 1e12:.1f}" for kind in ("forward", "input_gradient", "weight_gradient")]
+        rates = [f"{r[kind] / 1e12:.1f}" if kind in r else ""
+                 for kind in ("forward", "input_gradient", "weight_gradient")]
         lines.append(f"| {r['model']} {r['product']} | {' | '.join(rates)} |")
     return "\n".join(lines) + "\n"

@@ -85,7 +85,7 @@ t.case("--only unfinished runs what an earlier report lacks, and completes the r
   for i = 1, 99 do speed.kinds[("k"):rep(200) .. i] = i end
   local earlier = {gpu = "a", notes = {"earlier note"}, attention = {}, rows = {}, speeds = {}}
   for name in ("build,kernels,step,gpt2 nnlua,gpt2 compile,gpt2-xl nnlua,gpt2-xl compile,"
-      .. "gpt2 eager,gpt2-xl eager,gpt2 nnlua with 2 streams,gpt2 nnlua with 1 tile,attention,ops,"
+      .. "gpt2 eager,gpt2-xl eager,gpt2 nnlua with 2 streams,gpt2 nnlua with 2 tiles,attention,ops,"
       .. "budget,memcheck,racecheck,"):gmatch "(.-)," do
     table.insert(earlier.rows, {part = name, result = name == "step" and "failed" or "ok",
                                 passed = 1, failed = 0, skipped = 0, seconds = 1, limit = 1})
