@@ -58,6 +58,7 @@ struct KernelCall {
     bool has_failed() const;
 };
 using KernelFn = void (*)(const KernelCall&);
+using KernelsFn = void (*)(const KernelCall* calls, int count);
 
 // True once after an injected failure (kernels/kernel.h), for the first caller.
 bool take_failure();

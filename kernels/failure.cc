@@ -77,6 +77,7 @@ void announce_call(const char* kernel) {
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
+bool failure_is_injected() { return injected().call > 0; }
 bool take_failure() { return statuses_left > 0 && --statuses_left == 0; }
 
 }  // namespace nn

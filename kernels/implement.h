@@ -8,6 +8,10 @@ namespace nn {
 struct ImplementationRegistrar {
     ImplementationRegistrar(const char* target, const char* names, const KernelFn* functions);
 };
+// Likewise for several calls at once. The names are those of the kernels with "many_" before them.
+struct ManyRegistrar {
+    ManyRegistrar(const char* target, const char* names, const KernelsFn* functions);
+};
 
 }  // namespace nn
 
@@ -18,3 +22,7 @@ struct ImplementationRegistrar {
 #define NN_IMPLEMENT(...)                                   \
     constexpr ::nn::KernelFn implemented[] = {__VA_ARGS__}; \
     const ::nn::ImplementationRegistrar registrar(NN_TEXT_OF(NN_TARGET), #__VA_ARGS__, implemented)
+#define NN_IMPLEMENT_MANY(...)                                                       \
+    constexpr ::nn::KernelsFn implemented_many[] = {__VA_ARGS__};                    \
+    const ::nn::ManyRegistrar registrar_of_many(NN_TEXT_OF(NN_TARGET), #__VA_ARGS__, \
+                                                implemented_many)

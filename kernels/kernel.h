@@ -38,6 +38,7 @@ struct OperandDecl {
 struct Implementation {
     const Target* target;
     KernelFn function;
+    KernelsFn many = nullptr;
 };
 
 struct Kernel {
@@ -49,10 +50,14 @@ struct Kernel {
     int tf32_offset;  // of the int32_t params.tf32, -1 without one
     std::vector<Implementation> implementations = {};
     KernelFn best[int(Device::count)] = {};
+    KernelsFn best_of_many[int(Device::count)] = {};
 
     // The implementation for the best usable target of a device, or for one target, or nullptr.
     KernelFn on(Device device) const { return best[int(device)]; }
     KernelFn on(const Target& target) const;
+    // Computes several calls with one dtype at once, with the bits of one after the other; nullptr
+    // if that is not faster.
+    KernelsFn many_on(Device device) const { return best_of_many[int(device)]; }
     bool allows_tf32(const void* params) const;  // for f32 operands
 };
 
@@ -65,5 +70,6 @@ std::vector<const Kernel*> all_kernels();            // sorted by name
 // name:n:status:k for the k-th. name:n:hang and name:n:seconds stall the call in announce_call.
 void inject_failure(const char* text);  // replaces the environment's; "" for none
 void announce_call(const char* kernel);
+bool failure_is_injected();
 
 }  // namespace nn

@@ -35,6 +35,28 @@ std::vector<NamedImplementation>& implementations() {
     return list;
 }
 
+// By target and kernel, "cuda adamw".
+std::map<std::string, KernelsFn>& implementations_of_many() {
+    static std::map<std::string, KernelsFn> map;
+    return map;
+}
+
+// Calls f(name) for each of "gemm, gemm_dgelu".
+template <class F> void each_name(const char* names, F f) {
+    std::istringstream words(names);
+    for (std::string name; words >> std::ws && std::getline(words, name, ',');) f(name);
+}
+
+// All implementations, with those of many calls.
+std::vector<NamedImplementation> joined_implementations() {
+    std::vector<NamedImplementation> out = implementations();
+    for (NamedImplementation& i : out) {
+        const auto many = implementations_of_many().find(i.target + " " + i.kernel);
+        if (many != implementations_of_many().end()) i.many = many->second;
+    }
+    return out;
+}
+
 std::vector<OperandDecl> parse_operands(const char* text) {
     std::vector<OperandDecl> out;
     std::istringstream words(text);
@@ -50,7 +72,7 @@ std::vector<OperandDecl> parse_operands(const char* text) {
 const std::map<std::string, Kernel>& linked_kernels() {
     static const std::map<std::string, Kernel> kernels = [] {
         try {
-            return link_kernels(declarations(), implementations());
+            return link_kernels(declarations(), joined_implementations());
         } catch (const std::logic_error& e) {  // a mistake in the build
             std::fprintf(stderr, "nnlua: %s\n", e.what());
             std::abort();
@@ -62,7 +84,9 @@ const std::map<std::string, Kernel>& linked_kernels() {
 void choose_implementations(Kernel& kernel) {
     for (int device = 0; device < int(Device::count); ++device)
         for (const Target* target : usable_targets(Device(device)))
-            if (const KernelFn function = kernel.on(*target)) kernel.best[device] = function;
+            for (const Implementation& i : kernel.implementations)
+                if (i.target == target)
+                    kernel.best[device] = i.function, kernel.best_of_many[device] = i.many;
     if (!kernel.on(Device::cpu))
         throw std::logic_error("kernel " + kernel.name + " has no implementation for this CPU");
 }
@@ -78,7 +102,7 @@ std::map<std::string, Kernel> link_kernels(const std::vector<Declaration>& decla
         if (!kernels.emplace(d.name, std::move(kernel)).second)
             throw std::logic_error("kernel " + std::string(d.name) + " is declared twice");
     }
-    for (const auto& [name, target_name, function] : implemented) {
+    for (const auto& [name, target_name, function, many] : implemented) {
         const auto kernel = kernels.find(name);
         const Target* target = find_target(target_name);
         const std::string what = "kernel " + name + " is implemented for " + target_name;
@@ -86,7 +110,7 @@ std::map<std::string, Kernel> link_kernels(const std::vector<Declaration>& decla
             throw std::logic_error(what + ", but kernels/kernels.inc does not declare it");
         if (!target) throw std::logic_error(what + ", but kernels/targets.cc has no such target");
         if (kernel->second.on(*target)) throw std::logic_error(what + " twice");
-        kernel->second.implementations.push_back({target, function});
+        kernel->second.implementations.push_back({target, function, many});
     }
     for (auto& [name, kernel] : kernels) choose_implementations(kernel);
     return kernels;
@@ -96,9 +120,16 @@ void declare_kernel(const Declaration& declaration) { declarations().push_back(d
 
 ImplementationRegistrar::ImplementationRegistrar(const char* target, const char* names,
                                                  const KernelFn* functions) {
-    std::istringstream words(names);
-    for (std::string name; words >> std::ws && std::getline(words, name, ',');)
+    each_name(names, [&](const std::string& name) {
         implementations().push_back({name, target, *functions++});
+    });
+}
+
+ManyRegistrar::ManyRegistrar(const char* target, const char* names, const KernelsFn* functions) {
+    const std::string before = "many_";
+    each_name(names, [&](const std::string& name) {
+        implementations_of_many()[target + (" " + name.substr(before.size()))] = *functions++;
+    });
 }
 
 KernelFn Kernel::on(const Target& target) const {

@@ -16,10 +16,11 @@ struct Declaration {
     int tf32_offset = -1;  // of the int32_t params.tf32, -1 without one
 };
 
-// `function` implements `kernel` for `target`.
+// `function` implements `kernel` for `target`; `many`, if not nullptr, several calls at once.
 struct NamedImplementation {
     std::string kernel, target;
     KernelFn function;
+    KernelsFn many = nullptr;
 };
 
 // Joins both lists by name. Throws std::logic_error if they contradict each other.

@@ -249,16 +249,28 @@ bool begin_on_gpu(const TaskArg& first, int kernels, GpuTaskFinish finish) {
     return true;
 }
 
-std::string start_on_gpu(const TaskArg& arg, void* const* operands) {
+std::string start_on_gpu(const TaskArg* const* args, int count, const Operands* operands) {
     Worker& worker = this_worker();
     Launch& launch = *worker.current;
-    Fault& fault = launch.faults[launch.kernels];
-    fault = Fault{};
-    launch.args[size_t(launch.kernels++)] = &arg;
     std::string error;
-    arg.kernel->on(Device::cuda)(KernelCall{operands, arg.params, arg.dtype,
-                                            starpu_cuda_get_local_stream(), &error, &worker.gpu,
-                                            &fault});
+    std::array<KernelCall, most_kernels> calls;
+    for (int i = 0; i < count; ++i) {
+        Fault& fault = launch.faults[launch.kernels];
+        fault = Fault{};
+        launch.args[size_t(launch.kernels++)] = args[i];
+        calls[size_t(i)] = {operands[i].data(),
+                            args[i]->params,
+                            args[i]->dtype,
+                            starpu_cuda_get_local_stream(),
+                            &error,
+                            &worker.gpu,
+                            &fault};
+    }
+    const Kernel& kernel = *args[0]->kernel;
+    if (count == 1)
+        kernel.on(Device::cuda)(calls[0]);
+    else
+        kernel.many_on(Device::cuda)(calls.data(), count);
     return error;
 }
 
@@ -301,7 +313,7 @@ std::string copy_beside_kernels(int, void*, const void*, size_t) {
     return "this build has no CUDA";
 }
 bool begin_on_gpu(const TaskArg&, int, GpuTaskFinish) { return false; }
-std::string start_on_gpu(const TaskArg&, void* const*) { return ""; }
+std::string start_on_gpu(const TaskArg* const*, int, const Operands*) { return ""; }
 void end_on_gpu() {}
 }  // namespace nn
 

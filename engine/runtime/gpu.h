@@ -2,13 +2,13 @@
 // cuBLASLt and cuDNN, and memory in which running kernels report wrong data. Without CUDA these
 // functions do nothing.
 #pragma once
+#include <array>
 #include <string>
 
+#include "engine/graph/task.h"
 #include "kernels/kernel.h"
 
 namespace nn {
-
-struct TaskArg;
 
 void pin_host_memory();  // before StarPU starts; lets copies overlap with kernels
 // The same for memory that the arena does not allocate. Returns false if CUDA refuses.
@@ -21,13 +21,14 @@ void stop_gpus();
 
 // A task on the calling GPU worker, which consists of one or more kernels on its stream. Begin with
 // the task's first kernel and their number; false if too many tasks are in flight. start_on_gpu
-// launches the next kernel and returns an error of the launch, or "". When all kernels have ended,
-// finish(arg, message) gets the first report of wrong data and the kernel it is of, or "". After an
-// error, do not call end_on_gpu().
+// launches the next kernels, which are several only if alike (Kernel::many_on), and returns an
+// error of the launch, or "". When all kernels have ended, finish(arg, message) gets the first
+// report of wrong data and the kernel it is of, or "". After an error, do not call end_on_gpu().
 constexpr int most_kernels = 64;
+using Operands = std::array<void*, max_operands>;
 using GpuTaskFinish = void (*)(const TaskArg& arg, const std::string& message);
 bool begin_on_gpu(const TaskArg& first, int kernels, GpuTaskFinish finish);
-std::string start_on_gpu(const TaskArg& arg, void* const* operands);
+std::string start_on_gpu(const TaskArg* const* args, int count, const Operands* operands);
 void end_on_gpu();
 
 // Device memory, or nullptr if none is left. gpu: CUDA's number; -1: that of the calling worker.

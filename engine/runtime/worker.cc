@@ -2,7 +2,10 @@
 
 #include <starpu.h>
 
+#include <array>
 #include <atomic>
+#include <bitset>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <unordered_map>
@@ -47,10 +50,11 @@ std::string missing_memory(void* buffers[]) {
     return "";
 }
 
-std::string run_kernel_on_cpu(const TaskArg& arg, void* const* operands) {
+std::string run_kernel_on_cpu(const TaskArg& arg, const Operands& operands) {
     if (take_failure()) return "failed by NNLUA_FAIL_KERNEL";
     std::string error;
-    arg.kernel->on(Device::cpu)(KernelCall{operands, arg.params, arg.dtype, nullptr, &error});
+    arg.kernel->on(Device::cpu)(
+        KernelCall{operands.data(), arg.params, arg.dtype, nullptr, &error});
     return error;
 }
 
@@ -60,22 +64,50 @@ void skip(const TaskArg& arg) {
     if (TaskRecord* record = current_record()) record->skipped = true;
 }
 
-void find_operands(void* buffers[], const TaskArg& arg, void** operands) {
+Operands find_operands(void* buffers[], const TaskArg& arg) {
+    Operands out{};
     for (int i = 0; i < arg.operands; ++i)
-        operands[i] =
-            arg.buffer_of[i] < 0
-                ? nullptr
-                : reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[arg.buffer_of[i]]));
+        if (arg.buffer_of[i] >= 0)
+            out[size_t(i)] =
+                reinterpret_cast<void*>(STARPU_VARIABLE_GET_PTR(buffers[arg.buffer_of[i]]));
+    return out;
 }
 
-// On a GPU this only starts the kernel. Returns an error, or "".
-std::string run_kernel(void* buffers[], const TaskArg& arg, bool gpu) {
-    void* operands[max_operands];
-    find_operands(buffers, arg, operands);
-    const Watched watched(arg);
+// How many of the kernels, from the first, a GPU computes at once: they are alike, and none uses
+// what another one writes.
+int alike_on_gpu(const TaskArg* const* args, int count) {
+    const TaskArg& first = *args[0];
+    if (!first.kernel->many_on(Device::cuda) || failure_is_injected()) return 1;
+    std::bitset<size_t(INT8_MAX) + 1> used, written;  // by the number of a buffer
+    for (int n = 0; n < count; ++n) {
+        const TaskArg& arg = *args[n];
+        bool fits = arg.kernel == first.kernel && arg.dtype == first.dtype;
+        for (int i = 0; i < arg.operands; ++i) {
+            if (arg.buffer_of[i] < 0) continue;
+            const auto buffer = size_t(arg.buffer_of[i]);
+            const bool writes = arg.kernel->operands[size_t(i)].mode != Mode::read;
+            if (written[buffer] || (writes && used[buffer])) fits = false;
+        }
+        if (!fits) return n;
+        for (int i = 0; i < arg.operands; ++i) {
+            if (arg.buffer_of[i] < 0) continue;
+            const auto buffer = size_t(arg.buffer_of[i]);
+            used[buffer] = true;
+            if (arg.kernel->operands[size_t(i)].mode != Mode::read) written[buffer] = true;
+        }
+    }
+    return count;
+}
+
+// Runs so many kernels, on a CPU one. On a GPU this only starts them. Returns an error, or "".
+std::string run_kernels(void* buffers[], const TaskArg* const* args, int count, bool gpu) {
+    std::array<Operands, most_kernels> operands;
+    for (int i = 0; i < count; ++i) operands[size_t(i)] = find_operands(buffers, *args[i]);
+    const Watched watched(*args[0]);
     try {
-        announce_call(arg.kernel->name.c_str());
-        return gpu ? start_on_gpu(arg, operands) : run_kernel_on_cpu(arg, operands);
+        announce_call(args[0]->kernel->name.c_str());
+        return gpu ? start_on_gpu(args, count, operands.data())
+                   : run_kernel_on_cpu(*args[0], operands[0]);
     } catch (const std::bad_alloc&) {
         return "out of memory: the kernel cannot allocate its temporary values";
     } catch (const std::exception& e) {
@@ -98,8 +130,9 @@ void run_on_worker(void* buffers[], const TaskArg* const* args, int count, bool 
     } catch (const std::exception& e) {
         return note_result(*args[0], e.what());
     }
-    for (int i = 0; i < count; ++i) {
-        const std::string error = run_kernel(buffers, *args[i], gpu);
+    for (int i = 0, n = 1; i < count; i += n) {
+        n = gpu ? alike_on_gpu(args + i, count - i) : 1;
+        const std::string error = run_kernels(buffers, args + i, n, gpu);
         if (!error.empty()) return note_result(*args[i], error);
     }
     if (gpu)

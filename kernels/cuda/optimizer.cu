@@ -20,34 +20,62 @@ __device__ inline bool skips(bool skip_nonfinite, const double* norm) {
 
 // --- AdamW (Loshchilov and Hutter, arXiv:1711.05101) ---
 
+// The update of one tensor.
 template <class A> struct AdamW {
-    nn_adamw_params p;
+    void* param;
+    A *m, *v;
+    const void* grad;
+    const double* norm;
+    float* master;
+    int64_t n;
+    double clip;
     A beta1, rest1, beta2, rest2, decay, step_size, correction2, eps;
-    bool packed;
-    Dtype param_dtype;
+    bool skip_nonfinite, packed;
+    Dtype param_dtype, grad_dtype;
 };
+
+// Items of a launch, and the first block of each.
+template <class Item, int size> struct Batch {
+    static constexpr int most = size;
+    Item items[size];
+    int64_t begins[size];
+    int count = 0;
+    int64_t blocks = 0;
+    void add(const Item& item, int64_t item_blocks) {
+        items[count] = item, begins[count++] = blocks;
+        blocks += item_blocks;
+    }
+    __device__ int item_of_block() const {
+        int i = count - 1;
+        while (int64_t(blockIdx.x) < begins[i]) --i;
+        return i;
+    }
+};
+// A launch has at most 4 KB of parameters.
+template <class A> using AdamWBatch = Batch<AdamW<A>, std::is_same_v<A, float> ? 24 : 1>;
 
 // The update applies to master, the f32 copy, if there is one, and param is set from it.
 // stochastic: param is bf16 without a master, rounded stochastically.
 template <class A, bool stochastic>
 __global__ void __launch_bounds__(threads)
-    adamw_kernel(const AdamW<A> s, const Runs runs, void* param, A* m, A* v, const void* grad,
-                 const double* norm, float* master) {
-    const int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width;
-    if (i >= s.p.n || skips(s.p.skip_nonfinite, norm)) return;
-    const int64_t left = s.p.n - i;
-    const A scale = A(clip_factor(s.p.clip, norm));
+    adamw_kernel(const __grid_constant__ AdamWBatch<A> batch, const Runs runs) {
+    const int item = batch.item_of_block();
+    const AdamW<A>& s = batch.items[item];
+    const int64_t i = ((blockIdx.x - batch.begins[item]) * threads + threadIdx.x) * width;
+    if (i >= s.n || skips(s.skip_nonfinite, s.norm)) return;
+    const int64_t left = s.n - i;
+    const A scale = A(clip_factor(s.clip, s.norm));
     A w[width], g[width], mean[width], square[width];
-    void* value = master ? static_cast<void*>(master) : param;
-    const Dtype value_dtype = master ? Dtype::f32 : s.param_dtype;
+    void* value = s.master ? static_cast<void*>(s.master) : s.param;
+    const Dtype value_dtype = s.master ? Dtype::f32 : s.param_dtype;
     visit_computed<A>(value_dtype, [&]<class T>(T*) {
         load_run<width>(static_cast<const T*>(value) + i, left, s.packed, w);
     });
-    visit_stored(Dtype(s.p.grad_dtype), [&]<class T>(T*) {
-        load_run<width>(static_cast<const T*>(grad) + i, left, s.packed, g);
+    visit_stored(s.grad_dtype, [&]<class T>(T*) {
+        load_run<width>(static_cast<const T*>(s.grad) + i, left, s.packed, g);
     });
-    load_run<width>(m + i, left, s.packed, mean);
-    load_run<width>(v + i, left, s.packed, square);
+    load_run<width>(s.m + i, left, s.packed, mean);
+    load_run<width>(s.v + i, left, s.packed, square);
 #pragma unroll
     for (int e = 0; e < width; ++e) {
         const A gradient = g[e] * scale;
@@ -60,51 +88,76 @@ __global__ void __launch_bounds__(threads)
         Draws<RandomWords> words(runs, i);
 #pragma unroll
         for (int e = 0; e < width; ++e)
-            if (i + e < s.p.n) w[e] = round_stochastically(w[e], words.next());
+            if (i + e < s.n) w[e] = round_stochastically(w[e], words.next());
     }
-    store_run<width>(m + i, left, s.packed, mean);
-    store_run<width>(v + i, left, s.packed, square);
+    store_run<width>(s.m + i, left, s.packed, mean);
+    store_run<width>(s.v + i, left, s.packed, square);
     const auto store = [&](void* to, Dtype dtype) {
         visit_computed<A>(dtype, [&]<class T>(T*) {
             store_run<width>(static_cast<T*>(to) + i, left, s.packed, w);
         });
     };
     store(value, value_dtype);
-    if (master) store(param, s.param_dtype);
+    if (s.master) store(s.param, s.param_dtype);
 }
 
-template <class A> void run_adamw(const KernelCall& call) {
+template <class A> AdamW<A> adamw_of(const KernelCall& call) {
     const auto& p = call.get<nn_adamw_params>();
     const double correction1 = 1 - std::pow(p.beta1, p.step);
     const double correction2 = 1 - std::pow(p.beta2, p.step);
-    void* param = call.operand<void>(0);
-    A *m = call.operand<A>(1), *v = call.operand<A>(2);
-    const void* grad = call.input<void>(3);
-    float* master = call.dtype == Dtype::bf16 ? call.operand<float>(5) : nullptr;
-    const bool packed = all_aligned(param, m, v, grad, master);
-    const AdamW<A> step{.p = p,
-                        .beta1 = A(p.beta1),
-                        .rest1 = A(1 - p.beta1),
-                        .beta2 = A(p.beta2),
-                        .rest2 = A(1 - p.beta2),
-                        .decay = A(1 - p.lr * p.weight_decay),
-                        .step_size = A(p.lr / correction1),
-                        .correction2 = A(std::sqrt(correction2)),
-                        .eps = A(p.eps),
-                        .packed = packed,
-                        .param_dtype = call.dtype};
-    auto kernel = adamw_kernel<A, false>;
-    if constexpr (std::is_same_v<A, float>)
-        if (p.stochastic && call.dtype == Dtype::bf16 && !master) kernel = adamw_kernel<A, true>;
-    launch_each(call, p.n, width, kernel, step, p.stochastic ? make_runs(p.noise) : Runs{}, param,
-                m, v, grad, call.input<double>(4), master);
+    AdamW<A> s{.param = call.operand<void>(0),
+               .m = call.operand<A>(1),
+               .v = call.operand<A>(2),
+               .grad = call.input<void>(3),
+               .norm = call.input<double>(4),
+               .master = call.dtype == Dtype::bf16 ? call.operand<float>(5) : nullptr,
+               .n = p.n,
+               .clip = p.clip,
+               .beta1 = A(p.beta1),
+               .rest1 = A(1 - p.beta1),
+               .beta2 = A(p.beta2),
+               .rest2 = A(1 - p.beta2),
+               .decay = A(1 - p.lr * p.weight_decay),
+               .step_size = A(p.lr / correction1),
+               .correction2 = A(std::sqrt(correction2)),
+               .eps = A(p.eps),
+               .skip_nonfinite = p.skip_nonfinite != 0,
+               .packed = false,
+               .param_dtype = call.dtype,
+               .grad_dtype = Dtype(p.grad_dtype)};
+    s.packed = all_aligned(s.param, s.m, s.v, s.grad, s.master);
+    return s;
 }
 
-void adamw(const KernelCall& call) {
-    if (call.get<nn_adamw_params>().n == 0) return;
-    if (call.dtype == Dtype::f64) return run_adamw<double>(call);
-    run_adamw<float>(call);
+bool is_stochastic(const KernelCall& call) {
+    return call.get<nn_adamw_params>().stochastic && call.dtype == Dtype::bf16 &&
+           !call.operand<float>(5);
 }
+
+template <class A> void run_adamw(const KernelCall* calls, int count) {
+    for (int i = 0; i < count;) {
+        AdamWBatch<A> batch;
+        const KernelCall& first = calls[i];
+        const bool stochastic = is_stochastic(first);  // with noise of its own
+        do {
+            const AdamW<A> s = adamw_of<A>(calls[i]);
+            if (s.n > 0) batch.add(s, ceil_div(s.n, threads * width));
+            ++i;
+        } while (i < count && batch.count < batch.most && !stochastic && !is_stochastic(calls[i]));
+        if (batch.count == 0) continue;
+        auto kernel = adamw_kernel<A, false>;
+        if constexpr (std::is_same_v<A, float>)
+            if (stochastic) kernel = adamw_kernel<A, true>;
+        launch(first, {blocks_for(batch.blocks, 1), threads}, kernel, batch,
+               stochastic ? make_runs(first.get<nn_adamw_params>().noise) : Runs{});
+    }
+}
+
+void many_adamw(const KernelCall* calls, int count) {
+    if (calls->dtype == Dtype::f64) return run_adamw<double>(calls, count);
+    run_adamw<float>(calls, count);
+}
+void adamw(const KernelCall& call) { many_adamw(&call, 1); }
 
 // --- SGD ---
 
@@ -163,16 +216,27 @@ void sgd(const KernelCall& call) {
 
 // --- sums ---
 
-// block_sums[block] = sum of squares of every gridDim.x-th run of threads * width elements, in
-// double: the square of a large float overflows.
+template <class T> struct Squares {
+    double* acc;
+    const T* x;
+    int64_t n, blocks;
+    bool packed, first;
+};
+template <class T> using SquaresBatch = Batch<Squares<T>, 48>;
+
+// block_sums[block] = sum of squares of every runs of threads * width elements that are as many
+// blocks apart as the item has, in double: the square of a large float overflows.
 template <class T>
 __global__ void __launch_bounds__(threads)
-    sumsq_kernel(const T* x, int64_t n, bool packed, double* block_sums) {
-    const int64_t step = int64_t(gridDim.x) * threads * width;
+    sumsq_kernel(const __grid_constant__ SquaresBatch<T> batch, double* block_sums) {
+    const int item = batch.item_of_block();
+    const Squares<T>& s = batch.items[item];
+    const int64_t step = s.blocks * threads * width;
     double sum = 0;
-    for (int64_t i = (int64_t(blockIdx.x) * threads + threadIdx.x) * width; i < n; i += step) {
+    for (int64_t i = ((blockIdx.x - batch.begins[item]) * threads + threadIdx.x) * width; i < s.n;
+         i += step) {
         Acc<T> value[width];
-        load_run<width>(x + i, n - i, packed, value);
+        load_run<width>(s.x + i, s.n - i, s.packed, value);
 #pragma unroll
         for (int e = 0; e < width; ++e) sum += double(value[e]) * double(value[e]);
     }
@@ -180,28 +244,44 @@ __global__ void __launch_bounds__(threads)
     if (threadIdx.x == 0) block_sums[blockIdx.x] = sum;
 }
 
-// acc = (first ? 0 : acc) + the blocks' sums, in an order that depends on their number only.
-__global__ void add_parts_kernel(double* acc, const double* block_sums, int64_t n, bool first) {
+// acc = (first ? 0 : acc) + the sums of an item's blocks, in an order that depends on their number
+// only. A block for each item.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    add_parts_kernel(const __grid_constant__ SquaresBatch<T> batch, const double* block_sums) {
+    const Squares<T>& s = batch.items[blockIdx.x];
     double sum = 0;
-    for (int64_t i = threadIdx.x; i < n; i += threads) sum += block_sums[i];
+    for (int64_t i = threadIdx.x; i < s.blocks; i += threads)
+        sum += block_sums[batch.begins[blockIdx.x] + i];
     sum = block_reduce(sum, Sum());
-    if (threadIdx.x == 0) *acc = first ? sum : *acc + sum;
+    if (threadIdx.x == 0) *s.acc = s.first ? sum : *s.acc + sum;
 }
 
-void sumsq(const KernelCall& call) {
-    const auto& p = call.get<nn_sumsq_params>();
-    const int64_t blocks =
-        larger<int64_t>(1, smaller<int64_t>(1024, ceil_div(p.n, threads * width)));
-    double* block_sums = workspace<double>(call, blocks);
-    if (!block_sums) return;
-    visit_float(call.dtype, [&]<class T>(T*) {
-        const T* x = call.input<T>(1);
-        launch(call, {dim3(unsigned(blocks)), threads}, sumsq_kernel<T>, x, p.n, aligned(x),
+template <class T> void run_sumsq(const KernelCall* calls, int count) {
+    constexpr int64_t most_blocks = 1024;
+    for (int i = 0; i < count;) {
+        SquaresBatch<T> batch;
+        const KernelCall& first = calls[i];
+        for (; i < count && batch.count < batch.most; ++i) {
+            const auto& p = calls[i].get<nn_sumsq_params>();
+            const T* x = calls[i].input<T>(1);
+            const int64_t blocks =
+                larger<int64_t>(1, smaller(most_blocks, ceil_div(p.n, threads * width)));
+            batch.add({calls[i].operand<double>(0), x, p.n, blocks, aligned(x), p.first != 0},
+                      blocks);
+        }
+        double* const block_sums = workspace<double>(first, batch.blocks);
+        if (!block_sums) return;
+        launch(first, {blocks_for(batch.blocks, 1), threads}, sumsq_kernel<T>, batch, block_sums);
+        launch(first, {dim3(unsigned(batch.count)), threads}, add_parts_kernel<T>, batch,
                block_sums);
-    });
-    launch(call, {dim3(1), threads}, add_parts_kernel, call.operand<double>(0), block_sums, blocks,
-           p.first != 0);
+    }
 }
+
+void many_sumsq(const KernelCall* calls, int count) {
+    visit_float(calls->dtype, [&]<class T>(T*) { run_sumsq<T>(calls, count); });
+}
+void sumsq(const KernelCall& call) { many_sumsq(&call, 1); }
 
 struct Scalars {
     const double* at[14];
@@ -221,6 +301,7 @@ void sum_scalars(const KernelCall& call) {
 }
 
 NN_IMPLEMENT(adamw, sgd, sumsq, sum_scalars);
+NN_IMPLEMENT_MANY(many_adamw, many_sumsq);
 
 }  // namespace
 }  // namespace nn::NN_TARGET

@@ -19,6 +19,7 @@
 #define __host__
 #define __shared__ static
 #define __forceinline__ inline
+#define __grid_constant__
 #define __launch_bounds__(...)
 
 struct dim3 {

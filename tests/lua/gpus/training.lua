@@ -261,17 +261,17 @@ end)
 
 case("the plan of a recipe has the GPU's memory, the bytes in RAM and the link", function()
   local status, output = t.shell(("%s timeout -k 1 100 $NNLUA %s/recipes/gpt2_train.lua "
-    .. "model.embd=64 memory.gpu=1MB --plan 2>&1"):format(devices "gpus=1", host.root))
+    .. "model.embd=64 memory.gpu=2MB --plan 2>&1"):format(devices "gpus=1", host.root))
   t.same(status, 0)
-  for _, line in ipairs {"\nGPU +1%.%d MB: ", "\nRAM +[%d.]+ MB", "the link to the GPU is busy",
+  for _, line in ipairs {"\nGPU +[12]%.%d MB: ", "\nRAM +[%d.]+ MB", "the link to the GPU is busy",
                          "the GPU computes %d+ %%", "\ntime +about "} do
     t.check(output:find(line), line .. ": " .. output)
   end
   status, output = t.shell(("%s timeout -k 1 100 $NNLUA %s/recipes/gpt2_train.lua model.embd=128 "
-    .. "memory.gpu=3MB memory.ram=8MB memory.disk=%s memory.disk_in_ram=true --plan 2>&1"):format(
+    .. "memory.gpu=4MB memory.ram=8MB memory.disk=%s memory.disk_in_ram=true --plan 2>&1"):format(
       devices "gpus=1", host.root, base))
   t.same(status, 0)
-  for _, line in ipairs {"\nGPU +[23]%.%d MB: ", "\nRAM +[78]%.%d MB: ", "\ndisk +[%d.]+ MB",
+  for _, line in ipairs {"\nGPU +[34]%.%d MB: ", "\nRAM +[78]%.%d MB: ", "\ndisk +[%d.]+ MB",
                          "bound by .-the disk %d+ %%", " a day\n", "\ntime +about "} do
     t.check(output:find(line), line .. ": " .. output)
   end
