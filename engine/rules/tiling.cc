@@ -26,11 +26,18 @@ constexpr int64_t gpu_tokens = 16384;
 // take a quarter of the memory: with RAM for a quarter of the state, GPT-2 124M (8 x 1024 tokens)
 // trained at 0.69 of the speed with enough memory with 8192 rows, and at 0.92 with 2048.
 int64_t vocab_tile() { return gpus_in_use() > 0 ? 8192 : 2048; }
+
+// On GPUs, cuBLASLt's fast algorithms also need extents that are multiples of 8; so what a
+// vocabulary has beyond the last multiple of 128 becomes a tile of its own, unless it is one.
 Cuts cut_vocabulary(int64_t size) {
     constexpr int64_t vocab_multiple = 128;
-    const int64_t tiles = (size + vocab_tile() - 1) / vocab_tile(),
-                  even = (size + tiles - 1) / tiles;
-    return cut_every(size, (even + vocab_multiple - 1) / vocab_multiple * vocab_multiple);
+    const bool has_rest = gpus_in_use() > 0 && size % 8 != 0;
+    const int64_t whole = has_rest ? size / vocab_multiple * vocab_multiple : size,
+                  tiles = (whole + vocab_tile() - 1) / vocab_tile(),
+                  even = (whole + tiles - 1) / tiles;
+    Cuts out = cut_every(whole, (even + vocab_multiple - 1) / vocab_multiple * vocab_multiple);
+    if (has_rest) out.push_back(size);
+    return out;
 }
 
 // The tile size of an axis of ids (batch, time). On GPUs, sequences stay whole if there is one for

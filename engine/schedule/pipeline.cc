@@ -86,7 +86,9 @@ std::vector<TaskGroup> prepare_for_gpus(Program& program, int gpus, int64_t memo
     delay_sums(program);                       // of gradients, behind the other tasks of a layer
     share_memory(program);                     // temporaries take that of earlier ones
     find_lifetimes(program);                   // the order and the tiles have changed
-    return group_tasks(program, memory / 16);  // all programs leave room for the tiles of any
+    // StarPU keeps the tiles of several groups on a GPU at once; all programs leave room for the tiles
+    // of any.
+    return group_tasks(program, memory / 8, memory / 16);
 }
 
 }  // namespace nn

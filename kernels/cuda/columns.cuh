@@ -70,6 +70,14 @@ __global__ void __launch_bounds__(column_threads)
     y[column] = first ? total : y[column] + total;
 }
 
+// y[o] = or += the sums of output o over the chunks.
+template <class T>
+void add_parts(const KernelCall& call, const Acc<T>* chunk_sums, int64_t chunks, int64_t cols,
+               int outputs, bool first, Outputs<Acc<T>> to) {
+    launch(call, {dim3(unsigned(ceil_div(cols, part_columns)), unsigned(outputs)), column_threads},
+           add_column_parts<Acc<T>>, to, chunk_sums, chunks, cols, outputs, first);
+}
+
 // y[o] = or += the sums of source over rows. packed: columns may be loaded 16 bytes of T at a time.
 template <class T, class Source>
 void sum_columns(const KernelCall& call, const Source& source, int64_t rows, int64_t cols,
@@ -87,11 +95,8 @@ void sum_columns(const KernelCall& call, const Source& source, int64_t rows, int
     if (wanted && !chunk_sums) return;
     const Shape shape{dim3(unsigned(stripes), unsigned(chunks)), column_threads};
     const auto kernel = packed ? column_parts<A, lanes16<T>, Source> : column_parts<A, 1, Source>;
-    if (!launch(call, shape, kernel, source, rows, cols, chunk, chunk_sums) || !wanted) return;
-    launch(
-        call,
-        {dim3(unsigned(ceil_div(cols, part_columns)), unsigned(Source::outputs)), column_threads},
-        add_column_parts<A>, to, chunk_sums, chunks, cols, int(Source::outputs), first);
+    if (launch(call, shape, kernel, source, rows, cols, chunk, chunk_sums) && wanted)
+        add_parts<T>(call, chunk_sums, chunks, cols, int(Source::outputs), first, to);
 }
 
 }  // namespace

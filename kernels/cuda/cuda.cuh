@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "kernels/implement.h"
+#include "kernels/math/activations.h"
 #include "kernels/math/base.h"
 #include "kernels/types.h"
 
@@ -173,6 +174,34 @@ template <class F> void visit_size(int64_t bytes, F f) {
         default: return f((uint64_t*)nullptr);
     }
 }
+
+// --- functions for what is rounded to bf16, with errors of about 2^-22 ---
+
+// e^x for x <= 0: one instruction of the units for special functions instead of a polynomial.
+__device__ inline float quick_exp_negative(float x) {
+    float y = x * 1.44269504088896341f;
+#ifdef __CUDA_ARCH__
+    asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(y));
+    return y;
+#else
+    return std::exp2(y);
+#endif
+}
+__device__ inline float quick_inverse(float x) {
+#ifdef __CUDA_ARCH__
+    asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(x));
+    return x;
+#else
+    return 1 / x;
+#endif
+}
+struct Quickly {
+    __device__ static float exp_negative(float x) { return quick_exp_negative(x); }
+    __device__ static float inverse(float x) { return quick_inverse(x); }
+};
+// How results of T are computed.
+template <class T>
+using Enough = std::conditional_t<std::is_same_v<T, bf16>, Quickly, math::Exactly>;
 
 // --- packs of neighbouring elements ---
 

@@ -50,44 +50,57 @@ void embedding(const KernelCall& call) {
     });
 }
 
-// Writes the positions in [begin, begin + threads) with the given id to `found`, in order; returns
-// their number. Every thread of the block must call it.
+constexpr int ids_per_thread = 8, ids_per_block = ids_per_thread * int(threads);
+
+// Writes the positions in [begin, begin + ids_per_block) with the given id to `found`, in order;
+// returns their number. Every thread of the block must call it.
 __device__ inline int matches(const nn_embedding_params& p, const void* ids, int64_t id,
-                              int64_t begin, int64_t* found) {
-    __shared__ int counts[threads / 32];
-    const int64_t at = begin + threadIdx.x;
-    const bool mine = at < p.batch * p.len && load_index(ids, Dtype(p.ids_dtype), at) == id;
-    const unsigned votes = __ballot_sync(all_lanes, mine), lane = threadIdx.x % 32;
-    __syncthreads();  // the results of the last call have been read
-    if (lane == 0) counts[threadIdx.x / 32] = __popc(votes);
-    __syncthreads();
-    int before = 0, total = 0;
-    for (unsigned w = 0; w < threads / 32; ++w) {
-        before += w < threadIdx.x / 32 ? counts[w] : 0;
-        total += counts[w];
+                              int64_t begin, int32_t* found) {
+    constexpr int warps = int(threads) / 32;
+    __shared__ int counts[ids_per_thread * warps];
+    const int64_t end = p.batch * p.len;
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    unsigned votes[ids_per_thread];
+#pragma unroll
+    for (int k = 0; k < ids_per_thread; ++k) {
+        const int64_t at = begin + k * int64_t(threads) + threadIdx.x;
+        votes[k] =
+            __ballot_sync(all_lanes, at < end && load_index(ids, Dtype(p.ids_dtype), at) == id);
     }
-    if (mine) found[before + __popc(votes & ((1u << lane) - 1))] = at;
+    __syncthreads();  // the results of the last call have been read
+    if (lane == 0)
+        for (int k = 0; k < ids_per_thread; ++k) counts[k * warps + int(warp)] = __popc(votes[k]);
     __syncthreads();
-    return total;
+    int before = 0;
+    for (int k = 0; k < ids_per_thread; ++k)
+        for (int w = 0; w < warps; ++w) {
+            if (w == int(warp) && (votes[k] >> lane & 1))
+                found[before + __popc(votes[k] & ((1u << lane) - 1))] =
+                    int32_t(begin + k * int64_t(threads) + threadIdx.x);
+            before += counts[k * warps + w];
+        }
+    __syncthreads();
+    return before;
 }
 
 // The block of the first token with an id adds the gradients of all tokens with that id, in order;
 // the blocks of the others do nothing. Reading the ids is quadratic in their number, but they are
-// few compared with the gradients (to be measured with more than 32,768 tokens in a tile).
+// few compared with the gradients.
 template <class T>
 __global__ void __launch_bounds__(threads)
     embedding_backward_kernel(const nn_embedding_params p, bool packed, Acc<T>* dtokens,
                               const void* ids, const T* dy) {
-    __shared__ int64_t positions[threads];
+    __shared__ int32_t positions[ids_per_block];
     const int64_t i = blockIdx.x, id = load_index(ids, Dtype(p.ids_dtype), i),
                   row = id - p.row_start;
     if (row < 0 || row >= p.rows) return;  // all threads
     bool repeats = false;
+#pragma unroll 8
     for (int64_t j = threadIdx.x; j < i; j += threads)
-        repeats = repeats || load_index(ids, Dtype(p.ids_dtype), j) == id;
+        repeats |= load_index(ids, Dtype(p.ids_dtype), j) == id;
     if (block_reduce(int(repeats), Max())) return;  // all threads
     Acc<T>* sum = dtokens + row * p.cols;
-    for (int64_t begin = i / threads * threads; begin < p.batch * p.len; begin += threads) {
+    for (int64_t begin = i; begin < p.batch * p.len; begin += ids_per_block) {
         const int found = matches(p, ids, id, begin, positions);
         if (!found) continue;
         each_pack<T>(0, p.cols, packed, [&](int64_t c, auto width) {

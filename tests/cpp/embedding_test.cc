@@ -80,6 +80,26 @@ TEST_CASE("embedding reports a position outside the context") {
     });
 }
 
+TEST_CASE("embedding_backward adds the rows of ids that occur often and far apart") {
+    Random random(3);
+    const int64_t tokens = 9000, cols = 8;
+    each_variant([&](const Variant& v) {
+        Tile ids(Dtype::i32, random.integers(tokens, 0, vocab - 1));
+        for (int64_t i = 0; i < tokens; ++i)
+            if (ids[i] == 5) ids.set(i, 6);
+        ids.set(0, 5), ids.set(tokens - 1, 5);
+        const Tile ones = v.tile(Values(tokens * cols, 1));
+        Tile dy = ones, sums = v.sums(Values(vocab * cols));
+        nn_embedding_params p = params(cols, Dtype::i32);
+        p.batch = 1, p.len = tokens, p.start = 0, p.first = 1;
+        CHECK(run(v, "embedding_backward", p, {&sums, &ids, &dy}) == "");
+        Values want(vocab * cols);
+        for (int64_t i = 0; i < tokens; ++i)
+            for (int64_t j = 0; j < cols; ++j) want[int64_t(ids[i]) * cols + j] += 1;
+        check_close("dtokens", sums, want, v.sum_eps());
+    });
+}
+
 TEST_CASE("embedding_backward adds the rows of each id, for any tiling of the vocabulary") {
     Random random(2);
     each_variant([&](const Variant& v) {

@@ -162,7 +162,7 @@ TEST_CASE("groups keep the order of dependencies, and every temporary dies after
         place_on_gpus(*step.program, gpus);
         delay_sums(*step.program);
         find_lifetimes(*step.program);
-        const std::vector<TaskGroup> groups = group_tasks(*step.program, 0);
+        const std::vector<TaskGroup> groups = group_tasks(*step.program, 1 << 30, 0);
         const Edges before = predecessors(step.program->accesses());
         std::set<uint32_t> done;
         size_t largest = 0;
@@ -188,9 +188,19 @@ TEST_CASE("groups keep the order of dependencies, and every temporary dies after
                     CHECK(dies.at(tile.get()) >= g);
             }
         size_t kept_alive = 0;
-        for (const TaskGroup& group : group_tasks(*step.program, 1 << 20))
+        for (const TaskGroup& group : group_tasks(*step.program, 1 << 30, 1 << 20))
             kept_alive += group.dies_after.size();
         CHECK(kept_alive == 0);
+        const auto bytes_of = [](const TaskGroup& group) {
+            size_t bytes = 0;
+            for (const TilePtr& tile : group.tiles) bytes += tile->bytes;
+            return bytes;
+        };
+        const size_t most = bytes_of(groups[0]) / 2;
+        const std::vector<TaskGroup> small = group_tasks(*step.program, int64_t(most), 0);
+        CHECK(small.size() > groups.size());
+        for (const TaskGroup& group : small)
+            CHECK((group.tasks.size() == 1 || bytes_of(group) <= most));
     }
 }
 

@@ -109,8 +109,13 @@ TEST_CASE("vocabularies are cut into the fewest tiles, at multiples of 128") {
         for (int64_t size : {50257, 50304, 32000, 128256, 151936, 8193, 16385, 1000003}) {
             INFO(size << " for " << description);
             const Cuts cuts = choose_grid({size, 64}, Dtype::bf16, {"vocab", ""}).axes[0];
-            CHECK((cuts == cut_every(size, cuts[1]) && cuts[1] % 128 == 0 && cuts[1] <= most));
-            CHECK(int64_t(cuts.size()) == 1 + (size + most - 1) / most);
+            const bool has_rest =
+                std::string(description).find("gpus") != std::string::npos && size % 8 != 0;
+            const int64_t whole = has_rest ? size / 128 * 128 : size;
+            Cuts want = cut_every(whole, cuts[1]);
+            if (has_rest) want.push_back(size);
+            CHECK((cuts == want && cuts[1] % 128 == 0 && cuts[1] <= most));
+            CHECK(int64_t(cuts.size()) == 1 + (whole + most - 1) / most + has_rest);
         }
         CHECK(choose_grid({most, 64}, Dtype::bf16, {"vocab", ""}) == Grid::whole({most, 64}));
         describe_machine("");

@@ -39,8 +39,9 @@ struct TaskGroup {
 };
 constexpr int max_group = 64, max_group_tiles = 100;  // a buffer's number is an int8_t
 // Groups in an order of submission that respects all dependencies. A task that cannot run on a GPU
-// is a group of its own. kept: bytes of temporaries, the smallest ones, that keep their memory
-// between runs instead of dying, because StarPU runs two tasks to free the memory of one.
-std::vector<TaskGroup> group_tasks(Program& program, int64_t kept);
+// is a group of its own. most_bytes: of the tiles of a group of several tasks. kept: bytes of
+// temporaries, the smallest ones, that keep their memory between runs instead of dying, because
+// StarPU runs two tasks to free the memory of one.
+std::vector<TaskGroup> group_tasks(Program& program, int64_t most_bytes, int64_t kept);
 
 }  // namespace nn

@@ -13,11 +13,15 @@ namespace {
 
 class Grouping {
 public:
-    explicit Grouping(Program& program)
+    Grouping(Program& program, int64_t most_bytes)
         : program_(program),
           accesses_(program.accesses()),
           before_(predecessors(accesses_)),
-          group_of_(program.tasks.size()) {}
+          most_bytes_(most_bytes),
+          group_of_(program.tasks.size()) {
+        for (const Task& task : program.tasks)
+            has_lanes_ = has_lanes_ || task.gpu > 0 || task.lane > 0;
+    }
 
     std::vector<TaskGroup> run() {
         for (uint32_t t = 0; t < accesses_.tasks(); ++t) add(t);
@@ -29,11 +33,13 @@ public:
 
 private:
     // Tasks of a group have the same key: the GPU, the lane, whether they update in place, whether
-    // they add to sums of all lanes, and the layer.
+    // they add to sums of all lanes, and the layer. Without other lanes nothing waits for the end
+    // of a layer.
     using Key = std::tuple<int, int, bool, bool, std::string>;
     Key key_of(uint32_t t) const {
         const Task& task = program_.tasks[t];
-        return {task.gpu, task.lane, task.arg.in_place, task.is_sum, block_of(task.arg.layer)};
+        return {task.gpu, task.lane, task.arg.in_place, task.is_sum,
+                has_lanes_ ? block_of(task.arg.layer) : ""};
     }
 
     // A group that waits for another one is submitted after it. So when a task waits for an open
@@ -63,7 +69,10 @@ private:
 
     bool has_room(uint32_t own, const Task& task) const {
         const TaskGroup& group = groups_[own];
-        return int(group.tasks.size()) < max_group &&
+        int64_t bytes = 0;
+        for (const TilePtr& tile : group.tiles) bytes += int64_t(tile->bytes);
+        for (int i = 0; i < task.handles; ++i) bytes += int64_t(task.tiles[i]->bytes);
+        return int(group.tasks.size()) < max_group && bytes <= most_bytes_ &&
                int(group.tiles.size()) + task.handles <= max_group_tiles;
     }
 
@@ -108,6 +117,8 @@ private:
     Program& program_;
     const Accesses& accesses_;
     const Edges before_;
+    const int64_t most_bytes_;
+    bool has_lanes_ = false;
     std::vector<uint32_t> group_of_, order_;
     std::vector<TaskGroup> groups_;
     std::vector<char> is_open_;
@@ -132,8 +143,8 @@ void find_ends(const Program& program, std::vector<TaskGroup>& groups, int64_t k
 
 }  // namespace
 
-std::vector<TaskGroup> group_tasks(Program& program, int64_t kept) {
-    std::vector<TaskGroup> out = Grouping(program).run();
+std::vector<TaskGroup> group_tasks(Program& program, int64_t most_bytes, int64_t kept) {
+    std::vector<TaskGroup> out = Grouping(program, most_bytes).run();
     find_ends(program, out, kept);
     return out;
 }
