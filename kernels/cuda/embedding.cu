@@ -71,8 +71,13 @@ __device__ inline int matches(const nn_embedding_params& p, const void* ids, int
     if (lane == 0)
         for (int k = 0; k < ids_per_thread; ++k) counts[k * warps + int(warp)] = __popc(votes[k]);
     __syncthreads();
+    int total = 0;
+    for (unsigned n = lane; n < unsigned(ids_per_thread * warps); n += 32) total += counts[n];
+    total = warp_reduce(total, Sum());
+    bool has_any = false;
+    for (int k = 0; k < ids_per_thread; ++k) has_any |= (votes[k] >> lane & 1) != 0;
     int before = 0;
-    for (int k = 0; k < ids_per_thread; ++k)
+    for (int k = 0; has_any && k < ids_per_thread; ++k)
         for (int w = 0; w < warps; ++w) {
             if (w == int(warp) && (votes[k] >> lane & 1))
                 found[before + __popc(votes[k] & ((1u << lane) - 1))] =
@@ -80,7 +85,7 @@ __device__ inline int matches(const nn_embedding_params& p, const void* ids, int
             before += counts[k * warps + w];
         }
     __syncthreads();
-    return before;
+    return total;
 }
 
 // The block of the first token with an id adds the gradients of all tokens with that id, in order;

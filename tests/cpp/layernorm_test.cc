@@ -60,7 +60,10 @@ TEST_CASE("layernorm normalises rows of x or of the residual sum") {
                 const Values input = residual ? s.values() : x.values();
                 const Normalised want = reference(
                     input, weight.values(), has_bias ? bias.values() : Values(), rows, cols, rms);
-                check_close("y", y, want.y, v.eps() + 20 * v.sum_eps());
+                double rstd = 1;  // large if two columns are nearly equal
+                for (size_t i = 1; i < want.stats.size(); i += 2)
+                    rstd = std::max(rstd, want.stats[i]);
+                check_close("y", y, want.y, v.eps() + 20 * v.sum_eps() * rstd);
                 check_close("stats", stats, want.stats, (20 + 0.01 * double(cols)) * v.sum_eps());
             }
     });
@@ -86,6 +89,7 @@ TEST_CASE(
     each_variant([&](const Variant& v) {
         for (const auto& [rows, cols] : shapes)
             for (int flags : {0, 1, 2, 3, 4, 5}) {
+                if (rows * cols > 5000 && flags % 3 != 0) continue;
                 const bool has_ds = flags & 1, has_bias = flags & 2, rms = flags & 4;
                 const size_t n = rows * cols;
                 Tile weight = v.tile(random.values(cols)), dweight = v.sum_output(cols),

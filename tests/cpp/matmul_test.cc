@@ -82,6 +82,7 @@ TEST_CASE("products run by the fastest algorithm, and by another one if that is 
     const Variant cuda{emulated_device()->target, Dtype::f32, emulated_device()};
     const int64_t m = 33, n = 65, k = 24000;
     for (double beta : {0.0, 2.0}) {
+        INFO("beta " << beta);
         const nn_gemm_params p{m, n, k, k, n, n, 1, 0, 0, 0, 1, beta, 0, 0, 0, 0, 0};
         Tile a(Dtype::f32, Values(m * k, 1)), b(Dtype::f32, Values(k * n, 0.5)),
             c(Dtype::f32, Values(m * n, 3));
