@@ -42,9 +42,11 @@ end
 
 t.case("the parts without PyTorch finish, with a table and JSON", function()
   need_programs()
-  local result, output = rehearse "ops,attention,step,memcheck,racecheck,budget,gpt2 nnlua"
-  t.same(#result.rows, 7)
+  local result, output = rehearse("ops,attention,step,memcheck,racecheck,budget,"
+    .. "products,gpt2 nnlua,gpt2-xl nnlua with atomics,gpt2-xl nnlua in half")
+  t.same(#result.rows, 10)
   t.same(#result.attention, 12)
+  t.same(#result.products, 12)
   for _, row in ipairs(result.attention) do t.check(row.forward_ms > 0 and row.backward_ms > 0) end
   t.check(output:find "| gpt2%-xl | nnlua | [%d.]+ | [%d.]+ | [%d.]+ | [%d.]+ |", output)
   t.check(output:find "| ops | ok | %d+ | 0 |", output)
@@ -83,15 +85,17 @@ t.case("--only unfinished runs what an earlier report lacks, and completes the r
   local speed = {tokens_per_s = 1, flops_per_s = 1, product_flops_per_s = 2, ms_per_step = 1,
                  peak_bytes = 1, kinds = {}}
   for i = 1, 99 do speed.kinds[("k"):rep(200) .. i] = i end
-  local earlier = {gpu = "a", notes = {"earlier note"}, attention = {}, rows = {}, speeds = {}}
+  local earlier = {gpu = "a", notes = {"earlier note"}, attention = {}, products = {}, rows = {},
+                   speeds = {}}
   for name in ("build,kernels,step,gpt2 nnlua,gpt2 compile,gpt2-xl nnlua,gpt2-xl compile,"
-      .. "gpt2 eager,gpt2-xl eager,gpt2 nnlua with 2 streams,gpt2 nnlua with 2 tiles,attention,ops,"
-      .. "budget,memcheck,racecheck,"):gmatch "(.-)," do
+      .. "gpt2 eager,gpt2-xl eager,gpt2 nnlua with 2 streams,gpt2 nnlua with 2 tiles,"
+      .. "gpt2-xl nnlua with 2 tiles,gpt2 nnlua with atomics,gpt2-xl nnlua with atomics,"
+      .. "gpt2-xl nnlua in half,products,attention,ops,budget,memcheck,racecheck,"):gmatch "(.-)," do
     table.insert(earlier.rows, {part = name, result = name == "step" and "failed" or "ok",
                                 passed = 1, failed = 0, skipped = 0, seconds = 1, limit = 1})
     if name:find "^gpt2" then earlier.speeds[name] = speed end
   end
-  local json = require("cjson").encode(earlier):gsub('"attention":{}', '"attention":[]')
+  local json = require("cjson").encode(earlier):gsub('"(%a+)":{}', {attention = '"attention":[]', products = '"products":[]'})
   files.write(report, json)
   local status, output = t.shell(("cd %s; python3 tests/gpu/run --rehearse --binaries %s "
     .. "--only unfinished --json %s"):format(root, binaries, report))
@@ -99,7 +103,7 @@ t.case("--only unfinished runs what an earlier report lacks, and completes the r
   t.same({select(2, output:gsub("\n[%w ]+: ok, ", "")), output:match "^step: ok, " ~= nil},
          {0, true})
   local result = files.parse_json(files.read(report))
-  t.same(#result.rows, 16)
+  t.same(#result.rows, 21)
   for _, row in ipairs(result.rows) do t.same({row.part, row.result}, {row.part, "ok"}) end
   t.check(result.speeds["gpt2 nnlua with 2 streams"].ms_per_step == 1)
   t.check(#output < 12500 and output:find("earlier note", 1, true), #output .. " characters")
@@ -120,7 +124,7 @@ END]])
   t.check(tonumber(first) <= tonumber(call), output)
   t.check(tonumber(second) <= tonumber(call), output)
   t.check(tonumber(call) <= 570, output)
-  t.same(tonumber(count), 16)
+  t.same(tonumber(count), 21)
 end)
 
 t.case("a memory budget above the memory of the machine is lowered to it", function()
