@@ -81,13 +81,13 @@ void prepare_for_tiers(Program& program) {
 }
 
 std::vector<TaskGroup> prepare_for_gpus(Program& program, int gpus, int64_t memory) {
-    dissolve_team(program);                    // GPUs do not share the loops of tasks
-    place_on_gpus(program, gpus);              // the tasks of a tile of tokens run on one of them
-    delay_sums(program);                       // of gradients, behind the other tasks of a layer
-    share_memory(program);                     // temporaries take that of earlier ones
-    find_lifetimes(program);                   // the order and the tiles have changed
-    // StarPU keeps the tiles of several groups on a GPU at once; all programs leave room for the tiles
-    // of any.
+    dissolve_team(program);        // GPUs do not share the loops of tasks
+    place_on_gpus(program, gpus);  // the tasks of a tile of tokens run on one of them
+    delay_sums(program);           // of gradients, behind the other tasks of a layer
+    share_memory(program);         // temporaries take that of earlier ones
+    find_lifetimes(program);       // the order and the tiles have changed
+    // StarPU keeps the tiles of several groups on a GPU at once. All programs leave room for the
+    // tiles of any.
     return group_tasks(program, memory / 8, memory / 16);
 }
 

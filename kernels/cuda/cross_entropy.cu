@@ -118,7 +118,8 @@ __global__ void __launch_bounds__(threads)
         if (counts) {
             load_pack<width>(logits + j, v);
             for (int e = 0; e < width; ++e)
-                v[e] = weight * Enough<T>::exp_negative(v[e] - largest) - (j + e == column ? factor : A(0));
+                v[e] = weight * Enough<T>::exp_negative(v[e] - largest) -
+                       (j + e == column ? factor : A(0));
         }
         store_pack<width>(d + j, v);
     });
