@@ -209,8 +209,9 @@ int nn_workers(int32_t* cpus, int32_t* gpus);
 // settings; "" returns to the host.
 int nn_machine_describe(const char* text);
 int nn_machine_info(nn_machine_info_t* out);
-// FLOP/s of f32 products of n x n matrices, one on every worker at once; the best of five.
-int nn_product_rate(int64_t n, double* flops_per_second);
+// FLOP/s of f32 or bf16 products of n x n matrices: one on every CPU worker at once, the best of
+// five; or, where tasks run on GPUs, the sum of their rates, measured when they started.
+int nn_product_rate(int64_t n, int32_t dtype, double* flops_per_second);
 // GFLOP/s of one core, measured once on this machine, of the products that CPU workers compute; 0:
 // not measured, or bf16 products are computed in f32.
 int nn_core_rates(double* f32, double* bf16);

@@ -125,11 +125,13 @@ int nn_machine_info(nn_machine_info_t* out) {
     });
 }
 
-int nn_product_rate(int64_t size, double* flops_per_second) {
+int nn_product_rate(int64_t size, int32_t dtype, double* flops_per_second) {
     return guard([&] {
         if (size < 1 || size > 1 << 15)
             fail("products of size %lld, not 1 to 32768", (long long)size);
-        given(flops_per_second, "flops_per_second") = product_rate(size);
+        if (dtype != int(Dtype::f32) && dtype != int(Dtype::bf16))
+            fail("the rate of products of dtype %d; f32 and bf16 are possible", dtype);
+        given(flops_per_second, "flops_per_second") = product_rate(size, Dtype(dtype));
     });
 }
 

@@ -58,6 +58,7 @@ struct Kernel {
     // Computes several calls with one dtype at once, with the bits of one after the other; nullptr
     // if that is not faster.
     KernelsFn many_on(Device device) const { return best_of_many[int(device)]; }
+    KernelsFn many_on(const Target& target) const;
     bool allows_tf32(const void* params) const;  // for f32 operands
 };
 

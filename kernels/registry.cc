@@ -138,6 +138,12 @@ KernelFn Kernel::on(const Target& target) const {
     return nullptr;
 }
 
+KernelsFn Kernel::many_on(const Target& target) const {
+    for (const Implementation& implementation : implementations)
+        if (implementation.target == &target) return implementation.many;
+    return nullptr;
+}
+
 bool Kernel::allows_tf32(const void* params) const {
     int32_t allowed = 0;
     if (tf32_offset >= 0)

@@ -118,7 +118,7 @@ local function check_blas(ghz)
     fine("%s", products)
   end
   local workers = nn.workers()
-  local rate, peak = nn.sgemm_gflops(), workers * ghz * (per_cycle[isa] or 8)
+  local rate, peak = nn.product_gflops(), workers * ghz * (per_cycle[isa] or 8)
   judge(peak == 0 or rate > 0.45 * peak,
         "check for other programs (top), cores shared by workers, and BLAS's name of the processor",
         "sgemm %.0f GFLOP/s, %.0f%% of the peak of %d workers at %.1f GHz with %s", rate,

@@ -78,7 +78,7 @@ local ids, targets = random_tokens(), random_tokens()
 local loss
 for _ = 1, cfg.warmup do loss = step(ids, targets) end
 nn.sync()
-local sgemm_before = nn.sgemm_gflops()
+local sgemm_before = nn.product_gflops()
 local times = {}
 for i = 1, cfg.steps do
   local start = nn.now()
@@ -92,7 +92,7 @@ local seconds = times[math.floor((#times + 1) / 2)]
 local peak = nn.memory().peak
 local tokens = cfg.batch * cfg.tokens
 local flops = model:flops_per_token(cfg.tokens) * tokens
-local sgemm = math.max(sgemm_before, reference_gflops(2048, flops / seconds / 1e9))
+local sgemm = math.max(sgemm_before, reference_gflops(2048, "f32", flops / seconds / 1e9))
 local profile = nn.profile(function() for _ = 1, 2 do step(ids, targets) end end)
 
 local function peak_rss_mb()

@@ -329,13 +329,16 @@ double TaskTimes::seconds(const Task& task) const {
     return overhead + (similar > 0 ? similar : seconds_of(task.arg, rates_));
 }
 
-double product_rate(int64_t size) {
+double product_rate(int64_t size, Dtype dtype) {
     if (gpus() > 0 && settings().where != Where::cpu) {
         double sum = 0;
-        for (int worker : first_streams()) sum += rates_of(worker).f32;
+        for (int worker : first_streams()) {
+            const Rates rates = rates_of(worker);
+            sum += dtype == Dtype::bf16 ? rates.bf16 : settings().tf32 ? rates.tf32 : rates.f32;
+        }
         return sum;
     }
-    const BenchmarkCall product = benchmark_product(size, Dtype::f32, false);
+    const BenchmarkCall product = benchmark_product(size, dtype, false);
     ParallelBenchmark benchmark = parallel_benchmark(cpu_workers(), room_for(product));
     double best = 0;
     for (int round = 0; round < 5 && benchmark.good(); ++round) {

@@ -43,8 +43,8 @@ private:
     Rates rates_;  // of one worker while all are busy
 };
 
-// FLOP/s of f32 products of this size, one on every worker at once: on the GPUs if tasks run there,
-// else on all CPU workers.
-double product_rate(int64_t size);
+// FLOP/s of f32 or bf16 products of this size, one on every CPU worker at once; of GPUs, if tasks run
+// there, as measured when the engine started.
+double product_rate(int64_t size, Dtype dtype);
 
 }  // namespace nn

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -245,33 +246,21 @@ int fastest(const KernelCall& call, const Operands& o, const Matmul& matmul) {
     return best;
 }
 
+// For the file of choices.
 std::string name_of(const Key& key) {
     const nn_gemm_params& p = key.p;
-    std::string out;
-    for (int64_t value : {key.dtype,
-                          p.m,
-                          p.n,
-                          p.k,
-                          p.lda,
-                          p.ldb,
-                          p.ldc,
-                          p.batch,
-                          p.stride_a,
-                          p.stride_b,
-                          p.stride_c,
-                          int64_t(p.beta),
-                          int64_t(p.trans_a),
-                          int64_t(p.trans_b),
-                          int64_t(p.epilogue),
-                          int64_t(p.wide),
-                          int64_t(p.tf32),
-                          key.with_bias,
-                          key.with_aux,
-                          key.align_a,
-                          key.align_b,
-                          key.align_c})
-        out += (out.empty() ? "" : ",") + std::to_string(value);
-    return out;
+    char text[300];
+    std::snprintf(text, sizeof text,
+                  "dtype=%lld,%lldx%lldx%lld,ld=%lld/%lld/%lld,batch=%lld,strides=%lld/%lld/%lld,"
+                  "add=%d,trans=%d%d,epilogue=%d,wide=%d,tf32=%d,bias=%lld,aux=%lld,"
+                  "align=%lld/%lld/%lld",
+                  (long long)key.dtype, (long long)p.m, (long long)p.n, (long long)p.k,
+                  (long long)p.lda, (long long)p.ldb, (long long)p.ldc, (long long)p.batch,
+                  (long long)p.stride_a, (long long)p.stride_b, (long long)p.stride_c, int(p.beta),
+                  p.trans_a, p.trans_b, p.epilogue, p.wide, p.tf32, (long long)key.with_bias,
+                  (long long)key.with_aux, (long long)key.align_a, (long long)key.align_b,
+                  (long long)key.align_c);
+    return text;
 }
 
 // The number of the algorithm to use; the first for products too small to be worth a measurement.

@@ -31,7 +31,7 @@ for file, names in pairs {
   ["data.masking"] = "mask_tokens",
   ["data.spans"] = "corrupt_spans",
   ["io.config"] = "config field", ["io.safetensors"] = "load_safetensors save_safetensors",
-  ["measure.profile"] = "profile trace sgemm_gflops",
+  ["measure.profile"] = "profile trace product_gflops",
   ["models.checkpoint"] = "open_checkpoint save_checkpoint",
   ["models.cached"] = "attend",
   ["models.decoder"] = "decoder",

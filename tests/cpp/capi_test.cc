@@ -67,8 +67,8 @@ TEST_CASE("every function with a result refuses a NULL pointer for it") {
     CHECK_REFUSED(nn_workers(&n, nullptr), "gpus is NULL");
     CHECK_REFUSED(nn_machine_describe(nullptr), "text is NULL");
     CHECK_REFUSED(nn_machine_info(nullptr), "out is NULL");
-    CHECK_REFUSED(nn_product_rate(8, nullptr), "flops_per_second is NULL");
-    CHECK_REFUSED(nn_product_rate(0, nullptr), "products of size 0");
+    CHECK_REFUSED(nn_product_rate(8, 0, nullptr), "flops_per_second is NULL");
+    CHECK_REFUSED(nn_product_rate(0, 0, nullptr), "products of size 0");
     double rate = 0;
     CHECK_REFUSED(nn_measure_disk("/tmp", 0, 0, 0, nullptr), "bytes_per_second is NULL");
     CHECK_REFUSED(nn_measure_disk(nullptr, 0, 0, 0, &rate), "folder is NULL");
@@ -120,7 +120,7 @@ TEST_CASE("a machine is described until the host is asked for again, and product
     REQUIRE_OK(nn_machine_info(&info));
     CHECK(info.described == 0);
     double rate = 0;
-    REQUIRE_OK(nn_product_rate(64, &rate));
+    REQUIRE_OK(nn_product_rate(64, 0, &rate));
     CHECK(rate > 1e6);
 }
 

@@ -232,3 +232,85 @@ TEST_CASE("sumsq of 2^24 equal floats is exact to 1e-12") {
     run(v, "sumsq", nn_sumsq_params{int64_t(n), 1}, {&acc, &x});
     CHECK(acc[0] == Approx(double(n) * x[0] * x[0]).epsilon(1e-12));
 }
+
+namespace {
+
+// Runs calls of a kernel at once, as the engine does for those that write different tiles.
+template <class P>
+std::string run_many(const Variant& v, const std::string& name, const std::vector<P>& params,
+                     const std::vector<std::vector<Tile*>>& operands) {
+    std::vector<Tile*> all;
+    for (const auto& of_call : operands) all.insert(all.end(), of_call.begin(), of_call.end());
+    const Mirror mirror(*v.cuda, all, v.displaced);
+    std::string error;
+    std::vector<KernelCall> calls;
+    for (size_t i = 0; i < params.size(); ++i)
+        calls.push_back({mirror.operands() + i * operands[0].size(), &params[i], v.dtype, nullptr,
+                         &error, &v.cuda->gpu, v.cuda->fault});
+    find_kernel(name)->many_on (*v.target)(calls.data(), int(calls.size()));
+    const std::string late = v.cuda->finish();
+    mirror.copy_back();
+    return error.empty() ? late : error;
+}
+
+}  // namespace
+
+TEST_CASE("many updates at once have the bits of one after the other") {
+    Random random(7);
+    each_variant([&](const Variant& v) {
+        if (!v.cuda) return;
+        struct Tensor {
+            Tile param, m, second, grad, master;
+            std::vector<Tile*> operands(Tile* norm) {
+                return {&param, &m,   &second,
+                        &grad,  norm, param.dtype() == Dtype::bf16 ? &master : nullptr};
+            }
+        };
+        std::vector<Tensor> alone, at_once;
+        std::vector<nn_adamw_params> params;
+        std::vector<std::vector<Tile*>> operands;
+        Tile norm(Dtype::f64, {2.5});
+        for (size_t n = 0; n < 60; ++n) {
+            const size_t size = n % 7 == 0 ? 0 : n % 5 == 0 ? 5000 : n;
+            alone.push_back({v.tile(random.values(size)), v.sums(random.values(size)),
+                             v.sums(random.values(size, 0, 1)),
+                             Tile(Dtype::f32, random.values(size)),
+                             Tile(Dtype::f32, random.values(size))});
+            params.push_back(adamw_params(size, Dtype::f32));
+            params.back().lr = 0.01 * double(n + 1), params.back().clip = n % 2 ? 1 : 0;
+        }
+        at_once = alone;
+        for (size_t i = 0; i < alone.size(); ++i) {
+            CHECK(run(v, "adamw", params[i], alone[i].operands(&norm)) == "");
+            operands.push_back(at_once[i].operands(&norm));
+        }
+        CHECK(run_many(v, "adamw", params, operands) == "");
+        for (size_t i = 0; i < alone.size(); ++i)
+            for (int k : {0, 1, 2, 5})
+                if (Tile* tile = alone[i].operands(nullptr)[size_t(k)])
+                    CHECK(tile->bytes() == operands[i][size_t(k)]->bytes());
+    });
+}
+
+TEST_CASE("many sums of squares at once have the bits of one after the other") {
+    Random random(8);
+    each_variant([&](const Variant& v) {
+        if (!v.cuda) return;
+        std::vector<Tile> x, alone, at_once;
+        std::vector<nn_sumsq_params> params;
+        std::vector<std::vector<Tile*>> operands;
+        for (size_t n = 0; n < 100; ++n) {
+            const size_t size = n % 9 == 0 ? 0 : n % 10 == 0 ? 9000 : n;
+            x.push_back(v.tile(random.values(size)));
+            alone.emplace_back(Dtype::f64, Values{3});
+            params.push_back({int64_t(size), n % 2 == 0});
+        }
+        at_once = alone;
+        for (size_t i = 0; i < x.size(); ++i) {
+            CHECK(run(v, "sumsq", params[i], {&alone[i], &x[i]}) == "");
+            operands.push_back({&at_once[i], &x[i]});
+        }
+        CHECK(run_many(v, "sumsq", params, operands) == "");
+        for (size_t i = 0; i < x.size(); ++i) CHECK(alone[i].bytes() == at_once[i].bytes());
+    });
+}

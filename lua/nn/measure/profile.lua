@@ -233,24 +233,28 @@ function Profile.__tostring(self)
   return table.concat(out)
 end
 
---- nn.sgemm_gflops(size=2048) -> GFLOP/s of f32 products of size x size matrices, on all workers at
---- once: the best of five after a warm-up, as in the cost model.
----     nn.sgemm_gflops(256) > 0  --> true
-function M.sgemm_gflops(size)
+--- nn.product_gflops(size=2048, dtype="f32") -> GFLOP/s of products of size x size matrices in f32
+--- or bf16, on all CPU workers at once: the best of five after a warm-up, as in the cost model. If
+--- tasks run on GPUs, the sum of their rates for products of 4096 x 4096 matrices, which are measured
+--- when the engine starts.
+---     nn.product_gflops(256) > 0  --> true
+function M.product_gflops(size, dtype)
   local rate = ffi.new "double[1]"
-  size = arguments.whole("sgemm_gflops", "the size", size or 2048, 1, 32768)
-  lib.check(lib.C.nn_product_rate(size, rate))
+  size = arguments.whole("product_gflops", "the size", size or 2048, 1, 32768)
+  arguments.need(dtype == nil or dtype == "f32" or dtype == "bf16", "product_gflops", "the dtype",
+                 dtype, "f32 or bf16 is needed")
+  lib.check(lib.C.nn_product_rate(size, lib.dtype_number[dtype or "f32"], rate))
   return rate[0] / 1e9
 end
 
---- reference_gflops(size, achieved) -> the highest result of nn.sgemm_gflops(size). Repeats the
---- measurement up to 3 times while it is below `achieved` GFLOP/s: other programs may have slowed
---- it down.
-function M.reference_gflops(size, achieved)
-  local best = M.sgemm_gflops(size)
+--- reference_gflops(size, dtype, achieved) -> the highest result of nn.product_gflops(size, dtype).
+--- Repeats the measurement up to 3 times while it is below `achieved` GFLOP/s: other programs may
+--- have slowed it down.
+function M.reference_gflops(size, dtype, achieved)
+  local best = M.product_gflops(size, dtype)
   for _ = 1, 3 do
     if best >= (achieved or 0) then break end
-    best = math.max(best, M.sgemm_gflops(size))
+    best = math.max(best, M.product_gflops(size, dtype))
   end
   return best
 end

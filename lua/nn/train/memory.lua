@@ -1,19 +1,27 @@
--- The settings of a recipe for its memory: a budget, tiers of memory, and recomputation.
+-- The settings of a recipe for its devices and memory: GPUs, a budget, tiers of memory, and
+-- recomputation.
 local budget = require "nn.base.budget"
 local config = require "nn.io.config"
+local engine = require "nn.base.engine"
 local lib = require "nn.base.capi"
 local units = require "nn.base.units"
 
 local M = {}
 
---- nn.memory_fields() -> the settings memory_gb, memory.activations, memory.ram, memory.disk,
---- memory.disk_rate, memory.disk_in_ram, memory.gpu and memory.plan_seconds, for a recipe's schema.
---- nn.run_fields
---- contains them; other recipes call nn.use_memory.
+--- nn.memory_fields() -> the settings devices.gpus, devices.matmul_precision, memory_gb,
+--- memory.activations, memory.ram, memory.disk, memory.disk_rate, memory.disk_in_ram, memory.gpu and
+--- memory.plan_seconds, for a recipe's schema. nn.run_fields contains them; other recipes call
+--- nn.use_memory.
 ---     nn.config({nn.memory_fields()}, {"memory.ram=6GB"}).memory.ram  --> "6GB"
 function M.memory_fields()
   local field = config.field
   return {
+    devices = {
+      gpus = field(-1, "GPUs to use; -1: all that there are", {min = -1}),
+      matmul_precision = field("highest", "f32 products on GPUs; high rounds their operands to "
+                               .. "TF32, which is several times as fast",
+                               {choices = {"highest", "high"}}),
+    },
     memory_gb = field(0, "memory budget in GB; 0: 90 % of the available memory",
                       {min = 0, real = true}),
     memory = {
@@ -50,9 +58,10 @@ function M.use_disk(memory, ram)
                        plan_seconds = memory.plan_seconds}
 end
 
---- nn.use_memory(cfg) sets the memory budget, or the tiers of nn.memory_tiers, and the choice of
---- nn.activations from the settings of nn.memory_fields. Call it before creating tensors. Errors:
---- as nn.memory_tiers; memory.ram or memory.disk_rate without memory.disk.
+--- nn.use_memory(cfg) sets the GPUs and the precision of f32 products on them, the memory budget or
+--- the tiers of nn.memory_tiers, and the choice of nn.activations, from the settings of
+--- nn.memory_fields. Call it before creating tensors. Errors: as nn.devices and nn.memory_tiers;
+--- memory.ram or memory.disk_rate without memory.disk.
 ---     nn.use_memory(nn.config({nn.memory_fields()}, {}))
 function M.use_memory(cfg)
   for name in pairs(M.memory_fields()) do
@@ -61,7 +70,9 @@ function M.use_memory(cfg)
                  .. "nn.config({nn.memory_fields()}, arg)", name)
     end
   end
-  local memory = cfg.memory
+  local devices, memory = cfg.devices, cfg.memory
+  if devices.gpus >= 0 then engine.devices {gpus = devices.gpus} end
+  if devices.matmul_precision == "high" then engine.matmul_precision "high" end
   local ram = bytes_of(memory, "ram")
   budget.activations(memory.activations)
   if cfg.memory_gb > 0 then budget.memory_budget(cfg.memory_gb * 1e9) end

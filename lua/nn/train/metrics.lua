@@ -69,7 +69,7 @@ local checks = {
   first_step = {step = schema.whole(), seconds = number},
   step = {step = schema.whole(), seconds = optional(number), ms = optional(number),
           tokens_per_s = optional(number), disk_total = optional(number)},
-  rate = {step = schema.whole(), sgemm_gflops = number, was = number}, eval = at_step,
+  rate = {step = schema.whole(), product_gflops = number, was = number}, eval = at_step,
   sample = {step = schema.whole(), text = text}, nan = at_step, error = at_step,
   stopped = {step = schema.whole(), disk = optional(disk)},
   done = {step = schema.whole(), val_loss = optional(number), tokens_per_s = optional(number),
@@ -102,9 +102,9 @@ readers.resume = readers.start
 
 -- The machine was measured again, because other programs had disturbed the first measurement.
 function readers.rate(run, event)
-  local values = event.sgemm_gflops > 0 and run.series.mfu and run.series.mfu.value or {}
+  local values = event.product_gflops > 0 and run.series.mfu and run.series.mfu.value or {}
   for i = (run.measured or 0) + 1, #values do
-    values[i] = values[i] * event.was / event.sgemm_gflops
+    values[i] = values[i] * event.was / event.product_gflops
   end
 end
 

@@ -15,14 +15,15 @@ local SIZE = 1024                -- of the measured products
 local function round(x, unit) return x and math.floor(x / unit + 0.5) * unit end
 
 --- new(model, data) -> the meter of a training of `model` on the loader `data` (nil: none).
---- Measures the machine's matrix-product rate, `gflops`, unless the model's FLOPs are unknown; with
---- several ranks, that of one rank, and its share of the FLOPs.
+--- Measures the machine's rate of matrix products in the model's dtype, `gflops`, unless the model's
+--- FLOPs are unknown; with several ranks, that of one rank, and its share of the FLOPs.
 function M.new(model, data)
   local self = setmetatable({marks = {}, due = 0, again = AGAIN}, Rate)
   self.tokens = data and data:batch_tokens()
   self.flops = data and model.flops_per_token and model:flops_per_token(data.context, data.answer)
   if self.flops then self.flops = self.flops / cluster.ranks().ranks end
-  if self.flops then self.gflops = tensor.scope(profile.reference_gflops, SIZE) end
+  self.dtype = model.config and model.config.dtype or "f32"
+  if self.flops then self.gflops = tensor.scope(profile.reference_gflops, SIZE, self.dtype) end
   return self
 end
 
@@ -84,11 +85,12 @@ end
 --- its rate was not higher; the next measurement is then later.
 function Rate:measure(achieved)
   local was = self.gflops
-  local good, found = lib.protected(tensor.scope, profile.reference_gflops, SIZE, achieved)
+  local good, found = lib.protected(tensor.scope, profile.reference_gflops, SIZE, self.dtype,
+                                    achieved)
   if not good and lib.is_interrupt(found) then error(found, 0) end
   if good and found > was then
     self.gflops = found
-    return {sgemm_gflops = found, was = was}
+    return {product_gflops = found, was = was}
   end
   self.again = 2 * self.again
 end

@@ -321,7 +321,7 @@ local function begin(self)
   local cpus, gpus = engine.workers()
   self.log:event(self.checkpoint and "resume" or "start", {
     step = self.step, parameters = model:count(), cpus = cpus, gpus = gpus,
-    sgemm_gflops = self.rate.gflops, time = os.date "!%Y-%m-%dT%H:%M:%SZ",
+    product_gflops = self.rate.gflops, time = os.date "!%Y-%m-%dT%H:%M:%SZ",
     version = engine.version():match "^[^\n]*", process = metrics.process(),
     planned = self.traffic:begin(self.step)})
   local steps = ("steps %d to %d"):format(self.first, self.cfg.steps)

@@ -97,11 +97,22 @@ template <size_t i> void launch_kernel(const nn::KernelCall& call) {
     start(kernel, call);
 }
 
+// The program may ask for calls of any kernel at once if they do not depend on each other. They run
+// in the opposite order, which then changes nothing.
+template <size_t i> void launch_many(const nn::KernelCall* calls, int count) {
+    while (count-- > 0) launch_kernel<i>(calls[count]);
+}
+
 template <size_t... i> void implement_all(std::index_sequence<i...>) {
     constexpr nn::KernelFn functions[] = {launch_kernel<i>...};
-    std::string list;
-    for (const char* name : names) list += std::string(list.empty() ? "" : ", ") + name;
+    constexpr nn::KernelsFn of_many[] = {launch_many<i>...};
+    std::string list, list_of_many;
+    for (const char* name : names) {
+        const std::string comma = list.empty() ? "" : ", ";
+        list += comma + name, list_of_many += comma + "many_" + name;
+    }
     nn::ImplementationRegistrar("pretended", list.c_str(), functions);
+    nn::ManyRegistrar("pretended", list_of_many.c_str(), of_many);
 }
 
 // Before the program begins. The last target of a device is the one that it uses.

@@ -171,7 +171,7 @@ t.case("forged metrics.jsonl and config.json of a run do not break reports", fun
   files.make_folder(path)
   local config = '{"steps":10,"model":{"layers":2},"data":{"text":"x","split":0.9}}'
   local events = {
-    '{"event":"start","step":0,"parameters":900,"cpus":2,"gpus":0,"sgemm_gflops":50.5,'
+    '{"event":"start","step":0,"parameters":900,"cpus":2,"gpus":0,"product_gflops":50.5,'
       .. '"time":"2026-01-02T03:04:05Z","version":"nnlua 1","process":{"pid":99999,"start":"7"}}',
     '{"event":"step","step":1,"seconds":0.5,"loss":2.5,"lr":0.001,"grad_norm":1,"mfu":0.5,'
       .. '"tokens_per_s":1000,"memory":5000}',

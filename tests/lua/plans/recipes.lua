@@ -149,7 +149,10 @@ t.case("model.dtype=auto is bf16 where its products are much faster than f32's",
   t.same({precision.faster(100, 120, 0)},
          {"f32", "a core multiplies bf16 at 120 GFLOP/s, f32 at 100"})
   t.same({precision.faster(100, 0, 0)}, {"f32", "this processor has no AVX-512 BF16"})
-  t.same({precision.faster(100, 200, 1)}, {"f32", "the rates of GPUs were not measured"})
+  t.same({precision.faster(50e3, 600e3, 1)},
+         {"bf16", "the GPU multiplies bf16 at 600 TFLOP/s, f32 at 50"})
+  t.same({precision.faster(700e3, 720e3, 2)},
+         {"f32", "the GPUs multiply bf16 at 720 TFLOP/s, f32 at 700"})
 end)
 
 t.case("the larger presets choose the dtype and say why, and a resumed run keeps it", function()

@@ -8,13 +8,13 @@ local profile, rates = require "nn.measure.profile", require "nn.train.rate"
 
 -- Calls f while the machine's measured GFLOP/s are the given ones, one after the other.
 local function with_measurements(list, f)
-  local measure, count = profile.sgemm_gflops, 0
-  profile.sgemm_gflops = function()
+  local measure, count = profile.product_gflops, 0
+  profile.product_gflops = function()
     count = math.min(count + 1, #list)
     return list[count]
   end
   local good, problem = pcall(f)
-  profile.sgemm_gflops = measure
+  profile.product_gflops = measure
   if not good then error(problem, 0) end
   return count
 end
@@ -85,7 +85,7 @@ t.case("a run faster than the machine's rate has the machine measured again", fu
     local events = {}
     local function measure(achieved) events[#events + 1] = rate:measure(achieved) end
     t.near(rate:speed(1, 1, false, measure).mfu, 0.25, {abs = 1e-4})          -- 1000 GFLOP/s
-    t.same(events, {{sgemm_gflops = 4000, was = 200}})
+    t.same(events, {{product_gflops = 4000, was = 200}})
     t.near(rate:speed(2, 4, false, measure).mfu, 0.125, {abs = 1e-4})
     t.same(#events, 1)
   end)
@@ -221,7 +221,7 @@ t.case("a new measurement of the machine corrects the MFU values before it", fun
   local lines = {
     '{"event":"start","step":0}', '{"event":"step","step":1,"seconds":1,"mfu":0.5}',
     '{"event":"resume","step":1}', '{"event":"step","step":2,"seconds":1,"mfu":0.8}',
-    '{"event":"rate","step":3,"sgemm_gflops":200,"was":100}',
+    '{"event":"rate","step":3,"product_gflops":200,"was":100}',
     '{"event":"step","step":3,"seconds":2,"mfu":0.6}',
   }
   files.write(folder .. "/metrics.jsonl", table.concat(lines, "\n") .. "\n")
@@ -235,7 +235,7 @@ t.case("a run logs that the machine was measured again, and no MFU above 1", fun
     if event.event == "rate" then found = event end
     if event.event == "step" then values[#values + 1] = event.mfu end
   end
-  t.same({found.was, found.sgemm_gflops}, {1e-4, 1e6})
+  t.same({found.was, found.product_gflops}, {1e-4, 1e6})
   for line in files.read(slow_loop {1e-4, 2e-4} .. "/metrics.jsonl"):gmatch "[^\n]+" do
     values[#values + 1] = files.parse_json(line).mfu       -- measured too low, also later
   end

@@ -150,12 +150,12 @@ end)
 
 t.case("a machine rate that no thread can measure is an error, not a negative rate", function()
   local status, output = t.shell("NNLUA_CPUS=6 timeout -k 1 60 $NNLUA -e '" .. set_limit .. [[
-    print(nn.sgemm_gflops(64) > 0)
+    print(nn.product_gflops(64) > 0)
     allow(2e6)
-    local good, message = pcall(nn.sgemm_gflops, 64)
+    local good, message = pcall(nn.product_gflops, 64)
     allow()
     print(good, message)
-    print(nn.sgemm_gflops(64) > 0)']])
+    print(nn.product_gflops(64) > 0)']])
   t.check(status == 0, output)
   t.check(output:find("true\nfalse\t[^\n]*no memory or thread to measure products of size 64"),
           output)
