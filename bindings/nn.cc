@@ -291,7 +291,7 @@ int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps,
         to.seconds = r.seconds, to.busy = r.busy, to.peak = r.peak, to.lasting = r.lasting;
         std::copy(r.by_kind, r.by_kind + tile_kinds, to.kinds);
         to.recomputed = p.recomputed_bytes, to.recomputing = share_recomputed(p, Times(measured));
-        to.workers = machine().count(Device::cpu);
+        to.workers = planned_workers(), to.on_gpus = planned_gpus() > 0;
     });
 }
 

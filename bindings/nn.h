@@ -87,7 +87,7 @@ typedef struct {
     double flops, seconds, busy;
     int64_t peak, lasting, kinds[6], recomputed;
     double recomputing;
-    int32_t workers;
+    int32_t workers, on_gpus;
 } nn_program_plan_t;
 // The tasks of one kernel in a step, and their least seconds on one GPU of the described machine:
 // for each task the time for its FLOPs or for its bytes, whichever is longer.
@@ -209,8 +209,7 @@ int nn_workers(int32_t* cpus, int32_t* gpus);
 // settings; "" returns to the host.
 int nn_machine_describe(const char* text);
 int nn_machine_info(nn_machine_info_t* out);
-// FLOP/s of f32 or bf16 products of n x n matrices: one on every CPU worker at once, the best of
-// five; or, where tasks run on GPUs, the sum of their rates, measured when they started.
+// FLOP/s of products of n x n matrices in f32 or bf16, on all workers (engine/plan/measure.h).
 int nn_product_rate(int64_t n, int32_t dtype, double* flops_per_second);
 // GFLOP/s of one core, measured once on this machine, of the products that CPU workers compute; 0:
 // not measured, or bf16 products are computed in f32.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/machine/description.h"
 
 namespace nn {
 namespace {
@@ -44,6 +45,9 @@ void reuse_if_unused(int32_t scalar) {
 }
 
 }  // namespace
+
+int gpus_in_use() { return settings().where == Where::cpu ? 0 : machine().count(Device::cuda); }
+int workers_in_use() { return gpus_in_use() > 0 ? gpus_in_use() : machine().count(Device::cpu); }
 
 int32_t layer_id(const std::string& name) {
     const auto [it, is_new] = layers().ids.try_emplace(name, int32_t(layers().names.size()));

@@ -19,6 +19,11 @@ struct Settings {
 inline Settings chosen_settings;
 inline Settings& settings() { return chosen_settings; }
 
+// Of the machine, which may only be described: the GPUs if they run tasks, else 0; and the workers
+// that run tasks, those GPUs or all CPU workers.
+int gpus_in_use();
+int workers_in_use();
+
 // The current layer: the path of the module that emits tasks, such as "blocks.3.mlp", for profiles
 // and traces.
 int32_t layer_id(const std::string& name);  // 0 for ""; the same number for the same name

@@ -24,6 +24,7 @@
 #include "engine/memory/arena.h"
 #include "engine/runtime/rates.h"
 #include "engine/runtime/session.h"
+#include "engine/runtime/tier_settings.h"
 #include "engine/runtime/waits.h"
 #include "engine/runtime/workers.h"
 #include "kernels/blas.h"
@@ -224,6 +225,18 @@ Rates kept_rates() {
 
 }  // namespace
 
+// As described, or measured when the engine started.
+static Rates gpu_rates() {
+    const WorkerGroup* const described = machine().group(Device::cuda);
+    if (described && described->rates.known()) return described->rates;
+    const std::vector<int> gpus = first_streams();
+    const Rates measured = gpus.empty() ? Rates() : rates_of(gpus.front());
+    return measured.known() ? measured : nominal_rates;
+}
+
+int planned_gpus() { return tiers().exist() && tiers().gpu == 0 ? 0 : gpus_in_use(); }
+int planned_workers() { return planned_gpus() > 0 ? planned_gpus() : machine().count(Device::cpu); }
+
 TaskTimes::Key TaskTimes::key_of(const Task& task) {
     return {task.arg.kernel, task.arg.dtype, task.arg.flops, task.arg.bytes};
 }
@@ -273,6 +286,7 @@ void TaskTimes::recall(Candidates& kinds) {
 }
 
 void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
+    if (planned_gpus() > 0) return;
     if (machine().group(Device::cpu)->rates.known()) return;  // described
     const double start = now_seconds();
     Candidates kinds = candidates(tasks, begin);
@@ -320,6 +334,7 @@ double TaskTimes::scaled(const Task& task) const {
 }
 
 double TaskTimes::seconds(const Task& task) const {
+    if (planned_gpus() > 0) return seconds_of(task.arg, gpu_rates());
     const Rates& described = machine().group(Device::cpu)->rates;
     if (described.known()) return overhead + seconds_of(task.arg, described);
     if (const auto at = measured_.find(key_of(task)); at != measured_.end())

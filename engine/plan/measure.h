@@ -43,8 +43,13 @@ private:
     Rates rates_;  // of one worker while all are busy
 };
 
-// FLOP/s of f32 or bf16 products of this size, one on every CPU worker at once; of GPUs, if tasks run
-// there, as measured when the engine started.
+// The GPUs that run a plan's tasks. None if tiles move between RAM and a disk only: CPU workers
+// compute then.
+int planned_gpus();
+int planned_workers();  // those GPUs, else all CPU workers
+
+// FLOP/s of f32 or bf16 products of this size, one on every CPU worker at once; of GPUs, if tasks
+// run there, as measured when the engine started.
 double product_rate(int64_t size, Dtype dtype);
 
 }  // namespace nn

@@ -82,7 +82,7 @@ SimulatedStep simulated_step(const Program& program, const TaskTimes& times, uin
     TileSet made_before;  // before the step
     for (size_t t = 0; t < program.step_begin; ++t)
         for (int i = 0; i < tasks[t].handles; ++i) made_before.insert(tasks[t].tiles[i].get());
-    const int team = machine().count(Device::cpu);
+    const int team = planned_gpus() > 0 ? 1 : planned_workers();
     Lives lives(program);
     const auto add = [&](size_t t, uint32_t iteration, const Program::Loop* loop) {
         const Task& task = tasks[t];
@@ -108,20 +108,8 @@ static const TaskTimes& times_for(const Program& program, Times kind) {
     return kind == Times::nominal ? nominal : measured;
 }
 
-// The rates of the GPU for which memory is planned, measured when the engine started.
-static Rates gpu_rates() {
-    const std::vector<int> gpus = first_streams();
-    const Rates measured = gpus.empty() ? Rates() : rates_of(gpus.front());
-    return measured.known() ? measured : nominal_rates;
-}
-
 std::vector<double> task_seconds(const Program& program, Times kind) {
     std::vector<double> out;
-    if (tiers().gpu > 0) {
-        const Rates rates = gpu_rates();
-        for (const Task& task : program.tasks) out.push_back(seconds_of(task.arg, rates));
-        return out;
-    }
     const TaskTimes& times = times_for(program, kind);
     for (const Task& task : program.tasks) out.push_back(times.seconds(task));
     return out;
@@ -172,11 +160,12 @@ SimulationResult plan(const Program& program, Times kind, int steps) {
     constexpr size_t many_tasks = 100000;  // from here on, one schedule only
     constexpr uint64_t variants = 6;
     const Simulation simulation(simulated_step(program, times_for(program, kind)), steps);
-    // A team is simulated as one worker.
-    const int cpus = machine().count(Device::cpu), workers = program.in_team ? 1 : cpus;
+    // A team, of CPU workers, is simulated as one worker.
+    const bool in_team = program.in_team && planned_gpus() == 0;
+    const int workers = in_team ? 1 : planned_workers();
     SimulationResult out = simulation.run(workers, submission);
     add_iterations(out, program, times_for(program, kind), steps, workers, submission);
-    if (program.in_team) out.busy *= cpus;
+    if (in_team) out.busy *= planned_workers();
     const auto keep_worst = [&](const SimulationResult& other) {
         if (other.peak <= out.peak) return;
         out.peak = other.peak;

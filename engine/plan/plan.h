@@ -14,8 +14,8 @@ SimulatedStep simulated_step(const Program& program, const TaskTimes& times,
                              uint32_t iterations = simulated_iterations);
 
 // The source of task times: nominal rates, new measurements of this program, or earlier
-// measurements. Rates in the machine's description replace all of these, and those of the GPU if
-// its memory is planned.
+// measurements. Rates in the machine's description replace all of these, and so do those of GPUs if
+// they run the tasks.
 enum class Times { nominal, measured, known };
 std::vector<double> task_seconds(const Program& program, Times times);  // of each task
 // The times for the placement in tiers: nominal, or measured if the step is long; then the disk is

@@ -16,9 +16,7 @@ std::map<std::string, int64_t> tile_sizes;
 constexpr int64_t large_tile = int64_t(32) << 20;
 int64_t max_large_tiles() { return std::max(12, 2 * machine().count(Device::cpu)); }
 
-// The GPUs that run the tasks, and the most tokens of a tile on one.
-int gpus_in_use() { return settings().where == Where::cpu ? 0 : machine().count(Device::cuda); }
-constexpr int64_t gpu_tokens = 16384;
+constexpr int64_t gpu_tokens = 16384;  // the most of a tile on a GPU
 
 // Vocabularies are cut into the fewest tiles of at most vocab_tile() rows, all but the last of the
 // same multiple of vocab_multiple: fast matrix products on GPUs need aligned rows, and sizes that
@@ -59,9 +57,9 @@ int64_t rows_of_ids(const Dims& shape, size_t axis, bool is_batch) {
 // GPU idle. On an H200, GPT-2 124M (16 x 1024 tokens) takes 6 % less time a step with one tile than
 // with two, and GPT-2 1.5B (8 x 1024) 9 %.
 int64_t tokens_per_tile(int64_t tokens) {
-    const int gpus = gpus_in_use();
-    const int64_t tiles = gpus > 0 ? gpus : machine().count(Device::cpu);
-    return std::clamp<int64_t>((tokens + tiles - 1) / tiles, 128, gpus > 0 ? gpu_tokens : 2048);
+    const int64_t tiles = workers_in_use();
+    return std::clamp<int64_t>((tokens + tiles - 1) / tiles, 128,
+                               gpus_in_use() > 0 ? gpu_tokens : 2048);
 }
 
 void set_tile_size(const std::string& axis_name, int64_t size) { tile_sizes[axis_name] = size; }

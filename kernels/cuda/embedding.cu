@@ -54,36 +54,41 @@ constexpr int ids_per_thread = 8, ids_per_block = ids_per_thread * int(threads);
 
 // Writes the positions in [begin, begin + ids_per_block) with the given id to `found`, in order;
 // returns their number. Every thread of the block must call it.
-__device__ inline int matches(const nn_embedding_params& p, const void* ids, int64_t id,
-                              int64_t begin, int32_t* found) {
+__device__ inline int matches(const nn_embedding_params& p, const void* ids, int64_t id, int begin,
+                              int32_t* found) {
     constexpr int warps = int(threads) / 32;
     __shared__ int counts[ids_per_thread * warps];
-    const int64_t end = p.batch * p.len;
+    const int end = int(p.batch * p.len);
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     unsigned votes[ids_per_thread];
 #pragma unroll
     for (int k = 0; k < ids_per_thread; ++k) {
-        const int64_t at = begin + k * int64_t(threads) + threadIdx.x;
+        const int at = begin + k * int(threads) + int(threadIdx.x);
         votes[k] =
             __ballot_sync(all_lanes, at < end && load_index(ids, Dtype(p.ids_dtype), at) == id);
     }
     __syncthreads();  // the results of the last call have been read
     if (lane == 0)
+#pragma unroll
         for (int k = 0; k < ids_per_thread; ++k) counts[k * warps + int(warp)] = __popc(votes[k]);
     __syncthreads();
     int total = 0;
     for (unsigned n = lane; n < unsigned(ids_per_thread * warps); n += 32) total += counts[n];
     total = warp_reduce(total, Sum());
-    bool has_any = false;
-    for (int k = 0; k < ids_per_thread; ++k) has_any |= (votes[k] >> lane & 1) != 0;
-    int before = 0;
-    for (int k = 0; has_any && k < ids_per_thread; ++k)
-        for (int w = 0; w < warps; ++w) {
-            if (w == int(warp) && (votes[k] >> lane & 1))
-                found[before + __popc(votes[k] & ((1u << lane) - 1))] =
-                    int32_t(begin + k * int64_t(threads) + threadIdx.x);
-            before += counts[k * warps + w];
-        }
+    unsigned any = 0;
+#pragma unroll
+    for (int k = 0; k < ids_per_thread; ++k) any |= votes[k];
+    if (any >> lane & 1) {
+        int before = 0;
+#pragma unroll
+        for (int k = 0; k < ids_per_thread; ++k)
+            for (int w = 0; w < warps; ++w) {
+                if (w == int(warp) && (votes[k] >> lane & 1))
+                    found[before + __popc(votes[k] & ((1u << lane) - 1))] =
+                        begin + k * int(threads) + int(threadIdx.x);
+                before += counts[k * warps + w];
+            }
+    }
     __syncthreads();
     return total;
 }
@@ -96,22 +101,22 @@ __global__ void __launch_bounds__(threads)
     embedding_backward_kernel(const nn_embedding_params p, bool packed, Acc<T>* dtokens,
                               const void* ids, const T* dy) {
     __shared__ int32_t positions[ids_per_block];
-    const int64_t i = blockIdx.x, id = load_index(ids, Dtype(p.ids_dtype), i),
-                  row = id - p.row_start;
+    const int i = int(blockIdx.x);
+    const int64_t id = load_index(ids, Dtype(p.ids_dtype), i), row = id - p.row_start;
     if (row < 0 || row >= p.rows) return;  // all threads
     bool repeats = false;
-#pragma unroll 8
-    for (int64_t j = threadIdx.x; j < i; j += threads)
+#pragma unroll 4
+    for (int j = int(threadIdx.x); j < i; j += int(threads))
         repeats |= load_index(ids, Dtype(p.ids_dtype), j) == id;
     if (block_reduce(int(repeats), Max())) return;  // all threads
     Acc<T>* sum = dtokens + row * p.cols;
-    for (int64_t begin = i; begin < p.batch * p.len; begin += ids_per_block) {
+    for (int begin = i, end = int(p.batch * p.len); begin < end; begin += ids_per_block) {
         const int found = matches(p, ids, id, begin, positions);
         if (!found) continue;
         each_pack<T>(0, p.cols, packed, [&](int64_t c, auto width) {
             Acc<T> total[width], d[width];
             load_run<width>(sum + c, width, packed, total);
-#pragma unroll 4
+#pragma unroll 2
             for (int k = 0; k < found; ++k) {
                 load_pack<width>(dy + positions[k] * p.cols + c, d);
                 for (int e = 0; e < width; ++e) total[e] += d[e];

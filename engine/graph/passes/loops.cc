@@ -179,8 +179,8 @@ std::unique_ptr<Program> cut_copy(const Program& program, const std::vector<doub
 
 // Placement on GPUs and the distribution over ranks treat every microbatch on its own.
 void expand_loops(Program& program) {
-    const bool on_gpus = settings().where != Where::cpu && machine().count(Device::cuda) > 0;
-    while ((on_gpus || ranks().several()) && !program.loops.empty()) expand_loop(program, 0);
+    while ((gpus_in_use() > 0 || ranks().several()) && !program.loops.empty())
+        expand_loop(program, 0);
 }
 
 std::vector<uint32_t> runs_of_tasks(const Program& program) {

@@ -84,9 +84,7 @@ void order_microbatches(Program& program) {
     int tiles = 1;  // more for microbatches whose rows are cut
     for (const auto& microbatch : microbatches) tiles = std::max(tiles, microbatch.tiles);
     // The smallest number that keeps every worker busy.
-    const int gpus = settings().where == Where::cpu ? 0 : machine().count(Device::cuda);
-    const int workers = gpus > 0 ? gpus : machine().count(Device::cpu);
-    const auto at_once = uint32_t((workers - 1) / tiles) + 1;
+    const auto at_once = uint32_t((workers_in_use() - 1) / tiles) + 1;
     for (size_t i = program.loops.size(); at_once > 1 && i-- > 0;)
         cut_loop(program, i, {0, at_once, program.loops[i].iterations % at_once});
     delay_rows(program);

@@ -17,6 +17,7 @@ local units = require "nn.base.units"
 
 local M = {}
 local SEARCH_SECONDS = 4         -- for the largest batch
+local SHARE_OF_GPU = 0.9         -- of its memory, for tensors
 local names = arguments.names "weights optimizer cache other"
 
 -- The tensors of a module or an optimizer, or of a list of tensors.
@@ -135,14 +136,22 @@ end
 local function shown(kind) return kind == "other" and "workspace" or kind end
 
 local function memory_rows(plan, rows)
-  rows[#rows + 1] = {"memory", units.bytes(plan.peak) .. " of RAM at the peak:"}
+  rows[#rows + 1] = {"memory", units.bytes(plan.peak)
+    .. (plan.on_gpus and " at the peak:" or " of RAM at the peak:")}
   for _, kind in ipairs {"weights", "gradients", "optimizer", "cache", "activations", "other"} do
     if plan.kinds[kind] > 0 then
       rows[#rows + 1] = {"  " .. shown(kind), ("%9s"):format(units.bytes(plan.kinds[kind]))}
     end
   end
-  rows[#rows + 1] = {"available", ("%s: it %s"):format(units.bytes(plan.available),
+  rows[#rows + 1] = {"available", ("%s%s: it %s"):format(units.bytes(plan.available),
+    plan.on_gpus and " of GPU memory and RAM" or "",
     plan.peak <= plan.available and "fits" or "does not fit")}
+  local on_gpu = plan.on_gpus and plan.workers == 1 and SHARE_OF_GPU * engine.machine().gpu_memory
+  if on_gpu and on_gpu > 0 and plan.peak > on_gpu then
+    rows[#rows + 1] = {"", ("the GPU has %s for tensors: set memory.gpu, or tiles are evicted from "
+                            .. "it while they are needed, which is slow"):format(
+                              units.bytes(on_gpu))}
+  end
 end
 
 -- The bytes that a step moves, by kind: "3.2 GB (weights 1.1 GB, optimizer 2.1 GB)".
@@ -325,8 +334,9 @@ function M.report(plan, o)
   local seconds = M.seconds(plan)
   local on_gpu = tiers and budget.on_gpu()
   local about = ("about %s a step, %s"):format(M.time_text(seconds), M.rate_text(o.tokens, seconds))
-  rows[#rows + 1] = {"time", on_gpu and about or ("%s; %d CPU workers, %.0f %% busy"):format(
-    about, plan.workers, math.min(100, 100 * plan.busy / plan.workers / seconds))}
+  rows[#rows + 1] = {"time", on_gpu and about or ("%s; %d %s%s, %.0f %% busy"):format(
+    about, plan.workers, plan.on_gpus and "GPU" or "CPU worker", plan.workers == 1 and "" or "s",
+    math.min(100, 100 * plan.busy / plan.workers / seconds))}
   if tiers then
     -- With enough memory, "auto" recomputes nothing.
     local spared = budget.activation_choice == "auto" and plan.recomputing or 0

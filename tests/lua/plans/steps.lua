@@ -222,6 +222,24 @@ t.case("a plan for a described machine fits or does not fit into its memory", fu
   t.check(plan("").available < 512e9, "without a description, this machine's memory counts")
 end)
 
+t.case("a plan for a described GPU takes the time of its kernels, by count", function()
+  local function build()
+    local model, optim, step = builder {layers = 2, heads = 4, embd = 256, context = 128,
+                                        vocab = 1000, dtype = "bf16"}()
+    local function ids() return nn.zeros({8, 128}, {dtype = "i32", axes = "batch,time"}) end
+    local one, two = ids(), ids()
+    return function() return step(one, two) end,
+           {weights = model, optimizer = optim, other = {one, two}}
+  end
+  nn.machine {gpus = 1, gpu_gflops = 100e3, gpu_bandwidth = "1TB/s", gpu_memory = "8MB"}
+  local plan, counted = nn.plan_step(build), nn.gpu_budget(build, {launch = 5e-6})
+  local text = tostring(plan)
+  nn.machine ""
+  t.near(plan.seconds, counted.seconds, {rel = 0.05})
+  t.check(text:find "\ntime +about %S+ %S+ a step, .-; 1 GPU, %d+ %% busy", text)
+  t.check(text:find("the GPU has 7.2 MB for tensors: set memory.gpu", 1, true), text)
+end)
+
 t.case("a model that cannot be built is one clear error, and later plans work", function()
   t.fails(function()
     run_plan.step(builder {layers = 1, heads = 3, embd = 16, context = 8, vocab = 9}, 1, 8)
