@@ -161,8 +161,8 @@ function M.simulated(f, measured, alone)
   local out = {tasks = tonumber(plan.tasks), recorded = tonumber(plan.recorded),
                flops = plan.flops, seconds = plan.seconds,
                busy = plan.busy, peak = tonumber(plan.peak), lasting = tonumber(plan.lasting),
-               workers = plan.workers, on_gpus = plan.on_gpus ~= 0, kinds = {}, recomputed = tonumber(plan.recomputed),
-               recomputing = plan.recomputing}
+               workers = plan.workers, on_gpus = plan.on_gpus ~= 0, kinds = {},
+               recomputed = tonumber(plan.recomputed), recomputing = plan.recomputing}
   for number, name in ipairs(kind.names) do out.kinds[name] = tonumber(plan.kinds[number - 1]) end
   out.tiers = tier_plan(program, times)
   return out

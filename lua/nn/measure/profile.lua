@@ -235,8 +235,8 @@ end
 
 --- nn.product_gflops(size=2048, dtype="f32") -> GFLOP/s of products of size x size matrices in f32
 --- or bf16, on all CPU workers at once: the best of five after a warm-up, as in the cost model. If
---- tasks run on GPUs, the sum of their rates for products of 4096 x 4096 matrices, which are measured
---- when the engine starts.
+--- tasks run on GPUs, the sum of their rates for products of 4096 x 4096 matrices, which are
+--- measured when the engine starts.
 ---     nn.product_gflops(256) > 0  --> true
 function M.product_gflops(size, dtype)
   local rate = ffi.new "double[1]"

@@ -9,8 +9,8 @@ local units = require "nn.base.units"
 local M = {}
 
 --- nn.memory_fields() -> the settings devices.gpus, devices.matmul_precision, memory_gb,
---- memory.activations, memory.ram, memory.disk, memory.disk_rate, memory.disk_in_ram, memory.gpu and
---- memory.plan_seconds, for a recipe's schema. nn.run_fields contains them; other recipes call
+--- memory.activations, memory.ram, memory.disk, memory.disk_rate, memory.disk_in_ram, memory.gpu
+--- and memory.plan_seconds, for a recipe's schema. nn.run_fields contains them; other recipes call
 --- nn.use_memory.
 ---     nn.config({nn.memory_fields()}, {"memory.ram=6GB"}).memory.ram  --> "6GB"
 function M.memory_fields()

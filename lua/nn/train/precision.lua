@@ -38,7 +38,10 @@ function M.choose(cfg, run)
   local dtype, reason = saved and saved.model.dtype, "the resumed checkpoint uses it"
   if not dtype then
     local fastest = first.on_first("the faster dtype", function()
-      local _, gpus = engine.workers()
+      local machine, _, gpus = engine.machine(), engine.workers()
+      if machine.described and machine.gpus > 0 then
+        return {"bf16", "the described machine has GPUs"}
+      end
       if gpus > 0 then
         return {M.faster(profile.product_gflops(2048, "f32"), profile.product_gflops(2048, "bf16"),
                          gpus)}

@@ -15,8 +15,8 @@ local SIZE = 1024                -- of the measured products
 local function round(x, unit) return x and math.floor(x / unit + 0.5) * unit end
 
 --- new(model, data) -> the meter of a training of `model` on the loader `data` (nil: none).
---- Measures the machine's rate of matrix products in the model's dtype, `gflops`, unless the model's
---- FLOPs are unknown; with several ranks, that of one rank, and its share of the FLOPs.
+--- Measures the machine's rate of matrix products in the model's dtype, `gflops`, unless the FLOPs
+--- of the model are unknown; with several ranks, that of one rank, and its share of the FLOPs.
 function M.new(model, data)
   local self = setmetatable({marks = {}, due = 0, again = AGAIN}, Rate)
   self.tokens = data and data:batch_tokens()

@@ -90,12 +90,14 @@ t.case("--only unfinished runs what an earlier report lacks, and completes the r
   for name in ("build,kernels,step,gpt2 nnlua,gpt2 compile,gpt2-xl nnlua,gpt2-xl compile,"
       .. "gpt2 eager,gpt2-xl eager,gpt2 nnlua with 2 streams,gpt2 nnlua with 2 tiles,"
       .. "gpt2-xl nnlua with 2 tiles,gpt2 nnlua with atomics,gpt2-xl nnlua with atomics,"
-      .. "gpt2-xl nnlua in half,products,attention,ops,budget,memcheck,racecheck,"):gmatch "(.-)," do
+      .. "gpt2-xl nnlua in half,products,attention,ops,budget,memcheck,"
+      .. "racecheck,"):gmatch "(.-)," do
     table.insert(earlier.rows, {part = name, result = name == "step" and "failed" or "ok",
                                 passed = 1, failed = 0, skipped = 0, seconds = 1, limit = 1})
     if name:find "^gpt2" then earlier.speeds[name] = speed end
   end
-  local json = require("cjson").encode(earlier):gsub('"(%a+)":{}', {attention = '"attention":[]', products = '"products":[]'})
+  local json = require("cjson").encode(earlier)
+    :gsub('"(%a+)":{}', {attention = '"attention":[]', products = '"products":[]'})
   files.write(report, json)
   local status, output = t.shell(("cd %s; python3 tests/gpu/run --rehearse --binaries %s "
     .. "--only unfinished --json %s"):format(root, binaries, report))
