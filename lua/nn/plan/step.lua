@@ -143,14 +143,11 @@ local function memory_rows(plan, rows)
       rows[#rows + 1] = {"  " .. shown(kind), ("%9s"):format(units.bytes(plan.kinds[kind]))}
     end
   end
-  rows[#rows + 1] = {"available", ("%s%s: it %s"):format(units.bytes(plan.available),
-    plan.on_gpus and " of GPU memory and RAM" or "",
+  rows[#rows + 1] = {"available", ("%s: it %s"):format(units.bytes(plan.available),
     plan.peak <= plan.available and "fits" or "does not fit")}
   local on_gpu = plan.on_gpus and plan.workers == 1 and SHARE_OF_GPU * engine.machine().gpu_memory
   if on_gpu and on_gpu > 0 and plan.peak > on_gpu then
-    rows[#rows + 1] = {"", ("the GPU has %s for tensors: set memory.gpu, or tiles are evicted from "
-                            .. "it while they are needed, which is slow"):format(
-                              units.bytes(on_gpu))}
+    rows[#rows + 1] = {"", "set memory.gpu: a GPU has " .. units.bytes(on_gpu) .. " for tensors"}
   end
 end
 

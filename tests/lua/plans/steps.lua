@@ -237,7 +237,7 @@ t.case("a plan for a described GPU takes the time of its kernels, by count", fun
   nn.machine ""
   t.near(plan.seconds, counted.seconds, {rel = 0.05})
   t.check(text:find "\ntime +about %S+ %S+ a step, .-; 1 GPU, %d+ %% busy", text)
-  t.check(text:find("the GPU has 7.2 MB for tensors: set memory.gpu", 1, true), text)
+  t.check(text:find("set memory.gpu: a GPU has 7.2 MB for tensors", 1, true), text)
 end)
 
 t.case("a model that cannot be built is one clear error, and later plans work", function()
