@@ -19,7 +19,7 @@ Operands operands_of(const KernelCall& call) {
 
 // Whether cuBLASLt's epilogue is used, if it has one: its layouts must allow it, and its GELU is as
 // exact as ours only after rounding to bf16 (in f32 it errs by 5e-6). Its slopes (DGELU_BGRAD) have
-// a quarter of the product's rate on Hopper, a product and our kernel have more than half.
+// a quarter of the product's rate on Hopper, a product and our kernel about half.
 bool can_fuse(const KernelCall& call, const Operands& o) {
     const auto& p = call.get<nn_gemm_params>();
     const bool has = (p.epilogue == 1 && o.bias && call.dtype != Dtype::f64) ||

@@ -224,8 +224,8 @@ template <class T> struct Squares {
 };
 template <class T> using SquaresBatch = Batch<Squares<T>, 48>;
 
-// block_sums[block] = sum of squares of every runs of threads * width elements that are as many
-// blocks apart as the item has, in double: the square of a large float overflows.
+// block_sums[block] = the sum of squares of some of the item's runs of threads * width elements, as
+// many runs apart as the item has blocks; in double, because the square of a large float overflows.
 template <class T>
 __global__ void __launch_bounds__(threads)
     sumsq_kernel(const __grid_constant__ SquaresBatch<T> batch, double* block_sums) {

@@ -349,10 +349,6 @@ function M.report(plan, o)
       :format(plan.load)}
   end
   for _, row in ipairs(o.rows or {}) do rows[#rows + 1] = row end
-  local _, gpus = engine.workers()
-  if gpus > 0 and not on_gpu then
-    rows[#rows + 1] = {"GPUs", ("%d; the plan does not estimate their time"):format(gpus)}
-  end
   local lines = {}
   for i, row in ipairs(rows) do lines[i] = ("%-15s %s"):format(row[1], row[2]) end
   return lines

@@ -277,6 +277,15 @@ case("the plan of a recipe has the GPU's memory, the bytes in RAM and the link",
   end
 end)
 
+case("a recipe's settings choose the GPUs", function()
+  local command = "%s timeout -k 1 100 $NNLUA %s/recipes/gpt2_train.lua steps=1 model.layers=1 "
+    .. "out=%s/recipe devices.matmul_precision=high devices.gpus=%d 2>&1"
+  for gpus, found in pairs {[1] = "and 1 GPU workers", [3] = "asks for 3 GPUs; .- have 2"} do
+    local _, output = t.shell(command:format(devices "gpus=2", host.root, base, gpus))
+    t.check(output:find(found), output)
+  end
+end)
+
 case("a profile has the tasks of every GPU", function()
   local errors = same_as_cpu("gpus=2", "", "profile=1")
   t.check(errors:find "GPU 0" and errors:find "GPU 1", errors)
