@@ -34,7 +34,7 @@ fs::path file_for(const std::string& title) {
     const fs::path folder = cache_folder();
     char name[40];
     std::snprintf(name, sizeof name, "choices-%016zx", std::hash<std::string>()(title));
-    return folder.empty() ? fs::path() : folder / name;
+    return folder.empty() || title.empty() ? fs::path() : folder / name;
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ std::filesystem::path cache_folder();
 
 class KeptChoices {
 public:
-    // title: all that the choices depend on, as one line. Each title has a file of its own.
+    // title: all that the choices depend on, as one line. Each title has a file of its own; "" has
+    // none.
     explicit KeptChoices(const std::string& title);
     // The number kept under this name, which has no spaces; else what measure() returns, which is
     // kept unless it is below 0. Without a writable folder only this object keeps it.

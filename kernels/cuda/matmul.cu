@@ -62,8 +62,9 @@ BlasLt& blas_of(const KernelCall& call) { return *static_cast<BlasLt*>(call.gpu-
 std::string title_of_choices() {
     cudaDeviceProp properties{};
     int device = 0;
-    cudaGetDevice(&device);
-    cudaGetDeviceProperties(&properties, device);
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaGetDeviceProperties(&properties, device) != cudaSuccess)
+        return "";
     return "algorithms 1, " + blaslt().description + ", " + properties.name;
 }
 // Of all GPUs of this process, which are alike.

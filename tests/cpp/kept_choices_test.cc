@@ -56,6 +56,8 @@ TEST_CASE("a choice is measured once, and kept for later starts and other proces
     CHECK(KeptChoices("a title").find("y", never) == 0);
     CHECK(contents(folder.only_file()) == "a title\nx 3\ny 0\n");
     CHECK_THROWS_WITH(KeptChoices("another title").find("x", never), "measured again");
+    KeptChoices("").find("x", [] { return 3; });
+    CHECK_THROWS_WITH(KeptChoices("").find("x", never), "measured again");
 }
 
 TEST_CASE("a damaged file of choices, or none, costs only measurements") {
