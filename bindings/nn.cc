@@ -292,6 +292,7 @@ int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps,
         std::copy(r.by_kind, r.by_kind + tile_kinds, to.kinds);
         to.recomputed = p.recomputed_bytes, to.recomputing = share_recomputed(p, Times(measured));
         to.workers = planned_workers(), to.on_gpus = planned_gpus() > 0;
+        to.assumed_rates = gpu_rates_are_assumed();
     });
 }
 

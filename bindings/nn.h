@@ -87,7 +87,7 @@ typedef struct {
     double flops, seconds, busy;
     int64_t peak, lasting, kinds[6], recomputed;
     double recomputing;
-    int32_t workers, on_gpus;
+    int32_t workers, on_gpus, assumed_rates;
 } nn_program_plan_t;
 // The tasks of one kernel in a step, and their least seconds on one GPU of the described machine:
 // for each task the time for its FLOPs or for its bytes, whichever is longer.

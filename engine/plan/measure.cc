@@ -225,13 +225,20 @@ Rates kept_rates() {
 
 }  // namespace
 
-// As described, or measured when the engine started.
-static Rates gpu_rates() {
+// As described, or measured when the engine started; not known() if neither.
+static Rates known_gpu_rates() {
     const WorkerGroup* const described = machine().group(Device::cuda);
-    if (described && described->rates.known()) return described->rates;
+    if (described && described->rates.known() && described->rates.bf16 > 0) return described->rates;
     const std::vector<int> gpus = first_streams();
-    const Rates measured = gpus.empty() ? Rates() : rates_of(gpus.front());
-    return measured.known() ? measured : nominal_rates;
+    return gpus.empty() || machine_is_described() ? Rates() : rates_of(gpus.front());
+}
+
+bool gpu_rates_are_assumed() { return planned_gpus() > 0 && !known_gpu_rates().known(); }
+
+static Rates gpu_rates() {
+    constexpr Rates h100 = {5e13, 5e13, 7e14, 3.5e14, 2.8e12, 5e-6};  // docs/cuda.md
+    const Rates known = known_gpu_rates();
+    return known.known() ? known : h100;
 }
 
 int planned_gpus() { return tiers().exist() && tiers().gpu == 0 ? 0 : gpus_in_use(); }

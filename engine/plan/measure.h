@@ -46,7 +46,8 @@ private:
 // The GPUs that run a plan's tasks. None if tiles move between RAM and a disk only: CPU workers
 // compute then.
 int planned_gpus();
-int planned_workers();  // those GPUs, else all CPU workers
+int planned_workers();         // those GPUs, else all CPU workers
+bool gpu_rates_are_assumed();  // because the machine is described without them
 
 // FLOP/s of f32 or bf16 products of this size, one on every CPU worker at once; of GPUs, if tasks
 // run there, as measured when the engine started.

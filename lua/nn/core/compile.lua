@@ -162,6 +162,7 @@ function M.simulated(f, measured, alone)
                flops = plan.flops, seconds = plan.seconds,
                busy = plan.busy, peak = tonumber(plan.peak), lasting = tonumber(plan.lasting),
                workers = plan.workers, on_gpus = plan.on_gpus ~= 0, kinds = {},
+               assumed_rates = plan.assumed_rates ~= 0,
                recomputed = tonumber(plan.recomputed), recomputing = plan.recomputing}
   for number, name in ipairs(kind.names) do out.kinds[name] = tonumber(plan.kinds[number - 1]) end
   out.tiers = tier_plan(program, times)

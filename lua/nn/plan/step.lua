@@ -334,6 +334,9 @@ function M.report(plan, o)
   rows[#rows + 1] = {"time", on_gpu and about or ("%s; %d %s%s, %.0f %% busy"):format(
     about, plan.workers, plan.on_gpus and "GPU" or "CPU worker", plan.workers == 1 and "" or "s",
     math.min(100, 100 * plan.busy / plan.workers / seconds))}
+  if plan.assumed_rates then
+    rows[#rows + 1] = {"", "with the rates of an H100: describe gpu_gflops and gpu_bandwidth"}
+  end
   if tiers then
     -- With enough memory, "auto" recomputes nothing.
     local spared = budget.activation_choice == "auto" and plan.recomputing or 0

@@ -234,7 +234,10 @@ t.case("a plan for a described GPU takes the time of its kernels, by count", fun
   nn.machine {gpus = 1, gpu_gflops = 100e3, gpu_bandwidth = "1TB/s", gpu_memory = "8MB"}
   local plan, counted = nn.plan_step(build), nn.gpu_budget(build, {launch = 5e-6})
   local text = tostring(plan)
+  nn.machine {gpus = 1, gpu_memory = "80GB"}
+  local assumed = tostring(nn.plan_step(build))
   nn.machine ""
+  t.check(assumed:find "H100: describe gpu_gflops" and not text:find "H100", assumed)
   t.near(plan.seconds, counted.seconds, {rel = 0.05})
   t.check(text:find "\ntime +about %S+ %S+ a step, .-; 1 GPU, %d+ %% busy", text)
   t.check(text:find("set memory.gpu: a GPU has 7.2 MB for tensors", 1, true), text)
