@@ -103,7 +103,7 @@ case("between GPUs, only gradients and updated parameters move, as often as they
     return between
   end
   bytes(1)                       -- StarPU measures the links when it starts for the first time
-  local moved = (bytes(4) - bytes(2)) / 2
+  local moved = (bytes(12) - bytes(2)) / 10
   local least = 2 * (gpus - 1) * parameters
   local most = least + (gpus - 1) / gpus * parameters + 2 * gpus * tied
   t.check(moved >= least and moved <= 1.03 * most,
