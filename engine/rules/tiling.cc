@@ -26,7 +26,8 @@ constexpr int64_t gpu_tokens = 16384;  // the most of a tile on a GPU
 int64_t vocab_tile() { return gpus_in_use() > 0 ? 8192 : 2048; }
 
 // On GPUs, cuBLASLt's fast algorithms also need extents that are multiples of 8; so what a
-// vocabulary has beyond the last multiple of 128 becomes a tile of its own, unless it is one.
+// vocabulary has beyond the last multiple of 128 becomes a tile of its own, unless all of it is a
+// multiple of 8.
 Cuts cut_vocabulary(int64_t size) {
     constexpr int64_t vocab_multiple = 128;
     const bool has_rest = gpus_in_use() > 0 && size % 8 != 0;

@@ -48,11 +48,11 @@ __global__ void __launch_bounds__(threads)
         load_pack<width>(logits + j, v);
         for (int e = 0; e < width; ++e) largest = Max()(largest, v[e]);
         if (largest > m) {
-            l *= Enough<T>::exp_negative(m - largest);
+            l *= MathFor<T>::exp_negative(m - largest);
             m = largest;
         }
         const A shift = m == none ? A(0) : m;
-        for (int e = 0; e < width; ++e) l += Enough<T>::exp_negative(v[e] - shift);
+        for (int e = 0; e < width; ++e) l += MathFor<T>::exp_negative(v[e] - shift);
     });
     const A all = block_reduce(m, Max());
     l = block_reduce(l * decay(m, all), Sum());
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(threads)
         if (counts) {
             load_pack<width>(logits + j, v);
             for (int e = 0; e < width; ++e)
-                v[e] = weight * Enough<T>::exp_negative(v[e] - largest) -
+                v[e] = weight * MathFor<T>::exp_negative(v[e] - largest) -
                        (j + e == column ? factor : A(0));
         }
         store_pack<width>(d + j, v);

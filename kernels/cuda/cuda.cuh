@@ -178,7 +178,7 @@ template <class F> void visit_size(int64_t bytes, F f) {
 // --- functions for what is rounded to bf16, with errors of about 2^-22 ---
 
 // e^x for x <= 0: one instruction of the units for special functions instead of a polynomial.
-__device__ inline float quick_exp_negative(float x) {
+__device__ inline float approximate_exp_negative(float x) {
     float y = x * 1.44269504088896341f;
 #ifdef __CUDA_ARCH__
     asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(y));
@@ -187,7 +187,7 @@ __device__ inline float quick_exp_negative(float x) {
     return std::exp2(y);
 #endif
 }
-__device__ inline float quick_inverse(float x) {
+__device__ inline float approximate_inverse(float x) {
 #ifdef __CUDA_ARCH__
     asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(x));
     return x;
@@ -195,13 +195,13 @@ __device__ inline float quick_inverse(float x) {
     return 1 / x;
 #endif
 }
-struct Quickly {
-    __device__ static float exp_negative(float x) { return quick_exp_negative(x); }
-    __device__ static float inverse(float x) { return quick_inverse(x); }
+struct ApproximateMath {
+    __device__ static float exp_negative(float x) { return approximate_exp_negative(x); }
+    __device__ static float inverse(float x) { return approximate_inverse(x); }
 };
-// How results of T are computed.
+// Exact enough for results that are stored as T.
 template <class T>
-using Enough = std::conditional_t<std::is_same_v<T, bf16>, Quickly, math::Exactly>;
+using MathFor = std::conditional_t<std::is_same_v<T, bf16>, ApproximateMath, math::ExactMath>;
 
 // --- packs of neighbouring elements ---
 

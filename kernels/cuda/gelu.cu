@@ -22,7 +22,7 @@ template <class T> struct GeluSource {
         load_pack<width>(pre + at, x);
 #pragma unroll
         for (int e = 0; e < width; ++e) {
-            d[e] *= math::gelu_slope<Enough<T>>(x[e]);
+            d[e] *= math::gelu_slope<MathFor<T>>(x[e]);
             sums[0][e] += d[e];
         }
         store_pack<width>(dpre + at, d);

@@ -231,7 +231,10 @@ int fastest(const KernelCall& call, const Operands& o, const Matmul& matmul) {
     void* d = o.c;
     const int64_t elements = (p.batch - 1) * p.stride_c + p.m * p.ldc;
     const auto bytes = size_t(elements) * dtype_size(dtype_of_c(call.dtype, p));
-    if (p.beta != 0 && cudaMalloc(&d, bytes) != cudaSuccess) return cudaGetLastError(), -1;
+    if (p.beta != 0 && cudaMalloc(&d, bytes) != cudaSuccess) {
+        cudaGetLastError();  // later launches would report it
+        return -1;
+    }
     const Stopwatch stopwatch(stream_of(call));
     float least = INFINITY;
     int best = -1;

@@ -42,14 +42,14 @@ template <class T> NN_HD static inline T gelu(T x) {
     const T t = exp_negative(-abs(z));
     return (z > T(0) ? x : x * t) / (T(1) + t);
 }
-struct Exactly {
+struct ExactMath {
     template <class T> NN_HD static T exp_negative(T x) { return NN_TARGET::exp_negative(x); }
     template <class T> NN_HD static T inverse(T x) { return T(1) / x; }
 };
-// By functions that may be less exact.
-template <class By = Exactly, class T> NN_HD static inline T gelu_slope(T x) {
+// Math: the functions that it calls.
+template <class Math = ExactMath, class T> NN_HD static inline T gelu_slope(T x) {
     const T z = x * (T(1.5957691216057308) + T(0.07135481627260025) * x * x);
-    const T t = By::exp_negative(-abs(z)), inverse = By::inverse(T(1) + t);
+    const T t = Math::exp_negative(-abs(z)), inverse = Math::inverse(T(1) + t);
     const T dz = T(1.5957691216057308) + T(0.21406444881780076) * x * x;
     return ((z > T(0) ? T(1) : t) + x * t * dz * inverse) * inverse;
 }
