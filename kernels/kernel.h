@@ -55,8 +55,8 @@ struct Kernel {
     // The implementation for the best usable target of a device, or for one target, or nullptr.
     KernelFn on(Device device) const { return best[int(device)]; }
     KernelFn on(const Target& target) const;
-    // Computes several calls with one dtype at once, with the bits of one after the other; nullptr
-    // if that is not faster.
+    // Computes several calls with one dtype at once, with the same bits as one after the other;
+    // nullptr if that is not faster.
     KernelsFn many_on(Device device) const { return best_of_many[int(device)]; }
     KernelsFn many_on(const Target& target) const;
     bool allows_tf32(const void* params) const;  // for f32 operands
