@@ -18,7 +18,7 @@ endif()
 
 install(TARGETS nnlua)
 install(TARGETS libnnlua EXPORT nnlua)
-install(FILES bindings/nn.h bindings/nn_text.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nnlua)
+install(FILES bindings/nn.h bindings/nn_plan.h bindings/nn_text.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/nnlua)
 if(TARGET nnlua_mpi)
   set_target_properties(nnlua_mpi PROPERTIES INSTALL_RPATH "$ORIGIN")
   set(STARPUMPI_FOLDER ${NN_STARPU}/lib)
@@ -42,7 +42,7 @@ install(FILES ${PROJECT_BINARY_DIR}/nnlua.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}
 
 # --- Scripts, the headers they read, and documents ---
 install(DIRECTORY lua models recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua)
-install(FILES bindings/nn.h bindings/nn_text.h DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/bindings)
+install(FILES bindings/nn.h bindings/nn_plan.h bindings/nn_text.h DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/bindings)
 install(FILES kernels/params.h DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/kernels)
 install(DIRECTORY kernels/params DESTINATION ${CMAKE_INSTALL_DATADIR}/nnlua/kernels)
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN nnlua.1 EXCLUDE)

@@ -3,14 +3,12 @@
 #include "bindings/handles.h"
 #include "engine/base/interrupts.h"
 #include "engine/graph/context.h"
-#include "engine/graph/passes/loops.h"
 #include "engine/graph/recording.h"
 #include "engine/graph/sink.h"
 #include "engine/machine/description.h"
 #include "engine/machine/memory_limit.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
-#include "engine/plan/plan.h"
 #include "engine/rules/rules.h"
 #include "engine/runtime/homes.h"
 #include "engine/runtime/host_copy.h"
@@ -242,8 +240,6 @@ int nn_program_info(const nn_ref* program, nn_program_info_t* out) {
     });
 }
 
-int nn_record_step(void) { return guard(begin_step); }
-
 int nn_record_microbatch(int32_t tiles) {
     return guard([&] {
         if (tiles < 1) fail("compile: a microbatch of %d tiles", tiles);
@@ -262,38 +258,6 @@ int nn_record_iteration(int32_t iteration) { return guard(set_iteration, iterati
 
 int nn_record_backward(int32_t begins) {
     return guard([&] { begins ? begin_backward() : end_backward(); });
-}
-
-int nn_tensor_kind(const nn_ref* tensor, int32_t kind) {
-    return guard([&] {
-        if (kind < 0 || kind >= tile_kinds)
-            fail("tensor kind %d is outside [0, %d)", kind, tile_kinds);
-        const Tensor& t = tensor_of(given(tensor, "tensor"));
-        for (int64_t i = 0; i < t.tiles(); ++i) t.tile(i)->kind = TileKind(kind);
-    });
-}
-
-int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps,
-                    nn_program_plan_t* out) {
-    return guard([&] {
-        const Program& p = program_of(program).program();
-        if (measured < 0 || measured > 2) fail("plan: measured is %d, not 0, 1 or 2", measured);
-        if (steps < 1 || steps > 9) fail("plan: %d steps, not 1 to 9", steps);
-        const SimulationResult r = plan(p, Times(measured), steps);
-        nn_program_plan_t& to = given(out, "out");
-        to = {};
-        to.recorded = int64_t(p.tasks.size() - p.step_begin);
-        const std::vector<uint32_t> runs = runs_of_tasks(p);
-        for (size_t t = p.step_begin; t < p.tasks.size(); ++t) {
-            to.tasks += runs[t];
-            to.flops += runs[t] * double(p.tasks[t].arg.flops);
-        }
-        to.seconds = r.seconds, to.busy = r.busy, to.peak = r.peak, to.lasting = r.lasting;
-        std::copy(r.by_kind, r.by_kind + tile_kinds, to.kinds);
-        to.recomputed = p.recomputed_bytes, to.recomputing = share_recomputed(p, Times(measured));
-        to.workers = planned_workers(), to.on_gpus = planned_gpus() > 0;
-        to.assumed_rates = gpu_rates_are_assumed();
-    });
 }
 
 int nn_scalar_new(double value, int32_t* scalar) {

@@ -78,30 +78,6 @@ typedef struct {
     double flops;
     int64_t persistent_bytes, peak_bytes;
 } nn_program_info_t;
-// A simulated step. recorded: tasks without the iterations of loops; seconds: between the ends of
-// two steps; busy: seconds of computation, over all workers; lasting: bytes between steps; kinds:
-// bytes of the peak, by nn_tensor_kind; recomputed: bytes of activations that are not kept;
-// recomputing: the share of `busy` that this takes.
-typedef struct {
-    int64_t tasks, recorded;
-    double flops, seconds, busy;
-    int64_t peak, lasting, kinds[6], recomputed;
-    double recomputing;
-    int32_t workers, on_gpus, assumed_rates;
-} nn_program_plan_t;
-// The tasks of one kernel in a step, and their least seconds on one GPU of the described machine:
-// for each task the time for its FLOPs or for its bytes, whichever is longer.
-typedef struct {
-    const char* kernel;
-    int64_t tasks;
-    double flops, bytes, seconds;
-} nn_kernel_cost_t;
-// How a step is submitted to GPUs. groups: tasks of StarPU; freed: temporaries whose memory is
-// freed in a run; hops: bytes that move between GPUs as values are needed.
-typedef struct {
-    int64_t groups, freed;
-    double hops;
-} nn_gpu_step_t;
 typedef struct {
     int64_t budget, in_use, cached, peak, tensors, available;
     int64_t on_gpus;                  // bytes of tiles that each GPU holds, if GPUs run the tasks
@@ -118,23 +94,6 @@ typedef struct {
     double stalled;            // seconds of workers without a task during transfers
     int64_t limited, kept;     // searches that nn_limit_search ended; plans found without one
 } nn_tiers_info_t;
-// The plan of a program with memory tiers. Bytes of RAM: slots, kept (tiles outside slots), and
-// reserved; disk: bytes on disk; loaded, stored: bytes that a run moves, by nn_tensor_kind. Seconds
-// of a run: in all, of computation per worker, and with a transfer under way.
-// rest: bytes that the process needs besides tiles.
-// With three tiers, these are those of the GPU's slots and of RAM instead of the disk, and lower
-// has those of the slots in RAM and of the disk; otherwise it has only zeros.
-typedef struct {
-    int64_t slots, reserved, disk, loaded[6], stored[6], least_moved, lru_moved;
-    double disk_busy;
-} nn_lower_plan_t;
-typedef struct {
-    int64_t slots, kept, reserved, rest, disk, loaded[6], stored[6];
-    int64_t least_moved;  // a lower bound for every placement
-    int64_t lru_moved;    // if the least recently used tiles left memory
-    double seconds, computing, disk_busy;
-    nn_lower_plan_t lower;
-} nn_tier_plan_t;
 typedef struct {
     int32_t ranks, cpus, gpus, described;  // described: 0 for the host
     int64_t ram, gpu_memory, disk;         // bytes of all nodes of a kind; 0: none, or not known
@@ -262,24 +221,12 @@ int nn_program_run(const nn_ref* program, const nn_ref* inputs, int32_t n_inputs
                    int32_t n_outputs);
 int nn_program_info(const nn_ref* program, nn_program_info_t* out);
 // While recording:
-int nn_record_step(void);                 // a step begins; plans ignore the tasks before it
 int nn_record_microbatch(int32_t tiles);  // the next one begins; tiles: of its tokens
 // The following tasks belong to this shard of the batch, from 0; -1: to none.
 int nn_record_shard(int32_t shard, int32_t shards);
 int nn_record_loop(int32_t iterations);      // such a loop begins; 0: it ends
 int nn_record_iteration(int32_t iteration);  // of the following tasks, from 0; -1: all
 int nn_record_backward(int32_t begins);      // the tasks in between belong to a backward pass
-// For plans. kind: 0 other, 1 weights, 2 gradients, 3 optimizer state, 4 activations, 5 cache of
-// keys and values.
-int nn_tensor_kind(const nn_ref* tensor, int32_t kind);
-// Simulates the program. measured: 0: with nominal rates; 1: after timing its kernels on this
-// machine, for at most a second or two; 2: with the times measured before. steps: 1 to 9, each
-// submitted before the previous one is done; 1 if the caller waits for each.
-int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps, nn_program_plan_t* out);
-// The costs of a step by kernel. *count: capacity in, number of kernels out. The machine must be
-// described with rates of GPUs.
-int nn_program_gpu_costs(const nn_ref* program, nn_kernel_cost_t* out, int32_t* count,
-                         nn_gpu_step_t* step);
 int nn_scalar_new(double value, int32_t* scalar);
 int nn_scalar_free(int32_t scalar);
 int nn_scalar_set(int32_t scalar, double value);
@@ -317,8 +264,6 @@ int nn_tiers(nn_tiers_info_t* out);
 // written; piece: bytes of a transfer, 0: 4 MiB; threads: 0: as many as tiers use.
 int nn_measure_disk(const char* folder, double written, int64_t piece, int32_t threads,
                     double* bytes_per_second);
-// Plans the program with these tiers. measured: as for nn_program_plan.
-int nn_program_tiers(const nn_ref* program, int32_t measured, nn_tier_plan_t* out);
 int nn_reset_peak(void);
 int nn_matmul_tf32(int32_t allowed, int32_t* was);  // 1, 0, or -1: no change; was may be NULL
 // The kernels for attention on GPUs: 0 the best, 1 cuDNN's, 2 nnlua's; or -1: no change.

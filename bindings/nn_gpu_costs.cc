@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "bindings/handles.h"
+#include "bindings/nn_plan.h"
 #include "engine/graph/cost.h"
 #include "engine/machine/description.h"
 #include "engine/schedule/pipeline.h"
@@ -41,11 +42,9 @@ double bytes_between_gpus(const Program& program) {
 
 nn_gpu_step_t submission(const Program& program, int gpus) {
     const auto trial = trial_of(program);
-    trial->tasks.erase(trial->tasks.begin(), trial->tasks.begin() + ptrdiff_t(program.step_begin));
-    trial->step_begin = 0;
     trial->microbatches.clear(), trial->backwards.clear(), trial->scalar_steps.clear();
     // In a plan, the ids of tokens are no inputs, but tensors that exist before the step.
-    for (const Tensor& tensor : program.outputs)
+    for (const Tensor& tensor : program.lasting)
         if (!is_float(tensor.dtype()) && program.inputs.empty()) trial->inputs.push_back(tensor);
     int64_t memory = 0;
     for (const MemoryNode& node : machine().nodes)
@@ -71,7 +70,7 @@ int nn_program_gpu_costs(const nn_ref* program, nn_kernel_cost_t* out, int32_t* 
                 "a budget needs a described GPU: nn.machine{gpus=1, gpu_gflops=..., "
                 "gpu_bandwidth=...}");
         std::map<std::string, nn_kernel_cost_t> costs;
-        for (size_t t = p.step_begin; t < p.tasks.size(); ++t) {
+        for (size_t t = 0; t < p.tasks.size(); ++t) {
             const TaskArg& arg = p.tasks[t].arg;
             nn_kernel_cost_t& cost = costs[arg.kernel->name];
             cost.kernel = arg.kernel->name.c_str();

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "bindings/handles.h"
+#include "bindings/nn_plan.h"
 #include "engine/base/heap.h"
 #include "engine/base/interrupts.h"
 #include "engine/io/output_file.h"
@@ -93,7 +94,7 @@ std::vector<std::string> lines_of(const char* text) {
 // All tiles stay in the upper tier.
 void describe_resident(const Program& p, Times times, nn_tier_plan_t& to) {
     to.kept = p.info.persistent_bytes + p.info.peak_bytes;
-    to.seconds = to.computing = plan(p, times).seconds;
+    to.seconds = to.computing = plan({&p}, times).front().seconds;
     to.rest = rest_with(records_of(p));
 }
 

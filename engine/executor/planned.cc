@@ -140,14 +140,14 @@ void PlannedRun::make_extents() {
     for (uint32_t i = 0; i < extents_.size(); ++i) {
         const Tile& tile = *plan_.lines->tiles()[i];
         const uint32_t place = places.of_tile[i];
-        if (!tile.recording || place == StorePlaces::none) continue;
+        if (tile.persists() || place == StorePlaces::none) continue;
         if (!of_place[place]) of_place[place] = new_extent(tile, places.bytes[place]);
         extents_[i] = of_place[place];
     }
 }
 
 bool PlannedRun::placed_persistent(uint32_t tile) const {
-    return plan_.lines->is_placed(tile) && !plan_.lines->tiles()[tile]->recording;
+    return plan_.lines->is_placed(tile) && plan_.lines->tiles()[tile]->persists();
 }
 
 bool PlannedRun::carries(const Tile& tile) const {
@@ -215,7 +215,7 @@ void PlannedRun::submit(const std::vector<TaskArg*>& arguments) {
     for (uint32_t number : plan_.lines->deferred()) {
         const Task& task = tasks().tasks[number];
         for (int i = 0; i < task.handles; ++i)
-            if (!task.tiles[i]->recording) used.push_back(task.tiles[i].get());
+            if (task.tiles[i]->persists()) used.push_back(task.tiles[i].get());
     }
     defer(this, used);
 }
@@ -300,7 +300,7 @@ void PlannedRun::submit_transfer_step(const LevelStep& level_step) {
     if (level_step.slot_below != no_slot)
         return submit_level_transfer(loads, place, level_step.slot_below, tile, step.due);
     submit_slot_transfer(loads, place, tile,
-                         tile.recording ? extents_[step.index] : extent_of(tile), step.due);
+                         tile.persists() ? extent_of(tile) : extents_[step.index], step.due);
 }
 
 void PlannedRun::end_run(const Run& run) {

@@ -79,7 +79,7 @@ int64_t peak_of(const Program& program) {
 
 void count_writes(const Task& task) {
     for (int i = 0; i < task.handles; ++i)
-        if (task.writes(i) && !task.tiles[i]->recording) ++task.tiles[i]->version;
+        if (task.writes(i) && task.tiles[i]->persists()) ++task.tiles[i]->version;
 }
 
 }  // namespace
@@ -126,7 +126,7 @@ void Replay::submit_unplanned() {
     ScalarSteps scalars(*program_);
     TeamTasks team(program_->in_team ? program_->info.tasks : 0);
     Window window(*program_);
-    for_each_run(*program_, 0, [&](size_t t, uint32_t iteration, const Program::Loop* loop) {
+    for_each_run(*program_, [&](size_t t, uint32_t iteration, const Program::Loop* loop) {
         Task& task = program_->tasks[t];
         scalars.before(t);
         if (loop) window.before_task();
@@ -201,6 +201,7 @@ Replay::~Replay() {
 void Replay::check(const std::vector<Tensor>& inputs) const {
     const std::vector<Tensor>& expected = program_->inputs;
     if (recording_number()) fail("compiled function: cannot run while another is being recorded");
+    if (program_->is_plan) fail("compiled function: the recording is a plan, which cannot run");
     if (inputs.size() != expected.size())
         fail("compiled function: %zu tensors given, %zu expected", inputs.size(), expected.size());
     for (size_t i = 0; i < inputs.size(); ++i) {

@@ -35,7 +35,6 @@ void Program::keep_tasks(const std::vector<char>& kept) {
     for (auto& backward : backwards)
         backward = {kept_before[backward.begin], kept_before[backward.end]};
     for (auto& loop : loops) loop.begin = kept_before[loop.begin], loop.end = kept_before[loop.end];
-    step_begin = kept_before[step_begin];
     tasks_changed();
 }
 
@@ -81,7 +80,8 @@ std::unique_ptr<Program> trial_of(const Program& program) {
     auto out = std::make_unique<Program>(program.number);
     out->tasks = program.tasks;
     out->inputs = program.inputs, out->outputs = program.outputs;
-    out->step_begin = program.step_begin;
+    out->is_plan = program.is_plan, out->lasting = program.lasting;
+    out->order_is_fixed = program.order_is_fixed;
     out->microbatches = program.microbatches, out->backwards = program.backwards;
     out->scalar_steps = program.scalar_steps, out->loops = program.loops;
     out->shards = program.shards, out->randoms = program.randoms;

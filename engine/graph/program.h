@@ -16,6 +16,7 @@ struct ProgramInfo {
     int64_t tasks, tiles;
     double flops;
     int64_t persistent_bytes;  // of tiles that exist before and after a run
+    int64_t planned_bytes;     // the memory of those that exist only in a plan
     int64_t peak_bytes;        // largest sum of live temporaries, in submission order
 };
 
@@ -30,9 +31,10 @@ struct Program {
     const uint32_t number;  // of the recording; also stored in the program's temporaries
     std::vector<Task> tasks;
     std::vector<Tensor> inputs, outputs;
-    // The first task of the step. Earlier tasks create its tensors (weights, moments); plans ignore
-    // them.
-    size_t step_begin = 0;
+    // A plan (begin_planned_step()) never runs. `lasting`: the tensors that would exist before and
+    // after a run of it, whether its tasks use them or not.
+    bool is_plan = false;
+    std::vector<Tensor> lasting;
     // A step may split its batch into microbatches, which run in order.
     struct Microbatch {
         size_t begin;  // its first task
@@ -77,6 +79,7 @@ struct Program {
     // The peak of temporaries in a simulation, where priorities keep it below info.peak_bytes; 0:
     // not known.
     int64_t simulated_peak = 0;
+    std::shared_ptr<Program> whole;  // of a plan for several ranks: before it became one's part
     // Persistent tiles whose values only other ranks keep.
     std::vector<TilePtr> kept_elsewhere;
     // Set on ranks with memory tiers. Plans keep the order of the tasks, which is the same on all
@@ -107,10 +110,11 @@ inline int32_t later_priority(const Program::Loop* loop, uint32_t iteration) {
     return loop ? int32_t(iteration) * loop->priority_step : 0;
 }
 
-// Calls visit(task, iteration, loop) for the tasks of a run from task `t` on, in their order; loop:
-// nullptr outside of loops. most: of the iterations of each loop.
+// Calls visit(task, iteration, loop) for the tasks of a run in their order; loop: nullptr outside
+// of loops. most: of the iterations of each loop.
 template <class Visit>
-void for_each_run(const Program& program, size_t t, Visit visit, uint32_t most = UINT32_MAX) {
+void for_each_run(const Program& program, Visit visit, uint32_t most = UINT32_MAX) {
+    size_t t = 0;
     for (const Program::Loop& loop : program.loops) {
         for (; t < loop.begin; ++t) visit(t, 0u, static_cast<const Program::Loop*>(nullptr));
         for (uint32_t i = 0; i < std::min(loop.iterations, most); ++i)

@@ -72,7 +72,22 @@ std::shared_ptr<Program> end_recording(std::vector<Tensor> inputs, std::vector<T
 
 void abort_recording() { stop(); }
 Program* recording_program() { return recorder ? recorder->program.get() : nullptr; }
-void begin_step() { under_way().step_begin = under_way().tasks.size(); }
+void begin_planned_step(std::vector<Tensor> lasting) {
+    Program& program = under_way();
+    if (current().in_loop || current().open_backwards > 0)
+        fail("compile: a step begins inside a loop or a backward pass");
+    const std::vector<TilePtr> tiles = tiles_of(lasting);
+    for (const TilePtr& tile : tiles)
+        if (tile->recording && tile->recording != program.number)
+            fail("compile: a tensor that lasts belongs to another compiled function");
+    const auto make_last = [&](Tile& tile) { tile.is_planned = tile.recording == program.number; };
+    for (const Task& task : program.tasks)
+        for (int i = 0; i < task.handles; ++i) make_last(*task.tiles[i]);
+    for (const TilePtr& tile : tiles) make_last(*tile);
+    program.is_plan = true, program.lasting = std::move(lasting);
+    program.tasks.clear(), program.loops.clear(), program.microbatches.clear();
+    program.backwards.clear(), program.scalar_steps.clear();
+}
 void begin_microbatch(int tiles) {
     under_way().microbatches.push_back({under_way().tasks.size(), tiles});
 }

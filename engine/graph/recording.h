@@ -12,8 +12,10 @@ void begin_recording();
 // run.
 std::shared_ptr<Program> end_recording(std::vector<Tensor> inputs, std::vector<Tensor> outputs);
 void abort_recording();
-Program* recording_program();      // the program being recorded, or null
-void begin_step();                 // see Program::step_begin
+Program* recording_program();  // the program being recorded, or null
+// Makes the recording a plan of the tasks that follow. What the tasks so far created exists before
+// its run, also `lasting` (Program::lasting), and the plan forgets these tasks.
+void begin_planned_step(std::vector<Tensor> lasting);
 void begin_microbatch(int tiles);  // see Program::microbatches
 // The following tasks belong to this shard of so many, until the next call; -1: to none.
 void set_shard(int shard, int shards);

@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/machine/host.h"
+#include "engine/machine/ranks.h"
 
 namespace nn {
 namespace {
@@ -20,6 +21,7 @@ struct Setting {
 };
 constexpr Setting machine_settings[] = {
     {"ranks", ""},             // processes; all other settings are per process
+    {"rank_link", "B/s"},      // each way between a rank and the others
     {"cpus", ""},              // CPU workers
     {"ram", "B"},              // bytes of host memory for tiles
     {"gflops", ""},            // f32 products of one CPU worker
@@ -97,7 +99,10 @@ Machine machine_of(const Numbers& numbers) {
     };
     const Machine& here = host();
     Machine out;
-    out.ranks = int(given("ranks", 1));
+    out.ranks = int(given("ranks", here.ranks));
+    if (ranks().several() && out.ranks != here.ranks)
+        fail("machine: ranks=%d is described, but %d ranks run", out.ranks, here.ranks);
+    out.rank_link = given("rank_link", 0);
     out.nodes.push_back(
         {NodeKind::ram, 0, int64_t(given("ram", double(here.bytes(NodeKind::ram))))});
     Rates cpu;

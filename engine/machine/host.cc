@@ -52,6 +52,7 @@ int64_t tile_bytes_of_gpu([[maybe_unused]] int gpu) {
 
 Machine detect() {
     Machine out;
+    out.ranks = ranks().count;
     const int gpus = choice.gpus < 0 ? usable_gpus() : choice.gpus;
     int cpus = choice.cpus > 0 ? choice.cpus : cpus_of_environment();
     // With GPUs, a core for each GPU's driver thread and one for the thread that submits.

@@ -40,6 +40,7 @@ struct WorkerGroup {
 
 struct Machine {
     int ranks = 1;                  // processes that share the work, each with all of these:
+    double rank_link = 0;           // bytes/s that a rank sends, and receives, at once; 0: unknown
     std::vector<MemoryNode> nodes;  // RAM first
     std::vector<Link> links;
     std::vector<WorkerGroup> workers;

@@ -22,6 +22,7 @@
 #include "engine/machine/host.h"
 #include "engine/memory/admission.h"
 #include "engine/memory/arena.h"
+#include "engine/plan/rank_link.h"
 #include "engine/runtime/rates.h"
 #include "engine/runtime/session.h"
 #include "engine/runtime/tier_settings.h"
@@ -249,10 +250,9 @@ TaskTimes::Key TaskTimes::key_of(const Task& task) {
 }
 
 // The kinds to measure, those with most work first.
-TaskTimes::Candidates TaskTimes::candidates(const std::vector<Task>& tasks, size_t begin) const {
+TaskTimes::Candidates TaskTimes::candidates(const std::vector<Task>& tasks) const {
     std::map<Key, std::pair<double, const Task*>> kinds;
-    for (size_t t = begin; t < tasks.size(); ++t) {
-        const Task& task = tasks[t];
+    for (const Task& task : tasks) {
         const double seconds = nominal_seconds(task.arg);
         if (seconds > longest || !task.arg.kernel->on(Device::cpu) ||
             measured_.count(key_of(task)) || left_out_.count(key_of(task)) ||
@@ -292,11 +292,11 @@ void TaskTimes::recall(Candidates& kinds) {
     });
 }
 
-void TaskTimes::measure(const std::vector<Task>& tasks, size_t begin) {
+void TaskTimes::measure(const std::vector<Task>& tasks) {
     if (planned_gpus() > 0) return;
     if (machine().group(Device::cpu)->rates.known()) return;  // described
     const double start = now_seconds();
-    Candidates kinds = candidates(tasks, begin);
+    Candidates kinds = candidates(tasks);
     if (kinds.empty() && rates_.known()) return;
     if (!rates_.known()) rates_ = kept_rates();
     recall(kinds);
@@ -341,6 +341,7 @@ double TaskTimes::scaled(const Task& task) const {
 }
 
 double TaskTimes::seconds(const Task& task) const {
+    if (task.is_transfer()) return rank_transfer_seconds(double(task.arg.bytes));
     if (planned_gpus() > 0) return seconds_of(task.arg, gpu_rates());
     const Rates& described = machine().group(Device::cpu)->rates;
     if (described.known()) return overhead + seconds_of(task.arg, described);

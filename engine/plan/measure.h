@@ -20,7 +20,7 @@ namespace nn {
 // something else used the cores during the measurements.
 class TaskTimes {
 public:
-    void measure(const std::vector<Task>& tasks, size_t begin = 0);
+    void measure(const std::vector<Task>& tasks);
     double seconds(const Task& task) const;
 
 private:
@@ -33,7 +33,7 @@ private:
     static Key key_of(const Task& task);
     // A task of each kind, by the nominal seconds of all tasks of the kind.
     using Candidates = std::multimap<double, const Task*, std::greater<>>;
-    Candidates candidates(const std::vector<Task>& tasks, size_t begin) const;
+    Candidates candidates(const std::vector<Task>& tasks) const;
     void recall(Candidates& kinds);
     static std::string name_of(const Key& key);
     void set(const Key& key, double seconds);  // 0: left out

@@ -2,16 +2,10 @@
 #pragma once
 #include "engine/graph/program.h"
 #include "engine/plan/measure.h"
-#include "engine/plan/simulate.h"
+#include "engine/plan/simulated_step.h"
 #include "engine/tiers/plan.h"
 
 namespace nn {
-
-// The tasks of a program from Program::step_begin on, with their times, and so many iterations of
-// each loop at most: more do not change the peak of the memory.
-constexpr uint32_t simulated_iterations = 3;
-SimulatedStep simulated_step(const Program& program, const TaskTimes& times,
-                             uint32_t iterations = simulated_iterations);
 
 // The source of task times: nominal rates, new measurements of this program, or earlier
 // measurements. Rates in the machine's description replace all of these, and so do those of GPUs if
@@ -23,6 +17,7 @@ std::vector<double> task_seconds(const Program& program, Times times);  // of ea
 std::vector<double> placement_seconds(const Program& program);
 // The share of the seconds of a step's tasks that recomputation takes.
 double share_recomputed(const Program& program, Times times);
-SimulationResult plan(const Program& program, Times times, int steps = 3);
+// The results of each rank.
+std::vector<SimulationResult> plan(const Parts& parts, Times times, int steps = 3);
 
 }  // namespace nn

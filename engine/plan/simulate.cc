@@ -11,10 +11,11 @@
 namespace nn {
 namespace {
 
-// The allocated bytes, and their peak.
+// The allocated bytes of each rank, and their peak.
 class MemoryUse {
 public:
-    explicit MemoryUse(const SimulatedStep& step) : step_(step), left_(step.blocks.size(), 0) {
+    explicit MemoryUse(const SimulatedStep& step)
+        : results(step.ranks), step_(step), left_(step.blocks.size(), 0), now_(step.ranks) {
         for (const auto& block : step.blocks)
             if (block.persists) add(block, 1);
         for (size_t i = 0; i < step.accesses.list.size(); ++i) {
@@ -22,7 +23,7 @@ public:
             if (life >= uses_.size()) uses_.resize(life + 1, 0);
             ++uses_[life];
         }
-        result.lasting = now_;
+        for (uint32_t rank = 0; rank < step.ranks; ++rank) results[rank].lasting = now_[rank].all;
     }
     void task_starts(uint32_t task) {
         for (const auto* a = step_.accesses.begin(task); a != step_.accesses.end(task); ++a) {
@@ -30,30 +31,38 @@ public:
             left_[a->tile] = uses_[life_of(a)];
             add(step_.blocks[a->tile], 1);
         }
-        if (now_ <= result.peak) return;
-        result.peak = now_;
-        std::copy(by_kind_, by_kind_ + tile_kinds, result.by_kind);
+        for (const auto* a = step_.accesses.begin(task); a != step_.accesses.end(task); ++a)
+            keep_peak(step_.blocks[a->tile].rank);
     }
     void task_ends(uint32_t task) {
         for (const auto* a = step_.accesses.begin(task); a != step_.accesses.end(task); ++a)
             if (!step_.blocks[a->tile].persists && --left_[a->tile] == 0)
                 add(step_.blocks[a->tile], -1);
     }
-    SimulationResult result;
+    std::vector<SimulationResult> results;
 
 private:
+    struct Now {
+        int64_t all = 0, by_kind[tile_kinds] = {};
+    };
     uint32_t life_of(const Accesses::Access* access) const {
         if (step_.lives.empty()) return access->tile;
         return step_.lives[size_t(access - step_.accesses.list.data())];
     }
     void add(const SimulatedStep::Block& block, int sign) {
-        now_ += sign * block.bytes;
-        by_kind_[block.kind] += sign * block.bytes;
+        now_[block.rank].all += sign * block.bytes;
+        now_[block.rank].by_kind[block.kind] += sign * block.bytes;
+    }
+    void keep_peak(uint32_t rank) {
+        SimulationResult& result = results[rank];
+        if (now_[rank].all <= result.peak) return;
+        result.peak = now_[rank].all;
+        std::ranges::copy(now_[rank].by_kind, result.by_kind);
     }
     const SimulatedStep& step_;
     std::vector<uint32_t> uses_;  // by life
     std::vector<uint32_t> left_;  // by tile: uses of its present life that are not done
-    int64_t now_ = 0, by_kind_[tile_kinds] = {};
+    std::vector<Now> now_;        // by rank
 };
 
 struct Ready {
@@ -81,11 +90,15 @@ public:
           seconds_(seconds),
           missing_(std::move(predecessors)),
           left_(replays, count_),
-          memory_(step) {
+          memory_(step),
+          resources_(2 * step.ranks) {
         for (uint32_t& missing : missing_) ++missing;  // a task's own submission
     }
 
-    SimulationResult simulate(int workers, double submission) {
+    std::vector<SimulationResult> simulate(int workers, double submission) {
+        for (uint32_t i = 0; i < 2 * step_.ranks; ++i)
+            resources_[i].free = i < step_.ranks ? workers : 1;
+        submission /= step_.ranks;  // each submits its own tasks
         for (uint32_t event = 0; submitted_ < all_ || !running_.empty(); ++event) {
             if (event % check_every == 0) check_interrupt();
             if (may_submit() && (running_.empty() || next_submission_ <= running_.top().end)) {
@@ -93,17 +106,22 @@ public:
                 next_submission_ = now_ + submission;
                 satisfy(submitted_++);
             } else {
-                end_task(workers);
+                end_task();
             }
             if (may_submit() && next_submission_ <= now_)
                 continue;  // submissions at the same time first
-            start_tasks(workers);
+            start_tasks();
         }
-        SimulationResult out = memory_.result;
-        out.peak = std::max(out.peak, out.lasting);
-        out.seconds = now_ / double(left_.size());
-        for (double seconds : seconds_) out.busy += seconds;
-        return out;
+        for (SimulationResult& result : memory_.results) {
+            result.peak = std::max(result.peak, result.lasting);
+            result.seconds = now_ / double(left_.size());
+        }
+        for (uint32_t task = 0; task < count_; ++task) {
+            const uint32_t resource = resource_of(task), rank = resource % step_.ranks;
+            SimulationResult& result = memory_.results[rank];
+            (resource < step_.ranks ? result.busy : result.sending) += seconds_[task];
+        }
+        return memory_.results;
     }
 
 private:
@@ -111,25 +129,39 @@ private:
         return submitted_ < all_ &&
                (submitted_ / count_ < 2 || left_[submitted_ / count_ - 2] == 0);
     }
+    uint32_t resource_of(uint32_t task) const {
+        return step_.resources.empty() ? 0 : step_.resources[task];
+    }
     void satisfy(uint32_t id) {
-        if (--missing_[id] == 0) ready_.push({step_.priorities[id % count_], since_++, id});
+        if (--missing_[id] > 0) return;
+        const uint32_t resource = resource_of(id % count_);
+        resources_[resource].ready.push({step_.priorities[id % count_], since_++, id});
+        touched_.push_back(resource);
     }
-    void start_tasks(int busy_workers) {
-        while (!ready_.empty() && int(running_.size()) < busy_workers) {
-            const uint32_t id = ready_.top().id;
-            ready_.pop();
-            memory_.task_starts(id % count_);
-            running_.push({now_ + seconds_[id % count_], id});
+    // On the resources that may have both something to run and somebody to run it.
+    void start_tasks() {
+        for (const uint32_t number : touched_) {
+            Resource& resource = resources_[number];
+            while (!resource.ready.empty() && resource.free > 0) {
+                const uint32_t id = resource.ready.top().id;
+                resource.ready.pop();
+                --resource.free;
+                memory_.task_starts(id % count_);
+                running_.push({now_ + seconds_[id % count_], id});
+            }
         }
+        touched_.clear();
     }
-    void end_task(int workers) {
-        const uint32_t id = running_.top().id;
+    void end_task() {
+        const uint32_t id = running_.top().id, resource = resource_of(id % count_);
         now_ = running_.top().end;
         running_.pop();
         for (const Edge* e = successors_.begin(id); e != successors_.end(id); ++e) satisfy(e->task);
         // Idle workers start tasks before this worker frees the task's memory.
-        start_tasks(workers - 1);
+        start_tasks();
         memory_.task_ends(id % count_);
+        ++resources_[resource].free;
+        touched_.push_back(resource);
         if (--left_[id / count_] == 0) next_submission_ = std::max(next_submission_, now_);
     }
 
@@ -141,7 +173,12 @@ private:
     std::vector<uint32_t> missing_;  // predecessors and submission that a task waits for
     std::vector<uint32_t> left_;     // tasks of each replay
     MemoryUse memory_;
-    std::priority_queue<Ready> ready_;
+    struct Resource {
+        int free = 0;  // workers
+        std::priority_queue<Ready> ready;
+    };
+    std::vector<Resource> resources_;
+    std::vector<uint32_t> touched_;
     std::priority_queue<Running> running_;
     uint32_t submitted_ = 0, since_ = 0;
     double now_ = 0, next_submission_ = 0;
@@ -157,8 +194,8 @@ Simulation::Simulation(SimulatedStep step, int replays)
         predecessors_.push_back(before.first[id + 1] - before.first[id]);
 }
 
-SimulationResult Simulation::run(int workers, double submission,
-                                 const std::vector<double>& seconds) const {
+std::vector<SimulationResult> Simulation::run(int workers, double submission,
+                                              const std::vector<double>& seconds) const {
     return Run(step_, successors_, predecessors_, replays_, seconds).simulate(workers, submission);
 }
 

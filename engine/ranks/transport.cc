@@ -2,10 +2,13 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <vector>
 
+#include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/plugin.h"
@@ -69,6 +72,19 @@ void open() {
 }
 
 void gather(const void* mine, void* all, int bytes) { plugin->gather(mine, all, bytes); }
+
+double measured_rate() {
+    constexpr int bytes = 4 << 20, rounds = 5;
+    const auto count = size_t(ranks().count);
+    std::vector<char> mine(bytes, 1), all(bytes * count);
+    double best = 0;
+    for (int round = 0; round < rounds; ++round) {
+        const double start = now_seconds();
+        gather(mine.data(), all.data(), bytes);
+        best = std::max(best, double(bytes) * double(count - 1) / (now_seconds() - start));
+    }
+    return best;
+}
 
 void start(void (*failed)(const char* what)) { check(plugin->start(failed), "start"); }
 void stop() { plugin->stop(); }

@@ -8,6 +8,8 @@ namespace nn::transport {
 void check_installed(bool has_mpirun);                // throws with advice if something is missing
 void open();                                          // starts MPI
 void gather(const void* mine, void* all, int bytes);  // of each rank, in their order
+// Bytes/s that each rank receives while all exchange data; every rank calls it.
+double measured_rate();
 // After StarPU started. failed: called on any thread if MPI reports an error.
 void start(void (*failed)(const char* what));
 void stop();  // before StarPU stops; every rank calls it

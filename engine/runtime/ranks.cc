@@ -6,6 +6,7 @@
 #include <ranges>
 
 #include "engine/base/error.h"
+#include "engine/machine/description.h"
 #include "engine/machine/host.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/control.h"
@@ -46,9 +47,15 @@ bool is_elsewhere(const Tile& tile) { return is_elsewhere(tile, ranks().rank); }
 // Messages cost more than the memory of smaller tiles, such as biases, and MPI may buffer those.
 constexpr size_t most_shared = transport::buffered_bytes;
 
-// The rank that owns the fewest bytes so far.
+// The rank that owns the fewest bytes so far. In a plan, nothing that exists counts.
 int next_owner(size_t bytes) {
-    static std::vector<size_t> owned(size_t(ranks().count), 0);
+    static std::vector<size_t> existing(size_t(ranks().count), 0), planned;
+    static uint32_t plan = 0;
+    if (plan != recording_number()) {
+        plan = recording_number();
+        planned.assign(size_t(machine().ranks), 0);
+    }
+    std::vector<size_t>& owned = plan ? planned : existing;
     const auto least = std::ranges::min_element(owned);
     *least += bytes;
     return int(least - owned.begin());
@@ -92,7 +99,7 @@ void drop_kept_elsewhere(const Program& program) {
 }
 
 void keep_on_owners(const Tensor& tensor, const Tensor* like) {
-    if (!ranks().several() || recording_number()) return;
+    if ((recording_number() ? machine().ranks : ranks().count) == 1) return;
     if (like) check_tiles(tensor, *like);
     for (int64_t i = 0; i < tensor.tiles(); ++i) {
         Tile& tile = *tensor.tile(i);
@@ -104,7 +111,8 @@ void keep_on_owners(const Tensor& tensor, const Tensor* like) {
 }
 
 void move_to_owners(const Tensor& tensor, const Tensor& like) {
-    if (!ranks().several() || recording_number()) return;
+    if (recording_number()) return keep_on_owners(tensor, &like);
+    if (!ranks().several()) return;
     const int me = ranks().rank;
     const int64_t first_tag = next_series();
     for (int64_t i = 0; i < tensor.tiles(); ++i) {

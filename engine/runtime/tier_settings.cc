@@ -200,7 +200,8 @@ int64_t staging_bytes(const Program& program) {
 }
 
 int64_t ram_without_plan(const Program& program) {
-    return admitted_bytes() + program.info.peak_bytes + reserved_ram(program) / 2;
+    return admitted_bytes() + program.info.planned_bytes + program.info.peak_bytes +
+           reserved_ram(program) / 2;
 }
 
 void note_eager_tile(int64_t bytes) {

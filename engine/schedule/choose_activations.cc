@@ -42,7 +42,7 @@ struct Trials {
 };
 
 // The bytes of the program's tiles: of all, of those that exist and so were admitted before, and of
-// those that a plan creates to last: weights and optimizer state.
+// those that would last if a plan became true.
 struct TileBytes {
     int64_t all = 0, admitted = 0, lasting = 0, count = 0;
 };
@@ -53,9 +53,7 @@ TileBytes tile_bytes(const Program& program) {
         if (!seen.insert(&tile).second) return;
         const auto bytes = int64_t(arena_bytes(tile.bytes));
         out.all += bytes;
-        out.admitted += tile.recording ? 0 : bytes;
-        if (tile.recording && (tile.kind == weights || tile.kind == optimizer_state))
-            out.lasting += bytes;
+        if (tile.persists()) (tile.is_planned ? out.lasting : out.admitted) += bytes;
         ++out.count;
     };
     for (const Task& task : program.tasks)
@@ -76,10 +74,10 @@ bool has_room(int64_t bytes, const TileBytes& tiles, bool is_plan) {
 // The largest sum of the bytes of tiles during a run.
 int64_t simulated_peak(const Program& trial) {
     constexpr double submission = 3e-6;
-    const Simulation simulation(simulated_step(trial, {}), 3);
+    const Simulation simulation(simulated_step({&trial}, {}), 3);
     const int workers = trial.in_team ? 1 : machine().count(Device::cpu);
-    return std::max<int64_t>(simulation.run(workers, submission).peak,
-                             plan(trial, Times::nominal).peak);
+    return std::max<int64_t>(simulation.run(workers, submission).front().peak,
+                             plan({&trial}, Times::nominal).front().peak);
 }
 
 bool fits_in_memory(const Program& trial, bool is_plan) {
@@ -89,7 +87,7 @@ bool fits_in_memory(const Program& trial, bool is_plan) {
 
 // The smallest number of options with which the program fits, or all of them.
 size_t least_that_fits(const Trials& trials) {
-    const bool is_plan = trials.program.step_begin > 0;
+    const bool is_plan = trials.program.is_plan;
     const auto fits = [&](size_t count) { return fits_in_memory(*trials.with(count), is_plan); };
     size_t too_few = 0, enough = trials.options();
     if (fits(0)) return 0;
@@ -136,7 +134,7 @@ size_t fastest(const Trials& trials) {
     constexpr double bound_by_tasks = 1.01;
     constexpr double share_of_first = 0.5, share_of_others = 0.125;  // of the time for searches
     const auto kept = trials.with(0);
-    if (!needs_plan(*kept) && trials.program.step_begin == 0) return 0;
+    if (!needs_plan(*kept) && !trials.program.is_plan) return 0;
     Trial least = [&] {
         const SearchShare share(share_of_first);
         return planned_trial(*kept);
@@ -161,7 +159,7 @@ size_t fastest(const Trials& trials) {
 
 // All ranks must run the same program.
 template <class F> size_t choice_of_first_rank(const Program& program, F choose) {
-    if (!is_distributed(program)) return choose();
+    if (!is_distributed(program) || program.is_plan) return choose();
     const std::string mine = ranks().rank == 0 ? std::to_string(choose()) : "";
     return std::stoul(control::gather("the choice of activations", mine, check_interrupt)[0]);
 }
@@ -172,7 +170,7 @@ void set_activations(Activation choice) { setting = choice; }
 
 void choose_activations(Program& program, void (*place_trial)(Program&)) {
     if (setting == Activation::keep || program.backwards.empty()) return;
-    const bool is_plan = program.step_begin > 0, planned = tiers().exist();
+    const bool is_plan = program.is_plan, planned = tiers().exist();
     const auto all_fits = [&] {
         const TileBytes tiles = tile_bytes(program);
         return setting == Activation::choose && !planned && has_room(tiles.all, tiles, is_plan);

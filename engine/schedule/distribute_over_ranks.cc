@@ -6,6 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/interrupts.h"
 #include "engine/graph/passes/distribute.h"
+#include "engine/machine/description.h"
 #include "engine/machine/ranks.h"
 #include "engine/ranks/control.h"
 #include "engine/runtime/ranks.h"
@@ -14,21 +15,26 @@
 
 namespace nn {
 
+static int ranks_of(const Program& program) {
+    return program.is_plan ? machine().ranks : ranks().count;
+}
+
 static bool uses_weights_of_owners(const Program& program) {
     for (const Task& task : program.tasks)
         for (int i = 0; i < task.handles; ++i)
-            if (const Tile& tile = *task.tiles[i]; tile.only_owner && tile.kind == weights)
+            if (const Tile& tile = *task.tiles[i];
+                tile.only_owner && tile.kind == weights && tile.persists())
                 return true;
     return false;
 }
 
 bool is_distributed(const Program& program) {
-    if (!ranks().several() || program.step_begin > 0) return false;
+    if (ranks_of(program) == 1) return false;
     return program.shards > 0 || uses_weights_of_owners(program);
 }
 
 void check_equal_on_ranks(Program& program) {
-    if (!is_distributed(program)) return;
+    if (!is_distributed(program) || program.is_plan) return;
     const std::string mine = format("%016llx", (unsigned long long)fingerprint(program));
     const auto all = control::gather("a compiled function", mine, check_interrupt);
     for (size_t rank = 0; rank < all.size(); ++rank)
@@ -40,10 +46,10 @@ void check_equal_on_ranks(Program& program) {
                 rank);
 }
 
-static RankOf this_rank() { return {ranks().rank, ranks().count}; }
+static RankOf this_rank(const Program& program) { return {ranks().rank, ranks_of(program)}; }
 
 void choose_owners_on_ranks(Program& program) {
-    if (is_distributed(program)) choose_owners(program, this_rank());
+    if (is_distributed(program)) choose_owners(program, this_rank(program));
 }
 
 void order_for_ranks(Program& program) {
@@ -56,11 +62,17 @@ void order_for_ranks(Program& program) {
 }
 
 void distribute_over_ranks(Program& program) {
-    if (is_distributed(program)) distribute(program, this_rank(), next_series());
+    if (!is_distributed(program)) return;
+    if (program.is_plan) program.whole = trial_of(program);
+    distribute(program, this_rank(program), program.is_plan ? 0 : next_series());
 }
 
 void distribute_trial(Program& program) {
-    if (is_distributed(program)) distribute(program, this_rank(), 0);
+    if (is_distributed(program)) distribute(program, this_rank(program), 0);
+}
+
+void distribute_plan(Program& program, int rank) {
+    distribute(program, {rank, ranks_of(program)}, 0);
 }
 
 }  // namespace nn

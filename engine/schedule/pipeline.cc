@@ -4,6 +4,8 @@
 
 #include "engine/base/interrupts.h"
 #include "engine/graph/passes/passes.h"
+#include "engine/machine/description.h"
+#include "engine/machine/ranks.h"
 #include "engine/plan/plan.h"
 #include "engine/runtime/homes.h"
 #include "engine/schedule/choose_activations.h"
@@ -75,6 +77,18 @@ void prepare(Program& program) {
 }
 
 void schedule_tasks(Program& program) { run(order, program); }
+
+std::vector<std::unique_ptr<Program>> parts_of_others(const Program& plan) {
+    std::vector<std::unique_ptr<Program>> out;
+    for (int rank = 0; plan.whole && rank < machine().ranks; ++rank) {
+        if (rank == ranks().rank) continue;
+        check_interrupt();
+        out.push_back(trial_of(*plan.whole));
+        distribute_plan(*out.back(), rank);
+        schedule_tasks(*out.back());
+    }
+    return out;
+}
 
 void prepare_for_tiers(Program& program) {
     dissolve_team(program);  // its tasks and transfers would wait for each other

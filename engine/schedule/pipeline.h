@@ -2,6 +2,7 @@
 // changes the tasks of a program.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "engine/graph/gpus/gpus.h"
@@ -14,6 +15,9 @@ void prepare(Program& program);
 
 // The last part of prepare().
 void schedule_tasks(Program& program);
+
+// The parts of the ranks other than this one in a prepared plan, in their order, or none.
+std::vector<std::unique_ptr<Program>> parts_of_others(const Program& plan);
 
 // Makes a prepared program ready for the plans of memory tiers (tiers/plan.h). These choose an
 // order and places, and may cut the loop of a copy, but do not change the program.

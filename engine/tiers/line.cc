@@ -31,9 +31,8 @@ ProgramLines::ProgramLines(const Program& program, const std::vector<const Tile*
     std::unordered_set<const Tile*> ends = rows;
     for (const auto* tensors : {&program.inputs, &program.outputs})
         for (const TilePtr& tile : tiles_of(*tensors)) ends.insert(tile.get());
-    const auto before = made_before(program);
     for (const Tile* tile : tiles_) {
-        const bool persists = !tile->recording || before.count(tile);
+        const bool persists = tile->persists();
         persists_.push_back(persists);
         is_in_rows_.push_back(rows.count(tile) > 0);
         const bool placed = tile->bytes >= least_placed && (persists || !ends.count(tile));

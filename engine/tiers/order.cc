@@ -50,14 +50,12 @@ std::vector<Key> keys_as_recorded(const Program& program) {
 
 // The tasks that update persistent tiles, but no outputs, and on which only such tasks depend. They
 // read no inputs, which the next run replaces before its first task.
-std::vector<char> find_updates(const Program& program, const Edges& after,
-                               const std::unordered_set<const Tile*>& made_before) {
+std::vector<char> find_updates(const Program& program, const Edges& after) {
     std::unordered_set<const Tile*> inputs, outputs;
     for (const TilePtr& tile : tiles_of(program.inputs)) inputs.insert(tile.get());
-    for (const TilePtr& tile : tiles_of(program.outputs))
-        if (!made_before.count(tile.get())) outputs.insert(tile.get());
+    for (const TilePtr& tile : tiles_of(program.outputs)) outputs.insert(tile.get());
     std::vector<char> is_update(program.tasks.size(), 0);
-    for (size_t t = program.tasks.size(); t-- > program.step_begin;) {
+    for (size_t t = program.tasks.size(); t-- > 0;) {
         const Task& task = program.tasks[t];
         bool fits = true, writes = false;
         for (int i = 0; i < task.handles; ++i) {
@@ -65,8 +63,7 @@ std::vector<char> find_updates(const Program& program, const Edges& after,
             fits = fits && !inputs.count(tile);
             if (!task.writes(i)) continue;
             writes = true;
-            const bool persists = !tile->recording || made_before.count(tile);
-            fits = fits && persists && !outputs.count(tile);
+            fits = fits && tile->persists() && !outputs.count(tile);
         }
         for (const Edge* e = after.begin(uint32_t(t)); e != after.end(uint32_t(t)); ++e)
             fits = fits && is_update[e->task];
@@ -137,19 +134,11 @@ static std::vector<uint32_t>::iterator begin_of_last_updates(std::vector<uint32_
     return tasks.begin() + std::ptrdiff_t(begin);
 }
 
-std::unordered_set<const Tile*> made_before(const Program& program) {
-    std::unordered_set<const Tile*> out;
-    for (size_t t = 0; t < program.step_begin; ++t)
-        for (int i = 0; i < program.tasks[t].handles; ++i)
-            out.insert(program.tasks[t].tiles[i].get());
-    return out;
-}
-
 Accesses accesses_without_gates(const Program& program) {
     Accesses out;
     for (size_t t = 0; t < program.tasks.size(); ++t) {
         const Task& task = program.tasks[t];
-        const bool is_ordered = t >= program.step_begin && task.iteration < 0;
+        const bool is_ordered = task.iteration < 0;
         for (int i = 0; is_ordered && i < task.handles - task.gates; ++i)
             out.add(out.number_of(task.tiles[i].get()), task.modes[i]);
         out.end_task();
@@ -181,21 +170,19 @@ static void defer_last(std::vector<uint32_t>& run, std::vector<uint32_t>& deferr
 
 static TaskOrder order_of_all_ranks(const Program& program) {
     TaskOrder out;
-    for (auto t = uint32_t(program.step_begin); t < program.tasks.size(); ++t)
-        out.body.push_back(t);
+    for (uint32_t t = 0; t < program.tasks.size(); ++t) out.body.push_back(t);
     return out;
 }
 
 TaskOrder order_tasks(const Program& program, const Accesses& accesses, const OrderChoice& choice) {
     if (program.order_is_fixed) return order_of_all_ranks(program);
     const Edges before = predecessors(accesses), after = successors(before);
-    const std::vector<char> is_update = find_updates(program, after, made_before(program));
+    const std::vector<char> is_update = find_updates(program, after);
     auto keys = choice.by_layer ? keys_by_layer(program) : keys_as_recorded(program);
     TaskOrder out;
     std::vector<uint32_t>* const sections[] = {&out.body, &out.iteration, &out.tail};
     for (uint32_t task : sorted(program, before, after, std::move(keys), is_update))
-        if (task >= program.step_begin && program.tasks[task].iteration < 0)
-            sections[section_of(program, task)]->push_back(task);
+        if (program.tasks[task].iteration < 0) sections[section_of(program, task)]->push_back(task);
     std::vector<uint32_t>& end = program.loops.empty() ? out.body : out.tail;
     const auto last = begin_of_last_updates(end, is_update);
     const auto in_last = std::count_if(last, end.end(), [&](uint32_t t) { return is_update[t]; });

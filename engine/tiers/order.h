@@ -21,10 +21,8 @@ struct TaskOrder {
     std::vector<uint32_t> deferred;
 };
 
-// The tiles of tasks before the step, which persist although they belong to the recording.
-std::unordered_set<const Tile*> made_before(const Program& program);
-// The accesses of the step's tasks, without the gates of microbatches, which would enforce another
-// order (graph/passes/order_microbatches.cc). Earlier tasks have none, nor those of one iteration.
+// The accesses of the tasks, without the gates of microbatches, which would enforce another order
+// (graph/passes/order_microbatches.cc). Tasks of one iteration have none.
 Accesses accesses_without_gates(const Program& program);
 
 struct OrderChoice {

@@ -38,19 +38,18 @@ std::unordered_set<const Tile*> ends_of(const Program& program) {
 void add_tiles(const Program& program, const Accesses& accesses, Key& key) {
     std::vector<const Tile*> tiles(accesses.tiles);
     for (const auto& [tile, number] : accesses.numbers) tiles[number] = tile;
-    const auto before = made_before(program), ends = ends_of(program);
+    const auto ends = ends_of(program);
     key.add(uint64_t(tiles.size()));
     for (const Tile* tile : tiles) {
         key.add(uint64_t(tile->bytes));
         if (tile->bytes < small_tile) continue;
-        const bool persists = !tile->recording || before.count(tile) > 0;
-        key.add(persists ? uint64_t(2) : uint64_t(ends.count(tile)));
+        key.add(tile->persists() ? uint64_t(2) : uint64_t(ends.count(tile)));
     }
 }
 
 void add_tasks(const Program& program, const Accesses& accesses, Key& key) {
     const char* layer = "";
-    for (size_t t = program.step_begin; t < program.tasks.size(); ++t) {
+    for (size_t t = 0; t < program.tasks.size(); ++t) {
         const Task& task = program.tasks[t];
         key.add(uint64_t(int64_t(task.iteration)));
         for (const auto* a = accesses.begin(uint32_t(t)); a != accesses.end(uint32_t(t)); ++a)
@@ -76,9 +75,9 @@ uint64_t plan_key(const Program& program, const PlanLimits& limits) {
     add_tasks(program, accesses, key);
     for (const Program::Loop& loop : program.loops)
         for (const size_t number : {loop.begin, loop.end})
-            key.add(uint64_t(number - program.step_begin) * loop.iterations);
+            key.add(uint64_t(number) * loop.iterations);
     for (const Program::Microbatch& microbatch : program.microbatches)
-        key.add(uint64_t(microbatch.begin - program.step_begin));
+        key.add(uint64_t(microbatch.begin));
     return key.value();
 }
 
@@ -86,7 +85,7 @@ LinkBytes link_bytes(const Program& program, const std::vector<double>& seconds,
                      const PlanLimits& limits) {
     double computing = 0;
     const std::vector<uint32_t> runs = runs_of_tasks(program);
-    for (size_t t = program.step_begin; t < seconds.size(); ++t) computing += runs[t] * seconds[t];
+    for (size_t t = 0; t < seconds.size(); ++t) computing += runs[t] * seconds[t];
     LinkBytes out;
     for (const TierRates& rates : limits.rates_of_levels())
         out.push_back(computing * rates.link_rate);

@@ -48,6 +48,8 @@ public:
     Tile& operator=(const Tile&) = delete;
 
     bool has_value() const { return value == Value::written; }
+    // Whether it lasts from run to run of a program, or would do so if a plan became true.
+    bool persists() const { return recording == 0 || is_planned; }
     void check_readable(const char* op) const;  // throws if the tile has no value
     // From now on only this rank keeps a value between tasks. Elsewhere the tile takes no memory.
     void keep_on(int32_t rank, bool is_this_one);
@@ -55,7 +57,8 @@ public:
 
     const size_t bytes;
     const uint64_t number;     // unique
-    const uint32_t recording;  // the recording that created it; 0: it is persistent
+    const uint32_t recording;  // the recording that created it; 0: none
+    bool is_planned = false;   // the recording is a plan (graph/recording.h), which it outlives
     uint32_t version = 0;      // counts changes in place; a view stores the version at its creation
     TileKind kind = other_kind;
     Value value = Value::none;

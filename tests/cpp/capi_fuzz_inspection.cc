@@ -65,12 +65,14 @@ int FuzzInspection::profile() {
 int FuzzInspection::plans() {
     const nn_ref p = program(), x = tensor();
     nn_program_plan_t plan;
+    nn_rank_plan_t of_rank;
+    int32_t ranks = any32() % 2;
     const int32_t measured = any32();
     switch (random.integer(0, 3)) {
         case 0:
             return nn_program_plan(perhaps(&p), measured == 1 ? 0 : measured, int(any32() % 12),
-                                   perhaps(&plan));
-        case 1: return nn_record_step();
+                                   perhaps(&plan), perhaps(&of_rank), perhaps(&ranks));
+        case 1: return nn_record_step(perhaps(&x), any32() % 2);
         case 2: return nn_record_microbatch(any32());
         default: return nn_tensor_kind(perhaps(&x), any32());
     }

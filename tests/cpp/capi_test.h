@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bindings/nn.h"
+#include "bindings/nn_plan.h"
 #include "engine/base/interrupts.h"
 #include "tests/cpp/kernel_test.h"
 

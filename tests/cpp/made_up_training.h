@@ -146,7 +146,7 @@ public:
             if (task.writes(i)) values_[task.tiles[i].get()] = mixed(value, uint64_t(i));
     }
     void run(const Program& program) {
-        for_each_run(program, 0,
+        for_each_run(program,
                      [&](size_t t, uint32_t, const Program::Loop*) { run(program.tasks[t]); });
     }
     uint64_t of(const TilePtr& tile) { return values_[tile.get()]; }

@@ -45,7 +45,7 @@ private:
 
     // Positions across which no task moves: where scalars change, and where parts of a step begin.
     void find_boundaries() {
-        boundaries_ = {program_.step_begin};
+        boundaries_ = {0};
         for (const auto& step : program_.scalar_steps) boundaries_.insert(step.before_task);
         for (const auto& microbatch : program_.microbatches) boundaries_.insert(microbatch.begin);
         for (const auto& backward : program_.backwards) {

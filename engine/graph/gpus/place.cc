@@ -81,7 +81,7 @@ private:
         if (lane != nobody) task.lane = int16_t(lane), task.gpu = int16_t(gpu_of_lane(lane));
         for (int i = 0; i < task.handles - task.gates; ++i) {
             const uint32_t tile = access(t, i).tile;
-            if (!task.writes(i) || !task.tiles[i]->recording) continue;
+            if (!task.writes(i) || task.tiles[i]->persists()) continue;
             if (task.modes[i] == Mode::write && !is_shared_[tile])
                 lane_of_[tile] = lane;
             else if (lane_of_[tile] != lane)
@@ -99,7 +99,7 @@ private:
     }
     static bool is_owned(const Task& task, int i) {
         const TileKind kind = task.tiles[i]->kind;
-        return task.writes(i) && !task.tiles[i]->recording &&
+        return task.writes(i) && task.tiles[i]->persists() &&
                (kind == weights || kind == optimizer_state);
     }
 
@@ -153,7 +153,7 @@ private:
             task.gpu = int16_t(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
         }
         for (int i = 0; i < task.handles; ++i)
-            if (int& gpu = gpu_of_[access(t, i).tile]; gpu == nobody && task.tiles[i]->recording)
+            if (int& gpu = gpu_of_[access(t, i).tile]; gpu == nobody && !task.tiles[i]->persists())
                 gpu = task.gpu;
     }
 

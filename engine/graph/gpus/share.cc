@@ -46,7 +46,7 @@ private:
 
     uint32_t number(uint32_t t, int i) const { return accesses_.begin(t)[i].tile; }
     bool is_temporary(const TilePtr& tile) const {
-        return tile->recording && !kept_.count(tile.get());
+        return !tile->persists() && !kept_.count(tile.get());
     }
 
     // Of the temporaries, in the order of submission.

@@ -46,14 +46,13 @@ void Activations::find_tiles(const Program& program) {
             const auto& access = accesses_.begin(t)[i];
             const bool writes = access.mode != Mode::read;
             (writes ? tiles_[access.tile].writers : tiles_[access.tile].readers).push_back(t);
-            if (t < program.step_begin || !program.tasks[t].tiles[i]->recording)
-                is_temporary_[access.tile] = 0;
+            if (program.tasks[t].tiles[i]->persists()) is_temporary_[access.tile] = 0;
         }
 }
 
 void Activations::find_segments(const Program& program) {
     segment_.assign(program.tasks.size(), none);
-    auto begin = uint32_t(program.step_begin);
+    uint32_t begin = 0;
     for (const auto& backward : program.backwards) {
         if (backward.begin < begin) continue;
         const Part part{begin, uint32_t(backward.begin), uint32_t(backward.end)};

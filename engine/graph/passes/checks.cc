@@ -54,7 +54,7 @@ void check_arguments(Program& program) {
 void check_values(Program& program) {
     TileSet written = inputs_of(program);
     const auto has_value = [&](const TilePtr& tile) {
-        return !tile->recording || written.count(tile);
+        return tile->persists() || written.count(tile);
     };
     for (const Task& task : program.tasks) {
         for (int i = 0; i < task.handles; ++i)

@@ -206,7 +206,7 @@ private:
             const Holders& holders = holders_[number(t, i)];
             const bool is_read = task.modes[i] != Mode::write;
             const TilePtr& tile = tile_of_[number(t, i)];
-            if (is_read && !persists(*tile) && !holders.all && holders.has(rank)) return tile;
+            if (is_read && !tile->persists() && !holders.all && holders.has(rank)) return tile;
         }
         return nullptr;
     }
@@ -246,7 +246,7 @@ private:
             for (int i = 0; i < tasks()[t].handles; ++i) {
                 const Tile& tile = *tasks()[t].tiles[i];
                 const bool is_shared =
-                    is_output[number(t, i)] || (persists(tile) && !is_owned(tile));
+                    is_output[number(t, i)] || (tile.persists() && !is_owned(tile));
                 if (is_shared && tasks()[t].writes(i)) last_write_[number(t, i)] = t;
             }
     }
@@ -278,7 +278,6 @@ private:
         for (auto& step : program_.scalar_steps) step.before_task = starts_[step.before_task];
         for (auto& backward : program_.backwards)
             backward = {starts_[backward.begin], starts_[backward.end]};
-        program_.step_begin = starts_[program_.step_begin];
         program_.tasks = std::move(own_);
         program_.tasks_changed();
     }

@@ -81,7 +81,7 @@ public:
         if (!fusion.product || sweep.where != Where::anywhere) return false;
         const std::vector<Touch>& chain = touches_of(t, sweep_gradient);
         const TilePtr& gradient = sweep.tiles[handle_of_operand(sweep, sweep_gradient)];
-        if (chain.size() < 2 || chain.back().task != t || !gradient->recording ||
+        if (chain.size() < 2 || chain.back().task != t || gradient->persists() ||
             std::binary_search(outputs_.begin(), outputs_.end(), gradient))
             return false;
         const uint32_t last = chain[chain.size() - 2].task;

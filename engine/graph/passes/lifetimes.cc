@@ -33,7 +33,7 @@ public:
     // Outputs and unused inputs live to the end.
     void keep_ends() {
         for (const TilePtr& tile : tiles_of(program_.outputs))
-            if (tile->recording) keep(tile);
+            if (!tile->persists()) keep(tile);
         std::unordered_set<const Tile*> inputs;  // copied in before the first task
         for (const TilePtr& tile : tiles_of(program_.inputs)) {
             if (!inputs.insert(tile.get()).second) continue;
@@ -51,16 +51,16 @@ public:
         for (uint32_t t = 0; t < accesses_.tasks(); ++t) {
             for_each_tile(t, [&](const TilePtr& tile, uint32_t number, Mode mode) {
                 if (std::exchange(alive_[number], 1)) return;
-                if (tile->recording) {
+                if (!tile->persists()) {
                     live_ += block_bytes(tile);
                     return;
                 }
-                program_.info.persistent_bytes += int64_t(tile->bytes);
+                add_persistent(*tile);
                 if (mode != Mode::write) program_.read_first.push_back(tile);
             });
             program_.info.peak_bytes = std::max(program_.info.peak_bytes, live_);
             for_each_tile(t, [&](const TilePtr& tile, uint32_t number, Mode) {
-                if (!tile->recording || last_use_[number] != t || kept_.count(tile.get())) return;
+                if (tile->persists() || last_use_[number] != t || kept_.count(tile.get())) return;
                 dead_after(t, tile.get()).push_back(tile);
                 live_ -= block_bytes(tile);
             });
@@ -85,6 +85,11 @@ private:
         for (Program::Loop& loop : program_.loops)
             if (t >= loop.begin && t < loop.end && !private_.count(tile)) return loop.dies_after;
         return program_.dies_after[t];
+    }
+
+    void add_persistent(const Tile& tile) {
+        program_.info.persistent_bytes += int64_t(tile.bytes);
+        if (tile.is_planned) program_.info.planned_bytes += int64_t(arena_bytes(tile.bytes));
     }
 
     void keep(const TilePtr& tile) {

@@ -17,7 +17,7 @@ std::unordered_set<const Tile*> private_tiles(const Program& program, const Prog
         const Task& task = program.tasks[t];
         for (int i = 0; i < task.handles; ++i) {
             const Tile* const tile = task.tiles[i].get();
-            if (seen.insert(tile).second && tile->recording && task.modes[i] == Mode::write)
+            if (seen.insert(tile).second && !tile->persists() && task.modes[i] == Mode::write)
                 out.insert(tile);
         }
     }
@@ -133,7 +133,6 @@ private:
         for (auto& step : program_.scalar_steps) move(step.before_task);
         for (size_t i = number_ + 1; i < program_.loops.size(); ++i)
             move(program_.loops[i].begin), move(program_.loops[i].end);
-        move(program_.step_begin);
     }
 
     Program& program_;
@@ -179,8 +178,8 @@ std::unique_ptr<Program> cut_copy(const Program& program, const std::vector<doub
 
 // Placement on GPUs and the distribution over ranks treat every microbatch on its own.
 void expand_loops(Program& program) {
-    while ((gpus_in_use() > 0 || ranks().several()) && !program.loops.empty())
-        expand_loop(program, 0);
+    const int ranks = program.is_plan ? machine().ranks : nn::ranks().count;
+    while ((gpus_in_use() > 0 || ranks > 1) && !program.loops.empty()) expand_loop(program, 0);
 }
 
 std::vector<uint32_t> runs_of_tasks(const Program& program) {

@@ -12,14 +12,14 @@ namespace {
 size_t bytes_changed(const Task& task) {
     size_t out = 0;
     for (int i = 0; i < task.handles; ++i)
-        if (task.writes(i) && persists(*task.tiles[i])) out += task.tiles[i]->bytes;
+        if (task.writes(i) && task.tiles[i]->persists()) out += task.tiles[i]->bytes;
     return out;
 }
 
 size_t own(const Task& task, int owner, const RankOf& me) {
     size_t out = 0;
     for (int i = 0; i < task.handles; ++i) {
-        if (!task.writes(i) || !persists(*task.tiles[i])) continue;
+        if (!task.writes(i) || !task.tiles[i]->persists()) continue;
         Tile& tile = *task.tiles[i];
         if (tile.only_owner && tile.owner != owner)
             fail("compile: a task of %s changes tensors that different ranks keep", task.arg.op);
@@ -34,7 +34,7 @@ size_t own(const Task& task, int owner, const RankOf& me) {
 
 int owner_of(const Task& task) {
     for (int i = 0; i < task.handles; ++i)
-        if (task.writes(i) && persists(*task.tiles[i]) && task.tiles[i]->owner != nobody)
+        if (task.writes(i) && task.tiles[i]->persists() && task.tiles[i]->owner != nobody)
             return task.tiles[i]->owner;
     return nobody;
 }

@@ -32,10 +32,9 @@ void divide_changes(std::vector<Change> changes, int parts,
 // one owner. All ranks choose alike.
 void choose_owners(Program& program, const RankOf& me);
 
-inline bool persists(const Tile& tile) { return tile.recording == 0; }
 // Whether only the owner keeps the tile.
 inline bool is_owned(const Tile& tile) {
-    return persists(tile) && (tile.only_owner || tile.kind == optimizer_state);
+    return tile.persists() && (tile.only_owner || tile.kind == optimizer_state);
 }
 // The owner of the persistent tiles that a task changes, or nobody.
 int owner_of(const Task& task);

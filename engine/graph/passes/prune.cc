@@ -17,7 +17,7 @@ std::vector<char> roots(Program& program) {
         for (int i = 0; i < program.tasks[t].handles; ++i) {
             if (!program.tasks[t].writes(i)) continue;
             char& last_value = is_output[accesses.begin(t)[i].tile];
-            if (!program.tasks[t].tiles[i]->recording || last_value) needed[t] = 1;
+            if (program.tasks[t].tiles[i]->persists() || last_value) needed[t] = 1;
             last_value = 0;
         }
     return needed;

@@ -129,7 +129,6 @@ private:
             backward = {begin_[backward.begin], begin_[backward.end]};
         for (auto& loop : program_.loops)
             loop.begin = begin_[loop.begin], loop.end = begin_[loop.end];
-        program_.step_begin = begin_[program_.step_begin];
     }
 
     const Activations& activations_;

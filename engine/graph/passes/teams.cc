@@ -11,7 +11,7 @@ void find_teams(Program& program) {
     double all = 0, split = 0;
     bool moves = false;  // values between ranks, for which no worker waits
     const std::vector<uint32_t> runs = runs_of_tasks(program);
-    for (size_t t = program.step_begin; t < program.tasks.size(); ++t) {
+    for (size_t t = 0; t < program.tasks.size(); ++t) {
         const double seconds = runs[t] * nominal_seconds(program.tasks[t].arg);
         all += seconds;
         moves = moves || program.tasks[t].is_transfer();

@@ -1,5 +1,5 @@
--- Access to the C API: passes the declarations in bindings/nn.h, bindings/nn_text.h and
--- kernels/params/ (the text between their markers) to ffi.cdef unchanged. Also raises user-facing
+-- Access to the C API: passes the declarations in bindings/*.h and kernels/params/ (the text
+-- between their markers) to ffi.cdef unchanged. Also raises user-facing
 -- errors, and counts tensor memory, which LuaJIT's collector cannot see.
 
 local ffi = require "ffi"
@@ -25,6 +25,7 @@ local function declare(file)
 end
 declare("kernels/params.h")
 declare("bindings/nn.h")
+declare("bindings/nn_plan.h")
 declare("bindings/nn_text.h")
 ffi.cdef "int isatty(int fd);"
 

@@ -149,15 +149,16 @@ local function tier_plan(program, times)
 end
 
 --- simulated(f, measured, alone) -> {tasks=, flops=, seconds=, busy=, peak=, lasting=, kinds=,
---- workers=, tiers=, recomputed=, recomputing=} of the tasks that f records after it calls
---- step_begins(): see nn_program_plan_t in nn.h. f returns a list of the tensors that exist before
---- and after a step. measured: true for kernel times measured now, "known" for those measured
+--- workers=, tiers=, recomputed=, recomputing=, ranks=} of the tasks that f records after it calls
+--- step_begins(): see nn_program_plan_t in nn.h. f returns a list of the step's results. measured: true for kernel times measured now, "known" for those measured
 --- before, else nominal times. alone: each step ends before the next one is submitted.
 function M.simulated(f, measured, alone)
   local program = record(f, {}, 0, true)
   local plan = ffi.new "nn_program_plan_t"
   local times = measured == "known" and 2 or measured and 1 or 0
-  check(C.nn_program_plan(program.ref, times, alone and 1 or 3, plan))
+  local count = ffi.new("int32_t[1]", math.max(1, engine.machine().ranks))
+  local of_ranks = ffi.new("nn_rank_plan_t[?]", count[0])
+  check(C.nn_program_plan(program.ref, times, alone and 1 or 3, plan, of_ranks, count))
   local out = {tasks = tonumber(plan.tasks), recorded = tonumber(plan.recorded),
                flops = plan.flops, seconds = plan.seconds,
                busy = plan.busy, peak = tonumber(plan.peak), lasting = tonumber(plan.lasting),
@@ -166,6 +167,14 @@ function M.simulated(f, measured, alone)
                recomputed = tonumber(plan.recomputed), recomputing = plan.recomputing}
   for number, name in ipairs(kind.names) do out.kinds[name] = tonumber(plan.kinds[number - 1]) end
   out.tiers = tier_plan(program, times)
+  out.assumed_link, out.ranks = plan.assumed_link ~= 0, {}
+  for i = 1, count[0] do
+    local rank, of = {}, of_ranks[i - 1]
+    for _, name in ipairs {"peak", "busy", "sending", "sent", "received"} do
+      rank[name] = tonumber(of[name])
+    end
+    out.ranks[i] = rank
+  end
   return out
 end
 
@@ -184,8 +193,9 @@ function M.gpu_costs(f)
   return out, {groups = tonumber(step.groups), freed = tonumber(step.freed), hops = step.hops}
 end
 
---- step_begins(): the step that simulated() simulates begins here.
-function M.step_begins() check(C.nn_record_step()) end
+--- step_begins(lasting): the step that simulated() simulates begins here. lasting: a list of the
+--- tensors that exist before and after it.
+function M.step_begins(lasting) check(C.nn_record_step(refs_of(lasting, #lasting), #lasting)) end
 
 --- microbatch_begins(ids): marks the beginning of a microbatch in a compiled step. Only as many are
 --- in memory at once as keep the workers busy.

@@ -35,10 +35,10 @@ local function tag(list, count, kind)
   end
 end
 
--- Calls step() and adds its results to `kept`. Activations are the tensors that backward() finds on
+-- Calls step() and adds its results to `list`. Activations are the tensors that backward() finds on
 -- the tape; in a step without backward(), all results of ops. note(list, count): called with the
 -- results of each op.
-local function watch_step(step, kept, note)
+local function watch_step(step, list, note)
   local seen, backward = {}, false
   tape.watch(function(results, count, on_tape)
     progress.tick "operations of the step"
@@ -48,18 +48,18 @@ local function watch_step(step, kept, note)
     for i = 1, backward and 0 or count do seen[#seen + 1] = results[i] end
   end, function()
     local results = {step()}
-    for i = 1, table.maxn(results) do kept[#kept + 1] = results[i] end
+    for i = 1, table.maxn(results) do list[#list + 1] = results[i] end
   end)
   if not backward then tag(seen, #seen, "activations") end
 end
 
 -- Calls build() and its step while recording; writes the number of parameters, the bytes of state
--- and those of the largest tile to `out`. Returns the tensors that exist before and after the step.
+-- and those of the largest tile to `out`. Returns the results of the step.
 local function record(build, out)
   local step, lasting = module.watch(function() progress.tick "parameters" end, build)
   arguments.need(type(step) == "function" or type(step) == "table", "plan_step",
                  "the first result of build", step, "the function of a step is needed")
-  local kept, lists = {}, {}
+  local lasting_tensors, results, lists = {}, {}, {}
   out.state, out.largest_tile = 0, 0
   local function note(list, count)
     for i = 1, count do
@@ -70,7 +70,7 @@ local function record(build, out)
     lists[kind] = tensors_of(what)
     note(lists[kind], #lists[kind])
     for _, x in ipairs(lists[kind]) do
-      kept[#kept + 1] = x
+      lasting_tensors[#lasting_tensors + 1] = x
       local counts = kind == "weights" or kind == "optimizer"
       out.state = out.state + (counts and x:bytes() or 0)
     end
@@ -78,14 +78,14 @@ local function record(build, out)
   local weights = lists.weights or {}
   out.parameters = 0
   for _, x in ipairs(weights) do out.parameters = out.parameters + x:count() end
-  compile.step_begins()
-  watch_step(step, kept, note)
+  compile.step_begins(lasting_tensors)
+  watch_step(step, results, note)
   for kind, list in pairs(lists) do tag(list, #list, kind) end
   for _, x in ipairs(weights) do
     if x.grad then kinds.set(x.grad, "gradients") end
   end
   progress.recorded()
-  return kept
+  return results
 end
 
 --- load() -> the load average of the last minute, and whether it makes rates measured now too low.

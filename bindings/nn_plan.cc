@@ -1,0 +1,74 @@
+// The C API of plans: what a step would cost.
+#include "bindings/nn_plan.h"
+
+#include <algorithm>
+
+#include "bindings/handles.h"
+#include "engine/graph/passes/loops.h"
+#include "engine/graph/recording.h"
+#include "engine/machine/ranks.h"
+#include "engine/plan/plan.h"
+#include "engine/plan/rank_link.h"
+#include "engine/schedule/pipeline.h"
+
+using namespace nn;
+using namespace nn::capi;
+
+int nn_record_step(const nn_ref* lasting, int32_t count) {
+    return guard([&] { begin_planned_step(tensors_of(lasting, count, "plan")); });
+}
+
+int nn_tensor_kind(const nn_ref* tensor, int32_t kind) {
+    return guard([&] {
+        if (kind < 0 || kind >= tile_kinds)
+            fail("tensor kind %d is outside [0, %d)", kind, tile_kinds);
+        const Tensor& t = tensor_of(given(tensor, "tensor"));
+        for (int64_t i = 0; i < t.tiles(); ++i) t.tile(i)->kind = TileKind(kind);
+    });
+}
+
+static nn_rank_plan_t plan_of_rank(const Program& part, const SimulationResult& result) {
+    nn_rank_plan_t out{result.peak, result.busy, result.sending, 0, 0};
+    for (const Task& task : part.tasks)
+        if (task.is_transfer())
+            (task.transfer == Task::Transfer::send ? out.sent : out.received) +=
+                int64_t(task.tiles[0]->bytes);
+    return out;
+}
+
+int nn_program_plan(const nn_ref* program, int32_t measured, int32_t steps, nn_program_plan_t* out,
+                    nn_rank_plan_t* of_ranks, int32_t* n_ranks) {
+    return guard([&] {
+        const Program& p = program_of(program).program();
+        if (measured < 0 || measured > 2) fail("plan: measured is %d, not 0, 1 or 2", measured);
+        if (steps < 1 || steps > 9) fail("plan: %d steps, not 1 to 9", steps);
+        const auto others = parts_of_others(p);
+        Parts parts;
+        for (const auto& other : others) parts.push_back(other.get());
+        const size_t me = parts.empty() ? 0 : size_t(ranks().rank);
+        parts.insert(parts.begin() + ptrdiff_t(me), &p);
+        if (int(parts.size()) > given(n_ranks, "n_ranks"))
+            fail("room for the plans of %d ranks, not %zu", *n_ranks, parts.size());
+        const std::vector<SimulationResult> results = plan(parts, Times(measured), steps);
+        *n_ranks = int32_t(parts.size());
+        for (size_t rank = 0; rank < parts.size(); ++rank)
+            (&given(of_ranks, "of_ranks"))[rank] = plan_of_rank(*parts[rank], results[rank]);
+        const SimulationResult& r = results[me];
+        nn_program_plan_t& to = given(out, "out");
+        to = {};
+        to.recorded = int64_t(p.tasks.size());
+        const std::vector<uint32_t> runs = runs_of_tasks(p);
+        for (size_t t = 0; t < p.tasks.size(); ++t) {
+            to.tasks += runs[t];
+            to.flops += runs[t] * double(p.tasks[t].arg.flops);
+        }
+        to.seconds = r.seconds, to.busy = r.busy, to.peak = r.peak, to.lasting = r.lasting;
+        std::copy(r.by_kind, r.by_kind + tile_kinds, to.kinds);
+        to.recomputed = p.recomputed_bytes, to.recomputing = share_recomputed(p, Times(measured));
+        to.workers = planned_workers(), to.on_gpus = planned_gpus() > 0;
+        to.assumed_rates = gpu_rates_are_assumed();
+        to.assumed_link = parts.size() > 1 && rank_link_is_assumed();
+    });
+}
+
+int nn_measure_rank_link(void) { return guard(measure_rank_link); }
